@@ -1,0 +1,446 @@
+//! The kernel's book-keeping: tasks, wait records, wait queues, timers, the ready queue.
+//!
+//! Everything here is plain data and runs no user code (I10). Where a change must call a waker
+//! that is not a task's own, the waker goes into [`Book::wakers`], and the machine calls it when
+//! the book is closed again.
+//!
+//! A record is in its task's list (so that an interruption finds it), and in one *place*: a timer,
+//! a wait queue, a socket, or none. The place of a record that waits on a socket is known to the
+//! record alone; the socket remembers the record's number and asks whether it is still there.
+
+use std::collections::VecDeque;
+use std::panic::Location;
+use std::task::Waker;
+
+use pikake_time::{Ticks, TimerHeap, TimerKey};
+use pikake_traps::{Interrupted, ScopeId, TaskId, TaskRef, TrapKind};
+use slab::Slab;
+
+use crate::cause::{Cause, Owner, Scope};
+use crate::pick::Pick;
+
+/// No record, no queue: the end of a list.
+pub(crate) const NONE: u32 = u32::MAX;
+
+/// Converts a slab's key. A slab has fewer than 2^32 entries: each is more than one byte, and its
+/// owner larger still.
+pub(crate) fn key(index: usize) -> u32 {
+    let key = u32::try_from(index).expect("fewer than 2^32 of a kind");
+    assert!(key != NONE, "fewer than 2^32 of a kind");
+    key
+}
+
+/// A task of this kernel that has not ended.
+pub(crate) struct TaskEntry {
+    pub(crate) task: TaskRef,
+    /// The request to end, once there was one.
+    pub(crate) cause: Option<Box<Cause>>,
+}
+
+/// Where a parked record waits.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Place {
+    /// For the task's next step; the number is that of the step it parked in.
+    NextStep(u64),
+    /// In the timer heap.
+    Timer(Ticks, TimerKey),
+    /// In a wait queue, between two other records.
+    Queue { queue: QueueRef, previous: u32, next: u32 },
+    /// At a socket.
+    Socket { index: u32, generation: u32, write: bool },
+    /// Nowhere: only an interruption answers it.
+    Nowhere,
+}
+
+/// What became of a record.
+#[derive(Debug)]
+pub(crate) enum State {
+    /// It waits.
+    Parked(Place),
+    /// It got what it waited for; if that came from a wait queue, from this one.
+    Done(Option<QueueRef>),
+    /// It was interrupted while it waited there (the place is not valid any more).
+    Interrupted(Interrupted, Place),
+}
+
+/// One outstanding wait.
+pub(crate) struct Record {
+    pub(crate) task: TaskRef,
+    /// Neighbours in the task's list.
+    previous: u32,
+    next: u32,
+    /// In the task's list; not so once the task has ended.
+    linked: bool,
+    /// A cause of interruption holds this record.
+    pub(crate) charged: bool,
+    pub(crate) kind: TrapKind,
+    pub(crate) scope: Option<ScopeId>,
+    pub(crate) state: State,
+    /// The waker of the last poll, if it was not the task's own.
+    pub(crate) waker: Option<Waker>,
+    pub(crate) place: &'static Location<'static>,
+}
+
+/// Names a wait queue, also after it is gone.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct QueueRef {
+    index: u32,
+    serial: u32,
+}
+
+/// A wait queue: the ends of a list of records.
+pub(crate) struct Queue {
+    serial: u32,
+    first: u32,
+    last: u32,
+    length: usize,
+}
+
+/// What a timer is for.
+#[derive(Debug)]
+pub(crate) enum Timer {
+    /// A record's sleep.
+    Record(u32),
+    /// A scope's deadline.
+    Scope(ScopeId),
+}
+
+pub(crate) struct Book<P> {
+    pub(crate) tasks: Slab<TaskEntry>,
+    pub(crate) records: Slab<Record>,
+    pub(crate) queues: Slab<Queue>,
+    pub(crate) scopes: Slab<Scope>,
+    pub(crate) timers: TimerHeap<Timer>,
+    pub(crate) ready: P,
+    /// To be called when the book is closed.
+    pub(crate) wakers: Vec<Waker>,
+    /// To be called when the current step is over.
+    pub(crate) after_step: Vec<Waker>,
+    /// Tasks to be dropped before the next step, and why.
+    pub(crate) doomed: VecDeque<(TaskRef, Interrupted)>,
+    /// What the current branch of the current step was told of and has not collected.
+    pub(crate) branch: Vec<Owner>,
+    /// The number of the current or last step.
+    pub(crate) step: u64,
+    pub(crate) scope: Option<ScopeId>,
+    pub(crate) next_scope: u32,
+    last_task: u64,
+    last_queue: u32,
+}
+
+impl<P: Pick> Book<P> {
+    pub(crate) fn new(ready: P) -> Self {
+        Self {
+            tasks: Slab::new(),
+            records: Slab::new(),
+            queues: Slab::new(),
+            scopes: Slab::new(),
+            timers: TimerHeap::new(),
+            ready,
+            wakers: Vec::new(),
+            after_step: Vec::new(),
+            doomed: VecDeque::new(),
+            branch: Vec::new(),
+            step: 0,
+            scope: None,
+            next_scope: 0,
+            last_task: 0,
+            last_queue: 0,
+        }
+    }
+
+    // --- tasks ---------------------------------------------------------------------------------
+
+    /// Takes a new task in and makes it ready.
+    pub(crate) fn add_task(&mut self, task: &TaskRef) {
+        self.last_task += 1;
+        task.set_id(TaskId(self.last_task));
+        let entry = self.tasks.vacant_entry();
+        let ledger = task.ledger();
+        ledger.index.set(key(entry.key()));
+        ledger.records.set(NONE);
+        entry.insert(TaskEntry { task: task.clone(), cause: None });
+        self.make_ready(task);
+    }
+
+    /// Forgets a task that has ended. Drop what comes back with the book closed.
+    pub(crate) fn remove_task(&mut self, task: &TaskRef) -> Option<TaskEntry> {
+        let ledger = task.ledger();
+        while ledger.records.get() != NONE {
+            let record = ledger.records.get();
+            self.leave_scopes(record);
+            self.unlink(record);
+        }
+        self.tasks.try_remove(ledger.index.get() as usize)
+    }
+
+    /// Makes a task ready, unless it is already or has ended (I6).
+    pub(crate) fn make_ready(&mut self, task: &TaskRef) {
+        if !task.is_ended() && !task.ledger().queued.replace(true) {
+            self.ready.push(task.clone());
+        }
+    }
+
+    // --- records -------------------------------------------------------------------------------
+
+    pub(crate) fn record(&self, record: u32) -> &Record {
+        &self.records[record as usize]
+    }
+
+    pub(crate) fn record_mut(&mut self, record: u32) -> &mut Record {
+        &mut self.records[record as usize]
+    }
+
+    /// Makes a record for a wait of the current task, in the current scope.
+    pub(crate) fn park(
+        &mut self,
+        task: &TaskRef,
+        kind: TrapKind,
+        waker: Option<Waker>,
+        place: &'static Location<'static>,
+    ) -> u32 {
+        let scope = self.scope;
+        let record = key(self.records.insert(Record {
+            task: task.clone(),
+            previous: NONE,
+            next: NONE,
+            linked: false,
+            charged: false,
+            kind,
+            scope,
+            state: State::Parked(Place::Nowhere),
+            waker,
+            place,
+        }));
+        self.link(record);
+        record
+    }
+
+    /// Puts a record into its task's list.
+    pub(crate) fn link(&mut self, record: u32) {
+        let ledger_head = {
+            let entry = self.record_mut(record);
+            entry.linked = true;
+            let head = entry.task.ledger().records.replace(record);
+            entry.previous = NONE;
+            entry.next = head;
+            head
+        };
+        if ledger_head != NONE {
+            self.record_mut(ledger_head).previous = record;
+        }
+    }
+
+    /// Takes a record out of its task's list. Tells whether it was in it.
+    pub(crate) fn unlink(&mut self, record: u32) -> bool {
+        let entry = self.record_mut(record);
+        if !std::mem::replace(&mut entry.linked, false) {
+            return false;
+        }
+        let (previous, next) = (entry.previous, entry.next);
+        if previous == NONE {
+            entry.task.ledger().records.set(next);
+        } else {
+            self.record_mut(previous).next = next;
+        }
+        if next != NONE {
+            self.record_mut(next).previous = previous;
+        }
+        true
+    }
+
+    /// The records of a task, the newest first.
+    pub(crate) fn records_of(&self, task: &TaskRef) -> impl Iterator<Item = u32> {
+        let first = task.ledger().records.get();
+        std::iter::successors((first != NONE).then_some(first), |record| {
+            let next = self.record(*record).next;
+            (next != NONE).then_some(next)
+        })
+    }
+
+    /// The records of a task in the order in which they were made, for a caller that changes them.
+    pub(crate) fn records_oldest_first(&self, task: &TaskRef) -> Vec<u32> {
+        let mut records: Vec<u32> = self.records_of(task).collect();
+        records.reverse();
+        records
+    }
+
+    /// Binds a record to the task, scope and waker of a new poll.
+    ///
+    /// What it was bound to before comes back; drop it with the book closed.
+    pub(crate) fn rebind(
+        &mut self,
+        record: u32,
+        task: &TaskRef,
+        waker: Option<Waker>,
+    ) -> (Option<Waker>, Option<TaskRef>) {
+        let scope = self.scope;
+        let entry = self.record(record);
+        let mut task_before = None;
+        if !entry.task.is(task) || entry.scope != scope {
+            self.leave_scopes(record);
+            if !self.record(record).task.is(task) {
+                self.unlink(record);
+                let entry = self.record_mut(record);
+                task_before = Some(std::mem::replace(&mut entry.task, task.clone()));
+                self.link(record);
+            }
+            self.record_mut(record).scope = scope;
+        }
+        (std::mem::replace(&mut self.record_mut(record).waker, waker), task_before)
+    }
+
+    /// Parks a record in a place.
+    pub(crate) fn put(&mut self, record: u32, place: Place) {
+        self.record_mut(record).state = State::Parked(place);
+    }
+
+    /// Parks a record until its task is stepped again, which is seen to.
+    pub(crate) fn put_next_step(&mut self, record: u32) {
+        self.put(record, Place::NextStep(self.step));
+        match self.record_mut(record).waker.take() {
+            Some(waker) => self.after_step.push(waker),
+            None => {
+                let task = self.record(record).task.clone();
+                self.make_ready(&task);
+            }
+        }
+    }
+
+    /// Parks a record until a moment.
+    pub(crate) fn put_timer(&mut self, record: u32, until: Ticks) {
+        if until == Ticks::MAX {
+            self.put(record, Place::Nowhere);
+            return;
+        }
+        let timer = self.timers.insert(until, Timer::Record(record));
+        self.put(record, Place::Timer(until, timer));
+    }
+
+    /// Parks a record in a wait queue: behind all others, or before them.
+    pub(crate) fn put_queue(&mut self, record: u32, queue: u32, at_front: bool) {
+        let Queue { serial, first, last, length } = &mut self.queues[queue as usize];
+        let name = QueueRef { index: queue, serial: *serial };
+        *length += 1;
+        let (previous, next);
+        if at_front {
+            (previous, next) = (NONE, std::mem::replace(first, record));
+            if next == NONE {
+                *last = record;
+            }
+        } else {
+            (previous, next) = (std::mem::replace(last, record), NONE);
+            if previous == NONE {
+                *first = record;
+            }
+        }
+        self.set_neighbours(previous, next, record, record);
+        self.put(record, Place::Queue { queue: name, previous, next });
+    }
+
+    /// Tells the records around a place who is beside them now.
+    fn set_neighbours(&mut self, previous: u32, next: u32, to_next: u32, to_previous: u32) {
+        if previous != NONE
+            && let State::Parked(Place::Queue { next, .. }) = &mut self.record_mut(previous).state
+        {
+            *next = to_next;
+        }
+        if next != NONE
+            && let State::Parked(Place::Queue { previous, .. }) = &mut self.record_mut(next).state
+        {
+            *previous = to_previous;
+        }
+    }
+
+    /// Takes a parked record out of its place and tells where that was.
+    pub(crate) fn take_out(&mut self, record: u32) -> Option<Place> {
+        let State::Parked(place) = self.record(record).state else { return None };
+        match place {
+            Place::Timer(_, timer) => {
+                self.timers.remove(timer);
+            }
+            Place::Queue { queue, previous, next } => {
+                self.set_neighbours(previous, next, next, previous);
+                let entry = &mut self.queues[queue.index as usize];
+                entry.length -= 1;
+                if entry.first == record {
+                    entry.first = next;
+                }
+                if entry.last == record {
+                    entry.last = previous;
+                }
+            }
+            Place::NextStep(_) | Place::Socket { .. } | Place::Nowhere => {}
+        }
+        Some(place)
+    }
+
+    /// Gives a parked record what it waits for.
+    pub(crate) fn satisfy(&mut self, record: u32) {
+        let Some(place) = self.take_out(record) else { return };
+        let queue = if let Place::Queue { queue, .. } = place { Some(queue) } else { None };
+        self.record_mut(record).state = State::Done(queue);
+        self.rouse(record);
+    }
+
+    /// Has a record's future polled again.
+    pub(crate) fn rouse(&mut self, record: u32) {
+        let entry = &mut self.records[record as usize];
+        match entry.waker.take() {
+            Some(waker) => self.wakers.push(waker),
+            None => {
+                let task = entry.task.clone();
+                self.make_ready(&task);
+            }
+        }
+    }
+
+    /// Ends a record whose answer was collected, or whose future was dropped. Drop what comes back
+    /// with the book closed.
+    pub(crate) fn remove_record(&mut self, record: u32) -> Record {
+        self.unlink(record);
+        self.records.remove(record as usize)
+    }
+
+    // --- wait queues ---------------------------------------------------------------------------
+
+    pub(crate) fn add_queue(&mut self) -> u32 {
+        self.last_queue = self.last_queue.wrapping_add(1);
+        let serial = self.last_queue;
+        key(self.queues.insert(Queue { serial, first: NONE, last: NONE, length: 0 }))
+    }
+
+    pub(crate) fn queue_length(&self, queue: u32) -> usize {
+        self.queues[queue as usize].length
+    }
+
+    /// Wakes up to `count` records of a queue.
+    pub(crate) fn wake_queue(&mut self, queue: u32, count: usize) -> usize {
+        let mut woken = 0;
+        while woken < count {
+            let first = self.queues[queue as usize].first;
+            if first == NONE {
+                break;
+            }
+            self.satisfy(first);
+            woken += 1;
+        }
+        woken
+    }
+
+    /// Ends a queue. Records that are still in it wait for ever.
+    pub(crate) fn remove_queue(&mut self, queue: u32) {
+        while self.queues[queue as usize].first != NONE {
+            let first = self.queues[queue as usize].first;
+            self.take_out(first);
+            self.put(first, Place::Nowhere);
+        }
+        self.queues.remove(queue as usize);
+    }
+
+    /// The number of a queue, if it is still there.
+    pub(crate) fn queue_index(&self, queue: QueueRef) -> Option<u32> {
+        let found = self.queues.get(queue.index as usize)?;
+        (found.serial == queue.serial).then_some(queue.index)
+    }
+}

@@ -1,0 +1,369 @@
+//! A kernel as its owner sees it: build it, run it, turn it, shut it down.
+
+use std::fmt;
+use std::future::Future;
+use std::io;
+use std::os::fd::{AsRawFd, RawFd};
+use std::panic::Location;
+use std::rc::Rc;
+use std::time::Duration;
+
+use pikake_time::{Clock, Deadline, SystemClock};
+use pikake_traps::door::{self, NestedRun, Registration};
+use pikake_traps::{Home, KernelHandle, TaskError, TaskRef, TrapHandler, borrowing};
+
+use crate::driver::Driver;
+use crate::machine::Machine;
+use crate::mio_driver::MioDriver;
+use crate::observe::{Observer, Tracer};
+use crate::pick::{Fifo, Pick};
+use crate::settings::Settings;
+
+/// Executes the traps of the tasks of one thread.
+///
+/// A kernel stays on the thread it was built on. It may be run again and again; between two runs
+/// its other tasks stand still. Dropping it drops its tasks where they stand; call
+/// [`shutdown`](Self::shutdown) first to let them clean up.
+///
+/// # Examples
+///
+/// ```
+/// use pikake_kernel::Kernel;
+///
+/// let kernel = Kernel::new()?;
+/// let name = String::from("world");
+/// assert_eq!(kernel.run(async { format!("hello {name}") }), "hello world");
+/// # Ok::<(), std::io::Error>(())
+/// ```
+pub struct Kernel<C = SystemClock, P = Fifo, D = MioDriver>
+where
+    C: Clock + 'static,
+    P: Pick + 'static,
+    D: Driver + 'static,
+{
+    machine: Rc<Machine<D, C, P>>,
+    handler: Rc<dyn TrapHandler>,
+    _registration: Registration,
+}
+
+/// What a turn left behind.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Turn {
+    /// Tasks are ready: turn again without waiting.
+    pub is_ready: bool,
+    /// When the next timer is due, if there is one.
+    pub next_deadline: Option<Deadline>,
+    /// How long the caller may do something else, if nothing happens on the kernel's descriptor:
+    /// `None` is without limit.
+    pub may_wait: Option<Duration>,
+    /// How many tasks have not ended.
+    pub tasks: usize,
+}
+
+impl Kernel {
+    /// A kernel on the system's sockets and clock, with default settings.
+    ///
+    /// # Errors
+    ///
+    /// The system's, as when the process is out of descriptors.
+    pub fn new() -> io::Result<Self> {
+        Self::builder().build()
+    }
+
+    /// A kernel with other settings.
+    pub fn builder() -> Builder {
+        Builder {
+            settings: Settings::default(),
+            clock: SystemClock::new(),
+            pick: Fifo::default(),
+            observers: Vec::new(),
+        }
+    }
+}
+
+impl<C: Clock + 'static, P: Pick + 'static, D: Driver + 'static> Kernel<C, P, D> {
+    /// Runs a future as the main task until it ends, and everything else beside it.
+    ///
+    /// The future may borrow from the caller. The other tasks stay when the main task has ended
+    /// and go on in the next run.
+    ///
+    /// # Panics
+    ///
+    /// With the main task's panic. When the kernel was stopped, or the main task cancelled, before
+    /// it returned. Inside a running kernel on the same thread. When the system's readiness queue
+    /// fails.
+    #[track_caller]
+    pub fn run<F: Future>(&self, future: F) -> F::Output {
+        match self.try_run(future) {
+            Ok(output) => output,
+            Err(TaskError::Panicked(panic)) => std::panic::resume_unwind(panic),
+            Err(error) => panic!("the main task gave no value: {error}"),
+        }
+    }
+
+    /// Runs a future as the main task until it ends, and reports why if it gives no value.
+    ///
+    /// # Errors
+    ///
+    /// The main task panicked or was cancelled, or the kernel was stopped before it ended; the
+    /// future has been dropped.
+    ///
+    /// # Panics
+    ///
+    /// Inside a running kernel on the same thread. When the system's readiness queue fails.
+    #[track_caller]
+    pub fn try_run<F: Future>(&self, future: F) -> Result<F::Output, TaskError> {
+        let place = Location::caller();
+        let machine = &self.machine;
+        let run = || {
+            let name = Some(machine.settings().name.clone());
+            borrowing(future, machine.home(), name, place, |main| {
+                if machine.spawn(main) {
+                    self.run_until(|| main.is_ended());
+                    machine.take_stop();
+                    machine.end(main, TaskError::Stopped);
+                }
+            })
+        };
+        match door::enter(&self.handler, run) {
+            Ok(outcome) => outcome,
+            Err(nested) => panic!("{nested}"),
+        }
+    }
+
+    fn run_until(&self, done: impl Fn() -> bool) {
+        while !done() && !self.machine.is_stopped() {
+            if let Err(error) = self.machine.turn(None, &done) {
+                panic!("the system's readiness queue failed: {error}");
+            }
+        }
+    }
+
+    /// Makes one pass: delivers wakes, fires timers, steps the tasks that were ready, and polls
+    /// the driver, blocking at most `limit` if nothing is ready then (`None`: without limit).
+    ///
+    /// So a program with a loop of its own drives a kernel: turn it with a limit of zero whenever
+    /// its descriptor ([`AsRawFd`]) is readable, and after [`Turn::may_wait`] at the latest.
+    ///
+    /// # Errors
+    ///
+    /// The system's readiness queue failed, or the thread is inside a kernel already
+    /// ([`NestedRun`] inside).
+    pub fn turn(&self, limit: Option<Duration>) -> io::Result<Turn> {
+        let home = self.machine.home();
+        home.wake_up();
+        let turned = door::enter(&self.handler, || self.machine.turn(limit, &|| false));
+        turned.unwrap_or_else(|nested: NestedRun| Err(io::Error::other(nested)))?;
+        self.machine.take_stop();
+        // From here on a wake must show on the descriptor, until the next turn.
+        let is_ready = self.machine.has_work() || !home.fall_asleep();
+        let next_deadline = self.machine.next_deadline();
+        let may_wait = match is_ready {
+            true => Some(Duration::ZERO),
+            false => self.machine.clock().idle(next_deadline),
+        };
+        Ok(Turn { is_ready, next_deadline, may_wait, tasks: self.machine.task_count() })
+    }
+
+    /// A handle for other threads.
+    pub fn handle(&self) -> KernelHandle {
+        KernelHandle::new(self.machine.home().shared().clone())
+    }
+
+    /// The kernel's clock.
+    pub fn clock(&self) -> &C {
+        self.machine.clock()
+    }
+
+    /// How many tasks have not ended.
+    pub fn task_count(&self) -> usize {
+        self.machine.task_count()
+    }
+
+    /// How many sockets are open.
+    pub fn socket_count(&self) -> usize {
+        self.machine.net.len()
+    }
+
+    /// Ends the kernel: asks every task to end, the newest first, lets them clean up for as long
+    /// as the shutdown grace, then drops what is left, the newest first.
+    ///
+    /// Afterwards nothing runs in this kernel any more; a later `run` reports that its main task
+    /// was cancelled. Shutting down twice does nothing.
+    ///
+    /// # Panics
+    ///
+    /// Inside a running kernel on the same thread.
+    pub fn shutdown(&self) {
+        let machine = &self.machine;
+        let end = || {
+            if machine.home().is_closed() {
+                return;
+            }
+            machine.take_stop();
+            machine.cancel_all();
+            let grace = machine.clock().after(machine.settings().shutdown_grace);
+            while machine.task_count() > 0 && !machine.is_stopped() {
+                let now = machine.clock().now();
+                if grace.is_due(now) {
+                    break;
+                }
+                let left = grace.ticks().since(now);
+                let left = machine.clock().rate().duration_ceil(left);
+                let done = || machine.task_count() == 0;
+                if let Err(error) = machine.turn(Some(left), &done) {
+                    tracing::error!(%error, "the system's readiness queue failed in shutdown");
+                    break;
+                }
+            }
+            report(&machine.drop_all());
+        };
+        if let Err(nested) = door::enter(&self.handler, end) {
+            panic!("{nested}");
+        }
+    }
+}
+
+fn report(dropped: &[TaskRef]) {
+    if !dropped.is_empty() {
+        let tasks: Vec<String> = dropped.iter().map(|task| format!("{task:?}")).collect();
+        tracing::warn!(
+            count = dropped.len(),
+            tasks = tasks.join(", "),
+            "shutdown dropped tasks that had not ended within its grace"
+        );
+    }
+}
+
+impl<C: Clock + 'static, P: Pick + 'static, D: Driver + 'static> Drop for Kernel<C, P, D> {
+    fn drop(&mut self) {
+        let machine = &self.machine;
+        let end = || {
+            if !machine.home().is_closed() {
+                machine.drop_all();
+            }
+        };
+        // Inside another kernel's task there is no entering this one; its tasks end all the same.
+        if door::enter(&self.handler, end).is_err() {
+            end();
+        }
+    }
+}
+
+impl<C: Clock + 'static, P: Pick + 'static, D: Driver + 'static> fmt::Debug for Kernel<C, P, D> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let home: &Home = self.machine.home();
+        f.debug_struct("Kernel")
+            .field("id", &home.id())
+            .field("tasks", &self.task_count())
+            .field("sockets", &self.socket_count())
+            .finish_non_exhaustive()
+    }
+}
+
+/// Readable when there is something for the kernel to do, so that a foreign loop can watch it.
+impl<C: Clock + 'static, P: Pick + 'static> AsRawFd for Kernel<C, P, MioDriver> {
+    fn as_raw_fd(&self) -> RawFd {
+        self.machine.net.driver.borrow().as_raw_fd()
+    }
+}
+
+/// Builds a [`Kernel`].
+///
+/// # Examples
+///
+/// ```
+/// use pikake_kernel::Kernel;
+/// use std::time::Duration;
+///
+/// let kernel = Kernel::builder().long_step(Some(Duration::from_millis(50))).build()?;
+/// # drop(kernel);
+/// # Ok::<(), std::io::Error>(())
+/// ```
+#[must_use = "a builder does nothing until `build` is called"]
+pub struct Builder<C = SystemClock, P = Fifo> {
+    settings: Settings,
+    clock: C,
+    pick: P,
+    observers: Vec<Box<dyn Observer>>,
+}
+
+impl<C, P> fmt::Debug for Builder<C, P> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Builder").field("settings", &self.settings).finish_non_exhaustive()
+    }
+}
+
+impl<C: Clock + 'static, P: Pick + 'static> Builder<C, P> {
+    /// Another clock, as a [`ManualClock`](pikake_time::ManualClock) for tests.
+    pub fn clock<C2: Clock + 'static>(self, clock: C2) -> Builder<C2, P> {
+        let Self { settings, pick, observers, clock: _ } = self;
+        Builder { settings, clock, pick, observers }
+    }
+
+    /// Another ready queue.
+    pub fn pick<P2: Pick + 'static>(self, pick: P2) -> Builder<C, P2> {
+        let Self { settings, clock, observers, pick: _ } = self;
+        Builder { settings, clock, pick, observers }
+    }
+
+    /// The name of the kernel's main tasks; without it, `main`.
+    pub fn name(mut self, name: impl Into<Box<str>>) -> Self {
+        self.settings.name = name.into();
+        self
+    }
+
+    /// Adds an observer.
+    pub fn observer(mut self, observer: impl Observer + 'static) -> Self {
+        self.observers.push(Box::new(observer));
+        self
+    }
+
+    /// How many attempts on sockets a task may make in one step
+    /// ([`ATTEMPTS_PER_STEP`](crate::ATTEMPTS_PER_STEP)); at least one.
+    pub fn attempts_per_step(mut self, attempts: u32) -> Self {
+        self.settings.attempts_per_step = attempts.max(1);
+        self
+    }
+
+    /// How many waits of a task may be answered at once in one step
+    /// ([`ANSWERS_PER_STEP`](crate::ANSWERS_PER_STEP)).
+    pub fn answers_per_step(mut self, answers: u32) -> Self {
+        self.settings.answers_per_step = answers;
+        self
+    }
+
+    /// From which length on a step is reported ([`LONG_STEP`](crate::LONG_STEP)); `None`: never.
+    pub fn long_step(mut self, length: Option<Duration>) -> Self {
+        self.settings.long_step = length;
+        self
+    }
+
+    /// How long tasks may clean up at shutdown ([`SHUTDOWN_GRACE`](crate::SHUTDOWN_GRACE)).
+    pub fn shutdown_grace(mut self, grace: Duration) -> Self {
+        self.settings.shutdown_grace = grace;
+        self
+    }
+
+    /// Builds the kernel, on the system's sockets.
+    ///
+    /// # Errors
+    ///
+    /// The system's, as when the process is out of descriptors.
+    pub fn build(self) -> io::Result<Kernel<C, P>> {
+        Ok(self.build_on(MioDriver::new()?))
+    }
+
+    /// Builds the kernel on another driver.
+    pub fn build_on<D: Driver + 'static>(mut self, driver: D) -> Kernel<C, P, D> {
+        if Tracer::is_wanted() {
+            self.observers.push(Box::new(Tracer));
+        }
+        let home = Home::open(driver.waker());
+        let Self { settings, clock, pick, observers } = self;
+        let machine = Rc::new(Machine::new(home, driver, clock, pick, settings, observers));
+        let handler: Rc<dyn TrapHandler> = machine.clone();
+        let registration = door::register(handler.clone());
+        Kernel { machine, handler, _registration: registration }
+    }
+}

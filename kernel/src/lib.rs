@@ -1,0 +1,40 @@
+//! The real kernel: executes pikake's traps on the system's sockets and clock.
+//!
+//! # The turn
+//!
+//! ```text
+//!        ┌──────────────────────────────────────────────────────────────┐
+//!        ▼                                                              │
+//!   wake queue ──▶ timers ──▶ the tasks that were ready ──▶ driver ─────┘
+//!                  sleeps, then (driver polled)             blocks only if nothing is ready,
+//!                  deadlines of scopes                      until the next timer
+//! ```
+//!
+//! Tasks are stepped round-robin, without priorities. A task that becomes ready while others are
+//! stepped waits for the next pass, so neither a yielding loop nor two tasks that keep waking each
+//! other can hold up sockets or timers; but the driver is polled only every so many steps or so
+//! much time ([`POLL_EVERY_STEPS`], [`POLL_EVERY`]), so such a pair does not pay a system call a
+//! switch. What one task may do in one step is bounded, too ([`ATTEMPTS_PER_STEP`],
+//! [`ANSWERS_PER_STEP`]).
+#![forbid(unsafe_code)]
+
+mod book;
+mod cause;
+mod driver;
+mod helpers;
+mod kernel;
+mod machine;
+mod mio_driver;
+mod observe;
+mod pick;
+mod settings;
+mod sockets;
+
+pub use driver::{Driver, Event, Job, Token};
+pub use kernel::{Builder, Kernel, Turn};
+pub use mio_driver::{MioDriver, MioSocket};
+pub use observe::Observer;
+pub use pick::{Fifo, Pick};
+pub use settings::{
+    ANSWERS_PER_STEP, ATTEMPTS_PER_STEP, LONG_STEP, POLL_EVERY, POLL_EVERY_STEPS, SHUTDOWN_GRACE,
+};

@@ -1,0 +1,782 @@
+//! The machine: executes traps, steps tasks, turns.
+//!
+//! Its state is in three parts, each behind a borrow of its own: the *book* (tasks, records,
+//! scopes, timers, ready queue), the *net* (sockets), and the current task. No part is borrowed
+//! while user code runs (I10): a method takes a borrow, changes what it must, gives the borrow
+//! back, and only then drops what it took out and calls the wakers that the book collected
+//! ([`Machine::flush`]).
+
+use std::cell::{Cell, RefCell};
+use std::io;
+use std::panic::{AssertUnwindSafe, Location, catch_unwind};
+use std::task::{Context, Poll, Waker};
+use std::time::Duration;
+
+use pikake_time::{Clock, Deadline, Rate, Ticks};
+use pikake_traps::{
+    Addresses, Direction, Executed, Exit, Interrupted, LocalHome, Message, RecordKey,
+    Refusal, Reply, ScopeEnd, ScopeId, SocketId, Sockets, TaskError, TaskRef, TrapHandler,
+    TrapKind, Until, Verdict, Wait, WaitQueue, outside_a_task,
+};
+
+use crate::book::{Book, NONE, Place, State, Timer};
+use crate::cause::Owner;
+use crate::driver::{Driver, Event, Job};
+use crate::observe::Observer;
+use crate::pick::Pick;
+use crate::settings::Settings;
+use crate::sockets::{Net, Readiness, Waiter};
+
+pub(crate) struct Machine<D: Driver, C, P> {
+    home: LocalHome,
+    clock: C,
+    settings: Settings,
+    observers: Vec<Box<dyn Observer>>,
+    book: RefCell<Book<P>>,
+    pub(crate) net: Net<D>,
+    current: RefCell<Option<TaskRef>>,
+    /// Waits that may still be answered at once in the current step.
+    answers_left: Cell<u32>,
+    /// The reading of the clock at the last step's end.
+    last_reading: Cell<Ticks>,
+    steps_since_poll: Cell<u32>,
+    last_poll: Cell<Ticks>,
+    poll_every: u64,
+    long_step: u64,
+    stopped: Cell<bool>,
+    closing: Cell<bool>,
+    events: RefCell<Vec<Event>>,
+    mail: RefCell<Vec<Message>>,
+}
+
+/// What a trap is parked on, once it is clear that it suspends.
+enum Parking {
+    Place(Place),
+    Timer(Ticks),
+    Queue(u32),
+    Socket(SocketId, Direction),
+}
+
+impl<D: Driver, C: Clock, P: Pick> Machine<D, C, P> {
+    pub(crate) fn new(
+        home: LocalHome,
+        driver: D,
+        clock: C,
+        pick: P,
+        settings: Settings,
+        observers: Vec<Box<dyn Observer>>,
+    ) -> Self {
+        let rate = clock.rate();
+        let now = clock.now();
+        Self {
+            net: Net::new(home.id(), driver),
+            home,
+            poll_every: rate.ticks_ceil(settings.poll_every),
+            long_step: match settings.long_step {
+                Some(length) => rate.ticks_ceil(length),
+                None => u64::MAX,
+            },
+            clock,
+            settings,
+            observers,
+            book: RefCell::new(Book::new(pick)),
+            current: RefCell::new(None),
+            answers_left: Cell::new(u32::MAX),
+            last_reading: Cell::new(now),
+            steps_since_poll: Cell::new(0),
+            last_poll: Cell::new(now),
+            stopped: Cell::new(false),
+            closing: Cell::new(false),
+            events: RefCell::default(),
+            mail: RefCell::default(),
+        }
+    }
+
+    pub(crate) fn clock(&self) -> &C {
+        &self.clock
+    }
+
+    pub(crate) fn settings(&self) -> &Settings {
+        &self.settings
+    }
+
+    /// Takes the stop that was asked for, if one was.
+    pub(crate) fn take_stop(&self) -> bool {
+        self.stopped.replace(false)
+    }
+
+    pub(crate) fn is_stopped(&self) -> bool {
+        self.stopped.get()
+    }
+
+    pub(crate) fn has_work(&self) -> bool {
+        let book = self.book.borrow();
+        !book.ready.is_empty() || !book.doomed.is_empty() || self.home.has_mail()
+    }
+
+    pub(crate) fn next_deadline(&self) -> Option<Deadline> {
+        self.book.borrow_mut().timers.next().map(Deadline::at)
+    }
+
+    pub(crate) fn task_count(&self) -> usize {
+        self.book.borrow().tasks.len()
+    }
+
+    fn observe(&self, tell: impl Fn(&dyn Observer)) {
+        for observer in &self.observers {
+            tell(&**observer);
+        }
+    }
+
+    /// Calls the wakers that the book has collected. The book must not be borrowed.
+    fn flush(&self) {
+        loop {
+            let wakers = {
+                let mut book = self.book.borrow_mut();
+                if book.wakers.is_empty() {
+                    return;
+                }
+                std::mem::take(&mut book.wakers)
+            };
+            wake_all(wakers);
+        }
+    }
+
+    /// The poll's waker, if it is not the current task's own.
+    fn foreign_waker(&self, cx: &Context<'_>) -> Option<Waker> {
+        let own = match &*self.current.borrow() {
+            Some(task) => task.owns(cx.waker()),
+            None => true,
+        };
+        (!own).then(|| cx.waker().clone())
+    }
+
+    #[track_caller]
+    fn current_task(&self, kind: TrapKind, place: &'static Location<'static>) -> TaskRef {
+        match &*self.current.borrow() {
+            Some(task) => task.clone(),
+            None => outside_a_task(kind, place),
+        }
+    }
+
+    /// One pass: wake queue, timers, ready tasks, driver. See the crate's front page.
+    ///
+    /// `limit` bounds how long the driver may block; `done` is asked between steps, and before
+    /// the driver is polled.
+    pub(crate) fn turn(&self, limit: Option<Duration>, done: &dyn Fn() -> bool) -> io::Result<()> {
+        self.answer_closed();
+        self.drain_mail();
+        self.fire_timers()?;
+        self.run_ready(done);
+        if done() { Ok(()) } else { self.poll_driver(limit) }
+    }
+
+    fn drain_mail(&self) {
+        if !self.home.has_mail() {
+            return;
+        }
+        let mut mail = std::mem::take(&mut *self.mail.borrow_mut());
+        self.home.take_mail(&mut mail);
+        for message in mail.drain(..) {
+            match message {
+                Message::Wake(wake) => {
+                    if let Some(task) = wake.arrive() {
+                        self.book.borrow_mut().make_ready(task);
+                    }
+                }
+                Message::Spawn(spawn) => spawn.spawn(),
+                Message::Stop => self.stopped.set(true),
+                Message::Shutdown => self.cancel_all(),
+                _ => {}
+            }
+        }
+        *self.mail.borrow_mut() = mail;
+    }
+
+    /// Answers the sleeps that are due; then fires the deadlines that are due, of which those do
+    /// not hit what has just been answered, by a timer or by the driver: event beats timeout.
+    fn fire_timers(&self) -> io::Result<()> {
+        let mut due_scopes = Vec::new();
+        {
+            let mut book = self.book.borrow_mut();
+            let Some(next) = book.timers.next() else { return Ok(()) };
+            let now = self.clock.now();
+            if now < next {
+                return Ok(());
+            }
+            while let Some((_, timer)) = book.timers.pop_due(now) {
+                match timer {
+                    Timer::Record(record) => book.satisfy(record),
+                    Timer::Scope(scope) => {
+                        if let Some(found) = book.scope_mut(scope) {
+                            found.timer = None;
+                            due_scopes.push(scope);
+                        }
+                    }
+                }
+            }
+        }
+        self.flush();
+        if due_scopes.is_empty() {
+            return Ok(());
+        }
+        self.wait_for_events(Some(Duration::ZERO))?;
+        {
+            let mut book = self.book.borrow_mut();
+            for scope in due_scopes {
+                book.expire(scope);
+            }
+        }
+        self.flush();
+        Ok(())
+    }
+
+    fn run_ready(&self, done: &dyn Fn() -> bool) {
+        self.drop_doomed();
+        self.last_reading.set(self.clock.now());
+        let ready = self.book.borrow().ready.len();
+        let until_poll = self.settings.poll_every_steps.saturating_sub(self.steps_since_poll.get());
+        for _ in 0..ready.min(until_poll.max(1) as usize) {
+            if self.stopped.get() || done() {
+                break;
+            }
+            let Some(task) = self.book.borrow_mut().ready.pop() else { break };
+            self.step(&task);
+            self.drop_doomed();
+        }
+    }
+
+    fn poll_driver(&self, limit: Option<Duration>) -> io::Result<()> {
+        if self.has_work() || self.stopped.get() {
+            let since = self.last_reading.get().since(self.last_poll.get());
+            let due = self.steps_since_poll.get() >= self.settings.poll_every_steps
+                || since >= self.poll_every;
+            return if due { self.wait_for_events(Some(Duration::ZERO)) } else { Ok(()) };
+        }
+        let next = self.next_deadline();
+        let until_next = self.clock.idle(next);
+        let limit = match (limit, until_next) {
+            (Some(limit), Some(until_next)) => Some(limit.min(until_next)),
+            (limit, until_next) => limit.or(until_next),
+        };
+        if limit == Some(Duration::ZERO) {
+            return self.wait_for_events(limit);
+        }
+        let limit = if self.home.fall_asleep() { limit } else { Some(Duration::ZERO) };
+        let result = self.wait_for_events(limit);
+        self.home.wake_up();
+        self.last_reading.set(self.clock.now());
+        result
+    }
+
+    fn wait_for_events(&self, limit: Option<Duration>) -> io::Result<()> {
+        let mut events = std::mem::take(&mut *self.events.borrow_mut());
+        events.clear();
+        let result = self.net.driver.borrow_mut().wait(limit, &mut events);
+        self.steps_since_poll.set(0);
+        self.last_poll.set(self.last_reading.get());
+        if !events.is_empty() {
+            let mut waiters = Vec::new();
+            for event in &events {
+                self.net.note(*event, &mut waiters);
+            }
+            self.satisfy(waiters);
+        }
+        if !self.observers.is_empty() {
+            self.observe(|observer| observer.polled(events.len()));
+        }
+        *self.events.borrow_mut() = events;
+        result
+    }
+
+    /// Answers those who waited at a socket that was closed.
+    fn answer_closed(&self) {
+        let waiters = self.net.take_closed();
+        if !waiters.is_empty() {
+            self.satisfy(waiters);
+        }
+    }
+
+    /// Answers those of the records that still wait at their socket.
+    fn satisfy(&self, waiters: Vec<Waiter>) {
+        {
+            let mut book = self.book.borrow_mut();
+            for Waiter { record, token, write } in waiters {
+                let place =
+                    Place::Socket { index: token.index, generation: token.generation, write };
+                if let Some(entry) = book.records.get(record as usize)
+                    && matches!(entry.state, State::Parked(at) if at == place)
+                {
+                    book.satisfy(record);
+                }
+            }
+        }
+        self.flush();
+    }
+
+    fn step(&self, task: &TaskRef) {
+        task.ledger().queued.set(false);
+        if task.is_ended() {
+            return;
+        }
+        task.ledger().started.set(true);
+        {
+            let mut book = self.book.borrow_mut();
+            book.step += 1;
+            book.scope = None;
+        }
+        self.answers_left.set(self.settings.answers_per_step);
+        self.net.attempts_left.set(self.settings.attempts_per_step);
+        *self.current.borrow_mut() = Some(task.clone());
+        if !self.observers.is_empty() {
+            self.observe(|observer| observer.stepping(task));
+        }
+        let before = self.last_reading.get();
+        let ended = task.poll();
+        self.after_step(task, before);
+        if ended {
+            self.exit(task);
+        } else if self.book.borrow_mut().waits_in_vain(task_owner(task)) {
+            // It was asked to end, and waits on nothing that could tell it: drop it.
+            let reason = self.book.borrow_mut().reason_of(task);
+            let reason = reason.unwrap_or_else(|| Interrupted::cancelled(""));
+            self.end(task, TaskError::Cancelled(reason));
+        }
+    }
+
+    fn after_step(&self, task: &TaskRef, before: Ticks) {
+        let now = self.clock.now();
+        self.last_reading.set(now);
+        self.steps_since_poll.set(self.steps_since_poll.get() + 1);
+        self.answers_left.set(u32::MAX);
+        self.net.attempts_left.set(u32::MAX);
+        let before_task = self.current.borrow_mut().take();
+        drop(before_task);
+        let after_step = {
+            let mut book = self.book.borrow_mut();
+            if !book.branch.is_empty() {
+                book.release_branch();
+            }
+            std::mem::take(&mut book.after_step)
+        };
+        wake_all(after_step);
+        self.flush();
+        self.answer_closed();
+        let took = now.since(before);
+        if took >= self.long_step {
+            let took = self.clock.rate().duration_floor(took);
+            tracing::warn!(
+                task = task.id().0,
+                name = task.name(),
+                spawned_at = %task.spawned_at(),
+                ?took,
+                "a step took long: the kernel's other tasks had to wait"
+            );
+        }
+        if !self.observers.is_empty() {
+            let took = self.clock.rate().duration_floor(took);
+            self.observe(|observer| observer.stepped(task, took));
+        }
+    }
+
+    /// Forgets a task that has ended, and lets its joiners go on.
+    fn exit(&self, task: &TaskRef) {
+        let entry = {
+            let mut book = self.book.borrow_mut();
+            let entry = book.remove_task(task);
+            if let Some(joiners) = task.joiners().index_in(self.home.id()) {
+                book.wake_queue(joiners, usize::MAX);
+            }
+            entry
+        };
+        self.flush();
+        if !self.observers.is_empty() {
+            let exit = task.exit().unwrap_or(Exit::Dropped);
+            self.observe(|observer| observer.exited(task, exit));
+        }
+        drop(entry);
+    }
+
+    /// Drops a task's future, with the task current, and forgets the task. Between steps.
+    pub(crate) fn end(&self, task: &TaskRef, outcome: TaskError) {
+        if task.is_ended() {
+            return;
+        }
+        *self.current.borrow_mut() = Some(task.clone());
+        self.book.borrow_mut().scope = None;
+        task.abandon(outcome);
+        let current = self.current.borrow_mut().take();
+        drop(current);
+        self.exit(task);
+    }
+
+    fn drop_doomed(&self) {
+        loop {
+            let doomed = {
+                let mut book = self.book.borrow_mut();
+                match book.doomed.pop_front() {
+                    Some(doomed) => doomed,
+                    None => return,
+                }
+            };
+            self.end(&doomed.0, TaskError::Cancelled(doomed.1));
+        }
+    }
+
+    /// Asks every task to end, the newest first, and takes no new one from now on.
+    pub(crate) fn cancel_all(&self) {
+        self.closing.set(true);
+        for task in self.newest_first() {
+            self.cancel(&task, Interrupted::cancelled("the kernel is being shut down"));
+        }
+    }
+
+    fn newest_first(&self) -> Vec<TaskRef> {
+        let book = self.book.borrow();
+        let mut tasks: Vec<TaskRef> =
+            book.tasks.iter().map(|(_, entry)| entry.task.clone()).collect();
+        drop(book);
+        tasks.sort_by_key(|task| std::cmp::Reverse(task.id()));
+        tasks
+    }
+
+    /// Drops every task, the newest first, and closes everything. Gives back those dropped.
+    pub(crate) fn drop_all(&self) -> Vec<TaskRef> {
+        self.closing.set(true);
+        let dropped = self.newest_first();
+        for task in &dropped {
+            let reason = Interrupted::cancelled("dropped when the kernel was shut down");
+            self.end(task, TaskError::Cancelled(reason));
+        }
+        loop {
+            let stale = self.book.borrow_mut().ready.pop();
+            if stale.is_none() {
+                break;
+            }
+        }
+        drop(self.home.close());
+        self.net.clear();
+        dropped
+    }
+}
+
+/// Calls wakers of other people's, one of which may panic.
+fn wake_all(wakers: Vec<Waker>) {
+    for waker in wakers {
+        if catch_unwind(AssertUnwindSafe(|| waker.wake())).is_err() {
+            tracing::error!("a waker that was made by a combinator panicked");
+        }
+    }
+}
+
+fn task_owner(task: &TaskRef) -> Owner {
+    Owner::Task(task.ledger().index.get())
+}
+
+impl<D: Driver, C: Clock, P: Pick> TrapHandler for Machine<D, C, P> {
+    fn home(&self) -> &LocalHome {
+        &self.home
+    }
+
+    fn execute(
+        &self,
+        wait: Wait<'_>,
+        place: &'static Location<'static>,
+        cx: &mut Context<'_>,
+    ) -> Executed {
+        let kind = wait.kind();
+        let task = self.current_task(kind, place);
+        let parking = match wait {
+            Wait::Yield => None,
+            Wait::Sleep(until) => {
+                let deadline = match until {
+                    Until::After(length) => self.clock.after(length),
+                    Until::At(deadline) => deadline,
+                };
+                let is_due = match until {
+                    Until::After(length) => length.is_zero(),
+                    Until::At(deadline) => deadline.is_due(self.clock.now()),
+                };
+                (!is_due).then(|| Parking::Timer(deadline.ticks()))
+            }
+            Wait::Ready { socket, direction, refusal } => {
+                match self.net.readiness(socket, direction) {
+                    Readiness::Closed => {
+                        refusal.set(Some(Refusal::Closed));
+                        return Executed::Answered(Ok(()));
+                    }
+                    Readiness::Ready => match self.answer_at_once() {
+                        true => return Executed::Answered(Ok(())),
+                        false => None,
+                    },
+                    Readiness::NotReady(other) => {
+                        if self.waits_at(other, socket, direction) {
+                            refusal.set(Some(Refusal::Busy));
+                            return Executed::Answered(Ok(()));
+                        }
+                        Some(Parking::Socket(socket, direction))
+                    }
+                }
+            }
+            Wait::Park(queue) => Some(Parking::Queue(self.queue_index(queue))),
+            Wait::Join(joined) => {
+                if joined.kernel() != self.home.id() {
+                    panic!("a task (at {place}) was joined in another kernel than its own");
+                }
+                match joined.is_ended() {
+                    true if self.answer_at_once() => return Executed::Answered(Ok(())),
+                    true => None,
+                    false => Some(Parking::Queue(self.queue_index(joined.joiners()))),
+                }
+            }
+            Wait::Foreign(_) => Some(Parking::Place(Place::Nowhere)),
+            _ => unreachable!("every trap that there is, is executed"),
+        };
+        let waker = self.foreign_waker(cx);
+        let record = {
+            let mut book = self.book.borrow_mut();
+            if let Some(interrupted) = book.would_suspend(&task) {
+                drop(book);
+                return Executed::Answered(Err(interrupted));
+            }
+            let record = book.park(&task, kind, waker, place);
+            match parking {
+                None => book.put_next_step(record),
+                Some(Parking::Place(at)) => book.put(record, at),
+                Some(Parking::Timer(until)) => book.put_timer(record, until),
+                Some(Parking::Queue(queue)) => book.put_queue(record, queue, false),
+                Some(Parking::Socket(socket, direction)) => {
+                    let (index, generation) = (socket.index, socket.generation);
+                    let write = direction == Direction::Write;
+                    book.put(record, Place::Socket { index, generation, write });
+                    self.net.set_waiter(socket, direction, record);
+                }
+            }
+            record
+        };
+        if !self.observers.is_empty() {
+            self.observe(|observer| observer.trapped(&task, kind, place));
+        }
+        Executed::Parked(RecordKey(record))
+    }
+
+    fn poll_again(
+        &self,
+        record: RecordKey,
+        cx: &mut Context<'_>,
+    ) -> Poll<Result<(), Interrupted>> {
+        let RecordKey(record) = record;
+        let (kind, place) = {
+            let book = self.book.borrow();
+            let entry = book.record(record);
+            (entry.kind, entry.place)
+        };
+        let task = self.current_task(kind, place);
+        let mut book = self.book.borrow_mut();
+        if !book.branch.is_empty() {
+            book.release_branch();
+        }
+        book.bring_home(record, &task);
+        let entry = book.record(record);
+        let result = match &entry.state {
+            State::Done(_) => Ok(()),
+            State::Interrupted(interrupted, _) => Err(interrupted.clone()),
+            State::Parked(Place::NextStep(parked)) if *parked < book.step => Ok(()),
+            State::Parked(at) => {
+                let next_step = matches!(at, Place::NextStep(_));
+                drop(book);
+                let waker = self.foreign_waker(cx);
+                let mut book = self.book.borrow_mut();
+                let before = book.rebind(record, &task, waker);
+                if next_step {
+                    book.put_next_step(record);
+                }
+                drop(book);
+                drop(before);
+                self.flush();
+                return Poll::Pending;
+            }
+        };
+        book.collect(record, result.as_ref().err());
+        let entry = book.remove_record(record);
+        drop(book);
+        drop(entry);
+        self.flush();
+        if !self.observers.is_empty() {
+            self.observe(|observer| observer.answered(&task, kind, result.is_err()));
+        }
+        Poll::Ready(result)
+    }
+
+    fn withdraw(&self, record: RecordKey) {
+        let RecordKey(record) = record;
+        let mut book = self.book.borrow_mut();
+        book.leave_scopes(record);
+        book.take_out(record);
+        let entry = book.remove_record(record);
+        if let State::Done(Some(queue)) = entry.state
+            && let Some(queue) = book.queue_index(queue)
+        {
+            book.wake_queue(queue, 1);
+        }
+        drop(book);
+        drop(entry);
+        self.flush();
+    }
+
+    fn spawn(&self, task: &TaskRef) -> bool {
+        if self.closing.get() {
+            return false;
+        }
+        self.book.borrow_mut().add_task(task);
+        if !self.observers.is_empty() {
+            self.observe(|observer| observer.created(task));
+        }
+        true
+    }
+
+    fn current(&self) -> Option<TaskRef> {
+        self.current.borrow().clone()
+    }
+
+    fn wake(&self, task: &TaskRef) {
+        self.book.borrow_mut().make_ready(task);
+    }
+
+    fn cancel(&self, task: &TaskRef, reason: Interrupted) {
+        if task.is_ended() {
+            return;
+        }
+        if !task.ledger().started.get() {
+            return self.abort(task, reason);
+        }
+        self.book.borrow_mut().fire(task_owner(task), reason);
+        self.flush();
+    }
+
+    fn abort(&self, task: &TaskRef, reason: Interrupted) {
+        if !task.is_ended() {
+            self.book.borrow_mut().doomed.push_back((task.clone(), reason));
+        }
+    }
+
+    fn wake_queue(&self, queue: &WaitQueue, count: usize) -> usize {
+        let Some(queue) = queue.index_in(self.home.id()) else { return 0 };
+        let woken = self.book.borrow_mut().wake_queue(queue, count);
+        self.flush();
+        woken
+    }
+
+    fn queue_len(&self, queue: &WaitQueue) -> usize {
+        let queue = queue.index_in(self.home.id());
+        queue.map_or(0, |queue| self.book.borrow().queue_length(queue))
+    }
+
+    fn forget_queue(&self, index: u32) {
+        self.book.borrow_mut().remove_queue(index);
+    }
+
+    fn open_scope(&self, until: Until) -> ScopeId {
+        let deadline = match until {
+            Until::After(length) => self.clock.after(length),
+            Until::At(deadline) => deadline,
+        };
+        let task = self.current_task(TrapKind::Sleep, Location::caller());
+        self.book.borrow_mut().open_scope(&task, deadline)
+    }
+
+    fn enter_scope(&self, scope: ScopeId, cx: &mut Context<'_>) -> Option<ScopeId> {
+        let waker = self.foreign_waker(cx);
+        let task = self.current_task(TrapKind::Sleep, Location::caller());
+        let mut book = self.book.borrow_mut();
+        let back_to = book.scope;
+        let before = book.rebind_scope(scope, &task, waker);
+        book.scope = Some(scope);
+        drop(book);
+        drop(before);
+        back_to
+    }
+
+    fn leave_scope(&self, scope: ScopeId, back_to: Option<ScopeId>, pending: bool) -> Verdict {
+        let mut book = self.book.borrow_mut();
+        book.scope = back_to;
+        if !pending {
+            return Verdict::Keep;
+        }
+        if book.waits_in_vain(Owner::Scope(scope)) {
+            return Verdict::Drop;
+        }
+        if let Some(deadline) = book.unarmed(scope) {
+            let timer = book.timers.insert(deadline, Timer::Scope(scope));
+            if let Some(found) = book.scope_mut(scope) {
+                found.timer = Some(timer);
+            }
+        }
+        Verdict::Keep
+    }
+
+    fn close_scope(&self, scope: ScopeId) -> ScopeEnd {
+        let mut book = self.book.borrow_mut();
+        let closed = book.close_scope(scope);
+        drop(book);
+        self.flush();
+        ScopeEnd { interrupted: closed.is_some_and(|(_, collected)| collected) }
+    }
+
+    fn now(&self) -> Ticks {
+        self.clock.now()
+    }
+
+    fn rate(&self) -> Rate {
+        self.clock.rate()
+    }
+
+    fn sockets(&self) -> &dyn Sockets {
+        &self.net
+    }
+
+    fn blocking(&self, job: Job) {
+        let refused = self.net.driver.borrow_mut().blocking(job);
+        drop(refused);
+    }
+
+    fn lookup(&self, host: &str, port: u16, reply: Reply<Addresses>) {
+        let refused = self.net.driver.borrow_mut().lookup(host, port, reply);
+        drop(refused);
+    }
+}
+
+impl<D: Driver, C: Clock, P: Pick> Machine<D, C, P> {
+    /// Whether a wait may be answered without suspending: the step has not had its share yet.
+    fn answer_at_once(&self) -> bool {
+        let left = self.answers_left.get();
+        if left == 0 || self.net.attempts_left.get() == 0 {
+            return false;
+        }
+        self.answers_left.set(left - 1);
+        true
+    }
+
+    /// Whether that record waits at that socket.
+    fn waits_at(&self, record: u32, socket: SocketId, direction: Direction) -> bool {
+        let place = Place::Socket {
+            index: socket.index,
+            generation: socket.generation,
+            write: direction == Direction::Write,
+        };
+        let book = self.book.borrow();
+        let entry = (record != NONE).then(|| book.records.get(record as usize)).flatten();
+        entry.is_some_and(|entry| matches!(entry.state, State::Parked(at) if at == place))
+    }
+
+    /// The number under which a wait queue is known here; it gets one if it has none.
+    fn queue_index(&self, queue: &WaitQueue) -> u32 {
+        let kernel = self.home.id();
+        if let Some(index) = queue.index_in(kernel) {
+            return index;
+        }
+        let index = self.book.borrow_mut().add_queue();
+        queue.bind(kernel, index);
+        index
+    }
+}

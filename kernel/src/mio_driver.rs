@@ -1,0 +1,438 @@
+//! The real outside: sockets of the system, readiness from epoll or kqueue through mio.
+
+use std::fmt;
+use std::io::{self, IoSlice, IoSliceMut};
+use std::net::{Shutdown, SocketAddr, ToSocketAddrs};
+use std::os::fd::{AsRawFd, OwnedFd, RawFd};
+use std::os::unix::net as unix;
+use std::sync::Arc;
+use std::time::Duration;
+
+use mio::unix::SourceFd;
+use mio::{Events, Interest, Poll, Waker};
+use pikake_traps::{Address, Addresses, OpenSocket, Reply, SocketOption};
+use rustix::net::{RecvFlags, SendFlags};
+use socket2::{Domain, MsgHdr, SockAddr, Socket, Type};
+
+use crate::driver::{Driver, Event, Job, Token};
+use crate::helpers::Helpers;
+
+/// How many events one call takes from the system; the rest come with the next.
+const EVENTS_PER_WAIT: usize = 1024;
+
+/// The token of the waker; no socket has it, since a generation starts at zero and counts up.
+const WAKER: mio::Token = mio::Token(usize::MAX);
+
+/// mio's poll(2) back end emulates edges: it reports a socket once and must be told to go on.
+const EMULATED_EDGES: bool = cfg!(mio_unsupported_force_poll_poll);
+
+/// Sockets of the operating system.
+pub struct MioDriver {
+    poll: Poll,
+    events: Events,
+    waker: Arc<Waker>,
+    helpers: Helpers,
+}
+
+impl MioDriver {
+    /// Opens the system's readiness queue.
+    ///
+    /// # Errors
+    ///
+    /// The system's, as when the process is out of descriptors.
+    pub fn new() -> io::Result<Self> {
+        let poll = Poll::new()?;
+        let waker = Arc::new(Waker::new(poll.registry(), WAKER)?);
+        let events = Events::with_capacity(EVENTS_PER_WAIT);
+        Ok(Self { poll, events, waker, helpers: Helpers::default() })
+    }
+}
+
+impl fmt::Debug for MioDriver {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("MioDriver")
+    }
+}
+
+/// Readable whenever the driver has events, so that a foreign loop can watch it.
+impl AsRawFd for MioDriver {
+    fn as_raw_fd(&self) -> RawFd {
+        self.poll.as_raw_fd()
+    }
+}
+
+/// A socket of the system.
+#[derive(Debug)]
+pub struct MioSocket {
+    socket: Socket,
+    /// A byte stream: a short transfer has emptied or filled the system's buffer.
+    stream: bool,
+    /// Others may hold duplicates of the descriptor, so closing it is not the end of the socket.
+    adopted: bool,
+}
+
+impl MioSocket {
+    fn new(socket: Socket, stream: bool) -> Self {
+        Self { socket, stream, adopted: false }
+    }
+}
+
+const INTEREST: Interest = Interest::READABLE.add(Interest::WRITABLE);
+
+const TOKEN_GENERATION_SHIFT: u32 = 32;
+
+fn to_mio(token: Token) -> mio::Token {
+    let bits = u64::from(token.generation) << TOKEN_GENERATION_SHIFT | u64::from(token.index);
+    mio::Token(usize::try_from(bits).expect("descriptors are polled on 64-bit systems"))
+}
+
+fn from_mio(token: mio::Token) -> Token {
+    let bits = token.0 as u64;
+    Token { index: bits as u32, generation: (bits >> TOKEN_GENERATION_SHIFT) as u32 }
+}
+
+impl Driver for MioDriver {
+    type Socket = MioSocket;
+
+    fn waker(&self) -> Box<dyn Fn() + Send + Sync> {
+        let waker = self.waker.clone();
+        Box::new(move || {
+            if let Err(error) = waker.wake() {
+                tracing::error!(%error, "the driver could not be woken");
+            }
+        })
+    }
+
+    fn wait(&mut self, limit: Option<Duration>, events: &mut Vec<Event>) -> io::Result<()> {
+        match self.poll.poll(&mut self.events, limit) {
+            Ok(()) => {}
+            // A signal arrived. The kernel looks at its clock and waits again.
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => return Ok(()),
+            Err(error) => return Err(error),
+        }
+        events.extend(self.events.iter().filter(|event| event.token() != WAKER).map(|event| {
+            // Errors and hang-ups wake whoever waits, for whichever direction: the next attempt
+            // reports what happened.
+            let ended = event.is_error() || (event.is_read_closed() && event.is_write_closed());
+            let (read_ended, write_ended) =
+                (ended || event.is_read_closed(), ended || event.is_write_closed());
+            Event {
+                token: from_mio(event.token()),
+                readable: event.is_readable() || read_ended,
+                writable: event.is_writable() || write_ended,
+                read_ended,
+                write_ended,
+            }
+        }));
+        Ok(())
+    }
+
+    fn register(&mut self, socket: &MioSocket, token: Token) -> io::Result<()> {
+        let descriptor = socket.socket.as_raw_fd();
+        self.poll.registry().register(&mut SourceFd(&descriptor), to_mio(token), INTEREST)
+    }
+
+    fn blocked(&mut self, socket: &MioSocket, token: Token) -> io::Result<()> {
+        if !EMULATED_EDGES {
+            return Ok(());
+        }
+        let descriptor = socket.socket.as_raw_fd();
+        self.poll.registry().reregister(&mut SourceFd(&descriptor), to_mio(token), INTEREST)
+    }
+
+    fn deregister(&mut self, socket: &MioSocket) {
+        // Closing a descriptor takes it out of epoll and kqueue, unless it has duplicates.
+        if socket.adopted || EMULATED_EDGES {
+            let descriptor = socket.socket.as_raw_fd();
+            if let Err(error) = self.poll.registry().deregister(&mut SourceFd(&descriptor)) {
+                tracing::warn!(%error, "a socket could not be deregistered");
+            }
+        }
+    }
+
+    fn short_means_blocked(&self, socket: &MioSocket) -> bool {
+        socket.stream && !EMULATED_EDGES
+    }
+
+    fn open(&mut self, what: &OpenSocket<'_>) -> io::Result<MioSocket> {
+        match *what {
+            OpenSocket::TcpListener(address, backlog) => {
+                let socket = ip_socket(address, Type::STREAM)?;
+                socket.set_reuse_address(true)?;
+                socket.bind(&address.into())?;
+                listen(&socket, backlog)?;
+                Ok(MioSocket::new(socket, false))
+            }
+            OpenSocket::TcpStream(address) => {
+                let socket = ip_socket(address, Type::STREAM)?;
+                start_connecting(&socket, &address.into())?;
+                Ok(MioSocket::new(socket, true))
+            }
+            OpenSocket::Udp(address) => {
+                let socket = ip_socket(address, Type::DGRAM)?;
+                socket.bind(&address.into())?;
+                Ok(MioSocket::new(socket, false))
+            }
+            OpenSocket::UnixListener(path, backlog) => {
+                let socket = unix_socket(Type::STREAM)?;
+                socket.bind(&SockAddr::unix(path)?)?;
+                listen(&socket, backlog)?;
+                Ok(MioSocket::new(socket, false))
+            }
+            OpenSocket::UnixStream(path) => {
+                let socket = unix_socket(Type::STREAM)?;
+                start_connecting(&socket, &SockAddr::unix(path)?)?;
+                Ok(MioSocket::new(socket, true))
+            }
+            OpenSocket::UnixDatagram(path) => {
+                let socket = unix_socket(Type::DGRAM)?;
+                if let Some(path) = path {
+                    socket.bind(&SockAddr::unix(path)?)?;
+                }
+                Ok(MioSocket::new(socket, false))
+            }
+            _ => Err(io::Error::new(
+                io::ErrorKind::Unsupported,
+                format!("this kernel does not know how to open {what:?}"),
+            )),
+        }
+    }
+
+    fn pair(&mut self, datagram: bool) -> io::Result<(MioSocket, MioSocket)> {
+        let kind = if datagram { Type::DGRAM } else { Type::STREAM };
+        let (one, other) = Socket::pair(Domain::UNIX, kind.nonblocking(), None)?;
+        Ok((MioSocket::new(one, !datagram), MioSocket::new(other, !datagram)))
+    }
+
+    fn adopt(&mut self, descriptor: OwnedFd) -> io::Result<MioSocket> {
+        let socket = Socket::from(descriptor);
+        socket.set_nonblocking(true)?;
+        let stream = socket.r#type()? == Type::STREAM && !socket.is_listener()?;
+        Ok(MioSocket { socket, stream, adopted: true })
+    }
+
+    fn accept(&mut self, socket: &MioSocket) -> io::Result<(MioSocket, Address)> {
+        let (accepted, address) = accept_nonblocking(&socket.socket)?;
+        Ok((MioSocket::new(accepted, true), address))
+    }
+
+    fn connected(&mut self, socket: &MioSocket) -> io::Result<()> {
+        if let Some(error) = socket.socket.take_error()? {
+            return Err(error);
+        }
+        match socket.socket.peer_addr() {
+            Ok(_) => Ok(()),
+            Err(error) if error.kind() == io::ErrorKind::NotConnected => {
+                Err(io::ErrorKind::WouldBlock.into())
+            }
+            Err(error) => Err(error),
+        }
+    }
+
+    fn read(&mut self, socket: &MioSocket, to: &mut [IoSliceMut<'_>]) -> io::Result<usize> {
+        match to {
+            [one] => Ok(rustix::net::recv(&socket.socket, &mut **one, RecvFlags::empty())?.0),
+            many => io::Read::read_vectored(&mut &socket.socket, many),
+        }
+    }
+
+    fn peek(&mut self, socket: &MioSocket, to: &mut [u8]) -> io::Result<usize> {
+        Ok(rustix::net::recv(&socket.socket, to, RecvFlags::PEEK)?.0)
+    }
+
+    fn write(&mut self, socket: &MioSocket, from: &[IoSlice<'_>]) -> io::Result<usize> {
+        // Without the flag, writing to a closed connection could end the process by a signal.
+        match from {
+            [one] => Ok(rustix::net::send(&socket.socket, one, SendFlags::NOSIGNAL)?),
+            many => {
+                let message = MsgHdr::new().with_buffers(many);
+                let flags = i32::try_from(SendFlags::NOSIGNAL.bits()).expect("a small flag");
+                socket.socket.sendmsg(&message, flags)
+            }
+        }
+    }
+
+    fn receive(&mut self, socket: &MioSocket, to: &mut [u8]) -> io::Result<(usize, Address)> {
+        let (length, _, address) = rustix::net::recvfrom(&socket.socket, to, RecvFlags::empty())?;
+        Ok((length, from_any(address)?))
+    }
+
+    fn send(
+        &mut self,
+        socket: &MioSocket,
+        data: &[u8],
+        to: Option<&Address>,
+    ) -> io::Result<usize> {
+        match to {
+            None => Ok(rustix::net::send(&socket.socket, data, SendFlags::NOSIGNAL)?),
+            Some(to) => socket.socket.send_to(data, &from_address(to)?),
+        }
+    }
+
+    fn connect(&mut self, socket: &MioSocket, to: &Address) -> io::Result<()> {
+        socket.socket.connect(&from_address(to)?)
+    }
+
+    fn shutdown(&mut self, socket: &MioSocket, how: Shutdown) -> io::Result<()> {
+        socket.socket.shutdown(how)
+    }
+
+    fn local_address(&self, socket: &MioSocket) -> io::Result<Address> {
+        to_address(&socket.socket.local_addr()?)
+    }
+
+    fn peer_address(&self, socket: &MioSocket) -> io::Result<Address> {
+        to_address(&socket.socket.peer_addr()?)
+    }
+
+    fn set_option(&mut self, socket: &MioSocket, option: SocketOption) -> io::Result<()> {
+        let socket = &socket.socket;
+        match option {
+            SocketOption::NoDelay(on) => socket.set_tcp_nodelay(on),
+            SocketOption::Broadcast(on) => socket.set_broadcast(on),
+            SocketOption::Linger(time) => socket.set_linger(time),
+            SocketOption::KeepAlive(on) => socket.set_keepalive(on),
+            SocketOption::ReceiveBuffer(bytes) => socket.set_recv_buffer_size(bytes),
+            SocketOption::SendBuffer(bytes) => socket.set_send_buffer_size(bytes),
+            _ => Err(io::ErrorKind::Unsupported.into()),
+        }
+    }
+
+    fn option(&self, socket: &MioSocket, which: SocketOption) -> io::Result<SocketOption> {
+        let socket = &socket.socket;
+        Ok(match which {
+            SocketOption::NoDelay(_) => SocketOption::NoDelay(socket.tcp_nodelay()?),
+            SocketOption::Broadcast(_) => SocketOption::Broadcast(socket.broadcast()?),
+            SocketOption::Linger(_) => SocketOption::Linger(socket.linger()?),
+            SocketOption::KeepAlive(_) => SocketOption::KeepAlive(socket.keepalive()?),
+            SocketOption::ReceiveBuffer(_) => {
+                SocketOption::ReceiveBuffer(socket.recv_buffer_size()?)
+            }
+            SocketOption::SendBuffer(_) => SocketOption::SendBuffer(socket.send_buffer_size()?),
+            _ => return Err(io::ErrorKind::Unsupported.into()),
+        })
+    }
+
+    fn blocking(&mut self, job: Job) -> Result<(), Job> {
+        self.helpers.run(job)
+    }
+
+    fn lookup(&mut self, host: &str, port: u16, reply: Reply<Addresses>) -> Result<(), Job> {
+        let host = host.to_owned();
+        self.helpers.run(Box::new(move || {
+            let found = (host.as_str(), port).to_socket_addrs();
+            reply.send(found.map(Iterator::collect::<Vec<SocketAddr>>));
+        }))
+    }
+}
+
+fn ip_socket(address: SocketAddr, kind: Type) -> io::Result<Socket> {
+    new_socket(Domain::for_address(address), kind)
+}
+
+fn unix_socket(kind: Type) -> io::Result<Socket> {
+    new_socket(Domain::UNIX, kind)
+}
+
+/// A socket that does not block and is not inherited by child processes.
+fn new_socket(domain: Domain, kind: Type) -> io::Result<Socket> {
+    #[cfg(any(target_os = "linux", target_os = "android", target_os = "freebsd"))]
+    return Socket::new(domain, kind.nonblocking(), None);
+    #[cfg(not(any(target_os = "linux", target_os = "android", target_os = "freebsd")))]
+    {
+        let socket = Socket::new(domain, kind, None)?;
+        socket.set_nonblocking(true)?;
+        Ok(socket)
+    }
+}
+
+fn accept_nonblocking(listener: &Socket) -> io::Result<(Socket, Address)> {
+    #[cfg(any(target_os = "linux", target_os = "android", target_os = "freebsd"))]
+    {
+        use rustix::net::SocketFlags;
+        let flags = SocketFlags::NONBLOCK | SocketFlags::CLOEXEC;
+        let (accepted, address) = rustix::net::acceptfrom_with(listener, flags)?;
+        Ok((Socket::from(accepted), from_any(address)?))
+    }
+    #[cfg(not(any(target_os = "linux", target_os = "android", target_os = "freebsd")))]
+    {
+        let (accepted, address) = listener.accept()?;
+        accepted.set_nonblocking(true)?;
+        let address = to_address(&address)?;
+        Ok((accepted, address))
+    }
+}
+
+fn listen(socket: &Socket, backlog: u32) -> io::Result<()> {
+    socket.listen(i32::try_from(backlog).unwrap_or(i32::MAX))
+}
+
+/// Starts a connection. That it is not made yet is no error.
+fn start_connecting(socket: &Socket, to: &SockAddr) -> io::Result<()> {
+    match socket.connect(to) {
+        Err(error) if error.raw_os_error() == Some(rustix::io::Errno::INPROGRESS.raw_os_error()) => {
+            Ok(())
+        }
+        result => result,
+    }
+}
+
+fn unnamed() -> io::Result<unix::SocketAddr> {
+    unix::SocketAddr::from_pathname("")
+}
+
+fn to_address(address: &SockAddr) -> io::Result<Address> {
+    if let Some(address) = address.as_socket() {
+        return Ok(Address::Ip(address));
+    }
+    match address.as_unix() {
+        Some(address) => Ok(Address::Unix(address)),
+        None => Ok(Address::Unix(unnamed()?)),
+    }
+}
+
+fn from_address(address: &Address) -> io::Result<SockAddr> {
+    match address {
+        Address::Ip(address) => Ok((*address).into()),
+        Address::Unix(address) => {
+            if let Some(path) = address.as_pathname() {
+                return SockAddr::unix(path);
+            }
+            #[cfg(any(target_os = "linux", target_os = "android"))]
+            if let Some(name) = std::os::linux::net::SocketAddrExt::as_abstract_name(address) {
+                use std::os::unix::ffi::OsStrExt;
+                let name = [b"\0", name].concat();
+                return SockAddr::unix(std::ffi::OsStr::from_bytes(&name));
+            }
+            SockAddr::unix("")
+        }
+    }
+}
+
+/// The address the system reported for a peer; one that has none is an unnamed Unix socket.
+fn from_any(address: Option<rustix::net::SocketAddrAny>) -> io::Result<Address> {
+    use rustix::net::{AddressFamily, SocketAddrUnix};
+    use std::os::unix::ffi::OsStrExt;
+    let Some(address) = address else { return Ok(Address::Unix(unnamed()?)) };
+    if let Ok(address) = SocketAddr::try_from(address.clone()) {
+        return Ok(Address::Ip(address));
+    }
+    if address.address_family() != AddressFamily::UNIX {
+        return Err(io::Error::other(format!(
+            "a peer with an address of a family that is not known here: {address:?}"
+        )));
+    }
+    let address = SocketAddrUnix::try_from(address)?;
+    #[cfg(any(target_os = "linux", target_os = "android"))]
+    if let Some(name) = address.abstract_name() {
+        use std::os::linux::net::SocketAddrExt;
+        return Ok(Address::Unix(unix::SocketAddr::from_abstract_name(name)?));
+    }
+    match address.path() {
+        Some(path) => {
+            let path = std::ffi::OsStr::from_bytes(path.to_bytes());
+            Ok(Address::Unix(unix::SocketAddr::from_pathname(path)?))
+        }
+        None => Ok(Address::Unix(unnamed()?)),
+    }
+}

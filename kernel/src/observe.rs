@@ -1,0 +1,93 @@
+//! Observers: they see what the kernel does and change nothing.
+//!
+//! A kernel without observers pays one test of a flag for each of these. They are called on the
+//! kernel's thread while none of its state is borrowed, so an observer may call traps that do not
+//! suspend; a panic of one is its own kernel's.
+
+use std::panic::Location;
+use std::time::Duration;
+
+use pikake_traps::{Exit, TaskRef, TrapKind};
+
+/// Sees what a kernel does. All methods do nothing unless they are written.
+pub trait Observer {
+    /// A task was spawned.
+    fn created(&self, task: &TaskRef) {
+        let _ = task;
+    }
+
+    /// A task is about to be stepped.
+    fn stepping(&self, task: &TaskRef) {
+        let _ = task;
+    }
+
+    /// A task was stepped, and `took` so long.
+    fn stepped(&self, task: &TaskRef, took: Duration) {
+        let _ = (task, took);
+    }
+
+    /// A task waits: the trap was parked. `place` is where it is awaited.
+    fn trapped(&self, task: &TaskRef, kind: TrapKind, place: &'static Location<'static>) {
+        let _ = (task, kind, place);
+    }
+
+    /// A wait ended and its task was given the answer: what it waited for, or an interruption.
+    fn answered(&self, task: &TaskRef, kind: TrapKind, interrupted: bool) {
+        let _ = (task, kind, interrupted);
+    }
+
+    /// A task has ended.
+    fn exited(&self, task: &TaskRef, exit: Exit) {
+        let _ = (task, exit);
+    }
+
+    /// The driver was asked for events.
+    fn polled(&self, events: usize) {
+        let _ = events;
+    }
+}
+
+/// Reports everything as `tracing` events at trace level.
+///
+/// A kernel that is built while that level is on has one; any other pays nothing for tracing.
+#[derive(Debug)]
+pub(crate) struct Tracer;
+
+impl Tracer {
+    pub(crate) fn is_wanted() -> bool {
+        tracing::enabled!(tracing::Level::TRACE)
+    }
+}
+
+impl Observer for Tracer {
+    fn created(&self, task: &TaskRef) {
+        let (id, name, at) = (task.id().0, task.name(), task.spawned_at());
+        tracing::trace!(task = id, name, spawned_at = %at, "created");
+    }
+
+    fn stepping(&self, task: &TaskRef) {
+        tracing::trace!(task = task.id().0, name = task.name(), "stepping");
+    }
+
+    fn stepped(&self, task: &TaskRef, took: Duration) {
+        tracing::trace!(task = task.id().0, name = task.name(), ?took, "stepped");
+    }
+
+    fn trapped(&self, task: &TaskRef, kind: TrapKind, place: &'static Location<'static>) {
+        let (id, name) = (task.id().0, task.name());
+        tracing::trace!(task = id, name, trap = %kind, at = %place, "trapped");
+    }
+
+    fn answered(&self, task: &TaskRef, kind: TrapKind, interrupted: bool) {
+        let (id, name) = (task.id().0, task.name());
+        tracing::trace!(task = id, name, trap = %kind, interrupted, "answered");
+    }
+
+    fn exited(&self, task: &TaskRef, exit: Exit) {
+        tracing::trace!(task = task.id().0, name = task.name(), ?exit, "exited");
+    }
+
+    fn polled(&self, events: usize) {
+        tracing::trace!(events, "polled");
+    }
+}

@@ -1,0 +1,80 @@
+//! What the timer heap orders, and what names a timer.
+//!
+//! Every insertion takes the next of 2³² sequence numbers. The number breaks ties (among equal
+//! ticks, first in is first out), and as part of the key it tells a timer from a later one in the
+//! same slot. It wraps around, so both have a bound. Order: two timers with equal ticks fire in
+//! the order of their insertion if fewer than 2³¹ insertions lie between them; beyond that, which
+//! of the two is first is unspecified, but never whether a different deadline is. Staleness: a key
+//! that was kept over exactly 2³² insertions, or a multiple, may be taken for another timer's if
+//! that one got the same slot.
+
+use std::cmp::Ordering;
+use std::num::NonZeroU32;
+
+use crate::Ticks;
+
+/// Names one timer of one heap, whether it is still there or not.
+///
+/// It is eight bytes, also inside an `Option`. A key that outlives its timer is *stale* and finds
+/// nothing; a key shown to another heap finds nothing or the wrong timer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct TimerKey {
+    pub(crate) slot: SlotId,
+    pub(crate) sequence: u32,
+}
+
+/// The index of a slot, plus one so that none of them is zero.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(crate) struct SlotId(NonZeroU32);
+
+impl SlotId {
+    /// The last of `count` slots; `None` for no slots, and for more than can be told apart.
+    #[inline]
+    pub(crate) fn last_of(count: usize) -> Option<SlotId> {
+        u32::try_from(count)
+            .ok()
+            .and_then(NonZeroU32::new)
+            .map(SlotId)
+    }
+
+    #[inline]
+    pub(crate) fn index(self) -> usize {
+        self.0.get() as usize - 1
+    }
+}
+
+/// What the heap orders. The greatest entry is the one that is due first, as `BinaryHeap` wants.
+#[derive(Clone, Copy)]
+pub(crate) struct Entry {
+    pub(crate) at: Ticks,
+    pub(crate) sequence: u32,
+    pub(crate) slot: SlotId,
+}
+
+const _: () = assert!(size_of::<Entry>() == 16, "four entries to a cache line");
+const _: () = assert!(size_of::<Option<TimerKey>>() == 8, "a key is one register");
+
+impl Ord for Entry {
+    #[inline]
+    fn cmp(&self, other: &Entry) -> Ordering {
+        // A later insertion is a small positive distance away, also across the wrap-around.
+        let ahead = other.sequence.wrapping_sub(self.sequence).cast_signed();
+        other.at.cmp(&self.at).then(ahead.cmp(&0))
+    }
+}
+
+impl PartialOrd for Entry {
+    #[inline]
+    fn partial_cmp(&self, other: &Entry) -> Option<Ordering> {
+        Some(self.cmp(other))
+    }
+}
+
+impl PartialEq for Entry {
+    #[inline]
+    fn eq(&self, other: &Entry) -> bool {
+        self.cmp(other).is_eq()
+    }
+}
+
+impl Eq for Entry {}

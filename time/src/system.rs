@@ -1,0 +1,236 @@
+//! The clock of the real machine, chosen once.
+//!
+//! A kernel reads its clock at every sleep, so the cheapest source that is good enough wins: the
+//! processor's counter where it can be trusted (see the header of `tsc.rs` for when that is, how
+//! it is measured and what its limits are), else the monotonic clock of the operating system,
+//! counted in nanoseconds. The choice is a plain branch on every reading that never changes its
+//! mind; that costs less than making everything above generic over the source.
+
+use std::sync::OnceLock;
+use std::time::{Duration, Instant};
+
+use crate::tsc::Counter;
+use crate::{Clock, Deadline, Rate, Ticks};
+
+/// The clock of the machine: the time-stamp counter where it is invariant, else `CLOCK_MONOTONIC`.
+///
+/// All clocks of a process that chose the same source show the same time and share one rate, so
+/// making a second one costs next to nothing and deadlines may be carried between them. Readings
+/// of the two sources have nothing in common.
+///
+/// The rate drifts against `CLOCK_MONOTONIC` by no more than
+/// [`INITIAL_DRIFT_BOUND_PPM`](crate::INITIAL_DRIFT_BOUND_PPM), and by no more than
+/// [`REFINED_DRIFT_BOUND_PPM`](crate::REFINED_DRIFT_BOUND_PPM) after a refinement over
+/// [`REFINED_BASELINE`](crate::REFINED_BASELINE) or longer, as long as that clock is not slewed.
+///
+/// # Examples
+///
+/// ```
+/// use pikake_time::{Clock, SystemClock};
+/// use std::time::Duration;
+///
+/// let clock = SystemClock::new();
+/// let start = clock.now();
+/// let left = clock.idle(Some(clock.after(Duration::from_secs(5)))).unwrap();
+/// assert!(left <= Duration::from_secs(5));
+/// assert!(clock.now() >= start);
+/// ```
+#[derive(Clone, Debug)]
+pub struct SystemClock {
+    source: Source,
+}
+
+/// Where the ticks come from.
+#[derive(Clone, Debug)]
+enum Source {
+    /// Cycles of the processor's counter.
+    Counter(&'static Counter),
+    /// Nanoseconds since this moment, which is the same in all of the process.
+    Monotonic(Instant),
+}
+
+impl SystemClock {
+    /// Chooses the best source there is.
+    ///
+    /// The first call in a process measures the counter and takes about 2 ms, asleep (up to 20 ms
+    /// on a noisy machine). Later calls take a microsecond or two, and
+    /// [refine](SystemClock::refine) the rate if the baseline has doubled since.
+    pub fn new() -> SystemClock {
+        match Counter::get() {
+            Some(counter) => SystemClock {
+                source: Source::Counter(counter),
+            },
+            None => SystemClock::monotonic(),
+        }
+    }
+
+    /// The fallback even where there is a better source: `CLOCK_MONOTONIC`, in nanoseconds.
+    ///
+    /// For machines that suspend, for virtual ones that emulate the counter badly, and to compare.
+    pub fn monotonic() -> SystemClock {
+        static EPOCH: OnceLock<Instant> = OnceLock::new();
+        SystemClock {
+            source: Source::Monotonic(*EPOCH.get_or_init(Instant::now)),
+        }
+    }
+
+    /// Whether the ticks are cycles of the processor's time-stamp counter.
+    pub fn is_tsc(&self) -> bool {
+        matches!(self.source, Source::Counter(_))
+    }
+
+    /// Measures the rate again, over all the time since it was first measured, and answers the
+    /// rate now in use.
+    ///
+    /// The longer the program runs, the less error is left. All clocks of the process get the new
+    /// rate; no deadline moves, and what is read from old ticks changes by the correction. A
+    /// measurement that is no better than the one in use is ignored, and so is one that differs
+    /// so much that the counter must have stepped. Takes about a microsecond; the monotonic
+    /// source, having nothing to refine, answers at once.
+    pub fn refine(&self) -> Rate {
+        if let Source::Counter(counter) = self.source {
+            counter.refine();
+        }
+        self.rate()
+    }
+
+    /// By how much the rate may be off `CLOCK_MONOTONIC`, in parts per billion: the measured
+    /// bound, not the promised one. Zero for the monotonic source.
+    pub fn error_ppb(&self) -> u64 {
+        match self.source {
+            Source::Counter(counter) => counter.error_ppb(),
+            Source::Monotonic(_) => 0,
+        }
+    }
+}
+
+impl Default for SystemClock {
+    /// The same as [`SystemClock::new`].
+    fn default() -> SystemClock {
+        SystemClock::new()
+    }
+}
+
+impl Clock for SystemClock {
+    #[inline]
+    fn now(&self) -> Ticks {
+        match self.source {
+            Source::Counter(counter) => Ticks::new(counter.read()),
+            Source::Monotonic(epoch) => Ticks::new(Rate::NANOS.ticks_floor(epoch.elapsed())),
+        }
+    }
+
+    #[inline]
+    fn rate(&self) -> Rate {
+        match self.source {
+            Source::Counter(counter) => counter.rate(),
+            Source::Monotonic(_) => Rate::NANOS,
+        }
+    }
+
+    fn idle(&self, next: Option<Deadline>) -> Option<Duration> {
+        let next = next.filter(|next| !next.is_never())?;
+        Some(self.rate().duration_ceil(next.ticks().since(self.now())))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{INITIAL_DRIFT_BOUND_PPM, REFINED_BASELINE, REFINED_DRIFT_BOUND_PPM};
+    use std::thread;
+
+    /// A reading of the clock and the monotonic time around it; tightest of several, so that an
+    /// interruption in between does not count as drift.
+    fn both(clock: &SystemClock, epoch: Instant) -> (Ticks, f64) {
+        let brackets = (0..50).map(|_| {
+            let before = epoch.elapsed();
+            let ticks = clock.now();
+            let after = epoch.elapsed();
+            (
+                after - before,
+                ticks,
+                (before + after).as_nanos() as f64 / 2.0,
+            )
+        });
+        let (_, ticks, nanos) = brackets.min_by_key(|bracket| bracket.0).expect("not empty");
+        (ticks, nanos)
+    }
+
+    /// How far the clock drifts from `CLOCK_MONOTONIC` over `length` by the given rate, in ppm.
+    fn drift_ppm(clock: &SystemClock, rate: Rate, length: Duration) -> f64 {
+        let epoch = Instant::now();
+        let (start, start_nanos) = both(clock, epoch);
+        thread::sleep(length);
+        let (end, end_nanos) = both(clock, epoch);
+        let shown = rate.duration_floor(end.since(start)).as_nanos() as f64;
+        let real = end_nanos - start_nanos;
+        (shown - real).abs() / real * 1e6
+    }
+
+    /// What the comparison itself may be wrong by: brackets of a microsecond over 0.3 s.
+    const COMPARISON_PPM: f64 = 4.0;
+
+    /// Real time, unavoidably: there is nothing else to compare the counter with. How long the
+    /// sleeps really last does not matter.
+    #[test]
+    fn the_drift_is_within_its_bounds() {
+        let clock = SystemClock::new();
+        let begin = Instant::now();
+        assert!(clock.error_ppb() <= INITIAL_DRIFT_BOUND_PPM * 1_000);
+        let drift = drift_ppm(&clock, clock.rate(), Duration::from_millis(300));
+        println!(
+            "initial: {drift:.3} ppm, bound {} ppb, {clock:?}",
+            clock.error_ppb()
+        );
+        assert!(
+            drift <= INITIAL_DRIFT_BOUND_PPM as f64 + COMPARISON_PPM,
+            "{drift} ppm"
+        );
+
+        thread::sleep(REFINED_BASELINE.saturating_sub(begin.elapsed()));
+        let rate = clock.refine();
+        assert!(clock.error_ppb() <= REFINED_DRIFT_BOUND_PPM * 1_000);
+        let drift = drift_ppm(&clock, rate, Duration::from_millis(300));
+        println!("refined: {drift:.3} ppm, bound {} ppb", clock.error_ppb());
+        assert!(
+            drift <= REFINED_DRIFT_BOUND_PPM as f64 + COMPARISON_PPM,
+            "{drift} ppm"
+        );
+    }
+
+    #[test]
+    fn the_clocks_of_a_process_agree() {
+        for (one, other) in [
+            (SystemClock::new(), SystemClock::new()),
+            (SystemClock::monotonic(), SystemClock::monotonic()),
+        ] {
+            assert_eq!(one.is_tsc(), other.is_tsc());
+            let (first, second, third) = (one.now(), other.now(), one.now());
+            assert!(first <= second && second <= third);
+        }
+        assert!(!SystemClock::monotonic().is_tsc());
+        assert_eq!(SystemClock::monotonic().refine(), Rate::NANOS);
+    }
+
+    #[test]
+    fn idle_blocks_for_what_is_left() {
+        for clock in [SystemClock::new(), SystemClock::monotonic()] {
+            assert_eq!(clock.idle(None), None);
+            assert_eq!(clock.idle(Some(Deadline::NEVER)), None);
+            assert_eq!(
+                clock.idle(Some(Deadline::at(clock.now()))),
+                Some(Duration::ZERO)
+            );
+            let hour = Duration::from_secs(3_600);
+            let left = clock
+                .idle(Some(clock.after(hour)))
+                .expect("there is a timer");
+            assert!(
+                left <= hour + Duration::from_nanos(1) && left > hour / 2,
+                "{left:?}"
+            );
+            assert!(clock.after(Duration::MAX).is_never());
+        }
+    }
+}

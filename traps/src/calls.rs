@@ -1,0 +1,175 @@
+//! The awaitable calls that are one trap each: sleep, yield, and the clock.
+
+use std::panic::Location;
+use std::time::Duration;
+
+use pikake_time::{Deadline, Rate, Ticks};
+
+use crate::door;
+use crate::handler::{TrapKind, Until, Wait};
+use crate::interrupt::Interrupted;
+use crate::trap::{KernelTrap, Trap, kernel_trap_at};
+
+/// The trap that waits for a moment. See [`sleep`] and [`sleep_until`].
+#[derive(Debug)]
+pub struct SleepTrap {
+    until: Until,
+}
+
+impl SleepTrap {
+    /// Waits so long.
+    pub fn new(until: Until) -> Self {
+        Self { until }
+    }
+}
+
+impl Trap for SleepTrap {
+    type Answer = Result<(), Interrupted>;
+    const KIND: TrapKind = TrapKind::Sleep;
+
+    fn wait(&mut self) -> Wait<'_> {
+        Wait::Sleep(self.until)
+    }
+
+    fn answer(&mut self, result: Result<(), Interrupted>) -> Self::Answer {
+        result
+    }
+}
+
+/// The trap that goes to the end of the ready queue. See [`yield_now`].
+#[derive(Debug)]
+pub struct YieldTrap;
+
+impl Trap for YieldTrap {
+    type Answer = Result<(), Interrupted>;
+    const KIND: TrapKind = TrapKind::Yield;
+
+    fn wait(&mut self) -> Wait<'_> {
+        Wait::Yield
+    }
+
+    fn answer(&mut self, result: Result<(), Interrupted>) -> Self::Answer {
+        result
+    }
+}
+
+/// Waits at least as long as `length`, counted from the first poll.
+///
+/// A length of zero waits for nothing, but lets the other ready tasks run first.
+///
+/// # Examples
+///
+/// ```no_run
+/// # async fn example() -> Result<(), pikake_traps::Interrupted> {
+/// pikake_traps::sleep(std::time::Duration::from_millis(20)).await?;
+/// # Ok(()) }
+/// ```
+///
+/// # Cancellation
+///
+/// An interruption point. Nothing is lost when it is dropped.
+///
+/// # Errors
+///
+/// [`Interrupted`], before the time was up.
+///
+/// # Panics
+///
+/// When polled outside a task of a kernel.
+#[track_caller]
+pub fn sleep(length: Duration) -> KernelTrap<SleepTrap> {
+    kernel_trap_at(SleepTrap::new(Until::After(length)), Location::caller())
+}
+
+/// Waits until `deadline`, or not at all (but for the other ready tasks) if it has passed.
+///
+/// # Examples
+///
+/// A loop that does not drift:
+///
+/// ```no_run
+/// # async fn example() -> Result<(), pikake_traps::Interrupted> {
+/// use pikake_traps::{deadline_after, sleep, sleep_until};
+/// use std::time::Duration;
+///
+/// let soon = deadline_after(Duration::from_millis(250));
+/// sleep(Duration::from_millis(200)).await?;
+/// sleep_until(soon).await?; // 50 ms, not 250
+/// # Ok(()) }
+/// ```
+///
+/// # Cancellation
+///
+/// An interruption point. Nothing is lost when it is dropped.
+///
+/// # Errors
+///
+/// [`Interrupted`], before the deadline.
+///
+/// # Panics
+///
+/// When polled outside a task of a kernel.
+#[track_caller]
+pub fn sleep_until(deadline: Deadline) -> KernelTrap<SleepTrap> {
+    kernel_trap_at(SleepTrap::new(Until::At(deadline)), Location::caller())
+}
+
+/// Lets every other ready task run once before this one goes on.
+///
+/// # Cancellation
+///
+/// An interruption point. Nothing is lost when it is dropped.
+///
+/// # Errors
+///
+/// [`Interrupted`].
+///
+/// # Panics
+///
+/// When polled outside a task of a kernel.
+#[track_caller]
+pub fn yield_now() -> KernelTrap<YieldTrap> {
+    kernel_trap_at(YieldTrap, Location::caller())
+}
+
+/// A fresh reading of the kernel's clock.
+///
+/// # Panics
+///
+/// Outside a kernel.
+#[track_caller]
+pub fn now() -> Ticks {
+    door::with(|kernel| kernel.now())
+}
+
+/// How the ticks of the kernel's clock relate to durations.
+///
+/// # Panics
+///
+/// Outside a kernel.
+#[track_caller]
+pub fn clock_rate() -> Rate {
+    door::with(|kernel| kernel.rate())
+}
+
+/// How long it is since `earlier`, a reading of the same kernel's clock; rounded down.
+///
+/// # Panics
+///
+/// Outside a kernel.
+#[track_caller]
+pub fn elapsed_since(earlier: Ticks) -> Duration {
+    door::with(|kernel| kernel.rate().duration_floor(kernel.now().since(earlier)))
+}
+
+/// The moment that is `length` from now, rounded up to the next tick.
+///
+/// # Panics
+///
+/// Outside a kernel.
+#[track_caller]
+pub fn deadline_after(length: Duration) -> Deadline {
+    door::with(|kernel| {
+        Deadline::at(kernel.now().saturating_add(kernel.rate().ticks_ceil(length)))
+    })
+}

@@ -1,0 +1,218 @@
+//! What a task sees when it is interrupted, and how a task ends.
+//!
+//! An interruption is an ordinary error value returned by the await it hit. It says why
+//! ([`Interrupted::is_cancel`], [`Interrupted::is_timeout`]) and whose it is: a deadline belongs to
+//! the scope that set it, a cancel to the task as a whole. Code between the two passes it on with
+//! `?`, exactly like any other error; only the owner turns it into [`TimedOut`].
+//!
+//! These types are here, below kernel and library alike, because every suspending trap answers
+//! with one of them.
+
+use std::any::Any;
+use std::fmt;
+use std::sync::Arc;
+
+/// Names one scope of one kernel for as long as the scope lives.
+///
+/// A number that the kernel chose; it means nothing to another kernel.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub struct ScopeId(pub u64);
+
+/// The error of a wait that was cut short by a deadline or by a cancel.
+///
+/// It is small, cheap to clone, and may be sent to other threads.
+///
+/// # Examples
+///
+/// ```
+/// use pikake_traps::Interrupted;
+///
+/// let stop = Interrupted::cancelled("client went away");
+/// assert!(stop.is_cancel());
+/// assert_eq!(stop.to_string(), "cancelled: client went away");
+/// ```
+#[derive(Clone, PartialEq, Eq)]
+pub struct Interrupted(Cause);
+
+#[derive(Clone, PartialEq, Eq)]
+enum Cause {
+    /// A deadline passed; the scope that set it.
+    TimedOut(ScopeId),
+    /// Somebody asked the task to end; what they said.
+    Cancelled(Option<Arc<str>>),
+}
+
+impl Interrupted {
+    /// The interruption of a task that was asked to end, with the words of whoever asked.
+    ///
+    /// An empty reason means that none was given.
+    pub fn cancelled(reason: &str) -> Self {
+        Self(Cause::Cancelled((!reason.is_empty()).then(|| reason.into())))
+    }
+
+    /// The interruption of everything inside the scope whose deadline passed.
+    ///
+    /// For kernels; a program gets these from [`timeout_after`](crate::timeout_after).
+    pub fn timed_out(scope: ScopeId) -> Self {
+        Self(Cause::TimedOut(scope))
+    }
+
+    /// Whether the task was asked to end.
+    pub fn is_cancel(&self) -> bool {
+        matches!(self.0, Cause::Cancelled(_))
+    }
+
+    /// Whether a deadline passed.
+    pub fn is_timeout(&self) -> bool {
+        matches!(self.0, Cause::TimedOut(_))
+    }
+
+    /// What whoever cancelled the task said, if it was a cancel and they said anything.
+    pub fn reason(&self) -> Option<&str> {
+        match &self.0 {
+            Cause::Cancelled(reason) => reason.as_deref(),
+            Cause::TimedOut(_) => None,
+        }
+    }
+
+    /// The scope whose deadline passed; `None` for a cancel, which belongs to the whole task.
+    pub fn owner(&self) -> Option<ScopeId> {
+        match self.0 {
+            Cause::TimedOut(scope) => Some(scope),
+            Cause::Cancelled(_) => None,
+        }
+    }
+}
+
+impl fmt::Debug for Interrupted {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match &self.0 {
+            Cause::TimedOut(scope) => f.debug_tuple("TimedOut").field(scope).finish(),
+            Cause::Cancelled(reason) => f.debug_tuple("Cancelled").field(reason).finish(),
+        }
+    }
+}
+
+impl fmt::Display for Interrupted {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match &self.0 {
+            Cause::TimedOut(_) => f.write_str("interrupted by a deadline further out"),
+            Cause::Cancelled(None) => f.write_str("cancelled"),
+            Cause::Cancelled(Some(reason)) => write!(f, "cancelled: {reason}"),
+        }
+    }
+}
+
+impl std::error::Error for Interrupted {}
+
+/// An interruption inside an I/O error.
+///
+/// Its kind is never [`std::io::ErrorKind::Interrupted`], because standard library and ecosystem
+/// retry on that one: a deadline becomes `TimedOut`, a cancel `Other`. The [`Interrupted`] is the
+/// error's payload: `error.get_ref()` and `downcast_ref` find it.
+///
+/// # Examples
+///
+/// ```
+/// use pikake_traps::Interrupted;
+/// use std::io;
+///
+/// let error = io::Error::from(Interrupted::cancelled("stop"));
+/// assert_eq!(error.kind(), io::ErrorKind::Other);
+/// let inside = error.get_ref().and_then(|e| e.downcast_ref::<Interrupted>());
+/// assert_eq!(inside.and_then(Interrupted::reason), Some("stop"));
+/// ```
+impl From<Interrupted> for std::io::Error {
+    fn from(interrupted: Interrupted) -> Self {
+        let kind = if interrupted.is_timeout() {
+            std::io::ErrorKind::TimedOut
+        } else {
+            std::io::ErrorKind::Other
+        };
+        Self::new(kind, interrupted)
+    }
+}
+
+/// The deadline of [`timeout_after`](crate::timeout_after) passed and its body was told so.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct TimedOut;
+
+impl fmt::Display for TimedOut {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("timed out")
+    }
+}
+
+impl std::error::Error for TimedOut {}
+
+impl From<TimedOut> for std::io::Error {
+    fn from(timed_out: TimedOut) -> Self {
+        Self::new(std::io::ErrorKind::TimedOut, timed_out)
+    }
+}
+
+/// Why joining a task gave no value.
+#[non_exhaustive]
+pub enum TaskError {
+    /// The task was cancelled and ended without a value of its own: it was dropped unpolled,
+    /// aborted, or dropped with its kernel.
+    Cancelled(Interrupted),
+    /// The task panicked; the payload is what it panicked with.
+    Panicked(Box<dyn Any + Send>),
+    /// Not the task but the one that waited for it was interrupted. The task goes on.
+    Interrupted(Interrupted),
+    /// The kernel was stopped before the task ended. Only `try_run` reports it.
+    Stopped,
+}
+
+impl TaskError {
+    /// Whether the task ended by a cancel.
+    pub fn is_cancelled(&self) -> bool {
+        matches!(self, Self::Cancelled(_))
+    }
+
+    /// The text a task panicked with, where it is text.
+    pub fn panic_message(&self) -> Option<&str> {
+        let Self::Panicked(payload) = self else { return None };
+        match payload.downcast_ref::<&'static str>() {
+            Some(text) => Some(text),
+            None => payload.downcast_ref::<String>().map(String::as_str),
+        }
+    }
+}
+
+impl fmt::Debug for TaskError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Cancelled(why) => f.debug_tuple("Cancelled").field(why).finish(),
+            Self::Panicked(_) => {
+                f.debug_tuple("Panicked").field(&self.panic_message().unwrap_or("..")).finish()
+            }
+            Self::Interrupted(why) => f.debug_tuple("Interrupted").field(why).finish(),
+            Self::Stopped => f.write_str("Stopped"),
+        }
+    }
+}
+
+impl fmt::Display for TaskError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Cancelled(why) => write!(f, "the task ended by a cancel ({why})"),
+            Self::Panicked(_) => match self.panic_message() {
+                Some(text) => write!(f, "the task panicked: {text}"),
+                None => f.write_str("the task panicked"),
+            },
+            Self::Interrupted(why) => write!(f, "waiting for the task was cut short ({why})"),
+            Self::Stopped => f.write_str("the kernel was stopped before the task ended"),
+        }
+    }
+}
+
+impl std::error::Error for TaskError {
+    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+        match self {
+            Self::Cancelled(why) | Self::Interrupted(why) => Some(why),
+            Self::Panicked(_) | Self::Stopped => None,
+        }
+    }
+}

@@ -1,0 +1,38 @@
+//! What a task may ask of its kernel.
+#![doc = include_str!("../TRAPS.md")]
+
+mod calls;
+mod cell;
+pub mod door;
+mod foreign;
+mod handler;
+mod home;
+mod interrupt;
+mod queue;
+mod reply;
+mod scope;
+mod socket;
+mod task;
+mod trap;
+
+pub use calls::{
+    SleepTrap, YieldTrap, clock_rate, deadline_after, elapsed_since, now, sleep, sleep_until,
+    yield_now,
+};
+pub use cell::{Exit, Ledger, RemoteWake, TaskId, TaskRef, borrowing};
+pub use foreign::{Addresses, ForeignTrap, FutureWait, blocking, future_wait, lookup};
+pub use handler::{
+    Executed, RecordKey, Refusal, ScopeEnd, TrapHandler, TrapKind, Until, Verdict, Wait,
+    outside_a_task,
+};
+pub use home::{Home, KernelEnded, KernelHandle, KernelId, LocalHome, Message, RemoteSpawn};
+pub use interrupt::{Interrupted, ScopeId, TaskError, TimedOut};
+pub use queue::{Park, WaitQueue, park};
+pub use reply::Reply;
+pub use scope::{Timeout, timeout_after, timeout_at};
+pub use socket::{
+    Address, Closed, Direction, OpenSocket, ReadyTrap, ResourceBusy, SocketId, SocketOption,
+    Sockets, read_wait, sockets, sockets_of, when_ready, write_wait,
+};
+pub use task::{Builder, CancelOnDrop, Current, Task, current, spawn};
+pub use trap::{KernelTrap, Trap, kernel_trap, kernel_trap_at};

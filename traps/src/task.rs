@@ -1,0 +1,333 @@
+//! Tasks as their owners see them: spawning, joining, cancelling.
+
+use std::fmt;
+use std::future::Future;
+use std::marker::PhantomData;
+use std::ops::Deref;
+use std::panic::Location;
+use std::pin::Pin;
+use std::task::{Context, Poll};
+
+use crate::cell::{Cold, TaskId, TaskRef};
+use crate::door;
+use crate::handler::{TrapKind, Wait};
+use crate::interrupt::{Interrupted, TaskError};
+use crate::trap::{KernelTrap, Trap, kernel_trap_at};
+
+/// Starts a task in the current kernel.
+///
+/// The task starts in a later step, after the tasks that are ready already. It inherits no scope.
+///
+/// # Examples
+///
+/// ```no_run
+/// # async fn example() -> Result<(), pikake_traps::TaskError> {
+/// let task = pikake_traps::spawn(async { 6 * 7 });
+/// assert_eq!(task.await?, 42);
+/// # Ok(()) }
+/// ```
+///
+/// In a kernel that is being shut down the future is dropped, and the task is cancelled from the
+/// start.
+///
+/// # Panics
+///
+/// Outside a kernel.
+#[track_caller]
+pub fn spawn<F>(future: F) -> Task<F::Output>
+where
+    F: Future + 'static,
+{
+    spawn_at(future, None, Location::caller())
+}
+
+/// Starts a task with more said about it than [`spawn`] takes.
+///
+/// # Examples
+///
+/// ```no_run
+/// let task = pikake_traps::Builder::new().name("reader").spawn(async {});
+/// assert_eq!(task.name(), "reader");
+/// ```
+#[derive(Debug, Default)]
+#[must_use = "a builder does nothing until `spawn` is called"]
+pub struct Builder {
+    name: Option<Box<str>>,
+}
+
+impl Builder {
+    /// A task without a name.
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// The name that listings, logs and [`Task::name`] show.
+    pub fn name(mut self, name: impl Into<Box<str>>) -> Self {
+        self.name = Some(name.into());
+        self
+    }
+
+    /// Starts the task. See [`spawn`].
+    ///
+    /// # Panics
+    ///
+    /// Outside a kernel.
+    #[track_caller]
+    pub fn spawn<F>(self, future: F) -> Task<F::Output>
+    where
+        F: Future + 'static,
+    {
+        spawn_at(future, self.name, Location::caller())
+    }
+}
+
+#[track_caller]
+pub(crate) fn spawn_at<F>(
+    future: F,
+    name: Option<Box<str>>,
+    spawned_at: &'static Location<'static>,
+) -> Task<F::Output>
+where
+    F: Future + 'static,
+{
+    let task = door::with(|kernel| {
+        let task = TaskRef::new(future, kernel.home(), Cold::named(name), spawned_at);
+        if !kernel.spawn(&task) {
+            let late = Interrupted::cancelled("spawned while the kernel was being shut down");
+            task.abandon(TaskError::Cancelled(late));
+        }
+        task
+    });
+    Task { task, join: None, output: PhantomData }
+}
+
+/// The trap that waits for a task's end.
+#[derive(Debug)]
+struct JoinTrap {
+    task: TaskRef,
+}
+
+impl Trap for JoinTrap {
+    type Answer = Result<(), Interrupted>;
+    const KIND: TrapKind = TrapKind::Join;
+
+    fn wait(&mut self) -> Wait<'_> {
+        Wait::Join(&self.task)
+    }
+
+    fn answer(&mut self, result: Result<(), Interrupted>) -> Self::Answer {
+        result
+    }
+}
+
+/// A handle to a task, and the future of its outcome.
+///
+/// Dropping the handle detaches the task: it runs on. A panic that nobody joins is logged.
+///
+/// # Cancellation
+///
+/// Awaiting it is an interruption point: it gives [`TaskError::Interrupted`], the task runs on, and
+/// `&mut task` may be awaited again. Dropped while it waits, nothing is lost but the handle.
+///
+/// # Panics
+///
+/// Polled again after it gave the outcome.
+#[must_use = "a task that is not joined runs on detached; `drop` the handle if that is meant"]
+pub struct Task<T> {
+    task: TaskRef,
+    join: Option<KernelTrap<JoinTrap>>,
+    output: PhantomData<T>,
+}
+
+impl<T> Task<T> {
+    /// Waits for the task's end; the same as awaiting the task.
+    ///
+    /// # Errors
+    ///
+    /// As for awaiting the task.
+    pub fn join(self) -> Self {
+        self
+    }
+
+    /// The number the kernel gave to the task.
+    pub fn id(&self) -> TaskId {
+        self.task.id()
+    }
+
+    /// The task's name; empty where none was given.
+    pub fn name(&self) -> &str {
+        self.task.name()
+    }
+
+    /// Whether the task has ended.
+    pub fn is_finished(&self) -> bool {
+        self.task.is_ended()
+    }
+
+    /// Asks the task to end and waits until it has. Its outcome can be joined afterwards.
+    ///
+    /// The await that the task sits in returns [`Interrupted`]; it may clean up, and take its
+    /// time. A task that was never stepped is dropped unpolled.
+    ///
+    /// # Examples
+    ///
+    /// ```no_run
+    /// # async fn example() -> Result<(), pikake_traps::Interrupted> {
+    /// use std::time::Duration;
+    ///
+    /// let task = pikake_traps::spawn(async {
+    ///     match pikake_traps::sleep(Duration::from_secs(60)).await {
+    ///         Ok(()) => "slept",
+    ///         Err(_) => "woken",
+    ///     }
+    /// });
+    /// pikake_traps::yield_now().await?;
+    /// task.cancel().await?;
+    /// assert_eq!(task.await.unwrap(), "woken");
+    /// # Ok(()) }
+    /// ```
+    ///
+    /// # Cancellation
+    ///
+    /// An interruption point. The request stays made.
+    ///
+    /// # Errors
+    ///
+    /// [`Interrupted`], when the caller was interrupted before the task had ended.
+    ///
+    /// # Panics
+    ///
+    /// When polled outside a task of a kernel.
+    #[track_caller]
+    pub fn cancel(&self) -> impl Future<Output = Result<(), Interrupted>> + use<T> {
+        let task = self.task.clone();
+        let place = Location::caller();
+        async move {
+            request(&task, Interrupted::cancelled(""));
+            kernel_trap_at(JoinTrap { task }, place).await
+        }
+    }
+
+    /// Asks the task to end, saying why, and does not wait. See [`cancel`](Self::cancel).
+    ///
+    /// A second request changes nothing: it never interrupts the cleanup that the first one caused.
+    pub fn request_cancel(&self, reason: &str) {
+        request(&self.task, Interrupted::cancelled(reason));
+    }
+
+    /// Ends the task without another step of it: its future is dropped where it stands, by the
+    /// kernel, before the next step of any task.
+    pub fn abort(&self) {
+        let task = &self.task;
+        door::reach(task.kernel(), |kernel| kernel.abort(task, Interrupted::cancelled("aborted")));
+    }
+
+    /// A handle that asks the task to end when it is dropped, instead of detaching it.
+    pub fn cancel_on_drop(self) -> CancelOnDrop<T> {
+        CancelOnDrop(self)
+    }
+}
+
+fn request(task: &TaskRef, reason: Interrupted) {
+    door::reach(task.kernel(), |kernel| kernel.cancel(task, reason));
+}
+
+impl<T> Unpin for Task<T> {}
+
+impl<T> Future for Task<T> {
+    type Output = Result<T, TaskError>;
+
+    #[track_caller]
+    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
+        let this = &mut *self;
+        if !this.task.is_ended() {
+            let join = this.join.get_or_insert_with(|| {
+                kernel_trap_at(JoinTrap { task: this.task.clone() }, this.task.spawned_at())
+            });
+            match Pin::new(join).poll(cx) {
+                Poll::Pending => return Poll::Pending,
+                Poll::Ready(Ok(())) => {}
+                Poll::Ready(Err(interrupted)) => {
+                    this.join = None;
+                    return Poll::Ready(Err(TaskError::Interrupted(interrupted)));
+                }
+            }
+        }
+        this.join = None;
+        // SAFETY: a `Task<T>` is made in `spawn_at` only, around a future whose output is `T`.
+        let outcome = unsafe { this.task.take_outcome::<T>() };
+        Poll::Ready(outcome.expect("a task was awaited again after it had given its outcome"))
+    }
+}
+
+impl<T> fmt::Debug for Task<T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.task.fmt(f)
+    }
+}
+
+/// A task that is asked to end when its handle is dropped. Made by [`Task::cancel_on_drop`].
+#[derive(Debug)]
+#[must_use = "dropping it at once asks the task to end at once"]
+pub struct CancelOnDrop<T>(Task<T>);
+
+impl<T> Deref for CancelOnDrop<T> {
+    type Target = Task<T>;
+
+    fn deref(&self) -> &Task<T> {
+        &self.0
+    }
+}
+
+impl<T> Future for CancelOnDrop<T> {
+    type Output = Result<T, TaskError>;
+
+    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
+        Pin::new(&mut self.0).poll(cx)
+    }
+}
+
+impl<T> Drop for CancelOnDrop<T> {
+    fn drop(&mut self) {
+        self.0.request_cancel("its owner was dropped");
+    }
+}
+
+/// The task that is being stepped. See [`current`].
+#[derive(Clone, Debug)]
+pub struct Current(TaskRef);
+
+impl Current {
+    /// The number the kernel gave to the task.
+    pub fn id(&self) -> TaskId {
+        self.0.id()
+    }
+
+    /// The task's name; empty where none was given.
+    pub fn name(&self) -> &str {
+        self.0.name()
+    }
+
+    /// Where the task was spawned.
+    pub fn spawned_at(&self) -> &'static Location<'static> {
+        self.0.spawned_at()
+    }
+
+    /// Asks the task to end: its next wait that suspends is interrupted.
+    pub fn request_cancel(&self, reason: &str) {
+        request(&self.0, Interrupted::cancelled(reason));
+    }
+}
+
+/// The current task.
+///
+/// # Panics
+///
+/// Outside a task of a kernel.
+#[track_caller]
+pub fn current() -> Current {
+    match door::with(|kernel| kernel.current()) {
+        Some(task) => Current(task),
+        None => door::outside("`current`", Location::caller()),
+    }
+}

@@ -1,0 +1,162 @@
+//! Traps as typed values, and the one future that hands them over.
+//!
+//! [`kernel_trap`] is the only future of pikake's own that returns `Pending` (I2). Every other
+//! wait, in this crate and above, awaits it. A [`Trap`] is the typed face of a [`Wait`]: it knows
+//! what its answer looks like, so that a sleep cannot be answered like a read.
+
+use std::fmt;
+use std::future::Future;
+use std::panic::Location;
+use std::pin::Pin;
+use std::task::{Context, Poll};
+
+use crate::door;
+use crate::handler::{Executed, RecordKey, TrapKind, Wait};
+use crate::home::KernelId;
+use crate::interrupt::Interrupted;
+
+/// Something a task asks of its kernel and may have to wait for.
+pub trait Trap {
+    /// What awaiting the trap gives.
+    type Answer;
+
+    /// The trap's name, for the message of a panic outside a kernel.
+    const KIND: TrapKind;
+
+    /// What the kernel is handed.
+    fn wait(&mut self) -> Wait<'_>;
+
+    /// Turns the kernel's answer into the trap's.
+    fn answer(&mut self, result: Result<(), Interrupted>) -> Self::Answer;
+}
+
+/// Hands a trap to the kernel that runs the current task, and waits for the answer.
+///
+/// The trap is executed on the first poll. A future that was made in one task and is polled in
+/// another one of the same kernel acts for the one that polls it.
+///
+/// # Examples
+///
+/// ```no_run
+/// use pikake_traps::{Interrupted, SleepTrap, Until, kernel_trap};
+/// use std::time::Duration;
+///
+/// async fn nap() -> Result<(), Interrupted> {
+///     kernel_trap(SleepTrap::new(Until::After(Duration::from_millis(5)))).await
+/// }
+/// ```
+///
+/// # Cancellation
+///
+/// Dropped while it waits, the trap is withdrawn: it has no effect any more. What a trap does
+/// about interruption is said in its own specification.
+///
+/// # Panics
+///
+/// When polled outside a kernel, outside a task, in another kernel than before, or again after it
+/// gave its answer.
+#[track_caller]
+pub fn kernel_trap<T: Trap>(trap: T) -> KernelTrap<T> {
+    kernel_trap_at(trap, Location::caller())
+}
+
+/// [`kernel_trap`], reported as awaited at `place`.
+pub fn kernel_trap_at<T: Trap>(trap: T, place: &'static Location<'static>) -> KernelTrap<T> {
+    KernelTrap { trap, state: State::New, place }
+}
+
+/// The future of [`kernel_trap`].
+#[must_use = "a trap does nothing until it is awaited"]
+pub struct KernelTrap<T: Trap> {
+    trap: T,
+    state: State,
+    place: &'static Location<'static>,
+}
+
+enum State {
+    New,
+    Parked { kernel: KernelId, record: RecordKey },
+    Finished,
+}
+
+impl<T: Trap> KernelTrap<T> {
+    /// Takes the trap back if it waits, so that the next poll executes it anew.
+    pub(crate) fn reset(&mut self) {
+        if let State::Parked { kernel, record } = std::mem::replace(&mut self.state, State::New) {
+            door::reach(kernel, |kernel| kernel.withdraw(record));
+        }
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn out_of_place(&self, kernel: KernelId) -> ! {
+        let place = self.place;
+        match door::current_kernel() {
+            None => door::outside(&format!("the trap `{}`", T::KIND), place),
+            Some(other) => panic!(
+                "the trap `{}` (at {place}) waits in kernel {kernel} and was polled in kernel \
+                 {other}: a future that has started to wait stays with its kernel",
+                T::KIND
+            ),
+        }
+    }
+}
+
+// The trap is only ever used by reference and by value, never pinned.
+impl<T: Trap> Unpin for KernelTrap<T> {}
+
+impl<T: Trap> Future for KernelTrap<T> {
+    type Output = T::Answer;
+
+    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<T::Answer> {
+        let this = &mut *self;
+        let result = match this.state {
+            State::New => {
+                let place = this.place;
+                let wait = this.trap.wait();
+                let executed = door::try_with(|kernel| {
+                    (kernel.execute(wait, place, cx), kernel.id())
+                });
+                match executed {
+                    Some((Executed::Answered(result), _)) => result,
+                    Some((Executed::Parked(record), kernel)) => {
+                        this.state = State::Parked { kernel, record };
+                        return Poll::Pending;
+                    }
+                    None => this.out_of_place(KernelId::NONE),
+                }
+            }
+            State::Parked { kernel, record } => {
+                if !door::is_inside(kernel) {
+                    this.out_of_place(kernel);
+                }
+                match door::with(|kernel| kernel.poll_again(record, cx)) {
+                    Poll::Ready(result) => result,
+                    Poll::Pending => return Poll::Pending,
+                }
+            }
+            State::Finished => {
+                panic!("the trap `{}` (at {}) was polled after it had answered", T::KIND, this.place)
+            }
+        };
+        this.state = State::Finished;
+        Poll::Ready(this.trap.answer(result))
+    }
+}
+
+impl<T: Trap> Drop for KernelTrap<T> {
+    fn drop(&mut self) {
+        self.reset();
+    }
+}
+
+impl<T: Trap + fmt::Debug> fmt::Debug for KernelTrap<T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let state = match self.state {
+            State::New => "new",
+            State::Parked { .. } => "waiting",
+            State::Finished => "finished",
+        };
+        f.debug_struct("KernelTrap").field("trap", &self.trap).field("state", &state).finish()
+    }
+}
