@@ -78,6 +78,8 @@ pub(crate) struct Record {
     pub(crate) state: State,
     /// The waker of the last poll, if it was not the task's own.
     pub(crate) waker: Option<Waker>,
+    /// The step in which, or after which, it got its answer.
+    pub(crate) answered_in: u64,
     pub(crate) place: &'static Location<'static>,
 }
 
@@ -210,6 +212,7 @@ impl<P: Pick> Book<P> {
             scope,
             state: State::Parked(Place::Nowhere),
             waker,
+            answered_in: 0,
             place,
         }));
         self.link(record);
@@ -383,9 +386,10 @@ impl<P: Pick> Book<P> {
         self.rouse(record);
     }
 
-    /// Has a record's future polled again.
+    /// Has the future of a record that got its answer polled again.
     pub(crate) fn rouse(&mut self, record: u32) {
         let entry = &mut self.records[record as usize];
+        entry.answered_in = self.step;
         match entry.waker.take() {
             Some(waker) => self.wakers.push(waker),
             None => {

@@ -422,7 +422,10 @@ impl<P: Pick> Book<P> {
     }
 
     /// Whether the owner was due to be interrupted, and waits on nothing the kernel knows of: it
-    /// was polled, returned pending, was not woken meanwhile, and has no record.
+    /// was polled, returned pending, was not woken meanwhile, and has no record that waits.
+    ///
+    /// A record that had its answer before this step and was not asked for it in the poll that has
+    /// just ended does not count: its future is not being polled by anybody.
     pub(crate) fn waits_in_vain(&mut self, owner: Owner) -> bool {
         if self.cause_mut(owner).is_none_or(|cause| cause.collected) {
             return false;
@@ -431,7 +434,11 @@ impl<P: Pick> Book<P> {
         if task.ledger().queued.get() {
             return false;
         }
-        !self.records_of(&task).any(|record| self.concerns(owner, self.record(record).scope))
+        !self.records_of(&task).any(|record| {
+            let record = self.record(record);
+            let waits = matches!(record.state, State::Parked(_)) || record.answered_in == self.step;
+            waits && self.concerns(owner, record.scope)
+        })
     }
 
     /// What was asked of the task, if it was asked to end.

@@ -7,7 +7,7 @@
 //!
 //! A few things must reach a kernel from outside a turn, on the same thread: a trap future dropped
 //! between two runs withdraws its record, a wait queue gives its number back. For them a kernel is
-//! also listed in its thread's directory for as long as it lives ([`register`], [`reach`]). Once
+//! also listed in its thread's directory for as long as it lives ([`register`]). Once
 //! it is gone they find nothing, and do nothing.
 
 use std::cell::{Cell, RefCell};

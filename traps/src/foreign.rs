@@ -172,7 +172,7 @@ where
 ///
 /// When polled outside a task of a kernel.
 #[track_caller]
-pub fn lookup(host: &str, port: u16) -> impl Future<Output = Addresses> {
+pub fn lookup(host: &str, port: u16) -> impl Future<Output = Addresses> + use<> {
     let place = Location::caller();
     let host = host.to_owned();
     async move {

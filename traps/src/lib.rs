@@ -32,7 +32,7 @@ pub use reply::Reply;
 pub use scope::{Timeout, timeout_after, timeout_at};
 pub use socket::{
     Address, Closed, Direction, OpenSocket, ReadyTrap, ResourceBusy, SocketId, SocketOption,
-    Sockets, read_wait, sockets, sockets_of, when_ready, write_wait,
+    Sockets, read_wait, sockets, sockets_of, when_ready, when_ready_at, write_wait,
 };
 pub use task::{Builder, CancelOnDrop, Current, Task, current, spawn};
 pub use trap::{KernelTrap, Trap, kernel_trap, kernel_trap_at};

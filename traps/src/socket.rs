@@ -309,18 +309,33 @@ pub fn write_wait(socket: SocketId) -> KernelTrap<ReadyTrap> {
 pub fn when_ready<R>(
     socket: SocketId,
     direction: Direction,
-    mut attempt: impl FnMut(&dyn Sockets) -> io::Result<R>,
+    attempt: impl FnMut(&dyn Sockets) -> io::Result<R>,
 ) -> impl Future<Output = io::Result<R>> {
-    let place = Location::caller();
-    async move {
-        loop {
-            match sockets_of(socket, &mut attempt) {
-                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
-                    kernel_trap_at(ReadyTrap::new(socket, direction), place).await?;
-                }
-                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-                result => return result,
+    when_ready_at(socket, direction, attempt, Location::caller())
+}
+
+/// [`when_ready`], reported as awaited at `place`.
+///
+/// # Errors
+///
+/// As for [`when_ready`].
+///
+/// # Panics
+///
+/// As for [`when_ready`].
+pub async fn when_ready_at<R>(
+    socket: SocketId,
+    direction: Direction,
+    mut attempt: impl FnMut(&dyn Sockets) -> io::Result<R>,
+    place: &'static Location<'static>,
+) -> io::Result<R> {
+    loop {
+        match sockets_of(socket, &mut attempt) {
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
+                kernel_trap_at(ReadyTrap::new(socket, direction), place).await?;
             }
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+            result => return result,
         }
     }
 }

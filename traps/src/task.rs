@@ -240,7 +240,7 @@ impl<T> Future for Task<T> {
     #[track_caller]
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
         let this = &mut *self;
-        if !this.task.is_ended() {
+        if this.join.is_some() || !this.task.is_ended() {
             let join = this.join.get_or_insert_with(|| {
                 kernel_trap_at(JoinTrap { task: this.task.clone() }, this.task.spawned_at())
             });
