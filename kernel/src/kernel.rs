@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use pikake_time::{Clock, Deadline, SystemClock};
 use pikake_traps::door::{self, NestedRun, Registration};
-use pikake_traps::{Home, KernelHandle, TaskError, TaskRef, TrapHandler, borrowing};
+use pikake_traps::{Home, Interrupted, KernelHandle, TaskError, TaskRef, TrapHandler, borrowing};
 
 use crate::driver::Driver;
 use crate::machine::Machine;
@@ -122,6 +122,9 @@ impl<C: Clock + 'static, P: Pick + 'static, D: Driver + 'static> Kernel<C, P, D>
                     self.run_until(|| main.is_ended());
                     machine.take_stop();
                     machine.end(main, TaskError::Stopped);
+                } else {
+                    let why = Interrupted::cancelled("the kernel has been shut down");
+                    main.abandon(TaskError::Cancelled(why));
                 }
             })
         };
