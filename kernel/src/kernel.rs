@@ -3,6 +3,7 @@
 use std::fmt;
 use std::future::Future;
 use std::io;
+#[cfg(not(mio_unsupported_force_poll_poll))]
 use std::os::fd::{AsRawFd, RawFd};
 use std::panic::Location;
 use std::rc::Rc;
@@ -146,7 +147,7 @@ impl<C: Clock + 'static, P: Pick + 'static, D: Driver + 'static> Kernel<C, P, D>
     /// the driver, blocking at most `limit` if nothing is ready then (`None`: without limit).
     ///
     /// So a program with a loop of its own drives a kernel: turn it with a limit of zero whenever
-    /// its descriptor ([`AsRawFd`]) is readable, and after [`Turn::may_wait`] at the latest.
+    /// its descriptor (`AsRawFd`) is readable, and after [`Turn::may_wait`] at the latest.
     ///
     /// # Errors
     ///
@@ -265,6 +266,7 @@ impl<C: Clock + 'static, P: Pick + 'static, D: Driver + 'static> fmt::Debug for 
 }
 
 /// Readable when there is something for the kernel to do, so that a foreign loop can watch it.
+#[cfg(not(mio_unsupported_force_poll_poll))]
 impl<C: Clock + 'static, P: Pick + 'static> AsRawFd for Kernel<C, P, MioDriver> {
     fn as_raw_fd(&self) -> RawFd {
         self.machine.net.driver.borrow().as_raw_fd()

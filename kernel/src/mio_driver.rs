@@ -3,7 +3,9 @@
 use std::fmt;
 use std::io::{self, IoSlice, IoSliceMut};
 use std::net::{Shutdown, SocketAddr, ToSocketAddrs};
-use std::os::fd::{AsRawFd, OwnedFd, RawFd};
+#[cfg(not(mio_unsupported_force_poll_poll))]
+use std::os::fd::RawFd;
+use std::os::fd::{AsRawFd, OwnedFd};
 use std::os::unix::net as unix;
 use std::sync::Arc;
 use std::time::Duration;
@@ -54,7 +56,9 @@ impl fmt::Debug for MioDriver {
     }
 }
 
-/// Readable whenever the driver has events, so that a foreign loop can watch it.
+/// Readable whenever the driver has events, so that a foreign loop can watch it. mio's poll(2) back
+/// end has no descriptor.
+#[cfg(not(mio_unsupported_force_poll_poll))]
 impl AsRawFd for MioDriver {
     fn as_raw_fd(&self) -> RawFd {
         self.poll.as_raw_fd()

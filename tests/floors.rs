@@ -1,0 +1,58 @@
+//! The floors of the house: no crate imports one beside or above it.
+//!
+//! What a crate of the workspace may depend on is written down here, once. Whoever adds an edge
+//! has to add it here, and so has to think about it.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::process::Command;
+
+/// A crate of the workspace, its floor, and the crates of the workspace it may use.
+///
+/// `kernel` executes traps, `net` asks for them: neither may know the other. Only the roof may.
+const HOUSE: [(&str, u8, &[&str]); 6] = [
+    ("pikake-time", 0, &[]),
+    ("pikake-traps", 0, &["pikake-time"]),
+    ("pikake-kernel", 1, &["pikake-time", "pikake-traps"]),
+    ("pikake-net", 1, &["pikake-time", "pikake-traps"]),
+    ("pikake-macros", 4, &[]),
+    (
+        "pikake",
+        4,
+        &["pikake-kernel", "pikake-macros", "pikake-net", "pikake-time", "pikake-traps"],
+    ),
+];
+
+/// What only the kernel's driver may use: the system itself.
+const DRIVERS_ONLY: [&str; 2] = ["mio", "socket2"];
+
+#[test]
+fn no_crate_imports_across_the_floors() {
+    let output = Command::new(env!("CARGO"))
+        .args(["metadata", "--no-deps", "--format-version", "1", "--manifest-path"])
+        .arg(concat!(env!("CARGO_MANIFEST_DIR"), "/Cargo.toml"))
+        .output()
+        .expect("cargo can be run");
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    let metadata: serde_json::Value = serde_json::from_slice(&output.stdout).expect("JSON");
+    let floors: BTreeMap<&str, u8> = HOUSE.iter().map(|(name, floor, _)| (*name, *floor)).collect();
+
+    let packages = metadata["packages"].as_array().expect("packages");
+    let names: BTreeSet<&str> = packages.iter().filter_map(|p| p["name"].as_str()).collect();
+    assert_eq!(names, floors.keys().copied().collect(), "every crate has a floor");
+
+    for package in packages {
+        let name = package["name"].as_str().expect("a name");
+        let (_, floor, allowed) = HOUSE.iter().find(|(n, ..)| *n == name).expect("it has a floor");
+        for dependency in package["dependencies"].as_array().expect("dependencies") {
+            let used = dependency["name"].as_str().expect("a name");
+            let is_dev = dependency["kind"].as_str() == Some("dev");
+            if let Some(used_floor) = floors.get(used) {
+                let may = allowed.contains(&used) || (is_dev && used_floor < floor);
+                assert!(may, "{name} must not depend on {used} (see the floors in ARCHITECTURE.md)");
+            }
+            if DRIVERS_ONLY.contains(&used) && !is_dev {
+                assert_eq!(name, "pikake-kernel", "{name} must not know the system: it uses {used}");
+            }
+        }
+    }
+}

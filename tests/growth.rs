@@ -1,0 +1,90 @@
+//! Nothing grows: the memory that a kernel holds after a hundred thousand tasks is what it held
+//! before. The bytes are counted by the allocator, so this is a test binary of its own.
+
+use std::alloc::{GlobalAlloc, Layout, System};
+use std::sync::atomic::{AtomicIsize, Ordering};
+use std::time::Duration;
+
+use pikake::time::ManualClock;
+use pikake::traps::{WaitQueue, park};
+use pikake::{Kernel, Task, sleep, spawn, timeout_after, yield_now};
+
+struct Counting;
+
+static LIVE: AtomicIsize = AtomicIsize::new(0);
+
+fn count(bytes: usize, sign: isize) {
+    LIVE.fetch_add(sign * isize::try_from(bytes).expect("a size"), Ordering::Relaxed);
+}
+
+// SAFETY: everything is passed on to the system's allocator; counting changes nothing about it.
+unsafe impl GlobalAlloc for Counting {
+    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
+        count(layout.size(), 1);
+        // SAFETY: the caller's promise is passed on.
+        unsafe { System.alloc(layout) }
+    }
+
+    unsafe fn dealloc(&self, block: *mut u8, layout: Layout) {
+        count(layout.size(), -1);
+        // SAFETY: the caller's promise is passed on.
+        unsafe { System.dealloc(block, layout) }
+    }
+}
+
+#[global_allocator]
+static ALLOCATOR: Counting = Counting;
+
+const TASKS: usize = 100_000;
+
+/// One hundred thousand tasks at a time, of every kind and end.
+async fn round() {
+    let queue = std::rc::Rc::new(WaitQueue::new());
+    let tasks: Vec<Task<()>> = (0..TASKS)
+        .map(|number| {
+            let queue = queue.clone();
+            spawn(async move {
+                let _ = match number % 5 {
+                    0 => Ok(()),
+                    1 => yield_now().await,
+                    2 => sleep(Duration::from_micros(number as u64)).await,
+                    3 => park(&queue).await,
+                    _ => timeout_after(Duration::from_millis(7), park(&queue)).await.unwrap_or(Ok(())),
+                };
+            })
+        })
+        .collect();
+    sleep(Duration::from_millis(10)).await.unwrap();
+    for (number, task) in tasks.into_iter().enumerate() {
+        match number % 3 {
+            0 => task.request_cancel("enough"),
+            1 => task.abort(),
+            _ => {
+                queue.wake(1);
+                if number % 5 != 3 {
+                    let _ = task.await;
+                }
+            }
+        }
+    }
+    queue.wake(usize::MAX);
+    sleep(Duration::from_secs(1)).await.unwrap();
+}
+
+#[test]
+fn a_hundred_thousand_tasks_leave_nothing() {
+    let kernel = Kernel::builder().clock(ManualClock::auto()).build().unwrap();
+    kernel.run(round());
+    assert_eq!(kernel.task_count(), 0);
+    let before = LIVE.load(Ordering::Relaxed);
+    for _ in 0..3 {
+        kernel.run(round());
+        assert_eq!(kernel.task_count(), 0);
+    }
+    let after = LIVE.load(Ordering::Relaxed);
+    // Tables keep the room they once needed, and grow by doubling; nothing is kept per task.
+    assert!(after - before < 64 * 1024, "{before} bytes before, {after} after");
+    drop(kernel);
+    let left = LIVE.load(Ordering::Relaxed);
+    assert!(left < 1024 * 1024, "{left} bytes are left when the kernel is gone");
+}
