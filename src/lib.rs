@@ -40,7 +40,7 @@ pub mod kernel {
 
 /// What most programs need: `use pikake::prelude::*`.
 pub mod prelude {
-    
+
     pub use crate::{
         Interrupted, Kernel, Task, TaskError, TimedOut, future_wait, sleep, spawn, timeout_after,
         yield_now,

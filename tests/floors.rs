@@ -15,11 +15,7 @@ const HOUSE: [(&str, u8, &[&str]); 6] = [
     ("pikake-kernel", 1, &["pikake-time", "pikake-traps"]),
     ("pikake-net", 1, &["pikake-time", "pikake-traps"]),
     ("pikake-macros", 4, &[]),
-    (
-        "pikake",
-        4,
-        &["pikake-kernel", "pikake-macros", "pikake-net", "pikake-time", "pikake-traps"],
-    ),
+    ("pikake", 4, &["pikake-kernel", "pikake-macros", "pikake-net", "pikake-time", "pikake-traps"]),
 ];
 
 /// What only the kernel's driver may use: the system itself.
@@ -48,10 +44,16 @@ fn no_crate_imports_across_the_floors() {
             let is_dev = dependency["kind"].as_str() == Some("dev");
             if let Some(used_floor) = floors.get(used) {
                 let may = allowed.contains(&used) || (is_dev && used_floor < floor);
-                assert!(may, "{name} must not depend on {used} (see the floors in ARCHITECTURE.md)");
+                assert!(
+                    may,
+                    "{name} must not depend on {used} (see the floors in ARCHITECTURE.md)"
+                );
             }
             if DRIVERS_ONLY.contains(&used) && !is_dev {
-                assert_eq!(name, "pikake-kernel", "{name} must not know the system: it uses {used}");
+                assert_eq!(
+                    name, "pikake-kernel",
+                    "{name} must not know the system: it uses {used}"
+                );
             }
         }
     }

@@ -49,7 +49,9 @@ async fn round() {
                     1 => yield_now().await,
                     2 => sleep(Duration::from_micros(number as u64)).await,
                     3 => park(&queue).await,
-                    _ => timeout_after(Duration::from_millis(7), park(&queue)).await.unwrap_or(Ok(())),
+                    _ => timeout_after(Duration::from_millis(7), park(&queue))
+                        .await
+                        .unwrap_or(Ok(())),
                 };
             })
         })

@@ -23,10 +23,10 @@ fn a_spawned_task_starts_in_a_later_step() {
         [
             "created main",
             "step main",
-            "created child",        // spawn does not switch
-            "  main waits: join",   // main suspends
-            "step child",           // only now the child starts
-            "exit child Returned",  // and wakes its joiner
+            "created child",       // spawn does not switch
+            "  main waits: join",  // main suspends
+            "step child",          // only now the child starts
+            "exit child Returned", // and wakes its joiner
             "step main",
             "  main goes on: join done",
             "exit main Returned",

@@ -68,15 +68,17 @@ fn op() -> impl Strategy<Value = Op> {
 /// What the time of a program depends on nothing but itself: its length in milliseconds.
 fn length(program: &[Op]) -> Option<u64> {
     program.iter().try_fold(0, |sum, op| {
-        Some(sum + match *op {
-            Op::Sleep(time) => time,
-            Op::Timed(limit, time) => limit.min(time),
-            Op::Nested(outer, inner, time) => outer.min(inner).min(time),
-            Op::Race(one, other) => one.min(other),
-            Op::Join(one, other) => one.max(other),
-            Op::Yield | Op::Abandon(_) | Op::Give(_) | Op::Spawn(_) => 0,
-            Op::Take(_) | Op::JoinChildren | Op::CancelChild | Op::AbortChild => return None,
-        })
+        Some(
+            sum + match *op {
+                Op::Sleep(time) => time,
+                Op::Timed(limit, time) => limit.min(time),
+                Op::Nested(outer, inner, time) => outer.min(inner).min(time),
+                Op::Race(one, other) => one.min(other),
+                Op::Join(one, other) => one.max(other),
+                Op::Yield | Op::Abandon(_) | Op::Give(_) | Op::Spawn(_) => 0,
+                Op::Take(_) | Op::JoinChildren | Op::CancelChild | Op::AbortChild => return None,
+            },
+        )
     })
 }
 

@@ -11,7 +11,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use pikake::traps::{blocking, lookup};
-use pikake::{Kernel, future_wait, spawn, timeout_after, yield_now};
+use pikake::{Kernel, TaskError, future_wait, spawn, timeout_after, yield_now};
 use support::ms;
 
 /// A flag that any thread can set and one task waits for, anew each round.
@@ -241,15 +241,14 @@ fn a_closure_that_is_sent_to_a_kernel_that_ends_is_dropped() {
 fn blocking_calls_run_beside_the_kernel() {
     pikake::run(async {
         let here = thread::current().id();
-        let calls = (0..100).map(|number| {
-            blocking(move || (number, thread::current().id()))
-        });
+        let calls = (0..100).map(|number| blocking(move || (number, thread::current().id())));
         for (expected, outcome) in futures::future::join_all(calls).await.into_iter().enumerate() {
             let (number, there) = outcome.unwrap();
             assert_eq!(number, expected);
             assert_ne!(here, there);
         }
-        let error = blocking(|| panic!("in a helper")).await.map(|()| ()).unwrap_err();
+        let error = blocking(|| panic!("in a helper")).await;
+        let error: TaskError = error.unwrap_err();
         assert_eq!(error.panic_message(), Some("in a helper"));
         // The caller goes on at once; the closure to its end.
         let (send, receive) = mpsc::channel();

@@ -357,7 +357,9 @@ impl<P: Pick> Book<P> {
 
     /// Takes a parked record out of its place and tells where that was.
     pub(crate) fn take_out(&mut self, record: u32) -> Option<Place> {
-        let State::Parked(place) = self.record(record).state else { return None };
+        let State::Parked(place) = self.record(record).state else {
+            return None;
+        };
         match place {
             Place::Timer(_, timer) => {
                 self.timers.remove(timer);
@@ -380,7 +382,9 @@ impl<P: Pick> Book<P> {
 
     /// Gives a parked record what it waits for.
     pub(crate) fn satisfy(&mut self, record: u32) {
-        let Some(place) = self.take_out(record) else { return };
+        let Some(place) = self.take_out(record) else {
+            return;
+        };
         let queue = if let Place::Queue { queue, .. } = place { Some(queue) } else { None };
         self.record_mut(record).state = State::Done(queue);
         self.rouse(record);

@@ -105,8 +105,7 @@ impl<P: Pick> Book<P> {
     /// The moment for which a timer is still to be set.
     pub(crate) fn unarmed(&self, scope: ScopeId) -> Option<Ticks> {
         let found = self.scope(scope)?;
-        let unarmed =
-            found.timer.is_none() && found.cause.is_none() && !found.deadline.is_never();
+        let unarmed = found.timer.is_none() && found.cause.is_none() && !found.deadline.is_never();
         unarmed.then(|| found.deadline.ticks())
     }
 
@@ -128,7 +127,9 @@ impl<P: Pick> Book<P> {
         waker: Option<Waker>,
     ) -> (Option<Waker>, Option<TaskRef>) {
         let parent = self.scope;
-        let Some(found) = self.scope_mut(scope) else { return (waker, None) };
+        let Some(found) = self.scope_mut(scope) else {
+            return (waker, None);
+        };
         found.parent = parent;
         let waker_before = std::mem::replace(&mut found.waker, waker);
         if found.task.is(task) {
@@ -230,7 +231,9 @@ impl<P: Pick> Book<P> {
     /// Fires a scope's deadline, after those of the scopes around it that are due no later, so
     /// that of equal deadlines the outermost owns the interruption.
     pub(crate) fn expire(&mut self, scope: ScopeId) {
-        let Some(found) = self.scope(scope) else { return };
+        let Some(found) = self.scope(scope) else {
+            return;
+        };
         let deadline = found.deadline;
         let mut due: Vec<ScopeId> = self
             .around(Some(scope))
@@ -248,8 +251,12 @@ impl<P: Pick> Book<P> {
     /// Tells every outstanding wait inside the owner; if there is none, leaves the cause pending
     /// and has the owner polled.
     fn deliver(&mut self, owner: Owner) {
-        let Some(task) = self.task_of(owner) else { return };
-        let Some(what) = self.cause_mut(owner).map(|cause| cause.what.clone()) else { return };
+        let Some(task) = self.task_of(owner) else {
+            return;
+        };
+        let Some(what) = self.cause_mut(owner).map(|cause| cause.what.clone()) else {
+            return;
+        };
         for record in self.records_oldest_first(&task) {
             if !self.concerns(owner, self.record(record).scope) {
                 continue;
@@ -278,8 +285,12 @@ impl<P: Pick> Book<P> {
 
     /// Counts a cause as pending if nobody holds it and nobody has collected it.
     fn settle(&mut self, owner: Owner) {
-        let Some(task) = self.task_of(owner) else { return };
-        let Some(cause) = self.cause_mut(owner) else { return };
+        let Some(task) = self.task_of(owner) else {
+            return;
+        };
+        let Some(cause) = self.cause_mut(owner) else {
+            return;
+        };
         let pending = cause.holders.is_empty() && !cause.collected;
         let before = std::mem::replace(&mut cause.pending, pending);
         match (before, pending) {
@@ -291,7 +302,9 @@ impl<P: Pick> Book<P> {
 
     /// Takes a holder from a cause. Tells whether it was one.
     fn let_go(&mut self, owner: Owner, holder: Holder) -> bool {
-        let Some(cause) = self.cause_mut(owner) else { return false };
+        let Some(cause) = self.cause_mut(owner) else {
+            return false;
+        };
         let before = cause.holders.len();
         cause.holders.retain(|held| *held != holder);
         cause.holders.len() < before
@@ -299,8 +312,9 @@ impl<P: Pick> Book<P> {
 
     /// After a holder is gone: a cause that nobody holds or has collected is delivered anew.
     fn deliver_again(&mut self, owner: Owner) {
-        let lost =
-            self.cause_mut(owner).is_some_and(|c| c.holders.is_empty() && !c.collected && !c.pending);
+        let lost = self
+            .cause_mut(owner)
+            .is_some_and(|c| c.holders.is_empty() && !c.collected && !c.pending);
         if lost {
             self.deliver(owner);
         }
@@ -318,7 +332,9 @@ impl<P: Pick> Book<P> {
             if !self.let_go(owner, Holder::Record(record)) {
                 continue;
             }
-            let Some(cause) = self.cause_mut(owner) else { continue };
+            let Some(cause) = self.cause_mut(owner) else {
+                continue;
+            };
             if returned == Some(&cause.what) {
                 cause.collected = true;
             } else {
@@ -360,7 +376,9 @@ impl<P: Pick> Book<P> {
     /// this is not inside of, the interruption is not for this poll.
     pub(crate) fn bring_home(&mut self, record: u32, task: &TaskRef) {
         let entry = self.record(record);
-        let State::Interrupted(interrupted, _) = &entry.state else { return };
+        let State::Interrupted(interrupted, _) = &entry.state else {
+            return;
+        };
         let is_concerned = entry.task.is(task)
             && match interrupted.owner() {
                 Some(scope) => self.concerns(Owner::Scope(scope), self.scope),
@@ -430,7 +448,9 @@ impl<P: Pick> Book<P> {
         if self.cause_mut(owner).is_none_or(|cause| cause.collected) {
             return false;
         }
-        let Some(task) = self.task_of(owner) else { return false };
+        let Some(task) = self.task_of(owner) else {
+            return false;
+        };
         if task.ledger().queued.get() {
             return false;
         }

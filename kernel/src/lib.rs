@@ -19,8 +19,10 @@
 #![forbid(unsafe_code)]
 
 mod book;
+mod builder;
 mod cause;
 mod driver;
+mod execute;
 mod helpers;
 mod kernel;
 mod machine;
@@ -30,8 +32,9 @@ mod pick;
 mod settings;
 mod sockets;
 
+pub use builder::Builder;
 pub use driver::{Driver, Event, Job, Token};
-pub use kernel::{Builder, Kernel, Turn};
+pub use kernel::{Kernel, Turn};
 pub use mio_driver::{MioDriver, MioSocket};
 pub use observe::Observer;
 pub use pick::{Fifo, Pick};

@@ -261,12 +261,7 @@ impl Driver for MioDriver {
         Ok((length, from_any(address)?))
     }
 
-    fn send(
-        &mut self,
-        socket: &MioSocket,
-        data: &[u8],
-        to: Option<&Address>,
-    ) -> io::Result<usize> {
+    fn send(&mut self, socket: &MioSocket, data: &[u8], to: Option<&Address>) -> io::Result<usize> {
         match to {
             None => Ok(rustix::net::send(&socket.socket, data, SendFlags::NOSIGNAL)?),
             Some(to) => socket.socket.send_to(data, &from_address(to)?),
@@ -374,7 +369,9 @@ fn listen(socket: &Socket, backlog: u32) -> io::Result<()> {
 /// Starts a connection. That it is not made yet is no error.
 fn start_connecting(socket: &Socket, to: &SockAddr) -> io::Result<()> {
     match socket.connect(to) {
-        Err(error) if error.raw_os_error() == Some(rustix::io::Errno::INPROGRESS.raw_os_error()) => {
+        Err(error)
+            if error.raw_os_error() == Some(rustix::io::Errno::INPROGRESS.raw_os_error()) =>
+        {
             Ok(())
         }
         result => result,
@@ -417,7 +414,9 @@ fn from_address(address: &Address) -> io::Result<SockAddr> {
 fn from_any(address: Option<rustix::net::SocketAddrAny>) -> io::Result<Address> {
     use rustix::net::{AddressFamily, SocketAddrUnix};
     use std::os::unix::ffi::OsStrExt;
-    let Some(address) = address else { return Ok(Address::Unix(unnamed()?)) };
+    let Some(address) = address else {
+        return Ok(Address::Unix(unnamed()?));
+    };
     if let Ok(address) = SocketAddr::try_from(address.clone()) {
         return Ok(Address::Ip(address));
     }

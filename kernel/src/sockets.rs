@@ -15,8 +15,13 @@ use pikake_traps::{
 };
 use slab::Slab;
 
-use crate::book::{key, NONE};
+use crate::book::{NONE, key};
 use crate::driver::{Driver, Event, Token};
+
+/// Buffers that one attempt fills or empties; systems refuse more (`IOV_MAX`). The rest are left
+/// out here and not in the driver, so that a transfer which has done all it could is not taken for
+/// a short one.
+const BUFFERS_PER_ATTEMPT: usize = 1024;
 
 /// One direction of a socket.
 struct Side {
@@ -94,13 +99,8 @@ impl<D: Driver> Net<D> {
     fn add(&self, socket: D::Socket) -> SocketId {
         let generation = self.last_generation.get().wrapping_add(1);
         self.last_generation.set(generation);
-        let entry = Entry {
-            socket,
-            generation,
-            registered: false,
-            read: Side::NEW,
-            write: Side::NEW,
-        };
+        let entry =
+            Entry { socket, generation, registered: false, read: Side::NEW, write: Side::NEW };
         let index = key(self.entries.borrow_mut().insert(entry));
         SocketId { kernel: self.kernel, index, generation }
     }
@@ -260,8 +260,12 @@ impl<D: Driver> Sockets for Net<D> {
     }
 
     fn accept(&self, socket: SocketId) -> io::Result<(SocketId, Address)> {
-        let (accepted, address) =
-            self.attempt(socket, Direction::Read, |_| None, |driver, socket| driver.accept(socket))?;
+        let (accepted, address) = self.attempt(
+            socket,
+            Direction::Read,
+            |_| None,
+            |driver, socket| driver.accept(socket),
+        )?;
         Ok((self.add(accepted), address))
     }
 
@@ -270,6 +274,8 @@ impl<D: Driver> Sockets for Net<D> {
     }
 
     fn read(&self, socket: SocketId, buffers: &mut [IoSliceMut<'_>]) -> io::Result<usize> {
+        let count = buffers.len().min(BUFFERS_PER_ATTEMPT);
+        let buffers = &mut buffers[..count];
         let asked = total(buffers);
         self.attempt(
             socket,
@@ -281,10 +287,16 @@ impl<D: Driver> Sockets for Net<D> {
     }
 
     fn peek(&self, socket: SocketId, buffer: &mut [u8]) -> io::Result<usize> {
-        self.attempt(socket, Direction::Read, |_| None, |driver, socket| driver.peek(socket, buffer))
+        self.attempt(
+            socket,
+            Direction::Read,
+            |_| None,
+            |driver, socket| driver.peek(socket, buffer),
+        )
     }
 
     fn write(&self, socket: SocketId, buffers: &[IoSlice<'_>]) -> io::Result<usize> {
+        let buffers = &buffers[..buffers.len().min(BUFFERS_PER_ATTEMPT)];
         let asked = total(buffers);
         self.attempt(
             socket,

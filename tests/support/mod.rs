@@ -1,6 +1,9 @@
 //! Shared by the tests: a kernel whose time is moved by hand or by itself, and a recorder of what
 //! the kernel does.
-#![allow(dead_code, reason = "each test binary uses its part")]
+#![allow(
+    dead_code,
+    reason = "each test binary uses its part; an `expect` would fail in those that use all"
+)]
 
 use std::cell::RefCell;
 use std::fmt::Display;
@@ -13,22 +16,22 @@ use pikake::traps::{Exit, TaskRef, TrapKind};
 use pikake::{Kernel, task};
 
 /// A length of time, in milliseconds.
-pub fn ms(milliseconds: u64) -> Duration {
+pub(crate) fn ms(milliseconds: u64) -> Duration {
     Duration::from_millis(milliseconds)
 }
 
 /// A kernel whose time jumps to the next timer when nothing else is to be done.
-pub fn kernel() -> Kernel<ManualClock> {
+pub(crate) fn kernel() -> Kernel<ManualClock> {
     builder().build().expect("a kernel")
 }
 
 /// The builder of [`kernel`].
-pub fn builder() -> Builder<ManualClock> {
+pub(crate) fn builder() -> Builder<ManualClock> {
     Kernel::builder().clock(ManualClock::auto())
 }
 
 /// Runs a future on such a kernel, and checks that nothing is left of it afterwards.
-pub fn run<F: Future>(future: F) -> F::Output {
+pub(crate) fn run<F: Future>(future: F) -> F::Output {
     let kernel = kernel();
     let output = kernel.run(future);
     kernel.shutdown();
@@ -37,27 +40,27 @@ pub fn run<F: Future>(future: F) -> F::Output {
 }
 
 /// Spawns a task with a name.
-pub fn named<F: Future + 'static>(name: &str, future: F) -> task::Task<F::Output> {
+pub(crate) fn named<F: Future + 'static>(name: &str, future: F) -> task::Task<F::Output> {
     task::Builder::new().name(name).spawn(future)
 }
 
 /// A list of events, compared whole.
 #[derive(Clone, Default, Debug)]
-pub struct Log(Rc<RefCell<Vec<String>>>);
+pub(crate) struct Log(Rc<RefCell<Vec<String>>>);
 
 impl Log {
-    pub fn add(&self, event: impl Display) {
+    pub(crate) fn add(&self, event: impl Display) {
         self.0.borrow_mut().push(event.to_string());
     }
 
-    pub fn take(&self) -> Vec<String> {
+    pub(crate) fn take(&self) -> Vec<String> {
         std::mem::take(&mut self.0.borrow_mut())
     }
 }
 
 /// Records into a [`Log`] what the kernel does with tasks.
 #[derive(Clone, Default, Debug)]
-pub struct Recorder(pub Log);
+pub(crate) struct Recorder(pub(crate) Log);
 
 impl Observer for Recorder {
     fn created(&self, task: &TaskRef) {

@@ -89,10 +89,7 @@ pub(crate) fn rate_between(from: Anchor, to: Anchor) -> Option<(u64, Baseline)> 
 /// `count * unit / by`, rounded up, if it exists and fits.
 fn scaled(count: u64, unit: u64, by: u64) -> Option<u64> {
     let product = u128::from(count) * u128::from(unit);
-    (by != 0)
-        .then(|| product.div_ceil(u128::from(by)))?
-        .try_into()
-        .ok()
+    (by != 0).then(|| product.div_ceil(u128::from(by)))?.try_into().ok()
 }
 
 /// Whether two measurements may be of a counter that has not stepped in between.
@@ -106,11 +103,7 @@ mod tests {
     use super::*;
 
     fn at(ticks: u64, nanos: u64, error_nanos: u64) -> Anchor {
-        Anchor {
-            ticks,
-            nanos,
-            error_nanos,
-        }
+        Anchor { ticks, nanos, error_nanos }
     }
 
     #[test]
@@ -144,9 +137,6 @@ mod tests {
         });
         assert_eq!(readings.get(), u64::from(BRACKETS));
         assert!((1..=u64::from(BRACKETS)).contains(&anchor.ticks));
-        assert!(
-            anchor.error_nanos >= CLOCK_GRAIN_NANOS,
-            "no reading is perfect"
-        );
+        assert!(anchor.error_nanos >= CLOCK_GRAIN_NANOS, "no reading is perfect");
     }
 }

@@ -108,18 +108,12 @@ impl ManualClock {
         reason = "a default would not say which of the two manual clocks it is"
     )]
     pub fn new() -> ManualClock {
-        ManualClock {
-            now: Rc::default(),
-            jumps: false,
-        }
+        ManualClock { now: Rc::default(), jumps: false }
     }
 
     /// A clock that jumps to the next deadline whenever its kernel is idle.
     pub fn auto() -> ManualClock {
-        ManualClock {
-            now: Rc::default(),
-            jumps: true,
-        }
+        ManualClock { now: Rc::default(), jumps: true }
     }
 
     /// Moves the time on by `length`; it stops at [`Ticks::MAX`].
@@ -136,10 +130,7 @@ impl ManualClock {
     #[track_caller]
     pub fn set(&self, ticks: Ticks) {
         let now = self.now.get();
-        assert!(
-            ticks >= now,
-            "a clock does not go back: it shows {now:?}, asked for {ticks:?}"
-        );
+        assert!(ticks >= now, "a clock does not go back: it shows {now:?}, asked for {ticks:?}");
         self.now.set(ticks);
     }
 }
@@ -198,10 +189,7 @@ mod tests {
         assert_eq!(clock.idle(Some(Deadline::NEVER)), None);
         assert_eq!(clock.idle(Some(Deadline::at(Ticks::new(1)))), None);
         assert_eq!(clock.now(), Ticks::ZERO);
-        assert_eq!(
-            clock.idle(Some(Deadline::at(Ticks::ZERO))),
-            Some(Duration::ZERO)
-        );
+        assert_eq!(clock.idle(Some(Deadline::at(Ticks::ZERO))), Some(Duration::ZERO));
     }
 
     #[test]
@@ -210,14 +198,8 @@ mod tests {
         assert_eq!(clock.idle(None), None);
         assert_eq!(clock.idle(Some(Deadline::NEVER)), None);
         assert_eq!(clock.now(), Ticks::ZERO);
-        assert_eq!(
-            clock.idle(Some(Deadline::at(Ticks::new(70)))),
-            Some(Duration::ZERO)
-        );
-        assert_eq!(
-            clock.idle(Some(Deadline::at(Ticks::new(30)))),
-            Some(Duration::ZERO)
-        );
+        assert_eq!(clock.idle(Some(Deadline::at(Ticks::new(70)))), Some(Duration::ZERO));
+        assert_eq!(clock.idle(Some(Deadline::at(Ticks::new(30)))), Some(Duration::ZERO));
         assert_eq!(clock.now(), Ticks::new(70));
     }
 

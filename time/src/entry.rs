@@ -31,10 +31,7 @@ impl SlotId {
     /// The last of `count` slots; `None` for no slots, and for more than can be told apart.
     #[inline]
     pub(crate) fn last_of(count: usize) -> Option<SlotId> {
-        u32::try_from(count)
-            .ok()
-            .and_then(NonZeroU32::new)
-            .map(SlotId)
+        u32::try_from(count).ok().and_then(NonZeroU32::new).map(SlotId)
     }
 
     #[inline]

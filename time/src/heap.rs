@@ -114,10 +114,7 @@ impl<T> TimerHeap<T> {
     pub fn insert(&mut self, at: Ticks, item: T) -> TimerKey {
         let sequence = self.sequence;
         self.sequence = sequence.wrapping_add(1);
-        let slot = self.occupy(Slot {
-            sequence,
-            state: State::Live(item),
-        });
+        let slot = self.occupy(Slot { sequence, state: State::Live(item) });
         self.entries.push(Entry { at, sequence, slot });
         TimerKey { slot, sequence }
     }
@@ -145,10 +142,7 @@ impl<T> TimerHeap<T> {
     /// When the earliest timer is due.
     ///
     /// Not a reading only: it drops dead entries that have come to the top.
-    #[expect(
-        clippy::should_implement_trait,
-        reason = "it is what comes next, not an iterator"
-    )]
+    #[expect(clippy::should_implement_trait, reason = "it is what comes next, not an iterator")]
     #[inline]
     pub fn next(&mut self) -> Option<Ticks> {
         loop {
@@ -204,12 +198,10 @@ impl<T> TimerHeap<T> {
         self.entries.clear();
         self.free = None;
         self.dead = 0;
-        mem::take(&mut self.slots)
-            .into_iter()
-            .filter_map(|slot| match slot.state {
-                State::Live(item) => Some(item),
-                State::Dead | State::Free(_) => None,
-            })
+        mem::take(&mut self.slots).into_iter().filter_map(|slot| match slot.state {
+            State::Live(item) => Some(item),
+            State::Dead | State::Free(_) => None,
+        })
     }
 
     /// Drops all timers.
@@ -221,9 +213,7 @@ impl<T> TimerHeap<T> {
     fn occupy(&mut self, occupant: Slot<T>) -> SlotId {
         if let Some(id) = self.free {
             let slot = &mut self.slots[id.index()];
-            let State::Free(next) = slot.state else {
-                unreachable!("the chain has free slots")
-            };
+            let State::Free(next) = slot.state else { unreachable!("the chain has free slots") };
             self.free = next;
             *slot = occupant;
             return id;
@@ -283,10 +273,7 @@ impl<T> fmt::Debug for TimerHeap<T> {
 impl<T> TimerHeap<T> {
     /// A heap that has had `sequence` insertions before.
     pub(crate) fn with_sequence(sequence: u32) -> TimerHeap<T> {
-        TimerHeap {
-            sequence,
-            ..TimerHeap::new()
-        }
+        TimerHeap { sequence, ..TimerHeap::new() }
     }
 
     pub(crate) fn dead(&self) -> usize {

@@ -145,9 +145,7 @@ fn equal_deadlines_fire_in_order_across_the_wrap_around() {
     for number in 0..5 {
         heap.insert(Ticks::new(7), number);
     }
-    let order: Vec<_> = std::iter::from_fn(|| heap.pop_due(Ticks::new(7)))
-        .map(|t| t.1)
-        .collect();
+    let order: Vec<_> = std::iter::from_fn(|| heap.pop_due(Ticks::new(7))).map(|t| t.1).collect();
     assert_eq!(order, [0, 1, 2, 3, 4]);
 }
 

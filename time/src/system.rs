@@ -57,9 +57,7 @@ impl SystemClock {
     /// [refine](SystemClock::refine) the rate if the baseline has doubled since.
     pub fn new() -> SystemClock {
         match Counter::get() {
-            Some(counter) => SystemClock {
-                source: Source::Counter(counter),
-            },
+            Some(counter) => SystemClock { source: Source::Counter(counter) },
             None => SystemClock::monotonic(),
         }
     }
@@ -69,9 +67,7 @@ impl SystemClock {
     /// For machines that suspend, for virtual ones that emulate the counter badly, and to compare.
     pub fn monotonic() -> SystemClock {
         static EPOCH: OnceLock<Instant> = OnceLock::new();
-        SystemClock {
-            source: Source::Monotonic(*EPOCH.get_or_init(Instant::now)),
-        }
+        SystemClock { source: Source::Monotonic(*EPOCH.get_or_init(Instant::now)) }
     }
 
     /// Whether the ticks are cycles of the processor's time-stamp counter.
@@ -147,11 +143,7 @@ mod tests {
             let before = epoch.elapsed();
             let ticks = clock.now();
             let after = epoch.elapsed();
-            (
-                after - before,
-                ticks,
-                (before + after).as_nanos() as f64 / 2.0,
-            )
+            (after - before, ticks, (before + after).as_nanos() as f64 / 2.0)
         });
         let (_, ticks, nanos) = brackets.min_by_key(|bracket| bracket.0).expect("not empty");
         (ticks, nanos)
@@ -179,24 +171,15 @@ mod tests {
         let begin = Instant::now();
         assert!(clock.error_ppb() <= INITIAL_DRIFT_BOUND_PPM * 1_000);
         let drift = drift_ppm(&clock, clock.rate(), Duration::from_millis(300));
-        println!(
-            "initial: {drift:.3} ppm, bound {} ppb, {clock:?}",
-            clock.error_ppb()
-        );
-        assert!(
-            drift <= INITIAL_DRIFT_BOUND_PPM as f64 + COMPARISON_PPM,
-            "{drift} ppm"
-        );
+        println!("initial: {drift:.3} ppm, bound {} ppb, {clock:?}", clock.error_ppb());
+        assert!(drift <= INITIAL_DRIFT_BOUND_PPM as f64 + COMPARISON_PPM, "{drift} ppm");
 
         thread::sleep(REFINED_BASELINE.saturating_sub(begin.elapsed()));
         let rate = clock.refine();
         assert!(clock.error_ppb() <= REFINED_DRIFT_BOUND_PPM * 1_000);
         let drift = drift_ppm(&clock, rate, Duration::from_millis(300));
         println!("refined: {drift:.3} ppm, bound {} ppb", clock.error_ppb());
-        assert!(
-            drift <= REFINED_DRIFT_BOUND_PPM as f64 + COMPARISON_PPM,
-            "{drift} ppm"
-        );
+        assert!(drift <= REFINED_DRIFT_BOUND_PPM as f64 + COMPARISON_PPM, "{drift} ppm");
     }
 
     #[test]
@@ -218,18 +201,10 @@ mod tests {
         for clock in [SystemClock::new(), SystemClock::monotonic()] {
             assert_eq!(clock.idle(None), None);
             assert_eq!(clock.idle(Some(Deadline::NEVER)), None);
-            assert_eq!(
-                clock.idle(Some(Deadline::at(clock.now()))),
-                Some(Duration::ZERO)
-            );
+            assert_eq!(clock.idle(Some(Deadline::at(clock.now()))), Some(Duration::ZERO));
             let hour = Duration::from_secs(3_600);
-            let left = clock
-                .idle(Some(clock.after(hour)))
-                .expect("there is a timer");
-            assert!(
-                left <= hour + Duration::from_nanos(1) && left > hour / 2,
-                "{left:?}"
-            );
+            let left = clock.idle(Some(clock.after(hour))).expect("there is a timer");
+            assert!(left <= hour + Duration::from_nanos(1) && left > hour / 2, "{left:?}");
             assert!(clock.after(Duration::MAX).is_never());
         }
     }

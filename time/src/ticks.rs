@@ -175,10 +175,7 @@ impl Rate {
             Some(product) => product.div_ceil(NANOS_PER_SEC),
             None => wide(nanos, self.hz, NANOS_PER_SEC, u128::div_ceil),
         };
-        length
-            .as_secs()
-            .saturating_mul(self.hz)
-            .saturating_add(part)
+        length.as_secs().saturating_mul(self.hz).saturating_add(part)
     }
 
     /// The greatest number of ticks that lasts at most `length`: for looking back.
@@ -189,10 +186,7 @@ impl Rate {
             Some(product) => product / NANOS_PER_SEC,
             None => wide(nanos, self.hz, NANOS_PER_SEC, |product, by| product / by),
         };
-        length
-            .as_secs()
-            .saturating_mul(self.hz)
-            .saturating_add(part)
+        length.as_secs().saturating_mul(self.hz).saturating_add(part)
     }
 
     /// How long `ticks` last, in whole nanoseconds, rounded down: for readings.
@@ -301,10 +295,7 @@ mod tests {
     fn the_ends_of_the_scale() {
         assert_eq!(Rate::NANOS.ticks_ceil(Duration::ZERO), 0);
         assert_eq!(Rate::NANOS.ticks_ceil(Duration::MAX), u64::MAX);
-        assert_eq!(
-            Rate::from_hz(1).duration_ceil(u64::MAX),
-            Duration::from_secs(u64::MAX)
-        );
+        assert_eq!(Rate::from_hz(1).duration_ceil(u64::MAX), Duration::from_secs(u64::MAX));
         assert_eq!(Ticks::MAX.saturating_add(1), Ticks::MAX);
         assert!(Deadline::at(Ticks::MAX).is_never());
         assert!(Deadline::at(Ticks::ZERO).is_due(Ticks::ZERO));

@@ -120,10 +120,7 @@ impl Counter {
 
     /// The bound on the error of the rate in use.
     pub(crate) fn error_ppb(&self) -> u64 {
-        self.in_use
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
-            .error_ppb
+        self.in_use.lock().unwrap_or_else(PoisonError::into_inner).error_ppb
     }
 
     /// Measures the rate over the whole time since the first anchor and uses it if it is better.
@@ -163,12 +160,7 @@ impl Counter {
             let (hz, baseline) = rate_between(first, Anchor::take(epoch, processor::read))?;
             if baseline.error_ppb <= INITIAL_DRIFT_BOUND_PPM * PPB_PER_PPM {
                 let (hz, in_use) = (AtomicU64::new(hz), Mutex::new(baseline));
-                return Some(Counter {
-                    epoch,
-                    first,
-                    hz,
-                    in_use,
-                });
+                return Some(Counter { epoch, first, hz, in_use });
             }
         }
         None
@@ -236,8 +228,6 @@ mod tests {
     #[test]
     fn only_the_counter_itself_counts_as_listed() {
         assert!(lists_tsc("tsc kvm-clock \n"));
-        assert!(!lists_tsc(
-            "kvm-clock tsc-early hyperv_clocksource_tsc_page acpi_pm\n"
-        ));
+        assert!(!lists_tsc("kvm-clock tsc-early hyperv_clocksource_tsc_page acpi_pm\n"));
     }
 }

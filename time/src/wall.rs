@@ -50,13 +50,7 @@ impl WallTime {
             let before = clock.now();
             let time = SystemTime::now();
             let width = clock.now().since(before);
-            (
-                width,
-                WallTime {
-                    ticks: before.saturating_add(width / 2),
-                    time,
-                },
-            )
+            (width, WallTime { ticks: before.saturating_add(width / 2), time })
         };
         let mut best = read();
         for _ in 1..PIN_READINGS {
@@ -81,11 +75,9 @@ impl WallTime {
     /// 1 GHz all of [`Ticks`] is 584 years.
     pub fn at(&self, ticks: Ticks, rate: Rate) -> SystemTime {
         let time = if ticks >= self.ticks {
-            self.time
-                .checked_add(rate.duration_floor(ticks.since(self.ticks)))
+            self.time.checked_add(rate.duration_floor(ticks.since(self.ticks)))
         } else {
-            self.time
-                .checked_sub(rate.duration_ceil(self.ticks.since(ticks)))
+            self.time.checked_sub(rate.duration_ceil(self.ticks.since(ticks)))
         };
         time.expect("SystemTime covers every reading of a clock of some hertz and more")
     }
@@ -133,11 +125,7 @@ mod tests {
         wall = WallTime::pin_at(clock.now(), wall.at(clock.now(), clock.rate()) + HOUR);
 
         assert_eq!(wall.at(clock.now(), clock.rate()), noon + HOUR + HOUR / 2);
-        assert_eq!(
-            timers.pop_due(clock.now()),
-            None,
-            "the watch says it is past one"
-        );
+        assert_eq!(timers.pop_due(clock.now()), None, "the watch says it is past one");
         clock.advance(HOUR / 2);
         assert_eq!(timers.pop_due(clock.now()), Some((one_o_clock, ())));
     }

@@ -169,7 +169,5 @@ pub fn elapsed_since(earlier: Ticks) -> Duration {
 /// Outside a kernel.
 #[track_caller]
 pub fn deadline_after(length: Duration) -> Deadline {
-    door::with(|kernel| {
-        Deadline::at(kernel.now().saturating_add(kernel.rate().ticks_ceil(length)))
-    })
+    door::with(|kernel| Deadline::at(kernel.now().saturating_add(kernel.rate().ticks_ceil(length))))
 }

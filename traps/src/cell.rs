@@ -1,7 +1,7 @@
 //! The task cell: one allocation for header, future and outcome, and the waker that points at it.
 //!
-//! This is one of the two files of pikake's ground floors with `unsafe` in it (the other is
-//! `door.rs`). Everything above handles tasks through [`TaskRef`], which is safe.
+//! The cell is used by `task_ref.rs` and `waker.rs` alone; everything above handles tasks through
+//! [`TaskRef`], which is safe.
 //!
 //! # Who may touch what
 //!
@@ -24,7 +24,7 @@
 //! more. So a spawn, a step, a join and a same-thread wake cost no atomic read-modify-write; only
 //! cloning or dropping a waker does.
 //!
-//! 1. `local` falls to zero ([`TaskRef::drop`]): what is left of stage and cold part is dropped,
+//! 1. `local` falls to zero (the drop of a [`TaskRef`]): what is left of stage and cold part is dropped,
 //!    on the home thread; then the local side gives up its reference.
 //! 2. `refs` falls to zero ([`release`]), on any thread: the memory is freed. Nothing in it needs
 //!    dropping any more but the `Arc` of the home.
@@ -48,16 +48,16 @@ use std::any::Any;
 use std::cell::{Cell, OnceCell, UnsafeCell};
 use std::fmt;
 use std::future::Future;
-use std::marker::PhantomData;
-use std::mem::ManuallyDrop;
 use std::panic::{AssertUnwindSafe, Location, catch_unwind};
 use std::pin::Pin;
 use std::ptr::NonNull;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering, fence};
-use std::task::{Context, Poll, RawWaker, RawWakerVTable, Waker};
+use std::task::{Context, Poll};
 
-use crate::home::{Home, KernelId, LocalHome};
+#[cfg(doc)]
+use crate::TaskRef;
+use crate::home::{Home, LocalHome};
 use crate::interrupt::TaskError;
 use crate::queue::WaitQueue;
 
@@ -98,28 +98,28 @@ pub struct Ledger {
 }
 
 /// The part of a header that any thread may look at.
-struct Shared {
-    vtable: &'static VTable,
+pub(crate) struct Shared {
+    pub(crate) vtable: &'static VTable,
     /// Wakers, plus one for all `TaskRef`s together.
-    refs: AtomicUsize,
+    pub(crate) refs: AtomicUsize,
     /// A wake of this task lies in the wake queue.
-    in_mail: AtomicBool,
-    home: Arc<Home>,
+    pub(crate) in_mail: AtomicBool,
+    pub(crate) home: Arc<Home>,
 }
 
 /// The part of a header that belongs to the home thread.
-struct Own {
+pub(crate) struct Own {
     /// `TaskRef`s.
-    local: Cell<u32>,
+    pub(crate) local: Cell<u32>,
     /// How the task ended, if it has: it will not be polled again.
-    exit: Cell<Option<Exit>>,
+    pub(crate) exit: Cell<Option<Exit>>,
     /// The future is being polled or dropped right now.
-    busy: Cell<bool>,
-    ledger: Ledger,
-    id: Cell<TaskId>,
-    spawned_at: &'static Location<'static>,
-    joiners: WaitQueue,
-    cold: OnceCell<Box<Cold>>,
+    pub(crate) busy: Cell<bool>,
+    pub(crate) ledger: Ledger,
+    pub(crate) id: Cell<TaskId>,
+    pub(crate) spawned_at: &'static Location<'static>,
+    pub(crate) joiners: WaitQueue,
+    pub(crate) cold: OnceCell<Box<Cold>>,
 }
 
 /// What few tasks have and no step looks at.
@@ -133,9 +133,9 @@ impl Cold {
     }
 }
 
-struct Header {
-    shared: Shared,
-    own: Own,
+pub(crate) struct Header {
+    pub(crate) shared: Shared,
+    pub(crate) own: Own,
 }
 
 /// The header comes first, so that a pointer to the cell is a pointer to its header.
@@ -155,19 +155,19 @@ enum Stage<F, T> {
 ///
 /// All take a pointer to the header of a live cell of that very type; all but `free` may be called
 /// on the home thread only.
-struct VTable {
+pub(crate) struct VTable {
     /// Polls the future and, if it is ready or panics, does what `Stage` (2) says.
-    poll: unsafe fn(NonNull<Header>, &mut Context<'_>) -> Option<Exit>,
+    pub(crate) poll: unsafe fn(NonNull<Header>, &mut Context<'_>) -> Option<Exit>,
     /// Drops the future, if it is still there, and puts the error in its place.
-    abandon: unsafe fn(NonNull<Header>, TaskError),
+    pub(crate) abandon: unsafe fn(NonNull<Header>, TaskError),
     /// Moves the outcome to the `Option<Result<T, TaskError>>` behind the pointer.
-    take: unsafe fn(NonNull<Header>, NonNull<()>),
+    pub(crate) take: unsafe fn(NonNull<Header>, NonNull<()>),
     /// Drops whatever the stage holds.
-    clear: unsafe fn(NonNull<Header>),
+    pub(crate) clear: unsafe fn(NonNull<Header>),
     /// Frees the memory of a cell whose stage is empty. On any thread.
-    free: unsafe fn(NonNull<Header>),
+    pub(crate) free: unsafe fn(NonNull<Header>),
     /// What the future's type is called, and its size in bytes.
-    future: fn() -> (&'static str, usize),
+    pub(crate) future: fn() -> (&'static str, usize),
 }
 
 impl<F: Future> TaskCell<F> {
@@ -197,7 +197,9 @@ impl<F: Future> TaskCell<F> {
         // SAFETY: the caller's promise.
         let stage = unsafe { Self::stage(header) };
         // SAFETY: the stage is valid, and no other reference into it exists.
-        let Stage::Future(future) = (unsafe { &mut *stage }) else { return None };
+        let Stage::Future(future) = (unsafe { &mut *stage }) else {
+            return None;
+        };
         // SAFETY: the cell is heap-allocated and never moved, and the future is dropped in place.
         let future = unsafe { Pin::new_unchecked(future) };
         let outcome = match catch_unwind(AssertUnwindSafe(|| future.poll(cx))) {
@@ -282,9 +284,43 @@ impl<F: Future> TaskCell<F> {
     /// `header` points to the header of a `TaskCell<F>` to which no reference is left and whose
     /// stage and cold part are empty.
     unsafe fn free(header: NonNull<Header>) {
-        // SAFETY: the cell was made by `Box::new` in `TaskRef::new`, and this is the last use.
+        // SAFETY: the cell was made by `Box::new` in `allocate`, and this is the last use.
         drop(unsafe { Box::from_raw(header.cast::<Self>().as_ptr()) });
     }
+}
+
+/// Allocates the cell of a task, with one reference of the local side.
+pub(crate) fn allocate<F>(
+    future: F,
+    home: &LocalHome,
+    cold: Option<Box<Cold>>,
+    spawned_at: &'static Location<'static>,
+) -> NonNull<Header>
+where
+    F: Future + 'static,
+{
+    let cell = Box::new(TaskCell {
+        header: Header {
+            shared: Shared {
+                vtable: const { &TaskCell::<F>::VTABLE },
+                refs: AtomicUsize::new(1),
+                in_mail: AtomicBool::new(false),
+                home: home.shared().clone(),
+            },
+            own: Own {
+                local: Cell::new(1),
+                exit: Cell::new(None),
+                busy: Cell::new(false),
+                ledger: Ledger::default(),
+                id: Cell::default(),
+                spawned_at,
+                joiners: WaitQueue::new(),
+                cold: cold.map_or_else(OnceCell::new, OnceCell::from),
+            },
+        },
+        stage: UnsafeCell::new(Stage::Future(future)),
+    });
+    NonNull::from(Box::leak(cell)).cast()
 }
 
 fn log_crash(header: &Header, what: &str, panic: &(dyn Any + Send)) {
@@ -303,249 +339,8 @@ fn log_crash(header: &Header, what: &str, panic: &(dyn Any + Send)) {
 }
 
 impl Header {
-    fn name(&self) -> &str {
+    pub(crate) fn name(&self) -> &str {
         self.own.cold.get().map_or("", |cold| &cold.name)
-    }
-}
-
-/// A counted reference to a task, for its home thread.
-///
-/// What a kernel keeps of its tasks, and what is inside a [`Task`](crate::Task).
-#[repr(transparent)]
-pub struct TaskRef {
-    header: NonNull<Header>,
-    /// Plainly counted, so it must not leave its thread.
-    _home: PhantomData<*const ()>,
-}
-
-impl TaskRef {
-    /// Builds a task's cell. The kernel behind `home` is to be told of it next.
-    pub(crate) fn new<F>(
-        future: F,
-        home: &LocalHome,
-        cold: Option<Box<Cold>>,
-        spawned_at: &'static Location<'static>,
-    ) -> Self
-    where
-        F: Future + 'static,
-    {
-        let cell = Box::new(TaskCell {
-            header: Header {
-                shared: Shared {
-                    vtable: const { &TaskCell::<F>::VTABLE },
-                    refs: AtomicUsize::new(1),
-                    in_mail: AtomicBool::new(false),
-                    home: home.shared().clone(),
-                },
-                own: Own {
-                    local: Cell::new(1),
-                    exit: Cell::new(None),
-                    busy: Cell::new(false),
-                    ledger: Ledger::default(),
-                    id: Cell::default(),
-                    spawned_at,
-                    joiners: WaitQueue::new(),
-                    cold: cold.map_or_else(OnceCell::new, OnceCell::from),
-                },
-            },
-            stage: UnsafeCell::new(Stage::Future(future)),
-        });
-        Self { header: NonNull::from(Box::leak(cell)).cast(), _home: PhantomData }
-    }
-
-    fn header(&self) -> &Header {
-        // SAFETY: a `TaskRef` is counted, so the cell lives; only shared references to a header
-        // are ever made, and what changes in it is in cells or atomics.
-        unsafe { self.header.as_ref() }
-    }
-
-    fn own(&self) -> &Own {
-        &self.header().own
-    }
-
-    /// The number its kernel gave to the task.
-    pub fn id(&self) -> TaskId {
-        self.own().id.get()
-    }
-
-    /// The kernel the task belongs to.
-    pub fn kernel(&self) -> KernelId {
-        self.header().shared.home.id()
-    }
-
-    /// Gives the task its number. For the kernel, once.
-    pub fn set_id(&self, id: TaskId) {
-        self.own().id.set(id);
-    }
-
-    /// The task's name; empty where none was given.
-    pub fn name(&self) -> &str {
-        self.header().name()
-    }
-
-    /// Where the task was spawned.
-    pub fn spawned_at(&self) -> &'static Location<'static> {
-        self.own().spawned_at
-    }
-
-    /// The name of the future's type and its size in bytes.
-    pub fn future_type(&self) -> (&'static str, usize) {
-        (self.header().shared.vtable.future)()
-    }
-
-    /// The kernel's own notes.
-    pub fn ledger(&self) -> &Ledger {
-        &self.own().ledger
-    }
-
-    /// Those who wait for the task's end.
-    pub fn joiners(&self) -> &WaitQueue {
-        &self.own().joiners
-    }
-
-    /// Whether the task will not be polled again.
-    pub fn is_ended(&self) -> bool {
-        self.exit().is_some()
-    }
-
-    /// How the task ended, if it has.
-    pub fn exit(&self) -> Option<Exit> {
-        self.own().exit.get()
-    }
-
-    /// Polls the task's future with a waker of its own. `true`: it ended, and has its outcome.
-    ///
-    /// For the kernel. A panic of the future is caught and is the outcome. A task that has ended
-    /// is not polled.
-    ///
-    /// # Panics
-    ///
-    /// When called from inside the same task's poll.
-    pub fn poll(&self) -> bool {
-        if self.is_ended() {
-            return true;
-        }
-        let waker = self.borrowed_waker();
-        let mut cx = Context::from_waker(&waker);
-        let exit = self.exclusively(|| {
-            // SAFETY: the vtable is that of the cell's type, this is the home thread since a
-            // `TaskRef` cannot leave it, and `exclusively` saw to it that the stage is not in use.
-            unsafe { (self.header().shared.vtable.poll)(self.header, &mut cx) }
-        });
-        self.own().exit.set(exit);
-        exit.is_some()
-    }
-
-    /// Drops the task's future unfinished; `outcome` is what joining it gives.
-    ///
-    /// For the kernel. A task that has ended keeps its outcome.
-    ///
-    /// # Panics
-    ///
-    /// When called from inside the same task's poll.
-    pub fn abandon(&self, outcome: TaskError) {
-        if self.is_ended() {
-            return;
-        }
-        self.own().exit.set(Some(Exit::Dropped));
-        self.exclusively(|| {
-            // SAFETY: as in `poll`.
-            unsafe { (self.header().shared.vtable.abandon)(self.header, outcome) }
-        });
-    }
-
-    fn exclusively<R>(&self, work: impl FnOnce() -> R) -> R {
-        let busy = &self.own().busy;
-        assert!(!busy.replace(true), "a task was polled or dropped from inside itself (I6)");
-        let result = work();
-        busy.set(false);
-        result
-    }
-
-    /// Takes the outcome of a task that has ended; `None` if it has not, or it was taken before.
-    ///
-    /// # Safety
-    ///
-    /// `T` is the output of the task's future.
-    pub(crate) unsafe fn take_outcome<T>(&self) -> Option<Result<T, TaskError>> {
-        if !self.is_ended() || self.own().busy.get() {
-            return None;
-        }
-        let mut outcome: Option<Result<T, TaskError>> = None;
-        // SAFETY: the vtable is that of the cell's type, this is the home thread, the stage is not
-        // in use since the task is not busy, and `outcome` has the type `take` writes.
-        unsafe {
-            (self.header().shared.vtable.take)(self.header, NonNull::from(&mut outcome).cast());
-        }
-        outcome
-    }
-
-    /// A waker of the task that may go anywhere.
-    pub fn waker(&self) -> Waker {
-        (*self.borrowed_waker()).clone()
-    }
-
-    /// The waker, without a reference of its own: it must not outlive `self`.
-    fn borrowed_waker(&self) -> ManuallyDrop<Waker> {
-        let raw = RawWaker::new(self.header.as_ptr().cast_const().cast(), &WAKER);
-        // SAFETY: the functions of `WAKER` are written for such a pointer, and the cell outlives
-        // the waker, which is not dropped and so gives up no reference.
-        ManuallyDrop::new(unsafe { Waker::from_raw(raw) })
-    }
-
-    /// Whether the waker is this task's own, and not a combinator's.
-    pub fn owns(&self, waker: &Waker) -> bool {
-        waker.data() == self.header.as_ptr().cast_const().cast()
-            && std::ptr::eq(waker.vtable(), &WAKER)
-    }
-
-    /// Whether both refer to the same task.
-    pub fn is(&self, other: &Self) -> bool {
-        self.header == other.header
-    }
-}
-
-impl Clone for TaskRef {
-    fn clone(&self) -> Self {
-        let local = &self.own().local;
-        local.set(local.get().checked_add(1).expect("a task has fewer than 2^32 references"));
-        Self { header: self.header, _home: PhantomData }
-    }
-}
-
-impl Drop for TaskRef {
-    fn drop(&mut self) {
-        let own = self.own();
-        let left = own.local.get() - 1;
-        if left > 0 {
-            own.local.set(left);
-            return;
-        }
-        // The last one: stays counted until the stage is empty, lest a destructor get here again.
-        own.exit.set(own.exit.get().or(Some(Exit::Dropped)));
-        // SAFETY: the vtable is that of the cell's type, and this is the home thread. The stage is
-        // not in use: whoever polls or abandons holds a `TaskRef`, and this is the last.
-        unsafe { (self.header().shared.vtable.clear)(self.header) };
-        own.local.set(0);
-        own.joiners.unbind();
-        let header = self.header;
-        // SAFETY: no `TaskRef` is left, and a waker looks at `exit` and no further, so the
-        // reference to the cold part is the only one.
-        let own = unsafe { &mut (*header.as_ptr()).own };
-        drop(own.cold.take());
-        // SAFETY: the reference of the local side, which ends here, with stage and cold part gone.
-        unsafe { release(header) };
-    }
-}
-
-impl fmt::Debug for TaskRef {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Task")
-            .field("id", &self.id().0)
-            .field("name", &self.name())
-            .field("spawned_at", &format_args!("{}", self.spawned_at()))
-            .field("ended", &self.is_ended())
-            .finish()
     }
 }
 
@@ -554,7 +349,7 @@ impl fmt::Debug for TaskRef {
 /// # Safety
 ///
 /// The caller owns a reference, and gives it up. The local side has emptied the stage before.
-unsafe fn release(header: NonNull<Header>) {
+pub(crate) unsafe fn release(header: NonNull<Header>) {
     // SAFETY: the caller still owns a reference.
     let shared = unsafe { &(*header.as_ptr()).shared };
     let free = shared.vtable.free;
@@ -564,212 +359,5 @@ unsafe fn release(header: NonNull<Header>) {
         // SAFETY: that was the last reference, the one of the local side included, so the stage
         // and the cold part are empty.
         unsafe { free(header) };
-    }
-}
-
-/// A wake on its way through the wake queue. It owns a reference to the task's cell.
-pub struct RemoteWake {
-    header: NonNull<Header>,
-}
-
-// SAFETY: through a `RemoteWake` other threads reach only `Shared`, which is `Sync`; `Own` is
-// reached by `arrive` alone, which the kernel calls on the home thread.
-unsafe impl Send for RemoteWake {}
-
-impl RemoteWake {
-    pub(crate) fn home(&self) -> Arc<Home> {
-        // SAFETY: the reference that `self` owns keeps the cell alive.
-        let shared = unsafe { &(*self.header.as_ptr()).shared };
-        shared.home.clone()
-    }
-
-    /// The task to make ready, if it has not ended. For its kernel, on its own thread.
-    ///
-    /// From here on further wakes of the task are delivered anew.
-    ///
-    /// # Panics
-    ///
-    /// On a thread that is not inside the task's kernel.
-    pub fn arrive(&self) -> Option<&TaskRef> {
-        // SAFETY: the reference that `self` owns keeps the cell alive.
-        let shared = unsafe { &(*self.header.as_ptr()).shared };
-        assert!(
-            crate::door::is_inside(shared.home.id()),
-            "a wake was taken out of the wake queue by someone else than its kernel (I5)"
-        );
-        shared.in_mail.store(false, Ordering::SeqCst);
-        // SAFETY: this is the home thread, as was just checked.
-        let own = unsafe { &(*self.header.as_ptr()).own };
-        if own.exit.get().is_some() {
-            return None;
-        }
-        // SAFETY: `TaskRef` is `repr(transparent)` over this very pointer, and the task has not
-        // ended, so that its local count is not zero.
-        Some(unsafe { &*std::ptr::from_ref(&self.header).cast::<TaskRef>() })
-    }
-}
-
-impl Drop for RemoteWake {
-    fn drop(&mut self) {
-        // SAFETY: the reference is owned, and given up here.
-        unsafe { release(self.header) };
-    }
-}
-
-impl fmt::Debug for RemoteWake {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("RemoteWake")
-    }
-}
-
-/// The functions of a task's waker. Its data is the pointer to the header, with one reference.
-static WAKER: RawWakerVTable = RawWakerVTable::new(waker_clone, waker_wake, waker_ref, waker_drop);
-
-/// Far more wakers than memory can hold; a count that gets here comes from leaking them in a loop.
-const MAX_REFS: usize = isize::MAX as usize;
-
-/// # Safety
-///
-/// `data` is that of a waker of a task whose cell is live.
-unsafe fn waker_clone(data: *const ()) -> RawWaker {
-    // SAFETY: the caller's promise; only `shared` is looked at, on whatever thread.
-    let shared = unsafe { &(*data.cast::<Header>()).shared };
-    if shared.refs.fetch_add(1, Ordering::Relaxed) > MAX_REFS {
-        std::process::abort();
-    }
-    RawWaker::new(data, &WAKER)
-}
-
-/// # Safety
-///
-/// As for [`waker_clone`]; the waker's reference is given up.
-unsafe fn waker_wake(data: *const ()) {
-    // SAFETY: the caller's promise.
-    unsafe { waker_ref(data) };
-    // SAFETY: the caller's promise.
-    unsafe { waker_drop(data) };
-}
-
-/// # Safety
-///
-/// As for [`waker_clone`].
-unsafe fn waker_ref(data: *const ()) {
-    let header = NonNull::new(data.cast_mut().cast::<Header>()).expect("a waker's data is a cell");
-    // SAFETY: the caller's promise; only `shared` is looked at, on whatever thread.
-    let shared = unsafe { &(*header.as_ptr()).shared };
-    if crate::door::is_inside(shared.home.id()) {
-        // SAFETY: this is the home thread, as was just checked.
-        let own = unsafe { &(*header.as_ptr()).own };
-        if own.exit.get().is_none() && !own.ledger.queued.get() {
-            // A task that has not ended has a `TaskRef`; this one borrows its count.
-            let task = ManuallyDrop::new(TaskRef { header, _home: PhantomData });
-            crate::door::with(|kernel| kernel.wake(&task));
-        }
-    } else if !shared.in_mail.swap(true, Ordering::SeqCst) {
-        // SAFETY: the caller's promise; the clone's reference goes to the `RemoteWake`.
-        let _ = unsafe { waker_clone(data) };
-        crate::home::wake_from_elsewhere(RemoteWake { header });
-    }
-}
-
-/// # Safety
-///
-/// As for [`waker_clone`]; the waker's reference is given up.
-unsafe fn waker_drop(data: *const ()) {
-    let header = NonNull::new(data.cast_mut().cast::<Header>()).expect("a waker's data is a cell");
-    // SAFETY: the caller's promise. The stage is empty if this is the last reference, since the
-    // local side owns one until then.
-    unsafe { release(header) };
-}
-
-/// Runs `drive` with a task whose future may borrow; gives what the future returned.
-///
-/// The task is given to `drive`, which hands it to a kernel and lets the kernel run. When `drive`
-/// is done, or panics, a future that has not ended is dropped, so that nothing of it is left when
-/// this returns.
-///
-/// # Errors
-///
-/// What became of the task instead: it panicked or was cancelled, or `drive` came back before it
-/// had ended ([`TaskError::Stopped`]).
-pub fn borrowing<F: Future>(
-    future: F,
-    home: &LocalHome,
-    name: Option<Box<str>>,
-    spawned_at: &'static Location<'static>,
-    drive: impl FnOnce(&TaskRef),
-) -> Result<F::Output, TaskError> {
-    struct Finish(TaskRef);
-    impl Drop for Finish {
-        fn drop(&mut self) {
-            self.0.abandon(TaskError::Stopped);
-        }
-    }
-
-    let output = Cell::new(None);
-    let outcome = {
-        let body = std::pin::pin!(Body { future: Some(future), output: &output });
-        let body: Pin<&mut (dyn Clear + '_)> = body;
-        // SAFETY: only the lifetime changes. The reference is owned by the task's cell, which gives
-        // it up at the latest in `Finish::drop`; that runs before `body` goes out of scope, also
-        // when `drive` panics. A task that has ended is never polled again, whoever refers to it.
-        let body: Pin<&'static mut (dyn Clear + 'static)> = unsafe { std::mem::transmute(body) };
-        let finish = Finish(TaskRef::new(Borrowed(body), home, Cold::named(name), spawned_at));
-        drive(&finish.0);
-        finish.0.abandon(TaskError::Stopped);
-        // SAFETY: the output of `Borrowed` is `()`.
-        unsafe { finish.0.take_outcome::<()>() }
-    };
-    match outcome {
-        Some(Ok(())) => Ok(output.take().expect("the body wrote its output before it ended")),
-        Some(Err(error)) => Err(error),
-        None => Err(TaskError::Stopped),
-    }
-}
-
-pin_project_lite::pin_project! {
-    /// A future on the stack of [`borrowing`], and where its output goes.
-    struct Body<'a, F: Future> {
-        #[pin]
-        future: Option<F>,
-        output: &'a Cell<Option<F::Output>>,
-    }
-}
-
-/// A future that can be dropped before the place it lies in is.
-trait Clear: Future<Output = ()> {
-    fn clear(self: Pin<&mut Self>);
-}
-
-impl<F: Future> Future for Body<'_, F> {
-    type Output = ();
-
-    fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<()> {
-        let this = self.project();
-        let Some(future) = this.future.as_pin_mut() else { return Poll::Ready(()) };
-        future.poll(cx).map(|output| this.output.set(Some(output)))
-    }
-}
-
-impl<F: Future> Clear for Body<'_, F> {
-    fn clear(self: Pin<&mut Self>) {
-        self.project().future.set(None);
-    }
-}
-
-/// What the task of [`borrowing`] has for a future: dropping it drops the one on the stack.
-struct Borrowed(Pin<&'static mut dyn Clear>);
-
-impl Future for Borrowed {
-    type Output = ();
-
-    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<()> {
-        self.0.as_mut().poll(cx)
-    }
-}
-
-impl Drop for Borrowed {
-    fn drop(&mut self) {
-        self.0.as_mut().clear();
     }
 }

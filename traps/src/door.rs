@@ -50,10 +50,7 @@ impl std::error::Error for NestedRun {}
 /// # Errors
 ///
 /// [`NestedRun`] if the thread is inside a kernel already; `inside` is not called.
-pub fn enter<R>(
-    kernel: &Rc<dyn TrapHandler>,
-    inside: impl FnOnce() -> R,
-) -> Result<R, NestedRun> {
+pub fn enter<R>(kernel: &Rc<dyn TrapHandler>, inside: impl FnOnce() -> R) -> Result<R, NestedRun> {
     struct Leave;
     impl Drop for Leave {
         fn drop(&mut self) {

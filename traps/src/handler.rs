@@ -36,12 +36,12 @@ use std::time::Duration;
 
 use pikake_time::{Deadline, Rate, Ticks};
 
-use crate::cell::TaskRef;
 use crate::home::{KernelId, LocalHome};
 use crate::interrupt::{Interrupted, ScopeId};
 use crate::queue::WaitQueue;
 use crate::reply::Reply;
 use crate::socket::{Direction, SocketId, Sockets};
+use crate::task_ref::TaskRef;
 
 /// The name of a trap, as observers and listings show it.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
@@ -206,11 +206,7 @@ pub trait TrapHandler {
 
     /// Collects the answer of a parked trap, or rebinds its record to the current task and scope
     /// and to the poll's waker.
-    fn poll_again(
-        &self,
-        record: RecordKey,
-        cx: &mut Context<'_>,
-    ) -> Poll<Result<(), Interrupted>>;
+    fn poll_again(&self, record: RecordKey, cx: &mut Context<'_>) -> Poll<Result<(), Interrupted>>;
 
     /// Takes back a trap whose future is dropped before it collected an answer. Also outside a
     /// turn.

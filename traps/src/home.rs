@@ -29,8 +29,8 @@ use std::ops::Deref;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use crate::cell::RemoteWake;
 use crate::task::Task;
+use crate::waker::RemoteWake;
 
 /// Names a kernel; no two kernels of a process share one.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]

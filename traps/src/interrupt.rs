@@ -96,7 +96,7 @@ impl fmt::Debug for Interrupted {
 impl fmt::Display for Interrupted {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match &self.0 {
-            Cause::TimedOut(_) => f.write_str("interrupted by a deadline further out"),
+            Cause::TimedOut(_) => f.write_str("a deadline passed"),
             Cause::Cancelled(None) => f.write_str("cancelled"),
             Cause::Cancelled(Some(reason)) => write!(f, "cancelled: {reason}"),
         }
@@ -173,7 +173,9 @@ impl TaskError {
 
     /// The text a task panicked with, where it is text.
     pub fn panic_message(&self) -> Option<&str> {
-        let Self::Panicked(payload) = self else { return None };
+        let Self::Panicked(payload) = self else {
+            return None;
+        };
         match payload.downcast_ref::<&'static str>() {
             Some(text) => Some(text),
             None => payload.downcast_ref::<String>().map(String::as_str),

@@ -1,6 +1,7 @@
 //! What a task may ask of its kernel.
 #![doc = include_str!("../TRAPS.md")]
 
+mod borrow;
 mod calls;
 mod cell;
 pub mod door;
@@ -13,13 +14,16 @@ mod reply;
 mod scope;
 mod socket;
 mod task;
+mod task_ref;
 mod trap;
+mod waker;
 
+pub use borrow::borrowing;
 pub use calls::{
     SleepTrap, YieldTrap, clock_rate, deadline_after, elapsed_since, now, sleep, sleep_until,
     yield_now,
 };
-pub use cell::{Exit, Ledger, RemoteWake, TaskId, TaskRef, borrowing};
+pub use cell::{Exit, Ledger, TaskId};
 pub use foreign::{Addresses, ForeignTrap, FutureWait, blocking, future_wait, lookup};
 pub use handler::{
     Executed, RecordKey, Refusal, ScopeEnd, TrapHandler, TrapKind, Until, Verdict, Wait,
@@ -35,4 +39,6 @@ pub use socket::{
     Sockets, read_wait, sockets, sockets_of, when_ready, when_ready_at, write_wait,
 };
 pub use task::{Builder, CancelOnDrop, Current, Task, current, spawn};
+pub use task_ref::TaskRef;
 pub use trap::{KernelTrap, Trap, kernel_trap, kernel_trap_at};
+pub use waker::RemoteWake;

@@ -8,10 +8,11 @@ use std::panic::Location;
 use std::pin::Pin;
 use std::task::{Context, Poll};
 
-use crate::cell::{Cold, TaskId, TaskRef};
+use crate::cell::{Cold, TaskId};
 use crate::door;
 use crate::handler::{TrapKind, Wait};
 use crate::interrupt::{Interrupted, TaskError};
+use crate::task_ref::TaskRef;
 use crate::trap::{KernelTrap, Trap, kernel_trap_at};
 
 /// Starts a task in the current kernel.

@@ -114,9 +114,8 @@ impl<T: Trap> Future for KernelTrap<T> {
             State::New => {
                 let place = this.place;
                 let wait = this.trap.wait();
-                let executed = door::try_with(|kernel| {
-                    (kernel.execute(wait, place, cx), kernel.id())
-                });
+                let executed =
+                    door::try_with(|kernel| (kernel.execute(wait, place, cx), kernel.id()));
                 match executed {
                     Some((Executed::Answered(result), _)) => result,
                     Some((Executed::Parked(record), kernel)) => {
@@ -136,7 +135,11 @@ impl<T: Trap> Future for KernelTrap<T> {
                 }
             }
             State::Finished => {
-                panic!("the trap `{}` (at {}) was polled after it had answered", T::KIND, this.place)
+                panic!(
+                    "the trap `{}` (at {}) was polled after it had answered",
+                    T::KIND,
+                    this.place
+                )
             }
         };
         this.state = State::Finished;

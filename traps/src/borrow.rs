@@ -1,0 +1,114 @@
+//! A task around a future that lies on somebody's stack and may borrow from there.
+//!
+//! The task's cell holds a pointer to the future. That is sound because the cell gives it up before
+//! the future goes out of scope, on every path; whoever still refers to the task then finds one
+//! that has ended.
+
+use std::cell::Cell;
+use std::future::Future;
+use std::panic::Location;
+use std::pin::Pin;
+use std::task::{Context, Poll};
+
+use crate::cell::Cold;
+use crate::home::LocalHome;
+use crate::interrupt::TaskError;
+use crate::task_ref::TaskRef;
+
+/// Runs `drive` with a task whose future may borrow; gives what the future returned.
+///
+/// The task is given to `drive`, which hands it to a kernel and lets the kernel run. When `drive`
+/// is done, or panics, a future that has not ended is dropped, so that nothing of it is left when
+/// this returns.
+///
+/// # Errors
+///
+/// What became of the task instead: it panicked or was cancelled, or `drive` came back before it
+/// had ended ([`TaskError::Stopped`]).
+///
+/// # Panics
+///
+/// When `drive` does.
+pub fn borrowing<F: Future>(
+    future: F,
+    home: &LocalHome,
+    name: Option<Box<str>>,
+    spawned_at: &'static Location<'static>,
+    drive: impl FnOnce(&TaskRef),
+) -> Result<F::Output, TaskError> {
+    struct Finish(TaskRef);
+    impl Drop for Finish {
+        fn drop(&mut self) {
+            self.0.abandon(TaskError::Stopped);
+        }
+    }
+
+    let output = Cell::new(None);
+    let outcome = {
+        let body = std::pin::pin!(Body { future: Some(future), output: &output });
+        let body: Pin<&mut (dyn Clear + '_)> = body;
+        // SAFETY: only the lifetime changes. The reference is owned by the task's cell, which gives
+        // it up at the latest in `Finish::drop`; that runs before `body` goes out of scope, also
+        // when `drive` panics. A task that has ended is never polled again, whoever refers to it.
+        let body: Pin<&'static mut (dyn Clear + 'static)> = unsafe { std::mem::transmute(body) };
+        let finish = Finish(TaskRef::new(Borrowed(body), home, Cold::named(name), spawned_at));
+        drive(&finish.0);
+        finish.0.abandon(TaskError::Stopped);
+        // SAFETY: the output of `Borrowed` is `()`.
+        unsafe { finish.0.take_outcome::<()>() }
+    };
+    match outcome {
+        Some(Ok(())) => Ok(output.take().expect("the body wrote its output before it ended")),
+        Some(Err(error)) => Err(error),
+        None => Err(TaskError::Stopped),
+    }
+}
+
+pin_project_lite::pin_project! {
+    /// A future on the stack of [`borrowing`], and where its output goes.
+    struct Body<'a, F: Future> {
+        #[pin]
+        future: Option<F>,
+        output: &'a Cell<Option<F::Output>>,
+    }
+}
+
+/// A future that can be dropped before the place it lies in is.
+trait Clear: Future<Output = ()> {
+    fn clear(self: Pin<&mut Self>);
+}
+
+impl<F: Future> Future for Body<'_, F> {
+    type Output = ();
+
+    fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<()> {
+        let this = self.project();
+        let Some(future) = this.future.as_pin_mut() else {
+            return Poll::Ready(());
+        };
+        future.poll(cx).map(|output| this.output.set(Some(output)))
+    }
+}
+
+impl<F: Future> Clear for Body<'_, F> {
+    fn clear(self: Pin<&mut Self>) {
+        self.project().future.set(None);
+    }
+}
+
+/// What the task of [`borrowing`] has for a future: dropping it drops the one on the stack.
+struct Borrowed(Pin<&'static mut dyn Clear>);
+
+impl Future for Borrowed {
+    type Output = ();
+
+    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<()> {
+        self.0.as_mut().poll(cx)
+    }
+}
+
+impl Drop for Borrowed {
+    fn drop(&mut self) {
+        self.0.as_mut().clear();
+    }
+}

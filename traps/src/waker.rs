@@ -1,0 +1,131 @@
+//! A task's waker, and the wake that travels through the wake queue.
+//!
+//! A waker may be cloned, called and dropped on any thread, long after its task and its kernel. It
+//! owns an atomic reference to the cell and touches nothing but the shared part of the header,
+//! unless it finds itself inside the task's own kernel: then this is the home thread, and the
+//! kernel is told directly.
+
+use std::fmt;
+use std::ptr::NonNull;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::task::{RawWaker, RawWakerVTable};
+
+use crate::cell::{Header, release};
+use crate::home::Home;
+use crate::task_ref::TaskRef;
+
+/// A wake on its way through the wake queue. It owns a reference to the task's cell.
+pub struct RemoteWake {
+    header: NonNull<Header>,
+}
+
+// SAFETY: through a `RemoteWake` other threads reach only `Shared`, which is `Sync`; `Own` is
+// reached by `arrive` alone, which the kernel calls on the home thread.
+unsafe impl Send for RemoteWake {}
+
+impl RemoteWake {
+    pub(crate) fn home(&self) -> Arc<Home> {
+        // SAFETY: the reference that `self` owns keeps the cell alive.
+        let shared = unsafe { &(*self.header.as_ptr()).shared };
+        shared.home.clone()
+    }
+
+    /// The task to make ready, if it has not ended. For its kernel, on its own thread.
+    ///
+    /// From here on further wakes of the task are delivered anew.
+    ///
+    /// # Panics
+    ///
+    /// On a thread that is not inside the task's kernel.
+    pub fn arrive(&self) -> Option<&TaskRef> {
+        // SAFETY: the reference that `self` owns keeps the cell alive.
+        let shared = unsafe { &(*self.header.as_ptr()).shared };
+        assert!(
+            crate::door::is_inside(shared.home.id()),
+            "a wake was taken out of the wake queue by someone else than its kernel (I5)"
+        );
+        shared.in_mail.store(false, Ordering::SeqCst);
+        // SAFETY: this is the home thread, as was just checked.
+        let own = unsafe { &(*self.header.as_ptr()).own };
+        if own.exit.get().is_some() {
+            return None;
+        }
+        // SAFETY: this is the home thread, and the task has not ended.
+        Some(unsafe { TaskRef::lend(&self.header) })
+    }
+}
+
+impl Drop for RemoteWake {
+    fn drop(&mut self) {
+        // SAFETY: the reference is owned, and given up here.
+        unsafe { release(self.header) };
+    }
+}
+
+impl fmt::Debug for RemoteWake {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("RemoteWake")
+    }
+}
+
+/// The functions of a task's waker. Its data is the pointer to the header, with one reference.
+pub(crate) static WAKER: RawWakerVTable =
+    RawWakerVTable::new(waker_clone, waker_wake, waker_ref, waker_drop);
+
+/// Far more wakers than memory can hold; a count that gets here comes from leaking them in a loop.
+const MAX_REFS: usize = isize::MAX as usize;
+
+/// # Safety
+///
+/// `data` is that of a waker of a task whose cell is live.
+unsafe fn waker_clone(data: *const ()) -> RawWaker {
+    // SAFETY: the caller's promise; only `shared` is looked at, on whatever thread.
+    let shared = unsafe { &(*data.cast::<Header>()).shared };
+    if shared.refs.fetch_add(1, Ordering::Relaxed) > MAX_REFS {
+        std::process::abort();
+    }
+    RawWaker::new(data, &WAKER)
+}
+
+/// # Safety
+///
+/// As for [`waker_clone`]; the waker's reference is given up.
+unsafe fn waker_wake(data: *const ()) {
+    // SAFETY: the caller's promise.
+    unsafe { waker_ref(data) };
+    // SAFETY: the caller's promise.
+    unsafe { waker_drop(data) };
+}
+
+/// # Safety
+///
+/// As for [`waker_clone`].
+unsafe fn waker_ref(data: *const ()) {
+    let header = NonNull::new(data.cast_mut().cast::<Header>()).expect("a waker's data is a cell");
+    // SAFETY: the caller's promise; only `shared` is looked at, on whatever thread.
+    let shared = unsafe { &(*header.as_ptr()).shared };
+    if crate::door::is_inside(shared.home.id()) {
+        // SAFETY: this is the home thread, as was just checked.
+        let own = unsafe { &(*header.as_ptr()).own };
+        if own.exit.get().is_none() && !own.ledger.queued.get() {
+            // SAFETY: this is the home thread, and the task has not ended.
+            let task = unsafe { TaskRef::lend(&header) };
+            crate::door::with(|kernel| kernel.wake(task));
+        }
+    } else if !shared.in_mail.swap(true, Ordering::SeqCst) {
+        // SAFETY: the caller's promise; the clone's reference goes to the `RemoteWake`.
+        let _ = unsafe { waker_clone(data) };
+        crate::home::wake_from_elsewhere(RemoteWake { header });
+    }
+}
+
+/// # Safety
+///
+/// As for [`waker_clone`]; the waker's reference is given up.
+unsafe fn waker_drop(data: *const ()) {
+    let header = NonNull::new(data.cast_mut().cast::<Header>()).expect("a waker's data is a cell");
+    // SAFETY: the caller's promise. The stage is empty if this is the last reference, since the
+    // local side owns one until then.
+    unsafe { release(header) };
+}
