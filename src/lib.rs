@@ -4,8 +4,9 @@
 pub use pikake_kernel::{Kernel, Turn};
 pub use pikake_macros::{main, test};
 pub use pikake_traps::{
-    Interrupted, KernelEnded, KernelHandle, Task, TaskError, TimedOut, current, future_wait, now,
-    sleep, sleep_until, spawn, timeout_after, timeout_at, yield_now,
+    Interrupted, KernelEnded, KernelHandle, Task, TaskError, Timed, TimedOut, check_interrupt,
+    current, future_wait, ignore_after, now, pending_interrupt, shield, sleep, sleep_until, spawn,
+    timed, timeout_after, timeout_at, yield_now,
 };
 
 use std::future::Future;
@@ -25,7 +26,10 @@ pub mod time {
 
 /// What people do with tasks.
 pub mod task {
-    pub use pikake_traps::{Builder, CancelOnDrop, Current, Exit, Task, TaskError, TaskId};
+    pub use pikake_traps::{
+        Builder, CancelOnDrop, Current, Exit, Panic, Task, TaskError, TaskId,
+        blocking as run_in_thread,
+    };
 }
 
 /// For authors of new primitives and of new kernels: the traps themselves.

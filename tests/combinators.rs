@@ -13,7 +13,10 @@ use futures::future::{FutureExt, Shared, join_all, select};
 use futures::stream::{FuturesUnordered, StreamExt};
 use pikake::time::ManualClock;
 use pikake::traps::{WaitQueue, park};
-use pikake::{Kernel, TimedOut, future_wait, sleep, spawn, timeout_after, yield_now};
+use pikake::{
+    Kernel, TimedOut, check_interrupt, future_wait, ignore_after, pending_interrupt, shield, sleep,
+    spawn, timed, timeout_after, yield_now,
+};
 use support::{Log, ms, run};
 
 #[test]
@@ -239,4 +242,62 @@ fn a_future_that_waits_in_one_kernel_cannot_be_polled_in_another() {
     // Nor is it needed any more when its kernel is gone.
     drop(one);
     drop(nap);
+}
+
+#[test]
+fn a_shield_holds_back_and_lets_go_afterwards() {
+    run(async {
+        let task = spawn(async {
+            let inside = shield(async {
+                sleep(ms(20)).await.expect("held back");
+                assert_eq!(check_interrupt(), Ok(()), "not due in here");
+                assert_eq!(timeout_after(ms(5), sleep(ms(50))).await, Err(TimedOut));
+                "done"
+            });
+            assert_eq!(inside.await, "done");
+            assert!(pending_interrupt().is_some());
+            let told = sleep(ms(1)).await.unwrap_err();
+            sleep(ms(1)).await.expect("told once");
+            told
+        });
+        sleep(ms(5)).await.unwrap();
+        task.request_cancel("from outside");
+        assert_eq!(task.await.unwrap().reason(), Some("from outside"));
+    });
+}
+
+#[test]
+fn a_shield_in_one_branch_does_not_shield_the_other() {
+    run(async {
+        let outcome = timeout_after(ms(10), async {
+            futures::join!(shield(sleep(ms(30))), sleep(ms(30)), async {
+                shield(shield(sleep(ms(20)))).await.unwrap();
+                sleep(ms(1)).await
+            })
+        });
+        assert_eq!(outcome.await, Err(TimedOut));
+        let timed = timed(ms(10), async {
+            futures::join!(shield(sleep(ms(30))), sleep(ms(30)), async {
+                shield(shield(sleep(ms(20)))).await.unwrap();
+                sleep(ms(1)).await
+            })
+        });
+        let timed = timed.await;
+        assert!(timed.expired && timed.late == ms(20), "{timed:?}");
+        let (shielded, open, afterwards) = timed.output.unwrap();
+        assert!(shielded.is_ok() && open.is_err() && afterwards.is_err());
+    });
+}
+
+#[test]
+fn check_interrupt_collects_what_is_due() {
+    run(async {
+        pikake::current().request_cancel("");
+        assert!(pending_interrupt().is_some_and(|why| why.is_cancel()));
+        assert!(check_interrupt().is_err());
+        assert_eq!((check_interrupt(), pending_interrupt()), (Ok(()), None));
+        sleep(ms(1)).await.expect("it has been collected");
+        assert_eq!(ignore_after(ms(5), sleep(ms(50))).await, None);
+        assert_eq!(ignore_after(ms(5), async { 3 }).await, Some(3));
+    });
 }

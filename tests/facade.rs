@@ -8,6 +8,17 @@ use pikake::prelude::*;
 use pikake::traps::{Interrupted as Why, SleepTrap, Trap, Until, kernel_trap};
 use support::ms;
 
+/// What every error must be to travel through `?` into the error types that people use.
+fn travels<E: std::error::Error + Send + Sync + 'static>() {}
+
+#[test]
+fn errors_are_send_and_sync() {
+    travels::<Interrupted>();
+    travels::<TimedOut>();
+    travels::<TaskError>();
+    travels::<pikake::KernelEnded>();
+}
+
 #[pikake::test]
 async fn a_test_may_await() {
     sleep(ms(1)).await.unwrap();

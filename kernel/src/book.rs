@@ -4,7 +4,7 @@
 //! that is not a task's own, the waker goes into [`Book::wakers`], and the machine calls it when
 //! the book is closed again.
 //!
-//! A record is in its task's list (so that an interruption finds it), and in one *place*: a timer,
+//! A record is in the list of its scope (so that an interruption finds it), and in one *place*: a timer,
 //! a wait queue, a socket, or none. The place of a record that waits on a socket is known to the
 //! record alone; the socket remembers the record's number and asks whether it is still there.
 
@@ -16,8 +16,9 @@ use pikake_time::{Ticks, TimerHeap, TimerKey};
 use pikake_traps::{Interrupted, ScopeId, TaskId, TaskRef, TrapKind};
 use slab::Slab;
 
-use crate::cause::{Cause, Owner, Scope};
+use crate::cause::{Cause, Holder, Owner};
 use crate::pick::Pick;
+use crate::scope::{Depth, Scope};
 
 /// No record, no queue: the end of a list.
 pub(crate) const NONE: u32 = u32::MAX;
@@ -66,13 +67,13 @@ pub(crate) enum State {
 /// One outstanding wait.
 pub(crate) struct Record {
     pub(crate) task: TaskRef,
-    /// Neighbours in the task's list.
+    /// Neighbours in the list of its scope, or of its task if it is in none.
     previous: u32,
     next: u32,
-    /// In the task's list; not so once the task has ended.
+    /// In such a list; not so once the task has ended.
     linked: bool,
-    /// A cause of interruption holds this record.
-    pub(crate) charged: bool,
+    /// Whose causes this record was told of, and has not collected.
+    pub(crate) told: Vec<Owner>,
     pub(crate) kind: TrapKind,
     pub(crate) scope: Option<ScopeId>,
     pub(crate) state: State,
@@ -161,25 +162,35 @@ impl<P: Pick> Book<P> {
         let ledger = task.ledger();
         ledger.index.set(key(entry.key()));
         ledger.records.set(NONE);
+        ledger.scopes.set(NONE);
         entry.insert(TaskEntry { task: task.clone(), cause: None });
         self.make_ready(task);
     }
 
-    /// Forgets a task that has ended. Drop what comes back with the book closed.
+    /// Forgets a task that has ended, and takes what outlives it out of its lists. Drop what comes
+    /// back with the book closed.
     pub(crate) fn remove_task(&mut self, task: &TaskRef) -> Option<TaskEntry> {
-        let ledger = task.ledger();
-        while ledger.records.get() != NONE {
-            let record = ledger.records.get();
-            self.leave_scopes(record);
-            self.unlink(record);
+        let owner = Owner::Task(task.ledger().index.get());
+        for left in self.inside(owner, Depth::BeyondShields) {
+            match left {
+                Holder::Record(record) => {
+                    self.forget_told(record);
+                    self.unlink(record);
+                    self.record_mut(record).scope = None;
+                }
+                Holder::Scope(scope) => self.cut_off(scope),
+            }
         }
-        self.tasks.try_remove(ledger.index.get() as usize)
+        self.tasks.try_remove(task.ledger().index.get() as usize)
     }
 
     /// Makes a task ready, unless it is already or has ended (I6).
     pub(crate) fn make_ready(&mut self, task: &TaskRef) {
-        if !task.is_ended() && !task.ledger().queued.replace(true) {
-            self.ready.push(task.clone());
+        if !task.is_ended() {
+            task.ledger().woken.set(true);
+            if !task.ledger().queued.replace(true) {
+                self.ready.push(task.clone());
+            }
         }
     }
 
@@ -207,7 +218,7 @@ impl<P: Pick> Book<P> {
             previous: NONE,
             next: NONE,
             linked: false,
-            charged: false,
+            told: Vec::new(),
             kind,
             scope,
             state: State::Parked(Place::Nowhere),
@@ -219,22 +230,36 @@ impl<P: Pick> Book<P> {
         record
     }
 
-    /// Puts a record into its task's list.
-    pub(crate) fn link(&mut self, record: u32) {
-        let ledger_head = {
-            let entry = self.record_mut(record);
-            entry.linked = true;
-            let head = entry.task.ledger().records.replace(record);
-            entry.previous = NONE;
-            entry.next = head;
-            head
-        };
-        if ledger_head != NONE {
-            self.record_mut(ledger_head).previous = record;
+    /// The head of the list for the waits of a task in a scope.
+    fn list_head(&self, task: &TaskRef, scope: Option<ScopeId>) -> u32 {
+        match scope.and_then(|scope| self.scope(scope)) {
+            Some(scope) => scope.records,
+            None => task.ledger().records.get(),
         }
     }
 
-    /// Takes a record out of its task's list. Tells whether it was in it.
+    fn set_list_head(&mut self, record: u32, head: u32) {
+        let scope = self.record(record).scope;
+        match scope.and_then(|scope| self.scope_mut(scope)) {
+            Some(scope) => scope.records = head,
+            None => self.record(record).task.ledger().records.set(head),
+        }
+    }
+
+    /// Puts a record into the list of its scope, or of its task if it is in none.
+    pub(crate) fn link(&mut self, record: u32) {
+        let head = self.list_head(&self.record(record).task, self.record(record).scope);
+        self.set_list_head(record, record);
+        let entry = self.record_mut(record);
+        entry.linked = true;
+        entry.previous = NONE;
+        entry.next = head;
+        if head != NONE {
+            self.record_mut(head).previous = record;
+        }
+    }
+
+    /// Takes a record out of the list it is in. Tells whether it was in one.
     pub(crate) fn unlink(&mut self, record: u32) -> bool {
         let entry = self.record_mut(record);
         if !std::mem::replace(&mut entry.linked, false) {
@@ -242,7 +267,7 @@ impl<P: Pick> Book<P> {
         }
         let (previous, next) = (entry.previous, entry.next);
         if previous == NONE {
-            entry.task.ledger().records.set(next);
+            self.set_list_head(record, next);
         } else {
             self.record_mut(previous).next = next;
         }
@@ -252,20 +277,17 @@ impl<P: Pick> Book<P> {
         true
     }
 
-    /// The records of a task, the newest first.
-    pub(crate) fn records_of(&self, task: &TaskRef) -> impl Iterator<Item = u32> {
-        let first = task.ledger().records.get();
+    /// The records of a task in a scope (in none: `None`), the newest first.
+    pub(crate) fn records_in(
+        &self,
+        task: &TaskRef,
+        scope: Option<ScopeId>,
+    ) -> impl Iterator<Item = u32> {
+        let first = self.list_head(task, scope);
         std::iter::successors((first != NONE).then_some(first), |record| {
             let next = self.record(*record).next;
             (next != NONE).then_some(next)
         })
-    }
-
-    /// The records of a task in the order in which they were made, for a caller that changes them.
-    pub(crate) fn records_oldest_first(&self, task: &TaskRef) -> Vec<u32> {
-        let mut records: Vec<u32> = self.records_of(task).collect();
-        records.reverse();
-        records
     }
 
     /// Binds a record to the task, scope and waker of a new poll.
@@ -281,14 +303,12 @@ impl<P: Pick> Book<P> {
         let entry = self.record(record);
         let mut task_before = None;
         if !entry.task.is(task) || entry.scope != scope {
-            self.leave_scopes(record);
-            if !self.record(record).task.is(task) {
-                self.unlink(record);
-                let entry = self.record_mut(record);
-                task_before = Some(std::mem::replace(&mut entry.task, task.clone()));
-                self.link(record);
-            }
-            self.record_mut(record).scope = scope;
+            self.forget_told(record);
+            self.unlink(record);
+            let entry = self.record_mut(record);
+            task_before = Some(std::mem::replace(&mut entry.task, task.clone()));
+            entry.scope = scope;
+            self.link(record);
         }
         (std::mem::replace(&mut self.record_mut(record).waker, waker), task_before)
     }
@@ -320,25 +340,17 @@ impl<P: Pick> Book<P> {
         self.put(record, Place::Timer(until, timer));
     }
 
-    /// Parks a record in a wait queue: behind all others, or before them.
-    pub(crate) fn put_queue(&mut self, record: u32, queue: u32, at_front: bool) {
+    /// Parks a record in a wait queue, behind all others.
+    pub(crate) fn put_queue(&mut self, record: u32, queue: u32) {
         let Queue { serial, first, last, length } = &mut self.queues[queue as usize];
         let name = QueueRef { index: queue, serial: *serial };
         *length += 1;
-        let (previous, next);
-        if at_front {
-            (previous, next) = (NONE, std::mem::replace(first, record));
-            if next == NONE {
-                *last = record;
-            }
-        } else {
-            (previous, next) = (std::mem::replace(last, record), NONE);
-            if previous == NONE {
-                *first = record;
-            }
+        let previous = std::mem::replace(last, record);
+        if previous == NONE {
+            *first = record;
         }
-        self.set_neighbours(previous, next, record, record);
-        self.put(record, Place::Queue { queue: name, previous, next });
+        self.set_neighbours(previous, NONE, record, NONE);
+        self.put(record, Place::Queue { queue: name, previous, next: NONE });
     }
 
     /// Tells the records around a place who is beside them now.

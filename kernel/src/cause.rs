@@ -1,7 +1,7 @@
-//! Who is told of an interruption: scopes, causes, and the rules of delivery.
+//! Who is told of an interruption: causes and the rules of delivery.
 //!
 //! A *cause* is one request to end or one deadline that passed. It has an *owner*: the task, or the
-//! scope whose deadline it was. It concerns everything that waits inside its owner.
+//! scope whose deadline it was. It concerns everything that waits inside its owner, up to shields.
 //!
 //! ```text
 //!            (1) fire                    (3) collect: some poll returned it
@@ -13,24 +13,23 @@
 //!                              (5) the next wait that would suspend gets it
 //! ```
 //!
-//! (1) [`Book::fire`], then [`Book::deliver`]: every outstanding wait inside the owner is *charged*
-//! and becomes a holder. One that is parked is interrupted now. One that has its answer already
-//! keeps it: what has happened is never taken back. (2) is `deliver` again. (3) [`Book::collect`].
-//! If the wait had its answer before, the charge goes over to its *branch*: the first new wait
-//! that would suspend, before another record is polled in the same step
-//! ([`Book::would_suspend`]). (4) [`Book::leave_scopes`]: a record is dropped, or moves out of the
-//! scope; [`Book::release_branch`]: the branch did not wait again. (5) `would_suspend`.
+//! (1) [`Book::fire`], then [`Book::deliver`]: every outstanding wait inside the owner is *told*
+//! and holds the cause. One that is parked is interrupted now. One that has its answer already
+//! keeps it: what has happened is never taken back. A shield is told in the place of what is
+//! inside. (2) is `deliver` again. (3) [`Book::collect`]. If the wait had its answer before, or
+//! when the shield ends, the holding goes over to the *branch*: the first new wait that would
+//! suspend, before another record is polled in the same step ([`Book::would_suspend`]).
+//! (4) [`Book::forget_told`]: a record is dropped, or moves out of the scope;
+//! [`Book::release_branch`]: the branch did not wait again. (5) `would_suspend`.
 //!
 //! A cause ends with its owner. Until then it is never lost: it is held, pending, or collected.
 //! Everything here is the slow path; a task without a cause pays for it two comparisons a wait.
 
-use std::task::Waker;
-
-use pikake_time::{Deadline, Ticks, TimerKey};
 use pikake_traps::{Interrupted, ScopeId, TaskRef};
 
-use crate::book::{Book, Place, State, key};
+use crate::book::{Book, Place, State};
 use crate::pick::Pick;
+use crate::scope::Depth;
 
 /// Whose a cause is.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -43,153 +42,49 @@ pub(crate) enum Owner {
 
 /// Who was told of a cause and has not collected it yet.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-enum Holder {
+pub(crate) enum Holder {
     /// This record.
     Record(u32),
-    /// The branch that is running.
-    Branch,
+    /// This shield, for what is inside.
+    Scope(ScopeId),
 }
 
 /// A request to end, or a deadline that passed.
 #[derive(Debug)]
 pub(crate) struct Cause {
     what: Interrupted,
-    holders: Vec<Holder>,
+    /// How many hold it; they know that they do.
+    holders: u32,
     /// Some poll has returned it.
     collected: bool,
     /// Counted in the task's ledger as pending.
     pending: bool,
 }
 
-/// A region of a task with a deadline.
-#[derive(Debug)]
-pub(crate) struct Scope {
-    id: ScopeId,
-    parent: Option<ScopeId>,
-    task: TaskRef,
-    pub(crate) deadline: Deadline,
-    pub(crate) timer: Option<TimerKey>,
-    /// The waker of the last poll, if it was not the task's own.
-    waker: Option<Waker>,
-    cause: Option<Box<Cause>>,
-}
-
-/// The lower half of a scope's id is its number in the book, the upper half a serial number.
-const SCOPE_SERIAL_SHIFT: u32 = 32;
-
-fn index_of(scope: ScopeId) -> usize {
-    (scope.0 as u32) as usize
+impl Cause {
+    pub(crate) fn is_pending(&self) -> bool {
+        self.pending
+    }
 }
 
 impl<P: Pick> Book<P> {
-    // --- scopes --------------------------------------------------------------------------------
-
-    /// Opens a scope of a task, inside the current one.
-    pub(crate) fn open_scope(&mut self, task: &TaskRef, deadline: Deadline) -> ScopeId {
-        self.next_scope = self.next_scope.wrapping_add(1);
-        let entry = self.scopes.vacant_entry();
-        let serial = u64::from(self.next_scope) << SCOPE_SERIAL_SHIFT;
-        let id = ScopeId(serial | u64::from(key(entry.key())));
-        entry.insert(Scope {
-            id,
-            parent: self.scope,
-            task: task.clone(),
-            deadline,
-            timer: None,
-            waker: None,
-            cause: None,
-        });
-        id
-    }
-
-    /// The moment for which a timer is still to be set.
-    pub(crate) fn unarmed(&self, scope: ScopeId) -> Option<Ticks> {
-        let found = self.scope(scope)?;
-        let unarmed = found.timer.is_none() && found.cause.is_none() && !found.deadline.is_never();
-        unarmed.then(|| found.deadline.ticks())
-    }
-
-    pub(crate) fn scope(&self, scope: ScopeId) -> Option<&Scope> {
-        self.scopes.get(index_of(scope)).filter(|found| found.id == scope)
-    }
-
-    pub(crate) fn scope_mut(&mut self, scope: ScopeId) -> Option<&mut Scope> {
-        self.scopes.get_mut(index_of(scope)).filter(|found| found.id == scope)
-    }
-
-    /// Binds a scope to the task, surrounding scope and waker of a new poll.
-    ///
-    /// What it was bound to before comes back; drop it with the book closed.
-    pub(crate) fn rebind_scope(
-        &mut self,
-        scope: ScopeId,
-        task: &TaskRef,
-        waker: Option<Waker>,
-    ) -> (Option<Waker>, Option<TaskRef>) {
-        let parent = self.scope;
-        let Some(found) = self.scope_mut(scope) else {
-            return (waker, None);
-        };
-        found.parent = parent;
-        let waker_before = std::mem::replace(&mut found.waker, waker);
-        if found.task.is(task) {
-            return (waker_before, None);
-        }
-        let task_before = std::mem::replace(&mut found.task, task.clone());
-        if found.cause.as_ref().is_some_and(|cause| cause.pending) {
-            add(&task_before.ledger().pending, -1);
-            add(&task.ledger().pending, 1);
-        }
-        (waker_before, Some(task_before))
-    }
-
-    /// Ends a scope, with its timer and its cause. Drop what comes back with the book closed.
-    pub(crate) fn close_scope(&mut self, scope: ScopeId) -> Option<(Scope, bool)> {
-        let found = self.scope(scope)?;
-        // Records that outlive the scope belong to none from now on.
-        let task = found.task.clone();
-        for record in self.records_oldest_first(&task) {
-            if self.record(record).scope == Some(scope) {
-                self.leave_scopes(record);
-                self.record_mut(record).scope = None;
-            }
-        }
-        let owner = Owner::Scope(scope);
-        self.branch.retain(|held| *held != owner);
-        if let Some(timer) = self.scope_mut(scope)?.timer.take() {
-            self.timers.remove(timer);
-        }
-        let collected = match &mut self.scope_mut(scope)?.cause {
-            Some(cause) => {
-                if std::mem::take(&mut cause.pending) {
-                    add(&task.ledger().pending, -1);
-                }
-                cause.collected
-            }
-            None => false,
-        };
-        Some((self.scopes.remove(index_of(scope)), collected))
-    }
-
-    /// The scope and all around it, innermost first. A scope that has ended ends the list.
-    fn around(&self, scope: Option<ScopeId>) -> impl Iterator<Item = ScopeId> {
-        std::iter::successors(scope, |scope| self.scope(*scope).and_then(|found| found.parent))
-            .take_while(|scope| self.scope(*scope).is_some())
-    }
-
-    /// All that may own a cause for a wait of the task in that scope, outermost first.
+    /// All that may own a cause for a wait of the task in that scope, outermost first: those inside
+    /// the innermost shield.
     fn owners(&self, task: &TaskRef, scope: Option<ScopeId>) -> Vec<Owner> {
-        let mut owners: Vec<Owner> = self.around(scope).map(Owner::Scope).collect();
-        owners.push(Owner::Task(task.ledger().index.get()));
+        let mut owners = Vec::new();
+        let mut shielded = false;
+        for scope in self.around(scope) {
+            shielded = scope.is_shield;
+            if shielded {
+                break;
+            }
+            owners.push(Owner::Scope(scope.id));
+        }
+        if !shielded {
+            owners.push(Owner::Task(task.ledger().index.get()));
+        }
         owners.reverse();
         owners
-    }
-
-    fn concerns(&self, owner: Owner, scope: Option<ScopeId>) -> bool {
-        match owner {
-            Owner::Task(_) => true,
-            Owner::Scope(owner) => self.around(scope).any(|scope| scope == owner),
-        }
     }
 
     fn cause_mut(&mut self, owner: Owner) -> Option<&mut Cause> {
@@ -206,8 +101,6 @@ impl<P: Pick> Book<P> {
         }
     }
 
-    // --- causes --------------------------------------------------------------------------------
-
     /// Brings a cause into being, unless its owner has one already.
     pub(crate) fn fire(&mut self, owner: Owner, what: Interrupted) {
         let slot = match owner {
@@ -223,21 +116,19 @@ impl<P: Pick> Book<P> {
         if slot.is_some() {
             return;
         }
-        let cause = Cause { what, holders: Vec::new(), collected: false, pending: false };
-        *slot = Some(Box::new(cause));
+        *slot = Some(Box::new(Cause { what, holders: 0, collected: false, pending: false }));
         self.deliver(owner);
     }
 
     /// Fires a scope's deadline, after those of the scopes around it that are due no later, so
     /// that of equal deadlines the outermost owns the interruption.
     pub(crate) fn expire(&mut self, scope: ScopeId) {
-        let Some(found) = self.scope(scope) else {
-            return;
-        };
+        let Some(found) = self.scope(scope) else { return };
         let deadline = found.deadline;
         let mut due: Vec<ScopeId> = self
             .around(Some(scope))
-            .filter(|outer| self.scope(*outer).is_some_and(|outer| outer.deadline <= deadline))
+            .filter(|outer| outer.deadline <= deadline)
+            .map(|outer| outer.id)
             .collect();
         due.reverse();
         for scope in due {
@@ -251,122 +142,132 @@ impl<P: Pick> Book<P> {
     /// Tells every outstanding wait inside the owner; if there is none, leaves the cause pending
     /// and has the owner polled.
     fn deliver(&mut self, owner: Owner) {
-        let Some(task) = self.task_of(owner) else {
-            return;
-        };
-        let Some(what) = self.cause_mut(owner).map(|cause| cause.what.clone()) else {
-            return;
-        };
-        for record in self.records_oldest_first(&task) {
-            if !self.concerns(owner, self.record(record).scope) {
-                continue;
-            }
-            self.record_mut(record).charged = true;
-            if let Some(cause) = self.cause_mut(owner) {
-                cause.holders.push(Holder::Record(record));
-            }
-            if let Some(place) = self.take_out(record) {
-                self.record_mut(record).state = State::Interrupted(what.clone(), place);
-                self.rouse(record);
+        let Some(what) = self.cause_mut(owner).map(|cause| cause.what.clone()) else { return };
+        let told = self.inside(owner, Depth::UpToShields);
+        if let Some(cause) = self.cause_mut(owner) {
+            cause.holders += u32::try_from(told.len()).expect("fewer than 2^32 waits");
+        }
+        for holder in told {
+            match holder {
+                Holder::Record(record) => {
+                    self.record_mut(record).told.push(owner);
+                    if let Some(place) = self.take_out(record) {
+                        self.record_mut(record).state = State::Interrupted(what.clone(), place);
+                        self.rouse(record);
+                    }
+                }
+                Holder::Scope(shield) => {
+                    if let Some(shield) = self.scope_mut(shield) {
+                        shield.told.push(owner);
+                    }
+                }
             }
         }
         self.settle(owner);
         if self.cause_mut(owner).is_some_and(|cause| cause.pending) {
-            let waker = match owner {
-                Owner::Scope(scope) => self.scope_mut(scope).and_then(|scope| scope.waker.take()),
-                Owner::Task(_) => None,
-            };
-            match waker {
-                Some(waker) => self.wakers.push(waker),
-                None => self.make_ready(&task),
+            self.have_polled(owner);
+        }
+    }
+
+    /// Has an owner polled again.
+    pub(crate) fn have_polled(&mut self, owner: Owner) {
+        let waker = match owner {
+            Owner::Scope(scope) => self.scope_mut(scope).and_then(|scope| scope.waker.take()),
+            Owner::Task(_) => None,
+        };
+        match waker {
+            Some(waker) => self.wakers.push(waker),
+            None => {
+                if let Some(task) = self.task_of(owner) {
+                    self.make_ready(&task);
+                }
             }
         }
     }
 
     /// Counts a cause as pending if nobody holds it and nobody has collected it.
     fn settle(&mut self, owner: Owner) {
-        let Some(task) = self.task_of(owner) else {
-            return;
-        };
-        let Some(cause) = self.cause_mut(owner) else {
-            return;
-        };
-        let pending = cause.holders.is_empty() && !cause.collected;
+        let Some(task) = self.task_of(owner) else { return };
+        let Some(cause) = self.cause_mut(owner) else { return };
+        let pending = cause.holders == 0 && !cause.collected;
         let before = std::mem::replace(&mut cause.pending, pending);
         match (before, pending) {
-            (false, true) => add(&task.ledger().pending, 1),
-            (true, false) => add(&task.ledger().pending, -1),
+            (false, true) => add(&task, 1),
+            (true, false) => add(&task, -1),
             _ => {}
         }
     }
 
-    /// Takes a holder from a cause. Tells whether it was one.
-    fn let_go(&mut self, owner: Owner, holder: Holder) -> bool {
-        let Some(cause) = self.cause_mut(owner) else {
-            return false;
-        };
-        let before = cause.holders.len();
-        cause.holders.retain(|held| *held != holder);
-        cause.holders.len() < before
+    /// Ends the cause of an owner that ends. Tells whether it was collected.
+    pub(crate) fn end_cause(&mut self, owner: Owner) -> bool {
+        let Some(task) = self.task_of(owner) else { return false };
+        let Some(cause) = self.cause_mut(owner) else { return false };
+        let collected = cause.collected;
+        if std::mem::take(&mut cause.pending) {
+            add(&task, -1);
+        }
+        collected
     }
 
-    /// After a holder is gone: a cause that nobody holds or has collected is delivered anew.
-    fn deliver_again(&mut self, owner: Owner) {
-        let lost = self
-            .cause_mut(owner)
-            .is_some_and(|c| c.holders.is_empty() && !c.collected && !c.pending);
-        if lost {
+    /// A holder is gone without having collected. A cause that nobody holds then and nobody has
+    /// collected is delivered anew.
+    fn release(&mut self, owner: Owner) {
+        let Some(cause) = self.cause_mut(owner) else { return };
+        cause.holders -= 1;
+        if cause.holders == 0 && !cause.collected && !cause.pending {
             self.deliver(owner);
         }
     }
 
-    /// A charged record is about to be collected with this outcome: what it returns counts as
-    /// collected, the rest goes over to the branch.
-    pub(crate) fn collect(&mut self, record: u32, returned: Option<&Interrupted>) {
-        let entry = self.record_mut(record);
-        if !std::mem::replace(&mut entry.charged, false) {
-            return;
-        }
-        let (task, scope) = (entry.task.clone(), entry.scope);
-        for owner in self.owners(&task, scope) {
-            if !self.let_go(owner, Holder::Record(record)) {
-                continue;
-            }
-            let Some(cause) = self.cause_mut(owner) else {
-                continue;
-            };
-            if returned == Some(&cause.what) {
-                cause.collected = true;
-            } else {
-                cause.holders.push(Holder::Branch);
-                self.branch.push(owner);
-            }
-            self.settle(owner);
+    /// What a record or a shield was told of does not concern it any more.
+    pub(crate) fn untell(&mut self, told: Vec<Owner>) {
+        for owner in told {
+            self.release(owner);
         }
     }
 
-    /// A record is dropped, or leaves the scopes it is in: it was told for nothing, and if it was
-    /// interrupted, it goes back to waiting where it did.
-    pub(crate) fn leave_scopes(&mut self, record: u32) {
+    /// What a holder was told of goes over to the branch, which goes on.
+    pub(crate) fn pass_to_branch(&mut self, told: Vec<Owner>) {
+        // The number of holders stays the same: the branch takes the place of the one that ends.
+        self.branch.extend(told);
+    }
+
+    /// A record is about to be collected with this outcome: what it returns counts as collected,
+    /// the rest of what it was told goes over to the branch.
+    pub(crate) fn collect(&mut self, record: u32, returned: Option<&Interrupted>) {
+        for owner in std::mem::take(&mut self.record_mut(record).told) {
+            let Some(cause) = self.cause_mut(owner) else { continue };
+            if returned == Some(&cause.what) {
+                cause.collected = true;
+                cause.holders -= 1;
+                self.settle(owner);
+            } else {
+                self.branch.push(owner);
+            }
+        }
+    }
+
+    /// A record is dropped, or leaves the scopes it is in: it was told for nothing. If it was
+    /// interrupted, it waits again, or is asked to look again.
+    pub(crate) fn forget_told(&mut self, record: u32) {
         let entry = self.record_mut(record);
-        if !std::mem::replace(&mut entry.charged, false) {
+        if entry.told.is_empty() {
             return;
         }
-        let (task, scope) = (entry.task.clone(), entry.scope);
+        let told = std::mem::take(&mut entry.told);
         if let State::Interrupted(_, place) = entry.state {
-            self.park_again(record, place);
+            match place {
+                Place::Timer(until, _) => self.put_timer(record, until),
+                // What it waited for may have happened while it was not there to see it.
+                _ => {
+                    self.record_mut(record).state = State::Done(None);
+                    self.rouse(record);
+                }
+            }
         }
-        let told: Vec<Owner> = self
-            .owners(&task, scope)
-            .into_iter()
-            .filter(|owner| self.let_go(*owner, Holder::Record(record)))
-            .collect();
-        // Out of the scope before the cause looks for somebody else to tell.
-        self.record_mut(record).scope = None;
+        // Out of its scope before the cause looks for somebody else to tell.
         let linked = self.unlink(record);
-        for owner in told {
-            self.deliver_again(owner);
-        }
+        self.untell(told);
         if linked {
             self.link(record);
         }
@@ -376,27 +277,14 @@ impl<P: Pick> Book<P> {
     /// this is not inside of, the interruption is not for this poll.
     pub(crate) fn bring_home(&mut self, record: u32, task: &TaskRef) {
         let entry = self.record(record);
-        let State::Interrupted(interrupted, _) = &entry.state else {
-            return;
-        };
+        let State::Interrupted(interrupted, _) = &entry.state else { return };
         let is_concerned = entry.task.is(task)
             && match interrupted.owner() {
-                Some(scope) => self.concerns(Owner::Scope(scope), self.scope),
+                Some(owner) => self.around(self.scope).any(|scope| scope.id == owner),
                 None => true,
             };
         if !is_concerned {
-            self.leave_scopes(record);
-        }
-    }
-
-    fn park_again(&mut self, record: u32, place: Place) {
-        match place {
-            Place::Timer(until, _) => self.put_timer(record, until),
-            Place::Queue { queue, .. } => match self.queue_index(queue) {
-                Some(queue) => self.put_queue(record, queue, true),
-                None => self.put(record, Place::Nowhere),
-            },
-            Place::NextStep(_) | Place::Socket { .. } | Place::Nowhere => self.put(record, place),
+            self.forget_told(record);
         }
     }
 
@@ -404,22 +292,22 @@ impl<P: Pick> Book<P> {
     /// and has not collected is delivered anew.
     pub(crate) fn release_branch(&mut self) {
         for owner in std::mem::take(&mut self.branch) {
-            self.let_go(owner, Holder::Branch);
-            self.deliver_again(owner);
+            self.release(owner);
         }
     }
 
-    /// Asks before a new wait of the task is parked in the current scope: the interruption it has
-    /// to return instead, outermost first.
+    /// Asks before a wait of the task that was not told of anything is parked in the current scope:
+    /// the interruption it has to return instead, outermost first.
     pub(crate) fn would_suspend(&mut self, task: &TaskRef) -> Option<Interrupted> {
         if self.branch.is_empty() && task.ledger().pending.get() == 0 {
             return None;
         }
         let owners = self.owners(task, self.scope);
         for owner in &owners {
-            if let Some(place) = self.branch.iter().position(|held| held == owner) {
+            if let Some(place) = self.branch.iter().position(|told| told == owner) {
                 self.branch.remove(place);
-                self.let_go(*owner, Holder::Branch);
+                let cause = self.cause_mut(*owner)?;
+                cause.holders -= 1;
                 return self.hand_over(*owner);
             }
         }
@@ -431,6 +319,17 @@ impl<P: Pick> Book<P> {
         None
     }
 
+    /// What [`would_suspend`](Self::would_suspend) would give, left where it is.
+    pub(crate) fn peek(&mut self, task: &TaskRef) -> Option<Interrupted> {
+        let owners = self.owners(task, self.scope);
+        let told = owners.iter().find(|owner| self.branch.contains(owner)).copied();
+        let pending = |book: &mut Self, owner: &Owner| {
+            book.cause_mut(*owner).is_some_and(|cause| cause.pending)
+        };
+        let owner = told.or_else(|| owners.into_iter().find(|owner| pending(self, owner)))?;
+        self.cause_mut(owner).map(|cause| cause.what.clone())
+    }
+
     fn hand_over(&mut self, owner: Owner) -> Option<Interrupted> {
         let cause = self.cause_mut(owner)?;
         cause.collected = true;
@@ -439,26 +338,10 @@ impl<P: Pick> Book<P> {
         Some(what)
     }
 
-    /// Whether the owner was due to be interrupted, and waits on nothing the kernel knows of: it
-    /// was polled, returned pending, was not woken meanwhile, and has no record that waits.
-    ///
-    /// A record that had its answer before this step and was not asked for it in the poll that has
-    /// just ended does not count: its future is not being polled by anybody.
+    /// Whether an owner, whose poll is over and pending, is due to be interrupted and waits on
+    /// nothing that the kernel knows of.
     pub(crate) fn waits_in_vain(&mut self, owner: Owner) -> bool {
-        if self.cause_mut(owner).is_none_or(|cause| cause.collected) {
-            return false;
-        }
-        let Some(task) = self.task_of(owner) else {
-            return false;
-        };
-        if task.ledger().queued.get() {
-            return false;
-        }
-        !self.records_of(&task).any(|record| {
-            let record = self.record(record);
-            let waits = matches!(record.state, State::Parked(_)) || record.answered_in == self.step;
-            waits && self.concerns(owner, record.scope)
-        })
+        self.cause_mut(owner).is_some_and(|cause| !cause.collected) && !self.is_waiting(owner)
     }
 
     /// What was asked of the task, if it was asked to end.
@@ -468,8 +351,15 @@ impl<P: Pick> Book<P> {
     }
 }
 
-fn add(count: &std::cell::Cell<u32>, by: i32) {
+fn add(task: &TaskRef, by: i32) {
+    let count = &task.ledger().pending;
     let after = count.get().checked_add_signed(by);
     debug_assert!(after.is_some(), "every cause that was counted is uncounted once (I7)");
     count.set(after.unwrap_or(0));
+}
+
+/// A scope with a pending cause moves from one task to another.
+pub(crate) fn move_pending(from: &TaskRef, to: &TaskRef) {
+    add(from, -1);
+    add(to, 1);
 }

@@ -5,12 +5,13 @@
 
 use std::panic::Location;
 use std::task::{Context, Poll, Waker};
+use std::time::Duration;
 
 use pikake_time::{Clock, Rate, Ticks};
 use pikake_traps::{
-    Addresses, Direction, Executed, Interrupted, LocalHome, RecordKey, Refusal, Reply, ScopeEnd,
-    ScopeId, SocketId, Sockets, TaskRef, TrapHandler, TrapKind, Until, Verdict, Wait, WaitQueue,
-    outside_a_task,
+    Addresses, Direction, Executed, Interrupted, LocalHome, Polled, RecordKey, Refusal, Reply,
+    ScopeEnd, ScopeId, ScopeKind, SocketId, Sockets, TaskRef, TrapHandler, TrapKind, Until, Wait,
+    WaitQueue, outside_a_task,
 };
 
 use crate::book::{NONE, Place, State, Timer};
@@ -20,12 +21,17 @@ use crate::machine::{Machine, task_owner};
 use crate::pick::Pick;
 use crate::sockets::Readiness;
 
-/// What a trap is parked on, once it is clear that it suspends.
-enum Parking {
-    Place(Place),
+/// What is to be done about a trap that is executed.
+enum Verdict {
+    /// It can be answered, and need not suspend unless the task has had its share for this step.
+    Answer,
+    /// It waits for the next step.
+    NextStep,
     Timer(Ticks),
     Queue(u32),
     Socket(SocketId, Direction),
+    /// Only something that the kernel does not see can end it.
+    Nowhere,
 }
 
 impl<D: Driver, C: Clock, P: Pick> TrapHandler for Machine<D, C, P> {
@@ -41,69 +47,66 @@ impl<D: Driver, C: Clock, P: Pick> TrapHandler for Machine<D, C, P> {
     ) -> Executed {
         let kind = wait.kind();
         let task = self.current_task(kind, place);
-        let parking = match wait {
-            Wait::Yield => None,
-            Wait::Sleep(until) => {
-                let deadline = match until {
-                    Until::After(length) => self.clock.after(length),
-                    Until::At(deadline) => deadline,
-                };
-                let is_due = match until {
-                    Until::After(length) => length.is_zero(),
-                    Until::At(deadline) => deadline.is_due(self.clock.now()),
-                };
-                (!is_due).then(|| Parking::Timer(deadline.ticks()))
+        let verdict = match wait {
+            Wait::Yield => Verdict::NextStep,
+            Wait::Sleep(Until::After(Duration::ZERO)) => Verdict::NextStep,
+            Wait::Sleep(Until::After(length)) => Verdict::Timer(self.clock.after(length).ticks()),
+            Wait::Sleep(Until::At(deadline)) if deadline.is_due(self.clock.now()) => {
+                Verdict::NextStep
             }
+            Wait::Sleep(Until::At(deadline)) => Verdict::Timer(deadline.ticks()),
             Wait::Ready { socket, direction, refusal } => {
+                let refused = match self.net.readiness(socket, direction) {
+                    Readiness::Closed => Some(Refusal::Closed),
+                    Readiness::NotReady(other) if self.waits_at(other, socket, direction) => {
+                        Some(Refusal::Busy)
+                    }
+                    Readiness::Ready | Readiness::NotReady(_) => None,
+                };
                 match self.net.readiness(socket, direction) {
-                    Readiness::Closed => {
-                        refusal.set(Some(Refusal::Closed));
-                        return Executed::Answered(Ok(()));
+                    Readiness::NotReady(_) if refused.is_none() => {
+                        Verdict::Socket(socket, direction)
                     }
-                    Readiness::Ready => match self.answer_at_once() {
-                        true => return Executed::Answered(Ok(())),
-                        false => None,
-                    },
-                    Readiness::NotReady(other) => {
-                        if self.waits_at(other, socket, direction) {
-                            refusal.set(Some(Refusal::Busy));
-                            return Executed::Answered(Ok(()));
-                        }
-                        Some(Parking::Socket(socket, direction))
+                    _ if self.has_share() => {
+                        refusal.set(refused);
+                        Verdict::Answer
                     }
+                    _ => Verdict::NextStep,
                 }
             }
-            Wait::Park(queue) => Some(Parking::Queue(self.queue_index(queue))),
+            Wait::Park(queue) => Verdict::Queue(self.queue_index(queue)),
             Wait::Join(joined) => {
-                if joined.kernel() != self.home.id() {
-                    panic!("a task (at {place}) was joined in another kernel than its own");
-                }
+                assert!(
+                    joined.kernel() == self.home.id(),
+                    "a task (at {place}) was joined in another kernel than its own"
+                );
                 match joined.is_ended() {
-                    true if self.answer_at_once() => return Executed::Answered(Ok(())),
-                    true => None,
-                    false => Some(Parking::Queue(self.queue_index(joined.joiners()))),
+                    true => Verdict::Answer,
+                    false => Verdict::Queue(self.queue_index(joined.joiners())),
                 }
             }
-            Wait::Foreign(_) => Some(Parking::Place(Place::Nowhere)),
+            Wait::Foreign(_) => Verdict::Nowhere,
             _ => unreachable!("every trap that there is, is executed"),
         };
+        if matches!(verdict, Verdict::Answer) && self.take_share() {
+            return Executed::Answered(Ok(()));
+        }
         let waker = self.foreign_waker(cx);
         let record = {
             let mut book = self.book.borrow_mut();
             if let Some(interrupted) = book.would_suspend(&task) {
                 drop(book);
+                drop(waker);
                 return Executed::Answered(Err(interrupted));
             }
             let record = book.park(&task, kind, waker, place);
-            match parking {
-                None => book.put_next_step(record),
-                Some(Parking::Place(at)) => book.put(record, at),
-                Some(Parking::Timer(until)) => book.put_timer(record, until),
-                Some(Parking::Queue(queue)) => book.put_queue(record, queue, false),
-                Some(Parking::Socket(socket, direction)) => {
-                    let (index, generation) = (socket.index, socket.generation);
-                    let write = direction == Direction::Write;
-                    book.put(record, Place::Socket { index, generation, write });
+            match verdict {
+                Verdict::Answer | Verdict::NextStep => book.put_next_step(record),
+                Verdict::Nowhere => book.put(record, Place::Nowhere),
+                Verdict::Timer(until) => book.put_timer(record, until),
+                Verdict::Queue(queue) => book.put_queue(record, queue),
+                Verdict::Socket(socket, direction) => {
+                    book.put(record, socket_place(socket, direction));
                     self.net.set_waiter(socket, direction, record);
                 }
             }
@@ -119,39 +122,52 @@ impl<D: Driver, C: Clock, P: Pick> TrapHandler for Machine<D, C, P> {
         let RecordKey(record) = record;
         let (kind, place) = {
             let book = self.book.borrow();
-            let entry = book.record(record);
-            (entry.kind, entry.place)
+            (book.record(record).kind, book.record(record).place)
         };
         let task = self.current_task(kind, place);
-        let mut book = self.book.borrow_mut();
-        if !book.branch.is_empty() {
-            book.release_branch();
-        }
-        book.bring_home(record, &task);
-        let entry = book.record(record);
-        let result = match &entry.state {
-            State::Done(_) => Ok(()),
-            State::Interrupted(interrupted, _) => Err(interrupted.clone()),
-            State::Parked(Place::NextStep(parked)) if *parked < book.step => Ok(()),
-            State::Parked(at) => {
-                let next_step = matches!(at, Place::NextStep(_));
+        let mut waker = None;
+        let result = loop {
+            let mut book = self.book.borrow_mut();
+            if !book.branch.is_empty() {
+                book.release_branch();
+            }
+            book.bring_home(record, &task);
+            let at = match &book.record(record).state {
+                State::Done(_) => break Ok(()),
+                State::Interrupted(interrupted, _) => break Err(interrupted.clone()),
+                State::Parked(Place::NextStep(parked)) if *parked < book.step => break Ok(()),
+                State::Parked(at) => *at,
+            };
+            if waker.is_none() && !task.owns(cx.waker()) {
+                // Cloned with the book closed. Whatever that does, it may do to this record, too.
                 drop(book);
-                let waker = self.foreign_waker(cx);
-                let mut book = self.book.borrow_mut();
-                let before = book.rebind(record, &task, waker);
-                if next_step {
-                    book.put_next_step(record);
-                }
+                waker = Some(cx.waker().clone());
+                continue;
+            }
+            let before = book.rebind(record, &task, waker.take());
+            let interrupted = match book.record(record).told.is_empty() {
+                true => book.would_suspend(&task),
+                false => None,
+            };
+            if let Some(interrupted) = interrupted {
+                book.take_out(record);
                 drop(book);
                 drop(before);
-                self.flush();
-                return Poll::Pending;
+                break Err(interrupted);
             }
+            if matches!(at, Place::NextStep(_)) {
+                book.put_next_step(record);
+            }
+            drop(book);
+            drop(before);
+            self.flush();
+            return Poll::Pending;
         };
+        let mut book = self.book.borrow_mut();
         book.collect(record, result.as_ref().err());
         let entry = book.remove_record(record);
         drop(book);
-        drop(entry);
+        drop((entry, waker));
         self.flush();
         if !self.observers.is_empty() {
             self.observe(|observer| observer.answered(&task, kind, result.is_err()));
@@ -162,17 +178,20 @@ impl<D: Driver, C: Clock, P: Pick> TrapHandler for Machine<D, C, P> {
     fn withdraw(&self, record: RecordKey) {
         let RecordKey(record) = record;
         let mut book = self.book.borrow_mut();
-        book.leave_scopes(record);
+        let woken_from = match &book.record(record).state {
+            State::Done(queue) => *queue,
+            State::Parked(_) | State::Interrupted(..) => None,
+        };
+        book.forget_told(record);
         book.take_out(record);
         let entry = book.remove_record(record);
-        if let State::Done(Some(queue)) = entry.state
-            && let Some(queue) = book.queue_index(queue)
-        {
+        if let Some(queue) = woken_from.and_then(|queue| book.queue_index(queue)) {
             book.wake_queue(queue, 1);
         }
         drop(book);
         drop(entry);
         self.flush();
+        self.home.nudge();
     }
 
     fn spawn(&self, task: &TaskRef) -> bool {
@@ -203,11 +222,13 @@ impl<D: Driver, C: Clock, P: Pick> TrapHandler for Machine<D, C, P> {
         }
         self.book.borrow_mut().fire(task_owner(task), reason);
         self.flush();
+        self.home.nudge();
     }
 
     fn abort(&self, task: &TaskRef, reason: Interrupted) {
-        if !task.is_ended() {
+        if !task.is_ended() && !task.ledger().doomed.replace(true) {
             self.book.borrow_mut().doomed.push_back((task.clone(), reason));
+            self.home.nudge();
         }
     }
 
@@ -217,6 +238,7 @@ impl<D: Driver, C: Clock, P: Pick> TrapHandler for Machine<D, C, P> {
         };
         let woken = self.book.borrow_mut().wake_queue(queue, count);
         self.flush();
+        self.home.nudge();
         woken
     }
 
@@ -229,10 +251,12 @@ impl<D: Driver, C: Clock, P: Pick> TrapHandler for Machine<D, C, P> {
         self.book.borrow_mut().remove_queue(index);
     }
 
-    fn open_scope(&self, until: Until) -> ScopeId {
-        let deadline = match until {
-            Until::After(length) => self.clock.after(length),
-            Until::At(deadline) => deadline,
+    fn open_scope(&self, kind: ScopeKind) -> ScopeId {
+        let deadline = match kind {
+            ScopeKind::Deadline(Until::After(length)) => Some(self.clock.after(length)),
+            ScopeKind::Deadline(Until::At(deadline)) => Some(deadline),
+            ScopeKind::Shield => None,
+            _ => unreachable!("every kind of scope that there is, can be opened"),
         };
         let task = self.current_task(TrapKind::Sleep, Location::caller());
         self.book.borrow_mut().open_scope(&task, deadline)
@@ -243,21 +267,24 @@ impl<D: Driver, C: Clock, P: Pick> TrapHandler for Machine<D, C, P> {
         let task = self.current_task(TrapKind::Sleep, Location::caller());
         let mut book = self.book.borrow_mut();
         let back_to = book.scope;
-        let before = book.rebind_scope(scope, &task, waker);
-        book.scope = Some(scope);
+        let before = book.enter(scope, &task, waker);
         drop(book);
         drop(before);
         back_to
     }
 
-    fn leave_scope(&self, scope: ScopeId, back_to: Option<ScopeId>, pending: bool) -> Verdict {
+    fn leave_scope(&self, scope: ScopeId, back_to: Option<ScopeId>, pending: bool) -> Polled {
         let mut book = self.book.borrow_mut();
-        book.scope = back_to;
+        let is_woken = book.leave(scope, back_to);
         if !pending {
-            return Verdict::Keep;
+            return Polled::Keep;
         }
         if book.waits_in_vain(Owner::Scope(scope)) {
-            return Verdict::Drop;
+            if !is_woken {
+                return Polled::Drop;
+            }
+            // Whoever was woken, it may not have been the scope's own body.
+            book.have_polled(Owner::Scope(scope));
         }
         if let Some(deadline) = book.unarmed(scope) {
             let timer = book.timers.insert(deadline, Timer::Scope(scope));
@@ -265,15 +292,32 @@ impl<D: Driver, C: Clock, P: Pick> TrapHandler for Machine<D, C, P> {
                 found.timer = Some(timer);
             }
         }
-        Verdict::Keep
-    }
-
-    fn close_scope(&self, scope: ScopeId) -> ScopeEnd {
-        let mut book = self.book.borrow_mut();
-        let closed = book.close_scope(scope);
         drop(book);
         self.flush();
-        ScopeEnd { interrupted: closed.is_some_and(|(_, collected)| collected) }
+        Polled::Keep
+    }
+
+    fn close_scope(&self, scope: ScopeId, completed: bool) -> ScopeEnd {
+        let mut book = self.book.borrow_mut();
+        let closed = book.close_scope(scope, completed);
+        drop(book);
+        self.flush();
+        let Some((scope, interrupted)) = closed else { return ScopeEnd::default() };
+        let late = match scope.deadline.is_never() {
+            true => Duration::ZERO,
+            false => self.rate().duration_floor(self.now().since(scope.deadline.ticks())),
+        };
+        ScopeEnd { interrupted, late }
+    }
+
+    fn check_interrupt(&self) -> Option<Interrupted> {
+        let task = self.current()?;
+        self.book.borrow_mut().would_suspend(&task)
+    }
+
+    fn pending_interrupt(&self) -> Option<Interrupted> {
+        let task = self.current()?;
+        self.book.borrow_mut().peek(&task)
     }
 
     fn now(&self) -> Ticks {
@@ -317,25 +361,24 @@ impl<D: Driver, C: Clock, P: Pick> Machine<D, C, P> {
         }
     }
 
-    /// Whether a wait may be answered without suspending: the step has not had its share yet.
-    fn answer_at_once(&self) -> bool {
-        let left = self.answers_left.get();
-        if left == 0 || self.net.attempts_left.get() == 0 {
-            return false;
+    /// Whether a wait may still be answered without suspending in this step.
+    fn has_share(&self) -> bool {
+        self.answers_left.get() > 0 && self.net.attempts_left.get() > 0
+    }
+
+    fn take_share(&self) -> bool {
+        let has_share = self.has_share();
+        if has_share {
+            self.answers_left.set(self.answers_left.get() - 1);
         }
-        self.answers_left.set(left - 1);
-        true
+        has_share
     }
 
     /// Whether that record waits at that socket.
     fn waits_at(&self, record: u32, socket: SocketId, direction: Direction) -> bool {
-        let place = Place::Socket {
-            index: socket.index,
-            generation: socket.generation,
-            write: direction == Direction::Write,
-        };
         let book = self.book.borrow();
         let entry = (record != NONE).then(|| book.records.get(record as usize)).flatten();
+        let place = socket_place(socket, direction);
         entry.is_some_and(|entry| matches!(entry.state, State::Parked(at) if at == place))
     }
 
@@ -345,8 +388,14 @@ impl<D: Driver, C: Clock, P: Pick> Machine<D, C, P> {
         if let Some(index) = queue.index_in(kernel) {
             return index;
         }
-        let index = self.book.borrow_mut().add_queue();
-        queue.bind(kernel, index);
-        index
+        queue.bind(kernel, || self.book.borrow_mut().add_queue())
+    }
+}
+
+fn socket_place(socket: SocketId, direction: Direction) -> Place {
+    Place::Socket {
+        index: socket.index,
+        generation: socket.generation,
+        write: direction == Direction::Write,
     }
 }

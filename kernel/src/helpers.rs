@@ -8,6 +8,8 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread;
 use std::time::Duration;
 
+use pikake_traps::quietly;
+
 use crate::driver::Job;
 
 /// Closures that may run at the same time; more wait their turn. As many as Curio allows.
@@ -41,8 +43,9 @@ impl Shared {
         loop {
             if let Some(job) = state.jobs.pop_front() {
                 drop(state);
-                // The job reports a panic of its closure by itself.
-                job();
+                // The job reports a panic of its closure by itself; what is left is the drop of a
+                // result that nobody wants any more, and the wakers of others.
+                quietly("a helper thread's closure", job);
                 state = self.lock();
                 continue;
             }

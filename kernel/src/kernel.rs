@@ -60,6 +60,8 @@ impl<C: Clock + 'static, P: Pick + 'static, D: Driver + 'static> Kernel<C, P, D>
 pub struct Turn {
     /// Tasks are ready: turn again without waiting.
     pub is_ready: bool,
+    /// Somebody asked the kernel to stop ([`KernelHandle::stop`]): no further task was stepped.
+    pub is_stopped: bool,
     /// When the next timer is due, if there is one.
     pub next_deadline: Option<Deadline>,
     /// How long the caller may do something else, if nothing happens on the kernel's descriptor:
@@ -100,7 +102,7 @@ impl<C: Clock + 'static, P: Pick + 'static, D: Driver + 'static> Kernel<C, P, D>
     pub fn run<F: Future>(&self, future: F) -> F::Output {
         match self.try_run(future) {
             Ok(output) => output,
-            Err(TaskError::Panicked(panic)) => std::panic::resume_unwind(panic),
+            Err(TaskError::Panicked(panic)) => std::panic::resume_unwind(panic.into_payload()),
             Err(error) => panic!("the main task gave no value: {error}"),
         }
     }
@@ -121,16 +123,21 @@ impl<C: Clock + 'static, P: Pick + 'static, D: Driver + 'static> Kernel<C, P, D>
         let machine = &self.machine;
         let run = || {
             let name = Some(machine.settings().name.clone());
-            borrowing(future, machine.home(), name, place, |main| {
+            let outcome = borrowing(future, machine.home(), name, place, |main| {
+                let run = Run { machine, main };
                 if machine.spawn(main) {
+                    machine.set_main(Some(main));
                     self.run_until(|| main.is_ended());
-                    machine.take_stop();
-                    machine.end(main, TaskError::Stopped);
                 } else {
                     let why = Interrupted::cancelled("the kernel has been shut down");
                     main.abandon(TaskError::Cancelled(why));
                 }
-            })
+                drop(run);
+            });
+            if machine.is_shutting_down() && !machine.home().is_closed() {
+                report(&machine.drop_all());
+            }
+            outcome
         };
         match door::enter(&self.handler, run) {
             Ok(outcome) => outcome,
@@ -138,9 +145,15 @@ impl<C: Clock + 'static, P: Pick + 'static, D: Driver + 'static> Kernel<C, P, D>
         }
     }
 
-    fn run_until(&self, done: impl Fn() -> bool) {
-        while !done() && !self.machine.is_stopped() {
-            if let Err(error) = self.machine.turn(None, &done) {
+    /// Turns until that is done or, once a shutdown has begun, until that is over.
+    fn run_until(&self, is_done: impl Fn() -> bool) {
+        let machine = &self.machine;
+        let is_over = || match machine.is_shutting_down() {
+            true => machine.is_shut_down(),
+            false => is_done(),
+        };
+        while !is_over() && !machine.is_stopped() {
+            if let Err(error) = machine.turn(None, &is_over) {
                 panic!("the system's readiness queue failed: {error}");
             }
         }
@@ -161,7 +174,7 @@ impl<C: Clock + 'static, P: Pick + 'static, D: Driver + 'static> Kernel<C, P, D>
         home.wake_up();
         let turned = door::enter(&self.handler, || self.machine.turn(limit, &|| false));
         turned.unwrap_or_else(|nested: NestedRun| Err(io::Error::other(nested)))?;
-        self.machine.take_stop();
+        let is_stopped = self.machine.take_stop();
         // From here on a wake must show on the descriptor, until the next turn.
         let is_ready = self.machine.has_work() || !home.fall_asleep();
         let next_deadline = self.machine.next_deadline();
@@ -169,7 +182,7 @@ impl<C: Clock + 'static, P: Pick + 'static, D: Driver + 'static> Kernel<C, P, D>
             true => Some(Duration::ZERO),
             false => self.machine.clock().idle(next_deadline),
         };
-        Ok(Turn { is_ready, next_deadline, may_wait, tasks: self.machine.task_count() })
+        Ok(Turn { is_ready, is_stopped, next_deadline, may_wait, tasks: self.machine.task_count() })
     }
 
     /// A handle for other threads.
@@ -208,26 +221,31 @@ impl<C: Clock + 'static, P: Pick + 'static, D: Driver + 'static> Kernel<C, P, D>
                 return;
             }
             machine.take_stop();
-            machine.cancel_all();
-            let grace = machine.clock().after(machine.settings().shutdown_grace);
-            while machine.task_count() > 0 && !machine.is_stopped() {
-                let now = machine.clock().now();
-                if grace.is_due(now) {
-                    break;
-                }
-                let left = grace.ticks().since(now);
-                let left = machine.clock().rate().duration_ceil(left);
-                let done = || machine.task_count() == 0;
-                if let Err(error) = machine.turn(Some(left), &done) {
-                    tracing::error!(%error, "the system's readiness queue failed in shutdown");
-                    break;
-                }
-            }
+            machine.begin_shutdown();
+            self.run_until(|| false);
             report(&machine.drop_all());
         };
         if let Err(nested) = door::enter(&self.handler, end) {
             panic!("{nested}");
         }
+    }
+}
+
+/// A main task while its kernel runs: whatever ends the run, the kernel forgets it.
+struct Run<'a, C: Clock + 'static, P: Pick + 'static, D: Driver + 'static> {
+    machine: &'a Machine<D, C, P>,
+    main: &'a TaskRef,
+}
+
+impl<C: Clock + 'static, P: Pick + 'static, D: Driver + 'static> Drop for Run<'_, C, P, D> {
+    fn drop(&mut self) {
+        self.machine.set_main(None);
+        let stopped = self.machine.take_stop();
+        let outcome = match self.machine.is_shutting_down() && !stopped {
+            true => TaskError::Cancelled(Interrupted::cancelled("the shutdown's grace was over")),
+            false => TaskError::Stopped,
+        };
+        self.machine.end(self.main, outcome);
     }
 }
 

@@ -29,6 +29,7 @@ mod machine;
 mod mio_driver;
 mod observe;
 mod pick;
+mod scope;
 mod settings;
 mod sockets;
 

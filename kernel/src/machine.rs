@@ -8,12 +8,13 @@
 
 use std::cell::{Cell, RefCell};
 use std::io;
-use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::task::Waker;
 use std::time::Duration;
 
 use pikake_time::{Clock, Deadline, Ticks};
-use pikake_traps::{Exit, Interrupted, LocalHome, Message, TaskError, TaskRef, TrapHandler};
+use pikake_traps::{
+    Exit, Interrupted, LocalHome, Message, TaskError, TaskRef, TrapHandler, quietly,
+};
 
 use crate::book::{Book, Place, State, Timer};
 use crate::cause::Owner;
@@ -41,6 +42,10 @@ pub(crate) struct Machine<D: Driver, C, P> {
     pub(crate) long_step: u64,
     pub(crate) stopped: Cell<bool>,
     pub(crate) closing: Cell<bool>,
+    /// When the shutdown that has begun stops to wait.
+    grace: Cell<Option<Deadline>>,
+    /// The main task of the current run.
+    main: RefCell<Option<TaskRef>>,
     pub(crate) events: RefCell<Vec<Event>>,
     pub(crate) mail: RefCell<Vec<Message>>,
 }
@@ -57,7 +62,7 @@ impl<D: Driver, C: Clock, P: Pick> Machine<D, C, P> {
         let rate = clock.rate();
         let now = clock.now();
         Self {
-            net: Net::new(home.id(), driver),
+            net: Net::new(home.clone(), driver),
             home,
             poll_every: rate.ticks_ceil(settings.poll_every),
             long_step: match settings.long_step {
@@ -75,6 +80,8 @@ impl<D: Driver, C: Clock, P: Pick> Machine<D, C, P> {
             last_poll: Cell::new(now),
             stopped: Cell::new(false),
             closing: Cell::new(false),
+            grace: Cell::new(None),
+            main: RefCell::new(None),
             events: RefCell::default(),
             mail: RefCell::default(),
         }
@@ -99,11 +106,19 @@ impl<D: Driver, C: Clock, P: Pick> Machine<D, C, P> {
 
     pub(crate) fn has_work(&self) -> bool {
         let book = self.book.borrow();
-        !book.ready.is_empty() || !book.doomed.is_empty() || self.home.has_mail()
+        !book.ready.is_empty()
+            || !book.doomed.is_empty()
+            || self.home.has_mail()
+            || self.net.has_closed()
     }
 
+    /// When the next timer is due, or the shutdown's grace over.
     pub(crate) fn next_deadline(&self) -> Option<Deadline> {
-        self.book.borrow_mut().timers.next().map(Deadline::at)
+        let timer = self.book.borrow_mut().timers.next().map(Deadline::at);
+        match (timer, self.grace.get()) {
+            (Some(timer), Some(grace)) => Some(timer.min(grace)),
+            (timer, grace) => timer.or(grace),
+        }
     }
 
     pub(crate) fn task_count(&self) -> usize {
@@ -152,12 +167,12 @@ impl<D: Driver, C: Clock, P: Pick> Machine<D, C, P> {
             match message {
                 Message::Wake(wake) => {
                     if let Some(task) = wake.arrive() {
-                        self.book.borrow_mut().make_ready(task);
+                        self.book.borrow_mut().make_ready(&task);
                     }
                 }
-                Message::Spawn(spawn) => spawn.spawn(),
+                Message::Spawn(spawn) => quietly("a task that was sent here", || spawn.spawn()),
                 Message::Stop => self.stopped.set(true),
-                Message::Shutdown => self.cancel_all(),
+                Message::Shutdown => self.begin_shutdown(),
                 _ => {}
             }
         }
@@ -222,6 +237,7 @@ impl<D: Driver, C: Clock, P: Pick> Machine<D, C, P> {
     }
 
     fn poll_driver(&self, limit: Option<Duration>) -> io::Result<()> {
+        self.answer_closed();
         if self.has_work() || self.stopped.get() {
             let since = self.last_reading.get().since(self.last_poll.get());
             let due = self.steps_since_poll.get() >= self.settings.poll_every_steps
@@ -291,6 +307,7 @@ impl<D: Driver, C: Clock, P: Pick> Machine<D, C, P> {
 
     fn step(&self, task: &TaskRef) {
         task.ledger().queued.set(false);
+        task.ledger().woken.set(false);
         if task.is_ended() {
             return;
         }
@@ -311,7 +328,9 @@ impl<D: Driver, C: Clock, P: Pick> Machine<D, C, P> {
         self.after_step(task, before);
         if ended {
             self.exit(task);
-        } else if self.book.borrow_mut().waits_in_vain(task_owner(task)) {
+        } else if !task.ledger().queued.get()
+            && self.book.borrow_mut().waits_in_vain(task_owner(task))
+        {
             // It was asked to end, and waits on nothing that could tell it: drop it.
             let reason = self.book.borrow_mut().reason_of(task);
             let reason = reason.unwrap_or_else(|| Interrupted::cancelled(""));
@@ -395,15 +414,40 @@ impl<D: Driver, C: Clock, P: Pick> Machine<D, C, P> {
                 }
             };
             self.end(&doomed.0, TaskError::Cancelled(doomed.1));
+            // The next step is not to be blamed for what that took.
+            self.last_reading.set(self.clock.now());
         }
     }
 
-    /// Asks every task to end, the newest first, and takes no new one from now on.
-    pub(crate) fn cancel_all(&self) {
-        self.closing.set(true);
-        for task in self.newest_first() {
+    /// Asks every task to end, the newest first and the main task last, and takes no new one from
+    /// now on.
+    pub(crate) fn begin_shutdown(&self) {
+        if self.closing.replace(true) {
+            return;
+        }
+        self.grace.set(Some(self.clock.after(self.settings.shutdown_grace)));
+        let main = self.main.borrow().clone();
+        let is_main = |task: &TaskRef| main.as_ref().is_some_and(|main| main.is(task));
+        let others = self.newest_first().into_iter().filter(|task| !is_main(task));
+        for task in others.chain(main.iter().cloned()) {
             self.cancel(&task, Interrupted::cancelled("the kernel is being shut down"));
         }
+    }
+
+    /// Whether a shutdown has begun, and has nothing more to wait for.
+    pub(crate) fn is_shut_down(&self) -> bool {
+        let Some(grace) = self.grace.get() else { return false };
+        self.task_count() == 0 || grace.is_due(self.clock.now())
+    }
+
+    pub(crate) fn is_shutting_down(&self) -> bool {
+        self.closing.get()
+    }
+
+    /// Names the main task of a run, or that it is over.
+    pub(crate) fn set_main(&self, main: Option<&TaskRef>) {
+        let before = self.main.replace(main.cloned());
+        drop(before);
     }
 
     fn newest_first(&self) -> Vec<TaskRef> {
@@ -429,18 +473,19 @@ impl<D: Driver, C: Clock, P: Pick> Machine<D, C, P> {
                 break;
             }
         }
-        drop(self.home.close());
+        for message in self.home.close() {
+            quietly("what was sent to a kernel that ended", || drop(message));
+        }
+        self.grace.set(None);
         self.net.clear();
         dropped
     }
 }
 
-/// Calls wakers of other people's, one of which may panic.
+/// Calls wakers that are other people's code.
 fn wake_all(wakers: Vec<Waker>) {
     for waker in wakers {
-        if catch_unwind(AssertUnwindSafe(|| waker.wake())).is_err() {
-            tracing::error!("a waker that was made by a combinator panicked");
-        }
+        quietly("a combinator's waker", || waker.wake());
     }
 }
 

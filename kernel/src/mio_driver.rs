@@ -427,7 +427,8 @@ fn from_any(address: Option<rustix::net::SocketAddrAny>) -> io::Result<Address> 
     }
     let address = SocketAddrUnix::try_from(address)?;
     #[cfg(any(target_os = "linux", target_os = "android"))]
-    if let Some(name) = address.abstract_name() {
+    // rustix shows the address of an unnamed socket as an abstract name without a character.
+    if let Some(name) = address.abstract_name().filter(|name| !name.is_empty()) {
         use std::os::linux::net::SocketAddrExt;
         return Ok(Address::Unix(unix::SocketAddr::from_abstract_name(name)?));
     }

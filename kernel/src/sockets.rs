@@ -11,7 +11,7 @@ use std::net::Shutdown;
 use std::os::fd::OwnedFd;
 
 use pikake_traps::{
-    Address, Closed, Direction, KernelId, OpenSocket, SocketId, SocketOption, Sockets,
+    Address, Closed, Direction, LocalHome, OpenSocket, SocketId, SocketOption, Sockets,
 };
 use slab::Slab;
 
@@ -69,7 +69,7 @@ pub(crate) struct Waiter {
 }
 
 pub(crate) struct Net<D: Driver> {
-    kernel: KernelId,
+    home: LocalHome,
     pub(crate) driver: RefCell<D>,
     entries: RefCell<Slab<Entry<D::Socket>>>,
     /// Socket generations, counted over all slots.
@@ -81,9 +81,9 @@ pub(crate) struct Net<D: Driver> {
 }
 
 impl<D: Driver> Net<D> {
-    pub(crate) fn new(kernel: KernelId, driver: D) -> Self {
+    pub(crate) fn new(home: LocalHome, driver: D) -> Self {
         Self {
-            kernel,
+            home,
             driver: RefCell::new(driver),
             entries: RefCell::default(),
             last_generation: Cell::new(0),
@@ -102,7 +102,7 @@ impl<D: Driver> Net<D> {
         let entry =
             Entry { socket, generation, registered: false, read: Side::NEW, write: Side::NEW };
         let index = key(self.entries.borrow_mut().insert(entry));
-        SocketId { kernel: self.kernel, index, generation }
+        SocketId { kernel: self.home.id(), index, generation }
     }
 
     fn with<R>(
@@ -113,7 +113,9 @@ impl<D: Driver> Net<D> {
         let mut entries = self.entries.borrow_mut();
         let entry = entries
             .get_mut(socket.index as usize)
-            .filter(|entry| entry.generation == socket.generation && socket.kernel == self.kernel)
+            .filter(|entry| {
+                entry.generation == socket.generation && socket.kernel == self.home.id()
+            })
             .ok_or(Closed)?;
         work(entry, &mut self.driver.borrow_mut())
     }
@@ -141,13 +143,14 @@ impl<D: Driver> Net<D> {
             let token = Token { index: socket.index, generation: socket.generation };
             match &result {
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
-                    entry.side(direction).ready = false;
                     if entry.registered {
                         driver.blocked(&entry.socket, token)?;
                     } else {
                         driver.register(&entry.socket, token)?;
                         entry.registered = true;
                     }
+                    // Not before: a socket that nobody reports must not be waited for.
+                    entry.side(direction).ready = false;
                 }
                 Ok(done) => {
                     if let Some((done, asked)) = moved(done) {
@@ -208,6 +211,10 @@ impl<D: Driver> Net<D> {
         }
     }
 
+    pub(crate) fn has_closed(&self) -> bool {
+        !self.closed.borrow().is_empty()
+    }
+
     /// Those who may be waiting at sockets that were closed since this was last asked.
     pub(crate) fn take_closed(&self) -> Vec<Waiter> {
         std::mem::take(&mut *self.closed.borrow_mut())
@@ -256,7 +263,12 @@ impl<D: Driver> Sockets for Net<D> {
                 self.closed.borrow_mut().push(Waiter { record, token, write });
             }
         }
+        self.home.nudge();
         Ok(())
+    }
+
+    fn is_open(&self, socket: SocketId) -> bool {
+        self.with(socket, |_, _| Ok(())).is_ok()
     }
 
     fn accept(&self, socket: SocketId) -> io::Result<(SocketId, Address)> {

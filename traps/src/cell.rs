@@ -44,7 +44,6 @@
 //! `Own::exit` is set before anything of (4) or of the local side's end is dropped, so that a wake
 //! from a destructor finds a task that has ended.
 
-use std::any::Any;
 use std::cell::{Cell, OnceCell, UnsafeCell};
 use std::fmt;
 use std::future::Future;
@@ -58,8 +57,9 @@ use std::task::{Context, Poll};
 #[cfg(doc)]
 use crate::TaskRef;
 use crate::home::{Home, LocalHome};
-use crate::interrupt::TaskError;
+use crate::interrupt::{Panic, TaskError};
 use crate::queue::WaitQueue;
+use crate::quiet::{discard, text_of};
 
 /// Names a task within its kernel. Later tasks have larger ids; none is used twice.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default)]
@@ -93,8 +93,14 @@ pub struct Ledger {
     pub pending: Cell<u32>,
     /// The task is in the ready queue.
     pub queued: Cell<bool>,
+    /// The task was woken, whether or not it was in the ready queue already.
+    pub woken: Cell<bool>,
     /// The task was stepped at least once.
     pub started: Cell<bool>,
+    /// The task is to be dropped before the next step.
+    pub doomed: Cell<bool>,
+    /// The first of the task's outermost scopes.
+    pub scopes: Cell<u32>,
 }
 
 /// The part of a header that any thread may look at.
@@ -205,7 +211,7 @@ impl<F: Future> TaskCell<F> {
         let outcome = match catch_unwind(AssertUnwindSafe(|| future.poll(cx))) {
             Ok(Poll::Pending) => return None,
             Ok(Poll::Ready(value)) => Ok(value),
-            Err(panic) => Err(TaskError::Panicked(panic)),
+            Err(panic) => Err(TaskError::Panicked(Panic::new(panic))),
         };
         let exit = if outcome.is_ok() { Exit::Returned } else { Exit::Panicked };
         // SAFETY: as for the caller's promise; `future` is not used any more.
@@ -243,7 +249,8 @@ impl<F: Future> TaskCell<F> {
         unsafe { stage.write(next) };
         if let Err(panic) = dropped {
             // SAFETY: the header is live, and this is the home thread.
-            log_crash(unsafe { header.as_ref() }, "dropping it panicked", &*panic);
+            log_crash(unsafe { header.as_ref() }, "dropping it panicked", text_of(&*panic));
+            discard(panic);
         }
     }
 
@@ -273,7 +280,8 @@ impl<F: Future> TaskCell<F> {
         // SAFETY: the stage is valid, and no other reference into it exists.
         if let Stage::Ended(Err(TaskError::Panicked(panic))) = unsafe { &*stage } {
             // SAFETY: the header is live, and this is the home thread.
-            log_crash(unsafe { header.as_ref() }, "it panicked and nobody joined it", &**panic);
+            let header = unsafe { header.as_ref() };
+            log_crash(header, "it panicked and nobody joined it", panic.message());
         }
         // SAFETY: the caller's promise.
         unsafe { Self::replace(header, Stage::Empty) };
@@ -323,17 +331,12 @@ where
     NonNull::from(Box::leak(cell)).cast()
 }
 
-fn log_crash(header: &Header, what: &str, panic: &(dyn Any + Send)) {
-    let text = panic
-        .downcast_ref::<&'static str>()
-        .copied()
-        .or_else(|| panic.downcast_ref::<String>().map(String::as_str))
-        .unwrap_or("(not a text)");
+fn log_crash(header: &Header, what: &str, panic: Option<&str>) {
     tracing::error!(
         task = header.own.id.get().0,
         name = header.name(),
         spawned_at = %header.own.spawned_at,
-        panic = text,
+        panic = panic.unwrap_or("(not a text)"),
         "task crashed: {what}"
     );
 }

@@ -61,12 +61,14 @@ pub fn enter<R>(kernel: &Rc<dyn TrapHandler>, inside: impl FnOnce() -> R) -> Res
         }
     }
 
+    // Asked first: the kernel's own code may panic, and must find the door as it was.
+    let id = kernel.home().id();
     DOOR.with(|door| {
         if door.kernel.get().is_some() {
             return Err(NestedRun);
         }
         door.kernel.set(NonNull::new(Rc::as_ptr(kernel).cast_mut()));
-        door.id.set(kernel.id());
+        door.id.set(id);
         Ok(())
     })?;
     let _leave = Leave;
@@ -123,7 +125,7 @@ pub(crate) fn outside(what: &str, place: &'static Location<'static>) -> ! {
 
 /// Lists a kernel in its thread's directory; the returned guard takes it out again.
 pub fn register(kernel: Rc<dyn TrapHandler>) -> Registration {
-    let id = kernel.id();
+    let id = kernel.home().id();
     DIRECTORY.with(|directory| directory.borrow_mut().push(kernel));
     Registration { id, _home: std::marker::PhantomData }
 }
@@ -141,7 +143,7 @@ impl Drop for Registration {
         // At the thread's end the directory may be gone before the kernel is, entry included.
         let kernel = DIRECTORY.try_with(|directory| {
             let mut directory = directory.borrow_mut();
-            let place = directory.iter().position(|kernel| kernel.id() == self.id)?;
+            let place = directory.iter().position(|kernel| kernel.home().id() == self.id)?;
             Some(directory.swap_remove(place))
         });
         drop(kernel);
@@ -156,7 +158,9 @@ pub(crate) fn reach<R>(id: KernelId, ask: impl FnOnce(&dyn TrapHandler) -> R) ->
         return try_with(ask);
     }
     let kernel = DIRECTORY
-        .try_with(|directory| directory.borrow().iter().find(|kernel| kernel.id() == id).cloned())
+        .try_with(|directory| {
+            directory.borrow().iter().find(|kernel| kernel.home().id() == id).cloned()
+        })
         .ok()??;
     Some(ask(&*kernel))
 }

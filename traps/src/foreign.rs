@@ -10,7 +10,7 @@ use std::task::{Context, Poll};
 
 use crate::door;
 use crate::handler::{TrapKind, Wait};
-use crate::interrupt::{Interrupted, TaskError};
+use crate::interrupt::{Interrupted, Panic, TaskError};
 use crate::reply::Reply;
 use crate::trap::{KernelTrap, Trap, kernel_trap_at};
 
@@ -149,7 +149,7 @@ where
         door::with(|kernel| kernel.blocking(Box::new(job)));
         match wait_for(replied, TrapKind::Blocking, place).await {
             Ok(Some(Ok(value))) => Ok(value),
-            Ok(Some(Err(panic))) => Err(TaskError::Panicked(panic)),
+            Ok(Some(Err(panic))) => Err(TaskError::Panicked(Panic::new(panic))),
             Ok(None) => Err(TaskError::Cancelled(Interrupted::cancelled(
                 "the helper threads ended before the closure was run",
             ))),

@@ -36,7 +36,7 @@ use std::time::Duration;
 
 use pikake_time::{Deadline, Rate, Ticks};
 
-use crate::home::{KernelId, LocalHome};
+use crate::home::LocalHome;
 use crate::interrupt::{Interrupted, ScopeId};
 use crate::queue::WaitQueue;
 use crate::reply::Reply;
@@ -162,9 +162,19 @@ pub enum Executed {
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub struct RecordKey(pub u32);
 
-/// What to do after a scope's body was polled and is still pending.
+/// What a scope is for.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Verdict {
+#[non_exhaustive]
+pub enum ScopeKind {
+    /// To interrupt what is inside when the time has come.
+    Deadline(Until),
+    /// To keep interruptions of what is around away from what is inside.
+    Shield,
+}
+
+/// What to do after a scope's body was polled.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Polled {
     /// It waits, or may still see the interruption.
     Keep,
     /// It was due to be interrupted and waits on nothing the kernel knows of: drop it.
@@ -176,6 +186,8 @@ pub enum Verdict {
 pub struct ScopeEnd {
     /// An await inside returned the scope's interruption.
     pub interrupted: bool,
+    /// How long after its deadline it was closed; zero if that was in time.
+    pub late: Duration,
 }
 
 /// A kernel: executes what tasks ask for.
@@ -183,13 +195,8 @@ pub struct ScopeEnd {
 /// All methods are called on the kernel's own thread. Those marked *current* act for the task that
 /// is being stepped and are called inside a step only; the caller sees to that.
 pub trait TrapHandler {
-    /// The kernel's address for other threads.
+    /// The kernel's address for other threads: always the same one.
     fn home(&self) -> &LocalHome;
-
-    /// The kernel's id: that of its home.
-    fn id(&self) -> KernelId {
-        self.home().id()
-    }
 
     // --- traps that may suspend ---------------------------------------------------------------
 
@@ -249,8 +256,8 @@ pub trait TrapHandler {
 
     // --- scopes --------------------------------------------------------------------------------
 
-    /// Opens a scope of the current task, inside the current scope, with a deadline. *Current.*
-    fn open_scope(&self, until: Until) -> ScopeId;
+    /// Opens a scope of the current task, inside the current scope. *Current.*
+    fn open_scope(&self, kind: ScopeKind) -> ScopeId;
 
     /// Makes an open scope the current one for the poll that follows, rebinding it to the current
     /// task and scope and to the poll's waker. Gives the scope to go back to. *Current.*
@@ -258,10 +265,17 @@ pub trait TrapHandler {
 
     /// Goes back to the scope that was current before, after a poll. `pending`: the body is not
     /// done. *Current.*
-    fn leave_scope(&self, scope: ScopeId, back_to: Option<ScopeId>, pending: bool) -> Verdict;
+    fn leave_scope(&self, scope: ScopeId, back_to: Option<ScopeId>, pending: bool) -> Polled;
 
-    /// Ends a scope; its deadline can be observed no more (I9). Also outside a turn.
-    fn close_scope(&self, scope: ScopeId) -> ScopeEnd;
+    /// Ends a scope; its deadline can be observed no more (I9). `completed`: its body returned, and
+    /// what a shield held back is due to the branch that goes on. Also outside a turn.
+    fn close_scope(&self, scope: ScopeId, completed: bool) -> ScopeEnd;
+
+    /// Collects the interruption that the next wait here which would suspend would get. *Current.*
+    fn check_interrupt(&self) -> Option<Interrupted>;
+
+    /// The same, without collecting it. *Current.*
+    fn pending_interrupt(&self) -> Option<Interrupted>;
 
     // --- time ----------------------------------------------------------------------------------
 

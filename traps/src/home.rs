@@ -164,10 +164,15 @@ impl Home {
             inbox.messages.push(message);
             self.waiting.store(true, Ordering::SeqCst);
         }
+        self.nudge();
+        Ok(())
+    }
+
+    /// Wakes the driver if the kernel sleeps in it, or waits to be turned by its owner.
+    pub fn nudge(&self) {
         if self.asleep.load(Ordering::SeqCst) && self.asleep.swap(false, Ordering::SeqCst) {
             (self.wake_driver)();
         }
-        Ok(())
     }
 
     /// Whether the kernel has ended.

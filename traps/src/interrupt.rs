@@ -10,7 +10,9 @@
 
 use std::any::Any;
 use std::fmt;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use crate::quiet::text_of;
 
 /// Names one scope of one kernel for as long as the scope lives.
 ///
@@ -157,8 +159,8 @@ pub enum TaskError {
     /// The task was cancelled and ended without a value of its own: it was dropped unpolled,
     /// aborted, or dropped with its kernel.
     Cancelled(Interrupted),
-    /// The task panicked; the payload is what it panicked with.
-    Panicked(Box<dyn Any + Send>),
+    /// The task panicked.
+    Panicked(Panic),
     /// Not the task but the one that waited for it was interrupted. The task goes on.
     Interrupted(Interrupted),
     /// The kernel was stopped before the task ended. Only `try_run` reports it.
@@ -171,15 +173,48 @@ impl TaskError {
         matches!(self, Self::Cancelled(_))
     }
 
-    /// The text a task panicked with, where it is text.
+    /// What the task panicked with, where that is a text.
     pub fn panic_message(&self) -> Option<&str> {
-        let Self::Panicked(payload) = self else {
-            return None;
-        };
-        match payload.downcast_ref::<&'static str>() {
-            Some(text) => Some(text),
-            None => payload.downcast_ref::<String>().map(String::as_str),
+        match self {
+            Self::Panicked(panic) => panic.message(),
+            _ => None,
         }
+    }
+}
+
+/// So that joining and other waits can share a `?`.
+impl From<Interrupted> for TaskError {
+    fn from(interrupted: Interrupted) -> Self {
+        Self::Interrupted(interrupted)
+    }
+}
+
+/// What a task panicked with.
+pub struct Panic {
+    message: Option<Box<str>>,
+    /// Never locked but to look inside; it makes the error one that may be shared.
+    payload: Mutex<Box<dyn Any + Send>>,
+}
+
+impl Panic {
+    pub(crate) fn new(payload: Box<dyn Any + Send>) -> Self {
+        Self { message: text_of(&*payload).map(Into::into), payload: Mutex::new(payload) }
+    }
+
+    /// The text of the panic, where it is one.
+    pub fn message(&self) -> Option<&str> {
+        self.message.as_deref()
+    }
+
+    /// What [`std::panic::resume_unwind`] takes to go on with the panic.
+    pub fn into_payload(self) -> Box<dyn Any + Send> {
+        self.payload.into_inner().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl fmt::Debug for Panic {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("Panic").field(&self.message().unwrap_or("(not a text)")).finish()
     }
 }
 
@@ -187,9 +222,7 @@ impl fmt::Debug for TaskError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Cancelled(why) => f.debug_tuple("Cancelled").field(why).finish(),
-            Self::Panicked(_) => {
-                f.debug_tuple("Panicked").field(&self.panic_message().unwrap_or("..")).finish()
-            }
+            Self::Panicked(panic) => panic.fmt(f),
             Self::Interrupted(why) => f.debug_tuple("Interrupted").field(why).finish(),
             Self::Stopped => f.write_str("Stopped"),
         }
@@ -200,7 +233,7 @@ impl fmt::Display for TaskError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Cancelled(why) => write!(f, "the task ended by a cancel ({why})"),
-            Self::Panicked(_) => match self.panic_message() {
+            Self::Panicked(panic) => match panic.message() {
                 Some(text) => write!(f, "the task panicked: {text}"),
                 None => f.write_str("the task panicked"),
             },

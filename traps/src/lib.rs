@@ -10,6 +10,7 @@ mod handler;
 mod home;
 mod interrupt;
 mod queue;
+mod quiet;
 mod reply;
 mod scope;
 mod socket;
@@ -26,14 +27,18 @@ pub use calls::{
 pub use cell::{Exit, Ledger, TaskId};
 pub use foreign::{Addresses, ForeignTrap, FutureWait, blocking, future_wait, lookup};
 pub use handler::{
-    Executed, RecordKey, Refusal, ScopeEnd, TrapHandler, TrapKind, Until, Verdict, Wait,
+    Executed, Polled, RecordKey, Refusal, ScopeEnd, ScopeKind, TrapHandler, TrapKind, Until, Wait,
     outside_a_task,
 };
 pub use home::{Home, KernelEnded, KernelHandle, KernelId, LocalHome, Message, RemoteSpawn};
-pub use interrupt::{Interrupted, ScopeId, TaskError, TimedOut};
+pub use interrupt::{Interrupted, Panic, ScopeId, TaskError, TimedOut};
 pub use queue::{Park, WaitQueue, park};
+pub use quiet::quietly;
 pub use reply::Reply;
-pub use scope::{Timeout, timeout_after, timeout_at};
+pub use scope::{
+    IgnoreAfter, Shield, Timed, TimedFuture, Timeout, check_interrupt, ignore_after,
+    pending_interrupt, shield, timed, timeout_after, timeout_at,
+};
 pub use socket::{
     Address, Closed, Direction, OpenSocket, ReadyTrap, ResourceBusy, SocketId, SocketOption,
     Sockets, read_wait, sockets, sockets_of, when_ready, when_ready_at, write_wait,

@@ -16,6 +16,7 @@
 
 use std::cell::Cell;
 use std::fmt;
+use std::marker::PhantomData;
 use std::panic::Location;
 
 use crate::door;
@@ -57,12 +58,14 @@ use crate::trap::{KernelTrap, Trap, kernel_trap_at};
 pub struct WaitQueue {
     kernel: Cell<KernelId>,
     index: Cell<u32>,
+    /// It belongs to its kernel's thread.
+    _home: PhantomData<*const ()>,
 }
 
 impl WaitQueue {
     /// An empty queue, which becomes part of the first kernel that parks a task on it.
     pub const fn new() -> Self {
-        Self { kernel: Cell::new(KernelId::NONE), index: Cell::new(0) }
+        Self { kernel: Cell::new(KernelId::NONE), index: Cell::new(0), _home: PhantomData }
     }
 
     /// Wakes up to `count` waiters, those that parked first, and tells how many there were.
@@ -92,19 +95,22 @@ impl WaitQueue {
         (self.kernel.get() == kernel).then(|| self.index.get())
     }
 
-    /// Makes the queue known to a kernel under a number. For kernels.
+    /// Makes the queue known to a kernel, under a number that the kernel is asked for. For kernels.
     ///
     /// # Panics
     ///
-    /// When the queue is known to another kernel that still lives.
-    pub fn bind(&self, kernel: KernelId, index: u32) {
-        let before = self.kernel.replace(kernel);
+    /// When the queue is known to another kernel that still lives; it stays so.
+    pub fn bind(&self, kernel: KernelId, number: impl FnOnce() -> u32) -> u32 {
+        let before = self.kernel.get();
         assert!(
             before == KernelId::NONE || door::reach(before, |_| ()).is_none(),
             "a wait queue (of a lock, a channel or a task) was used in two kernels at once: \
              kernel {before} knows it, and kernel {kernel} was asked to park on it"
         );
+        let index = number();
+        self.kernel.set(kernel);
         self.index.set(index);
+        index
     }
 
     /// Gives the queue's number back to its kernel.

@@ -7,6 +7,7 @@
 
 use std::fmt;
 use std::future::Future;
+use std::marker::PhantomData;
 use std::pin::Pin;
 use std::task::{Context, Poll};
 use std::time::Duration;
@@ -14,9 +15,9 @@ use std::time::Duration;
 use pikake_time::Deadline;
 
 use crate::door;
-use crate::handler::{Until, Verdict};
+use crate::handler::{Polled, ScopeKind, Until};
 use crate::home::KernelId;
-use crate::interrupt::{ScopeId, TimedOut};
+use crate::interrupt::{Interrupted, ScopeId, TimedOut};
 
 /// Runs a future with a deadline, counted from the first poll.
 ///
@@ -55,7 +56,7 @@ use crate::interrupt::{ScopeId, TimedOut};
 ///
 /// When polled outside a task of a kernel, or in another kernel than before.
 pub fn timeout_after<F: Future>(length: Duration, future: F) -> Timeout<F> {
-    Timeout { until: Until::After(length), body: Some(future), scope: None }
+    Timeout { scoped: Scoped::deadline(Until::After(length), future) }
 }
 
 /// Runs a future with a deadline at a moment. See [`timeout_after`].
@@ -68,14 +69,131 @@ pub fn timeout_after<F: Future>(length: Duration, future: F) -> Timeout<F> {
 ///
 /// As for [`timeout_after`].
 pub fn timeout_at<F: Future>(deadline: Deadline, future: F) -> Timeout<F> {
-    Timeout { until: Until::At(deadline), body: Some(future), scope: None }
+    Timeout { scoped: Scoped::deadline(Until::At(deadline), future) }
+}
+
+/// Runs a future with a deadline, and tells both what it returned and whether it was too late.
+///
+/// As [`timeout_after`], but nothing is dropped that the future returned.
+///
+/// # Examples
+///
+/// ```no_run
+/// # async fn example() {
+/// use pikake_traps::{sleep, timed};
+/// use std::time::Duration;
+///
+/// let timed = timed(Duration::from_millis(10), async {
+///     match sleep(Duration::from_secs(60)).await {
+///         Ok(()) => "all of it",
+///         Err(_) => "as far as we got",
+///     }
+/// });
+/// let timed = timed.await;
+/// assert!(timed.expired);
+/// assert_eq!(timed.output, Some("as far as we got"));
+/// # }
+/// ```
+///
+/// # Cancellation
+///
+/// As for [`timeout_after`].
+///
+/// # Panics
+///
+/// As for [`timeout_after`].
+pub fn timed<F: Future>(length: Duration, future: F) -> TimedFuture<F> {
+    TimedFuture { scoped: Scoped::deadline(Until::After(length), future) }
+}
+
+/// Runs a future with a deadline, and gives nothing if it was too late.
+///
+/// As [`timeout_after`], for those who do not mind.
+///
+/// # Cancellation
+///
+/// As for [`timeout_after`].
+///
+/// # Panics
+///
+/// As for [`timeout_after`].
+pub fn ignore_after<F: Future>(length: Duration, future: F) -> IgnoreAfter<F> {
+    IgnoreAfter { scoped: Scoped::deadline(Until::After(length), future) }
+}
+
+/// Runs a future to its end before anything from outside interrupts its task.
+///
+/// Cancels, and deadlines of scopes around it, are held back while the future is being polled. They
+/// are due at the first wait after it that would suspend. Deadlines set inside do their work as
+/// ever. Shields may nest. Neither [`Task::abort`](crate::Task::abort) nor the end of a kernel's
+/// grace knows of shields.
+///
+/// # Examples
+///
+/// ```no_run
+/// # async fn close() -> Result<(), pikake_traps::Interrupted> { Ok(()) }
+/// # async fn example() -> Result<(), pikake_traps::Interrupted> {
+/// pikake_traps::shield(close()).await?; // is done, or fails, but is not interrupted
+/// # Ok(()) }
+/// ```
+///
+/// # Cancellation
+///
+/// Not an interruption point. Dropped, it drops the future.
+///
+/// # Panics
+///
+/// When polled outside a task of a kernel, or in another kernel than before.
+pub fn shield<F: Future>(future: F) -> Shield<F> {
+    Shield { scoped: Scoped::new(ScopeKind::Shield, future) }
+}
+
+/// Collects an interruption that is due to the current task here, if there is one.
+///
+/// For straight-line code that wants to know before it goes on. What this returned, no wait returns
+/// any more. Inside a shield, what comes from outside of it is not due.
+///
+/// # Errors
+///
+/// [`Interrupted`].
+///
+/// # Panics
+///
+/// Outside a kernel.
+#[track_caller]
+pub fn check_interrupt() -> Result<(), Interrupted> {
+    match door::with(|kernel| kernel.check_interrupt()) {
+        Some(interrupted) => Err(interrupted),
+        None => Ok(()),
+    }
+}
+
+/// The interruption that [`check_interrupt`] would return, left where it is.
+///
+/// # Panics
+///
+/// Outside a kernel.
+#[track_caller]
+pub fn pending_interrupt() -> Option<Interrupted> {
+    door::with(|kernel| kernel.pending_interrupt())
+}
+
+/// What came of a future with a deadline. Given by [`timed`].
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Timed<T> {
+    /// What the future returned; `None` if it had to be dropped.
+    pub output: Option<T>,
+    /// The future was told that its time was up.
+    pub expired: bool,
+    /// How long after its deadline it ended; zero if it was in time. A future that overran in
+    /// straight-line code was late without having been told.
+    pub late: Duration,
 }
 
 pin_project_lite::pin_project! {
-    /// The future of [`timeout_after`] and [`timeout_at`].
-    #[must_use = "a future does nothing until it is awaited"]
-    pub struct Timeout<F> {
-        until: Until,
+    /// A future in a scope of its own.
+    struct Scoped<F> {
+        kind: ScopeKind,
         // Dropped before the scope is: what the body waits on is withdrawn from an open scope.
         #[pin]
         body: Option<F>,
@@ -83,21 +201,103 @@ pin_project_lite::pin_project! {
     }
 }
 
-impl<F> fmt::Debug for Timeout<F> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Timeout").field("until", &self.until).finish_non_exhaustive()
+impl<F: Future> Scoped<F> {
+    fn new(kind: ScopeKind, body: F) -> Self {
+        Self { kind, body: Some(body), scope: None }
     }
+
+    fn deadline(until: Until, body: F) -> Self {
+        Self::new(ScopeKind::Deadline(until), body)
+    }
+
+    fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Timed<F::Output>> {
+        let mut this = self.project();
+        let scope = match this.scope {
+            Some(scope) => {
+                assert!(
+                    door::is_inside(scope.kernel),
+                    "a scope that was opened in kernel {} was polled outside of it: a future that \
+                     has started stays with its kernel",
+                    scope.kernel
+                );
+                scope
+            }
+            None => this.scope.insert(open(*this.kind)),
+        };
+        let body = this.body.as_mut().as_pin_mut();
+        let body = body.expect("a scope was polled after it had given its output");
+        let entered = Entered::new(scope, cx);
+        let polled = body.poll(cx);
+        let verdict = entered.leave(polled.is_pending());
+        let output = match (polled, verdict) {
+            (Poll::Pending, Polled::Keep) => return Poll::Pending,
+            (Poll::Pending, Polled::Drop) => None,
+            (Poll::Ready(output), _) => Some(output),
+        };
+        this.body.set(None);
+        let (kernel, id) = (scope.kernel, scope.id);
+        // Closed by hand, for the sake of what it had come to.
+        std::mem::forget(this.scope.take());
+        let end = door::reach(kernel, |kernel| kernel.close_scope(id, true)).unwrap_or_default();
+        Poll::Ready(Timed { expired: end.interrupted || output.is_none(), output, late: end.late })
+    }
+}
+
+/// Names the futures of this file: each is a [`Scoped`] that makes something of its end.
+macro_rules! scoped_futures {
+    ($($(#[$doc:meta])* $name:ident => $output:ty, $make:expr;)*) => {$(
+        pin_project_lite::pin_project! {
+            $(#[$doc])*
+            #[must_use = "a future does nothing until it is awaited"]
+            pub struct $name<F> {
+                #[pin]
+                scoped: Scoped<F>,
+            }
+        }
+
+        impl<F: Future> Future for $name<F> {
+            type Output = $output;
+
+            fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
+                self.project().scoped.poll(cx).map($make)
+            }
+        }
+
+        impl<F> fmt::Debug for $name<F> {
+            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.debug_struct(stringify!($name)).finish_non_exhaustive()
+            }
+        }
+    )*};
+}
+
+scoped_futures! {
+    /// The future of [`timeout_after`] and [`timeout_at`].
+    Timeout => Result<F::Output, TimedOut>, |timed| match timed {
+        Timed { output: Some(output), expired: false, .. } => Ok(output),
+        Timed { .. } => Err(TimedOut),
+    };
+    /// The future of [`timed`].
+    TimedFuture => Timed<F::Output>, |timed| timed;
+    /// The future of [`ignore_after`].
+    IgnoreAfter => Option<F::Output>, |timed| timed.output.filter(|_| !timed.expired);
+    /// The future of [`shield`].
+    Shield => F::Output, |timed| {
+        timed.output.expect("the body of a shield is never dropped by its kernel (D3)")
+    };
 }
 
 /// A scope of a kernel, closed when this is dropped.
 struct OpenScope {
     kernel: KernelId,
     id: ScopeId,
+    /// It belongs to its kernel's thread, where it must be dropped to be closed.
+    _home: PhantomData<*const ()>,
 }
 
 impl Drop for OpenScope {
     fn drop(&mut self) {
-        door::reach(self.kernel, |kernel| kernel.close_scope(self.id));
+        door::reach(self.kernel, |kernel| kernel.close_scope(self.id, false));
     }
 }
 
@@ -114,7 +314,7 @@ impl<'a> Entered<'a> {
         Self { scope, back_to, left: false }
     }
 
-    fn leave(mut self, pending: bool) -> Verdict {
+    fn leave(mut self, pending: bool) -> Polled {
         self.left = true;
         door::with(|kernel| kernel.leave_scope(self.scope.id, self.back_to, pending))
     }
@@ -128,49 +328,13 @@ impl Drop for Entered<'_> {
     }
 }
 
-impl<F: Future> Future for Timeout<F> {
-    type Output = Result<F::Output, TimedOut>;
-
-    fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
-        let mut this = self.project();
-        let scope = match this.scope {
-            Some(scope) => {
-                assert!(
-                    door::is_inside(scope.kernel),
-                    "a timeout that was started in kernel {} was polled outside of it: a future \
-                     that has started stays with its kernel",
-                    scope.kernel
-                );
-                scope
-            }
-            None => this.scope.insert(open(*this.until)),
-        };
-        let body = this.body.as_mut().as_pin_mut();
-        let body = body.expect("a timeout was polled after it had given its output");
-        let entered = Entered::new(scope, cx);
-        let polled = body.poll(cx);
-        let verdict = entered.leave(polled.is_pending());
-        let output = match (polled, verdict) {
-            (Poll::Pending, Verdict::Keep) => return Poll::Pending,
-            (Poll::Pending, Verdict::Drop) => Err(TimedOut),
-            (Poll::Ready(output), _) => Ok(output),
-        };
-        this.body.set(None);
-        let (kernel, id) = (scope.kernel, scope.id);
-        // Closed by hand, for the sake of what it had come to.
-        std::mem::forget(this.scope.take());
-        let end = door::reach(kernel, |kernel| kernel.close_scope(id)).unwrap_or_default();
-        Poll::Ready(if end.interrupted { Err(TimedOut) } else { output })
-    }
-}
-
-fn open(until: Until) -> OpenScope {
+fn open(kind: ScopeKind) -> OpenScope {
     door::with(|kernel| {
         assert!(
             kernel.current().is_some(),
-            "a timeout was polled inside a kernel but outside a task: spawn a task and await it \
+            "a scope was polled inside a kernel but outside a task: spawn a task and await it \
              there"
         );
-        OpenScope { kernel: kernel.id(), id: kernel.open_scope(until) }
+        OpenScope { kernel: kernel.home().id(), id: kernel.open_scope(kind), _home: PhantomData }
     })
 }

@@ -115,6 +115,9 @@ pub trait Sockets {
     /// Closes a socket. Its waiters are answered, and find it closed at their next attempt.
     fn close(&self, socket: SocketId) -> io::Result<()>;
 
+    /// Whether a socket is open.
+    fn is_open(&self, socket: SocketId) -> bool;
+
     /// Attempts to take a connection from a listener.
     fn accept(&self, socket: SocketId) -> io::Result<(SocketId, Address)>;
 
@@ -235,6 +238,13 @@ impl ReadyTrap {
     }
 }
 
+impl ReadyTrap {
+    fn is_closed(&self) -> bool {
+        door::reach(self.socket.kernel, |kernel| !kernel.sockets().is_open(self.socket))
+            .unwrap_or(true)
+    }
+}
+
 impl Trap for ReadyTrap {
     type Answer = io::Result<()>;
     const KIND: TrapKind = TrapKind::ReadWait;
@@ -247,6 +257,8 @@ impl Trap for ReadyTrap {
     fn answer(&mut self, result: Result<(), Interrupted>) -> Self::Answer {
         result?;
         match self.refusal.take() {
+            // Closing a socket answers its waiters.
+            None if self.is_closed() => Err(Closed.into()),
             None => Ok(()),
             Some(Refusal::Busy) => Err(ResourceBusy(self.direction).into()),
             Some(Refusal::Closed) => Err(Closed.into()),

@@ -205,7 +205,10 @@ impl<T> Task<T> {
         let place = Location::caller();
         async move {
             request(&task, Interrupted::cancelled(""));
-            kernel_trap_at(JoinTrap { task }, place).await
+            while !task.is_ended() {
+                kernel_trap_at(JoinTrap { task: task.clone() }, place).await?;
+            }
+            Ok(())
         }
     }
 
@@ -222,6 +225,9 @@ impl<T> Task<T> {
         let task = &self.task;
         door::reach(task.kernel(), |kernel| kernel.abort(task, Interrupted::cancelled("aborted")));
     }
+
+    /// Lets the task run on by itself; the same as dropping the handle.
+    pub fn detach(self) {}
 
     /// A handle that asks the task to end when it is dropped, instead of detaching it.
     pub fn cancel_on_drop(self) -> CancelOnDrop<T> {
@@ -241,20 +247,20 @@ impl<T> Future for Task<T> {
     #[track_caller]
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
         let this = &mut *self;
-        if this.join.is_some() || !this.task.is_ended() {
+        while this.join.is_some() || !this.task.is_ended() {
             let join = this.join.get_or_insert_with(|| {
                 kernel_trap_at(JoinTrap { task: this.task.clone() }, this.task.spawned_at())
             });
             match Pin::new(join).poll(cx) {
                 Poll::Pending => return Poll::Pending,
-                Poll::Ready(Ok(())) => {}
+                // It has ended, or the answer came for no reason: look again.
+                Poll::Ready(Ok(())) => this.join = None,
                 Poll::Ready(Err(interrupted)) => {
                     this.join = None;
                     return Poll::Ready(Err(TaskError::Interrupted(interrupted)));
                 }
             }
         }
-        this.join = None;
         // SAFETY: a `Task<T>` is made in `spawn_at` only, around a future whose output is `T`.
         let outcome = unsafe { this.task.take_outcome::<T>() };
         Poll::Ready(outcome.expect("a task was awaited again after it had given its outcome"))

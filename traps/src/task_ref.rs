@@ -3,6 +3,7 @@
 //! All it does, it does on the home thread, for it cannot leave it. See `cell.rs` for who may touch
 //! which part of a cell when, and for how references are counted.
 
+use std::cell::Cell;
 use std::fmt;
 use std::future::Future;
 use std::marker::PhantomData;
@@ -20,7 +21,6 @@ use crate::waker::WAKER;
 /// A counted reference to a task, for its home thread.
 ///
 /// What a kernel keeps of its tasks, and what is inside a [`Task`](crate::Task).
-#[repr(transparent)]
 pub struct TaskRef {
     header: NonNull<Header>,
     /// Plainly counted, so it must not leave its thread.
@@ -42,16 +42,15 @@ impl TaskRef {
         Self { header, _home: PhantomData }
     }
 
-    /// Lends a task to someone who knows that it has not ended, without counting.
+    /// Another reference to a task, from the pointer in a waker.
     ///
     /// # Safety
     ///
-    /// This is the home thread, and the task has not ended (so that its local count is not zero)
-    /// and does not end while the reference is used, other than by whoever is given it.
-    pub(crate) unsafe fn lend(header: &NonNull<Header>) -> &Self {
-        // SAFETY: `TaskRef` is `repr(transparent)` over this very pointer; the rest is the
-        // caller's promise.
-        unsafe { &*std::ptr::from_ref(header).cast::<Self>() }
+    /// This is the home thread, and the task has not ended (so that its local count is not zero).
+    pub(crate) unsafe fn of(header: NonNull<Header>) -> Self {
+        // Counted by the clone; the original is not, and is not dropped.
+        let uncounted = ManuallyDrop::new(Self { header, _home: PhantomData });
+        Self::clone(&uncounted)
     }
 
     fn header(&self) -> &Header {
@@ -156,11 +155,17 @@ impl TaskRef {
     }
 
     fn exclusively<R>(&self, work: impl FnOnce() -> R) -> R {
+        struct Done<'a>(&'a Cell<bool>);
+        impl Drop for Done<'_> {
+            fn drop(&mut self) {
+                self.0.set(false);
+            }
+        }
+
         let busy = &self.own().busy;
         assert!(!busy.replace(true), "a task was polled or dropped from inside itself (I6)");
-        let result = work();
-        busy.set(false);
-        result
+        let _done = Done(busy);
+        work()
     }
 
     /// Takes the outcome of a task that has ended; `None` if it has not, or it was taken before.

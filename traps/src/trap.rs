@@ -6,6 +6,7 @@
 
 use std::fmt;
 use std::future::Future;
+use std::marker::PhantomData;
 use std::panic::Location;
 use std::pin::Pin;
 use std::task::{Context, Poll};
@@ -62,15 +63,24 @@ pub fn kernel_trap<T: Trap>(trap: T) -> KernelTrap<T> {
 
 /// [`kernel_trap`], reported as awaited at `place`.
 pub fn kernel_trap_at<T: Trap>(trap: T, place: &'static Location<'static>) -> KernelTrap<T> {
-    KernelTrap { trap, state: State::New, place }
+    KernelTrap { trap, state: State::New, place, _home: PhantomData }
 }
 
 /// The future of [`kernel_trap`].
+///
+/// It cannot leave its thread:
+///
+/// ```compile_fail,E0277
+/// fn send<T: Send>(_: T) {}
+/// send(pikake_traps::yield_now());
+/// ```
 #[must_use = "a trap does nothing until it is awaited"]
 pub struct KernelTrap<T: Trap> {
     trap: T,
     state: State,
     place: &'static Location<'static>,
+    /// It belongs to its kernel's thread, where it must be dropped to be withdrawn.
+    _home: PhantomData<*const ()>,
 }
 
 enum State {
@@ -115,7 +125,7 @@ impl<T: Trap> Future for KernelTrap<T> {
                 let place = this.place;
                 let wait = this.trap.wait();
                 let executed =
-                    door::try_with(|kernel| (kernel.execute(wait, place, cx), kernel.id()));
+                    door::try_with(|kernel| (kernel.execute(wait, place, cx), kernel.home().id()));
                 match executed {
                     Some((Executed::Answered(result), _)) => result,
                     Some((Executed::Parked(record), kernel)) => {

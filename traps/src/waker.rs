@@ -38,21 +38,22 @@ impl RemoteWake {
     /// # Panics
     ///
     /// On a thread that is not inside the task's kernel.
-    pub fn arrive(&self) -> Option<&TaskRef> {
+    pub fn arrive(&self) -> Option<TaskRef> {
         // SAFETY: the reference that `self` owns keeps the cell alive.
         let shared = unsafe { &(*self.header.as_ptr()).shared };
         assert!(
             crate::door::is_inside(shared.home.id()),
             "a wake was taken out of the wake queue by someone else than its kernel (I5)"
         );
-        shared.in_mail.store(false, Ordering::SeqCst);
+        // Read as well as written: what was done before the wake happens before the step it causes.
+        shared.in_mail.swap(false, Ordering::SeqCst);
         // SAFETY: this is the home thread, as was just checked.
         let own = unsafe { &(*self.header.as_ptr()).own };
         if own.exit.get().is_some() {
             return None;
         }
         // SAFETY: this is the home thread, and the task has not ended.
-        Some(unsafe { TaskRef::lend(&self.header) })
+        Some(unsafe { TaskRef::of(self.header) })
     }
 }
 
@@ -108,10 +109,14 @@ unsafe fn waker_ref(data: *const ()) {
     if crate::door::is_inside(shared.home.id()) {
         // SAFETY: this is the home thread, as was just checked.
         let own = unsafe { &(*header.as_ptr()).own };
-        if own.exit.get().is_none() && !own.ledger.queued.get() {
+        if own.exit.get().is_some() {
+            return;
+        }
+        own.ledger.woken.set(true);
+        if !own.ledger.queued.get() {
             // SAFETY: this is the home thread, and the task has not ended.
-            let task = unsafe { TaskRef::lend(&header) };
-            crate::door::with(|kernel| kernel.wake(task));
+            let task = unsafe { TaskRef::of(header) };
+            crate::door::with(|kernel| kernel.wake(&task));
         }
     } else if !shared.in_mail.swap(true, Ordering::SeqCst) {
         // SAFETY: the caller's promise; the clone's reference goes to the `RemoteWake`.

@@ -1,0 +1,296 @@
+//! The tree of a task's scopes.
+//!
+//! A scope is inside another one of the same task, or inside none. Each knows the records that
+//! wait directly in it and the scopes directly in it, so what is inside a scope is found without a
+//! look at anything else. The task itself is the root: its ledger has the heads of both lists.
+//!
+//! A scope either has a deadline or is a *shield*: it keeps the causes of those around it away from
+//! what is inside, and is told of them in its place.
+
+use std::task::Waker;
+
+use pikake_time::{Deadline, Ticks, TimerKey};
+use pikake_traps::{ScopeId, TaskRef};
+
+use crate::book::{Book, NONE, State, key};
+use crate::cause::{Cause, Holder, Owner};
+use crate::pick::Pick;
+
+/// A region of a task.
+pub(crate) struct Scope {
+    pub(crate) id: ScopeId,
+    pub(crate) task: TaskRef,
+    pub(crate) parent: Option<ScopeId>,
+    /// Neighbours in the list of its parent, or of its task if it has none.
+    previous: u32,
+    next: u32,
+    /// In such a list; not so once the task has ended.
+    linked: bool,
+    /// The first of the scopes directly inside.
+    children: u32,
+    /// The first of the records directly inside.
+    pub(crate) records: u32,
+    pub(crate) deadline: Deadline,
+    pub(crate) timer: Option<TimerKey>,
+    pub(crate) is_shield: bool,
+    /// Of a shield: whose causes it was told of in the place of what is inside.
+    pub(crate) told: Vec<Owner>,
+    /// The waker of the last poll, if it was not the task's own.
+    pub(crate) waker: Option<Waker>,
+    pub(crate) cause: Option<Box<Cause>>,
+    /// Whether the task had been woken when the poll of this scope began.
+    woken_before: bool,
+}
+
+/// The lower half of a scope's id is its number in the book, the upper half a serial number.
+const SERIAL_SHIFT: u32 = 32;
+
+fn index_of(scope: ScopeId) -> usize {
+    (scope.0 as u32) as usize
+}
+
+/// How deep to look into a scope.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Depth {
+    /// Everything; the shields and the other scopes themselves, too.
+    BeyondShields,
+    /// Only what a cause of the scope concerns: not what is inside a shield, but the shield itself.
+    UpToShields,
+}
+
+impl<P: Pick> Book<P> {
+    pub(crate) fn scope(&self, scope: ScopeId) -> Option<&Scope> {
+        self.scopes.get(index_of(scope)).filter(|found| found.id == scope)
+    }
+
+    pub(crate) fn scope_mut(&mut self, scope: ScopeId) -> Option<&mut Scope> {
+        self.scopes.get_mut(index_of(scope)).filter(|found| found.id == scope)
+    }
+
+    /// Opens a scope of a task, inside the current one: with a deadline, or (`None`) a shield.
+    pub(crate) fn open_scope(&mut self, task: &TaskRef, deadline: Option<Deadline>) -> ScopeId {
+        self.next_scope = self.next_scope.wrapping_add(1);
+        let serial = u64::from(self.next_scope) << SERIAL_SHIFT;
+        let parent = self.scope;
+        let entry = self.scopes.vacant_entry();
+        let id = ScopeId(serial | u64::from(key(entry.key())));
+        entry.insert(Scope {
+            id,
+            task: task.clone(),
+            parent,
+            previous: NONE,
+            next: NONE,
+            linked: false,
+            children: NONE,
+            records: NONE,
+            deadline: deadline.unwrap_or(Deadline::NEVER),
+            timer: None,
+            is_shield: deadline.is_none(),
+            told: Vec::new(),
+            waker: None,
+            cause: None,
+            woken_before: false,
+        });
+        self.hang(id);
+        id
+    }
+
+    fn set_children_head(&mut self, task: &TaskRef, parent: Option<ScopeId>, head: u32) -> u32 {
+        match parent.and_then(|parent| self.scope_mut(parent)) {
+            Some(parent) => std::mem::replace(&mut parent.children, head),
+            None => task.ledger().scopes.replace(head),
+        }
+    }
+
+    /// Puts a scope into the list of its parent.
+    fn hang(&mut self, scope: ScopeId) {
+        let Some(found) = self.scope(scope) else { return };
+        let (task, parent) = (found.task.clone(), found.parent);
+        let number = key(index_of(scope));
+        let head = self.set_children_head(&task, parent, number);
+        if head != NONE {
+            self.scopes[head as usize].previous = number;
+        }
+        if let Some(found) = self.scope_mut(scope) {
+            found.linked = true;
+            found.previous = NONE;
+            found.next = head;
+        }
+    }
+
+    /// Takes a scope out of the list of its parent.
+    fn unhang(&mut self, scope: ScopeId) {
+        let Some(found) = self.scope_mut(scope) else { return };
+        if !std::mem::replace(&mut found.linked, false) {
+            return;
+        }
+        let (previous, next) = (found.previous, found.next);
+        let (task, parent) = (found.task.clone(), found.parent);
+        if previous == NONE {
+            self.set_children_head(&task, parent, next);
+        } else {
+            self.scopes[previous as usize].next = next;
+        }
+        if next != NONE {
+            self.scopes[next as usize].previous = previous;
+        }
+    }
+
+    /// Takes a scope that outlives its task, or the scope it was in, out of there. What it was told
+    /// of there concerns it no more.
+    pub(crate) fn cut_off(&mut self, scope: ScopeId) {
+        self.unhang(scope);
+        if let Some(found) = self.scope_mut(scope) {
+            found.parent = None;
+            let told = std::mem::take(&mut found.told);
+            self.untell(told);
+        }
+    }
+
+    /// Binds a scope to the task, surrounding scope and waker of a new poll, and makes it current.
+    ///
+    /// What it was bound to before comes back; drop it with the book closed.
+    pub(crate) fn enter(
+        &mut self,
+        scope: ScopeId,
+        task: &TaskRef,
+        waker: Option<Waker>,
+    ) -> (Option<Waker>, Option<TaskRef>) {
+        let parent = self.scope.replace(scope);
+        let Some(found) = self.scope_mut(scope) else { return (waker, None) };
+        let waker_before = std::mem::replace(&mut found.waker, waker);
+        found.woken_before = task.ledger().woken.replace(false);
+        let is_moved = found.parent != parent || !found.task.is(task) || !found.linked;
+        if !is_moved {
+            return (waker_before, None);
+        }
+        let is_pending = found.cause.as_ref().is_some_and(|cause| cause.is_pending());
+        self.cut_off(scope);
+        let Some(found) = self.scope_mut(scope) else { return (waker_before, None) };
+        found.parent = parent;
+        let task_before = std::mem::replace(&mut found.task, task.clone());
+        if is_pending {
+            crate::cause::move_pending(&task_before, task);
+        }
+        self.hang(scope);
+        (waker_before, Some(task_before))
+    }
+
+    /// Goes back to the scope around after a poll. Tells whether the task was woken in it.
+    pub(crate) fn leave(&mut self, scope: ScopeId, back_to: Option<ScopeId>) -> bool {
+        self.scope = back_to;
+        let Some(found) = self.scope(scope) else { return false };
+        let woken = &found.task.ledger().woken;
+        let is_woken = woken.get();
+        woken.set(is_woken || found.woken_before);
+        is_woken
+    }
+
+    /// Ends a scope, with its timer and its cause. `completed`: its body has returned, and its
+    /// branch goes on; otherwise it was dropped. Drop what comes back with the book closed.
+    pub(crate) fn close_scope(&mut self, scope: ScopeId, completed: bool) -> Option<(Scope, bool)> {
+        let found = self.scope(scope)?;
+        let task = found.task.clone();
+        // Records and scopes that outlive this one are inside none from now on.
+        let records: Vec<u32> = self.records_in(&task, Some(scope)).collect();
+        for record in records.into_iter().rev() {
+            self.forget_told(record);
+            self.unlink(record);
+            self.record_mut(record).scope = None;
+            if !task.is_ended() {
+                self.link(record);
+            }
+        }
+        while let Some(child) = self.scope(scope).map(|found| found.children)
+            && child != NONE
+        {
+            let child = self.scopes[child as usize].id;
+            self.cut_off(child);
+            if !task.is_ended() {
+                self.hang(child);
+            }
+        }
+        self.unhang(scope);
+        let owner = Owner::Scope(scope);
+        self.branch.retain(|told| *told != owner);
+        let found = self.scope_mut(scope)?;
+        let told = std::mem::take(&mut found.told);
+        let timer = found.timer.take();
+        let collected = self.end_cause(owner);
+        if let Some(timer) = timer {
+            self.timers.remove(timer);
+        }
+        if completed {
+            self.pass_to_branch(told);
+        } else {
+            self.untell(told);
+        }
+        Some((self.scopes.remove(index_of(scope)), collected))
+    }
+
+    /// The moment for which a timer is still to be set.
+    pub(crate) fn unarmed(&self, scope: ScopeId) -> Option<Ticks> {
+        let found = self.scope(scope)?;
+        let unarmed = found.timer.is_none() && found.cause.is_none() && !found.deadline.is_never();
+        unarmed.then(|| found.deadline.ticks())
+    }
+
+    /// The scope and all around it, innermost first.
+    pub(crate) fn around(&self, scope: Option<ScopeId>) -> impl Iterator<Item = &Scope> {
+        let first = scope.and_then(|scope| self.scope(scope));
+        std::iter::successors(first, |scope| scope.parent.and_then(|parent| self.scope(parent)))
+    }
+
+    /// What is inside an owner: scope by scope from the outside in, and in each the records in the
+    /// order in which they were made.
+    pub(crate) fn inside(&self, owner: Owner, depth: Depth) -> Vec<Holder> {
+        let mut found = Vec::new();
+        let (task, scope) = match owner {
+            Owner::Task(task) => match self.tasks.get(task as usize) {
+                Some(entry) => (&entry.task, None),
+                None => return found,
+            },
+            Owner::Scope(scope) => match self.scope(scope) {
+                Some(entry) => (&entry.task, Some(scope)),
+                None => return found,
+            },
+        };
+        let mut open = vec![scope];
+        while let Some(scope) = open.pop() {
+            let start = found.len();
+            found.extend(self.records_in(task, scope).map(Holder::Record));
+            found[start..].reverse();
+            let mut child = match scope.and_then(|scope| self.scope(scope)) {
+                Some(scope) => scope.children,
+                None => task.ledger().scopes.get(),
+            };
+            while child != NONE {
+                let entry = &self.scopes[child as usize];
+                let stops = entry.is_shield && depth == Depth::UpToShields;
+                if stops || depth == Depth::BeyondShields {
+                    found.push(Holder::Scope(entry.id));
+                }
+                if !stops {
+                    open.push(Some(entry.id));
+                }
+                child = entry.next;
+            }
+        }
+        found
+    }
+
+    /// Whether something inside an owner may still tell it of its cause: a record that waits, or a
+    /// shield.
+    ///
+    /// A record that had its answer before this step and was not asked for it in the poll that has
+    /// just ended does not count: its future is not being polled by anybody.
+    pub(crate) fn is_waiting(&self, owner: Owner) -> bool {
+        self.inside(owner, Depth::UpToShields).into_iter().any(|holder| match holder {
+            Holder::Record(record) => {
+                let record = self.record(record);
+                matches!(record.state, State::Parked(_)) || record.answered_in == self.step
+            }
+            Holder::Scope(_) => true,
+        })
+    }
+}
