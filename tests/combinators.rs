@@ -11,7 +11,7 @@ use std::task::{Context, Poll, Waker};
 
 use futures::future::{FutureExt, Shared, join_all, select};
 use futures::stream::{FuturesUnordered, StreamExt};
-use pikake::time::ManualClock;
+use pikake::time::{ManualClock, elapsed_since};
 use pikake::traps::{WaitQueue, park};
 use pikake::{
     Kernel, TimedOut, check_interrupt, future_wait, ignore_after, pending_interrupt, shield, sleep,
@@ -300,4 +300,60 @@ fn check_interrupt_collects_what_is_due() {
         assert_eq!(ignore_after(ms(5), sleep(ms(50))).await, None);
         assert_eq!(ignore_after(ms(5), async { 3 }).await, Some(3));
     });
+}
+
+#[test]
+fn cleanup_through_a_foreign_future_has_a_grace() {
+    run(async {
+        // A driver of another runtime, which needs 300 ms to roll back.
+        let roll_back = |length| {
+            let (send, receive) = futures::channel::oneshot::channel();
+            spawn(async move {
+                sleep(length).await.unwrap();
+                let _ = send.send("rolled back");
+            })
+            .detach();
+            receive
+        };
+        for (length, expected) in [(ms(300), Some(Ok("rolled back"))), (ms(3_000), None)] {
+            let started = pikake::now();
+            let outcome = timed(ms(10), async {
+                sleep(ms(1_000)).await.unwrap_err();
+                roll_back(length).await
+            });
+            let outcome = outcome.await;
+            assert!(outcome.expired);
+            assert_eq!(outcome.output, expected);
+            let took = elapsed_since(started);
+            assert_eq!(took, if expected.is_some() { ms(310) } else { ms(1_010) });
+        }
+    });
+}
+
+#[test]
+fn a_scope_with_a_grace_is_dropped_when_that_is_over() {
+    let log = Log::default();
+    run(async {
+        let started = pikake::now();
+        let stubborn = timeout_after(
+            ms(10),
+            shield(async {
+                let _guard = Noted(log.clone());
+                loop {
+                    let _ = sleep(ms(7)).await;
+                }
+            }),
+        );
+        assert_eq!(stubborn.grace(ms(50)).await, Err::<(), _>(TimedOut));
+        assert_eq!(elapsed_since(started), ms(60));
+    });
+    assert_eq!(log.take(), ["dropped"]);
+}
+
+struct Noted(Log);
+
+impl Drop for Noted {
+    fn drop(&mut self) {
+        self.0.add("dropped");
+    }
 }

@@ -17,6 +17,7 @@ use pikake_traps::{Interrupted, ScopeId, TaskId, TaskRef, TrapKind};
 use slab::Slab;
 
 use crate::cause::{Cause, Holder, Owner};
+use crate::cleanup::Limits;
 use crate::pick::Pick;
 use crate::scope::{Depth, Scope};
 
@@ -106,6 +107,12 @@ pub(crate) enum Timer {
     Record(u32),
     /// A scope's deadline.
     Scope(ScopeId),
+    /// Cleanup takes long.
+    Slow(Owner),
+    /// An owner's own grace.
+    Grace(Owner),
+    /// The foreign grace of an owner.
+    ForeignGrace(Owner),
 }
 
 pub(crate) struct Book<P> {
@@ -127,12 +134,13 @@ pub(crate) struct Book<P> {
     pub(crate) step: u64,
     pub(crate) scope: Option<ScopeId>,
     pub(crate) next_scope: u32,
+    pub(crate) limits: Limits,
     last_task: u64,
     last_queue: u32,
 }
 
 impl<P: Pick> Book<P> {
-    pub(crate) fn new(ready: P) -> Self {
+    pub(crate) fn new(ready: P, limits: Limits) -> Self {
         Self {
             tasks: Slab::new(),
             records: Slab::new(),
@@ -147,6 +155,7 @@ impl<P: Pick> Book<P> {
             step: 0,
             scope: None,
             next_scope: 0,
+            limits,
             last_task: 0,
             last_queue: 0,
         }
@@ -181,6 +190,7 @@ impl<P: Pick> Book<P> {
                 Holder::Scope(scope) => self.cut_off(scope),
             }
         }
+        self.end_cause(owner);
         self.tasks.try_remove(task.ledger().index.get() as usize)
     }
 

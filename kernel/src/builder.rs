@@ -97,6 +97,19 @@ impl<C: Clock + 'static, P: Pick + 'static> Builder<C, P> {
         self
     }
 
+    /// How long cleanup may wait on foreign futures alone
+    /// ([`FOREIGN_GRACE`](crate::FOREIGN_GRACE)).
+    pub fn foreign_grace(mut self, grace: Duration) -> Self {
+        self.settings.foreign_grace = grace;
+        self
+    }
+
+    /// From which length on cleanup is reported ([`SLOW_CLEANUP`](crate::SLOW_CLEANUP)).
+    pub fn slow_cleanup(mut self, length: Duration) -> Self {
+        self.settings.slow_cleanup = length;
+        self
+    }
+
     /// How long tasks may clean up at shutdown ([`SHUTDOWN_GRACE`](crate::SHUTDOWN_GRACE)).
     pub fn shutdown_grace(mut self, grace: Duration) -> Self {
         self.settings.shutdown_grace = grace;

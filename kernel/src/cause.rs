@@ -25,9 +25,11 @@
 //! A cause ends with its owner. Until then it is never lost: it is held, pending, or collected.
 //! Everything here is the slow path; a task without a cause pays for it two comparisons a wait.
 
+use pikake_time::Ticks;
 use pikake_traps::{Interrupted, ScopeId, TaskRef};
 
 use crate::book::{Book, Place, State};
+use crate::cleanup::Cleanup;
 use crate::pick::Pick;
 use crate::scope::Depth;
 
@@ -59,11 +61,20 @@ pub(crate) struct Cause {
     collected: bool,
     /// Counted in the task's ledger as pending.
     pending: bool,
+    pub(crate) cleanup: Cleanup,
 }
 
 impl Cause {
     pub(crate) fn is_pending(&self) -> bool {
         self.pending
+    }
+
+    pub(crate) fn is_collected(&self) -> bool {
+        self.collected
+    }
+
+    pub(crate) fn what(&self) -> &Interrupted {
+        &self.what
     }
 }
 
@@ -87,14 +98,14 @@ impl<P: Pick> Book<P> {
         owners
     }
 
-    fn cause_mut(&mut self, owner: Owner) -> Option<&mut Cause> {
+    pub(crate) fn cause_mut(&mut self, owner: Owner) -> Option<&mut Cause> {
         match owner {
             Owner::Task(task) => self.tasks.get_mut(task as usize)?.cause.as_deref_mut(),
             Owner::Scope(scope) => self.scope_mut(scope)?.cause.as_deref_mut(),
         }
     }
 
-    fn task_of(&self, owner: Owner) -> Option<TaskRef> {
+    pub(crate) fn task_of(&self, owner: Owner) -> Option<TaskRef> {
         match owner {
             Owner::Task(task) => Some(self.tasks.get(task as usize)?.task.clone()),
             Owner::Scope(scope) => Some(self.scope(scope)?.task.clone()),
@@ -102,7 +113,7 @@ impl<P: Pick> Book<P> {
     }
 
     /// Brings a cause into being, unless its owner has one already.
-    pub(crate) fn fire(&mut self, owner: Owner, what: Interrupted) {
+    pub(crate) fn fire(&mut self, owner: Owner, what: Interrupted, now: Ticks) {
         let slot = match owner {
             Owner::Task(task) => match self.tasks.get_mut(task as usize) {
                 Some(entry) => &mut entry.cause,
@@ -116,13 +127,20 @@ impl<P: Pick> Book<P> {
         if slot.is_some() {
             return;
         }
-        *slot = Some(Box::new(Cause { what, holders: 0, collected: false, pending: false }));
+        *slot = Some(Box::new(Cause {
+            what,
+            holders: 0,
+            collected: false,
+            pending: false,
+            cleanup: Cleanup::default(),
+        }));
+        self.watch_cleanup(owner, now);
         self.deliver(owner);
     }
 
     /// Fires a scope's deadline, after those of the scopes around it that are due no later, so
     /// that of equal deadlines the outermost owns the interruption.
-    pub(crate) fn expire(&mut self, scope: ScopeId) {
+    pub(crate) fn expire(&mut self, scope: ScopeId, now: Ticks) {
         let Some(found) = self.scope(scope) else { return };
         let deadline = found.deadline;
         let mut due: Vec<ScopeId> = self
@@ -135,7 +153,7 @@ impl<P: Pick> Book<P> {
             if let Some(timer) = self.scope_mut(scope).and_then(|scope| scope.timer.take()) {
                 self.timers.remove(timer);
             }
-            self.fire(Owner::Scope(scope), Interrupted::timed_out(scope));
+            self.fire(Owner::Scope(scope), Interrupted::timed_out(scope), now);
         }
     }
 
@@ -203,9 +221,11 @@ impl<P: Pick> Book<P> {
         let Some(task) = self.task_of(owner) else { return false };
         let Some(cause) = self.cause_mut(owner) else { return false };
         let collected = cause.collected;
+        let cleanup = std::mem::take(&mut cause.cleanup);
         if std::mem::take(&mut cause.pending) {
             add(&task, -1);
         }
+        self.stop_watching(cleanup);
         collected
     }
 
@@ -336,12 +356,6 @@ impl<P: Pick> Book<P> {
         let what = cause.what.clone();
         self.settle(owner);
         Some(what)
-    }
-
-    /// Whether an owner, whose poll is over and pending, is due to be interrupted and waits on
-    /// nothing that the kernel knows of.
-    pub(crate) fn waits_in_vain(&mut self, owner: Owner) -> bool {
-        self.cause_mut(owner).is_some_and(|cause| !cause.collected) && !self.is_waiting(owner)
     }
 
     /// What was asked of the task, if it was asked to end.

@@ -220,7 +220,7 @@ impl<D: Driver, C: Clock, P: Pick> TrapHandler for Machine<D, C, P> {
         if !task.ledger().started.get() {
             return self.abort(task, reason);
         }
-        self.book.borrow_mut().fire(task_owner(task), reason);
+        self.book.borrow_mut().fire(task_owner(task), reason, self.clock.now());
         self.flush();
         self.home.nudge();
     }
@@ -252,14 +252,17 @@ impl<D: Driver, C: Clock, P: Pick> TrapHandler for Machine<D, C, P> {
     }
 
     fn open_scope(&self, kind: ScopeKind) -> ScopeId {
-        let deadline = match kind {
-            ScopeKind::Deadline(Until::After(length)) => Some(self.clock.after(length)),
-            ScopeKind::Deadline(Until::At(deadline)) => Some(deadline),
-            ScopeKind::Shield => None,
+        let (deadline, grace) = match kind {
+            ScopeKind::Deadline { until: Until::After(length), grace } => {
+                (Some(self.clock.after(length)), grace)
+            }
+            ScopeKind::Deadline { until: Until::At(deadline), grace } => (Some(deadline), grace),
+            ScopeKind::Shield => (None, None),
             _ => unreachable!("every kind of scope that there is, can be opened"),
         };
+        let grace = grace.map(|grace| self.clock.rate().ticks_ceil(grace));
         let task = self.current_task(TrapKind::Sleep, Location::caller());
-        self.book.borrow_mut().open_scope(&task, deadline)
+        self.book.borrow_mut().open_scope(&task, deadline, grace)
     }
 
     fn enter_scope(&self, scope: ScopeId, cx: &mut Context<'_>) -> Option<ScopeId> {
@@ -279,12 +282,8 @@ impl<D: Driver, C: Clock, P: Pick> TrapHandler for Machine<D, C, P> {
         if !pending {
             return Polled::Keep;
         }
-        if book.waits_in_vain(Owner::Scope(scope)) {
-            if !is_woken {
-                return Polled::Drop;
-            }
-            // Whoever was woken, it may not have been the scope's own body.
-            book.have_polled(Owner::Scope(scope));
+        if book.is_to_be_dropped(Owner::Scope(scope), is_woken, self.last_reading.get()) {
+            return Polled::Drop;
         }
         if let Some(deadline) = book.unarmed(scope) {
             let timer = book.timers.insert(deadline, Timer::Scope(scope));
@@ -334,12 +333,12 @@ impl<D: Driver, C: Clock, P: Pick> TrapHandler for Machine<D, C, P> {
 
     fn blocking(&self, job: Job) {
         let refused = self.net.driver.borrow_mut().blocking(job);
-        drop(refused);
+        give_up(refused);
     }
 
     fn lookup(&self, host: &str, port: u16, reply: Reply<Addresses>) {
         let refused = self.net.driver.borrow_mut().lookup(host, port, reply);
-        drop(refused);
+        give_up(refused);
     }
 }
 
@@ -389,6 +388,14 @@ impl<D: Driver, C: Clock, P: Pick> Machine<D, C, P> {
             return index;
         }
         queue.bind(kernel, || self.book.borrow_mut().add_queue())
+    }
+}
+
+/// Drops a job that no thread could be started for; its waiter is told that it will not be done.
+fn give_up(outcome: Result<(), Job>) {
+    if let Err(job) = outcome {
+        tracing::error!("no helper thread could be started");
+        drop(job);
     }
 }
 

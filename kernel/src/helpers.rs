@@ -86,8 +86,7 @@ impl Helpers {
             thread::Builder::new().name("pikake-helper".into()).spawn(move || shared.work());
         match started {
             Ok(_) => state.threads += 1,
-            Err(error) if state.threads == 0 => {
-                tracing::warn!(%error, "no helper thread could be started");
+            Err(_) if state.threads == 0 => {
                 return Err(state.jobs.pop_back().expect("the job was put there just now"));
             }
             Err(_) => {}

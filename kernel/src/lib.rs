@@ -21,6 +21,7 @@
 mod book;
 mod builder;
 mod cause;
+mod cleanup;
 mod driver;
 mod execute;
 mod helpers;
@@ -40,5 +41,6 @@ pub use mio_driver::{MioDriver, MioSocket};
 pub use observe::Observer;
 pub use pick::{Fifo, Pick};
 pub use settings::{
-    ANSWERS_PER_STEP, ATTEMPTS_PER_STEP, LONG_STEP, POLL_EVERY, POLL_EVERY_STEPS, SHUTDOWN_GRACE,
+    ANSWERS_PER_STEP, ATTEMPTS_PER_STEP, FOREIGN_GRACE, LONG_STEP, POLL_EVERY, POLL_EVERY_STEPS,
+    SHUTDOWN_GRACE, SLOW_CLEANUP,
 };

@@ -18,6 +18,7 @@ use pikake_traps::{
 
 use crate::book::{Book, Place, State, Timer};
 use crate::cause::Owner;
+use crate::cleanup::{Limits, Slow};
 use crate::driver::{Driver, Event};
 use crate::observe::Observer;
 use crate::pick::Pick;
@@ -61,6 +62,10 @@ impl<D: Driver, C: Clock, P: Pick> Machine<D, C, P> {
     ) -> Self {
         let rate = clock.rate();
         let now = clock.now();
+        let limits = Limits {
+            foreign_grace: rate.ticks_ceil(settings.foreign_grace),
+            slow_cleanup: rate.ticks_ceil(settings.slow_cleanup),
+        };
         Self {
             net: Net::new(home.clone(), driver),
             home,
@@ -72,7 +77,7 @@ impl<D: Driver, C: Clock, P: Pick> Machine<D, C, P> {
             clock,
             settings,
             observers,
-            book: RefCell::new(Book::new(pick)),
+            book: RefCell::new(Book::new(pick, limits)),
             current: RefCell::new(None),
             answers_left: Cell::new(u32::MAX),
             last_reading: Cell::new(now),
@@ -182,13 +187,13 @@ impl<D: Driver, C: Clock, P: Pick> Machine<D, C, P> {
     /// Answers the sleeps that are due; then fires the deadlines that are due, of which those do
     /// not hit what has just been answered, by a timer or by the driver: event beats timeout.
     fn fire_timers(&self) -> io::Result<()> {
-        let mut due_scopes = Vec::new();
+        let mut scopes = Vec::new();
+        let mut slow = Vec::new();
+        let now;
         {
             let mut book = self.book.borrow_mut();
-            let Some(next) = book.timers.next() else {
-                return Ok(());
-            };
-            let now = self.clock.now();
+            let Some(next) = book.timers.next() else { return Ok(()) };
+            now = self.clock.now();
             if now < next {
                 return Ok(());
             }
@@ -198,21 +203,25 @@ impl<D: Driver, C: Clock, P: Pick> Machine<D, C, P> {
                     Timer::Scope(scope) => {
                         if let Some(found) = book.scope_mut(scope) {
                             found.timer = None;
-                            due_scopes.push(scope);
+                            scopes.push(scope);
                         }
                     }
+                    Timer::Slow(owner) => slow.extend(book.slow_cleanup(owner)),
+                    Timer::Grace(owner) => book.end_grace(owner),
+                    Timer::ForeignGrace(owner) => book.end_foreign_grace(owner),
                 }
             }
         }
         self.flush();
-        if due_scopes.is_empty() {
+        slow.iter().for_each(report_slow);
+        if scopes.is_empty() {
             return Ok(());
         }
         self.wait_for_events(Some(Duration::ZERO))?;
         {
             let mut book = self.book.borrow_mut();
-            for scope in due_scopes {
-                book.expire(scope);
+            for scope in scopes {
+                book.expire(scope, now);
             }
         }
         self.flush();
@@ -328,10 +337,11 @@ impl<D: Driver, C: Clock, P: Pick> Machine<D, C, P> {
         self.after_step(task, before);
         if ended {
             self.exit(task);
-        } else if !task.ledger().queued.get()
-            && self.book.borrow_mut().waits_in_vain(task_owner(task))
-        {
-            // It was asked to end, and waits on nothing that could tell it: drop it.
+        } else if self.book.borrow_mut().is_to_be_dropped(
+            task_owner(task),
+            task.ledger().queued.get(),
+            self.last_reading.get(),
+        ) {
             let reason = self.book.borrow_mut().reason_of(task);
             let reason = reason.unwrap_or_else(|| Interrupted::cancelled(""));
             self.end(task, TaskError::Cancelled(reason));
@@ -480,6 +490,23 @@ impl<D: Driver, C: Clock, P: Pick> Machine<D, C, P> {
         self.net.clear();
         dropped
     }
+}
+
+fn report_slow(slow: &Slow) {
+    let Slow { task, why, sits_in } = slow;
+    let (trap, awaited_at) = match sits_in {
+        Some((trap, place)) => (trap.name(), place.to_string()),
+        None => ("a foreign future", "(not known)".into()),
+    };
+    tracing::warn!(
+        task = task.id().0,
+        name = task.name(),
+        spawned_at = %task.spawned_at(),
+        interruption = %why,
+        trap,
+        awaited_at,
+        "cleaning up after an interruption takes long"
+    );
 }
 
 /// Calls wakers that are other people's code.

@@ -32,6 +32,8 @@ pub(crate) struct Scope {
     pub(crate) records: u32,
     pub(crate) deadline: Deadline,
     pub(crate) timer: Option<TimerKey>,
+    /// How long the body may go on after the deadline, in ticks.
+    pub(crate) grace: Option<u64>,
     pub(crate) is_shield: bool,
     /// Of a shield: whose causes it was told of in the place of what is inside.
     pub(crate) told: Vec<Owner>,
@@ -68,7 +70,12 @@ impl<P: Pick> Book<P> {
     }
 
     /// Opens a scope of a task, inside the current one: with a deadline, or (`None`) a shield.
-    pub(crate) fn open_scope(&mut self, task: &TaskRef, deadline: Option<Deadline>) -> ScopeId {
+    pub(crate) fn open_scope(
+        &mut self,
+        task: &TaskRef,
+        deadline: Option<Deadline>,
+        grace: Option<u64>,
+    ) -> ScopeId {
         self.next_scope = self.next_scope.wrapping_add(1);
         let serial = u64::from(self.next_scope) << SERIAL_SHIFT;
         let parent = self.scope;
@@ -85,6 +92,7 @@ impl<P: Pick> Book<P> {
             records: NONE,
             deadline: deadline.unwrap_or(Deadline::NEVER),
             timer: None,
+            grace,
             is_shield: deadline.is_none(),
             told: Vec::new(),
             waker: None,

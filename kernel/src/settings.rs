@@ -23,6 +23,13 @@ pub const LONG_STEP: Duration = Duration::from_millis(200);
 /// How long tasks may clean up when their kernel is shut down, all together.
 pub const SHUTDOWN_GRACE: Duration = Duration::from_secs(5);
 
+/// How long a body that was told of an interruption may then wait on foreign futures alone, which
+/// nobody can tell that they are in the way.
+pub const FOREIGN_GRACE: Duration = Duration::from_secs(1);
+
+/// Cleanup after an interruption that takes so long is reported.
+pub const SLOW_CLEANUP: Duration = Duration::from_secs(1);
+
 /// What can be set about a kernel.
 #[derive(Clone, Debug)]
 pub(crate) struct Settings {
@@ -34,6 +41,8 @@ pub(crate) struct Settings {
     pub(crate) poll_every: Duration,
     pub(crate) long_step: Option<Duration>,
     pub(crate) shutdown_grace: Duration,
+    pub(crate) foreign_grace: Duration,
+    pub(crate) slow_cleanup: Duration,
 }
 
 impl Default for Settings {
@@ -46,6 +55,8 @@ impl Default for Settings {
             poll_every: POLL_EVERY,
             long_step: Some(LONG_STEP),
             shutdown_grace: SHUTDOWN_GRACE,
+            foreign_grace: FOREIGN_GRACE,
+            slow_cleanup: SLOW_CLEANUP,
         }
     }
 }

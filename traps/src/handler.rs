@@ -167,7 +167,12 @@ pub struct RecordKey(pub u32);
 #[non_exhaustive]
 pub enum ScopeKind {
     /// To interrupt what is inside when the time has come.
-    Deadline(Until),
+    Deadline {
+        /// When.
+        until: Until,
+        /// How long what was interrupted may still run before it is dropped; `None`: without limit.
+        grace: Option<Duration>,
+    },
     /// To keep interruptions of what is around away from what is inside.
     Shield,
 }

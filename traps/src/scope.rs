@@ -207,7 +207,7 @@ impl<F: Future> Scoped<F> {
     }
 
     fn deadline(until: Until, body: F) -> Self {
-        Self::new(ScopeKind::Deadline(until), body)
+        Self::new(ScopeKind::Deadline { until, grace: None }, body)
     }
 
     fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Timed<F::Output>> {
@@ -242,6 +242,26 @@ impl<F: Future> Scoped<F> {
         Poll::Ready(Timed { expired: end.interrupted || output.is_none(), output, late: end.late })
     }
 }
+
+/// The setting that the futures with a deadline share.
+macro_rules! with_grace {
+    ($($name:ident)*) => {$(
+        impl<F: Future> $name<F> {
+            /// Drops the future when it has not ended so long after its deadline, whatever it does.
+            ///
+            /// Without this it may take its time to clean up, as long as it waits on traps. To be
+            /// set before the first poll.
+            pub fn grace(mut self, length: Duration) -> Self {
+                if let ScopeKind::Deadline { grace, .. } = &mut self.scoped.kind {
+                    *grace = Some(length);
+                }
+                self
+            }
+        }
+    )*};
+}
+
+with_grace!(Timeout TimedFuture IgnoreAfter);
 
 /// Names the futures of this file: each is a [`Scoped`] that makes something of its end.
 macro_rules! scoped_futures {
