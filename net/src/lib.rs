@@ -1,0 +1,73 @@
+//! Sockets, by trap.
+//!
+//! TCP, UDP and Unix sockets as the rest of the world knows them, with waits that are traps. What a
+//! socket *is* the kernel decides: nothing here names a descriptor, a poller or a system call, so
+//! the same program runs on sockets of the operating system and on those of a simulator.
+//!
+//! Every operation is one idea: *attempt it, and while it would block, wait until an attempt is
+//! worthwhile*. It follows that an operation that can be done now is done without waiting, that an
+//! interruption never hits an operation that succeeded, and that a future dropped while it waits
+//! has moved no bytes (but for the two that move many, `read_exact` and `write_all`, whose errors
+//! say how far they came).
+//!
+//! ```no_run
+//! use pikake_net::{TcpListener, TcpStream, serve};
+//!
+//! async fn echo(stream: TcpStream) -> std::io::Result<()> {
+//!     let mut buffer = [0; 4096];
+//!     loop {
+//!         match stream.read(&mut buffer).await? {
+//!             0 => return Ok(()),
+//!             length => stream.write_all(&buffer[..length]).await?,
+//!         }
+//!     }
+//! }
+//!
+//! # async fn example() -> std::io::Result<()> {
+//! let listener = TcpListener::bind("127.0.0.1:7000").await?;
+//! serve(listener, 100, |stream, peer| async move {
+//!     if let Err(error) = echo(stream).await {
+//!         eprintln!("{peer}: {error}");
+//!     }
+//! })
+//! .await?;
+//! # Ok(()) }
+//! ```
+//!
+//! # Rules for all sockets
+//!
+//! * Operations take `&self`, so one task may read while another writes. Two tasks that wait for
+//!   the same direction of the same socket are a mistake: the second one gets
+//!   [`ResourceBusy`](pikake_traps::ResourceBusy).
+//! * Dropping a socket closes it. `close` does so while others still hold it: whoever waits on it
+//!   is woken, and every later operation fails with [`Closed`](pikake_traps::Closed), kind
+//!   [`NotConnected`](std::io::ErrorKind::NotConnected).
+//! * A wait that is interrupted gives the interruption inside an [`std::io::Error`], never of the
+//!   kind `Interrupted`, which everybody retries. [`interruption`] finds it.
+//! * An error says what was attempted where the system's words do not: `bind 127.0.0.1:80:
+//!   Permission denied (os error 13)`. Its kind is the one the system gave, and the system's error
+//!   is its source.
+//! * A socket belongs to the kernel it was opened in, and so to that kernel's thread. Opening one
+//!   outside a kernel is a panic.
+
+mod address;
+mod datagram;
+mod error;
+mod halves;
+mod handlers;
+mod serve;
+mod socket;
+mod stream;
+mod tcp;
+mod udp;
+mod unix;
+mod unix_datagram;
+
+pub use address::ToAddresses;
+pub use error::{AddressErrors, ReadExactError, ReuniteError, WriteAllError, interruption};
+pub use halves::{OwnedReadHalf, OwnedWriteHalf, ReadHalf, WriteHalf};
+pub use serve::{Listener, serve};
+pub use tcp::{TcpListener, TcpStream};
+pub use udp::UdpSocket;
+pub use unix::{UnixListener, UnixStream};
+pub use unix_datagram::UnixDatagram;

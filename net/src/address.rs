@@ -1,0 +1,200 @@
+//! What a program may write where a host and port are wanted.
+//!
+//! An address in numbers is parsed and nobody is asked. Anything else is a name, and looking it up
+//! is a trap, so a simulated kernel answers it from its own world.
+
+use std::fmt;
+use std::future::Future;
+use std::io;
+use std::net::{IpAddr, SocketAddr};
+
+use pikake_traps::lookup;
+
+use crate::error::AddressErrors;
+
+/// What can be turned into the address of a host and a port.
+///
+/// It is implemented for [`SocketAddr`], for a host with a port (`(&str, u16)`, `(String, u16)`,
+/// `(IpAddr, u16)`), for `"host:port"` in one string, and for references to these. It cannot be
+/// implemented elsewhere.
+///
+/// # Examples
+///
+/// ```no_run
+/// # async fn example() -> std::io::Result<()> {
+/// use pikake_net::TcpStream;
+/// use std::net::Ipv6Addr;
+///
+/// TcpStream::connect("example.org:80").await?;
+/// TcpStream::connect(("example.org", 80)).await?;
+/// TcpStream::connect("[::1]:80").await?;
+/// TcpStream::connect((std::net::IpAddr::from(Ipv6Addr::LOCALHOST), 80)).await?;
+/// # Ok(()) }
+/// ```
+pub trait ToAddresses: sealed::Sealed {}
+
+impl<T: sealed::Sealed> ToAddresses for T {}
+
+/// Something to connect or bind to.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum Target {
+    Known(SocketAddr),
+    Name(String, u16),
+    /// A string that is neither.
+    Neither(String),
+}
+
+impl fmt::Display for Target {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Known(address) => address.fmt(f),
+            Self::Name(host, port) => write!(f, "{host}:{port}"),
+            Self::Neither(text) => write!(f, "{text:?}"),
+        }
+    }
+}
+
+mod sealed {
+    pub trait Sealed {
+        fn target(&self) -> super::Target;
+    }
+}
+
+use sealed::Sealed;
+
+impl Sealed for SocketAddr {
+    fn target(&self) -> Target {
+        Target::Known(*self)
+    }
+}
+
+impl Sealed for (IpAddr, u16) {
+    fn target(&self) -> Target {
+        let (host, port) = *self;
+        Target::Known(SocketAddr::new(host, port))
+    }
+}
+
+impl Sealed for (&str, u16) {
+    fn target(&self) -> Target {
+        let (host, port) = *self;
+        match host.parse() {
+            Ok(host) => Target::Known(SocketAddr::new(host, port)),
+            Err(_) => Target::Name(host.to_owned(), port),
+        }
+    }
+}
+
+impl Sealed for (String, u16) {
+    fn target(&self) -> Target {
+        let (host, port) = self;
+        (host.as_str(), *port).target()
+    }
+}
+
+impl Sealed for str {
+    fn target(&self) -> Target {
+        if let Ok(address) = self.parse() {
+            return Target::Known(address);
+        }
+        let parts = self.rsplit_once(':').filter(|(host, _)| !host.is_empty());
+        match parts.map(|(host, port)| (host, port.parse())) {
+            Some((host, Ok(port))) => (host, port).target(),
+            _ => Target::Neither(self.to_owned()),
+        }
+    }
+}
+
+impl Sealed for String {
+    fn target(&self) -> Target {
+        self.as_str().target()
+    }
+}
+
+impl<T: Sealed + ?Sized> Sealed for &T {
+    fn target(&self) -> Target {
+        (**self).target()
+    }
+}
+
+/// A target's addresses, and where to note what comes of each.
+pub(crate) struct Resolved {
+    pub(crate) addresses: Vec<SocketAddr>,
+    pub(crate) errors: AddressErrors,
+}
+
+impl Resolved {
+    /// The first address that something can be done with.
+    pub(crate) fn first<R>(
+        self,
+        mut work: impl FnMut(SocketAddr) -> io::Result<R>,
+    ) -> io::Result<R> {
+        let Self { addresses, mut errors } = self;
+        for address in addresses {
+            match work(address) {
+                Ok(done) => return Ok(done),
+                Err(error) => errors.add(address, error),
+            }
+        }
+        Err(errors.into())
+    }
+}
+
+/// Finds the addresses for something that is to be done: `connect to`, `bind`.
+#[track_caller]
+pub(crate) fn resolve<A: ToAddresses>(
+    doing: &'static str,
+    to: A,
+) -> impl Future<Output = io::Result<Resolved>> + use<A> {
+    let target = to.target();
+    let looked_up = match &target {
+        Target::Name(host, port) => Some(lookup(host, *port)),
+        Target::Known(_) | Target::Neither(_) => None,
+    };
+    async move {
+        let errors = AddressErrors::new(format!("{doing} {target}"));
+        let addresses = match (target, looked_up) {
+            (Target::Known(address), _) => Ok(vec![address]),
+            (_, Some(lookup)) => lookup.await,
+            (_, None) => Err(io::Error::new(
+                io::ErrorKind::InvalidInput,
+                "not an address; write \"host:port\", as in \"127.0.0.1:80\", \"[::1]:80\" or \
+                 \"example.org:80\"",
+            )),
+        };
+        match addresses {
+            Ok(addresses) => Ok(Resolved { addresses, errors }),
+            Err(error) => Err(errors.instead(error)),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn known(text: &str) -> Target {
+        Target::Known(text.parse().unwrap())
+    }
+
+    fn name(host: &str, port: u16) -> Target {
+        Target::Name(host.into(), port)
+    }
+
+    #[test]
+    fn numbers_are_parsed_and_names_are_kept() {
+        assert_eq!("127.0.0.1:80".target(), known("127.0.0.1:80"));
+        assert_eq!("[::1]:80".target(), known("[::1]:80"));
+        assert_eq!(("::1", 80).target(), known("[::1]:80"));
+        assert_eq!("localhost:80".to_owned().target(), name("localhost", 80));
+        assert_eq!(("localhost".to_owned(), 80).target(), name("localhost", 80));
+        assert_eq!((IpAddr::from([127, 0, 0, 1]), 80).target(), known("127.0.0.1:80"));
+    }
+
+    #[test]
+    fn what_is_neither_is_told_apart() {
+        for text in ["", "localhost", ":80", "localhost:", "localhost:http", "localhost:65536"] {
+            assert_eq!(text.target(), Target::Neither(text.into()));
+        }
+    }
+}

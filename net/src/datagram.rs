@@ -1,0 +1,155 @@
+//! What every datagram socket can do, written once for UDP and Unix.
+//!
+//! A datagram arrives whole or not at all, and what does not fit into the buffer that it is
+//! received into is lost. A socket that was given a peer with `connect` uses `send`, and receives
+//! from nobody else.
+
+/// The methods of every datagram socket.
+macro_rules! datagrams {
+    ($name:literal, $address:ty, $convert:path, $std:ty) => {
+        /// Takes over a socket of the standard library.
+        ///
+        /// # Errors
+        ///
+        /// [`Unsupported`](io::ErrorKind::Unsupported), from a kernel whose sockets are no
+        /// descriptors; else the system's.
+        ///
+        /// # Panics
+        ///
+        /// Outside a kernel.
+        #[track_caller]
+        pub fn from_std(socket: $std) -> io::Result<Self> {
+            Socket::adopt(socket.into()).map(|socket| Self { socket })
+        }
+
+        /// Receives a datagram, waiting until there is one, and tells where it comes from.
+        ///
+        /// # Examples
+        ///
+        /// ```no_run
+        #[doc = concat!("# async fn example(socket: ", $name, ") -> std::io::Result<()> {")]
+        /// let mut buffer = [0; 1500];
+        /// let (length, from) = socket.recv_from(&mut buffer).await?;
+        /// println!("{from:?} says {:?}", &buffer[..length]);
+        /// # Ok(()) }
+        /// ```
+        ///
+        /// # Cancellation
+        ///
+        /// An interruption point while there is none. Dropped or interrupted, it has taken none.
+        ///
+        /// # Errors
+        ///
+        /// The system's; the interruption; [`ResourceBusy`](pikake_traps::ResourceBusy) if another
+        /// task waits to receive; [`Closed`](pikake_traps::Closed).
+        ///
+        /// # Panics
+        ///
+        /// When it has to wait outside a task.
+        #[track_caller]
+        pub fn recv_from(
+            &self,
+            buffer: &mut [u8],
+        ) -> impl Future<Output = io::Result<(usize, $address)>> {
+            let receiving = self.socket.receive(buffer);
+            async move {
+                let (length, from) = receiving.await?;
+                Ok((length, $convert(from)?))
+            }
+        }
+
+        /// Receives a datagram, waiting until there is one.
+        ///
+        /// # Cancellation
+        ///
+        /// As for [`recv_from`](Self::recv_from).
+        ///
+        /// # Errors
+        ///
+        /// As for [`recv_from`](Self::recv_from);
+        /// [`ConnectionRefused`](io::ErrorKind::ConnectionRefused) if it came out that nobody
+        /// receives what was sent to the peer.
+        ///
+        /// # Panics
+        ///
+        /// When it has to wait outside a task.
+        #[track_caller]
+        pub fn recv(&self, buffer: &mut [u8]) -> impl Future<Output = io::Result<usize>> {
+            let receiving = self.socket.receive(buffer);
+            async move { receiving.await.map(|(length, _)| length) }
+        }
+
+        /// Receives a datagram and leaves it there, waiting until there is one.
+        ///
+        /// # Cancellation
+        ///
+        /// As for [`recv_from`](Self::recv_from).
+        ///
+        /// # Errors
+        ///
+        /// As for [`recv_from`](Self::recv_from).
+        ///
+        /// # Panics
+        ///
+        /// When it has to wait outside a task.
+        #[track_caller]
+        pub fn peek(&self, buffer: &mut [u8]) -> impl Future<Output = io::Result<usize>> {
+            self.socket.peek(buffer)
+        }
+
+        /// Sends a datagram to the peer that `connect` gave, waiting until there is room.
+        ///
+        /// # Examples
+        ///
+        /// ```no_run
+        #[doc = concat!("# async fn example(socket: ", $name, ") -> std::io::Result<()> {")]
+        /// socket.send(b"ping").await?;
+        /// # Ok(()) }
+        /// ```
+        ///
+        /// # Cancellation
+        ///
+        /// An interruption point while there is no room. Dropped or interrupted, it has sent
+        /// nothing.
+        ///
+        /// # Errors
+        ///
+        /// The system's; the interruption; [`ResourceBusy`](pikake_traps::ResourceBusy) if another
+        /// task waits to send; [`Closed`](pikake_traps::Closed).
+        ///
+        /// # Panics
+        ///
+        /// When it has to wait outside a task.
+        #[track_caller]
+        pub fn send(&self, data: &[u8]) -> impl Future<Output = io::Result<usize>> {
+            self.socket.send(data, None)
+        }
+
+        /// The socket's own address.
+        ///
+        /// # Errors
+        ///
+        /// [`Closed`](pikake_traps::Closed), or the system's.
+        pub fn local_addr(&self) -> io::Result<$address> {
+            self.socket.local_address().and_then($convert)
+        }
+
+        /// The address of the peer that `connect` gave.
+        ///
+        /// # Errors
+        ///
+        /// [`NotConnected`](io::ErrorKind::NotConnected), if there is none;
+        /// [`Closed`](pikake_traps::Closed).
+        pub fn peer_addr(&self) -> io::Result<$address> {
+            self.socket.peer_address().and_then($convert)
+        }
+
+        /// Closes the socket while others may still hold it. Whoever waits on it is woken with
+        /// [`Closed`](pikake_traps::Closed).
+        pub fn close(&self) {
+            self.socket.close();
+        }
+    };
+}
+
+pub(crate) use datagrams;

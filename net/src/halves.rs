@@ -1,0 +1,133 @@
+//! The two directions of a stream, each by itself.
+//!
+//! Reading and writing never meet in a stream, and often they belong to two parts of a program. A
+//! borrowed half is the promise, in a function's signature, to leave the other direction alone. An
+//! owned half can move into a task of its own; the two share the socket, which is closed when both
+//! are gone.
+//!
+//! To drop the half that writes is to say that no more will come: it ends that direction, and the
+//! peer reads the end of the stream.
+
+use std::fmt;
+use std::future::Future;
+use std::io::{self, IoSlice, IoSliceMut};
+use std::marker::PhantomData;
+use std::net::Shutdown;
+use std::rc::Rc;
+
+use pikake_traps::Direction;
+
+use crate::error::{ReadExactError, ReuniteError, WriteAllError};
+use crate::socket::Socket;
+use crate::stream::{reading, writing};
+use crate::tcp::TcpStream;
+
+/// The direction of a stream that is read from, borrowed. See [`TcpStream::split`].
+#[derive(Clone, Copy, Debug)]
+pub struct ReadHalf<'a> {
+    socket: &'a Socket,
+}
+
+/// The direction of a stream that is written to, borrowed. See [`TcpStream::split`].
+#[derive(Clone, Copy, Debug)]
+pub struct WriteHalf<'a> {
+    socket: &'a Socket,
+}
+
+/// The direction of a stream that is read from, owned. See [`TcpStream::into_split`].
+pub struct OwnedReadHalf<S = TcpStream> {
+    socket: Rc<Socket>,
+    family: PhantomData<S>,
+}
+
+/// The direction of a stream that is written to, owned. Dropping it ends that direction. See
+/// [`TcpStream::into_split`].
+pub struct OwnedWriteHalf<S = TcpStream> {
+    socket: Rc<Socket>,
+    family: PhantomData<S>,
+    /// To drop it is to say that no more will come.
+    ends: bool,
+}
+
+pub(crate) fn borrowed(socket: &Socket) -> (ReadHalf<'_>, WriteHalf<'_>) {
+    (ReadHalf { socket }, WriteHalf { socket })
+}
+
+pub(crate) fn owned<S>(socket: Socket) -> (OwnedReadHalf<S>, OwnedWriteHalf<S>) {
+    let socket = Rc::new(socket);
+    let read = OwnedReadHalf { socket: socket.clone(), family: PhantomData };
+    (read, OwnedWriteHalf { socket, family: PhantomData, ends: true })
+}
+
+pub(crate) fn whole<S>(
+    read: OwnedReadHalf<S>,
+    write: OwnedWriteHalf<S>,
+) -> Result<Socket, ReuniteError<S>> {
+    if !Rc::ptr_eq(&read.socket, &write.socket) {
+        return Err(ReuniteError { read, write });
+    }
+    write.forget();
+    Ok(Rc::into_inner(read.socket).expect("a stream has two halves, and both were given"))
+}
+
+impl ReadHalf<'_> {
+    reading!("pikake_net::ReadHalf<'_>");
+}
+
+impl WriteHalf<'_> {
+    /// Ends this direction: the peer reads the end of the stream.
+    ///
+    /// # Errors
+    ///
+    /// As for [`TcpStream::shutdown`].
+    pub fn shutdown(&self) -> io::Result<()> {
+        self.socket.call(|traps, id| traps.shutdown(id, Shutdown::Write))
+    }
+
+    writing!("pikake_net::WriteHalf<'_>");
+}
+
+impl<S> OwnedReadHalf<S> {
+    reading!("pikake_net::OwnedReadHalf");
+}
+
+impl<S> OwnedWriteHalf<S> {
+    /// Drops the half without ending its direction, which then ends with the other half.
+    ///
+    /// # Examples
+    ///
+    /// ```no_run
+    /// # async fn example(stream: pikake_net::TcpStream) -> std::io::Result<()> {
+    /// let (read, write) = stream.into_split();
+    /// write.forget(); // some servers take the end of what they read for a farewell
+    /// let mut buffer = [0; 4096];
+    /// let length = read.read(&mut buffer).await?;
+    /// # Ok(()) }
+    /// ```
+    pub fn forget(mut self) {
+        self.ends = false;
+    }
+
+    writing!("pikake_net::OwnedWriteHalf");
+}
+
+impl<S> Drop for OwnedWriteHalf<S> {
+    fn drop(&mut self) {
+        if self.ends {
+            // It fails where the connection has ended already, and then nothing is left to end.
+            drop(self.socket.call(|traps, id| traps.shutdown(id, Shutdown::Write)));
+        }
+    }
+}
+
+impl<S> fmt::Debug for OwnedReadHalf<S> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("OwnedReadHalf").field("socket", &self.socket).finish()
+    }
+}
+
+impl<S> fmt::Debug for OwnedWriteHalf<S> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("OwnedWriteHalf").field("socket", &self.socket).finish()
+    }
+}

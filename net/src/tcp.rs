@@ -1,0 +1,236 @@
+//! TCP: streams and listeners.
+
+use std::future::Future;
+use std::io::{self, IoSlice, IoSliceMut};
+use std::net::{Shutdown, SocketAddr};
+use std::panic::Location;
+use std::time::Duration;
+
+use pikake_traps::{Direction, OpenSocket, SocketOption};
+
+use crate::address::{ToAddresses, resolve};
+use crate::error::{ReadExactError, ReuniteError, WriteAllError, interruption};
+use crate::halves::{self, OwnedReadHalf, OwnedWriteHalf, ReadHalf, WriteHalf};
+use crate::socket::{Socket, ip, wrong_option};
+use crate::stream::{owned_halves, reading, whole, writing};
+
+/// Connections that the system keeps for a listener until they are accepted. Systems have a limit
+/// of their own, 4096 on Linux; a burst of this size is not refused anywhere.
+pub(crate) const BACKLOG: u32 = 1024;
+
+/// A TCP connection.
+#[derive(Debug)]
+pub struct TcpStream {
+    socket: Socket,
+}
+
+impl TcpStream {
+    /// Connects to a host, trying its addresses one after the other.
+    ///
+    /// # Examples
+    ///
+    /// ```no_run
+    /// # async fn example() -> Result<(), Box<dyn std::error::Error>> {
+    /// use pikake_net::TcpStream;
+    /// use pikake_traps::timeout_after;
+    /// use std::time::Duration;
+    ///
+    /// let limit = Duration::from_secs(3);
+    /// let stream = timeout_after(limit, TcpStream::connect("example.org:80")).await??;
+    /// # Ok(()) }
+    /// ```
+    ///
+    /// # Cancellation
+    ///
+    /// An interruption point, in looking up the name and in connecting to each address. Interrupted
+    /// or dropped, it closes the socket that was being connected.
+    ///
+    /// # Errors
+    ///
+    /// [`AddressErrors`](crate::AddressErrors) with every address that was tried, as
+    /// [`ConnectionRefused`](io::ErrorKind::ConnectionRefused); that the name has no address or is
+    /// none; the interruption.
+    ///
+    /// # Panics
+    ///
+    /// When called or polled outside a task.
+    #[track_caller]
+    pub fn connect<A: ToAddresses>(to: A) -> impl Future<Output = io::Result<Self>> + use<A> {
+        let place = Location::caller();
+        let resolving = resolve("connect to", to);
+        async move {
+            let resolved = resolving.await?;
+            let mut errors = resolved.errors;
+            for address in resolved.addresses {
+                match Self::connect_one(address, place).await {
+                    Err(error) if interruption(&error).is_some() => return Err(error),
+                    Err(error) => errors.add(address, error),
+                    connected => return connected,
+                }
+            }
+            Err(errors.into())
+        }
+    }
+
+    async fn connect_one(
+        address: SocketAddr,
+        place: &'static Location<'static>,
+    ) -> io::Result<Self> {
+        let socket = Socket::open(OpenSocket::TcpStream(address))?;
+        socket.connected(place).await?;
+        Ok(Self { socket })
+    }
+
+    /// Whether small writes are sent at once, instead of being collected (`TCP_NODELAY`).
+    ///
+    /// # Errors
+    ///
+    /// [`Closed`](pikake_traps::Closed), or the system's.
+    pub fn set_nodelay(&self, on: bool) -> io::Result<()> {
+        self.socket.set(SocketOption::NoDelay(on))
+    }
+
+    /// Whether small writes are sent at once. It is off for a new connection.
+    ///
+    /// # Errors
+    ///
+    /// As for [`set_nodelay`](Self::set_nodelay).
+    pub fn nodelay(&self) -> io::Result<bool> {
+        match self.socket.option(SocketOption::NoDelay(false))? {
+            SocketOption::NoDelay(on) => Ok(on),
+            other => Err(wrong_option(other)),
+        }
+    }
+
+    /// How long the system goes on sending what is left when the stream is closed (`SO_LINGER`);
+    /// `None` leaves it to the system, and zero resets the connection, so that the peer sees an
+    /// error.
+    ///
+    /// Closing never waits. Whole seconds are all that systems know.
+    ///
+    /// # Errors
+    ///
+    /// As for [`set_nodelay`](Self::set_nodelay).
+    pub fn set_linger(&self, time: Option<Duration>) -> io::Result<()> {
+        self.socket.set(SocketOption::Linger(time))
+    }
+
+    /// How long the system goes on sending what is left when the stream is closed.
+    ///
+    /// # Errors
+    ///
+    /// As for [`set_nodelay`](Self::set_nodelay).
+    pub fn linger(&self) -> io::Result<Option<Duration>> {
+        match self.socket.option(SocketOption::Linger(None))? {
+            SocketOption::Linger(time) => Ok(time),
+            other => Err(wrong_option(other)),
+        }
+    }
+
+    whole!(TcpStream, "pikake_net::TcpStream", SocketAddr, ip, std::net::TcpStream);
+}
+
+owned_halves!(TcpStream);
+
+/// Takes TCP connections.
+///
+/// # Examples
+///
+/// ```no_run
+/// # async fn example() -> std::io::Result<()> {
+/// use pikake_net::TcpListener;
+///
+/// let listener = TcpListener::bind("127.0.0.1:0").await?;
+/// println!("listening at {}", listener.local_addr()?);
+/// let (stream, peer) = listener.accept().await?;
+/// # Ok(()) }
+/// ```
+///
+/// To serve many, see [`serve`](crate::serve()).
+#[derive(Debug)]
+pub struct TcpListener {
+    socket: Socket,
+}
+
+impl TcpListener {
+    /// Listens at the first of a host's addresses that can be listened at. Port 0 lets the system
+    /// choose one.
+    ///
+    /// # Cancellation
+    ///
+    /// An interruption point while a name is looked up; an address in numbers waits for nothing.
+    ///
+    /// # Errors
+    ///
+    /// [`AddressErrors`](crate::AddressErrors) with every address that was tried, as
+    /// [`AddrInUse`](io::ErrorKind::AddrInUse); that the name has no address or is none; the
+    /// interruption.
+    ///
+    /// # Panics
+    ///
+    /// When called or polled outside a kernel.
+    #[track_caller]
+    pub fn bind<A: ToAddresses>(to: A) -> impl Future<Output = io::Result<Self>> + use<A> {
+        let resolving = resolve("bind", to);
+        async move {
+            let open = |address| Socket::open(OpenSocket::TcpListener(address, BACKLOG));
+            resolving.await?.first(open).map(|socket| Self { socket })
+        }
+    }
+
+    /// Takes over a listener of the standard library.
+    ///
+    /// # Errors
+    ///
+    /// [`Unsupported`](io::ErrorKind::Unsupported), from a kernel whose sockets are no
+    /// descriptors; else the system's.
+    ///
+    /// # Panics
+    ///
+    /// Outside a kernel.
+    #[track_caller]
+    pub fn from_std(listener: std::net::TcpListener) -> io::Result<Self> {
+        Socket::adopt(listener.into()).map(|socket| Self { socket })
+    }
+
+    /// Takes a connection, waiting until there is one, and tells where it comes from.
+    ///
+    /// A connection that failed before it was accepted is passed over.
+    ///
+    /// # Cancellation
+    ///
+    /// An interruption point while there is none. Dropped or interrupted, it has taken none.
+    ///
+    /// # Errors
+    ///
+    /// The system's, of which those about a lack of descriptors or memory pass; the interruption;
+    /// [`ResourceBusy`](pikake_traps::ResourceBusy) if another task waits to accept;
+    /// [`Closed`](pikake_traps::Closed).
+    ///
+    /// # Panics
+    ///
+    /// When it has to wait outside a task.
+    #[track_caller]
+    pub fn accept(&self) -> impl Future<Output = io::Result<(TcpStream, SocketAddr)>> {
+        let accepting = self.socket.accept();
+        async move {
+            let (socket, address) = accepting.await?;
+            Ok((TcpStream { socket }, ip(address)?))
+        }
+    }
+
+    /// Where it listens; with the port that the system chose.
+    ///
+    /// # Errors
+    ///
+    /// [`Closed`](pikake_traps::Closed), or the system's.
+    pub fn local_addr(&self) -> io::Result<SocketAddr> {
+        self.socket.local_address().and_then(ip)
+    }
+
+    /// Closes the listener while others may still hold it. Whoever waits to accept is woken with
+    /// [`Closed`](pikake_traps::Closed), and connections that were not accepted are reset.
+    pub fn close(&self) {
+        self.socket.close();
+    }
+}

@@ -1,0 +1,125 @@
+//! UDP.
+
+use std::future::Future;
+use std::io;
+use std::net::SocketAddr;
+
+use pikake_traps::{Address, OpenSocket, SocketOption};
+
+use crate::address::{ToAddresses, resolve};
+use crate::datagram::datagrams;
+use crate::error::in_context;
+use crate::socket::{Socket, ip, wrong_option};
+
+/// A UDP socket.
+///
+/// # Examples
+///
+/// ```no_run
+/// # async fn example() -> std::io::Result<()> {
+/// use pikake_net::UdpSocket;
+/// use std::net::{Ipv4Addr, SocketAddr};
+///
+/// let socket = UdpSocket::bind("127.0.0.1:0").await?;
+/// socket.send_to(b"ping", SocketAddr::from((Ipv4Addr::LOCALHOST, 7000))).await?;
+/// # Ok(()) }
+/// ```
+#[derive(Debug)]
+pub struct UdpSocket {
+    socket: Socket,
+}
+
+impl UdpSocket {
+    /// Opens a socket at the first of a host's addresses that can be had. Port 0 lets the system
+    /// choose one.
+    ///
+    /// # Cancellation
+    ///
+    /// An interruption point while a name is looked up; an address in numbers waits for nothing.
+    ///
+    /// # Errors
+    ///
+    /// As for [`TcpListener::bind`](crate::TcpListener::bind).
+    ///
+    /// # Panics
+    ///
+    /// When called or polled outside a kernel.
+    #[track_caller]
+    pub fn bind<A: ToAddresses>(to: A) -> impl Future<Output = io::Result<Self>> + use<A> {
+        let resolving = resolve("bind", to);
+        async move {
+            let open = |address| Socket::open(OpenSocket::Udp(address));
+            resolving.await?.first(open).map(|socket| Self { socket })
+        }
+    }
+
+    /// Gives the socket a peer: the first of a host's addresses that it can send to.
+    ///
+    /// # Cancellation
+    ///
+    /// An interruption point while a name is looked up; an address in numbers waits for nothing.
+    ///
+    /// # Errors
+    ///
+    /// [`AddressErrors`](crate::AddressErrors) with every address that was tried; that the name has
+    /// no address or is none; the interruption; [`Closed`](pikake_traps::Closed).
+    ///
+    /// # Panics
+    ///
+    /// When called with a name, or polled, outside a kernel.
+    #[track_caller]
+    pub fn connect<A: ToAddresses>(&self, to: A) -> impl Future<Output = io::Result<()>> {
+        let resolving = resolve("connect to", to);
+        async move {
+            resolving.await?.first(|address| {
+                self.socket.call(|traps, id| traps.connect(id, &Address::Ip(address)))
+            })
+        }
+    }
+
+    /// Sends a datagram to an address, waiting until there is room.
+    ///
+    /// An address only: a lookup for every datagram is never what is meant.
+    ///
+    /// # Cancellation
+    ///
+    /// As for [`send`](Self::send).
+    ///
+    /// # Errors
+    ///
+    /// As for [`send`](Self::send), with the address; as
+    /// [`PermissionDenied`](io::ErrorKind::PermissionDenied) for a broadcast address, unless
+    /// [`set_broadcast`](Self::set_broadcast) allowed it.
+    ///
+    /// # Panics
+    ///
+    /// When it has to wait outside a task.
+    #[track_caller]
+    pub fn send_to(&self, data: &[u8], to: SocketAddr) -> impl Future<Output = io::Result<usize>> {
+        let sending = self.socket.send(data, Some(Address::Ip(to)));
+        async move { sending.await.map_err(|error| in_context(error, || format!("send to {to}"))) }
+    }
+
+    /// Whether datagrams may be sent to broadcast addresses (`SO_BROADCAST`).
+    ///
+    /// # Errors
+    ///
+    /// [`Closed`](pikake_traps::Closed), or the system's.
+    pub fn set_broadcast(&self, on: bool) -> io::Result<()> {
+        self.socket.set(SocketOption::Broadcast(on))
+    }
+
+    /// Whether datagrams may be sent to broadcast addresses. At first they may not.
+    ///
+    /// # Errors
+    ///
+    /// [`Closed`](pikake_traps::Closed), or the system's.
+    pub fn broadcast(&self) -> io::Result<bool> {
+        match self.socket.option(SocketOption::Broadcast(false))? {
+            SocketOption::Broadcast(on) => Ok(on),
+            other => Err(wrong_option(other)),
+        }
+    }
+
+    datagrams!("pikake_net::UdpSocket", SocketAddr, ip, std::net::UdpSocket);
+}

@@ -1,0 +1,219 @@
+//! Unix sockets: streams and listeners within one machine, named by paths.
+//!
+//! A listener's path is a file that the system makes and nobody removes: not the system, when the
+//! listener is closed, and not this crate, since by then the file may be another listener's. Who
+//! binds a path removes it, before or after.
+
+use std::future::Future;
+use std::io::{self, IoSlice, IoSliceMut};
+use std::net::Shutdown;
+use std::os::unix::net::SocketAddr;
+use std::panic::Location;
+use std::path::Path;
+use std::time::Duration;
+
+use pikake_traps::{Direction, OpenSocket, sleep};
+
+use crate::error::{ReadExactError, ReuniteError, WriteAllError, in_context};
+use crate::halves::{self, OwnedReadHalf, OwnedWriteHalf, ReadHalf, WriteHalf};
+use crate::socket::{Socket, unix};
+use crate::stream::{owned_halves, reading, whole, writing};
+use crate::tcp::BACKLOG;
+
+/// How long to wait before a listener whose backlog is full is tried again. No system tells when
+/// there is room; a listener that is alive makes some within a few steps.
+const FULL_BACKLOG_PAUSE: Duration = Duration::from_millis(1);
+
+/// The longest such pause; each is twice the one before.
+const FULL_BACKLOG_PAUSE_LIMIT: Duration = Duration::from_millis(64);
+
+/// A connection to another process of this machine.
+#[derive(Debug)]
+pub struct UnixStream {
+    socket: Socket,
+}
+
+impl UnixStream {
+    /// Connects to the listener at a path.
+    ///
+    /// While that listener's backlog is full, it waits and tries again.
+    ///
+    /// # Examples
+    ///
+    /// ```no_run
+    /// # async fn example() -> std::io::Result<()> {
+    /// let stream = pikake_net::UnixStream::connect("/run/app.sock").await?;
+    /// # Ok(()) }
+    /// ```
+    ///
+    /// # Cancellation
+    ///
+    /// An interruption point while it waits. Interrupted or dropped, it closes the socket that was
+    /// being connected.
+    ///
+    /// # Errors
+    ///
+    /// The system's, with the path: [`NotFound`](io::ErrorKind::NotFound) if there is no such
+    /// file, [`ConnectionRefused`](io::ErrorKind::ConnectionRefused) if nobody listens any more;
+    /// the interruption.
+    ///
+    /// # Panics
+    ///
+    /// When polled outside a task.
+    #[track_caller]
+    pub fn connect<P: AsRef<Path>>(path: P) -> impl Future<Output = io::Result<Self>> {
+        let place = Location::caller();
+        async move {
+            let path = path.as_ref();
+            let socket = connect(path, place).await;
+            let socket = socket.map_err(|error| at_path(error, "connect to", path))?;
+            Ok(Self { socket })
+        }
+    }
+
+    /// Two streams that are connected to each other.
+    ///
+    /// # Examples
+    ///
+    /// ```no_run
+    /// # async fn example() -> std::io::Result<()> {
+    /// let (one, other) = pikake_net::UnixStream::pair()?;
+    /// one.write_all(b"hello").await?;
+    /// # Ok(()) }
+    /// ```
+    ///
+    /// # Errors
+    ///
+    /// The system's, as when the process is out of descriptors.
+    ///
+    /// # Panics
+    ///
+    /// Outside a kernel.
+    #[track_caller]
+    pub fn pair() -> io::Result<(Self, Self)> {
+        let (one, other) = Socket::pair(false)?;
+        Ok((Self { socket: one }, Self { socket: other }))
+    }
+
+    whole!(UnixStream, "pikake_net::UnixStream", SocketAddr, unix, std::os::unix::net::UnixStream);
+}
+
+owned_halves!(UnixStream);
+
+async fn connect(path: &Path, place: &'static Location<'static>) -> io::Result<Socket> {
+    let mut pause = FULL_BACKLOG_PAUSE;
+    loop {
+        match Socket::open(OpenSocket::UnixStream(path)) {
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => sleep(pause).await?,
+            Err(error) => return Err(error),
+            Ok(socket) => {
+                socket.connected(place).await?;
+                return Ok(socket);
+            }
+        }
+        pause = FULL_BACKLOG_PAUSE_LIMIT.min(pause * 2);
+    }
+}
+
+pub(crate) fn at_path(error: io::Error, doing: &str, path: &Path) -> io::Error {
+    let is_in_use = error.kind() == io::ErrorKind::AddrInUse;
+    in_context(error, || {
+        let advice = if is_in_use {
+            " (the file exists; remove it first, if no process listens there any more)"
+        } else {
+            ""
+        };
+        format!("{doing} {}{advice}", path.display())
+    })
+}
+
+/// Takes connections at a path.
+///
+/// # Examples
+///
+/// ```no_run
+/// # async fn example() -> std::io::Result<()> {
+/// use pikake_net::UnixListener;
+///
+/// let listener = UnixListener::bind("/run/app.sock")?;
+/// let (stream, _) = listener.accept().await?;
+/// # Ok(()) }
+/// ```
+#[derive(Debug)]
+pub struct UnixListener {
+    socket: Socket,
+}
+
+impl UnixListener {
+    /// Listens at a path, which becomes a file. The file stays when the listener is closed.
+    ///
+    /// # Errors
+    ///
+    /// The system's, with the path: [`AddrInUse`](io::ErrorKind::AddrInUse) if there is such a
+    /// file, whether or not anybody listens there.
+    ///
+    /// # Panics
+    ///
+    /// Outside a kernel.
+    #[track_caller]
+    pub fn bind<P: AsRef<Path>>(path: P) -> io::Result<Self> {
+        let path = path.as_ref();
+        match Socket::open(OpenSocket::UnixListener(path, BACKLOG)) {
+            Ok(socket) => Ok(Self { socket }),
+            Err(error) => Err(at_path(error, "bind", path)),
+        }
+    }
+
+    /// Takes over a listener of the standard library.
+    ///
+    /// # Errors
+    ///
+    /// [`Unsupported`](io::ErrorKind::Unsupported), from a kernel whose sockets are no
+    /// descriptors; else the system's.
+    ///
+    /// # Panics
+    ///
+    /// Outside a kernel.
+    #[track_caller]
+    pub fn from_std(listener: std::os::unix::net::UnixListener) -> io::Result<Self> {
+        Socket::adopt(listener.into()).map(|socket| Self { socket })
+    }
+
+    /// Takes a connection, waiting until there is one, and tells where it comes from: nowhere, as
+    /// a rule, since few clients bind a path of their own.
+    ///
+    /// # Cancellation
+    ///
+    /// An interruption point while there is none. Dropped or interrupted, it has taken none.
+    ///
+    /// # Errors
+    ///
+    /// As for [`TcpListener::accept`](crate::TcpListener::accept).
+    ///
+    /// # Panics
+    ///
+    /// When it has to wait outside a task.
+    #[track_caller]
+    pub fn accept(&self) -> impl Future<Output = io::Result<(UnixStream, SocketAddr)>> {
+        let accepting = self.socket.accept();
+        async move {
+            let (socket, address) = accepting.await?;
+            Ok((UnixStream { socket }, unix(address)?))
+        }
+    }
+
+    /// Where it listens.
+    ///
+    /// # Errors
+    ///
+    /// [`Closed`](pikake_traps::Closed), or the system's.
+    pub fn local_addr(&self) -> io::Result<SocketAddr> {
+        self.socket.local_address().and_then(unix)
+    }
+
+    /// Closes the listener while others may still hold it. Whoever waits to accept is woken with
+    /// [`Closed`](pikake_traps::Closed). The file stays.
+    pub fn close(&self) {
+        self.socket.close();
+    }
+}

@@ -1,0 +1,128 @@
+//! Unix datagram sockets: UDP's likeness within one machine, where nothing is lost on the way.
+
+use std::future::Future;
+use std::io;
+use std::os::unix::net::SocketAddr;
+use std::path::Path;
+
+use pikake_traps::OpenSocket;
+
+use crate::datagram::datagrams;
+use crate::socket::{Socket, unix, unix_path};
+use crate::unix::at_path;
+
+/// A Unix datagram socket.
+///
+/// # Examples
+///
+/// ```no_run
+/// # async fn example() -> std::io::Result<()> {
+/// use pikake_net::UnixDatagram;
+///
+/// let socket = UnixDatagram::unbound()?;
+/// socket.send_to(b"READY=1", "/run/notify.sock").await?;
+/// # Ok(()) }
+/// ```
+#[derive(Debug)]
+pub struct UnixDatagram {
+    socket: Socket,
+}
+
+impl UnixDatagram {
+    /// Opens a socket at a path, which becomes a file. The file stays when the socket is closed.
+    ///
+    /// # Errors
+    ///
+    /// As for [`UnixListener::bind`](crate::UnixListener::bind).
+    ///
+    /// # Panics
+    ///
+    /// Outside a kernel.
+    #[track_caller]
+    pub fn bind<P: AsRef<Path>>(path: P) -> io::Result<Self> {
+        let path = path.as_ref();
+        match Socket::open(OpenSocket::UnixDatagram(Some(path))) {
+            Ok(socket) => Ok(Self { socket }),
+            Err(error) => Err(at_path(error, "bind", path)),
+        }
+    }
+
+    /// Opens a socket without an address, which can send and cannot be answered.
+    ///
+    /// # Errors
+    ///
+    /// The system's, as when the process is out of descriptors.
+    ///
+    /// # Panics
+    ///
+    /// Outside a kernel.
+    #[track_caller]
+    pub fn unbound() -> io::Result<Self> {
+        Socket::open(OpenSocket::UnixDatagram(None)).map(|socket| Self { socket })
+    }
+
+    /// Two sockets that are each other's peers.
+    ///
+    /// # Errors
+    ///
+    /// The system's, as when the process is out of descriptors.
+    ///
+    /// # Panics
+    ///
+    /// Outside a kernel.
+    #[track_caller]
+    pub fn pair() -> io::Result<(Self, Self)> {
+        let (one, other) = Socket::pair(true)?;
+        Ok((Self { socket: one }, Self { socket: other }))
+    }
+
+    /// Gives the socket a peer: the socket at a path.
+    ///
+    /// # Errors
+    ///
+    /// The system's, with the path: [`NotFound`](io::ErrorKind::NotFound) if there is no such file,
+    /// [`ConnectionRefused`](io::ErrorKind::ConnectionRefused) if nobody receives there any more;
+    /// [`Closed`](pikake_traps::Closed).
+    pub fn connect<P: AsRef<Path>>(&self, path: P) -> io::Result<()> {
+        let path = path.as_ref();
+        let to = unix_path(path)?;
+        self.socket
+            .call(|traps, id| traps.connect(id, &to))
+            .map_err(|error| at_path(error, "connect to", path))
+    }
+
+    /// Sends a datagram to the socket at a path, waiting until there is room.
+    ///
+    /// Systems tell that the receiver of a *connected* socket has room again. Without a connection
+    /// they tell it of datagrams of this socket's own only: where many senders may fill one
+    /// receiver, [`connect`](Self::connect) and [`send`](Self::send).
+    ///
+    /// # Cancellation
+    ///
+    /// As for [`send`](Self::send).
+    ///
+    /// # Errors
+    ///
+    /// As for [`send`](Self::send) and [`connect`](Self::connect), with the path.
+    ///
+    /// # Panics
+    ///
+    /// When it has to wait outside a task.
+    #[track_caller]
+    pub fn send_to<P: AsRef<Path>>(
+        &self,
+        data: &[u8],
+        path: P,
+    ) -> impl Future<Output = io::Result<usize>> {
+        let sending = unix_path(path.as_ref()).map(|to| self.socket.send(data, Some(to)));
+        async move {
+            let sent = match sending {
+                Ok(sending) => sending.await,
+                Err(error) => Err(error),
+            };
+            sent.map_err(|error| at_path(error, "send to", path.as_ref()))
+        }
+    }
+
+    datagrams!("pikake_net::UnixDatagram", SocketAddr, unix, std::os::unix::net::UnixDatagram);
+}
