@@ -19,6 +19,7 @@ use slab::Slab;
 use crate::cause::{Cause, Holder, Owner};
 use crate::cleanup::Limits;
 use crate::pick::Pick;
+use crate::queues::{Queue, QueueRef};
 use crate::scope::{Depth, Scope};
 
 /// No record, no queue: the end of a list.
@@ -85,21 +86,6 @@ pub(crate) struct Record {
     pub(crate) place: &'static Location<'static>,
 }
 
-/// Names a wait queue, also after it is gone.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct QueueRef {
-    index: u32,
-    serial: u32,
-}
-
-/// A wait queue: the ends of a list of records.
-pub(crate) struct Queue {
-    serial: u32,
-    first: u32,
-    last: u32,
-    length: usize,
-}
-
 /// What a timer is for.
 #[derive(Debug)]
 pub(crate) enum Timer {
@@ -136,7 +122,7 @@ pub(crate) struct Book<P> {
     pub(crate) next_scope: u32,
     pub(crate) limits: Limits,
     last_task: u64,
-    last_queue: u32,
+    pub(crate) last_queue: u32,
 }
 
 impl<P: Pick> Book<P> {
@@ -350,33 +336,6 @@ impl<P: Pick> Book<P> {
         self.put(record, Place::Timer(until, timer));
     }
 
-    /// Parks a record in a wait queue, behind all others.
-    pub(crate) fn put_queue(&mut self, record: u32, queue: u32) {
-        let Queue { serial, first, last, length } = &mut self.queues[queue as usize];
-        let name = QueueRef { index: queue, serial: *serial };
-        *length += 1;
-        let previous = std::mem::replace(last, record);
-        if previous == NONE {
-            *first = record;
-        }
-        self.set_neighbours(previous, NONE, record, NONE);
-        self.put(record, Place::Queue { queue: name, previous, next: NONE });
-    }
-
-    /// Tells the records around a place who is beside them now.
-    fn set_neighbours(&mut self, previous: u32, next: u32, to_next: u32, to_previous: u32) {
-        if previous != NONE
-            && let State::Parked(Place::Queue { next, .. }) = &mut self.record_mut(previous).state
-        {
-            *next = to_next;
-        }
-        if next != NONE
-            && let State::Parked(Place::Queue { previous, .. }) = &mut self.record_mut(next).state
-        {
-            *previous = to_previous;
-        }
-    }
-
     /// Takes a parked record out of its place and tells where that was.
     pub(crate) fn take_out(&mut self, record: u32) -> Option<Place> {
         let State::Parked(place) = self.record(record).state else {
@@ -387,15 +346,7 @@ impl<P: Pick> Book<P> {
                 self.timers.remove(timer);
             }
             Place::Queue { queue, previous, next } => {
-                self.set_neighbours(previous, next, next, previous);
-                let entry = &mut self.queues[queue.index as usize];
-                entry.length -= 1;
-                if entry.first == record {
-                    entry.first = next;
-                }
-                if entry.last == record {
-                    entry.last = previous;
-                }
+                self.leave_queue(record, queue, previous, next);
             }
             Place::NextStep(_) | Place::Socket { .. } | Place::Nowhere => {}
         }
@@ -430,47 +381,5 @@ impl<P: Pick> Book<P> {
     pub(crate) fn remove_record(&mut self, record: u32) -> Record {
         self.unlink(record);
         self.records.remove(record as usize)
-    }
-
-    // --- wait queues ---------------------------------------------------------------------------
-
-    pub(crate) fn add_queue(&mut self) -> u32 {
-        self.last_queue = self.last_queue.wrapping_add(1);
-        let serial = self.last_queue;
-        key(self.queues.insert(Queue { serial, first: NONE, last: NONE, length: 0 }))
-    }
-
-    pub(crate) fn queue_length(&self, queue: u32) -> usize {
-        self.queues[queue as usize].length
-    }
-
-    /// Wakes up to `count` records of a queue.
-    pub(crate) fn wake_queue(&mut self, queue: u32, count: usize) -> usize {
-        let mut woken = 0;
-        while woken < count {
-            let first = self.queues[queue as usize].first;
-            if first == NONE {
-                break;
-            }
-            self.satisfy(first);
-            woken += 1;
-        }
-        woken
-    }
-
-    /// Ends a queue. Records that are still in it wait for ever.
-    pub(crate) fn remove_queue(&mut self, queue: u32) {
-        while self.queues[queue as usize].first != NONE {
-            let first = self.queues[queue as usize].first;
-            self.take_out(first);
-            self.put(first, Place::Nowhere);
-        }
-        self.queues.remove(queue as usize);
-    }
-
-    /// The number of a queue, if it is still there.
-    pub(crate) fn queue_index(&self, queue: QueueRef) -> Option<u32> {
-        let found = self.queues.get(queue.index as usize)?;
-        (found.serial == queue.serial).then_some(queue.index)
     }
 }

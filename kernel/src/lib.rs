@@ -18,6 +18,7 @@
 //! [`ANSWERS_PER_STEP`]).
 #![forbid(unsafe_code)]
 
+mod addresses;
 mod book;
 mod builder;
 mod cause;
@@ -30,9 +31,11 @@ mod machine;
 mod mio_driver;
 mod observe;
 mod pick;
+mod queues;
 mod scope;
 mod settings;
 mod sockets;
+mod step;
 
 pub use builder::Builder;
 pub use driver::{Driver, Event, Job, Token};

@@ -6,7 +6,6 @@ use std::net::{Shutdown, SocketAddr, ToSocketAddrs};
 #[cfg(not(mio_unsupported_force_poll_poll))]
 use std::os::fd::RawFd;
 use std::os::fd::{AsRawFd, OwnedFd};
-use std::os::unix::net as unix;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -16,6 +15,7 @@ use pikake_traps::{Address, Addresses, OpenSocket, Reply, SocketOption};
 use rustix::net::{RecvFlags, SendFlags};
 use socket2::{Domain, MsgHdr, SockAddr, Socket, Type};
 
+use crate::addresses::{from_address, from_any, to_address};
 use crate::driver::{Driver, Event, Job, Token};
 use crate::helpers::Helpers;
 
@@ -375,68 +375,5 @@ fn start_connecting(socket: &Socket, to: &SockAddr) -> io::Result<()> {
             Ok(())
         }
         result => result,
-    }
-}
-
-fn unnamed() -> io::Result<unix::SocketAddr> {
-    unix::SocketAddr::from_pathname("")
-}
-
-fn to_address(address: &SockAddr) -> io::Result<Address> {
-    if let Some(address) = address.as_socket() {
-        return Ok(Address::Ip(address));
-    }
-    match address.as_unix() {
-        Some(address) => Ok(Address::Unix(address)),
-        None => Ok(Address::Unix(unnamed()?)),
-    }
-}
-
-fn from_address(address: &Address) -> io::Result<SockAddr> {
-    match address {
-        Address::Ip(address) => Ok((*address).into()),
-        Address::Unix(address) => {
-            if let Some(path) = address.as_pathname() {
-                return SockAddr::unix(path);
-            }
-            #[cfg(any(target_os = "linux", target_os = "android"))]
-            if let Some(name) = std::os::linux::net::SocketAddrExt::as_abstract_name(address) {
-                use std::os::unix::ffi::OsStrExt;
-                let name = [b"\0", name].concat();
-                return SockAddr::unix(std::ffi::OsStr::from_bytes(&name));
-            }
-            SockAddr::unix("")
-        }
-    }
-}
-
-/// The address the system reported for a peer; one that has none is an unnamed Unix socket.
-fn from_any(address: Option<rustix::net::SocketAddrAny>) -> io::Result<Address> {
-    use rustix::net::{AddressFamily, SocketAddrUnix};
-    use std::os::unix::ffi::OsStrExt;
-    let Some(address) = address else {
-        return Ok(Address::Unix(unnamed()?));
-    };
-    if let Ok(address) = SocketAddr::try_from(address.clone()) {
-        return Ok(Address::Ip(address));
-    }
-    if address.address_family() != AddressFamily::UNIX {
-        return Err(io::Error::other(format!(
-            "a peer with an address of a family that is not known here: {address:?}"
-        )));
-    }
-    let address = SocketAddrUnix::try_from(address)?;
-    #[cfg(any(target_os = "linux", target_os = "android"))]
-    // rustix shows the address of an unnamed socket as an abstract name without a character.
-    if let Some(name) = address.abstract_name().filter(|name| !name.is_empty()) {
-        use std::os::linux::net::SocketAddrExt;
-        return Ok(Address::Unix(unix::SocketAddr::from_abstract_name(name)?));
-    }
-    match address.path() {
-        Some(path) => {
-            let path = std::ffi::OsStr::from_bytes(path.to_bytes());
-            Ok(Address::Unix(unix::SocketAddr::from_pathname(path)?))
-        }
-        None => Ok(Address::Unix(unnamed()?)),
     }
 }

@@ -1,0 +1,71 @@
+//! Addresses of sockets, as pikake, socket2 and rustix have them.
+
+use std::io;
+use std::net::SocketAddr;
+use std::os::unix::net as unix;
+
+use pikake_traps::Address;
+use socket2::SockAddr;
+
+fn unnamed() -> io::Result<unix::SocketAddr> {
+    unix::SocketAddr::from_pathname("")
+}
+
+pub(crate) fn to_address(address: &SockAddr) -> io::Result<Address> {
+    if let Some(address) = address.as_socket() {
+        return Ok(Address::Ip(address));
+    }
+    match address.as_unix() {
+        Some(address) => Ok(Address::Unix(address)),
+        None => Ok(Address::Unix(unnamed()?)),
+    }
+}
+
+pub(crate) fn from_address(address: &Address) -> io::Result<SockAddr> {
+    match address {
+        Address::Ip(address) => Ok((*address).into()),
+        Address::Unix(address) => {
+            if let Some(path) = address.as_pathname() {
+                return SockAddr::unix(path);
+            }
+            #[cfg(any(target_os = "linux", target_os = "android"))]
+            if let Some(name) = std::os::linux::net::SocketAddrExt::as_abstract_name(address) {
+                use std::os::unix::ffi::OsStrExt;
+                let name = [b"\0", name].concat();
+                return SockAddr::unix(std::ffi::OsStr::from_bytes(&name));
+            }
+            SockAddr::unix("")
+        }
+    }
+}
+
+/// The address the system reported for a peer; one that has none is an unnamed Unix socket.
+pub(crate) fn from_any(address: Option<rustix::net::SocketAddrAny>) -> io::Result<Address> {
+    use rustix::net::{AddressFamily, SocketAddrUnix};
+    use std::os::unix::ffi::OsStrExt;
+    let Some(address) = address else {
+        return Ok(Address::Unix(unnamed()?));
+    };
+    if let Ok(address) = SocketAddr::try_from(address.clone()) {
+        return Ok(Address::Ip(address));
+    }
+    if address.address_family() != AddressFamily::UNIX {
+        return Err(io::Error::other(format!(
+            "a peer with an address of a family that is not known here: {address:?}"
+        )));
+    }
+    let address = SocketAddrUnix::try_from(address)?;
+    #[cfg(any(target_os = "linux", target_os = "android"))]
+    // rustix shows the address of an unnamed socket as an abstract name without a character.
+    if let Some(name) = address.abstract_name().filter(|name| !name.is_empty()) {
+        use std::os::linux::net::SocketAddrExt;
+        return Ok(Address::Unix(unix::SocketAddr::from_abstract_name(name)?));
+    }
+    match address.path() {
+        Some(path) => {
+            let path = std::ffi::OsStr::from_bytes(path.to_bytes());
+            Ok(Address::Unix(unix::SocketAddr::from_pathname(path)?))
+        }
+        None => Ok(Address::Unix(unnamed()?)),
+    }
+}

@@ -1,0 +1,101 @@
+//! Wait queues: lists of records, in the order in which they parked.
+
+use crate::book::{Book, NONE, Place, State, key};
+use crate::pick::Pick;
+
+/// Names a wait queue, also after it is gone.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct QueueRef {
+    index: u32,
+    serial: u32,
+}
+
+/// A wait queue: the ends of a list of records.
+pub(crate) struct Queue {
+    serial: u32,
+    first: u32,
+    last: u32,
+    length: usize,
+}
+
+impl<P: Pick> Book<P> {
+    pub(crate) fn add_queue(&mut self) -> u32 {
+        self.last_queue = self.last_queue.wrapping_add(1);
+        let serial = self.last_queue;
+        key(self.queues.insert(Queue { serial, first: NONE, last: NONE, length: 0 }))
+    }
+
+    pub(crate) fn queue_length(&self, queue: u32) -> usize {
+        self.queues[queue as usize].length
+    }
+
+    /// Wakes up to `count` records of a queue.
+    pub(crate) fn wake_queue(&mut self, queue: u32, count: usize) -> usize {
+        let mut woken = 0;
+        while woken < count {
+            let first = self.queues[queue as usize].first;
+            if first == NONE {
+                break;
+            }
+            self.satisfy(first);
+            woken += 1;
+        }
+        woken
+    }
+
+    /// Ends a queue. Records that are still in it wait for ever.
+    pub(crate) fn remove_queue(&mut self, queue: u32) {
+        while self.queues[queue as usize].first != NONE {
+            let first = self.queues[queue as usize].first;
+            self.take_out(first);
+            self.put(first, Place::Nowhere);
+        }
+        self.queues.remove(queue as usize);
+    }
+
+    /// The number of a queue, if it is still there.
+    pub(crate) fn queue_index(&self, queue: QueueRef) -> Option<u32> {
+        let found = self.queues.get(queue.index as usize)?;
+        (found.serial == queue.serial).then_some(queue.index)
+    }
+
+    /// Parks a record in a wait queue, behind all others.
+    pub(crate) fn put_queue(&mut self, record: u32, queue: u32) {
+        let Queue { serial, first, last, length } = &mut self.queues[queue as usize];
+        let name = QueueRef { index: queue, serial: *serial };
+        *length += 1;
+        let previous = std::mem::replace(last, record);
+        if previous == NONE {
+            *first = record;
+        }
+        self.set_neighbours(previous, NONE, record, NONE);
+        self.put(record, Place::Queue { queue: name, previous, next: NONE });
+    }
+
+    /// Tells the records around a place who is beside them now.
+    fn set_neighbours(&mut self, previous: u32, next: u32, to_next: u32, to_previous: u32) {
+        if previous != NONE
+            && let State::Parked(Place::Queue { next, .. }) = &mut self.record_mut(previous).state
+        {
+            *next = to_next;
+        }
+        if next != NONE
+            && let State::Parked(Place::Queue { previous, .. }) = &mut self.record_mut(next).state
+        {
+            *previous = to_previous;
+        }
+    }
+
+    /// Takes a record out of the queue it is in, between these two.
+    pub(crate) fn leave_queue(&mut self, record: u32, queue: QueueRef, previous: u32, next: u32) {
+        self.set_neighbours(previous, next, next, previous);
+        let entry = &mut self.queues[queue.index as usize];
+        entry.length -= 1;
+        if entry.first == record {
+            entry.first = next;
+        }
+        if entry.last == record {
+            entry.last = previous;
+        }
+    }
+}

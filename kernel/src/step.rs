@@ -1,0 +1,187 @@
+//! A task's steps and its end; and the end of all of them, when the kernel is shut down.
+
+use pikake_time::{Clock, Ticks};
+use pikake_traps::{Exit, Interrupted, TaskError, TaskRef, TrapHandler, quietly};
+
+use crate::driver::Driver;
+use crate::machine::{Machine, task_owner, wake_all};
+use crate::pick::Pick;
+
+impl<D: Driver, C: Clock, P: Pick> Machine<D, C, P> {
+    pub(crate) fn step(&self, task: &TaskRef) {
+        task.ledger().queued.set(false);
+        task.ledger().woken.set(false);
+        if task.is_ended() {
+            return;
+        }
+        task.ledger().started.set(true);
+        {
+            let mut book = self.book.borrow_mut();
+            book.step += 1;
+            book.scope = None;
+        }
+        self.answers_left.set(self.settings.answers_per_step);
+        self.net.attempts_left.set(self.settings.attempts_per_step);
+        *self.current.borrow_mut() = Some(task.clone());
+        if !self.observers.is_empty() {
+            self.observe(|observer| observer.stepping(task));
+        }
+        let before = self.last_reading.get();
+        let ended = task.poll();
+        self.after_step(task, before);
+        if ended {
+            self.exit(task);
+        } else if self.book.borrow_mut().is_to_be_dropped(
+            task_owner(task),
+            task.ledger().queued.get(),
+            self.last_reading.get(),
+        ) {
+            let reason = self.book.borrow_mut().reason_of(task);
+            let reason = reason.unwrap_or_else(|| Interrupted::cancelled(""));
+            self.end(task, TaskError::Cancelled(reason));
+        }
+    }
+
+    fn after_step(&self, task: &TaskRef, before: Ticks) {
+        let now = self.clock.now();
+        self.last_reading.set(now);
+        self.steps_since_poll.set(self.steps_since_poll.get() + 1);
+        self.answers_left.set(u32::MAX);
+        self.net.attempts_left.set(u32::MAX);
+        let before_task = self.current.borrow_mut().take();
+        drop(before_task);
+        let after_step = {
+            let mut book = self.book.borrow_mut();
+            if !book.branch.is_empty() {
+                book.release_branch();
+            }
+            std::mem::take(&mut book.after_step)
+        };
+        wake_all(after_step);
+        self.flush();
+        self.answer_closed();
+        let took = now.since(before);
+        if took >= self.long_step {
+            let took = self.clock.rate().duration_floor(took);
+            tracing::warn!(
+                task = task.id().0,
+                name = task.name(),
+                spawned_at = %task.spawned_at(),
+                ?took,
+                "a step took long: the kernel's other tasks had to wait"
+            );
+        }
+        if !self.observers.is_empty() {
+            let took = self.clock.rate().duration_floor(took);
+            self.observe(|observer| observer.stepped(task, took));
+        }
+    }
+
+    /// Forgets a task that has ended, and lets its joiners go on.
+    fn exit(&self, task: &TaskRef) {
+        let entry = {
+            let mut book = self.book.borrow_mut();
+            let entry = book.remove_task(task);
+            if let Some(joiners) = task.joiners().index_in(self.home.id()) {
+                book.wake_queue(joiners, usize::MAX);
+            }
+            entry
+        };
+        self.flush();
+        if !self.observers.is_empty() {
+            let exit = task.exit().unwrap_or(Exit::Dropped);
+            self.observe(|observer| observer.exited(task, exit));
+        }
+        drop(entry);
+    }
+
+    /// Drops a task's future, with the task current, and forgets the task. Between steps.
+    pub(crate) fn end(&self, task: &TaskRef, outcome: TaskError) {
+        if task.is_ended() {
+            return;
+        }
+        *self.current.borrow_mut() = Some(task.clone());
+        self.book.borrow_mut().scope = None;
+        task.abandon(outcome);
+        let current = self.current.borrow_mut().take();
+        drop(current);
+        self.exit(task);
+    }
+
+    pub(crate) fn drop_doomed(&self) {
+        loop {
+            let doomed = {
+                let mut book = self.book.borrow_mut();
+                match book.doomed.pop_front() {
+                    Some(doomed) => doomed,
+                    None => return,
+                }
+            };
+            self.end(&doomed.0, TaskError::Cancelled(doomed.1));
+            // The next step is not to be blamed for what that took.
+            self.last_reading.set(self.clock.now());
+        }
+    }
+
+    /// Asks every task to end, the newest first and the main task last, and takes no new one from
+    /// now on.
+    pub(crate) fn begin_shutdown(&self) {
+        if self.closing.replace(true) {
+            return;
+        }
+        self.grace.set(Some(self.clock.after(self.settings.shutdown_grace)));
+        let main = self.main.borrow().clone();
+        let is_main = |task: &TaskRef| main.as_ref().is_some_and(|main| main.is(task));
+        let others = self.newest_first().into_iter().filter(|task| !is_main(task));
+        for task in others.chain(main.iter().cloned()) {
+            self.cancel(&task, Interrupted::cancelled("the kernel is being shut down"));
+        }
+    }
+
+    /// Whether a shutdown has begun, and has nothing more to wait for.
+    pub(crate) fn is_shut_down(&self) -> bool {
+        let Some(grace) = self.grace.get() else { return false };
+        self.task_count() == 0 || grace.is_due(self.clock.now())
+    }
+
+    pub(crate) fn is_shutting_down(&self) -> bool {
+        self.closing.get()
+    }
+
+    /// Names the main task of a run, or that it is over.
+    pub(crate) fn set_main(&self, main: Option<&TaskRef>) {
+        let before = self.main.replace(main.cloned());
+        drop(before);
+    }
+
+    fn newest_first(&self) -> Vec<TaskRef> {
+        let book = self.book.borrow();
+        let mut tasks: Vec<TaskRef> =
+            book.tasks.iter().map(|(_, entry)| entry.task.clone()).collect();
+        drop(book);
+        tasks.sort_by_key(|task| std::cmp::Reverse(task.id()));
+        tasks
+    }
+
+    /// Drops every task, the newest first, and closes everything. Gives back those dropped.
+    pub(crate) fn drop_all(&self) -> Vec<TaskRef> {
+        self.closing.set(true);
+        let dropped = self.newest_first();
+        for task in &dropped {
+            let reason = Interrupted::cancelled("dropped when the kernel was shut down");
+            self.end(task, TaskError::Cancelled(reason));
+        }
+        loop {
+            let stale = self.book.borrow_mut().ready.pop();
+            if stale.is_none() {
+                break;
+            }
+        }
+        for message in self.home.close() {
+            quietly("what was sent to a kernel that ended", || drop(message));
+        }
+        self.grace.set(None);
+        self.net.clear();
+        dropped
+    }
+}
