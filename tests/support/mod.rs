@@ -1,18 +1,23 @@
-//! Shared by the tests: a kernel whose time is moved by hand or by itself, and a recorder of what
-//! the kernel does.
+//! Shared by the tests: a kernel whose time is moved by hand or by itself, a recorder of what the
+//! kernel does, a driver that fails on demand, and a limit for tests that would hang.
 #![allow(
     dead_code,
     reason = "each test binary uses its part; an `expect` would fail in those that use all"
 )]
 
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::fmt::Display;
+use std::io::{self, IoSlice, IoSliceMut};
+use std::net::Shutdown;
+use std::os::fd::OwnedFd;
 use std::rc::Rc;
+use std::sync::mpsc::{self, RecvTimeoutError};
+use std::thread;
 use std::time::Duration;
 
-use pikake::kernel::{Builder, Observer};
+use pikake::kernel::{Builder, Driver, Event, Job, MioDriver, MioSocket, Observer, Token};
 use pikake::time::ManualClock;
-use pikake::traps::{Exit, TaskRef, TrapKind};
+use pikake::traps::{Address, Addresses, Exit, OpenSocket, Reply, SocketOption, TaskRef, TrapKind};
 use pikake::{Kernel, task};
 
 /// A length of time, in milliseconds.
@@ -82,5 +87,162 @@ impl Observer for Recorder {
 
     fn exited(&self, task: &TaskRef, exit: Exit) {
         self.0.add(format_args!("exit {} {exit:?}", task.name()));
+    }
+}
+
+/// How long a test may take, in real time, before it counts as hung.
+const HANGS_AFTER: Duration = Duration::from_secs(20);
+
+/// Runs the body of a test on a thread of its own, so that a wait that never ends is a failure.
+///
+/// Virtual time does not help there: a kernel without timers blocks in its driver for ever.
+#[track_caller]
+pub(crate) fn within(body: impl FnOnce() + Send + 'static) {
+    let (alive, ended) = mpsc::channel::<()>();
+    let thread = thread::spawn(move || {
+        let _alive = alive;
+        body();
+    });
+    match ended.recv_timeout(HANGS_AFTER) {
+        Err(RecvTimeoutError::Timeout) => panic!("the test hangs: something is waited for in vain"),
+        Ok(()) | Err(RecvTimeoutError::Disconnected) => {
+            if let Err(panic) = thread.join() {
+                std::panic::resume_unwind(panic);
+            }
+        }
+    }
+}
+
+/// Calls something when it is dropped.
+pub(crate) struct OnDrop<F: FnMut()>(pub(crate) F);
+
+impl<F: FnMut()> Drop for OnDrop<F> {
+    fn drop(&mut self) {
+        (self.0)();
+    }
+}
+
+/// Which calls of a [`Faulty`] driver fail, once each time they are set.
+#[derive(Clone, Default, Debug)]
+pub(crate) struct Faults {
+    pub(crate) register: Rc<Cell<bool>>,
+    pub(crate) wait: Rc<Cell<bool>>,
+}
+
+/// The real driver, but for the faults that a test sets.
+pub(crate) struct Faulty {
+    real: MioDriver,
+    faults: Faults,
+}
+
+impl Faulty {
+    pub(crate) fn new(faults: &Faults) -> Self {
+        Self { real: MioDriver::new().expect("a driver"), faults: faults.clone() }
+    }
+}
+
+fn fail_if(fault: &Cell<bool>) -> io::Result<()> {
+    if fault.take() { Err(io::Error::other("a fault that was asked for")) } else { Ok(()) }
+}
+
+impl Driver for Faulty {
+    type Socket = MioSocket;
+
+    fn waker(&self) -> Box<dyn Fn() + Send + Sync> {
+        self.real.waker()
+    }
+
+    fn wait(&mut self, limit: Option<Duration>, events: &mut Vec<Event>) -> io::Result<()> {
+        fail_if(&self.faults.wait)?;
+        self.real.wait(limit, events)
+    }
+
+    fn register(&mut self, socket: &MioSocket, token: Token) -> io::Result<()> {
+        fail_if(&self.faults.register)?;
+        self.real.register(socket, token)
+    }
+
+    fn blocked(&mut self, socket: &MioSocket, token: Token) -> io::Result<()> {
+        self.real.blocked(socket, token)
+    }
+
+    fn deregister(&mut self, socket: &MioSocket) {
+        self.real.deregister(socket);
+    }
+
+    fn short_means_blocked(&self, socket: &MioSocket) -> bool {
+        self.real.short_means_blocked(socket)
+    }
+
+    fn open(&mut self, what: &OpenSocket<'_>) -> io::Result<MioSocket> {
+        self.real.open(what)
+    }
+
+    fn pair(&mut self, datagram: bool) -> io::Result<(MioSocket, MioSocket)> {
+        self.real.pair(datagram)
+    }
+
+    fn adopt(&mut self, descriptor: OwnedFd) -> io::Result<MioSocket> {
+        self.real.adopt(descriptor)
+    }
+
+    fn accept(&mut self, socket: &MioSocket) -> io::Result<(MioSocket, Address)> {
+        self.real.accept(socket)
+    }
+
+    fn connected(&mut self, socket: &MioSocket) -> io::Result<()> {
+        self.real.connected(socket)
+    }
+
+    fn read(&mut self, socket: &MioSocket, to: &mut [IoSliceMut<'_>]) -> io::Result<usize> {
+        self.real.read(socket, to)
+    }
+
+    fn peek(&mut self, socket: &MioSocket, to: &mut [u8]) -> io::Result<usize> {
+        self.real.peek(socket, to)
+    }
+
+    fn write(&mut self, socket: &MioSocket, from: &[IoSlice<'_>]) -> io::Result<usize> {
+        self.real.write(socket, from)
+    }
+
+    fn receive(&mut self, socket: &MioSocket, to: &mut [u8]) -> io::Result<(usize, Address)> {
+        self.real.receive(socket, to)
+    }
+
+    fn send(&mut self, socket: &MioSocket, data: &[u8], to: Option<&Address>) -> io::Result<usize> {
+        self.real.send(socket, data, to)
+    }
+
+    fn connect(&mut self, socket: &MioSocket, to: &Address) -> io::Result<()> {
+        self.real.connect(socket, to)
+    }
+
+    fn shutdown(&mut self, socket: &MioSocket, how: Shutdown) -> io::Result<()> {
+        self.real.shutdown(socket, how)
+    }
+
+    fn local_address(&self, socket: &MioSocket) -> io::Result<Address> {
+        self.real.local_address(socket)
+    }
+
+    fn peer_address(&self, socket: &MioSocket) -> io::Result<Address> {
+        self.real.peer_address(socket)
+    }
+
+    fn set_option(&mut self, socket: &MioSocket, option: SocketOption) -> io::Result<()> {
+        self.real.set_option(socket, option)
+    }
+
+    fn option(&self, socket: &MioSocket, which: SocketOption) -> io::Result<SocketOption> {
+        self.real.option(socket, which)
+    }
+
+    fn blocking(&mut self, job: Job) -> Result<(), Job> {
+        self.real.blocking(job)
+    }
+
+    fn lookup(&mut self, host: &str, port: u16, reply: Reply<Addresses>) -> Result<(), Job> {
+        self.real.lookup(host, port, reply)
     }
 }

@@ -55,6 +55,18 @@ use crate::trap::{KernelTrap, Trap, kernel_trap_at};
 ///     }
 /// }
 /// ```
+///
+/// It cannot leave its thread, nor can a reference to it:
+///
+/// ```compile_fail,E0277
+/// fn send<T: Send>(_: T) {}
+/// send(pikake_traps::WaitQueue::new());
+/// ```
+///
+/// ```compile_fail,E0277
+/// fn send<T: Send>(_: T) {}
+/// send(&pikake_traps::WaitQueue::new());
+/// ```
 pub struct WaitQueue {
     kernel: Cell<KernelId>,
     index: Cell<u32>,
@@ -176,5 +188,13 @@ impl Trap for Park<'_> {
 /// Polled outside a task, or in another kernel than the one whose tasks already wait here.
 #[track_caller]
 pub fn park(queue: &WaitQueue) -> KernelTrap<Park<'_>> {
-    kernel_trap_at(Park { queue }, Location::caller())
+    park_at(queue, Location::caller())
+}
+
+/// [`park`], reported as awaited at `place`.
+pub fn park_at<'a>(
+    queue: &'a WaitQueue,
+    place: &'static Location<'static>,
+) -> KernelTrap<Park<'a>> {
+    kernel_trap_at(Park { queue }, place)
 }

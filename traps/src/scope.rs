@@ -293,6 +293,13 @@ macro_rules! scoped_futures {
 
 scoped_futures! {
     /// The future of [`timeout_after`] and [`timeout_at`].
+    ///
+    /// It cannot leave its thread, whatever its body is:
+    ///
+    /// ```compile_fail,E0277
+    /// fn send<T: Send>(_: T) {}
+    /// send(pikake_traps::timeout_after(std::time::Duration::ZERO, std::future::ready(())));
+    /// ```
     Timeout => Result<F::Output, TimedOut>, |timed| match timed {
         Timed { output: Some(output), expired: false, .. } => Ok(output),
         Timed { .. } => Err(TimedOut),

@@ -1,0 +1,192 @@
+//! A kernel that is turned by somebody else's loop: what happens between two turns on the same
+//! thread is seen, on the descriptor and in the next turn.
+
+#![cfg(not(mio_unsupported_force_poll_poll))]
+
+mod support;
+
+use std::cell::Cell;
+use std::future::poll_fn;
+use std::os::fd::AsRawFd;
+use std::pin::Pin;
+use std::rc::Rc;
+use std::task::{Poll, Waker};
+use std::time::Duration;
+
+use mio::unix::SourceFd;
+use pikake::time::ManualClock;
+use pikake::traps::{WaitQueue, park, read_wait, sockets, sockets_of};
+use pikake::{Interrupted, Kernel, Task, spawn, yield_now};
+use support::{Log, OnDrop, ms, within};
+
+/// A loop that knows of the kernel no more than its descriptor.
+struct ForeignLoop(mio::Poll);
+
+impl ForeignLoop {
+    fn around(kernel: &Kernel<ManualClock>) -> Self {
+        let poll = mio::Poll::new().unwrap();
+        let descriptor = kernel.as_raw_fd();
+        let (token, interest) = (mio::Token(0), mio::Interest::READABLE);
+        poll.registry().register(&mut SourceFd(&descriptor), token, interest).unwrap();
+        Self(poll)
+    }
+
+    fn is_readable(&mut self) -> bool {
+        let mut events = mio::Events::with_capacity(4);
+        self.0.poll(&mut events, Some(Duration::ZERO)).unwrap();
+        !events.is_empty()
+    }
+}
+
+/// A kernel whose time stands still, so that it never turns for a timer.
+fn kernel() -> Kernel<ManualClock> {
+    Kernel::builder().clock(ManualClock::new()).build().unwrap()
+}
+
+/// Turns until nothing is left to do but wait.
+fn settle(kernel: &Kernel<ManualClock>) {
+    while kernel.turn(Some(Duration::ZERO)).unwrap().is_ready {}
+}
+
+/// Starts `task`, does `between` when the kernel has nothing left to do, and asserts that this shows
+/// on the descriptor and ends the task with no more than turns.
+fn assert_shows<T: 'static>(start: impl FnOnce() -> Task<T>, between: impl FnOnce(&Task<T>)) {
+    let kernel = kernel();
+    let [task] = kernel.run(async { [start()] });
+    settle(&kernel);
+    assert!(!task.is_finished(), "it waits");
+    let mut foreign_loop = ForeignLoop::around(&kernel);
+    settle(&kernel);
+    foreign_loop.is_readable();
+    assert!(!foreign_loop.is_readable(), "nothing happens by itself");
+    between(&task);
+    assert!(foreign_loop.is_readable(), "what was done shows on the descriptor");
+    settle(&kernel);
+    assert!(task.is_finished(), "and has been seen");
+}
+
+#[test]
+fn a_queue_that_is_woken_between_two_turns_shows() {
+    within(|| {
+        let queue = Rc::new(WaitQueue::new());
+        let waiting = queue.clone();
+        let start = || spawn(async move { park(&waiting).await.unwrap() });
+        assert_shows(start, |_| assert_eq!(queue.wake(1), 1));
+    });
+}
+
+#[test]
+fn a_wake_that_is_passed_on_by_a_dropped_wait_between_two_turns_shows() {
+    within(|| {
+        let queue: &'static WaitQueue = Box::leak(Box::new(WaitQueue::new()));
+        type Place = Pin<Box<dyn Future<Output = Result<(), Interrupted>>>>;
+        let dropped: Rc<Cell<Option<Place>>> = Rc::default();
+        let keep = dropped.clone();
+        let start = || {
+            spawn(async move {
+                let mut first: Place = Box::pin(park(queue));
+                assert!(futures::poll!(first.as_mut()).is_pending());
+                assert_eq!(queue.len(), 1);
+                keep.set(Some(first));
+                park(queue).await.unwrap();
+            })
+        };
+        assert_shows(start, |_| {
+            assert_eq!(queue.wake(1), 1);
+            drop(dropped.take());
+        });
+    });
+}
+
+#[test]
+fn a_waker_that_is_called_between_two_turns_shows() {
+    within(|| {
+        let waker: Rc<Cell<Option<Waker>>> = Rc::default();
+        let keep = waker.clone();
+        let start = || {
+            let mut polls = 0;
+            spawn(poll_fn(move |cx| {
+                polls += 1;
+                keep.set(Some(cx.waker().clone()));
+                if polls > 1 { Poll::Ready(()) } else { Poll::Pending }
+            }))
+        };
+        assert_shows(start, |_| waker.take().unwrap().wake());
+    });
+}
+
+#[test]
+fn a_cancel_between_two_turns_shows() {
+    within(|| {
+        let queue = Rc::new(WaitQueue::new());
+        let start = || spawn(async move { park(&queue).await.unwrap_err() });
+        assert_shows(start, |task| task.request_cancel("between two turns"));
+    });
+}
+
+#[test]
+fn an_abort_between_two_turns_shows() {
+    within(|| {
+        let log = Log::default();
+        let guard = OnDrop({
+            let log = log.clone();
+            move || log.add("dropped")
+        });
+        let start = || {
+            spawn(async move {
+                let _guard = guard;
+                std::future::pending::<()>().await;
+            })
+        };
+        assert_shows(start, Task::abort);
+        assert_eq!(log.take(), ["dropped"]);
+    });
+}
+
+#[test]
+fn a_socket_that_is_closed_between_two_turns_shows() {
+    within(|| {
+        let opened = Rc::new(Cell::new(None));
+        let keep = opened.clone();
+        let start = || {
+            spawn(async move {
+                let (here, _there) = sockets(|net| net.pair(false)).unwrap();
+                let mut room = [0];
+                let mut buffers = [std::io::IoSliceMut::new(&mut room)];
+                sockets(|net| net.read(here, &mut buffers)).unwrap_err();
+                keep.set(Some(here));
+                read_wait(here).await.unwrap_err();
+            })
+        };
+        assert_shows(start, |_| {
+            let socket = opened.get().unwrap();
+            sockets_of(socket, |net| net.close(socket)).unwrap();
+        });
+    });
+}
+
+#[test]
+fn a_stop_is_told_by_one_turn_in_which_nothing_is_stepped() {
+    within(|| {
+        let kernel = kernel();
+        let steps = Rc::new(Cell::new(0));
+        kernel.run(async {
+            let steps = steps.clone();
+            spawn(async move {
+                loop {
+                    steps.set(steps.get() + 1);
+                    yield_now().await.unwrap();
+                }
+            })
+            .detach();
+            yield_now().await.unwrap();
+        });
+        assert!(!kernel.turn(Some(ms(0))).unwrap().is_stopped);
+        kernel.handle().stop().unwrap();
+        let before = steps.get();
+        assert!(kernel.turn(Some(ms(0))).unwrap().is_stopped);
+        assert_eq!(steps.get(), before);
+        assert!(!kernel.turn(Some(ms(0))).unwrap().is_stopped, "told once");
+        assert_eq!(steps.get(), before + 1);
+    });
+}
