@@ -3,6 +3,7 @@
 
 pub use pikake_kernel::{Kernel, Turn};
 pub use pikake_macros::{main, test};
+pub use pikake_task::{TaskGroup, task_group, try_task_group};
 pub use pikake_traps::{
     Interrupted, KernelEnded, KernelHandle, Task, TaskError, Timed, TimedOut, check_interrupt,
     current, future_wait, ignore_after, now, pending_interrupt, shield, sleep, sleep_until, spawn,
@@ -10,6 +11,17 @@ pub use pikake_traps::{
 };
 
 use std::future::Future;
+
+mod probe;
+#[cfg(feature = "signals")]
+mod signals;
+pub mod testing;
+
+#[cfg(feature = "signals")]
+pub use signals::{OnSignals, interrupt_on_signals};
+
+#[doc = include_str!("../docs/interruption.md")]
+pub mod interruption {}
 
 /// Sockets.
 pub mod net {
@@ -26,6 +38,7 @@ pub mod time {
 
 /// What people do with tasks.
 pub mod task {
+    pub use pikake_task::*;
     pub use pikake_traps::{
         Builder, CancelOnDrop, Current, Exit, Panic, Task, TaskError, TaskId,
         blocking as run_in_thread,
@@ -44,6 +57,7 @@ pub mod kernel {
 
 /// What most programs need: `use pikake::prelude::*`.
 pub mod prelude {
+    pub use crate::net::{TcpListener, TcpStream, UdpSocket, UnixListener, UnixStream};
 
     pub use crate::{
         Interrupted, Kernel, Task, TaskError, TimedOut, future_wait, sleep, spawn, timeout_after,
@@ -113,5 +127,13 @@ pub mod __macros {
         let output = kernel.run(future);
         kernel.shutdown();
         output
+    }
+
+    /// As `run`, with SIGINT and SIGTERM turned into an interruption of the main task.
+    #[cfg(feature = "signals")]
+    #[track_caller]
+    pub fn run_until_signal<F: Future>(name: &str, future: F) -> F::Output {
+        let kernel = super::fresh_kernel(name);
+        super::signals::run_until_signal(&kernel, future)
     }
 }

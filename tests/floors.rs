@@ -9,13 +9,25 @@ use std::process::Command;
 /// A crate of the workspace, its floor, and the crates of the workspace it may use.
 ///
 /// `kernel` executes traps, `net` asks for them: neither may know the other. Only the roof may.
-const HOUSE: [(&str, u8, &[&str]); 6] = [
+const HOUSE: [(&str, u8, &[&str]); 7] = [
     ("pikake-time", 0, &[]),
     ("pikake-traps", 0, &["pikake-time"]),
     ("pikake-kernel", 1, &["pikake-time", "pikake-traps"]),
     ("pikake-net", 1, &["pikake-time", "pikake-traps"]),
+    ("pikake-task", 1, &["pikake-time", "pikake-traps"]),
     ("pikake-macros", 4, &[]),
-    ("pikake", 4, &["pikake-kernel", "pikake-macros", "pikake-net", "pikake-time", "pikake-traps"]),
+    (
+        "pikake",
+        4,
+        &[
+            "pikake-kernel",
+            "pikake-macros",
+            "pikake-net",
+            "pikake-task",
+            "pikake-time",
+            "pikake-traps",
+        ],
+    ),
 ];
 
 /// What only the kernel's driver may use: the system itself.

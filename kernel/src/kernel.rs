@@ -200,6 +200,11 @@ impl<C: Clock + 'static, P: Pick + 'static, D: Driver + 'static> Kernel<C, P, D>
         self.machine.task_count()
     }
 
+    /// How many waits are outstanding, in all tasks together.
+    pub fn wait_count(&self) -> usize {
+        self.machine.wait_count()
+    }
+
     /// How many sockets are open.
     pub fn socket_count(&self) -> usize {
         self.machine.net.len()

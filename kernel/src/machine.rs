@@ -124,6 +124,10 @@ impl<D: Driver, C: Clock, P: Pick> Machine<D, C, P> {
         }
     }
 
+    pub(crate) fn wait_count(&self) -> usize {
+        self.book.borrow().records.len()
+    }
+
     pub(crate) fn task_count(&self) -> usize {
         self.book.borrow().tasks.len()
     }
@@ -174,6 +178,7 @@ impl<D: Driver, C: Clock, P: Pick> Machine<D, C, P> {
                     }
                 }
                 Message::Spawn(spawn) => quietly("a task that was sent here", || spawn.spawn()),
+                Message::Interrupt(reason) => self.interrupt_main(reason),
                 Message::Stop => self.stopped.set(true),
                 Message::Shutdown => self.begin_shutdown(),
                 _ => {}

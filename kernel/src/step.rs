@@ -148,6 +148,14 @@ impl<D: Driver, C: Clock, P: Pick> Machine<D, C, P> {
         self.closing.get()
     }
 
+    /// Asks the main task of the current run to end, if there is one.
+    pub(crate) fn interrupt_main(&self, reason: Interrupted) {
+        let main = self.main.borrow().clone();
+        if let Some(main) = main {
+            self.cancel(&main, reason);
+        }
+    }
+
     /// Names the main task of a run, or that it is over.
     pub(crate) fn set_main(&self, main: Option<&TaskRef>) {
         let before = self.main.replace(main.cloned());

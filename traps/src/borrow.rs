@@ -51,7 +51,8 @@ pub fn borrowing<F: Future>(
         // it up at the latest in `Finish::drop`; that runs before `body` goes out of scope, also
         // when `drive` panics. A task that has ended is never polled again, whoever refers to it.
         let body: Pin<&'static mut (dyn Clear + 'static)> = unsafe { std::mem::transmute(body) };
-        let finish = Finish(TaskRef::new(Borrowed(body), home, Cold::named(name), spawned_at));
+        let finish =
+            Finish(TaskRef::new(Borrowed(body), home, Cold::named(name), spawned_at, None));
         drive(&finish.0);
         finish.0.abandon(TaskError::Stopped);
         // SAFETY: the output of `Borrowed` is `()`.

@@ -29,6 +29,7 @@ use std::ops::Deref;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
+use crate::interrupt::Interrupted;
 use crate::task::Task;
 use crate::waker::RemoteWake;
 
@@ -61,6 +62,8 @@ pub enum Message {
     Wake(RemoteWake),
     /// Make a task on the kernel's own thread and let it run.
     Spawn(RemoteSpawn),
+    /// Cancel the main task.
+    Interrupt(Interrupted),
     /// Let `run` return without stepping another task.
     Stop,
     /// Cancel every task, newest first, and let `run` return when they have ended.
@@ -286,6 +289,19 @@ impl KernelHandle {
             drop(task);
         };
         self.send(Message::Spawn(RemoteSpawn(Box::new(on_arrival))))
+    }
+
+    /// Asks the main task of the current run to end, saying why: its await returns
+    /// [`Interrupted`]. The other tasks go on.
+    ///
+    /// What arrives between two runs interrupts the next one. A kernel that is turned by its owner,
+    /// and not run, has no main task, and nothing happens.
+    ///
+    /// # Errors
+    ///
+    /// [`KernelEnded`].
+    pub fn interrupt(&self, reason: &str) -> Result<(), KernelEnded> {
+        self.send(Message::Interrupt(Interrupted::cancelled(reason)))
     }
 
     /// Asks the kernel to step no further task and to return from `run`.

@@ -9,6 +9,7 @@ mod foreign;
 mod handler;
 mod home;
 mod interrupt;
+mod locals;
 mod queue;
 mod quiet;
 mod reply;
@@ -32,7 +33,8 @@ pub use handler::{
 };
 pub use home::{Home, KernelEnded, KernelHandle, KernelId, LocalHome, Message, RemoteSpawn};
 pub use interrupt::{Interrupted, Panic, ScopeId, TaskError, TimedOut};
-pub use queue::{Park, WaitQueue, park};
+pub use locals::LocalKey;
+pub use queue::{Park, WaitQueue, park, park_at};
 pub use quiet::quietly;
 pub use reply::Reply;
 pub use scope::{
@@ -43,7 +45,7 @@ pub use socket::{
     Address, Closed, Direction, OpenSocket, ReadyTrap, ResourceBusy, SocketId, SocketOption,
     Sockets, read_wait, sockets, sockets_of, when_ready, when_ready_at, write_wait,
 };
-pub use task::{Builder, CancelOnDrop, Current, Task, current, spawn};
+pub use task::{Builder, CancelOnDrop, Current, Task, current, spawn, try_current};
 pub use task_ref::TaskRef;
 pub use trap::{KernelTrap, Trap, kernel_trap, kernel_trap_at};
 pub use waker::RemoteWake;

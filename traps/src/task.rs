@@ -1,17 +1,20 @@
 //! Tasks as their owners see them: spawning, joining, cancelling.
 
+use std::any::Any;
 use std::fmt;
 use std::future::Future;
 use std::marker::PhantomData;
 use std::ops::Deref;
 use std::panic::Location;
 use std::pin::Pin;
+use std::rc::Rc;
 use std::task::{Context, Poll};
 
 use crate::cell::{Cold, TaskId};
 use crate::door;
 use crate::handler::{TrapKind, Wait};
 use crate::interrupt::{Interrupted, TaskError};
+use crate::locals::LocalKey;
 use crate::task_ref::TaskRef;
 use crate::trap::{KernelTrap, Trap, kernel_trap_at};
 
@@ -54,6 +57,7 @@ where
 #[must_use = "a builder does nothing until `spawn` is called"]
 pub struct Builder {
     name: Option<Box<str>>,
+    spawned_at: Option<&'static Location<'static>>,
 }
 
 impl Builder {
@@ -68,6 +72,13 @@ impl Builder {
         self
     }
 
+    /// The place that is shown as the one that spawned the task; without this, the caller of
+    /// `spawn`. For libraries that spawn on somebody's behalf.
+    pub fn spawned_at(mut self, place: &'static Location<'static>) -> Self {
+        self.spawned_at = Some(place);
+        self
+    }
+
     /// Starts the task. See [`spawn`].
     ///
     /// # Panics
@@ -78,7 +89,8 @@ impl Builder {
     where
         F: Future + 'static,
     {
-        spawn_at(future, self.name, Location::caller())
+        let place = self.spawned_at.unwrap_or(Location::caller());
+        spawn_at(future, self.name, place)
     }
 }
 
@@ -92,7 +104,8 @@ where
     F: Future + 'static,
 {
     let task = door::with(|kernel| {
-        let task = TaskRef::new(future, kernel.home(), Cold::named(name), spawned_at);
+        let parent = kernel.current().map(|task| task.id());
+        let task = TaskRef::new(future, kernel.home(), Cold::named(name), spawned_at, parent);
         if !kernel.spawn(&task) {
             let late = Interrupted::cancelled("spawned while the kernel was being shut down");
             task.abandon(TaskError::Cancelled(late));
@@ -160,6 +173,18 @@ impl<T> Task<T> {
         self.task.name()
     }
 
+    /// The task that spawned this one; `None` if it was not spawned by a task.
+    ///
+    /// That task may have ended since.
+    pub fn parent(&self) -> Option<TaskId> {
+        self.task.parent()
+    }
+
+    /// The task itself, without a claim on its outcome.
+    pub fn task_ref(&self) -> &TaskRef {
+        &self.task
+    }
+
     /// Whether the task has ended.
     pub fn is_finished(&self) -> bool {
         self.task.is_ended()
@@ -204,7 +229,7 @@ impl<T> Task<T> {
         let task = self.task.clone();
         let place = Location::caller();
         async move {
-            request(&task, Interrupted::cancelled(""));
+            task.request_cancel(Interrupted::cancelled(""));
             while !task.is_ended() {
                 kernel_trap_at(JoinTrap { task: task.clone() }, place).await?;
             }
@@ -216,14 +241,13 @@ impl<T> Task<T> {
     ///
     /// A second request changes nothing: it never interrupts the cleanup that the first one caused.
     pub fn request_cancel(&self, reason: &str) {
-        request(&self.task, Interrupted::cancelled(reason));
+        self.task.request_cancel(Interrupted::cancelled(reason));
     }
 
     /// Ends the task without another step of it: its future is dropped where it stands, by the
     /// kernel, before the next step of any task.
     pub fn abort(&self) {
-        let task = &self.task;
-        door::reach(task.kernel(), |kernel| kernel.abort(task, Interrupted::cancelled("aborted")));
+        self.task.request_abort(Interrupted::cancelled("aborted"));
     }
 
     /// Lets the task run on by itself; the same as dropping the handle.
@@ -233,10 +257,6 @@ impl<T> Task<T> {
     pub fn cancel_on_drop(self) -> CancelOnDrop<T> {
         CancelOnDrop(self)
     }
-}
-
-fn request(task: &TaskRef, reason: Interrupted) {
-    door::reach(task.kernel(), |kernel| kernel.cancel(task, reason));
 }
 
 impl<T> Unpin for Task<T> {}
@@ -320,9 +340,35 @@ impl Current {
         self.0.spawned_at()
     }
 
+    /// The task that spawned this one; `None` if it was not spawned by a task.
+    pub fn parent(&self) -> Option<TaskId> {
+        self.0.parent()
+    }
+
+    /// What the task keeps under that key. For those who write task locals.
+    pub fn local(&self, key: LocalKey) -> Option<Rc<dyn Any>> {
+        self.0.local(key)
+    }
+
+    /// Has the task keep a value until it ends; gives back the one that was there before. For
+    /// those who write task locals.
+    ///
+    /// The values are dropped after the task's future, with the task still current.
+    ///
+    /// # Errors
+    ///
+    /// The value, if the task's values have been dropped already.
+    pub fn set_local(
+        &self,
+        key: LocalKey,
+        value: Rc<dyn Any>,
+    ) -> Result<Option<Rc<dyn Any>>, Rc<dyn Any>> {
+        self.0.set_local(key, value)
+    }
+
     /// Asks the task to end: its next wait that suspends is interrupted.
     pub fn request_cancel(&self, reason: &str) {
-        request(&self.0, Interrupted::cancelled(reason));
+        self.0.request_cancel(Interrupted::cancelled(reason));
     }
 }
 
@@ -337,4 +383,9 @@ pub fn current() -> Current {
         Some(task) => Current(task),
         None => door::outside("`current`", Location::caller()),
     }
+}
+
+/// The current task, if there is one: inside a step of a kernel.
+pub fn try_current() -> Option<Current> {
+    door::try_with(|kernel| kernel.current()).flatten().map(Current)
 }

@@ -3,6 +3,7 @@
 //! All it does, it does on the home thread, for it cannot leave it. See `cell.rs` for who may touch
 //! which part of a cell when, and for how references are counted.
 
+use std::any::Any;
 use std::cell::Cell;
 use std::fmt;
 use std::future::Future;
@@ -10,11 +11,14 @@ use std::marker::PhantomData;
 use std::mem::ManuallyDrop;
 use std::panic::Location;
 use std::ptr::NonNull;
+use std::rc::Rc;
 use std::task::{Context, RawWaker, Waker};
 
 use crate::cell::{self, Cold, Exit, Header, Ledger, Own, TaskId, release};
+use crate::door;
 use crate::home::{KernelId, LocalHome};
-use crate::interrupt::TaskError;
+use crate::interrupt::{Interrupted, TaskError};
+use crate::locals::LocalKey;
 use crate::queue::WaitQueue;
 use crate::waker::WAKER;
 
@@ -34,11 +38,12 @@ impl TaskRef {
         home: &LocalHome,
         cold: Option<Box<Cold>>,
         spawned_at: &'static Location<'static>,
+        parent: Option<TaskId>,
     ) -> Self
     where
         F: Future + 'static,
     {
-        let header = cell::allocate(future, home, cold, spawned_at);
+        let header = cell::allocate(future, home, cold, spawned_at, parent);
         Self { header, _home: PhantomData }
     }
 
@@ -88,6 +93,13 @@ impl TaskRef {
         self.own().spawned_at
     }
 
+    /// The task that spawned this one; `None` if it was not spawned by a task.
+    ///
+    /// That task may have ended since.
+    pub fn parent(&self) -> Option<TaskId> {
+        self.header().shared.parent.get()
+    }
+
     /// The name of the future's type and its size in bytes.
     pub fn future_type(&self) -> (&'static str, usize) {
         (self.header().shared.vtable.future)()
@@ -133,6 +145,9 @@ impl TaskRef {
             unsafe { (self.header().shared.vtable.poll)(self.header, &mut cx) }
         });
         self.own().exit.set(exit);
+        if exit.is_some() {
+            self.end_locals();
+        }
         exit.is_some()
     }
 
@@ -152,6 +167,35 @@ impl TaskRef {
             // SAFETY: as in `poll`.
             unsafe { (self.header().shared.vtable.abandon)(self.header, outcome) }
         });
+        self.end_locals();
+    }
+
+    /// Asks the task to end. See [`Task::cancel`](crate::Task::cancel).
+    pub fn request_cancel(&self, reason: Interrupted) {
+        door::reach(self.kernel(), |kernel| kernel.cancel(self, reason));
+    }
+
+    /// Ends the task without another step of it. See [`Task::abort`](crate::Task::abort).
+    pub fn request_abort(&self, reason: Interrupted) {
+        door::reach(self.kernel(), |kernel| kernel.abort(self, reason));
+    }
+
+    pub(crate) fn local(&self, key: LocalKey) -> Option<Rc<dyn Any>> {
+        self.own().cold.get()?.locals.get(key)
+    }
+
+    pub(crate) fn set_local(
+        &self,
+        key: LocalKey,
+        value: Rc<dyn Any>,
+    ) -> Result<Option<Rc<dyn Any>>, Rc<dyn Any>> {
+        self.own().cold.get_or_init(Box::default).locals.set(key, value)
+    }
+
+    fn end_locals(&self) {
+        if let Some(cold) = self.own().cold.get() {
+            cold.locals.end();
+        }
     }
 
     fn exclusively<R>(&self, work: impl FnOnce() -> R) -> R {
@@ -249,6 +293,7 @@ impl fmt::Debug for TaskRef {
         f.debug_struct("Task")
             .field("id", &self.id().0)
             .field("name", &self.name())
+            .field("parent", &self.parent().map(|parent| parent.0))
             .field("spawned_at", &format_args!("{}", self.spawned_at()))
             .field("ended", &self.is_ended())
             .finish()

@@ -1,0 +1,350 @@
+//! Interrupts a program at every place where it can be interrupted, one after another.
+//!
+//! An interruption is an error that any await may return, so a program has as many ways through it
+//! as it has suspensions. Nobody writes a test for each. [`interrupt_everywhere`] does: it runs the
+//! program once to see where it suspends, and then again and again, each time in a fresh kernel and
+//! with one interruption, and has every run checked.
+//!
+//! ```
+//! use pikake::sleep;
+//! use pikake::testing::interrupt_everywhere;
+//! use std::cell::Cell;
+//! use std::rc::Rc;
+//! use std::time::Duration;
+//!
+//! const NETWORK_DELAY: Duration = Duration::from_millis(5);
+//!
+//! /// Moves money from one account to the other, or does not.
+//! async fn transfer(from: &Cell<i32>, to: &Cell<i32>) -> Result<(), pikake::Interrupted> {
+//!     sleep(NETWORK_DELAY).await?;
+//!     from.set(from.get() - 10);
+//!     if let Err(interrupted) = sleep(NETWORK_DELAY).await {
+//!         sleep(NETWORK_DELAY).await?; // the rollback is not interrupted by what led to it
+//!         from.set(from.get() + 10);
+//!         return Err(interrupted);
+//!     }
+//!     to.set(to.get() + 10);
+//!     Ok(())
+//! }
+//!
+//! let report = interrupt_everywhere(
+//!     || async {
+//!         let (from, to) = (Cell::new(100), Cell::new(0));
+//!         let done = transfer(&from, &to).await;
+//!         (done.is_ok(), from.get(), to.get())
+//!     },
+//!     |run| {
+//!         let (done, from, to) = run.output.expect("it waits on nothing but traps");
+//!         assert_eq!((from, to), if done { (90, 10) } else { (100, 0) });
+//!     },
+//! );
+//! assert_eq!(report.suspensions, 2);
+//! ```
+//!
+//! A check that fails says where the interruption was:
+//!
+//! ```text
+//! with a cancel while it waited in suspension 2 of 2, `sleep` at src/bank.rs:14:34:
+//! assertion `left == right` failed …
+//! ```
+//!
+//! # What is injected
+//!
+//! *The task under test* is the main task: the future that the program makes. Each of its
+//! suspensions, that is, each trap of it that is parked, is met with
+//!
+//! * a cancel, the moment it waits: the wait is interrupted;
+//! * a cancel, when it has its answer and is about to go on: the answer counts, and the next wait
+//!   is interrupted;
+//! * an expiry of a scope around the whole program, at every instant at which the task began to wait
+//!   or went on.
+//!
+//! So each run has one cause, and none has two. A program that takes another way when it is
+//! interrupted is not interrupted on that way.
+//!
+//! # What is checked
+//!
+//! The program's own invariant, by the closure. And in each run, of the kernel: the program ends;
+//! no task has to be dropped because it does not end when it is asked to; when the run is over, no
+//! socket is open, no wait outstanding and no timer set. The program must not keep sockets in what it
+//! captured.
+//!
+//! # Time
+//!
+//! Time is virtual, and one nanosecond is added to it whenever the task under test begins to wait,
+//! so that each of its waits has an instant of its own. By default it jumps as soon as nothing is
+//! ready, as for programs that wait on their own kernel only. A program that uses sockets, helper
+//! threads or other threads needs an [`Injector`] with [`patience`](Injector::patience), under
+//! which time jumps only when nothing has happened for a while.
+//!
+//! Interruptions are found by counting, so the program should suspend at the same places in each
+//! run. Where it does not, some runs are not interrupted; [`Report::missed`] counts them.
+
+use std::any::Any;
+use std::fmt;
+use std::future::Future;
+use std::panic::{AssertUnwindSafe, Location, catch_unwind};
+use std::rc::Rc;
+use std::time::Duration;
+
+use pikake_kernel::{Kernel, SHUTDOWN_GRACE};
+use pikake_time::Clock;
+use pikake_traps::{TaskError, TrapKind, timed};
+
+use crate::probe::{Plan, Probe, TestClock, Watching};
+
+/// Runs a program with an interruption at each of its suspensions in turn, and checks each run.
+///
+/// `program` makes the future anew for each run. `check` is called when the run is over and all its
+/// tasks have ended; it gets what the future returned and says by panicking what is wrong. The
+/// first run is not interrupted. See the [module](self) for what is injected and what else is
+/// checked.
+///
+/// # Examples
+///
+/// See the [module](self).
+///
+/// # Panics
+///
+/// When a check fails, with the place of the interruption; inside a running kernel on the same
+/// thread; when the process is out of descriptors.
+#[track_caller]
+pub fn interrupt_everywhere<F: Future>(
+    program: impl FnMut() -> F,
+    check: impl FnMut(&Run<F::Output>),
+) -> Report {
+    Injector::new().run(program, check)
+}
+
+/// [`interrupt_everywhere`], with something to set.
+///
+/// # Examples
+///
+/// ```
+/// use pikake::net::{UnixStream, interruption};
+/// use pikake::testing::Injector;
+/// use std::time::Duration;
+///
+/// let report = Injector::new().patience(Duration::from_millis(1)).run(
+///     || async {
+///         let (one, other) = UnixStream::pair().unwrap();
+///         pikake::spawn(async move { other.write_all(b"hello").await }).detach();
+///         let mut buffer = [0; 5];
+///         match one.read_exact(&mut buffer).await {
+///             Ok(()) => buffer.len(),
+///             Err(error) => error.read,
+///         }
+///     },
+///     |run| assert!([Some(0), Some(5)].contains(&run.output)),
+/// );
+/// assert_eq!(report.suspensions, 1);
+/// ```
+#[derive(Clone, Copy, Default, Debug)]
+#[must_use = "an injector does nothing until `run` is called"]
+pub struct Injector {
+    patience: Duration,
+}
+
+impl Injector {
+    /// For a program that waits on nothing outside its kernel.
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// For a program that uses sockets, helper threads or other threads: before time jumps to the
+    /// next timer, they have so long, in real time, to do something.
+    ///
+    /// A millisecond is enough for sockets whose other end is in the same kernel; twenty for
+    /// helper threads and other processes that answer at once.
+    pub fn patience(mut self, length: Duration) -> Self {
+        self.patience = length;
+        self
+    }
+
+    /// Runs the program and checks it. See [`interrupt_everywhere`].
+    ///
+    /// # Panics
+    ///
+    /// As [`interrupt_everywhere`].
+    #[track_caller]
+    pub fn run<F: Future>(
+        self,
+        mut program: impl FnMut() -> F,
+        mut check: impl FnMut(&Run<F::Output>),
+    ) -> Report {
+        let first = self.once(Plan::Nothing, None, &mut program, &mut check);
+        let suspensions = first.suspensions();
+        let steps = 2..=first.steps();
+        let instants = first.instants();
+        let waiting = (1..=suspensions).map(Plan::CancelWhileWaiting);
+        let going_on = steps.map(Plan::CancelGoingOn);
+        let expired = instants.into_iter().map(Plan::Expire);
+        let mut report = Report { suspensions, cancels: 0, timeouts: 0, missed: 0 };
+        for plan in waiting.chain(going_on).chain(expired) {
+            let run = self.once(plan, Some(suspensions), &mut program, &mut check);
+            match plan {
+                _ if !run.has_injected() => report.missed += 1,
+                Plan::Expire(_) => report.timeouts += 1,
+                _ => report.cancels += 1,
+            }
+        }
+        report
+    }
+
+    /// One run: the program, the end of its tasks, the checks.
+    #[track_caller]
+    fn once<F: Future>(
+        self,
+        plan: Plan,
+        suspensions: Option<usize>,
+        program: &mut impl FnMut() -> F,
+        check: &mut impl FnMut(&Run<F::Output>),
+    ) -> Rc<Probe> {
+        let clock = TestClock::new(self.patience);
+        let probe = Rc::new(Probe::new(plan, clock.clone()));
+        let kernel = Kernel::builder()
+            .clock(clock.clone())
+            .observer(Watching(probe.clone()))
+            .build()
+            .unwrap_or_else(|error| panic!("no kernel could be made: {error}"));
+        clock.can_stop(kernel.handle());
+        let expiry = match plan {
+            Plan::Expire(instant) => Duration::from_nanos(instant.get()),
+            _ => Duration::MAX,
+        };
+        let ran = kernel.try_run(async { timed(expiry, program()).await });
+        let expired = ran.as_ref().is_ok_and(|timed| timed.expired);
+        if matches!(plan, Plan::Expire(_)) && expired {
+            probe.inject();
+        }
+        let interruption = probe.interruption(suspensions);
+        let fail = |what: &str| -> ! {
+            match &interruption {
+                Some(interruption) => panic!("with {interruption}:\n{what}"),
+                None => panic!("in a run that was not interrupted:\n{what}"),
+            }
+        };
+        let output = match ran {
+            Ok(timed) => timed.output,
+            Err(TaskError::Panicked(panic)) => fail(text(&*panic.into_payload())),
+            Err(TaskError::Stopped) => fail(&format!("the program does not end: {}", clock.why())),
+            Err(_) => None,
+        };
+        if let Err(tasks) = end_tasks(&kernel, &clock) {
+            fail(&format!("tasks that were asked to end, and do not: {tasks}"));
+        }
+        let run = Run { output, interruption: interruption.clone() };
+        if let Err(panic) = catch_unwind(AssertUnwindSafe(|| check(&run))) {
+            fail(text(&*panic));
+        }
+        drop(run);
+        let sockets = kernel.socket_count();
+        if sockets > 0 {
+            fail(&format!("sockets that are still open: {sockets}"));
+        }
+        let waits = kernel.wait_count();
+        if waits > 0 {
+            fail(&format!("waits that were never answered or withdrawn: {waits}"));
+        }
+        kernel.shutdown();
+        match kernel.turn(Some(Duration::ZERO)) {
+            Ok(turn) if turn.next_deadline.is_none() => {}
+            Ok(_) => fail("a timer that is still set"),
+            Err(error) => fail(&format!("the kernel cannot be turned any more: {error}")),
+        }
+        probe
+    }
+}
+
+/// Asks all tasks to end, and lets them, as a shutdown does. Gives those that do not.
+fn end_tasks(kernel: &Kernel<TestClock>, clock: &TestClock) -> Result<(), usize> {
+    let grace = clock.after(SHUTDOWN_GRACE);
+    if kernel.task_count() > 0 {
+        kernel.handle().shutdown().expect("the kernel has not ended");
+    }
+    while kernel.task_count() > 0 {
+        if grace.is_due(clock.now()) || kernel.turn(None).is_err() {
+            return Err(kernel.task_count());
+        }
+    }
+    Ok(())
+}
+
+/// The text of a panic.
+fn text(payload: &(dyn Any + Send)) -> &str {
+    let text = payload.downcast_ref::<String>().map(String::as_str);
+    text.or_else(|| payload.downcast_ref::<&str>().copied()).unwrap_or("a panic without a text")
+}
+
+/// What came of a program that was run.
+#[derive(Debug)]
+#[non_exhaustive]
+pub struct Run<T> {
+    /// What the program returned. `None` if it was dropped: when it was interrupted it waited on
+    /// foreign futures alone.
+    pub output: Option<T>,
+    /// How it was interrupted; `None` if it was not.
+    pub interruption: Option<Interruption>,
+}
+
+/// How a program was interrupted.
+#[derive(Clone, PartialEq, Eq, Debug)]
+#[non_exhaustive]
+pub struct Interruption {
+    /// By what, and when.
+    pub kind: Kind,
+    /// In which of its suspensions, counted from one.
+    pub suspension: usize,
+    /// How many suspensions the first run had.
+    pub suspensions: usize,
+    /// The trap it waited in.
+    pub trap: TrapKind,
+    /// Where that was awaited.
+    pub place: &'static Location<'static>,
+}
+
+/// The kinds of interruption.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[non_exhaustive]
+pub enum Kind {
+    /// A cancel, while it waited.
+    CancelWhileWaiting,
+    /// A cancel, when it had its answer and had not seen it yet.
+    CancelGoingOn,
+    /// The deadline of a scope around it, at the instant at which it began to wait or went on.
+    Timeout,
+}
+
+impl Kind {
+    /// Whether the task was cancelled, by either kind of cancel.
+    pub fn is_cancel(self) -> bool {
+        matches!(self, Self::CancelWhileWaiting | Self::CancelGoingOn)
+    }
+}
+
+impl fmt::Display for Interruption {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { kind, suspension, suspensions, trap, place } = self;
+        let what = match kind {
+            Kind::CancelWhileWaiting => "a cancel while it waited in",
+            Kind::CancelGoingOn => "a cancel as it went on after",
+            Kind::Timeout => "a timeout at",
+        };
+        write!(f, "{what} suspension {suspension} of {suspensions}, `{trap}` at {place}")
+    }
+}
+
+/// How much was injected.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[non_exhaustive]
+pub struct Report {
+    /// How often the task under test suspended in the run without interruption.
+    pub suspensions: usize,
+    /// How many runs were met with a cancel.
+    pub cancels: usize,
+    /// How many runs were told of a timeout.
+    pub timeouts: usize,
+    /// How many runs were to be interrupted and were not: the program took another way, or had
+    /// ended before it was told.
+    pub missed: usize,
+}

@@ -1,0 +1,133 @@
+//! A group around a block: none of its tasks outlives it.
+
+use std::future::{Future, poll_fn};
+use std::panic::{AssertUnwindSafe, Location, catch_unwind, resume_unwind};
+use std::pin::pin;
+use std::task::Poll;
+
+use crate::error::{BoxError, GroupError};
+use crate::group::TaskGroup;
+use crate::judge::{AnyOutput, Judge, OnlyOk};
+
+/// Runs a block with a group, and ends the group before it returns.
+///
+/// When the block has returned `Ok`, the members are waited for, as
+/// [`join_all`](TaskGroup::join_all) does; if one fails, the others are asked to end, and that is
+/// the error. When the block has returned `Err`, perhaps because it was interrupted, or panicked,
+/// the members are asked to end and waited for, and then it goes on with that. Either way no member
+/// is left.
+///
+/// A member that returns an `Err` has not failed here. Where it should, use [`try_task_group`].
+///
+/// The block is not told of a failure by itself: it sees it when it joins the group, or asks for
+/// [`next_done`](TaskGroup::next_done), or ends.
+///
+/// # Examples
+///
+/// ```no_run
+/// # use std::time::Duration;
+/// # async fn answer(line: u32) {}
+/// # async fn example() -> Result<(), pikake_task::GroupError> {
+/// use pikake_task::{GroupError, task_group};
+///
+/// let lines = task_group(async |group| {
+///     for line in 0..10 {
+///         group.spawn(answer(line));
+///         pikake_traps::sleep(Duration::from_millis(1)).await?;
+///     }
+///     Ok::<_, GroupError>(10)
+/// })
+/// .await?;
+/// # Ok(()) }
+/// ```
+///
+/// # Cancellation
+///
+/// Interruptions arrive inside the block; once the block is done, this is an interruption point, and
+/// gives a [`GroupError`] that says so. Dropped, it cannot wait for the members: it asks them to
+/// end, and logs that.
+///
+/// # Errors
+///
+/// The block's, or a [`GroupError`] made into one.
+///
+/// # Panics
+///
+/// With the block's panic, when the members have ended. When it has to wait outside a task of a
+/// kernel.
+#[track_caller]
+pub fn task_group<T, R, E, B>(block: B) -> impl Future<Output = Result<R, E>>
+where
+    T: 'static,
+    E: From<GroupError>,
+    B: AsyncFnOnce(&mut TaskGroup<T>) -> Result<R, E>,
+{
+    run::<AnyOutput, _, _, _, _>(block, Location::caller())
+}
+
+/// As [`task_group`], but a member that returns an `Err` has failed.
+///
+/// # Examples
+///
+/// ```no_run
+/// # async fn copy(file: u32) -> std::io::Result<()> { Ok(()) }
+/// # async fn example() -> std::io::Result<()> {
+/// pikake_task::try_task_group(async |group| {
+///     for file in 0..10 {
+///         group.spawn(copy(file));
+///     }
+///     Ok::<_, std::io::Error>(())
+/// })
+/// .await
+/// # }
+/// ```
+///
+/// # Errors
+///
+/// The block's, or a [`GroupError`] made into one.
+///
+/// # Panics
+///
+/// As [`task_group`].
+#[track_caller]
+pub fn try_task_group<V, M, R, E, B>(block: B) -> impl Future<Output = Result<R, E>>
+where
+    V: 'static,
+    M: Into<BoxError> + 'static,
+    E: From<GroupError>,
+    B: AsyncFnOnce(&mut TaskGroup<Result<V, M>>) -> Result<R, E>,
+{
+    run::<OnlyOk<M>, _, _, _, _>(block, Location::caller())
+}
+
+async fn run<J, T, R, E, B>(block: B, place: &'static Location<'static>) -> Result<R, E>
+where
+    T: 'static,
+    J: Judge<T>,
+    E: From<GroupError>,
+    B: AsyncFnOnce(&mut TaskGroup<T>) -> Result<R, E>,
+{
+    let mut group = TaskGroup::at(place);
+    let ended = {
+        let mut block = pin!(block(&mut group));
+        poll_fn(|cx| match catch_unwind(AssertUnwindSafe(|| block.as_mut().poll(cx))) {
+            Ok(polled) => polled.map(Ok),
+            Err(panic) => Poll::Ready(Err(panic)),
+        })
+        .await
+    };
+    match ended {
+        Ok(Ok(value)) => match group.join::<J>(place).await {
+            Ok(_) => Ok(value),
+            Err(error) => Err(error.into()),
+        },
+        Ok(Err(error)) => {
+            group.end_unheard::<J>("the block around its group failed", place).await;
+            Err(error)
+        }
+        Err(panic) => {
+            group.end_unheard::<J>("the block around its group panicked", place).await;
+            resume_unwind(panic)
+        }
+    }
+}

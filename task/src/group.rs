@@ -1,0 +1,526 @@
+//! The group as its owner sees it: spawning, and the policies of joining.
+//!
+//! Every policy has the same three parts. It *waits* until it knows enough, looking at each end
+//! once, or until it is interrupted. It *ends* the group: those that are left are asked to end, all
+//! of them before any is waited for, and then they are waited for, inside a shield. It *sums up*
+//! what they came to. So a policy never returns while a member runs, whatever its result.
+
+use std::collections::VecDeque;
+use std::fmt;
+use std::future::Future;
+use std::panic::Location;
+use std::rc::Rc;
+
+use pikake_traps::{Interrupted, TaskError, park_at, shield};
+
+use crate::error::{BoxError, GroupError};
+use crate::judge::{AnyOutput, Judge, OnlyOk, Summary, has_failed, value_of};
+use crate::members::{Finished, Members};
+use crate::spawner::{Member, MemberBuilder, Spawner};
+
+/// Tasks that end before their owner goes on.
+///
+/// A group is made, given members, and joined by one of its policies; see the crate's front page
+/// for which. A policy that returns, whatever it returns, has seen the end of every member. Then
+/// the group has *ended*, and takes no more. ([`next_done`](Self::next_done) ends nothing.)
+///
+/// In a block, [`task_group`](crate::task_group) sees to the joining.
+///
+/// # Examples
+///
+/// ```no_run
+/// # async fn fetch(page: u32) -> Result<String, std::io::Error> { Ok(page.to_string()) }
+/// # async fn example() -> Result<(), pikake_task::GroupError> {
+/// use pikake_task::TaskGroup;
+///
+/// let mut group = TaskGroup::new();
+/// for page in 1..=3 {
+///     group.spawn(fetch(page));
+/// }
+/// let pages: Vec<String> = group.try_join_all().await?; // in the order of the spawns
+/// # Ok(()) }
+/// ```
+///
+/// # Cancellation
+///
+/// A policy that is interrupted while it waits asks all members to end and waits until they have,
+/// however long that takes and whatever interrupts it meanwhile; then it reports the interruption in
+/// its [`GroupError`]. A policy's future that is dropped has no effect but to leave what it has
+/// begun: what members returned stays in the group, and a policy may be called anew.
+///
+/// A group that is dropped before its members have ended cannot wait for them. It asks them to end,
+/// hands them to the kernel, and says so in the log.
+#[must_use = "a group that is dropped asks its members to end: join it"]
+pub struct TaskGroup<T: 'static> {
+    members: Rc<Members<T>>,
+    /// An interruption that ended the group and was not reported yet.
+    interrupted: Option<Interrupted>,
+}
+
+/// A member that has ended. Given by [`TaskGroup::next_done`].
+#[derive(Debug)]
+#[non_exhaustive]
+pub struct Done<T> {
+    /// Who it was.
+    pub member: Member,
+    /// What awaiting its task would have given.
+    pub outcome: Result<T, TaskError>,
+}
+
+/// Why a policy has waited enough.
+enum Waited {
+    /// For all that there were.
+    All,
+    /// One settles it: the so-many-th of those that have ended, from zero.
+    Settled(usize),
+    Interrupted,
+}
+
+impl<T: 'static> TaskGroup<T> {
+    /// A group without members.
+    #[track_caller]
+    pub fn new() -> Self {
+        Self::at(Location::caller())
+    }
+
+    pub(crate) fn at(place: &'static Location<'static>) -> Self {
+        Self { members: Members::new(place), interrupted: None }
+    }
+
+    /// Starts a task as a member of the group.
+    ///
+    /// # Panics
+    ///
+    /// Outside a kernel. When the group has ended; a [`Spawner`] gives an error instead.
+    #[track_caller]
+    pub fn spawn<F>(&mut self, future: F) -> Member
+    where
+        F: Future<Output = T> + 'static,
+    {
+        unless_ended(self.member().spawn(future))
+    }
+
+    /// Starts a task with a name as a member of the group.
+    ///
+    /// # Panics
+    ///
+    /// As for [`spawn`](Self::spawn).
+    #[track_caller]
+    pub fn spawn_named<F>(&mut self, name: impl Into<Box<str>>, future: F) -> Member
+    where
+        F: Future<Output = T> + 'static,
+    {
+        unless_ended(self.member().name(name).spawn(future))
+    }
+
+    /// Starts a task as a daemon of the group: nobody waits for its end, its value and its errors
+    /// are ignored, and it is cancelled when the group ends.
+    ///
+    /// # Panics
+    ///
+    /// As for [`spawn`](Self::spawn).
+    #[track_caller]
+    pub fn spawn_daemon<F>(&mut self, future: F) -> Member
+    where
+        F: Future<Output = T> + 'static,
+    {
+        unless_ended(self.member().daemon().spawn(future))
+    }
+
+    /// Says more about a member before it is spawned.
+    pub fn member(&mut self) -> MemberBuilder<'_, T> {
+        MemberBuilder::new(&self.members)
+    }
+
+    /// Adds members from elsewhere, as from inside a member.
+    pub fn spawner(&self) -> Spawner<T> {
+        Spawner(self.members.clone())
+    }
+
+    /// How many members have not ended; daemons are not counted.
+    pub fn running(&self) -> usize {
+        self.members.running()
+    }
+
+    /// Waits for the next member to end, in the order of their ends; `None` when there is none.
+    ///
+    /// What it gave is not looked at by any policy later. A failure is for the caller to judge: the
+    /// others run on. Daemons are not waited for.
+    ///
+    /// # Examples
+    ///
+    /// ```no_run
+    /// # async fn example(mut group: pikake_task::TaskGroup<u32>) -> Result<(), pikake_task::GroupError> {
+    /// while let Some(done) = group.next_done().await? {
+    ///     match done.outcome {
+    ///         Ok(value) => println!("{} gave {value}", done.member.id()),
+    ///         Err(error) => println!("{} failed: {error}", done.member.id()),
+    ///     }
+    /// }
+    /// # Ok(()) }
+    /// ```
+    ///
+    /// # Cancellation
+    ///
+    /// An interruption point while it waits, and may be called again. Nothing is lost when it is
+    /// dropped.
+    ///
+    /// # Errors
+    ///
+    /// [`Interrupted`]; the members run on.
+    ///
+    /// # Panics
+    ///
+    /// When it has to wait outside a task of a kernel.
+    #[track_caller]
+    pub fn next_done(&mut self) -> impl Future<Output = Result<Option<Done<T>>, Interrupted>> {
+        let place = Location::caller();
+        async move {
+            loop {
+                if let Some(finished) = self.members.take(0) {
+                    let (task, outcome) = finished.into_outcome();
+                    return Ok(Some(Done { member: Member(task), outcome }));
+                }
+                if self.members.running() == 0 {
+                    return Ok(None);
+                }
+                park_at(&self.members.ends, place).await?;
+            }
+        }
+    }
+
+    /// Waits for all members, those included that they spawn meanwhile, and gives what they
+    /// returned, in the order in which they were spawned.
+    ///
+    /// As soon as one fails the others are asked to end, and waited for.
+    ///
+    /// # Cancellation
+    ///
+    /// See [`TaskGroup`].
+    ///
+    /// # Errors
+    ///
+    /// [`GroupError`]: a member panicked or was cancelled from outside, or the caller was
+    /// interrupted. What members returned is dropped.
+    ///
+    /// # Panics
+    ///
+    /// When it has to wait outside a task of a kernel.
+    #[track_caller]
+    pub fn join_all(&mut self) -> impl Future<Output = Result<Vec<T>, GroupError>> {
+        self.join::<AnyOutput>(Location::caller())
+    }
+
+    /// Waits for the first member to end, and gives what it returned. The rest is asked to end, and
+    /// waited for.
+    ///
+    /// What the rest comes to does not matter, but for panics: they are logged if this succeeds.
+    ///
+    /// # Cancellation
+    ///
+    /// See [`TaskGroup`].
+    ///
+    /// # Errors
+    ///
+    /// [`GroupError`]: the first to end had panicked or was cancelled from outside (it is the first
+    /// of the failures), or the caller was interrupted, or there was
+    /// [no member](GroupError::had_no_members).
+    ///
+    /// # Panics
+    ///
+    /// When it has to wait outside a task of a kernel.
+    #[track_caller]
+    pub fn join_any(&mut self) -> impl Future<Output = Result<T, GroupError>> {
+        self.any::<AnyOutput>(Location::caller())
+    }
+
+    /// Waits for the first member that returns, passing over those that fail, and gives what it
+    /// returned. The rest is asked to end, and waited for.
+    ///
+    /// Failures do not matter if this succeeds, and are logged then.
+    ///
+    /// # Cancellation
+    ///
+    /// See [`TaskGroup`].
+    ///
+    /// # Errors
+    ///
+    /// [`GroupError`]: all members failed, or the caller was interrupted, or there was
+    /// [no member](GroupError::had_no_members).
+    ///
+    /// # Panics
+    ///
+    /// When it has to wait outside a task of a kernel.
+    #[track_caller]
+    pub fn first_value(&mut self) -> impl Future<Output = Result<T, GroupError>> {
+        self.first::<AnyOutput>(Location::caller())
+    }
+
+    /// Asks all members to end, the newest first, and waits until they have.
+    ///
+    /// # Cancellation
+    ///
+    /// Not an interruption point: what interrupts the caller meanwhile is due at its next wait.
+    ///
+    /// # Errors
+    ///
+    /// [`GroupError`]: members had failed before, or panicked while they cleaned up.
+    ///
+    /// # Panics
+    ///
+    /// When it has to wait outside a task of a kernel.
+    #[track_caller]
+    pub fn cancel_all(&mut self) -> impl Future<Output = Result<(), GroupError>> {
+        let place = Location::caller();
+        async move {
+            self.end("its group was cancelled", place).await;
+            let summary = self.take_summary::<AnyOutput>();
+            if summary.failures.is_empty() { Ok(()) } else { Err(summary.into_error(None)) }
+        }
+    }
+
+    pub(crate) async fn join<J: Judge<T>>(
+        &mut self,
+        place: &'static Location<'static>,
+    ) -> Result<Vec<J::Value>, GroupError> {
+        match self.wait(place, has_failed::<T, J>).await {
+            Waited::All => self.end("its group has ended", place).await,
+            Waited::Settled(_) => self.end("another member of its group failed", place).await,
+            Waited::Interrupted => self.end(INTERRUPTED, place).await,
+        }
+        let interrupted = self.interrupted.take();
+        let mut summary = self.take_summary::<J>();
+        if interrupted.is_some() || !summary.failures.is_empty() {
+            return Err(summary.into_error(interrupted));
+        }
+        summary.values.sort_unstable_by_key(|(number, _)| *number);
+        Ok(summary.values.into_iter().map(|(_, value)| value).collect())
+    }
+
+    async fn any<J: Judge<T>>(
+        &mut self,
+        place: &'static Location<'static>,
+    ) -> Result<J::Value, GroupError> {
+        let is_settled = match self.wait(place, |_| true).await {
+            Waited::All => false,
+            Waited::Settled(_) => true,
+            Waited::Interrupted => {
+                self.end(INTERRUPTED, place).await;
+                return Err(self.sum_up::<J>());
+            }
+        };
+        self.end("another member of its group ended first", place).await;
+        if is_settled
+            && self.members.look(0, has_failed::<T, J>) == Some(false)
+            && let Some(first) = self.members.take(0)
+            && let Some(value) = value_of::<T, J>(first)
+        {
+            // What is left was not asked for its outcome, so a panic in it is logged.
+            drop(self.members.take_finished());
+            return Ok(value);
+        }
+        Err(self.sum_up::<J>())
+    }
+
+    async fn first<J: Judge<T>>(
+        &mut self,
+        place: &'static Location<'static>,
+    ) -> Result<J::Value, GroupError> {
+        match self.wait(place, |finished| !has_failed::<T, J>(finished)).await {
+            Waited::All => self.end("its group has ended", place).await,
+            Waited::Interrupted => self.end(INTERRUPTED, place).await,
+            Waited::Settled(nth) => {
+                self.end("another member of its group gave a value first", place).await;
+                let mut passed_over = self.members.take_finished();
+                let mut rest = passed_over.split_off(nth);
+                if let Some(value) = rest.pop_front().and_then(value_of::<T, J>) {
+                    drop(rest);
+                    for failure in Summary::of::<T, J>(passed_over, None).failures {
+                        failure.log();
+                    }
+                    return Ok(value);
+                }
+            }
+        }
+        Err(self.sum_up::<J>())
+    }
+
+    fn take_summary<J: Judge<T>>(&mut self) -> Summary<J::Value> {
+        Summary::of::<T, J>(self.members.take_finished(), self.members.why().as_ref())
+    }
+
+    fn sum_up<J: Judge<T>>(&mut self) -> GroupError {
+        let interrupted = self.interrupted.take();
+        self.take_summary::<J>().into_error(interrupted)
+    }
+
+    /// Waits until one that has ended settles the matter, or none is left that runs. Each is asked
+    /// about once.
+    pub(crate) async fn wait_until(
+        &mut self,
+        place: &'static Location<'static>,
+        settles: impl FnMut(&mut Finished<T>) -> bool,
+    ) -> Result<(), Interrupted> {
+        match self.wait(place, settles).await {
+            Waited::All | Waited::Settled(_) => Ok(()),
+            Waited::Interrupted => match self.interrupted.take() {
+                Some(interrupted) => Err(interrupted),
+                None => Ok(()),
+            },
+        }
+    }
+
+    async fn wait(
+        &mut self,
+        place: &'static Location<'static>,
+        mut settles: impl FnMut(&mut Finished<T>) -> bool,
+    ) -> Waited {
+        if self.interrupted.is_some() {
+            return Waited::Interrupted;
+        }
+        let mut looked_at = 0;
+        loop {
+            while let Some(is_settled) = self.members.look(looked_at, &mut settles) {
+                if is_settled {
+                    return Waited::Settled(looked_at);
+                }
+                looked_at += 1;
+            }
+            if self.members.running() == 0 {
+                return Waited::All;
+            }
+            if let Err(interrupted) = park_at(&self.members.ends, place).await {
+                self.interrupted = Some(interrupted);
+                return Waited::Interrupted;
+            }
+        }
+    }
+
+    /// Asks all that are left to end, and waits until they have, come what may.
+    pub(crate) async fn end(&mut self, why: &str, place: &'static Location<'static>) {
+        let members = &*self.members;
+        members.end(&Interrupted::cancelled(why));
+        let is_left = || members.running() + members.daemons() > 0;
+        if is_left() {
+            shield(async {
+                while is_left() {
+                    // Nothing from outside gets in here; and whatever happened, it is looked again.
+                    let _looked_again = park_at(&members.ends, place).await;
+                }
+            })
+            .await;
+        }
+    }
+
+    /// Ends the group when something else went wrong, which is what will be reported; so what
+    /// went wrong in here is logged.
+    pub(crate) async fn end_unheard<J: Judge<T>>(
+        &mut self,
+        why: &str,
+        place: &'static Location<'static>,
+    ) {
+        self.end(why, place).await;
+        for failure in self.take_summary::<J>().failures {
+            failure.log();
+        }
+    }
+
+    /// All that have ended and were not taken, in the order of their ends.
+    pub(crate) fn take_finished(&mut self) -> VecDeque<Finished<T>> {
+        self.members.take_finished()
+    }
+}
+
+/// To a member whose owner was interrupted.
+const INTERRUPTED: &str = "whoever waited for its group was interrupted";
+
+#[track_caller]
+fn unless_ended(spawned: Result<Member, crate::GroupEnded>) -> Member {
+    match spawned {
+        Ok(member) => member,
+        Err(ended) => panic!("{ended}"),
+    }
+}
+
+/// The policies that take a returned `Err` for a failure.
+///
+/// The error may be of any type that becomes a `Box<dyn Error + Send + Sync>`: errors, texts,
+/// `anyhow::Error`.
+impl<V: 'static, E: Into<BoxError> + 'static> TaskGroup<Result<V, E>> {
+    /// As [`join_all`](TaskGroup::join_all), but an `Err` is a failure, and the values are what was
+    /// inside `Ok`.
+    ///
+    /// # Errors
+    ///
+    /// [`GroupError`]: as there, or a member returned an `Err`.
+    ///
+    /// # Panics
+    ///
+    /// When it has to wait outside a task of a kernel.
+    #[track_caller]
+    pub fn try_join_all(&mut self) -> impl Future<Output = Result<Vec<V>, GroupError>> {
+        self.join::<OnlyOk<E>>(Location::caller())
+    }
+
+    /// As [`join_any`](TaskGroup::join_any), but an `Err` is a failure.
+    ///
+    /// # Errors
+    ///
+    /// [`GroupError`]: as there, or the first to end returned an `Err`.
+    ///
+    /// # Panics
+    ///
+    /// When it has to wait outside a task of a kernel.
+    #[track_caller]
+    pub fn try_join_any(&mut self) -> impl Future<Output = Result<V, GroupError>> {
+        self.any::<OnlyOk<E>>(Location::caller())
+    }
+
+    /// As [`first_value`](TaskGroup::first_value), but an `Err` is a failure, and passed over.
+    ///
+    /// # Errors
+    ///
+    /// [`GroupError`]: as there.
+    ///
+    /// # Panics
+    ///
+    /// When it has to wait outside a task of a kernel.
+    #[track_caller]
+    pub fn try_first_value(&mut self) -> impl Future<Output = Result<V, GroupError>> {
+        self.first::<OnlyOk<E>>(Location::caller())
+    }
+}
+
+impl<T: 'static> Default for TaskGroup<T> {
+    #[track_caller]
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl<T: 'static> Drop for TaskGroup<T> {
+    fn drop(&mut self) {
+        let why = Interrupted::cancelled("its group was dropped without having been joined");
+        let left = self.members.abandon(&why);
+        if left > 0 {
+            tracing::warn!(
+                members = left,
+                made_at = %self.members.made_at,
+                "a task group was dropped before its members had ended: they were asked to end, \
+                 and nobody waits for them"
+            );
+        }
+    }
+}
+
+impl<T> fmt::Debug for TaskGroup<T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("TaskGroup")
+            .field("made_at", &format_args!("{}", self.members.made_at))
+            .field("running", &self.members.running())
+            .field("daemons", &self.members.daemons())
+            .field("finished", &self.members.finished())
+            .field("is_open", &self.members.is_open())
+            .finish()
+    }
+}

@@ -1,0 +1,360 @@
+//! The members of a group: how they are counted in, and how they report their end.
+//!
+//! ```text
+//!             (1)              (2)                  (3)
+//!   future ────────▶ seated ────────▶ finished ────────────▶ taken
+//!                      │
+//!                      └─────▶ gone: a daemon, or nobody is left to ask
+//! ```
+//!
+//! (1) [`Members::spawn`]: the member gets a seat, and a task around its future. (2) The last thing
+//! that goes when that task ends, in whatever way, is its [`Report`], which gives the seat back and
+//! wakes whoever joins. (3) A policy in `group.rs` asks for the outcome.
+//!
+//! The report comes from inside the ending task, a moment before the task counts as ended and its
+//! outcome is there. Nobody can look in between: whoever joins is another task, and is stepped
+//! later.
+//!
+//! A task may be over before it has its seat: a kernel that is being shut down drops its future
+//! inside `spawn`. The seat remembers that until the task arrives.
+
+use std::cell::RefCell;
+use std::collections::VecDeque;
+use std::future::Future;
+use std::panic::Location;
+use std::pin::Pin;
+use std::rc::Rc;
+use std::task::{Context, Poll, Waker};
+
+use pikake_traps::{Builder, Interrupted, Task, TaskError, TaskRef, WaitQueue};
+
+use crate::error::GroupEnded;
+use crate::spawner::Member;
+
+/// What a group's owner, its spawners and its members share.
+pub(crate) struct Members<T> {
+    list: RefCell<List<T>>,
+    /// Where the joiner waits for the next end.
+    pub(crate) ends: WaitQueue,
+    pub(crate) made_at: &'static Location<'static>,
+}
+
+struct List<T> {
+    seats: Vec<Option<Seat<T>>>,
+    free: Vec<usize>,
+    /// In the order of their ends.
+    finished: VecDeque<Finished<T>>,
+    /// How many were spawned.
+    spawned: u64,
+    /// How many that count have not ended.
+    running: usize,
+    /// How many daemons have not ended.
+    daemons: usize,
+    state: State,
+    /// What the members were told when they were asked to end.
+    why: Option<Interrupted>,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum State {
+    /// Takes new members.
+    Open,
+    /// Its members have been asked to end, or have ended.
+    Ended,
+    /// Its owner is gone; nobody will ask for an outcome.
+    Ownerless,
+}
+
+struct Seat<T> {
+    sitter: Sitter<T>,
+    /// How many were spawned before.
+    number: u64,
+    is_daemon: bool,
+}
+
+enum Sitter<T> {
+    /// The task is being made.
+    Expected,
+    /// The task was over before it was there.
+    Over { told: bool },
+    /// The task runs.
+    Here(Task<T>),
+    /// The task runs, and nobody will ask for its outcome.
+    Detached,
+}
+
+/// A member that has ended.
+pub(crate) struct Finished<T> {
+    task: Task<T>,
+    /// How many of the group were spawned before it.
+    pub(crate) number: u64,
+    /// It ended after the group had asked it to.
+    pub(crate) told: bool,
+    outcome: Option<Result<T, TaskError>>,
+}
+
+impl<T> Finished<T> {
+    pub(crate) fn outcome(&mut self) -> &Result<T, TaskError> {
+        self.outcome.get_or_insert_with(|| take(&mut self.task))
+    }
+
+    pub(crate) fn into_outcome(mut self) -> (TaskRef, Result<T, TaskError>) {
+        let outcome = self.outcome.unwrap_or_else(|| take(&mut self.task));
+        (self.task.task_ref().clone(), outcome)
+    }
+}
+
+/// The outcome of a task that has ended.
+fn take<T>(task: &mut Task<T>) -> Result<T, TaskError> {
+    match Pin::new(task).poll(&mut Context::from_waker(Waker::noop())) {
+        Poll::Ready(outcome) => outcome,
+        Poll::Pending => unreachable!("a member is asked for its outcome after it has ended"),
+    }
+}
+
+impl<T: 'static> Members<T> {
+    pub(crate) fn new(made_at: &'static Location<'static>) -> Rc<Self> {
+        let list = List {
+            seats: Vec::new(),
+            free: Vec::new(),
+            finished: VecDeque::new(),
+            spawned: 0,
+            running: 0,
+            daemons: 0,
+            state: State::Open,
+            why: None,
+        };
+        Rc::new(Self { list: RefCell::new(list), ends: WaitQueue::new(), made_at })
+    }
+
+    #[track_caller]
+    pub(crate) fn spawn<F>(
+        self: &Rc<Self>,
+        builder: Builder,
+        is_daemon: bool,
+        future: F,
+    ) -> Result<Member, GroupEnded>
+    where
+        F: Future<Output = T> + 'static,
+    {
+        let seat = self.list.borrow_mut().take_seat(is_daemon).ok_or(GroupEnded)?;
+        let report = Report { members: self.clone(), seat };
+        let task = builder.spawn(Reporting { future, report });
+        let member = Member(task.task_ref().clone());
+        let mut list = self.list.borrow_mut();
+        let ended = list.why.clone();
+        let unseated = list.sit(seat, task);
+        drop(list);
+        drop(unseated);
+        if let Some(why) = ended {
+            // By what the kernel's observers did when they saw the new task.
+            member.0.request_cancel(why);
+        }
+        Ok(member)
+    }
+
+    fn report(&self, seat: usize) {
+        let left = self.list.borrow_mut().leave(seat);
+        // Its task goes on for a moment, so this is not the last reference to it.
+        drop(left);
+        self.ends.wake(usize::MAX);
+    }
+
+    /// Takes no new member from now on, and asks all that are left to end, the newest first.
+    pub(crate) fn end(&self, why: &Interrupted) {
+        for task in self.close(State::Ended, why) {
+            task.request_cancel(why.clone());
+        }
+    }
+
+    /// As [`end`](Self::end), and lets go of everything. Tells how many were left.
+    pub(crate) fn abandon(&self, why: &Interrupted) -> usize {
+        let left = self.close(State::Ownerless, why);
+        for task in &left {
+            task.request_cancel(why.clone());
+        }
+        let mut list = self.list.borrow_mut();
+        let finished = std::mem::take(&mut list.finished);
+        let detached: Vec<_> = list.seats.iter_mut().flatten().filter_map(Seat::detach).collect();
+        drop(list);
+        drop((finished, detached));
+        left.len()
+    }
+
+    fn close(&self, state: State, why: &Interrupted) -> Vec<TaskRef> {
+        let mut list = self.list.borrow_mut();
+        list.state = state;
+        // Of several requests to a task the first counts.
+        list.why.get_or_insert_with(|| why.clone());
+        let mut left: Vec<(u64, TaskRef)> = list
+            .seats
+            .iter()
+            .flatten()
+            .filter_map(|seat| match &seat.sitter {
+                Sitter::Here(task) => Some((seat.number, task.task_ref().clone())),
+                _ => None,
+            })
+            .collect();
+        drop(list);
+        left.sort_unstable_by_key(|(number, _)| std::cmp::Reverse(*number));
+        left.into_iter().map(|(_, task)| task).collect()
+    }
+
+    /// What the members were told when they were asked to end.
+    pub(crate) fn why(&self) -> Option<Interrupted> {
+        self.list.borrow().why.clone()
+    }
+
+    pub(crate) fn is_open(&self) -> bool {
+        self.list.borrow().state == State::Open
+    }
+
+    /// How many that count have not ended.
+    pub(crate) fn running(&self) -> usize {
+        self.list.borrow().running
+    }
+
+    /// How many daemons have not ended.
+    pub(crate) fn daemons(&self) -> usize {
+        self.list.borrow().daemons
+    }
+
+    /// How many have ended and were not taken.
+    pub(crate) fn finished(&self) -> usize {
+        self.list.borrow().finished.len()
+    }
+
+    /// Looks at the `nth` of those that have ended, from zero. `look` is not to run other people's
+    /// code.
+    pub(crate) fn look<R>(
+        &self,
+        nth: usize,
+        look: impl FnOnce(&mut Finished<T>) -> R,
+    ) -> Option<R> {
+        self.list.borrow_mut().finished.get_mut(nth).map(look)
+    }
+
+    /// Takes the `nth` of those that have ended, from zero.
+    pub(crate) fn take(&self, nth: usize) -> Option<Finished<T>> {
+        self.list.borrow_mut().finished.remove(nth)
+    }
+
+    /// Takes all that have ended, in the order of their ends.
+    pub(crate) fn take_finished(&self) -> VecDeque<Finished<T>> {
+        std::mem::take(&mut self.list.borrow_mut().finished)
+    }
+}
+
+impl<T> Seat<T> {
+    fn detach(&mut self) -> Option<Task<T>> {
+        match std::mem::replace(&mut self.sitter, Sitter::Detached) {
+            Sitter::Here(task) => Some(task),
+            other => {
+                self.sitter = other;
+                None
+            }
+        }
+    }
+}
+
+impl<T> List<T> {
+    fn take_seat(&mut self, is_daemon: bool) -> Option<usize> {
+        if self.state != State::Open {
+            return None;
+        }
+        let seat = Some(Seat { sitter: Sitter::Expected, number: self.spawned, is_daemon });
+        self.spawned += 1;
+        *self.count(is_daemon) += 1;
+        match self.free.pop() {
+            Some(free) => {
+                self.seats[free] = seat;
+                Some(free)
+            }
+            None => {
+                self.seats.push(seat);
+                Some(self.seats.len() - 1)
+            }
+        }
+    }
+
+    fn count(&mut self, is_daemon: bool) -> &mut usize {
+        if is_daemon { &mut self.daemons } else { &mut self.running }
+    }
+
+    /// The task of a seat is there. Gives it back if it has no business here any more.
+    fn sit(&mut self, seat: usize, task: Task<T>) -> Option<Task<T>> {
+        let taken = self.seats[seat].as_mut().expect("a seat is kept until its task is there");
+        match taken.sitter {
+            Sitter::Over { told } => self.finish(seat, task, told),
+            _ if self.state == State::Ownerless => {
+                taken.sitter = Sitter::Detached;
+                Some(task)
+            }
+            _ => {
+                taken.sitter = Sitter::Here(task);
+                None
+            }
+        }
+    }
+
+    /// A member has ended. Gives back a task that nobody will ask about.
+    fn leave(&mut self, seat: usize) -> Option<Task<T>> {
+        let told = self.state != State::Open;
+        let taken = self.seats[seat].as_mut().expect("a member keeps its seat until it ends");
+        let is_daemon = taken.is_daemon;
+        let sitter = std::mem::replace(&mut taken.sitter, Sitter::Over { told });
+        *self.count(is_daemon) -= 1;
+        match sitter {
+            Sitter::Here(task) => self.finish(seat, task, told),
+            Sitter::Detached => {
+                self.stand_up(seat);
+                None
+            }
+            Sitter::Expected | Sitter::Over { .. } => None,
+        }
+    }
+
+    fn finish(&mut self, seat: usize, task: Task<T>, told: bool) -> Option<Task<T>> {
+        let Seat { number, is_daemon, .. } = self.stand_up(seat);
+        if is_daemon || self.state == State::Ownerless {
+            return Some(task);
+        }
+        self.finished.push_back(Finished { task, number, told, outcome: None });
+        None
+    }
+
+    fn stand_up(&mut self, seat: usize) -> Seat<T> {
+        self.free.push(seat);
+        self.seats[seat].take().expect("a seat is given back once")
+    }
+}
+
+pin_project_lite::pin_project! {
+    /// The future of a member's task.
+    struct Reporting<F, R> {
+        #[pin]
+        future: F,
+        // Dropped last: when it reports, nothing of the future is left.
+        report: R,
+    }
+}
+
+impl<F: Future, R> Future for Reporting<F, R> {
+    type Output = F::Output;
+
+    fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<F::Output> {
+        self.project().future.poll(cx)
+    }
+}
+
+/// Reports the end of a member by being dropped.
+struct Report<T: 'static> {
+    members: Rc<Members<T>>,
+    seat: usize,
+}
+
+impl<T: 'static> Drop for Report<T> {
+    fn drop(&mut self) {
+        self.members.report(self.seat);
+    }
+}

@@ -1,0 +1,185 @@
+//! Adding members to a group, and what the one that adds them gets.
+
+use std::fmt;
+use std::future::Future;
+use std::panic::Location;
+use std::rc::Rc;
+
+use pikake_traps::{Builder, Interrupted, TaskId, TaskRef};
+
+use crate::error::GroupEnded;
+use crate::members::Members;
+
+/// A task of a group, as the one that spawned it sees it. Its outcome goes to the group.
+#[derive(Clone)]
+pub struct Member(pub(crate) TaskRef);
+
+impl Member {
+    /// The number the kernel gave to the task.
+    pub fn id(&self) -> TaskId {
+        self.0.id()
+    }
+
+    /// The task's name; empty where none was given.
+    pub fn name(&self) -> &str {
+        self.0.name()
+    }
+
+    /// Where the task was spawned.
+    pub fn spawned_at(&self) -> &'static Location<'static> {
+        self.0.spawned_at()
+    }
+
+    /// Whether the task has ended.
+    pub fn is_finished(&self) -> bool {
+        self.0.is_ended()
+    }
+
+    /// Asks the task to end, saying why, and does not wait.
+    ///
+    /// If it ends without a value, that is a failure to its group, as it was not the group that
+    /// asked.
+    pub fn request_cancel(&self, reason: &str) {
+        self.0.request_cancel(Interrupted::cancelled(reason));
+    }
+
+    /// Ends the task without another step of it: its future is dropped where it stands, by the
+    /// kernel, before the next step of any task. To its group that is a failure.
+    pub fn abort(&self) {
+        self.0.request_abort(Interrupted::cancelled("aborted"));
+    }
+}
+
+impl fmt::Debug for Member {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.fmt(f)
+    }
+}
+
+/// Adds members to a group from elsewhere, mostly from inside its members. Clone it freely.
+///
+/// It does not keep the group open. After the group has ended, or while its members are being asked
+/// to end, spawning is refused with [`GroupEnded`] and the future is dropped.
+///
+/// # Examples
+///
+/// ```no_run
+/// use pikake_task::{Spawner, TaskGroup};
+///
+/// async fn visit(page: u32, spawner: Spawner<()>) {
+///     if page < 1_000 {
+///         let next = visit_boxed(page * 10, spawner.clone());
+///         let _too_late = spawner.spawn(next);
+///     }
+/// }
+/// # fn visit_boxed(page: u32, spawner: Spawner<()>) -> std::pin::Pin<Box<dyn Future<Output = ()>>> {
+/// #     Box::pin(visit(page, spawner))
+/// # }
+///
+/// # async fn example() -> Result<(), pikake_task::GroupError> {
+/// let mut group = TaskGroup::new();
+/// group.spawn(visit(1, group.spawner()));
+/// group.join_all().await?;
+/// # Ok(()) }
+/// ```
+pub struct Spawner<T: 'static>(pub(crate) Rc<Members<T>>);
+
+impl<T: 'static> Spawner<T> {
+    /// Starts a task as a member of the group.
+    ///
+    /// # Errors
+    ///
+    /// [`GroupEnded`].
+    ///
+    /// # Panics
+    ///
+    /// Outside a kernel.
+    #[track_caller]
+    pub fn spawn<F>(&self, future: F) -> Result<Member, GroupEnded>
+    where
+        F: Future<Output = T> + 'static,
+    {
+        self.member().spawn(future)
+    }
+
+    /// Says more about a member before it is spawned.
+    pub fn member(&self) -> MemberBuilder<'_, T> {
+        MemberBuilder::new(&self.0)
+    }
+
+    /// Whether the group takes members.
+    pub fn is_open(&self) -> bool {
+        self.0.is_open()
+    }
+}
+
+impl<T> Clone for Spawner<T> {
+    fn clone(&self) -> Self {
+        Self(self.0.clone())
+    }
+}
+
+impl<T> fmt::Debug for Spawner<T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Spawner").field("is_open", &self.is_open()).finish()
+    }
+}
+
+/// Starts a member of a group with more said about it. Made by [`Spawner::member`] and
+/// [`TaskGroup::member`](crate::TaskGroup::member).
+#[must_use = "a builder does nothing until `spawn` is called"]
+pub struct MemberBuilder<'a, T: 'static> {
+    members: &'a Rc<Members<T>>,
+    builder: Builder,
+    is_daemon: bool,
+}
+
+impl<'a, T: 'static> MemberBuilder<'a, T> {
+    pub(crate) fn new(members: &'a Rc<Members<T>>) -> Self {
+        Self { members, builder: Builder::new(), is_daemon: false }
+    }
+
+    /// The name that listings, logs and errors show.
+    pub fn name(mut self, name: impl Into<Box<str>>) -> Self {
+        self.builder = self.builder.name(name);
+        self
+    }
+
+    /// Makes it a daemon: nobody waits for its end, its value and its errors are ignored, and it is
+    /// cancelled when the group ends. A panic of a daemon is logged.
+    pub fn daemon(mut self) -> Self {
+        self.is_daemon = true;
+        self
+    }
+
+    pub(crate) fn spawned_at(mut self, place: &'static Location<'static>) -> Self {
+        self.builder = self.builder.spawned_at(place);
+        self
+    }
+
+    /// Starts the task as a member of the group.
+    ///
+    /// # Errors
+    ///
+    /// [`GroupEnded`].
+    ///
+    /// # Panics
+    ///
+    /// Outside a kernel.
+    #[track_caller]
+    pub fn spawn<F>(self, future: F) -> Result<Member, GroupEnded>
+    where
+        F: Future<Output = T> + 'static,
+    {
+        self.members.spawn(self.builder, self.is_daemon, future)
+    }
+}
+
+impl<T> fmt::Debug for MemberBuilder<'_, T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("MemberBuilder")
+            .field("builder", &self.builder)
+            .field("is_daemon", &self.is_daemon)
+            .finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,17 @@
+//! An interruption at every suspension of everything that suspends.
+//!
+//! Most programs here do something in a loop until it is done, however often it is interrupted:
+//! [`insist::Insistent`] counts how often that was. What has been lost or done twice shows in the
+//! result, and an interruption that was lost, or told twice, shows in the count.
+
+mod connections;
+mod datagrams;
+mod examples;
+mod groups;
+mod injector;
+mod insist;
+mod lost;
+#[path = "../scratch/mod.rs"]
+mod scratch;
+mod streams;
+mod waits;
