@@ -43,8 +43,8 @@ pub(crate) struct TaskEntry {
 /// Where a parked record waits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Place {
-    /// For the task's next step; the number is that of the step it parked in.
-    NextStep(u64),
+    /// For the task's next step; the number is that of the task's step it parked in.
+    NextStep(u32),
     /// In the timer heap.
     Timer(Ticks, TimerKey),
     /// In a wait queue, between two other records.
@@ -118,6 +118,8 @@ pub(crate) struct Book<P> {
     pub(crate) branch: Vec<Owner>,
     /// The number of the current or last step.
     pub(crate) step: u64,
+    /// The task that is being stepped.
+    pub(crate) stepping: Option<u32>,
     pub(crate) scope: Option<ScopeId>,
     pub(crate) next_scope: u32,
     pub(crate) limits: Limits,
@@ -139,6 +141,7 @@ impl<P: Pick> Book<P> {
             doomed: VecDeque::new(),
             branch: Vec::new(),
             step: 0,
+            stepping: None,
             scope: None,
             next_scope: 0,
             limits,
@@ -286,37 +289,26 @@ impl<P: Pick> Book<P> {
         })
     }
 
-    /// Binds a record to the task, scope and waker of a new poll.
-    ///
-    /// What it was bound to before comes back; drop it with the book closed.
-    pub(crate) fn rebind(
-        &mut self,
-        record: u32,
-        task: &TaskRef,
-        waker: Option<Waker>,
-    ) -> (Option<Waker>, Option<TaskRef>) {
-        let scope = self.scope;
-        let entry = self.record(record);
-        let mut task_before = None;
-        if !entry.task.is(task) || entry.scope != scope {
-            self.forget_told(record);
-            self.unlink(record);
-            let entry = self.record_mut(record);
-            task_before = Some(std::mem::replace(&mut entry.task, task.clone()));
-            entry.scope = scope;
-            self.link(record);
-        }
-        (std::mem::replace(&mut self.record_mut(record).waker, waker), task_before)
-    }
-
     /// Parks a record in a place.
     pub(crate) fn put(&mut self, record: u32, place: Place) {
         self.record_mut(record).state = State::Parked(place);
     }
 
+    /// Whether a record still waits. One that waits for its task's next step has its answer when
+    /// that step begins.
+    pub(crate) fn is_parked(&self, record: u32) -> bool {
+        let record = self.record(record);
+        match record.state {
+            State::Parked(Place::NextStep(parked)) => record.task.ledger().step.get() == parked,
+            State::Parked(_) => true,
+            State::Done(_) | State::Interrupted(..) => false,
+        }
+    }
+
     /// Parks a record until its task is stepped again, which is seen to.
     pub(crate) fn put_next_step(&mut self, record: u32) {
-        self.put(record, Place::NextStep(self.step));
+        let step = self.record(record).task.ledger().step.get();
+        self.put(record, Place::NextStep(step));
         match self.record_mut(record).waker.take() {
             Some(waker) => self.after_step.push(waker),
             None => {

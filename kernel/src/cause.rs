@@ -28,7 +28,7 @@
 use pikake_time::Ticks;
 use pikake_traps::{Interrupted, ScopeId, TaskRef};
 
-use crate::book::{Book, Place, State};
+use crate::book::{Book, Place, State, key};
 use crate::cleanup::Cleanup;
 use crate::pick::Pick;
 use crate::scope::Depth;
@@ -157,24 +157,30 @@ impl<P: Pick> Book<P> {
         }
     }
 
-    /// Tells every outstanding wait inside the owner; if there is none, leaves the cause pending
-    /// and has the owner polled.
+    /// Tells every outstanding wait inside the owner; if there is none, leaves the cause pending.
+    /// Sees to it that the owner is polled, to find out whether it can be told at all.
     fn deliver(&mut self, owner: Owner) {
         let Some(what) = self.cause_mut(owner).map(|cause| cause.what.clone()) else { return };
         let told = self.inside(owner, Depth::UpToShields);
         if let Some(cause) = self.cause_mut(owner) {
-            cause.holders += u32::try_from(told.len()).expect("fewer than 2^32 waits");
+            cause.holders += key(told.len());
         }
+        let mut is_polled = false;
         for holder in told {
             match holder {
                 Holder::Record(record) => {
                     self.record_mut(record).told.push(owner);
+                    if !self.is_parked(record) {
+                        continue;
+                    }
                     if let Some(place) = self.take_out(record) {
                         self.record_mut(record).state = State::Interrupted(what.clone(), place);
                         self.rouse(record);
+                        is_polled = true;
                     }
                 }
                 Holder::Scope(shield) => {
+                    is_polled = true;
                     if let Some(shield) = self.scope_mut(shield) {
                         shield.told.push(owner);
                     }
@@ -182,8 +188,16 @@ impl<P: Pick> Book<P> {
             }
         }
         self.settle(owner);
-        if self.cause_mut(owner).is_some_and(|cause| cause.pending) {
+        let is_pending = self.cause_mut(owner).is_some_and(|cause| cause.pending);
+        if is_pending || (!is_polled && !self.is_being_polled(owner)) {
             self.have_polled(owner);
+        }
+    }
+
+    fn is_being_polled(&self, owner: Owner) -> bool {
+        match owner {
+            Owner::Task(task) => self.stepping == Some(task),
+            Owner::Scope(scope) => self.around(self.scope).any(|around| around.id == scope),
         }
     }
 
@@ -285,7 +299,11 @@ impl<P: Pick> Book<P> {
                 }
             }
         }
-        // Out of its scope before the cause looks for somebody else to tell.
+        self.untell_elsewhere(record, told);
+    }
+
+    /// What a record was told of concerns it no more: somebody else is to be told.
+    fn untell_elsewhere(&mut self, record: u32, told: Vec<Owner>) {
         let linked = self.unlink(record);
         self.untell(told);
         if linked {
@@ -293,18 +311,50 @@ impl<P: Pick> Book<P> {
         }
     }
 
-    /// A record is polled by the task, in the current scope. If it was interrupted by an owner that
-    /// this is not inside of, the interruption is not for this poll.
-    pub(crate) fn bring_home(&mut self, record: u32, task: &TaskRef) {
+    /// A record is polled by the task, in the current scope, and moves there. What it was told of by
+    /// an owner that this is not inside of is not for this poll.
+    ///
+    /// The task it was bound to before comes back; drop it with the book closed.
+    pub(crate) fn bring_home(&mut self, record: u32, task: &TaskRef) -> Option<TaskRef> {
+        if !self.record(record).told.is_empty() {
+            self.retell(record, task);
+        }
+        let scope = self.scope;
         let entry = self.record(record);
-        let State::Interrupted(interrupted, _) = &entry.state else { return };
-        let is_concerned = entry.task.is(task)
-            && match interrupted.owner() {
-                Some(owner) => self.around(self.scope).any(|scope| scope.id == owner),
-                None => true,
-            };
-        if !is_concerned {
-            self.forget_told(record);
+        if entry.task.is(task) && entry.scope == scope {
+            return None;
+        }
+        self.unlink(record);
+        let entry = self.record_mut(record);
+        let task_before = std::mem::replace(&mut entry.task, task.clone());
+        entry.scope = scope;
+        self.link(record);
+        Some(task_before)
+    }
+
+    fn retell(&mut self, record: u32, task: &TaskRef) {
+        let entry = self.record(record);
+        let owners = match entry.task.is(task) {
+            true => self.owners(task, self.scope),
+            false => Vec::new(),
+        };
+        match &entry.state {
+            State::Interrupted(interrupted, _) => {
+                let owner = match interrupted.owner() {
+                    Some(scope) => Owner::Scope(scope),
+                    None => Owner::Task(task.ledger().index.get()),
+                };
+                if !owners.contains(&owner) {
+                    self.forget_told(record);
+                }
+            }
+            State::Done(_) | State::Parked(_) => {
+                let told = std::mem::take(&mut self.record_mut(record).told);
+                let (kept, lost): (Vec<_>, Vec<_>) =
+                    told.into_iter().partition(|owner| owners.contains(owner));
+                self.record_mut(record).told = kept;
+                self.untell_elsewhere(record, lost);
+            }
         }
     }
 
@@ -324,16 +374,14 @@ impl<P: Pick> Book<P> {
         }
         let owners = self.owners(task, self.scope);
         for owner in &owners {
-            if let Some(place) = self.branch.iter().position(|told| told == owner) {
-                self.branch.remove(place);
-                let cause = self.cause_mut(*owner)?;
-                cause.holders -= 1;
+            // Two shields that end in one branch were told of the same.
+            let before = self.branch.len();
+            self.branch.retain(|told| told != owner);
+            let told = before - self.branch.len();
+            let Some(cause) = self.cause_mut(*owner) else { continue };
+            if told > 0 || cause.pending {
+                cause.holders -= key(told);
                 return self.hand_over(*owner);
-            }
-        }
-        for owner in owners {
-            if self.cause_mut(owner).is_some_and(|cause| cause.pending) {
-                return self.hand_over(owner);
             }
         }
         None
@@ -342,11 +390,9 @@ impl<P: Pick> Book<P> {
     /// What [`would_suspend`](Self::would_suspend) would give, left where it is.
     pub(crate) fn peek(&mut self, task: &TaskRef) -> Option<Interrupted> {
         let owners = self.owners(task, self.scope);
-        let told = owners.iter().find(|owner| self.branch.contains(owner)).copied();
-        let pending = |book: &mut Self, owner: &Owner| {
-            book.cause_mut(*owner).is_some_and(|cause| cause.pending)
-        };
-        let owner = told.or_else(|| owners.into_iter().find(|owner| pending(self, owner)))?;
+        let owner = owners.into_iter().find(|owner| {
+            self.branch.contains(owner) || self.cause_mut(*owner).is_some_and(|cause| cause.pending)
+        })?;
         self.cause_mut(owner).map(|cause| cause.what.clone())
     }
 

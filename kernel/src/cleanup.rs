@@ -83,8 +83,12 @@ impl<P: Pick> Book<P> {
         }
         let (is_collected, is_foreign_over) = (cause.is_collected(), cause.cleanup.is_foreign_over);
         if self.is_waiting(owner) {
-            if let Some(timer) = self.cause_mut(owner).and_then(|c| c.cleanup.foreign.take()) {
-                self.timers.remove(timer);
+            // It can be told again: a later foreign grace starts anew.
+            if let Some(cause) = self.cause_mut(owner) {
+                cause.cleanup.is_foreign_over = false;
+                if let Some(timer) = cause.cleanup.foreign.take() {
+                    self.timers.remove(timer);
+                }
             }
             return false;
         }

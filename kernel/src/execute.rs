@@ -126,16 +126,17 @@ impl<D: Driver, C: Clock, P: Pick> TrapHandler for Machine<D, C, P> {
         };
         let task = self.current_task(kind, place);
         let mut waker = None;
+        let mut tasks_before = Vec::new();
         let result = loop {
             let mut book = self.book.borrow_mut();
+            tasks_before.extend(book.bring_home(record, &task));
             if !book.branch.is_empty() {
                 book.release_branch();
             }
-            book.bring_home(record, &task);
             let at = match &book.record(record).state {
                 State::Done(_) => break Ok(()),
                 State::Interrupted(interrupted, _) => break Err(interrupted.clone()),
-                State::Parked(Place::NextStep(parked)) if *parked < book.step => break Ok(()),
+                State::Parked(_) if !book.is_parked(record) => break Ok(()),
                 State::Parked(at) => *at,
             };
             if waker.is_none() && !task.owns(cx.waker()) {
@@ -144,7 +145,7 @@ impl<D: Driver, C: Clock, P: Pick> TrapHandler for Machine<D, C, P> {
                 waker = Some(cx.waker().clone());
                 continue;
             }
-            let before = book.rebind(record, &task, waker.take());
+            let before = std::mem::replace(&mut book.record_mut(record).waker, waker.take());
             let interrupted = match book.record(record).told.is_empty() {
                 true => book.would_suspend(&task),
                 false => None,
@@ -167,7 +168,7 @@ impl<D: Driver, C: Clock, P: Pick> TrapHandler for Machine<D, C, P> {
         book.collect(record, result.as_ref().err());
         let entry = book.remove_record(record);
         drop(book);
-        drop((entry, waker));
+        drop((entry, waker, tasks_before));
         self.flush();
         if !self.observers.is_empty() {
             self.observe(|observer| observer.answered(&task, kind, result.is_err()));
@@ -217,7 +218,7 @@ impl<D: Driver, C: Clock, P: Pick> TrapHandler for Machine<D, C, P> {
         if task.is_ended() {
             return;
         }
-        if !task.ledger().started.get() {
+        if task.ledger().step.get() == 0 {
             return self.abort(task, reason);
         }
         self.book.borrow_mut().fire(task_owner(task), reason, self.clock.now());

@@ -12,7 +12,7 @@ use std::task::Waker;
 use pikake_time::{Deadline, Ticks, TimerKey};
 use pikake_traps::{ScopeId, TaskRef};
 
-use crate::book::{Book, NONE, State, key};
+use crate::book::{Book, NONE, key};
 use crate::cause::{Cause, Holder, Owner};
 use crate::pick::Pick;
 
@@ -250,7 +250,7 @@ impl<P: Pick> Book<P> {
     }
 
     /// What is inside an owner: scope by scope from the outside in, and in each the records in the
-    /// order in which they were made.
+    /// order in which they came there.
     pub(crate) fn inside(&self, owner: Owner, depth: Depth) -> Vec<Holder> {
         let mut found = Vec::new();
         let (task, scope) = match owner {
@@ -295,8 +295,7 @@ impl<P: Pick> Book<P> {
     pub(crate) fn is_waiting(&self, owner: Owner) -> bool {
         self.inside(owner, Depth::UpToShields).into_iter().any(|holder| match holder {
             Holder::Record(record) => {
-                let record = self.record(record);
-                matches!(record.state, State::Parked(_)) || record.answered_in == self.step
+                self.is_parked(record) || self.record(record).answered_in == self.step
             }
             Holder::Scope(_) => true,
         })

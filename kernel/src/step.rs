@@ -14,11 +14,13 @@ impl<D: Driver, C: Clock, P: Pick> Machine<D, C, P> {
         if task.is_ended() {
             return;
         }
-        task.ledger().started.set(true);
+        let step = &task.ledger().step;
+        step.set(step.get().wrapping_add(1).max(1));
         {
             let mut book = self.book.borrow_mut();
             book.step += 1;
             book.scope = None;
+            book.stepping = Some(task.ledger().index.get());
         }
         self.answers_left.set(self.settings.answers_per_step);
         self.net.attempts_left.set(self.settings.attempts_per_step);
@@ -55,6 +57,7 @@ impl<D: Driver, C: Clock, P: Pick> Machine<D, C, P> {
             if !book.branch.is_empty() {
                 book.release_branch();
             }
+            book.stepping = None;
             std::mem::take(&mut book.after_step)
         };
         wake_all(after_step);

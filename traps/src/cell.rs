@@ -96,8 +96,8 @@ pub struct Ledger {
     pub queued: Cell<bool>,
     /// The task was woken, whether or not it was in the ready queue already.
     pub woken: Cell<bool>,
-    /// The task was stepped at least once.
-    pub started: Cell<bool>,
+    /// The number of the task's current or last step; 0 before the first, never again later.
+    pub step: Cell<u32>,
     /// The task is to be dropped before the next step.
     pub doomed: Cell<bool>,
     /// The first of the task's outermost scopes.

@@ -1,0 +1,116 @@
+//! The conformance suite: what any kernel must do, run on two of them.
+//!
+//! A case is written once, as a function over a [`Runner`](runner::Runner): it runs an async body
+//! on a kernel with virtual time and compares the list of what was seen, and when, as a whole. The
+//! macro `on_both_kernels` makes two tests of it, one for the kernel that programs run on and one
+//! for the reference kernel of this folder, which is slow, has no sockets, and was written from
+//! `traps/TRAPS.md` alone.
+//!
+//! | file | holds |
+//! | --- | --- |
+//! | `reference.rs`, `books.rs`, `no_sockets.rs` | the reference kernel: its traps and its loop; who is told of what; refused sockets |
+//! | `runner.rs` | what a case gets from either kernel |
+//! | `decided.rs` | where the ancestors disagree: what was decided, line by line |
+//! | `told.rs` | who is told of a cause, and when: answers, branches, several causes at once |
+//! | `moves.rs` | waits that move, are forgotten or dropped; tasks that are dropped |
+//! | `cleanup.rs` | what was interrupted and goes on: foreign futures, graces, shields |
+//! | `curio_kernel.rs`, `curio_task.rs` | what Curio's tests of these names assert |
+//! | `shrapnel.rs` | what Shrapnel's `test_interrupt`, `test_with_timeout`, `test_in_parallel` and `test_poller` assert |
+//! | `sockets.rs` | timeouts, cancels and closing with sockets, on the real kernel alone |
+//! | `random.rs` | random programs, whose traces on both kernels must be the same |
+//!
+//! # Curio's `test_kernel`
+//!
+//! | test | here |
+//! | --- | --- |
+//! | hello | `a_run_gives_the_value_of_the_main_task` |
+//! | raise, task_run_error | `a_run_gives_the_panic_of_the_main_task`; an `Err` is a value |
+//! | sleep, clock | `a_sleep_lasts_as_long_as_it_says` |
+//! | sleep_cancel | `a_sleeper_that_is_cancelled_is_told` |
+//! | sleep_timeout, sleep_ignore_timeout | `a_sleep_longer_than_its_timeout_times_out` |
+//! | sleep_notimeout | `a_timeout_that_was_not_needed_is_not_seen_in_a_later_sleep` |
+//! | task_join, task_join_error | `joining_gives_the_value_or_what_the_task_panicked_with` |
+//! | task_cancel | `a_cancel_waits_for_the_end`; right after `spawn`: `a_task_that_never_ran_is_dropped_unpolled` |
+//! | task_cancel_poll | `a_masked_task_finishes_its_sleep_and_asks_by_itself` |
+//! | task_cancel_not_blocking | `a_request_returns_at_once_and_cleanup_may_wait_for_others` |
+//! | task_cancel_join | `joining_a_task_that_ended_by_a_cancel_says_so` |
+//! | task_cancel_join_wait | `a_joiner_learns_of_a_cancel_by_somebody_else` |
+//! | task_child_cancel | `a_cancel_that_is_handed_down_ends_the_children_first` |
+//! | task_ready_cancel | `a_sleep_that_is_over_returns_and_the_next_one_is_told` |
+//! | double_cancel | `a_second_request_does_not_reach_the_cleanup_of_the_first` |
+//! | nested_timeout, nested_context_timeout, …2, …3 | `nested_deadlines_are_reported_by_their_owners_alone`, `equal_deadlines_are_the_outermost_ones`; one form only |
+//! | nested_timeout_uncaught, nested_context_timeout_uncaught | `an_inner_timeout_that_is_passed_on_is_not_the_outer_one` |
+//! | nested_timeout_none | `a_scope_without_a_deadline_leaves_the_outer_one_in_force` |
+//! | sleep_0_starvation | `an_endless_yielder_starves_nobody_and_can_be_cancelled`, `an_endless_yielder_does_not_starve_sockets` |
+//! | ping_pong_starvation | `two_tasks_that_wake_each_other_do_not_starve_a_third` |
+//! | task_cancel_timeout | decided otherwise: `cleanup_after_a_cancel_still_has_the_deadlines_around_it` |
+//! | reentrant_kernel | `a_kernel_inside_a_running_kernel_is_an_error` |
+//! | pending_cancellation | `a_pending_cancel_is_told_by_every_wait_that_would_suspend`, `a_pending_timeout_is_gone_with_its_scope` |
+//! | single_stepping | not here: `Kernel::turn`, in `tests/kernel.rs` |
+//! | io_registration | `a_second_reader_is_refused_and_the_first_gets_its_data`, `a_writer_that_is_cancelled_leaves_the_reader_working` |
+//! | coro_partial | not applicable: a future is a future |
+//! | custom_cancel | `a_cancel_carries_its_reason`: a text, not a class |
+//! | timeout_badness | `a_body_that_overran_in_straight_line_code_is_in_time_and_says_how_late` |
+//! | kernel_no_shutdown, kernel_exit | not here: the kernel as its owner sees it, in `tests/kernel.rs` |
+//! | kernel_badtrap | not applicable: there is no unknown trap |
+//! | kernel_multischedule | `of_an_event_and_a_timeout_in_one_turn_the_event_wins` |
+//! | kernel_debug | not here: observers, in `tests/order.rs` |
+//!
+//! # Curio's `test_task`
+//!
+//! | test | here |
+//! | --- | --- |
+//! | cancel_noblock | `a_request_returns_before_the_task_runs_and_a_later_cancel_waits` |
+//! | cancel_custom_exception, …_instance | `what_was_asked_for_first_is_what_is_told`, by value |
+//! | task_group, task_group_existing | `a_group_gives_results_in_the_order_of_its_spawns`; groups adopt no tasks |
+//! | task_group_daemon, task_join_daemon | `the_daemons_of_a_group_count_for_nothing_and_end_with_it` |
+//! | task_group_daemon_error | `daemons_end_when_the_block_fails` |
+//! | task_any_cancel, task_group_result | `whoever_ends_first_is_the_result_and_the_rest_is_cancelled` |
+//! | task_any_error | `a_failure_may_end_first_too` |
+//! | task_group_iter, task_group_join_done | `members_can_be_taken_one_by_one_as_they_end` |
+//! | task_wait_none, task_group_cancel_remaining | `the_rest_of_a_group_can_be_cancelled` |
+//! | task_group_error | `one_failure_cancels_the_others` |
+//! | task_group_error_block | `an_error_of_the_block_cancels_the_members_and_goes_on` |
+//! | task_group_join | not applicable: a member is joined by its group alone |
+//! | task_group_cancel | `a_cancel_of_the_owner_ends_the_members_before_it_unwinds` |
+//! | task_group_timeout | `a_timeout_around_a_group_cancels_its_members` |
+//! | task_group_use_error, errors | `a_group_that_has_ended_takes_no_members`; results before the end cannot be asked for |
+//! | task_group_empty, taskgroup_misc | `a_group_without_members_has_no_results_and_no_first` |
+//! | defer_cancellation, disable_cancellation_function | `a_cancel_is_held_back_by_a_shield_and_found_after_it` |
+//! | explicit_raise_cancel_disable, disable_cancellation_explicit_raise | `an_interruption_that_a_shielded_body_returns_is_its_output` |
+//! | self_cancellation | `a_task_that_cancels_itself_is_told_at_its_next_wait` |
+//! | set_cancellation | not applicable: nobody sets what is pending |
+//! | contextvars | `values_of_a_task_are_its_own` |
+//! | task_diag | `a_fresh_task_says_who_it_is` |
+//! | late_join | `a_cancel_after_the_end_changes_nothing` |
+//! | diag | not applicable: a future has no stack to extract |
+//!
+//! # Timeouts and cancels of Curio's `test_io` and `test_socket`
+//!
+//! | test | here |
+//! | --- | --- |
+//! | accept_timeout, accept_cancel | `an_accept_times_out_and_can_be_tried_again`, `an_accept_can_be_cancelled` |
+//! | recv_timeout, recv_cancel | `a_read_times_out_on_a_silent_peer_and_can_be_cancelled` |
+//! | recvfrom_timeout, recvfrom_cancel | `a_receive_times_out_and_can_be_cancelled` |
+//! | read_exactly_timeout, read_exactly_incomplete | `a_read_of_so_many_bytes_that_times_out_says_how_far_it_came` |
+//! | write_timeout, writelines_timeout | `a_write_that_times_out_says_how_much_the_peer_can_read` |
+//! | readall_timeout, readlines_timeout | not applicable: a stream has no such calls |
+//! | read_write_on_same_socket | `one_task_reads_while_another_writes_on_the_same_socket` |
+//! | double_recv | `a_second_reader_is_refused_and_the_first_gets_its_data` |
+//! | io_unregister | `a_writer_that_is_cancelled_leaves_the_reader_working` |
+
+#![forbid(unsafe_code)]
+
+mod books;
+mod cleanup;
+mod curio_kernel;
+mod curio_task;
+mod decided;
+mod moves;
+mod no_sockets;
+mod random;
+mod reference;
+mod runner;
+mod shrapnel;
+mod sockets;
+mod told;

@@ -1,0 +1,362 @@
+//! Random programs, run on both kernels: what every task saw, and when, is the same.
+//!
+//! A program is a tree of blocks. Each task writes down what each of its waits came to, with the
+//! virtual time, so two kernels that answer anything differently, or in another order, or at another
+//! time, are found out; proptest then makes the program small.
+
+use std::cell::{Cell, OnceCell, RefCell};
+use std::fmt::Display;
+use std::rc::Rc;
+use std::task::Poll;
+use std::time::Duration;
+
+use futures::channel::oneshot;
+use futures::future::{Either, LocalBoxFuture, select};
+use futures::stream::{FuturesUnordered, StreamExt};
+use pikake::task::{Current, GroupError};
+use pikake::traps::{WaitQueue, park};
+use pikake::{
+    Interrupted, Task, check_interrupt, current, future_wait, pending_interrupt, shield, sleep,
+    spawn, timed, try_task_group, yield_now,
+};
+use proptest::prelude::*;
+
+use crate::runner::{Real, Reference, Runner, World, ms, poll_once, told};
+
+const QUEUES: usize = 2;
+
+/// How long the main task lets the others run before it ends and the kernel shuts down.
+const LIFE: u64 = 200;
+
+#[derive(Clone, Debug)]
+enum Op {
+    Sleep(u64),
+    Yield,
+    Check,
+    Pending,
+    Park(usize),
+    Wake(usize, usize),
+    /// A wait of so long on a future of another library; visible to the kernel, or not.
+    Foreign(u64, bool),
+    /// A deadline, perhaps with a grace.
+    Timed(u64, Option<u64>, Block),
+    Shield(Block),
+    Spawn(Block),
+    JoinChild,
+    CancelChild,
+    /// A request to some task, perhaps to itself.
+    Cancel(usize),
+    Abort(usize),
+    /// The first of two to end; the other is dropped.
+    Select(Block, Block),
+    Join(Block, Block),
+    Unordered(Vec<Block>),
+    /// A group of tasks that is joined for all, for any, or not at all before its block ends.
+    Group(u8, Vec<Block>),
+    /// A sleep that is begun, perhaps in a scope of its own, left alone during a block, and then
+    /// awaited.
+    Carry(u64, Option<u64>, Block),
+    /// A sleep that is begun and dropped.
+    Abandon(u64),
+}
+
+/// Some steps; one that is interrupted ends the block, unless it is stubborn.
+#[derive(Clone, Debug)]
+struct Block {
+    is_stubborn: bool,
+    ops: Vec<Op>,
+}
+
+fn op() -> impl Strategy<Value = Op> {
+    let time = || 0..10_u64;
+    let leaf = prop_oneof![
+        6 => time().prop_map(Op::Sleep),
+        2 => Just(Op::Yield),
+        1 => Just(Op::Check),
+        1 => Just(Op::Pending),
+        2 => (0..QUEUES).prop_map(Op::Park),
+        3 => (0..QUEUES, 1..3_usize).prop_map(|(queue, count)| Op::Wake(queue, count)),
+        2 => (time(), any::<bool>()).prop_map(|(length, visible)| Op::Foreign(length, visible)),
+        1 => Just(Op::JoinChild),
+        1 => Just(Op::CancelChild),
+        2 => (0..8_usize).prop_map(Op::Cancel),
+        1 => (0..8_usize).prop_map(Op::Abort),
+        1 => time().prop_map(Op::Abandon),
+    ];
+    leaf.prop_recursive(4, 40, 5, move |op| {
+        let block = || {
+            (any::<bool>(), prop::collection::vec(op.clone(), 0..5))
+                .prop_map(|(is_stubborn, ops)| Block { is_stubborn, ops })
+        };
+        prop_oneof![
+            4 => (time(), prop::option::weighted(0.2, time()), block())
+                .prop_map(|(limit, grace, block)| Op::Timed(limit, grace, block)),
+            2 => block().prop_map(Op::Shield),
+            3 => block().prop_map(Op::Spawn),
+            2 => (block(), block()).prop_map(|(one, other)| Op::Select(one, other)),
+            2 => (block(), block()).prop_map(|(one, other)| Op::Join(one, other)),
+            2 => prop::collection::vec(block(), 0..4).prop_map(Op::Unordered),
+            2 => (0..3_u8, prop::collection::vec(block(), 0..4))
+                .prop_map(|(policy, blocks)| Op::Group(policy, blocks)),
+            1 => (time(), prop::option::of(time()), block())
+                .prop_map(|(length, limit, block)| Op::Carry(length, limit, block)),
+        ]
+    })
+}
+
+fn block() -> impl Strategy<Value = Block> {
+    (any::<bool>(), prop::collection::vec(op(), 0..6))
+        .prop_map(|(is_stubborn, ops)| Block { is_stubborn, ops })
+}
+
+/// A task that several may ask to end and one may join; whoever joins it has the handle.
+#[derive(Default)]
+struct Child {
+    handle: RefCell<Option<Task<()>>>,
+    /// From its first step on.
+    own: OnceCell<Current>,
+}
+
+struct Shared {
+    world: World,
+    queues: [WaitQueue; QUEUES],
+    tasks: RefCell<Vec<Rc<Child>>>,
+    /// How many there have been.
+    graces: Cell<u64>,
+}
+
+/// One task of a program.
+struct Actor {
+    shared: Rc<Shared>,
+    number: usize,
+    children: RefCell<Vec<Rc<Child>>>,
+    blocks: Cell<u32>,
+}
+
+impl Actor {
+    fn note(&self, event: impl Display) {
+        self.shared.world.note(format_args!("task {}: {event}", self.number));
+    }
+}
+
+struct Dropped(Rc<Actor>);
+
+impl Drop for Dropped {
+    fn drop(&mut self) {
+        self.0.note("its body is dropped");
+    }
+}
+
+fn start(shared: &Rc<Shared>, program: Block) -> Rc<Child> {
+    let number = shared.tasks.borrow().len();
+    let (children, blocks) = (RefCell::default(), Cell::new(0));
+    let actor = Rc::new(Actor { shared: shared.clone(), number, children, blocks });
+    let child = Rc::new(Child::default());
+    let task = spawn({
+        let child = child.clone();
+        async move {
+            let _dropped = Dropped(actor.clone());
+            assert!(child.own.set(current()).is_ok());
+            let outcome = run(actor.clone(), program).await;
+            actor.note(format_args!("ends: {}", told(outcome)));
+        }
+    });
+    child.handle.replace(Some(task));
+    shared.tasks.borrow_mut().push(child.clone());
+    child
+}
+
+fn run(actor: Rc<Actor>, block: Block) -> LocalBoxFuture<'static, Result<(), Interrupted>> {
+    Box::pin(async move {
+        let number = actor.blocks.get();
+        actor.blocks.set(number + 1);
+        for (place, op) in block.ops.into_iter().enumerate() {
+            let outcome = execute(&actor, op).await;
+            actor.note(format_args!("block {number} op {place}: {}", told(outcome.clone())));
+            if outcome.is_err() && !block.is_stubborn {
+                return outcome;
+            }
+        }
+        Ok(())
+    })
+}
+
+/// Keeps graces from ending when sleeps and deadlines do: which comes first then is nobody's
+/// business. Each is a different fraction of a millisecond.
+fn out_of_step(shared: &Shared) -> Duration {
+    let number = shared.graces.get() + 1;
+    shared.graces.set(number);
+    Duration::from_micros(100) + Duration::from_nanos(number)
+}
+
+/// What a future of another library does: something else wakes it.
+fn foreign(length: u64) -> oneshot::Receiver<()> {
+    let (send, receive) = oneshot::channel();
+    spawn(async move {
+        if sleep(ms(length)).await.is_ok() {
+            let _ = send.send(());
+        }
+    })
+    .detach();
+    receive
+}
+
+async fn execute(actor: &Rc<Actor>, op: Op) -> Result<(), Interrupted> {
+    let shared = &actor.shared;
+    let run = |block| run(actor.clone(), block);
+    match op {
+        Op::Sleep(length) => sleep(ms(length)).await?,
+        Op::Yield => yield_now().await?,
+        Op::Check => check_interrupt()?,
+        Op::Pending => {
+            actor.note(format_args!("{:?}", pending_interrupt().map(|why| why.is_cancel())))
+        }
+        Op::Park(queue) => park(&shared.queues[queue]).await?,
+        Op::Wake(queue, count) => {
+            let queue = &shared.queues[queue];
+            actor.note(format_args!("woke {}, {} left", queue.wake(count), queue.len()));
+        }
+        Op::Foreign(length, true) => {
+            let outcome = future_wait(foreign(length)).await?;
+            actor.note(format_args!("{outcome:?}"));
+        }
+        Op::Foreign(length, false) => actor.note(format_args!("{:?}", foreign(length).await)),
+        Op::Timed(limit, grace, block) => {
+            let scope = timed(ms(limit), run(block));
+            let outcome = match grace {
+                Some(grace) => scope.grace(ms(grace) + out_of_step(shared)).await,
+                None => scope.await,
+            };
+            actor.note(format_args!("{} late {:?}", outcome.expired, outcome.late));
+            outcome.output.unwrap_or(Ok(()))?;
+        }
+        Op::Shield(block) => shield(run(block)).await?,
+        Op::Spawn(block) => {
+            let child = start(shared, block);
+            actor.children.borrow_mut().push(child);
+        }
+        Op::JoinChild => {
+            let child = actor.children.borrow_mut().pop();
+            if let Some(handle) = child.and_then(|child| child.handle.take()) {
+                match handle.await {
+                    Err(pikake::TaskError::Interrupted(why)) => return Err(why),
+                    outcome => actor.note(format_args!("joined: {}", outcome.is_ok())),
+                }
+            }
+        }
+        Op::CancelChild => {
+            let child = actor.children.borrow_mut().pop();
+            let cancel = child.and_then(|child| Some(child.handle.borrow().as_ref()?.cancel()));
+            if let Some(cancel) = cancel {
+                cancel.await?;
+            }
+        }
+        Op::Cancel(which) => match shared.tasks.borrow().get(which) {
+            Some(child) => match (&*child.handle.borrow(), child.own.get()) {
+                (Some(handle), _) => handle.request_cancel("by a program"),
+                (None, Some(own)) => own.request_cancel("by a program"),
+                (None, None) => {}
+            },
+            None => current().request_cancel("by itself"),
+        },
+        Op::Abort(which) => {
+            if let Some(child) = shared.tasks.borrow().get(which)
+                && let Some(handle) = &*child.handle.borrow()
+            {
+                handle.abort();
+            }
+        }
+        Op::Select(one, other) => match select(run(one), run(other)).await {
+            Either::Left((outcome, loser)) => {
+                drop(loser);
+                actor.note("the first");
+                outcome?;
+            }
+            Either::Right((outcome, loser)) => {
+                drop(loser);
+                actor.note("the second");
+                outcome?;
+            }
+        },
+        Op::Join(one, other) => {
+            let (one, other) = futures::join!(run(one), run(other));
+            one.and(other)?;
+        }
+        Op::Unordered(blocks) => {
+            let mut set: FuturesUnordered<_> = blocks.into_iter().map(run).collect();
+            while let Some(outcome) = set.next().await {
+                actor.note(told(outcome));
+            }
+        }
+        Op::Group(policy, blocks) => {
+            let outcome: Result<(), GroupError> = try_task_group(async |group| {
+                for block in blocks {
+                    group.spawn(run(block));
+                }
+                match policy {
+                    0 => group.try_join_all().await.map(drop),
+                    1 => group.try_join_any().await,
+                    _ => Ok(()),
+                }
+            })
+            .await;
+            let Err(error) = outcome else { return Ok(()) };
+            let (failures, aftermath) = (error.failures().len(), error.aftermath().len());
+            actor.note(format_args!("{failures} have failed, and then {aftermath}"));
+            if let Some(why) = error.interrupted() {
+                return Err(why.clone());
+            }
+        }
+        Op::Carry(length, limit, block) => {
+            let mut nap = sleep(ms(length));
+            let polled = match limit {
+                Some(limit) => timed(ms(limit), poll_once(&mut nap)).await.output,
+                None => Some(poll_once(&mut nap).await),
+            };
+            match polled {
+                Some(Poll::Ready(answer)) => answer?,
+                _ => {
+                    let outcome = run(block).await;
+                    nap.await?;
+                    outcome?;
+                }
+            }
+        }
+        Op::Abandon(length) => {
+            let mut nap = sleep(ms(length));
+            let polled = poll_once(&mut nap).await.is_pending();
+            actor.note(format_args!("begun: {polled}"));
+        }
+    }
+    Ok(())
+}
+
+fn trace<R: Runner>(programs: Vec<Block>) -> Vec<String> {
+    R::run(async |world| {
+        let (queues, tasks, graces) = Default::default();
+        let shared = Rc::new(Shared { world, queues, tasks, graces });
+        for program in programs {
+            start(&shared, program);
+        }
+        sleep(ms(LIFE)).await.unwrap();
+        let is_left = |child: &&Rc<Child>| match &*child.handle.borrow() {
+            Some(handle) => !handle.is_finished(),
+            None => false,
+        };
+        let left = shared.tasks.borrow().iter().filter(is_left).count();
+        shared.world.note(format_args!("{left} are left"));
+    })
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig {
+        cases: 400,
+        failure_persistence: None,
+        ..ProptestConfig::default()
+    })]
+
+    #[test]
+    fn both_kernels_run_the_same_program_alike(programs in prop::collection::vec(block(), 1..4)) {
+        prop_assert_eq!(trace::<Real>(programs.clone()), trace::<Reference>(programs));
+    }
+}

@@ -1,0 +1,177 @@
+//! Runs the body of a case on one kernel or another, and gives back what it wrote down.
+
+use std::cell::RefCell;
+use std::fmt::Display;
+use std::panic::resume_unwind;
+use std::rc::Rc;
+use std::sync::mpsc::{self, RecvTimeoutError};
+use std::task::Poll;
+use std::thread;
+use std::time::Duration;
+
+use pikake::time::{ManualClock, Ticks, clock_rate, now};
+use pikake::traps::door;
+use pikake::{Kernel, KernelHandle, TaskError, task};
+
+use crate::reference;
+
+/// A length of time, in milliseconds.
+pub(crate) fn ms(milliseconds: u64) -> Duration {
+    Duration::from_millis(milliseconds)
+}
+
+/// What a case gets from its kernel's side: a list to write into, and a hand on the clock.
+#[derive(Clone)]
+pub(crate) struct World {
+    events: Rc<RefCell<Vec<String>>>,
+    advance: Rc<dyn Fn(Duration)>,
+}
+
+impl World {
+    fn new(advance: impl Fn(Duration) + 'static) -> Self {
+        Self { events: Rc::default(), advance: Rc::new(advance) }
+    }
+
+    /// Writes an event down, behind the virtual time in milliseconds.
+    pub(crate) fn note(&self, event: impl Display) {
+        let time = if door::is_open() {
+            clock_rate().duration_floor(now().since(Ticks::ZERO)).as_millis().to_string()
+        } else {
+            "-".to_owned()
+        };
+        self.events.borrow_mut().push(format!("{time} {event}"));
+    }
+
+    /// Lets time pass while the current task does not suspend.
+    pub(crate) fn stall(&self, milliseconds: u64) {
+        (self.advance)(ms(milliseconds));
+    }
+
+    /// Writes an event down when it is dropped.
+    pub(crate) fn on_drop(&self, event: &'static str) -> OnDrop {
+        OnDrop { world: self.clone(), event }
+    }
+}
+
+/// Made by [`World::on_drop`].
+pub(crate) struct OnDrop {
+    world: World,
+    event: &'static str,
+}
+
+impl Drop for OnDrop {
+    fn drop(&mut self) {
+        self.world.note(self.event);
+    }
+}
+
+/// A kernel on virtual time that starts at zero and jumps to the next timer.
+pub(crate) trait Runner {
+    /// Runs a body as the main task, then shuts the kernel down and checks that nothing is left.
+    fn outcome<F: Future>(
+        body: impl FnOnce(World) -> F,
+    ) -> (Result<F::Output, TaskError>, Vec<String>);
+
+    /// The events that a body wrote down.
+    fn run<F: Future<Output = ()>>(body: impl FnOnce(World) -> F) -> Vec<String> {
+        match Self::outcome(body) {
+            (Ok(()), events) => events,
+            (Err(TaskError::Panicked(panic)), _) => resume_unwind(panic.into_payload()),
+            (Err(error), events) => panic!("the main task ended by {error} after {events:?}"),
+        }
+    }
+}
+
+/// The kernel that programs run on.
+pub(crate) struct Real;
+
+impl Runner for Real {
+    fn outcome<F: Future>(
+        body: impl FnOnce(World) -> F,
+    ) -> (Result<F::Output, TaskError>, Vec<String>) {
+        let clock = ManualClock::auto();
+        let kernel = Kernel::builder().clock(clock.clone()).build().expect("a kernel");
+        let world = World::new(move |length| clock.advance(length));
+        let outcome = with_patience(kernel.handle(), || kernel.try_run(body(world.clone())));
+        kernel.shutdown();
+        assert_eq!((kernel.task_count(), kernel.socket_count()), (0, 0), "tasks, sockets left");
+        (outcome, world.events.take())
+    }
+}
+
+/// How long a case may take by the wall's clock before its kernel is stopped, lest one that waits
+/// for ever goes unnoticed. Nothing but a failure depends on it.
+const PATIENCE: Duration = Duration::from_secs(20);
+
+fn with_patience<T>(kernel: KernelHandle, work: impl FnOnce() -> T) -> T {
+    let (done, is_done) = mpsc::channel::<()>();
+    let watch = thread::spawn(move || {
+        if is_done.recv_timeout(PATIENCE) == Err(RecvTimeoutError::Timeout) {
+            let _ = kernel.stop();
+        }
+    });
+    let result = work();
+    drop(done);
+    watch.join().expect("the watch does not panic");
+    result
+}
+
+/// The kernel of `reference.rs`.
+pub(crate) struct Reference;
+
+impl Runner for Reference {
+    fn outcome<F: Future>(
+        body: impl FnOnce(World) -> F,
+    ) -> (Result<F::Output, TaskError>, Vec<String>) {
+        let kernel = Rc::new(reference::Reference::new());
+        let world = World::new({
+            let kernel = kernel.clone();
+            move |length| kernel.advance(length)
+        });
+        let outcome = kernel.run(body(world.clone()));
+        kernel.shutdown();
+        assert_eq!(kernel.tasks_and_scopes_left(), (0, 0), "tasks, scopes left");
+        (outcome, world.events.take())
+    }
+}
+
+/// Declares the tests of the cases of a file: each on both kernels.
+macro_rules! on_both_kernels {
+    ($($case:ident)*) => {
+        mod real {
+            $(#[test] fn $case() { super::$case::<crate::runner::Real>(); })*
+        }
+        mod reference {
+            $(#[test] fn $case() { super::$case::<crate::runner::Reference>(); })*
+        }
+    };
+}
+pub(crate) use on_both_kernels;
+
+/// Starts a task with a name.
+pub(crate) fn named<F: Future + 'static>(name: &str, future: F) -> task::Task<F::Output> {
+    task::Builder::new().name(name).spawn(future)
+}
+
+/// Suspends once, as a future of another library does.
+pub(crate) async fn next_step() {
+    let mut was_polled = false;
+    std::future::poll_fn(|cx| {
+        cx.waker().wake_by_ref();
+        if std::mem::replace(&mut was_polled, true) { Poll::Ready(()) } else { Poll::Pending }
+    })
+    .await;
+}
+
+/// What a wait came to, in a few words.
+pub(crate) fn told<T>(answer: Result<T, pikake::Interrupted>) -> String {
+    match answer {
+        Ok(_) => "ok".to_owned(),
+        Err(interrupted) => interrupted.to_string(),
+    }
+}
+
+/// One poll of a future, which may go on waiting elsewhere.
+pub(crate) async fn poll_once<F: Future + Unpin>(future: &mut F) -> Poll<F::Output> {
+    std::future::poll_fn(|cx| Poll::Ready(std::pin::Pin::new(&mut *future).poll(cx))).await
+}

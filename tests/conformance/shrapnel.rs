@@ -1,0 +1,139 @@
+//! What Shrapnel's `test_interrupt`, `test_with_timeout`, `test_in_parallel` and `test_poller`
+//! assert, where no socket is needed for it; the rest is in `sockets.rs`.
+
+use std::cell::RefCell;
+use std::rc::Rc;
+
+use pikake::task::in_parallel;
+use pikake::traps::{WaitQueue, blocking, park};
+use pikake::{Task, sleep, spawn, timeout_after, yield_now};
+
+use crate::runner::{Runner, ms, on_both_kernels, told};
+
+/// Whether the interrupted task is behind the one that interrupts it in the same pass of the ready
+/// queue, or in the next pass.
+fn a_resume_that_is_on_its_way_is_not_replaced<R: Runner>() {
+    let events = R::run(async |world| {
+        for passes in 0..2 {
+            let queue = Rc::new(WaitQueue::new());
+            let task = spawn({
+                let (world, queue) = (world.clone(), queue.clone());
+                async move {
+                    world.note(told(park(&queue).await));
+                    world.note(told(sleep(ms(1)).await));
+                }
+            });
+            yield_now().await.unwrap();
+            let interrupts = spawn({
+                let cancel = task.cancel();
+                async move { cancel.await.unwrap() }
+            });
+            if passes == 0 {
+                queue.wake(1);
+            } else {
+                spawn(async move {
+                    queue.wake(1);
+                })
+                .detach();
+            }
+            interrupts.await.unwrap();
+            task.await.unwrap();
+        }
+    });
+    // Woken before the interruption, it keeps its wake; interrupted before the wake, it is told.
+    assert_eq!(events, ["0 ok", "0 cancelled", "0 cancelled", "1 ok"]);
+}
+
+fn an_interrupted_sleeper_wakes_at_once_and_its_timer_is_gone<R: Runner>() {
+    let events = R::run(async |world| {
+        let task = spawn({
+            let world = world.clone();
+            async move {
+                world.note(told(sleep(ms(50)).await));
+                world.note(told(sleep(ms(100)).await));
+            }
+        });
+        sleep(ms(10)).await.unwrap();
+        task.request_cancel("");
+        task.await.unwrap();
+    });
+    assert_eq!(events, ["10 cancelled", "110 ok"]);
+}
+
+fn an_abort_of_a_dead_task_is_silent<R: Runner>() {
+    R::run(async |_| {
+        let task = spawn(async {});
+        yield_now().await.unwrap();
+        task.abort();
+        task.abort();
+        task.await.unwrap();
+    });
+}
+
+fn of_two_that_abort_each_other_exactly_one_goes_on<R: Runner>() {
+    let events = R::run(async |world| {
+        let queue = Rc::new(WaitQueue::new());
+        let handles: Rc<RefCell<Vec<Task<()>>>> = Rc::default();
+        for number in 0..2 {
+            let (world, queue, others) = (world.clone(), queue.clone(), handles.clone());
+            let task = spawn(async move {
+                park(&queue).await.unwrap();
+                others.borrow()[1 - number].abort();
+                world.note(format_args!("{number} goes on"));
+            });
+            handles.borrow_mut().push(task);
+        }
+        yield_now().await.unwrap();
+        queue.wake(2); // both in one turn
+        sleep(ms(1)).await.unwrap();
+        assert!(handles.borrow().iter().all(Task::is_finished));
+    });
+    assert_eq!(events, ["0 0 goes on"]);
+}
+
+fn a_loop_that_polls_is_cut_short_by_a_timeout<R: Runner>() {
+    let events = R::run(async |world| {
+        let polling = async {
+            let mut looks = 0;
+            while sleep(ms(10)).await.is_ok() {
+                looks += 1;
+            }
+            world.note(format_args!("looked {looks} times"));
+        };
+        world.note(format_args!("{:?}", timeout_after(ms(55), polling).await));
+    });
+    assert_eq!(events, ["55 looked 5 times", "55 Err(TimedOut)"]);
+}
+
+fn a_timeout_around_parallel_work_ends_all_of_it<R: Runner>() {
+    let events = R::run(async |world| {
+        let work = [10, 30, 50].map(|length| {
+            let world = world.clone();
+            async move {
+                let _ended = world.on_drop("ended");
+                sleep(ms(length)).await
+            }
+        });
+        let outcome = timeout_after(ms(20), in_parallel(work)).await;
+        world.note(outcome.is_err());
+    });
+    assert_eq!(events, ["10 ended", "20 ended", "20 ended", "20 true"]);
+}
+
+fn what_blocks_runs_elsewhere_and_gives_its_value_or_its_panic<R: Runner>() {
+    R::run(async |_| {
+        assert_eq!(blocking(|| 6 * 7).await.unwrap(), 42);
+        let error = blocking(|| panic!("over there")).await.unwrap_err();
+        assert_eq!(error.panic_message(), Some("over there"));
+    });
+}
+
+on_both_kernels! {
+    a_resume_that_is_on_its_way_is_not_replaced
+    an_interrupted_sleeper_wakes_at_once_and_its_timer_is_gone
+    an_abort_of_a_dead_task_is_silent
+    of_two_that_abort_each_other_exactly_one_goes_on
+    a_loop_that_polls_is_cut_short_by_a_timeout
+    a_timeout_around_parallel_work_ends_all_of_it
+    what_blocks_runs_elsewhere_and_gives_its_value_or_its_panic
+}

@@ -1,0 +1,372 @@
+//! The cases that need sockets, on the real kernel: the timeouts and cancels of Curio's `test_io`
+//! and `test_socket`, Shrapnel's `test_poller` and `test_notify_of_close`.
+//!
+//! Time is virtual here, too: it jumps when no socket has anything to say, so a peer that is to be
+//! silent is silent for as long as it takes.
+
+use std::io::{self, ErrorKind};
+use std::net::{IpAddr, Ipv4Addr};
+use std::pin::pin;
+use std::rc::Rc;
+
+use pikake::net::{TcpListener, TcpStream, UdpSocket, UnixStream, interruption};
+use pikake::traps::{Closed, ResourceBusy};
+use pikake::{TimedOut, sleep, spawn, timed, timeout_after, yield_now};
+
+use crate::runner::{Real, Runner, World, ms, next_step, told};
+
+const LOOPBACK: (IpAddr, u16) = (IpAddr::V4(Ipv4Addr::LOCALHOST), 0);
+
+/// More than the system keeps between two sockets.
+const MUCH: usize = 8 << 20;
+
+/// What an attempt on a socket came to, in a few words.
+fn came_to<T>(outcome: io::Result<T>) -> String {
+    match outcome {
+        Ok(_) => "ok".to_owned(),
+        Err(error) => match interruption(&error) {
+            Some(interrupted) => interrupted.to_string(),
+            None => error.to_string(),
+        },
+    }
+}
+
+fn is<E: std::error::Error + 'static>(error: &io::Error) -> bool {
+    error.get_ref().is_some_and(|inside| inside.is::<E>())
+}
+
+// --- Curio's test_io and test_socket ----------------------------------------------------------
+
+#[test]
+fn an_accept_times_out_and_can_be_tried_again() {
+    let events = Real::run(async |world| {
+        let listener = TcpListener::bind(LOOPBACK).await.unwrap();
+        for _ in 0..2 {
+            let outcome = timeout_after(ms(500), listener.accept()).await;
+            world.note(format_args!("{:?}", outcome.map(came_to)));
+        }
+        let address = listener.local_addr().unwrap();
+        let client = spawn(async move { TcpStream::connect(address).await.unwrap() });
+        let (server, _) = listener.accept().await.unwrap();
+        client.await.unwrap().write_all(b"hello").await.unwrap();
+        assert_eq!(server.read(&mut [0; 8]).await.unwrap(), 5);
+    });
+    assert_eq!(events, ["500 Err(TimedOut)", "1000 Err(TimedOut)"]);
+}
+
+#[test]
+fn an_accept_can_be_cancelled() {
+    let events = Real::run(async |world| {
+        let listener = TcpListener::bind(LOOPBACK).await.unwrap();
+        let task = spawn(async move { came_to(listener.accept().await) });
+        sleep(ms(500)).await.unwrap();
+        task.cancel().await.unwrap();
+        world.note(task.await.unwrap());
+    });
+    assert_eq!(events, ["500 cancelled"]);
+}
+
+#[test]
+fn a_read_times_out_on_a_silent_peer_and_can_be_cancelled() {
+    let events = Real::run(async |world| {
+        let (mine, _theirs) = UnixStream::pair().unwrap();
+        let outcome = timed(ms(500), mine.read(&mut [0; 8])).await;
+        world.note(came_to(outcome.output.unwrap()));
+        let task = spawn(async move { came_to(mine.read(&mut [0; 8]).await) });
+        sleep(ms(500)).await.unwrap();
+        task.cancel().await.unwrap();
+        world.note(task.await.unwrap());
+    });
+    assert_eq!(events, ["500 a deadline passed", "1000 cancelled"]);
+}
+
+#[test]
+fn a_receive_times_out_and_can_be_cancelled() {
+    let events = Real::run(async |world| {
+        let socket = UdpSocket::bind(LOOPBACK).await.unwrap();
+        let outcome = timed(ms(500), socket.recv_from(&mut [0; 8])).await;
+        world.note(came_to(outcome.output.unwrap()));
+        let task = spawn(async move { came_to(socket.recv_from(&mut [0; 8]).await) });
+        sleep(ms(500)).await.unwrap();
+        task.cancel().await.unwrap();
+        world.note(task.await.unwrap());
+    });
+    assert_eq!(events, ["500 a deadline passed", "1000 cancelled"]);
+}
+
+#[test]
+fn a_read_of_so_many_bytes_that_times_out_says_how_far_it_came() {
+    let events = Real::run(async |world| {
+        let (mine, theirs) = UnixStream::pair().unwrap();
+        theirs.write_all(b"Msg1\nMsg2\n").await.unwrap();
+        let mut buffer = [0; 64];
+        let outcome = timed(ms(500), mine.read_exact(&mut buffer)).await;
+        let error = outcome.output.unwrap().unwrap_err();
+        world.note(format_args!("{} bytes: {:?}", error.read, error.source.kind()));
+        drop(theirs);
+        let error = mine.read_exact(&mut buffer).await.unwrap_err();
+        world.note(format_args!("{} bytes: {:?}", error.read, error.source.kind()));
+        assert_eq!(&buffer[..10], b"Msg1\nMsg2\n");
+    });
+    assert_eq!(events, ["500 10 bytes: TimedOut", "500 0 bytes: UnexpectedEof"]);
+}
+
+#[test]
+fn a_write_that_times_out_says_how_much_the_peer_can_read() {
+    let events = Real::run(async |world| {
+        let (mine, theirs) = UnixStream::pair().unwrap();
+        let outcome = timed(ms(500), mine.write_all(&vec![7; MUCH])).await;
+        let error = outcome.output.unwrap().unwrap_err();
+        assert_eq!(error.source.kind(), ErrorKind::TimedOut);
+        assert!(error.written > 0 && error.written < MUCH);
+        drop(mine);
+        let (mut sum, mut buffer) = (0, vec![0; 65_536]);
+        loop {
+            match theirs.read(&mut buffer).await.unwrap() {
+                0 => break,
+                length => sum += length,
+            }
+        }
+        world.note(sum == error.written);
+    });
+    assert_eq!(events, ["500 true"]);
+}
+
+#[test]
+fn one_task_reads_while_another_writes_on_the_same_socket() {
+    Real::run(async |_| {
+        let (mine, theirs) = UnixStream::pair().unwrap();
+        let mine = Rc::new(mine);
+        let reads = spawn({
+            let mine = mine.clone();
+            async move { mine.read(&mut [0; 8]).await.unwrap() }
+        });
+        yield_now().await.unwrap();
+        let drains = spawn(async move {
+            let (mut sum, mut buffer) = (0, vec![0; 65_536]);
+            while sum < MUCH {
+                sum += theirs.read(&mut buffer).await.unwrap();
+            }
+            theirs.write_all(b"thanks").await.unwrap();
+        });
+        mine.write_all(&vec![7; MUCH]).await.unwrap();
+        drains.await.unwrap();
+        assert_eq!(reads.await.unwrap(), 6);
+    });
+}
+
+#[test]
+fn a_second_reader_is_refused_and_the_first_gets_its_data() {
+    let events = Real::run(async |world| {
+        let (mine, theirs) = UnixStream::pair().unwrap();
+        let mine = Rc::new(mine);
+        let first = spawn({
+            let mine = mine.clone();
+            async move { mine.read(&mut [0; 8]).await.unwrap() }
+        });
+        yield_now().await.unwrap();
+        assert!(is::<ResourceBusy>(&mine.read(&mut [0; 8]).await.unwrap_err()));
+        theirs.write_all(b"hello").await.unwrap();
+        world.note(first.await.unwrap());
+    });
+    assert_eq!(events, ["0 5"]);
+}
+
+#[test]
+fn a_writer_that_is_cancelled_leaves_the_reader_working() {
+    let events = Real::run(async |world| {
+        let (mine, theirs) = UnixStream::pair().unwrap();
+        let mine = Rc::new(mine);
+        let reader = spawn({
+            let mine = mine.clone();
+            async move { came_to(mine.read(&mut [0; 8]).await) }
+        });
+        let writer = spawn({
+            let mine = mine.clone();
+            async move { came_to(mine.write_all(&vec![7; MUCH]).await.map_err(|error| error.source)) }
+        });
+        sleep(ms(10)).await.unwrap();
+        assert!(is::<ResourceBusy>(&mine.writable().await.unwrap_err()));
+        writer.cancel().await.unwrap();
+        world.note(writer.await.unwrap());
+        theirs.write_all(b"hello").await.unwrap();
+        world.note(reader.await.unwrap());
+    });
+    assert_eq!(events, ["10 cancelled", "10 ok"]);
+}
+
+#[test]
+fn an_endless_yielder_does_not_starve_sockets() {
+    let events = Real::run(async |world| {
+        let (mine, theirs) = UnixStream::pair().unwrap();
+        let spins = spawn(async { while yield_now().await.is_ok() {} });
+        let echoes = spawn(async move {
+            let mut buffer = [0; 8];
+            while let Ok(length @ 1..) = theirs.read(&mut buffer).await {
+                theirs.write_all(&buffer[..length]).await.unwrap();
+            }
+        });
+        for _ in 0..10 {
+            mine.write_all(b"ping").await.unwrap();
+            mine.read_exact(&mut [0; 4]).await.unwrap();
+        }
+        drop(mine);
+        echoes.await.unwrap();
+        spins.cancel().await.unwrap();
+        world.note("done");
+    });
+    assert_eq!(events, ["0 done"]);
+}
+
+// --- event beats timeout -----------------------------------------------------------------------
+
+/// Lets a deadline of ten milliseconds pass, in a step in which data are sent as well.
+fn sends_late(world: &World, stream: UnixStream) -> pikake::Task<UnixStream> {
+    let world = world.clone();
+    spawn(async move {
+        next_step().await;
+        world.stall(20);
+        stream.write_all(b"hello").await.unwrap();
+        stream
+    })
+}
+
+#[test]
+fn data_that_came_in_the_turn_of_the_deadline_win() {
+    let events = Real::run(async |world| {
+        let (mine, theirs) = UnixStream::pair().unwrap();
+        let sender = sends_late(&world, theirs);
+        let outcome = timeout_after(ms(10), mine.read(&mut [0; 8])).await;
+        world.note(format_args!("{outcome:?}"));
+        world.note(told(sleep(ms(1)).await));
+        sender.await.unwrap();
+    });
+    assert_eq!(events, ["20 Ok(Ok(5))", "21 ok"]);
+}
+
+#[test]
+fn a_deadline_that_lost_to_data_is_due_to_the_next_wait_in_its_scope() {
+    let events = Real::run(async |world| {
+        let (mine, theirs) = UnixStream::pair().unwrap();
+        let sender = sends_late(&world, theirs);
+        let outcome = timeout_after(ms(10), async {
+            world.note(came_to(mine.read(&mut [0; 8]).await));
+            world.note(came_to(mine.read(&mut [0; 8]).await));
+        });
+        world.note(format_args!("{:?}", outcome.await));
+        sender.await.unwrap();
+    });
+    assert_eq!(events, ["20 ok", "20 a deadline passed", "20 Err(TimedOut)"]);
+}
+
+// --- Shrapnel's test_poller and test_notify_of_close ------------------------------------------
+
+#[test]
+fn of_two_readers_that_abort_each_other_in_one_poll_exactly_one_goes_on() {
+    let events = Real::run(async |world| {
+        let (one, one_peer) = UnixStream::pair().unwrap();
+        let (other, other_peer) = UnixStream::pair().unwrap();
+        let handles: Rc<std::cell::RefCell<Vec<pikake::Task<()>>>> = Rc::default();
+        for (number, stream) in [one, other].into_iter().enumerate() {
+            let (world, others) = (world.clone(), handles.clone());
+            let task = spawn(async move {
+                stream.read(&mut [0; 8]).await.unwrap();
+                others.borrow()[1 - number].abort();
+                world.note("goes on");
+            });
+            handles.borrow_mut().push(task);
+        }
+        yield_now().await.unwrap();
+        one_peer.try_write(b"x").unwrap();
+        other_peer.try_write(b"x").unwrap();
+        sleep(ms(1)).await.unwrap();
+        assert!(handles.borrow().iter().all(pikake::Task::is_finished));
+        handles.borrow_mut().clear();
+    });
+    assert_eq!(events, ["1 goes on"], "time jumps before the sockets are asked");
+}
+
+#[test]
+fn closing_a_socket_wakes_its_waiters() {
+    let events = Real::run(async |world| {
+        let (mine, _theirs) = UnixStream::pair().unwrap();
+        let mine = Rc::new(mine);
+        let reader = spawn({
+            let mine = mine.clone();
+            async move { is::<Closed>(&mine.read(&mut [0; 8]).await.unwrap_err()) }
+        });
+        let writer = spawn({
+            let mine = mine.clone();
+            async move { is::<Closed>(&mine.write_all(&vec![7; MUCH]).await.unwrap_err().source) }
+        });
+        sleep(ms(10)).await.unwrap();
+        mine.close();
+        world.note(reader.await.unwrap());
+        world.note(writer.await.unwrap());
+        world.note(is::<Closed>(&mine.read(&mut [0; 8]).await.unwrap_err()));
+    });
+    assert_eq!(events, ["10 true", "10 true", "10 true"]);
+}
+
+#[test]
+fn of_closing_and_cancelling_a_reader_it_sees_what_came_first() {
+    let events = Real::run(async |world| {
+        for close_first in [true, false] {
+            let (mine, _theirs) = UnixStream::pair().unwrap();
+            let mine = Rc::new(mine);
+            let reader = spawn({
+                let (world, mine) = (world.clone(), mine.clone());
+                async move {
+                    world.note(came_to(mine.read(&mut [0; 8]).await));
+                    world.note(told(sleep(ms(1)).await));
+                }
+            });
+            yield_now().await.unwrap();
+            if close_first {
+                mine.close();
+                yield_now().await.unwrap();
+                reader.request_cancel("");
+            } else {
+                reader.request_cancel("");
+                mine.close();
+            }
+            reader.await.unwrap();
+        }
+    });
+    let closed = Closed.to_string();
+    assert_eq!(events, [&format!("0 {closed}"), "0 cancelled", "0 cancelled", "1 ok"]);
+}
+
+#[test]
+fn a_socket_that_is_closed_in_the_turn_of_its_data_is_closed_to_its_reader() {
+    let events = Real::run(async |world| {
+        let (mine, theirs) = UnixStream::pair().unwrap();
+        let mine = Rc::new(mine);
+        let reader = spawn({
+            let mine = mine.clone();
+            async move { is::<Closed>(&mine.read(&mut [0; 8]).await.unwrap_err()) }
+        });
+        yield_now().await.unwrap();
+        theirs.try_write(b"late").unwrap();
+        mine.close();
+        world.note(reader.await.unwrap());
+    });
+    assert_eq!(events, ["0 true"]);
+}
+
+#[test]
+fn a_read_may_leave_its_scope_and_go_on() {
+    let events = Real::run(async |world| {
+        let (mine, theirs) = UnixStream::pair().unwrap();
+        let mut buffer = [0; 8];
+        let mut read = pin!(mine.read(&mut buffer));
+        let first = timeout_after(ms(10), async {
+            assert!(futures::poll!(&mut read).is_pending());
+        });
+        assert_eq!(first.await, Ok::<_, TimedOut>(()));
+        theirs.write_all(b"hello").await.unwrap();
+        sleep(ms(20)).await.unwrap();
+        world.note(read.await.unwrap());
+    });
+    assert_eq!(events, ["20 5"]);
+}

@@ -1,0 +1,414 @@
+//! Who is told of a cause, and when: answers, branches, and several causes at once.
+
+use std::future::pending as foreign;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::rc::Rc;
+use std::task::{Context, Waker};
+
+use futures::FutureExt;
+use futures::channel::oneshot;
+use pikake::traps::{WaitQueue, park};
+use pikake::{
+    check_interrupt, current, pending_interrupt, shield, sleep, spawn, timed, timeout_after,
+    yield_now,
+};
+
+use crate::runner::{Runner, ms, next_step, on_both_kernels, poll_once, told};
+
+fn a_select_that_drops_the_branch_that_was_told_does_not_lose_the_cancel<R: Runner>() {
+    let events = R::run(async |world| {
+        let (send, receive) = oneshot::channel();
+        let task = spawn({
+            let world = world.clone();
+            async move {
+                futures::select_biased! {
+                    _ = receive.fuse() => world.note("took the other branch"),
+                    _ = sleep(ms(100)).fuse() => unreachable!(),
+                }
+                world.note(told(sleep(ms(1)).await));
+                world.note(told(sleep(ms(1)).await));
+            }
+        });
+        sleep(ms(5)).await.unwrap();
+        send.send(()).unwrap();
+        task.request_cancel("stop");
+        task.await.unwrap();
+    });
+    assert_eq!(
+        events,
+        [
+            "5 took the other branch", // the sleep was told, and dropped unasked
+            "5 cancelled: stop",       // so the next wait is told
+            "6 ok",                    // and no other
+        ]
+    );
+}
+
+fn a_select_that_drops_the_branch_that_was_told_does_not_lose_the_deadline<R: Runner>() {
+    let events = R::run(async |world| {
+        let (send, receive) = oneshot::channel();
+        spawn(async move {
+            sleep(ms(10)).await.unwrap();
+            send.send(()).unwrap();
+        })
+        .detach();
+        yield_now().await.unwrap();
+        let outcome = timeout_after(ms(10), async {
+            futures::select_biased! {
+                _ = receive.fuse() => world.note("took the other branch"),
+                _ = sleep(ms(100)).fuse() => unreachable!(),
+            }
+            world.note(told(sleep(ms(1)).await));
+            world.note(told(sleep(ms(1)).await));
+        });
+        world.note(format_args!("{:?}", outcome.await));
+    });
+    assert_eq!(
+        events,
+        ["10 took the other branch", "10 a deadline passed", "11 ok", "11 Err(TimedOut)"]
+    );
+}
+
+fn a_join_of_a_parked_and_a_satisfied_branch_tells_both<R: Runner>() {
+    let events = R::run(async |world| {
+        let queue = Rc::new(WaitQueue::new());
+        let task = spawn({
+            let (world, queue) = (world.clone(), queue.clone());
+            async move {
+                let satisfied = async {
+                    world.note(format_args!("park: {}", told(park(&queue).await)));
+                    world.note(format_args!("its branch: {}", told(sleep(ms(1)).await)));
+                };
+                let parked = async {
+                    world.note(format_args!("sleep: {}", told(sleep(ms(100)).await)));
+                };
+                futures::join!(satisfied, parked);
+                world.note(format_args!("afterwards: {}", told(sleep(ms(1)).await)));
+            }
+        });
+        sleep(ms(5)).await.unwrap();
+        assert_eq!(queue.wake(1), 1);
+        task.request_cancel("stop");
+        task.await.unwrap();
+    });
+    assert_eq!(
+        events,
+        [
+            "5 park: ok",
+            "5 its branch: cancelled: stop",
+            "5 sleep: cancelled: stop",
+            "6 afterwards: ok",
+        ]
+    );
+}
+
+fn two_shields_that_end_in_one_branch_tell_it_once<R: Runner>() {
+    let events = R::run(async |world| {
+        let task = spawn({
+            let world = world.clone();
+            async move {
+                let (send, receive) = oneshot::channel();
+                let sleeper = shield(async {
+                    sleep(ms(5)).await.unwrap();
+                    send.send(()).unwrap();
+                });
+                futures::join!(sleeper, shield(receive)).1.unwrap();
+                world.note(told(sleep(ms(1)).await));
+                world.note(told(sleep(ms(1)).await));
+            }
+        });
+        sleep(ms(1)).await.unwrap();
+        task.request_cancel("stop");
+        task.await.unwrap();
+    });
+    assert_eq!(events, ["5 cancelled: stop", "6 ok"]);
+}
+
+fn a_yield_that_is_carried_into_a_shield_is_not_told_on_its_way<R: Runner>() {
+    let events = R::run(async |world| {
+        let task = spawn({
+            let world = world.clone();
+            async move {
+                shield(async { current().request_cancel("stop") }).await;
+                shield(async {
+                    let mut yielding = yield_now();
+                    let scope = timed(ms(1), poll_once(&mut yielding));
+                    assert!(scope.await.output.unwrap().is_pending());
+                    assert!(poll_once(&mut yielding).await.is_pending(), "its step is to come");
+                    world.note(told(yielding.await));
+                })
+                .await;
+                world.note(told(sleep(ms(1)).await));
+            }
+        });
+        task.await.unwrap();
+    });
+    assert_eq!(events, ["0 ok", "0 cancelled: stop"]);
+}
+
+fn a_branch_ends_where_another_record_is_polled<R: Runner>() {
+    let events = R::run(async |world| {
+        let queue = Rc::new(WaitQueue::new());
+        let task = spawn({
+            let (world, queue) = (world.clone(), queue.clone());
+            async move {
+                let satisfied = async { world.note(told(park(&queue).await)) };
+                let parked = async {
+                    world.note(told(sleep(ms(100)).await));
+                    world.note(told(sleep(ms(1)).await));
+                };
+                futures::join!(satisfied, parked);
+            }
+        });
+        sleep(ms(5)).await.unwrap();
+        queue.wake(1);
+        task.request_cancel("stop");
+        task.await.unwrap();
+    });
+    // The satisfied branch has no wait left to be interrupted, and what it was owed is not the
+    // other branch's.
+    assert_eq!(events, ["5 ok", "5 cancelled: stop", "6 ok"]);
+}
+
+fn of_a_cancel_and_a_timeout_that_are_both_pending_both_are_remembered<R: Runner>() {
+    let events = R::run(async |world| {
+        let task = spawn({
+            let world = world.clone();
+            async move {
+                let outcome = timeout_after(ms(10), async {
+                    world.stall(20);
+                    current().request_cancel("stop");
+                    world.note(told(sleep(ms(1)).await));
+                    world.note(told(sleep(ms(1)).await));
+                    world.note(told(sleep(ms(1)).await));
+                });
+                world.note(format_args!("{:?}", outcome.await));
+            }
+        });
+        task.await.unwrap();
+    });
+    assert_eq!(events, ["20 cancelled: stop", "20 a deadline passed", "21 ok", "21 Err(TimedOut)"]);
+}
+
+fn leaving_the_scope_discards_its_timeout_and_no_more<R: Runner>() {
+    let events = R::run(async |world| {
+        let task = spawn({
+            let world = world.clone();
+            async move {
+                let inside = timeout_after(ms(10), async {
+                    world.stall(20);
+                    current().request_cancel("stop");
+                    pending_interrupt().is_some_and(|why| why.is_cancel())
+                });
+                world.note(format_args!("{:?}", inside.await));
+                world.note(told(sleep(ms(1)).await));
+                world.note(told(sleep(ms(1)).await));
+            }
+        });
+        task.await.unwrap();
+    });
+    assert_eq!(events, ["20 Ok(true)", "20 cancelled: stop", "21 ok"]);
+}
+
+fn a_parked_wait_is_told_of_the_timeout_and_its_branch_of_the_cancel<R: Runner>() {
+    let events = R::run(async |world| {
+        let task = spawn({
+            let world = world.clone();
+            async move {
+                let outcome = timeout_after(ms(10), async {
+                    world.note(told(sleep(ms(100)).await));
+                    world.note(told(sleep(ms(100)).await));
+                    world.note(told(sleep(ms(1)).await));
+                });
+                world.note(format_args!("{:?}", outcome.await));
+            }
+        });
+        yield_now().await.unwrap();
+        world.stall(10);
+        yield_now().await.unwrap(); // in this turn the deadline comes, after this task is ready
+        task.request_cancel("stop");
+        task.await.unwrap();
+    });
+    assert_eq!(events, ["10 a deadline passed", "10 cancelled: stop", "11 ok", "11 Err(TimedOut)"]);
+}
+
+fn an_outer_deadline_that_passed_stays_due_when_the_inner_scope_is_left<R: Runner>() {
+    let events = R::run(async |world| {
+        let outcome = timeout_after(ms(10), async {
+            let inner = timeout_after(ms(50), async { world.stall(20) });
+            world.note(format_args!("{:?}", inner.await));
+            world.note(told(sleep(ms(1)).await));
+            world.note(told(sleep(ms(1)).await));
+        });
+        world.note(format_args!("{:?}", outcome.await));
+    });
+    assert_eq!(events, ["20 Ok(())", "20 a deadline passed", "21 ok", "21 Err(TimedOut)"]);
+}
+
+fn an_outer_deadline_that_was_collected_inside_is_not_told_again_outside<R: Runner>() {
+    let events = R::run(async |world| {
+        let outcome = timeout_after(ms(10), async {
+            let inner = timeout_after(ms(50), async {
+                world.note(told(sleep(ms(100)).await)); // swallowed
+            });
+            world.note(format_args!("{:?}", inner.await));
+            world.note(told(sleep(ms(1)).await));
+        });
+        world.note(format_args!("{:?}", outcome.await));
+    });
+    assert_eq!(events, ["10 a deadline passed", "10 Ok(())", "11 ok", "11 Err(TimedOut)"]);
+}
+
+fn a_timeout_of_zero_lets_the_body_run_until_it_would_suspend<R: Runner>() {
+    let events = R::run(async |world| {
+        let ended = spawn(async {});
+        yield_now().await.unwrap();
+        let outcome = timeout_after(ms(0), async {
+            world.note("runs");
+            ended.await.unwrap(); // does not suspend
+            world.note(told(sleep(ms(1)).await));
+            world.note(told(sleep(ms(1)).await));
+        });
+        world.note(format_args!("{:?}", outcome.await));
+        world.note(format_args!("{:?}", timeout_after(ms(0), async { 3 }).await));
+        let nothing = timeout_after(ms(0), foreign::<()>()).await;
+        world.note(format_args!("{nothing:?}"));
+    });
+    assert_eq!(
+        events,
+        ["0 runs", "0 a deadline passed", "1 ok", "1 Err(TimedOut)", "1 Ok(3)", "1 Err(TimedOut)"]
+    );
+}
+
+fn a_body_that_overran_in_straight_line_code_is_in_time_and_says_how_late<R: Runner>() {
+    let events = R::run(async |world| {
+        let outcome = timed(ms(10), async { world.stall(35) });
+        world.note(format_args!("{:?}", outcome.await));
+        let outcome = timeout_after(ms(10), async { world.stall(35) });
+        world.note(format_args!("{:?}", outcome.await));
+        world.note(told(sleep(ms(1)).await));
+    });
+    let late = "35 Timed { output: Some(()), expired: false, late: 25ms }";
+    assert_eq!(events, [late, "70 Ok(())", "71 ok"]);
+}
+
+fn no_timer_of_a_scope_that_was_left_is_seen_again<R: Runner>() {
+    let events = R::run(async |world| {
+        // By value.
+        timeout_after(ms(10), sleep(ms(1))).await.unwrap().unwrap();
+        // By an error.
+        let by_error = timeout_after(ms(10), async {
+            sleep(ms(1)).await.unwrap();
+            Err::<(), _>("an error")
+        });
+        by_error.await.unwrap().unwrap_err();
+        // By a panic.
+        let by_panic = timeout_after(ms(10), async {
+            sleep(ms(1)).await.unwrap();
+            panic!("on purpose");
+        });
+        AssertUnwindSafe(by_panic).catch_unwind().await.unwrap_err();
+        // By a drop, at once or of one that waits.
+        drop(timeout_after(ms(10), sleep(ms(1))));
+        let mut by_drop = Box::pin(timeout_after(ms(10), sleep(ms(100))));
+        assert!(futures::poll!(&mut by_drop).is_pending());
+        drop(by_drop);
+        // By a drop during a panic.
+        let unwound = catch_unwind(AssertUnwindSafe(|| {
+            let mut waits = Box::pin(timeout_after(ms(10), sleep(ms(100))));
+            let mut cx = Context::from_waker(Waker::noop());
+            assert!(waits.as_mut().poll(&mut cx).is_pending());
+            panic!("on purpose");
+        }));
+        unwound.unwrap_err();
+        world.note(told(sleep(ms(100)).await));
+        world.note(told(check_interrupt()));
+    });
+    assert_eq!(events, ["103 ok", "103 ok"]);
+}
+
+fn a_deadline_that_was_due_is_gone_with_its_scope<R: Runner>() {
+    let events = R::run(async |world| {
+        for leave in ["by value", "by a drop"] {
+            let queue = WaitQueue::new();
+            let mut body = Box::pin(timeout_after(ms(10), async {
+                if leave == "by value" {
+                    let _ = poll_once(&mut park(&queue)).await;
+                    world.stall(20);
+                    next_step().await; // the deadline comes up, and tells nobody
+                    leave
+                } else {
+                    foreign().await
+                }
+            }));
+            if leave == "by value" {
+                world.note(format_args!("{:?}", body.await));
+            } else {
+                assert!(futures::poll!(&mut body).is_pending());
+                world.stall(20);
+                yield_now().await.unwrap(); // it comes up out here
+                drop(body);
+            }
+            world.note(told(sleep(ms(1)).await));
+        }
+    });
+    assert_eq!(events[0], "20 Ok(\"by value\")");
+    assert_eq!(events[1..], ["21 ok", "42 ok"]);
+}
+
+fn of_a_timeout_that_lost_and_a_cancel_that_is_pending_the_cancel_comes_first<R: Runner>() {
+    let events = R::run(async |world| {
+        let task = spawn({
+            let world = world.clone();
+            async move {
+                let outcome = timeout_after(ms(10), async {
+                    world.note(told(sleep(ms(10)).await)); // the event wins
+                    current().request_cancel("stop");
+                    world.note(told(sleep(ms(1)).await));
+                    world.note(told(sleep(ms(1)).await));
+                });
+                world.note(format_args!("{:?}", outcome.await));
+            }
+        });
+        task.await.unwrap();
+    });
+    assert_eq!(events, ["10 ok", "10 cancelled: stop", "10 a deadline passed", "10 Err(TimedOut)"]);
+}
+
+fn a_yield_whose_step_has_come_is_not_interrupted<R: Runner>() {
+    let events = R::run(async |world| {
+        let task = spawn({
+            let world = world.clone();
+            async move {
+                let mut yields = yield_now();
+                let _ = poll_once(&mut yields).await;
+                next_step().await; // what it waited for has come
+                current().request_cancel("stop");
+                world.note(told(yields.await));
+                world.note(told(sleep(ms(1)).await));
+            }
+        });
+        task.await.unwrap();
+    });
+    assert_eq!(events, ["0 ok", "0 cancelled: stop"]);
+}
+
+on_both_kernels! {
+    a_select_that_drops_the_branch_that_was_told_does_not_lose_the_cancel
+    a_select_that_drops_the_branch_that_was_told_does_not_lose_the_deadline
+    a_join_of_a_parked_and_a_satisfied_branch_tells_both
+    a_branch_ends_where_another_record_is_polled
+    two_shields_that_end_in_one_branch_tell_it_once
+    a_yield_that_is_carried_into_a_shield_is_not_told_on_its_way
+    of_a_cancel_and_a_timeout_that_are_both_pending_both_are_remembered
+    leaving_the_scope_discards_its_timeout_and_no_more
+    a_parked_wait_is_told_of_the_timeout_and_its_branch_of_the_cancel
+    an_outer_deadline_that_passed_stays_due_when_the_inner_scope_is_left
+    an_outer_deadline_that_was_collected_inside_is_not_told_again_outside
+    a_timeout_of_zero_lets_the_body_run_until_it_would_suspend
+    a_body_that_overran_in_straight_line_code_is_in_time_and_says_how_late
+    no_timer_of_a_scope_that_was_left_is_seen_again
+    a_deadline_that_was_due_is_gone_with_its_scope
+    of_a_timeout_that_lost_and_a_cancel_that_is_pending_the_cancel_comes_first
+    a_yield_whose_step_has_come_is_not_interrupted
+}
