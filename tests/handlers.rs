@@ -111,7 +111,7 @@ impl TrapHandler for Careless {
         None
     }
 
-    fn wake(&self, task: &TaskRef) {
+    fn wake(&self, task: TaskRef) {
         match self.on_wake.get() {
             OnWake::Ignore => {}
             OnWake::GiveUpAll => {

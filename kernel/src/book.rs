@@ -13,7 +13,7 @@ use std::panic::Location;
 use std::task::Waker;
 
 use pikake_time::{Ticks, TimerHeap, TimerKey};
-use pikake_traps::{Interrupted, ScopeId, TaskId, TaskRef, TrapKind};
+use pikake_traps::{Flag, Interrupted, Light, ScopeId, TaskId, TaskRef, TrapKind};
 use slab::Slab;
 
 use crate::cause::{Cause, Holder, Owner};
@@ -63,7 +63,30 @@ pub(crate) enum State {
     /// It got what it waited for; if that came from a wait queue, from this one.
     Done(Option<QueueRef>),
     /// It was interrupted while it waited there (the place is not valid any more).
-    Interrupted(Interrupted, Place),
+    Interrupted(Box<Interrupted>, Place),
+}
+
+/// Whose causes somebody was told of, and has not collected. Hardly ever any.
+#[derive(Debug, Default)]
+pub(crate) struct Told(Option<Box<Vec<Owner>>>);
+
+impl Told {
+    #[inline]
+    pub(crate) fn is_empty(&self) -> bool {
+        self.0.is_none()
+    }
+
+    pub(crate) fn push(&mut self, owner: Owner) {
+        self.0.get_or_insert_default().push(owner);
+    }
+
+    pub(crate) fn take(&mut self) -> Vec<Owner> {
+        self.0.take().map_or_else(Vec::new, |told| *told)
+    }
+
+    pub(crate) fn set(&mut self, told: Vec<Owner>) {
+        self.0 = (!told.is_empty()).then(|| Box::new(told));
+    }
 }
 
 /// One outstanding wait.
@@ -75,7 +98,7 @@ pub(crate) struct Record {
     /// In such a list; not so once the task has ended.
     linked: bool,
     /// Whose causes this record was told of, and has not collected.
-    pub(crate) told: Vec<Owner>,
+    pub(crate) told: Told,
     pub(crate) kind: TrapKind,
     pub(crate) scope: Option<ScopeId>,
     pub(crate) state: State,
@@ -162,12 +185,24 @@ impl<P: Pick> Book<P> {
         ledger.records.set(NONE);
         ledger.scopes.set(NONE);
         entry.insert(TaskEntry { task: task.clone(), cause: None });
-        self.make_ready(task);
+        self.make_ready(task.clone());
     }
 
     /// Forgets a task that has ended, and takes what outlives it out of its lists. Drop what comes
     /// back with the book closed.
     pub(crate) fn remove_task(&mut self, task: &TaskRef) -> Option<TaskEntry> {
+        let ledger = task.ledger();
+        if ledger.records.get() != NONE || ledger.scopes.get() != NONE {
+            self.cut_all_off(task);
+        }
+        if ledger.is(Flag::Troubled) {
+            self.end_cause(Owner::Task(ledger.index.get()));
+        }
+        self.tasks.try_remove(ledger.index.get() as usize)
+    }
+
+    /// Takes the waits and scopes that outlive their task out of its lists.
+    fn cut_all_off(&mut self, task: &TaskRef) {
         let owner = Owner::Task(task.ledger().index.get());
         for left in self.inside(owner, Depth::BeyondShields) {
             match left {
@@ -179,16 +214,17 @@ impl<P: Pick> Book<P> {
                 Holder::Scope(scope) => self.cut_off(scope),
             }
         }
-        self.end_cause(owner);
-        self.tasks.try_remove(task.ledger().index.get() as usize)
     }
 
     /// Makes a task ready, unless it is already or has ended (I6).
-    pub(crate) fn make_ready(&mut self, task: &TaskRef) {
+    #[inline]
+    pub(crate) fn make_ready(&mut self, task: TaskRef) {
         if !task.is_ended() {
-            task.ledger().woken.set(true);
-            if !task.ledger().queued.replace(true) {
-                self.ready.push(task.clone());
+            let ledger = task.ledger();
+            ledger.set(Flag::Woken);
+            if !ledger.is(Flag::Queued) {
+                ledger.set(Flag::Queued);
+                self.ready.push(task);
             }
         }
     }
@@ -217,7 +253,7 @@ impl<P: Pick> Book<P> {
             previous: NONE,
             next: NONE,
             linked: false,
-            told: Vec::new(),
+            told: Told::default(),
             kind,
             scope,
             state: State::Parked(Place::Nowhere),
@@ -294,6 +330,13 @@ impl<P: Pick> Book<P> {
         self.record_mut(record).state = State::Parked(place);
     }
 
+    /// Whether a record waited for its task's next step, and that has begun. It is told of nothing.
+    pub(crate) fn has_passed(&self, record: u32) -> bool {
+        let record = self.record(record);
+        matches!(record.state, State::Parked(Place::NextStep(parked))
+            if record.task.ledger().step.get() != parked)
+    }
+
     /// Whether a record still waits. One that waits for its task's next step has its answer when
     /// that step begins.
     pub(crate) fn is_parked(&self, record: u32) -> bool {
@@ -312,8 +355,11 @@ impl<P: Pick> Book<P> {
         match self.record_mut(record).waker.take() {
             Some(waker) => self.after_step.push(waker),
             None => {
-                let task = self.record(record).task.clone();
-                self.make_ready(&task);
+                let ledger = self.record(record).task.ledger();
+                if !ledger.is(Flag::Again) && ledger.light.get() != Light::Told {
+                    ledger.lights.set(0);
+                }
+                ledger.ask_again();
             }
         }
     }
@@ -326,6 +372,35 @@ impl<P: Pick> Book<P> {
         }
         let timer = self.timers.insert(until, Timer::Record(record));
         self.put(record, Place::Timer(until, timer));
+    }
+
+    /// Takes the task to step next out of the ready queue, and begins its step. `None`: there is
+    /// none, or others are to be dropped first.
+    #[inline]
+    pub(crate) fn next_step(&mut self) -> Option<TaskRef> {
+        if !self.doomed.is_empty() {
+            return None;
+        }
+        let task = self.ready.pop()?;
+        self.step += 1;
+        self.scope = None;
+        let ledger = task.ledger();
+        self.stepping = Some(ledger.index.get());
+        ledger.clear(Flag::Queued);
+        ledger.clear(Flag::Woken);
+        ledger.step.set(ledger.step.get().wrapping_add(1).max(1));
+        Some(task)
+    }
+
+    /// Ends a step, unless there is something left to do first, which is told.
+    #[inline]
+    pub(crate) fn end_step(&mut self) -> bool {
+        let is_over =
+            self.branch.is_empty() && self.after_step.is_empty() && self.wakers.is_empty();
+        if is_over {
+            self.stepping = None;
+        }
+        is_over
     }
 
     /// Takes a parked record out of its place and tells where that was.
@@ -363,15 +438,16 @@ impl<P: Pick> Book<P> {
             Some(waker) => self.wakers.push(waker),
             None => {
                 let task = entry.task.clone();
-                self.make_ready(&task);
+                self.make_ready(task);
             }
         }
     }
 
     /// Ends a record whose answer was collected, or whose future was dropped. Drop what comes back
     /// with the book closed.
-    pub(crate) fn remove_record(&mut self, record: u32) -> Record {
+    pub(crate) fn remove_record(&mut self, record: u32) -> (TaskRef, Option<Waker>) {
         self.unlink(record);
-        self.records.remove(record as usize)
+        let Record { task, waker, .. } = self.records.remove(record as usize);
+        (task, waker)
     }
 }

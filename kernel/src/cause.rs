@@ -26,9 +26,9 @@
 //! Everything here is the slow path; a task without a cause pays for it two comparisons a wait.
 
 use pikake_time::Ticks;
-use pikake_traps::{Interrupted, ScopeId, TaskRef};
+use pikake_traps::{Flag, Interrupted, Light, LightYield, ScopeId, TaskRef};
 
-use crate::book::{Book, Place, State, key};
+use crate::book::{Book, Place, State, TaskEntry, key};
 use crate::cleanup::Cleanup;
 use crate::pick::Pick;
 use crate::scope::Depth;
@@ -61,6 +61,8 @@ pub(crate) struct Cause {
     collected: bool,
     /// Counted in the task's ledger as pending.
     pending: bool,
+    /// The light yields of this step hold it, together.
+    light: Option<u32>,
     pub(crate) cleanup: Cleanup,
 }
 
@@ -132,9 +134,16 @@ impl<P: Pick> Book<P> {
             holders: 0,
             collected: false,
             pending: false,
+            light: None,
             cleanup: Cleanup::default(),
         }));
         self.watch_cleanup(owner, now);
+        if let Some(task) = self.task_of(owner) {
+            task.ledger().set(Flag::Troubled);
+            if let Owner::Task(_) = owner {
+                self.end_light_yields(&task);
+            }
+        }
         self.deliver(owner);
     }
 
@@ -157,11 +166,67 @@ impl<P: Pick> Book<P> {
         }
     }
 
+    /// Tells the task's light yields, if they wait, that it is to end. From now on it has none.
+    fn end_light_yields(&mut self, task: &TaskRef) {
+        let ledger = task.ledger();
+        let have_passed = self.stepping == Some(ledger.index.get()) && !ledger.is(Flag::Again);
+        let are_parked = ledger.light.replace(Light::Off) == Light::Parked && !have_passed;
+        if !are_parked || ledger.lights.get() == 0 {
+            return;
+        }
+        self.make_ready(task.clone());
+        if let Some(cause) = self.cause_mut(Owner::Task(ledger.index.get())) {
+            ledger.light.set(Light::Told);
+            cause.light = Some(ledger.step.get());
+            cause.holders += 1;
+        }
+    }
+
+    /// Ends a light yield: it is dropped, or gets what it was told, if it was told of anything.
+    pub(crate) fn end_light_yield(
+        &mut self,
+        light: LightYield,
+        collect: bool,
+    ) -> Option<Interrupted> {
+        if collect && !self.branch.is_empty() {
+            self.release_branch();
+        }
+        let is_of = |entry: &TaskEntry| entry.task.id() == light.task;
+        let stepping = self.stepping.and_then(|task| self.tasks.get(task as usize));
+        let task = match stepping.filter(|entry| is_of(entry)) {
+            Some(entry) => entry.task.clone(),
+            // It was moved to another task, or is dropped between steps. Hardly ever.
+            None => self.tasks.iter().find(|(_, entry)| is_of(entry))?.1.task.clone(),
+        };
+        let ledger = task.ledger();
+        let owner = Owner::Task(ledger.index.get());
+        let was_told = ledger.light.get() == Light::Told;
+        let is_its = match was_told {
+            true => self.cause_mut(owner)?.light == Some(light.step),
+            false => ledger.light.get() == Light::Parked && ledger.step.get() == light.step,
+        };
+        if !is_its {
+            return None;
+        }
+        ledger.lights.set(ledger.lights.get() - 1);
+        let told = if was_told && collect { self.hand_over(owner) } else { None };
+        if was_told && ledger.lights.get() == 0 {
+            ledger.light.set(Light::Off);
+            self.cause_mut(owner)?.light = None;
+            self.release(owner);
+        }
+        told
+    }
+
     /// Tells every outstanding wait inside the owner; if there is none, leaves the cause pending.
     /// Sees to it that the owner is polled, to find out whether it can be told at all.
     fn deliver(&mut self, owner: Owner) {
         let Some(what) = self.cause_mut(owner).map(|cause| cause.what.clone()) else { return };
-        let told = self.inside(owner, Depth::UpToShields);
+        let mut told = self.inside(owner, Depth::UpToShields);
+        told.retain(|holder| match holder {
+            Holder::Record(record) => !self.has_passed(*record),
+            Holder::Scope(_) => true,
+        });
         if let Some(cause) = self.cause_mut(owner) {
             cause.holders += key(told.len());
         }
@@ -170,11 +235,9 @@ impl<P: Pick> Book<P> {
             match holder {
                 Holder::Record(record) => {
                     self.record_mut(record).told.push(owner);
-                    if !self.is_parked(record) {
-                        continue;
-                    }
                     if let Some(place) = self.take_out(record) {
-                        self.record_mut(record).state = State::Interrupted(what.clone(), place);
+                        self.record_mut(record).state =
+                            State::Interrupted(Box::new(what.clone()), place);
                         self.rouse(record);
                         is_polled = true;
                     }
@@ -211,7 +274,7 @@ impl<P: Pick> Book<P> {
             Some(waker) => self.wakers.push(waker),
             None => {
                 if let Some(task) = self.task_of(owner) {
-                    self.make_ready(&task);
+                    self.make_ready(task);
                 }
             }
         }
@@ -269,7 +332,7 @@ impl<P: Pick> Book<P> {
     /// A record is about to be collected with this outcome: what it returns counts as collected,
     /// the rest of what it was told goes over to the branch.
     pub(crate) fn collect(&mut self, record: u32, returned: Option<&Interrupted>) {
-        for owner in std::mem::take(&mut self.record_mut(record).told) {
+        for owner in self.record_mut(record).told.take() {
             let Some(cause) = self.cause_mut(owner) else { continue };
             if returned == Some(&cause.what) {
                 cause.collected = true;
@@ -288,7 +351,7 @@ impl<P: Pick> Book<P> {
         if entry.told.is_empty() {
             return;
         }
-        let told = std::mem::take(&mut entry.told);
+        let told = entry.told.take();
         if let State::Interrupted(_, place) = entry.state {
             match place {
                 Place::Timer(until, _) => self.put_timer(record, until),
@@ -349,10 +412,10 @@ impl<P: Pick> Book<P> {
                 }
             }
             State::Done(_) | State::Parked(_) => {
-                let told = std::mem::take(&mut self.record_mut(record).told);
+                let told = self.record_mut(record).told.take();
                 let (kept, lost): (Vec<_>, Vec<_>) =
                     told.into_iter().partition(|owner| owners.contains(owner));
-                self.record_mut(record).told = kept;
+                self.record_mut(record).told.set(kept);
                 self.untell_elsewhere(record, lost);
             }
         }
@@ -368,10 +431,16 @@ impl<P: Pick> Book<P> {
 
     /// Asks before a wait of the task that was not told of anything is parked in the current scope:
     /// the interruption it has to return instead, outermost first.
+    #[inline]
     pub(crate) fn would_suspend(&mut self, task: &TaskRef) -> Option<Interrupted> {
         if self.branch.is_empty() && task.ledger().pending.get() == 0 {
             return None;
         }
+        self.is_due(task)
+    }
+
+    #[cold]
+    fn is_due(&mut self, task: &TaskRef) -> Option<Interrupted> {
         let owners = self.owners(task, self.scope);
         for owner in &owners {
             // Two shields that end in one branch were told of the same.

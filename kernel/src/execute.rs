@@ -9,16 +9,17 @@ use std::time::Duration;
 
 use pikake_time::{Clock, Rate, Ticks};
 use pikake_traps::{
-    Addresses, Direction, Executed, Interrupted, LocalHome, Polled, RecordKey, Refusal, Reply,
-    ScopeEnd, ScopeId, ScopeKind, SocketId, Sockets, TaskRef, TrapHandler, TrapKind, Until, Wait,
-    WaitQueue, outside_a_task,
+    Addresses, Direction, Executed, Interrupted, Light, LightYield, LocalHome, Polled, RecordKey,
+    Refusal, Reply, ScopeEnd, ScopeId, ScopeKind, SocketId, Sockets, TaskRef, TrapHandler,
+    TrapKind, Until, Wait, WaitQueue, outside_a_task,
 };
 
-use crate::book::{NONE, Place, State, Timer};
+use crate::book::{NONE, Place, State};
 use crate::cause::Owner;
 use crate::driver::{Driver, Job};
 use crate::machine::{Machine, task_owner};
 use crate::pick::Pick;
+use crate::scope::Closed;
 use crate::sockets::Readiness;
 
 /// What is to be done about a trap that is executed.
@@ -46,7 +47,8 @@ impl<D: Driver, C: Clock, P: Pick> TrapHandler for Machine<D, C, P> {
         cx: &mut Context<'_>,
     ) -> Executed {
         let kind = wait.kind();
-        let task = self.current_task(kind, place);
+        let current = self.current.borrow();
+        let Some(task) = &*current else { outside_a_task(kind, place) };
         let verdict = match wait {
             Wait::Yield => Verdict::NextStep,
             Wait::Sleep(Until::After(Duration::ZERO)) => Verdict::NextStep,
@@ -91,15 +93,15 @@ impl<D: Driver, C: Clock, P: Pick> TrapHandler for Machine<D, C, P> {
         if matches!(verdict, Verdict::Answer) && self.take_share() {
             return Executed::Answered(Ok(()));
         }
-        let waker = self.foreign_waker(cx);
+        let waker = waker_unless_own(task, cx);
         let record = {
             let mut book = self.book.borrow_mut();
-            if let Some(interrupted) = book.would_suspend(&task) {
+            if let Some(interrupted) = book.would_suspend(task) {
                 drop(book);
                 drop(waker);
                 return Executed::Answered(Err(interrupted));
             }
-            let record = book.park(&task, kind, waker, place);
+            let record = book.park(task, kind, waker, place);
             match verdict {
                 Verdict::Answer | Verdict::NextStep => book.put_next_step(record),
                 Verdict::Nowhere => book.put(record, Place::Nowhere),
@@ -113,65 +115,38 @@ impl<D: Driver, C: Clock, P: Pick> TrapHandler for Machine<D, C, P> {
             record
         };
         if !self.observers.is_empty() {
-            self.observe(|observer| observer.trapped(&task, kind, place));
+            self.observe(|observer| observer.trapped(task, kind, place));
         }
         Executed::Parked(RecordKey(record))
     }
 
     fn poll_again(&self, record: RecordKey, cx: &mut Context<'_>) -> Poll<Result<(), Interrupted>> {
         let RecordKey(record) = record;
-        let (kind, place) = {
-            let book = self.book.borrow();
-            (book.record(record).kind, book.record(record).place)
-        };
-        let task = self.current_task(kind, place);
-        let mut waker = None;
-        let mut tasks_before = Vec::new();
-        let result = loop {
-            let mut book = self.book.borrow_mut();
-            tasks_before.extend(book.bring_home(record, &task));
-            if !book.branch.is_empty() {
-                book.release_branch();
-            }
-            let at = match &book.record(record).state {
-                State::Done(_) => break Ok(()),
-                State::Interrupted(interrupted, _) => break Err(interrupted.clone()),
-                State::Parked(_) if !book.is_parked(record) => break Ok(()),
-                State::Parked(at) => *at,
-            };
-            if waker.is_none() && !task.owns(cx.waker()) {
-                // Cloned with the book closed. Whatever that does, it may do to this record, too.
-                drop(book);
-                waker = Some(cx.waker().clone());
-                continue;
-            }
-            let before = std::mem::replace(&mut book.record_mut(record).waker, waker.take());
-            let interrupted = match book.record(record).told.is_empty() {
-                true => book.would_suspend(&task),
-                false => None,
-            };
-            if let Some(interrupted) = interrupted {
-                book.take_out(record);
-                drop(book);
-                drop(before);
-                break Err(interrupted);
-            }
-            if matches!(at, Place::NextStep(_)) {
-                book.put_next_step(record);
-            }
+        let current = self.current.borrow();
+        let book = self.book.borrow();
+        let entry = book.record(record);
+        let Some(task) = &*current else {
+            let (kind, place) = (entry.kind, entry.place);
             drop(book);
-            drop(before);
-            self.flush();
-            return Poll::Pending;
+            outside_a_task(kind, place)
+        };
+        let is_answered = !book.is_parked(record) && !matches!(entry.state, State::Interrupted(..));
+        let is_plain = is_answered && entry.told.is_empty() && book.branch.is_empty();
+        drop(book);
+        let result = match is_plain {
+            true => Ok(()),
+            false => match self.poll_with_care(record, task, cx) {
+                Poll::Ready(result) => result,
+                Poll::Pending => return Poll::Pending,
+            },
         };
         let mut book = self.book.borrow_mut();
-        book.collect(record, result.as_ref().err());
-        let entry = book.remove_record(record);
+        let kind = book.record(record).kind;
+        let left = book.remove_record(record);
         drop(book);
-        drop((entry, waker, tasks_before));
-        self.flush();
+        drop(left);
         if !self.observers.is_empty() {
-            self.observe(|observer| observer.answered(&task, kind, result.is_err()));
+            self.observe(|observer| observer.answered(task, kind, result.is_err()));
         }
         Poll::Ready(result)
     }
@@ -200,7 +175,9 @@ impl<D: Driver, C: Clock, P: Pick> TrapHandler for Machine<D, C, P> {
             return false;
         }
         self.book.borrow_mut().add_task(task);
-        if !self.observers.is_empty() {
+        if self.observers.is_empty() {
+            task.ledger().light.set(Light::Free);
+        } else {
             self.observe(|observer| observer.created(task));
         }
         true
@@ -210,8 +187,15 @@ impl<D: Driver, C: Clock, P: Pick> TrapHandler for Machine<D, C, P> {
         self.current.borrow().clone()
     }
 
-    fn wake(&self, task: &TaskRef) {
+    fn wake(&self, task: TaskRef) {
         self.book.borrow_mut().make_ready(task);
+    }
+
+    fn end_light_yield(&self, light: LightYield, collect: bool) -> Option<Interrupted> {
+        let told = self.book.borrow_mut().end_light_yield(light, collect);
+        self.flush();
+        self.home.nudge();
+        told
     }
 
     fn cancel(&self, task: &TaskRef, reason: Interrupted) {
@@ -227,7 +211,7 @@ impl<D: Driver, C: Clock, P: Pick> TrapHandler for Machine<D, C, P> {
     }
 
     fn abort(&self, task: &TaskRef, reason: Interrupted) {
-        if !task.is_ended() && !task.ledger().doomed.replace(true) {
+        if !task.is_ended() {
             self.book.borrow_mut().doomed.push_back((task.clone(), reason));
             self.home.nudge();
         }
@@ -262,16 +246,18 @@ impl<D: Driver, C: Clock, P: Pick> TrapHandler for Machine<D, C, P> {
             _ => unreachable!("every kind of scope that there is, can be opened"),
         };
         let grace = grace.map(|grace| self.clock.rate().ticks_ceil(grace));
-        let task = self.current_task(TrapKind::Sleep, Location::caller());
-        self.book.borrow_mut().open_scope(&task, deadline, grace)
+        let current = self.current.borrow();
+        let Some(task) = &*current else { outside_a_scope() };
+        self.book.borrow_mut().open_scope(task, deadline, grace)
     }
 
     fn enter_scope(&self, scope: ScopeId, cx: &mut Context<'_>) -> Option<ScopeId> {
-        let waker = self.foreign_waker(cx);
-        let task = self.current_task(TrapKind::Sleep, Location::caller());
+        let current = self.current.borrow();
+        let Some(task) = &*current else { outside_a_scope() };
+        let waker = waker_unless_own(task, cx);
         let mut book = self.book.borrow_mut();
         let back_to = book.scope;
-        let before = book.enter(scope, &task, waker);
+        let before = book.enter(scope, task, waker);
         drop(book);
         drop(before);
         back_to
@@ -279,21 +265,20 @@ impl<D: Driver, C: Clock, P: Pick> TrapHandler for Machine<D, C, P> {
 
     fn leave_scope(&self, scope: ScopeId, back_to: Option<ScopeId>, pending: bool) -> Polled {
         let mut book = self.book.borrow_mut();
-        let is_woken = book.leave(scope, back_to);
+        let (is_woken, is_troubled) = book.leave(scope, back_to);
         if !pending {
             return Polled::Keep;
         }
-        if book.is_to_be_dropped(Owner::Scope(scope), is_woken, self.last_reading.get()) {
-            return Polled::Drop;
-        }
-        if let Some(deadline) = book.unarmed(scope) {
-            let timer = book.timers.insert(deadline, Timer::Scope(scope));
-            if let Some(found) = book.scope_mut(scope) {
-                found.timer = Some(timer);
+        if is_troubled {
+            let now = self.last_reading.get();
+            if book.is_to_be_dropped(Owner::Scope(scope), is_woken, now) {
+                return Polled::Drop;
             }
+            drop(book);
+            self.flush();
+        } else {
+            book.arm(scope);
         }
-        drop(book);
-        self.flush();
         Polled::Keep
     }
 
@@ -301,13 +286,19 @@ impl<D: Driver, C: Clock, P: Pick> TrapHandler for Machine<D, C, P> {
         let mut book = self.book.borrow_mut();
         let closed = book.close_scope(scope, completed);
         drop(book);
-        self.flush();
-        let Some((scope, interrupted)) = closed else { return ScopeEnd::default() };
-        let late = match scope.deadline.is_never() {
-            true => Duration::ZERO,
-            false => self.rate().duration_floor(self.now().since(scope.deadline.ticks())),
+        let Some(Closed { deadline, interrupted, left }) = closed else {
+            return ScopeEnd::default();
         };
-        ScopeEnd { interrupted, late }
+        drop(left);
+        if interrupted.is_some() {
+            self.flush();
+        }
+        let late = match deadline.is_never() {
+            true => 0,
+            false => self.now().since(deadline.ticks()),
+        };
+        let late = if late == 0 { Duration::ZERO } else { self.rate().duration_floor(late) };
+        ScopeEnd { interrupted: interrupted.unwrap_or(false), late }
     }
 
     fn check_interrupt(&self) -> Option<Interrupted> {
@@ -343,22 +334,63 @@ impl<D: Driver, C: Clock, P: Pick> TrapHandler for Machine<D, C, P> {
     }
 }
 
-impl<D: Driver, C: Clock, P: Pick> Machine<D, C, P> {
-    /// The poll's waker, if it is not the current task's own.
-    fn foreign_waker(&self, cx: &Context<'_>) -> Option<Waker> {
-        let own = match &*self.current.borrow() {
-            Some(task) => task.owns(cx.waker()),
-            None => true,
-        };
-        (!own).then(|| cx.waker().clone())
-    }
+/// The poll's waker, if it is not the task's own.
+#[inline]
+fn waker_unless_own(task: &TaskRef, cx: &Context<'_>) -> Option<Waker> {
+    if task.owns(cx.waker()) { None } else { Some(cx.waker().clone()) }
+}
 
-    #[track_caller]
-    fn current_task(&self, kind: TrapKind, place: &'static Location<'static>) -> TaskRef {
-        match &*self.current.borrow() {
-            Some(task) => task.clone(),
-            None => outside_a_task(kind, place),
-        }
+impl<D: Driver, C: Clock, P: Pick> Machine<D, C, P> {
+    /// Polls a record that waits, or was told of a cause. What is ready is to be removed.
+    fn poll_with_care(
+        &self,
+        record: u32,
+        task: &TaskRef,
+        cx: &Context<'_>,
+    ) -> Poll<Result<(), Interrupted>> {
+        let mut waker = None;
+        let mut tasks_before = Vec::new();
+        let result = loop {
+            let mut book = self.book.borrow_mut();
+            tasks_before.extend(book.bring_home(record, task));
+            if !book.branch.is_empty() {
+                book.release_branch();
+            }
+            let at = match &book.record(record).state {
+                State::Done(_) => break Ok(()),
+                State::Interrupted(interrupted, _) => break Err(Interrupted::clone(interrupted)),
+                State::Parked(_) if !book.is_parked(record) => break Ok(()),
+                State::Parked(at) => *at,
+            };
+            if waker.is_none() && !task.owns(cx.waker()) {
+                // Cloned with the book closed. Whatever that does, it may do to this record, too.
+                drop(book);
+                waker = Some(cx.waker().clone());
+                continue;
+            }
+            let before = std::mem::replace(&mut book.record_mut(record).waker, waker.take());
+            let interrupted = match book.record(record).told.is_empty() {
+                true => book.would_suspend(task),
+                false => None,
+            };
+            if let Some(interrupted) = interrupted {
+                book.take_out(record);
+                drop(book);
+                drop(before);
+                break Err(interrupted);
+            }
+            if matches!(at, Place::NextStep(_)) {
+                book.put_next_step(record);
+            }
+            drop(book);
+            drop(before);
+            self.flush();
+            return Poll::Pending;
+        };
+        self.book.borrow_mut().collect(record, result.as_ref().err());
+        drop((waker, tasks_before));
+        self.flush();
+        Poll::Ready(result)
     }
 
     /// Whether a wait may still be answered without suspending in this step.
@@ -398,6 +430,11 @@ fn give_up(outcome: Result<(), Job>) {
         tracing::error!("no helper thread could be started");
         drop(job);
     }
+}
+
+#[cold]
+fn outside_a_scope() -> ! {
+    outside_a_task(TrapKind::Sleep, Location::caller())
 }
 
 fn socket_place(socket: SocketId, direction: Direction) -> Place {

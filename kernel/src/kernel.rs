@@ -153,7 +153,7 @@ impl<C: Clock + 'static, P: Pick + 'static, D: Driver + 'static> Kernel<C, P, D>
             false => is_done(),
         };
         while !is_over() && !machine.is_stopped() {
-            if let Err(error) = machine.turn(None, &is_over) {
+            if let Err(error) = machine.turn(None, is_over) {
                 panic!("the system's readiness queue failed: {error}");
             }
         }
@@ -172,7 +172,7 @@ impl<C: Clock + 'static, P: Pick + 'static, D: Driver + 'static> Kernel<C, P, D>
     pub fn turn(&self, limit: Option<Duration>) -> io::Result<Turn> {
         let home = self.machine.home();
         home.wake_up();
-        let turned = door::enter(&self.handler, || self.machine.turn(limit, &|| false));
+        let turned = door::enter(&self.handler, || self.machine.turn(limit, || false));
         turned.unwrap_or_else(|nested: NestedRun| Err(io::Error::other(nested)))?;
         let is_stopped = self.machine.take_stop();
         // From here on a wake must show on the descriptor, until the next turn.

@@ -156,11 +156,11 @@ impl<D: Driver, C: Clock, P: Pick> Machine<D, C, P> {
     ///
     /// `limit` bounds how long the driver may block; `done` is asked between steps, and before
     /// the driver is polled.
-    pub(crate) fn turn(&self, limit: Option<Duration>, done: &dyn Fn() -> bool) -> io::Result<()> {
+    pub(crate) fn turn(&self, limit: Option<Duration>, done: impl Fn() -> bool) -> io::Result<()> {
         self.answer_closed();
         self.drain_mail();
         self.fire_timers()?;
-        self.run_ready(done);
+        self.run_ready(&done);
         if done() { Ok(()) } else { self.poll_driver(limit) }
     }
 
@@ -174,7 +174,7 @@ impl<D: Driver, C: Clock, P: Pick> Machine<D, C, P> {
             match message {
                 Message::Wake(wake) => {
                     if let Some(task) = wake.arrive() {
-                        self.book.borrow_mut().make_ready(&task);
+                        self.book.borrow_mut().make_ready(task);
                     }
                 }
                 Message::Spawn(spawn) => quietly("a task that was sent here", || spawn.spawn()),
@@ -195,7 +195,7 @@ impl<D: Driver, C: Clock, P: Pick> Machine<D, C, P> {
         let now;
         {
             let mut book = self.book.borrow_mut();
-            let Some(next) = book.timers.next() else { return Ok(()) };
+            let Some(next) = book.timers.not_before() else { return Ok(()) };
             now = self.clock.now();
             if now < next {
                 return Ok(());
@@ -231,21 +231,24 @@ impl<D: Driver, C: Clock, P: Pick> Machine<D, C, P> {
         Ok(())
     }
 
-    fn run_ready(&self, done: &dyn Fn() -> bool) {
+    fn run_ready(&self, done: impl Fn() -> bool) {
         self.drop_doomed();
         self.last_reading.set(self.clock.now());
         let ready = self.book.borrow().ready.len();
         let until_poll = self.settings.poll_every_steps.saturating_sub(self.steps_since_poll.get());
-        for _ in 0..ready.min(until_poll.max(1) as usize) {
-            if self.stopped.get() || done() {
-                break;
+        let mut steps = ready.min(until_poll.max(1) as usize);
+        while steps > 0 && !self.stopped.get() && !done() {
+            let next = self.book.borrow_mut().next_step();
+            match next {
+                Some(task) => {
+                    self.step(task);
+                    steps -= 1;
+                }
+                None if self.drop_doomed() => {}
+                None => break,
             }
-            let Some(task) = self.book.borrow_mut().ready.pop() else {
-                break;
-            };
-            self.step(&task);
-            self.drop_doomed();
         }
+        self.drop_doomed();
     }
 
     fn poll_driver(&self, limit: Option<Duration>) -> io::Result<()> {

@@ -29,10 +29,12 @@ pub trait Pick: Default {
 pub struct Fifo(VecDeque<TaskRef>);
 
 impl Pick for Fifo {
+    #[inline]
     fn push(&mut self, task: TaskRef) {
         self.0.push_back(task);
     }
 
+    #[inline]
     fn pop(&mut self) -> Option<TaskRef> {
         self.0.pop_front()
     }

@@ -9,10 +9,10 @@
 
 use std::task::Waker;
 
-use pikake_time::{Deadline, Ticks, TimerKey};
-use pikake_traps::{ScopeId, TaskRef};
+use pikake_time::{Deadline, TimerKey};
+use pikake_traps::{Flag, ScopeId, TaskRef};
 
-use crate::book::{Book, NONE, key};
+use crate::book::{Book, NONE, Timer, Told, key};
 use crate::cause::{Cause, Holder, Owner};
 use crate::pick::Pick;
 
@@ -36,12 +36,21 @@ pub(crate) struct Scope {
     pub(crate) grace: Option<u64>,
     pub(crate) is_shield: bool,
     /// Of a shield: whose causes it was told of in the place of what is inside.
-    pub(crate) told: Vec<Owner>,
+    pub(crate) told: Told,
     /// The waker of the last poll, if it was not the task's own.
     pub(crate) waker: Option<Waker>,
     pub(crate) cause: Option<Box<Cause>>,
     /// Whether the task had been woken when the poll of this scope began.
     woken_before: bool,
+}
+
+/// What is left of a scope that has ended.
+pub(crate) struct Closed {
+    pub(crate) deadline: Deadline,
+    /// Whether its cause was collected; `None` if it had none, and nobody was in it.
+    pub(crate) interrupted: Option<bool>,
+    /// To be dropped with the book closed.
+    pub(crate) left: (TaskRef, Option<Waker>),
 }
 
 /// The lower half of a scope's id is its number in the book, the upper half a serial number.
@@ -94,7 +103,7 @@ impl<P: Pick> Book<P> {
             timer: None,
             grace,
             is_shield: deadline.is_none(),
-            told: Vec::new(),
+            told: Told::default(),
             waker: None,
             cause: None,
             woken_before: false,
@@ -150,7 +159,7 @@ impl<P: Pick> Book<P> {
         self.unhang(scope);
         if let Some(found) = self.scope_mut(scope) {
             found.parent = None;
-            let told = std::mem::take(&mut found.told);
+            let told = found.told.take();
             self.untell(told);
         }
     }
@@ -167,7 +176,7 @@ impl<P: Pick> Book<P> {
         let parent = self.scope.replace(scope);
         let Some(found) = self.scope_mut(scope) else { return (waker, None) };
         let waker_before = std::mem::replace(&mut found.waker, waker);
-        found.woken_before = task.ledger().woken.replace(false);
+        found.woken_before = task.ledger().clear(Flag::Woken);
         let is_moved = found.parent != parent || !found.task.is(task) || !found.linked;
         if !is_moved {
             return (waker_before, None);
@@ -184,21 +193,53 @@ impl<P: Pick> Book<P> {
         (waker_before, Some(task_before))
     }
 
-    /// Goes back to the scope around after a poll. Tells whether the task was woken in it.
-    pub(crate) fn leave(&mut self, scope: ScopeId, back_to: Option<ScopeId>) -> bool {
+    /// Goes back to the scope around after a poll. Tells whether the task was woken in it, and
+    /// whether the scope has a cause.
+    pub(crate) fn leave(&mut self, scope: ScopeId, back_to: Option<ScopeId>) -> (bool, bool) {
         self.scope = back_to;
-        let Some(found) = self.scope(scope) else { return false };
-        let woken = &found.task.ledger().woken;
-        let is_woken = woken.get();
-        woken.set(is_woken || found.woken_before);
-        is_woken
+        let Some(found) = self.scope(scope) else { return (false, false) };
+        let ledger = found.task.ledger();
+        let is_woken = ledger.is(Flag::Woken);
+        if found.woken_before {
+            ledger.set(Flag::Woken);
+        }
+        (is_woken, found.cause.is_some())
+    }
+
+    /// Sets the timer of a scope that goes on, unless that was done before.
+    pub(crate) fn arm(&mut self, scope: ScopeId) {
+        let Some(found) = self.scope(scope) else { return };
+        if found.timer.is_none() && !found.deadline.is_never() {
+            let timer = self.timers.insert(found.deadline.ticks(), Timer::Scope(scope));
+            if let Some(found) = self.scope_mut(scope) {
+                found.timer = Some(timer);
+            }
+        }
     }
 
     /// Ends a scope, with its timer and its cause. `completed`: its body has returned, and its
-    /// branch goes on; otherwise it was dropped. Drop what comes back with the book closed.
-    pub(crate) fn close_scope(&mut self, scope: ScopeId, completed: bool) -> Option<(Scope, bool)> {
+    /// branch goes on; otherwise it was dropped.
+    pub(crate) fn close_scope(&mut self, scope: ScopeId, completed: bool) -> Option<Closed> {
         let found = self.scope(scope)?;
-        let task = found.task.clone();
+        let is_plain = found.cause.is_none()
+            && found.told.is_empty()
+            && found.records == NONE
+            && found.children == NONE;
+        let interrupted = match is_plain {
+            true => None,
+            false => Some(self.end_scope(scope, completed)?),
+        };
+        self.unhang(scope);
+        let Scope { task, waker, deadline, timer, .. } = self.scopes.remove(index_of(scope));
+        if let Some(timer) = timer {
+            self.timers.remove(timer);
+        }
+        Some(Closed { deadline, interrupted, left: (task, waker) })
+    }
+
+    /// Takes everything out of a scope that ends. Tells whether its cause was collected.
+    fn end_scope(&mut self, scope: ScopeId, completed: bool) -> Option<bool> {
+        let task = self.scope(scope)?.task.clone();
         // Records and scopes that outlive this one are inside none from now on.
         let records: Vec<u32> = self.records_in(&task, Some(scope)).collect();
         for record in records.into_iter().rev() {
@@ -222,25 +263,14 @@ impl<P: Pick> Book<P> {
         let owner = Owner::Scope(scope);
         self.branch.retain(|told| *told != owner);
         let found = self.scope_mut(scope)?;
-        let told = std::mem::take(&mut found.told);
-        let timer = found.timer.take();
+        let told = found.told.take();
         let collected = self.end_cause(owner);
-        if let Some(timer) = timer {
-            self.timers.remove(timer);
-        }
         if completed {
             self.pass_to_branch(told);
         } else {
             self.untell(told);
         }
-        Some((self.scopes.remove(index_of(scope)), collected))
-    }
-
-    /// The moment for which a timer is still to be set.
-    pub(crate) fn unarmed(&self, scope: ScopeId) -> Option<Ticks> {
-        let found = self.scope(scope)?;
-        let unarmed = found.timer.is_none() && found.cause.is_none() && !found.deadline.is_never();
-        unarmed.then(|| found.deadline.ticks())
+        Some(collected)
     }
 
     /// The scope and all around it, innermost first.

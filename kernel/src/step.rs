@@ -1,57 +1,83 @@
 //! A task's steps and its end; and the end of all of them, when the kernel is shut down.
 
-use pikake_time::{Clock, Ticks};
-use pikake_traps::{Exit, Interrupted, TaskError, TaskRef, TrapHandler, quietly};
+use pikake_time::Clock;
+use pikake_traps::{Exit, Flag, Interrupted, Light, TaskError, TaskRef, TrapHandler, quietly};
 
 use crate::driver::Driver;
 use crate::machine::{Machine, task_owner, wake_all};
 use crate::pick::Pick;
 
 impl<D: Driver, C: Clock, P: Pick> Machine<D, C, P> {
-    pub(crate) fn step(&self, task: &TaskRef) {
-        task.ledger().queued.set(false);
-        task.ledger().woken.set(false);
+    /// Polls a task whose step has begun ([`Book::next_step`]), and ends the step.
+    #[inline]
+    pub(crate) fn step(&self, task: TaskRef) {
         if task.is_ended() {
+            self.book.borrow_mut().stepping = None;
             return;
-        }
-        let step = &task.ledger().step;
-        step.set(step.get().wrapping_add(1).max(1));
-        {
-            let mut book = self.book.borrow_mut();
-            book.step += 1;
-            book.scope = None;
-            book.stepping = Some(task.ledger().index.get());
         }
         self.answers_left.set(self.settings.answers_per_step);
         self.net.attempts_left.set(self.settings.attempts_per_step);
-        *self.current.borrow_mut() = Some(task.clone());
-        if !self.observers.is_empty() {
-            self.observe(|observer| observer.stepping(task));
-        }
-        let before = self.last_reading.get();
-        let ended = task.poll();
-        self.after_step(task, before);
+        let nobody = self.current.replace(Some(task));
+        debug_assert!(nobody.is_none(), "one step at a time");
+        let ended = {
+            let current = self.current.borrow();
+            let Some(task) = &*current else { return };
+            if !self.observers.is_empty() {
+                self.observe_stepping(task);
+            }
+            task.poll()
+        };
+        let Some(task) = self.current.take() else { return };
+        self.after_step(&task);
         if ended {
-            self.exit(task);
-        } else if self.book.borrow_mut().is_to_be_dropped(
-            task_owner(task),
-            task.ledger().queued.get(),
-            self.last_reading.get(),
-        ) {
-            let reason = self.book.borrow_mut().reason_of(task);
-            let reason = reason.unwrap_or_else(|| Interrupted::cancelled(""));
-            self.end(task, TaskError::Cancelled(reason));
+            return self.exit(task);
+        }
+        let ledger = task.ledger();
+        if ledger.is(Flag::Troubled) && self.is_lost(&task) {
+            return;
+        }
+        if ledger.clear(Flag::Again) {
+            self.book.borrow_mut().make_ready(task);
+        } else if ledger.light.get() == Light::Parked {
+            ledger.light.set(Light::Free);
         }
     }
 
-    fn after_step(&self, task: &TaskRef, before: Ticks) {
+    #[inline]
+    fn after_step(&self, task: &TaskRef) {
+        let before = self.last_reading.get();
         let now = self.clock.now();
         self.last_reading.set(now);
         self.steps_since_poll.set(self.steps_since_poll.get() + 1);
         self.answers_left.set(u32::MAX);
         self.net.attempts_left.set(u32::MAX);
-        let before_task = self.current.borrow_mut().take();
-        drop(before_task);
+        let is_over = self.book.borrow_mut().end_step();
+        if !is_over || self.net.has_closed() {
+            self.tidy_up();
+        }
+        let took = now.since(before);
+        if took >= self.long_step {
+            self.report_long(task, took);
+        }
+        if !self.observers.is_empty() {
+            self.observe_stepped(task, took);
+        }
+    }
+
+    #[inline(never)]
+    fn observe_stepping(&self, task: &TaskRef) {
+        self.observe(|observer| observer.stepping(task));
+    }
+
+    #[inline(never)]
+    fn observe_stepped(&self, task: &TaskRef, took: u64) {
+        let took = self.clock.rate().duration_floor(took);
+        self.observe(|observer| observer.stepped(task, took));
+    }
+
+    /// Does what a step has left to do.
+    #[cold]
+    fn tidy_up(&self) {
         let after_step = {
             let mut book = self.book.borrow_mut();
             if !book.branch.is_empty() {
@@ -63,28 +89,41 @@ impl<D: Driver, C: Clock, P: Pick> Machine<D, C, P> {
         wake_all(after_step);
         self.flush();
         self.answer_closed();
-        let took = now.since(before);
-        if took >= self.long_step {
-            let took = self.clock.rate().duration_floor(took);
-            tracing::warn!(
-                task = task.id().0,
-                name = task.name(),
-                spawned_at = %task.spawned_at(),
-                ?took,
-                "a step took long: the kernel's other tasks had to wait"
-            );
+    }
+
+    #[cold]
+    fn report_long(&self, task: &TaskRef, took: u64) {
+        let took = self.clock.rate().duration_floor(took);
+        tracing::warn!(
+            task = task.id().0,
+            name = task.name(),
+            spawned_at = %task.spawned_at(),
+            ?took,
+            "a step took long: the kernel's other tasks had to wait"
+        );
+    }
+
+    /// Whether nobody can tell the task of its interruption; then it is dropped.
+    #[cold]
+    fn is_lost(&self, task: &TaskRef) -> bool {
+        let is_lost = {
+            let mut book = self.book.borrow_mut();
+            let is_woken = task.ledger().is(Flag::Queued) || task.ledger().is(Flag::Again);
+            book.is_to_be_dropped(task_owner(task), is_woken, self.last_reading.get())
+        };
+        if is_lost {
+            let reason = self.book.borrow_mut().reason_of(task);
+            let reason = reason.unwrap_or_else(|| Interrupted::cancelled(""));
+            self.end(task, TaskError::Cancelled(reason));
         }
-        if !self.observers.is_empty() {
-            let took = self.clock.rate().duration_floor(took);
-            self.observe(|observer| observer.stepped(task, took));
-        }
+        is_lost
     }
 
     /// Forgets a task that has ended, and lets its joiners go on.
-    fn exit(&self, task: &TaskRef) {
+    fn exit(&self, task: TaskRef) {
         let entry = {
             let mut book = self.book.borrow_mut();
-            let entry = book.remove_task(task);
+            let entry = book.remove_task(&task);
             if let Some(joiners) = task.joiners().index_in(self.home.id()) {
                 book.wake_queue(joiners, usize::MAX);
             }
@@ -93,7 +132,7 @@ impl<D: Driver, C: Clock, P: Pick> Machine<D, C, P> {
         self.flush();
         if !self.observers.is_empty() {
             let exit = task.exit().unwrap_or(Exit::Dropped);
-            self.observe(|observer| observer.exited(task, exit));
+            self.observe(|observer| observer.exited(&task, exit));
         }
         drop(entry);
     }
@@ -108,18 +147,16 @@ impl<D: Driver, C: Clock, P: Pick> Machine<D, C, P> {
         task.abandon(outcome);
         let current = self.current.borrow_mut().take();
         drop(current);
-        self.exit(task);
+        self.exit(task.clone());
     }
 
-    pub(crate) fn drop_doomed(&self) {
+    /// Drops the tasks that are not to be stepped any more. Tells whether there were any.
+    pub(crate) fn drop_doomed(&self) -> bool {
+        let mut found = false;
         loop {
-            let doomed = {
-                let mut book = self.book.borrow_mut();
-                match book.doomed.pop_front() {
-                    Some(doomed) => doomed,
-                    None => return,
-                }
-            };
+            let doomed = self.book.borrow_mut().doomed.pop_front();
+            let Some(doomed) = doomed else { return found };
+            found = true;
             self.end(&doomed.0, TaskError::Cancelled(doomed.1));
             // The next step is not to be blamed for what that took.
             self.last_reading.set(self.clock.now());

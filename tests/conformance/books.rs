@@ -114,6 +114,8 @@ pub(crate) struct State {
     pub(crate) wakes: u32,
     /// Causes due to the current branch.
     pub(crate) due: Vec<Owner>,
+    /// The current task, if it is to be ready when its step is over.
+    pub(crate) again: Option<TaskId>,
     /// Wakers to call when the current step is over.
     pub(crate) after_step: Vec<Waker>,
     /// User code to run when the state is not borrowed: wakers to call, things to drop.
@@ -184,7 +186,10 @@ impl State {
             let (task, waker) = (record.place.task, record.waker.take());
             match waker {
                 Some(waker) => self.after_step.push(waker),
-                None => self.make_ready(task),
+                None => {
+                    self.wakes += 1;
+                    self.again = Some(task);
+                }
             }
         }
     }
@@ -300,6 +305,11 @@ impl State {
         for key in keys {
             if !self.around(self.records[&key].place, false).contains(&owner) {
                 continue;
+            }
+            if let (Event::NextStep, Some(Answer::Done)) =
+                (&self.records[&key].event, self.records[&key].answer)
+            {
+                continue; // its step has come
             }
             if self.records[&key].answer.is_none() {
                 self.answer(key, Answer::Told(owner));

@@ -182,6 +182,7 @@ impl Naive {
             }
             state.here = None;
         });
+        self.with(|state| state.again.take().map(|task| state.make_ready(task)));
     }
 
     /// One pass of the loop; `false`: there was nothing to do.
@@ -195,7 +196,7 @@ impl Naive {
         self.home.take_mail(&mut mail);
         for message in mail {
             match message {
-                Message::Wake(wake) => drop(wake.arrive().map(|task| self.wake(&task))),
+                Message::Wake(wake) => drop(wake.arrive().map(|task| self.wake(task))),
                 Message::Spawn(spawn) => spawn.spawn(),
                 _ => {}
             }
@@ -318,7 +319,7 @@ impl TrapHandler for Naive {
         self.with(|state| state.tasks.get(&state.here?.task).map(|(task, _)| task.clone()))
     }
 
-    fn wake(&self, task: &TaskRef) {
+    fn wake(&self, task: TaskRef) {
         self.with(|state| state.make_ready(task.id()));
     }
 

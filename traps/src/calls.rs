@@ -36,23 +36,6 @@ impl Trap for SleepTrap {
     }
 }
 
-/// The trap that goes to the end of the ready queue. See [`yield_now`].
-#[derive(Debug)]
-pub struct YieldTrap;
-
-impl Trap for YieldTrap {
-    type Answer = Result<(), Interrupted>;
-    const KIND: TrapKind = TrapKind::Yield;
-
-    fn wait(&mut self) -> Wait<'_> {
-        Wait::Yield
-    }
-
-    fn answer(&mut self, result: Result<(), Interrupted>) -> Self::Answer {
-        result
-    }
-}
-
 /// Waits at least as long as `length`, counted from the first poll.
 ///
 /// A length of zero waits for nothing, but lets the other ready tasks run first.
@@ -112,24 +95,6 @@ pub fn sleep(length: Duration) -> KernelTrap<SleepTrap> {
 #[track_caller]
 pub fn sleep_until(deadline: Deadline) -> KernelTrap<SleepTrap> {
     kernel_trap_at(SleepTrap::new(Until::At(deadline)), Location::caller())
-}
-
-/// Lets every other ready task run once before this one goes on.
-///
-/// # Cancellation
-///
-/// An interruption point. Nothing is lost when it is dropped.
-///
-/// # Errors
-///
-/// [`Interrupted`].
-///
-/// # Panics
-///
-/// When polled outside a task of a kernel.
-#[track_caller]
-pub fn yield_now() -> KernelTrap<YieldTrap> {
-    kernel_trap_at(YieldTrap, Location::caller())
 }
 
 /// A fresh reading of the kernel's clock.

@@ -42,6 +42,7 @@ use crate::queue::WaitQueue;
 use crate::reply::Reply;
 use crate::socket::{Direction, SocketId, Sockets};
 use crate::task_ref::TaskRef;
+use crate::yielding::LightYield;
 
 /// The name of a trap, as observers and listings show it.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
@@ -234,7 +235,18 @@ pub trait TrapHandler {
     fn current(&self) -> Option<TaskRef>;
 
     /// Makes a task ready, unless it is ready already or has ended.
-    fn wake(&self, task: &TaskRef);
+    fn wake(&self, task: TaskRef);
+
+    /// Ends a light yield that was told of something ([`Light::Told`]), or is dropped or moved
+    /// before its step. `collect`: what it was told comes back, and counts as collected. A kernel
+    /// that leaves [`Ledger::light`] as it is has no such yields.
+    ///
+    /// [`Light::Told`]: crate::Light::Told
+    /// [`Ledger::light`]: crate::Ledger::light
+    fn end_light_yield(&self, light: LightYield, collect: bool) -> Option<Interrupted> {
+        let _ = (light, collect);
+        None
+    }
 
     /// Asks a task to end: interrupts what it waits for, or the next wait of it that suspends.
     ///

@@ -41,7 +41,7 @@ enum Cause {
     /// A deadline passed; the scope that set it.
     TimedOut(ScopeId),
     /// Somebody asked the task to end; what they said.
-    Cancelled(Option<Arc<str>>),
+    Cancelled(Option<Arc<Box<str>>>),
 }
 
 impl Interrupted {
@@ -49,7 +49,7 @@ impl Interrupted {
     ///
     /// An empty reason means that none was given.
     pub fn cancelled(reason: &str) -> Self {
-        Self(Cause::Cancelled((!reason.is_empty()).then(|| reason.into())))
+        Self(Cause::Cancelled((!reason.is_empty()).then(|| Arc::new(reason.into()))))
     }
 
     /// The interruption of everything inside the scope whose deadline passed.
@@ -72,7 +72,7 @@ impl Interrupted {
     /// What whoever cancelled the task said, if it was a cancel and they said anything.
     pub fn reason(&self) -> Option<&str> {
         match &self.0 {
-            Cause::Cancelled(reason) => reason.as_deref(),
+            Cause::Cancelled(reason) => reason.as_deref().map(|reason| &**reason),
             Cause::TimedOut(_) => None,
         }
     }

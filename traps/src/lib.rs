@@ -19,13 +19,11 @@ mod task;
 mod task_ref;
 mod trap;
 mod waker;
+mod yielding;
 
 pub use borrow::borrowing;
-pub use calls::{
-    SleepTrap, YieldTrap, clock_rate, deadline_after, elapsed_since, now, sleep, sleep_until,
-    yield_now,
-};
-pub use cell::{Exit, Ledger, TaskId};
+pub use calls::{SleepTrap, clock_rate, deadline_after, elapsed_since, now, sleep, sleep_until};
+pub use cell::{Exit, Flag, Ledger, Light, TaskId};
 pub use foreign::{Addresses, ForeignTrap, FutureWait, blocking, future_wait, lookup};
 pub use handler::{
     Executed, Polled, RecordKey, Refusal, ScopeEnd, ScopeKind, TrapHandler, TrapKind, Until, Wait,
@@ -49,3 +47,4 @@ pub use task::{Builder, CancelOnDrop, Current, Task, current, spawn, try_current
 pub use task_ref::TaskRef;
 pub use trap::{KernelTrap, Trap, kernel_trap, kernel_trap_at};
 pub use waker::RemoteWake;
+pub use yielding::{LightYield, YieldNow, YieldTrap, yield_now};

@@ -58,6 +58,29 @@ impl TaskRef {
         Self::clone(&uncounted)
     }
 
+    /// Looks at the task that is being polled, if the waker is its own.
+    #[inline]
+    pub(crate) fn when_polled_with<R>(waker: &Waker, look: impl FnOnce(&Self) -> R) -> Option<R> {
+        if !std::ptr::eq(waker.vtable(), &WAKER) {
+            return None;
+        }
+        let header = NonNull::new(waker.data().cast_mut().cast::<Header>())?;
+        // SAFETY: the vtable says that this is a task's waker, which keeps the cell alive; only
+        // `shared` is looked at, on whatever thread.
+        let shared = unsafe { &(*header.as_ptr()).shared };
+        if !door::is_inside(shared.home.id()) {
+            return None;
+        }
+        // SAFETY: this is the home thread, as was just checked.
+        let own = unsafe { &(*header.as_ptr()).own };
+        if !own.busy.get() || own.exit.get().is_some() {
+            return None;
+        }
+        // Not counted and not dropped: whoever polls a task holds a reference meanwhile.
+        let uncounted = ManuallyDrop::new(Self { header, _home: PhantomData });
+        Some(look(&uncounted))
+    }
+
     fn header(&self) -> &Header {
         // SAFETY: a `TaskRef` is counted, so the cell lives; only shared references to a header
         // are ever made, and what changes in it is in cells or atomics.

@@ -91,9 +91,10 @@ enum State {
 
 impl<T: Trap> KernelTrap<T> {
     /// Takes the trap back if it waits, so that the next poll executes it anew.
+    #[inline]
     pub(crate) fn reset(&mut self) {
         if let State::Parked { kernel, record } = std::mem::replace(&mut self.state, State::New) {
-            door::reach(kernel, |kernel| kernel.withdraw(record));
+            withdraw(kernel, record);
         }
     }
 
@@ -110,6 +111,11 @@ impl<T: Trap> KernelTrap<T> {
             ),
         }
     }
+}
+
+#[inline(never)]
+fn withdraw(kernel: KernelId, record: RecordKey) {
+    door::reach(kernel, |kernel| kernel.withdraw(record));
 }
 
 // The trap is only ever used by reference and by value, never pinned.
@@ -158,6 +164,7 @@ impl<T: Trap> Future for KernelTrap<T> {
 }
 
 impl<T: Trap> Drop for KernelTrap<T> {
+    #[inline]
     fn drop(&mut self) {
         self.reset();
     }

@@ -11,7 +11,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::task::{RawWaker, RawWakerVTable};
 
-use crate::cell::{Header, release};
+use crate::cell::{Flag, Header, release};
 use crate::home::Home;
 use crate::task_ref::TaskRef;
 
@@ -112,11 +112,11 @@ unsafe fn waker_ref(data: *const ()) {
         if own.exit.get().is_some() {
             return;
         }
-        own.ledger.woken.set(true);
-        if !own.ledger.queued.get() {
+        own.ledger.set(Flag::Woken);
+        if !own.ledger.is(Flag::Queued) {
             // SAFETY: this is the home thread, and the task has not ended.
             let task = unsafe { TaskRef::of(header) };
-            crate::door::with(|kernel| kernel.wake(&task));
+            crate::door::with(|kernel| kernel.wake(task));
         }
     } else if !shared.in_mail.swap(true, Ordering::SeqCst) {
         // SAFETY: the caller's promise; the clone's reference goes to the `RemoteWake`.

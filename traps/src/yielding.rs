@@ -1,0 +1,185 @@
+//! Yielding: to the end of the ready queue and back.
+//!
+//! What a yield waits for is certain to come, so most yields need no record: the *light* ones are
+//! noted in the task's ledger ([`Light`]) and are done when the task's next step has begun. They
+//! are outside of all scopes, so that only a request to end concerns them.
+
+use std::future::Future;
+use std::panic::Location;
+use std::pin::Pin;
+use std::task::{Context, Poll};
+
+use crate::cell::{Flag, Ledger, Light, TaskId};
+use crate::door;
+use crate::handler::{TrapKind, Wait};
+use crate::home::KernelId;
+use crate::interrupt::Interrupted;
+use crate::task_ref::TaskRef;
+use crate::trap::{KernelTrap, Trap, kernel_trap_at};
+
+/// The trap that goes to the end of the ready queue. See [`yield_now`].
+#[derive(Debug)]
+pub struct YieldTrap;
+
+impl Trap for YieldTrap {
+    type Answer = Result<(), Interrupted>;
+    const KIND: TrapKind = TrapKind::Yield;
+
+    fn wait(&mut self) -> Wait<'_> {
+        Wait::Yield
+    }
+
+    fn answer(&mut self, result: Result<(), Interrupted>) -> Self::Answer {
+        result
+    }
+}
+
+/// Lets every other task that is ready run once.
+///
+/// # Cancellation
+///
+/// An interruption point. Nothing is lost when it is dropped.
+///
+/// # Errors
+///
+/// [`Interrupted`].
+///
+/// # Panics
+///
+/// When polled outside a task of a kernel.
+#[track_caller]
+#[inline]
+pub fn yield_now() -> YieldNow {
+    YieldNow { state: State::New, place: Location::caller() }
+}
+
+/// The future of [`yield_now`].
+#[must_use = "a trap does nothing until it is awaited"]
+#[derive(Debug)]
+pub struct YieldNow {
+    state: State,
+    place: &'static Location<'static>,
+}
+
+#[derive(Debug)]
+enum State {
+    New,
+    Light(LightYield),
+    Trap(KernelTrap<YieldTrap>),
+    Finished,
+}
+
+/// A light yield.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct LightYield {
+    /// The kernel of the task.
+    pub kernel: KernelId,
+    /// The task in whose ledger it is noted.
+    pub task: TaskId,
+    /// The step of that task in which it was.
+    pub step: u32,
+}
+
+impl Ledger {
+    /// Notes a light yield, if the task may have one now.
+    #[inline]
+    fn begin_light_yield(&self) -> bool {
+        let may_have = matches!(self.light.get(), Light::Free | Light::Parked);
+        if !may_have || self.scopes.get() != Self::NO_SCOPE {
+            return false;
+        }
+        // The first of a step begins to count anew.
+        let before = if self.is(Flag::Again) { self.lights.get() } else { 0 };
+        let Some(count) = before.checked_add(1) else { return false };
+        self.light.set(Light::Parked);
+        self.lights.set(count);
+        self.ask_again();
+        true
+    }
+}
+
+impl YieldNow {
+    /// Goes on as a trap of its own, unless it is a light yield whose step has come.
+    #[inline(never)]
+    fn poll_slowly(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), Interrupted>> {
+        match self.state {
+            State::Light(light) if light.has_passed() => {
+                self.state = State::Finished;
+                let told = light.end();
+                return Poll::Ready(told.map_or(Ok(()), Err));
+            }
+            State::New => self.state = State::Trap(kernel_trap_at(YieldTrap, self.place)),
+            State::Light(light) => {
+                light.forget();
+                self.state = State::Trap(kernel_trap_at(YieldTrap, self.place));
+            }
+            State::Trap(_) | State::Finished => {}
+        }
+        match &mut self.state {
+            State::Trap(trap) => Pin::new(trap).poll(cx),
+            _ => panic!("a yield (at {}) was polled after it had answered", self.place),
+        }
+    }
+}
+
+impl LightYield {
+    fn end(self) -> Option<Interrupted> {
+        door::try_with(|kernel| kernel.end_light_yield(self, true)).flatten()
+    }
+
+    #[inline(never)]
+    fn forget(self) {
+        door::reach(self.kernel, |kernel| kernel.end_light_yield(self, false));
+    }
+
+    /// Whether its task is the current one, and in a later step.
+    fn has_passed(self) -> bool {
+        let current = door::try_with(|kernel| kernel.current()).flatten();
+        current.is_some_and(|task| {
+            (task.kernel(), task.id()) == (self.kernel, self.task)
+                && task.ledger().step.get() != self.step
+        })
+    }
+}
+
+impl Future for YieldNow {
+    type Output = Result<(), Interrupted>;
+
+    #[inline]
+    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
+        let this = &mut *self;
+        // A light yield is parked and polled again here, anything else elsewhere.
+        let answer = TaskRef::when_polled_with(cx.waker(), |task| {
+            let ledger = task.ledger();
+            match this.state {
+                State::New if ledger.begin_light_yield() => {
+                    let step = ledger.step.get();
+                    let light = LightYield { kernel: task.kernel(), task: task.id(), step };
+                    this.state = State::Light(light);
+                    Some(Poll::Pending)
+                }
+                State::Light(light) if task.id() == light.task && !ledger.is(Flag::Troubled) => {
+                    if ledger.step.get() == light.step {
+                        return Some(Poll::Pending);
+                    }
+                    this.state = State::Finished;
+                    Some(Poll::Ready(Ok(())))
+                }
+                _ => None,
+            }
+        });
+        match answer {
+            Some(Some(answer)) => answer,
+            _ => this.poll_slowly(cx),
+        }
+    }
+}
+
+impl Drop for YieldNow {
+    #[inline]
+    fn drop(&mut self) {
+        if let State::Light(light) = self.state {
+            light.forget();
+        }
+    }
+}
