@@ -231,15 +231,18 @@ impl<P: Pick> Book<P> {
 
     // --- records -------------------------------------------------------------------------------
 
+    #[inline]
     pub(crate) fn record(&self, record: u32) -> &Record {
         &self.records[record as usize]
     }
 
+    #[inline]
     pub(crate) fn record_mut(&mut self, record: u32) -> &mut Record {
         &mut self.records[record as usize]
     }
 
     /// Makes a record for a wait of the current task, in the current scope.
+    #[inline]
     pub(crate) fn park(
         &mut self,
         task: &TaskRef,
@@ -282,6 +285,7 @@ impl<P: Pick> Book<P> {
     }
 
     /// Puts a record into the list of its scope, or of its task if it is in none.
+    #[inline]
     pub(crate) fn link(&mut self, record: u32) {
         let head = self.list_head(&self.record(record).task, self.record(record).scope);
         self.set_list_head(record, record);
@@ -295,6 +299,7 @@ impl<P: Pick> Book<P> {
     }
 
     /// Takes a record out of the list it is in. Tells whether it was in one.
+    #[inline]
     pub(crate) fn unlink(&mut self, record: u32) -> bool {
         let entry = self.record_mut(record);
         if !std::mem::replace(&mut entry.linked, false) {
@@ -331,6 +336,7 @@ impl<P: Pick> Book<P> {
     }
 
     /// Whether a record waited for its task's next step, and that has begun. It is told of nothing.
+    #[inline]
     pub(crate) fn has_passed(&self, record: u32) -> bool {
         let record = self.record(record);
         matches!(record.state, State::Parked(Place::NextStep(parked))
@@ -339,6 +345,7 @@ impl<P: Pick> Book<P> {
 
     /// Whether a record still waits. One that waits for its task's next step has its answer when
     /// that step begins.
+    #[inline]
     pub(crate) fn is_parked(&self, record: u32) -> bool {
         let record = self.record(record);
         match record.state {
@@ -365,6 +372,7 @@ impl<P: Pick> Book<P> {
     }
 
     /// Parks a record until a moment.
+    #[inline]
     pub(crate) fn put_timer(&mut self, record: u32, until: Ticks) {
         if until == Ticks::MAX {
             self.put(record, Place::Nowhere);
@@ -404,6 +412,7 @@ impl<P: Pick> Book<P> {
     }
 
     /// Takes a parked record out of its place and tells where that was.
+    #[inline]
     pub(crate) fn take_out(&mut self, record: u32) -> Option<Place> {
         let State::Parked(place) = self.record(record).state else {
             return None;
@@ -421,6 +430,7 @@ impl<P: Pick> Book<P> {
     }
 
     /// Gives a parked record what it waits for.
+    #[inline]
     pub(crate) fn satisfy(&mut self, record: u32) {
         let Some(place) = self.take_out(record) else {
             return;
@@ -431,6 +441,7 @@ impl<P: Pick> Book<P> {
     }
 
     /// Has the future of a record that got its answer polled again.
+    #[inline]
     pub(crate) fn rouse(&mut self, record: u32) {
         let entry = &mut self.records[record as usize];
         entry.answered_in = self.step;
@@ -445,6 +456,7 @@ impl<P: Pick> Book<P> {
 
     /// Ends a record whose answer was collected, or whose future was dropped. Drop what comes back
     /// with the book closed.
+    #[inline]
     pub(crate) fn remove_record(&mut self, record: u32) -> (TaskRef, Option<Waker>) {
         self.unlink(record);
         let Record { task, waker, .. } = self.records.remove(record as usize);

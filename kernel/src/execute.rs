@@ -59,21 +59,20 @@ impl<D: Driver, C: Clock, P: Pick> TrapHandler for Machine<D, C, P> {
             Wait::Sleep(Until::At(deadline)) => Verdict::Timer(deadline.ticks()),
             Wait::Ready { socket, direction, refusal } => {
                 let refused = match self.net.readiness(socket, direction) {
-                    Readiness::Closed => Some(Refusal::Closed),
+                    Readiness::Closed => Some(Some(Refusal::Closed)),
                     Readiness::NotReady(other) if self.waits_at(other, socket, direction) => {
-                        Some(Refusal::Busy)
+                        Some(Some(Refusal::Busy))
                     }
-                    Readiness::Ready | Readiness::NotReady(_) => None,
+                    Readiness::Ready => Some(None),
+                    Readiness::NotReady(_) => None,
                 };
-                match self.net.readiness(socket, direction) {
-                    Readiness::NotReady(_) if refused.is_none() => {
-                        Verdict::Socket(socket, direction)
-                    }
-                    _ if self.has_share() => {
+                match refused {
+                    None => Verdict::Socket(socket, direction),
+                    Some(refused) if self.has_share() => {
                         refusal.set(refused);
                         Verdict::Answer
                     }
-                    _ => Verdict::NextStep,
+                    Some(_) => Verdict::NextStep,
                 }
             }
             Wait::Park(queue) => Verdict::Queue(self.queue_index(queue)),
@@ -407,9 +406,13 @@ impl<D: Driver, C: Clock, P: Pick> Machine<D, C, P> {
     }
 
     /// Whether that record waits at that socket.
+    #[inline]
     fn waits_at(&self, record: u32, socket: SocketId, direction: Direction) -> bool {
+        if record == NONE {
+            return false;
+        }
         let book = self.book.borrow();
-        let entry = (record != NONE).then(|| book.records.get(record as usize)).flatten();
+        let entry = book.records.get(record as usize);
         let place = socket_place(socket, direction);
         entry.is_some_and(|entry| matches!(entry.state, State::Parked(at) if at == place))
     }

@@ -157,17 +157,24 @@ impl<D: Driver, C: Clock, P: Pick> Machine<D, C, P> {
     /// `limit` bounds how long the driver may block; `done` is asked between steps, and before
     /// the driver is polled.
     pub(crate) fn turn(&self, limit: Option<Duration>, done: impl Fn() -> bool) -> io::Result<()> {
-        self.answer_closed();
-        self.drain_mail();
-        self.fire_timers()?;
+        if self.net.has_closed() {
+            self.answer_closed();
+        }
+        if self.home.has_mail() {
+            self.drain_mail();
+        }
+        let next_timer = self.book.borrow().timers.not_before();
+        let now = self.clock.now();
+        if next_timer.is_some_and(|next| next <= now) {
+            self.fire_timers(now)?;
+        }
+        self.last_reading.set(now);
         self.run_ready(&done);
         if done() { Ok(()) } else { self.poll_driver(limit) }
     }
 
+    #[inline(never)]
     fn drain_mail(&self) {
-        if !self.home.has_mail() {
-            return;
-        }
         let mut mail = std::mem::take(&mut *self.mail.borrow_mut());
         self.home.take_mail(&mut mail);
         for message in mail.drain(..) {
@@ -189,17 +196,12 @@ impl<D: Driver, C: Clock, P: Pick> Machine<D, C, P> {
 
     /// Answers the sleeps that are due; then fires the deadlines that are due, of which those do
     /// not hit what has just been answered, by a timer or by the driver: event beats timeout.
-    fn fire_timers(&self) -> io::Result<()> {
+    #[inline(never)]
+    fn fire_timers(&self, now: Ticks) -> io::Result<()> {
         let mut scopes = Vec::new();
         let mut slow = Vec::new();
-        let now;
         {
             let mut book = self.book.borrow_mut();
-            let Some(next) = book.timers.not_before() else { return Ok(()) };
-            now = self.clock.now();
-            if now < next {
-                return Ok(());
-            }
             while let Some((_, timer)) = book.timers.pop_due(now) {
                 match timer {
                     Timer::Record(record) => book.satisfy(record),
@@ -232,9 +234,14 @@ impl<D: Driver, C: Clock, P: Pick> Machine<D, C, P> {
     }
 
     fn run_ready(&self, done: impl Fn() -> bool) {
-        self.drop_doomed();
-        self.last_reading.set(self.clock.now());
-        let ready = self.book.borrow().ready.len();
+        let ready = {
+            let book = self.book.borrow();
+            if book.doomed.is_empty() { Some(book.ready.len()) } else { None }
+        };
+        let ready = ready.unwrap_or_else(|| {
+            self.drop_doomed();
+            self.book.borrow().ready.len()
+        });
         let until_poll = self.settings.poll_every_steps.saturating_sub(self.steps_since_poll.get());
         let mut steps = ready.min(until_poll.max(1) as usize);
         while steps > 0 && !self.stopped.get() && !done() {
@@ -248,11 +255,15 @@ impl<D: Driver, C: Clock, P: Pick> Machine<D, C, P> {
                 None => break,
             }
         }
-        self.drop_doomed();
+        if !self.book.borrow().doomed.is_empty() {
+            self.drop_doomed();
+        }
     }
 
     fn poll_driver(&self, limit: Option<Duration>) -> io::Result<()> {
-        self.answer_closed();
+        if self.net.has_closed() {
+            self.answer_closed();
+        }
         if self.has_work() || self.stopped.get() {
             let since = self.last_reading.get().since(self.last_poll.get());
             let due = self.steps_since_poll.get() >= self.settings.poll_every_steps

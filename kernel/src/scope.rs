@@ -70,10 +70,12 @@ pub(crate) enum Depth {
 }
 
 impl<P: Pick> Book<P> {
+    #[inline]
     pub(crate) fn scope(&self, scope: ScopeId) -> Option<&Scope> {
         self.scopes.get(index_of(scope)).filter(|found| found.id == scope)
     }
 
+    #[inline]
     pub(crate) fn scope_mut(&mut self, scope: ScopeId) -> Option<&mut Scope> {
         self.scopes.get_mut(index_of(scope)).filter(|found| found.id == scope)
     }
@@ -112,6 +114,7 @@ impl<P: Pick> Book<P> {
         id
     }
 
+    #[inline]
     fn set_children_head(&mut self, task: &TaskRef, parent: Option<ScopeId>, head: u32) -> u32 {
         match parent.and_then(|parent| self.scope_mut(parent)) {
             Some(parent) => std::mem::replace(&mut parent.children, head),
@@ -120,6 +123,7 @@ impl<P: Pick> Book<P> {
     }
 
     /// Puts a scope into the list of its parent.
+    #[inline]
     fn hang(&mut self, scope: ScopeId) {
         let Some(found) = self.scope(scope) else { return };
         let (task, parent) = (found.task.clone(), found.parent);
@@ -136,6 +140,7 @@ impl<P: Pick> Book<P> {
     }
 
     /// Takes a scope out of the list of its parent.
+    #[inline]
     fn unhang(&mut self, scope: ScopeId) {
         let Some(found) = self.scope_mut(scope) else { return };
         if !std::mem::replace(&mut found.linked, false) {
@@ -167,6 +172,7 @@ impl<P: Pick> Book<P> {
     /// Binds a scope to the task, surrounding scope and waker of a new poll, and makes it current.
     ///
     /// What it was bound to before comes back; drop it with the book closed.
+    #[inline]
     pub(crate) fn enter(
         &mut self,
         scope: ScopeId,
@@ -195,6 +201,7 @@ impl<P: Pick> Book<P> {
 
     /// Goes back to the scope around after a poll. Tells whether the task was woken in it, and
     /// whether the scope has a cause.
+    #[inline]
     pub(crate) fn leave(&mut self, scope: ScopeId, back_to: Option<ScopeId>) -> (bool, bool) {
         self.scope = back_to;
         let Some(found) = self.scope(scope) else { return (false, false) };
@@ -207,6 +214,7 @@ impl<P: Pick> Book<P> {
     }
 
     /// Sets the timer of a scope that goes on, unless that was done before.
+    #[inline]
     pub(crate) fn arm(&mut self, scope: ScopeId) {
         let Some(found) = self.scope(scope) else { return };
         if found.timer.is_none() && !found.deadline.is_never() {

@@ -105,23 +105,33 @@ impl<D: Driver> Net<D> {
         SocketId { kernel: self.home.id(), index, generation }
     }
 
+    #[inline]
     fn with<R>(
         &self,
         socket: SocketId,
         work: impl FnOnce(&mut Entry<D::Socket>, &mut D) -> io::Result<R>,
     ) -> io::Result<R> {
+        let found = self.look(socket, |entry| work(entry, &mut self.driver.borrow_mut()));
+        found.unwrap_or_else(|| Err(Closed.into()))
+    }
+
+    /// Looks at a socket; `None` if it is closed.
+    #[inline]
+    fn look<R>(
+        &self,
+        socket: SocketId,
+        look: impl FnOnce(&mut Entry<D::Socket>) -> R,
+    ) -> Option<R> {
         let mut entries = self.entries.borrow_mut();
-        let entry = entries
-            .get_mut(socket.index as usize)
-            .filter(|entry| {
-                entry.generation == socket.generation && socket.kernel == self.home.id()
-            })
-            .ok_or(Closed)?;
-        work(entry, &mut self.driver.borrow_mut())
+        let entry = entries.get_mut(socket.index as usize).filter(|entry| {
+            entry.generation == socket.generation && socket.kernel == self.home.id()
+        })?;
+        Some(look(entry))
     }
 
     /// Makes an attempt, if the socket may be ready and the step has one left, and notes what it
     /// says about readiness. `asked` is how many bytes a stream could have moved.
+    #[inline]
     fn attempt<R>(
         &self,
         socket: SocketId,
@@ -168,21 +178,20 @@ impl<D: Driver> Net<D> {
         })
     }
 
+    #[inline]
     pub(crate) fn readiness(&self, socket: SocketId, direction: Direction) -> Readiness {
-        let found = self.with(socket, |entry, _| {
+        let found = self.look(socket, |entry| {
             let side = entry.side(direction);
-            Ok(if side.ready { Readiness::Ready } else { Readiness::NotReady(side.waiter) })
+            if side.ready { Readiness::Ready } else { Readiness::NotReady(side.waiter) }
         });
         found.unwrap_or(Readiness::Closed)
     }
 
     /// Remembers the record that parks at a socket.
+    #[inline]
     pub(crate) fn set_waiter(&self, socket: SocketId, direction: Direction, record: u32) {
         // The socket was found open in this very trap.
-        drop(self.with(socket, |entry, _| {
-            entry.side(direction).waiter = record;
-            Ok(())
-        }));
+        self.look(socket, |entry| entry.side(direction).waiter = record);
     }
 
     /// Notes an event; tells who may be waiting for it.
@@ -268,7 +277,7 @@ impl<D: Driver> Sockets for Net<D> {
     }
 
     fn is_open(&self, socket: SocketId) -> bool {
-        self.with(socket, |_, _| Ok(())).is_ok()
+        self.look(socket, |_| ()).is_some()
     }
 
     fn accept(&self, socket: SocketId) -> io::Result<(SocketId, Address)> {

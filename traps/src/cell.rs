@@ -453,7 +453,10 @@ pub(crate) unsafe fn release(header: NonNull<Header>) {
     // SAFETY: the caller still owns a reference.
     let shared = unsafe { &(*header.as_ptr()).shared };
     let free = shared.vtable.free;
-    if shared.refs.fetch_sub(1, Ordering::Release) == 1 {
+    // Nobody else has one to make more of, if this is the only one: no need to write then.
+    let is_last = shared.refs.load(Ordering::Acquire) == 1
+        || shared.refs.fetch_sub(1, Ordering::Release) == 1;
+    if is_last {
         // Everything that others did with the cell happens before it is freed.
         fence(Ordering::Acquire);
         // SAFETY: that was the last reference, the one of the local side included, so the stage

@@ -126,13 +126,18 @@ impl WaitQueue {
     }
 
     /// Gives the queue's number back to its kernel.
+    #[inline]
     pub(crate) fn unbind(&self) {
         let kernel = self.kernel.replace(KernelId::NONE);
         if kernel != KernelId::NONE {
-            let index = self.index.get();
-            door::reach(kernel, |kernel| kernel.forget_queue(index));
+            forget(kernel, self.index.get());
         }
     }
+}
+
+#[inline(never)]
+fn forget(kernel: KernelId, index: u32) {
+    door::reach(kernel, |kernel| kernel.forget_queue(index));
 }
 
 impl Default for WaitQueue {
@@ -142,6 +147,7 @@ impl Default for WaitQueue {
 }
 
 impl Drop for WaitQueue {
+    #[inline]
     fn drop(&mut self) {
         self.unbind();
     }

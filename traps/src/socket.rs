@@ -220,7 +220,8 @@ pub fn sockets_of<R>(
     socket: SocketId,
     call: impl FnOnce(&dyn Sockets) -> io::Result<R>,
 ) -> io::Result<R> {
-    door::reach(socket.kernel, |kernel| call(kernel.sockets())).unwrap_or(Err(Closed.into()))
+    door::reach(socket.kernel, |kernel| call(kernel.sockets()))
+        .unwrap_or_else(|| Err(Closed.into()))
 }
 
 /// The trap that waits for a socket's readiness. See [`read_wait`] and [`write_wait`].

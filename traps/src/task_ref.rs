@@ -81,12 +81,14 @@ impl TaskRef {
         Some(look(&uncounted))
     }
 
+    #[inline]
     fn header(&self) -> &Header {
         // SAFETY: a `TaskRef` is counted, so the cell lives; only shared references to a header
         // are ever made, and what changes in it is in cells or atomics.
         unsafe { self.header.as_ref() }
     }
 
+    #[inline]
     fn own(&self) -> &Own {
         &self.header().own
     }
@@ -129,6 +131,7 @@ impl TaskRef {
     }
 
     /// The kernel's own notes.
+    #[inline]
     pub fn ledger(&self) -> &Ledger {
         &self.own().ledger
     }
@@ -139,11 +142,13 @@ impl TaskRef {
     }
 
     /// Whether the task will not be polled again.
+    #[inline]
     pub fn is_ended(&self) -> bool {
         self.exit().is_some()
     }
 
     /// How the task ended, if it has.
+    #[inline]
     pub fn exit(&self) -> Option<Exit> {
         self.own().exit.get()
     }
@@ -215,6 +220,7 @@ impl TaskRef {
         self.own().cold.get_or_init(Box::default).locals.set(key, value)
     }
 
+    #[inline]
     fn end_locals(&self) {
         if let Some(cold) = self.own().cold.get() {
             cold.locals.end();
@@ -267,18 +273,21 @@ impl TaskRef {
     }
 
     /// Whether the waker is this task's own, and not a combinator's.
+    #[inline]
     pub fn owns(&self, waker: &Waker) -> bool {
         waker.data() == self.header.as_ptr().cast_const().cast()
             && std::ptr::eq(waker.vtable(), &WAKER)
     }
 
     /// Whether both refer to the same task.
+    #[inline]
     pub fn is(&self, other: &Self) -> bool {
         self.header == other.header
     }
 }
 
 impl Clone for TaskRef {
+    #[inline]
     fn clone(&self) -> Self {
         let local = &self.own().local;
         local.set(local.get().checked_add(1).expect("a task has fewer than 2^32 references"));
@@ -287,13 +296,21 @@ impl Clone for TaskRef {
 }
 
 impl Drop for TaskRef {
+    #[inline]
     fn drop(&mut self) {
-        let own = self.own();
-        let left = own.local.get() - 1;
-        if left > 0 {
-            own.local.set(left);
-            return;
+        let local = &self.own().local;
+        match local.get() {
+            1 => self.end_local_side(),
+            count => local.set(count - 1),
         }
+    }
+}
+
+impl TaskRef {
+    /// What the drop of the last one does.
+    #[inline(never)]
+    fn end_local_side(&mut self) {
+        let own = self.own();
         // The last one: stays counted until the stage is empty, lest a destructor get here again.
         own.exit.set(own.exit.get().or(Some(Exit::Dropped)));
         // SAFETY: the vtable is that of the cell's type, and this is the home thread. The stage is
