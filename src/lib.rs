@@ -28,6 +28,34 @@ pub mod net {
     pub use pikake_net::*;
 }
 
+/// Locks, semaphores, events, queues and channels, for the tasks of one kernel.
+///
+/// # Examples
+///
+/// ```
+/// use pikake::sync::mpsc;
+///
+/// let sum = pikake::run(async {
+///     let (sender, mut receiver) = mpsc::bounded(2);
+///     let producer = pikake::spawn(async move {
+///         for number in 1..=10 {
+///             sender.send(number).await?;
+///         }
+///         Ok::<_, mpsc::SendError<u32>>(())
+///     });
+///     let mut sum = 0;
+///     while let Some(number) = receiver.recv().await? {
+///         sum += number;
+///     }
+///     producer.await.unwrap().unwrap();
+///     Ok::<_, pikake::Interrupted>(sum)
+/// });
+/// assert_eq!(sum, Ok(55));
+/// ```
+pub mod sync {
+    pub use pikake_sync::*;
+}
+
 /// What "when" means: ticks, deadlines, clocks, and the wall's time.
 pub mod time {
     pub use pikake_time::{

@@ -5,7 +5,7 @@
 use std::cell::{Cell, OnceCell, RefCell};
 use std::panic::Location;
 use std::rc::Rc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use pikake_kernel::Observer;
 use pikake_time::{Clock, Deadline, ManualClock, Rate, Ticks};
@@ -182,8 +182,8 @@ pub(crate) struct TestClock {
     time: ManualClock,
     /// How long, in real time, something outside may take before time jumps.
     patience: Duration,
-    /// How often the kernel has found nothing to do since the last step.
-    quiet: Rc<Cell<u32>>,
+    /// Since when the kernel has found nothing to do, if it has not made a step since.
+    quiet: Rc<Cell<Option<Instant>>>,
     steps: Rc<Cell<u64>>,
     stop: Rc<OnceCell<KernelHandle>>,
 }
@@ -209,7 +209,7 @@ impl TestClock {
     }
 
     fn note_step(&self) {
-        self.quiet.set(0);
+        self.quiet.set(None);
         self.steps.set(self.steps.get() + 1);
         if self.steps.get().is_multiple_of(STEPS_LIMIT) {
             self.give_up();
@@ -253,18 +253,21 @@ impl Clock for TestClock {
         if next.is_some_and(|next| next.is_due(self.now())) {
             return Some(Duration::ZERO);
         }
-        let is_first = self.quiet.replace(self.quiet.get() + 1) == 0;
-        match next {
-            Some(_) if self.has_outside() && is_first => Some(self.patience),
-            Some(next) => {
-                self.time.set(next.ticks());
-                Some(Duration::ZERO)
-            }
-            None if is_first => Some(if self.has_outside() { HANG_OUTSIDE } else { HANG_INSIDE }),
-            None => {
-                self.give_up();
-                Some(Duration::ZERO)
+        // A kernel may be woken for nothing, so only the time that has passed tells.
+        let since = self.quiet.get().unwrap_or_else(Instant::now);
+        self.quiet.set(Some(since));
+        let limit = match next {
+            Some(_) => self.patience,
+            None if self.has_outside() => HANG_OUTSIDE,
+            None => HANG_INSIDE,
+        };
+        let left = limit.saturating_sub(since.elapsed());
+        if left.is_zero() {
+            match next {
+                Some(next) => self.time.set(next.ticks()),
+                None => self.give_up(),
             }
         }
+        Some(left)
     }
 }

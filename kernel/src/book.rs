@@ -68,6 +68,7 @@ pub(crate) enum State {
 
 /// Whose causes somebody was told of, and has not collected. Hardly ever any.
 #[derive(Debug, Default)]
+#[expect(clippy::box_collection, reason = "a record is the smaller for it, and it hardly ever is")]
 pub(crate) struct Told(Option<Box<Vec<Owner>>>);
 
 impl Told {

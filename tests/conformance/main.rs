@@ -15,6 +15,8 @@
 //! | `moves.rs` | waits that move, are forgotten or dropped; tasks that are dropped |
 //! | `cleanup.rs` | what was interrupted and goes on: foreign futures, graces, shields |
 //! | `curio_kernel.rs`, `curio_task.rs` | what Curio's tests of these names assert |
+//! | `curio_sync.rs`, `curio_queue.rs` | what Curio's tests of these names assert; eventlet's rules for queues |
+//! | `shrapnel_sync.rs` | what Shrapnel's tests of its locks assert |
 //! | `shrapnel.rs` | what Shrapnel's `test_interrupt`, `test_with_timeout`, `test_in_parallel` and `test_poller` assert |
 //! | `sockets.rs` | timeouts, cancels and closing with sockets, on the real kernel alone |
 //! | `random.rs` | random programs, whose traces on both kernels must be the same |
@@ -85,6 +87,70 @@
 //! | late_join | `a_cancel_after_the_end_changes_nothing` |
 //! | diag | not applicable: a future has no stack to extract |
 //!
+//! # Curio's `test_sync`
+//!
+//! | test | here |
+//! | --- | --- |
+//! | event_get_wait | `who_waits_for_an_event_goes_on_when_it_is_set` |
+//! | event_get_immediate | `an_event_that_is_set_is_not_waited_for` |
+//! | event_wait_cancel, event_wait_timeout, lock_acquire_cancel, lock_acquire_timeout, sema_acquire_cancel, sema_acquire_timeout, cond_wait_cancel, cond_wait_timeout | `every_wait_can_be_cancelled_and_can_time_out` |
+//! | event_wait_notimeout | `an_event_that_comes_in_time_leaves_no_timeout_behind` |
+//! | lock_sequence, sema_sequence | `workers_take_their_turns_in_the_order_in_which_they_came` |
+//! | rlock_reenter | `the_holder_of_a_reentrant_lock_takes_it_again_and_others_wait` |
+//! | rlock_notowner, condition_error | not applicable: who has no guard cannot unlock, wait or be without the lock |
+//! | sema_sequence2 | `two_permits_let_two_in_and_the_third_at_the_first_release` |
+//! | cond_sequence | `a_condition_wakes_whoever_waits_longest` |
+//! | cond_notify_all | `all_who_wait_for_a_condition_go_on_when_the_notifier_has_left_the_lock` |
+//! | cond_waitfor | `a_predicate_is_looked_at_again_at_each_notification` |
+//! | TestResult::value, ::error | `a_promise_is_waited_for_and_kept_once`; an error is a value |
+//! | repr | not here: `everything_shows_itself_outside_a_kernel_too`, in `tests/sync` |
+//! | uevent_get_wait, uevent_get_twait, uevent_get_wait_timeout | not here: `an_event_is_waited_for_by_threads_and_tasks`, in `tests/sync` |
+//! | uevent_get_asyncio_set, …_wait, TestUniversalResult | not applicable: there is no asyncio; a thread blocks |
+//!
+//! # Curio's `test_queue`
+//!
+//! | test | here |
+//! | --- | --- |
+//! | queue_simple | `two_consumers_get_items_in_turn_and_joining_waits_until_all_is_done` |
+//! | queue_unbounded | `an_unbounded_queue_takes_everything_at_once` |
+//! | queue_bounded | `a_bounded_queue_makes_the_producer_wait` |
+//! | queue_get_cancel, queue_get_timeout | `a_get_can_be_cancelled_and_can_time_out` |
+//! | queue_put_cancel, queue_put_timeout | `a_put_on_a_full_queue_can_be_cancelled_and_can_time_out` |
+//! | queue_qsize | `a_queue_knows_its_length` |
+//! | priority_queue, lifo_queue | `a_priority_queue_gives_the_smallest_first_and_a_stack_the_last` |
+//! | univ_queue_basic | not here: `a_new_queue_is_empty_also_outside_a_kernel`, in `tests/sync` |
+//! | univ_queue_sync_async, univ_queue_async_sync | not here: `a_thread_produces_and_joins_and_a_task_consumes` and the other way round, in `tests/sync` |
+//! | univ_queue_cancel | not here: `a_consumer_whose_gets_keep_timing_out_misses_nothing`, in `tests/sync` |
+//! | univ_queue_multiple_consumer, univ_queue_multiple_kernels | not here: `three_kernels_on_three_threads_get_each_item_once`, in `tests/sync` |
+//! | uqueue_put_cancel | not here: `a_put_times_out_and_gives_the_item_back_to_task_and_thread`, in `tests/sync` |
+//! | univ_queue_withfd, uqueue_withfd_corner | not applicable: a queue has no descriptor |
+//! | uqueue_asyncio_prod, uqueue_asyncio_consumer | not applicable: there is no asyncio |
+//!
+//! # eventlet's rules for queues and semaphores
+//!
+//! | rule | here |
+//! | --- | --- |
+//! | a queue of size 0 is a rendezvous, both empty and full | `a_queue_without_room_is_a_meeting_of_two` |
+//! | `task_done` once too often is an error | `too_many_reports_of_what_is_done_are_an_error` |
+//! | waiters of a queue are in no order | decided otherwise: `an_item_that_meets_an_interruption_goes_to_the_next`, and the orders in `tests/sync` |
+//! | a bounded semaphore refuses what is too much | not here: `misuse_is_an_error`, in `tests/sync` |
+//! | a capped semaphore's `release` blocks | not applicable: a release never waits; that is a bounded queue |
+//!
+//! # Shrapnel's tests of its locks
+//!
+//! | test | here |
+//! | --- | --- |
+//! | mutex: interrupted before and after the hand-over | `a_mutex_reaches_the_sixth`, …`_when_it_is_interrupted_in_the_step_of_the_hand_over` |
+//! | mutex: values of `trylock`, `unlock` | `a_mutex_says_whether_it_can_be_taken` |
+//! | mutex: recursion | `the_holder_of_a_reentrant_lock_takes_it_again_and_others_wait` |
+//! | mutex: resume order | `workers_take_their_turns_in_the_order_in_which_they_came` |
+//! | semaphore: interrupted before and after | `permits_reach_the_sixth` |
+//! | semaphore: a line of interrupted threads is emptied by one release | `a_release_into_a_line_of_interrupted_waiters_is_not_lost` |
+//! | semaphore: an exception survives one inside `release` | not applicable: no exceptions |
+//! | isemaphore | `a_count_that_reaches_zero_wakes_all_who_were_not_interrupted_before`, `a_count_is_waited_for_until_it_is_zero` |
+//! | condition_variable | `a_notification_reaches_the_sixth`, `a_notification_of_one_who_is_dropped_reaches_the_next` |
+//! | rw_lock | `a_read_write_lock_reaches_the_sixth_whoever_waits_for_what`, `readers_behind_writers_that_are_interrupted_go_on`, `a_waiting_writer_keeps_new_readers_out` |
+//!
 //! # Timeouts and cancels of Curio's `test_io` and `test_socket`
 //!
 //! | test | here |
@@ -104,6 +170,8 @@
 mod books;
 mod cleanup;
 mod curio_kernel;
+mod curio_queue;
+mod curio_sync;
 mod curio_task;
 mod decided;
 mod moves;
@@ -112,5 +180,6 @@ mod random;
 mod reference;
 mod runner;
 mod shrapnel;
+mod shrapnel_sync;
 mod sockets;
 mod told;

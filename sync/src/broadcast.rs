@@ -1,0 +1,370 @@
+//! A channel in which every receiver gets every item.
+
+use std::cell::{Cell, RefCell};
+use std::collections::VecDeque;
+use std::error::Error;
+use std::fmt;
+use std::future::Future;
+use std::panic::Location;
+use std::pin::Pin;
+use std::rc::Rc;
+use std::task::{Context, Poll, ready};
+
+use futures_core::Stream;
+use pikake_traps::{Interrupted, KernelTrap, WaitQueue, kernel_trap_at, park_at};
+
+use crate::error::TryGetError;
+use crate::stand::{Stand, Waiters};
+
+/// A channel in which every receiver gets every item that is sent after it was made.
+///
+/// Senders never wait. Of what some receiver has not received yet, the last `capacity` items are
+/// kept; a receiver that is further behind is told [how many](RecvError::Lagged) it has missed, and
+/// goes on with the oldest that is there.
+///
+/// # Examples
+///
+/// ```
+/// # futures::executor::block_on(async {
+/// let (sender, mut one) = pikake_sync::broadcast::channel(16);
+/// let mut other = sender.subscribe();
+/// sender.send("hello");
+/// assert_eq!(one.recv().await?, Some("hello"));
+/// assert_eq!(other.recv().await?, Some("hello"));
+/// drop(sender);
+/// assert_eq!(one.recv().await?, None);
+/// # Ok::<_, pikake_sync::broadcast::RecvError>(()) }).unwrap();
+/// ```
+///
+/// # Panics
+///
+/// With a capacity of zero.
+pub fn channel<T>(capacity: usize) -> (Sender<T>, Receiver<T>) {
+    assert!(capacity > 0, "a broadcast channel keeps one item at least");
+    let shared = Rc::new(Shared {
+        kept: RefCell::new(Kept { items: VecDeque::new(), first: 0 }),
+        capacity,
+        senders: Cell::new(1),
+        receivers: Cell::new(1),
+        waiters: WaitQueue::new(),
+    });
+    (Sender(shared.clone()), Receiver { shared, next: 0, wait: None })
+}
+
+struct Shared<T> {
+    kept: RefCell<Kept<T>>,
+    capacity: usize,
+    senders: Cell<usize>,
+    receivers: Cell<usize>,
+    waiters: WaitQueue,
+}
+
+struct Kept<T> {
+    /// Each with the number of receivers that have not received it. Counted, so that cloning one
+    /// for a receiver, which is not our code, needs no borrow.
+    items: VecDeque<(Rc<T>, usize)>,
+    /// The number of the first, counted from the beginning of the channel.
+    first: u64,
+}
+
+impl<T> Kept<T> {
+    fn end(&self) -> u64 {
+        self.first + self.items.len() as u64
+    }
+
+    /// The item of that number, for one who has not received it.
+    fn receive(&mut self, number: u64) -> Option<Rc<T>> {
+        let index = usize::try_from(number.checked_sub(self.first)?).ok()?;
+        let (item, left) = self.items.get_mut(index)?;
+        *left -= 1;
+        Some(item.clone())
+    }
+
+    /// Takes out the first item, if everybody has received it.
+    fn take_received(&mut self) -> Option<Rc<T>> {
+        let (_, left) = self.items.front()?;
+        if *left > 0 {
+            return None;
+        }
+        self.first += 1;
+        self.items.pop_front().map(|(item, _)| item)
+    }
+}
+
+impl<T> Shared<T> {
+    fn receive(&self, number: u64) -> Option<Rc<T>> {
+        let item = self.kept.borrow_mut().receive(number);
+        loop {
+            // One by one, since dropping an item is not our code.
+            let received = self.kept.borrow_mut().take_received();
+            if received.is_none() {
+                return item;
+            }
+        }
+    }
+}
+
+impl<T> Waiters for Shared<T> {
+    fn waiters(&self) -> &WaitQueue {
+        &self.waiters
+    }
+}
+
+/// The side of a [`channel`] that sends.
+pub struct Sender<T>(Rc<Shared<T>>);
+
+impl<T> Sender<T> {
+    /// Sends an item to all receivers; tells how many there are. Without any, it is dropped.
+    pub fn send(&self, item: T) -> usize {
+        let receivers = self.0.receivers.get();
+        if receivers == 0 {
+            return 0;
+        }
+        let mut kept = self.0.kept.borrow_mut();
+        kept.items.push_back((Rc::new(item), receivers));
+        let too_old = match kept.items.len() > self.0.capacity {
+            true => {
+                kept.first += 1;
+                kept.items.pop_front()
+            }
+            false => None,
+        };
+        drop(kept);
+        drop(too_old);
+        self.0.waiters.wake(usize::MAX);
+        receivers
+    }
+
+    /// One more receiver, for what is sent from now on.
+    pub fn subscribe(&self) -> Receiver<T> {
+        self.0.receivers.set(self.0.receivers.get() + 1);
+        let next = self.0.kept.borrow().end();
+        Receiver { shared: self.0.clone(), next, wait: None }
+    }
+
+    /// How many receivers there are.
+    pub fn receivers(&self) -> usize {
+        self.0.receivers.get()
+    }
+}
+
+impl<T> Clone for Sender<T> {
+    fn clone(&self) -> Self {
+        self.0.senders.set(self.0.senders.get() + 1);
+        Self(self.0.clone())
+    }
+}
+
+impl<T> Drop for Sender<T> {
+    fn drop(&mut self) {
+        let left = self.0.senders.get() - 1;
+        self.0.senders.set(left);
+        if left == 0 {
+            self.0.waiters.wake(usize::MAX);
+        }
+    }
+}
+
+/// The side of a [`channel`] that receives.
+///
+/// It is a [`Stream`] as well, of `Result<T, RecvError>`; after an error it goes on.
+pub struct Receiver<T> {
+    shared: Rc<Shared<T>>,
+    /// The number of the item it receives next.
+    next: u64,
+    /// The wait of the stream.
+    wait: Option<KernelTrap<Stand<Shared<T>>>>,
+}
+
+impl<T: Clone> Receiver<T> {
+    /// Receives the next item, when there is one; `None` when there will be none.
+    ///
+    /// # Cancellation
+    ///
+    /// An interruption point while it waits. Nothing is lost when it is dropped.
+    ///
+    /// # Errors
+    ///
+    /// [`RecvError`]: interrupted, or items were missed; it can be called again.
+    ///
+    /// # Panics
+    ///
+    /// When it has to wait outside a task of a kernel.
+    #[track_caller]
+    pub fn recv(&mut self) -> impl Future<Output = Result<Option<T>, RecvError>> {
+        let place = Location::caller();
+        self.wait = None;
+        async move {
+            loop {
+                match self.try_recv() {
+                    Ok(item) => return Ok(Some(item)),
+                    Err(TryRecvError::Lagged(missed)) => return Err(RecvError::Lagged(missed)),
+                    Err(TryRecvError::Closed) => return Ok(None),
+                    Err(TryRecvError::Empty) => park_at(&self.shared.waiters, place).await?,
+                }
+            }
+        }
+    }
+
+    /// Receives the next item, if there is one.
+    ///
+    /// # Errors
+    ///
+    /// [`TryRecvError`]: there is none, and whether there may be one later, or items were missed.
+    pub fn try_recv(&mut self) -> Result<T, TryRecvError> {
+        let first = self.shared.kept.borrow().first;
+        if self.next < first {
+            let missed = first - self.next;
+            self.next = first;
+            return Err(TryRecvError::Lagged(missed));
+        }
+        match self.shared.receive(self.next) {
+            Some(item) => {
+                self.next += 1;
+                Ok(Rc::unwrap_or_clone(item))
+            }
+            None if self.shared.senders.get() == 0 => Err(TryRecvError::Closed),
+            None => Err(TryRecvError::Empty),
+        }
+    }
+}
+
+impl<T: Clone> Stream for Receiver<T> {
+    type Item = Result<T, RecvError>;
+
+    #[track_caller]
+    fn poll_next(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Self::Item>> {
+        let place = Location::caller();
+        loop {
+            let this = &mut *self;
+            if let Some(wait) = &mut this.wait {
+                let answer = ready!(Pin::new(wait).poll(cx));
+                this.wait = None;
+                if let Err(interrupted) = answer {
+                    return Poll::Ready(Some(Err(interrupted.into())));
+                }
+            }
+            return Poll::Ready(match this.try_recv() {
+                Ok(item) => Some(Ok(item)),
+                Err(TryRecvError::Lagged(missed)) => Some(Err(RecvError::Lagged(missed))),
+                Err(TryRecvError::Closed) => None,
+                Err(TryRecvError::Empty) => {
+                    this.wait = Some(kernel_trap_at(Stand(this.shared.clone()), place));
+                    continue;
+                }
+            });
+        }
+    }
+}
+
+impl<T> Receiver<T> {
+    /// One more receiver, which has received what this one has.
+    pub fn resubscribe(&self) -> Self {
+        let mut kept = self.shared.kept.borrow_mut();
+        let first = kept.first;
+        for (number, (_, left)) in (first..).zip(&mut kept.items) {
+            if number >= self.next {
+                *left += 1;
+            }
+        }
+        drop(kept);
+        self.shared.receivers.set(self.shared.receivers.get() + 1);
+        Self { shared: self.shared.clone(), next: self.next, wait: None }
+    }
+}
+
+impl<T> Drop for Receiver<T> {
+    fn drop(&mut self) {
+        self.wait = None;
+        self.shared.receivers.set(self.shared.receivers.get() - 1);
+        self.next = self.next.max(self.shared.kept.borrow().first);
+        while let Some(item) = self.shared.receive(self.next) {
+            drop(item);
+            self.next = (self.next + 1).max(self.shared.kept.borrow().first);
+        }
+    }
+}
+
+impl<T> fmt::Debug for Sender<T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        show("Sender", &self.0, f)
+    }
+}
+
+impl<T> fmt::Debug for Receiver<T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        show("Receiver", &self.shared, f)
+    }
+}
+
+fn show<T>(name: &str, shared: &Shared<T>, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+    f.debug_struct(name)
+        .field("senders", &shared.senders.get())
+        .field("receivers", &shared.receivers.get())
+        .field("kept", &shared.kept.borrow().items.len())
+        .field("capacity", &shared.capacity)
+        .field("waiting", &shared.waiters.len())
+        .finish()
+}
+
+/// Why nothing was received.
+#[derive(Clone, PartialEq, Eq, Debug)]
+#[non_exhaustive]
+pub enum RecvError {
+    /// So many items were missed: they had to make room for later ones.
+    Lagged(u64),
+    /// The wait was interrupted.
+    Interrupted(Interrupted),
+}
+
+impl From<Interrupted> for RecvError {
+    fn from(interrupted: Interrupted) -> Self {
+        Self::Interrupted(interrupted)
+    }
+}
+
+impl fmt::Display for RecvError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Lagged(missed) => {
+                write!(f, "the receiver was too slow and missed {missed} items")
+            }
+            Self::Interrupted(why) => write!(f, "waiting for an item was cut short ({why})"),
+        }
+    }
+}
+
+impl Error for RecvError {
+    fn source(&self) -> Option<&(dyn Error + 'static)> {
+        match self {
+            Self::Lagged(_) => None,
+            Self::Interrupted(why) => Some(why),
+        }
+    }
+}
+
+/// Why [`Receiver::try_recv`] received nothing.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[non_exhaustive]
+pub enum TryRecvError {
+    /// It has received everything that was sent.
+    Empty,
+    /// It has received everything, and nothing more will be sent.
+    Closed,
+    /// So many items were missed: they had to make room for later ones.
+    Lagged(u64),
+}
+
+impl fmt::Display for TryRecvError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Empty => TryGetError::Empty.fmt(f),
+            Self::Closed => f.write_str("nothing more will be sent"),
+            Self::Lagged(missed) => {
+                write!(f, "the receiver was too slow and missed {missed} items")
+            }
+        }
+    }
+}
+
+impl Error for TryRecvError {}

@@ -1,0 +1,101 @@
+//! A flag that tasks wait for.
+
+use std::cell::Cell;
+use std::fmt;
+use std::future::Future;
+use std::panic::Location;
+
+use pikake_traps::{Interrupted, WaitQueue, park_at};
+
+/// A flag that tasks wait for.
+///
+/// [`set`](Self::set) lets everybody go on who waits, also if the flag is cleared again before
+/// they run.
+///
+/// # Examples
+///
+/// ```no_run
+/// # async fn example() -> Result<(), pikake_traps::TaskError> {
+/// use pikake_sync::Event;
+/// use std::rc::Rc;
+///
+/// let ready = Rc::new(Event::new());
+/// let server = pikake_traps::spawn({
+///     let ready = ready.clone();
+///     async move { ready.wait().await }
+/// });
+/// ready.set();
+/// server.await??;
+/// # Ok(()) }
+/// ```
+#[derive(Default)]
+pub struct Event {
+    is_set: Cell<bool>,
+    /// How often it was set.
+    count: Cell<u64>,
+    waiters: WaitQueue,
+}
+
+impl Event {
+    /// An event that is not set.
+    pub const fn new() -> Self {
+        Self { is_set: Cell::new(false), count: Cell::new(0), waiters: WaitQueue::new() }
+    }
+
+    /// Whether it is set.
+    pub fn is_set(&self) -> bool {
+        self.is_set.get()
+    }
+
+    /// Sets it, and lets all go on that wait.
+    pub fn set(&self) {
+        if !self.is_set.replace(true) {
+            self.count.set(self.count.get() + 1);
+            self.waiters.wake(usize::MAX);
+        }
+    }
+
+    /// Clears it: from now on, who waits has to wait until it is set again.
+    pub fn clear(&self) {
+        self.is_set.set(false);
+    }
+
+    /// Waits until it is set; not at all if it is.
+    ///
+    /// # Cancellation
+    ///
+    /// An interruption point while it waits. Nothing is lost when it is dropped.
+    ///
+    /// # Errors
+    ///
+    /// [`Interrupted`], before it was set.
+    ///
+    /// # Panics
+    ///
+    /// When it has to wait outside a task of a kernel.
+    #[track_caller]
+    pub fn wait(&self) -> impl Future<Output = Result<(), Interrupted>> {
+        let place = Location::caller();
+        async move {
+            let before = self.count.get();
+            while !self.is_set.get() && self.count.get() == before {
+                park_at(&self.waiters, place).await?;
+            }
+            Ok(())
+        }
+    }
+
+    /// How many wait.
+    pub fn waiting(&self) -> usize {
+        self.waiters.len()
+    }
+}
+
+impl fmt::Debug for Event {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Event")
+            .field("is_set", &self.is_set())
+            .field("waiting", &self.waiting())
+            .finish()
+    }
+}

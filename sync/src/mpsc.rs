@@ -1,0 +1,287 @@
+//! A channel from many senders to one receiver.
+//!
+//! It is a [`Queue`] with two kinds of handles: it is closed when the last sender is
+//! dropped, and when the receiver is.
+
+use std::cell::Cell;
+use std::fmt;
+use std::future::Future;
+use std::panic::Location;
+use std::pin::Pin;
+use std::rc::Rc;
+use std::task::{Context, Poll, ready};
+use std::time::Duration;
+
+use futures_core::Stream;
+use pikake_traps::Interrupted;
+
+use crate::error::{GetError, PutError, TryGetError};
+use crate::line::{Line, Serve, Turn, Turned};
+use crate::queue::Queue;
+
+/// What a sender gets back that could not send.
+pub type SendError<T> = PutError<T>;
+
+/// A channel that holds so many items; whoever sends more has to wait. With none, a sender waits
+/// for the receiver.
+///
+/// # Examples
+///
+/// ```
+/// # futures::executor::block_on(async {
+/// let (sender, mut receiver) = pikake_sync::mpsc::bounded(8);
+/// let other = sender.clone();
+/// sender.send(1).await?;
+/// other.send(2).await?;
+/// drop((sender, other));
+/// while let Some(number) = receiver.recv().await? {
+///     println!("{number}");
+/// }
+/// # Ok::<_, Box<dyn std::error::Error>>(()) }).unwrap();
+/// ```
+pub fn bounded<T>(capacity: usize) -> (Sender<T>, Receiver<T>) {
+    with(Queue::bounded(capacity))
+}
+
+/// A channel that holds any number of items.
+pub fn unbounded<T>() -> (Sender<T>, Receiver<T>) {
+    with(Queue::unbounded())
+}
+
+fn with<T>(queue: Queue<T>) -> (Sender<T>, Receiver<T>) {
+    let shared = Rc::new(Shared { queue, senders: Cell::new(1) });
+    (Sender(shared.clone()), Receiver { shared, next: None })
+}
+
+struct Shared<T> {
+    queue: Queue<T>,
+    senders: Cell<usize>,
+}
+
+/// The side of a channel that sends. See [`bounded`] and [`unbounded`].
+pub struct Sender<T>(Rc<Shared<T>>);
+
+impl<T> Sender<T> {
+    /// Sends an item, when there is room for it.
+    ///
+    /// # Cancellation
+    ///
+    /// An interruption point while it waits. Interrupted, it gives the item back in the error.
+    /// Dropped, it leaves the line, and the item is dropped, unless it was received already.
+    ///
+    /// # Errors
+    ///
+    /// [`SendError`], with the item: interrupted, or the receiver is gone.
+    ///
+    /// # Panics
+    ///
+    /// When it has to wait outside a task of a kernel.
+    #[track_caller]
+    pub fn send(&self, item: T) -> impl Future<Output = Result<(), SendError<T>>> {
+        self.0.queue.put(item)
+    }
+
+    /// Sends an item, if there is room for it within so long.
+    ///
+    /// # Cancellation
+    ///
+    /// As [`send`](Self::send).
+    ///
+    /// # Errors
+    ///
+    /// [`SendError`], with the item: it was too late, interrupted, or the receiver is gone.
+    ///
+    /// # Panics
+    ///
+    /// Outside a task of a kernel.
+    #[track_caller]
+    pub fn send_timeout(
+        &self,
+        item: T,
+        length: Duration,
+    ) -> impl Future<Output = Result<(), SendError<T>>> {
+        self.0.queue.put_timeout(item, length)
+    }
+
+    /// Sends an item, if there is room for it now and nobody waits for room.
+    ///
+    /// # Errors
+    ///
+    /// [`SendError`], with the item: there is no room, or the receiver is gone.
+    pub fn try_send(&self, item: T) -> Result<(), SendError<T>> {
+        self.0.queue.try_put(item)
+    }
+
+    /// Whether nobody receives any more.
+    pub fn is_closed(&self) -> bool {
+        self.0.queue.is_closed()
+    }
+
+    /// How many items have been sent and not received.
+    pub fn len(&self) -> usize {
+        self.0.queue.len()
+    }
+
+    /// Whether everything has been received that was sent.
+    pub fn is_empty(&self) -> bool {
+        self.0.queue.is_empty()
+    }
+}
+
+impl<T> Clone for Sender<T> {
+    fn clone(&self) -> Self {
+        self.0.senders.set(self.0.senders.get() + 1);
+        Self(self.0.clone())
+    }
+}
+
+impl<T> Drop for Sender<T> {
+    fn drop(&mut self) {
+        let left = self.0.senders.get() - 1;
+        self.0.senders.set(left);
+        if left == 0 {
+            self.0.queue.close();
+        }
+    }
+}
+
+/// The side of a channel that receives. See [`bounded`] and [`unbounded`].
+///
+/// It is a [`Stream`] as well, of `Result<T, Interrupted>`; after an interruption it goes on. Dropped,
+/// it drops the items that it has not received.
+pub struct Receiver<T> {
+    shared: Rc<Shared<T>>,
+    /// The wait of the stream.
+    next: Option<Turn<Getter<T>>>,
+}
+
+impl<T> Receiver<T> {
+    /// Receives the next item, when there is one; `None` when there will be none.
+    ///
+    /// # Cancellation
+    ///
+    /// An interruption point while it waits. Nothing is lost when it is dropped.
+    ///
+    /// # Errors
+    ///
+    /// [`Interrupted`]; it can be called again.
+    ///
+    /// # Panics
+    ///
+    /// When it has to wait outside a task of a kernel.
+    #[track_caller]
+    pub fn recv(&mut self) -> impl Future<Output = Result<Option<T>, Interrupted>> {
+        self.next = None;
+        let get = self.shared.queue.get();
+        async move {
+            match get.await {
+                Ok(item) => Ok(Some(item)),
+                Err(GetError::Closed) => Ok(None),
+                Err(GetError::Interrupted(why)) => Err(why),
+            }
+        }
+    }
+
+    /// Receives the next item, if there is one.
+    ///
+    /// # Errors
+    ///
+    /// [`TryGetError`]: there is none, and whether there may be one later.
+    pub fn try_recv(&mut self) -> Result<T, TryGetError> {
+        self.next = None;
+        self.shared.queue.try_get()
+    }
+
+    /// Lets nobody send any more. What has been sent can still be received.
+    pub fn close(&mut self) {
+        self.shared.queue.close();
+    }
+
+    /// How many items have been sent and not received.
+    pub fn len(&self) -> usize {
+        self.shared.queue.len()
+    }
+
+    /// Whether everything has been received that was sent.
+    pub fn is_empty(&self) -> bool {
+        self.shared.queue.is_empty()
+    }
+}
+
+impl<T> Stream for Receiver<T> {
+    type Item = Result<T, Interrupted>;
+
+    #[track_caller]
+    fn poll_next(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Self::Item>> {
+        let this = &mut *self;
+        if this.next.is_none() {
+            match this.shared.queue.try_get() {
+                Ok(item) => return Poll::Ready(Some(Ok(item))),
+                Err(TryGetError::Closed) => return Poll::Ready(None),
+                Err(TryGetError::Empty) => {}
+            }
+        }
+        let place = Location::caller();
+        let next = || Turn::new(Getter(this.shared.clone()), (), place);
+        let turned = ready!(Pin::new(this.next.get_or_insert_with(next)).poll(cx));
+        this.next = None;
+        Poll::Ready(match turned {
+            Ok(Turned::Called) => Some(Ok(this.shared.queue.collect())),
+            Ok(Turned::Dismissed) => None,
+            Err(interrupted) => Some(Err(interrupted)),
+        })
+    }
+}
+
+impl<T> Drop for Receiver<T> {
+    fn drop(&mut self) {
+        self.next = None;
+        let queue = &self.shared.queue;
+        queue.close();
+        while let Ok(item) = queue.try_get() {
+            drop(item);
+        }
+    }
+}
+
+/// The receiver, as it waits in a stream.
+struct Getter<T>(Rc<Shared<T>>);
+
+impl<T> Serve for Getter<T> {
+    type Brings = ();
+
+    fn line(&self) -> &Line<()> {
+        self.0.queue.getters()
+    }
+
+    fn serve(&self) {
+        self.0.queue.serve();
+    }
+
+    fn give_back(&self) {
+        self.0.queue.give_back();
+    }
+}
+
+impl<T> fmt::Debug for Sender<T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        show("Sender", &self.0, f)
+    }
+}
+
+impl<T> fmt::Debug for Receiver<T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        show("Receiver", &self.shared, f)
+    }
+}
+
+fn show<T>(name: &str, shared: &Shared<T>, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+    f.debug_struct(name)
+        .field("senders", &shared.senders.get())
+        .field("length", &shared.queue.len())
+        .field("capacity", &shared.queue.capacity())
+        .field("sending", &shared.queue.putting())
+        .field("receiving", &(shared.queue.getting() > 0))
+        .field("closed", &shared.queue.is_closed())
+        .finish()
+}

@@ -1,0 +1,170 @@
+//! A lock around a value, held by one task at a time.
+
+use std::cell::{RefCell, RefMut};
+use std::fmt;
+use std::future::Future;
+use std::ops::{Deref, DerefMut};
+use std::panic::Location;
+
+use pikake_traps::Interrupted;
+
+use crate::lock::Lock;
+
+/// A lock around a value, held by one task at a time.
+///
+/// It is given to those who wait in the order in which they came: when the guard is dropped, the
+/// lock belongs to the first of them at once, and nobody who comes later can take it before they
+/// run. A lock that nobody holds is taken without suspending.
+///
+/// Tasks of one kernel run one at a time, so a lock is needed only around what awaits in between.
+/// For state that is changed between two awaits see [`Local`](crate::Local).
+///
+/// # Examples
+///
+/// ```
+/// # futures::executor::block_on(async {
+/// use pikake_sync::Mutex;
+///
+/// let balance = Mutex::new(100);
+/// {
+///     let mut balance = balance.lock().await?;
+///     *balance -= 10;
+///     // … and whatever is to be awaited before others may see it.
+/// }
+/// assert_eq!(*balance.lock().await?, 90);
+/// # Ok::<_, pikake_traps::Interrupted>(()) }).unwrap();
+/// ```
+#[derive(Default)]
+pub struct Mutex<T: ?Sized> {
+    lock: Lock,
+    value: RefCell<T>,
+}
+
+impl<T> Mutex<T> {
+    /// A lock that nobody holds.
+    pub const fn new(value: T) -> Self {
+        Self { lock: Lock::new(), value: RefCell::new(value) }
+    }
+
+    /// The value.
+    pub fn into_inner(self) -> T {
+        self.value.into_inner()
+    }
+}
+
+impl<T: ?Sized> Mutex<T> {
+    /// Waits for the lock.
+    ///
+    /// # Cancellation
+    ///
+    /// An interruption point while it waits. Dropped, it leaves the line; if it had been given the
+    /// lock and had not seen it yet, the lock goes to the next.
+    ///
+    /// # Errors
+    ///
+    /// [`Interrupted`], without having got the lock.
+    ///
+    /// # Panics
+    ///
+    /// When it has to wait outside a task of a kernel.
+    #[track_caller]
+    pub fn lock(&self) -> impl Future<Output = Result<MutexGuard<'_, T>, Interrupted>> {
+        self.lock_at(Location::caller())
+    }
+
+    pub(crate) async fn lock_at(
+        &self,
+        place: &'static Location<'static>,
+    ) -> Result<MutexGuard<'_, T>, Interrupted> {
+        if !self.lock.try_lock(place) {
+            self.lock.wait(place).await?;
+        }
+        Ok(self.guard())
+    }
+
+    /// Takes the lock if nobody holds it or waits for it.
+    #[track_caller]
+    pub fn try_lock(&self) -> Option<MutexGuard<'_, T>> {
+        self.lock.try_lock(Location::caller()).then(|| self.guard())
+    }
+
+    /// Whether somebody holds the lock.
+    pub fn is_locked(&self) -> bool {
+        self.lock.is_held()
+    }
+
+    /// How many wait for the lock.
+    pub fn waiting(&self) -> usize {
+        self.lock.waiting()
+    }
+
+    /// The value, which nobody else can have.
+    pub fn get_mut(&mut self) -> &mut T {
+        self.value.get_mut()
+    }
+
+    fn guard(&self) -> MutexGuard<'_, T> {
+        MutexGuard { value: self.value.borrow_mut(), held: Held(self) }
+    }
+}
+
+/// The right to a [`Mutex`]'s value. Dropped, it hands the lock to the next in line.
+#[must_use = "dropped at once, it gives the lock back at once"]
+pub struct MutexGuard<'a, T: ?Sized> {
+    // Dropped in this order: the value is free before the lock is somebody else's.
+    value: RefMut<'a, T>,
+    held: Held<'a, T>,
+}
+
+struct Held<'a, T: ?Sized>(&'a Mutex<T>);
+
+impl<T: ?Sized> Drop for Held<'_, T> {
+    fn drop(&mut self) {
+        self.0.lock.unlock();
+    }
+}
+
+impl<'a, T: ?Sized> MutexGuard<'a, T> {
+    /// The lock that it is the guard of.
+    pub fn mutex(&self) -> &'a Mutex<T> {
+        self.held.0
+    }
+}
+
+impl<T: ?Sized> Deref for MutexGuard<'_, T> {
+    type Target = T;
+
+    fn deref(&self) -> &T {
+        &self.value
+    }
+}
+
+impl<T: ?Sized> DerefMut for MutexGuard<'_, T> {
+    fn deref_mut(&mut self) -> &mut T {
+        &mut self.value
+    }
+}
+
+impl<T: ?Sized + fmt::Debug> fmt::Debug for MutexGuard<'_, T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.value.fmt(f)
+    }
+}
+
+impl<T: ?Sized + fmt::Display> fmt::Display for MutexGuard<'_, T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.value.fmt(f)
+    }
+}
+
+impl<T: ?Sized + fmt::Debug> fmt::Debug for Mutex<T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let mut shown = f.debug_struct("Mutex");
+        match self.value.try_borrow() {
+            Ok(value) => shown.field("value", &&*value),
+            Err(_) => shown.field("value", &format_args!("<locked>")),
+        };
+        self.lock.show(&mut shown);
+        shown.finish()
+    }
+}

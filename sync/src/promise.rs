@@ -1,0 +1,104 @@
+//! A value that one task sets and others wait for.
+
+use std::cell::OnceCell;
+use std::fmt;
+use std::future::Future;
+use std::panic::Location;
+
+use pikake_traps::{Interrupted, WaitQueue, park_at};
+
+/// A value that is set once, and that any number of tasks wait for.
+///
+/// It has no handles to be dropped: who waits for a promise that nobody keeps waits for ever. With
+/// one that waits, and to be told when nobody will send, use [`oneshot`](crate::oneshot).
+///
+/// # Examples
+///
+/// ```
+/// # futures::executor::block_on(async {
+/// use pikake_sync::Promise;
+///
+/// let port = Promise::new();
+/// port.set(8080).unwrap();
+/// assert_eq!(*port.wait().await?, 8080);
+/// assert_eq!(port.set(9090), Err(9090));
+/// # Ok::<_, pikake_traps::Interrupted>(()) }).unwrap();
+/// ```
+#[derive(Default)]
+pub struct Promise<T> {
+    value: OnceCell<T>,
+    waiters: WaitQueue,
+}
+
+impl<T> Promise<T> {
+    /// A promise that has not been kept.
+    pub const fn new() -> Self {
+        Self { value: OnceCell::new(), waiters: WaitQueue::new() }
+    }
+
+    /// Sets the value, and lets all go on that wait.
+    ///
+    /// # Errors
+    ///
+    /// The value that was to be set, because there is one.
+    pub fn set(&self, value: T) -> Result<(), T> {
+        self.value.set(value)?;
+        self.waiters.wake(usize::MAX);
+        Ok(())
+    }
+
+    /// The value, if it has been set.
+    pub fn get(&self) -> Option<&T> {
+        self.value.get()
+    }
+
+    /// Whether the value has been set.
+    pub fn is_set(&self) -> bool {
+        self.get().is_some()
+    }
+
+    /// The value, if it has been set.
+    pub fn into_inner(self) -> Option<T> {
+        self.value.into_inner()
+    }
+
+    /// Waits for the value.
+    ///
+    /// # Cancellation
+    ///
+    /// An interruption point while it waits. Nothing is lost when it is dropped.
+    ///
+    /// # Errors
+    ///
+    /// [`Interrupted`], before it was set.
+    ///
+    /// # Panics
+    ///
+    /// When it has to wait outside a task of a kernel.
+    #[track_caller]
+    pub fn wait(&self) -> impl Future<Output = Result<&T, Interrupted>> {
+        let place = Location::caller();
+        async move {
+            loop {
+                if let Some(value) = self.get() {
+                    return Ok(value);
+                }
+                park_at(&self.waiters, place).await?;
+            }
+        }
+    }
+
+    /// How many wait.
+    pub fn waiting(&self) -> usize {
+        self.waiters.len()
+    }
+}
+
+impl<T: fmt::Debug> fmt::Debug for Promise<T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Promise")
+            .field("value", &self.get())
+            .field("waiting", &self.waiting())
+            .finish()
+    }
+}

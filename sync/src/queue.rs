@@ -1,0 +1,532 @@
+//! Queues: items that some tasks put and others get.
+//!
+//! ```text
+//!   put ──▶ [ putters, with their items ] ──▶ room ──▶ [ items ] ──▶ promised ──▶ get
+//!                                                                      ▲
+//!                                          [ getters ] ────────────────┘
+//! ```
+//!
+//! A getter that waits is called as soon as there is an item for it, and the item is *promised*
+//! from then on: it stays where it is, counted, until the getter runs, and others cannot take it. A
+//! putter that waits brings its item to the line, and whoever makes room takes it from there; so a
+//! putter that is called has nothing left to do. Either way, what was handed over to somebody who
+//! is gone before they could see it, is still there.
+
+use std::cell::{Cell, RefCell};
+use std::fmt;
+use std::future::Future;
+use std::panic::Location;
+use std::time::Duration;
+
+use pikake_traps::{Interrupted, WaitQueue, park_at, timed};
+
+use crate::error::{GetError, NotPut, NothingToDo, PutError, TryGetError};
+use crate::line::{Line, Serve, Turn, Turned};
+use crate::store::{Fifo, Lifo, Smallest, Store};
+
+/// Items that some tasks put and others get.
+///
+/// What was put first is got first. A [`LifoQueue`] gives the last first, a [`PriorityQueue`] the
+/// smallest. Those who wait for an item, and those who wait for room, are each served in the order
+/// in which they came. See [`AnyQueue`] for what can be done with it.
+///
+/// A queue of [capacity](AnyQueue::bounded) zero holds nothing: `put` waits for somebody who gets, and
+/// returns when the item was handed over. (Should that somebody be interrupted in this very moment,
+/// the item waits for the next.)
+///
+/// # Examples
+///
+/// ```
+/// # futures::executor::block_on(async {
+/// use pikake_sync::Queue;
+///
+/// let queue = Queue::bounded(2);
+/// queue.put("first").await?;
+/// queue.put("second").await?;
+/// assert_eq!(queue.try_put("third").unwrap_err().item, "third");
+/// assert_eq!(queue.get().await?, "first");
+/// # Ok::<_, Box<dyn std::error::Error>>(()) }).unwrap();
+/// ```
+///
+/// Waiting until everything is done that was put:
+///
+/// ```no_run
+/// # async fn copy(file: u32) {}
+/// # async fn example() -> Result<(), Box<dyn std::error::Error>> {
+/// use pikake_sync::Queue;
+/// use std::rc::Rc;
+///
+/// let files = Rc::new(Queue::unbounded());
+/// for _ in 0..4 {
+///     let files = files.clone();
+///     let worker = pikake_traps::spawn(async move {
+///         while let Ok(file) = files.get().await {
+///             copy(file).await;
+///             files.task_done().expect("once for each");
+///         }
+///     });
+///     worker.detach();
+/// }
+/// for file in 0..100 {
+///     files.put(file).await?;
+/// }
+/// files.join().await?;
+/// files.close(); // the workers end
+/// # Ok(()) }
+/// ```
+pub type Queue<T> = AnyQueue<Fifo<T>>;
+
+/// A [`Queue`] that gives the smallest item first, and of equal ones the one that was put first.
+///
+/// # Examples
+///
+/// ```
+/// use pikake_sync::PriorityQueue;
+///
+/// let queue = PriorityQueue::unbounded();
+/// for number in [3, 1, 2] {
+///     queue.try_put(number).unwrap();
+/// }
+/// assert_eq!(queue.try_get(), Ok(1));
+/// ```
+pub type PriorityQueue<T> = AnyQueue<Smallest<T>>;
+
+/// A [`Queue`] that gives the last item first.
+///
+/// # Examples
+///
+/// ```
+/// use pikake_sync::LifoQueue;
+///
+/// let queue = LifoQueue::unbounded();
+/// for number in [3, 1, 2] {
+///     queue.try_put(number).unwrap();
+/// }
+/// assert_eq!(queue.try_get(), Ok(2));
+/// ```
+pub type LifoQueue<T> = AnyQueue<Lifo<T>>;
+
+/// A [`Queue`], [`LifoQueue`] or [`PriorityQueue`]: `S` decides which item comes next.
+pub struct AnyQueue<S: Store> {
+    items: RefCell<S>,
+    capacity: usize,
+    /// How many items are spoken for by getters that were called and have not run since.
+    promised: Cell<usize>,
+    closed: Cell<bool>,
+    getters: Line<()>,
+    putters: Line<S::Item>,
+    /// How many were put and not reported done.
+    unfinished: Cell<usize>,
+    /// How often everything was done.
+    rounds: Cell<u64>,
+    joiners: WaitQueue,
+}
+
+impl<S: Store> AnyQueue<S> {
+    /// A queue that takes any number of items.
+    pub fn unbounded() -> Self {
+        Self::bounded(usize::MAX)
+    }
+
+    /// A queue that takes so many items; whoever puts more has to wait.
+    pub fn bounded(capacity: usize) -> Self {
+        Self {
+            items: RefCell::default(),
+            capacity,
+            promised: Cell::new(0),
+            closed: Cell::new(false),
+            getters: Line::new(),
+            putters: Line::new(),
+            unfinished: Cell::new(0),
+            rounds: Cell::new(0),
+            joiners: WaitQueue::new(),
+        }
+    }
+
+    /// Puts an item, when there is room for it.
+    ///
+    /// # Cancellation
+    ///
+    /// An interruption point while it waits. Interrupted, it gives the item back in the error.
+    /// Dropped, it leaves the line, and the item is dropped, unless somebody has got it already.
+    ///
+    /// # Errors
+    ///
+    /// [`PutError`], with the item: interrupted, or the queue is closed.
+    ///
+    /// # Panics
+    ///
+    /// When it has to wait outside a task of a kernel.
+    #[track_caller]
+    pub fn put(&self, item: S::Item) -> impl Future<Output = Result<(), PutError<S::Item>>> {
+        let place = Location::caller();
+        async move {
+            let item = match self.try_put(item) {
+                Err(PutError { item, why: NotPut::Full }) => item,
+                done => return done,
+            };
+            let mut turn = Turn::new(Putters(self), item, place);
+            let why = match (&mut turn).await {
+                Ok(Turned::Called) => return Ok(()),
+                Ok(Turned::Dismissed) => NotPut::Closed,
+                Err(interrupted) => NotPut::Interrupted(interrupted),
+            };
+            Err(PutError::new(turn.take_back().expect("what was not taken is there"), why))
+        }
+    }
+
+    /// Puts an item, if there is room for it within so long.
+    ///
+    /// # Cancellation
+    ///
+    /// As [`put`](Self::put).
+    ///
+    /// # Errors
+    ///
+    /// [`PutError`], with the item: it was too late, interrupted, or the queue is closed.
+    ///
+    /// # Panics
+    ///
+    /// Outside a task of a kernel.
+    #[track_caller]
+    pub fn put_timeout(
+        &self,
+        item: S::Item,
+        length: Duration,
+    ) -> impl Future<Output = Result<(), PutError<S::Item>>> {
+        let put = timed(length, self.put(item));
+        async move {
+            let put = put.await;
+            let outcome = put.output.expect("a wait on a trap alone is told, and not dropped");
+            outcome.map_err(|error| match error.why {
+                NotPut::Interrupted(_) if put.expired => {
+                    PutError::new(error.item, NotPut::TimedOut)
+                }
+                _ => error,
+            })
+        }
+    }
+
+    /// Puts an item, if there is room for it now and nobody waits for room.
+    ///
+    /// # Errors
+    ///
+    /// [`PutError`], with the item: there is no room, or the queue is closed.
+    pub fn try_put(&self, item: S::Item) -> Result<(), PutError<S::Item>> {
+        if self.closed.get() {
+            return Err(PutError::new(item, NotPut::Closed));
+        }
+        if !self.putters.is_empty() || !self.has_room() {
+            return Err(PutError::new(item, NotPut::Full));
+        }
+        self.take_in(item);
+        self.serve_getters();
+        Ok(())
+    }
+
+    /// Gets the next item, when there is one.
+    ///
+    /// # Cancellation
+    ///
+    /// An interruption point while it waits. Dropped, it leaves the line; an item that was promised
+    /// to it goes to the next.
+    ///
+    /// # Errors
+    ///
+    /// [`GetError`]: interrupted, or the queue is closed and empty.
+    ///
+    /// # Panics
+    ///
+    /// When it has to wait outside a task of a kernel.
+    #[track_caller]
+    pub fn get(&self) -> impl Future<Output = Result<S::Item, GetError>> {
+        let place = Location::caller();
+        async move {
+            match self.try_get() {
+                Ok(item) => return Ok(item),
+                Err(TryGetError::Closed) => return Err(GetError::Closed),
+                Err(TryGetError::Empty) => {}
+            }
+            match Turn::new(Getters(self), (), place).await? {
+                Turned::Called => Ok(self.collect()),
+                Turned::Dismissed => Err(GetError::Closed),
+            }
+        }
+    }
+
+    /// Gets the next item, if one is there that is not promised to somebody who waits.
+    ///
+    /// # Errors
+    ///
+    /// [`TryGetError`]: there is none, and whether there may be one later.
+    pub fn try_get(&self) -> Result<S::Item, TryGetError> {
+        if !self.putters.is_empty() && self.capacity == 0 {
+            // Nothing is ever there. What the first putter brings is taken from its hands.
+            if let Some(item) = self.hand_to_hand() {
+                return Ok(item);
+            }
+        }
+        if self.has_unpromised() && self.getters.is_empty() {
+            return Ok(self.give_out(self.promised.get()));
+        }
+        match self.is_over() {
+            true => Err(TryGetError::Closed),
+            false => Err(TryGetError::Empty),
+        }
+    }
+
+    /// Gets all items that are there and not promised to somebody else, waiting until there is one.
+    ///
+    /// # Cancellation
+    ///
+    /// As [`get`](Self::get).
+    ///
+    /// # Errors
+    ///
+    /// As [`get`](Self::get).
+    ///
+    /// # Panics
+    ///
+    /// When it has to wait outside a task of a kernel.
+    #[track_caller]
+    pub fn pop_all(&self) -> impl Future<Output = Result<Vec<S::Item>, GetError>> {
+        let first = self.get();
+        async move {
+            let mut all = vec![first.await?];
+            while self.has_unpromised() && self.getters.is_empty() {
+                all.push(self.give_out(self.promised.get()));
+            }
+            Ok(all)
+        }
+    }
+
+    /// Reports that one of the items that were put has been dealt with. See [`join`](Self::join).
+    ///
+    /// # Errors
+    ///
+    /// [`NothingToDo`]: that was reported of every item already.
+    pub fn task_done(&self) -> Result<(), NothingToDo> {
+        let left = self.unfinished.get().checked_sub(1).ok_or(NothingToDo)?;
+        self.unfinished.set(left);
+        if left == 0 {
+            self.rounds.set(self.rounds.get() + 1);
+            self.joiners.wake(usize::MAX);
+        }
+        Ok(())
+    }
+
+    /// Waits until everything has been [reported done](Self::task_done) that was put; not at all
+    /// if that is so.
+    ///
+    /// # Cancellation
+    ///
+    /// An interruption point while it waits. Nothing is lost when it is dropped.
+    ///
+    /// # Errors
+    ///
+    /// [`Interrupted`], before it was so.
+    ///
+    /// # Panics
+    ///
+    /// When it has to wait outside a task of a kernel.
+    #[track_caller]
+    pub fn join(&self) -> impl Future<Output = Result<(), Interrupted>> {
+        let place = Location::caller();
+        async move {
+            let before = self.rounds.get();
+            while self.unfinished.get() > 0 && self.rounds.get() == before {
+                park_at(&self.joiners, place).await?;
+            }
+            Ok(())
+        }
+    }
+
+    /// Lets nobody put anything any more. What is there can still be got.
+    ///
+    /// Those who wait for room get their items back; those who wait for an item are told.
+    pub fn close(&self) {
+        self.closed.set(true);
+        self.putters.dismiss_all();
+        if self.is_over() {
+            self.getters.dismiss_all();
+        }
+    }
+
+    /// Whether it was closed.
+    pub fn is_closed(&self) -> bool {
+        self.closed.get()
+    }
+
+    /// How many items are there, those included that are promised to somebody who waits.
+    pub fn len(&self) -> usize {
+        self.items.borrow().len()
+    }
+
+    /// Whether no item is there.
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// Whether whoever puts now has to wait.
+    pub fn is_full(&self) -> bool {
+        !self.has_room() || !self.putters.is_empty()
+    }
+
+    /// How many items it takes; `None` if any number.
+    pub fn capacity(&self) -> Option<usize> {
+        (self.capacity < usize::MAX).then_some(self.capacity)
+    }
+
+    /// How many wait for an item.
+    pub fn getting(&self) -> usize {
+        self.getters.len()
+    }
+
+    /// How many wait for room.
+    pub fn putting(&self) -> usize {
+        self.putters.len()
+    }
+
+    /// Whether nothing will ever come out. What is promised may come back.
+    fn is_over(&self) -> bool {
+        self.closed.get() && self.is_empty()
+    }
+
+    fn has_unpromised(&self) -> bool {
+        self.len() > self.promised.get()
+    }
+
+    fn has_room(&self) -> bool {
+        match self.capacity {
+            0 => !self.has_unpromised() && self.getters.has_callable(),
+            capacity => self.len() < capacity,
+        }
+    }
+
+    fn take_in(&self, item: S::Item) {
+        self.items.borrow_mut().push(item);
+        self.unfinished.set(self.unfinished.get() + 1);
+    }
+
+    /// Takes out an item that comes after so many others; somebody may have room now.
+    fn give_out(&self, after: usize) -> S::Item {
+        let item = self.items.borrow_mut().pop(after).expect("an item was counted");
+        if !self.putters.is_empty() {
+            self.serve();
+        }
+        if self.is_over() {
+            self.getters.dismiss_all();
+        }
+        item
+    }
+
+    /// Takes out what was promised.
+    pub(crate) fn collect(&self) -> S::Item {
+        self.promised.set(self.promised.get() - 1);
+        self.give_out(0)
+    }
+
+    fn hand_to_hand(&self) -> Option<S::Item> {
+        if self.has_unpromised() || !self.getters.is_empty() {
+            return None;
+        }
+        let mut putter = self.putters.call()?;
+        let item = putter.take();
+        self.unfinished.set(self.unfinished.get() + 1);
+        putter.wake();
+        Some(item)
+    }
+
+    fn serve_getters(&self) {
+        while self.has_unpromised()
+            && let Some(getter) = self.getters.call()
+        {
+            self.promised.set(self.promised.get() + 1);
+            getter.wake();
+        }
+    }
+
+    pub(crate) fn getters(&self) -> &Line<()> {
+        &self.getters
+    }
+
+    /// What was promised to somebody who is gone.
+    pub(crate) fn give_back(&self) {
+        self.promised.set(self.promised.get() - 1);
+        self.serve();
+    }
+
+    pub(crate) fn serve(&self) {
+        self.serve_getters();
+        while self.has_room()
+            && let Some(mut putter) = self.putters.call()
+        {
+            self.take_in(putter.take());
+            putter.wake();
+            self.serve_getters();
+        }
+    }
+}
+
+impl<T> Queue<T> {
+    /// Puts an item before all others, as one that was got and could not be dealt with.
+    ///
+    /// Never waits, and may exceed the capacity; also when the queue is closed. It counts as one
+    /// more item for [`join`](Self::join).
+    pub fn push_front(&self, item: T) {
+        self.items.borrow_mut().0.push_front(item);
+        self.unfinished.set(self.unfinished.get() + 1);
+        self.serve_getters();
+    }
+}
+
+/// Those who wait for an item.
+struct Getters<'a, S: Store>(&'a AnyQueue<S>);
+
+impl<S: Store> Serve for Getters<'_, S> {
+    type Brings = ();
+
+    fn line(&self) -> &Line<()> {
+        &self.0.getters
+    }
+
+    fn serve(&self) {
+        self.0.serve();
+    }
+
+    fn give_back(&self) {
+        self.0.give_back();
+    }
+}
+
+/// Those who wait for room.
+struct Putters<'a, S: Store>(&'a AnyQueue<S>);
+
+impl<S: Store> Serve for Putters<'_, S> {
+    type Brings = S::Item;
+
+    fn line(&self) -> &Line<S::Item> {
+        &self.0.putters
+    }
+
+    fn serve(&self) {
+        self.0.serve();
+    }
+
+    /// It has been taken in, and stays there.
+    fn give_back(&self) {}
+}
+
+impl<S: Store> fmt::Debug for AnyQueue<S> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Queue")
+            .field("length", &self.len())
+            .field("capacity", &self.capacity())
+            .field("promised", &self.promised.get())
+            .field("getting", &self.getting())
+            .field("putting", &self.putting())
+            .field("unfinished", &self.unfinished.get())
+            .field("closed", &self.is_closed())
+            .finish()
+    }
+}

@@ -1,0 +1,328 @@
+//! A lock around a value that many may read, or one may write.
+
+use std::cell::{Cell, Ref, RefCell, RefMut};
+use std::fmt;
+use std::future::Future;
+use std::ops::{Deref, DerefMut};
+use std::panic::Location;
+
+use pikake_traps::Interrupted;
+
+use crate::holder::Holder;
+use crate::line::{Line, Serve, Turn};
+
+/// A lock around a value that many tasks may read at a time, or one may write.
+///
+/// Writers come first: while one waits, no reader is let in, and a writer that leaves gives the lock
+/// to the next writer rather than to readers. Among themselves, both are served in the order in
+/// which they came. So a stream of writers that never ends keeps readers out.
+///
+/// A task that reads must not wait for the lock again before it is done, neither to write nor, where
+/// there are writers, to read: it would wait for itself.
+///
+/// # Examples
+///
+/// ```
+/// # futures::executor::block_on(async {
+/// use pikake_sync::RwLock;
+///
+/// let routes = RwLock::new(vec!["/"]);
+/// {
+///     let (one, other) = (routes.read().await?, routes.read().await?);
+///     assert_eq!(one.len() + other.len(), 2);
+/// }
+/// routes.write().await?.push("/about");
+/// # Ok::<_, pikake_traps::Interrupted>(()) }).unwrap();
+/// ```
+#[derive(Default)]
+pub struct RwLock<T: ?Sized> {
+    gate: Gate,
+    value: RefCell<T>,
+}
+
+#[derive(Default)]
+struct Gate {
+    reading: Cell<usize>,
+    writing: Cell<bool>,
+    writer: Holder,
+    readers: Line<()>,
+    writers: Line<()>,
+}
+
+impl<T> RwLock<T> {
+    /// A lock that nobody holds.
+    pub const fn new(value: T) -> Self {
+        let gate = Gate {
+            reading: Cell::new(0),
+            writing: Cell::new(false),
+            writer: Holder::new(),
+            readers: Line::new(),
+            writers: Line::new(),
+        };
+        Self { gate, value: RefCell::new(value) }
+    }
+
+    /// The value.
+    pub fn into_inner(self) -> T {
+        self.value.into_inner()
+    }
+}
+
+impl<T: ?Sized> RwLock<T> {
+    /// Waits until nobody writes or waits to write.
+    ///
+    /// # Cancellation
+    ///
+    /// An interruption point while it waits. Nothing is lost when it is dropped.
+    ///
+    /// # Errors
+    ///
+    /// [`Interrupted`], without having got the lock.
+    ///
+    /// # Panics
+    ///
+    /// When it has to wait outside a task of a kernel.
+    #[track_caller]
+    pub fn read(&self) -> impl Future<Output = Result<ReadGuard<'_, T>, Interrupted>> {
+        let place = Location::caller();
+        async move {
+            if !self.gate.try_read() {
+                Turn::new(Readers(&self.gate), (), place).await?;
+            }
+            Ok(self.read_guard())
+        }
+    }
+
+    /// Waits until nobody reads or writes.
+    ///
+    /// # Cancellation
+    ///
+    /// An interruption point while it waits. Interrupted or dropped, it lets those readers go on that
+    /// waited because of it. If it had been given the lock and had not seen it yet, that goes to the
+    /// next.
+    ///
+    /// # Errors
+    ///
+    /// [`Interrupted`], without having got the lock.
+    ///
+    /// # Panics
+    ///
+    /// When it has to wait outside a task of a kernel.
+    #[track_caller]
+    pub fn write(&self) -> impl Future<Output = Result<WriteGuard<'_, T>, Interrupted>> {
+        let place = Location::caller();
+        async move {
+            if !self.gate.try_write() {
+                Turn::new(Writers(&self.gate), (), place).await?;
+            }
+            Ok(self.write_guard(place))
+        }
+    }
+
+    /// Reads if nobody writes or waits to write.
+    pub fn try_read(&self) -> Option<ReadGuard<'_, T>> {
+        self.gate.try_read().then(|| self.read_guard())
+    }
+
+    /// Writes if nobody reads, writes or waits.
+    #[track_caller]
+    pub fn try_write(&self) -> Option<WriteGuard<'_, T>> {
+        self.gate.try_write().then(|| self.write_guard(Location::caller()))
+    }
+
+    /// How many read.
+    pub fn reading(&self) -> usize {
+        self.gate.reading.get()
+    }
+
+    /// Whether somebody writes.
+    pub fn is_writing(&self) -> bool {
+        self.gate.writing.get()
+    }
+
+    /// How many wait, to read or to write.
+    pub fn waiting(&self) -> usize {
+        self.gate.readers.len() + self.gate.writers.len()
+    }
+
+    /// The value, which nobody else can have.
+    pub fn get_mut(&mut self) -> &mut T {
+        self.value.get_mut()
+    }
+
+    fn read_guard(&self) -> ReadGuard<'_, T> {
+        ReadGuard { value: self.value.borrow(), _reads: Reads(&self.gate) }
+    }
+
+    fn write_guard(&self, place: &'static Location<'static>) -> WriteGuard<'_, T> {
+        self.gate.writer.set(place);
+        WriteGuard { value: self.value.borrow_mut(), _writes: Writes(&self.gate) }
+    }
+}
+
+impl Gate {
+    fn try_read(&self) -> bool {
+        let may = !self.writing.get() && self.writers.is_empty();
+        if may {
+            self.reading.set(self.reading.get() + 1);
+        }
+        may
+    }
+
+    fn try_write(&self) -> bool {
+        let is_free = !self.writing.get() && self.reading.get() == 0;
+        let may = is_free && self.writers.is_empty() && self.readers.is_empty();
+        if may {
+            self.writing.set(true);
+        }
+        may
+    }
+
+    fn read_unlock(&self) {
+        self.reading.set(self.reading.get() - 1);
+        self.serve();
+    }
+
+    fn write_unlock(&self) {
+        self.writer.clear();
+        self.writing.set(false);
+        self.serve();
+    }
+
+    fn serve(&self) {
+        if self.reading.get() == 0
+            && !self.writing.get()
+            && let Some(writer) = self.writers.call()
+        {
+            self.writing.set(true);
+            writer.wake();
+        }
+        while !self.writing.get()
+            && !self.writers.has_callable()
+            && let Some(reader) = self.readers.call()
+        {
+            self.reading.set(self.reading.get() + 1);
+            reader.wake();
+        }
+    }
+}
+
+/// Those who wait to read.
+struct Readers<'a>(&'a Gate);
+
+impl Serve for Readers<'_> {
+    type Brings = ();
+
+    fn line(&self) -> &Line<()> {
+        &self.0.readers
+    }
+
+    fn serve(&self) {
+        self.0.serve();
+    }
+
+    fn give_back(&self) {
+        self.0.read_unlock();
+    }
+}
+
+/// Those who wait to write.
+struct Writers<'a>(&'a Gate);
+
+impl Serve for Writers<'_> {
+    type Brings = ();
+
+    fn line(&self) -> &Line<()> {
+        &self.0.writers
+    }
+
+    fn serve(&self) {
+        self.0.serve();
+    }
+
+    fn give_back(&self) {
+        self.0.write_unlock();
+    }
+}
+
+/// The right to read an [`RwLock`]'s value.
+#[must_use = "dropped at once, it gives the lock back at once"]
+pub struct ReadGuard<'a, T: ?Sized> {
+    // Dropped in this order: the value is free before the lock is somebody else's.
+    value: Ref<'a, T>,
+    _reads: Reads<'a>,
+}
+
+/// The right to change an [`RwLock`]'s value.
+#[must_use = "dropped at once, it gives the lock back at once"]
+pub struct WriteGuard<'a, T: ?Sized> {
+    value: RefMut<'a, T>,
+    _writes: Writes<'a>,
+}
+
+struct Reads<'a>(&'a Gate);
+
+impl Drop for Reads<'_> {
+    fn drop(&mut self) {
+        self.0.read_unlock();
+    }
+}
+
+struct Writes<'a>(&'a Gate);
+
+impl Drop for Writes<'_> {
+    fn drop(&mut self) {
+        self.0.write_unlock();
+    }
+}
+
+impl<T: ?Sized> Deref for ReadGuard<'_, T> {
+    type Target = T;
+
+    fn deref(&self) -> &T {
+        &self.value
+    }
+}
+
+impl<T: ?Sized> Deref for WriteGuard<'_, T> {
+    type Target = T;
+
+    fn deref(&self) -> &T {
+        &self.value
+    }
+}
+
+impl<T: ?Sized> DerefMut for WriteGuard<'_, T> {
+    fn deref_mut(&mut self) -> &mut T {
+        &mut self.value
+    }
+}
+
+impl<T: ?Sized + fmt::Debug> fmt::Debug for ReadGuard<'_, T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.value.fmt(f)
+    }
+}
+
+impl<T: ?Sized + fmt::Debug> fmt::Debug for WriteGuard<'_, T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.value.fmt(f)
+    }
+}
+
+impl<T: ?Sized + fmt::Debug> fmt::Debug for RwLock<T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let mut shown = f.debug_struct("RwLock");
+        match self.value.try_borrow() {
+            Ok(value) => shown.field("value", &&*value),
+            Err(_) => shown.field("value", &format_args!("<locked>")),
+        };
+        let Gate { reading, writing, writer, readers, writers } = &self.gate;
+        shown
+            .field("reading", &reading.get())
+            .field("written_by", &writing.get().then_some(writer))
+            .field("waiting_to_read", &readers.len())
+            .field("waiting_to_write", &writers.len())
+            .finish()
+    }
+}

@@ -1,0 +1,250 @@
+//! A value that changes, and of which only the last state matters.
+
+use std::cell::{Cell, RefCell};
+use std::fmt;
+use std::future::Future;
+use std::panic::Location;
+use std::pin::Pin;
+use std::rc::Rc;
+use std::task::{Context, Poll, ready};
+
+use futures_core::Stream;
+use pikake_traps::{Interrupted, KernelTrap, WaitQueue, kernel_trap_at, park_at};
+
+use crate::stand::{Stand, Waiters};
+
+/// A value that changes, and those who want to know. States that nobody looked at in time are
+/// skipped.
+///
+/// # Examples
+///
+/// ```
+/// # futures::executor::block_on(async {
+/// let (sender, mut receiver) = pikake_sync::watch::channel("starting");
+/// sender.send("loading");
+/// sender.send("running");
+/// assert!(receiver.changed().await?);
+/// assert_eq!(receiver.get(), "running");
+/// # Ok::<_, pikake_traps::Interrupted>(()) }).unwrap();
+/// ```
+pub fn channel<T>(value: T) -> (Sender<T>, Receiver<T>) {
+    let shared = Rc::new(Shared {
+        value: RefCell::new(value),
+        changes: Cell::new(0),
+        over: Cell::new(false),
+        waiters: WaitQueue::new(),
+    });
+    (Sender(shared.clone()), Receiver { shared, seen: 0, wait: None })
+}
+
+struct Shared<T> {
+    value: RefCell<T>,
+    /// How often it was changed.
+    changes: Cell<u64>,
+    /// The sender is gone.
+    over: Cell<bool>,
+    waiters: WaitQueue,
+}
+
+impl<T> Waiters for Shared<T> {
+    fn waiters(&self) -> &WaitQueue {
+        &self.waiters
+    }
+}
+
+impl<T> Shared<T> {
+    #[track_caller]
+    fn with<R>(&self, look: impl FnOnce(&T) -> R) -> R {
+        match self.value.try_borrow() {
+            Ok(value) => look(&value),
+            Err(_) => panic!("a watched value was looked at by the closure that changes it"),
+        }
+    }
+}
+
+/// The side of a [`channel`] that changes the value.
+pub struct Sender<T>(Rc<Shared<T>>);
+
+impl<T> Sender<T> {
+    /// Replaces the value, and gives the one that was there before.
+    ///
+    /// # Panics
+    ///
+    /// Inside a closure that looks at the value.
+    #[track_caller]
+    pub fn send(&self, value: T) -> T {
+        let mut before = value;
+        self.modify(|place| std::mem::swap(place, &mut before));
+        before
+    }
+
+    /// Changes the value in place.
+    ///
+    /// # Panics
+    ///
+    /// Inside a closure that looks at the value.
+    #[track_caller]
+    pub fn modify<R>(&self, change: impl FnOnce(&mut T) -> R) -> R {
+        let result = match self.0.value.try_borrow_mut() {
+            Ok(mut value) => change(&mut value),
+            Err(_) => panic!("a watched value was changed by a closure that looks at it"),
+        };
+        self.0.changes.set(self.0.changes.get() + 1);
+        self.0.waiters.wake(usize::MAX);
+        result
+    }
+
+    /// Calls `look` with the value.
+    ///
+    /// # Panics
+    ///
+    /// Inside a closure that changes it.
+    #[track_caller]
+    pub fn with<R>(&self, look: impl FnOnce(&T) -> R) -> R {
+        self.0.with(look)
+    }
+
+    /// One more receiver, which has seen the value as it is now.
+    pub fn subscribe(&self) -> Receiver<T> {
+        Receiver { shared: self.0.clone(), seen: self.0.changes.get(), wait: None }
+    }
+}
+
+impl<T> Drop for Sender<T> {
+    fn drop(&mut self) {
+        self.0.over.set(true);
+        self.0.waiters.wake(usize::MAX);
+    }
+}
+
+/// The side of a [`channel`] that is told of changes.
+///
+/// It is a [`Stream`] as well, of copies of the value, one for each change that it comes to see.
+pub struct Receiver<T> {
+    shared: Rc<Shared<T>>,
+    /// Which change it has seen.
+    seen: u64,
+    /// The wait of the stream.
+    wait: Option<KernelTrap<Stand<Shared<T>>>>,
+}
+
+impl<T> Receiver<T> {
+    /// Waits until the value has changed since it was last waited for; `false`: it never will, for
+    /// the sender is gone.
+    ///
+    /// # Cancellation
+    ///
+    /// An interruption point while it waits. Nothing is lost when it is dropped.
+    ///
+    /// # Errors
+    ///
+    /// [`Interrupted`], before it changed.
+    ///
+    /// # Panics
+    ///
+    /// When it has to wait outside a task of a kernel.
+    #[track_caller]
+    pub fn changed(&mut self) -> impl Future<Output = Result<bool, Interrupted>> {
+        let place = Location::caller();
+        self.wait = None;
+        async move {
+            loop {
+                if self.has_changed() {
+                    self.seen = self.shared.changes.get();
+                    return Ok(true);
+                }
+                if self.shared.over.get() {
+                    return Ok(false);
+                }
+                park_at(&self.shared.waiters, place).await?;
+            }
+        }
+    }
+
+    /// Whether the value has changed since it was last waited for.
+    pub fn has_changed(&self) -> bool {
+        self.seen != self.shared.changes.get()
+    }
+
+    /// Calls `look` with the value.
+    ///
+    /// # Panics
+    ///
+    /// Inside a closure that changes it.
+    #[track_caller]
+    pub fn with<R>(&self, look: impl FnOnce(&T) -> R) -> R {
+        self.shared.with(look)
+    }
+
+    /// A copy of the value.
+    ///
+    /// # Panics
+    ///
+    /// Inside a closure that changes it.
+    #[track_caller]
+    pub fn get(&self) -> T
+    where
+        T: Clone,
+    {
+        self.with(T::clone)
+    }
+}
+
+impl<T> Clone for Receiver<T> {
+    /// One more receiver, which has seen what this one has.
+    fn clone(&self) -> Self {
+        Self { shared: self.shared.clone(), seen: self.seen, wait: None }
+    }
+}
+
+impl<T: Clone> Stream for Receiver<T> {
+    type Item = Result<T, Interrupted>;
+
+    #[track_caller]
+    fn poll_next(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Self::Item>> {
+        let place = Location::caller();
+        let this = &mut *self;
+        loop {
+            if let Some(wait) = &mut this.wait {
+                let answer = ready!(Pin::new(wait).poll(cx));
+                this.wait = None;
+                if let Err(interrupted) = answer {
+                    return Poll::Ready(Some(Err(interrupted)));
+                }
+            }
+            if this.has_changed() {
+                this.seen = this.shared.changes.get();
+                return Poll::Ready(Some(Ok(this.get())));
+            }
+            if this.shared.over.get() {
+                return Poll::Ready(None);
+            }
+            this.wait = Some(kernel_trap_at(Stand(this.shared.clone()), place));
+        }
+    }
+}
+
+impl<T: fmt::Debug> fmt::Debug for Sender<T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        show("Sender", &self.0, f)
+    }
+}
+
+impl<T: fmt::Debug> fmt::Debug for Receiver<T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        show("Receiver", &self.shared, f)
+    }
+}
+
+fn show<T: fmt::Debug>(name: &str, shared: &Shared<T>, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+    let mut shown = f.debug_struct(name);
+    match shared.value.try_borrow() {
+        Ok(value) => shown.field("value", &&*value),
+        Err(_) => shown.field("value", &format_args!("<in use>")),
+    };
+    shown
+        .field("changes", &shared.changes.get())
+        .field("waiting", &shared.waiters.len())
+        .field("sender_gone", &shared.over.get())
+        .finish()
+}

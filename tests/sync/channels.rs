@@ -1,0 +1,315 @@
+//! What is special about each kind of queue and channel.
+
+use std::cell::Cell;
+use std::rc::Rc;
+
+use futures::stream::StreamExt;
+use pikake::sync::oneshot::TryRecvError;
+use pikake::sync::{
+    GetError, LifoQueue, NotPut, PriorityQueue, Queue, TryGetError, broadcast, mpsc, oneshot, watch,
+};
+use pikake::{sleep, spawn, timeout_after, yield_now};
+
+use crate::support::{OnDrop, ms, run};
+
+#[test]
+fn queues_give_out_in_their_order() {
+    fn drain<S: pikake::sync::Store>(queue: &pikake::sync::AnyQueue<S>) -> Vec<S::Item> {
+        std::iter::from_fn(|| queue.try_get().ok()).collect()
+    }
+
+    let (fifo, lifo, smallest) =
+        (Queue::unbounded(), LifoQueue::unbounded(), PriorityQueue::unbounded());
+    for item in [(2, 'a'), (1, 'b'), (2, 'c'), (1, 'd')] {
+        fifo.try_put(item).unwrap();
+        lifo.try_put(item).unwrap();
+        smallest.try_put(item).unwrap();
+    }
+    fifo.push_front((0, 'e'));
+    assert_eq!(drain(&fifo), [(0, 'e'), (2, 'a'), (1, 'b'), (2, 'c'), (1, 'd')]);
+    assert_eq!(drain(&lifo), [(1, 'd'), (2, 'c'), (1, 'b'), (2, 'a')]);
+    assert_eq!(drain(&smallest), [(1, 'b'), (1, 'd'), (2, 'a'), (2, 'c')]);
+}
+
+#[derive(PartialEq, Eq, PartialOrd, Ord)]
+struct Equal;
+
+#[test]
+fn of_equal_priorities_the_first_in_is_the_first_out() {
+    #[derive(Debug)]
+    struct Job(u8, char);
+    impl PartialEq for Job {
+        fn eq(&self, other: &Self) -> bool {
+            self.cmp(other).is_eq()
+        }
+    }
+    impl Eq for Job {}
+    impl PartialOrd for Job {
+        fn partial_cmp(&self, other: &Self) -> Option<std::cmp::Ordering> {
+            Some(self.cmp(other))
+        }
+    }
+    impl Ord for Job {
+        fn cmp(&self, other: &Self) -> std::cmp::Ordering {
+            self.0.cmp(&other.0)
+        }
+    }
+
+    let queue = PriorityQueue::unbounded();
+    for name in 'a'..='z' {
+        queue.try_put(Job(1, name)).unwrap();
+    }
+    let names: String = std::iter::from_fn(|| queue.try_get().ok().map(|job| job.1)).collect();
+    assert_eq!(names, ('a'..='z').collect::<String>());
+    assert!(Equal == Equal);
+}
+
+#[test]
+fn a_rendezvous_returns_when_the_item_is_in_other_hands() {
+    run(async {
+        let queue = Rc::new(Queue::bounded(0));
+        assert!(queue.is_full() && queue.is_empty());
+        assert_eq!(queue.try_put(0).unwrap_err().why, NotPut::Full);
+        let putter = spawn({
+            let queue = queue.clone();
+            async move { queue.put(1).await.unwrap() }
+        });
+        sleep(ms(5)).await.unwrap();
+        assert!(!putter.is_finished() && queue.is_empty() && queue.putting() == 1);
+        assert_eq!(queue.get().await, Ok(1));
+        putter.await.unwrap();
+
+        let getter = spawn({
+            let queue = queue.clone();
+            async move { queue.get().await.unwrap() }
+        });
+        yield_now().await.unwrap();
+        queue.try_put(2).unwrap();
+        assert_eq!(queue.try_put(3).unwrap_err().item, 3);
+        assert_eq!(getter.await.unwrap(), 2);
+    });
+}
+
+#[test]
+fn a_put_that_is_too_late_says_so_and_gives_the_item_back() {
+    run(async {
+        let queue = Queue::bounded(1);
+        queue.put_timeout(1, ms(5)).await.unwrap();
+        let error = queue.put_timeout(2, ms(5)).await.unwrap_err();
+        assert_eq!((error.item, error.why), (2, NotPut::TimedOut));
+        let around = timeout_after(ms(1), queue.put_timeout(3, ms(5))).await;
+        assert_eq!(around.unwrap_err(), pikake::TimedOut);
+        assert_eq!((queue.len(), queue.putting()), (1, 0));
+    });
+}
+
+#[test]
+fn all_there_is_can_be_got_at_once() {
+    run(async {
+        let queue = Rc::new(Queue::bounded(2));
+        let getter = spawn({
+            let queue = queue.clone();
+            async move { queue.pop_all().await.unwrap() }
+        });
+        yield_now().await.unwrap();
+        for item in 1..=5 {
+            queue.put(item).await.unwrap();
+        }
+        assert_eq!(getter.await.unwrap(), [1, 2, 3], "what waits for room is there as well");
+        let mut got = Vec::new();
+        while let Ok(item) = queue.try_get() {
+            got.push(item);
+        }
+        assert_eq!(got, [4, 5]);
+    });
+}
+
+#[test]
+fn a_closed_queue_gives_what_it_has() {
+    run(async {
+        let queue = Rc::new(Queue::bounded(2));
+        let putters: Vec<_> = (0..3)
+            .map(|item| {
+                let queue = queue.clone();
+                spawn(async move { queue.put(item).await })
+            })
+            .collect();
+        yield_now().await.unwrap();
+        queue.close();
+        let mut outcomes = Vec::new();
+        for putter in putters {
+            outcomes.push(putter.await.unwrap().map_err(|error| (error.item, error.why)));
+        }
+        assert_eq!(outcomes, [Ok(()), Ok(()), Err((2, NotPut::Closed))]);
+        assert_eq!((queue.get().await, queue.get().await), (Ok(0), Ok(1)));
+        assert_eq!(queue.get().await, Err(GetError::Closed));
+
+        let queue: Rc<Queue<u8>> = Rc::new(Queue::unbounded());
+        let getter = spawn({
+            let queue = queue.clone();
+            async move { queue.get().await }
+        });
+        yield_now().await.unwrap();
+        queue.close();
+        assert_eq!(getter.await.unwrap(), Err(GetError::Closed));
+    });
+}
+
+#[test]
+fn what_was_promised_before_the_end_reaches_somebody() {
+    run(async {
+        let queue = Rc::new(Queue::unbounded());
+        let mut first = Box::pin(queue.get());
+        assert!(futures::poll!(first.as_mut()).is_pending());
+        queue.put(1).await.unwrap();
+        queue.close();
+        let second = spawn({
+            let queue = queue.clone();
+            async move { (queue.get().await, queue.get().await) }
+        });
+        yield_now().await.unwrap();
+        drop(first);
+        assert_eq!(second.await.unwrap(), (Ok(1), Err(GetError::Closed)));
+    });
+}
+
+#[test]
+fn a_channel_ends_with_its_last_sender_or_its_receiver() {
+    run(async {
+        let (sender, mut receiver) = mpsc::bounded(1);
+        let other = sender.clone();
+        drop(sender);
+        assert_eq!(receiver.try_recv(), Err(TryGetError::Empty));
+        other.try_send(1).unwrap();
+        drop(other);
+        assert_eq!(receiver.recv().await, Ok(Some(1)));
+        assert_eq!(receiver.recv().await, Ok(None));
+
+        let (sender, receiver) = mpsc::bounded(1);
+        let dropped = Rc::new(Cell::new(0));
+        let item = || {
+            OnDrop({
+                let dropped = dropped.clone();
+                move || dropped.set(dropped.get() + 1)
+            })
+        };
+        sender.send(item()).await.ok().unwrap();
+        let task = spawn({
+            let (sender, item) = (sender.clone(), item());
+            async move { sender.send(item).await.map_err(|error| error.why) }
+        });
+        yield_now().await.unwrap();
+        drop(receiver);
+        assert_eq!(dropped.get(), 1, "what was sent and not received");
+        assert_eq!(task.await.unwrap(), Err(NotPut::Closed));
+        assert_eq!(dropped.get(), 2);
+        assert!(sender.is_closed());
+    });
+}
+
+#[test]
+fn receivers_are_streams() {
+    run(async {
+        let (sender, mut receiver) = mpsc::bounded(1);
+        let (to_all, mut each) = broadcast::channel(8);
+        let (state, watched) = watch::channel(0);
+        spawn(async move {
+            for number in 1..=3 {
+                sleep(ms(1)).await.unwrap();
+                sender.send(number).await.unwrap();
+                to_all.send(number);
+                state.send(number);
+            }
+        })
+        .detach();
+        // An interruption is an item, and the stream goes on.
+        let early = timeout_after(ms(0), async { receiver.next().await }).await;
+        assert_eq!(early, Err(pikake::TimedOut));
+        let all: Vec<_> = receiver.by_ref().map(Result::unwrap).collect().await;
+        assert_eq!(all, [1, 2, 3]);
+        assert!(receiver.next().await.is_none());
+        let each: Vec<_> = each.by_ref().map(Result::unwrap).collect().await;
+        assert_eq!(each, [1, 2, 3]);
+        let states: Vec<_> = watched.map(Result::unwrap).collect().await;
+        assert_eq!(states, [3], "those in between were not looked at in time");
+    });
+}
+
+#[test]
+fn a_receiver_may_change_between_streaming_and_receiving() {
+    run(async {
+        let (sender, mut receiver) = mpsc::unbounded();
+        assert!(futures::poll!(receiver.next()).is_pending());
+        sender.try_send(1).unwrap(); // promised to the stream
+        assert_eq!(receiver.try_recv(), Ok(1));
+        assert!(futures::poll!(receiver.next()).is_pending());
+        sender.try_send(2).unwrap();
+        assert_eq!(receiver.recv().await, Ok(Some(2)));
+    });
+}
+
+#[test]
+fn a_oneshot_gives_the_item_or_says_that_there_will_be_none() {
+    run(async {
+        let (sender, mut receiver) = oneshot::channel();
+        assert_eq!(receiver.try_recv(), Err(TryRecvError::Empty));
+        assert!(timeout_after(ms(1), &mut receiver).await.is_err());
+        spawn(async move { sender.send(7).unwrap() }).detach();
+        assert_eq!((&mut receiver).await, Ok(7));
+        assert_eq!(receiver.try_recv(), Err(TryRecvError::Closed));
+
+        let (sender, receiver) = oneshot::channel::<u8>();
+        spawn(async move { drop(sender) }).detach();
+        assert_eq!(receiver.await, Err(oneshot::RecvError::Closed));
+
+        let (sender, receiver) = oneshot::channel();
+        drop(receiver);
+        assert!(sender.is_closed());
+        assert_eq!(sender.send(8), Err(8));
+    });
+}
+
+#[test]
+fn who_is_slow_is_told_what_it_missed() {
+    run(async {
+        let (sender, mut slow) = broadcast::channel(2);
+        let mut fast = sender.subscribe();
+        for number in 1..=4 {
+            assert_eq!(sender.send(number), 2);
+            assert_eq!(fast.recv().await, Ok(Some(number)));
+        }
+        let mut same = slow.resubscribe();
+        for receiver in [&mut slow, &mut same] {
+            assert_eq!(receiver.recv().await, Err(broadcast::RecvError::Lagged(2)));
+            assert_eq!(receiver.recv().await, Ok(Some(3)));
+        }
+        drop(fast);
+        assert!(format!("{sender:?}").contains("receivers: 2, kept: 1"), "{sender:?}");
+        drop((slow, same));
+        assert!(format!("{sender:?}").contains("kept: 0"), "{sender:?}");
+        assert_eq!(sender.send(5), 0);
+    });
+}
+
+#[test]
+fn a_watch_tells_of_the_last_change_and_of_the_end() {
+    run(async {
+        let (sender, mut receiver) = watch::channel(1);
+        assert!(!receiver.has_changed());
+        assert_eq!(sender.send(2), 1);
+        sender.modify(|value| *value += 1);
+        assert_eq!(receiver.changed().await, Ok(true));
+        assert_eq!((receiver.get(), receiver.has_changed()), (3, false));
+        let late = spawn({
+            let mut receiver = sender.subscribe();
+            async move { (receiver.changed().await, receiver.changed().await) }
+        });
+        yield_now().await.unwrap();
+        sender.send(4);
+        yield_now().await.unwrap();
+        drop(sender);
+        assert_eq!(late.await.unwrap(), (Ok(true), Ok(false)));
+        assert_eq!(receiver.changed().await, Ok(true));
+        assert_eq!(receiver.changed().await, Ok(false));
+    });
+}

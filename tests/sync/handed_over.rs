@@ -1,0 +1,477 @@
+//! In which order things are handed over, and to whom they go if it is not there any more.
+
+use std::cell::{Cell, RefCell};
+use std::pin::pin;
+use std::rc::Rc;
+
+use futures::future::{join, select};
+use futures::stream::{FuturesUnordered, StreamExt};
+use pikake::sync::{Condvar, Event, GetError, Mutex, Queue, RwLock, Semaphore};
+use pikake::{Task, sleep, spawn, timeout_after, yield_now};
+
+use crate::support::{ms, named, run};
+
+/// Enough that an order is not one by chance.
+const MANY: usize = 1_000;
+
+/// Runs so many tasks, each of which waits for something once, and gives the order in which they
+/// got it. Each begins to wait after the one before.
+async fn order<F: Future<Output = ()> + 'static>(wait: impl Fn(usize) -> F) -> Vec<Task<()>> {
+    let tasks: Vec<_> = (0..MANY).map(|number| spawn(wait(number))).collect();
+    yield_now().await.unwrap();
+    tasks
+}
+
+async fn all(tasks: Vec<Task<()>>) {
+    for task in tasks {
+        task.await.unwrap();
+    }
+}
+
+#[test]
+fn a_mutex_goes_round_in_the_order_of_arrival() {
+    let got = Rc::new(RefCell::new(Vec::new()));
+    run(async {
+        let mutex = Rc::new(Mutex::new(()));
+        let held = mutex.lock().await.unwrap();
+        let tasks = order(|number| {
+            let (mutex, got) = (mutex.clone(), got.clone());
+            async move {
+                for round in 0..2 {
+                    let _held = mutex.lock().await.unwrap();
+                    got.borrow_mut().push((round, number));
+                    yield_now().await.unwrap();
+                }
+            }
+        })
+        .await;
+        assert_eq!(mutex.waiting(), MANY);
+        drop(held);
+        all(tasks).await;
+    });
+    // Nobody waits longer than for everybody else once.
+    let expected: Vec<_> = (0..2).flat_map(|round| (0..MANY).map(move |n| (round, n))).collect();
+    assert_eq!(got.take(), expected);
+}
+
+#[test]
+fn a_semaphore_serves_in_the_order_of_arrival_whatever_is_asked_for() {
+    let got = Rc::new(RefCell::new(Vec::new()));
+    run(async {
+        let semaphore = Rc::new(Semaphore::new(10));
+        let held = semaphore.acquire(10).await.unwrap();
+        let tasks = order(|number| {
+            let (semaphore, got) = (semaphore.clone(), got.clone());
+            async move {
+                let _permit = semaphore.acquire(1 + number % 10).await.unwrap();
+                got.borrow_mut().push(number);
+                sleep(ms(1)).await.unwrap();
+            }
+        })
+        .await;
+        drop(held);
+        all(tasks).await;
+        assert_eq!(semaphore.available(), 10);
+    });
+    assert_eq!(got.take(), (0..MANY).collect::<Vec<_>>());
+}
+
+#[test]
+fn a_queue_serves_getters_and_putters_in_the_order_of_arrival() {
+    let got = Rc::new(RefCell::new(Vec::new()));
+    run(async {
+        let queue = Rc::new(Queue::bounded(3));
+        let getters = order(|number| {
+            let (queue, got) = (queue.clone(), got.clone());
+            async move {
+                let item = queue.get().await.unwrap();
+                got.borrow_mut().push((number, item));
+            }
+        })
+        .await;
+        assert_eq!(queue.getting(), MANY);
+        for item in 0..MANY {
+            queue.put(item).await.unwrap();
+        }
+        all(getters).await;
+        let putters = order(|number| {
+            let queue = queue.clone();
+            async move { queue.put(number).await.unwrap() }
+        })
+        .await;
+        assert_eq!(queue.putting(), MANY - 3);
+        for number in 0..MANY {
+            let item = queue.get().await.unwrap();
+            got.borrow_mut().push((number, item));
+        }
+        all(putters).await;
+    });
+    let expected: Vec<_> = (0..2).flat_map(|_| (0..MANY).map(|n| (n, n))).collect();
+    assert_eq!(got.take(), expected);
+}
+
+#[test]
+fn readers_and_writers_are_each_served_in_the_order_of_arrival_and_writers_first() {
+    let got = Rc::new(RefCell::new(Vec::new()));
+    run(async {
+        let lock = Rc::new(RwLock::new(()));
+        let held = lock.read().await.unwrap();
+        let tasks = order(|number| {
+            let (lock, got) = (lock.clone(), got.clone());
+            async move {
+                if number % 2 == 0 {
+                    let _held = lock.read().await.unwrap();
+                    got.borrow_mut().push(number);
+                } else {
+                    let _held = lock.write().await.unwrap();
+                    got.borrow_mut().push(number);
+                    yield_now().await.unwrap();
+                }
+            }
+        })
+        .await;
+        drop(held);
+        all(tasks).await;
+    });
+    // The first reader came before any writer.
+    let mut expected = vec![0];
+    expected.extend((0..MANY).filter(|n| n % 2 == 1));
+    expected.extend((1..MANY).filter(|n| n % 2 == 0));
+    assert_eq!(got.take(), expected);
+}
+
+#[test]
+fn a_condvar_notifies_in_the_order_of_arrival() {
+    let got = Rc::new(RefCell::new(Vec::new()));
+    run(async {
+        let shared = Rc::new((Mutex::new(()), Condvar::new()));
+        let tasks = order(|number| {
+            let (shared, got) = (shared.clone(), got.clone());
+            async move {
+                let held = shared.0.lock().await.unwrap();
+                let _held = shared.1.wait(held).await.unwrap();
+                got.borrow_mut().push(number);
+            }
+        })
+        .await;
+        assert_eq!(shared.1.notify(2 * MANY), MANY);
+        all(tasks).await;
+    });
+    assert_eq!(got.take(), (0..MANY).collect::<Vec<_>>());
+}
+
+#[test]
+fn what_is_free_is_not_taken_by_a_newcomer_while_somebody_waits() {
+    run(async {
+        let mutex = Rc::new(Mutex::new(()));
+        let held = mutex.lock().await.unwrap();
+        let waiter = named("waiter", {
+            let mutex = mutex.clone();
+            async move { drop(mutex.lock().await.unwrap()) }
+        });
+        yield_now().await.unwrap();
+        drop(held);
+        assert!(mutex.is_locked() && mutex.try_lock().is_none(), "it is the waiter's already");
+        let mut mine = pin!(mutex.lock());
+        assert!(futures::poll!(mine.as_mut()).is_pending());
+        drop(mine.await.unwrap());
+        assert!(waiter.is_finished());
+
+        let queue = Rc::new(Queue::unbounded());
+        let getter = spawn({
+            let queue = queue.clone();
+            async move { queue.get().await.unwrap() }
+        });
+        yield_now().await.unwrap();
+        queue.put(1).await.unwrap();
+        assert!(queue.try_get().is_err() && queue.len() == 1, "it is promised");
+        queue.put(2).await.unwrap();
+        assert_eq!(queue.try_get(), Ok(2), "the first is for the one that was first");
+        assert_eq!(getter.await.unwrap(), 1);
+    });
+}
+
+/// Drops a waiter that is first in line, before and after something was handed over to it.
+macro_rules! dropped {
+    ($name:ident, $make:expr, $hand_over:expr, $wait:expr) => {
+        #[test]
+        fn $name() {
+            for after in [false, true] {
+                run(async {
+                    let shared = Rc::new($make);
+                    let wait = $wait;
+                    let begin = $hand_over;
+                    // Something that takes everything there is, until it is called.
+                    let hand_over = begin(shared.clone()).await;
+                    let mut first = Box::pin(wait(shared.clone()));
+                    assert!(futures::poll!(first.as_mut()).is_pending());
+                    let second = spawn(wait(shared.clone()));
+                    yield_now().await.unwrap();
+                    if after {
+                        hand_over();
+                        drop(first);
+                    } else {
+                        drop(first);
+                        hand_over();
+                    }
+                    second.await.unwrap();
+                });
+            }
+        }
+    };
+}
+
+dropped!(
+    a_lock_goes_to_the_next_when_its_waiter_is_dropped,
+    Mutex::new(()),
+    async |shared: Rc<Mutex<()>>| {
+        let held = {
+            let (gate, opened) = futures::channel::oneshot::channel::<()>();
+            let holder = spawn(async move {
+                let _held = shared.lock().await.unwrap();
+                let _ = pikake::future_wait(opened).await;
+            });
+            holder.detach();
+            yield_now().await.unwrap();
+            gate
+        };
+        move || drop(held)
+    },
+    |shared: Rc<Mutex<()>>| async move { drop(shared.lock().await.unwrap()) }
+);
+
+dropped!(
+    a_permit_goes_to_the_next_when_its_waiter_is_dropped,
+    Semaphore::new(0),
+    async |shared: Rc<Semaphore>| move || shared.release(1).unwrap(),
+    |shared: Rc<Semaphore>| async move { drop(shared.acquire(1).await.unwrap()) }
+);
+
+dropped!(
+    an_item_goes_to_the_next_when_its_getter_is_dropped,
+    Queue::unbounded(),
+    async |shared: Rc<Queue<u8>>| move || shared.try_put(1).unwrap(),
+    |shared: Rc<Queue<u8>>| async move { assert_eq!(shared.get().await, Ok(1)) }
+);
+
+#[test]
+fn a_large_request_that_leaves_lets_the_small_ones_behind_it_go() {
+    run(async {
+        let semaphore = Rc::new(Semaphore::new(2));
+        let mut large = Box::pin(semaphore.acquire(3));
+        assert!(futures::poll!(large.as_mut()).is_pending());
+        let small = spawn({
+            let semaphore = semaphore.clone();
+            async move { semaphore.acquire(1).await.unwrap().forget() }
+        });
+        yield_now().await.unwrap();
+        assert_eq!((semaphore.waiting(), semaphore.available()), (2, 2));
+        drop(large);
+        small.await.unwrap();
+        assert_eq!((semaphore.waiting(), semaphore.available()), (0, 1));
+    });
+}
+
+#[test]
+fn a_writer_that_leaves_lets_readers_go_on() {
+    run(async {
+        let lock = Rc::new(RwLock::new(()));
+        let reads = lock.read().await.unwrap();
+        let writer = spawn({
+            let lock = lock.clone();
+            async move { lock.write().await.map(drop) }
+        });
+        yield_now().await.unwrap();
+        assert!(lock.try_read().is_none(), "a writer waits");
+        let reader = spawn({
+            let lock = lock.clone();
+            async move { lock.read().await.map(drop) }
+        });
+        yield_now().await.unwrap();
+        assert_eq!(lock.waiting(), 2);
+        writer.cancel().await.unwrap();
+        assert!(writer.await.unwrap().is_err());
+        reader.await.unwrap().unwrap();
+        drop(reads);
+        assert!(lock.try_write().is_some());
+    });
+}
+
+#[test]
+fn a_newcomer_passes_one_who_was_interrupted_and_lies_around_unpolled() {
+    run(async {
+        let semaphore = Semaphore::new(0);
+        let mut lies_around = Box::pin(timeout_after(ms(1), semaphore.acquire(1)));
+        assert!(futures::poll!(lies_around.as_mut()).is_pending());
+        sleep(ms(2)).await.unwrap();
+        // Its time is over, and nobody has told it so.
+        semaphore.release(1).unwrap();
+        assert_eq!((semaphore.waiting(), semaphore.available()), (1, 1));
+        let permit = semaphore.acquire(1).await.unwrap();
+        assert!(lies_around.await.is_err());
+        drop(permit);
+        assert_eq!((semaphore.waiting(), semaphore.available()), (0, 1));
+    });
+}
+
+#[test]
+fn several_waits_of_one_task() {
+    run(async {
+        let mutex = Mutex::new(Vec::new());
+        let event = Event::new();
+        let mut held = mutex.lock().await.unwrap();
+        held.push(0);
+        let waits: FuturesUnordered<_> = (1..=10)
+            .map(|number| {
+                let (mutex, event) = (&mutex, &event);
+                async move {
+                    mutex.lock().await.unwrap().push(number);
+                    event.wait().await.unwrap();
+                }
+            })
+            .collect();
+        let release = async {
+            yield_now().await.unwrap();
+            drop(held);
+            sleep(ms(1)).await.unwrap();
+            event.set();
+        };
+        join(waits.collect::<Vec<()>>(), release).await;
+        assert_eq!(mutex.into_inner(), (0..=10).collect::<Vec<_>>());
+    });
+}
+
+#[test]
+fn the_loser_of_a_select_gives_up_what_it_got() {
+    run(async {
+        let (one, other) = (Semaphore::new(0), Semaphore::new(0));
+        let both = select(Box::pin(one.acquire(1)), Box::pin(other.acquire(1)));
+        let release = async {
+            yield_now().await.unwrap();
+            one.release(1).unwrap();
+            other.release(1).unwrap();
+        };
+        let (got, ()) = join(
+            async {
+                let (permit, _loser) = both.await.factor_first();
+                permit.unwrap().count()
+            },
+            release,
+        )
+        .await;
+        assert_eq!(got, 1);
+        assert_eq!((one.available(), other.available()), (1, 1));
+    });
+}
+
+#[test]
+fn a_notification_whose_receiver_is_dropped_before_it_has_the_lock_goes_to_the_next() {
+    run(async {
+        let shared = Rc::new((Mutex::new(()), Condvar::new()));
+        let mut first = Box::pin({
+            let shared = shared.clone();
+            async move {
+                let held = shared.0.lock().await.unwrap();
+                drop(shared.1.wait(held).await.unwrap());
+            }
+        });
+        assert!(futures::poll!(first.as_mut()).is_pending());
+        let second = spawn({
+            let shared = shared.clone();
+            async move {
+                let held = shared.0.lock().await.unwrap();
+                drop(shared.1.wait(held).await.unwrap());
+            }
+        });
+        yield_now().await.unwrap();
+        let held = shared.0.lock().await.unwrap();
+        assert_eq!(shared.1.notify(1), 1);
+        assert!(futures::poll!(first.as_mut()).is_pending(), "it waits for the lock");
+        assert_eq!(shared.1.waiting(), 1);
+        drop(first);
+        assert_eq!(shared.1.waiting(), 0);
+        drop(held);
+        second.await.unwrap();
+    });
+}
+
+#[test]
+fn places_in_a_line_are_used_again() {
+    // Nothing to be seen from outside but that it works, with more and fewer waiters than before.
+    run(async {
+        let semaphore = Rc::new(Semaphore::new(0));
+        let done = Rc::new(Cell::new(0));
+        for many in [1, 3, 200, 2, 100, 1] {
+            let tasks: Vec<_> = (0..many)
+                .map(|_| {
+                    let (semaphore, done) = (semaphore.clone(), done.clone());
+                    spawn(async move {
+                        semaphore.acquire(1).await.unwrap().forget();
+                        done.set(done.get() + 1);
+                    })
+                })
+                .collect();
+            yield_now().await.unwrap();
+            semaphore.release(many).unwrap();
+            all(tasks).await;
+        }
+        assert_eq!((done.get(), semaphore.available()), (307, 0));
+    });
+}
+
+#[test]
+fn a_lock_outlives_its_kernel_and_so_may_those_who_wait_for_it() {
+    let mutex = Mutex::new(0);
+    let queue = Queue::bounded(1);
+    let mut left_over = Box::pin(mutex.lock());
+    let mut put_in_vain = Box::pin(queue.put(2));
+    run(async {
+        let held = mutex.lock().await.unwrap();
+        queue.put(1).await.unwrap();
+        assert!(futures::poll!(left_over.as_mut()).is_pending());
+        assert!(futures::poll!(put_in_vain.as_mut()).is_pending());
+        drop(held); // handed over to one who will never see it
+    });
+    assert_eq!((mutex.is_locked(), queue.putting()), (true, 1));
+    drop((left_over, put_in_vain));
+    assert_eq!((mutex.is_locked(), queue.putting()), (false, 0));
+    run(async {
+        let held = mutex.lock().await.unwrap();
+        let mut next = Box::pin(mutex.lock());
+        assert!(futures::poll!(next.as_mut()).is_pending());
+        drop(held);
+        *next.await.unwrap() += 1;
+        assert_eq!(queue.get().await, Ok(1));
+    });
+    assert_eq!(mutex.into_inner(), 1);
+}
+
+#[test]
+fn what_can_be_had_at_once_is_had_also_when_an_interruption_is_due() {
+    run(async {
+        let (mutex, semaphore, queue) = (Mutex::new(()), Semaphore::new(1), Queue::unbounded());
+        pikake::current().request_cancel("soon");
+        drop(mutex.lock().await.unwrap());
+        drop(semaphore.acquire(1).await.unwrap());
+        queue.put(1).await.unwrap();
+        assert_eq!(queue.get().await, Ok(1));
+        let told = queue.get().await.unwrap_err();
+        assert!(matches!(told, GetError::Interrupted(why) if why.reason() == Some("soon")));
+    });
+}
+
+#[test]
+fn a_reader_passes_a_writer_who_was_interrupted_and_lies_around_unpolled() {
+    run(async {
+        let lock = RwLock::new(());
+        let reads = lock.read().await.unwrap();
+        let mut lies_around = Box::pin(timeout_after(ms(1), lock.write()));
+        assert!(futures::poll!(lies_around.as_mut()).is_pending());
+        sleep(ms(2)).await.unwrap();
+        let also_reads = lock.read().await.unwrap();
+        assert_eq!((lock.reading(), lock.waiting()), (2, 1));
+        assert!(lies_around.await.is_err());
+        drop((reads, also_reads));
+        assert!(lock.try_write().is_some());
+    });
+}

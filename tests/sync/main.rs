@@ -1,0 +1,13 @@
+//! Locks, semaphores, events, queues and channels.
+
+mod channels;
+mod handed_over;
+#[path = "../injection/insist.rs"]
+#[expect(dead_code, reason = "the helpers for sockets and threads are not needed here")]
+mod insist;
+mod interrupted;
+mod models;
+mod shown;
+#[path = "../support/mod.rs"]
+mod support;
+mod threads;

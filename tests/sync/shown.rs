@@ -1,0 +1,132 @@
+//! Who holds what and how many wait: what `Debug` shows. And what is said about misuse.
+
+use std::rc::Rc;
+
+use pikake::sync::{
+    Barrier, BelowZero, Condvar, Event, Local, Mutex, NotPut, NothingToDo, OnceCell, Promise,
+    Queue, ReentrantMutex, RwLock, Semaphore, TryGetError, WaitGroup, broadcast, mpsc, oneshot,
+    watch,
+};
+use pikake::{sleep, yield_now};
+
+use crate::support::{ms, named, run};
+
+#[test]
+fn a_lock_shows_its_holder_and_how_many_wait() {
+    run(async {
+        let shared = Rc::new((Mutex::new(5), RwLock::new(6), ReentrantMutex::new(7)));
+        assert_eq!(format!("{:?}", shared.0), "Mutex { value: 5, held_by: None, waiting: 0 }");
+        let mut tasks = Vec::new();
+        for name in ["ada", "bob"] {
+            tasks.push(named(name, {
+                let shared = shared.clone();
+                async move {
+                    let _one = shared.0.lock().await.unwrap();
+                    let _two = shared.1.write().await.unwrap();
+                    let _three = shared.2.lock().await.unwrap();
+                    let _again = shared.2.lock().await.unwrap();
+                    sleep(ms(1)).await.unwrap();
+                }
+            }));
+        }
+        yield_now().await.unwrap();
+        let (ada, file) = (tasks[0].id(), file!());
+        let shown = format!("{:?}", shared.0);
+        let expected =
+            format!("Mutex {{ value: <locked>, held_by: Some(task {ada} `ada` since {file}:");
+        assert!(shown.starts_with(&expected), "{shown}");
+        assert!(shown.ends_with("), waiting: 1 }"), "{shown}");
+        let shown = format!("{:?}", shared.1);
+        let expected =
+            format!("RwLock {{ value: <locked>, reading: 0, written_by: Some(task {ada} `ada`");
+        assert!(shown.starts_with(&expected), "{shown}");
+        let shown = format!("{:?}", shared.2);
+        assert!(shown.starts_with("ReentrantMutex { depth: 2, held_by: Some(task"), "{shown}");
+        assert_eq!(shared.2.owner(), Some(ada));
+        for task in tasks {
+            task.await.unwrap();
+        }
+    });
+}
+
+#[test]
+fn everything_shows_itself_outside_a_kernel_too() {
+    let shown = [
+        format!("{:?}", Barrier::new(2)),
+        format!("{:?}", Condvar::new()),
+        format!("{:?}", Event::new()),
+        format!("{:?}", Local::new(1)),
+        format!("{:?}", Mutex::new(1)),
+        format!("{:?}", OnceCell::<u8>::new()),
+        format!("{:?}", Promise::<u8>::new()),
+        format!("{:?}", Queue::<u8>::bounded(1)),
+        format!("{:?}", RwLock::new(1)),
+        format!("{:?}", Semaphore::bounded(1)),
+        format!("{:?}", WaitGroup::new()),
+        format!("{:?}", mpsc::bounded::<u8>(1).0),
+        format!("{:?}", oneshot::channel::<u8>().1),
+        format!("{:?}", broadcast::channel::<u8>(1).0),
+        format!("{:?}", watch::channel(1).1),
+    ];
+    let expected = [
+        "Barrier { size: 2, waiting: 0 }",
+        "Condvar { waiting: 0 }",
+        "Event { is_set: false, waiting: 0 }",
+        "Local(1)",
+        "Mutex { value: 1, held_by: None, waiting: 0 }",
+        "OnceCell { value: None, is_being_made: false, waiting: 0 }",
+        "Promise { value: None, waiting: 0 }",
+        "Queue { length: 0, capacity: Some(1), promised: 0, getting: 0, putting: 0, unfinished: 0, \
+         closed: false }",
+        "RwLock { value: 1, reading: 0, written_by: None, waiting_to_read: 0, waiting_to_write: 0 }",
+        "Semaphore { available: 1, held: 0, bound: 1, waiting: 0 }",
+        "WaitGroup { count: 0, waiting: 0 }",
+        "Sender { senders: 1, length: 0, capacity: Some(1), sending: 0, receiving: false, \
+         closed: false }",
+        "Receiver { receiving: false, sender_gone: false }",
+        "Sender { senders: 1, receivers: 1, kept: 0, capacity: 1, waiting: 0 }",
+        "Receiver { value: 1, changes: 0, waiting: 0, sender_gone: false }",
+    ];
+    assert_eq!(shown, expected);
+}
+
+#[test]
+fn misuse_is_an_error() {
+    let queue = Queue::bounded(1);
+    assert_eq!(queue.task_done(), Err(NothingToDo));
+    queue.try_put(1).unwrap();
+    assert_eq!(queue.try_put(2).unwrap_err().why, NotPut::Full);
+    queue.task_done().unwrap();
+    assert_eq!(queue.task_done(), Err(NothingToDo));
+    queue.close();
+    assert_eq!(queue.try_put(2).unwrap_err().why, NotPut::Closed);
+    assert_eq!(queue.try_get(), Ok(1));
+    assert_eq!(queue.try_get(), Err(TryGetError::Closed));
+
+    let semaphore = Semaphore::bounded(2);
+    let permit = semaphore.try_acquire(1).unwrap();
+    let error = semaphore.release(1).unwrap_err();
+    assert_eq!((error.count, error.bound), (1, 2));
+    permit.forget();
+    semaphore.release(1).unwrap();
+    assert_eq!(semaphore.available(), 2);
+    assert!(Semaphore::new(1).release(usize::MAX).is_err());
+
+    let group = WaitGroup::new();
+    group.up(2);
+    let error: BelowZero = group.down(3).unwrap_err();
+    assert_eq!((error.count, error.by, group.count()), (2, 3, 2));
+}
+
+#[test]
+#[should_panic(expected = "3 permits were asked for, and there are never more than 2")]
+fn a_request_that_can_never_be_met_panics() {
+    drop(Semaphore::bounded(2).acquire(3));
+}
+
+#[test]
+#[should_panic(expected = "inside a closure that works with it already")]
+fn local_state_is_not_entered_twice() {
+    let state = Local::new(1);
+    state.with(|_| state.with(|_| ()));
+}
