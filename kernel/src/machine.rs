@@ -45,7 +45,9 @@ pub(crate) struct Machine<D: Driver, C, P> {
     pub(crate) grace: Cell<Option<Deadline>>,
     /// The main task of the current run.
     pub(crate) main: RefCell<Option<TaskRef>>,
+    /// Kept for their memory, as are the next two.
     pub(crate) events: RefCell<Vec<Event>>,
+    pub(crate) waiters: RefCell<Vec<Waiter>>,
     pub(crate) mail: RefCell<Vec<Message>>,
 }
 
@@ -86,6 +88,7 @@ impl<D: Driver, C: Clock, P: Pick> Machine<D, C, P> {
             grace: Cell::new(None),
             main: RefCell::new(None),
             events: RefCell::default(),
+            waiters: RefCell::default(),
             mail: RefCell::default(),
         }
     }
@@ -293,11 +296,12 @@ impl<D: Driver, C: Clock, P: Pick> Machine<D, C, P> {
         self.steps_since_poll.set(0);
         self.last_poll.set(self.last_reading.get());
         if !events.is_empty() {
-            let mut waiters = Vec::new();
+            let mut waiters = std::mem::take(&mut *self.waiters.borrow_mut());
             for event in &events {
                 self.net.note(*event, &mut waiters);
             }
-            self.satisfy(waiters);
+            self.satisfy(waiters.drain(..));
+            *self.waiters.borrow_mut() = waiters;
         }
         if !self.observers.is_empty() {
             self.observe(|observer| observer.polled(events.len()));
@@ -310,12 +314,12 @@ impl<D: Driver, C: Clock, P: Pick> Machine<D, C, P> {
     pub(crate) fn answer_closed(&self) {
         let waiters = self.net.take_closed();
         if !waiters.is_empty() {
-            self.satisfy(waiters);
+            self.satisfy(waiters.into_iter());
         }
     }
 
     /// Answers those of the records that still wait at their socket.
-    fn satisfy(&self, waiters: Vec<Waiter>) {
+    fn satisfy(&self, waiters: impl Iterator<Item = Waiter>) {
         {
             let mut book = self.book.borrow_mut();
             for Waiter { record, token, write } in waiters {

@@ -310,7 +310,9 @@ impl<F: Future> TaskCell<F> {
         };
         let exit = if outcome.is_ok() { Exit::Returned } else { Exit::Panicked };
         // SAFETY: as for the caller's promise; `future` is not used any more.
-        unsafe { Self::replace(header, Stage::Ended(outcome)) };
+        unsafe { Self::empty(header) };
+        // SAFETY: the stage is valid for writing, and what it held has been dropped.
+        unsafe { stage.write(Stage::Ended(outcome)) };
         Some(exit)
     }
 
@@ -323,16 +325,18 @@ impl<F: Future> TaskCell<F> {
         // SAFETY: the stage is valid, and no other reference into it exists.
         if matches!(unsafe { &*stage }, Stage::Future(_)) {
             // SAFETY: the caller's promise.
-            unsafe { Self::replace(header, Stage::Ended(Err(error))) };
+            unsafe { Self::empty(header) };
+            // SAFETY: the stage is valid for writing, and what it held has been dropped.
+            unsafe { stage.write(Stage::Ended(Err(error))) };
         }
     }
 
-    /// Drops what the stage holds, in place, and writes `next`. A panic of the drop is logged.
+    /// Drops what the stage holds, in place, and leaves it empty. A panic of the drop is logged.
     ///
     /// # Safety
     ///
     /// As for [`Self::poll`].
-    unsafe fn replace(header: NonNull<Header>, next: Stage<F, F::Output>) {
+    unsafe fn empty(header: NonNull<Header>) {
         // SAFETY: the caller's promise.
         let stage = unsafe { Self::stage(header) };
         let dropped = catch_unwind(AssertUnwindSafe(|| {
@@ -341,7 +345,7 @@ impl<F: Future> TaskCell<F> {
             unsafe { stage.drop_in_place() };
         }));
         // SAFETY: the stage is valid for writing, and what it held has been dropped.
-        unsafe { stage.write(next) };
+        unsafe { stage.write(Stage::Empty) };
         if let Err(panic) = dropped {
             // SAFETY: the header is live, and this is the home thread.
             log_crash(unsafe { header.as_ref() }, "dropping it panicked", text_of(&*panic));
@@ -379,7 +383,7 @@ impl<F: Future> TaskCell<F> {
             log_crash(header, "it panicked and nobody joined it", panic.message());
         }
         // SAFETY: the caller's promise.
-        unsafe { Self::replace(header, Stage::Empty) };
+        unsafe { Self::empty(header) };
     }
 
     /// # Safety
@@ -393,6 +397,7 @@ impl<F: Future> TaskCell<F> {
 }
 
 /// Allocates the cell of a task, with one reference of the local side.
+#[inline]
 pub(crate) fn allocate<F>(
     future: F,
     home: &LocalHome,
@@ -403,8 +408,18 @@ pub(crate) fn allocate<F>(
 where
     F: Future + 'static,
 {
-    let cell = Box::new(TaskCell {
-        header: Header {
+    // Written in place: a future may be large, and would be moved once more.
+    let mut cell = Box::<TaskCell<F>>::new_uninit();
+    let place = cell.as_mut_ptr();
+    // SAFETY: the place is that of a cell, allocated just now.
+    let header = unsafe { &raw mut (*place).header };
+    // SAFETY: as above.
+    let stage = unsafe { &raw mut (*place).stage };
+    // SAFETY: it is valid for writing.
+    unsafe { stage.write(UnsafeCell::new(Stage::Future(future))) };
+    // SAFETY: it is valid for writing.
+    unsafe {
+        header.write(Header {
             shared: Shared {
                 vtable: const { &TaskCell::<F>::VTABLE },
                 refs: AtomicUsize::new(1),
@@ -422,9 +437,10 @@ where
                 joiners: WaitQueue::new(),
                 cold: cold.map_or_else(OnceCell::new, OnceCell::from),
             },
-        },
-        stage: UnsafeCell::new(Stage::Future(future)),
-    });
+        })
+    };
+    // SAFETY: both of its fields have been written.
+    let cell = unsafe { cell.assume_init() };
     NonNull::from(Box::leak(cell)).cast()
 }
 

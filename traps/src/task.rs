@@ -38,6 +38,7 @@ use crate::trap::{KernelTrap, Trap, kernel_trap_at};
 ///
 /// Outside a kernel.
 #[track_caller]
+#[inline]
 pub fn spawn<F>(future: F) -> Task<F::Output>
 where
     F: Future + 'static,
@@ -95,6 +96,7 @@ impl Builder {
 }
 
 #[track_caller]
+#[inline]
 pub(crate) fn spawn_at<F>(
     future: F,
     name: Option<Box<str>>,

@@ -33,6 +33,7 @@ pub struct TaskRef {
 
 impl TaskRef {
     /// Builds a task's cell. The kernel behind `home` is to be told of it next.
+    #[inline]
     pub(crate) fn new<F>(
         future: F,
         home: &LocalHome,

@@ -1,0 +1,98 @@
+//! pikake.
+
+use std::future::{Future, ready};
+use std::io;
+use std::net::SocketAddr;
+use std::time::Duration;
+
+use pikake::net::{TcpListener, TcpStream};
+use pikake::sync::mpsc;
+
+use crate::runtime::{Channel, Runtime, Sockets};
+
+pub struct Pikake;
+
+impl Runtime for Pikake {
+    type Task<T: 'static> = pikake::Task<T>;
+    type Channel = Mpsc;
+
+    fn run<F: Future<Output: 'static> + 'static>(main: F) -> F::Output {
+        pikake::run(main)
+    }
+
+    fn spawn<F: Future<Output: 'static> + 'static>(future: F) -> Self::Task<F::Output> {
+        pikake::spawn(future)
+    }
+
+    async fn join<T: 'static>(task: Self::Task<T>) -> T {
+        task.await.expect("the task returns")
+    }
+
+    fn detach<T: 'static>(task: Self::Task<T>) {
+        task.detach();
+    }
+
+    async fn sleep(length: Duration) {
+        // Those who still sleep when the main task has ended are interrupted.
+        pikake::sleep(length).await.expect("nobody interrupts");
+    }
+
+    async fn in_time<F: Future>(length: Duration, future: F) -> F::Output {
+        pikake::timeout_after(length, future).await.expect("in time")
+    }
+
+    async fn yield_now() {
+        pikake::yield_now().await.expect("nobody interrupts");
+    }
+
+    async fn at_once() {
+        pikake::future_wait(ready(())).await.expect("nobody interrupts");
+    }
+}
+
+/// pikake's own channel.
+pub struct Mpsc;
+
+impl Channel for Mpsc {
+    type Sender = mpsc::Sender<u32>;
+    type Receiver = mpsc::Receiver<u32>;
+
+    fn new() -> (Self::Sender, Self::Receiver) {
+        mpsc::bounded(1)
+    }
+
+    async fn send(sender: &mut Self::Sender, message: u32) {
+        sender.send(message).await.expect("the receiver lives");
+    }
+
+    async fn receive(receiver: &mut Self::Receiver) -> u32 {
+        receiver.recv().await.expect("nobody interrupts").expect("the sender lives")
+    }
+}
+
+impl Sockets for Pikake {
+    type Listener = TcpListener;
+    type Stream = TcpStream;
+
+    async fn listen() -> io::Result<(Self::Listener, SocketAddr)> {
+        let listener = TcpListener::bind(Self::ANY_PORT).await?;
+        let address = listener.local_addr()?;
+        Ok((listener, address))
+    }
+
+    async fn accept(listener: &Self::Listener) -> io::Result<Self::Stream> {
+        Ok(listener.accept().await?.0)
+    }
+
+    async fn read(stream: &mut Self::Stream, mut buffer: Vec<u8>) -> (io::Result<usize>, Vec<u8>) {
+        (stream.read(&mut buffer).await, buffer)
+    }
+
+    async fn write(
+        stream: &mut Self::Stream,
+        buffer: Vec<u8>,
+        length: usize,
+    ) -> (io::Result<()>, Vec<u8>) {
+        (stream.write_all(&buffer[..length]).await.map_err(Into::into), buffer)
+    }
+}

@@ -1,0 +1,100 @@
+//! What a workload asks of a runtime. Each workload is written once, against this.
+
+use std::future::{Future, poll_fn};
+use std::io;
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+use std::task::Poll;
+use std::time::Duration;
+
+/// A runtime of one thread.
+pub trait Runtime: Sized + 'static {
+    type Task<T: 'static>: 'static;
+    /// The runtime's own channel, or else [`Common`].
+    type Channel: Channel;
+
+    /// Runs a future in a fresh runtime.
+    fn run<F: Future<Output: 'static> + 'static>(main: F) -> F::Output;
+
+    fn spawn<F: Future<Output: 'static> + 'static>(future: F) -> Self::Task<F::Output>;
+    fn join<T: 'static>(task: Self::Task<T>) -> impl Future<Output = T>;
+    fn detach<T: 'static>(task: Self::Task<T>);
+
+    fn sleep(length: Duration) -> impl Future<Output = ()>;
+    /// Panics when the time is up before the future has ended.
+    fn in_time<F: Future>(length: Duration, future: F) -> impl Future<Output = F::Output>;
+
+    /// Lets the other tasks run; by a wake of oneself, if the runtime has nothing of its own.
+    fn yield_now() -> impl Future<Output = ()> {
+        wake_oneself()
+    }
+
+    /// Asks for something that is there already, in the way that the runtime asks for things.
+    fn at_once() -> impl Future<Output = ()> {
+        std::future::ready(())
+    }
+}
+
+/// A future that suspends once and wakes its own task before it does.
+pub fn wake_oneself() -> impl Future<Output = ()> {
+    let mut woken = false;
+    poll_fn(move |cx| {
+        if woken {
+            return Poll::Ready(());
+        }
+        woken = true;
+        cx.waker().wake_by_ref();
+        Poll::Pending
+    })
+}
+
+/// A channel with room for one message.
+pub trait Channel: 'static {
+    type Sender: 'static;
+    type Receiver: 'static;
+
+    fn new() -> (Self::Sender, Self::Receiver);
+    fn send(sender: &mut Self::Sender, message: u32) -> impl Future<Output = ()>;
+    fn receive(receiver: &mut Self::Receiver) -> impl Future<Output = u32>;
+}
+
+/// The channel that all runtimes can use.
+pub struct Common;
+
+impl Channel for Common {
+    type Sender = async_channel::Sender<u32>;
+    type Receiver = async_channel::Receiver<u32>;
+
+    fn new() -> (Self::Sender, Self::Receiver) {
+        async_channel::bounded(1)
+    }
+
+    async fn send(sender: &mut Self::Sender, message: u32) {
+        sender.send(message).await.expect("the receiver lives");
+    }
+
+    async fn receive(receiver: &mut Self::Receiver) -> u32 {
+        receiver.recv().await.expect("the sender lives")
+    }
+}
+
+/// TCP, as a server needs it. Buffers are handed over and come back, since some runtimes have it so;
+/// for the others, that is a move of three words.
+pub trait Sockets: Runtime {
+    const ANY_PORT: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), 0);
+
+    type Listener: 'static;
+    type Stream: 'static;
+
+    fn listen() -> impl Future<Output = io::Result<(Self::Listener, SocketAddr)>>;
+    fn accept(listener: &Self::Listener) -> impl Future<Output = io::Result<Self::Stream>>;
+    fn read(
+        stream: &mut Self::Stream,
+        buffer: Vec<u8>,
+    ) -> impl Future<Output = (io::Result<usize>, Vec<u8>)>;
+    /// Writes that much of the buffer.
+    fn write(
+        stream: &mut Self::Stream,
+        buffer: Vec<u8>,
+        length: usize,
+    ) -> impl Future<Output = (io::Result<()>, Vec<u8>)>;
+}
