@@ -122,25 +122,27 @@ impl<D: Driver, C: Clock, P: Pick> TrapHandler for Machine<D, C, P> {
     fn poll_again(&self, record: RecordKey, cx: &mut Context<'_>) -> Poll<Result<(), Interrupted>> {
         let RecordKey(record) = record;
         let current = self.current.borrow();
-        let book = self.book.borrow();
+        let mut book = self.book.borrow_mut();
         let entry = book.record(record);
+        let (kind, place) = (entry.kind, entry.place);
         let Some(task) = &*current else {
-            let (kind, place) = (entry.kind, entry.place);
             drop(book);
             outside_a_task(kind, place)
         };
-        let is_answered = !book.is_parked(record) && !matches!(entry.state, State::Interrupted(..));
-        let is_plain = is_answered && entry.told.is_empty() && book.branch.is_empty();
-        drop(book);
-        let result = match is_plain {
-            true => Ok(()),
-            false => match self.poll_with_care(record, task, cx) {
-                Poll::Ready(result) => result,
-                Poll::Pending => return Poll::Pending,
-            },
+        let is_answered = match entry.state {
+            State::Done(_) => true,
+            State::Parked(Place::NextStep(_)) => book.has_passed(record),
+            State::Parked(_) | State::Interrupted(..) => false,
         };
-        let mut book = self.book.borrow_mut();
-        let kind = book.record(record).kind;
+        let mut result = Ok(());
+        if !is_answered || !entry.told.is_empty() || !book.branch.is_empty() {
+            drop(book);
+            match self.poll_with_care(record, task, cx) {
+                Poll::Ready(told) => result = told,
+                Poll::Pending => return Poll::Pending,
+            }
+            book = self.book.borrow_mut();
+        }
         let left = book.remove_record(record);
         drop(book);
         drop(left);
@@ -418,6 +420,7 @@ impl<D: Driver, C: Clock, P: Pick> Machine<D, C, P> {
     }
 
     /// The number under which a wait queue is known here; it gets one if it has none.
+    #[inline]
     fn queue_index(&self, queue: &WaitQueue) -> u32 {
         let kernel = self.home.id();
         if let Some(index) = queue.index_in(kernel) {

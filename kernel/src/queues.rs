@@ -37,10 +37,30 @@ impl<P: Pick> Book<P> {
             if first == NONE {
                 break;
             }
-            self.satisfy(first);
+            self.wake_first(queue, first);
             woken += 1;
         }
         woken
+    }
+
+    /// What [`satisfy`](Book::satisfy) does, for the first of a queue.
+    #[inline]
+    fn wake_first(&mut self, queue: u32, first: u32) {
+        let State::Parked(Place::Queue { queue: name, next, .. }) = self.record(first).state else {
+            unreachable!("it is in that queue")
+        };
+        let Queue { first: head, last, length, .. } = &mut self.queues[queue as usize];
+        *head = next;
+        *length -= 1;
+        if next == NONE {
+            *last = NONE;
+        } else if let State::Parked(Place::Queue { previous, .. }) =
+            &mut self.record_mut(next).state
+        {
+            *previous = NONE;
+        }
+        self.record_mut(first).state = State::Done(Some(name));
+        self.rouse(first);
     }
 
     /// Ends a queue. Records that are still in it wait for ever.
@@ -60,6 +80,7 @@ impl<P: Pick> Book<P> {
     }
 
     /// Parks a record in a wait queue, behind all others.
+    #[inline]
     pub(crate) fn put_queue(&mut self, record: u32, queue: u32) {
         let Queue { serial, first, last, length } = &mut self.queues[queue as usize];
         let name = QueueRef { index: queue, serial: *serial };
@@ -73,6 +94,7 @@ impl<P: Pick> Book<P> {
     }
 
     /// Tells the records around a place who is beside them now.
+    #[inline]
     fn set_neighbours(&mut self, previous: u32, next: u32, to_next: u32, to_previous: u32) {
         if previous != NONE
             && let State::Parked(Place::Queue { next, .. }) = &mut self.record_mut(previous).state

@@ -76,6 +76,7 @@ pub fn enter<R>(kernel: &Rc<dyn TrapHandler>, inside: impl FnOnce() -> R) -> Res
 }
 
 /// Whether the thread is inside that kernel.
+#[inline]
 pub(crate) fn is_inside(kernel: KernelId) -> bool {
     DOOR.with(|door| door.id.get() == kernel)
 }
@@ -92,6 +93,7 @@ pub fn is_open() -> bool {
 }
 
 /// Calls `ask` with the current kernel, if there is one.
+#[inline]
 pub(crate) fn try_with<R>(ask: impl FnOnce(&dyn TrapHandler) -> R) -> Option<R> {
     let kernel = DOOR.with(|door| door.kernel.get())?;
     // SAFETY: the pointer was made from an `Rc` that `enter` borrows until it has reset it, on
@@ -105,6 +107,7 @@ pub(crate) fn try_with<R>(ask: impl FnOnce(&dyn TrapHandler) -> R) -> Option<R> 
 ///
 /// Outside a kernel, with the place of the caller.
 #[track_caller]
+#[inline]
 pub(crate) fn with<R>(ask: impl FnOnce(&dyn TrapHandler) -> R) -> R {
     match try_with(ask) {
         Some(result) => result,
@@ -153,6 +156,7 @@ impl Drop for Registration {
 /// Calls `ask` with a kernel of this thread, inside or outside its turn.
 ///
 /// `None`: it has ended, or is not of this thread.
+#[inline]
 pub(crate) fn reach<R>(id: KernelId, ask: impl FnOnce(&dyn TrapHandler) -> R) -> Option<R> {
     if is_inside(id) {
         return try_with(ask);

@@ -83,26 +83,31 @@ impl WaitQueue {
     /// Wakes up to `count` waiters, those that parked first, and tells how many there were.
     ///
     /// May be called inside the waiters' kernel or between its runs. Never suspends.
+    #[inline]
     pub fn wake(&self, count: usize) -> usize {
         self.reach(|kernel| kernel.wake_queue(self, count)).unwrap_or(0)
     }
 
     /// How many wait.
+    #[inline]
     pub fn len(&self) -> usize {
         self.reach(|kernel| kernel.queue_len(self)).unwrap_or(0)
     }
 
     /// Whether nobody waits.
+    #[inline]
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
 
+    #[inline]
     fn reach<R>(&self, ask: impl FnOnce(&dyn crate::TrapHandler) -> R) -> Option<R> {
         let kernel = self.kernel.get();
         if kernel == KernelId::NONE { None } else { door::reach(kernel, ask) }
     }
 
     /// The number by which `kernel` knows this queue, if it does. For kernels.
+    #[inline]
     pub fn index_in(&self, kernel: KernelId) -> Option<u32> {
         (self.kernel.get() == kernel).then(|| self.index.get())
     }
@@ -193,11 +198,13 @@ impl Trap for Park<'_> {
 ///
 /// Polled outside a task, or in another kernel than the one whose tasks already wait here.
 #[track_caller]
+#[inline]
 pub fn park(queue: &WaitQueue) -> KernelTrap<Park<'_>> {
     park_at(queue, Location::caller())
 }
 
 /// [`park`], reported as awaited at `place`.
+#[inline]
 pub fn park_at<'a>(
     queue: &'a WaitQueue,
     place: &'static Location<'static>,

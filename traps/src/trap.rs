@@ -57,11 +57,13 @@ pub trait Trap {
 /// When polled outside a kernel, outside a task, in another kernel than before, or again after it
 /// gave its answer.
 #[track_caller]
+#[inline]
 pub fn kernel_trap<T: Trap>(trap: T) -> KernelTrap<T> {
     kernel_trap_at(trap, Location::caller())
 }
 
 /// [`kernel_trap`], reported as awaited at `place`.
+#[inline]
 pub fn kernel_trap_at<T: Trap>(trap: T, place: &'static Location<'static>) -> KernelTrap<T> {
     KernelTrap { trap, state: State::New, place, _home: PhantomData }
 }
