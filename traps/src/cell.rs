@@ -26,7 +26,7 @@
 //!
 //! 1. `local` falls to zero (the drop of a [`TaskRef`]): what is left of stage and cold part is dropped,
 //!    on the home thread; then the local side gives up its reference.
-//! 2. `refs` falls to zero ([`release`]), on any thread: the memory is freed. Nothing in it needs
+//! 2. `refs` falls to zero ([`release`]), on any thread: the memory is freed, or kept for the next task (`memory.rs`). Nothing in it needs
 //!    dropping any more but the `Arc` of the home.
 //!
 //! # Life of the stage
@@ -47,6 +47,7 @@
 use std::cell::{Cell, OnceCell, UnsafeCell};
 use std::fmt;
 use std::future::Future;
+use std::mem::MaybeUninit;
 use std::panic::{AssertUnwindSafe, Location, catch_unwind};
 use std::pin::Pin;
 use std::ptr::NonNull;
@@ -59,6 +60,7 @@ use crate::TaskRef;
 use crate::home::{Home, LocalHome};
 use crate::interrupt::{Panic, TaskError};
 use crate::locals::Locals;
+use crate::memory::{self, Line};
 use crate::queue::WaitQueue;
 use crate::quiet::{discard, text_of};
 
@@ -391,8 +393,16 @@ impl<F: Future> TaskCell<F> {
     /// `header` points to the header of a `TaskCell<F>` to which no reference is left and whose
     /// stage and cold part are empty.
     unsafe fn free(header: NonNull<Header>) {
-        // SAFETY: the cell was made by `Box::new` in `allocate`, and this is the last use.
-        drop(unsafe { Box::from_raw(header.cast::<Self>().as_ptr()) });
+        let place = header.cast::<Self>().as_ptr();
+        let Some(lines) = (const { memory::lines_of::<Self>() }) else {
+            // SAFETY: the cell is a box of its own, made in `allocate`, and this is the last use.
+            return drop(unsafe { Box::from_raw(place) });
+        };
+        // SAFETY: the cell is valid, and this is the last use of it.
+        unsafe { place.drop_in_place() };
+        let lines = std::ptr::slice_from_raw_parts_mut(place.cast::<MaybeUninit<Line>>(), lines);
+        // SAFETY: the memory is a box of so many lines, taken in `allocate`, and nothing is in it.
+        memory::give_back(unsafe { Box::from_raw(lines) });
     }
 }
 
@@ -409,9 +419,11 @@ where
     F: Future + 'static,
 {
     // Written in place: a future may be large, and would be moved once more.
-    let mut cell = Box::<TaskCell<F>>::new_uninit();
-    let place = cell.as_mut_ptr();
-    // SAFETY: the place is that of a cell, allocated just now.
+    let place: *mut TaskCell<F> = match const { memory::lines_of::<TaskCell<F>>() } {
+        Some(lines) => Box::into_raw(memory::take(lines)).cast(),
+        None => Box::into_raw(Box::<TaskCell<F>>::new_uninit()).cast(),
+    };
+    // SAFETY: the place is large enough for a cell, and aligned, and nobody else's.
     let header = unsafe { &raw mut (*place).header };
     // SAFETY: as above.
     let stage = unsafe { &raw mut (*place).stage };
@@ -439,9 +451,7 @@ where
             },
         })
     };
-    // SAFETY: both of its fields have been written.
-    let cell = unsafe { cell.assume_init() };
-    NonNull::from(Box::leak(cell)).cast()
+    NonNull::new(place.cast()).expect("a box is somewhere")
 }
 
 fn log_crash(header: &Header, what: &str, panic: Option<&str>) {

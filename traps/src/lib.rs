@@ -10,6 +10,7 @@ mod handler;
 mod home;
 mod interrupt;
 mod locals;
+mod memory;
 mod queue;
 mod quiet;
 mod reply;
