@@ -328,7 +328,8 @@ impl<D: Driver, C: Clock, P: Pick> Machine<D, C, P> {
                 if let Some(entry) = book.records.get(record as usize)
                     && matches!(entry.state, State::Parked(at) if at == place)
                 {
-                    book.satisfy(record);
+                    book.record_mut(record).state = State::Done(None);
+                    book.rouse(record);
                 }
             }
         }

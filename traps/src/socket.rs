@@ -230,12 +230,14 @@ pub struct ReadyTrap {
     socket: SocketId,
     direction: Direction,
     refusal: Cell<Option<Refusal>>,
+    /// Whoever waits attempts something next, and learns then that the socket was closed.
+    attempts: bool,
 }
 
 impl ReadyTrap {
     /// Waits for one direction of a socket.
     pub fn new(socket: SocketId, direction: Direction) -> Self {
-        Self { socket, direction, refusal: Cell::new(None) }
+        Self { socket, direction, refusal: Cell::new(None), attempts: false }
     }
 }
 
@@ -251,7 +253,7 @@ impl Trap for ReadyTrap {
     const KIND: TrapKind = TrapKind::ReadWait;
 
     fn wait(&mut self) -> Wait<'_> {
-        let Self { socket, direction, refusal } = self;
+        let Self { socket, direction, refusal, .. } = self;
         Wait::Ready { socket: *socket, direction: *direction, refusal }
     }
 
@@ -259,7 +261,7 @@ impl Trap for ReadyTrap {
         result?;
         match self.refusal.take() {
             // Closing a socket answers its waiters.
-            None if self.is_closed() => Err(Closed.into()),
+            None if !self.attempts && self.is_closed() => Err(Closed.into()),
             None => Ok(()),
             Some(Refusal::Busy) => Err(ResourceBusy(self.direction).into()),
             Some(Refusal::Closed) => Err(Closed.into()),
@@ -345,7 +347,8 @@ pub async fn when_ready_at<R>(
     loop {
         match sockets_of(socket, &mut attempt) {
             Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
-                kernel_trap_at(ReadyTrap::new(socket, direction), place).await?;
+                let trap = ReadyTrap { attempts: true, ..ReadyTrap::new(socket, direction) };
+                kernel_trap_at(trap, place).await?;
             }
             Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
             result => return result,
