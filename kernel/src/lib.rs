@@ -19,6 +19,8 @@
 #![forbid(unsafe_code)]
 
 mod addresses;
+#[cfg_attr(any(not(target_os = "linux"), mio_unsupported_force_poll_poll), path = "no_alarm.rs")]
+mod alarm;
 mod book;
 mod builder;
 mod cause;

@@ -16,6 +16,7 @@ use rustix::net::{RecvFlags, SendFlags};
 use socket2::{Domain, MsgHdr, SockAddr, Socket, Type};
 
 use crate::addresses::{from_address, from_any, to_address};
+use crate::alarm::Alarm;
 use crate::driver::{Driver, Event, Job, Token};
 use crate::helpers::Helpers;
 
@@ -24,6 +25,9 @@ const EVENTS_PER_WAIT: usize = 1024;
 
 /// The token of the waker; no socket has it, since a generation starts at zero and counts up.
 const WAKER: mio::Token = mio::Token(usize::MAX);
+
+/// The token of the alarm, in the same way.
+const ALARM: mio::Token = mio::Token(usize::MAX - 1);
 
 /// mio's poll(2) back end emulates edges: it reports a socket once and must be told to go on.
 const EMULATED_EDGES: bool = cfg!(mio_unsupported_force_poll_poll);
@@ -34,6 +38,7 @@ pub struct MioDriver {
     events: Events,
     waker: Arc<Waker>,
     helpers: Helpers,
+    alarm: Alarm,
 }
 
 impl MioDriver {
@@ -46,7 +51,7 @@ impl MioDriver {
         let poll = Poll::new()?;
         let waker = Arc::new(Waker::new(poll.registry(), WAKER)?);
         let events = Events::with_capacity(EVENTS_PER_WAIT);
-        Ok(Self { poll, events, waker, helpers: Helpers::default() })
+        Ok(Self { poll, events, waker, helpers: Helpers::default(), alarm: Alarm::default() })
     }
 }
 
@@ -108,13 +113,21 @@ impl Driver for MioDriver {
     }
 
     fn wait(&mut self, limit: Option<Duration>, events: &mut Vec<Event>) -> io::Result<()> {
+        let limit = match limit {
+            Some(limit) if !limit.is_zero() => {
+                Some(self.alarm.limit(limit, self.poll.registry(), ALARM))
+            }
+            limit => limit,
+        };
         match self.poll.poll(&mut self.events, limit) {
             Ok(()) => {}
             // A signal arrived. The kernel looks at its clock and waits again.
             Err(error) if error.kind() == io::ErrorKind::Interrupted => return Ok(()),
             Err(error) => return Err(error),
         }
-        events.extend(self.events.iter().filter(|event| event.token() != WAKER).map(|event| {
+        let of_sockets =
+            self.events.iter().filter(|event| ![WAKER, ALARM].contains(&event.token()));
+        events.extend(of_sockets.map(|event| {
             // Errors and hang-ups wake whoever waits, for whichever direction: the next attempt
             // reports what happened.
             let ended = event.is_error() || (event.is_read_closed() && event.is_write_closed());

@@ -1,0 +1,67 @@
+//! A timer that ends the driver's wait to the microsecond.
+//!
+//! epoll_wait(2) takes whole milliseconds, and mio rounds up, so a sleep would be half a millisecond
+//! late on average. A timerfd in the same epoll set is exact, for one system call. So only the last
+//! stretch of a wait is left to it; before that, the driver waits for so many whole milliseconds.
+
+use std::os::fd::{AsRawFd, OwnedFd};
+use std::time::Duration;
+
+use mio::unix::SourceFd;
+use mio::{Interest, Registry, Token};
+use rustix::time::{
+    Itimerspec, TimerfdClockId, TimerfdFlags, TimerfdTimerFlags, Timespec, timerfd_create,
+    timerfd_settime,
+};
+
+/// A wait this long or longer is first shortened to whole milliseconds.
+const LAST_STRETCH: Duration = Duration::from_millis(2);
+
+/// Timers that are due within this time of each other cost one wait: it is what the system allows
+/// itself for other sleeps (the default of `PR_SET_TIMERSLACK`).
+const SLACK: Duration = Duration::from_micros(50);
+
+/// See the module's page. Made at the first short wait; without it, waits are as mio makes them.
+#[derive(Debug, Default)]
+pub(crate) enum Alarm {
+    #[default]
+    New,
+    Ready(OwnedFd),
+    Refused,
+}
+
+impl Alarm {
+    /// The limit to give to mio for a wait that is to last `limit`, which is not zero. It may end
+    /// early.
+    pub(crate) fn limit(&mut self, limit: Duration, registry: &Registry, token: Token) -> Duration {
+        const MILLISECOND: Duration = Duration::from_millis(1);
+        if limit >= LAST_STRETCH {
+            return Duration::from_millis((limit - MILLISECOND).as_millis() as u64);
+        }
+        if self.set(limit.max(SLACK), registry, token).is_none() {
+            return limit;
+        }
+        LAST_STRETCH
+    }
+
+    fn set(&mut self, after: Duration, registry: &Registry, token: Token) -> Option<()> {
+        if let Self::New = self {
+            let timer = timerfd(registry, token);
+            *self = timer.map_or(Self::Refused, Self::Ready);
+        }
+        let Self::Ready(timer) = self else { return None };
+        let once = Itimerspec {
+            it_interval: Timespec { tv_sec: 0, tv_nsec: 0 },
+            it_value: Timespec { tv_sec: 0, tv_nsec: after.subsec_nanos().into() },
+        };
+        timerfd_settime(timer, TimerfdTimerFlags::empty(), &once).ok()?;
+        Some(())
+    }
+}
+
+fn timerfd(registry: &Registry, token: Token) -> Option<OwnedFd> {
+    let flags = TimerfdFlags::NONBLOCK | TimerfdFlags::CLOEXEC;
+    let timer = timerfd_create(TimerfdClockId::Monotonic, flags).ok()?;
+    registry.register(&mut SourceFd(&timer.as_raw_fd()), token, Interest::READABLE).ok()?;
+    Some(timer)
+}
