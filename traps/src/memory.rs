@@ -7,20 +7,20 @@
 use std::cell::RefCell;
 use std::mem::MaybeUninit;
 
-/// What memory is counted in: 32 bytes, aligned for all but a few types.
+/// What memory is counted in: 16 bytes, aligned for all but a few types.
 #[derive(Clone, Copy)]
 #[repr(align(16))]
 pub(crate) struct Line {
     _bytes: [u8; LINE],
 }
 
-const LINE: usize = 32;
+const LINE: usize = 16;
 
 /// Some lines that nothing is in.
 pub(crate) type Memory = Box<[MaybeUninit<Line>]>;
 
 /// The largest memory that is kept, in lines: a kibibyte.
-const KEPT_LINES: usize = 32;
+const KEPT_LINES: usize = 64;
 
 /// How many bytes of each size a thread keeps.
 const KEPT_BYTES: usize = 256 * 1024;
@@ -88,7 +88,7 @@ mod tests {
     fn lines_cover_a_type_or_are_refused() {
         #[repr(align(64))]
         struct Wide(#[expect(dead_code)] u8);
-        assert_eq!(lines_of::<[u8; 33]>(), Some(2));
+        assert_eq!(lines_of::<[u8; 33]>(), Some(3));
         assert_eq!(lines_of::<Wide>(), None);
     }
 }
