@@ -65,11 +65,100 @@ pub mod time {
 }
 
 /// What people do with tasks.
+///
+/// # Examples
+///
+/// ```
+/// use pikake::task::{GroupError, ordered_map};
+/// use pikake::{TaskGroup, sleep};
+/// use std::time::Duration;
+///
+/// # fn main() -> Result<(), GroupError> {
+/// pikake::run(async {
+///     // No more than two at a time; spawning waits for room.
+///     let mut group = TaskGroup::bounded(2);
+///     for number in 1..=4_u64 {
+///         let member = async move {
+///             sleep(Duration::from_millis(number)).await.map(|()| number)
+///         };
+///         group.spawn(member).await?;
+///     }
+///     assert_eq!(group.try_join_all().await?, [1, 2, 3, 4]);
+///
+///     // The results of an async function in the order of the items, two at a time.
+///     let mut squares = ordered_map(1..=4, 2, async |number| number * number);
+///     while let Some(square) = squares.next_outcome().await? {
+///         println!("{}", square.unwrap());
+///     }
+///     Ok(())
+/// })
+/// # }
+/// ```
 pub mod task {
     pub use pikake_task::*;
     pub use pikake_traps::{
-        Builder, CancelOnDrop, Current, Exit, Panic, Task, TaskError, TaskId,
-        blocking as run_in_thread,
+        Blocking, Builder, CancelFlag, CancelOnDrop, Current, Exit, Panic, Task, TaskError, TaskId,
+        blocking as run_in_thread, blocking_with as run_in_thread_with,
+    };
+}
+
+/// Code that blocks: closures, objects and whole threads beside a kernel.
+///
+/// | you have | use |
+/// | --- | --- |
+/// | a closure that blocks | [`run_in_thread`](thread::run_in_thread) |
+/// | one that can be told to stop | [`run_in_thread_with`](thread::run_in_thread_with) |
+/// | an object whose methods block, and which is used more than once | [`ThreadProxy`](thread::ThreadProxy) |
+/// | a program that blocks, and awaits in between | [`spawn_thread`](thread::spawn_thread), [`block_on`](thread::block_on) |
+///
+/// # Examples
+///
+/// ```
+/// use pikake::thread::{ThreadProxy, block_on, run_in_thread, run_in_thread_with, spawn_thread};
+/// use pikake::{TaskError, sleep, timeout_after};
+/// use std::collections::BTreeMap;
+/// use std::time::Duration;
+///
+/// const MOMENT: Duration = Duration::from_millis(5);
+///
+/// # fn main() -> Result<(), TaskError> {
+/// pikake::run(async {
+///     // A closure that blocks. All other tasks go on meanwhile.
+///     let manifest = run_in_thread(|| std::fs::read_to_string("Cargo.toml")).await?;
+///     assert!(manifest.unwrap().contains("pikake"));
+///
+///     // One that stops when nobody waits for it any more.
+///     let endless = run_in_thread_with(|cancel| {
+///         while !cancel.is_cancelled() {
+///             std::thread::yield_now();
+///         }
+///     });
+///     assert!(timeout_after(MOMENT, endless).await.is_err());
+///
+///     // An object that lives in a thread.
+///     let stock = ThreadProxy::open(|| Ok::<_, std::io::Error>(BTreeMap::new())).await?.unwrap();
+///     stock.call(|stock| stock.insert("apples", 3)).await?;
+///     assert_eq!(stock.call(|stock| stock["apples"]).await?, 3);
+///     stock.close().await?;
+///
+///     // A thread that awaits, and what it has come to.
+///     let task = spawn_thread(|| {
+///         let awaited = block_on(|| async {
+///             sleep(MOMENT).await?;
+///             Ok(6 * 7)
+///         });
+///         awaited.and_then(|answer: Result<u32, pikake::Interrupted>| answer)
+///     });
+///     assert_eq!(task.await?, Ok(42));
+///     Ok(())
+/// })
+/// # }
+/// ```
+pub mod thread {
+    pub use pikake_task::ThreadProxy;
+    pub use pikake_task::thread::*;
+    pub use pikake_traps::{
+        Blocking, CancelFlag, blocking as run_in_thread, blocking_with as run_in_thread_with,
     };
 }
 

@@ -14,8 +14,8 @@ use std::task::{Context, Poll, Waker};
 
 use pikake::time::{Rate, Ticks};
 use pikake::traps::{
-    Addresses, Executed, Home, LocalHome, Message, Polled, RecordKey, Reply, ScopeEnd, ScopeId,
-    ScopeKind, Sockets, TaskRef, TrapHandler, Wait, WaitQueue, door,
+    Addresses, Executed, Home, Job, LocalHome, Message, Polled, RecordKey, Reply, ScopeEnd,
+    ScopeId, ScopeKind, Sockets, TaskRef, TrapHandler, Wait, WaitQueue, door,
 };
 use pikake::{Interrupted, Task, now, spawn};
 use support::{OnDrop, within};
@@ -172,7 +172,7 @@ impl TrapHandler for Careless {
         unimplemented!("this kernel has no sockets")
     }
 
-    fn blocking(&self, _: Box<dyn FnOnce() + Send>) {}
+    fn blocking(&self, _: Job) {}
 
     fn lookup(&self, _: &str, _: u16, _: Reply<Addresses>) {}
 }

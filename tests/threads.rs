@@ -3,7 +3,7 @@
 mod support;
 
 use std::future::Future;
-use std::pin::Pin;
+use std::pin::{Pin, pin};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, mpsc};
 use std::task::{Context, Poll, Waker};
@@ -250,13 +250,16 @@ fn blocking_calls_run_beside_the_kernel() {
         let error = blocking(|| panic!("in a helper")).await;
         let error: TaskError = error.unwrap_err();
         assert_eq!(error.panic_message(), Some("in a helper"));
-        // The caller goes on at once; the closure to its end.
+        // The caller goes on at once; the closure, if it has begun, to its end.
         let (send, receive) = mpsc::channel();
         let (go, wait) = mpsc::channel::<()>();
-        let call = blocking(move || {
+        let mut call = pin!(blocking(move || {
+            send.send("begun").unwrap();
             wait.recv().unwrap();
             send.send("to its end").unwrap();
-        });
+        }));
+        assert!(futures::poll!(call.as_mut()).is_pending());
+        assert_eq!(receive.recv(), Ok("begun"));
         assert!(timeout_after(ms(1), call).await.is_err());
         go.send(()).unwrap();
         assert_eq!(receive.recv(), Ok("to its end"));

@@ -116,6 +116,20 @@ impl<C: Clock + 'static, P: Pick + 'static> Builder<C, P> {
         self
     }
 
+    /// How many closures may run on helper threads at the same time
+    /// ([`HELPER_THREADS`](crate::HELPER_THREADS)); at least one. Name lookups are among them.
+    pub fn helper_threads(mut self, limit: usize) -> Self {
+        self.settings.helper_threads = limit.max(1);
+        self
+    }
+
+    /// How long a helper thread that has nothing to do waits for more before it ends
+    /// ([`HELPER_IDLE_EXIT`](crate::HELPER_IDLE_EXIT)).
+    pub fn helper_idle_exit(mut self, length: Duration) -> Self {
+        self.settings.helper_idle_exit = length;
+        self
+    }
+
     /// Builds the kernel, on the system's sockets.
     ///
     /// # Errors
@@ -126,7 +140,8 @@ impl<C: Clock + 'static, P: Pick + 'static> Builder<C, P> {
     }
 
     /// Builds the kernel on another driver.
-    pub fn build_on<D: Driver + 'static>(mut self, driver: D) -> Kernel<C, P, D> {
+    pub fn build_on<D: Driver + 'static>(mut self, mut driver: D) -> Kernel<C, P, D> {
+        driver.limit_threads(self.settings.helper_threads, self.settings.helper_idle_exit);
         if Tracer::is_wanted() {
             self.observers.push(Box::new(Tracer));
         }

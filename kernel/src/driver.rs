@@ -9,7 +9,10 @@ use std::net::Shutdown;
 use std::os::fd::OwnedFd;
 use std::time::Duration;
 
+pub use pikake_traps::Job;
 use pikake_traps::{Address, Addresses, OpenSocket, Reply, SocketOption};
+
+use crate::helpers::HelperThreads;
 
 /// The kernel's number for a registered socket. A driver gives it back unchanged.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
@@ -34,9 +37,6 @@ pub struct Event {
     /// Nothing can be written any more: every further attempt fails at once.
     pub write_ended: bool,
 }
-
-/// A closure for a helper thread.
-pub type Job = Box<dyn FnOnce() + Send>;
 
 /// The outside of a kernel. See [`Sockets`](pikake_traps::Sockets) for what each attempt means.
 ///
@@ -119,7 +119,18 @@ pub trait Driver {
     /// Reads a property.
     fn option(&self, socket: &Self::Socket, which: SocketOption) -> io::Result<SocketOption>;
 
-    /// Runs a closure on a helper thread. One that cannot be run comes back.
+    /// Says how many closures may run at the same time, and how long a thread that has nothing to do
+    /// is kept. Called once, before the first of them. A driver without threads has no use for it.
+    fn limit_threads(&mut self, limit: usize, idle_exit: Duration) {
+        let _ = (limit, idle_exit);
+    }
+
+    /// What the helper threads are doing.
+    fn threads(&self) -> HelperThreads {
+        HelperThreads::default()
+    }
+
+    /// Runs a job on a helper thread, or has it wait its turn. One that cannot be run comes back.
     fn blocking(&mut self, job: Job) -> Result<(), Job>;
 
     /// Looks a name up and replies, from any thread. What cannot be started comes back as a job

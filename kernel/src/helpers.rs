@@ -1,95 +1,209 @@
 //! Helper threads: where blocking closures run.
 //!
-//! Threads are started when there is more work than idle threads, up to a limit, and end when they
-//! had nothing to do for a while or the driver is gone. The kernel never waits for one.
+//! ```text
+//!            (1)                       (2)              (3)
+//!   (none) ───────▶ busy: runs a job ───────▶ idle ───────────▶ (none)
+//!                     ▲    │ ▲                  │
+//!                     │    └─┘ (4)              │ (5)
+//!                     └─────────────────────────┘
+//! ```
+//!
+//! (1) [`Helpers::run`], when nobody is idle and there are fewer threads than the limit. (2) Nothing
+//! is left to do. (3) There was nothing for a while, or the driver is gone. (4) The next job in
+//! line. (5) [`Helpers::run`] wakes the thread that became idle last, so that those at the bottom
+//! have the time to end.
+//!
+//! A thread is one of the limit from its start to its end, whoever waits for what it does; so the
+//! limit holds also when callers give up. The kernel never waits for a thread.
 
-use std::collections::VecDeque;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
-use pikake_traps::quietly;
+use pikake_traps::{JobLine, quietly};
 
 use crate::driver::Job;
+use crate::settings::{HELPER_IDLE_EXIT, HELPER_THREADS};
 
-/// Closures that may run at the same time; more wait their turn. As many as Curio allows.
-const HELPER_THREADS: usize = 64;
+/// What the helper threads of a kernel are doing.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+#[non_exhaustive]
+pub struct HelperThreads {
+    /// How many there may be.
+    pub limit: usize,
+    /// How many run a closure, or are about to; also one that nobody waits for any more.
+    pub busy: usize,
+    /// How many have nothing to do.
+    pub idle: usize,
+    /// How many closures wait for a thread.
+    pub waiting: usize,
+}
 
-/// How long a thread waits for more work before it ends.
-const IDLE_EXIT: Duration = Duration::from_secs(10);
-
-#[derive(Default)]
 struct State {
-    jobs: VecDeque<Job>,
+    jobs: JobLine,
     threads: usize,
-    idle: usize,
+    /// The threads that have nothing to do, each by what wakes it. The last one is woken first, and
+    /// whoever wakes it takes it out.
+    idle: Vec<Arc<Condvar>>,
+    /// Which numbers, from zero, the names of threads have.
+    numbers: Vec<bool>,
+    limit: usize,
+    idle_exit: Duration,
     ended: bool,
 }
 
-#[derive(Default)]
-struct Shared {
-    state: Mutex<State>,
-    work: Condvar,
+impl State {
+    /// Where among the idle threads the one is that is woken by this.
+    fn place(&self, wake: &Arc<Condvar>) -> Option<usize> {
+        self.idle.iter().rposition(|other| Arc::ptr_eq(other, wake))
+    }
+
+    fn is_idle(&self, wake: &Arc<Condvar>) -> bool {
+        self.place(wake).is_some()
+    }
+
+    /// The lowest number that no thread has in its name.
+    fn take_number(&mut self) -> usize {
+        let free = self.numbers.iter().position(|is_taken| !is_taken);
+        let number = free.unwrap_or_else(|| {
+            self.numbers.push(false);
+            self.numbers.len() - 1
+        });
+        self.numbers[number] = true;
+        number
+    }
 }
+
+struct Shared(Mutex<State>);
 
 impl Shared {
     fn lock(&self) -> MutexGuard<'_, State> {
         // No job runs under the lock, so a poisoned one is whole all the same.
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn work(&self) {
+    /// The life of a thread.
+    fn work(&self, number: usize) {
+        let wake = Arc::new(Condvar::new());
         let mut state = self.lock();
         loop {
-            if let Some(job) = state.jobs.pop_front() {
+            if let Some(job) = state.jobs.pop() {
                 drop(state);
-                // The job reports a panic of its closure by itself; what is left is the drop of a
-                // result that nobody wants any more, and the wakers of others.
-                quietly("a helper thread's closure", job);
+                self.see_through(job, &wake);
                 state = self.lock();
-                continue;
-            }
-            if state.ended {
+            } else if state.ended {
                 break;
+            } else {
+                state.idle.push(wake.clone());
             }
-            state.idle += 1;
-            let (back, timeout) =
-                self.work.wait_timeout(state, IDLE_EXIT).unwrap_or_else(PoisonError::into_inner);
-            state = back;
-            state.idle -= 1;
-            if timeout.timed_out() && state.jobs.is_empty() {
-                break;
+            if state.is_idle(&wake) {
+                let is_woken;
+                (state, is_woken) = Self::rest(state, &wake);
+                if !is_woken {
+                    break;
+                }
             }
         }
         state.threads -= 1;
+        state.numbers[number] = false;
+    }
+
+    /// Runs a job and replies. If there is nothing else to do, the thread counts as idle before
+    /// the reply is given: who makes one call after the other uses one thread.
+    fn see_through(&self, mut job: Job, wake: &Arc<Condvar>) {
+        // The job reports a panic of its closure by itself; what is left is the drop of a result
+        // that nobody wants any more, and the wakers of others.
+        quietly("a helper thread's closure", || job.run());
+        // A result that nobody wants is dropped here, which may take its time: not an idle thread.
+        if job.is_wanted() {
+            let mut state = self.lock();
+            if state.jobs.is_empty() && !state.ended {
+                state.idle.push(wake.clone());
+            }
+        }
+        quietly("a helper thread's reply", || drop(job));
+    }
+
+    /// Waits until there is something to do; `false` if there was nothing for too long.
+    fn rest<'a>(
+        mut state: MutexGuard<'a, State>,
+        wake: &Arc<Condvar>,
+    ) -> (MutexGuard<'a, State>, bool) {
+        let since = Instant::now();
+        let idle_exit = state.idle_exit;
+        loop {
+            let left = idle_exit.saturating_sub(since.elapsed());
+            (state, _) = wake.wait_timeout(state, left).unwrap_or_else(PoisonError::into_inner);
+            let Some(place) = state.place(wake) else { return (state, true) };
+            if since.elapsed() >= idle_exit {
+                state.idle.remove(place);
+                return (state, false);
+            }
+        }
     }
 }
 
 /// The helper threads of one driver.
-#[derive(Default)]
 pub(crate) struct Helpers(Arc<Shared>);
 
+impl Default for Helpers {
+    fn default() -> Self {
+        Self(Arc::new(Shared(Mutex::new(State {
+            jobs: JobLine::default(),
+            threads: 0,
+            idle: Vec::new(),
+            numbers: Vec::new(),
+            limit: HELPER_THREADS,
+            idle_exit: HELPER_IDLE_EXIT,
+            ended: false,
+        }))))
+    }
+}
+
 impl Helpers {
-    /// Hands a closure over. It comes back if there is no thread and none can be started.
+    pub(crate) fn limit(&self, limit: usize, idle_exit: Duration) {
+        let mut state = self.0.lock();
+        (state.limit, state.idle_exit) = (limit, idle_exit);
+    }
+
+    pub(crate) fn count(&self) -> HelperThreads {
+        let state = self.0.lock();
+        let idle = state.idle.len();
+        let waiting = state.jobs.wanted();
+        HelperThreads { limit: state.limit, busy: state.threads - idle, idle, waiting }
+    }
+
+    /// Hands a job over. It comes back if there is no thread and none can be started.
     pub(crate) fn run(&self, job: Job) -> Result<(), Job> {
         let mut state = self.0.lock();
-        state.jobs.push_back(job);
-        if state.idle >= state.jobs.len() {
-            self.0.work.notify_one();
+        let unwanted = state.jobs.push(job);
+        let result = self.see_to_it(&mut state);
+        drop(state);
+        drop(unwanted);
+        result
+    }
+
+    /// Sees to it that somebody takes the job that was put into the line just now.
+    fn see_to_it(&self, state: &mut State) -> Result<(), Job> {
+        if let Some(idle) = state.idle.pop() {
+            idle.notify_one();
             return Ok(());
         }
-        if state.threads >= HELPER_THREADS {
+        if state.threads >= state.limit {
             return Ok(());
         }
+        let number = state.take_number();
         let shared = self.0.clone();
-        let started =
-            thread::Builder::new().name("pikake-helper".into()).spawn(move || shared.work());
-        match started {
+        // As much of a name as Linux shows: fifteen bytes.
+        let name = format!("pikake-helper{number}");
+        match thread::Builder::new().name(name).spawn(move || shared.work(number)) {
             Ok(_) => state.threads += 1,
-            Err(_) if state.threads == 0 => {
-                return Err(state.jobs.pop_back().expect("the job was put there just now"));
+            Err(_) => {
+                state.numbers[number] = false;
+                if state.threads == 0 {
+                    return Err(state.jobs.take_back().expect("it was put there just now"));
+                }
             }
-            Err(_) => {}
         }
         Ok(())
     }
@@ -100,9 +214,11 @@ impl Drop for Helpers {
         let jobs = {
             let mut state = self.0.lock();
             state.ended = true;
+            for idle in state.idle.drain(..) {
+                idle.notify_one();
+            }
             std::mem::take(&mut state.jobs)
         };
-        self.0.work.notify_all();
         drop(jobs);
     }
 }

@@ -15,6 +15,7 @@ use pikake_traps::{Home, Interrupted, KernelHandle, TaskError, TaskRef, TrapHand
 
 use crate::builder::Builder;
 use crate::driver::Driver;
+use crate::helpers::HelperThreads;
 use crate::machine::Machine;
 use crate::mio_driver::MioDriver;
 use crate::pick::{Fifo, Pick};
@@ -210,11 +211,17 @@ impl<C: Clock + 'static, P: Pick + 'static, D: Driver + 'static> Kernel<C, P, D>
         self.machine.net.len()
     }
 
+    /// What the kernel's helper threads are doing.
+    pub fn threads(&self) -> HelperThreads {
+        self.machine.net.driver.borrow().threads()
+    }
+
     /// Ends the kernel: asks every task to end, the newest first, lets them clean up for as long
     /// as the shutdown grace, then drops what is left, the newest first.
     ///
     /// Afterwards nothing runs in this kernel any more; a later `run` reports that its main task
-    /// was cancelled. Shutting down twice does nothing.
+    /// was cancelled. Helper threads are not waited for: a closure that was started runs on to its
+    /// end, one that was not is dropped. Shutting down twice does nothing.
     ///
     /// # Panics
     ///
@@ -287,6 +294,7 @@ impl<C: Clock + 'static, P: Pick + 'static, D: Driver + 'static> fmt::Debug for 
             .field("id", &home.id())
             .field("tasks", &self.task_count())
             .field("sockets", &self.socket_count())
+            .field("threads", &self.threads())
             .finish_non_exhaustive()
     }
 }

@@ -41,11 +41,12 @@ mod step;
 
 pub use builder::Builder;
 pub use driver::{Driver, Event, Job, Token};
+pub use helpers::HelperThreads;
 pub use kernel::{Kernel, Turn};
 pub use mio_driver::{MioDriver, MioSocket};
 pub use observe::Observer;
 pub use pick::{Fifo, Pick};
 pub use settings::{
-    ANSWERS_PER_STEP, ATTEMPTS_PER_STEP, FOREIGN_GRACE, LONG_STEP, POLL_EVERY, POLL_EVERY_STEPS,
-    SHUTDOWN_GRACE, SLOW_CLEANUP,
+    ANSWERS_PER_STEP, ATTEMPTS_PER_STEP, FOREIGN_GRACE, HELPER_IDLE_EXIT, HELPER_THREADS,
+    LONG_STEP, POLL_EVERY, POLL_EVERY_STEPS, SHUTDOWN_GRACE, SLOW_CLEANUP,
 };

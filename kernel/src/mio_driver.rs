@@ -18,7 +18,7 @@ use socket2::{Domain, MsgHdr, SockAddr, Socket, Type};
 use crate::addresses::{from_address, from_any, to_address};
 use crate::alarm::Alarm;
 use crate::driver::{Driver, Event, Job, Token};
-use crate::helpers::Helpers;
+use crate::helpers::{HelperThreads, Helpers};
 
 /// How many events one call takes from the system; the rest come with the next.
 const EVENTS_PER_WAIT: usize = 1024;
@@ -57,7 +57,7 @@ impl MioDriver {
 
 impl fmt::Debug for MioDriver {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("MioDriver")
+        f.debug_struct("MioDriver").field("threads", &self.helpers.count()).finish_non_exhaustive()
     }
 }
 
@@ -325,15 +325,23 @@ impl Driver for MioDriver {
         })
     }
 
+    fn limit_threads(&mut self, limit: usize, idle_exit: Duration) {
+        self.helpers.limit(limit, idle_exit);
+    }
+
+    fn threads(&self) -> HelperThreads {
+        self.helpers.count()
+    }
+
     fn blocking(&mut self, job: Job) -> Result<(), Job> {
         self.helpers.run(job)
     }
 
     fn lookup(&mut self, host: &str, port: u16, reply: Reply<Addresses>) -> Result<(), Job> {
         let host = host.to_owned();
-        self.helpers.run(Box::new(move || {
+        self.helpers.run(Job::new(reply, move |()| {
             let found = (host.as_str(), port).to_socket_addrs();
-            reply.send(found.map(Iterator::collect::<Vec<SocketAddr>>));
+            found.map(Iterator::collect::<Vec<SocketAddr>>)
         }))
     }
 }

@@ -30,6 +30,13 @@ pub const FOREIGN_GRACE: Duration = Duration::from_secs(1);
 /// Cleanup after an interruption that takes so long is reported.
 pub const SLOW_CLEANUP: Duration = Duration::from_secs(1);
 
+/// Closures that may run on helper threads at the same time; more wait their turn. As many as Curio
+/// allows.
+pub const HELPER_THREADS: usize = 64;
+
+/// How long a helper thread that has nothing to do waits for more before it ends.
+pub const HELPER_IDLE_EXIT: Duration = Duration::from_secs(10);
+
 /// What can be set about a kernel.
 #[derive(Clone, Debug)]
 pub(crate) struct Settings {
@@ -43,6 +50,8 @@ pub(crate) struct Settings {
     pub(crate) shutdown_grace: Duration,
     pub(crate) foreign_grace: Duration,
     pub(crate) slow_cleanup: Duration,
+    pub(crate) helper_threads: usize,
+    pub(crate) helper_idle_exit: Duration,
 }
 
 impl Default for Settings {
@@ -57,6 +66,8 @@ impl Default for Settings {
             shutdown_grace: SHUTDOWN_GRACE,
             foreign_grace: FOREIGN_GRACE,
             slow_cleanup: SLOW_CLEANUP,
+            helper_threads: HELPER_THREADS,
+            helper_idle_exit: HELPER_IDLE_EXIT,
         }
     }
 }

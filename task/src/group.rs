@@ -13,6 +13,7 @@ use std::rc::Rc;
 
 use pikake_traps::{Interrupted, TaskError, park_at, shield};
 
+use crate::bounded::BoundedGroup;
 use crate::error::{BoxError, GroupError};
 use crate::judge::{AnyOutput, Judge, OnlyOk, Summary, has_failed, value_of};
 use crate::members::{Finished, Members};
@@ -137,6 +138,16 @@ impl<T: 'static> TaskGroup<T> {
         Spawner(self.members.clone())
     }
 
+    /// A group in which no more than `limit` members run at a time: spawning waits for room.
+    ///
+    /// # Panics
+    ///
+    /// When the limit is zero.
+    #[track_caller]
+    pub fn bounded(limit: usize) -> BoundedGroup<T> {
+        BoundedGroup::around(Self::at(Location::caller()), limit)
+    }
+
     /// How many members have not ended; daemons are not counted.
     pub fn running(&self) -> usize {
         self.members.running()
@@ -177,9 +188,8 @@ impl<T: 'static> TaskGroup<T> {
         let place = Location::caller();
         async move {
             loop {
-                if let Some(finished) = self.members.take(0) {
-                    let (task, outcome) = finished.into_outcome();
-                    return Ok(Some(Done { member: Member(task), outcome }));
+                if let Some(done) = self.try_next_done() {
+                    return Ok(Some(done));
                 }
                 if self.members.running() == 0 {
                     return Ok(None);
@@ -187,6 +197,15 @@ impl<T: 'static> TaskGroup<T> {
                 park_at(&self.members.ends, place).await?;
             }
         }
+    }
+
+    /// The next member that has ended and was not asked about, without waiting for one.
+    ///
+    /// A group keeps the outcomes of its members until they are asked for. Where it has no end, as
+    /// in a server, somebody has to take them.
+    pub fn try_next_done(&mut self) -> Option<Done<T>> {
+        let (task, outcome) = self.members.take(0)?.into_outcome();
+        Some(Done { member: Member(task), outcome })
     }
 
     /// Waits for all members, those included that they spawn meanwhile, and gives what they
@@ -277,6 +296,26 @@ impl<T: 'static> TaskGroup<T> {
             let summary = self.take_summary::<AnyOutput>();
             if summary.failures.is_empty() { Ok(()) } else { Err(summary.into_error(None)) }
         }
+    }
+
+    /// Waits until fewer than so many members run, or the group has ended.
+    pub(crate) async fn wait_for_room(
+        &self,
+        limit: usize,
+        place: &'static Location<'static>,
+    ) -> Result<(), Interrupted> {
+        while self.members.running() >= limit {
+            park_at(&self.members.ends, place).await?;
+        }
+        Ok(())
+    }
+
+    /// Waits for the next member to end.
+    pub(crate) async fn wait_for_end(
+        &self,
+        place: &'static Location<'static>,
+    ) -> Result<(), Interrupted> {
+        park_at(&self.members.ends, place).await
     }
 
     pub(crate) async fn join<J: Judge<T>>(

@@ -16,6 +16,7 @@
 //! | `cleanup.rs` | what was interrupted and goes on: foreign futures, graces, shields |
 //! | `curio_kernel.rs`, `curio_task.rs` | what Curio's tests of these names assert |
 //! | `curio_sync.rs`, `curio_queue.rs` | what Curio's tests of these names assert; eventlet's rules for queues |
+//! | `curio_threads.rs` | what Curio's `test_workers` and `test_thread` assert; eventlet's rules for pools |
 //! | `shrapnel_sync.rs` | what Shrapnel's tests of its locks assert |
 //! | `shrapnel.rs` | what Shrapnel's `test_interrupt`, `test_with_timeout`, `test_in_parallel` and `test_poller` assert |
 //! | `sockets.rs` | timeouts, cancels and closing with sockets, on the real kernel alone |
@@ -136,6 +137,43 @@
 //! | a bounded semaphore refuses what is too much | not here: `misuse_is_an_error`, in `tests/sync` |
 //! | a capped semaphore's `release` blocks | not applicable: a release never waits; that is a bounded queue |
 //!
+//! # Curio's `test_workers`
+//!
+//! | test | here |
+//! | --- | --- |
+//! | blocking | `a_blocking_call_does_not_delay_the_ticks_of_others` |
+//! | worker_cancel, worker_timeout (thread) | `who_waits_for_a_worker_can_be_cancelled_and_can_time_out` |
+//! | exception | `a_failure_of_a_worker_is_what_it_failed_with` |
+//! | cpu, bad_cpu, worker_cancel and worker_timeout (process) | not applicable: there are no worker processes |
+//! | that a cancelled worker's slot is free at once | decided otherwise: `a_cancelled_worker_is_used_again_and_counts_until_it_is_done` |
+//!
+//! # Curio's `test_thread`
+//!
+//! | test | here |
+//! | --- | --- |
+//! | good_result, thread_good_result | `a_thread_awaits_and_is_joined` |
+//! | bad_result, thread_bad_result | `what_a_thread_or_its_await_fails_with_is_told_to_whoever_waits` |
+//! | cancel_result, thread_cancel_result | `a_cancel_of_a_thread_arrives_at_its_await` |
+//! | thread_sync | `a_thread_waits_for_a_lock_that_a_task_holds`, by `sync::shared` |
+//! | thread_timeout | `an_await_of_a_thread_can_time_out`: the deadline is inside the await |
+//! | thread_disable_cancellation | `a_thread_can_hold_interruptions_back_for_an_await` |
+//! | thread_read | not applicable: files are read by a thread as always |
+//! | task_group_thread | `a_thread_of_its_own_uses_a_group` |
+//! | task_group_spawn_thread | `threads_are_members_of_groups` |
+//! | await_passthrough | not applicable: what is no future is not awaited |
+//! | errors | not here: `blocking_elsewhere_says_what_is_wrong`, in `tests/threads_tasks.rs`; the rest is a matter of types |
+//!
+//! # eventlet's `tpool` and `GreenPool`
+//!
+//! | rule | here |
+//! | --- | --- |
+//! | a closure's failure is told to whoever waits; a cancel of that one does not stop it | `a_failure_of_a_worker_is_what_it_failed_with`, `a_cancelled_worker_is_used_again_and_counts_until_it_is_done` |
+//! | `Proxy`: methods of an object in a thread | not here: `tests/threads_proxy.rs`; an object has one thread, and its calls are in order |
+//! | `spawn` waits for room | `a_group_with_a_limit_waits_for_room` |
+//! | a member that spawns into its full pool runs the function itself | decided otherwise: `members_add_members_without_waiting_for_room`, in `tests/task_bounded.rs` |
+//! | `resize` | not here: `a_limit_can_be_changed_and_leaves_those_alone_that_run`, in `tests/task_bounded.rs`; a limit of zero is refused |
+//! | `imap`: results in order, so many at a time and kept, an error in its place | `results_come_in_order_and_a_failure_in_its_place` |
+//!
 //! # Shrapnel's tests of its locks
 //!
 //! | test | here |
@@ -173,6 +211,7 @@ mod curio_kernel;
 mod curio_queue;
 mod curio_sync;
 mod curio_task;
+mod curio_threads;
 mod decided;
 mod moves;
 mod no_sockets;

@@ -14,8 +14,8 @@ use std::time::Duration;
 use pikake::kernel::SHUTDOWN_GRACE;
 use pikake::time::{Rate, Ticks};
 use pikake::traps::{
-    Addresses, Executed, Home, Interrupted, LocalHome, Message, Polled, RecordKey, Refusal, Reply,
-    ScopeEnd, ScopeId, ScopeKind, Sockets, TaskError, TaskId, TaskRef, TrapHandler, Wait,
+    Addresses, Executed, Home, Interrupted, Job, LocalHome, Message, Polled, RecordKey, Refusal,
+    Reply, ScopeEnd, ScopeId, ScopeKind, Sockets, TaskError, TaskId, TaskRef, TrapHandler, Wait,
     WaitQueue, borrowing, door, outside_a_task, quietly,
 };
 
@@ -443,8 +443,8 @@ impl TrapHandler for Naive {
         &NoSockets
     }
 
-    fn blocking(&self, job: Box<dyn FnOnce() + Send>) {
-        job();
+    fn blocking(&self, mut job: Job) {
+        job.run();
     }
 
     fn lookup(&self, host: &str, port: u16, reply: Reply<Addresses>) {

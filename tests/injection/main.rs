@@ -14,4 +14,5 @@ mod lost;
 #[path = "../scratch/mod.rs"]
 mod scratch;
 mod streams;
+mod threads;
 mod waits;

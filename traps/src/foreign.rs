@@ -1,16 +1,16 @@
-//! Waiting for what the kernel cannot see: other people's futures, blocking calls, name lookups.
+//! Waiting for what the kernel cannot see: other people's futures, name lookups.
 
 use std::fmt;
 use std::future::Future;
 use std::io;
 use std::net::SocketAddr;
-use std::panic::{AssertUnwindSafe, Location, catch_unwind};
+use std::panic::Location;
 use std::pin::Pin;
 use std::task::{Context, Poll};
 
 use crate::door;
 use crate::handler::{TrapKind, Wait};
-use crate::interrupt::{Interrupted, Panic, TaskError};
+use crate::interrupt::Interrupted;
 use crate::reply::Reply;
 use crate::trap::{KernelTrap, Trap, kernel_trap_at};
 
@@ -82,10 +82,15 @@ impl<F> fmt::Debug for FutureWait<F> {
 /// When the future is pending and this is polled outside a task of a kernel.
 #[track_caller]
 pub fn future_wait<F: Future>(future: F) -> FutureWait<F> {
-    wait_for(future, TrapKind::FutureWait, Location::caller())
+    future_wait_at(future, Location::caller())
 }
 
-fn wait_for<F: Future>(
+/// [`future_wait`], reported as awaited at `place`.
+pub fn future_wait_at<F: Future>(future: F, place: &'static Location<'static>) -> FutureWait<F> {
+    wait_for(future, TrapKind::FutureWait, place)
+}
+
+pub(crate) fn wait_for<F: Future>(
     future: F,
     kind: TrapKind,
     place: &'static Location<'static>,
@@ -108,52 +113,6 @@ impl<F: Future> Future for FutureWait<F> {
                 Poll::Ready(Err(interrupted)) => return Poll::Ready(Err(interrupted)),
                 Poll::Ready(Ok(())) => this.trap.reset(),
             }
-        }
-    }
-}
-
-/// Runs a closure that blocks on one of the kernel's helper threads.
-///
-/// # Examples
-///
-/// ```no_run
-/// # async fn example() -> Result<(), pikake_traps::TaskError> {
-/// let text = pikake_traps::blocking(|| std::fs::read_to_string("/etc/hostname")).await?;
-/// # Ok(()) }
-/// ```
-///
-/// # Cancellation
-///
-/// An interruption point. The caller goes on at once; the closure, if it has started, runs to its
-/// end on its thread and its result is dropped there.
-///
-/// # Errors
-///
-/// [`TaskError::Interrupted`]; [`TaskError::Panicked`] with what the closure panicked with.
-///
-/// # Panics
-///
-/// When called outside a kernel.
-#[track_caller]
-pub fn blocking<F, T>(work: F) -> impl Future<Output = Result<T, TaskError>>
-where
-    F: FnOnce() -> T + Send + 'static,
-    T: Send + 'static,
-{
-    let place = Location::caller();
-    async move {
-        let (reply, replied) = Reply::channel();
-        let job = move || {
-            reply.send(catch_unwind(AssertUnwindSafe(work)));
-        };
-        door::with(|kernel| kernel.blocking(Box::new(job)));
-        match wait_for(replied, TrapKind::Blocking, place).await {
-            Ok(Some(Ok(value))) => Ok(value),
-            Ok(Some(Err(panic))) => Err(TaskError::Panicked(Panic::new(panic))),
-            Ok(None) => Err(TaskError::Cancelled(Interrupted::cancelled(
-                "the helper threads ended before the closure was run",
-            ))),
-            Err(interrupted) => Err(TaskError::Interrupted(interrupted)),
         }
     }
 }

@@ -38,6 +38,7 @@ use pikake_time::{Deadline, Rate, Ticks};
 
 use crate::home::LocalHome;
 use crate::interrupt::{Interrupted, ScopeId};
+use crate::job::Job;
 use crate::queue::WaitQueue;
 use crate::reply::Reply;
 use crate::socket::{Direction, SocketId, Sockets};
@@ -307,8 +308,9 @@ pub trait TrapHandler {
     /// The socket traps.
     fn sockets(&self) -> &dyn Sockets;
 
-    /// Runs a closure on a helper thread. It reports its end by itself.
-    fn blocking(&self, job: Box<dyn FnOnce() + Send>);
+    /// Runs a job on a helper thread, when one is free, those first that came first. It reports its
+    /// end by itself. Dropped, it reports that it will not be run.
+    fn blocking(&self, job: Job);
 
     /// Looks up the addresses of a host name.
     fn lookup(&self, host: &str, port: u16, reply: Reply<crate::Addresses>);

@@ -1,6 +1,7 @@
 //! What a task may ask of its kernel.
 #![doc = include_str!("../TRAPS.md")]
 
+mod blocking;
 mod borrow;
 mod calls;
 mod cell;
@@ -9,6 +10,7 @@ mod foreign;
 mod handler;
 mod home;
 mod interrupt;
+mod job;
 mod locals;
 mod memory;
 mod queue;
@@ -22,20 +24,22 @@ mod trap;
 mod waker;
 mod yielding;
 
+pub use blocking::{Blocking, CancelFlag, blocking, blocking_on, blocking_with};
 pub use borrow::borrowing;
 pub use calls::{SleepTrap, clock_rate, deadline_after, elapsed_since, now, sleep, sleep_until};
 pub use cell::{Exit, Flag, Ledger, Light, TaskId};
-pub use foreign::{Addresses, ForeignTrap, FutureWait, blocking, future_wait, lookup};
+pub use foreign::{Addresses, ForeignTrap, FutureWait, future_wait, future_wait_at, lookup};
 pub use handler::{
     Executed, Polled, RecordKey, Refusal, ScopeEnd, ScopeKind, TrapHandler, TrapKind, Until, Wait,
     outside_a_task,
 };
 pub use home::{Home, KernelEnded, KernelHandle, KernelId, LocalHome, Message, RemoteSpawn};
 pub use interrupt::{Interrupted, Panic, ScopeId, TaskError, TimedOut};
+pub use job::{Job, JobLine};
 pub use locals::LocalKey;
 pub use queue::{Park, WaitQueue, park, park_at};
 pub use quiet::quietly;
-pub use reply::Reply;
+pub use reply::{Replied, Reply};
 pub use scope::{
     IgnoreAfter, Shield, Timed, TimedFuture, Timeout, check_interrupt, ignore_after,
     pending_interrupt, shield, timed, timeout_after, timeout_at,

@@ -30,9 +30,14 @@ pub struct Reply<T>(Shared<T>);
 
 impl<T> Reply<T> {
     /// A reply, and the future that gives it: `None` if the `Reply` was dropped unused.
-    pub(crate) fn channel() -> (Self, Replied<T>) {
+    pub fn channel() -> (Self, Replied<T>) {
         let shared = Arc::new(Mutex::new(Slot { value: None, done: false, waker: None }));
         (Self(shared.clone()), Replied(shared))
+    }
+
+    /// Whether somebody waits for the answer, or may come to. Once nobody does, nobody ever will.
+    pub fn is_awaited(&self) -> bool {
+        Arc::strong_count(&self.0) > 1
     }
 
     /// Answers.
@@ -56,12 +61,14 @@ impl<T> Drop for Reply<T> {
 
 impl<T> fmt::Debug for Reply<T> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("Reply")
+        f.debug_struct("Reply").field("is_awaited", &self.is_awaited()).finish()
     }
 }
 
-/// The waiting side of a [`Reply`].
-pub(crate) struct Replied<T>(Shared<T>);
+/// The waiting side of a [`Reply`], a future of another thread's answer: `None` if there will be
+/// none. Await it inside [`future_wait`](crate::future_wait).
+#[must_use = "a future does nothing until it is awaited"]
+pub struct Replied<T>(Shared<T>);
 
 impl<T> Future for Replied<T> {
     type Output = Option<T>;
@@ -85,5 +92,22 @@ impl<T> Future for Replied<T> {
         drop(slot);
         drop(before);
         Poll::Pending
+    }
+}
+
+/// An answer that comes later is dropped by whoever gives it.
+impl<T> Drop for Replied<T> {
+    fn drop(&mut self) {
+        let left = {
+            let mut slot = lock(&self.0);
+            (slot.value.take(), slot.waker.take())
+        };
+        drop(left);
+    }
+}
+
+impl<T> fmt::Debug for Replied<T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Replied").field("is_answered", &lock(&self.0).done).finish()
     }
 }

@@ -1,0 +1,143 @@
+//! Work on its way to another thread, as whoever owns that thread sees it.
+
+use std::collections::VecDeque;
+use std::fmt;
+
+use crate::reply::Reply;
+
+/// Something to do on another thread, whose result is replied to a task.
+///
+/// A kernel's helper threads [`run`](Self::run) it; a thread that owns something runs it
+/// [on that](Self::run_on). The reply is given when the job is dropped, so that its thread can be
+/// free for the next one before anybody hears of this one. Dropped without having been run, it
+/// tells whoever waits that there will be no result.
+pub struct Job<T: ?Sized = ()>(Box<dyn Work<T>>);
+
+impl<T: ?Sized + 'static> Job<T> {
+    /// A job that replies what the closure returns.
+    ///
+    /// When nobody waits for the reply any more the job may be dropped anywhere, also inside a
+    /// kernel. So whoever gives up waiting first takes out of the closure what runs code when it is
+    /// dropped.
+    pub fn new<R: Send + 'static>(
+        reply: Reply<R>,
+        work: impl FnOnce(&mut T) -> R + Send + 'static,
+    ) -> Self {
+        Self(Box::new(Replying { reply: Some(reply), work: Some(work), result: None }))
+    }
+
+    /// Whether somebody waits for the reply. Once nobody does, nobody ever will: the job can be
+    /// dropped, and holds nothing of whoever made it any more.
+    pub fn is_wanted(&self) -> bool {
+        self.0.is_wanted()
+    }
+
+    /// Does it, once, unless nobody waits for it any more.
+    ///
+    /// A panic of a task's closure is part of the reply. The drop of a result that nobody wants may
+    /// panic.
+    pub fn run_on(&mut self, what: &mut T) {
+        self.0.run_on(what);
+    }
+}
+
+impl Job {
+    /// Does it. See [`run_on`](Self::run_on).
+    pub fn run(&mut self) {
+        self.run_on(&mut ());
+    }
+}
+
+impl<T: ?Sized> fmt::Debug for Job<T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Job").field("is_wanted", &self.0.is_wanted()).finish()
+    }
+}
+
+trait Work<T: ?Sized>: Send {
+    fn is_wanted(&self) -> bool;
+    fn run_on(&mut self, what: &mut T);
+}
+
+struct Replying<R, F> {
+    /// Taken by the drop.
+    reply: Option<Reply<R>>,
+    /// Taken when it is run.
+    work: Option<F>,
+    result: Option<R>,
+}
+
+impl<T: ?Sized, R: Send, F: FnOnce(&mut T) -> R + Send> Work<T> for Replying<R, F> {
+    fn is_wanted(&self) -> bool {
+        self.reply.as_ref().is_some_and(Reply::is_awaited)
+    }
+
+    fn run_on(&mut self, what: &mut T) {
+        if Work::<T>::is_wanted(self)
+            && let Some(work) = self.work.take()
+        {
+            self.result = Some(work(what));
+        }
+    }
+}
+
+impl<R, F> Drop for Replying<R, F> {
+    fn drop(&mut self) {
+        if let (Some(reply), Some(result)) = (self.reply.take(), self.result.take()) {
+            reply.send(result);
+        }
+    }
+}
+
+/// Unwanted jobs are looked for when a line has become twice as long as after the last time, and at
+/// least so long. So they never outnumber the others by much, and looking costs little.
+const PRUNE_FROM: usize = 64;
+
+/// Jobs that wait for a thread, in the order in which they came.
+///
+/// Those that nobody wants any more are taken out now and then.
+#[derive(Debug)]
+pub struct JobLine<T: ?Sized = ()> {
+    jobs: VecDeque<Job<T>>,
+    /// At which length it is looked through.
+    prune_at: usize,
+}
+
+impl<T: ?Sized + 'static> JobLine<T> {
+    /// Puts a job at the end. What comes back is unwanted, and to be dropped.
+    pub fn push(&mut self, job: Job<T>) -> Vec<Job<T>> {
+        let mut unwanted = VecDeque::new();
+        if self.jobs.len() >= self.prune_at {
+            (self.jobs, unwanted) = self.jobs.drain(..).partition(Job::is_wanted);
+            self.prune_at = PRUNE_FROM.max(2 * self.jobs.len());
+        }
+        self.jobs.push_back(job);
+        unwanted.into()
+    }
+
+    /// Takes the first job, wanted or not.
+    pub fn pop(&mut self) -> Option<Job<T>> {
+        self.jobs.pop_front()
+    }
+
+    /// Takes back the job that was put there last.
+    pub fn take_back(&mut self) -> Option<Job<T>> {
+        self.jobs.pop_back()
+    }
+
+    /// Whether there is none.
+    pub fn is_empty(&self) -> bool {
+        self.jobs.is_empty()
+    }
+
+    /// How many wait that somebody wants.
+    pub fn wanted(&self) -> usize {
+        self.jobs.iter().filter(|job| job.is_wanted()).count()
+    }
+}
+
+impl<T: ?Sized> Default for JobLine<T> {
+    fn default() -> Self {
+        Self { jobs: VecDeque::new(), prune_at: PRUNE_FROM }
+    }
+}
