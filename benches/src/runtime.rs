@@ -1,9 +1,11 @@
 //! What a workload asks of a runtime. Each workload is written once, against this.
 
+use std::cell::Cell;
 use std::future::{Future, poll_fn};
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
-use std::task::Poll;
+use std::rc::Rc;
+use std::task::{Poll, Waker};
 use std::time::Duration;
 
 /// A runtime of one thread.
@@ -74,6 +76,43 @@ impl Channel for Common {
 
     async fn receive(receiver: &mut Self::Receiver) -> u32 {
         receiver.recv().await.expect("the sender lives")
+    }
+}
+
+/// A cell with one message and one waker: the least there can be between two tasks of a thread.
+pub struct Slot;
+
+#[derive(Default)]
+pub struct Place {
+    message: Cell<Option<u32>>,
+    waker: Cell<Option<Waker>>,
+}
+
+impl Channel for Slot {
+    type Sender = Rc<Place>;
+    type Receiver = Rc<Place>;
+
+    fn new() -> (Self::Sender, Self::Receiver) {
+        let place = Rc::<Place>::default();
+        (place.clone(), place)
+    }
+
+    async fn send(sender: &mut Self::Sender, message: u32) {
+        assert!(sender.message.replace(Some(message)).is_none(), "one message at a time");
+        if let Some(waker) = sender.waker.take() {
+            waker.wake();
+        }
+    }
+
+    async fn receive(receiver: &mut Self::Receiver) -> u32 {
+        poll_fn(|cx| match receiver.message.take() {
+            Some(message) => Poll::Ready(message),
+            None => {
+                receiver.waker.set(Some(cx.waker().clone()));
+                Poll::Pending
+            }
+        })
+        .await
     }
 }
 

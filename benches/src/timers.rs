@@ -6,7 +6,7 @@ use std::rc::Rc;
 use std::time::{Duration, Instant};
 
 use crate::figures::{Figures, Stopwatch, quantile};
-use crate::runtime::Runtime;
+use crate::runtime::{Runtime, wake_oneself};
 use crate::scheduling::Step;
 
 /// Far enough ahead that it never passes.
@@ -21,6 +21,16 @@ pub struct Deadline<R>(PhantomData<R>);
 impl<R: Runtime> Step for Deadline<R> {
     async fn step() -> u32 {
         R::in_time(FAR, R::yield_now()).await;
+        1
+    }
+}
+
+/// A deadline around something of another library that suspends once.
+pub struct ForeignDeadline<R>(PhantomData<R>);
+
+impl<R: Runtime> Step for ForeignDeadline<R> {
+    async fn step() -> u32 {
+        R::in_time(FAR, wake_oneself()).await;
         1
     }
 }

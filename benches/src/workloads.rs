@@ -4,12 +4,12 @@ use crate::figures::Figures;
 use crate::floor::{self, Floor};
 use crate::load;
 use crate::memory::{pending_forever, sleeping};
-use crate::runtime::{Common, Runtime};
+use crate::runtime::{Common, Runtime, Slot};
 use crate::scheduling::{
     AtOnce, Join16, Nested, Nested8, Nested32, WakeOneself, Yield, ping_pong, repeat, spawn_join,
 };
 use crate::threads::{wake, wake_floor};
-use crate::timers::{Deadline, sleeps};
+use crate::timers::{Deadline, ForeignDeadline, sleeps};
 
 /// A workload by name, with its usual size.
 pub struct Workload {
@@ -53,8 +53,10 @@ pub const WORKLOADS: &[Workload] = &[
     gated("yield", "switch", 1_000, 2_000, (20, 220)),
     gated("wake_oneself", "switch", 1_000, 2_000, (20, 220)),
     gated("ping_pong", "round trip", 1, 300_000, (1_000, 11_000)),
+    gated("ping_pong_slot", "round trip", 1, 300_000, (1_000, 11_000)),
     gated("ping_pong_own", "round trip", 1, 300_000, (1_000, 11_000)),
     gated("timeout", "timeout", 1_000, 500, (10, 60)),
+    gated("timeout_foreign", "timeout", 1_000, 500, (10, 60)),
     gated("sleeps", "sleep", 100_000, 1, (1, 4)),
     gated("at_once_1", "call", 1, 3_000_000, (10_000, 110_000)),
     gated("at_once_8", "call", 1, 3_000_000, (10_000, 110_000)),
@@ -176,6 +178,8 @@ fn run_on<R: Runtime>(workload: &str, size: usize, rounds: usize) -> Option<Figu
         "wake_oneself" => R::run(repeat::<R, WakeOneself>(size, rounds)),
         "ping_pong" => R::run(ping_pong::<R, Common>(size, rounds)),
         "ping_pong_own" => R::run(ping_pong::<R, R::Channel>(size, rounds)),
+        "ping_pong_slot" => R::run(ping_pong::<R, Slot>(size, rounds)),
+        "timeout_foreign" => R::run(repeat::<R, ForeignDeadline<R>>(size, rounds)),
         "timeout" => R::run(repeat::<R, Deadline<R>>(size, rounds)),
         "sleeps" => R::run(sleeps::<R>(size, rounds)),
         "at_once_1" => R::run(repeat::<R, Nested<AtOnce<R>>>(size, rounds)),
