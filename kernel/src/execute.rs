@@ -255,11 +255,14 @@ impl<D: Driver, C: Clock, P: Pick> TrapHandler for Machine<D, C, P> {
     fn enter_scope(&self, scope: ScopeId, cx: &mut Context<'_>) -> Option<ScopeId> {
         let current = self.current.borrow();
         let Some(task) = &*current else { outside_a_scope() };
-        let waker = waker_unless_own(task, cx);
         let mut book = self.book.borrow_mut();
         let back_to = book.scope;
-        let before = book.enter(scope, task, waker);
+        if task.owns(cx.waker()) && book.enter_as_before(scope, task) {
+            return back_to;
+        }
         drop(book);
+        let waker = waker_unless_own(task, cx);
+        let before = self.book.borrow_mut().enter(scope, task, waker);
         drop(before);
         back_to
     }

@@ -169,10 +169,24 @@ impl<P: Pick> Book<P> {
         }
     }
 
+    /// Makes a scope current that is polled as it was before: in the same task and surrounding
+    /// scope, with the task's own waker. `false`: it is not so.
+    #[inline]
+    pub(crate) fn enter_as_before(&mut self, scope: ScopeId, task: &TaskRef) -> bool {
+        let parent = self.scope;
+        let Some(found) = self.scope_mut(scope) else { return false };
+        let is_as_before =
+            found.waker.is_none() && found.parent == parent && found.linked && found.task.is(task);
+        if is_as_before {
+            found.woken_before = task.ledger().clear(Flag::Woken);
+            self.scope = Some(scope);
+        }
+        is_as_before
+    }
+
     /// Binds a scope to the task, surrounding scope and waker of a new poll, and makes it current.
     ///
     /// What it was bound to before comes back; drop it with the book closed.
-    #[inline]
     pub(crate) fn enter(
         &mut self,
         scope: ScopeId,
