@@ -209,6 +209,10 @@ impl<P: Pick> Book<P> {
             return None;
         }
         ledger.lights.set(ledger.lights.get() - 1);
+        if was_told && !collect {
+            // As any wait that was told for nothing: its task is to look at what goes on instead.
+            self.make_ready(task.clone());
+        }
         let told = if was_told && collect { self.hand_over(owner) } else { None };
         if was_told && ledger.lights.get() == 0 {
             ledger.light.set(Light::Off);

@@ -7,6 +7,7 @@ use std::task::{Context, Waker};
 
 use futures::FutureExt;
 use futures::channel::oneshot;
+use futures::future::{Either, select};
 use pikake::traps::{WaitQueue, park};
 use pikake::{
     check_interrupt, current, pending_interrupt, shield, sleep, spawn, timed, timeout_after,
@@ -144,6 +145,33 @@ fn a_yield_that_is_carried_into_a_shield_is_not_told_on_its_way<R: Runner>() {
         task.await.unwrap();
     });
     assert_eq!(events, ["0 ok", "0 cancelled: stop"]);
+}
+
+fn a_yield_that_was_told_and_is_dropped_has_its_task_look_again<R: Runner>() {
+    let events = R::run(async |world| {
+        let task = spawn({
+            let world = world.clone();
+            async move {
+                let queue = WaitQueue::new();
+                match select(park(&queue), yield_now()).await {
+                    Either::Left((answer, loser)) => {
+                        drop(loser);
+                        world.note(told(answer));
+                    }
+                    Either::Right(_) => unreachable!(),
+                }
+                let child = world.clone();
+                spawn(async move { child.note("child") }).detach();
+                yield_now().await.unwrap();
+                world.note("parent"); // it was ready before the child was
+            }
+        });
+        yield_now().await.unwrap();
+        task.request_cancel("stop");
+        task.await.unwrap();
+        yield_now().await.unwrap();
+    });
+    assert_eq!(events, ["0 cancelled: stop", "0 parent", "0 child"]);
 }
 
 fn a_branch_ends_where_another_record_is_polled<R: Runner>() {
@@ -398,6 +426,7 @@ on_both_kernels! {
     a_select_that_drops_the_branch_that_was_told_does_not_lose_the_deadline
     a_join_of_a_parked_and_a_satisfied_branch_tells_both
     a_branch_ends_where_another_record_is_polled
+    a_yield_that_was_told_and_is_dropped_has_its_task_look_again
     two_shields_that_end_in_one_branch_tell_it_once
     a_yield_that_is_carried_into_a_shield_is_not_told_on_its_way
     of_a_cancel_and_a_timeout_that_are_both_pending_both_are_remembered
