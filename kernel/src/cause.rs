@@ -28,7 +28,7 @@
 use pikake_time::Ticks;
 use pikake_traps::{Flag, Interrupted, Light, LightYield, ScopeId, TaskRef};
 
-use crate::book::{Book, Place, State, TaskEntry, key};
+use crate::book::{Book, NONE, Place, State, key};
 use crate::cleanup::Cleanup;
 use crate::pick::Pick;
 use crate::scope::Depth;
@@ -105,6 +105,12 @@ impl<P: Pick> Book<P> {
             Owner::Task(task) => self.tasks.get_mut(task as usize)?.cause.as_deref_mut(),
             Owner::Scope(scope) => self.scope_mut(scope)?.cause.as_deref_mut(),
         }
+    }
+
+    /// Whether no cause can concern the task any more: it has none, and no scope is left.
+    pub(crate) fn is_untroubled(&mut self, task: &TaskRef) -> bool {
+        let ledger = task.ledger();
+        ledger.scopes.get() == NONE && self.cause_mut(Owner::Task(ledger.index.get())).is_none()
     }
 
     pub(crate) fn task_of(&self, owner: Owner) -> Option<TaskRef> {
@@ -186,26 +192,26 @@ impl<P: Pick> Book<P> {
     pub(crate) fn end_light_yield(
         &mut self,
         light: LightYield,
+        current: Option<&TaskRef>,
         collect: bool,
     ) -> Option<Interrupted> {
         if collect && !self.branch.is_empty() {
             self.release_branch();
         }
-        let is_of = |entry: &TaskEntry| entry.task.id() == light.task;
-        let stepping = self.stepping.and_then(|task| self.tasks.get(task as usize));
-        let task = match stepping.filter(|entry| is_of(entry)) {
-            Some(entry) => entry.task.clone(),
-            // It was moved to another task, or is dropped between steps. Hardly ever.
-            None => self.tasks.iter().find(|(_, entry)| is_of(entry))?.1.task.clone(),
+        let is_its = |task: &TaskRef| task.id() == light.task;
+        let task = match current.filter(|task| is_its(task)) {
+            Some(task) => task.clone(),
+            // It was moved to another task, or is dropped outside of any. Hardly ever.
+            None => self.tasks.iter().find(|(_, entry)| is_its(&entry.task))?.1.task.clone(),
         };
         let ledger = task.ledger();
         let owner = Owner::Task(ledger.index.get());
         let was_told = ledger.light.get() == Light::Told;
-        let is_its = match was_told {
+        let is_noted = match was_told {
             true => self.cause_mut(owner)?.light == Some(light.step),
             false => ledger.light.get() == Light::Parked && ledger.step.get() == light.step,
         };
-        if !is_its {
+        if !is_noted {
             return None;
         }
         ledger.lights.set(ledger.lights.get() - 1);

@@ -193,7 +193,8 @@ impl<D: Driver, C: Clock, P: Pick> TrapHandler for Machine<D, C, P> {
     }
 
     fn end_light_yield(&self, light: LightYield, collect: bool) -> Option<Interrupted> {
-        let told = self.book.borrow_mut().end_light_yield(light, collect);
+        let current = self.current.borrow();
+        let told = self.book.borrow_mut().end_light_yield(light, current.as_ref(), collect);
         self.flush();
         self.home.nudge();
         told

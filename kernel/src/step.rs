@@ -108,6 +108,10 @@ impl<D: Driver, C: Clock, P: Pick> Machine<D, C, P> {
     fn is_lost(&self, task: &TaskRef) -> bool {
         let is_lost = {
             let mut book = self.book.borrow_mut();
+            if book.is_untroubled(task) {
+                task.ledger().clear(Flag::Troubled);
+                return false;
+            }
             let is_woken = task.ledger().is(Flag::Queued) || task.ledger().is(Flag::Again);
             book.is_to_be_dropped(task_owner(task), is_woken, self.last_reading.get())
         };

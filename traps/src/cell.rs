@@ -132,7 +132,7 @@ pub enum Flag {
     Woken = 1 << 1,
     /// It is to be made ready when its current step is over.
     Again = 1 << 2,
-    /// Some cause has concerned it or one of its scopes.
+    /// Some cause has concerned it or one of its scopes, and may still.
     Troubled = 1 << 3,
 }
 
