@@ -136,7 +136,7 @@ impl TrapHandler for Careless {
 
     fn forget_queue(&self, _: u32) {}
 
-    fn open_scope(&self, _: ScopeKind) -> ScopeId {
+    fn open_scope(&self, _: ScopeKind, _: &mut Context<'_>) -> (ScopeId, Option<ScopeId>) {
         unimplemented!("this kernel has no scopes")
     }
 

@@ -246,17 +246,22 @@ impl<P: Pick> Book<P> {
     #[inline]
     pub(crate) fn park(
         &mut self,
-        task: &TaskRef,
+        task: TaskRef,
         kind: TrapKind,
         waker: Option<Waker>,
         place: &'static Location<'static>,
     ) -> u32 {
         let scope = self.scope;
-        let record = key(self.records.insert(Record {
-            task: task.clone(),
+        let record = key(self.records.vacant_key());
+        let next = self.replace_list_head(&task, scope, record);
+        if next != NONE {
+            self.record_mut(next).previous = record;
+        }
+        self.records.insert(Record {
+            task,
             previous: NONE,
-            next: NONE,
-            linked: false,
+            next,
+            linked: true,
             told: Told::default(),
             kind,
             scope,
@@ -264,8 +269,7 @@ impl<P: Pick> Book<P> {
             waker,
             answered_in: 0,
             place,
-        }));
-        self.link(record);
+        });
         record
     }
 
@@ -277,19 +281,18 @@ impl<P: Pick> Book<P> {
         }
     }
 
-    fn set_list_head(&mut self, record: u32, head: u32) {
-        let scope = self.record(record).scope;
+    #[inline]
+    fn replace_list_head(&mut self, task: &TaskRef, scope: Option<ScopeId>, head: u32) -> u32 {
         match scope.and_then(|scope| self.scope_mut(scope)) {
-            Some(scope) => scope.records = head,
-            None => self.record(record).task.ledger().records.set(head),
+            Some(scope) => std::mem::replace(&mut scope.records, head),
+            None => task.ledger().records.replace(head),
         }
     }
 
     /// Puts a record into the list of its scope, or of its task if it is in none.
-    #[inline]
     pub(crate) fn link(&mut self, record: u32) {
-        let head = self.list_head(&self.record(record).task, self.record(record).scope);
-        self.set_list_head(record, record);
+        let (task, scope) = (self.record(record).task.clone(), self.record(record).scope);
+        let head = self.replace_list_head(&task, scope, record);
         let entry = self.record_mut(record);
         entry.linked = true;
         entry.previous = NONE;
@@ -300,22 +303,34 @@ impl<P: Pick> Book<P> {
     }
 
     /// Takes a record out of the list it is in. Tells whether it was in one.
-    #[inline]
     pub(crate) fn unlink(&mut self, record: u32) -> bool {
         let entry = self.record_mut(record);
-        if !std::mem::replace(&mut entry.linked, false) {
-            return false;
+        let linked = std::mem::replace(&mut entry.linked, false);
+        if linked {
+            let (previous, next) = (entry.previous, entry.next);
+            let (task, scope) = (entry.task.clone(), entry.scope);
+            self.close_up_records(&task, scope, previous, next);
         }
-        let (previous, next) = (entry.previous, entry.next);
+        linked
+    }
+
+    /// Joins the two neighbours of a record that is gone from its list.
+    #[inline]
+    fn close_up_records(
+        &mut self,
+        task: &TaskRef,
+        scope: Option<ScopeId>,
+        previous: u32,
+        next: u32,
+    ) {
         if previous == NONE {
-            self.set_list_head(record, next);
+            self.replace_list_head(task, scope, next);
         } else {
             self.record_mut(previous).next = next;
         }
         if next != NONE {
             self.record_mut(next).previous = previous;
         }
-        true
     }
 
     /// The records of a task in a scope (in none: `None`), the newest first.
@@ -459,8 +474,11 @@ impl<P: Pick> Book<P> {
     /// with the book closed.
     #[inline]
     pub(crate) fn remove_record(&mut self, record: u32) -> (TaskRef, Option<Waker>) {
-        self.unlink(record);
-        let Record { task, waker, .. } = self.records.remove(record as usize);
+        let Record { task, scope, linked, previous, next, waker, .. } =
+            self.records.remove(record as usize);
+        if linked {
+            self.close_up_records(&task, scope, previous, next);
+        }
         (task, waker)
     }
 }

@@ -47,8 +47,7 @@ impl<D: Driver, C: Clock, P: Pick> TrapHandler for Machine<D, C, P> {
         cx: &mut Context<'_>,
     ) -> Executed {
         let kind = wait.kind();
-        let current = self.current.borrow();
-        let Some(task) = &*current else { outside_a_task(kind, place) };
+        let Some(task) = self.current() else { outside_a_task(kind, place) };
         let verdict = match wait {
             Wait::Yield => Verdict::NextStep,
             Wait::Sleep(Until::After(Duration::ZERO)) => Verdict::NextStep,
@@ -92,10 +91,12 @@ impl<D: Driver, C: Clock, P: Pick> TrapHandler for Machine<D, C, P> {
         if matches!(verdict, Verdict::Answer) && self.take_share() {
             return Executed::Answered(Ok(()));
         }
-        let waker = waker_unless_own(task, cx);
+        let waker = waker_unless_own(&task, cx);
+        let has_observers = !self.observers.is_empty();
+        let observed = has_observers.then(|| task.clone());
         let record = {
             let mut book = self.book.borrow_mut();
-            if let Some(interrupted) = book.would_suspend(task) {
+            if let Some(interrupted) = book.would_suspend(&task) {
                 drop(book);
                 drop(waker);
                 return Executed::Answered(Err(interrupted));
@@ -113,22 +114,21 @@ impl<D: Driver, C: Clock, P: Pick> TrapHandler for Machine<D, C, P> {
             }
             record
         };
-        if !self.observers.is_empty() {
-            self.observe(|observer| observer.trapped(task, kind, place));
+        if let Some(task) = observed {
+            self.observe(|observer| observer.trapped(&task, kind, place));
         }
         Executed::Parked(RecordKey(record))
     }
 
     fn poll_again(&self, record: RecordKey, cx: &mut Context<'_>) -> Poll<Result<(), Interrupted>> {
         let RecordKey(record) = record;
-        let current = self.current.borrow();
         let mut book = self.book.borrow_mut();
         let entry = book.record(record);
         let (kind, place) = (entry.kind, entry.place);
-        let Some(task) = &*current else {
+        if book.stepping.is_none() {
             drop(book);
             outside_a_task(kind, place)
-        };
+        }
         let is_answered = match entry.state {
             State::Done(_) => true,
             State::Parked(Place::NextStep(_)) => book.has_passed(record),
@@ -137,7 +137,8 @@ impl<D: Driver, C: Clock, P: Pick> TrapHandler for Machine<D, C, P> {
         let mut result = Ok(());
         if !is_answered || !entry.told.is_empty() || !book.branch.is_empty() {
             drop(book);
-            match self.poll_with_care(record, task, cx) {
+            let Some(task) = self.current() else { outside_a_task(kind, place) };
+            match self.poll_with_care(record, &task, cx) {
                 Poll::Ready(told) => result = told,
                 Poll::Pending => return Poll::Pending,
             }
@@ -147,7 +148,7 @@ impl<D: Driver, C: Clock, P: Pick> TrapHandler for Machine<D, C, P> {
         drop(book);
         drop(left);
         if !self.observers.is_empty() {
-            self.observe(|observer| observer.answered(task, kind, result.is_err()));
+            self.observe_answered(kind, result.is_err());
         }
         Poll::Ready(result)
     }
@@ -184,8 +185,10 @@ impl<D: Driver, C: Clock, P: Pick> TrapHandler for Machine<D, C, P> {
         true
     }
 
+    #[inline]
     fn current(&self) -> Option<TaskRef> {
-        self.current.borrow().clone()
+        let book = self.book.borrow();
+        Some(book.tasks.get(book.stepping? as usize)?.task.clone())
     }
 
     fn wake(&self, task: TaskRef) {
@@ -193,7 +196,7 @@ impl<D: Driver, C: Clock, P: Pick> TrapHandler for Machine<D, C, P> {
     }
 
     fn end_light_yield(&self, light: LightYield, collect: bool) -> Option<Interrupted> {
-        let current = self.current.borrow();
+        let current = self.current();
         let told = self.book.borrow_mut().end_light_yield(light, current.as_ref(), collect);
         self.flush();
         self.home.nudge();
@@ -238,7 +241,7 @@ impl<D: Driver, C: Clock, P: Pick> TrapHandler for Machine<D, C, P> {
         self.book.borrow_mut().remove_queue(index);
     }
 
-    fn open_scope(&self, kind: ScopeKind) -> ScopeId {
+    fn open_scope(&self, kind: ScopeKind, cx: &mut Context<'_>) -> (ScopeId, Option<ScopeId>) {
         let (deadline, grace) = match kind {
             ScopeKind::Deadline { until: Until::After(length), grace } => {
                 (Some(self.clock.after(length)), grace)
@@ -248,22 +251,21 @@ impl<D: Driver, C: Clock, P: Pick> TrapHandler for Machine<D, C, P> {
             _ => unreachable!("every kind of scope that there is, can be opened"),
         };
         let grace = grace.map(|grace| self.clock.rate().ticks_ceil(grace));
-        let current = self.current.borrow();
-        let Some(task) = &*current else { outside_a_scope() };
-        self.book.borrow_mut().open_scope(task, deadline, grace)
+        let Some(task) = self.current() else { outside_a_scope() };
+        let waker = waker_unless_own(&task, cx);
+        self.book.borrow_mut().open_scope(task, deadline, grace, waker)
     }
 
     fn enter_scope(&self, scope: ScopeId, cx: &mut Context<'_>) -> Option<ScopeId> {
-        let current = self.current.borrow();
-        let Some(task) = &*current else { outside_a_scope() };
         let mut book = self.book.borrow_mut();
         let back_to = book.scope;
-        if task.owns(cx.waker()) && book.enter_as_before(scope, task) {
+        if book.enter_as_before(scope, cx.waker()) {
             return back_to;
         }
         drop(book);
-        let waker = waker_unless_own(task, cx);
-        let before = self.book.borrow_mut().enter(scope, task, waker);
+        let Some(task) = self.current() else { outside_a_scope() };
+        let waker = waker_unless_own(&task, cx);
+        let before = self.book.borrow_mut().enter(scope, &task, waker);
         drop(before);
         back_to
     }
@@ -306,6 +308,12 @@ impl<D: Driver, C: Clock, P: Pick> TrapHandler for Machine<D, C, P> {
         ScopeEnd { interrupted: interrupted.unwrap_or(false), late }
     }
 
+    #[inline]
+    fn finish_scope(&self, scope: ScopeId, back_to: Option<ScopeId>) -> ScopeEnd {
+        self.book.borrow_mut().leave(scope, back_to);
+        self.close_scope(scope, true)
+    }
+
     fn check_interrupt(&self) -> Option<Interrupted> {
         let task = self.current()?;
         self.book.borrow_mut().would_suspend(&task)
@@ -346,6 +354,13 @@ fn waker_unless_own(task: &TaskRef, cx: &Context<'_>) -> Option<Waker> {
 }
 
 impl<D: Driver, C: Clock, P: Pick> Machine<D, C, P> {
+    #[inline(never)]
+    fn observe_answered(&self, kind: TrapKind, interrupted: bool) {
+        if let Some(task) = self.current() {
+            self.observe(|observer| observer.answered(&task, kind, interrupted));
+        }
+    }
+
     /// Polls a record that waits, or was told of a cause. What is ready is to be removed.
     fn poll_with_care(
         &self,
@@ -444,7 +459,7 @@ fn give_up(outcome: Result<(), Job>) {
 
 #[cold]
 fn outside_a_scope() -> ! {
-    outside_a_task(TrapKind::Sleep, Location::caller())
+    panic!("a scope was polled inside a kernel but outside a task: spawn a task and await it there")
 }
 
 fn socket_place(socket: SocketId, direction: Direction) -> Place {

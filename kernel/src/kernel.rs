@@ -153,10 +153,8 @@ impl<C: Clock + 'static, P: Pick + 'static, D: Driver + 'static> Kernel<C, P, D>
             true => machine.is_shut_down(),
             false => is_done(),
         };
-        while !is_over() && !machine.is_stopped() {
-            if let Err(error) = machine.turn(None, is_over) {
-                panic!("the system's readiness queue failed: {error}");
-            }
+        if let Err(error) = machine.run_until(is_over) {
+            panic!("the system's readiness queue failed: {error}");
         }
     }
 

@@ -1,10 +1,9 @@
 //! The machine: executes traps, steps tasks, turns.
 //!
-//! Its state is in three parts, each behind a borrow of its own: the *book* (tasks, records,
-//! scopes, timers, ready queue), the *net* (sockets), and the current task. No part is borrowed
-//! while user code runs (I10): a method takes a borrow, changes what it must, gives the borrow
-//! back, and only then drops what it took out and calls the wakers that the book collected
-//! ([`Machine::flush`]).
+//! Its state is in two parts, each behind a borrow of its own: the *book* (tasks, records, scopes,
+//! timers, ready queue) and the *net* (sockets). No part is borrowed while user code runs (I10): a
+//! method takes a borrow, changes what it must, gives the borrow back, and only then drops what it
+//! took out and calls the wakers that the book collected ([`Machine::flush`]).
 
 use std::cell::{Cell, RefCell};
 use std::io;
@@ -30,7 +29,6 @@ pub(crate) struct Machine<D: Driver, C, P> {
     pub(crate) observers: Vec<Box<dyn Observer>>,
     pub(crate) book: RefCell<Book<P>>,
     pub(crate) net: Net<D>,
-    pub(crate) current: RefCell<Option<TaskRef>>,
     /// Waits that may still be answered at once in the current step.
     pub(crate) answers_left: Cell<u32>,
     /// The reading of the clock at the last step's end.
@@ -78,7 +76,6 @@ impl<D: Driver, C: Clock, P: Pick> Machine<D, C, P> {
             settings,
             observers,
             book: RefCell::new(Book::new(pick, limits)),
-            current: RefCell::new(None),
             answers_left: Cell::new(u32::MAX),
             last_reading: Cell::new(now),
             steps_since_poll: Cell::new(0),
@@ -104,10 +101,6 @@ impl<D: Driver, C: Clock, P: Pick> Machine<D, C, P> {
     /// Takes the stop that was asked for, if one was.
     pub(crate) fn take_stop(&self) -> bool {
         self.stopped.replace(false)
-    }
-
-    pub(crate) fn is_stopped(&self) -> bool {
-        self.stopped.get()
     }
 
     pub(crate) fn has_work(&self) -> bool {
@@ -236,16 +229,13 @@ impl<D: Driver, C: Clock, P: Pick> Machine<D, C, P> {
         Ok(())
     }
 
+    /// Steps the tasks that are ready now, or as many as may be before the driver is polled.
     fn run_ready(&self, done: impl Fn() -> bool) {
-        let ready = {
-            let book = self.book.borrow();
-            if book.doomed.is_empty() { Some(book.ready.len()) } else { None }
-        };
-        let ready = ready.unwrap_or_else(|| {
+        if !self.book.borrow().doomed.is_empty() {
             self.drop_doomed();
-            self.book.borrow().ready.len()
-        });
+        }
         let until_poll = self.settings.poll_every_steps.saturating_sub(self.steps_since_poll.get());
+        let ready = self.book.borrow().ready.len();
         let mut steps = ready.min(until_poll.max(1) as usize);
         while steps > 0 && !self.stopped.get() && !done() {
             let next = self.book.borrow_mut().next_step();
@@ -261,6 +251,34 @@ impl<D: Driver, C: Clock, P: Pick> Machine<D, C, P> {
         if !self.book.borrow().doomed.is_empty() {
             self.drop_doomed();
         }
+    }
+
+    /// Whether a turn would do nothing but step tasks: there is no mail, no timer is due, nothing
+    /// was closed, and the driver need not be polled yet.
+    #[inline]
+    fn is_undisturbed(&self) -> bool {
+        let now = self.last_reading.get();
+        if self.steps_since_poll.get() >= self.settings.poll_every_steps
+            || now.since(self.last_poll.get()) >= self.poll_every
+            || self.home.has_mail()
+            || self.net.has_closed()
+        {
+            return false;
+        }
+        let book = self.book.borrow();
+        !book.ready.is_empty() && book.timers.not_before().is_none_or(|next| next > now)
+    }
+
+    /// Turns until that is done, or the kernel is stopped. Passes in which there is nothing to do
+    /// but to step tasks are made one after the other.
+    pub(crate) fn run_until(&self, done: impl Fn() -> bool) -> io::Result<()> {
+        while !self.stopped.get() && !done() {
+            match self.is_undisturbed() {
+                true => self.run_ready(&done),
+                false => self.turn(None, &done)?,
+            }
+        }
+        Ok(())
     }
 
     fn poll_driver(&self, limit: Option<Duration>) -> io::Result<()> {

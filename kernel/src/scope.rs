@@ -80,25 +80,32 @@ impl<P: Pick> Book<P> {
         self.scopes.get_mut(index_of(scope)).filter(|found| found.id == scope)
     }
 
-    /// Opens a scope of a task, inside the current one: with a deadline, or (`None`) a shield.
+    /// Opens a scope of a task, inside the current one, which comes back, and makes it current: with
+    /// a deadline, or (`None`) a shield.
     pub(crate) fn open_scope(
         &mut self,
-        task: &TaskRef,
+        task: TaskRef,
         deadline: Option<Deadline>,
         grace: Option<u64>,
-    ) -> ScopeId {
+        waker: Option<Waker>,
+    ) -> (ScopeId, Option<ScopeId>) {
         self.next_scope = self.next_scope.wrapping_add(1);
         let serial = u64::from(self.next_scope) << SERIAL_SHIFT;
-        let parent = self.scope;
-        let entry = self.scopes.vacant_entry();
-        let id = ScopeId(serial | u64::from(key(entry.key())));
-        entry.insert(Scope {
+        let number = key(self.scopes.vacant_key());
+        let id = ScopeId(serial | u64::from(number));
+        let parent = self.scope.replace(id);
+        let next = self.set_children_head(&task, parent, number);
+        if next != NONE {
+            self.scopes[next as usize].previous = number;
+        }
+        let woken_before = task.ledger().clear(Flag::Woken);
+        self.scopes.insert(Scope {
             id,
-            task: task.clone(),
+            task,
             parent,
             previous: NONE,
-            next: NONE,
-            linked: false,
+            next,
+            linked: true,
             children: NONE,
             records: NONE,
             deadline: deadline.unwrap_or(Deadline::NEVER),
@@ -106,12 +113,11 @@ impl<P: Pick> Book<P> {
             grace,
             is_shield: deadline.is_none(),
             told: Told::default(),
-            waker: None,
+            waker,
             cause: None,
-            woken_before: false,
+            woken_before,
         });
-        self.hang(id);
-        id
+        (id, parent)
     }
 
     #[inline]
@@ -123,7 +129,6 @@ impl<P: Pick> Book<P> {
     }
 
     /// Puts a scope into the list of its parent.
-    #[inline]
     fn hang(&mut self, scope: ScopeId) {
         let Some(found) = self.scope(scope) else { return };
         let (task, parent) = (found.task.clone(), found.parent);
@@ -140,16 +145,26 @@ impl<P: Pick> Book<P> {
     }
 
     /// Takes a scope out of the list of its parent.
-    #[inline]
     fn unhang(&mut self, scope: ScopeId) {
         let Some(found) = self.scope_mut(scope) else { return };
-        if !std::mem::replace(&mut found.linked, false) {
-            return;
+        if std::mem::replace(&mut found.linked, false) {
+            let (previous, next) = (found.previous, found.next);
+            let (task, parent) = (found.task.clone(), found.parent);
+            self.close_up_scopes(&task, parent, previous, next);
         }
-        let (previous, next) = (found.previous, found.next);
-        let (task, parent) = (found.task.clone(), found.parent);
+    }
+
+    /// Joins the two neighbours of a scope that is gone from its parent's list.
+    #[inline]
+    fn close_up_scopes(
+        &mut self,
+        task: &TaskRef,
+        parent: Option<ScopeId>,
+        previous: u32,
+        next: u32,
+    ) {
         if previous == NONE {
-            self.set_children_head(&task, parent, next);
+            self.set_children_head(task, parent, next);
         } else {
             self.scopes[previous as usize].next = next;
         }
@@ -172,13 +187,16 @@ impl<P: Pick> Book<P> {
     /// Makes a scope current that is polled as it was before: in the same task and surrounding
     /// scope, with the task's own waker. `false`: it is not so.
     #[inline]
-    pub(crate) fn enter_as_before(&mut self, scope: ScopeId, task: &TaskRef) -> bool {
-        let parent = self.scope;
+    pub(crate) fn enter_as_before(&mut self, scope: ScopeId, waker: &Waker) -> bool {
+        let (parent, stepping) = (self.scope, self.stepping);
         let Some(found) = self.scope_mut(scope) else { return false };
-        let is_as_before =
-            found.waker.is_none() && found.parent == parent && found.linked && found.task.is(task);
+        let is_as_before = found.waker.is_none()
+            && found.parent == parent
+            && found.linked
+            && found.task.owns(waker)
+            && stepping == Some(found.task.ledger().index.get());
         if is_as_before {
-            found.woken_before = task.ledger().clear(Flag::Woken);
+            found.woken_before = found.task.ledger().clear(Flag::Woken);
             self.scope = Some(scope);
         }
         is_as_before
@@ -251,8 +269,11 @@ impl<P: Pick> Book<P> {
             true => None,
             false => Some(self.end_scope(scope, completed)?),
         };
-        self.unhang(scope);
-        let Scope { task, waker, deadline, timer, .. } = self.scopes.remove(index_of(scope));
+        let Scope { task, parent, linked, previous, next, waker, deadline, timer, .. } =
+            self.scopes.remove(index_of(scope));
+        if linked {
+            self.close_up_scopes(&task, parent, previous, next);
+        }
         if let Some(timer) = timer {
             self.timers.remove(timer);
         }

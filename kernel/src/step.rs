@@ -9,7 +9,7 @@ use crate::pick::Pick;
 
 impl<D: Driver, C: Clock, P: Pick> Machine<D, C, P> {
     /// Polls a task whose step has begun ([`Book::next_step`]), and ends the step.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn step(&self, task: TaskRef) {
         if task.is_ended() {
             self.book.borrow_mut().stepping = None;
@@ -17,17 +17,10 @@ impl<D: Driver, C: Clock, P: Pick> Machine<D, C, P> {
         }
         self.answers_left.set(self.settings.answers_per_step);
         self.net.attempts_left.set(self.settings.attempts_per_step);
-        let nobody = self.current.replace(Some(task));
-        debug_assert!(nobody.is_none(), "one step at a time");
-        let ended = {
-            let current = self.current.borrow();
-            let Some(task) = &*current else { return };
-            if !self.observers.is_empty() {
-                self.observe_stepping(task);
-            }
-            task.poll()
-        };
-        let Some(task) = self.current.take() else { return };
+        if !self.observers.is_empty() {
+            self.observe_stepping(&task);
+        }
+        let ended = task.poll();
         self.after_step(&task);
         if ended {
             return self.exit(task);
@@ -43,7 +36,7 @@ impl<D: Driver, C: Clock, P: Pick> Machine<D, C, P> {
         }
     }
 
-    #[inline]
+    #[inline(always)]
     fn after_step(&self, task: &TaskRef) {
         let before = self.last_reading.get();
         let now = self.clock.now();
@@ -146,11 +139,13 @@ impl<D: Driver, C: Clock, P: Pick> Machine<D, C, P> {
         if task.is_ended() {
             return;
         }
-        *self.current.borrow_mut() = Some(task.clone());
-        self.book.borrow_mut().scope = None;
+        {
+            let mut book = self.book.borrow_mut();
+            book.scope = None;
+            book.stepping = Some(task.ledger().index.get());
+        }
         task.abandon(outcome);
-        let current = self.current.borrow_mut().take();
-        drop(current);
+        self.book.borrow_mut().stepping = None;
         self.exit(task.clone());
     }
 

@@ -355,8 +355,8 @@ impl TrapHandler for Naive {
 
     fn forget_queue(&self, _: u32) {}
 
-    fn open_scope(&self, kind: ScopeKind) -> ScopeId {
-        self.with(|state| {
+    fn open_scope(&self, kind: ScopeKind, cx: &mut Context<'_>) -> (ScopeId, Option<ScopeId>) {
+        let id = self.with(|state| {
             let place = state.here.expect("opened inside a task");
             let (deadline, grace) = match kind {
                 ScopeKind::Deadline { until, grace } => (state.moment(until), grace),
@@ -376,7 +376,8 @@ impl TrapHandler for Naive {
             let id = u64::from(state.number());
             state.scopes.insert(id, scope);
             ScopeId(id)
-        })
+        });
+        (id, self.enter_scope(id, cx))
     }
 
     fn enter_scope(&self, id: ScopeId, cx: &mut Context<'_>) -> Option<ScopeId> {

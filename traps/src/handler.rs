@@ -274,8 +274,9 @@ pub trait TrapHandler {
 
     // --- scopes --------------------------------------------------------------------------------
 
-    /// Opens a scope of the current task, inside the current scope. *Current.*
-    fn open_scope(&self, kind: ScopeKind) -> ScopeId;
+    /// Opens a scope of the current task, inside the current scope, and makes it the current one
+    /// as [`enter_scope`](Self::enter_scope) does. *Current.*
+    fn open_scope(&self, kind: ScopeKind, cx: &mut Context<'_>) -> (ScopeId, Option<ScopeId>);
 
     /// Makes an open scope the current one for the poll that follows, rebinding it to the current
     /// task and scope and to the poll's waker. Gives the scope to go back to. *Current.*
@@ -288,6 +289,12 @@ pub trait TrapHandler {
     /// Ends a scope; its deadline can be observed no more (I9). `completed`: its body returned, and
     /// what a shield held back is due to the branch that goes on. Also outside a turn.
     fn close_scope(&self, scope: ScopeId, completed: bool) -> ScopeEnd;
+
+    /// Leaves a scope whose body has returned, and closes it. *Current.*
+    fn finish_scope(&self, scope: ScopeId, back_to: Option<ScopeId>) -> ScopeEnd {
+        self.leave_scope(scope, back_to, false);
+        self.close_scope(scope, true)
+    }
 
     /// Collects the interruption that the next wait here which would suspend would get. *Current.*
     fn check_interrupt(&self) -> Option<Interrupted>;

@@ -15,7 +15,7 @@ use std::time::Duration;
 use pikake_time::Deadline;
 
 use crate::door;
-use crate::handler::{Polled, ScopeKind, Until};
+use crate::handler::{Polled, ScopeEnd, ScopeKind, Until};
 use crate::home::KernelId;
 use crate::interrupt::{Interrupted, ScopeId, TimedOut};
 
@@ -212,34 +212,26 @@ impl<F: Future> Scoped<F> {
 
     fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Timed<F::Output>> {
         let mut this = self.project();
-        let scope = match this.scope {
-            Some(scope) => {
-                assert!(
-                    door::is_inside(scope.kernel),
-                    "a scope that was opened in kernel {} was polled outside of it: a future that \
-                     has started stays with its kernel",
-                    scope.kernel
-                );
-                scope
-            }
-            None => this.scope.insert(open(*this.kind)),
-        };
         let body = this.body.as_mut().as_pin_mut();
         let body = body.expect("a scope was polled after it had given its output");
-        let entered = Entered::new(scope, cx);
-        let polled = body.poll(cx);
-        let verdict = entered.leave(polled.is_pending());
-        let output = match (polled, verdict) {
-            (Poll::Pending, Polled::Keep) => return Poll::Pending,
-            (Poll::Pending, Polled::Drop) => None,
-            (Poll::Ready(output), _) => Some(output),
-        };
-        this.body.set(None);
-        let (kernel, id) = (scope.kernel, scope.id);
-        // Closed by hand, for the sake of what it had come to.
-        std::mem::forget(this.scope.take());
-        let end = door::reach(kernel, |kernel| kernel.close_scope(id, true)).unwrap_or_default();
-        Poll::Ready(Timed { expired: end.interrupted || output.is_none(), output, late: end.late })
+        let entered = Entered::new(this.scope, *this.kind, cx);
+        match body.poll(cx) {
+            Poll::Ready(output) => {
+                this.body.set(None);
+                // Closed by hand, for the sake of what it had come to.
+                std::mem::forget(this.scope.take());
+                let ScopeEnd { interrupted: expired, late } = entered.finish();
+                Poll::Ready(Timed { output: Some(output), expired, late })
+            }
+            Poll::Pending => match entered.leave() {
+                Polled::Keep => Poll::Pending,
+                Polled::Drop => {
+                    this.body.set(None);
+                    let end = this.scope.take().map(OpenScope::close).unwrap_or_default();
+                    Poll::Ready(Timed { output: None, expired: true, late: end.late })
+                }
+            },
+        }
     }
 }
 
@@ -322,6 +314,15 @@ struct OpenScope {
     _home: PhantomData<*const ()>,
 }
 
+impl OpenScope {
+    /// Closes the scope of a body that was dropped at the kernel's word.
+    fn close(self) -> ScopeEnd {
+        let Self { kernel, id, .. } = self;
+        std::mem::forget(self);
+        door::reach(kernel, |kernel| kernel.close_scope(id, true)).unwrap_or_default()
+    }
+}
+
 impl Drop for OpenScope {
     fn drop(&mut self) {
         door::reach(self.kernel, |kernel| kernel.close_scope(self.id, false));
@@ -329,39 +330,51 @@ impl Drop for OpenScope {
 }
 
 /// A scope during a poll, left when this is dropped, also by a panic.
-struct Entered<'a> {
-    scope: &'a OpenScope,
+struct Entered {
+    scope: ScopeId,
     back_to: Option<ScopeId>,
-    left: bool,
 }
 
-impl<'a> Entered<'a> {
-    fn new(scope: &'a OpenScope, cx: &mut Context<'_>) -> Self {
-        let back_to = door::with(|kernel| kernel.enter_scope(scope.id, cx));
-        Self { scope, back_to, left: false }
-    }
-
-    fn leave(mut self, pending: bool) -> Polled {
-        self.left = true;
-        door::with(|kernel| kernel.leave_scope(self.scope.id, self.back_to, pending))
-    }
-}
-
-impl Drop for Entered<'_> {
-    fn drop(&mut self) {
-        if !self.left {
-            door::try_with(|kernel| kernel.leave_scope(self.scope.id, self.back_to, false));
+impl Entered {
+    /// Enters a scope, which is opened if it is not yet.
+    #[inline]
+    fn new(scope: &mut Option<OpenScope>, kind: ScopeKind, cx: &mut Context<'_>) -> Self {
+        if let Some(scope) = scope {
+            assert!(
+                door::is_inside(scope.kernel),
+                "a scope that was opened in kernel {} was polled outside of it: a future that \
+                 has started stays with its kernel",
+                scope.kernel
+            );
+            let back_to = door::with(|kernel| kernel.enter_scope(scope.id, cx));
+            return Self { scope: scope.id, back_to };
         }
+        door::with(|kernel| {
+            let (id, back_to) = kernel.open_scope(kind, cx);
+            *scope = Some(OpenScope { kernel: kernel.home().id(), id, _home: PhantomData });
+            Self { scope: id, back_to }
+        })
+    }
+
+    /// Leaves it with a body that is not done.
+    #[inline]
+    fn leave(self) -> Polled {
+        let Self { scope, back_to } = self;
+        std::mem::forget(self);
+        door::with(|kernel| kernel.leave_scope(scope, back_to, true))
+    }
+
+    /// Leaves it with a body that is done, and closes it.
+    #[inline]
+    fn finish(self) -> ScopeEnd {
+        let Self { scope, back_to } = self;
+        std::mem::forget(self);
+        door::with(|kernel| kernel.finish_scope(scope, back_to))
     }
 }
 
-fn open(kind: ScopeKind) -> OpenScope {
-    door::with(|kernel| {
-        assert!(
-            kernel.current().is_some(),
-            "a scope was polled inside a kernel but outside a task: spawn a task and await it \
-             there"
-        );
-        OpenScope { kernel: kernel.home().id(), id: kernel.open_scope(kind), _home: PhantomData }
-    })
+impl Drop for Entered {
+    fn drop(&mut self) {
+        door::try_with(|kernel| kernel.leave_scope(self.scope, self.back_to, false));
+    }
 }

@@ -162,6 +162,7 @@ impl TaskRef {
     /// # Panics
     ///
     /// When called from inside the same task's poll.
+    #[inline(always)]
     pub fn poll(&self) -> bool {
         if self.is_ended() {
             return true;
@@ -228,6 +229,7 @@ impl TaskRef {
         }
     }
 
+    #[inline]
     fn exclusively<R>(&self, work: impl FnOnce() -> R) -> R {
         struct Done<'a>(&'a Cell<bool>);
         impl Drop for Done<'_> {

@@ -102,6 +102,7 @@ unsafe fn waker_wake(data: *const ()) {
 /// # Safety
 ///
 /// As for [`waker_clone`].
+#[inline]
 unsafe fn waker_ref(data: *const ()) {
     let header = NonNull::new(data.cast_mut().cast::<Header>()).expect("a waker's data is a cell");
     // SAFETY: the caller's promise; only `shared` is looked at, on whatever thread.
@@ -118,9 +119,22 @@ unsafe fn waker_ref(data: *const ()) {
             let task = unsafe { TaskRef::of(header) };
             crate::door::with(|kernel| kernel.wake(task));
         }
-    } else if !shared.in_mail.swap(true, Ordering::SeqCst) {
+    } else {
+        // SAFETY: the caller's promise.
+        unsafe { wake_from_elsewhere(header) };
+    }
+}
+
+/// # Safety
+///
+/// The cell is live.
+#[inline(never)]
+unsafe fn wake_from_elsewhere(header: NonNull<Header>) {
+    // SAFETY: the caller's promise; only `shared` is looked at, on whatever thread.
+    let shared = unsafe { &(*header.as_ptr()).shared };
+    if !shared.in_mail.swap(true, Ordering::SeqCst) {
         // SAFETY: the caller's promise; the clone's reference goes to the `RemoteWake`.
-        let _ = unsafe { waker_clone(data) };
+        let _ = unsafe { waker_clone(header.as_ptr().cast_const().cast()) };
         crate::home::wake_from_elsewhere(RemoteWake { header });
     }
 }
