@@ -151,6 +151,16 @@ pub(crate) struct Book<P> {
     pub(crate) last_queue: u32,
 }
 
+/// Notes that a task was woken. Tells whether it is to be put into the ready queue.
+#[inline]
+fn becomes_ready(task: &TaskRef) -> bool {
+    if task.is_ended() {
+        return false;
+    }
+    task.ledger().set(Flag::Woken);
+    !task.ledger().set(Flag::Queued)
+}
+
 impl<P: Pick> Book<P> {
     pub(crate) fn new(ready: P, limits: Limits) -> Self {
         Self {
@@ -220,13 +230,8 @@ impl<P: Pick> Book<P> {
     /// Makes a task ready, unless it is already or has ended (I6).
     #[inline]
     pub(crate) fn make_ready(&mut self, task: TaskRef) {
-        if !task.is_ended() {
-            let ledger = task.ledger();
-            ledger.set(Flag::Woken);
-            if !ledger.is(Flag::Queued) {
-                ledger.set(Flag::Queued);
-                self.ready.push(task);
-            }
+        if becomes_ready(&task) {
+            self.ready.push(task);
         }
     }
 
@@ -445,13 +450,9 @@ impl<P: Pick> Book<P> {
         Some(place)
     }
 
-    /// Gives a parked record what it waits for.
+    /// Gives a record that is out of its place what it waits for, from that queue if it was in one.
     #[inline]
-    pub(crate) fn satisfy(&mut self, record: u32) {
-        let Some(place) = self.take_out(record) else {
-            return;
-        };
-        let queue = if let Place::Queue { queue, .. } = place { Some(queue) } else { None };
+    pub(crate) fn answer(&mut self, record: u32, queue: Option<QueueRef>) {
         self.record_mut(record).state = State::Done(queue);
         self.rouse(record);
     }
@@ -461,12 +462,10 @@ impl<P: Pick> Book<P> {
     pub(crate) fn rouse(&mut self, record: u32) {
         let entry = &mut self.records[record as usize];
         entry.answered_in = self.step;
-        match entry.waker.take() {
-            Some(waker) => self.wakers.push(waker),
-            None => {
-                let task = entry.task.clone();
-                self.make_ready(task);
-            }
+        if let Some(waker) = entry.waker.take() {
+            self.wakers.push(waker);
+        } else if becomes_ready(&entry.task) {
+            self.ready.push(entry.task.clone());
         }
     }
 

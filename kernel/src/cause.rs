@@ -367,8 +367,7 @@ impl<P: Pick> Book<P> {
                 Place::Timer(until, _) => self.put_timer(record, until),
                 // What it waited for may have happened while it was not there to see it.
                 _ => {
-                    self.record_mut(record).state = State::Done(None);
-                    self.rouse(record);
+                    self.answer(record, None);
                 }
             }
         }

@@ -200,7 +200,7 @@ impl<D: Driver, C: Clock, P: Pick> Machine<D, C, P> {
             let mut book = self.book.borrow_mut();
             while let Some((_, timer)) = book.timers.pop_due(now) {
                 match timer {
-                    Timer::Record(record) => book.satisfy(record),
+                    Timer::Record(record) => book.answer(record, None),
                     Timer::Scope(scope) => {
                         if let Some(found) = book.scope_mut(scope) {
                             found.timer = None;
@@ -346,8 +346,7 @@ impl<D: Driver, C: Clock, P: Pick> Machine<D, C, P> {
                 if let Some(entry) = book.records.get(record as usize)
                     && matches!(entry.state, State::Parked(at) if at == place)
                 {
-                    book.record_mut(record).state = State::Done(None);
-                    book.rouse(record);
+                    book.answer(record, None);
                 }
             }
         }

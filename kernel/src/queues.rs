@@ -43,7 +43,7 @@ impl<P: Pick> Book<P> {
         woken
     }
 
-    /// What [`satisfy`](Book::satisfy) does, for the first of a queue.
+    /// Wakes the first of a queue.
     #[inline]
     fn wake_first(&mut self, queue: u32, first: u32) {
         let State::Parked(Place::Queue { queue: name, next, .. }) = self.record(first).state else {
@@ -59,8 +59,7 @@ impl<P: Pick> Book<P> {
         {
             *previous = NONE;
         }
-        self.record_mut(first).state = State::Done(Some(name));
-        self.rouse(first);
+        self.answer(first, Some(name));
     }
 
     /// Ends a queue. Records that are still in it wait for ever.

@@ -152,10 +152,12 @@ impl Ledger {
         self.flags.set(self.flags.get() | Flag::Again as u8 | Flag::Woken as u8);
     }
 
-    /// Notes that it is so.
+    /// Notes that it is so. Tells whether it was.
     #[inline]
-    pub fn set(&self, flag: Flag) {
-        self.flags.set(self.flags.get() | flag as u8);
+    pub fn set(&self, flag: Flag) -> bool {
+        let flags = self.flags.get();
+        self.flags.set(flags | flag as u8);
+        flags & flag as u8 != 0
     }
 
     /// Notes that it is not so any more. Tells whether it was.

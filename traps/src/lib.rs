@@ -46,7 +46,7 @@ pub use scope::{
 };
 pub use socket::{
     Address, Closed, Direction, OpenSocket, ReadyTrap, ResourceBusy, SocketId, SocketOption,
-    Sockets, read_wait, sockets, sockets_of, when_ready, when_ready_at, write_wait,
+    Sockets, WhenReady, read_wait, sockets, sockets_of, when_ready, when_ready_at, write_wait,
 };
 pub use task::{Builder, CancelOnDrop, Current, Task, current, spawn, try_current};
 pub use task_ref::TaskRef;

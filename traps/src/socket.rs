@@ -20,6 +20,8 @@ use std::os::fd::OwnedFd;
 use std::os::unix::net as unix;
 use std::panic::Location;
 use std::path::Path;
+use std::pin::Pin;
+use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
 use crate::door;
@@ -321,37 +323,69 @@ pub fn write_wait(socket: SocketId) -> KernelTrap<ReadyTrap> {
 ///
 /// When it has to wait and is polled outside a task of the socket's kernel.
 #[track_caller]
-pub fn when_ready<R>(
-    socket: SocketId,
-    direction: Direction,
-    attempt: impl FnMut(&dyn Sockets) -> io::Result<R>,
-) -> impl Future<Output = io::Result<R>> {
+pub fn when_ready<R, F>(socket: SocketId, direction: Direction, attempt: F) -> WhenReady<F>
+where
+    F: FnMut(&dyn Sockets) -> io::Result<R>,
+{
     when_ready_at(socket, direction, attempt, Location::caller())
 }
 
 /// [`when_ready`], reported as awaited at `place`.
-///
-/// # Errors
-///
-/// As for [`when_ready`].
-///
-/// # Panics
-///
-/// As for [`when_ready`].
-pub async fn when_ready_at<R>(
+pub fn when_ready_at<R, F>(
     socket: SocketId,
     direction: Direction,
-    mut attempt: impl FnMut(&dyn Sockets) -> io::Result<R>,
+    attempt: F,
     place: &'static Location<'static>,
-) -> io::Result<R> {
-    loop {
-        match sockets_of(socket, &mut attempt) {
-            Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
-                let trap = ReadyTrap { attempts: true, ..ReadyTrap::new(socket, direction) };
-                kernel_trap_at(trap, place).await?;
+) -> WhenReady<F>
+where
+    F: FnMut(&dyn Sockets) -> io::Result<R>,
+{
+    WhenReady { socket, direction, attempt, wait: None, place }
+}
+
+/// The future of [`when_ready`].
+#[must_use = "a future does nothing until it is awaited"]
+pub struct WhenReady<F> {
+    socket: SocketId,
+    direction: Direction,
+    attempt: F,
+    wait: Option<KernelTrap<ReadyTrap>>,
+    place: &'static Location<'static>,
+}
+
+// The attempt is only ever called, never pinned.
+impl<F> Unpin for WhenReady<F> {}
+
+impl<R, F: FnMut(&dyn Sockets) -> io::Result<R>> Future for WhenReady<F> {
+    type Output = io::Result<R>;
+
+    #[inline]
+    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<R>> {
+        let Self { socket, direction, attempt, wait, place } = &mut *self;
+        loop {
+            if let Some(waiting) = wait {
+                let waited = ready!(Pin::new(waiting).poll(cx));
+                *wait = None;
+                waited?;
             }
-            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-            result => return result,
+            match sockets_of(*socket, &mut *attempt) {
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
+                    let trap = ReadyTrap { attempts: true, ..ReadyTrap::new(*socket, *direction) };
+                    *wait = Some(kernel_trap_at(trap, place));
+                }
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                result => return Poll::Ready(result),
+            }
         }
+    }
+}
+
+impl<F> fmt::Debug for WhenReady<F> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("WhenReady")
+            .field("socket", &self.socket)
+            .field("direction", &self.direction)
+            .field("waits", &self.wait.is_some())
+            .finish_non_exhaustive()
     }
 }
