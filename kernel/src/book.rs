@@ -13,11 +13,12 @@ use std::panic::Location;
 use std::task::Waker;
 
 use pikake_time::{Ticks, TimerHeap, TimerKey};
-use pikake_traps::{Flag, Interrupted, Light, ScopeId, TaskId, TaskRef, TrapKind};
+use pikake_traps::{Flag, Interrupted, ScopeId, TaskId, TaskRef, TrapKind};
 use slab::Slab;
 
 use crate::cause::{Cause, Holder, Owner};
 use crate::cleanup::Limits;
+use crate::light::Made;
 use crate::pick::Pick;
 use crate::queues::{Queue, QueueRef};
 use crate::scope::{Depth, Scope};
@@ -136,6 +137,8 @@ pub(crate) struct Book<P> {
     pub(crate) wakers: Vec<Waker>,
     /// To be called when the current step is over.
     pub(crate) after_step: Vec<Waker>,
+    /// Of light yields.
+    pub(crate) made: Vec<Made>,
     /// Tasks to be dropped before the next step, and why.
     pub(crate) doomed: VecDeque<(TaskRef, Interrupted)>,
     /// What the current branch of the current step was told of and has not collected.
@@ -172,6 +175,7 @@ impl<P: Pick> Book<P> {
             ready,
             wakers: Vec::new(),
             after_step: Vec::new(),
+            made: Vec::new(),
             doomed: VecDeque::new(),
             branch: Vec::new(),
             step: 0,
@@ -384,7 +388,7 @@ impl<P: Pick> Book<P> {
             Some(waker) => self.after_step.push(waker),
             None => {
                 let ledger = self.record(record).task.ledger();
-                if !ledger.is(Flag::Again) && ledger.light.get() != Light::Told {
+                if !ledger.is(Flag::Again) {
                     ledger.lights.set(0);
                 }
                 ledger.ask_again();

@@ -26,7 +26,7 @@
 //! Everything here is the slow path; a task without a cause pays for it two comparisons a wait.
 
 use pikake_time::Ticks;
-use pikake_traps::{Flag, Interrupted, Light, LightYield, ScopeId, TaskRef};
+use pikake_traps::{Flag, Interrupted, ScopeId, TaskRef};
 
 use crate::book::{Book, NONE, Place, State, key};
 use crate::cleanup::Cleanup;
@@ -61,8 +61,6 @@ pub(crate) struct Cause {
     collected: bool,
     /// Counted in the task's ledger as pending.
     pending: bool,
-    /// The light yields of this step hold it, together.
-    light: Option<u32>,
     pub(crate) cleanup: Cleanup,
 }
 
@@ -107,10 +105,19 @@ impl<P: Pick> Book<P> {
         }
     }
 
-    /// Whether no cause can concern the task any more: it has none, and no scope is left.
+    /// Has a task looked at closely from now on.
+    pub(crate) fn trouble(&mut self, task: &TaskRef) {
+        task.ledger().set(Flag::Troubled);
+        self.make_records(task);
+    }
+
+    /// Whether no cause can concern the task any more: it has none, no scope is left, and no light
+    /// yield was made a record that it does not know of.
     pub(crate) fn is_untroubled(&mut self, task: &TaskRef) -> bool {
         let ledger = task.ledger();
-        ledger.scopes.get() == NONE && self.cause_mut(Owner::Task(ledger.index.get())).is_none()
+        ledger.scopes.get() == NONE
+            && self.cause_mut(Owner::Task(ledger.index.get())).is_none()
+            && !self.has_made(task)
     }
 
     pub(crate) fn task_of(&self, owner: Owner) -> Option<TaskRef> {
@@ -140,15 +147,11 @@ impl<P: Pick> Book<P> {
             holders: 0,
             collected: false,
             pending: false,
-            light: None,
             cleanup: Cleanup::default(),
         }));
         self.watch_cleanup(owner, now);
         if let Some(task) = self.task_of(owner) {
-            task.ledger().set(Flag::Troubled);
-            if let Owner::Task(_) = owner {
-                self.end_light_yields(&task);
-            }
+            self.trouble(&task);
         }
         self.deliver(owner);
     }
@@ -170,62 +173,6 @@ impl<P: Pick> Book<P> {
             }
             self.fire(Owner::Scope(scope), Interrupted::timed_out(scope), now);
         }
-    }
-
-    /// Tells the task's light yields, if they wait, that it is to end. From now on it has none.
-    fn end_light_yields(&mut self, task: &TaskRef) {
-        let ledger = task.ledger();
-        let have_passed = self.stepping == Some(ledger.index.get()) && !ledger.is(Flag::Again);
-        let are_parked = ledger.light.replace(Light::Off) == Light::Parked && !have_passed;
-        if !are_parked || ledger.lights.get() == 0 {
-            return;
-        }
-        self.make_ready(task.clone());
-        if let Some(cause) = self.cause_mut(Owner::Task(ledger.index.get())) {
-            ledger.light.set(Light::Told);
-            cause.light = Some(ledger.step.get());
-            cause.holders += 1;
-        }
-    }
-
-    /// Ends a light yield: it is dropped, or gets what it was told, if it was told of anything.
-    pub(crate) fn end_light_yield(
-        &mut self,
-        light: LightYield,
-        current: Option<&TaskRef>,
-        collect: bool,
-    ) -> Option<Interrupted> {
-        if collect && !self.branch.is_empty() {
-            self.release_branch();
-        }
-        let is_its = |task: &TaskRef| task.id() == light.task;
-        let task = match current.filter(|task| is_its(task)) {
-            Some(task) => task.clone(),
-            // It was moved to another task, or is dropped outside of any. Hardly ever.
-            None => self.tasks.iter().find(|(_, entry)| is_its(&entry.task))?.1.task.clone(),
-        };
-        let ledger = task.ledger();
-        let owner = Owner::Task(ledger.index.get());
-        let was_told = ledger.light.get() == Light::Told;
-        let is_noted = match was_told {
-            true => self.cause_mut(owner)?.light == Some(light.step),
-            false => ledger.light.get() == Light::Parked && ledger.step.get() == light.step,
-        };
-        if !is_noted {
-            return None;
-        }
-        ledger.lights.set(ledger.lights.get() - 1);
-        if was_told && !collect {
-            // As any wait that was told for nothing: its task is to look at what goes on instead.
-            self.make_ready(task.clone());
-        }
-        let told = if was_told && collect { self.hand_over(owner) } else { None };
-        if was_told && ledger.lights.get() == 0 {
-            ledger.light.set(Light::Off);
-            self.cause_mut(owner)?.light = None;
-            self.release(owner);
-        }
-        told
     }
 
     /// Tells every outstanding wait inside the owner; if there is none, leaves the cause pending.
@@ -406,10 +353,11 @@ impl<P: Pick> Book<P> {
 
     fn retell(&mut self, record: u32, task: &TaskRef) {
         let entry = self.record(record);
-        let owners = match entry.task.is(task) {
-            true => self.owners(task, self.scope),
-            false => Vec::new(),
-        };
+        let mut owners = self.owners(task, self.scope);
+        if !entry.task.is(task) {
+            // It was told as one of another task; of the two, only scopes can be the same.
+            owners.retain(|owner| matches!(owner, Owner::Scope(_)));
+        }
         match &entry.state {
             State::Interrupted(interrupted, _) => {
                 let owner = match interrupted.owner() {

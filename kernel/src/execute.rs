@@ -177,9 +177,8 @@ impl<D: Driver, C: Clock, P: Pick> TrapHandler for Machine<D, C, P> {
             return false;
         }
         self.book.borrow_mut().add_task(task);
-        if self.observers.is_empty() {
-            task.ledger().light.set(Light::Free);
-        } else {
+        self.allow_light_yields(task);
+        if !self.observers.is_empty() {
             self.observe(|observer| observer.created(task));
         }
         true
@@ -195,12 +194,18 @@ impl<D: Driver, C: Clock, P: Pick> TrapHandler for Machine<D, C, P> {
         self.book.borrow_mut().make_ready(task);
     }
 
-    fn end_light_yield(&self, light: LightYield, collect: bool) -> Option<Interrupted> {
-        let current = self.current();
-        let told = self.book.borrow_mut().end_light_yield(light, current.as_ref(), collect);
+    #[inline]
+    fn begin_light_yield(&self) -> bool {
+        self.book.borrow_mut().begin_light_yield()
+    }
+
+    fn end_light_yield(&self, light: LightYield) -> Option<RecordKey> {
+        self.book.borrow_mut().end_light_yield(light)
+    }
+
+    fn let_light_yield_pass(&self) {
+        self.book.borrow_mut().release_branch();
         self.flush();
-        self.home.nudge();
-        told
     }
 
     fn cancel(&self, task: &TaskRef, reason: Interrupted) {
@@ -354,6 +359,14 @@ fn waker_unless_own(task: &TaskRef, cx: &Context<'_>) -> Option<Waker> {
 }
 
 impl<D: Driver, C: Clock, P: Pick> Machine<D, C, P> {
+    /// Lets a task yield without records, unless somebody wants to see them.
+    #[inline]
+    pub(crate) fn allow_light_yields(&self, task: &TaskRef) {
+        if self.observers.is_empty() {
+            task.ledger().light.set(Light::Free);
+        }
+    }
+
     #[inline(never)]
     fn observe_answered(&self, kind: TrapKind, interrupted: bool) {
         if let Some(task) = self.current() {

@@ -199,8 +199,8 @@ impl<C: Clock + 'static, P: Pick + 'static, D: Driver + 'static> Kernel<C, P, D>
         self.machine.task_count()
     }
 
-    /// How many waits are outstanding, in all tasks together. A yield outside of scopes is not
-    /// counted: it is over with the next step.
+    /// How many waits are outstanding, in all tasks together. Most yields are not counted: they
+    /// are over with the next step.
     pub fn wait_count(&self) -> usize {
         self.machine.wait_count()
     }

@@ -29,6 +29,7 @@ mod driver;
 mod execute;
 mod helpers;
 mod kernel;
+mod light;
 mod machine;
 mod mio_driver;
 mod observe;

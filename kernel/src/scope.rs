@@ -40,6 +40,8 @@ pub(crate) struct Scope {
     /// The waker of the last poll, if it was not the task's own.
     pub(crate) waker: Option<Waker>,
     pub(crate) cause: Option<Box<Cause>>,
+    /// The task's step in which its light yields were in this scope.
+    pub(crate) lights_in: u32,
     /// Whether the task had been woken when the poll of this scope began.
     woken_before: bool,
 }
@@ -56,7 +58,7 @@ pub(crate) struct Closed {
 /// The lower half of a scope's id is its number in the book, the upper half a serial number.
 const SERIAL_SHIFT: u32 = 32;
 
-fn index_of(scope: ScopeId) -> usize {
+pub(crate) fn index_of(scope: ScopeId) -> usize {
     (scope.0 as u32) as usize
 }
 
@@ -115,6 +117,7 @@ impl<P: Pick> Book<P> {
             told: Told::default(),
             waker,
             cause: None,
+            lights_in: 0,
             woken_before,
         });
         (id, parent)
@@ -220,6 +223,10 @@ impl<P: Pick> Book<P> {
             return (waker_before, None);
         }
         let is_pending = found.cause.as_ref().is_some_and(|cause| cause.is_pending());
+        if found.lights_in != 0 {
+            let task_before = found.task.clone();
+            self.trouble(&task_before);
+        }
         self.cut_off(scope);
         let Some(found) = self.scope_mut(scope) else { return (waker_before, None) };
         found.parent = parent;

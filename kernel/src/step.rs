@@ -103,6 +103,7 @@ impl<D: Driver, C: Clock, P: Pick> Machine<D, C, P> {
             let mut book = self.book.borrow_mut();
             if book.is_untroubled(task) {
                 task.ledger().clear(Flag::Troubled);
+                self.allow_light_yields(task);
                 return false;
             }
             let is_woken = task.ledger().is(Flag::Queued) || task.ledger().is(Flag::Again);

@@ -134,6 +134,33 @@ fn a_trap_future_may_be_boxed_and_moved_to_another_task<R: Runner>() {
     assert_eq!(events, ["0 left behind: cancelled: the first task", "50 moved: ok"]);
 }
 
+fn a_yield_that_stays_behind_in_its_task_is_told_by_the_scope_it_is_in<R: Runner>() {
+    let events = R::run(async |world| {
+        let mut yields = yield_now();
+        let body = async move {
+            let _ = poll_once(&mut yields).await;
+            let slept = told(sleep(ms(100)).await);
+            (slept, told(yields.await))
+        };
+        let scope = Rc::new(RefCell::new(Some(Box::pin(timed(ms(10), body)))));
+        let giver = spawn({
+            let (world, scope) = (world.clone(), scope.clone());
+            async move {
+                let mut given = scope.take().unwrap();
+                let _ = poll_once(&mut given).await;
+                scope.replace(Some(given));
+                world.stall(20);
+                sleep(ms(1)).await.unwrap();
+            }
+        });
+        // Stepped after the giver, which has not been stepped again when the deadline fires.
+        let taker = spawn(async move { scope.take().unwrap().await.output });
+        world.note(format_args!("{:?}", taker.join().await));
+        giver.join().await.unwrap();
+    });
+    assert_eq!(events, ["20 Ok(Some((\"a deadline passed\", \"a deadline passed\")))"]);
+}
+
 fn a_wait_that_was_told_in_one_task_is_not_told_in_another<R: Runner>() {
     let events = R::run(async |world| {
         let mut nap = Box::pin(sleep(ms(50)));
@@ -354,6 +381,7 @@ on_both_kernels! {
     a_park_that_was_told_unseen_is_answered_when_it_leaves_the_scope
     a_wait_that_is_polled_into_a_scope_with_a_pending_deadline_gets_it
     a_trap_future_may_be_boxed_and_moved_to_another_task
+    a_yield_that_stays_behind_in_its_task_is_told_by_the_scope_it_is_in
     a_wait_that_was_told_in_one_task_is_not_told_in_another
     a_join_that_timed_out_can_be_retried
     forgetting_a_parked_future_harms_nobody

@@ -101,13 +101,13 @@ pub struct Ledger {
     /// The task's light yields.
     pub light: Cell<Light>,
     /// How many of them there are. Those of an earlier step than the last do not count, nor do
-    /// those that have passed, unless they were told.
+    /// those that have passed.
     pub lights: Cell<u16>,
     flags: Cell<u8>,
 }
 
 /// What is known of a task's *light yields*: those of its last step that were parked without a
-/// record. They are outside of all scopes, and polled with the task's own waker.
+/// record. They are all in one scope, or outside of all, and polled with the task's own waker.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
 #[repr(u8)]
 pub enum Light {
@@ -118,8 +118,6 @@ pub enum Light {
     Free,
     /// They wait for the task's next step, or have just seen it begin.
     Parked,
-    /// They waited, and were told that the task is to end.
-    Told,
 }
 
 /// What a kernel notes of a task by yes or no.

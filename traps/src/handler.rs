@@ -238,16 +238,23 @@ pub trait TrapHandler {
     /// Makes a task ready, unless it is ready already or has ended.
     fn wake(&self, task: TaskRef);
 
-    /// Ends a light yield that was told of something ([`Light::Told`]), or is dropped or moved
-    /// before its step. `collect`: what it was told comes back, and counts as collected. A kernel
-    /// that leaves [`Ledger::light`] as it is has no such yields.
+    /// Notes a light yield of the current task in the current scope, if it may be one. *Current.*
     ///
-    /// [`Light::Told`]: crate::Light::Told
-    /// [`Ledger::light`]: crate::Ledger::light
-    fn end_light_yield(&self, light: LightYield, collect: bool) -> Option<Interrupted> {
-        let _ = (light, collect);
+    /// A kernel that leaves [`Ledger::light`](crate::Ledger::light) as it is has no light yields.
+    fn begin_light_yield(&self) -> bool {
+        false
+    }
+
+    /// A light yield is dropped, or polled while its task is [`Flag::Troubled`](crate::Flag::Troubled) or where
+    /// it was not before. Gives the record that was made of it, if there is one; otherwise it does
+    /// not count any more. Also outside a turn.
+    fn end_light_yield(&self, light: LightYield) -> Option<RecordKey> {
+        let _ = light;
         None
     }
+
+    /// A light yield was polled that ended when the task's step began. *Current.*
+    fn let_light_yield_pass(&self) {}
 
     /// Asks a task to end: interrupts what it waits for, or the next wait of it that suspends.
     ///

@@ -92,6 +92,16 @@ enum State {
 }
 
 impl<T: Trap> KernelTrap<T> {
+    /// A trap that waits already, under a record that the kernel has made.
+    pub(crate) fn parked(
+        trap: T,
+        kernel: KernelId,
+        record: RecordKey,
+        place: &'static Location<'static>,
+    ) -> Self {
+        Self { trap, state: State::Parked { kernel, record }, place, _home: PhantomData }
+    }
+
     /// Takes the trap back if it waits, so that the next poll executes it anew.
     #[inline]
     pub(crate) fn reset(&mut self) {

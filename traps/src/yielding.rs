@@ -1,8 +1,7 @@
 //! Yielding: to the end of the ready queue and back.
 //!
 //! What a yield waits for is certain to come, so most yields need no record: the *light* ones are
-//! noted in the task's ledger ([`Light`]) and are done when the task's next step has begun. They
-//! are outside of all scopes, so that only a request to end concerns them.
+//! noted in the task's ledger ([`Light`]) and are done when the task's next step has begun.
 
 use std::future::Future;
 use std::panic::Location;
@@ -11,7 +10,7 @@ use std::task::{Context, Poll};
 
 use crate::cell::{Flag, Ledger, Light, TaskId};
 use crate::door;
-use crate::handler::{TrapKind, Wait};
+use crate::handler::{RecordKey, TrapKind, Wait};
 use crate::home::KernelId;
 use crate::interrupt::Interrupted;
 use crate::task_ref::TaskRef;
@@ -83,14 +82,28 @@ pub struct LightYield {
 impl Ledger {
     /// Notes a light yield, if the task may have one now.
     #[inline]
-    fn begin_light_yield(&self) -> bool {
-        let may_have = matches!(self.light.get(), Light::Free | Light::Parked);
-        if !may_have || self.scopes.get() != Self::NO_SCOPE {
-            return false;
+    fn may_yield_lightly(&self) -> bool {
+        match self.scopes.get() {
+            Self::NO_SCOPE => self.begin_light_yield(),
+            // Only the kernel knows which.
+            _ => self.may_have_light_yields() && door::with(|kernel| kernel.begin_light_yield()),
         }
+    }
+
+    #[inline]
+    fn may_have_light_yields(&self) -> bool {
+        matches!(self.light.get(), Light::Free | Light::Parked)
+    }
+
+    /// Counts a light yield of the current step, if the task may have one now. For the kernel, which
+    /// knows that those of the step are all in one scope.
+    #[inline]
+    pub fn begin_light_yield(&self) -> bool {
         // The first of a step begins to count anew.
         let before = if self.is(Flag::Again) { self.lights.get() } else { 0 };
-        let Some(count) = before.checked_add(1) else { return false };
+        let Some(count) = before.checked_add(1).filter(|_| self.may_have_light_yields()) else {
+            return false;
+        };
         self.light.set(Light::Parked);
         self.lights.set(count);
         self.ask_again();
@@ -99,21 +112,25 @@ impl Ledger {
 }
 
 impl YieldNow {
-    /// Goes on as a trap of its own, unless it is a light yield whose step has come.
+    /// Begins as a light yield in a scope, or goes on as a trap of its own.
     #[inline(never)]
     fn poll_slowly(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), Interrupted>> {
-        match self.state {
-            State::Light(light) if light.has_passed() => {
-                self.state = State::Finished;
-                let told = light.end();
-                return Poll::Ready(told.map_or(Ok(()), Err));
+        if let State::Light(light) = self.state {
+            match light.end() {
+                Some(record) => {
+                    let trap = KernelTrap::parked(YieldTrap, light.kernel, record, self.place);
+                    self.state = State::Trap(trap);
+                }
+                None if light.has_passed() => {
+                    self.state = State::Finished;
+                    door::with(|kernel| kernel.let_light_yield_pass());
+                    return Poll::Ready(Ok(()));
+                }
+                None => self.state = State::New,
             }
-            State::New => self.state = State::Trap(kernel_trap_at(YieldTrap, self.place)),
-            State::Light(light) => {
-                light.forget();
-                self.state = State::Trap(kernel_trap_at(YieldTrap, self.place));
-            }
-            State::Trap(_) | State::Finished => {}
+        }
+        if let State::New = self.state {
+            self.state = State::Trap(kernel_trap_at(YieldTrap, self.place));
         }
         match &mut self.state {
             State::Trap(trap) => Pin::new(trap).poll(cx),
@@ -123,13 +140,16 @@ impl YieldNow {
 }
 
 impl LightYield {
-    fn end(self) -> Option<Interrupted> {
-        door::try_with(|kernel| kernel.end_light_yield(self, true)).flatten()
+    #[inline(never)]
+    fn end(self) -> Option<RecordKey> {
+        door::reach(self.kernel, |kernel| kernel.end_light_yield(self)).flatten()
     }
 
     #[inline(never)]
     fn forget(self) {
-        door::reach(self.kernel, |kernel| kernel.end_light_yield(self, false));
+        if let Some(record) = self.end() {
+            door::reach(self.kernel, |kernel| kernel.withdraw(record));
+        }
     }
 
     /// Whether its task is the current one, and in a later step.
@@ -152,7 +172,7 @@ impl Future for YieldNow {
         let answer = TaskRef::when_polled_with(cx.waker(), |task| {
             let ledger = task.ledger();
             match this.state {
-                State::New if ledger.begin_light_yield() => {
+                State::New if ledger.may_yield_lightly() => {
                     let step = ledger.step.get();
                     let light = LightYield { kernel: task.kernel(), task: task.id(), step };
                     this.state = State::Light(light);
@@ -160,7 +180,9 @@ impl Future for YieldNow {
                 }
                 State::Light(light) if task.id() == light.task && !ledger.is(Flag::Troubled) => {
                     if ledger.step.get() == light.step {
-                        return Some(Poll::Pending);
+                        // In a scope it may have moved.
+                        let is_outside = ledger.scopes.get() == Ledger::NO_SCOPE;
+                        return is_outside.then_some(Poll::Pending);
                     }
                     this.state = State::Finished;
                     Some(Poll::Ready(Ok(())))
