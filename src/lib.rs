@@ -6,8 +6,8 @@ pub use pikake_macros::{main, test};
 pub use pikake_task::{TaskGroup, task_group, try_task_group};
 pub use pikake_traps::{
     Interrupted, KernelEnded, KernelHandle, Task, TaskError, Timed, TimedOut, check_interrupt,
-    current, future_wait, ignore_after, now, pending_interrupt, shield, sleep, sleep_until, spawn,
-    timed, timeout_after, timeout_at, yield_now,
+    current, future_wait, ignore_after, now, pending_interrupt, random, shield, sleep, sleep_until,
+    spawn, timed, timeout_after, timeout_at, yield_now,
 };
 
 use std::future::Future;
@@ -61,7 +61,7 @@ pub mod time {
     pub use pikake_time::{
         Clock, Deadline, ManualClock, Rate, SystemClock, Ticks, TimerHeap, TimerKey, WallTime,
     };
-    pub use pikake_traps::{clock_rate, deadline_after, elapsed_since, now};
+    pub use pikake_traps::{clock_rate, deadline_after, elapsed_since, now, wall_time};
 }
 
 /// What people do with tasks.

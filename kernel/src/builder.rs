@@ -91,6 +91,13 @@ impl<C: Clock + 'static, P: Pick + 'static> Builder<C, P> {
         self
     }
 
+    /// After how many steps the driver is polled, and a turn ends, although tasks are ready
+    /// ([`POLL_EVERY_STEPS`](crate::POLL_EVERY_STEPS)); at least one.
+    pub fn poll_every_steps(mut self, steps: u32) -> Self {
+        self.settings.poll_every_steps = steps.max(1);
+        self
+    }
+
     /// From which length on a step is reported ([`LONG_STEP`](crate::LONG_STEP)); `None`: never.
     pub fn long_step(mut self, length: Option<Duration>) -> Self {
         self.settings.long_step = length;

@@ -7,10 +7,10 @@ use std::fmt;
 use std::io::{self, IoSlice, IoSliceMut};
 use std::net::Shutdown;
 use std::os::fd::OwnedFd;
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 
 pub use pikake_traps::Job;
-use pikake_traps::{Address, Addresses, OpenSocket, Reply, SocketOption};
+use pikake_traps::{Address, Addresses, OpenSocket, Reply, SocketOption, system_random};
 
 use crate::helpers::HelperThreads;
 
@@ -136,6 +136,16 @@ pub trait Driver {
     /// Looks a name up and replies, from any thread. What cannot be started comes back as a job
     /// that the caller drops.
     fn lookup(&mut self, host: &str, port: u16, reply: Reply<Addresses>) -> Result<(), Job>;
+
+    /// What the wall clock shows.
+    fn wall_time(&self) -> SystemTime {
+        SystemTime::now()
+    }
+
+    /// Fills a buffer with random bytes.
+    fn random(&mut self, to: &mut [u8]) {
+        system_random(to);
+    }
 }
 
 impl fmt::Display for Token {

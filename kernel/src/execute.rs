@@ -5,7 +5,7 @@
 
 use std::panic::Location;
 use std::task::{Context, Poll, Waker};
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 
 use pikake_time::{Clock, Rate, Ticks};
 use pikake_traps::{
@@ -335,6 +335,14 @@ impl<D: Driver, C: Clock, P: Pick> TrapHandler for Machine<D, C, P> {
 
     fn rate(&self) -> Rate {
         self.clock.rate()
+    }
+
+    fn wall_time(&self) -> SystemTime {
+        self.net.driver.borrow().wall_time()
+    }
+
+    fn random(&self, to: &mut [u8]) {
+        self.net.driver.borrow_mut().random(to);
     }
 
     fn sockets(&self) -> &dyn Sockets {

@@ -11,7 +11,9 @@ use std::time::Duration;
 
 use pikake_time::{Clock, Deadline, SystemClock};
 use pikake_traps::door::{self, NestedRun, Registration};
-use pikake_traps::{Home, Interrupted, KernelHandle, TaskError, TaskRef, TrapHandler, borrowing};
+use pikake_traps::{
+    Home, Interrupted, KernelHandle, TaskError, TaskRef, TrapHandler, TrapKind, borrowing,
+};
 
 use crate::builder::Builder;
 use crate::driver::Driver;
@@ -54,6 +56,18 @@ impl<C: Clock + 'static, P: Pick + 'static, D: Driver + 'static> Kernel<C, P, D>
         let registration = door::register(handler.clone());
         Self { machine, handler, _registration: registration }
     }
+}
+
+/// A wait of a task that is outstanding.
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub struct Waiting {
+    /// The task it was polled by last.
+    pub task: TaskRef,
+    /// The trap.
+    pub trap: TrapKind,
+    /// Where that is awaited.
+    pub place: &'static Location<'static>,
 }
 
 /// What a turn left behind.
@@ -182,6 +196,39 @@ impl<C: Clock + 'static, P: Pick + 'static, D: Driver + 'static> Kernel<C, P, D>
             false => self.machine.clock().idle(next_deadline),
         };
         Ok(Turn { is_ready, is_stopped, next_deadline, may_wait, tasks: self.machine.task_count() })
+    }
+
+    /// Calls a closure inside the kernel, between its steps, so that what it spawns is this kernel's.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use pikake_kernel::Kernel;
+    ///
+    /// let kernel = Kernel::new()?;
+    /// let task = kernel.enter(|| pikake_traps::spawn(async { 6 * 7 }))?;
+    /// assert_eq!(kernel.run(task).unwrap(), 42);
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    ///
+    /// # Errors
+    ///
+    /// [`NestedRun`]: the thread is inside a kernel already.
+    pub fn enter<R>(&self, inside: impl FnOnce() -> R) -> Result<R, NestedRun> {
+        door::enter(&self.handler, inside)
+    }
+
+    /// The tasks that have not ended, the oldest first.
+    pub fn tasks(&self) -> Vec<TaskRef> {
+        let mut tasks = self.machine.newest_first();
+        tasks.reverse();
+        tasks
+    }
+
+    /// The waits that are outstanding, in no order; a wait that has its answer is not among them,
+    /// nor is a yield outside of scopes.
+    pub fn waits(&self) -> Vec<Waiting> {
+        self.machine.waits()
     }
 
     /// A handle for other threads.

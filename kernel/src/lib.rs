@@ -43,7 +43,7 @@ mod step;
 pub use builder::Builder;
 pub use driver::{Driver, Event, Job, Token};
 pub use helpers::HelperThreads;
-pub use kernel::{Kernel, Turn};
+pub use kernel::{Kernel, Turn, Waiting};
 pub use mio_driver::{MioDriver, MioSocket};
 pub use observe::Observer;
 pub use pick::{Fifo, Pick};

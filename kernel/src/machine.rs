@@ -17,6 +17,7 @@ use crate::book::{Book, Place, State, Timer};
 use crate::cause::Owner;
 use crate::cleanup::{Limits, Slow};
 use crate::driver::{Driver, Event};
+use crate::kernel::Waiting;
 use crate::observe::Observer;
 use crate::pick::Pick;
 use crate::settings::Settings;
@@ -122,6 +123,18 @@ impl<D: Driver, C: Clock, P: Pick> Machine<D, C, P> {
 
     pub(crate) fn wait_count(&self) -> usize {
         self.book.borrow().records.len()
+    }
+
+    pub(crate) fn waits(&self) -> Vec<Waiting> {
+        let book = self.book.borrow();
+        let parked =
+            book.records.iter().filter(|(_, record)| matches!(record.state, State::Parked(_)));
+        let shown = parked.map(|(_, record)| Waiting {
+            task: record.task.clone(),
+            trap: record.kind,
+            place: record.place,
+        });
+        shown.collect()
     }
 
     pub(crate) fn task_count(&self) -> usize {

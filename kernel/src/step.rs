@@ -202,7 +202,7 @@ impl<D: Driver, C: Clock, P: Pick> Machine<D, C, P> {
         drop(before);
     }
 
-    fn newest_first(&self) -> Vec<TaskRef> {
+    pub(crate) fn newest_first(&self) -> Vec<TaskRef> {
         let book = self.book.borrow();
         let mut tasks: Vec<TaskRef> =
             book.tasks.iter().map(|(_, entry)| entry.task.clone()).collect();

@@ -32,7 +32,7 @@ use std::cell::Cell;
 use std::fmt;
 use std::panic::Location;
 use std::task::{Context, Poll};
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 
 use pikake_time::{Deadline, Rate, Ticks};
 
@@ -318,6 +318,16 @@ pub trait TrapHandler {
     fn rate(&self) -> Rate;
 
     // --- the outside ---------------------------------------------------------------------------
+
+    /// What the wall clock shows. Without a clock of its own, a kernel asks the system.
+    fn wall_time(&self) -> SystemTime {
+        SystemTime::now()
+    }
+
+    /// Fills a buffer with random bytes. Without a source of its own, a kernel asks the system.
+    fn random(&self, to: &mut [u8]) {
+        crate::outside::system_random(to);
+    }
 
     /// The socket traps.
     fn sockets(&self) -> &dyn Sockets;

@@ -13,6 +13,7 @@ mod interrupt;
 mod job;
 mod locals;
 mod memory;
+mod outside;
 mod queue;
 mod quiet;
 mod reply;
@@ -37,6 +38,7 @@ pub use home::{Home, KernelEnded, KernelHandle, KernelId, LocalHome, Message, Re
 pub use interrupt::{Interrupted, Panic, ScopeId, TaskError, TimedOut};
 pub use job::{Job, JobLine};
 pub use locals::LocalKey;
+pub use outside::{random, system_random, wall_time};
 pub use queue::{Park, WaitQueue, park, park_at};
 pub use quiet::quietly;
 pub use reply::{Replied, Reply};
