@@ -2,7 +2,7 @@
 #![forbid(unsafe_code)]
 
 pub use pikake_kernel::{Kernel, Turn};
-pub use pikake_macros::{main, test};
+pub use pikake_macros::{main, sim, test};
 pub use pikake_task::{TaskGroup, task_group, try_task_group};
 pub use pikake_traps::{
     Interrupted, KernelEnded, KernelHandle, Task, TaskError, Timed, TimedOut, check_interrupt,
@@ -162,6 +162,11 @@ pub mod thread {
     };
 }
 
+/// Simulated worlds: the same program, deterministic, with faults.
+pub mod sim {
+    pub use pikake_sim::*;
+}
+
 /// For authors of new primitives and of new kernels: the traps themselves.
 pub mod traps {
     pub use pikake_traps::*;
@@ -244,6 +249,24 @@ pub mod __macros {
         let output = kernel.run(future);
         kernel.shutdown();
         output
+    }
+
+    /// Runs the future as the main task of one host, in a fresh world for each seed.
+    #[track_caller]
+    pub fn simulate<F>(path: &str, name: &str, seeds: Option<u64>, body: fn() -> F)
+    where
+        F: Future<Output: pikake_sim::Outcome> + 'static,
+    {
+        // The harness leaves out the crate's name.
+        let test = path.split_once("::").map_or(name.to_owned(), |(_, path)| path.to_owned());
+        let runs = pikake_sim::Runs::new(test);
+        let runs = match seeds {
+            Some(seeds) => runs.seeds(seeds),
+            None => runs,
+        };
+        runs.run(|sim| {
+            sim.client(name, body);
+        });
     }
 
     /// As `run`, with SIGINT and SIGTERM turned into an interruption of the main task.

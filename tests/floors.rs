@@ -9,13 +9,14 @@ use std::process::Command;
 /// A crate of the workspace, its floor, and the crates of the workspace it may use.
 ///
 /// `kernel` executes traps, `net` asks for them: neither may know the other. Only the roof may.
-const HOUSE: [(&str, u8, &[&str]); 8] = [
+const HOUSE: [(&str, u8, &[&str]); 9] = [
     ("pikake-time", 0, &[]),
     ("pikake-traps", 0, &["pikake-time"]),
     ("pikake-kernel", 1, &["pikake-time", "pikake-traps"]),
     ("pikake-net", 1, &["pikake-time", "pikake-traps"]),
     ("pikake-sync", 1, &["pikake-time", "pikake-traps"]),
     ("pikake-task", 1, &["pikake-time", "pikake-traps"]),
+    ("pikake-sim", 2, &["pikake-kernel", "pikake-time", "pikake-traps"]),
     ("pikake-macros", 4, &[]),
     (
         "pikake",
@@ -24,6 +25,7 @@ const HOUSE: [(&str, u8, &[&str]); 8] = [
             "pikake-kernel",
             "pikake-macros",
             "pikake-net",
+            "pikake-sim",
             "pikake-sync",
             "pikake-task",
             "pikake-time",

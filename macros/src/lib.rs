@@ -1,14 +1,14 @@
 //! The attribute macros of pikake. Use them through the `pikake` crate.
 //!
-//! Both turn an `async fn` into an ordinary function that runs it in a fresh kernel. They differ
-//! in the attribute they leave behind: `#[pikake::test]` leaves `#[test]`.
+//! Each turns an `async fn` into an ordinary function that runs it: `main` and `test` in a fresh
+//! kernel, `sim` in a simulated world for each seed. The last two are tests.
 
 use proc_macro::TokenStream;
 use proc_macro2::{Span, TokenStream as Tokens};
 use quote::quote;
 use syn::meta::ParseNestedMeta;
 use syn::spanned::Spanned;
-use syn::{ItemFn, LitStr, parse_macro_input};
+use syn::{ItemFn, LitInt, LitStr, Signature, parse_macro_input};
 
 /// Runs an `async fn main` in a fresh kernel.
 ///
@@ -29,6 +29,80 @@ pub fn main(options: TokenStream, function: TokenStream) -> TokenStream {
 pub fn test(options: TokenStream, function: TokenStream) -> TokenStream {
     let attribute = quote!(#[::core::prelude::v1::test]);
     expand(Options { attribute, ..Options::default() }, options, function)
+}
+
+/// Makes a test of an `async fn`, which is run in a simulated world for each of many seeds.
+///
+/// The function is the main task of the one host there is; see `pikake::sim` for what a simulation
+/// is, and how to see a run again that failed. Options:
+///
+/// * `seeds = 200`: for how many seeds; without it, a hundred;
+/// * `name = "…"`: the name of the host and of its main task; without it, that of the function.
+///
+/// The function may return nothing, or a result.
+#[proc_macro_attribute]
+pub fn sim(options: TokenStream, function: TokenStream) -> TokenStream {
+    let mut found = SimOptions::default();
+    let parser = syn::meta::parser(|meta| found.take(&meta));
+    parse_macro_input!(options with parser);
+    let function = parse_macro_input!(function as ItemFn);
+    rewrite_sim(function, &found).unwrap_or_else(|error| error.to_compile_error()).into()
+}
+
+#[derive(Default)]
+struct SimOptions {
+    name: Option<LitStr>,
+    seeds: Option<LitInt>,
+}
+
+impl SimOptions {
+    fn take(&mut self, meta: &ParseNestedMeta<'_>) -> syn::Result<()> {
+        if meta.path.is_ident("name") {
+            self.name = Some(meta.value()?.parse()?);
+        } else if meta.path.is_ident("seeds") {
+            self.seeds = Some(meta.value()?.parse()?);
+        } else {
+            let message =
+                "this attribute knows the options `seeds = …` and `name = \"…\"`, and no other";
+            return Err(meta.error(message));
+        }
+        Ok(())
+    }
+}
+
+fn rewrite_sim(function: ItemFn, options: &SimOptions) -> syn::Result<Tokens> {
+    check_signature(&function.sig)?;
+    let ItemFn { attrs, vis, sig, block, .. } = function;
+    let (function, output) = (&sig.ident, &sig.output);
+    let function_name = || LitStr::new(&function.to_string(), Span::call_site());
+    let name = options.name.clone().unwrap_or_else(function_name);
+    let seeds = match &options.seeds {
+        Some(seeds) => quote!(::core::option::Option::Some(#seeds)),
+        None => quote!(::core::option::Option::None),
+    };
+    Ok(quote! {
+        #(#attrs)*
+        #[::core::prelude::v1::test]
+        #vis fn #function() {
+            async fn __pikake_body() #output #block
+            const PATH: &str = ::core::concat!(
+                ::core::module_path!(), "::", ::core::stringify!(#function),
+            );
+            ::pikake::__macros::simulate(PATH, #name, #seeds, __pikake_body)
+        }
+    })
+}
+
+fn check_signature(sig: &Signature) -> syn::Result<()> {
+    if sig.asyncness.is_none() {
+        let message = "this attribute runs an `async fn`; the function is not `async`";
+        return Err(syn::Error::new(sig.fn_token.span(), message));
+    }
+    if !sig.inputs.is_empty() {
+        let message = "a function that is run by this attribute takes no arguments";
+        return Err(syn::Error::new(sig.inputs.span(), message));
+    }
+    Ok(())
 }
 
 #[derive(Default)]
@@ -71,15 +145,8 @@ fn expand(mut found: Options, options: TokenStream, function: TokenStream) -> To
 }
 
 fn rewrite(function: ItemFn, options: &Options) -> syn::Result<Tokens> {
+    check_signature(&function.sig)?;
     let ItemFn { attrs, vis, sig, block, .. } = function;
-    if sig.asyncness.is_none() {
-        let message = "this attribute runs an `async fn`; the function is not `async`";
-        return Err(syn::Error::new(sig.fn_token.span(), message));
-    }
-    if !sig.inputs.is_empty() {
-        let message = "a function that is run by this attribute takes no arguments";
-        return Err(syn::Error::new(sig.inputs.span(), message));
-    }
     let mut plain = sig.clone();
     plain.asyncness = None;
     let function_name = || LitStr::new(&sig.ident.to_string(), Span::call_site());

@@ -1,0 +1,261 @@
+//! Faults, carried out.
+
+use pikake_kernel::Job;
+
+use crate::clock::nanos;
+use crate::fault::{Between, Fault, LinkChange};
+use crate::log::What;
+use crate::net::Net;
+use crate::socket::{Key, Kind};
+use crate::stream::State;
+use crate::wire::{Later, Link, Segment};
+use crate::world::World;
+
+impl Net {
+    fn host_named(&self, name: &str) -> usize {
+        let found = self.nodes.iter().position(|node| node.name == name);
+        found.unwrap_or_else(|| panic!("the fault plan names a host that there is not: `{name}`"))
+    }
+
+    /// The ways that a fault concerns.
+    fn ways_between(&self, between: &Between) -> Vec<(usize, usize)> {
+        let mut ways = Vec::new();
+        for one in &between.one {
+            for other in &between.other {
+                let (one, other) = (self.host_named(one), self.host_named(other));
+                ways.push((one, other));
+                if !between.one_way {
+                    ways.push((other, one));
+                }
+            }
+        }
+        ways
+    }
+
+    fn ways_of(&self, host: usize) -> Vec<(usize, usize)> {
+        let others = (0..self.nodes.len()).filter(|other| *other != host);
+        others.flat_map(|other| [(host, other), (other, host)]).collect()
+    }
+
+    /// Ends all that a host has open. `resets`: its peers are told. What user code may be dropped
+    /// with comes back.
+    pub(crate) fn sever(&mut self, host: usize, resets: bool) -> Vec<Job> {
+        for key in self.sockets.of_host(host) {
+            let Some(socket) = self.sockets.get_mut(key) else { continue };
+            socket.token = None;
+            match &socket.kind {
+                Kind::Stream(stream) if resets && stream.state != State::Connecting => {
+                    self.transmit(key, Segment::Reset);
+                }
+                _ => {}
+            }
+            self.sockets.remove(key);
+        }
+        let node = &mut self.nodes[host];
+        node.listeners.clear();
+        node.datagrams.clear();
+        node.connected.clear();
+        node.paths.clear();
+        node.events.clear();
+        node.life += 1;
+        node.jobs_running = 0;
+        std::mem::take(&mut node.jobs).into()
+    }
+
+    fn change_link(&mut self, (from, to): (usize, usize), change: LinkChange) {
+        let link = &mut self.way(from, to).link;
+        match change {
+            LinkChange::Latency(latency) => link.latency = latency,
+            LinkChange::Loss(likely) => link.loss = likely,
+            LinkChange::Duplicate(likely) => link.duplicate = likely,
+            LinkChange::Reorder(likely) => link.reorder = likely,
+            LinkChange::Bandwidth(rate) => link.bandwidth = rate,
+            LinkChange::Reset(likely) => link.reset = likely,
+            LinkChange::Refuse(likely) => link.refuse = likely,
+        }
+    }
+
+    /// Resets the connections between two hosts.
+    fn reset_between(&mut self, one: usize, other: usize) {
+        for key in self.sockets.of_host(one) {
+            let peer: Option<Key> = self
+                .stream(key)
+                .filter(|stream| stream.remote_host == other && stream.state == State::Open)
+                .and_then(|stream| stream.peer);
+            if let Some(peer) = peer {
+                self.reset_both(key, peer);
+            }
+        }
+    }
+
+    fn heal_all(&mut self) {
+        self.cut.clear();
+        for from in 0..self.nodes.len() {
+            for to in 0..self.nodes.len() {
+                let link = match from == to {
+                    true => Link::new(self.settings.loopback),
+                    false => self.settings.link.without_faults(),
+                };
+                self.way(from, to).link = link;
+            }
+        }
+        for node in &mut self.nodes {
+            node.refuses = false;
+            node.slow_accept = std::time::Duration::ZERO;
+        }
+    }
+}
+
+impl Link {
+    fn without_faults(&self) -> Self {
+        Self { bandwidth: self.bandwidth, ..Self::new(self.latency) }
+    }
+}
+
+impl World {
+    /// Carries a fault out.
+    pub(crate) fn carry_out(&mut self, fault: &Fault) {
+        let text = fault.to_string();
+        self.log.note(self.now, 0, What::Fault(text.into()));
+        let net = self.net.clone();
+        net.borrow_mut().now = self.now;
+        let find = |name: &String| net.borrow().host_named(name);
+        match fault {
+            Fault::Partition(between) => {
+                let mut net = net.borrow_mut();
+                let ways = net.ways_between(between);
+                net.cut.extend(ways);
+            }
+            Fault::Isolate(name) => {
+                let mut net = net.borrow_mut();
+                let ways = net.ways_of(net.host_named(name));
+                net.cut.extend(ways);
+            }
+            Fault::Heal(between) => {
+                let mut net = net.borrow_mut();
+                for way in net.ways_between(between) {
+                    net.cut.remove(&way);
+                }
+            }
+            Fault::HealAll => self.heal_all(),
+            Fault::Link(between, change) => {
+                let mut net = net.borrow_mut();
+                for way in net.ways_between(between) {
+                    net.change_link(way, *change);
+                }
+            }
+            Fault::Refuse(name) => net.borrow_mut().nodes[find(name)].refuses = true,
+            Fault::Admit(name) => net.borrow_mut().nodes[find(name)].refuses = false,
+            Fault::Reset(between) => {
+                let mut net = net.borrow_mut();
+                for (one, other) in net.ways_between(between) {
+                    net.reset_between(one, other);
+                }
+            }
+            Fault::SlowAccept(name, by) => {
+                let host = find(name);
+                net.borrow_mut().nodes[host].slow_accept = *by;
+            }
+            Fault::SetClock(name, by) => {
+                self.hosts[find(name)].outside.wall.borrow_mut().offset += by;
+            }
+            Fault::Drift(name, millionths) => {
+                let now = self.now;
+                self.hosts[find(name)].outside.wall.borrow_mut().set_drift(now, *millionths);
+            }
+            Fault::Pause(name) => self.hosts[find(name)].is_paused = true,
+            Fault::Resume(name) => self.resume(find(name)),
+            Fault::PowerOff(name) => {
+                let host = find(name);
+                net.borrow_mut().nodes[host].is_up = false;
+                self.hosts[host].crash(false);
+            }
+            Fault::Kill(name) => self.hosts[find(name)].crash(true),
+            Fault::Restart(name) => self.restart(find(name)),
+            Fault::LongStep(name, length) => {
+                self.hosts[find(name)].watch.long_step.set(*length);
+            }
+            Fault::Helpers(name, count) => {
+                let host = find(name);
+                let mut net = net.borrow_mut();
+                net.nodes[host].helpers = *count;
+                net.start_jobs(host);
+            }
+            // Watched for from the start.
+            Fault::Cancel { .. } => {}
+        }
+        self.rouse_hosts();
+    }
+
+    fn resume(&mut self, host: usize) {
+        self.hosts[host].is_paused = false;
+        if std::mem::take(&mut self.hosts[host].has_missed) {
+            self.make_ready(host);
+        }
+    }
+
+    fn restart(&mut self, host: usize) {
+        if self.hosts[host].kernel.is_none() {
+            self.start(host);
+        }
+    }
+
+    fn heal_all(&mut self) {
+        self.net.borrow_mut().heal_all();
+        for host in 0..self.hosts.len() {
+            self.resume(host);
+            if !self.hosts[host].has_exited {
+                self.restart(host);
+            }
+            let helpers = pikake_kernel::HELPER_THREADS;
+            let mut net = self.net.borrow_mut();
+            net.nodes[host].helpers = net.nodes[host].helpers.max(helpers);
+            net.start_jobs(host);
+        }
+    }
+
+    /// Does what was due to happen in the network.
+    pub(crate) fn happen(&mut self, what: Later) {
+        let mut net = self.net.borrow_mut();
+        match what {
+            Later::Connect { from, to, tries } => net.connect_request(from, to, tries),
+            Later::ConnectTimeout(key) => net.stream_connect_timeout(key),
+            Later::Segment { from, from_host, to, to_host, segment } => {
+                net.segment_arrives(from, (from_host, to_host), to, segment);
+            }
+            Later::ToAccept { listener, stream } => net.to_accept(listener, stream),
+            Later::Again(key) => net.again(key),
+            Later::Datagram { from, from_host, source, to, data } => {
+                net.datagram_arrives(from, from_host, source, to, data);
+            }
+            Later::Unwanted(key) => net.datagram_unwanted(key),
+            Later::Job { host, life, mut job } => {
+                if net.nodes[host].life == life {
+                    net.note(host, What::Job);
+                    net.nodes[host].jobs_running -= 1;
+                    net.start_jobs(host);
+                    drop(net);
+                    // Outside of every kernel, as a thread would be.
+                    job.run();
+                }
+            }
+            Later::Lookup { reply, found } => {
+                drop(net);
+                reply.send(found);
+            }
+        }
+    }
+}
+
+impl crate::clock::WallClock {
+    /// Goes at another rate from now on.
+    fn set_drift(&mut self, now: u64, millionths: i32) {
+        // What it shows now must not change by it.
+        let shown = self.at(now);
+        self.drift_ppm = millionths;
+        let shows = self.at(now);
+        let (ahead, behind) = (shown.duration_since(shows), shows.duration_since(shown));
+        let signed = |length| i64::try_from(nanos(length)).unwrap_or(i64::MAX);
+        self.offset += ahead.map_or_else(|_| -behind.map_or(0, signed), signed);
+    }
+}

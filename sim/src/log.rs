@@ -1,0 +1,152 @@
+//! What happened: the last events to show, and a hash of all of them.
+//!
+//! The hash is chained: each event is mixed into what came of those before it. Two runs that differ
+//! anywhere differ from there on, so the ends tell whether they were the same.
+
+use std::cell::RefCell;
+use std::collections::VecDeque;
+use std::panic::Location;
+use std::rc::Rc;
+
+use pikake_traps::{Exit, TaskId, TrapKind};
+
+use crate::clock::shown;
+use crate::rng::{MIX_START, mix};
+
+/// How many events a failure shows.
+const SHOWN: usize = 40;
+
+/// What an event is about.
+#[derive(Clone, PartialEq, Debug)]
+pub(crate) enum What {
+    Created(TaskId, Option<Rc<str>>),
+    Stepping(TaskId),
+    Trapped(TaskId, TrapKind, &'static Location<'static>),
+    Answered(TaskId, TrapKind, bool),
+    Exited(TaskId, Exit),
+    /// A packet came, from a host, with so many bytes.
+    Packet(&'static str, usize, usize),
+    /// A fault, or what became of the host.
+    Fault(Rc<str>),
+    /// A segment, a datagram or a request to connect did not come, from a host.
+    Lost(&'static str, usize),
+    /// A closure of a helper thread is done.
+    Job,
+}
+
+/// Something that happened at a virtual time on a host.
+#[derive(Clone, PartialEq, Debug)]
+pub(crate) struct Happened {
+    pub(crate) at: u64,
+    pub(crate) host: usize,
+    pub(crate) what: What,
+}
+
+impl Happened {
+    fn hash_onto(&self, hash: u64) -> u64 {
+        let (kind, numbers): (u8, [u64; 3]) = match &self.what {
+            What::Created(task, _) => (0, [task.0, 0, 0]),
+            What::Stepping(task) => (1, [task.0, 0, 0]),
+            What::Trapped(task, kind, place) => {
+                let place = u64::from(place.line()) << 32 | u64::from(place.column());
+                (2, [task.0, *kind as u64, place])
+            }
+            What::Answered(task, kind, is_interrupted) => {
+                (3, [task.0, *kind as u64, u64::from(*is_interrupted)])
+            }
+            What::Exited(task, exit) => (4, [task.0, *exit as u64, 0]),
+            What::Packet(name, from, length) => {
+                (5, [mix(MIX_START, name.as_bytes()), *from as u64, *length as u64])
+            }
+            What::Fault(text) => (6, [mix(MIX_START, text.as_bytes()), 0, 0]),
+            What::Lost(name, from) => (7, [mix(MIX_START, name.as_bytes()), *from as u64, 0]),
+            What::Job => (8, [0; 3]),
+        };
+        let hash = mix(hash, &[kind]);
+        let numbers = [self.at, self.host as u64].into_iter().chain(numbers);
+        // A word at a time: this is done for every event there is.
+        numbers.fold(hash, |hash, number| (hash ^ number).wrapping_mul(WORD_FACTOR).rotate_left(23))
+    }
+
+    /// Shows it with names for hosts.
+    pub(crate) fn shown(&self, names: &[String]) -> String {
+        let name = |host: usize| names.get(host).map_or("?", String::as_str);
+        let (at, host) = (shown(self.at), name(self.host));
+        let what = match &self.what {
+            What::Created(task, None) => format!("task {} is created", task.0),
+            What::Created(task, Some(name)) => format!("task {} `{name}` is created", task.0),
+            What::Stepping(task) => format!("task {} is stepped", task.0),
+            What::Trapped(task, kind, place) => format!("task {} waits: {kind} at {place}", task.0),
+            What::Answered(task, kind, false) => format!("task {} has its answer: {kind}", task.0),
+            What::Answered(task, kind, true) => format!("task {} is interrupted: {kind}", task.0),
+            What::Exited(task, exit) => format!("task {} ends: {exit:?}", task.0),
+            What::Packet(kind, from, 0) => format!("receives {kind} from {}", name(*from)),
+            What::Packet(kind, from, length) => {
+                format!("receives {kind} from {}, {length} bytes", name(*from))
+            }
+            What::Fault(text) => return format!("{at:>14?}  * {text}"),
+            What::Lost(kind, from) => format!("does not receive {kind} from {}", name(*from)),
+            What::Job => "a closure is done".to_owned(),
+        };
+        format!("{at:>14?}  {host}: {what}")
+    }
+}
+
+/// Odd, and its bits are in no order; that of splitmix64.
+const WORD_FACTOR: u64 = 0xbf58_476d_1ce4_e5b9;
+
+#[derive(Debug)]
+struct Inner {
+    hash: u64,
+    count: u64,
+    last: VecDeque<Happened>,
+    /// Everything, where somebody wants that.
+    all: Option<Vec<Happened>>,
+}
+
+/// The log of a run. Clones share it.
+#[derive(Clone, Debug)]
+pub(crate) struct Log(Rc<RefCell<Inner>>);
+
+impl Log {
+    /// `keeps_all`: every event is kept, for a trace or a comparison.
+    pub(crate) fn new(keeps_all: bool) -> Self {
+        Self(Rc::new(RefCell::new(Inner {
+            hash: MIX_START,
+            count: 0,
+            last: VecDeque::new(),
+            all: keeps_all.then(Vec::new),
+        })))
+    }
+
+    pub(crate) fn note(&self, at: u64, host: usize, what: What) {
+        let happened = Happened { at, host, what };
+        let mut inner = self.0.borrow_mut();
+        inner.hash = happened.hash_onto(inner.hash);
+        inner.count += 1;
+        if let Some(all) = &mut inner.all {
+            all.push(happened.clone());
+        }
+        if matches!(happened.what, What::Stepping(_)) {
+            return;
+        }
+        if inner.last.len() == SHOWN {
+            inner.last.pop_front();
+        }
+        inner.last.push_back(happened);
+    }
+
+    /// The hash of all events, and how many there were.
+    pub(crate) fn state(&self) -> (u64, u64) {
+        let inner = self.0.borrow();
+        (inner.hash, inner.count)
+    }
+
+    pub(crate) fn last(&self, names: &[String]) -> Vec<String> {
+        self.0.borrow().last.iter().map(|happened| happened.shown(names)).collect()
+    }
+
+    pub(crate) fn take_all(&self) -> Vec<Happened> {
+        self.0.borrow_mut().all.take().unwrap_or_default()
+    }
+}

@@ -1,0 +1,414 @@
+//! The network of the world: hosts, addresses, ports, and the ways between them.
+//!
+//! It is one value that all drivers share. What a socket does is in the file of its kind; here is
+//! what they have in common. Nothing in it runs user code or wakes anybody: what became ready is
+//! noted with its host, and the world turns that host.
+
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::ffi::OsString;
+use std::io;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::time::Duration;
+
+use pikake_kernel::{Event, Job};
+use pikake_traps::{Addresses, Direction, Reply};
+use rustix::io::Errno;
+
+use crate::latency::Latency;
+use crate::log::{Log, What};
+use crate::rng::Rng;
+use crate::socket::{Key, Kind, Readiness, Socket, Sockets};
+use crate::stream::State;
+use crate::wire::{Later, Link, Queue, Way};
+
+/// The ports that a host gives to sockets which ask for none in particular; those of Linux.
+const EPHEMERAL: std::ops::Range<u16> = 32_768..61_000;
+
+/// What a name lookup takes.
+const LOOKUP: Duration = Duration::from_micros(300);
+
+/// Room for a stream's data that arrived and was not read, and what a stream keeps for sending.
+const STREAM_BUFFER: usize = 65_536;
+
+/// The largest piece of a stream that travels as one.
+const SEGMENT: usize = 16_384;
+
+/// What can be set about the network.
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub struct Network {
+    /// Between two hosts.
+    pub link: Link,
+    /// From a host to itself.
+    pub loopback: Latency,
+    /// What a stream keeps for sending, and as much again for what arrived and was not read.
+    pub stream_buffer: usize,
+    /// The largest piece of a stream that travels as one.
+    pub segment: usize,
+    /// How likely an attempt on a stream moves less than it could have.
+    pub short: f64,
+    /// What a name lookup takes.
+    pub lookup: Latency,
+    /// What a closure on a helper thread takes.
+    pub blocking: Latency,
+}
+
+impl Default for Network {
+    /// A network without faults: half a millisecond to five between hosts, and up to fifty
+    /// microseconds within one.
+    fn default() -> Self {
+        let (least, most) = (Duration::from_micros(500), Duration::from_millis(5));
+        Self {
+            link: Link::new(Latency::Uniform(least, most)),
+            loopback: Latency::Uniform(Duration::from_micros(5), Duration::from_micros(50)),
+            stream_buffer: STREAM_BUFFER,
+            segment: SEGMENT,
+            short: 0.1,
+            lookup: Latency::Fixed(LOOKUP),
+            blocking: Latency::Uniform(Duration::from_micros(50), Duration::from_millis(2)),
+        }
+    }
+}
+
+/// One of the two families of ports.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Ports {
+    Tcp,
+    Udp,
+}
+
+/// A host as the network sees it.
+#[derive(Debug)]
+pub(crate) struct Node {
+    pub(crate) name: String,
+    pub(crate) addresses: Vec<IpAddr>,
+    /// Its machine runs: packets reach it.
+    pub(crate) is_up: bool,
+    /// How often it was started.
+    pub(crate) life: u32,
+    /// What its kernel has not been told yet.
+    pub(crate) events: Vec<Event>,
+    pub(crate) listeners: BTreeMap<SocketAddr, Key>,
+    pub(crate) datagrams: BTreeMap<SocketAddr, Key>,
+    /// Ports of streams that connected from here.
+    pub(crate) connected: BTreeSet<u16>,
+    next_port: u16,
+    /// Unix sockets by path.
+    pub(crate) paths: BTreeMap<OsString, Key>,
+    pub(crate) refuses: bool,
+    pub(crate) slow_accept: Duration,
+    /// Closures that wait for a helper thread, how many run, and how many may.
+    pub(crate) jobs: VecDeque<Job>,
+    pub(crate) jobs_running: usize,
+    pub(crate) helpers: usize,
+    blocking: Rng,
+    short: Rng,
+    /// What the program draws.
+    pub(crate) program: Rng,
+}
+
+#[derive(Debug)]
+pub(crate) struct Net {
+    /// The time of whoever acts.
+    pub(crate) now: u64,
+    pub(crate) seed: u64,
+    pub(crate) settings: Network,
+    pub(crate) nodes: Vec<Node>,
+    pub(crate) sockets: Sockets,
+    pub(crate) queue: Queue,
+    ways: BTreeMap<(usize, usize), Way>,
+    /// From where to where nothing gets through.
+    pub(crate) cut: BTreeSet<(usize, usize)>,
+    /// Hosts to be turned.
+    pub(crate) roused: Vec<usize>,
+    pub(crate) log: Log,
+    lookups: Rng,
+}
+
+impl Net {
+    pub(crate) fn new(seed: u64, settings: Network, log: Log) -> Self {
+        Self {
+            now: 0,
+            seed,
+            settings,
+            nodes: Vec::new(),
+            sockets: Sockets::default(),
+            queue: Queue::default(),
+            ways: BTreeMap::new(),
+            cut: BTreeSet::new(),
+            roused: Vec::new(),
+            log,
+            lookups: Rng::split(seed, "", "lookup"),
+        }
+    }
+
+    pub(crate) fn add_node(&mut self, name: &str, addresses: Vec<IpAddr>) -> usize {
+        let stream = |purpose| Rng::split(self.seed, name, purpose);
+        let node = Node {
+            name: name.to_owned(),
+            addresses,
+            is_up: false,
+            life: 0,
+            events: Vec::new(),
+            listeners: BTreeMap::new(),
+            datagrams: BTreeMap::new(),
+            connected: BTreeSet::new(),
+            next_port: EPHEMERAL.start,
+            paths: BTreeMap::new(),
+            refuses: false,
+            slow_accept: Duration::ZERO,
+            jobs: VecDeque::new(),
+            jobs_running: 0,
+            helpers: usize::MAX,
+            blocking: stream("blocking"),
+            short: stream("short"),
+            program: stream("program"),
+        };
+        self.nodes.push(node);
+        self.nodes.len() - 1
+    }
+
+    /// The way from one host to another.
+    pub(crate) fn way(&mut self, from: usize, to: usize) -> &mut Way {
+        let Self { ways, nodes, settings, seed, .. } = self;
+        ways.entry((from, to)).or_insert_with(|| {
+            let link = match from == to {
+                true => Link::new(settings.loopback),
+                false => settings.link.clone(),
+            };
+            Way::new(link, *seed, &format!("{}>{}", nodes[from].name, nodes[to].name))
+        })
+    }
+
+    pub(crate) fn is_open(&self, from: usize, to: usize) -> bool {
+        !self.cut.contains(&(from, to)) && self.nodes[to].is_up
+    }
+
+    pub(crate) fn note(&self, host: usize, what: What) {
+        self.log.note(self.now, host, what);
+    }
+
+    /// When something happens next. What has become pointless meanwhile is forgotten: nobody is to
+    /// wait for the time limit of a connection that was made.
+    pub(crate) fn next_moment(&mut self) -> Option<u64> {
+        loop {
+            let (at, what) = self.queue.peek()?;
+            let is_pointless = match what {
+                Later::ConnectTimeout(key) => {
+                    self.stream(*key).is_none_or(|stream| stream.state != State::Connecting)
+                }
+                _ => false,
+            };
+            if !is_pointless {
+                return Some(at);
+            }
+            self.queue.pop_due(at);
+        }
+    }
+
+    // --- addresses and ports -------------------------------------------------------------------
+
+    fn host_with(&self, address: IpAddr) -> Option<usize> {
+        self.nodes.iter().position(|node| node.addresses.contains(&address))
+    }
+
+    /// Which host an address is, seen from another, and which address that one speaks from.
+    pub(crate) fn route(&self, from: usize, to: IpAddr) -> io::Result<(usize, IpAddr, IpAddr)> {
+        if to.is_unspecified() {
+            let own = loopback_like(to);
+            return Ok((from, own, own));
+        }
+        if to.is_loopback() {
+            return Ok((from, to, to));
+        }
+        let host = self.host_with(to).ok_or(Errno::NETUNREACH)?;
+        if host == from {
+            return Ok((from, to, to));
+        }
+        let own = self.nodes[from].addresses.iter().find(|own| own.is_ipv4() == to.is_ipv4());
+        Ok((host, *own.ok_or(Errno::NETUNREACH)?, to))
+    }
+
+    fn bound(&self, host: usize, ports: Ports) -> &BTreeMap<SocketAddr, Key> {
+        match ports {
+            Ports::Tcp => &self.nodes[host].listeners,
+            Ports::Udp => &self.nodes[host].datagrams,
+        }
+    }
+
+    fn is_taken(&self, host: usize, ports: Ports, address: SocketAddr) -> bool {
+        let ip = address.ip();
+        self.bound(host, ports).keys().any(|other| {
+            let overlaps = other.ip() == ip
+                || other.is_ipv4() == ip.is_ipv4()
+                    && (other.ip().is_unspecified() || ip.is_unspecified());
+            other.port() == address.port() && overlaps
+        })
+    }
+
+    /// A port that nobody has.
+    pub(crate) fn free_port(
+        &mut self,
+        host: usize,
+        ports: Ports,
+        ip: IpAddr,
+    ) -> Result<u16, Errno> {
+        for _ in EPHEMERAL {
+            let port = self.nodes[host].next_port;
+            let next = port + 1;
+            self.nodes[host].next_port =
+                if EPHEMERAL.contains(&next) { next } else { EPHEMERAL.start };
+            let is_connected = ports == Ports::Tcp && self.nodes[host].connected.contains(&port);
+            if !is_connected && !self.is_taken(host, ports, SocketAddr::new(ip, port)) {
+                return Ok(port);
+            }
+        }
+        Err(Errno::ADDRINUSE)
+    }
+
+    /// Which address a socket that asks for one gets.
+    pub(crate) fn bind(
+        &mut self,
+        host: usize,
+        ports: Ports,
+        mut address: SocketAddr,
+    ) -> Result<SocketAddr, Errno> {
+        let ip = address.ip();
+        let is_own = ip.is_loopback() || self.nodes[host].addresses.contains(&ip);
+        if !is_own && !ip.is_unspecified() {
+            return Err(Errno::ADDRNOTAVAIL);
+        }
+        if address.port() == 0 {
+            address.set_port(self.free_port(host, ports, ip)?);
+        } else if self.is_taken(host, ports, address) {
+            return Err(Errno::ADDRINUSE);
+        }
+        Ok(address)
+    }
+
+    /// Who is bound to an address, or to its port at any address.
+    pub(crate) fn bound_at(&self, host: usize, ports: Ports, address: SocketAddr) -> Option<Key> {
+        let bound = self.bound(host, ports);
+        let any = SocketAddr::new(unspecified_like(address.ip()), address.port());
+        bound.get(&address).or_else(|| bound.get(&any)).copied()
+    }
+
+    // --- readiness -----------------------------------------------------------------------------
+
+    pub(crate) fn readiness(&self, key: Key) -> Readiness {
+        let Some(socket) = self.sockets.get(key) else { return Readiness::default() };
+        match &socket.kind {
+            Kind::Listener(listener) => listener.readiness(),
+            Kind::Stream(stream) => stream.readiness(),
+            Kind::Datagram(datagram) => datagram.readiness(),
+            Kind::UnixListener(listener) => listener.readiness(),
+            Kind::UnixStream(stream) => self.unix_stream_readiness(stream),
+            Kind::UnixDatagram(datagram) => self.unix_datagram_readiness(datagram),
+        }
+    }
+
+    /// Reports what became ready of what an attempt would have blocked on.
+    pub(crate) fn rouse(&mut self, key: Key) {
+        let Some(socket) = self.sockets.get(key) else { return };
+        if socket.token.is_none() || !(socket.read_armed || socket.write_armed) {
+            return;
+        }
+        let is = self.readiness(key);
+        self.report(key, |socket| (is.read && socket.read_armed, is.write && socket.write_armed));
+    }
+
+    /// Reports what is ready, asked for or not: the socket has just been registered.
+    pub(crate) fn rouse_registered(&mut self, key: Key) {
+        let is = self.readiness(key);
+        self.report(key, |_| (is.read, is.write));
+    }
+
+    fn report(&mut self, key: Key, which: impl FnOnce(&Socket) -> (bool, bool)) {
+        let Readiness { read_ended, write_ended, .. } = self.readiness(key);
+        let Some(socket) = self.sockets.get_mut(key) else { return };
+        let (readable, writable) = which(socket);
+        let Some(token) = socket.token.filter(|_| readable || writable) else { return };
+        socket.read_armed &= !readable;
+        socket.write_armed &= !writable;
+        let host = socket.host;
+        self.nodes[host].events.push(Event { token, readable, writable, read_ended, write_ended });
+        self.roused.push(host);
+    }
+
+    /// Notes that an attempt would have blocked, if that is what came of it.
+    pub(crate) fn attempted<R>(
+        &mut self,
+        key: Key,
+        direction: Direction,
+        result: io::Result<R>,
+    ) -> io::Result<R> {
+        if let Err(error) = &result
+            && error.kind() == io::ErrorKind::WouldBlock
+            && let Some(socket) = self.sockets.get_mut(key)
+        {
+            socket.arm(direction);
+        }
+        result
+    }
+
+    /// How many of so many bytes an attempt on a stream moves.
+    pub(crate) fn shortened(&mut self, host: usize, most: usize) -> usize {
+        let short = &mut self.nodes[host].short;
+        match most > 1 && short.chance(self.settings.short) {
+            true => 1 + short.index(most - 1),
+            false => most,
+        }
+    }
+
+    // --- helper threads and names --------------------------------------------------------------
+
+    /// Puts a closure in line for a helper thread.
+    pub(crate) fn blocking(&mut self, host: usize, job: Job) {
+        self.nodes[host].jobs.push_back(job);
+        self.start_jobs(host);
+    }
+
+    /// Starts closures while there are threads for them. What nobody waits for any more comes back,
+    /// to be dropped outside.
+    pub(crate) fn start_jobs(&mut self, host: usize) {
+        let now = self.now;
+        let node = &mut self.nodes[host];
+        while node.jobs_running < node.helpers
+            && let Some(job) = node.jobs.pop_front()
+        {
+            node.jobs_running += 1;
+            let at = now.saturating_add(self.settings.blocking.draw(&mut node.blocking));
+            self.queue.push(at, Later::Job { host, life: node.life, job });
+        }
+    }
+
+    /// Looks a name up in the table of hosts.
+    pub(crate) fn lookup(&mut self, name: &str, port: u16, reply: Reply<Addresses>) {
+        let with_port = |ip: IpAddr| SocketAddr::new(ip, port);
+        let found = match name {
+            "localhost" => Ok(vec![with_port(Ipv4Addr::LOCALHOST.into())]),
+            _ => match self.nodes.iter().find(|node| node.name == name) {
+                Some(node) => Ok(node.addresses.iter().copied().map(with_port).collect()),
+                None => Err(io::Error::other(
+                    "failed to lookup address information: no host of this world has that name",
+                )),
+            },
+        };
+        let at = self.now.saturating_add(self.settings.lookup.draw(&mut self.lookups));
+        self.queue.push(at, Later::Lookup { reply, found });
+    }
+}
+
+fn loopback_like(ip: IpAddr) -> IpAddr {
+    match ip {
+        IpAddr::V4(_) => Ipv4Addr::LOCALHOST.into(),
+        IpAddr::V6(_) => Ipv6Addr::LOCALHOST.into(),
+    }
+}
+
+fn unspecified_like(ip: IpAddr) -> IpAddr {
+    match ip {
+        IpAddr::V4(_) => Ipv4Addr::UNSPECIFIED.into(),
+        IpAddr::V6(_) => Ipv6Addr::UNSPECIFIED.into(),
+    }
+}

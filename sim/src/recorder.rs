@@ -1,0 +1,104 @@
+//! The observer of a simulated host: it writes down what happens, lets steps take time, notices
+//! panics, and asks tasks to end where a plan wants that.
+
+use std::cell::{Cell, RefCell};
+use std::collections::BTreeMap;
+use std::panic::Location;
+use std::rc::Rc;
+use std::time::Duration;
+
+use pikake_kernel::Observer;
+use pikake_traps::{Exit, Interrupted, TaskId, TaskRef, TrapKind};
+
+use crate::clock::SimClock;
+use crate::log::{Log, What};
+
+/// What the world wants of a host's observer, and hears from it.
+#[derive(Default, Debug)]
+pub(crate) struct Watch {
+    /// What a step costs.
+    pub(crate) step_cost: Cell<Duration>,
+    /// What the next one costs in addition.
+    pub(crate) long_step: Cell<Duration>,
+    /// Steps that were made.
+    pub(crate) steps: Cell<u64>,
+    /// The last task that panicked.
+    pub(crate) panicked: RefCell<Option<String>>,
+    /// Which tasks are to be asked to end in which of their traps.
+    pub(crate) cancels: RefCell<Vec<(u64, u64)>>,
+    /// How many traps of each task have waited, where somebody wants to know.
+    traps: RefCell<BTreeMap<TaskId, u64>>,
+}
+
+impl Watch {
+    /// The host starts anew.
+    pub(crate) fn restart(&self) {
+        self.traps.borrow_mut().clear();
+    }
+}
+
+pub(crate) struct Recorder {
+    pub(crate) watch: Rc<Watch>,
+    pub(crate) log: Log,
+    pub(crate) clock: SimClock,
+    pub(crate) host: usize,
+}
+
+impl Recorder {
+    fn note(&self, what: What) {
+        self.log.note(self.clock.get(), self.host, what);
+    }
+
+    /// Whether this is where the task is to be asked to end.
+    fn is_to_end(&self, task: TaskId) -> bool {
+        let cancels = self.watch.cancels.borrow();
+        if cancels.is_empty() {
+            return false;
+        }
+        let mut traps = self.watch.traps.borrow_mut();
+        let count = traps.entry(task).or_default();
+        *count += 1;
+        cancels.contains(&(task.0, *count))
+    }
+}
+
+/// A task as people know it.
+pub(crate) fn called(task: &TaskRef) -> String {
+    match task.name() {
+        "" => format!("task {} of {}", task.id().0, task.spawned_at()),
+        name => format!("task {} `{name}`", task.id().0),
+    }
+}
+
+impl Observer for Recorder {
+    fn created(&self, task: &TaskRef) {
+        let name = task.name();
+        let name = (!name.is_empty()).then(|| name.into());
+        self.note(What::Created(task.id(), name));
+    }
+
+    fn stepping(&self, task: &TaskRef) {
+        let Watch { step_cost, long_step, steps, .. } = &*self.watch;
+        steps.set(steps.get() + 1);
+        self.clock.advance(step_cost.get() + long_step.take());
+        self.note(What::Stepping(task.id()));
+    }
+
+    fn trapped(&self, task: &TaskRef, kind: TrapKind, place: &'static Location<'static>) {
+        self.note(What::Trapped(task.id(), kind, place));
+        if self.is_to_end(task.id()) {
+            task.request_cancel(Interrupted::cancelled("by the fault plan"));
+        }
+    }
+
+    fn answered(&self, task: &TaskRef, kind: TrapKind, interrupted: bool) {
+        self.note(What::Answered(task.id(), kind, interrupted));
+    }
+
+    fn exited(&self, task: &TaskRef, exit: Exit) {
+        self.note(What::Exited(task.id(), exit));
+        if exit == Exit::Panicked {
+            *self.watch.panicked.borrow_mut() = Some(called(task));
+        }
+    }
+}

@@ -1,0 +1,221 @@
+//! What came of a run, for people.
+
+use std::fmt::{self, Write as _};
+use std::time::Duration;
+
+use pikake_traps::TaskRef;
+
+use crate::clock::shown;
+use crate::host::Host;
+use crate::plan::FaultPlan;
+use crate::recorder::called;
+use crate::world::World;
+
+/// A run that went well.
+#[derive(Clone, PartialEq, Eq, Debug)]
+#[non_exhaustive]
+pub struct Report {
+    /// The seed.
+    pub seed: u64,
+    /// How much virtual time has passed.
+    pub time: Duration,
+    /// How many steps all tasks made.
+    pub steps: u64,
+    /// How many events there were.
+    pub events: u64,
+    /// The hash of all events: two runs of one seed have the same.
+    pub hash: u64,
+}
+
+/// Why a run failed.
+#[derive(Clone, PartialEq, Eq, Debug)]
+#[non_exhaustive]
+pub enum Cause {
+    /// A task panicked.
+    Panicked {
+        /// On which host.
+        host: String,
+        /// Which task.
+        task: String,
+        /// The panic's text, where it is known.
+        text: String,
+    },
+    /// A program returned an error.
+    Failed {
+        /// On which host.
+        host: String,
+        /// The error.
+        text: String,
+    },
+    /// All tasks wait, and nothing will ever happen.
+    Deadlock,
+    /// The tasks made so many steps.
+    StepLimit(u64),
+    /// So much virtual time has passed.
+    TimeLimit(Duration),
+    /// Something that must always hold does not.
+    Invariant {
+        /// Its name.
+        name: String,
+        /// What is wrong.
+        text: String,
+    },
+    /// Something did not come to hold although all was well again.
+    Liveness {
+        /// What.
+        what: String,
+        /// For how long all was well.
+        within: Duration,
+    },
+    /// A second run of the same seed was not the same.
+    Differs {
+        /// The number of the first event that differs.
+        event: u64,
+        /// That event in the first run.
+        first: String,
+        /// And in the second.
+        second: String,
+    },
+}
+
+impl fmt::Display for Cause {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Panicked { host, task, text } => {
+                write!(f, "on host `{host}`, {task} panicked: {text}")
+            }
+            Self::Failed { host, text } => write!(f, "the program of host `{host}` failed: {text}"),
+            Self::Deadlock => f.write_str(
+                "deadlock: every task waits, and no timer, packet or fault is due that could wake one",
+            ),
+            Self::StepLimit(limit) => {
+                write!(f, "the tasks made more than {limit} steps: does one of them spin?")
+            }
+            Self::TimeLimit(limit) => write!(f, "it did not end within {limit:?} of virtual time"),
+            Self::Invariant { name, text } => write!(f, "invariant `{name}` does not hold: {text}"),
+            Self::Liveness { what, within } => {
+                write!(f, "not live: `{what}` did not hold {within:?} after all was well again")
+            }
+            Self::Differs { event, first, second } => write!(
+                f,
+                "not deterministic: event {event} differs between two runs of one seed\n  first:  \
+                 {first}\n  second: {second}\nSomething reads real time, real randomness or the \
+                 order of a `HashMap`."
+            ),
+        }
+    }
+}
+
+/// A run that failed, and all that is known about it.
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub struct Failure {
+    /// Why.
+    pub cause: Cause,
+    /// The seed.
+    pub seed: u64,
+    /// The virtual time.
+    pub time: Duration,
+    /// How many steps all tasks had made.
+    pub steps: u64,
+    /// What had been planned to go wrong.
+    pub plan: FaultPlan,
+    /// The last events.
+    pub events: Vec<String>,
+    /// The tasks of each host, and what they wait for.
+    pub tasks: String,
+    /// The test that failed, if it is known.
+    pub test: Option<String>,
+}
+
+impl Failure {
+    /// What to type to see it again.
+    pub fn replay(&self) -> String {
+        let test = self.test.as_deref().map(|test| format!(" {test}")).unwrap_or_default();
+        format!("PIKAKE_SEED={} cargo test{test}", self.seed)
+    }
+}
+
+impl fmt::Display for Failure {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { cause, seed, time, steps, plan, events, tasks, .. } = self;
+        writeln!(f, "simulation failed: {cause}")?;
+        writeln!(f, "seed {seed}, at {time:?} of virtual time, after {steps} steps")?;
+        writeln!(f, "replay:  {}", self.replay())?;
+        match plan.entries().is_empty() {
+            true => writeln!(f, "faults:  none planned")?,
+            false => writeln!(f, "faults:  {plan}")?,
+        }
+        writeln!(f, "last events:")?;
+        events.iter().try_for_each(|event| writeln!(f, "  {event}"))?;
+        write!(f, "tasks:\n{tasks}")
+    }
+}
+
+impl std::error::Error for Failure {}
+
+impl World {
+    pub(crate) fn failure(&self, cause: Cause) -> Failure {
+        let names = self.names();
+        Failure {
+            cause,
+            seed: self.seed,
+            time: shown(self.now),
+            steps: self.steps(),
+            plan: self.plan.clone(),
+            events: self.log.last(&names),
+            tasks: self.hosts.iter().map(tree).collect(),
+            test: None,
+        }
+    }
+
+    pub(crate) fn names(&self) -> Vec<String> {
+        self.hosts.iter().map(|host| host.name.clone()).collect()
+    }
+
+    pub(crate) fn report(&self) -> Report {
+        let (hash, events) = self.log.state();
+        Report { seed: self.seed, time: shown(self.now), steps: self.steps(), events, hash }
+    }
+}
+
+/// The tasks of a host as a tree, each with what it waits for.
+fn tree(host: &Host) -> String {
+    let mut text = String::new();
+    let state = match &host.kernel {
+        Some(_) if host.is_paused => "stands still",
+        Some(_) => "runs",
+        None if host.has_exited => "has exited",
+        None => "is down",
+    };
+    // A string takes whatever is written.
+    let _ = writeln!(text, "  host `{}` {state}", host.name);
+    if let Some(kernel) = &host.kernel {
+        let (tasks, waits) = (kernel.tasks(), kernel.waits());
+        let is_root = |task: &&TaskRef| {
+            let parent = task.parent();
+            !tasks.iter().any(|other| Some(other.id()) == parent)
+        };
+        for root in tasks.iter().filter(is_root) {
+            branch(&mut text, root, &tasks, &waits, 2);
+        }
+    }
+    text
+}
+
+fn branch(
+    text: &mut String,
+    task: &TaskRef,
+    tasks: &[TaskRef],
+    waits: &[pikake_kernel::Waiting],
+    depth: usize,
+) {
+    let indent = "  ".repeat(depth);
+    let _ = writeln!(text, "{indent}{}", called(task));
+    for wait in waits.iter().filter(|wait| wait.task.is(task)) {
+        let _ = writeln!(text, "{indent}  waits: {} at {}", wait.trap, wait.place);
+    }
+    for child in tasks.iter().filter(|child| child.parent() == Some(task.id())) {
+        branch(text, child, tasks, waits, depth + 1);
+    }
+}

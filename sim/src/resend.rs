@@ -1,0 +1,165 @@
+//! Segments on their way, and again if they did not get through.
+//!
+//! Whatever finds its way cut is *held* by its sender, and so is all that was sent after it. A timer
+//! has it sent again; the distance doubles each time. A sender also hears nothing when only the way
+//! back is cut, and gives up in the same time.
+
+use std::collections::VecDeque;
+use std::time::Duration;
+
+use rustix::io::Errno;
+
+use crate::clock::nanos;
+use crate::log::What;
+use crate::net::Net;
+use crate::socket::Key;
+use crate::wire::{Later, Segment};
+
+/// After how long a segment is sent again for the first time, and at most; those of Linux.
+const FIRST_AGAIN: Duration = Duration::from_millis(200);
+const LAST_AGAIN: Duration = Duration::from_secs(120);
+
+/// How often before the connection is given up: after a quarter of an hour, about
+/// (`net.ipv4.tcp_retries2`).
+const AGAIN_LIMIT: u32 = 15;
+
+/// What a sender has to send again.
+#[derive(Default, Debug)]
+pub(crate) struct Resend {
+    held: VecDeque<Segment>,
+    /// Something arrived, and the sender cannot have heard of it.
+    unheard: bool,
+    /// The timer runs, for the time of this number.
+    timer: Option<u32>,
+}
+
+fn pause(tries: u32) -> Duration {
+    FIRST_AGAIN.saturating_mul(1 << tries.min(16)).min(LAST_AGAIN)
+}
+
+impl Net {
+    /// Sends a segment off.
+    pub(crate) fn transmit(&mut self, from: Key, segment: Segment) {
+        let Some(from_host) = self.sockets.get(from).map(|socket| socket.host) else { return };
+        let Some(stream) = self.stream_mut(from) else { return };
+        let (to_host, Some(to), earliest) = (stream.remote_host, stream.peer, stream.last_arrival)
+        else {
+            return;
+        };
+        let is_reset = matches!(segment, Segment::Reset);
+        if !stream.resend.held.is_empty() && !is_reset {
+            stream.resend.held.push_back(segment);
+            return;
+        }
+        let now = self.now;
+        let way = self.way(from_host, to_host);
+        let mut at = way.arrival(now, segment.len());
+        let mut tries = 0;
+        while tries < AGAIN_LIMIT && way.loses() {
+            at = at.saturating_add(nanos(pause(tries)));
+            tries += 1;
+        }
+        let at = at.max(earliest);
+        if let Some(stream) = self.stream_mut(from) {
+            stream.last_arrival = at;
+        }
+        self.queue.push(at, Later::Segment { from: Some(from), from_host, to, to_host, segment });
+    }
+
+    /// A segment has come to the end of its way.
+    pub(crate) fn segment_arrives(
+        &mut self,
+        from: Option<Key>,
+        (from_host, to_host): (usize, usize),
+        to: Key,
+        segment: Segment,
+    ) {
+        let is_reset = matches!(segment, Segment::Reset);
+        let is_behind = from
+            .and_then(|from| self.stream(from))
+            .is_some_and(|sender| !sender.resend.held.is_empty());
+        if !self.is_open(from_host, to_host) || is_behind && !is_reset {
+            self.note(to_host, What::Lost(segment.name(), from_host));
+            if !is_reset && let Some(from) = from {
+                self.hold(from, segment);
+            }
+            return;
+        }
+        let is_heard = self.is_open(to_host, from_host);
+        if let Some(from) = from {
+            if !is_heard && let Some(sender) = self.stream_mut(from) {
+                sender.resend.unheard = true;
+                self.send_again(from, 0);
+            }
+            if matches!(segment, Segment::Data(_)) && self.way(from_host, to_host).resets() {
+                self.reset_both(from, to);
+                return;
+            }
+        }
+        self.receive_segment(from, to, segment);
+    }
+
+    /// Ends a connection as if a reset had come from the other side, on both.
+    pub(crate) fn reset_both(&mut self, one: Key, other: Key) {
+        for key in [one, other] {
+            self.receive_segment(None, key, Segment::Reset);
+        }
+    }
+
+    /// A segment came for a connection that is not there.
+    pub(crate) fn refuse_segment(&mut self, from: Option<Key>, segment: &Segment) {
+        if let Some(from) = from.filter(|_| !matches!(segment, Segment::Reset))
+            && let Some(stream) = self.stream(from)
+            && let Some(socket) = self.sockets.get(from)
+        {
+            let (from_host, to_host) = (stream.remote_host, socket.host);
+            let now = self.now;
+            let at = self.way(from_host, to_host).arrival(now, 0);
+            let reset = Segment::Reset;
+            let later = Later::Segment { from: None, from_host, to: from, to_host, segment: reset };
+            self.queue.push(at, later);
+        }
+    }
+
+    fn hold(&mut self, from: Key, segment: Segment) {
+        if let Some(sender) = self.stream_mut(from) {
+            sender.resend.held.push_back(segment);
+            self.send_again(from, 0);
+        }
+    }
+
+    /// Sets the timer, unless it runs.
+    fn send_again(&mut self, key: Key, tries: u32) {
+        let now = self.now;
+        let Some(stream) = self.stream_mut(key) else { return };
+        if stream.resend.timer.is_none() {
+            stream.resend.timer = Some(tries);
+            self.queue.push_after(now, pause(tries), Later::Again(key));
+        }
+    }
+
+    /// The timer has run out.
+    pub(crate) fn again(&mut self, key: Key) {
+        let Some(host) = self.sockets.get(key).map(|socket| socket.host) else { return };
+        let Some(stream) = self.stream_mut(key) else { return };
+        let Some(tries) = stream.resend.timer.take() else { return };
+        let remote = stream.remote_host;
+        let (there, back) = (self.is_open(host, remote), self.is_open(remote, host));
+        let Some(stream) = self.stream_mut(key) else { return };
+        stream.resend.unheard &= !(there && back);
+        let held = match there {
+            true => std::mem::take(&mut stream.resend.held),
+            false => VecDeque::new(),
+        };
+        let is_waiting = stream.resend.unheard || !stream.resend.held.is_empty();
+        for segment in held {
+            self.transmit(key, segment);
+        }
+        if is_waiting {
+            match tries < AGAIN_LIMIT {
+                true => self.send_again(key, tries + 1),
+                false => self.kill(key, Errno::TIMEDOUT),
+            }
+        }
+    }
+}

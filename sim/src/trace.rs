@@ -1,0 +1,25 @@
+//! A file with every event of a run.
+
+use std::io::Write;
+
+use crate::log::Happened;
+
+/// Names the file into which a run's events are written, one a line.
+const VARIABLE: &str = "PIKAKE_TRACE";
+
+pub(crate) fn is_wanted() -> bool {
+    std::env::var_os(VARIABLE).is_some()
+}
+
+/// Writes the events. The file of the run before is overwritten, so the one that failed stays.
+pub(crate) fn write(events: &[Happened], names: &[String]) {
+    let Some(path) = std::env::var_os(VARIABLE) else { return };
+    let written = std::fs::File::create(&path).and_then(|file| {
+        let mut file = std::io::BufWriter::new(file);
+        events.iter().try_for_each(|event| writeln!(file, "{}", event.shown(names)))?;
+        file.flush()
+    });
+    if let Err(error) = written {
+        eprintln!("the trace could not be written to {}: {error}", path.display());
+    }
+}

@@ -1,0 +1,405 @@
+//! Unix sockets: within a host, in order, and at once.
+//!
+//! A path is bound in the world's own table, and no file is made. On a real system the file stays
+//! when its socket is closed, and binding the path again fails until somebody removes it; here
+//! nobody could, so a path whose socket is closed can be bound again. To connect to it is refused, as
+//! there.
+
+use std::collections::VecDeque;
+use std::ffi::{OsStr, OsString};
+use std::io::{self, IoSlice, IoSliceMut};
+use std::net::Shutdown;
+
+use rustix::io::Errno;
+
+use crate::net::Net;
+use crate::socket::{Key, Kind, Readiness, Socket};
+
+/// Datagrams that wait at a socket until their senders have to wait (`net.unix.max_dgram_qlen`).
+const DATAGRAMS: usize = 10;
+
+#[derive(Debug)]
+pub(crate) struct UnixListener {
+    pub(crate) path: OsString,
+    backlog: usize,
+    line: VecDeque<Key>,
+}
+
+#[derive(Debug, Default)]
+pub(crate) struct UnixStream {
+    /// The other end, while that is open.
+    peer: Option<Key>,
+    /// What it is called: the listener's path, at the accepted end.
+    pub(crate) name: OsString,
+    pub(crate) peer_name: OsString,
+    inbox: VecDeque<u8>,
+    /// The other end will write no more.
+    ended: bool,
+    shut_read: bool,
+    shut_write: bool,
+    /// Told to the next read of nothing, once.
+    error: Option<Errno>,
+}
+
+#[derive(Debug, Default)]
+pub(crate) struct UnixDatagram {
+    pub(crate) name: OsString,
+    peer: Option<Key>,
+    inbox: VecDeque<(Vec<u8>, OsString)>,
+    /// Who waits for room here.
+    waiting: Vec<Key>,
+    /// Where it waits for room.
+    blocked_on: Option<Key>,
+}
+
+impl UnixListener {
+    pub(crate) fn readiness(&self) -> Readiness {
+        Readiness { read: !self.line.is_empty(), ..Readiness::default() }
+    }
+}
+
+fn gone<T>() -> io::Result<T> {
+    Err(Errno::NOTCONN.into())
+}
+
+fn would_block<T>() -> io::Result<T> {
+    Err(io::ErrorKind::WouldBlock.into())
+}
+
+impl Net {
+    fn unix_stream(&self, key: Key) -> Option<&UnixStream> {
+        match &self.sockets.get(key)?.kind {
+            Kind::UnixStream(stream) => Some(stream),
+            _ => None,
+        }
+    }
+
+    fn unix_stream_mut(&mut self, key: Key) -> Option<&mut UnixStream> {
+        match &mut self.sockets.get_mut(key)?.kind {
+            Kind::UnixStream(stream) => Some(stream),
+            _ => None,
+        }
+    }
+
+    fn unix_datagram(&self, key: Key) -> Option<&UnixDatagram> {
+        match &self.sockets.get(key)?.kind {
+            Kind::UnixDatagram(datagram) => Some(datagram),
+            _ => None,
+        }
+    }
+
+    fn unix_datagram_mut(&mut self, key: Key) -> Option<&mut UnixDatagram> {
+        match &mut self.sockets.get_mut(key)?.kind {
+            Kind::UnixDatagram(datagram) => Some(datagram),
+            _ => None,
+        }
+    }
+
+    pub(crate) fn unix_stream_readiness(&self, stream: &UnixStream) -> Readiness {
+        let read_ended = stream.ended || stream.shut_read;
+        let peer = stream.peer.and_then(|peer| self.unix_stream(peer));
+        let write_ended = stream.shut_write || peer.is_none_or(|peer| peer.shut_read);
+        let room = peer.map_or(0, |peer| self.unix_room(peer));
+        Readiness {
+            read: read_ended || !stream.inbox.is_empty(),
+            write: write_ended || room > 0,
+            read_ended,
+            write_ended,
+        }
+    }
+
+    pub(crate) fn unix_datagram_readiness(&self, datagram: &UnixDatagram) -> Readiness {
+        let receiver = datagram.blocked_on.and_then(|key| self.unix_datagram(key));
+        let write = receiver.is_none_or(|receiver| receiver.inbox.len() < DATAGRAMS);
+        Readiness { read: !datagram.inbox.is_empty(), write, ..Readiness::default() }
+    }
+
+    fn unix_room(&self, receiver: &UnixStream) -> usize {
+        self.settings.stream_buffer.saturating_sub(receiver.inbox.len())
+    }
+
+    // --- names ---------------------------------------------------------------------------------
+
+    fn unix_bind(&mut self, host: usize, path: &OsStr, key: Key) -> io::Result<()> {
+        let bound = self.nodes[host].paths.get(path).copied();
+        if bound.is_some_and(|bound| self.sockets.get(bound).is_some()) {
+            self.sockets.remove(key);
+            return Err(Errno::ADDRINUSE.into());
+        }
+        self.nodes[host].paths.insert(path.to_owned(), key);
+        Ok(())
+    }
+
+    fn unix_bound(&self, host: usize, path: &OsStr) -> Result<(Key, &Kind), Errno> {
+        let key = *self.nodes[host].paths.get(path).ok_or(Errno::NOENT)?;
+        let socket = self.sockets.get(key).ok_or(Errno::CONNREFUSED)?;
+        Ok((key, &socket.kind))
+    }
+
+    pub(crate) fn unix_listen(&mut self, host: usize, path: &OsStr, most: u32) -> io::Result<Key> {
+        let line = VecDeque::new();
+        let listener = UnixListener { path: path.to_owned(), backlog: most as usize, line };
+        let key = self.sockets.insert(Socket::new(host, Kind::UnixListener(listener)));
+        self.unix_bind(host, path, key)?;
+        Ok(key)
+    }
+
+    pub(crate) fn unix_connect(&mut self, host: usize, path: &OsStr) -> io::Result<Key> {
+        let listener = match self.unix_bound(host, path)? {
+            (key, Kind::UnixListener(listener)) if listener.line.len() <= listener.backlog => key,
+            (_, Kind::UnixListener(_)) => return would_block(),
+            (_, Kind::UnixStream(_) | Kind::UnixDatagram(_)) => {
+                return Err(Errno::PROTOTYPE.into());
+            }
+            _ => return Err(Errno::CONNREFUSED.into()),
+        };
+        let (one, other) = self.unix_pair(host);
+        if let Some(stream) = self.unix_stream_mut(one) {
+            stream.peer_name = path.to_owned();
+        }
+        if let Some(stream) = self.unix_stream_mut(other) {
+            stream.name = path.to_owned();
+        }
+        if let Some(Kind::UnixListener(found)) =
+            self.sockets.get_mut(listener).map(|socket| &mut socket.kind)
+        {
+            found.line.push_back(other);
+        }
+        self.rouse(listener);
+        Ok(one)
+    }
+
+    pub(crate) fn unix_accept(&mut self, key: Key) -> io::Result<(Key, OsString)> {
+        match self.sockets.get_mut(key).map(|socket| &mut socket.kind) {
+            Some(Kind::UnixListener(listener)) => match listener.line.pop_front() {
+                Some(stream) => Ok((stream, OsString::new())),
+                None => would_block(),
+            },
+            _ => Err(Errno::INVAL.into()),
+        }
+    }
+
+    pub(crate) fn unix_pair(&mut self, host: usize) -> (Key, Key) {
+        let mut open =
+            || self.sockets.insert(Socket::new(host, Kind::UnixStream(UnixStream::default())));
+        let (one, other) = (open(), open());
+        for (key, peer) in [(one, other), (other, one)] {
+            if let Some(stream) = self.unix_stream_mut(key) {
+                stream.peer = Some(peer);
+            }
+        }
+        (one, other)
+    }
+
+    // --- streams -------------------------------------------------------------------------------
+
+    pub(crate) fn unix_read(
+        &mut self,
+        key: Key,
+        to: &mut [IoSliceMut<'_>],
+        takes: bool,
+    ) -> io::Result<usize> {
+        let Some(host) = self.sockets.get(key).map(|socket| socket.host) else { return gone() };
+        let Some(stream) = self.unix_stream_mut(key) else { return gone() };
+        let most: usize = to.iter().map(|buffer| buffer.len()).sum();
+        if stream.inbox.is_empty() || most == 0 {
+            return match stream.error.take() {
+                Some(error) => Err(error.into()),
+                None if most == 0 || stream.ended || stream.shut_read => Ok(0),
+                None => would_block(),
+            };
+        }
+        let length = most.min(stream.inbox.len());
+        let length = self.shortened(host, length);
+        let Some(stream) = self.unix_stream_mut(key) else { return gone() };
+        let mut bytes = stream.inbox.range(..length);
+        for buffer in to {
+            for (slot, byte) in buffer.iter_mut().zip(&mut bytes) {
+                *slot = *byte;
+            }
+        }
+        if takes {
+            stream.inbox.drain(..length);
+            if let Some(peer) = stream.peer {
+                self.rouse(peer);
+            }
+        }
+        Ok(length)
+    }
+
+    pub(crate) fn unix_write(&mut self, key: Key, from: &[IoSlice<'_>]) -> io::Result<usize> {
+        let Some(host) = self.sockets.get(key).map(|socket| socket.host) else { return gone() };
+        let Some(stream) = self.unix_stream(key) else { return gone() };
+        let peer = stream.peer.filter(|_| !stream.shut_write).ok_or(Errno::PIPE)?;
+        let receiver = self.unix_stream(peer).filter(|peer| !peer.shut_read).ok_or(Errno::PIPE)?;
+        let room = self.unix_room(receiver);
+        let most: usize = from.iter().map(|buffer| buffer.len()).sum();
+        if most == 0 {
+            return Ok(0);
+        }
+        if room == 0 {
+            return would_block();
+        }
+        let length = self.shortened(host, most.min(room));
+        if let Some(receiver) = self.unix_stream_mut(peer) {
+            receiver.inbox.extend(from.iter().flat_map(|buffer| buffer.iter()).take(length));
+        }
+        self.rouse(peer);
+        Ok(length)
+    }
+
+    pub(crate) fn unix_shutdown(&mut self, key: Key, how: Shutdown) -> io::Result<()> {
+        let Some(stream) = self.unix_stream_mut(key) else { return gone() };
+        stream.shut_read |= how != Shutdown::Write;
+        stream.shut_write |= how != Shutdown::Read;
+        let peer = stream.peer;
+        if let Some(peer) = peer {
+            if how != Shutdown::Read
+                && let Some(other) = self.unix_stream_mut(peer)
+            {
+                other.ended = true;
+            }
+            self.rouse(peer);
+        }
+        self.rouse(key);
+        Ok(())
+    }
+
+    // --- datagrams -----------------------------------------------------------------------------
+
+    pub(crate) fn unix_datagram_open(
+        &mut self,
+        host: usize,
+        path: Option<&OsStr>,
+    ) -> io::Result<Key> {
+        let name = path.unwrap_or_default().to_owned();
+        let datagram = UnixDatagram { name, ..UnixDatagram::default() };
+        let key = self.sockets.insert(Socket::new(host, Kind::UnixDatagram(datagram)));
+        if let Some(path) = path {
+            self.unix_bind(host, path, key)?;
+        }
+        Ok(key)
+    }
+
+    pub(crate) fn unix_datagram_pair(&mut self, host: usize) -> (Key, Key) {
+        let mut open =
+            || self.sockets.insert(Socket::new(host, Kind::UnixDatagram(UnixDatagram::default())));
+        let (one, other) = (open(), open());
+        for (key, peer) in [(one, other), (other, one)] {
+            if let Some(datagram) = self.unix_datagram_mut(key) {
+                datagram.peer = Some(peer);
+            }
+        }
+        (one, other)
+    }
+
+    fn unix_datagram_at(&self, host: usize, path: &OsStr) -> Result<Key, Errno> {
+        match self.unix_bound(host, path)? {
+            (key, Kind::UnixDatagram(_)) => Ok(key),
+            _ => Err(Errno::PROTOTYPE),
+        }
+    }
+
+    pub(crate) fn unix_datagram_connect(&mut self, key: Key, path: &OsStr) -> io::Result<()> {
+        let Some(host) = self.sockets.get(key).map(|socket| socket.host) else { return gone() };
+        let peer = self.unix_datagram_at(host, path)?;
+        let Some(datagram) = self.unix_datagram_mut(key) else { return gone() };
+        datagram.peer = Some(peer);
+        Ok(())
+    }
+
+    pub(crate) fn unix_peer_name(&self, key: Key) -> io::Result<OsString> {
+        match self.sockets.get(key).map(|socket| &socket.kind) {
+            Some(Kind::UnixStream(stream)) => Ok(stream.peer_name.clone()),
+            Some(Kind::UnixDatagram(UnixDatagram { peer: Some(peer), .. })) => {
+                Ok(self.unix_datagram(*peer).map(|peer| peer.name.clone()).unwrap_or_default())
+            }
+            _ => gone(),
+        }
+    }
+
+    pub(crate) fn unix_send(
+        &mut self,
+        key: Key,
+        data: &[u8],
+        to: Option<&OsStr>,
+    ) -> io::Result<usize> {
+        let Some(socket) = self.sockets.get(key) else { return gone() };
+        let (host, most) = (socket.host, socket.options.send_buffer);
+        let Some(sender) = self.unix_datagram(key) else { return gone() };
+        let name = sender.name.clone();
+        let receiver = match to {
+            Some(path) => self.unix_datagram_at(host, path)?,
+            None => sender.peer.ok_or(Errno::NOTCONN)?,
+        };
+        if data.len() > most {
+            return Err(Errno::MSGSIZE.into());
+        }
+        let Some(found) = self.unix_datagram_mut(receiver) else {
+            if let Some(sender) = self.unix_datagram_mut(key) {
+                sender.peer = None;
+            }
+            return Err(Errno::CONNREFUSED.into());
+        };
+        if found.peer.is_some_and(|peer| peer != key) {
+            return Err(Errno::PERM.into());
+        }
+        if found.inbox.len() >= DATAGRAMS {
+            found.waiting.push(key);
+            if let Some(sender) = self.unix_datagram_mut(key) {
+                sender.blocked_on = Some(receiver);
+            }
+            return would_block();
+        }
+        found.inbox.push_back((data.to_vec(), name));
+        if let Some(sender) = self.unix_datagram_mut(key) {
+            sender.blocked_on = None;
+        }
+        self.rouse(receiver);
+        Ok(data.len())
+    }
+
+    pub(crate) fn unix_receive(
+        &mut self,
+        key: Key,
+        to: &mut [u8],
+    ) -> io::Result<(usize, OsString)> {
+        let Some(datagram) = self.unix_datagram_mut(key) else { return gone() };
+        let Some((data, from)) = datagram.inbox.pop_front() else { return would_block() };
+        let waiting = std::mem::take(&mut datagram.waiting);
+        let length = data.len().min(to.len());
+        to[..length].copy_from_slice(&data[..length]);
+        for sender in waiting {
+            self.rouse(sender);
+        }
+        Ok((length, from))
+    }
+
+    // --- the end -------------------------------------------------------------------------------
+
+    /// The program has closed a Unix socket of any kind.
+    pub(crate) fn unix_close(&mut self, key: Key) {
+        let Some(Socket { kind, .. }) = self.sockets.remove(key) else { return };
+        match kind {
+            Kind::UnixListener(listener) => {
+                for stream in listener.line {
+                    self.unix_close(stream);
+                }
+            }
+            Kind::UnixStream(UnixStream { peer: Some(peer), inbox, .. }) => {
+                if let Some(other) = self.unix_stream_mut(peer) {
+                    other.peer = None;
+                    other.ended = true;
+                    other.error = (!inbox.is_empty()).then_some(Errno::CONNRESET);
+                }
+                self.rouse(peer);
+            }
+            Kind::UnixDatagram(datagram) => {
+                for sender in datagram.waiting {
+                    self.rouse(sender);
+                }
+            }
+            _ => {}
+        }
+    }
+}

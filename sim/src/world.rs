@@ -1,0 +1,269 @@
+//! The world: all hosts, one virtual time, and a loop.
+//!
+//! ```text
+//!        ┌──────────────────────────────────────────────────────────────┐
+//!        ▼                                                              │
+//!   what is due in the network, faults ──▶ one turn of one host ────────┤
+//!                                          that has something to do     │ checks
+//!                                          nobody has: time jumps ──────┘
+//! ```
+//!
+//! A turn is at most one step of one task. Of the hosts that have something to do at one virtual
+//! time, the seed says which is turned. A step takes virtual time, in which its host is not turned
+//! again and others are. When no host has anything to do, time jumps to the next timer, packet or
+//! fault; when there is none of these either, nothing will ever happen again.
+
+use std::cell::RefCell;
+use std::cmp::Reverse;
+use std::collections::BinaryHeap;
+use std::rc::Rc;
+use std::sync::Arc;
+
+use crate::checks::Checks;
+use crate::clock::nanos;
+use crate::driver::Woken;
+use crate::fault::Fault;
+use crate::host::{Ended, Host};
+use crate::log::Log;
+use crate::net::Net;
+use crate::pick::Schedule;
+use crate::plan::FaultPlan;
+use crate::report::Cause;
+use crate::rng::Rng;
+
+pub(crate) struct World {
+    pub(crate) seed: u64,
+    pub(crate) schedule: Schedule,
+    pub(crate) net: Rc<RefCell<Net>>,
+    pub(crate) log: Log,
+    pub(crate) hosts: Vec<Host>,
+    pub(crate) woken: Arc<Woken>,
+    pub(crate) now: u64,
+    pub(crate) plan: FaultPlan,
+    pub(crate) checks: Checks,
+    /// Hosts to be turned now.
+    ready: Vec<usize>,
+    /// Hosts to be turned later. What was overtaken by [`Host::due`] counts no more.
+    due: BinaryHeap<Reverse<(u64, usize)>>,
+    order: Rng,
+    next_fault: usize,
+}
+
+impl World {
+    pub(crate) fn new(seed: u64, net: Rc<RefCell<Net>>, log: Log, woken: Arc<Woken>) -> Self {
+        Self {
+            seed,
+            schedule: Schedule::default(),
+            net,
+            log,
+            hosts: Vec::new(),
+            woken,
+            now: 0,
+            plan: FaultPlan::new(),
+            checks: Checks::default(),
+            ready: Vec::new(),
+            due: BinaryHeap::new(),
+            order: Rng::split(seed, "", "hosts"),
+            next_fault: 0,
+        }
+    }
+
+    pub(crate) fn steps(&self) -> u64 {
+        self.hosts.iter().map(|host| host.watch.steps.get()).sum()
+    }
+
+    pub(crate) fn start(&mut self, host: usize) {
+        self.hosts[host].outside.clock.set(self.now);
+        self.hosts[host].start(self.seed, self.schedule, &self.log);
+        self.make_ready(host);
+    }
+
+    /// Has a host turned as soon as its clock allows.
+    pub(crate) fn make_ready(&mut self, host: usize) {
+        let found = &mut self.hosts[host];
+        let at = found.outside.clock.get();
+        if found.is_paused {
+            found.has_missed = true;
+        } else if at > self.now {
+            self.make_due(host, at);
+        } else if !found.is_queued {
+            found.is_queued = true;
+            self.ready.push(host);
+        }
+    }
+
+    fn make_due(&mut self, host: usize, at: u64) {
+        let due = &mut self.hosts[host].due;
+        if due.is_none_or(|due| due > at) {
+            *due = Some(at);
+            self.due.push(Reverse((at, host)));
+        }
+    }
+
+    /// Has those hosts turned for which something has come.
+    pub(crate) fn rouse_hosts(&mut self) {
+        let mut roused = std::mem::take(&mut self.net.borrow_mut().roused);
+        for host in roused.drain(..).chain(self.woken.take()) {
+            self.make_ready(host);
+        }
+        let roused_meanwhile = &mut self.net.borrow_mut().roused;
+        if roused_meanwhile.is_empty() {
+            *roused_meanwhile = roused;
+        }
+    }
+
+    /// Runs to the end, which is a good one or not.
+    pub(crate) fn run(&mut self) -> Result<(), Cause> {
+        self.watch_for_cancels();
+        for host in 0..self.hosts.len() {
+            self.start(host);
+        }
+        loop {
+            self.let_happen();
+            if self.is_over() {
+                return Ok(());
+            }
+            match self.next_ready() {
+                Some(host) => {
+                    self.turn(host)?;
+                    self.check()?;
+                }
+                None => self.jump()?,
+            }
+        }
+    }
+
+    /// Has no fault of the plan happen any more.
+    pub(crate) fn forget_faults(&mut self) {
+        self.next_fault = self.plan.entries().len();
+    }
+
+    fn watch_for_cancels(&mut self) {
+        for entry in self.plan.entries() {
+            if let Fault::Cancel { host, task, trap } = &entry.fault {
+                let found = self.hosts.iter().find(|one| one.name == *host);
+                let found = found.unwrap_or_else(|| panic!("the plan names no host: `{host}`"));
+                found.watch.cancels.borrow_mut().push((*task, *trap));
+            }
+        }
+    }
+
+    /// Lets happen what is due.
+    fn let_happen(&mut self) {
+        while let Some(entry) = self.plan.entries().get(self.next_fault)
+            && nanos(entry.at) <= self.now
+        {
+            let fault = entry.fault.clone();
+            self.next_fault += 1;
+            self.carry_out(&fault);
+        }
+        loop {
+            let next = {
+                let mut net = self.net.borrow_mut();
+                net.now = self.now;
+                net.queue.pop_due(self.now)
+            };
+            let Some((_, what)) = next else { break };
+            self.happen(what);
+            self.rouse_hosts();
+        }
+        while let Some(Reverse((at, host))) = self.due.peek().copied()
+            && at <= self.now
+        {
+            self.due.pop();
+            if self.hosts[host].due == Some(at) {
+                self.hosts[host].due = None;
+                self.make_ready(host);
+            }
+        }
+    }
+
+    fn next_ready(&mut self) -> Option<usize> {
+        while !self.ready.is_empty() {
+            let place = self.order.index(self.ready.len());
+            let host = self.ready.swap_remove(place);
+            let found = &mut self.hosts[host];
+            found.is_queued = false;
+            if found.is_paused {
+                found.has_missed = true;
+            } else if found.kernel.is_some() {
+                return Some(host);
+            }
+        }
+        None
+    }
+
+    fn turn(&mut self, host: usize) -> Result<(), Cause> {
+        let found = &mut self.hosts[host];
+        found.outside.clock.set(self.now);
+        let Some(turn) = found.turn() else { return Ok(()) };
+        let at = found.outside.clock.get();
+        let panicked = found.watch.panicked.borrow_mut().take();
+        let name = || found.name.clone();
+        match (found.take_ended(), panicked) {
+            (Some(Ended::Panicked(text)), _) => {
+                return Err(Cause::Panicked { host: name(), task: "its main task".into(), text });
+            }
+            (Some(Ended::Failed(text)), _) => return Err(Cause::Failed { host: name(), text }),
+            (_, Some(task)) if !self.checks.tolerates_panics => {
+                let text = "see its message".into();
+                return Err(Cause::Panicked { host: name(), task, text });
+            }
+            _ => {}
+        }
+        let has_exited = found.close_if_ended(at);
+        self.rouse_hosts();
+        if has_exited {
+            return Ok(());
+        }
+        if turn.is_ready {
+            self.make_ready(host);
+        } else if let Some(next) = turn.next_deadline.filter(|next| !next.is_never()) {
+            self.make_due(host, next.ticks().get().max(at));
+        }
+        Ok(())
+    }
+
+    fn is_over(&self) -> bool {
+        if self.checks.is_liveness_due() {
+            return false;
+        }
+        if self.checks.stop_after.is_some_and(|at| nanos(at) <= self.now) {
+            return true;
+        }
+        let has_clients = self.hosts.iter().any(|host| host.is_client);
+        self.hosts.iter().all(|host| host.has_exited || has_clients && !host.is_client)
+    }
+
+    /// When something happens next.
+    fn next_moment(&mut self) -> Option<u64> {
+        let packet = self.net.borrow_mut().next_moment();
+        let host = loop {
+            let Some(Reverse((at, host))) = self.due.peek().copied() else { break None };
+            if self.hosts[host].due == Some(at) && self.hosts[host].kernel.is_some() {
+                break Some(at);
+            }
+            self.due.pop();
+        };
+        let fault = self.plan.entries().get(self.next_fault).map(|entry| nanos(entry.at));
+        [packet, host, fault].into_iter().flatten().min()
+    }
+
+    /// Moves time to where something happens.
+    fn jump(&mut self) -> Result<(), Cause> {
+        let next = self.next_moment();
+        let planned = self.checks.next_moment();
+        let moment = match (next, planned) {
+            (Some(next), Some(planned)) => next.min(planned),
+            (Some(moment), None) | (None, Some(moment)) => moment,
+            (None, None) => return Err(Cause::Deadlock),
+        };
+        let limit = nanos(self.checks.time_limit);
+        if moment > limit {
+            self.now = limit;
+            return Err(Cause::TimeLimit(self.checks.time_limit));
+        }
+        self.now = moment.max(self.now);
+        self.check()
+    }
+}
