@@ -167,17 +167,21 @@ impl Net {
         &mut self,
         key: Key,
         to: &mut [u8],
+        takes: bool,
     ) -> io::Result<(usize, SocketAddr)> {
         let Some(datagram) = self.datagram_mut(key) else { return gone() };
         if let Some(error) = datagram.error.take() {
             return Err(error.into());
         }
-        let Some((data, source)) = datagram.inbox.pop_front() else {
+        let Some((data, source)) = datagram.inbox.front() else {
             return Err(io::ErrorKind::WouldBlock.into());
         };
-        datagram.kept -= data.len() + KEPT_BESIDE;
-        let length = data.len().min(to.len());
+        let (whole, length, source) = (data.len(), data.len().min(to.len()), *source);
         to[..length].copy_from_slice(&data[..length]);
+        if takes {
+            datagram.kept -= whole + KEPT_BESIDE;
+            datagram.inbox.pop_front();
+        }
         Ok((length, source))
     }
 

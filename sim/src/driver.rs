@@ -266,17 +266,20 @@ impl Driver for SimDriver {
     }
 
     fn read(&mut self, socket: &SimSocket, to: &mut [IoSliceMut<'_>]) -> io::Result<usize> {
-        self.attempt(socket, Direction::Read, |net, key| match net.kind(key)? {
-            Kind::UnixStream(_) => net.unix_read(key, to, true),
-            _ => net.stream_read(key, to, true),
+        self.attempt(socket, Direction::Read, |net, key| match (net.kind(key)?, to) {
+            (Kind::UnixStream(_), to) => net.unix_read(key, to, true),
+            (Kind::UnixDatagram(_), [to, ..]) => Ok(net.unix_receive(key, to, true)?.0),
+            (Kind::Datagram(_), [to, ..]) => Ok(net.datagram_receive(key, to, true)?.0),
+            (_, to) => net.stream_read(key, to, true),
         })
     }
 
     fn peek(&mut self, socket: &SimSocket, to: &mut [u8]) -> io::Result<usize> {
-        let to = &mut [IoSliceMut::new(to)];
         self.attempt(socket, Direction::Read, |net, key| match net.kind(key)? {
-            Kind::UnixStream(_) => net.unix_read(key, to, false),
-            _ => net.stream_read(key, to, false),
+            Kind::UnixStream(_) => net.unix_read(key, &mut [IoSliceMut::new(to)], false),
+            Kind::UnixDatagram(_) => Ok(net.unix_receive(key, to, false)?.0),
+            Kind::Datagram(_) => Ok(net.datagram_receive(key, to, false)?.0),
+            _ => net.stream_read(key, &mut [IoSliceMut::new(to)], false),
         })
     }
 
@@ -290,10 +293,12 @@ impl Driver for SimDriver {
     fn receive(&mut self, socket: &SimSocket, to: &mut [u8]) -> io::Result<(usize, Address)> {
         self.attempt(socket, Direction::Read, |net, key| match net.kind(key)? {
             Kind::UnixDatagram(_) => {
-                let (length, from) = net.unix_receive(key, to)?;
+                let (length, from) = net.unix_receive(key, to, true)?;
                 Ok((length, unix_address(&from)?))
             }
-            _ => net.datagram_receive(key, to).map(|(length, from)| (length, Address::Ip(from))),
+            _ => net
+                .datagram_receive(key, to, true)
+                .map(|(length, from)| (length, Address::Ip(from))),
         })
     }
 

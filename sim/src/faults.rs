@@ -144,8 +144,10 @@ impl World {
                     net.change_link(way, *change);
                 }
             }
-            Fault::Refuse(name) => net.borrow_mut().nodes[find(name)].refuses = true,
-            Fault::Admit(name) => net.borrow_mut().nodes[find(name)].refuses = false,
+            Fault::Refuse(name) | Fault::Admit(name) => {
+                let host = find(name);
+                net.borrow_mut().nodes[host].refuses = matches!(fault, Fault::Refuse(_));
+            }
             Fault::Reset(between) => {
                 let mut net = net.borrow_mut();
                 for (one, other) in net.ways_between(between) {

@@ -224,6 +224,25 @@ impl Outcome for () {
     }
 }
 
+/// The type of what never returns, as a server's endless loop, which has no other name as yet.
+type Never = <fn() -> ! as never::Returns>::Output;
+
+mod never {
+    pub trait Returns {
+        type Output;
+    }
+
+    impl<T> Returns for fn() -> T {
+        type Output = T;
+    }
+}
+
+impl Outcome for Never {
+    fn outcome(self) -> Result<(), String> {
+        self
+    }
+}
+
 impl<T: Outcome, E: std::fmt::Debug> Outcome for Result<T, E> {
     fn outcome(self) -> Result<(), String> {
         match self {

@@ -1,6 +1,7 @@
 //! A second kernel for unchanged programs: one seed, virtual time, a network that fails.
 #![forbid(unsafe_code)]
 
+mod bytes;
 mod checks;
 mod clock;
 mod coverage;

@@ -45,7 +45,8 @@ pub struct Network {
     pub stream_buffer: usize,
     /// The largest piece of a stream that travels as one.
     pub segment: usize,
-    /// How likely an attempt on a stream moves less than it could have.
+    /// How likely an attempt on a stream between two hosts moves less than it could have. Within a
+    /// host, none does.
     pub short: f64,
     /// What a name lookup takes.
     pub lookup: Latency,
@@ -352,9 +353,9 @@ impl Net {
     }
 
     /// How many of so many bytes an attempt on a stream moves.
-    pub(crate) fn shortened(&mut self, host: usize, most: usize) -> usize {
+    pub(crate) fn shortened(&mut self, (host, remote): (usize, usize), most: usize) -> usize {
         let short = &mut self.nodes[host].short;
-        match most > 1 && short.chance(self.settings.short) {
+        match host != remote && most > 1 && short.chance(self.settings.short) {
             true => 1 + short.index(most - 1),
             false => most,
         }

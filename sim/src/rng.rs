@@ -116,7 +116,8 @@ mod tests {
         assert_eq!(drawn, FIRST_OF_A_STREAM, "seeds that were written down mean something else");
     }
 
-    const FIRST_OF_A_STREAM: [u64; 3] = [0, 0, 0];
+    const FIRST_OF_A_STREAM: [u64; 3] =
+        [16_899_487_747_965_537_590, 14_737_343_039_295_642_762, 6_518_945_606_700_827_885];
 
     #[test]
     fn streams_differ_by_seed_owner_and_purpose() {

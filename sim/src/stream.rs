@@ -33,6 +33,7 @@ use std::net::{Shutdown, SocketAddr};
 
 use rustix::io::Errno;
 
+use crate::bytes;
 use crate::log::What;
 use crate::net::{Net, Ports};
 use crate::resend::Resend;
@@ -241,17 +242,17 @@ impl Net {
         let Some(Socket { host, kind: Kind::Stream(stream), .. }) = self.sockets.get(key) else {
             return gone();
         };
-        let (host, there) = (*host, stream.inbox.len());
+        let (way, there) = ((*host, stream.remote_host), stream.inbox.len());
         if most == 0 {
             return Ok(0);
         }
         if there == 0 {
             return self.read_nothing(key);
         }
-        let length = self.shortened(host, there.min(most));
+        let length = self.shortened(way, there.min(most));
         let room = self.settings.stream_buffer / ROOM_TOLD_FROM;
         let Some(stream) = self.stream_mut(key) else { return gone() };
-        copy_out(&stream.inbox, to, length);
+        bytes::copy(&stream.inbox, to, length);
         if takes {
             stream.inbox.drain(..length);
             stream.owed += length;
@@ -302,10 +303,10 @@ impl Net {
         if room == 0 {
             return would_block();
         }
-        let host = *host;
-        let length = self.shortened(host, most.min(room));
+        let way = (*host, stream.remote_host);
+        let length = self.shortened(way, most.min(room));
         let Some(stream) = self.stream_mut(key) else { return gone() };
-        stream.outbox.extend(from.iter().flat_map(|buffer| buffer.iter()).take(length));
+        bytes::put(&mut stream.outbox, from, length);
         self.pump(key);
         Ok(length)
     }
@@ -363,7 +364,7 @@ impl Net {
             let length = stream.outbox.len().min(stream.credit).min(most);
             if length > 0 {
                 stream.credit -= length;
-                let data = stream.outbox.drain(..length).collect();
+                let data = bytes::take(&mut stream.outbox, length);
                 self.transmit(key, Segment::Data(data));
             } else if stream.fin == Fin::Wanted && stream.outbox.is_empty() {
                 stream.fin = Fin::Sent;
@@ -402,7 +403,7 @@ impl Net {
                 self.transmit(to, Segment::Reset);
                 return self.remove_stream(to);
             }
-            Segment::Data(data) => stream.inbox.extend(data),
+            Segment::Data(data) => stream.inbox.extend(&data),
             Segment::Fin => {
                 stream.fin_in = true;
                 if let Some(sender) = from.and_then(|from| self.stream_mut(from)) {
@@ -429,14 +430,5 @@ impl Net {
         }
         self.rouse(to);
         self.bury(to);
-    }
-}
-
-fn copy_out(from: &VecDeque<u8>, to: &mut [IoSliceMut<'_>], length: usize) {
-    let mut bytes = from.range(..length);
-    for buffer in to {
-        for (slot, byte) in buffer.iter_mut().zip(&mut bytes) {
-            *slot = *byte;
-        }
     }
 }

@@ -12,6 +12,7 @@ use std::net::Shutdown;
 
 use rustix::io::Errno;
 
+use crate::bytes;
 use crate::net::Net;
 use crate::socket::{Key, Kind, Readiness, Socket};
 
@@ -199,7 +200,6 @@ impl Net {
         to: &mut [IoSliceMut<'_>],
         takes: bool,
     ) -> io::Result<usize> {
-        let Some(host) = self.sockets.get(key).map(|socket| socket.host) else { return gone() };
         let Some(stream) = self.unix_stream_mut(key) else { return gone() };
         let most: usize = to.iter().map(|buffer| buffer.len()).sum();
         if stream.inbox.is_empty() || most == 0 {
@@ -210,14 +210,7 @@ impl Net {
             };
         }
         let length = most.min(stream.inbox.len());
-        let length = self.shortened(host, length);
-        let Some(stream) = self.unix_stream_mut(key) else { return gone() };
-        let mut bytes = stream.inbox.range(..length);
-        for buffer in to {
-            for (slot, byte) in buffer.iter_mut().zip(&mut bytes) {
-                *slot = *byte;
-            }
-        }
+        bytes::copy(&stream.inbox, to, length);
         if takes {
             stream.inbox.drain(..length);
             if let Some(peer) = stream.peer {
@@ -228,7 +221,6 @@ impl Net {
     }
 
     pub(crate) fn unix_write(&mut self, key: Key, from: &[IoSlice<'_>]) -> io::Result<usize> {
-        let Some(host) = self.sockets.get(key).map(|socket| socket.host) else { return gone() };
         let Some(stream) = self.unix_stream(key) else { return gone() };
         let peer = stream.peer.filter(|_| !stream.shut_write).ok_or(Errno::PIPE)?;
         let receiver = self.unix_stream(peer).filter(|peer| !peer.shut_read).ok_or(Errno::PIPE)?;
@@ -240,9 +232,9 @@ impl Net {
         if room == 0 {
             return would_block();
         }
-        let length = self.shortened(host, most.min(room));
+        let length = most.min(room);
         if let Some(receiver) = self.unix_stream_mut(peer) {
-            receiver.inbox.extend(from.iter().flat_map(|buffer| buffer.iter()).take(length));
+            bytes::put(&mut receiver.inbox, from, length);
         }
         self.rouse(peer);
         Ok(length)
@@ -363,14 +355,17 @@ impl Net {
         &mut self,
         key: Key,
         to: &mut [u8],
+        takes: bool,
     ) -> io::Result<(usize, OsString)> {
         let Some(datagram) = self.unix_datagram_mut(key) else { return gone() };
-        let Some((data, from)) = datagram.inbox.pop_front() else { return would_block() };
-        let waiting = std::mem::take(&mut datagram.waiting);
-        let length = data.len().min(to.len());
+        let Some((data, from)) = datagram.inbox.front() else { return would_block() };
+        let (length, from) = (data.len().min(to.len()), from.clone());
         to[..length].copy_from_slice(&data[..length]);
-        for sender in waiting {
-            self.rouse(sender);
+        if takes {
+            datagram.inbox.pop_front();
+            for sender in std::mem::take(&mut datagram.waiting) {
+                self.rouse(sender);
+            }
         }
         Ok((length, from))
     }

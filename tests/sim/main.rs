@@ -2,4 +2,11 @@
 
 #![forbid(unsafe_code)]
 
+#[path = "../scratch/mod.rs"]
+mod scratch;
+
+mod chance;
+mod failures;
+mod faults;
+mod sockets;
 mod worlds;
