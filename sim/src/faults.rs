@@ -225,7 +225,7 @@ impl World {
             Later::Segment { from, from_host, to, to_host, segment } => {
                 net.segment_arrives(from, (from_host, to_host), to, segment);
             }
-            Later::ToAccept { listener, stream } => net.to_accept(listener, stream),
+            Later::ToAccept { listener, stream } => net.bring_before(listener, stream),
             Later::Again(key) => net.again(key),
             Later::Datagram { from, from_host, source, to, data } => {
                 net.datagram_arrives(from, from_host, source, to, data);

@@ -103,12 +103,12 @@ impl Net {
         let Some(host) = self.sockets.get(listener).map(|socket| socket.host) else { return };
         let slow = self.nodes[host].slow_accept;
         match slow.is_zero() {
-            true => self.to_accept(listener, stream),
+            true => self.bring_before(listener, stream),
             false => self.queue.push_after(self.now, slow, Later::ToAccept { listener, stream }),
         }
     }
 
-    pub(crate) fn to_accept(&mut self, listener: Key, stream: Key) {
+    pub(crate) fn bring_before(&mut self, listener: Key, stream: Key) {
         let is_there = self.sockets.get(stream).is_some();
         let Some(found) = self.listener_mut(listener) else { return };
         found.embryos.retain(|embryo| *embryo != stream);

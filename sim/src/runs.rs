@@ -114,14 +114,14 @@ impl Runs {
         for seed in (first..).take(usize::try_from(runs).unwrap_or(usize::MAX)) {
             let report = self.once(seed, &set_up).map_err(|mut failure| {
                 failure.test = Some(self.test.clone());
-                Box::new(failure)
+                failure
             })?;
             last = Some(report);
         }
         Ok(Summary { runs, last, coverage: Coverage::so_far() })
     }
 
-    fn once(&self, seed: u64, set_up: &impl Fn(&mut Sim)) -> Result<Report, Failure> {
+    fn once(&self, seed: u64, set_up: &impl Fn(&mut Sim)) -> Result<Report, Box<Failure>> {
         let fresh = || {
             let mut sim = Sim::new(seed);
             set_up(&mut sim);
@@ -150,7 +150,7 @@ fn difference(first: &[Happened], second: &[Happened], names: &[String]) -> Opti
     Some(Cause::Differs { event: place as u64, first: show(first), second: show(second) })
 }
 
-fn differing(seed: u64, cause: Cause, failure: Option<Failure>) -> Failure {
+fn differing(seed: u64, cause: Cause, failure: Option<Box<Failure>>) -> Box<Failure> {
     let empty = || Failure {
         cause: cause.clone(),
         seed,
@@ -161,7 +161,8 @@ fn differing(seed: u64, cause: Cause, failure: Option<Failure>) -> Failure {
         tasks: String::new(),
         test: None,
     };
-    Failure { cause: cause.clone(), ..failure.unwrap_or_else(empty) }
+    let known = failure.map_or_else(empty, |failure| *failure);
+    Box::new(Failure { cause: cause.clone(), ..known })
 }
 
 /// Runs a simulation for so many seeds, in a test of the current name.

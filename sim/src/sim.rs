@@ -283,7 +283,7 @@ impl Sim {
     ///
     /// Inside a running kernel on the same thread; when the fault plan names a host that there is
     /// not.
-    pub fn run(&mut self) -> Result<Report, Failure> {
+    pub fn run(&mut self) -> Result<Report, Box<Failure>> {
         self.run_logged(trace::is_wanted()).0
     }
 
@@ -291,12 +291,12 @@ impl Sim {
     pub(crate) fn run_logged(
         &mut self,
         keeps_all: bool,
-    ) -> (Result<Report, Failure>, Vec<Happened>, Vec<String>) {
+    ) -> (Result<Report, Box<Failure>>, Vec<Happened>, Vec<String>) {
         let log = Log::new(keeps_all);
         let mut world = std::mem::replace(self, Self::new(self.seed)).into_world(log.clone());
         let result = match world.run() {
             Ok(()) => Ok(world.report()),
-            Err(cause) => Err(world.failure(cause)),
+            Err(cause) => Err(Box::new(world.failure(cause))),
         };
         let names = world.names();
         let events = log.take_all();

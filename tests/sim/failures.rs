@@ -15,7 +15,7 @@ const SECOND: Duration = Duration::from_secs(1);
 fn failure(set_up: impl FnOnce(&mut Sim)) -> Failure {
     let mut sim = Sim::new(11);
     set_up(&mut sim);
-    sim.run().unwrap_err()
+    *sim.run().unwrap_err()
 }
 
 #[test]
@@ -169,6 +169,16 @@ fn an_order_that_seldom_comes_is_found_and_found_again() {
         sim.schedule(Schedule::Fifo);
     };
     Runs::new("locks").seeds(20).try_run(fair).unwrap();
+    let found = Runs::new("locks").seeds(100).try_run(set_up).unwrap_err();
+    assert_eq!(found.cause, Cause::Deadlock);
+    assert_eq!(found.replay(), format!("PIKAKE_SEED={} cargo test locks", found.seed));
+    let mut again = Sim::new(found.seed);
+    set_up(&mut again);
+    assert_eq!(again.run().unwrap_err().to_string(), found.to_string().replace(" locks\n", "\n"));
+}
+
+#[test]
+fn what_was_seen_is_counted_over_all_seeds() {
     let both = |sim: &mut Sim| {
         sim.client("b", || async {
             let mut counts = HashMap::new();
