@@ -87,7 +87,7 @@ impl Checks {
 impl World {
     /// Makes the checks that are made after each step.
     pub(crate) fn check(&mut self) -> Result<(), Cause> {
-        if self.steps() > self.checks.step_limit {
+        if self.steps.get() > self.checks.step_limit {
             return Err(Cause::StepLimit(self.checks.step_limit));
         }
         for (name, check) in &mut self.checks.invariants {

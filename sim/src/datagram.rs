@@ -7,7 +7,8 @@ use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use rustix::io::Errno;
 
 use crate::log::What;
-use crate::net::{Net, Ports};
+use crate::net::Net;
+use crate::ports::Ports;
 use crate::socket::{DEFAULT_BUFFER, Key, Kind, Readiness, Socket};
 use crate::wire::Later;
 

@@ -1,79 +1,19 @@
 //! The driver of a simulated host: what its kernel asks of the outside, answered from the world.
 
-use std::cell::RefCell;
-use std::ffi::{OsStr, OsString};
 use std::fmt;
 use std::io::{self, IoSlice, IoSliceMut};
-use std::net::{Shutdown, SocketAddr};
+use std::net::Shutdown;
 use std::os::fd::OwnedFd;
-use std::os::unix::ffi::OsStrExt;
-use std::os::unix::net as unix;
 use std::path::Path;
-use std::rc::Rc;
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, SystemTime};
 
 use pikake_kernel::{Driver, Event, HelperThreads, Job, Token};
 use pikake_traps::{Address, Addresses, Direction, OpenSocket, Reply, SocketOption};
 use rustix::io::Errno;
 
-use crate::clock::{SimClock, WallClock};
 use crate::net::Net;
+use crate::outside::{Outside, SimSocket, ip, unix_address, unix_name};
 use crate::socket::{Key, Kind};
-
-/// A socket of a simulated host.
-pub struct SimSocket {
-    key: Key,
-    net: Rc<RefCell<Net>>,
-    clock: SimClock,
-}
-
-impl fmt::Debug for SimSocket {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("SimSocket").field("key", &self.key).finish_non_exhaustive()
-    }
-}
-
-impl Drop for SimSocket {
-    fn drop(&mut self) {
-        let mut net = self.net.borrow_mut();
-        net.now = self.clock.get();
-        net.close(self.key);
-    }
-}
-
-/// Hosts that were woken from outside their turn: by a task of another host, or by a thread.
-#[derive(Default, Debug)]
-pub(crate) struct Woken {
-    hosts: Mutex<Vec<usize>>,
-    is_any: AtomicBool,
-}
-
-impl Woken {
-    fn push(&self, host: usize) {
-        self.hosts.lock().unwrap_or_else(PoisonError::into_inner).push(host);
-        self.is_any.store(true, Ordering::SeqCst);
-    }
-
-    pub(crate) fn take(&self) -> Vec<usize> {
-        if !self.is_any.swap(false, Ordering::SeqCst) {
-            return Vec::new();
-        }
-        std::mem::take(&mut *self.hosts.lock().unwrap_or_else(PoisonError::into_inner))
-    }
-}
-
-/// What its host shares with the world.
-#[derive(Clone)]
-pub(crate) struct Outside {
-    pub(crate) net: Rc<RefCell<Net>>,
-    pub(crate) clock: SimClock,
-    pub(crate) wall: Rc<RefCell<WallClock>>,
-    /// Hosts for which somebody outside their turn has something.
-    pub(crate) woken: Arc<Woken>,
-    pub(crate) host: usize,
-}
 
 /// The driver of a simulated host.
 pub struct SimDriver(Outside);
@@ -115,56 +55,6 @@ impl SimDriver {
             net.attempted(socket.key, direction, result)
         })
     }
-}
-
-impl Net {
-    pub(crate) fn kind(&self, key: Key) -> io::Result<&Kind> {
-        self.sockets.get(key).map(|socket| &socket.kind).ok_or_else(|| Errno::NOTCONN.into())
-    }
-
-    /// The program has closed a socket, or the host's kernel has.
-    pub(crate) fn close(&mut self, key: Key) {
-        let Some(socket) = self.sockets.get_mut(key) else { return };
-        socket.token = None;
-        let resets = socket.options.linger == Some(Duration::ZERO);
-        match socket.kind {
-            Kind::Listener(_) => self.listener_close(key),
-            Kind::Stream(_) => self.stream_close(key, resets),
-            Kind::Datagram(_) => self.datagram_close(key),
-            Kind::UnixListener(_) | Kind::UnixStream(_) | Kind::UnixDatagram(_) => {
-                self.unix_close(key);
-            }
-        }
-    }
-}
-
-fn ip(address: &Address) -> io::Result<SocketAddr> {
-    match address {
-        Address::Ip(address) => Ok(*address),
-        Address::Unix(_) => Err(Errno::AFNOSUPPORT.into()),
-    }
-}
-
-/// A Unix address as the world keeps it: a path, or an abstract name behind a zero.
-fn unix_name(address: &Address) -> io::Result<OsString> {
-    let Address::Unix(address) = address else { return Err(Errno::AFNOSUPPORT.into()) };
-    if let Some(path) = address.as_pathname() {
-        return Ok(path.into());
-    }
-    #[cfg(any(target_os = "linux", target_os = "android"))]
-    if let Some(name) = std::os::linux::net::SocketAddrExt::as_abstract_name(address) {
-        return Ok(OsStr::from_bytes(&[b"\0", name].concat()).to_owned());
-    }
-    Ok(OsString::new())
-}
-
-fn unix_address(name: &OsStr) -> io::Result<Address> {
-    #[cfg(any(target_os = "linux", target_os = "android"))]
-    if let Some(name) = name.as_bytes().strip_prefix(b"\0") {
-        use std::os::linux::net::SocketAddrExt;
-        return Ok(Address::Unix(unix::SocketAddr::from_abstract_name(name)?));
-    }
-    Ok(Address::Unix(unix::SocketAddr::from_pathname(Path::new(name))?))
 }
 
 impl Driver for SimDriver {

@@ -232,11 +232,14 @@ impl World {
             }
             Later::Unwanted(key) => net.datagram_unwanted(key),
             Later::Job { host, life, mut job } => {
-                if net.nodes[host].life == life {
+                let is_alive = net.nodes[host].life == life;
+                if is_alive {
                     net.note(host, What::Job);
                     net.nodes[host].jobs_running -= 1;
                     net.start_jobs(host);
-                    drop(net);
+                }
+                drop(net);
+                if is_alive {
                     // Outside of every kernel, as a thread would be.
                     job.run();
                 }

@@ -24,8 +24,9 @@ use pikake_kernel::{Kernel, SHUTDOWN_GRACE, Turn};
 use pikake_traps::{Builder, Task};
 
 use crate::clock::{SimClock, nanos};
-use crate::driver::{Outside, SimDriver};
+use crate::driver::SimDriver;
 use crate::log::Log;
+use crate::outside::Outside;
 use crate::pick::{Schedule, SimPick};
 use crate::recorder::{Recorder, Watch};
 use crate::rng::Rng;
@@ -71,6 +72,7 @@ impl Host {
         place: &'static Location<'static>,
         is_client: bool,
         outside: Outside,
+        watch: Watch,
     ) -> Self {
         Self {
             name,
@@ -79,7 +81,7 @@ impl Host {
             is_client,
             kernel: None,
             outside,
-            watch: Rc::default(),
+            watch: Rc::new(watch),
             main: None,
             ended: Rc::default(),
             closing: None,
@@ -167,11 +169,12 @@ impl Host {
     /// Ends the program in mid-step, as it were: nothing its tasks do when they are dropped gets out.
     pub(crate) fn crash(&mut self, resets: bool) {
         let host = self.outside.host;
-        self.outside.net.borrow_mut().sever(host, resets);
+        let jobs = self.outside.net.borrow_mut().sever(host, resets);
         self.main = None;
         self.kernel = None;
-        let left = self.outside.net.borrow_mut().sever(host, false);
-        drop(left);
+        let more_jobs = self.outside.net.borrow_mut().sever(host, false);
+        // They are user code, which the network does not run.
+        drop((jobs, more_jobs));
         self.closing = None;
     }
 }

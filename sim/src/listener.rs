@@ -13,7 +13,8 @@ use std::time::Duration;
 use rustix::io::Errno;
 
 use crate::log::What;
-use crate::net::{Net, Ports};
+use crate::net::Net;
+use crate::ports::Ports;
 use crate::socket::{Key, Kind, Readiness, Socket};
 use crate::stream::{State, Stream};
 use crate::wire::{Later, Segment};

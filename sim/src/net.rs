@@ -7,22 +7,19 @@
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::ffi::OsString;
 use std::io;
-use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::net::{IpAddr, SocketAddr};
 use std::time::Duration;
 
 use pikake_kernel::{Event, Job};
-use pikake_traps::{Addresses, Direction, Reply};
-use rustix::io::Errno;
+use pikake_traps::Direction;
 
 use crate::latency::Latency;
 use crate::log::{Log, What};
+use crate::ports::EPHEMERAL;
 use crate::rng::Rng;
 use crate::socket::{Key, Kind, Readiness, Socket, Sockets};
 use crate::stream::State;
 use crate::wire::{Later, Link, Queue, Way};
-
-/// The ports that a host gives to sockets which ask for none in particular; those of Linux.
-const EPHEMERAL: std::ops::Range<u16> = 32_768..61_000;
 
 /// What a name lookup takes.
 const LOOKUP: Duration = Duration::from_micros(300);
@@ -71,13 +68,6 @@ impl Default for Network {
     }
 }
 
-/// One of the two families of ports.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum Ports {
-    Tcp,
-    Udp,
-}
-
 /// A host as the network sees it.
 #[derive(Debug)]
 pub(crate) struct Node {
@@ -93,7 +83,7 @@ pub(crate) struct Node {
     pub(crate) datagrams: BTreeMap<SocketAddr, Key>,
     /// Ports of streams that connected from here.
     pub(crate) connected: BTreeSet<u16>,
-    next_port: u16,
+    pub(crate) next_port: u16,
     /// Unix sockets by path.
     pub(crate) paths: BTreeMap<OsString, Key>,
     pub(crate) refuses: bool,
@@ -102,7 +92,7 @@ pub(crate) struct Node {
     pub(crate) jobs: VecDeque<Job>,
     pub(crate) jobs_running: usize,
     pub(crate) helpers: usize,
-    blocking: Rng,
+    pub(crate) blocking: Rng,
     short: Rng,
     /// What the program draws.
     pub(crate) program: Rng,
@@ -123,7 +113,9 @@ pub(crate) struct Net {
     /// Hosts to be turned.
     pub(crate) roused: Vec<usize>,
     pub(crate) log: Log,
-    lookups: Rng,
+    pub(crate) lookups: Rng,
+    /// Which host has an address.
+    pub(crate) addresses: BTreeMap<IpAddr, usize>,
 }
 
 impl Net {
@@ -140,6 +132,7 @@ impl Net {
             roused: Vec::new(),
             log,
             lookups: Rng::split(seed, "", "lookup"),
+            addresses: BTreeMap::new(),
         }
     }
 
@@ -165,8 +158,10 @@ impl Net {
             short: stream("short"),
             program: stream("program"),
         };
+        let host = self.nodes.len();
+        self.addresses.extend(node.addresses.iter().map(|address| (*address, host)));
         self.nodes.push(node);
-        self.nodes.len() - 1
+        host
     }
 
     /// The way from one host to another.
@@ -205,93 +200,6 @@ impl Net {
             }
             self.queue.pop_due(at);
         }
-    }
-
-    // --- addresses and ports -------------------------------------------------------------------
-
-    fn host_with(&self, address: IpAddr) -> Option<usize> {
-        self.nodes.iter().position(|node| node.addresses.contains(&address))
-    }
-
-    /// Which host an address is, seen from another, and which address that one speaks from.
-    pub(crate) fn route(&self, from: usize, to: IpAddr) -> io::Result<(usize, IpAddr, IpAddr)> {
-        if to.is_unspecified() {
-            let own = loopback_like(to);
-            return Ok((from, own, own));
-        }
-        if to.is_loopback() {
-            return Ok((from, to, to));
-        }
-        let host = self.host_with(to).ok_or(Errno::NETUNREACH)?;
-        if host == from {
-            return Ok((from, to, to));
-        }
-        let own = self.nodes[from].addresses.iter().find(|own| own.is_ipv4() == to.is_ipv4());
-        Ok((host, *own.ok_or(Errno::NETUNREACH)?, to))
-    }
-
-    fn bound(&self, host: usize, ports: Ports) -> &BTreeMap<SocketAddr, Key> {
-        match ports {
-            Ports::Tcp => &self.nodes[host].listeners,
-            Ports::Udp => &self.nodes[host].datagrams,
-        }
-    }
-
-    fn is_taken(&self, host: usize, ports: Ports, address: SocketAddr) -> bool {
-        let ip = address.ip();
-        self.bound(host, ports).keys().any(|other| {
-            let overlaps = other.ip() == ip
-                || other.is_ipv4() == ip.is_ipv4()
-                    && (other.ip().is_unspecified() || ip.is_unspecified());
-            other.port() == address.port() && overlaps
-        })
-    }
-
-    /// A port that nobody has.
-    pub(crate) fn free_port(
-        &mut self,
-        host: usize,
-        ports: Ports,
-        ip: IpAddr,
-    ) -> Result<u16, Errno> {
-        for _ in EPHEMERAL {
-            let port = self.nodes[host].next_port;
-            let next = port + 1;
-            self.nodes[host].next_port =
-                if EPHEMERAL.contains(&next) { next } else { EPHEMERAL.start };
-            let is_connected = ports == Ports::Tcp && self.nodes[host].connected.contains(&port);
-            if !is_connected && !self.is_taken(host, ports, SocketAddr::new(ip, port)) {
-                return Ok(port);
-            }
-        }
-        Err(Errno::ADDRINUSE)
-    }
-
-    /// Which address a socket that asks for one gets.
-    pub(crate) fn bind(
-        &mut self,
-        host: usize,
-        ports: Ports,
-        mut address: SocketAddr,
-    ) -> Result<SocketAddr, Errno> {
-        let ip = address.ip();
-        let is_own = ip.is_loopback() || self.nodes[host].addresses.contains(&ip);
-        if !is_own && !ip.is_unspecified() {
-            return Err(Errno::ADDRNOTAVAIL);
-        }
-        if address.port() == 0 {
-            address.set_port(self.free_port(host, ports, ip)?);
-        } else if self.is_taken(host, ports, address) {
-            return Err(Errno::ADDRINUSE);
-        }
-        Ok(address)
-    }
-
-    /// Who is bound to an address, or to its port at any address.
-    pub(crate) fn bound_at(&self, host: usize, ports: Ports, address: SocketAddr) -> Option<Key> {
-        let bound = self.bound(host, ports);
-        let any = SocketAddr::new(unspecified_like(address.ip()), address.port());
-        bound.get(&address).or_else(|| bound.get(&any)).copied()
     }
 
     // --- readiness -----------------------------------------------------------------------------
@@ -359,57 +267,5 @@ impl Net {
             true => 1 + short.index(most - 1),
             false => most,
         }
-    }
-
-    // --- helper threads and names --------------------------------------------------------------
-
-    /// Puts a closure in line for a helper thread.
-    pub(crate) fn blocking(&mut self, host: usize, job: Job) {
-        self.nodes[host].jobs.push_back(job);
-        self.start_jobs(host);
-    }
-
-    /// Starts closures while there are threads for them. What nobody waits for any more comes back,
-    /// to be dropped outside.
-    pub(crate) fn start_jobs(&mut self, host: usize) {
-        let now = self.now;
-        let node = &mut self.nodes[host];
-        while node.jobs_running < node.helpers
-            && let Some(job) = node.jobs.pop_front()
-        {
-            node.jobs_running += 1;
-            let at = now.saturating_add(self.settings.blocking.draw(&mut node.blocking));
-            self.queue.push(at, Later::Job { host, life: node.life, job });
-        }
-    }
-
-    /// Looks a name up in the table of hosts.
-    pub(crate) fn lookup(&mut self, name: &str, port: u16, reply: Reply<Addresses>) {
-        let with_port = |ip: IpAddr| SocketAddr::new(ip, port);
-        let found = match name {
-            "localhost" => Ok(vec![with_port(Ipv4Addr::LOCALHOST.into())]),
-            _ => match self.nodes.iter().find(|node| node.name == name) {
-                Some(node) => Ok(node.addresses.iter().copied().map(with_port).collect()),
-                None => Err(io::Error::other(
-                    "failed to lookup address information: no host of this world has that name",
-                )),
-            },
-        };
-        let at = self.now.saturating_add(self.settings.lookup.draw(&mut self.lookups));
-        self.queue.push(at, Later::Lookup { reply, found });
-    }
-}
-
-fn loopback_like(ip: IpAddr) -> IpAddr {
-    match ip {
-        IpAddr::V4(_) => Ipv4Addr::LOCALHOST.into(),
-        IpAddr::V6(_) => Ipv6Addr::LOCALHOST.into(),
-    }
-}
-
-fn unspecified_like(ip: IpAddr) -> IpAddr {
-    match ip {
-        IpAddr::V4(_) => Ipv4Addr::UNSPECIFIED.into(),
-        IpAddr::V6(_) => Ipv6Addr::UNSPECIFIED.into(),
     }
 }

@@ -20,8 +20,8 @@ pub(crate) struct Watch {
     pub(crate) step_cost: Cell<Duration>,
     /// What the next one costs in addition.
     pub(crate) long_step: Cell<Duration>,
-    /// Steps that were made.
-    pub(crate) steps: Cell<u64>,
+    /// Steps that were made on all hosts.
+    pub(crate) steps: Rc<Cell<u64>>,
     /// The last task that panicked.
     pub(crate) panicked: RefCell<Option<String>>,
     /// Which tasks are to be asked to end in which of their traps.
@@ -31,6 +31,10 @@ pub(crate) struct Watch {
 }
 
 impl Watch {
+    pub(crate) fn new(steps: Rc<Cell<u64>>, step_cost: Duration) -> Self {
+        Self { steps, step_cost: Cell::new(step_cost), ..Self::default() }
+    }
+
     /// The host starts anew.
     pub(crate) fn restart(&self) {
         self.traps.borrow_mut().clear();

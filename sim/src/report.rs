@@ -161,7 +161,7 @@ impl World {
             cause,
             seed: self.seed,
             time: shown(self.now),
-            steps: self.steps(),
+            steps: self.steps.get(),
             plan: self.plan.clone(),
             events: self.log.last(&names),
             tasks: self.hosts.iter().map(tree).collect(),
@@ -175,7 +175,7 @@ impl World {
 
     pub(crate) fn report(&self) -> Report {
         let (hash, events) = self.log.state();
-        Report { seed: self.seed, time: shown(self.now), steps: self.steps(), events, hash }
+        Report { seed: self.seed, time: shown(self.now), steps: self.steps.get(), events, hash }
     }
 }
 

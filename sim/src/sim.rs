@@ -11,12 +11,13 @@ use std::time::{Duration, SystemTime};
 
 use crate::checks::{Checks, Liveness, check};
 use crate::clock::{SimClock, WallClock};
-use crate::driver::{Outside, Woken};
 use crate::host::{Host, Outcome, Program};
 use crate::log::{Happened, Log};
 use crate::net::{Net, Network};
+use crate::outside::{Outside, Woken};
 use crate::pick::Schedule;
 use crate::plan::{FaultMix, FaultPlan};
+use crate::recorder::Watch;
 use crate::report::{Failure, Report};
 use crate::rng::Rng;
 use crate::trace;
@@ -320,7 +321,7 @@ impl Sim {
             self.plan.extend(&mix.draw(self.seed, &names));
         }
         for plan in self.hosts {
-            let host = net.borrow_mut().add_node(&plan.name, plan.addresses);
+            let host = net.borrow_mut().add_node(&plan.name, plan.addresses.clone());
             let wall = WallClock { start: self.start, offset: plan.clock_offset, drift_ppm: 0 };
             let outside = Outside {
                 net: net.clone(),
@@ -329,9 +330,9 @@ impl Sim {
                 woken: woken.clone(),
                 host,
             };
-            let host = Host::new(plan.name, plan.program, plan.place, plan.is_client, outside);
-            host.watch.step_cost.set(self.step_cost);
-            world.hosts.push(host);
+            let watch = Watch::new(world.steps.clone(), self.step_cost);
+            let HostPlan { name, program, place, is_client, .. } = plan;
+            world.hosts.push(Host::new(name, program, place, is_client, outside, watch));
         }
         world.schedule = self.schedule;
         world.plan = self.plan;

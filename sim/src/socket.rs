@@ -23,7 +23,8 @@ use slab::Slab;
 use crate::datagram::Datagram;
 use crate::listener::Listener;
 use crate::stream::Stream;
-use crate::unix::{UnixDatagram, UnixListener, UnixStream};
+use crate::unix::{UnixListener, UnixStream};
+use crate::unix_datagram::UnixDatagram;
 
 /// Names a socket of the world. Numbers are not used again.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

@@ -35,7 +35,8 @@ use rustix::io::Errno;
 
 use crate::bytes;
 use crate::log::What;
-use crate::net::{Net, Ports};
+use crate::net::Net;
+use crate::ports::Ports;
 use crate::resend::Resend;
 use crate::socket::{Key, Kind, Readiness, Socket};
 use crate::wire::{Later, Segment};

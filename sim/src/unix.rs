@@ -1,4 +1,4 @@
-//! Unix sockets: within a host, in order, and at once.
+//! Unix sockets, their names and streams: within a host, in order, and at once.
 //!
 //! A path is bound in the world's own table, and no file is made. On a real system the file stays
 //! when its socket is closed, and binding the path again fails until somebody removes it; here
@@ -15,9 +15,7 @@ use rustix::io::Errno;
 use crate::bytes;
 use crate::net::Net;
 use crate::socket::{Key, Kind, Readiness, Socket};
-
-/// Datagrams that wait at a socket until their senders have to wait (`net.unix.max_dgram_qlen`).
-const DATAGRAMS: usize = 10;
+use crate::unix_datagram::UnixDatagram;
 
 #[derive(Debug)]
 pub(crate) struct UnixListener {
@@ -42,28 +40,17 @@ pub(crate) struct UnixStream {
     error: Option<Errno>,
 }
 
-#[derive(Debug, Default)]
-pub(crate) struct UnixDatagram {
-    pub(crate) name: OsString,
-    peer: Option<Key>,
-    inbox: VecDeque<(Vec<u8>, OsString)>,
-    /// Who waits for room here.
-    waiting: Vec<Key>,
-    /// Where it waits for room.
-    blocked_on: Option<Key>,
-}
-
 impl UnixListener {
     pub(crate) fn readiness(&self) -> Readiness {
         Readiness { read: !self.line.is_empty(), ..Readiness::default() }
     }
 }
 
-fn gone<T>() -> io::Result<T> {
+pub(crate) fn gone<T>() -> io::Result<T> {
     Err(Errno::NOTCONN.into())
 }
 
-fn would_block<T>() -> io::Result<T> {
+pub(crate) fn would_block<T>() -> io::Result<T> {
     Err(io::ErrorKind::WouldBlock.into())
 }
 
@@ -82,20 +69,6 @@ impl Net {
         }
     }
 
-    fn unix_datagram(&self, key: Key) -> Option<&UnixDatagram> {
-        match &self.sockets.get(key)?.kind {
-            Kind::UnixDatagram(datagram) => Some(datagram),
-            _ => None,
-        }
-    }
-
-    fn unix_datagram_mut(&mut self, key: Key) -> Option<&mut UnixDatagram> {
-        match &mut self.sockets.get_mut(key)?.kind {
-            Kind::UnixDatagram(datagram) => Some(datagram),
-            _ => None,
-        }
-    }
-
     pub(crate) fn unix_stream_readiness(&self, stream: &UnixStream) -> Readiness {
         let read_ended = stream.ended || stream.shut_read;
         let peer = stream.peer.and_then(|peer| self.unix_stream(peer));
@@ -109,19 +82,13 @@ impl Net {
         }
     }
 
-    pub(crate) fn unix_datagram_readiness(&self, datagram: &UnixDatagram) -> Readiness {
-        let receiver = datagram.blocked_on.and_then(|key| self.unix_datagram(key));
-        let write = receiver.is_none_or(|receiver| receiver.inbox.len() < DATAGRAMS);
-        Readiness { read: !datagram.inbox.is_empty(), write, ..Readiness::default() }
-    }
-
     fn unix_room(&self, receiver: &UnixStream) -> usize {
         self.settings.stream_buffer.saturating_sub(receiver.inbox.len())
     }
 
     // --- names ---------------------------------------------------------------------------------
 
-    fn unix_bind(&mut self, host: usize, path: &OsStr, key: Key) -> io::Result<()> {
+    pub(crate) fn unix_bind(&mut self, host: usize, path: &OsStr, key: Key) -> io::Result<()> {
         let bound = self.nodes[host].paths.get(path).copied();
         if bound.is_some_and(|bound| self.sockets.get(bound).is_some()) {
             self.sockets.remove(key);
@@ -131,7 +98,7 @@ impl Net {
         Ok(())
     }
 
-    fn unix_bound(&self, host: usize, path: &OsStr) -> Result<(Key, &Kind), Errno> {
+    pub(crate) fn unix_bound(&self, host: usize, path: &OsStr) -> Result<(Key, &Kind), Errno> {
         let key = *self.nodes[host].paths.get(path).ok_or(Errno::NOENT)?;
         let socket = self.sockets.get(key).ok_or(Errno::CONNREFUSED)?;
         Ok((key, &socket.kind))
@@ -257,49 +224,6 @@ impl Net {
         Ok(())
     }
 
-    // --- datagrams -----------------------------------------------------------------------------
-
-    pub(crate) fn unix_datagram_open(
-        &mut self,
-        host: usize,
-        path: Option<&OsStr>,
-    ) -> io::Result<Key> {
-        let name = path.unwrap_or_default().to_owned();
-        let datagram = UnixDatagram { name, ..UnixDatagram::default() };
-        let key = self.sockets.insert(Socket::new(host, Kind::UnixDatagram(datagram)));
-        if let Some(path) = path {
-            self.unix_bind(host, path, key)?;
-        }
-        Ok(key)
-    }
-
-    pub(crate) fn unix_datagram_pair(&mut self, host: usize) -> (Key, Key) {
-        let mut open =
-            || self.sockets.insert(Socket::new(host, Kind::UnixDatagram(UnixDatagram::default())));
-        let (one, other) = (open(), open());
-        for (key, peer) in [(one, other), (other, one)] {
-            if let Some(datagram) = self.unix_datagram_mut(key) {
-                datagram.peer = Some(peer);
-            }
-        }
-        (one, other)
-    }
-
-    fn unix_datagram_at(&self, host: usize, path: &OsStr) -> Result<Key, Errno> {
-        match self.unix_bound(host, path)? {
-            (key, Kind::UnixDatagram(_)) => Ok(key),
-            _ => Err(Errno::PROTOTYPE),
-        }
-    }
-
-    pub(crate) fn unix_datagram_connect(&mut self, key: Key, path: &OsStr) -> io::Result<()> {
-        let Some(host) = self.sockets.get(key).map(|socket| socket.host) else { return gone() };
-        let peer = self.unix_datagram_at(host, path)?;
-        let Some(datagram) = self.unix_datagram_mut(key) else { return gone() };
-        datagram.peer = Some(peer);
-        Ok(())
-    }
-
     pub(crate) fn unix_peer_name(&self, key: Key) -> io::Result<OsString> {
         match self.sockets.get(key).map(|socket| &socket.kind) {
             Some(Kind::UnixStream(stream)) => Ok(stream.peer_name.clone()),
@@ -308,66 +232,6 @@ impl Net {
             }
             _ => gone(),
         }
-    }
-
-    pub(crate) fn unix_send(
-        &mut self,
-        key: Key,
-        data: &[u8],
-        to: Option<&OsStr>,
-    ) -> io::Result<usize> {
-        let Some(socket) = self.sockets.get(key) else { return gone() };
-        let (host, most) = (socket.host, socket.options.send_buffer);
-        let Some(sender) = self.unix_datagram(key) else { return gone() };
-        let name = sender.name.clone();
-        let receiver = match to {
-            Some(path) => self.unix_datagram_at(host, path)?,
-            None => sender.peer.ok_or(Errno::NOTCONN)?,
-        };
-        if data.len() > most {
-            return Err(Errno::MSGSIZE.into());
-        }
-        let Some(found) = self.unix_datagram_mut(receiver) else {
-            if let Some(sender) = self.unix_datagram_mut(key) {
-                sender.peer = None;
-            }
-            return Err(Errno::CONNREFUSED.into());
-        };
-        if found.peer.is_some_and(|peer| peer != key) {
-            return Err(Errno::PERM.into());
-        }
-        if found.inbox.len() >= DATAGRAMS {
-            found.waiting.push(key);
-            if let Some(sender) = self.unix_datagram_mut(key) {
-                sender.blocked_on = Some(receiver);
-            }
-            return would_block();
-        }
-        found.inbox.push_back((data.to_vec(), name));
-        if let Some(sender) = self.unix_datagram_mut(key) {
-            sender.blocked_on = None;
-        }
-        self.rouse(receiver);
-        Ok(data.len())
-    }
-
-    pub(crate) fn unix_receive(
-        &mut self,
-        key: Key,
-        to: &mut [u8],
-        takes: bool,
-    ) -> io::Result<(usize, OsString)> {
-        let Some(datagram) = self.unix_datagram_mut(key) else { return gone() };
-        let Some((data, from)) = datagram.inbox.front() else { return would_block() };
-        let (length, from) = (data.len().min(to.len()), from.clone());
-        to[..length].copy_from_slice(&data[..length]);
-        if takes {
-            datagram.inbox.pop_front();
-            for sender in std::mem::take(&mut datagram.waiting) {
-                self.rouse(sender);
-            }
-        }
-        Ok((length, from))
     }
 
     // --- the end -------------------------------------------------------------------------------

@@ -13,7 +13,7 @@
 //! again and others are. When no host has anything to do, time jumps to the next timer, packet or
 //! fault; when there is none of these either, nothing will ever happen again.
 
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 use std::rc::Rc;
@@ -21,11 +21,11 @@ use std::sync::Arc;
 
 use crate::checks::Checks;
 use crate::clock::nanos;
-use crate::driver::Woken;
 use crate::fault::Fault;
 use crate::host::{Ended, Host};
 use crate::log::Log;
 use crate::net::Net;
+use crate::outside::Woken;
 use crate::pick::Schedule;
 use crate::plan::FaultPlan;
 use crate::report::Cause;
@@ -47,6 +47,10 @@ pub(crate) struct World {
     due: BinaryHeap<Reverse<(u64, usize)>>,
     order: Rng,
     next_fault: usize,
+    /// Steps of all hosts.
+    pub(crate) steps: Rc<Cell<u64>>,
+    /// Hosts whose end is still waited for.
+    waited_for: usize,
 }
 
 impl World {
@@ -65,16 +69,15 @@ impl World {
             due: BinaryHeap::new(),
             order: Rng::split(seed, "", "hosts"),
             next_fault: 0,
+            steps: Rc::default(),
+            waited_for: 0,
         }
-    }
-
-    pub(crate) fn steps(&self) -> u64 {
-        self.hosts.iter().map(|host| host.watch.steps.get()).sum()
     }
 
     pub(crate) fn start(&mut self, host: usize) {
         self.hosts[host].outside.clock.set(self.now);
         self.hosts[host].start(self.seed, self.schedule, &self.log);
+        self.count_waited_for();
         self.make_ready(host);
     }
 
@@ -214,6 +217,7 @@ impl World {
         let has_exited = found.close_if_ended(at);
         self.rouse_hosts();
         if has_exited {
+            self.count_waited_for();
             return Ok(());
         }
         if turn.is_ready {
@@ -231,8 +235,14 @@ impl World {
         if self.checks.stop_after.is_some_and(|at| nanos(at) <= self.now) {
             return true;
         }
+        self.waited_for == 0
+    }
+
+    /// The run waits for clients, or for all hosts if there are none.
+    fn count_waited_for(&mut self) {
         let has_clients = self.hosts.iter().any(|host| host.is_client);
-        self.hosts.iter().all(|host| host.has_exited || has_clients && !host.is_client)
+        let is_waited_for = |host: &&Host| !host.has_exited && (host.is_client || !has_clients);
+        self.waited_for = self.hosts.iter().filter(is_waited_for).count();
     }
 
     /// When something happens next.

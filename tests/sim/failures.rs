@@ -147,17 +147,20 @@ fn a_run_that_is_not_the_same_again_is_told_of() {
 
 #[test]
 fn an_order_that_seldom_comes_is_found_and_found_again() {
-    // Two tasks take two locks, each in its own order.
+    // Two tasks take two locks, each in its own order; round-robin, one is always late enough.
     let set_up = |sim: &mut Sim| {
         sim.client("a", || async {
             let locks = Rc::new((Mutex::new(()), Mutex::new(())));
             let other = locks.clone();
             let task = spawn(async move {
+                yield_now().await.unwrap();
+                yield_now().await.unwrap();
                 let _first = other.1.lock().await.unwrap();
                 yield_now().await.unwrap();
                 let _second = other.0.lock().await.unwrap();
             });
             let first = locks.0.lock().await.unwrap();
+            yield_now().await.unwrap();
             let second = locks.1.lock().await.unwrap();
             drop((first, second));
             task.await.unwrap();

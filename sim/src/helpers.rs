@@ -1,0 +1,48 @@
+//! Helper threads and name lookup: what a host has done elsewhere, in virtual time.
+
+use std::io;
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+
+use pikake_kernel::Job;
+use pikake_traps::{Addresses, Reply};
+
+use crate::net::Net;
+use crate::wire::Later;
+
+impl Net {
+    /// Puts a closure in line for a helper thread.
+    pub(crate) fn blocking(&mut self, host: usize, job: Job) {
+        self.nodes[host].jobs.push_back(job);
+        self.start_jobs(host);
+    }
+
+    /// Starts closures while there are threads for them. What nobody waits for any more comes back,
+    /// to be dropped outside.
+    pub(crate) fn start_jobs(&mut self, host: usize) {
+        let now = self.now;
+        let node = &mut self.nodes[host];
+        while node.jobs_running < node.helpers
+            && let Some(job) = node.jobs.pop_front()
+        {
+            node.jobs_running += 1;
+            let at = now.saturating_add(self.settings.blocking.draw(&mut node.blocking));
+            self.queue.push(at, Later::Job { host, life: node.life, job });
+        }
+    }
+
+    /// Looks a name up in the table of hosts.
+    pub(crate) fn lookup(&mut self, name: &str, port: u16, reply: Reply<Addresses>) {
+        let with_port = |ip: IpAddr| SocketAddr::new(ip, port);
+        let found = match name {
+            "localhost" => Ok(vec![with_port(Ipv4Addr::LOCALHOST.into())]),
+            _ => match self.nodes.iter().find(|node| node.name == name) {
+                Some(node) => Ok(node.addresses.iter().copied().map(with_port).collect()),
+                None => Err(io::Error::other(
+                    "failed to lookup address information: no host of this world has that name",
+                )),
+            },
+        };
+        let at = self.now.saturating_add(self.settings.lookup.draw(&mut self.lookups));
+        self.queue.push(at, Later::Lookup { reply, found });
+    }
+}

@@ -1,0 +1,124 @@
+//! What a simulated host has of the world: its sockets, its clocks, and how it is woken.
+
+use std::cell::RefCell;
+use std::ffi::{OsStr, OsString};
+use std::fmt;
+use std::io;
+use std::net::SocketAddr;
+use std::os::unix::ffi::OsStrExt;
+use std::os::unix::net as unix;
+use std::path::Path;
+use std::rc::Rc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use pikake_traps::Address;
+use rustix::io::Errno;
+
+use crate::clock::{SimClock, WallClock};
+use crate::net::Net;
+use crate::socket::{Key, Kind};
+
+/// A socket of a simulated host.
+pub struct SimSocket {
+    pub(crate) key: Key,
+    pub(crate) net: Rc<RefCell<Net>>,
+    pub(crate) clock: SimClock,
+}
+
+impl fmt::Debug for SimSocket {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("SimSocket").field("key", &self.key).finish_non_exhaustive()
+    }
+}
+
+impl Drop for SimSocket {
+    fn drop(&mut self) {
+        let mut net = self.net.borrow_mut();
+        net.now = self.clock.get();
+        net.close(self.key);
+    }
+}
+
+/// Hosts that were woken from outside their turn: by a task of another host, or by a thread.
+#[derive(Default, Debug)]
+pub(crate) struct Woken {
+    hosts: Mutex<Vec<usize>>,
+    is_any: AtomicBool,
+}
+
+impl Woken {
+    pub(crate) fn push(&self, host: usize) {
+        self.hosts.lock().unwrap_or_else(PoisonError::into_inner).push(host);
+        self.is_any.store(true, Ordering::SeqCst);
+    }
+
+    pub(crate) fn take(&self) -> Vec<usize> {
+        if !self.is_any.swap(false, Ordering::SeqCst) {
+            return Vec::new();
+        }
+        std::mem::take(&mut *self.hosts.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+}
+
+/// What its host shares with the world.
+#[derive(Clone)]
+pub(crate) struct Outside {
+    pub(crate) net: Rc<RefCell<Net>>,
+    pub(crate) clock: SimClock,
+    pub(crate) wall: Rc<RefCell<WallClock>>,
+    /// Hosts for which somebody outside their turn has something.
+    pub(crate) woken: Arc<Woken>,
+    pub(crate) host: usize,
+}
+
+impl Net {
+    pub(crate) fn kind(&self, key: Key) -> io::Result<&Kind> {
+        self.sockets.get(key).map(|socket| &socket.kind).ok_or_else(|| Errno::NOTCONN.into())
+    }
+
+    /// The program has closed a socket, or the host's kernel has.
+    pub(crate) fn close(&mut self, key: Key) {
+        let Some(socket) = self.sockets.get_mut(key) else { return };
+        socket.token = None;
+        let resets = socket.options.linger == Some(Duration::ZERO);
+        match socket.kind {
+            Kind::Listener(_) => self.listener_close(key),
+            Kind::Stream(_) => self.stream_close(key, resets),
+            Kind::Datagram(_) => self.datagram_close(key),
+            Kind::UnixListener(_) | Kind::UnixStream(_) | Kind::UnixDatagram(_) => {
+                self.unix_close(key);
+            }
+        }
+    }
+}
+
+pub(crate) fn ip(address: &Address) -> io::Result<SocketAddr> {
+    match address {
+        Address::Ip(address) => Ok(*address),
+        Address::Unix(_) => Err(Errno::AFNOSUPPORT.into()),
+    }
+}
+
+/// A Unix address as the world keeps it: a path, or an abstract name behind a zero.
+pub(crate) fn unix_name(address: &Address) -> io::Result<OsString> {
+    let Address::Unix(address) = address else { return Err(Errno::AFNOSUPPORT.into()) };
+    if let Some(path) = address.as_pathname() {
+        return Ok(path.into());
+    }
+    #[cfg(any(target_os = "linux", target_os = "android"))]
+    if let Some(name) = std::os::linux::net::SocketAddrExt::as_abstract_name(address) {
+        return Ok(OsStr::from_bytes(&[b"\0", name].concat()).to_owned());
+    }
+    Ok(OsString::new())
+}
+
+pub(crate) fn unix_address(name: &OsStr) -> io::Result<Address> {
+    #[cfg(any(target_os = "linux", target_os = "android"))]
+    if let Some(name) = name.as_bytes().strip_prefix(b"\0") {
+        use std::os::linux::net::SocketAddrExt;
+        return Ok(Address::Unix(unix::SocketAddr::from_abstract_name(name)?));
+    }
+    Ok(Address::Unix(unix::SocketAddr::from_pathname(Path::new(name))?))
+}

@@ -1,0 +1,117 @@
+//! Addresses and ports: who is where, and who may bind what.
+
+use std::collections::BTreeMap;
+use std::io;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+
+use rustix::io::Errno;
+
+use crate::net::Net;
+use crate::socket::Key;
+
+/// The ports that a host gives to sockets which ask for none in particular; those of Linux.
+pub(crate) const EPHEMERAL: std::ops::Range<u16> = 32_768..61_000;
+
+/// One of the two families of ports.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Ports {
+    Tcp,
+    Udp,
+}
+
+impl Net {
+    /// Which host an address is, seen from another, and which address that one speaks from.
+    pub(crate) fn route(&self, from: usize, to: IpAddr) -> io::Result<(usize, IpAddr, IpAddr)> {
+        if to.is_unspecified() {
+            let own = loopback_like(to);
+            return Ok((from, own, own));
+        }
+        if to.is_loopback() {
+            return Ok((from, to, to));
+        }
+        let host = *self.addresses.get(&to).ok_or(Errno::NETUNREACH)?;
+        if host == from {
+            return Ok((from, to, to));
+        }
+        let own = self.nodes[from].addresses.iter().find(|own| own.is_ipv4() == to.is_ipv4());
+        Ok((host, *own.ok_or(Errno::NETUNREACH)?, to))
+    }
+
+    fn bound(&self, host: usize, ports: Ports) -> &BTreeMap<SocketAddr, Key> {
+        match ports {
+            Ports::Tcp => &self.nodes[host].listeners,
+            Ports::Udp => &self.nodes[host].datagrams,
+        }
+    }
+
+    fn is_taken(&self, host: usize, ports: Ports, address: SocketAddr) -> bool {
+        let ip = address.ip();
+        self.bound(host, ports).keys().any(|other| {
+            let overlaps = other.ip() == ip
+                || other.is_ipv4() == ip.is_ipv4()
+                    && (other.ip().is_unspecified() || ip.is_unspecified());
+            other.port() == address.port() && overlaps
+        })
+    }
+
+    /// A port that nobody has.
+    pub(crate) fn free_port(
+        &mut self,
+        host: usize,
+        ports: Ports,
+        ip: IpAddr,
+    ) -> Result<u16, Errno> {
+        for _ in EPHEMERAL {
+            let port = self.nodes[host].next_port;
+            let next = port + 1;
+            self.nodes[host].next_port =
+                if EPHEMERAL.contains(&next) { next } else { EPHEMERAL.start };
+            let is_connected = ports == Ports::Tcp && self.nodes[host].connected.contains(&port);
+            if !is_connected && !self.is_taken(host, ports, SocketAddr::new(ip, port)) {
+                return Ok(port);
+            }
+        }
+        Err(Errno::ADDRINUSE)
+    }
+
+    /// Which address a socket that asks for one gets.
+    pub(crate) fn bind(
+        &mut self,
+        host: usize,
+        ports: Ports,
+        mut address: SocketAddr,
+    ) -> Result<SocketAddr, Errno> {
+        let ip = address.ip();
+        let is_own = ip.is_loopback() || self.nodes[host].addresses.contains(&ip);
+        if !is_own && !ip.is_unspecified() {
+            return Err(Errno::ADDRNOTAVAIL);
+        }
+        if address.port() == 0 {
+            address.set_port(self.free_port(host, ports, ip)?);
+        } else if self.is_taken(host, ports, address) {
+            return Err(Errno::ADDRINUSE);
+        }
+        Ok(address)
+    }
+
+    /// Who is bound to an address, or to its port at any address.
+    pub(crate) fn bound_at(&self, host: usize, ports: Ports, address: SocketAddr) -> Option<Key> {
+        let bound = self.bound(host, ports);
+        let any = SocketAddr::new(unspecified_like(address.ip()), address.port());
+        bound.get(&address).or_else(|| bound.get(&any)).copied()
+    }
+}
+
+fn loopback_like(ip: IpAddr) -> IpAddr {
+    match ip {
+        IpAddr::V4(_) => Ipv4Addr::LOCALHOST.into(),
+        IpAddr::V6(_) => Ipv6Addr::LOCALHOST.into(),
+    }
+}
+
+fn unspecified_like(ip: IpAddr) -> IpAddr {
+    match ip {
+        IpAddr::V4(_) => Ipv4Addr::UNSPECIFIED.into(),
+        IpAddr::V6(_) => Ipv6Addr::UNSPECIFIED.into(),
+    }
+}
