@@ -102,7 +102,7 @@ pub enum Fault {
     /// So many closures may run on the host's helper threads; with none, all wait.
     Helpers(String, usize),
     /// The task of that number on the host is asked to end while it waits in that trap of it; both
-    /// are counted from one.
+    /// are counted from one. The time of such an entry counts for nothing.
     Cancel {
         /// The host.
         host: String,

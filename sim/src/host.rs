@@ -161,6 +161,12 @@ impl Host {
         true
     }
 
+    /// Whether the program is over, and its other tasks are asked to end. What they do then is their
+    /// own business, as it is under `#[pikake::main]`.
+    pub(crate) fn is_closing(&self) -> bool {
+        self.closing.is_some()
+    }
+
     /// How the main task ended, told once.
     pub(crate) fn take_ended(&self) -> Option<Ended> {
         self.ended.borrow_mut().take()

@@ -39,7 +39,7 @@
 //!
 //! # When a run fails
 //!
-//! It fails when a task panics, a main task returns an error, an [invariant](Sim::invariant) does not
+//! It fails when a task panics (before its program has ended), a main task returns an error, an [invariant](Sim::invariant) does not
 //! hold, all tasks wait for ever, or a limit is reached. Then it is told which seed it was and what
 //! to type to see it again, what had been planned to go wrong, the last events, and what each task of
 //! each host waits for, and where.

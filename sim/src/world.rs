@@ -208,7 +208,7 @@ impl World {
                 return Err(Cause::Panicked { host: name(), task: "its main task".into(), text });
             }
             (Some(Ended::Failed(text)), _) => return Err(Cause::Failed { host: name(), text }),
-            (_, Some(task)) if !self.checks.tolerates_panics => {
+            (_, Some(task)) if !self.checks.tolerates_panics && !found.is_closing() => {
                 let text = "see its message".into();
                 return Err(Cause::Panicked { host: name(), task, text });
             }

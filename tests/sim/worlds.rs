@@ -37,6 +37,26 @@ async fn echo_is_a_simulation() {
     echo_once().await.unwrap();
 }
 
+#[pikake::sim(name = "another name", seeds = 2)]
+async fn a_simulation_may_have_a_name_and_return_a_result() -> io::Result<()> {
+    assert_eq!(pikake::current().name(), "another name");
+    TcpListener::bind("another name:80").await?;
+    Ok(())
+}
+
+#[pikake::sim(seeds = 5)]
+async fn a_server_that_panics_when_it_is_asked_to_end_is_no_failure() {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let address = listener.local_addr().unwrap();
+    spawn(async move {
+        loop {
+            listener.accept().await.expect("this panic is part of the test");
+        }
+    })
+    .detach();
+    TcpStream::connect(address).await.unwrap();
+}
+
 async fn serve_echo() -> io::Result<()> {
     let listener = TcpListener::bind("0.0.0.0:7").await?;
     loop {
