@@ -4,7 +4,7 @@
 //! costs time, so while a host is stepped its clock runs ahead, and the world does not step it again
 //! before it has caught up.
 
-use std::cell::Cell;
+use std::cell::{Cell, RefCell};
 use std::rc::Rc;
 use std::time::{Duration, SystemTime};
 
@@ -40,6 +40,56 @@ impl Clock for SimClock {
     fn idle(&self, _: Option<Deadline>) -> Option<Duration> {
         // The world waits, not the driver of one host.
         Some(Duration::ZERO)
+    }
+}
+
+thread_local! {
+    /// The clock of the host that is being turned.
+    static HERE: RefCell<Option<SimClock>> = const { RefCell::new(None) };
+}
+
+impl SimClock {
+    /// Makes it the clock of the host that is being turned, while `inside` runs.
+    pub(crate) fn while_here<R>(&self, inside: impl FnOnce() -> R) -> R {
+        struct Leave;
+        impl Drop for Leave {
+            fn drop(&mut self) {
+                HERE.set(None);
+            }
+        }
+        HERE.set(Some(self.clone()));
+        let _leave = Leave;
+        inside()
+    }
+}
+
+/// Lets virtual time pass in the current step, as a computation would that takes so long. Nothing
+/// else happens on the host meanwhile.
+///
+/// # Examples
+///
+/// ```
+/// use pikake_sim::{Sim, busy_for};
+/// use pikake_traps::{elapsed_since, now};
+/// use std::time::Duration;
+///
+/// let mut sim = Sim::new(1);
+/// sim.client("a", || async {
+///     let began = now();
+///     busy_for(Duration::from_secs(2));
+///     assert_eq!(elapsed_since(began), Duration::from_secs(2));
+/// });
+/// sim.run().unwrap();
+/// ```
+///
+/// # Panics
+///
+/// Outside of a simulation.
+#[track_caller]
+pub fn busy_for(length: Duration) {
+    match HERE.with_borrow(Clone::clone) {
+        Some(clock) => clock.advance(length),
+        None => panic!("only a step of a simulated host can take virtual time"),
     }
 }
 

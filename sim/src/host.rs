@@ -133,7 +133,8 @@ impl Host {
     /// Turns the kernel once: one step, if a task is ready. `None`: there is none.
     pub(crate) fn turn(&mut self) -> Option<Turn> {
         let kernel = self.kernel.as_ref()?;
-        match kernel.turn(Some(std::time::Duration::ZERO)) {
+        let turn = || kernel.turn(Some(std::time::Duration::ZERO));
+        match self.outside.clock.while_here(turn) {
             Ok(turn) => Some(turn),
             Err(error) => panic!("a simulated host could not be turned: {error}"),
         }
@@ -157,6 +158,7 @@ impl Host {
         }
         self.main = None;
         self.kernel = None;
+        self.due = None;
         self.has_exited = true;
         true
     }
@@ -182,6 +184,7 @@ impl Host {
         // They are user code, which the network does not run.
         drop((jobs, more_jobs));
         self.closing = None;
+        self.due = None;
     }
 }
 

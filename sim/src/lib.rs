@@ -110,12 +110,13 @@ mod sim;
 mod socket;
 mod stream;
 mod trace;
+mod transfer;
 mod unix;
 mod unix_datagram;
 mod wire;
 mod world;
 
-pub use clock::SimClock;
+pub use clock::{SimClock, busy_for};
 #[doc(hidden)]
 pub use coverage::note as note_coverage;
 pub use coverage::{Coverage, Seen};

@@ -28,8 +28,8 @@
 //! the room at the other end, so that data which are not read fill first that, then the sender.
 
 use std::collections::VecDeque;
-use std::io::{self, IoSlice, IoSliceMut};
-use std::net::{Shutdown, SocketAddr};
+use std::io;
+use std::net::SocketAddr;
 
 use rustix::io::Errno;
 
@@ -43,9 +43,6 @@ use crate::wire::{Later, Segment};
 
 /// How long an attempt to connect is made, as on Linux.
 const CONNECT_LIMIT: std::time::Duration = std::time::Duration::from_secs(127);
-
-/// A sender is told of room when so large a part of the receiver's has become free.
-const ROOM_TOLD_FROM: usize = 4;
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum State {
@@ -74,21 +71,21 @@ pub(crate) struct Stream {
     pub(crate) peer: Option<Key>,
     pub(crate) state: State,
     /// Arrived and not read.
-    inbox: VecDeque<u8>,
+    pub(crate) inbox: VecDeque<u8>,
     /// The other side's end has arrived.
-    fin_in: bool,
-    shut_read: bool,
+    pub(crate) fin_in: bool,
+    pub(crate) shut_read: bool,
     /// Written and not on its way.
-    outbox: VecDeque<u8>,
+    pub(crate) outbox: VecDeque<u8>,
     pub(crate) fin: Fin,
     /// How much the other end has room for.
     credit: usize,
     /// How much room the other end has not been told of.
-    owed: usize,
+    pub(crate) owed: usize,
     /// Told to the next attempt, once.
-    error: Option<Errno>,
+    pub(crate) error: Option<Errno>,
     /// The program has closed it.
-    orphan: bool,
+    pub(crate) orphan: bool,
     /// It has its port to itself.
     has_port: bool,
     /// When the last segment that was sent arrives.
@@ -137,7 +134,7 @@ impl Stream {
         self.orphan && (self.state == State::Dead || self.fin == Fin::Arrived && self.fin_in)
     }
 
-    fn connected_state(&self) -> io::Result<()> {
+    pub(crate) fn connected_state(&self) -> io::Result<()> {
         let has_ended = self.fin == Fin::Arrived && self.fin_in;
         match self.state {
             State::Open if !has_ended => Ok(()),
@@ -146,11 +143,11 @@ impl Stream {
     }
 }
 
-fn gone<T>() -> io::Result<T> {
+pub(crate) fn gone<T>() -> io::Result<T> {
     Err(Errno::NOTCONN.into())
 }
 
-fn would_block<T>() -> io::Result<T> {
+pub(crate) fn would_block<T>() -> io::Result<T> {
     Err(io::ErrorKind::WouldBlock.into())
 }
 
@@ -213,7 +210,7 @@ impl Net {
     }
 
     /// Forgets a connection that is over.
-    fn bury(&mut self, key: Key) {
+    pub(crate) fn bury(&mut self, key: Key) {
         if self.stream(key).is_some_and(Stream::is_over) {
             self.remove_stream(key);
         }
@@ -231,133 +228,10 @@ impl Net {
         }
     }
 
-    // --- attempts ------------------------------------------------------------------------------
-
-    pub(crate) fn stream_read(
-        &mut self,
-        key: Key,
-        to: &mut [IoSliceMut<'_>],
-        takes: bool,
-    ) -> io::Result<usize> {
-        let most = to.iter().map(|buffer| buffer.len()).sum();
-        let Some(Socket { host, kind: Kind::Stream(stream), .. }) = self.sockets.get(key) else {
-            return gone();
-        };
-        let (way, there) = ((*host, stream.remote_host), stream.inbox.len());
-        if most == 0 {
-            return Ok(0);
-        }
-        if there == 0 {
-            return self.read_nothing(key);
-        }
-        let length = self.shortened(way, there.min(most));
-        let room = self.settings.stream_buffer / ROOM_TOLD_FROM;
-        let Some(stream) = self.stream_mut(key) else { return gone() };
-        bytes::copy(&stream.inbox, to, length);
-        if takes {
-            stream.inbox.drain(..length);
-            stream.owed += length;
-            if stream.owed >= room && stream.state == State::Open && !stream.fin_in {
-                let owed = std::mem::take(&mut stream.owed);
-                self.transmit(key, Segment::Room(owed));
-            }
-        }
-        Ok(length)
-    }
-
-    fn read_nothing(&mut self, key: Key) -> io::Result<usize> {
-        let Some(stream) = self.stream_mut(key) else { return gone() };
-        if stream.fin_in {
-            return Ok(0);
-        }
-        if let Some(error) = stream.error.take() {
-            return Err(error.into());
-        }
-        match stream.shut_read || stream.state == State::Dead {
-            true => Ok(0),
-            false => would_block(),
-        }
-    }
-
-    pub(crate) fn stream_write(&mut self, key: Key, from: &[IoSlice<'_>]) -> io::Result<usize> {
-        let buffer = self.settings.stream_buffer;
-        let Some(Socket { host, kind, options, .. }) = self.sockets.get_mut(key) else {
-            return gone();
-        };
-        let Kind::Stream(stream) = kind else { return gone() };
-        if let Some(error) = stream.error.take() {
-            return Err(error.into());
-        }
-        match stream.state {
-            State::Connecting => return would_block(),
-            State::Dead => return Err(Errno::PIPE.into()),
-            State::Embryo(_) | State::Open if stream.fin != Fin::Going => {
-                return Err(Errno::PIPE.into());
-            }
-            State::Embryo(_) | State::Open => {}
-        }
-        let most: usize = from.iter().map(|buffer| buffer.len()).sum();
-        let room = buffer.min(options.send_buffer).saturating_sub(stream.outbox.len());
-        if most == 0 {
-            return Ok(0);
-        }
-        if room == 0 {
-            return would_block();
-        }
-        let way = (*host, stream.remote_host);
-        let length = self.shortened(way, most.min(room));
-        let Some(stream) = self.stream_mut(key) else { return gone() };
-        bytes::put(&mut stream.outbox, from, length);
-        self.pump(key);
-        Ok(length)
-    }
-
-    pub(crate) fn stream_shutdown(&mut self, key: Key, how: Shutdown) -> io::Result<()> {
-        let Some(stream) = self.stream_mut(key) else { return gone() };
-        stream.connected_state()?;
-        if how != Shutdown::Write {
-            stream.shut_read = true;
-        }
-        if how != Shutdown::Read && stream.fin == Fin::Going {
-            stream.fin = Fin::Wanted;
-        }
-        self.pump(key);
-        self.rouse(key);
-        Ok(())
-    }
-
-    pub(crate) fn stream_peer(&self, key: Key) -> io::Result<SocketAddr> {
-        let Some(stream) = self.stream(key) else { return gone() };
-        stream.connected_state()?;
-        Ok(stream.remote)
-    }
-
-    /// The program has closed the socket. `resets`: it wants that seen.
-    pub(crate) fn stream_close(&mut self, key: Key, resets: bool) {
-        let Some(stream) = self.stream_mut(key) else { return };
-        stream.orphan = true;
-        let is_unread = !stream.inbox.is_empty();
-        match stream.state {
-            State::Dead => {}
-            State::Connecting => return self.remove_stream(key),
-            State::Open | State::Embryo(_) if resets || is_unread => {
-                self.transmit(key, Segment::Reset);
-                return self.remove_stream(key);
-            }
-            State::Open | State::Embryo(_) => {
-                if stream.fin == Fin::Going {
-                    stream.fin = Fin::Wanted;
-                }
-                self.pump(key);
-            }
-        }
-        self.bury(key);
-    }
-
     // --- segments ------------------------------------------------------------------------------
 
     /// Sends off what the other end has room for.
-    fn pump(&mut self, key: Key) {
+    pub(crate) fn pump(&mut self, key: Key) {
         let most = self.settings.segment;
         while let Some(stream) = self.stream_mut(key)
             && stream.state == State::Open

@@ -250,7 +250,7 @@ impl World {
         let packet = self.net.borrow_mut().next_moment();
         let host = loop {
             let Some(Reverse((at, host))) = self.due.peek().copied() else { break None };
-            if self.hosts[host].due == Some(at) && self.hosts[host].kernel.is_some() {
+            if self.hosts[host].due == Some(at) {
                 break Some(at);
             }
             self.due.pop();

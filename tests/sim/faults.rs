@@ -262,9 +262,10 @@ fn drawn_faults_end_and_the_program_goes_on() {
                 }
             }
         });
+        // The client goes on through all of it; the others start anew and stand still as well.
+        let servers = ["server", "spare"].map(String::from);
         let mut mix = FaultMix::new(SECOND * 60);
-        mix.pauses = 0;
-        mix.crashes = 0;
-        sim.fault_mix(mix);
+        (mix.crashes, mix.pauses) = (3, 2);
+        sim.faults(mix.draw(sim.seed(), &servers)).fault_mix(FaultMix::network(SECOND * 60));
     });
 }

@@ -1,0 +1,142 @@
+//! What a program does with a TCP connection: reads, writes, ends it.
+//!
+//! The order in which an attempt looks at data, ends and errors is Linux's, since programs see it:
+//! data that arrived before a reset can be read; then the error is told, once; after that a read
+//! finds the end of the stream, and a write a broken pipe.
+
+use std::io::{self, IoSlice, IoSliceMut};
+use std::net::{Shutdown, SocketAddr};
+
+use rustix::io::Errno;
+
+use crate::bytes;
+use crate::net::Net;
+use crate::socket::{Key, Kind, Socket};
+use crate::stream::{Fin, State, gone, would_block};
+use crate::wire::Segment;
+
+/// A sender is told of room when so large a part of the receiver's has become free.
+const ROOM_TOLD_FROM: usize = 4;
+
+impl Net {
+    pub(crate) fn stream_read(
+        &mut self,
+        key: Key,
+        to: &mut [IoSliceMut<'_>],
+        takes: bool,
+    ) -> io::Result<usize> {
+        let most = to.iter().map(|buffer| buffer.len()).sum();
+        let Some(Socket { host, kind: Kind::Stream(stream), .. }) = self.sockets.get(key) else {
+            return gone();
+        };
+        let (way, there) = ((*host, stream.remote_host), stream.inbox.len());
+        if most == 0 {
+            return Ok(0);
+        }
+        if there == 0 {
+            return self.read_nothing(key);
+        }
+        let length = self.shortened(way, there.min(most));
+        let room = self.settings.stream_buffer / ROOM_TOLD_FROM;
+        let Some(stream) = self.stream_mut(key) else { return gone() };
+        bytes::copy(&stream.inbox, to, length);
+        if takes {
+            stream.inbox.drain(..length);
+            stream.owed += length;
+            if stream.owed >= room && stream.state == State::Open && !stream.fin_in {
+                let owed = std::mem::take(&mut stream.owed);
+                self.transmit(key, Segment::Room(owed));
+            }
+        }
+        Ok(length)
+    }
+
+    fn read_nothing(&mut self, key: Key) -> io::Result<usize> {
+        let Some(stream) = self.stream_mut(key) else { return gone() };
+        if stream.fin_in {
+            return Ok(0);
+        }
+        if let Some(error) = stream.error.take() {
+            return Err(error.into());
+        }
+        match stream.shut_read || stream.state == State::Dead {
+            true => Ok(0),
+            false => would_block(),
+        }
+    }
+
+    pub(crate) fn stream_write(&mut self, key: Key, from: &[IoSlice<'_>]) -> io::Result<usize> {
+        let buffer = self.settings.stream_buffer;
+        let Some(Socket { host, kind, options, .. }) = self.sockets.get_mut(key) else {
+            return gone();
+        };
+        let Kind::Stream(stream) = kind else { return gone() };
+        if let Some(error) = stream.error.take() {
+            return Err(error.into());
+        }
+        match stream.state {
+            State::Connecting => return would_block(),
+            State::Dead => return Err(Errno::PIPE.into()),
+            State::Embryo(_) | State::Open if stream.fin != Fin::Going => {
+                return Err(Errno::PIPE.into());
+            }
+            State::Embryo(_) | State::Open => {}
+        }
+        let most: usize = from.iter().map(|buffer| buffer.len()).sum();
+        let room = buffer.min(options.send_buffer).saturating_sub(stream.outbox.len());
+        if most == 0 {
+            return Ok(0);
+        }
+        if room == 0 {
+            return would_block();
+        }
+        let way = (*host, stream.remote_host);
+        let length = self.shortened(way, most.min(room));
+        let Some(stream) = self.stream_mut(key) else { return gone() };
+        bytes::put(&mut stream.outbox, from, length);
+        self.pump(key);
+        Ok(length)
+    }
+
+    pub(crate) fn stream_shutdown(&mut self, key: Key, how: Shutdown) -> io::Result<()> {
+        let Some(stream) = self.stream_mut(key) else { return gone() };
+        stream.connected_state()?;
+        if how != Shutdown::Write {
+            stream.shut_read = true;
+        }
+        if how != Shutdown::Read && stream.fin == Fin::Going {
+            stream.fin = Fin::Wanted;
+        }
+        self.pump(key);
+        self.rouse(key);
+        Ok(())
+    }
+
+    pub(crate) fn stream_peer(&self, key: Key) -> io::Result<SocketAddr> {
+        let Some(stream) = self.stream(key) else { return gone() };
+        stream.connected_state()?;
+        Ok(stream.remote)
+    }
+
+    /// The program has closed the socket. `resets`: it wants that seen.
+    pub(crate) fn stream_close(&mut self, key: Key, resets: bool) {
+        let Some(stream) = self.stream_mut(key) else { return };
+        stream.orphan = true;
+        let is_unread = !stream.inbox.is_empty();
+        match stream.state {
+            State::Dead => {}
+            State::Connecting => return self.remove_stream(key),
+            State::Open | State::Embryo(_) if resets || is_unread => {
+                self.transmit(key, Segment::Reset);
+                return self.remove_stream(key);
+            }
+            State::Open | State::Embryo(_) => {
+                if stream.fin == Fin::Going {
+                    stream.fin = Fin::Wanted;
+                }
+                self.pump(key);
+            }
+        }
+        self.bury(key);
+    }
+}
