@@ -10,7 +10,7 @@ use std::time::{Duration, SystemTime};
 use pikake_time::{Clock, Rate, Ticks};
 use pikake_traps::{
     Addresses, Direction, Executed, Interrupted, Light, LightYield, LocalHome, Polled, RecordKey,
-    Refusal, Reply, ScopeEnd, ScopeId, ScopeKind, SocketId, Sockets, TaskRef, TrapHandler,
+    Refusal, Reply, ScopeEnd, ScopeId, ScopeKind, SocketId, Sockets, TaskId, TaskRef, TrapHandler,
     TrapKind, Until, Wait, WaitQueue, outside_a_task,
 };
 
@@ -188,6 +188,12 @@ impl<D: Driver, C: Clock, P: Pick> TrapHandler for Machine<D, C, P> {
     fn current(&self) -> Option<TaskRef> {
         let book = self.book.borrow();
         Some(book.tasks.get(book.stepping? as usize)?.task.clone())
+    }
+
+    fn find_task(&self, task: TaskId) -> Option<TaskRef> {
+        let book = self.book.borrow();
+        let mut all = book.tasks.iter().map(|(_, entry)| &entry.task);
+        all.find(|known| known.id() == task).cloned()
     }
 
     fn wake(&self, task: TaskRef) {

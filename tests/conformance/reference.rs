@@ -319,6 +319,10 @@ impl TrapHandler for Naive {
         self.with(|state| state.tasks.get(&state.here?.task).map(|(task, _)| task.clone()))
     }
 
+    fn find_task(&self, task: TaskId) -> Option<TaskRef> {
+        self.with(|state| state.tasks.get(&task).map(|(task, _)| task.clone()))
+    }
+
     fn wake(&self, task: TaskRef) {
         self.with(|state| state.make_ready(task.id()));
     }

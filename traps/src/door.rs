@@ -16,16 +16,25 @@ use std::panic::Location;
 use std::ptr::NonNull;
 use std::rc::Rc;
 
+use crate::cell::TaskId;
 use crate::handler::TrapHandler;
 use crate::home::KernelId;
 
 struct Door {
     kernel: Cell<Option<NonNull<dyn TrapHandler>>>,
     id: Cell<KernelId>,
+    /// The task whose future is being polled or dropped; zero for none.
+    task: Cell<TaskId>,
 }
 
 thread_local! {
-    static DOOR: Door = const { Door { kernel: Cell::new(None), id: Cell::new(KernelId::NONE) } };
+    static DOOR: Door = const {
+        Door {
+            kernel: Cell::new(None),
+            id: Cell::new(KernelId::NONE),
+            task: Cell::new(TaskId(0)),
+        }
+    };
 
     static DIRECTORY: RefCell<Vec<Rc<dyn TrapHandler>>> = const { RefCell::new(Vec::new()) };
 }
@@ -79,6 +88,18 @@ pub fn enter<R>(kernel: &Rc<dyn TrapHandler>, inside: impl FnOnce() -> R) -> Res
 #[inline]
 pub(crate) fn is_inside(kernel: KernelId) -> bool {
     DOOR.with(|door| door.id.get() == kernel)
+}
+
+/// Names the task whose future is polled or dropped from now on, and gives the one before.
+#[inline]
+pub(crate) fn replace_task(task: TaskId) -> TaskId {
+    DOOR.with(|door| door.task.replace(task))
+}
+
+/// The kernel that is running here, and the task whose future it is polling or dropping.
+#[inline]
+pub(crate) fn polling() -> (KernelId, TaskId) {
+    DOOR.with(|door| (door.id.get(), door.task.get()))
 }
 
 /// The current kernel's id; `None` outside.

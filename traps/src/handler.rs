@@ -36,6 +36,7 @@ use std::time::{Duration, SystemTime};
 
 use pikake_time::{Deadline, Rate, Ticks};
 
+use crate::cell::TaskId;
 use crate::home::LocalHome;
 use crate::interrupt::{Interrupted, ScopeId};
 use crate::job::Job;
@@ -234,6 +235,13 @@ pub trait TrapHandler {
 
     /// The current task; `None` between steps.
     fn current(&self) -> Option<TaskRef>;
+
+    /// The task of that number, if it has not ended. For those who show something; a kernel that
+    /// cannot tell says nothing.
+    fn find_task(&self, task: TaskId) -> Option<TaskRef> {
+        let _ = task;
+        None
+    }
 
     /// Makes a task ready, unless it is ready already or has ended.
     fn wake(&self, task: TaskRef);

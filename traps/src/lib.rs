@@ -12,6 +12,7 @@ mod home;
 mod interrupt;
 mod job;
 mod locals;
+mod mark;
 mod memory;
 mod outside;
 mod queue;
@@ -38,6 +39,7 @@ pub use home::{Home, KernelEnded, KernelHandle, KernelId, LocalHome, Message, Re
 pub use interrupt::{Interrupted, Panic, ScopeId, TaskError, TimedOut};
 pub use job::{Job, JobLine};
 pub use locals::LocalKey;
+pub use mark::TaskMark;
 pub use outside::{random, system_random, wall_time};
 pub use queue::{Park, WaitQueue, park, park_at};
 pub use quiet::quietly;

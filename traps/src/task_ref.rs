@@ -231,16 +231,20 @@ impl TaskRef {
 
     #[inline]
     fn exclusively<R>(&self, work: impl FnOnce() -> R) -> R {
-        struct Done<'a>(&'a Cell<bool>);
+        struct Done<'a> {
+            busy: &'a Cell<bool>,
+            before: TaskId,
+        }
         impl Drop for Done<'_> {
             fn drop(&mut self) {
-                self.0.set(false);
+                self.busy.set(false);
+                door::replace_task(self.before);
             }
         }
 
         let busy = &self.own().busy;
         assert!(!busy.replace(true), "a task was polled or dropped from inside itself (I6)");
-        let _done = Done(busy);
+        let _done = Done { busy, before: door::replace_task(self.id()) };
         work()
     }
 

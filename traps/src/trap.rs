@@ -102,6 +102,12 @@ impl<T: Trap> KernelTrap<T> {
         Self { trap, state: State::Parked { kernel, record }, place, _home: PhantomData }
     }
 
+    /// The trap.
+    #[inline]
+    pub fn trap(&self) -> &T {
+        &self.trap
+    }
+
     /// Takes the trap back if it waits, so that the next poll executes it anew.
     #[inline]
     pub(crate) fn reset(&mut self) {
