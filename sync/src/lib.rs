@@ -46,6 +46,7 @@ mod once_cell;
 pub mod oneshot;
 mod promise;
 mod queue;
+mod queue_waits;
 mod reentrant;
 mod rwlock;
 mod semaphore;

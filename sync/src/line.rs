@@ -7,20 +7,18 @@
 //! when the state was changed, and when somebody left the line.
 //!
 //! ```text
-//!            (1)           (2)             (4)
-//!    Away ────────▶ Awake ────▶ Parked ──────────▶ Called ────▶ Away
-//!                    ▲  │ ▲        │ │     (4)       ▲     (5)
-//!                    │  │ └────────┘ │               │
-//!                    │  │    (3)     │               │
-//!                    │  └────────────┼───────────────┘
-//!                    └── (6) ◀───────┘  left: interrupted or dropped
+//!            (1)             (2)            (3)
+//!    Away ────────▶ Waiting ──────▶ Called ──────▶ Away
+//!      ▲             │ │  ▲
+//!      │    (5)      │ └──┘ (4)
+//!      └─────────────┘
 //! ```
 //!
-//! (1) [`Turn`] is polled for the first time and takes the last place. (2) Its owner could not
-//! serve it, so it parks. (3) The kernel answered without a call, as it may: it looks again.
-//! (4) [`Line::call`], by somebody else or, while awake, by itself. (5) It collects, or it is
-//! dropped before it could: then it [gives back](Serve::give_back) what it was called for. (6) The
-//! drop of [`Turn`], or an interruption; its owner serves those behind it.
+//! (1) [`Turn`] is polled for the first time and takes the last place. If its owner cannot serve it
+//! at once, it parks. (2) [`Line::call`], by somebody else or, before it parks, by itself. (3) It
+//! collects, or it is dropped before it could: then it [gives back](Serve::give_back) what it was
+//! called for. (4) The kernel answered without a call, as it may: it looks again, and parks again.
+//! (5) The drop of [`Turn`], or an interruption; its owner serves those behind it.
 //!
 //! Every place in the line has a wait queue of its own, with at most one task in it. That is how a
 //! caller knows whether somebody is still there to be called: who was interrupted and does not know
@@ -29,12 +27,12 @@
 //!
 //! Places are used again, so that in the long run waiting allocates nothing.
 
-use std::cell::{Cell, RefCell};
+use std::cell::{Cell, RefCell, RefMut};
 use std::future::Future;
 use std::panic::Location;
 use std::pin::Pin;
 use std::rc::Rc;
-use std::task::{Context, Poll};
+use std::task::{Context, Poll, ready};
 
 use pikake_traps::{Interrupted, KernelTrap, WaitQueue, kernel_trap_at};
 
@@ -79,6 +77,8 @@ struct Places<W> {
 struct Place<W> {
     index: u32,
     state: Cell<State>,
+    /// Its trap is with the kernel. It can be called as long as it is in its wait queue.
+    parked: Cell<bool>,
     previous: Cell<u32>,
     next: Cell<u32>,
     brings: Cell<Option<W>>,
@@ -89,10 +89,8 @@ struct Place<W> {
 enum State {
     /// Not in the line.
     Away,
-    /// In the line, and looking whether it can be served.
-    Awake,
-    /// In the line, and in its wait queue unless it was interrupted.
-    Parked,
+    /// In the line.
+    Waiting,
     /// Out of the line: it got what it waits for.
     Called,
     /// Out of the line: it is told that there will be nothing.
@@ -106,6 +104,7 @@ impl<W> Line<W> {
     }
 
     /// Whether nobody is in the line.
+    #[inline]
     pub(crate) fn is_empty(&self) -> bool {
         self.waiting.get() == 0
     }
@@ -144,8 +143,7 @@ impl<W> Line<W> {
             return None;
         }
         let mut places = self.places.borrow_mut();
-        let index = places.first_callable()?;
-        let place = places.all[index as usize].clone();
+        let place = places.first_callable()?.clone();
         let brings = place.brings.take();
         if !brings.as_ref().is_some_and(suits) {
             place.brings.set(brings);
@@ -153,15 +151,16 @@ impl<W> Line<W> {
         }
         places.unlink(&place);
         self.waiting.set(self.waiting.get() - 1);
-        let is_parked = place.state.replace(state) == State::Parked;
-        Some(Called { place, brings, is_parked })
+        place.state.set(state);
+        Some(Called { place, brings })
     }
 
+    #[inline]
     fn join(&self, brings: W) -> Rc<Place<W>> {
         let mut places = self.places.borrow_mut();
         let place = places.take();
         place.brings.set(Some(brings));
-        place.state.set(State::Awake);
+        place.state.set(State::Waiting);
         places.link_last(&place);
         self.waiting.set(self.waiting.get() + 1);
         place
@@ -169,15 +168,68 @@ impl<W> Line<W> {
 
     /// Gives a place up, wherever it is. What was brought and not taken comes back.
     fn leave(&self, place: &Place<W>) -> Option<W> {
-        let mut places = self.places.borrow_mut();
-        if matches!(place.state.replace(State::Away), State::Awake | State::Parked) {
-            places.unlink(place);
+        if place.state.get() == State::Waiting {
+            self.places.borrow_mut().unlink(place);
             self.waiting.set(self.waiting.get() - 1);
         }
-        let surplus = places.put_back(place);
-        drop(places);
-        drop(surplus);
+        self.put_back(place)
+    }
+
+    /// Gives up a place that is out of the line.
+    #[inline]
+    fn put_back(&self, place: &Place<W>) -> Option<W> {
+        place.state.set(State::Away);
+        let mut places = self.places.borrow_mut();
+        if places.put_back(place) {
+            self.forget_places(places);
+        }
         place.brings.take()
+    }
+
+    /// Forgets all places, of which nobody has any.
+    #[cold]
+    fn forget_places(&self, mut places: RefMut<'_, Places<W>>) {
+        places.free = NONE;
+        let all = std::mem::take(&mut places.all);
+        // Dropped with the places not borrowed.
+        drop(places);
+        drop(all);
+    }
+}
+
+impl Line<()> {
+    /// Calls the first in line and wakes it; tells whether somebody was there. `give` changes the
+    /// state on behalf of who is called, `take_back` undoes it: should somebody not be woken because
+    /// they were interrupted and do not know it yet, they are passed over.
+    ///
+    /// The same as [`call`](Self::call) and [`wake`](Called::wake) with the kernel asked once.
+    #[inline]
+    pub(crate) fn hand_to_first(&self, give: impl Fn(), take_back: impl Fn()) -> bool {
+        let mut at = self.places.borrow().first;
+        loop {
+            let mut places = self.places.borrow_mut();
+            let Some(place) = places.all.get(at as usize).cloned() else { return false };
+            places.unlink(&place);
+            self.waiting.set(self.waiting.get() - 1);
+            place.state.set(State::Called);
+            drop(places);
+            give();
+            if !place.parked.get() || place.queue.wake(1) > 0 {
+                return true;
+            }
+            take_back();
+            at = place.next.get();
+            self.pass_over(&place);
+        }
+    }
+
+    /// Puts a place back between those where it was a moment ago. Nobody's code has run meanwhile,
+    /// since nobody was woken.
+    #[cold]
+    fn pass_over(&self, place: &Place<()>) {
+        self.places.borrow_mut().link_again(place);
+        self.waiting.set(self.waiting.get() + 1);
+        place.state.set(State::Waiting);
     }
 }
 
@@ -189,11 +241,12 @@ impl<W> Default for Line<W> {
 
 impl<W> Places<W> {
     /// The first in line that is there to be called.
-    fn first_callable(&self) -> Option<u32> {
+    #[inline]
+    fn first_callable(&self) -> Option<&Rc<Place<W>>> {
         let mut at = self.first;
         while let Some(place) = self.all.get(at as usize) {
-            if place.state.get() == State::Awake || !place.queue.is_empty() {
-                return Some(at);
+            if !place.parked.get() || !place.queue.is_empty() {
+                return Some(place);
             }
             at = place.next.get();
         }
@@ -201,15 +254,24 @@ impl<W> Places<W> {
     }
 
     /// A place that nobody has.
+    #[inline]
     fn take(&mut self) -> Rc<Place<W>> {
         self.taken += 1;
-        if let Some(place) = self.all.get(self.free as usize) {
-            self.free = place.next.get();
-            return place.clone();
+        match self.all.get(self.free as usize) {
+            Some(place) => {
+                self.free = place.next.get();
+                place.clone()
+            }
+            None => self.add(),
         }
+    }
+
+    #[cold]
+    fn add(&mut self) -> Rc<Place<W>> {
         let place = Rc::new(Place {
             index: u32::try_from(self.all.len()).expect("fewer than 2^32 wait"),
             state: Cell::new(State::Away),
+            parked: Cell::new(false),
             previous: Cell::new(NONE),
             next: Cell::new(NONE),
             brings: Cell::new(None),
@@ -219,18 +281,16 @@ impl<W> Places<W> {
         place
     }
 
-    /// Takes back a place. Drop what comes back when the places are not borrowed.
-    fn put_back(&mut self, place: &Place<W>) -> Vec<Rc<Place<W>>> {
+    /// Takes back a place. Tells whether all are to be forgotten.
+    #[inline]
+    fn put_back(&mut self, place: &Place<W>) -> bool {
         self.taken -= 1;
-        if self.taken == 0 && self.all.len() > PLACES_KEPT {
-            self.free = NONE;
-            return std::mem::take(&mut self.all);
-        }
         place.next.set(self.free);
         self.free = place.index;
-        Vec::new()
+        self.taken == 0 && self.all.len() > PLACES_KEPT
     }
 
+    #[inline]
     fn link_last(&mut self, place: &Place<W>) {
         place.previous.set(self.last);
         place.next.set(NONE);
@@ -241,6 +301,20 @@ impl<W> Places<W> {
         self.last = place.index;
     }
 
+    /// Undoes [`unlink`](Self::unlink), if nothing was done in between.
+    fn link_again(&mut self, place: &Place<W>) {
+        let (previous, next) = (place.previous.get(), place.next.get());
+        match self.all.get(previous as usize) {
+            Some(previous) => previous.next.set(place.index),
+            None => self.first = place.index,
+        }
+        match self.all.get(next as usize) {
+            Some(next) => next.previous.set(place.index),
+            None => self.last = place.index,
+        }
+    }
+
+    #[inline]
     fn unlink(&mut self, place: &Place<W>) {
         let (previous, next) = (place.previous.get(), place.next.get());
         match self.all.get(previous as usize) {
@@ -259,7 +333,6 @@ impl<W> Places<W> {
 pub(crate) struct Called<W> {
     place: Rc<Place<W>>,
     brings: Option<W>,
-    is_parked: bool,
 }
 
 impl<W> Called<W> {
@@ -270,7 +343,7 @@ impl<W> Called<W> {
 
     /// Has them go on.
     pub(crate) fn wake(self) {
-        if self.is_parked {
+        if self.place.parked.get() {
             self.place.queue.wake(1);
         }
     }
@@ -294,25 +367,62 @@ pub(crate) enum Turned {
 /// A wait in a line, from its end to its head.
 pub(crate) struct Turn<S: Serve> {
     source: S,
+    stage: Stage,
     /// What is brought to the line, before and after.
     brings: Option<S::Brings>,
-    standing: Option<Standing<S::Brings>>,
+    /// The wait in the place that it has, while it has one.
+    trap: Option<KernelTrap<Stand<Place<S::Brings>>>>,
     awaited_at: &'static Location<'static>,
 }
 
-struct Standing<W> {
-    place: Rc<Place<W>>,
-    /// `None` until it parks.
-    trap: Option<KernelTrap<Stand<Place<W>>>>,
+/// How far a wait is.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Stage {
+    New,
+    Standing,
+    Ended,
 }
 
 impl<S: Serve> Turn<S> {
+    #[inline]
     pub(crate) fn new(
         source: S,
         brings: S::Brings,
         awaited_at: &'static Location<'static>,
     ) -> Self {
-        Self { source, brings: Some(brings), standing: None, awaited_at }
+        Self { source, stage: Stage::New, brings: Some(brings), trap: None, awaited_at }
+    }
+
+    /// Tries whether it can be done without standing in line: `now` gets what is brought, and gives
+    /// it back if not. Does not try any more once it stands.
+    #[inline]
+    pub(crate) fn at_once<R>(
+        &mut self,
+        now: impl FnOnce(&S, S::Brings) -> Result<R, S::Brings>,
+    ) -> Option<R> {
+        if self.stage != Stage::New {
+            return None;
+        }
+        match now(&self.source, self.brings.take()?) {
+            Ok(done) => {
+                self.stage = Stage::Ended;
+                Some(done)
+            }
+            Err(brings) => {
+                self.brings = Some(brings);
+                None
+            }
+        }
+    }
+
+    pub(crate) fn source(&self) -> &S {
+        &self.source
+    }
+
+    /// Where it is awaited.
+    #[inline]
+    pub(crate) fn awaited_at(&self) -> &'static Location<'static> {
+        self.awaited_at
     }
 
     /// What was brought and was not taken.
@@ -321,20 +431,42 @@ impl<S: Serve> Turn<S> {
     }
 
     /// Takes the last place in the line, as the first poll does.
+    #[inline]
     pub(crate) fn stand(&mut self) {
-        let brings = self.brings.take().expect("a wait in a line was polled after it had ended");
+        assert!(
+            self.stage == Stage::New,
+            "a wait in a line (at {}) was polled after it had ended",
+            self.awaited_at
+        );
+        self.stage = Stage::Standing;
+        let brings = self.brings.take().expect("who has not stood in line has what they bring");
         let place = self.source.line().join(brings);
-        self.standing = Some(Standing { place, trap: None });
+        self.trap = Some(kernel_trap_at(Stand(place), self.awaited_at));
         self.source.serve();
     }
 
     /// Gives the place up, and tells what had come of it.
     fn end(&mut self) -> Option<State> {
-        let Standing { place, trap } = self.standing.take()?;
+        let place = &self.trap.as_ref()?.trap().0;
         let state = place.state.get();
-        drop(trap);
-        self.brings = self.source.line().leave(&place);
+        self.stage = Stage::Ended;
+        if place.parked.get() {
+            self.withdraw();
+        } else {
+            self.brings = self.source.line().leave(place);
+            self.trap = None;
+        }
         Some(state)
+    }
+
+    /// Gives the place up while the kernel has the trap.
+    #[cold]
+    fn withdraw(&mut self) {
+        let Some(trap) = self.trap.take() else { return };
+        let place = trap.trap().0.clone();
+        drop(trap);
+        place.parked.set(false);
+        self.brings = self.source.line().leave(&place);
     }
 }
 
@@ -344,64 +476,71 @@ impl<S: Serve> Unpin for Turn<S> {}
 impl<S: Serve> Future for Turn<S> {
     type Output = Result<Turned, Interrupted>;
 
+    #[inline]
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
         let this = &mut *self;
-        if this.standing.is_none() {
+        if this.trap.is_none() {
             this.stand();
         }
         loop {
-            let Some(Standing { place, trap }) = &mut this.standing else {
-                unreachable!("it stands until it was called or has left");
-            };
-            // A call while parked comes with a wake, and is collected by way of the kernel.
-            let turned = match (place.state.get(), &trap) {
-                (State::Called, None) => Turned::Called,
-                (State::Dismissed, None) => Turned::Dismissed,
-                _ => {
-                    let trap = trap.get_or_insert_with(|| {
-                        place.state.set(State::Parked);
-                        kernel_trap_at(Stand(place.clone()), this.awaited_at)
-                    });
-                    let answer = match Pin::new(trap).poll(cx) {
-                        Poll::Pending => return Poll::Pending,
-                        Poll::Ready(answer) => answer,
-                    };
-                    this.standing.as_mut().expect("it stands").trap = None;
+            let trap = this.trap.as_mut().expect("it stands until it was called or has left");
+            let mut place = &trap.trap().0;
+            // A call while it is parked comes with a wake, and is collected by way of the kernel.
+            if place.parked.get() || place.state.get() == State::Waiting {
+                place.parked.set(true);
+                let answer = ready!(Pin::new(&mut *trap).poll(cx));
+                place = &trap.trap().0;
+                place.parked.set(false);
+                // Who is called is woken in the same moment, and the kernel does not interrupt a wait
+                // that is satisfied.
+                if place.state.get() == State::Waiting {
                     this.answered(answer)?;
                     continue;
                 }
+            }
+            let turned = match place.state.get() {
+                State::Called => Turned::Called,
+                _ => Turned::Dismissed,
             };
-            this.end();
+            this.stage = Stage::Ended;
+            this.brings = this.source.line().put_back(place);
+            this.trap = None;
             return Poll::Ready(Ok(turned));
         }
     }
 }
 
 impl<S: Serve> Turn<S> {
+    /// The kernel has answered without a call: an interruption, or it is to look again.
+    #[cold]
     fn answered(&mut self, answer: Result<(), Interrupted>) -> Result<(), Interrupted> {
-        let place = &self.standing.as_ref().expect("it stands").place;
-        if place.state.get() != State::Parked {
-            // Called or dismissed while it was in its wait queue, and woken in the same moment: the
-            // kernel does not interrupt a wait that is satisfied.
-            return Ok(());
-        }
-        if answer.is_ok() {
-            // Without a call: whoever served meanwhile has passed over this place.
-            place.state.set(State::Awake);
-        } else {
+        if answer.is_err() {
             self.end();
+        } else if let Some(trap) = &mut self.trap {
+            // Whoever served meanwhile has passed over this place.
+            let place = trap.trap().0.clone();
+            *trap = kernel_trap_at(Stand(place), self.awaited_at);
         }
         self.source.serve();
         answer
     }
+
+    /// What the drop of one who stands does.
+    #[inline(never)]
+    fn abandon(&mut self) {
+        match self.end() {
+            Some(State::Called) => self.source.give_back(),
+            Some(State::Waiting) => self.source.serve(),
+            Some(State::Away | State::Dismissed) | None => {}
+        }
+    }
 }
 
 impl<S: Serve> Drop for Turn<S> {
+    #[inline]
     fn drop(&mut self) {
-        match self.end() {
-            Some(State::Called) => self.source.give_back(),
-            Some(State::Awake | State::Parked) => self.source.serve(),
-            Some(State::Away | State::Dismissed) | None => {}
+        if self.trap.is_some() {
+            self.abandon();
         }
     }
 }

@@ -15,9 +15,11 @@ use std::time::Duration;
 use futures_core::Stream;
 use pikake_traps::Interrupted;
 
-use crate::error::{GetError, PutError, TryGetError};
-use crate::line::{Line, Serve, Turn, Turned};
+use crate::error::{PutError, TryGetError};
+use crate::line::{Line, Serve, Turn};
 use crate::queue::Queue;
+use crate::queue_waits::{Gets, Next};
+use crate::store::Fifo;
 
 /// What a sender gets back that could not send.
 pub type SendError<T> = PutError<T>;
@@ -77,6 +79,7 @@ impl<T> Sender<T> {
     ///
     /// When it has to wait outside a task of a kernel.
     #[track_caller]
+    #[inline]
     pub fn send(&self, item: T) -> impl Future<Output = Result<(), SendError<T>>> {
         self.0.queue.put(item)
     }
@@ -152,7 +155,7 @@ impl<T> Drop for Sender<T> {
 pub struct Receiver<T> {
     shared: Rc<Shared<T>>,
     /// The wait of the stream.
-    next: Option<Turn<Getter<T>>>,
+    next: Option<Next<Getter<T>>>,
 }
 
 impl<T> Receiver<T> {
@@ -170,15 +173,17 @@ impl<T> Receiver<T> {
     ///
     /// When it has to wait outside a task of a kernel.
     #[track_caller]
+    #[inline]
     pub fn recv(&mut self) -> impl Future<Output = Result<Option<T>, Interrupted>> {
-        self.next = None;
-        let get = self.shared.queue.get();
-        async move {
-            match get.await {
-                Ok(item) => Ok(Some(item)),
-                Err(GetError::Closed) => Ok(None),
-                Err(GetError::Interrupted(why)) => Err(why),
-            }
+        self.stop_streaming();
+        self.shared.queue.next(Location::caller())
+    }
+
+    /// Gives up the wait of the stream.
+    #[inline]
+    fn stop_streaming(&mut self) {
+        if self.next.is_some() {
+            self.next = None;
         }
     }
 
@@ -188,7 +193,7 @@ impl<T> Receiver<T> {
     ///
     /// [`TryGetError`]: there is none, and whether there may be one later.
     pub fn try_recv(&mut self) -> Result<T, TryGetError> {
-        self.next = None;
+        self.stop_streaming();
         self.shared.queue.try_get()
     }
 
@@ -214,22 +219,11 @@ impl<T> Stream for Receiver<T> {
     #[track_caller]
     fn poll_next(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Self::Item>> {
         let this = &mut *self;
-        if this.next.is_none() {
-            match this.shared.queue.try_get() {
-                Ok(item) => return Poll::Ready(Some(Ok(item))),
-                Err(TryGetError::Closed) => return Poll::Ready(None),
-                Err(TryGetError::Empty) => {}
-            }
-        }
         let place = Location::caller();
-        let next = || Turn::new(Getter(this.shared.clone()), (), place);
-        let turned = ready!(Pin::new(this.next.get_or_insert_with(next)).poll(cx));
+        let next = || Next(Turn::new(Getter(this.shared.clone()), (), place));
+        let got = ready!(Pin::new(this.next.get_or_insert_with(next)).poll(cx));
         this.next = None;
-        Poll::Ready(match turned {
-            Ok(Turned::Called) => Some(Ok(this.shared.queue.collect())),
-            Ok(Turned::Dismissed) => None,
-            Err(interrupted) => Some(Err(interrupted)),
-        })
+        Poll::Ready(got.transpose())
     }
 }
 
@@ -247,11 +241,19 @@ impl<T> Drop for Receiver<T> {
 /// The receiver, as it waits in a stream.
 struct Getter<T>(Rc<Shared<T>>);
 
+impl<T> Gets for Getter<T> {
+    type Store = Fifo<T>;
+
+    fn queue(&self) -> &Queue<T> {
+        &self.0.queue
+    }
+}
+
 impl<T> Serve for Getter<T> {
     type Brings = ();
 
     fn line(&self) -> &Line<()> {
-        self.0.queue.getters()
+        &self.0.queue.getters
     }
 
     fn serve(&self) {

@@ -5,10 +5,12 @@ use std::fmt;
 use std::future::Future;
 use std::ops::{Deref, DerefMut};
 use std::panic::Location;
+use std::pin::Pin;
+use std::task::{Context, Poll, ready};
 
 use pikake_traps::Interrupted;
 
-use crate::lock::Lock;
+use crate::lock::{Lock, Locking};
 
 /// A lock around a value, held by one task at a time.
 ///
@@ -68,18 +70,14 @@ impl<T: ?Sized> Mutex<T> {
     ///
     /// When it has to wait outside a task of a kernel.
     #[track_caller]
+    #[inline]
     pub fn lock(&self) -> impl Future<Output = Result<MutexGuard<'_, T>, Interrupted>> {
         self.lock_at(Location::caller())
     }
 
-    pub(crate) async fn lock_at(
-        &self,
-        place: &'static Location<'static>,
-    ) -> Result<MutexGuard<'_, T>, Interrupted> {
-        if !self.lock.try_lock(place) {
-            self.lock.wait(place).await?;
-        }
-        Ok(self.guard())
+    #[inline]
+    pub(crate) fn lock_at(&self, place: &'static Location<'static>) -> Locked<'_, T> {
+        Locked { mutex: self, locking: Locking::new(&self.lock, place) }
     }
 
     /// Takes the lock if nobody holds it or waits for it.
@@ -103,8 +101,25 @@ impl<T: ?Sized> Mutex<T> {
         self.value.get_mut()
     }
 
+    #[inline]
     fn guard(&self) -> MutexGuard<'_, T> {
         MutexGuard { value: self.value.borrow_mut(), held: Held(self) }
+    }
+}
+
+/// The future of [`Mutex::lock`].
+pub(crate) struct Locked<'a, T: ?Sized> {
+    mutex: &'a Mutex<T>,
+    locking: Locking<'a>,
+}
+
+impl<'a, T: ?Sized> Future for Locked<'a, T> {
+    type Output = Result<MutexGuard<'a, T>, Interrupted>;
+
+    #[inline]
+    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
+        let locked = ready!(Pin::new(&mut self.locking).poll(cx));
+        Poll::Ready(locked.map(|()| self.mutex.guard()))
     }
 }
 
@@ -119,6 +134,7 @@ pub struct MutexGuard<'a, T: ?Sized> {
 struct Held<'a, T: ?Sized>(&'a Mutex<T>);
 
 impl<T: ?Sized> Drop for Held<'_, T> {
+    #[inline]
     fn drop(&mut self) {
         self.0.lock.unlock();
     }

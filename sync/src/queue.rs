@@ -21,7 +21,8 @@ use std::time::Duration;
 use pikake_traps::{Interrupted, WaitQueue, park_at, timed};
 
 use crate::error::{GetError, NotPut, NothingToDo, PutError, TryGetError};
-use crate::line::{Line, Serve, Turn, Turned};
+use crate::line::{Line, Turn};
+use crate::queue_waits::{Get, Getters, Next, Put, Putters};
 use crate::store::{Fifo, Lifo, Smallest, Store};
 
 /// Items that some tasks put and others get.
@@ -113,8 +114,8 @@ pub struct AnyQueue<S: Store> {
     /// How many items are spoken for by getters that were called and have not run since.
     promised: Cell<usize>,
     closed: Cell<bool>,
-    getters: Line<()>,
-    putters: Line<S::Item>,
+    pub(crate) getters: Line<()>,
+    pub(crate) putters: Line<S::Item>,
     /// How many were put and not reported done.
     unfinished: Cell<usize>,
     /// How often everything was done.
@@ -158,21 +159,9 @@ impl<S: Store> AnyQueue<S> {
     ///
     /// When it has to wait outside a task of a kernel.
     #[track_caller]
+    #[inline]
     pub fn put(&self, item: S::Item) -> impl Future<Output = Result<(), PutError<S::Item>>> {
-        let place = Location::caller();
-        async move {
-            let item = match self.try_put(item) {
-                Err(PutError { item, why: NotPut::Full }) => item,
-                done => return done,
-            };
-            let mut turn = Turn::new(Putters(self), item, place);
-            let why = match (&mut turn).await {
-                Ok(Turned::Called) => return Ok(()),
-                Ok(Turned::Dismissed) => NotPut::Closed,
-                Err(interrupted) => NotPut::Interrupted(interrupted),
-            };
-            Err(PutError::new(turn.take_back().expect("what was not taken is there"), why))
-        }
+        Put(Turn::new(Putters(self), item, Location::caller()))
     }
 
     /// Puts an item, if there is room for it within so long.
@@ -213,14 +202,21 @@ impl<S: Store> AnyQueue<S> {
     ///
     /// [`PutError`], with the item: there is no room, or the queue is closed.
     pub fn try_put(&self, item: S::Item) -> Result<(), PutError<S::Item>> {
+        self.put_now(item).map_err(|(item, why)| PutError::new(item, why))
+    }
+
+    #[inline]
+    pub(crate) fn put_now(&self, item: S::Item) -> Result<(), (S::Item, NotPut)> {
         if self.closed.get() {
-            return Err(PutError::new(item, NotPut::Closed));
+            return Err((item, NotPut::Closed));
         }
         if !self.putters.is_empty() || !self.has_room() {
-            return Err(PutError::new(item, NotPut::Full));
+            return Err((item, NotPut::Full));
         }
         self.take_in(item);
-        self.serve_getters();
+        if !self.getters.is_empty() {
+            self.serve_getters();
+        }
         Ok(())
     }
 
@@ -239,19 +235,15 @@ impl<S: Store> AnyQueue<S> {
     ///
     /// When it has to wait outside a task of a kernel.
     #[track_caller]
+    #[inline]
     pub fn get(&self) -> impl Future<Output = Result<S::Item, GetError>> {
-        let place = Location::caller();
-        async move {
-            match self.try_get() {
-                Ok(item) => return Ok(item),
-                Err(TryGetError::Closed) => return Err(GetError::Closed),
-                Err(TryGetError::Empty) => {}
-            }
-            match Turn::new(Getters(self), (), place).await? {
-                Turned::Called => Ok(self.collect()),
-                Turned::Dismissed => Err(GetError::Closed),
-            }
-        }
+        Get(self.next(Location::caller()))
+    }
+
+    /// What waits for the next item.
+    #[inline]
+    pub(crate) fn next(&self, place: &'static Location<'static>) -> Next<Getters<'_, S>> {
+        Next(Turn::new(Getters(self), (), place))
     }
 
     /// Gets the next item, if one is there that is not promised to somebody who waits.
@@ -259,6 +251,7 @@ impl<S: Store> AnyQueue<S> {
     /// # Errors
     ///
     /// [`TryGetError`]: there is none, and whether there may be one later.
+    #[inline]
     pub fn try_get(&self) -> Result<S::Item, TryGetError> {
         if !self.putters.is_empty() && self.capacity == 0 {
             // Nothing is ever there. What the first putter brings is taken from its hands.
@@ -358,6 +351,7 @@ impl<S: Store> AnyQueue<S> {
     }
 
     /// How many items are there, those included that are promised to somebody who waits.
+    #[inline]
     pub fn len(&self) -> usize {
         self.items.borrow().len()
     }
@@ -388,14 +382,17 @@ impl<S: Store> AnyQueue<S> {
     }
 
     /// Whether nothing will ever come out. What is promised may come back.
+    #[inline]
     fn is_over(&self) -> bool {
         self.closed.get() && self.is_empty()
     }
 
+    #[inline]
     fn has_unpromised(&self) -> bool {
         self.len() > self.promised.get()
     }
 
+    #[inline]
     fn has_room(&self) -> bool {
         match self.capacity {
             0 => !self.has_unpromised() && self.getters.has_callable(),
@@ -403,24 +400,27 @@ impl<S: Store> AnyQueue<S> {
         }
     }
 
+    #[inline]
     fn take_in(&self, item: S::Item) {
         self.items.borrow_mut().push(item);
         self.unfinished.set(self.unfinished.get() + 1);
     }
 
     /// Takes out an item that comes after so many others; somebody may have room now.
+    #[inline]
     fn give_out(&self, after: usize) -> S::Item {
         let item = self.items.borrow_mut().pop(after).expect("an item was counted");
         if !self.putters.is_empty() {
-            self.serve();
+            self.serve_both();
         }
-        if self.is_over() {
+        if self.closed.get() && self.is_empty() {
             self.getters.dismiss_all();
         }
         item
     }
 
     /// Takes out what was promised.
+    #[inline]
     pub(crate) fn collect(&self) -> S::Item {
         self.promised.set(self.promised.get() - 1);
         self.give_out(0)
@@ -438,16 +438,13 @@ impl<S: Store> AnyQueue<S> {
     }
 
     fn serve_getters(&self) {
-        while self.has_unpromised()
-            && let Some(getter) = self.getters.call()
-        {
-            self.promised.set(self.promised.get() + 1);
-            getter.wake();
+        let promised = &self.promised;
+        while self.has_unpromised() && !self.getters.is_empty() {
+            let promise = || promised.set(promised.get() + 1);
+            if !self.getters.hand_to_first(promise, || promised.set(promised.get() - 1)) {
+                break;
+            }
         }
-    }
-
-    pub(crate) fn getters(&self) -> &Line<()> {
-        &self.getters
     }
 
     /// What was promised to somebody who is gone.
@@ -456,7 +453,14 @@ impl<S: Store> AnyQueue<S> {
         self.serve();
     }
 
+    #[inline]
     pub(crate) fn serve(&self) {
+        if !self.putters.is_empty() || !self.getters.is_empty() && self.has_unpromised() {
+            self.serve_both();
+        }
+    }
+
+    fn serve_both(&self) {
         self.serve_getters();
         while self.has_room()
             && let Some(mut putter) = self.putters.call()
@@ -478,43 +482,6 @@ impl<T> Queue<T> {
         self.unfinished.set(self.unfinished.get() + 1);
         self.serve_getters();
     }
-}
-
-/// Those who wait for an item.
-struct Getters<'a, S: Store>(&'a AnyQueue<S>);
-
-impl<S: Store> Serve for Getters<'_, S> {
-    type Brings = ();
-
-    fn line(&self) -> &Line<()> {
-        &self.0.getters
-    }
-
-    fn serve(&self) {
-        self.0.serve();
-    }
-
-    fn give_back(&self) {
-        self.0.give_back();
-    }
-}
-
-/// Those who wait for room.
-struct Putters<'a, S: Store>(&'a AnyQueue<S>);
-
-impl<S: Store> Serve for Putters<'_, S> {
-    type Brings = S::Item;
-
-    fn line(&self) -> &Line<S::Item> {
-        &self.0.putters
-    }
-
-    fn serve(&self) {
-        self.0.serve();
-    }
-
-    /// It has been taken in, and stays there.
-    fn give_back(&self) {}
 }
 
 impl<S: Store> fmt::Debug for AnyQueue<S> {

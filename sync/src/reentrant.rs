@@ -8,7 +8,7 @@ use std::panic::Location;
 
 use pikake_traps::{Interrupted, TaskId, current};
 
-use crate::lock::Lock;
+use crate::lock::{Lock, Locking};
 
 /// A lock that the task which holds it may take again.
 ///
@@ -80,9 +80,7 @@ impl<T: ?Sized> ReentrantMutex<T> {
         async move {
             let task = current().id();
             if self.owner.get() != Some(task) {
-                if !self.lock.try_lock(place) {
-                    self.lock.wait(place).await?;
-                }
+                Locking::new(&self.lock, place).await?;
                 self.owner.set(Some(task));
             }
             Ok(self.guard())

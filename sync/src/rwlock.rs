@@ -184,7 +184,6 @@ impl Gate {
     }
 
     fn write_unlock(&self) {
-        self.writer.clear();
         self.writing.set(false);
         self.serve();
     }
@@ -195,6 +194,7 @@ impl Gate {
             && let Some(writer) = self.writers.call()
         {
             self.writing.set(true);
+            self.writer.clear();
             writer.wake();
         }
         while !self.writing.get()

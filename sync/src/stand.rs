@@ -17,10 +17,12 @@ impl<P: Waiters> Trap for Stand<P> {
     type Answer = Result<(), Interrupted>;
     const KIND: TrapKind = TrapKind::Park;
 
+    #[inline]
     fn wait(&mut self) -> Wait<'_> {
         Wait::Park(self.0.waiters())
     }
 
+    #[inline]
     fn answer(&mut self, result: Result<(), Interrupted>) -> Self::Answer {
         result
     }

@@ -42,8 +42,9 @@ impl<T> Store for Fifo<T> {
         self.0.push_back(item);
     }
 
+    #[inline]
     fn pop(&mut self, called: usize) -> Option<T> {
-        self.0.remove(called)
+        if called == 0 { self.0.pop_front() } else { self.0.remove(called) }
     }
 
     fn len(&self) -> usize {

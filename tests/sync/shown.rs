@@ -130,3 +130,36 @@ fn local_state_is_not_entered_twice() {
     let state = Local::new(1);
     state.with(|_| state.with(|_| ()));
 }
+
+#[test]
+fn a_holder_is_shown_however_it_was_polled_and_as_long_as_it_is_known() {
+    run(async {
+        let mutex: &'static Mutex<()> = Box::leak(Box::default());
+        let held = mutex.lock().await.unwrap();
+        let here = pikake::current().id();
+        let shown = |mutex: &Mutex<()>| format!("{mutex:?}");
+        assert!(shown(mutex).contains(&format!("held_by: Some(task {here} `main` since ")));
+        let next = named("next", async move {
+            // Polled with a waker that is not the task's own.
+            let mut locks: futures::stream::FuturesUnordered<_> =
+                [mutex.lock()].into_iter().collect();
+            let guard = futures::StreamExt::next(&mut locks).await.unwrap().unwrap();
+            sleep(ms(1)).await.unwrap();
+            std::mem::forget(guard);
+        });
+        yield_now().await.unwrap();
+        drop(held);
+        assert!(shown(mutex).contains("the next in line, who has not run since"));
+        let id = next.id();
+        yield_now().await.unwrap();
+        assert!(shown(mutex).contains(&format!("task {id} `next` since ")), "{}", shown(mutex));
+        // A task that has ended has no name any more.
+        next.await.unwrap();
+        assert!(shown(mutex).contains(&format!("task {id} since ")), "{}", shown(mutex));
+    });
+    let mutex = Mutex::new(());
+    let held = mutex.try_lock().unwrap();
+    assert!(format!("{mutex:?}").contains("held_by: Some(somebody outside a task since "));
+    drop(held);
+    assert!(format!("{mutex:?}").contains("held_by: None"));
+}
