@@ -15,7 +15,7 @@ use std::time::{Duration, Instant};
 use pikake::time::{Ticks, TimerHeap, TimerKey};
 
 use crate::figures::{Figures, Stopwatch};
-use crate::runtime::{Common, Runtime};
+use crate::runtime::{Common, CommonLock, Runtime};
 
 thread_local! {
     static QUEUE: RefCell<VecDeque<Rc<dyn Step>>> = const { RefCell::new(VecDeque::new()) };
@@ -167,6 +167,7 @@ pub struct Floor;
 impl Runtime for Floor {
     type Task<T: 'static> = Rc<dyn End<T>>;
     type Channel = Common;
+    type Lock = CommonLock;
 
     fn run<F: Future<Output: 'static> + 'static>(main: F) -> F::Output {
         let main = Task::start(main);

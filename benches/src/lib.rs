@@ -1,11 +1,13 @@
 //! pikake and its peers on the same work. See the README.
 
 mod callgrind;
+mod channels;
 pub mod figures;
 mod floor;
 pub mod gate;
 mod load;
 pub mod measure;
+mod meeting;
 mod memory;
 #[cfg(feature = "compio")]
 mod on_compio;

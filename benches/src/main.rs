@@ -8,7 +8,7 @@ use pikake_benches::gate::gate;
 use pikake_benches::measure::Selection;
 use pikake_benches::results::Results;
 use pikake_benches::servers::serve;
-use pikake_benches::workloads::{self, RUNTIMES, WORKLOADS, Workload};
+use pikake_benches::workloads::{self, WORKLOADS, Workload, columns};
 
 const USAGE: &str = "\
 usage: bench all [NAME | REPETITIONS]...     everything below but the gate; results.tsv
@@ -65,11 +65,11 @@ fn main() -> Result<ExitCode, Box<dyn Error>> {
         }
         _ => {
             eprintln!(
-                "{USAGE}\nruntimes: {}\nworkloads, usual sizes, operations:",
-                RUNTIMES.join(" ")
+                "{USAGE}\nruntimes and channels: {}\nworkloads, usual sizes, operations:",
+                columns().collect::<Vec<_>>().join(" ")
             );
             for Workload { name, size, operation, .. } in WORKLOADS {
-                eprintln!("    {name:16} {size:9} {operation}");
+                eprintln!("    {name:28} {size:9} {operation}");
             }
             return Ok(ExitCode::FAILURE);
         }

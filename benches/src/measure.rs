@@ -8,7 +8,7 @@ use std::process::{Command, Stdio};
 
 use crate::callgrind;
 use crate::results::Results;
-use crate::workloads::{RUNTIMES, WORKLOADS, Workload, can};
+use crate::workloads::{RUNTIMES, WORKLOADS, Workload, can, columns};
 
 /// Where results go, in the current folder.
 const RESULTS: &str = "results.tsv";
@@ -45,7 +45,7 @@ impl Selection {
         for argument in arguments {
             if let Some(workload) = WORKLOADS.iter().find(|known| known.name == *argument) {
                 selection.workloads.push(workload);
-            } else if let Some(runtime) = RUNTIMES.iter().find(|known| *known == argument) {
+            } else if let Some(runtime) = columns().find(|known| known == argument) {
                 selection.runtimes.push(runtime);
             } else if let Ok(number) = argument.parse() {
                 selection.repetitions = number;
@@ -57,7 +57,7 @@ impl Selection {
             selection.workloads = WORKLOADS.iter().collect();
         }
         if selection.runtimes.is_empty() {
-            selection.runtimes = RUNTIMES.to_vec();
+            selection.runtimes = columns().collect();
         }
         Ok(selection)
     }

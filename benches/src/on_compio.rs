@@ -12,13 +12,14 @@ use compio::io::{AsyncRead, AsyncWriteExt};
 use compio::net::{TcpListener, TcpStream};
 use compio::runtime::{JoinHandle, RuntimeBuilder};
 
-use crate::runtime::{Common, Runtime, Sockets};
+use crate::runtime::{Common, CommonLock, Runtime, Sockets};
 
 pub struct Compio<const EPOLL: bool>;
 
 impl<const EPOLL: bool> Runtime for Compio<EPOLL> {
     type Task<T: 'static> = JoinHandle<T>;
     type Channel = Common;
+    type Lock = CommonLock;
 
     fn run<F: Future<Output: 'static> + 'static>(main: F) -> F::Output {
         let driver = if EPOLL { DriverType::Poll } else { DriverType::IoUring };

@@ -10,13 +10,14 @@ use glommio::channels::local_channel::{LocalReceiver, LocalSender, new_bounded};
 use glommio::net::{TcpListener, TcpStream};
 use glommio::{LocalExecutorBuilder, Placement, Task};
 
-use crate::runtime::{Channel, Runtime, Sockets};
+use crate::runtime::{Channel, CommonLock, Runtime, Sockets};
 
 pub struct Glommio;
 
 impl Runtime for Glommio {
     type Task<T: 'static> = Task<T>;
     type Channel = Local;
+    type Lock = CommonLock;
 
     fn run<F: Future<Output: 'static> + 'static>(main: F) -> F::Output {
         LocalExecutorBuilder::new(Placement::Unbound).make().expect("an executor").run(main)
@@ -54,8 +55,8 @@ impl Channel for Local {
     type Sender = LocalSender<u32>;
     type Receiver = LocalReceiver<u32>;
 
-    fn new() -> (Self::Sender, Self::Receiver) {
-        new_bounded(1)
+    fn new(room: usize) -> (Self::Sender, Self::Receiver) {
+        new_bounded(room)
     }
 
     async fn send(sender: &mut Self::Sender, message: u32) {

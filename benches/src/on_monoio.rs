@@ -13,7 +13,7 @@ use monoio::net::{TcpListener, TcpStream};
 use monoio::time::TimeDriver;
 use monoio::{FusionDriver, LegacyDriver, RuntimeBuilder};
 
-use crate::runtime::{Channel, Runtime, Sockets};
+use crate::runtime::{Channel, CommonLock, Runtime, Sockets};
 
 /// How the driver is chosen.
 pub trait Choice: 'static {
@@ -44,6 +44,7 @@ pub struct Monoio<C>(PhantomData<C>);
 impl<C: Choice> Runtime for Monoio<C> {
     type Task<T: 'static> = monoio::task::JoinHandle<T>;
     type Channel = LocalSync;
+    type Lock = CommonLock;
 
     fn run<F: Future<Output: 'static> + 'static>(main: F) -> F::Output {
         C::run(main)
@@ -77,8 +78,8 @@ impl Channel for LocalSync {
     type Sender = Tx<u32>;
     type Receiver = Rx<u32>;
 
-    fn new() -> (Self::Sender, Self::Receiver) {
-        channel(1)
+    fn new(room: usize) -> (Self::Sender, Self::Receiver) {
+        channel(room)
     }
 
     async fn send(sender: &mut Self::Sender, message: u32) {

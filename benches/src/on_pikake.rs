@@ -6,15 +6,17 @@ use std::net::SocketAddr;
 use std::time::Duration;
 
 use pikake::net::{TcpListener, TcpStream};
-use pikake::sync::mpsc;
+use pikake::sync::{Mutex, MutexGuard, mpsc};
+use pikake::traps::Interrupted;
 
-use crate::runtime::{Channel, Runtime, Sockets};
+use crate::runtime::{Channel, Lock, Runtime, Sockets};
 
 pub struct Pikake;
 
 impl Runtime for Pikake {
     type Task<T: 'static> = pikake::Task<T>;
     type Channel = Mpsc;
+    type Lock = Mutex<u32>;
 
     fn run<F: Future<Output: 'static> + 'static>(main: F) -> F::Output {
         pikake::run(main)
@@ -57,8 +59,8 @@ impl Channel for Mpsc {
     type Sender = mpsc::Sender<u32>;
     type Receiver = mpsc::Receiver<u32>;
 
-    fn new() -> (Self::Sender, Self::Receiver) {
-        mpsc::bounded(1)
+    fn new(room: usize) -> (Self::Sender, Self::Receiver) {
+        mpsc::bounded(room)
     }
 
     async fn send(sender: &mut Self::Sender, message: u32) {
@@ -67,6 +69,15 @@ impl Channel for Mpsc {
 
     async fn receive(receiver: &mut Self::Receiver) -> u32 {
         receiver.recv().await.expect("nobody interrupts").expect("the sender lives")
+    }
+}
+
+impl Lock for Mutex<u32> {
+    // Nobody interrupts.
+    type Guard<'a> = Result<MutexGuard<'a, u32>, Interrupted>;
+
+    fn lock(&self) -> impl Future<Output = Self::Guard<'_>> {
+        self.lock()
     }
 }
 

@@ -10,7 +10,7 @@ use smol::io::{AsyncReadExt, AsyncWriteExt};
 use smol::net::{TcpListener, TcpStream};
 use smol::{LocalExecutor, Timer};
 
-use crate::runtime::{Common, Runtime, Sockets};
+use crate::runtime::{Common, CommonLock, Runtime, Sockets};
 
 thread_local! {
     static EXECUTOR: LocalExecutor<'static> = const { LocalExecutor::new() };
@@ -22,6 +22,7 @@ impl Runtime for Smol {
     type Task<T: 'static> = smol::Task<T>;
     // The common channel is smol's.
     type Channel = Common;
+    type Lock = CommonLock;
 
     fn run<F: Future<Output: 'static> + 'static>(main: F) -> F::Output {
         EXECUTOR.with(|executor| smol::block_on(executor.run(main)))

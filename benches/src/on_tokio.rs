@@ -9,16 +9,17 @@ use std::time::Duration;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::runtime::Builder;
-use tokio::sync::mpsc;
+use tokio::sync::{Mutex, MutexGuard, mpsc};
 use tokio::task::{JoinHandle, LocalSet};
 
-use crate::runtime::{Channel, Runtime, Sockets};
+use crate::runtime::{Channel, Lock, Runtime, Sockets};
 
 pub struct Tokio;
 
 impl Runtime for Tokio {
     type Task<T: 'static> = JoinHandle<T>;
     type Channel = Mpsc;
+    type Lock = Mutex<u32>;
 
     fn run<F: Future<Output: 'static> + 'static>(main: F) -> F::Output {
         let runtime = Builder::new_current_thread().enable_all().build().expect("a runtime");
@@ -61,8 +62,8 @@ impl Channel for Mpsc {
     type Sender = mpsc::Sender<u32>;
     type Receiver = mpsc::Receiver<u32>;
 
-    fn new() -> (Self::Sender, Self::Receiver) {
-        mpsc::channel(1)
+    fn new(room: usize) -> (Self::Sender, Self::Receiver) {
+        mpsc::channel(room)
     }
 
     async fn send(sender: &mut Self::Sender, message: u32) {
@@ -71,6 +72,14 @@ impl Channel for Mpsc {
 
     async fn receive(receiver: &mut Self::Receiver) -> u32 {
         receiver.recv().await.expect("the sender lives")
+    }
+}
+
+impl Lock for Mutex<u32> {
+    type Guard<'a> = MutexGuard<'a, u32>;
+
+    fn lock(&self) -> impl Future<Output = Self::Guard<'_>> {
+        self.lock()
     }
 }
 

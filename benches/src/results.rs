@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::fs;
 use std::io;
 
-use crate::workloads::RUNTIMES;
+use crate::workloads::columns;
 
 const HEADER: &str = "workload\tsize\tmetric\truntime\tmedian\tmin\tmax\truns";
 
@@ -77,11 +77,8 @@ impl Results {
 
     fn table(&self, metric: &str) -> String {
         let keys = || self.order.iter().filter(|key| key.metric == metric);
-        let runtimes: Vec<&str> = RUNTIMES
-            .iter()
-            .copied()
-            .filter(|runtime| keys().any(|key| key.runtime == *runtime))
-            .collect();
+        let runtimes: Vec<&str> =
+            columns().filter(|runtime| keys().any(|key| key.runtime == *runtime)).collect();
         let mut rows: Vec<(&str, usize)> = Vec::new();
         for key in keys() {
             if !rows.contains(&(&key.workload, key.size)) {

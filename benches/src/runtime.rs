@@ -13,6 +13,8 @@ pub trait Runtime: Sized + 'static {
     type Task<T: 'static>: 'static;
     /// The runtime's own channel, or else [`Common`].
     type Channel: Channel;
+    /// The runtime's own lock, or else [`CommonLock`].
+    type Lock: Lock;
 
     /// Runs a future in a fresh runtime.
     fn run<F: Future<Output: 'static> + 'static>(main: F) -> F::Output;
@@ -49,14 +51,32 @@ pub fn wake_oneself() -> impl Future<Output = ()> {
     })
 }
 
-/// A channel with room for one message.
+/// A channel with room for so many messages.
 pub trait Channel: 'static {
     type Sender: 'static;
     type Receiver: 'static;
 
-    fn new() -> (Self::Sender, Self::Receiver);
+    fn new(room: usize) -> (Self::Sender, Self::Receiver);
     fn send(sender: &mut Self::Sender, message: u32) -> impl Future<Output = ()>;
     fn receive(receiver: &mut Self::Receiver) -> impl Future<Output = u32>;
+}
+
+/// A lock that is held over awaits.
+pub trait Lock: Default + 'static {
+    type Guard<'a>;
+
+    fn lock(&self) -> impl Future<Output = Self::Guard<'_>>;
+}
+
+/// The lock that all runtimes can use.
+pub type CommonLock = async_lock::Mutex<u32>;
+
+impl Lock for CommonLock {
+    type Guard<'a> = async_lock::MutexGuard<'a, u32>;
+
+    fn lock(&self) -> impl Future<Output = Self::Guard<'_>> {
+        self.lock()
+    }
 }
 
 /// The channel that all runtimes can use.
@@ -66,8 +86,8 @@ impl Channel for Common {
     type Sender = async_channel::Sender<u32>;
     type Receiver = async_channel::Receiver<u32>;
 
-    fn new() -> (Self::Sender, Self::Receiver) {
-        async_channel::bounded(1)
+    fn new(room: usize) -> (Self::Sender, Self::Receiver) {
+        async_channel::bounded(room)
     }
 
     async fn send(sender: &mut Self::Sender, message: u32) {
@@ -92,7 +112,8 @@ impl Channel for Slot {
     type Sender = Rc<Place>;
     type Receiver = Rc<Place>;
 
-    fn new() -> (Self::Sender, Self::Receiver) {
+    fn new(room: usize) -> (Self::Sender, Self::Receiver) {
+        assert_eq!(room, 1, "a slot");
         let place = Rc::<Place>::default();
         (place.clone(), place)
     }

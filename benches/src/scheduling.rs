@@ -22,7 +22,7 @@ pub async fn spawn_join<R: Runtime>(size: usize, rounds: usize) -> Figures {
 }
 
 /// Runs a task so many times at once, and waits for all.
-async fn side_by_side<R, F>(size: usize, task: impl Fn() -> F)
+pub async fn side_by_side<R, F>(size: usize, task: impl Fn() -> F)
 where
     R: Runtime,
     F: Future<Output = ()> + 'static,
@@ -113,8 +113,8 @@ pub async fn repeat<R: Runtime, S: Step>(size: usize, rounds: usize) -> Figures 
 pub async fn ping_pong<R: Runtime, C: Channel>(size: usize, rounds: usize) -> Figures {
     let watch = Stopwatch::start();
     side_by_side::<R, _>(size, || async move {
-        let (mut to, mut from_other) = C::new();
-        let (mut to_other, mut from) = C::new();
+        let (mut to, mut from_other) = C::new(1);
+        let (mut to_other, mut from) = C::new(1);
         let other = R::spawn(async move {
             for _ in 0..rounds {
                 let number = C::receive(&mut from_other).await;

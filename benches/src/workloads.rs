@@ -1,8 +1,10 @@
 //! Which workloads there are, and how each is started by name.
 
+use crate::channels::{self, CHANNELS};
 use crate::figures::Figures;
 use crate::floor::{self, Floor};
 use crate::load;
+use crate::meeting::{hand_over, lock, messages, worst_wait};
 use crate::memory::{pending_forever, sleeping};
 use crate::runtime::{Common, Runtime, Slot};
 use crate::scheduling::{
@@ -65,8 +67,21 @@ pub const WORKLOADS: &[Workload] = &[
     gated("suspend_8", "suspension", 1_000, 1_000, (20, 120)),
     gated("suspend_32", "suspension", 1_000, 500, (20, 120)),
     gated("join16", "join!", 100, 500, (20, 120)),
+    gated("lock", "lock and unlock", 1, 3_000_000, (10_000, 110_000)),
+    gated("hand_over_2", "hand-over", 2, 300_000, (1_000, 11_000)),
+    gated("hand_over_64", "hand-over", 64, 10_000, (20, 220)),
+    gated("messages_own", "message", 1, 1_000_000, (1_000, 21_000)),
+    workload("worst_wait", "hand-over", 1_000, 20, None),
     workload("cross_thread_1", "wake", 1, 5_000, None),
     workload("cross_thread_64", "wake", 64, 5_000, None),
+    workload("channel_thread_to_task_1", "message", 1, 1_000_000, None),
+    workload("channel_thread_to_task_4", "message", 4, 250_000, None),
+    workload("channel_task_to_thread_1", "message", 1, 1_000_000, None),
+    workload("channel_task_to_thread_4", "message", 4, 250_000, None),
+    workload("channel_kernel_to_kernel_1", "message", 1, 1_000_000, None),
+    workload("channel_kernel_to_kernel_4", "message", 4, 250_000, None),
+    workload("channel_thread_to_thread_1", "message", 1, 1_000_000, None),
+    workload("channel_thread_to_thread_4", "message", 4, 250_000, None),
     workload("memory_sleeping", "task", 1_000_000, 1, None),
     workload("memory_pending", "task", 1_000_000, 1, None),
     workload("echo_1", "request", 1, 20_000, Some((1_000, 6_000))),
@@ -98,9 +113,19 @@ pub const RUNTIMES: &[&str] = &[
     "closures",
 ];
 
-/// Whether a runtime can do a workload at all.
+/// Whether a runtime or a channel can do a workload at all.
 pub fn can(runtime: &str, workload: &str) -> bool {
-    runtime != "closures" || matches!(workload, "spawn_join" | "yield")
+    if channels::is_between(workload) {
+        return CHANNELS.contains(&runtime);
+    }
+    RUNTIMES.contains(&runtime)
+        && (runtime != "closures" || matches!(workload, "spawn_join" | "yield"))
+}
+
+/// Whatever has figures: runtimes, then channels.
+pub fn columns() -> impl Iterator<Item = &'static str> {
+    let channels = CHANNELS.iter().filter(|channel| !RUNTIMES.contains(channel));
+    RUNTIMES.iter().chain(channels).copied()
 }
 
 /// Evaluates an expression with a type in the place of a runtime's name; `None` if there is none
@@ -159,6 +184,9 @@ pub fn run(workload: &str, runtime: &str, size: usize, rounds: usize) -> Option<
     if !can(runtime, workload) {
         return None;
     }
+    if channels::is_between(workload) {
+        return channels::run(workload, runtime, size, rounds);
+    }
     if load::is_load(workload) {
         return load::run(workload, runtime, size, rounds, &[]).map(|loaded| loaded.figures);
     }
@@ -178,6 +206,10 @@ fn run_on<R: Runtime>(workload: &str, size: usize, rounds: usize) -> Option<Figu
         "wake_oneself" => R::run(repeat::<R, WakeOneself>(size, rounds)),
         "ping_pong" => R::run(ping_pong::<R, Common>(size, rounds)),
         "ping_pong_own" => R::run(ping_pong::<R, R::Channel>(size, rounds)),
+        "lock" => R::run(lock::<R>(rounds)),
+        "hand_over_2" | "hand_over_64" => R::run(hand_over::<R>(size, rounds)),
+        "worst_wait" => R::run(worst_wait::<R>(size, rounds)),
+        "messages_own" => R::run(messages::<R>(size, rounds)),
         "ping_pong_slot" => R::run(ping_pong::<R, Slot>(size, rounds)),
         "timeout_foreign" => R::run(repeat::<R, ForeignDeadline<R>>(size, rounds)),
         "timeout" => R::run(repeat::<R, Deadline<R>>(size, rounds)),
