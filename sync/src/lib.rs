@@ -58,6 +58,7 @@ mod shared_mutex;
 mod shared_queue;
 #[cfg(all(test, feature = "shuttle"))]
 mod shared_tests;
+mod shared_wait;
 mod stand;
 mod store;
 mod wait_group;

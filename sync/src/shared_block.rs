@@ -11,14 +11,14 @@ use std::time::Instant;
 mod threads {
     pub(crate) use std::sync::atomic::{AtomicBool, Ordering};
     pub(crate) use std::sync::{Mutex, MutexGuard as Guard};
-    pub(crate) use std::thread::{Thread, current, park, park_timeout};
+    pub(crate) use std::thread::{Thread, current, park, park_timeout, yield_now};
 }
 
 #[cfg(feature = "shuttle")]
 mod threads {
     pub(crate) use shuttle::sync::atomic::{AtomicBool, Ordering};
     pub(crate) use shuttle::sync::{Mutex, MutexGuard as Guard};
-    pub(crate) use shuttle::thread::{Thread, current, park};
+    pub(crate) use shuttle::thread::{Thread, current, park, yield_now};
 
     /// There is no time under the model checker.
     pub(crate) fn park_timeout(_: std::time::Duration) {
@@ -27,7 +27,7 @@ mod threads {
 }
 
 use threads::{AtomicBool, Ordering, Thread, current, park, park_timeout};
-pub(crate) use threads::{Guard, Mutex};
+pub(crate) use threads::{Guard, Mutex, yield_now};
 
 /// Takes the lock. Nobody's code runs under it, so a poisoned one is whole all the same.
 pub(crate) fn lock<T: ?Sized>(mutex: &Mutex<T>) -> Guard<'_, T> {
@@ -52,13 +52,29 @@ impl Wake for Unpark {
     }
 }
 
+impl Unpark {
+    fn of_this_thread() -> (Arc<Self>, Waker) {
+        let unpark = Arc::new(Self { thread: current(), is_woken: AtomicBool::new(false) });
+        (unpark.clone(), Waker::from(unpark))
+    }
+}
+
+#[cfg(not(feature = "shuttle"))]
+thread_local! {
+    /// Who blocks often makes no new one each time. A wake that comes late is one for nothing.
+    static UNPARK: (Arc<Unpark>, Waker) = Unpark::of_this_thread();
+}
+
 /// Blocks the thread until the future is ready; `None` if it is not by then.
 pub(crate) fn block_on<F: Future + Unpin>(
     future: &mut F,
     until: Option<Instant>,
 ) -> Option<F::Output> {
-    let unpark = Arc::new(Unpark { thread: current(), is_woken: AtomicBool::new(false) });
-    let waker = Waker::from(unpark.clone());
+    #[cfg(not(feature = "shuttle"))]
+    let (unpark, waker) =
+        UNPARK.try_with(Clone::clone).unwrap_or_else(|_| Unpark::of_this_thread());
+    #[cfg(feature = "shuttle")]
+    let (unpark, waker) = Unpark::of_this_thread();
     let mut cx = Context::from_waker(&waker);
     loop {
         if let Poll::Ready(output) = Pin::new(&mut *future).poll(&mut cx) {

@@ -13,8 +13,9 @@ use futures_core::Stream;
 use pikake_traps::Interrupted;
 
 use crate::error::{GetError, PutError, TryGetError};
-use crate::shared_line::{Shared, Trapped};
+use crate::shared_line::Shared;
 use crate::shared_queue::{self, Getting, Items, Numbered, Queue};
+use crate::shared_wait::Trapped;
 
 /// A channel that holds so many items; whoever sends more has to wait. With none, a sender waits
 /// for the receiver.

@@ -6,23 +6,15 @@
 //! function serves: it calls who is first as long as the state allows, and what somebody was called
 //! for is theirs from then on.
 //!
-//! A wait has two sides. To the line it is a [`Wait`], a future that knows nothing of kernels; a
-//! thread [blocks](Wait::block) on it, and a task awaits it inside [`Trapped`], which shows it to
+//! A wait has two sides (`shared_wait.rs`). To the line it is a `Wait`, a future that knows nothing of kernels; a
+//! thread blocks on it, and a task awaits it inside `Trapped`, which shows it to
 //! the kernel. Who is interrupted gives back what it was called for in the same moment. What
 //! somebody has *brought* and another has taken cannot be given back: so those who bring something
 //! step aside for the moment in which they ask the kernel whether they were interrupted, and
 //! nobody takes anything from them in between.
 
-use std::collections::BTreeMap;
-use std::future::Future;
-use std::marker::PhantomData;
-use std::ops::Deref;
-use std::panic::Location;
-use std::pin::Pin;
-use std::task::{Context, Poll, Waker};
-use std::time::Instant;
-
-use pikake_traps::{Interrupted, KernelTrap, Trap, TrapKind, kernel_trap_at};
+use std::collections::VecDeque;
+use std::task::Waker;
 
 use crate::shared_block::{self, Guard, Mutex};
 
@@ -78,36 +70,63 @@ impl<S: State> Shared<S> {
     }
 }
 
-/// The wakers of those who were called, until the lock is open.
+/// The wakers of those who were called, until the lock is open. Hardly ever more than one.
 #[derive(Default)]
-pub(crate) struct Wakers(Vec<Waker>);
+pub(crate) struct Wakers {
+    first: Option<Waker>,
+    others: Vec<Waker>,
+}
 
 impl Wakers {
-    fn wake(self) {
-        self.0.into_iter().for_each(Waker::wake);
+    fn add(&mut self, waker: Option<Waker>) {
+        match (&self.first, waker) {
+            (None, waker) => self.first = waker,
+            (Some(_), Some(waker)) => self.others.push(waker),
+            (Some(_), None) => {}
+        }
+    }
+
+    pub(crate) fn wake(self) {
+        self.first.into_iter().chain(self.others).for_each(Waker::wake);
     }
 }
 
-/// Who waits, by the numbers of their arrival.
+/// How many places without anybody in them a line keeps, at least, before it looks for them.
+const GONE_KEPT: usize = 32;
+
+/// Who waits, in order of arrival.
 #[derive(Debug)]
 pub(crate) struct Line<W, G> {
+    /// By the numbers of their arrival.
+    places: VecDeque<(u64, Place<W, G>)>,
     last: u64,
-    waiting: BTreeMap<u64, Waiting<W>>,
-    /// Those who are out of the line and have not seen it.
-    answered: BTreeMap<u64, Left<W, G>>,
+    /// How many wait.
+    waiting: usize,
+    /// How many have gone, and have left their place empty.
+    gone: usize,
+    /// Nobody in the places before this one can be called.
+    callable_from: usize,
 }
 
 #[derive(Debug)]
-struct Waiting<W> {
+enum Place<W, G> {
+    Waiting(Waiting<W>),
+    /// Out of the line, and has not seen it.
+    Left(Left<W, G>),
+    Gone,
+}
+
+#[derive(Debug)]
+pub(crate) struct Waiting<W> {
     brings: W,
-    waker: Option<Waker>,
+    pub(crate) waker: Waker,
     /// It is passed over: its task is asking its kernel whether it was interrupted.
-    aside: bool,
+    pub(crate) aside: bool,
 }
 
 /// What has become of somebody who left the line.
 #[derive(Debug)]
-enum Left<W, G> {
+pub(crate) enum Left<W, G> {
     /// They were called, and get this.
     Called(G),
     /// There will be nothing for them, or they went by themselves. This they brought.
@@ -116,20 +135,25 @@ enum Left<W, G> {
 
 impl<W, G> Line<W, G> {
     pub(crate) const fn new() -> Self {
-        Self { last: 0, waiting: BTreeMap::new(), answered: BTreeMap::new() }
+        Self { places: VecDeque::new(), last: 0, waiting: 0, gone: 0, callable_from: 0 }
     }
 
     pub(crate) fn is_empty(&self) -> bool {
-        self.waiting.is_empty()
+        self.waiting == 0
     }
 
     pub(crate) fn len(&self) -> usize {
-        self.waiting.len()
+        self.waiting
     }
 
     /// The first in line that is there to be called.
-    fn first(&self) -> Option<u64> {
-        self.waiting.iter().find(|(_, waiting)| !waiting.aside).map(|(ticket, _)| *ticket)
+    fn first(&self) -> Option<usize> {
+        if self.is_empty() {
+            return None;
+        }
+        let is_callable = |(_, place): &(u64, Place<W, G>)| matches!(place, Place::Waiting(waiting) if !waiting.aside);
+        let found = self.places.range(self.callable_from..).position(is_callable)?;
+        Some(self.callable_from + found)
     }
 
     pub(crate) fn has_callable(&self) -> bool {
@@ -138,317 +162,102 @@ impl<W, G> Line<W, G> {
 
     /// Calls the first in line for what `gets` gives, and gives what they brought.
     pub(crate) fn call(&mut self, wakers: &mut Wakers, gets: impl FnOnce() -> G) -> Option<W> {
-        let ticket = self.first()?;
-        let Waiting { brings, waker, .. } = self.waiting.remove(&ticket)?;
-        wakers.0.extend(waker);
-        self.answered.insert(ticket, Left::Called(gets()));
+        let index = self.first()?;
+        let Waiting { brings, waker, .. } = self.take(index, || Left::Called(gets()))?;
+        self.callable_from = index + 1;
+        wakers.add(Some(waker));
         Some(brings)
     }
 
     /// Sends everybody away, with what they brought.
     pub(crate) fn dismiss_all(&mut self, wakers: &mut Wakers) {
-        while let Some((ticket, Waiting { brings, waker, .. })) = self.waiting.pop_first() {
-            wakers.0.extend(waker);
-            self.answered.insert(ticket, Left::Uncalled(brings));
+        if self.is_empty() {
+            return;
+        }
+        self.waiting = 0;
+        for (_, place) in &mut self.places {
+            *place = match std::mem::replace(place, Place::Gone) {
+                Place::Waiting(Waiting { brings, waker, .. }) => {
+                    wakers.add(Some(waker));
+                    Place::Left(Left::Uncalled(brings))
+                }
+                other => other,
+            };
         }
     }
 
-    fn join(&mut self, brings: W) -> u64 {
+    /// Takes somebody who waits out of the line.
+    fn take(&mut self, index: usize, left: impl FnOnce() -> Left<W, G>) -> Option<Waiting<W>> {
+        let place = &mut self.places.get_mut(index)?.1;
+        if !matches!(place, Place::Waiting(_)) {
+            return None;
+        }
+        let Place::Waiting(waiting) = std::mem::replace(place, Place::Left(left())) else {
+            return None;
+        };
+        self.waiting -= 1;
+        Some(waiting)
+    }
+
+    /// The place of that number.
+    fn index(&self, ticket: u64) -> usize {
+        let found = self.places.binary_search_by_key(&ticket, |(ticket, _)| *ticket);
+        found.expect("a place is kept until it is given up")
+    }
+
+    /// Takes the last place.
+    pub(crate) fn join(&mut self, brings: W, waker: Waker, aside: bool) -> u64 {
         self.last += 1;
-        self.waiting.insert(self.last, Waiting { brings, waker: None, aside: false });
+        self.waiting += 1;
+        self.places.push_back((self.last, Place::Waiting(Waiting { brings, waker, aside })));
         self.last
     }
 
-    fn leave(&mut self, ticket: u64) -> (Left<W, G>, Option<Waker>) {
-        if let Some(Waiting { brings, waker, .. }) = self.waiting.remove(&ticket) {
-            return (Left::Uncalled(brings), waker);
+    /// Who has that place, if they still wait.
+    pub(crate) fn waiting(&mut self, ticket: u64) -> Option<&mut Waiting<W>> {
+        let index = self.index(ticket);
+        match &mut self.places[index].1 {
+            Place::Waiting(waiting) => Some(waiting),
+            _ => None,
         }
-        (self.answered.remove(&ticket).expect("who left the line was answered"), None)
     }
 
-    fn is_waiting(&self, ticket: u64) -> bool {
-        self.waiting.contains_key(&ticket)
-    }
-}
-
-/// A wait in a line. `Err`: there will be nothing, and here is what was brought.
-pub(crate) struct Wait<P, S, D>
-where
-    P: Deref<Target = Shared<S>>,
-    S: State,
-    D: Side<S>,
-{
-    shared: P,
-    brings: Option<D::Brings>,
-    ticket: Option<u64>,
-    side: PhantomData<fn() -> D>,
-}
-
-impl<P, S, D> Wait<P, S, D>
-where
-    P: Deref<Target = Shared<S>>,
-    S: State,
-    D: Side<S>,
-{
-    pub(crate) fn new(shared: P, brings: D::Brings) -> Self {
-        Self { shared, brings: Some(brings), ticket: None, side: PhantomData }
+    /// Lets somebody be called again that was passed over; tells whether they still wait.
+    pub(crate) fn step_back(&mut self, ticket: u64) -> bool {
+        let index = self.index(ticket);
+        let Place::Waiting(waiting) = &mut self.places[index].1 else { return false };
+        waiting.aside = false;
+        self.callable_from = self.callable_from.min(index);
+        true
     }
 
-    /// What was brought, of one who is out of the line.
-    pub(crate) fn take_back(&mut self) -> Option<D::Brings> {
-        self.brings.take()
-    }
-
-    /// Blocks the thread until it is its turn; `None` if it was not by then.
-    pub(crate) fn block(&mut self, until: Option<Instant>) -> Option<Result<D::Gets, D::Brings>> {
-        assert!(
-            !pikake_traps::door::is_open(),
-            "a call that blocks its thread was made inside a kernel, all of whose tasks it would \
-             stop: await the call without `_blocking` instead, or make it on another thread"
-        );
-        let done = shared_block::block_on(&mut *self, until);
-        if done.is_none() {
-            self.leave(true);
-        }
-        done
-    }
-
-    /// Does it, or takes the last place in the line.
-    fn begin(&mut self) -> Option<Result<D::Gets, D::Brings>> {
-        let brings = self.brings.take().expect("a wait was polled after it had ended");
-        let mut wakers = Wakers::default();
-        let mut state = self.shared.lock();
-        let done = match D::now(&mut state, brings) {
-            Ok(gets) => {
-                state.serve(&mut wakers);
-                Some(Ok(gets))
+    /// Gives a place up.
+    pub(crate) fn leave(&mut self, ticket: u64) -> (Left<W, G>, Option<Waker>) {
+        let index = self.index(ticket);
+        let left = match std::mem::replace(&mut self.places[index].1, Place::Gone) {
+            Place::Waiting(Waiting { brings, waker, .. }) => {
+                self.waiting -= 1;
+                (Left::Uncalled(brings), Some(waker))
             }
-            Err(brings) => {
-                let ticket = D::line(&mut state).join(brings);
-                self.ticket = Some(ticket);
-                state.serve(&mut wakers);
-                None
-            }
+            Place::Left(left) => (left, None),
+            Place::Gone => unreachable!("a place is given up once"),
         };
-        drop(state);
-        wakers.wake();
-        done
+        self.gone += 1;
+        self.clear_up();
+        left
     }
 
-    /// Its turn, if it has come; otherwise that waker will be called.
-    fn look(&mut self, waker: &Waker, aside: bool) -> Option<Result<D::Gets, D::Brings>> {
-        let ticket = self.ticket?;
-        let mut fresh = None;
-        loop {
-            let mut state = self.shared.lock();
-            let line = D::line(&mut state);
-            let Some(waiting) = line.waiting.get_mut(&ticket) else {
-                drop(state);
-                return Some(self.collect());
-            };
-            if waiting.waker.as_ref().is_some_and(|known| known.will_wake(waker)) {
-                waiting.aside = aside;
-                return None;
-            }
-            // A waker is another's code, and not cloned under the lock.
-            match fresh.take() {
-                Some(fresh) => {
-                    waiting.aside = aside;
-                    let before = waiting.waker.replace(fresh);
-                    drop(state);
-                    drop(before);
-                    return None;
-                }
-                None => {
-                    drop(state);
-                    fresh = Some(waker.clone());
-                }
-            }
+    /// Takes out the places that were given up: those in front, and all when they are many.
+    fn clear_up(&mut self) {
+        while let Some((_, Place::Gone)) = self.places.front() {
+            self.places.pop_front();
+            self.gone -= 1;
+            self.callable_from = self.callable_from.saturating_sub(1);
         }
-    }
-
-    /// Out of the line: what has come of it.
-    fn collect(&mut self) -> Result<D::Gets, D::Brings> {
-        let ticket = self.ticket.take().expect("it was in the line");
-        let mut wakers = Wakers::default();
-        let mut state = self.shared.lock();
-        let (left, waker) = D::line(&mut state).leave(ticket);
-        let done = match left {
-            Left::Called(gets) => {
-                D::collected(&mut state);
-                Ok(gets)
-            }
-            Left::Uncalled(brings) => Err(brings),
-        };
-        state.serve(&mut wakers);
-        drop(state);
-        drop(waker);
-        wakers.wake();
-        done
-    }
-
-    /// Steps back into the line; tells whether its turn has come meanwhile.
-    fn step_back(&mut self) -> bool {
-        let Some(ticket) = self.ticket else { return false };
-        self.shared.change(|state| {
-            if let Some(waiting) = D::line(state).waiting.get_mut(&ticket) {
-                waiting.aside = false;
-            }
-        });
-        !D::line(&mut self.shared.lock()).is_waiting(ticket)
-    }
-
-    /// Leaves the line, and gives back what it was called for; it is a matter of `keep` whether
-    /// what was brought stays here.
-    pub(crate) fn leave(&mut self, keep: bool) {
-        let Some(ticket) = self.ticket.take() else { return };
-        let (brings, waker) = self.shared.change(|state| match D::line(state).leave(ticket) {
-            (Left::Called(gets), waker) => {
-                D::give_back(state, gets);
-                (None, waker)
-            }
-            (Left::Uncalled(brings), waker) => (Some(brings), waker),
-        });
-        drop(waker);
-        if keep {
-            self.brings = brings;
-        }
-    }
-}
-
-// It is used by reference and by value, and never pinned.
-impl<P, S, D> Unpin for Wait<P, S, D>
-where
-    P: Deref<Target = Shared<S>>,
-    S: State,
-    D: Side<S>,
-{
-}
-
-impl<P, S, D> Future for Wait<P, S, D>
-where
-    P: Deref<Target = Shared<S>>,
-    S: State,
-    D: Side<S>,
-{
-    type Output = Result<D::Gets, D::Brings>;
-
-    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
-        if self.ticket.is_none()
-            && let Some(done) = self.begin()
-        {
-            return Poll::Ready(done);
-        }
-        match self.look(cx.waker(), false) {
-            Some(done) => Poll::Ready(done),
-            None => Poll::Pending,
-        }
-    }
-}
-
-impl<P, S, D> Drop for Wait<P, S, D>
-where
-    P: Deref<Target = Shared<S>>,
-    S: State,
-    D: Side<S>,
-{
-    fn drop(&mut self) {
-        self.leave(false);
-    }
-}
-
-/// The trap of a wait for what another thread does.
-#[derive(Debug)]
-struct Foreign;
-
-impl Trap for Foreign {
-    /// `Ok`: look again.
-    type Answer = Result<(), Interrupted>;
-    const KIND: TrapKind = TrapKind::FutureWait;
-
-    fn wait(&mut self) -> pikake_traps::Wait<'_> {
-        pikake_traps::Wait::Foreign(TrapKind::FutureWait)
-    }
-
-    fn answer(&mut self, result: Result<(), Interrupted>) -> Self::Answer {
-        result
-    }
-}
-
-/// A [`Wait`] as a task awaits it: visible to the kernel, and interruptible.
-pub(crate) struct Trapped<P, S, D>
-where
-    P: Deref<Target = Shared<S>>,
-    S: State,
-    D: Side<S>,
-{
-    wait: Wait<P, S, D>,
-    trap: Option<KernelTrap<Foreign>>,
-    awaited_at: &'static Location<'static>,
-}
-
-impl<P, S, D> Trapped<P, S, D>
-where
-    P: Deref<Target = Shared<S>>,
-    S: State,
-    D: Side<S>,
-{
-    pub(crate) fn new(
-        shared: P,
-        brings: D::Brings,
-        awaited_at: &'static Location<'static>,
-    ) -> Self {
-        Self { wait: Wait::new(shared, brings), trap: None, awaited_at }
-    }
-
-    /// What was brought, of one who is out of the line.
-    pub(crate) fn take_back(&mut self) -> Option<D::Brings> {
-        self.wait.take_back()
-    }
-}
-
-impl<P, S, D> Unpin for Trapped<P, S, D>
-where
-    P: Deref<Target = Shared<S>>,
-    S: State,
-    D: Side<S>,
-{
-}
-
-impl<P, S, D> Future for Trapped<P, S, D>
-where
-    P: Deref<Target = Shared<S>>,
-    S: State,
-    D: Side<S>,
-{
-    type Output = Result<Result<D::Gets, D::Brings>, Interrupted>;
-
-    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
-        let Self { wait, trap, awaited_at } = &mut *self;
-        if wait.ticket.is_none()
-            && let Some(done) = wait.begin()
-        {
-            return Poll::Ready(Ok(done));
-        }
-        loop {
-            if let Some(done) = wait.look(cx.waker(), D::STEPS_ASIDE) {
-                *trap = None;
-                return Poll::Ready(Ok(done));
-            }
-            let asked = trap.get_or_insert_with(|| kernel_trap_at(Foreign, awaited_at));
-            match Pin::new(asked).poll(cx) {
-                Poll::Pending => {
-                    if !D::STEPS_ASIDE || !wait.step_back() {
-                        return Poll::Pending;
-                    }
-                }
-                Poll::Ready(Ok(())) => *trap = None,
-                Poll::Ready(Err(interrupted)) => {
-                    *trap = None;
-                    wait.leave(true);
-                    return Poll::Ready(Err(interrupted));
-                }
-            }
+        if self.gone > GONE_KEPT + self.places.len() / 2 {
+            self.places.retain(|(_, place)| !matches!(place, Place::Gone));
+            self.gone = 0;
+            self.callable_from = 0;
         }
     }
 }

@@ -8,7 +8,8 @@ use std::panic::Location;
 use pikake_traps::Interrupted;
 
 use crate::shared_block::{self, Guard};
-use crate::shared_line::{Line, Shared, Side, State, Trapped, Wait, Wakers};
+use crate::shared_line::{Line, Shared, Side, State, Wakers};
+use crate::shared_wait::{Trapped, Wait};
 
 /// A lock around a value that threads and tasks of any kernel share.
 ///

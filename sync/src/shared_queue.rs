@@ -10,7 +10,8 @@ use std::time::{Duration, Instant};
 use pikake_traps::Interrupted;
 
 use crate::error::{GetError, NotPut, NothingToDo, PutError, TryGetError};
-use crate::shared_line::{Line, Shared, Side, State, Trapped, Wait, Wakers};
+use crate::shared_line::{Line, Shared, Side, State, Wakers};
+use crate::shared_wait::{Trapped, Wait};
 
 /// A queue between threads and tasks of any kernel, in any mix.
 ///

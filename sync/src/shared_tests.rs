@@ -10,8 +10,8 @@ use std::task::{Context, Poll, Waker};
 use shuttle::thread;
 
 use crate::shared::{Event, Mutex, Queue, bounded_channel};
-use crate::shared_line::Wait;
 use crate::shared_queue::{Getting, Putting};
+use crate::shared_wait::Wait;
 
 /// How many schedules each program is run under.
 const SCHEDULES: usize = 3_000;

@@ -1,0 +1,334 @@
+//! A wait for something that threads share: as a thread blocks on it, and as a task awaits it. See
+//! `shared_line.rs` for the line it is in.
+//!
+//! What can be had at once takes one look under the lock. Otherwise the waker is cloned with the
+//! lock open, and a second look takes a place in the line, with the waker; a third one, after the
+//! wake, gives the place up.
+
+use std::future::Future;
+use std::marker::PhantomData;
+use std::ops::Deref;
+use std::panic::Location;
+use std::pin::Pin;
+use std::task::{Context, Poll, Waker};
+use std::time::Instant;
+
+use pikake_traps::{Interrupted, KernelTrap, Trap, TrapKind, kernel_trap_at};
+
+use crate::shared_block;
+use crate::shared_line::{Left, Shared, Side, State, Wakers};
+
+/// How often a thread lets others run before it takes a place in the line and sleeps. Where many
+/// threads wait for one, that one gets to do a lot at a time, and not one thing for each wake.
+const YIELDS: usize = 8;
+
+/// A wait in a line. `Err`: there will be nothing, and here is what was brought.
+pub(crate) struct Wait<P, S, D>
+where
+    P: Deref<Target = Shared<S>>,
+    S: State,
+    D: Side<S>,
+{
+    shared: P,
+    brings: Option<D::Brings>,
+    ticket: Option<u64>,
+    side: PhantomData<fn() -> D>,
+}
+
+impl<P, S, D> Wait<P, S, D>
+where
+    P: Deref<Target = Shared<S>>,
+    S: State,
+    D: Side<S>,
+{
+    pub(crate) fn new(shared: P, brings: D::Brings) -> Self {
+        Self { shared, brings: Some(brings), ticket: None, side: PhantomData }
+    }
+
+    /// What was brought, of one who is out of the line.
+    pub(crate) fn take_back(&mut self) -> Option<D::Brings> {
+        self.brings.take()
+    }
+
+    /// Blocks the thread until it is its turn; `None` if it was not by then.
+    pub(crate) fn block(&mut self, until: Option<Instant>) -> Option<Result<D::Gets, D::Brings>> {
+        assert!(
+            !pikake_traps::door::is_open(),
+            "a call that blocks its thread was made inside a kernel, all of whose tasks it would \
+             stop: await the call without `_blocking` instead, or make it on another thread"
+        );
+        for attempt in 0..=YIELDS {
+            if let Some(gets) = self.at_once() {
+                return Some(Ok(gets));
+            }
+            if attempt < YIELDS {
+                shared_block::yield_now();
+            }
+        }
+        let done = shared_block::block_on(&mut *self, until);
+        if done.is_none() {
+            self.leave(true);
+        }
+        done
+    }
+
+    /// Does it, if that is possible at once.
+    fn at_once(&mut self) -> Option<D::Gets> {
+        let brings = self.brings.take().expect("a wait was polled after it had ended");
+        let mut wakers = Wakers::default();
+        let mut state = self.shared.lock();
+        let done = D::now(&mut state, brings);
+        if done.is_ok() {
+            state.serve(&mut wakers);
+        }
+        drop(state);
+        wakers.wake();
+        done.map_err(|brings| self.brings = Some(brings)).ok()
+    }
+
+    /// Does it, or takes the last place in the line.
+    fn join(&mut self, waker: Waker, aside: bool) -> Option<Result<D::Gets, D::Brings>> {
+        let brings = self.brings.take().expect("a wait was polled after it had ended");
+        let mut wakers = Wakers::default();
+        let mut surplus = None;
+        let mut state = self.shared.lock();
+        let done = match D::now(&mut state, brings) {
+            Ok(gets) => {
+                state.serve(&mut wakers);
+                surplus = Some(waker);
+                Some(Ok(gets))
+            }
+            Err(brings) => {
+                let ticket = D::line(&mut state).join(brings, waker, aside);
+                state.serve(&mut wakers);
+                let done = Self::collect(&mut state, ticket, &mut wakers);
+                if done.is_none() {
+                    self.ticket = Some(ticket);
+                }
+                done
+            }
+        };
+        drop(state);
+        drop(surplus);
+        wakers.wake();
+        done
+    }
+
+    /// What has come of somebody who is out of the line; nothing if they still wait.
+    fn collect(
+        state: &mut S,
+        ticket: u64,
+        wakers: &mut Wakers,
+    ) -> Option<Result<D::Gets, D::Brings>> {
+        let line = D::line(state);
+        if line.waiting(ticket).is_some() {
+            return None;
+        }
+        let done = match line.leave(ticket).0 {
+            Left::Called(gets) => {
+                D::collected(state);
+                Ok(gets)
+            }
+            Left::Uncalled(brings) => Err(brings),
+        };
+        state.serve(wakers);
+        Some(done)
+    }
+
+    /// Its turn, if it has come; otherwise that waker will be called.
+    fn look(&mut self, waker: &Waker, aside: bool) -> Option<Result<D::Gets, D::Brings>> {
+        let ticket = self.ticket?;
+        let mut fresh = None;
+        loop {
+            let mut wakers = Wakers::default();
+            let mut state = self.shared.lock();
+            let done = Self::collect(&mut state, ticket, &mut wakers);
+            if done.is_some() {
+                self.ticket = None;
+                drop(state);
+                wakers.wake();
+                return done;
+            }
+            let waiting = D::line(&mut state).waiting(ticket)?;
+            // A waker is another's code, and not cloned under the lock.
+            if !waiting.waker.will_wake(waker) && fresh.is_none() {
+                drop(state);
+                fresh = Some(waker.clone());
+                continue;
+            }
+            waiting.aside = aside;
+            let before = fresh.map(|fresh| std::mem::replace(&mut waiting.waker, fresh));
+            drop(state);
+            drop(before);
+            return None;
+        }
+    }
+
+    /// Steps back into the line; tells whether its turn has come meanwhile.
+    fn step_back(&mut self) -> bool {
+        let Some(ticket) = self.ticket else { return false };
+        let mut wakers = Wakers::default();
+        let mut state = self.shared.lock();
+        let line = D::line(&mut state);
+        line.step_back(ticket);
+        state.serve(&mut wakers);
+        let is_called = D::line(&mut state).waiting(ticket).is_none();
+        drop(state);
+        wakers.wake();
+        is_called
+    }
+
+    /// Leaves the line, and gives back what it was called for; it is a matter of `keep` whether
+    /// what was brought stays here.
+    pub(crate) fn leave(&mut self, keep: bool) {
+        let Some(ticket) = self.ticket.take() else { return };
+        let (brings, waker) = self.shared.change(|state| match D::line(state).leave(ticket) {
+            (Left::Called(gets), waker) => {
+                D::give_back(state, gets);
+                (None, waker)
+            }
+            (Left::Uncalled(brings), waker) => (Some(brings), waker),
+        });
+        drop(waker);
+        if keep {
+            self.brings = brings;
+        }
+    }
+}
+
+// It is used by reference and by value, and never pinned.
+impl<P, S, D> Unpin for Wait<P, S, D>
+where
+    P: Deref<Target = Shared<S>>,
+    S: State,
+    D: Side<S>,
+{
+}
+
+impl<P, S, D> Future for Wait<P, S, D>
+where
+    P: Deref<Target = Shared<S>>,
+    S: State,
+    D: Side<S>,
+{
+    type Output = Result<D::Gets, D::Brings>;
+
+    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
+        let done = match self.ticket {
+            None => self.join(cx.waker().clone(), false),
+            Some(_) => self.look(cx.waker(), false),
+        };
+        done.map_or(Poll::Pending, Poll::Ready)
+    }
+}
+
+impl<P, S, D> Drop for Wait<P, S, D>
+where
+    P: Deref<Target = Shared<S>>,
+    S: State,
+    D: Side<S>,
+{
+    fn drop(&mut self) {
+        self.leave(false);
+    }
+}
+
+/// The trap of a wait for what another thread does.
+#[derive(Debug)]
+struct Foreign;
+
+impl Trap for Foreign {
+    /// `Ok`: look again.
+    type Answer = Result<(), Interrupted>;
+    const KIND: TrapKind = TrapKind::FutureWait;
+
+    fn wait(&mut self) -> pikake_traps::Wait<'_> {
+        pikake_traps::Wait::Foreign(TrapKind::FutureWait)
+    }
+
+    fn answer(&mut self, result: Result<(), Interrupted>) -> Self::Answer {
+        result
+    }
+}
+
+/// A [`Wait`] as a task awaits it: visible to the kernel, and interruptible.
+pub(crate) struct Trapped<P, S, D>
+where
+    P: Deref<Target = Shared<S>>,
+    S: State,
+    D: Side<S>,
+{
+    wait: Wait<P, S, D>,
+    trap: Option<KernelTrap<Foreign>>,
+    awaited_at: &'static Location<'static>,
+}
+
+impl<P, S, D> Trapped<P, S, D>
+where
+    P: Deref<Target = Shared<S>>,
+    S: State,
+    D: Side<S>,
+{
+    pub(crate) fn new(
+        shared: P,
+        brings: D::Brings,
+        awaited_at: &'static Location<'static>,
+    ) -> Self {
+        Self { wait: Wait::new(shared, brings), trap: None, awaited_at }
+    }
+
+    /// What was brought, of one who is out of the line.
+    pub(crate) fn take_back(&mut self) -> Option<D::Brings> {
+        self.wait.take_back()
+    }
+}
+
+impl<P, S, D> Unpin for Trapped<P, S, D>
+where
+    P: Deref<Target = Shared<S>>,
+    S: State,
+    D: Side<S>,
+{
+}
+
+impl<P, S, D> Future for Trapped<P, S, D>
+where
+    P: Deref<Target = Shared<S>>,
+    S: State,
+    D: Side<S>,
+{
+    type Output = Result<Result<D::Gets, D::Brings>, Interrupted>;
+
+    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
+        let Self { wait, trap, awaited_at } = &mut *self;
+        if wait.ticket.is_none() {
+            let done = wait.at_once().map(Ok);
+            if let Some(done) = done.or_else(|| wait.join(cx.waker().clone(), D::STEPS_ASIDE)) {
+                return Poll::Ready(Ok(done));
+            }
+        } else if let Some(done) = wait.look(cx.waker(), D::STEPS_ASIDE) {
+            *trap = None;
+            return Poll::Ready(Ok(done));
+        }
+        loop {
+            let asked = trap.get_or_insert_with(|| kernel_trap_at(Foreign, awaited_at));
+            match Pin::new(asked).poll(cx) {
+                Poll::Pending => {
+                    if !D::STEPS_ASIDE || !wait.step_back() {
+                        return Poll::Pending;
+                    }
+                }
+                Poll::Ready(Ok(())) => *trap = None,
+                Poll::Ready(Err(interrupted)) => {
+                    *trap = None;
+                    wait.leave(true);
+                    return Poll::Ready(Err(interrupted));
+                }
+            }
+            if let Some(done) = wait.look(cx.waker(), D::STEPS_ASIDE) {
+                *trap = None;
+                return Poll::Ready(Ok(done));
+            }
+        }
+    }
+}
