@@ -16,14 +16,14 @@
 //! A thread is one of the limit from its start to its end, whoever waits for what it does; so the
 //! limit holds also when callers give up. The kernel never waits for a thread.
 
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
-use std::thread;
-use std::time::{Duration, Instant};
+use std::sync::{Arc, PoisonError};
+use std::time::Duration;
 
 use pikake_traps::{JobLine, quietly};
 
 use crate::driver::Job;
 use crate::settings::{HELPER_IDLE_EXIT, HELPER_THREADS};
+use crate::threads::{Builder, Condvar, Instant, Mutex, MutexGuard, wait_until};
 
 /// What the helper threads of a kernel are doing.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
@@ -98,7 +98,7 @@ impl Shared {
             }
             if state.is_idle(&wake) {
                 let is_woken;
-                (state, is_woken) = Self::rest(state, &wake);
+                (state, is_woken) = self.rest(state, &wake);
                 if !is_woken {
                     break;
                 }
@@ -126,16 +126,17 @@ impl Shared {
 
     /// Waits until there is something to do; `false` if there was nothing for too long.
     fn rest<'a>(
+        &'a self,
         mut state: MutexGuard<'a, State>,
         wake: &Arc<Condvar>,
     ) -> (MutexGuard<'a, State>, bool) {
         let since = Instant::now();
-        let idle_exit = state.idle_exit;
         loop {
-            let left = idle_exit.saturating_sub(since.elapsed());
-            (state, _) = wake.wait_timeout(state, left).unwrap_or_else(PoisonError::into_inner);
+            let idle_exit = state.idle_exit;
+            let is_over;
+            (state, is_over) = wait_until(&self.0, wake, state, since, idle_exit);
             let Some(place) = state.place(wake) else { return (state, true) };
-            if since.elapsed() >= idle_exit {
+            if is_over {
                 state.idle.remove(place);
                 return (state, false);
             }
@@ -196,7 +197,7 @@ impl Helpers {
         let shared = self.0.clone();
         // As much of a name as Linux shows: fifteen bytes.
         let name = format!("pikake-helper{number}");
-        match thread::Builder::new().name(name).spawn(move || shared.work(number)) {
+        match Builder::new().name(name).spawn(move || shared.work(number)) {
             Ok(_) => state.threads += 1,
             Err(_) => {
                 state.numbers[number] = false;

@@ -28,6 +28,8 @@ mod cleanup;
 mod driver;
 mod execute;
 mod helpers;
+#[cfg(all(test, feature = "shuttle"))]
+mod helpers_tests;
 mod kernel;
 mod light;
 mod machine;
@@ -39,6 +41,7 @@ mod scope;
 mod settings;
 mod sockets;
 mod step;
+mod threads;
 
 pub use builder::Builder;
 pub use driver::{Driver, Event, Job, Token};

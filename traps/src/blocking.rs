@@ -20,8 +20,7 @@ use std::fmt;
 use std::future::Future;
 use std::panic::{AssertUnwindSafe, Location, catch_unwind};
 use std::pin::Pin;
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, PoisonError};
 use std::task::{Context, Poll};
 use std::thread;
 
@@ -33,6 +32,7 @@ use crate::job::Job;
 use crate::quiet::quietly;
 use crate::reply::{Replied, Reply};
 use crate::scope::check_interrupt;
+use crate::threads::{AtomicBool, Mutex, Ordering};
 
 /// Tells a closure on another thread that nobody waits for it any more. Clone it freely.
 #[derive(Clone, Default)]
@@ -45,7 +45,7 @@ impl CancelFlag {
         self.0.load(Ordering::Acquire)
     }
 
-    fn cancel(&self) {
+    pub(crate) fn cancel(&self) {
         self.0.store(true, Ordering::Release);
     }
 }
@@ -150,22 +150,35 @@ where
     F: FnOnce(&mut T, &CancelFlag) -> R + Send + 'static,
     R: Send + 'static,
 {
-    let start = move |flag: CancelFlag, place| {
-        let (reply, replied) = Reply::channel();
-        let work = Arc::new(Mutex::new(Some(work)));
-        let withdraw = {
-            let work = work.clone();
-            // What is taken back is dropped by the caller, outside of the lock.
-            move || take(&work).is_some()
-        };
-        submit(Job::new(reply, move |what: &mut T| {
-            let work = take(&work)?;
-            Some(catch_unwind(AssertUnwindSafe(|| work(what, &flag))))
-        }));
-        Started { wait: wait_for(replied, TrapKind::Blocking, place), withdraw: Box::new(withdraw) }
-    };
+    let start = move |flag, place| begin(submit, work, flag, place);
     let state = State::New(Box::new(start));
     Blocking { state, flag: CancelFlag::default(), on_cancel: None, place: Location::caller() }
+}
+
+/// Hands the closure over.
+pub(crate) fn begin<T, F, R>(
+    submit: impl FnOnce(Job<T>),
+    work: F,
+    flag: CancelFlag,
+    place: &'static Location<'static>,
+) -> Started<R>
+where
+    T: ?Sized + 'static,
+    F: FnOnce(&mut T, &CancelFlag) -> R + Send + 'static,
+    R: Send + 'static,
+{
+    let (reply, replied) = Reply::channel();
+    let work = Arc::new(Mutex::new(Some(work)));
+    let withdraw = {
+        let work = work.clone();
+        // What is taken back is dropped by the caller, outside of the lock.
+        move || take(&work).is_some()
+    };
+    submit(Job::new(reply, move |what: &mut T| {
+        let work = take(&work)?;
+        Some(catch_unwind(AssertUnwindSafe(|| work(what, &flag))))
+    }));
+    Started { wait: wait_for(replied, TrapKind::Blocking, place), withdraw: Box::new(withdraw) }
 }
 
 fn take<F>(work: &Mutex<Option<F>>) -> Option<F> {
@@ -174,12 +187,12 @@ fn take<F>(work: &Mutex<Option<F>>) -> Option<F> {
 }
 
 /// `None`: the closure was taken back.
-type Returned<R> = Option<thread::Result<R>>;
+pub(crate) type Returned<R> = Option<thread::Result<R>>;
 
-struct Started<R> {
-    wait: FutureWait<Replied<Returned<R>>>,
+pub(crate) struct Started<R> {
+    pub(crate) wait: FutureWait<Replied<Returned<R>>>,
     /// Takes the closure back and drops it; `false`: it has been started.
-    withdraw: Box<dyn FnOnce() -> bool>,
+    pub(crate) withdraw: Box<dyn FnOnce() -> bool>,
 }
 
 /// Sends the closure; with the place where it is awaited.

@@ -2,6 +2,8 @@
 #![doc = include_str!("../TRAPS.md")]
 
 mod blocking;
+#[cfg(all(test, feature = "shuttle"))]
+mod blocking_tests;
 mod borrow;
 mod calls;
 mod cell;
@@ -22,6 +24,7 @@ mod scope;
 mod socket;
 mod task;
 mod task_ref;
+mod threads;
 mod trap;
 mod waker;
 mod yielding;

@@ -7,8 +7,10 @@
 use std::fmt;
 use std::future::Future;
 use std::pin::Pin;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, PoisonError};
 use std::task::{Context, Poll, Waker};
+
+use crate::threads::{Mutex, MutexGuard};
 
 struct Slot<T> {
     value: Option<T>,

@@ -1,0 +1,64 @@
+//! What helper threads use of threads. In a file of its own so that a model checker can be put in its
+//! place.
+
+use std::sync::PoisonError;
+use std::time::Duration;
+
+#[cfg(not(feature = "shuttle"))]
+pub(crate) use std::{
+    sync::{Condvar, Mutex, MutexGuard},
+    thread::Builder,
+    time::Instant,
+};
+
+#[cfg(feature = "shuttle")]
+pub(crate) use shuttle::{
+    sync::{Condvar, Mutex, MutexGuard},
+    thread::Builder,
+};
+
+/// Waits to be notified, until so long after `since`; tells whether it was that long.
+#[cfg(not(feature = "shuttle"))]
+pub(crate) fn wait_until<'a, T>(
+    _mutex: &'a Mutex<T>,
+    condvar: &Condvar,
+    guard: MutexGuard<'a, T>,
+    since: Instant,
+    length: Duration,
+) -> (MutexGuard<'a, T>, bool) {
+    let left = length.saturating_sub(since.elapsed());
+    let (guard, _) = condvar.wait_timeout(guard, left).unwrap_or_else(PoisonError::into_inner);
+    (guard, since.elapsed() >= length)
+}
+
+/// There is no time under the model checker: it may always have been that long.
+#[cfg(feature = "shuttle")]
+#[derive(Clone, Copy)]
+pub(crate) struct Instant;
+
+#[cfg(feature = "shuttle")]
+impl Instant {
+    pub(crate) fn now() -> Self {
+        Self
+    }
+}
+
+/// Waits to be notified, or gives up by chance.
+#[cfg(feature = "shuttle")]
+pub(crate) fn wait_until<'a, T>(
+    mutex: &'a Mutex<T>,
+    condvar: &Condvar,
+    guard: MutexGuard<'a, T>,
+    _since: Instant,
+    length: Duration,
+) -> (MutexGuard<'a, T>, bool) {
+    use shuttle::rand::Rng;
+
+    // As long as can be: never.
+    if length < Duration::MAX && shuttle::rand::thread_rng().gen_bool(0.5) {
+        drop(guard);
+        shuttle::thread::yield_now();
+        return (mutex.lock().unwrap_or_else(PoisonError::into_inner), true);
+    }
+    (condvar.wait(guard).unwrap_or_else(PoisonError::into_inner), false)
+}

@@ -1,0 +1,103 @@
+//! A closure on its way to another thread and back, under the model checker: it is run, or taken
+//! back, and never both.
+
+use std::panic::Location;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::mpsc;
+
+use shuttle::thread;
+
+use crate::blocking::{CancelFlag, begin};
+use crate::job::Job;
+
+/// How many schedules each program is run under.
+const SCHEDULES: usize = 3_000;
+
+#[track_caller]
+fn check(program: impl Fn() + Send + Sync + 'static) {
+    shuttle::check_random(program, SCHEDULES);
+}
+
+/// Counts how often it was dropped.
+struct Dropped(Arc<AtomicUsize>);
+
+impl Drop for Dropped {
+    fn drop(&mut self) {
+        self.0.fetch_add(1, Ordering::SeqCst);
+    }
+}
+
+#[test]
+fn a_closure_is_run_or_taken_back() {
+    check(|| {
+        let [ran, dropped, results] = [(); 3].map(|()| Arc::new(AtomicUsize::new(0)));
+        let flag = CancelFlag::default();
+        let (submit, jobs) = mpsc::channel::<Job>();
+        let work = {
+            let (ran, closure, results) = (ran.clone(), Dropped(dropped.clone()), results.clone());
+            move |(): &mut (), flag: &CancelFlag| {
+                let _closure = closure;
+                ran.fetch_add(1, Ordering::SeqCst);
+                thread::yield_now();
+                let _told = flag.is_cancelled();
+                Dropped(results)
+            }
+        };
+        let submit = move |job| submit.send(job).expect("it is received below");
+        let started = begin(submit, work, flag.clone(), Location::caller());
+        let mut job = jobs.recv().expect("it was sent above");
+        let helper = thread::spawn(move || {
+            thread::yield_now();
+            job.run();
+            job.is_wanted()
+        });
+        thread::yield_now();
+        // As a task does that gives up.
+        flag.cancel();
+        let is_taken_back = (started.withdraw)();
+        let ran_before = ran.load(Ordering::SeqCst);
+        drop(started.wait);
+        helper.join().expect("no panics");
+        assert_eq!(ran.load(Ordering::SeqCst), usize::from(!is_taken_back));
+        assert!(!is_taken_back || ran_before == 0, "what was taken back has not run");
+        assert_eq!(dropped.load(Ordering::SeqCst), 1, "the closure is dropped once");
+        assert_eq!(results.load(Ordering::SeqCst), usize::from(!is_taken_back), "the result, too");
+    });
+}
+
+#[test]
+fn a_result_arrives_whenever_the_waiter_looks() {
+    use std::pin::Pin;
+    use std::task::{Context, Poll, Wake, Waker};
+
+    struct Unpark(thread::Thread);
+
+    impl Wake for Unpark {
+        fn wake(self: Arc<Self>) {
+            self.0.unpark();
+        }
+    }
+
+    check(|| {
+        let (reply, mut replied) = crate::Reply::channel();
+        let gives = shuttle::rand::Rng::gen_bool(&mut shuttle::rand::thread_rng(), 0.8);
+        let helper = thread::spawn(move || {
+            let mut job: Job = Job::new(reply, |(): &mut ()| 7);
+            if gives {
+                job.run();
+            }
+            drop(job);
+        });
+        let waker = Waker::from(Arc::new(Unpark(thread::current())));
+        let mut cx = Context::from_waker(&waker);
+        let result = loop {
+            match Pin::new(&mut replied).poll(&mut cx) {
+                Poll::Ready(result) => break result,
+                Poll::Pending => thread::park(),
+            }
+        };
+        assert_eq!(result, gives.then_some(7));
+        helper.join().expect("no panics");
+    });
+}
