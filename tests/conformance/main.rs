@@ -216,6 +216,7 @@ mod decided;
 mod moves;
 mod no_sockets;
 mod random;
+mod random_sync;
 mod reference;
 mod runner;
 mod shrapnel;

@@ -21,6 +21,7 @@ use pikake::{
 };
 use proptest::prelude::*;
 
+use crate::random_sync::{ALL_GIVEN_BACK, Exchange, Held, Points, exchange, held};
 use crate::runner::{Real, Reference, Runner, World, ms, poll_once, told};
 
 const QUEUES: usize = 2;
@@ -58,6 +59,9 @@ enum Op {
     Carry(u64, Option<u64>, Block),
     /// A sleep that is begun and dropped.
     Abandon(u64),
+    /// Something that is waited for, and held during a block.
+    Held(Held, Block),
+    Exchange(Exchange),
 }
 
 /// Some steps; one that is interrupted ends the block, unless it is stubborn.
@@ -82,6 +86,7 @@ fn op() -> impl Strategy<Value = Op> {
         2 => (0..8_usize).prop_map(Op::Cancel),
         1 => (0..8_usize).prop_map(Op::Abort),
         1 => time().prop_map(Op::Abandon),
+        5 => exchange().prop_map(Op::Exchange),
     ];
     leaf.prop_recursive(4, 40, 5, move |op| {
         let block = || {
@@ -100,6 +105,7 @@ fn op() -> impl Strategy<Value = Op> {
                 .prop_map(|(policy, blocks)| Op::Group(policy, blocks)),
             1 => (time(), prop::option::of(time()), block())
                 .prop_map(|(length, limit, block)| Op::Carry(length, limit, block)),
+            4 => (held(), block()).prop_map(|(held, block)| Op::Held(held, block)),
         ]
     })
 }
@@ -120,6 +126,7 @@ struct Child {
 struct Shared {
     world: World,
     queues: [WaitQueue; QUEUES],
+    points: Points,
     tasks: RefCell<Vec<Rc<Child>>>,
     /// How many there have been.
     graces: Cell<u64>,
@@ -327,6 +334,12 @@ async fn execute(actor: &Rc<Actor>, op: Op) -> Result<(), Interrupted> {
             let polled = poll_once(&mut nap).await.is_pending();
             actor.note(format_args!("begun: {polled}"));
         }
+        Op::Held(held, block) => {
+            shared.points.hold(held, |event| actor.note(event), run(block)).await?;
+        }
+        Op::Exchange(exchange) => {
+            shared.points.exchange(exchange, |event| actor.note(event)).await?;
+        }
     }
     Ok(())
 }
@@ -334,7 +347,8 @@ async fn execute(actor: &Rc<Actor>, op: Op) -> Result<(), Interrupted> {
 fn trace<R: Runner>(programs: Vec<Block>) -> Vec<String> {
     R::run(async |world| {
         let (queues, tasks, graces) = Default::default();
-        let shared = Rc::new(Shared { world, queues, tasks, graces });
+        let points = Points::new(world.clone());
+        let shared = Rc::new(Shared { world, queues, points, tasks, graces });
         for program in programs {
             start(&shared, program);
         }
@@ -357,6 +371,8 @@ proptest! {
 
     #[test]
     fn both_kernels_run_the_same_program_alike(programs in prop::collection::vec(block(), 1..4)) {
-        prop_assert_eq!(trace::<Real>(programs.clone()), trace::<Reference>(programs));
+        let real = trace::<Real>(programs.clone());
+        prop_assert!(real.iter().any(|event| event.ends_with(ALL_GIVEN_BACK)), "{real:#?}");
+        prop_assert_eq!(real, trace::<Reference>(programs));
     }
 }
