@@ -7,7 +7,8 @@ use std::panic::Location;
 
 use pikake_traps::{Interrupted, shield};
 
-use crate::line::{Line, Serve, Turn};
+use crate::line::{Line, Serve};
+use crate::line_turn::Turn;
 use crate::mutex::MutexGuard;
 
 /// Waiting for a change of what a [`Mutex`](crate::Mutex) guards.

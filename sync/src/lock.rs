@@ -10,7 +10,8 @@ use std::task::{Context, Poll, ready};
 use pikake_traps::Interrupted;
 
 use crate::holder::Holder;
-use crate::line::{Line, Serve, Turn};
+use crate::line::{Line, Serve};
+use crate::line_turn::Turn;
 
 /// A lock, without anything in it.
 #[derive(Default)]

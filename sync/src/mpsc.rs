@@ -16,7 +16,8 @@ use futures_core::Stream;
 use pikake_traps::Interrupted;
 
 use crate::error::{PutError, TryGetError};
-use crate::line::{Line, Serve, Turn};
+use crate::line::{Line, Serve};
+use crate::line_turn::Turn;
 use crate::queue::Queue;
 use crate::queue_waits::{Gets, Next};
 use crate::store::Fifo;

@@ -21,7 +21,8 @@ use std::time::Duration;
 use pikake_traps::{Interrupted, WaitQueue, park_at, timed};
 
 use crate::error::{GetError, NotPut, NothingToDo, PutError, TryGetError};
-use crate::line::{Line, Turn};
+use crate::line::Line;
+use crate::line_turn::Turn;
 use crate::queue_waits::{Get, Getters, Next, Put, Putters};
 use crate::store::{Fifo, Lifo, Smallest, Store};
 

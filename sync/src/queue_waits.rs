@@ -10,7 +10,8 @@ use std::task::{Context, Poll, ready};
 use pikake_traps::Interrupted;
 
 use crate::error::{GetError, NotPut, PutError, TryGetError};
-use crate::line::{Line, Serve, Turn, Turned};
+use crate::line::{Line, Serve};
+use crate::line_turn::{Turn, Turned};
 use crate::queue::AnyQueue;
 use crate::store::Store;
 

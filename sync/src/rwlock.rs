@@ -9,7 +9,8 @@ use std::panic::Location;
 use pikake_traps::Interrupted;
 
 use crate::holder::Holder;
-use crate::line::{Line, Serve, Turn};
+use crate::line::{Line, Serve};
+use crate::line_turn::Turn;
 
 /// A lock around a value that many tasks may read at a time, or one may write.
 ///

@@ -8,7 +8,8 @@ use std::panic::Location;
 
 use pikake_traps::Interrupted;
 
-use crate::line::{Line, Serve, Turn};
+use crate::line::{Line, Serve};
+use crate::line_turn::Turn;
 
 /// A number of permits, of which tasks take some at a time.
 ///

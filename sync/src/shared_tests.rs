@@ -10,7 +10,7 @@ use std::task::{Context, Poll, Waker};
 use shuttle::thread;
 
 use crate::shared::{Event, Mutex, Queue, bounded_channel};
-use crate::shared_queue::{Getting, Putting};
+use crate::shared_items::{Getting, Putting};
 use crate::shared_wait::Wait;
 
 /// How many schedules each program is run under.

@@ -7,6 +7,7 @@ mod handed_over;
 mod insist;
 mod interrupted;
 mod models;
+mod order;
 mod shown;
 #[path = "../support/mod.rs"]
 mod support;
