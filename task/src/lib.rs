@@ -38,6 +38,7 @@ mod local;
 mod members;
 mod ordered;
 mod parallel;
+mod policy;
 mod proxy;
 mod spawner;
 pub mod thread;

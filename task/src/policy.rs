@@ -1,0 +1,201 @@
+//! What the policies of joining have in common.
+//!
+//! Every policy has the same three parts. It *waits* until it knows enough, looking at each end
+//! once, or until it is interrupted. It *ends* the group: those that are left are asked to end, all
+//! of them before any is waited for, and then they are waited for, inside a shield. It *sums up*
+//! what they came to. So a policy never returns while a member runs, whatever its result.
+
+use std::collections::VecDeque;
+use std::panic::Location;
+
+use pikake_traps::{Interrupted, park_at, shield};
+
+use crate::error::GroupError;
+use crate::group::TaskGroup;
+use crate::judge::{Judge, Summary, has_failed, value_of};
+use crate::members::Finished;
+
+/// Why a policy has waited enough.
+enum Waited {
+    /// For all that there were.
+    All,
+    /// One settles it: the so-many-th of those that have ended, from zero.
+    Settled(usize),
+    Interrupted,
+}
+
+impl<T: 'static> TaskGroup<T> {
+    /// Waits until fewer than so many members run, or the group has ended.
+    pub(crate) async fn wait_for_room(
+        &self,
+        limit: usize,
+        place: &'static Location<'static>,
+    ) -> Result<(), Interrupted> {
+        while self.members.running() >= limit {
+            park_at(&self.members.ends, place).await?;
+        }
+        Ok(())
+    }
+
+    /// Waits for the next member to end.
+    pub(crate) async fn wait_for_end(
+        &self,
+        place: &'static Location<'static>,
+    ) -> Result<(), Interrupted> {
+        park_at(&self.members.ends, place).await
+    }
+
+    pub(crate) async fn join<J: Judge<T>>(
+        &mut self,
+        place: &'static Location<'static>,
+    ) -> Result<Vec<J::Value>, GroupError> {
+        match self.wait(place, has_failed::<T, J>).await {
+            Waited::All => self.end("its group has ended", place).await,
+            Waited::Settled(_) => self.end("another member of its group failed", place).await,
+            Waited::Interrupted => self.end(INTERRUPTED, place).await,
+        }
+        let interrupted = self.interrupted.take();
+        let mut summary = self.take_summary::<J>();
+        if interrupted.is_some() || !summary.failures.is_empty() {
+            return Err(summary.into_error(interrupted));
+        }
+        summary.values.sort_unstable_by_key(|(number, _)| *number);
+        Ok(summary.values.into_iter().map(|(_, value)| value).collect())
+    }
+
+    pub(crate) async fn any<J: Judge<T>>(
+        &mut self,
+        place: &'static Location<'static>,
+    ) -> Result<J::Value, GroupError> {
+        let is_settled = match self.wait(place, |_| true).await {
+            Waited::All => false,
+            Waited::Settled(_) => true,
+            Waited::Interrupted => {
+                self.end(INTERRUPTED, place).await;
+                return Err(self.sum_up::<J>());
+            }
+        };
+        self.end("another member of its group ended first", place).await;
+        if is_settled
+            && self.members.look(0, has_failed::<T, J>) == Some(false)
+            && let Some(first) = self.members.take(0)
+            && let Some(value) = value_of::<T, J>(first)
+        {
+            // What is left was not asked for its outcome, so a panic in it is logged.
+            drop(self.members.take_finished());
+            return Ok(value);
+        }
+        Err(self.sum_up::<J>())
+    }
+
+    pub(crate) async fn first<J: Judge<T>>(
+        &mut self,
+        place: &'static Location<'static>,
+    ) -> Result<J::Value, GroupError> {
+        match self.wait(place, |finished| !has_failed::<T, J>(finished)).await {
+            Waited::All => self.end("its group has ended", place).await,
+            Waited::Interrupted => self.end(INTERRUPTED, place).await,
+            Waited::Settled(nth) => {
+                self.end("another member of its group gave a value first", place).await;
+                let mut passed_over = self.members.take_finished();
+                let mut rest = passed_over.split_off(nth);
+                if let Some(value) = rest.pop_front().and_then(value_of::<T, J>) {
+                    drop(rest);
+                    for failure in Summary::of::<T, J>(passed_over, None).failures {
+                        failure.log();
+                    }
+                    return Ok(value);
+                }
+            }
+        }
+        Err(self.sum_up::<J>())
+    }
+
+    pub(crate) fn take_summary<J: Judge<T>>(&mut self) -> Summary<J::Value> {
+        Summary::of::<T, J>(self.members.take_finished(), self.members.why().as_ref())
+    }
+
+    fn sum_up<J: Judge<T>>(&mut self) -> GroupError {
+        let interrupted = self.interrupted.take();
+        self.take_summary::<J>().into_error(interrupted)
+    }
+
+    /// Waits until one that has ended settles the matter, or none is left that runs. Each is asked
+    /// about once.
+    pub(crate) async fn wait_until(
+        &mut self,
+        place: &'static Location<'static>,
+        settles: impl FnMut(&mut Finished<T>) -> bool,
+    ) -> Result<(), Interrupted> {
+        match self.wait(place, settles).await {
+            Waited::All | Waited::Settled(_) => Ok(()),
+            Waited::Interrupted => match self.interrupted.take() {
+                Some(interrupted) => Err(interrupted),
+                None => Ok(()),
+            },
+        }
+    }
+
+    async fn wait(
+        &mut self,
+        place: &'static Location<'static>,
+        mut settles: impl FnMut(&mut Finished<T>) -> bool,
+    ) -> Waited {
+        if self.interrupted.is_some() {
+            return Waited::Interrupted;
+        }
+        let mut looked_at = 0;
+        loop {
+            while let Some(is_settled) = self.members.look(looked_at, &mut settles) {
+                if is_settled {
+                    return Waited::Settled(looked_at);
+                }
+                looked_at += 1;
+            }
+            if self.members.running() == 0 {
+                return Waited::All;
+            }
+            if let Err(interrupted) = park_at(&self.members.ends, place).await {
+                self.interrupted = Some(interrupted);
+                return Waited::Interrupted;
+            }
+        }
+    }
+
+    /// Asks all that are left to end, and waits until they have, come what may.
+    pub(crate) async fn end(&mut self, why: &str, place: &'static Location<'static>) {
+        let members = &*self.members;
+        members.end(&Interrupted::cancelled(why));
+        let is_left = || members.running() + members.daemons() > 0;
+        if is_left() {
+            shield(async {
+                while is_left() {
+                    // Nothing from outside gets in here; and whatever happened, it is looked again.
+                    let _looked_again = park_at(&members.ends, place).await;
+                }
+            })
+            .await;
+        }
+    }
+
+    /// Ends the group when something else went wrong, which is what will be reported; so what
+    /// went wrong in here is logged.
+    pub(crate) async fn end_unheard<J: Judge<T>>(
+        &mut self,
+        why: &str,
+        place: &'static Location<'static>,
+    ) {
+        self.end(why, place).await;
+        for failure in self.take_summary::<J>().failures {
+            failure.log();
+        }
+    }
+
+    /// All that have ended and were not taken, in the order of their ends.
+    pub(crate) fn take_finished(&mut self) -> VecDeque<Finished<T>> {
+        self.members.take_finished()
+    }
+}
+
+/// To a member whose owner was interrupted.
+const INTERRUPTED: &str = "whoever waited for its group was interrupted";
