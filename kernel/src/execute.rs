@@ -190,6 +190,10 @@ impl<D: Driver, C: Clock, P: Pick> TrapHandler for Machine<D, C, P> {
         Some(book.tasks.get(book.stepping? as usize)?.task.clone())
     }
 
+    fn linger(&self) {
+        self.lingers.set(true);
+    }
+
     fn find_task(&self, task: TaskId) -> Option<TaskRef> {
         let book = self.book.borrow();
         let mut all = book.tasks.iter().map(|(_, entry)| &entry.task);

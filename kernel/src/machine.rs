@@ -8,6 +8,7 @@
 use std::cell::{Cell, RefCell};
 use std::io;
 use std::task::Waker;
+use std::thread;
 use std::time::Duration;
 
 use pikake_time::{Clock, Deadline, Ticks};
@@ -35,6 +36,8 @@ pub(crate) struct Machine<D: Driver, C, P> {
     /// The reading of the clock at the last step's end.
     pub(crate) last_reading: Cell<Ticks>,
     pub(crate) steps_since_poll: Cell<u32>,
+    /// Other threads are to run once before the kernel sleeps.
+    pub(crate) lingers: Cell<bool>,
     pub(crate) last_poll: Cell<Ticks>,
     pub(crate) poll_every: u64,
     pub(crate) long_step: u64,
@@ -80,6 +83,7 @@ impl<D: Driver, C: Clock, P: Pick> Machine<D, C, P> {
             answers_left: Cell::new(u32::MAX),
             last_reading: Cell::new(now),
             steps_since_poll: Cell::new(0),
+            lingers: Cell::new(false),
             last_poll: Cell::new(now),
             stopped: Cell::new(false),
             closing: Cell::new(false),
@@ -297,6 +301,9 @@ impl<D: Driver, C: Clock, P: Pick> Machine<D, C, P> {
     fn poll_driver(&self, limit: Option<Duration>) -> io::Result<()> {
         if self.net.has_closed() {
             self.answer_closed();
+        }
+        if self.lingers.replace(false) && limit != Some(Duration::ZERO) && !self.has_work() {
+            thread::yield_now();
         }
         if self.has_work() || self.stopped.get() {
             let since = self.last_reading.get().since(self.last_poll.get());

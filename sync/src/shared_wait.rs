@@ -13,7 +13,7 @@ use std::pin::Pin;
 use std::task::{Context, Poll, Waker};
 use std::time::Instant;
 
-use pikake_traps::{Interrupted, KernelTrap, Trap, TrapKind, kernel_trap_at};
+use pikake_traps::{Interrupted, KernelTrap, Trap, TrapKind, kernel_trap_at, linger};
 
 use crate::shared_block;
 use crate::shared_line::{Left, Shared, Side, State, Wakers};
@@ -315,6 +315,7 @@ where
             match Pin::new(asked).poll(cx) {
                 Poll::Pending => {
                     if !D::STEPS_ASIDE || !wait.step_back() {
+                        linger();
                         return Poll::Pending;
                     }
                 }

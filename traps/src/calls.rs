@@ -136,3 +136,11 @@ pub fn elapsed_since(earlier: Ticks) -> Duration {
 pub fn deadline_after(length: Duration) -> Deadline {
     door::with(|kernel| Deadline::at(kernel.now().saturating_add(kernel.rate().ticks_ceil(length))))
 }
+
+/// Has the kernel let other threads run once before it sleeps, should it have nothing else to do.
+///
+/// For waits on another thread that is about to have something more: to be put to sleep and woken
+/// for each single thing costs more than all the rest. Outside a kernel, nothing happens.
+pub fn linger() {
+    door::try_with(|kernel| kernel.linger());
+}

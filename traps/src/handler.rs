@@ -236,6 +236,10 @@ pub trait TrapHandler {
     /// The current task; `None` between steps.
     fn current(&self) -> Option<TaskRef>;
 
+    /// Has the kernel let other threads run once before it sleeps next. See
+    /// [`linger`](crate::linger). A kernel that never sleeps does nothing.
+    fn linger(&self) {}
+
     /// The task of that number, if it has not ended. For those who show something; a kernel that
     /// cannot tell says nothing.
     fn find_task(&self, task: TaskId) -> Option<TaskRef> {

@@ -31,7 +31,9 @@ mod yielding;
 
 pub use blocking::{Blocking, CancelFlag, blocking, blocking_on, blocking_with};
 pub use borrow::borrowing;
-pub use calls::{SleepTrap, clock_rate, deadline_after, elapsed_since, now, sleep, sleep_until};
+pub use calls::{
+    SleepTrap, clock_rate, deadline_after, elapsed_since, linger, now, sleep, sleep_until,
+};
 pub use cell::{Exit, Flag, Ledger, Light, TaskId};
 pub use foreign::{Addresses, ForeignTrap, FutureWait, future_wait, future_wait_at, lookup};
 pub use handler::{
