@@ -69,6 +69,8 @@ fn main() {
         ("timeout", 100),
         // Not over the common channel, which allocates by itself.
         ("ping_pong_own", 10),
+        ("messages_own", 10),
+        ("hand_over_64", 64),
         ("at_once_8", 1),
         ("suspend_8", 100),
         ("join16", 10),
