@@ -93,6 +93,7 @@ pub use mutex::{Mutex, MutexGuard};
 pub use once_cell::OnceCell;
 pub use promise::Promise;
 pub use queue::{AnyQueue, LifoQueue, PriorityQueue, Queue};
+pub use queue_waits::QueueStream;
 pub use reentrant::{ReentrantGuard, ReentrantMutex};
 pub use rwlock::{ReadGuard, RwLock, WriteGuard};
 pub use semaphore::{Permit, Semaphore, TooMany};

@@ -23,7 +23,7 @@ use pikake_traps::{Interrupted, WaitQueue, park_at, timed};
 use crate::error::{GetError, NotPut, NothingToDo, PutError, TryGetError};
 use crate::line::Line;
 use crate::line_turn::Turn;
-use crate::queue_waits::{Get, Getters, Next, Put, Putters};
+use crate::queue_waits::{Get, Getters, Next, Put, Putters, QueueStream};
 use crate::store::{Fifo, Lifo, Smallest, Store};
 
 /// Items that some tasks put and others get.
@@ -239,6 +239,17 @@ impl<S: Store> AnyQueue<S> {
     #[inline]
     pub fn get(&self) -> impl Future<Output = Result<S::Item, GetError>> {
         Get(self.next(Location::caller()))
+    }
+
+    /// The items as they come, as a stream of `Result<S::Item, Interrupted>` that ends when the queue
+    /// is closed and empty. After an interruption it goes on.
+    ///
+    /// # Cancellation
+    ///
+    /// Each wait as [`get`](Self::get).
+    #[track_caller]
+    pub fn stream(&self) -> QueueStream<'_, S> {
+        QueueStream { queue: self, next: None, made_at: Location::caller() }
     }
 
     /// What waits for the next item.

@@ -3,10 +3,13 @@
 //! They are written out, and not async functions, because most of them find what they want at the
 //! first look.
 
+use std::fmt;
 use std::future::Future;
+use std::panic::Location;
 use std::pin::Pin;
 use std::task::{Context, Poll, ready};
 
+use futures_core::Stream;
 use pikake_traps::Interrupted;
 
 use crate::error::{GetError, NotPut, PutError, TryGetError};
@@ -118,6 +121,31 @@ impl<G: Gets> Future for Get<G> {
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
         let got = ready!(Pin::new(&mut self.0).poll(cx))?;
         Poll::Ready(got.ok_or(GetError::Closed))
+    }
+}
+
+/// The items of a queue as a stream. Made by [`AnyQueue::stream`].
+#[must_use = "nothing is taken until it is polled"]
+pub struct QueueStream<'a, S: Store> {
+    pub(crate) queue: &'a AnyQueue<S>,
+    pub(crate) next: Option<Next<Getters<'a, S>>>,
+    pub(crate) made_at: &'static Location<'static>,
+}
+
+impl<S: Store> Stream for QueueStream<'_, S> {
+    type Item = Result<S::Item, Interrupted>;
+
+    fn poll_next(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Self::Item>> {
+        let Self { queue, next, made_at } = &mut *self;
+        let got = ready!(Pin::new(next.get_or_insert_with(|| queue.next(made_at))).poll(cx));
+        *next = None;
+        Poll::Ready(got.transpose())
+    }
+}
+
+impl<S: Store> fmt::Debug for QueueStream<'_, S> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("QueueStream").field("queue", &self.queue).finish_non_exhaustive()
     }
 }
 

@@ -4,8 +4,9 @@ use std::fmt;
 use std::future::Future;
 use std::ops::{Deref, DerefMut};
 use std::panic::Location;
+use std::thread::{self, ThreadId};
 
-use pikake_traps::Interrupted;
+use pikake_traps::{Interrupted, TaskMark};
 
 use crate::shared_block::{self, Guard};
 use crate::shared_line::{Line, Shared, Side, State, Wakers};
@@ -44,13 +45,37 @@ pub struct Mutex<T: ?Sized> {
 #[derive(Debug)]
 struct Lock {
     held: bool,
+    /// Who has it; `None` if it was handed over and they have not run since.
+    holder: Option<Holder>,
     line: Line<(), ()>,
+}
+
+impl Lock {
+    fn note_holder(&mut self) {
+        self.holder = Some(Holder { task: TaskMark::current(), thread: thread::current().id() });
+    }
+}
+
+#[derive(Clone, Copy)]
+struct Holder {
+    task: TaskMark,
+    thread: ThreadId,
+}
+
+impl fmt::Debug for Holder {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if !self.task.is_none() {
+            write!(f, "task {} in ", self.task.id())?;
+        }
+        write!(f, "{:?}", self.thread)
+    }
 }
 
 impl State for Lock {
     fn serve(&mut self, wakers: &mut Wakers) {
         if !self.held && self.line.call(wakers, || ()).is_some() {
             self.held = true;
+            self.holder = None;
         }
     }
 }
@@ -70,7 +95,12 @@ impl Side<Lock> for Locking {
             return Err(());
         }
         lock.held = true;
+        lock.note_holder();
         Ok(())
+    }
+
+    fn collected(lock: &mut Lock) {
+        lock.note_holder();
     }
 
     fn give_back(lock: &mut Lock, (): ()) {
@@ -81,7 +111,7 @@ impl Side<Lock> for Locking {
 impl<T> Mutex<T> {
     /// A lock that nobody holds.
     pub fn new(value: T) -> Self {
-        let lock = Shared::new(Lock { held: false, line: Line::new() });
+        let lock = Shared::new(Lock { held: false, holder: None, line: Line::new() });
         Self { lock, value: shared_block::Mutex::new(value) }
     }
 
@@ -183,12 +213,14 @@ impl<T: ?Sized + fmt::Debug> fmt::Debug for MutexGuard<'_, T> {
 
 impl<T: ?Sized> fmt::Debug for Mutex<T> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let (held, waiting) = {
+        let (held, holder, waiting) = {
             let lock = self.lock.lock();
-            (lock.held, lock.line.len())
+            (lock.held, lock.holder, lock.line.len())
         };
+        let next = &format_args!("the next in line, who has not run since");
+        let holder = holder.as_ref().map_or(next as &dyn fmt::Debug, |holder| holder);
         f.debug_struct("Mutex")
-            .field("held", &held)
+            .field("held_by", &held.then_some(holder))
             .field("waiting", &waiting)
             .finish_non_exhaustive()
     }

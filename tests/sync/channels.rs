@@ -313,3 +313,30 @@ fn a_watch_tells_of_the_last_change_and_of_the_end() {
         assert_eq!(receiver.changed().await, Ok(false));
     });
 }
+
+#[test]
+fn a_queue_is_a_stream_that_goes_on_after_an_interruption() {
+    run(async {
+        let queue = Rc::new(Queue::bounded(1));
+        let putting = spawn({
+            let queue = queue.clone();
+            async move {
+                for number in 0..3 {
+                    sleep(ms(2)).await.unwrap();
+                    queue.put(number).await.unwrap();
+                }
+                queue.close();
+            }
+        });
+        let mut stream = queue.stream();
+        let late = timeout_after(ms(1), stream.next()).await;
+        assert!(late.is_err(), "{late:?}");
+        assert_eq!(queue.getting(), 0, "who was interrupted is out of the line");
+        let mut got = Vec::new();
+        while let Some(item) = stream.next().await {
+            got.push(item.unwrap());
+        }
+        assert_eq!(got, [0, 1, 2]);
+        putting.await.unwrap();
+    });
+}

@@ -163,3 +163,26 @@ fn a_holder_is_shown_however_it_was_polled_and_as_long_as_it_is_known() {
     drop(held);
     assert!(format!("{mutex:?}").contains("held_by: None"));
 }
+
+#[test]
+fn a_shared_lock_shows_who_holds_it() {
+    let mutex = pikake::sync::shared::Mutex::new(());
+    assert_eq!(format!("{mutex:?}"), "Mutex { held_by: None, waiting: 0, .. }");
+    let held = mutex.lock_blocking();
+    let thread = std::thread::current().id();
+    let expected = format!("Mutex {{ held_by: Some({thread:?}), waiting: 0, .. }}");
+    assert_eq!(format!("{mutex:?}"), expected);
+    drop(held);
+    run(async {
+        let held = mutex.lock().await.unwrap();
+        let task = pikake::current().id();
+        let expected =
+            format!("Mutex {{ held_by: Some(task {task} in {thread:?}), waiting: 0, .. }}");
+        assert_eq!(format!("{mutex:?}"), expected);
+        let mut next = std::pin::pin!(mutex.lock());
+        assert!(futures::poll!(next.as_mut()).is_pending());
+        drop(held);
+        assert!(format!("{mutex:?}").contains("Some(the next in line, who has not run since)"));
+        drop(next.await.unwrap());
+    });
+}

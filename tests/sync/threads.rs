@@ -33,7 +33,7 @@ fn a_new_queue_is_empty_also_outside_a_kernel() {
     assert_eq!(queue.try_get(), Err(TryGetError::Empty));
     let expected = "Queue { length: 0, capacity: Some(2), getting: 0, putting: 0, unfinished: 0, closed: false }";
     assert_eq!(format!("{queue:?}"), expected);
-    assert_eq!(format!("{:?}", Mutex::new(1)), "Mutex { held: false, waiting: 0, .. }");
+    assert_eq!(format!("{:?}", Mutex::new(1)), "Mutex { held_by: None, waiting: 0, .. }");
     assert_eq!(format!("{:?}", Event::new()), "Event { is_set: false, waiting: 0 }");
 }
 
