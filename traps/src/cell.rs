@@ -47,7 +47,7 @@
 use std::cell::{Cell, OnceCell, UnsafeCell};
 use std::fmt;
 use std::future::Future;
-use std::mem::MaybeUninit;
+use std::mem::{MaybeUninit, needs_drop};
 use std::panic::{AssertUnwindSafe, Location, catch_unwind};
 use std::pin::Pin;
 use std::ptr::NonNull;
@@ -311,9 +311,11 @@ impl<F: Future> TaskCell<F> {
             Err(panic) => Err(TaskError::Panicked(Panic::new(panic))),
         };
         let exit = if outcome.is_ok() { Exit::Returned } else { Exit::Panicked };
-        // SAFETY: as for the caller's promise; `future` is not used any more.
-        unsafe { Self::empty(header) };
-        // SAFETY: the stage is valid for writing, and what it held has been dropped.
+        if needs_drop::<F>() {
+            // SAFETY: as for the caller's promise; `future` is not used any more.
+            unsafe { Self::empty(header) };
+        }
+        // SAFETY: the stage is valid for writing, and what it held has been dropped, or need not be.
         unsafe { stage.write(Stage::Ended(outcome)) };
         Some(exit)
     }
@@ -379,10 +381,14 @@ impl<F: Future> TaskCell<F> {
         // SAFETY: the caller's promise.
         let stage = unsafe { Self::stage(header) };
         // SAFETY: the stage is valid, and no other reference into it exists.
-        if let Stage::Ended(Err(TaskError::Panicked(panic))) = unsafe { &*stage } {
-            // SAFETY: the header is live, and this is the home thread.
-            let header = unsafe { header.as_ref() };
-            log_crash(header, "it panicked and nobody joined it", panic.message());
+        match unsafe { &*stage } {
+            Stage::Empty => return,
+            Stage::Ended(Err(TaskError::Panicked(panic))) => {
+                // SAFETY: the header is live, and this is the home thread.
+                let header = unsafe { header.as_ref() };
+                log_crash(header, "it panicked and nobody joined it", panic.message());
+            }
+            Stage::Ended(_) | Stage::Future(_) => {}
         }
         // SAFETY: the caller's promise.
         unsafe { Self::empty(header) };

@@ -15,6 +15,7 @@ use crate::door;
 use crate::handler::{TrapKind, Wait};
 use crate::interrupt::{Interrupted, TaskError};
 use crate::locals::LocalKey;
+use crate::mark::TaskMark;
 use crate::task_ref::TaskRef;
 use crate::trap::{KernelTrap, Trap, kernel_trap_at};
 
@@ -106,7 +107,8 @@ where
     F: Future + 'static,
 {
     let task = door::with(|kernel| {
-        let parent = kernel.current().map(|task| task.id());
+        let (_, parent) = door::polling();
+        let parent = (parent != TaskMark::NONE.id()).then_some(parent);
         let task = TaskRef::new(future, kernel.home(), Cold::named(name), spawned_at, parent);
         if !kernel.spawn(&task) {
             let late = Interrupted::cancelled("spawned while the kernel was being shut down");
