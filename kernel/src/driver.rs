@@ -10,7 +10,9 @@ use std::os::fd::OwnedFd;
 use std::time::{Duration, SystemTime};
 
 pub use pikake_traps::Job;
-use pikake_traps::{Address, Addresses, OpenSocket, Reply, SocketOption, system_random};
+use pikake_traps::{
+    Address, Addresses, OpenSocket, Reply, SocketOption, system_random, system_thread,
+};
 
 use crate::helpers::HelperThreads;
 
@@ -37,6 +39,9 @@ pub struct Event {
     /// Nothing can be written any more: every further attempt fails at once.
     pub write_ended: bool,
 }
+
+/// What a thread does.
+pub type Life = Box<dyn FnOnce() + Send>;
 
 /// The outside of a kernel. See [`Sockets`](pikake_traps::Sockets) for what each attempt means.
 ///
@@ -128,6 +133,12 @@ pub trait Driver {
     /// What the helper threads are doing.
     fn threads(&self) -> HelperThreads {
         HelperThreads::default()
+    }
+
+    /// Starts a thread of the program's own. A closure that is not run comes back, as far as it is
+    /// there still.
+    fn start_thread(&mut self, name: &str, life: Life) -> Result<(), (io::Error, Option<Life>)> {
+        system_thread(name, life).map_err(|error| (error, None))
     }
 
     /// Runs a job on a helper thread, or has it wait its turn. One that cannot be run comes back.

@@ -3,6 +3,7 @@
 //! Each method takes a borrow of the book, changes what it must, and gives the borrow back before it
 //! drops what it took out or calls a waker (I10).
 
+use std::io;
 use std::panic::Location;
 use std::task::{Context, Poll, Waker};
 use std::time::{Duration, SystemTime};
@@ -353,6 +354,15 @@ impl<D: Driver, C: Clock, P: Pick> TrapHandler for Machine<D, C, P> {
 
     fn random(&self, to: &mut [u8]) {
         self.net.driver.borrow_mut().random(to);
+    }
+
+    fn start_thread(&self, name: &str, life: Box<dyn FnOnce() + Send>) -> io::Result<()> {
+        // A driver that refuses gives it back: it is the caller's code, and dropped with all free.
+        let refused = self.net.driver.borrow_mut().start_thread(name, life);
+        refused.map_err(|(error, life)| {
+            drop(life);
+            error
+        })
     }
 
     fn sockets(&self) -> &dyn Sockets {

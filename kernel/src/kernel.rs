@@ -1,15 +1,12 @@
-//! A kernel as its owner sees it: build it, run it, turn it, shut it down.
+//! A kernel as its owner sees it: build it, run it, shut it down. Turning it is in `turns.rs`.
 
 use std::fmt;
 use std::future::Future;
 use std::io;
-#[cfg(not(mio_unsupported_force_poll_poll))]
-use std::os::fd::{AsRawFd, RawFd};
 use std::panic::Location;
 use std::rc::Rc;
-use std::time::Duration;
 
-use pikake_time::{Clock, Deadline, SystemClock};
+use pikake_time::{Clock, SystemClock};
 use pikake_traps::door::{self, NestedRun, Registration};
 use pikake_traps::{
     Home, Interrupted, KernelHandle, TaskError, TaskRef, TrapHandler, TrapKind, borrowing,
@@ -44,8 +41,8 @@ where
     P: Pick + 'static,
     D: Driver + 'static,
 {
-    machine: Rc<Machine<D, C, P>>,
-    handler: Rc<dyn TrapHandler>,
+    pub(crate) machine: Rc<Machine<D, C, P>>,
+    pub(crate) handler: Rc<dyn TrapHandler>,
     _registration: Registration,
 }
 
@@ -68,22 +65,6 @@ pub struct Waiting {
     pub trap: TrapKind,
     /// Where that is awaited.
     pub place: &'static Location<'static>,
-}
-
-/// What a turn left behind.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Turn {
-    /// Tasks are ready: turn again without waiting.
-    pub is_ready: bool,
-    /// Somebody asked the kernel to stop ([`KernelHandle::stop`]): no further task was stepped.
-    pub is_stopped: bool,
-    /// When the next timer is due, if there is one.
-    pub next_deadline: Option<Deadline>,
-    /// How long the caller may do something else, if nothing happens on the kernel's descriptor:
-    /// `None` is without limit.
-    pub may_wait: Option<Duration>,
-    /// How many tasks have not ended.
-    pub tasks: usize,
 }
 
 impl Kernel {
@@ -164,38 +145,12 @@ impl<C: Clock + 'static, P: Pick + 'static, D: Driver + 'static> Kernel<C, P, D>
     fn run_until(&self, is_done: impl Fn() -> bool) {
         let machine = &self.machine;
         let is_over = || match machine.is_shutting_down() {
-            true => machine.is_shut_down(),
+            true => self.is_shut_down(),
             false => is_done(),
         };
         if let Err(error) = machine.run_until(is_over) {
             panic!("the system's readiness queue failed: {error}");
         }
-    }
-
-    /// Makes one pass: delivers wakes, fires timers, steps the tasks that were ready, and polls
-    /// the driver, blocking at most `limit` if nothing is ready then (`None`: without limit).
-    ///
-    /// So a program with a loop of its own drives a kernel: turn it with a limit of zero whenever
-    /// its descriptor (`AsRawFd`) is readable, and after [`Turn::may_wait`] at the latest.
-    ///
-    /// # Errors
-    ///
-    /// The system's readiness queue failed, or the thread is inside a kernel already
-    /// ([`NestedRun`] inside).
-    pub fn turn(&self, limit: Option<Duration>) -> io::Result<Turn> {
-        let home = self.machine.home();
-        home.wake_up();
-        let turned = door::enter(&self.handler, || self.machine.turn(limit, || false));
-        turned.unwrap_or_else(|nested: NestedRun| Err(io::Error::other(nested)))?;
-        let is_stopped = self.machine.take_stop();
-        // From here on a wake must show on the descriptor, until the next turn.
-        let is_ready = self.machine.has_work() || !home.fall_asleep();
-        let next_deadline = self.machine.next_deadline();
-        let may_wait = match is_ready {
-            true => Some(Duration::ZERO),
-            false => self.machine.clock().idle(next_deadline),
-        };
-        Ok(Turn { is_ready, is_stopped, next_deadline, may_wait, tasks: self.machine.task_count() })
     }
 
     /// Calls a closure inside the kernel, between its steps, so that what it spawns is this kernel's.
@@ -342,13 +297,5 @@ impl<C: Clock + 'static, P: Pick + 'static, D: Driver + 'static> fmt::Debug for 
             .field("sockets", &self.socket_count())
             .field("threads", &self.threads())
             .finish_non_exhaustive()
-    }
-}
-
-/// Readable when there is something for the kernel to do, so that a foreign loop can watch it.
-#[cfg(not(mio_unsupported_force_poll_poll))]
-impl<C: Clock + 'static, P: Pick + 'static> AsRawFd for Kernel<C, P, MioDriver> {
-    fn as_raw_fd(&self) -> RawFd {
-        self.machine.net.driver.borrow().as_raw_fd()
     }
 }

@@ -42,11 +42,12 @@ mod settings;
 mod sockets;
 mod step;
 mod threads;
+mod turns;
 
 pub use builder::Builder;
-pub use driver::{Driver, Event, Job, Token};
+pub use driver::{Driver, Event, Job, Life, Token};
 pub use helpers::HelperThreads;
-pub use kernel::{Kernel, Turn, Waiting};
+pub use kernel::{Kernel, Waiting};
 pub use mio_driver::{MioDriver, MioSocket};
 pub use observe::Observer;
 pub use pick::{Fifo, Pick};
@@ -54,3 +55,4 @@ pub use settings::{
     ANSWERS_PER_STEP, ATTEMPTS_PER_STEP, FOREIGN_GRACE, HELPER_IDLE_EXIT, HELPER_THREADS,
     LONG_STEP, POLL_EVERY, POLL_EVERY_STEPS, SHUTDOWN_GRACE, SLOW_CLEANUP,
 };
+pub use turns::Turn;

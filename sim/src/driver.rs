@@ -7,7 +7,7 @@ use std::os::fd::OwnedFd;
 use std::path::Path;
 use std::time::{Duration, SystemTime};
 
-use pikake_kernel::{Driver, Event, HelperThreads, Job, Token};
+use pikake_kernel::{Driver, Event, HelperThreads, Job, Life, Token};
 use pikake_traps::{Address, Addresses, Direction, OpenSocket, Reply, SocketOption};
 use rustix::io::Errno;
 
@@ -262,6 +262,14 @@ impl Driver for SimDriver {
             threads.waiting = node.jobs.iter().filter(|job| job.is_wanted()).count();
             threads
         })
+    }
+
+    fn start_thread(&mut self, _: &str, life: Life) -> Result<(), (io::Error, Option<Life>)> {
+        let error = unsupported(
+            "a simulation has no threads that await, nor threads for objects: their order would be \
+             the system's; closures in helper threads are run inline",
+        );
+        Err((error, Some(life)))
     }
 
     fn blocking(&mut self, job: Job) -> Result<(), Job> {

@@ -9,7 +9,8 @@
 //!    └────────────────────────────────────────────┘ (5) and at once (1)
 //! ```
 //!
-//! (1) [`Host::start`]: a fresh kernel, with the program's future as its main task. (2) The main task
+//! (1) [`Host::start`]: a fresh kernel, with the program's future as its main task; or [`Host::open`],
+//! and somebody else brings that. (2) The main task
 //! has ended; the others are asked to, as under `#[pikake::main]`. (3) They have, or the grace is
 //! over; the kernel is dropped and its sockets are closed. (4) [`Host::crash`]. (5) A restart.
 
@@ -20,10 +21,10 @@ use std::pin::Pin;
 use std::rc::Rc;
 use std::task::{Context, Poll};
 
-use pikake_kernel::{Kernel, SHUTDOWN_GRACE, Turn};
-use pikake_traps::{Builder, Task};
+use pikake_kernel::{Kernel, Turn};
+use pikake_traps::{Builder, TaskRef};
 
-use crate::clock::{SimClock, nanos};
+use crate::clock::SimClock;
 use crate::driver::SimDriver;
 use crate::log::Log;
 use crate::outside::Outside;
@@ -32,6 +33,8 @@ use crate::recorder::{Recorder, Watch};
 use crate::rng::Rng;
 
 pub(crate) type Program = Rc<dyn Fn() -> Pin<Box<dyn Future<Output = Result<(), String>>>>>;
+
+pub(crate) type SimKernel = Kernel<SimClock, SimPick, SimDriver>;
 
 /// How a main task ended.
 #[derive(Clone, Debug)]
@@ -43,17 +46,18 @@ pub(crate) enum Ended {
 
 pub(crate) struct Host {
     pub(crate) name: String,
-    program: Program,
+    /// `None`: its main task is a future of whoever runs the simulation, and there is but one.
+    program: Option<Program>,
     place: &'static Location<'static>,
     /// The run is over when all of these have exited.
     pub(crate) is_client: bool,
-    pub(crate) kernel: Option<Kernel<SimClock, SimPick, SimDriver>>,
+    pub(crate) kernel: Option<Rc<SimKernel>>,
     pub(crate) outside: Outside,
     pub(crate) watch: Rc<Watch>,
-    main: Option<Task<()>>,
+    main: Option<TaskRef>,
     ended: Rc<RefCell<Option<Ended>>>,
-    /// Since when the kernel is being shut down.
-    closing: Option<u64>,
+    /// The kernel is being shut down.
+    is_closing: bool,
     pub(crate) is_paused: bool,
     /// Something came up while it was paused.
     pub(crate) has_missed: bool,
@@ -68,7 +72,7 @@ pub(crate) struct Host {
 impl Host {
     pub(crate) fn new(
         name: String,
-        program: Program,
+        program: Option<Program>,
         place: &'static Location<'static>,
         is_client: bool,
         outside: Outside,
@@ -84,7 +88,7 @@ impl Host {
             watch: Rc::new(watch),
             main: None,
             ended: Rc::default(),
-            closing: None,
+            is_closing: false,
             is_paused: false,
             has_missed: false,
             is_queued: false,
@@ -93,7 +97,31 @@ impl Host {
         }
     }
 
+    /// Starts the program in a fresh kernel, unless it is brought by somebody else.
     pub(crate) fn start(&mut self, seed: u64, schedule: Schedule, log: &Log) {
+        let Some(program) = self.program.clone() else { return };
+        let kernel = self.open(seed, schedule, log);
+        let main = Main { future: program(), ended: self.ended.clone() };
+        let spawned = kernel
+            .enter(|| Builder::new().name(self.name.as_str()).spawned_at(self.place).spawn(main));
+        match spawned {
+            Ok(task) => self.main = Some(task.task_ref().clone()),
+            Err(nested) => panic!("a simulation cannot run here: {nested}"),
+        }
+    }
+
+    /// The future of somebody else is the main task.
+    pub(crate) fn begin(&mut self, main: &TaskRef) {
+        self.main = Some(main.clone());
+    }
+
+    /// Whether the main task is somebody else's, who is told how it ended.
+    pub(crate) fn is_borrowed(&self) -> bool {
+        self.program.is_none()
+    }
+
+    /// Has a fresh kernel.
+    pub(crate) fn open(&mut self, seed: u64, schedule: Schedule, log: &Log) -> Rc<SimKernel> {
         let life = {
             let mut net = self.outside.net.borrow_mut();
             let node = &mut net.nodes[self.outside.host];
@@ -114,20 +142,15 @@ impl Host {
             .clock(self.outside.clock.clone())
             .pick(SimPick::new(schedule, stream))
             .observer(recorder)
-            .poll_every_steps(1)
+            .poll_every_steps(self.watch.steps_per_turn)
             .build_on(SimDriver::new(self.outside.clone()));
+        let kernel = Rc::new(kernel);
         self.ended = Rc::default();
-        let main = Main { future: (self.program)(), ended: self.ended.clone() };
-        let spawned = kernel
-            .enter(|| Builder::new().name(self.name.as_str()).spawned_at(self.place).spawn(main));
-        match spawned {
-            Ok(task) => self.main = Some(task),
-            Err(nested) => panic!("a simulation cannot run here: {nested}"),
-        }
-        self.kernel = Some(kernel);
-        self.closing = None;
+        self.kernel = Some(kernel.clone());
+        self.is_closing = false;
         self.has_exited = false;
         self.is_paused = false;
+        kernel
     }
 
     /// Turns the kernel once: one step, if a task is ready. `None`: there is none.
@@ -141,21 +164,19 @@ impl Host {
     }
 
     /// Asks the other tasks to end once the main task has. `true`: the program has exited.
-    pub(crate) fn close_if_ended(&mut self, now: u64) -> bool {
+    pub(crate) fn close_if_ended(&mut self) -> bool {
         let Some(kernel) = &self.kernel else { return false };
-        let is_ended = self.main.as_ref().is_some_and(Task::is_finished);
-        if !is_ended {
+        if !self.has_ended() {
             return false;
         }
-        let since = *self.closing.get_or_insert_with(|| {
+        if !std::mem::replace(&mut self.is_closing, true) {
             // It has not ended, as it is here.
             let _ = kernel.handle().shutdown();
-            now
-        });
-        let is_over = now.saturating_sub(since) >= nanos(SHUTDOWN_GRACE);
-        if kernel.task_count() > 0 && !is_over {
+        }
+        if kernel.task_count() > 0 && !kernel.is_shut_down() {
             return false;
         }
+        kernel.shutdown();
         self.main = None;
         self.kernel = None;
         self.due = None;
@@ -163,10 +184,15 @@ impl Host {
         true
     }
 
+    /// Whether the main task has ended.
+    pub(crate) fn has_ended(&self) -> bool {
+        self.main.as_ref().is_some_and(TaskRef::is_ended)
+    }
+
     /// Whether the program is over, and its other tasks are asked to end. What they do then is their
     /// own business, as it is under `#[pikake::main]`.
     pub(crate) fn is_closing(&self) -> bool {
-        self.closing.is_some()
+        self.is_closing
     }
 
     /// How the main task ended, told once.
@@ -183,7 +209,7 @@ impl Host {
         let more_jobs = self.outside.net.borrow_mut().sever(host, false);
         // They are user code, which the network does not run.
         drop((jobs, more_jobs));
-        self.closing = None;
+        self.is_closing = false;
         self.due = None;
     }
 }

@@ -92,6 +92,7 @@ mod driver;
 mod fault;
 mod faults;
 mod helpers;
+mod here;
 mod host;
 mod latency;
 mod listener;
@@ -122,6 +123,9 @@ pub use coverage::note as note_coverage;
 pub use coverage::{Coverage, Seen};
 pub use driver::SimDriver;
 pub use fault::{Between, Fault, LinkChange, TimedFault};
+pub use here::Ran;
+#[doc(hidden)]
+pub use here::example;
 pub use host::Outcome;
 pub use latency::{Latency, ParseError};
 pub use net::Network;

@@ -18,6 +18,8 @@ use crate::log::{Log, What};
 pub(crate) struct Watch {
     /// What a step costs.
     pub(crate) step_cost: Cell<Duration>,
+    /// How many steps a turn makes at most.
+    pub(crate) steps_per_turn: u32,
     /// What the next one costs in addition.
     pub(crate) long_step: Cell<Duration>,
     /// Steps that were made on all hosts.
@@ -31,8 +33,8 @@ pub(crate) struct Watch {
 }
 
 impl Watch {
-    pub(crate) fn new(steps: Rc<Cell<u64>>, step_cost: Duration) -> Self {
-        Self { steps, step_cost: Cell::new(step_cost), ..Self::default() }
+    pub(crate) fn new(steps: Rc<Cell<u64>>, step_cost: Duration, steps_per_turn: u32) -> Self {
+        Self { steps, step_cost: Cell::new(step_cost), steps_per_turn, ..Self::default() }
     }
 
     /// The host starts anew.

@@ -29,10 +29,11 @@ const START: Duration = Duration::from_secs(1_893_456_000);
 /// What a step takes.
 const STEP_COST: Duration = Duration::from_micros(1);
 
-struct HostPlan {
+pub(crate) struct HostPlan {
     name: String,
     addresses: Vec<IpAddr>,
-    program: Program,
+    /// `None`: see [`Sim::run_here`].
+    program: Option<Program>,
     place: &'static Location<'static>,
     is_client: bool,
     clock_offset: i64,
@@ -62,6 +63,7 @@ pub struct Sim {
     schedule: Schedule,
     start: SystemTime,
     step_cost: Duration,
+    steps_per_turn: u32,
     hosts: Vec<HostPlan>,
     plan: FaultPlan,
     mix: Option<FaultMix>,
@@ -87,6 +89,7 @@ impl Sim {
             schedule: Schedule::default(),
             start: SystemTime::UNIX_EPOCH + START,
             step_cost: STEP_COST,
+            steps_per_turn: 1,
             hosts: Vec::new(),
             plan: FaultPlan::new(),
             mix: None,
@@ -146,13 +149,24 @@ impl Sim {
     where
         F: Future<Output: Outcome> + 'static,
     {
-        let is_there = self.hosts.iter().any(|host| host.name == name);
-        assert!(!is_there, "there is a host `{name}` already: each needs a name of its own");
-        let addresses = addresses_of(self.hosts.len());
         let program: Program = Rc::new(move || {
             let future = program();
             Box::pin(async move { future.await.outcome() })
         });
+        self.add_plan(name, Some(program), is_client, place)
+    }
+
+    #[track_caller]
+    pub(crate) fn add_plan(
+        &mut self,
+        name: &str,
+        program: Option<Program>,
+        is_client: bool,
+        place: &'static Location<'static>,
+    ) -> &mut Self {
+        let is_there = self.hosts.iter().any(|host| host.name == name);
+        assert!(!is_there, "there is a host `{name}` already: each needs a name of its own");
+        let addresses = addresses_of(self.hosts.len());
         let name = name.to_owned();
         self.hosts.push(HostPlan { name, addresses, program, place, is_client, clock_offset: 0 });
         self
@@ -208,6 +222,15 @@ impl Sim {
     /// What a step takes; without this, a microsecond. With nothing, a task that spins stops time.
     pub fn step_cost(&mut self, length: Duration) -> &mut Self {
         self.step_cost = length;
+        self
+    }
+
+    /// How many steps a host makes, if so many of its tasks are ready, before anything else happens in
+    /// the world; without this, one. With as many as the real kernel makes
+    /// ([`POLL_EVERY_STEPS`](pikake_kernel::POLL_EVERY_STEPS)) and steps that take no time, a host does
+    /// all in the very order in which that does.
+    pub fn steps_per_turn(&mut self, steps: u32) -> &mut Self {
+        self.steps_per_turn = steps;
         self
     }
 
@@ -294,24 +317,13 @@ impl Sim {
         keeps_all: bool,
     ) -> (Result<Report, Box<Failure>>, Vec<Happened>, Vec<String>) {
         let log = Log::new(keeps_all);
-        let mut world = std::mem::replace(self, Self::new(self.seed)).into_world(log.clone());
-        let result = match world.run() {
-            Ok(()) => Ok(world.report()),
-            Err(cause) => Err(Box::new(world.failure(cause))),
-        };
-        let names = world.names();
-        let events = log.take_all();
-        // What is left is dropped as if the power went.
-        for host in world.hosts.iter_mut().rev() {
-            host.crash(false);
-        }
-        if trace::is_wanted() {
-            trace::write(&events, &names);
-        }
+        let mut world = std::mem::replace(self, Self::new(self.seed)).into_world(log);
+        let result = world.run_and_tell();
+        let (events, names) = world.end();
         (result, events, names)
     }
 
-    fn into_world(mut self, log: Log) -> World {
+    pub(crate) fn into_world(mut self, log: Log) -> World {
         let net = Net::new(self.seed, self.network, log.clone());
         let net = Rc::new(RefCell::new(net));
         let woken = Arc::<Woken>::default();
@@ -330,7 +342,7 @@ impl Sim {
                 woken: woken.clone(),
                 host,
             };
-            let watch = Watch::new(world.steps.clone(), self.step_cost);
+            let watch = Watch::new(world.steps.clone(), self.step_cost, self.steps_per_turn);
             let HostPlan { name, program, place, is_client, .. } = plan;
             world.hosts.push(Host::new(name, program, place, is_client, outside, watch));
         }
@@ -338,6 +350,28 @@ impl Sim {
         world.plan = self.plan;
         world.checks = self.checks;
         world
+    }
+}
+
+impl World {
+    /// Runs it, and says what came of that.
+    pub(crate) fn run_and_tell(&mut self) -> Result<Report, Box<Failure>> {
+        match self.run() {
+            Ok(()) => Ok(self.report()),
+            Err(cause) => Err(Box::new(self.failure(cause))),
+        }
+    }
+
+    /// Drops what is left as if the power went; gives the events and the names of the hosts.
+    pub(crate) fn end(mut self) -> (Vec<Happened>, Vec<String>) {
+        let (events, names) = (self.log.take_all(), self.names());
+        for host in self.hosts.iter_mut().rev() {
+            host.crash(false);
+        }
+        if trace::is_wanted() {
+            trace::write(&events, &names);
+        }
+        (events, names)
     }
 }
 

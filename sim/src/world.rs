@@ -8,7 +8,7 @@
 //!                                          nobody has: time jumps ──────┘
 //! ```
 //!
-//! A turn is at most one step of one task. Of the hosts that have something to do at one virtual
+//! A turn is at most one step of one task, unless more are asked for. Of the hosts that have something to do at one virtual
 //! time, the seed says which is turned. A step takes virtual time, in which its host is not turned
 //! again and others are. When no host has anything to do, time jumps to the next timer, packet or
 //! fault; when there is none of these either, nothing will ever happen again.
@@ -202,6 +202,8 @@ impl World {
         let Some(turn) = found.turn() else { return Ok(()) };
         let at = found.outside.clock.get();
         let panicked = found.watch.panicked.borrow_mut().take();
+        // Who has lent it the main task is told of its panic, if it was that one's.
+        let panicked = panicked.filter(|_| !(found.is_borrowed() && found.has_ended()));
         let name = || found.name.clone();
         match (found.take_ended(), panicked) {
             (Some(Ended::Panicked(text)), _) => {
@@ -214,7 +216,7 @@ impl World {
             }
             _ => {}
         }
-        let has_exited = found.close_if_ended(at);
+        let has_exited = found.close_if_ended();
         self.rouse_hosts();
         if has_exited {
             self.count_waited_for();

@@ -5,10 +5,9 @@ use std::future::Future;
 use std::io;
 use std::panic::Location;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
-use std::thread;
 
 use pikake_traps::{
-    Blocking, CancelFlag, Interrupted, Job, JobLine, TaskError, blocking_on, quietly,
+    Blocking, CancelFlag, Interrupted, Job, JobLine, TaskError, blocking_on, quietly, start_thread,
 };
 
 /// An object whose methods block, in a thread of its own: a connection to a database, a file, a
@@ -167,7 +166,7 @@ impl<T: 'static> ThreadProxy<T> {
         let state = State { calls: JobLine::default(), is_busy: false, is_closed: false };
         let queue = Arc::new(Queue { state: Mutex::new(state), changed: Condvar::new() });
         let inside = queue.clone();
-        thread::Builder::new().name("pikake-proxy".into()).spawn(move || inside.serve(object()))?;
+        start_thread("pikake-proxy", move || inside.serve(object()))?;
         Ok(Self { queue })
     }
 

@@ -30,6 +30,7 @@ use std::thread;
 
 use pikake_traps::{
     Builder, Interrupted, Replied, Reply, Task, TaskError, current, door, future_wait_at,
+    start_thread,
 };
 
 /// What a thread's task is called, and the thread, where nobody has named the task.
@@ -170,7 +171,7 @@ where
             "" => NAME.to_owned(),
             name => name.to_owned(),
         };
-        if let Err(error) = thread::Builder::new().name(name).spawn(life) {
+        if let Err(error) = start_thread(&name, life) {
             panic!("no thread could be started: {error}");
         }
         while let Some(Call { serve, next }) = reply(&mut calls, &due, place).await {

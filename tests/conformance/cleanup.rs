@@ -11,7 +11,7 @@ use pikake::{
     yield_now,
 };
 
-use crate::runner::{Runner, ms, on_both_kernels, poll_once, told};
+use crate::runner::{Runner, ms, on_every_kernel, poll_once, told};
 
 fn a_rollback_through_a_foreign_driver_may_take_the_foreign_grace<R: Runner>() {
     let events = R::run(async |world| {
@@ -359,21 +359,25 @@ fn roll_back(length: u64) -> oneshot::Receiver<()> {
     receive
 }
 
-on_both_kernels! {
-    a_rollback_through_a_foreign_driver_may_take_the_foreign_grace
-    the_foreign_grace_starts_anew_when_the_rollback_has_waited_on_a_trap
-    a_cancelled_task_may_roll_back_through_a_foreign_driver
-    a_scope_on_foreign_futures_alone_is_dropped_when_its_time_is_up
-    a_foreign_wait_that_is_visible_is_interrupted_instead
-    a_foreign_future_that_is_ready_wins_over_an_interruption_of_the_moment
-    a_shield_is_told_in_the_place_of_those_inside
-    deadlines_inside_a_shield_do_their_work_and_shields_nest
-    a_shield_that_is_dropped_gives_back_what_it_held
-    a_grace_ends_in_a_drop_whatever_the_body_does
-    a_wait_with_its_answer_that_nobody_asks_for_does_not_keep_a_scope
-    a_wait_that_was_told_outside_a_shield_is_not_told_inside
-    what_a_shield_held_back_is_told_once_after_it
-    a_yield_that_nobody_asks_for_does_not_keep_a_scope
-    a_foreign_grace_that_ended_starts_anew_after_a_trap
-    a_second_request_does_not_reach_the_cleanup_of_the_first
+on_every_kernel! {
+    in_order {
+        a_cancelled_task_may_roll_back_through_a_foreign_driver
+        a_scope_on_foreign_futures_alone_is_dropped_when_its_time_is_up
+        a_foreign_future_that_is_ready_wins_over_an_interruption_of_the_moment
+        a_second_request_does_not_reach_the_cleanup_of_the_first
+    }
+    in_any_order {
+        a_rollback_through_a_foreign_driver_may_take_the_foreign_grace
+        the_foreign_grace_starts_anew_when_the_rollback_has_waited_on_a_trap
+        a_foreign_wait_that_is_visible_is_interrupted_instead
+        a_shield_is_told_in_the_place_of_those_inside
+        deadlines_inside_a_shield_do_their_work_and_shields_nest
+        a_shield_that_is_dropped_gives_back_what_it_held
+        a_grace_ends_in_a_drop_whatever_the_body_does
+        a_wait_with_its_answer_that_nobody_asks_for_does_not_keep_a_scope
+        a_wait_that_was_told_outside_a_shield_is_not_told_inside
+        what_a_shield_held_back_is_told_once_after_it
+        a_yield_that_nobody_asks_for_does_not_keep_a_scope
+        a_foreign_grace_that_ended_starts_anew_after_a_trap
+    }
 }

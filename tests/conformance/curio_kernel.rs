@@ -12,7 +12,7 @@ use pikake::{
     spawn, timed, timeout_after, yield_now,
 };
 
-use crate::runner::{Runner, World, ms, on_both_kernels, told};
+use crate::runner::{Runner, World, ms, on_every_kernel, told};
 
 fn a_run_gives_the_value_of_the_main_task<R: Runner>() {
     let (outcome, _) = R::outcome(async |_| "hello");
@@ -500,35 +500,39 @@ fn at_the_end_what_does_not_end_in_time_is_dropped<R: Runner>() {
     assert_eq!(events, ["5000 newer", "5000 older"]);
 }
 
-on_both_kernels! {
-    a_run_gives_the_value_of_the_main_task
-    a_run_gives_the_panic_of_the_main_task
-    a_sleep_lasts_as_long_as_it_says
-    a_sleeper_that_is_cancelled_is_told
-    a_sleep_longer_than_its_timeout_times_out
-    a_timeout_that_was_not_needed_is_not_seen_in_a_later_sleep
-    joining_gives_the_value_or_what_the_task_panicked_with
-    a_cancel_waits_for_the_end
-    a_masked_task_finishes_its_sleep_and_asks_by_itself
-    a_request_returns_at_once_and_cleanup_may_wait_for_others
-    joining_a_task_that_ended_by_a_cancel_says_so
-    a_joiner_learns_of_a_cancel_by_somebody_else
-    a_cancel_that_is_handed_down_ends_the_children_first
-    a_sleep_that_is_over_returns_and_the_next_one_is_told
-    nested_deadlines_are_reported_by_their_owners_alone
-    an_inner_timeout_that_is_passed_on_is_not_the_outer_one
-    equal_deadlines_are_the_outermost_ones
-    a_scope_without_a_deadline_leaves_the_outer_one_in_force
-    a_child_inherits_no_deadline
-    an_endless_yielder_starves_nobody_and_can_be_cancelled
-    two_tasks_that_wake_each_other_do_not_starve_a_third
-    cleanup_after_a_cancel_still_has_the_deadlines_around_it
-    a_kernel_inside_a_running_kernel_is_an_error
-    a_pending_cancel_is_told_by_every_wait_that_would_suspend
-    what_does_not_suspend_is_no_interruption_point
-    a_pending_timeout_is_gone_with_its_scope
-    a_cancel_carries_its_reason
-    an_interruption_inside_an_io_error_is_never_one_to_retry
-    at_the_end_the_newest_are_asked_first_and_may_clean_up
-    at_the_end_what_does_not_end_in_time_is_dropped
+on_every_kernel! {
+    in_order {
+        a_cancel_waits_for_the_end
+        a_masked_task_finishes_its_sleep_and_asks_by_itself
+        a_request_returns_at_once_and_cleanup_may_wait_for_others
+        a_sleep_that_is_over_returns_and_the_next_one_is_told
+        an_endless_yielder_starves_nobody_and_can_be_cancelled
+        what_does_not_suspend_is_no_interruption_point
+        a_cancel_carries_its_reason
+        at_the_end_the_newest_are_asked_first_and_may_clean_up
+        at_the_end_what_does_not_end_in_time_is_dropped
+    }
+    in_any_order {
+        a_run_gives_the_value_of_the_main_task
+        a_run_gives_the_panic_of_the_main_task
+        a_sleep_lasts_as_long_as_it_says
+        a_sleeper_that_is_cancelled_is_told
+        a_sleep_longer_than_its_timeout_times_out
+        a_timeout_that_was_not_needed_is_not_seen_in_a_later_sleep
+        joining_gives_the_value_or_what_the_task_panicked_with
+        joining_a_task_that_ended_by_a_cancel_says_so
+        a_joiner_learns_of_a_cancel_by_somebody_else
+        a_cancel_that_is_handed_down_ends_the_children_first
+        nested_deadlines_are_reported_by_their_owners_alone
+        an_inner_timeout_that_is_passed_on_is_not_the_outer_one
+        equal_deadlines_are_the_outermost_ones
+        a_scope_without_a_deadline_leaves_the_outer_one_in_force
+        a_child_inherits_no_deadline
+        two_tasks_that_wake_each_other_do_not_starve_a_third
+        cleanup_after_a_cancel_still_has_the_deadlines_around_it
+        a_kernel_inside_a_running_kernel_is_an_error
+        a_pending_cancel_is_told_by_every_wait_that_would_suspend
+        a_pending_timeout_is_gone_with_its_scope
+        an_interruption_inside_an_io_error_is_never_one_to_retry
+    }
 }

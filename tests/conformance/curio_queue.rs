@@ -5,7 +5,7 @@ use std::rc::Rc;
 use pikake::sync::{GetError, LifoQueue, NotPut, PriorityQueue, Queue};
 use pikake::{sleep, spawn, timeout_after, yield_now};
 
-use crate::runner::{Runner, ms, on_both_kernels};
+use crate::runner::{Runner, ms, on_every_kernel};
 
 fn two_consumers_get_items_in_turn_and_joining_waits_until_all_is_done<R: Runner>() {
     let events = R::run(async |world| {
@@ -281,17 +281,21 @@ fn too_many_reports_of_what_is_done_are_an_error<R: Runner>() {
     });
 }
 
-on_both_kernels! {
-    two_consumers_get_items_in_turn_and_joining_waits_until_all_is_done
-    an_unbounded_queue_takes_everything_at_once
-    a_bounded_queue_makes_the_producer_wait
-    a_get_can_be_cancelled_and_can_time_out
-    a_put_on_a_full_queue_can_be_cancelled_and_can_time_out
-    a_queue_knows_its_length
-    a_priority_queue_gives_the_smallest_first_and_a_stack_the_last
-    what_the_smallest_is_is_decided_when_somebody_gets_it
-    an_item_that_meets_an_interruption_goes_to_the_next
-    a_queue_without_room_is_a_meeting_of_two
-    a_closed_queue_tells_those_who_wait_and_gives_back_what_they_bring
-    too_many_reports_of_what_is_done_are_an_error
+on_every_kernel! {
+    in_order {
+        two_consumers_get_items_in_turn_and_joining_waits_until_all_is_done
+        an_item_that_meets_an_interruption_goes_to_the_next
+    }
+    in_any_order {
+        an_unbounded_queue_takes_everything_at_once
+        a_bounded_queue_makes_the_producer_wait
+        a_get_can_be_cancelled_and_can_time_out
+        a_put_on_a_full_queue_can_be_cancelled_and_can_time_out
+        a_queue_knows_its_length
+        a_priority_queue_gives_the_smallest_first_and_a_stack_the_last
+        what_the_smallest_is_is_decided_when_somebody_gets_it
+        a_queue_without_room_is_a_meeting_of_two
+        a_closed_queue_tells_those_who_wait_and_gives_back_what_they_bring
+        too_many_reports_of_what_is_done_are_an_error
+    }
 }

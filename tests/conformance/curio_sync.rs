@@ -7,7 +7,7 @@ use pikake::sync::{
 };
 use pikake::{sleep, spawn, timeout_after};
 
-use crate::runner::{Runner, World, ms, named, on_both_kernels, told};
+use crate::runner::{Runner, World, ms, named, on_every_kernel, told};
 
 fn who_waits_for_an_event_goes_on_when_it_is_set<R: Runner>() {
     let events = R::run(async |world| {
@@ -438,19 +438,23 @@ fn a_value_is_made_once_and_by_the_next_if_that_fails<R: Runner>() {
     assert_eq!(events, expected);
 }
 
-on_both_kernels! {
-    who_waits_for_an_event_goes_on_when_it_is_set
-    an_event_that_is_set_is_not_waited_for
-    an_event_that_is_set_and_cleared_lets_those_go_on_that_waited
-    every_wait_can_be_cancelled_and_can_time_out
-    an_event_that_comes_in_time_leaves_no_timeout_behind
-    workers_take_their_turns_in_the_order_in_which_they_came
-    two_permits_let_two_in_and_the_third_at_the_first_release
-    the_holder_of_a_reentrant_lock_takes_it_again_and_others_wait
-    a_condition_wakes_whoever_waits_longest
-    all_who_wait_for_a_condition_go_on_when_the_notifier_has_left_the_lock
-    a_predicate_is_looked_at_again_at_each_notification
-    an_interrupted_wait_for_a_condition_is_told_when_it_has_the_lock_again
-    a_promise_is_waited_for_and_kept_once
-    a_value_is_made_once_and_by_the_next_if_that_fails
+on_every_kernel! {
+    in_order {
+        workers_take_their_turns_in_the_order_in_which_they_came
+        two_permits_let_two_in_and_the_third_at_the_first_release
+        the_holder_of_a_reentrant_lock_takes_it_again_and_others_wait
+        a_condition_wakes_whoever_waits_longest
+        all_who_wait_for_a_condition_go_on_when_the_notifier_has_left_the_lock
+        a_value_is_made_once_and_by_the_next_if_that_fails
+    }
+    in_any_order {
+        who_waits_for_an_event_goes_on_when_it_is_set
+        an_event_that_is_set_is_not_waited_for
+        an_event_that_is_set_and_cleared_lets_those_go_on_that_waited
+        every_wait_can_be_cancelled_and_can_time_out
+        an_event_that_comes_in_time_leaves_no_timeout_behind
+        a_predicate_is_looked_at_again_at_each_notification
+        an_interrupted_wait_for_a_condition_is_told_when_it_has_the_lock_again
+        a_promise_is_waited_for_and_kept_once
+    }
 }

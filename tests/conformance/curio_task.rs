@@ -9,7 +9,7 @@ use pikake::{
     shield, sleep, spawn, task_group, timeout_after, yield_now,
 };
 
-use crate::runner::{Runner, World, ms, named, on_both_kernels, told};
+use crate::runner::{Runner, World, ms, named, on_every_kernel, told};
 
 fn a_request_returns_before_the_task_runs_and_a_later_cancel_waits<R: Runner>() {
     let events = R::run(async |world| {
@@ -375,30 +375,34 @@ fn futures_in_parallel_give_their_outcomes_in_order<R: Runner>() {
     assert_eq!(events, ["30 [30, 10, 20]", "50 30 told: true", "70 [true, true]"]);
 }
 
-on_both_kernels! {
-    a_request_returns_before_the_task_runs_and_a_later_cancel_waits
-    what_was_asked_for_first_is_what_is_told
-    a_cancel_is_held_back_by_a_shield_and_found_after_it
-    an_interruption_that_a_shielded_body_returns_is_its_output
-    a_task_that_cancels_itself_is_told_at_its_next_wait
-    values_of_a_task_are_its_own
-    a_fresh_task_says_who_it_is
-    a_cancel_after_the_end_changes_nothing
-    a_handle_that_is_dropped_detaches_and_one_that_cancels_does_not
-    a_group_gives_results_in_the_order_of_its_spawns
-    the_daemons_of_a_group_count_for_nothing_and_end_with_it
-    daemons_end_when_the_block_fails
-    whoever_ends_first_is_the_result_and_the_rest_is_cancelled
-    a_failure_may_end_first_too
-    members_can_be_taken_one_by_one_as_they_end
-    the_rest_of_a_group_can_be_cancelled
-    one_failure_cancels_the_others
-    an_error_of_the_block_cancels_the_members_and_goes_on
-    a_cancel_of_the_owner_ends_the_members_before_it_unwinds
-    a_timeout_around_a_group_cancels_its_members
-    a_group_without_members_has_no_results_and_no_first
-    a_group_that_has_ended_takes_no_members
-    a_member_may_spawn_siblings_while_the_group_is_joined
-    a_group_that_is_dropped_asks_its_members_to_end
-    futures_in_parallel_give_their_outcomes_in_order
+on_every_kernel! {
+    in_order {
+        a_request_returns_before_the_task_runs_and_a_later_cancel_waits
+        what_was_asked_for_first_is_what_is_told
+        a_cancel_is_held_back_by_a_shield_and_found_after_it
+        values_of_a_task_are_its_own
+        a_handle_that_is_dropped_detaches_and_one_that_cancels_does_not
+        whoever_ends_first_is_the_result_and_the_rest_is_cancelled
+        the_rest_of_a_group_can_be_cancelled
+        one_failure_cancels_the_others
+        an_error_of_the_block_cancels_the_members_and_goes_on
+        a_timeout_around_a_group_cancels_its_members
+        a_group_that_is_dropped_asks_its_members_to_end
+    }
+    in_any_order {
+        an_interruption_that_a_shielded_body_returns_is_its_output
+        a_task_that_cancels_itself_is_told_at_its_next_wait
+        a_fresh_task_says_who_it_is
+        a_cancel_after_the_end_changes_nothing
+        a_group_gives_results_in_the_order_of_its_spawns
+        the_daemons_of_a_group_count_for_nothing_and_end_with_it
+        daemons_end_when_the_block_fails
+        a_failure_may_end_first_too
+        members_can_be_taken_one_by_one_as_they_end
+        a_cancel_of_the_owner_ends_the_members_before_it_unwinds
+        a_group_without_members_has_no_results_and_no_first
+        a_group_that_has_ended_takes_no_members
+        a_member_may_spawn_siblings_while_the_group_is_joined
+        futures_in_parallel_give_their_outcomes_in_order
+    }
 }

@@ -12,7 +12,7 @@ use pikake::task::ordered_map;
 use pikake::thread::{block_on, in_thread, run_in_thread, spawn_thread};
 use pikake::{TaskError, TaskGroup, sleep, spawn, timeout_after, yield_now};
 
-use crate::runner::{Runner, World, ms, on_both_kernels};
+use crate::runner::{Runner, World, ms, on_every_kernel};
 
 /// Nothing takes so long, and what is not to happen would have by then.
 const LONG: Duration = Duration::from_secs(20);
@@ -56,9 +56,11 @@ fn results_come_in_order_and_a_failure_in_its_place<R: Runner>() {
     assert_eq!(events, ["30 30", "30 failed", "50 20"]);
 }
 
-on_both_kernels! {
-    a_group_with_a_limit_waits_for_room
-    results_come_in_order_and_a_failure_in_its_place
+on_every_kernel! {
+    in_any_order {
+        a_group_with_a_limit_waits_for_room
+        results_come_in_order_and_a_failure_in_its_place
+    }
 }
 
 #[test]

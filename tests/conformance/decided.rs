@@ -6,7 +6,7 @@ use std::task::Waker;
 use pikake::traps::{WaitQueue, park};
 use pikake::{TimedOut, current, sleep, spawn, timed, timeout_after, yield_now};
 
-use crate::runner::{Runner, World, ms, named, on_both_kernels, told};
+use crate::runner::{Runner, World, ms, named, on_every_kernel, told};
 
 fn a_new_task_starts_in_a_later_step_never_inside_spawn<R: Runner>() {
     let events = R::run(async |world| {
@@ -185,15 +185,19 @@ fn a_spurious_resume_ends_no_wait<R: Runner>() {
     assert_eq!(events, ["50 ok", "100 cancelled"]);
 }
 
-on_both_kernels! {
-    a_new_task_starts_in_a_later_step_never_inside_spawn
-    of_an_event_and_a_timeout_in_one_turn_the_event_wins
-    a_timeout_that_lost_is_pending_while_its_scope_lasts
-    cancelling_a_task_that_is_ready_leaves_its_satisfied_wait_alone
-    any_number_of_requests_is_one_delivery
-    a_task_that_never_ran_is_dropped_unpolled
-    of_cancel_and_timeout_the_cancel_is_delivered_first
-    an_inner_handler_sees_an_outer_deadline_as_somebody_elses
-    a_timeout_of_zero_interrupts_the_first_wait_that_suspends
-    a_spurious_resume_ends_no_wait
+on_every_kernel! {
+    in_order {
+        a_new_task_starts_in_a_later_step_never_inside_spawn
+        cancelling_a_task_that_is_ready_leaves_its_satisfied_wait_alone
+        any_number_of_requests_is_one_delivery
+    }
+    in_any_order {
+        of_an_event_and_a_timeout_in_one_turn_the_event_wins
+        a_timeout_that_lost_is_pending_while_its_scope_lasts
+        a_task_that_never_ran_is_dropped_unpolled
+        of_cancel_and_timeout_the_cancel_is_delivered_first
+        an_inner_handler_sees_an_outer_deadline_as_somebody_elses
+        a_timeout_of_zero_interrupts_the_first_wait_that_suspends
+        a_spurious_resume_ends_no_wait
+    }
 }

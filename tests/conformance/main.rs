@@ -1,15 +1,24 @@
-//! The conformance suite: what any kernel must do, run on two of them.
+//! The conformance suite: what any kernel must do, run on three of them.
 //!
 //! A case is written once, as a function over a [`Runner`](runner::Runner): it runs an async body
 //! on a kernel with virtual time and compares the list of what was seen, and when, as a whole. The
-//! macro `on_both_kernels` makes two tests of it, one for the kernel that programs run on and one
-//! for the reference kernel of this folder, which is slow, has no sockets, and was written from
-//! `traps/TRAPS.md` alone.
+//! macro `on_every_kernel` makes three tests of it: for the kernel that programs run on; for the
+//! reference kernel of this folder, which is slow, has no sockets, and was written from
+//! `traps/TRAPS.md` alone; and for a host of a simulated world, by sixty-four seeds.
+//!
+//! The list is the same on all of them, to the last event and millisecond. On the simulated kernel:
+//!
+//! | marked | what is compared |
+//! | --- | --- |
+//! | `in_any_order` | the list, with tasks chosen in order, at random and by priorities, by each seed; at random and by priorities, timers and packets come between any two steps |
+//! | `in_order` | the list, with tasks in the order in which they became ready, by each seed: the case says, or relies on it, who of two ready tasks comes first |
+//! | random programs | with tasks in order, the trace of the real kernel; at random and by priorities, that every body ends once, that nothing waits for ever, and that the same seed gives the same trace |
+//! | `with_sockets` | as above, on the two kernels that have some |
 //!
 //! | file | holds |
 //! | --- | --- |
 //! | `reference.rs`, `books.rs`, `no_sockets.rs` | the reference kernel: its traps and its loop; who is told of what; refused sockets |
-//! | `runner.rs` | what a case gets from either kernel |
+//! | `runner.rs` | what a case gets from each kernel |
 //! | `decided.rs` | where the ancestors disagree: what was decided, line by line |
 //! | `told.rs` | who is told of a cause, and when: answers, branches, several causes at once |
 //! | `moves.rs` | waits that move, are forgotten or dropped; tasks that are dropped |
@@ -19,8 +28,8 @@
 //! | `curio_threads.rs` | what Curio's `test_workers` and `test_thread` assert; eventlet's rules for pools |
 //! | `shrapnel_sync.rs` | what Shrapnel's tests of its locks assert |
 //! | `shrapnel.rs` | what Shrapnel's `test_interrupt`, `test_with_timeout`, `test_in_parallel` and `test_poller` assert |
-//! | `sockets.rs` | timeouts, cancels and closing with sockets, on the real kernel alone |
-//! | `random.rs` | random programs, whose traces on both kernels must be the same |
+//! | `sockets.rs` | timeouts, cancels and closing with sockets, on the real and the simulated kernel |
+//! | `random.rs` | random programs, whose traces on every kernel must be the same |
 //!
 //! # Curio's `test_kernel`
 //!

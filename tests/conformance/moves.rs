@@ -12,7 +12,7 @@ use futures::stream::{FuturesUnordered, StreamExt};
 use pikake::traps::{WaitQueue, park};
 use pikake::{Task, TimedOut, current, shield, sleep, spawn, timed, timeout_after, yield_now};
 
-use crate::runner::{Runner, World, ms, named, next_step, on_both_kernels, poll_once, told};
+use crate::runner::{Runner, World, ms, named, next_step, on_every_kernel, poll_once, told};
 
 fn an_expiry_inside_futures_unordered_wakes_the_right_child<R: Runner>() {
     let events = R::run(async |world| {
@@ -373,22 +373,26 @@ async fn drops_with(work: impl FnMut() + 'static) {
     assert!(task.await.unwrap_err().is_cancelled());
 }
 
-on_both_kernels! {
-    an_expiry_inside_futures_unordered_wakes_the_right_child
-    an_expiry_around_futures_unordered_tells_every_child
-    a_sleep_may_leave_one_scope_for_another
-    a_sleep_that_was_told_unseen_waits_on_when_it_leaves_the_scope
-    a_park_that_was_told_unseen_is_answered_when_it_leaves_the_scope
-    a_wait_that_is_polled_into_a_scope_with_a_pending_deadline_gets_it
-    a_trap_future_may_be_boxed_and_moved_to_another_task
-    a_yield_that_stays_behind_in_its_task_is_told_by_the_scope_it_is_in
-    a_wait_that_was_told_in_one_task_is_not_told_in_another
-    a_join_that_timed_out_can_be_retried
-    forgetting_a_parked_future_harms_nobody
-    a_destructor_may_spawn
-    a_destructor_may_wake
-    a_destructor_may_cancel_and_abort_others_and_itself
-    a_destructor_may_join
-    an_abort_from_inside_the_own_poll_ends_the_task_after_the_step
-    an_aborted_task_is_dropped_before_the_next_step_of_any_other
+on_every_kernel! {
+    in_order {
+        a_wait_that_is_polled_into_a_scope_with_a_pending_deadline_gets_it
+        a_yield_that_stays_behind_in_its_task_is_told_by_the_scope_it_is_in
+        a_destructor_may_spawn
+        a_destructor_may_wake
+        a_destructor_may_cancel_and_abort_others_and_itself
+        a_destructor_may_join
+        an_abort_from_inside_the_own_poll_ends_the_task_after_the_step
+        an_aborted_task_is_dropped_before_the_next_step_of_any_other
+    }
+    in_any_order {
+        an_expiry_inside_futures_unordered_wakes_the_right_child
+        an_expiry_around_futures_unordered_tells_every_child
+        a_sleep_may_leave_one_scope_for_another
+        a_sleep_that_was_told_unseen_waits_on_when_it_leaves_the_scope
+        a_park_that_was_told_unseen_is_answered_when_it_leaves_the_scope
+        a_trap_future_may_be_boxed_and_moved_to_another_task
+        a_wait_that_was_told_in_one_task_is_not_told_in_another
+        a_join_that_timed_out_can_be_retried
+        forgetting_a_parked_future_harms_nobody
+    }
 }

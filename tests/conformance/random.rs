@@ -1,10 +1,13 @@
-//! Random programs, run on both kernels: what every task saw, and when, is the same.
+//! Random programs, run on every kernel: what every task saw, and when, is the same.
 //!
 //! A program is a tree of blocks. Each task writes down what each of its waits came to, with the
 //! virtual time, so two kernels that answer anything differently, or in another order, or at another
-//! time, are found out; proptest then makes the program small.
+//! time, are found out; proptest then makes the program small. With tasks in another order a program
+//! is another one: of the simulated kernel it is asked then that every task ends, and that a seed says
+//! what happens.
 
 use std::cell::{Cell, OnceCell, RefCell};
+use std::collections::BTreeMap;
 use std::fmt::Display;
 use std::rc::Rc;
 use std::task::Poll;
@@ -13,6 +16,7 @@ use std::time::Duration;
 use futures::channel::oneshot;
 use futures::future::{Either, LocalBoxFuture, select};
 use futures::stream::{FuturesUnordered, StreamExt};
+use pikake::sim::Schedule;
 use pikake::task::{Current, GroupError};
 use pikake::traps::{WaitQueue, park};
 use pikake::{
@@ -22,7 +26,9 @@ use pikake::{
 use proptest::prelude::*;
 
 use crate::random_sync::{ALL_GIVEN_BACK, Exchange, Held, Points, exchange, held};
-use crate::runner::{Real, Reference, Runner, World, ms, poll_once, told};
+use crate::runner::{
+    IN_ANY_ORDER, Real, Reference, Runner, Simulated, World, drawn, ms, poll_once, told,
+};
 
 const QUEUES: usize = 2;
 
@@ -146,11 +152,13 @@ impl Actor {
     }
 }
 
+const DROPPED: &str = "its body is dropped";
+
 struct Dropped(Rc<Actor>);
 
 impl Drop for Dropped {
     fn drop(&mut self) {
-        self.0.note("its body is dropped");
+        self.0.note(DROPPED);
     }
 }
 
@@ -362,6 +370,17 @@ fn trace<R: Runner>(programs: Vec<Block>) -> Vec<String> {
     })
 }
 
+/// The tasks whose bodies were not dropped, or more than once.
+fn not_ended(trace: &[String]) -> Vec<&str> {
+    let mut dropped = BTreeMap::new();
+    for event in trace {
+        let Some((_, event)) = event.split_once(" task ") else { continue };
+        let Some((task, what)) = event.split_once(": ") else { continue };
+        *dropped.entry(task).or_insert(0) += u32::from(what == DROPPED);
+    }
+    dropped.into_iter().filter(|(_, times)| *times != 1).map(|(task, _)| task).collect()
+}
+
 proptest! {
     #![proptest_config(ProptestConfig {
         cases: 400,
@@ -370,9 +389,25 @@ proptest! {
     })]
 
     #[test]
-    fn both_kernels_run_the_same_program_alike(programs in prop::collection::vec(block(), 1..4)) {
-        let real = trace::<Real>(programs.clone());
-        prop_assert!(real.iter().any(|event| event.ends_with(ALL_GIVEN_BACK)), "{real:#?}");
-        prop_assert_eq!(real, trace::<Reference>(programs));
+    fn every_kernel_runs_the_same_program_alike(
+        programs in prop::collection::vec(block(), 1..4),
+        seed in any::<u64>(),
+    ) {
+        let on_the_real_one = trace::<Real>(programs.clone());
+        let is_all_given_back = |event: &String| event.ends_with(ALL_GIVEN_BACK);
+        prop_assert!(on_the_real_one.iter().any(is_all_given_back), "{on_the_real_one:#?}");
+        prop_assert_eq!(&on_the_real_one, &trace::<Reference>(programs.clone()));
+        for schedule in IN_ANY_ORDER {
+            let simulated = || drawn(seed, *schedule, || trace::<Simulated>(programs.clone()));
+            let seen = simulated();
+            match schedule {
+                Schedule::Fifo => prop_assert_eq!(&on_the_real_one, &seen),
+                _ => {
+                    prop_assert_eq!(&seen, &simulated());
+                    prop_assert!(not_ended(&seen).is_empty(), "{:#?}", seen);
+                    prop_assert!(seen.iter().any(is_all_given_back), "{:#?}", seen);
+                }
+            }
+        }
     }
 }

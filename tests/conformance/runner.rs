@@ -1,14 +1,16 @@
 //! Runs the body of a case on one kernel or another, and gives back what it wrote down.
 
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::fmt::Display;
-use std::panic::resume_unwind;
+use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::rc::Rc;
 use std::sync::mpsc::{self, RecvTimeoutError};
 use std::task::Poll;
 use std::thread;
 use std::time::Duration;
 
+use pikake::kernel::POLL_EVERY_STEPS;
+use pikake::sim::{Schedule, Sim, busy_for};
 use pikake::time::{ManualClock, Ticks, clock_rate, now};
 use pikake::traps::door;
 use pikake::{Kernel, KernelHandle, TaskError, task};
@@ -135,18 +137,91 @@ impl Runner for Reference {
     }
 }
 
-/// Declares the tests of the cases of a file: each on both kernels.
-macro_rules! on_both_kernels {
-    ($($case:ident)*) => {
+/// A host of a simulated world, by the seed and in the order of [`drawn`]; a step takes no time.
+pub(crate) struct Simulated;
+
+thread_local! {
+    static DRAWN: Cell<(u64, Schedule)> = const { Cell::new((0, Schedule::Fifo)) };
+}
+
+impl Runner for Simulated {
+    fn outcome<F: Future>(
+        body: impl FnOnce(World) -> F,
+    ) -> (Result<F::Output, TaskError>, Vec<String>) {
+        let (seed, schedule) = DRAWN.get();
+        let mut sim = Sim::new(seed);
+        sim.schedule(schedule).step_cost(Duration::ZERO).tolerate_panics();
+        if schedule == Schedule::Fifo {
+            sim.steps_per_turn(POLL_EVERY_STEPS);
+        }
+        let world = World::new(busy_for);
+        match sim.run_here("main", body(world.clone())) {
+            Ok(ran) => (ran.outcome, world.events.take()),
+            Err(failure) => panic!("{failure}"),
+        }
+    }
+}
+
+/// How many seeds each case is run by, in each order of tasks.
+pub(crate) const SEEDS: u64 = 64;
+
+/// In which orders of tasks a case is run on the simulated kernel.
+pub(crate) const IN_ORDER: &[Schedule] = &[Schedule::Fifo];
+
+/// As [`IN_ORDER`], for a case that comes to the same in each of them.
+pub(crate) const IN_ANY_ORDER: &[Schedule] =
+    &[Schedule::Fifo, Schedule::Random, Schedule::Priorities { changes: 3 }];
+
+/// Has [`Simulated`] run what it runs by this seed, with tasks in this order.
+pub(crate) fn drawn<T>(seed: u64, schedule: Schedule, work: impl FnOnce() -> T) -> T {
+    DRAWN.set((seed, schedule));
+    match catch_unwind(AssertUnwindSafe(work)) {
+        Ok(result) => result,
+        Err(panic) => {
+            eprintln!("this was on the simulated kernel, by seed {seed}, {schedule:?}");
+            resume_unwind(panic);
+        }
+    }
+}
+
+/// Runs a case on the simulated kernel, in so many worlds.
+pub(crate) fn by_seed(schedules: &[Schedule], case: fn()) {
+    for schedule in schedules {
+        (0..SEEDS).for_each(|seed| drawn(seed, *schedule, case));
+    }
+}
+
+/// Declares the tests of the cases of a file, each on every kernel, or on those that have sockets. On
+/// the simulated one a case must come to the same by every seed: with tasks in the order in which they
+/// became ready, as on the others, or, if it does not depend on that, in any.
+macro_rules! on_every_kernel {
+    (with_sockets $(in_order { $($ordered:ident)* })? $(in_any_order { $($any:ident)* })?) => {
         mod real {
-            $(#[test] fn $case() { super::$case::<crate::runner::Real>(); })*
+            $($(#[test] fn $ordered() { super::$ordered::<crate::runner::Real>(); })*)?
+            $($(#[test] fn $any() { super::$any::<crate::runner::Real>(); })*)?
+        }
+        mod simulated {
+            use crate::runner::{self, Simulated, by_seed};
+
+            $($(#[test] fn $ordered() {
+                by_seed(runner::IN_ORDER, super::$ordered::<Simulated>);
+            })*)?
+            $($(#[test] fn $any() {
+                by_seed(runner::IN_ANY_ORDER, super::$any::<Simulated>);
+            })*)?
+        }
+    };
+    ($(in_order { $($ordered:ident)* })? $(in_any_order { $($any:ident)* })?) => {
+        crate::runner::on_every_kernel! {
+            with_sockets $(in_order { $($ordered)* })? $(in_any_order { $($any)* })?
         }
         mod reference {
-            $(#[test] fn $case() { super::$case::<crate::runner::Reference>(); })*
+            $($(#[test] fn $ordered() { super::$ordered::<crate::runner::Reference>(); })*)?
+            $($(#[test] fn $any() { super::$any::<crate::runner::Reference>(); })*)?
         }
     };
 }
-pub(crate) use on_both_kernels;
+pub(crate) use on_every_kernel;
 
 /// Starts a task with a name.
 pub(crate) fn named<F: Future + 'static>(name: &str, future: F) -> task::Task<F::Output> {

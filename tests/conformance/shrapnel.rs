@@ -8,7 +8,7 @@ use pikake::task::in_parallel;
 use pikake::traps::{WaitQueue, blocking, park};
 use pikake::{Task, sleep, spawn, timeout_after, yield_now};
 
-use crate::runner::{Runner, ms, on_both_kernels, told};
+use crate::runner::{Runner, ms, on_every_kernel, told};
 
 /// Whether the interrupted task is behind the one that interrupts it in the same pass of the ready
 /// queue, or in the next pass.
@@ -128,12 +128,16 @@ fn what_blocks_runs_elsewhere_and_gives_its_value_or_its_panic<R: Runner>() {
     });
 }
 
-on_both_kernels! {
-    a_resume_that_is_on_its_way_is_not_replaced
-    an_interrupted_sleeper_wakes_at_once_and_its_timer_is_gone
-    an_abort_of_a_dead_task_is_silent
-    of_two_that_abort_each_other_exactly_one_goes_on
-    a_loop_that_polls_is_cut_short_by_a_timeout
-    a_timeout_around_parallel_work_ends_all_of_it
-    what_blocks_runs_elsewhere_and_gives_its_value_or_its_panic
+on_every_kernel! {
+    in_order {
+        a_resume_that_is_on_its_way_is_not_replaced
+        an_abort_of_a_dead_task_is_silent
+        of_two_that_abort_each_other_exactly_one_goes_on
+    }
+    in_any_order {
+        an_interrupted_sleeper_wakes_at_once_and_its_timer_is_gone
+        a_loop_that_polls_is_cut_short_by_a_timeout
+        a_timeout_around_parallel_work_ends_all_of_it
+        what_blocks_runs_elsewhere_and_gives_its_value_or_its_panic
+    }
 }

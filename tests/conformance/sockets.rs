@@ -1,4 +1,4 @@
-//! The cases that need sockets, on the real kernel: the timeouts and cancels of Curio's `test_io`
+//! The cases that need sockets, on the kernels that have some: the timeouts and cancels of Curio's `test_io`
 //! and `test_socket`, Shrapnel's `test_poller` and `test_notify_of_close`.
 //!
 //! Time is virtual here, too: it jumps when no socket has anything to say, so a peer that is to be
@@ -13,7 +13,7 @@ use pikake::net::{TcpListener, TcpStream, UdpSocket, UnixStream, interruption};
 use pikake::traps::{Closed, ResourceBusy};
 use pikake::{TimedOut, sleep, spawn, timed, timeout_after, yield_now};
 
-use crate::runner::{Real, Runner, World, ms, next_step, told};
+use crate::runner::{Runner, World, ms, next_step, on_every_kernel, told};
 
 const LOOPBACK: (IpAddr, u16) = (IpAddr::V4(Ipv4Addr::LOCALHOST), 0);
 
@@ -37,9 +37,8 @@ fn is<E: std::error::Error + 'static>(error: &io::Error) -> bool {
 
 // --- Curio's test_io and test_socket ----------------------------------------------------------
 
-#[test]
-fn an_accept_times_out_and_can_be_tried_again() {
-    let events = Real::run(async |world| {
+fn an_accept_times_out_and_can_be_tried_again<R: Runner>() {
+    let events = R::run(async |world| {
         let listener = TcpListener::bind(LOOPBACK).await.unwrap();
         for _ in 0..2 {
             let outcome = timeout_after(ms(500), listener.accept()).await;
@@ -54,9 +53,8 @@ fn an_accept_times_out_and_can_be_tried_again() {
     assert_eq!(events, ["500 Err(TimedOut)", "1000 Err(TimedOut)"]);
 }
 
-#[test]
-fn an_accept_can_be_cancelled() {
-    let events = Real::run(async |world| {
+fn an_accept_can_be_cancelled<R: Runner>() {
+    let events = R::run(async |world| {
         let listener = TcpListener::bind(LOOPBACK).await.unwrap();
         let task = spawn(async move { came_to(listener.accept().await) });
         sleep(ms(500)).await.unwrap();
@@ -66,9 +64,8 @@ fn an_accept_can_be_cancelled() {
     assert_eq!(events, ["500 cancelled"]);
 }
 
-#[test]
-fn a_read_times_out_on_a_silent_peer_and_can_be_cancelled() {
-    let events = Real::run(async |world| {
+fn a_read_times_out_on_a_silent_peer_and_can_be_cancelled<R: Runner>() {
+    let events = R::run(async |world| {
         let (mine, _theirs) = UnixStream::pair().unwrap();
         let outcome = timed(ms(500), mine.read(&mut [0; 8])).await;
         world.note(came_to(outcome.output.unwrap()));
@@ -80,9 +77,8 @@ fn a_read_times_out_on_a_silent_peer_and_can_be_cancelled() {
     assert_eq!(events, ["500 a deadline passed", "1000 cancelled"]);
 }
 
-#[test]
-fn a_receive_times_out_and_can_be_cancelled() {
-    let events = Real::run(async |world| {
+fn a_receive_times_out_and_can_be_cancelled<R: Runner>() {
+    let events = R::run(async |world| {
         let socket = UdpSocket::bind(LOOPBACK).await.unwrap();
         let outcome = timed(ms(500), socket.recv_from(&mut [0; 8])).await;
         world.note(came_to(outcome.output.unwrap()));
@@ -94,9 +90,8 @@ fn a_receive_times_out_and_can_be_cancelled() {
     assert_eq!(events, ["500 a deadline passed", "1000 cancelled"]);
 }
 
-#[test]
-fn a_read_of_so_many_bytes_that_times_out_says_how_far_it_came() {
-    let events = Real::run(async |world| {
+fn a_read_of_so_many_bytes_that_times_out_says_how_far_it_came<R: Runner>() {
+    let events = R::run(async |world| {
         let (mine, theirs) = UnixStream::pair().unwrap();
         theirs.write_all(b"Msg1\nMsg2\n").await.unwrap();
         let mut buffer = [0; 64];
@@ -111,9 +106,8 @@ fn a_read_of_so_many_bytes_that_times_out_says_how_far_it_came() {
     assert_eq!(events, ["500 10 bytes: TimedOut", "500 0 bytes: UnexpectedEof"]);
 }
 
-#[test]
-fn a_write_that_times_out_says_how_much_the_peer_can_read() {
-    let events = Real::run(async |world| {
+fn a_write_that_times_out_says_how_much_the_peer_can_read<R: Runner>() {
+    let events = R::run(async |world| {
         let (mine, theirs) = UnixStream::pair().unwrap();
         let outcome = timed(ms(500), mine.write_all(&vec![7; MUCH])).await;
         let error = outcome.output.unwrap().unwrap_err();
@@ -132,9 +126,8 @@ fn a_write_that_times_out_says_how_much_the_peer_can_read() {
     assert_eq!(events, ["500 true"]);
 }
 
-#[test]
-fn one_task_reads_while_another_writes_on_the_same_socket() {
-    Real::run(async |_| {
+fn one_task_reads_while_another_writes_on_the_same_socket<R: Runner>() {
+    R::run(async |_| {
         let (mine, theirs) = UnixStream::pair().unwrap();
         let mine = Rc::new(mine);
         let reads = spawn({
@@ -155,9 +148,8 @@ fn one_task_reads_while_another_writes_on_the_same_socket() {
     });
 }
 
-#[test]
-fn a_second_reader_is_refused_and_the_first_gets_its_data() {
-    let events = Real::run(async |world| {
+fn a_second_reader_is_refused_and_the_first_gets_its_data<R: Runner>() {
+    let events = R::run(async |world| {
         let (mine, theirs) = UnixStream::pair().unwrap();
         let mine = Rc::new(mine);
         let first = spawn({
@@ -172,9 +164,8 @@ fn a_second_reader_is_refused_and_the_first_gets_its_data() {
     assert_eq!(events, ["0 5"]);
 }
 
-#[test]
-fn a_writer_that_is_cancelled_leaves_the_reader_working() {
-    let events = Real::run(async |world| {
+fn a_writer_that_is_cancelled_leaves_the_reader_working<R: Runner>() {
+    let events = R::run(async |world| {
         let (mine, theirs) = UnixStream::pair().unwrap();
         let mine = Rc::new(mine);
         let reader = spawn({
@@ -195,9 +186,8 @@ fn a_writer_that_is_cancelled_leaves_the_reader_working() {
     assert_eq!(events, ["10 cancelled", "10 ok"]);
 }
 
-#[test]
-fn an_endless_yielder_does_not_starve_sockets() {
-    let events = Real::run(async |world| {
+fn an_endless_yielder_does_not_starve_sockets<R: Runner>() {
+    let events = R::run(async |world| {
         let (mine, theirs) = UnixStream::pair().unwrap();
         let spins = spawn(async { while yield_now().await.is_ok() {} });
         let echoes = spawn(async move {
@@ -231,9 +221,8 @@ fn sends_late(world: &World, stream: UnixStream) -> pikake::Task<UnixStream> {
     })
 }
 
-#[test]
-fn data_that_came_in_the_turn_of_the_deadline_win() {
-    let events = Real::run(async |world| {
+fn data_that_came_in_the_turn_of_the_deadline_win<R: Runner>() {
+    let events = R::run(async |world| {
         let (mine, theirs) = UnixStream::pair().unwrap();
         let sender = sends_late(&world, theirs);
         let outcome = timeout_after(ms(10), mine.read(&mut [0; 8])).await;
@@ -244,9 +233,8 @@ fn data_that_came_in_the_turn_of_the_deadline_win() {
     assert_eq!(events, ["20 Ok(Ok(5))", "21 ok"]);
 }
 
-#[test]
-fn a_deadline_that_lost_to_data_is_due_to_the_next_wait_in_its_scope() {
-    let events = Real::run(async |world| {
+fn a_deadline_that_lost_to_data_is_due_to_the_next_wait_in_its_scope<R: Runner>() {
+    let events = R::run(async |world| {
         let (mine, theirs) = UnixStream::pair().unwrap();
         let sender = sends_late(&world, theirs);
         let outcome = timeout_after(ms(10), async {
@@ -261,9 +249,8 @@ fn a_deadline_that_lost_to_data_is_due_to_the_next_wait_in_its_scope() {
 
 // --- Shrapnel's test_poller and test_notify_of_close ------------------------------------------
 
-#[test]
-fn of_two_readers_that_abort_each_other_in_one_poll_exactly_one_goes_on() {
-    let events = Real::run(async |world| {
+fn of_two_readers_that_abort_each_other_in_one_poll_exactly_one_goes_on<R: Runner>() {
+    let events = R::run(async |world| {
         let (one, one_peer) = UnixStream::pair().unwrap();
         let (other, other_peer) = UnixStream::pair().unwrap();
         let handles: Rc<std::cell::RefCell<Vec<pikake::Task<()>>>> = Rc::default();
@@ -283,12 +270,12 @@ fn of_two_readers_that_abort_each_other_in_one_poll_exactly_one_goes_on() {
         assert!(handles.borrow().iter().all(pikake::Task::is_finished));
         handles.borrow_mut().clear();
     });
-    assert_eq!(events, ["1 goes on"], "time jumps before the sockets are asked");
+    // The real kernel's virtual clock jumps before the sockets are asked.
+    assert!(events == ["0 goes on"] || events == ["1 goes on"], "{events:?}");
 }
 
-#[test]
-fn closing_a_socket_wakes_its_waiters() {
-    let events = Real::run(async |world| {
+fn closing_a_socket_wakes_its_waiters<R: Runner>() {
+    let events = R::run(async |world| {
         let (mine, _theirs) = UnixStream::pair().unwrap();
         let mine = Rc::new(mine);
         let reader = spawn({
@@ -308,9 +295,8 @@ fn closing_a_socket_wakes_its_waiters() {
     assert_eq!(events, ["10 true", "10 true", "10 true"]);
 }
 
-#[test]
-fn of_closing_and_cancelling_a_reader_it_sees_what_came_first() {
-    let events = Real::run(async |world| {
+fn of_closing_and_cancelling_a_reader_it_sees_what_came_first<R: Runner>() {
+    let events = R::run(async |world| {
         for close_first in [true, false] {
             let (mine, _theirs) = UnixStream::pair().unwrap();
             let mine = Rc::new(mine);
@@ -337,9 +323,8 @@ fn of_closing_and_cancelling_a_reader_it_sees_what_came_first() {
     assert_eq!(events, [&format!("0 {closed}"), "0 cancelled", "0 cancelled", "1 ok"]);
 }
 
-#[test]
-fn a_socket_that_is_closed_in_the_turn_of_its_data_is_closed_to_its_reader() {
-    let events = Real::run(async |world| {
+fn a_socket_that_is_closed_in_the_turn_of_its_data_is_closed_to_its_reader<R: Runner>() {
+    let events = R::run(async |world| {
         let (mine, theirs) = UnixStream::pair().unwrap();
         let mine = Rc::new(mine);
         let reader = spawn({
@@ -354,9 +339,8 @@ fn a_socket_that_is_closed_in_the_turn_of_its_data_is_closed_to_its_reader() {
     assert_eq!(events, ["0 true"]);
 }
 
-#[test]
-fn a_read_may_leave_its_scope_and_go_on() {
-    let events = Real::run(async |world| {
+fn a_read_may_leave_its_scope_and_go_on<R: Runner>() {
+    let events = R::run(async |world| {
         let (mine, theirs) = UnixStream::pair().unwrap();
         let mut buffer = [0; 8];
         let mut read = pin!(mine.read(&mut buffer));
@@ -369,4 +353,28 @@ fn a_read_may_leave_its_scope_and_go_on() {
         world.note(read.await.unwrap());
     });
     assert_eq!(events, ["20 5"]);
+}
+
+on_every_kernel! { with_sockets
+    in_order {
+        a_second_reader_is_refused_and_the_first_gets_its_data
+        of_closing_and_cancelling_a_reader_it_sees_what_came_first
+        of_two_readers_that_abort_each_other_in_one_poll_exactly_one_goes_on
+    }
+    in_any_order {
+        an_accept_times_out_and_can_be_tried_again
+        an_accept_can_be_cancelled
+        a_read_times_out_on_a_silent_peer_and_can_be_cancelled
+        a_receive_times_out_and_can_be_cancelled
+        a_read_of_so_many_bytes_that_times_out_says_how_far_it_came
+        a_write_that_times_out_says_how_much_the_peer_can_read
+        one_task_reads_while_another_writes_on_the_same_socket
+        a_writer_that_is_cancelled_leaves_the_reader_working
+        an_endless_yielder_does_not_starve_sockets
+        data_that_came_in_the_turn_of_the_deadline_win
+        a_deadline_that_lost_to_data_is_due_to_the_next_wait_in_its_scope
+        closing_a_socket_wakes_its_waiters
+        a_socket_that_is_closed_in_the_turn_of_its_data_is_closed_to_its_reader
+        a_read_may_leave_its_scope_and_go_on
+    }
 }

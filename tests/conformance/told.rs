@@ -14,7 +14,7 @@ use pikake::{
     yield_now,
 };
 
-use crate::runner::{Runner, ms, next_step, on_both_kernels, poll_once, told};
+use crate::runner::{Runner, ms, next_step, on_every_kernel, poll_once, told};
 
 fn a_select_that_drops_the_branch_that_was_told_does_not_lose_the_cancel<R: Runner>() {
     let events = R::run(async |world| {
@@ -421,23 +421,27 @@ fn a_yield_whose_step_has_come_is_not_interrupted<R: Runner>() {
     assert_eq!(events, ["0 ok", "0 cancelled: stop"]);
 }
 
-on_both_kernels! {
-    a_select_that_drops_the_branch_that_was_told_does_not_lose_the_cancel
-    a_select_that_drops_the_branch_that_was_told_does_not_lose_the_deadline
-    a_join_of_a_parked_and_a_satisfied_branch_tells_both
-    a_branch_ends_where_another_record_is_polled
-    a_yield_that_was_told_and_is_dropped_has_its_task_look_again
-    two_shields_that_end_in_one_branch_tell_it_once
-    a_yield_that_is_carried_into_a_shield_is_not_told_on_its_way
-    of_a_cancel_and_a_timeout_that_are_both_pending_both_are_remembered
-    leaving_the_scope_discards_its_timeout_and_no_more
-    a_parked_wait_is_told_of_the_timeout_and_its_branch_of_the_cancel
-    an_outer_deadline_that_passed_stays_due_when_the_inner_scope_is_left
-    an_outer_deadline_that_was_collected_inside_is_not_told_again_outside
-    a_timeout_of_zero_lets_the_body_run_until_it_would_suspend
-    a_body_that_overran_in_straight_line_code_is_in_time_and_says_how_late
-    no_timer_of_a_scope_that_was_left_is_seen_again
-    a_deadline_that_was_due_is_gone_with_its_scope
-    of_a_timeout_that_lost_and_a_cancel_that_is_pending_the_cancel_comes_first
-    a_yield_whose_step_has_come_is_not_interrupted
+on_every_kernel! {
+    in_order {
+        a_select_that_drops_the_branch_that_was_told_does_not_lose_the_deadline
+        a_yield_that_was_told_and_is_dropped_has_its_task_look_again
+        a_parked_wait_is_told_of_the_timeout_and_its_branch_of_the_cancel
+        a_timeout_of_zero_lets_the_body_run_until_it_would_suspend
+    }
+    in_any_order {
+        a_select_that_drops_the_branch_that_was_told_does_not_lose_the_cancel
+        a_join_of_a_parked_and_a_satisfied_branch_tells_both
+        a_branch_ends_where_another_record_is_polled
+        two_shields_that_end_in_one_branch_tell_it_once
+        a_yield_that_is_carried_into_a_shield_is_not_told_on_its_way
+        of_a_cancel_and_a_timeout_that_are_both_pending_both_are_remembered
+        leaving_the_scope_discards_its_timeout_and_no_more
+        an_outer_deadline_that_passed_stays_due_when_the_inner_scope_is_left
+        an_outer_deadline_that_was_collected_inside_is_not_told_again_outside
+        a_body_that_overran_in_straight_line_code_is_in_time_and_says_how_late
+        no_timer_of_a_scope_that_was_left_is_seen_again
+        a_deadline_that_was_due_is_gone_with_its_scope
+        of_a_timeout_that_lost_and_a_cancel_that_is_pending_the_cancel_comes_first
+        a_yield_whose_step_has_come_is_not_interrupted
+    }
 }

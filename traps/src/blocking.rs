@@ -174,10 +174,11 @@ where
         // What is taken back is dropped by the caller, outside of the lock.
         move || take(&work).is_some()
     };
-    submit(Job::new(reply, move |what: &mut T| {
+    let job = Job::new(reply, move |what: &mut T| {
         let work = take(&work)?;
         Some(catch_unwind(AssertUnwindSafe(|| work(what, &flag))))
-    }));
+    });
+    submit(job.awaited_at(place));
     Started { wait: wait_for(replied, TrapKind::Blocking, place), withdraw: Box::new(withdraw) }
 }
 

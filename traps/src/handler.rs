@@ -30,6 +30,7 @@
 
 use std::cell::Cell;
 use std::fmt;
+use std::io;
 use std::panic::Location;
 use std::task::{Context, Poll};
 use std::time::{Duration, SystemTime};
@@ -339,6 +340,11 @@ pub trait TrapHandler {
     /// Fills a buffer with random bytes. Without a source of its own, a kernel asks the system.
     fn random(&self, to: &mut [u8]) {
         crate::outside::system_random(to);
+    }
+
+    /// Starts a thread that is not the kernel's, or refuses to.
+    fn start_thread(&self, name: &str, life: Box<dyn FnOnce() + Send>) -> io::Result<()> {
+        crate::outside::system_thread(name, life)
     }
 
     /// The socket traps.

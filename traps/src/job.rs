@@ -2,6 +2,7 @@
 
 use std::collections::VecDeque;
 use std::fmt;
+use std::panic::Location;
 
 use crate::reply::Reply;
 
@@ -11,7 +12,7 @@ use crate::reply::Reply;
 /// [on that](Self::run_on). The reply is given when the job is dropped, so that its thread can be
 /// free for the next one before anybody hears of this one. Dropped without having been run, it
 /// tells whoever waits that there will be no result.
-pub struct Job<T: ?Sized = ()>(Box<dyn Work<T>>);
+pub struct Job<T: ?Sized = ()>(Box<dyn Work<T>>, Option<&'static Location<'static>>);
 
 impl<T: ?Sized + 'static> Job<T> {
     /// A job that replies what the closure returns.
@@ -23,7 +24,18 @@ impl<T: ?Sized + 'static> Job<T> {
         reply: Reply<R>,
         work: impl FnOnce(&mut T) -> R + Send + 'static,
     ) -> Self {
-        Self(Box::new(Replying { reply: Some(reply), work: Some(work), result: None }))
+        Self(Box::new(Replying { reply: Some(reply), work: Some(work), result: None }), None)
+    }
+
+    /// The job, with the place where somebody waits for it.
+    #[must_use = "it gives back the job with the place"]
+    pub fn awaited_at(self, place: &'static Location<'static>) -> Self {
+        Self(self.0, Some(place))
+    }
+
+    /// Where somebody waits for it, if that is known.
+    pub fn place(&self) -> Option<&'static Location<'static>> {
+        self.1
     }
 
     /// Whether somebody waits for the reply. Once nobody does, nobody ever will: the job can be

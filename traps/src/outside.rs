@@ -1,8 +1,11 @@
-//! What a program wants to know of the world: what o'clock it is, and a number nobody can foretell.
+//! What a program wants of the world: what o'clock it is, a number nobody can foretell, a thread of
+//! its own.
 //!
-//! Both are asked of the kernel, so that one which simulates the world can answer them from there.
-//! The real kernel asks the system.
+//! All are asked of the kernel, so that one which simulates the world can answer them from there, or
+//! refuse. The real kernel asks the system.
 
+use std::io;
+use std::thread;
 use std::time::SystemTime;
 
 use crate::door;
@@ -38,6 +41,34 @@ pub fn system_random(to: &mut [u8]) {
     if let Err(error) = getrandom::fill(to) {
         panic!("the system gives no random bytes: {error}");
     }
+}
+
+/// Starts a thread: not a helper of the kernel, but one of the program's own, which lives as long as
+/// its closure runs. For those who build on threads.
+///
+/// The kernel is asked, if there is one here. One that simulates the world refuses: what a thread
+/// does would be neither in its order nor in its time. Outside a kernel this is the system's thread.
+///
+/// # Errors
+///
+/// The system's, when no thread can be started; `Unsupported` from a kernel that has none. The closure
+/// has been dropped.
+pub fn start_thread(name: &str, life: impl FnOnce() + Send + 'static) -> io::Result<()> {
+    let life = Box::new(life);
+    match door::is_open() {
+        true => door::with(|kernel| kernel.start_thread(name, life)),
+        false => system_thread(name, life),
+    }
+}
+
+/// Starts a thread of the system. What a kernel answers
+/// [`TrapHandler::start_thread`](crate::TrapHandler::start_thread) with unless it has no threads.
+///
+/// # Errors
+///
+/// The system's.
+pub fn system_thread(name: &str, life: Box<dyn FnOnce() + Send>) -> io::Result<()> {
+    thread::Builder::new().name(name.to_owned()).spawn(life).map(drop)
 }
 
 pub mod random {
