@@ -35,22 +35,23 @@ pub mod net {
 /// ```
 /// use pikake::sync::mpsc;
 ///
-/// let sum = pikake::run(async {
-///     let (sender, mut receiver) = mpsc::bounded(2);
-///     let producer = pikake::spawn(async move {
-///         for number in 1..=10 {
-///             sender.send(number).await?;
-///         }
-///         Ok::<_, mpsc::SendError<u32>>(())
-///     });
-///     let mut sum = 0;
-///     while let Some(number) = receiver.recv().await? {
-///         sum += number;
+/// # pikake::sim::example(async {
+/// let (sender, mut receiver) = mpsc::bounded(2);
+/// let producer = pikake::spawn(async move {
+///     for number in 1..=10 {
+///         sender.send(number).await?;
 ///     }
-///     producer.await.unwrap().unwrap();
-///     Ok::<_, pikake::Interrupted>(sum)
+///     Ok::<_, mpsc::SendError<u32>>(())
 /// });
-/// assert_eq!(sum, Ok(55));
+/// let mut sum = 0;
+/// while let Some(number) = receiver.recv().await? {
+///     sum += number;
+/// }
+/// producer.await.unwrap().unwrap();
+/// assert_eq!(sum, 55);
+/// # Ok::<_, pikake::Interrupted>(())
+/// # })
+/// # .unwrap();
 /// ```
 pub mod sync {
     pub use pikake_sync::*;
@@ -73,26 +74,23 @@ pub mod time {
 /// use pikake::{TaskGroup, sleep};
 /// use std::time::Duration;
 ///
-/// # fn main() -> Result<(), GroupError> {
-/// pikake::run(async {
-///     // No more than two at a time; spawning waits for room.
-///     let mut group = TaskGroup::bounded(2);
-///     for number in 1..=4_u64 {
-///         let member = async move {
-///             sleep(Duration::from_millis(number)).await.map(|()| number)
-///         };
-///         group.spawn(member).await?;
-///     }
-///     assert_eq!(group.try_join_all().await?, [1, 2, 3, 4]);
+/// # pikake::sim::example(async {
+/// // No more than two at a time; spawning waits for room.
+/// let mut group = TaskGroup::bounded(2);
+/// for number in 1..=4_u64 {
+///     let member = async move { sleep(Duration::from_secs(number)).await.map(|()| number) };
+///     group.spawn(member).await?;
+/// }
+/// assert_eq!(group.try_join_all().await?, [1, 2, 3, 4]);
 ///
-///     // The results of an async function in the order of the items, two at a time.
-///     let mut squares = ordered_map(1..=4, 2, async |number| number * number);
-///     while let Some(square) = squares.next_outcome().await? {
-///         println!("{}", square.unwrap());
-///     }
-///     Ok(())
-/// })
-/// # }
+/// // The results of an async function in the order of the items, two at a time.
+/// let mut squares = ordered_map(1..=4, 2, async |number| number * number);
+/// while let Some(square) = squares.next_outcome().await? {
+///     println!("{}", square.unwrap());
+/// }
+/// # Ok::<_, GroupError>(())
+/// # })
+/// # .unwrap();
 /// ```
 pub mod task {
     pub use pikake_task::*;

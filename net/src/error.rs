@@ -153,7 +153,7 @@ impl From<WriteAllError> for io::Error {
 ///
 /// # Examples
 ///
-/// ```no_run
+/// ```
 /// # async fn example() -> std::io::Result<()> {
 /// use pikake_net::{AddressErrors, TcpStream};
 ///
@@ -163,6 +163,7 @@ impl From<WriteAllError> for io::Error {
 ///     println!("{address}: {error}");
 /// }
 /// # Ok(()) }
+/// # pikake_sim::example(example()).unwrap();
 /// ```
 #[derive(Debug)]
 pub struct AddressErrors {

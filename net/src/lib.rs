@@ -10,7 +10,7 @@
 //! has moved no bytes (but for the two that move many, `read_exact` and `write_all`, whose errors
 //! say how far they came).
 //!
-//! ```no_run
+//! ```
 //! use pikake_net::{TcpListener, TcpStream, serve};
 //!
 //! async fn echo(stream: TcpStream) -> std::io::Result<()> {
@@ -32,6 +32,8 @@
 //! })
 //! .await?;
 //! # Ok(()) }
+//! # let limit = std::time::Duration::from_secs(1);
+//! # assert!(pikake_sim::example(pikake_traps::timeout_after(limit, example())).is_err());
 //! ```
 //!
 //! # Rules for all sockets

@@ -146,7 +146,7 @@ listen_through!(&L, Rc<L>);
 ///
 /// # Examples
 ///
-/// ```no_run
+/// ```
 /// use pikake_net::{TcpListener, TcpStream, serve};
 /// use std::net::SocketAddr;
 ///
@@ -160,6 +160,8 @@ listen_through!(&L, Rc<L>);
 /// let listener = TcpListener::bind("127.0.0.1:7000").await?;
 /// serve(listener, 1000, greet).await?;
 /// # Ok(()) }
+/// # let limit = std::time::Duration::from_secs(1);
+/// # assert!(pikake_sim::example(pikake_traps::timeout_after(limit, example())).is_err());
 /// ```
 ///
 /// # Cancellation

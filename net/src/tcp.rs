@@ -29,7 +29,7 @@ impl TcpStream {
     ///
     /// # Examples
     ///
-    /// ```no_run
+    /// ```
     /// # async fn example() -> Result<(), Box<dyn std::error::Error>> {
     /// use pikake_net::TcpStream;
     /// use pikake_traps::timeout_after;
@@ -38,6 +38,12 @@ impl TcpStream {
     /// let limit = Duration::from_secs(3);
     /// let stream = timeout_after(limit, TcpStream::connect("example.org:80")).await??;
     /// # Ok(()) }
+    /// # let mut sim = pikake_sim::Sim::new(0);
+    /// # sim.host("example.org", || async {
+    /// #     let listener = pikake_net::TcpListener::bind("0.0.0.0:80").await.unwrap();
+    /// #     while listener.accept().await.is_ok() {}
+    /// # });
+    /// # sim.run_here("client", example()).unwrap().outcome.unwrap().unwrap();
     /// ```
     ///
     /// # Cancellation
@@ -136,14 +142,17 @@ owned_halves!(TcpStream);
 ///
 /// # Examples
 ///
-/// ```no_run
+/// ```
 /// # async fn example() -> std::io::Result<()> {
 /// use pikake_net::TcpListener;
 ///
 /// let listener = TcpListener::bind("127.0.0.1:0").await?;
 /// println!("listening at {}", listener.local_addr()?);
+/// # let client = pikake_net::TcpStream::connect(listener.local_addr()?);
+/// # pikake_traps::spawn(async { client.await }).detach();
 /// let (stream, peer) = listener.accept().await?;
 /// # Ok(()) }
+/// # pikake_sim::example(example()).unwrap();
 /// ```
 ///
 /// To serve many, see [`serve`](crate::serve()).

@@ -15,7 +15,7 @@ use crate::socket::{Socket, ip, wrong_option};
 ///
 /// # Examples
 ///
-/// ```no_run
+/// ```
 /// # async fn example() -> std::io::Result<()> {
 /// use pikake_net::UdpSocket;
 /// use std::net::{Ipv4Addr, SocketAddr};
@@ -23,6 +23,7 @@ use crate::socket::{Socket, ip, wrong_option};
 /// let socket = UdpSocket::bind("127.0.0.1:0").await?;
 /// socket.send_to(b"ping", SocketAddr::from((Ipv4Addr::LOCALHOST, 7000))).await?;
 /// # Ok(()) }
+/// # pikake_sim::example(example()).unwrap();
 /// ```
 #[derive(Debug)]
 pub struct UdpSocket {

@@ -40,10 +40,12 @@ impl UnixStream {
     ///
     /// # Examples
     ///
-    /// ```no_run
+    /// ```
     /// # async fn example() -> std::io::Result<()> {
+    /// # let _listener = pikake_net::UnixListener::bind("/run/app.sock")?;
     /// let stream = pikake_net::UnixStream::connect("/run/app.sock").await?;
     /// # Ok(()) }
+    /// # pikake_sim::example(example()).unwrap();
     /// ```
     ///
     /// # Cancellation
@@ -75,11 +77,12 @@ impl UnixStream {
     ///
     /// # Examples
     ///
-    /// ```no_run
+    /// ```
     /// # async fn example() -> std::io::Result<()> {
     /// let (one, other) = pikake_net::UnixStream::pair()?;
     /// one.write_all(b"hello").await?;
     /// # Ok(()) }
+    /// # pikake_sim::example(example()).unwrap();
     /// ```
     ///
     /// # Errors
@@ -131,13 +134,16 @@ pub(crate) fn at_path(error: io::Error, doing: &str, path: &Path) -> io::Error {
 ///
 /// # Examples
 ///
-/// ```no_run
+/// ```
 /// # async fn example() -> std::io::Result<()> {
 /// use pikake_net::UnixListener;
 ///
 /// let listener = UnixListener::bind("/run/app.sock")?;
+/// # let client = pikake_net::UnixStream::connect("/run/app.sock");
+/// # pikake_traps::spawn(async { client.await }).detach();
 /// let (stream, _) = listener.accept().await?;
 /// # Ok(()) }
+/// # pikake_sim::example(example()).unwrap();
 /// ```
 #[derive(Debug)]
 pub struct UnixListener {

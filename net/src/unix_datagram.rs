@@ -15,13 +15,15 @@ use crate::unix::at_path;
 ///
 /// # Examples
 ///
-/// ```no_run
+/// ```
 /// # async fn example() -> std::io::Result<()> {
 /// use pikake_net::UnixDatagram;
 ///
+/// # let _manager = UnixDatagram::bind("/run/notify.sock")?;
 /// let socket = UnixDatagram::unbound()?;
 /// socket.send_to(b"READY=1", "/run/notify.sock").await?;
 /// # Ok(()) }
+/// # pikake_sim::example(example()).unwrap();
 /// ```
 #[derive(Debug)]
 pub struct UnixDatagram {

@@ -35,7 +35,8 @@
 //! ```
 //!
 //! A [`Sim`] is one world: hosts with names, addresses, clocks and programs, a [`Network`], a
-//! [`FaultPlan`], and checks. [`Runs`] makes one for each seed. Hosts know each other by name.
+//! [`FaultPlan`], and checks. [`Runs`] makes one for each seed. Hosts know each other by name. A future
+//! that borrows, or whose output is wanted, is run by [`Sim::run_here`].
 //!
 //! # When a run fails
 //!
@@ -72,8 +73,9 @@
 //!
 //! A closure on a helper thread is run outside of every kernel when its virtual time is over. One
 //! that loops until it is told to stop, or that blocks on something a task of the world is to do,
-//! never ends, and neither does the simulation. Threads that await (`spawn_thread`, `block_on`) are
-//! among these.
+//! never ends, and neither does the simulation. Threads of the program's own are refused, as their
+//! steps would be in the system's order: those that await (`spawn_thread`, `in_thread`), and those of
+//! objects (`ThreadProxy`).
 //!
 //! # The model
 //!

@@ -14,7 +14,7 @@ use pikake_traps::{Interrupted, WaitQueue, park_at};
 ///
 /// # Examples
 ///
-/// ```no_run
+/// ```
 /// # async fn step(round: u32) {}
 /// # async fn example() {
 /// use pikake_sync::Barrier;
@@ -33,6 +33,7 @@ use pikake_traps::{Interrupted, WaitQueue, park_at};
 ///     worker.detach();
 /// }
 /// # }
+/// # pikake_sim::example(example());
 /// ```
 pub struct Barrier {
     size: usize,

@@ -25,7 +25,7 @@ use crate::stand::{Stand, Waiters};
 /// # Examples
 ///
 /// ```
-/// # futures::executor::block_on(async {
+/// # pikake_sim::example(async {
 /// let (sender, mut one) = pikake_sync::broadcast::channel(16);
 /// let mut other = sender.subscribe();
 /// sender.send("hello");

@@ -19,7 +19,7 @@ use crate::mutex::MutexGuard;
 ///
 /// # Examples
 ///
-/// ```no_run
+/// ```
 /// # async fn example() -> Result<(), pikake_traps::Interrupted> {
 /// use pikake_sync::{Condvar, Mutex};
 /// use std::rc::Rc;
@@ -39,6 +39,7 @@ use crate::mutex::MutexGuard;
 /// let count = shared.1.wait_while(count, |count| *count < 10).await?;
 /// assert_eq!(*count, 10);
 /// # Ok(()) }
+/// # pikake_sim::example(example()).unwrap();
 /// ```
 #[derive(Default)]
 pub struct Condvar {

@@ -78,7 +78,7 @@ impl Error for TryGetError {}
 /// # Examples
 ///
 /// ```
-/// # futures::executor::block_on(async {
+/// # pikake_sim::example(async {
 /// use pikake_sync::{NotPut, Queue};
 ///
 /// let queue = Queue::unbounded();

@@ -14,7 +14,7 @@ use pikake_traps::{Interrupted, WaitQueue, park_at};
 ///
 /// # Examples
 ///
-/// ```no_run
+/// ```
 /// # async fn example() -> Result<(), pikake_traps::TaskError> {
 /// use pikake_sync::Event;
 /// use std::rc::Rc;
@@ -27,6 +27,7 @@ use pikake_traps::{Interrupted, WaitQueue, park_at};
 /// ready.set();
 /// server.await??;
 /// # Ok(()) }
+/// # pikake_sim::example(example()).unwrap();
 /// ```
 #[derive(Default)]
 pub struct Event {

@@ -31,7 +31,7 @@ pub type SendError<T> = PutError<T>;
 /// # Examples
 ///
 /// ```
-/// # futures::executor::block_on(async {
+/// # pikake_sim::example(async {
 /// let (sender, mut receiver) = pikake_sync::mpsc::bounded(8);
 /// let other = sender.clone();
 /// sender.send(1).await?;

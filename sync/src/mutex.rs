@@ -24,7 +24,7 @@ use crate::lock::{Lock, Locking};
 /// # Examples
 ///
 /// ```
-/// # futures::executor::block_on(async {
+/// # pikake_sim::example(async {
 /// use pikake_sync::Mutex;
 ///
 /// let balance = Mutex::new(100);

@@ -19,7 +19,7 @@ use crate::stand::{Stand, Waiters};
 /// # Examples
 ///
 /// ```
-/// # futures::executor::block_on(async {
+/// # pikake_sim::example(async {
 /// let (sender, receiver) = pikake_sync::oneshot::channel();
 /// sender.send(42).unwrap();
 /// assert_eq!(receiver.await?, 42);

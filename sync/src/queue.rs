@@ -39,7 +39,7 @@ use crate::store::{Fifo, Lifo, Smallest, Store};
 /// # Examples
 ///
 /// ```
-/// # futures::executor::block_on(async {
+/// # pikake_sim::example(async {
 /// use pikake_sync::Queue;
 ///
 /// let queue = Queue::bounded(2);
@@ -52,7 +52,7 @@ use crate::store::{Fifo, Lifo, Smallest, Store};
 ///
 /// Waiting until everything is done that was put:
 ///
-/// ```no_run
+/// ```
 /// # async fn copy(file: u32) {}
 /// # async fn example() -> Result<(), Box<dyn std::error::Error>> {
 /// use pikake_sync::Queue;
@@ -75,6 +75,7 @@ use crate::store::{Fifo, Lifo, Smallest, Store};
 /// files.join().await?;
 /// files.close(); // the workers end
 /// # Ok(()) }
+/// # pikake_sim::example(example()).unwrap();
 /// ```
 pub type Queue<T> = AnyQueue<Fifo<T>>;
 

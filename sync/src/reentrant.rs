@@ -20,7 +20,7 @@ use crate::lock::{Lock, Locking};
 ///
 /// # Examples
 ///
-/// ```no_run
+/// ```
 /// # async fn example() -> Result<(), pikake_traps::Interrupted> {
 /// use pikake_sync::ReentrantMutex;
 /// use std::cell::Cell;
@@ -37,6 +37,7 @@ use crate::lock::{Lock, Locking};
 /// add(&sum, 2).await?;
 /// assert_eq!(all.get(), 3);
 /// # Ok(()) }
+/// # pikake_sim::example(example()).unwrap();
 /// ```
 #[derive(Default)]
 pub struct ReentrantMutex<T: ?Sized> {

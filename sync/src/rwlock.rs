@@ -24,7 +24,7 @@ use crate::line_turn::Turn;
 /// # Examples
 ///
 /// ```
-/// # futures::executor::block_on(async {
+/// # pikake_sim::example(async {
 /// use pikake_sync::RwLock;
 ///
 /// let routes = RwLock::new(vec!["/"]);

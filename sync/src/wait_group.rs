@@ -17,7 +17,7 @@ use pikake_traps::{Interrupted, WaitQueue, park_at};
 /// # Examples
 ///
 /// ```
-/// # futures::executor::block_on(async {
+/// # pikake_sim::example(async {
 /// use pikake_sync::WaitGroup;
 ///
 /// let requests = WaitGroup::new();

@@ -19,7 +19,7 @@ use crate::stand::{Stand, Waiters};
 /// # Examples
 ///
 /// ```
-/// # futures::executor::block_on(async {
+/// # pikake_sim::example(async {
 /// let (sender, mut receiver) = pikake_sync::watch::channel("starting");
 /// sender.send("loading");
 /// sender.send("running");

@@ -24,7 +24,7 @@ use crate::judge::{AnyOutput, Judge, OnlyOk};
 ///
 /// # Examples
 ///
-/// ```no_run
+/// ```
 /// # use std::time::Duration;
 /// # async fn answer(line: u32) {}
 /// # async fn example() -> Result<(), pikake_task::GroupError> {
@@ -39,6 +39,7 @@ use crate::judge::{AnyOutput, Judge, OnlyOk};
 /// })
 /// .await?;
 /// # Ok(()) }
+/// # pikake_sim::example(example()).unwrap();
 /// ```
 ///
 /// # Cancellation
@@ -69,7 +70,7 @@ where
 ///
 /// # Examples
 ///
-/// ```no_run
+/// ```
 /// # async fn copy(file: u32) -> std::io::Result<()> { Ok(()) }
 /// # async fn example() -> std::io::Result<()> {
 /// pikake_task::try_task_group(async |group| {
@@ -80,6 +81,7 @@ where
 /// })
 /// .await
 /// # }
+/// # pikake_sim::example(example()).unwrap();
 /// ```
 ///
 /// # Errors

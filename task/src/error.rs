@@ -116,7 +116,7 @@ impl Error for Failure {
 ///
 /// # Examples
 ///
-/// ```no_run
+/// ```
 /// # async fn example() {
 /// use pikake_task::TaskGroup;
 ///
@@ -127,6 +127,7 @@ impl Error for Failure {
 /// assert_eq!(error.failures().len(), 1);
 /// assert_eq!(error.failures()[0].name(), "writer");
 /// # }
+/// # pikake_sim::example(example());
 /// ```
 pub struct GroupError(Box<Inside>);
 

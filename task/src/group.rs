@@ -25,7 +25,7 @@ use crate::spawner::{Member, MemberBuilder, Spawner};
 ///
 /// # Examples
 ///
-/// ```no_run
+/// ```
 /// # async fn fetch(page: u32) -> Result<String, std::io::Error> { Ok(page.to_string()) }
 /// # async fn example() -> Result<(), pikake_task::GroupError> {
 /// use pikake_task::TaskGroup;
@@ -36,6 +36,7 @@ use crate::spawner::{Member, MemberBuilder, Spawner};
 /// }
 /// let pages: Vec<String> = group.try_join_all().await?; // in the order of the spawns
 /// # Ok(()) }
+/// # pikake_sim::example(example()).unwrap();
 /// ```
 ///
 /// # Cancellation
@@ -147,7 +148,7 @@ impl<T: 'static> TaskGroup<T> {
     ///
     /// # Examples
     ///
-    /// ```no_run
+    /// ```
     /// # async fn example(mut group: pikake_task::TaskGroup<u32>) -> Result<(), pikake_task::GroupError> {
     /// while let Some(done) = group.next_done().await? {
     ///     match done.outcome {
@@ -156,6 +157,12 @@ impl<T: 'static> TaskGroup<T> {
     ///     }
     /// }
     /// # Ok(()) }
+    /// # pikake_sim::example(async {
+    /// #     let mut group = pikake_task::TaskGroup::new();
+    /// #     group.spawn(async { 7 });
+    /// #     example(group).await
+    /// # })
+    /// # .unwrap();
     /// ```
     ///
     /// # Cancellation

@@ -20,7 +20,7 @@ use pikake_traps::{Current, LocalKey, try_current};
 ///
 /// # Examples
 ///
-/// ```no_run
+/// ```
 /// use pikake_task::TaskLocal;
 /// use std::cell::Cell;
 ///
@@ -32,6 +32,7 @@ use pikake_traps::{Current, LocalKey, try_current};
 /// QUERIES.with(|count| count.set(count.get() + 1));
 /// assert_eq!(USER.with(|user| user.len()), 3);
 /// # }
+/// # pikake_sim::example(example());
 /// ```
 pub struct TaskLocal<T: 'static> {
     first: Option<fn() -> T>,
@@ -179,7 +180,7 @@ impl std::error::Error for LocalError {}
 ///
 /// # Examples
 ///
-/// ```no_run
+/// ```
 /// use std::cell::Cell;
 ///
 /// pikake_task::local! {
@@ -192,6 +193,7 @@ impl std::error::Error for LocalError {}
 /// USER.set("ada".into());
 /// QUERIES.with(|count| count.set(count.get() + 1));
 /// # }
+/// # pikake_sim::example(example());
 /// ```
 #[macro_export]
 macro_rules! local {

@@ -23,7 +23,7 @@ use crate::parallel::Outcomes;
 ///
 /// # Examples
 ///
-/// ```no_run
+/// ```
 /// # async fn fetch(page: u32) -> String { page.to_string() }
 /// # async fn example() -> Result<(), pikake_traps::Interrupted> {
 /// use pikake_task::ordered_map;
@@ -36,6 +36,7 @@ use crate::parallel::Outcomes;
 ///     }
 /// }
 /// # Ok(()) }
+/// # pikake_sim::example(example()).unwrap();
 /// ```
 ///
 /// # Panics

@@ -119,7 +119,8 @@ impl<T: 'static> ThreadProxy<T> {
     ///
     /// # Errors
     ///
-    /// The system's, when no thread can be started; the object is dropped.
+    /// The system's, when no thread can be started, or `Unsupported` in a simulation, which has none;
+    /// the object is dropped.
     pub fn new(object: T) -> io::Result<Self>
     where
         T: Send,

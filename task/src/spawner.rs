@@ -63,7 +63,7 @@ impl fmt::Debug for Member {
 ///
 /// # Examples
 ///
-/// ```no_run
+/// ```
 /// use pikake_task::{Spawner, TaskGroup};
 ///
 /// async fn visit(page: u32, spawner: Spawner<()>) {
@@ -81,6 +81,7 @@ impl fmt::Debug for Member {
 /// group.spawn(visit(1, group.spawner()));
 /// group.join_all().await?;
 /// # Ok(()) }
+/// # pikake_sim::example(example()).unwrap();
 /// ```
 pub struct Spawner<T: 'static>(pub(crate) Rc<Members<T>>);
 

@@ -110,7 +110,7 @@ fn by_another(why: Interrupted) -> Interrupted {
 /// # Panics
 ///
 /// Outside a kernel. The task panics with what the closure panics with, or when no thread can be
-/// started.
+/// started; a simulation starts none.
 #[track_caller]
 pub fn spawn_thread<F, T>(work: F) -> Task<T>
 where
@@ -147,7 +147,7 @@ where
 ///
 /// # Panics
 ///
-/// With the closure's panic. When no thread can be started. When polled outside a task of a kernel.
+/// With the closure's panic. When no thread can be started; a simulation starts none. When polled outside a task of a kernel.
 #[track_caller]
 pub fn in_thread<F, T>(work: F) -> impl Future<Output = T>
 where

@@ -8,5 +8,6 @@ mod scratch;
 mod chance;
 mod failures;
 mod faults;
+mod here;
 mod sockets;
 mod worlds;

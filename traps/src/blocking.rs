@@ -63,10 +63,11 @@ impl fmt::Debug for CancelFlag {
 ///
 /// # Examples
 ///
-/// ```no_run
+/// ```
 /// # async fn example() -> Result<(), pikake_traps::TaskError> {
 /// let text = pikake_traps::blocking(|| std::fs::read_to_string("/etc/hostname")).await?;
 /// # Ok(()) }
+/// # pikake_sim::example(example()).unwrap();
 /// ```
 ///
 /// # Cancellation

@@ -42,10 +42,11 @@ impl Trap for SleepTrap {
 ///
 /// # Examples
 ///
-/// ```no_run
+/// ```
 /// # async fn example() -> Result<(), pikake_traps::Interrupted> {
 /// pikake_traps::sleep(std::time::Duration::from_millis(20)).await?;
 /// # Ok(()) }
+/// # pikake_sim::example(example()).unwrap();
 /// ```
 ///
 /// # Cancellation
@@ -70,7 +71,7 @@ pub fn sleep(length: Duration) -> KernelTrap<SleepTrap> {
 ///
 /// A loop that does not drift:
 ///
-/// ```no_run
+/// ```
 /// # async fn example() -> Result<(), pikake_traps::Interrupted> {
 /// use pikake_traps::{deadline_after, sleep, sleep_until};
 /// use std::time::Duration;
@@ -79,6 +80,7 @@ pub fn sleep(length: Duration) -> KernelTrap<SleepTrap> {
 /// sleep(Duration::from_millis(200)).await?;
 /// sleep_until(soon).await?; // 50 ms, not 250
 /// # Ok(()) }
+/// # pikake_sim::example(example()).unwrap();
 /// ```
 ///
 /// # Cancellation

@@ -61,12 +61,13 @@ impl<F> fmt::Debug for FutureWait<F> {
 ///
 /// # Examples
 ///
-/// ```no_run
+/// ```
 /// # async fn example() -> Result<(), pikake_traps::Interrupted> {
 /// use std::future::ready;
 ///
 /// assert_eq!(pikake_traps::future_wait(ready(7)).await?, 7);
 /// # Ok(()) }
+/// # pikake_sim::example(example()).unwrap();
 /// ```
 ///
 /// # Cancellation

@@ -16,11 +16,12 @@ use crate::door;
 ///
 /// # Examples
 ///
-/// ```no_run
+/// ```
 /// # async fn example() {
 /// let shown = pikake_traps::wall_time();
 /// println!("{:?} since 1970", shown.duration_since(std::time::UNIX_EPOCH));
 /// # }
+/// # pikake_sim::example(example());
 /// ```
 ///
 /// # Panics
@@ -80,7 +81,7 @@ pub mod random {
     //!
     //! # Examples
     //!
-    //! ```no_run
+    //! ```
     //! # async fn example() {
     //! use pikake_traps::random;
     //!
@@ -89,6 +90,7 @@ pub mod random {
     //! random::shuffle(&mut players);
     //! println!("{} throws {dice}", players[0]);
     //! # }
+    //! # pikake_sim::example(example());
     //! ```
 
     use std::ops::Range;

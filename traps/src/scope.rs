@@ -33,7 +33,7 @@ use crate::interrupt::{Interrupted, ScopeId, TimedOut};
 ///
 /// # Examples
 ///
-/// ```no_run
+/// ```
 /// # async fn example() {
 /// use pikake_traps::{TimedOut, sleep, timeout_after};
 /// use std::time::Duration;
@@ -41,6 +41,7 @@ use crate::interrupt::{Interrupted, ScopeId, TimedOut};
 /// let nap = sleep(Duration::from_secs(60));
 /// assert_eq!(timeout_after(Duration::from_millis(10), nap).await, Err(TimedOut));
 /// # }
+/// # pikake_sim::example(example());
 /// ```
 ///
 /// # Cancellation
@@ -78,7 +79,7 @@ pub fn timeout_at<F: Future>(deadline: Deadline, future: F) -> Timeout<F> {
 ///
 /// # Examples
 ///
-/// ```no_run
+/// ```
 /// # async fn example() {
 /// use pikake_traps::{sleep, timed};
 /// use std::time::Duration;
@@ -93,6 +94,7 @@ pub fn timeout_at<F: Future>(deadline: Deadline, future: F) -> Timeout<F> {
 /// assert!(timed.expired);
 /// assert_eq!(timed.output, Some("as far as we got"));
 /// # }
+/// # pikake_sim::example(example());
 /// ```
 ///
 /// # Cancellation
@@ -130,11 +132,12 @@ pub fn ignore_after<F: Future>(length: Duration, future: F) -> IgnoreAfter<F> {
 ///
 /// # Examples
 ///
-/// ```no_run
+/// ```
 /// # async fn close() -> Result<(), pikake_traps::Interrupted> { Ok(()) }
 /// # async fn example() -> Result<(), pikake_traps::Interrupted> {
 /// pikake_traps::shield(close()).await?; // is done, or fails, but is not interrupted
 /// # Ok(()) }
+/// # pikake_sim::example(example()).unwrap();
 /// ```
 ///
 /// # Cancellation

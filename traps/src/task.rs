@@ -25,11 +25,12 @@ use crate::trap::{KernelTrap, Trap, kernel_trap_at};
 ///
 /// # Examples
 ///
-/// ```no_run
+/// ```
 /// # async fn example() -> Result<(), pikake_traps::TaskError> {
 /// let task = pikake_traps::spawn(async { 6 * 7 });
 /// assert_eq!(task.await?, 42);
 /// # Ok(()) }
+/// # pikake_sim::example(example()).unwrap();
 /// ```
 ///
 /// In a kernel that is being shut down the future is dropped, and the task is cancelled from the
@@ -51,9 +52,11 @@ where
 ///
 /// # Examples
 ///
-/// ```no_run
+/// ```
+/// # pikake_sim::example(async {
 /// let task = pikake_traps::Builder::new().name("reader").spawn(async {});
 /// assert_eq!(task.name(), "reader");
+/// # });
 /// ```
 #[derive(Debug, Default)]
 #[must_use = "a builder does nothing until `spawn` is called"]
@@ -201,7 +204,7 @@ impl<T> Task<T> {
     ///
     /// # Examples
     ///
-    /// ```no_run
+    /// ```
     /// # async fn example() -> Result<(), pikake_traps::Interrupted> {
     /// use std::time::Duration;
     ///
@@ -215,6 +218,7 @@ impl<T> Task<T> {
     /// task.cancel().await?;
     /// assert_eq!(task.await.unwrap(), "woken");
     /// # Ok(()) }
+    /// # pikake_sim::example(example()).unwrap();
     /// ```
     ///
     /// # Cancellation

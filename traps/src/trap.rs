@@ -38,13 +38,14 @@ pub trait Trap {
 ///
 /// # Examples
 ///
-/// ```no_run
+/// ```
 /// use pikake_traps::{Interrupted, SleepTrap, Until, kernel_trap};
 /// use std::time::Duration;
 ///
 /// async fn nap() -> Result<(), Interrupted> {
 ///     kernel_trap(SleepTrap::new(Until::After(Duration::from_millis(5)))).await
 /// }
+/// # pikake_sim::example(nap()).unwrap();
 /// ```
 ///
 /// # Cancellation

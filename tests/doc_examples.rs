@@ -1,0 +1,58 @@
+//! Examples in the documentation are run. Those that are only compiled are counted here, with the
+//! reason, so that another one has to be thought about.
+
+use std::fs;
+use std::path::Path;
+
+/// A file, how many of its examples are only compiled, and why.
+const COMPILED_ONLY: &[(&str, usize, &str)] = &[
+    ("net/src/address.rs", 1, "names of the outside world"),
+    ("net/src/datagram.rs", 2, "about any kind of socket, which the macro names"),
+    ("net/src/error.rs", 3, "about a connection from elsewhere"),
+    ("net/src/halves.rs", 1, "about a connection from elsewhere"),
+    ("net/src/stream.rs", 11, "about any kind of stream, which the macro names"),
+    ("task/src/bounded.rs", 1, "requests that never end"),
+    ("task/src/proxy.rs", 1, "a simulation has no threads for objects"),
+    ("task/src/thread.rs", 2, "a simulation has no threads that await"),
+    ("traps/src/blocking.rs", 2, "closures that loop or read until they are told to stop"),
+];
+
+#[test]
+fn examples_that_are_not_run_have_a_reason() {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR"));
+    let mut found = Vec::new();
+    for folder in [
+        "src",
+        "time/src",
+        "traps/src",
+        "kernel/src",
+        "net/src",
+        "task/src",
+        "sync/src",
+        "sim/src",
+        "docs",
+        "traps",
+        ".",
+    ] {
+        for entry in fs::read_dir(root.join(folder)).unwrap() {
+            let path = entry.unwrap().path();
+            if !path.extension().is_some_and(|kind| kind == "rs" || kind == "md") {
+                continue;
+            }
+            let text = fs::read_to_string(&path).unwrap();
+            let is_left_out = |line: &&str| {
+                let line = line.trim_start().trim_start_matches(['/', '!']).trim_start();
+                line.starts_with("```") && (line.contains("no_run") || line.contains("ignore"))
+            };
+            let count = text.lines().filter(is_left_out).count();
+            if count > 0 {
+                let name = path.strip_prefix(root).unwrap().to_str().unwrap().to_owned();
+                found.push((name, count));
+            }
+        }
+    }
+    found.sort();
+    let listed: Vec<(String, usize)> =
+        COMPILED_ONLY.iter().map(|(name, count, _)| ((*name).to_owned(), *count)).collect();
+    assert_eq!(found, listed, "have them run (see `pikake_sim::example`), or say why not");
+}
