@@ -5,6 +5,7 @@ use std::process::Command;
 use std::time::Duration;
 
 use pikake::sim::Runs;
+use pikake::thread::run_in_thread;
 use pikake::{random, sleep};
 
 /// What is started. Its seed 17 fails.
@@ -21,10 +22,56 @@ fn program() {
     });
 }
 
+/// What is started to hang: in a closure, or in a step.
+#[test]
+#[ignore = "started by the others, in a process of its own"]
+fn hangs() {
+    const MOMENT: Option<Duration> = Some(Duration::from_millis(300));
+    let in_a_closure = std::env::var_os("IN_A_CLOSURE").is_some();
+    Runs::new("hangs").seeds(1).run(|sim| {
+        sim.hang_after(MOMENT).client("stuck", move || async move {
+            sleep(Duration::from_secs(7)).await.unwrap();
+            match in_a_closure {
+                true => run_in_thread(park_for_ever).await.unwrap(),
+                false => park_for_ever(),
+            }
+        });
+    });
+}
+
+fn park_for_ever() {
+    loop {
+        std::thread::park();
+    }
+}
+
+#[test]
+fn what_never_comes_back_is_named() {
+    for (variables, what) in [
+        (&[("IN_A_CLOSURE", "1")][..], "the closure awaited at tests/environment.rs:"),
+        (&[], "the step of task 1 has not"),
+    ] {
+        let (is_good, printed) = start("hangs", variables);
+        assert!(!is_good, "{printed}");
+        for expected in [
+            "simulation failed: it hangs. On host `stuck`, ",
+            what,
+            "seed 0, at 7.",
+            "replay:  PIKAKE_SEED=0 cargo test hangs",
+        ] {
+            assert!(printed.contains(expected), "{expected:?} is not in {printed}");
+        }
+    }
+}
+
 /// What the program prints, and whether it went well.
 fn run(variables: &[(&str, &str)]) -> (bool, String) {
+    start("program", variables)
+}
+
+fn start(program: &str, variables: &[(&str, &str)]) -> (bool, String) {
     let mut command = Command::new(std::env::current_exe().unwrap());
-    command.args(["--exact", "program", "--ignored", "--nocapture", "--test-threads=1"]);
+    command.args(["--exact", program, "--ignored", "--nocapture", "--test-threads=1"]);
     for variable in ["PIKAKE_SEED", "PIKAKE_RUNS", "PIKAKE_TRACE"] {
         command.env_remove(variable);
     }

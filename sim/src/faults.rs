@@ -241,7 +241,8 @@ impl World {
                 drop(net);
                 if is_alive {
                     // Outside of every kernel, as a thread would be.
-                    job.run();
+                    let place = job.place();
+                    self.pulse.closure(host, self.now, place, || job.run());
                 }
             }
             Later::Lookup { reply, found } => {

@@ -73,7 +73,9 @@
 //!
 //! A closure on a helper thread is run outside of every kernel when its virtual time is over. One
 //! that loops until it is told to stop, or that blocks on something a task of the world is to do,
-//! never ends, and neither does the simulation. Threads of the program's own are refused, as their
+//! never comes back, and neither does the simulation: after a minute by the real clock
+//! ([`Sim::hang_after`]) it says which closure that is, or which task's step, and the process is
+//! aborted. Threads of the program's own are refused, as their
 //! steps would be in the system's order: those that await (`spawn_thread`, `in_thread`), and those of
 //! objects (`ThreadProxy`).
 //!
@@ -93,6 +95,7 @@ mod datagram;
 mod driver;
 mod fault;
 mod faults;
+mod hang;
 mod helpers;
 mod here;
 mod host;

@@ -5,12 +5,14 @@ use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
 use std::panic::Location;
 use std::rc::Rc;
+use std::sync::Arc;
 use std::time::Duration;
 
 use pikake_kernel::Observer;
 use pikake_traps::{Exit, Interrupted, TaskId, TaskRef, TrapKind};
 
 use crate::clock::SimClock;
+use crate::hang::Pulse;
 use crate::log::{Log, What};
 
 /// What the world wants of a host's observer, and hears from it.
@@ -18,6 +20,7 @@ use crate::log::{Log, What};
 pub(crate) struct Watch {
     /// What a step costs.
     pub(crate) step_cost: Cell<Duration>,
+    pub(crate) pulse: Arc<Pulse>,
     /// How many steps a turn makes at most.
     pub(crate) steps_per_turn: u32,
     /// What the next one costs in addition.
@@ -33,8 +36,14 @@ pub(crate) struct Watch {
 }
 
 impl Watch {
-    pub(crate) fn new(steps: Rc<Cell<u64>>, step_cost: Duration, steps_per_turn: u32) -> Self {
-        Self { steps, step_cost: Cell::new(step_cost), steps_per_turn, ..Self::default() }
+    pub(crate) fn new(
+        steps: Rc<Cell<u64>>,
+        pulse: Arc<Pulse>,
+        step_cost: Duration,
+        steps_per_turn: u32,
+    ) -> Self {
+        let step_cost = Cell::new(step_cost);
+        Self { steps, pulse, step_cost, steps_per_turn, ..Self::default() }
     }
 
     /// The host starts anew.
@@ -85,6 +94,7 @@ impl Observer for Recorder {
 
     fn stepping(&self, task: &TaskRef) {
         let Watch { step_cost, long_step, steps, .. } = &*self.watch;
+        self.watch.pulse.step(task.id().0);
         steps.set(steps.get() + 1);
         self.clock.advance(step_cost.get() + long_step.take());
         self.note(What::Stepping(task.id()));

@@ -11,6 +11,7 @@ use std::time::{Duration, SystemTime};
 
 use crate::checks::{Checks, Liveness, check};
 use crate::clock::{SimClock, WallClock};
+use crate::hang::{HANG_AFTER, Pulse};
 use crate::host::{Host, Outcome, Program};
 use crate::log::{Happened, Log};
 use crate::net::{Net, Network};
@@ -64,6 +65,7 @@ pub struct Sim {
     start: SystemTime,
     step_cost: Duration,
     steps_per_turn: u32,
+    hang_after: Option<Duration>,
     hosts: Vec<HostPlan>,
     plan: FaultPlan,
     mix: Option<FaultMix>,
@@ -90,6 +92,7 @@ impl Sim {
             start: SystemTime::UNIX_EPOCH + START,
             step_cost: STEP_COST,
             steps_per_turn: 1,
+            hang_after: Some(HANG_AFTER),
             hosts: Vec::new(),
             plan: FaultPlan::new(),
             mix: None,
@@ -297,6 +300,14 @@ impl Sim {
         self
     }
 
+    /// How long a step or a closure may take by the real clock; without this, a minute. One that takes
+    /// longer counts as hung: it is named, with the seed, and the process is aborted, as there is no
+    /// other way out of it. `None`: it is waited for, as by somebody with a debugger.
+    pub fn hang_after(&mut self, length: Option<Duration>) -> &mut Self {
+        self.hang_after = length;
+        self
+    }
+
     /// Runs it. The simulation is empty afterwards.
     ///
     /// # Errors
@@ -332,6 +343,7 @@ impl Sim {
         if let Some(mix) = self.mix {
             self.plan.extend(&mix.draw(self.seed, &names));
         }
+        world.pulse = Pulse::start(self.seed, names, self.hang_after);
         for plan in self.hosts {
             let host = net.borrow_mut().add_node(&plan.name, plan.addresses.clone());
             let wall = WallClock { start: self.start, offset: plan.clock_offset, drift_ppm: 0 };
@@ -342,7 +354,12 @@ impl Sim {
                 woken: woken.clone(),
                 host,
             };
-            let watch = Watch::new(world.steps.clone(), self.step_cost, self.steps_per_turn);
+            let watch = Watch::new(
+                world.steps.clone(),
+                world.pulse.clone(),
+                self.step_cost,
+                self.steps_per_turn,
+            );
             let HostPlan { name, program, place, is_client, .. } = plan;
             world.hosts.push(Host::new(name, program, place, is_client, outside, watch));
         }

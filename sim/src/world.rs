@@ -22,6 +22,7 @@ use std::sync::Arc;
 use crate::checks::Checks;
 use crate::clock::nanos;
 use crate::fault::Fault;
+use crate::hang::Pulse;
 use crate::host::{Ended, Host};
 use crate::log::Log;
 use crate::net::Net;
@@ -47,6 +48,8 @@ pub(crate) struct World {
     due: BinaryHeap<Reverse<(u64, usize)>>,
     order: Rng,
     next_fault: usize,
+    /// Shows the outside that it gets on.
+    pub(crate) pulse: Arc<Pulse>,
     /// Steps of all hosts.
     pub(crate) steps: Rc<Cell<u64>>,
     /// Hosts whose end is still waited for.
@@ -69,6 +72,7 @@ impl World {
             due: BinaryHeap::new(),
             order: Rng::split(seed, "", "hosts"),
             next_fault: 0,
+            pulse: Arc::default(),
             steps: Rc::default(),
             waited_for: 0,
         }
@@ -199,6 +203,7 @@ impl World {
     fn turn(&mut self, host: usize) -> Result<(), Cause> {
         let found = &mut self.hosts[host];
         found.outside.clock.set(self.now);
+        self.pulse.turn(host, self.now);
         let Some(turn) = found.turn() else { return Ok(()) };
         let at = found.outside.clock.get();
         let panicked = found.watch.panicked.borrow_mut().take();
