@@ -25,7 +25,7 @@ use crate::pick::Pick;
 pub struct Turn {
     /// Tasks are ready: turn again without waiting.
     pub is_ready: bool,
-    /// Somebody asked the kernel to stop ([`KernelHandle::stop`]): no further task was stepped.
+    /// Somebody asked the kernel to stop ([`KernelHandle::stop`](pikake_traps::KernelHandle::stop)): no further task was stepped.
     pub is_stopped: bool,
     /// When the next timer is due, if there is one.
     pub next_deadline: Option<Deadline>,
@@ -123,7 +123,7 @@ impl<C: Clock + 'static, P: Pick + 'static, D: Driver + 'static> Kernel<C, P, D>
         })
     }
 
-    /// Whether a shutdown that somebody [asked for](KernelHandle::shutdown) has nothing more to wait
+    /// Whether a shutdown that somebody [asked for](pikake_traps::KernelHandle::shutdown) has nothing more to wait
     /// for: all tasks have ended, or the grace is over.
     ///
     /// Who turns the kernel by itself goes on until then, and calls [`shutdown`](Self::shutdown),

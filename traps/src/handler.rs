@@ -343,6 +343,10 @@ pub trait TrapHandler {
     }
 
     /// Starts a thread that is not the kernel's, or refuses to.
+    ///
+    /// # Errors
+    ///
+    /// The system's; `Unsupported` where there are no threads. The closure has been dropped.
     fn start_thread(&self, name: &str, life: Box<dyn FnOnce() + Send>) -> io::Result<()> {
         crate::outside::system_thread(name, life)
     }
