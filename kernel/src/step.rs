@@ -196,6 +196,11 @@ impl<D: Driver, C: Clock, P: Pick> Machine<D, C, P> {
         }
     }
 
+    /// Whether there is a main task, and it has ended.
+    pub(crate) fn is_main_over(&self) -> bool {
+        self.main.borrow().as_ref().is_some_and(TaskRef::is_ended)
+    }
+
     /// Names the main task of a run, or that it is over.
     pub(crate) fn set_main(&self, main: Option<&TaskRef>) {
         let before = self.main.replace(main.cloned());
