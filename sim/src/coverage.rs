@@ -2,7 +2,9 @@
 //!
 //! A simulation that never gets into the states it is meant to test finds nothing, and nobody
 //! notices. So a program says which states it expects to get into. A place is known from when it is
-//! first reached; one that is never reached at all cannot be told of.
+//! first reached. A list that the linker makes of all places would know them before, but not which of
+//! them this test is to reach; so who wants to be told of places never reached names them
+//! ([`Runs::expect`](crate::Runs::expect)).
 
 use std::cell::RefCell;
 use std::collections::BTreeMap;
@@ -31,7 +33,11 @@ pub struct Seen {
 
 /// All places that were reached.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
-pub struct Coverage(Vec<(Place, Seen)>);
+pub struct Coverage {
+    places: Vec<(Place, Seen)>,
+    /// What was expected and no place says that was reached.
+    unreached: Vec<&'static str>,
+}
 
 impl Coverage {
     /// Forgets what was seen on this thread.
@@ -44,18 +50,32 @@ impl Coverage {
         let seen = |seen: &BTreeMap<Place, Seen>| {
             seen.iter().map(|(place, seen)| (*place, seen.clone())).collect()
         };
-        Self(SEEN.with_borrow(seen))
+        Self { places: SEEN.with_borrow(seen), unreached: Vec::new() }
     }
 
-    /// The places whose `sometimes!` was never so.
+    pub(crate) fn with_expected(mut self, expected: &[&'static str]) -> Self {
+        let is_reached = |what: &str| self.places().any(|seen| seen.what == what);
+        self.unreached = expected.iter().copied().filter(|what| !is_reached(what)).collect();
+        self
+    }
+
+    /// The places whose `sometimes!` was never so, and what was expected and never reached.
     pub fn never(&self) -> impl Iterator<Item = String> {
-        let never = self.0.iter().filter(|(_, seen)| !seen.always && seen.held == 0);
-        never.map(|((file, line, _), seen)| format!("`{}` at {file}:{line}", seen.what))
+        let never = self.places.iter().filter(|(_, seen)| !seen.always && seen.held == 0);
+        let never =
+            never.map(|((file, line, _), seen)| format!("`{}` at {file}:{line}", seen.what));
+        never.chain(self.unreached.iter().map(|what| format!("`{what}`, which was never reached")))
+    }
+
+    /// What of this was not so in any run.
+    pub(crate) fn missed(&self, expected: &[&'static str]) -> impl Iterator<Item = &'static str> {
+        let is_so = |what: &str| self.places().any(|seen| seen.what == what && seen.held > 0);
+        expected.iter().copied().filter(move |what| !is_so(what))
     }
 
     /// Every place.
     pub fn places(&self) -> impl Iterator<Item = &Seen> {
-        self.0.iter().map(|(_, seen)| seen)
+        self.places.iter().map(|(_, seen)| seen)
     }
 }
 
@@ -64,7 +84,8 @@ impl fmt::Display for Coverage {
         let (always, sometimes): (Vec<&Seen>, Vec<&Seen>) =
             self.places().partition(|seen| seen.always);
         let held = sometimes.iter().filter(|seen| seen.held > 0).count();
-        write!(f, "sometimes: {held} of {} seen; always: {} held", sometimes.len(), always.len())?;
+        let all = sometimes.len() + self.unreached.len();
+        write!(f, "sometimes: {held} of {all} seen; always: {} held", always.len())?;
         self.never().try_for_each(|place| write!(f, "\n  never seen: {place}"))
     }
 }

@@ -43,12 +43,14 @@
 //! It fails when a task panics (before its program has ended), a main task returns an error, an [invariant](Sim::invariant) does not
 //! hold, all tasks wait for ever, or a limit is reached. Then it is told which seed it was and what
 //! to type to see it again, what had been planned to go wrong, the last events, and what each task of
-//! each host waits for, and where.
+//! each host waits for, and where. Of the planned faults, [`Runs`] finds out which are needed, and tells
+//! of the failure with these alone.
 //!
 //! | variable | means |
 //! | --- | --- |
 //! | `PIKAKE_SEED=17` | run this seed only |
 //! | `PIKAKE_RUNS=10000` | run so many seeds |
+//! | `PIKAKE_FAULTS='2s partition a \| b'` | these faults, and none of those that the test plans |
 //! | `PIKAKE_TRACE=file` | write every event of the last run into a file |
 //!
 //! # What is deterministic, and what is not
@@ -102,6 +104,8 @@ mod host;
 mod latency;
 mod listener;
 mod log;
+mod make;
+mod minimise;
 mod net;
 mod outside;
 mod pick;

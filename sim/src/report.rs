@@ -78,6 +78,28 @@ pub enum Cause {
     },
 }
 
+impl Cause {
+    /// Whether it is the same that went wrong, at another time perhaps, and with other numbers.
+    pub fn is_like(&self, other: &Self) -> bool {
+        let alike = |one: &str, other: &str| {
+            let letters = |text: &str| text.replace(|char: char| char.is_ascii_digit(), "");
+            letters(one) == letters(other)
+        };
+        match (self, other) {
+            (
+                Self::Panicked { host, task, text },
+                Self::Panicked { host: other_host, task: other_task, text: other_text },
+            ) => host == other_host && alike(task, other_task) && alike(text, other_text),
+            (Self::Failed { host, text }, Self::Failed { host: other_host, text: other_text }) => {
+                host == other_host && alike(text, other_text)
+            }
+            (Self::Invariant { name, .. }, Self::Invariant { name: other, .. }) => name == other,
+            (Self::Liveness { what, .. }, Self::Liveness { what: other, .. }) => what == other,
+            _ => std::mem::discriminant(self) == std::mem::discriminant(other),
+        }
+    }
+}
+
 impl fmt::Display for Cause {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
@@ -120,6 +142,10 @@ pub struct Failure {
     pub steps: u64,
     /// What had been planned to go wrong.
     pub plan: FaultPlan,
+    /// The plan stands in the place of the one that the test makes for this seed.
+    pub plan_is_given: bool,
+    /// How many more faults were planned, and turned out not to be needed.
+    pub left_out: usize,
     /// The last events.
     pub events: Vec<String>,
     /// The tasks of each host, and what they wait for.
@@ -129,22 +155,39 @@ pub struct Failure {
 }
 
 impl Failure {
-    /// What to type to see it again.
+    /// What to type to see it again, with the same faults.
     pub fn replay(&self) -> String {
         let test = self.test.as_deref().map(|test| format!(" {test}")).unwrap_or_default();
-        format!("PIKAKE_SEED={} cargo test{test}", self.seed)
+        format!("PIKAKE_SEED={}{} cargo test{test}", self.seed, self.faults_of_replay())
+    }
+
+    /// Nothing where the seed says it all, or where a host has a name that no plan can be read with.
+    fn faults_of_replay(&self) -> String {
+        let text = self.plan.to_string();
+        if !self.plan_is_given || text.parse().as_ref() != Ok(&self.plan) {
+            return String::new();
+        }
+        format!(" PIKAKE_FAULTS='{}'", text.replace('\'', r"'\''"))
     }
 }
 
 impl fmt::Display for Failure {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { cause, seed, time, steps, plan, events, tasks, .. } = self;
+        let Self { cause, seed, time, steps, plan, left_out, events, tasks, .. } = self;
         writeln!(f, "simulation failed: {cause}")?;
         writeln!(f, "seed {seed}, at {time:?} of virtual time, after {steps} steps")?;
         writeln!(f, "replay:  {}", self.replay())?;
-        match plan.entries().is_empty() {
-            true => writeln!(f, "faults:  none planned")?,
-            false => writeln!(f, "faults:  {plan}")?,
+        match (plan.entries().len(), *left_out) {
+            (0, 0) => writeln!(f, "faults:  none planned")?,
+            (0, all) => writeln!(f, "faults:  none; it fails without the {all} planned as well")?,
+            (_, 0) => writeln!(f, "faults:  {plan}")?,
+            (some, others) => {
+                writeln!(
+                    f,
+                    "faults:  {plan}\n         ({some} of {}; it fails without the others as well)",
+                    some + others
+                )?;
+            }
         }
         writeln!(f, "last events:")?;
         events.iter().try_for_each(|event| writeln!(f, "  {event}"))?;
@@ -163,6 +206,8 @@ impl World {
             time: shown(self.now),
             steps: self.steps.get(),
             plan: self.plan.clone(),
+            plan_is_given: self.plan_is_given,
+            left_out: 0,
             events: self.log.last(&names),
             tasks: self.hosts.iter().map(tree).collect(),
             test: None,

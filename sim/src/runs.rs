@@ -4,16 +4,25 @@ use std::env;
 
 use crate::coverage::Coverage;
 use crate::log::Happened;
+use crate::minimise::minimise;
+use crate::plan::FaultPlan;
 use crate::report::{Cause, Failure, Report};
 use crate::sim::Sim;
 
 /// How many seeds are run if nobody says.
 const SEEDS: u64 = 100;
 
+const SEED: &str = "PIKAKE_SEED";
+const FAULTS: &str = "PIKAKE_FAULTS";
+
 /// Runs a simulation for each of many seeds, until one fails.
 ///
 /// The environment overrides what is set: `PIKAKE_SEED` names the first seed, and alone the only
-/// one; `PIKAKE_RUNS` says how many.
+/// one; `PIKAKE_RUNS` says how many. `PIKAKE_FAULTS` is a [`FaultPlan`] in the place of all faults
+/// that are planned or drawn.
+///
+/// When a run with faults fails, it is made again with fewer, and what is told is the failure with the
+/// smallest plan that was found. A fault is left out together with what puts it right.
 ///
 /// # Examples
 ///
@@ -36,6 +45,8 @@ pub struct Runs {
     seeds: u64,
     checks_determinism: bool,
     needs_coverage: bool,
+    expected: Vec<&'static str>,
+    minimises: bool,
 }
 
 /// What came of many runs.
@@ -53,7 +64,14 @@ pub struct Summary {
 impl Runs {
     /// Runs of the test of this name, as `cargo test` knows it.
     pub fn new(test: impl Into<String>) -> Self {
-        Self { test: test.into(), seeds: SEEDS, checks_determinism: false, needs_coverage: false }
+        Self {
+            test: test.into(),
+            seeds: SEEDS,
+            checks_determinism: false,
+            needs_coverage: false,
+            expected: Vec::new(),
+            minimises: true,
+        }
     }
 
     /// How many seeds, from zero on; without this, a hundred.
@@ -68,9 +86,39 @@ impl Runs {
         self
     }
 
+    /// What must have been so in some run, in the words of its `sometimes!`; else that is a failure.
+    ///
+    /// A `sometimes!` is known from when it is first reached. Here it is known before, so that one
+    /// which is never reached at all is missed as well.
+    ///
+    /// # Examples
+    ///
+    /// ```should_panic
+    /// use pikake_sim::{Runs, sometimes};
+    /// use pikake_traps::random;
+    ///
+    /// Runs::new("dice").seeds(20).expect(["a seven is thrown"]).run(|sim| {
+    ///     sim.client("player", || async {
+    ///         if random::range(1..7) == 7 {
+    ///             sometimes!(true, "a seven is thrown");
+    ///         }
+    ///     });
+    /// });
+    /// ```
+    pub fn expect(mut self, seen: impl IntoIterator<Item = &'static str>) -> Self {
+        self.expected.extend(seen);
+        self
+    }
+
     /// A `sometimes!` that was reached and never so, over all seeds, is a failure.
     pub fn need_coverage(mut self) -> Self {
         self.needs_coverage = true;
+        self
+    }
+
+    /// Tells of a failure as it was, with all faults that were planned.
+    pub fn keep_all_faults(mut self) -> Self {
+        self.minimises = false;
         self
     }
 
@@ -82,7 +130,7 @@ impl Runs {
     #[track_caller]
     pub fn run(self, set_up: impl Fn(&mut Sim)) -> Summary {
         match self.try_run(set_up) {
-            Ok(summary) if self.needs_coverage && summary.coverage.never().next().is_some() => {
+            Ok(summary) if !self.saw_enough(&summary.coverage) => {
                 panic!("{}: something was never seen\n{}", self.test, summary.coverage)
             }
             Ok(summary) => {
@@ -103,30 +151,60 @@ impl Runs {
     ///
     /// # Panics
     ///
-    /// When a variable of the environment is no number.
+    /// When a variable of the environment cannot be read.
     pub fn try_run(&self, set_up: impl Fn(&mut Sim)) -> Result<Summary, Box<Failure>> {
-        let (first, runs) = match (number("PIKAKE_SEED"), number("PIKAKE_RUNS")) {
+        let (first, runs) = match (number(SEED), number("PIKAKE_RUNS")) {
             (None, runs) => (0, runs.unwrap_or(self.seeds)),
             (Some(seed), runs) => (seed, runs.unwrap_or(1)),
         };
+        let only = faults();
         Coverage::reset();
         let mut last = None;
         for seed in (first..).take(usize::try_from(runs).unwrap_or(usize::MAX)) {
-            let report = self.once(seed, &set_up).map_err(|mut failure| {
-                failure.test = Some(self.test.clone());
-                failure
-            })?;
-            last = Some(report);
+            match self.once(seed, only.as_ref(), &set_up) {
+                Ok(report) => last = Some(report),
+                Err(failure) => return Err(self.told(failure, &set_up)),
+            }
         }
-        Ok(Summary { runs, last, coverage: Coverage::so_far() })
+        Ok(Summary { runs, last, coverage: Coverage::so_far().with_expected(&self.expected) })
     }
 
-    fn once(&self, seed: u64, set_up: &impl Fn(&mut Sim)) -> Result<Report, Box<Failure>> {
-        let fresh = || {
-            let mut sim = Sim::new(seed);
-            set_up(&mut sim);
-            sim
+    /// Who runs chosen seeds looks for something else.
+    fn saw_enough(&self, coverage: &Coverage) -> bool {
+        let is_enough = match self.needs_coverage {
+            true => coverage.never().next().is_none(),
+            false => coverage.missed(&self.expected).next().is_none(),
         };
+        is_enough || env::var_os(SEED).is_some()
+    }
+
+    /// A failure with no more faults than it needs.
+    fn told(&self, failure: Box<Failure>, set_up: &impl Fn(&mut Sim)) -> Box<Failure> {
+        let seed = failure.seed;
+        let is_small = failure.plan_is_given || failure.plan.entries().is_empty();
+        let is_comparison = matches!(failure.cause, Cause::Differs { .. });
+        let mut failure = match self.minimises && !is_small && !is_comparison {
+            true => {
+                let faults = failure.plan.entries().len();
+                let test = &self.test;
+                eprintln!(
+                    "{test}: seed {seed} fails; it is run again with fewer than {faults} faults"
+                );
+                minimise(failure, |plan| fresh(seed, Some(&plan), set_up).run())
+            }
+            false => failure,
+        };
+        failure.test = Some(self.test.clone());
+        failure
+    }
+
+    fn once(
+        &self,
+        seed: u64,
+        only: Option<&FaultPlan>,
+        set_up: &impl Fn(&mut Sim),
+    ) -> Result<Report, Box<Failure>> {
+        let fresh = || fresh(seed, only, set_up);
         if !self.checks_determinism {
             return fresh().run();
         }
@@ -137,6 +215,16 @@ impl Runs {
             Some(cause) => Err(differing(seed, cause, first.err().or(second.err()))),
         }
     }
+}
+
+/// The world of a seed, as the test sets it up.
+fn fresh(seed: u64, only: Option<&FaultPlan>, set_up: &impl Fn(&mut Sim)) -> Sim {
+    let mut sim = Sim::new(seed);
+    set_up(&mut sim);
+    if let Some(plan) = only {
+        sim.only_faults(plan.clone());
+    }
+    sim
 }
 
 /// The first event that is not the same.
@@ -156,7 +244,9 @@ fn differing(seed: u64, cause: Cause, failure: Option<Box<Failure>>) -> Box<Fail
         seed,
         time: std::time::Duration::ZERO,
         steps: 0,
-        plan: crate::plan::FaultPlan::new(),
+        plan: FaultPlan::new(),
+        plan_is_given: false,
+        left_out: 0,
         events: Vec::new(),
         tasks: String::new(),
         test: None,
@@ -184,6 +274,12 @@ pub fn runs(seeds: u64, set_up: impl Fn(&mut Sim)) -> Summary {
     // The harness calls a test's thread by the test's name.
     let test = thread.name().filter(|name| *name != "main").unwrap_or_default();
     Runs::new(test).seeds(seeds).run(set_up)
+}
+
+/// The faults that the environment wants in the place of those that are planned.
+fn faults() -> Option<FaultPlan> {
+    let text = env::var(FAULTS).ok()?;
+    Some(text.parse().unwrap_or_else(|error| panic!("{FAULTS} is no plan of faults: {error}")))
 }
 
 fn number(variable: &str) -> Option<u64> {

@@ -1,28 +1,22 @@
 //! A simulation, as its owner sets it up.
 
-use std::cell::RefCell;
 use std::fmt;
 use std::future::Future;
-use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+use std::net::IpAddr;
 use std::panic::Location;
 use std::rc::Rc;
-use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
 use crate::checks::{Checks, Liveness, check};
-use crate::clock::{SimClock, WallClock};
-use crate::hang::{HANG_AFTER, Pulse};
-use crate::host::{Host, Outcome, Program};
-use crate::log::{Happened, Log};
-use crate::net::{Net, Network};
-use crate::outside::{Outside, Woken};
+use crate::hang::HANG_AFTER;
+use crate::host::{Outcome, Program};
+use crate::make::addresses_of;
+use crate::net::Network;
 use crate::pick::Schedule;
 use crate::plan::{FaultMix, FaultPlan};
-use crate::recorder::Watch;
 use crate::report::{Failure, Report};
 use crate::rng::Rng;
 use crate::trace;
-use crate::world::World;
 
 /// What the wall clocks show when a run begins: the start of the year 2030, in seconds since 1970.
 const START: Duration = Duration::from_secs(1_893_456_000);
@@ -31,13 +25,13 @@ const START: Duration = Duration::from_secs(1_893_456_000);
 const STEP_COST: Duration = Duration::from_micros(1);
 
 pub(crate) struct HostPlan {
-    name: String,
-    addresses: Vec<IpAddr>,
+    pub(crate) name: String,
+    pub(crate) addresses: Vec<IpAddr>,
     /// `None`: see [`Sim::run_here`].
-    program: Option<Program>,
-    place: &'static Location<'static>,
-    is_client: bool,
-    clock_offset: i64,
+    pub(crate) program: Option<Program>,
+    pub(crate) place: &'static Location<'static>,
+    pub(crate) is_client: bool,
+    pub(crate) clock_offset: i64,
 }
 
 /// A world of hosts that is to be run once, by a seed.
@@ -59,17 +53,19 @@ pub(crate) struct HostPlan {
 /// ```
 #[must_use = "a simulation does nothing until `run` is called"]
 pub struct Sim {
-    seed: u64,
-    network: Network,
-    schedule: Schedule,
-    start: SystemTime,
-    step_cost: Duration,
-    steps_per_turn: u32,
-    hang_after: Option<Duration>,
-    hosts: Vec<HostPlan>,
-    plan: FaultPlan,
-    mix: Option<FaultMix>,
-    checks: Checks,
+    pub(crate) seed: u64,
+    pub(crate) network: Network,
+    pub(crate) schedule: Schedule,
+    pub(crate) start: SystemTime,
+    pub(crate) step_cost: Duration,
+    pub(crate) steps_per_turn: u32,
+    pub(crate) hang_after: Option<Duration>,
+    pub(crate) hosts: Vec<HostPlan>,
+    pub(crate) plan: FaultPlan,
+    pub(crate) mix: Option<FaultMix>,
+    /// In the place of both.
+    pub(crate) only: Option<FaultPlan>,
+    pub(crate) checks: Checks,
 }
 
 impl fmt::Debug for Sim {
@@ -96,6 +92,7 @@ impl Sim {
             hosts: Vec::new(),
             plan: FaultPlan::new(),
             mix: None,
+            only: None,
             checks: Checks::default(),
         }
     }
@@ -249,6 +246,15 @@ impl Sim {
         self
     }
 
+    /// These faults and no others, whatever else is planned or drawn, before or after this.
+    ///
+    /// With the plan of a failure it is that failure again; with a part of it, the question which of
+    /// its faults matter, which [`Runs`](crate::Runs) asks by itself.
+    pub fn only_faults(&mut self, plan: FaultPlan) -> &mut Self {
+        self.only = Some(plan);
+        self
+    }
+
     /// Something that must hold after every step. It says by a panic or a result that it does not.
     pub fn invariant<O: Outcome>(
         &mut self,
@@ -321,81 +327,4 @@ impl Sim {
     pub fn run(&mut self) -> Result<Report, Box<Failure>> {
         self.run_logged(trace::is_wanted()).0
     }
-
-    /// Runs it, and gives back all events if they are to be kept.
-    pub(crate) fn run_logged(
-        &mut self,
-        keeps_all: bool,
-    ) -> (Result<Report, Box<Failure>>, Vec<Happened>, Vec<String>) {
-        let log = Log::new(keeps_all);
-        let mut world = std::mem::replace(self, Self::new(self.seed)).into_world(log);
-        let result = world.run_and_tell();
-        let (events, names) = world.end();
-        (result, events, names)
-    }
-
-    pub(crate) fn into_world(mut self, log: Log) -> World {
-        let net = Net::new(self.seed, self.network, log.clone());
-        let net = Rc::new(RefCell::new(net));
-        let woken = Arc::<Woken>::default();
-        let mut world = World::new(self.seed, net.clone(), log, woken.clone());
-        let names: Vec<String> = self.hosts.iter().map(|host| host.name.clone()).collect();
-        if let Some(mix) = self.mix {
-            self.plan.extend(&mix.draw(self.seed, &names));
-        }
-        world.pulse = Pulse::start(self.seed, names, self.hang_after);
-        for plan in self.hosts {
-            let host = net.borrow_mut().add_node(&plan.name, plan.addresses.clone());
-            let wall = WallClock { start: self.start, offset: plan.clock_offset, drift_ppm: 0 };
-            let outside = Outside {
-                net: net.clone(),
-                clock: SimClock::default(),
-                wall: Rc::new(RefCell::new(wall)),
-                woken: woken.clone(),
-                host,
-            };
-            let watch = Watch::new(
-                world.steps.clone(),
-                world.pulse.clone(),
-                self.step_cost,
-                self.steps_per_turn,
-            );
-            let HostPlan { name, program, place, is_client, .. } = plan;
-            world.hosts.push(Host::new(name, program, place, is_client, outside, watch));
-        }
-        world.schedule = self.schedule;
-        world.plan = self.plan;
-        world.checks = self.checks;
-        world
-    }
-}
-
-impl World {
-    /// Runs it, and says what came of that.
-    pub(crate) fn run_and_tell(&mut self) -> Result<Report, Box<Failure>> {
-        match self.run() {
-            Ok(()) => Ok(self.report()),
-            Err(cause) => Err(Box::new(self.failure(cause))),
-        }
-    }
-
-    /// Drops what is left as if the power went; gives the events and the names of the hosts.
-    pub(crate) fn end(mut self) -> (Vec<Happened>, Vec<String>) {
-        let (events, names) = (self.log.take_all(), self.names());
-        for host in self.hosts.iter_mut().rev() {
-            host.crash(false);
-        }
-        if trace::is_wanted() {
-            trace::write(&events, &names);
-        }
-        (events, names)
-    }
-}
-
-/// Addresses that a host is given: 10.0.0.1 and fd00::1 for the first.
-fn addresses_of(host: usize) -> Vec<IpAddr> {
-    let number = host + 1;
-    let [high, low] = u16::try_from(number).expect("fewer than 65,535 hosts").to_be_bytes();
-    let v6 = Ipv6Addr::new(0xfd00, 0, 0, 0, 0, 0, 0, u16::from_be_bytes([high, low]));
-    vec![Ipv4Addr::new(10, 0, high, low).into(), v6.into()]
 }

@@ -41,6 +41,8 @@ pub(crate) struct World {
     pub(crate) woken: Arc<Woken>,
     pub(crate) now: u64,
     pub(crate) plan: FaultPlan,
+    /// It stands in the place of what the test plans.
+    pub(crate) plan_is_given: bool,
     pub(crate) checks: Checks,
     /// Hosts to be turned now.
     ready: Vec<usize>,
@@ -67,6 +69,7 @@ impl World {
             woken,
             now: 0,
             plan: FaultPlan::new(),
+            plan_is_given: false,
             checks: Checks::default(),
             ready: Vec::new(),
             due: BinaryHeap::new(),

@@ -195,3 +195,26 @@ fn what_was_seen_is_counted_over_all_seeds() {
     assert_eq!(summary.coverage.never().count(), 1);
     assert!(summary.coverage.to_string().starts_with("sometimes: 1 of 2 seen; always: 1 held"));
 }
+
+#[test]
+fn what_was_expected_and_never_reached_is_missed() {
+    let dice = |sim: &mut Sim| {
+        sim.client("player", || async {
+            match random::range(1..7) {
+                6 => sometimes!(true, "a six"),
+                7.. => sometimes!(true, "a seven"),
+                _ => {}
+            }
+        });
+    };
+    let runs = || Runs::new("dice").seeds(40);
+    runs().expect(["a six"]).need_coverage().run(dice);
+    let summary = runs().expect(["a six", "a seven"]).try_run(dice).unwrap();
+    assert_eq!(
+        summary.coverage.to_string(),
+        "sometimes: 1 of 2 seen; always: 0 held\n  never seen: `a seven`, which was never reached"
+    );
+    let panicked = std::panic::catch_unwind(|| runs().expect(["a seven"]).run(dice));
+    let text = *panicked.unwrap_err().downcast::<String>().unwrap();
+    assert!(text.starts_with("dice: something was never seen\nsometimes: 1 of 2"), "{text}");
+}

@@ -9,5 +9,6 @@ mod chance;
 mod failures;
 mod faults;
 mod here;
+mod minimised;
 mod sockets;
 mod worlds;

@@ -1,0 +1,100 @@
+//! A simulation becomes a world, which is run.
+
+use std::cell::RefCell;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+use std::rc::Rc;
+use std::sync::Arc;
+
+use crate::clock::{SimClock, WallClock};
+use crate::hang::Pulse;
+use crate::host::Host;
+use crate::log::{Happened, Log};
+use crate::net::Net;
+use crate::outside::{Outside, Woken};
+use crate::recorder::Watch;
+use crate::report::{Failure, Report};
+use crate::sim::{HostPlan, Sim};
+use crate::trace;
+use crate::world::World;
+
+impl Sim {
+    /// Runs it, and gives back all events if they are to be kept.
+    pub(crate) fn run_logged(
+        &mut self,
+        keeps_all: bool,
+    ) -> (Result<Report, Box<Failure>>, Vec<Happened>, Vec<String>) {
+        let log = Log::new(keeps_all);
+        let mut world = std::mem::replace(self, Self::new(self.seed)).into_world(log);
+        let result = world.run_and_tell();
+        let (events, names) = world.end();
+        (result, events, names)
+    }
+
+    pub(crate) fn into_world(mut self, log: Log) -> World {
+        let net = Net::new(self.seed, self.network, log.clone());
+        let net = Rc::new(RefCell::new(net));
+        let woken = Arc::<Woken>::default();
+        let mut world = World::new(self.seed, net.clone(), log, woken.clone());
+        let names: Vec<String> = self.hosts.iter().map(|host| host.name.clone()).collect();
+        world.plan_is_given = self.only.is_some();
+        if let Some(only) = self.only {
+            self.plan = only;
+        } else if let Some(mix) = self.mix {
+            self.plan.extend(&mix.draw(self.seed, &names));
+        }
+        world.pulse = Pulse::start(self.seed, names, self.hang_after);
+        for plan in self.hosts {
+            let host = net.borrow_mut().add_node(&plan.name, plan.addresses.clone());
+            let wall = WallClock { start: self.start, offset: plan.clock_offset, drift_ppm: 0 };
+            let outside = Outside {
+                net: net.clone(),
+                clock: SimClock::default(),
+                wall: Rc::new(RefCell::new(wall)),
+                woken: woken.clone(),
+                host,
+            };
+            let watch = Watch::new(
+                world.steps.clone(),
+                world.pulse.clone(),
+                self.step_cost,
+                self.steps_per_turn,
+            );
+            let HostPlan { name, program, place, is_client, .. } = plan;
+            world.hosts.push(Host::new(name, program, place, is_client, outside, watch));
+        }
+        world.schedule = self.schedule;
+        world.plan = self.plan;
+        world.checks = self.checks;
+        world
+    }
+}
+
+impl World {
+    /// Runs it, and says what came of that.
+    pub(crate) fn run_and_tell(&mut self) -> Result<Report, Box<Failure>> {
+        match self.run() {
+            Ok(()) => Ok(self.report()),
+            Err(cause) => Err(Box::new(self.failure(cause))),
+        }
+    }
+
+    /// Drops what is left as if the power went; gives the events and the names of the hosts.
+    pub(crate) fn end(mut self) -> (Vec<Happened>, Vec<String>) {
+        let (events, names) = (self.log.take_all(), self.names());
+        for host in self.hosts.iter_mut().rev() {
+            host.crash(false);
+        }
+        if trace::is_wanted() {
+            trace::write(&events, &names);
+        }
+        (events, names)
+    }
+}
+
+/// Addresses that a host is given: 10.0.0.1 and fd00::1 for the first.
+pub(crate) fn addresses_of(host: usize) -> Vec<IpAddr> {
+    let number = host + 1;
+    let [high, low] = u16::try_from(number).expect("fewer than 65,535 hosts").to_be_bytes();
+    let v6 = Ipv6Addr::new(0xfd00, 0, 0, 0, 0, 0, 0, u16::from_be_bytes([high, low]));
+    vec![Ipv4Addr::new(10, 0, high, low).into(), v6.into()]
+}
