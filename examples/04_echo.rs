@@ -18,7 +18,7 @@ use std::net::{Shutdown, SocketAddr};
 use pikake::net::{TcpListener, TcpStream, serve};
 use pikake::spawn;
 
-const MOST_CONNECTIONS: usize = 100;
+pub(crate) const MOST_CONNECTIONS: usize = 100;
 
 #[pikake::main]
 async fn main() -> Result<(), Box<dyn Error>> {
@@ -37,7 +37,7 @@ async fn main() -> Result<(), Box<dyn Error>> {
     Ok(())
 }
 
-async fn attend(stream: TcpStream, peer: SocketAddr) {
+pub(crate) async fn attend(stream: TcpStream, peer: SocketAddr) {
     match echo(&stream).await {
         Ok(count) => println!("server: echoed {count} bytes"),
         Err(why) => println!("server: the connection of {peer} failed: {why}"),
@@ -57,7 +57,7 @@ async fn echo(stream: &TcpStream) -> io::Result<usize> {
     }
 }
 
-async fn talk(server: SocketAddr) -> io::Result<()> {
+pub(crate) async fn talk(server: SocketAddr) -> io::Result<()> {
     let stream = TcpStream::connect(server).await?;
     let line = "hello, echo";
     stream.write_all(line.as_bytes()).await?;

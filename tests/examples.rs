@@ -100,6 +100,16 @@ fn embedding() {
     keeps_its_promise("06_embedding", include_str!("../examples/06_embedding.rs"));
 }
 
+#[test]
+fn chat() {
+    keeps_its_promise("chat", include_str!("../examples/chat/main.rs"));
+}
+
+#[test]
+fn election() {
+    keeps_its_promise("election", include_str!("../examples/election/main.rs"));
+}
+
 /// A process that does not outlive the test.
 struct Stopped(Child);
 

@@ -1,0 +1,53 @@
+//! The server: a room, and who is in it.
+
+use std::convert::Infallible;
+use std::io;
+use std::net::SocketAddr;
+use std::rc::Rc;
+
+use pikake::net::{OwnedWriteHalf, TcpListener, TcpStream, serve};
+use pikake::spawn;
+use pikake::sync::broadcast::{self, RecvError};
+
+use crate::guest::Lines;
+
+const MOST_GUESTS: usize = 100;
+
+/// Lines that a guest may be behind; more are lost to a guest who does not listen.
+const BACKLOG: usize = 256;
+
+type Room = broadcast::Sender<Rc<str>>;
+
+/// Serves until it is interrupted; then all guests are told, and it ends.
+pub(crate) async fn run(listener: TcpListener) -> io::Result<Infallible> {
+    let (room, _) = broadcast::channel(BACKLOG);
+    let attend = move |stream, _: SocketAddr| attend(stream, room.clone());
+    serve(listener, MOST_GUESTS, attend).await
+}
+
+async fn attend(stream: TcpStream, room: Room) {
+    let (read, write) = stream.into_split();
+    let mut lines = Lines::new(read);
+    let Ok(Some(name)) = lines.next().await else { return };
+    let listener = spawn(listen(room.subscribe(), write));
+    room.send(format!("* {name} is here").into());
+    while let Ok(Some(line)) = lines.next().await {
+        room.send(format!("{name}> {line}").into());
+    }
+    room.send(format!("* {name} has left").into());
+    // It passes on what has been said until now, and then sees that it is to end.
+    let _ = listener.cancel().await;
+}
+
+/// Passes on to a guest what is said in the room.
+async fn listen(mut room: broadcast::Receiver<Rc<str>>, write: OwnedWriteHalf) -> io::Result<()> {
+    loop {
+        let line = match room.recv().await {
+            Ok(Some(line)) => format!("{line}\n"),
+            Err(RecvError::Lagged(count)) => format!("* you have missed {count} lines\n"),
+            Ok(None) | Err(_) => break,
+        };
+        write.write_all(line.as_bytes()).await?;
+    }
+    Ok(write.write_all(b"* the chat is closed\n").await?)
+}
