@@ -23,6 +23,9 @@ pub use signals::{OnSignals, interrupt_on_signals};
 #[doc = include_str!("../docs/interruption.md")]
 pub mod interruption {}
 
+#[doc = include_str!("../docs/simulation.md")]
+pub mod simulation {}
+
 /// Sockets.
 pub mod net {
     pub use pikake_net::*;

@@ -5,7 +5,7 @@ use std::io;
 use std::net::SocketAddr;
 use std::rc::Rc;
 
-use pikake::net::{OwnedWriteHalf, TcpListener, TcpStream, serve};
+use pikake::net::{OwnedWriteHalf, TcpListener, TcpStream, interruption, serve};
 use pikake::spawn;
 use pikake::sync::broadcast::{self, RecvError};
 
@@ -31,10 +31,16 @@ async fn attend(stream: TcpStream, room: Room) {
     let Ok(Some(name)) = lines.next().await else { return };
     let listener = spawn(listen(room.subscribe(), write));
     room.send(format!("* {name} is here").into());
-    while let Ok(Some(line)) = lines.next().await {
-        room.send(format!("{name}> {line}").into());
+    let end = loop {
+        match lines.next().await {
+            Ok(Some(line)) => room.send(format!("{name}> {line}").into()),
+            end => break end,
+        };
+    };
+    // Who is sent home because the chat is closed has not left.
+    if !end.is_err_and(|error| interruption(&error).is_some()) {
+        room.send(format!("* {name} has left").into());
     }
-    room.send(format!("* {name} has left").into());
     // It passes on what has been said until now, and then sees that it is to end.
     let _ = listener.cancel().await;
 }

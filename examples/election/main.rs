@@ -53,7 +53,9 @@ async fn start(count: u8, leaders: &Leaders) -> io::Result<Vec<Task<io::Result<(
     let cluster = sockets.iter().map(UdpSocket::local_addr).collect::<io::Result<Vec<_>>>()?;
     let start = |(id, socket)| {
         let leaders = leaders.clone();
-        let elected = move |term| drop(leaders.borrow_mut().insert(term, id));
+        let elected = move |term| {
+            leaders.borrow_mut().insert(term, id);
+        };
         let node = Node::new(id, socket, cluster.clone(), Rc::<Disk>::default(), elected);
         pikake::spawn(node.run())
     };
