@@ -13,7 +13,7 @@ use std::panic::Location;
 use std::task::Waker;
 
 use pikake_time::{Ticks, TimerHeap, TimerKey};
-use pikake_traps::{Flag, Interrupted, ScopeId, TaskId, TaskRef, TrapKind};
+use pikake_traps::{Flag, Interrupted, Light, ScopeId, TaskId, TaskRef, TrapKind};
 use slab::Slab;
 
 use crate::cause::{Cause, Holder, Owner};
@@ -138,7 +138,7 @@ pub(crate) struct Book<P> {
     /// To be called when the current step is over.
     pub(crate) after_step: Vec<Waker>,
     /// Of light yields.
-    pub(crate) made: Vec<Made>,
+    pub(crate) made: Made,
     /// Tasks to be dropped before the next step, and why.
     pub(crate) doomed: VecDeque<(TaskRef, Interrupted)>,
     /// What the current branch of the current step was told of and has not collected.
@@ -175,7 +175,7 @@ impl<P: Pick> Book<P> {
             ready,
             wakers: Vec::new(),
             after_step: Vec::new(),
-            made: Vec::new(),
+            made: Made::new(),
             doomed: VecDeque::new(),
             branch: Vec::new(),
             step: 0,
@@ -207,6 +207,7 @@ impl<P: Pick> Book<P> {
     /// back with the book closed.
     pub(crate) fn remove_task(&mut self, task: &TaskRef) -> Option<TaskEntry> {
         let ledger = task.ledger();
+        ledger.light.set(Light::Off);
         if ledger.records.get() != NONE || ledger.scopes.get() != NONE {
             self.cut_all_off(task);
         }

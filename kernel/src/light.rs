@@ -17,6 +17,9 @@
 //! yield finds its record when it is polled or dropped next. (4) [`Book::end_light_yield`]: it is dropped,
 //! or polled where it does not belong, and begins anew.
 
+use std::collections::BTreeMap;
+use std::collections::btree_map::Entry;
+
 use pikake_traps::{Flag, Light, LightYield, RecordKey, TaskId, TaskRef, TrapKind};
 
 use crate::book::{Book, Place};
@@ -24,13 +27,9 @@ use crate::cause::{Holder, Owner};
 use crate::pick::Pick;
 use crate::scope::{Depth, index_of};
 
-/// A record that was made of a light yield and whose future has not asked for it yet.
-pub(crate) struct Made {
-    task: TaskId,
-    /// The step of the task in which the yield was.
-    step: u32,
-    record: u32,
-}
+/// The records that were made of light yields and whose futures have not asked for them yet, by the
+/// task and the step of it in which the yields were. Many tasks may be interrupted at once.
+pub(crate) type Made = BTreeMap<(TaskId, u32), Vec<u32>>;
 
 impl<P: Pick> Book<P> {
     /// Counts a yield of the current task in the current scope, if it may be a light one: those of
@@ -76,22 +75,25 @@ impl<P: Pick> Book<P> {
             // Where it is awaited is seen when it is polled.
             let record = self.park(task.clone(), TrapKind::Yield, None, task.spawned_at());
             self.put(record, Place::NextStep(step));
-            self.made.push(Made { task: task.id(), step, record });
+            self.made.entry((task.id(), step)).or_default().push(record);
         }
         self.scope = current;
     }
 
     /// Whether some light yield of the task has not asked for its record.
     pub(crate) fn has_made(&self, task: &TaskRef) -> bool {
-        self.made.iter().any(|made| made.task == task.id())
+        self.made.range((task.id(), 0)..=(task.id(), u32::MAX)).next().is_some()
     }
 
     /// A light yield is polled or dropped: gives it its record, if one was made of it. If not, it does
     /// not count any more.
     pub(crate) fn end_light_yield(&mut self, light: LightYield) -> Option<RecordKey> {
-        let is_its = |made: &Made| (made.task, made.step) == (light.task, light.step);
-        if let Some(found) = self.made.iter().position(is_its) {
-            return Some(RecordKey(self.made.swap_remove(found).record));
+        if let Entry::Occupied(mut made) = self.made.entry((light.task, light.step)) {
+            let record = made.get_mut().pop();
+            if made.get().is_empty() {
+                made.remove();
+            }
+            return record.map(RecordKey);
         }
         let stepping = self.stepping.and_then(|index| self.tasks.get(index as usize));
         let task = match stepping.filter(|entry| entry.task.id() == light.task) {

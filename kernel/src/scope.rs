@@ -223,13 +223,19 @@ impl<P: Pick> Book<P> {
             return (waker_before, None);
         }
         let is_pending = found.cause.as_ref().is_some_and(|cause| cause.is_pending());
+        let has_cause = found.cause.is_some();
         if found.lights_in != 0 {
             let task_before = found.task.clone();
             self.trouble(&task_before);
         }
+        if has_cause {
+            self.trouble(task);
+        }
         self.cut_off(scope);
         let Some(found) = self.scope_mut(scope) else { return (waker_before, None) };
         found.parent = parent;
+        // Steps are counted by each task for itself.
+        found.lights_in = 0;
         let task_before = std::mem::replace(&mut found.task, task.clone());
         if is_pending {
             crate::cause::move_pending(&task_before, task);

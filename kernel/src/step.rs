@@ -21,18 +21,20 @@ impl<D: Driver, C: Clock, P: Pick> Machine<D, C, P> {
             self.observe_stepping(&task);
         }
         let ended = task.poll();
+        let ledger = task.ledger();
+        // Before anybody's code runs that may interrupt the task: those that have passed are no more.
+        if !ledger.is(Flag::Again) && ledger.light.get() == Light::Parked {
+            ledger.light.set(Light::Free);
+        }
         self.after_step(&task);
         if ended {
             return self.exit(task);
         }
-        let ledger = task.ledger();
         if ledger.is(Flag::Troubled) && self.is_lost(&task) {
             return;
         }
         if ledger.clear(Flag::Again) {
             self.book.borrow_mut().make_ready(task);
-        } else if ledger.light.get() == Light::Parked {
-            ledger.light.set(Light::Free);
         }
     }
 
@@ -145,6 +147,8 @@ impl<D: Driver, C: Clock, P: Pick> Machine<D, C, P> {
             book.scope = None;
             book.stepping = Some(task.ledger().index.get());
         }
+        // What its destructors park does not mix with what it had parked.
+        task.ledger().light.set(Light::Off);
         task.abandon(outcome);
         self.book.borrow_mut().stepping = None;
         self.exit(task.clone());

@@ -116,19 +116,22 @@ impl<T: Trap> KernelTrap<T> {
             withdraw(kernel, record);
         }
     }
+}
 
-    #[cold]
-    #[inline(never)]
-    fn out_of_place(&self, kernel: KernelId) -> ! {
-        let place = self.place;
-        match door::current_kernel() {
-            None => door::outside(&format!("the trap `{}`", T::KIND), place),
-            Some(other) => panic!(
-                "the trap `{}` (at {place}) waits in kernel {kernel} and was polled in kernel \
-                 {other}: a future that has started to wait stays with its kernel",
-                T::KIND
-            ),
-        }
+/// Panics because a trap was polled outside of its kernel, or of any.
+#[cold]
+#[inline(never)]
+pub(crate) fn out_of_place(
+    kind: TrapKind,
+    place: &'static Location<'static>,
+    kernel: KernelId,
+) -> ! {
+    match door::current_kernel() {
+        None => door::outside(&format!("the trap `{kind}`"), place),
+        Some(other) => panic!(
+            "the trap `{kind}` (at {place}) waits in kernel {kernel} and was polled in kernel \
+             {other}: a future that has started to wait stays with its kernel"
+        ),
     }
 }
 
@@ -157,12 +160,12 @@ impl<T: Trap> Future for KernelTrap<T> {
                         this.state = State::Parked { kernel, record };
                         return Poll::Pending;
                     }
-                    None => this.out_of_place(KernelId::NONE),
+                    None => out_of_place(T::KIND, this.place, KernelId::NONE),
                 }
             }
             State::Parked { kernel, record } => {
                 if !door::is_inside(kernel) {
-                    this.out_of_place(kernel);
+                    out_of_place(T::KIND, this.place, kernel);
                 }
                 match door::with(|kernel| kernel.poll_again(record, cx)) {
                     Poll::Ready(result) => result,

@@ -14,7 +14,7 @@ use crate::handler::{RecordKey, TrapKind, Wait};
 use crate::home::KernelId;
 use crate::interrupt::Interrupted;
 use crate::task_ref::TaskRef;
-use crate::trap::{KernelTrap, Trap, kernel_trap_at};
+use crate::trap::{KernelTrap, Trap, kernel_trap_at, out_of_place};
 
 /// The trap that goes to the end of the ready queue. See [`yield_now`].
 #[derive(Debug)]
@@ -116,6 +116,9 @@ impl YieldNow {
     #[inline(never)]
     fn poll_slowly(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), Interrupted>> {
         if let State::Light(light) = self.state {
+            if !door::is_inside(light.kernel) {
+                out_of_place(YieldTrap::KIND, self.place, light.kernel);
+            }
             match light.end() {
                 Some(record) => {
                     let trap = KernelTrap::parked(YieldTrap, light.kernel, record, self.place);
@@ -152,13 +155,16 @@ impl LightYield {
         }
     }
 
+    /// Whether it was in that task. Each kernel counts its tasks for itself.
+    #[inline]
+    fn is_of(self, task: &TaskRef) -> bool {
+        (task.id(), task.kernel()) == (self.task, self.kernel)
+    }
+
     /// Whether its task is the current one, and in a later step.
     fn has_passed(self) -> bool {
         let current = door::try_with(|kernel| kernel.current()).flatten();
-        current.is_some_and(|task| {
-            (task.kernel(), task.id()) == (self.kernel, self.task)
-                && task.ledger().step.get() != self.step
-        })
+        current.is_some_and(|task| self.is_of(&task) && task.ledger().step.get() != self.step)
     }
 }
 
@@ -178,7 +184,7 @@ impl Future for YieldNow {
                     this.state = State::Light(light);
                     Some(Poll::Pending)
                 }
-                State::Light(light) if task.id() == light.task && !ledger.is(Flag::Troubled) => {
+                State::Light(light) if light.is_of(task) && !ledger.is(Flag::Troubled) => {
                     if ledger.step.get() == light.step {
                         // In a scope it may have moved.
                         let is_outside = ledger.scopes.get() == Ledger::NO_SCOPE;
