@@ -259,7 +259,7 @@ impl<D: Driver, C: Clock, P: Pick> Machine<D, C, P> {
             match next {
                 Some(task) => {
                     self.step(task);
-                    steps -= 1;
+                    steps = if self.is_poll_overdue() { 0 } else { steps - 1 };
                 }
                 None if self.drop_doomed() => {}
                 None => break,
@@ -270,13 +270,19 @@ impl<D: Driver, C: Clock, P: Pick> Machine<D, C, P> {
         }
     }
 
+    /// Whether the driver was not polled for long.
+    #[inline]
+    fn is_poll_overdue(&self) -> bool {
+        self.last_reading.get().since(self.last_poll.get()) >= self.poll_every
+    }
+
     /// Whether a turn would do nothing but step tasks: there is no mail, no timer is due, nothing
     /// was closed, and the driver need not be polled yet.
     #[inline]
     fn is_undisturbed(&self) -> bool {
         let now = self.last_reading.get();
         if self.steps_since_poll.get() >= self.settings.poll_every_steps
-            || now.since(self.last_poll.get()) >= self.poll_every
+            || self.is_poll_overdue()
             || self.home.has_mail()
             || self.net.has_closed()
         {
@@ -306,9 +312,8 @@ impl<D: Driver, C: Clock, P: Pick> Machine<D, C, P> {
             thread::yield_now();
         }
         if self.has_work() || self.stopped.get() {
-            let since = self.last_reading.get().since(self.last_poll.get());
             let due = self.steps_since_poll.get() >= self.settings.poll_every_steps
-                || since >= self.poll_every;
+                || self.is_poll_overdue();
             return if due { self.wait_for_events(Some(Duration::ZERO)) } else { Ok(()) };
         }
         let next = self.next_deadline();
@@ -323,7 +328,10 @@ impl<D: Driver, C: Clock, P: Pick> Machine<D, C, P> {
         let limit = if self.home.fall_asleep() { limit } else { Some(Duration::ZERO) };
         let result = self.wait_for_events(limit);
         self.home.wake_up();
-        self.last_reading.set(self.clock.now());
+        // What was waited does not count as time without a poll.
+        let now = self.clock.now();
+        self.last_reading.set(now);
+        self.last_poll.set(now);
         result
     }
 
