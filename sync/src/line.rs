@@ -342,7 +342,12 @@ impl<W> Called<W> {
     }
 
     /// Has them go on.
-    pub(crate) fn wake(self) {
+    pub(crate) fn wake(self) {}
+}
+
+/// Also when the caller's code panics in between.
+impl<W> Drop for Called<W> {
+    fn drop(&mut self) {
         if self.place.parked.get() {
             self.place.queue.wake(1);
         }

@@ -415,8 +415,8 @@ impl<S: Store> AnyQueue<S> {
 
     #[inline]
     fn take_in(&self, item: S::Item) {
-        self.items.borrow_mut().push(item);
         self.unfinished.set(self.unfinished.get() + 1);
+        self.items.borrow_mut().push(item);
     }
 
     /// Takes out an item that comes after so many others; somebody may have room now.

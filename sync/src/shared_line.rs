@@ -11,10 +11,12 @@
 //! the kernel. Who is interrupted gives back what it was called for in the same moment. What
 //! somebody has *brought* and another has taken cannot be given back: so those who bring something
 //! step aside for the moment in which they ask the kernel whether they were interrupted, and
-//! nobody takes anything from them in between.
+//! nobody takes anything from them, nor from those behind them, in between.
 
 use std::collections::VecDeque;
 use std::task::Waker;
+
+use pikake_traps::quietly;
 
 use crate::shared_block::{self, Guard, Mutex};
 
@@ -87,7 +89,10 @@ impl Wakers {
     }
 
     pub(crate) fn wake(self) {
-        self.first.into_iter().chain(self.others).for_each(Waker::wake);
+        for waker in self.first.into_iter().chain(self.others) {
+            // Whoever calls has an item in hand, and others are to be woken.
+            quietly("the waker of somebody who waits for another thread", || waker.wake());
+        }
     }
 }
 
@@ -104,7 +109,7 @@ pub(crate) struct Line<W, G> {
     waiting: usize,
     /// How many have gone, and have left their place empty.
     gone: usize,
-    /// Nobody in the places before this one can be called.
+    /// Nobody in the places before this one waits.
     callable_from: usize,
 }
 
@@ -120,7 +125,7 @@ enum Place<W, G> {
 pub(crate) struct Waiting<W> {
     brings: W,
     pub(crate) waker: Waker,
-    /// It is passed over: its task is asking its kernel whether it was interrupted.
+    /// It is not to be called: its task is asking its kernel whether it was interrupted.
     pub(crate) aside: bool,
 }
 
@@ -146,14 +151,16 @@ impl<W, G> Line<W, G> {
         self.waiting
     }
 
-    /// The first in line that is there to be called.
+    /// The first in line, if it is there to be called. While it is aside, those behind it wait.
     fn first(&self) -> Option<usize> {
         if self.is_empty() {
             return None;
         }
-        let is_callable = |(_, place): &(u64, Place<W, G>)| matches!(place, Place::Waiting(waiting) if !waiting.aside);
-        let found = self.places.range(self.callable_from..).position(is_callable)?;
-        Some(self.callable_from + found)
+        let mut places = self.places.range(self.callable_from..).enumerate();
+        places.find_map(|(index, (_, place))| match place {
+            Place::Waiting(waiting) => Some((!waiting.aside).then_some(self.callable_from + index)),
+            Place::Left(_) | Place::Gone => None,
+        })?
     }
 
     pub(crate) fn has_callable(&self) -> bool {
@@ -222,13 +229,11 @@ impl<W, G> Line<W, G> {
         }
     }
 
-    /// Lets somebody be called again that was passed over; tells whether they still wait.
-    pub(crate) fn step_back(&mut self, ticket: u64) -> bool {
-        let index = self.index(ticket);
-        let Place::Waiting(waiting) = &mut self.places[index].1 else { return false };
-        waiting.aside = false;
-        self.callable_from = self.callable_from.min(index);
-        true
+    /// Lets somebody be called again who was aside.
+    pub(crate) fn step_back(&mut self, ticket: u64) {
+        if let Some(waiting) = self.waiting(ticket) {
+            waiting.aside = false;
+        }
     }
 
     /// Gives a place up.

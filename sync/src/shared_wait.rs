@@ -251,6 +251,24 @@ impl Trap for Foreign {
     }
 }
 
+/// Who is aside, and steps back into the line if the kernel panics, which others would wait for.
+struct Aside<'a, P, S, D>(&'a mut Wait<P, S, D>)
+where
+    P: Deref<Target = Shared<S>>,
+    S: State,
+    D: Side<S>;
+
+impl<P, S, D> Drop for Aside<'_, P, S, D>
+where
+    P: Deref<Target = Shared<S>>,
+    S: State,
+    D: Side<S>,
+{
+    fn drop(&mut self) {
+        self.0.step_back();
+    }
+}
+
 /// A [`Wait`] as a task awaits it: visible to the kernel, and interruptible.
 pub(crate) struct Trapped<P, S, D>
 where
@@ -312,7 +330,10 @@ where
         }
         loop {
             let asked = trap.get_or_insert_with(|| kernel_trap_at(Foreign, awaited_at));
-            match Pin::new(asked).poll(cx) {
+            let aside = Aside(wait);
+            let answer = Pin::new(asked).poll(cx);
+            std::mem::forget(aside);
+            match answer {
                 Poll::Pending => {
                     if !D::STEPS_ASIDE || !wait.step_back() {
                         linger();
