@@ -6,6 +6,7 @@ use std::path::Path;
 
 /// A file, how many of its examples are only compiled, and why.
 const COMPILED_ONLY: &[(&str, usize, &str)] = &[
+    ("docs/simulation.md", 1, "a sketch of a test whose program is an example"),
     ("net/src/address.rs", 1, "names of the outside world"),
     ("net/src/datagram.rs", 2, "about any kind of socket, which the macro names"),
     ("net/src/error.rs", 3, "about a connection from elsewhere"),

@@ -183,7 +183,11 @@ impl<D: Driver, C: Clock, P: Pick> Machine<D, C, P> {
         }
         self.last_reading.set(now);
         self.run_ready(&done);
-        if done() { Ok(()) } else { self.poll_driver(limit) }
+        match done() {
+            true => Ok(()),
+            false if self.is_main_over() => self.poll_driver(Some(Duration::ZERO)),
+            false => self.poll_driver(limit),
+        }
     }
 
     #[inline(never)]

@@ -38,8 +38,8 @@ pub struct Turn {
 
 impl<C: Clock + 'static, P: Pick + 'static, D: Driver + 'static> Kernel<C, P, D> {
     /// Makes one pass: delivers wakes, fires timers, steps the tasks that were ready, and polls
-    /// the driver, blocking at most `limit` if nothing is ready then (`None`: without limit). When
-    /// the main task of [`try_run_by`](Self::try_run_by) ends, so does the pass.
+    /// the driver, blocking at most `limit` if nothing is ready then (`None`: without limit). It
+    /// does not block when the main task of [`try_run_by`](Self::try_run_by) has ended.
     ///
     /// So a program with a loop of its own drives a kernel: turn it with a limit of zero whenever
     /// its descriptor (`AsRawFd`) is readable, and after [`Turn::may_wait`] at the latest.
@@ -51,8 +51,7 @@ impl<C: Clock + 'static, P: Pick + 'static, D: Driver + 'static> Kernel<C, P, D>
     pub fn turn(&self, limit: Option<Duration>) -> io::Result<Turn> {
         let home = self.machine.home();
         home.wake_up();
-        let machine = &self.machine;
-        let turned = door::enter(&self.handler, || machine.turn(limit, || machine.is_main_over()));
+        let turned = door::enter(&self.handler, || self.machine.turn(limit, || false));
         turned.unwrap_or_else(|nested: NestedRun| Err(io::Error::other(nested)))?;
         let is_stopped = self.machine.take_stop();
         // From here on a wake must show on the descriptor, until the next turn.
