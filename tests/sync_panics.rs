@@ -12,8 +12,15 @@ use pikake::sync::{PriorityQueue, shared};
 use pikake::{sleep, spawn, timeout_after};
 use support::{ms, run};
 
-#[derive(PartialEq, Eq, PartialOrd, Debug)]
+#[derive(PartialEq, Eq, Debug)]
 struct Item(u32);
+
+impl PartialOrd for Item {
+    fn partial_cmp(&self, other: &Self) -> Option<std::cmp::Ordering> {
+        Some(self.cmp(other))
+    }
+}
+
 thread_local!(static FAIL: Cell<bool> = const { Cell::new(false) });
 impl Ord for Item {
     fn cmp(&self, other: &Self) -> std::cmp::Ordering {
@@ -73,6 +80,7 @@ fn vt() -> &'static std::task::RawWakerVTable {
     static V: std::task::RawWakerVTable = std::task::RawWakerVTable::new(c, w, r, d);
     thread_local!(static N: Cell<u32> = const { Cell::new(0) });
     unsafe fn c(p: *const ()) -> std::task::RawWaker {
+        // SAFETY: the data of this test's waker is a `CloneGets` that outlives it.
         let q = unsafe { &*(p as *const CloneGets) };
         N.set(N.get() + 1);
         // The first clone is for the line, the second for the kernel.
@@ -106,6 +114,7 @@ fn putters_are_served_in_the_order_in_which_they_came() {
             std::thread::yield_now();
         }
         // The first is polled again, with another waker, while somebody gets.
+        // SAFETY: the functions look at the state, which outlives the waker and its clones, and own nothing.
         let waker = unsafe { Waker::new(&state as *const _ as *const (), vt()) };
         let is_put = first.as_mut().poll(&mut Context::from_waker(&waker)).is_ready();
         let one = queue.get().await.unwrap();
