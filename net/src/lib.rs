@@ -51,10 +51,16 @@
 //!   outside a kernel is a panic.
 
 mod address;
+mod buffered;
+mod codec;
+mod copy;
 mod datagram;
 mod error;
+mod framed;
 mod halves;
 mod handlers;
+mod memory;
+mod read_write;
 mod serve;
 mod socket;
 mod stream;
@@ -64,8 +70,14 @@ mod unix;
 mod unix_datagram;
 
 pub use address::ToAddresses;
+pub use buffered::{BufReader, DEFAULT_READ_LIMIT, LimitExceeded, Lines};
+pub use codec::{Decode, Decoded, Encode, LengthDelimited, LineCodec};
+pub use copy::{Copied, CopyBothError, CopyError, copy, copy_bidirectional};
 pub use error::{AddressErrors, ReadExactError, ReuniteError, WriteAllError, interruption};
+pub use framed::{FramedReader, FramedWriter, SendMessageError};
 pub use halves::{OwnedReadHalf, OwnedWriteHalf, ReadHalf, WriteHalf};
+pub use memory::MemoryStream;
+pub use read_write::{Read, Write};
 pub use serve::{Listener, serve};
 pub use tcp::{TcpListener, TcpStream};
 pub use udp::UdpSocket;
