@@ -51,10 +51,16 @@
 //!   outside a kernel is a panic.
 
 mod address;
+#[cfg(feature = "dns")]
+mod bound;
 mod buffered;
 mod codec;
 mod copy;
 mod datagram;
+#[cfg(feature = "dns")]
+pub mod dns;
+#[cfg(feature = "dns")]
+mod dns_runtime;
 mod error;
 mod framed;
 mod halves;
