@@ -75,6 +75,10 @@ mod serve;
 mod socket;
 mod stream;
 mod tcp;
+#[cfg(feature = "tls")]
+pub mod tls;
+#[cfg(feature = "tls")]
+mod tls_stream;
 mod udp;
 mod unix;
 mod unix_datagram;
