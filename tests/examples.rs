@@ -100,6 +100,12 @@ fn embedding() {
     keeps_its_promise("06_embedding", include_str!("../examples/06_embedding.rs"));
 }
 
+#[cfg(feature = "tls")]
+#[test]
+fn tls() {
+    keeps_its_promise("07_tls", include_str!("../examples/07_tls.rs"));
+}
+
 /// A process that does not outlive the test.
 struct Stopped(Child);
 

@@ -326,3 +326,27 @@ fn a_lookup_in_a_world_with_a_partition() {
         assert_eq!(found, here());
     });
 }
+
+#[test]
+fn an_interruption_at_every_wait() {
+    let patience = ms(20);
+    let report = pikake::testing::Injector::new().patience(patience).run(
+        || async {
+            let (server, _) = serve_names(LOOPBACK).await;
+            let resolver = Resolver::builder().source(servers(server, SECOND)).build();
+            match resolver.lookup("good.test").await {
+                Ok(found) => assert_eq!(found, here()),
+                Err(error) => assert!(interruption(&error).is_some(), "{error}"),
+            }
+            // Whoever was interrupted may ask again.
+            loop {
+                match resolver.lookup("good.test").await {
+                    Ok(found) => break found,
+                    Err(error) => assert!(interruption(&error).is_some(), "{error}"),
+                }
+            }
+        },
+        |run| assert_eq!(run.output, Some(here())),
+    );
+    assert!(report.suspensions >= 1 && report.cancels > 0, "{report:?}");
+}

@@ -259,9 +259,9 @@ fn an_interruption_at_every_wait() {
             match told {
                 None => {}
                 Some(why) => {
-                    let is_told = why.as_ref().is_some_and(|why| {
-                        !why.is_cancel() || why.reason() == Some("injected")
-                    });
+                    let is_told = why
+                        .as_ref()
+                        .is_some_and(|why| !why.is_cancel() || why.reason() == Some("injected"));
                     assert!(run.interruption.is_some() && is_told);
                 }
             }

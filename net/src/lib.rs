@@ -34,6 +34,19 @@
 //! # Ok(()) }
 //! ```
 //!
+//! # On top of sockets
+//!
+//! | you want | use |
+//! | --- | --- |
+//! | lines, or pieces up to a byte, with a limit | [`BufReader`] |
+//! | messages | [`FramedReader`], [`FramedWriter`], and a codec: [`LengthDelimited`], [`LineCodec`], your own |
+//! | a proxy | [`copy_bidirectional`], [`copy`] |
+//! | to write code for any of these streams | [`Read`], [`Write`]; [`MemoryStream`] to test it |
+//! | names that are kept and asked for once | [`Resolver`] |
+//! | a server that ends gracefully | [`serve_until`] |
+//! | TLS | `tls`, a feature |
+//! | names from DNS servers, with their TTL | `dns`, a feature |
+//!
 //! # Rules for all sockets
 //!
 //! * Operations take `&self`, so one task may read while another writes. Two tasks that wait for
