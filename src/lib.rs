@@ -26,7 +26,36 @@ pub mod interruption {}
 #[doc = include_str!("../docs/simulation.md")]
 pub mod simulation {}
 
-/// Sockets.
+/// Sockets, and what is built on them: lines, frames, names, servers; TLS and DNS behind features.
+///
+/// # Examples
+///
+/// A server in a line, and its client, in memory:
+///
+/// ```
+/// use pikake::net::{BufReader, MemoryStream, Write};
+/// use pikake::spawn;
+///
+/// # fn main() -> std::io::Result<()> {
+/// pikake::run(async {
+///     let (client, server) = MemoryStream::pair(1024);
+///     spawn(async move {
+///         let reader = BufReader::new(server).limit(100);
+///         while let Ok(Some(line)) = reader.read_line().await {
+///             let answer = format!("you said {line}\n");
+///             if reader.write_all(answer.as_bytes()).await.is_err() {
+///                 break;
+///             }
+///         }
+///     })
+///     .detach();
+///     let client = BufReader::new(client);
+///     client.write_all(b"hello\r\n").await?;
+///     assert_eq!(client.read_line().await?.as_deref(), Some("you said hello"));
+///     Ok(())
+/// })
+/// # }
+/// ```
 pub mod net {
     pub use pikake_net::*;
 }

@@ -110,6 +110,12 @@ fn election() {
     keeps_its_promise("election", include_str!("../examples/election/main.rs"));
 }
 
+#[cfg(feature = "tls")]
+#[test]
+fn tls() {
+    keeps_its_promise("07_tls", include_str!("../examples/07_tls.rs"));
+}
+
 /// A process that does not outlive the test.
 struct Stopped(Child);
 

@@ -76,3 +76,34 @@ fn no_crate_imports_across_the_floors() {
         }
     }
 }
+
+/// What is in the facade without asking for it; everything else is behind a feature.
+const DEFAULT_FEATURES: [&str; 1] = ["signals"];
+
+/// Dependencies of `pikake-net` that only a feature brings in.
+const BEHIND_FEATURES: [&str; 4] =
+    ["futures-io", "hickory-resolver", "rustls", "rustls-native-certs"];
+
+#[test]
+fn the_default_features_stay_small() {
+    let output = Command::new(env!("CARGO"))
+        .args(["metadata", "--no-deps", "--format-version", "1", "--manifest-path"])
+        .arg(concat!(env!("CARGO_MANIFEST_DIR"), "/Cargo.toml"))
+        .output()
+        .expect("cargo can be run");
+    let metadata: serde_json::Value = serde_json::from_slice(&output.stdout).expect("JSON");
+    let package = |name: &str| {
+        let packages = metadata["packages"].as_array().expect("packages");
+        packages.iter().find(|package| package["name"] == name).expect("a package").clone()
+    };
+    assert_eq!(package("pikake")["features"]["default"], serde_json::json!(DEFAULT_FEATURES));
+    let net = package("pikake-net");
+    assert!(net["features"]["default"].is_null(), "pikake-net has no features by default");
+    let dependencies = net["dependencies"].as_array().expect("dependencies");
+    let optional: BTreeSet<&str> = dependencies
+        .iter()
+        .filter(|dependency| dependency["optional"] == true)
+        .filter_map(|dependency| dependency["name"].as_str())
+        .collect();
+    assert_eq!(optional, BTreeSet::from(BEHIND_FEATURES));
+}

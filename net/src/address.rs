@@ -7,8 +7,9 @@ use std::fmt;
 use std::future::Future;
 use std::io;
 use std::net::{IpAddr, SocketAddr};
+use std::panic::Location;
 
-use pikake_traps::lookup;
+use pikake_traps::lookup_at;
 
 use crate::error::AddressErrors;
 
@@ -146,17 +147,27 @@ pub(crate) fn resolve<A: ToAddresses>(
     doing: &'static str,
     to: A,
 ) -> impl Future<Output = io::Result<Resolved>> + use<A> {
+    let place = Location::caller();
+    resolve_by(doing, to, move |host, port| lookup_at(&host, port, place))
+}
+
+/// As [`resolve`], with names looked up elsewhere.
+pub(crate) fn resolve_by<A: ToAddresses, L, F>(
+    doing: &'static str,
+    to: A,
+    look_up: L,
+) -> impl Future<Output = io::Result<Resolved>> + use<A, L, F>
+where
+    L: FnOnce(String, u16) -> F,
+    F: Future<Output = io::Result<Vec<SocketAddr>>>,
+{
     let target = to.target();
-    let looked_up = match &target {
-        Target::Name(host, port) => Some(lookup(host, *port)),
-        Target::Known(_) | Target::Neither(_) => None,
-    };
     async move {
         let errors = AddressErrors::new(format!("{doing} {target}"));
-        let addresses = match (target, looked_up) {
-            (Target::Known(address), _) => Ok(vec![address]),
-            (_, Some(lookup)) => lookup.await,
-            (_, None) => Err(io::Error::new(
+        let addresses = match target {
+            Target::Known(address) => Ok(vec![address]),
+            Target::Name(host, port) => look_up(host, port).await,
+            Target::Neither(_) => Err(io::Error::new(
                 io::ErrorKind::InvalidInput,
                 "not an address; write \"host:port\", as in \"127.0.0.1:80\", \"[::1]:80\" or \
                  \"example.org:80\"",

@@ -122,6 +122,21 @@ pub struct WriteAllError {
 }
 
 impl WriteAllError {
+    /// How much was taken by a write that failed: what a `WriteAllError` inside the error says, and
+    /// nothing if there is none.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use pikake_net::WriteAllError;
+    ///
+    /// assert_eq!(WriteAllError::written_in(&std::io::ErrorKind::BrokenPipe.into()), 0);
+    /// ```
+    pub fn written_in(error: &io::Error) -> usize {
+        let inside = error.get_ref().and_then(|inside| inside.downcast_ref::<Self>());
+        inside.map_or(0, |error| error.written)
+    }
+
     pub(crate) fn no_room(written: usize) -> Self {
         let source = io::Error::new(io::ErrorKind::WriteZero, "the socket takes no more");
         Self { written, source }

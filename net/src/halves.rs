@@ -92,6 +92,15 @@ impl<S> OwnedReadHalf<S> {
 }
 
 impl<S> OwnedWriteHalf<S> {
+    /// Ends this direction: the peer reads the end of the stream.
+    ///
+    /// # Errors
+    ///
+    /// As for [`TcpStream::shutdown`].
+    pub fn shutdown(&self) -> io::Result<()> {
+        self.socket.call(|traps, id| traps.shutdown(id, Shutdown::Write))
+    }
+
     /// Drops the half without ending its direction, which then ends with the other half.
     ///
     /// # Examples

@@ -12,7 +12,7 @@ use std::time::Duration;
 
 use pikake_time::Ticks;
 use pikake_traps::{
-    Builder, CancelOnDrop, Interrupted, WaitQueue, elapsed_since, now, park, timeout_after,
+    Builder, CancelOnDrop, Interrupted, TaskId, WaitQueue, elapsed_since, now, park, timeout_after,
 };
 use slab::Slab;
 
@@ -82,15 +82,31 @@ impl Handlers {
         timeout_after(length, park(&self.shared.ended_one)).await.unwrap_or(Ok(()))
     }
 
-    pub(crate) fn start(&mut self, handling: impl Future<Output = ()> + 'static) {
+    /// Starts a handler, and gives its key, which is nobody else's while it runs.
+    pub(crate) fn start(&mut self, handling: impl Future<Output = ()> + 'static) -> usize {
         let entry = self.tasks.vacant_entry();
-        let place = Place { shared: self.shared.clone(), key: entry.key() };
+        let key = entry.key();
+        let place = Place { shared: self.shared.clone(), key };
         let task = Builder::new().name(HANDLER_NAME).spawn(async move {
             // The connection is closed before its place is free.
             let _place = place;
             handling.await;
         });
         entry.insert(task.cancel_on_drop());
+        key
+    }
+
+    /// Those that run: their keys and tasks. Reap before.
+    pub(crate) fn running(&self) -> impl Iterator<Item = (usize, TaskId)> {
+        self.tasks.iter().map(|(key, task)| (key, task.id()))
+    }
+
+    pub(crate) fn request_cancel(&self, reason: &str) {
+        self.tasks.iter().for_each(|(_, task)| task.request_cancel(reason));
+    }
+
+    pub(crate) fn abort(&self) {
+        self.tasks.iter().for_each(|(_, task)| task.abort());
     }
 
     /// Ends the handlers as the error demands, and gives the error that the loop ends with.
@@ -98,12 +114,10 @@ impl Handlers {
         let mut asked = false;
         loop {
             if interruption(&error).is_some() {
-                for (_, task) in &self.tasks {
-                    if asked {
-                        task.abort();
-                    } else {
-                        task.request_cancel("the server was asked to end");
-                    }
+                if asked {
+                    self.abort();
+                } else {
+                    self.request_cancel("the server was asked to end");
                 }
                 asked = true;
             }

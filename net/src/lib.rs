@@ -36,6 +36,19 @@
 //! # assert!(pikake_sim::example(pikake_traps::timeout_after(limit, example())).is_err());
 //! ```
 //!
+//! # On top of sockets
+//!
+//! | you want | use |
+//! | --- | --- |
+//! | lines, or pieces up to a byte, with a limit | [`BufReader`] |
+//! | messages | [`FramedReader`], [`FramedWriter`], and a codec: [`LengthDelimited`], [`LineCodec`], your own |
+//! | a proxy | [`copy_bidirectional`], [`copy`] |
+//! | to write code for any of these streams | [`Read`], [`Write`]; [`MemoryStream`] to test it |
+//! | names that are kept and asked for once | [`Resolver`] |
+//! | a server that ends gracefully | [`serve_until`] |
+//! | TLS | `tls`, a feature |
+//! | names from DNS servers, with their TTL | `dns`, a feature |
+//!
 //! # Rules for all sockets
 //!
 //! * Operations take `&self`, so one task may read while another writes. Two tasks that wait for
@@ -53,21 +66,52 @@
 //!   outside a kernel is a panic.
 
 mod address;
+#[cfg(feature = "dns")]
+mod bound;
+mod buffered;
+mod codec;
+mod copy;
 mod datagram;
+#[cfg(feature = "dns")]
+pub mod dns;
+#[cfg(feature = "dns")]
+mod dns_runtime;
 mod error;
+mod framed;
+mod graceful;
 mod halves;
 mod handlers;
+mod memory;
+mod name_cache;
+mod names;
+mod race;
+mod read_write;
+mod resolver;
 mod serve;
 mod socket;
 mod stream;
 mod tcp;
+#[cfg(feature = "tls")]
+pub mod tls;
+#[cfg(feature = "tls")]
+mod tls_stream;
 mod udp;
 mod unix;
 mod unix_datagram;
 
 pub use address::ToAddresses;
+pub use buffered::{BufReader, DEFAULT_READ_LIMIT, LimitExceeded, Lines};
+pub use codec::{Decode, Decoded, Encode, LengthDelimited, LineCodec};
+pub use copy::{Copied, CopyBothError, CopyError, copy, copy_bidirectional};
 pub use error::{AddressErrors, ReadExactError, ReuniteError, WriteAllError, interruption};
+pub use framed::{FramedReader, FramedWriter, SendMessageError};
+pub use graceful::{Closing, Ended, Farewell, Left, Patience, serve_until};
 pub use halves::{OwnedReadHalf, OwnedWriteHalf, ReadHalf, WriteHalf};
+pub use memory::MemoryStream;
+pub use names::{NameAnswer, NameError, NameSource, SystemNames};
+pub use race::ATTEMPT_DELAY;
+pub use read_write::{Read, Write};
+pub use resolver::{DEFAULT_TTL, MAX_TTL, NEGATIVE_TTL, Resolver, ResolverBuilder};
 pub use serve::{Listener, serve};
 pub use tcp::{TcpListener, TcpStream};
 pub use udp::UdpSocket;

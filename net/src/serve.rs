@@ -144,6 +144,8 @@ listen_through!(&L, Rc<L>);
 ///   returns when the last one has ended. This is how to stop without hurting anybody.
 /// * *It is dropped.* Handlers are asked to end, and nobody waits for them.
 ///
+/// To let requests come to their end, with deadlines, see [`serve_until`](crate::serve_until).
+///
 /// # Examples
 ///
 /// ```
@@ -206,7 +208,7 @@ where
 }
 
 /// Waits until there is room for a connection, and takes one.
-async fn next_connection<L: Listener>(
+pub(crate) async fn next_connection<L: Listener>(
     listener: &L,
     handlers: &mut Handlers,
 ) -> io::Result<(L::Connection, L::Address)> {

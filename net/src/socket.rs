@@ -104,6 +104,13 @@ impl Socket {
         }
     }
 
+    /// A connection that is there already; `None` also for any error, which is there again when
+    /// next asked for, or was the connection's.
+    pub(crate) fn try_accept(&self) -> Option<(Self, Address)> {
+        let (id, address) = self.call(|traps, id| traps.accept(id)).ok()?;
+        Some((Self::own(id), address))
+    }
+
     pub(crate) fn try_read(&self, buffer: &mut [u8]) -> io::Result<usize> {
         self.call(|traps, id| read_into(traps, id, &mut [IoSliceMut::new(buffer)]))
     }

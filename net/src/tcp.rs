@@ -8,9 +8,10 @@ use std::time::Duration;
 
 use pikake_traps::{Direction, OpenSocket, SocketOption};
 
-use crate::address::{ToAddresses, resolve};
+use crate::address::{Resolved, ToAddresses, resolve};
 use crate::error::{ReadExactError, ReuniteError, WriteAllError, interruption};
 use crate::halves::{self, OwnedReadHalf, OwnedWriteHalf, ReadHalf, WriteHalf};
+use crate::race::race;
 use crate::socket::{Socket, ip, wrong_option};
 use crate::stream::{owned_halves, reading, whole, writing};
 
@@ -25,7 +26,14 @@ pub struct TcpStream {
 }
 
 impl TcpStream {
-    /// Connects to a host, trying its addresses one after the other.
+    /// Connects to a host.
+    ///
+    /// If it has several addresses, they are tried with little patience, as in RFC 8305 ("happy
+    /// eyeballs"): IPv6 and IPv4 take turns, and the next attempt begins when the one before has
+    /// failed, or has not come to anything within 250 ms. The first connection that is made is the
+    /// one; the others are closed.
+    ///
+    /// The name is looked up each time; a [`Resolver`](crate::Resolver) keeps what it was told.
     ///
     /// # Examples
     ///
@@ -49,7 +57,7 @@ impl TcpStream {
     /// # Cancellation
     ///
     /// An interruption point, in looking up the name and in connecting to each address. Interrupted
-    /// or dropped, it closes the socket that was being connected.
+    /// or dropped, it closes the sockets that were being connected.
     ///
     /// # Errors
     ///
@@ -64,17 +72,24 @@ impl TcpStream {
     pub fn connect<A: ToAddresses>(to: A) -> impl Future<Output = io::Result<Self>> + use<A> {
         let place = Location::caller();
         let resolving = resolve("connect to", to);
-        async move {
-            let resolved = resolving.await?;
-            let mut errors = resolved.errors;
-            for address in resolved.addresses {
-                match Self::connect_one(address, place).await {
-                    Err(error) if interruption(&error).is_some() => return Err(error),
-                    Err(error) => errors.add(address, error),
-                    connected => return connected,
-                }
+        async move { Self::connect_resolved(resolving.await?, place).await }
+    }
+
+    pub(crate) async fn connect_resolved(
+        resolved: Resolved,
+        place: &'static Location<'static>,
+    ) -> io::Result<Self> {
+        let Resolved { addresses, mut errors } = resolved;
+        let [address] = addresses[..] else {
+            let connect = move |address| Self::connect_one(address, place);
+            return race(addresses, errors, connect, place).await;
+        };
+        match Self::connect_one(address, place).await {
+            Err(error) if interruption(&error).is_none() => {
+                errors.add(address, error);
+                Err(errors.into())
             }
-            Err(errors.into())
+            result => result,
         }
     }
 
@@ -225,6 +240,54 @@ impl TcpListener {
         async move {
             let (socket, address) = accepting.await?;
             Ok((TcpStream { socket }, ip(address)?))
+        }
+    }
+
+    /// Takes all connections that are there, waiting until there is one; at most so many.
+    ///
+    /// One wait for a burst of clients, where [`accept`](Self::accept) has one for each.
+    ///
+    /// # Examples
+    ///
+    /// ```no_run
+    /// # async fn example(listener: pikake_net::TcpListener) -> std::io::Result<()> {
+    /// for (stream, _) in listener.accept_many(100).await? {
+    ///     pikake_traps::spawn(async move { stream.write_all(b"hello").await }).detach();
+    /// }
+    /// # Ok(()) }
+    /// ```
+    ///
+    /// # Cancellation
+    ///
+    /// An interruption point while there is none. Dropped or interrupted, it has taken none.
+    ///
+    /// # Errors
+    ///
+    /// As for [`accept`](Self::accept). An error that comes after connections have been taken is
+    /// left for the next call.
+    ///
+    /// # Panics
+    ///
+    /// When it has to wait outside a task.
+    #[track_caller]
+    pub fn accept_many(
+        &self,
+        most: usize,
+    ) -> impl Future<Output = io::Result<Vec<(TcpStream, SocketAddr)>>> {
+        let first = self.socket.accept();
+        async move {
+            let mut accepted = Vec::new();
+            if most == 0 {
+                return Ok(accepted);
+            }
+            let (socket, address) = first.await?;
+            accepted.push((TcpStream { socket }, ip(address)?));
+            while accepted.len() < most
+                && let Some((socket, address)) = self.socket.try_accept()
+            {
+                accepted.push((TcpStream { socket }, ip(address)?));
+            }
+            Ok(accepted)
         }
     }
 

@@ -4,6 +4,8 @@ use std::future::Future;
 use std::io;
 use std::net::SocketAddr;
 
+#[cfg(feature = "dns")]
+use pikake_traps::Direction;
 use pikake_traps::{Address, OpenSocket, SocketOption};
 
 use crate::address::{ToAddresses, resolve};
@@ -99,6 +101,29 @@ impl UdpSocket {
     pub fn send_to(&self, data: &[u8], to: SocketAddr) -> impl Future<Output = io::Result<usize>> {
         let sending = self.socket.send(data, Some(Address::Ip(to)));
         async move { sending.await.map_err(|error| in_context(error, || format!("send to {to}"))) }
+    }
+
+    /// Receives a datagram that is there. Never suspends.
+    #[cfg(feature = "dns")]
+    pub(crate) fn try_recv_from(&self, buffer: &mut [u8]) -> io::Result<(usize, SocketAddr)> {
+        let (length, from) = self.socket.call(|traps, id| traps.receive(id, buffer))?;
+        Ok((length, ip(from)?))
+    }
+
+    /// Sends a datagram for which there is room. Never suspends.
+    #[cfg(feature = "dns")]
+    pub(crate) fn try_send_to(&self, data: &[u8], to: SocketAddr) -> io::Result<usize> {
+        self.socket.call(|traps, id| traps.send(id, data, Some(&Address::Ip(to))))
+    }
+
+    #[cfg(feature = "dns")]
+    pub(crate) async fn readable(&self) -> io::Result<()> {
+        self.socket.ready(Direction::Read).await
+    }
+
+    #[cfg(feature = "dns")]
+    pub(crate) async fn writable(&self) -> io::Result<()> {
+        self.socket.ready(Direction::Write).await
     }
 
     /// Whether datagrams may be sent to broadcast addresses (`SO_BROADCAST`).

@@ -208,6 +208,54 @@ impl UnixListener {
         }
     }
 
+    /// Takes all connections that are there, waiting until there is one; at most so many.
+    ///
+    /// One wait for a burst of clients, where [`accept`](Self::accept) has one for each.
+    ///
+    /// # Examples
+    ///
+    /// ```no_run
+    /// # async fn example(listener: pikake_net::UnixListener) -> std::io::Result<()> {
+    /// for (stream, _) in listener.accept_many(100).await? {
+    ///     pikake_traps::spawn(async move { stream.write_all(b"hello").await }).detach();
+    /// }
+    /// # Ok(()) }
+    /// ```
+    ///
+    /// # Cancellation
+    ///
+    /// An interruption point while there is none. Dropped or interrupted, it has taken none.
+    ///
+    /// # Errors
+    ///
+    /// As for [`accept`](Self::accept). An error that comes after connections have been taken is
+    /// left for the next call.
+    ///
+    /// # Panics
+    ///
+    /// When it has to wait outside a task.
+    #[track_caller]
+    pub fn accept_many(
+        &self,
+        most: usize,
+    ) -> impl Future<Output = io::Result<Vec<(UnixStream, SocketAddr)>>> {
+        let first = self.socket.accept();
+        async move {
+            let mut accepted = Vec::new();
+            if most == 0 {
+                return Ok(accepted);
+            }
+            let (socket, address) = first.await?;
+            accepted.push((UnixStream { socket }, unix(address)?));
+            while accepted.len() < most
+                && let Some((socket, address)) = self.socket.try_accept()
+            {
+                accepted.push((UnixStream { socket }, unix(address)?));
+            }
+            Ok(accepted)
+        }
+    }
+
     /// Where it listens.
     ///
     /// # Errors

@@ -2,11 +2,13 @@
 
 use std::cell::Cell;
 use std::io::{self};
-use std::net::{Ipv4Addr, SocketAddr};
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+use std::pin::Pin;
 use std::rc::Rc;
 
 use pikake::net::{
-    TcpListener, TcpStream, UdpSocket, UnixListener, UnixStream, interruption, serve,
+    NameAnswer, NameSource, Resolver, TcpListener, TcpStream, UdpSocket, UnixListener, UnixStream,
+    interruption, serve,
 };
 use pikake::testing::Injector;
 use pikake::traps::Closed;
@@ -205,4 +207,32 @@ fn a_server_ends_with_all_its_handlers() {
         }
     });
     assert!(report.suspensions > A_FEW, "{report:?}");
+}
+
+/// Knows two addresses for any name; nobody listens at the first.
+struct Two;
+
+impl NameSource for Two {
+    fn look_up(&self, _: &str) -> Pin<Box<dyn Future<Output = io::Result<NameAnswer>>>> {
+        let addresses = [[127, 0, 0, 2], [127, 0, 0, 1]].map(IpAddr::from).to_vec();
+        Box::pin(async {
+            sleep(ms(1)).await?;
+            Ok(NameAnswer { addresses, ttl: None })
+        })
+    }
+}
+
+#[test]
+fn connecting_to_one_of_several_addresses() {
+    insist_on_sockets(2, async |insistent| {
+        let (listener, address) = tcp_listener();
+        let resolver = Resolver::builder().source(Two).build();
+        let to = ("example.org", address.port());
+        let stream = insistent.on(async || resolver.connect(to).await).await;
+        assert_eq!(stream.peer_addr().unwrap(), address);
+        // Whoever was interrupted has left no connection behind.
+        let (accepted, _) = insistent.on(async || listener.accept().await).await;
+        assert_eq!(accepted.peer_addr().unwrap(), stream.local_addr().unwrap());
+        insistent.on(async || stream.write(b"hi").await).await
+    });
 }

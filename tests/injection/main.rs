@@ -11,6 +11,7 @@ mod groups;
 mod injector;
 mod insist;
 mod lost;
+mod pieces;
 #[path = "../scratch/mod.rs"]
 mod scratch;
 mod streams;

@@ -6,6 +6,7 @@
 mod scratch;
 
 mod chance;
+mod eyeballs;
 mod failures;
 mod faults;
 mod here;

@@ -133,7 +133,19 @@ impl<F: Future> Future for FutureWait<F> {
 /// When polled outside a task of a kernel.
 #[track_caller]
 pub fn lookup(host: &str, port: u16) -> impl Future<Output = Addresses> + use<> {
-    let place = Location::caller();
+    lookup_at(host, port, Location::caller())
+}
+
+/// [`lookup`], reported as awaited at `place`.
+///
+/// # Errors
+///
+/// As for [`lookup`].
+pub fn lookup_at(
+    host: &str,
+    port: u16,
+    place: &'static Location<'static>,
+) -> impl Future<Output = Addresses> + use<> {
     let host = host.to_owned();
     async move {
         let (reply, replied) = Reply::channel();

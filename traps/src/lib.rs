@@ -35,7 +35,9 @@ pub use calls::{
     SleepTrap, clock_rate, deadline_after, elapsed_since, linger, now, sleep, sleep_until,
 };
 pub use cell::{Exit, Flag, Ledger, Light, TaskId};
-pub use foreign::{Addresses, ForeignTrap, FutureWait, future_wait, future_wait_at, lookup};
+pub use foreign::{
+    Addresses, ForeignTrap, FutureWait, future_wait, future_wait_at, lookup, lookup_at,
+};
 pub use handler::{
     Executed, Polled, RecordKey, Refusal, ScopeEnd, ScopeKind, TrapHandler, TrapKind, Until, Wait,
     outside_a_task,

@@ -1,0 +1,374 @@
+//! Reading by lines and other pieces whose length the peer decides.
+//!
+//! What has arrived is kept in a buffer of the reader until a whole piece is there, and only then
+//! is it taken out. So an interruption loses nothing: whoever asks again gets the piece from its
+//! beginning. And a peer that never ends its line is stopped by a *limit*: what is kept never grows
+//! beyond it, but for one read.
+
+use std::cell::RefCell;
+use std::fmt;
+use std::io;
+use std::ops::Range;
+
+use pikake_traps::{Direction, ResourceBusy};
+
+use crate::codec::text_of;
+use crate::error::ReadExactError;
+use crate::read_write::{Read, Write};
+
+/// How long a line, or another piece that is read as a whole, may be unless its reader was told
+/// otherwise. Header lines and commands of the usual protocols are shorter by far.
+pub const DEFAULT_READ_LIMIT: usize = 64 * 1024;
+
+/// What is read at once. Larger ones save few system calls, and each reader has one.
+const CHUNK: usize = 8 * 1024;
+
+/// A piece was longer than its reader allows. It is the payload of an [`io::Error`] of the kind
+/// [`InvalidData`](io::ErrorKind::InvalidData).
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[non_exhaustive]
+pub struct LimitExceeded {
+    /// The limit, in bytes.
+    pub limit: usize,
+}
+
+impl fmt::Display for LimitExceeded {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(
+            f,
+            "the peer sent more than {} bytes without an end of what it sends; close the \
+             connection, or raise the reader's limit",
+            self.limit
+        )
+    }
+}
+
+impl std::error::Error for LimitExceeded {}
+
+impl From<LimitExceeded> for io::Error {
+    fn from(exceeded: LimitExceeded) -> Self {
+        Self::new(io::ErrorKind::InvalidData, exceeded)
+    }
+}
+
+/// Bytes that have arrived and were not taken, somewhere in a piece of memory.
+#[derive(Default)]
+pub(crate) struct Buffer {
+    memory: Vec<u8>,
+    used: Range<usize>,
+    /// Somebody reads into it right now, elsewhere.
+    is_taken: bool,
+}
+
+impl Buffer {
+    pub(crate) fn bytes(&self) -> &[u8] {
+        &self.memory[self.used.clone()]
+    }
+
+    pub(crate) fn consume(&mut self, length: usize) {
+        self.used.start += length;
+        debug_assert!(self.used.start <= self.used.end, "no more is taken than there is");
+        if self.used.is_empty() {
+            self.used = 0..0;
+            // A long piece is not to be paid for as long as the reader lives.
+            if self.memory.len() > 2 * CHUNK {
+                self.memory = Vec::new();
+            }
+        }
+    }
+
+    /// Makes room for a chunk behind what is there.
+    fn room(&mut self) -> &mut [u8] {
+        if self.used.start > 0 {
+            self.memory.copy_within(self.used.clone(), 0);
+            self.used = 0..self.used.len();
+        }
+        self.memory.resize(self.memory.len().max(self.used.end + CHUNK), 0);
+        &mut self.memory[self.used.end..][..CHUNK]
+    }
+}
+
+/// The buffer while it is read into. It is put back however that ends.
+struct Taken<'a> {
+    home: &'a RefCell<Buffer>,
+    buffer: Buffer,
+}
+
+impl<'a> Taken<'a> {
+    fn take(home: &'a RefCell<Buffer>) -> io::Result<Self> {
+        if home.borrow().is_taken {
+            return Err(ResourceBusy(Direction::Read).into());
+        }
+        let buffer = home.replace(Buffer { is_taken: true, ..Buffer::default() });
+        Ok(Self { home, buffer })
+    }
+}
+
+impl Drop for Taken<'_> {
+    fn drop(&mut self) {
+        self.home.replace(std::mem::take(&mut self.buffer));
+    }
+}
+
+/// Reads more behind what is there; 0 is the end of the stream. Dropped or interrupted, nothing has
+/// changed.
+pub(crate) async fn fill(home: &RefCell<Buffer>, from: &impl Read) -> io::Result<usize> {
+    let mut taken = Taken::take(home)?;
+    let length = from.read(taken.buffer.room()).await?;
+    taken.buffer.used.end += length;
+    Ok(length)
+}
+
+/// Reads in pieces from a stream, keeping what has arrived until a piece is whole.
+///
+/// # Examples
+///
+/// ```
+/// use pikake_net::{BufReader, MemoryStream, Write};
+///
+/// # async fn example() -> std::io::Result<()> {
+/// let (peer, stream) = MemoryStream::pair(1024);
+/// peer.write_all(b"GET / HTTP/1.1\r\nHost: example.org\r\n\r\n").await?;
+///
+/// let reader = BufReader::new(stream).limit(8 * 1024);
+/// let mut lines = reader.lines();
+/// while let Some(line) = lines.next().await? {
+///     if line.is_empty() {
+///         break;
+///     }
+///     println!("{line}");
+/// }
+/// # Ok(()) }
+/// ```
+pub struct BufReader<R> {
+    inner: R,
+    limit: usize,
+    buffer: RefCell<Buffer>,
+}
+
+impl<R> BufReader<R> {
+    /// Reads from a stream, with the [`DEFAULT_READ_LIMIT`].
+    pub fn new(inner: R) -> Self {
+        Self { inner, limit: DEFAULT_READ_LIMIT, buffer: RefCell::default() }
+    }
+
+    /// How many bytes a piece may have. What is kept in memory is no more than this and 8 KiB.
+    pub fn limit(mut self, bytes: usize) -> Self {
+        self.limit = bytes;
+        self
+    }
+
+    /// The stream. What is read from it directly is missing here.
+    pub fn get_ref(&self) -> &R {
+        &self.inner
+    }
+
+    /// How many bytes have arrived and were not taken.
+    pub fn buffered(&self) -> usize {
+        self.buffer.borrow().bytes().len()
+    }
+
+    /// The stream, and what has arrived from it and was not taken.
+    pub fn into_parts(self) -> (R, Vec<u8>) {
+        let rest = self.buffer.borrow().bytes().to_vec();
+        (self.inner, rest)
+    }
+}
+
+impl<R: Read> BufReader<R> {
+    /// Reads up to a byte and takes all of it, with that byte. At the end of the stream that is what
+    /// is left, without; and `None` if nothing is.
+    ///
+    /// # Examples
+    ///
+    /// ```no_run
+    /// # async fn example(stream: pikake_net::TcpStream) -> std::io::Result<()> {
+    /// let reader = pikake_net::BufReader::new(stream);
+    /// while let Some(record) = reader.read_until(b'\0').await? {
+    ///     println!("{} bytes", record.len());
+    /// }
+    /// # Ok(()) }
+    /// ```
+    ///
+    /// # Cancellation
+    ///
+    /// An interruption point while the piece is not whole. Dropped or interrupted, it has taken
+    /// nothing: what has arrived is kept, and the next call goes on.
+    ///
+    /// # Errors
+    ///
+    /// [`LimitExceeded`] if the byte is not within the limit; then nothing was taken, and it stays
+    /// so. Else what the stream reports; the interruption;
+    /// [`ResourceBusy`](pikake_traps::ResourceBusy) if another task reads from this.
+    pub async fn read_until(&self, delimiter: u8) -> io::Result<Option<Vec<u8>>> {
+        let length = self.find(delimiter).await?;
+        Ok(self.take(length))
+    }
+
+    /// Takes so many bytes; `None` of none.
+    fn take(&self, length: usize) -> Option<Vec<u8>> {
+        let mut buffer = self.buffer.borrow_mut();
+        let piece = buffer.bytes()[..length].to_vec();
+        buffer.consume(length);
+        (length > 0).then_some(piece)
+    }
+
+    /// The length of the piece up to a byte, or to the end of the stream.
+    async fn find(&self, delimiter: u8) -> io::Result<usize> {
+        let mut searched = 0;
+        loop {
+            let found = {
+                let buffer = self.buffer.borrow();
+                let bytes = buffer.bytes();
+                let found = bytes[searched..].iter().position(|byte| *byte == delimiter);
+                let length = found.map(|place| searched + place + 1);
+                searched = bytes.len();
+                length
+            };
+            if found.unwrap_or(searched) > self.limit {
+                return Err(LimitExceeded { limit: self.limit }.into());
+            }
+            match found {
+                Some(length) => return Ok(length),
+                None if fill(&self.buffer, &self.inner).await? == 0 => return Ok(searched),
+                None => {}
+            }
+        }
+    }
+
+    /// Reads a line and takes it, without the `\n` or `\r\n` at its end. `None` at the end of the
+    /// stream; a last line may lack its end.
+    ///
+    /// # Examples
+    ///
+    /// ```no_run
+    /// # async fn example(stream: pikake_net::TcpStream) -> std::io::Result<()> {
+    /// let reader = pikake_net::BufReader::new(stream);
+    /// let command = reader.read_line().await?.ok_or(std::io::ErrorKind::UnexpectedEof)?;
+    /// # Ok(()) }
+    /// ```
+    ///
+    /// # Cancellation
+    ///
+    /// As for [`read_until`](Self::read_until).
+    ///
+    /// # Errors
+    ///
+    /// As for [`read_until`](Self::read_until); [`InvalidData`](io::ErrorKind::InvalidData) for a
+    /// line that is not UTF-8, which has been taken then.
+    pub async fn read_line(&self) -> io::Result<Option<String>> {
+        let Some(line) = self.read_until(b'\n').await? else { return Ok(None) };
+        text_of(line.strip_suffix(b"\n").unwrap_or(&line)).map(Some)
+    }
+
+    /// The lines of the stream, one after the other.
+    pub fn lines(&self) -> Lines<'_, R> {
+        Lines { reader: self }
+    }
+
+    /// Reads to the end of the stream.
+    ///
+    /// # Cancellation
+    ///
+    /// As for [`read_until`](Self::read_until).
+    ///
+    /// # Errors
+    ///
+    /// [`LimitExceeded`], if it is more than the limit; and as for
+    /// [`read_until`](Self::read_until).
+    pub async fn read_to_end(&self) -> io::Result<Vec<u8>> {
+        loop {
+            if self.buffered() > self.limit {
+                return Err(LimitExceeded { limit: self.limit }.into());
+            }
+            if fill(&self.buffer, &self.inner).await? == 0 {
+                return Ok(self.take(self.buffered()).unwrap_or_default());
+            }
+        }
+    }
+
+    /// Reads until the buffer is full.
+    ///
+    /// # Cancellation
+    ///
+    /// An interruption point while nothing is there. Interrupted, the error says how many bytes are
+    /// in the buffer. Dropped, nobody knows.
+    ///
+    /// # Errors
+    ///
+    /// [`UnexpectedEof`](io::ErrorKind::UnexpectedEof) if the stream ended before; what the stream
+    /// reports; the interruption; with the number of bytes that were read.
+    pub async fn read_exact(&self, buffer: &mut [u8]) -> Result<(), ReadExactError> {
+        let mut read = 0;
+        while read < buffer.len() {
+            match self.read(&mut buffer[read..]).await {
+                Ok(0) => return Err(ReadExactError::at_end(read)),
+                Ok(more) => read += more,
+                Err(source) => return Err(ReadExactError { read, source }),
+            }
+        }
+        Ok(())
+    }
+}
+
+impl<R: Read> Read for BufReader<R> {
+    async fn read(&self, buffer: &mut [u8]) -> io::Result<usize> {
+        if self.buffered() == 0 {
+            if buffer.len() >= CHUNK {
+                return self.inner.read(buffer).await;
+            }
+            fill(&self.buffer, &self.inner).await?;
+        }
+        let mut kept = self.buffer.borrow_mut();
+        let length = buffer.len().min(kept.bytes().len());
+        buffer[..length].copy_from_slice(&kept.bytes()[..length]);
+        kept.consume(length);
+        Ok(length)
+    }
+}
+
+/// It buffers nothing in this direction.
+impl<W: Write> Write for BufReader<W> {
+    async fn write(&self, data: &[u8]) -> io::Result<usize> {
+        self.inner.write(data).await
+    }
+
+    async fn flush(&self) -> io::Result<()> {
+        self.inner.flush().await
+    }
+
+    async fn finish(&self) -> io::Result<()> {
+        self.inner.finish().await
+    }
+}
+
+impl<R: fmt::Debug> fmt::Debug for BufReader<R> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("BufReader")
+            .field("inner", &self.inner)
+            .field("limit", &self.limit)
+            .field("buffered", &self.buffered())
+            .finish()
+    }
+}
+
+/// The lines of a stream. See [`BufReader::lines`].
+#[derive(Debug)]
+pub struct Lines<'a, R> {
+    reader: &'a BufReader<R>,
+}
+
+impl<R: Read> Lines<'_, R> {
+    /// The next line; `None` at the end of the stream.
+    ///
+    /// # Cancellation
+    ///
+    /// As for [`BufReader::read_until`].
+    ///
+    /// # Errors
+    ///
+    /// As for [`BufReader::read_line`].
+    pub async fn next(&mut self) -> io::Result<Option<String>> {
+        self.reader.read_line().await
+    }
+}

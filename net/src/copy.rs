@@ -1,0 +1,249 @@
+//! From one stream to another.
+//!
+//! What was read and not yet written is in nobody's hands but these functions', so when they fail
+//! they give it back: with it and the counts, a copy can go on where it ended.
+
+use std::cell::{Cell, RefCell};
+use std::fmt;
+use std::future::{Future, poll_fn};
+use std::io;
+use std::pin::pin;
+use std::task::Poll;
+
+use crate::error::WriteAllError;
+use crate::read_write::{Read, Write};
+
+/// What is read at once: larger pieces were not faster on a loopback.
+const CHUNK: usize = 16 * 1024;
+
+/// How far one direction has come.
+struct Progress {
+    copied: Cell<u64>,
+    /// What was read and not written yet: from `begin` on.
+    held: RefCell<Vec<u8>>,
+    begin: Cell<usize>,
+}
+
+impl Progress {
+    fn new() -> Self {
+        Self { copied: Cell::new(0), held: RefCell::default(), begin: Cell::new(0) }
+    }
+
+    fn wrote(&self, length: usize) {
+        self.copied.set(self.copied.get() + length as u64);
+        self.begin.set(self.begin.get() + length);
+    }
+
+    /// Copies until the end of the stream.
+    async fn run(&self, from: &impl Read, to: &impl Write) -> io::Result<()> {
+        let mut chunk = vec![0; CHUNK];
+        loop {
+            let length = from.read(&mut chunk).await?;
+            if length == 0 {
+                return Ok(());
+            }
+            self.held.borrow_mut().extend(&chunk[..length]);
+            let mut done = 0;
+            while done < length {
+                match to.write(&chunk[done..length]).await {
+                    Ok(0) => return Err(WriteAllError::no_room(0).into()),
+                    Ok(more) => {
+                        done += more;
+                        self.wrote(more);
+                    }
+                    Err(error) => {
+                        self.wrote(WriteAllError::written_in(&error));
+                        return Err(error);
+                    }
+                }
+            }
+            self.held.borrow_mut().clear();
+            self.begin.set(0);
+        }
+    }
+
+    fn failed(self, source: io::Error) -> CopyError {
+        let unwritten = self.held.into_inner().split_off(self.begin.get());
+        CopyError { copied: self.copied.get(), unwritten, source }
+    }
+}
+
+/// Copies from one stream to another until the first one ends, and says how many bytes it was.
+///
+/// The other is flushed, and left open.
+///
+/// # Examples
+///
+/// ```no_run
+/// use pikake_net::{TcpStream, copy};
+///
+/// # async fn example(stream: TcpStream) -> std::io::Result<()> {
+/// // An echo server.
+/// let bytes = copy(&stream, &stream).await?;
+/// # Ok(()) }
+/// ```
+///
+/// # Cancellation
+///
+/// An interruption point. Interrupted, the error says how much was copied, and has what was read and
+/// not written. Dropped, that is lost.
+///
+/// # Errors
+///
+/// What either stream reports; the interruption.
+pub async fn copy<R: Read, W: Write>(from: R, to: W) -> Result<u64, CopyError> {
+    let progress = Progress::new();
+    let done = async {
+        progress.run(&from, &to).await?;
+        to.flush().await
+    };
+    match done.await {
+        Ok(()) => Ok(progress.copied.get()),
+        Err(source) => Err(progress.failed(source)),
+    }
+}
+
+/// [`copy`] ended before the stream did.
+#[derive(Debug)]
+#[non_exhaustive]
+pub struct CopyError {
+    /// How many bytes were written.
+    pub copied: u64,
+    /// What was read and not written: it comes next.
+    pub unwritten: Vec<u8>,
+    /// Why: a stream's error, or an interruption.
+    pub source: io::Error,
+}
+
+impl fmt::Display for CopyError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { copied, unwritten, source } = self;
+        write!(f, "after {copied} bytes were copied, and {} more read: {source}", unwritten.len())
+    }
+}
+
+impl std::error::Error for CopyError {
+    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+        Some(&self.source)
+    }
+}
+
+impl From<CopyError> for io::Error {
+    fn from(error: CopyError) -> Self {
+        Self::new(error.source.kind(), error)
+    }
+}
+
+/// How much [`copy_bidirectional`] has copied.
+#[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
+pub struct Copied {
+    /// From the first stream to the second, in bytes.
+    pub to_second: u64,
+    /// From the second stream to the first, in bytes.
+    pub to_first: u64,
+}
+
+/// Copies between two streams, both ways, until both have ended.
+///
+/// When one ends, so does the direction that it was copied to: half a connection that was closed is
+/// passed on as that, and the other half goes on.
+///
+/// # Examples
+///
+/// ```no_run
+/// use pikake_net::{TcpStream, copy_bidirectional};
+///
+/// # async fn example(client: TcpStream) -> std::io::Result<()> {
+/// let server = TcpStream::connect("backend.example:80").await?;
+/// let copied = copy_bidirectional(&client, &server).await?;
+/// println!("{} bytes of requests, {} of answers", copied.to_second, copied.to_first);
+/// # Ok(()) }
+/// ```
+///
+/// # Cancellation
+///
+/// An interruption point. Interrupted, the error says how far each direction came, and has what was
+/// read and not written. Dropped, that is lost.
+///
+/// # Errors
+///
+/// What either stream reports, at the first such error in either direction; the interruption.
+pub async fn copy_bidirectional<A, B>(first: A, second: B) -> Result<Copied, CopyBothError>
+where
+    A: Read + Write,
+    B: Read + Write,
+{
+    let (there, back) = (Progress::new(), Progress::new());
+    let done = {
+        let mut to_second = pin!(async {
+            there.run(&first, &second).await?;
+            second.finish().await
+        });
+        let mut to_first = pin!(async {
+            back.run(&second, &first).await?;
+            first.finish().await
+        });
+        let (mut is_there, mut is_back) = (false, false);
+        poll_fn(|cx| {
+            let mut failed = None;
+            // An interruption meets both directions, so both are asked before it is told.
+            if !is_there && let Poll::Ready(done) = to_second.as_mut().poll(cx) {
+                is_there = true;
+                failed = done.err();
+            }
+            if !is_back && let Poll::Ready(done) = to_first.as_mut().poll(cx) {
+                is_back = true;
+                failed = failed.take().or(done.err());
+            }
+            match failed {
+                Some(error) => Poll::Ready(Err(error)),
+                None if is_there && is_back => Poll::Ready(Ok(())),
+                None => Poll::Pending,
+            }
+        })
+        .await
+    };
+    let copied = Copied { to_second: there.copied.get(), to_first: back.copied.get() };
+    match done {
+        Ok(()) => Ok(copied),
+        Err(source) => {
+            let [for_second, for_first] =
+                [there, back].map(|way| way.held.into_inner().split_off(way.begin.get()));
+            Err(CopyBothError { copied, for_second, for_first, source })
+        }
+    }
+}
+
+/// [`copy_bidirectional`] ended before both streams did.
+#[derive(Debug)]
+#[non_exhaustive]
+pub struct CopyBothError {
+    /// How many bytes were written.
+    pub copied: Copied,
+    /// What was read from the first stream and not written to the second.
+    pub for_second: Vec<u8>,
+    /// What was read from the second stream and not written to the first.
+    pub for_first: Vec<u8>,
+    /// Why: a stream's error, or an interruption.
+    pub source: io::Error,
+}
+
+impl fmt::Display for CopyBothError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Copied { to_second, to_first } = self.copied;
+        let source = &self.source;
+        write!(f, "after {to_second} bytes were copied there and {to_first} back: {source}")
+    }
+}
+
+impl std::error::Error for CopyBothError {
+    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+        Some(&self.source)
+    }
+}
+
+impl From<CopyBothError> for io::Error {
+    fn from(error: CopyBothError) -> Self {
+        Self::new(error.source.kind(), error)
+    }
+}

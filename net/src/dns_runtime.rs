@@ -1,0 +1,250 @@
+//! hickory-resolver on the traps of this kernel: its sockets, its timers, its tasks.
+//!
+//! hickory asks for everything through one trait, and demands that all of it be `Send`, though it is
+//! polled where it was made. So it holds [`Bound`] values. Each direction of a socket has one stored
+//! wait, which is polled again with whatever waker comes.
+
+use std::cell::RefCell;
+use std::future::Future;
+use std::io;
+use std::net::{Shutdown, SocketAddr};
+use std::pin::Pin;
+use std::rc::Rc;
+use std::task::{Context, Poll, ready};
+use std::time::Duration;
+
+use futures_io::{AsyncRead, AsyncWrite};
+use hickory_resolver::net::runtime::{DnsTcpStream, DnsUdpSocket, RuntimeProvider, Spawn, Time};
+use pikake_traps::{Builder, sleep, timeout_after};
+
+use crate::bound::{Bound, BoundFuture};
+use crate::tcp::TcpStream;
+use crate::udp::UdpSocket;
+
+/// How long to wait for a server to take a connection, where hickory does not say.
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
+
+/// Runs hickory's resolver on this kernel. Pass it where hickory wants a `RuntimeProvider`.
+#[derive(Clone, Copy, Default, Debug)]
+pub struct DnsRuntime;
+
+/// Starts hickory's background tasks in this kernel.
+#[derive(Clone, Copy, Default, Debug)]
+pub struct DnsSpawner;
+
+/// This kernel's clock, for hickory.
+#[derive(Clone, Copy, Debug)]
+pub struct DnsTime;
+
+/// A UDP socket, for hickory.
+#[derive(Debug)]
+pub struct DnsUdp(Bound<Ready<UdpSocket>>);
+
+/// A TCP connection, for hickory.
+#[derive(Debug)]
+pub struct DnsTcp(Bound<Ready<TcpStream>>);
+
+impl RuntimeProvider for DnsRuntime {
+    type Handle = DnsSpawner;
+    type Timer = DnsTime;
+    type Udp = DnsUdp;
+    type Tcp = DnsTcp;
+
+    fn create_handle(&self) -> DnsSpawner {
+        DnsSpawner
+    }
+
+    fn connect_tcp(
+        &self,
+        server: SocketAddr,
+        _: Option<SocketAddr>,
+        timeout: Option<Duration>,
+    ) -> Pin<Box<dyn Send + Future<Output = io::Result<DnsTcp>>>> {
+        Box::pin(BoundFuture::new(async move {
+            let connecting = TcpStream::connect(server);
+            let stream = timeout_after(timeout.unwrap_or(CONNECT_TIMEOUT), connecting).await??;
+            stream.set_nodelay(true)?;
+            Ok(DnsTcp(Bound::new(Ready::new(stream))))
+        }))
+    }
+
+    fn bind_udp(
+        &self,
+        local: SocketAddr,
+        _: SocketAddr,
+    ) -> Pin<Box<dyn Send + Future<Output = io::Result<DnsUdp>>>> {
+        Box::pin(BoundFuture::new(async move {
+            let socket = UdpSocket::bind(local).await?;
+            Ok(DnsUdp(Bound::new(Ready::new(socket))))
+        }))
+    }
+}
+
+impl Spawn for DnsSpawner {
+    fn spawn_bg(&mut self, future: impl Future<Output = ()> + Send + 'static) {
+        Builder::new().name("dns connection").spawn(future).detach();
+    }
+}
+
+impl Time for DnsTime {
+    fn delay_for<'a>(duration: Duration) -> Pin<Box<dyn Future<Output = ()> + Send + 'a>> {
+        // An interruption ends it early. Who asked is told: the lookup runs in a task of its own.
+        Box::pin(BoundFuture::new(async move { drop(sleep(duration).await) }))
+    }
+
+    fn timeout<'a, F: Future + Send + 'static>(
+        duration: Duration,
+        future: F,
+    ) -> Pin<Box<dyn Future<Output = Result<F::Output, io::Error>> + Send + 'a>> {
+        Box::pin(BoundTimeout::new(duration, future))
+    }
+}
+
+/// A timeout around a future whose output may borrow nothing, and is not known to be `'static`.
+struct BoundTimeout<F> {
+    future: Pin<Box<F>>,
+    timer: BoundFuture<()>,
+}
+
+impl<F> BoundTimeout<F> {
+    fn new(duration: Duration, future: F) -> Self {
+        let timer = BoundFuture::new(async move { drop(sleep(duration).await) });
+        Self { future: Box::pin(future), timer }
+    }
+}
+
+impl<F: Future> Future for BoundTimeout<F> {
+    type Output = io::Result<F::Output>;
+
+    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
+        if let Poll::Ready(output) = self.future.as_mut().poll(cx) {
+            return Poll::Ready(Ok(output));
+        }
+        ready!(Pin::new(&mut self.timer).poll(cx));
+        Poll::Ready(Err(io::Error::new(io::ErrorKind::TimedOut, "the server has not answered")))
+    }
+}
+
+type Wait = Pin<Box<dyn Future<Output = io::Result<()>>>>;
+
+/// A socket, and for each direction the wait that is outstanding.
+struct Ready<S> {
+    socket: Rc<S>,
+    to_read: RefCell<Option<Wait>>,
+    to_write: RefCell<Option<Wait>>,
+}
+
+impl<S> Ready<S> {
+    fn new(socket: S) -> Self {
+        Self { socket: Rc::new(socket), to_read: RefCell::default(), to_write: RefCell::default() }
+    }
+
+    /// Attempts something until it can be done, with a stored wait in between.
+    fn poll<R>(
+        slot: &RefCell<Option<Wait>>,
+        cx: &mut Context<'_>,
+        mut attempt: impl FnMut() -> io::Result<R>,
+        wait: impl Fn() -> Wait,
+    ) -> Poll<io::Result<R>> {
+        loop {
+            let mut slot = slot.borrow_mut();
+            if let Some(waiting) = slot.as_mut() {
+                let waited = ready!(waiting.as_mut().poll(cx));
+                *slot = None;
+                waited?;
+            }
+            match attempt() {
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => *slot = Some(wait()),
+                result => return Poll::Ready(result),
+            }
+        }
+    }
+}
+
+macro_rules! waits {
+    ($socket:ty) => {
+        impl Ready<$socket> {
+            fn poll_read<R>(
+                &self,
+                cx: &mut Context<'_>,
+                attempt: impl FnMut() -> io::Result<R>,
+            ) -> Poll<io::Result<R>> {
+                Self::poll(&self.to_read, cx, attempt, || {
+                    let socket = self.socket.clone();
+                    Box::pin(async move { socket.readable().await })
+                })
+            }
+
+            fn poll_write<R>(
+                &self,
+                cx: &mut Context<'_>,
+                attempt: impl FnMut() -> io::Result<R>,
+            ) -> Poll<io::Result<R>> {
+                Self::poll(&self.to_write, cx, attempt, || {
+                    let socket = self.socket.clone();
+                    Box::pin(async move { socket.writable().await })
+                })
+            }
+        }
+    };
+}
+
+waits!(UdpSocket);
+waits!(TcpStream);
+
+impl DnsUdpSocket for DnsUdp {
+    type Time = DnsTime;
+
+    fn poll_recv_from(
+        &self,
+        cx: &mut Context<'_>,
+        buffer: &mut [u8],
+    ) -> Poll<io::Result<(usize, SocketAddr)>> {
+        let this = self.0.get();
+        this.poll_read(cx, || this.socket.try_recv_from(buffer))
+    }
+
+    fn poll_send_to(
+        &self,
+        cx: &mut Context<'_>,
+        data: &[u8],
+        to: SocketAddr,
+    ) -> Poll<io::Result<usize>> {
+        let this = self.0.get();
+        this.poll_write(cx, || this.socket.try_send_to(data, to))
+    }
+}
+
+impl DnsTcpStream for DnsTcp {
+    type Time = DnsTime;
+}
+
+impl AsyncRead for DnsTcp {
+    fn poll_read(
+        self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        buffer: &mut [u8],
+    ) -> Poll<io::Result<usize>> {
+        let this = self.0.get();
+        this.poll_read(cx, || this.socket.try_read(buffer))
+    }
+}
+
+impl AsyncWrite for DnsTcp {
+    fn poll_write(
+        self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        data: &[u8],
+    ) -> Poll<io::Result<usize>> {
+        let this = self.0.get();
+        this.poll_write(cx, || this.socket.try_write(data))
+    }
+
+    fn poll_flush(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Poll::Ready(Ok(()))
+    }
+
+    fn poll_close(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Poll::Ready(self.0.get().socket.shutdown(Shutdown::Write))
+    }
+}

@@ -1,0 +1,113 @@
+//! Where names are looked up, and what comes of it.
+
+use std::fmt;
+use std::future::Future;
+use std::io;
+use std::net::IpAddr;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::time::Duration;
+
+use pikake_traps::lookup;
+
+/// What is known about a name.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct NameAnswer {
+    /// Its addresses, best first. None: there is no such name, or it has no address.
+    pub addresses: Vec<IpAddr>,
+    /// For how long that holds; `None` if it was not said.
+    pub ttl: Option<Duration>,
+}
+
+/// Something that knows the addresses of names: the system, or servers that are asked.
+///
+/// # Examples
+///
+/// ```
+/// use pikake_net::{NameAnswer, NameSource};
+/// use std::{future::Future, io, net::Ipv4Addr, pin::Pin};
+///
+/// /// Everybody lives here.
+/// struct Home;
+///
+/// impl NameSource for Home {
+///     fn look_up(&self, _: &str) -> Pin<Box<dyn Future<Output = io::Result<NameAnswer>>>> {
+///         let addresses = vec![Ipv4Addr::LOCALHOST.into()];
+///         Box::pin(async { Ok(NameAnswer { addresses, ttl: None }) })
+///     }
+/// }
+/// ```
+pub trait NameSource {
+    /// Looks a name up.
+    ///
+    /// # Errors
+    ///
+    /// It could not be found out. That there is no such name is an answer.
+    fn look_up(&self, host: &str) -> Pin<Box<dyn Future<Output = io::Result<NameAnswer>>>>;
+}
+
+/// What the system knows: its files, its name servers, whatever it is set up to ask
+/// (`getaddrinfo`), on a helper thread. It does not say for how long an answer holds, nor whether
+/// there is no such name or nobody could be asked. In a simulation, the world's table of hosts.
+#[derive(Clone, Copy, Default, Debug)]
+pub struct SystemNames;
+
+impl NameSource for SystemNames {
+    fn look_up(&self, host: &str) -> Pin<Box<dyn Future<Output = io::Result<NameAnswer>>>> {
+        let looked_up = lookup(host, 0);
+        Box::pin(async move {
+            let mut addresses = Vec::new();
+            for address in looked_up.await? {
+                // The system repeats an address for each kind of socket.
+                if !addresses.contains(&address.ip()) {
+                    addresses.push(address.ip());
+                }
+            }
+            Ok(NameAnswer { addresses, ttl: None })
+        })
+    }
+}
+
+/// A name could not be looked up.
+///
+/// As an [`io::Error`] it has the kind of its cause.
+#[derive(Clone, Debug)]
+pub struct NameError {
+    host: Arc<str>,
+    source: Arc<io::Error>,
+}
+
+impl NameError {
+    pub(crate) fn new(host: &str, source: io::Error) -> Self {
+        Self { host: host.into(), source: source.into() }
+    }
+
+    /// The name.
+    pub fn host(&self) -> &str {
+        &self.host
+    }
+
+    /// The kind of the cause: [`NotFound`](io::ErrorKind::NotFound) if there is no such name, where
+    /// the source tells; [`TimedOut`](io::ErrorKind::TimedOut) if nobody answered in time.
+    pub fn kind(&self) -> io::ErrorKind {
+        self.source.kind()
+    }
+}
+
+impl fmt::Display for NameError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "look up {}: {}", self.host, self.source)
+    }
+}
+
+impl std::error::Error for NameError {
+    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+        Some(&*self.source)
+    }
+}
+
+impl From<NameError> for io::Error {
+    fn from(error: NameError) -> Self {
+        Self::new(error.kind(), error)
+    }
+}

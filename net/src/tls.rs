@@ -1,0 +1,431 @@
+//! TLS, by rustls.
+//!
+//! A [`TlsConnector`] makes TLS of a stream on a client's side, a [`TlsAcceptor`] on a server's, each
+//! by a handshake that has a deadline. The stream may be anything that can be read from and written
+//! to. The handshake belongs into the connection's own task, as here, and not into the loop that
+//! accepts: a client that never finishes it keeps nobody else waiting.
+//!
+//! ```no_run
+//! use pikake_net::tls::{Identity, TlsAcceptor};
+//! use pikake_net::{TcpListener, serve};
+//!
+//! # async fn example() -> std::io::Result<()> {
+//! let identity = Identity::from_pem_files("server.crt", "server.key")?;
+//! let acceptor = TlsAcceptor::builder(identity).alpn(["http/1.1"]).build()?;
+//! let listener = TcpListener::bind("0.0.0.0:443").await?;
+//! serve(listener, 1000, move |stream, peer| {
+//!     let acceptor = acceptor.clone();
+//!     async move {
+//!         let greeted = async {
+//!             let stream = acceptor.accept(stream).await?;
+//!             stream.write_all(b"hello\n").await?;
+//!             stream.finish().await
+//!         };
+//!         if let Err(error) = greeted.await {
+//!             eprintln!("{peer}: {error}");
+//!         }
+//!     }
+//! })
+//! .await?;
+//! # Ok(()) }
+//! ```
+//!
+//! Randomness and the time by which certificates are judged are asked of the kernel. `ring` draws the
+//! keys of an exchange itself, from the system: in a simulation, which bytes they are is not the
+//! seed's, and how many they are is, with keys whose signatures have one length (Ed25519).
+
+use std::fmt;
+use std::io;
+use std::path::Path;
+use std::sync::Arc;
+use std::time::{Duration, SystemTime};
+
+use pikake_traps::{random, system_random, timeout_after, try_current, wall_time};
+use rustls::crypto::{CryptoProvider, GetRandomFailed, SecureRandom, ring};
+use rustls::pki_types::pem::PemObject;
+use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName, UnixTime};
+use rustls::server::WebPkiClientVerifier;
+use rustls::time_provider::TimeProvider;
+use rustls::{
+    ClientConfig, ClientConnection, RootCertStore, ServerConfig, ServerConnection,
+    SupportedProtocolVersion,
+};
+
+use crate::read_write::{Read, Write};
+
+pub use crate::tls_stream::TlsStream;
+pub use rustls;
+
+/// How long a handshake may take unless told otherwise: several round trips over a bad connection.
+pub const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(10);
+
+/// Random bytes from the kernel, or outside of one from the system.
+#[derive(Debug)]
+struct KernelRandom;
+
+impl SecureRandom for KernelRandom {
+    fn fill(&self, to: &mut [u8]) -> Result<(), GetRandomFailed> {
+        match try_current() {
+            Some(_) => random::fill(to),
+            None => system_random(to),
+        }
+        Ok(())
+    }
+}
+
+/// The kernel's wall clock, or outside of one the system's.
+#[derive(Debug)]
+struct KernelTime;
+
+impl TimeProvider for KernelTime {
+    fn current_time(&self) -> Option<UnixTime> {
+        let time = try_current().map_or_else(SystemTime::now, |_| wall_time());
+        let since = time.duration_since(SystemTime::UNIX_EPOCH).ok()?;
+        Some(UnixTime::since_unix_epoch(since))
+    }
+}
+
+fn provider() -> Arc<CryptoProvider> {
+    CryptoProvider { secure_random: &KernelRandom, ..ring::default_provider() }.into()
+}
+
+const VERSIONS: &[&SupportedProtocolVersion] = rustls::DEFAULT_VERSIONS;
+
+fn refused(error: rustls::Error) -> io::Error {
+    io::Error::new(io::ErrorKind::InvalidInput, error)
+}
+
+fn pem_error(what: &str, error: impl fmt::Display) -> io::Error {
+    io::Error::new(io::ErrorKind::InvalidInput, format!("{what}: {error}"))
+}
+
+fn certificates(what: &str, pem: &[u8]) -> io::Result<Vec<CertificateDer<'static>>> {
+    let found: Result<Vec<_>, _> = CertificateDer::pem_slice_iter(pem).collect();
+    let found = found.map_err(|error| pem_error(what, error))?;
+    if found.is_empty() {
+        return Err(pem_error(what, "there is no certificate in it"));
+    }
+    Ok(found)
+}
+
+fn read(path: &Path) -> io::Result<Vec<u8>> {
+    std::fs::read(path)
+        .map_err(|error| io::Error::new(error.kind(), format!("read {}: {error}", path.display())))
+}
+
+fn add_roots(roots: &mut RootCertStore, what: &str, pem: &[u8]) -> io::Result<()> {
+    for certificate in certificates(what, pem)? {
+        roots.add(certificate).map_err(|error| pem_error(what, error))?;
+    }
+    Ok(())
+}
+
+fn protocols<P: Into<Vec<u8>>>(alpn: impl IntoIterator<Item = P>) -> Vec<Vec<u8>> {
+    alpn.into_iter().map(Into::into).collect()
+}
+
+/// Who one is: a certificate, those that vouch for it, and its key.
+#[derive(Debug)]
+pub struct Identity {
+    chain: Vec<CertificateDer<'static>>,
+    key: PrivateKeyDer<'static>,
+}
+
+impl Identity {
+    /// From PEM: the certificate with those that vouch for it, in this order, and the key (PKCS#8,
+    /// PKCS#1 or SEC1).
+    ///
+    /// # Errors
+    ///
+    /// [`InvalidInput`](io::ErrorKind::InvalidInput), if there is no certificate or no key in it.
+    pub fn from_pem(chain: &[u8], key: &[u8]) -> io::Result<Self> {
+        let key = PrivateKeyDer::from_pem_slice(key);
+        let key = key.map_err(|error| pem_error("the private key", error))?;
+        Ok(Self { chain: certificates("the certificate", chain)?, key })
+    }
+
+    /// From two PEM files, read on this thread: before there is anything else to do.
+    ///
+    /// # Errors
+    ///
+    /// The system's, with the path; as for [`from_pem`](Self::from_pem).
+    pub fn from_pem_files(chain: impl AsRef<Path>, key: impl AsRef<Path>) -> io::Result<Self> {
+        Self::from_pem(&read(chain.as_ref())?, &read(key.as_ref())?)
+    }
+}
+
+/// Makes a [`TlsConnector`]. See [`TlsConnector::builder`].
+#[derive(Debug)]
+#[must_use = "a builder does nothing until `build` is called"]
+pub struct TlsConnectorBuilder {
+    roots: RootCertStore,
+    identity: Option<Identity>,
+    alpn: Vec<Vec<u8>>,
+    timeout: Duration,
+}
+
+impl TlsConnectorBuilder {
+    /// Trusts whom the platform trusts. Reads its files, which may block for a moment.
+    ///
+    /// # Errors
+    ///
+    /// [`NotFound`](io::ErrorKind::NotFound), if the platform has no certificates; on Debian they
+    /// come with the package `ca-certificates`.
+    pub fn platform_roots(mut self) -> io::Result<Self> {
+        let found = rustls_native_certs::load_native_certs();
+        let (added, _) = self.roots.add_parsable_certificates(found.certs);
+        if added == 0 {
+            let why: Vec<String> = found.errors.iter().map(ToString::to_string).collect();
+            let text = format!(
+                "the platform has no root certificates (on Debian: install ca-certificates): {}",
+                why.join("; ")
+            );
+            return Err(io::Error::new(io::ErrorKind::NotFound, text));
+        }
+        Ok(self)
+    }
+
+    /// Trusts whoever these PEM certificates vouch for.
+    ///
+    /// # Errors
+    ///
+    /// [`InvalidInput`](io::ErrorKind::InvalidInput), if there are none in it.
+    pub fn roots_pem(mut self, pem: &[u8]) -> io::Result<Self> {
+        add_roots(&mut self.roots, "the root certificates", pem)?;
+        Ok(self)
+    }
+
+    /// Shows who one is to servers that ask.
+    pub fn identity(mut self, identity: Identity) -> Self {
+        self.identity = Some(identity);
+        self
+    }
+
+    /// The protocols to offer, best first (ALPN), as `["h2", "http/1.1"]`.
+    pub fn alpn<P: Into<Vec<u8>>>(mut self, protocols_: impl IntoIterator<Item = P>) -> Self {
+        self.alpn = protocols(protocols_);
+        self
+    }
+
+    /// How long a handshake may take, instead of [`HANDSHAKE_TIMEOUT`].
+    pub fn handshake_timeout(mut self, timeout: Duration) -> Self {
+        self.timeout = timeout;
+        self
+    }
+
+    /// The connector.
+    ///
+    /// # Errors
+    ///
+    /// [`InvalidInput`](io::ErrorKind::InvalidInput), if nobody is trusted, or the key is not the
+    /// certificate's.
+    pub fn build(self) -> io::Result<TlsConnector> {
+        let Self { roots, identity, alpn, timeout } = self;
+        if roots.is_empty() {
+            let text = "nobody is trusted: call `platform_roots` or `roots_pem`";
+            return Err(io::Error::new(io::ErrorKind::InvalidInput, text));
+        }
+        let builder = ClientConfig::builder_with_details(provider(), Arc::new(KernelTime))
+            .with_protocol_versions(VERSIONS)
+            .map_err(refused)?
+            .with_root_certificates(roots);
+        let mut config = match identity {
+            Some(Identity { chain, key }) => {
+                builder.with_client_auth_cert(chain, key).map_err(refused)?
+            }
+            None => builder.with_no_client_auth(),
+        };
+        config.alpn_protocols = alpn;
+        Ok(TlsConnector { config: Arc::new(config), timeout })
+    }
+}
+
+/// A client's side of TLS. Clones share sessions that can be resumed.
+///
+/// # Examples
+///
+/// ```no_run
+/// use pikake_net::TcpStream;
+/// use pikake_net::tls::TlsConnector;
+///
+/// # async fn example() -> std::io::Result<()> {
+/// let connector = TlsConnector::builder().platform_roots()?.build()?;
+/// let stream = TcpStream::connect("example.org:443").await?;
+/// let stream = connector.connect("example.org", stream).await?;
+/// stream.write_all(b"GET / HTTP/1.0\r\nHost: example.org\r\n\r\n").await?;
+/// # Ok(()) }
+/// ```
+#[derive(Clone, Debug)]
+pub struct TlsConnector {
+    config: Arc<ClientConfig>,
+    timeout: Duration,
+}
+
+impl TlsConnector {
+    /// A connector with something to set; whom to trust has to be.
+    pub fn builder() -> TlsConnectorBuilder {
+        let roots = RootCertStore::empty();
+        let timeout = HANDSHAKE_TIMEOUT;
+        TlsConnectorBuilder { roots, identity: None, alpn: Vec::new(), timeout }
+    }
+
+    /// From a configuration of rustls, for what cannot be set here.
+    pub fn with_config(config: impl Into<Arc<ClientConfig>>) -> Self {
+        Self { config: config.into(), timeout: HANDSHAKE_TIMEOUT }
+    }
+
+    /// Shakes hands with the server of that name. An address in numbers is a name as well.
+    ///
+    /// # Cancellation
+    ///
+    /// An interruption point. Interrupted or dropped, the stream is closed.
+    ///
+    /// # Errors
+    ///
+    /// [`InvalidData`](io::ErrorKind::InvalidData) with the [`rustls::Error`] inside, as for a
+    /// certificate that is not trusted; [`TimedOut`](io::ErrorKind::TimedOut) if the handshake took
+    /// too long; what the stream reports; the interruption. Each says to whom.
+    pub async fn connect<S: Read + Write>(
+        &self,
+        name: &str,
+        stream: S,
+    ) -> io::Result<TlsStream<S>> {
+        let server = ServerName::try_from(name.to_owned()).map_err(|error| {
+            let text = format!("{name:?} is no name of a TLS server: {error}");
+            io::Error::new(io::ErrorKind::InvalidInput, text)
+        })?;
+        let tls = ClientConnection::new(self.config.clone(), server).map_err(refused)?;
+        let stream = TlsStream::new(stream, tls.into());
+        shake_hands(stream, self.timeout, || format!("TLS handshake with {name}")).await
+    }
+}
+
+/// Makes a [`TlsAcceptor`]. See [`TlsAcceptor::builder`].
+#[derive(Debug)]
+#[must_use = "a builder does nothing until `build` is called"]
+pub struct TlsAcceptorBuilder {
+    identity: Identity,
+    client_roots: Option<(RootCertStore, bool)>,
+    alpn: Vec<Vec<u8>>,
+    timeout: Duration,
+}
+
+impl TlsAcceptorBuilder {
+    /// Demands a certificate of every client, for which one of these PEM certificates vouches.
+    ///
+    /// # Errors
+    ///
+    /// [`InvalidInput`](io::ErrorKind::InvalidInput), if there are none in it.
+    pub fn require_clients_of_pem(self, pem: &[u8]) -> io::Result<Self> {
+        self.ask_clients(pem, true)
+    }
+
+    /// As [`require_clients_of_pem`](Self::require_clients_of_pem), but a client may have none; see
+    /// [`TlsStream::peer_certificates`].
+    ///
+    /// # Errors
+    ///
+    /// [`InvalidInput`](io::ErrorKind::InvalidInput), if there are none in it.
+    pub fn ask_clients_of_pem(self, pem: &[u8]) -> io::Result<Self> {
+        self.ask_clients(pem, false)
+    }
+
+    fn ask_clients(mut self, pem: &[u8], is_required: bool) -> io::Result<Self> {
+        let mut roots = RootCertStore::empty();
+        add_roots(&mut roots, "the clients' root certificates", pem)?;
+        self.client_roots = Some((roots, is_required));
+        Ok(self)
+    }
+
+    /// The protocols that are spoken, best first (ALPN). A client that offers others only is
+    /// refused.
+    pub fn alpn<P: Into<Vec<u8>>>(mut self, protocols_: impl IntoIterator<Item = P>) -> Self {
+        self.alpn = protocols(protocols_);
+        self
+    }
+
+    /// How long a handshake may take, instead of [`HANDSHAKE_TIMEOUT`].
+    pub fn handshake_timeout(mut self, timeout: Duration) -> Self {
+        self.timeout = timeout;
+        self
+    }
+
+    /// The acceptor.
+    ///
+    /// # Errors
+    ///
+    /// [`InvalidInput`](io::ErrorKind::InvalidInput), if the key is not the certificate's.
+    pub fn build(self) -> io::Result<TlsAcceptor> {
+        let Self { identity, client_roots, alpn, timeout } = self;
+        let builder = ServerConfig::builder_with_details(provider(), Arc::new(KernelTime))
+            .with_protocol_versions(VERSIONS)
+            .map_err(refused)?;
+        let builder = match client_roots {
+            None => builder.with_no_client_auth(),
+            Some((roots, is_required)) => {
+                let verifier =
+                    WebPkiClientVerifier::builder_with_provider(Arc::new(roots), provider());
+                let verifier =
+                    if is_required { verifier } else { verifier.allow_unauthenticated() };
+                let verifier = verifier.build();
+                builder.with_client_cert_verifier(
+                    verifier.map_err(|error| pem_error("the clients' root certificates", error))?,
+                )
+            }
+        };
+        let Identity { chain, key } = identity;
+        let mut config = builder.with_single_cert(chain, key).map_err(refused)?;
+        config.alpn_protocols = alpn;
+        Ok(TlsAcceptor { config: Arc::new(config), timeout })
+    }
+}
+
+/// A server's side of TLS. Clones share everything.
+#[derive(Clone, Debug)]
+pub struct TlsAcceptor {
+    config: Arc<ServerConfig>,
+    timeout: Duration,
+}
+
+impl TlsAcceptor {
+    /// An acceptor with something to set.
+    pub fn builder(identity: Identity) -> TlsAcceptorBuilder {
+        let timeout = HANDSHAKE_TIMEOUT;
+        TlsAcceptorBuilder { identity, client_roots: None, alpn: Vec::new(), timeout }
+    }
+
+    /// From a configuration of rustls, for what cannot be set here, as several certificates.
+    pub fn with_config(config: impl Into<Arc<ServerConfig>>) -> Self {
+        Self { config: config.into(), timeout: HANDSHAKE_TIMEOUT }
+    }
+
+    /// Shakes hands with the client at the other end.
+    ///
+    /// # Cancellation
+    ///
+    /// An interruption point. Interrupted or dropped, the stream is closed.
+    ///
+    /// # Errors
+    ///
+    /// As for [`TlsConnector::connect`].
+    pub async fn accept<S: Read + Write>(&self, stream: S) -> io::Result<TlsStream<S>> {
+        let tls = ServerConnection::new(self.config.clone()).map_err(refused)?;
+        let stream = TlsStream::new(stream, tls.into());
+        shake_hands(stream, self.timeout, || "TLS handshake with a client".to_owned()).await
+    }
+}
+
+async fn shake_hands<S: Read + Write>(
+    stream: TlsStream<S>,
+    timeout: Duration,
+    what: impl FnOnce() -> String,
+) -> io::Result<TlsStream<S>> {
+    match timeout_after(timeout, stream.shake_hands()).await {
+        Ok(Ok(())) => Ok(stream),
+        Ok(Err(error)) => Err(crate::error::in_context(error, what)),
+        Err(_) => {
+            let text = format!("{}: not done within {timeout:?}", what());
+            Err(io::Error::new(io::ErrorKind::TimedOut, text))
+        }
+    }
+}

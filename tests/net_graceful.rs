@@ -1,0 +1,304 @@
+//! How a server ends: who is let go, who is interrupted, who is dropped, and when.
+
+mod support;
+
+use std::cell::{Cell, RefCell};
+use std::collections::VecDeque;
+use std::io;
+use std::rc::Rc;
+
+use pikake::net::{
+    Closing, Ended, Farewell, Listener, MemoryStream, Patience, Read, TcpListener, TcpStream,
+    Write, serve_until,
+};
+use pikake::testing::interrupt_everywhere;
+use pikake::time::{elapsed_since, now};
+use pikake::traps::{Closed, WaitQueue, park};
+use pikake::{Task, sleep, spawn, timed};
+use support::{ms, run};
+
+/// Where clients of the tests come in, each with a number.
+#[derive(Clone, Default)]
+struct Door(Rc<Inside>);
+
+#[derive(Default)]
+struct Inside {
+    clients: RefCell<VecDeque<(MemoryStream, u32)>>,
+    came: WaitQueue,
+    is_closed: Cell<bool>,
+}
+
+impl Door {
+    fn connect(&self, number: u32) -> MemoryStream {
+        let (client, server) = MemoryStream::pair(100);
+        self.0.clients.borrow_mut().push_back((server, number));
+        self.0.came.wake(1);
+        client
+    }
+
+    fn close(&self) {
+        self.0.is_closed.set(true);
+        self.0.came.wake(1);
+    }
+}
+
+impl Listener for Door {
+    type Connection = MemoryStream;
+    type Address = u32;
+
+    async fn accept(&self) -> io::Result<(MemoryStream, u32)> {
+        loop {
+            if self.0.is_closed.get() {
+                return Err(Closed.into());
+            }
+            let client = self.0.clients.borrow_mut().pop_front();
+            if let Some(client) = client {
+                return Ok(client);
+            }
+            park(&self.0.came).await?;
+        }
+    }
+}
+
+const PATIENCE: Patience = Patience { soft: ms_const(1000), hard: ms_const(100) };
+
+const fn ms_const(length: u64) -> std::time::Duration {
+    std::time::Duration::from_millis(length)
+}
+
+/// What handlers are like: by their connection's number, they take so many milliseconds; from 5000
+/// on they need 50 to say goodbye, and from 9000 on they never do.
+async fn handle(_stream: MemoryStream, number: u32) {
+    if sleep(ms(number.into())).await.is_ok() {
+        return;
+    }
+    if number >= 9000 {
+        while sleep(ms(10)).await.is_ok() || number > 9000 {}
+        let _ = sleep(ms_const(3_600_000)).await;
+    } else {
+        let _ = sleep(ms(50)).await;
+    }
+}
+
+/// A server with handlers for these, after ten milliseconds.
+async fn serving(door: &Door, closing: &Closing, numbers: &[u32]) -> Task<Farewell<u32>> {
+    let server = spawn(serve_until(door.clone(), 100, closing.clone(), PATIENCE, handle));
+    for number in numbers {
+        door.connect(*number);
+    }
+    sleep(ms(10)).await.unwrap();
+    server
+}
+
+fn numbers(left: &[pikake::net::Left<u32>]) -> Vec<u32> {
+    left.iter().map(|left| left.address).collect()
+}
+
+#[test]
+fn who_ends_in_time_is_left_alone() {
+    run(async {
+        let (door, closing) = (Door::default(), Closing::new());
+        let server = serving(&door, &closing, &[100, 500, 1]).await;
+        let since = now();
+        closing.begin();
+        let farewell = server.await.unwrap();
+        assert!(farewell.is_clean() && matches!(farewell.why, Ended::Asked), "{farewell}");
+        assert_eq!((farewell.handled, elapsed_since(since)), (3, ms(490)));
+        // Nobody is let in any more.
+        assert!(door.0.clients.borrow().is_empty());
+        door.connect(1);
+        sleep(ms(10)).await.unwrap();
+        assert_eq!(door.0.clients.borrow().len(), 1);
+    });
+}
+
+#[test]
+fn an_idle_server_ends_at_once() {
+    run(async {
+        let (door, closing) = (Door::default(), Closing::new());
+        let server = serving(&door, &closing, &[]).await;
+        let since = now();
+        closing.begin();
+        assert!(server.await.unwrap().is_clean());
+        assert_eq!(elapsed_since(since), ms(0));
+        // One that was told before it began serves nobody.
+        door.connect(1);
+        let farewell = serve_until(door.clone(), 1, closing, PATIENCE, handle).await;
+        assert_eq!((farewell.handled, door.0.clients.borrow().len()), (0, 1));
+    });
+}
+
+#[test]
+fn who_does_not_is_interrupted_and_then_dropped_and_named() {
+    run(async {
+        let (door, closing) = (Door::default(), Closing::new());
+        let server = serving(&door, &closing, &[100, 5000, 9000, 7000]).await;
+        let since = now();
+        closing.begin();
+        let farewell = server.await.unwrap();
+        assert_eq!(elapsed_since(since), ms(1100));
+        assert_eq!(numbers(&farewell.interrupted), [5000, 9000, 7000]);
+        assert_eq!(numbers(&farewell.dropped), [9000]);
+        assert_eq!(farewell.dropped[0].age, ms(1110));
+        assert!(!farewell.is_clean());
+        let text = farewell.to_string();
+        assert!(text.starts_with("4 connections handled; 3 interrupted, of which 1 dropped"));
+        assert!(text.contains("the connection of 9000 (task "), "{text}");
+    });
+}
+
+#[test]
+fn an_interruption_is_the_word_to_end_and_each_more_ends_a_patience() {
+    run(async {
+        let (door, closing) = (Door::default(), Closing::new());
+        let server = serving(&door, &closing, &[100, 5000]).await;
+        server.request_cancel("SIGTERM");
+        let farewell = server.await.unwrap();
+        let Ended::Interrupted(why) = &farewell.why else { panic!("{farewell:?}") };
+        assert_eq!(why.reason(), Some("SIGTERM"));
+        assert_eq!(numbers(&farewell.interrupted), [5000]);
+        assert!(closing.has_begun(), "handlers can see it as well");
+
+        // Each cause counts once: two deadlines around it, and a cancel.
+        let since = now();
+        let serving = serve_until(door.clone(), 100, Closing::new(), PATIENCE, handle);
+        let server = spawn(timed(ms(20), timed(ms(10), serving)));
+        for number in [100, 5000, 9000] {
+            door.connect(number);
+        }
+        sleep(ms(30)).await.unwrap();
+        server.request_cancel("SIGTERM");
+        let farewell = server.await.unwrap().output.unwrap().output.unwrap();
+        assert_eq!(numbers(&farewell.interrupted), [100, 5000, 9000]);
+        assert_eq!(numbers(&farewell.dropped), [100, 5000, 9000]);
+        assert_eq!(elapsed_since(since), ms(30));
+    });
+}
+
+#[test]
+fn a_deadline_around_it_is_one_too() {
+    run(async {
+        let (door, closing) = (Door::default(), Closing::new());
+        door.connect(300);
+        let serving = serve_until(door, 100, closing, PATIENCE, handle);
+        let ended = timed(ms(100), serving).await;
+        let farewell = ended.output.unwrap();
+        assert!(ended.expired && farewell.is_clean(), "{farewell}");
+        let Ended::Interrupted(why) = &farewell.why else { panic!("{farewell:?}") };
+        assert!(why.is_timeout());
+    });
+}
+
+#[test]
+fn a_listener_that_fails_ends_it_gracefully() {
+    run(async {
+        let (door, closing) = (Door::default(), Closing::new());
+        let server = serving(&door, &closing, &[100]).await;
+        door.close();
+        let farewell = server.await.unwrap();
+        assert!(farewell.is_clean(), "{farewell}");
+        let Ended::Failed(error) = &farewell.why else { panic!("{farewell:?}") };
+        assert!(error.get_ref().unwrap().is::<Closed>());
+    });
+}
+
+#[test]
+fn handlers_may_end_between_two_requests() {
+    run(async {
+        let (door, closing) = (Door::default(), Closing::new());
+        let told = closing.clone();
+        let polite = move |stream: MemoryStream, _| {
+            let told = told.clone();
+            async move {
+                let mut buffer = [0; 1];
+                loop {
+                    let next = std::pin::pin!(stream.read(&mut buffer));
+                    let end = std::pin::pin!(told.begun());
+                    match futures::future::select(next, end).await {
+                        futures::future::Either::Left((Ok(1), _)) => {}
+                        _ => return,
+                    }
+                    stream.write_all(b"answer").await.unwrap();
+                }
+            }
+        };
+        let server = spawn(serve_until(door.clone(), 2, closing.clone(), PATIENCE, polite));
+        let client = door.connect(1);
+        client.write_all(b"?").await.unwrap();
+        let mut buffer = [0; 16];
+        assert_eq!(client.read(&mut buffer).await.unwrap(), 6);
+        let since = now();
+        closing.begin();
+        assert!(server.await.unwrap().is_clean());
+        assert_eq!(elapsed_since(since), ms(0));
+        assert_eq!(client.read(&mut buffer).await.unwrap(), 0);
+    });
+}
+
+#[test]
+fn a_listener_on_a_port_is_closed_when_ending_begins() {
+    // In real time: the machine's loopback does not wait for a virtual clock.
+    pikake::run(async {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let address = listener.local_addr().unwrap();
+        let closing = Closing::new();
+        let slow = |stream: TcpStream, _| async move { drop(stream.read(&mut [0; 1]).await) };
+        let server = spawn(serve_until(listener, 2, closing.clone(), PATIENCE, slow));
+        let client = TcpStream::connect(address).await.unwrap();
+        client.peer_addr().unwrap();
+        for _ in 0..20 {
+            pikake::yield_now().await.unwrap();
+        }
+        closing.begin();
+        pikake::yield_now().await.unwrap();
+        pikake::yield_now().await.unwrap();
+        let error = TcpStream::connect(address).await.unwrap_err();
+        assert_eq!(error.kind(), io::ErrorKind::ConnectionRefused);
+        client.write_all(b"x").await.unwrap();
+        let farewell = server.await.unwrap();
+        assert!(farewell.is_clean() && farewell.handled == 1, "{farewell}");
+    });
+}
+
+#[test]
+fn an_interruption_at_every_wait() {
+    let report = interrupt_everywhere(
+        || async {
+            let (door, closing) = (Door::default(), Closing::new());
+            spawn({
+                let (door, closing) = (door.clone(), closing.clone());
+                async move {
+                    for number in [5, 2000, 30] {
+                        sleep(ms(1)).await.unwrap();
+                        door.connect(number);
+                    }
+                    sleep(ms(10)).await.unwrap();
+                    closing.begin();
+                }
+            })
+            .detach();
+            let running = Rc::new(Cell::new(0));
+            let counted = running.clone();
+            let handler = move |stream, number| {
+                let running = counted.clone();
+                async move {
+                    running.set(running.get() + 1);
+                    let _ended = support::OnDrop(|| running.set(running.get() - 1));
+                    handle(stream, number).await;
+                }
+            };
+            let farewell = serve_until(door, 2, closing, PATIENCE, handler).await;
+            assert!(farewell.dropped.len() <= farewell.interrupted.len());
+            (running.get(), farewell)
+        },
+        |run| {
+            let (running, farewell) = run.output.as_ref().unwrap();
+            assert_eq!(*running, 0, "a handler has outlived its server: {farewell}");
+            if run.interruption.is_none() {
+                assert_eq!(numbers(&farewell.interrupted), [2000]);
+                assert!(farewell.dropped.is_empty() && farewell.handled == 3, "{farewell}");
+            }
+        },
+    );
+    assert!(report.suspensions >= 5 && report.cancels > 5, "{report:?}");
+}
