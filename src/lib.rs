@@ -5,9 +5,9 @@ pub use pikake_kernel::{Kernel, Turn};
 pub use pikake_macros::{main, sim, test};
 pub use pikake_task::{TaskGroup, task_group, try_task_group};
 pub use pikake_traps::{
-    Interrupted, KernelEnded, KernelHandle, Task, TaskError, Timed, TimedOut, check_interrupt,
-    current, future_wait, ignore_after, now, pending_interrupt, random, shield, sleep, sleep_until,
-    spawn, timed, timeout_after, timeout_at, yield_now,
+    Bound, Interrupted, KernelEnded, KernelHandle, Task, TaskError, Timed, TimedOut,
+    check_interrupt, current, future_wait, ignore_after, now, pending_interrupt, random, shield,
+    sleep, sleep_until, spawn, timed, timeout_after, timeout_at, yield_now,
 };
 
 use std::future::Future;

@@ -194,6 +194,7 @@ impl<D: Driver, C: Clock, P: Pick> Machine<D, C, P> {
                     }
                 }
                 Message::Spawn(spawn) => quietly("a task that was sent here", || spawn.spawn()),
+                Message::Drop(package) => quietly("what was dropped elsewhere", || drop(package)),
                 Message::Interrupt(reason) => self.interrupt_main(reason),
                 Message::Stop => self.stopped.set(true),
                 Message::Shutdown => self.begin_shutdown(),

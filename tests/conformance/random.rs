@@ -14,7 +14,7 @@ use futures::channel::oneshot;
 use futures::future::{Either, LocalBoxFuture, select};
 use futures::stream::{FuturesUnordered, StreamExt};
 use pikake::task::{Current, GroupError};
-use pikake::traps::{WaitQueue, park};
+use pikake::traps::{WaitQueue, elapse, park};
 use pikake::{
     Interrupted, Task, check_interrupt, current, future_wait, pending_interrupt, shield, sleep,
     spawn, timed, try_task_group, yield_now,
@@ -31,6 +31,8 @@ const LIFE: u64 = 200;
 #[derive(Clone, Debug)]
 enum Op {
     Sleep(u64),
+    /// A wait that cannot be interrupted.
+    Elapse(u64),
     Yield,
     Check,
     Pending,
@@ -71,6 +73,7 @@ fn op() -> impl Strategy<Value = Op> {
     let time = || 0..10_u64;
     let leaf = prop_oneof![
         6 => time().prop_map(Op::Sleep),
+        2 => time().prop_map(Op::Elapse),
         2 => Just(Op::Yield),
         1 => Just(Op::Check),
         1 => Just(Op::Pending),
@@ -206,6 +209,7 @@ async fn execute(actor: &Rc<Actor>, op: Op) -> Result<(), Interrupted> {
     let run = |block| run(actor.clone(), block);
     match op {
         Op::Sleep(length) => sleep(ms(length)).await?,
+        Op::Elapse(length) => elapse(ms(length)).await,
         Op::Yield => yield_now().await?,
         Op::Check => check_interrupt()?,
         Op::Pending => {

@@ -29,6 +29,7 @@ use std::ops::Deref;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
+use crate::bound::Package;
 use crate::interrupt::Interrupted;
 use crate::task::Task;
 use crate::waker::RemoteWake;
@@ -62,6 +63,8 @@ pub enum Message {
     Wake(RemoteWake),
     /// Make a task on the kernel's own thread and let it run.
     Spawn(RemoteSpawn),
+    /// Drop what belongs to the kernel's thread and was given up on another one.
+    Drop(Package),
     /// Cancel the main task.
     Interrupt(Interrupted),
     /// Let `run` return without stepping another task.

@@ -3,6 +3,7 @@
 
 mod blocking;
 mod borrow;
+mod bound;
 mod calls;
 mod cell;
 pub mod door;
@@ -27,7 +28,11 @@ mod yielding;
 
 pub use blocking::{Blocking, CancelFlag, blocking, blocking_on, blocking_with};
 pub use borrow::borrowing;
-pub use calls::{SleepTrap, clock_rate, deadline_after, elapsed_since, now, sleep, sleep_until};
+pub use bound::{Bound, Package};
+pub use calls::{
+    ElapseTrap, SleepTrap, clock_rate, deadline_after, elapse, elapsed_since, now, sleep,
+    sleep_until,
+};
 pub use cell::{Exit, Flag, Ledger, Light, TaskId};
 pub use foreign::{Addresses, ForeignTrap, FutureWait, future_wait, future_wait_at, lookup};
 pub use handler::{
