@@ -71,10 +71,20 @@ pub(crate) fn whole<S>(
 }
 
 impl ReadHalf<'_> {
+    #[cfg(any(feature = "tokio-io", feature = "futures-io"))]
+    pub(crate) fn socket(&self) -> &Socket {
+        self.socket
+    }
+
     reading!("pikake_net::ReadHalf<'_>");
 }
 
 impl WriteHalf<'_> {
+    #[cfg(any(feature = "tokio-io", feature = "futures-io"))]
+    pub(crate) fn socket(&self) -> &Socket {
+        self.socket
+    }
+
     /// Ends this direction: the peer reads the end of the stream.
     ///
     /// # Errors
@@ -88,10 +98,20 @@ impl WriteHalf<'_> {
 }
 
 impl<S> OwnedReadHalf<S> {
+    #[cfg(any(feature = "tokio-io", feature = "futures-io"))]
+    pub(crate) fn socket(&self) -> &Socket {
+        &self.socket
+    }
+
     reading!("pikake_net::OwnedReadHalf");
 }
 
 impl<S> OwnedWriteHalf<S> {
+    #[cfg(any(feature = "tokio-io", feature = "futures-io"))]
+    pub(crate) fn socket(&self) -> &Socket {
+        &self.socket
+    }
+
     /// Drops the half without ending its direction, which then ends with the other half.
     ///
     /// # Examples

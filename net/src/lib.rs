@@ -47,6 +47,8 @@
 //! * An error says what was attempted where the system's words do not: `bind 127.0.0.1:80:
 //!   Permission denied (os error 13)`. Its kind is the one the system gave, and the system's error
 //!   is its source.
+//! * With the features `tokio-io` and `futures-io`, streams and their halves also have the traits of
+//!   these names, for the libraries that are written for them.
 //! * A socket belongs to the kernel it was opened in, and so to that kernel's thread. Opening one
 //!   outside a kernel is a panic.
 
@@ -55,6 +57,10 @@ mod datagram;
 mod error;
 mod halves;
 mod handlers;
+#[cfg(any(feature = "tokio-io", feature = "futures-io"))]
+mod seam;
+#[cfg(any(feature = "tokio-io", feature = "futures-io"))]
+mod send_io;
 mod serve;
 mod socket;
 mod stream;
@@ -66,6 +72,8 @@ mod unix_datagram;
 pub use address::ToAddresses;
 pub use error::{AddressErrors, ReadExactError, ReuniteError, WriteAllError, interruption};
 pub use halves::{OwnedReadHalf, OwnedWriteHalf, ReadHalf, WriteHalf};
+#[cfg(any(feature = "tokio-io", feature = "futures-io"))]
+pub use send_io::SendIo;
 pub use serve::{Listener, serve};
 pub use tcp::{TcpListener, TcpStream};
 pub use udp::UdpSocket;

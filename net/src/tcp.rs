@@ -25,6 +25,11 @@ pub struct TcpStream {
 }
 
 impl TcpStream {
+    #[cfg(any(feature = "tokio-io", feature = "futures-io"))]
+    pub(crate) fn socket(&self) -> &Socket {
+        &self.socket
+    }
+
     /// Connects to a host, trying its addresses one after the other.
     ///
     /// # Examples
