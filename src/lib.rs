@@ -28,6 +28,14 @@ pub mod net {
     pub use pikake_net::*;
 }
 
+/// HTTP: hyper on pikake's kernel, and a server whose requests are tasks.
+///
+/// With the feature `http`.
+#[cfg(feature = "http")]
+pub mod http {
+    pub use pikake_http::*;
+}
+
 /// Locks, semaphores, events, queues and channels, for the tasks of one kernel.
 ///
 /// # Examples

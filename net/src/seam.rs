@@ -14,7 +14,9 @@ use std::future::Future;
 use std::io::{self, IoSlice, IoSliceMut};
 use std::net::Shutdown;
 use std::pin::Pin;
-use std::task::{Context, Poll, ready};
+#[cfg(feature = "tokio-io")]
+use std::task::ready;
+use std::task::{Context, Poll};
 
 use pikake_traps::{Direction, KernelTrap, ReadyTrap, SocketId, Sockets, read_wait, write_wait};
 

@@ -1,6 +1,8 @@
 //! A stream in a wrapper that is `Send`, for libraries that demand it.
 
-use std::io::{self, IoSlice, IoSliceMut};
+#[cfg(feature = "futures-io")]
+use std::io::IoSliceMut;
+use std::io::{self, IoSlice};
 use std::pin::Pin;
 use std::task::{Context, Poll};
 

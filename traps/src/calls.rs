@@ -154,6 +154,20 @@ pub fn elapse(length: Duration) -> KernelTrap<ElapseTrap> {
     kernel_trap_at(ElapseTrap::new(Until::After(length)), Location::caller())
 }
 
+/// Waits until `deadline`, and is never interrupted. See [`elapse`].
+///
+/// # Cancellation
+///
+/// Not an interruption point. Nothing is lost when it is dropped.
+///
+/// # Panics
+///
+/// When polled outside a task of a kernel.
+#[track_caller]
+pub fn elapse_until(deadline: Deadline) -> KernelTrap<ElapseTrap> {
+    kernel_trap_at(ElapseTrap::new(Until::At(deadline)), Location::caller())
+}
+
 /// A fresh reading of the kernel's clock.
 ///
 /// # Panics

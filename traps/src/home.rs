@@ -261,6 +261,16 @@ impl KernelHandle {
         Self { home }
     }
 
+    /// A handle to the current kernel.
+    ///
+    /// # Panics
+    ///
+    /// Outside a kernel.
+    #[track_caller]
+    pub fn current() -> Self {
+        crate::door::with(|kernel| Self::new(kernel.home().shared().clone()))
+    }
+
     /// The kernel this reaches.
     pub fn id(&self) -> KernelId {
         self.home.id()

@@ -30,8 +30,8 @@ pub use blocking::{Blocking, CancelFlag, blocking, blocking_on, blocking_with};
 pub use borrow::borrowing;
 pub use bound::{Bound, Package};
 pub use calls::{
-    ElapseTrap, SleepTrap, clock_rate, deadline_after, elapse, elapsed_since, now, sleep,
-    sleep_until,
+    ElapseTrap, SleepTrap, clock_rate, deadline_after, elapse, elapse_until, elapsed_since, now,
+    sleep, sleep_until,
 };
 pub use cell::{Exit, Flag, Ledger, Light, TaskId};
 pub use foreign::{Addresses, ForeignTrap, FutureWait, future_wait, future_wait_at, lookup};
