@@ -28,6 +28,14 @@ pub mod net {
     pub use pikake_net::*;
 }
 
+/// tokio beside a kernel, for libraries that insist on it.
+///
+/// With the feature `compat`.
+#[cfg(feature = "compat")]
+pub mod compat {
+    pub use pikake_compat::*;
+}
+
 /// HTTP: hyper on pikake's kernel, and a server whose requests are tasks.
 ///
 /// With the feature `http`.
