@@ -12,11 +12,13 @@ pub use pikake_traps::{
 
 use std::future::Future;
 
+mod kernels;
 mod probe;
 #[cfg(feature = "signals")]
 mod signals;
 pub mod testing;
 
+pub use kernels::{Kernels, other_kernels};
 #[cfg(feature = "signals")]
 pub use signals::{OnSignals, interrupt_on_signals};
 
@@ -266,6 +268,8 @@ pub mod __macros {
         kernel.shutdown();
         output
     }
+
+    pub use super::kernels::with_threads;
 
     /// Runs the future as the main task of one host, in a fresh world for each seed.
     #[track_caller]

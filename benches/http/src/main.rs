@@ -28,7 +28,7 @@ fn end_with_stdin() {
 
 fn on_pikake() {
     pikake::run(async {
-        let listener = pikake::net::TcpListener::bind((Ipv4Addr::LOCALHOST.into(), 0)).await.unwrap();
+        let listener = pikake::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
         println!("{}", listener.local_addr().unwrap().port());
         // As the other one, which knows no limits.
         let server = pikake::http::serve(listener, router()).connections(100_000);
