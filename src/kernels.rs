@@ -112,6 +112,10 @@ pub fn other_kernels() -> Vec<KernelHandle> {
 }
 
 /// Runs something on this thread, with so many threads in all.
+///
+/// # Panics
+///
+/// With that of `work`; when the process is out of threads or descriptors.
 #[track_caller]
 pub fn with_threads<R>(threads: usize, work: impl FnOnce() -> R) -> R {
     struct Forget;

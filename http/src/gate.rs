@@ -75,7 +75,8 @@ impl<L: Listener> Listener for Gated<L> {
     type Address = L::Address;
 
     async fn accept(&self) -> io::Result<(L::Connection, L::Address)> {
-        let accepted = match self.listener.borrow().clone() {
+        let listener = self.listener.borrow().clone();
+        let accepted = match listener {
             Some(listener) if !self.gate.is_shut() => {
                 let mut accepting = pin!(listener.accept());
                 let mut shutting = pin!(self.gate.until_shut());
