@@ -5,18 +5,20 @@ pub use pikake_kernel::{Kernel, Turn};
 pub use pikake_macros::{main, sim, test};
 pub use pikake_task::{TaskGroup, task_group, try_task_group};
 pub use pikake_traps::{
-    Interrupted, KernelEnded, KernelHandle, Task, TaskError, Timed, TimedOut, check_interrupt,
-    current, future_wait, ignore_after, now, pending_interrupt, random, shield, sleep, sleep_until,
-    spawn, timed, timeout_after, timeout_at, yield_now,
+    Bound, Interrupted, KernelEnded, KernelHandle, Task, TaskError, Timed, TimedOut,
+    check_interrupt, current, future_wait, ignore_after, now, pending_interrupt, random, shield,
+    sleep, sleep_until, spawn, timed, timeout_after, timeout_at, yield_now,
 };
 
 use std::future::Future;
 
+mod kernels;
 mod probe;
 #[cfg(feature = "signals")]
 mod signals;
 pub mod testing;
 
+pub use kernels::{Kernels, other_kernels};
 #[cfg(feature = "signals")]
 pub use signals::{OnSignals, interrupt_on_signals};
 
@@ -58,6 +60,22 @@ pub mod simulation {}
 /// ```
 pub mod net {
     pub use pikake_net::*;
+}
+
+/// tokio beside a kernel, for libraries that insist on it.
+///
+/// With the feature `compat`.
+#[cfg(feature = "compat")]
+pub mod compat {
+    pub use pikake_compat::*;
+}
+
+/// HTTP: hyper on pikake's kernel, and a server whose requests are tasks.
+///
+/// With the feature `http`.
+#[cfg(feature = "http")]
+pub mod http {
+    pub use pikake_http::*;
 }
 
 /// Locks, semaphores, events, queues and channels, for the tasks of one kernel.
@@ -280,6 +298,8 @@ pub mod __macros {
         kernel.shutdown();
         output
     }
+
+    pub use super::kernels::with_threads;
 
     /// Runs the future as the main task of one host, in a fresh world for each seed.
     #[track_caller]

@@ -9,7 +9,7 @@ use std::process::Command;
 /// A crate of the workspace, its floor, and the crates of the workspace it may use.
 ///
 /// `kernel` executes traps, `net` asks for them: neither may know the other. Only the roof may.
-const HOUSE: [(&str, u8, &[&str]); 9] = [
+const HOUSE: [(&str, u8, &[&str]); 12] = [
     ("pikake-time", 0, &[]),
     ("pikake-traps", 0, &["pikake-time"]),
     ("pikake-kernel", 1, &["pikake-time", "pikake-traps"]),
@@ -17,11 +17,15 @@ const HOUSE: [(&str, u8, &[&str]); 9] = [
     ("pikake-sync", 1, &["pikake-time", "pikake-traps"]),
     ("pikake-task", 1, &["pikake-time", "pikake-traps"]),
     ("pikake-sim", 2, &["pikake-kernel", "pikake-time", "pikake-traps"]),
+    ("pikake-compat", 2, &["pikake-traps"]),
+    ("pikake-http", 2, &["pikake-net", "pikake-time", "pikake-traps"]),
     ("pikake-macros", 4, &[]),
     (
         "pikake",
         4,
         &[
+            "pikake-compat",
+            "pikake-http",
             "pikake-kernel",
             "pikake-macros",
             "pikake-net",
@@ -32,6 +36,8 @@ const HOUSE: [(&str, u8, &[&str]); 9] = [
             "pikake-traps",
         ],
     ),
+    // Shows what others can build on the roof; nobody imports it.
+    ("pikake-libraries", 5, &["pikake"]),
 ];
 
 /// What only the kernel's driver may use: the system itself.

@@ -312,6 +312,12 @@ impl<P: Pick> Book<P> {
         }
     }
 
+    /// Takes a record out of everybody's sight who delivers interruptions.
+    pub(crate) fn make_deaf(&mut self, record: u32) {
+        self.unlink(record);
+        self.record_mut(record).scope = None;
+    }
+
     /// Takes a record out of the list it is in. Tells whether it was in one.
     pub(crate) fn unlink(&mut self, record: u32) -> bool {
         let entry = self.record_mut(record);

@@ -26,7 +26,7 @@
 //! Everything here is the slow path; a task without a cause pays for it two comparisons a wait.
 
 use pikake_time::Ticks;
-use pikake_traps::{Flag, Interrupted, ScopeId, TaskRef};
+use pikake_traps::{Flag, Interrupted, ScopeId, TaskRef, TrapKind};
 
 use crate::book::{Book, NONE, Place, State, key};
 use crate::cleanup::Cleanup;
@@ -338,8 +338,9 @@ impl<P: Pick> Book<P> {
         if !self.record(record).told.is_empty() {
             self.retell(record, task);
         }
-        let scope = self.scope;
         let entry = self.record(record);
+        let is_deaf = entry.kind == TrapKind::Elapse;
+        let scope = if is_deaf { None } else { self.scope };
         if entry.task.is(task) && entry.scope == scope {
             return None;
         }
@@ -347,7 +348,9 @@ impl<P: Pick> Book<P> {
         let entry = self.record_mut(record);
         let task_before = std::mem::replace(&mut entry.task, task.clone());
         entry.scope = scope;
-        self.link(record);
+        if !is_deaf {
+            self.link(record);
+        }
         Some(task_before)
     }
 

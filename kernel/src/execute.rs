@@ -51,12 +51,20 @@ impl<D: Driver, C: Clock, P: Pick> TrapHandler for Machine<D, C, P> {
         let Some(task) = self.current() else { outside_a_task(kind, place) };
         let verdict = match wait {
             Wait::Yield => Verdict::NextStep,
+            Wait::Elapse(Until::After(Duration::ZERO)) => Verdict::Answer,
             Wait::Sleep(Until::After(Duration::ZERO)) => Verdict::NextStep,
-            Wait::Sleep(Until::After(length)) => Verdict::Timer(self.clock.after(length).ticks()),
+            Wait::Sleep(Until::After(length)) | Wait::Elapse(Until::After(length)) => {
+                Verdict::Timer(self.clock.after(length).ticks())
+            }
             Wait::Sleep(Until::At(deadline)) if deadline.is_due(self.clock.now()) => {
                 Verdict::NextStep
             }
-            Wait::Sleep(Until::At(deadline)) => Verdict::Timer(deadline.ticks()),
+            Wait::Elapse(Until::At(deadline)) if deadline.is_due(self.clock.now()) => {
+                Verdict::Answer
+            }
+            Wait::Sleep(Until::At(deadline)) | Wait::Elapse(Until::At(deadline)) => {
+                Verdict::Timer(deadline.ticks())
+            }
             Wait::Ready { socket, direction, refusal } => {
                 let refused = match self.net.readiness(socket, direction) {
                     Readiness::Closed => Some(Some(Refusal::Closed)),
@@ -97,12 +105,16 @@ impl<D: Driver, C: Clock, P: Pick> TrapHandler for Machine<D, C, P> {
         let observed = has_observers.then(|| task.clone());
         let record = {
             let mut book = self.book.borrow_mut();
-            if let Some(interrupted) = book.would_suspend(&task) {
+            let is_deaf = kind == TrapKind::Elapse;
+            if !is_deaf && let Some(interrupted) = book.would_suspend(&task) {
                 drop(book);
                 drop(waker);
                 return Executed::Answered(Err(interrupted));
             }
             let record = book.park(task, kind, waker, place);
+            if is_deaf {
+                book.make_deaf(record);
+            }
             match verdict {
                 Verdict::Answer | Verdict::NextStep => book.put_next_step(record),
                 Verdict::Nowhere => book.put(record, Place::Nowhere),
@@ -126,6 +138,7 @@ impl<D: Driver, C: Clock, P: Pick> TrapHandler for Machine<D, C, P> {
         let mut book = self.book.borrow_mut();
         let entry = book.record(record);
         let (kind, place) = (entry.kind, entry.place);
+        let is_deaf = kind == TrapKind::Elapse;
         if book.stepping.is_none() {
             drop(book);
             outside_a_task(kind, place)
@@ -136,7 +149,7 @@ impl<D: Driver, C: Clock, P: Pick> TrapHandler for Machine<D, C, P> {
             State::Parked(_) | State::Interrupted(..) => false,
         };
         let mut result = Ok(());
-        if !is_answered || !entry.told.is_empty() || !book.branch.is_empty() {
+        if !is_answered || !entry.told.is_empty() || !(is_deaf || book.branch.is_empty()) {
             drop(book);
             let Some(task) = self.current() else { outside_a_task(kind, place) };
             match self.poll_with_care(record, &task, cx) {
@@ -414,7 +427,8 @@ impl<D: Driver, C: Clock, P: Pick> Machine<D, C, P> {
         let result = loop {
             let mut book = self.book.borrow_mut();
             tasks_before.extend(book.bring_home(record, task));
-            if !book.branch.is_empty() {
+            let is_deaf = book.record(record).kind == TrapKind::Elapse;
+            if !is_deaf && !book.branch.is_empty() {
                 book.release_branch();
             }
             let at = match &book.record(record).state {
@@ -431,8 +445,8 @@ impl<D: Driver, C: Clock, P: Pick> Machine<D, C, P> {
             }
             let before = std::mem::replace(&mut book.record_mut(record).waker, waker.take());
             let interrupted = match book.record(record).told.is_empty() {
-                true => book.would_suspend(task),
-                false => None,
+                true if !is_deaf => book.would_suspend(task),
+                _ => None,
             };
             if let Some(interrupted) = interrupted {
                 book.take_out(record);

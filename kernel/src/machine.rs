@@ -176,12 +176,19 @@ impl<D: Driver, C: Clock, P: Pick> Machine<D, C, P> {
         if self.home.has_mail() {
             self.drain_mail();
         }
-        let next_timer = self.book.borrow().timers.not_before();
+        let (next_timer, was_idle) = {
+            let book = self.book.borrow();
+            (book.timers.not_before(), book.ready.is_empty())
+        };
         let now = self.clock.now();
+        if was_idle {
+            // Nobody was kept waiting for a poll, however long ago it was.
+            self.last_poll.set(now);
+        }
+        self.last_reading.set(now);
         if next_timer.is_some_and(|next| next <= now) {
             self.fire_timers(now)?;
         }
-        self.last_reading.set(now);
         self.run_ready(&done);
         match done() {
             true => Ok(()),
@@ -202,6 +209,7 @@ impl<D: Driver, C: Clock, P: Pick> Machine<D, C, P> {
                     }
                 }
                 Message::Spawn(spawn) => quietly("a task that was sent here", || spawn.spawn()),
+                Message::Drop(package) => quietly("what was dropped elsewhere", || drop(package)),
                 Message::Interrupt(reason) => self.interrupt_main(reason),
                 Message::Stop => self.stopped.set(true),
                 Message::Shutdown => self.begin_shutdown(),

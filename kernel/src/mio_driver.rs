@@ -180,6 +180,14 @@ impl Driver for MioDriver {
                 listen(&socket, backlog)?;
                 Ok(MioSocket::new(socket, false))
             }
+            OpenSocket::SharedTcpListener(address, backlog) => {
+                let socket = ip_socket(address, Type::STREAM)?;
+                socket.set_reuse_address(true)?;
+                socket.set_reuse_port(true)?;
+                socket.bind(&address.into())?;
+                listen(&socket, backlog)?;
+                Ok(MioSocket::new(socket, false))
+            }
             OpenSocket::TcpStream(address) => {
                 let socket = ip_socket(address, Type::STREAM)?;
                 start_connecting(&socket, &address.into())?;

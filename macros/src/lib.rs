@@ -16,7 +16,9 @@ use syn::{ItemFn, LitInt, LitStr, Signature, parse_macro_input};
 ///
 /// * `name = "…"`: the name of the main task; without it, that of the function.
 /// * `signals`: the first SIGINT or SIGTERM interrupts the main task; see
-///   `pikake::interrupt_on_signals`.
+///   `pikake::interrupt_on_signals`;
+/// * `threads = 4`: so many kernels, each on a thread of its own. The function runs on the first, the
+///   others wait for work; see `pikake::other_kernels`.
 #[proc_macro_attribute]
 pub fn main(options: TokenStream, function: TokenStream) -> TokenStream {
     expand(Options { may_handle_signals: true, ..Options::default() }, options, function)
@@ -112,6 +114,7 @@ struct Options {
     name: Option<LitStr>,
     /// Signals are the process's, and a test does not have one to itself.
     may_handle_signals: bool,
+    threads: Option<syn::Expr>,
     signals: bool,
 }
 
@@ -124,9 +127,13 @@ impl Options {
         if !self.may_handle_signals {
             return Err(meta.error("this attribute knows the option `name = \"…\"`, and no other"));
         }
+        if meta.path.is_ident("threads") {
+            self.threads = Some(meta.value()?.parse()?);
+            return Ok(());
+        }
         if !meta.path.is_ident("signals") {
-            let message =
-                "this attribute knows the options `name = \"…\"` and `signals`, and no other";
+            let message = "this attribute knows the options `name = \"…\"`, `signals` and \
+                           `threads = …`, and no other";
             return Err(meta.error(message));
         }
         if !cfg!(feature = "signals") {
@@ -160,12 +167,17 @@ fn rewrite(function: ItemFn, options: &Options) -> syn::Result<Tokens> {
         false => quote!(run),
     };
     let attribute = &options.attribute;
+    let run = quote!(::pikake::__macros::#run(#name, __pikake_body()));
+    let run = match &options.threads {
+        Some(threads) => quote!(::pikake::__macros::with_threads(#threads, || #run)),
+        None => run,
+    };
     Ok(quote! {
         #(#attrs)*
         #attribute
         #vis #plain {
             async fn __pikake_body() -> #output #block
-            ::pikake::__macros::#run(#name, __pikake_body())
+            #run
         }
     })
 }

@@ -71,10 +71,20 @@ pub(crate) fn whole<S>(
 }
 
 impl ReadHalf<'_> {
+    #[cfg(any(feature = "tokio-io", feature = "futures-io"))]
+    pub(crate) fn socket(&self) -> &Socket {
+        self.socket
+    }
+
     reading!("pikake_net::ReadHalf<'_>");
 }
 
 impl WriteHalf<'_> {
+    #[cfg(any(feature = "tokio-io", feature = "futures-io"))]
+    pub(crate) fn socket(&self) -> &Socket {
+        self.socket
+    }
+
     /// Ends this direction: the peer reads the end of the stream.
     ///
     /// # Errors
@@ -88,6 +98,11 @@ impl WriteHalf<'_> {
 }
 
 impl<S> OwnedReadHalf<S> {
+    #[cfg(any(feature = "tokio-io", feature = "futures-io"))]
+    pub(crate) fn socket(&self) -> &Socket {
+        &self.socket
+    }
+
     reading!("pikake_net::OwnedReadHalf");
 }
 
@@ -99,6 +114,11 @@ impl<S> OwnedWriteHalf<S> {
     /// As for [`TcpStream::shutdown`].
     pub fn shutdown(&self) -> io::Result<()> {
         self.socket.call(|traps, id| traps.shutdown(id, Shutdown::Write))
+    }
+
+    #[cfg(any(feature = "tokio-io", feature = "futures-io"))]
+    pub(crate) fn socket(&self) -> &Socket {
+        &self.socket
     }
 
     /// Drops the half without ending its direction, which then ends with the other half.

@@ -62,6 +62,8 @@
 //! * An error says what was attempted where the system's words do not: `bind 127.0.0.1:80:
 //!   Permission denied (os error 13)`. Its kind is the one the system gave, and the system's error
 //!   is its source.
+//! * With the features `tokio-io` and `futures-io`, streams and their halves also have the traits of
+//!   these names, for the libraries that are written for them.
 //! * A socket belongs to the kernel it was opened in, and so to that kernel's thread. Opening one
 //!   outside a kernel is a panic.
 
@@ -87,6 +89,10 @@ mod names;
 mod race;
 mod read_write;
 mod resolver;
+#[cfg(any(feature = "tokio-io", feature = "futures-io"))]
+mod seam;
+#[cfg(any(feature = "tokio-io", feature = "futures-io"))]
+mod send_io;
 mod serve;
 mod socket;
 mod stream;
@@ -112,6 +118,8 @@ pub use names::{NameAnswer, NameError, NameSource, SystemNames};
 pub use race::ATTEMPT_DELAY;
 pub use read_write::{Read, Write};
 pub use resolver::{DEFAULT_TTL, MAX_TTL, NEGATIVE_TTL, Resolver, ResolverBuilder};
+#[cfg(any(feature = "tokio-io", feature = "futures-io"))]
+pub use send_io::SendIo;
 pub use serve::{Listener, serve};
 pub use tcp::{TcpListener, TcpStream};
 pub use udp::UdpSocket;

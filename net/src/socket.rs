@@ -26,11 +26,36 @@ pub(crate) struct Socket {
     id: SocketId,
     /// Its kernel is one of this thread.
     home: PhantomData<Rc<()>>,
+    #[cfg(any(feature = "tokio-io", feature = "futures-io"))]
+    waits: crate::seam::Waits,
 }
 
 impl Socket {
     fn own(id: SocketId) -> Self {
-        Self { id, home: PhantomData }
+        Self {
+            id,
+            home: PhantomData,
+            #[cfg(any(feature = "tokio-io", feature = "futures-io"))]
+            waits: Default::default(),
+        }
+    }
+
+    #[cfg(any(feature = "tokio-io", feature = "futures-io"))]
+    pub(crate) fn id(&self) -> SocketId {
+        self.id
+    }
+
+    #[cfg(any(feature = "tokio-io", feature = "futures-io"))]
+    pub(crate) fn waits(&self) -> &crate::seam::Waits {
+        &self.waits
+    }
+
+    /// Whoever polled this direction has given up, if another one waits for it now.
+    #[inline]
+    fn begin(&self, direction: Direction) -> Direction {
+        #[cfg(any(feature = "tokio-io", feature = "futures-io"))]
+        self.waits.give_up(direction);
+        direction
     }
 
     #[track_caller]
@@ -70,7 +95,7 @@ impl Socket {
         mut attempt: impl FnMut(&dyn Sockets, SocketId) -> io::Result<R>,
     ) -> impl Future<Output = io::Result<R>> {
         let id = self.id;
-        when_ready(id, direction, move |traps| attempt(traps, id))
+        when_ready(id, self.begin(direction), move |traps| attempt(traps, id))
     }
 
     /// Waits until an attempt is worthwhile. A socket that was closed meanwhile is an error.
@@ -78,7 +103,7 @@ impl Socket {
     pub(crate) fn ready(&self, direction: Direction) -> impl Future<Output = io::Result<()>> {
         let place = Location::caller();
         async move {
-            kernel_trap_at(ReadyTrap::new(self.id, direction), place).await?;
+            kernel_trap_at(ReadyTrap::new(self.id, self.begin(direction)), place).await?;
             self.call(|traps, id| traps.local_address(id)).map(drop)
         }
     }
@@ -137,6 +162,7 @@ impl Socket {
     ) -> impl Future<Output = Result<(), ReadExactError>> {
         let place = Location::caller();
         async move {
+            self.begin(Direction::Read);
             let mut read = 0;
             while read < buffer.len() {
                 let rest = &mut buffer[read..];
@@ -178,6 +204,7 @@ impl Socket {
     pub(crate) fn write_all(&self, data: &[u8]) -> impl Future<Output = Result<(), WriteAllError>> {
         let place = Location::caller();
         async move {
+            self.begin(Direction::Write);
             let mut written = 0;
             while written < data.len() {
                 let rest = &data[written..];
@@ -241,7 +268,7 @@ impl fmt::Debug for Socket {
 
 /// Attempts to read. Without room in the buffers there is nothing to wait for, and the system is
 /// not asked, since it would.
-fn read_into(
+pub(crate) fn read_into(
     traps: &dyn Sockets,
     id: SocketId,
     buffers: &mut [IoSliceMut<'_>],

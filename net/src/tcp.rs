@@ -26,6 +26,11 @@ pub struct TcpStream {
 }
 
 impl TcpStream {
+    #[cfg(any(feature = "tokio-io", feature = "futures-io"))]
+    pub(crate) fn socket(&self) -> &Socket {
+        &self.socket
+    }
+
     /// Connects to a host.
     ///
     /// If it has several addresses, they are tried with little patience, as in RFC 8305 ("happy
@@ -198,6 +203,49 @@ impl TcpListener {
         let resolving = resolve("bind", to);
         async move {
             let open = |address| Socket::open(OpenSocket::TcpListener(address, BACKLOG));
+            resolving.await?.first(open).map(|socket| Self { socket })
+        }
+    }
+
+    /// Listens at an address beside other listeners that were bound in this way, each perhaps in a
+    /// kernel of its own: the system spreads the connections over them.
+    ///
+    /// A connection stays with the listener that got it. If that one is closed, those that it had
+    /// not accepted are reset. With port 0 each gets a port of its own.
+    ///
+    /// # Examples
+    ///
+    /// ```no_run
+    /// # async fn example(others: Vec<pikake_traps::KernelHandle>) {
+    /// use pikake_net::{TcpListener, serve};
+    ///
+    /// for kernel in &others {
+    ///     let served = kernel.spawn(|| async {
+    ///         let listener = TcpListener::bind_shared("0.0.0.0:7000").await.unwrap();
+    ///         let ended = serve(listener, 1000, |stream, _| async move { drop(stream) }).await;
+    ///         eprintln!("{}", ended.unwrap_err());
+    ///     });
+    /// }
+    /// # }
+    /// ```
+    ///
+    /// # Cancellation
+    ///
+    /// As for [`bind`](Self::bind).
+    ///
+    /// # Errors
+    ///
+    /// As for [`bind`](Self::bind); [`Unsupported`](io::ErrorKind::Unsupported), from a kernel that
+    /// has no such listeners.
+    ///
+    /// # Panics
+    ///
+    /// When called or polled outside a kernel.
+    #[track_caller]
+    pub fn bind_shared<A: ToAddresses>(to: A) -> impl Future<Output = io::Result<Self>> + use<A> {
+        let resolving = resolve("bind", to);
+        async move {
+            let open = |address| Socket::open(OpenSocket::SharedTcpListener(address, BACKLOG));
             resolving.await?.first(open).map(|socket| Self { socket })
         }
     }

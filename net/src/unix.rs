@@ -34,6 +34,11 @@ pub struct UnixStream {
 }
 
 impl UnixStream {
+    #[cfg(any(feature = "tokio-io", feature = "futures-io"))]
+    pub(crate) fn socket(&self) -> &Socket {
+        &self.socket
+    }
+
     /// Connects to the listener at a path.
     ///
     /// While that listener's backlog is full, it waits and tries again.

@@ -53,6 +53,8 @@ pub(crate) struct Record {
     /// Of the last poll, if it was not the task's own.
     pub(crate) waker: Option<Waker>,
     pub(crate) event: Event,
+    /// It is told of nothing, and to the rules it is not there.
+    pub(crate) is_deaf: bool,
     pub(crate) answer: Option<Answer>,
     /// Orders the sleeps of one deadline.
     pub(crate) was_set: u32,
@@ -303,7 +305,8 @@ impl State {
             (around, self.records[key].came)
         });
         for key in keys {
-            if !self.around(self.records[&key].place, false).contains(&owner) {
+            let record = &self.records[&key];
+            if record.is_deaf || !self.around(record.place, false).contains(&owner) {
                 continue;
             }
             if let (Event::NextStep, Some(Answer::Done)) =
@@ -422,7 +425,8 @@ impl State {
     /// After a poll that left the owner of a cause pending: whether it is to be dropped.
     pub(crate) fn cannot_be_told(&mut self, owner: Owner, wakes: u32) -> bool {
         let inside = |place| self.around(place, true).contains(&owner);
-        let waits = |r: &Record| (r.answer.is_none() || r.is_fresh) && inside(r.place);
+        let waits =
+            |r: &Record| !r.is_deaf && (r.answer.is_none() || r.is_fresh) && inside(r.place);
         let waits = self.records.values().any(waits)
             || self.scopes.values().any(|scope| scope.is_shield && inside(scope.place));
         let (now, was_woken) = (self.now, self.wakes > wakes);

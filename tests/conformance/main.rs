@@ -22,6 +22,7 @@
 //! | `decided.rs` | where the ancestors disagree: what was decided, line by line |
 //! | `told.rs` | who is told of a cause, and when: answers, branches, several causes at once |
 //! | `moves.rs` | waits that move, are forgotten or dropped; tasks that are dropped |
+//! | `deaf.rs` | waits that cannot be interrupted |
 //! | `cleanup.rs` | what was interrupted and goes on: foreign futures, graces, shields |
 //! | `curio_kernel.rs`, `curio_task.rs` | what Curio's tests of these names assert |
 //! | `curio_sync.rs`, `curio_queue.rs` | what Curio's tests of these names assert; eventlet's rules for queues |
@@ -221,6 +222,7 @@ mod curio_queue;
 mod curio_sync;
 mod curio_task;
 mod curio_threads;
+mod deaf;
 mod decided;
 mod moves;
 mod no_sockets;

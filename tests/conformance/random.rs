@@ -18,7 +18,7 @@ use futures::future::{Either, LocalBoxFuture, select};
 use futures::stream::{FuturesUnordered, StreamExt};
 use pikake::sim::Schedule;
 use pikake::task::{Current, GroupError};
-use pikake::traps::{WaitQueue, park};
+use pikake::traps::{WaitQueue, elapse, park};
 use pikake::{
     Interrupted, Task, check_interrupt, current, future_wait, pending_interrupt, shield, sleep,
     spawn, timed, try_task_group, yield_now,
@@ -38,6 +38,8 @@ const LIFE: u64 = 200;
 #[derive(Clone, Debug)]
 enum Op {
     Sleep(u64),
+    /// A wait that cannot be interrupted.
+    Elapse(u64),
     Yield,
     Check,
     Pending,
@@ -81,6 +83,7 @@ fn op() -> impl Strategy<Value = Op> {
     let time = || 0..10_u64;
     let leaf = prop_oneof![
         6 => time().prop_map(Op::Sleep),
+        2 => time().prop_map(Op::Elapse),
         2 => Just(Op::Yield),
         1 => Just(Op::Check),
         1 => Just(Op::Pending),
@@ -221,6 +224,7 @@ async fn execute(actor: &Rc<Actor>, op: Op) -> Result<(), Interrupted> {
     let run = |block| run(actor.clone(), block);
     match op {
         Op::Sleep(length) => sleep(ms(length)).await?,
+        Op::Elapse(length) => elapse(ms(length)).await,
         Op::Yield => yield_now().await?,
         Op::Check => check_interrupt()?,
         Op::Pending => {
@@ -410,4 +414,19 @@ proptest! {
             }
         }
     }
+}
+
+/// Time that the clock of a test jumps over is no time without a poll, after which a pass is cut short.
+#[test]
+fn a_pass_after_a_jump_of_the_clock_is_whole() {
+    let block = |is_stubborn, ops| Block { is_stubborn, ops };
+    let late = Op::Timed(0, None, block(false, vec![Op::Sleep(1)]));
+    let programs = vec![block(
+        false,
+        vec![
+            Op::Spawn(block(true, vec![Op::Park(0), late])),
+            Op::Spawn(block(true, vec![Op::Park(0), Op::Yield, Op::Yield])),
+        ],
+    )];
+    assert_eq!(trace::<Real>(programs.clone()), trace::<Reference>(programs));
 }

@@ -227,10 +227,15 @@ impl TrapHandler for Naive {
         cx: &mut Context<'_>,
     ) -> Executed {
         let Some(here) = self.with(|state| state.here) else { outside_a_task(wait.kind(), at) };
+        let is_deaf = matches!(wait, Wait::Elapse(_));
         let event = match wait {
             Wait::Yield => Event::NextStep,
             Wait::Sleep(until) => match self.with(|state| (state.moment(until), state.now)) {
                 (at, now) if at <= now => Event::NextStep,
+                (at, _) => Event::Moment(at),
+            },
+            Wait::Elapse(until) => match self.with(|state| (state.moment(until), state.now)) {
+                (at, now) if at <= now => return Executed::Answered(Ok(())),
                 (at, _) => Event::Moment(at),
             },
             Wait::Park(queue) => self.queue(queue),
@@ -244,14 +249,15 @@ impl TrapHandler for Naive {
         };
         let waker = self.waker_of(cx);
         self.with(|state| {
-            if let Some(owner) = state.due_here() {
+            if !is_deaf && let Some(owner) = state.due_here() {
                 state.trash.push(Box::new(waker));
                 return Executed::Answered(Err(state.collect(owner)));
             }
             let key = state.number();
             let (answer, is_fresh, owed) = (None, false, Vec::new());
             let (place, came, was_set) = (here, key, key);
-            let record = Record { place, came, waker, event, answer, is_fresh, was_set, owed };
+            let record =
+                Record { place, came, waker, event, is_deaf, answer, is_fresh, was_set, owed };
             state.records.insert(key, record);
             state.rouse_for_next_step(key);
             state.settle();
@@ -262,14 +268,18 @@ impl TrapHandler for Naive {
     fn poll_again(&self, key: RecordKey, cx: &mut Context<'_>) -> Poll<Result<(), Interrupted>> {
         let waker = self.waker_of(cx);
         self.with(|state| {
-            state.due.clear();
+            let is_deaf = state.records[&key.0].is_deaf;
+            if !is_deaf {
+                state.due.clear();
+            }
             let here = state.here.expect("polled inside a task");
             state.bring(key.0, here);
             let record = state.records.get_mut(&key.0).expect("a record");
             let before = std::mem::replace(&mut record.waker, waker);
             state.trash.push(Box::new(before));
             state.settle();
-            if state.records[&key.0].answer.is_none()
+            if !is_deaf
+                && state.records[&key.0].answer.is_none()
                 && let Some(owner) = state.due_here()
             {
                 let record = state.records.get_mut(&key.0).expect("a record");

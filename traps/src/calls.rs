@@ -99,6 +99,77 @@ pub fn sleep_until(deadline: Deadline) -> KernelTrap<SleepTrap> {
     kernel_trap_at(SleepTrap::new(Until::At(deadline)), Location::caller())
 }
 
+/// The trap that waits for a moment and cannot be interrupted. See [`elapse`].
+#[derive(Debug)]
+pub struct ElapseTrap {
+    until: Until,
+}
+
+impl ElapseTrap {
+    /// Waits so long.
+    pub fn new(until: Until) -> Self {
+        Self { until }
+    }
+}
+
+impl Trap for ElapseTrap {
+    type Answer = ();
+    const KIND: TrapKind = TrapKind::Elapse;
+
+    fn wait(&mut self) -> Wait<'_> {
+        Wait::Elapse(self.until)
+    }
+
+    fn answer(&mut self, result: Result<(), Interrupted>) {
+        debug_assert!(result.is_ok(), "an uninterruptible wait is never told of a cause");
+    }
+}
+
+/// Waits at least as long as `length`, counted from the first poll, and is never interrupted.
+///
+/// For the timers that other libraries ask for, whose output has no room for an error. To the rules
+/// of interruption it is a foreign future: code that waits on nothing else when its deadline passes
+/// is dropped. In code of your own, [`sleep`].
+///
+/// # Examples
+///
+/// ```no_run
+/// # async fn example() {
+/// use pikake_traps::{TimedOut, elapse, timeout_after};
+/// use std::time::Duration;
+///
+/// let second = Duration::from_secs(1);
+/// elapse(second).await;
+/// assert_eq!(timeout_after(second / 2, elapse(second)).await, Err(TimedOut));
+/// # }
+/// ```
+///
+/// # Cancellation
+///
+/// Not an interruption point. Nothing is lost when it is dropped.
+///
+/// # Panics
+///
+/// When polled outside a task of a kernel.
+#[track_caller]
+pub fn elapse(length: Duration) -> KernelTrap<ElapseTrap> {
+    kernel_trap_at(ElapseTrap::new(Until::After(length)), Location::caller())
+}
+
+/// Waits until `deadline`, and is never interrupted. See [`elapse`].
+///
+/// # Cancellation
+///
+/// Not an interruption point. Nothing is lost when it is dropped.
+///
+/// # Panics
+///
+/// When polled outside a task of a kernel.
+#[track_caller]
+pub fn elapse_until(deadline: Deadline) -> KernelTrap<ElapseTrap> {
+    kernel_trap_at(ElapseTrap::new(Until::At(deadline)), Location::caller())
+}
+
 /// A fresh reading of the kernel's clock.
 ///
 /// # Panics

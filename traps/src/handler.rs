@@ -55,6 +55,8 @@ pub enum TrapKind {
     Yield,
     /// Wait until a moment.
     Sleep,
+    /// Wait until a moment, whatever is asked of the task meanwhile.
+    Elapse,
     /// Wait until a socket may be read.
     ReadWait,
     /// Wait until a socket may be written.
@@ -77,6 +79,7 @@ impl TrapKind {
         match self {
             Self::Yield => "yield",
             Self::Sleep => "sleep",
+            Self::Elapse => "elapse",
             Self::ReadWait => "read_wait",
             Self::WriteWait => "write_wait",
             Self::Park => "park",
@@ -111,6 +114,9 @@ pub enum Wait<'a> {
     Yield,
     /// [`TrapKind::Sleep`].
     Sleep(Until),
+    /// [`TrapKind::Elapse`]: never told of a cause, and to the rules of interruption as if it were not
+    /// there.
+    Elapse(Until),
     /// [`TrapKind::ReadWait`] or [`TrapKind::WriteWait`].
     Ready {
         /// The socket.
@@ -135,6 +141,7 @@ impl Wait<'_> {
         match self {
             Self::Yield => TrapKind::Yield,
             Self::Sleep(_) => TrapKind::Sleep,
+            Self::Elapse(_) => TrapKind::Elapse,
             Self::Ready { direction: Direction::Read, .. } => TrapKind::ReadWait,
             Self::Ready { direction: Direction::Write, .. } => TrapKind::WriteWait,
             Self::Park(_) => TrapKind::Park,

@@ -29,7 +29,10 @@ use std::ops::Deref;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use crate::interrupt::Interrupted;
+use crate::bound::Package;
+use crate::foreign::future_wait;
+use crate::interrupt::{Interrupted, TaskError};
+use crate::reply::Reply;
 use crate::task::Task;
 use crate::waker::RemoteWake;
 
@@ -62,6 +65,8 @@ pub enum Message {
     Wake(RemoteWake),
     /// Make a task on the kernel's own thread and let it run.
     Spawn(RemoteSpawn),
+    /// Drop what belongs to the kernel's thread and was given up on another one.
+    Drop(Package),
     /// Cancel the main task.
     Interrupt(Interrupted),
     /// Let `run` return without stepping another task.
@@ -258,6 +263,16 @@ impl KernelHandle {
         Self { home }
     }
 
+    /// A handle to the current kernel.
+    ///
+    /// # Panics
+    ///
+    /// Outside a kernel.
+    #[track_caller]
+    pub fn current() -> Self {
+        crate::door::with(|kernel| Self::new(kernel.home().shared().clone()))
+    }
+
     /// The kernel this reaches.
     pub fn id(&self) -> KernelId {
         self.home.id()
@@ -289,6 +304,37 @@ impl KernelHandle {
             drop(task);
         };
         self.send(Message::Spawn(RemoteSpawn(Box::new(on_arrival))))
+    }
+
+    /// Starts a task on the kernel's thread, from a task of another kernel (or the same), and waits
+    /// for its result.
+    ///
+    /// # Cancellation
+    ///
+    /// An interruption point. The task there runs on, and nobody gets its result.
+    ///
+    /// # Errors
+    ///
+    /// [`TaskError::Interrupted`]: the wait was. [`TaskError::Stopped`]: the task there gave no
+    /// result, for it panicked, was cancelled, or its kernel has ended.
+    ///
+    /// # Panics
+    ///
+    /// When polled outside a task of a kernel.
+    #[track_caller]
+    pub fn call<M, F>(
+        &self,
+        make: M,
+    ) -> impl Future<Output = Result<F::Output, TaskError>> + use<M, F>
+    where
+        M: FnOnce() -> F + Send + 'static,
+        F: Future<Output: Send + 'static> + 'static,
+    {
+        let (reply, replied) = Reply::channel();
+        // Refused, the closure is dropped, and so is the reply.
+        let _ = self.spawn(move || async move { reply.send(make().await) });
+        let waiting = future_wait(replied);
+        async move { waiting.await?.ok_or(TaskError::Stopped) }
     }
 
     /// Asks the main task of the current run to end, saying why: its await returns

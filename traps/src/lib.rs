@@ -5,6 +5,7 @@ mod blocking;
 #[cfg(all(test, feature = "shuttle"))]
 mod blocking_tests;
 mod borrow;
+mod bound;
 mod calls;
 mod cell;
 pub mod door;
@@ -31,8 +32,10 @@ mod yielding;
 
 pub use blocking::{Blocking, CancelFlag, blocking, blocking_on, blocking_with};
 pub use borrow::borrowing;
+pub use bound::{Bound, Package};
 pub use calls::{
-    SleepTrap, clock_rate, deadline_after, elapsed_since, linger, now, sleep, sleep_until,
+    ElapseTrap, SleepTrap, clock_rate, deadline_after, elapse, elapse_until, elapsed_since, linger,
+    now, sleep, sleep_until,
 };
 pub use cell::{Exit, Flag, Ledger, Light, TaskId};
 pub use foreign::{

@@ -65,6 +65,10 @@ pub enum Address {
 pub enum OpenSocket<'a> {
     /// A TCP listener at an address, with room for so many connections not yet accepted.
     TcpListener(SocketAddr, u32),
+    /// The same, of which there may be several at one address, also of several kernels: the system
+    /// spreads connections over them (`SO_REUSEPORT`). A kernel that cannot refuses, with
+    /// [`Unsupported`](io::ErrorKind::Unsupported).
+    SharedTcpListener(SocketAddr, u32),
     /// A TCP connection being made; wait for it with [`TrapKind::WriteWait`] and
     /// [`Sockets::connected`].
     TcpStream(SocketAddr),

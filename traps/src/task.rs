@@ -353,6 +353,11 @@ impl Current {
         self.0.parent()
     }
 
+    /// The task itself, to be told or dropped from elsewhere.
+    pub fn task_ref(&self) -> &TaskRef {
+        &self.0
+    }
+
     /// What the task keeps under that key. For those who write task locals.
     pub fn local(&self, key: LocalKey) -> Option<Rc<dyn Any>> {
         self.0.local(key)

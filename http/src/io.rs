@@ -1,0 +1,116 @@
+//! Streams as hyper wants them.
+
+use std::cell::Cell;
+use std::io::{self, IoSlice};
+use std::pin::Pin;
+use std::task::{Context, Poll, ready};
+
+use hyper::rt::ReadBufCursor;
+use tokio::io::ReadBuf;
+
+/// How much is read at a time. hyper's own buffers are rarely larger.
+const SCRATCH: usize = 64 * 1024;
+
+/// A stream with the traits of `tokio::io`, for hyper.
+///
+/// Every stream of pikake is one with the feature `tokio-io`, and so is whatever wraps one, such as
+/// TLS.
+///
+/// What is read passes through a buffer of the thread on its way to hyper's, which may be filled by
+/// unsafe code or by copying only. So an idle connection holds no buffer.
+///
+/// # Examples
+///
+/// ```no_run
+/// # async fn example() -> Result<(), Box<dyn std::error::Error>> {
+/// use pikake_http::Io;
+/// use pikake_net::TcpStream;
+///
+/// let stream = Io::new(TcpStream::connect("127.0.0.1:80").await?);
+/// # Ok(()) }
+/// ```
+///
+/// # Cancellation
+///
+/// As for the stream: an interruption is an error of the connection.
+#[derive(Debug)]
+pub struct Io<S>(S);
+
+impl<S> Io<S> {
+    /// Wraps a stream.
+    pub fn new(stream: S) -> Self {
+        Self(stream)
+    }
+
+    /// The stream.
+    pub fn get(&self) -> &S {
+        &self.0
+    }
+
+    /// The stream, not wrapped any more.
+    pub fn into_inner(self) -> S {
+        self.0
+    }
+}
+
+thread_local! {
+    static FREE: Cell<Vec<u8>> = const { Cell::new(Vec::new()) };
+}
+
+/// The thread's buffer, for the length of one attempt. Who asks for it meanwhile gets another one.
+fn with_scratch<R>(work: impl FnOnce(&mut [u8]) -> R) -> R {
+    let mut scratch = FREE.take();
+    scratch.resize(SCRATCH, 0);
+    let result = work(&mut scratch);
+    FREE.set(scratch);
+    result
+}
+
+impl<S: tokio::io::AsyncRead + Unpin> hyper::rt::Read for Io<S> {
+    #[track_caller]
+    fn poll_read(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        mut to: ReadBufCursor<'_>,
+    ) -> Poll<io::Result<()>> {
+        let room = to.remaining().min(SCRATCH);
+        with_scratch(|scratch| {
+            let mut buffer = ReadBuf::new(&mut scratch[..room]);
+            ready!(Pin::new(&mut self.0).poll_read(cx, &mut buffer))?;
+            to.put_slice(buffer.filled());
+            Poll::Ready(Ok(()))
+        })
+    }
+}
+
+impl<S: tokio::io::AsyncWrite + Unpin> hyper::rt::Write for Io<S> {
+    #[track_caller]
+    fn poll_write(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        data: &[u8],
+    ) -> Poll<io::Result<usize>> {
+        Pin::new(&mut self.0).poll_write(cx, data)
+    }
+
+    #[track_caller]
+    fn poll_write_vectored(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        data: &[IoSlice<'_>],
+    ) -> Poll<io::Result<usize>> {
+        Pin::new(&mut self.0).poll_write_vectored(cx, data)
+    }
+
+    fn is_write_vectored(&self) -> bool {
+        self.0.is_write_vectored()
+    }
+
+    fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.0).poll_flush(cx)
+    }
+
+    fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.0).poll_shutdown(cx)
+    }
+}

@@ -1,0 +1,292 @@
+//! The HTTP server: requests are tasks that are told when their client has gone, and a shutdown ends
+//! in good order.
+
+use std::cell::RefCell;
+use std::io::ErrorKind;
+use std::rc::Rc;
+use std::sync::Arc;
+use std::time::Duration;
+
+use axum::Router;
+use axum::extract::Extension;
+use axum::routing::get;
+use bytes::Bytes;
+use http_body_util::{BodyExt, Empty};
+use hyper::client::conn::{http1, http2};
+use hyper::{Request, StatusCode};
+use pikake::http::{CLIENT_GONE, Executor, Io, Peer, Report, SHUTTING_DOWN, ServeError, serve};
+use pikake::net::{TcpListener, TcpStream};
+use pikake::sync::Event;
+use pikake::{Bound, Task, future_wait, shield, sleep, spawn, timeout_after};
+
+const MOMENT: Duration = Duration::from_millis(20);
+const LONG: Duration = Duration::from_secs(3600);
+/// What happens within this time, happens.
+const SOON: Duration = Duration::from_secs(20);
+
+/// What a handler that waits for ever has seen.
+#[derive(Clone, Default)]
+struct Seen {
+    events: Rc<RefCell<Vec<String>>>,
+    changed: Rc<Event>,
+}
+
+impl Seen {
+    fn note(&self, event: impl ToString) {
+        self.events.borrow_mut().push(event.to_string());
+        self.changed.set();
+    }
+
+    async fn wait_for(&self, count: usize) {
+        let waiting = async {
+            while self.events.borrow().len() < count {
+                self.changed.clear();
+                self.changed.wait().await.unwrap();
+            }
+        };
+        timeout_after(SOON, waiting).await.expect("it happens soon");
+    }
+}
+
+/// Handlers of each kind there is.
+fn router(seen: Seen) -> Router {
+    // Bound, since axum demands that what its handlers hold is `Send`.
+    let stuck = Arc::new(Bound::new(seen));
+    let stubborn = stuck.clone();
+    let hang = move || {
+        let seen = stuck.get().clone();
+        Bound::future(async move {
+            seen.note("begun");
+            let told = sleep(LONG).await.unwrap_err();
+            sleep(MOMENT).await.unwrap();
+            seen.note(format_args!("cleaned up after: {told}"));
+            "cut short"
+        })
+    };
+    let ignore = move || {
+        let seen = stubborn.get().clone();
+        Bound::future(async move {
+            seen.note("begun");
+            drop(shield(sleep(LONG)).await);
+            "never"
+        })
+    };
+    let slow = || Bound::future(async { sleep(MOMENT).await.map_or("told", |()| "slow") });
+    let peer =
+        async |Extension(Peer(peer)): Extension<Peer<std::net::SocketAddr>>| peer.to_string();
+    Router::new()
+        .route("/", get(async || "hello"))
+        .route("/hang", get(hang))
+        .route("/ignore", get(ignore))
+        .route("/slow", get(slow))
+        .route("/peer", get(peer))
+        .route("/panic", get(async || -> &str { panic!("as it must be") }))
+}
+
+struct Site {
+    address: std::net::SocketAddr,
+    seen: Seen,
+    stop: Rc<Event>,
+    server: Task<Result<Report, ServeError>>,
+}
+
+/// A server with a soft deadline of a moment and a hard one of five.
+async fn site() -> Site {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let address = listener.local_addr().unwrap();
+    let (seen, stop) = (Seen::default(), Rc::<Event>::default());
+    let stopping = stop.clone();
+    let server = serve(listener, router(seen.clone()))
+        .header_timeout(MOMENT * 10)
+        .soft_deadline(MOMENT)
+        .hard_deadline(MOMENT * 20)
+        .shutdown_when(async move { drop(stopping.wait().await) });
+    Site { address, seen, stop, server: spawn(server.into_future()) }
+}
+
+impl Site {
+    async fn http1(&self) -> http1::SendRequest<Empty<Bytes>> {
+        let stream = TcpStream::connect(self.address).await.unwrap();
+        let (sender, connection) = http1::handshake(Io::new(stream)).await.unwrap();
+        spawn(connection).detach();
+        sender
+    }
+
+    async fn http2(&self) -> http2::SendRequest<Empty<Bytes>> {
+        let stream = TcpStream::connect(self.address).await.unwrap();
+        let (sender, connection) = http2::handshake(Executor, Io::new(stream)).await.unwrap();
+        spawn(connection).detach();
+        sender
+    }
+
+    fn request(&self, path: &str) -> Request<Empty<Bytes>> {
+        Request::get(format!("http://{}{path}", self.address)).body(Empty::new()).unwrap()
+    }
+
+    async fn ask(
+        &self,
+        client: &mut http1::SendRequest<Empty<Bytes>>,
+        path: &str,
+    ) -> hyper::Result<(StatusCode, String)> {
+        let response = client.send_request(self.request(path)).await?;
+        let status = response.status();
+        let body = response.into_body().collect().await?.to_bytes();
+        Ok((status, String::from_utf8(body.to_vec()).unwrap()))
+    }
+}
+
+fn run(test: impl AsyncFnOnce()) {
+    pikake::run(async { timeout_after(SOON, future_wait(test())).await.unwrap().unwrap() });
+}
+
+#[test]
+fn requests_are_answered_and_counted() {
+    run(async || {
+        let site = site().await;
+        let mut client = site.http1().await;
+        let ok = |text: &str| (StatusCode::OK, text.to_owned());
+        assert_eq!(site.ask(&mut client, "/").await.unwrap(), ok("hello"));
+        assert_eq!(site.ask(&mut client, "/slow").await.unwrap(), ok("slow"));
+        let (_, peer) = site.ask(&mut client, "/peer").await.unwrap();
+        assert!(peer.starts_with("127.0.0.1:"), "{peer}");
+        let mut http2 = site.http2().await;
+        let response = http2.send_request(site.request("/")).await.unwrap();
+        assert_eq!(response.status(), StatusCode::OK);
+        site.stop.set();
+        let report = site.server.await.unwrap().unwrap();
+        assert_eq!((report.answered, &*report.told, &*report.dropped), (4, &[][..], &[][..]));
+        // Closed, not left alone.
+        let refused = TcpStream::connect(site.address).await.unwrap_err();
+        assert_eq!(refused.kind(), ErrorKind::ConnectionRefused);
+    });
+}
+
+#[test]
+fn a_handler_that_panics_gives_500_and_the_connection_goes_on() {
+    run(async || {
+        let site = site().await;
+        let mut client = site.http1().await;
+        let (status, _) = site.ask(&mut client, "/panic").await.unwrap();
+        assert_eq!(status, StatusCode::INTERNAL_SERVER_ERROR);
+        assert_eq!(site.ask(&mut client, "/").await.unwrap().1, "hello");
+    });
+}
+
+#[test]
+fn a_handler_is_told_that_its_client_has_gone_and_may_clean_up() {
+    run(async || {
+        let site = site().await;
+        let mut client = site.http1().await;
+        let request = client.send_request(site.request("/hang"));
+        let asking = spawn(async move {
+            drop(request.await);
+        });
+        site.seen.wait_for(1).await;
+        drop(client);
+        asking.cancel().await.unwrap();
+        site.seen.wait_for(2).await;
+        let expected = format!("cleaned up after: cancelled: {CLIENT_GONE}");
+        assert_eq!(*site.seen.events.borrow(), ["begun", &expected]);
+        // Others are served as before.
+        let mut other = site.http1().await;
+        assert_eq!(site.ask(&mut other, "/").await.unwrap().1, "hello");
+    });
+}
+
+#[test]
+fn a_handler_is_told_that_its_stream_was_reset_and_the_connection_goes_on() {
+    run(async || {
+        let site = site().await;
+        let mut client = site.http2().await;
+        let mut resetting = client.clone();
+        let request = site.request("/hang");
+        let asking = spawn(async move { resetting.send_request(request).await.is_ok() });
+        site.seen.wait_for(1).await;
+        // Dropped, the request is reset.
+        asking.abort();
+        site.seen.wait_for(2).await;
+        let expected = format!("cleaned up after: cancelled: {CLIENT_GONE}");
+        assert_eq!(*site.seen.events.borrow(), ["begun", &expected]);
+        let response = client.send_request(site.request("/")).await.unwrap();
+        assert_eq!(response.status(), StatusCode::OK);
+    });
+}
+
+#[test]
+fn a_shutdown_lets_requests_end_then_tells_them_then_drops_them() {
+    run(async || {
+        let site = Rc::new(site().await);
+        let ask = |path: &'static str| {
+            let site = site.clone();
+            spawn(async move {
+                let mut client = site.http1().await;
+                site.ask(&mut client, path).await.map(|(_, text)| text)
+            })
+        };
+        let mut idle = site.http1().await;
+        assert_eq!(site.ask(&mut idle, "/").await.unwrap().1, "hello");
+        let (told, dropped) = (ask("/hang"), ask("/ignore"));
+        site.seen.wait_for(2).await;
+        site.stop.set();
+        // It may answer, since it ends before the hard deadline.
+        assert_eq!(told.await.unwrap().unwrap(), "cut short");
+        assert!(dropped.await.unwrap().is_err());
+        assert!(site.ask(&mut idle, "/").await.is_err());
+        let site = Rc::into_inner(site).unwrap();
+        let report = site.server.await.unwrap().unwrap();
+        let left = |left: &[pikake::http::Left]| {
+            let mut names: Vec<_> = left.iter().map(|left| left.request.clone()).collect();
+            names.sort();
+            names
+        };
+        let name = |path| Some(format!("GET http://{}{path}", site.address));
+        assert_eq!(left(&report.told), [name("/hang"), name("/ignore")]);
+        assert_eq!(left(&report.dropped), [name("/ignore")]);
+        let expected = format!("cleaned up after: cancelled: {SHUTTING_DOWN}");
+        assert_eq!(site.seen.events.borrow().last(), Some(&expected));
+    });
+}
+
+#[test]
+fn an_interruption_is_a_shutdown_and_comes_back_with_the_report() {
+    run(async || {
+        let site = site().await;
+        let mut client = site.http1().await;
+        assert_eq!(site.ask(&mut client, "/").await.unwrap().1, "hello");
+        let request = client.send_request(site.request("/hang"));
+        site.seen.wait_for(1).await;
+        site.server.request_cancel("enough");
+        assert_eq!(request.await.unwrap().status(), StatusCode::OK);
+        let ended = site.server.await.unwrap().unwrap_err();
+        let told = pikake::net::interruption(&ended.source).expect("an interruption");
+        assert!(told.is_cancel());
+        assert_eq!((ended.report.answered, ended.report.told.len()), (2, 1));
+    });
+}
+
+#[test]
+fn who_sends_its_head_slowly_or_not_at_all_is_cut_off_and_others_are_served() {
+    run(async || {
+        let site = site().await;
+        let silent = TcpStream::connect(site.address).await.unwrap();
+        let slow = TcpStream::connect(site.address).await.unwrap();
+        let trickling = async {
+            let mut buffer = [0; 64];
+            for byte in b"GET / HTTP/1.1\r\nx: y\r\n".iter().cycle() {
+                if slow.write_all(&[*byte]).await.is_err() {
+                    return;
+                }
+                let answer = timeout_after(MOMENT, slow.read(&mut buffer)).await;
+                if let Ok(Ok(0) | Err(_)) = answer {
+                    return;
+                }
+            }
+        };
+        let silence = async {
+            assert!(matches!(silent.read(&mut [0; 64]).await, Ok(0) | Err(_)));
+        };
+        let mut client = site.http1().await;
+        assert_eq!(site.ask(&mut client, "/").await.unwrap().1, "hello");
+        futures::join!(trickling, silence);
+    });
+}

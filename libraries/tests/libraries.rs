@@ -1,0 +1,77 @@
+//! Runs each example, and compares what it gives with what its header says.
+
+use std::error::Error;
+use std::time::Duration;
+
+use pikake::timeout_after;
+use pikake_libraries::server::RealServer;
+
+#[path = "../examples/hyper.rs"]
+mod hyper_example;
+#[expect(dead_code, reason = "the example's main is for people")]
+#[path = "../examples/postgres.rs"]
+mod postgres;
+#[expect(dead_code, reason = "the example's main is for people")]
+#[path = "../examples/rabbitmq.rs"]
+mod rabbitmq;
+#[path = "../examples/tonic.rs"]
+mod tonic_example;
+#[path = "../examples/websocket.rs"]
+mod websocket;
+
+/// An example that has not ended by then never will.
+const HANG: Duration = Duration::from_secs(60);
+
+/// The block of an example's header that shows what it prints.
+fn promised(source: &str) -> Vec<&str> {
+    let header = source.lines().map_while(|line| line.strip_prefix("//!"));
+    let lines: Vec<&str> = header.map(|line| line.strip_prefix(' ').unwrap_or(line)).collect();
+    lines.split(|line| line.starts_with("```")).nth(1).expect("a block of output").to_vec()
+}
+
+fn check(source: &str, demo: impl Future<Output = Result<Vec<String>, Box<dyn Error>>> + 'static) {
+    let lines = pikake::run(async { timeout_after(HANG, demo).await });
+    assert_eq!(lines.expect("it does not hang").expect("it works"), promised(source));
+}
+
+#[test]
+fn no_runtime_of_tokio_is_built_for_them() {
+    let output = std::process::Command::new(env!("CARGO"))
+        .args(["tree", "--offline", "-p", "pikake-libraries", "-e", "features", "-i", "tokio"])
+        .current_dir(env!("CARGO_MANIFEST_DIR"))
+        .output()
+        .expect("cargo can be run");
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    let tree = String::from_utf8(output.stdout).expect("text");
+    assert!(tree.contains("tokio feature \"io-util\""), "its traits are: {tree}");
+    for feature in ["rt", "rt-multi-thread", "time", "full"] {
+        assert!(!tree.contains(&format!("tokio feature \"{feature}\"")), "{feature}: {tree}");
+    }
+}
+
+#[test]
+fn hyper_serves_and_asks_http_1_and_2() {
+    check(include_str!("../examples/hyper.rs"), hyper_example::demo());
+}
+
+#[test]
+fn tonic_serves_and_calls_without_its_transport() {
+    check(include_str!("../examples/tonic.rs"), tonic_example::demo());
+}
+
+#[test]
+fn async_tungstenite_echoes() {
+    check(include_str!("../examples/websocket.rs"), websocket::demo());
+}
+
+#[test]
+fn tokio_postgres_talks_to_a_real_postgresql_and_rolls_back() {
+    let server = RealServer::start("postgres").unwrap();
+    check(include_str!("../examples/postgres.rs"), postgres::demo(server.port()));
+}
+
+#[test]
+fn lapin_talks_to_a_real_rabbitmq() {
+    let server = RealServer::start("rabbitmq").unwrap();
+    check(include_str!("../examples/rabbitmq.rs"), rabbitmq::demo(server.port()));
+}

@@ -1,0 +1,242 @@
+//! The poll-based faces of streams: `tokio::io` and `futures_io`.
+//!
+//! Code that was written for these traits polls a stream and, told to wait, expects to be woken. So
+//! a stream keeps one wait per direction between two polls, and polls it again with the waker of
+//! the next ([`Waits`]). Everything else is as with the methods of a stream: an attempt first, and
+//! an interruption is an error that nobody retries.
+//!
+//! The last one who polled a direction is woken, as these traits say. A wait that was given up
+//! unfinished (a future of another library was dropped) stays with its stream until somebody reads
+//! or writes again, and is in nobody's way.
+
+use std::cell::RefCell;
+use std::future::Future;
+use std::io::{self, IoSlice, IoSliceMut};
+use std::net::Shutdown;
+use std::pin::Pin;
+#[cfg(feature = "tokio-io")]
+use std::task::ready;
+use std::task::{Context, Poll};
+
+use pikake_traps::{Direction, KernelTrap, ReadyTrap, SocketId, Sockets, read_wait, write_wait};
+
+use crate::socket::{Socket, read_into};
+
+/// The waits of a socket that is polled, one per direction.
+#[derive(Default)]
+pub(crate) struct Waits {
+    read: RefCell<Option<KernelTrap<ReadyTrap>>>,
+    write: RefCell<Option<KernelTrap<ReadyTrap>>>,
+}
+
+impl Waits {
+    fn of(&self, direction: Direction) -> &RefCell<Option<KernelTrap<ReadyTrap>>> {
+        match direction {
+            Direction::Read => &self.read,
+            Direction::Write => &self.write,
+        }
+    }
+
+    /// Takes back a wait that was given up: who waits now is the only one.
+    #[inline]
+    pub(crate) fn give_up(&self, direction: Direction) {
+        drop(self.of(direction).take());
+    }
+}
+
+impl Socket {
+    fn poll_attempt<R>(
+        &self,
+        cx: &mut Context<'_>,
+        direction: Direction,
+        mut attempt: impl FnMut(&dyn Sockets, SocketId) -> io::Result<R>,
+    ) -> Poll<io::Result<R>> {
+        let wait = self.waits().of(direction);
+        // Taken out, so that nothing is borrowed while the kernel calls a waker.
+        let mut waiting = wait.take();
+        loop {
+            if let Some(mut trap) = waiting.take() {
+                match Pin::new(&mut trap).poll(cx) {
+                    Poll::Pending => {
+                        wait.replace(Some(trap));
+                        return Poll::Pending;
+                    }
+                    Poll::Ready(waited) => waited?,
+                }
+            }
+            match self.call(&mut attempt) {
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
+                    waiting = Some(match direction {
+                        Direction::Read => read_wait(self.id()),
+                        Direction::Write => write_wait(self.id()),
+                    });
+                }
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                result => return Poll::Ready(result),
+            }
+        }
+    }
+
+    fn poll_read(
+        &self,
+        cx: &mut Context<'_>,
+        buffers: &mut [IoSliceMut<'_>],
+    ) -> Poll<io::Result<usize>> {
+        self.poll_attempt(cx, Direction::Read, |traps, id| read_into(traps, id, buffers))
+    }
+
+    fn poll_write(&self, cx: &mut Context<'_>, data: &[IoSlice<'_>]) -> Poll<io::Result<usize>> {
+        self.poll_attempt(cx, Direction::Write, |traps, id| traps.write(id, data))
+    }
+
+    /// Ends the direction that is written to. Where the connection has ended, nothing is left to
+    /// end.
+    fn poll_end(&self) -> Poll<io::Result<()>> {
+        let is_over = |error: &io::Error| error.raw_os_error().is_some();
+        match self.call(|traps, id| traps.shutdown(id, Shutdown::Write)) {
+            Err(error) if error.kind() == io::ErrorKind::NotConnected && is_over(&error) => {
+                Poll::Ready(Ok(()))
+            }
+            result => Poll::Ready(result),
+        }
+    }
+}
+
+/// What the seams ask of a type: its socket.
+trait Polled {
+    fn polled(&self) -> &Socket;
+}
+
+macro_rules! polled {
+    ($([$($of:tt)*] $type:ty;)*) => {$(
+        impl $($of)* Polled for $type {
+            fn polled(&self) -> &Socket {
+                self.socket()
+            }
+        }
+    )*};
+}
+
+/// For each type: the traits of both seams, for what it can do.
+macro_rules! seams {
+    (read: $([$($of:tt)*] $type:ty;)*) => {$(
+        #[cfg(feature = "tokio-io")]
+        impl $($of)* tokio::io::AsyncRead for $type {
+            #[track_caller]
+            fn poll_read(
+                self: Pin<&mut Self>,
+                cx: &mut Context<'_>,
+                buffer: &mut tokio::io::ReadBuf<'_>,
+            ) -> Poll<io::Result<()>> {
+                let room = &mut [IoSliceMut::new(buffer.initialize_unfilled())];
+                let length = ready!(self.polled().poll_read(cx, room))?;
+                buffer.advance(length);
+                Poll::Ready(Ok(()))
+            }
+        }
+
+        #[cfg(feature = "futures-io")]
+        impl $($of)* futures_io::AsyncRead for $type {
+            #[track_caller]
+            fn poll_read(
+                self: Pin<&mut Self>,
+                cx: &mut Context<'_>,
+                buffer: &mut [u8],
+            ) -> Poll<io::Result<usize>> {
+                self.polled().poll_read(cx, &mut [IoSliceMut::new(buffer)])
+            }
+
+            #[track_caller]
+            fn poll_read_vectored(
+                self: Pin<&mut Self>,
+                cx: &mut Context<'_>,
+                buffers: &mut [IoSliceMut<'_>],
+            ) -> Poll<io::Result<usize>> {
+                self.polled().poll_read(cx, buffers)
+            }
+        }
+    )*};
+    (write: $([$($of:tt)*] $type:ty;)*) => {$(
+        #[cfg(feature = "tokio-io")]
+        impl $($of)* tokio::io::AsyncWrite for $type {
+            #[track_caller]
+            fn poll_write(
+                self: Pin<&mut Self>,
+                cx: &mut Context<'_>,
+                data: &[u8],
+            ) -> Poll<io::Result<usize>> {
+                self.polled().poll_write(cx, &[IoSlice::new(data)])
+            }
+
+            #[track_caller]
+            fn poll_write_vectored(
+                self: Pin<&mut Self>,
+                cx: &mut Context<'_>,
+                data: &[IoSlice<'_>],
+            ) -> Poll<io::Result<usize>> {
+                self.polled().poll_write(cx, data)
+            }
+
+            fn is_write_vectored(&self) -> bool {
+                true
+            }
+
+            fn poll_flush(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<io::Result<()>> {
+                Poll::Ready(Ok(()))
+            }
+
+            fn poll_shutdown(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<io::Result<()>> {
+                self.polled().poll_end()
+            }
+        }
+
+        #[cfg(feature = "futures-io")]
+        impl $($of)* futures_io::AsyncWrite for $type {
+            #[track_caller]
+            fn poll_write(
+                self: Pin<&mut Self>,
+                cx: &mut Context<'_>,
+                data: &[u8],
+            ) -> Poll<io::Result<usize>> {
+                self.polled().poll_write(cx, &[IoSlice::new(data)])
+            }
+
+            #[track_caller]
+            fn poll_write_vectored(
+                self: Pin<&mut Self>,
+                cx: &mut Context<'_>,
+                data: &[IoSlice<'_>],
+            ) -> Poll<io::Result<usize>> {
+                self.polled().poll_write(cx, data)
+            }
+
+            fn poll_flush(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<io::Result<()>> {
+                Poll::Ready(Ok(()))
+            }
+
+            fn poll_close(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<io::Result<()>> {
+                self.polled().poll_end()
+            }
+        }
+    )*};
+}
+
+macro_rules! all {
+    (both: $($both:tt)*) => {
+        polled!($($both)*);
+        seams!(read: $($both)*);
+        seams!(write: $($both)*);
+    };
+    (read: $($read:tt)*) => {
+        polled!($($read)*);
+        seams!(read: $($read)*);
+    };
+    (write: $($write:tt)*) => {
+        polled!($($write)*);
+        seams!(write: $($write)*);
+    };
+}
+
+all!(both: [] crate::TcpStream; [] crate::UnixStream;);
+all!(read: [<'a>] crate::ReadHalf<'a>; [<S>] crate::OwnedReadHalf<S>;);
+all!(write: [<'a>] crate::WriteHalf<'a>; [<S>] crate::OwnedWriteHalf<S>;);
