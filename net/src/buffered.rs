@@ -181,13 +181,15 @@ impl<R: Read> BufReader<R> {
     ///
     /// # Examples
     ///
-    /// ```no_run
-    /// # async fn example(stream: pikake_net::TcpStream) -> std::io::Result<()> {
-    /// let reader = pikake_net::BufReader::new(stream);
-    /// while let Some(record) = reader.read_until(b'\0').await? {
-    ///     println!("{} bytes", record.len());
-    /// }
-    /// # Ok(()) }
+    /// ```
+    /// # pikake_sim::example(async {
+    /// use pikake_net::{BufReader, MemoryStream, Write};
+    ///
+    /// let (near, far) = MemoryStream::pair(100);
+    /// near.write_all(b"one\0two\0").await?;
+    /// let reader = BufReader::new(far);
+    /// assert_eq!(reader.read_until(b'\0').await?, Some(b"one\0".to_vec()));
+    /// # std::io::Result::Ok(()) }).unwrap();
     /// ```
     ///
     /// # Cancellation
@@ -241,11 +243,15 @@ impl<R: Read> BufReader<R> {
     ///
     /// # Examples
     ///
-    /// ```no_run
-    /// # async fn example(stream: pikake_net::TcpStream) -> std::io::Result<()> {
-    /// let reader = pikake_net::BufReader::new(stream);
-    /// let command = reader.read_line().await?.ok_or(std::io::ErrorKind::UnexpectedEof)?;
-    /// # Ok(()) }
+    /// ```
+    /// # pikake_sim::example(async {
+    /// use pikake_net::{BufReader, MemoryStream, Write};
+    ///
+    /// let (near, far) = MemoryStream::pair(100);
+    /// near.write_all(b"HELO example.org\r\n").await?;
+    /// let command = BufReader::new(far).read_line().await?;
+    /// assert_eq!(command.as_deref(), Some("HELO example.org"));
+    /// # std::io::Result::Ok(()) }).unwrap();
     /// ```
     ///
     /// # Cancellation

@@ -74,13 +74,18 @@ impl Progress {
 ///
 /// # Examples
 ///
-/// ```no_run
-/// use pikake_net::{TcpStream, copy};
+/// ```
+/// # pikake_sim::example(async {
+/// use pikake_net::{MemoryStream, Read, Write, copy};
+/// use pikake_traps::spawn;
 ///
-/// # async fn example(stream: TcpStream) -> std::io::Result<()> {
-/// // An echo server.
-/// let bytes = copy(&stream, &stream).await?;
-/// # Ok(()) }
+/// let (client, server) = MemoryStream::pair(100);
+/// spawn(async move { copy(&server, &server).await }).detach(); // an echo server
+/// client.write_all(b"hello").await?;
+/// let mut buffer = [0; 5];
+/// assert_eq!(client.read(&mut buffer).await?, 5);
+/// assert_eq!(&buffer, b"hello");
+/// # std::io::Result::Ok(()) }).unwrap();
 /// ```
 ///
 /// # Cancellation

@@ -297,12 +297,17 @@ impl TcpListener {
     ///
     /// # Examples
     ///
-    /// ```no_run
-    /// # async fn example(listener: pikake_net::TcpListener) -> std::io::Result<()> {
+    /// ```
+    /// # pikake_sim::example(async {
+    /// use pikake_net::{TcpListener, TcpStream};
+    ///
+    /// let listener = TcpListener::bind("127.0.0.1:0").await?;
+    /// let client = TcpStream::connect(listener.local_addr()?).await?;
     /// for (stream, _) in listener.accept_many(100).await? {
     ///     pikake_traps::spawn(async move { stream.write_all(b"hello").await }).detach();
     /// }
-    /// # Ok(()) }
+    /// client.read_exact(&mut [0; 5]).await?;
+    /// # std::io::Result::Ok(()) }).unwrap();
     /// ```
     ///
     /// # Cancellation

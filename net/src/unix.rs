@@ -219,12 +219,17 @@ impl UnixListener {
     ///
     /// # Examples
     ///
-    /// ```no_run
-    /// # async fn example(listener: pikake_net::UnixListener) -> std::io::Result<()> {
+    /// ```
+    /// # pikake_sim::example(async {
+    /// use pikake_net::{UnixListener, UnixStream};
+    ///
+    /// let listener = UnixListener::bind("/run/greeter")?;
+    /// let client = UnixStream::connect("/run/greeter").await?;
     /// for (stream, _) in listener.accept_many(100).await? {
     ///     pikake_traps::spawn(async move { stream.write_all(b"hello").await }).detach();
     /// }
-    /// # Ok(()) }
+    /// client.read_exact(&mut [0; 5]).await?;
+    /// # std::io::Result::Ok(()) }).unwrap();
     /// ```
     ///
     /// # Cancellation

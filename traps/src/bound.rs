@@ -69,7 +69,8 @@ impl Thread {
 ///
 /// # Examples
 ///
-/// ```no_run
+/// ```
+/// # pikake_sim::example(async {
 /// use pikake_traps::{Bound, Interrupted, sleep};
 /// use std::time::Duration;
 ///
@@ -77,13 +78,12 @@ impl Thread {
 ///     future
 /// }
 ///
-/// # async fn example() -> Result<(), Interrupted> {
 /// let nap = Bound::future(async {
 ///     sleep(Duration::from_millis(20)).await?; // which is not `Send`
 ///     Ok::<_, Interrupted>("rested")
 /// });
 /// assert_eq!(demanding(nap).await?, "rested");
-/// # Ok(()) }
+/// # Ok::<(), Interrupted>(()) }).unwrap();
 /// ```
 ///
 /// # Cancellation

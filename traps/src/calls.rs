@@ -133,15 +133,15 @@ impl Trap for ElapseTrap {
 ///
 /// # Examples
 ///
-/// ```no_run
-/// # async fn example() {
+/// ```
+/// # pikake_sim::example(async {
 /// use pikake_traps::{TimedOut, elapse, timeout_after};
 /// use std::time::Duration;
 ///
 /// let second = Duration::from_secs(1);
 /// elapse(second).await;
 /// assert_eq!(timeout_after(second / 2, elapse(second)).await, Err(TimedOut));
-/// # }
+/// # });
 /// ```
 ///
 /// # Cancellation
