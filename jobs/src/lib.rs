@@ -6,9 +6,18 @@
 #![forbid(unsafe_code)]
 
 pub mod broker;
+mod broker_error;
+mod memory;
+mod memory_outcomes;
+mod memory_queue;
+mod memory_state;
 pub mod message;
+mod open;
+mod outcomes;
 
 pub use broker::{
     Broker, BrokerError, Counts, DeadJob, Deliveries, Delivery, PublishError, QueueOptions, Receipt,
 };
+pub use memory::{MemoryBroker, MemoryStore};
 pub use message::{JobId, Message, Outcome, OutcomeState};
+pub use open::open;
