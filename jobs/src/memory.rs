@@ -148,11 +148,7 @@ impl Broker for MemoryBroker {
         Box::pin(async move {
             let now = wall_time();
             let Session { store, id } = &*self.0;
-            let published = store.change(|state| match state.is_open(*id) {
-                Ok(()) => state.publish(queue, message, not_before, now),
-                Err(closed) => Err((message, closed)),
-            });
-            published.map_err(|(message, error)| PublishError::new(message, false, error))
+            store.change(|state| state.publish(*id, queue, message, not_before, now))
         })
     }
 

@@ -18,7 +18,7 @@ use std::time::SystemTime;
 
 use pikake_sync::shared::Event;
 
-use crate::broker::{BrokerError, Counts, Delivery, QueueOptions, Receipt};
+use crate::broker::{BrokerError, Counts, Delivery, PublishError, QueueOptions, Receipt};
 use crate::memory_outcomes::Outcomes;
 use crate::memory_queue::{Entry, Queue};
 use crate::message::{JobId, Message};
@@ -125,19 +125,17 @@ impl State {
         Ok(())
     }
 
-    /// # Errors
-    ///
-    /// The message, if there is no such queue.
     pub(crate) fn publish(
         &mut self,
+        session: u64,
         name: &str,
         message: Message,
         not_before: Option<SystemTime>,
         now: SystemTime,
-    ) -> Result<(), (Message, BrokerError)> {
-        let index = match self.index(name) {
+    ) -> Result<(), PublishError> {
+        let index = match self.is_open(session).and_then(|()| self.index(name)) {
             Ok(index) => index,
-            Err(error) => return Err((message, error)),
+            Err(error) => return Err(PublishError::new(message, false, error)),
         };
         let is_next_due = self.queues[index].put(message, not_before, now);
         if is_next_due {
