@@ -6,7 +6,7 @@
 #![forbid(unsafe_code)]
 
 pub mod broker;
-mod broker_error;
+mod error;
 mod memory;
 mod memory_outcomes;
 mod memory_queue;

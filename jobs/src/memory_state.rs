@@ -18,7 +18,9 @@ use std::time::SystemTime;
 
 use pikake_sync::shared::Event;
 
-use crate::broker::{BrokerError, Counts, Delivery, PublishError, QueueOptions, Receipt};
+use crate::broker::{
+    BrokerError, Counts, Delivery, PublishError, PublishFailure, QueueOptions, Receipt,
+};
 use crate::memory_outcomes::Outcomes;
 use crate::memory_queue::{Entry, Queue};
 use crate::message::{JobId, Message};
@@ -135,7 +137,9 @@ impl State {
     ) -> Result<(), PublishError> {
         let index = match self.is_open(session).and_then(|()| self.index(name)) {
             Ok(index) => index,
-            Err(error) => return Err(PublishError::new(message, false, error)),
+            Err(error) => {
+                return Err(PublishError::new(message, false, PublishFailure::Broker(error)));
+            }
         };
         let is_next_due = self.queues[index].put(message, not_before, now);
         if is_next_due {
