@@ -6,7 +6,10 @@
 #![forbid(unsafe_code)]
 
 pub mod broker;
+mod error;
+mod instant;
 pub mod message;
+mod outcome;
 
 pub use broker::{
     Broker, BrokerError, Counts, DeadJob, Deliveries, Delivery, PublishError, QueueOptions, Receipt,
