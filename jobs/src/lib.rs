@@ -5,11 +5,15 @@
 
 #![forbid(unsafe_code)]
 
+mod arguments;
 pub mod broker;
 mod error;
 mod instant;
+mod job;
 pub mod message;
+mod options;
 mod outcome;
+mod request;
 
 pub use broker::{
     Broker, BrokerError, Counts, DeadJob, Deliveries, Delivery, PublishError, QueueOptions, Receipt,
