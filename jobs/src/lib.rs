@@ -5,15 +5,39 @@
 
 #![forbid(unsafe_code)]
 
+mod arguments;
 pub mod broker;
 mod error;
+mod instant;
+mod job;
 mod memory;
 mod memory_outcomes;
 mod memory_queue;
 mod memory_state;
 pub mod message;
 mod open;
+mod options;
+mod outcome;
 mod outcomes;
+mod request;
+#[cfg(feature = "sqlite")]
+mod sqlite;
+#[cfg(feature = "sqlite")]
+mod sqlite_desk;
+#[cfg(feature = "sqlite")]
+mod sqlite_inbox;
+#[cfg(feature = "sqlite")]
+mod sqlite_owner;
+#[cfg(feature = "sqlite")]
+mod sqlite_row;
+#[cfg(feature = "sqlite")]
+mod sqlite_schema;
+#[cfg(feature = "sqlite")]
+mod sqlite_statements;
+#[cfg(feature = "sqlite")]
+mod sqlite_thread;
+#[cfg(feature = "sqlite")]
+mod sqlite_work;
 
 pub use broker::{
     Broker, BrokerError, Counts, DeadJob, Deliveries, Delivery, PublishError, QueueOptions, Receipt,
@@ -21,3 +45,5 @@ pub use broker::{
 pub use memory::{MemoryBroker, MemoryStore};
 pub use message::{JobId, Message, Outcome, OutcomeState};
 pub use open::open;
+#[cfg(feature = "sqlite")]
+pub use sqlite::SqliteBroker;

@@ -12,7 +12,6 @@ use rusqlite::{Connection, Result};
 
 use crate::broker::{BrokerError, Receipt};
 use crate::message::{JobId, Outcome};
-use crate::outcomes::is_final;
 use crate::sqlite_inbox::{Arrived, Inbox, InboxState, Watches};
 use crate::sqlite_owner::OwnerLock;
 use crate::sqlite_row::message;
@@ -40,6 +39,8 @@ pub(crate) struct Desk {
     /// When the next delayed message of a queue is due.
     pub(crate) due: BTreeMap<i64, i64>,
     pub(crate) watches: Arc<Watches>,
+    /// The last outcome that was seen, while somebody waits for one.
+    pub(crate) last_outcome: Option<i64>,
     changes: Changes,
 }
 
@@ -77,6 +78,8 @@ struct Changes {
     ended: Vec<u64>,
     /// What was held is others' by now.
     has_lost_all: bool,
+    /// The owner is new.
+    has_made_owner: bool,
 }
 
 impl Desk {
@@ -98,6 +101,7 @@ impl Desk {
             full: BTreeSet::new(),
             due: BTreeMap::new(),
             watches,
+            last_outcome: None,
             changes: Changes::default(),
         }
     }
@@ -112,6 +116,12 @@ impl Desk {
     fn row_of(&self, receipt: Receipt) -> Option<(i64, i64)> {
         let held = self.held.get(&receipt.tag).filter(|held| held.consumer == receipt.session)?;
         Some((held.id, self.owner?))
+    }
+
+    /// The queue that a receipt is of, unless that is over.
+    pub(crate) fn queue_of(&self, receipt: Receipt) -> Option<i64> {
+        self.row_of(receipt)?;
+        self.consumers.get(&receipt.session).map(|consumer| consumer.queue)
     }
 
     /// Removes the message of a receipt; tells whether it was still there.
@@ -134,7 +144,7 @@ impl Desk {
     }
 
     pub(crate) fn store(&mut self, job: JobId, outcome: Outcome, now: i64) -> Result<()> {
-        if sql::store(&self.db, &job.0, &outcome, now)? && is_final(outcome.state) {
+        if sql::store(&self.db, &job.0, &outcome, now)? && outcome.state.is_final() {
             self.changes.stored.push((job, outcome));
         }
         Ok(())
@@ -228,6 +238,7 @@ impl Desk {
         let owner = sql::make_owner(&self.db, self.lock.name(), lease_until)?;
         self.owner = Some(owner);
         self.lease_until = lease_until;
+        self.changes.has_made_owner = true;
         Ok(owner)
     }
 
@@ -295,11 +306,77 @@ impl Desk {
 
     /// The transaction came to nothing.
     pub(crate) fn unsettle(&mut self) {
-        let Changes { has_lost_all, .. } = std::mem::take(&mut self.changes);
+        let Changes { has_lost_all, has_made_owner, .. } = std::mem::take(&mut self.changes);
         self.changes.has_lost_all = has_lost_all;
-        // A lease or an owner of that transaction may not be there.
+        if has_made_owner {
+            self.owner = None;
+        }
+        // The lease may not be as long as was thought.
         self.lease_until = 0;
         self.full.extend(self.consumers.values().map(|consumer| consumer.queue));
+    }
+
+    /// Everything that is held goes back, and this is no owner any more.
+    pub(crate) fn leave(&mut self) -> Result<()> {
+        for consumer in self.consumers.values() {
+            consumer.inbox.set_state(InboxState::Closed);
+        }
+        let Some(owner) = self.owner else { return Ok(()) };
+        for (tag, held) in &self.held {
+            let consumer = self.consumers.get(&held.consumer);
+            let was_seen = consumer.is_none_or(|consumer| !consumer.inbox.unseen().contains(tag));
+            sql::put_back(&self.db, held.id, owner, was_seen)?;
+        }
+        sql::release(&self.db, owner)
+    }
+
+    /// Whether a consumer waits for messages.
+    pub(crate) fn is_hungry(&self) -> bool {
+        self.consumers.values().any(|consumer| consumer.room() > 0)
+    }
+
+    /// When the next delayed message is due that somebody here waits for.
+    pub(crate) fn next_due(&self) -> Option<i64> {
+        let hungry = self.consumers.values().filter(|consumer| consumer.room() > 0);
+        hungry.filter_map(|consumer| self.due.get(&consumer.queue).copied()).min()
+    }
+
+    /// Finds out which of the queues that are consumed here have got messages.
+    pub(crate) fn look_for_messages(&mut self, now: i64) -> Result<()> {
+        let hungry = self.consumers.values().filter(|consumer| consumer.room() > 0);
+        let queues: BTreeSet<i64> = hungry.map(|consumer| consumer.queue).collect();
+        for queue in queues.difference(&self.full.clone()) {
+            if sql::is_ready(&self.db, *queue, now)? {
+                self.full.insert(*queue);
+            } else if let Some(due) = sql::next_due(&self.db, *queue)? {
+                self.due.insert(*queue, due);
+            }
+        }
+        Ok(())
+    }
+
+    /// Somebody waits for an outcome: what is known of it. From now on others' are looked for.
+    pub(crate) fn await_outcome(&mut self, job: &JobId) -> Result<Option<Outcome>> {
+        if self.last_outcome.is_none() {
+            self.last_outcome = Some(sql::last_outcome(&self.db)?);
+        }
+        sql::outcome_of(&self.db, &job.0)
+    }
+
+    /// Tells those who wait of the outcomes that others have stored.
+    pub(crate) fn look_for_outcomes(&mut self) -> Result<()> {
+        let Some(last) = self.last_outcome else { return Ok(()) };
+        for (id, job) in sql::outcomes_after(&self.db, last)? {
+            self.last_outcome = Some(id);
+            let job = JobId(job);
+            if self.watches.get(&job).is_some()
+                && let Some(outcome) = sql::outcome_of(&self.db, &job.0)?
+                && outcome.state.is_final()
+            {
+                self.watches.arrive(&job, outcome);
+            }
+        }
+        Ok(())
     }
 
     /// Tells those who wait for messages why there are none.

@@ -32,14 +32,14 @@ struct Content {
 }
 
 /// What becomes of a consumer.
-#[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Default, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum InboxState {
     /// It takes messages.
     #[default]
     Open,
     /// It takes no more.
     Cancelled,
-    /// It has been dropped: what it has goes back.
+    /// The consumer has been dropped: what it has goes back.
     Left,
     /// The database has been closed.
     Closed,
@@ -87,8 +87,12 @@ impl Inbox {
         self.look.set();
     }
 
+    /// Goes on to that state; what is over stays so.
     pub(crate) fn set_state(&self, state: InboxState) {
-        lock(&self.content).state = state;
+        {
+            let mut content = lock(&self.content);
+            content.state = content.state.max(state);
+        }
         self.look.set();
     }
 

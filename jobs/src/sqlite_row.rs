@@ -9,7 +9,6 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
 use crate::message::{Message, Outcome, OutcomeState};
-use crate::outcomes::job_of;
 
 /// A message as it is stored.
 #[derive(Debug, Clone)]
@@ -58,14 +57,13 @@ impl Row {
             headers: &message.headers,
         };
         Self {
-            job: job_of(message).map(|job| job.0),
+            job: message.job().map(str::to_owned),
             priority: message.priority,
             expires: message.expires.map(micros),
             properties: serde_json::to_string(&written).expect("texts and JSON become JSON"),
             body: message.body.clone(),
         }
     }
-
 }
 
 /// The message of a row. What is not JSON any more is left out, and the message dies for its lack of it.

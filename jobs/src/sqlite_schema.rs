@@ -84,9 +84,8 @@ pub(crate) fn open(path: &Path) -> Result<Connection, BrokerError> {
     connection.busy_timeout(BUSY_TIMEOUT).map_err(fail)?;
     connection.set_prepared_statement_cache_capacity(STATEMENTS);
     check_or_make(&connection, path)?;
-    let mode: String = connection
-        .query_row("PRAGMA journal_mode = WAL", [], |row| row.get(0))
-        .map_err(fail)?;
+    let mode: String =
+        connection.query_row("PRAGMA journal_mode = WAL", [], |row| row.get(0)).map_err(fail)?;
     if mode != "wal" {
         return Err(BrokerError::Refused(format!(
             "{}: this file system allows SQLite no write-ahead log (it stays in mode {mode}); put \

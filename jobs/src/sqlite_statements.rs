@@ -5,7 +5,7 @@
 
 use rusqlite::{Connection, OptionalExtension, Result, params};
 
-use crate::message::{Outcome, OutcomeState};
+use crate::message::Outcome;
 use crate::outcomes::replaces;
 use crate::sqlite_row::{Row, number, outcome};
 
@@ -122,12 +122,23 @@ pub(crate) fn put_back(db: &Connection, id: i64, owner: i64, was_seen: bool) -> 
     Ok(db.prepare_cached(sql)?.execute(params![id, owner, !was_seen])? > 0)
 }
 
-pub(crate) fn bury(db: &Connection, queue: &str, row: &Row, reason: &str, now: i64) -> Result<()> {
+/// Buries a message; the answer is its number among the dead.
+pub(crate) fn bury(db: &Connection, queue: i64, row: &Row, reason: &str, now: i64) -> Result<i64> {
     let sql = "INSERT INTO dead (queue, job, reason, since, properties, body) \
-               SELECT id, ?2, ?3, ?4, ?5, ?6 FROM queue WHERE name = ?1";
-    db.prepare_cached(sql)?
-        .execute(params![queue, row.job, reason, now, row.properties, row.body])
-        .map(drop)
+               VALUES (?1, ?2, ?3, ?4, ?5, ?6)";
+    db.prepare_cached(sql)?.execute(params![
+        queue,
+        row.job,
+        reason,
+        now,
+        row.properties,
+        row.body
+    ])?;
+    Ok(db.last_insert_rowid())
+}
+
+pub(crate) fn unbury(db: &Connection, dead: i64) -> Result<()> {
+    db.prepare_cached("DELETE FROM dead WHERE id = ?1")?.execute([dead]).map(drop)
 }
 
 pub(crate) fn dead(db: &Connection, queue: i64, limit: usize) -> Result<Vec<Dead>> {
@@ -170,7 +181,10 @@ pub(crate) fn counts(db: &Connection, queue: i64, now: i64) -> Result<[u64; 4]> 
         (SELECT count(*) FROM message WHERE queue = ?1 AND not_before > ?2), \
         (SELECT count(*) FROM dead WHERE queue = ?1)";
     db.prepare_cached(sql)?.query_row([queue, now], |row| {
-        Ok([row.get(0)?, row.get(1)?, row.get(2)?, row.get(3)?])
+        let count = |column| -> Result<u64> {
+            Ok(u64::try_from(row.get::<_, i64>(column)?).unwrap_or_default())
+        };
+        Ok([count(0)?, count(1)?, count(2)?, count(3)?])
     })
 }
 
@@ -227,22 +241,15 @@ pub(crate) fn store(db: &Connection, job: &str, new: &Outcome, now: i64) -> Resu
 pub(crate) fn outcome_of(db: &Connection, job: &str) -> Result<Option<Outcome>> {
     let sql = "SELECT state, result, traceback FROM outcome WHERE job = ?1";
     db.prepare_cached(sql)?
-        .query_row([job], |row| {
-            Ok(outcome(row.get(0)?, row.get_ref(1)?.as_str()?, row.get(2)?))
-        })
+        .query_row([job], |row| Ok(outcome(row.get(0)?, row.get_ref(1)?.as_str()?, row.get(2)?)))
         .optional()
 }
 
-/// The outcomes that were stored after the one of that number: their numbers, jobs and states.
-pub(crate) fn outcomes_after(
-    db: &Connection,
-    last: i64,
-) -> Result<Vec<(i64, String, OutcomeState)>> {
-    let sql = "SELECT id, job, state FROM outcome WHERE id > ?1 ORDER BY id";
+/// The outcomes that were stored after the one of that number: their numbers and jobs.
+pub(crate) fn outcomes_after(db: &Connection, last: i64) -> Result<Vec<(i64, String)>> {
+    let sql = "SELECT id, job FROM outcome WHERE id > ?1 ORDER BY id";
     let mut statement = db.prepare_cached(sql)?;
-    let rows = statement.query_map([last], |row| {
-        Ok((row.get(0)?, row.get(1)?, outcome(row.get(2)?, "null", None).state))
-    })?;
+    let rows = statement.query_map([last], |row| Ok((row.get(0)?, row.get(1)?)))?;
     rows.collect()
 }
 
