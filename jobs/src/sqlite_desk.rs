@@ -115,7 +115,8 @@ impl Desk {
     /// The row of a receipt, and who has it, unless that is over.
     fn row_of(&self, receipt: Receipt) -> Option<(i64, i64)> {
         let held = self.held.get(&receipt.tag).filter(|held| held.consumer == receipt.session)?;
-        Some((held.id, self.owner?))
+        let consumer = self.consumers.get(&held.consumer)?;
+        (consumer.inbox.state() != InboxState::Left).then_some((held.id, self.owner?))
     }
 
     /// The queue that a receipt is of, unless that is over.
