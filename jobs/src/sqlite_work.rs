@@ -38,7 +38,7 @@ pub(crate) struct Chores {
     version: i64,
     look_every: Duration,
     looked: Instant,
-    owners_looked: Instant,
+    owners_looked: Option<Instant>,
     forgotten: Option<Instant>,
     failed: Option<Instant>,
     /// Owners that are gone, and have to be released.
@@ -52,7 +52,7 @@ impl Default for Chores {
             version: 0,
             look_every: LOOK_FIRST,
             looked: now,
-            owners_looked: now,
+            owners_looked: None,
             forgotten: None,
             failed: None,
             gone: Vec::new(),
@@ -76,7 +76,8 @@ impl Chores {
             pause = pause.min(Duration::from_micros(length));
         }
         if !desk.consumers.is_empty() {
-            pause = pause.min(OWNERS_EVERY.saturating_sub(self.owners_looked.elapsed()));
+            let since = self.owners_looked.map_or(OWNERS_EVERY, |looked| looked.elapsed());
+            pause = pause.min(OWNERS_EVERY.saturating_sub(since));
         }
         pause
     }
@@ -103,8 +104,9 @@ impl Chores {
         if is_curious(desk) && self.looked.elapsed() >= self.look_every {
             self.look_at_others(desk, now)?;
         }
-        if !desk.consumers.is_empty() && self.owners_looked.elapsed() >= OWNERS_EVERY {
-            self.owners_looked = Instant::now();
+        let is_due = self.owners_looked.is_none_or(|looked| looked.elapsed() >= OWNERS_EVERY);
+        if !desk.consumers.is_empty() && is_due {
+            self.owners_looked = Some(Instant::now());
             let others = sql::others(&desk.db, desk.owner)?;
             let gone = others.into_iter().filter(|(_, lock, lease_until)| {
                 *lease_until <= now || crate::sqlite_owner::is_gone(&desk.path, lock)

@@ -6,16 +6,16 @@ use std::time::Duration;
 use pikake_jobs::{Broker, Deliveries, Delivery, Message, QueueOptions};
 use pikake_traps::timeout_after;
 
-pub const QUEUE: &str = "mail";
+pub(crate) const QUEUE: &str = "mail";
 
 /// What comes at all, comes within this.
-pub const PATIENCE: Duration = Duration::from_secs(20);
+pub(crate) const PATIENCE: Duration = Duration::from_secs(20);
 
 /// What has not come in this, does not come.
-pub const QUIET: Duration = Duration::from_millis(150);
+pub(crate) const QUIET: Duration = Duration::from_millis(150);
 
 /// A message of the job of that name.
-pub fn message(job: &str) -> Message {
+pub(crate) fn message(job: &str) -> Message {
     let mut message = Message::default();
     message.correlation_id = Some(job.to_owned());
     message.headers.insert("id".to_owned(), job.into());
@@ -25,45 +25,52 @@ pub fn message(job: &str) -> Message {
 }
 
 /// A broker's queue.
-pub async fn declare(broker: &Rc<dyn Broker>) {
+pub(crate) async fn declare(broker: &Rc<dyn Broker>) {
     broker.declare(QUEUE, &QueueOptions::default()).await.unwrap();
 }
 
-pub async fn publish(broker: &Rc<dyn Broker>, jobs: &[&str]) {
+pub(crate) async fn publish(broker: &Rc<dyn Broker>, jobs: &[&str]) {
     for job in jobs {
         broker.publish(QUEUE, message(job), None).await.unwrap();
     }
 }
 
-pub async fn consume(broker: &Rc<dyn Broker>, prefetch: u16) -> Box<dyn Deliveries> {
+pub(crate) async fn consume(broker: &Rc<dyn Broker>, prefetch: u16) -> Box<dyn Deliveries> {
     broker.consume(QUEUE, prefetch).await.unwrap()
 }
 
 /// The next delivery, which comes.
-pub async fn take(deliveries: &mut Box<dyn Deliveries>) -> Delivery {
+pub(crate) async fn take(deliveries: &mut Box<dyn Deliveries>) -> Delivery {
     let next = timeout_after(PATIENCE, deliveries.next()).await;
     next.expect("a delivery comes").unwrap().expect("it was not cancelled")
 }
 
 /// The next delivery, if one comes soon.
-pub async fn take_soon(deliveries: &mut Box<dyn Deliveries>, within: Duration) -> Option<Delivery> {
+pub(crate) async fn take_soon(
+    deliveries: &mut Box<dyn Deliveries>,
+    within: Duration,
+) -> Option<Delivery> {
     let next = timeout_after(within, deliveries.next()).await;
     next.ok().map(|next| next.unwrap().expect("it was not cancelled"))
 }
 
 /// There is nothing to be delivered.
-pub async fn nothing(deliveries: &mut Box<dyn Deliveries>) {
+pub(crate) async fn nothing(deliveries: &mut Box<dyn Deliveries>) {
     let delivery = take_soon(deliveries, QUIET).await;
     assert!(delivery.is_none(), "nothing was to come, but {delivery:?}");
 }
 
 /// The job of a delivery, and how often it was delivered before.
-pub fn seen(delivery: &Delivery) -> (&str, u32) {
+pub(crate) fn seen(delivery: &Delivery) -> (&str, u32) {
     (delivery.message.job().unwrap_or_default(), delivery.attempt)
 }
 
 /// Takes these jobs, in this order, and acknowledges them.
-pub async fn drain(broker: &Rc<dyn Broker>, deliveries: &mut Box<dyn Deliveries>, jobs: &[&str]) {
+pub(crate) async fn drain(
+    broker: &Rc<dyn Broker>,
+    deliveries: &mut Box<dyn Deliveries>,
+    jobs: &[&str],
+) {
     let mut taken = Vec::new();
     for _ in jobs {
         let delivery = take(deliveries).await;

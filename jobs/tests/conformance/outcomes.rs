@@ -23,7 +23,7 @@ async fn awaited(broker: &Rc<dyn Broker>, job: &JobId) -> Result<Outcome, Broker
     timeout_after(PATIENCE, broker.wait(job)).await.expect("an outcome comes")
 }
 
-pub async fn waited_for_before_it_is_stored(place: &dyn Place) {
+pub(crate) async fn waited_for_before_it_is_stored(place: &dyn Place) {
     let (one, other) = (place.open().await, place.open().await);
     let (message, job) = expected(&one, "a").await;
     let worker = spawn(async move {
@@ -39,7 +39,7 @@ pub async fn waited_for_before_it_is_stored(place: &dyn Place) {
     assert_eq!(awaited(&one, &job).await.unwrap(), Outcome::success(42.into()));
 }
 
-pub async fn waited_for_after_it_was_stored(place: &dyn Place) {
+pub(crate) async fn waited_for_after_it_was_stored(place: &dyn Place) {
     let (one, other) = (place.open().await, place.open().await);
     let (message, job) = expected(&one, "a").await;
     let failure = Outcome::error(OutcomeState::Failure, "ValueError", "builtins", "bad")
@@ -49,7 +49,7 @@ pub async fn waited_for_after_it_was_stored(place: &dyn Place) {
     assert_eq!(one.outcome(&job).await.unwrap(), Some(failure));
 }
 
-pub async fn an_interrupted_wait_goes_on(place: &dyn Place) {
+pub(crate) async fn an_interrupted_wait_goes_on(place: &dyn Place) {
     let (one, other) = (place.open().await, place.open().await);
     let (message, job) = expected(&one, "a").await;
     assert!(timeout_after(QUIET, one.wait(&job)).await.is_err());
@@ -57,7 +57,7 @@ pub async fn an_interrupted_wait_goes_on(place: &dyn Place) {
     assert_eq!(awaited(&one, &job).await.unwrap(), Outcome::success(1.into()));
 }
 
-pub async fn many_wait(place: &dyn Place) {
+pub(crate) async fn many_wait(place: &dyn Place) {
     let (one, other) = (place.open().await, place.open().await);
     let mut waits = Vec::new();
     let mut messages = Vec::new();
@@ -76,7 +76,7 @@ pub async fn many_wait(place: &dyn Place) {
     }
 }
 
-pub async fn what_nobody_expects_is_not_waited_for(place: &dyn Place) {
+pub(crate) async fn what_nobody_expects_is_not_waited_for(place: &dyn Place) {
     let broker = place.open().await;
     let unknown = JobId("unknown".to_owned());
     assert!(matches!(awaited(&broker, &unknown).await, Err(BrokerError::NoOutcome)));
@@ -86,7 +86,7 @@ pub async fn what_nobody_expects_is_not_waited_for(place: &dyn Place) {
     assert!(matches!(nameless, Err(BrokerError::Refused(_))), "{nameless:?}");
 }
 
-pub async fn forgotten(place: &dyn Place) {
+pub(crate) async fn forgotten(place: &dyn Place) {
     let (one, other) = (place.open().await, place.open().await);
     let (message, job) = expected(&one, "a").await;
     let waiting = spawn({
@@ -106,7 +106,7 @@ pub async fn forgotten(place: &dyn Place) {
     other.store(&message, Outcome::success(1.into())).await.unwrap();
 }
 
-pub async fn a_job_that_has_ended_stays_so(place: &dyn Place) {
+pub(crate) async fn a_job_that_has_ended_stays_so(place: &dyn Place) {
     let (one, other) = (place.open().await, place.open().await);
     let (message, job) = expected(&one, "a").await;
     other.store(&message, Outcome::success(1.into())).await.unwrap();

@@ -14,7 +14,7 @@ use tempfile::TempDir;
 const SEEDS: u64 = 32;
 
 /// A store for a case to open brokers on.
-pub trait Place {
+pub(crate) trait Place {
     /// Opens a broker; all of one place share what is stored.
     fn open(&self) -> LocalFuture<'_, Rc<dyn Broker>>;
 
@@ -31,7 +31,7 @@ pub trait Place {
 }
 
 /// What a case is to a runner.
-pub type Case = for<'a> fn(&'a dyn Place) -> LocalFuture<'a, ()>;
+pub(crate) type Case = for<'a> fn(&'a dyn Place) -> LocalFuture<'a, ()>;
 
 struct Memory(MemoryStore);
 
@@ -41,12 +41,12 @@ impl Place for Memory {
     }
 }
 
-pub fn memory(case: Case) {
+pub(crate) fn memory(case: Case) {
     let place = Memory(MemoryStore::new());
     Kernel::new().unwrap().run(case(&place));
 }
 
-pub fn memory_in_sim(case: Case) {
+pub(crate) fn memory_in_sim(case: Case) {
     for seed in 0..SEEDS {
         let place = Memory(MemoryStore::new());
         match Sim::new(seed).run_here("case", case(&place)) {
@@ -66,7 +66,7 @@ impl Place for Sqlite {
     }
 }
 
-pub fn sqlite(case: Case) {
+pub(crate) fn sqlite(case: Case) {
     let directory = TempDir::new().unwrap();
     let place = Sqlite(directory.path().join("jobs.db"));
     Kernel::new().unwrap().run(case(&place));

@@ -10,7 +10,7 @@ use pikake_traps::{sleep, spawn, timeout_after, wall_time};
 use crate::help::*;
 use crate::place::Place;
 
-pub async fn declared_twice(place: &dyn Place) {
+pub(crate) async fn declared_twice(place: &dyn Place) {
     let broker = place.open().await;
     let mut options = QueueOptions::default();
     options.replicated = false;
@@ -25,7 +25,7 @@ pub async fn declared_twice(place: &dyn Place) {
     assert_eq!(broker.counts(QUEUE).await.unwrap().ready, 1);
 }
 
-pub async fn queue_that_is_not_there(place: &dyn Place) {
+pub(crate) async fn queue_that_is_not_there(place: &dyn Place) {
     let broker = place.open().await;
     let refused = broker.publish("nowhere", message("a"), None).await.unwrap_err();
     assert_eq!((*refused.message, refused.is_uncertain), (message("a"), false));
@@ -33,7 +33,7 @@ pub async fn queue_that_is_not_there(place: &dyn Place) {
     assert!(matches!(broker.counts("nowhere").await, Err(BrokerError::Refused(_))));
 }
 
-pub async fn delivered_as_it_was(place: &dyn Place) {
+pub(crate) async fn delivered_as_it_was(place: &dyn Place) {
     let broker = place.open().await;
     declare(&broker).await;
     let mut sent = message("a");
@@ -62,7 +62,7 @@ pub async fn delivered_as_it_was(place: &dyn Place) {
     assert_eq!((counts.ready, counts.taken.unwrap_or(0)), (0, 0));
 }
 
-pub async fn first_in_first_out(place: &dyn Place) {
+pub(crate) async fn first_in_first_out(place: &dyn Place) {
     let broker = place.open().await;
     declare(&broker).await;
     publish(&broker, &["a", "b", "c", "d"]).await;
@@ -70,7 +70,7 @@ pub async fn first_in_first_out(place: &dyn Place) {
     drain(&broker, &mut deliveries, &["a", "b", "c", "d"]).await;
 }
 
-pub async fn waits_for_what_is_published_later(place: &dyn Place) {
+pub(crate) async fn waits_for_what_is_published_later(place: &dyn Place) {
     let (one, other) = (place.open().await, place.open().await);
     declare(&one).await;
     let mut deliveries = consume(&one, 5).await;
@@ -83,7 +83,7 @@ pub async fn waits_for_what_is_published_later(place: &dyn Place) {
     publisher.await.unwrap();
 }
 
-pub async fn given_back_keeps_its_place(place: &dyn Place) {
+pub(crate) async fn given_back_keeps_its_place(place: &dyn Place) {
     let broker = place.open().await;
     declare(&broker).await;
     publish(&broker, &["a", "b", "c"]).await;
@@ -96,7 +96,7 @@ pub async fn given_back_keeps_its_place(place: &dyn Place) {
     drain(&broker, &mut deliveries, &["a", "b", "c"]).await;
 }
 
-pub async fn prefetch_is_a_bound(place: &dyn Place) {
+pub(crate) async fn prefetch_is_a_bound(place: &dyn Place) {
     let broker = place.open().await;
     declare(&broker).await;
     publish(&broker, &["a", "b", "c", "d", "e"]).await;
@@ -108,7 +108,7 @@ pub async fn prefetch_is_a_bound(place: &dyn Place) {
     nothing(&mut deliveries).await;
 }
 
-pub async fn highest_priority_first(place: &dyn Place) {
+pub(crate) async fn highest_priority_first(place: &dyn Place) {
     let broker = place.open().await;
     let mut options = QueueOptions::default();
     (options.replicated, options.max_priority) = (false, 9);
@@ -122,7 +122,7 @@ pub async fn highest_priority_first(place: &dyn Place) {
     drain(&broker, &mut deliveries, &["c", "e", "b", "d", "a"]).await;
 }
 
-pub async fn two_consumers_share(place: &dyn Place) {
+pub(crate) async fn two_consumers_share(place: &dyn Place) {
     let (one, other) = (place.open().await, place.open().await);
     declare(&one).await;
     let names: Vec<String> = (0..40).map(|number| format!("job {number}")).collect();
@@ -144,7 +144,7 @@ pub async fn two_consumers_share(place: &dyn Place) {
     nothing(&mut second).await;
 }
 
-pub async fn what_a_dropped_consumer_had_comes_again(place: &dyn Place) {
+pub(crate) async fn what_a_dropped_consumer_had_comes_again(place: &dyn Place) {
     let (one, other) = (place.open().await, place.open().await);
     declare(&one).await;
     publish(&one, &["a", "b", "c"]).await;
@@ -159,7 +159,7 @@ pub async fn what_a_dropped_consumer_had_comes_again(place: &dyn Place) {
     assert!(matches!(one.ack(b.receipt).await, Err(BrokerError::Stale)));
 }
 
-pub async fn what_a_lost_broker_had_comes_again(place: &dyn Place) {
+pub(crate) async fn what_a_lost_broker_had_comes_again(place: &dyn Place) {
     let (one, other) = (place.open().await, place.open().await);
     declare(&one).await;
     let mut patient = consume(&other, 10).await;
@@ -180,7 +180,7 @@ pub async fn what_a_lost_broker_had_comes_again(place: &dyn Place) {
     assert_eq!(came.len(), 4);
 }
 
-pub async fn a_receipt_is_good_once_and_for_one(place: &dyn Place) {
+pub(crate) async fn a_receipt_is_good_once_and_for_one(place: &dyn Place) {
     let (one, other) = (place.open().await, place.open().await);
     declare(&one).await;
     publish(&one, &["a", "b"]).await;
@@ -198,7 +198,7 @@ pub async fn a_receipt_is_good_once_and_for_one(place: &dyn Place) {
     assert_eq!(one.counts(QUEUE).await.unwrap().dead, 0);
 }
 
-pub async fn a_cancelled_consumer_ends(place: &dyn Place) {
+pub(crate) async fn a_cancelled_consumer_ends(place: &dyn Place) {
     let broker = place.open().await;
     declare(&broker).await;
     publish(&broker, &["a", "b", "c"]).await;
@@ -219,7 +219,7 @@ pub async fn a_cancelled_consumer_ends(place: &dyn Place) {
     nothing(&mut deliveries).await;
 }
 
-pub async fn an_interrupted_next_loses_nothing(place: &dyn Place) {
+pub(crate) async fn an_interrupted_next_loses_nothing(place: &dyn Place) {
     let broker = place.open().await;
     declare(&broker).await;
     let mut deliveries = consume(&broker, 4).await;
@@ -247,7 +247,7 @@ pub async fn an_interrupted_next_loses_nothing(place: &dyn Place) {
     assert_eq!(taken, expected);
 }
 
-pub async fn an_interrupted_publish_says_what_it_knows(place: &dyn Place) {
+pub(crate) async fn an_interrupted_publish_says_what_it_knows(place: &dyn Place) {
     let broker = place.open().await;
     declare(&broker).await;
     let (mut at_least, mut at_most) = (0, 0);
@@ -271,7 +271,7 @@ pub async fn an_interrupted_publish_says_what_it_knows(place: &dyn Place) {
     assert!((at_least..=at_most).contains(&ready), "{at_least} ≤ {ready} ≤ {at_most}");
 }
 
-pub async fn many_publish_at_once(place: &dyn Place) {
+pub(crate) async fn many_publish_at_once(place: &dyn Place) {
     let broker = place.open().await;
     declare(&broker).await;
     let publish_one = |number: usize| {
@@ -285,7 +285,7 @@ pub async fn many_publish_at_once(place: &dyn Place) {
     assert_eq!(broker.counts(QUEUE).await.unwrap().ready, 200);
 }
 
-pub async fn what_was_confirmed_outlives_a_close(place: &dyn Place) {
+pub(crate) async fn what_was_confirmed_outlives_a_close(place: &dyn Place) {
     let broker = place.open().await;
     declare(&broker).await;
     publish(&broker, &["a", "b"]).await;
@@ -310,7 +310,7 @@ pub async fn what_was_confirmed_outlives_a_close(place: &dyn Place) {
     drain(&broker, &mut deliveries, &["b"]).await;
 }
 
-pub async fn anything_is_carried(place: &dyn Place) {
+pub(crate) async fn anything_is_carried(place: &dyn Place) {
     let broker: Rc<dyn Broker> = place.open().await;
     declare(&broker).await;
     let mut big = message("big");

@@ -16,7 +16,7 @@ use crate::place::{Case, Place};
 const SOON: Duration = Duration::from_millis(20);
 
 #[derive(Debug, Clone)]
-pub enum Step {
+pub(crate) enum Step {
     Publish,
     Consume { prefetch: u16 },
     Next(usize),
@@ -41,7 +41,7 @@ fn step() -> impl Strategy<Value = Step> {
 }
 
 /// Runs so many programs by a runner.
-pub fn run(cases: u32, run: impl Fn(&[Step])) {
+pub(crate) fn run(cases: u32, run: impl Fn(&[Step])) {
     let config = Config { cases, failure_persistence: None, ..Config::default() };
     let mut runner = TestRunner::new(config);
     runner.run(&vec(step(), 1..60), |steps| Ok(run(&steps))).unwrap();
@@ -52,7 +52,7 @@ thread_local! {
     static PROGRAM: std::cell::RefCell<Vec<Step>> = const { std::cell::RefCell::new(Vec::new()) };
 }
 
-pub fn on(runner: fn(Case), steps: &[Step]) {
+pub(crate) fn on(runner: fn(Case), steps: &[Step]) {
     PROGRAM.set(steps.to_vec());
     runner(|place| Box::pin(program(place)));
 }

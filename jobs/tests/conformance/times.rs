@@ -11,7 +11,7 @@ use crate::place::Place;
 /// How late a delayed message may be on a busy machine.
 const LATE: Duration = Duration::from_secs(2);
 
-pub async fn delivered_from_then_on(place: &dyn Place) {
+pub(crate) async fn delivered_from_then_on(place: &dyn Place) {
     let broker = place.open().await;
     declare(&broker).await;
     let mut deliveries = consume(&broker, 10).await;
@@ -29,7 +29,7 @@ pub async fn delivered_from_then_on(place: &dyn Place) {
     assert_eq!((counts.ready, counts.delayed), (0, 0));
 }
 
-pub async fn whose_time_comes_first_is_first(place: &dyn Place) {
+pub(crate) async fn whose_time_comes_first_is_first(place: &dyn Place) {
     let (one, other) = (place.open().await, place.open().await);
     declare(&one).await;
     let mut deliveries = consume(&one, 10).await;
@@ -42,7 +42,7 @@ pub async fn whose_time_comes_first_is_first(place: &dyn Place) {
     drain(&one, &mut deliveries, &["past", "now", "a", "b", "c"]).await;
 }
 
-pub async fn one_that_waits_does_not_hold_others_up(place: &dyn Place) {
+pub(crate) async fn one_that_waits_does_not_hold_others_up(place: &dyn Place) {
     let broker = place.open().await;
     declare(&broker).await;
     let later = wall_time() + Duration::from_secs(3_600);
@@ -55,7 +55,7 @@ pub async fn one_that_waits_does_not_hold_others_up(place: &dyn Place) {
     assert_eq!(broker.counts(QUEUE).await.unwrap().delayed, 1);
 }
 
-pub async fn expired_is_not_delivered(place: &dyn Place) {
+pub(crate) async fn expired_is_not_delivered(place: &dyn Place) {
     let broker = place.open().await;
     declare(&broker).await;
     let mut short = message("short");
@@ -71,7 +71,7 @@ pub async fn expired_is_not_delivered(place: &dyn Place) {
     nothing(&mut deliveries).await;
 }
 
-pub async fn buried_and_replayed(place: &dyn Place) {
+pub(crate) async fn buried_and_replayed(place: &dyn Place) {
     let broker = place.open().await;
     declare(&broker).await;
     publish(&broker, &["a", "b", "c"]).await;
@@ -101,7 +101,7 @@ pub async fn buried_and_replayed(place: &dyn Place) {
     assert_eq!(broker.counts(QUEUE).await.unwrap().dead, 0);
 }
 
-pub async fn purged(place: &dyn Place) {
+pub(crate) async fn purged(place: &dyn Place) {
     let broker = place.open().await;
     declare(&broker).await;
     publish(&broker, &["a"]).await;
