@@ -1,0 +1,17 @@
+//! An AMQP 0-9-1 client.
+#![forbid(unsafe_code)]
+
+mod address;
+mod api;
+mod error;
+mod message;
+mod options;
+
+pub use address::Address;
+pub use api::*;
+pub use error::{CloseReason, Error, PublishError, Stale};
+pub use message::{
+    Array, ConsumeOptions, ExchangeOptions, Message, Properties, Queue, QueueOptions, Table, Value,
+    persistent, short,
+};
+pub use options::{Backoff, Options};
