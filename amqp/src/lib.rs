@@ -3,9 +3,16 @@
 
 mod address;
 mod api;
+mod event;
 mod error;
 mod message;
 mod options;
+mod session;
+mod session_channel;
+mod session_frames;
+mod session_handshake;
+mod session_requests;
+mod wire;
 
 pub use address::Address;
 pub use api::*;
