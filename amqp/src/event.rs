@@ -62,7 +62,7 @@ pub(crate) enum Event<T, P> {
 #[derive(Clone, Debug)]
 pub(crate) enum Ended {
     /// The broker closed it, in the handshake or later.
-    ByBroker { reason: CloseReason, was_open: bool },
+    ByBroker { reason: CloseReason },
     /// The broker has answered our farewell.
     ByUs,
     /// What came is not AMQP.

@@ -140,8 +140,7 @@ impl<T, P> Session<T, P> {
                 self.queue_connection(M::CloseOk(connection::CloseOk {}))?;
                 let reason =
                     CloseReason { code: close.reply_code, text: close.reply_text.to_string() };
-                let was_open = matches!(self.phase, Phase::Open | Phase::Closing);
-                self.end(Ended::ByBroker { reason, was_open });
+                self.end(Ended::ByBroker { reason });
                 Ok(())
             }
             (Phase::Closing, M::CloseOk(_)) => {
@@ -202,11 +201,6 @@ impl<T, P> Session<T, P> {
     /// What happened, oldest first.
     pub(crate) fn next_event(&mut self) -> Option<Event<T, P>> {
         self.events.pop_front()
-    }
-
-    /// Whether there is something to be sent.
-    pub(crate) fn has_output(&self) -> bool {
-        !self.output.is_empty() || self.channels.values().any(ChannelState::has_acks)
     }
 
     /// Bytes that wait to be sent, without acknowledgements.

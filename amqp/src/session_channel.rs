@@ -193,10 +193,6 @@ impl<T, P> ChannelState<T, P> {
         is_owed
     }
 
-    pub(crate) fn has_acks(&self) -> bool {
-        !self.acked.is_empty()
-    }
-
     /// One acknowledgement for all below the lowest that is still owed, one for each of the others.
     pub(crate) fn flush_acks(&mut self, channel: u16, output: &mut Vec<u8>) {
         if self.acked.is_empty() {
