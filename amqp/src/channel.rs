@@ -88,6 +88,13 @@ impl ChannelInner {
         self.confirms.then_some(select).into_iter().chain(limit).collect()
     }
 
+    /// The limit to be set before a consumer; RabbitMQ applies it to those that come after. It would
+    /// take a limit of the whole channel away, so it is one or the other.
+    pub(crate) fn limit(&self, consumer: &ConsumerInner) -> Option<AMQPClass> {
+        let is_limited = consumer.options.no_ack || self.global_limit.get().is_some();
+        (!is_limited).then(|| qos(consumer.options.prefetch, false))
+    }
+
     /// Asks the broker, and waits for its answer.
     pub(crate) async fn ask(self: &Rc<Self>, method: AMQPClass) -> Result<Answer, Error> {
         self.hub().ready().await?;
@@ -377,7 +384,8 @@ impl Channel {
     }
 
     /// Limits how many unacknowledged deliveries there may be: of each consumer that comes after
-    /// (which [`ConsumeOptions::prefetch`] does as well), or, if `global`, of the channel.
+    /// (which [`ConsumeOptions::prefetch`] does as well), or, if `global`, of the channel, whose
+    /// consumers then have none of their own.
     ///
     /// # Errors
     ///
@@ -418,7 +426,7 @@ impl Channel {
             // It is known here before a delivery can come, and ends if this is given up.
             let tag = short(&format!("pikake-{number}"))?;
             let consumer = Consumer::new(&channel, tag, queue, options);
-            if let Some(limit) = consumer.inner.limit() {
+            if let Some(limit) = channel.limit(&consumer.inner) {
                 channel.request(limit, Asker::NOBODY)?;
             }
             channel.ask(consumer.inner.request()).await?;
@@ -428,7 +436,8 @@ impl Channel {
 
     /// Takes the answers to what this channel publishes with
     /// `reply_to: amq.rabbitmq.reply-to`, without a queue and without acknowledgements. Once a
-    /// channel. Answers that come while the connection is lost are lost.
+    /// channel. Who answers must not publish as mandatory: RabbitMQ finds no queue then. Answers that
+    /// come while the connection is lost are lost.
     ///
     /// # Errors
     ///

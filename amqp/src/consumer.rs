@@ -201,12 +201,6 @@ impl ConsumerInner {
         drop(go);
     }
 
-    /// The limit that is to be set before; RabbitMQ applies it to the consumers that come after.
-    pub(crate) fn limit(&self) -> Option<AMQPClass> {
-        let limit = basic::Qos { prefetch_count: self.options.prefetch, global: false };
-        (!self.options.no_ack).then(|| AMQPClass::Basic(basic::AMQPMethod::Qos(limit)))
-    }
-
     pub(crate) fn request(&self) -> AMQPClass {
         AMQPClass::Basic(basic::AMQPMethod::Consume(basic::Consume {
             queue: self.queue.clone(),

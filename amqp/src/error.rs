@@ -63,7 +63,8 @@ pub enum Error {
     Invalid(String),
     /// The broker refuses a limit for the whole channel, as RabbitMQ does for quorum queues. Use
     /// [`ConsumeOptions::prefetch`](crate::ConsumeOptions::prefetch), one limit for each consumer,
-    /// and a semaphore for the whole. The channel was closed by that.
+    /// and a semaphore for the whole. The channel was closed by that. (RabbitMQ closes the whole
+    /// connection, which then recovers without the channel.)
     NoGlobalQos(CloseReason),
     /// There was no connection to ask over, and none came up within the time that
     /// [`Options::blocked_deadline`](crate::Options::blocked_deadline) allows.

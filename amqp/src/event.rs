@@ -61,8 +61,9 @@ pub(crate) enum Event<T, P> {
 /// Why a session is over.
 #[derive(Clone, Debug)]
 pub(crate) enum Ended {
-    /// The broker closed it, in the handshake or later.
-    ByBroker { reason: CloseReason },
+    /// The broker closed it, in the handshake or later. What it was blamed on has been told; the
+    /// others may try again.
+    ByBroker { reason: CloseReason, is_blamed: bool },
     /// The broker has answered our farewell.
     ByUs,
     /// What came is not AMQP.

@@ -121,7 +121,7 @@ impl Hub {
             let Some(consumer) = consumer.upgrade().filter(|consumer| !consumer.has_ended()) else {
                 continue;
             };
-            if let Some(limit) = consumer.limit() {
+            if let Some(limit) = channel.limit(&consumer) {
                 self.with(|session| session.request(number, limit, Asker::NOBODY).is_ok());
             }
             self.ask(number, consumer.request()).await?;

@@ -140,7 +140,8 @@ impl<T, P> Session<T, P> {
                 self.queue_connection(M::CloseOk(connection::CloseOk {}))?;
                 let reason =
                     CloseReason { code: close.reply_code, text: close.reply_text.to_string() };
-                self.end(Ended::ByBroker { reason });
+                let is_blamed = self.blame((close.class_id, close.method_id), &reason);
+                self.end(Ended::ByBroker { reason, is_blamed });
                 Ok(())
             }
             (Phase::Closing, M::CloseOk(_)) => {

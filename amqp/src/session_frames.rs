@@ -206,10 +206,7 @@ impl<T, P> Session<T, P> {
     fn closed_by_broker(&mut self, number: u16, close: channel::Close) -> Result<(), Error> {
         self.say(number, AMQPClass::Channel(channel::AMQPMethod::CloseOk(channel::CloseOk {})))?;
         let reason = CloseReason { code: close.reply_code, text: close.reply_text.to_string() };
-        let error = match (close.reply_code, close.class_id, close.method_id) {
-            (540, 60, 10) => Error::NoGlobalQos(reason.clone()),
-            _ => Error::ChannelClosed(reason.clone()),
-        };
+        let error = refusal((close.class_id, close.method_id), &reason);
         let is_closing = self
             .channels
             .get(&number)
@@ -224,6 +221,21 @@ impl<T, P> Session<T, P> {
         Ok(())
     }
 
+    /// The broker closes the connection for what was asked on a channel. Only who asked has to do with
+    /// it: for them it is as if the channel had been closed. `false`: nobody asked.
+    pub(crate) fn blame(&mut self, method: (u16, u16), reason: &CloseReason) -> bool {
+        let has_asked = |channel: &ChannelState<T, P>| {
+            channel.asked.as_ref().is_some_and(|asked| asked.method == method)
+        };
+        let blamed: Vec<u16> =
+            self.channels.iter().filter(|(_, c)| has_asked(c)).map(|(&number, _)| number).collect();
+        for &channel in &blamed {
+            self.drop_channel(channel, &refusal(method, reason));
+            self.events.push_back(Event::ChannelClosed { channel, reason: reason.clone() });
+        }
+        !blamed.is_empty()
+    }
+
     /// Tells all who wait for the channel that it has ended.
     fn drop_channel(&mut self, number: u16, error: &Error) {
         let Some(channel) = self.channels.remove(&number) else { return };
@@ -235,6 +247,14 @@ impl<T, P> Session<T, P> {
             let outcome = Outcome::Unknown(error.clone());
             self.events.push_back(Event::Confirmed { token, outcome });
         }
+    }
+}
+
+/// What the broker's reason for not doing something is to whoever asked for it.
+fn refusal(method: (u16, u16), reason: &CloseReason) -> Error {
+    match (reason.code, method) {
+        (540, (60, 10 | 20)) => Error::NoGlobalQos(reason.clone()),
+        _ => Error::ChannelClosed(reason.clone()),
     }
 }
 

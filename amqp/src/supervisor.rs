@@ -119,7 +119,7 @@ async fn connect(hub: &Rc<Hub>) -> Result<Link, Error> {
                 std::io::ErrorKind::ConnectionAborted,
                 format!("in the handshake: {why}"),
             ))),
-            Milestone::Ended(Ended::ByBroker { reason }) => {
+            Milestone::Ended(Ended::ByBroker { reason, .. }) => {
                 Err(Error::Refused { address: hub.address.place(), reason })
             }
             Milestone::Ended(Ended::Protocol(error)) => Err(error),
@@ -187,8 +187,8 @@ async fn end_of_connection(hub: &Hub) -> Result<Error, Error> {
         )),
         Milestone::Ended(Ended::Protocol(error)) => Ok(error),
         Milestone::Ended(Ended::ByUs) => Err(Error::Closed),
-        Milestone::Ended(Ended::ByBroker { reason }) => {
-            match is_passing(&reason) {
+        Milestone::Ended(Ended::ByBroker { reason, is_blamed }) => {
+            match is_blamed || is_passing(&reason) {
                 true => Ok(Error::ConnectionLost(reason.to_string())),
                 false => Err(Error::ConnectionClosed(reason)),
             }

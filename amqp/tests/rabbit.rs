@@ -5,7 +5,7 @@ mod support;
 use std::time::{Duration, Instant};
 
 use pikake_amqp::{
-    ConsumeOptions, Connection, Error, ExchangeOptions, Message, Options, Properties, PublishError,
+    Channel, ConsumeOptions, Connection, Error, ExchangeOptions, Message, Options, Properties, PublishError,
     QueueOptions, Stale, State, Table, Value, persistent, short,
 };
 use pikake_traps::{Interrupted, sleep, spawn, timeout_after};
@@ -20,6 +20,19 @@ fn message(key: &str, body: &[u8]) -> Message {
         properties: persistent(),
         body: body.to_vec(),
         mandatory: false,
+    }
+}
+
+/// A quorum queue counts a while later.
+async fn until_it_has(channel: &Channel, queue: &str, (messages, consumers): (u32, u32)) {
+    let begun = Instant::now();
+    loop {
+        let found = channel.declare_queue(queue, QueueOptions::passive()).await.unwrap();
+        if (found.messages, found.consumers) == (messages, consumers) {
+            return;
+        }
+        assert!(begun.elapsed() < support::HANG, "{found:?}");
+        sleep(Duration::from_millis(20)).await.unwrap();
     }
 }
 
@@ -88,8 +101,7 @@ fn a_thousand_confirms_are_under_way_at_once_and_acks_reach_the_broker() {
             delivery.ack().unwrap();
         }
         consumer.cancel().await.unwrap();
-        let queue = channel.declare_queue("thousand", QueueOptions::quorum()).await.unwrap();
-        assert_eq!((queue.messages, queue.consumers), (0, 0));
+        until_it_has(&channel, "thousand", (0, 0)).await;
         channel.delete_queue("thousand").await.unwrap();
     });
 }
@@ -232,15 +244,7 @@ fn a_dropped_consumer_gives_back_what_it_had() {
         let taken = consumer.next().await.unwrap();
         drop(consumer);
         taken.ack().unwrap();
-        let begun = Instant::now();
-        loop {
-            let queue = channel.declare_queue("dropped", QueueOptions::quorum()).await.unwrap();
-            if (queue.messages, queue.consumers) == (19, 0) {
-                break;
-            }
-            assert!(begun.elapsed() < support::HANG, "{queue:?}");
-            sleep(Duration::from_millis(20)).await.unwrap();
-        }
+        until_it_has(&channel, "dropped", (19, 0)).await;
         channel.delete_queue("dropped").await.unwrap();
     });
 }
@@ -273,7 +277,7 @@ fn answers_come_over_direct_reply_to() {
             let request = requests.next().await.unwrap();
             let to = request.properties.reply_to().clone().expect("where to");
             let body = request.body.to_ascii_uppercase();
-            server.publish("", to.as_str(), Properties::default(), body, true).await.unwrap();
+            server.publish("", to.as_str(), Properties::default(), body, false).await.unwrap();
             request.ack().unwrap();
         });
         let client = connection.channel().await.unwrap();
@@ -321,7 +325,8 @@ fn an_interrupted_wait_loses_nothing_and_leaves_the_channel_usable() {
     run(async {
         let connection = connect(&broker.address()).await;
         let channel = connection.channel().await.unwrap();
-        let queue = channel.declare_queue("", QueueOptions::private()).await.unwrap().name;
+        let exclusive = QueueOptions { exclusive: true, ..QueueOptions::default() };
+        let queue = channel.declare_queue("", exclusive).await.unwrap().name;
         // Each is interrupted after its bytes are queued, before the answer can be there.
         let none = Duration::ZERO;
         channel.publish("", &queue, persistent(), b"one".to_vec(), true).await.unwrap();
