@@ -5,6 +5,20 @@
 
 #![forbid(unsafe_code)]
 
+#[cfg(feature = "amqp")]
+mod amqp;
+#[cfg(feature = "amqp")]
+mod amqp_delay;
+#[cfg(feature = "amqp")]
+mod amqp_deliveries;
+#[cfg(feature = "amqp")]
+mod amqp_error;
+#[cfg(feature = "amqp")]
+mod amqp_message;
+#[cfg(feature = "amqp")]
+mod amqp_queues;
+#[cfg(feature = "amqp")]
+mod amqp_replies;
 mod arguments;
 pub mod broker;
 mod error;
@@ -39,6 +53,8 @@ mod sqlite_thread;
 #[cfg(feature = "sqlite")]
 mod sqlite_work;
 
+#[cfg(feature = "amqp")]
+pub use amqp::AmqpBroker;
 pub use broker::{
     Broker, BrokerError, Counts, DeadJob, Deliveries, Delivery, PublishError, QueueOptions, Receipt,
 };

@@ -14,6 +14,7 @@ use crate::memory::MemoryStore;
 /// | `memory://` | in memory, its own |
 /// | `memory://name` | in memory, the same for all of this process that say this name |
 /// | `sqlite:///path` | in a SQLite database at `/path`; `sqlite://path`: at a relative one |
+/// | `amqp://user:password@host:port/vhost` | RabbitMQ; `amqps://` with TLS |
 ///
 /// # Examples
 ///
@@ -41,6 +42,8 @@ pub fn open(url: &str) -> LocalFuture<'_, Result<Rc<dyn Broker>, BrokerError>> {
             }
             #[cfg(feature = "sqlite")]
             "sqlite" => Ok(Rc::new(crate::sqlite::SqliteBroker::open(rest).await?)),
+            #[cfg(feature = "amqp")]
+            "amqp" | "amqps" => Ok(Rc::new(crate::amqp::AmqpBroker::open(url).await?)),
             _ => Err(BrokerError::Refused(format!(
                 "`{scheme}://` is not the beginning of a broker's URL, as `memory://` is"
             ))),

@@ -3,8 +3,8 @@
 use std::rc::Rc;
 use std::time::Duration;
 
-use pikake_jobs::{Broker, Deliveries, Delivery, Message, QueueOptions};
-use pikake_traps::timeout_after;
+use pikake_jobs::{Broker, Counts, Deliveries, Delivery, Message, QueueOptions};
+use pikake_traps::{sleep, timeout_after};
 
 pub(crate) const QUEUE: &str = "mail";
 
@@ -63,6 +63,19 @@ pub(crate) async fn nothing(deliveries: &mut Box<dyn Deliveries>) {
 /// The job of a delivery, and how often it was delivered before.
 pub(crate) fn seen(delivery: &Delivery) -> (&str, u32) {
     (delivery.message.job().unwrap_or_default(), delivery.attempt)
+}
+
+/// The queue comes to have so many; a broker may count a moment later.
+pub(crate) async fn counted(broker: &Rc<dyn Broker>, is_so: impl Fn(&Counts) -> bool) {
+    let mut counts = broker.counts(QUEUE).await.unwrap();
+    for _ in 0..100 {
+        if is_so(&counts) {
+            return;
+        }
+        sleep(QUIET).await.unwrap();
+        counts = broker.counts(QUEUE).await.unwrap();
+    }
+    panic!("this is what it has: {counts:?}");
 }
 
 /// Takes these jobs, in this order, and acknowledges them.

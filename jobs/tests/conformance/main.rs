@@ -4,6 +4,7 @@ mod help;
 mod outcomes;
 mod place;
 mod queues;
+mod rabbit;
 mod random;
 mod times;
 
@@ -66,3 +67,4 @@ macro_rules! broker {
 broker!(memory, crate::place::memory, 30);
 broker!(memory_in_sim, crate::place::memory_in_sim, 20);
 broker!(sqlite, crate::place::sqlite, 10);
+broker!(amqp, crate::place::amqp, 4);

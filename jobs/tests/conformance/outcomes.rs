@@ -8,11 +8,20 @@ use pikake_traps::{sleep, spawn, timeout_after};
 use crate::help::*;
 use crate::place::Place;
 
-/// A message whose outcome this broker expects, as it is to be published.
-async fn expected(broker: &Rc<dyn Broker>, job: &str) -> (pikake_jobs::Message, JobId) {
-    let mut message = message(job);
-    broker.expect(&mut message).await.unwrap();
-    (message, JobId(job.to_owned()))
+/// A message whose outcome one broker expects, as another has it when it was published; and its job.
+async fn expected(
+    one: &Rc<dyn Broker>,
+    other: &Rc<dyn Broker>,
+    job: &str,
+) -> (pikake_jobs::Message, JobId) {
+    declare(one).await;
+    let mut sent = message(job);
+    one.expect(&mut sent).await.unwrap();
+    one.publish(QUEUE, sent, None).await.unwrap();
+    let mut deliveries = consume(other, 1).await;
+    let delivery = take(&mut deliveries).await;
+    other.ack(delivery.receipt).await.unwrap();
+    (delivery.message, JobId(job.to_owned()))
 }
 
 fn state(state: OutcomeState) -> Outcome {
@@ -25,7 +34,7 @@ async fn awaited(broker: &Rc<dyn Broker>, job: &JobId) -> Result<Outcome, Broker
 
 pub(crate) async fn waited_for_before_it_is_stored(place: &dyn Place) {
     let (one, other) = (place.open().await, place.open().await);
-    let (message, job) = expected(&one, "a").await;
+    let (message, job) = expected(&one, &other, "a").await;
     let worker = spawn(async move {
         sleep(QUIET).await.unwrap();
         other.store(&message, state(OutcomeState::Started)).await.unwrap();
@@ -41,7 +50,7 @@ pub(crate) async fn waited_for_before_it_is_stored(place: &dyn Place) {
 
 pub(crate) async fn waited_for_after_it_was_stored(place: &dyn Place) {
     let (one, other) = (place.open().await, place.open().await);
-    let (message, job) = expected(&one, "a").await;
+    let (message, job) = expected(&one, &other, "a").await;
     let failure = Outcome::error(OutcomeState::Failure, "ValueError", "builtins", "bad")
         .with_traceback(Some("line 1".to_owned()));
     other.store(&message, failure.clone()).await.unwrap();
@@ -51,7 +60,7 @@ pub(crate) async fn waited_for_after_it_was_stored(place: &dyn Place) {
 
 pub(crate) async fn an_interrupted_wait_goes_on(place: &dyn Place) {
     let (one, other) = (place.open().await, place.open().await);
-    let (message, job) = expected(&one, "a").await;
+    let (message, job) = expected(&one, &other, "a").await;
     assert!(timeout_after(QUIET, one.wait(&job)).await.is_err());
     other.store(&message, Outcome::success(1.into())).await.unwrap();
     assert_eq!(awaited(&one, &job).await.unwrap(), Outcome::success(1.into()));
@@ -62,7 +71,7 @@ pub(crate) async fn many_wait(place: &dyn Place) {
     let mut waits = Vec::new();
     let mut messages = Vec::new();
     for number in 0..20 {
-        let (message, job) = expected(&one, &format!("job {number}")).await;
+        let (message, job) = expected(&one, &other, &format!("job {number}")).await;
         messages.push(message);
         let broker = one.clone();
         waits.push(spawn(async move { awaited(&broker, &job).await.unwrap() }));
@@ -88,7 +97,7 @@ pub(crate) async fn what_nobody_expects_is_not_waited_for(place: &dyn Place) {
 
 pub(crate) async fn forgotten(place: &dyn Place) {
     let (one, other) = (place.open().await, place.open().await);
-    let (message, job) = expected(&one, "a").await;
+    let (message, job) = expected(&one, &other, "a").await;
     let waiting = spawn({
         let (one, job) = (one.clone(), job.clone());
         async move { awaited(&one, &job).await }
@@ -97,7 +106,7 @@ pub(crate) async fn forgotten(place: &dyn Place) {
     one.forget(&job);
     let told = waiting.await.unwrap();
     assert!(matches!(told, Err(BrokerError::NoOutcome)), "{told:?}");
-    let (second, job) = expected(&one, "b").await;
+    let (second, job) = expected(&one, &other, "b").await;
     other.store(&second, Outcome::success(1.into())).await.unwrap();
     awaited(&one, &job).await.unwrap();
     one.forget(&job);
@@ -108,7 +117,7 @@ pub(crate) async fn forgotten(place: &dyn Place) {
 
 pub(crate) async fn a_job_that_has_ended_stays_so(place: &dyn Place) {
     let (one, other) = (place.open().await, place.open().await);
-    let (message, job) = expected(&one, "a").await;
+    let (message, job) = expected(&one, &other, "a").await;
     other.store(&message, Outcome::success(1.into())).await.unwrap();
     assert_eq!(awaited(&one, &job).await.unwrap(), Outcome::success(1.into()));
     for late in [OutcomeState::Started, OutcomeState::Retry, OutcomeState::Failure] {

@@ -5,10 +5,12 @@ use std::rc::Rc;
 use std::time::Duration;
 
 use pikake_jobs::broker::LocalFuture;
-use pikake_jobs::{Broker, Deliveries, MemoryStore, SqliteBroker};
+use pikake_jobs::{AmqpBroker, Broker, Deliveries, MemoryStore, SqliteBroker};
 use pikake_kernel::Kernel;
 use pikake_sim::{Ran, Sim};
 use tempfile::TempDir;
+
+use crate::rabbit;
 
 /// So many seeds are run where time costs nothing.
 const SEEDS: u64 = 32;
@@ -69,5 +71,19 @@ impl Place for Sqlite {
 pub(crate) fn sqlite(case: Case) {
     let directory = TempDir::new().unwrap();
     let place = Sqlite(directory.path().join("jobs.db"));
+    Kernel::new().unwrap().run(case(&place));
+}
+
+/// A virtual host of RabbitMQ's.
+struct Amqp(String);
+
+impl Place for Amqp {
+    fn open(&self) -> LocalFuture<'_, Rc<dyn Broker>> {
+        Box::pin(async { Rc::new(AmqpBroker::open(&self.0).await.unwrap()) as Rc<dyn Broker> })
+    }
+}
+
+pub(crate) fn amqp(case: Case) {
+    let place = Amqp(rabbit::fresh_url());
     Kernel::new().unwrap().run(case(&place));
 }

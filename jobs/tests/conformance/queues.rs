@@ -22,7 +22,7 @@ pub(crate) async fn declared_twice(place: &dyn Place) {
     // It goes on after a refusal.
     declare(&broker).await;
     publish(&broker, &["a"]).await;
-    assert_eq!(broker.counts(QUEUE).await.unwrap().ready, 1);
+    counted(&broker, |counts| counts.ready == 1).await;
 }
 
 pub(crate) async fn queue_that_is_not_there(place: &dyn Place) {
@@ -58,8 +58,7 @@ pub(crate) async fn delivered_as_it_was(place: &dyn Place) {
     assert_eq!(delivery.message, sent);
     broker.ack(delivery.receipt).await.unwrap();
     nothing(&mut deliveries).await;
-    let counts = broker.counts(QUEUE).await.unwrap();
-    assert_eq!((counts.ready, counts.taken.unwrap_or(0)), (0, 0));
+    counted(&broker, |counts| (counts.ready, counts.taken.unwrap_or(0)) == (0, 0)).await;
 }
 
 pub(crate) async fn first_in_first_out(place: &dyn Place) {
@@ -195,7 +194,7 @@ pub(crate) async fn a_receipt_is_good_once_and_for_one(place: &dyn Place) {
     one.give_back(b.receipt).await.unwrap();
     assert!(matches!(one.ack(b.receipt).await, Err(BrokerError::Stale)));
     drain(&one, &mut deliveries, &["b"]).await;
-    assert_eq!(one.counts(QUEUE).await.unwrap().dead, 0);
+    counted(&one, |counts| counts.dead == 0).await;
 }
 
 pub(crate) async fn a_cancelled_consumer_ends(place: &dyn Place) {
@@ -267,8 +266,7 @@ pub(crate) async fn an_interrupted_publish_says_what_it_knows(place: &dyn Place)
     }
     // What is still on its way is behind this one by now.
     publish(&broker, &["last"]).await;
-    let ready = broker.counts(QUEUE).await.unwrap().ready - 1;
-    assert!((at_least..=at_most).contains(&ready), "{at_least} ≤ {ready} ≤ {at_most}");
+    counted(&broker, |counts| (at_least..=at_most).contains(&(counts.ready - 1))).await;
 }
 
 pub(crate) async fn many_publish_at_once(place: &dyn Place) {
@@ -282,7 +280,7 @@ pub(crate) async fn many_publish_at_once(place: &dyn Place) {
     for task in tasks {
         task.await.unwrap();
     }
-    assert_eq!(broker.counts(QUEUE).await.unwrap().ready, 200);
+    counted(&broker, |counts| counts.ready == 200).await;
 }
 
 pub(crate) async fn what_was_confirmed_outlives_a_close(place: &dyn Place) {
