@@ -350,3 +350,7 @@ impl fmt::Debug for SqliteDeliveries {
         f.debug_struct("SqliteDeliveries").field("queue", &self.queue).finish_non_exhaustive()
     }
 }
+
+#[cfg(test)]
+#[path = "sqlite_tests.rs"]
+mod tests;
