@@ -240,6 +240,13 @@ pub struct PublishError {
     pub cause: PublishFailure,
 }
 
+impl PublishError {
+    /// For brokers.
+    pub fn new(message: Message, is_uncertain: bool, cause: PublishFailure) -> Self {
+        Self { message: Box::new(message), is_uncertain, cause }
+    }
+}
+
 /// Why a message was not confirmed.
 #[derive(Debug)]
 #[non_exhaustive]

@@ -161,7 +161,13 @@ impl<T> Call<T> {
 
     /// The same, for a value of any kind.
     pub fn untyped(self) -> Call<Value> {
-        Call { value: PhantomData, ..self.into_parts() }
+        self.into_parts()
+    }
+
+    /// Through whichever application is current, so that an application may keep it.
+    pub(crate) fn on_no_app(mut self) -> Self {
+        self.app = None;
+        self
     }
 
     fn into_parts<U>(self) -> Call<U> {

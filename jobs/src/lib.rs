@@ -5,17 +5,63 @@
 
 #![forbid(unsafe_code)]
 
+mod app;
+mod app_error;
 mod arguments;
+mod body;
 pub mod broker;
+mod call;
+mod carry_out;
+mod current;
 mod error;
+mod handle;
 mod instant;
 mod job;
+mod limits;
+mod memory;
+mod memory_outcomes;
+mod memory_queue;
+mod memory_state;
 pub mod message;
+mod open;
 mod options;
 mod outcome;
+mod outcomes;
+mod process_child;
+mod process_frame;
+mod processes;
+mod report;
 mod request;
+mod run;
+mod running;
+mod schedule;
+mod shutdown;
+mod worker;
 
+pub use app::App;
+pub use app_error::{AppError, JobError, SendError};
 pub use broker::{
     Broker, BrokerError, Counts, DeadJob, Deliveries, Delivery, PublishError, QueueOptions, Receipt,
 };
+pub use call::Call;
+pub use current::{CurrentJob, current_job, try_current_job};
+pub use handle::{Cancelled, Handle};
+pub use job::{Definition, Failure, Job, Jobs, Returned, RunBlocking, RunTask, Runner, WrongArguments};
+pub use memory::{MemoryBroker, MemoryStore};
 pub use message::{JobId, Message, Outcome, OutcomeState};
+pub use open::open;
+pub use options::{Acks, Backoff, JobOptions};
+pub use report::{JobStats, Left, Report, Stats};
+pub use request::{Poison, Request};
+pub use shutdown::ShutdownHandle;
+pub use worker::Worker;
+
+/// What `#[pikake::job]` expands to uses of.
+#[doc(hidden)]
+pub mod __macros {
+    pub use crate::arguments::read_arguments;
+    pub use crate::broker::LocalFuture;
+    pub use crate::job::{Runner, returned, returned_result};
+    pub use serde::Serialize;
+    pub use serde::de::DeserializeOwned;
+}
