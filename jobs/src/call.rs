@@ -175,8 +175,19 @@ impl<T> Call<T> {
         let (max_retries, priority) = (self.max_retries, self.priority);
         let (ignore_result, id, value) = (self.ignore_result, self.id, PhantomData);
         Call {
-            app, name, args, kwargs, queue, when, expires, limits, max_retries, priority,
-            ignore_result, id, value,
+            app,
+            name,
+            args,
+            kwargs,
+            queue,
+            when,
+            expires,
+            limits,
+            max_retries,
+            priority,
+            ignore_result,
+            id,
+            value,
         }
     }
 
@@ -220,7 +231,9 @@ impl<T> Call<T> {
     /// The message, and when it may be delivered.
     fn message(&self, app: &App) -> Result<(Message, Option<SystemTime>), SendError> {
         let (args, kwargs) = match (&self.args, &self.kwargs) {
-            (Ok(args), Ok(kwargs)) if args.starts_with('[') && kwargs.starts_with('{') => (args, kwargs),
+            (Ok(args), Ok(kwargs)) if args.starts_with('[') && kwargs.starts_with('{') => {
+                (args, kwargs)
+            }
             (Err(why), _) | (_, Err(why)) => return Err(SendError::Arguments(why.clone())),
             _ => {
                 let why = "args are a tuple or a list, kwargs a struct or a map";
@@ -257,7 +270,8 @@ impl<T> Call<T> {
             }
         }
         if self.limits != [None, None] {
-            let seconds = |limit: Option<Duration>| Value::from(limit.map(|limit| limit.as_secs_f64()));
+            let seconds =
+                |limit: Option<Duration>| Value::from(limit.map(|limit| limit.as_secs_f64()));
             set("timelimit", Value::Array(self.limits.map(seconds).to_vec()));
         }
         if let Some(retries) = self.max_retries {

@@ -91,7 +91,8 @@ impl Run {
                 BrokerError::Closed => return Err(()),
                 error => {
                     let (receipt, state) = (delivery.receipt, outcome.state);
-                    self.bury(receipt, format!("its outcome ({state}) cannot be stored: {error}")).await;
+                    self.bury(receipt, format!("its outcome ({state}) cannot be stored: {error}"))
+                        .await;
                     return Err(());
                 }
             }

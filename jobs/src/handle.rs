@@ -81,7 +81,9 @@ impl<T: DeserializeOwned> Handle<T> {
                 let broker = self.app.broker()?;
                 match broker.wait(&self.id).await {
                     Ok(outcome) => return value_of(outcome),
-                    Err(BrokerError::Lost(_)) => self.app.pause().await.map_err(BrokerError::from)?,
+                    Err(BrokerError::Lost(_)) => {
+                        self.app.pause().await.map_err(BrokerError::from)?
+                    }
                     Err(error) => return Err(error.into()),
                 }
             }
@@ -115,7 +117,9 @@ fn failure_of(outcome: Outcome) -> Failure {
 
 impl<T> Drop for Handle<T> {
     fn drop(&mut self) {
-        if !self.is_ignored && let Ok(broker) = self.app.broker() {
+        if !self.is_ignored
+            && let Ok(broker) = self.app.broker()
+        {
             broker.forget(&self.id);
         }
     }

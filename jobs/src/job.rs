@@ -5,8 +5,8 @@
 use std::fmt;
 
 use serde::Serialize;
-use serde_json::Value;
 use serde::de::DeserializeOwned;
+use serde_json::Value;
 
 use crate::broker::LocalFuture;
 use crate::options::JobOptions;
@@ -49,7 +49,8 @@ pub enum Runner {
 pub type RunTask = fn(&str, &str) -> Result<LocalFuture<'static, Returned>, WrongArguments>;
 
 /// Reads `args` and `kwargs`, and gives the closure of the job.
-pub type RunBlocking = fn(&str, &str) -> Result<Box<dyn FnOnce() -> Returned + Send>, WrongArguments>;
+pub type RunBlocking =
+    fn(&str, &str) -> Result<Box<dyn FnOnce() -> Returned + Send>, WrongArguments>;
 
 impl fmt::Debug for Runner {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -131,7 +132,11 @@ pub struct Failure {
 
 impl Failure {
     /// A failure with an error of that type.
-    pub fn new(kind: impl Into<String>, module: impl Into<String>, message: impl Into<String>) -> Self {
+    pub fn new(
+        kind: impl Into<String>,
+        module: impl Into<String>,
+        message: impl Into<String>,
+    ) -> Self {
         let (kind, module, message) = (kind.into(), module.into(), message.into());
         Self { kind, module, message, traceback: None }
     }

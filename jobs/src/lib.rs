@@ -46,7 +46,9 @@ pub use broker::{
 pub use call::Call;
 pub use current::{CurrentJob, current_job, try_current_job};
 pub use handle::{Cancelled, Handle};
-pub use job::{Definition, Failure, Job, Jobs, Returned, RunBlocking, RunTask, Runner, WrongArguments};
+pub use job::{
+    Definition, Failure, Job, Jobs, Returned, RunBlocking, RunTask, Runner, WrongArguments,
+};
 pub use memory::{MemoryBroker, MemoryStore};
 pub use message::{JobId, Message, Outcome, OutcomeState};
 pub use open::open;

@@ -40,8 +40,10 @@ pub(crate) enum What {
 pub(crate) fn write<T: Serialize>(what: &T) -> io::Result<Vec<u8>> {
     let mut frame = vec![0; HEAD];
     serde_json::to_writer(&mut frame, what)?;
-    let length = u32::try_from(frame.len() - HEAD).ok().filter(|length| *length as usize <= LONGEST);
-    let length = length.ok_or_else(|| io::Error::other("arguments or a value of more than 1 GiB"))?;
+    let length =
+        u32::try_from(frame.len() - HEAD).ok().filter(|length| *length as usize <= LONGEST);
+    let length =
+        length.ok_or_else(|| io::Error::other("arguments or a value of more than 1 GiB"))?;
     frame[..HEAD].copy_from_slice(&length.to_le_bytes());
     Ok(frame)
 }

@@ -200,4 +200,3 @@ impl Drop for Process {
         }
     }
 }
-

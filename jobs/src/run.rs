@@ -99,7 +99,12 @@ impl Run {
             Ok(request) => request,
             Err(poison) => {
                 let reason = poison.to_string();
-                let outcome = Outcome::error(OutcomeState::Failure, "DecodeError", "kombu.exceptions", &reason);
+                let outcome = Outcome::error(
+                    OutcomeState::Failure,
+                    "DecodeError",
+                    "kombu.exceptions",
+                    &reason,
+                );
                 // Where there is an id, somebody may wait.
                 let outcome = crate::outcomes::job_of(&delivery.message).map(|_| outcome);
                 return Verdict::Bury(reason, outcome);
@@ -109,9 +114,16 @@ impl Run {
         let app = &self.hall.app.0;
         let job = app.jobs.borrow().get(request.job).cloned();
         let Some(job) = job else {
-            let outcome =
-                Outcome::error(OutcomeState::Failure, "NotRegistered", "celery.exceptions", request.job);
-            return Verdict::Bury(format!("no job `{}` is registered here", request.job), Some(outcome));
+            let outcome = Outcome::error(
+                OutcomeState::Failure,
+                "NotRegistered",
+                "celery.exceptions",
+                request.job,
+            );
+            return Verdict::Bury(
+                format!("no job `{}` is registered here", request.job),
+                Some(outcome),
+            );
         };
         let job = self.job.get_or_init(|| job);
         job.counters.count(|stats| stats.running += 1);
@@ -142,7 +154,12 @@ impl Run {
         self.run_job(delivery, &request, job).await
     }
 
-    async fn run_job(&self, delivery: &Delivery, request: &Request<'_>, job: &Registered) -> Verdict {
+    async fn run_job(
+        &self,
+        delivery: &Delivery,
+        request: &Request<'_>,
+        job: &Registered,
+    ) -> Verdict {
         let options = &job.definition.options;
         let soft = request.soft_limit.or(options.soft_limit);
         let hard = request.hard_limit.or(options.hard_limit);
@@ -225,7 +242,9 @@ impl Run {
             Some(Told::Revoked) => return Verdict::End(revoked("cancelled"), REVOKED),
             Some(Told::Shutdown) if !self.is_acked.get() => return Verdict::GiveBack,
             // A kernel that ends interrupts its tasks without a word to us, and starts none.
-            None if !self.is_acked.get() && spawn(async {}).is_finished() => return Verdict::GiveBack,
+            None if !self.is_acked.get() && spawn(async {}).is_finished() => {
+                return Verdict::GiveBack;
+            }
             _ => {}
         }
         let failed = match failed {
@@ -335,4 +354,3 @@ fn failure(failed: Failure) -> Outcome {
 pub(crate) fn revoked(why: &str) -> Outcome {
     Outcome::error(OutcomeState::Revoked, "TaskRevokedError", "celery.exceptions", why)
 }
-

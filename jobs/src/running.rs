@@ -19,7 +19,7 @@ use std::rc::Rc;
 use std::sync::Arc;
 
 use pikake_sync::{Event, Semaphore};
-use pikake_traps::{Interrupted, TaskRef};
+use pikake_traps::{Interrupted, TaskRef, shield};
 use slab::Slab;
 
 use crate::app::App;
@@ -190,34 +190,38 @@ impl Hall {
         }
     }
 
-    /// Gives back what was left without an end.
+    /// Gives back what was left without an end. Not an interruption point.
     pub(crate) async fn tend_orphans(&self) {
         loop {
             let Some((delivery, told)) = self.orphans.borrow_mut().pop() else { return };
-            let id = job_of(&delivery.message).map(|id| id.0).unwrap_or_default();
-            let name = delivery.message.headers.get("task").and_then(|name| name.as_str());
-            let counters = name.and_then(|name| self.app.0.jobs.borrow().get(name).cloned());
-            let counters = counters.as_ref().map_or(&self.app.0.nameless, |job| &job.counters);
-            let done = match told {
-                Some(Told::Revoked) => {
-                    counters.count(|stats| stats.revoked += 1);
-                    match self.broker.store(&delivery.message, revoked("cancelled")).await {
-                        Ok(()) => self.broker.ack(delivery.receipt).await,
-                        Err(error) => Err(error),
-                    }
+            shield(self.tend(delivery, told)).await;
+        }
+    }
+
+    async fn tend(&self, delivery: Delivery, told: Option<Told>) {
+        let id = job_of(&delivery.message).map(|id| id.0).unwrap_or_default();
+        let name = delivery.message.headers.get("task").and_then(|name| name.as_str());
+        let counters = name.and_then(|name| self.app.0.jobs.borrow().get(name).cloned());
+        let counters = counters.as_ref().map_or(&self.app.0.nameless, |job| &job.counters);
+        let done = match told {
+            Some(Told::Revoked) => {
+                counters.count(|stats| stats.revoked += 1);
+                match self.broker.store(&delivery.message, revoked("cancelled")).await {
+                    Ok(()) => self.broker.ack(delivery.receipt).await,
+                    Err(error) => Err(error),
                 }
-                told => {
-                    counters.count(|stats| stats.given_back += 1);
-                    if told == Some(Told::Shutdown) {
-                        self.note_left(&id, name.unwrap_or_default());
-                    }
-                    self.broker.give_back(delivery.receipt).await
-                }
-            };
-            if let Err(error) = done {
-                // It is the broker's again when this consumer ends.
-                tracing::debug!(%id, %error, "a job could not be given back");
             }
+            told => {
+                counters.count(|stats| stats.given_back += 1);
+                if told == Some(Told::Shutdown) {
+                    self.note_left(&id, name.unwrap_or_default());
+                }
+                self.broker.give_back(delivery.receipt).await
+            }
+        };
+        if let Err(error) = done {
+            // It is the broker's again when this consumer ends.
+            tracing::debug!(%id, %error, "a job could not be given back");
         }
     }
 }

@@ -17,7 +17,7 @@ pub(crate) async fn repeat(app: App, interval: Duration, call: Call<Value>) {
     loop {
         // Those that have passed meanwhile are left out.
         let passed = elapsed_since(begin).as_nanos() / interval.as_nanos();
-        intervals = (intervals + 1).max(passed + u128::from(passed < intervals));
+        intervals = passed.max(intervals) + 1;
         let due = interval.as_nanos().saturating_mul(intervals);
         let ahead = due.saturating_sub(elapsed_since(begin).as_nanos());
         let ahead = Duration::from_nanos(u64::try_from(ahead).unwrap_or(u64::MAX));

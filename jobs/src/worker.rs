@@ -126,7 +126,9 @@ async fn serve(hall: &Rc<Hall>, grace: Duration) -> Option<Interrupted> {
     let schedules = app.0.schedules.borrow().clone();
     let schedules: Vec<_> = schedules
         .into_iter()
-        .map(|(interval, call)| spawn(schedule::repeat(app.clone(), interval, call)).cancel_on_drop())
+        .map(|(interval, call)| {
+            spawn(schedule::repeat(app.clone(), interval, call)).cancel_on_drop()
+        })
         .collect();
     let prefetch = app.0.prefetch.get().unwrap_or_else(|| {
         u16::try_from(app.0.concurrency.get().saturating_mul(2)).unwrap_or(u16::MAX)
@@ -159,8 +161,8 @@ async fn serve(hall: &Rc<Hall>, grace: Duration) -> Option<Interrupted> {
             drop(shield(yield_now()).await);
         }
     }
+    hall.tend_orphans().await;
     shield(async {
-        hall.tend_orphans().await;
         drop(deliveries);
         hall.processes.close().await;
     })
@@ -174,18 +176,15 @@ async fn wait_for_change(hall: &Hall) -> Result<(), Interrupted> {
     Ok(())
 }
 
-/// Waits until no job runs, or the phase is past this one.
+/// Waits until no job runs, the phase is past this one, or the deadline around it has passed.
 async fn until_empty(hall: &Hall, phase: Phase) {
     while !hall.is_empty() && hall.phase() <= phase {
-        if let Err(why) = wait_for_change(hall).await
-            && why.is_cancel()
-        {
+        match wait_for_change(hall).await {
+            Ok(()) => hall.tend_orphans().await,
             // Told to end a second time.
-            hall.advance(Phase::Cold);
-        } else if pikake_traps::pending_interrupt().is_some() {
-            return;
+            Err(why) if why.is_cancel() => hall.advance(Phase::Cold),
+            Err(_) => return,
         }
-        hall.tend_orphans().await;
     }
 }
 

@@ -94,7 +94,9 @@ impl JobOptions {
 /// `"500ms"`, `"30s"`, `"10m"`, `"2h"`, or a number of seconds.
 fn duration(meta: &ParseNestedMeta<'_>) -> syn::Result<Tokens> {
     let literal: Lit = meta.value()?.parse()?;
-    let wrong = || Error::new(literal.span(), "a length is \"500ms\", \"30s\", \"10m\", \"2h\", or seconds");
+    let wrong = || {
+        Error::new(literal.span(), "a length is \"500ms\", \"30s\", \"10m\", \"2h\", or seconds")
+    };
     let text = match &literal {
         Lit::Str(text) => text.value(),
         Lit::Int(number) => format!("{number}s"),
@@ -260,7 +262,7 @@ pub(crate) fn rewrite(function: ItemFn, options: JobOptions) -> syn::Result<Toke
 }
 
 fn check(sig: &syn::Signature, options: &JobOptions) -> syn::Result<Vec<Parameter>> {
-    if !sig.generics.params.is_empty() || sig.generics.where_clause.is_some() {
+    if !sig.generics.params.is_empty() {
         let message = "a job is sent by its name, which cannot carry types: it has no generics";
         return Err(Error::new(sig.generics.span(), message));
     }
@@ -297,7 +299,8 @@ fn parameter(input: &FnArg) -> syn::Result<Parameter> {
         FnArg::Typed(typed) => typed,
     };
     if let Type::Reference(kind) = &*typed.ty {
-        let message = "a job's arguments come from a message, so it owns them (`String`, not `&str`)";
+        let message =
+            "a job's arguments come from a message, so it owns them (`String`, not `&str`)";
         return Err(Error::new(kind.span(), message));
     }
     match &*typed.pat {
