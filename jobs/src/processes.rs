@@ -14,7 +14,7 @@ use std::time::Duration;
 
 use pikake_net::UnixStream;
 use pikake_sync::Semaphore;
-use pikake_traps::{blocking, shield, sleep};
+use pikake_traps::{shield, sleep};
 
 use crate::app::App;
 use crate::current::CurrentJob;
@@ -27,6 +27,9 @@ use crate::request::Request;
 const FIRST_PAUSE: Duration = Duration::from_millis(100);
 /// The longest.
 const LONGEST_PAUSE: Duration = Duration::from_secs(10);
+
+/// How long to wait before a killed process is looked at again.
+const REAP_PAUSE: Duration = Duration::from_millis(1);
 
 /// What came of a job in a process.
 pub(crate) enum Ran {
@@ -142,7 +145,7 @@ impl fmt::Debug for Processes {
 /// A process that runs jobs. Dropped, it is killed.
 struct Process {
     socket: UnixStream,
-    /// `None` once it is being reaped.
+    /// `None` once it was reaped.
     child: Option<Child>,
     /// It has come to the end of a job.
     has_worked: bool,
@@ -182,12 +185,18 @@ impl Process {
         Ok(serde_json::from_slice(&body)?)
     }
 
-    /// Kills it and waits until it has ended.
+    /// Kills it and waits until it has ended. Dropped, it waits no longer than a killed process takes to end.
     async fn kill(mut self) -> Option<ExitStatus> {
-        let mut child = self.child.take()?;
-        // It may have ended.
-        drop(child.kill());
-        blocking(move || child.wait()).await.ok()?.ok()
+        loop {
+            let child = self.child.as_mut()?;
+            // It may have ended.
+            drop(child.kill());
+            if let Some(status) = child.try_wait().ok()? {
+                self.child = None;
+                return Some(status);
+            }
+            drop(sleep(REAP_PAUSE).await);
+        }
     }
 }
 
