@@ -41,7 +41,8 @@ mod worker;
 pub use app::App;
 pub use app_error::{AppError, JobError, SendError};
 pub use broker::{
-    Broker, BrokerError, Counts, DeadJob, Deliveries, Delivery, PublishError, QueueOptions, Receipt,
+    Broker, BrokerError, Counts, DeadJob, Deliveries, Delivery, PublishError, PublishFailure,
+    QueueOptions, Receipt,
 };
 pub use call::Call;
 pub use current::{CurrentJob, current_job, try_current_job};
