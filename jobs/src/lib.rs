@@ -7,12 +7,15 @@
 
 mod app;
 mod app_error;
+mod app_options;
 mod arguments;
 mod body;
 pub mod broker;
 mod call;
+mod call_message;
 mod carry_out;
 mod current;
+mod ended;
 mod error;
 mod handle;
 mod instant;

@@ -16,9 +16,10 @@ use crate::app::Registered;
 use crate::body::{Body, fence, panicked};
 use crate::broker::Delivery;
 use crate::current::{CurrentJob, Facts};
+use crate::ended::{Ended, ended, exceeded, failure, read_arguments, revoked};
 use crate::instant;
-use crate::job::{Failure, Returned, Runner, WrongArguments};
-use crate::limits::{Limit, Limited, limited};
+use crate::job::{Failure, Runner};
+use crate::limits::limited;
 use crate::message::{Message, Outcome, OutcomeState};
 use crate::options::Acks;
 use crate::processes::Ran;
@@ -301,56 +302,4 @@ impl Drop for Run {
         let left = self.delivery.take().filter(|_| !self.is_acked.get());
         self.hall.leave(self.place, left);
     }
-}
-
-/// How a run of a job ended.
-enum Ended {
-    Returned(Returned),
-    Panicked(String),
-    WrongArguments(String),
-    Exceeded(Limit),
-    /// The wait for it was interrupted.
-    Interrupted,
-    /// Its process is gone.
-    Killed(String),
-}
-
-/// A value counts, however late it came.
-fn ended<T>(limited: Limited<T>, end: impl FnOnce(T) -> Ended) -> Ended {
-    match (limited.output.map(end), limited.exceeded) {
-        (Some(Ended::Returned(Ok(value))), _) => Ended::Returned(Ok(value)),
-        (_, Some(limit)) => Ended::Exceeded(limit),
-        (Some(ended), None) => ended,
-        (None, None) => Ended::Interrupted,
-    }
-}
-
-/// Reads the arguments by the job's own types, which may panic.
-fn read_arguments<T>(
-    job: &CurrentJob,
-    request: &Request<'_>,
-    read: fn(&str, &str) -> Result<T, WrongArguments>,
-) -> Result<T, Ended> {
-    match fence(job, || read(request.args, request.kwargs)) {
-        Ok(Ok(read)) => Ok(read),
-        Ok(Err(wrong)) => Err(Ended::WrongArguments(wrong.to_string())),
-        Err(panic) => Err(Ended::Panicked(panic)),
-    }
-}
-
-fn exceeded(limit: Limit) -> Failure {
-    let kind = match limit {
-        Limit::Soft => "SoftTimeLimitExceeded",
-        Limit::Hard => "TimeLimitExceeded",
-    };
-    Failure::new(kind, "billiard.exceptions", "the job exceeded its time limit")
-}
-
-fn failure(failed: Failure) -> Outcome {
-    Outcome::error(OutcomeState::Failure, &failed.kind, &failed.module, &failed.message)
-        .with_traceback(failed.traceback)
-}
-
-pub(crate) fn revoked(why: &str) -> Outcome {
-    Outcome::error(OutcomeState::Revoked, "TaskRevokedError", "celery.exceptions", why)
 }

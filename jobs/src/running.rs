@@ -25,10 +25,10 @@ use slab::Slab;
 use crate::app::App;
 use crate::broker::{Broker, BrokerError, Delivery};
 use crate::current::Facts;
+use crate::ended::revoked;
 use crate::outcomes::job_of;
 use crate::processes::Processes;
 use crate::report::Left;
-use crate::run::revoked;
 use crate::shutdown::Phase;
 
 /// How many cancelled jobs that have not come are remembered; the oldest are forgotten first.

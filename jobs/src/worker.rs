@@ -10,7 +10,6 @@
 //! back. (3) All have ended; or a second, shorter grace is over, and the rest is dropped where it stands.
 
 use std::fmt;
-use std::future::Future;
 use std::rc::Rc;
 use std::time::Duration;
 
@@ -76,27 +75,25 @@ impl Worker {
     /// # Panics
     ///
     /// When polled outside a task of a kernel.
-    pub fn run(self) -> impl Future<Output = Result<Report, AppError>> + use<> {
-        async move {
-            self.app.run_if_child();
-            if self.app.0.hall.borrow().is_some() {
-                return Err(AppError::AlreadyRunning);
-            }
-            let app = self.app.connect().await?;
-            let processes = Processes::new(&app);
-            let hall = Rc::new(Hall::new(app.clone(), app.broker()?, processes));
-            *app.0.hall.borrow_mut() = Some(hall.clone());
-            let open = Open { hall: hall.clone() };
-            (self.starting)(ShutdownHandle(hall.clone()));
-            let interrupted = serve(&hall, self.grace).await;
-            drop(open);
-            let report = Report { stats: app.stats(), left: hall.take_left(), interrupted };
-            let closed = shield(app.close()).await;
-            match (hall.take_failure(), closed) {
-                (Some(error), _) => Err(error.into()),
-                (None, Err(error)) if !error.is_lost() => Err(error.into()),
-                _ => Ok(report),
-            }
+    pub async fn run(self) -> Result<Report, AppError> {
+        self.app.run_if_child();
+        if self.app.0.hall.borrow().is_some() {
+            return Err(AppError::AlreadyRunning);
+        }
+        let app = self.app.connect().await?;
+        let processes = Processes::new(&app);
+        let hall = Rc::new(Hall::new(app.clone(), app.broker()?, processes));
+        *app.0.hall.borrow_mut() = Some(hall.clone());
+        let open = Open { hall: hall.clone() };
+        (self.starting)(ShutdownHandle(hall.clone()));
+        let interrupted = serve(&hall, self.grace).await;
+        drop(open);
+        let report = Report { stats: app.stats(), left: hall.take_left(), interrupted };
+        let closed = shield(app.close()).await;
+        match (hall.take_failure(), closed) {
+            (Some(error), _) => Err(error.into()),
+            (None, Err(error)) if !error.is_lost() => Err(error.into()),
+            _ => Ok(report),
         }
     }
 }
