@@ -10,6 +10,8 @@ use std::process::Command;
 ///
 /// `kernel` executes traps, `net` asks for them: neither may know the other. Only the roof may.
 const HOUSE: [(&str, u8, &[&str]); 11] = [
+    // They import nothing, and name the roof only in what they write.
+    ("pikake-macros", 0, &[]),
     ("pikake-time", 0, &[]),
     ("pikake-traps", 0, &["pikake-time"]),
     ("pikake-kernel", 1, &["pikake-time", "pikake-traps"]),
@@ -34,11 +36,11 @@ const HOUSE: [(&str, u8, &[&str]); 11] = [
             "pikake-traps",
         ],
     ),
-    ("pikake-macros", 4, &[]),
     (
         "pikake",
         4,
         &[
+            "pikake-jobs",
             "pikake-kernel",
             "pikake-macros",
             "pikake-net",

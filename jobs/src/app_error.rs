@@ -83,7 +83,9 @@ impl fmt::Display for SendError {
                 "no application is connected in this kernel: call `App::connect` or run its worker \
                  first and keep the `App`, or name one with `Call::on`",
             ),
-            Self::Arguments(why) => write!(f, "the job's arguments cannot be written as JSON: {why}"),
+            Self::Arguments(why) => {
+                write!(f, "the job's arguments cannot be written as JSON: {why}")
+            }
             Self::Broker(error) => error.fmt(f),
             Self::Publish(error) => error.fmt(f),
         }

@@ -22,7 +22,10 @@ impl<T> Body<T> {
         Self { future: Some(future), job }
     }
 
-    fn fenced<R>(&mut self, work: impl FnOnce(&mut Option<LocalFuture<'static, T>>) -> R) -> Result<R, String> {
+    fn fenced<R>(
+        &mut self,
+        work: impl FnOnce(&mut Option<LocalFuture<'static, T>>) -> R,
+    ) -> Result<R, String> {
         let future = &mut self.future;
         fence(&self.job, || work(future))
     }
@@ -35,7 +38,8 @@ impl<T> Future for Body<T> {
 
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
         let polled = self.fenced(|future| {
-            let ready = future.as_mut().expect("a job that has ended is not polled").as_mut().poll(cx);
+            let ready =
+                future.as_mut().expect("a job that has ended is not polled").as_mut().poll(cx);
             if ready.is_ready() {
                 *future = None;
             }
@@ -65,7 +69,9 @@ pub(crate) fn fence<R>(job: &CurrentJob, work: impl FnOnce() -> R) -> Result<R, 
 
 pub(crate) fn text_of(panic: &(dyn Any + Send)) -> String {
     let text = panic.downcast_ref::<String>().map(String::as_str);
-    text.or_else(|| panic.downcast_ref::<&str>().copied()).unwrap_or("a panic without a text").into()
+    text.or_else(|| panic.downcast_ref::<&str>().copied())
+        .unwrap_or("a panic without a text")
+        .into()
 }
 
 /// The failure that a panic of a job is.

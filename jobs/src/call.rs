@@ -1,46 +1,40 @@
 //! A job that is about to be sent: its arguments, where it goes, and when.
 
-use std::future::Future;
 use std::marker::PhantomData;
 use std::time::{Duration, SystemTime};
 
-use pikake_traps::{random, wall_time};
 use serde::Serialize;
-use serde_json::{Map, Value};
+use serde_json::Value;
 
 use crate::app::App;
 use crate::app_error::SendError;
-use crate::current::{self, try_current_job};
+use crate::current;
 use crate::handle::Handle;
-use crate::instant;
 use crate::job::Job;
-use crate::message::{JobId, Message};
-use crate::request::{LANGUAGE, MAX_RETRIES};
-
-/// What logs and listings show of arguments, in bytes.
-const SHOWN: usize = 1024;
+use crate::message::JobId;
 
 /// A job that is about to be sent, for a value of type `T`. Made by the `with` of a job; cloned, it is sent again.
 #[derive(Debug, Clone)]
 #[must_use = "nothing is sent before `send`"]
 pub struct Call<T> {
-    app: Option<App>,
-    name: String,
-    args: Result<String, String>,
-    kwargs: Result<String, String>,
-    queue: Option<String>,
-    when: When,
-    expires: Option<Duration>,
-    limits: [Option<Duration>; 2],
-    max_retries: Option<u32>,
-    priority: u8,
-    ignore_result: bool,
-    id: Option<String>,
-    value: PhantomData<fn() -> T>,
+    pub(crate) app: Option<App>,
+    pub(crate) name: String,
+    pub(crate) args: Result<String, String>,
+    pub(crate) kwargs: Result<String, String>,
+    pub(crate) queue: Option<String>,
+    pub(crate) when: When,
+    pub(crate) expires: Option<Duration>,
+    pub(crate) limits: [Option<Duration>; 2],
+    pub(crate) max_retries: Option<u32>,
+    pub(crate) priority: u8,
+    pub(crate) ignore_result: bool,
+    pub(crate) id: Option<String>,
+    pub(crate) value: PhantomData<fn() -> T>,
 }
 
+/// When it may be run.
 #[derive(Debug, Clone, Copy)]
-enum When {
+pub(crate) enum When {
     Now,
     After(Duration),
     At(SystemTime),
@@ -161,7 +155,13 @@ impl<T> Call<T> {
 
     /// The same, for a value of any kind.
     pub fn untyped(self) -> Call<Value> {
-        Call { value: PhantomData, ..self.into_parts() }
+        self.into_parts()
+    }
+
+    /// Through whichever application is current, so that an application may keep it.
+    pub(crate) fn on_no_app(mut self) -> Self {
+        self.app = None;
+        self
     }
 
     fn into_parts<U>(self) -> Call<U> {
@@ -169,8 +169,19 @@ impl<T> Call<T> {
         let (max_retries, priority) = (self.max_retries, self.priority);
         let (ignore_result, id, value) = (self.ignore_result, self.id, PhantomData);
         Call {
-            app, name, args, kwargs, queue, when, expires, limits, max_retries, priority,
-            ignore_result, id, value,
+            app,
+            name,
+            args,
+            kwargs,
+            queue,
+            when,
+            expires,
+            limits,
+            max_retries,
+            priority,
+            ignore_result,
+            id,
+            value,
         }
     }
 
@@ -188,118 +199,24 @@ impl<T> Call<T> {
     /// # Panics
     ///
     /// When polled outside a task of a kernel.
-    pub fn send(self) -> impl Future<Output = Result<Handle<T>, SendError>> {
-        async move {
-            let app = self.app.clone().or_else(current::app).ok_or(SendError::NoApp)?;
-            let queue = match &self.queue {
-                Some(queue) => queue.clone(),
-                None => app.default_queue_name(),
-            };
-            let broker = app.broker()?;
-            let (mut message, not_before) = self.message(&app)?;
-            app.ensure_queue(&queue).await?;
-            let id = JobId(message.correlation_id.clone().unwrap_or_default());
-            if self.ignore_result {
-                broker.publish(&queue, message, not_before).await?;
-                return Ok(Handle::new(app, id, true));
-            }
-            broker.expect(&mut message).await?;
-            // From here on somebody expects the outcome, until the handle is dropped.
-            let handle = Handle::new(app, id, false);
+    pub async fn send(self) -> Result<Handle<T>, SendError> {
+        let app = self.app.clone().or_else(current::app).ok_or(SendError::NoApp)?;
+        let queue = match &self.queue {
+            Some(queue) => queue.clone(),
+            None => app.default_queue_name(),
+        };
+        let broker = app.broker()?;
+        let (mut message, not_before) = self.message(&app)?;
+        app.ensure_queue(&queue).await?;
+        let id = JobId(message.correlation_id.clone().unwrap_or_default());
+        if self.ignore_result {
             broker.publish(&queue, message, not_before).await?;
-            Ok(handle)
+            return Ok(Handle::new(app, id, true));
         }
+        broker.expect(&mut message).await?;
+        // From here on somebody expects the outcome, until the handle is dropped.
+        let handle = Handle::new(app, id, false);
+        broker.publish(&queue, message, not_before).await?;
+        Ok(handle)
     }
-
-    /// The message, and when it may be delivered.
-    fn message(&self, app: &App) -> Result<(Message, Option<SystemTime>), SendError> {
-        let (args, kwargs) = match (&self.args, &self.kwargs) {
-            (Ok(args), Ok(kwargs)) if args.starts_with('[') && kwargs.starts_with('{') => (args, kwargs),
-            (Err(why), _) | (_, Err(why)) => return Err(SendError::Arguments(why.clone())),
-            _ => {
-                let why = "args are a tuple or a list, kwargs a struct or a map";
-                return Err(SendError::Arguments(why.to_owned()));
-            }
-        };
-        let not_before = match self.when {
-            When::Now => None,
-            When::After(length) => Some(wall_time() + length),
-            When::At(moment) => Some(moment),
-        };
-        let expires = self.expires.map(|length| wall_time() + length);
-        let id = self.id.clone().unwrap_or_else(new_id);
-        let mut headers = Map::new();
-        let mut set = |name: &str, value: Value| drop(headers.insert(name.to_owned(), value));
-        set("lang", LANGUAGE.into());
-        set("task", self.name.as_str().into());
-        set("id", id.as_str().into());
-        match try_current_job() {
-            None => set("root_id", id.as_str().into()),
-            Some(job) => {
-                set("root_id", job.facts.root_id.as_str().into());
-                set("parent_id", job.id().into());
-            }
-        }
-        set("retries", 0.into());
-        set("argsrepr", shown(args, ['(', ')']).into());
-        set("kwargsrepr", shown(kwargs, ['{', '}']).into());
-        set("origin", app.origin().into());
-        set("ignore_result", self.ignore_result.into());
-        for (name, moment) in [("eta", not_before), ("expires", expires)] {
-            if let Some(text) = moment.and_then(instant::write) {
-                set(name, text.into());
-            }
-        }
-        if self.limits != [None, None] {
-            let seconds = |limit: Option<Duration>| Value::from(limit.map(|limit| limit.as_secs_f64()));
-            set("timelimit", Value::Array(self.limits.map(seconds).to_vec()));
-        }
-        if let Some(retries) = self.max_retries {
-            set(MAX_RETRIES, retries.into());
-        }
-        let body = format!("[{args},{kwargs},{EMBED}]").into_bytes();
-        let mut message = Message::json(headers, body);
-        message.correlation_id = Some(id);
-        message.priority = self.priority;
-        message.expires = expires;
-        Ok((message, not_before))
-    }
-}
-
-/// No workflow follows.
-const EMBED: &str = r#"{"callbacks":null,"errbacks":null,"chain":null,"chord":null}"#;
-
-impl Message {
-    /// A message with a JSON body.
-    pub(crate) fn json(headers: Map<String, Value>, body: Vec<u8>) -> Self {
-        Self {
-            content_type: Some("application/json".to_owned()),
-            content_encoding: Some("utf-8".to_owned()),
-            headers,
-            body,
-            ..Self::default()
-        }
-    }
-}
-
-fn new_id() -> String {
-    let mut bytes = [0; 16];
-    random::fill(&mut bytes);
-    uuid::Builder::from_random_bytes(bytes).into_uuid().to_string()
-}
-
-/// JSON between other brackets, and not too much of it.
-fn shown(json: &str, [open, close]: [char; 2]) -> String {
-    let inner = &json[1..json.len() - 1];
-    let mut shown = String::with_capacity(inner.len().min(SHOWN) + 2);
-    shown.push(open);
-    match inner.len() <= SHOWN {
-        true => shown.push_str(inner),
-        false => {
-            shown.push_str(&inner[..inner.floor_char_boundary(SHOWN)]);
-            shown.push('…');
-        }
-    }
-    shown.push(close);
-    shown
 }

@@ -61,7 +61,8 @@ pub(crate) fn app() -> Option<App> {
 /// Outside a job: in a task that the job has spawned, too.
 #[track_caller]
 pub fn current_job() -> CurrentJob {
-    try_current_job().expect("`current_job` is for code that a job runs itself, and no job runs here")
+    try_current_job()
+        .expect("`current_job` is for code that a job runs itself, and no job runs here")
 }
 
 /// The job that is being run here; `None` outside of jobs.

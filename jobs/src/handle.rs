@@ -1,7 +1,6 @@
 //! A job that was sent: its id, and the wait for its outcome.
 
 use std::fmt;
-use std::future::Future;
 use std::marker::PhantomData;
 
 use serde::de::DeserializeOwned;
@@ -38,11 +37,9 @@ impl<T> Handle<T> {
     /// # Errors
     ///
     /// The broker's.
-    pub fn status(&self) -> impl Future<Output = Result<Option<OutcomeState>, JobError>> {
-        async {
-            let outcome = self.app.broker()?.outcome(&self.id).await?;
-            Ok(outcome.map(|outcome| outcome.state))
-        }
+    pub async fn status(&self) -> Result<Option<OutcomeState>, JobError> {
+        let outcome = self.app.broker()?.outcome(&self.id).await?;
+        Ok(outcome.map(|outcome| outcome.state))
     }
 
     /// Takes the job back, as far as that can be done from here. Never waits.
@@ -72,18 +69,16 @@ impl<T: DeserializeOwned> Handle<T> {
     /// # Panics
     ///
     /// When polled outside a task of a kernel.
-    pub fn wait(&self) -> impl Future<Output = Result<T, JobError>> {
-        async {
-            if self.is_ignored {
-                return Err(JobError::Ignored);
-            }
-            loop {
-                let broker = self.app.broker()?;
-                match broker.wait(&self.id).await {
-                    Ok(outcome) => return value_of(outcome),
-                    Err(BrokerError::Lost(_)) => self.app.pause().await.map_err(BrokerError::from)?,
-                    Err(error) => return Err(error.into()),
-                }
+    pub async fn wait(&self) -> Result<T, JobError> {
+        if self.is_ignored {
+            return Err(JobError::Ignored);
+        }
+        loop {
+            let broker = self.app.broker()?;
+            match broker.wait(&self.id).await {
+                Ok(outcome) => return value_of(outcome),
+                Err(BrokerError::Lost(_)) => self.app.pause().await.map_err(BrokerError::from)?,
+                Err(error) => return Err(error.into()),
             }
         }
     }
@@ -115,7 +110,9 @@ fn failure_of(outcome: Outcome) -> Failure {
 
 impl<T> Drop for Handle<T> {
     fn drop(&mut self) {
-        if !self.is_ignored && let Ok(broker) = self.app.broker() {
+        if !self.is_ignored
+            && let Ok(broker) = self.app.broker()
+        {
             broker.forget(&self.id);
         }
     }

@@ -100,7 +100,8 @@ impl Outcome {
             date_done: self.state.is_final().then(|| instant::write(now)).flatten(),
             task_id: job,
         };
-        serde_json::to_vec(&written).expect("texts and JSON values are written as JSON")
+        // Texts and JSON values can always be written as JSON.
+        serde_json::to_vec(&written).unwrap_or_default()
     }
 
     /// Reads what [`to_meta`](Self::to_meta) or Celery has written.

@@ -13,6 +13,7 @@ use std::task::{Context, Poll};
 use crate::cell::{Cold, TaskId};
 use crate::door;
 use crate::handler::{TrapKind, Wait};
+use crate::home::KernelId;
 use crate::interrupt::{Interrupted, TaskError};
 use crate::locals::LocalKey;
 use crate::mark::TaskMark;
@@ -351,6 +352,11 @@ impl Current {
     /// The task that spawned this one; `None` if it was not spawned by a task.
     pub fn parent(&self) -> Option<TaskId> {
         self.0.parent()
+    }
+
+    /// The kernel that runs it.
+    pub fn kernel(&self) -> KernelId {
+        self.0.kernel()
     }
 
     /// What the task keeps under that key. For those who write task locals.
