@@ -15,6 +15,7 @@
 //! `next`: nothing is lost, what had come is returned by the next call. `ack`, `give_back` and `bury` are not
 //! interruption points where the broker can do them without waiting.
 
+use std::any::Any;
 use std::fmt;
 use std::future::Future;
 use std::pin::Pin;
@@ -116,6 +117,11 @@ pub trait Broker: fmt::Debug {
 
     /// Ends: waits until what was acknowledged and published has reached the broker, then closes.
     fn close(&self) -> LocalFuture<'_, Result<(), BrokerError>>;
+
+    /// The broker itself, where it has more to offer than this contract; to be downcast.
+    fn as_any(&self) -> Option<&dyn Any> {
+        None
+    }
 }
 
 /// Messages of one queue for one consumer. Dropped: consuming ends, what was not acknowledged is given back.

@@ -5,6 +5,20 @@
 
 #![forbid(unsafe_code)]
 
+#[cfg(feature = "amqp")]
+mod amqp;
+#[cfg(feature = "amqp")]
+mod amqp_delay;
+#[cfg(feature = "amqp")]
+mod amqp_deliveries;
+#[cfg(feature = "amqp")]
+mod amqp_error;
+#[cfg(feature = "amqp")]
+mod amqp_message;
+#[cfg(feature = "amqp")]
+mod amqp_queues;
+#[cfg(feature = "amqp")]
+mod amqp_replies;
 mod app;
 mod app_error;
 mod app_options;
@@ -39,7 +53,28 @@ mod run;
 mod running;
 mod schedule;
 mod shutdown;
+#[cfg(feature = "sqlite")]
+mod sqlite;
+#[cfg(feature = "sqlite")]
+mod sqlite_desk;
+#[cfg(feature = "sqlite")]
+mod sqlite_inbox;
+#[cfg(feature = "sqlite")]
+mod sqlite_owner;
+#[cfg(feature = "sqlite")]
+mod sqlite_row;
+#[cfg(feature = "sqlite")]
+mod sqlite_schema;
+#[cfg(feature = "sqlite")]
+mod sqlite_statements;
+#[cfg(feature = "sqlite")]
+mod sqlite_thread;
+#[cfg(feature = "sqlite")]
+mod sqlite_work;
 mod worker;
+
+#[cfg(feature = "amqp")]
+pub use amqp::AmqpBroker;
 
 pub use app::App;
 pub use app_error::{AppError, JobError, SendError};
@@ -60,6 +95,8 @@ pub use options::{Acks, Backoff, JobOptions};
 pub use report::{JobStats, Left, Report, Stats};
 pub use request::{Poison, Request};
 pub use shutdown::ShutdownHandle;
+#[cfg(feature = "sqlite")]
+pub use sqlite::SqliteBroker;
 pub use worker::Worker;
 
 /// What `#[pikake::job]` expands to uses of.

@@ -18,7 +18,7 @@ use crate::broker::{
 };
 use crate::memory_state::{Next, State};
 use crate::message::{JobId, Message, Outcome};
-use crate::outcomes::{is_final, known_job_of};
+use crate::outcomes::job_of;
 
 /// The wall clock may be set, so nobody who waits for a moment of it sleeps longer than this.
 const LONGEST_SLEEP: Duration = Duration::from_secs(30);
@@ -211,7 +211,7 @@ impl Broker for MemoryBroker {
 
     fn expect<'a>(&'a self, message: &'a mut Message) -> LocalFuture<'a, Result<(), BrokerError>> {
         Box::pin(async move {
-            let job = known_job_of(message)?;
+            let job = job_of(message)?;
             self.0.change(|state, _| {
                 state.outcomes.expect(self.0.id, job);
                 Ok(())
@@ -225,7 +225,7 @@ impl Broker for MemoryBroker {
         outcome: Outcome,
     ) -> LocalFuture<'a, Result<(), BrokerError>> {
         Box::pin(async move {
-            let job = known_job_of(message)?;
+            let job = job_of(message)?;
             self.0.change(|state, now| {
                 let told = state.outcomes.store(job, outcome, now);
                 state.call(told);
@@ -246,7 +246,7 @@ impl Broker for MemoryBroker {
             loop {
                 let found = self.0.change(|state, _| {
                     let known = state.outcomes.get(job);
-                    match known.filter(|outcome| is_final(outcome.state)) {
+                    match known.filter(|outcome| outcome.state.is_final()) {
                         Some(outcome) => Ok(Ok(outcome.clone())),
                         None => {
                             let arrival = state.outcomes.arrival(self.0.id, job);

@@ -10,7 +10,7 @@ use std::time::{Duration, SystemTime};
 use pikake_sync::shared::Event;
 
 use crate::message::{JobId, Outcome};
-use crate::outcomes::{is_final, replaces};
+use crate::outcomes::replaces;
 
 /// How long an outcome that nobody expects is kept.
 pub(crate) const UNEXPECTED_LIFE: Duration = Duration::from_secs(3_600);
@@ -52,7 +52,7 @@ impl Outcomes {
         outcome: Outcome,
         now: SystemTime,
     ) -> Option<Arc<Event>> {
-        let is_final = is_final(outcome.state);
+        let is_final = outcome.state.is_final();
         if self.get(&job).is_some_and(|known| !replaces(outcome.state, known.state)) {
             return None;
         }

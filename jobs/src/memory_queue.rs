@@ -9,7 +9,6 @@ use std::time::SystemTime;
 
 use crate::broker::{DeadJob, QueueOptions};
 use crate::message::{JobId, Message};
-use crate::outcomes::job_of;
 
 /// A message in a queue.
 #[derive(Debug)]
@@ -157,8 +156,7 @@ impl Queue {
 
     /// Dead messages at the end of the line again, as new ones that do not expire.
     pub(crate) fn replay(&mut self, job: Option<&JobId>, now: SystemTime) -> u64 {
-        let is_meant =
-            |dead: &Dead| job.is_none_or(|job| job_of(&dead.message).as_ref() == Some(job));
+        let is_meant = |dead: &Dead| job.is_none_or(|job| dead.message.job() == Some(&*job.0));
         let (meant, others): (VecDeque<_>, _) = self.dead.drain(..).partition(is_meant);
         self.dead = others;
         let count = meant.len() as u64;

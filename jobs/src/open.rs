@@ -13,6 +13,8 @@ use crate::memory::MemoryStore;
 /// | --- | --- |
 /// | `memory://` | in memory, its own |
 /// | `memory://name` | in memory, the same for all of this process that say this name |
+/// | `sqlite:///path` | in a SQLite database at `/path`; `sqlite://path`: at a relative one |
+/// | `amqp://user:password@host:port/vhost` | RabbitMQ; `amqps://` with TLS |
 ///
 /// # Examples
 ///
@@ -34,6 +36,14 @@ pub fn open(url: &str) -> LocalFuture<'_, Result<Rc<dyn Broker>, BrokerError>> {
         match scheme {
             "memory" if rest.is_empty() => Ok(Rc::new(MemoryStore::new().open()) as Rc<dyn Broker>),
             "memory" => Ok(Rc::new(MemoryStore::named(rest).open())),
+            #[cfg(feature = "sqlite")]
+            "sqlite" if rest.is_empty() => {
+                Err(BrokerError::Refused("`sqlite://` lacks the path of a file".to_owned()))
+            }
+            #[cfg(feature = "sqlite")]
+            "sqlite" => Ok(Rc::new(crate::sqlite::SqliteBroker::open(rest).await?)),
+            #[cfg(feature = "amqp")]
+            "amqp" | "amqps" => Ok(Rc::new(crate::amqp::AmqpBroker::open(url).await?)),
             _ => Err(BrokerError::Refused(format!(
                 "`{scheme}://` is not the beginning of a broker's URL, as `memory://` is"
             ))),
