@@ -54,7 +54,9 @@ impl<T> Call<T> {
         set("argsrepr", shown(args, ['(', ')']).into());
         set("kwargsrepr", shown(kwargs, ['{', '}']).into());
         set("origin", app.origin().into());
-        set("ignore_result", self.ignore_result.into());
+        if self.ignore_result {
+            set("ignore_result", true.into());
+        }
         for (name, moment) in [("eta", not_before), ("expires", expires)] {
             if let Some(text) = moment.and_then(instant::write) {
                 set(name, text.into());

@@ -23,17 +23,17 @@ pub(crate) fn enter(app: &Rc<Inner>) {
     let Some(task) = try_current() else { return };
     let kernel = task.kernel();
     APPS.with_borrow_mut(|apps| {
-        apps.retain(|(of, app)| *of != kernel && app.strong_count() > 0);
+        apps.retain(|(_, known)| known.strong_count() > 0 && !known.ptr_eq(&Rc::downgrade(app)));
         apps.push((kernel, Rc::downgrade(app)));
     });
 }
 
-/// The application of this kernel, if it is connected and still there.
+/// The application of this kernel that was connected last, of those that are still there.
 pub(crate) fn app() -> Option<App> {
     let kernel = try_current()?.kernel();
     APPS.with_borrow(|apps| {
-        let (_, app) = apps.iter().find(|(of, _)| *of == kernel)?;
-        app.upgrade().map(App)
+        let mut of_kernel = apps.iter().rev().filter(|(of, _)| *of == kernel);
+        of_kernel.find_map(|(_, app)| app.upgrade()).map(App)
     })
 }
 

@@ -17,6 +17,44 @@ pub use crate::arguments::WrongArguments;
 pub type Returned = Result<Value, Failure>;
 
 /// A job's definition, as a type. Implemented by `#[pikake::job]`.
+///
+/// What cannot be a job is refused where it is written: a method, a generic function, borrowed arguments, arguments
+/// or a value that are not JSON, and options that contradict each other.
+///
+/// ```compile_fail
+/// #[pikake_macros::job(crate = pikake_jobs)]
+/// async fn borrows(name: &str) {}
+/// ```
+///
+/// ```compile_fail
+/// #[pikake_macros::job(crate = pikake_jobs)]
+/// async fn generic<T>(it: T) {}
+/// ```
+///
+/// ```compile_fail
+/// #[pikake_macros::job(crate = pikake_jobs)]
+/// async fn no_json() -> std::rc::Rc<std::cell::Cell<fn()>> { unimplemented!() }
+/// ```
+///
+/// ```compile_fail
+/// #[pikake_macros::job(crate = pikake_jobs, process)]
+/// async fn contradicts() {}
+/// ```
+///
+/// ```compile_fail
+/// #[pikake_macros::job(crate = pikake_jobs, retry = 3)]
+/// async fn unknown_option() {}
+/// ```
+///
+/// The same without the mistakes:
+///
+/// ```
+/// #[pikake_macros::job(crate = pikake_jobs, retries = 3)]
+/// async fn fine(name: String) {}
+///
+/// #[pikake_macros::job(crate = pikake_jobs, process)]
+/// fn fine_too() -> Vec<u8> { Vec::new() }
+/// ```
 pub trait Job: Copy + 'static {
     /// The arguments, as a tuple.
     type Arguments: Serialize + DeserializeOwned;

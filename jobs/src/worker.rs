@@ -185,7 +185,7 @@ async fn until_empty(hall: &Hall, phase: Phase) {
     }
 }
 
-type Consumer = CancelOnDrop<Option<Box<dyn Deliveries>>>;
+type Consumer = CancelOnDrop<Vec<Box<dyn Deliveries>>>;
 
 /// Ends the consumers, and keeps what their running jobs are acknowledged through.
 async fn stop_consuming(consumers: Vec<Consumer>) -> Vec<Box<dyn Deliveries>> {
@@ -194,43 +194,61 @@ async fn stop_consuming(consumers: Vec<Consumer>) -> Vec<Box<dyn Deliveries>> {
     }
     let mut deliveries = Vec::new();
     for consumer in consumers {
-        deliveries.extend(consumer.await.ok().flatten());
+        deliveries.extend(consumer.await.into_iter().flatten());
     }
     deliveries
 }
 
 /// Takes messages of a queue until it is interrupted.
-async fn consume(hall: Rc<Hall>, queue: String, prefetch: u16) -> Option<Box<dyn Deliveries>> {
+///
+/// A broker may cancel a consumer, as when the queue has moved: then there is another one. The first is kept, for the
+/// jobs that it brought.
+async fn consume(hall: Rc<Hall>, queue: String, prefetch: u16) -> Vec<Box<dyn Deliveries>> {
+    let mut kept = Vec::new();
     let mut pauses = Pauses::new();
-    let mut deliveries = loop {
+    while hall.phase() == Phase::Open {
         match hall.broker.consume(&queue, prefetch).await {
-            Ok(deliveries) => break deliveries,
-            Err(BrokerError::Interrupted(_)) => return None,
-            Err(BrokerError::Lost(_)) => sleep(pauses.next()).await.ok()?,
+            Ok(mut deliveries) => {
+                let goes_on = take(&hall, &mut *deliveries, &mut pauses).await;
+                kept.push(deliveries);
+                if !goes_on {
+                    break;
+                }
+                tracing::warn!(
+                    queue,
+                    "the broker has cancelled the consumer; there will be another"
+                );
+            }
+            Err(BrokerError::Interrupted(_)) => break,
+            Err(BrokerError::Lost(_)) => {}
             Err(error) => {
                 hall.fail(error);
-                return None;
+                break;
             }
         }
-    };
-    let mut pauses = Pauses::new();
+        if sleep(pauses.next()).await.is_err() {
+            break;
+        }
+    }
+    kept
+}
+
+/// Starts a job for each message that comes. Whether another consumer is wanted after this one.
+async fn take(hall: &Rc<Hall>, deliveries: &mut dyn Deliveries, pauses: &mut Pauses) -> bool {
     while hall.phase() == Phase::Open {
         match deliveries.next().await {
             Ok(Some(delivery)) => match hall.permits.acquire(1).await {
                 Ok(permit) => {
                     permit.forget();
-                    run::start(&hall, delivery);
-                    pauses = Pauses::new();
+                    run::start(hall, delivery);
+                    *pauses = Pauses::new();
                 }
                 Err(_) => {
                     hall.orphan(delivery);
                     break;
                 }
             },
-            Ok(None) => {
-                hall.fail(BrokerError::Refused(format!("the consumer of `{queue}` was cancelled")));
-                return Some(deliveries);
-            }
+            Ok(None) => return true,
             Err(BrokerError::Interrupted(_)) => break,
             Err(BrokerError::Lost(_)) => {
                 if sleep(pauses.next()).await.is_err() {
@@ -239,7 +257,7 @@ async fn consume(hall: Rc<Hall>, queue: String, prefetch: u16) -> Option<Box<dyn
             }
             Err(error) => {
                 hall.fail(error);
-                return Some(deliveries);
+                return false;
             }
         }
     }
@@ -249,5 +267,5 @@ async fn consume(hall: Rc<Hall>, queue: String, prefetch: u16) -> Option<Box<dyn
             hall.orphan(delivery);
         }
     }
-    Some(deliveries)
+    false
 }

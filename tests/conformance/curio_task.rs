@@ -313,7 +313,7 @@ fn a_timeout_around_a_group_cancels_its_members<R: Runner>() {
 
 fn a_group_without_members_has_no_results_and_no_first<R: Runner>() {
     R::run(async |_| {
-        assert_eq!(TaskGroup::<u32>::new().join_all().await.unwrap(), []);
+        assert!(TaskGroup::<u32>::new().join_all().await.unwrap().is_empty());
         assert!(TaskGroup::<u32>::new().join_any().await.unwrap_err().had_no_members());
         TaskGroup::<u32>::new().cancel_all().await.unwrap();
         assert!(TaskGroup::<u32>::new().next_done().await.unwrap().is_none());

@@ -247,9 +247,14 @@ impl Broker for Lossy {
 impl Deliveries for LossyDeliveries {
     fn next(&mut self) -> LocalFuture<'_, Result<Option<pikake_jobs::Delivery>, BrokerError>> {
         // What had come is returned by the next call, so it breaks before.
-        match breaks() {
-            true => Box::pin(async { Err(lost()) }),
-            false => self.0.next(),
+        match (breaks(), breaks()) {
+            // The broker cancels the consumer.
+            (true, true) => Box::pin(async {
+                self.0.cancel().await?;
+                self.0.next().await
+            }),
+            (true, false) => Box::pin(async { Err(lost()) }),
+            (false, _) => self.0.next(),
         }
     }
     fn cancel(&mut self) -> LocalFuture<'_, Result<(), BrokerError>> {

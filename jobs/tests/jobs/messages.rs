@@ -28,7 +28,7 @@ fn what_is_sent_is_protocol_two() {
         assert!(headers.remove("expires").unwrap().as_str().unwrap().ends_with("+00:00"));
         let expected = json!({
             "lang": "rs", "task": "tests.add", "id": "one", "root_id": "one", "retries": 0,
-            "argsrepr": "(2,3)", "kwargsrepr": "{}", "ignore_result": false, "timelimit": [2.0, 1.0],
+            "argsrepr": "(2,3)", "kwargsrepr": "{}", "timelimit": [2.0, 1.0],
         });
         assert_eq!(Value::from(headers), expected);
         let request = Request::read(&message).unwrap();

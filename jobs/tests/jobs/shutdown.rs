@@ -132,3 +132,25 @@ fn a_worker_that_is_dropped_leaves_its_messages_to_the_broker() {
         assert_eq!(store.open().counts("pikake").await.unwrap().ready, 2);
     });
 }
+
+#[test]
+fn a_kernel_that_ends_gives_back_what_runs() {
+    let store = pikake_jobs::MemoryStore::new();
+    let clock = pikake_time::ManualClock::auto();
+    let kernel = pikake_kernel::Kernel::builder().clock(clock).build().unwrap();
+    let app = App::on(Rc::new(store.open())).jobs((nap, foreign));
+    let worker = kernel.run(async {
+        let worker = Running::start(&app, SECOND).await;
+        nap.delay(60).await.unwrap();
+        foreign.delay().await.unwrap();
+        sleep(SECOND).await.unwrap();
+        worker
+    });
+    kernel.shutdown();
+    drop((worker, app, kernel));
+    let kernel = pikake_kernel::Kernel::new().unwrap();
+    kernel.run(async {
+        let counts = store.open().counts("pikake").await.unwrap();
+        assert_eq!((counts.ready, counts.taken), (2, Some(0)));
+    });
+}
