@@ -110,7 +110,7 @@ fn memory() {
 
 #[test]
 fn sqlite() {
-    let scratch = scratch::Scratch::new("job-brokers");
+    let scratch = scratch::Scratch::new();
     let number = std::cell::Cell::new(0);
     let program = || {
         number.set(number.get() + 1);
