@@ -27,14 +27,7 @@ const HOUSE: [(&str, u8, &[&str]); 11] = [
     (
         "pikake-jobs",
         3,
-        &[
-            "pikake-amqp",
-            "pikake-net",
-            "pikake-sync",
-            "pikake-task",
-            "pikake-time",
-            "pikake-traps",
-        ],
+        &["pikake-amqp", "pikake-net", "pikake-sync", "pikake-task", "pikake-time", "pikake-traps"],
     ),
     (
         "pikake",

@@ -50,8 +50,6 @@ async fn use_it(broker: Rc<dyn Broker>) -> Told {
                 possible.insert(job.to_owned());
             }
             Err(error) => {
-                let interrupted = BrokerError::Interrupted;
-                drop(interrupted);
                 let cause = &error.cause;
                 assert!(matches!(cause, PublishFailure::Broker(BrokerError::Interrupted(_))));
                 if error.is_uncertain {

@@ -340,8 +340,7 @@ impl Deliveries for SqliteDeliveries {
 
 impl Drop for SqliteDeliveries {
     fn drop(&mut self) {
-        self.inbox.set_state(InboxState::Left);
-        self.session.link.look();
+        self.session.link.leave(self.inbox.clone());
     }
 }
 

@@ -17,7 +17,7 @@ use pikake_traps::{Reply, future_wait, linger, random, start_thread};
 
 use crate::broker::BrokerError;
 use crate::sqlite_desk::Desk;
-use crate::sqlite_inbox::Watches;
+use crate::sqlite_inbox::{Inbox, InboxState, Watches};
 use crate::sqlite_owner::OwnerLock;
 use crate::sqlite_row::micros;
 use crate::sqlite_schema::{self as schema, concerns_all, failed};
@@ -83,9 +83,24 @@ where
     }
 }
 
+/// A consumer that has been dropped: in line, so that what it acknowledged before counts.
+struct Leaving(Arc<Inbox>);
+
+impl Call for Leaving {
+    fn run(&mut self, _: &mut Desk) -> rusqlite::Result<()> {
+        self.0.set_state(InboxState::Left);
+        Ok(())
+    }
+
+    /// Gone is gone, also when the transaction came to nothing before it was its turn.
+    fn finish(self: Box<Self>, _: Option<BrokerError>) {
+        self.0.set_state(InboxState::Left);
+    }
+}
+
 enum Command {
     Call(Box<dyn Call>),
-    /// Something was changed that the thread should look at.
+    /// Only whether the thread is there is asked.
     Look,
     /// No more calls; the reply comes when all is on the disk.
     Close(Reply<()>),
@@ -141,9 +156,9 @@ impl Link {
         let _ = self.send(Command::Call(Box::new(Asked { work: Some(work), done: None, reply })));
     }
 
-    /// Has the thread look at what was changed beside it.
-    pub(crate) fn look(&self) {
-        let _ = self.send(Command::Look);
+    /// What a consumer has goes back; it has been dropped.
+    pub(crate) fn leave(&self, inbox: Arc<Inbox>) {
+        let _ = self.send(Command::Call(Box::new(Leaving(inbox))));
     }
 
     pub(crate) fn is_open(&self) -> bool {

@@ -1,11 +1,12 @@
 //! A real RabbitMQ for the whole suite, and a virtual host of it for each case.
 
 use std::io::{BufRead, BufReader, Lines, Write};
-use std::process::{ChildStdin, ChildStdout, Command, Stdio};
+use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 use std::sync::{Mutex, PoisonError};
 
 /// The script that runs it. It ends when this process does, since then its input ends.
 struct Rabbit {
+    _process: Child,
     port: u16,
     input: ChildStdin,
     output: Lines<BufReader<ChildStdout>>,
@@ -24,7 +25,7 @@ impl Rabbit {
         let mut output = BufReader::new(script.stdout.take().expect("piped")).lines();
         let ready = output.next().expect("the broker starts").expect("text");
         let port = ready.strip_prefix("ready ").expect("it says its port").parse().expect("a port");
-        Self { port, input, output, hosts: 0 }
+        Self { _process: script, port, input, output, hosts: 0 }
     }
 
     fn control(&mut self, command: &str) {

@@ -44,7 +44,11 @@ fn step() -> impl Strategy<Value = Step> {
 pub(crate) fn run(cases: u32, run: impl Fn(&[Step])) {
     let config = Config { cases, failure_persistence: None, ..Config::default() };
     let mut runner = TestRunner::new(config);
-    runner.run(&vec(step(), 1..60), |steps| Ok(run(&steps))).unwrap();
+    let test = |steps: Vec<Step>| {
+        run(&steps);
+        Ok(())
+    };
+    runner.run(&vec(step(), 1..60), test).unwrap();
 }
 
 thread_local! {
