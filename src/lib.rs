@@ -2,6 +2,8 @@
 #![forbid(unsafe_code)]
 
 pub use pikake_kernel::{Kernel, Turn};
+#[cfg(feature = "jobs")]
+pub use pikake_macros::job;
 pub use pikake_macros::{main, sim, test};
 pub use pikake_task::{TaskGroup, task_group, try_task_group};
 pub use pikake_traps::{
@@ -27,6 +29,12 @@ pub mod interruption {}
 
 #[doc = include_str!("../docs/simulation.md")]
 pub mod simulation {}
+
+#[cfg(feature = "jobs")]
+#[doc = include_str!("../docs/jobs.md")]
+pub mod jobs {
+    pub use pikake_jobs::*;
+}
 
 /// Sockets, and what is built on them: lines, frames, names, servers; TLS and DNS behind features.
 ///

@@ -38,6 +38,7 @@ fn examples_that_are_not_run_have_a_reason() {
         "task/src",
         "sync/src",
         "sim/src",
+        "jobs/src",
         "docs",
         "traps",
         ".",

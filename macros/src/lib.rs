@@ -3,6 +3,9 @@
 //! Each turns an `async fn` into an ordinary function that runs it: `main` and `test` in a fresh
 //! kernel, `sim` in a simulated world for each seed. The last two are tests.
 
+#[cfg(feature = "jobs")]
+mod job;
+
 use proc_macro::TokenStream;
 use proc_macro2::{Span, TokenStream as Tokens};
 use quote::quote;
@@ -49,6 +52,39 @@ pub fn sim(options: TokenStream, function: TokenStream) -> TokenStream {
     parse_macro_input!(options with parser);
     let function = parse_macro_input!(function as ItemFn);
     rewrite_sim(function, &found).unwrap_or_else(|error| error.to_compile_error()).into()
+}
+
+/// Makes a job of a function, to be sent and run later, in another process or on another machine.
+///
+/// The function's name becomes an item: `add.delay(2, 3).await?` sends it and gives a handle,
+/// `add.with(2, 3)` is a call to which more can be said before it is sent, and `add.run(2, 3).await`
+/// (of a plain `fn`: `add.now(2, 3)`) calls the function itself. See `pikake::jobs`.
+///
+/// An `async fn` runs as a task, a plain `fn` in a thread. Arguments and value are sent as JSON; an
+/// argument of an `Option` type may be left out. Where the return type is written as a `Result`, an
+/// error is a failure of the job. Options:
+///
+/// * `name = "tasks.add"`: the name it is sent under; without, the function's path;
+/// * `queue = "mail"`: the queue it is sent to; without, the application's default;
+/// * `retries = 3`: how often it is tried again when it fails; without, never;
+/// * `backoff(first = "1s", cap = "10m")`: how long it waits before, at most: `first`, doubled each time;
+/// * `soft_limit = "30s"`: interrupted after so long; `hard_limit = "60s"`: dropped, or its process
+///   killed;
+/// * `acks = "early"`: its message is acknowledged before it is run, so that it never runs twice, and
+///   perhaps not at all; without, `"late"`, after its outcome is stored;
+/// * `blocking`: in a thread, as a plain `fn` is anyway; `process`: in a process of the same program;
+/// * `priority = 5`, `expires = "1h"`, `ignore_result`: what it is sent with;
+/// * `crate = path`: where `pikake::jobs` is, if not there.
+///
+/// Lengths are `"500ms"`, `"30s"`, `"10m"`, `"2h"`, or a number of seconds.
+#[cfg(feature = "jobs")]
+#[proc_macro_attribute]
+pub fn job(options: TokenStream, function: TokenStream) -> TokenStream {
+    let mut found = job::JobOptions::default();
+    let parser = syn::meta::parser(|meta| found.take(&meta));
+    parse_macro_input!(options with parser);
+    let function = parse_macro_input!(function as ItemFn);
+    job::rewrite(function, found).unwrap_or_else(|error| error.to_compile_error()).into()
 }
 
 #[derive(Default)]

@@ -10,6 +10,8 @@ mod examples;
 mod groups;
 mod injector;
 mod insist;
+#[cfg(feature = "jobs")]
+mod jobs;
 mod lost;
 mod pieces;
 #[path = "../scratch/mod.rs"]

@@ -13,6 +13,7 @@ use std::task::{Context, Poll};
 use crate::cell::{Cold, TaskId};
 use crate::door;
 use crate::handler::{TrapKind, Wait};
+use crate::home::KernelId;
 use crate::interrupt::{Interrupted, TaskError};
 use crate::locals::LocalKey;
 use crate::mark::TaskMark;
@@ -356,6 +357,11 @@ impl Current {
     /// The task itself, to be told or dropped from elsewhere.
     pub fn task_ref(&self) -> &TaskRef {
         &self.0
+    }
+
+    /// The kernel that runs it.
+    pub fn kernel(&self) -> KernelId {
+        self.0.kernel()
     }
 
     /// What the task keeps under that key. For those who write task locals.

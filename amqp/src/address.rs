@@ -1,0 +1,157 @@
+//! Where a broker is, and who asks: an `amqp://` or `amqps://` URL.
+
+use std::fmt;
+use std::str::FromStr;
+
+use amq_protocol::uri::{AMQPScheme, AMQPUri};
+
+use crate::error::Error;
+
+/// Where a broker is, and who asks.
+///
+/// Made of `amqp://user:password@host:port/vhost`; `amqps` is TLS. User, password and virtual host are
+/// percent-decoded; without them it is guest, guest, and `/` (also for an empty path). Its `Debug` and
+/// `Display` do not show the password.
+///
+/// # Examples
+///
+/// ```
+/// use pikake_amqp::Address;
+///
+/// let address: Address = "amqp://ann:s%40crt@broker.example/%2Fjobs".parse()?;
+/// assert_eq!((address.host(), address.port(), address.vhost()), ("broker.example", 5672, "/jobs"));
+/// assert_eq!(address.to_string(), "amqp://ann@broker.example:5672/%2Fjobs");
+/// # Ok::<(), pikake_amqp::Error>(())
+/// ```
+#[derive(Clone, PartialEq, Eq)]
+pub struct Address {
+    uri: AMQPUri,
+}
+
+impl Address {
+    /// The host's name or number.
+    pub fn host(&self) -> &str {
+        &self.uri.authority.host
+    }
+
+    /// The port: 5672 (5671 with TLS) unless the URL says otherwise.
+    pub fn port(&self) -> u16 {
+        self.uri.authority.port
+    }
+
+    /// The virtual host.
+    pub fn vhost(&self) -> &str {
+        &self.uri.vhost
+    }
+
+    /// Who asks.
+    pub fn user(&self) -> &str {
+        &self.uri.authority.userinfo.username
+    }
+
+    /// Whether it is `amqps://`.
+    pub fn is_tls(&self) -> bool {
+        self.uri.scheme == AMQPScheme::AMQPS
+    }
+
+    pub(crate) fn password(&self) -> &str {
+        &self.uri.authority.userinfo.password
+    }
+
+    /// Host and port, as errors name it.
+    pub(crate) fn place(&self) -> String {
+        match self.host().contains(':') {
+            true => format!("[{}]:{}", self.host(), self.port()),
+            false => format!("{}:{}", self.host(), self.port()),
+        }
+    }
+}
+
+impl FromStr for Address {
+    type Err = Error;
+
+    /// # Errors
+    ///
+    /// [`Error::Invalid`], which does not repeat the URL (there may be a password in it).
+    fn from_str(url: &str) -> Result<Self, Error> {
+        let invalid = |why: &str| {
+            Error::Invalid(format!("the broker's URL: {why}; amqp://user:password@host/vhost"))
+        };
+        // The library takes a number of IPv6 for no host, and falls back to its default.
+        let (plain, number) = match (url.find('['), url.find(']')) {
+            (Some(from), Some(to)) if from < to => {
+                let number = &url[from + 1..to];
+                number.parse::<std::net::Ipv6Addr>().map_err(|e| invalid(&e.to_string()))?;
+                (format!("{}host{}", &url[..from], &url[to + 1..]), Some(number.to_owned()))
+            }
+            _ => (url.to_owned(), None),
+        };
+        let mut uri: AMQPUri = plain.parse().map_err(|why: String| invalid(&why))?;
+        if let Some(number) = number {
+            uri.authority.host = number;
+        }
+        if uri.authority.host.is_empty() {
+            return Err(invalid("no host"));
+        }
+        if uri.vhost.is_empty() {
+            uri.vhost = "/".to_owned();
+        }
+        Ok(Self { uri })
+    }
+}
+
+impl fmt::Display for Address {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let scheme = if self.is_tls() { "amqps" } else { "amqp" };
+        let vhost = self.vhost().replace('%', "%25").replace('/', "%2F");
+        write!(f, "{scheme}://{}@{}/{vhost}", self.user(), self.place())
+    }
+}
+
+impl fmt::Debug for Address {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Address({self})")
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn parts(url: &str) -> (String, u16, String, String) {
+        let a: Address = url.parse().unwrap();
+        (a.host().into(), a.port(), a.vhost().into(), a.user().into())
+    }
+
+    #[test]
+    fn what_is_left_out_is_the_usual() {
+        let usual = ("h".into(), 5672, "/".into(), "guest".into());
+        for url in ["amqp://h", "amqp://h/", "amqp://h/%2F", "amqp://h:5672/%2f", "amqp://guest@h"]
+        {
+            assert_eq!(parts(url), usual, "{url}");
+        }
+        assert_eq!(parts("amqps://h").1, 5671);
+        assert_eq!(
+            parts("amqp://a%3Ab:c@[::1]:7/v%20w"),
+            ("::1".into(), 7, "v w".into(), "a:b".into())
+        );
+        assert_eq!(
+            parts("amqp://127.0.0.1:9"),
+            ("127.0.0.1".into(), 9, "/".into(), "guest".into())
+        );
+    }
+
+    #[test]
+    fn a_wrong_url_is_an_error_without_the_password() {
+        for url in
+            ["", "h", "http://u:secret@h", "amqp://u:secret@h:99999", "amqp://[::g]/", "amqp:h"]
+        {
+            let error = url.parse::<Address>().unwrap_err().to_string();
+            assert!(error.contains("amqp://user:password@host/vhost"), "{url}: {error}");
+            assert!(!error.contains("secret"), "{error}");
+        }
+        assert!(
+            !format!("{:?}", "amqp://u:secret@h".parse::<Address>().unwrap()).contains("secret")
+        );
+    }
+}

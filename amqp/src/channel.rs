@@ -1,0 +1,530 @@
+//! A channel, as tasks hold it: what is asked of the broker.
+//!
+//! Publishing is in `publish`, what comes in in `consumer`.
+
+use std::cell::{Cell, RefCell};
+use std::fmt;
+use std::future::Future;
+use std::rc::{Rc, Weak};
+
+use amq_protocol::protocol::{AMQPClass, basic, confirm, exchange, queue};
+use pikake_sync::oneshot;
+use pikake_traps::{WaitQueue, random};
+
+use crate::connection::Connection;
+use crate::consumer::{Consumer, ConsumerInner, Delivery};
+use crate::error::Error;
+use crate::hub::{Answer, Asker, Hub};
+use crate::message::{ConsumeOptions, ExchangeOptions, Queue, QueueOptions, Table, short};
+use crate::topology::{Binding, declare_exchange, declare_queue};
+
+/// The queue that stands for the answers to what a channel publishes.
+const REPLY_TO: &str = "amq.rabbitmq.reply-to";
+
+/// What the handles of a channel share with its connection.
+pub(crate) struct ChannelInner {
+    connection: Connection,
+    /// In the session that is; 0 while there is none.
+    pub(crate) number: Cell<u16>,
+    pub(crate) confirms: bool,
+    /// The limit for the whole channel.
+    global_limit: Cell<Option<u16>>,
+    pub(crate) consumers: RefCell<Vec<Weak<ConsumerInner>>>,
+    next_consumer: Cell<u64>,
+    ended: RefCell<Option<Error>>,
+    /// Who waits for a confirm of another message.
+    pub(crate) window: WaitQueue,
+}
+
+impl ChannelInner {
+    pub(crate) fn hub(&self) -> &Rc<Hub> {
+        self.connection.hub()
+    }
+
+    /// Why it is closed, if it is.
+    pub(crate) fn closed(&self) -> Option<Error> {
+        self.ended.borrow().clone().or_else(|| self.hub().end())
+    }
+
+    pub(crate) fn end(&self, error: &Error) {
+        self.ended.borrow_mut().get_or_insert_with(|| error.clone());
+        for consumer in self.live_consumers() {
+            consumer.end(error.clone());
+        }
+        self.wake_all();
+    }
+
+    pub(crate) fn wake_all(&self) {
+        self.window.wake(usize::MAX);
+    }
+
+    fn live_consumers(&self) -> Vec<Rc<ConsumerInner>> {
+        self.consumers.borrow().iter().filter_map(Weak::upgrade).collect()
+    }
+
+    pub(crate) fn consumer(&self, tag: &str) -> Option<Rc<ConsumerInner>> {
+        let consumers = self.consumers.borrow();
+        let mut live = consumers.iter().filter_map(Weak::upgrade);
+        live.find(|consumer| consumer.tag.as_str() == tag)
+    }
+
+    pub(crate) fn forget_consumer(&self, gone: &Rc<ConsumerInner>) {
+        self.consumers.borrow_mut().retain(|known| !Weak::ptr_eq(known, &Rc::downgrade(gone)));
+    }
+
+    /// Its connection has gone.
+    pub(crate) fn forget_deliveries(&self) {
+        self.number.set(0);
+        for consumer in self.live_consumers() {
+            consumer.forget_deliveries();
+        }
+    }
+
+    /// What a new channel has to be told to be this one.
+    pub(crate) fn settings(&self) -> Vec<AMQPClass> {
+        let select = confirm::Select { nowait: false };
+        let select = AMQPClass::Confirm(confirm::AMQPMethod::Select(select));
+        let limit = self.global_limit.get().map(|limit| qos(limit, true));
+        self.confirms.then_some(select).into_iter().chain(limit).collect()
+    }
+
+    /// The limit to be set before a consumer; RabbitMQ applies it to those that come after. It would
+    /// take a limit of the whole channel away, so it is one or the other.
+    pub(crate) fn limit(&self, consumer: &ConsumerInner) -> Option<AMQPClass> {
+        let is_limited = consumer.options.no_ack || self.global_limit.get().is_some();
+        (!is_limited).then(|| qos(consumer.options.prefetch, false))
+    }
+
+    /// Asks the broker, and waits for its answer.
+    pub(crate) async fn ask(self: &Rc<Self>, method: AMQPClass) -> Result<Answer, Error> {
+        self.hub().ready().await?;
+        let (sender, receiver) = oneshot::channel();
+        // What is got and not taken is given back.
+        let channel = Some(self.clone());
+        self.request(method, Asker { sender: Some(sender), channel })?;
+        self.hub().answer(receiver).await
+    }
+
+    fn request(&self, method: AMQPClass, asker: Asker) -> Result<(), Error> {
+        if let Some(error) = self.closed() {
+            return Err(error);
+        }
+        let asked = self.hub().with(|session| session.request(self.number.get(), method, asker));
+        match asked {
+            Some(Ok(())) => Ok(()),
+            Some(Err((error, _))) => Err(error),
+            None => Err(Error::ConnectionLost("just now".to_owned())),
+        }
+    }
+}
+
+impl Drop for ChannelInner {
+    fn drop(&mut self) {
+        let number = self.number.get();
+        let hub = self.connection.hub();
+        let was_open = self.ended.borrow().is_none();
+        if number != 0 && was_open {
+            hub.channels.borrow_mut().remove(&number);
+            drop(hub.with(|session| session.close_channel(number, Asker::NOBODY)));
+        }
+    }
+}
+
+fn qos(prefetch_count: u16, global: bool) -> AMQPClass {
+    AMQPClass::Basic(basic::AMQPMethod::Qos(basic::Qos { prefetch_count, global }))
+}
+
+/// A channel of a connection: a line of requests and messages of its own.
+///
+/// Clones are the same channel. Requests are sent one after the other, and each gets its own answer. It
+/// is closed when the last clone is gone, with the last consumer and unsettled delivery. When the
+/// connection is lost, it goes on with the next one. When the broker closes it (which is how AMQP
+/// reports most errors), it stays closed, and another can be opened; its connection and other channels
+/// know nothing of it.
+///
+/// Of all requests: an interruption point. If one is interrupted or dropped while it waits for its
+/// answer, it may have been done; the channel remains usable.
+#[derive(Clone)]
+pub struct Channel(pub(crate) Rc<ChannelInner>);
+
+impl Channel {
+    pub(crate) fn open(
+        connection: Connection,
+        confirms: bool,
+    ) -> impl Future<Output = Result<Self, Error>> + use<> {
+        async move {
+            let hub = connection.hub().clone();
+            hub.ready().await?;
+            let (sender, receiver) = oneshot::channel();
+            let asker = Asker { sender: Some(sender), channel: None };
+            let opened = hub.with(|session| session.open_channel(asker));
+            let number = match opened {
+                Some(Ok(number)) => number,
+                Some(Err((error, _))) => return Err(error),
+                None => return Err(Error::ConnectionLost("just now".to_owned())),
+            };
+            let channel = Self(Rc::new(ChannelInner {
+                connection,
+                number: Cell::new(number),
+                confirms,
+                global_limit: Cell::new(None),
+                consumers: RefCell::default(),
+                next_consumer: Cell::new(1),
+                ended: RefCell::default(),
+                window: WaitQueue::new(),
+            }));
+            hub.channels.borrow_mut().insert(number, Rc::downgrade(&channel.0));
+            if confirms {
+                hub.with(|session| session.expect_confirms(number));
+            }
+            hub.answer(receiver).await?;
+            for setting in channel.0.settings() {
+                channel.0.ask(setting).await?;
+            }
+            Ok(channel)
+        }
+    }
+
+    /// The connection it belongs to.
+    pub fn connection(&self) -> &Connection {
+        &self.0.connection
+    }
+
+    async fn ask(self, method: Result<AMQPClass, Error>) -> Result<Answer, Error> {
+        self.0.ask(method?).await
+    }
+
+    /// Declares a queue: makes it, or sees that it is there and the same. An empty name stands for one
+    /// that is made up here. It is declared again when the connection recovers.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::ChannelClosed`] with 406 if it is there and different, 405 if it is another
+    /// connection's, 404 if it is not there and was to be; others as for any request.
+    pub fn declare_queue(
+        &self,
+        name: &str,
+        options: QueueOptions,
+    ) -> impl Future<Output = Result<Queue, Error>> + use<> {
+        let made_up;
+        let name = match name {
+            "" => {
+                made_up = format!("pikake.{:016x}", random::u64());
+                short(&made_up)
+            }
+            name => short(name),
+        };
+        let channel = self.clone();
+        async move {
+            let (name, is_kept) = (name?, !options.passive);
+            let declare = declare_queue(name.clone(), options);
+            let Answer::Queue(queue) = channel.0.ask(declare.clone()).await? else {
+                return Err(wrong_answer());
+            };
+            if is_kept {
+                channel.0.hub().topology.borrow_mut().add_queue(name, declare);
+            }
+            Ok(queue)
+        }
+    }
+
+    /// Deletes a queue, and tells how many messages were in it. That it is not there is no error.
+    ///
+    /// # Errors
+    ///
+    /// As for any request.
+    pub fn delete_queue(&self, name: &str) -> impl Future<Output = Result<u32, Error>> + use<> {
+        let (channel, name) = (self.clone(), short(name));
+        async move {
+            let queue = name?;
+            channel.0.hub().topology.borrow_mut().remove_queue(queue.as_str());
+            let delete = queue::Delete { queue, if_unused: false, if_empty: false, nowait: false };
+            let method = AMQPClass::Queue(queue::AMQPMethod::Delete(delete));
+            count(channel.0.ask(method).await?)
+        }
+    }
+
+    /// Empties a queue of what is ready, and tells how much that was.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::ChannelClosed`] with 404 if it is not there; others as for any request.
+    pub fn purge(&self, queue: &str) -> impl Future<Output = Result<u32, Error>> + use<> {
+        let purge = short(queue).map(|queue| {
+            AMQPClass::Queue(queue::AMQPMethod::Purge(queue::Purge { queue, nowait: false }))
+        });
+        let asked = self.clone().ask(purge);
+        async move { count(asked.await?) }
+    }
+
+    /// Routes what an exchange gets under a key to a queue. Done again when the connection recovers.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::ChannelClosed`] with 404 if one of them is not there; others as for any request.
+    pub fn bind(
+        &self,
+        queue: &str,
+        exchange: &str,
+        key: &str,
+        arguments: Table,
+    ) -> impl Future<Output = Result<(), Error>> + use<> {
+        self.binding(queue, true, exchange, key, arguments, true)
+    }
+
+    /// Takes a route back.
+    ///
+    /// # Errors
+    ///
+    /// As for any request.
+    pub fn unbind(
+        &self,
+        queue: &str,
+        exchange: &str,
+        key: &str,
+        arguments: Table,
+    ) -> impl Future<Output = Result<(), Error>> + use<> {
+        self.binding(queue, true, exchange, key, arguments, false)
+    }
+
+    /// Routes what an exchange gets under a key to another exchange. Done again when the connection
+    /// recovers.
+    ///
+    /// # Errors
+    ///
+    /// As for [`bind`](Self::bind).
+    pub fn bind_exchange(
+        &self,
+        to: &str,
+        from: &str,
+        key: &str,
+        arguments: Table,
+    ) -> impl Future<Output = Result<(), Error>> + use<> {
+        self.binding(to, false, from, key, arguments, true)
+    }
+
+    /// Takes a route between exchanges back.
+    ///
+    /// # Errors
+    ///
+    /// As for any request.
+    pub fn unbind_exchange(
+        &self,
+        to: &str,
+        from: &str,
+        key: &str,
+        arguments: Table,
+    ) -> impl Future<Output = Result<(), Error>> + use<> {
+        self.binding(to, false, from, key, arguments, false)
+    }
+
+    fn binding(
+        &self,
+        to: &str,
+        to_queue: bool,
+        from: &str,
+        key: &str,
+        arguments: Table,
+        is_new: bool,
+    ) -> impl Future<Output = Result<(), Error>> + use<> {
+        let names = (short(to), short(from), short(key));
+        let channel = self.clone();
+        async move {
+            let (to, from, key) = (names.0?, names.1?, names.2?);
+            let binding = Binding { to, to_queue, from, key, arguments };
+            let topology = &channel.0.hub().topology;
+            if !is_new {
+                topology.borrow_mut().remove_binding(&binding);
+                return channel.0.ask(binding.unbind()).await.map(drop);
+            }
+            channel.0.ask(binding.bind()).await?;
+            topology.borrow_mut().add_binding(binding);
+            Ok(())
+        }
+    }
+
+    /// Declares an exchange: makes it, or sees that it is there and the same. Done again when the
+    /// connection recovers.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::ChannelClosed`] with 406 if it is there and different; [`Error::ConnectionClosed`] for
+    /// a kind that the broker does not know; others as for any request.
+    pub fn declare_exchange(
+        &self,
+        name: &str,
+        options: ExchangeOptions,
+    ) -> impl Future<Output = Result<(), Error>> + use<> {
+        let (channel, name, kind) = (self.clone(), short(name), short(&options.kind));
+        async move {
+            let (name, is_kept) = (name?, !options.passive);
+            let declare = declare_exchange(name.clone(), kind?, options);
+            channel.0.ask(declare.clone()).await?;
+            if is_kept {
+                channel.0.hub().topology.borrow_mut().add_exchange(name, declare);
+            }
+            Ok(())
+        }
+    }
+
+    /// Deletes an exchange. That it is not there is no error.
+    ///
+    /// # Errors
+    ///
+    /// As for any request.
+    pub fn delete_exchange(&self, name: &str) -> impl Future<Output = Result<(), Error>> + use<> {
+        let (channel, name) = (self.clone(), short(name));
+        async move {
+            let exchange = name?;
+            channel.0.hub().topology.borrow_mut().remove_exchange(exchange.as_str());
+            let delete = exchange::Delete { exchange, if_unused: false, nowait: false };
+            let method = AMQPClass::Exchange(exchange::AMQPMethod::Delete(delete));
+            channel.0.ask(method).await.map(drop)
+        }
+    }
+
+    /// Limits how many unacknowledged deliveries there may be: of each consumer that comes after
+    /// (which [`ConsumeOptions::prefetch`] does as well), or, if `global`, of the channel, whose
+    /// consumers then have none of their own.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::NoGlobalQos`] where the broker knows no limit for a channel (RabbitMQ 4.3 and later;
+    /// with quorum queues, consuming fails). Others as for any request.
+    pub fn qos(
+        &self,
+        prefetch: u16,
+        global: bool,
+    ) -> impl Future<Output = Result<(), Error>> + use<> {
+        let channel = self.clone();
+        async move {
+            channel.0.ask(qos(prefetch, global)).await?;
+            if global {
+                channel.0.global_limit.set(Some(prefetch));
+            }
+            Ok(())
+        }
+    }
+
+    /// Takes deliveries from a queue.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::ChannelClosed`] with 404 if the queue is not there, 403 if another consumer has it for
+    /// itself; [`Error::NoGlobalQos`]; others as for any request.
+    pub fn consume(
+        &self,
+        queue: &str,
+        options: ConsumeOptions,
+    ) -> impl Future<Output = Result<Consumer, Error>> + use<> {
+        let (channel, queue) = (self.0.clone(), short(queue));
+        async move {
+            let queue = queue?;
+            channel.hub().ready().await?;
+            let number = channel.next_consumer.get();
+            channel.next_consumer.set(number + 1);
+            // It is known here before a delivery can come, and ends if this is given up.
+            let tag = short(&format!("pikake-{number}"))?;
+            let consumer = Consumer::new(&channel, tag, queue, options);
+            if let Some(limit) = channel.limit(&consumer.inner) {
+                channel.request(limit, Asker::NOBODY)?;
+            }
+            channel.ask(consumer.inner.request()).await?;
+            Ok(consumer)
+        }
+    }
+
+    /// Takes the answers to what this channel publishes with
+    /// `reply_to: amq.rabbitmq.reply-to`, without a queue and without acknowledgements. Once a
+    /// channel. Who answers must not publish as mandatory: RabbitMQ finds no queue then. Answers that
+    /// come while the connection is lost are lost.
+    ///
+    /// # Errors
+    ///
+    /// As for [`consume`](Self::consume).
+    pub fn direct_reply_to(&self) -> impl Future<Output = Result<Consumer, Error>> + use<> {
+        self.consume(REPLY_TO, ConsumeOptions { no_ack: true, ..ConsumeOptions::default() })
+    }
+
+    /// Takes one message from a queue, if there is one.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::ChannelClosed`] with 404 if the queue is not there; others as for any request.
+    /// Interrupted, it gives the message back, unless it needs no acknowledgement: then it is lost.
+    pub fn get(
+        &self,
+        queue: &str,
+        no_ack: bool,
+    ) -> impl Future<Output = Result<Option<Delivery>, Error>> + use<> {
+        let get = short(queue)
+            .map(|queue| AMQPClass::Basic(basic::AMQPMethod::Get(basic::Get { queue, no_ack })));
+        let asked = self.clone().ask(get);
+        async move {
+            match asked.await? {
+                Answer::Got(delivery) => Ok(delivery.map(|delivery| *delivery)),
+                _ => Err(wrong_answer()),
+            }
+        }
+    }
+
+    /// Gives all unsettled deliveries of the channel back to their queues, which deliver them again;
+    /// to settle those then is [`Stale`](crate::Stale).
+    ///
+    /// # Errors
+    ///
+    /// As for any request.
+    pub fn recover(&self) -> impl Future<Output = Result<(), Error>> + use<> {
+        let recover = basic::Recover { requeue: true };
+        let asked = self.clone().ask(Ok(AMQPClass::Basic(basic::AMQPMethod::Recover(recover))));
+        async move { asked.await.map(drop) }
+    }
+
+    /// Closes it, for all its clones, and waits until the broker knows. Messages that are not confirmed
+    /// yet are uncertain: await them before.
+    ///
+    /// # Errors
+    ///
+    /// That it was closed before, or that no answer came; the interruption. It is closed then, too.
+    pub fn close(&self) -> impl Future<Output = Result<(), Error>> + use<> {
+        let channel = self.0.clone();
+        async move {
+            channel.hub().ready().await?;
+            if let Some(error) = channel.closed() {
+                return Err(error);
+            }
+            let (sender, receiver) = oneshot::channel();
+            let asker = Asker { sender: Some(sender), channel: None };
+            let number = channel.number.get();
+            let asked = channel.hub().with(|session| session.close_channel(number, asker));
+            channel.hub().channels.borrow_mut().remove(&number);
+            channel.end(&Error::Closed);
+            match asked {
+                Some(Ok(())) => channel.hub().answer(receiver).await.map(drop),
+                Some(Err((error, _))) => Err(error),
+                None => Ok(()),
+            }
+        }
+    }
+}
+
+fn count(answer: Answer) -> Result<u32, Error> {
+    match answer {
+        Answer::Count(count) => Ok(count),
+        _ => Err(wrong_answer()),
+    }
+}
+
+/// The session matches answers to requests, so this is not reached.
+fn wrong_answer() -> Error {
+    Error::Protocol("an answer to another question".to_owned())
+}
+
+impl fmt::Debug for Channel {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Channel")
+            .field("number", &self.0.number.get())
+            .field("closed", &self.0.closed())
+            .finish_non_exhaustive()
+    }
+}

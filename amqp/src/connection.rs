@@ -1,0 +1,210 @@
+//! The connection, as tasks hold it.
+
+use std::fmt;
+use std::future::Future;
+use std::rc::Rc;
+
+use pikake_traps::park;
+
+use crate::address::Address;
+use crate::channel::Channel;
+use crate::error::Error;
+use crate::hub::Hub;
+use crate::link::spawn;
+use crate::options::Options;
+use crate::supervisor::supervise;
+
+/// How a connection is.
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub enum State {
+    /// The first connection is being made.
+    Connecting,
+    /// All is well.
+    Open,
+    /// The broker takes no messages, for the reason it gives. Messages are held back.
+    Blocked {
+        /// In the broker's words: `low on memory`.
+        reason: String,
+    },
+    /// The connection was lost and is being made again.
+    Recovering {
+        /// Which attempt is under way, from 1 on.
+        attempt: u32,
+    },
+    /// Over, and why.
+    Closed(Error),
+}
+
+/// A connection to a broker, which is made again when it is lost.
+///
+/// It belongs to the kernel of the task that opened it, whose tasks share it by clones; one connection
+/// is enough for all of them. Threads do not touch it: they send what they have over a queue of
+/// `pikake-sync` to a task that does. When the last clone is gone, with the last channel, consumer and
+/// unsettled delivery, it is closed in the background, within three seconds.
+///
+/// While a broker is short of memory or disk it stops reading from connections that publish, and so it
+/// does not see their acknowledgements either. A program that must go on draining its queues then opens
+/// two connections, and publishes over one of them only.
+///
+/// # Examples
+///
+/// ```no_run
+/// # async fn example() -> Result<(), Box<dyn std::error::Error>> {
+/// use pikake_amqp::{ConsumeOptions, Connection, Options, QueueOptions, persistent};
+///
+/// let address = "amqp://guest:guest@localhost/".parse()?;
+/// let connection = Connection::open(&address, Options::default()).await?;
+/// let channel = connection.channel().await?;
+/// channel.declare_queue("jobs", QueueOptions::quorum()).await?;
+/// channel.publish("", "jobs", persistent(), b"hello".to_vec(), true).await?;
+///
+/// let mut consumer = channel.consume("jobs", ConsumeOptions::default()).await?;
+/// let delivery = consumer.next().await?;
+/// assert_eq!(delivery.body, b"hello");
+/// delivery.ack()?;
+/// connection.close().await?;
+/// # Ok(()) }
+/// ```
+#[derive(Clone)]
+pub struct Connection(pub(crate) Rc<Handle>);
+
+/// As long as this lives, so does the connection.
+pub(crate) struct Handle(pub(crate) Rc<Hub>);
+
+impl Drop for Handle {
+    fn drop(&mut self) {
+        self.0.request_close();
+    }
+}
+
+impl Connection {
+    /// Connects to a broker.
+    ///
+    /// # Cancellation
+    ///
+    /// An interruption point. Interrupted or dropped, it leaves no connection.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Connect`] and [`Error::Refused`] with address and cause, at once unless
+    /// [`Options::keep_trying`]; [`Error::Protocol`] if something else than a broker is there; the
+    /// interruption.
+    ///
+    /// # Panics
+    ///
+    /// When polled outside a task.
+    pub fn open(
+        address: &Address,
+        options: Options,
+    ) -> impl Future<Output = Result<Self, Error>> + use<> {
+        let address = address.clone();
+        async move {
+            let hub = Hub::new(address, options);
+            let connection = Self(Rc::new(Handle(hub.clone())));
+            spawn("amqp connection", supervise(hub)).detach();
+            loop {
+                match connection.state() {
+                    State::Closed(error) => return Err(error),
+                    State::Connecting => connection.change().await?,
+                    _ => return Ok(connection),
+                };
+            }
+        }
+    }
+
+    /// Opens a channel whose messages are confirmed.
+    ///
+    /// # Cancellation
+    ///
+    /// An interruption point. Interrupted or dropped, it leaves no channel.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Unavailable`] if there is no connection for too long, [`Error::Closed`], the
+    /// interruption.
+    pub fn channel(&self) -> impl Future<Output = Result<Channel, Error>> + use<> {
+        Channel::open(self.clone(), true)
+    }
+
+    /// Opens a channel whose messages are not confirmed: publishing ends when the message is queued
+    /// here, and what is lost on the way is lost.
+    ///
+    /// # Errors
+    ///
+    /// As for [`channel`](Self::channel).
+    pub fn channel_unconfirmed(&self) -> impl Future<Output = Result<Channel, Error>> + use<> {
+        Channel::open(self.clone(), false)
+    }
+
+    /// How it is.
+    pub fn state(&self) -> State {
+        self.hub().state.borrow().clone()
+    }
+
+    /// Where it goes.
+    pub fn address(&self) -> &Address {
+        &self.hub().address
+    }
+
+    /// Waits until its state changes, and gives the new one. At the end there is no change any more,
+    /// and the end is given at once.
+    ///
+    /// # Cancellation
+    ///
+    /// An interruption point. Nothing is lost when it is dropped.
+    ///
+    /// # Errors
+    ///
+    /// Only the interruption.
+    pub fn changed(&self) -> impl Future<Output = Result<State, Error>> + use<> {
+        let connection = self.clone();
+        async move {
+            if !matches!(connection.state(), State::Closed(_)) {
+                connection.change().await?;
+            }
+            Ok(connection.state())
+        }
+    }
+
+    async fn change(&self) -> Result<(), Error> {
+        let before = self.hub().changes.get();
+        while self.hub().changes.get() == before {
+            park(&self.hub().changed).await?;
+        }
+        Ok(())
+    }
+
+    /// Closes it: what is queued is sent, the broker told, and its answer awaited for three seconds.
+    ///
+    /// Whoever waits on it gets [`Error::Closed`]. Messages that are not confirmed yet are uncertain:
+    /// await them before.
+    ///
+    /// # Cancellation
+    ///
+    /// An interruption point. The connection is closed also if this is interrupted or dropped.
+    ///
+    /// # Errors
+    ///
+    /// Only the interruption: that a connection cannot be closed in good order does not keep it open.
+    pub fn close(&self) -> impl Future<Output = Result<(), Error>> + use<> {
+        let connection = self.clone();
+        async move {
+            connection.hub().request_close();
+            while !matches!(connection.state(), State::Closed(_)) {
+                connection.change().await?;
+            }
+            Ok(())
+        }
+    }
+
+    pub(crate) fn hub(&self) -> &Rc<Hub> {
+        &self.0.0
+    }
+}
+
+impl fmt::Debug for Connection {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.hub().fmt(f)
+    }
+}

@@ -1,0 +1,160 @@
+//! Hands the session's events to whom they concern.
+
+use std::rc::Rc;
+
+use crate::channel::ChannelInner;
+use crate::connection::State;
+use crate::consumer::Delivery;
+use crate::error::{Error, PublishError};
+use crate::event::{Event, Outcome, Reply};
+use crate::hub::{Answer, Asker, Hub, Milestone, Publisher};
+use crate::session::Session;
+
+impl Hub {
+    /// Hands out all that has happened.
+    pub(crate) fn dispatch(&self) {
+        loop {
+            let event = self.session.borrow_mut().as_mut().and_then(Session::next_event);
+            let Some(event) = event else { return };
+            self.tell(event);
+        }
+    }
+
+    fn channel(&self, number: u16) -> Option<Rc<ChannelInner>> {
+        self.channels.borrow().get(&number).and_then(std::rc::Weak::upgrade)
+    }
+
+    fn tell(&self, event: Event<Asker, Publisher>) {
+        match event {
+            Event::Delivered { channel: number, consumer, content } => {
+                let channel = self.channel(number);
+                let found =
+                    channel.as_ref().and_then(|channel| channel.consumer(consumer.as_str()));
+                match (channel, found) {
+                    (Some(channel), Some(consumer)) => {
+                        consumer.put(Delivery::new(channel, *content, self.epoch.get()));
+                    }
+                    // Its consumer has gone: back to where it came from.
+                    _ if content.is_owed => {
+                        self.with(|session| session.nack(number, content.tag, true));
+                    }
+                    _ => {}
+                }
+            }
+            Event::Confirmed { token, outcome } => {
+                let Publisher { sender, channel } = token;
+                let result = match outcome {
+                    Outcome::Acked => Ok(()),
+                    Outcome::Nacked => Err(PublishError::Nacked),
+                    Outcome::Returned { code, text } => Err(PublishError::Returned { code, text }),
+                    Outcome::Unknown(error) => Err(PublishError::Closed { error, message: None }),
+                };
+                // Whoever published may have stopped waiting.
+                let _told = sender.send(result);
+                channel.window.wake(1);
+            }
+            Event::Replied { token, result } => self.replied(token, result),
+            Event::ConsumerCancelled { channel, consumer } => {
+                let channel = self.channel(channel);
+                if let Some(consumer) =
+                    channel.and_then(|channel| channel.consumer(consumer.as_str()))
+                {
+                    consumer.end(Error::ConsumerCancelled);
+                }
+            }
+            Event::ChannelClosed { channel, reason } => {
+                let removed = self.channels.borrow_mut().remove(&channel);
+                if let Some(channel) = removed.and_then(|channel| channel.upgrade()) {
+                    channel.end(&Error::ChannelClosed(reason));
+                }
+            }
+            Event::Flow => {
+                self.live_channels().iter().for_each(|channel| channel.wake_all());
+            }
+            Event::Blocked(reason) => {
+                tracing::warn!(broker = %self.address.place(), %reason, "the broker is blocked");
+                self.blocked.replace(Some((reason.clone(), self.time())));
+                if self.is_ready.get() {
+                    self.set_state(State::Blocked { reason });
+                }
+                self.timer.wake(1);
+            }
+            Event::Unblocked => {
+                self.blocked.replace(None);
+                if self.is_ready.get() {
+                    self.set_state(State::Open);
+                }
+                self.wake_all();
+            }
+            Event::Opened => self.reach(Milestone::Opened),
+            Event::Ended(why) => self.reach(Milestone::Ended(why)),
+        }
+    }
+
+    fn replied(&self, asker: Asker, result: Result<Reply, Error>) {
+        let answer = result.map(|reply| match (reply, asker.channel) {
+            (Reply::Queue(queue), _) => Answer::Queue(queue),
+            (Reply::Count(count), _) => Answer::Count(count),
+            (Reply::Got(Some(content)), Some(channel)) => {
+                Answer::Got(Some(Box::new(Delivery::new(channel, *content, self.epoch.get()))))
+            }
+            (Reply::Got(_), _) => Answer::Got(None),
+            (Reply::Done, _) => Answer::Done,
+        });
+        if let Some(sender) = asker.sender {
+            // An answer that nobody waits for any more is dropped, and a message in it given back.
+            let _told = sender.send(answer);
+        }
+    }
+
+    /// The connection is gone: what was asked fails, what was not confirmed is kept, and what was
+    /// delivered is the broker's again.
+    pub(crate) fn drop_session(&self) {
+        self.is_ready.set(false);
+        self.blocked.replace(None);
+        let session = self.session.borrow_mut().take();
+        self.epoch.set(self.epoch.get() + 1);
+        for channel in self.live_channels() {
+            channel.forget_deliveries();
+        }
+        let Some(mut session) = session else { return };
+        // What the broker said last still counts.
+        while let Some(event) = session.next_event() {
+            if matches!(event, Event::Confirmed { .. } | Event::Replied { .. }) {
+                self.tell(event);
+            }
+        }
+        let remains = session.dismantle();
+        // Their senders tell them.
+        drop(remains.requests);
+        for (_, message, publisher) in remains.unconfirmed {
+            match self.options.republish {
+                true => self.retained.borrow_mut().push((message, publisher)),
+                false => drop(publisher.sender.send(Err(PublishError::Uncertain))),
+            }
+        }
+        self.wake_all();
+    }
+
+    /// Nobody is kept waiting any longer for messages that were sent.
+    pub(crate) fn abandon_unconfirmed(&self, error: &PublishError) {
+        let sent = self.with(|session| session.abandon_unconfirmed()).unwrap_or_default();
+        let kept = self.retained.take().into_iter().map(|(_, publisher)| publisher);
+        for publisher in sent.into_iter().chain(kept) {
+            let _told = publisher.sender.send(Err(error.clone()));
+        }
+    }
+
+    /// It is over for good.
+    pub(crate) fn finish(&self, error: Error) {
+        self.drop_session();
+        let closed = PublishError::Closed { error: error.clone(), message: None };
+        self.abandon_unconfirmed(&closed);
+        for channel in self.live_channels() {
+            channel.end(&error);
+        }
+        self.channels.borrow_mut().clear();
+        self.set_state(State::Closed(error));
+        self.wake_all();
+    }
+}

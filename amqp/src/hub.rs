@@ -1,0 +1,247 @@
+//! What handles and tasks of a connection share: the session, and who waits for what.
+//!
+//! Handles ask the session and wake the writer. The reader feeds the session and hands its events out
+//! (`dispatch`). The session is never borrowed while anybody is told something, as whoever is told may
+//! ask at once.
+
+use std::cell::{Cell, RefCell};
+use std::collections::BTreeMap;
+use std::fmt;
+use std::rc::{Rc, Weak};
+use std::time::Duration;
+
+use pikake_sync::oneshot;
+use pikake_time::Ticks;
+use pikake_traps::{WaitQueue, elapsed_since, now, park, timeout_after};
+
+use crate::address::Address;
+use crate::channel::ChannelInner;
+use crate::connection::State;
+use crate::consumer::Delivery;
+use crate::error::{Error, PublishError};
+use crate::event::Ended;
+use crate::message::{Message, Queue};
+use crate::options::Options;
+use crate::session::Session;
+use crate::topology::Topology;
+
+/// No more than so many bytes wait to be written; then publishers wait.
+const MOST_QUEUED: usize = 8 * 1024 * 1024;
+
+/// The answer to a request, as its caller gets it.
+#[derive(Debug)]
+pub(crate) enum Answer {
+    Done,
+    Queue(Queue),
+    Count(u32),
+    Got(Option<Box<Delivery>>),
+}
+
+/// Who asked. Nobody, if the sender is `None`.
+pub(crate) struct Asker {
+    pub(crate) sender: Option<oneshot::Sender<Result<Answer, Error>>>,
+    /// For a get, which has to be given back if its asker has gone.
+    pub(crate) channel: Option<Rc<ChannelInner>>,
+}
+
+impl Asker {
+    pub(crate) const NOBODY: Self = Self { sender: None, channel: None };
+}
+
+/// Who published.
+pub(crate) struct Publisher {
+    pub(crate) sender: oneshot::Sender<Result<(), PublishError>>,
+    /// It stays open until the message is confirmed.
+    pub(crate) channel: Rc<ChannelInner>,
+}
+
+/// What the one who keeps the connection up waits for.
+#[derive(Debug)]
+pub(crate) enum Milestone {
+    Opened,
+    Ended(Ended),
+    Lost(String),
+}
+
+/// A message that was not confirmed when its connection was lost.
+pub(crate) type Retained = (Box<Message>, Publisher);
+
+pub(crate) type HubSession = Session<Asker, Publisher>;
+
+pub(crate) struct Hub {
+    pub(crate) address: Address,
+    pub(crate) options: Options,
+    pub(crate) state: RefCell<State>,
+    /// How often the state has changed.
+    pub(crate) changes: Cell<u64>,
+    pub(crate) changed: WaitQueue,
+    /// There is none between two connections.
+    pub(crate) session: RefCell<Option<HubSession>>,
+    /// The connection's number, from 1 on. What belongs to an earlier one is stale.
+    pub(crate) epoch: Cell<u64>,
+    /// Callers may use the session: it is open, and everything is as it was before.
+    pub(crate) is_ready: Cell<bool>,
+    /// By their number in the session.
+    pub(crate) channels: RefCell<BTreeMap<u16, Weak<ChannelInner>>>,
+    pub(crate) topology: RefCell<Topology>,
+    pub(crate) retained: RefCell<Vec<Retained>>,
+    /// Why the broker takes no messages, and since when.
+    pub(crate) blocked: RefCell<Option<(String, Duration)>>,
+    /// Who waits for a connection, or for a broker that takes messages.
+    pub(crate) gate: WaitQueue,
+    /// Where the writer waits for something to write.
+    pub(crate) writer: WaitQueue,
+    /// Where the timer waits for less.
+    pub(crate) timer: WaitQueue,
+    pub(crate) milestone: RefCell<Option<Milestone>>,
+    pub(crate) supervisor: WaitQueue,
+    pub(crate) close_requested: Cell<bool>,
+    origin: Ticks,
+}
+
+impl Hub {
+    pub(crate) fn new(address: Address, options: Options) -> Rc<Self> {
+        Rc::new(Self {
+            address,
+            options,
+            state: RefCell::new(State::Connecting),
+            changes: Cell::new(0),
+            changed: WaitQueue::new(),
+            session: RefCell::new(None),
+            epoch: Cell::new(0),
+            is_ready: Cell::new(false),
+            channels: RefCell::default(),
+            topology: RefCell::default(),
+            retained: RefCell::default(),
+            blocked: RefCell::default(),
+            gate: WaitQueue::new(),
+            writer: WaitQueue::new(),
+            timer: WaitQueue::new(),
+            milestone: RefCell::default(),
+            supervisor: WaitQueue::new(),
+            close_requested: Cell::new(false),
+            origin: now(),
+        })
+    }
+
+    /// The time since this was made, which is what the session counts in.
+    pub(crate) fn time(&self) -> Duration {
+        elapsed_since(self.origin)
+    }
+
+    /// Does something with the session, then sees to it that what it wants to say is written.
+    pub(crate) fn with<R>(&self, ask: impl FnOnce(&mut HubSession) -> R) -> Option<R> {
+        let result = self.session.borrow_mut().as_mut().map(ask);
+        self.writer.wake(1);
+        result
+    }
+
+    pub(crate) fn set_state(&self, state: State) {
+        self.state.replace(state);
+        self.changes.set(self.changes.get() + 1);
+        self.changed.wake(usize::MAX);
+    }
+
+    pub(crate) fn reach(&self, milestone: Milestone) {
+        let mut slot = self.milestone.borrow_mut();
+        // What ended it is worth more than that it has ended.
+        if !matches!(*slot, Some(Milestone::Ended(_))) {
+            *slot = Some(milestone);
+        }
+        drop(slot);
+        self.supervisor.wake(usize::MAX);
+    }
+
+    /// Why nothing may be published just now; `None` if it may.
+    pub(crate) fn obstacle(&self) -> Option<String> {
+        if !self.is_ready.get() {
+            return Some(match &*self.state.borrow() {
+                State::Recovering { attempt } => {
+                    format!("no connection to {}, attempt {attempt}", self.address.place())
+                }
+                _ => format!("no connection to {} yet", self.address.place()),
+            });
+        }
+        if let Some((reason, _)) = &*self.blocked.borrow() {
+            return Some(format!("the broker is blocked: {reason}"));
+        }
+        let queued = self.session.borrow().as_ref().map_or(0, Session::queued);
+        (queued > MOST_QUEUED).then(|| "the broker reads too slowly".to_owned())
+    }
+
+    /// Whether it is closed for good, and why.
+    pub(crate) fn end(&self) -> Option<Error> {
+        match &*self.state.borrow() {
+            State::Closed(error) => Some(error.clone()),
+            _ if self.close_requested.get() => Some(Error::Closed),
+            _ => None,
+        }
+    }
+
+    /// Waits until requests can be sent.
+    pub(crate) async fn ready(&self) -> Result<(), Error> {
+        let waiting = async {
+            while !self.is_ready.get() {
+                if let Some(error) = self.end() {
+                    return Err(error);
+                }
+                park(&self.gate).await?;
+            }
+            Ok(())
+        };
+        if self.is_ready.get() {
+            return self.end().map_or(Ok(()), Err);
+        }
+        match timeout_after(self.options.blocked_deadline, waiting).await {
+            Ok(result) => result,
+            Err(_) => Err(Error::Unavailable(self.obstacle().unwrap_or_default())),
+        }
+    }
+
+    /// Waits for the answer to a request. No broker needs that long.
+    pub(crate) async fn answer(
+        &self,
+        receiver: oneshot::Receiver<Result<Answer, Error>>,
+    ) -> Result<Answer, Error> {
+        let limit = self.options.blocked_deadline;
+        match timeout_after(limit, receiver).await {
+            Ok(Ok(result)) => result,
+            Ok(Err(oneshot::RecvError::Interrupted(why))) => Err(why.into()),
+            Ok(Err(_)) => Err(self.end().unwrap_or_else(|| {
+                Error::ConnectionLost("before the broker had answered".to_owned())
+            })),
+            Err(_) => Err(Error::Unavailable(format!("no answer within {limit:?}"))),
+        }
+    }
+
+    /// The channels that live.
+    pub(crate) fn live_channels(&self) -> Vec<Rc<ChannelInner>> {
+        self.channels.borrow().values().filter_map(Weak::upgrade).collect()
+    }
+
+    /// Everybody looks again.
+    pub(crate) fn wake_all(&self) {
+        self.gate.wake(usize::MAX);
+        self.writer.wake(1);
+        self.timer.wake(1);
+        for channel in self.live_channels() {
+            channel.wake_all();
+        }
+    }
+
+    /// Asks for the end of the connection, and does not wait.
+    pub(crate) fn request_close(&self) {
+        self.close_requested.set(true);
+        self.supervisor.wake(usize::MAX);
+        self.gate.wake(usize::MAX);
+    }
+}
+
+impl fmt::Debug for Hub {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Connection")
+            .field("address", &self.address)
+            .field("state", &self.state)
+            .finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,263 @@
+//! One channel of a session: its requests, one at a time; its contents, put together; what it owes
+//! the broker, and what the broker owes it.
+
+use std::collections::{BTreeSet, VecDeque};
+
+use amq_protocol::protocol::{AMQPClass, basic};
+use amq_protocol::types::ShortString;
+
+use crate::error::Error;
+use crate::event::{Content, Outcome, Reply};
+use crate::message::{Message, Properties};
+use crate::wire::append_method;
+
+/// Sent, and not answered yet.
+#[derive(Debug)]
+pub(crate) struct Asked<T> {
+    /// Class and method of the request.
+    pub(crate) method: (u16, u16),
+    /// A get whose message needs no acknowledgement.
+    pub(crate) is_free: bool,
+    pub(crate) token: T,
+}
+
+/// Encoded, and waiting for the answer to the one before.
+#[derive(Debug)]
+pub(crate) struct Queued<T> {
+    pub(crate) bytes: Vec<u8>,
+    pub(crate) asked: Asked<T>,
+}
+
+/// Published in confirm mode.
+#[derive(Debug)]
+struct Unconfirmed<P> {
+    message: Box<Message>,
+    /// `None`: given up by this side.
+    token: Option<P>,
+    returned: Option<(u16, String)>,
+}
+
+/// What a content belongs to.
+#[derive(Debug)]
+pub(crate) enum ContentOf {
+    Deliver { consumer: ShortString, content: Box<Content> },
+    Get(Box<Content>),
+    Return(basic::Return),
+}
+
+/// A content that is coming in.
+#[derive(Debug)]
+pub(crate) enum Assembly {
+    None,
+    Header(ContentOf),
+    Body { of: ContentOf, properties: Properties, body: Vec<u8>, missing: u64 },
+}
+
+#[derive(Debug)]
+pub(crate) struct ChannelState<T, P> {
+    pub(crate) asked: Option<Asked<T>>,
+    pub(crate) queue: VecDeque<Queued<T>>,
+    pub(crate) assembly: Assembly,
+    /// Consumers, and whether their deliveries need no acknowledgement.
+    pub(crate) consumers: Vec<(ShortString, bool)>,
+    /// Confirms are on.
+    pub(crate) confirms: bool,
+    /// The broker has asked for a pause.
+    pub(crate) is_paused: bool,
+    /// We have asked for its end.
+    pub(crate) is_closing: bool,
+    /// In the order of publishing, without gaps; `None` is settled.
+    unconfirmed: VecDeque<Option<Unconfirmed<P>>>,
+    /// The number of the first in `unconfirmed`.
+    first_unconfirmed: u64,
+    /// How many in `unconfirmed` are not settled.
+    open_confirms: usize,
+    /// Delivered, and neither acknowledged nor rejected here.
+    owed: BTreeSet<u64>,
+    /// Acknowledged here, and not yet there.
+    acked: Vec<u64>,
+}
+
+impl<T, P> ChannelState<T, P> {
+    pub(crate) fn new() -> Self {
+        Self {
+            asked: None,
+            queue: VecDeque::new(),
+            assembly: Assembly::None,
+            consumers: Vec::new(),
+            confirms: false,
+            is_paused: false,
+            is_closing: false,
+            unconfirmed: VecDeque::new(),
+            first_unconfirmed: 1,
+            open_confirms: 0,
+            owed: BTreeSet::new(),
+            acked: Vec::new(),
+        }
+    }
+
+    /// Expects the confirm of a message that was just queued.
+    pub(crate) fn expect_confirm(&mut self, message: Box<Message>, token: P) {
+        let entry = Unconfirmed { message, token: Some(token), returned: None };
+        self.unconfirmed.push_back(Some(entry));
+        self.open_confirms += 1;
+    }
+
+    /// How many messages are not confirmed.
+    pub(crate) fn unconfirmed(&self) -> usize {
+        self.open_confirms
+    }
+
+    /// The broker has confirmed, or refused, one message or all up to one.
+    pub(crate) fn confirm(
+        &mut self,
+        tag: u64,
+        multiple: bool,
+        is_ack: bool,
+        mut tell: impl FnMut(P, Outcome),
+    ) -> Result<(), Error> {
+        let end = self.first_unconfirmed + self.unconfirmed.len() as u64;
+        let range = match (tag, multiple) {
+            (0, true) => self.first_unconfirmed..end,
+            (tag, true) if tag < end => self.first_unconfirmed..tag + 1,
+            (tag, false) if (self.first_unconfirmed..end).contains(&tag) => tag..tag + 1,
+            _ => return Err(Error::Protocol(format!("a confirm of message {tag}, which is none"))),
+        };
+        for tag in range {
+            let at = (tag - self.first_unconfirmed) as usize;
+            let Some(entry) = self.unconfirmed[at].take() else { continue };
+            self.open_confirms -= 1;
+            let outcome = match (entry.returned, is_ack) {
+                (_, false) => Outcome::Nacked,
+                (None, true) => Outcome::Acked,
+                (Some((code, text)), true) => Outcome::Returned { code, text },
+            };
+            if let Some(token) = entry.token {
+                tell(token, outcome);
+            }
+        }
+        while let Some(None) = self.unconfirmed.front() {
+            self.unconfirmed.pop_front();
+            self.first_unconfirmed += 1;
+        }
+        Ok(())
+    }
+
+    /// The broker returns a message. It does not say which; it comes before its confirm, so it is the
+    /// oldest that is the same. (Two that are the same in everything are one as good as the other.)
+    pub(crate) fn returned(&mut self, why: basic::Return, properties: &Properties, body: &[u8]) {
+        let is_it = |entry: &&mut Unconfirmed<P>| {
+            let message = &entry.message;
+            message.mandatory
+                && entry.returned.is_none()
+                && message.exchange == why.exchange
+                && message.routing_key == why.routing_key
+                && message.body == body
+                && message.properties == *properties
+        };
+        match self.unconfirmed.iter_mut().flatten().find(is_it) {
+            Some(entry) => entry.returned = Some((why.reply_code, why.reply_text.to_string())),
+            None => {
+                tracing::debug!(key = %why.routing_key, "a message came back that nobody waits for")
+            }
+        }
+    }
+
+    /// No longer tells what becomes of the messages that are not confirmed.
+    pub(crate) fn abandon(&mut self) -> Vec<P> {
+        self.unconfirmed.iter_mut().flatten().filter_map(|entry| entry.token.take()).collect()
+    }
+
+    /// A delivery has come that has to be acknowledged.
+    pub(crate) fn owe(&mut self, tag: u64) -> Result<(), Error> {
+        match self.owed.insert(tag) {
+            true => Ok(()),
+            false => Err(Error::Protocol(format!("delivery {tag} came twice"))),
+        }
+    }
+
+    /// Whether the delivery was still to be settled; now it is not.
+    pub(crate) fn settle(&mut self, tag: u64) -> bool {
+        self.owed.remove(&tag)
+    }
+
+    /// The broker takes all back.
+    pub(crate) fn forget_deliveries(&mut self) {
+        self.owed.clear();
+    }
+
+    /// Acknowledges a delivery, when the next output is taken.
+    pub(crate) fn ack(&mut self, tag: u64) -> bool {
+        let is_owed = self.settle(tag);
+        if is_owed {
+            self.acked.push(tag);
+        }
+        is_owed
+    }
+
+    /// One acknowledgement for all below the lowest that is still owed, one for each of the others.
+    pub(crate) fn flush_acks(&mut self, channel: u16, output: &mut Vec<u8>) {
+        if self.acked.is_empty() {
+            return;
+        }
+        self.acked.sort_unstable();
+        let lowest = self.owed.first().copied().unwrap_or(u64::MAX);
+        let together = self.acked.partition_point(|tag| *tag < lowest);
+        let mut send = |tag, multiple| {
+            let ack = basic::Ack { delivery_tag: tag, multiple };
+            let method = AMQPClass::Basic(basic::AMQPMethod::Ack(ack));
+            let queued = append_method(output, channel, method, usize::MAX);
+            debug_assert!(queued.is_ok(), "an acknowledgement fits into a frame");
+        };
+        if together > 0 {
+            send(self.acked[together - 1], together > 1);
+        }
+        for tag in &self.acked[together..] {
+            send(*tag, false);
+        }
+        self.acked.clear();
+    }
+
+    /// All who wait: requests, and messages with their tokens.
+    pub(crate) fn dismantle(self) -> (Vec<T>, Vec<(Box<Message>, P)>) {
+        let asked = self.asked.into_iter();
+        let requests = asked.chain(self.queue.into_iter().map(|queued| queued.asked));
+        let unconfirmed = self.unconfirmed.into_iter().flatten();
+        (
+            requests.map(|asked| asked.token).collect(),
+            unconfirmed.filter_map(|entry| Some((entry.message, entry.token?))).collect(),
+        )
+    }
+}
+
+/// Whether a method answers a request, and what it says.
+pub(crate) fn answer(request: (u16, u16), method: &AMQPClass) -> Option<Reply> {
+    use amq_protocol::protocol::queue::AMQPMethod as Q;
+    let got = ids(method);
+    let expected = match request {
+        // The one exception: exchange.unbind.
+        (40, 40) => (40, 51),
+        (class, method) => (class, method + 1),
+    };
+    if (request, got) == ((60, 70), (60, 72)) {
+        return Some(Reply::Got(None));
+    }
+    if got != expected {
+        return None;
+    }
+    Some(match method {
+        AMQPClass::Queue(Q::DeclareOk(ok)) => Reply::Queue(crate::message::Queue {
+            name: ok.queue.to_string(),
+            messages: ok.message_count,
+            consumers: ok.consumer_count,
+        }),
+        AMQPClass::Queue(Q::PurgeOk(ok)) => Reply::Count(ok.message_count),
+        AMQPClass::Queue(Q::DeleteOk(ok)) => Reply::Count(ok.message_count),
+        _ => Reply::Done,
+    })
+}
+
+/// Class and method.
+pub(crate) fn ids(method: &AMQPClass) -> (u16, u16) {
+    (method.get_amqp_class_id(), method.get_amqp_method_id())
+}

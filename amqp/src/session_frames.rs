@@ -1,0 +1,265 @@
+//! What the broker says on a channel.
+
+use std::mem;
+
+use amq_protocol::frame::AMQPContentHeader;
+use amq_protocol::protocol::{AMQPClass, basic, channel};
+use amq_protocol::types::ShortString;
+
+use crate::error::{CloseReason, Error};
+use crate::event::{Content, Event, Outcome, Reply};
+use crate::message::Properties;
+use crate::session::Session;
+use crate::session_channel::{Assembly, ChannelState, ContentOf, answer, ids};
+use crate::wire::{Frame, append_method};
+
+/// A body that claims to be larger is no message: RabbitMQ's own limit.
+const LARGEST_BODY: u64 = 512 * 1024 * 1024;
+/// Room made for a body before it is there. A peer's claim alone should cost no memory.
+const ROOM_AHEAD: u64 = 1024 * 1024;
+
+fn wrong(what: String) -> Error {
+    Error::Protocol(what)
+}
+
+impl<T, P> Session<T, P> {
+    pub(crate) fn channel_frame(&mut self, number: u16, frame: Frame<'_>) -> Result<(), Error> {
+        let Some(channel) = self.channels.get_mut(&number) else {
+            return Err(wrong(format!("channel {number}, which is not open")));
+        };
+        match (mem::replace(&mut channel.assembly, Assembly::None), frame) {
+            (Assembly::None, Frame::Method(method)) => self.method(number, method),
+            // The broker may give up in the middle of a content.
+            (_, Frame::Method(method @ AMQPClass::Channel(channel::AMQPMethod::Close(_)))) => {
+                self.method(number, method)
+            }
+            (Assembly::Header(of), Frame::Header(header)) => {
+                self.content_header(number, of, *header)
+            }
+            (Assembly::Body { of, properties, mut body, missing }, Frame::Body(part)) => {
+                if part.len() as u64 > missing {
+                    return Err(wrong(format!("a body longer than it said on channel {number}")));
+                }
+                body.extend_from_slice(part);
+                self.content_body(number, of, properties, body, missing - part.len() as u64)
+            }
+            (_, frame) => Err(wrong(format!("out of order on channel {number}: {frame:?}"))),
+        }
+    }
+
+    fn content_header(
+        &mut self,
+        number: u16,
+        of: ContentOf,
+        header: AMQPContentHeader,
+    ) -> Result<(), Error> {
+        if header.body_size > LARGEST_BODY {
+            return Err(wrong(format!("a body of {} bytes", header.body_size)));
+        }
+        let body = Vec::with_capacity(header.body_size.min(ROOM_AHEAD) as usize);
+        self.content_body(number, of, header.properties, body, header.body_size)
+    }
+
+    fn content_body(
+        &mut self,
+        number: u16,
+        of: ContentOf,
+        properties: Properties,
+        body: Vec<u8>,
+        missing: u64,
+    ) -> Result<(), Error> {
+        let Some(channel) = self.channels.get_mut(&number) else { return Ok(()) };
+        if missing > 0 {
+            channel.assembly = Assembly::Body { of, properties, body, missing };
+            return Ok(());
+        }
+        match of {
+            ContentOf::Return(why) => channel.returned(why, &properties, &body),
+            ContentOf::Deliver { consumer, mut content } => {
+                content.is_owed =
+                    !channel.consumers.iter().any(|(tag, no_ack)| *no_ack && *tag == consumer);
+                if content.is_owed {
+                    channel.owe(content.tag)?;
+                }
+                (content.properties, content.body) = (properties, body);
+                self.events.push_back(Event::Delivered { channel: number, consumer, content });
+            }
+            ContentOf::Get(mut content) => {
+                content.is_owed = channel.asked.as_ref().is_some_and(|asked| !asked.is_free);
+                if content.is_owed {
+                    channel.owe(content.tag)?;
+                }
+                (content.properties, content.body) = (properties, body);
+                self.answered(number, Reply::Got(Some(content)));
+            }
+        }
+        Ok(())
+    }
+
+    /// The answer to what was asked last on the channel.
+    fn answered(&mut self, number: u16, reply: Reply) {
+        let Some(channel) = self.channels.get_mut(&number) else { return };
+        let Some(asked) = channel.asked.take() else { return };
+        let is_farewell = asked.method == (20, 40);
+        self.events.push_back(Event::Replied { token: asked.token, result: Ok(reply) });
+        match is_farewell {
+            true => self.drop_channel(number, &Error::Closed),
+            false => self.next_request(number),
+        }
+    }
+
+    fn method(&mut self, number: u16, method: AMQPClass) -> Result<(), Error> {
+        use basic::AMQPMethod as B;
+        use channel::AMQPMethod as C;
+        let Some(channel) = self.channels.get_mut(&number) else { return Ok(()) };
+        match method {
+            AMQPClass::Basic(B::Deliver(deliver)) => {
+                let content = Box::new(Content {
+                    tag: deliver.delivery_tag,
+                    is_owed: true,
+                    redelivered: deliver.redelivered,
+                    exchange: deliver.exchange,
+                    routing_key: deliver.routing_key,
+                    properties: Properties::default(),
+                    body: Vec::new(),
+                });
+                let consumer = deliver.consumer_tag;
+                channel.assembly = Assembly::Header(ContentOf::Deliver { consumer, content });
+            }
+            AMQPClass::Basic(B::GetOk(get)) => {
+                if channel.asked.as_ref().map(|asked| asked.method) != Some((60, 70)) {
+                    return Err(wrong(format!("a message nobody asked for on channel {number}")));
+                }
+                let content = Content {
+                    tag: get.delivery_tag,
+                    is_owed: true,
+                    redelivered: get.redelivered,
+                    exchange: get.exchange,
+                    routing_key: get.routing_key,
+                    properties: Properties::default(),
+                    body: Vec::new(),
+                };
+                channel.assembly = Assembly::Header(ContentOf::Get(Box::new(content)));
+            }
+            AMQPClass::Basic(B::Return(why)) => {
+                channel.assembly = Assembly::Header(ContentOf::Return(why));
+            }
+            AMQPClass::Basic(B::Ack(ack)) => {
+                return self.confirmed(number, ack.delivery_tag, ack.multiple, true);
+            }
+            AMQPClass::Basic(B::Nack(nack)) => {
+                return self.confirmed(number, nack.delivery_tag, nack.multiple, false);
+            }
+            AMQPClass::Basic(B::Cancel(cancel)) => {
+                channel.consumers.retain(|(tag, _)| *tag != cancel.consumer_tag);
+                if !cancel.nowait {
+                    let ok = basic::CancelOk { consumer_tag: cancel.consumer_tag.clone() };
+                    self.say(number, AMQPClass::Basic(B::CancelOk(ok)))?;
+                }
+                let consumer = cancel.consumer_tag;
+                self.events.push_back(Event::ConsumerCancelled { channel: number, consumer });
+            }
+            AMQPClass::Channel(C::Flow(flow)) => {
+                channel.is_paused = !flow.active;
+                let ok = channel::FlowOk { active: flow.active };
+                self.say(number, AMQPClass::Channel(C::FlowOk(ok)))?;
+                self.events.push_back(Event::Flow);
+            }
+            AMQPClass::Channel(C::Close(close)) => {
+                return self.closed_by_broker(number, close);
+            }
+            method => return self.reply(number, &method),
+        }
+        Ok(())
+    }
+
+    fn reply(&mut self, number: u16, method: &AMQPClass) -> Result<(), Error> {
+        let Some(channel) = self.channels.get_mut(&number) else { return Ok(()) };
+        let asked = channel.asked.as_ref().map(|asked| asked.method);
+        let Some(reply) = asked.and_then(|asked| answer(asked, method)) else {
+            let (class, id) = ids(method);
+            return Err(wrong(format!(
+                "method {class}.{id} on channel {number}, where {asked:?} was asked"
+            )));
+        };
+        match method {
+            AMQPClass::Basic(basic::AMQPMethod::CancelOk(ok)) => {
+                forget_consumer(channel, &ok.consumer_tag);
+            }
+            AMQPClass::Basic(basic::AMQPMethod::RecoverOk(_)) => channel.forget_deliveries(),
+            _ => {}
+        }
+        self.answered(number, reply);
+        Ok(())
+    }
+
+    fn confirmed(&mut self, number: u16, tag: u64, multiple: bool, ack: bool) -> Result<(), Error> {
+        let Some(channel) = self.channels.get_mut(&number) else { return Ok(()) };
+        let events = &mut self.events;
+        channel.confirm(tag, multiple, ack, |token, outcome| {
+            events.push_back(Event::Confirmed { token, outcome });
+        })
+    }
+
+    fn say(&mut self, number: u16, method: AMQPClass) -> Result<(), Error> {
+        append_method(&mut self.output, number, method, self.limits.frame_max)
+    }
+
+    fn closed_by_broker(&mut self, number: u16, close: channel::Close) -> Result<(), Error> {
+        self.say(number, AMQPClass::Channel(channel::AMQPMethod::CloseOk(channel::CloseOk {})))?;
+        let reason = CloseReason { code: close.reply_code, text: close.reply_text.to_string() };
+        let error = refusal((close.class_id, close.method_id), &reason);
+        let is_closing = self
+            .channels
+            .get(&number)
+            .and_then(|channel| channel.asked.as_ref())
+            .is_some_and(|asked| asked.method == (20, 40));
+        if is_closing {
+            // Both ends have closed it; the answer to ours is still to come.
+            return Ok(());
+        }
+        self.drop_channel(number, &error);
+        self.events.push_back(Event::ChannelClosed { channel: number, reason });
+        Ok(())
+    }
+
+    /// The broker closes the connection for what was asked on a channel. Only who asked has to do with
+    /// it: for them it is as if the channel had been closed. `false`: nobody asked.
+    pub(crate) fn blame(&mut self, method: (u16, u16), reason: &CloseReason) -> bool {
+        let has_asked = |channel: &ChannelState<T, P>| {
+            channel.asked.as_ref().is_some_and(|asked| asked.method == method)
+        };
+        let blamed: Vec<u16> =
+            self.channels.iter().filter(|(_, c)| has_asked(c)).map(|(&number, _)| number).collect();
+        for &channel in &blamed {
+            self.drop_channel(channel, &refusal(method, reason));
+            self.events.push_back(Event::ChannelClosed { channel, reason: reason.clone() });
+        }
+        !blamed.is_empty()
+    }
+
+    /// Tells all who wait for the channel that it has ended.
+    fn drop_channel(&mut self, number: u16, error: &Error) {
+        let Some(channel) = self.channels.remove(&number) else { return };
+        let (requests, unconfirmed) = channel.dismantle();
+        for token in requests {
+            self.events.push_back(Event::Replied { token, result: Err(error.clone()) });
+        }
+        for (_, token) in unconfirmed {
+            let outcome = Outcome::Unknown(error.clone());
+            self.events.push_back(Event::Confirmed { token, outcome });
+        }
+    }
+}
+
+/// What the broker's reason for not doing something is to whoever asked for it.
+fn refusal(method: (u16, u16), reason: &CloseReason) -> Error {
+    match (reason.code, method) {
+        (540, (60, 10 | 20)) => Error::NoGlobalQos(reason.clone()),
+        _ => Error::ChannelClosed(reason.clone()),
+    }
+}
+
+fn forget_consumer<T, P>(channel: &mut ChannelState<T, P>, consumer: &ShortString) {
+    channel.consumers.retain(|(tag, _)| tag != consumer);
+}

@@ -1,0 +1,156 @@
+//! What is asked of a session, channel by channel: requests, messages, acknowledgements.
+
+use amq_protocol::frame::{AMQPContentHeader, AMQPFrame};
+use amq_protocol::protocol::{AMQPClass, basic, channel};
+
+use crate::error::Error;
+use crate::message::Message;
+use crate::session::{Phase, Session};
+use crate::session_channel::{Asked, ChannelState, Queued, ids};
+use crate::wire;
+
+impl<T, P> Session<T, P> {
+    /// Asks something on a channel. It is sent when what was asked before has been answered.
+    ///
+    /// The token comes back in the event, or at once if nothing was asked.
+    pub(crate) fn request(
+        &mut self,
+        number: u16,
+        method: AMQPClass,
+        token: T,
+    ) -> Result<(), (Error, T)> {
+        let is_open = self.phase == Phase::Open;
+        let channel = match self.channels.get_mut(&number) {
+            Some(channel) if is_open && !channel.is_closing => channel,
+            _ => return Err((Error::Closed, token)),
+        };
+        let is_free = matches!(&method, AMQPClass::Basic(basic::AMQPMethod::Get(g)) if g.no_ack);
+        let asked = Asked { method: ids(&method), is_free, token };
+        let consumer = match &method {
+            AMQPClass::Basic(basic::AMQPMethod::Consume(consume)) => {
+                Some((consume.consumer_tag.clone(), consume.no_ack))
+            }
+            _ => None,
+        };
+        let mut bytes = Vec::new();
+        let goes_now = channel.asked.is_none();
+        let to = if goes_now { &mut self.output } else { &mut bytes };
+        if matches!(asked.method, (20, 40) | (60, 110)) && goes_now {
+            // What was acknowledged must be known before all deliveries are taken back.
+            channel.flush_acks(number, to);
+        }
+        if let Err(error) = wire::append_method(to, number, method, self.limits.frame_max) {
+            return Err((error, asked.token));
+        }
+        channel.consumers.extend(consumer);
+        channel.is_closing = asked.method == (20, 40);
+        match goes_now {
+            true => channel.asked = Some(asked),
+            false => channel.queue.push_back(Queued { bytes, asked }),
+        }
+        Ok(())
+    }
+
+    /// Sends the next request of a channel whose last one was answered.
+    pub(crate) fn next_request(&mut self, number: u16) {
+        let Some(channel) = self.channels.get_mut(&number) else { return };
+        if let Some(queued) = channel.queue.pop_front() {
+            channel.flush_acks(number, &mut self.output);
+            self.output.extend_from_slice(&queued.bytes);
+            channel.asked = Some(queued.asked);
+        }
+    }
+
+    /// Asks for the end of a channel.
+    pub(crate) fn close_channel(&mut self, number: u16, token: T) -> Result<(), (Error, T)> {
+        let close = channel::Close {
+            reply_code: 200,
+            reply_text: "goodbye".into(),
+            class_id: 0,
+            method_id: 0,
+        };
+        self.request(number, AMQPClass::Channel(channel::AMQPMethod::Close(close)), token)
+    }
+
+    /// From now on the messages of the channel are confirmed. (After confirm.select was asked for:
+    /// a message that is published behind it is counted by the broker as well.)
+    pub(crate) fn expect_confirms(&mut self, number: u16) {
+        if let Some(channel) = self.channels.get_mut(&number) {
+            channel.confirms = true;
+        }
+    }
+
+    /// Publishes. In confirm mode the token comes back in an event, otherwise at once.
+    pub(crate) fn publish(
+        &mut self,
+        number: u16,
+        mut message: Box<Message>,
+        token: P,
+    ) -> Result<Option<P>, (Error, Box<Message>, P)> {
+        let is_open = self.phase == Phase::Open;
+        let channel = match self.channels.get_mut(&number) {
+            Some(channel) if is_open && !channel.is_closing => channel,
+            _ => return Err((Error::Closed, message, token)),
+        };
+        let before = self.output.len();
+        let frame_max = self.limits.frame_max;
+        let publish = AMQPClass::Basic(basic::AMQPMethod::Publish(basic::Publish {
+            exchange: message.exchange.clone(),
+            routing_key: message.routing_key.clone(),
+            mandatory: message.mandatory,
+            immediate: false,
+        }));
+        let header = AMQPFrame::Header(
+            number,
+            AMQPContentHeader {
+                class_id: publish.get_amqp_class_id(),
+                body_size: message.body.len() as u64,
+                properties: std::mem::take(&mut message.properties),
+            },
+        );
+        let queued = wire::append_method(&mut self.output, number, publish, frame_max)
+            .and_then(|()| wire::append(&mut self.output, &header, frame_max));
+        if let AMQPFrame::Header(_, header) = header {
+            message.properties = header.properties;
+        }
+        if let Err(error) = queued {
+            self.output.truncate(before);
+            return Err((error, message, token));
+        }
+        wire::append_body(&mut self.output, number, &message.body, frame_max);
+        if channel.confirms {
+            channel.expect_confirm(message, token);
+            return Ok(None);
+        }
+        Ok(Some(token))
+    }
+
+    /// Whether the broker takes messages on the channel, and how many are unconfirmed. `None`: there is
+    /// no such channel.
+    pub(crate) fn window(&self, number: u16) -> Option<(bool, usize)> {
+        let channel = self.channels.get(&number).filter(|channel| !channel.is_closing)?;
+        Some((!channel.is_paused, channel.unconfirmed()))
+    }
+
+    /// Gives up all messages that are not confirmed; their confirms will not be told.
+    pub(crate) fn abandon_unconfirmed(&mut self) -> Vec<P> {
+        self.channels.values_mut().flat_map(ChannelState::abandon).collect()
+    }
+
+    /// Acknowledges a delivery. `false`: it was not owed.
+    pub(crate) fn ack(&mut self, number: u16, tag: u64) -> bool {
+        self.channels.get_mut(&number).is_some_and(|channel| channel.ack(tag))
+    }
+
+    /// Refuses a delivery. `false`: it was not owed.
+    pub(crate) fn nack(&mut self, number: u16, tag: u64, requeue: bool) -> bool {
+        if !self.channels.get_mut(&number).is_some_and(|channel| channel.settle(tag)) {
+            return false;
+        }
+        let reject = basic::Reject { delivery_tag: tag, requeue };
+        let method = AMQPClass::Basic(basic::AMQPMethod::Reject(reject));
+        let queued = wire::append_method(&mut self.output, number, method, self.limits.frame_max);
+        debug_assert!(queued.is_ok(), "a refusal fits into a frame");
+        true
+    }
+}

@@ -1,0 +1,139 @@
+//! What was declared over a connection, to be declared again over the next.
+
+use amq_protocol::protocol::{AMQPClass, exchange, queue};
+use amq_protocol::types::ShortString;
+
+use crate::message::{ExchangeOptions, QueueOptions, Table};
+
+/// A route from an exchange to a queue or to another exchange.
+#[derive(Clone, PartialEq, Debug)]
+pub(crate) struct Binding {
+    pub(crate) to: ShortString,
+    pub(crate) to_queue: bool,
+    pub(crate) from: ShortString,
+    pub(crate) key: ShortString,
+    pub(crate) arguments: Table,
+}
+
+/// In the order in which it was declared.
+#[derive(Default, Debug)]
+pub(crate) struct Topology {
+    exchanges: Vec<(ShortString, AMQPClass)>,
+    queues: Vec<(ShortString, AMQPClass)>,
+    bindings: Vec<Binding>,
+}
+
+fn set(list: &mut Vec<(ShortString, AMQPClass)>, name: ShortString, declare: AMQPClass) {
+    match list.iter_mut().find(|(known, _)| *known == name) {
+        Some(entry) => entry.1 = declare,
+        None => list.push((name, declare)),
+    }
+}
+
+impl Topology {
+    pub(crate) fn add_exchange(&mut self, name: ShortString, declare: AMQPClass) {
+        set(&mut self.exchanges, name, declare);
+    }
+
+    pub(crate) fn add_queue(&mut self, name: ShortString, declare: AMQPClass) {
+        set(&mut self.queues, name, declare);
+    }
+
+    pub(crate) fn add_binding(&mut self, binding: Binding) {
+        if !self.bindings.contains(&binding) {
+            self.bindings.push(binding);
+        }
+    }
+
+    pub(crate) fn remove_exchange(&mut self, name: &str) {
+        self.exchanges.retain(|(known, _)| known.as_str() != name);
+        self.bindings.retain(|b| b.from.as_str() != name && (b.to_queue || b.to.as_str() != name));
+    }
+
+    pub(crate) fn remove_queue(&mut self, name: &str) {
+        self.queues.retain(|(known, _)| known.as_str() != name);
+        self.bindings.retain(|b| !b.to_queue || b.to.as_str() != name);
+    }
+
+    pub(crate) fn remove_binding(&mut self, binding: &Binding) {
+        self.bindings.retain(|known| known != binding);
+    }
+
+    /// All of it, as requests in an order that works.
+    pub(crate) fn requests(&self) -> Vec<AMQPClass> {
+        let declared =
+            self.exchanges.iter().chain(&self.queues).map(|(_, declare)| declare.clone());
+        declared.chain(self.bindings.iter().map(Binding::bind)).collect()
+    }
+}
+
+impl Binding {
+    pub(crate) fn bind(&self) -> AMQPClass {
+        let (routing_key, arguments) = (self.key.clone(), self.arguments.clone());
+        let nowait = false;
+        match self.to_queue {
+            true => AMQPClass::Queue(queue::AMQPMethod::Bind(queue::Bind {
+                queue: self.to.clone(),
+                exchange: self.from.clone(),
+                routing_key,
+                nowait,
+                arguments,
+            })),
+            false => AMQPClass::Exchange(exchange::AMQPMethod::Bind(exchange::Bind {
+                destination: self.to.clone(),
+                source: self.from.clone(),
+                routing_key,
+                nowait,
+                arguments,
+            })),
+        }
+    }
+
+    pub(crate) fn unbind(&self) -> AMQPClass {
+        let (routing_key, arguments) = (self.key.clone(), self.arguments.clone());
+        match self.to_queue {
+            true => AMQPClass::Queue(queue::AMQPMethod::Unbind(queue::Unbind {
+                queue: self.to.clone(),
+                exchange: self.from.clone(),
+                routing_key,
+                arguments,
+            })),
+            false => AMQPClass::Exchange(exchange::AMQPMethod::Unbind(exchange::Unbind {
+                destination: self.to.clone(),
+                source: self.from.clone(),
+                routing_key,
+                nowait: false,
+                arguments,
+            })),
+        }
+    }
+}
+
+pub(crate) fn declare_queue(name: ShortString, options: QueueOptions) -> AMQPClass {
+    AMQPClass::Queue(queue::AMQPMethod::Declare(queue::Declare {
+        queue: name,
+        passive: options.passive,
+        durable: options.durable,
+        exclusive: options.exclusive,
+        auto_delete: options.auto_delete,
+        nowait: false,
+        arguments: options.arguments,
+    }))
+}
+
+pub(crate) fn declare_exchange(
+    name: ShortString,
+    kind: ShortString,
+    options: ExchangeOptions,
+) -> AMQPClass {
+    AMQPClass::Exchange(exchange::AMQPMethod::Declare(exchange::Declare {
+        exchange: name,
+        kind,
+        passive: options.passive,
+        durable: options.durable,
+        auto_delete: options.auto_delete,
+        internal: options.internal,
+        nowait: false,
+        arguments: options.arguments,
+    }))
+}

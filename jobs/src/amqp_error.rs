@@ -1,0 +1,47 @@
+//! What errors of the AMQP client mean for who uses a broker.
+//!
+//! Apart from the calls, all of which need it.
+
+use std::time::Duration;
+
+use pikake_amqp::{Error, PublishError as Unpublished};
+
+use crate::broker::{BrokerError, PublishFailure};
+
+/// AMQP's number for something that is not there.
+pub(crate) const NOT_FOUND: u16 = 404;
+
+impl From<Error> for BrokerError {
+    fn from(error: Error) -> Self {
+        match error {
+            Error::Interrupted(why) => Self::Interrupted(why),
+            Error::Closed => Self::Closed,
+            Error::Connect { .. }
+            | Error::ConnectionLost(_)
+            | Error::Unavailable(_)
+            | Error::ConsumerCancelled => Self::Lost(error.to_string()),
+            _ => Self::Refused(error.to_string()),
+        }
+    }
+}
+
+/// Why a message was not confirmed, and whether it may be there all the same.
+pub(crate) fn unpublished(error: Unpublished, blocked: Duration) -> (bool, PublishFailure) {
+    let is_uncertain = error.is_uncertain();
+    let cause = match error {
+        Unpublished::Blocked { .. } => return (is_uncertain, PublishFailure::Blocked(blocked)),
+        Unpublished::Interrupted { why, .. } => BrokerError::Interrupted(why),
+        Unpublished::Closed { error, .. } => error.into(),
+        Unpublished::Uncertain => BrokerError::Lost(error.to_string()),
+        _ => BrokerError::Refused(error.to_string()),
+    };
+    (is_uncertain, PublishFailure::Broker(cause))
+}
+
+/// The same, of a message of the broker's own.
+pub(crate) fn not_sent(error: Unpublished, blocked: Duration) -> BrokerError {
+    match unpublished(error, blocked).1 {
+        PublishFailure::Broker(error) => error,
+        blocked => BrokerError::Lost(blocked.to_string()),
+    }
+}

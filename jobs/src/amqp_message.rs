@@ -1,0 +1,252 @@
+//! Messages as AMQP's properties, headers and body.
+//!
+//! Apart from the broker, since it needs no connection. What AMQP knows and JSON does not is read so
+//! that nothing is refused: integers of all widths become numbers, timestamps seconds, texts that are
+//! not UTF-8 lose what is not. The body is never touched.
+
+use std::time::{Duration, SystemTime};
+
+use pikake_amqp::{Array, Error, Properties, Table, Value, persistent, short};
+use serde_json::{Map, Number, Value as Json};
+
+use crate::message::Message;
+
+/// When the message is worth nothing any more, in milliseconds since 1970. AMQP's `expiration` is a
+/// length, of which a reader cannot know when it began; and in a delay queue it would be taken for one
+/// of the waiting.
+const EXPIRES: &str = "pikake_expires";
+
+/// Why a message is among the dead,
+pub(crate) const REASON: &str = "pikake_reason";
+
+/// and since when, in milliseconds since 1970.
+pub(crate) const SINCE: &str = "pikake_since";
+
+/// How often a quorum queue has delivered the message before.
+const DELIVERY_COUNT: &str = "x-delivery-count";
+
+/// What brokers write into the headers on a message's way begins with this; it is not the message's.
+const BROKERS_OWN: &str = "x-";
+
+/// The properties of a persistent message that waits in its queue, and expires there.
+pub(crate) fn properties(message: &Message, now: SystemTime) -> Result<Properties, Error> {
+    let mut properties = headless(message, now)?;
+    if let Some(expires) = message.expires {
+        let left = expires.duration_since(now).unwrap_or_default().as_millis();
+        properties = properties.with_expiration(short(&left.to_string())?);
+    }
+    Ok(properties)
+}
+
+/// The same of one that waits for its time first.
+pub(crate) fn headless(message: &Message, now: SystemTime) -> Result<Properties, Error> {
+    let mut headers = table(&message.headers)?;
+    if let Some(expires) = message.expires {
+        headers.insert(short(EXPIRES)?, Value::LongLongInt(millis(expires)));
+    }
+    let mut properties = persistent()
+        .with_headers(headers)
+        .with_priority(message.priority)
+        .with_timestamp(u64::try_from(millis(now) / 1_000).unwrap_or_default());
+    if let Some(text) = &message.content_type {
+        properties = properties.with_content_type(short(text)?);
+    }
+    if let Some(text) = &message.content_encoding {
+        properties = properties.with_content_encoding(short(text)?);
+    }
+    if let Some(text) = &message.correlation_id {
+        properties = properties.with_correlation_id(short(text)?);
+    }
+    if let Some(text) = &message.reply_to {
+        properties = properties.with_reply_to(short(text)?);
+    }
+    Ok(properties)
+}
+
+/// Adds a header.
+pub(crate) fn with_header(
+    properties: Properties,
+    name: &str,
+    value: Value,
+) -> Result<Properties, Error> {
+    let mut headers = properties.headers().clone().unwrap_or_default();
+    headers.insert(short(name)?, value);
+    Ok(properties.with_headers(headers))
+}
+
+/// A message as it came in.
+pub(crate) fn message(properties: &Properties, body: Vec<u8>, now: SystemTime) -> Message {
+    let mut headers = Map::new();
+    let mut expires = None;
+    for (name, value) in properties.headers().iter().flat_map(Table::inner) {
+        match name.as_str() {
+            EXPIRES => expires = as_time(value),
+            REASON | SINCE => {}
+            name if name.starts_with(BROKERS_OWN) => {}
+            name => {
+                headers.insert(name.to_owned(), json(value));
+            }
+        }
+    }
+    if expires.is_none()
+        && let Some(length) = properties.expiration().as_ref()
+        && let Ok(length) = length.as_str().parse()
+    {
+        expires = now.checked_add(Duration::from_millis(length));
+    }
+    Message {
+        content_type: text(properties.content_type()),
+        content_encoding: text(properties.content_encoding()),
+        priority: properties.priority().unwrap_or_default(),
+        correlation_id: text(properties.correlation_id()),
+        reply_to: text(properties.reply_to()),
+        expires,
+        headers,
+        body,
+    }
+}
+
+/// How often the broker has delivered it before, as far as it tells.
+pub(crate) fn attempt(properties: &Properties, redelivered: bool) -> u32 {
+    let count = properties.headers().as_ref();
+    let count = count.and_then(|headers| headers.inner().get(DELIVERY_COUNT)).map(json);
+    let count = count.as_ref().and_then(Json::as_u64);
+    count.map_or(u32::from(redelivered), |count| u32::try_from(count).unwrap_or(u32::MAX))
+}
+
+/// A header that is a text.
+pub(crate) fn text_of(properties: &Properties, name: &str) -> Option<String> {
+    match properties.headers().as_ref()?.inner().get(name)? {
+        Value::LongString(text) => Some(text.to_string()),
+        _ => None,
+    }
+}
+
+/// A header that is a time.
+pub(crate) fn time_of(properties: &Properties, name: &str) -> Option<SystemTime> {
+    as_time(properties.headers().as_ref()?.inner().get(name)?)
+}
+
+fn text<T: ToString>(short: &Option<T>) -> Option<String> {
+    short.as_ref().map(ToString::to_string)
+}
+
+fn as_time(value: &Value) -> Option<SystemTime> {
+    let millis = json(value).as_u64()?;
+    SystemTime::UNIX_EPOCH.checked_add(Duration::from_millis(millis))
+}
+
+/// Milliseconds since 1970.
+pub(crate) fn millis(time: SystemTime) -> i64 {
+    let since = time.duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
+    i64::try_from(since.as_millis()).unwrap_or(i64::MAX)
+}
+
+fn json(value: &Value) -> Json {
+    match value {
+        Value::Boolean(value) => Json::from(*value),
+        Value::ShortShortInt(value) => Json::from(*value),
+        Value::ShortShortUInt(value) => Json::from(*value),
+        Value::ShortInt(value) => Json::from(*value),
+        Value::ShortUInt(value) => Json::from(*value),
+        Value::LongInt(value) => Json::from(*value),
+        Value::LongUInt(value) => Json::from(*value),
+        Value::LongLongInt(value) => Json::from(*value),
+        Value::Timestamp(value) => Json::from(*value),
+        Value::Float(value) => Json::from(*value),
+        Value::Double(value) => Json::from(*value),
+        Value::DecimalValue(value) => {
+            Json::from(f64::from(value.value) / 10_f64.powi(i32::from(value.scale)))
+        }
+        Value::ShortString(text) => Json::from(text.as_str()),
+        Value::LongString(text) => Json::from(text.to_string()),
+        Value::ByteArray(bytes) => Json::from(String::from_utf8_lossy(bytes.as_slice())),
+        Value::FieldArray(values) => values.as_slice().iter().map(json).collect(),
+        Value::FieldTable(table) => Json::Object(
+            table.into_iter().map(|(name, value)| (name.to_string(), json(value))).collect(),
+        ),
+        Value::Void => Json::Null,
+    }
+}
+
+/// As Celery's client writes them, so that its workers read them.
+fn value(json: &Json) -> Result<Value, Error> {
+    Ok(match json {
+        Json::Null => Value::Void,
+        Json::Bool(value) => Value::Boolean(*value),
+        Json::Number(number) => of_number(number),
+        Json::String(text) => Value::LongString(text.as_str().into()),
+        Json::Array(values) => {
+            Value::FieldArray(Array::from(values.iter().map(value).collect::<Result<Vec<_>, _>>()?))
+        }
+        Json::Object(map) => Value::FieldTable(table(map)?),
+    })
+}
+
+fn of_number(number: &Number) -> Value {
+    match number.as_i64() {
+        Some(long) => i32::try_from(long).map_or(Value::LongLongInt(long), Value::LongInt),
+        // What is above all of AMQP's signed integers, or is no integer.
+        None => Value::Double(number.as_f64().unwrap_or_default()),
+    }
+}
+
+fn table(map: &Map<String, Json>) -> Result<Table, Error> {
+    let mut table = Table::default();
+    for (name, json) in map {
+        table.insert(short(name)?, value(json)?);
+    }
+    Ok(table)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json as made;
+
+    #[test]
+    fn all_kinds_of_values_are_read() {
+        let mut inner = Table::default();
+        inner.insert("x".into(), Value::ShortString("y".into()));
+        let values = vec![
+            Value::Boolean(true),
+            Value::ShortShortInt(-1),
+            Value::ShortShortUInt(255),
+            Value::ShortInt(-2),
+            Value::ShortUInt(65_535),
+            Value::LongInt(-3),
+            Value::LongUInt(u32::MAX),
+            Value::LongLongInt(i64::MIN),
+            Value::Timestamp(1_700_000_000),
+            Value::Double(1.5),
+            Value::Float(f32::NAN),
+            Value::LongString(b"a\xff".to_vec().into()),
+            Value::FieldTable(inner),
+            Value::Void,
+        ];
+        let read = json(&Value::FieldArray(values.into()));
+        let expected = made!([
+            true, -1, 255, -2, 65_535, -3, 4_294_967_295_u32, i64::MIN, 1_700_000_000, 1.5, null,
+            "a\u{fffd}", {"x": "y"}, null,
+        ]);
+        assert_eq!(read, expected);
+    }
+
+    #[test]
+    fn a_message_comes_back_as_it_was() {
+        let now = SystemTime::UNIX_EPOCH + Duration::from_secs(1_700_000_000);
+        let mut sent = Message {
+            correlation_id: Some("17".into()),
+            expires: Some(now + Duration::from_millis(1_500)),
+            priority: 3,
+            body: vec![0, 255],
+            ..Message::default()
+        };
+        sent.headers.insert("retries".into(), made!(0));
+        sent.headers.insert("nested".into(), made!({"list": [1, i64::MAX, 0.5, null, "größe"]}));
+        let properties = properties(&sent, now).unwrap();
+        assert_eq!(properties.expiration().as_ref().unwrap().as_str(), "1500");
+        let died = with_header(properties, "x-death", Value::Void).unwrap();
+        assert_eq!(message(&died, sent.body.clone(), now), sent);
+    }
+}

@@ -1,0 +1,123 @@
+//! Outcomes that are sent back to who asked: RabbitMQ's direct reply-to.
+//!
+//! Apart from the broker. The answers come to the channel that published the question, so one task
+//! reads them, and a table says who waits for which. What was asked over a connection that is lost can
+//! not be answered any more.
+
+use std::cell::RefCell;
+use std::collections::BTreeMap;
+use std::rc::Rc;
+
+use pikake_amqp::{Channel, Consumer, State};
+use pikake_sync::Event;
+use pikake_traps::{Builder, CancelOnDrop};
+
+use crate::broker::BrokerError;
+use crate::message::{JobId, Outcome};
+use crate::outcomes::replaces;
+
+/// The queue that stands for the channel which publishes.
+pub(crate) const REPLY_TO: &str = "amq.rabbitmq.reply-to";
+
+#[derive(Debug, Default)]
+struct Expected {
+    outcome: Option<Outcome>,
+    /// The connection was lost over which it was to come.
+    is_lost: bool,
+    /// Set when there is something to look at.
+    look: Rc<Event>,
+}
+
+type Table = Rc<RefCell<BTreeMap<JobId, Expected>>>;
+
+#[derive(Debug)]
+pub(crate) struct Replies {
+    table: Table,
+    _reader: CancelOnDrop<()>,
+    _watcher: CancelOnDrop<()>,
+}
+
+impl Replies {
+    /// Begins to read what comes to a channel.
+    pub(crate) async fn read(channel: &Channel) -> Result<Self, BrokerError> {
+        let consumer = channel.direct_reply_to().await?;
+        let table = Table::default();
+        let reader = Builder::new().name("replies").spawn(read(consumer, table.clone()));
+        let watch = watch(channel.connection().clone(), table.clone());
+        let watcher = Builder::new().name("lost replies").spawn(watch);
+        Ok(Self { table, _reader: reader.cancel_on_drop(), _watcher: watcher.cancel_on_drop() })
+    }
+
+    pub(crate) fn expect(&self, job: JobId) {
+        self.table.borrow_mut().entry(job).or_default();
+    }
+
+    pub(crate) fn forget(&self, job: &JobId) {
+        let gone = self.table.borrow_mut().remove(job);
+        if let Some(expected) = gone {
+            expected.look.set();
+        }
+    }
+
+    pub(crate) fn outcome(&self, job: &JobId) -> Option<Outcome> {
+        self.table.borrow().get(job)?.outcome.clone()
+    }
+
+    pub(crate) async fn wait(&self, job: &JobId) -> Result<Outcome, BrokerError> {
+        loop {
+            let look = {
+                let mut table = self.table.borrow_mut();
+                let expected = table.get_mut(job).ok_or(BrokerError::NoOutcome)?;
+                if let Some(outcome) = expected.outcome.as_ref().filter(|o| o.state.is_final()) {
+                    return Ok(outcome.clone());
+                }
+                if std::mem::take(&mut expected.is_lost) {
+                    return Err(BrokerError::Lost(
+                        "the connection was lost over which the outcome was to come".to_owned(),
+                    ));
+                }
+                expected.look.clear();
+                expected.look.clone()
+            };
+            look.wait().await?;
+        }
+    }
+
+    /// Nothing comes any more.
+    pub(crate) fn close(&self) {
+        let gone = self.table.take();
+        for expected in gone.values() {
+            expected.look.set();
+        }
+    }
+}
+
+async fn read(mut consumer: Consumer, table: Table) {
+    // What ends it ends the channel, and with that the broker.
+    while let Ok(reply) = consumer.next().await {
+        let Ok((job, outcome)) = Outcome::from_meta(&reply.body) else { continue };
+        let mut table = table.borrow_mut();
+        let Some(expected) = table.get_mut(&job) else { continue };
+        let before = expected.outcome.as_ref();
+        if before.is_none_or(|before| replaces(outcome.state, before.state)) {
+            expected.outcome = Some(outcome);
+            expected.look.set();
+        }
+    }
+}
+
+async fn watch(connection: pikake_amqp::Connection, table: Table) {
+    loop {
+        match connection.changed().await {
+            Ok(State::Recovering { attempt: 1 }) => {
+                for expected in table.borrow_mut().values_mut() {
+                    let is_over = expected.outcome.as_ref().is_some_and(|o| o.state.is_final());
+                    expected.is_lost = !is_over;
+                    expected.look.set();
+                }
+            }
+            Ok(State::Closed(_)) | Err(_) => return,
+            Ok(_) => {}
+        }
+    }
+}

@@ -1,0 +1,81 @@
+//! A job's own code, fenced in: it is the current job while it runs, and its panics are results.
+
+use std::any::Any;
+use std::future::Future;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::pin::Pin;
+use std::task::{Context, Poll};
+
+use crate::broker::LocalFuture;
+use crate::current::CurrentJob;
+use crate::job::Failure;
+
+/// The future of a job. Gives the text of its panic, if it panics, be it in its destructor.
+pub(crate) struct Body<T> {
+    /// `None` once it has given its result.
+    future: Option<LocalFuture<'static, T>>,
+    job: CurrentJob,
+}
+
+impl<T> Body<T> {
+    pub(crate) fn new(future: LocalFuture<'static, T>, job: CurrentJob) -> Self {
+        Self { future: Some(future), job }
+    }
+
+    fn fenced<R>(
+        &mut self,
+        work: impl FnOnce(&mut Option<LocalFuture<'static, T>>) -> R,
+    ) -> Result<R, String> {
+        let future = &mut self.future;
+        fence(&self.job, || work(future))
+    }
+}
+
+impl<T> Unpin for Body<T> {}
+
+impl<T> Future for Body<T> {
+    type Output = Result<T, String>;
+
+    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
+        let polled = self.fenced(|future| {
+            let ready =
+                future.as_mut().expect("a job that has ended is not polled").as_mut().poll(cx);
+            if ready.is_ready() {
+                *future = None;
+            }
+            ready
+        });
+        match polled {
+            Ok(Poll::Pending) => Poll::Pending,
+            Ok(Poll::Ready(value)) => Poll::Ready(Ok(value)),
+            Err(panic) => Poll::Ready(Err(panic)),
+        }
+    }
+}
+
+/// The end of a job that was given up half-way: its destructors may panic, too.
+impl<T> Drop for Body<T> {
+    fn drop(&mut self) {
+        if self.future.is_some() {
+            drop(self.fenced(|future| *future = None));
+        }
+    }
+}
+
+/// Runs code of a job; its panic is an error with the panic's text.
+pub(crate) fn fence<R>(job: &CurrentJob, work: impl FnOnce() -> R) -> Result<R, String> {
+    job.run(|| catch_unwind(AssertUnwindSafe(work))).map_err(|panic| text_of(&*panic))
+}
+
+pub(crate) fn text_of(panic: &(dyn Any + Send)) -> String {
+    let text = panic.downcast_ref::<String>().map(String::as_str);
+    text.or_else(|| panic.downcast_ref::<&str>().copied())
+        .unwrap_or("a panic without a text")
+        .into()
+}
+
+/// The failure that a panic of a job is.
+pub(crate) fn panicked(text: String) -> Failure {
+    let traceback = format!("the job panicked: {text}");
+    Failure::new("Panic", "pikake.jobs", text).traced(traceback)
+}

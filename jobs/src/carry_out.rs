@@ -1,0 +1,164 @@
+//! What a verdict means at the broker: the outcome is stored first, then a message that takes this one's place is
+//! published, and only then is this one acknowledged.
+//!
+//! While the broker is lost, all of it is tried again, for as long as the worker is there. A second outcome or a
+//! second message does no harm that a second run would not do.
+
+use std::time::{Duration, SystemTime};
+
+use pikake_traps::{random, shield, sleep};
+
+use crate::broker::{BrokerError, PublishFailure, Receipt};
+use crate::message::{Message, Outcome};
+use crate::run::{Run, Verdict};
+
+/// The first pause of those before a lost broker is asked again.
+const FIRST_PAUSE: Duration = Duration::from_millis(50);
+/// The longest.
+const LONGEST_PAUSE: Duration = Duration::from_secs(5);
+
+/// Pauses that grow, each somewhere between its half and its whole.
+#[derive(Debug)]
+pub(crate) struct Pauses(Duration);
+
+impl Pauses {
+    pub(crate) const fn new() -> Self {
+        Self(FIRST_PAUSE)
+    }
+
+    pub(crate) fn next(&mut self) -> Duration {
+        let pause = self.0;
+        self.0 = LONGEST_PAUSE.min(pause * 2);
+        pause.mul_f64(0.5 + random::f64() / 2.0)
+    }
+}
+
+impl Run {
+    pub(crate) async fn carry_out(&mut self, verdict: Verdict) {
+        let Some(receipt) = self.delivery.as_ref().map(|delivery| delivery.receipt) else { return };
+        match verdict {
+            Verdict::GiveBack => {
+                // What is left is given back.
+            }
+            Verdict::End(outcome, count) => {
+                if self.store(outcome).await.is_ok() {
+                    self.count(count);
+                    self.ack(receipt).await;
+                }
+            }
+            Verdict::Again(message, not_before, outcome) => {
+                let is_retry = outcome.is_some();
+                let stored = match outcome {
+                    Some(outcome) => self.store(outcome).await,
+                    None => Ok(()),
+                };
+                if stored.is_ok() && self.publish(*message, not_before).await.is_ok() {
+                    match is_retry {
+                        true => self.count(|stats| stats.retried += 1),
+                        false => self.count(|stats| stats.given_back += 1),
+                    }
+                    self.ack(receipt).await;
+                }
+            }
+            Verdict::Bury(reason, outcome) => {
+                let stored = match outcome {
+                    Some(outcome) => self.store(outcome).await,
+                    None => Ok(()),
+                };
+                if stored.is_ok() {
+                    self.bury(receipt, reason).await;
+                }
+            }
+        }
+    }
+
+    /// Stores the outcome, or sees to it that the message is not lost with it.
+    async fn store(&mut self, outcome: Outcome) -> Result<(), ()> {
+        if self.is_ignored.get() {
+            return Ok(());
+        }
+        let mut pauses = Pauses::new();
+        loop {
+            let Some(delivery) = &self.delivery else { return Err(()) };
+            let error = match self.hall.broker.store(&delivery.message, outcome.clone()).await {
+                Ok(()) => return Ok(()),
+                Err(error) => error,
+            };
+            match error {
+                // We were told to end, and are about to.
+                BrokerError::Interrupted(_) => {}
+                BrokerError::Lost(_) => self.pause(&mut pauses).await,
+                BrokerError::Closed => return Err(()),
+                error => {
+                    let (receipt, state) = (delivery.receipt, outcome.state);
+                    self.bury(receipt, format!("its outcome ({state}) cannot be stored: {error}"))
+                        .await;
+                    return Err(());
+                }
+            }
+        }
+    }
+
+    async fn publish(&self, message: Message, not_before: Option<SystemTime>) -> Result<(), ()> {
+        let Some(queue) = self.delivery.as_ref().map(|delivery| delivery.queue.as_str()) else {
+            return Err(());
+        };
+        let mut pauses = Pauses::new();
+        let mut message = message;
+        loop {
+            // Interrupted, it would be sent twice.
+            let publish = shield(self.hall.broker.publish(queue, message, not_before));
+            let Err(error) = publish.await else { return Ok(()) };
+            match error.cause {
+                PublishFailure::Broker(BrokerError::Interrupted(_)) => {}
+                PublishFailure::Broker(BrokerError::Lost(_)) | PublishFailure::Blocked(_) => {
+                    self.pause(&mut pauses).await;
+                }
+                PublishFailure::Broker(why) => {
+                    tracing::warn!(%why, "a job could not be sent again; it is given back");
+                    return Err(());
+                }
+            }
+            message = *error.message;
+        }
+    }
+
+    /// Not acknowledged for want of the broker, a job is run again: that is what at-least-once means.
+    async fn ack(&mut self, receipt: Receipt) {
+        if !self.is_acked.get() {
+            self.settle(|run| run.hall.broker.ack(receipt)).await;
+        }
+        self.delivery = None;
+    }
+
+    async fn bury(&mut self, receipt: Receipt, reason: String) {
+        let Some(delivery) = self.delivery.take() else { return };
+        self.count(|stats| stats.dead += 1);
+        if self.is_acked.get() {
+            return;
+        }
+        let message = delivery.message;
+        self.settle(|run| run.hall.broker.bury(receipt, message.clone(), reason.clone())).await;
+    }
+
+    async fn settle<'a>(
+        &'a self,
+        mut call: impl FnMut(&'a Self) -> crate::broker::LocalFuture<'a, Result<(), BrokerError>>,
+    ) {
+        loop {
+            match call(self).await {
+                Ok(()) => return,
+                Err(BrokerError::Interrupted(_)) => {}
+                Err(error) => {
+                    tracing::debug!(%error, "a job could not be acknowledged, and will be run again");
+                    return;
+                }
+            }
+        }
+    }
+
+    async fn pause(&self, pauses: &mut Pauses) {
+        // An interruption means that the worker ends; how long it still tries is its grace's to say.
+        drop(sleep(pauses.next()).await);
+    }
+}

@@ -1,0 +1,60 @@
+//! How a run of a job ended, and which outcome that is.
+
+use crate::body::fence;
+use crate::current::CurrentJob;
+use crate::job::{Failure, Returned, WrongArguments};
+use crate::limits::{Limit, Limited};
+use crate::message::{Outcome, OutcomeState};
+use crate::request::Request;
+
+/// How a run of a job ended.
+pub(crate) enum Ended {
+    Returned(Returned),
+    Panicked(String),
+    WrongArguments(String),
+    Exceeded(Limit),
+    /// The wait for it was interrupted.
+    Interrupted,
+    /// Its process is gone.
+    Killed(String),
+}
+
+/// A value counts, however late it came.
+pub(crate) fn ended<T>(limited: Limited<T>, end: impl FnOnce(T) -> Ended) -> Ended {
+    match (limited.output.map(end), limited.exceeded) {
+        (Some(Ended::Returned(Ok(value))), _) => Ended::Returned(Ok(value)),
+        (_, Some(limit)) => Ended::Exceeded(limit),
+        (Some(ended), None) => ended,
+        (None, None) => Ended::Interrupted,
+    }
+}
+
+/// Reads the arguments by the job's own types, which may panic.
+pub(crate) fn read_arguments<T>(
+    job: &CurrentJob,
+    request: &Request<'_>,
+    read: fn(&str, &str) -> Result<T, WrongArguments>,
+) -> Result<T, Ended> {
+    match fence(job, || read(request.args, request.kwargs)) {
+        Ok(Ok(read)) => Ok(read),
+        Ok(Err(wrong)) => Err(Ended::WrongArguments(wrong.to_string())),
+        Err(panic) => Err(Ended::Panicked(panic)),
+    }
+}
+
+pub(crate) fn exceeded(limit: Limit) -> Failure {
+    let kind = match limit {
+        Limit::Soft => "SoftTimeLimitExceeded",
+        Limit::Hard => "TimeLimitExceeded",
+    };
+    Failure::new(kind, "billiard.exceptions", "the job exceeded its time limit")
+}
+
+pub(crate) fn failure(failed: Failure) -> Outcome {
+    Outcome::error(OutcomeState::Failure, &failed.kind, &failed.module, &failed.message)
+        .with_traceback(failed.traceback)
+}
+
+pub(crate) fn revoked(why: &str) -> Outcome {
+    Outcome::error(OutcomeState::Revoked, "TaskRevokedError", "celery.exceptions", why)
+}

@@ -1,0 +1,49 @@
+//! Time limits of a job: the soft one interrupts it, the hard one drops it.
+
+use std::future::Future;
+use std::time::Duration;
+
+use pikake_traps::timed;
+
+/// What came of a future with limits.
+pub(crate) struct Limited<T> {
+    /// What it returned, be it after it was interrupted; `None`: it was dropped.
+    pub(crate) output: Option<T>,
+    /// The limit that it has exceeded.
+    pub(crate) exceeded: Option<Limit>,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Limit {
+    Soft,
+    Hard,
+}
+
+/// Runs a job's future within its limits.
+pub(crate) async fn limited<F: Future>(
+    soft: Option<Duration>,
+    hard: Option<Duration>,
+    future: F,
+) -> Limited<F::Output> {
+    let Some(hard) = hard else { return softly(soft, future).await };
+    // Told in the moment in which it is dropped, so that a job which has its value already keeps it.
+    let timed = timed(hard, softly(soft, future)).grace(Duration::ZERO).await;
+    match timed.output {
+        Some(Limited { output: Some(output), exceeded }) if !timed.expired => {
+            Limited { output: Some(output), exceeded }
+        }
+        Some(limited) if !timed.expired => limited,
+        output => Limited {
+            output: output.and_then(|limited| limited.output),
+            exceeded: Some(Limit::Hard),
+        },
+    }
+}
+
+async fn softly<F: Future>(soft: Option<Duration>, future: F) -> Limited<F::Output> {
+    let Some(soft) = soft else {
+        return Limited { output: Some(future.await), exceeded: None };
+    };
+    let timed = timed(soft, future).await;
+    Limited { output: timed.output, exceeded: timed.expired.then_some(Limit::Soft) }
+}

@@ -1,0 +1,52 @@
+//! Which broker a URL means.
+//!
+//! Apart from the brokers, since it is the one place that knows them all.
+
+use std::rc::Rc;
+
+use crate::broker::{Broker, BrokerError, LocalFuture};
+use crate::memory::MemoryStore;
+
+/// Opens the broker that a URL means.
+///
+/// | URL | broker |
+/// | --- | --- |
+/// | `memory://` | in memory, its own |
+/// | `memory://name` | in memory, the same for all of this process that say this name |
+/// | `sqlite:///path` | in a SQLite database at `/path`; `sqlite://path`: at a relative one |
+/// | `amqp://user:password@host:port/vhost` | RabbitMQ; `amqps://` with TLS |
+///
+/// # Examples
+///
+/// ```
+/// # pikake_sim::example(async {
+/// let broker = pikake_jobs::open("memory://example").await?;
+/// assert_eq!(broker.state(), "open");
+/// # Ok::<_, pikake_jobs::BrokerError>(()) }).unwrap();
+/// ```
+///
+/// # Errors
+///
+/// [`BrokerError::Refused`] for a URL that means no broker.
+pub fn open(url: &str) -> LocalFuture<'_, Result<Rc<dyn Broker>, BrokerError>> {
+    Box::pin(async move {
+        let Some((scheme, rest)) = url.split_once("://") else {
+            return Err(BrokerError::Refused(format!("`{url}` is not a URL, as `memory://` is")));
+        };
+        match scheme {
+            "memory" if rest.is_empty() => Ok(Rc::new(MemoryStore::new().open()) as Rc<dyn Broker>),
+            "memory" => Ok(Rc::new(MemoryStore::named(rest).open())),
+            #[cfg(feature = "sqlite")]
+            "sqlite" if rest.is_empty() => {
+                Err(BrokerError::Refused("`sqlite://` lacks the path of a file".to_owned()))
+            }
+            #[cfg(feature = "sqlite")]
+            "sqlite" => Ok(Rc::new(crate::sqlite::SqliteBroker::open(rest).await?)),
+            #[cfg(feature = "amqp")]
+            "amqp" | "amqps" => Ok(Rc::new(crate::amqp::AmqpBroker::open(url).await?)),
+            _ => Err(BrokerError::Refused(format!(
+                "`{scheme}://` is not the beginning of a broker's URL, as `memory://` is"
+            ))),
+        }
+    })
+}

@@ -1,0 +1,211 @@
+//! The processes of a worker that run CPU-bound jobs: the same program once more, a socket to each.
+//!
+//! A process is started when a job needs one and none is idle, up to the limit, and runs one job at a time. It is
+//! killed when its job is interrupted or dropped. A job whose process is gone did not end; the next process is
+//! started with back-off, so that a program which dies at its start does not spin.
+
+use std::cell::{Cell, RefCell};
+use std::fmt;
+use std::io;
+use std::os::fd::OwnedFd;
+use std::os::unix::process::ExitStatusExt;
+use std::process::{Child, Command, ExitStatus, Stdio};
+use std::time::Duration;
+
+use pikake_net::UnixStream;
+use pikake_sync::Semaphore;
+use pikake_traps::{shield, sleep};
+
+use crate::app::App;
+use crate::current::CurrentJob;
+use crate::job::{Failure, Returned};
+use crate::process_child::VARIABLE;
+use crate::process_frame::{Done, HEAD, What, Work, length, write};
+use crate::request::Request;
+
+/// The pause before a process is started after one that ended before its first job did.
+const FIRST_PAUSE: Duration = Duration::from_millis(100);
+/// The longest.
+const LONGEST_PAUSE: Duration = Duration::from_secs(10);
+
+/// How long to wait before a killed process is looked at again.
+const REAP_PAUSE: Duration = Duration::from_millis(1);
+
+/// What came of a job in a process.
+pub(crate) enum Ran {
+    /// It returned; and when it wants to be tried again.
+    Returned(Returned, Option<Duration>),
+    Panicked(String),
+    WrongArguments(String),
+    /// The process is gone; how it ended.
+    Killed(String),
+    /// The wait was interrupted, and the process is being killed.
+    Interrupted,
+}
+
+/// The worker's processes.
+pub(crate) struct Processes {
+    slots: Semaphore,
+    idle: RefCell<Vec<Process>>,
+    /// Processes that ended before their first job did, one after the other.
+    early_deaths: Cell<u32>,
+}
+
+impl Processes {
+    pub(crate) fn new(app: &App) -> Self {
+        let available = || std::thread::available_parallelism().map_or(1, usize::from);
+        let limit = app.0.processes.get().unwrap_or_else(available);
+        Self { slots: Semaphore::new(limit), idle: RefCell::default(), early_deaths: Cell::new(0) }
+    }
+
+    /// Runs a job in a process. Dropped, it kills the process.
+    pub(crate) async fn run(&self, job: &CurrentJob, request: &Request<'_>) -> Ran {
+        let Ok(_slot) = self.slots.acquire(1).await else { return Ran::Interrupted };
+        let mut process = match self.take().await {
+            Ok(process) => process,
+            Err(error) if pikake_net::interruption(&error).is_some() => return Ran::Interrupted,
+            Err(error) => {
+                self.early_deaths.set(self.early_deaths.get() + 1);
+                return Ran::Killed(format!("no worker process could be started: {error}"));
+            }
+        };
+        match process.call(job, request).await {
+            Ok(done) => {
+                self.early_deaths.set(0);
+                process.has_worked = true;
+                self.idle.borrow_mut().push(process);
+                ran(done)
+            }
+            Err(error) if pikake_net::interruption(&error).is_some() => {
+                shield(process.kill()).await;
+                Ran::Interrupted
+            }
+            Err(error) => {
+                let deaths = if process.has_worked { 0 } else { self.early_deaths.get() + 1 };
+                self.early_deaths.set(deaths);
+                Ran::Killed(match shield(process.kill()).await {
+                    Some(status) => describe(status),
+                    None => error.to_string(),
+                })
+            }
+        }
+    }
+
+    async fn take(&self) -> io::Result<Process> {
+        let idle = self.idle.borrow_mut().pop();
+        if let Some(process) = idle {
+            return Ok(process);
+        }
+        if let Some(exponent) = self.early_deaths.get().checked_sub(1) {
+            let pause = FIRST_PAUSE.saturating_mul(1_u32.checked_shl(exponent).unwrap_or(u32::MAX));
+            sleep(pause.min(LONGEST_PAUSE)).await?;
+        }
+        Process::start()
+    }
+
+    /// Ends the processes that are idle, and waits until they have.
+    pub(crate) async fn close(&self) {
+        let idle = self.idle.take();
+        for process in idle {
+            process.kill().await;
+        }
+    }
+}
+
+fn ran(done: Done) -> Ran {
+    match done.what {
+        What::Value(value) => Ran::Returned(Ok(value), done.retry_in),
+        What::Failed { kind, module, message, traceback } => {
+            let mut failed = Failure::new(kind, module, message);
+            failed.traceback = traceback;
+            Ran::Returned(Err(failed), done.retry_in)
+        }
+        What::Panicked(panic) => Ran::Panicked(panic),
+        What::WrongArguments(why) => Ran::WrongArguments(why),
+    }
+}
+
+fn describe(status: ExitStatus) -> String {
+    match (status.signal(), status.code()) {
+        (Some(signal), _) => format!("the worker process was ended by signal {signal}"),
+        (None, Some(code)) => format!("the worker process exited with code {code}"),
+        (None, None) => "the worker process ended".to_owned(),
+    }
+}
+
+impl fmt::Debug for Processes {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Processes")
+            .field("slots", &self.slots)
+            .field("idle", &self.idle.borrow().len())
+            .finish_non_exhaustive()
+    }
+}
+
+/// A process that runs jobs. Dropped, it is killed.
+struct Process {
+    socket: UnixStream,
+    /// `None` once it was reaped.
+    child: Option<Child>,
+    /// It has come to the end of a job.
+    has_worked: bool,
+}
+
+impl Process {
+    fn start() -> io::Result<Self> {
+        // Both ends are closed in whatever else is started; the child's becomes its standard input.
+        let (ours, theirs) = std::os::unix::net::UnixStream::pair()?;
+        let socket = UnixStream::from_std(ours)?;
+        let child = Command::new(std::env::current_exe()?)
+            .args(std::env::args_os().skip(1))
+            .env(VARIABLE, std::process::id().to_string())
+            .stdin(Stdio::from(OwnedFd::from(theirs)))
+            .spawn()?;
+        Ok(Self { socket, child: Some(child), has_worked: false })
+    }
+
+    async fn call(&mut self, job: &CurrentJob, request: &Request<'_>) -> io::Result<Done> {
+        let facts = &job.facts;
+        let work = Work {
+            job: facts.name.to_owned(),
+            id: facts.id.clone(),
+            queue: facts.queue.clone(),
+            root_id: facts.root_id.clone(),
+            retries: facts.retries,
+            max_retries: facts.max_retries,
+            attempt: facts.attempt,
+            args: request.args.to_owned(),
+            kwargs: request.kwargs.to_owned(),
+        };
+        self.socket.write_all(&write(&work)?).await?;
+        let mut head = [0; HEAD];
+        self.socket.read_exact(&mut head).await?;
+        let mut body = vec![0; length(head)?];
+        self.socket.read_exact(&mut body).await?;
+        Ok(serde_json::from_slice(&body)?)
+    }
+
+    /// Kills it and waits until it has ended. Dropped, it waits no longer than a killed process takes to end.
+    async fn kill(mut self) -> Option<ExitStatus> {
+        loop {
+            let child = self.child.as_mut()?;
+            // It may have ended.
+            drop(child.kill());
+            if let Some(status) = child.try_wait().ok()? {
+                self.child = None;
+                return Some(status);
+            }
+            drop(sleep(REAP_PAUSE).await);
+        }
+    }
+}
+
+impl Drop for Process {
+    fn drop(&mut self) {
+        if let Some(mut child) = self.child.take() {
+            drop(child.kill());
+            // It was killed, so this is over in a moment; a process that is not waited for stays a zombie.
+            drop(child.wait());
+        }
+    }
+}

@@ -1,0 +1,403 @@
+//! What the thread of a database knows: the consumers of this process and what they have taken.
+//!
+//! Apart from the thread's loop (`sqlite_thread.rs`), which decides when a transaction begins. All of
+//! this happens inside of one, and what it changes here counts when that has been committed.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
+
+use rusqlite::{Connection, Result};
+
+use crate::broker::{BrokerError, Receipt};
+use crate::message::{JobId, Outcome};
+use crate::sqlite_inbox::{Arrived, Inbox, InboxState, Watches};
+use crate::sqlite_owner::OwnerLock;
+use crate::sqlite_row::message;
+use crate::sqlite_statements::{self as sql, Taken};
+
+/// How long messages stay with an owner that is not heard of, and not known to be gone.
+pub(crate) const LEASE: Duration = Duration::from_secs(10);
+
+/// When so much of its lease is left, an owner asks for a new one.
+const RENEW_BELOW: Duration = Duration::from_secs(6);
+
+pub(crate) struct Desk {
+    pub(crate) db: Connection,
+    pub(crate) path: PathBuf,
+    lock: OwnerLock,
+    /// The number under which messages are taken; none before the first.
+    pub(crate) owner: Option<i64>,
+    lease_until: i64,
+    tags: u64,
+    /// What the consumers have and have not acknowledged.
+    pub(crate) held: BTreeMap<u64, Held>,
+    pub(crate) consumers: BTreeMap<u64, Consumer>,
+    /// Queues that may have messages which nobody has taken.
+    pub(crate) full: BTreeSet<i64>,
+    /// When the next delayed message of a queue is due.
+    pub(crate) due: BTreeMap<i64, i64>,
+    pub(crate) watches: Arc<Watches>,
+    /// The last outcome that was seen, while somebody waits for one.
+    pub(crate) last_outcome: Option<i64>,
+    changes: Changes,
+}
+
+/// A message that a consumer has.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Held {
+    id: i64,
+    consumer: u64,
+}
+
+pub(crate) struct Consumer {
+    pub(crate) queue: i64,
+    prefetch: usize,
+    held: usize,
+    pub(crate) inbox: Arc<Inbox>,
+}
+
+impl Consumer {
+    pub(crate) fn room(&self) -> usize {
+        match self.inbox.state() {
+            InboxState::Open => self.prefetch - self.held,
+            _ => 0,
+        }
+    }
+}
+
+/// What counts once the transaction has been committed.
+#[derive(Default)]
+struct Changes {
+    /// Tags that are held no more.
+    done: Vec<u64>,
+    taken: Vec<(u64, Taken)>,
+    stored: Vec<(JobId, Outcome)>,
+    /// Consumers whose messages are all back.
+    ended: Vec<u64>,
+    /// What was held is others' by now.
+    has_lost_all: bool,
+    /// The owner is new.
+    has_made_owner: bool,
+}
+
+impl Desk {
+    pub(crate) fn new(
+        db: Connection,
+        path: PathBuf,
+        lock: OwnerLock,
+        watches: Arc<Watches>,
+    ) -> Self {
+        Self {
+            db,
+            path,
+            lock,
+            owner: None,
+            lease_until: 0,
+            tags: 0,
+            held: BTreeMap::new(),
+            consumers: BTreeMap::new(),
+            full: BTreeSet::new(),
+            due: BTreeMap::new(),
+            watches,
+            last_outcome: None,
+            changes: Changes::default(),
+        }
+    }
+
+    pub(crate) fn add_consumer(&mut self, id: u64, queue: i64, prefetch: u16, inbox: Arc<Inbox>) {
+        let consumer = Consumer { queue, prefetch: prefetch.into(), held: 0, inbox };
+        self.consumers.insert(id, consumer);
+        self.full.insert(queue);
+    }
+
+    /// The row of a receipt, and who has it, unless that is over.
+    fn row_of(&self, receipt: Receipt) -> Option<(i64, i64)> {
+        let held = self.held.get(&receipt.tag).filter(|held| held.consumer == receipt.session)?;
+        let consumer = self.consumers.get(&held.consumer)?;
+        (consumer.inbox.state() != InboxState::Left).then_some((held.id, self.owner?))
+    }
+
+    /// The queue that a receipt is of, unless that is over.
+    pub(crate) fn queue_of(&self, receipt: Receipt) -> Option<i64> {
+        self.row_of(receipt)?;
+        self.consumers.get(&receipt.session).map(|consumer| consumer.queue)
+    }
+
+    /// Removes the message of a receipt; tells whether it was still there.
+    pub(crate) fn remove(&mut self, receipt: Receipt) -> Result<bool> {
+        let Some((id, owner)) = self.row_of(receipt) else { return Ok(false) };
+        let was_there = sql::remove(&self.db, id, owner)?;
+        self.changes.done.push(receipt.tag);
+        Ok(was_there)
+    }
+
+    /// Puts the message of a receipt back where it was; tells whether it was still ours.
+    pub(crate) fn put_back(&mut self, receipt: Receipt) -> Result<bool> {
+        let Some((id, owner)) = self.row_of(receipt) else { return Ok(false) };
+        let was_ours = sql::put_back(&self.db, id, owner, true)?;
+        self.changes.done.push(receipt.tag);
+        if let Some(consumer) = self.consumers.get(&receipt.session) {
+            self.full.insert(consumer.queue);
+        }
+        Ok(was_ours)
+    }
+
+    pub(crate) fn store(&mut self, job: JobId, outcome: Outcome, now: i64) -> Result<()> {
+        if sql::store(&self.db, &job.0, &outcome, now)? && outcome.state.is_final() {
+            self.changes.stored.push((job, outcome));
+        }
+        Ok(())
+    }
+
+    /// Whether there is a consumer that could be given something.
+    pub(crate) fn could_give(&self) -> bool {
+        self.consumers.values().any(|consumer| {
+            consumer.inbox.state() == InboxState::Left
+                || (consumer.room() > 0 && self.full.contains(&consumer.queue))
+        })
+    }
+
+    /// Takes messages for all consumers that have room, and puts back what was with those that left.
+    pub(crate) fn fill(&mut self, now: i64) -> Result<()> {
+        self.put_back_of_those_who_left()?;
+        let full: Vec<i64> = self.full.iter().copied().collect();
+        for queue in full {
+            let mut room: Vec<(u64, usize)> = Vec::new();
+            for (id, consumer) in &self.consumers {
+                if consumer.queue == queue && consumer.room() > 0 {
+                    room.push((*id, consumer.room()));
+                }
+            }
+            let wanted = room.iter().map(|(_, room)| room).sum();
+            if wanted == 0 {
+                continue;
+            }
+            let owner = self.ensure_owner(now)?;
+            sql::expire(&self.db, now)?;
+            sql::promote(&self.db, queue, now)?;
+            let taken = sql::take(&self.db, queue, owner, wanted)?;
+            if taken.len() < wanted {
+                self.full.remove(&queue);
+            }
+            match sql::next_due(&self.db, queue)? {
+                Some(due) => self.due.insert(queue, due),
+                None => self.due.remove(&queue),
+            };
+            self.deal(taken, room);
+        }
+        Ok(())
+    }
+
+    /// Gives each consumer one after the other.
+    fn deal(&mut self, taken: Vec<Taken>, mut room: Vec<(u64, usize)>) {
+        // Who comes first changes, lest one gets all that come one by one.
+        let first = self.tags as usize % room.len();
+        room.rotate_left(first);
+        let mut turn = 0;
+        for message in taken {
+            while room[turn % room.len()].1 == 0 {
+                turn += 1;
+            }
+            let seat = turn % room.len();
+            room[seat].1 -= 1;
+            self.changes.taken.push((room[seat].0, message));
+            turn += 1;
+        }
+    }
+
+    fn put_back_of_those_who_left(&mut self) -> Result<()> {
+        let left = self.consumers.iter();
+        let left: Vec<u64> = left
+            .filter(|(_, consumer)| consumer.inbox.state() == InboxState::Left)
+            .map(|(id, _)| *id)
+            .collect();
+        for id in left {
+            let consumer = &self.consumers[&id];
+            self.full.insert(consumer.queue);
+            let unseen: BTreeSet<u64> = consumer.inbox.unseen();
+            for (tag, held) in self.held.iter().filter(|(_, held)| held.consumer == id) {
+                if let Some(owner) = self.owner {
+                    sql::put_back(&self.db, held.id, owner, !unseen.contains(tag))?;
+                }
+                self.changes.done.push(*tag);
+            }
+            self.changes.ended.push(id);
+        }
+        Ok(())
+    }
+
+    /// The owner under which messages are taken. Its row is there, and its lease is no short one.
+    fn ensure_owner(&mut self, now: i64) -> Result<i64> {
+        if self.renew(now)?
+            && let Some(owner) = self.owner
+        {
+            return Ok(owner);
+        }
+        let lease_until = now + micros_of(LEASE);
+        let owner = sql::make_owner(&self.db, self.lock.name(), lease_until)?;
+        self.owner = Some(owner);
+        self.lease_until = lease_until;
+        self.changes.has_made_owner = true;
+        Ok(owner)
+    }
+
+    /// Whether the lease has to be made longer soon.
+    pub(crate) fn is_lease_short(&self, now: i64) -> bool {
+        self.lease_until - now < micros_of(RENEW_BELOW)
+    }
+
+    /// Makes the lease longer if that is due; tells whether this is an owner still.
+    pub(crate) fn renew(&mut self, now: i64) -> Result<bool> {
+        let Some(owner) = self.owner else { return Ok(false) };
+        let is_owner = match self.is_lease_short(now) {
+            true => {
+                self.lease_until = now + micros_of(LEASE);
+                sql::renew(&self.db, owner, self.lease_until)?
+            }
+            false => sql::is_owner(&self.db, owner)?,
+        };
+        if !is_owner {
+            // Others thought that this process was gone, and have what it had.
+            self.owner = None;
+            self.changes.has_lost_all = true;
+        }
+        Ok(is_owner)
+    }
+
+    /// The transaction has been committed.
+    pub(crate) fn settle(&mut self) {
+        let changes = std::mem::take(&mut self.changes);
+        if changes.has_lost_all {
+            self.held.clear();
+            for consumer in self.consumers.values_mut() {
+                consumer.held = 0;
+                consumer.inbox.clear();
+            }
+        }
+        for tag in changes.done {
+            if let Some(held) = self.held.remove(&tag)
+                && let Some(consumer) = self.consumers.get_mut(&held.consumer)
+            {
+                consumer.held -= 1;
+            }
+        }
+        for id in changes.ended {
+            self.consumers.remove(&id);
+        }
+        let mut arrived: BTreeMap<u64, Vec<Arrived>> = BTreeMap::new();
+        for (id, Taken { id: row, deliveries, expires, properties, body, .. }) in changes.taken {
+            self.tags += 1;
+            self.held.insert(self.tags, Held { id: row, consumer: id });
+            if let Some(consumer) = self.consumers.get_mut(&id) {
+                consumer.held += 1;
+            }
+            let message = message(&properties, expires, body);
+            let attempt = deliveries.saturating_sub(1);
+            arrived.entry(id).or_default().push(Arrived { tag: self.tags, attempt, message });
+        }
+        for (id, arrived) in arrived {
+            self.consumers[&id].inbox.put(arrived);
+        }
+        for (job, outcome) in changes.stored {
+            self.watches.arrive(&job, outcome);
+        }
+    }
+
+    /// The transaction came to nothing.
+    pub(crate) fn unsettle(&mut self) {
+        let Changes { has_lost_all, has_made_owner, .. } = std::mem::take(&mut self.changes);
+        self.changes.has_lost_all = has_lost_all;
+        if has_made_owner {
+            self.owner = None;
+        }
+        // The lease may not be as long as was thought.
+        self.lease_until = 0;
+        self.full.extend(self.consumers.values().map(|consumer| consumer.queue));
+    }
+
+    /// Everything that is held goes back, and this is no owner any more.
+    pub(crate) fn leave(&mut self) -> Result<()> {
+        for consumer in self.consumers.values() {
+            consumer.inbox.set_state(InboxState::Closed);
+        }
+        let Some(owner) = self.owner else { return Ok(()) };
+        for (tag, held) in &self.held {
+            let consumer = self.consumers.get(&held.consumer);
+            let was_seen = consumer.is_none_or(|consumer| !consumer.inbox.unseen().contains(tag));
+            sql::put_back(&self.db, held.id, owner, was_seen)?;
+        }
+        sql::release(&self.db, owner)
+    }
+
+    /// Whether a consumer waits for messages.
+    pub(crate) fn is_hungry(&self) -> bool {
+        self.consumers.values().any(|consumer| consumer.room() > 0)
+    }
+
+    /// When the next delayed message is due that somebody here waits for.
+    pub(crate) fn next_due(&self) -> Option<i64> {
+        let hungry = self.consumers.values().filter(|consumer| consumer.room() > 0);
+        hungry.filter_map(|consumer| self.due.get(&consumer.queue).copied()).min()
+    }
+
+    /// Finds out which of the queues that are consumed here have got messages.
+    pub(crate) fn look_for_messages(&mut self, now: i64) -> Result<()> {
+        let hungry = self.consumers.values().filter(|consumer| consumer.room() > 0);
+        let queues: BTreeSet<i64> = hungry.map(|consumer| consumer.queue).collect();
+        for queue in queues.difference(&self.full.clone()) {
+            if sql::is_ready(&self.db, *queue, now)? {
+                self.full.insert(*queue);
+            } else if let Some(due) = sql::next_due(&self.db, *queue)? {
+                self.due.insert(*queue, due);
+            }
+        }
+        Ok(())
+    }
+
+    /// Somebody waits for an outcome: what is known of it. From now on others' are looked for.
+    pub(crate) fn await_outcome(&mut self, job: &JobId) -> Result<Option<Outcome>> {
+        if self.last_outcome.is_none() {
+            self.last_outcome = Some(sql::last_outcome(&self.db)?);
+        }
+        sql::outcome_of(&self.db, &job.0)
+    }
+
+    /// Tells those who wait of the outcomes that others have stored.
+    pub(crate) fn look_for_outcomes(&mut self) -> Result<()> {
+        let Some(last) = self.last_outcome else { return Ok(()) };
+        for (id, job) in sql::outcomes_after(&self.db, last)? {
+            self.last_outcome = Some(id);
+            let job = JobId(job);
+            if self.watches.get(&job).is_some()
+                && let Some(outcome) = sql::outcome_of(&self.db, &job.0)?
+                && outcome.state.is_final()
+            {
+                self.watches.arrive(&job, outcome);
+            }
+        }
+        Ok(())
+    }
+
+    /// Tells those who wait for messages why there are none.
+    pub(crate) fn fail(&self, error: impl Fn() -> BrokerError) {
+        for consumer in self.consumers.values() {
+            consumer.inbox.fail(error());
+        }
+    }
+}
+
+/// However the thread ends, nobody waits for it for ever.
+impl Drop for Desk {
+    fn drop(&mut self) {
+        for consumer in self.consumers.values() {
+            consumer.inbox.set_state(InboxState::Closed);
+        }
+        self.watches.close();
+    }
+}
+
+pub(crate) fn micros_of(length: Duration) -> i64 {
+    i64::try_from(length.as_micros()).unwrap_or(i64::MAX)
+}

@@ -1,0 +1,115 @@
+//! Messages and outcomes as columns.
+//!
+//! Apart from the statements, since it runs in the kernel's thread for what is published, and needs no
+//! database.
+
+use std::time::{Duration, SystemTime};
+
+use serde::{Deserialize, Serialize};
+use serde_json::{Map, Value};
+
+use crate::message::{Message, Outcome, OutcomeState};
+
+/// A message as it is stored.
+#[derive(Debug, Clone)]
+pub(crate) struct Row {
+    pub(crate) job: Option<String>,
+    pub(crate) priority: u8,
+    pub(crate) expires: Option<i64>,
+    /// JSON of what is neither the body nor in a column.
+    pub(crate) properties: String,
+    pub(crate) body: Vec<u8>,
+}
+
+#[derive(Serialize)]
+struct Written<'a> {
+    #[serde(skip_serializing_if = "Option::is_none")]
+    content_type: Option<&'a str>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    content_encoding: Option<&'a str>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    correlation_id: Option<&'a str>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    reply_to: Option<&'a str>,
+    priority: u8,
+    headers: &'a Map<String, Value>,
+}
+
+#[derive(Deserialize, Default)]
+#[serde(default)]
+struct Read {
+    content_type: Option<String>,
+    content_encoding: Option<String>,
+    correlation_id: Option<String>,
+    reply_to: Option<String>,
+    priority: u8,
+    headers: Map<String, Value>,
+}
+
+impl Row {
+    pub(crate) fn of(message: &Message) -> Self {
+        let written = Written {
+            content_type: message.content_type.as_deref(),
+            content_encoding: message.content_encoding.as_deref(),
+            correlation_id: message.correlation_id.as_deref(),
+            reply_to: message.reply_to.as_deref(),
+            priority: message.priority,
+            headers: &message.headers,
+        };
+        Self {
+            job: message.job().map(str::to_owned),
+            priority: message.priority,
+            expires: message.expires.map(micros),
+            properties: serde_json::to_string(&written).expect("texts and JSON become JSON"),
+            body: message.body.clone(),
+        }
+    }
+}
+
+/// The message of a row. What is not JSON any more is left out, and the message dies for its lack of it.
+pub(crate) fn message(properties: &str, expires: Option<i64>, body: Vec<u8>) -> Message {
+    let read: Read = serde_json::from_str(properties).unwrap_or_default();
+    Message {
+        content_type: read.content_type,
+        content_encoding: read.content_encoding,
+        priority: read.priority,
+        correlation_id: read.correlation_id,
+        reply_to: read.reply_to,
+        expires: expires.map(time),
+        headers: read.headers,
+        body,
+    }
+}
+
+/// Microseconds since 1970; what is before counts as then.
+pub(crate) fn micros(time: SystemTime) -> i64 {
+    let since = time.duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
+    i64::try_from(since.as_micros()).unwrap_or(i64::MAX)
+}
+
+pub(crate) fn time(micros: i64) -> SystemTime {
+    let since = Duration::from_micros(u64::try_from(micros).unwrap_or_default());
+    SystemTime::UNIX_EPOCH.checked_add(since).unwrap_or(SystemTime::UNIX_EPOCH)
+}
+
+/// The number under which a state is stored.
+pub(crate) fn number(state: OutcomeState) -> i64 {
+    match state {
+        OutcomeState::Started => 0,
+        OutcomeState::Retry => 1,
+        OutcomeState::Success => 2,
+        OutcomeState::Failure => 3,
+        OutcomeState::Revoked => 4,
+    }
+}
+
+pub(crate) fn outcome(number: i64, result: &str, traceback: Option<String>) -> Outcome {
+    let state = match number {
+        0 => OutcomeState::Started,
+        1 => OutcomeState::Retry,
+        2 => OutcomeState::Success,
+        3 => OutcomeState::Failure,
+        _ => OutcomeState::Revoked,
+    };
+    Outcome { state, result: serde_json::from_str(result).unwrap_or_default(), traceback }
+}

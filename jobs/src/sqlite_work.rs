@@ -1,0 +1,172 @@
+//! What the thread of a database does on its own, and when: looks for messages and outcomes of other
+//! processes, for owners that are gone, for what is too old.
+//!
+//! Apart from the loop, so that all times are on one page.
+
+use std::time::{Duration, Instant};
+
+use rusqlite::Result;
+
+use crate::sqlite_desk::{Desk, micros_of};
+use crate::sqlite_schema::failed;
+use crate::sqlite_statements as sql;
+use crate::sqlite_thread::wall_now;
+
+/// How long after something has happened others are looked at again; then more and more rarely,
+const LOOK_FIRST: Duration = Duration::from_millis(2);
+
+/// but at least so often. Half of it is what another process' message waits on average.
+const LOOK_LAST: Duration = Duration::from_millis(20);
+
+/// How often others are asked whether they still live.
+const OWNERS_EVERY: Duration = Duration::from_millis(500);
+
+/// How often what is too old is removed.
+const FORGET_EVERY: Duration = Duration::from_secs(60);
+
+/// How long an outcome is kept. Celery keeps them for a day, too.
+const OUTCOME_LIFE: Duration = Duration::from_secs(24 * 3_600);
+
+/// After an error that concerns all, so long until it is tried again.
+const TRY_AGAIN_AFTER: Duration = Duration::from_secs(1);
+
+/// The longest sleep, when there is nothing to do at all.
+const LONGEST_PAUSE: Duration = Duration::from_secs(3_600);
+
+pub(crate) struct Chores {
+    /// What `data_version` was when the database was looked at.
+    version: i64,
+    look_every: Duration,
+    looked: Instant,
+    owners_looked: Option<Instant>,
+    forgotten: Option<Instant>,
+    failed: Option<Instant>,
+    /// Owners that are gone, and have to be released.
+    gone: Vec<i64>,
+}
+
+impl Default for Chores {
+    fn default() -> Self {
+        let now = Instant::now();
+        Self {
+            version: 0,
+            look_every: LOOK_FIRST,
+            looked: now,
+            owners_looked: None,
+            forgotten: None,
+            failed: None,
+            gone: Vec::new(),
+        }
+    }
+}
+
+impl Chores {
+    /// How long the thread may sleep if nothing is asked of it.
+    pub(crate) fn pause(&self, desk: &Desk) -> Duration {
+        if self.is_work_left(desk) {
+            let since = self.failed.map(|failed| failed.elapsed());
+            return since.map_or(Duration::ZERO, |since| TRY_AGAIN_AFTER.saturating_sub(since));
+        }
+        let mut pause = LONGEST_PAUSE;
+        if is_curious(desk) {
+            pause = pause.min(self.look_every.saturating_sub(self.looked.elapsed()));
+        }
+        if let Some(due) = desk.next_due() {
+            let length = u64::try_from(due - wall_now()).unwrap_or(0);
+            pause = pause.min(Duration::from_micros(length));
+        }
+        if !desk.consumers.is_empty() {
+            let since = self.owners_looked.map_or(OWNERS_EVERY, |looked| looked.elapsed());
+            pause = pause.min(OWNERS_EVERY.saturating_sub(since));
+        }
+        pause
+    }
+
+    /// Whether a transaction of its own is needed.
+    fn is_work_left(&self, desk: &Desk) -> bool {
+        let has_to_renew = || !desk.held.is_empty() && desk.is_lease_short(wall_now());
+        !self.gone.is_empty() || desk.could_give() || has_to_renew()
+    }
+
+    /// Whether it is not too soon after a failure.
+    pub(crate) fn may_try(&self) -> bool {
+        self.failed.is_none_or(|failed| failed.elapsed() >= TRY_AGAIN_AFTER)
+    }
+
+    /// Reads what has changed; tells whether there is something to be written.
+    pub(crate) fn look_around(&mut self, desk: &mut Desk) -> Result<bool> {
+        let now = wall_now();
+        for (queue, due) in &desk.due {
+            if *due <= now {
+                desk.full.insert(*queue);
+            }
+        }
+        if is_curious(desk) && self.looked.elapsed() >= self.look_every {
+            self.look_at_others(desk, now)?;
+        }
+        let is_due = self.owners_looked.is_none_or(|looked| looked.elapsed() >= OWNERS_EVERY);
+        if !desk.consumers.is_empty() && is_due {
+            self.owners_looked = Some(Instant::now());
+            let others = sql::others(&desk.db, desk.owner)?;
+            let gone = others.into_iter().filter(|(_, lock, lease_until)| {
+                *lease_until <= now || crate::sqlite_owner::is_gone(&desk.path, lock)
+            });
+            self.gone = gone.map(|(owner, ..)| owner).collect();
+        }
+        Ok(self.is_work_left(desk))
+    }
+
+    fn look_at_others(&mut self, desk: &mut Desk, now: i64) -> Result<()> {
+        self.looked = Instant::now();
+        let version = sql::data_version(&desk.db)?;
+        let has_changed = std::mem::replace(&mut self.version, version) != version;
+        self.look_every = match has_changed {
+            true => LOOK_FIRST,
+            false => (self.look_every * 2).min(LOOK_LAST),
+        };
+        if has_changed {
+            desk.look_for_messages(now)?;
+        }
+        match desk.watches.are_awaited() {
+            true if has_changed => desk.look_for_outcomes(),
+            true => Ok(()),
+            false => {
+                desk.last_outcome = None;
+                Ok(())
+            }
+        }
+    }
+
+    /// What is done in each transaction, after what was asked.
+    pub(crate) fn work(&mut self, desk: &mut Desk) -> Result<()> {
+        let now = wall_now();
+        for owner in &self.gone {
+            sql::release(&desk.db, *owner)?;
+        }
+        if !self.gone.is_empty() {
+            desk.full.extend(desk.consumers.values().map(|consumer| consumer.queue));
+        }
+        if self.forgotten.is_none_or(|forgotten| forgotten.elapsed() >= FORGET_EVERY) {
+            sql::forget_before(&desk.db, now - micros_of(OUTCOME_LIFE))?;
+            self.forgotten = Some(Instant::now());
+        }
+        if !desk.held.is_empty() {
+            desk.renew(now)?;
+        }
+        desk.fill(now)?;
+        self.gone.clear();
+        self.failed = None;
+        Ok(())
+    }
+
+    /// The database could not be read or written.
+    pub(crate) fn fail(&mut self, desk: &Desk, error: &rusqlite::Error) {
+        self.failed = Some(Instant::now());
+        desk.fail(|| failed(&desk.path, error));
+    }
+}
+
+/// Whether somebody here waits for what other processes do.
+fn is_curious(desk: &Desk) -> bool {
+    desk.is_hungry() || desk.watches.are_awaited()
+}

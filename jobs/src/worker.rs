@@ -1,0 +1,271 @@
+//! The worker: takes messages of all queues, has each run by a task of its own, and ends in good order.
+//!
+//! ```text
+//!   Open ───1───▶ Warm ───2───▶ Cold ───3───▶ (over)
+//!     └──────────────1───────────┘
+//! ```
+//!
+//! (1) [`ShutdownHandle`], an interruption of the worker's task, or a broker that refuses: no more messages are taken,
+//! those that were not begun go back. (2) The grace is over, or `cold`: the jobs that run are interrupted and given
+//! back. (3) All have ended; or a second, shorter grace is over, and the rest is dropped where it stands.
+
+use std::fmt;
+use std::rc::Rc;
+use std::time::Duration;
+
+use pikake_traps::{
+    CancelOnDrop, Interrupted, TimedOut, shield, sleep, spawn, timeout_after, yield_now,
+};
+
+use crate::app::App;
+use crate::app_error::AppError;
+use crate::broker::{BrokerError, Deliveries};
+use crate::carry_out::Pauses;
+use crate::processes::Processes;
+use crate::report::Report;
+use crate::run;
+use crate::running::Hall;
+use crate::schedule;
+use crate::shutdown::{Phase, ShutdownHandle};
+
+/// How long jobs may run on after a warm shutdown, unless something else is said.
+const DEFAULT_GRACE: Duration = Duration::from_secs(20);
+/// How long jobs that were interrupted may clean up.
+const CLEANUP_GRACE: Duration = Duration::from_secs(5);
+
+/// The worker of an application. Made by [`App::worker`].
+#[must_use = "a worker does nothing until it is run"]
+pub struct Worker {
+    app: App,
+    grace: Duration,
+    starting: Box<dyn FnOnce(ShutdownHandle)>,
+}
+
+impl Worker {
+    pub(crate) fn new(app: App) -> Self {
+        Self { app, grace: DEFAULT_GRACE, starting: Box::new(drop) }
+    }
+
+    /// How long jobs may run on after a warm shutdown before they are interrupted; without, 20 s.
+    pub fn grace(mut self, length: Duration) -> Self {
+        self.grace = length;
+        self
+    }
+
+    /// Hands over what ends the worker, once it is connected and before it takes the first job.
+    pub fn on_start(mut self, hook: impl FnOnce(ShutdownHandle) + 'static) -> Self {
+        self.starting = Box::new(hook);
+        self
+    }
+
+    /// Connects, and runs jobs until it is told to end. Then the application is closed.
+    ///
+    /// In a process that was started by a worker to run jobs marked `process`, it runs those and never returns; see
+    /// [`App::run_if_child`].
+    ///
+    /// # Cancellation
+    ///
+    /// An interruption of its task is a warm shutdown: the report says so. Dropped, the jobs that run are asked to end,
+    /// and their messages are the broker's again.
+    ///
+    /// # Errors
+    ///
+    /// [`AppError`]: it could not connect, or the broker refused to let it consume.
+    ///
+    /// # Panics
+    ///
+    /// When polled outside a task of a kernel.
+    pub async fn run(self) -> Result<Report, AppError> {
+        self.app.run_if_child();
+        if self.app.0.hall.borrow().is_some() {
+            return Err(AppError::AlreadyRunning);
+        }
+        let app = self.app.connect().await?;
+        let processes = Processes::new(&app);
+        let hall = Rc::new(Hall::new(app.clone(), app.broker()?, processes));
+        *app.0.hall.borrow_mut() = Some(hall.clone());
+        let open = Open { hall: hall.clone() };
+        (self.starting)(ShutdownHandle(hall.clone()));
+        let interrupted = serve(&hall, self.grace).await;
+        drop(open);
+        let report = Report { stats: app.stats(), left: hall.take_left(), interrupted };
+        let closed = shield(app.close()).await;
+        match (hall.take_failure(), closed) {
+            (Some(error), _) => Err(error.into()),
+            (None, Err(error)) if !error.is_lost() => Err(error.into()),
+            _ => Ok(report),
+        }
+    }
+}
+
+impl fmt::Debug for Worker {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Worker").field("app", &self.app).field("grace", &self.grace).finish()
+    }
+}
+
+/// A worker that is running. Dropped half-way, it asks its jobs to end.
+struct Open {
+    hall: Rc<Hall>,
+}
+
+impl Drop for Open {
+    fn drop(&mut self) {
+        self.hall.advance(Phase::Cold);
+        self.hall.interrupt_all("the worker is gone");
+        self.hall.app.0.hall.take();
+    }
+}
+
+/// Runs jobs until it is time to end, and ends.
+async fn serve(hall: &Rc<Hall>, grace: Duration) -> Option<Interrupted> {
+    let app = &hall.app;
+    let schedules = app.0.schedules.borrow().clone();
+    let schedules: Vec<_> = schedules
+        .into_iter()
+        .map(|(interval, call)| {
+            spawn(schedule::repeat(app.clone(), interval, call)).cancel_on_drop()
+        })
+        .collect();
+    let prefetch = app.0.prefetch.get().unwrap_or_else(|| {
+        u16::try_from(app.0.concurrency.get().saturating_mul(2)).unwrap_or(u16::MAX)
+    });
+    let consumers: Vec<_> = app
+        .consumed()
+        .into_iter()
+        .map(|queue| spawn(consume(hall.clone(), queue, prefetch)).cancel_on_drop())
+        .collect();
+
+    let mut interrupted = None;
+    while hall.phase() == Phase::Open {
+        hall.tend_orphans().await;
+        if let Err(why) = wait_for_change(hall).await {
+            hall.advance(Phase::Warm);
+            interrupted = Some(why);
+        }
+    }
+    drop(schedules);
+    // No delivery may be lost on the way out, whatever else comes.
+    let deliveries = shield(stop_consuming(consumers)).await;
+    hall.tend_orphans().await;
+
+    let ending = timeout_after(grace, until_empty(hall, Phase::Warm)).await;
+    if ending == Err(TimedOut) || hall.phase() == Phase::Cold || !hall.is_empty() {
+        hall.advance(Phase::Cold);
+        hall.interrupt_all("the worker is being shut down");
+        if timeout_after(CLEANUP_GRACE, until_empty(hall, Phase::Cold)).await.is_err() {
+            hall.abort_all();
+            drop(shield(yield_now()).await);
+        }
+    }
+    hall.tend_orphans().await;
+    shield(async {
+        drop(deliveries);
+        hall.processes.close().await;
+    })
+    .await;
+    interrupted
+}
+
+async fn wait_for_change(hall: &Hall) -> Result<(), Interrupted> {
+    hall.changed.wait().await?;
+    hall.changed.clear();
+    Ok(())
+}
+
+/// Waits until no job runs, the phase is past this one, or the deadline around it has passed.
+async fn until_empty(hall: &Hall, phase: Phase) {
+    while !hall.is_empty() && hall.phase() <= phase {
+        match wait_for_change(hall).await {
+            Ok(()) => hall.tend_orphans().await,
+            // Told to end a second time.
+            Err(why) if why.is_cancel() => hall.advance(Phase::Cold),
+            Err(_) => return,
+        }
+    }
+}
+
+type Consumer = CancelOnDrop<Vec<Box<dyn Deliveries>>>;
+
+/// Ends the consumers, and keeps what their running jobs are acknowledged through.
+async fn stop_consuming(consumers: Vec<Consumer>) -> Vec<Box<dyn Deliveries>> {
+    for consumer in &consumers {
+        consumer.request_cancel("the worker takes no more jobs");
+    }
+    let mut deliveries = Vec::new();
+    for consumer in consumers {
+        deliveries.extend(consumer.await.into_iter().flatten());
+    }
+    deliveries
+}
+
+/// Takes messages of a queue until it is interrupted.
+///
+/// A broker may cancel a consumer, as when the queue has moved: then there is another one. The first is kept, for the
+/// jobs that it brought.
+async fn consume(hall: Rc<Hall>, queue: String, prefetch: u16) -> Vec<Box<dyn Deliveries>> {
+    let mut kept = Vec::new();
+    let mut pauses = Pauses::new();
+    while hall.phase() == Phase::Open {
+        match hall.broker.consume(&queue, prefetch).await {
+            Ok(mut deliveries) => {
+                let goes_on = take(&hall, &mut *deliveries, &mut pauses).await;
+                kept.push(deliveries);
+                if !goes_on {
+                    break;
+                }
+                tracing::warn!(
+                    queue,
+                    "the broker has cancelled the consumer; there will be another"
+                );
+            }
+            Err(BrokerError::Interrupted(_)) => break,
+            Err(BrokerError::Lost(_)) => {}
+            Err(error) => {
+                hall.fail(error);
+                break;
+            }
+        }
+        if sleep(pauses.next()).await.is_err() {
+            break;
+        }
+    }
+    kept
+}
+
+/// Starts a job for each message that comes. Whether another consumer is wanted after this one.
+async fn take(hall: &Rc<Hall>, deliveries: &mut dyn Deliveries, pauses: &mut Pauses) -> bool {
+    while hall.phase() == Phase::Open {
+        match deliveries.next().await {
+            Ok(Some(delivery)) => match hall.permits.acquire(1).await {
+                Ok(permit) => {
+                    permit.forget();
+                    run::start(hall, delivery);
+                    *pauses = Pauses::new();
+                }
+                Err(_) => {
+                    hall.orphan(delivery);
+                    break;
+                }
+            },
+            Ok(None) => return true,
+            Err(BrokerError::Interrupted(_)) => break,
+            Err(BrokerError::Lost(_)) => {
+                if sleep(pauses.next()).await.is_err() {
+                    break;
+                }
+            }
+            Err(error) => {
+                hall.fail(error);
+                return false;
+            }
+        }
+    }
+    if deliveries.cancel().await.is_ok() {
+        // Those that had come.
+        while let Ok(Some(delivery)) = deliveries.next().await {
+            hall.orphan(delivery);
+        }
+    }
+    false
+}

@@ -1,0 +1,70 @@
+//! What all brokers do alike: each sentence of the contract is a case, and each case runs on each.
+
+mod help;
+mod outcomes;
+mod place;
+mod queues;
+mod rabbit;
+mod random;
+mod times;
+
+/// All cases, as tests of one broker.
+macro_rules! cases {
+    ($run:path, $($file:ident::$case:ident),+ $(,)?) => {
+        $(#[test]
+        fn $case() {
+            $run(|place| Box::pin(crate::$file::$case(place)));
+        })+
+    };
+}
+
+macro_rules! broker {
+    ($broker:ident, $run:path, $programs:expr) => {
+        mod $broker {
+            cases! {
+                $run,
+                queues::declared_twice,
+                queues::queue_that_is_not_there,
+                queues::delivered_as_it_was,
+                queues::first_in_first_out,
+                queues::waits_for_what_is_published_later,
+                queues::given_back_keeps_its_place,
+                queues::prefetch_is_a_bound,
+                queues::highest_priority_first,
+                queues::two_consumers_share,
+                queues::what_a_dropped_consumer_had_comes_again,
+                queues::what_a_lost_broker_had_comes_again,
+                queues::a_receipt_is_good_once_and_for_one,
+                queues::a_cancelled_consumer_ends,
+                queues::an_interrupted_next_loses_nothing,
+                queues::an_interrupted_publish_says_what_it_knows,
+                queues::many_publish_at_once,
+                queues::what_was_confirmed_outlives_a_close,
+                queues::anything_is_carried,
+                times::delivered_from_then_on,
+                times::whose_time_comes_first_is_first,
+                times::one_that_waits_does_not_hold_others_up,
+                times::expired_is_not_delivered,
+                times::buried_and_replayed,
+                times::purged,
+                outcomes::waited_for_before_it_is_stored,
+                outcomes::waited_for_after_it_was_stored,
+                outcomes::an_interrupted_wait_goes_on,
+                outcomes::many_wait,
+                outcomes::what_nobody_expects_is_not_waited_for,
+                outcomes::forgotten,
+                outcomes::a_job_that_has_ended_stays_so,
+            }
+
+            #[test]
+            fn random_programs() {
+                crate::random::run($programs, |steps| crate::random::on($run, steps));
+            }
+        }
+    };
+}
+
+broker!(memory, crate::place::memory, 30);
+broker!(memory_in_sim, crate::place::memory_in_sim, 20);
+broker!(sqlite, crate::place::sqlite, 10);
+broker!(amqp, crate::place::amqp, 4);

@@ -1,0 +1,128 @@
+//! Outcomes: stored by one, waited for by another, forgotten.
+
+use std::rc::Rc;
+
+use pikake_jobs::{Broker, BrokerError, JobId, Outcome, OutcomeState};
+use pikake_traps::{sleep, spawn, timeout_after};
+
+use crate::help::*;
+use crate::place::Place;
+
+/// A message whose outcome one broker expects, as another has it when it was published; and its job.
+async fn expected(
+    one: &Rc<dyn Broker>,
+    other: &Rc<dyn Broker>,
+    job: &str,
+) -> (pikake_jobs::Message, JobId) {
+    declare(one).await;
+    let mut sent = message(job);
+    one.expect(&mut sent).await.unwrap();
+    one.publish(QUEUE, sent, None).await.unwrap();
+    let mut deliveries = consume(other, 1).await;
+    let delivery = take(&mut deliveries).await;
+    other.ack(delivery.receipt).await.unwrap();
+    (delivery.message, JobId(job.to_owned()))
+}
+
+fn state(state: OutcomeState) -> Outcome {
+    Outcome::new(state, serde_json::Value::Null)
+}
+
+async fn awaited(broker: &Rc<dyn Broker>, job: &JobId) -> Result<Outcome, BrokerError> {
+    timeout_after(PATIENCE, broker.wait(job)).await.expect("an outcome comes")
+}
+
+pub(crate) async fn waited_for_before_it_is_stored(place: &dyn Place) {
+    let (one, other) = (place.open().await, place.open().await);
+    let (message, job) = expected(&one, &other, "a").await;
+    let worker = spawn(async move {
+        sleep(QUIET).await.unwrap();
+        other.store(&message, state(OutcomeState::Started)).await.unwrap();
+        other.store(&message, state(OutcomeState::Retry)).await.unwrap();
+        sleep(QUIET).await.unwrap();
+        other.store(&message, Outcome::success(42.into())).await.unwrap();
+    });
+    assert_eq!(awaited(&one, &job).await.unwrap(), Outcome::success(42.into()));
+    worker.await.unwrap();
+    // Asked again, it says the same.
+    assert_eq!(awaited(&one, &job).await.unwrap(), Outcome::success(42.into()));
+}
+
+pub(crate) async fn waited_for_after_it_was_stored(place: &dyn Place) {
+    let (one, other) = (place.open().await, place.open().await);
+    let (message, job) = expected(&one, &other, "a").await;
+    let failure = Outcome::error(OutcomeState::Failure, "ValueError", "builtins", "bad")
+        .with_traceback(Some("line 1".to_owned()));
+    other.store(&message, failure.clone()).await.unwrap();
+    assert_eq!(awaited(&one, &job).await.unwrap(), failure);
+    assert_eq!(one.outcome(&job).await.unwrap(), Some(failure));
+}
+
+pub(crate) async fn an_interrupted_wait_goes_on(place: &dyn Place) {
+    let (one, other) = (place.open().await, place.open().await);
+    let (message, job) = expected(&one, &other, "a").await;
+    assert!(timeout_after(QUIET, one.wait(&job)).await.is_err());
+    other.store(&message, Outcome::success(1.into())).await.unwrap();
+    assert_eq!(awaited(&one, &job).await.unwrap(), Outcome::success(1.into()));
+}
+
+pub(crate) async fn many_wait(place: &dyn Place) {
+    let (one, other) = (place.open().await, place.open().await);
+    let mut waits = Vec::new();
+    let mut messages = Vec::new();
+    for number in 0..20 {
+        let (message, job) = expected(&one, &other, &format!("job {number}")).await;
+        messages.push(message);
+        let broker = one.clone();
+        waits.push(spawn(async move { awaited(&broker, &job).await.unwrap() }));
+    }
+    sleep(QUIET).await.unwrap();
+    for (number, message) in messages.iter().enumerate().rev() {
+        other.store(message, Outcome::success(number.into())).await.unwrap();
+    }
+    for (number, wait) in waits.into_iter().enumerate() {
+        assert_eq!(wait.await.unwrap(), Outcome::success(number.into()));
+    }
+}
+
+pub(crate) async fn what_nobody_expects_is_not_waited_for(place: &dyn Place) {
+    let broker = place.open().await;
+    let unknown = JobId("unknown".to_owned());
+    assert!(matches!(awaited(&broker, &unknown).await, Err(BrokerError::NoOutcome)));
+    assert_eq!(broker.outcome(&unknown).await.unwrap_or(None), None);
+    // A message without an id can have no outcome.
+    let nameless = broker.expect(&mut pikake_jobs::Message::default()).await;
+    assert!(matches!(nameless, Err(BrokerError::Refused(_))), "{nameless:?}");
+}
+
+pub(crate) async fn forgotten(place: &dyn Place) {
+    let (one, other) = (place.open().await, place.open().await);
+    let (message, job) = expected(&one, &other, "a").await;
+    let waiting = spawn({
+        let (one, job) = (one.clone(), job.clone());
+        async move { awaited(&one, &job).await }
+    });
+    sleep(QUIET).await.unwrap();
+    one.forget(&job);
+    let told = waiting.await.unwrap();
+    assert!(matches!(told, Err(BrokerError::NoOutcome)), "{told:?}");
+    let (second, job) = expected(&one, &other, "b").await;
+    other.store(&second, Outcome::success(1.into())).await.unwrap();
+    awaited(&one, &job).await.unwrap();
+    one.forget(&job);
+    assert!(matches!(awaited(&one, &job).await, Err(BrokerError::NoOutcome)));
+    // To store what nobody asks for is no error.
+    other.store(&message, Outcome::success(1.into())).await.unwrap();
+}
+
+pub(crate) async fn a_job_that_has_ended_stays_so(place: &dyn Place) {
+    let (one, other) = (place.open().await, place.open().await);
+    let (message, job) = expected(&one, &other, "a").await;
+    other.store(&message, Outcome::success(1.into())).await.unwrap();
+    assert_eq!(awaited(&one, &job).await.unwrap(), Outcome::success(1.into()));
+    for late in [OutcomeState::Started, OutcomeState::Retry, OutcomeState::Failure] {
+        other.store(&message, state(late)).await.unwrap();
+    }
+    assert_eq!(awaited(&one, &job).await.unwrap(), Outcome::success(1.into()));
+    assert_eq!(one.outcome(&job).await.unwrap(), Some(Outcome::success(1.into())));
+}

@@ -1,0 +1,302 @@
+//! An interruption at every moment at which a sender or a worker can be interrupted; and a broker that is lost again
+//! and again.
+
+use std::rc::Rc;
+use std::time::Duration;
+
+use pikake_jobs::broker::LocalFuture;
+use pikake_jobs::{
+    App, Broker, BrokerError, Counts, DeadJob, Deliveries, JobError, JobId, MemoryStore, Message,
+    Outcome, PublishError, PublishFailure, QueueOptions, Receipt, SendError,
+};
+use pikake_macros::job;
+use pikake_sim::Sim;
+use pikake_traps::{Interrupted, random, sleep, timed};
+
+use crate::{Running, SECOND, add};
+
+/// A step takes so long in a simulation, so this meets each suspension.
+const STEP: Duration = Duration::from_micros(1);
+
+#[job(crate = pikake_jobs, retries = 1, backoff(first = "5ms", cap = "5ms"))]
+async fn busy(fails: bool) -> Result<u64, String> {
+    sleep(3 * STEP).await.map_err(|why| why.to_string())?;
+    let is_first = pikake_jobs::current_job().retries() == 0;
+    if fails && is_first { Err("once".into()) } else { Ok(7) }
+}
+
+#[track_caller]
+fn in_world<F: Future>(what: &str, program: F) -> F::Output {
+    let ran = Sim::new(1).run_here("test", program);
+    let ran = ran.unwrap_or_else(|failure| panic!("{what}: {failure}"));
+    ran.outcome.unwrap_or_else(|error| panic!("{what}: {error}"))
+}
+
+#[test]
+fn a_sender_at_every_moment() {
+    let mut interrupted = 0;
+    for steps in 0..60 {
+        in_world(&format!("after {steps} steps"), async {
+            let store = MemoryStore::new();
+            let app = App::on(Rc::new(store.open())).jobs(add);
+            let sender = App::on(Rc::new(store.open())).connect().await.unwrap();
+            let worker = Running::start(&app, SECOND).await;
+            let sending = async {
+                let handle = add.with(1, 2).on(&sender).send().await?;
+                match handle.wait().await {
+                    Ok(value) => assert_eq!(value, 3),
+                    // It is told, the handle is whole, and the wait may be made again.
+                    Err(JobError::Interrupted(why)) => {
+                        assert!(why.is_timeout());
+                        interrupted += 1;
+                        assert_eq!(handle.wait().await.unwrap(), 3);
+                    }
+                    Err(error) => panic!("{error}"),
+                }
+                Ok::<_, SendError>(())
+            };
+            let timed = timed(STEP * steps, sending).await;
+            assert!(
+                timed.output.unwrap().is_ok(),
+                "the broker in memory takes a message without waiting"
+            );
+            assert_eq!(add.delay(20, 3).await.unwrap().wait().await.unwrap(), 23);
+            let stats = worker.end().await.stats.all;
+            assert_eq!((stats.done, stats.running), (2, 0));
+        });
+    }
+    assert!(interrupted > 0, "its only suspension was never met");
+}
+
+#[test]
+fn a_worker_at_every_moment() {
+    let mut cut_short = 0;
+    for steps in 0..200 {
+        in_world(&format!("after {steps} steps"), async {
+            let store = MemoryStore::new();
+            let sender = App::on(Rc::new(store.open())).connect().await.unwrap();
+            let mut handles = Vec::new();
+            for number in 0..4 {
+                handles.push(busy.with(number == 1).on(&sender).send().await.unwrap());
+            }
+            let app = App::on(Rc::new(store.open())).jobs(busy).concurrency(2);
+            let first = app.worker().grace(2 * STEP);
+            let timed = timed(STEP * steps, async {
+                let told = first.run().await;
+                // Interrupted before it was connected, it says so; after that it ends in good order.
+                match told {
+                    Ok(report) => report.stats.all.done,
+                    Err(error) => {
+                        assert!(error.to_string().contains("deadline"), "{error}");
+                        0
+                    }
+                }
+            });
+            let timed = timed.await;
+            let first_done = timed.output.unwrap();
+            cut_short += usize::from(first_done < 4);
+            let other = App::on(Rc::new(store.open())).jobs(busy);
+            let worker = Running::start(&other, SECOND).await;
+            for handle in &handles {
+                assert_eq!(handle.wait().await.unwrap(), 7);
+            }
+            let stats = worker.end().await.stats.all;
+            assert_eq!(stats.done + first_done, 4, "each ended once");
+            let counts = store.open().counts("pikake").await.unwrap();
+            assert_eq!((counts.ready, counts.taken, counts.delayed), (0, Some(0), 0));
+        });
+    }
+    assert!(cut_short > 20, "{cut_short} were cut short");
+}
+
+/// A broker whose connection breaks at every other call, before or after what was asked is done.
+#[derive(Debug)]
+struct Lossy(Rc<dyn Broker>);
+
+#[derive(Debug)]
+struct LossyDeliveries(Box<dyn Deliveries>);
+
+fn lost() -> BrokerError {
+    BrokerError::Lost("cut".into())
+}
+
+fn breaks() -> bool {
+    random::range(0..6) == 0
+}
+
+/// Does it, or not, and says perhaps that it is not known.
+fn around<'a, T: 'a>(
+    call: LocalFuture<'a, Result<T, BrokerError>>,
+) -> LocalFuture<'a, Result<T, BrokerError>> {
+    Box::pin(async move {
+        if breaks() {
+            return Err(lost());
+        }
+        let done = call.await;
+        if breaks() { Err(lost()) } else { done }
+    })
+}
+
+impl Broker for Lossy {
+    fn declare<'a>(
+        &'a self,
+        queue: &'a str,
+        options: &'a QueueOptions,
+    ) -> LocalFuture<'a, Result<(), BrokerError>> {
+        self.0.declare(queue, options)
+    }
+    fn publish<'a>(
+        &'a self,
+        queue: &'a str,
+        message: Message,
+        not_before: Option<std::time::SystemTime>,
+    ) -> LocalFuture<'a, Result<(), PublishError>> {
+        Box::pin(async move {
+            let cause = || PublishFailure::Broker(lost());
+            if breaks() {
+                return Err(PublishError::new(message, false, cause()));
+            }
+            self.0.publish(queue, message.clone(), not_before).await?;
+            if breaks() { Err(PublishError::new(message, true, cause())) } else { Ok(()) }
+        })
+    }
+    fn consume<'a>(
+        &'a self,
+        queue: &'a str,
+        prefetch: u16,
+    ) -> LocalFuture<'a, Result<Box<dyn Deliveries>, BrokerError>> {
+        Box::pin(async move {
+            if breaks() {
+                return Err(lost());
+            }
+            let deliveries = self.0.consume(queue, prefetch).await?;
+            Ok(Box::new(LossyDeliveries(deliveries)) as Box<dyn Deliveries>)
+        })
+    }
+    fn ack(&self, receipt: Receipt) -> LocalFuture<'_, Result<(), BrokerError>> {
+        Box::pin(async move {
+            if breaks() {
+                // The message is somebody else's with the new connection.
+                self.0.give_back(receipt).await?;
+                return Err(if breaks() { lost() } else { BrokerError::Stale });
+            }
+            self.0.ack(receipt).await
+        })
+    }
+    fn give_back(&self, receipt: Receipt) -> LocalFuture<'_, Result<(), BrokerError>> {
+        self.0.give_back(receipt)
+    }
+    fn bury(
+        &self,
+        receipt: Receipt,
+        message: Message,
+        reason: String,
+    ) -> LocalFuture<'_, Result<(), BrokerError>> {
+        self.0.bury(receipt, message, reason)
+    }
+    fn counts<'a>(&'a self, queue: &'a str) -> LocalFuture<'a, Result<Counts, BrokerError>> {
+        self.0.counts(queue)
+    }
+    fn purge<'a>(&'a self, queue: &'a str) -> LocalFuture<'a, Result<u64, BrokerError>> {
+        self.0.purge(queue)
+    }
+    fn dead<'a>(
+        &'a self,
+        queue: &'a str,
+        limit: usize,
+    ) -> LocalFuture<'a, Result<Vec<DeadJob>, BrokerError>> {
+        self.0.dead(queue, limit)
+    }
+    fn replay<'a>(
+        &'a self,
+        queue: &'a str,
+        job: Option<&'a JobId>,
+    ) -> LocalFuture<'a, Result<u64, BrokerError>> {
+        self.0.replay(queue, job)
+    }
+    fn expect<'a>(&'a self, message: &'a mut Message) -> LocalFuture<'a, Result<(), BrokerError>> {
+        self.0.expect(message)
+    }
+    fn store<'a>(
+        &'a self,
+        message: &'a Message,
+        outcome: Outcome,
+    ) -> LocalFuture<'a, Result<(), BrokerError>> {
+        around(self.0.store(message, outcome))
+    }
+    fn outcome<'a>(
+        &'a self,
+        job: &'a JobId,
+    ) -> LocalFuture<'a, Result<Option<Outcome>, BrokerError>> {
+        around(self.0.outcome(job))
+    }
+    fn wait<'a>(&'a self, job: &'a JobId) -> LocalFuture<'a, Result<Outcome, BrokerError>> {
+        around(self.0.wait(job))
+    }
+    fn forget(&self, job: &JobId) {
+        self.0.forget(job);
+    }
+    fn state(&self) -> String {
+        self.0.state()
+    }
+    fn close(&self) -> LocalFuture<'_, Result<(), BrokerError>> {
+        self.0.close()
+    }
+}
+
+impl Deliveries for LossyDeliveries {
+    fn next(&mut self) -> LocalFuture<'_, Result<Option<pikake_jobs::Delivery>, BrokerError>> {
+        // What had come is returned by the next call, so it breaks before.
+        match (breaks(), breaks()) {
+            // The broker cancels the consumer.
+            (true, true) => Box::pin(async {
+                self.0.cancel().await?;
+                self.0.next().await
+            }),
+            (true, false) => Box::pin(async { Err(lost()) }),
+            (false, _) => self.0.next(),
+        }
+    }
+    fn cancel(&mut self) -> LocalFuture<'_, Result<(), BrokerError>> {
+        self.0.cancel()
+    }
+}
+
+#[test]
+fn nothing_is_lost_with_a_broker_that_is_lost_again_and_again() {
+    for seed in 0..20 {
+        let ran = Sim::new(seed).run_here("test", async {
+            let store = MemoryStore::new();
+            let app =
+                App::on(Rc::new(Lossy(Rc::new(store.open())))).jobs((add, busy)).concurrency(5);
+            let worker = Running::start(&app, SECOND).await;
+            let mut handles = Vec::new();
+            for number in 0..100_i64 {
+                loop {
+                    match add.with(number, 1).id(number.to_string()).send().await {
+                        Ok(handle) => break handles.push(handle),
+                        Err(SendError::Publish(_)) => sleep(SECOND / 100).await?,
+                        Err(error) => panic!("{error}"),
+                    }
+                }
+            }
+            for _ in 0..20 {
+                drop(busy.delay(true).await);
+            }
+            for (number, handle) in handles.iter().enumerate() {
+                assert_eq!(handle.wait().await.unwrap(), number as i64 + 1);
+            }
+            sleep(60 * SECOND).await?;
+            let counts = store.open().counts("pikake").await.unwrap();
+            assert_eq!(
+                (counts.ready, counts.taken, counts.delayed, counts.dead),
+                (0, Some(0), 0, 0)
+            );
+            let stats = worker.end().await.stats.all;
+            assert!(stats.done >= 100 && stats.running == 0, "{stats}");
+            Ok::<_, Interrupted>(())
+        });
+        let ran = ran.unwrap_or_else(|failure| panic!("seed {seed}: {failure}"));
+        ran.outcome.unwrap_or_else(|error| panic!("seed {seed}: {error}")).unwrap();
+    }
+}

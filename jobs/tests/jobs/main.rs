@@ -1,0 +1,87 @@
+//! Jobs from end to end on the broker in memory, in virtual time.
+
+mod interruption;
+mod limits;
+mod messages;
+mod mixed;
+mod poison;
+mod retries;
+mod schedules;
+mod sending;
+mod shutdown;
+
+use std::cell::RefCell;
+use std::future::Future;
+use std::rc::Rc;
+use std::time::Duration;
+
+use pikake_jobs::{App, AppError, MemoryStore, Report, ShutdownHandle};
+use pikake_macros::job;
+use pikake_sim::Sim;
+use pikake_sync::Promise;
+use pikake_traps::{Interrupted, Task, elapsed_since, now, sleep, spawn};
+
+pub(crate) const SECOND: Duration = Duration::from_secs(1);
+
+/// The events of a test, with the second at which each happened.
+pub(crate) type Events = Rc<RefCell<Vec<String>>>;
+
+#[job(crate = pikake_jobs, name = "tests.add")]
+pub(crate) async fn add(a: i64, b: i64) -> i64 {
+    a + b
+}
+
+#[job(crate = pikake_jobs, name = "tests.nap")]
+pub(crate) async fn nap(seconds: u64) -> Result<String, Interrupted> {
+    sleep(SECOND * seconds as u32).await?;
+    Ok("slept".into())
+}
+
+/// Runs a program in a simulated world, once for each of some seeds.
+#[track_caller]
+pub(crate) fn in_worlds<F: Future>(program: impl Fn() -> F) {
+    for seed in 0..20 {
+        let ran = Sim::new(seed).run_here("test", program());
+        let ran = ran.unwrap_or_else(|failure| panic!("seed {seed}: {failure}"));
+        if let Err(error) = ran.outcome {
+            panic!("seed {seed}: {error}");
+        }
+    }
+}
+
+/// An application on a broker in memory of its own, with a second broker beside it.
+pub(crate) fn app() -> (App, MemoryStore) {
+    let store = MemoryStore::new();
+    (App::on(Rc::new(store.open())), store)
+}
+
+/// A worker that runs, and what ends it.
+pub(crate) struct Running {
+    pub(crate) task: Task<Result<Report, AppError>>,
+    pub(crate) shutdown: ShutdownHandle,
+}
+
+impl Running {
+    pub(crate) async fn start(app: &App, grace: Duration) -> Self {
+        let started = Rc::new(Promise::new());
+        let told = started.clone();
+        let worker = app.worker().grace(grace).on_start(move |handle| drop(told.set(handle)));
+        let task = spawn(worker.run());
+        let shutdown = started.wait().await.unwrap().clone();
+        Self { task, shutdown }
+    }
+
+    pub(crate) async fn end(self) -> Report {
+        self.shutdown.warm();
+        self.task.await.unwrap().unwrap()
+    }
+}
+
+/// Notes an event, with the second since `begin`.
+pub(crate) fn note(events: &Events, begin: pikake_time::Ticks, what: &str) {
+    events.borrow_mut().push(format!("{} {what}", elapsed_since(begin).as_secs()));
+}
+
+pub(crate) fn begin() -> (Events, pikake_time::Ticks) {
+    (Events::default(), now())
+}

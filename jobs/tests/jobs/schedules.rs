@@ -1,0 +1,94 @@
+//! Jobs at intervals, and the setup hook.
+
+use std::cell::RefCell;
+use std::rc::Rc;
+
+use pikake_jobs::{App, AppError, BrokerError, QueueOptions};
+use pikake_macros::job;
+use pikake_sim::busy_for;
+use pikake_time::Ticks;
+use pikake_traps::{elapsed_since, now, sleep};
+
+use crate::{Events, Running, SECOND, add, app, begin, in_worlds, note};
+
+thread_local!(static BEATS: RefCell<Option<(Events, Ticks)>> = const { RefCell::new(None) });
+
+#[job(crate = pikake_jobs)]
+async fn beat(name: String) {
+    BEATS.with_borrow(|beats| {
+        let (events, begin) = beats.as_ref().unwrap();
+        note(events, *begin, &name);
+    });
+}
+
+#[test]
+fn every_interval_and_never_made_up_for() {
+    in_worlds(async || {
+        let (app, _) = app();
+        let app = app.jobs(beat).every(10 * SECOND, beat.with("tick".into()));
+        let worker = Running::start(&app, SECOND).await;
+        let (events, begin) = begin();
+        BEATS.set(Some((events.clone(), begin)));
+        sleep(25 * SECOND).await.unwrap();
+        // The whole machine stands still over three intervals.
+        busy_for(31 * SECOND);
+        sleep(20 * SECOND).await.unwrap();
+        worker.end().await;
+        sleep(30 * SECOND).await.unwrap();
+        assert_eq!(*events.borrow(), ["10 tick", "20 tick", "56 tick", "60 tick", "70 tick"]);
+    });
+}
+
+#[test]
+fn setup_is_called_once_connected() {
+    in_worlds(async || {
+        let (events, _) = begin();
+        let (app, _) = app();
+        let seen = events.clone();
+        // The shape of a larger application: qos, queues, consumers, tasks beside them.
+        let app = app.jobs(add).setup(move |app: App| {
+            let events = seen.clone();
+            async move {
+                app.clone().prefetch(10);
+                app.declare("reports", &QueueOptions::default()).await?;
+                app.consume("reports");
+                let (seen, since) = (events.clone(), now());
+                app.spawn(async move {
+                    while sleep(10 * SECOND).await.is_ok() {
+                        let seconds = elapsed_since(since).as_secs();
+                        seen.borrow_mut().push(format!("info at {seconds}"));
+                    }
+                    seen.borrow_mut().push("info ends".into());
+                });
+                add.with(1, 2).queue("reports").send().await.map_err(|_| BrokerError::Closed)?;
+                events.borrow_mut().push("set up".into());
+                Ok::<_, BrokerError>(())
+            }
+        });
+        let app = app.connect().await.unwrap();
+        let app = app.connect().await.unwrap();
+        let worker = Running::start(&app, SECOND).await;
+        sleep(15 * SECOND).await.unwrap();
+        assert_eq!(worker.end().await.stats.all.done, 1);
+        sleep(60 * SECOND).await.unwrap();
+        assert_eq!(*events.borrow(), ["set up", "info at 10", "info ends"]);
+    });
+}
+
+#[test]
+fn a_setup_that_fails_is_tried_again_by_the_next_connect() {
+    in_worlds(async || {
+        let (app, _) = app();
+        let tries = Rc::new(RefCell::new(0));
+        let count = tries.clone();
+        let app = app.setup(move |_| {
+            *count.borrow_mut() += 1;
+            let first = *count.borrow() == 1;
+            async move { if first { Err("not yet") } else { Ok(()) } }
+        });
+        let error = app.clone().connect().await.unwrap_err();
+        assert!(matches!(&error, AppError::Setup(_)), "{error}");
+        app.connect().await.unwrap();
+        assert_eq!(*tries.borrow(), 2);
+    });
+}

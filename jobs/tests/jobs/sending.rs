@@ -1,0 +1,212 @@
+//! Sending, waiting, cancelling.
+
+use std::time::Duration;
+
+use pikake_jobs::{App, Broker, Call, Cancelled, JobError, OutcomeState, SendError, current_job};
+use pikake_macros::job;
+use pikake_traps::{TimedOut, sleep, timeout_after, wall_time};
+
+use crate::{Running, SECOND, add, app, in_worlds, nap};
+
+#[job(crate = pikake_jobs)]
+async fn greet(name: String, greeting: Option<String>) -> String {
+    format!("{} {name}", greeting.as_deref().unwrap_or("hello"))
+}
+
+#[job(crate = pikake_jobs, ignore_result)]
+fn shout(word: String) -> String {
+    word.to_uppercase()
+}
+
+#[job(crate = pikake_jobs)]
+fn count(words: Vec<String>) -> usize {
+    words.len()
+}
+
+#[job(crate = pikake_jobs)]
+async fn facts() -> (String, u32, String) {
+    let job = current_job();
+    (job.id().to_owned(), job.retries(), job.queue().to_owned())
+}
+
+#[job(crate = pikake_jobs)]
+async fn parent() -> i64 {
+    add.delay(20, 1).await.unwrap().wait().await.unwrap() * 2
+}
+
+#[test]
+fn a_job_gives_its_value() {
+    in_worlds(async || {
+        let (app, _) = app();
+        let app = app.jobs((add, greet, (count, facts), parent));
+        let worker = Running::start(&app, SECOND).await;
+        let handle = add.delay(2, 3).await.unwrap();
+        assert_eq!(handle.wait().await.unwrap(), 5);
+        assert_eq!(handle.wait().await.unwrap(), 5, "as often as it is asked");
+        assert_eq!(handle.status().await.unwrap(), Some(OutcomeState::Success));
+        assert_eq!(
+            count.delay(vec!["a".into(), "b".into()]).await.unwrap().wait().await.unwrap(),
+            2
+        );
+        assert_eq!(parent.delay().await.unwrap().wait().await.unwrap(), 42);
+        let call = facts.with().id("seventeen").queue("elsewhere");
+        let handle = call.send().await.unwrap();
+        assert_eq!(
+            timeout_after(SECOND, handle.wait()).await.unwrap_err(),
+            TimedOut,
+            "nobody consumes it"
+        );
+        let handle = facts.with().id("eighteen").send().await.unwrap();
+        let all = ("eighteen".to_owned(), 0, "pikake".to_owned());
+        assert_eq!(handle.wait().await.unwrap(), all);
+        let report = worker.end().await;
+        assert_eq!((report.stats.all.done, report.stats.all.running), (5, 0));
+        assert_eq!(report.stats.by_job["tests.add"].done, 2);
+    });
+}
+
+#[test]
+fn arguments_by_name_as_celery_sends_them() {
+    in_worlds(async || {
+        let (app, _) = app();
+        let app = app.jobs(greet);
+        let worker = Running::start(&app, SECOND).await;
+        let name = "jobs::sending::greet";
+        let call = Call::<String>::named(name, ("ann",));
+        assert_eq!(call.clone().send().await.unwrap().wait().await.unwrap(), "hello ann");
+        let named = serde_json::json!({"greeting": "hi", "name": "bob"});
+        let call = Call::<String>::named(name, ()).kwargs(named);
+        assert_eq!(call.send().await.unwrap().wait().await.unwrap(), "hi bob");
+        worker.end().await;
+    });
+}
+
+#[test]
+fn the_function_itself_is_called() {
+    in_worlds(async || {
+        assert_eq!(add.run(1, 2).await, 3);
+        assert_eq!(shout.now("hey".into()), "HEY");
+    });
+}
+
+#[test]
+fn without_an_application_an_error_says_what_to_do() {
+    in_worlds(async || {
+        let error = add.delay(1, 2).await.unwrap_err();
+        assert!(matches!(error, SendError::NoApp));
+        assert!(error.to_string().contains("App::connect"), "{error}");
+        let (app, _) = app();
+        let app = app.connect().await.unwrap();
+        assert!(add.delay(1, 2).await.is_ok());
+        drop(app);
+        assert!(matches!(add.delay(1, 2).await.unwrap_err(), SendError::NoApp));
+        assert!(App::new("nonsense").unwrap_err().to_string().contains("memory://"));
+        let error = App::new("carrier-pigeon://loft").unwrap().connect().await.unwrap_err();
+        assert!(error.to_string().contains("carrier-pigeon"), "{error}");
+    });
+}
+
+#[test]
+fn a_wait_that_timed_out_is_made_again() {
+    in_worlds(async || {
+        let (app, _) = app();
+        let app = app.jobs(nap);
+        let worker = Running::start(&app, SECOND).await;
+        let handle = nap.delay(5).await.unwrap();
+        for _ in 0..3 {
+            assert_eq!(timeout_after(SECOND, handle.wait()).await.unwrap_err(), TimedOut);
+        }
+        assert_eq!(handle.wait().await.unwrap(), "slept");
+        worker.end().await;
+    });
+}
+
+#[test]
+fn an_ignored_outcome_is_not_stored() {
+    in_worlds(async || {
+        let (app, store) = app();
+        let app = app.jobs(shout);
+        let worker = Running::start(&app, SECOND).await;
+        let handle = shout.delay("x".into()).await.unwrap();
+        assert!(matches!(handle.wait().await, Err(JobError::Ignored)));
+        sleep(SECOND).await.unwrap();
+        assert_eq!(store.open().outcome(handle.id()).await.unwrap(), None);
+        assert_eq!(worker.end().await.stats.all.done, 1);
+    });
+}
+
+#[test]
+fn countdown_eta_and_expiry() {
+    in_worlds(async || {
+        let (app, _) = app();
+        let app = app.jobs((add, nap)).concurrency(1);
+        let worker = Running::start(&app, SECOND).await;
+        let late = add.with(1, 1).countdown(3 * SECOND).send().await.unwrap();
+        assert_eq!(timeout_after(2 * SECOND, late.wait()).await.unwrap_err(), TimedOut);
+        assert_eq!(timeout_after(2 * SECOND, late.wait()).await.unwrap().unwrap(), 2);
+        let past = add.with(2, 2).eta(wall_time() - SECOND).send().await.unwrap();
+        assert_eq!(timeout_after(SECOND, past.wait()).await.unwrap().unwrap(), 4);
+        // It is stuck behind another one until it is worth nothing.
+        nap.delay(5).await.unwrap();
+        let stale = add.with(3, 3).expires(2 * SECOND).send().await.unwrap();
+        let outcome = timeout_after(Duration::from_secs(9), stale.wait()).await;
+        if let Ok(outcome) = outcome {
+            assert!(matches!(outcome, Err(JobError::Revoked(_))), "{outcome:?}");
+        }
+        let report = worker.end().await;
+        assert_eq!((report.stats.all.done, report.stats.all.failed), (3, 0));
+    });
+}
+
+#[test]
+fn an_eta_that_only_the_header_says_is_kept() {
+    in_worlds(async || {
+        let (app, store) = app();
+        let app = app.jobs(add);
+        let worker = Running::start(&app, SECOND).await;
+        // As Celery sends it: delivered at once, to be held back by the worker.
+        let sender = App::on(std::rc::Rc::new(store.open())).connect().await.unwrap();
+        let scratch = add.with(1, 2).eta(wall_time() + 60 * SECOND).queue("scratch").id("held");
+        scratch.on(&sender).send().await.unwrap();
+        sleep(61 * SECOND).await.unwrap();
+        let mut taken = store.open().consume("scratch", 1).await.unwrap();
+        let mut message = taken.next().await.unwrap().unwrap().message;
+        message.headers.insert("eta".into(), eta_in(5 * SECOND).into());
+        let begin = wall_time();
+        store.open().publish("pikake", message, None).await.unwrap();
+        let job = pikake_jobs::JobId("held".into());
+        while store.open().outcome(&job).await.unwrap().is_none() {
+            sleep(SECOND / 10).await.unwrap();
+        }
+        let waited = wall_time().duration_since(begin).unwrap();
+        assert!(waited > 4 * SECOND && waited < 6 * SECOND, "{waited:?}");
+        worker.end().await;
+    });
+}
+
+fn eta_in(length: Duration) -> String {
+    let stamp = jiff::Timestamp::try_from(wall_time() + length).unwrap();
+    stamp.to_string()
+}
+
+#[test]
+fn cancelling() {
+    in_worlds(async || {
+        let (app, _) = app();
+        let app = app.jobs((nap, add)).concurrency(1);
+        let unreached = nap.with(1).on(&app.clone().connect().await.unwrap()).send().await.unwrap();
+        assert_eq!(unreached.cancel(), Cancelled::NotReached);
+        let worker = Running::start(&app, SECOND).await;
+        assert_eq!(unreached.wait().await.unwrap(), "slept");
+        let (running, waiting) = (nap.delay(60).await.unwrap(), nap.delay(60).await.unwrap());
+        sleep(SECOND).await.unwrap();
+        assert_eq!(running.cancel(), Cancelled::Running);
+        assert_eq!(waiting.cancel(), Cancelled::Waiting);
+        for handle in [running, waiting] {
+            assert!(matches!(handle.wait().await, Err(JobError::Revoked(_))));
+        }
+        assert_eq!(add.delay(1, 1).await.unwrap().wait().await.unwrap(), 2);
+        let stats = worker.end().await.stats.all;
+        assert_eq!((stats.done, stats.revoked), (2, 2));
+    });
+}

@@ -1,0 +1,262 @@
+//! Jobs in worker processes, for real: this program is its own worker process, so it has no harness.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::{Command, id};
+use std::rc::Rc;
+use std::time::{Duration, Instant};
+
+use pikake_jobs::{App, Broker, JobError, MemoryStore, ShutdownHandle, current_job};
+use pikake_kernel::Kernel;
+use pikake_macros::job;
+use pikake_sync::Promise;
+use pikake_traps::{sleep, spawn};
+
+const SECOND: Duration = Duration::from_secs(1);
+/// How long anything here may take.
+const PATIENCE: Duration = Duration::from_secs(60);
+
+#[job(crate = pikake_jobs, process)]
+fn add(a: i64, b: i64) -> i64 {
+    println!("a job may print");
+    a + b
+}
+
+#[job(crate = pikake_jobs, process)]
+fn whoami() -> (u32, String, String) {
+    let job = current_job();
+    let mut line = String::new();
+    std::io::stdin().read_line(&mut line).unwrap();
+    (id(), job.name().to_owned(), line)
+}
+
+#[job(crate = pikake_jobs, process, retries = 1, backoff(first = "10ms", cap = "10ms"))]
+fn fails(with_panic: bool) -> Result<(), String> {
+    if with_panic {
+        panic!("a bug");
+    }
+    Err(format!("try {}", current_job().retries()))
+}
+
+/// Kills its own process, for the first so many times.
+#[job(crate = pikake_jobs, process)]
+fn kills(folder: PathBuf, times: usize) -> u32 {
+    let before = fs::read_dir(&folder).unwrap().count();
+    if before < times {
+        fs::write(folder.join(before.to_string()), "").unwrap();
+        Command::new("kill").args(["-9", &id().to_string()]).status().unwrap();
+        std::thread::sleep(PATIENCE);
+    }
+    current_job().attempt()
+}
+
+/// Notes its process and never ends.
+#[job(crate = pikake_jobs, process, hard_limit = "500ms")]
+fn endless(note: PathBuf) {
+    fs::write(note, id().to_string()).unwrap();
+    loop {
+        std::thread::park();
+    }
+}
+
+#[job(crate = pikake_jobs, process)]
+fn unlimited(note: PathBuf) {
+    endless.now(note);
+}
+
+fn app(store: &MemoryStore) -> App {
+    App::on(Rc::new(store.open()))
+        .jobs((add, whoami, fails, kills, (endless, unlimited)))
+        .processes(2)
+}
+
+/// Runs a program beside a worker; gives how many descriptors were open in the middle.
+fn with_worker(app: &App, program: impl AsyncFnOnce(ShutdownHandle)) {
+    Kernel::new().unwrap().run(async {
+        let started = Rc::new(Promise::new());
+        let told = started.clone();
+        let worker = app.worker().grace(SECOND).on_start(move |handle| drop(told.set(handle)));
+        let worker = spawn(worker.run());
+        let shutdown = started.wait().await.unwrap().clone();
+        program(shutdown.clone()).await;
+        shutdown.warm();
+        worker.await.unwrap().unwrap();
+    });
+}
+
+fn folder(name: &str) -> PathBuf {
+    let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("{name}-{}", id()));
+    fs::create_dir_all(&folder).unwrap();
+    folder
+}
+
+/// The children of a process, zombies among them.
+fn children(of: u32) -> Vec<u32> {
+    let text = fs::read_to_string(format!("/proc/{of}/task/{of}/children")).unwrap_or_default();
+    text.split_whitespace().map(|id| id.parse().unwrap()).collect()
+}
+
+fn is_alive(process: u32) -> bool {
+    let status = fs::read_to_string(format!("/proc/{process}/stat")).unwrap_or_default();
+    !status.is_empty() && !status.contains(") Z ")
+}
+
+fn wait_for(mut what: impl FnMut() -> bool, name: &str) {
+    let begin = Instant::now();
+    while !what() {
+        assert!(begin.elapsed() < PATIENCE, "waited in vain for {name}");
+        std::thread::sleep(Duration::from_millis(5));
+    }
+}
+
+fn values_and_failures() {
+    let app = app(&MemoryStore::new());
+    with_worker(&app, async |_| {
+        assert_eq!(add.delay(2, 3).await.unwrap().wait().await.unwrap(), 5);
+        let (process, name, line) = whoami.delay().await.unwrap().wait().await.unwrap();
+        assert_ne!(process, id());
+        assert_eq!((name.as_str(), line.as_str()), ("processes::whoami", ""));
+        assert_eq!(
+            whoami.delay().await.unwrap().wait().await.unwrap().0,
+            process,
+            "it is used again"
+        );
+        match fails.delay(false).await.unwrap().wait().await {
+            Err(JobError::Failed(failure)) => assert_eq!(failure.message, "try 1"),
+            other => panic!("{other:?}"),
+        }
+        match fails.delay(true).await.unwrap().wait().await {
+            Err(JobError::Failed(failure)) => assert_eq!(failure.kind, "Panic"),
+            other => panic!("{other:?}"),
+        }
+        let wrong =
+            pikake_jobs::Call::<i64>::named("processes::add", ("x", 1)).send().await.unwrap();
+        match wrong.wait().await {
+            Err(JobError::Failed(failure)) => assert_eq!(failure.kind, "TypeError"),
+            other => panic!("{other:?}"),
+        }
+    });
+    assert!(children(id()).is_empty(), "all were reaped");
+}
+
+fn a_killed_process_costs_one_redelivery() {
+    let store = MemoryStore::new();
+    let app = app(&store);
+    let (twice, ever) = (folder("twice"), folder("ever"));
+    with_worker(&app, async |_| {
+        let handle = kills.delay(twice, 2).await.unwrap();
+        assert_eq!(handle.wait().await.unwrap(), 2);
+        match kills.delay(ever.clone(), usize::MAX).await.unwrap().wait().await {
+            Err(JobError::Failed(failure)) => {
+                assert_eq!(failure.kind, "WorkerLostError");
+                assert!(failure.message.contains("signal 9"), "{}", failure.message);
+            }
+            other => panic!("{other:?}"),
+        }
+        assert_eq!(fs::read_dir(ever).unwrap().count(), 3);
+        let broker = store.open();
+        while broker.counts("pikake").await.unwrap().dead == 0 {
+            sleep(Duration::from_millis(5)).await.unwrap();
+        }
+        let dead = broker.dead("pikake", 10).await.unwrap();
+        assert!(dead[0].reason.contains("ended its worker process 3 times"), "{}", dead[0].reason);
+        assert_eq!(add.delay(2, 3).await.unwrap().wait().await.unwrap(), 5, "the worker lives");
+    });
+    assert_eq!(app.stats().all.dead, 1);
+}
+
+fn a_hard_limit_kills_the_process() {
+    let app = app(&MemoryStore::new());
+    let note = folder("limit").join("process");
+    with_worker(&app, async |_| match endless.delay(note.clone()).await.unwrap().wait().await {
+        Err(JobError::Failed(failure)) => assert_eq!(failure.kind, "TimeLimitExceeded"),
+        other => panic!("{other:?}"),
+    });
+    let process = fs::read_to_string(note).unwrap().parse().unwrap();
+    wait_for(|| !is_alive(process), "the end of the process");
+    assert!(children(id()).is_empty());
+}
+
+fn a_shutdown_kills_what_does_not_end_and_gives_it_back() {
+    let store = MemoryStore::new();
+    let app = app(&store);
+    let note = folder("shutdown").join("process");
+    with_worker(&app, async |_| {
+        unlimited.delay(note.clone()).await.unwrap();
+        while !note.exists() {
+            sleep(Duration::from_millis(5)).await.unwrap();
+        }
+    });
+    assert_eq!(app.stats().all.given_back, 1);
+    let process = fs::read_to_string(note).unwrap().parse().unwrap();
+    wait_for(|| !is_alive(process), "the end of the process");
+    let kernel = Kernel::new().unwrap();
+    assert_eq!(kernel.run(async { store.open().counts("pikake").await.unwrap().ready }), 1);
+}
+
+/// What a process of [`the_workers_death_ends_its_processes`] does: a worker with one endless job.
+const VICTIM: &str = "victim";
+
+fn victim(note: PathBuf) {
+    let app = app(&MemoryStore::new());
+    with_worker(&app, async |_| {
+        unlimited.delay(note).await.unwrap();
+        sleep(PATIENCE).await.unwrap();
+    });
+}
+
+fn the_workers_death_ends_its_processes() {
+    let note = folder("death").join("process");
+    let program = std::env::current_exe().unwrap();
+    let mut worker = Command::new(program).arg(VICTIM).arg(&note).spawn().unwrap();
+    wait_for(|| fs::read_to_string(&note).is_ok_and(|text| !text.is_empty()), "the job");
+    let process: u32 = fs::read_to_string(note).unwrap().parse().unwrap();
+    assert_eq!(children(worker.id()), [process]);
+    worker.kill().unwrap();
+    worker.wait().unwrap();
+    wait_for(|| !is_alive(process), "the end of the process");
+}
+
+fn nothing_is_inherited() {
+    let before = fs::read_dir("/proc/self/fd").unwrap().count();
+    let app = app(&MemoryStore::new());
+    with_worker(&app, async |_| {
+        let all: Vec<_> = (0..8).map(|n| add.delay(n, n)).collect();
+        for handle in all {
+            handle.await.unwrap().wait().await.unwrap();
+        }
+        // Standard input, output, error; the socket, for two threads.
+        let process = children(id())[0];
+        let links = fs::read_dir(format!("/proc/{process}/fd")).unwrap();
+        let links: Vec<_> =
+            links.filter_map(|link| fs::read_link(link.unwrap().path()).ok()).collect();
+        let sockets =
+            links.iter().filter(|link| link.to_string_lossy().contains("socket:")).count();
+        assert_eq!(sockets, 2, "{links:?}");
+    });
+    assert_eq!(fs::read_dir("/proc/self/fd").unwrap().count(), before);
+}
+
+fn main() {
+    let mut arguments = std::env::args().skip(1);
+    if arguments.next().as_deref() == Some(VICTIM) {
+        app(&MemoryStore::new()).run_if_child();
+        return victim(arguments.next().unwrap().into());
+    }
+    app(&MemoryStore::new()).run_if_child();
+    let tests: [(&str, fn()); 6] = [
+        ("values_and_failures", values_and_failures),
+        ("a_killed_process_costs_one_redelivery", a_killed_process_costs_one_redelivery),
+        ("a_hard_limit_kills_the_process", a_hard_limit_kills_the_process),
+        (
+            "a_shutdown_kills_what_does_not_end",
+            a_shutdown_kills_what_does_not_end_and_gives_it_back,
+        ),
+        ("the_workers_death_ends_its_processes", the_workers_death_ends_its_processes),
+        ("nothing_is_inherited", nothing_is_inherited),
+    ];
+    for (name, test) in tests {
+        test();
+        println!("test {name} ... ok");
+    }
+}

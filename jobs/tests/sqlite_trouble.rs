@@ -1,0 +1,129 @@
+//! SQLite where something is wrong: each error says what, nothing is lost, and it goes on afterwards.
+
+use std::fs;
+use std::io::ErrorKind;
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+use pikake_jobs::broker::PublishFailure;
+use pikake_jobs::{Broker, BrokerError, Message, QueueOptions, SqliteBroker};
+use pikake_kernel::Kernel;
+use pikake_traps::timeout_after;
+use rusqlite::Connection;
+use tempfile::TempDir;
+
+fn opened(path: &Path) -> Result<SqliteBroker, BrokerError> {
+    Kernel::new().unwrap().run(SqliteBroker::open(path))
+}
+
+fn io_kind(error: &BrokerError) -> Option<ErrorKind> {
+    match error {
+        BrokerError::Io(error) => Some(error.kind()),
+        _ => None,
+    }
+}
+
+#[test]
+fn a_directory_that_is_not_there() {
+    let directory = TempDir::new().unwrap();
+    let error = opened(&directory.path().join("nowhere/jobs.db")).unwrap_err();
+    assert_eq!(io_kind(&error), Some(ErrorKind::NotFound), "{error}");
+    assert!(error.to_string().contains("nowhere/jobs.db"), "{error}");
+    assert!(error.to_string().contains("its directory does not exist"), "{error}");
+}
+
+#[cfg(target_os = "linux")]
+#[test]
+fn a_directory_that_cannot_be_written() {
+    let error = opened(Path::new("/proc/jobs.db")).unwrap_err();
+    assert_eq!(io_kind(&error), Some(ErrorKind::PermissionDenied), "{error}");
+}
+
+#[test]
+fn a_file_that_is_no_database() {
+    let directory = TempDir::new().unwrap();
+    let path = directory.path().join("jobs.db");
+    fs::write(&path, "this is a text, and long enough to be looked at. ".repeat(100)).unwrap();
+    let error = opened(&path).unwrap_err();
+    assert_eq!(io_kind(&error), Some(ErrorKind::InvalidData), "{error}");
+}
+
+#[test]
+fn a_database_of_something_else() {
+    let directory = TempDir::new().unwrap();
+    let path = directory.path().join("shop.db");
+    Connection::open(&path).unwrap().execute_batch("CREATE TABLE orders (id)").unwrap();
+    let error = opened(&path).unwrap_err();
+    assert!(matches!(error, BrokerError::Refused(_)), "{error}");
+    assert!(error.to_string().contains("something else"), "{error}");
+}
+
+#[test]
+fn a_database_of_another_version() {
+    let directory = TempDir::new().unwrap();
+    let path = directory.path().join("jobs.db");
+    drop(opened(&path).unwrap());
+    let other = Connection::open(&path).unwrap();
+    other.pragma_update(None, "user_version", 7).unwrap();
+    let error = opened(&path).unwrap_err();
+    assert!(matches!(error, BrokerError::Refused(_)), "{error}");
+    assert!(error.to_string().contains("version 7"), "{error}");
+}
+
+#[test]
+fn a_database_that_another_writes_for_too_long() {
+    let directory = TempDir::new().unwrap();
+    let path = directory.path().join("jobs.db");
+    Kernel::new().unwrap().run(async {
+        let broker = SqliteBroker::open(&path).await.unwrap();
+        broker.declare("work", &QueueOptions::default()).await.unwrap();
+        let other = Connection::open(&path).unwrap();
+        other.execute_batch("BEGIN IMMEDIATE").unwrap();
+        let error = broker.publish("work", Message::default(), None).await.unwrap_err();
+        let is_lost = matches!(error.cause, PublishFailure::Broker(BrokerError::Lost(_)));
+        assert!(is_lost && !error.is_uncertain, "{error}");
+        other.execute_batch("ROLLBACK").unwrap();
+        broker.publish("work", *error.message, None).await.unwrap();
+        assert_eq!(broker.counts("work").await.unwrap().ready, 1);
+    });
+}
+
+#[test]
+fn a_database_that_breaks_tells_who_waits() {
+    let directory = TempDir::new().unwrap();
+    let path = directory.path().join("jobs.db");
+    Kernel::new().unwrap().run(async {
+        let broker = SqliteBroker::open(&path).await.unwrap();
+        broker.declare("work", &QueueOptions::default()).await.unwrap();
+        let mut deliveries = broker.consume("work", 1).await.unwrap();
+        let other = Connection::open(&path).unwrap();
+        other.execute_batch("ALTER TABLE message RENAME TO gone").unwrap();
+        let told = timeout_after(Duration::from_secs(10), deliveries.next()).await.unwrap();
+        assert!(matches!(told, Err(BrokerError::Io(_))), "{told:?}");
+        other.execute_batch("ALTER TABLE gone RENAME TO message").unwrap();
+        broker.publish("work", Message::default(), None).await.unwrap();
+        let begun = Instant::now();
+        while begun.elapsed() < Duration::from_secs(10) {
+            if let Ok(Some(delivery)) = deliveries.next().await {
+                broker.ack(delivery.receipt).await.unwrap();
+                return;
+            }
+        }
+        panic!("it does not go on");
+    });
+}
+
+#[test]
+fn nothing_is_left_beside_a_database_that_was_closed() {
+    let directory = TempDir::new().unwrap();
+    let path = directory.path().join("jobs.db");
+    Kernel::new().unwrap().run(async {
+        let broker = SqliteBroker::open(&path).await.unwrap();
+        broker.declare("work", &QueueOptions::default()).await.unwrap();
+        broker.publish("work", Message::default(), None).await.unwrap();
+        broker.close().await.unwrap();
+    });
+    let names: Vec<_> =
+        fs::read_dir(directory.path()).unwrap().map(|file| file.unwrap().file_name()).collect();
+    assert_eq!(names, ["jobs.db"]);
+}

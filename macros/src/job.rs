@@ -1,0 +1,333 @@
+//! `#[pikake::job]`: a function as a job that can be sent.
+//!
+//! The function becomes an item of its name, which is a type and its only value. What it does stays a function,
+//! hidden beside the implementations in a block of their own.
+
+use proc_macro2::{Span, TokenStream as Tokens};
+use quote::{quote, quote_spanned};
+use syn::meta::ParseNestedMeta;
+use syn::spanned::Spanned;
+use syn::{
+    Attribute, Error, FnArg, GenericArgument, Ident, ItemFn, Lit, LitInt, LitStr, Pat, Path,
+    PathArguments, ReturnType, Type,
+};
+
+/// As many as serde reads into a tuple.
+const MOST_ARGUMENTS: usize = 16;
+
+#[derive(Default)]
+pub(crate) struct JobOptions {
+    krate: Option<Path>,
+    name: Option<LitStr>,
+    /// `options.field = value;` for each that was given.
+    settings: Vec<Tokens>,
+    blocking: Option<Span>,
+    process: Option<Span>,
+}
+
+impl JobOptions {
+    pub(crate) fn take(&mut self, meta: &ParseNestedMeta<'_>) -> syn::Result<()> {
+        let name = meta.path.get_ident().map(ToString::to_string).unwrap_or_default();
+        match name.as_str() {
+            "crate" => self.krate = Some(meta.value()?.parse()?),
+            "name" => self.name = Some(meta.value()?.parse()?),
+            "queue" => {
+                let queue: LitStr = meta.value()?.parse()?;
+                self.set("queue", quote!(::core::option::Option::Some(#queue)));
+            }
+            "retries" | "priority" => {
+                let count: LitInt = meta.value()?.parse()?;
+                self.set(&name, quote!(#count));
+            }
+            "soft_limit" | "hard_limit" | "expires" => {
+                let length = duration(meta)?;
+                self.set(&name, quote!(::core::option::Option::Some(#length)));
+            }
+            "backoff" => self.backoff(meta)?,
+            "acks" => {
+                let acks: LitStr = meta.value()?.parse()?;
+                let variant = match acks.value().as_str() {
+                    "early" => quote!(Early),
+                    "late" => quote!(Late),
+                    _ => return Err(Error::new(acks.span(), "acks are \"early\" or \"late\"")),
+                };
+                self.set("acks", quote!(__jobs::Acks::#variant));
+            }
+            "ignore_result" => self.set("ignore_result", quote!(true)),
+            "blocking" => self.blocking = Some(meta.path.span()),
+            "process" => self.process = Some(meta.path.span()),
+            _ => {
+                let message = "a job knows the options `name`, `queue`, `retries`, `backoff`, \
+                     `soft_limit`, `hard_limit`, `acks`, `blocking`, `process`, `priority`, \
+                     `expires`, `ignore_result` and `crate`, and no other";
+                return Err(meta.error(message));
+            }
+        }
+        Ok(())
+    }
+
+    fn set(&mut self, field: &str, value: Tokens) {
+        let field = Ident::new(field, Span::call_site());
+        self.settings.push(quote!(options.#field = #value;));
+    }
+
+    fn backoff(&mut self, meta: &ParseNestedMeta<'_>) -> syn::Result<()> {
+        let (mut first, mut cap) = (None, None);
+        meta.parse_nested_meta(|part| {
+            match () {
+                () if part.path.is_ident("first") => first = Some(duration(&part)?),
+                () if part.path.is_ident("cap") => cap = Some(duration(&part)?),
+                () => return Err(part.error("a back-off has a `first` and a `cap`")),
+            }
+            Ok(())
+        })?;
+        for (field, length) in [("first", first), ("cap", cap)] {
+            if let Some(length) = length {
+                let field = Ident::new(field, Span::call_site());
+                self.settings.push(quote!(options.backoff.#field = #length;));
+            }
+        }
+        Ok(())
+    }
+}
+
+/// `"500ms"`, `"30s"`, `"10m"`, `"2h"`, or a number of seconds.
+fn duration(meta: &ParseNestedMeta<'_>) -> syn::Result<Tokens> {
+    let literal: Lit = meta.value()?.parse()?;
+    let wrong = || {
+        Error::new(literal.span(), "a length is \"500ms\", \"30s\", \"10m\", \"2h\", or seconds")
+    };
+    let text = match &literal {
+        Lit::Str(text) => text.value(),
+        Lit::Int(number) => format!("{number}s"),
+        Lit::Float(number) => format!("{number}s"),
+        _ => return Err(wrong()),
+    };
+    let digits = text.find(|c: char| !c.is_ascii_digit() && c != '.').unwrap_or(text.len());
+    let (number, unit) = text.split_at(digits);
+    let millis = match unit.trim() {
+        "ms" => 1.0,
+        "s" => 1_000.0,
+        "m" | "min" => 60_000.0,
+        "h" => 3_600_000.0,
+        _ => return Err(wrong()),
+    };
+    let millis = (number.parse::<f64>().map_err(|_| wrong())? * millis).round() as u64;
+    Ok(quote!(::core::time::Duration::from_millis(#millis)))
+}
+
+/// The arguments of a job.
+struct Parameter {
+    pattern: Pat,
+    name: Ident,
+    kind: Type,
+}
+
+pub(crate) fn rewrite(function: ItemFn, options: JobOptions) -> syn::Result<Tokens> {
+    let ItemFn { attrs, vis, mut sig, block, .. } = function;
+    let parameters = check(&sig, &options)?;
+    let (outer, inner): (Vec<Attribute>, Vec<Attribute>) =
+        attrs.into_iter().partition(|attribute| attribute.path().is_ident("doc"));
+    let cfgs: Vec<_> = inner.iter().filter(|attribute| attribute.path().is_ident("cfg")).collect();
+
+    let job = sig.ident.clone();
+    let jobs = options.krate.as_ref().map_or_else(|| quote!(::pikake::jobs), |path| quote!(#path));
+    let name = match &options.name {
+        Some(name) => quote!(#name),
+        None => quote!(::core::concat!(::core::module_path!(), "::", ::core::stringify!(#job))),
+    };
+    let names: Vec<_> = parameters.iter().map(|parameter| &parameter.name).collect();
+    let kinds: Vec<_> = parameters.iter().map(|parameter| &parameter.kind).collect();
+    let texts: Vec<_> = names.iter().map(|name| name.to_string()).collect();
+    let (arguments, values) = match names.is_empty() {
+        true => (quote!([(); 0]), quote!([])),
+        false => (quote!((#(#kinds,)*)), quote!((#(#names,)*))),
+    };
+    let returned = match &sig.output {
+        ReturnType::Default => quote!(()),
+        ReturnType::Type(_, kind) => quote!(#kind),
+    };
+    let (value, is_result) = value_of(&sig.output);
+    let value_span = match &sig.output {
+        ReturnType::Default => Span::call_site(),
+        ReturnType::Type(_, kind) => kind.span(),
+    };
+    let finish = match is_result {
+        true => quote_spanned!(value_span=> __jobs::__macros::returned_result),
+        false => quote_spanned!(value_span=> __jobs::__macros::returned),
+    };
+    let checks = kinds.iter().map(|kind| quote_spanned!(kind.span()=> is_sent::<#kind>();));
+    let value_check = quote_spanned!(value_span=> is_sent::<#value>(););
+    let is_async = sig.asyncness.is_some();
+    let settings = &options.settings;
+
+    sig.ident = Ident::new("__pikake_body", job.span());
+    let patterns: Vec<_> = parameters.iter().map(|parameter| &parameter.pattern).collect();
+    sig.inputs = syn::parse_quote!(#(#patterns: #kinds),*);
+    let read = quote! {
+        let #values: #arguments = __jobs::__macros::read_arguments(
+            <#job as __jobs::Job>::NAME, <#job as __jobs::Job>::PARAMETERS, args, kwargs,
+        )?;
+    };
+    let runner = match (is_async, options.process) {
+        (true, _) => quote! {
+            __jobs::__macros::Runner::Task(|args, kwargs| {
+                #read
+                ::core::result::Result::Ok(::std::boxed::Box::pin(async move {
+                    #finish(__pikake_body(#(#names),*).await)
+                }))
+            })
+        },
+        (false, process) => {
+            let runner = if process.is_some() { quote!(Process) } else { quote!(Thread) };
+            quote! {
+                __jobs::__macros::Runner::#runner(|args, kwargs| {
+                    #read
+                    ::core::result::Result::Ok(::std::boxed::Box::new(move || {
+                        #finish(__pikake_body(#(#names),*))
+                    }))
+                })
+            }
+        }
+    };
+    let direct = match is_async {
+        true => quote! {
+            /// Runs it here and now, as the function that it is.
+            #vis fn run(self, #(#names: #kinds),*)
+                -> impl ::core::future::Future<Output = #returned>
+            {
+                __pikake_body(#(#names),*)
+            }
+        },
+        false => quote! {
+            /// Calls it here and now, as the function that it is.
+            #vis fn now(self, #(#names: #kinds),*) -> #returned {
+                __pikake_body(#(#names),*)
+            }
+        },
+    };
+    Ok(quote! {
+        #(#outer)*
+        #(#cfgs)*
+        #[allow(non_camel_case_types)]
+        #[derive(::core::clone::Clone, ::core::marker::Copy, ::core::fmt::Debug)]
+        #vis struct #job;
+
+        #(#cfgs)*
+        #[allow(clippy::too_many_arguments, clippy::needless_pass_by_value)]
+        const _: () = {
+            use #jobs as __jobs;
+
+            #(#inner)*
+            #sig #block
+
+            fn is_sent<T: __jobs::__macros::Serialize + __jobs::__macros::DeserializeOwned>() {}
+            const _: fn() = || { #(#checks)* #value_check };
+
+            impl __jobs::Job for #job {
+                type Arguments = #arguments;
+                type Output = #value;
+                const NAME: &'static str = #name;
+                const PARAMETERS: &'static [&'static str] = &[#(#texts),*];
+                const OPTIONS: __jobs::JobOptions = {
+                    #[allow(unused_mut)]
+                    let mut options = __jobs::JobOptions::DEFAULT;
+                    #(#settings)*
+                    options
+                };
+
+                fn runner() -> __jobs::__macros::Runner {
+                    #runner
+                }
+            }
+
+            #[allow(dead_code)]
+            impl #job {
+                #direct
+
+                /// A call of it with these arguments, to say more about it before it is sent.
+                #vis fn with(self, #(#names: #kinds),*) -> __jobs::Call<#value> {
+                    __jobs::Call::of(self, &#values)
+                }
+
+                /// Sends it; resolves once the broker has it for good.
+                #vis fn delay(self, #(#names: #kinds),*) -> impl ::core::future::Future<
+                    Output = ::core::result::Result<__jobs::Handle<#value>, __jobs::SendError>,
+                > {
+                    self.with(#(#names),*).send()
+                }
+            }
+        };
+    })
+}
+
+fn check(sig: &syn::Signature, options: &JobOptions) -> syn::Result<Vec<Parameter>> {
+    if !sig.generics.params.is_empty() {
+        let message = "a job is sent by its name, which cannot carry types: it has no generics";
+        return Err(Error::new(sig.generics.span(), message));
+    }
+    if let Some(what) = &sig.abi {
+        return Err(Error::new(what.span(), "a job is an ordinary function"));
+    }
+    let wants_thread = options.blocking.or(options.process);
+    if let (Some(_), Some(span)) = (sig.asyncness, wants_thread) {
+        let message = "an `async fn` runs as a task; `blocking` and `process` are for a plain `fn`";
+        return Err(Error::new(span, message));
+    }
+    if let (Some(_), Some(span)) = (options.blocking, options.process) {
+        let message = "a job runs in a thread (`blocking`) or in a process (`process`)";
+        return Err(Error::new(span, message));
+    }
+    if let ReturnType::Type(_, kind) = &sig.output
+        && let Type::ImplTrait(kind) = &**kind
+    {
+        return Err(Error::new(kind.span(), "a job's value is sent, so its type has a name"));
+    }
+    if sig.inputs.len() > MOST_ARGUMENTS {
+        let message = "a job has 16 arguments at most; put them into a struct";
+        return Err(Error::new(sig.inputs.span(), message));
+    }
+    sig.inputs.iter().map(parameter).collect()
+}
+
+fn parameter(input: &FnArg) -> syn::Result<Parameter> {
+    let typed = match input {
+        FnArg::Receiver(receiver) => {
+            let message = "a job is a free function: what it needs comes in its message";
+            return Err(Error::new(receiver.span(), message));
+        }
+        FnArg::Typed(typed) => typed,
+    };
+    if let Type::Reference(kind) = &*typed.ty {
+        let message =
+            "a job's arguments come from a message, so it owns them (`String`, not `&str`)";
+        return Err(Error::new(kind.span(), message));
+    }
+    match &*typed.pat {
+        Pat::Ident(pattern) if pattern.by_ref.is_none() && pattern.subpat.is_none() => {
+            let (pattern, name) = (typed.pat.clone(), pattern.ident.clone());
+            Ok(Parameter { pattern: *pattern, name, kind: (*typed.ty).clone() })
+        }
+        other => {
+            let message = "a job's arguments have names, by which they can be sent";
+            Err(Error::new(other.span(), message))
+        }
+    }
+}
+
+/// The type of a job's value, and whether it is inside a `Result`, as the signature writes it.
+fn value_of(output: &ReturnType) -> (Tokens, bool) {
+    let kind = match output {
+        ReturnType::Default => return (quote!(()), false),
+        ReturnType::Type(_, kind) => &**kind,
+    };
+    if let Type::Path(path) = kind
+        && let Some(last) = path.path.segments.last()
+        && last.ident == "Result"
+        && let PathArguments::AngleBracketed(arguments) = &last.arguments
+        && let Some(GenericArgument::Type(value)) = arguments.args.first()
+    {
+        return (quote!(#value), true);
+    }
+    (quote!(#kind), false)
+}
