@@ -226,6 +226,12 @@ impl App {
         self.0.broker.borrow().clone().ok_or(BrokerError::Closed)
     }
 
+    /// The broker, if it is RabbitMQ: for exchanges, bindings and whatever else jobs have no word for.
+    #[cfg(feature = "amqp")]
+    pub fn amqp(&self) -> Option<crate::AmqpBroker> {
+        self.broker().ok()?.as_any()?.downcast_ref::<crate::AmqpBroker>().cloned()
+    }
+
     /// Its worker, to be set up further.
     pub fn worker(&self) -> Worker {
         Worker::new(self.clone())

@@ -32,6 +32,14 @@ pub struct Message {
     pub body: Vec<u8>,
 }
 
+impl Message {
+    /// The job that it is about: its `id` header, or else its `correlation_id`.
+    pub fn job(&self) -> Option<&str> {
+        let id = self.headers.get("id").and_then(Value::as_str);
+        id.or(self.correlation_id.as_deref())
+    }
+}
+
 impl std::fmt::Display for JobId {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.pad(&self.0)

@@ -107,7 +107,7 @@ impl Run {
                     &reason,
                 );
                 // Where there is an id, somebody may wait.
-                let outcome = crate::outcomes::job_of(&delivery.message).map(|_| outcome);
+                let outcome = delivery.message.job().map(|_| outcome);
                 return Verdict::Bury(reason, outcome);
             }
         };

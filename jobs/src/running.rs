@@ -26,7 +26,6 @@ use crate::app::App;
 use crate::broker::{Broker, BrokerError, Delivery};
 use crate::current::Facts;
 use crate::ended::revoked;
-use crate::outcomes::job_of;
 use crate::processes::Processes;
 use crate::report::Left;
 use crate::shutdown::Phase;
@@ -199,7 +198,7 @@ impl Hall {
     }
 
     async fn tend(&self, delivery: Delivery, told: Option<Told>) {
-        let id = job_of(&delivery.message).map(|id| id.0).unwrap_or_default();
+        let id = delivery.message.job().unwrap_or_default();
         let name = delivery.message.headers.get("task").and_then(|name| name.as_str());
         let counters = name.and_then(|name| self.app.0.jobs.borrow().get(name).cloned());
         let counters = counters.as_ref().map_or(&self.app.0.nameless, |job| &job.counters);
@@ -214,7 +213,7 @@ impl Hall {
             told => {
                 counters.count(|stats| stats.given_back += 1);
                 if told == Some(Told::Shutdown) {
-                    self.note_left(&id, name.unwrap_or_default());
+                    self.note_left(id, name.unwrap_or_default());
                 }
                 self.broker.give_back(delivery.receipt).await
             }
