@@ -7,6 +7,8 @@ use std::path::Path;
 /// A file, how many of its examples are only compiled, and why.
 const COMPILED_ONLY: &[(&str, usize, &str)] = &[
     ("docs/simulation.md", 1, "a sketch of a test whose program is an example"),
+    ("jobs/src/amqp.rs", 1, "a RabbitMQ to connect to"),
+    ("jobs/src/sqlite.rs", 1, "a database in the file system"),
     ("net/src/address.rs", 1, "names of the outside world"),
     ("net/src/datagram.rs", 2, "about any kind of socket, which the macro names"),
     ("net/src/error.rs", 3, "about a connection from elsewhere"),
