@@ -8,6 +8,8 @@ use std::path::Path;
 const COMPILED_ONLY: &[(&str, usize, &str)] = &[
     ("docs/libraries.md", 1, "a server that runs until it is stopped"),
     ("docs/simulation.md", 1, "a sketch of a test whose program is an example"),
+    ("jobs/src/amqp.rs", 1, "a RabbitMQ to connect to"),
+    ("jobs/src/sqlite.rs", 1, "a database in the file system"),
     ("net/src/address.rs", 1, "names of the outside world"),
     ("net/src/copy.rs", 1, "a server elsewhere"),
     ("net/src/datagram.rs", 2, "about any kind of socket, which the macro names"),
