@@ -86,7 +86,11 @@ impl Hub {
                 }
                 self.wake_all();
             }
-            Event::Opened => self.reach(Milestone::Opened),
+            Event::Opened => {
+                self.reach(Milestone::Opened);
+                // From now on there are heartbeats.
+                self.timer.wake(1);
+            }
             Event::Ended(why) => self.reach(Milestone::Ended(why)),
         }
     }

@@ -8,6 +8,8 @@ mod consumer;
 mod dispatch;
 mod error;
 mod event;
+#[cfg(feature = "testing")]
+pub mod fake;
 mod hub;
 mod link;
 mod message;

@@ -126,7 +126,9 @@ impl Hub {
             if let Some(limit) = channel.limit(&consumer) {
                 self.with(|session| session.request(number, limit, Asker::NOBODY).is_ok());
             }
-            self.ask(number, consumer.request()).await?;
+            // Not waited for: one queue that has trouble must not keep the others waiting. If it is
+            // refused, the channel is closed.
+            self.with(|session| session.request(number, consumer.request(), Asker::NOBODY).is_ok());
         }
         Ok(())
     }

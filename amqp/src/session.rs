@@ -243,7 +243,8 @@ impl<T, P> Session<T, P> {
     /// When to look at the time again.
     pub(crate) fn next_tick(&self) -> Option<Duration> {
         let heartbeat = self.limits.heartbeat;
-        (!heartbeat.is_zero()).then(|| {
+        let is_up = matches!(self.phase, Phase::Open | Phase::Closing);
+        (is_up && !heartbeat.is_zero()).then(|| {
             let dead = self.last_received + heartbeat * HEARTBEATS_MISSED;
             dead.min(self.last_sent + heartbeat / 2)
         })

@@ -1,0 +1,327 @@
+//! A connection, as the broker sees it: frames, the handshake, channels, errors.
+
+use amq_protocol::protocol::{AMQPClass, basic, channel, connection};
+
+use super::queues::{FRAME_MAX, append_content};
+use super::state::{ChannelState, Incoming, Peer, State};
+use crate::error::Error;
+use crate::message::{Message, Properties, Table};
+use crate::wire::{self, Frame};
+
+/// What a client may not do: it costs its channel, or its connection if that is so.
+#[derive(Debug)]
+pub(super) struct Refusal {
+    pub(super) code: u16,
+    pub(super) text: String,
+    pub(super) is_hard: bool,
+}
+
+pub(super) fn refuse<T>(code: u16, text: String) -> Result<T, Refusal> {
+    Err(Refusal { code, text, is_hard: false })
+}
+
+impl State {
+    pub(super) fn connect(&mut self) -> u64 {
+        self.next_peer += 1;
+        self.peers.insert(self.next_peer, Peer::default());
+        self.next_peer
+    }
+
+    /// Its connection has gone: what it had goes back.
+    pub(super) fn disconnect(&mut self, id: u64) {
+        let Some(peer) = self.peers.get_mut(&id) else { return };
+        for number in peer.channels.keys().copied().collect::<Vec<_>>() {
+            self.end_channel(id, number);
+        }
+        self.peers.remove(&id);
+        self.queues.retain(|_, queue| queue.owner != Some(id));
+    }
+
+    pub(super) fn input(&mut self, id: u64, bytes: &[u8]) {
+        let Some(peer) = self.peers.get_mut(&id) else { return };
+        peer.rest.extend_from_slice(bytes);
+        if !peer.is_greeted && peer.rest.len() >= wire::PROTOCOL_HEADER.len() {
+            let rest = peer.rest.split_off(wire::PROTOCOL_HEADER.len());
+            let header = std::mem::replace(&mut peer.rest, rest);
+            peer.is_greeted = true;
+            if header != wire::PROTOCOL_HEADER {
+                peer.output.extend(wire::PROTOCOL_HEADER);
+                peer.is_over = true;
+                return;
+            }
+            let start = connection::Start {
+                version_major: 0,
+                version_minor: 9,
+                server_properties: Table::default(),
+                mechanisms: "PLAIN".into(),
+                locales: "en_US".into(),
+            };
+            self.say(id, 0, AMQPClass::Connection(connection::AMQPMethod::Start(start)));
+        }
+        self.frames(id);
+    }
+
+    /// Handles what has come whole.
+    pub(super) fn frames(&mut self, id: u64) {
+        loop {
+            let Some(peer) = self.peers.get_mut(&id) else { return };
+            if peer.is_over || peer.is_stopped || !peer.is_greeted {
+                return;
+            }
+            let rest = std::mem::take(&mut peer.rest);
+            let mut used = 0;
+            let result = match wire::split(&rest, FRAME_MAX) {
+                Ok(None) => None,
+                Ok(Some(raw)) => {
+                    used = raw.length;
+                    Some(raw.decode_any().map(|frame| (raw.channel, frame)))
+                }
+                Err(error) => Some(Err(error)),
+            };
+            if let (Some(reason), Some(Ok((_, Frame::Method(AMQPClass::Basic(basic::AMQPMethod::Publish(_)))))) ) =
+                (self.blocked.clone(), &result)
+            {
+                peer.is_stopped = true;
+                peer.rest = rest;
+                let reason = connection::Blocked { reason: reason.as_str().into() };
+                self.say(id, 0, AMQPClass::Connection(connection::AMQPMethod::Blocked(reason)));
+                return;
+            }
+            match result {
+                None => {
+                    peer.rest = rest;
+                    return;
+                }
+                Some(Ok((number, frame))) => self.frame(id, number, frame),
+                Some(Err(error)) => self.hang_up(id, 501, &error.to_string(), (0, 0)),
+            }
+            if let Some(peer) = self.peers.get_mut(&id) {
+                peer.rest = rest[used..].to_vec();
+            }
+        }
+    }
+
+    fn frame(&mut self, id: u64, number: u16, frame: Frame<'_>) {
+        match frame {
+            Frame::Heartbeat => {}
+            Frame::Method(AMQPClass::Connection(method)) => self.connection_method(id, method),
+            Frame::Method(AMQPClass::Channel(method)) => self.channel_method(id, number, method),
+            Frame::Method(method) => {
+                let ids = (method.get_amqp_class_id(), method.get_amqp_method_id());
+                match self.channel(id, number) {
+                    None => self.hang_up(id, 504, "CHANNEL_ERROR - not open", ids),
+                    Some(channel) if channel.is_closing => {}
+                    Some(_) => match self.request(id, number, method) {
+                        Ok(Some(reply)) => self.say(id, number, reply),
+                        Ok(None) => {}
+                        Err(why) => self.refused(id, number, why, ids),
+                    },
+                }
+            }
+            Frame::Header(header) => {
+                let Some(incoming) = self.incoming(id, number) else { return };
+                incoming.message.properties = header.properties;
+                incoming.missing = header.body_size;
+                incoming.has_header = true;
+                self.come_in(id, number);
+            }
+            Frame::Body(part) => {
+                let Some(incoming) = self.incoming(id, number) else { return };
+                incoming.message.body.extend_from_slice(part);
+                incoming.missing = incoming.missing.saturating_sub(part.len() as u64);
+                self.come_in(id, number);
+            }
+        }
+    }
+
+    pub(super) fn channel(&mut self, id: u64, number: u16) -> Option<&mut ChannelState> {
+        self.peers.get_mut(&id)?.channels.get_mut(&number)
+    }
+
+    fn incoming(&mut self, id: u64, number: u16) -> Option<&mut Incoming> {
+        self.channel(id, number)?.incoming.as_mut()
+    }
+
+    fn refused(&mut self, id: u64, number: u16, why: Refusal, ids: (u16, u16)) {
+        if why.is_hard {
+            return self.hang_up(id, why.code, &why.text, ids);
+        }
+        self.end_channel(id, number);
+        if let Some(peer) = self.peers.get_mut(&id) {
+            let closing = ChannelState { is_closing: true, ..ChannelState::default() };
+            peer.channels.insert(number, closing);
+        }
+        let close = channel::Close {
+            reply_code: why.code,
+            reply_text: why.text.as_str().into(),
+            class_id: ids.0,
+            method_id: ids.1,
+        };
+        self.say(id, number, AMQPClass::Channel(channel::AMQPMethod::Close(close)));
+    }
+
+    pub(super) fn hang_up(&mut self, id: u64, code: u16, text: &str, ids: (u16, u16)) {
+        let text: String = text.chars().take(200).collect();
+        let close = connection::Close {
+            reply_code: code,
+            reply_text: text.as_str().into(),
+            class_id: ids.0,
+            method_id: ids.1,
+        };
+        self.say(id, 0, AMQPClass::Connection(connection::AMQPMethod::Close(close)));
+        if let Some(peer) = self.peers.get_mut(&id) {
+            peer.is_over = true;
+        }
+    }
+
+    pub(super) fn say(&mut self, id: u64, number: u16, method: AMQPClass) {
+        if let Some(peer) = self.peers.get_mut(&id) {
+            let queued = wire::append_method(&mut peer.output, number, method, FRAME_MAX);
+            assert!(queued.is_ok(), "what the broker says fits into a frame");
+        }
+    }
+
+    fn connection_method(&mut self, id: u64, method: connection::AMQPMethod) {
+        use connection::AMQPMethod as M;
+        let reply = match method {
+            M::StartOk(_) => M::Tune(connection::Tune {
+                channel_max: 2047,
+                frame_max: FRAME_MAX as u32,
+                heartbeat: 60,
+            }),
+            M::Open(_) => M::OpenOk(connection::OpenOk {}),
+            M::Close(_) => {
+                if let Some(peer) = self.peers.get_mut(&id) {
+                    peer.is_over = true;
+                }
+                M::CloseOk(connection::CloseOk {})
+            }
+            _ => return,
+        };
+        self.say(id, 0, AMQPClass::Connection(reply));
+    }
+
+    fn channel_method(&mut self, id: u64, number: u16, method: channel::AMQPMethod) {
+        use channel::AMQPMethod as M;
+        let reply = match method {
+            M::Open(_) => {
+                if let Some(peer) = self.peers.get_mut(&id) {
+                    peer.channels.insert(number, ChannelState::default());
+                }
+                M::OpenOk(channel::OpenOk {})
+            }
+            M::Close(_) => {
+                self.end_channel(id, number);
+                M::CloseOk(channel::CloseOk {})
+            }
+            M::CloseOk(_) => return self.end_channel(id, number),
+            _ => return,
+        };
+        self.say(id, number, AMQPClass::Channel(reply));
+    }
+
+    /// What the channel had goes back.
+    fn end_channel(&mut self, id: u64, number: u16) {
+        let Some(peer) = self.peers.get_mut(&id) else { return };
+        let Some(channel) = peer.channels.remove(&number) else { return };
+        let mut queues = Vec::new();
+        for unacked in channel.unacked.into_values().rev() {
+            queues.push(unacked.queue.clone());
+            self.give_back(unacked, true);
+        }
+        for (tag, consumer) in channel.consumers {
+            self.forget_consumer(id, number, &tag, &consumer.queue);
+        }
+        queues.iter().for_each(|queue| self.deliver(queue));
+    }
+
+    pub(super) fn forget_consumer(&mut self, id: u64, number: u16, tag: &str, queue: &str) {
+        let Some(state) = self.queues.get_mut(queue) else { return };
+        state.consumers.retain(|key| (key.0, key.1, key.2.as_str()) != (id, number, tag));
+        if state.consumers.is_empty() {
+            state.is_taken = false;
+            if state.auto_delete {
+                self.queues.remove(queue);
+            }
+        }
+    }
+
+    /// A message is there, or more of it.
+    fn come_in(&mut self, id: u64, number: u16) {
+        let Some(channel) = self.channel(id, number) else { return };
+        let Some(incoming) = channel.incoming.take_if(|i| i.has_header && i.missing == 0) else {
+            return;
+        };
+        let message = incoming.message;
+        let confirm = channel.published.as_mut().map(|count| {
+            *count += 1;
+            *count
+        });
+        if !message.exchange.as_str().is_empty()
+            && !self.exchanges.contains_key(message.exchange.as_str())
+        {
+            let text = format!("NOT_FOUND - no exchange '{}' in vhost '/'", message.exchange);
+            return self.refused(id, number, Refusal { code: 404, text, is_hard: false }, (60, 40));
+        }
+        self.take_in(id, number, message);
+        if let Some(delivery_tag) = confirm {
+            let ack = basic::Ack { delivery_tag, multiple: false };
+            self.say(id, number, AMQPClass::Basic(basic::AMQPMethod::Ack(ack)));
+        }
+    }
+
+    fn take_in(&mut self, id: u64, number: u16, mut message: Message) {
+        const ANSWERS: &str = "amq.rabbitmq.reply-to";
+        let wants_answer = message.properties.reply_to().as_ref().map(|to| to.as_str()) == Some(ANSWERS);
+        if wants_answer {
+            let to = format!("{ANSWERS}.{id}.{number}");
+            message.properties = message.properties.with_reply_to(to.as_str().into());
+        }
+        let key = message.routing_key.as_str();
+        if let Some(to) = key.strip_prefix("amq.rabbitmq.reply-to.") {
+            let to = to.split_once('.').and_then(|(p, c)| Some((p.parse().ok()?, c.parse().ok()?)));
+            if let Some((peer, channel)) = to {
+                let tag = self.channel(peer, channel).and_then(|channel| channel.answers.clone());
+                if let Some(tag) = tag {
+                    let stored = super::state::Stored { message, deliveries: 0, expires: None };
+                    self.send(peer, channel, &tag, "", stored, true);
+                }
+            }
+            return;
+        }
+        let queues = self.route(message.exchange.as_str(), key);
+        if queues.is_empty() && message.mandatory {
+            let why = basic::Return {
+                reply_code: 312,
+                reply_text: "NO_ROUTE".into(),
+                exchange: message.exchange.clone(),
+                routing_key: message.routing_key.clone(),
+            };
+            let method = AMQPClass::Basic(basic::AMQPMethod::Return(why));
+            if let Some(peer) = self.peers.get_mut(&id) {
+                append_content(&mut peer.output, number, method, &message);
+            }
+        }
+        for queue in queues {
+            self.put(&queue, message.clone());
+        }
+    }
+}
+
+/// A message whose content is still to come.
+pub(super) fn incoming(publish: basic::Publish) -> Incoming {
+    let message = Message {
+        exchange: publish.exchange,
+        routing_key: publish.routing_key,
+        properties: Properties::default(),
+        body: Vec::new(),
+        mandatory: publish.mandatory,
+    };
+    Incoming { message, missing: 0, has_header: false }
+}
+
+impl From<Error> for Refusal {
+    fn from(error: Error) -> Self {
+        Self { code: 501, text: error.to_string(), is_hard: true }
+    }
+}

@@ -1,0 +1,308 @@
+//! What a client asks of the broker on a channel.
+
+use amq_protocol::protocol::{AMQPClass, basic, confirm, exchange, queue};
+
+use super::peer::{Refusal, incoming, refuse};
+use super::queues::{append_content, delivered};
+use super::state::{ConsumerState, Exchange, QueueState, State, Unacked};
+
+type Reply = Result<Option<AMQPClass>, Refusal>;
+
+fn queue_reply(method: queue::AMQPMethod) -> Reply {
+    Ok(Some(AMQPClass::Queue(method)))
+}
+
+fn exchange_reply(method: exchange::AMQPMethod) -> Reply {
+    Ok(Some(AMQPClass::Exchange(method)))
+}
+
+fn basic_reply(method: basic::AMQPMethod) -> Reply {
+    Ok(Some(AMQPClass::Basic(method)))
+}
+
+impl State {
+    pub(super) fn request(&mut self, id: u64, number: u16, method: AMQPClass) -> Reply {
+        match method {
+            AMQPClass::Queue(method) => self.queue_request(id, method),
+            AMQPClass::Exchange(method) => self.exchange_request(method),
+            AMQPClass::Basic(method) => self.basic_request(id, number, method),
+            AMQPClass::Confirm(_) => {
+                if let Some(channel) = self.channel(id, number) {
+                    channel.published.get_or_insert(0);
+                }
+                let ok = confirm::AMQPMethod::SelectOk(confirm::SelectOk {});
+                Ok(Some(AMQPClass::Confirm(ok)))
+            }
+            other => Err(Refusal {
+                code: 540,
+                text: format!("NOT_IMPLEMENTED - {other:?}"),
+                is_hard: true,
+            }),
+        }
+    }
+
+    /// A queue that is there and may be used by the connection.
+    fn queue(&mut self, id: u64, name: &str) -> Result<&mut QueueState, Refusal> {
+        match self.queues.get_mut(name) {
+            None => refuse(404, format!("NOT_FOUND - no queue '{name}' in vhost '/'")),
+            Some(queue) if queue.owner.is_some_and(|owner| owner != id) => refuse(
+                405,
+                format!("RESOURCE_LOCKED - cannot obtain exclusive access to locked queue '{name}'"),
+            ),
+            Some(queue) => Ok(queue),
+        }
+    }
+
+    fn exchange(&mut self, name: &str) -> Result<&mut Exchange, Refusal> {
+        match self.exchanges.get_mut(name) {
+            None => refuse(404, format!("NOT_FOUND - no exchange '{name}' in vhost '/'")),
+            Some(exchange) => Ok(exchange),
+        }
+    }
+
+    fn queue_request(&mut self, id: u64, method: queue::AMQPMethod) -> Reply {
+        use queue::AMQPMethod as Q;
+        match method {
+            Q::Declare(declare) => {
+                let name = declare.queue.to_string();
+                if !declare.passive && !self.queues.contains_key(&name) {
+                    let state = QueueState {
+                        durable: declare.durable,
+                        owner: declare.exclusive.then_some(id),
+                        auto_delete: declare.auto_delete,
+                        arguments: declare.arguments.clone(),
+                        ready: Default::default(),
+                        unacked: 0,
+                        consumers: Default::default(),
+                        is_taken: false,
+                    };
+                    self.queues.insert(name.clone(), state);
+                }
+                let state = self.queue(id, &name)?;
+                let is_same = state.durable == declare.durable
+                    && state.owner.is_some() == declare.exclusive
+                    && state.auto_delete == declare.auto_delete
+                    && state.arguments == declare.arguments;
+                if !declare.passive && !is_same {
+                    return refuse(
+                        406,
+                        format!("PRECONDITION_FAILED - inequivalent arg for queue '{name}'"),
+                    );
+                }
+                queue_reply(Q::DeclareOk(queue::DeclareOk {
+                    queue: declare.queue,
+                    message_count: state.ready.len() as u32,
+                    consumer_count: state.consumers.len() as u32,
+                }))
+            }
+            Q::Bind(bind) => {
+                self.queue(id, bind.queue.as_str())?;
+                let exchange = self.exchange(bind.exchange.as_str())?;
+                let route = (bind.queue.into(), true, bind.routing_key.into());
+                if !exchange.routes.contains(&route) {
+                    exchange.routes.push(route);
+                }
+                queue_reply(Q::BindOk(queue::BindOk {}))
+            }
+            Q::Unbind(unbind) => {
+                let route = (unbind.queue.into(), true, unbind.routing_key.into());
+                self.exchange(unbind.exchange.as_str())?.routes.retain(|known| *known != route);
+                queue_reply(Q::UnbindOk(queue::UnbindOk {}))
+            }
+            Q::Purge(purge) => {
+                let ready = std::mem::take(&mut self.queue(id, purge.queue.as_str())?.ready);
+                queue_reply(Q::PurgeOk(queue::PurgeOk { message_count: ready.len() as u32 }))
+            }
+            Q::Delete(delete) => {
+                let removed = self.queues.remove(delete.queue.as_str());
+                for (peer, channel, tag) in removed.iter().flat_map(|queue| &queue.consumers) {
+                    if let Some(channel) = self.channel(*peer, *channel) {
+                        channel.consumers.remove(tag);
+                    }
+                    let cancel = basic::Cancel { consumer_tag: tag.as_str().into(), nowait: true };
+                    let cancel = AMQPClass::Basic(basic::AMQPMethod::Cancel(cancel));
+                    self.say(*peer, *channel, cancel);
+                }
+                let message_count = removed.map_or(0, |queue| queue.ready.len()) as u32;
+                queue_reply(Q::DeleteOk(queue::DeleteOk { message_count }))
+            }
+            other => refuse(540, format!("NOT_IMPLEMENTED - {other:?}")),
+        }
+    }
+
+    fn exchange_request(&mut self, method: exchange::AMQPMethod) -> Reply {
+        use exchange::AMQPMethod as X;
+        match method {
+            X::Declare(declare) => {
+                let name = declare.exchange.to_string();
+                if !declare.passive {
+                    let kind = declare.kind.to_string();
+                    let fresh = || Exchange { kind, routes: Vec::new() };
+                    self.exchanges.entry(name.clone()).or_insert_with(fresh);
+                }
+                let known = self.exchange(&name)?;
+                if !declare.passive && known.kind != declare.kind.as_str() {
+                    return refuse(
+                        406,
+                        format!("PRECONDITION_FAILED - inequivalent arg 'type' for exchange '{name}'"),
+                    );
+                }
+                exchange_reply(X::DeclareOk(exchange::DeclareOk {}))
+            }
+            X::Delete(delete) => {
+                self.exchanges.remove(delete.exchange.as_str());
+                exchange_reply(X::DeleteOk(exchange::DeleteOk {}))
+            }
+            X::Bind(bind) => {
+                self.exchange(bind.destination.as_str())?;
+                let route = (bind.destination.into(), false, bind.routing_key.into());
+                self.exchange(bind.source.as_str())?.routes.push(route);
+                exchange_reply(X::BindOk(exchange::BindOk {}))
+            }
+            X::Unbind(unbind) => {
+                let route = (unbind.destination.into(), false, unbind.routing_key.into());
+                self.exchange(unbind.source.as_str())?.routes.retain(|known| *known != route);
+                exchange_reply(X::UnbindOk(exchange::UnbindOk {}))
+            }
+            other => refuse(540, format!("NOT_IMPLEMENTED - {other:?}")),
+        }
+    }
+
+    fn basic_request(&mut self, id: u64, number: u16, method: basic::AMQPMethod) -> Reply {
+        use basic::AMQPMethod as B;
+        match method {
+            B::Publish(publish) => {
+                if let Some(channel) = self.channel(id, number) {
+                    channel.incoming = Some(incoming(publish));
+                }
+                Ok(None)
+            }
+            B::Ack(ack) => {
+                let taken = self.settle(id, number, ack.delivery_tag, ack.multiple)?;
+                for unacked in &taken {
+                    if let Some(queue) = self.queues.get_mut(&unacked.queue) {
+                        queue.unacked -= 1;
+                    }
+                }
+                taken.iter().for_each(|unacked| self.deliver(&unacked.queue));
+                Ok(None)
+            }
+            B::Nack(nack) => self.back(id, number, nack.delivery_tag, nack.multiple, nack.requeue),
+            B::Reject(reject) => self.back(id, number, reject.delivery_tag, false, reject.requeue),
+            B::Qos(qos) => {
+                if let Some(channel) = self.channel(id, number) {
+                    channel.is_limited = qos.global && qos.prefetch_count > 0;
+                    channel.prefetch = usize::from(qos.prefetch_count);
+                }
+                basic_reply(B::QosOk(basic::QosOk {}))
+            }
+            B::Consume(consume) => self.consume(id, number, consume),
+            B::Cancel(cancel) => {
+                let tag = cancel.consumer_tag.to_string();
+                let channel = self.channel(id, number);
+                let known = channel.and_then(|channel| channel.consumers.remove(&tag));
+                if let Some(consumer) = known {
+                    self.forget_consumer(id, number, &tag, &consumer.queue);
+                }
+                basic_reply(B::CancelOk(basic::CancelOk { consumer_tag: cancel.consumer_tag }))
+            }
+            B::Get(get) => self.get(id, number, get),
+            B::Recover(_) => {
+                self.back(id, number, 0, true, true)?;
+                basic_reply(B::RecoverOk(basic::RecoverOk {}))
+            }
+            other => refuse(540, format!("NOT_IMPLEMENTED - {other:?}")),
+        }
+    }
+
+    fn settle(
+        &mut self,
+        id: u64,
+        number: u16,
+        tag: u64,
+        multiple: bool,
+    ) -> Result<Vec<Unacked>, Refusal> {
+        let Some(channel) = self.channel(id, number) else { return Ok(Vec::new()) };
+        if multiple {
+            let last = if tag == 0 { u64::MAX } else { tag };
+            let tags: Vec<u64> = channel.unacked.range(..=last).map(|(&tag, _)| tag).collect();
+            return Ok(tags.iter().filter_map(|tag| channel.unacked.remove(tag)).collect());
+        }
+        match channel.unacked.remove(&tag) {
+            Some(unacked) => Ok(vec![unacked]),
+            None => refuse(406, format!("PRECONDITION_FAILED - unknown delivery tag {tag}")),
+        }
+    }
+
+    fn back(&mut self, id: u64, number: u16, tag: u64, multiple: bool, requeue: bool) -> Reply {
+        let taken = self.settle(id, number, tag, multiple)?;
+        let queues: Vec<String> = taken.iter().map(|unacked| unacked.queue.clone()).collect();
+        // The oldest comes first again.
+        for unacked in taken.into_iter().rev() {
+            self.give_back(unacked, requeue);
+        }
+        queues.iter().for_each(|queue| self.deliver(queue));
+        Ok(None)
+    }
+
+    fn consume(&mut self, id: u64, number: u16, consume: basic::Consume) -> Reply {
+        let (name, tag) = (consume.queue.to_string(), consume.consumer_tag.to_string());
+        let ok = basic::ConsumeOk { consumer_tag: consume.consumer_tag };
+        let ok = AMQPClass::Basic(basic::AMQPMethod::ConsumeOk(ok));
+        if name == "amq.rabbitmq.reply-to" {
+            if let Some(channel) = self.channel(id, number) {
+                channel.answers = Some(tag);
+            }
+            return Ok(Some(ok));
+        }
+        let is_limited = self.channel(id, number).is_some_and(|channel| channel.is_limited);
+        let state = self.queue(id, &name)?;
+        if is_limited && state.is_quorum() {
+            let text = format!("NOT_IMPLEMENTED - queue '{name}' does not support global qos");
+            return Err(Refusal { code: 540, text, is_hard: true });
+        }
+        if state.is_taken || consume.exclusive && !state.consumers.is_empty() {
+            return refuse(403, format!("ACCESS_REFUSED - queue '{name}' in exclusive use"));
+        }
+        state.is_taken = consume.exclusive;
+        state.consumers.push_back((id, number, tag.clone()));
+        if let Some(channel) = self.channel(id, number) {
+            let prefetch = channel.prefetch;
+            let known = ConsumerState { queue: name.clone(), no_ack: consume.no_ack, prefetch };
+            channel.consumers.insert(tag, known);
+        }
+        // Deliveries come behind it.
+        self.say(id, number, ok);
+        self.deliver(&name);
+        Ok(None)
+    }
+
+    fn get(&mut self, id: u64, number: u16, get: basic::Get) -> Reply {
+        let name = get.queue.to_string();
+        self.expire(&name);
+        let state = self.queue(id, &name)?;
+        let is_quorum = state.is_quorum();
+        let Some(stored) = state.ready.pop_front() else {
+            return basic_reply(basic::AMQPMethod::GetEmpty(basic::GetEmpty {}));
+        };
+        let message_count = state.ready.len() as u32;
+        state.unacked += usize::from(!get.no_ack);
+        let Some(peer) = self.peers.get_mut(&id) else { return Ok(None) };
+        let Some(channel) = peer.channels.get_mut(&number) else { return Ok(None) };
+        let delivery_tag = channel.tag();
+        let got = basic::GetOk {
+            delivery_tag,
+            redelivered: stored.deliveries > 0,
+            exchange: stored.message.exchange.clone(),
+            routing_key: stored.message.routing_key.clone(),
+            message_count,
+        };
+        let method = AMQPClass::Basic(basic::AMQPMethod::GetOk(got));
+        append_content(&mut peer.output, number, method, &delivered(&stored, is_quorum));
+        if !get.no_ack {
+            let unacked = Unacked { queue: name, consumer: String::new(), stored };
+            channel.unacked.insert(delivery_tag, unacked);
+        }
+        Ok(None)
+    }
+}

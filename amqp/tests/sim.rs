@@ -1,0 +1,329 @@
+//! The client and the broker for tests in simulated worlds: connections are cut, hosts partitioned and
+//! crashed, in many orders; and peers that are no brokers.
+
+use std::cell::RefCell;
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::rc::Rc;
+use std::time::Duration;
+
+use pikake_amqp::fake::{Broker, serve};
+use pikake_amqp::{
+    Address, Backoff, ConsumeOptions, Connection, Error, Message, Options, PublishError, QueueOptions,
+    State, Value, persistent, short,
+};
+use pikake_net::TcpListener;
+use pikake_sim::{FaultMix, Runs, Sim};
+use pikake_traps::{elapsed_since, now, random, sleep, spawn, timeout_after};
+
+const SECOND: Duration = Duration::from_secs(1);
+
+fn options() -> Options {
+    // A partition is noticed within four seconds.
+    Options { heartbeat: 2 * SECOND, keep_trying: true, ..Options::default() }
+}
+
+fn address() -> Address {
+    "amqp://broker".parse().unwrap()
+}
+
+fn message(queue: &str, number: u32) -> Message {
+    Message {
+        exchange: short("").unwrap(),
+        routing_key: short(queue).unwrap(),
+        properties: persistent().with_message_id(number.to_string().as_str().into()),
+        body: number.to_be_bytes().to_vec(),
+        mandatory: true,
+    }
+}
+
+fn number(body: &[u8]) -> u32 {
+    u32::from_be_bytes(body.try_into().unwrap())
+}
+
+/// A broker of the world, which comes back with what it knew when its host has crashed.
+fn broker_host(sim: &mut Sim) -> Broker {
+    let broker = Broker::new();
+    sim.host("broker", {
+        let broker = broker.clone();
+        move || {
+            let broker = broker.clone();
+            async move {
+                broker.restart();
+                let listener = TcpListener::bind("0.0.0.0:5672").await.unwrap();
+                drop(serve(broker, listener).await);
+            }
+        }
+    });
+    broker
+}
+
+/// No confirmed message is lost, and none whose acknowledgement the broker has seen comes again.
+#[test]
+fn nothing_confirmed_is_lost_under_faults() {
+    const COUNT: u32 = 60;
+    Runs::new("nothing_confirmed_is_lost_under_faults").seeds(60).run(|sim| {
+        let broker = broker_host(sim);
+        let seen = Rc::new(RefCell::new(BTreeMap::<u32, u32>::new()));
+        sim.client("producer", || async move {
+            let connection = Connection::open(&address(), options()).await?;
+            let channel = connection.channel().await?;
+            channel.declare_queue("jobs", QueueOptions::quorum()).await?;
+            let mut confirms = VecDeque::new();
+            for n in 0..COUNT {
+                confirms.push_back(post(&channel, n).await);
+                sleep(Duration::from_millis(random::range(0..800))).await?;
+                while confirms.len() > 10 {
+                    confirm(&channel, confirms.pop_front().unwrap()).await;
+                }
+            }
+            for (n, posted) in confirms {
+                confirm(&channel, (n, posted)).await;
+            }
+            Ok::<(), Error>(())
+        });
+        let taken = seen.clone();
+        sim.client("consumer", move || {
+            let seen = taken.clone();
+            async move {
+                let connection = Connection::open(&address(), options()).await?;
+                let mut consumer = loop {
+                    let channel = connection.channel().await?;
+                    channel.declare_queue("jobs", QueueOptions::quorum()).await?;
+                    match channel.consume("jobs", ConsumeOptions::default()).await {
+                        Ok(consumer) => break consumer,
+                        Err(Error::ConnectionLost(_) | Error::Unavailable(_)) => {}
+                        Err(error) => return Err(error),
+                    }
+                };
+                while seen.borrow().len() < COUNT as usize {
+                    let delivery = consumer.next().await?;
+                    sleep(Duration::from_millis(random::range(0..50))).await?;
+                    let _stale = delivery.ack();
+                    *seen.borrow_mut().entry(number(&delivery.body)).or_default() += 1;
+                }
+                connection.close().await
+            }
+        });
+        sim.fault_mix(FaultMix::network(20 * SECOND));
+        sim.time_limit(Duration::from_secs(600));
+        let _ = broker;
+    });
+}
+
+type Posted = (u32, Result<pikake_amqp::Confirm, PublishError>);
+
+async fn post(channel: &pikake_amqp::Channel, n: u32) -> Posted {
+    (n, channel.post(message("jobs", n)).await)
+}
+
+/// Whatever went wrong, it is published again: at least once.
+async fn confirm(channel: &pikake_amqp::Channel, (n, mut posted): Posted) {
+    loop {
+        let result = match posted {
+            Ok(confirm) => confirm.await,
+            Err(error) => Err(error),
+        };
+        match result {
+            Ok(()) => return,
+            Err(PublishError::Uncertain | PublishError::Blocked { .. }) => {}
+            Err(error) => panic!("message {n}: {error}"),
+        }
+        posted = channel.post(message("jobs", n)).await;
+    }
+}
+
+#[test]
+fn what_was_acknowledged_is_not_delivered_again() {
+    Runs::new("what_was_acknowledged_is_not_delivered_again").seeds(60).run(|sim| {
+        let broker = broker_host(sim);
+        sim.step_limit(300_000);
+        let cutter = broker.clone();
+        sim.client("client", move || {
+            let broker = cutter.clone();
+            async move {
+                let connection = Connection::open(&address(), options()).await?;
+                let channel = connection.channel().await?;
+                channel.declare_queue("jobs", QueueOptions::quorum()).await?;
+                for n in 0..40 {
+                    channel.post(message("jobs", n)).await.unwrap().await.unwrap();
+                }
+                let few = ConsumeOptions { prefetch: 8, ..ConsumeOptions::default() };
+                let mut consumer = channel.consume("jobs", few).await?;
+                let mut known = BTreeSet::new();
+                while broker.ready("jobs") + broker.unacked("jobs") > 0 {
+                    // The last acknowledgement may be under way.
+                    let Ok(delivery) = timeout_after(SECOND, consumer.next()).await else {
+                        continue;
+                    };
+                    let delivery = delivery?;
+                    let n = number(&delivery.body);
+                    assert!(!known.contains(&n), "{n} came again");
+                    let before = broker.ready("jobs") + broker.unacked("jobs");
+                    if delivery.ack().is_err() {
+                        continue;
+                    }
+                    sleep(Duration::from_millis(random::range(0..30))).await?;
+                    if broker.ready("jobs") + broker.unacked("jobs") < before {
+                        known.insert(n);
+                    }
+                    if random::range(0..8) == 0 {
+                        broker.cut();
+                    }
+                }
+                Ok::<(), Error>(())
+            }
+        });
+    });
+}
+
+#[test]
+fn expired_and_refused_messages_go_where_dead_ones_go() {
+    pikake_sim::example(async {
+        let listener = TcpListener::bind("127.0.0.1:5672").await.unwrap();
+        let broker = Broker::new();
+        let _serving = spawn(serve(broker.clone(), listener)).cancel_on_drop();
+        let address = "amqp://127.0.0.1".parse().unwrap();
+        let connection = Connection::open(&address, Options::default()).await.unwrap();
+        let channel = connection.channel().await.unwrap();
+        let to = |queue: &str| Value::LongString(queue.into());
+        channel.declare_queue("work", QueueOptions::quorum()).await.unwrap();
+        let delay = QueueOptions::quorum()
+            .argument("x-message-ttl", Value::LongInt(5000))
+            .argument("x-dead-letter-exchange", to(""))
+            .argument("x-dead-letter-routing-key", to("work"));
+        channel.declare_queue("delay", delay).await.unwrap();
+        let begun = now();
+        channel.post(message("delay", 1)).await.unwrap().await.unwrap();
+        assert_eq!((broker.ready("delay"), broker.ready("work")), (1, 0));
+        let mut consumer = channel.consume("work", ConsumeOptions::default()).await.unwrap();
+        let delivery = consumer.next().await.unwrap();
+        let took = elapsed_since(begun);
+        assert!(took >= 5 * SECOND && took < 6 * SECOND, "{took:?}");
+        let headers = delivery.properties.headers().clone().unwrap();
+        assert_eq!(headers.inner()["x-first-death-queue"], to("delay"));
+        delivery.nack(true).unwrap();
+        let again = consumer.next().await.unwrap();
+        let headers = again.properties.headers().clone().unwrap();
+        assert_eq!(headers.inner()["x-delivery-count"], Value::LongLongInt(1));
+        broker.block(Some("low on memory"));
+        let held = spawn({
+            let channel = channel.clone();
+            async move { channel.post(message("work", 2)).await?.await }
+        });
+        while !matches!(connection.state(), State::Blocked { .. }) {
+            connection.changed().await.unwrap();
+        }
+        broker.block(None);
+        held.await.unwrap().unwrap();
+        again.ack().unwrap();
+        consumer.next().await.unwrap().ack().unwrap();
+    });
+}
+
+/// Peers that are no brokers, or no good ones.
+async fn opened_to(say: Vec<u8>, hold: bool) -> (Result<Connection, Error>, Duration) {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let address = format!("amqp://{}", listener.local_addr().unwrap()).parse().unwrap();
+    let _peer = spawn(async move {
+        let (stream, _) = listener.accept().await.unwrap();
+        stream.write_all(&say).await.unwrap();
+        if hold {
+            let _ended = sleep(1000 * SECOND).await;
+        }
+    })
+    .cancel_on_drop();
+    let begun = now();
+    let opened = Connection::open(&address, Options::default()).await;
+    (opened, elapsed_since(begun))
+}
+
+#[test]
+fn peers_that_are_no_brokers_are_named_for_what_they_are() {
+    pikake_sim::example(async {
+        let error = |said: (Result<Connection, Error>, Duration)| said.0.unwrap_err().to_string();
+        let said = error(opened_to(b"HTTP/1.1 400 Bad Request\r\n".to_vec(), true).await);
+        assert!(said.contains("HTTP/1.1 400"), "{said}");
+        let said = error(opened_to(b"AMQP\0\x01\0\0".to_vec(), true).await);
+        assert!(said.contains("version 1.0.0"), "{said}");
+        let said = error(opened_to(vec![1, 0, 0, 0xff, 0xff, 0xff, 0xff, 0], true).await);
+        assert!(said.contains("4294967295 bytes"), "{said}");
+        let said = error(opened_to(vec![], false).await);
+        assert!(said.contains("in the handshake: the broker hung up"), "{said}");
+        // Silence, and half a frame of it.
+        for begin in [vec![], vec![1, 0, 0]] {
+            let (opened, took) = opened_to(begin, true).await;
+            let said = opened.unwrap_err().to_string();
+            assert!(said.contains("within 10s"), "{said}");
+            assert!(took >= 10 * SECOND && took < 11 * SECOND, "{took:?}");
+        }
+    });
+}
+
+#[test]
+fn a_peer_that_goes_mad_later_is_left_and_tried_again() {
+    pikake_sim::example(async {
+        let listener = TcpListener::bind("127.0.0.1:5672").await.unwrap();
+        let broker = Broker::new();
+        // One that speaks AMQP to the first connection for a while, and then says what is no frame.
+        let mad = spawn({
+            let broker = broker.clone();
+            async move {
+                let (stream, _) = listener.accept().await.unwrap();
+                let id = broker.connect();
+                let mut buffer = [0; 4096];
+                while broker.queues().is_empty() {
+                    let length = stream.read(&mut buffer).await.unwrap();
+                    broker.input(id, &buffer[..length]);
+                    stream.write_all(&broker.output(id).0).await.unwrap();
+                }
+                stream.write_all(&[0xff; 20]).await.unwrap();
+                broker.disconnect(id);
+                serve(broker, listener).await
+            }
+        });
+        let address = "amqp://127.0.0.1".parse().unwrap();
+        let connection = Connection::open(&address, Options::default()).await.unwrap();
+        let channel = connection.channel().await.unwrap();
+        channel.declare_queue("q", QueueOptions::default()).await.unwrap();
+        while !matches!(connection.state(), State::Recovering { .. }) {
+            connection.changed().await.unwrap();
+        }
+        channel.post(message("q", 1)).await.unwrap().await.unwrap();
+        assert_eq!(broker.ready("q"), 1);
+        mad.abort();
+    });
+}
+
+#[test]
+fn without_a_broker_nothing_hangs_and_messages_come_back() {
+    pikake_sim::example(async {
+        let listener = TcpListener::bind("127.0.0.1:5672").await.unwrap();
+        let broker = Broker::new();
+        let serving = spawn(serve(broker.clone(), listener));
+        let address = "amqp://127.0.0.1".parse().unwrap();
+        let backoff = Backoff { first: SECOND, cap: 60 * SECOND, jitter: 0.0 };
+        let options = Options { reconnect: Some(backoff), ..Options::default() };
+        let connection = Connection::open(&address, options).await.unwrap();
+        let channel = connection.channel().await.unwrap();
+        serving.cancel().await.unwrap();
+        while !matches!(connection.state(), State::Recovering { attempt: 3.. }) {
+            connection.changed().await.unwrap();
+        }
+        let begun = now();
+        let asked = channel.declare_queue("q", QueueOptions::default()).await.unwrap_err();
+        assert!(matches!(asked, Error::Unavailable(_)), "{asked}");
+        assert!(elapsed_since(begun) >= 30 * SECOND);
+        let held = channel.post(message("q", 7)).await.unwrap_err();
+        assert_eq!(number(&held.into_message().expect("it was not sent").body), 7);
+        // Who is interrupted gets it back, too.
+        let told = timeout_after(SECOND, async {
+            let error = channel.post(message("q", 8)).await.unwrap_err();
+            assert!(error.interrupted().is_some());
+            error.into_message().expect("it was not sent")
+        });
+        assert!(told.await.is_err());
+        let waited = now();
+        connection.close().await.unwrap();
+        assert!(elapsed_since(waited) < SECOND);
+    });
+}
