@@ -9,13 +9,18 @@ use std::process::Command;
 /// A crate of the workspace, its floor, and the crates of the workspace it may use.
 ///
 /// `kernel` executes traps, `net` asks for them: neither may know the other. Only the roof may.
-const HOUSE: [(&str, u8, &[&str]); 9] = [
+const HOUSE: [(&str, u8, &[&str]); 10] = [
     ("pikake-time", 0, &[]),
     ("pikake-traps", 0, &["pikake-time"]),
     ("pikake-kernel", 1, &["pikake-time", "pikake-traps"]),
     ("pikake-net", 1, &["pikake-time", "pikake-traps"]),
     ("pikake-sync", 1, &["pikake-time", "pikake-traps"]),
     ("pikake-task", 1, &["pikake-time", "pikake-traps"]),
+    (
+        "pikake-os",
+        2,
+        &["pikake-net", "pikake-sync", "pikake-task", "pikake-time", "pikake-traps"],
+    ),
     ("pikake-sim", 2, &["pikake-kernel", "pikake-time", "pikake-traps"]),
     ("pikake-macros", 4, &[]),
     (
@@ -25,6 +30,7 @@ const HOUSE: [(&str, u8, &[&str]); 9] = [
             "pikake-kernel",
             "pikake-macros",
             "pikake-net",
+            "pikake-os",
             "pikake-sim",
             "pikake-sync",
             "pikake-task",
