@@ -15,11 +15,11 @@ use std::future::Future;
 mod probe;
 pub mod testing;
 
-pub use pikake_os::{fs, stdio};
 #[cfg(feature = "process")]
 pub use pikake_os::process;
 #[cfg(feature = "signals")]
 pub use pikake_os::signal::{self, OnSignals, interrupt_on_signals};
+pub use pikake_os::{fs, stdio};
 
 #[doc = include_str!("../docs/interruption.md")]
 pub mod interruption {}

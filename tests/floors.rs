@@ -16,11 +16,7 @@ const HOUSE: [(&str, u8, &[&str]); 10] = [
     ("pikake-net", 1, &["pikake-time", "pikake-traps"]),
     ("pikake-sync", 1, &["pikake-time", "pikake-traps"]),
     ("pikake-task", 1, &["pikake-time", "pikake-traps"]),
-    (
-        "pikake-os",
-        2,
-        &["pikake-net", "pikake-sync", "pikake-task", "pikake-time", "pikake-traps"],
-    ),
+    ("pikake-os", 2, &["pikake-net", "pikake-sync", "pikake-task", "pikake-time", "pikake-traps"]),
     ("pikake-sim", 2, &["pikake-kernel", "pikake-time", "pikake-traps"]),
     ("pikake-macros", 4, &[]),
     (

@@ -3,6 +3,7 @@
 //! Each method takes a borrow of the book, changes what it must, and gives the borrow back before it
 //! drops what it took out or calls a waker (I10).
 
+use std::io;
 use std::panic::Location;
 use std::task::{Context, Poll, Waker};
 use std::time::{Duration, SystemTime};

@@ -308,12 +308,7 @@ impl<D: Driver> Sockets for Net<D> {
     }
 
     fn poll(&self, socket: SocketId, direction: Direction) -> io::Result<()> {
-        self.attempt(
-            socket,
-            direction,
-            |()| None,
-            |driver, socket| driver.poll(socket, direction),
-        )
+        self.attempt(socket, direction, |()| None, |driver, socket| driver.poll(socket, direction))
     }
 
     fn peek(&self, socket: SocketId, buffer: &mut [u8]) -> io::Result<usize> {

@@ -140,7 +140,8 @@ impl<E: Into<io::Error>> From<E> for GivenUp {
 /// use pikake_os::fs::File;
 ///
 /// # async fn example() -> std::io::Result<()> {
-/// let mut lines = BufReader::new(File::open("/etc/passwd").await?).lines();
+/// let reader = BufReader::new(File::open("/etc/passwd").await?);
+/// let mut lines = reader.lines();
 /// while let Some(line) = lines.next().await? {
 ///     println!("{line}");
 /// }

@@ -41,9 +41,7 @@ impl File {
         let place = Location::caller();
         async move {
             let most = buffer.len();
-            let read = self.perform(place, move |state| {
-                read_at(&state.file, most, state.position)
-            });
+            let read = self.perform(place, move |state| read_at(&state.file, most, state.position));
             let bytes = read.await.map_err(|given_up| given_up.error)?;
             buffer[..bytes.len()].copy_from_slice(&bytes);
             self.advance(bytes.len());

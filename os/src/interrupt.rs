@@ -111,7 +111,8 @@ pub fn interrupt_on_signals(kernel: &KernelHandle) -> io::Result<OnSignals> {
     let (stop, listening) = (heard.handle(), heard.take_listening());
     second().add_kernel()?;
     let taken = Arc::new(AtomicI32::new(NONE));
-    let on_signals = OnSignals { kernel: kernel.id(), stop, taken: taken.clone(), _listening: listening };
+    let on_signals =
+        OnSignals { kernel: kernel.id(), stop, taken: taken.clone(), _listening: listening };
     let (to_interrupt, place) = (kernel.clone(), taken);
     // A kernel that has ended has no main task to interrupt.
     let _ = kernel.spawn(move || interrupt_on(heard, to_interrupt, place));

@@ -90,7 +90,8 @@ fn reap(mut woken: &UnixStream) {
         }
         let asked = std::iter::once(woken.as_fd())
             .chain(waiting.iter().filter_map(|orphan| orphan.ended.as_ref().map(AsFd::as_fd)));
-        let mut asked: Vec<_> = asked.map(|what| PollFd::from_borrowed_fd(what, PollFlags::IN)).collect();
+        let mut asked: Vec<_> =
+            asked.map(|what| PollFd::from_borrowed_fd(what, PollFlags::IN)).collect();
         let must_look = asked.len() <= waiting.len();
         let limit = Timespec::try_from(LOOK_EVERY).expect("it is short");
         // Whatever it says, they are all looked at.
