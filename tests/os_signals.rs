@@ -18,7 +18,7 @@ use pikake::signal::{
 use pikake::{
     Kernel, TimedOut, interrupt_on_signals, sleep, spawn, timed, timeout_after, yield_now,
 };
-use rustix::process::{Pid, Signal, getpid, kill_process};
+use rustix::process::{Pid, Signal, kill_process};
 
 /// Tells the child which program to be.
 const PROGRAM: &str = "PIKAKE_TEST_PROGRAM";
@@ -29,8 +29,9 @@ const FOREVER: Duration = Duration::from_secs(60);
 /// Long enough to be seen as a wait.
 const A_MOMENT: Duration = Duration::from_millis(20);
 
+/// Handled before it returns. One that is sent to the process is handled by any thread, some time.
 fn raise(signal: i32) {
-    kill_process(getpid(), Signal::from_named_raw(signal).unwrap()).unwrap();
+    signal_hook::low_level::raise(signal).unwrap();
 }
 
 #[pikake::test]
@@ -63,6 +64,10 @@ async fn what_came_several_times_is_told_once_to_everybody() {
         assert!(matches!(timeout_after(A_MOMENT, listener.next()).await, Err(TimedOut)));
     }
     assert_eq!(late.try_next(), None);
+    // The same when the process is sent it.
+    let id = Pid::from_raw(std::process::id() as i32).unwrap();
+    kill_process(id, Signal::ALARM).unwrap();
+    assert_eq!(late.next().await.unwrap(), SIGALRM);
     // A storm, and somebody who listens to it: told at least once after the last.
     drop(two);
     let storm = spawn(pikake::thread::run_in_thread(|| (0..20_000).for_each(|_| raise(SIGALRM))));

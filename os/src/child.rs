@@ -66,6 +66,13 @@ impl Child {
         Ok(child)
     }
 
+    /// Hears of its end as where a process has no descriptor.
+    #[cfg(test)]
+    pub(crate) fn hear_by_signal(&mut self) -> io::Result<()> {
+        self.exit = Exit::by_signal()?;
+        Ok(())
+    }
+
     pub(crate) fn kill_on_drop(&mut self, kill: bool) {
         self.kill_on_drop = kill;
     }

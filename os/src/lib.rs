@@ -22,6 +22,8 @@
 mod adopted;
 #[cfg(feature = "process")]
 mod child;
+#[cfg(all(test, feature = "process"))]
+mod child_tests;
 #[cfg(feature = "process")]
 mod command;
 #[cfg(feature = "signals")]
