@@ -8,6 +8,7 @@ use std::time::{Duration, Instant};
 
 use pikake::net::{BufReader, Write as _, interruption};
 use pikake::stdio::{stderr, stdin, stdout};
+use pikake::testing::Injector;
 use pikake::{TimedOut, sleep, spawn, timed, timeout_after};
 use rustix::fs::{OFlags, fcntl_getfl};
 
@@ -84,6 +85,26 @@ fn child() {
             stderr().write_all(told.as_bytes()).await.unwrap();
             stdout().write_all(b"z").await.unwrap();
         }),
+        "injected" => {
+            let program = || async {
+                let data = vec![b'x'; MORE_THAN_A_PIPE];
+                let mut rest = &data[..];
+                while let Err(error) = stdout().write_all(rest).await {
+                    assert!(interruption(&error.source).is_some(), "{error}");
+                    rest = &rest[error.written..];
+                }
+            };
+            let mut runs = 0;
+            let injector = Injector::new().patience(A_MOMENT);
+            let report = injector.run(program, |run| {
+                assert!(run.output.is_some());
+                runs += 1;
+            });
+            assert!(report.cancels > 0, "{report:?}");
+            // Behind all that goes on.
+            pikake::run(async { stdout().write_all(b"!").await.unwrap() });
+            eprint!("{runs}");
+        }
         "in_order" => pikake::run(async {
             let tasks: Vec<_> = (0..100)
                 .map(|number| {
@@ -215,6 +236,14 @@ fn a_write_that_is_given_up_says_whether_it_goes_on() {
     assert_eq!(line, "true 0\n");
     let out = ends_well(child).0;
     assert_eq!(out, "x".repeat(MORE_THAN_A_PIPE) + "z");
+}
+
+#[test]
+fn interrupted_everywhere_a_write_loses_no_byte_and_writes_none_twice() {
+    let (out, runs) = ends_well(start("injected", Stdio::null(), Stdio::piped()));
+    let runs: usize = runs.parse().unwrap();
+    assert!(runs > 3 && out.ends_with("x!"));
+    assert_eq!(out.len(), runs * MORE_THAN_A_PIPE + 1);
 }
 
 #[test]

@@ -30,6 +30,7 @@ pub struct Child {
     pub stdout: Option<PipeReader>,
     /// Its standard error, if that is a pipe.
     pub stderr: Option<PipeReader>,
+    id: u32,
     /// Taken by the drop.
     process: Option<process::Child>,
     status: Option<ExitStatus>,
@@ -50,6 +51,7 @@ impl Child {
         let (stdin, stdout, stderr) =
             (process.stdin.take(), process.stdout.take(), process.stderr.take());
         let mut child = Self {
+            id: process.id(),
             stdin: None,
             stdout: None,
             stderr: None,
@@ -83,7 +85,7 @@ impl Child {
 
     /// Its process id. It may become another process's when the child has been waited for.
     pub fn id(&self) -> u32 {
-        self.process.as_ref().expect("it is there until the drop").id()
+        self.id
     }
 
     /// Waits for its end and gives how it ended: with which code, or by which signal. Closes
@@ -122,11 +124,14 @@ impl Child {
         let place = Location::caller();
         async move {
             self.stdin = None;
-            self.ended(place).await
+            self.wait_at(place).await
         }
     }
 
-    async fn ended(&mut self, place: &'static Location<'static>) -> io::Result<ExitStatus> {
+    pub(crate) async fn wait_at(
+        &mut self,
+        place: &'static Location<'static>,
+    ) -> io::Result<ExitStatus> {
         loop {
             if let Some(status) = self.try_wait()? {
                 return Ok(status);
@@ -210,11 +215,11 @@ impl Child {
                 return Ok(status);
             }
             self.signal(SIGTERM)?;
-            if let Ok(ended) = timeout_after(grace, self.ended(place)).await {
+            if let Ok(ended) = timeout_after(grace, self.wait_at(place)).await {
                 return ended;
             }
             self.kill()?;
-            self.ended(place).await
+            self.wait_at(place).await
         }
     }
 }

@@ -4,6 +4,7 @@ use std::ffi::OsStr;
 use std::fmt;
 use std::future::Future;
 use std::io;
+use std::panic::Location;
 use std::path::Path;
 use std::process::{self, ExitStatus, Output, Stdio};
 use std::time::Duration;
@@ -174,7 +175,9 @@ impl Command {
     /// # Panics
     ///
     /// When polled outside a task of a kernel.
+    #[track_caller]
     pub fn output(&mut self) -> impl Future<Output = Result<Output, CommandError>> {
+        let place = Location::caller();
         async move {
             if !self.is_set[0] {
                 self.inner.stdin(Stdio::null());
@@ -185,7 +188,7 @@ impl Command {
             if !self.is_set[2] {
                 self.inner.stderr(Stdio::piped());
             }
-            output::run(self).await
+            output::run(self, place).await
         }
     }
 
@@ -202,7 +205,9 @@ impl Command {
     /// # Panics
     ///
     /// When polled outside a task of a kernel.
+    #[track_caller]
     pub fn status(&mut self) -> impl Future<Output = Result<ExitStatus, CommandError>> {
+        let place = Location::caller();
         async move {
             for (is_set, set) in self.is_set.into_iter().zip([
                 process::Command::stdin::<Stdio>,
@@ -213,7 +218,7 @@ impl Command {
                     set(&mut self.inner, Stdio::inherit());
                 }
             }
-            output::run(self).await.map(|output| output.status)
+            output::run(self, place).await.map(|output| output.status)
         }
     }
 

@@ -16,7 +16,7 @@ use crate::signals::Signals;
 
 pub(crate) enum Exit {
     Descriptor(Adopted),
-    Signal(Signals),
+    Signal(Box<Signals>),
 }
 
 impl Exit {
@@ -29,7 +29,7 @@ impl Exit {
     }
 
     pub(crate) fn by_signal() -> io::Result<Self> {
-        Signals::new([SIGCHLD]).map(Self::Signal)
+        Signals::new([SIGCHLD]).map(|signals| Self::Signal(Box::new(signals)))
     }
 
     /// Waits until it is worthwhile to look at the child (again).

@@ -295,12 +295,12 @@ impl File {
     }
 
     /// As [`perform`](Self::perform), for what leaves nothing to be said when it is given up.
-    fn call<R: Send + 'static>(
+    async fn call<R: Send + 'static>(
         &self,
         place: &'static Location<'static>,
         work: impl FnOnce(&mut State) -> io::Result<R> + Send + 'static,
-    ) -> impl Future<Output = io::Result<R>> {
-        async move { self.perform(place, work).await.map_err(|given_up| given_up.error) }
+    ) -> io::Result<R> {
+        self.perform(place, work).await.map_err(|given_up| given_up.error)
     }
 
     /// Writes all of it; what failed is told by how far it came.

@@ -5,6 +5,7 @@ use std::error::Error;
 use std::fmt;
 use std::future::{Future, poll_fn};
 use std::io;
+use std::panic::Location;
 use std::pin::{Pin, pin};
 use std::process::{ExitStatus, Output};
 use std::task::{Context, Poll};
@@ -152,7 +153,10 @@ impl Stream {
 }
 
 /// Runs a command to its end.
-pub(crate) async fn run(command: &mut Command) -> Result<Output, CommandError> {
+pub(crate) async fn run(
+    command: &mut Command,
+    place: &'static Location<'static>,
+) -> Result<Output, CommandError> {
     let Policy { grace, limit } = command.policy();
     let program = command.program();
     let mut child = match command.spawn() {
@@ -165,7 +169,8 @@ pub(crate) async fn run(command: &mut Command) -> Result<Output, CommandError> {
     child.kill_on_drop(true);
     let stdout = Stream::new(child.stdout.take(), limit);
     let stderr = Stream::new(child.stderr.take(), limit);
-    let result = all_of(stdout.drain(true), stderr.drain(true), child.wait()).await;
+    child.stdin = None;
+    let result = all_of(stdout.drain(true), stderr.drain(true), child.wait_at(place)).await;
     let result = match result {
         Ok(status) => Ok(status),
         Err(source) => {

@@ -9,14 +9,12 @@ use pikake_net::in_context;
 use pikake_traps::{Blocking, TaskError, blocking, system};
 
 /// Does something in a thread.
-pub(crate) fn in_pool<R: Send + 'static>(
+pub(crate) async fn in_pool<R: Send + 'static>(
     place: &'static Location<'static>,
     work: impl FnOnce() -> io::Result<R> + Send + 'static,
-) -> impl Future<Output = io::Result<R>> {
-    async move {
-        system()?;
-        awaited(blocking(work).awaited_at(place)).await
-    }
+) -> io::Result<R> {
+    system()?;
+    awaited(blocking(work).awaited_at(place)).await
 }
 
 /// As [`in_pool`], to a path, which an error is to name.

@@ -133,6 +133,10 @@ impl Signals {
     /// # Panics
     ///
     /// When it has to wait outside a task of the kernel that it was made in.
+    #[expect(
+        clippy::should_implement_trait,
+        reason = "it is what one waits for; streams have it, too"
+    )]
     #[track_caller]
     pub fn next(&mut self) -> impl Future<Output = io::Result<i32>> {
         self.wait = None;

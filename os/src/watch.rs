@@ -92,11 +92,11 @@ impl Queue {
                 self.moving = number;
                 self.put(Change::Removed(path));
             }
+            // Of a move within, both names are told next.
+            (EventKind::Modify(ModifyKind::Name(RenameMode::To)), ..)
+                if number.is_some() && number == self.moving.take() => {}
             (EventKind::Modify(ModifyKind::Name(RenameMode::To)), Some(path), _) => {
-                // Of a move within, both names are told next.
-                if number.is_none() || number != self.moving.take() {
-                    self.put(Change::Created(path));
-                }
+                self.put(Change::Created(path));
             }
             (EventKind::Create(_), Some(path), _) => self.put(Change::Created(path)),
             (EventKind::Modify(_), Some(path), _) => self.put(Change::Modified(path)),
@@ -210,6 +210,10 @@ impl Watcher {
     /// # Panics
     ///
     /// When it has to wait outside a task of a kernel.
+    #[expect(
+        clippy::should_implement_trait,
+        reason = "it is what one waits for; streams have it, too"
+    )]
     #[track_caller]
     pub fn next(&mut self) -> impl Future<Output = io::Result<Change>> {
         let place = Location::caller();
