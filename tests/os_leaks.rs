@@ -95,8 +95,8 @@ fn nothing_is_left_behind() {
     kernel.run(async {
         for _ in 0..10 {
             drop(shell("sleep 0.05").stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap());
-            drop(shell("sleep 100").kill_on_drop(true).spawn().unwrap());
-            let task = spawn(async { shell("sleep 100").output().await });
+            drop(shell("exec sleep 100").kill_on_drop(true).spawn().unwrap());
+            let task = spawn(async { shell("exec sleep 100").output().await });
             pikake::yield_now().await.unwrap();
             task.abort();
             assert!(task.await.is_err());
@@ -107,7 +107,7 @@ fn nothing_is_left_behind() {
     // The kernel ends while a child runs and a task waits for it.
     let other = Kernel::new().unwrap();
     other.run(async {
-        spawn(async { shell("sleep 100").output().await.map(drop).unwrap_err() }).detach();
+        spawn(async { shell("exec sleep 100").output().await.map(drop).unwrap_err() }).detach();
         let mut child = shell("sleep 0.1").spawn().unwrap();
         spawn(async move { child.wait().await }).detach();
         pikake::yield_now().await.unwrap();
