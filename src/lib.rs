@@ -16,13 +16,14 @@ use std::future::Future;
 
 mod kernels;
 mod probe;
-#[cfg(feature = "signals")]
-mod signals;
 pub mod testing;
 
 pub use kernels::{Kernels, other_kernels};
+#[cfg(feature = "process")]
+pub use pikake_os::process;
 #[cfg(feature = "signals")]
-pub use signals::{OnSignals, interrupt_on_signals};
+pub use pikake_os::signal::{self, OnSignals, interrupt_on_signals};
+pub use pikake_os::{fs, stdio};
 
 #[doc = include_str!("../docs/interruption.md")]
 pub mod interruption {}
@@ -332,6 +333,19 @@ pub mod __macros {
     #[track_caller]
     pub fn run_until_signal<F: Future>(name: &str, future: F) -> F::Output {
         let kernel = super::fresh_kernel(name);
-        super::signals::run_until_signal(&kernel, future)
+        let on_signals = super::interrupt_on_signals(&kernel.handle())
+            .unwrap_or_else(|error| panic!("signals cannot be handled: {error}"));
+        let outcome = kernel.try_run(future);
+        if let Err(super::TaskError::Panicked(panic)) = outcome {
+            std::panic::resume_unwind(panic.into_payload());
+        }
+        kernel.shutdown();
+        outcome.unwrap_or_else(|error| {
+            if error.is_cancelled() {
+                // Nobody could tell the main task, so it has no exit code: what ended it shows.
+                on_signals.end_process();
+            }
+            panic!("the main task gave no value: {error}")
+        })
     }
 }

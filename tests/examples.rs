@@ -116,6 +116,12 @@ fn tls() {
     keeps_its_promise("07_tls", include_str!("../examples/07_tls.rs"));
 }
 
+#[cfg(all(feature = "process", feature = "watch"))]
+#[test]
+fn processes() {
+    keeps_its_promise("08_processes", include_str!("../examples/08_processes.rs"));
+}
+
 /// A process that does not outlive the test.
 struct Stopped(Child);
 

@@ -9,7 +9,7 @@ use std::process::Command;
 /// A crate of the workspace, its floor, and the crates of the workspace it may use.
 ///
 /// `kernel` executes traps, `net` asks for them: neither may know the other. Only the roof may.
-const HOUSE: [(&str, u8, &[&str]); 14] = [
+const HOUSE: [(&str, u8, &[&str]); 15] = [
     // They import nothing, and name the roof only in what they write.
     ("pikake-macros", 0, &[]),
     ("pikake-time", 0, &[]),
@@ -18,6 +18,7 @@ const HOUSE: [(&str, u8, &[&str]); 14] = [
     ("pikake-net", 1, &["pikake-time", "pikake-traps"]),
     ("pikake-sync", 1, &["pikake-time", "pikake-traps"]),
     ("pikake-task", 1, &["pikake-time", "pikake-traps"]),
+    ("pikake-os", 2, &["pikake-net", "pikake-sync", "pikake-task", "pikake-time", "pikake-traps"]),
     ("pikake-sim", 2, &["pikake-kernel", "pikake-time", "pikake-traps"]),
     ("pikake-compat", 2, &["pikake-traps"]),
     ("pikake-http", 2, &["pikake-net", "pikake-time", "pikake-traps"]),
@@ -41,6 +42,7 @@ const HOUSE: [(&str, u8, &[&str]); 14] = [
             "pikake-kernel",
             "pikake-macros",
             "pikake-net",
+            "pikake-os",
             "pikake-sim",
             "pikake-sync",
             "pikake-task",

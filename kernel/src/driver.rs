@@ -11,7 +11,7 @@ use std::time::{Duration, SystemTime};
 
 pub use pikake_traps::Job;
 use pikake_traps::{
-    Address, Addresses, OpenSocket, Reply, SocketOption, system_random, system_thread,
+    Address, Addresses, Direction, OpenSocket, Reply, SocketOption, system_random, system_thread,
 };
 
 use crate::helpers::HelperThreads;
@@ -89,6 +89,12 @@ pub trait Driver {
     /// Attempts to read.
     fn read(&mut self, socket: &Self::Socket, to: &mut [IoSliceMut<'_>]) -> io::Result<usize>;
 
+    /// Whether a descriptor is ready, without moving anything.
+    fn poll(&mut self, socket: &Self::Socket, direction: Direction) -> io::Result<()> {
+        let _ = (socket, direction);
+        Err(io::ErrorKind::Unsupported.into())
+    }
+
     /// Attempts to peek.
     fn peek(&mut self, socket: &Self::Socket, to: &mut [u8]) -> io::Result<usize>;
 
@@ -147,6 +153,11 @@ pub trait Driver {
     /// Looks a name up and replies, from any thread. What cannot be started comes back as a job
     /// that the caller drops.
     fn lookup(&mut self, host: &str, port: u16, reply: Reply<Addresses>) -> Result<(), Job>;
+
+    /// Whether the system is the outside; a driver that simulates one refuses.
+    fn system(&self) -> io::Result<()> {
+        Ok(())
+    }
 
     /// What the wall clock shows.
     fn wall_time(&self) -> SystemTime {

@@ -382,6 +382,10 @@ impl<D: Driver, C: Clock, P: Pick> TrapHandler for Machine<D, C, P> {
         &self.net
     }
 
+    fn system(&self) -> io::Result<()> {
+        self.net.driver.borrow().system()
+    }
+
     fn blocking(&self, job: Job) {
         let refused = self.net.driver.borrow_mut().blocking(job);
         give_up(refused);

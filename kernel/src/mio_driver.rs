@@ -11,7 +11,9 @@ use std::time::Duration;
 
 use mio::unix::SourceFd;
 use mio::{Events, Interest, Poll, Waker};
-use pikake_traps::{Address, Addresses, OpenSocket, Reply, SocketOption};
+use pikake_traps::{Address, Addresses, Direction, OpenSocket, Reply, SocketOption};
+use rustix::event::{PollFd, PollFlags, Timespec};
+use rustix::io::Errno;
 use rustix::net::{RecvFlags, SendFlags};
 use socket2::{Domain, MsgHdr, SockAddr, Socket, Type};
 
@@ -78,11 +80,13 @@ pub struct MioSocket {
     stream: bool,
     /// Others may hold duplicates of the descriptor, so closing it is not the end of the socket.
     adopted: bool,
+    /// Something else can be waited for, too: a pipe, a process.
+    is_socket: bool,
 }
 
 impl MioSocket {
     fn new(socket: Socket, stream: bool) -> Self {
-        Self { socket, stream, adopted: false }
+        Self { socket, stream, adopted: false, is_socket: true }
     }
 }
 
@@ -232,8 +236,13 @@ impl Driver for MioDriver {
     fn adopt(&mut self, descriptor: OwnedFd) -> io::Result<MioSocket> {
         let socket = Socket::from(descriptor);
         socket.set_nonblocking(true)?;
-        let stream = socket.r#type()? == Type::STREAM && !socket.is_listener()?;
-        Ok(MioSocket { socket, stream, adopted: true })
+        let (is_socket, stream) = match socket.r#type() {
+            Ok(kind) => (true, kind == Type::STREAM && !socket.is_listener()?),
+            // A terminal gives a line at a time, however much there is: no stream in that sense.
+            Err(error) if Errno::from_io_error(&error) == Some(Errno::NOTSOCK) => (false, false),
+            Err(error) => return Err(error),
+        };
+        Ok(MioSocket { socket, stream, adopted: true, is_socket })
     }
 
     fn accept(&mut self, socket: &MioSocket) -> io::Result<(MioSocket, Address)> {
@@ -256,8 +265,21 @@ impl Driver for MioDriver {
 
     fn read(&mut self, socket: &MioSocket, to: &mut [IoSliceMut<'_>]) -> io::Result<usize> {
         match to {
+            to if !socket.is_socket => Ok(rustix::io::readv(&socket.socket, to)?),
             [one] => Ok(rustix::net::recv(&socket.socket, &mut **one, RecvFlags::empty())?.0),
             many => io::Read::read_vectored(&mut &socket.socket, many),
+        }
+    }
+
+    fn poll(&mut self, socket: &MioSocket, direction: Direction) -> io::Result<()> {
+        let flags = match direction {
+            Direction::Read => PollFlags::IN,
+            Direction::Write => PollFlags::OUT,
+        };
+        let mut asked = [PollFd::new(&socket.socket, flags)];
+        match rustix::event::poll(&mut asked, Some(&Timespec::default()))? {
+            0 => Err(io::ErrorKind::WouldBlock.into()),
+            _ => Ok(()),
         }
     }
 
@@ -267,7 +289,9 @@ impl Driver for MioDriver {
 
     fn write(&mut self, socket: &MioSocket, from: &[IoSlice<'_>]) -> io::Result<usize> {
         // Without the flag, writing to a closed connection could end the process by a signal.
+        // A pipe knows none; there it is the standard library that has such signals ignored.
         match from {
+            from if !socket.is_socket => Ok(rustix::io::writev(&socket.socket, from)?),
             [one] => Ok(rustix::net::send(&socket.socket, one, SendFlags::NOSIGNAL)?),
             many => {
                 let message = MsgHdr::new().with_buffers(many);

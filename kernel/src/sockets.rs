@@ -307,6 +307,10 @@ impl<D: Driver> Sockets for Net<D> {
         )
     }
 
+    fn poll(&self, socket: SocketId, direction: Direction) -> io::Result<()> {
+        self.attempt(socket, direction, |()| None, |driver, socket| driver.poll(socket, direction))
+    }
+
     fn peek(&self, socket: SocketId, buffer: &mut [u8]) -> io::Result<usize> {
         self.attempt(
             socket,

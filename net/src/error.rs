@@ -137,6 +137,12 @@ impl WriteAllError {
         inside.map_or(0, |error| error.written)
     }
 
+    /// So much was written, and then that happened. For those who write a [`Write`](crate::Write)
+    /// of their own.
+    pub fn new(written: usize, source: io::Error) -> Self {
+        Self { written, source }
+    }
+
     pub(crate) fn no_room(written: usize) -> Self {
         let source = io::Error::new(io::ErrorKind::WriteZero, "the socket takes no more");
         Self { written, source }
@@ -260,9 +266,22 @@ impl Error for InContext {
     }
 }
 
-/// Says what was being done. What is not the system's error, but this side's own doing, is passed
-/// on as it is.
-pub(crate) fn in_context(source: io::Error, what: impl FnOnce() -> String) -> io::Error {
+/// Says what was being done. What is not the system's error, but this side's own doing (an
+/// interruption, a socket that was closed or is busy), is passed on as it is.
+///
+/// The kind stays the same, and the error itself is the source of the new one.
+///
+/// # Examples
+///
+/// ```
+/// use pikake_net::in_context;
+/// use std::io;
+///
+/// let error = in_context(io::ErrorKind::NotFound.into(), || "open shop.db".to_owned());
+/// assert_eq!(error.kind(), io::ErrorKind::NotFound);
+/// assert_eq!(error.to_string(), "open shop.db: entity not found");
+/// ```
+pub fn in_context(source: io::Error, what: impl FnOnce() -> String) -> io::Error {
     let is_own_doing = source.get_ref().is_some_and(|inside| {
         inside.is::<Interrupted>() || inside.is::<Closed>() || inside.is::<ResourceBusy>()
     });

@@ -86,6 +86,7 @@ mod handlers;
 mod memory;
 mod name_cache;
 mod names;
+mod pipe;
 mod race;
 mod read_write;
 mod resolver;
@@ -109,12 +110,15 @@ pub use address::ToAddresses;
 pub use buffered::{BufReader, DEFAULT_READ_LIMIT, LimitExceeded, Lines};
 pub use codec::{Decode, Decoded, Encode, LengthDelimited, LineCodec};
 pub use copy::{Copied, CopyBothError, CopyError, copy, copy_bidirectional};
-pub use error::{AddressErrors, ReadExactError, ReuniteError, WriteAllError, interruption};
+pub use error::{
+    AddressErrors, ReadExactError, ReuniteError, WriteAllError, in_context, interruption,
+};
 pub use framed::{FramedReader, FramedWriter, SendMessageError};
 pub use graceful::{Closing, Ended, Farewell, Left, Patience, serve_until};
 pub use halves::{OwnedReadHalf, OwnedWriteHalf, ReadHalf, WriteHalf};
 pub use memory::MemoryStream;
 pub use names::{NameAnswer, NameError, NameSource, SystemNames};
+pub use pipe::{PipeReader, PipeWriter, pipe};
 pub use race::ATTEMPT_DELAY;
 pub use read_write::{Read, Write};
 pub use resolver::{DEFAULT_TTL, MAX_TTL, NEGATIVE_TTL, Resolver, ResolverBuilder};

@@ -15,6 +15,7 @@ use std::rc::Rc;
 
 use crate::error::WriteAllError;
 use crate::halves::{OwnedReadHalf, OwnedWriteHalf, ReadHalf, WriteHalf};
+use crate::pipe::{PipeReader, PipeWriter};
 use crate::tcp::TcpStream;
 use crate::unix::UnixStream;
 
@@ -199,11 +200,12 @@ macro_rules! sockets_write {
     )*};
 }
 
-sockets_read!([] TcpStream, [] UnixStream, [] ReadHalf<'_>, [S] OwnedReadHalf<S>);
+sockets_read!([] TcpStream, [] UnixStream, [] PipeReader, [] ReadHalf<'_>, [S] OwnedReadHalf<S>);
 
 sockets_write! {
     [] TcpStream, |socket| socket.shutdown(Shutdown::Write);
     [] UnixStream, |socket| socket.shutdown(Shutdown::Write);
+    [] PipeWriter, |pipe| { pipe.close(); Ok(()) };
     [] WriteHalf<'_>, |half| half.shutdown();
     [S] OwnedWriteHalf<S>, |half| half.shutdown();
 }

@@ -272,6 +272,13 @@ impl Driver for SimDriver {
         Err((error, Some(life)))
     }
 
+    fn system(&self) -> io::Result<()> {
+        Err(unsupported(
+            "a simulation has no files, processes, signals or terminals: what the system has \
+             cannot take part in it",
+        ))
+    }
+
     fn blocking(&mut self, job: Job) -> Result<(), Job> {
         self.net(|net, host| net.blocking(host, job));
         Ok(())

@@ -17,5 +17,7 @@ mod pieces;
 #[path = "../scratch/mod.rs"]
 mod scratch;
 mod streams;
+#[cfg(all(feature = "process", feature = "watch"))]
+mod system;
 mod threads;
 mod waits;

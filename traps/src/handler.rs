@@ -361,6 +361,17 @@ pub trait TrapHandler {
     /// The socket traps.
     fn sockets(&self) -> &dyn Sockets;
 
+    /// Whether the system that the process runs on is this kernel's outside: its files, processes
+    /// and signals. A kernel that simulates the world refuses, with
+    /// [`Unsupported`](std::io::ErrorKind::Unsupported).
+    ///
+    /// # Errors
+    ///
+    /// The refusal.
+    fn system(&self) -> std::io::Result<()> {
+        Ok(())
+    }
+
     /// Runs a job on a helper thread, when one is free, those first that came first. It reports its
     /// end by itself. Dropped, it reports that it will not be run.
     fn blocking(&self, job: Job);

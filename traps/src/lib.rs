@@ -50,7 +50,7 @@ pub use interrupt::{Interrupted, Panic, ScopeId, TaskError, TimedOut};
 pub use job::{Job, JobLine};
 pub use locals::LocalKey;
 pub use mark::TaskMark;
-pub use outside::{random, start_thread, system_random, system_thread, wall_time};
+pub use outside::{random, start_thread, system, system_random, system_thread, wall_time};
 pub use queue::{Park, WaitQueue, park, park_at};
 pub use quiet::quietly;
 pub use reply::{Replied, Reply};

@@ -32,6 +32,22 @@ pub fn wall_time() -> SystemTime {
     door::with(|kernel| kernel.wall_time())
 }
 
+/// Whether the current kernel's tasks may use the system itself: its files, processes and signals.
+///
+/// What is built on those asks this first, so that a simulation is not left without being noticed.
+///
+/// # Errors
+///
+/// [`Unsupported`](io::ErrorKind::Unsupported), on a kernel that simulates the world.
+///
+/// # Panics
+///
+/// Outside a kernel.
+#[track_caller]
+pub fn system() -> io::Result<()> {
+    door::with(|kernel| kernel.system())
+}
+
 /// Fills a buffer with the system's random bytes, fit for keys. What a kernel answers
 /// [`TrapHandler::random`](crate::TrapHandler::random) with unless it has something else.
 ///

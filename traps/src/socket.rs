@@ -114,8 +114,9 @@ pub trait Sockets {
     /// Opens two Unix sockets connected to each other: streams, or datagram sockets.
     fn pair(&self, datagram: bool) -> io::Result<(SocketId, SocketId)>;
 
-    /// Takes over a descriptor from outside. A kernel whose sockets are no descriptors refuses,
-    /// with [`Unsupported`](io::ErrorKind::Unsupported).
+    /// Takes over a descriptor from outside: a socket, a pipe, or whatever else the system can wait
+    /// for. A kernel whose sockets are no descriptors refuses, with
+    /// [`Unsupported`](io::ErrorKind::Unsupported).
     fn adopt(&self, descriptor: OwnedFd) -> io::Result<SocketId>;
 
     /// Closes a socket. Its waiters are answered, and find it closed at their next attempt.
@@ -132,6 +133,14 @@ pub trait Sockets {
 
     /// Attempts to read from a stream; 0 is the end of the stream (or of no room in the buffers).
     fn read(&self, socket: SocketId, buffers: &mut [IoSliceMut<'_>]) -> io::Result<usize>;
+
+    /// Whether a descriptor is ready, without moving anything: `WouldBlock` while it is not. For
+    /// what is waited for and neither read nor written, as a process; a kernel whose sockets are no
+    /// descriptors need not know.
+    fn poll(&self, socket: SocketId, direction: Direction) -> io::Result<()> {
+        let _ = (socket, direction);
+        Err(io::ErrorKind::Unsupported.into())
+    }
 
     /// Attempts to read from a stream without taking the bytes.
     fn peek(&self, socket: SocketId, buffer: &mut [u8]) -> io::Result<usize>;

@@ -1,0 +1,247 @@
+//! A child process.
+
+use std::fmt;
+use std::future::Future;
+use std::io;
+use std::panic::Location;
+use std::process::{self, ExitStatus};
+use std::time::Duration;
+
+use pikake_net::{PipeReader, PipeWriter, in_context};
+use pikake_traps::{sleep, timeout_after};
+use rustix::process::{Pid, Signal, kill_process};
+use signal_hook::consts::{SIGKILL, SIGTERM};
+
+use crate::exit::Exit;
+use crate::reaper;
+
+/// How soon a child is looked at again that the system says has ended and does not show yet, as when
+/// somebody traces it.
+const LOOK_AGAIN: Duration = Duration::from_millis(1);
+
+/// A child process, given by [`Command::spawn`](crate::process::Command::spawn).
+///
+/// Dropped, it goes on and is waited for by a thread, or is killed if its command said so.
+#[must_use = "a child that is dropped goes on by itself"]
+pub struct Child {
+    /// Its standard input, if that is a pipe.
+    pub stdin: Option<PipeWriter>,
+    /// Its standard output, if that is a pipe.
+    pub stdout: Option<PipeReader>,
+    /// Its standard error, if that is a pipe.
+    pub stderr: Option<PipeReader>,
+    id: u32,
+    /// Taken by the drop.
+    process: Option<process::Child>,
+    status: Option<ExitStatus>,
+    exit: Exit,
+    kill_on_drop: bool,
+}
+
+impl Child {
+    #[track_caller]
+    pub(crate) fn new(mut process: process::Child, kill_on_drop: bool) -> io::Result<Self> {
+        let exit = match Exit::of(&process) {
+            Ok(exit) => exit,
+            Err(error) => {
+                reaper::leave(process, true);
+                return Err(error);
+            }
+        };
+        let (stdin, stdout, stderr) =
+            (process.stdin.take(), process.stdout.take(), process.stderr.take());
+        let mut child = Self {
+            id: process.id(),
+            stdin: None,
+            stdout: None,
+            stderr: None,
+            process: Some(process),
+            status: None,
+            exit,
+            // Until it is whole.
+            kill_on_drop: true,
+        };
+        child.stdin = stdin.map(|pipe| PipeWriter::from_fd(pipe.into())).transpose()?;
+        child.stdout = stdout.map(|pipe| PipeReader::from_fd(pipe.into())).transpose()?;
+        child.stderr = stderr.map(|pipe| PipeReader::from_fd(pipe.into())).transpose()?;
+        child.kill_on_drop = kill_on_drop;
+        Ok(child)
+    }
+
+    /// Hears of its end as where a process has no descriptor.
+    #[cfg(test)]
+    pub(crate) fn hear_by_signal(&mut self) -> io::Result<()> {
+        self.exit = Exit::by_signal()?;
+        Ok(())
+    }
+
+    pub(crate) fn kill_on_drop(&mut self, kill: bool) {
+        self.kill_on_drop = kill;
+    }
+
+    fn process(&mut self) -> &mut process::Child {
+        self.process.as_mut().expect("it is there until the drop")
+    }
+
+    /// Its process id. It may become another process's when the child has been waited for.
+    pub fn id(&self) -> u32 {
+        self.id
+    }
+
+    /// Waits for its end and gives how it ended: with which code, or by which signal. Closes
+    /// [`stdin`](Self::stdin) first, if that is still here, since the child may wait for that.
+    ///
+    /// # Examples
+    ///
+    /// ```no_run
+    /// use pikake_os::process::Command;
+    /// use std::os::unix::process::ExitStatusExt;
+    ///
+    /// # async fn example() -> std::io::Result<()> {
+    /// let status = Command::new("make").spawn()?.wait().await?;
+    /// match (status.code(), status.signal()) {
+    ///     (Some(code), _) => println!("exit code {code}"),
+    ///     (None, signal) => println!("ended by signal {signal:?}"),
+    /// }
+    /// # Ok(()) }
+    /// ```
+    ///
+    /// # Cancellation
+    ///
+    /// An interruption point while it has not ended. Dropped or interrupted, nothing happens to the
+    /// child, and it can be waited for again.
+    ///
+    /// # Errors
+    ///
+    /// The interruption; the system's, as when the process ignores SIGCHLD, so that nobody keeps how
+    /// its children ended.
+    ///
+    /// # Panics
+    ///
+    /// When it has to wait outside a task of its kernel.
+    #[track_caller]
+    pub fn wait(&mut self) -> impl Future<Output = io::Result<ExitStatus>> {
+        let place = Location::caller();
+        async move {
+            self.stdin = None;
+            self.wait_at(place).await
+        }
+    }
+
+    pub(crate) async fn wait_at(
+        &mut self,
+        place: &'static Location<'static>,
+    ) -> io::Result<ExitStatus> {
+        loop {
+            if let Some(status) = self.try_wait()? {
+                return Ok(status);
+            }
+            self.exit.news(place).await?;
+            if self.try_wait()?.is_none() && matches!(self.exit, Exit::Descriptor(_)) {
+                sleep(LOOK_AGAIN).await?;
+            }
+        }
+    }
+
+    /// How it has ended; `None` if it has not. Never suspends.
+    ///
+    /// # Errors
+    ///
+    /// The system's, as for [`wait`](Self::wait).
+    pub fn try_wait(&mut self) -> io::Result<Option<ExitStatus>> {
+        if self.status.is_none() {
+            self.status = self.process().try_wait()?;
+        }
+        Ok(self.status)
+    }
+
+    /// Sends it SIGKILL. Wait for it to see it ended.
+    ///
+    /// # Errors
+    ///
+    /// As for [`signal`](Self::signal).
+    pub fn kill(&mut self) -> io::Result<()> {
+        self.signal(SIGKILL)
+    }
+
+    /// Sends it a signal, by its number.
+    ///
+    /// # Examples
+    ///
+    /// ```no_run
+    /// use pikake_os::process::Command;
+    /// use pikake_os::signal::SIGHUP;
+    ///
+    /// # async fn example() -> std::io::Result<()> {
+    /// let mut child = Command::new("nginx").spawn()?;
+    /// child.signal(SIGHUP)?;
+    /// # Ok(()) }
+    /// ```
+    ///
+    /// # Errors
+    ///
+    /// [`NotFound`](io::ErrorKind::NotFound) if it has ended and was waited for: its id may be
+    /// another process's by now. Else the system's.
+    pub fn signal(&mut self, signal: i32) -> io::Result<()> {
+        if self.status.is_some() {
+            return Err(io::Error::new(io::ErrorKind::NotFound, "the child has ended"));
+        }
+        let invalid = || io::Error::new(io::ErrorKind::InvalidInput, format!("signal {signal}"));
+        let signal = Signal::from_named_raw(signal).ok_or_else(invalid)?;
+        let pid = Pid::from_child(self.process());
+        kill_process(pid, signal)
+            .map_err(|error| in_context(error.into(), || format!("signal process {pid}")))
+    }
+
+    /// Ends it: asks it to by SIGTERM, kills it by SIGKILL when the grace is over, and waits for it.
+    ///
+    /// # Cancellation
+    ///
+    /// An interruption point. Interrupted or dropped, it has been asked to end or been killed, and
+    /// can be waited for again.
+    ///
+    /// # Errors
+    ///
+    /// As for [`wait`](Self::wait).
+    ///
+    /// # Panics
+    ///
+    /// When it has to wait outside a task of its kernel.
+    #[track_caller]
+    pub fn stop(&mut self, grace: Duration) -> impl Future<Output = io::Result<ExitStatus>> {
+        let place = Location::caller();
+        async move {
+            if let Some(status) = self.try_wait()? {
+                return Ok(status);
+            }
+            self.signal(SIGTERM)?;
+            if let Ok(ended) = timeout_after(grace, self.wait_at(place)).await {
+                return ended;
+            }
+            self.kill()?;
+            self.wait_at(place).await
+        }
+    }
+}
+
+impl Drop for Child {
+    fn drop(&mut self) {
+        if self.status.is_none()
+            && let Some(process) = self.process.take()
+        {
+            reaper::leave(process, self.kill_on_drop);
+        }
+    }
+}
+
+impl fmt::Debug for Child {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Child")
+            .field("id", &self.id())
+            .field("status", &self.status)
+            .field("stdin", &self.stdin)
+            .field("stdout", &self.stdout)
+            .field("stderr", &self.stderr)
+            .finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,238 @@
+//! What to run, and how.
+
+use std::ffi::OsStr;
+use std::fmt;
+use std::future::Future;
+use std::io;
+use std::panic::Location;
+use std::path::Path;
+use std::process::{self, ExitStatus, Output, Stdio};
+use std::time::Duration;
+
+use pikake_net::in_context;
+use pikake_traps::system;
+
+use crate::child::Child;
+use crate::output::{self, CommandError, Policy};
+
+/// How long a child may take to end after it was asked to, unless its command says otherwise.
+pub const DEFAULT_GRACE: Duration = Duration::from_secs(1);
+
+/// A program to run, with its arguments and surroundings.
+///
+/// It inherits what the process has: environment, directory, standard streams; and no other
+/// descriptor.
+///
+/// # Examples
+///
+/// ```no_run
+/// use pikake_os::process::{Command, Stdio};
+///
+/// # async fn example() -> std::io::Result<()> {
+/// let mut child = Command::new("sort").stdin(Stdio::piped()).stdout(Stdio::piped()).spawn()?;
+/// let stdin = child.stdin.take().expect("it is piped");
+/// stdin.write_all(b"pear\napple\n").await?;
+/// drop(stdin);
+/// let mut sorted = [0; 100];
+/// let length = child.stdout.take().expect("it is piped").read(&mut sorted).await?;
+/// println!("{}", child.wait().await?);
+/// # Ok(()) }
+/// ```
+#[must_use = "a command does nothing until it is run"]
+pub struct Command {
+    inner: process::Command,
+    /// Whether the caller has said where a stream leads: in, out, errors.
+    is_set: [bool; 3],
+    kill_on_drop: bool,
+    policy: Policy,
+}
+
+impl Command {
+    /// Runs a program: a path, or a name that is looked for in `PATH`.
+    pub fn new(program: impl AsRef<OsStr>) -> Self {
+        let policy = Policy { grace: DEFAULT_GRACE, limit: usize::MAX };
+        let inner = process::Command::new(program);
+        Self { inner, is_set: [false; 3], kill_on_drop: false, policy }
+    }
+
+    /// Adds an argument.
+    pub fn arg(&mut self, argument: impl AsRef<OsStr>) -> &mut Self {
+        self.inner.arg(argument);
+        self
+    }
+
+    /// Adds arguments.
+    pub fn args(&mut self, arguments: impl IntoIterator<Item: AsRef<OsStr>>) -> &mut Self {
+        self.inner.args(arguments);
+        self
+    }
+
+    /// Sets a variable of its environment.
+    pub fn env(&mut self, name: impl AsRef<OsStr>, value: impl AsRef<OsStr>) -> &mut Self {
+        self.inner.env(name, value);
+        self
+    }
+
+    /// Takes a variable out of its environment.
+    pub fn env_remove(&mut self, name: impl AsRef<OsStr>) -> &mut Self {
+        self.inner.env_remove(name);
+        self
+    }
+
+    /// Gives it an empty environment, but for what is set after this.
+    pub fn env_clear(&mut self) -> &mut Self {
+        self.inner.env_clear();
+        self
+    }
+
+    /// Sets the directory it starts in.
+    pub fn current_dir(&mut self, directory: impl AsRef<Path>) -> &mut Self {
+        self.inner.current_dir(directory);
+        self
+    }
+
+    /// Where it reads from. Without this: nothing is there for [`output`](Self::output), and what the
+    /// process reads from for the others.
+    pub fn stdin(&mut self, stdin: impl Into<Stdio>) -> &mut Self {
+        self.inner.stdin(stdin);
+        self.is_set[0] = true;
+        self
+    }
+
+    /// Where it writes to. Without this: a pipe for [`output`](Self::output), and where the process
+    /// writes to for the others.
+    pub fn stdout(&mut self, stdout: impl Into<Stdio>) -> &mut Self {
+        self.inner.stdout(stdout);
+        self.is_set[1] = true;
+        self
+    }
+
+    /// Where it writes errors to, as for [`stdout`](Self::stdout).
+    pub fn stderr(&mut self, stderr: impl Into<Stdio>) -> &mut Self {
+        self.inner.stderr(stderr);
+        self.is_set[2] = true;
+        self
+    }
+
+    /// Whether a [`Child`] that is dropped before it has ended is killed. It is not, unless this says
+    /// so.
+    pub fn kill_on_drop(&mut self, kill: bool) -> &mut Self {
+        self.kill_on_drop = kill;
+        self
+    }
+
+    /// How long a child may take to end after [`output`](Self::output) or [`status`](Self::status)
+    /// was interrupted: [`DEFAULT_GRACE`], unless this says otherwise. Then it is killed.
+    pub fn grace(&mut self, grace: Duration) -> &mut Self {
+        self.policy.grace = grace;
+        self
+    }
+
+    /// How many bytes [`output`](Self::output) takes from either stream; without this, all.
+    pub fn limit(&mut self, bytes: usize) -> &mut Self {
+        self.policy.limit = bytes;
+        self
+    }
+
+    /// The command of the standard library, for what else can be set. Streams are to be set here.
+    pub fn as_std_mut(&mut self) -> &mut process::Command {
+        &mut self.inner
+    }
+
+    /// Starts the program. It blocks for as long as the system takes to load it.
+    ///
+    /// # Errors
+    ///
+    /// The system's, with the program's name, as [`NotFound`](io::ErrorKind::NotFound);
+    /// [`Unsupported`](io::ErrorKind::Unsupported), in a simulation.
+    ///
+    /// # Panics
+    ///
+    /// Outside a kernel.
+    #[track_caller]
+    pub fn spawn(&mut self) -> io::Result<Child> {
+        system()?;
+        let spawned = self.inner.spawn().and_then(|child| Child::new(child, self.kill_on_drop));
+        spawned.map_err(|error| in_context(error, || format!("run {}", self.program())))
+    }
+
+    /// Runs the program to its end and gives what it has written.
+    ///
+    /// Both streams are read at the same time, to their ends.
+    ///
+    /// # Cancellation
+    ///
+    /// An interruption point. Interrupted, the child is asked to end, killed when its
+    /// [grace](Self::grace) is over, and waited for, and then the error has what it had written.
+    /// Other interruptions are held back meanwhile. Dropped, the child is killed and what it had
+    /// written is lost.
+    ///
+    /// # Errors
+    ///
+    /// As for [`spawn`](Self::spawn); the interruption; [`TooMuchOutput`](crate::process::TooMuchOutput),
+    /// as for an interruption. That the program failed is no error: see the status.
+    ///
+    /// # Panics
+    ///
+    /// When polled outside a task of a kernel.
+    #[track_caller]
+    pub fn output(&mut self) -> impl Future<Output = Result<Output, CommandError>> {
+        let place = Location::caller();
+        async move {
+            if !self.is_set[0] {
+                self.inner.stdin(Stdio::null());
+            }
+            if !self.is_set[1] {
+                self.inner.stdout(Stdio::piped());
+            }
+            if !self.is_set[2] {
+                self.inner.stderr(Stdio::piped());
+            }
+            output::run(self, place).await
+        }
+    }
+
+    /// Runs the program to its end.
+    ///
+    /// # Cancellation
+    ///
+    /// As for [`output`](Self::output).
+    ///
+    /// # Errors
+    ///
+    /// As for [`output`](Self::output).
+    ///
+    /// # Panics
+    ///
+    /// When polled outside a task of a kernel.
+    #[track_caller]
+    pub fn status(&mut self) -> impl Future<Output = Result<ExitStatus, CommandError>> {
+        let place = Location::caller();
+        async move {
+            for (is_set, set) in self.is_set.into_iter().zip([
+                process::Command::stdin::<Stdio>,
+                process::Command::stdout,
+                process::Command::stderr,
+            ]) {
+                if !is_set {
+                    set(&mut self.inner, Stdio::inherit());
+                }
+            }
+            output::run(self, place).await.map(|output| output.status)
+        }
+    }
+
+    pub(crate) fn program(&self) -> String {
+        self.inner.get_program().to_string_lossy().into_owned()
+    }
+
+    pub(crate) fn policy(&self) -> Policy {
+        self.policy
+    }
+}
+
+impl fmt::Debug for Command {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.inner.fmt(f)
+    }
+}

@@ -1,0 +1,58 @@
+//! How a kernel hears that a child has ended.
+//!
+//! Linux has descriptors of processes (pidfd), which become readable then and are adopted as any
+//! other. Where there are none, or they are refused, there is the signal that tells of any child
+//! (SIGCHLD); it does not say which, so whoever waits looks at theirs.
+
+use std::io;
+use std::panic::Location;
+use std::process::Child;
+
+use pikake_traps::{Direction, Sockets, when_ready_at};
+use signal_hook::consts::SIGCHLD;
+
+use crate::adopted::Adopted;
+use crate::signals::Signals;
+
+pub(crate) enum Exit {
+    Descriptor(Adopted),
+    Signal(Box<Signals>),
+}
+
+impl Exit {
+    /// To be asked before the child is first looked at, so that its end cannot slip through.
+    pub(crate) fn of(child: &Child) -> io::Result<Self> {
+        match descriptor_of(child) {
+            Ok(descriptor) => Adopted::new(descriptor).map(Self::Descriptor),
+            Err(_) => Self::by_signal(),
+        }
+    }
+
+    pub(crate) fn by_signal() -> io::Result<Self> {
+        Signals::new([SIGCHLD]).map(|signals| Self::Signal(Box::new(signals)))
+    }
+
+    /// Waits until it is worthwhile to look at the child (again).
+    pub(crate) async fn news(&mut self, place: &'static Location<'static>) -> io::Result<()> {
+        match self {
+            Self::Descriptor(descriptor) => {
+                let id = descriptor.id();
+                let attempt = |traps: &dyn Sockets| traps.poll(id, Direction::Read);
+                when_ready_at(id, Direction::Read, attempt, place).await
+            }
+            Self::Signal(signals) => signals.next().await.map(drop),
+        }
+    }
+}
+
+/// A descriptor that becomes readable when a process ends.
+#[cfg(target_os = "linux")]
+pub(crate) fn descriptor_of(child: &Child) -> io::Result<std::os::fd::OwnedFd> {
+    use rustix::process::{Pid, PidfdFlags, pidfd_open};
+    Ok(pidfd_open(Pid::from_child(child), PidfdFlags::NONBLOCK)?)
+}
+
+#[cfg(not(target_os = "linux"))]
+pub(crate) fn descriptor_of(_: &Child) -> io::Result<std::os::fd::OwnedFd> {
+    Err(io::ErrorKind::Unsupported.into())
+}

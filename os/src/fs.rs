@@ -1,0 +1,181 @@
+//! Files and directories, in the kernel's helper threads.
+//!
+//! Each function does what the one of [`std::fs`] with the same name does, and names the path in its
+//! error.
+//!
+//! ```no_run
+//! use pikake_os::fs;
+//!
+//! # async fn example() -> std::io::Result<()> {
+//! fs::create_dir_all("log").await?;
+//! fs::write("log/today", "started\n").await?;
+//! for entry in fs::read_dir("log").await? {
+//!     println!("{}", entry.path().display());
+//! }
+//! # Ok(()) }
+//! ```
+//!
+//! # Cancellation
+//!
+//! All are interruption points. The caller goes on at once. What waits for a thread is not done; what
+//! was begun goes on to its end there, and nobody hears of it. So an interrupted `write` or `copy`
+//! may have been done or not, or be done presently: write to another name and [`rename`] it.
+//!
+//! # Errors
+//!
+//! The system's, with the path; the interruption; [`Unsupported`](std::io::ErrorKind::Unsupported),
+//! in a simulation.
+//!
+//! # Panics
+//!
+//! When polled outside a task of a kernel.
+
+use std::future::Future;
+use std::io;
+use std::panic::Location;
+use std::path::{Path, PathBuf};
+
+use crate::pool::on_path;
+
+pub use std::fs::{DirEntry, FileType, Metadata, OpenOptions, Permissions};
+
+pub use crate::file::{File, LostWrite};
+#[cfg(feature = "watch")]
+pub use crate::watch::{Change, Watcher, watch};
+
+/// Functions of one path.
+macro_rules! of_a_path {
+    ($($(#[$doc:meta])* $name:ident: $verb:literal -> $output:ty;)*) => {$(
+        $(#[$doc])*
+        ///
+        /// # Errors
+        ///
+        /// See the [module](self).
+        #[track_caller]
+        pub fn $name(path: impl AsRef<Path>) -> impl Future<Output = io::Result<$output>> {
+            on_path(Location::caller(), $verb, path.as_ref().to_owned(), |path| std::fs::$name(path))
+        }
+    )*};
+}
+
+of_a_path! {
+    /// All of a file. For one that may be large, [`File::read_to_end`] has a limit.
+    read: "read" -> Vec<u8>;
+    /// All of a file, as text.
+    read_to_string: "read" -> String;
+    /// What the system keeps about a file or directory; of what a link leads to.
+    metadata: "look at" -> Metadata;
+    /// What the system keeps about a file, directory or link.
+    symlink_metadata: "look at" -> Metadata;
+    /// The path without links, `.` and `..`.
+    canonicalize: "resolve" -> PathBuf;
+    /// Where a link leads.
+    read_link: "read the link" -> PathBuf;
+    /// Makes a directory.
+    create_dir: "make the directory" -> ();
+    /// Makes a directory and those above it, as far as they are missing.
+    create_dir_all: "make the directory" -> ();
+    /// Removes a file or a link.
+    remove_file: "remove" -> ();
+    /// Removes an empty directory.
+    remove_dir: "remove the directory" -> ();
+    /// Removes a directory with all that is in it.
+    remove_dir_all: "remove the directory" -> ();
+}
+
+/// Functions of two paths.
+macro_rules! of_two_paths {
+    ($($(#[$doc:meta])* $name:ident: $verb:literal, $word:literal, $call:path => $output:ty;)*) => {$(
+        $(#[$doc])*
+        ///
+        /// # Errors
+        ///
+        /// See the [module](self).
+        #[track_caller]
+        pub fn $name(
+            from: impl AsRef<Path>,
+            to: impl AsRef<Path>,
+        ) -> impl Future<Output = io::Result<$output>> {
+            two(Location::caller(), $verb, $word, from.as_ref(), to.as_ref(), $call)
+        }
+    )*};
+}
+
+of_two_paths! {
+    /// Copies a file with its permissions, over one that is there; gives its length.
+    copy: "copy", "to", std::fs::copy => u64;
+    /// Gives a file or directory another name, in the place of a file that had it. On one file system
+    /// everybody sees either the old or the new.
+    rename: "rename", "to", std::fs::rename => ();
+    /// Gives a file a second name.
+    hard_link: "link", "as", std::fs::hard_link => ();
+    /// Makes a link `to`, which leads to `from`.
+    symlink: "link to", "as", std::os::unix::fs::symlink => ();
+}
+
+#[track_caller]
+fn two<R: Send + 'static>(
+    place: &'static Location<'static>,
+    verb: &'static str,
+    word: &'static str,
+    from: &Path,
+    to: &Path,
+    call: fn(PathBuf, PathBuf) -> io::Result<R>,
+) -> impl Future<Output = io::Result<R>> + use<R> {
+    let (from, to) = (from.to_owned(), to.to_owned());
+    let what = PathBuf::from(format!("{} {word} {}", from.display(), to.display()));
+    on_path(place, verb, what, move |_| call(from, to))
+}
+
+/// Writes a file: made if there was none, else in the place of what was in it.
+///
+/// # Errors
+///
+/// See the [module](self).
+#[track_caller]
+pub fn write(
+    path: impl AsRef<Path>,
+    contents: impl Into<Vec<u8>>,
+) -> impl Future<Output = io::Result<()>> {
+    let contents = contents.into();
+    on_path(Location::caller(), "write", path.as_ref().to_owned(), move |path| {
+        std::fs::write(path, contents)
+    })
+}
+
+/// What is in a directory, in no order.
+///
+/// # Errors
+///
+/// See the [module](self).
+#[track_caller]
+pub fn read_dir(path: impl AsRef<Path>) -> impl Future<Output = io::Result<Vec<DirEntry>>> {
+    on_path(Location::caller(), "read the directory", path.as_ref().to_owned(), |path| {
+        std::fs::read_dir(path)?.collect()
+    })
+}
+
+/// Whether there is something at a path.
+///
+/// # Errors
+///
+/// See the [module](self): that it cannot be found out.
+#[track_caller]
+pub fn exists(path: impl AsRef<Path>) -> impl Future<Output = io::Result<bool>> {
+    on_path(Location::caller(), "look for", path.as_ref().to_owned(), Path::try_exists)
+}
+
+/// Sets who may do what with a file or directory.
+///
+/// # Errors
+///
+/// See the [module](self).
+#[track_caller]
+pub fn set_permissions(
+    path: impl AsRef<Path>,
+    permissions: Permissions,
+) -> impl Future<Output = io::Result<()>> {
+    on_path(Location::caller(), "set the permissions of", path.as_ref().to_owned(), move |path| {
+        std::fs::set_permissions(path, permissions)
+    })
+}

@@ -1,0 +1,21 @@
+//! Signals, as they come or as an interruption of the main task.
+//!
+//! ```no_run
+//! use pikake_os::signal::{SIGHUP, SIGTERM, Signals};
+//!
+//! # async fn example() -> std::io::Result<()> {
+//! let mut signals = Signals::new([SIGHUP, SIGTERM])?;
+//! loop {
+//!     match signals.next().await? {
+//!         SIGHUP => println!("reading the configuration again"),
+//!         _ => return Ok(()),
+//!     }
+//! }
+//! # }
+//! ```
+
+pub use signal_hook::consts::signal::*;
+pub use signal_hook::low_level::signal_name;
+
+pub use crate::interrupt::{OnSignals, interrupt_on_signals};
+pub use crate::signals::Signals;
