@@ -11,7 +11,7 @@ use std::collections::VecDeque;
 use std::time::{Duration, Instant};
 
 use pikake_amqp::{
-    ConsumeOptions, Connection, Error, Message, Options, Properties, QueueOptions, Table, Value,
+    Connection, ConsumeOptions, Error, Message, Options, Properties, QueueOptions, Table, Value,
     persistent, short,
 };
 use pikake_kernel::Kernel;

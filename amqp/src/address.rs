@@ -126,21 +126,32 @@ mod tests {
     #[test]
     fn what_is_left_out_is_the_usual() {
         let usual = ("h".into(), 5672, "/".into(), "guest".into());
-        for url in ["amqp://h", "amqp://h/", "amqp://h/%2F", "amqp://h:5672/%2f", "amqp://guest@h"] {
+        for url in ["amqp://h", "amqp://h/", "amqp://h/%2F", "amqp://h:5672/%2f", "amqp://guest@h"]
+        {
             assert_eq!(parts(url), usual, "{url}");
         }
         assert_eq!(parts("amqps://h").1, 5671);
-        assert_eq!(parts("amqp://a%3Ab:c@[::1]:7/v%20w"), ("::1".into(), 7, "v w".into(), "a:b".into()));
-        assert_eq!(parts("amqp://127.0.0.1:9"), ("127.0.0.1".into(), 9, "/".into(), "guest".into()));
+        assert_eq!(
+            parts("amqp://a%3Ab:c@[::1]:7/v%20w"),
+            ("::1".into(), 7, "v w".into(), "a:b".into())
+        );
+        assert_eq!(
+            parts("amqp://127.0.0.1:9"),
+            ("127.0.0.1".into(), 9, "/".into(), "guest".into())
+        );
     }
 
     #[test]
     fn a_wrong_url_is_an_error_without_the_password() {
-        for url in ["", "h", "http://u:secret@h", "amqp://u:secret@h:99999", "amqp://[::g]/", "amqp:h"] {
+        for url in
+            ["", "h", "http://u:secret@h", "amqp://u:secret@h:99999", "amqp://[::g]/", "amqp:h"]
+        {
             let error = url.parse::<Address>().unwrap_err().to_string();
             assert!(error.contains("amqp://user:password@host/vhost"), "{url}: {error}");
             assert!(!error.contains("secret"), "{error}");
         }
-        assert!(!format!("{:?}", "amqp://u:secret@h".parse::<Address>().unwrap()).contains("secret"));
+        assert!(
+            !format!("{:?}", "amqp://u:secret@h".parse::<Address>().unwrap()).contains("secret")
+        );
     }
 }

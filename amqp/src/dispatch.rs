@@ -4,7 +4,7 @@ use std::rc::Rc;
 
 use crate::channel::ChannelInner;
 use crate::connection::State;
-use crate::consumer::Delivery;
+use crate::delivery::Delivery;
 use crate::error::{Error, PublishError};
 use crate::event::{Event, Outcome, Reply};
 use crate::hub::{Answer, Asker, Hub, Milestone, Publisher};
@@ -28,7 +28,8 @@ impl Hub {
         match event {
             Event::Delivered { channel: number, consumer, content } => {
                 let channel = self.channel(number);
-                let found = channel.as_ref().and_then(|channel| channel.consumer(consumer.as_str()));
+                let found =
+                    channel.as_ref().and_then(|channel| channel.consumer(consumer.as_str()));
                 match (channel, found) {
                     (Some(channel), Some(consumer)) => {
                         consumer.put(Delivery::new(channel, *content, self.epoch.get()));
@@ -55,7 +56,9 @@ impl Hub {
             Event::Replied { token, result } => self.replied(token, result),
             Event::ConsumerCancelled { channel, consumer } => {
                 let channel = self.channel(channel);
-                if let Some(consumer) = channel.and_then(|channel| channel.consumer(consumer.as_str())) {
+                if let Some(consumer) =
+                    channel.and_then(|channel| channel.consumer(consumer.as_str()))
+                {
                     consumer.end(Error::ConsumerCancelled);
                 }
             }

@@ -33,7 +33,10 @@ pub(crate) enum Reply {
 pub(crate) enum Outcome {
     Acked,
     Nacked,
-    Returned { code: u16, text: String },
+    Returned {
+        code: u16,
+        text: String,
+    },
     /// The channel has ended before; nobody knows.
     Unknown(Error),
 }
@@ -43,13 +46,29 @@ pub(crate) enum Outcome {
 pub(crate) enum Event<T, P> {
     /// The handshake is over.
     Opened,
-    Replied { token: T, result: Result<Reply, Error> },
-    Confirmed { token: P, outcome: Outcome },
-    Delivered { channel: u16, consumer: ShortString, content: Box<Content> },
+    Replied {
+        token: T,
+        result: Result<Reply, Error>,
+    },
+    Confirmed {
+        token: P,
+        outcome: Outcome,
+    },
+    Delivered {
+        channel: u16,
+        consumer: ShortString,
+        content: Box<Content>,
+    },
     /// By the broker.
-    ConsumerCancelled { channel: u16, consumer: ShortString },
+    ConsumerCancelled {
+        channel: u16,
+        consumer: ShortString,
+    },
     /// By the broker. Those who waited have been told before.
-    ChannelClosed { channel: u16, reason: CloseReason },
+    ChannelClosed {
+        channel: u16,
+        reason: CloseReason,
+    },
     /// Messages may be published on the channel, or may not.
     Flow,
     Blocked(String),

@@ -17,7 +17,7 @@ use pikake_traps::{WaitQueue, elapsed_since, now, park, timeout_after};
 use crate::address::Address;
 use crate::channel::ChannelInner;
 use crate::connection::State;
-use crate::consumer::Delivery;
+use crate::delivery::Delivery;
 use crate::error::{Error, PublishError};
 use crate::event::Ended;
 use crate::message::{Message, Queue};
@@ -130,10 +130,7 @@ impl Hub {
     }
 
     /// Does something with the session, then sees to it that what it wants to say is written.
-    pub(crate) fn with<R>(
-        &self,
-        ask: impl FnOnce(&mut HubSession) -> R,
-    ) -> Option<R> {
+    pub(crate) fn with<R>(&self, ask: impl FnOnce(&mut HubSession) -> R) -> Option<R> {
         let result = self.session.borrow_mut().as_mut().map(ask);
         self.writer.wake(1);
         result

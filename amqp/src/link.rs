@@ -108,7 +108,9 @@ async fn watch(hub: Rc<Hub>) {
                 hub.abandon_unconfirmed(&PublishError::Blocked { reason, message: None });
                 next
             }
-            Some((_, since)) => Some(next.map_or(since + patience, |next| next.min(since + patience))),
+            Some((_, since)) => {
+                Some(next.map_or(since + patience, |next| next.min(since + patience)))
+            }
             None => next,
         };
         let again = park(&hub.timer);

@@ -109,9 +109,8 @@ impl Channel {
 
 fn attempt(channel: &Rc<ChannelInner>, message: Box<Message>) -> Attempt {
     let hub = channel.hub();
-    let failed = |error, message| {
-        Attempt::Failed(PublishError::Closed { error, message: Some(message) })
-    };
+    let failed =
+        |error, message| Attempt::Failed(PublishError::Closed { error, message: Some(message) });
     if let Some(error) = channel.closed() {
         return failed(error, message);
     }

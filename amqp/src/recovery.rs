@@ -86,7 +86,9 @@ impl Hub {
                 };
                 match self.ask(number, request.clone()).await {
                     Ok(_) => break,
-                    Err(Error::ChannelClosed(why)) if why.code == LOCKED && attempt < LOCKED_TRIES => {
+                    Err(Error::ChannelClosed(why))
+                        if why.code == LOCKED && attempt < LOCKED_TRIES =>
+                    {
                         scratch = None;
                         sleep(LOCKED_WAIT).await?;
                     }

@@ -167,10 +167,7 @@ impl<T, P> Session<T, P> {
         }
     }
 
-    pub(crate) fn queue_connection(
-        &mut self,
-        method: connection::AMQPMethod,
-    ) -> Result<(), Error> {
+    pub(crate) fn queue_connection(&mut self, method: connection::AMQPMethod) -> Result<(), Error> {
         let method = AMQPClass::Connection(method);
         append_method(&mut self.output, 0, method, self.limits.frame_max)
     }
@@ -258,7 +255,10 @@ impl<T, P> Session<T, P> {
         let free = (1..=self.limits.channel_max).find(|n| !self.channels.contains_key(n));
         let Some(number) = free else {
             let most = self.limits.channel_max;
-            return Err((Error::Invalid(format!("one channel more than the {most} agreed")), token));
+            return Err((
+                Error::Invalid(format!("one channel more than the {most} agreed")),
+                token,
+            ));
         };
         self.channels.insert(number, ChannelState::new());
         let open = AMQPClass::Channel(channel::AMQPMethod::Open(channel::Open {}));

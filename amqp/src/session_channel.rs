@@ -47,6 +47,7 @@ pub(crate) enum ContentOf {
 
 /// A content that is coming in.
 #[derive(Debug)]
+#[expect(clippy::large_enum_variant, reason = "one a channel, and a box would be one a message")]
 pub(crate) enum Assembly {
     None,
     Header(ContentOf),
@@ -157,7 +158,9 @@ impl<T, P> ChannelState<T, P> {
         };
         match self.unconfirmed.iter_mut().flatten().find(is_it) {
             Some(entry) => entry.returned = Some((why.reply_code, why.reply_text.to_string())),
-            None => tracing::debug!(key = %why.routing_key, "a message came back that nobody waits for"),
+            None => {
+                tracing::debug!(key = %why.routing_key, "a message came back that nobody waits for")
+            }
         }
     }
 

@@ -33,7 +33,9 @@ impl<T, P> Session<T, P> {
             (_, Frame::Method(method @ AMQPClass::Channel(channel::AMQPMethod::Close(_)))) => {
                 self.method(number, method)
             }
-            (Assembly::Header(of), Frame::Header(header)) => self.content_header(number, of, *header),
+            (Assembly::Header(of), Frame::Header(header)) => {
+                self.content_header(number, of, *header)
+            }
             (Assembly::Body { of, properties, mut body, missing }, Frame::Body(part)) => {
                 if part.len() as u64 > missing {
                     return Err(wrong(format!("a body longer than it said on channel {number}")));

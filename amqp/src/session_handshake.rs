@@ -99,7 +99,8 @@ impl<T, P> Session<T, P> {
             0 => u16::MAX,
             most => most,
         };
-        let heartbeat = agreed(wanted.heartbeat.as_secs().min(u16::MAX.into()) as u16, tune.heartbeat);
+        let heartbeat =
+            agreed(wanted.heartbeat.as_secs().min(u16::MAX.into()) as u16, tune.heartbeat);
         self.limits = Limits {
             frame_max: agreed(self.limits.frame_max, theirs),
             channel_max,

@@ -61,7 +61,8 @@ impl Topology {
 
     /// All of it, as requests in an order that works.
     pub(crate) fn requests(&self) -> Vec<AMQPClass> {
-        let declared = self.exchanges.iter().chain(&self.queues).map(|(_, declare)| declare.clone());
+        let declared =
+            self.exchanges.iter().chain(&self.queues).map(|(_, declare)| declare.clone());
         declared.chain(self.bindings.iter().map(Binding::bind)).collect()
     }
 }

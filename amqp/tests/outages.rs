@@ -8,8 +8,8 @@ use std::rc::Rc;
 use std::time::{Duration, Instant};
 
 use pikake_amqp::{
-    ConsumeOptions, Connection, Error, ExchangeOptions, Message, Options, PublishError, QueueOptions,
-    Stale, State, Table, persistent, short,
+    Connection, ConsumeOptions, Error, ExchangeOptions, Message, Options, PublishError,
+    QueueOptions, Stale, State, Table, persistent, short,
 };
 use pikake_net::{TcpListener, TcpStream};
 use pikake_traps::{CancelOnDrop, blocking, sleep, spawn, timeout_after};
@@ -238,8 +238,7 @@ fn a_broker_out_of_memory_holds_messages_back_and_hangs_nobody() {
     let mut broker = BROKER.get();
     let address = broker.address();
     run(async {
-        let options =
-            Options { blocked_deadline: Duration::from_secs(3), ..Options::default() };
+        let options = Options { blocked_deadline: Duration::from_secs(3), ..Options::default() };
         let connection = Connection::open(&address, options).await.unwrap();
         let channel = connection.channel().await.unwrap();
         let queue = channel.declare_queue("", QueueOptions::private()).await.unwrap().name;

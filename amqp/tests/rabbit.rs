@@ -5,8 +5,8 @@ mod support;
 use std::time::{Duration, Instant};
 
 use pikake_amqp::{
-    Channel, ConsumeOptions, Connection, Error, ExchangeOptions, Message, Options, Properties, PublishError,
-    QueueOptions, Stale, State, Table, Value, persistent, short,
+    Channel, Connection, ConsumeOptions, Error, ExchangeOptions, Message, Options, Properties,
+    PublishError, QueueOptions, Stale, State, Table, Value, persistent, short,
 };
 use pikake_traps::{Interrupted, sleep, spawn, timeout_after};
 use support::{Shared, connect, run};
@@ -48,7 +48,10 @@ fn what_is_published_is_delivered_once_with_all_of_it() {
         let mut headers = Table::default();
         headers.insert("text".into(), Value::LongString("åäö".into()));
         headers.insert("number".into(), Value::LongLongInt(-5_000_000_000));
-        headers.insert("list".into(), Value::FieldArray(vec![Value::Boolean(true), Value::Void].into()));
+        headers.insert(
+            "list".into(),
+            Value::FieldArray(vec![Value::Boolean(true), Value::Void].into()),
+        );
         let properties = Properties::default()
             .with_headers(headers)
             .with_content_type("application/json".into())
@@ -61,8 +64,7 @@ fn what_is_published_is_delivered_once_with_all_of_it() {
         for body in &bodies {
             channel.publish("", &queue.name, properties.clone(), body.clone(), true).await.unwrap();
         }
-        let mut consumer =
-            channel.consume(&queue.name, ConsumeOptions::default()).await.unwrap();
+        let mut consumer = channel.consume(&queue.name, ConsumeOptions::default()).await.unwrap();
         for body in &bodies {
             let delivery = consumer.next().await.unwrap();
             assert!(delivery.body == *body, "{} for {}", delivery.body.len(), body.len());
@@ -152,7 +154,8 @@ fn an_error_of_one_channel_is_told_there_and_nowhere_else() {
 
         let bad = connection.channel().await.unwrap();
         let mut bad_consumer = bad.consume(&queue, ConsumeOptions::default()).await.unwrap();
-        let (missing, after) = (bad.declare_queue("none", QueueOptions::passive()), bad.purge(&queue));
+        let (missing, after) =
+            (bad.declare_queue("none", QueueOptions::passive()), bad.purge(&queue));
         let second = spawn(after);
         let error = missing.await.unwrap_err();
         assert_eq!(error.reason().map(|reason| reason.code), Some(404), "{error}");
@@ -333,15 +336,16 @@ fn an_interrupted_wait_loses_nothing_and_leaves_the_channel_usable() {
         assert!(timeout_after(none, channel.get(&queue, false)).await.is_err());
         assert!(timeout_after(none, channel.purge("none-such")).await.is_err());
         let fresh = connection.channel().await.unwrap();
-        let published = async {
-            fresh.publish("", &queue, persistent(), b"two".to_vec(), true).await
-        };
+        let published =
+            async { fresh.publish("", &queue, persistent(), b"two".to_vec(), true).await };
         let told = timeout_after(none, async {
             let error = published.await.unwrap_err();
             assert!(error.is_uncertain() && error.interrupted().is_some());
         });
         assert!(told.await.is_err());
-        assert!(timeout_after(none, fresh.consume(&queue, ConsumeOptions::default())).await.is_err());
+        assert!(
+            timeout_after(none, fresh.consume(&queue, ConsumeOptions::default())).await.is_err()
+        );
         let mut consumer = fresh.consume(&queue, ConsumeOptions::default()).await.unwrap();
         let mut bodies = Vec::new();
         while bodies.len() < 2 {

@@ -8,8 +8,8 @@ use std::time::Duration;
 
 use pikake_amqp::fake::{Broker, serve};
 use pikake_amqp::{
-    Address, Backoff, ConsumeOptions, Connection, Error, Message, Options, PublishError, QueueOptions,
-    State, Value, persistent, short,
+    Address, Backoff, Connection, ConsumeOptions, Error, Message, Options, PublishError,
+    QueueOptions, State, Value, persistent, short,
 };
 use pikake_net::TcpListener;
 use pikake_sim::{FaultMix, Runs, Sim};

@@ -78,8 +78,10 @@ impl State {
                 }
                 Err(error) => Some(Err(error)),
             };
-            if let (Some(reason), Some(Ok((_, Frame::Method(AMQPClass::Basic(basic::AMQPMethod::Publish(_)))))) ) =
-                (self.blocked.clone(), &result)
+            if let (
+                Some(reason),
+                Some(Ok((_, Frame::Method(AMQPClass::Basic(basic::AMQPMethod::Publish(_)))))),
+            ) = (self.blocked.clone(), &result)
             {
                 peer.is_stopped = true;
                 peer.rest = rest;
@@ -272,7 +274,8 @@ impl State {
 
     fn take_in(&mut self, id: u64, number: u16, mut message: Message) {
         const ANSWERS: &str = "amq.rabbitmq.reply-to";
-        let wants_answer = message.properties.reply_to().as_ref().map(|to| to.as_str()) == Some(ANSWERS);
+        let wants_answer =
+            message.properties.reply_to().as_ref().map(|to| to.as_str()) == Some(ANSWERS);
         if wants_answer {
             let to = format!("{ANSWERS}.{id}.{number}");
             message.properties = message.properties.with_reply_to(to.as_str().into());

@@ -19,7 +19,9 @@ fn covers(pattern: &[&str], key: &[&str]) -> bool {
         (Some((&"#", rest)), _) => {
             covers(rest, key) || key.split_first().is_some_and(|(_, key)| covers(pattern, key))
         }
-        (Some((word, rest)), Some((first, key))) => (*word == "*" || word == first) && covers(rest, key),
+        (Some((word, rest)), Some((first, key))) => {
+            (*word == "*" || word == first) && covers(rest, key)
+        }
         _ => false,
     }
 }
@@ -36,7 +38,8 @@ impl State {
             let is_match = match known.kind.as_str() {
                 "fanout" => true,
                 "topic" => {
-                    let words = |text: &'_ str| text.split('.').map(str::to_owned).collect::<Vec<_>>();
+                    let words =
+                        |text: &'_ str| text.split('.').map(str::to_owned).collect::<Vec<_>>();
                     let (pattern, key) = (words(pattern), words(key));
                     let pattern: Vec<&str> = pattern.iter().map(String::as_str).collect();
                     covers(&pattern, &key.iter().map(String::as_str).collect::<Vec<_>>())

@@ -47,7 +47,9 @@ impl State {
             None => refuse(404, format!("NOT_FOUND - no queue '{name}' in vhost '/'")),
             Some(queue) if queue.owner.is_some_and(|owner| owner != id) => refuse(
                 405,
-                format!("RESOURCE_LOCKED - cannot obtain exclusive access to locked queue '{name}'"),
+                format!(
+                    "RESOURCE_LOCKED - cannot obtain exclusive access to locked queue '{name}'"
+                ),
             ),
             Some(queue) => Ok(queue),
         }
@@ -144,7 +146,9 @@ impl State {
                 if !declare.passive && known.kind != declare.kind.as_str() {
                     return refuse(
                         406,
-                        format!("PRECONDITION_FAILED - inequivalent arg 'type' for exchange '{name}'"),
+                        format!(
+                            "PRECONDITION_FAILED - inequivalent arg 'type' for exchange '{name}'"
+                        ),
                     );
                 }
                 exchange_reply(X::DeclareOk(exchange::DeclareOk {}))

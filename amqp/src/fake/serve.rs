@@ -107,7 +107,8 @@ impl Broker {
         state.blocked = reason.map(str::to_owned);
         if reason.is_none() {
             for id in state.peers.keys().copied().collect::<Vec<_>>() {
-                let was_stopped = state.peers.get_mut(&id).map(|p| std::mem::take(&mut p.is_stopped));
+                let was_stopped =
+                    state.peers.get_mut(&id).map(|p| std::mem::take(&mut p.is_stopped));
                 if was_stopped == Some(true) {
                     let unblocked = connection::AMQPMethod::Unblocked(connection::Unblocked {});
                     state.say(id, 0, AMQPClass::Connection(unblocked));
