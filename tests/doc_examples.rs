@@ -37,6 +37,7 @@ fn examples_that_are_not_run_have_a_reason() {
         "traps/src",
         "kernel/src",
         "net/src",
+        "amqp/src",
         "task/src",
         "sync/src",
         "sim/src",

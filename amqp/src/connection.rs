@@ -49,11 +49,14 @@ pub enum State {
 ///
 /// # Examples
 ///
-/// ```no_run
+/// ```
 /// # async fn example() -> Result<(), Box<dyn std::error::Error>> {
+/// # let listener = pikake_net::TcpListener::bind("127.0.0.1:5672").await?;
+/// # let serving = pikake_amqp::fake::serve(pikake_amqp::fake::Broker::new(), listener);
+/// # let _serving = pikake_traps::spawn(serving).cancel_on_drop();
 /// use pikake_amqp::{ConsumeOptions, Connection, Options, QueueOptions, persistent};
 ///
-/// let address = "amqp://guest:guest@localhost/".parse()?;
+/// let address = "amqp://guest:guest@127.0.0.1/".parse()?;
 /// let connection = Connection::open(&address, Options::default()).await?;
 /// let channel = connection.channel().await?;
 /// channel.declare_queue("jobs", QueueOptions::quorum()).await?;
@@ -65,6 +68,7 @@ pub enum State {
 /// delivery.ack()?;
 /// connection.close().await?;
 /// # Ok(()) }
+/// # pikake_sim::example(async { example().await.unwrap() });
 /// ```
 #[derive(Clone)]
 pub struct Connection(pub(crate) Rc<Handle>);

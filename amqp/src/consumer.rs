@@ -1,167 +1,21 @@
-//! What comes in: consumers, deliveries, and what a delivery is settled with.
+//! Who takes deliveries from a queue.
 
 use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
 use std::fmt;
 use std::future::Future;
+use std::panic::Location;
 use std::rc::Rc;
 
 use amq_protocol::protocol::{AMQPClass, basic};
 use amq_protocol::types::ShortString;
-use pikake_traps::{WaitQueue, park};
+use pikake_traps::{WaitQueue, park_at};
 
 use crate::channel::ChannelInner;
-use crate::error::{Error, Stale};
-use crate::event::Content;
-use crate::hub::{Asker, HubSession};
-use crate::message::{ConsumeOptions, Properties};
-
-/// A message that was delivered.
-#[derive(Debug)]
-#[non_exhaustive]
-pub struct Delivery {
-    /// The content.
-    pub body: Vec<u8>,
-    /// Headers and the rest.
-    pub properties: Properties,
-    /// The exchange it was published to.
-    pub exchange: String,
-    /// Its routing key.
-    pub routing_key: String,
-    /// It was delivered before, and not settled.
-    pub redelivered: bool,
-    /// What it is settled with. It can be taken out, to outlive the content.
-    pub receipt: Receipt,
-}
-
-impl Delivery {
-    pub(crate) fn new(channel: Rc<ChannelInner>, content: Content, epoch: u64) -> Self {
-        let is_settled = Cell::new(!content.is_owed);
-        Self {
-            body: content.body,
-            properties: content.properties,
-            exchange: content.exchange.into(),
-            routing_key: content.routing_key.into(),
-            redelivered: content.redelivered,
-            receipt: Receipt { channel, tag: content.tag, epoch, is_settled },
-        }
-    }
-
-    /// The broker's number for it, on this channel and connection.
-    pub fn tag(&self) -> u64 {
-        self.receipt.tag
-    }
-
-    /// Acknowledges it: the broker may forget it.
-    ///
-    /// # Errors
-    ///
-    /// [`Stale`], as for [`Receipt::ack`].
-    pub fn ack(&self) -> Result<(), Stale> {
-        self.receipt.ack()
-    }
-
-    /// Refuses it: the broker puts it back into its queue, or dead-letters or drops it.
-    ///
-    /// # Errors
-    ///
-    /// [`Stale`], as for [`Receipt::ack`].
-    pub fn nack(&self, requeue: bool) -> Result<(), Stale> {
-        self.receipt.nack(requeue)
-    }
-
-    /// The same as [`nack`](Self::nack), under AMQP's older name for one delivery.
-    ///
-    /// # Errors
-    ///
-    /// [`Stale`], as for [`Receipt::ack`].
-    pub fn reject(&self, requeue: bool) -> Result<(), Stale> {
-        self.receipt.nack(requeue)
-    }
-}
-
-/// What a delivery is settled with.
-///
-/// Settling never waits: it queues bytes, which leave when the tasks that are ready have run, many
-/// acknowledgements as one. Dropped without having been settled, it gives the message back to its
-/// queue. It keeps its channel open.
-#[must_use = "dropped, it gives the message back to its queue"]
-pub struct Receipt {
-    channel: Rc<ChannelInner>,
-    tag: u64,
-    epoch: u64,
-    is_settled: Cell<bool>,
-}
-
-impl Receipt {
-    /// The broker's number for the delivery, on this channel and connection.
-    pub fn tag(&self) -> u64 {
-        self.tag
-    }
-
-    /// Whether the delivery still has to be settled, and can be.
-    pub fn is_owed(&self) -> bool {
-        !self.is_settled.get() && self.channel.hub().epoch.get() == self.epoch
-    }
-
-    /// Acknowledges the delivery: the broker may forget it. Of a consumer without acknowledgements
-    /// nothing is owed, and nothing happens.
-    ///
-    /// # Errors
-    ///
-    /// [`Stale`], if the connection it came over, or its channel, has ended. The broker delivers it
-    /// again. Also when it was settled before.
-    pub fn ack(&self) -> Result<(), Stale> {
-        self.settle(|session, number| session.ack(number, self.tag))
-    }
-
-    /// Refuses the delivery: the broker puts it back into its queue, or dead-letters or drops it.
-    ///
-    /// # Errors
-    ///
-    /// As for [`ack`](Self::ack).
-    pub fn nack(&self, requeue: bool) -> Result<(), Stale> {
-        self.settle(|session, number| session.nack(number, self.tag, requeue))
-    }
-
-    /// The same as [`nack`](Self::nack), under AMQP's older name for one delivery.
-    ///
-    /// # Errors
-    ///
-    /// As for [`ack`](Self::ack).
-    pub fn reject(&self, requeue: bool) -> Result<(), Stale> {
-        self.nack(requeue)
-    }
-
-    fn settle(&self, settle: impl FnOnce(&mut HubSession, u16) -> bool) -> Result<(), Stale> {
-        let hub = self.channel.hub();
-        if hub.epoch.get() != self.epoch || self.is_settled.replace(true) {
-            return Err(Stale);
-        }
-        match hub.with(|session| settle(session, self.channel.number.get())) {
-            Some(true) => Ok(()),
-            _ => Err(Stale),
-        }
-    }
-}
-
-impl Drop for Receipt {
-    fn drop(&mut self) {
-        if !self.is_settled.get() {
-            // Stale: the broker has it already.
-            let _back = self.nack(true);
-        }
-    }
-}
-
-impl fmt::Debug for Receipt {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Receipt")
-            .field("tag", &self.tag)
-            .field("is_owed", &self.is_owed())
-            .finish_non_exhaustive()
-    }
-}
+use crate::delivery::Delivery;
+use crate::error::Error;
+use crate::hub::Asker;
+use crate::message::ConsumeOptions;
 
 /// What channel and consumer share.
 pub(crate) struct ConsumerInner {
@@ -171,6 +25,8 @@ pub(crate) struct ConsumerInner {
     buffer: RefCell<VecDeque<Delivery>>,
     waiters: WaitQueue,
     ended: RefCell<Option<Error>>,
+    /// The broker knows that it has ended.
+    is_gone: Cell<bool>,
 }
 
 impl ConsumerInner {
@@ -179,8 +35,9 @@ impl ConsumerInner {
         self.waiters.wake(1);
     }
 
-    /// The first reason counts.
+    /// It has ended, and not by this side. The first reason counts.
     pub(crate) fn end(&self, why: Error) {
+        self.is_gone.set(true);
         self.ended.borrow_mut().get_or_insert(why);
         self.waiters.wake(usize::MAX);
     }
@@ -193,7 +50,7 @@ impl ConsumerInner {
     pub(crate) fn forget_deliveries(&self) {
         let before = self.buffer.take();
         let (stay, go): (VecDeque<_>, VecDeque<_>) =
-            before.into_iter().partition(|delivery| delivery.receipt.is_settled.get());
+            before.into_iter().partition(|delivery| !delivery.receipt.is_owed_at_all());
         self.buffer.replace(stay);
         drop(go);
     }
@@ -235,6 +92,7 @@ impl Consumer {
             buffer: RefCell::default(),
             waiters: WaitQueue::new(),
             ended: RefCell::new(None),
+            is_gone: Cell::new(false),
         });
         channel.consumers.borrow_mut().push(Rc::downgrade(&inner));
         Self { inner, channel: channel.clone() }
@@ -250,7 +108,10 @@ impl Consumer {
     ///
     /// When no more will come: [`Error::ConsumerCancelled`] by the broker, [`Error::ChannelClosed`],
     /// [`Error::ConnectionClosed`], [`Error::Closed`]. The interruption.
+    #[expect(clippy::should_implement_trait, reason = "an iterator could not wait")]
+    #[track_caller]
     pub fn next(&mut self) -> impl Future<Output = Result<Delivery, Error>> {
+        let place = Location::caller();
         async move {
             loop {
                 if let Some(delivery) = self.try_next() {
@@ -259,7 +120,7 @@ impl Consumer {
                 if let Some(error) = &*self.inner.ended.borrow() {
                     return Err(error.clone());
                 }
-                park(&self.inner.waiters).await?;
+                park_at(&self.inner.waiters, place).await?;
             }
         }
     }
@@ -284,15 +145,19 @@ impl Consumer {
     ///
     /// That its channel or connection has ended, or no answer came; the interruption.
     pub fn cancel(self) -> impl Future<Output = Result<(), Error>> {
+        let channel = self.channel.clone();
         async move {
-            // What is here goes back after the broker was told: it would send it here again.
-            self.channel.ask(self.stop()).await.map(drop)
+            let asked = channel.ask(self.stop()).await;
+            self.inner.is_gone.set(asked.is_ok());
+            // What is here goes back now that the broker knows: it would send it here again.
+            drop(self);
+            asked.map(drop)
         }
     }
 
     /// Ends it on this side, and gives what is to be asked of the broker.
     fn stop(&self) -> AMQPClass {
-        self.inner.end(Error::Closed);
+        self.inner.ended.borrow_mut().get_or_insert(Error::Closed);
         AMQPClass::Basic(basic::AMQPMethod::Cancel(basic::Cancel {
             consumer_tag: self.inner.tag.clone(),
             nowait: false,
@@ -303,7 +168,7 @@ impl Consumer {
 impl Drop for Consumer {
     fn drop(&mut self) {
         self.channel.forget_consumer(&self.inner);
-        if !self.inner.has_ended() {
+        if !self.inner.is_gone.get() {
             let (number, cancel) = (self.channel.number.get(), self.stop());
             let asked = self.channel.hub().with(|s| s.request(number, cancel, Asker::NOBODY));
             // A channel that has ended has ended its consumers.

@@ -4,7 +4,7 @@ use std::rc::Rc;
 
 use crate::channel::ChannelInner;
 use crate::connection::State;
-use crate::consumer::Delivery;
+use crate::delivery::Delivery;
 use crate::error::{Error, PublishError};
 use crate::event::{Event, Outcome, Reply};
 use crate::hub::{Answer, Asker, Hub, Milestone, Publisher};

@@ -17,7 +17,7 @@ use pikake_traps::{WaitQueue, elapsed_since, now, park, timeout_after};
 use crate::address::Address;
 use crate::channel::ChannelInner;
 use crate::connection::State;
-use crate::consumer::Delivery;
+use crate::delivery::Delivery;
 use crate::error::{Error, PublishError};
 use crate::event::Ended;
 use crate::message::{Message, Queue};

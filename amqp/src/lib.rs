@@ -1,10 +1,42 @@
-//! An AMQP 0-9-1 client.
+//! An AMQP 0-9-1 client, for RabbitMQ.
+//!
+//! One [`Connection`] of the kernel's, shared by its tasks; [`Channel`]s to ask and to publish over,
+//! with confirms unless said otherwise; [`Consumer`]s that go on over lost connections. Everything that
+//! waits is an interruption point and loses nothing when it is interrupted.
+//!
+//! | you want | use |
+//! | --- | --- |
+//! | to know that a message is in the broker's hands | [`Channel::publish`] |
+//! | many messages under way from one task | [`Channel::post`], which gives the future of the confirm |
+//! | deliveries | [`Channel::consume`], [`Consumer::next`], [`Delivery::ack`] |
+//! | to settle a delivery when its content has long been used up | [`Delivery::receipt`] |
+//! | answers without a queue for them | [`Channel::direct_reply_to`] |
+//! | to see how the connection is | [`Connection::state`], [`Connection::changed`] |
+//! | a broker for tests | the feature `testing`: `fake` |
+//!
+//! # When the connection is lost
+//!
+//! It is made again, with waits that double up to a cap ([`Backoff`]). What was declared, limits and
+//! consumers are as before; messages that were not confirmed are sent again, with the same message id,
+//! so that some may be there twice; deliveries that were not acknowledged come again, and to settle
+//! the old ones is [`Stale`]. A request whose answer was outstanding fails with
+//! [`Error::ConnectionLost`], and one that comes up meanwhile waits for the next connection, though not
+//! for ever ([`Options::blocked_deadline`]).
+//!
+//! # How it is made
+//!
+//! The session (`session*.rs`) knows no socket, clock or task; a task reads, one writes what others
+//! have queued until its turn comes, one watches the time (`link.rs`), and one keeps the connection up
+//! (`supervisor.rs`). They are shielded from a shutdown, since tasks that are being ended still have to
+//! acknowledge and to give back; they end when the last handle is gone.
 #![forbid(unsafe_code)]
 
 mod address;
 mod channel;
 mod connection;
 mod consumer;
+mod declare;
+mod delivery;
 mod dispatch;
 mod error;
 mod event;
@@ -29,7 +61,8 @@ mod wire;
 pub use address::Address;
 pub use channel::Channel;
 pub use connection::{Connection, State};
-pub use consumer::{Consumer, Delivery, Receipt};
+pub use consumer::Consumer;
+pub use delivery::{Delivery, Receipt};
 pub use error::{CloseReason, Error, PublishError, Stale};
 pub use message::{
     Array, ConsumeOptions, ExchangeOptions, Message, Properties, Queue, QueueOptions, Table, Value,

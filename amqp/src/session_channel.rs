@@ -47,6 +47,7 @@ pub(crate) enum ContentOf {
 
 /// A content that is coming in.
 #[derive(Debug)]
+#[expect(clippy::large_enum_variant, reason = "one a channel, and a box would be one a message")]
 pub(crate) enum Assembly {
     None,
     Header(ContentOf),

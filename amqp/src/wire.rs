@@ -105,7 +105,7 @@ impl<'a> Raw<'a> {
         let malformed = |what: &str| wrong(format!("a malformed {what}"));
         match self.kind {
             constants::FRAME_METHOD => match parse_class(self.payload) {
-                Ok((rest, method)) if rest.is_empty() => Ok(Frame::Method(method)),
+                Ok(([], method)) => Ok(Frame::Method(method)),
                 _ => Err(malformed(&format!("method {:?}", self.method()))),
             },
             constants::FRAME_HEADER => {
@@ -113,7 +113,7 @@ impl<'a> Raw<'a> {
                     check_depth(&self.payload[table..])?;
                 }
                 match parse_content_header(self.payload) {
-                    Ok((rest, header)) if rest.is_empty() => Ok(Frame::Header(Box::new(header))),
+                    Ok(([], header)) => Ok(Frame::Header(Box::new(header))),
                     _ => Err(malformed("content header")),
                 }
             }

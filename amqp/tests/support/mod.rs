@@ -1,5 +1,8 @@
 //! A real RabbitMQ for a test file: `scripts/real-server`, which stops it when its input ends.
 
+#![allow(dead_code, reason = "not every test file needs all of it")]
+#![allow(unreachable_pub, reason = "a module of several test files")]
+
 use std::io::{BufRead, BufReader, Lines, Write};
 use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 use std::sync::{Mutex, MutexGuard, OnceLock};

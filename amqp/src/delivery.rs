@@ -1,0 +1,163 @@
+//! What came in, and what it is settled with.
+
+use std::cell::Cell;
+use std::fmt;
+use std::rc::Rc;
+
+use crate::channel::ChannelInner;
+use crate::error::Stale;
+use crate::event::Content;
+use crate::hub::HubSession;
+use crate::message::Properties;
+
+/// A message that was delivered.
+#[derive(Debug)]
+#[non_exhaustive]
+pub struct Delivery {
+    /// The content.
+    pub body: Vec<u8>,
+    /// Headers and the rest.
+    pub properties: Properties,
+    /// The exchange it was published to.
+    pub exchange: String,
+    /// Its routing key.
+    pub routing_key: String,
+    /// It was delivered before, and not settled.
+    pub redelivered: bool,
+    /// What it is settled with. It can be taken out, to outlive the content.
+    pub receipt: Receipt,
+}
+
+impl Delivery {
+    pub(crate) fn new(channel: Rc<ChannelInner>, content: Content, epoch: u64) -> Self {
+        let is_settled = Cell::new(!content.is_owed);
+        Self {
+            body: content.body,
+            properties: content.properties,
+            exchange: content.exchange.into(),
+            routing_key: content.routing_key.into(),
+            redelivered: content.redelivered,
+            receipt: Receipt { channel, tag: content.tag, epoch, is_settled },
+        }
+    }
+
+    /// The broker's number for it, on this channel and connection.
+    pub fn tag(&self) -> u64 {
+        self.receipt.tag
+    }
+
+    /// Acknowledges it: the broker may forget it.
+    ///
+    /// # Errors
+    ///
+    /// [`Stale`], as for [`Receipt::ack`].
+    pub fn ack(&self) -> Result<(), Stale> {
+        self.receipt.ack()
+    }
+
+    /// Refuses it: the broker puts it back into its queue, or dead-letters or drops it.
+    ///
+    /// # Errors
+    ///
+    /// [`Stale`], as for [`Receipt::ack`].
+    pub fn nack(&self, requeue: bool) -> Result<(), Stale> {
+        self.receipt.nack(requeue)
+    }
+
+    /// The same as [`nack`](Self::nack), under AMQP's older name for one delivery.
+    ///
+    /// # Errors
+    ///
+    /// [`Stale`], as for [`Receipt::ack`].
+    pub fn reject(&self, requeue: bool) -> Result<(), Stale> {
+        self.receipt.nack(requeue)
+    }
+}
+
+/// What a delivery is settled with.
+///
+/// Settling never waits: it queues bytes, which leave when the tasks that are ready have run, many
+/// acknowledgements as one. Dropped without having been settled, it gives the message back to its
+/// queue. It keeps its channel open.
+#[must_use = "dropped, it gives the message back to its queue"]
+pub struct Receipt {
+    channel: Rc<ChannelInner>,
+    tag: u64,
+    epoch: u64,
+    is_settled: Cell<bool>,
+}
+
+impl Receipt {
+    /// The broker's number for the delivery, on this channel and connection.
+    pub fn tag(&self) -> u64 {
+        self.tag
+    }
+
+    /// Whether the delivery still has to be settled, and can be.
+    pub fn is_owed(&self) -> bool {
+        !self.is_settled.get() && self.channel.hub().epoch.get() == self.epoch
+    }
+
+    /// Acknowledges the delivery: the broker may forget it. Of a consumer without acknowledgements
+    /// nothing is owed, and nothing happens.
+    ///
+    /// # Errors
+    ///
+    /// [`Stale`], if the connection it came over, or its channel, has ended. The broker delivers it
+    /// again. Also when it was settled before.
+    pub fn ack(&self) -> Result<(), Stale> {
+        self.settle(|session, number| session.ack(number, self.tag))
+    }
+
+    /// Refuses the delivery: the broker puts it back into its queue, or dead-letters or drops it.
+    ///
+    /// # Errors
+    ///
+    /// As for [`ack`](Self::ack).
+    pub fn nack(&self, requeue: bool) -> Result<(), Stale> {
+        self.settle(|session, number| session.nack(number, self.tag, requeue))
+    }
+
+    /// The same as [`nack`](Self::nack), under AMQP's older name for one delivery.
+    ///
+    /// # Errors
+    ///
+    /// As for [`ack`](Self::ack).
+    pub fn reject(&self, requeue: bool) -> Result<(), Stale> {
+        self.nack(requeue)
+    }
+
+    /// Whether something is to be done before it is dropped.
+    pub(crate) fn is_owed_at_all(&self) -> bool {
+        !self.is_settled.get()
+    }
+
+    fn settle(&self, settle: impl FnOnce(&mut HubSession, u16) -> bool) -> Result<(), Stale> {
+        let hub = self.channel.hub();
+        if hub.epoch.get() != self.epoch || self.is_settled.replace(true) {
+            return Err(Stale);
+        }
+        match hub.with(|session| settle(session, self.channel.number.get())) {
+            Some(true) => Ok(()),
+            _ => Err(Stale),
+        }
+    }
+}
+
+impl Drop for Receipt {
+    fn drop(&mut self) {
+        if self.is_owed_at_all() {
+            // Stale: the broker has it already.
+            let _back = self.nack(true);
+        }
+    }
+}
+
+impl fmt::Debug for Receipt {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Receipt")
+            .field("tag", &self.tag)
+            .field("is_owed", &self.is_owed())
+            .finish_non_exhaustive()
+    }
+}
