@@ -209,9 +209,9 @@ fn one_outlives_its_task_and_the_next_of_its_number() {
                 warm_up(&queue).await;
                 let mut wait = parked(&queue);
                 assert!(!is_ready(&mut wait).await);
-                wait
+                [wait]
             });
-            left.push(task.join().await.unwrap());
+            left.extend(task.join().await.unwrap());
         }
         assert_eq!(queues.each_ref().map(|queue| queue.wake(1)), [1, 1]);
         for wait in left {
