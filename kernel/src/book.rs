@@ -19,6 +19,7 @@ use slab::Slab;
 use crate::cause::{Cause, Holder, Owner};
 use crate::cleanup::Limits;
 use crate::light::Made;
+use crate::light_park::Slot;
 use crate::pick::Pick;
 use crate::queues::{Queue, QueueRef};
 use crate::scope::{Depth, Scope};
@@ -26,12 +27,13 @@ use crate::scope::{Depth, Scope};
 /// No record, no queue: the end of a list.
 pub(crate) const NONE: u32 = u32::MAX;
 
-/// Converts a slab's key. A slab has fewer than 2^32 entries: each is more than one byte, and its
-/// owner larger still.
+/// Converts a slab's key. The upper half of the numbers is for others.
+#[inline]
 pub(crate) fn key(index: usize) -> u32 {
-    let key = u32::try_from(index).expect("fewer than 2^32 of a kind");
-    assert!(key != NONE, "fewer than 2^32 of a kind");
-    key
+    match i32::try_from(index) {
+        Ok(key) => key.cast_unsigned(),
+        Err(_) => panic!("fewer than 2^31 of a kind"),
+    }
 }
 
 /// A task of this kernel that has not ended.
@@ -130,6 +132,8 @@ pub(crate) struct Book<P> {
     pub(crate) tasks: Slab<TaskEntry>,
     pub(crate) records: Slab<Record>,
     pub(crate) queues: Slab<Queue>,
+    /// The light parks of the tasks with these numbers.
+    pub(crate) slots: Vec<Slot>,
     pub(crate) scopes: Slab<Scope>,
     pub(crate) timers: TimerHeap<Timer>,
     pub(crate) ready: P,
@@ -170,6 +174,7 @@ impl<P: Pick> Book<P> {
             tasks: Slab::new(),
             records: Slab::new(),
             queues: Slab::new(),
+            slots: Vec::new(),
             scopes: Slab::new(),
             timers: TimerHeap::new(),
             ready,
@@ -208,6 +213,9 @@ impl<P: Pick> Book<P> {
     pub(crate) fn remove_task(&mut self, task: &TaskRef) -> Option<TaskEntry> {
         let ledger = task.ledger();
         ledger.light.set(Light::Off);
+        if self.has_slot_taken(ledger.index.get()) {
+            self.make_record_of(ledger.index.get());
+        }
         if ledger.records.get() != NONE || ledger.scopes.get() != NONE {
             self.cut_all_off(task);
         }
@@ -477,6 +485,15 @@ impl<P: Pick> Book<P> {
             self.wakers.push(waker);
         } else if becomes_ready(&entry.task) {
             self.ready.push(entry.task.clone());
+        }
+    }
+
+    /// Makes the task with that number ready.
+    #[inline(always)]
+    pub(crate) fn rouse_task(&mut self, task: u32) {
+        let task = &self.tasks[task as usize].task;
+        if becomes_ready(task) {
+            self.ready.push(task.clone());
         }
     }
 

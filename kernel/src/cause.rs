@@ -109,6 +109,7 @@ impl<P: Pick> Book<P> {
     pub(crate) fn trouble(&mut self, task: &TaskRef) {
         task.ledger().set(Flag::Troubled);
         self.make_records(task);
+        self.make_record_of(task.ledger().index.get());
     }
 
     /// Whether no cause can concern the task any more: it has none, no scope is left, and no light

@@ -18,6 +18,7 @@ use pikake_traps::{
 use crate::book::{NONE, Place, State};
 use crate::cause::Owner;
 use crate::driver::{Driver, Job};
+use crate::light_park::{Dropped, slot_of};
 use crate::machine::{Machine, task_owner};
 use crate::pick::Pick;
 use crate::scope::Closed;
@@ -119,7 +120,10 @@ impl<D: Driver, C: Clock, P: Pick> TrapHandler for Machine<D, C, P> {
                 Verdict::Answer | Verdict::NextStep => book.put_next_step(record),
                 Verdict::Nowhere => book.put(record, Place::Nowhere),
                 Verdict::Timer(until) => book.put_timer(record, until),
-                Verdict::Queue(queue) => book.put_queue(record, queue),
+                Verdict::Queue(queue) => {
+                    book.put_queue(record, queue);
+                    book.add_slot();
+                }
                 Verdict::Socket(socket, direction) => {
                     book.put(record, socket_place(socket, direction));
                     self.net.set_waiter(socket, direction, record);
@@ -133,50 +137,45 @@ impl<D: Driver, C: Clock, P: Pick> TrapHandler for Machine<D, C, P> {
         Executed::Parked(RecordKey(record))
     }
 
+    fn park(
+        &self,
+        queue: &WaitQueue,
+        place: &'static Location<'static>,
+        cx: &Context<'_>,
+    ) -> Option<RecordKey> {
+        // What else is to be done for the first wait, that of a record does.
+        let queue = queue.index_in(self.home.id())?;
+        self.book.borrow_mut().park_lightly(queue, cx.waker(), place).map(RecordKey)
+    }
+
     fn poll_again(&self, record: RecordKey, cx: &mut Context<'_>) -> Poll<Result<(), Interrupted>> {
         let RecordKey(record) = record;
-        let mut book = self.book.borrow_mut();
-        let entry = book.record(record);
-        let (kind, place) = (entry.kind, entry.place);
-        let is_deaf = kind == TrapKind::Elapse;
-        if book.stepping.is_none() {
-            drop(book);
-            outside_a_task(kind, place)
+        match slot_of(record) {
+            Some(slot) => self.poll_light(slot, cx),
+            None => self.poll_record(record, cx),
         }
-        let is_answered = match entry.state {
-            State::Done(_) => true,
-            State::Parked(Place::NextStep(_)) => book.has_passed(record),
-            State::Parked(_) | State::Interrupted(..) => false,
-        };
-        let mut result = Ok(());
-        if !is_answered || !entry.told.is_empty() || !(is_deaf || book.branch.is_empty()) {
-            drop(book);
-            let Some(task) = self.current() else { outside_a_task(kind, place) };
-            match self.poll_with_care(record, &task, cx) {
-                Poll::Ready(told) => result = told,
-                Poll::Pending => return Poll::Pending,
-            }
-            book = self.book.borrow_mut();
-        }
-        let left = book.remove_record(record);
-        drop(book);
-        drop(left);
-        if !self.observers.is_empty() {
-            self.observe_answered(kind, result.is_err());
-        }
-        Poll::Ready(result)
     }
 
     fn withdraw(&self, record: RecordKey) {
         let RecordKey(record) = record;
         let mut book = self.book.borrow_mut();
-        let woken_from = match &book.record(record).state {
-            State::Done(queue) => *queue,
-            State::Parked(_) | State::Interrupted(..) => None,
+        let dropped = match slot_of(record) {
+            Some(slot) => book.drop_light(slot),
+            None => Dropped::Record(record),
         };
-        book.forget_told(record);
-        book.take_out(record);
-        let entry = book.remove_record(record);
+        let (woken_from, entry) = match dropped {
+            Dropped::Waiting => return,
+            Dropped::Woken(queue) => (Some(queue), None),
+            Dropped::Record(record) => {
+                let woken_from = match &book.record(record).state {
+                    State::Done(queue) => *queue,
+                    State::Parked(_) | State::Interrupted(..) => None,
+                };
+                book.forget_told(record);
+                book.take_out(record);
+                (woken_from, Some(book.remove_record(record)))
+            }
+        };
         if let Some(queue) = woken_from.and_then(|queue| book.queue_index(queue)) {
             book.wake_queue(queue, 1);
         }
@@ -255,10 +254,11 @@ impl<D: Driver, C: Clock, P: Pick> TrapHandler for Machine<D, C, P> {
         let Some(queue) = queue.index_in(self.home.id()) else {
             return 0;
         };
-        let woken = self.book.borrow_mut().wake_queue(queue, count);
-        self.flush();
+        if !self.book.borrow_mut().wake_only(queue, count) {
+            return self.wake_many(queue, count);
+        }
         self.home.nudge();
-        woken
+        1
     }
 
     fn queue_len(&self, queue: &WaitQueue) -> usize {
@@ -404,12 +404,59 @@ fn waker_unless_own(task: &TaskRef, cx: &Context<'_>) -> Option<Waker> {
 }
 
 impl<D: Driver, C: Clock, P: Pick> Machine<D, C, P> {
-    /// Lets a task yield without records, unless somebody wants to see them.
+    /// Lets a task wait without records where that can be, unless somebody wants to see them.
     #[inline]
     pub(crate) fn allow_light_yields(&self, task: &TaskRef) {
         if self.observers.is_empty() {
             task.ledger().light.set(Light::Free);
         }
+    }
+
+    #[inline(never)]
+    fn wake_many(&self, queue: u32, count: usize) -> usize {
+        let woken = self.book.borrow_mut().wake_queue(queue, count);
+        self.flush();
+        self.home.nudge();
+        woken
+    }
+
+    /// Polls the wait that a record was made for.
+    #[inline(never)]
+    pub(crate) fn poll_record(
+        &self,
+        record: u32,
+        cx: &Context<'_>,
+    ) -> Poll<Result<(), Interrupted>> {
+        let mut book = self.book.borrow_mut();
+        let entry = book.record(record);
+        let (kind, place) = (entry.kind, entry.place);
+        let is_deaf = kind == TrapKind::Elapse;
+        if book.stepping.is_none() {
+            drop(book);
+            outside_a_task(kind, place)
+        }
+        let is_answered = match entry.state {
+            State::Done(_) => true,
+            State::Parked(Place::NextStep(_)) => book.has_passed(record),
+            State::Parked(_) | State::Interrupted(..) => false,
+        };
+        let mut result = Ok(());
+        if !is_answered || !entry.told.is_empty() || !(is_deaf || book.branch.is_empty()) {
+            drop(book);
+            let Some(task) = self.current() else { outside_a_task(kind, place) };
+            match self.poll_with_care(record, &task, cx) {
+                Poll::Ready(told) => result = told,
+                Poll::Pending => return Poll::Pending,
+            }
+            book = self.book.borrow_mut();
+        }
+        let left = book.remove_record(record);
+        drop(book);
+        drop(left);
+        if !self.observers.is_empty() {
+            self.observe_answered(kind, result.is_err());
+        }
+        Poll::Ready(result)
     }
 
     #[inline(never)]

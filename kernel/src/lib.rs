@@ -32,6 +32,7 @@ mod helpers;
 mod helpers_tests;
 mod kernel;
 mod light;
+mod light_park;
 mod machine;
 mod mio_driver;
 mod observe;

@@ -12,7 +12,7 @@ use std::thread;
 use std::time::Duration;
 
 use pikake_time::{Clock, Deadline, Ticks};
-use pikake_traps::{LocalHome, Message, TaskRef, quietly};
+use pikake_traps::{LocalHome, Message, TaskRef, TrapKind, quietly};
 
 use crate::book::{Book, Place, State, Timer};
 use crate::cause::Owner;
@@ -38,7 +38,8 @@ pub(crate) struct Machine<D: Driver, C, P> {
     pub(crate) steps_since_poll: Cell<u32>,
     /// Other threads are to run once before the kernel sleeps.
     pub(crate) lingers: Cell<bool>,
-    pub(crate) last_poll: Cell<Ticks>,
+    /// When the driver is to be polled again, whatever else there is to do.
+    pub(crate) poll_due: Cell<Ticks>,
     pub(crate) poll_every: u64,
     pub(crate) long_step: u64,
     pub(crate) stopped: Cell<bool>,
@@ -64,6 +65,7 @@ impl<D: Driver, C: Clock, P: Pick> Machine<D, C, P> {
     ) -> Self {
         let rate = clock.rate();
         let now = clock.now();
+        let poll_every = rate.ticks_ceil(settings.poll_every);
         let limits = Limits {
             foreign_grace: rate.ticks_ceil(settings.foreign_grace),
             slow_cleanup: rate.ticks_ceil(settings.slow_cleanup),
@@ -71,7 +73,7 @@ impl<D: Driver, C: Clock, P: Pick> Machine<D, C, P> {
         Self {
             net: Net::new(home.clone(), driver),
             home,
-            poll_every: rate.ticks_ceil(settings.poll_every),
+            poll_every,
             long_step: match settings.long_step {
                 Some(length) => rate.ticks_ceil(length),
                 None => u64::MAX,
@@ -84,7 +86,7 @@ impl<D: Driver, C: Clock, P: Pick> Machine<D, C, P> {
             last_reading: Cell::new(now),
             steps_since_poll: Cell::new(0),
             lingers: Cell::new(false),
-            last_poll: Cell::new(now),
+            poll_due: Cell::new(now.saturating_add(poll_every)),
             stopped: Cell::new(false),
             closing: Cell::new(false),
             grace: Cell::new(None),
@@ -126,7 +128,8 @@ impl<D: Driver, C: Clock, P: Pick> Machine<D, C, P> {
     }
 
     pub(crate) fn wait_count(&self) -> usize {
-        self.book.borrow().records.len()
+        let book = self.book.borrow();
+        book.records.len() + book.light_parks()
     }
 
     pub(crate) fn waits(&self) -> Vec<Waiting> {
@@ -138,7 +141,13 @@ impl<D: Driver, C: Clock, P: Pick> Machine<D, C, P> {
             trap: record.kind,
             place: record.place,
         });
-        shown.collect()
+        let lights = book.slots.iter().enumerate().filter(|(_, slot)| slot.is_waiting());
+        let light = lights.map(|(task, slot)| Waiting {
+            task: book.tasks[task].task.clone(),
+            trap: TrapKind::Park,
+            place: slot.place,
+        });
+        shown.chain(light).collect()
     }
 
     pub(crate) fn task_count(&self) -> usize {
@@ -176,20 +185,22 @@ impl<D: Driver, C: Clock, P: Pick> Machine<D, C, P> {
         if self.home.has_mail() {
             self.drain_mail();
         }
-        let (next_timer, was_idle) = {
-            let book = self.book.borrow();
-            (book.timers.not_before(), book.ready.is_empty())
-        };
+        let was_idle = self.book.borrow().ready.is_empty();
         let now = self.clock.now();
+        self.last_reading.set(now);
         if was_idle {
             // Nobody was kept waiting for a poll, however long ago it was.
-            self.last_poll.set(now);
+            self.put_off_poll();
         }
-        self.last_reading.set(now);
-        if next_timer.is_some_and(|next| next <= now) {
+        let may_be_due = self.book.borrow().timers.may_be_due(now);
+        if may_be_due {
             self.fire_timers(now)?;
         }
-        self.run_ready(&done);
+        if !self.book.borrow().doomed.is_empty() {
+            self.drop_doomed();
+        }
+        let ready = self.book.borrow().ready.len();
+        self.run_ready(ready.min(self.until_poll().max(1) as usize), &done);
         match done() {
             true => Ok(()),
             false if self.is_main_over() => self.poll_driver(Some(Duration::ZERO)),
@@ -258,15 +269,16 @@ impl<D: Driver, C: Clock, P: Pick> Machine<D, C, P> {
         Ok(())
     }
 
-    /// Steps the tasks that are ready now, or as many as may be before the driver is polled.
-    fn run_ready(&self, done: impl Fn() -> bool) {
-        if !self.book.borrow().doomed.is_empty() {
-            self.drop_doomed();
-        }
-        let until_poll = self.settings.poll_every_steps.saturating_sub(self.steps_since_poll.get());
-        let ready = self.book.borrow().ready.len();
-        let mut steps = ready.min(until_poll.max(1) as usize);
-        while steps > 0 && !self.stopped.get() && !done() {
+    /// Steps so many of the tasks that are ready now, or fewer if the driver is to be polled. `false`:
+    /// that is done, or the kernel was stopped.
+    #[inline]
+    fn run_ready(&self, mut steps: usize, done: impl Fn() -> bool) -> bool {
+        let mut goes_on = true;
+        while steps > 0 {
+            if self.stopped.get() || done() {
+                goes_on = false;
+                break;
+            }
             let next = self.book.borrow_mut().next_step();
             match next {
                 Some(task) => {
@@ -280,40 +292,57 @@ impl<D: Driver, C: Clock, P: Pick> Machine<D, C, P> {
         if !self.book.borrow().doomed.is_empty() {
             self.drop_doomed();
         }
+        goes_on
+    }
+
+    /// How many of the tasks that are ready may be stepped before the driver is polled.
+    #[inline]
+    fn until_poll(&self) -> u32 {
+        self.settings.poll_every_steps.saturating_sub(self.steps_since_poll.get())
     }
 
     /// Whether the driver was not polled for long.
     #[inline]
     fn is_poll_overdue(&self) -> bool {
-        self.last_reading.get().since(self.last_poll.get()) >= self.poll_every
+        self.last_reading.get() >= self.poll_due.get()
     }
 
-    /// Whether a turn would do nothing but step tasks: there is no mail, no timer is due, nothing
-    /// was closed, and the driver need not be polled yet.
+    /// Counts the time until the driver is to be polled from the last reading of the clock.
     #[inline]
-    fn is_undisturbed(&self) -> bool {
-        let now = self.last_reading.get();
-        if self.steps_since_poll.get() >= self.settings.poll_every_steps
-            || self.is_poll_overdue()
-            || self.home.has_mail()
-            || self.net.has_closed()
-        {
-            return false;
+    fn put_off_poll(&self) {
+        self.poll_due.set(self.last_reading.get().saturating_add(self.poll_every));
+    }
+
+    /// How many steps a turn would make and do nothing else: there is no mail, no timer is due,
+    /// nothing was closed, and the driver need not be polled yet. Zero if it is not so.
+    #[inline]
+    fn undisturbed_steps(&self) -> usize {
+        if self.is_poll_overdue() || self.home.has_mail() || self.net.has_closed() {
+            return 0;
         }
+        let now = self.last_reading.get();
         let book = self.book.borrow();
-        !book.ready.is_empty() && book.timers.not_before().is_none_or(|next| next > now)
+        match book.timers.may_be_due(now) {
+            true => 0,
+            false => book.ready.len().min(self.until_poll() as usize),
+        }
     }
 
     /// Turns until that is done, or the kernel is stopped. Passes in which there is nothing to do
     /// but to step tasks are made one after the other.
     pub(crate) fn run_until(&self, done: impl Fn() -> bool) -> io::Result<()> {
-        while !self.stopped.get() && !done() {
-            match self.is_undisturbed() {
-                true => self.run_ready(&done),
-                false => self.turn(None, &done)?,
+        loop {
+            let steps = self.undisturbed_steps();
+            if steps > 0 {
+                if !self.run_ready(steps, &done) {
+                    return Ok(());
+                }
+            } else if self.stopped.get() || done() {
+                return Ok(());
+            } else {
+                self.turn(None, &done)?;
             }
         }
-        Ok(())
     }
 
     fn poll_driver(&self, limit: Option<Duration>) -> io::Result<()> {
@@ -324,8 +353,7 @@ impl<D: Driver, C: Clock, P: Pick> Machine<D, C, P> {
             thread::yield_now();
         }
         if self.has_work() || self.stopped.get() {
-            let due = self.steps_since_poll.get() >= self.settings.poll_every_steps
-                || self.is_poll_overdue();
+            let due = self.until_poll() == 0 || self.is_poll_overdue();
             return if due { self.wait_for_events(Some(Duration::ZERO)) } else { Ok(()) };
         }
         let next = self.next_deadline();
@@ -341,9 +369,8 @@ impl<D: Driver, C: Clock, P: Pick> Machine<D, C, P> {
         let result = self.wait_for_events(limit);
         self.home.wake_up();
         // What was waited does not count as time without a poll.
-        let now = self.clock.now();
-        self.last_reading.set(now);
-        self.last_poll.set(now);
+        self.last_reading.set(self.clock.now());
+        self.put_off_poll();
         result
     }
 
@@ -352,7 +379,7 @@ impl<D: Driver, C: Clock, P: Pick> Machine<D, C, P> {
         events.clear();
         let result = self.net.driver.borrow_mut().wait(limit, &mut events);
         self.steps_since_poll.set(0);
-        self.last_poll.set(self.last_reading.get());
+        self.put_off_poll();
         if !events.is_empty() {
             let mut waiters = std::mem::take(&mut *self.waiters.borrow_mut());
             for event in &events {

@@ -78,6 +78,8 @@ pub(crate) struct Net<D: Driver> {
     pub(crate) attempts_left: Cell<u32>,
     /// Whose wait is to be answered because a socket was closed.
     closed: RefCell<Vec<Waiter>>,
+    /// There are some.
+    has_closed: Cell<bool>,
 }
 
 impl<D: Driver> Net<D> {
@@ -89,6 +91,7 @@ impl<D: Driver> Net<D> {
             last_generation: Cell::new(0),
             attempts_left: Cell::new(u32::MAX),
             closed: RefCell::default(),
+            has_closed: Cell::new(false),
         }
     }
 
@@ -221,11 +224,12 @@ impl<D: Driver> Net<D> {
     }
 
     pub(crate) fn has_closed(&self) -> bool {
-        !self.closed.borrow().is_empty()
+        self.has_closed.get()
     }
 
     /// Those who may be waiting at sockets that were closed since this was last asked.
     pub(crate) fn take_closed(&self) -> Vec<Waiter> {
+        self.has_closed.set(false);
         std::mem::take(&mut *self.closed.borrow_mut())
     }
 
@@ -269,6 +273,7 @@ impl<D: Driver> Sockets for Net<D> {
             let record = entry.side(direction).waiter;
             if record != NONE {
                 let write = direction == Direction::Write;
+                self.has_closed.set(true);
                 self.closed.borrow_mut().push(Waiter { record, token, write });
             }
         }

@@ -203,11 +203,12 @@ impl Line<()> {
     /// they were interrupted and do not know it yet, they are passed over.
     ///
     /// The same as [`call`](Self::call) and [`wake`](Called::wake) with the kernel asked once.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn hand_to_first(&self, give: impl Fn(), take_back: impl Fn()) -> bool {
-        let mut at = self.places.borrow().first;
+        let mut passed_over = None;
         loop {
             let mut places = self.places.borrow_mut();
+            let at = passed_over.unwrap_or(places.first);
             let Some(place) = places.all.get(at as usize).cloned() else { return false };
             places.unlink(&place);
             self.waiting.set(self.waiting.get() - 1);
@@ -218,7 +219,7 @@ impl Line<()> {
                 return true;
             }
             take_back();
-            at = place.next.get();
+            passed_over = Some(place.next.get());
             self.pass_over(&place);
         }
     }
@@ -317,6 +318,10 @@ impl<W> Places<W> {
     #[inline]
     fn unlink(&mut self, place: &Place<W>) {
         let (previous, next) = (place.previous.get(), place.next.get());
+        if (previous, next) == (NONE, NONE) {
+            (self.first, self.last) = (NONE, NONE);
+            return;
+        }
         match self.all.get(previous as usize) {
             Some(previous) => previous.next.set(next),
             None => self.first = next,

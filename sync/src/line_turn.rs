@@ -1,6 +1,7 @@
 //! A wait in a line: the future of somebody who stands in it. See `line.rs`.
 
 use std::future::Future;
+use std::mem::ManuallyDrop;
 use std::panic::Location;
 use std::pin::Pin;
 use std::task::{Context, Poll, ready};
@@ -25,10 +26,14 @@ pub(crate) struct Turn<S: Serve> {
     stage: Stage,
     /// What is brought to the line, before and after.
     brings: Option<S::Brings>,
-    /// The wait in the place that it has, while it has one.
-    trap: Option<KernelTrap<Stand<Place<S::Brings>>>>,
+    /// The wait in the place that it has, while it has one. Taken out before it is dropped; so that
+    /// the many who never stand have nothing more to drop than one look at it.
+    trap: ManuallyDrop<Option<InPlace<S::Brings>>>,
     awaited_at: &'static Location<'static>,
 }
+
+/// The wait in a place.
+type InPlace<W> = KernelTrap<Stand<Place<W>>>;
 
 /// How far a wait is.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -45,7 +50,8 @@ impl<S: Serve> Turn<S> {
         brings: S::Brings,
         awaited_at: &'static Location<'static>,
     ) -> Self {
-        Self { source, stage: Stage::New, brings: Some(brings), trap: None, awaited_at }
+        let trap = ManuallyDrop::new(None);
+        Self { source, stage: Stage::New, brings: Some(brings), trap, awaited_at }
     }
 
     /// Tries whether it can be done without standing in line: `now` gets what is brought, and gives
@@ -96,7 +102,7 @@ impl<S: Serve> Turn<S> {
         self.stage = Stage::Standing;
         let brings = self.brings.take().expect("who has not stood in line has what they bring");
         let place = self.source.line().join(brings);
-        self.trap = Some(kernel_trap_at(Stand(place), self.awaited_at));
+        *self.trap = Some(kernel_trap_at(Stand(place), self.awaited_at));
         self.source.serve();
     }
 
@@ -109,7 +115,7 @@ impl<S: Serve> Turn<S> {
             self.withdraw();
         } else {
             self.brings = self.source.line().leave(place);
-            self.trap = None;
+            *self.trap = None;
         }
         Some(state)
     }
@@ -159,7 +165,7 @@ impl<S: Serve> Future for Turn<S> {
             };
             this.stage = Stage::Ended;
             this.brings = this.source.line().put_back(place);
-            this.trap = None;
+            *this.trap = None;
             return Poll::Ready(Ok(turned));
         }
     }
@@ -171,7 +177,7 @@ impl<S: Serve> Turn<S> {
     fn answered(&mut self, answer: Result<(), Interrupted>) -> Result<(), Interrupted> {
         if answer.is_err() {
             self.end();
-        } else if let Some(trap) = &mut self.trap {
+        } else if let Some(trap) = &mut *self.trap {
             // Whoever served meanwhile has passed over this place.
             let place = trap.trap().0.clone();
             *trap = kernel_trap_at(Stand(place), self.awaited_at);

@@ -56,6 +56,7 @@ impl Lock {
     }
 
     /// Calls the first in line.
+    #[inline(never)]
     fn hand_over(&self) {
         let give = || {
             self.held.set(true);

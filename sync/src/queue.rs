@@ -217,7 +217,8 @@ impl<S: Store> AnyQueue<S> {
         }
         self.take_in(item);
         if !self.getters.is_empty() {
-            self.serve_getters();
+            // One item more is for one getter more.
+            self.promise_to_first();
         }
         Ok(())
     }
@@ -353,9 +354,7 @@ impl<S: Store> AnyQueue<S> {
     pub fn close(&self) {
         self.closed.set(true);
         self.putters.dismiss_all();
-        if self.is_over() {
-            self.getters.dismiss_all();
-        }
+        self.dismiss_if_over();
     }
 
     /// Whether it was closed.
@@ -408,9 +407,15 @@ impl<S: Store> AnyQueue<S> {
     #[inline]
     fn has_room(&self) -> bool {
         match self.capacity {
-            0 => !self.has_unpromised() && self.getters.has_callable(),
+            0 => self.has_hands(),
             capacity => self.len() < capacity,
         }
+    }
+
+    /// Whether somebody would take an item from hand to hand.
+    #[cold]
+    fn has_hands(&self) -> bool {
+        !self.has_unpromised() && self.getters.has_callable()
     }
 
     #[inline]
@@ -426,10 +431,17 @@ impl<S: Store> AnyQueue<S> {
         if !self.putters.is_empty() {
             self.serve_both();
         }
-        if self.closed.get() && self.is_empty() {
-            self.getters.dismiss_all();
+        if self.closed.get() {
+            self.dismiss_if_over();
         }
         item
+    }
+
+    #[inline(never)]
+    fn dismiss_if_over(&self) {
+        if self.is_over() {
+            self.getters.dismiss_all();
+        }
     }
 
     /// Takes out what was promised.
@@ -439,6 +451,7 @@ impl<S: Store> AnyQueue<S> {
         self.give_out(0)
     }
 
+    #[inline(never)]
     fn hand_to_hand(&self) -> Option<S::Item> {
         if self.has_unpromised() || !self.getters.is_empty() {
             return None;
@@ -451,13 +464,15 @@ impl<S: Store> AnyQueue<S> {
     }
 
     fn serve_getters(&self) {
+        while self.has_unpromised() && !self.getters.is_empty() && self.promise_to_first() {}
+    }
+
+    /// Promises an item that is there to the first getter that can be called, if there is one.
+    #[inline(always)]
+    fn promise_to_first(&self) -> bool {
         let promised = &self.promised;
-        while self.has_unpromised() && !self.getters.is_empty() {
-            let promise = || promised.set(promised.get() + 1);
-            if !self.getters.hand_to_first(promise, || promised.set(promised.get() - 1)) {
-                break;
-            }
-        }
+        let promise = || promised.set(promised.get() + 1);
+        self.getters.hand_to_first(promise, || promised.set(promised.get() - 1))
     }
 
     /// What was promised to somebody who is gone.
@@ -468,11 +483,12 @@ impl<S: Store> AnyQueue<S> {
 
     #[inline]
     pub(crate) fn serve(&self) {
-        if !self.putters.is_empty() || !self.getters.is_empty() && self.has_unpromised() {
+        if !self.putters.is_empty() || self.has_unpromised() {
             self.serve_both();
         }
     }
 
+    #[inline(never)]
     fn serve_both(&self) {
         self.serve_getters();
         while self.has_room()

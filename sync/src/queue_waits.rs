@@ -79,7 +79,7 @@ impl<S: Store> Serve for Putters<'_, S> {
 pub(crate) struct Next<G: Gets>(pub(crate) Turn<G>);
 
 impl<G: Gets> Next<G> {
-    #[inline(never)]
+    #[inline]
     fn wait(
         &mut self,
         cx: &mut Context<'_>,

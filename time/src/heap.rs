@@ -167,16 +167,12 @@ impl<T> TimerHeap<T> {
         }
     }
 
-    /// A moment before which no timer is due; `None` if there is none at all.
+    /// Whether a timer may be due when the clock shows `now`; if not, none is.
     ///
     /// Cheaper than [`next`](Self::next), and often as good. A timer that was removed may count.
     #[inline]
-    pub fn not_before(&self) -> Option<Ticks> {
-        let first = self.entries.peek().map(|entry| entry.at);
-        match self.fresh.is_empty() {
-            true => first,
-            false => Some(first.map_or(self.fresh_from, |first| first.min(self.fresh_from))),
-        }
+    pub fn may_be_due(&self, now: Ticks) -> bool {
+        self.fresh_from <= now || self.entries.peek().is_some_and(|entry| entry.at <= now)
     }
 
     /// Takes the earliest timer out if it is due when the clock shows `now`.
@@ -239,10 +235,10 @@ impl<T> TimerHeap<T> {
 
     /// Puts the fresh entries into the heap.
     fn settle(&mut self) {
+        self.fresh_from = Ticks::MAX;
         if self.fresh.is_empty() {
             return;
         }
-        self.fresh_from = Ticks::MAX;
         if self.dead > 0 {
             self.prune_fresh();
         }

@@ -111,7 +111,7 @@ pub struct Ledger {
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
 #[repr(u8)]
 pub enum Light {
-    /// There are to be none.
+    /// There are to be none, nor any other wait without a record.
     #[default]
     Off,
     /// There are none.

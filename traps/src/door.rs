@@ -182,10 +182,16 @@ pub(crate) fn reach<R>(id: KernelId, ask: impl FnOnce(&dyn TrapHandler) -> R) ->
     if is_inside(id) {
         return try_with(ask);
     }
-    let kernel = DIRECTORY
-        .try_with(|directory| {
-            directory.borrow().iter().find(|kernel| kernel.home().id() == id).cloned()
-        })
-        .ok()??;
+    let kernel = look_up(id)?;
     Some(ask(&*kernel))
+}
+
+/// A kernel of this thread, by its entry in the directory.
+#[cold]
+#[inline(never)]
+fn look_up(id: KernelId) -> Option<Rc<dyn TrapHandler>> {
+    let find = |directory: &RefCell<Vec<Rc<dyn TrapHandler>>>| {
+        directory.borrow().iter().find(|kernel| kernel.home().id() == id).cloned()
+    };
+    DIRECTORY.try_with(find).ok()?
 }

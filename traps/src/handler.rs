@@ -227,6 +227,18 @@ pub trait TrapHandler {
         cx: &mut Context<'_>,
     ) -> Executed;
 
+    /// Executes the trap that parks in a wait queue, if nothing speaks against parking at once;
+    /// `None` if it is to be [executed](Self::execute) like others. A kernel may leave it at that.
+    fn park(
+        &self,
+        queue: &WaitQueue,
+        place: &'static Location<'static>,
+        cx: &Context<'_>,
+    ) -> Option<RecordKey> {
+        let _ = (queue, place, cx);
+        None
+    }
+
     /// Collects the answer of a parked trap, or rebinds its record to the current task and scope
     /// and to the poll's waker.
     fn poll_again(&self, record: RecordKey, cx: &mut Context<'_>) -> Poll<Result<(), Interrupted>>;

@@ -177,6 +177,7 @@ impl Home {
     }
 
     /// Wakes the driver if the kernel sleeps in it, or waits to be turned by its owner.
+    #[inline]
     pub fn nudge(&self) {
         if self.asleep.load(Ordering::SeqCst) && self.asleep.swap(false, Ordering::SeqCst) {
             (self.wake_driver)();

@@ -117,6 +117,8 @@ impl WaitQueue {
     /// # Panics
     ///
     /// When the queue is known to another kernel that still lives; it stays so.
+    #[cold]
+    #[inline(never)]
     pub fn bind(&self, kernel: KernelId, number: impl FnOnce() -> u32) -> u32 {
         let before = self.kernel.get();
         assert!(

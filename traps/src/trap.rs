@@ -146,18 +146,26 @@ impl<T: Trap> Unpin for KernelTrap<T> {}
 impl<T: Trap> Future for KernelTrap<T> {
     type Output = T::Answer;
 
+    #[inline]
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<T::Answer> {
         let this = &mut *self;
         let result = match this.state {
             State::New => {
                 let place = this.place;
                 let wait = this.trap.wait();
-                let executed =
-                    door::try_with(|kernel| (kernel.execute(wait, place, cx), kernel.home().id()));
+                let executed = door::try_with(|kernel| {
+                    if T::KIND == TrapKind::Park
+                        && let Wait::Park(queue) = wait
+                        && let Some(record) = kernel.park(queue, place, cx)
+                    {
+                        return Executed::Parked(record);
+                    }
+                    kernel.execute(wait, place, cx)
+                });
                 match executed {
-                    Some((Executed::Answered(result), _)) => result,
-                    Some((Executed::Parked(record), kernel)) => {
-                        this.state = State::Parked { kernel, record };
+                    Some(Executed::Answered(result)) => result,
+                    Some(Executed::Parked(record)) => {
+                        this.state = State::Parked { kernel: door::polling().0, record };
                         return Poll::Pending;
                     }
                     None => out_of_place(T::KIND, this.place, KernelId::NONE),
