@@ -145,7 +145,7 @@ async fn confirm(channel: &pikake_amqp::Channel, (n, mut posted): Posted) {
 
 #[test]
 fn what_was_acknowledged_is_not_delivered_again() {
-    Runs::new("what_was_acknowledged_is_not_delivered_again").seeds(60).run(|sim| {
+    Runs::new("what_was_acknowledged_is_not_delivered_again").seeds(200).run(|sim| {
         let broker = broker_host(sim);
         sim.step_limit(300_000);
         let cutter = broker.clone();
