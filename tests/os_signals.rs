@@ -8,6 +8,7 @@
 use std::io::{BufRead, BufReader, ErrorKind};
 use std::os::unix::process::ExitStatusExt;
 use std::process::{Command, Stdio, exit};
+use std::sync::{Arc, Barrier};
 use std::time::{Duration, Instant};
 
 use futures::StreamExt;
@@ -162,6 +163,21 @@ fn child() {
             eprintln!("ready");
             sleep(10 * A_MOMENT).await.unwrap();
         }),
+        "begins" => kernel.run(async {
+            let delay = Duration::from_micros(u64::from(std::process::id() % 50) * 5);
+            let both = Arc::new(Barrier::new(2));
+            let other = both.clone();
+            std::thread::spawn(move || {
+                other.wait();
+                let since = Instant::now();
+                while since.elapsed() < delay {}
+                kill_process(rustix::process::getpid(), Signal::TERM).unwrap();
+            });
+            both.wait();
+            let mut signals = Signals::new([SIGHUP, SIGINT, SIGTERM]).unwrap();
+            let told = timeout_after(100 * A_MOMENT, signals.next()).await;
+            exit(if told.is_ok() { 42 } else { 1 });
+        }),
         other => unreachable!("no program is called {other}"),
     }
     exit(42);
@@ -213,4 +229,13 @@ fn an_interruption_of_the_main_task_and_a_listener_are_both_told() {
 fn a_signal_that_was_ignored_is_ignored_again() {
     let steps = [("ready", SIGHUP)];
     assert_eq!(run("ignored", "trap '' HUP;", &steps).code(), Some(42));
+}
+
+/// It is told, or has its default action, in whichever moment of the beginning it comes.
+#[test]
+fn a_signal_that_comes_when_listening_begins_is_not_lost() {
+    for _ in 0..100 {
+        let status = run("begins", "", &[]);
+        assert!(status.signal() == Some(SIGTERM) || status.code() == Some(42), "{status}");
+    }
 }
