@@ -38,13 +38,13 @@ fn raise(signal: i32) {
 #[pikake::test]
 async fn a_signal_wakes_a_kernel_that_sleeps() {
     let mut signals = Signals::new([SIGUSR1, SIGUSR2]).unwrap();
+    let since = Instant::now();
     std::thread::spawn(|| {
         std::thread::sleep(A_MOMENT);
         raise(SIGUSR1);
         std::thread::sleep(A_MOMENT);
         raise(SIGUSR2);
     });
-    let since = Instant::now();
     let waiting = async { [signals.next().await.unwrap(), signals.next().await.unwrap()] };
     assert_eq!(timeout_after(FOREVER, waiting).await, Ok([SIGUSR1, SIGUSR2]));
     assert!(since.elapsed() >= 2 * A_MOMENT);
