@@ -163,6 +163,17 @@ fn child() {
             eprintln!("ready");
             sleep(10 * A_MOMENT).await.unwrap();
         }),
+        "with_threads" => pikake::__macros::with_threads(2, || {
+            pikake::__macros::run_until_signal("main", async {
+                let told = || async {
+                    eprintln!("ready");
+                    eprintln!("{}", sleep(FOREVER).await.unwrap_err());
+                };
+                pikake::other_kernels()[0].spawn(told).unwrap();
+                // It cannot be told, and gives no exit code.
+                std::future::pending().await
+            })
+        }),
         "begins" => kernel.run(async {
             let delay = Duration::from_micros(u64::from(std::process::id() % 50) * 5);
             let both = Arc::new(Barrier::new(2));
@@ -238,4 +249,10 @@ fn a_signal_that_comes_when_listening_begins_is_not_lost() {
         let status = run("begins", "", &[]);
         assert!(status.signal() == Some(SIGTERM) || status.code() == Some(42), "{status}");
     }
+}
+
+#[test]
+fn kernels_beside_that_of_main_say_goodbye_before_the_process_ends_by_the_signal() {
+    let steps = [("ready", SIGTERM), ("cancelled: the kernel is being shut down", 0)];
+    assert_eq!(run("with_threads", "", &steps).signal(), Some(SIGTERM));
 }
