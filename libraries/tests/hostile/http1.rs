@@ -122,7 +122,6 @@ fn what_is_too_large_is_refused() {
             (line, "414"),
             (header, "431"),
             (headers, "431"),
-            (HEAD.replace("100000", "10000000"), "413"),
             (HEAD.replace("100000", "99999999999999999999"), "400"),
             (HEAD.replace("100000", "-1"), "400"),
             (chunk.to_owned(), "400"),
@@ -135,8 +134,14 @@ fn what_is_too_large_is_refused() {
             let (_, answer) = futures::join!(client.write_all(request.as_bytes()), rest(&client));
             let expected = format!("HTTP/1.1 {status}");
             let begin = &request[..request.len().min(60)];
-            assert!(answer.is_empty() || answer.starts_with(&expected), "{begin}: {answer}");
+            assert!(answer.starts_with(&expected), "{begin}: {answer}");
         }
+        // A body beyond axum's own limit; the answer may be lost with what was not read.
+        let head = HEAD.replace("100000", "10000000");
+        let client = site.sends(head).await;
+        let body = vec![b'x'; 10_000_000];
+        let (_, answer) = futures::join!(client.write_all(&body), rest(&client));
+        assert!(answer.is_empty() || answer.starts_with("HTTP/1.1 413"), "{answer}");
     });
 }
 

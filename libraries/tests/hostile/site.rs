@@ -36,6 +36,7 @@ pub(crate) fn ms(length: u64) -> Duration {
 pub(crate) struct Handlers {
     pub(crate) running: Cell<usize>,
     pub(crate) most: Cell<usize>,
+    pub(crate) begun: Cell<usize>,
     pub(crate) told: Cell<usize>,
 }
 
@@ -57,13 +58,14 @@ pub(crate) struct Site<'a> {
     before: Count,
 }
 
-fn router(handlers: &Rc<Handlers>) -> Router {
+pub(crate) fn router(handlers: &Rc<Handlers>) -> Router {
     let bound = Arc::new(Bound::new(handlers.clone()));
     // Waits until it is told, and then for a while more.
     let hang = move || {
         let handlers = bound.get().clone();
         Bound::future(async move {
             handlers.running.set(handlers.running.get() + 1);
+            handlers.begun.set(handlers.begun.get() + 1);
             handlers.most.set(handlers.most.get().max(handlers.running.get()));
             if sleep(LONG).await.is_err() {
                 handlers.told.set(handlers.told.get() + 1);
