@@ -69,7 +69,6 @@
 
 mod address;
 #[cfg(feature = "dns")]
-mod bound;
 mod buffered;
 mod codec;
 mod copy;
