@@ -261,6 +261,41 @@ fn a_listener_on_a_port_is_closed_when_ending_begins() {
 }
 
 #[test]
+fn who_is_in_the_backlog_is_handled_as_far_as_there_is_room_and_reset_beyond() {
+    use std::io::{Read, Write};
+    pikake::run(async {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let address = listener.local_addr().unwrap();
+        let closing = Closing::new();
+        let echo = |stream: TcpStream, _| async move {
+            let mut buffer = [0];
+            stream.read_exact(&mut buffer).await.unwrap();
+            stream.write_all(&buffer).await.unwrap();
+        };
+        let server = spawn(serve_until(listener, 2, closing.clone(), PATIENCE, echo));
+        pikake::yield_now().await.unwrap();
+        // In one step, in which the server accepts nobody.
+        let clients: Vec<_> = (0..4)
+            .map(|_| {
+                let mut client = std::net::TcpStream::connect(address).unwrap();
+                client.write_all(b"?").unwrap();
+                client
+            })
+            .collect();
+        closing.begin();
+        let farewell = server.await.unwrap();
+        assert!(farewell.is_clean() && farewell.handled == 2, "{farewell}");
+        let answers = clients.into_iter().map(|mut client| {
+            let mut answer = String::new();
+            client.read_to_string(&mut answer).map(|_| answer).map_err(|error| error.kind())
+        });
+        let answer = || Ok("?".to_owned());
+        let reset = || Err(io::ErrorKind::ConnectionReset);
+        assert!(answers.eq([answer(), answer(), reset(), reset()]));
+    });
+}
+
+#[test]
 fn an_interruption_at_every_wait() {
     let report = interrupt_everywhere(
         || async {

@@ -10,35 +10,25 @@ use http_body::{Body, Frame, SizeHint};
 use hyper::body;
 use pikake_traps::Bound;
 
-use crate::request::Requests;
+use crate::request::Line;
 
 /// The body of a request, read from the connection as it is asked for.
 ///
 /// It has no limit of its own: use `http_body_util::Limited`, or an extractor of axum, which has one.
 /// While it is waited for, the client's time runs, see
-/// [`stall_timeout`](crate::Server::stall_timeout).
+/// [`stall_timeout`](crate::Server::stall_timeout); on another thread than the server's it does not.
 ///
 /// # Errors
 ///
 /// Its frames fail with a [`hyper::Error`] when the client has sent no proper body or has gone.
 pub struct Incoming {
     body: body::Incoming,
-    requests: Bound<Rc<Requests>>,
-    is_awaited: bool,
+    line: Bound<Rc<Line>>,
 }
 
 impl Incoming {
-    pub(crate) fn new(body: body::Incoming, requests: Rc<Requests>) -> Self {
-        Self { body, requests: Bound::new(requests), is_awaited: false }
-    }
-
-    fn set_awaited(&mut self, is_awaited: bool) {
-        if self.is_awaited == is_awaited {
-            return;
-        }
-        self.is_awaited = is_awaited;
-        let awaited = &self.requests.get().bodies_awaited;
-        awaited.set(if is_awaited { awaited.get() + 1 } else { awaited.get() - 1 });
+    pub(crate) fn new(body: body::Incoming, line: Rc<Line>) -> Self {
+        Self { body, line: Bound::new(line) }
     }
 }
 
@@ -51,7 +41,9 @@ impl Body for Incoming {
         cx: &mut Context<'_>,
     ) -> Poll<Option<hyper::Result<Frame<Bytes>>>> {
         let polled = Pin::new(&mut self.body).poll_frame(cx);
-        self.set_awaited(polled.is_pending());
+        if self.line.is_home() {
+            self.line.get().awaits_body.set(polled.is_pending());
+        }
         polled
     }
 
@@ -66,9 +58,8 @@ impl Body for Incoming {
 
 impl Drop for Incoming {
     fn drop(&mut self) {
-        // Elsewhere it was taken to another thread, and is counted as awaited, as it is there.
-        if self.is_awaited && self.requests.is_home() {
-            self.set_awaited(false);
+        if self.line.is_home() {
+            self.line.get().awaits_body.set(false);
         }
     }
 }

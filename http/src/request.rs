@@ -50,6 +50,8 @@ pub(crate) const REQUESTS: u32 = 200;
 pub(crate) struct Line {
     method: Method,
     uri: Uri,
+    /// Whether a piece of its body was asked for that has not come.
+    pub(crate) awaits_body: Cell<bool>,
 }
 
 impl fmt::Display for Line {
@@ -73,8 +75,6 @@ pub(crate) struct Requests {
     /// How many there ever were.
     pub(crate) begun: Cell<u64>,
     pub(crate) answered: Cell<u64>,
-    /// How many bodies of requests are waited for; each by a request, and by no two.
-    pub(crate) bodies_awaited: Cell<usize>,
     /// How many bodies of responses there are, and how many of them are waited for.
     pub(crate) replies: Cell<usize>,
     pub(crate) replies_due: Cell<usize>,
@@ -94,10 +94,11 @@ impl Requests {
 
     /// Whose turn it is.
     pub(crate) fn turn(&self) -> Turn {
-        let running = self.running.borrow().len();
-        if running > self.bodies_awaited.get() || self.replies_due.get() > 0 {
+        let running = self.running.borrow();
+        let is_busy = |running: &Running| !running.line.awaits_body.get();
+        if self.replies_due.get() > 0 || running.iter().any(|(_, running)| is_busy(running)) {
             Turn::Server
-        } else if running > 0 || self.replies.get() > 0 {
+        } else if !running.is_empty() || self.replies.get() > 0 {
             Turn::Client
         } else {
             Turn::Idle
@@ -148,12 +149,15 @@ where
     fn call(&self, request: Request<body::Incoming>) -> Self::Future {
         let requests = self.requests.clone();
         requests.begun.set(requests.begun.get() + 1);
-        let line = Line { method: request.method().clone(), uri: request.uri().clone() };
-        let line = Rc::new(line);
+        let line = Rc::new(Line {
+            method: request.method().clone(),
+            uri: request.uri().clone(),
+            awaits_body: Cell::default(),
+        });
         if requests.running.borrow().len() >= REQUESTS as usize {
             return Answering { task: None, requests, line };
         }
-        let mut request = request.map(|body| Incoming::new(body, requests.clone()));
+        let mut request = request.map(|body| Incoming::new(body, line.clone()));
         request.extensions_mut().insert(Peer(self.peer.clone()));
         let mut service = self.service.clone();
         let mut running = requests.running.borrow_mut();
