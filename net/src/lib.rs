@@ -68,7 +68,6 @@
 //!   outside a kernel is a panic.
 
 mod address;
-#[cfg(feature = "dns")]
 mod buffered;
 mod codec;
 mod copy;

@@ -7,7 +7,7 @@ use pikake::http::serve;
 use pikake::net::TcpListener;
 use pikake::{Kernel, sleep, spawn, yield_now};
 
-use crate::site::{Handlers, ms, router};
+use crate::site::{Handlers, alone, ms, router};
 
 const REQUEST: &[u8] = b"GET / HTTP/1.1\r\nhost: x\r\n\r\n";
 
@@ -20,6 +20,7 @@ fn client(address: std::net::SocketAddr) -> std::net::TcpStream {
 #[test]
 fn who_is_in_the_backlog_is_answered_as_far_as_there_is_room_and_reset_beyond() {
     const ROOM: usize = 3;
+    let _alone = alone();
     Kernel::new().unwrap().run(async {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = listener.local_addr().unwrap();
@@ -48,6 +49,7 @@ fn who_is_in_the_backlog_is_answered_as_far_as_there_is_room_and_reset_beyond() 
 
 #[test]
 fn a_full_server_refuses_at_once_when_it_is_shut_down() {
+    let _alone = alone();
     Kernel::new().unwrap().run(async {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = listener.local_addr().unwrap();
@@ -76,6 +78,7 @@ fn a_full_server_refuses_at_once_when_it_is_shut_down() {
 
 #[test]
 fn the_end_waits_for_handlers_that_clean_up_after_their_clients() {
+    let _alone = alone();
     Kernel::new().unwrap().run(async {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = listener.local_addr().unwrap();

@@ -4,7 +4,7 @@ use std::cell::Cell;
 use std::io::ErrorKind;
 use std::net::SocketAddr;
 use std::rc::Rc;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use axum::Router;
@@ -94,12 +94,16 @@ fn descriptors() -> usize {
     .count()
 }
 
+/// Lets the tests run one after the other: descriptors are counted, and they are the process's.
+pub(crate) fn alone() -> MutexGuard<'static, ()> {
+    static ONE_AT_A_TIME: Mutex<()> = Mutex::new(());
+    ONE_AT_A_TIME.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
 impl Site<'_> {
     /// Runs a test against a server, and checks what is left of it.
     pub(crate) fn run(test: impl AsyncFnOnce(&Site<'_>)) {
-        // Descriptors are counted, and they are the process's.
-        static ONE_AT_A_TIME: Mutex<()> = Mutex::new(());
-        let _turn = ONE_AT_A_TIME.lock().unwrap_or_else(PoisonError::into_inner);
+        let _alone = alone();
         let kernel = Kernel::new().unwrap();
         kernel.run(async {
             let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
