@@ -26,7 +26,7 @@ async fn fail(text: String) -> Result<(), Failure> {
 }
 
 #[job(crate = pikake_jobs, name = "tests.text")]
-async fn text() -> Result<(), String> {
+async fn texts() -> Result<(), String> {
     Err("only a text".into())
 }
 
@@ -66,7 +66,7 @@ fn failed(told: &Value, state: &str, kind: &str, text: &str) {
 #[test]
 fn values_arguments_and_failures() {
     with_celery(async |python, url| {
-        let app = app(&url).jobs((add, join, fail, text, panics, flaky, echo));
+        let app = app(&url).jobs((add, join, fail, texts, panics, flaky, echo));
         let worker = Running::start(&app).await;
         let odd = json!({"größe": [1, 2.5, null, true, "\u{1f600}"], "deep": {"a": [[]]}});
         let calls = json!([
@@ -91,12 +91,15 @@ fn values_arguments_and_failures() {
         ]);
         let told = python::send(python, &url, calls).await;
         let values: Vec<_> = told[..7].iter().map(|told| told["value"].clone()).collect();
-        assert_eq!(values, [json!(5), json!(5), json!(42), json!("a-b"), json!("a"), odd, json!(2)]);
+        assert_eq!(
+            values,
+            [json!(5), json!(5), json!(42), json!("a-b"), json!("a"), odd, json!(2)]
+        );
         assert!(told[..7].iter().all(|told| told["state"] == "SUCCESS"), "{told:?}");
         failed(&told[7], "FAILURE", "ValueError", "no good");
         assert_eq!(told[7]["module"], "builtins");
         failed(&told[8], "FAILURE", "String", "only a text");
-        failed(&told[9], "FAILURE", "Panicked", "a bug");
+        failed(&told[9], "FAILURE", "Panic", "a bug");
         failed(&told[10], "FAILURE", "String", "try 3");
         failed(&told[11], "FAILURE", "NotRegistered", "tests.nope");
         failed(&told[12], "FAILURE", "TypeError", "missing the argument 'b'");

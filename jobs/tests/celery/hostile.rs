@@ -13,6 +13,9 @@ use crate::{QUEUE, Running, app, python, with_celery};
 /// Beyond any frame, and any job's arguments.
 const HUGE: usize = 32 << 20;
 
+/// Fits into a frame with `task`, and with little else.
+const FULL: usize = (128 << 10) - 130;
+
 fn properties(headers: &[(&str, Value)]) -> Properties {
     let mut table = Table::default();
     for (name, value) in headers {
@@ -52,13 +55,20 @@ fn a_worker_outlives_whatever_is_in_its_queue() {
         huge.resize(HUGE, b'x');
         huge.extend_from_slice(b"\"], {}, {}]");
         let nested = [b"[".repeat(100_000), b"]".repeat(100_000)].concat();
+        // As many headers as a frame takes, so that there is no room for a reason.
+        let full = ("full", text(&"x".repeat(FULL)));
         let cases = [
+            (json(properties(&[task.clone(), full])), good, ""),
             (json(properties(&[task.clone()])), good, "no header `id`"),
             (json(properties(&[id.clone()])), good, "no header `task`"),
             (persistent(), good, "no header `task`"),
             (Properties::default(), b"", "no header `task`"),
             (properties(&[task.clone(), id.clone()]), good, "no content_type"),
-            (job().with_content_type(short("application/x-python-serialize").unwrap()), good, "content_type"),
+            (
+                job().with_content_type(short("application/x-python-serialize").unwrap()),
+                good,
+                "content_type",
+            ),
             (job().with_content_encoding(short("latin-1").unwrap()), good, "content_encoding"),
             (job(), b"[[1, 2], {}, {", "not JSON"),
             (job(), b"\xff\xfe\x00", "not JSON"),
@@ -71,17 +81,37 @@ fn a_worker_outlives_whatever_is_in_its_queue() {
             (job(), b"[[1, 2], {\"c\": 3}, {}]", "'c'"),
             (job(), b"[[1, {}], {}, {}]", "argument 'b'"),
             (job(), &huge, "argument"),
-            (json(properties(&[("task", text("tests.nope")), id.clone()])), good, "no job `tests.nope`"),
-            (json(properties(&[("task", Value::LongInt(3)), id.clone()])), good, "no header `task`"),
-            (json(properties(&[task.clone(), id.clone(), ("eta", text("soon"))])), good, "`eta`"),
-            (json(properties(&[task.clone(), id.clone(), ("retries", Value::LongInt(-1))])), good, "`retries`"),
             (
-                json(properties(&[task.clone(), id, ("timelimit", Value::FieldArray(Array::default()))])),
+                json(properties(&[("task", text("tests.nope")), id.clone()])),
+                good,
+                "no job `tests.nope`",
+            ),
+            (
+                json(properties(&[("task", Value::LongInt(3)), id.clone()])),
+                good,
+                "no header `task`",
+            ),
+            (json(properties(&[task.clone(), id.clone(), ("eta", text("soon"))])), good, "`eta`"),
+            (
+                json(properties(&[task.clone(), id.clone(), ("retries", Value::LongInt(-1))])),
+                good,
+                "`retries`",
+            ),
+            (
+                json(properties(&[
+                    task.clone(),
+                    id.clone(),
+                    ("timelimit", Value::FieldArray(Array::default())),
+                ])),
                 good,
                 "`timelimit`",
             ),
             // An answer can go nowhere, which is no reason for the message not to be buried.
-            (job().with_reply_to(short("nobody.is.here").unwrap()), b"[[1], {}, {}]", "missing the argument"),
+            (
+                job().with_reply_to(short("nobody.is.here").unwrap()),
+                b"[[1], {}, {}]",
+                "missing the argument",
+            ),
         ];
         for (properties, body, _) in &cases {
             put(&channel, properties.clone(), body).await;

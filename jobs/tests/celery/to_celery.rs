@@ -40,7 +40,10 @@ fn values_and_failures_come_back() {
             other => panic!("it was to fail: {other:?}"),
         };
         let bad = failure(bad.wait().await);
-        assert_eq!((&*bad.kind, &*bad.module, &*bad.message), ("ValueError", "builtins", "no good"));
+        assert_eq!(
+            (&*bad.kind, &*bad.module, &*bad.message),
+            ("ValueError", "builtins", "no good")
+        );
         assert!(bad.traceback.unwrap().contains("raise ValueError(text, *more)"));
         let two = failure(two.wait().await);
         assert_eq!((&*two.kind, &*two.message), ("ValueError", "\"no\", 7"));
@@ -59,7 +62,7 @@ fn values_and_failures_come_back() {
 #[test]
 fn times_are_kept() {
     with_celery(async |python, url| {
-        let app = app(&url).connect().await.unwrap();
+        let _app = app(&url).connect().await.unwrap();
         let _worker = python::Worker::start(python, &url, crate::QUEUE);
         let sent = SystemTime::UNIX_EPOCH.elapsed().unwrap().as_secs_f64();
         let later = Call::<f64>::named("tests.now", ()).countdown(2 * SECOND).send().await.unwrap();
