@@ -52,7 +52,7 @@ pub(crate) async fn proxy(listener: TcpListener, to: u16, lives: Range<u64>, wea
                 true => Duration::from_millis(random::range(lives)),
                 false => Duration::from_secs(24 * 3_600),
             };
-            drop(timeout_after(life, both_ways(client, broker, &weather)).await);
+            let _is_over = timeout_after(life, both_ways(client, broker, &weather)).await;
             weather.cuts.set(weather.cuts.get() + usize::from(was_bad));
         })
         .detach();
@@ -69,7 +69,7 @@ async fn both_ways(client: TcpStream, broker: TcpStream, weather: &Rc<Weather>) 
 }
 
 async fn one_way(
-    mut from: OwnedReadHalf<TcpStream>,
+    from: OwnedReadHalf<TcpStream>,
     to: OwnedWriteHalf<TcpStream>,
     weather: Rc<Weather>,
 ) {
