@@ -18,7 +18,7 @@ use crate::current;
 use crate::handle::Cancelled;
 use crate::job::Definition;
 use crate::message::JobId;
-use crate::open::open;
+use crate::open::{checked, open};
 use crate::report::{Counters, Report, Stats};
 use crate::running::{Hall, Revoked};
 use crate::worker::Worker;
@@ -95,7 +95,7 @@ impl App {
     ///
     /// # Errors
     ///
-    /// [`AppError::Url`], if it is no URL at all.
+    /// [`AppError::Url`], if it is not the URL of a broker.
     pub fn new(url: impl Into<String>) -> Result<Self, AppError> {
         Ok(Self::made(checked(url.into())?, None))
     }
@@ -330,14 +330,6 @@ impl fmt::Debug for App {
             .field("broker", &state)
             .field("stats", &self.stats())
             .finish_non_exhaustive()
-    }
-}
-
-/// The URL, if it is one at all.
-pub(crate) fn checked(url: String) -> Result<String, AppError> {
-    match url.contains("://") {
-        true => Ok(url),
-        false => Err(AppError::Url(format!("`{url}` is not a broker's URL; try `memory://`"))),
     }
 }
 

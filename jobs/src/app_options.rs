@@ -5,11 +5,12 @@ use std::future::Future;
 use std::rc::Rc;
 use std::time::Duration;
 
-use crate::app::{App, Registered, SetUp, checked};
+use crate::app::{App, Registered, SetUp};
 use crate::app_error::AppError;
 use crate::broker::QueueOptions;
 use crate::call::Call;
 use crate::job::Jobs;
+use crate::open::checked;
 use crate::report::Counters;
 
 impl App {
@@ -37,7 +38,7 @@ impl App {
     ///
     /// # Errors
     ///
-    /// [`AppError::Url`], if it is no URL at all.
+    /// [`AppError::Url`], if it is not the URL of a broker.
     pub fn at(self, url: impl Into<String>) -> Result<Self, AppError> {
         *self.0.url.borrow_mut() = checked(url.into())?;
         self.0.given.take();
