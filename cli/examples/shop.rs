@@ -56,7 +56,12 @@ fn catalogue(below: u64) -> u64 {
 }
 
 /// Charges for an order. The bank does not answer each tenth at once, and that of order 13 never does.
-#[pikake::job(name = "shop.charge", queue = "shop", retries = 2, backoff(first = "200ms", cap = "1s"))]
+#[pikake::job(
+    name = "shop.charge",
+    queue = "shop",
+    retries = 2,
+    backoff(first = "200ms", cap = "1s")
+)]
 async fn charge(order: u64) -> Result<u64, String> {
     sleep(Duration::from_millis(10)).await.map_err(|why| why.to_string())?;
     match order {

@@ -73,12 +73,7 @@ fn row_of(dead: &DeadJob) -> Vec<String> {
     ]
 }
 
-async fn replay(
-    app: &App,
-    queue: &str,
-    job: Option<String>,
-    output: &Output,
-) -> Result<(), Stop> {
+async fn replay(app: &App, queue: &str, job: Option<String>, output: &Output) -> Result<(), Stop> {
     let broker = look(app).await?;
     let job = job.map(JobId);
     let replayed = {

@@ -40,7 +40,8 @@ pub(crate) async fn run(app: &App, options: SendOptions, output: &Output) -> Res
 
 /// As the application, but for what only its worker is to do: setup, schedules, jobs.
 fn sender(app: &App) -> Result<App, Stop> {
-    let mut sender = App::new(app.url()).map_err(Stop::app)?.default_queue(app.default_queue_name());
+    let mut sender =
+        App::new(app.url()).map_err(Stop::app)?.default_queue(app.default_queue_name());
     for (name, options) in app.queues() {
         sender = sender.queue(name, options);
     }

@@ -118,7 +118,10 @@ impl Worker {
 
 impl fmt::Debug for Worker {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Worker").field("app", &self.app).field("grace", &self.grace).finish_non_exhaustive()
+        f.debug_struct("Worker")
+            .field("app", &self.app)
+            .field("grace", &self.grace)
+            .finish_non_exhaustive()
     }
 }
 
@@ -136,11 +139,7 @@ impl Drop for Open {
 }
 
 /// Runs jobs until it is time to end, and ends.
-async fn serve(
-    hall: &Rc<Hall>,
-    queues: BTreeSet<String>,
-    grace: Duration,
-) -> Option<Interrupted> {
+async fn serve(hall: &Rc<Hall>, queues: BTreeSet<String>, grace: Duration) -> Option<Interrupted> {
     let app = &hall.app;
     let schedules = app.0.schedules.borrow().clone();
     let schedules: Vec<_> = schedules
