@@ -5,7 +5,7 @@ use pikake::jobs::{App, DeadJob, JobId};
 use serde_json::{Value, json};
 
 use crate::arguments::DeadCommand;
-use crate::output::{Output, Waiting, remark, table};
+use crate::output::{Output, Waiting, of_jobs, remark, table};
 use crate::queues::{close, look};
 use crate::stop::Stop;
 
@@ -89,6 +89,6 @@ async fn replay(app: &App, queue: &str, job: Option<String>, output: &Output) ->
     }
     output.answer(
         || json!({ "queue": queue, "replayed": replayed }),
-        || format!("{replayed} jobs are in {queue} again"),
+        || format!("in {queue} again: {}", of_jobs(replayed)),
     )
 }

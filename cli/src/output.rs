@@ -46,6 +46,14 @@ pub(crate) fn remark(text: &str) {
     let _ = writeln!(io::stderr(), "{text}");
 }
 
+/// `1 job`, `2 jobs`.
+pub(crate) fn of_jobs(count: u64) -> String {
+    match count {
+        1 => "1 job".to_owned(),
+        count => format!("{count} jobs"),
+    }
+}
+
 /// Moves on a terminal for as long as it lives, and leaves nothing behind.
 #[derive(Debug)]
 pub(crate) struct Waiting(ProgressBar);

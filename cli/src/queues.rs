@@ -1,13 +1,15 @@
 //! `status` and `purge`: how many jobs are where, and away with them.
 
-use std::io::{self, BufRead, IsTerminal};
+use std::io::{self, IsTerminal};
 use std::path::Path;
 use std::rc::Rc;
 
 use pikake::jobs::{App, Broker, BrokerError, Counts, open};
+use pikake::net::BufReader;
+use pikake::stdio::stdin;
 use serde_json::{Value, json};
 
-use crate::output::{Output, Waiting, remark, table};
+use crate::output::{Output, Waiting, of_jobs, remark, table};
 use crate::stop::Stop;
 
 const HEAD: [&str; 6] = ["queue", "ready", "taken", "delayed", "dead", "consumers"];
@@ -95,7 +97,7 @@ pub(crate) async fn purge(
     let broker = look(app).await?;
     if !is_sure {
         let counts = broker.counts(queue).await.map_err(|error| Stop::queue(app, error))?;
-        ask(queue, counts.ready + counts.delayed)?;
+        ask(queue, counts.ready + counts.delayed).await?;
     }
     let purged = {
         let _waiting = Waiting::for_(format!("purging {queue}"));
@@ -104,23 +106,22 @@ pub(crate) async fn purge(
     close(app, &broker).await?;
     output.answer(
         || json!({ "queue": queue, "purged": purged }),
-        || format!("{purged} jobs were removed from {queue}"),
+        || format!("removed from {queue}: {}", of_jobs(purged)),
     )
 }
 
-/// Whether that is meant. Nothing else goes on in this process meanwhile.
-fn ask(queue: &str, count: u64) -> Result<(), Stop> {
-    let mut stdin = io::stdin().lock();
+/// Whether that is meant.
+async fn ask(queue: &str, count: u64) -> Result<(), Stop> {
     if !io::stdin().is_terminal() {
         return Err(Stop::usage(format!(
-            "{count} jobs would be removed from {queue} for good; say `--yes` if that is meant"
+            "{} would be removed from {queue} for good; say `--yes` if that is meant",
+            of_jobs(count)
         )));
     }
-    remark(&format!("Remove {count} jobs from {queue} for good? [y/N]"));
-    let mut line = String::new();
-    let read = stdin.read_line(&mut line);
-    match read.is_ok() && matches!(line.trim(), "y" | "Y" | "yes") {
-        true => Ok(()),
-        false => Err(Stop::usage("nothing was removed")),
+    remark(&format!("Remove {} from {queue} for good? [y/N]", of_jobs(count)));
+    let answer = BufReader::new(stdin()).read_line().await.map_err(Stop::other)?;
+    match answer.as_deref().map(str::trim) {
+        Some("y" | "Y" | "yes") => Ok(()),
+        _ => Err(Stop::usage("nothing was removed")),
     }
 }

@@ -11,7 +11,7 @@ use pikake::traps::TaskRef;
 use serde_json::{Value, json};
 
 use crate::arguments::WorkerOptions;
-use crate::output::{Output, remark, table};
+use crate::output::{Output, of_jobs, remark, table};
 use crate::stop::Stop;
 
 const HEAD: [&str; 7] = ["job", "done", "failed", "retried", "revoked", "dead", "given back"];
@@ -65,7 +65,7 @@ pub(crate) async fn run(app: App, options: WorkerOptions, output: Output) -> Res
             match signal {
                 Some(signal) if !report.left.is_empty() => Err(Stop::signal(
                     signal,
-                    Some(format!("{} jobs were interrupted and given back", report.left.len())),
+                    Some(format!("interrupted and given back: {}", of_jobs(report.left.len() as u64))),
                 )),
                 _ => Ok(()),
             }

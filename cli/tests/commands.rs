@@ -70,7 +70,7 @@ fn status_and_purge() {
     assert_eq!(lines[2], ["pikake", "1", "0", "1", "0", "-"]);
     let unsure = place.run(&pikake(), &["purge", "pikake"]);
     unsure.failed(2, &["2 jobs would be removed", "--yes"]);
-    assert_eq!(place.pikake(&["purge", "pikake", "--yes"]), "2 jobs were removed from pikake");
+    assert_eq!(place.pikake(&["purge", "pikake", "--yes"]), "removed from pikake: 2 jobs");
     let none = place.run(&pikake(), &["purge", "pikake", "--yes", "--json"]).json();
     assert_eq!(none, json!({ "queue": "pikake", "purged": 0 }));
 }
@@ -109,7 +109,7 @@ fn an_unknown_job_is_replayed_when_somebody_knows_it() {
     let one =
         place.run(&pikake(), &["dead", "replay", "--job", &ids[1], "pikake", "--json"]).json();
     assert_eq!(one, json!({ "queue": "pikake", "replayed": 1 }));
-    assert_eq!(place.pikake(&["dead", "replay", "pikake"]), "1 jobs are in pikake again");
+    assert_eq!(place.pikake(&["dead", "replay", "pikake"]), "in pikake again: 1 job");
     support::wait_for("the jobs", || {
         let counts = place.counts("pikake");
         counts["ready"] == 0 && counts["taken"] == 0

@@ -55,3 +55,15 @@ fn the_shop_from_the_command_line() {
     assert_eq!(send(&["send", "shop.catalogue", "100", "--wait"]).good(), "25");
     send(&["send", "shop.charge", "13", "--wait"]).failed(1, &["the bank does not answer"]);
 }
+
+/// Its text is in the README as it is, from its first line of code on.
+#[test]
+fn the_program_of_the_readme() {
+    let program = include_str!("../examples/first_job.rs");
+    let program = &program[program.find("use std").expect("it has code")..];
+    let readme = include_str!("../../README.md");
+    assert!(readme.contains(program), "README.md shows another program than first_job.rs");
+    let place = Place::new();
+    let _worker = place.worker(&example("first_job"), &["worker"]);
+    assert_eq!(place.run(&example("first_job"), &["send", "add", "2", "3", "--wait"]).good(), "5");
+}

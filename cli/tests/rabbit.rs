@@ -23,7 +23,7 @@ fn each_command() {
     place.pikake(&["send", "add", "1", "2", "--countdown", "600"]);
     let counts = place.counts("pikake");
     assert_eq!((&counts["ready"], &counts["delayed"]), (&json!(1), &json!(1)), "{counts}");
-    assert_eq!(place.pikake(&["purge", "pikake", "--yes"]), "2 jobs were removed from pikake");
+    assert_eq!(place.pikake(&["purge", "pikake", "--yes"]), "removed from pikake: 2 jobs");
 
     let worker = place.worker(&application(), &["worker", "--json"]);
     assert_eq!(place.counts("pikake")["consumers"], 1);
@@ -48,7 +48,7 @@ fn each_command() {
     let id = dead["id"].as_str().unwrap();
     place.run(&pikake(), &["dead", "replay", "--job", "nobody", "pikake"]).failed(3, &["nobody"]);
     let replayed = place.pikake(&["dead", "replay", "--job", id, "pikake"]);
-    assert_eq!(replayed, "1 jobs are in pikake again");
+    assert_eq!(replayed, "in pikake again: 1 job");
     worker.signal(Signal::TERM);
     wait_for("the job", || {
         let counts = place.counts("pikake");

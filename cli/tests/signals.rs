@@ -37,7 +37,7 @@ fn after_the_grace_a_job_is_given_back() {
     let (worker, id) = napping(&place, &["--grace", "0.2"], "600000");
     worker.signal(Signal::TERM);
     let ended = worker.end();
-    ended.failed(143, &["1 jobs were interrupted and given back"]);
+    ended.failed(143, &["interrupted and given back: 1 job"]);
     assert_eq!(ended.json()["left"], json!([{ "id": id, "job": "nap" }]));
     let counts = place.counts("pikake");
     assert_eq!((&counts["ready"], &counts["taken"]), (&json!(1), &json!(0)));
@@ -81,7 +81,7 @@ fn many_jobs_outlive_many_workers() {
     const JOBS: usize = 40;
     let place = Place::new();
     for _ in 0..JOBS {
-        place.pikake(&["send", "nap", &place.argument(), "50"]);
+        place.pikake(&["send", "nap", &place.argument(), "200"]);
     }
     for round in 1..=3 {
         let arguments = ["worker", "--concurrency", "2", "--grace", "0.01"];
