@@ -71,6 +71,14 @@ pub mod net {
     pub use pikake_net::*;
 }
 
+/// An AMQP 0-9-1 client: what the jobs' RabbitMQ is reached through, for exchanges, bindings and limits of one's own.
+///
+/// With the feature `jobs-amqp`.
+#[cfg(feature = "jobs-amqp")]
+pub mod amqp {
+    pub use pikake_amqp::*;
+}
+
 /// tokio beside a kernel, for libraries that insist on it.
 ///
 /// With the feature `compat`.

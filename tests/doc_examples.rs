@@ -6,6 +6,8 @@ use std::path::Path;
 
 /// A file, how many of its examples are only compiled, and why.
 const COMPILED_ONLY: &[(&str, usize, &str)] = &[
+    ("README.md", 1, "an application, which a test of the command line runs"),
+    ("cli/src/lib.rs", 1, "an application, which does what its command line says"),
     ("docs/libraries.md", 1, "a server that runs until it is stopped"),
     ("docs/simulation.md", 1, "a sketch of a test whose program is an example"),
     ("jobs/src/amqp.rs", 1, "a RabbitMQ to connect to"),
@@ -43,6 +45,7 @@ fn examples_that_are_not_run_have_a_reason() {
         "sync/src",
         "sim/src",
         "jobs/src",
+        "cli/src",
         "docs",
         "traps",
         ".",

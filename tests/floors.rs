@@ -9,7 +9,7 @@ use std::process::Command;
 /// A crate of the workspace, its floor, and the crates of the workspace it may use.
 ///
 /// `kernel` executes traps, `net` asks for them: neither may know the other. Only the roof may.
-const HOUSE: [(&str, u8, &[&str]); 15] = [
+const HOUSE: [(&str, u8, &[&str]); 16] = [
     // They import nothing, and name the roof only in what they write.
     ("pikake-macros", 0, &[]),
     ("pikake-time", 0, &[]),
@@ -36,6 +36,7 @@ const HOUSE: [(&str, u8, &[&str]); 15] = [
         "pikake",
         4,
         &[
+            "pikake-amqp",
             "pikake-compat",
             "pikake-http",
             "pikake-jobs",
@@ -52,6 +53,8 @@ const HOUSE: [(&str, u8, &[&str]); 15] = [
     ),
     // Shows what others can build on the roof; nobody imports it.
     ("pikake-libraries", 5, &["pikake"]),
+    // The command line of what has jobs, and a program with some.
+    ("pikake-cli", 5, &["pikake"]),
 ];
 
 /// What only the kernel's driver may use: the system itself.

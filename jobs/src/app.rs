@@ -18,7 +18,7 @@ use crate::current;
 use crate::handle::Cancelled;
 use crate::job::Definition;
 use crate::message::JobId;
-use crate::open::open;
+use crate::open::{checked, open};
 use crate::report::{Counters, Report, Stats};
 use crate::running::{Hall, Revoked};
 use crate::worker::Worker;
@@ -58,9 +58,9 @@ pub(crate) type SetUp = Rc<dyn Fn(App) -> LocalFuture<'static, Result<(), Box<dy
 pub struct App(pub(crate) Rc<Inner>);
 
 pub(crate) struct Inner {
-    url: String,
+    pub(crate) url: RefCell<String>,
     /// A broker that was brought along, instead of the URL's.
-    given: Option<Rc<dyn Broker>>,
+    pub(crate) given: RefCell<Option<Rc<dyn Broker>>>,
     pub(crate) jobs: RefCell<BTreeMap<&'static str, Rc<Registered>>>,
     /// Counts messages that are of no job known here.
     pub(crate) nameless: Counters,
@@ -95,14 +95,9 @@ impl App {
     ///
     /// # Errors
     ///
-    /// [`AppError::Url`], if it is no URL at all.
+    /// [`AppError::Url`], if it is not the URL of a broker.
     pub fn new(url: impl Into<String>) -> Result<Self, AppError> {
-        let url = url.into();
-        if !url.contains("://") {
-            let what = format!("`{url}` is not a broker's URL; try `memory://`");
-            return Err(AppError::Url(what));
-        }
-        Ok(Self::made(url, None))
+        Ok(Self::made(checked(url.into())?, None))
     }
 
     /// An application on a broker that is open already.
@@ -112,8 +107,8 @@ impl App {
 
     fn made(url: String, given: Option<Rc<dyn Broker>>) -> Self {
         Self(Rc::new(Inner {
-            url,
-            given,
+            url: RefCell::new(url),
+            given: RefCell::new(given),
             jobs: RefCell::default(),
             nameless: Counters::default(),
             queues: RefCell::default(),
@@ -153,9 +148,10 @@ impl App {
     pub async fn connect(self) -> Result<Self, AppError> {
         let guard = self.0.connecting.lock().await?;
         if self.0.broker.borrow().is_none() {
-            let broker = match &self.0.given {
-                Some(broker) => broker.clone(),
-                None => open(&self.0.url).await?,
+            let (given, url) = (self.0.given.borrow().clone(), self.url());
+            let broker = match given {
+                Some(broker) => broker,
+                None => open(&url).await?,
             };
             *self.0.broker.borrow_mut() = Some(broker);
             if let Err(error) = self.prepare().await {
@@ -169,9 +165,7 @@ impl App {
     }
 
     async fn prepare(&self) -> Result<(), AppError> {
-        let mut queues = self.0.queues.borrow().clone();
-        queues.entry(self.default_queue_name()).or_default();
-        for (name, options) in queues {
+        for (name, options) in self.queues() {
             self.declare(&name, &options).await?;
         }
         current::enter(&self.0);
@@ -265,15 +259,36 @@ impl App {
         Stats::collect(by_job, self.0.nameless.get())
     }
 
-    pub(crate) fn default_queue_name(&self) -> String {
+    /// The URL of its broker, password and all.
+    pub fn url(&self) -> String {
+        self.0.url.borrow().clone()
+    }
+
+    /// The URL of its broker as it may be shown: without user and password.
+    pub fn place(&self) -> String {
+        without_password(&self.0.url.borrow())
+    }
+
+    /// The queue of jobs that name none.
+    pub fn default_queue_name(&self) -> String {
         self.0.default_queue.borrow().clone()
+    }
+
+    /// The queues that it knows of: its default, those that were added, and those that its jobs name.
+    pub fn queues(&self) -> BTreeMap<String, QueueOptions> {
+        let mut queues = self.0.queues.borrow().clone();
+        queues.entry(self.default_queue_name()).or_default();
+        queues
+    }
+
+    /// The definition of the job of that name, if it is one of its own.
+    pub fn definition(&self, name: &str) -> Option<Definition> {
+        self.0.jobs.borrow().get(name).map(|job| job.definition)
     }
 
     /// The queues that the worker consumes.
     pub(crate) fn consumed(&self) -> BTreeSet<String> {
-        let mut queues: BTreeSet<_> = self.0.queues.borrow().keys().cloned().collect();
-        queues.insert(self.default_queue_name());
-        queues
+        self.queues().into_keys().collect()
     }
 
     /// Declares a queue that is about to be sent to, once.
@@ -311,7 +326,7 @@ impl fmt::Debug for App {
         let broker = self.0.broker.borrow();
         let state = broker.as_ref().map_or_else(|| "not connected".to_owned(), |b| b.state());
         f.debug_struct("App")
-            .field("url", &without_password(&self.0.url))
+            .field("url", &self.place())
             .field("broker", &state)
             .field("stats", &self.stats())
             .finish_non_exhaustive()

@@ -6,9 +6,11 @@ use std::rc::Rc;
 use std::time::Duration;
 
 use crate::app::{App, Registered, SetUp};
+use crate::app_error::AppError;
 use crate::broker::QueueOptions;
 use crate::call::Call;
 use crate::job::Jobs;
+use crate::open::checked;
 use crate::report::Counters;
 
 impl App {
@@ -29,6 +31,18 @@ impl App {
             assert!(before.is_none(), "two jobs have the name `{name}`: give one of them another");
         }
         self
+    }
+
+    /// Another broker instead, as one that was named on the command line. It counts from the next
+    /// [`connect`](Self::connect) on.
+    ///
+    /// # Errors
+    ///
+    /// [`AppError::Url`], if it is not the URL of a broker.
+    pub fn at(self, url: impl Into<String>) -> Result<Self, AppError> {
+        *self.0.url.borrow_mut() = checked(url.into())?;
+        self.0.given.take();
+        Ok(self)
     }
 
     /// Adds a queue that it declares when it connects, and whose jobs its worker runs.

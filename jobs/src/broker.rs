@@ -68,6 +68,11 @@ pub trait Broker: fmt::Debug {
         reason: String,
     ) -> LocalFuture<'_, Result<(), BrokerError>>;
 
+    /// The names of all queues; `None` if the broker does not tell.
+    fn queues(&self) -> LocalFuture<'_, Result<Option<Vec<String>>, BrokerError>> {
+        Box::pin(async { Ok(None) })
+    }
+
     /// How many messages a queue has.
     fn counts<'a>(&'a self, queue: &'a str) -> LocalFuture<'a, Result<Counts, BrokerError>>;
 

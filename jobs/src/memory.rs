@@ -185,6 +185,10 @@ impl Broker for MemoryBroker {
         })
     }
 
+    fn queues(&self) -> LocalFuture<'_, Result<Option<Vec<String>>, BrokerError>> {
+        Box::pin(async move { self.0.change(|state, _| Ok(Some(state.names()))) })
+    }
+
     fn counts<'a>(&'a self, queue: &'a str) -> LocalFuture<'a, Result<Counts, BrokerError>> {
         Box::pin(async move { self.0.change(|state, now| state.counts(queue, now)) })
     }

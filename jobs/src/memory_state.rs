@@ -103,6 +103,10 @@ impl State {
         })
     }
 
+    pub(crate) fn names(&self) -> Vec<String> {
+        self.names.keys().cloned().collect()
+    }
+
     pub(crate) fn queue(&mut self, name: &str) -> Result<&mut Queue, BrokerError> {
         let index = self.index(name)?;
         Ok(&mut self.queues[index])

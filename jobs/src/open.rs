@@ -4,8 +4,32 @@
 
 use std::rc::Rc;
 
+use crate::app_error::AppError;
 use crate::broker::{Broker, BrokerError, LocalFuture};
 use crate::memory::MemoryStore;
+
+/// How brokers' URLs begin.
+const SCHEMES: &[&str] = &[
+    "memory",
+    #[cfg(feature = "sqlite")]
+    "sqlite",
+    #[cfg(feature = "amqp")]
+    "amqp",
+    #[cfg(feature = "amqp")]
+    "amqps",
+];
+
+/// The URL, if it is a broker's as far as that can be seen.
+pub(crate) fn checked(url: String) -> Result<String, AppError> {
+    let is_known = url.split_once("://").is_some_and(|(scheme, _)| SCHEMES.contains(&scheme));
+    match is_known {
+        true => Ok(url),
+        false => Err(AppError::Url(format!(
+            "`{url}` is not a broker's URL; those begin with `{}://`",
+            SCHEMES.join("://`, `")
+        ))),
+    }
+}
 
 /// Opens the broker that a URL means.
 ///

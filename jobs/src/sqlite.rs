@@ -181,6 +181,10 @@ impl Broker for SqliteBroker {
         }))
     }
 
+    fn queues(&self) -> LocalFuture<'_, Result<Option<Vec<String>>, BrokerError>> {
+        Box::pin(self.0.link.call(|desk| Ok(Some(sql::queues(&desk.db)?))))
+    }
+
     fn counts<'a>(&'a self, name: &'a str) -> LocalFuture<'a, Result<Counts, BrokerError>> {
         let name = name.to_owned();
         Box::pin(self.0.link.call(move |desk| {

@@ -36,6 +36,12 @@ pub(crate) fn queue(db: &Connection, name: &str) -> Result<Option<(i64, u8)>> {
         .optional()
 }
 
+/// The names of all queues.
+pub(crate) fn queues(db: &Connection) -> Result<Vec<String>> {
+    let mut names = db.prepare_cached("SELECT name FROM queue ORDER BY name")?;
+    names.query_map([], |row| row.get(0))?.collect()
+}
+
 pub(crate) fn make_queue(db: &Connection, name: &str, max_priority: u8) -> Result<()> {
     let sql = "INSERT INTO queue (name, max_priority) VALUES (?1, ?2)";
     db.prepare_cached(sql)?.execute(params![name, max_priority]).map(drop)

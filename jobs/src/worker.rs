@@ -9,6 +9,7 @@
 //! those that were not begun go back. (2) The grace is over, or `cold`: the jobs that run are interrupted and given
 //! back. (3) All have ended; or a second, shorter grace is over, and the rest is dropped where it stands.
 
+use std::collections::BTreeSet;
 use std::fmt;
 use std::rc::Rc;
 use std::time::Duration;
@@ -38,17 +39,25 @@ const CLEANUP_GRACE: Duration = Duration::from_secs(5);
 pub struct Worker {
     app: App,
     grace: Duration,
+    /// `None`: those that the application knows of when it is connected.
+    queues: Option<BTreeSet<String>>,
     starting: Box<dyn FnOnce(ShutdownHandle)>,
 }
 
 impl Worker {
     pub(crate) fn new(app: App) -> Self {
-        Self { app, grace: DEFAULT_GRACE, starting: Box::new(drop) }
+        Self { app, grace: DEFAULT_GRACE, queues: None, starting: Box::new(drop) }
     }
 
     /// How long jobs may run on after a warm shutdown before they are interrupted; without, 20 s.
     pub fn grace(mut self, length: Duration) -> Self {
         self.grace = length;
+        self
+    }
+
+    /// Runs the jobs of these queues and of no others. Those that are not there are declared.
+    pub fn queues(mut self, names: impl IntoIterator<Item = impl Into<String>>) -> Self {
+        self.queues = Some(names.into_iter().map(Into::into).collect());
         self
     }
 
@@ -81,12 +90,21 @@ impl Worker {
             return Err(AppError::AlreadyRunning);
         }
         let app = self.app.connect().await?;
+        let queues = match self.queues {
+            Some(queues) => {
+                for queue in &queues {
+                    app.ensure_queue(queue).await?;
+                }
+                queues
+            }
+            None => app.consumed(),
+        };
         let processes = Processes::new(&app);
         let hall = Rc::new(Hall::new(app.clone(), app.broker()?, processes));
         *app.0.hall.borrow_mut() = Some(hall.clone());
         let open = Open { hall: hall.clone() };
         (self.starting)(ShutdownHandle(hall.clone()));
-        let interrupted = serve(&hall, self.grace).await;
+        let interrupted = serve(&hall, queues, self.grace).await;
         drop(open);
         let report = Report { stats: app.stats(), left: hall.take_left(), interrupted };
         let closed = shield(app.close()).await;
@@ -100,7 +118,10 @@ impl Worker {
 
 impl fmt::Debug for Worker {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Worker").field("app", &self.app).field("grace", &self.grace).finish()
+        f.debug_struct("Worker")
+            .field("app", &self.app)
+            .field("grace", &self.grace)
+            .finish_non_exhaustive()
     }
 }
 
@@ -118,7 +139,7 @@ impl Drop for Open {
 }
 
 /// Runs jobs until it is time to end, and ends.
-async fn serve(hall: &Rc<Hall>, grace: Duration) -> Option<Interrupted> {
+async fn serve(hall: &Rc<Hall>, queues: BTreeSet<String>, grace: Duration) -> Option<Interrupted> {
     let app = &hall.app;
     let schedules = app.0.schedules.borrow().clone();
     let schedules: Vec<_> = schedules
@@ -130,8 +151,7 @@ async fn serve(hall: &Rc<Hall>, grace: Duration) -> Option<Interrupted> {
     let prefetch = app.0.prefetch.get().unwrap_or_else(|| {
         u16::try_from(app.0.concurrency.get().saturating_mul(2)).unwrap_or(u16::MAX)
     });
-    let consumers: Vec<_> = app
-        .consumed()
+    let consumers: Vec<_> = queues
         .into_iter()
         .map(|queue| spawn(consume(hall.clone(), queue, prefetch)).cancel_on_drop())
         .collect();

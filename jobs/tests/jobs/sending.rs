@@ -101,7 +101,7 @@ fn without_an_application_an_error_says_what_to_do() {
         drop(app);
         assert!(matches!(add.delay(1, 2).await.unwrap_err(), SendError::NoApp));
         assert!(App::new("nonsense").unwrap_err().to_string().contains("memory://"));
-        let error = App::new("carrier-pigeon://loft").unwrap().connect().await.unwrap_err();
+        let error = App::new("carrier-pigeon://loft").unwrap_err();
         assert!(error.to_string().contains("carrier-pigeon"), "{error}");
     });
 }

@@ -1,0 +1,94 @@
+//! `dead list` and `dead replay`: what could not be run, and why; and once more.
+
+use jiff::{Timestamp, Unit};
+use pikake::jobs::{App, DeadJob, JobId};
+use serde_json::{Value, json};
+
+use crate::arguments::DeadCommand;
+use crate::output::{Output, Waiting, of_jobs, remark, table};
+use crate::queues::{close, look};
+use crate::stop::Stop;
+
+pub(crate) async fn run(app: &App, command: DeadCommand, output: &Output) -> Result<(), Stop> {
+    match command {
+        DeadCommand::List { queue, limit } => list(app, &queue, limit, output).await,
+        DeadCommand::Replay { queue, job } => replay(app, &queue, job, output).await,
+    }
+}
+
+async fn list(app: &App, queue: &str, limit: usize, output: &Output) -> Result<(), Stop> {
+    let broker = look(app).await?;
+    let dead = broker.dead(queue, limit).await.map_err(|error| Stop::queue(app, error))?;
+    let counts = broker.counts(queue).await.map_err(|error| Stop::queue(app, error))?;
+    close(app, &broker).await?;
+    if output.is_json() {
+        for job in &dead {
+            output.answer(|| json_of(job), String::new)?;
+        }
+        return Ok(());
+    }
+    if dead.is_empty() {
+        remark(&format!("nothing is dead in {queue}"));
+        return Ok(());
+    }
+    let rows: Vec<Vec<String>> = dead.iter().map(row_of).collect();
+    let head = ["id", "job", "arguments", "since", "reason"];
+    output.answer(|| Value::Null, || table(&head, &[false; 5], &rows))?;
+    if counts.dead > dead.len() as u64 {
+        remark(&format!("these are {} of {}: say `--limit` for more", dead.len(), counts.dead));
+    }
+    Ok(())
+}
+
+/// A header of a dead message, which may be anything at all.
+fn header<'a>(dead: &'a DeadJob, name: &str) -> Option<&'a str> {
+    dead.message.headers.get(name).and_then(Value::as_str)
+}
+
+fn since(dead: &DeadJob) -> Option<String> {
+    let moment = Timestamp::try_from(dead.since?).ok()?;
+    Some(moment.round(Unit::Second).unwrap_or(moment).to_string())
+}
+
+fn json_of(dead: &DeadJob) -> Value {
+    json!({
+        "id": dead.message.job(),
+        "job": header(dead, "task"),
+        "arguments": header(dead, "argsrepr"),
+        "kwargs": header(dead, "kwargsrepr"),
+        "since": since(dead),
+        "reason": dead.reason,
+        "body": String::from_utf8_lossy(&dead.message.body),
+    })
+}
+
+fn row_of(dead: &DeadJob) -> Vec<String> {
+    let text = |part: Option<&str>| part.unwrap_or("-").to_owned();
+    vec![
+        text(dead.message.job()),
+        text(header(dead, "task")),
+        text(header(dead, "argsrepr")),
+        text(since(dead).as_deref()),
+        dead.reason.clone(),
+    ]
+}
+
+async fn replay(app: &App, queue: &str, job: Option<String>, output: &Output) -> Result<(), Stop> {
+    let broker = look(app).await?;
+    let job = job.map(JobId);
+    let replayed = {
+        let _waiting = Waiting::for_(format!("replaying {queue}"));
+        let replayed = broker.replay(queue, job.as_ref()).await;
+        replayed.map_err(|error| Stop::queue(app, error))?
+    };
+    close(app, &broker).await?;
+    if let (0, Some(job)) = (replayed, &job) {
+        return Err(Stop::absent(format!(
+            "no job {job} is among the dead of {queue}: `dead list {queue}` shows those that are"
+        )));
+    }
+    output.answer(
+        || json!({ "queue": queue, "replayed": replayed }),
+        || format!("in {queue} again: {}", of_jobs(replayed)),
+    )
+}

@@ -1,0 +1,127 @@
+//! `status` and `purge`: how many jobs are where, and away with them.
+
+use std::io::{self, IsTerminal};
+use std::path::Path;
+use std::rc::Rc;
+
+use pikake::jobs::{App, Broker, BrokerError, Counts, open};
+use pikake::net::BufReader;
+use pikake::stdio::stdin;
+use serde_json::{Value, json};
+
+use crate::output::{Output, Waiting, of_jobs, remark, table};
+use crate::stop::Stop;
+
+const HEAD: [&str; 6] = ["queue", "ready", "taken", "delayed", "dead", "consumers"];
+/// What the broker does not tell.
+const UNKNOWN: &str = "-";
+
+/// The broker, and nothing of the application: to look does not set it up.
+pub(crate) async fn look(app: &App) -> Result<Rc<dyn Broker>, Stop> {
+    let url = app.url();
+    // It would be made.
+    if let Some(path) = url.strip_prefix("sqlite://")
+        && !path.is_empty()
+        && !Path::new(path).exists()
+    {
+        return Err(Stop::absent(format!(
+            "there is no database `{path}`: no job was sent there yet, or it is elsewhere"
+        )));
+    }
+    open(&url).await.map_err(|error| Stop::broker(app, error))
+}
+
+pub(crate) async fn close(app: &App, broker: &Rc<dyn Broker>) -> Result<(), Stop> {
+    broker.close().await.map_err(|error| Stop::broker(app, error))
+}
+
+pub(crate) async fn status(app: &App, queues: &[String], output: &Output) -> Result<(), Stop> {
+    let broker = look(app).await?;
+    let mut rows = Vec::new();
+    if queues.is_empty() {
+        let known = broker.queues().await.map_err(|error| Stop::broker(app, error))?;
+        for queue in known.unwrap_or_else(|| app.queues().into_keys().collect()) {
+            match broker.counts(&queue).await {
+                Ok(counts) => rows.push((queue, Some(counts))),
+                // The application has not been there yet.
+                Err(BrokerError::Refused(_)) => rows.push((queue, None)),
+                Err(error) => return Err(Stop::broker(app, error)),
+            }
+        }
+    } else {
+        for queue in queues {
+            let counts = broker.counts(queue).await.map_err(|error| Stop::queue(app, error))?;
+            rows.push((queue.clone(), Some(counts)));
+        }
+    }
+    let state = broker.state();
+    close(app, &broker).await?;
+    output.answer(
+        || {
+            let queues: Vec<Value> = rows.iter().map(json_of).collect();
+            json!({ "broker": app.place(), "connection": state, "queues": queues })
+        },
+        || {
+            let rows: Vec<Vec<String>> = rows.iter().map(row_of).collect();
+            let is_number = [false, true, true, true, true, true];
+            format!("{}: {state}\n{}", app.place(), table(&HEAD, &is_number, &rows))
+        },
+    )
+}
+
+fn json_of((queue, counts): &(String, Option<Counts>)) -> Value {
+    match counts {
+        Some(counts) => json!({
+            "queue": queue, "exists": true, "ready": counts.ready, "taken": counts.taken,
+            "delayed": counts.delayed, "dead": counts.dead, "consumers": counts.consumers,
+        }),
+        None => json!({ "queue": queue, "exists": false }),
+    }
+}
+
+fn row_of((queue, counts): &(String, Option<Counts>)) -> Vec<String> {
+    let numbers = counts.as_ref().map_or([None; 5], |counts| {
+        let Counts { ready, taken, delayed, dead, consumers, .. } = *counts;
+        [Some(ready), taken, Some(delayed), Some(dead), consumers]
+    });
+    let text = |number: Option<u64>| number.map_or_else(|| UNKNOWN.to_owned(), |n| n.to_string());
+    [queue.clone()].into_iter().chain(numbers.map(text)).collect()
+}
+
+pub(crate) async fn purge(
+    app: &App,
+    queue: &str,
+    is_sure: bool,
+    output: &Output,
+) -> Result<(), Stop> {
+    let broker = look(app).await?;
+    if !is_sure {
+        let counts = broker.counts(queue).await.map_err(|error| Stop::queue(app, error))?;
+        ask(queue, counts.ready + counts.delayed).await?;
+    }
+    let purged = {
+        let _waiting = Waiting::for_(format!("purging {queue}"));
+        broker.purge(queue).await.map_err(|error| Stop::queue(app, error))?
+    };
+    close(app, &broker).await?;
+    output.answer(
+        || json!({ "queue": queue, "purged": purged }),
+        || format!("removed from {queue}: {}", of_jobs(purged)),
+    )
+}
+
+/// Whether that is meant.
+async fn ask(queue: &str, count: u64) -> Result<(), Stop> {
+    if !io::stdin().is_terminal() {
+        return Err(Stop::usage(format!(
+            "{} would be removed from {queue} for good; say `--yes` if that is meant",
+            of_jobs(count)
+        )));
+    }
+    remark(&format!("Remove {} from {queue} for good? [y/N]", of_jobs(count)));
+    let answer = BufReader::new(stdin()).read_line().await.map_err(Stop::other)?;
+    match answer.as_deref().map(str::trim) {
+        Some("y" | "Y" | "yes") => Ok(()),
+        _ => Err(Stop::usage("nothing was removed")),
+    }
+}

@@ -1,0 +1,43 @@
+//! A command in a kernel of its own, and what a signal does to it.
+
+use std::future::Future;
+
+use pikake::{Kernel, interrupt_on_signals};
+
+use crate::stop::Stop;
+
+/// What a first SIGINT or SIGTERM does.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Meanwhile {
+    /// Interrupts the command. A second one ends the process.
+    Interrupt,
+    /// The command listens itself.
+    Own,
+}
+
+pub(crate) fn run(
+    signals: Meanwhile,
+    command: impl Future<Output = Result<(), Stop>>,
+) -> Result<(), Stop> {
+    let kernel = Kernel::new().map_err(|error| Stop::other(format!("no kernel: {error}")))?;
+    let on_signals = match signals {
+        Meanwhile::Own => None,
+        Meanwhile::Interrupt => {
+            let listening = interrupt_on_signals(&kernel.handle());
+            Some(listening.map_err(|error| Stop::other(format!("no signals: {error}")))?)
+        }
+    };
+    let ended = kernel.try_run(command);
+    kernel.shutdown();
+    let taken = on_signals.as_ref().and_then(pikake::OnSignals::taken);
+    match (ended, taken) {
+        (Ok(Ok(())), _) => Ok(()),
+        // Whatever it says: that is what it was ended by.
+        (Ok(Err(_)) | Err(_), Some(signal)) => Err(Stop::signal(signal, None)),
+        (Ok(Err(stop)), None) => Err(stop),
+        (Err(pikake::TaskError::Panicked(panic)), None) => {
+            std::panic::resume_unwind(panic.into_payload())
+        }
+        (Err(error), None) => Err(Stop::other(error)),
+    }
+}

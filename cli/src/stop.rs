@@ -1,0 +1,136 @@
+//! Why a command came to no good end: what is said of it, and the exit code.
+
+use std::fmt::Display;
+use std::io::{self, Write};
+use std::process::ExitCode;
+
+use pikake::jobs::{App, AppError, BrokerError, JobError, PublishFailure, SendError};
+
+const JOB_FAILED: u8 = 1;
+const USAGE: u8 = 2;
+const BROKER: u8 = 3;
+const TIMED_OUT: u8 = 4;
+const OTHER: u8 = 5;
+/// What shells add to the number of a signal.
+const SIGNAL: i32 = 128;
+
+/// Why a command came to no good end.
+#[derive(Debug)]
+pub(crate) struct Stop {
+    code: u8,
+    /// `None`: all that there is to say has been said.
+    message: Option<String>,
+}
+
+impl Stop {
+    fn new(code: u8, message: impl Display) -> Self {
+        Self { code, message: Some(message.to_string()) }
+    }
+
+    pub(crate) fn job_failed() -> Self {
+        Self { code: JOB_FAILED, message: None }
+    }
+
+    pub(crate) fn usage(message: impl Display) -> Self {
+        Self::new(USAGE, message)
+    }
+
+    pub(crate) fn absent(message: impl Display) -> Self {
+        Self::new(BROKER, message)
+    }
+
+    pub(crate) fn timed_out(message: impl Display) -> Self {
+        Self::new(TIMED_OUT, message)
+    }
+
+    pub(crate) fn other(message: impl Display) -> Self {
+        Self::new(OTHER, message)
+    }
+
+    /// Standard output cannot be written. That nobody reads it any more is no failure.
+    pub(crate) fn output(error: &io::Error) -> Self {
+        match error.kind() {
+            io::ErrorKind::BrokenPipe => Self { code: 0, message: None },
+            _ => Self::other(format!("standard output cannot be written: {error}")),
+        }
+    }
+
+    /// A signal came before the end.
+    pub(crate) fn signal(number: i32, message: Option<String>) -> Self {
+        Self { code: u8::try_from(SIGNAL + number).unwrap_or(OTHER), message }
+    }
+
+    /// An application that could not be connected or run.
+    pub(crate) fn app(error: AppError) -> Self {
+        match error {
+            AppError::Url(what) => Self::usage(what),
+            AppError::Broker(error) => Self::new(BROKER, error),
+            error => Self::other(error),
+        }
+    }
+
+    /// The same, of one whose broker is known.
+    pub(crate) fn app_at(app: &App, error: AppError) -> Self {
+        match error {
+            AppError::Broker(error) => Self::broker(app, error),
+            error => Self::app(error),
+        }
+    }
+
+    /// The broker could not do what it was asked for.
+    pub(crate) fn broker(app: &App, error: BrokerError) -> Self {
+        let place = app.place();
+        let is_server = !place.starts_with("sqlite://");
+        let message = match error {
+            BrokerError::Lost(why) if is_server => format!(
+                "the broker {place} cannot be reached: {why}\n\
+                 Is it running? On Debian, `apt-get install rabbitmq-server` installs and starts one; without any \
+                 server, there is `--broker sqlite:///path/to/jobs.db`."
+            ),
+            BrokerError::Lost(why) => format!("the broker {place} cannot be reached: {why}"),
+            BrokerError::Refused(why) => format!("the broker {place} refuses: {why}"),
+            BrokerError::Io(error) => format!("the broker {place} failed: {error}"),
+            error => format!("the broker {place}: {error}"),
+        };
+        Self::new(BROKER, message)
+    }
+
+    /// A queue could not be looked at, which it may not be there for.
+    pub(crate) fn queue(app: &App, error: BrokerError) -> Self {
+        let is_refused = matches!(error, BrokerError::Refused(_));
+        let mut stop = Self::broker(app, error);
+        if let (true, Some(message)) = (is_refused, &mut stop.message) {
+            message.push_str(
+                "\nA queue is made by the first worker or `send` that names it; `status` shows those that are known.",
+            );
+        }
+        stop
+    }
+
+    pub(crate) fn send(app: &App, error: SendError) -> Self {
+        match error {
+            SendError::Broker(error) => Self::broker(app, error),
+            SendError::Publish(error) => match error.cause {
+                PublishFailure::Broker(cause) if !error.is_uncertain => Self::broker(app, cause),
+                _ => Self::new(BROKER, format!("the broker {}: {error}", app.place())),
+            },
+            error => Self::other(error),
+        }
+    }
+
+    pub(crate) fn wait(app: &App, error: JobError) -> Self {
+        match error {
+            JobError::Broker(error) => Self::broker(app, error),
+            error => Self::other(error),
+        }
+    }
+
+    /// Says it, and gives the exit code.
+    pub(crate) fn tell(self) -> ExitCode {
+        if let Some(message) = self.message {
+            // Nobody may be there to read it.
+            let _ = writeln!(io::stderr(), "error: {message}");
+        }
+        ExitCode::from(self.code)
+    }
+}

@@ -1,0 +1,138 @@
+//! `worker`: runs an application's jobs until it is told to end.
+
+use std::cell::{Cell, RefCell};
+use std::rc::Rc;
+
+use pikake::jobs::{App, AppError, BrokerError, JobStats, Report, ShutdownHandle};
+use pikake::signal::{SIGINT, SIGTERM, Signals, signal_name};
+use pikake::spawn;
+use pikake::task::CancelOnDrop;
+use pikake::traps::TaskRef;
+use serde_json::{Value, json};
+
+use crate::arguments::WorkerOptions;
+use crate::output::{Output, of_jobs, remark, table};
+use crate::stop::Stop;
+
+const HEAD: [&str; 7] = ["job", "done", "failed", "retried", "revoked", "dead", "given back"];
+/// What shells add to the number of a signal.
+const ENDED_BY: i32 = 128;
+
+/// What the worker is ended through, and the signal that began its end.
+#[derive(Debug, Default)]
+struct End {
+    shutdown: RefCell<Option<ShutdownHandle>>,
+    signal: Cell<Option<i32>>,
+    is_cold: Cell<bool>,
+}
+
+pub(crate) async fn run(app: App, options: WorkerOptions, output: Output) -> Result<(), Stop> {
+    // An application that has its own is left alone.
+    let _ = tracing_subscriber::fmt()
+        .with_writer(std::io::stderr)
+        .with_max_level(tracing_subscriber::filter::LevelFilter::WARN)
+        .try_init();
+    let mut app = app;
+    if let Some(limit) = options.concurrency {
+        app = app.concurrency(limit);
+    }
+    if let Some(count) = options.processes {
+        app = app.processes(count);
+    }
+    let end = Rc::new(End::default());
+    let signals = Signals::new([SIGINT, SIGTERM]).map_err(Stop::other)?;
+    let mut worker = app.worker().on_start({
+        let (end, place) = (end.clone(), app.place());
+        move |handle| {
+            remark(&format!("the worker is ready at {place}"));
+            end.shutdown.replace(Some(handle));
+        }
+    });
+    if let Some(grace) = options.grace {
+        worker = worker.grace(grace);
+    }
+    if !options.queues.is_empty() {
+        worker = worker.queues(options.queues);
+    }
+    let task = spawn(worker.run());
+    let _listening = listen(signals, end.clone(), task.task_ref().clone());
+    let ended = task.await.map_err(Stop::other)?;
+    end.shutdown.take();
+    let signal = end.signal.take();
+    match (ended, signal) {
+        (Ok(report), signal) => {
+            output.answer(|| json_of(&report), || text_of(&report))?;
+            match signal {
+                Some(signal) if !report.left.is_empty() => Err(Stop::signal(
+                    signal,
+                    Some(format!("interrupted and given back: {}", of_jobs(report.left.len() as u64))),
+                )),
+                _ => Ok(()),
+            }
+        }
+        (Err(AppError::Broker(BrokerError::Interrupted(_))), Some(signal)) => {
+            Err(Stop::signal(signal, None))
+        }
+        (Err(error), _) => Err(Stop::app_at(&app, error)),
+    }
+}
+
+/// The first signal: warm. The second: cold. The third: now.
+fn listen(mut signals: Signals, end: Rc<End>, worker: TaskRef) -> CancelOnDrop<()> {
+    let listener = async move {
+        while let Ok(signal) = signals.next().await {
+            let name = signal_name(signal).unwrap_or("signal");
+            let is_first = end.signal.get().is_none();
+            let shutdown = end.shutdown.borrow().clone();
+            match shutdown {
+                // It is still connecting.
+                None => worker.request_cancel(pikake::Interrupted::cancelled(name)),
+                Some(shutdown) if is_first => {
+                    remark(&format!("{name}: ending what runs; a second one interrupts it"));
+                    shutdown.warm();
+                }
+                Some(_) if end.is_cold.replace(true) => std::process::exit(ENDED_BY + signal),
+                Some(shutdown) => {
+                    remark(&format!("{name}: interrupting what runs; a third one does not wait"));
+                    shutdown.cold();
+                }
+            }
+            end.signal.set(Some(signal));
+        }
+    };
+    spawn(listener).cancel_on_drop()
+}
+
+fn json_of(report: &Report) -> Value {
+    let jobs: serde_json::Map<String, Value> = report
+        .stats
+        .by_job
+        .iter()
+        .map(|(name, stats)| ((*name).to_owned(), json_of_stats(stats)))
+        .collect();
+    let left: Vec<Value> =
+        report.left.iter().map(|left| json!({ "id": left.id, "job": left.name })).collect();
+    json!({ "all": json_of_stats(&report.stats.all), "jobs": jobs, "left": left })
+}
+
+fn json_of_stats(stats: &JobStats) -> Value {
+    let JobStats { done, failed, retried, revoked, dead, given_back, .. } = *stats;
+    json!({
+        "done": done, "failed": failed, "retried": retried, "revoked": revoked, "dead": dead,
+        "given_back": given_back,
+    })
+}
+
+fn text_of(report: &Report) -> String {
+    let row = |name: &str, stats: &JobStats| {
+        let JobStats { done, failed, retried, revoked, dead, given_back, .. } = *stats;
+        let numbers = [done, failed, retried, revoked, dead, given_back];
+        [name.to_owned()].into_iter().chain(numbers.map(|n| n.to_string())).collect::<Vec<_>>()
+    };
+    let mut rows: Vec<_> =
+        report.stats.by_job.iter().map(|(name, stats)| row(name, stats)).collect();
+    rows.push(row("all", &report.stats.all));
+    let mut is_number = [true; HEAD.len()];
+    is_number[0] = false;
+    table(&HEAD, &is_number, &rows)
+}

@@ -1,0 +1,215 @@
+//! Each command on a database: what it prints, what it says, and its exit code.
+
+mod support;
+
+use std::io::Read;
+use std::process::Stdio;
+
+use serde_json::{Value, json};
+use support::{Place, application, pikake, run};
+
+#[test]
+fn a_job_is_sent_and_its_value_comes_back() {
+    let place = Place::new();
+    let _worker =
+        place.worker(&application(), &["worker", "--concurrency", "2", "--processes", "1"]);
+    assert_eq!(place.pikake(&["send", "add", "2", "-3", "--wait"]), "-1");
+    assert_eq!(place.pikake(&["send", "square", "12", "--wait", "--timeout", "60"]), "144");
+    // The application knows in which queue it is.
+    let greet = place.run(&application(), &["send", "greet", "\"ann\"", "--wait", "--json"]);
+    assert_eq!(greet.json()["queue"], "greetings");
+    assert_eq!(greet.json()["value"], "hello ann");
+    let by_name = ["send", "greet", "--kwargs", r#"{"tone": "!", "name": "bob"}"#, "--wait"];
+    assert_eq!(place.run(&application(), &by_name).good(), "\"hello bob!\"");
+    let elsewhere = place.pikake(&["send", "greet", "\"eve\"", "--queue", "greetings", "--wait"]);
+    assert_eq!(elsewhere, "\"hello eve\"");
+}
+
+#[test]
+fn a_failure_is_told_and_is_exit_code_one() {
+    let place = Place::new();
+    let _worker = place.worker(&application(), &["worker"]);
+    let failed = place.run(&pikake(), &["send", "fails", "\"no luck\"", "--wait", "--json"]);
+    failed.failed(1, &["fails failed", "no luck"]);
+    let told = failed.json();
+    assert_eq!((&told["state"], &told["error"]["message"]), (&json!("FAILURE"), &json!("no luck")));
+    let wrong = place.run(&pikake(), &["send", "add", "1", "--wait"]);
+    wrong.failed(1, &["TypeError", "missing the argument 'b'"]);
+    assert_eq!(wrong.out, "");
+}
+
+#[test]
+fn who_waits_too_long_is_told_so() {
+    let place = Place::new();
+    let late = place.run(&pikake(), &["send", "add", "1", "2", "--wait", "--timeout", "0.2"]);
+    late.failed(4, &["has not ended within 200ms", "Does a worker run?"]);
+    let late = ["send", "add", "1", "2", "--wait", "--timeout", "0.2", "--json"];
+    let late = place.run(&pikake(), &late);
+    late.failed(4, &[]);
+    assert_eq!(late.json()["state"], Value::Null);
+    assert_eq!(place.counts("pikake")["ready"], 2, "the jobs are there");
+}
+
+#[test]
+fn status_and_purge() {
+    let place = Place::new();
+    let id = place.pikake(&["send", "add", "1", "2"]);
+    assert_eq!(id.len(), 36, "{id}");
+    place.pikake(&["send", "add", "3", "4", "--countdown", "600"]);
+    let counts = place.counts("pikake");
+    let expected = json!({
+        "queue": "pikake", "exists": true, "ready": 1, "taken": 0, "delayed": 1, "dead": 0, "consumers": null,
+    });
+    assert_eq!(counts, expected);
+    let status = place.run(&application(), &["status", "--json"]).json();
+    assert_eq!(status["connection"], "open");
+    let text = place.pikake(&["status"]);
+    let lines: Vec<Vec<&str>> =
+        text.lines().map(|line| line.split_whitespace().collect()).collect();
+    assert_eq!(lines[1], ["queue", "ready", "taken", "delayed", "dead", "consumers"]);
+    assert_eq!(lines[2], ["pikake", "1", "0", "1", "0", "-"]);
+    let unsure = place.run(&pikake(), &["purge", "pikake"]);
+    unsure.failed(2, &["2 jobs would be removed", "--yes"]);
+    assert_eq!(place.pikake(&["purge", "pikake", "--yes"]), "removed from pikake: 2 jobs");
+    let none = place.run(&pikake(), &["purge", "pikake", "--yes", "--json"]).json();
+    assert_eq!(none, json!({ "queue": "pikake", "purged": 0 }));
+}
+
+#[test]
+fn an_unknown_job_is_replayed_when_somebody_knows_it() {
+    let place = Place::new();
+    let ids: Vec<String> = {
+        let _worker = place.worker(&application(), &["worker"]);
+        let send = |value: &str| {
+            let sent = place.run(&pikake(), &["send", "late", value, "--wait", "--json"]);
+            sent.failed(1, &["NotRegistered", "dead replay pikake"]);
+            sent.json()["id"].as_str().expect("text").to_owned()
+        };
+        let ids = vec![send("\"one\""), send("\"two\"")];
+        support::wait_for("the dead", || place.counts("pikake")["dead"] == 2);
+        ids
+    };
+    let listed = place.pikake(&["dead", "list", "pikake", "--json"]);
+    let listed: Vec<Value> =
+        listed.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+    assert_eq!(listed.iter().map(|dead| dead["id"].as_str().unwrap()).collect::<Vec<_>>(), ids);
+    assert_eq!(listed[0]["job"], "late");
+    assert!(listed[0]["reason"].as_str().unwrap().contains("no job `late`"), "{listed:?}");
+    assert!(listed[0]["body"].as_str().unwrap().starts_with("[[\"one\"]"), "{listed:?}");
+    let first = place.run(&pikake(), &["dead", "list", "pikake", "--limit", "1"]);
+    assert!(first.out.contains(&ids[0]) && !first.out.contains(&ids[1]), "{first:?}");
+    assert!(first.err.contains("these are 1 of 2"), "{first:?}");
+    let nobody = place.run(&pikake(), &["dead", "replay", "--job", "nobody", "pikake"]);
+    nobody.failed(3, &["no job nobody"]);
+
+    let mut worker = place.command(&application(), &["worker", "--json"]);
+    worker.env("TEST_APP_KNOWS_LATE", "1");
+    let mut worker = support::Running::start(worker);
+    worker.until("the worker is ready");
+    let one =
+        place.run(&pikake(), &["dead", "replay", "--job", &ids[1], "pikake", "--json"]).json();
+    assert_eq!(one, json!({ "queue": "pikake", "replayed": 1 }));
+    assert_eq!(place.pikake(&["dead", "replay", "pikake"]), "in pikake again: 1 job");
+    support::wait_for("the jobs", || {
+        let counts = place.counts("pikake");
+        counts["ready"] == 0 && counts["taken"] == 0
+    });
+    assert_eq!(place.counts("pikake")["dead"], 0);
+    worker.signal(rustix::process::Signal::TERM);
+    let report = worker.end();
+    assert_eq!((report.code, &report.json()["jobs"]["late"]["done"]), (Some(0), &json!(2)));
+}
+
+#[test]
+fn wrong_command_lines() {
+    let place = Place::new();
+    let wrong = |arguments: &[&str], said: &[&str]| place.run(&pikake(), arguments).failed(2, said);
+    wrong(&["send", "add", "1", "x y"], &["argument 2 of `add`, `x y`, is not JSON", "'\"x y\"'"]);
+    wrong(&["send", "add", "--kwargs", "[1]"], &["--kwargs `[1]` is not a JSON object"]);
+    wrong(&["send", "add", "--timeout", "1"], &["--wait"]);
+    wrong(&["send", "add", "--countdown", "-1"], &["--countdown"]);
+    wrong(&["send"], &["NAME"]);
+    wrong(&["dance"], &["dance"]);
+    wrong(&["status", "--broker", "nonsense"], &["`nonsense` is not a broker's URL", "sqlite://"]);
+    wrong(&["status", "--broker", "pigeon://loft"], &["`pigeon://loft` is not a broker's URL"]);
+    wrong(&["status", "--broker", "memory://"], &["inside one process"]);
+    let zero = place.run(&application(), &["worker", "--concurrency", "0"]);
+    zero.failed(2, &["a number from 1 on"]);
+    let mut nowhere = place.command(&pikake(), &["status"]);
+    nowhere.env_remove("PIKAKE_BROKER");
+    run(nowhere).failed(2, &["which broker?", "PIKAKE_BROKER"]);
+    assert_eq!(place.count(""), 0, "and nothing was made");
+}
+
+#[test]
+fn brokers_and_queues_that_are_not_there() {
+    let place = Place::new();
+    let missing =
+        |arguments: &[&str], said: &[&str]| place.run(&pikake(), arguments).failed(3, said);
+    missing(&["status"], &["there is no database", "no job was sent there yet"]);
+    missing(&["send", "add", "--broker", "sqlite:///no/such/folder/jobs.db"], &["does not exist"]);
+    // Nobody listens at the port of a socket that is bound and no more.
+    let bound = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = bound.local_addr().unwrap();
+    drop(bound);
+    let url = format!("amqp://ann:secret@{address}/");
+    let down = place.run(&pikake(), &["send", "add", "1", "2", "--broker", &url]);
+    down.failed(3, &["cannot be reached", &address.to_string(), "rabbitmq-server", "sqlite://"]);
+    assert!(!down.err.contains("secret"), "{down:?}");
+    let down = place.run(&application(), &["worker", "--broker", &url]);
+    down.failed(3, &["cannot be reached"]);
+    place.pikake(&["send", "add", "1", "2"]);
+    for command in [&["status", "nope"][..], &["purge", "nope"], &["dead", "list", "nope"]] {
+        missing(command, &["there is no queue `nope`", "`status` shows"]);
+    }
+    std::fs::write(place.folder().join("letter.db"), "not a database, but quite a long text")
+        .unwrap();
+    let letter = format!("sqlite://{}", place.folder().join("letter.db").display());
+    missing(&["status", "--broker", &letter], &["letter.db"]);
+}
+
+#[test]
+fn a_worker_runs_the_queues_that_it_is_told() {
+    let place = Place::new();
+    let _worker =
+        place.worker(&application(), &["worker", "--queue", "greetings", "--queue", "new"]);
+    let send = ["send", "add", "1", "2", "--wait", "--timeout", "0.5"];
+    place.run(&pikake(), &send).failed(4, &[]);
+    assert_eq!(place.counts("pikake")["ready"], 1);
+    assert_eq!(place.pikake(&["send", "add", "1", "2", "--queue", "new", "--wait"]), "3");
+}
+
+#[test]
+fn the_tool_becomes_the_worker_of_an_application() {
+    let place = Place::new();
+    place.run(&pikake(), &["worker"]).failed(2, &["whose worker?", "pikake_cli::run(app)"]);
+    place
+        .run(&pikake(), &["worker", "/no/such/program"])
+        .failed(2, &["cannot be run", "No such file"]);
+    let application = application();
+    let path = application.to_str().unwrap();
+    let arguments = ["worker", path, "--json", "--", "--queue", "only"];
+    let worker = place.worker(&pikake(), &arguments);
+    assert_eq!(place.pikake(&["send", "add", "1", "2", "--queue", "only", "--wait"]), "3");
+    worker.signal(rustix::process::Signal::INT);
+    let ended = worker.end();
+    assert_eq!((ended.code, &ended.json()["all"]["done"]), (Some(0), &json!(1)));
+}
+
+#[test]
+fn a_broken_pipe_ends_it_quietly() {
+    let place = Place::new();
+    place.pikake(&["send", "add", "1", "2"]);
+    let (reader, writer) = std::io::pipe().unwrap();
+    drop(reader);
+    let mut command = place.command(&pikake(), &["status"]);
+    let mut child = command.stdout(writer).stderr(Stdio::piped()).spawn().unwrap();
+    let mut said = String::new();
+    child.stderr.take().unwrap().read_to_string(&mut said).unwrap();
+    assert_eq!((child.wait().unwrap().code(), said.as_str()), (Some(0), ""));
+    let full = std::fs::OpenOptions::new().write(true).open("/dev/full").unwrap();
+    let mut command = place.command(&pikake(), &["status"]);
+    let ended = command.stdout(full).output().unwrap();
+    assert_eq!(ended.status.code(), Some(5));
+    assert!(String::from_utf8_lossy(&ended.stderr).contains("standard output cannot be written"));
+}

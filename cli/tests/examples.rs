@@ -1,0 +1,69 @@
+//! The shop, as the README has it run: what it prints, and that it is an application like others.
+
+mod support;
+
+use std::time::{Duration, Instant};
+
+use support::{Ended, Place, example};
+
+/// What the shop prints, but for its first and its last line.
+const SHOP: &str = "\
+shop.price      240 orders for 1293.60
+shop.label      the last one says `parcel 0119`
+shop.catalogue  [5133, 9592, 13848, 17984, 22044, 25997, 29977, 33860] goods
+shop.charge     6 were tried again; not paid: the bank does not answer
+shop.gift_wrap  NotRegistered: shop.gift_wrap
+
+job               done  retried  failed  dead
+shop.catalogue       8        0       0     0
+shop.charge         59        8       1     0
+shop.label         120        0       0     0
+shop.price         240        0       0     0
+all                427        8       1     1
+";
+
+#[track_caller]
+fn is_as_promised(ended: &Ended, place: &str) {
+    assert_eq!(ended.code, Some(0), "{ended:?}");
+    let (first, rest) = ended.out.split_once('\n').expect("lines");
+    assert!(first.starts_with(&format!("429 jobs through {place}")), "{first}");
+    let (middle, last) = rest.trim_end().rsplit_once('\n').expect("lines");
+    assert_eq!(format!("{middle}\n"), SHOP);
+    let words: Vec<&str> = last.split_whitespace().collect();
+    assert!(matches!(words[..], [_, "seconds,", _, "jobs/s"]), "{last}");
+    assert_eq!(ended.err, "", "nothing moves where there is no terminal");
+}
+
+#[test]
+fn the_shop_on_a_database_of_its_own() {
+    let place = Place::new();
+    let mut command = place.command(&example("shop"), &[]);
+    command.env_remove("PIKAKE_BROKER").env("TMPDIR", place.folder());
+    let begin = Instant::now();
+    is_as_promised(&support::run(command), "sqlite://");
+    assert!(begin.elapsed() < Duration::from_secs(30), "{:?}", begin.elapsed());
+    assert_eq!(place.count(""), 0, "it leaves nothing behind");
+}
+
+#[test]
+fn the_shop_from_the_command_line() {
+    let place = Place::new();
+    let _worker = place.worker(&example("shop"), &["worker", "--processes", "1"]);
+    let send = |arguments: &[&str]| place.run(&example("shop"), arguments);
+    assert_eq!(send(&["send", "shop.price", "3", "--wait"]).good(), "211");
+    assert_eq!(send(&["send", "shop.label", "3", "--wait"]).good(), "\"parcel 0003\"");
+    assert_eq!(send(&["send", "shop.catalogue", "100", "--wait"]).good(), "25");
+    send(&["send", "shop.charge", "13", "--wait"]).failed(1, &["the bank does not answer"]);
+}
+
+/// Its text is in the README as it is, from its first line of code on.
+#[test]
+fn the_program_of_the_readme() {
+    let program = include_str!("../examples/first_job.rs");
+    let program = &program[program.find("use std").expect("it has code")..];
+    let readme = include_str!("../../README.md");
+    assert!(readme.contains(program), "README.md shows another program than first_job.rs");
+    let place = Place::new();
+    let _worker = place.worker(&example("first_job"), &["worker"]);
+    assert_eq!(place.run(&example("first_job"), &["send", "add", "2", "3", "--wait"]).good(), "5");
+}

@@ -1,0 +1,120 @@
+//! The commands and the examples on a real RabbitMQ.
+
+mod support;
+
+use rustix::process::Signal;
+use serde_json::json;
+use support::rabbit::with_rabbit;
+use support::{Place, Running, application, example, pikake, wait_for};
+
+fn fresh() -> Place {
+    Place::at(with_rabbit(|rabbit| rabbit.fresh().1))
+}
+
+#[test]
+fn each_command() {
+    let place = fresh();
+    place.run(&pikake(), &["status", "nope"]).failed(3, &["no queue 'nope'", "`status` shows"]);
+    let status = place.run(&pikake(), &["status", "--json"]).json();
+    assert_eq!(status["queues"], json!([{ "queue": "pikake", "exists": false }]));
+    assert!(!status["broker"].as_str().unwrap().contains("guest"), "{status}");
+
+    place.pikake(&["send", "late", "1"]);
+    place.pikake(&["send", "add", "1", "2", "--countdown", "600"]);
+    let counts = place.counts("pikake");
+    assert_eq!((&counts["ready"], &counts["delayed"]), (&json!(1), &json!(1)), "{counts}");
+    assert_eq!(place.pikake(&["purge", "pikake", "--yes"]), "removed from pikake: 2 jobs");
+
+    let worker = place.worker(&application(), &["worker", "--json"]);
+    assert_eq!(place.counts("pikake")["consumers"], 1);
+    assert_eq!(place.pikake(&["send", "add", "2", "3", "--wait"]), "5");
+    assert_eq!(
+        place.run(&application(), &["send", "greet", "\"ann\"", "--wait"]).good(),
+        "\"hello ann\""
+    );
+    place.run(&pikake(), &["send", "fails", "\"no\"", "--wait"]).failed(1, &["fails failed"]);
+    place.run(&pikake(), &["send", "late", "\"x\"", "--wait"]).failed(1, &["NotRegistered"]);
+    wait_for("the dead", || place.counts("pikake")["dead"] == 1);
+    let dead = place.run(&pikake(), &["dead", "list", "pikake", "--json"]).json();
+    assert_eq!(dead["job"], "late");
+    worker.signal(Signal::TERM);
+    let report = worker.end();
+    assert_eq!((report.code, &report.json()["all"]["done"]), (Some(0), &json!(2)));
+
+    let mut knows = place.command(&application(), &["worker"]);
+    knows.env("TEST_APP_KNOWS_LATE", "1");
+    let mut worker = Running::start(knows);
+    worker.until("the worker is ready");
+    let id = dead["id"].as_str().unwrap();
+    place.run(&pikake(), &["dead", "replay", "--job", "nobody", "pikake"]).failed(3, &["nobody"]);
+    let replayed = place.pikake(&["dead", "replay", "--job", id, "pikake"]);
+    assert_eq!(replayed, "in pikake again: 1 job");
+    worker.signal(Signal::TERM);
+    wait_for("the job", || {
+        let counts = place.counts("pikake");
+        counts["dead"] == 0
+    });
+    assert_eq!(worker.end().code, Some(0));
+}
+
+#[test]
+fn a_second_signal_gives_back() {
+    let place = fresh();
+    let mut worker = place.worker(&application(), &["worker", "--json"]);
+    place.pikake(&["send", "nap", &place.argument(), "600000"]);
+    wait_for("the job", || place.count(".begun") == 1);
+    worker.signal(Signal::TERM);
+    worker.until("ending what runs");
+    worker.signal(Signal::TERM);
+    let ended = worker.end();
+    ended.failed(143, &["given back"]);
+    assert_eq!(ended.json()["all"]["given_back"], 1);
+    wait_for("the job, in its queue again", || place.counts("pikake")["ready"] == 1);
+}
+
+#[test]
+fn a_wrong_password_is_refused() {
+    let place = fresh();
+    let url = with_rabbit(|rabbit| rabbit.fresh().1).replace("guest:guest", "guest:wrong");
+    let refused = place.run(&pikake(), &["status", "--broker", &url]);
+    refused.failed(3, &["refuses", "ACCESS_REFUSED"]);
+    assert!(!refused.err.contains("wrong"), "{refused:?}");
+}
+
+#[test]
+fn the_shop() {
+    let place = fresh();
+    let ended = place.run(&example("shop"), &[]);
+    assert_eq!(ended.code, Some(0), "{ended:?}");
+    assert!(ended.out.starts_with("429 jobs through amqp://"), "{ended:?}");
+    assert!(ended.out.contains("all                427        8       1     1\n"), "{ended:?}");
+    assert_eq!(place.counts("shop")["dead"], 1);
+}
+
+#[test]
+fn async_celery() {
+    let (host, url) = with_rabbit(|rabbit| rabbit.fresh());
+    let place = Place::at(url);
+    let mut program = Running::start(place.command(&example("async_celery"), &[]));
+    program.until("the worker is ready");
+    wait_for("its jobs", || {
+        let counts = place.counts("Pikake.q");
+        counts["ready"] == 0 && counts["consumers"] == 1
+    });
+    let asked =
+        |what: &str| with_rabbit(|rabbit| rabbit.control(&format!("{what} -p {host}"))).join("\n");
+    assert!(asked("list_exchanges").contains("Pikake.x\tdirect"));
+    let bound = "Pikake.x\texchange\tPikake.q\tqueue\tPikake.k";
+    assert!(asked("list_bindings").contains(bound), "{}", asked("list_bindings"));
+    let consumers = asked("list_consumers");
+    assert!(consumers.contains("Pikake.q") && consumers.contains("\t10\t"), "{consumers}");
+    let connections = with_rabbit(|rabbit| rabbit.control("list_connections vhost"));
+    assert_eq!(connections.iter().filter(|of| **of == host).count(), 1, "{connections:?}");
+    // Once a second.
+    std::thread::sleep(std::time::Duration::from_millis(1500));
+    program.signal(Signal::INT);
+    let ended = program.end();
+    assert_eq!(ended.code, Some(0), "{ended:?}");
+    assert!(ended.out.starts_with("hello ann\nhello bob\n"), "{ended:?}");
+    assert!(ended.out.contains("periodic info: open; 2 done"), "{ended:?}");
+}

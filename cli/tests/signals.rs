@@ -1,0 +1,123 @@
+//! What a signal does to a worker and to who waits, and that no job is lost by it.
+
+mod support;
+
+use rustix::process::Signal;
+use serde_json::json;
+use support::{Place, Running, application, pikake, wait_for};
+
+/// A worker with one job that naps so long.
+fn napping(place: &Place, arguments: &[&str], millis: &str) -> (Running, String) {
+    let arguments = [&["worker", "--json"], arguments].concat();
+    let worker = place.worker(&application(), &arguments);
+    let id = place.pikake(&["send", "nap", &place.argument(), millis]);
+    wait_for("the job", || place.count(".begun") == 1);
+    (worker, id)
+}
+
+#[test]
+fn the_first_signal_waits_for_what_runs() {
+    for signal in [Signal::TERM, Signal::INT] {
+        let place = Place::new();
+        let (worker, _) = napping(&place, &[], "700");
+        worker.signal(signal);
+        let ended = worker.end();
+        assert_eq!(ended.code, Some(0), "{ended:?}");
+        assert_eq!(place.count(".ended"), 1);
+        let report = ended.json();
+        assert_eq!((&report["jobs"]["nap"]["done"], &report["left"]), (&json!(1), &json!([])));
+        let counts = place.counts("pikake");
+        assert_eq!((&counts["ready"], &counts["taken"]), (&json!(0), &json!(0)));
+    }
+}
+
+#[test]
+fn after_the_grace_a_job_is_given_back() {
+    let place = Place::new();
+    let (worker, id) = napping(&place, &["--grace", "0.2"], "600000");
+    worker.signal(Signal::TERM);
+    let ended = worker.end();
+    ended.failed(143, &["interrupted and given back: 1 job"]);
+    assert_eq!(ended.json()["left"], json!([{ "id": id, "job": "nap" }]));
+    let counts = place.counts("pikake");
+    assert_eq!((&counts["ready"], &counts["taken"]), (&json!(1), &json!(0)));
+}
+
+#[test]
+fn the_second_signal_does_not_wait() {
+    let place = Place::new();
+    let (mut worker, id) = napping(&place, &[], "600000");
+    worker.signal(Signal::INT);
+    worker.until("SIGINT: ending what runs");
+    assert_eq!(place.counts("pikake")["taken"], 1, "it still runs");
+    worker.signal(Signal::INT);
+    worker.until("interrupting what runs");
+    let ended = worker.end();
+    ended.failed(130, &[]);
+    assert_eq!(ended.json()["left"][0]["id"], json!(id));
+    assert_eq!(place.counts("pikake")["ready"], 1);
+}
+
+#[test]
+fn the_third_signal_ends_the_process_and_loses_nothing() {
+    let place = Place::new();
+    let mut worker = place.worker(&application(), &["worker"]);
+    place.pikake(&["send", "stubborn", &place.argument()]);
+    let note = place.folder().join("stubborn.begun");
+    wait_for("the job", || note.exists());
+    for said in ["ending what runs", "interrupting what runs"] {
+        worker.signal(Signal::TERM);
+        worker.until(said);
+    }
+    worker.signal(Signal::TERM);
+    worker.end().failed(143, &[]);
+    std::fs::remove_file(&note).unwrap();
+    let _other = place.worker(&application(), &["worker"]);
+    wait_for("the job, in another worker", || note.exists());
+}
+
+#[test]
+fn many_jobs_outlive_many_workers() {
+    const JOBS: usize = 40;
+    let place = Place::new();
+    for _ in 0..JOBS {
+        place.pikake(&["send", "nap", &place.argument(), "200"]);
+    }
+    for round in 1..=3 {
+        let arguments = ["worker", "--concurrency", "2", "--grace", "0.01"];
+        let worker = place.worker(&application(), &arguments);
+        wait_for("a few jobs", || place.count(".ended") >= round * 3);
+        worker.signal(Signal::TERM);
+        let code = worker.end().code;
+        assert!(matches!(code, Some(0 | 143)), "{code:?}");
+    }
+    let counts = place.counts("pikake");
+    let ready = counts["ready"].as_u64().unwrap();
+    assert_eq!(counts["taken"], 0);
+    assert!(ready > 0, "there is something left to do");
+    let worker = place.worker(&application(), &["worker", "--json"]);
+    wait_for("all jobs", || place.count(".ended") == JOBS);
+    worker.signal(Signal::TERM);
+    let ended = worker.end();
+    assert_eq!(ended.json()["all"]["done"], json!(ready));
+    assert_eq!(place.counts("pikake")["ready"], 0);
+}
+
+#[test]
+fn who_waits_for_a_job_may_be_interrupted() {
+    for (signal, code) in [(Signal::INT, 130), (Signal::TERM, 143)] {
+        let place = Place::new();
+        let waiting =
+            Running::start(place.command(&pikake(), &["send", "add", "1", "2", "--wait"]));
+        let database = place.folder().join("jobs.db");
+        wait_for("the job", || {
+            database.exists() && place.run(&pikake(), &["status", "pikake"]).code == Some(0)
+        });
+        wait_for("the job", || place.counts("pikake")["ready"] == 1);
+        waiting.signal(signal);
+        let ended = waiting.end();
+        ended.failed(code, &[]);
+        assert_eq!(ended.out, "");
+        assert_eq!(place.counts("pikake")["ready"], 1, "the job goes on");
+    }
+}
