@@ -92,14 +92,19 @@ struct Site {
 
 /// A server with a soft deadline of a moment and a hard one of five.
 async fn site() -> Site {
+    site_that_waits(MOMENT).await
+}
+
+/// A server with that soft deadline.
+async fn site_that_waits(soft: Duration) -> Site {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = listener.local_addr().unwrap();
     let (seen, stop) = (Seen::default(), Rc::<Event>::default());
     let stopping = stop.clone();
     let server = serve(listener, router(seen.clone()))
         .header_timeout(MOMENT * 10)
-        .soft_deadline(MOMENT)
-        .hard_deadline(MOMENT * 20)
+        .soft_deadline(soft)
+        .hard_deadline(soft + MOMENT * 20)
         .shutdown_when(async move { drop(stopping.wait().await) });
     Site { address, seen, stop, server: spawn(server.into_future()) }
 }
@@ -142,7 +147,7 @@ fn run(test: impl AsyncFnOnce()) {
 #[test]
 fn requests_are_answered_and_counted() {
     run(async || {
-        let site = site().await;
+        let site = site_that_waits(SOON).await;
         let mut client = site.http1().await;
         let ok = |text: &str| (StatusCode::OK, text.to_owned());
         assert_eq!(site.ask(&mut client, "/").await.unwrap(), ok("hello"));
