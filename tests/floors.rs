@@ -87,8 +87,8 @@ fn no_crate_imports_across_the_floors() {
 const DEFAULT_FEATURES: [&str; 1] = ["signals"];
 
 /// Dependencies of `pikake-net` that only a feature brings in.
-const BEHIND_FEATURES: [&str; 4] =
-    ["futures-io", "hickory-resolver", "rustls", "rustls-native-certs"];
+const BEHIND_FEATURES: [&str; 5] =
+    ["futures-io", "hickory-resolver", "rustls", "rustls-native-certs", "tokio"];
 
 #[test]
 fn the_default_features_stay_small() {

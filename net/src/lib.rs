@@ -109,7 +109,7 @@ pub use codec::{Decode, Decoded, Encode, LengthDelimited, LineCodec};
 pub use copy::{Copied, CopyBothError, CopyError, copy, copy_bidirectional};
 pub use error::{AddressErrors, ReadExactError, ReuniteError, WriteAllError, interruption};
 pub use framed::{FramedReader, FramedWriter, SendMessageError};
-pub use graceful::{Closing, Ended, Farewell, Left, Patience, serve_until};
+pub use graceful::{BACKLOG_WAIT, Closing, Ended, Farewell, Left, Patience, serve_until};
 pub use halves::{OwnedReadHalf, OwnedWriteHalf, ReadHalf, WriteHalf};
 pub use memory::MemoryStream;
 pub use names::{NameAnswer, NameError, NameSource, SystemNames};
