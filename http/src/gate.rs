@@ -8,8 +8,8 @@ use std::pin::pin;
 use std::rc::Rc;
 use std::task::Poll;
 
-use pikake_net::Listener;
-use pikake_traps::{Interrupted, TaskRef, WaitQueue, park};
+use pikake_net::{BACKLOG_WAIT, Listener};
+use pikake_traps::{Interrupted, TaskRef, WaitQueue, park, timeout_after};
 use slab::Slab;
 
 use crate::request::Requests;
@@ -112,15 +112,20 @@ impl<L: Listener> Listener for Gated<L> {
 
     async fn accept(&self) -> io::Result<(L::Connection, L::Address)> {
         let Self { open, gate, .. } = self;
+        let was_shut = gate.is_shut();
         let listener = open.borrow().clone().filter(|_| self.room() != Some(0));
         let accepted = match listener {
+            Some(listener) if gate.is_shut() => {
+                gate.accepting.set(true);
+                let _unset = Unset(&gate.accepting);
+                timeout_after(BACKLOG_WAIT, listener.accept()).await.ok().transpose()?
+            }
             Some(listener) => {
                 gate.accepting.set(true);
                 let _unset = Unset(&gate.accepting);
                 let mut accepting = pin!(listener.accept());
                 let mut shutting = pin!(gate.until_shut());
                 poll_fn(|cx| {
-                    // First, for who is in the backlog has come in time.
                     if let Poll::Ready(accepted) = accepting.as_mut().poll(cx) {
                         return Poll::Ready(accepted.map(Some));
                     }
@@ -138,6 +143,8 @@ impl<L: Listener> Listener for Gated<L> {
                 }
                 Ok(accepted)
             }
+            // Shut in this moment: once more, for the backlog.
+            None if !was_shut => Box::pin(self.accept()).await,
             None => {
                 drop(open.take());
                 Err(io::Error::other(Shut))

@@ -36,6 +36,10 @@ use crate::serve::{Listener, next_connection};
 /// What handlers are told when the soft deadline has passed.
 const SOFT_REASON: &str = "the server is ending, and its soft deadline has passed";
 
+/// How long a server that ends looks for connections in its listener's backlog: enough to ask the
+/// system once, which a kernel does not before everything is done that it knows of.
+pub const BACKLOG_WAIT: Duration = Duration::from_millis(1);
+
 /// How long a server's handlers may take when it ends.
 ///
 /// The two together should be less than whoever ends the process waits before it kills: 30 s, for
@@ -180,7 +184,7 @@ impl<A: fmt::Debug> fmt::Display for Farewell<A> {
 /// it, ends the patience of the moment. In a
 /// [`timeout_after`](pikake_traps::timeout_after) the farewell is lost; use
 /// [`timed`](pikake_traps::timed).
-/// The listener is dropped when ending begins, which closes it unless somebody else has it. Who was
+/// The listener is dropped when ending has begun and [`BACKLOG_WAIT`] is over, which closes it unless somebody else has it. Who was
 /// in its backlog and there was no room for is reset, and so knows at once that nobody has read what
 /// it sent.
 ///
@@ -257,20 +261,25 @@ where
                 },
             }
         };
+        closing.begin();
+        let mut is_patient = true;
         if !matches!(why, Ended::Failed(_)) {
             // What is in the backlog came in time, and its requests may have been sent.
             let room = handlers.limit.saturating_sub(handlers.running().count());
-            for _ in 0..room {
-                let mut accepting = pin!(listener.accept());
-                let accepted = poll_fn(|cx| Poll::Ready(accepting.as_mut().poll(cx))).await;
-                let Poll::Ready(Ok((connection, address))) = accepted else { break };
-                start(&mut handlers, connection, address);
-            }
+            let letting_in = timeout_after(BACKLOG_WAIT, async {
+                for _ in 0..room {
+                    match listener.accept().await {
+                        Ok((connection, address)) => start(&mut handlers, connection, address),
+                        Err(error) => return interruption(&error).is_none(),
+                    }
+                }
+                true
+            });
+            is_patient = letting_in.await.unwrap_or(true);
         }
         drop(listener);
-        closing.begin();
         let mut farewell = Farewell { why, handled, interrupted: Vec::new(), dropped: Vec::new() };
-        if !all_end(&mut handlers, patience.soft).await {
+        if !is_patient || !all_end(&mut handlers, patience.soft).await {
             farewell.interrupted = left(&mut handlers, &begun);
             handlers.request_cancel(SOFT_REASON);
             if !all_end(&mut handlers, patience.hard).await {

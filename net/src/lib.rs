@@ -112,7 +112,7 @@ pub use error::{
     AddressErrors, ReadExactError, ReuniteError, WriteAllError, in_context, interruption,
 };
 pub use framed::{FramedReader, FramedWriter, SendMessageError};
-pub use graceful::{Closing, Ended, Farewell, Left, Patience, serve_until};
+pub use graceful::{BACKLOG_WAIT, Closing, Ended, Farewell, Left, Patience, serve_until};
 pub use halves::{OwnedReadHalf, OwnedWriteHalf, ReadHalf, WriteHalf};
 pub use memory::MemoryStream;
 pub use names::{NameAnswer, NameError, NameSource, SystemNames};
