@@ -122,7 +122,7 @@ struct Place {
 
 impl Drop for Place {
     fn drop(&mut self) {
-        let ended = self.requests.running.borrow_mut().remove(self.key);
+        let ended = self.requests.running.borrow_mut().try_remove(self.key);
         drop(ended);
         self.requests.ended_one.wake(1);
     }
@@ -160,16 +160,18 @@ where
         let mut request = request.map(|body| Incoming::new(body, line.clone()));
         request.extensions_mut().insert(Peer(self.peer.clone()));
         let mut service = self.service.clone();
-        let mut running = requests.running.borrow_mut();
-        let entry = running.vacant_entry();
-        let place = Place { requests: requests.clone(), key: entry.key() };
+        let key = requests.running.borrow().vacant_key();
+        let place = Place { requests: requests.clone(), key };
         let task = Builder::new().name(REQUEST_NAME).spawn(async move {
             let _place = place;
             poll_fn(|cx| service.poll_ready(cx)).await?;
             service.call(request).await
         });
-        entry.insert(Running { task: task.task_ref().clone(), line: line.clone() });
-        drop(running);
+        // In a kernel that is being shut down it has ended already, and never ran.
+        if !task.is_finished() {
+            let running = Running { task: task.task_ref().clone(), line: line.clone() };
+            requests.running.borrow_mut().insert(running);
+        }
         Answering { task: Some(task), requests, line }
     }
 }

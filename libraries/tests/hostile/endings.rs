@@ -3,11 +3,13 @@
 use std::io::{ErrorKind, Read, Write};
 use std::rc::Rc;
 
+use axum::routing::get;
 use pikake::http::serve;
 use pikake::net::TcpListener;
+use pikake::traps::KernelHandle;
 use pikake::{Kernel, sleep, spawn, yield_now};
 
-use crate::site::{Handlers, alone, ms, router};
+use crate::site::{Handlers, LONG, alone, ms, router};
 
 const REQUEST: &[u8] = b"GET / HTTP/1.1\r\nhost: x\r\n\r\n";
 
@@ -98,4 +100,28 @@ fn the_end_waits_for_handlers_that_clean_up_after_their_clients() {
         assert_eq!(handlers.running.get(), 0);
         assert!(ended.report.told.is_empty(), "it was told that its client has gone: {ended}");
     });
+}
+
+#[test]
+fn a_request_that_comes_when_the_kernel_is_shut_down_keeps_nobody_waiting() {
+    let _alone = alone();
+    let kernel = Kernel::new().unwrap();
+    let mut stopping = None;
+    let ended = kernel.try_run(async {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let address = listener.local_addr().unwrap();
+        let stop = async || KernelHandle::current().shutdown().unwrap();
+        let router = router(&Rc::default()).route("/stop", get(stop));
+        let _server = spawn(serve(listener, router).into_future());
+        let mut client = std::net::TcpStream::connect(address).unwrap();
+        // The second one is read with the first.
+        let both = [b"GET /stop HTTP/1.1\r\nhost: x\r\n\r\n", REQUEST].concat();
+        client.write_all(&both).unwrap();
+        stopping = Some(std::time::Instant::now());
+        drop(sleep(LONG).await);
+    });
+    assert!(ended.is_ok(), "{ended:?}");
+    kernel.shutdown();
+    let took = stopping.unwrap().elapsed();
+    assert!(took < ms(1000), "the connection waited for a request that never ran: {took:?}");
 }
