@@ -65,7 +65,10 @@ pub(crate) async fn run(app: App, options: WorkerOptions, output: Output) -> Res
             match signal {
                 Some(signal) if !report.left.is_empty() => Err(Stop::signal(
                     signal,
-                    Some(format!("interrupted and given back: {}", of_jobs(report.left.len() as u64))),
+                    Some(format!(
+                        "interrupted and given back: {}",
+                        of_jobs(report.left.len() as u64)
+                    )),
                 )),
                 _ => Ok(()),
             }
