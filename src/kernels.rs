@@ -100,7 +100,7 @@ fn wait_for_work(ready: &mpsc::Sender<io::Result<KernelHandle>>) {
 }
 
 thread_local! {
-    static OTHERS: RefCell<Vec<KernelHandle>> = const { RefCell::new(Vec::new()) };
+    static OTHERS: RefCell<Option<Kernels>> = const { RefCell::new(None) };
 }
 
 /// The kernels that `#[pikake::main(threads = N)]` has started beside that of `main`, N - 1 of them.
@@ -108,7 +108,13 @@ thread_local! {
 /// Asked on the thread of `main`. Elsewhere, and without that option, there are none; a handle may
 /// be sent wherever it is needed.
 pub fn other_kernels() -> Vec<KernelHandle> {
-    OTHERS.with_borrow(Vec::clone)
+    OTHERS.with_borrow(|others| others.as_ref().map(Kernels::handles).unwrap_or_default())
+}
+
+/// Ends those of [`with_threads`], once; to be called where the process will not get to the end of
+/// that.
+pub(crate) fn end_other_kernels() {
+    drop(OTHERS.take());
 }
 
 /// Runs something on this thread, with so many threads in all.
@@ -118,18 +124,16 @@ pub fn other_kernels() -> Vec<KernelHandle> {
 /// With that of `work`; when the process is out of threads or descriptors.
 #[track_caller]
 pub fn with_threads<R>(threads: usize, work: impl FnOnce() -> R) -> R {
-    struct Forget;
-    impl Drop for Forget {
+    struct End;
+    impl Drop for End {
         fn drop(&mut self) {
-            OTHERS.take();
+            end_other_kernels();
         }
     }
 
     let kernels = Kernels::start(threads.saturating_sub(1))
         .unwrap_or_else(|error| panic!("{threads} kernels cannot be started: {error}"));
-    OTHERS.set(kernels.handles());
-    let _forget = Forget;
-    let result = work();
-    drop(kernels);
-    result
+    OTHERS.set(Some(kernels));
+    let _end = End;
+    work()
 }

@@ -351,6 +351,7 @@ pub mod __macros {
         outcome.unwrap_or_else(|error| {
             if error.is_cancelled() {
                 // Nobody could tell the main task, so it has no exit code: what ended it shows.
+                super::kernels::end_other_kernels();
                 on_signals.end_process();
             }
             panic!("the main task gave no value: {error}")

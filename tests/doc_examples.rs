@@ -18,6 +18,7 @@ const COMPILED_ONLY: &[(&str, usize, &str)] = &[
     ("net/src/dns.rs", 1, "names of the outside world"),
     ("net/src/error.rs", 3, "about a connection from elsewhere"),
     ("net/src/halves.rs", 1, "about a connection from elsewhere"),
+    ("net/src/pipe.rs", 1, "a simulation has no descriptors"),
     ("net/src/resolver.rs", 1, "names of the outside world"),
     ("net/src/send_io.rs", 1, "a server elsewhere"),
     ("net/src/stream.rs", 11, "about any kind of stream, which the macro names"),

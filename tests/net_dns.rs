@@ -12,7 +12,7 @@ use std::str::FromStr;
 use std::time::Duration;
 
 use hickory_proto::op::{Message, Query, ResponseCode};
-use hickory_proto::rr::rdata::{A, AAAA, SOA};
+use hickory_proto::rr::rdata::{A, AAAA, CNAME, SOA};
 use hickory_proto::rr::{Name, RData, Record, RecordType};
 use pikake::net::dns::hickory_resolver::config::{
     NameServerConfig, ResolveHosts, ResolverConfig, ResolverOpts,
@@ -35,6 +35,17 @@ fn is_named(query: &Query, name: &str) -> bool {
     *query.name() == Name::from_str(name).unwrap()
 }
 
+/// What `circle.test` is, and `17.far.test`, and so on: always one more.
+fn alias(name: &Name) -> Option<Name> {
+    let text = name.to_string();
+    let next = match text.strip_suffix(".far.test.") {
+        Some(number) => format!("{}.far.test.", number.parse::<u32>().ok()? + 1),
+        None if text == "circle.test." => text,
+        None => return None,
+    };
+    Name::from_str(&next).ok()
+}
+
 /// The honest answer.
 fn answer(message: &Message, over_udp: bool) -> Message {
     let query = message.queries[0].clone();
@@ -45,6 +56,11 @@ fn answer(message: &Message, over_udp: bool) -> Message {
     let mut add = |data| {
         response.add_answer(Record::from_rdata(name.clone(), 60, data));
     };
+    // Names that are other names, without an end.
+    if let Some(next) = alias(&name) {
+        add(RData::CNAME(CNAME(next)));
+        return response;
+    }
     match query.query_type() {
         RecordType::AAAA if is_named(&query, "both.test.") => {
             add(RData::AAAA(AAAA(Ipv6Addr::LOCALHOST)));
@@ -204,6 +220,22 @@ fn lies_are_not_believed() {
         assert_eq!(resolver.lookup("half-true.test").await.unwrap(), here());
         let error = resolver.lookup("liar.test").await.unwrap_err();
         assert!(error.to_string().starts_with("look up liar.test: "), "{error}");
+    });
+}
+
+#[test]
+fn names_of_names_without_an_end_are_given_up() {
+    real(async {
+        let (server, asked) = serve_names(LOOPBACK).await;
+        let resolver = Resolver::builder().source(servers(server, SECOND)).build();
+        for name in ["circle.test", "1.far.test"] {
+            let looking = timeout_after(10 * SECOND, resolver.lookup(name));
+            let found = looking.await.expect("it does not follow them for ever");
+            assert!(found.is_err(), "{found:?}");
+        }
+        let questions: usize = asked.borrow().values().sum();
+        assert!(questions < 100, "{asked:?}");
+        assert_eq!(resolver.lookup("good.test").await.unwrap(), here());
     });
 }
 

@@ -121,10 +121,10 @@ fn an_idle_server_ends_at_once() {
         closing.begin();
         assert!(server.await.unwrap().is_clean());
         assert_eq!(elapsed_since(since), ms(0));
-        // One that was told before it began serves nobody.
-        door.connect(1);
-        let farewell = serve_until(door.clone(), 1, closing, PATIENCE, handle).await;
-        assert_eq!((farewell.handled, door.0.clients.borrow().len()), (0, 1));
+        // One that was told before it began serves who waits already, as far as there is room.
+        let _clients = [door.connect(1), door.connect(2), door.connect(3)];
+        let farewell = serve_until(door.clone(), 2, closing, PATIENCE, handle).await;
+        assert_eq!((farewell.handled, door.0.clients.borrow().len()), (2, 1));
     });
 }
 
@@ -257,6 +257,41 @@ fn a_listener_on_a_port_is_closed_when_ending_begins() {
         client.write_all(b"x").await.unwrap();
         let farewell = server.await.unwrap();
         assert!(farewell.is_clean() && farewell.handled == 1, "{farewell}");
+    });
+}
+
+#[test]
+fn who_is_in_the_backlog_is_handled_as_far_as_there_is_room_and_reset_beyond() {
+    use std::io::{Read, Write};
+    pikake::run(async {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let address = listener.local_addr().unwrap();
+        let closing = Closing::new();
+        let echo = |stream: TcpStream, _| async move {
+            let mut buffer = [0];
+            stream.read_exact(&mut buffer).await.unwrap();
+            stream.write_all(&buffer).await.unwrap();
+        };
+        let server = spawn(serve_until(listener, 2, closing.clone(), PATIENCE, echo));
+        pikake::yield_now().await.unwrap();
+        // In one step, in which the server accepts nobody.
+        let clients: Vec<_> = (0..4)
+            .map(|_| {
+                let mut client = std::net::TcpStream::connect(address).unwrap();
+                client.write_all(b"?").unwrap();
+                client
+            })
+            .collect();
+        closing.begin();
+        let farewell = server.await.unwrap();
+        assert!(farewell.is_clean() && farewell.handled == 2, "{farewell}");
+        let answers = clients.into_iter().map(|mut client| {
+            let mut answer = String::new();
+            client.read_to_string(&mut answer).map(|_| answer).map_err(|error| error.kind())
+        });
+        let answer = || Ok("?".to_owned());
+        let reset = || Err(io::ErrorKind::ConnectionReset);
+        assert!(answers.eq([answer(), answer(), reset(), reset()]));
     });
 }
 

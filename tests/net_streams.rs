@@ -5,6 +5,7 @@ mod support;
 use std::cell::Cell;
 use std::io::{self, ErrorKind};
 use std::net::{Ipv4Addr, Shutdown, SocketAddr};
+use std::rc::Rc;
 
 use pikake::net::{
     BufReader, Copied, Decode, Decoded, FramedReader, FramedWriter, LengthDelimited, LimitExceeded,
@@ -59,6 +60,34 @@ fn pieces_are_taken_whole_and_in_order() {
         assert_eq!(reader.read_line().await.unwrap(), None);
         let error = reader.read_exact(&mut five).await.unwrap_err();
         assert_eq!((error.read, error.source.kind()), (0, ErrorKind::UnexpectedEof));
+    });
+}
+
+#[test]
+fn nobody_reads_past_a_piece_that_has_begun() {
+    run(async {
+        let (there, here) = MemoryStream::pair(ROOMY);
+        there.write_all(b"be").await.unwrap();
+        let reader = Rc::new(BufReader::new(here));
+        let shared = reader.clone();
+        let line = spawn(async move { shared.read_line().await });
+        sleep(ms(1)).await.unwrap();
+        // The line's task is awake, and somebody else is first.
+        there.write_all(b"gun\n").await.unwrap();
+        for length in [1, 1 << 16] {
+            let error = reader.read(&mut vec![0; length]).await.unwrap_err();
+            assert_eq!(error.kind(), ErrorKind::ResourceBusy);
+        }
+        assert_eq!(line.await.unwrap().unwrap().as_deref(), Some("begun"));
+    });
+}
+
+#[test]
+fn no_room_is_not_waited_for() {
+    run(async {
+        let (_there, here) = MemoryStream::pair(ROOMY);
+        let reader = BufReader::new(here);
+        assert_eq!(timeout_after(ms(10), reader.read(&mut [])).await.unwrap().unwrap(), 0);
     });
 }
 

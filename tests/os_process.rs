@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 
 use pikake::net::{BufReader, interruption};
 use pikake::process::{Child, Command, CommandError, Stdio, TooMuchOutput};
-use pikake::signal::{SIGHUP, SIGKILL, SIGTERM};
+use pikake::signal::{SIGKILL, SIGTERM, SIGUSR1};
 use scratch::Scratch;
 
 use pikake::{Interrupted, TaskGroup, TimedOut, shield, sleep, spawn, timed, timeout_after};
@@ -153,12 +153,12 @@ async fn waiting_closes_the_input() {
 
 #[pikake::test]
 async fn signals_reach_the_child() {
-    let script = "trap 'echo hup' HUP; echo ready; while :; do sleep 0.01; done";
+    let script = "trap 'echo usr1' USR1; echo ready; while :; do sleep 0.01; done";
     let mut child = shell(script).stdout(Stdio::piped()).spawn().unwrap();
     let lines = BufReader::new(child.stdout.take().unwrap());
     assert_eq!(lines.read_line().await.unwrap().as_deref(), Some("ready"));
-    child.signal(SIGHUP).unwrap();
-    assert_eq!(lines.read_line().await.unwrap().as_deref(), Some("hup"));
+    child.signal(SIGUSR1).unwrap();
+    assert_eq!(lines.read_line().await.unwrap().as_deref(), Some("usr1"));
     assert_eq!(child.signal(12345).unwrap_err().kind(), ErrorKind::InvalidInput);
     child.kill().unwrap();
     assert_eq!(child.wait().await.unwrap().signal(), Some(SIGKILL));

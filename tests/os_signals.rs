@@ -8,6 +8,7 @@
 use std::io::{BufRead, BufReader, ErrorKind};
 use std::os::unix::process::ExitStatusExt;
 use std::process::{Command, Stdio, exit};
+use std::sync::{Arc, Barrier};
 use std::time::{Duration, Instant};
 
 use futures::StreamExt;
@@ -37,13 +38,13 @@ fn raise(signal: i32) {
 #[pikake::test]
 async fn a_signal_wakes_a_kernel_that_sleeps() {
     let mut signals = Signals::new([SIGUSR1, SIGUSR2]).unwrap();
+    let since = Instant::now();
     std::thread::spawn(|| {
         std::thread::sleep(A_MOMENT);
         raise(SIGUSR1);
         std::thread::sleep(A_MOMENT);
         raise(SIGUSR2);
     });
-    let since = Instant::now();
     let waiting = async { [signals.next().await.unwrap(), signals.next().await.unwrap()] };
     assert_eq!(timeout_after(FOREVER, waiting).await, Ok([SIGUSR1, SIGUSR2]));
     assert!(since.elapsed() >= 2 * A_MOMENT);
@@ -162,6 +163,32 @@ fn child() {
             eprintln!("ready");
             sleep(10 * A_MOMENT).await.unwrap();
         }),
+        "with_threads" => pikake::__macros::with_threads(2, || {
+            pikake::__macros::run_until_signal("main", async {
+                let told = || async {
+                    eprintln!("ready");
+                    eprintln!("{}", sleep(FOREVER).await.unwrap_err());
+                };
+                pikake::other_kernels()[0].spawn(told).unwrap();
+                // It cannot be told, and gives no exit code.
+                std::future::pending().await
+            })
+        }),
+        "begins" => kernel.run(async {
+            let delay = Duration::from_micros(u64::from(std::process::id() % 50) * 5);
+            let both = Arc::new(Barrier::new(2));
+            let other = both.clone();
+            std::thread::spawn(move || {
+                other.wait();
+                let since = Instant::now();
+                while since.elapsed() < delay {}
+                kill_process(rustix::process::getpid(), Signal::TERM).unwrap();
+            });
+            both.wait();
+            let mut signals = Signals::new([SIGHUP, SIGINT, SIGTERM]).unwrap();
+            let told = timeout_after(100 * A_MOMENT, signals.next()).await;
+            exit(if told.is_ok() { 42 } else { 1 });
+        }),
         other => unreachable!("no program is called {other}"),
     }
     exit(42);
@@ -213,4 +240,19 @@ fn an_interruption_of_the_main_task_and_a_listener_are_both_told() {
 fn a_signal_that_was_ignored_is_ignored_again() {
     let steps = [("ready", SIGHUP)];
     assert_eq!(run("ignored", "trap '' HUP;", &steps).code(), Some(42));
+}
+
+/// It is told, or has its default action, in whichever moment of the beginning it comes.
+#[test]
+fn a_signal_that_comes_when_listening_begins_is_not_lost() {
+    for _ in 0..100 {
+        let status = run("begins", "", &[]);
+        assert!(status.signal() == Some(SIGTERM) || status.code() == Some(42), "{status}");
+    }
+}
+
+#[test]
+fn kernels_beside_that_of_main_say_goodbye_before_the_process_ends_by_the_signal() {
+    let steps = [("ready", SIGTERM), ("cancelled: the kernel is being shut down", 0)];
+    assert_eq!(run("with_threads", "", &steps).signal(), Some(SIGTERM));
 }

@@ -47,6 +47,10 @@ impl ChannelInner {
         self.ended.borrow().clone().or_else(|| self.hub().end())
     }
 
+    pub(crate) fn has_ended(&self) -> bool {
+        self.ended.borrow().is_some()
+    }
+
     pub(crate) fn end(&self, error: &Error) {
         self.ended.borrow_mut().get_or_insert_with(|| error.clone());
         for consumer in self.live_consumers() {
@@ -170,7 +174,7 @@ impl Channel {
             ended: RefCell::default(),
             window: WaitQueue::new(),
         }));
-        hub.channels.borrow_mut().insert(number, Rc::downgrade(&channel.0));
+        hub.add_channel(number, &channel.0);
         if confirms {
             hub.with(|session| session.expect_confirms(number));
         }

@@ -81,6 +81,9 @@ pub(crate) struct Hub {
     pub(crate) epoch: Cell<u64>,
     /// Callers may use the session: it is open, and everything is as it was before.
     pub(crate) is_ready: Cell<bool>,
+    /// All that live, whether or not the session knows them: a recovery that is cut short must not
+    /// forget those whose turn had not come.
+    all_channels: RefCell<Vec<Weak<ChannelInner>>>,
     /// By their number in the session.
     pub(crate) channels: RefCell<BTreeMap<u16, Weak<ChannelInner>>>,
     pub(crate) topology: RefCell<Topology>,
@@ -110,6 +113,7 @@ impl Hub {
             session: RefCell::new(None),
             epoch: Cell::new(0),
             is_ready: Cell::new(false),
+            all_channels: RefCell::default(),
             channels: RefCell::default(),
             topology: RefCell::default(),
             retained: RefCell::default(),
@@ -143,6 +147,10 @@ impl Hub {
     }
 
     pub(crate) fn reach(&self, milestone: Milestone) {
+        if !matches!(milestone, Milestone::Opened) {
+            // Who comes from now on waits for the next connection.
+            self.is_ready.set(false);
+        }
         let mut slot = self.milestone.borrow_mut();
         // What ended it is worth more than that it has ended.
         if !matches!(*slot, Some(Milestone::Ended(_))) {
@@ -214,9 +222,19 @@ impl Hub {
         }
     }
 
-    /// The channels that live.
+    /// A channel has been opened.
+    pub(crate) fn add_channel(&self, number: u16, channel: &Rc<ChannelInner>) {
+        let mut all = self.all_channels.borrow_mut();
+        all.retain(|channel| channel.strong_count() > 0);
+        all.push(Rc::downgrade(channel));
+        self.channels.borrow_mut().insert(number, Rc::downgrade(channel));
+    }
+
+    /// The channels that live and have not been closed.
     pub(crate) fn live_channels(&self) -> Vec<Rc<ChannelInner>> {
-        self.channels.borrow().values().filter_map(Weak::upgrade).collect()
+        let all = self.all_channels.borrow();
+        let live = all.iter().filter_map(Weak::upgrade);
+        live.filter(|channel| !channel.has_ended()).collect()
     }
 
     /// Everybody looks again.

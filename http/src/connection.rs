@@ -1,25 +1,28 @@
 //! One connection: hyper's future, and what ends it from outside.
 
+use std::any::Any;
+use std::cell::Cell;
 use std::fmt::Debug;
-use std::future::{Future, poll_fn};
+use std::future::{Future, pending, poll_fn};
 use std::pin::pin;
 use std::rc::Rc;
 use std::task::Poll;
-use std::time::Duration;
 
 use http::{Request, Response};
 use http_body::Body;
-use hyper::body::Incoming;
 use hyper_util::server::conn::auto;
-use pikake_traps::{current, sleep};
+use pikake_net::TcpStream;
+use pikake_traps::{Interrupted, current, sleep};
 use tokio::io::{AsyncRead, AsyncWrite};
 use tower_service::Service;
 
 use crate::BoxError;
 use crate::executor::Executor;
 use crate::gate::{Gate, Open};
+use crate::incoming::Incoming;
 use crate::io::Io;
-use crate::request::{Handling, Requests};
+use crate::pace::{Allowance, Counted, Limits, Turn};
+use crate::request::{Handling, REQUESTS, Requests};
 use crate::timer::Timer;
 
 /// Held by a connection's task for as long as it is open.
@@ -35,13 +38,13 @@ impl Drop for Listed {
     }
 }
 
-/// Serves one connection until it ends, by itself or when the gate is shut.
+/// Serves one connection until it ends, by itself or when the gate is shut, and its requests have.
 pub(crate) async fn serve_connection<C, A, S, B>(
     stream: C,
     peer: A,
     service: S,
     gate: Rc<Gate>,
-    header_timeout: Option<Duration>,
+    limits: Limits,
 ) where
     C: AsyncRead + AsyncWrite + Unpin + 'static,
     A: Debug + Clone + Send + Sync + 'static,
@@ -50,49 +53,95 @@ pub(crate) async fn serve_connection<C, A, S, B>(
     B: Body + 'static,
     B::Error: Into<BoxError>,
 {
+    // What hyper writes it means to be sent. Kept back until the client has acknowledged what came
+    // before, the second of two small writes comes 40 ms late.
+    if let Some(tcp) = (&stream as &dyn Any).downcast_ref::<TcpStream>()
+        && let Err(error) = tcp.set_nodelay(true)
+    {
+        tracing::debug!(%error, "a connection ended before it was served");
+    }
     let requests = Rc::<Requests>::default();
     let task = current().task_ref().clone();
     let open = Open { task, peer: format!("{peer:?}"), requests: requests.clone() };
     let key = gate.open.borrow_mut().insert(open);
     let _listed = Listed { gate: gate.clone(), key };
+    let handling = Handling { service, peer, requests: requests.clone() };
+    if let Err(error) = converse(stream, handling, &gate, limits).await {
+        tracing::debug!(error, "a connection ended early");
+    }
+    // The stream is closed and requests that were not answered are told. An interruption has nothing
+    // to add to that; who does not wait any longer drops them.
+    while requests.until_ended().await.is_err() {}
+}
 
+/// Speaks HTTP with a client, up to the end of the connection.
+async fn converse<C, A, S, B>(
+    stream: C,
+    handling: Handling<S, A>,
+    gate: &Gate,
+    limits: Limits,
+) -> Result<(), BoxError>
+where
+    C: AsyncRead + AsyncWrite + Unpin + 'static,
+    A: Debug + Clone + Send + Sync + 'static,
+    S: Service<Request<Incoming>, Response = Response<B>> + Clone + 'static,
+    S::Error: Into<BoxError>,
+    B: Body + 'static,
+    B::Error: Into<BoxError>,
+{
     let mut builder = auto::Builder::new(Executor);
     let timer = Timer::new();
-    builder.http2().timer(timer);
-    builder.http1().timer(timer).header_read_timeout(header_timeout);
-    let handling = Handling { service, peer, requests: requests.clone() };
-    let mut serving = pin!(builder.serve_connection(Io::new(stream), handling));
+    builder.http2().timer(timer).max_concurrent_streams(REQUESTS);
+    builder.http1().timer(timer).header_read_timeout(limits.idle);
+    let (requests, moved) = (handling.requests.clone(), Rc::<Cell<u64>>::default());
+    let stream = Io::new(Counted { stream, moved: moved.clone() });
+    let mut serving = pin!(builder.serve_connection(stream, handling));
     let mut shutting = pin!(gate.until_shut());
-    // hyper's own clock starts with the first byte.
-    let mut silence = pin!(async {
-        match header_timeout {
-            Some(limit) => sleep(limit).await,
-            None => std::future::pending().await,
-        }
-    });
-    let (mut is_told, mut has_spoken) = (false, false);
-    let served = poll_fn(|cx| {
+    let mut watching = pin!(watch(&requests, &moved, limits));
+    let (mut is_told, mut is_late) = (false, false);
+    poll_fn(|cx| {
         loop {
             if let Poll::Ready(served) = serving.as_mut().poll(cx) {
                 return Poll::Ready(served);
             }
-            if !is_told && shutting.as_mut().poll(cx).is_ready() {
+            if !is_told && let Poll::Ready(told) = shutting.as_mut().poll(cx) {
+                told?;
                 is_told = true;
                 serving.as_mut().graceful_shutdown();
                 continue;
             }
-            has_spoken |= requests.seen.get();
-            if !has_spoken && silence.as_mut().poll(cx).is_ready() {
-                has_spoken = true;
-                serving.as_mut().graceful_shutdown();
-                if !requests.seen.get() {
-                    return Poll::Ready(Ok(()));
+            let Poll::Ready(turn) = watching.as_mut().poll(cx) else { return Poll::Pending };
+            let why = match turn {
+                Err(interrupted) => return Poll::Ready(Err(interrupted.into())),
+                // hyper says goodbye, if there is anybody to say it to.
+                Ok(Turn::Idle) if !is_late => {
+                    is_late = true;
+                    serving.as_mut().graceful_shutdown();
+                    watching.set(watch(&requests, &moved, limits.goodbye()));
+                    continue;
                 }
-            }
-            return Poll::Pending;
+                Ok(Turn::Idle) => "its client asked for nothing in time",
+                Ok(_) => "its client neither sent its request nor read the response in time",
+            };
+            return Poll::Ready(Err(why.into()));
         }
-    });
-    if let Err(error) = served.await {
-        tracing::debug!(%error, "a connection ended early");
+    })
+    .await
+}
+
+/// Waits until the client has used up its time, and says over what.
+async fn watch(
+    requests: &Requests,
+    moved: &Cell<u64>,
+    limits: Limits,
+) -> Result<Turn, Interrupted> {
+    let Some(interval) = limits.interval() else { return pending().await };
+    let mut allowance = Allowance::new(limits);
+    loop {
+        sleep(interval).await?;
+        let turn = requests.turn();
+        if allowance.is_used_up(interval, turn, moved.get(), requests.begun.get()) {
+            return Ok(turn);
+        }
     }
 }

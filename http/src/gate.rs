@@ -25,6 +25,8 @@ pub(crate) struct Open {
 #[derive(Default)]
 pub(crate) struct Gate {
     shut: Cell<bool>,
+    /// Whether the server's loop waits for a connection, not for room.
+    accepting: Cell<bool>,
     /// Where those wait who want to know.
     waiters: WaitQueue,
     pub(crate) open: RefCell<Slab<Open>>,
@@ -42,7 +44,11 @@ impl Gate {
         self.shut.get()
     }
 
-    /// Waits until it is.
+    pub(crate) fn is_accepting(&self) -> bool {
+        self.accepting.get()
+    }
+
+    /// Waits until it is shut.
     pub(crate) async fn until_shut(&self) -> Result<(), Interrupted> {
         while !self.shut.get() {
             park(&self.waiters).await?;
@@ -52,10 +58,40 @@ impl Gate {
 }
 
 /// A listener that is closed, not only left alone, when the gate is shut: so that clients are
-/// refused and go elsewhere.
+/// refused and go elsewhere. Before, those in its backlog are let in.
 pub(crate) struct Gated<L> {
-    pub(crate) listener: RefCell<Option<Rc<L>>>,
-    pub(crate) gate: Rc<Gate>,
+    pub(crate) open: Rc<RefCell<Option<Rc<L>>>>,
+    gate: Rc<Gate>,
+    connections: usize,
+    /// How many more are let in, when the gate is shut: as many as there was room for then.
+    late: Cell<Option<usize>>,
+}
+
+impl<L> Gated<L> {
+    pub(crate) fn new(listener: L, connections: usize, gate: Rc<Gate>) -> Self {
+        let open = Rc::new(RefCell::new(Some(Rc::new(listener))));
+        Self { open, gate, connections, late: Cell::default() }
+    }
+
+    /// How many more may be let in; `None`: any number.
+    fn room(&self) -> Option<usize> {
+        if !self.gate.is_shut() {
+            return None;
+        }
+        let free = || self.connections.saturating_sub(self.gate.open.borrow().len());
+        let room = self.late.get().unwrap_or_else(free);
+        self.late.set(Some(room));
+        Some(room)
+    }
+}
+
+/// Unsets a flag.
+struct Unset<'a>(&'a Cell<bool>);
+
+impl Drop for Unset<'_> {
+    fn drop(&mut self) {
+        self.0.set(false);
+    }
 }
 
 /// What accepting fails with when the gate is shut.
@@ -75,25 +111,35 @@ impl<L: Listener> Listener for Gated<L> {
     type Address = L::Address;
 
     async fn accept(&self) -> io::Result<(L::Connection, L::Address)> {
-        let listener = self.listener.borrow().clone();
+        let Self { open, gate, .. } = self;
+        let listener = open.borrow().clone().filter(|_| self.room() != Some(0));
         let accepted = match listener {
-            Some(listener) if !self.gate.is_shut() => {
+            Some(listener) => {
+                gate.accepting.set(true);
+                let _unset = Unset(&gate.accepting);
                 let mut accepting = pin!(listener.accept());
-                let mut shutting = pin!(self.gate.until_shut());
+                let mut shutting = pin!(gate.until_shut());
                 poll_fn(|cx| {
-                    if let Poll::Ready(told) = shutting.as_mut().poll(cx) {
-                        return Poll::Ready(told.map_err(io::Error::from).map(|()| None));
+                    // First, for who is in the backlog has come in time.
+                    if let Poll::Ready(accepted) = accepting.as_mut().poll(cx) {
+                        return Poll::Ready(accepted.map(Some));
                     }
-                    accepting.as_mut().poll(cx).map(|accepted| accepted.map(Some))
+                    let shut = shutting.as_mut().poll(cx);
+                    shut.map(|told| told.map(|()| None).map_err(io::Error::from))
                 })
                 .await?
             }
-            _ => None,
+            None => None,
         };
         match accepted {
-            Some(accepted) => Ok(accepted),
+            Some(accepted) => {
+                if let Some(room) = self.room() {
+                    self.late.set(Some(room.saturating_sub(1)));
+                }
+                Ok(accepted)
+            }
             None => {
-                drop(self.listener.take());
+                drop(open.take());
                 Err(io::Error::other(Shut))
             }
         }

@@ -36,21 +36,28 @@
 #![forbid(unsafe_code)]
 
 mod connection;
+mod ending;
 mod executor;
 mod gate;
+mod incoming;
 mod io;
+mod pace;
 mod reply;
+mod report;
 mod request;
 mod server;
 mod timer;
 
+pub use ending::SHUTTING_DOWN;
 pub use executor::Executor;
+pub use incoming::Incoming;
 pub use io::Io;
+pub use pace::MINIMUM_PACE;
 pub use reply::Reply;
+pub use report::{Left, Report, ServeError};
 pub use request::{CLIENT_GONE, Peer};
 pub use server::{
-    CONNECTIONS, HARD_DEADLINE, HEADER_TIMEOUT, Left, Report, SHUTTING_DOWN, SOFT_DEADLINE,
-    ServeError, Server, serve,
+    CONNECTIONS, HARD_DEADLINE, HEADER_TIMEOUT, SOFT_DEADLINE, STALL_TIMEOUT, Server, serve,
 };
 pub use timer::Timer;
 

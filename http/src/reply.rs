@@ -2,9 +2,41 @@
 
 use std::fmt;
 use std::pin::Pin;
+use std::rc::Rc;
 use std::task::{Context, Poll};
 
 use http_body::{Body, Frame, SizeHint};
+
+use crate::request::Requests;
+
+/// Whether a body that is being sent is waited for, counted among its connection's.
+struct Sending {
+    requests: Rc<Requests>,
+    /// hyper has asked for a piece, and there was none.
+    is_due: bool,
+}
+
+impl Sending {
+    fn new(requests: &Rc<Requests>) -> Self {
+        requests.replies.set(requests.replies.get() + 1);
+        Self { requests: requests.clone(), is_due: false }
+    }
+
+    fn set_due(&mut self, is_due: bool) {
+        if self.is_due != is_due {
+            self.is_due = is_due;
+            let due = &self.requests.replies_due;
+            due.set(if is_due { due.get() + 1 } else { due.get() - 1 });
+        }
+    }
+}
+
+impl Drop for Sending {
+    fn drop(&mut self) {
+        self.set_due(false);
+        self.requests.replies.set(self.requests.replies.get() - 1);
+    }
+}
 
 pin_project_lite::pin_project! {
     /// The body of a response: the service's own, or an empty one where the service gave none,
@@ -12,14 +44,15 @@ pin_project_lite::pin_project! {
     pub struct Reply<B> {
         #[pin]
         own: Option<B>,
+        sending: Option<Sending>,
     }
 }
 
 impl<B> Reply<B> {
-    pub(crate) const EMPTY: Self = Self { own: None };
+    pub(crate) const EMPTY: Self = Self { own: None, sending: None };
 
-    pub(crate) fn own(body: B) -> Self {
-        Self { own: Some(body) }
+    pub(crate) fn own(body: B, requests: &Rc<Requests>) -> Self {
+        Self { own: Some(body), sending: Some(Sending::new(requests)) }
     }
 }
 
@@ -37,10 +70,13 @@ impl<B: Body> Body for Reply<B> {
         self: Pin<&mut Self>,
         cx: &mut Context<'_>,
     ) -> Poll<Option<Result<Frame<B::Data>, B::Error>>> {
-        match self.project().own.as_pin_mut() {
-            Some(body) => body.poll_frame(cx),
-            None => Poll::Ready(None),
+        let this = self.project();
+        let Some(body) = this.own.as_pin_mut() else { return Poll::Ready(None) };
+        let polled = body.poll_frame(cx);
+        if let Some(sending) = this.sending {
+            sending.set_due(polled.is_pending());
         }
+        polled
     }
 
     fn is_end_stream(&self) -> bool {

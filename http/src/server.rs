@@ -8,12 +8,11 @@
 //!    error                                              report
 //! ```
 //!
-//! (1) The listener is closed, idle connections are, and the others after the request that they are
-//! in. (2) The tasks of requests are told, and connections without one are closed. (3) What is left
+//! (1) Who waits in the backlog is let in, the listener is closed, idle connections are, and the
+//! others after the request that they are in. (2) The tasks of requests are told, and connections without one are closed. (3) What is left
 //! is dropped and reported. An interruption during (1) or (2) leads to (3) at once. (4) As when it
 //! is closed from elsewhere; connections that are open end by themselves.
 
-use std::error::Error;
 use std::fmt::{self, Debug};
 use std::future::{Future, IntoFuture, pending, poll_fn};
 use std::io;
@@ -24,16 +23,17 @@ use std::time::Duration;
 
 use http::{Request, Response};
 use http_body::Body;
-use hyper::body::Incoming;
 use pikake_net::Listener;
-use pikake_traps::{Builder, Interrupted, TaskError, timeout_after};
+use pikake_traps::{Builder, TaskError};
 use tokio::io::{AsyncRead, AsyncWrite};
 use tower_service::Service;
 
 use crate::BoxError;
 use crate::connection::serve_connection;
 use crate::gate::{Gate, Gated};
-use crate::request::Running;
+use crate::incoming::Incoming;
+use crate::pace::Limits;
+use crate::report::{Report, ServeError};
 
 /// How many connections a server has at a time, unless it is told otherwise.
 pub const CONNECTIONS: usize = 10_000;
@@ -41,6 +41,10 @@ pub const CONNECTIONS: usize = 10_000;
 /// How long a client may take to send the head of a request, and how long a connection may be idle,
 /// unless the server is told otherwise. Long enough for people on trains.
 pub const HEADER_TIMEOUT: Duration = Duration::from_secs(30);
+
+/// How long a client may let a request wait, unless the server is told otherwise: as long as for a
+/// head.
+pub const STALL_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// How long after the begin of a shutdown requests are told to end, unless the server is told
 /// otherwise.
@@ -50,21 +54,31 @@ pub const SOFT_DEADLINE: Duration = Duration::from_secs(10);
 /// Less than the half minute that supervisors give a process.
 pub const HARD_DEADLINE: Duration = Duration::from_secs(20);
 
-/// The reason with which a request's task is cancelled at the soft deadline.
-pub const SHUTTING_DOWN: &str = "the server is being shut down";
-
 /// Serves HTTP/1 and HTTP/2 from a listener, with a service for the requests. Await it.
 ///
 /// The service is any [`tower_service::Service`], such as an `axum::Router`; each request is a call
 /// of a clone of it, in a task of its own. When the client goes away, that task is cancelled with the
 /// reason [`CLIENT_GONE`](crate::CLIENT_GONE): its await returns
-/// [`Interrupted`](pikake_traps::Interrupted), and it may clean up. A handler that panics gives the
-/// status 500, and the panic is logged.
+/// [`Interrupted`](pikake_traps::Interrupted), and it may clean up; its connection has its place until
+/// it has ended. A handler that panics gives the status 500, and the panic is logged.
+///
+/// Small writes on a [`TcpStream`](pikake_net::TcpStream) are sent at once. A listener that wraps its
+/// connections, as in TLS, has to see to that itself.
+///
+/// # Limits
+///
+/// A client holds a connection only as long as it uses it, see [`connections`](Server::connections),
+/// [`header_timeout`](Server::header_timeout) and [`stall_timeout`](Server::stall_timeout). At most
+/// 200 requests of a connection run at a time; more are answered with the status 503. hyper's own
+/// limits hold besides: a hundred headers, and half a megabyte (HTTP/2: 16 KiB) of them. A request's
+/// body has the limit that the service sets.
 ///
 /// # Ending
 ///
 /// It is shut down by [`shutdown_when`](Server::shutdown_when), or when its own task is interrupted,
-/// as by a signal. Then it closes the listener and lets the requests end; tells them after the
+/// as by a signal. Then it takes the connections that wait in the listener's backlog, as far as there
+/// is room, so that requests that were sent are answered; closes the listener, which resets whoever
+/// is left there; and lets the requests end. It tells them after the
 /// [soft deadline](Server::soft_deadline); and drops them at the [hard
 /// one](Server::hard_deadline). Interrupted meanwhile, it drops them at once. Dropped, it has
 /// connections closed and requests told, and nobody waits for them.
@@ -78,12 +92,12 @@ pub const SHUTTING_DOWN: &str = "the server is being shut down";
 ///
 /// # use std::task::{Context, Poll};
 /// # #[derive(Clone)] struct Hello;
-/// # impl tower_service::Service<Request<hyper::body::Incoming>> for Hello {
+/// # impl tower_service::Service<Request<pikake_http::Incoming>> for Hello {
 /// #     type Response = Response<String>;
 /// #     type Error = Infallible;
 /// #     type Future = std::future::Ready<Result<Response<String>, Infallible>>;
 /// #     fn poll_ready(&mut self, _: &mut Context<'_>) -> Poll<Result<(), Infallible>> { Poll::Ready(Ok(())) }
-/// #     fn call(&mut self, _: Request<hyper::body::Incoming>) -> Self::Future {
+/// #     fn call(&mut self, _: Request<pikake_http::Incoming>) -> Self::Future {
 /// #         std::future::ready(Ok(Response::new("hello".to_owned())))
 /// #     }
 /// # }
@@ -110,7 +124,7 @@ pub fn serve<L, S>(listener: L, service: S) -> Server<L, S> {
         listener,
         service,
         connections: CONNECTIONS,
-        header_timeout: Some(HEADER_TIMEOUT),
+        limits: Limits { idle: Some(HEADER_TIMEOUT), stalled: Some(STALL_TIMEOUT) },
         soft: SOFT_DEADLINE,
         hard: HARD_DEADLINE,
         asked: None,
@@ -123,7 +137,7 @@ pub struct Server<L, S> {
     listener: L,
     service: S,
     connections: usize,
-    header_timeout: Option<Duration>,
+    limits: Limits,
     soft: Duration,
     hard: Duration,
     asked: Option<Pin<Box<dyn Future<Output = ()>>>>,
@@ -137,8 +151,26 @@ impl<L, S> Server<L, S> {
 
     /// How long a client may take to send the head of a request, also the first one, and so how long
     /// a connection may be idle. `None`: for ever, and then anybody can hold all connections.
-    pub fn header_timeout(self, header_timeout: impl Into<Option<Duration>>) -> Self {
-        Self { header_timeout: header_timeout.into(), ..self }
+    ///
+    /// Up to a quarter more passes before an idle connection is closed.
+    pub fn header_timeout(mut self, header_timeout: impl Into<Option<Duration>>) -> Self {
+        self.limits.idle = header_timeout.into();
+        self
+    }
+
+    /// How long a client may let a request wait: for the body that its handler waits for, or by not
+    /// reading the response. `None`: for ever.
+    ///
+    /// Time in which the handler or the response's body has the next move does not count, however
+    /// long it is. Bytes that get through earn time, a second for each [`MINIMUM_PACE`]; so a client
+    /// that is merely slow is served to the end, and one that sends or takes a byte now and then is
+    /// not. Its connection is then closed, and its handlers are told that it has gone. Up to half
+    /// more passes before that.
+    ///
+    /// [`MINIMUM_PACE`]: crate::MINIMUM_PACE
+    pub fn stall_timeout(mut self, stall_timeout: impl Into<Option<Duration>>) -> Self {
+        self.limits.stalled = stall_timeout.into();
+        self
     }
 
     /// Shuts down in good order when this future is done, and then gives the report.
@@ -161,7 +193,7 @@ impl<L, S> fmt::Debug for Server<L, S> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Server")
             .field("connections", &self.connections)
-            .field("header_timeout", &self.header_timeout)
+            .field("limits", &self.limits)
             .field("soft", &self.soft)
             .field("hard", &self.hard)
             .finish_non_exhaustive()
@@ -183,14 +215,15 @@ where
 
     fn into_future(self) -> Self::IntoFuture {
         Box::pin(async move {
-            let Self { listener, service, connections, header_timeout, soft, hard, asked } = self;
+            let Self { listener, service, connections, limits, soft, hard, asked } = self;
             let gate = Rc::<Gate>::default();
-            let listener = Gated { listener: Some(Rc::new(listener)).into(), gate: gate.clone() };
+            let listener = Gated::new(listener, connections, gate.clone());
+            let open = listener.open.clone();
             let handler = {
                 let gate = gate.clone();
                 move |stream, peer| {
                     let (service, gate) = (service.clone(), gate.clone());
-                    serve_connection(stream, peer, service, gate, header_timeout)
+                    serve_connection(stream, peer, service, gate, limits)
                 }
             };
             // In a task of its own, so that an interruption of this one is not the connections'.
@@ -210,154 +243,15 @@ where
                 Some(Ok(Ok(never))) => match never {},
             };
             gate.shut();
+            if !gate.is_accepting() {
+                // There is room for nobody, so those in the backlog need not wait to hear of it.
+                drop(open.take());
+            }
             let report = gate.end(&mut accepting, soft, hard).await;
             match why {
                 None => Ok(report),
                 Some(why) => Err(report.because(why)),
             }
         })
-    }
-}
-
-impl Gate {
-    fn report(&self) -> Report {
-        Report { answered: self.answered.get(), told: Vec::new(), dropped: Vec::new() }
-    }
-
-    /// Who is there: each request, and each connection without one.
-    fn left(&self) -> Vec<Left> {
-        let mut left = Vec::new();
-        for (_, open) in &*self.open.borrow() {
-            let peer = || open.peer.clone();
-            let running = open.requests.running.borrow();
-            if running.is_empty() {
-                left.push(Left { peer: peer(), request: None });
-            }
-            for (_, Running { method, uri, .. }) in &*running {
-                left.push(Left { peer: peer(), request: Some(format!("{method} {uri}")) });
-            }
-        }
-        left
-    }
-
-    /// Waits for the connections, up to the deadlines. The gate is shut.
-    async fn end<F, T>(&self, accepting: &mut F, soft: Duration, hard: Duration) -> Report
-    where
-        F: Future<Output = Result<T, TaskError>> + Unpin,
-    {
-        let (mut told, mut dropped) = (Vec::new(), Vec::new());
-        let mut ended = timeout_after(soft, &mut *accepting).await;
-        if ended.is_err() {
-            told = self.left();
-            self.tell();
-            ended = timeout_after(hard.saturating_sub(soft), &mut *accepting).await;
-        }
-        if let Err(_) | Ok(Err(TaskError::Interrupted(_))) = ended {
-            dropped = self.left();
-            for left in &dropped {
-                tracing::warn!(%left, "dropped at the hard deadline of a shutdown");
-            }
-            self.drop_all();
-            // They are gone before the next step; interrupted once more, nothing is left to do.
-            drop(accepting.await);
-        }
-        Report { told, dropped, ..self.report() }
-    }
-
-    fn tell(&self) {
-        let open: Vec<_> =
-            self.open.borrow().iter().map(|(_, o)| (o.task.clone(), o.requests.clone())).collect();
-        for (connection, requests) in open {
-            if requests.running.borrow().is_empty() {
-                connection.request_cancel(Interrupted::cancelled(SHUTTING_DOWN));
-            }
-            requests.tell(SHUTTING_DOWN);
-        }
-    }
-
-    fn drop_all(&self) {
-        let mut tasks = Vec::new();
-        for (_, open) in &*self.open.borrow() {
-            tasks.extend(open.requests.tasks());
-            tasks.push(open.task.clone());
-        }
-        for task in tasks {
-            task.request_abort(Interrupted::cancelled(SHUTTING_DOWN));
-        }
-    }
-}
-
-/// What a server has done, and whom it had to cut short.
-#[derive(Clone, PartialEq, Eq, Debug, Default)]
-#[non_exhaustive]
-pub struct Report {
-    /// How many requests were answered.
-    pub answered: u64,
-    /// Who was left at the soft deadline and was told to end.
-    pub told: Vec<Left>,
-    /// Who was left at the hard deadline and was dropped.
-    pub dropped: Vec<Left>,
-}
-
-impl Report {
-    fn because(self, source: io::Error) -> ServeError {
-        ServeError { report: self, source }
-    }
-}
-
-impl fmt::Display for Report {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{} requests were answered", self.answered)?;
-        for (what, left) in [("told to end", &self.told), ("dropped", &self.dropped)] {
-            for (number, left) in left.iter().enumerate() {
-                f.write_str(if number == 0 { "; " } else { ", " })?;
-                match number {
-                    0 => write!(f, "{what}: {left}")?,
-                    _ => write!(f, "{left}")?,
-                }
-            }
-        }
-        Ok(())
-    }
-}
-
-/// A request that was not answered in time, or a connection without one.
-#[derive(Clone, PartialEq, Eq, Debug)]
-#[non_exhaustive]
-pub struct Left {
-    /// Where it came from.
-    pub peer: String,
-    /// Method and target; `None` for a connection that was in no request.
-    pub request: Option<String>,
-}
-
-impl fmt::Display for Left {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match &self.request {
-            Some(request) => write!(f, "{request} from {}", self.peer),
-            None => write!(f, "the connection from {}", self.peer),
-        }
-    }
-}
-
-/// Why a server ended that was not asked to, and what it had done by then.
-#[derive(Debug)]
-#[non_exhaustive]
-pub struct ServeError {
-    /// What it had done.
-    pub report: Report,
-    /// The interruption, which [`pikake_net::interruption`] finds, or the listener's error.
-    pub source: io::Error,
-}
-
-impl fmt::Display for ServeError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "serving HTTP ended: {} ({})", self.source, self.report)
-    }
-}
-
-impl Error for ServeError {
-    fn source(&self) -> Option<&(dyn Error + 'static)> {
-        Some(&self.source)
     }
 }

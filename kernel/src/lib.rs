@@ -28,7 +28,7 @@ mod cleanup;
 mod driver;
 mod execute;
 mod helpers;
-#[cfg(all(test, feature = "shuttle"))]
+#[cfg(all(test, pikake_shuttle))]
 mod helpers_tests;
 mod kernel;
 mod light;

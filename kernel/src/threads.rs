@@ -4,21 +4,21 @@
 use std::sync::PoisonError;
 use std::time::Duration;
 
-#[cfg(not(feature = "shuttle"))]
+#[cfg(not(pikake_shuttle))]
 pub(crate) use std::{
     sync::{Condvar, Mutex, MutexGuard},
     thread::Builder,
     time::Instant,
 };
 
-#[cfg(feature = "shuttle")]
+#[cfg(pikake_shuttle)]
 pub(crate) use shuttle::{
     sync::{Condvar, Mutex, MutexGuard},
     thread::Builder,
 };
 
 /// Waits to be notified, until so long after `since`; tells whether it was that long.
-#[cfg(not(feature = "shuttle"))]
+#[cfg(not(pikake_shuttle))]
 pub(crate) fn wait_until<'a, T>(
     _mutex: &'a Mutex<T>,
     condvar: &Condvar,
@@ -32,11 +32,11 @@ pub(crate) fn wait_until<'a, T>(
 }
 
 /// There is no time under the model checker: it may always have been that long.
-#[cfg(feature = "shuttle")]
+#[cfg(pikake_shuttle)]
 #[derive(Clone, Copy)]
 pub(crate) struct Instant;
 
-#[cfg(feature = "shuttle")]
+#[cfg(pikake_shuttle)]
 impl Instant {
     pub(crate) fn now() -> Self {
         Self
@@ -44,7 +44,7 @@ impl Instant {
 }
 
 /// Waits to be notified, or gives up by chance.
-#[cfg(feature = "shuttle")]
+#[cfg(pikake_shuttle)]
 pub(crate) fn wait_until<'a, T>(
     mutex: &'a Mutex<T>,
     condvar: &Condvar,

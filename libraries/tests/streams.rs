@@ -1,13 +1,15 @@
 //! The traits of other libraries on our streams: `tokio::io` and `futures_io`.
 
+use std::cell::Cell;
 use std::future::poll_fn;
-use std::io::ErrorKind;
+use std::io::{self, ErrorKind};
 use std::pin::Pin;
 use std::task::Poll;
 use std::time::Duration;
 
 use futures::io::{AsyncReadExt, AsyncWriteExt};
 use pikake::net::{SendIo, TcpListener, TcpStream, UnixStream, interruption};
+use pikake::testing::Injector;
 use pikake::{current, sleep, spawn, timed, timeout_after};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
@@ -191,4 +193,70 @@ async fn a_send_io_is_a_stream_and_is_closed_at_home() {
     std::thread::spawn(move || drop(one)).join().unwrap();
     let end = timeout_after(Duration::from_secs(20), other.read(&mut buffer)).await;
     assert_eq!(end.expect("it is closed soon").unwrap(), 0);
+}
+
+/// Does something until it is done, and counts how often it was interrupted.
+async fn insist(told: &Cell<u32>, mut attempt: impl AsyncFnMut() -> io::Result<usize>) -> usize {
+    loop {
+        match attempt().await {
+            Ok(length) => return length,
+            Err(error) => {
+                assert!(interruption(&error).is_some(), "{error}");
+                told.set(told.get() + 1);
+            }
+        }
+    }
+}
+
+/// Interrupts at every wait a task that sends a lot, and takes back what the other side then echoes.
+fn nothing_is_lost(
+    send: impl AsyncFn(&mut UnixStream, &[u8]) -> io::Result<usize>,
+    take: impl AsyncFn(&mut UnixStream, &mut [u8]) -> io::Result<usize>,
+) {
+    const LENGTH: usize = 500_000;
+    let data = &much()[..LENGTH];
+    let report = Injector::new().patience(Duration::from_millis(1)).run(
+        async || {
+            let (mut one, other) = UnixStream::pair().unwrap();
+            let echo = spawn(async move {
+                let mut all = vec![0; LENGTH];
+                other.read_exact(&mut all).await.unwrap();
+                other.write_all(&all).await.unwrap();
+            });
+            let (told, mut rest) = (Cell::new(0), data);
+            while !rest.is_empty() {
+                rest = &rest[insist(&told, async || send(&mut one, rest).await).await..];
+            }
+            let (mut back, mut length) = (vec![0; LENGTH], 0);
+            while length < LENGTH {
+                let room = &mut back[length..];
+                length += insist(&told, async || take(&mut one, room).await).await;
+            }
+            // Nothing is interrupted any more, for nothing is waited for.
+            drop(echo);
+            (back == data, told.get())
+        },
+        |run| {
+            let (is_whole, told) = run.output.unwrap();
+            assert!(is_whole, "something was lost or doubled");
+            assert!(told <= u32::from(run.interruption.is_some()), "told {told} times");
+        },
+    );
+    assert!(report.suspensions > 2 && report.cancels > 2, "{report:?}");
+}
+
+#[test]
+fn an_interruption_anywhere_loses_nothing_by_tokio_io() {
+    nothing_is_lost(
+        async |stream, data| write(stream, data).await,
+        async |stream, buffer| read(stream, buffer).await,
+    );
+}
+
+#[test]
+fn an_interruption_anywhere_loses_nothing_by_futures_io() {
+    nothing_is_lost(
+        async |stream, data| AsyncWriteExt::write(stream, data).await,
+        async |stream, buffer| AsyncReadExt::read(stream, buffer).await,
+    );
 }

@@ -319,8 +319,13 @@ impl<R: Read> BufReader<R> {
 
 impl<R: Read> Read for BufReader<R> {
     async fn read(&self, buffer: &mut [u8]) -> io::Result<usize> {
+        if buffer.is_empty() {
+            return Ok(0);
+        }
         if self.buffered() == 0 {
             if buffer.len() >= CHUNK {
+                // Not past somebody who has read the beginning of a piece and waits for the rest.
+                let _taken = Taken::take(&self.buffer)?;
                 return self.inner.read(buffer).await;
             }
             fill(&self.buffer, &self.inner).await?;

@@ -5,6 +5,7 @@
 //! wait, which is polled again with whatever waker comes.
 
 use std::cell::RefCell;
+use std::fmt;
 use std::future::Future;
 use std::io;
 use std::net::{Shutdown, SocketAddr};
@@ -15,9 +16,8 @@ use std::time::Duration;
 
 use futures_io::{AsyncRead, AsyncWrite};
 use hickory_resolver::net::runtime::{DnsTcpStream, DnsUdpSocket, RuntimeProvider, Spawn, Time};
-use pikake_traps::{Builder, sleep, timeout_after};
+use pikake_traps::{Bound, Builder, sleep, timeout_after};
 
-use crate::bound::{Bound, BoundFuture};
 use crate::tcp::TcpStream;
 use crate::udp::UdpSocket;
 
@@ -60,7 +60,7 @@ impl RuntimeProvider for DnsRuntime {
         _: Option<SocketAddr>,
         timeout: Option<Duration>,
     ) -> Pin<Box<dyn Send + Future<Output = io::Result<DnsTcp>>>> {
-        Box::pin(BoundFuture::new(async move {
+        Box::pin(Bound::future(async move {
             let connecting = TcpStream::connect(server);
             let stream = timeout_after(timeout.unwrap_or(CONNECT_TIMEOUT), connecting).await??;
             stream.set_nodelay(true)?;
@@ -73,7 +73,7 @@ impl RuntimeProvider for DnsRuntime {
         local: SocketAddr,
         _: SocketAddr,
     ) -> Pin<Box<dyn Send + Future<Output = io::Result<DnsUdp>>>> {
-        Box::pin(BoundFuture::new(async move {
+        Box::pin(Bound::future(async move {
             let socket = UdpSocket::bind(local).await?;
             Ok(DnsUdp(Bound::new(Ready::new(socket))))
         }))
@@ -89,7 +89,7 @@ impl Spawn for DnsSpawner {
 impl Time for DnsTime {
     fn delay_for<'a>(duration: Duration) -> Pin<Box<dyn Future<Output = ()> + Send + 'a>> {
         // An interruption ends it early. Who asked is told: the lookup runs in a task of its own.
-        Box::pin(BoundFuture::new(async move { drop(sleep(duration).await) }))
+        Box::pin(Bound::future(async move { drop(sleep(duration).await) }))
     }
 
     fn timeout<'a, F: Future + Send + 'static>(
@@ -103,13 +103,14 @@ impl Time for DnsTime {
 /// A timeout around a future whose output may borrow nothing, and is not known to be `'static`.
 struct BoundTimeout<F> {
     future: Pin<Box<F>>,
-    timer: BoundFuture<()>,
+    timer: Bound<Pin<Box<dyn Future<Output = ()>>>>,
 }
 
 impl<F> BoundTimeout<F> {
     fn new(duration: Duration, future: F) -> Self {
-        let timer = BoundFuture::new(async move { drop(sleep(duration).await) });
-        Self { future: Box::pin(future), timer }
+        let timer: Pin<Box<dyn Future<Output = ()>>> =
+            Box::pin(async move { drop(sleep(duration).await) });
+        Self { future: Box::pin(future), timer: Bound::new(timer) }
     }
 }
 
@@ -158,6 +159,12 @@ impl<S> Ready<S> {
                 result => return Poll::Ready(result),
             }
         }
+    }
+}
+
+impl<S: fmt::Debug> fmt::Debug for Ready<S> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.socket.fmt(f)
     }
 }
 

@@ -11,7 +11,8 @@
 //!                                                the hard one
 //! ```
 //!
-//! (1) [`Closing::begin`], an interruption of the server, or an end of its listener. (2) The soft
+//! (1) [`Closing::begin`], an interruption of the server, or an end of its listener. Whoever was in the
+//! backlog by then is let in, if there is room: they may have sent a request. (2) The soft
 //! deadline, or another interruption. (3) The hard one, or yet another. From each state it is over
 //! as soon as no handler runs any more.
 
@@ -170,16 +171,18 @@ impl<A: fmt::Debug> fmt::Display for Farewell<A> {
 }
 
 /// Serves as [`serve`](crate::serve()) does until it is told to end, and then ends gracefully: takes
-/// no further connection, lets handlers end, interrupts them at the soft deadline, drops them at the
-/// hard one, and reports who was left.
+/// the connections that wait already, as many as there is room for, and no further one; lets
+/// handlers end, interrupts them at the soft deadline, drops them at the hard one, and reports who was
+/// left.
 ///
 /// An interruption of the task counts as the word to end, so with
 /// `#[pikake::main(signals)]` a SIGTERM is all it takes; one by another cause, as a deadline around
 /// it, ends the patience of the moment. In a
 /// [`timeout_after`](pikake_traps::timeout_after) the farewell is lost; use
 /// [`timed`](pikake_traps::timed).
-/// The listener is dropped when ending begins, which closes it unless somebody else has it, and
-/// resets those in its backlog.
+/// The listener is dropped when ending begins, which closes it unless somebody else has it. Who was
+/// in its backlog and there was no room for is reset, and so knows at once that nobody has read what
+/// it sent.
 ///
 /// # Examples
 ///
@@ -238,14 +241,15 @@ where
         let mut handlers = Handlers::new(limit);
         let mut begun = Begun::new();
         let mut handled = 0;
+        let mut start = |handlers: &mut Handlers, connection, address: L::Address| {
+            let (handler, peer) = (handler.clone(), address.clone());
+            let key = handlers.start(async move { handler(connection, address).await });
+            begun.insert(key, (peer, now()));
+            handled += 1;
+        };
         let why = loop {
             match next_or_end(&listener, &mut handlers, &closing).await {
-                Ok(Some((connection, address))) => {
-                    let (handler, peer) = (handler.clone(), address.clone());
-                    let key = handlers.start(async move { handler(connection, address).await });
-                    begun.insert(key, (peer, now()));
-                    handled += 1;
-                }
+                Ok(Some((connection, address))) => start(&mut handlers, connection, address),
                 Ok(None) => break Ended::Asked,
                 Err(error) => match interruption(&error) {
                     Some(interrupted) => break Ended::Interrupted(interrupted.clone()),
@@ -253,6 +257,16 @@ where
                 },
             }
         };
+        if !matches!(why, Ended::Failed(_)) {
+            // What is in the backlog came in time, and its requests may have been sent.
+            let room = handlers.limit.saturating_sub(handlers.running().count());
+            for _ in 0..room {
+                let mut accepting = pin!(listener.accept());
+                let accepted = poll_fn(|cx| Poll::Ready(accepting.as_mut().poll(cx))).await;
+                let Poll::Ready(Ok((connection, address))) = accepted else { break };
+                start(&mut handlers, connection, address);
+            }
+        }
         drop(listener);
         closing.begin();
         let mut farewell = Farewell { why, handled, interrupted: Vec::new(), dropped: Vec::new() };

@@ -68,8 +68,6 @@
 //!   outside a kernel is a panic.
 
 mod address;
-#[cfg(feature = "dns")]
-mod bound;
 mod buffered;
 mod codec;
 mod copy;

@@ -22,7 +22,7 @@ use std::io::{self, Read as _, Write as _};
 use std::pin::pin;
 use std::task::Poll;
 
-use pikake_traps::{Direction, ResourceBusy};
+use pikake_traps::{Direction, ResourceBusy, shield};
 use rustls::Connection;
 use rustls::pki_types::CertificateDer;
 
@@ -298,7 +298,8 @@ impl<S: Read + Write> TlsStream<S> {
     }
 
     async fn drain_at_once(&self) {
-        let mut draining = pin!(self.drain());
+        // An interruption is not for this attempt, which nobody hears of.
+        let mut draining = pin!(shield(self.drain()));
         poll_fn(|cx| {
             let _ = draining.as_mut().poll(cx);
             Poll::Ready(())

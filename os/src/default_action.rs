@@ -6,7 +6,6 @@
 //! else's handler had been there before, which is called in any case.
 
 use std::collections::BTreeMap;
-use std::io;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -29,27 +28,36 @@ fn entries() -> MutexGuard<'static, BTreeMap<i32, Entry>> {
 #[derive(Debug)]
 pub(crate) struct Listening(Vec<i32>);
 
+/// Has the handler do what is done without it, for signals that nobody listens to. To be called
+/// before anything else handles them.
+pub(crate) fn keep(signals: &[i32]) {
+    let mut entries = entries();
+    for signal in signals {
+        if !entries.contains_key(signal) {
+            let nobody = Arc::new(AtomicBool::new(true));
+            if has_default_action(*signal) {
+                // Refused for signals without a name, as the real-time ones: those are
+                // ignored from now on while nobody listens.
+                let _ = flag::register_conditional_default(*signal, nobody.clone());
+            }
+            entries.insert(*signal, Entry { listeners: 0, nobody });
+        }
+    }
+}
+
 impl Listening {
-    pub(crate) fn to(signals: &[i32]) -> io::Result<Self> {
+    /// From now on, for signals that are [kept](keep), when somebody hears of them already.
+    pub(crate) fn to(signals: &[i32]) -> Self {
         let mut listening = Self(Vec::new());
         let mut entries = entries();
         for signal in signals {
-            if !entries.contains_key(signal) {
-                let nobody = Arc::new(AtomicBool::new(false));
-                if has_default_action(*signal) {
-                    // Refused for signals without a name, as the real-time ones: those are
-                    // ignored from now on while nobody listens.
-                    let _ = flag::register_conditional_default(*signal, nobody.clone());
-                }
-                entries.insert(*signal, Entry { listeners: 0, nobody });
-            }
             if let Some(entry) = entries.get_mut(signal) {
                 entry.listeners += 1;
                 entry.nobody.store(false, Ordering::SeqCst);
                 listening.0.push(*signal);
             }
         }
-        Ok(listening)
+        listening
     }
 }
 

@@ -111,8 +111,7 @@ pub fn interrupt_on_signals(kernel: &KernelHandle) -> io::Result<OnSignals> {
     let (stop, listening) = (heard.handle(), heard.take_listening());
     second().add_kernel()?;
     let taken = Arc::new(AtomicI32::new(NONE));
-    let on_signals =
-        OnSignals { kernel: kernel.id(), stop, taken: taken.clone(), _listening: listening };
+    let on_signals = OnSignals { kernel: kernel.id(), stop, taken: taken.clone(), listening };
     let (to_interrupt, place) = (kernel.clone(), taken);
     // A kernel that has ended has no main task to interrupt.
     let _ = kernel.spawn(move || interrupt_on(heard, to_interrupt, place));
@@ -140,7 +139,7 @@ pub struct OnSignals {
     kernel: KernelId,
     stop: Handle,
     taken: Arc<AtomicI32>,
-    _listening: Option<Listening>,
+    listening: Option<Listening>,
 }
 
 impl OnSignals {
@@ -161,6 +160,8 @@ impl OnSignals {
 
 impl Drop for OnSignals {
     fn drop(&mut self) {
+        // Who is not told has the default action.
+        drop(self.listening.take());
         self.stop.close();
         second().take_kernel();
     }

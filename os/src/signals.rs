@@ -22,18 +22,18 @@ use signal_hook::iterator::exfiltrator::SignalOnly;
 use signal_hook::low_level::signal_name;
 
 use crate::adopted::Adopted;
-use crate::default_action::Listening;
+use crate::default_action::{Listening, keep};
 
 /// The highest number of a signal on any system that there is.
 const MAX_SIGNAL: i32 = 64;
 
 /// Signals that are listened to, by no kernel yet.
 pub(crate) struct Heard {
+    /// `None` if somebody else sees to it. Dropped first: who is not told has the default action.
+    listening: Option<Listening>,
     delivery: SignalDelivery<UnixStream, SignalOnly>,
     /// The pipe's end that is to be adopted.
     awake: UnixStream,
-    /// `None` if somebody else sees to it.
-    listening: Option<Listening>,
 }
 
 impl Heard {
@@ -45,11 +45,13 @@ impl Heard {
                 return Err(io::Error::new(io::ErrorKind::InvalidInput, message));
             }
         }
-        let listening = Some(Listening::to(signals)?);
         let (read, write) = UnixStream::pair()?;
         let awake = read.try_clone()?;
+        // In an order in which a signal has its default action until it is heard.
+        keep(signals);
         let delivery = SignalDelivery::with_pipe(read, write, SignalOnly, signals)?;
-        Ok(Self { delivery, awake, listening })
+        let listening = Some(Listening::to(signals));
+        Ok(Self { listening, delivery, awake })
     }
 
     /// What ends the listening from outside.
@@ -64,11 +66,11 @@ impl Heard {
 
     /// Has the current kernel wait for the signals.
     pub(crate) fn adopt(self) -> io::Result<Signals> {
-        let Self { delivery, awake, listening } = self;
+        let Self { listening, delivery, awake } = self;
         let awake = Adopted::new(awake.into())?;
         let (handle, arrived) = (delivery.handle(), VecDeque::new());
         let place = Location::caller();
-        Ok(Signals { delivery, handle, awake, arrived, wait: None, listening, place })
+        Ok(Signals { listening, delivery, handle, awake, arrived, wait: None, place })
     }
 }
 
@@ -87,6 +89,8 @@ impl Heard {
 /// See the [module](crate::signal).
 #[must_use = "signals that nobody listens to have their default action"]
 pub struct Signals {
+    /// Dropped first: who is not told has the default action.
+    listening: Option<Listening>,
     delivery: SignalDelivery<UnixStream, SignalOnly>,
     /// Tells when somebody has ended the listening.
     handle: Handle,
@@ -95,7 +99,6 @@ pub struct Signals {
     arrived: VecDeque<i32>,
     /// Of the stream, between its polls.
     wait: Option<KernelTrap<ReadyTrap>>,
-    listening: Option<Listening>,
     place: &'static Location<'static>,
 }
 

@@ -58,7 +58,7 @@ mod shared_items;
 mod shared_line;
 mod shared_mutex;
 mod shared_queue;
-#[cfg(all(test, feature = "shuttle"))]
+#[cfg(all(test, pikake_shuttle))]
 mod shared_tests;
 mod shared_wait;
 mod stand;

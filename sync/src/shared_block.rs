@@ -7,14 +7,14 @@ use std::sync::Arc;
 use std::task::{Context, Poll, Wake, Waker};
 use std::time::Instant;
 
-#[cfg(not(feature = "shuttle"))]
+#[cfg(not(pikake_shuttle))]
 mod threads {
     pub(crate) use std::sync::atomic::{AtomicBool, Ordering};
     pub(crate) use std::sync::{Mutex, MutexGuard as Guard};
     pub(crate) use std::thread::{Thread, current, park, park_timeout, yield_now};
 }
 
-#[cfg(feature = "shuttle")]
+#[cfg(pikake_shuttle)]
 mod threads {
     pub(crate) use shuttle::sync::atomic::{AtomicBool, Ordering};
     pub(crate) use shuttle::sync::{Mutex, MutexGuard as Guard};
@@ -59,7 +59,7 @@ impl Unpark {
     }
 }
 
-#[cfg(not(feature = "shuttle"))]
+#[cfg(not(pikake_shuttle))]
 thread_local! {
     /// Who blocks often makes no new one each time. A wake that comes late is one for nothing.
     static UNPARK: (Arc<Unpark>, Waker) = Unpark::of_this_thread();
@@ -70,10 +70,10 @@ pub(crate) fn block_on<F: Future + Unpin>(
     future: &mut F,
     until: Option<Instant>,
 ) -> Option<F::Output> {
-    #[cfg(not(feature = "shuttle"))]
+    #[cfg(not(pikake_shuttle))]
     let (unpark, waker) =
         UNPARK.try_with(Clone::clone).unwrap_or_else(|_| Unpark::of_this_thread());
-    #[cfg(feature = "shuttle")]
+    #[cfg(pikake_shuttle)]
     let (unpark, waker) = Unpark::of_this_thread();
     let mut cx = Context::from_waker(&waker);
     loop {

@@ -114,3 +114,10 @@ fn an_object_in_a_thread_is_refused() {
     let text = ran.unwrap().outcome.unwrap();
     assert!(text.contains("nor threads for objects"), "{text}");
 }
+
+#[test]
+fn a_port_is_shared_by_no_two_kernels_of_a_world() {
+    let ran = Sim::new(1).run_here("main", TcpListener::bind_shared("127.0.0.1:0"));
+    let refused = ran.unwrap().outcome.unwrap().unwrap_err();
+    assert_eq!(refused.kind(), ErrorKind::Unsupported);
+}

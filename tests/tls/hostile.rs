@@ -245,3 +245,34 @@ fn data_that_were_changed_on_their_way_are_refused() {
         middle.await.unwrap();
     });
 }
+
+/// The alert that answers garbage is sent if that can be done at once. What the attempt would have
+/// waited for is nobody's wait, so the request to end that comes in the same moment is for the task.
+#[test]
+fn an_alert_that_cannot_be_sent_swallows_no_interruption() {
+    run(async {
+        let authority = Authority::new();
+        let (near, far) = MemoryStream::pair(10_000);
+        let (near, far) = (Rc::new(near), Rc::new(far));
+        let (connector, acceptor) = (authority.connector(), authority.acceptor());
+        let (client, server) = futures::future::join(
+            connector.connect(SERVER, near.clone()),
+            acceptor.accept(far.clone()),
+        )
+        .await;
+        let (_client, server) = (client.unwrap(), server.unwrap());
+        // No room is left for the alert.
+        let full = pikake::timed(ms(1), far.write_all(&[0; 20_000])).await;
+        assert!(full.output.unwrap().is_err());
+        let reading = spawn(async move {
+            let error = server.read(&mut [0; 8]).await.unwrap_err();
+            (error.kind(), sleep(ms(1)).await)
+        });
+        sleep(ms(1)).await.unwrap();
+        near.write_all(&[0; 100]).await.unwrap();
+        reading.request_cancel("enough");
+        let (kind, next_wait) = reading.await.unwrap();
+        assert_eq!(kind, ErrorKind::InvalidData);
+        assert!(next_wait.is_err_and(|why| why.is_cancel()), "the request to end was lost");
+    });
+}

@@ -2,7 +2,7 @@
 #![doc = include_str!("../TRAPS.md")]
 
 mod blocking;
-#[cfg(all(test, feature = "shuttle"))]
+#[cfg(all(test, pikake_shuttle))]
 mod blocking_tests;
 mod borrow;
 mod bound;

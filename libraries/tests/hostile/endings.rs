@@ -1,0 +1,101 @@
+//! Clients that are in the listener's backlog when the server is shut down.
+
+use std::io::{ErrorKind, Read, Write};
+use std::rc::Rc;
+
+use pikake::http::serve;
+use pikake::net::TcpListener;
+use pikake::{Kernel, sleep, spawn, yield_now};
+
+use crate::site::{Handlers, alone, ms, router};
+
+const REQUEST: &[u8] = b"GET / HTTP/1.1\r\nhost: x\r\n\r\n";
+
+fn client(address: std::net::SocketAddr) -> std::net::TcpStream {
+    let mut client = std::net::TcpStream::connect(address).unwrap();
+    client.write_all(REQUEST).unwrap();
+    client
+}
+
+#[test]
+fn who_is_in_the_backlog_is_answered_as_far_as_there_is_room_and_reset_beyond() {
+    const ROOM: usize = 3;
+    let _alone = alone();
+    Kernel::new().unwrap().run(async {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let address = listener.local_addr().unwrap();
+        let server = serve(listener, router(&Rc::default())).connections(ROOM);
+        let server = spawn(server.into_future());
+        yield_now().await.unwrap();
+        // In one step, in which the server accepts nobody.
+        let clients: Vec<_> = (0..ROOM + 2).map(|_| client(address)).collect();
+        let silent = std::net::TcpStream::connect(address).unwrap();
+        server.request_cancel("enough");
+        let ended = server.await.unwrap().unwrap_err();
+        assert_eq!(ended.report.answered, ROOM as u64, "{ended}");
+        for (number, mut client) in clients.into_iter().chain([silent]).enumerate() {
+            let mut answer = String::new();
+            let read = client.read_to_string(&mut answer);
+            if number < ROOM {
+                assert!(read.is_ok() && answer.ends_with("hello"), "{number}: {answer}");
+            } else {
+                assert_eq!(read.unwrap_err().kind(), ErrorKind::ConnectionReset, "{number}");
+            }
+        }
+        let refused = std::net::TcpStream::connect(address).unwrap_err();
+        assert_eq!(refused.kind(), ErrorKind::ConnectionRefused);
+    });
+}
+
+#[test]
+fn a_full_server_refuses_at_once_when_it_is_shut_down() {
+    let _alone = alone();
+    Kernel::new().unwrap().run(async {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let address = listener.local_addr().unwrap();
+        let handlers = Rc::<Handlers>::default();
+        let server = serve(listener, router(&handlers)).connections(1).soft_deadline(ms(200));
+        let server = spawn(server.into_future());
+        let mut hanging = std::net::TcpStream::connect(address).unwrap();
+        hanging.write_all(b"GET /hang HTTP/1.1\r\nhost: x\r\n\r\n").unwrap();
+        while handlers.running.get() == 0 {
+            sleep(ms(1)).await.unwrap();
+        }
+        let mut waiting = client(address);
+        server.request_cancel("enough");
+        while let Ok(late) = std::net::TcpStream::connect(address) {
+            drop(late);
+            sleep(ms(1)).await.unwrap();
+        }
+        // Long before the one that is served has ended.
+        assert_eq!(handlers.running.get(), 1);
+        let reset = waiting.read(&mut [0; 8]).unwrap_err();
+        assert_eq!(reset.kind(), ErrorKind::ConnectionReset);
+        let ended = server.await.unwrap().unwrap_err();
+        assert_eq!((ended.report.answered, ended.report.told.len()), (1, 1), "{ended}");
+    });
+}
+
+#[test]
+fn the_end_waits_for_handlers_that_clean_up_after_their_clients() {
+    let _alone = alone();
+    Kernel::new().unwrap().run(async {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let address = listener.local_addr().unwrap();
+        let handlers = Rc::<Handlers>::default();
+        let server = spawn(serve(listener, router(&handlers)).into_future());
+        let mut client = std::net::TcpStream::connect(address).unwrap();
+        client.write_all(b"GET /hang HTTP/1.1\r\nhost: x\r\n\r\n").unwrap();
+        while handlers.running.get() == 0 {
+            sleep(ms(1)).await.unwrap();
+        }
+        drop(client);
+        while handlers.told.get() == 0 {
+            sleep(ms(1)).await.unwrap();
+        }
+        server.request_cancel("enough");
+        let ended = server.await.unwrap().unwrap_err();
+        assert_eq!(handlers.running.get(), 0);
+        assert!(ended.report.told.is_empty(), "it was told that its client has gone: {ended}");
+    });
+}

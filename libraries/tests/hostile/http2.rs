@@ -1,0 +1,168 @@
+//! HTTP/2, frame by frame.
+
+use std::time::Instant;
+
+use pikake::net::TcpStream;
+use pikake::{sleep, timeout_after};
+
+use crate::site::{PATIENCE, SOON, Site, ms, rest};
+
+const PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
+const HEADERS: u8 = 1;
+const RESET: u8 = 3;
+const SETTINGS: u8 = 4;
+const PING: u8 = 6;
+const GOAWAY: u8 = 7;
+const CONTINUATION: u8 = 9;
+const END_STREAM: u8 = 1;
+const END_HEADERS: u8 = 4;
+
+fn frame(kind: u8, flags: u8, stream: u32, payload: &[u8]) -> Vec<u8> {
+    let mut frame = (payload.len() as u32).to_be_bytes()[1..].to_vec();
+    frame.extend([kind, flags]);
+    frame.extend(stream.to_be_bytes());
+    frame.extend(payload);
+    frame
+}
+
+/// The head of a request: `:method GET` and `:scheme http` by their numbers, then path and authority.
+fn head(path: &str) -> Vec<u8> {
+    let mut head = vec![0x82, 0x86, 0x04, path.len() as u8];
+    head.extend(path.bytes());
+    head.extend([0x01, 1, b'x']);
+    head
+}
+
+fn get(stream: u32, path: &str) -> Vec<u8> {
+    frame(HEADERS, END_STREAM | END_HEADERS, stream, &head(path))
+}
+
+/// A client that has said how it begins, with these settings.
+async fn client(site: &Site<'_>, settings: &[u8]) -> TcpStream {
+    site.sends([PREFACE, &frame(SETTINGS, 0, 0, settings)].concat()).await
+}
+
+#[test]
+fn garbage_ends_the_connection() {
+    Site::run(async |site| {
+        let nonsense = [
+            b"nonsense, and enough of it for a frame's head".to_vec(),
+            frame(SETTINGS, 0, 0, b"short"),
+            frame(HEADERS, END_HEADERS, 2, &head("/")),
+            frame(HEADERS, END_HEADERS, 1, &[0xff; 100]),
+            frame(CONTINUATION, 0, 1, b"x"),
+            frame(PING, 0, 0, b"x"),
+            // Longer than a frame may be.
+            [&[0xff, 0xff, 0xff, 0, 0][..], &1_u32.to_be_bytes()].concat(),
+        ];
+        for nonsense in nonsense {
+            let client = client(site, &[]).await;
+            client.write_all(&nonsense).await.unwrap();
+            site.is_serving().await;
+            rest(&client).await;
+        }
+        // Not even the beginning.
+        let client = site.sends([PREFACE, b"nonsense, and enough of it"].concat()).await;
+        rest(&client).await;
+    });
+}
+
+#[test]
+fn a_head_without_an_end_is_not_collected() {
+    Site::run(async |site| {
+        let client = client(site, &[]).await;
+        client.write_all(&frame(HEADERS, END_STREAM, 1, &head("/"))).await.unwrap();
+        // A header of a name and a value of one letter each, not to be kept in a table.
+        let piece = frame(CONTINUATION, 0, 1, &[0, 1, b'x', 1, b'y'].repeat(1000));
+        let since = Instant::now();
+        while client.write_all(&piece).await.is_ok() {
+            assert!(since.elapsed() < SOON, "it takes whatever comes");
+        }
+    });
+}
+
+#[test]
+fn who_is_idle_or_stalls_is_cut_off() {
+    Site::run(async |site| {
+        // Nothing after the beginning; nothing after an answer.
+        for path in [None, Some("/")] {
+            let client = client(site, &[]).await;
+            if let Some(path) = path {
+                client.write_all(&get(1, path)).await.unwrap();
+            }
+            let since = Instant::now();
+            let answer = rest(&client).await;
+            assert!(since.elapsed() >= PATIENCE);
+            assert_eq!(answer.contains("hello"), path.is_some());
+        }
+        // A window of zero, so that not one byte of the answer may be sent; pings meanwhile.
+        let client = client(site, &[0, 4, 0, 0, 0, 0]).await;
+        client.write_all(&get(1, "/much")).await.unwrap();
+        let since = Instant::now();
+        let pinging = async {
+            while client.write_all(&frame(PING, 0, 0, &[0; 8])).await.is_ok() {
+                assert!(since.elapsed() < SOON, "pings keep it for ever");
+                sleep(ms(100)).await.unwrap();
+            }
+        };
+        futures::join!(pinging, site.is_serving());
+        site.lets_go().await;
+        // A handler that runs keeps its connection.
+        let client = self::client(site, &[]).await;
+        client.write_all(&get(1, "/slow")).await.unwrap();
+        assert!(rest(&client).await.contains("slow"));
+    });
+}
+
+#[test]
+fn who_pings_and_does_not_read_is_cut_off() {
+    Site::run(async |site| {
+        let client = client(site, &[]).await;
+        let pings = frame(PING, 0, 0, &[0; 8]).repeat(1000);
+        let since = Instant::now();
+        while let Ok(Ok(())) = timeout_after(PATIENCE * 5, client.write_all(&pings)).await {
+            assert!(since.elapsed() < SOON, "it takes whatever comes");
+        }
+        site.lets_go().await;
+    });
+}
+
+#[test]
+fn requests_that_are_reset_at_once_start_no_more_handlers_than_there_may_be() {
+    Site::run(async |site| {
+        let client = client(site, &[]).await;
+        // So that the server sees each for itself.
+        client.set_nodelay(true).unwrap();
+        let reading = async {
+            let mut buffer = [0; 4096];
+            while let Ok(1..) = client.read(&mut buffer).await {}
+        };
+        let resetting = async {
+            for round in 0..200 {
+                let streams = (0..15).map(|number| 2 * (15 * round + number) + 1);
+                let asked: Vec<u8> =
+                    streams.clone().flat_map(|stream| get(stream, "/hang")).collect();
+                let cancel = |stream| frame(RESET, 0, stream, &[0, 0, 0, 8]);
+                let reset: Vec<u8> = streams.flat_map(cancel).collect();
+                // The server takes the one for a proper request before it sees the other.
+                for data in [asked, reset] {
+                    if client.write_all(&data).await.is_err() {
+                        return;
+                    }
+                    sleep(ms(2)).await.unwrap();
+                }
+                if round % 40 == 0 {
+                    site.is_serving().await;
+                }
+            }
+            drop(client.write_all(&frame(GOAWAY, 0, 0, &[0; 8])).await);
+            drop(client.shutdown(std::net::Shutdown::Write));
+        };
+        timeout_after(SOON, async { futures::join!(reading, resetting) }).await.unwrap();
+        site.handlers_run(0).await;
+        let most = site.handlers.most.get();
+        assert!((50..=200).contains(&most), "{most} at a time");
+        // All of them were told, and had their time to clean up.
+        assert_eq!(site.handlers.told.get(), site.handlers.begun.get());
+    });
+}
