@@ -197,6 +197,13 @@ fn the_tool_becomes_the_worker_of_an_application() {
 }
 
 #[test]
+fn an_application_that_cannot_be_set_up() {
+    let place = Place::new();
+    let failed = place.run(&support::example("async_celery"), &[]);
+    failed.failed(5, &["the setup of the application failed", "give an `amqp://` URL"]);
+}
+
+#[test]
 fn a_broken_pipe_ends_it_quietly() {
     let place = Place::new();
     place.pikake(&["send", "add", "1", "2"]);

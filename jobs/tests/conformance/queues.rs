@@ -23,6 +23,11 @@ pub(crate) async fn declared_twice(place: &dyn Place) {
     declare(&broker).await;
     publish(&broker, &["a"]).await;
     counted(&broker, |counts| counts.ready == 1).await;
+    // Where it can be told at all.
+    if let Some(mut queues) = broker.queues().await.unwrap() {
+        queues.sort_unstable();
+        assert_eq!(queues, [QUEUE, "plain"]);
+    }
 }
 
 pub(crate) async fn queue_that_is_not_there(place: &dyn Place) {
