@@ -1,0 +1,54 @@
+//! One side of a measurement, as a process: `run` starts these beside those of Celery and dramatiq.
+//!
+//! ```text
+//! pikake-jobs-bench publish|work|latency <url> <classic|quorum> <number>
+//! pikake-jobs-bench bare-publish|bare-work <port> <vhost> <number>
+//! ```
+//!
+//! Who measures itself prints one line of JSON: seconds, and processor time of this process in microseconds. Workers
+//! run until they are killed; `number` is their concurrency, or prefetch.
+
+mod bare;
+mod jobs;
+
+use std::time::{Duration, Instant};
+
+use rustix::time::{ClockId, clock_gettime};
+
+fn cpu() -> Duration {
+    let used = clock_gettime(ClockId::ProcessCPUTime);
+    Duration::new(used.tv_sec.cast_unsigned(), u32::try_from(used.tv_nsec).unwrap_or_default())
+}
+
+/// What a number of messages took, since it was made.
+struct Taken(Instant, Duration);
+
+impl Taken {
+    fn begin() -> Self {
+        Self(Instant::now(), cpu())
+    }
+
+    fn print(&self, number: usize) {
+        let (seconds, cpu) = (self.0.elapsed().as_secs_f64(), (cpu() - self.1).as_secs_f64());
+        let number = number as f64;
+        println!("{}", serde_json::json!({"rate": number / seconds, "cpu_us": cpu * 1e6 / number}));
+    }
+}
+
+fn main() {
+    let arguments: Vec<String> = std::env::args().skip(1).collect();
+    let words: Vec<&str> = arguments.iter().map(String::as_str).collect();
+    let number = |text: &str| text.parse().expect("a number");
+    match words[..] {
+        ["publish", url, kind, count] => jobs::publish(url, kind, number(count)),
+        ["work", url, kind, concurrency] => jobs::work(url, kind, number(concurrency)),
+        ["latency", url, kind, count] => jobs::latency(url, kind, number(count)),
+        ["bare-publish", port, host, count] => {
+            bare::publish(number(port) as u16, host, number(count))
+        }
+        ["bare-work", port, host, prefetch] => {
+            bare::work(number(port) as u16, host, number(prefetch) as u16)
+        }
+        _ => panic!("see the head of main.rs for what can be said"),
+    }
+}
