@@ -48,6 +48,8 @@ impl ChannelInner {
     }
 
     pub(crate) fn end(&self, error: &Error) {
+        // Another channel may get the number, and deliveries of this one must not be taken for its.
+        self.number.set(0);
         self.ended.borrow_mut().get_or_insert_with(|| error.clone());
         for consumer in self.live_consumers() {
             consumer.end(error.clone());

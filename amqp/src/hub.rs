@@ -5,7 +5,7 @@
 //! ask at once.
 
 use std::cell::{Cell, RefCell};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, VecDeque};
 use std::fmt;
 use std::rc::{Rc, Weak};
 use std::time::Duration;
@@ -83,6 +83,8 @@ pub(crate) struct Hub {
     pub(crate) is_ready: Cell<bool>,
     /// By their number in the session.
     pub(crate) channels: RefCell<BTreeMap<u16, Weak<ChannelInner>>>,
+    /// Those that the next connection has not got yet.
+    pub(crate) unrecovered: RefCell<VecDeque<Weak<ChannelInner>>>,
     pub(crate) topology: RefCell<Topology>,
     pub(crate) retained: RefCell<Vec<Retained>>,
     /// Why the broker takes no messages, and since when.
@@ -111,6 +113,7 @@ impl Hub {
             epoch: Cell::new(0),
             is_ready: Cell::new(false),
             channels: RefCell::default(),
+            unrecovered: RefCell::default(),
             topology: RefCell::default(),
             retained: RefCell::default(),
             blocked: RefCell::default(),
@@ -216,7 +219,9 @@ impl Hub {
 
     /// The channels that live.
     pub(crate) fn live_channels(&self) -> Vec<Rc<ChannelInner>> {
-        self.channels.borrow().values().filter_map(Weak::upgrade).collect()
+        let unrecovered = self.unrecovered.borrow();
+        let channels = self.channels.borrow();
+        channels.values().chain(unrecovered.iter()).filter_map(Weak::upgrade).collect()
     }
 
     /// Everybody looks again.
