@@ -146,6 +146,10 @@ impl Hub {
     }
 
     pub(crate) fn reach(&self, milestone: Milestone) {
+        if !matches!(milestone, Milestone::Opened) {
+            // Who comes from now on waits for the next connection.
+            self.is_ready.set(false);
+        }
         let mut slot = self.milestone.borrow_mut();
         // What ended it is worth more than that it has ended.
         if !matches!(*slot, Some(Milestone::Ended(_))) {

@@ -207,9 +207,15 @@ impl Session {
             let queue = dead_queue(&owed.queue);
             let (reason, since) =
                 (Value::LongString(reason.into()), Value::LongLongInt(millis(now)));
-            let properties = with_header(headless(message, now)?, REASON, reason)?;
-            let properties = with_header(properties, SINCE, since)?;
-            self.send(to_queue(&queue, properties, message.body.clone())?).await
+            let bare = with_header(headless(message, now)?, SINCE, since)?;
+            let properties = with_header(bare.clone(), REASON, reason)?;
+            match self.send(to_queue(&queue, properties, message.body.clone())?).await {
+                // Its own headers leave no room for a reason: it is dead all the same.
+                Err(BrokerError::Refused(_)) => {
+                    self.send(to_queue(&queue, bare, message.body.clone())?).await
+                }
+                sent => sent,
+            }
         };
         match buried.await {
             Ok(()) => owed.receipt.ack().map_err(|_| BrokerError::Stale),

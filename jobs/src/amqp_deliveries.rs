@@ -88,36 +88,26 @@ impl AmqpDeliveries {
         Self { ledger, session, queue: queue.into(), consumer: Some(consumer), left }
     }
 
-    /// What is handed out. None: it has expired on its way, and is gone.
-    fn accept(&self, incoming: Incoming) -> Option<Delivery> {
-        let now = wall_time();
-        let message = message(&incoming.properties, incoming.body, now);
-        if message.expires.is_some_and(|expires| expires <= now) {
-            // Stale: it will be found to have expired again.
-            let _ = incoming.receipt.ack();
-            return None;
-        }
+    /// What is handed out. What has expired on its way is, too: its worker tells who waits for it.
+    fn accept(&self, incoming: Incoming) -> Delivery {
+        let message = message(&incoming.properties, incoming.body, wall_time());
         let attempt = attempt(&incoming.properties, incoming.redelivered);
         let receipt = self
             .ledger
             .add(self.session, Owed { queue: self.queue.clone(), receipt: incoming.receipt });
-        Some(Delivery::new(receipt, self.queue.to_string(), attempt, message))
+        Delivery::new(receipt, self.queue.to_string(), attempt, message)
     }
 }
 
 impl Deliveries for AmqpDeliveries {
     fn next(&mut self) -> LocalFuture<'_, Result<Option<Delivery>, BrokerError>> {
         Box::pin(async move {
-            loop {
-                let incoming = match (self.left.pop_front(), &mut self.consumer) {
-                    (Some(incoming), _) => incoming,
-                    (None, None) => return Ok(None),
-                    (None, Some(consumer)) => consumer.next().await?,
-                };
-                if let Some(delivery) = self.accept(incoming) {
-                    return Ok(Some(delivery));
-                }
-            }
+            let incoming = match (self.left.pop_front(), &mut self.consumer) {
+                (Some(incoming), _) => incoming,
+                (None, None) => return Ok(None),
+                (None, Some(consumer)) => consumer.next().await?,
+            };
+            Ok(Some(self.accept(incoming)))
         })
     }
 

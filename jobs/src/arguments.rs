@@ -6,6 +6,8 @@ use std::fmt;
 use serde::de::DeserializeOwned;
 use serde_json::value::RawValue;
 
+use crate::ended::shortened;
+
 /// The arguments do not fit the job. Celery's word for it is `TypeError`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct WrongArguments(String);
@@ -62,7 +64,7 @@ pub fn read_arguments<A: DeserializeOwned>(
 }
 
 fn wrong(message: String) -> WrongArguments {
-    WrongArguments(message)
+    WrongArguments(shortened(message))
 }
 
 fn bind<'a>(

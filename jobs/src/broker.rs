@@ -7,7 +7,7 @@
 //!
 //! A message that `publish` confirmed is delivered until somebody acknowledges it or moves it to the dead: to one
 //! consumer at a time, again (with [`Delivery::attempt`] one higher) if that consumer is lost. Nothing else ends it,
-//! but its own `expires`, `purge`, and the end of the process for `memory://`.
+//! but its own `expires` (it may be delivered once more, and is then told to have expired), `purge`, and the end of the process for `memory://`.
 //!
 //! # Interruption
 //!

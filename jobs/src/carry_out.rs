@@ -9,6 +9,7 @@ use std::time::{Duration, SystemTime};
 use pikake_traps::{random, shield, sleep};
 
 use crate::broker::{BrokerError, PublishFailure, Receipt};
+use crate::ended::shortened;
 use crate::message::{Message, Outcome};
 use crate::run::{Run, Verdict};
 
@@ -137,7 +138,7 @@ impl Run {
         if self.is_acked.get() {
             return;
         }
-        let message = delivery.message;
+        let (message, reason) = (delivery.message, shortened(reason));
         self.settle(|run| run.hall.broker.bury(receipt, message.clone(), reason.clone())).await;
     }
 

@@ -7,6 +7,19 @@ use crate::limits::{Limit, Limited};
 use crate::message::{Outcome, OutcomeState};
 use crate::request::Request;
 
+/// The longest text, in bytes, that says why a message is dead. It may quote an argument of any size, and is to fit
+/// into a header.
+const LONGEST_REASON: usize = 2_000;
+
+/// A text, or its beginning.
+pub(crate) fn shortened(mut text: String) -> String {
+    if text.len() > LONGEST_REASON {
+        text.truncate(text.floor_char_boundary(LONGEST_REASON));
+        text.push('…');
+    }
+    text
+}
+
 /// How a run of a job ended.
 pub(crate) enum Ended {
     Returned(Returned),

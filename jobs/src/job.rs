@@ -2,6 +2,7 @@
 //!
 //! `#[pikake::job]` implements [`Job`]; the worker knows jobs by their [`Definition`] only.
 
+use std::any::Any;
 use std::fmt;
 
 use serde::Serialize;
@@ -186,7 +187,10 @@ impl Failure {
     }
 
     /// The failure that an error of a job is.
-    pub(crate) fn of<E: fmt::Display>(error: &E) -> Self {
+    pub(crate) fn of<E: fmt::Display + 'static>(error: &E) -> Self {
+        if let Some(failure) = (error as &dyn Any).downcast_ref::<Self>() {
+            return failure.clone();
+        }
         let path = std::any::type_name::<E>();
         // The type's own path, without its generics and those of what is inside.
         let path = path.split('<').next().unwrap_or(path).trim_start_matches(['&', '(', '[']);
@@ -211,7 +215,7 @@ pub fn returned<T: Serialize>(value: T) -> Returned {
 
 /// What a job that returns a `Result` came to. Called by what `#[pikake::job]` makes.
 #[doc(hidden)]
-pub fn returned_result<T: Serialize, E: fmt::Display>(result: Result<T, E>) -> Returned {
+pub fn returned_result<T: Serialize, E: fmt::Display + 'static>(result: Result<T, E>) -> Returned {
     match result {
         Ok(value) => returned(value),
         Err(error) => Err(Failure::of(&error)),

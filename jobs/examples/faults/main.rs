@@ -1,0 +1,48 @@
+//! Jobs while everything fails: worker processes are killed, the broker is killed and comes back, connections are
+//! cut, reset and slow. At the end, every job was done, and nothing is left over.
+//!
+//! ```text
+//! cargo run --release -p pikake-jobs --example faults -- [sqlite|rabbitmq] [jobs] [workers]
+//! ```
+//!
+//! 100,000 jobs and 3 workers, unless it is said. RabbitMQ is installed and started by `scripts/real-server`. Prints
+//! the counts, and fails if a job was lost.
+
+mod plan;
+mod proxy;
+#[path = "../../tests/support/rabbit.rs"]
+mod rabbit;
+mod roles;
+mod run;
+
+use std::process::ExitCode;
+
+use plan::{Kind, Plan};
+
+fn main() -> ExitCode {
+    if roles::play() {
+        return ExitCode::SUCCESS;
+    }
+    let mut arguments = std::env::args().skip(1);
+    let kind = match arguments.next().as_deref() {
+        None | Some("rabbitmq") => Kind::Rabbit,
+        Some("sqlite") => Kind::Sqlite,
+        Some(other) => {
+            eprintln!(
+                "there is no broker `{other}`: say sqlite or rabbitmq, then how many jobs and workers"
+            );
+            return ExitCode::from(2);
+        }
+    };
+    let mut number = |default| arguments.next().map_or(Ok(default), |text| text.parse());
+    let (Ok(jobs), Ok(workers)) = (number(100_000), number(3)) else {
+        eprintln!("how many jobs, and how many workers, are numbers");
+        return ExitCode::from(2);
+    };
+    let counts = run::run(&Plan::long(kind, jobs, workers));
+    println!("{counts}");
+    match counts.is_good() {
+        true => ExitCode::SUCCESS,
+        false => ExitCode::FAILURE,
+    }
+}

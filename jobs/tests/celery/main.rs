@@ -1,0 +1,59 @@
+//! Real Celery and real RabbitMQ, both ways: what Celery sends runs here, what is sent from here runs there, and
+//! the results come back. What would end a Celery worker is buried here, and nothing ends.
+
+mod from_celery;
+mod hostile;
+mod python;
+#[path = "../support/rabbit.rs"]
+mod rabbit;
+mod to_celery;
+
+use std::future::Future;
+use std::rc::Rc;
+use std::time::Duration;
+
+use pikake_jobs::{App, QueueOptions, Report, ShutdownHandle};
+use pikake_kernel::Kernel;
+use pikake_sync::Promise;
+use pikake_traps::{Task, spawn, timeout_after};
+
+/// Celery's own queue.
+pub(crate) const QUEUE: &str = "celery";
+/// What has not happened by then never will.
+const HANG: Duration = Duration::from_secs(120);
+
+/// Runs a case on a real kernel, with a broker in which there is nothing.
+pub(crate) fn with_celery<F: Future>(case: impl FnOnce(&'static str, String) -> F) {
+    let Some(python) = python::python() else { return };
+    let url = rabbit::fresh_url();
+    let kernel = Kernel::new().unwrap();
+    kernel.run(async { timeout_after(HANG, case(python, url)).await }).expect("it hangs");
+}
+
+/// An application whose queue looks like Celery's.
+pub(crate) fn app(url: &str) -> App {
+    let mut classic = QueueOptions::default();
+    classic.replicated = false;
+    App::new(url).unwrap().default_queue(QUEUE).queue(QUEUE, classic)
+}
+
+/// A worker of an application that is running.
+pub(crate) struct Running {
+    task: Task<Result<Report, pikake_jobs::AppError>>,
+    shutdown: ShutdownHandle,
+}
+
+impl Running {
+    pub(crate) async fn start(app: &App) -> Self {
+        let started = Rc::new(Promise::new());
+        let told = started.clone();
+        let task = spawn(app.worker().on_start(move |handle| drop(told.set(handle))).run());
+        let shutdown = started.wait().await.unwrap().clone();
+        Self { task, shutdown }
+    }
+
+    pub(crate) async fn end(self) -> Report {
+        self.shutdown.warm();
+        self.task.await.unwrap().unwrap()
+    }
+}

@@ -1,0 +1,86 @@
+"""The other side: real Celery, as a worker (`celery -A peer worker`) or as who sends (`peer.py`).
+
+As who sends, it reads a JSON list of calls, sends them all, waits for each, and prints a JSON list of outcomes.
+"""
+
+import json
+import os
+import sys
+import time
+
+from celery import Celery
+
+app = Celery("peer", broker=os.environ["PEER_URL"], backend="rpc://")
+app.conf.update(
+    broker_connection_retry_on_startup=True,
+    task_default_queue=os.environ.get("PEER_QUEUE", "celery"),
+    worker_prefetch_multiplier=1,
+)
+
+
+@app.task(name="tests.add")
+def add(a, b=0):
+    return a + b
+
+
+@app.task(name="tests.sum_named")
+def sum_named(*args, **kwargs):
+    return {"args": list(args), "kwargs": kwargs}
+
+
+@app.task(name="tests.fail")
+def fail(text, *more):
+    raise ValueError(text, *more)
+
+
+@app.task(name="tests.flaky", bind=True, max_retries=3)
+def flaky(self, failures):
+    if self.request.retries < failures:
+        raise self.retry(countdown=0.2)
+    return self.request.retries
+
+
+@app.task(name="tests.now")
+def now():
+    return time.time()
+
+
+@app.task(name="tests.nap")
+def nap(seconds):
+    time.sleep(seconds)
+    return seconds
+
+
+def outcome(sent, result, timeout):
+    try:
+        value = result.get(timeout=timeout, propagate=False)
+    except Exception as error:  # no result in time
+        return {"state": "NONE", "kind": type(error).__name__, "text": str(error)}
+    told = {"state": result.state, "sent": sent, "id": result.id}
+    if isinstance(value, BaseException):
+        told.update(
+            kind=type(value).__name__,
+            module=type(value).__module__,
+            text=" ".join(str(argument) for argument in value.args),
+            traceback=result.traceback,
+        )
+    else:
+        told["value"] = value
+    return told
+
+
+def main():
+    results = []
+    for call in json.load(sys.stdin):
+        name, args, kwargs = call["task"], call.get("args", []), call.get("kwargs", {})
+        options, sent = call.get("options", {}), time.time()
+        if name in app.tasks and not options:
+            result = app.tasks[name].delay(*args, **kwargs)
+        else:
+            result = app.send_task(name, args, kwargs, **options)
+        results.append((sent, result, call.get("timeout", 30)))
+    json.dump([outcome(*result) for result in results], sys.stdout)
+
+
+if __name__ == "__main__":
+    main()
