@@ -47,6 +47,10 @@ impl ChannelInner {
         self.ended.borrow().clone().or_else(|| self.hub().end())
     }
 
+    pub(crate) fn has_ended(&self) -> bool {
+        self.ended.borrow().is_some()
+    }
+
     pub(crate) fn end(&self, error: &Error) {
         // Another channel may get the number, and deliveries of this one must not be taken for its.
         self.number.set(0);
@@ -172,7 +176,7 @@ impl Channel {
             ended: RefCell::default(),
             window: WaitQueue::new(),
         }));
-        hub.channels.borrow_mut().insert(number, Rc::downgrade(&channel.0));
+        hub.add_channel(number, &channel.0);
         if confirms {
             hub.with(|session| session.expect_confirms(number));
         }

@@ -121,8 +121,6 @@ impl Hub {
         for channel in self.live_channels() {
             channel.forget_deliveries();
         }
-        let channels = self.channels.take();
-        self.unrecovered.borrow_mut().extend(channels.into_values());
         let Some(mut session) = session else { return };
         // What the broker said last still counts.
         while let Some(event) = session.next_event() {
@@ -159,7 +157,7 @@ impl Hub {
         for channel in self.live_channels() {
             channel.end(&error);
         }
-        self.unrecovered.take();
+        self.channels.borrow_mut().clear();
         self.set_state(State::Closed(error));
         self.wake_all();
     }

@@ -5,7 +5,7 @@
 //! ask at once.
 
 use std::cell::{Cell, RefCell};
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::BTreeMap;
 use std::fmt;
 use std::rc::{Rc, Weak};
 use std::time::Duration;
@@ -81,10 +81,11 @@ pub(crate) struct Hub {
     pub(crate) epoch: Cell<u64>,
     /// Callers may use the session: it is open, and everything is as it was before.
     pub(crate) is_ready: Cell<bool>,
+    /// All that live, whether or not the session knows them: a recovery that is cut short must not
+    /// forget those whose turn had not come.
+    all_channels: RefCell<Vec<Weak<ChannelInner>>>,
     /// By their number in the session.
     pub(crate) channels: RefCell<BTreeMap<u16, Weak<ChannelInner>>>,
-    /// Those that the next connection has not got yet.
-    pub(crate) unrecovered: RefCell<VecDeque<Weak<ChannelInner>>>,
     pub(crate) topology: RefCell<Topology>,
     pub(crate) retained: RefCell<Vec<Retained>>,
     /// Why the broker takes no messages, and since when.
@@ -112,8 +113,8 @@ impl Hub {
             session: RefCell::new(None),
             epoch: Cell::new(0),
             is_ready: Cell::new(false),
+            all_channels: RefCell::default(),
             channels: RefCell::default(),
-            unrecovered: RefCell::default(),
             topology: RefCell::default(),
             retained: RefCell::default(),
             blocked: RefCell::default(),
@@ -221,11 +222,19 @@ impl Hub {
         }
     }
 
-    /// The channels that live.
+    /// A channel has been opened.
+    pub(crate) fn add_channel(&self, number: u16, channel: &Rc<ChannelInner>) {
+        let mut all = self.all_channels.borrow_mut();
+        all.retain(|channel| channel.strong_count() > 0);
+        all.push(Rc::downgrade(channel));
+        self.channels.borrow_mut().insert(number, Rc::downgrade(channel));
+    }
+
+    /// The channels that live and have not been closed.
     pub(crate) fn live_channels(&self) -> Vec<Rc<ChannelInner>> {
-        let unrecovered = self.unrecovered.borrow();
-        let channels = self.channels.borrow();
-        channels.values().chain(unrecovered.iter()).filter_map(Weak::upgrade).collect()
+        let all = self.all_channels.borrow();
+        let live = all.iter().filter_map(Weak::upgrade);
+        live.filter(|channel| !channel.has_ended()).collect()
     }
 
     /// Everybody looks again.

@@ -46,14 +46,10 @@ impl Hub {
 
     async fn recover_all(self: &Rc<Self>) -> Result<(), Error> {
         self.recover_topology().await?;
-        loop {
-            let next = self.unrecovered.borrow().front().cloned();
-            let Some(next) = next else { break };
-            let Some(channel) = next.upgrade() else {
-                self.unrecovered.borrow_mut().pop_front();
-                continue;
-            };
-            match self.recover_channel(&channel).await {
+        let channels = self.live_channels();
+        self.channels.borrow_mut().clear();
+        for channel in &channels {
+            match self.recover_channel(channel).await {
                 Ok(()) => {}
                 Err(error @ (Error::ChannelClosed(_) | Error::Invalid(_))) => {
                     tracing::warn!(%error, "a channel could not be recovered");
@@ -115,7 +111,6 @@ impl Hub {
         let number = self.open_number().await?;
         channel.number.set(number);
         self.channels.borrow_mut().insert(number, Rc::downgrade(channel));
-        self.unrecovered.borrow_mut().pop_front();
         if channel.confirms {
             self.with(|session| session.expect_confirms(number));
         }

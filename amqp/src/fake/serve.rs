@@ -130,11 +130,16 @@ impl Broker {
         self.0.state.borrow().queues.get(queue).map_or(0, |queue| queue.unacked)
     }
 
-    /// The bodies of what waits in a queue, oldest first.
+    /// The bodies of all that is in a queue: what waits, oldest first, then what is delivered and not
+    /// acknowledged.
     pub fn bodies(&self, queue: &str) -> Vec<Vec<u8>> {
         let state = self.0.state.borrow();
-        let ready = state.queues.get(queue).map(|queue| &queue.ready);
-        ready.into_iter().flatten().map(|stored| stored.message.body.clone()).collect()
+        let ready = state.queues.get(queue).into_iter().flat_map(|queue| &queue.ready);
+        let channels = state.peers.values().flat_map(|peer| peer.channels.values());
+        let unacked = channels.flat_map(|channel| channel.unacked.values());
+        let unacked = unacked.filter(|unacked| unacked.queue == queue);
+        let stored = ready.chain(unacked.map(|unacked| &unacked.stored));
+        stored.map(|stored| stored.message.body.clone()).collect()
     }
 
     /// The names of all queues.
