@@ -192,6 +192,11 @@ impl Channel {
         &self.0.connection
     }
 
+    /// Why it is closed, or its connection is for good; `None` while it can be used.
+    pub fn closed(&self) -> Option<Error> {
+        self.0.closed()
+    }
+
     pub(crate) async fn ask(self, method: Result<AMQPClass, Error>) -> Result<Answer, Error> {
         self.0.ask(method?).await
     }
