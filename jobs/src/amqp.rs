@@ -186,6 +186,22 @@ impl Session {
         }
     }
 
+    async fn publish_again(
+        &self,
+        queue: &str,
+        message: Message,
+        not_before: Option<SystemTime>,
+    ) -> Result<(), PublishError> {
+        let failed = match self.on_its_way(queue, &message, not_before).await {
+            Ok(publishing) => match self.publish_alone(publishing).await {
+                Ok(()) => return Ok(()),
+                Err(error) => unpublished(error, self.options.blocked_deadline),
+            },
+            Err(error) => (true, PublishFailure::Broker(error)),
+        };
+        Err(PublishError::new(message, failed.0, failed.1))
+    }
+
     fn current(&self) -> Rc<Publisher> {
         self.publisher.borrow().clone()
     }
@@ -321,6 +337,13 @@ impl Broker for AmqpBroker {
                         }
                         return Ok(());
                     }
+                    // Answers would not come to another channel.
+                    Err(error)
+                        if has_cost_its_channel(&error)
+                            && message.reply_to.as_deref() != Some(REPLY_TO) =>
+                    {
+                        return self.0.publish_again(queue, message, not_before).await;
+                    }
                     Err(error) => unpublished(error, self.0.options.blocked_deadline),
                 },
                 Err(error) => (false, PublishFailure::Broker(error)),
@@ -435,9 +458,7 @@ impl Broker for AmqpBroker {
                 Ok::<_, BrokerError>(Publishing { mandatory: false, ..reply })
             };
             let sent = match self.0.publish(reply()?).await {
-                Err(error) if has_cost_its_channel(&error) => {
-                    self.0.publish_alone(reply()?).await
-                }
+                Err(error) if has_cost_its_channel(&error) => self.0.publish_alone(reply()?).await,
                 sent => sent,
             };
             sent.map_err(|error| not_sent(error, self.0.options.blocked_deadline))
@@ -467,7 +488,8 @@ impl Broker for AmqpBroker {
             State::Recovering { attempt } => format!("connecting ({attempt})"),
             _ => "closed".to_owned(),
         };
-        let (consuming, publishing) = (of(&self.0.connection), of(self.0.current().channel.connection()));
+        let (consuming, publishing) =
+            (of(&self.0.connection), of(self.0.current().channel.connection()));
         match publishing == consuming {
             true => consuming,
             false => format!("{consuming}; publishing: {publishing}"),
