@@ -52,6 +52,8 @@ impl ChannelInner {
     }
 
     pub(crate) fn end(&self, error: &Error) {
+        // Another channel may get the number, and deliveries of this one must not be taken for its.
+        self.number.set(0);
         self.ended.borrow_mut().get_or_insert_with(|| error.clone());
         for consumer in self.live_consumers() {
             consumer.end(error.clone());
@@ -188,6 +190,11 @@ impl Channel {
     /// The connection it belongs to.
     pub fn connection(&self) -> &Connection {
         &self.0.connection
+    }
+
+    /// Why it is closed, or its connection is for good; `None` while it can be used.
+    pub fn closed(&self) -> Option<Error> {
+        self.0.closed()
     }
 
     pub(crate) async fn ask(self, method: Result<AMQPClass, Error>) -> Result<Answer, Error> {

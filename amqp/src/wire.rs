@@ -109,12 +109,14 @@ impl<'a> Raw<'a> {
                 _ => Err(malformed(&format!("method {:?}", self.method()))),
             },
             constants::FRAME_HEADER => {
-                if let Some(table) = headers_at(self.payload) {
-                    check_depth(&self.payload[table..])?;
-                }
-                match parse_content_header(self.payload) {
-                    Ok(([], header)) => Ok(Frame::Header(Box::new(header))),
-                    _ => Err(malformed("content header")),
+                let is_shallow = headers_at(self.payload)
+                    .is_none_or(|table| check_depth(&self.payload[table..]).is_ok());
+                // A table that is too deep must not reach the parser, which would exhaust the stack.
+                match is_shallow.then(|| parse_content_header(self.payload)) {
+                    Some(Ok(([], header))) => Ok(Frame::Header(Box::new(header))),
+                    _ => {
+                        without_properties(self.payload).ok_or_else(|| malformed("content header"))
+                    }
                 }
             }
             constants::FRAME_BODY => Ok(Frame::Body(self.payload)),
@@ -150,6 +152,18 @@ impl<'a> Raw<'a> {
         }
         Ok(())
     }
+}
+
+/// A content header whose properties cannot be read. They are the publisher's, and brokers pass them on
+/// unread: to end the connection for them would bring the same message again over the next one.
+fn without_properties(payload: &[u8]) -> Option<Frame<'static>> {
+    let [c0, c1, _, _, size @ ..] = *payload.first_chunk::<12>()?;
+    tracing::warn!("properties of a message that cannot be read; it comes without");
+    Some(Frame::Header(Box::new(AMQPContentHeader {
+        class_id: u16::from_be_bytes([c0, c1]),
+        body_size: u64::from_be_bytes(size),
+        properties: Default::default(),
+    })))
 }
 
 /// Where the headers are in the payload of a content header, if there are any.

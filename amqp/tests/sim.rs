@@ -337,3 +337,84 @@ fn without_a_broker_nothing_hangs_and_messages_come_back() {
         assert!(elapsed_since(waited) < SECOND);
     });
 }
+
+/// A world with a broker, and what a task of it does.
+fn with_broker<F>(test: impl FnOnce(Broker) -> F + 'static)
+where
+    F: Future<Output = Result<(), Error>> + 'static,
+{
+    pikake_sim::example(async {
+        let broker = Broker::new();
+        let listener = TcpListener::bind("127.0.0.1:5672").await.unwrap();
+        let _serving = spawn(serve(broker.clone(), listener)).cancel_on_drop();
+        test(broker).await.unwrap();
+    });
+}
+
+fn here() -> Address {
+    "amqp://127.0.0.1".parse().unwrap()
+}
+
+/// Numbers of channels are used again, and tags begin anew with each channel.
+#[test]
+fn a_receipt_of_a_closed_channel_settles_nothing_of_the_next_one() {
+    with_broker(async |broker| {
+        let connection = Connection::open(&here(), options()).await?;
+        let first = connection.channel().await?;
+        first.declare_queue("jobs", QueueOptions::quorum()).await?;
+        for n in 0..2 {
+            first.post(message("jobs", n)).await.unwrap().await.unwrap();
+        }
+        let one = ConsumeOptions { prefetch: 1, ..ConsumeOptions::default() };
+        let mut consumer = first.consume("jobs", one.clone()).await?;
+        let old = consumer.next().await?;
+        let refused = first.declare_queue("none", QueueOptions::passive()).await;
+        assert!(matches!(refused, Err(Error::ChannelClosed(_))), "{refused:?}");
+
+        let second = connection.channel().await?;
+        let mut consumer = second.consume("jobs", one).await?;
+        let new = consumer.next().await?;
+        assert_eq!(new.tag(), old.tag());
+        assert!(old.ack().is_err(), "another delivery was acknowledged by it");
+        assert!(new.nack(true).is_ok());
+        let again = consumer.next().await?;
+        assert_eq!(again.body, new.body, "it came again");
+        drop((again, consumer));
+        second.close().await?;
+        assert_eq!(broker.ready("jobs"), 2);
+        Ok(())
+    });
+}
+
+/// The second connection is lost while the consumers of the first are being set up on it.
+#[test]
+fn a_connection_that_is_lost_while_it_recovers_forgets_no_channel() {
+    for cut_after in 0..40 {
+        with_broker(async move |broker| {
+            let connection = Connection::open(&here(), options()).await?;
+            let setup = connection.channel().await?;
+            let mut consumers = Vec::new();
+            for n in 0..4 {
+                let queue = format!("jobs{n}");
+                let channel = connection.channel().await?;
+                channel.declare_queue(&queue, QueueOptions::quorum()).await?;
+                consumers.push(channel.consume(&queue, ConsumeOptions::default()).await?);
+            }
+            broker.cut();
+            while !matches!(connection.changed().await?, State::Recovering { .. }) {}
+            while broker.connections() == 0 {
+                sleep(Duration::from_micros(10)).await?;
+            }
+            sleep(cut_after * Duration::from_micros(100)).await?;
+            broker.cut();
+            sleep(5 * SECOND).await?;
+            for (n, consumer) in consumers.iter_mut().enumerate() {
+                setup.post(message(&format!("jobs{n}"), 7)).await.unwrap().await.unwrap();
+                let next = timeout_after(SECOND, consumer.next()).await;
+                let next = next.unwrap_or_else(|_| panic!("consumer {n}, cut after {cut_after}"));
+                next?.ack().unwrap();
+            }
+            connection.close().await
+        });
+    }
+}

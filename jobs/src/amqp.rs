@@ -12,8 +12,8 @@ use std::rc::Rc;
 use std::time::SystemTime;
 
 use pikake_amqp::{
-    Address, Channel, Connection, ConsumeOptions, Message as Publishing, Options, State, Value,
-    short,
+    Address, Channel, Connection, ConsumeOptions, Error, Message as Publishing, Options,
+    PublishError as Unpublished, State, Value, short,
 };
 use pikake_sync::{Mutex, OnceCell, WaitGroup};
 use pikake_traps::wall_time;
@@ -23,7 +23,7 @@ use crate::amqp_deliveries::{AmqpDeliveries, Ledger};
 use crate::amqp_error::{not_sent, unpublished};
 use crate::amqp_message::{REASON, SINCE, headless, millis, properties, with_header};
 use crate::amqp_queues::{self as queues, dead_queue, to_queue};
-use crate::amqp_replies::{REPLY_TO, Replies};
+use crate::amqp_replies::{REPLY_TO, Reading, Replies};
 use crate::broker::{
     Broker, BrokerError, Counts, DeadJob, Deliveries, LocalFuture, PublishError, PublishFailure,
     QueueOptions, Receipt,
@@ -66,9 +66,11 @@ struct Session {
     /// For consumers and questions.
     connection: Connection,
     /// Messages go over this, and the answers to them come here.
-    publishing: Channel,
+    publisher: RefCell<Rc<Publisher>>,
+    /// Locked while the broker has closed it, and another is made.
+    reopening: Mutex<()>,
     ledger: Rc<Ledger>,
-    replies: OnceCell<Replies>,
+    replies: Replies,
     /// Which queues are there, and whether they are replicated.
     declared: RefCell<BTreeMap<String, bool>>,
     /// The queues that can delay; locked while one is made so.
@@ -76,6 +78,13 @@ struct Session {
     /// Messages that are under way.
     under_way: WaitGroup,
     options: Options,
+}
+
+/// A channel for messages. A message that the broker cannot take (too large, or its exchange is gone)
+/// costs the channel, and then there is another.
+struct Publisher {
+    channel: Channel,
+    reading: OnceCell<Reading>,
 }
 
 impl AmqpBroker {
@@ -115,9 +124,10 @@ impl AmqpBroker {
         };
         Ok(Self(Rc::new(Session {
             connection,
-            publishing,
+            publisher: RefCell::new(Rc::new(Publisher::on(publishing))),
+            reopening: Mutex::default(),
             ledger: Rc::default(),
-            replies: OnceCell::new(),
+            replies: Replies::default(),
             declared: RefCell::default(),
             delaying: Mutex::default(),
             under_way: WaitGroup::new(),
@@ -131,15 +141,85 @@ impl AmqpBroker {
     }
 }
 
+impl Publisher {
+    fn on(channel: Channel) -> Self {
+        Self { channel, reading: OnceCell::new() }
+    }
+
+    fn is_closed(&self) -> bool {
+        matches!(self.channel.closed(), Some(Error::ChannelClosed(_)))
+    }
+
+    /// Has the answers read that come to it.
+    async fn read(&self, replies: &Replies) -> Result<(), Error> {
+        let read = async || replies.read(&self.channel).await;
+        self.reading.get_or_try_init(read).await.map(drop)
+    }
+}
+
+/// The broker has closed the channel: because of this message, or of another one.
+fn has_cost_its_channel(error: &Unpublished) -> bool {
+    matches!(error, Unpublished::Closed { error: Error::ChannelClosed(_), .. })
+}
+
 impl Session {
     /// A channel for questions that may close it.
     async fn channel(&self) -> Result<Channel, BrokerError> {
         Ok(self.connection.channel_unconfirmed().await?)
     }
 
-    async fn publish(&self, message: Publishing) -> Result<(), pikake_amqp::PublishError> {
+    async fn publish(&self, message: Publishing) -> Result<(), Unpublished> {
         let _under_way = self.under_way.enter();
-        self.publishing.post(message).await?.await
+        match self.publisher().await {
+            Ok(publisher) => publisher.channel.post(message).await?.await,
+            Err(error) => Err(Unpublished::Closed { error, message: Some(Box::new(message)) }),
+        }
+    }
+
+    /// The same over a channel that no other message can cost.
+    async fn publish_alone(&self, message: Publishing) -> Result<(), Unpublished> {
+        let _under_way = self.under_way.enter();
+        let connection = self.publisher.borrow().channel.connection().clone();
+        match connection.channel().await {
+            Ok(channel) => channel.post(message).await?.await,
+            Err(error) => Err(Unpublished::Closed { error, message: Some(Box::new(message)) }),
+        }
+    }
+
+    async fn publish_again(
+        &self,
+        queue: &str,
+        message: Message,
+        not_before: Option<SystemTime>,
+    ) -> Result<(), PublishError> {
+        let failed = match self.on_its_way(queue, &message, not_before).await {
+            Ok(publishing) => match self.publish_alone(publishing).await {
+                Ok(()) => return Ok(()),
+                Err(error) => unpublished(error, self.options.blocked_deadline),
+            },
+            Err(error) => (true, PublishFailure::Broker(error)),
+        };
+        Err(PublishError::new(message, failed.0, failed.1))
+    }
+
+    fn current(&self) -> Rc<Publisher> {
+        self.publisher.borrow().clone()
+    }
+
+    async fn publisher(&self) -> Result<Rc<Publisher>, Error> {
+        if !self.current().is_closed() {
+            return Ok(self.current());
+        }
+        let _one = self.reopening.lock().await?;
+        let old = self.current();
+        if old.is_closed() {
+            let new = Publisher::on(old.channel.connection().channel().await?);
+            if old.reading.get().is_some() {
+                new.read(&self.replies).await?;
+            }
+            self.publisher.replace(Rc::new(new));
+        }
+        Ok(self.current())
     }
 
     /// Sends a message of the broker's own.
@@ -249,7 +329,21 @@ impl Broker for AmqpBroker {
         Box::pin(async move {
             let failed = match self.0.on_its_way(queue, &message, not_before).await {
                 Ok(publishing) => match self.0.publish(publishing).await {
-                    Ok(()) => return Ok(()),
+                    Ok(()) => {
+                        if message.reply_to.as_deref() == Some(REPLY_TO)
+                            && let Ok(job) = job_of(&message)
+                        {
+                            self.0.replies.is_asked(&job);
+                        }
+                        return Ok(());
+                    }
+                    // Answers would not come to another channel.
+                    Err(error)
+                        if has_cost_its_channel(&error)
+                            && message.reply_to.as_deref() != Some(REPLY_TO) =>
+                    {
+                        return self.0.publish_again(queue, message, not_before).await;
+                    }
                     Err(error) => unpublished(error, self.0.options.blocked_deadline),
                 },
                 Err(error) => (false, PublishFailure::Broker(error)),
@@ -335,8 +429,8 @@ impl Broker for AmqpBroker {
     fn expect<'a>(&'a self, message: &'a mut Message) -> LocalFuture<'a, Result<(), BrokerError>> {
         Box::pin(async move {
             let job = job_of(message)?;
-            let read = async || Replies::read(&self.0.publishing).await;
-            self.0.replies.get_or_try_init(read).await?.expect(job);
+            self.0.publisher().await?.read(&self.0.replies).await?;
+            self.0.replies.expect(job);
             message.reply_to = Some(REPLY_TO.to_owned());
             Ok(())
         })
@@ -352,15 +446,22 @@ impl Broker for AmqpBroker {
             let Some(reply_to) = message.reply_to.as_deref().filter(|to| !to.is_empty()) else {
                 return Ok(());
             };
-            let properties = pikake_amqp::persistent()
-                .with_delivery_mode(TRANSIENT)
-                .with_content_type(short("application/json")?)
-                .with_content_encoding(short("utf-8")?)
-                .with_correlation_id(short(&job.0)?);
-            let meta = outcome.to_meta(&job.0, wall_time());
-            // Who asked may be gone: that nobody takes it is no error.
-            let reply = Publishing { mandatory: false, ..to_queue(reply_to, properties, meta)? };
-            self.0.send(reply).await
+            let reply = || {
+                let properties = pikake_amqp::persistent()
+                    .with_delivery_mode(TRANSIENT)
+                    .with_content_type(short("application/json")?)
+                    .with_content_encoding(short("utf-8")?)
+                    .with_correlation_id(short(&job.0)?);
+                let meta = outcome.to_meta(&job.0, wall_time());
+                // Who asked may be gone: that nobody takes it is no error.
+                let reply = to_queue(reply_to, properties, meta)?;
+                Ok::<_, BrokerError>(Publishing { mandatory: false, ..reply })
+            };
+            let sent = match self.0.publish(reply()?).await {
+                Err(error) if has_cost_its_channel(&error) => self.0.publish_alone(reply()?).await,
+                sent => sent,
+            };
+            sent.map_err(|error| not_sent(error, self.0.options.blocked_deadline))
         })
     }
 
@@ -368,22 +469,15 @@ impl Broker for AmqpBroker {
         &'a self,
         job: &'a JobId,
     ) -> LocalFuture<'a, Result<Option<Outcome>, BrokerError>> {
-        Box::pin(async move { Ok(self.0.replies.get().and_then(|replies| replies.outcome(job))) })
+        Box::pin(async move { Ok(self.0.replies.outcome(job)) })
     }
 
     fn wait<'a>(&'a self, job: &'a JobId) -> LocalFuture<'a, Result<Outcome, BrokerError>> {
-        Box::pin(async move {
-            match self.0.replies.get() {
-                Some(replies) => replies.wait(job).await,
-                None => Err(BrokerError::NoOutcome),
-            }
-        })
+        Box::pin(self.0.replies.wait(job))
     }
 
     fn forget(&self, job: &JobId) {
-        if let Some(replies) = self.0.replies.get() {
-            replies.forget(job);
-        }
+        self.0.replies.forget(job);
     }
 
     fn state(&self) -> String {
@@ -394,7 +488,8 @@ impl Broker for AmqpBroker {
             State::Recovering { attempt } => format!("connecting ({attempt})"),
             _ => "closed".to_owned(),
         };
-        let (consuming, publishing) = (of(&self.0.connection), of(self.0.publishing.connection()));
+        let (consuming, publishing) =
+            (of(&self.0.connection), of(self.0.current().channel.connection()));
         match publishing == consuming {
             true => consuming,
             false => format!("{consuming}; publishing: {publishing}"),
@@ -404,10 +499,8 @@ impl Broker for AmqpBroker {
     fn close(&self) -> LocalFuture<'_, Result<(), BrokerError>> {
         Box::pin(async move {
             self.0.under_way.wait().await?;
-            if let Some(replies) = self.0.replies.get() {
-                replies.close();
-            }
-            self.0.publishing.connection().close().await?;
+            self.0.replies.close();
+            self.0.current().channel.connection().close().await?;
             self.0.connection.close().await?;
             self.0.ledger.close();
             Ok(())

@@ -8,7 +8,7 @@ use std::collections::{BTreeMap, VecDeque};
 use std::fmt;
 use std::rc::Rc;
 
-use pikake_amqp::{Consumer, Delivery as Incoming};
+use pikake_amqp::{Consumer, Delivery as Incoming, Error};
 use pikake_traps::wall_time;
 
 use crate::amqp_message::{attempt, message};
@@ -105,7 +105,16 @@ impl Deliveries for AmqpDeliveries {
             let incoming = match (self.left.pop_front(), &mut self.consumer) {
                 (Some(incoming), _) => incoming,
                 (None, None) => return Ok(None),
-                (None, Some(consumer)) => consumer.next().await?,
+                (None, Some(consumer)) => match consumer.next().await {
+                    Ok(incoming) => incoming,
+                    // As when its queue moves, or a job has held a message for longer than the
+                    // broker allows. Another consumer may be made; if that is refused, it is told then.
+                    Err(error @ (Error::ConsumerCancelled | Error::ChannelClosed(_))) => {
+                        tracing::warn!(queue = %self.queue, %error, "a consumer has ended");
+                        return Ok(None);
+                    }
+                    Err(error) => return Err(error.into()),
+                },
             };
             Ok(Some(self.accept(incoming)))
         })

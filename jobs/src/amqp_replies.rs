@@ -8,7 +8,7 @@ use std::cell::RefCell;
 use std::collections::BTreeMap;
 use std::rc::Rc;
 
-use pikake_amqp::{Channel, Consumer, State};
+use pikake_amqp::{Channel, Consumer, Error, State};
 use pikake_sync::Event;
 use pikake_traps::{Builder, CancelOnDrop};
 
@@ -22,7 +22,9 @@ pub(crate) const REPLY_TO: &str = "amq.rabbitmq.reply-to";
 #[derive(Debug, Default)]
 struct Expected {
     outcome: Option<Outcome>,
-    /// The connection was lost over which it was to come.
+    /// The question has reached the broker.
+    is_asked: bool,
+    /// The channel is gone over which it was to come.
     is_lost: bool,
     /// Set when there is something to look at.
     look: Rc<Event>,
@@ -30,22 +32,33 @@ struct Expected {
 
 type Table = Rc<RefCell<BTreeMap<JobId, Expected>>>;
 
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(crate) struct Replies {
     table: Table,
+}
+
+/// Reads what comes to a channel, until it is dropped.
+#[derive(Debug)]
+pub(crate) struct Reading {
     _reader: CancelOnDrop<()>,
     _watcher: CancelOnDrop<()>,
 }
 
 impl Replies {
     /// Begins to read what comes to a channel.
-    pub(crate) async fn read(channel: &Channel) -> Result<Self, BrokerError> {
+    pub(crate) async fn read(&self, channel: &Channel) -> Result<Reading, Error> {
         let consumer = channel.direct_reply_to().await?;
-        let table = Table::default();
-        let reader = Builder::new().name("replies").spawn(read(consumer, table.clone()));
-        let watch = watch(channel.connection().clone(), table.clone());
+        let reader = Builder::new().name("replies").spawn(read(consumer, self.table.clone()));
+        let watch = watch(channel.connection().clone(), self.table.clone());
         let watcher = Builder::new().name("lost replies").spawn(watch);
-        Ok(Self { table, _reader: reader.cancel_on_drop(), _watcher: watcher.cancel_on_drop() })
+        Ok(Reading { _reader: reader.cancel_on_drop(), _watcher: watcher.cancel_on_drop() })
+    }
+
+    /// The broker has the question: should the channel go now, it is not answered any more.
+    pub(crate) fn is_asked(&self, job: &JobId) {
+        if let Some(expected) = self.table.borrow_mut().get_mut(job) {
+            expected.is_asked = true;
+        }
     }
 
     pub(crate) fn expect(&self, job: JobId) {
@@ -71,10 +84,8 @@ impl Replies {
                 if let Some(outcome) = expected.outcome.as_ref().filter(|o| o.state.is_final()) {
                     return Ok(outcome.clone());
                 }
-                if std::mem::take(&mut expected.is_lost) {
-                    return Err(BrokerError::Lost(
-                        "the connection was lost over which the outcome was to come".to_owned(),
-                    ));
+                if expected.is_lost {
+                    return Err(BrokerError::NoOutcome);
                 }
                 expected.look.clear();
                 expected.look.clone()
@@ -93,7 +104,6 @@ impl Replies {
 }
 
 async fn read(mut consumer: Consumer, table: Table) {
-    // What ends it ends the channel, and with that the broker.
     while let Ok(reply) = consumer.next().await {
         let Ok((job, outcome)) = Outcome::from_meta(&reply.body) else { continue };
         let mut table = table.borrow_mut();
@@ -104,18 +114,22 @@ async fn read(mut consumer: Consumer, table: Table) {
             expected.look.set();
         }
     }
+    lose(&table);
+}
+
+/// The channel or its connection is gone. What was asked is not answered any more; what is still to be
+/// asked goes over the next.
+fn lose(table: &Table) {
+    for expected in table.borrow_mut().values_mut().filter(|expected| expected.is_asked) {
+        expected.is_lost = !expected.outcome.as_ref().is_some_and(|o| o.state.is_final());
+        expected.look.set();
+    }
 }
 
 async fn watch(connection: pikake_amqp::Connection, table: Table) {
     loop {
         match connection.changed().await {
-            Ok(State::Recovering { attempt: 1 }) => {
-                for expected in table.borrow_mut().values_mut() {
-                    let is_over = expected.outcome.as_ref().is_some_and(|o| o.state.is_final());
-                    expected.is_lost = !is_over;
-                    expected.look.set();
-                }
-            }
+            Ok(State::Recovering { .. }) => lose(&table),
             Ok(State::Closed(_)) | Err(_) => return,
             Ok(_) => {}
         }

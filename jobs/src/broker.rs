@@ -231,7 +231,8 @@ pub enum BrokerError {
     Refused(String),
     /// The receipt is of an earlier connection, or was used: the message is somebody else's by now.
     Stale,
-    /// The outcome can't be known here: nobody asked for it before the job was sent, or it was forgotten.
+    /// The outcome can't be known here: nobody asked for it before the job was sent, it was forgotten, or the
+    /// connection was lost over which it was to come.
     NoOutcome,
     /// The connection has been closed.
     Closed,

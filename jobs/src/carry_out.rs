@@ -53,12 +53,22 @@ impl Run {
                     Some(outcome) => self.store(outcome).await,
                     None => Ok(()),
                 };
-                if stored.is_ok() && self.publish(*message, not_before).await.is_ok() {
-                    match is_retry {
-                        true => self.count(|stats| stats.retried += 1),
-                        false => self.count(|stats| stats.given_back += 1),
+                if stored.is_err() {
+                    return;
+                }
+                match self.publish(*message, not_before).await {
+                    Ok(()) => {
+                        match is_retry {
+                            true => self.count(|stats| stats.retried += 1),
+                            false => self.count(|stats| stats.given_back += 1),
+                        }
+                        self.ack(receipt).await;
                     }
-                    self.ack(receipt).await;
+                    // Given back, it would come again at once, and for ever.
+                    Err(Some(why)) => {
+                        self.bury(receipt, format!("it could not be sent again: {why}")).await;
+                    }
+                    Err(None) => {}
                 }
             }
             Verdict::Bury(reason, outcome) => {
@@ -88,7 +98,7 @@ impl Run {
             match error {
                 // We were told to end, and are about to.
                 BrokerError::Interrupted(_) => {}
-                BrokerError::Lost(_) => self.pause(&mut pauses).await,
+                BrokerError::Lost(_) | BrokerError::Io(_) => self.pause(&mut pauses).await,
                 BrokerError::Closed => return Err(()),
                 error => {
                     let (receipt, state) = (delivery.receipt, outcome.state);
@@ -100,9 +110,14 @@ impl Run {
         }
     }
 
-    async fn publish(&self, message: Message, not_before: Option<SystemTime>) -> Result<(), ()> {
+    /// An error is one that would come again, or none: the connection has been closed.
+    async fn publish(
+        &self,
+        message: Message,
+        not_before: Option<SystemTime>,
+    ) -> Result<(), Option<BrokerError>> {
         let Some(queue) = self.delivery.as_ref().map(|delivery| delivery.queue.as_str()) else {
-            return Err(());
+            return Err(None);
         };
         let mut pauses = Pauses::new();
         let mut message = message;
@@ -112,12 +127,12 @@ impl Run {
             let Err(error) = publish.await else { return Ok(()) };
             match error.cause {
                 PublishFailure::Broker(BrokerError::Interrupted(_)) => {}
-                PublishFailure::Broker(BrokerError::Lost(_)) | PublishFailure::Blocked(_) => {
-                    self.pause(&mut pauses).await;
-                }
+                PublishFailure::Broker(BrokerError::Lost(_) | BrokerError::Io(_))
+                | PublishFailure::Blocked(_) => self.pause(&mut pauses).await,
+                PublishFailure::Broker(BrokerError::Closed) => return Err(None),
                 PublishFailure::Broker(why) => {
-                    tracing::warn!(%why, "a job could not be sent again; it is given back");
-                    return Err(());
+                    tracing::warn!(%why, "a job could not be sent again");
+                    return Err(Some(why));
                 }
             }
             message = *error.message;
@@ -146,10 +161,13 @@ impl Run {
         &'a self,
         mut call: impl FnMut(&'a Self) -> crate::broker::LocalFuture<'a, Result<(), BrokerError>>,
     ) {
+        let mut pauses = Pauses::new();
         loop {
             match call(self).await {
                 Ok(()) => return,
                 Err(BrokerError::Interrupted(_)) => {}
+                // A message that nobody settles keeps its place among those that were taken.
+                Err(BrokerError::Lost(_) | BrokerError::Io(_)) => self.pause(&mut pauses).await,
                 Err(error) => {
                     tracing::debug!(%error, "a job could not be acknowledged, and will be run again");
                     return;

@@ -6,6 +6,7 @@
 use std::fs::File;
 use std::io::{self, Read, Write};
 use std::os::fd::AsFd;
+use std::os::unix::fs::FileTypeExt;
 use std::os::unix::net::UnixStream;
 use std::os::unix::process::parent_id;
 use std::sync::Arc;
@@ -34,6 +35,11 @@ impl App {
     pub fn run_if_child(&self) {
         let Some(parent) = std::env::var_os(VARIABLE) else { return };
         if parent.to_str().and_then(|id| id.parse().ok()) != Some(parent_id()) {
+            // What a child starts has its variable, and no worker's socket. A child whose worker died
+            // before this line has it: it must not become a worker itself.
+            if is_socket(io::stdin()) {
+                std::process::exit(WORKER_GONE);
+            }
             return;
         }
         let code = match answer(self) {
@@ -45,6 +51,11 @@ impl App {
         };
         std::process::exit(code);
     }
+}
+
+fn is_socket(descriptor: impl AsFd) -> bool {
+    let file = descriptor.as_fd().try_clone_to_owned().map(File::from);
+    file.and_then(|file| file.metadata()).is_ok_and(|data| data.file_type().is_socket())
 }
 
 fn answer(app: &App) -> io::Result<()> {

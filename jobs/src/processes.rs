@@ -13,8 +13,8 @@ use std::process::{Child, Command, ExitStatus, Stdio};
 use std::time::Duration;
 
 use pikake_net::UnixStream;
-use pikake_sync::Semaphore;
-use pikake_traps::{shield, sleep};
+use pikake_sync::{Permit, Semaphore};
+use pikake_traps::{Interrupted, shield, sleep};
 
 use crate::app::App;
 use crate::current::CurrentJob;
@@ -58,15 +58,24 @@ impl Processes {
         Self { slots: Semaphore::new(limit), idle: RefCell::default(), early_deaths: Cell::new(0) }
     }
 
-    /// Runs a job in a process. Dropped, it kills the process.
+    /// The right to run one more job, as soon as there is one.
+    pub(crate) async fn slot(&self) -> Result<Permit<'_>, Interrupted> {
+        self.slots.acquire(1).await
+    }
+
+    /// Runs a job in a process, for which a slot was taken. Dropped, it kills the process.
     pub(crate) async fn run(&self, job: &CurrentJob, request: &Request<'_>) -> Ran {
-        let Ok(_slot) = self.slots.acquire(1).await else { return Ran::Interrupted };
-        let mut process = match self.take().await {
-            Ok(process) => process,
-            Err(error) if pikake_net::interruption(&error).is_some() => return Ran::Interrupted,
-            Err(error) => {
-                self.early_deaths.set(self.early_deaths.get() + 1);
-                return Ran::Killed(format!("no worker process could be started: {error}"));
+        let mut process = loop {
+            match self.take().await {
+                Ok(process) => break process,
+                Err(error) if pikake_net::interruption(&error).is_some() => {
+                    return Ran::Interrupted;
+                }
+                // Not for anything that the job has done: it waits until there is one.
+                Err(error) => {
+                    self.early_deaths.set(self.early_deaths.get() + 1);
+                    tracing::warn!(%error, "no worker process could be started");
+                }
             }
         };
         match process.call(job, request).await {

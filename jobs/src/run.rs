@@ -204,6 +204,10 @@ impl Run {
                 Err(ended) => ended,
             },
             Runner::Process(_) => {
+                // Its limits begin when it is its turn.
+                let Ok(_slot) = self.hall.processes.slot().await else {
+                    return self.sum_up(delivery, request, &current.facts, Ended::Interrupted, job);
+                };
                 let ran = self.hall.processes.run(&current, request);
                 ended(limited(soft, hard, ran).await, |ran| match ran {
                     Ran::Returned(returned, retry_in) => {

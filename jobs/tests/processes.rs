@@ -59,6 +59,11 @@ fn endless(note: PathBuf) {
     }
 }
 
+#[job(crate = pikake_jobs, process, soft_limit = "2s")]
+fn takes_a_second() {
+    std::thread::sleep(SECOND);
+}
+
 #[job(crate = pikake_jobs, process)]
 fn unlimited(note: PathBuf) {
     endless.now(note);
@@ -66,7 +71,7 @@ fn unlimited(note: PathBuf) {
 
 fn app(store: &MemoryStore) -> App {
     App::on(Rc::new(store.open()))
-        .jobs((add, whoami, fails, kills, (endless, unlimited)))
+        .jobs((add, whoami, fails, kills, (endless, unlimited), takes_a_second))
         .processes(2)
 }
 
@@ -237,6 +242,36 @@ fn nothing_is_inherited() {
     assert_eq!(fs::read_dir("/proc/self/fd").unwrap().count(), before);
 }
 
+fn limits_begin_when_it_is_the_jobs_turn() {
+    let app = app(&MemoryStore::new()).processes(1);
+    with_worker(&app, async |_| {
+        let mut all = Vec::new();
+        for _ in 0..4 {
+            all.push(takes_a_second.delay().await.unwrap());
+        }
+        for job in all {
+            job.wait().await.unwrap();
+        }
+    });
+}
+
+/// Its worker died before it could ask who that was.
+fn a_process_without_its_worker_ends() {
+    let (ours, theirs) = std::os::unix::net::UnixStream::pair().unwrap();
+    drop(ours);
+    let mut orphan = Command::new(std::env::current_exe().unwrap())
+        .args([VICTIM, "/dev/null"])
+        .env("PIKAKE_JOBS_CHILD_OF", "1")
+        .stdin(std::os::fd::OwnedFd::from(theirs))
+        .spawn()
+        .unwrap();
+    std::thread::sleep(SECOND);
+    let ended = orphan.try_wait().unwrap();
+    orphan.kill().unwrap();
+    orphan.wait().unwrap();
+    assert!(ended.is_some_and(|status| status.success()), "{ended:?}");
+}
+
 fn main() {
     let mut arguments = std::env::args().skip(1);
     if arguments.next().as_deref() == Some(VICTIM) {
@@ -244,7 +279,7 @@ fn main() {
         return victim(arguments.next().unwrap().into());
     }
     app(&MemoryStore::new()).run_if_child();
-    let tests: [(&str, fn()); 6] = [
+    let tests: [(&str, fn()); 8] = [
         ("values_and_failures", values_and_failures),
         ("a_killed_process_costs_one_redelivery", a_killed_process_costs_one_redelivery),
         ("a_hard_limit_kills_the_process", a_hard_limit_kills_the_process),
@@ -254,6 +289,8 @@ fn main() {
         ),
         ("the_workers_death_ends_its_processes", the_workers_death_ends_its_processes),
         ("nothing_is_inherited", nothing_is_inherited),
+        ("limits_begin_when_it_is_the_jobs_turn", limits_begin_when_it_is_the_jobs_turn),
+        ("a_process_without_its_worker_ends", a_process_without_its_worker_ends),
     ];
     for (name, test) in tests {
         test();
