@@ -30,11 +30,8 @@ class Broker:
         )
         self.port = int(self.script.stdout.readline().split()[1])
         self.hosts = 0
-        self.process = next(
-            int(path.name)
-            for path in pathlib.Path("/proc").iterdir()
-            if path.name.isdigit() and b"beam.smp" in read(path / "cmdline") and f"pikake-{self.port}@".encode() in read(path / "cmdline")
-        )
+        below = tree(self.script.pid)
+        self.process = next(pid for pid in below if b"beam.smp" in read(pathlib.Path(f"/proc/{pid}/cmdline")))
 
     def command(self, command):
         self.script.stdin.write(command + "\n")

@@ -59,8 +59,8 @@ fn a_worker_outlives_whatever_is_in_its_queue() {
         let full = ("full", text(&"x".repeat(FULL)));
         let cases = [
             (json(properties(&[task.clone(), full])), good, ""),
-            (json(properties(&[task.clone()])), good, "no header `id`"),
-            (json(properties(&[id.clone()])), good, "no header `task`"),
+            (json(properties(std::slice::from_ref(&task))), good, "no header `id`"),
+            (json(properties(std::slice::from_ref(&id))), good, "no header `task`"),
             (persistent(), good, "no header `task`"),
             (Properties::default(), b"", "no header `task`"),
             (properties(&[task.clone(), id.clone()]), good, "no content_type"),
