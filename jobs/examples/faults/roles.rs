@@ -10,7 +10,7 @@ use std::time::Duration;
 use pikake_jobs::{App, current_job};
 use pikake_kernel::Kernel;
 use pikake_macros::job;
-use pikake_traps::sleep;
+use pikake_traps::{random, sleep};
 
 /// Where the broker is, for a worker,
 const URL: &str = "PIKAKE_FAULTS_URL";
@@ -21,6 +21,8 @@ const PLACE: &str = "PIKAKE_FAULTS_PLACE";
 const CONCURRENCY: usize = 20;
 /// Every so many jobs fails the first time, and waits for its retry.
 const FAILS: u64 = 97;
+/// How long a job takes at most, in milliseconds.
+const LONGEST: u64 = 40;
 /// The longest that a worker without a broker waits to be let in again.
 const KNOCK: Duration = Duration::from_millis(200);
 
@@ -31,6 +33,9 @@ pub(crate) async fn record(number: u64) -> Result<u64, String> {
     if number.is_multiple_of(FAILS) && current_job().retries() == 0 {
         return Err("the first time".into());
     }
+    // Long enough to be killed in.
+    let length = Duration::from_millis(random::range(0..LONGEST));
+    sleep(length).await.map_err(|why| why.to_string())?;
     let file = FILE.get_or_init(|| {
         let place = std::env::var(PLACE).expect("it says where to note");
         let path = Path::new(&place).join(format!("done.{}", std::process::id()));
