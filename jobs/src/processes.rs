@@ -101,15 +101,20 @@ impl Processes {
     }
 
     async fn take(&self) -> io::Result<Process> {
-        let idle = self.idle.borrow_mut().pop();
-        if let Some(process) = idle {
-            return Ok(process);
+        while let Some(mut process) = self.next_idle() {
+            if process.is_alive() {
+                return Ok(process);
+            }
         }
         if let Some(exponent) = self.early_deaths.get().checked_sub(1) {
             let pause = FIRST_PAUSE.saturating_mul(1_u32.checked_shl(exponent).unwrap_or(u32::MAX));
             sleep(pause.min(LONGEST_PAUSE)).await?;
         }
         Process::start()
+    }
+
+    fn next_idle(&self) -> Option<Process> {
+        self.idle.borrow_mut().pop()
     }
 
     /// Ends the processes that are idle, and waits until they have.
@@ -171,6 +176,18 @@ impl Process {
             .stdin(Stdio::from(OwnedFd::from(theirs)))
             .spawn()?;
         Ok(Self { socket, child: Some(child), has_worked: false })
+    }
+
+    /// Whether it has not ended meanwhile, as by somebody's `kill`.
+    fn is_alive(&mut self) -> bool {
+        match self.child.as_mut().map(Child::try_wait) {
+            Some(Ok(None)) => true,
+            Some(Ok(Some(_))) => {
+                self.child = None;
+                false
+            }
+            Some(Err(_)) | None => false,
+        }
     }
 
     async fn call(&mut self, job: &CurrentJob, request: &Request<'_>) -> io::Result<Done> {

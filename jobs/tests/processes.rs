@@ -64,6 +64,14 @@ fn takes_a_second() {
     std::thread::sleep(SECOND);
 }
 
+/// Notes its process, and takes a while.
+#[job(crate = pikake_jobs, process)]
+fn slow(note: PathBuf) -> u32 {
+    fs::write(note, id().to_string()).unwrap();
+    std::thread::sleep(SECOND);
+    current_job().attempt()
+}
+
 #[job(crate = pikake_jobs, process)]
 fn unlimited(note: PathBuf) {
     endless.now(note);
@@ -71,7 +79,7 @@ fn unlimited(note: PathBuf) {
 
 fn app(store: &MemoryStore) -> App {
     App::on(Rc::new(store.open()))
-        .jobs((add, whoami, fails, kills, (endless, unlimited), takes_a_second))
+        .jobs((add, whoami, fails, kills, (endless, slow, unlimited), takes_a_second))
         .processes(2)
 }
 
@@ -199,6 +207,42 @@ fn a_shutdown_kills_what_does_not_end_and_gives_it_back() {
     assert_eq!(kernel.run(async { store.open().counts("pikake").await.unwrap().ready }), 1);
 }
 
+fn kill(process: u32, signal: &str) {
+    let status = Command::new("kill").args([signal, &process.to_string()]).status().unwrap();
+    assert!(status.success());
+}
+
+/// A terminal's Ctrl-C and a service manager's stop go to the worker's processes, too.
+fn what_ends_the_worker_does_not_end_its_processes() {
+    let app = app(&MemoryStore::new());
+    let note = folder("signals").join("process");
+    with_worker(&app, async |_| {
+        let job = slow.delay(note.clone()).await.unwrap();
+        while fs::read_to_string(&note).unwrap_or_default().is_empty() {
+            sleep(Duration::from_millis(5)).await.unwrap();
+        }
+        let process = fs::read_to_string(&note).unwrap().parse().unwrap();
+        kill(process, "-INT");
+        kill(process, "-TERM");
+        assert_eq!(job.wait().await.unwrap(), 0);
+    });
+    assert_eq!(app.stats().all.given_back, 0);
+}
+
+/// No job has ended it, so none is charged with it.
+fn an_idle_process_that_is_gone_costs_nothing() {
+    let app = app(&MemoryStore::new()).processes(1);
+    with_worker(&app, async |_| {
+        let (first, ..) = whoami.delay().await.unwrap().wait().await.unwrap();
+        kill(first, "-KILL");
+        wait_for(|| !is_alive(first), "its end");
+        let (second, ..) = whoami.delay().await.unwrap().wait().await.unwrap();
+        assert_ne!(first, second);
+    });
+    assert_eq!(app.stats().all.given_back, 0);
+    assert!(children(id()).is_empty(), "both were reaped");
+}
+
 /// What a process of [`the_workers_death_ends_its_processes`] does: a worker with one endless job.
 const VICTIM: &str = "victim";
 
@@ -279,7 +323,7 @@ fn main() {
         return victim(arguments.next().unwrap().into());
     }
     app(&MemoryStore::new()).run_if_child();
-    let tests: [(&str, fn()); 8] = [
+    let tests: [(&str, fn()); 10] = [
         ("values_and_failures", values_and_failures),
         ("a_killed_process_costs_one_redelivery", a_killed_process_costs_one_redelivery),
         ("a_hard_limit_kills_the_process", a_hard_limit_kills_the_process),
@@ -287,6 +331,11 @@ fn main() {
             "a_shutdown_kills_what_does_not_end",
             a_shutdown_kills_what_does_not_end_and_gives_it_back,
         ),
+        (
+            "what_ends_the_worker_does_not_end_its_processes",
+            what_ends_the_worker_does_not_end_its_processes,
+        ),
+        ("an_idle_process_that_is_gone_costs_nothing", an_idle_process_that_is_gone_costs_nothing),
         ("the_workers_death_ends_its_processes", the_workers_death_ends_its_processes),
         ("nothing_is_inherited", nothing_is_inherited),
         ("limits_begin_when_it_is_the_jobs_turn", limits_begin_when_it_is_the_jobs_turn),
