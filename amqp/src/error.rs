@@ -59,7 +59,7 @@ pub enum Error {
     Closed,
     /// The broker ended the consumer: its queue was deleted, or has another leader.
     ConsumerCancelled,
-    /// The arguments cannot be sent; nothing was.
+    /// An URL means nothing, or arguments cannot be sent; nothing was.
     Invalid(String),
     /// The broker refuses a limit for the whole channel, as RabbitMQ does for quorum queues. Use
     /// [`ConsumeOptions::prefetch`](crate::ConsumeOptions::prefetch), one limit for each consumer,
@@ -113,7 +113,7 @@ impl fmt::Display for Error {
             Self::ConsumerCancelled => {
                 f.write_str("the broker ended the consumer, as its queue is gone or moved")
             }
-            Self::Invalid(what) => write!(f, "this cannot be sent: {what}"),
+            Self::Invalid(what) => f.write_str(what),
             Self::NoGlobalQos(reason) => write!(
                 f,
                 "the broker knows no limit for a whole channel here ({reason}); set the prefetch \
