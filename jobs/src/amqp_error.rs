@@ -10,6 +10,8 @@ use crate::broker::{BrokerError, PublishFailure};
 
 /// AMQP's number for something that is not there.
 pub(crate) const NOT_FOUND: u16 = 404;
+/// AMQP's number for something that is there and different.
+pub(crate) const PRECONDITION_FAILED: u16 = 406;
 
 impl From<Error> for BrokerError {
     fn from(error: Error) -> Self {
