@@ -91,9 +91,9 @@ impl Connection {
     ///
     /// # Errors
     ///
-    /// [`Error::Connect`] (also for a handshake of TLS that failed, and for files that the URL names and
-    /// that cannot be used) and [`Error::Refused`] with address and cause, at once unless
-    /// [`Options::keep_trying`]; [`Error::Protocol`] if something else than a broker is there; the
+    /// [`Error::Connect`], also for a handshake of TLS that failed, and [`Error::Refused`] with address
+    /// and cause, at once unless [`Options::keep_trying`]; [`Error::Invalid`] for files that the URL names
+    /// and that cannot be used; [`Error::Protocol`] if something else than a broker is there; the
     /// interruption.
     ///
     /// # Panics

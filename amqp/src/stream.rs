@@ -10,6 +10,7 @@ use pikake_net::TcpStream;
 use pikake_net::tls::TlsStream;
 
 use crate::address::Address;
+use crate::error::Error;
 
 /// What a connection runs over.
 #[derive(Debug)]
@@ -21,7 +22,7 @@ pub(crate) enum Stream {
 
 impl Stream {
     /// A handshake of TLS may take as long as the limit says.
-    pub(crate) async fn connect(address: &Address, limit: Duration) -> io::Result<Self> {
+    pub(crate) async fn connect(address: &Address, limit: Duration) -> Result<Self, Error> {
         match address.is_tls() {
             true => Self::connect_tls(address, limit).await,
             false => Ok(Self::Tcp(tcp(address).await?)),
@@ -29,16 +30,18 @@ impl Stream {
     }
 
     #[cfg(feature = "tls")]
-    async fn connect_tls(address: &Address, limit: Duration) -> io::Result<Self> {
+    async fn connect_tls(address: &Address, limit: Duration) -> Result<Self, Error> {
         let connector = crate::tls::connector(&address.query().tls, limit).await?;
         let stream = tcp(address).await?;
-        Ok(Self::Tls(crate::tls::shake_hands(&connector, address, stream).await?.into()))
+        let made = crate::tls::shake_hands(&connector, address, stream).await;
+        Ok(Self::Tls(made.map_err(|source| Error::connect(address, source))?.into()))
     }
 
     #[cfg(not(feature = "tls"))]
-    async fn connect_tls(_: &Address, _: Duration) -> io::Result<Self> {
-        let what = "amqps:// needs TLS, which this client is built without: its feature `tls`";
-        Err(io::Error::new(io::ErrorKind::Unsupported, what))
+    async fn connect_tls(_: &Address, _: Duration) -> Result<Self, Error> {
+        let what = "the broker's URL: amqps:// needs TLS, which this client is built without: its \
+                    feature `tls`";
+        Err(Error::Invalid(what.to_owned()))
     }
 
     pub(crate) async fn read(&self, buffer: &mut [u8]) -> io::Result<usize> {
@@ -58,9 +61,12 @@ impl Stream {
     }
 }
 
-async fn tcp(address: &Address) -> io::Result<TcpStream> {
-    let stream = TcpStream::connect((address.host(), address.port())).await?;
-    // What is written together is written at once; to wait for more would only delay it.
-    stream.set_nodelay(true)?;
-    Ok(stream)
+async fn tcp(address: &Address) -> Result<TcpStream, Error> {
+    let connecting = async {
+        let stream = TcpStream::connect((address.host(), address.port())).await?;
+        // What is written together is written at once; to wait for more would only delay it.
+        stream.set_nodelay(true)?;
+        Ok(stream)
+    };
+    connecting.await.map_err(|source| Error::connect(address, source))
 }

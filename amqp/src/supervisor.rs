@@ -73,7 +73,8 @@ async fn keep_up(hub: &Rc<Hub>) -> Error {
             lost_at = hub.time();
         }
         hub.drop_session();
-        let may_retry = was_open || hub.options.keep_trying;
+        let is_hopeless = matches!(error, Error::Invalid(_));
+        let may_retry = was_open || hub.options.keep_trying && !is_hopeless;
         let Some(backoff) = hub.options.reconnect.filter(|_| may_retry) else { return error };
         tracing::warn!(broker = %hub.address.place(), failed, %error, "no connection");
         if was_open {
@@ -104,13 +105,9 @@ fn open_up(hub: &Hub) {
 
 /// Makes a connection, up to the end of the handshake.
 async fn connect(hub: &Rc<Hub>) -> Result<Link, Error> {
-    let failed = |source: std::io::Error| Error::Connect {
-        address: hub.address.place(),
-        source: source.into(),
-    };
+    let failed = |source| Error::connect(&hub.address, source);
     let making = async {
-        let stream =
-            Stream::connect(&hub.address, hub.options.connect_timeout).await.map_err(failed)?;
+        let stream = Stream::connect(&hub.address, hub.options.connect_timeout).await?;
         hub.milestone.take();
         let session = Session::new(greeter(hub)?, hub.time());
         hub.session.replace(Some(session));

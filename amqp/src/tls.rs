@@ -3,6 +3,7 @@
 //! Apart from the stream, since it is behind a feature.
 
 use std::error::Error as StdError;
+use std::fmt::Display;
 use std::io;
 use std::path::Path;
 use std::time::Duration;
@@ -13,15 +14,17 @@ use pikake_net::{TcpStream, in_context};
 use pikake_traps::{TaskError, blocking};
 
 use crate::address::Address;
+use crate::error::Error;
 use crate::query::Tls;
 
 /// Files are read for each connection: certificates are renewed while programs run.
-pub(crate) async fn connector(tls: &Tls, limit: Duration) -> io::Result<TlsConnector> {
+pub(crate) async fn connector(tls: &Tls, limit: Duration) -> Result<TlsConnector, Error> {
     let tls = tls.clone();
+    let unusable = |error: &dyn Display| Error::Invalid(format!("the broker's URL: {error}"));
     match blocking(move || make(&tls, limit)).await {
-        Ok(made) => made,
+        Ok(made) => made.map_err(|error| unusable(&error)),
         Err(TaskError::Interrupted(why)) => Err(why.into()),
-        Err(error) => Err(io::Error::other(error)),
+        Err(error) => Err(unusable(&error)),
     }
 }
 

@@ -98,7 +98,9 @@ fn over_tls() {
     worker.signal(Signal::TERM);
     assert_eq!(worker.end().code, Some(0));
 
-    run_with(&["status", "--broker", &other]).failed(3, &["nobody who is trusted vouches"]);
+    let refused = run_with(&["status", "--broker", &other]);
+    refused.failed(3, &["nobody who is trusted vouches"]);
+    assert!(!refused.err.contains("Is it running?"), "{refused:?}");
     let misspelt = good.replace("cacertfile", "cacert");
     run_with(&["status", "--broker", &misspelt]).failed(3, &["`cacert` is unknown", "cacertfile"]);
     let nowhere = good.replace("ca.pem", "no.pem");

@@ -88,7 +88,8 @@ struct Publisher {
 }
 
 impl AmqpBroker {
-    /// Connects: `amqp://user:password@host:port/vhost`, `amqps://` with TLS.
+    /// Connects: `amqp://user:password@host:port/vhost`; with the feature `tls`, `amqps://` and what an
+    /// [`Address`] says of it.
     ///
     /// # Cancellation
     ///

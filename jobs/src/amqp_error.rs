@@ -2,6 +2,7 @@
 //!
 //! Apart from the calls, all of which need it.
 
+use std::io;
 use std::time::Duration;
 
 use pikake_amqp::{Error, PublishError as Unpublished};
@@ -18,6 +19,10 @@ impl From<Error> for BrokerError {
         match error {
             Error::Interrupted(why) => Self::Interrupted(why),
             Error::Closed => Self::Closed,
+            // A handshake of TLS that came to nothing: somebody is there.
+            Error::Connect { ref source, .. } if source.kind() == io::ErrorKind::InvalidData => {
+                Self::Refused(error.to_string())
+            }
             Error::Connect { .. }
             | Error::ConnectionLost(_)
             | Error::Unavailable(_)
