@@ -101,7 +101,9 @@ impl FromStr for Address {
             Error::Invalid(format!("the broker's URL: {why} (amqp://user:password@host/vhost)"))
         };
         // The library takes a number of IPv6 for no host, and falls back to its default.
-        let (plain, number) = match (url.find('['), url.find(']')) {
+        let host = url.find("://").map_or(0, |at| at + "://".len());
+        let end = url[host..].find(['/', '?', '#']).map_or(url.len(), |length| host + length);
+        let (plain, number) = match (url[..end].find('['), url[..end].find(']')) {
             (Some(from), Some(to)) if from < to => {
                 let number = &url[from + 1..to];
                 number.parse::<std::net::Ipv6Addr>().map_err(|e| invalid(&e.to_string()))?;
@@ -162,6 +164,11 @@ mod tests {
             ("::1".into(), 7, "v w".into(), "a:b".into())
         );
         assert_eq!(
+            parts("amqps://[::1]:7/v?cacertfile=/a[2].pem"),
+            ("::1".into(), 7, "v".into(), "guest".into())
+        );
+        assert_eq!(parts("amqps://h?cacertfile=/a[2].pem").0, "h");
+        assert_eq!(
             parts("amqp://127.0.0.1:9"),
             ("127.0.0.1".into(), 9, "/".into(), "guest".into())
         );
@@ -169,9 +176,16 @@ mod tests {
 
     #[test]
     fn a_wrong_url_is_an_error_without_the_password() {
-        for url in
-            ["", "h", "http://u:secret@h", "amqp://u:secret@h:99999", "amqp://[::g]/", "amqp:h"]
-        {
+        for url in [
+            "",
+            "h",
+            "http://u:secret@h",
+            "amqp://u:secret@h:99999",
+            "amqp://[::g]/",
+            "amqp:h",
+            "amqp://u:secret@h/?colour=blue",
+            "amqps://h/?password=secret",
+        ] {
             let error = url.parse::<Address>().unwrap_err().to_string();
             assert!(error.contains("amqp://user:password@host/vhost"), "{url}: {error}");
             assert!(!error.contains("secret"), "{error}");
