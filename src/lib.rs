@@ -73,7 +73,7 @@ pub mod net {
 
 /// An AMQP 0-9-1 client: what the jobs' RabbitMQ is reached through, for exchanges, bindings and limits of one's own.
 ///
-/// With the feature `jobs-amqp`.
+/// With the feature `jobs-amqp`; `amqps://` with `tls` besides.
 #[cfg(feature = "jobs-amqp")]
 pub mod amqp {
     pub use pikake_amqp::*;

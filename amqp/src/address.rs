@@ -6,12 +6,30 @@ use std::str::FromStr;
 use amq_protocol::uri::{AMQPScheme, AMQPUri};
 
 use crate::error::Error;
+use crate::query::Query;
 
 /// Where a broker is, and who asks.
 ///
 /// Made of `amqp://user:password@host:port/vhost`; `amqps` is TLS. User, password and virtual host are
 /// percent-decoded; without them it is guest, guest, and `/` (also for an empty path). Its `Debug` and
 /// `Display` do not show the password.
+///
+/// After a question mark there may be what RabbitMQ calls query parameters, as
+/// `amqps://host?cacertfile=/etc/ca.pem&heartbeat=10`. They count more than [`Options`](crate::Options).
+///
+/// | parameter | meaning |
+/// | --- | --- |
+/// | `cacertfile` | trusts whoever the certificates of this PEM file vouch for, and not whom the platform trusts |
+/// | `certfile`, `keyfile` | shows this certificate to the broker; PEM files. Without `keyfile` the key is in `certfile` |
+/// | `verify` | `verify_none`: takes any certificate, so anybody on the way can be the broker. `verify_peer` is the default |
+/// | `server_name_indication` | the name that the broker's certificate has to be for, instead of the host's |
+/// | `auth_mechanism` | `external`: `certfile` says who asks, instead of user and password. `plain` is the default |
+/// | `heartbeat` | in seconds: [`Options::heartbeat`](crate::Options::heartbeat) |
+/// | `connection_timeout` | in milliseconds: [`Options::connect_timeout`](crate::Options::connect_timeout) |
+/// | `channel_max` | [`Options::channel_max`](crate::Options::channel_max) |
+///
+/// The first five are for `amqps` only. Their files are read for each connection, so a certificate that
+/// was renewed is used from the next one on.
 ///
 /// # Examples
 ///
@@ -26,6 +44,7 @@ use crate::error::Error;
 #[derive(Clone, PartialEq, Eq)]
 pub struct Address {
     uri: AMQPUri,
+    query: Query,
 }
 
 impl Address {
@@ -54,6 +73,10 @@ impl Address {
         self.uri.scheme == AMQPScheme::AMQPS
     }
 
+    pub(crate) fn query(&self) -> &Query {
+        &self.query
+    }
+
     pub(crate) fn password(&self) -> &str {
         &self.uri.authority.userinfo.password
     }
@@ -75,10 +98,12 @@ impl FromStr for Address {
     /// [`Error::Invalid`], which does not repeat the URL (there may be a password in it).
     fn from_str(url: &str) -> Result<Self, Error> {
         let invalid = |why: &str| {
-            Error::Invalid(format!("the broker's URL: {why}; amqp://user:password@host/vhost"))
+            Error::Invalid(format!("the broker's URL: {why} (amqp://user:password@host/vhost)"))
         };
         // The library takes a number of IPv6 for no host, and falls back to its default.
-        let (plain, number) = match (url.find('['), url.find(']')) {
+        let host = url.find("://").map_or(0, |at| at + "://".len());
+        let end = url[host..].find(['/', '?', '#']).map_or(url.len(), |length| host + length);
+        let (plain, number) = match (url[..end].find('['), url[..end].find(']')) {
             (Some(from), Some(to)) if from < to => {
                 let number = &url[from + 1..to];
                 number.parse::<std::net::Ipv6Addr>().map_err(|e| invalid(&e.to_string()))?;
@@ -96,7 +121,10 @@ impl FromStr for Address {
         if uri.vhost.is_empty() {
             uri.vhost = "/".to_owned();
         }
-        Ok(Self { uri })
+        let without_fragment = url.split('#').next().unwrap_or_default();
+        let query = without_fragment.split_once('?').map_or("", |(_, query)| query);
+        let query = Query::parse(query, uri.scheme == AMQPScheme::AMQPS);
+        Ok(Self { uri, query: query.map_err(|why| invalid(&why))? })
     }
 }
 
@@ -136,6 +164,11 @@ mod tests {
             ("::1".into(), 7, "v w".into(), "a:b".into())
         );
         assert_eq!(
+            parts("amqps://[::1]:7/v?cacertfile=/a[2].pem"),
+            ("::1".into(), 7, "v".into(), "guest".into())
+        );
+        assert_eq!(parts("amqps://h?cacertfile=/a[2].pem").0, "h");
+        assert_eq!(
             parts("amqp://127.0.0.1:9"),
             ("127.0.0.1".into(), 9, "/".into(), "guest".into())
         );
@@ -143,9 +176,16 @@ mod tests {
 
     #[test]
     fn a_wrong_url_is_an_error_without_the_password() {
-        for url in
-            ["", "h", "http://u:secret@h", "amqp://u:secret@h:99999", "amqp://[::g]/", "amqp:h"]
-        {
+        for url in [
+            "",
+            "h",
+            "http://u:secret@h",
+            "amqp://u:secret@h:99999",
+            "amqp://[::g]/",
+            "amqp:h",
+            "amqp://u:secret@h/?colour=blue",
+            "amqps://h/?password=secret",
+        ] {
             let error = url.parse::<Address>().unwrap_err().to_string();
             assert!(error.contains("amqp://user:password@host/vhost"), "{url}: {error}");
             assert!(!error.contains("secret"), "{error}");

@@ -91,8 +91,9 @@ impl Connection {
     ///
     /// # Errors
     ///
-    /// [`Error::Connect`] and [`Error::Refused`] with address and cause, at once unless
-    /// [`Options::keep_trying`]; [`Error::Protocol`] if something else than a broker is there; the
+    /// [`Error::Connect`], also for a handshake of TLS that failed, and [`Error::Refused`] with address
+    /// and cause, at once unless [`Options::keep_trying`]; [`Error::Invalid`] for files that the URL names
+    /// and that cannot be used; [`Error::Protocol`] if something else than a broker is there; the
     /// interruption.
     ///
     /// # Panics
@@ -104,6 +105,7 @@ impl Connection {
     ) -> impl Future<Output = Result<Self, Error>> + use<> {
         let address = address.clone();
         async move {
+            let options = address.query().over(options);
             let hub = Hub::new(address, options);
             let connection = Self(Rc::new(Handle(hub.clone())));
             spawn("amqp connection", supervise(hub)).detach();

@@ -10,6 +10,7 @@ use std::sync::Arc;
 
 use pikake_traps::Interrupted;
 
+use crate::address::Address;
 use crate::message::Message;
 
 /// A reason to close a channel or a connection, as the broker gave it.
@@ -59,7 +60,7 @@ pub enum Error {
     Closed,
     /// The broker ended the consumer: its queue was deleted, or has another leader.
     ConsumerCancelled,
-    /// The arguments cannot be sent; nothing was.
+    /// A URL means nothing, or names files that cannot be used; or arguments cannot be sent. Nothing was.
     Invalid(String),
     /// The broker refuses a limit for the whole channel, as RabbitMQ does for quorum queues. Use
     /// [`ConsumeOptions::prefetch`](crate::ConsumeOptions::prefetch), one limit for each consumer,
@@ -74,6 +75,10 @@ pub enum Error {
 }
 
 impl Error {
+    pub(crate) fn connect(address: &Address, source: io::Error) -> Self {
+        Self::Connect { address: address.place(), source: source.into() }
+    }
+
     /// The interruption, if that is what it was.
     pub fn interrupted(&self) -> Option<&Interrupted> {
         match self {
@@ -113,7 +118,7 @@ impl fmt::Display for Error {
             Self::ConsumerCancelled => {
                 f.write_str("the broker ended the consumer, as its queue is gone or moved")
             }
-            Self::Invalid(what) => write!(f, "this cannot be sent: {what}"),
+            Self::Invalid(what) => f.write_str(what),
             Self::NoGlobalQos(reason) => write!(
                 f,
                 "the broker knows no limit for a whole channel here ({reason}); set the prefetch \

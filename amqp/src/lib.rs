@@ -12,6 +12,7 @@
 //! | to settle a delivery when its content has long been used up | [`Delivery::receipt`] |
 //! | answers without a queue for them | [`Channel::direct_reply_to`] |
 //! | to see how the connection is | [`Connection::state`], [`Connection::changed`] |
+//! | TLS | the feature `tls`, and an `amqps://` [`Address`] |
 //! | a broker for tests | the feature `testing`: `fake` |
 //!
 //! # When the connection is lost
@@ -47,6 +48,7 @@ mod link;
 mod message;
 mod options;
 mod publish;
+mod query;
 mod recovery;
 mod session;
 mod session_channel;
@@ -55,6 +57,8 @@ mod session_handshake;
 mod session_requests;
 mod stream;
 mod supervisor;
+#[cfg(feature = "tls")]
+mod tls;
 mod topology;
 mod wire;
 

@@ -21,6 +21,8 @@ const CAPABILITIES: [&str; 6] = [
 /// Who we are, and what we want.
 #[derive(Clone, Debug)]
 pub(crate) struct Greeter {
+    /// What carries the session says who asks (by a certificate), and user and password do not count.
+    pub(crate) is_external: bool,
     pub(crate) user: String,
     pub(crate) password: Password,
     pub(crate) vhost: ShortString,
@@ -72,17 +74,23 @@ impl<T, P> Session<T, P> {
             let (a, b) = (start.version_major, start.version_minor);
             return Err(Error::Protocol(format!("it wants version {a}.{b} of AMQP, this is 0.9")));
         }
+        let (mechanism, what, response) = match self.greeter.is_external {
+            true => ("EXTERNAL", "by certificate", String::new()),
+            false => {
+                let response = format!("\0{}\0{}", self.greeter.user, self.greeter.password.0);
+                ("PLAIN", "with user and password", response)
+            }
+        };
         let mechanisms = start.mechanisms.to_string();
-        if !mechanisms.split(' ').any(|mechanism| mechanism == "PLAIN") {
+        if !mechanisms.split(' ').any(|known| known == mechanism) {
             return Err(Error::Protocol(format!(
-                "it knows no login with user and password (PLAIN), but: {mechanisms}"
+                "it knows no login {what} ({mechanism}), but: {mechanisms}"
             )));
         }
-        let response = format!("\0{}\0{}", self.greeter.user, self.greeter.password.0);
         self.phase = Phase::Tuning;
         self.queue_connection(AMQPMethod::StartOk(connection::StartOk {
             client_properties: self.greeter.properties(),
-            mechanism: "PLAIN".into(),
+            mechanism: mechanism.into(),
             response: response.into(),
             locale: "en_US".into(),
         }))

@@ -19,6 +19,7 @@ fn secs(n: u64) -> Duration {
 
 fn greeter() -> Greeter {
     Greeter {
+        is_external: false,
         user: "ann".to_owned(),
         password: Password("secret".to_owned()),
         vhost: "/".into(),

@@ -1,41 +1,72 @@
-//! What a connection runs over: the seam for TLS.
+//! What a connection runs over: TCP, or TLS over it.
 //!
-//! All that the driver asks of a stream is here: read some, write all, close. To add TLS is to add a
-//! variant that is connected by `connect` for an `amqps://` address, and a line in each method.
+//! All that the driver asks of a stream is here: read some, write all. It is closed by being dropped.
 
 use std::io;
+use std::time::Duration;
 
 use pikake_net::TcpStream;
+#[cfg(feature = "tls")]
+use pikake_net::tls::TlsStream;
 
 use crate::address::Address;
+use crate::error::Error;
 
 /// What a connection runs over.
 #[derive(Debug)]
 pub(crate) enum Stream {
     Tcp(TcpStream),
+    #[cfg(feature = "tls")]
+    Tls(Box<TlsStream<TcpStream>>),
 }
 
 impl Stream {
-    pub(crate) async fn connect(address: &Address) -> io::Result<Self> {
-        if address.is_tls() {
-            let what = "amqps:// needs TLS, which this client is not built with";
-            return Err(io::Error::new(io::ErrorKind::Unsupported, what));
+    /// A handshake of TLS may take as long as the limit says.
+    pub(crate) async fn connect(address: &Address, limit: Duration) -> Result<Self, Error> {
+        match address.is_tls() {
+            true => Self::connect_tls(address, limit).await,
+            false => Ok(Self::Tcp(tcp(address).await?)),
         }
-        let stream = TcpStream::connect((address.host(), address.port())).await?;
-        // What is written together is written at once; to wait for more would only delay it.
-        stream.set_nodelay(true)?;
-        Ok(Self::Tcp(stream))
+    }
+
+    #[cfg(feature = "tls")]
+    async fn connect_tls(address: &Address, limit: Duration) -> Result<Self, Error> {
+        let connector = crate::tls::connector(&address.query().tls, limit).await?;
+        let stream = tcp(address).await?;
+        let made = crate::tls::shake_hands(&connector, address, stream).await;
+        Ok(Self::Tls(made.map_err(|source| Error::connect(address, source))?.into()))
+    }
+
+    #[cfg(not(feature = "tls"))]
+    async fn connect_tls(_: &Address, _: Duration) -> Result<Self, Error> {
+        let what = "the broker's URL: amqps:// needs TLS, which this client is built without: its \
+                    feature `tls`";
+        Err(Error::Invalid(what.to_owned()))
     }
 
     pub(crate) async fn read(&self, buffer: &mut [u8]) -> io::Result<usize> {
         match self {
             Self::Tcp(stream) => stream.read(buffer).await,
+            #[cfg(feature = "tls")]
+            Self::Tls(stream) => stream.read(buffer).await.map_err(crate::tls::explained),
         }
     }
 
     pub(crate) async fn write_all(&self, data: &[u8]) -> io::Result<()> {
         match self {
             Self::Tcp(stream) => Ok(stream.write_all(data).await?),
+            #[cfg(feature = "tls")]
+            Self::Tls(stream) => Ok(stream.write_all(data).await?),
         }
     }
+}
+
+async fn tcp(address: &Address) -> Result<TcpStream, Error> {
+    let connecting = async {
+        let stream = TcpStream::connect((address.host(), address.port())).await?;
+        // What is written together is written at once; to wait for more would only delay it.
+        stream.set_nodelay(true)?;
+        Ok(stream)
+    };
+    connecting.await.map_err(|source| Error::connect(address, source))
 }

@@ -12,7 +12,10 @@
 //! not to be made again (`Hub::finish`), 4 the broker says so (`dispatch`), 5 everything is as it
 //! was before (`recover`).
 
+use std::future::{Future, poll_fn};
+use std::pin::pin;
 use std::rc::Rc;
+use std::task::Poll;
 use std::time::Duration;
 
 use pikake_traps::{ignore_after, park, random, timeout_after};
@@ -70,7 +73,8 @@ async fn keep_up(hub: &Rc<Hub>) -> Error {
             lost_at = hub.time();
         }
         hub.drop_session();
-        let may_retry = was_open || hub.options.keep_trying;
+        let is_hopeless = matches!(error, Error::Invalid(_));
+        let may_retry = was_open || hub.options.keep_trying && !is_hopeless;
         let Some(backoff) = hub.options.reconnect.filter(|_| may_retry) else { return error };
         tracing::warn!(broker = %hub.address.place(), failed, %error, "no connection");
         if was_open {
@@ -80,10 +84,8 @@ async fn keep_up(hub: &Rc<Hub>) -> Error {
             hub.abandon_unconfirmed(&PublishError::Uncertain);
         }
         if failed > 0 {
-            let until_closed = async {
-                while !hub.close_requested.get() && park(&hub.supervisor).await.is_ok() {}
-            };
-            let _closed = ignore_after(backoff.wait(failed, random::f64()), until_closed).await;
+            let wait = backoff.wait(failed, random::f64());
+            let _closed = ignore_after(wait, until_closed(hub)).await;
         }
         if hub.close_requested.get() {
             return Error::Closed;
@@ -103,12 +105,9 @@ fn open_up(hub: &Hub) {
 
 /// Makes a connection, up to the end of the handshake.
 async fn connect(hub: &Rc<Hub>) -> Result<Link, Error> {
-    let failed = |source: std::io::Error| Error::Connect {
-        address: hub.address.place(),
-        source: source.into(),
-    };
+    let failed = |source| Error::connect(&hub.address, source);
     let making = async {
-        let stream = Stream::connect(&hub.address).await.map_err(failed)?;
+        let stream = Stream::connect(&hub.address, hub.options.connect_timeout).await?;
         hub.milestone.take();
         let session = Session::new(greeter(hub)?, hub.time());
         hub.session.replace(Some(session));
@@ -127,15 +126,34 @@ async fn connect(hub: &Rc<Hub>) -> Result<Link, Error> {
         }
     };
     let limit = hub.options.connect_timeout;
+    let making = unless_closed(hub, making);
     timeout_after(limit, making).await.unwrap_or_else(|_| {
         let what = format!("no connection and handshake within {limit:?}");
         Err(failed(std::io::Error::new(std::io::ErrorKind::TimedOut, what)))
     })
 }
 
+async fn until_closed(hub: &Hub) {
+    while !hub.close_requested.get() && park(&hub.supervisor).await.is_ok() {}
+}
+
+/// A peer that does not answer, in the middle of a handshake, keeps nobody who wants to go.
+async fn unless_closed<T>(
+    hub: &Hub,
+    work: impl Future<Output = Result<T, Error>>,
+) -> Result<T, Error> {
+    let (mut work, mut closing) = (pin!(work), pin!(until_closed(hub)));
+    poll_fn(|cx| match closing.as_mut().poll(cx) {
+        Poll::Ready(()) => Poll::Ready(Err(Error::Closed)),
+        Poll::Pending => work.as_mut().poll(cx),
+    })
+    .await
+}
+
 fn greeter(hub: &Hub) -> Result<Greeter, Error> {
     let options = &hub.options;
     Ok(Greeter {
+        is_external: hub.address.query().is_external,
         user: hub.address.user().to_owned(),
         password: Password(hub.address.password().to_owned()),
         vhost: short(hub.address.vhost())?,

@@ -86,7 +86,13 @@ pub(crate) fn split(bytes: &[u8], frame_max: usize) -> Result<Option<Raw<'_>>, E
     Ok(Some(Raw { kind, channel, payload: &rest[..size], length: size + FRAMING }))
 }
 
+/// A record of TLS: an alert, which is how a server answers who does not speak it.
+const TLS_ALERT: [u8; 2] = [21, 3];
+
 fn not_amqp(bytes: &[u8]) -> Error {
+    if bytes.starts_with(&TLS_ALERT) {
+        return wrong("it speaks TLS, as the port for amqps:// does".to_owned());
+    }
     let begin = &bytes[..bytes.len().min(16)];
     wrong(format!("what it sends is no frame: {:?}", begin.escape_ascii().to_string()))
 }

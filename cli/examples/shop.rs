@@ -94,16 +94,22 @@ fn open(app: App) -> Result<ExitCode, Box<dyn Error>> {
     }
     // One of the processes that make catalogues ends here.
     app.run_if_child();
+    let kernel = Kernel::new()?;
+    // Before the folder: nothing ends this process any more without its removal.
+    let on_signals = interrupt_on_signals(&kernel.handle())?;
     let folder = tempfile::tempdir()?;
     let url = match std::env::var("PIKAKE_BROKER") {
         Ok(url) => url,
         Err(_) => format!("sqlite://{}", folder.path().join("shop.db").display()),
     };
-    let kernel = Kernel::new()?;
-    let _on_signals = interrupt_on_signals(&kernel.handle())?;
-    kernel.run(a_day(app.at(url)?))?;
+    let ended = kernel.run(a_day(app.at(url)?));
     kernel.shutdown();
-    Ok(ExitCode::SUCCESS)
+    match (ended, on_signals.taken()) {
+        (Ok(()), _) => Ok(ExitCode::SUCCESS),
+        // As shells say it of what a signal has ended.
+        (Err(_), Some(signal)) => Ok(ExitCode::from(u8::try_from(128 + signal)?)),
+        (Err(error), None) => Err(error),
+    }
 }
 
 /// Sends all jobs, and waits for what becomes of them.

@@ -31,7 +31,7 @@ pub(crate) struct ToolLine {
 
 #[derive(Debug, Args)]
 pub(crate) struct Common {
-    /// The broker: `sqlite:///path/to/jobs.db`, or `amqp://user:password@host/vhost` (RabbitMQ)
+    /// The broker: `sqlite:///path/to/jobs.db`, or `amqp://user:password@host/vhost` (RabbitMQ; `amqps://` over TLS)
     #[arg(long, global = true, value_name = "URL", env = "PIKAKE_BROKER", hide_env_values = true)]
     pub(crate) broker: Option<String>,
     /// Prints JSON instead of text

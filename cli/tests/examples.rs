@@ -4,7 +4,8 @@ mod support;
 
 use std::time::{Duration, Instant};
 
-use support::{Ended, Place, example};
+use rustix::process::Signal;
+use support::{Ended, Place, Running, example, wait_for};
 
 /// What the shop prints, but for its first and its last line.
 const SHOP: &str = "\
@@ -43,6 +44,40 @@ fn the_shop_on_a_database_of_its_own() {
     is_as_promised(&support::run(command), "sqlite://");
     assert!(begin.elapsed() < Duration::from_secs(30), "{:?}", begin.elapsed());
     assert_eq!(place.count(""), 0, "it leaves nothing behind");
+}
+
+/// The processes that a process has started and that are still there, zombies among them.
+fn children(of: u32) -> Vec<u32> {
+    let Ok(threads) = std::fs::read_dir(format!("/proc/{of}/task")) else { return Vec::new() };
+    let of_thread = |thread: std::io::Result<std::fs::DirEntry>| {
+        let path = thread.expect("it can be listed").path().join("children");
+        std::fs::read_to_string(path).unwrap_or_default()
+    };
+    let texts: Vec<String> = threads.map(of_thread).collect();
+    texts.iter().flat_map(|text| text.split_whitespace()).map(|id| id.parse().unwrap()).collect()
+}
+
+#[test]
+fn the_shop_ended_by_a_signal() {
+    for (signal, code) in [(Signal::INT, 130), (Signal::TERM, 143)] {
+        let place = Place::new();
+        let mut command = place.command(&example("shop"), &[]);
+        command.env_remove("PIKAKE_BROKER").env("TMPDIR", place.folder());
+        let shop = Running::start(command);
+        let mut started = Vec::new();
+        wait_for("its processes", || {
+            started = children(shop.id());
+            !started.is_empty()
+        });
+        shop.signal(signal);
+        let ended = shop.end();
+        assert_eq!(ended.code, Some(code), "{ended:?}");
+        assert_eq!(ended.err, "", "it was told to end: that is no error");
+        assert_eq!(place.count(""), 0, "it leaves nothing behind");
+        wait_for("the end of its processes", || {
+            started.iter().all(|id| !std::path::Path::new(&format!("/proc/{id}")).exists())
+        });
+    }
 }
 
 #[test]

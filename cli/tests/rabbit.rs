@@ -82,6 +82,73 @@ fn a_wrong_password_is_refused() {
 }
 
 #[test]
+fn over_tls() {
+    let url = with_rabbit(|rabbit| rabbit.fresh().1);
+    let [good, other] = ["ca.pem", "other-ca.pem"]
+        .map(|authority| with_rabbit(|rabbit| rabbit.over_tls(&url, authority)));
+    let place = Place::at(good.clone());
+    let worker = place.worker(&application(), &["worker", "--json"]);
+    assert_eq!(place.pikake(&["send", "add", "2", "3", "--wait"]), "5");
+    let status = run_with(&["status", "--broker", &good, "--json"]).json();
+    assert_eq!(status["connection"], "open");
+    assert!(!status["broker"].as_str().unwrap().contains("guest"), "{status}");
+    let said = with_rabbit(|rabbit| rabbit.control("list_connections vhost ssl"));
+    let host = url.rsplit('/').next().unwrap();
+    assert!(said.contains(&format!("{host}\ttrue")), "{said:?}");
+    worker.signal(Signal::TERM);
+    assert_eq!(worker.end().code, Some(0));
+
+    let refused = run_with(&["status", "--broker", &other]);
+    refused.failed(3, &["nobody who is trusted vouches"]);
+    assert!(!refused.err.contains("Is it running?"), "{refused:?}");
+    let misspelt = good.replace("cacertfile", "cacert");
+    run_with(&["status", "--broker", &misspelt]).failed(3, &["`cacert` is unknown", "cacertfile"]);
+    let nowhere = good.replace("ca.pem", "no.pem");
+    run_with(&["status", "--broker", &nowhere]).failed(3, &["no.pem`: No such file"]);
+    run_with(&["send", "add", "1", "2", "--broker", &good.replace("amqps", "amqp")])
+        .failed(3, &["`cacertfile` is for amqps:// only"]);
+}
+
+/// Runs `pikake`, without a broker in its environment.
+fn run_with(arguments: &[&str]) -> support::Ended {
+    let mut command = std::process::Command::new(pikake());
+    command.args(arguments).env_remove("PIKAKE_BROKER").stdin(std::process::Stdio::null());
+    support::run(command)
+}
+
+/// Celery's: durable, classic, and without one for the dead.
+#[test]
+fn a_queue_that_others_have_made_is_used_as_it_is() {
+    let (host, url) = with_rabbit(|rabbit| rabbit.fresh());
+    let place = Place::at(url);
+    let made = with_rabbit(|rabbit| {
+        rabbit.control(&format!(
+            "eval rabbit_amqqueue:declare(rabbit_misc:r(<<\"{host}\">>,queue,<<\"celery\">>),\
+             true,false,[],none,<<\"celery\">>)."
+        ))
+    });
+    assert!(made[0].starts_with("{new,"), "{made:?}");
+    assert_eq!(place.counts("celery")["dead"], 0);
+    assert_eq!(place.pikake(&["purge", "celery", "--yes"]), "removed from celery: 0 jobs");
+    for _ in 0..2 {
+        place.pikake(&["send", "add", "2", "3", "--queue", "celery"]);
+        place.pikake(&["send", "add", "2", "3", "--queue", "celery", "--countdown", "600"]);
+    }
+    let counts = place.counts("celery");
+    assert_eq!((&counts["ready"], &counts["delayed"]), (&json!(2), &json!(2)), "{counts}");
+    assert_eq!(place.pikake(&["purge", "celery", "--yes"]), "removed from celery: 4 jobs");
+    let list = format!("list_queues -p {host} name type durable");
+    let kinds = with_rabbit(|rabbit| rabbit.control(&list));
+    assert!(kinds.contains(&"celery\tclassic\ttrue".to_owned()), "{kinds:?}");
+
+    let worker = place.worker(&application(), &["worker", "--queue", "celery"]);
+    let value = place.pikake(&["send", "add", "2", "3", "--queue", "celery", "--wait"]);
+    assert_eq!(value, "5");
+    worker.signal(Signal::TERM);
+    assert_eq!(worker.end().code, Some(0));
+}
+
+#[test]
 fn the_shop() {
     let place = fresh();
     let ended = place.run(&example("shop"), &[]);

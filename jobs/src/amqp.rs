@@ -88,7 +88,8 @@ struct Publisher {
 }
 
 impl AmqpBroker {
-    /// Connects: `amqp://user:password@host:port/vhost`, `amqps://` with TLS.
+    /// Connects: `amqp://user:password@host:port/vhost`; with the feature `tls`, `amqps://` and what an
+    /// [`Address`] says of it.
     ///
     /// # Cancellation
     ///
@@ -314,8 +315,9 @@ impl Broker for AmqpBroker {
         options: &'a QueueOptions,
     ) -> LocalFuture<'a, Result<(), BrokerError>> {
         Box::pin(async move {
-            queues::declare(&self.0.channel().await?, queue, options).await?;
-            self.0.declared.borrow_mut().insert(queue.to_owned(), options.replicated);
+            let channel = async || self.0.channel().await;
+            let is_replicated = queues::declare(channel, queue, options).await?;
+            self.0.declared.borrow_mut().insert(queue.to_owned(), is_replicated);
             Ok(())
         })
     }

@@ -2,6 +2,7 @@
 //!
 //! Apart from the calls, all of which need it.
 
+use std::io;
 use std::time::Duration;
 
 use pikake_amqp::{Error, PublishError as Unpublished};
@@ -10,12 +11,18 @@ use crate::broker::{BrokerError, PublishFailure};
 
 /// AMQP's number for something that is not there.
 pub(crate) const NOT_FOUND: u16 = 404;
+/// AMQP's number for something that is there and different.
+pub(crate) const PRECONDITION_FAILED: u16 = 406;
 
 impl From<Error> for BrokerError {
     fn from(error: Error) -> Self {
         match error {
             Error::Interrupted(why) => Self::Interrupted(why),
             Error::Closed => Self::Closed,
+            // A handshake of TLS that came to nothing: somebody is there.
+            Error::Connect { ref source, .. } if source.kind() == io::ErrorKind::InvalidData => {
+                Self::Refused(error.to_string())
+            }
             Error::Connect { .. }
             | Error::ConnectionLost(_)
             | Error::Unavailable(_)

@@ -9,7 +9,7 @@ use pikake_amqp::{
 use pikake_traps::wall_time;
 
 use crate::amqp_delay::{LEVELS, delay_queue};
-use crate::amqp_error::NOT_FOUND;
+use crate::amqp_error::{NOT_FOUND, PRECONDITION_FAILED};
 use crate::amqp_message::{REASON, SINCE, message, properties, text_of, time_of};
 use crate::broker::{BrokerError, Counts, DeadJob, QueueOptions};
 use crate::message::{JobId, Message};
@@ -32,11 +32,12 @@ fn kind(is_replicated: bool) -> AmqpQueue {
     }
 }
 
+/// Declares a queue and the one of its dead, and tells whether it is replicated.
 pub(crate) async fn declare(
-    channel: &Channel,
+    channel: impl AsyncFn() -> Result<Channel, BrokerError>,
     queue: &str,
     options: &QueueOptions,
-) -> Result<(), BrokerError> {
+) -> Result<bool, BrokerError> {
     if options.replicated && options.max_priority > 0 {
         return Err(BrokerError::Refused(format!(
             "queue `{queue}`: RabbitMQ's quorum queues have no priorities; declare it with \
@@ -51,9 +52,28 @@ pub(crate) async fn declare(
         let priority = Value::LongInt(options.max_priority.into());
         wanted = wanted.argument("x-max-priority", priority);
     }
-    channel.declare_queue(queue, wanted).await?;
-    channel.declare_queue(&dead_queue(queue), kind(options.replicated)).await?;
-    Ok(())
+    let found = async |name: &str, wanted, is_replicated| match channel()
+        .await?
+        .declare_queue(name, wanted)
+        .await
+    {
+        Ok(_) => Ok(is_replicated),
+        Err(error) if options.as_found => kind_found(&error, is_replicated).ok_or(error.into()),
+        Err(error) => Err(BrokerError::from(error)),
+    };
+    let is_replicated = found(queue, wanted, options.replicated).await?;
+    found(&dead_queue(queue), kind(is_replicated), is_replicated).await?;
+    Ok(is_replicated)
+}
+
+/// Whether a queue is replicated that could not be declared, as it is there and another one; `None` if
+/// that is not why. AMQP has no way to ask, so it is what the broker does not like about the attempt.
+fn kind_found(error: &Error, is_replicated: bool) -> Option<bool> {
+    /// Quorum queues have one value of each.
+    const OF_THE_KIND: [&str; 4] = ["x-queue-type", "durable", "exclusive", "auto_delete"];
+    let reason = error.reason().filter(|reason| reason.code == PRECONDITION_FAILED)?;
+    let is_other = OF_THE_KIND.iter().any(|name| reason.text.contains(&format!("'{name}'")));
+    Some(is_replicated != is_other)
 }
 
 /// Whether the broker says that something is not there. The channel is closed then.
@@ -67,10 +87,14 @@ async fn look(channel: &Channel, queue: &str) -> Result<(u64, u64), Error> {
     Ok((found.messages.into(), found.consumers.into()))
 }
 
-/// Ready, dead, consumers.
+/// Ready, dead, consumers. The channel is closed if the queue was made by somebody else and has no dead.
 pub(crate) async fn counts(channel: &Channel, queue: &str) -> Result<Counts, BrokerError> {
     let (ready, consumers) = look(channel, queue).await?;
-    let (dead, _) = look(channel, &dead_queue(queue)).await?;
+    let dead = match look(channel, &dead_queue(queue)).await {
+        Ok((dead, _)) => dead,
+        Err(error) if is_not_found(&error) => 0,
+        Err(error) => return Err(error.into()),
+    };
     Ok(Counts { ready, taken: None, delayed: 0, dead, consumers: Some(consumers) })
 }
 

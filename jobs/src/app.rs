@@ -196,7 +196,7 @@ impl App {
     /// Has the worker run the jobs of a queue that was declared, beside those it knows of. For
     /// [`setup`](Self::setup).
     pub fn consume(&self, queue: impl Into<String>) {
-        self.0.queues.borrow_mut().entry(queue.into()).or_default();
+        self.0.queues.borrow_mut().entry(queue.into()).or_insert_with(QueueOptions::unsaid);
     }
 
     /// Starts a task that is asked to end when the application is closed.
@@ -277,7 +277,7 @@ impl App {
     /// The queues that it knows of: its default, those that were added, and those that its jobs name.
     pub fn queues(&self) -> BTreeMap<String, QueueOptions> {
         let mut queues = self.0.queues.borrow().clone();
-        queues.entry(self.default_queue_name()).or_default();
+        queues.entry(self.default_queue_name()).or_insert_with(QueueOptions::unsaid);
         queues
     }
 
@@ -296,7 +296,7 @@ impl App {
         if self.0.declared.borrow().contains(queue) {
             return Ok(());
         }
-        self.declare(queue, &QueueOptions::default()).await
+        self.declare(queue, &QueueOptions::unsaid()).await
     }
 
     pub(crate) async fn pause(&self) -> Result<(), Interrupted> {

@@ -24,7 +24,8 @@ impl App {
         for definition in jobs.definitions() {
             let name = definition.name;
             if let Some(queue) = definition.options.queue {
-                self.0.queues.borrow_mut().entry(queue.to_owned()).or_default();
+                let mut queues = self.0.queues.borrow_mut();
+                queues.entry(queue.to_owned()).or_insert_with(QueueOptions::unsaid);
             }
             let job = Registered { definition, counters: Counters::default() };
             let before = self.0.jobs.borrow_mut().insert(name, Rc::new(job));
@@ -45,7 +46,8 @@ impl App {
         Ok(self)
     }
 
-    /// Adds a queue that it declares when it connects, and whose jobs its worker runs.
+    /// Adds a queue that it declares when it connects, and whose jobs its worker runs. Without it, the queue is used
+    /// as it is found, or made by the default options.
     pub fn queue(self, name: impl Into<String>, options: QueueOptions) -> Self {
         self.0.queues.borrow_mut().insert(name.into(), options);
         self

@@ -30,7 +30,8 @@ pub type LocalFuture<'a, T> = Pin<Box<dyn Future<Output = T> + 'a>>;
 
 /// The contract; see the module for what holds of all of it.
 pub trait Broker: fmt::Debug {
-    /// Makes sure that a queue exists; does nothing if it does. A queue with other options is an error.
+    /// Makes sure that a queue exists; does nothing if it does. A queue with other options is an error, unless
+    /// [`QueueOptions::as_found`].
     fn declare<'a>(
         &'a self,
         queue: &'a str,
@@ -176,11 +177,20 @@ pub struct QueueOptions {
     pub replicated: bool,
     /// The highest priority that messages may have; 0: none. Not with RabbitMQ's quorum queues.
     pub max_priority: u8,
+    /// Whether a queue that is there already is used as it is, and the rest counts only for one that has to be made.
+    pub as_found: bool,
+}
+
+impl QueueOptions {
+    /// For a queue of which nobody has said what it is to be: as it is found, or the default.
+    pub(crate) fn unsaid() -> Self {
+        Self { as_found: true, ..Self::default() }
+    }
 }
 
 impl Default for QueueOptions {
     fn default() -> Self {
-        Self { replicated: true, max_priority: 0 }
+        Self { replicated: true, max_priority: 0, as_found: false }
     }
 }
 

@@ -119,7 +119,7 @@ impl State {
     ) -> Result<(), BrokerError> {
         if let Some(index) = self.names.get(name) {
             let (is, wanted) = (self.queues[*index].max_priority(), options.max_priority);
-            return match is == wanted {
+            return match options.as_found || is == wanted {
                 true => Ok(()),
                 false => Err(BrokerError::Refused(format!(
                     "queue `{name}` has priorities up to {is}, not {wanted}"

@@ -38,7 +38,7 @@ pub(crate) fn checked(url: String) -> Result<String, AppError> {
 /// | `memory://` | in memory, its own |
 /// | `memory://name` | in memory, the same for all of this process that say this name |
 /// | `sqlite:///path` | in a SQLite database at `/path`; `sqlite://path`: at a relative one |
-/// | `amqp://user:password@host:port/vhost` | RabbitMQ; `amqps://` with TLS |
+/// | `amqp://user:password@host:port/vhost` | RabbitMQ; with the feature `tls`, `amqps://` |
 ///
 /// # Examples
 ///

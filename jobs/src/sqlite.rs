@@ -84,11 +84,11 @@ impl Broker for SqliteBroker {
         name: &'a str,
         options: &'a QueueOptions,
     ) -> LocalFuture<'a, Result<(), BrokerError>> {
-        let (name, wanted) = (name.to_owned(), options.max_priority);
+        let (name, wanted, as_found) = (name.to_owned(), options.max_priority, options.as_found);
         Box::pin(self.0.link.call(move |desk| {
             match sql::queue(&desk.db, &name)? {
                 None => Ok(sql::make_queue(&desk.db, &name, wanted)?),
-                Some((_, is)) if is == wanted => Ok(()),
+                Some((_, is)) if as_found || is == wanted => Ok(()),
                 Some((_, is)) => Err(BrokerError::Refused(format!(
                     "queue `{name}` has priorities up to {is}, not {wanted}"
                 ))

@@ -1,10 +1,12 @@
-//! One connection to the broker, however many jobs there are at a time, in tasks and in threads, that send jobs
-//! themselves: counted at a real RabbitMQ.
+//! One connection to the broker, however many jobs there are at a time, in tasks that send jobs themselves, in threads
+//! and in processes: counted at a real RabbitMQ. This program is its own worker process, so it has no harness.
 
 #[path = "support/rabbit.rs"]
 mod rabbit;
 
 use std::cell::Cell;
+use std::os::unix::process::parent_id;
+use std::path::PathBuf;
 use std::rc::Rc;
 use std::time::Duration;
 
@@ -42,6 +44,16 @@ fn in_a_thread(number: usize) -> usize {
     number
 }
 
+/// Says that it runs, and stays until it is told to go on.
+#[job(crate = pikake_jobs, process)]
+fn in_a_process(folder: PathBuf, number: usize) -> u32 {
+    std::fs::write(folder.join(number.to_string()), "").expect("the folder is there");
+    while !folder.join("go on").exists() {
+        std::thread::sleep(Duration::from_millis(10));
+    }
+    std::process::id()
+}
+
 /// How many connections there are to a virtual host, and how many channels.
 fn counted(rabbit: &mut Rabbit, host: &str) -> (usize, usize) {
     let lines = rabbit.command("ctl list_connections vhost channels --no-table-headers");
@@ -51,24 +63,41 @@ fn counted(rabbit: &mut Rabbit, host: &str) -> (usize, usize) {
     (channels.len(), channels.iter().sum())
 }
 
-#[test]
-fn there_is_one() {
+fn app(url: &str) -> App {
+    App::new(url).unwrap().jobs((small, sends, in_a_thread, in_a_process))
+}
+
+/// Where a process finds the URL of its worker, which it could connect to as well.
+fn note(worker: u32) -> PathBuf {
+    PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join(format!("connections-of-{worker}"))
+}
+
+fn main() {
+    if let Ok(url) = std::fs::read_to_string(note(parent_id())) {
+        app(&url).run_if_child();
+    }
+    let note = note(std::process::id());
     let mut rabbit = Rabbit::start();
     for jobs in [1, 20, 100] {
         let url = rabbit.fresh_url();
+        std::fs::write(&note, &url).unwrap();
         let host = url.rsplit('/').next().expect("a virtual host").to_owned();
         rabbit = Kernel::new().unwrap().run(async move {
-            let app = App::new(&url).unwrap().jobs((small, sends, in_a_thread));
             // Besides those that wait, one at a time.
-            let app = app.concurrency(jobs + 1).connect().await.unwrap();
+            let app = app(&url).processes(jobs).concurrency(2 * jobs + 1).connect().await.unwrap();
             let worker = spawn(app.run_worker());
             WAITING.set(0);
             GO_ON.with(|go_on| go_on.clear());
-            let (mut waiting, mut threaded) = (Vec::new(), Vec::new());
+            let (mut waiting, mut threaded, mut processed) = (Vec::new(), Vec::new(), Vec::new());
+            let folder = tempfile::tempdir().unwrap();
+            let begun = || std::fs::read_dir(folder.path()).unwrap().count();
             for number in 0..jobs {
                 waiting.push(sends.delay(number).await.unwrap());
             }
-            while WAITING.get() < jobs {
+            for number in 0..jobs {
+                processed.push(in_a_process.delay(folder.path().into(), number).await.unwrap());
+            }
+            while WAITING.get() < jobs || begun() < jobs {
                 sleep(Duration::from_millis(5)).await.unwrap();
             }
             for number in 0..jobs {
@@ -81,16 +110,25 @@ fn there_is_one() {
             })
             .await
             .unwrap();
-            println!("{jobs} jobs at a time: {connections} connection, {channels} channels");
+            println!(
+                "{jobs} jobs at a time, and in {jobs} processes: {connections} connection, {channels} channels"
+            );
             assert_eq!(connections, 1);
             assert!(channels <= 8, "{channels} channels");
             GO_ON.with(|go_on| go_on.set());
             for (number, handle) in waiting.iter().enumerate().chain(threaded.iter().enumerate()) {
                 assert_eq!(handle.wait().await.unwrap(), number);
             }
+            std::fs::write(folder.path().join("go on"), "").unwrap();
+            let mut processes = std::collections::BTreeSet::new();
+            for handle in processed {
+                processes.insert(handle.wait().await.unwrap());
+            }
+            assert_eq!(processes.len(), jobs);
             worker.request_cancel("the test is over");
             worker.await.unwrap().unwrap();
             rabbit
         });
     }
+    std::fs::remove_file(note).unwrap();
 }

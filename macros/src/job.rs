@@ -5,11 +5,12 @@
 
 use proc_macro2::{Span, TokenStream as Tokens};
 use quote::{quote, quote_spanned};
+use syn::ext::IdentExt;
 use syn::meta::ParseNestedMeta;
 use syn::spanned::Spanned;
 use syn::{
     Attribute, Error, FnArg, GenericArgument, Ident, ItemFn, Lit, LitInt, LitStr, Pat, Path,
-    PathArguments, ReturnType, Type,
+    PathArguments, ReturnType, Safety, Type,
 };
 
 /// As many as serde reads into a tuple.
@@ -19,7 +20,7 @@ const MOST_ARGUMENTS: usize = 16;
 pub(crate) struct JobOptions {
     krate: Option<Path>,
     name: Option<LitStr>,
-    /// `options.field = value;` for each that was given.
+    /// `__options.field = value;` for each that was given.
     settings: Vec<Tokens>,
     blocking: Option<Span>,
     process: Option<Span>,
@@ -68,7 +69,7 @@ impl JobOptions {
 
     fn set(&mut self, field: &str, value: Tokens) {
         let field = Ident::new(field, Span::call_site());
-        self.settings.push(quote!(options.#field = #value;));
+        self.settings.push(quote!(__options.#field = #value;));
     }
 
     fn backoff(&mut self, meta: &ParseNestedMeta<'_>) -> syn::Result<()> {
@@ -84,7 +85,7 @@ impl JobOptions {
         for (field, length) in [("first", first), ("cap", cap)] {
             if let Some(length) = length {
                 let field = Ident::new(field, Span::call_site());
-                self.settings.push(quote!(options.backoff.#field = #length;));
+                self.settings.push(quote!(__options.backoff.#field = #length;));
             }
         }
         Ok(())
@@ -118,6 +119,8 @@ fn duration(meta: &ParseNestedMeta<'_>) -> syn::Result<Tokens> {
 
 /// The arguments of a job.
 struct Parameter {
+    /// For the function itself.
+    attributes: Vec<Attribute>,
     pattern: Pat,
     name: Ident,
     kind: Type,
@@ -131,14 +134,15 @@ pub(crate) fn rewrite(function: ItemFn, options: JobOptions) -> syn::Result<Toke
     let cfgs: Vec<_> = inner.iter().filter(|attribute| attribute.path().is_ident("cfg")).collect();
 
     let job = sig.ident.clone();
+    let bare = job.unraw().to_string();
     let jobs = options.krate.as_ref().map_or_else(|| quote!(::pikake::jobs), |path| quote!(#path));
     let name = match &options.name {
         Some(name) => quote!(#name),
-        None => quote!(::core::concat!(::core::module_path!(), "::", ::core::stringify!(#job))),
+        None => quote!(::core::concat!(::core::module_path!(), "::", #bare)),
     };
     let names: Vec<_> = parameters.iter().map(|parameter| &parameter.name).collect();
     let kinds: Vec<_> = parameters.iter().map(|parameter| &parameter.kind).collect();
-    let texts: Vec<_> = names.iter().map(|name| name.to_string()).collect();
+    let texts: Vec<_> = names.iter().map(|name| name.unraw().to_string()).collect();
     let (arguments, values) = match names.is_empty() {
         true => (quote!([(); 0]), quote!([])),
         false => (quote!((#(#kinds,)*)), quote!((#(#names,)*))),
@@ -163,15 +167,16 @@ pub(crate) fn rewrite(function: ItemFn, options: JobOptions) -> syn::Result<Toke
 
     sig.ident = Ident::new("__pikake_body", job.span());
     let patterns: Vec<_> = parameters.iter().map(|parameter| &parameter.pattern).collect();
-    sig.inputs = syn::parse_quote!(#(#patterns: #kinds),*);
+    let said = parameters.iter().map(|parameter| &parameter.attributes);
+    sig.inputs = syn::parse_quote!(#(#(#said)* #patterns: #kinds),*);
     let read = quote! {
         let #values: #arguments = __jobs::__macros::read_arguments(
-            <#job as __jobs::Job>::NAME, <#job as __jobs::Job>::PARAMETERS, args, kwargs,
+            <#job as __jobs::Job>::NAME, <#job as __jobs::Job>::PARAMETERS, __args, __kwargs,
         )?;
     };
     let runner = match (is_async, options.process) {
         (true, _) => quote! {
-            __jobs::__macros::Runner::Task(|args, kwargs| {
+            __jobs::__macros::Runner::Task(|__args, __kwargs| {
                 #read
                 ::core::result::Result::Ok(::std::boxed::Box::pin(async move {
                     #finish(__pikake_body(#(#names),*).await)
@@ -181,7 +186,7 @@ pub(crate) fn rewrite(function: ItemFn, options: JobOptions) -> syn::Result<Toke
         (false, process) => {
             let runner = if process.is_some() { quote!(Process) } else { quote!(Thread) };
             quote! {
-                __jobs::__macros::Runner::#runner(|args, kwargs| {
+                __jobs::__macros::Runner::#runner(|__args, __kwargs| {
                     #read
                     ::core::result::Result::Ok(::std::boxed::Box::new(move || {
                         #finish(__pikake_body(#(#names),*))
@@ -221,19 +226,22 @@ pub(crate) fn rewrite(function: ItemFn, options: JobOptions) -> syn::Result<Toke
             #(#inner)*
             #sig #block
 
-            fn is_sent<T: __jobs::__macros::Serialize + __jobs::__macros::DeserializeOwned>() {}
-            const _: fn() = || { #(#checks)* #value_check };
+            const _: fn() = || {
+                fn is_sent<T: __jobs::__macros::Serialize + __jobs::__macros::DeserializeOwned>() {}
+                #(#checks)*
+                #value_check
+            };
 
             impl __jobs::Job for #job {
                 type Arguments = #arguments;
                 type Output = #value;
-                const NAME: &'static str = #name;
-                const PARAMETERS: &'static [&'static str] = &[#(#texts),*];
+                const NAME: &'static ::core::primitive::str = #name;
+                const PARAMETERS: &'static [&'static ::core::primitive::str] = &[#(#texts),*];
                 const OPTIONS: __jobs::JobOptions = {
                     #[allow(unused_mut)]
-                    let mut options = __jobs::JobOptions::DEFAULT;
+                    let mut __options = __jobs::JobOptions::DEFAULT;
                     #(#settings)*
-                    options
+                    __options
                 };
 
                 fn runner() -> __jobs::__macros::Runner {
@@ -266,8 +274,10 @@ fn check(sig: &syn::Signature, options: &JobOptions) -> syn::Result<Vec<Paramete
         let message = "a job is sent by its name, which cannot carry types: it has no generics";
         return Err(Error::new(sig.generics.span(), message));
     }
-    if let Some(what) = &sig.abi {
-        return Err(Error::new(what.span(), "a job is an ordinary function"));
+    let is_unsafe = |safety: &Safety| matches!(safety, Safety::Unsafe(_));
+    let odd = sig.abi.as_ref().map(Spanned::span);
+    if let Some(span) = odd.or_else(|| is_unsafe(&sig.safety).then(|| sig.safety.span())) {
+        return Err(Error::new(span, "a job is an ordinary function"));
     }
     let wants_thread = options.blocking.or(options.process);
     if let (Some(_), Some(span)) = (sig.asyncness, wants_thread) {
@@ -287,10 +297,10 @@ fn check(sig: &syn::Signature, options: &JobOptions) -> syn::Result<Vec<Paramete
         let message = "a job has 16 arguments at most; put them into a struct";
         return Err(Error::new(sig.inputs.span(), message));
     }
-    sig.inputs.iter().map(parameter).collect()
+    sig.inputs.iter().map(|input| parameter(input, &sig.ident)).collect()
 }
 
-fn parameter(input: &FnArg) -> syn::Result<Parameter> {
+fn parameter(input: &FnArg, job: &Ident) -> syn::Result<Parameter> {
     let typed = match input {
         FnArg::Receiver(receiver) => {
             let message = "a job is a free function: what it needs comes in its message";
@@ -303,10 +313,27 @@ fn parameter(input: &FnArg) -> syn::Result<Parameter> {
             "a job's arguments come from a message, so it owns them (`String`, not `&str`)";
         return Err(Error::new(kind.span(), message));
     }
+    if let Type::ImplTrait(kind) = &*typed.ty {
+        let message = "a job's arguments come from a message, so their types have names";
+        return Err(Error::new(kind.span(), message));
+    }
+    let conditional = |attribute: &&Attribute| {
+        ["cfg", "cfg_attr"].iter().any(|cfg| attribute.path().is_ident(cfg))
+    };
+    if let Some(attribute) = typed.attrs.iter().find(conditional) {
+        let message =
+            "a job has the same arguments always: who sends it may have been built otherwise";
+        return Err(Error::new(attribute.span(), message));
+    }
     match &*typed.pat {
+        Pat::Ident(pattern) if pattern.ident == *job => {
+            let message = "a job is a value of its name, so none of its arguments can be called so";
+            Err(Error::new(pattern.ident.span(), message))
+        }
         Pat::Ident(pattern) if pattern.by_ref.is_none() && pattern.subpat.is_none() => {
             let (pattern, name) = (typed.pat.clone(), pattern.ident.clone());
-            Ok(Parameter { pattern: *pattern, name, kind: (*typed.ty).clone() })
+            let (attributes, kind) = (typed.attrs.clone(), (*typed.ty).clone());
+            Ok(Parameter { attributes, pattern: *pattern, name, kind })
         }
         other => {
             let message = "a job's arguments have names, by which they can be sent";
@@ -331,3 +358,7 @@ fn value_of(output: &ReturnType) -> (Tokens, bool) {
     }
     (quote!(#kind), false)
 }
+
+#[cfg(test)]
+#[path = "job_tests.rs"]
+mod tests;

@@ -59,6 +59,7 @@ pub fn sim(options: TokenStream, function: TokenStream) -> TokenStream {
 /// The function's name becomes an item: `add.delay(2, 3).await?` sends it and gives a handle,
 /// `add.with(2, 3)` is a call to which more can be said before it is sent, and `add.run(2, 3).await`
 /// (of a plain `fn`: `add.now(2, 3)`) calls the function itself. See `pikake::jobs`.
+/// As with a constant, no variable and no argument can have that name where it is in scope.
 ///
 /// An `async fn` runs as a task, a plain `fn` in a thread. Arguments and value are sent as JSON; an
 /// argument of an `Option` type may be left out. Where the return type is written as a `Result`, an

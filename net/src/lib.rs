@@ -100,6 +100,8 @@ mod tcp;
 pub mod tls;
 #[cfg(feature = "tls")]
 mod tls_stream;
+#[cfg(feature = "tls")]
+mod tls_unverified;
 mod udp;
 mod unix;
 mod unix_datagram;

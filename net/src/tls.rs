@@ -52,6 +52,7 @@ use rustls::{
 };
 
 use crate::read_write::{Read, Write};
+use crate::tls_unverified::Anybody;
 
 pub use crate::tls_stream::TlsStream;
 pub use rustls;
@@ -159,6 +160,7 @@ impl Identity {
 #[must_use = "a builder does nothing until `build` is called"]
 pub struct TlsConnectorBuilder {
     roots: RootCertStore,
+    is_unverified: bool,
     identity: Option<Identity>,
     alpn: Vec<Vec<u8>>,
     timeout: Duration,
@@ -195,6 +197,14 @@ impl TlsConnectorBuilder {
         Ok(self)
     }
 
+    /// Takes whatever certificate the server shows, whoever vouches for it, whatever its name, and
+    /// expired or not. So anybody on the way can be the server, and read and change everything: for
+    /// tests, and to find out what is wrong with a certificate.
+    pub fn dangerous_unverified(mut self) -> Self {
+        self.is_unverified = true;
+        self
+    }
+
     /// Shows who one is to servers that ask.
     pub fn identity(mut self, identity: Identity) -> Self {
         self.identity = Some(identity);
@@ -220,15 +230,21 @@ impl TlsConnectorBuilder {
     /// [`InvalidInput`](io::ErrorKind::InvalidInput), if nobody is trusted, or the key is not the
     /// certificate's.
     pub fn build(self) -> io::Result<TlsConnector> {
-        let Self { roots, identity, alpn, timeout } = self;
-        if roots.is_empty() {
+        let Self { roots, is_unverified, identity, alpn, timeout } = self;
+        if roots.is_empty() && !is_unverified {
             let text = "nobody is trusted: call `platform_roots` or `roots_pem`";
             return Err(io::Error::new(io::ErrorKind::InvalidInput, text));
         }
         let builder = ClientConfig::builder_with_details(provider(), Arc::new(KernelTime))
             .with_protocol_versions(VERSIONS)
-            .map_err(refused)?
-            .with_root_certificates(roots);
+            .map_err(refused)?;
+        let builder = match is_unverified {
+            true => {
+                let anybody = Arc::new(Anybody(provider()));
+                builder.dangerous().with_custom_certificate_verifier(anybody)
+            }
+            false => builder.with_root_certificates(roots),
+        };
         let mut config = match identity {
             Some(Identity { chain, key }) => {
                 builder.with_client_auth_cert(chain, key).map_err(refused)?
@@ -266,7 +282,8 @@ impl TlsConnector {
     pub fn builder() -> TlsConnectorBuilder {
         let roots = RootCertStore::empty();
         let timeout = HANDSHAKE_TIMEOUT;
-        TlsConnectorBuilder { roots, identity: None, alpn: Vec::new(), timeout }
+        let alpn = Vec::new();
+        TlsConnectorBuilder { roots, is_unverified: false, identity: None, alpn, timeout }
     }
 
     /// From a configuration of rustls, for what cannot be set here.

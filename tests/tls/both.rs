@@ -2,8 +2,14 @@
 
 use std::io::ErrorKind;
 use std::rc::Rc;
+use std::sync::Arc;
 
 use futures::future::join;
+use pikake::net::tls::rustls::crypto::ring::default_provider;
+use pikake::net::tls::rustls::crypto::ring::sign::any_supported_type;
+use pikake::net::tls::rustls::pki_types::pem::PemObject;
+use pikake::net::tls::rustls::pki_types::{CertificateDer, PrivateKeyDer};
+use pikake::net::tls::rustls::sign::{CertifiedKey, SingleCertAndKey};
 use pikake::net::tls::{Identity, TlsAcceptor, TlsConnector, TlsStream, rustls};
 use pikake::net::{
     BufReader, FramedReader, FramedWriter, LineCodec, MemoryStream, copy_bidirectional,
@@ -143,6 +149,38 @@ fn a_server_that_is_not_trusted_is_refused() {
         let error = connector.connect("no name at all", one).await.unwrap_err();
         assert_eq!(error.kind(), ErrorKind::InvalidInput);
     });
+}
+
+/// Whatever its name and whoever vouches for it, but its certificate has to be its own.
+#[test]
+fn an_unverified_server_has_its_key_all_the_same() {
+    run(async {
+        let (authority, stranger) = (Authority::new(), Authority::new());
+        let connector = TlsConnector::builder().dangerous_unverified().build().unwrap();
+        for version in [&rustls::version::TLS13, &rustls::version::TLS12] {
+            let served_with = |key: &str| {
+                let chain = pem::<CertificateDer<'_>>(&authority.server.certificate);
+                let key = any_supported_type(&pem::<PrivateKeyDer<'_>>(key)).unwrap();
+                let served = CertifiedKey::new(vec![chain], key);
+                let config = rustls::ServerConfig::builder_with_provider(default_provider().into())
+                    .with_protocol_versions(&[version])
+                    .unwrap()
+                    .with_no_client_auth()
+                    .with_cert_resolver(Arc::new(SingleCertAndKey::from(served)));
+                TlsAcceptor::with_config(config)
+            };
+            let own = served_with(&authority.server.key);
+            let (client, _) = hands(&connector, &own, "another.test").await;
+            client.unwrap();
+            let stolen = served_with(&stranger.server.key);
+            let (client, _) = hands(&connector, &stolen, "another.test").await;
+            assert!(client.unwrap_err().to_string().contains("BadSignature"));
+        }
+    });
+}
+
+fn pem<T: PemObject>(text: &str) -> T {
+    T::from_pem_slice(text.as_bytes()).unwrap()
 }
 
 #[test]

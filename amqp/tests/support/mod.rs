@@ -46,6 +46,13 @@ impl Broker {
         format!("amqp://127.0.0.1:{}", self.port).parse().expect("an address")
     }
 
+    /// Where it speaks TLS, and the folder of the certificates; see the script.
+    pub fn tls(&mut self) -> (u16, String) {
+        let said = self.command("tls").concat();
+        let (port, folder) = said.split_once(' ').expect("port and folder");
+        (port.parse().expect("a port"), folder.to_owned())
+    }
+
     /// Gives the script a command, and tells what it printed before its answer.
     pub fn command(&mut self, command: &str) -> Vec<String> {
         let (_, input, output) = self.script.as_mut().expect("it runs");

@@ -30,15 +30,28 @@ impl Rabbit {
 
     /// What `rabbitmqctl` prints.
     pub fn control(&mut self, command: &str) -> Vec<String> {
-        writeln!(self.input, "ctl {command}").expect("it reads");
+        self.command(&format!("ctl {command}"))
+    }
+
+    /// What the script prints.
+    fn command(&mut self, command: &str) -> Vec<String> {
+        writeln!(self.input, "{command}").expect("it reads");
         let mut said = Vec::new();
         loop {
             match self.output.next().expect("it answers").expect("text") {
                 line if line == "done" => return said,
-                line if line == "failed" => panic!("rabbitmqctl {command} failed"),
+                line if line == "failed" => panic!("{command} failed"),
                 line => said.push(line),
             }
         }
+    }
+
+    /// The same virtual host over TLS, trusting an authority that the script has made.
+    pub fn over_tls(&mut self, url: &str, ca: &str) -> String {
+        let said = self.command("tls").concat();
+        let (port, folder) = said.split_once(' ').expect("port and folder");
+        let host = url.rsplit('/').next().expect("a virtual host");
+        format!("amqps://guest:guest@localhost:{port}/{host}?cacertfile={folder}/{ca}")
     }
 
     /// The name and the URL of a virtual host in which there is nothing.

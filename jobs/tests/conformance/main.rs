@@ -25,6 +25,7 @@ macro_rules! broker {
             cases! {
                 $run,
                 queues::declared_twice,
+                queues::declared_as_found,
                 queues::queue_that_is_not_there,
                 queues::delivered_as_it_was,
                 queues::first_in_first_out,

@@ -30,6 +30,28 @@ pub(crate) async fn declared_twice(place: &dyn Place) {
     }
 }
 
+pub(crate) async fn declared_as_found(place: &dyn Place) {
+    let broker = place.open().await;
+    let mut options = QueueOptions::default();
+    (options.replicated, options.max_priority) = (false, 5);
+    broker.declare("other", &options).await.unwrap();
+    let mut as_found = QueueOptions::default();
+    as_found.as_found = true;
+    for queue in ["other", QUEUE, QUEUE] {
+        broker.declare(queue, &as_found).await.unwrap();
+    }
+    declare(&broker).await;
+    for queue in ["other", QUEUE] {
+        broker.publish(queue, message("at once"), None).await.unwrap();
+        let later = wall_time() + Duration::from_millis(100);
+        broker.publish(queue, message("later"), Some(later)).await.unwrap();
+        let mut deliveries = broker.consume(queue, 1).await.unwrap();
+        drain(&broker, &mut deliveries, &["at once", "later"]).await;
+    }
+    // It has stayed what it was.
+    broker.declare("other", &options).await.unwrap();
+}
+
 pub(crate) async fn queue_that_is_not_there(place: &dyn Place) {
     let broker = place.open().await;
     let refused = broker.publish("nowhere", message("a"), None).await.unwrap_err();

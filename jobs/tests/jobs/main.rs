@@ -5,6 +5,7 @@ mod interruption;
 mod limits;
 mod messages;
 mod mixed;
+mod names;
 mod poison;
 mod retries;
 mod schedules;

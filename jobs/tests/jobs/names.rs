@@ -1,0 +1,131 @@
+//! Names of all kinds: what a job's arguments are called, and what is called as the things that the macro uses.
+
+use pikake_jobs::Job;
+use pikake_macros::job;
+
+use crate::{Running, SECOND, app, in_worlds};
+
+/// Named as what the macro makes, or nearly so.
+#[job(crate = pikake_jobs)]
+async fn many(args: u8, kwargs: u8, options: u8, self_: u8, __x: u8, call: u8, job: u8) -> u8 {
+    args + kwargs + options + self_ + __x + call + job
+}
+
+#[job(crate = pikake_jobs)]
+fn keywords(r#type: String, mut r#fn: u8, #[allow(unused_variables)] unused: u8) -> String {
+    r#fn += 1;
+    format!("{} {}", r#type, r#fn)
+}
+
+#[job(crate = pikake_jobs)]
+async fn r#move() -> u8 {
+    1
+}
+
+/// Jobs that are called as what the macro makes.
+mod called {
+    use super::job;
+
+    #[job(crate = pikake_jobs, retries = 1)]
+    pub(super) async fn args(number: u8) -> u8 {
+        number + is_sent()
+    }
+
+    #[job(crate = pikake_jobs, retries = 1)]
+    pub(super) fn kwargs(number: u8) -> u8 {
+        number + is_sent()
+    }
+
+    #[job(crate = pikake_jobs, retries = 1, backoff(first = "1s"))]
+    pub(super) async fn options(number: u8) -> u8 {
+        number
+    }
+
+    /// Not the macro's.
+    fn is_sent() -> u8 {
+        10
+    }
+}
+
+/// A module in which nothing is what it is elsewhere.
+#[allow(dead_code, non_camel_case_types, non_snake_case)]
+mod shadowed {
+    use pikake_macros::job as made_a_job;
+
+    mod std {}
+    mod core {}
+    mod pikake {}
+    struct Option;
+    struct Box;
+    struct Vec;
+    struct String;
+    struct Handle;
+    struct Call;
+    struct Ok;
+    struct Err;
+    struct Some;
+    struct None;
+    struct str;
+    trait Clone {}
+    trait Future {}
+    trait Serialize {}
+    fn drop() {}
+
+    #[made_a_job(crate = pikake_jobs, queue = "shadowed", soft_limit = "10s")]
+    pub(super) async fn task(number: u8) -> ::std::result::Result<u8, ::std::fmt::Error> {
+        ::std::result::Result::Ok(number)
+    }
+
+    #[made_a_job(crate = pikake_jobs, queue = "shadowed", acks = "early")]
+    pub(super) fn thread(number: ::std::option::Option<u8>) -> ::std::option::Option<u8> {
+        number
+    }
+
+    #[made_a_job(crate = pikake_jobs)]
+    pub(super) async fn nothing() {}
+}
+
+/// `Result` is somebody's own, with the error said once.
+mod own_result {
+    pub(super) type Result<T> = std::result::Result<T, String>;
+
+    #[super::job(crate = pikake_jobs)]
+    pub(super) async fn refuses(why: String) -> Result<u8> {
+        Err(why)
+    }
+}
+
+#[test]
+fn whatever_they_are_called() {
+    in_worlds(async || {
+        let (app, _store) = app();
+        let all = (many, keywords, r#move, called::args, called::kwargs, called::options);
+        let app = app.jobs(all).jobs((shadowed::task, shadowed::thread, shadowed::nothing));
+        let app = app.jobs(own_result::refuses).connect().await.unwrap();
+        let running = Running::start(&app, SECOND).await;
+        let sum = many.delay(1, 2, 3, 4, 5, 6, 7).await.unwrap();
+        assert_eq!(sum.wait().await.unwrap(), 28);
+        let named = keywords.delay("kind".to_owned(), 1, 0).await.unwrap();
+        assert_eq!(named.wait().await.unwrap(), "kind 2");
+        assert_eq!(r#move.delay().await.unwrap().wait().await.unwrap(), 1);
+        assert_eq!(called::args.delay(1).await.unwrap().wait().await.unwrap(), 11);
+        assert_eq!(called::kwargs.delay(2).await.unwrap().wait().await.unwrap(), 12);
+        assert_eq!(called::options.delay(3).await.unwrap().wait().await.unwrap(), 3);
+        assert_eq!(shadowed::task.delay(4).await.unwrap().wait().await.unwrap(), 4);
+        assert_eq!(shadowed::thread.delay(Some(5)).await.unwrap().wait().await.unwrap(), Some(5));
+        shadowed::nothing.delay().await.unwrap().wait().await.unwrap();
+        let refused = own_result::refuses.delay("no".to_owned()).await.unwrap().wait().await;
+        assert!(refused.unwrap_err().to_string().contains("no"));
+        running.end().await;
+    });
+}
+
+/// What others send and see: Rust's `r#` is not theirs.
+#[test]
+fn raw_names_are_sent_bare() {
+    fn facts<J: Job>(_: J) -> (&'static str, &'static [&'static str]) {
+        (J::NAME, J::PARAMETERS)
+    }
+    assert_eq!(facts(keywords), ("jobs::names::keywords", &["type", "fn", "unused"][..]));
+    assert_eq!(facts(r#move).0, "jobs::names::move");
+}
