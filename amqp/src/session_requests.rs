@@ -35,9 +35,8 @@ impl<T, P> Session<T, P> {
         let mut bytes = Vec::new();
         let goes_now = channel.asked.is_none();
         let to = if goes_now { &mut self.output } else { &mut bytes };
-        if matches!(asked.method, (20, 40) | (60, 110)) && goes_now {
-            // What was acknowledged must be known before all deliveries are taken back.
-            channel.flush_acks(number, to);
+        if goes_now {
+            channel.leaving(asked.method, number, to);
         }
         if let Err(error) = wire::append_method(to, number, method, self.limits.frame_max) {
             return Err((error, asked.token));
@@ -55,7 +54,7 @@ impl<T, P> Session<T, P> {
     pub(crate) fn next_request(&mut self, number: u16) {
         let Some(channel) = self.channels.get_mut(&number) else { return };
         if let Some(queued) = channel.queue.pop_front() {
-            channel.flush_acks(number, &mut self.output);
+            channel.leaving(queued.asked.method, number, &mut self.output);
             self.output.extend_from_slice(&queued.bytes);
             channel.asked = Some(queued.asked);
         }
