@@ -9,7 +9,7 @@ use amq_protocol::types::ShortString;
 use crate::error::Error;
 use crate::event::{Content, Outcome, Reply};
 use crate::message::{Message, Properties};
-use crate::wire::{append_method, encoded};
+use crate::wire::append_method;
 
 /// Sent, and not answered yet.
 #[derive(Debug)]
@@ -154,8 +154,7 @@ impl<T, P> ChannelState<T, P> {
         };
         let mut like_it = self.unconfirmed.iter().filter(|(_, entry)| is_like_it(entry));
         let oldest = like_it.clone().next();
-        let octets = encoded(properties);
-        let same = like_it.find(|(_, entry)| encoded(&entry.message.properties) == octets);
+        let same = like_it.find(|(_, entry)| entry.message.properties == *properties);
         let found = same.or(oldest).map(|(&tag, _)| tag);
         match found.and_then(|tag| self.unconfirmed.get_mut(&tag)) {
             Some(entry) => entry.returned = Some((why.reply_code, why.reply_text.to_string())),

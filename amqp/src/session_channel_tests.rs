@@ -3,8 +3,10 @@
 use amq_protocol::protocol::{AMQPClass, basic, channel};
 use amq_protocol::types::FieldTable;
 
-use crate::message::{Properties, Value};
+use crate::error::Error;
+use crate::message::{Properties, QueueOptions, Value};
 use crate::session_script::*;
+use crate::topology::declare_queue;
 
 #[test]
 fn bodies_are_cut_to_frames_and_put_together_again_between_other_channels() {
@@ -94,15 +96,16 @@ fn with_header(value: Value) -> Properties {
     Properties::default().with_headers(headers)
 }
 
-/// What does not equal itself, what comes back as something else, and what does not come back at all.
+/// What comes back as something else, or as nothing that can be read.
 #[test]
 fn a_message_comes_back_whatever_its_properties_are() {
+    let number = with_header(Value::Double(1.0));
     let nan = with_header(Value::Double(f64::NAN));
     let asks = Properties::default().with_reply_to("amq.rabbitmq.reply-to".into());
     let named = Properties::default().with_reply_to("amq.rabbitmq.reply-to.g1".into());
     let deep = (0..100).fold(Value::Void, |inner, _| Value::FieldArray(vec![inner].into()));
     let deep = with_header(deep);
-    for (sent, back) in [(nan.clone(), nan), (asks, named), (deep.clone(), deep)] {
+    for (sent, back) in [(number, nan), (asks, named), (deep.clone(), deep)] {
         let mut session = with_channels();
         session.publish(1, message(b"x", false), "not mandatory").unwrap();
         session.publish(1, message(b"y", true), "other").unwrap();
@@ -186,4 +189,34 @@ fn the_broker_may_pause_a_channel() {
         assert_eq!(said(&mut session), [(1, "(20, 21)".to_owned())]);
         assert_eq!((session.window(1), session.window(2)), (Some((active, 0)), Some((true, 0))));
     }
+}
+
+/// Brokers hang up on them, and would again when the message is sent over the next connection.
+#[test]
+fn values_that_no_broker_reads_are_not_sent() {
+    let array = |value: Value| Value::FieldArray(vec![value].into());
+    let table = |value: Value| {
+        let mut table = FieldTable::default();
+        table.insert("inner".into(), value);
+        Value::FieldTable(table)
+    };
+    let mut session = with_channels();
+    for value in [
+        Value::Double(f64::NAN),
+        array(Value::Float(f32::INFINITY)),
+        table(array(Value::Double(f64::NEG_INFINITY))),
+        table(Value::ShortString("short".into())),
+    ] {
+        let mut refused = message(b"x", true);
+        refused.properties = with_header(value.clone());
+        let (error, back, _) = session.publish(1, refused.clone(), "m").unwrap_err();
+        assert!(matches!(error, Error::Invalid(_)), "{error}");
+        assert_eq!(back.body, refused.body);
+        let options = QueueOptions::default().argument("x-a", value);
+        let declare = declare_queue("q".into(), options);
+        let (error, _) = session.request(1, declare, "a").unwrap_err();
+        assert!(matches!(error, Error::Invalid(_)), "{error}");
+    }
+    assert!(said(&mut session).is_empty());
+    assert_eq!(session.window(1), Some((true, 0)));
 }

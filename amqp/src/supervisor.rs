@@ -74,7 +74,8 @@ async fn keep_up(hub: &Rc<Hub>) -> Error {
                 error
             }
         };
-        if failed == 0 {
+        // One that is lost over and over, as for a message that the broker cannot take, was never back.
+        if failed == 0 && cut_short <= 1 {
             lost_at = hub.time();
         }
         hub.drop_session();

@@ -12,7 +12,7 @@ use amq_protocol::frame::{
     AMQPContentHeader, AMQPFrame, BackToTheBuffer, GenError, GenResult, WriteContext, gen_frame,
     parsing::parse_content_header,
 };
-use amq_protocol::protocol::{AMQPClass, basic::gen_properties, constants, parse_class};
+use amq_protocol::protocol::{AMQPClass, constants, parse_class};
 use amq_protocol::types::{LongUInt, ShortUInt};
 
 use crate::error::Error;
@@ -196,14 +196,6 @@ fn parse_header(payload: &[u8]) -> Option<(AMQPContentHeader, Option<Flaw>)> {
         properties: Properties::default(),
     };
     Some((header, Some(Flaw::Unreadable)))
-}
-
-/// Properties as they are sent, to be compared: other than values, octets always equal themselves.
-pub(crate) fn encoded(properties: &Properties) -> Option<Vec<u8>> {
-    let mut octets = Vec::new();
-    let out = WriteContext::from(Out { to: &mut octets, at: None });
-    let is_done = gen_properties(properties)(out).is_ok();
-    is_done.then_some(octets)
 }
 
 /// Appends a frame. If it is larger than agreed, nothing is appended.

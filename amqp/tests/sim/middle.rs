@@ -20,6 +20,8 @@ pub(crate) struct Middle {
     pub(crate) others: RefCell<Vec<(Vec<u8>, Vec<u8>)>>,
     /// What it says next besides.
     pub(crate) besides: RefCell<Vec<u8>>,
+    /// It cuts the connection over which the client says this, and does not pass it on.
+    pub(crate) poison: RefCell<Vec<u8>>,
     /// Connections that came.
     pub(crate) came: Cell<usize>,
     cuts: Cell<usize>,
@@ -48,6 +50,11 @@ impl Middle {
         self.cuts.set(self.cuts.get() + 1);
     }
 
+    fn is_poisoned(&self, said: &[u8]) -> bool {
+        let poison = self.poison.borrow();
+        !poison.is_empty() && said.windows(poison.len()).any(|part| part == *poison)
+    }
+
     fn said(&self, mut bytes: Vec<u8>) -> Vec<u8> {
         for (one, other) in &*self.others.borrow() {
             for at in 0..bytes.len() {
@@ -73,6 +80,7 @@ async fn talk(middle: Rc<Middle>, broker: Broker, stream: TcpStream) {
         match read {
             Ok(Ok(0) | Err(_)) => break,
             Ok(Ok(_)) if middle.is_silent.get() => {}
+            Ok(Ok(length)) if middle.is_poisoned(&buffer[..length]) => break,
             Ok(Ok(length)) => broker.input(id, &buffer[..length]),
             Err(_) => {}
         }

@@ -292,3 +292,25 @@ fn a_broker_that_hangs_up_each_time_is_not_asked_without_a_pause() {
         connection.close().await
     });
 }
+
+/// RabbitMQ hangs up on what it cannot read. Such a message must not be sent again for ever.
+#[test]
+fn a_message_that_costs_every_connection_is_given_up() {
+    with_broker(async |broker| {
+        let (middle, address, _listening) = Middle::new(&broker).await;
+        middle.poison.replace(b"poison".to_vec());
+        let connection = Connection::open(&address, Options::default()).await?;
+        let channel = connection.channel().await?;
+        channel.declare_queue("jobs", QueueOptions::quorum()).await?;
+        sleep(5 * SECOND).await?;
+        let begun = now();
+        let posted = channel.publish("", "jobs", persistent(), b"poison".to_vec(), true);
+        let error = posted.await.unwrap_err();
+        assert!(matches!(error, PublishError::Uncertain), "{error}");
+        assert!(elapsed_since(begun) < 35 * SECOND, "{:?}", elapsed_since(begun));
+        channel.post(message("jobs", 1)).await.unwrap().await.unwrap();
+        assert!(matches!(connection.state(), State::Open));
+        assert!(middle.came.get() < 200, "{} connections", middle.came.get());
+        connection.close().await
+    });
+}
