@@ -42,12 +42,11 @@ struct Unconfirmed<P> {
 pub(crate) enum ContentOf {
     Deliver { consumer: ShortString, content: Box<Content> },
     Get(Box<Content>),
-    Return { why: basic::Return, properties: Properties },
+    Return(Box<(basic::Return, Properties)>),
 }
 
 /// A content that is coming in.
 #[derive(Debug)]
-#[expect(clippy::large_enum_variant, reason = "one a channel, and a box would be one a message")]
 pub(crate) enum Assembly {
     None,
     Header(ContentOf),

@@ -64,7 +64,7 @@ impl<T, P> Session<T, P> {
             ContentOf::Deliver { content, .. } | ContentOf::Get(content) => {
                 (content.properties, content.flaw) = (header.properties, flaw);
             }
-            ContentOf::Return { properties, .. } => *properties = header.properties,
+            ContentOf::Return(returned) => returned.1 = header.properties,
         }
         let body = Vec::with_capacity(header.body_size.min(ROOM_AHEAD) as usize);
         self.content_body(number, of, body, header.body_size)
@@ -83,7 +83,7 @@ impl<T, P> Session<T, P> {
             return Ok(());
         }
         match of {
-            ContentOf::Return { why, properties } => channel.returned(why, &properties, &body),
+            ContentOf::Return(returned) => channel.returned(returned.0, &returned.1, &body),
             // On its way when all was to be taken back, and so was this.
             ContentOf::Deliver { .. } if channel.has_asked((60, 110)) => {}
             ContentOf::Deliver { consumer, mut content } => {
@@ -141,7 +141,8 @@ impl<T, P> Session<T, P> {
             }
             AMQPClass::Basic(B::Return(why)) => {
                 let properties = Properties::default();
-                channel.assembly = Assembly::Header(ContentOf::Return { why, properties });
+                let returned = Box::new((why, properties));
+                channel.assembly = Assembly::Header(ContentOf::Return(returned));
             }
             AMQPClass::Basic(B::Ack(ack)) => {
                 return self.confirmed(number, ack.delivery_tag, ack.multiple, true);

@@ -155,11 +155,10 @@ impl<'a> Raw<'a> {
         }
         // The only one with a table: the broker's properties, behind ids and version.
         const PROPERTIES: usize = 6;
-        if (class, method) == (10, 10) {
-            if !repair::is_shallow(self.payload, PROPERTIES, |_| ()) {
-                let most = repair::DEEPEST_TABLE;
-                return Err(wrong(format!("tables in tables, more than {most} deep")));
-            }
+        let has_table = (class, method) == (10, 10);
+        if has_table && !repair::is_shallow(self.payload, PROPERTIES, |_| ()) {
+            let most = repair::DEEPEST_TABLE;
+            return Err(wrong(format!("tables in tables, more than {most} deep")));
         }
         Ok(())
     }

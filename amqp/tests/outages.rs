@@ -156,6 +156,8 @@ fn messages_under_way_when_connections_are_cut_are_all_there() {
         let _proxy: CancelOnDrop<()> = spawn(proxy(listener, to, cut.clone())).cancel_on_drop();
         let connection = Connection::open(&address, Options::default()).await.unwrap();
         let channel = connection.channel().await.unwrap();
+        let consumed = connection.channel().await.unwrap();
+        let mut consumer = consumed.consume("cut", ConsumeOptions::default()).await.unwrap();
         let publishing = spawn(async move {
             let mut confirms = std::collections::VecDeque::new();
             for n in 0..COUNT {
@@ -171,8 +173,6 @@ fn messages_under_way_when_connections_are_cut_are_all_there() {
                 confirm.await.unwrap();
             }
         });
-        let consumed = connection.channel().await.unwrap();
-        let mut consumer = consumed.consume("cut", ConsumeOptions::default()).await.unwrap();
         let (mut seen, mut twice) = (std::collections::BTreeSet::new(), 0);
         while seen.len() < COUNT as usize {
             let delivery = consumer.next().await.unwrap();
