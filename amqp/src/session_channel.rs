@@ -196,7 +196,7 @@ impl<T, P> ChannelState<T, P> {
     /// Acknowledges a delivery, when the next output is taken.
     pub(crate) fn ack(&mut self, tag: u64) -> bool {
         let is_owed = self.settle(tag);
-        if is_owed {
+        if is_owed && !self.is_closing {
             self.acked.push(tag);
         }
         is_owed

@@ -203,8 +203,12 @@ impl<T, P> Session<T, P> {
         })
     }
 
-    /// Answers the broker.
+    /// Answers the broker. Of a channel that is being closed it wants to know no more: it may have
+    /// forgotten it when it reads this, and then would close the connection.
     fn say(&mut self, number: u16, method: AMQPClass) -> Result<(), Error> {
+        if self.channels.get(&number).is_some_and(|channel| channel.is_closing) {
+            return Ok(());
+        }
         let before = self.output.len();
         append_method(&mut self.output, number, method, self.limits.frame_max)?;
         self.answers += self.output.len() - before;
@@ -226,7 +230,8 @@ impl<T, P> Session<T, P> {
     }
 
     fn closed_by_broker(&mut self, number: u16, close: channel::Close) -> Result<(), Error> {
-        self.say(number, AMQPClass::Channel(channel::AMQPMethod::CloseOk(channel::CloseOk {})))?;
+        let ok = AMQPClass::Channel(channel::AMQPMethod::CloseOk(channel::CloseOk {}));
+        append_method(&mut self.output, number, ok, self.limits.frame_max)?;
         let reason = CloseReason { code: close.reply_code, text: close.reply_text.to_string() };
         let error = refusal((close.class_id, close.method_id), &reason);
         if self.channels.get(&number).is_some_and(|channel| channel.has_asked((20, 40))) {

@@ -149,8 +149,13 @@ impl<T, P> Session<T, P> {
 
     /// Refuses a delivery. `false`: it was not owed.
     pub(crate) fn nack(&mut self, number: u16, tag: u64, requeue: bool) -> bool {
-        if !self.channels.get_mut(&number).is_some_and(|channel| channel.settle(tag)) {
+        let Some(channel) = self.channels.get_mut(&number) else { return false };
+        if !channel.settle(tag) {
             return false;
+        }
+        if channel.is_closing {
+            // It goes back with the channel.
+            return true;
         }
         let reject = basic::Reject { delivery_tag: tag, requeue };
         let method = AMQPClass::Basic(basic::AMQPMethod::Reject(reject));

@@ -312,15 +312,8 @@ fn while_the_connection_is_made_again() {
 
 #[test]
 fn answers_without_a_queue() {
-    everywhere(BOTH, async |insistent, Stage { connection, .. }| {
-        // Once a channel, even if it was interrupted.
-        let (channel, mut answers) = insistent
-            .on(async || {
-                let channel = connection.channel().await?;
-                let answers = channel.direct_reply_to().await?;
-                Ok::<_, Error>((channel, answers))
-            })
-            .await;
+    everywhere(BOTH, async |insistent, Stage { channel, .. }| {
+        let mut answers = insistent.on(async || channel.direct_reply_to().await).await;
         insistent.on(async || channel.declare_queue("q", QueueOptions::default()).await).await;
         let asks = persistent().with_reply_to("amq.rabbitmq.reply-to".into());
         let ask = async || channel.publish("", "q", asks.clone(), vec![9], true).await;

@@ -5,8 +5,8 @@ use std::time::Duration;
 use pikake_amqp::{Connection, ConsumeOptions, Error, Options, QueueOptions, persistent};
 use pikake_traps::{sleep, spawn};
 
-use crate::BROKER;
 use crate::support::{connect, run};
+use crate::{BROKER, until_it_has};
 
 #[test]
 fn an_error_of_one_channel_is_told_there_and_nowhere_else() {
@@ -72,4 +72,35 @@ fn the_last_handle_closes_the_connection() {
         sleep(Duration::from_millis(200)).await.unwrap();
     });
     assert_eq!(broker.command("ctl list_connections pid").len(), 0);
+}
+
+/// The broker has forgotten the channel when it would read what becomes of them.
+#[test]
+fn a_channel_that_is_closed_with_deliveries_under_way_costs_nothing_else() {
+    let broker = BROKER.get();
+    run(async {
+        let connection = connect(&broker.address()).await;
+        let watching = spawn({
+            let connection = connection.clone();
+            async move { connection.changed().await }
+        });
+        let other = connection.channel().await.unwrap();
+        other.declare_queue("under-way", QueueOptions::default()).await.unwrap();
+        for _ in 0..300 {
+            other.publish("", "under-way", persistent(), vec![b'x'; 100], true).await.unwrap();
+        }
+        for ended_after in 0..30 {
+            let channel = connection.channel().await.unwrap();
+            let consuming = spawn({
+                let channel = channel.clone();
+                async move { channel.consume("under-way", ConsumeOptions::default()).await }
+            });
+            sleep(ended_after * Duration::from_micros(50)).await.unwrap();
+            channel.close().await.unwrap();
+            drop(consuming.await);
+        }
+        assert!(!watching.is_finished(), "{:?}", watching.await);
+        until_it_has(&other, "under-way", (300, 0)).await;
+        other.delete_queue("under-way").await.unwrap();
+    });
 }

@@ -216,3 +216,43 @@ fn headers_of(octets: usize) -> Table {
     headers.insert("h".into(), Value::LongString(vec![b'x'; octets].into()));
     headers
 }
+
+/// What is under way to a channel that is being closed goes back with it. A word about it afterwards, on a
+/// channel that the broker does not know any more, would cost the connection.
+#[test]
+fn a_channel_that_is_closed_with_deliveries_under_way_costs_nothing_else() {
+    for ended_after in 0..60 {
+        with_broker(async move |broker| {
+            let connection = Connection::open(&here(), options()).await?;
+            let other = connection.channel().await?;
+            other.declare_queue("jobs", QueueOptions::quorum()).await?;
+            for n in 0..50 {
+                other.post(message("jobs", n)).await.unwrap().await.unwrap();
+            }
+            let channel = connection.channel().await?;
+            let watching = spawn({
+                let connection = connection.clone();
+                async move { connection.changed().await }
+            });
+            let consuming = spawn({
+                let channel = channel.clone();
+                async move { channel.consume("jobs", ConsumeOptions::default()).await }
+            });
+            sleep(ended_after * Duration::from_micros(50)).await?;
+            match ended_after % 3 {
+                0 => channel.close().await?,
+                1 => drop(consuming),
+                _ => {
+                    consuming.request_cancel("enough");
+                    drop(consuming.await);
+                }
+            }
+            drop(channel);
+            sleep(SECOND).await?;
+            assert!(!watching.is_finished(), "after {ended_after}: {:?}", watching.await);
+            assert_eq!(other.purge("jobs").await?, 50, "after {ended_after}");
+            assert_eq!(broker.channels(), 1);
+            connection.close().await
+        });
+    }
+}
