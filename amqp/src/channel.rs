@@ -82,6 +82,11 @@ impl ChannelInner {
     /// Its connection has gone.
     pub(crate) fn forget_deliveries(&self) {
         self.number.set(0);
+        self.forget_waiting();
+    }
+
+    /// What was delivered and not taken is the broker's again.
+    pub(crate) fn forget_waiting(&self) {
         for consumer in self.live_consumers() {
             consumer.forget_deliveries();
         }

@@ -29,7 +29,18 @@ pub(crate) struct ConsumerInner {
     is_gone: Cell<bool>,
 }
 
+/// A broker that keeps to the prefetch has no more under way. (RabbitMQ delivers a stream in chunks of
+/// some thousands, beyond the prefetch.)
+const MOST_BEYOND: usize = 10_000;
+
 impl ConsumerInner {
+    /// Whether the broker may deliver another one. Without a limit, as was asked for, it may.
+    pub(crate) fn has_room(&self) -> bool {
+        let prefetch = usize::from(self.options.prefetch);
+        let has_limit = prefetch > 0 && !self.options.no_ack;
+        !has_limit || self.buffer.borrow().len() < prefetch + MOST_BEYOND
+    }
+
     pub(crate) fn put(&self, delivery: Delivery) {
         self.buffer.borrow_mut().push_back(delivery);
         self.waiters.wake(1);

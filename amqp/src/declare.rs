@@ -55,6 +55,8 @@ impl Channel {
         let (channel, name) = (self.clone(), short(name));
         async move {
             let queue = name?;
+            // What was interrupted before it was asked for is not forgotten.
+            channel.0.hub().ready().await?;
             channel.0.hub().topology.borrow_mut().remove_queue(queue.as_str());
             let delete = queue::Delete { queue, if_unused: false, if_empty: false, nowait: false };
             let method = AMQPClass::Queue(queue::AMQPMethod::Delete(delete));
@@ -152,6 +154,7 @@ impl Channel {
             let binding = Binding { to, to_queue, from, key, arguments };
             let topology = &channel.0.hub().topology;
             if !is_new {
+                channel.0.hub().ready().await?;
                 topology.borrow_mut().remove_binding(&binding);
                 return channel.0.ask(binding.unbind()).await.map(drop);
             }
@@ -194,6 +197,7 @@ impl Channel {
         let (channel, name) = (self.clone(), short(name));
         async move {
             let exchange = name?;
+            channel.0.hub().ready().await?;
             channel.0.hub().topology.borrow_mut().remove_exchange(exchange.as_str());
             let delete = exchange::Delete { exchange, if_unused: false, nowait: false };
             let method = AMQPClass::Exchange(exchange::AMQPMethod::Delete(delete));

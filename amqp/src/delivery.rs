@@ -8,7 +8,7 @@ use crate::channel::ChannelInner;
 use crate::error::Stale;
 use crate::event::Content;
 use crate::hub::HubSession;
-use crate::message::Properties;
+use crate::message::{Flaw, Properties};
 
 /// A message that was delivered.
 #[derive(Debug)]
@@ -18,7 +18,10 @@ pub struct Delivery {
     pub body: Vec<u8>,
     /// Headers and the rest.
     pub properties: Properties,
-    /// The exchange it was published to.
+    /// What its publisher has made of the properties, if they are none as AMQP has them.
+    pub flaw: Option<Flaw>,
+    /// The exchange it was published to. (Publishers may write what is no text here and in the key;
+    /// its octets are shown as `?`.)
     pub exchange: String,
     /// Its routing key.
     pub routing_key: String,
@@ -34,6 +37,7 @@ impl Delivery {
         Self {
             body: content.body,
             properties: content.properties,
+            flaw: content.flaw,
             exchange: content.exchange.into(),
             routing_key: content.routing_key.into(),
             redelivered: content.redelivered,

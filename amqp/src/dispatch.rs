@@ -31,12 +31,17 @@ impl Hub {
                 let found =
                     channel.as_ref().and_then(|channel| channel.consumer(consumer.as_str()));
                 match (channel, found) {
-                    (Some(channel), Some(consumer)) => {
+                    (Some(channel), Some(consumer)) if consumer.has_room() => {
                         consumer.put(Delivery::new(channel, *content, self.epoch.get()));
+                    }
+                    (_, Some(consumer)) => {
+                        let (tag, most) = (consumer.tag.as_str(), consumer.options.prefetch);
+                        let what = format!("far more deliveries than the {most} of consumer {tag}");
+                        self.with(|session| session.fail(Error::Protocol(what)));
                     }
                     // Its consumer has gone: back to where it came from.
                     _ if content.is_owed => {
-                        self.with(|session| session.nack(number, content.tag, true));
+                        self.with(|session| session.give_back(number, content.tag));
                     }
                     _ => {}
                 }
@@ -54,6 +59,11 @@ impl Hub {
                 channel.window.wake(1);
             }
             Event::Replied { token, result } => self.replied(token, result),
+            Event::TakenBack { channel } => {
+                if let Some(channel) = self.channel(channel) {
+                    channel.forget_waiting();
+                }
+            }
             Event::ConsumerCancelled { channel, consumer } => {
                 let channel = self.channel(channel);
                 if let Some(consumer) =
@@ -68,9 +78,7 @@ impl Hub {
                     channel.end(&Error::ChannelClosed(reason));
                 }
             }
-            Event::Flow => {
-                self.live_channels().iter().for_each(|channel| channel.wake_all());
-            }
+            Event::Flow => self.wake_all(),
             Event::Blocked(reason) => {
                 tracing::warn!(broker = %self.address.place(), %reason, "the broker is blocked");
                 self.blocked.replace(Some((reason.clone(), self.time())));

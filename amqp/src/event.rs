@@ -3,7 +3,7 @@
 use amq_protocol::types::ShortString;
 
 use crate::error::{CloseReason, Error};
-use crate::message::{Message, Properties, Queue};
+use crate::message::{Flaw, Message, Properties, Queue};
 
 /// A message as it came in.
 #[derive(Clone, PartialEq, Debug)]
@@ -15,6 +15,7 @@ pub(crate) struct Content {
     pub(crate) exchange: ShortString,
     pub(crate) routing_key: ShortString,
     pub(crate) properties: Properties,
+    pub(crate) flaw: Option<Flaw>,
     pub(crate) body: Vec<u8>,
 }
 
@@ -58,6 +59,10 @@ pub(crate) enum Event<T, P> {
         channel: u16,
         consumer: ShortString,
         content: Box<Content>,
+    },
+    /// What was delivered before, and not settled, is the broker's again.
+    TakenBack {
+        channel: u16,
     },
     /// By the broker.
     ConsumerCancelled {

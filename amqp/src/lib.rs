@@ -50,11 +50,14 @@ mod options;
 mod publish;
 mod query;
 mod recovery;
+mod repair;
 mod session;
 mod session_channel;
 mod session_frames;
 mod session_handshake;
 mod session_requests;
+#[cfg(test)]
+mod session_script;
 mod stream;
 mod supervisor;
 #[cfg(feature = "tls")]
@@ -69,8 +72,8 @@ pub use consumer::Consumer;
 pub use delivery::{Delivery, Receipt};
 pub use error::{CloseReason, Error, PublishError, Stale};
 pub use message::{
-    Array, ConsumeOptions, ExchangeOptions, Message, Properties, Queue, QueueOptions, Table, Value,
-    persistent, short,
+    Array, ConsumeOptions, ExchangeOptions, Flaw, Message, Properties, Queue, QueueOptions, Table,
+    Value, persistent, short,
 };
 pub use options::{Backoff, Options};
 pub use publish::Confirm;

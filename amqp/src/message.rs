@@ -2,6 +2,8 @@
 //!
 //! Types of AMQP itself (properties, tables, values) are `amq-protocol`'s, under shorter names.
 
+use std::fmt;
+
 use amq_protocol::types::ShortString;
 
 use crate::error::Error;
@@ -35,6 +37,26 @@ pub struct Message {
     pub body: Vec<u8>,
     /// Whether the broker is to return it when no queue takes it.
     pub mandatory: bool,
+}
+
+/// What is wrong with the properties of a message that came in. They are its publisher's; brokers pass
+/// them on unread.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[non_exhaustive]
+pub enum Flaw {
+    /// Texts in them are not UTF-8. Each octet of them that is none is a `?`.
+    NoText,
+    /// They cannot be read, or their headers are too deep in each other. They are left out.
+    Unreadable,
+}
+
+impl fmt::Display for Flaw {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::NoText => "texts in the message's properties are not UTF-8",
+            Self::Unreadable => "the message's properties cannot be read",
+        })
+    }
 }
 
 /// Properties of a message that is to survive a restart of the broker (delivery mode 2).
@@ -147,9 +169,10 @@ impl ExchangeOptions {
 /// How a queue is consumed.
 #[derive(Clone, PartialEq, Debug)]
 pub struct ConsumeOptions {
-    /// How many unacknowledged deliveries this consumer may have; 0 is no limit.
+    /// How many unacknowledged deliveries this consumer may have; 0 is no limit. What has come and was
+    /// not taken waits in memory, so without a limit that may be as much as is in the queue.
     pub prefetch: u16,
-    /// Deliveries count as acknowledged when they are sent.
+    /// Deliveries count as acknowledged when they are sent, without a limit.
     pub no_ack: bool,
     /// Refused if there is another consumer, and refuses others.
     pub exclusive: bool,

@@ -7,7 +7,7 @@ use std::rc::Rc;
 use std::task::{Context, Poll};
 
 use pikake_sync::oneshot;
-use pikake_traps::{deadline_after, park, timeout_at};
+use pikake_traps::{WaitQueue, deadline_after, park, timeout_at};
 
 use crate::channel::{Channel, ChannelInner};
 use crate::error::{Error, PublishError};
@@ -17,9 +17,9 @@ use crate::message::{Message, Properties, short};
 /// What came of an attempt to send a message.
 enum Attempt {
     Sent(Confirm),
-    /// The broker takes none, or there is no connection.
+    /// The broker takes none, or none on this channel, or there is no connection.
     Hindered(Box<Message>, String),
-    /// Too many are unconfirmed, or the broker has stopped this channel.
+    /// Too many are unconfirmed.
     Full(Box<Message>),
     Failed(PublishError),
 }
@@ -77,14 +77,21 @@ impl Channel {
         async move {
             let mut message = Box::new(message);
             let mut patience = None;
+            let mut turn = Turn { window: &channel.window, is_unused: false };
             loop {
                 let hub = channel.hub();
                 let waited = match attempt(&channel, message) {
-                    Attempt::Sent(confirm) => return Ok(confirm),
+                    Attempt::Sent(confirm) => {
+                        turn.is_unused = false;
+                        return Ok(confirm);
+                    }
                     Attempt::Failed(error) => return Err(error),
                     Attempt::Full(back) => {
                         message = back;
-                        park(&channel.window).await
+                        turn.is_unused = false;
+                        let waited = park(&channel.window).await;
+                        turn.is_unused = true;
+                        waited
                     }
                     Attempt::Hindered(back, reason) => {
                         message = back;
@@ -107,6 +114,21 @@ impl Channel {
     }
 }
 
+/// A wake of one who waits for room. If the room is not used by whoever has it, it is passed on: there
+/// may be no other.
+struct Turn<'a> {
+    window: &'a WaitQueue,
+    is_unused: bool,
+}
+
+impl Drop for Turn<'_> {
+    fn drop(&mut self) {
+        if self.is_unused {
+            self.window.wake(1);
+        }
+    }
+}
+
 fn attempt(channel: &Rc<ChannelInner>, message: Box<Message>) -> Attempt {
     let hub = channel.hub();
     let failed =
@@ -121,6 +143,9 @@ fn attempt(channel: &Rc<ChannelInner>, message: Box<Message>) -> Attempt {
     let window = hub.session.borrow().as_ref().and_then(|session| session.window(number));
     match window {
         None => return failed(Error::Closed, message),
+        Some((false, _)) => {
+            return Attempt::Hindered(message, "the broker has paused the channel".to_owned());
+        }
         Some((true, unconfirmed)) if unconfirmed < hub.options.publish_window.max(1) => {}
         Some(_) => return Attempt::Full(message),
     }

@@ -24,7 +24,7 @@ use amq_protocol::protocol::{AMQPClass, channel, connection};
 
 use crate::error::{CloseReason, Error};
 use crate::event::{Ended, Event, Remains};
-use crate::session_channel::ChannelState;
+use crate::session_channel::{ChannelState, ids};
 use crate::session_handshake::Greeter;
 use crate::wire::{self, Frame, append_method};
 
@@ -63,6 +63,8 @@ pub(crate) struct Session<T, P> {
     rest: Vec<u8>,
     pub(crate) channels: BTreeMap<u16, ChannelState<T, P>>,
     pub(crate) events: VecDeque<Event<T, P>>,
+    /// How much of the output answers the broker.
+    pub(crate) answers: usize,
     last_sent: Duration,
     last_received: Duration,
 }
@@ -79,6 +81,7 @@ impl<T, P> Session<T, P> {
             rest: Vec::new(),
             channels: BTreeMap::new(),
             events: VecDeque::new(),
+            answers: 0,
             last_sent: now,
             last_received: now,
         }
@@ -112,7 +115,7 @@ impl<T, P> Session<T, P> {
                 Err(error) => Err(error),
             };
             if let Err(error) = handled {
-                self.end(Ended::Protocol(error));
+                self.fail(error);
             }
         }
         bytes.len()
@@ -163,7 +166,10 @@ impl<T, P> Session<T, P> {
                 self.events.push_back(Event::Opened);
                 Ok(())
             }
-            (phase, method) => Err(Error::Protocol(format!("{method:?} while {phase:?}"))),
+            (phase, method) => {
+                let (class, id) = ids(&AMQPClass::Connection(method));
+                Err(Error::Protocol(format!("method {class}.{id} while {phase:?}")))
+            }
         }
     }
 
@@ -196,6 +202,11 @@ impl<T, P> Session<T, P> {
         }
     }
 
+    /// The broker does what it must not.
+    pub(crate) fn fail(&mut self, error: Error) {
+        self.end(Ended::Protocol(error));
+    }
+
     /// What happened, oldest first.
     pub(crate) fn next_event(&mut self) -> Option<Event<T, P>> {
         self.events.pop_front()
@@ -209,6 +220,7 @@ impl<T, P> Session<T, P> {
     /// Moves all that is to be sent into an empty buffer, whose room is used again.
     pub(crate) fn take_output(&mut self, into: &mut Vec<u8>, now: Duration) {
         self.flush_acks();
+        self.answers = 0;
         into.clear();
         std::mem::swap(&mut self.output, into);
         if !into.is_empty() {

@@ -1,7 +1,7 @@
 //! One channel of a session: its requests, one at a time; its contents, put together; what it owes
 //! the broker, and what the broker owes it.
 
-use std::collections::{BTreeSet, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use amq_protocol::protocol::{AMQPClass, basic};
 use amq_protocol::types::ShortString;
@@ -42,16 +42,15 @@ struct Unconfirmed<P> {
 pub(crate) enum ContentOf {
     Deliver { consumer: ShortString, content: Box<Content> },
     Get(Box<Content>),
-    Return(basic::Return),
+    Return(Box<(basic::Return, Properties)>),
 }
 
 /// A content that is coming in.
 #[derive(Debug)]
-#[expect(clippy::large_enum_variant, reason = "one a channel, and a box would be one a message")]
 pub(crate) enum Assembly {
     None,
     Header(ContentOf),
-    Body { of: ContentOf, properties: Properties, body: Vec<u8>, missing: u64 },
+    Body { of: ContentOf, body: Vec<u8>, missing: u64 },
 }
 
 #[derive(Debug)]
@@ -67,12 +66,10 @@ pub(crate) struct ChannelState<T, P> {
     pub(crate) is_paused: bool,
     /// We have asked for its end.
     pub(crate) is_closing: bool,
-    /// In the order of publishing, without gaps; `None` is settled.
-    unconfirmed: VecDeque<Option<Unconfirmed<P>>>,
-    /// The number of the first in `unconfirmed`.
-    first_unconfirmed: u64,
-    /// How many in `unconfirmed` are not settled.
-    open_confirms: usize,
+    /// How many messages were published in confirm mode.
+    published: u64,
+    /// Those that are not confirmed, by their numbers. (One may never be, while many others are.)
+    unconfirmed: BTreeMap<u64, Unconfirmed<P>>,
     /// Delivered, and neither acknowledged nor rejected here.
     owed: BTreeSet<u64>,
     /// Acknowledged here, and not yet there.
@@ -89,24 +86,28 @@ impl<T, P> ChannelState<T, P> {
             confirms: false,
             is_paused: false,
             is_closing: false,
-            unconfirmed: VecDeque::new(),
-            first_unconfirmed: 1,
-            open_confirms: 0,
+            published: 0,
+            unconfirmed: BTreeMap::new(),
             owed: BTreeSet::new(),
             acked: Vec::new(),
         }
     }
 
+    /// Whether the method was sent, and not answered yet.
+    pub(crate) fn has_asked(&self, method: (u16, u16)) -> bool {
+        self.asked.as_ref().is_some_and(|asked| asked.method == method)
+    }
+
     /// Expects the confirm of a message that was just queued.
     pub(crate) fn expect_confirm(&mut self, message: Box<Message>, token: P) {
+        self.published += 1;
         let entry = Unconfirmed { message, token: Some(token), returned: None };
-        self.unconfirmed.push_back(Some(entry));
-        self.open_confirms += 1;
+        self.unconfirmed.insert(self.published, entry);
     }
 
     /// How many messages are not confirmed.
     pub(crate) fn unconfirmed(&self) -> usize {
-        self.open_confirms
+        self.unconfirmed.len()
     }
 
     /// The broker has confirmed, or refused, one message or all up to one.
@@ -117,17 +118,14 @@ impl<T, P> ChannelState<T, P> {
         is_ack: bool,
         mut tell: impl FnMut(P, Outcome),
     ) -> Result<(), Error> {
-        let end = self.first_unconfirmed + self.unconfirmed.len() as u64;
-        let range = match (tag, multiple) {
-            (0, true) => self.first_unconfirmed..end,
-            (tag, true) if tag < end => self.first_unconfirmed..tag + 1,
-            (tag, false) if (self.first_unconfirmed..end).contains(&tag) => tag..tag + 1,
+        let confirmed = match (tag, multiple) {
+            (0, true) => 1..=self.published,
+            (tag, true) if tag <= self.published => 1..=tag,
+            (tag, false) if self.unconfirmed.contains_key(&tag) => tag..=tag,
             _ => return Err(Error::Protocol(format!("a confirm of message {tag}, which is none"))),
         };
-        for tag in range {
-            let at = (tag - self.first_unconfirmed) as usize;
-            let Some(entry) = self.unconfirmed[at].take() else { continue };
-            self.open_confirms -= 1;
+        while let Some((&tag, _)) = self.unconfirmed.range(confirmed.clone()).next() {
+            let Some(entry) = self.unconfirmed.remove(&tag) else { break };
             let outcome = match (entry.returned, is_ack) {
                 (_, false) => Outcome::Nacked,
                 (None, true) => Outcome::Acked,
@@ -137,26 +135,27 @@ impl<T, P> ChannelState<T, P> {
                 tell(token, outcome);
             }
         }
-        while let Some(None) = self.unconfirmed.front() {
-            self.unconfirmed.pop_front();
-            self.first_unconfirmed += 1;
-        }
         Ok(())
     }
 
     /// The broker returns a message. It does not say which; it comes before its confirm, so it is the
     /// oldest that is the same. (Two that are the same in everything are one as good as the other.)
+    /// Properties may come back as others than were sent, as the broker puts a name of its own in the
+    /// place of direct reply-to, or not be readable here; then place and body have to do.
     pub(crate) fn returned(&mut self, why: basic::Return, properties: &Properties, body: &[u8]) {
-        let is_it = |entry: &&mut Unconfirmed<P>| {
+        let is_like_it = |entry: &Unconfirmed<P>| {
             let message = &entry.message;
             message.mandatory
                 && entry.returned.is_none()
                 && message.exchange == why.exchange
                 && message.routing_key == why.routing_key
                 && message.body == body
-                && message.properties == *properties
         };
-        match self.unconfirmed.iter_mut().flatten().find(is_it) {
+        let mut like_it = self.unconfirmed.iter().filter(|(_, entry)| is_like_it(entry));
+        let oldest = like_it.clone().next();
+        let same = like_it.find(|(_, entry)| entry.message.properties == *properties);
+        let found = same.or(oldest).map(|(&tag, _)| tag);
+        match found.and_then(|tag| self.unconfirmed.get_mut(&tag)) {
             Some(entry) => entry.returned = Some((why.reply_code, why.reply_text.to_string())),
             None => {
                 tracing::debug!(key = %why.routing_key, "a message came back that nobody waits for")
@@ -166,13 +165,14 @@ impl<T, P> ChannelState<T, P> {
 
     /// No longer tells what becomes of the messages that are not confirmed.
     pub(crate) fn abandon(&mut self) -> Vec<P> {
-        self.unconfirmed.iter_mut().flatten().filter_map(|entry| entry.token.take()).collect()
+        self.unconfirmed.values_mut().filter_map(|entry| entry.token.take()).collect()
     }
 
     /// A delivery has come that has to be acknowledged.
     pub(crate) fn owe(&mut self, tag: u64) -> Result<(), Error> {
-        match self.owed.insert(tag) {
+        match tag != 0 && self.owed.insert(tag) {
             true => Ok(()),
+            false if tag == 0 => Err(Error::Protocol("a delivery without a number".to_owned())),
             false => Err(Error::Protocol(format!("delivery {tag} came twice"))),
         }
     }
@@ -182,15 +182,21 @@ impl<T, P> ChannelState<T, P> {
         self.owed.remove(&tag)
     }
 
-    /// The broker takes all back.
-    pub(crate) fn forget_deliveries(&mut self) {
-        self.owed.clear();
+    /// A request leaves. What was acknowledged must be known before all is taken back, and from then on
+    /// nothing of it can be settled.
+    pub(crate) fn leaving(&mut self, method: (u16, u16), channel: u16, output: &mut Vec<u8>) {
+        if matches!(method, (20, 40) | (60, 110)) {
+            self.flush_acks(channel, output);
+        }
+        if method == (60, 110) {
+            self.owed.clear();
+        }
     }
 
     /// Acknowledges a delivery, when the next output is taken.
     pub(crate) fn ack(&mut self, tag: u64) -> bool {
         let is_owed = self.settle(tag);
-        if is_owed {
+        if is_owed && !self.is_closing {
             self.acked.push(tag);
         }
         is_owed
@@ -223,7 +229,7 @@ impl<T, P> ChannelState<T, P> {
     pub(crate) fn dismantle(self) -> (Vec<T>, Vec<(Box<Message>, P)>) {
         let asked = self.asked.into_iter();
         let requests = asked.chain(self.queue.into_iter().map(|queued| queued.asked));
-        let unconfirmed = self.unconfirmed.into_iter().flatten();
+        let unconfirmed = self.unconfirmed.into_values();
         (
             requests.map(|asked| asked.token).collect(),
             unconfirmed.filter_map(|entry| Some((entry.message, entry.token?))).collect(),
@@ -262,3 +268,7 @@ pub(crate) fn answer(request: (u16, u16), method: &AMQPClass) -> Option<Reply> {
 pub(crate) fn ids(method: &AMQPClass) -> (u16, u16) {
     (method.get_amqp_class_id(), method.get_amqp_method_id())
 }
+
+#[cfg(test)]
+#[path = "session_channel_tests.rs"]
+mod tests;

@@ -8,7 +8,7 @@ use amq_protocol::types::ShortString;
 
 use crate::error::{CloseReason, Error};
 use crate::event::{Content, Event, Outcome, Reply};
-use crate::message::Properties;
+use crate::message::{Flaw, Properties};
 use crate::session::Session;
 use crate::session_channel::{Assembly, ChannelState, ContentOf, answer, ids};
 use crate::wire::{Frame, append_method};
@@ -17,6 +17,9 @@ use crate::wire::{Frame, append_method};
 const LARGEST_BODY: u64 = 512 * 1024 * 1024;
 /// Room made for a body before it is there. A peer's claim alone should cost no memory.
 const ROOM_AHEAD: u64 = 1024 * 1024;
+
+/// So many octets of answers, and of refusals, may wait for a broker that asks and does not read.
+const MOST_ANSWERS: usize = 1024 * 1024;
 
 fn wrong(what: String) -> Error {
     Error::Protocol(what)
@@ -33,55 +36,63 @@ impl<T, P> Session<T, P> {
             (_, Frame::Method(method @ AMQPClass::Channel(channel::AMQPMethod::Close(_)))) => {
                 self.method(number, method)
             }
-            (Assembly::Header(of), Frame::Header(header)) => {
-                self.content_header(number, of, *header)
+            (Assembly::Header(of), Frame::Header(header, flaw)) => {
+                self.content_header(number, of, *header, flaw)
             }
-            (Assembly::Body { of, properties, mut body, missing }, Frame::Body(part)) => {
+            (Assembly::Body { of, mut body, missing }, Frame::Body(part)) => {
                 if part.len() as u64 > missing {
                     return Err(wrong(format!("a body longer than it said on channel {number}")));
                 }
                 body.extend_from_slice(part);
-                self.content_body(number, of, properties, body, missing - part.len() as u64)
+                self.content_body(number, of, body, missing - part.len() as u64)
             }
-            (_, frame) => Err(wrong(format!("out of order on channel {number}: {frame:?}"))),
+            (_, frame) => Err(wrong(format!("out of order on channel {number}: {}", frame.what()))),
         }
     }
 
     fn content_header(
         &mut self,
         number: u16,
-        of: ContentOf,
+        mut of: ContentOf,
         header: AMQPContentHeader,
+        flaw: Option<Flaw>,
     ) -> Result<(), Error> {
         if header.body_size > LARGEST_BODY {
             return Err(wrong(format!("a body of {} bytes", header.body_size)));
         }
+        match &mut of {
+            ContentOf::Deliver { content, .. } | ContentOf::Get(content) => {
+                (content.properties, content.flaw) = (header.properties, flaw);
+            }
+            ContentOf::Return(returned) => returned.1 = header.properties,
+        }
         let body = Vec::with_capacity(header.body_size.min(ROOM_AHEAD) as usize);
-        self.content_body(number, of, header.properties, body, header.body_size)
+        self.content_body(number, of, body, header.body_size)
     }
 
     fn content_body(
         &mut self,
         number: u16,
         of: ContentOf,
-        properties: Properties,
         body: Vec<u8>,
         missing: u64,
     ) -> Result<(), Error> {
         let Some(channel) = self.channels.get_mut(&number) else { return Ok(()) };
         if missing > 0 {
-            channel.assembly = Assembly::Body { of, properties, body, missing };
+            channel.assembly = Assembly::Body { of, body, missing };
             return Ok(());
         }
         match of {
-            ContentOf::Return(why) => channel.returned(why, &properties, &body),
+            ContentOf::Return(returned) => channel.returned(returned.0, &returned.1, &body),
+            // On its way when all was to be taken back, and so was this.
+            ContentOf::Deliver { .. } if channel.has_asked((60, 110)) => {}
             ContentOf::Deliver { consumer, mut content } => {
                 content.is_owed =
                     !channel.consumers.iter().any(|(tag, no_ack)| *no_ack && *tag == consumer);
                 if content.is_owed {
                     channel.owe(content.tag)?;
                 }
-                (content.properties, content.body) = (properties, body);
+                content.body = body;
                 self.events.push_back(Event::Delivered { channel: number, consumer, content });
             }
             ContentOf::Get(mut content) => {
@@ -89,7 +100,7 @@ impl<T, P> Session<T, P> {
                 if content.is_owed {
                     channel.owe(content.tag)?;
                 }
-                (content.properties, content.body) = (properties, body);
+                content.body = body;
                 self.answered(number, Reply::Got(Some(content)));
             }
         }
@@ -114,35 +125,24 @@ impl<T, P> Session<T, P> {
         let Some(channel) = self.channels.get_mut(&number) else { return Ok(()) };
         match method {
             AMQPClass::Basic(B::Deliver(deliver)) => {
-                let content = Box::new(Content {
-                    tag: deliver.delivery_tag,
-                    is_owed: true,
-                    redelivered: deliver.redelivered,
-                    exchange: deliver.exchange,
-                    routing_key: deliver.routing_key,
-                    properties: Properties::default(),
-                    body: Vec::new(),
-                });
+                let basic::Deliver { delivery_tag, redelivered, exchange, routing_key, .. } =
+                    deliver;
+                let content = content(delivery_tag, redelivered, exchange, routing_key);
                 let consumer = deliver.consumer_tag;
                 channel.assembly = Assembly::Header(ContentOf::Deliver { consumer, content });
             }
             AMQPClass::Basic(B::GetOk(get)) => {
-                if channel.asked.as_ref().map(|asked| asked.method) != Some((60, 70)) {
+                if !channel.has_asked((60, 70)) {
                     return Err(wrong(format!("a message nobody asked for on channel {number}")));
                 }
-                let content = Content {
-                    tag: get.delivery_tag,
-                    is_owed: true,
-                    redelivered: get.redelivered,
-                    exchange: get.exchange,
-                    routing_key: get.routing_key,
-                    properties: Properties::default(),
-                    body: Vec::new(),
-                };
-                channel.assembly = Assembly::Header(ContentOf::Get(Box::new(content)));
+                let basic::GetOk { delivery_tag, redelivered, exchange, routing_key, .. } = get;
+                let content = content(delivery_tag, redelivered, exchange, routing_key);
+                channel.assembly = Assembly::Header(ContentOf::Get(content));
             }
             AMQPClass::Basic(B::Return(why)) => {
-                channel.assembly = Assembly::Header(ContentOf::Return(why));
+                let properties = Properties::default();
+                let returned = Box::new((why, properties));
+                channel.assembly = Assembly::Header(ContentOf::Return(returned));
             }
             AMQPClass::Basic(B::Ack(ack)) => {
                 return self.confirmed(number, ack.delivery_tag, ack.multiple, true);
@@ -186,7 +186,9 @@ impl<T, P> Session<T, P> {
             AMQPClass::Basic(basic::AMQPMethod::CancelOk(ok)) => {
                 forget_consumer(channel, &ok.consumer_tag);
             }
-            AMQPClass::Basic(basic::AMQPMethod::RecoverOk(_)) => channel.forget_deliveries(),
+            AMQPClass::Basic(basic::AMQPMethod::RecoverOk(_)) => {
+                self.events.push_back(Event::TakenBack { channel: number });
+            }
             _ => {}
         }
         self.answered(number, reply);
@@ -201,20 +203,38 @@ impl<T, P> Session<T, P> {
         })
     }
 
+    /// Answers the broker. Of a channel that is being closed it wants to know no more: it may have
+    /// forgotten it when it reads this, and then would close the connection.
     fn say(&mut self, number: u16, method: AMQPClass) -> Result<(), Error> {
-        append_method(&mut self.output, number, method, self.limits.frame_max)
+        if self.channels.get(&number).is_some_and(|channel| channel.is_closing) {
+            return Ok(());
+        }
+        let before = self.output.len();
+        append_method(&mut self.output, number, method, self.limits.frame_max)?;
+        self.answers += self.output.len() - before;
+        match self.answers <= MOST_ANSWERS {
+            true => Ok(()),
+            false => Err(wrong(format!("it has {} octets of answers to read", self.answers))),
+        }
+    }
+
+    /// Gives back a delivery that nobody here takes.
+    pub(crate) fn give_back(&mut self, number: u16, tag: u64) {
+        if !self.channels.get_mut(&number).is_some_and(|channel| channel.settle(tag)) {
+            return;
+        }
+        let reject = basic::Reject { delivery_tag: tag, requeue: true };
+        if let Err(error) = self.say(number, AMQPClass::Basic(basic::AMQPMethod::Reject(reject))) {
+            self.fail(error);
+        }
     }
 
     fn closed_by_broker(&mut self, number: u16, close: channel::Close) -> Result<(), Error> {
-        self.say(number, AMQPClass::Channel(channel::AMQPMethod::CloseOk(channel::CloseOk {})))?;
+        let ok = AMQPClass::Channel(channel::AMQPMethod::CloseOk(channel::CloseOk {}));
+        append_method(&mut self.output, number, ok, self.limits.frame_max)?;
         let reason = CloseReason { code: close.reply_code, text: close.reply_text.to_string() };
         let error = refusal((close.class_id, close.method_id), &reason);
-        let is_closing = self
-            .channels
-            .get(&number)
-            .and_then(|channel| channel.asked.as_ref())
-            .is_some_and(|asked| asked.method == (20, 40));
-        if is_closing {
+        if self.channels.get(&number).is_some_and(|channel| channel.has_asked((20, 40))) {
             // Both ends have closed it; the answer to ours is still to come.
             return Ok(());
         }
@@ -226,11 +246,8 @@ impl<T, P> Session<T, P> {
     /// The broker closes the connection for what was asked on a channel. Only who asked has to do with
     /// it: for them it is as if the channel had been closed. `false`: nobody asked.
     pub(crate) fn blame(&mut self, method: (u16, u16), reason: &CloseReason) -> bool {
-        let has_asked = |channel: &ChannelState<T, P>| {
-            channel.asked.as_ref().is_some_and(|asked| asked.method == method)
-        };
-        let blamed: Vec<u16> =
-            self.channels.iter().filter(|(_, c)| has_asked(c)).map(|(&number, _)| number).collect();
+        let asked = self.channels.iter().filter(|(_, channel)| channel.has_asked(method));
+        let blamed: Vec<u16> = asked.map(|(&number, _)| number).collect();
         for &channel in &blamed {
             self.drop_channel(channel, &refusal(method, reason));
             self.events.push_back(Event::ChannelClosed { channel, reason: reason.clone() });
@@ -252,6 +269,18 @@ impl<T, P> Session<T, P> {
     }
 }
 
+/// What comes in next.
+fn content(
+    tag: u64,
+    redelivered: bool,
+    exchange: ShortString,
+    routing_key: ShortString,
+) -> Box<Content> {
+    let (properties, body) = (Properties::default(), Vec::new());
+    let (is_owed, flaw) = (true, None);
+    Box::new(Content { tag, is_owed, redelivered, exchange, routing_key, properties, flaw, body })
+}
+
 /// What the broker's reason for not doing something is to whoever asked for it.
 fn refusal(method: (u16, u16), reason: &CloseReason) -> Error {
     match (reason.code, method) {
@@ -263,3 +292,7 @@ fn refusal(method: (u16, u16), reason: &CloseReason) -> Error {
 fn forget_consumer<T, P>(channel: &mut ChannelState<T, P>, consumer: &ShortString) {
     channel.consumers.retain(|(tag, _)| tag != consumer);
 }
+
+#[cfg(test)]
+#[path = "session_hostile_tests.rs"]
+mod tests;

@@ -1,10 +1,10 @@
 //! What is asked of a session, channel by channel: requests, messages, acknowledgements.
 
 use amq_protocol::frame::{AMQPContentHeader, AMQPFrame};
-use amq_protocol::protocol::{AMQPClass, basic, channel};
+use amq_protocol::protocol::{AMQPClass, basic, channel, exchange, queue};
 
 use crate::error::Error;
-use crate::message::Message;
+use crate::message::{Message, Table, Value};
 use crate::session::{Phase, Session};
 use crate::session_channel::{Asked, ChannelState, Queued, ids};
 use crate::wire;
@@ -24,6 +24,9 @@ impl<T, P> Session<T, P> {
             Some(channel) if is_open && !channel.is_closing => channel,
             _ => return Err((Error::Closed, token)),
         };
+        if let Some(value) = arguments(&method).and_then(unsendable) {
+            return Err((refused(value), token));
+        }
         let is_free = matches!(&method, AMQPClass::Basic(basic::AMQPMethod::Get(g)) if g.no_ack);
         let asked = Asked { method: ids(&method), is_free, token };
         let consumer = match &method {
@@ -35,9 +38,8 @@ impl<T, P> Session<T, P> {
         let mut bytes = Vec::new();
         let goes_now = channel.asked.is_none();
         let to = if goes_now { &mut self.output } else { &mut bytes };
-        if matches!(asked.method, (20, 40) | (60, 110)) && goes_now {
-            // What was acknowledged must be known before all deliveries are taken back.
-            channel.flush_acks(number, to);
+        if goes_now {
+            channel.leaving(asked.method, number, to);
         }
         if let Err(error) = wire::append_method(to, number, method, self.limits.frame_max) {
             return Err((error, asked.token));
@@ -55,7 +57,7 @@ impl<T, P> Session<T, P> {
     pub(crate) fn next_request(&mut self, number: u16) {
         let Some(channel) = self.channels.get_mut(&number) else { return };
         if let Some(queued) = channel.queue.pop_front() {
-            channel.flush_acks(number, &mut self.output);
+            channel.leaving(queued.asked.method, number, &mut self.output);
             self.output.extend_from_slice(&queued.bytes);
             channel.asked = Some(queued.asked);
         }
@@ -92,6 +94,9 @@ impl<T, P> Session<T, P> {
             Some(channel) if is_open && !channel.is_closing => channel,
             _ => return Err((Error::Closed, message, token)),
         };
+        if let Some(value) = message.properties.headers().as_ref().and_then(unsendable) {
+            return Err((refused(value), message, token));
+        }
         let before = self.output.len();
         let frame_max = self.limits.frame_max;
         let publish = AMQPClass::Basic(basic::AMQPMethod::Publish(basic::Publish {
@@ -144,8 +149,13 @@ impl<T, P> Session<T, P> {
 
     /// Refuses a delivery. `false`: it was not owed.
     pub(crate) fn nack(&mut self, number: u16, tag: u64, requeue: bool) -> bool {
-        if !self.channels.get_mut(&number).is_some_and(|channel| channel.settle(tag)) {
+        let Some(channel) = self.channels.get_mut(&number) else { return false };
+        if !channel.settle(tag) {
             return false;
+        }
+        if channel.is_closing {
+            // It goes back with the channel.
+            return true;
         }
         let reject = basic::Reject { delivery_tag: tag, requeue };
         let method = AMQPClass::Basic(basic::AMQPMethod::Reject(reject));
@@ -153,4 +163,45 @@ impl<T, P> Session<T, P> {
         debug_assert!(queued.is_ok(), "a refusal fits into a frame");
         true
     }
+}
+
+/// The arguments of a request.
+fn arguments(method: &AMQPClass) -> Option<&Table> {
+    use exchange::AMQPMethod as X;
+    use queue::AMQPMethod as Q;
+    match method {
+        AMQPClass::Queue(Q::Declare(queue::Declare { arguments, .. }))
+        | AMQPClass::Queue(Q::Bind(queue::Bind { arguments, .. }))
+        | AMQPClass::Queue(Q::Unbind(queue::Unbind { arguments, .. }))
+        | AMQPClass::Exchange(X::Declare(exchange::Declare { arguments, .. }))
+        | AMQPClass::Exchange(X::Bind(exchange::Bind { arguments, .. }))
+        | AMQPClass::Exchange(X::Unbind(exchange::Unbind { arguments, .. }))
+        | AMQPClass::Basic(basic::AMQPMethod::Consume(basic::Consume { arguments, .. })) => {
+            Some(arguments)
+        }
+        _ => None,
+    }
+}
+
+/// A value that RabbitMQ cannot read: it would hang up, at a message again and again.
+fn unsendable(table: &Table) -> Option<&Value> {
+    fn find(value: &Value) -> Option<&Value> {
+        match value {
+            Value::Float(number) if !number.is_finite() => Some(value),
+            Value::Double(number) if !number.is_finite() => Some(value),
+            // As AMQP has it, but no broker.
+            Value::ShortString(_) => Some(value),
+            Value::FieldArray(array) => array.as_slice().iter().find_map(find),
+            Value::FieldTable(table) => unsendable(table),
+            _ => None,
+        }
+    }
+    table.inner().values().find_map(find)
+}
+
+fn refused(value: &Value) -> Error {
+    Error::Invalid(match value {
+        Value::ShortString(_) => "a short string as a value in a table, use a long one".to_owned(),
+        number => format!("{number:?} in a table: brokers take finite numbers only"),
+    })
 }

@@ -30,6 +30,9 @@ use crate::session::{Limits, Session};
 use crate::session_handshake::{Greeter, Password};
 use crate::stream::Stream;
 
+/// A connection that was lost sooner counts as another attempt that failed: it would be made, and lost,
+/// again and again without a wait.
+const STEADY: Duration = Duration::from_secs(1);
 /// How long the broker has to answer a farewell.
 const FAREWELL: Duration = Duration::from_secs(3);
 
@@ -41,6 +44,8 @@ pub(crate) async fn supervise(hub: Rc<Hub>) {
 
 async fn keep_up(hub: &Rc<Hub>) -> Error {
     let mut failed = 0;
+    // Of those that came about and were lost at once.
+    let mut cut_short = 0;
     let mut was_open = false;
     let mut lost_at = hub.time();
     loop {
@@ -53,7 +58,10 @@ async fn keep_up(hub: &Rc<Hub>) -> Error {
             Ok(link) => {
                 (failed, was_open) = (0, true);
                 open_up(hub);
+                let opened = hub.time();
                 let end = end_of_connection(hub).await;
+                let was_steady = hub.time().saturating_sub(opened) >= STEADY;
+                cut_short = if was_steady { 0 } else { cut_short + 1 };
                 drop(link);
                 if hub.close_requested.get() {
                     return Error::Closed;
@@ -69,7 +77,8 @@ async fn keep_up(hub: &Rc<Hub>) -> Error {
                 error
             }
         };
-        if failed == 0 {
+        // One that is lost over and over, as for a message that the broker cannot take, was never back.
+        if failed == 0 && cut_short <= 1 {
             lost_at = hub.time();
         }
         hub.drop_session();
@@ -83,9 +92,9 @@ async fn keep_up(hub: &Rc<Hub>) -> Error {
         if hub.time().saturating_sub(lost_at) >= hub.options.blocked_deadline {
             hub.abandon_unconfirmed(&PublishError::Uncertain);
         }
-        if failed > 0 {
-            let wait = backoff.wait(failed, random::f64());
-            let _closed = ignore_after(wait, until_closed(hub)).await;
+        let waits = failed + cut_short;
+        if waits > 0 {
+            let _closed = ignore_after(backoff.wait(waits, random::f64()), until_closed(hub)).await;
         }
         if hub.close_requested.get() {
             return Error::Closed;

@@ -4,7 +4,7 @@
 //! client needs that may be connected to anything: the frame is found first (so that it is known how
 //! much is missing, what is too large and what is no frame at all), methods that no broker sends
 //! are refused before they are parsed, and so are tables in tables without end, which a parser that
-//! recurses would pay for with its stack.
+//! recurses would pay for with its stack. What is no text comes as one (`repair`).
 
 use std::io::{self, Write};
 
@@ -16,6 +16,8 @@ use amq_protocol::protocol::{AMQPClass, constants, parse_class};
 use amq_protocol::types::{LongUInt, ShortUInt};
 
 use crate::error::Error;
+use crate::message::{Flaw, Properties};
+use crate::repair;
 
 /// Type, channel and length before a payload.
 const HEAD: usize = 7;
@@ -23,8 +25,6 @@ const HEAD: usize = 7;
 pub(crate) const FRAMING: usize = HEAD + 1;
 /// What a client says first.
 pub(crate) const PROTOCOL_HEADER: [u8; 8] = *b"AMQP\0\0\x09\x01";
-/// Tables and arrays in each other; Celery's deepest header is 4 deep.
-const DEEPEST_TABLE: usize = 64;
 
 /// A frame whose payload has not been looked at.
 #[derive(Clone, Copy, Debug)]
@@ -40,9 +40,24 @@ pub(crate) struct Raw<'a> {
 #[derive(Debug)]
 pub(crate) enum Frame<'a> {
     Method(AMQPClass),
-    Header(Box<AMQPContentHeader>),
+    /// And what is wrong with its properties.
+    Header(Box<AMQPContentHeader>, Option<Flaw>),
     Body(&'a [u8]),
     Heartbeat,
+}
+
+impl Frame<'_> {
+    /// Its name, for errors.
+    pub(crate) fn what(&self) -> String {
+        match self {
+            Self::Method(method) => {
+                format!("method {}.{}", method.get_amqp_class_id(), method.get_amqp_method_id())
+            }
+            Self::Header(..) => "a content header".to_owned(),
+            Self::Body(part) => format!("{} bytes of a body", part.len()),
+            Self::Heartbeat => "a heartbeat".to_owned(),
+        }
+    }
 }
 
 fn wrong(what: String) -> Error {
@@ -110,21 +125,13 @@ impl<'a> Raw<'a> {
     pub(crate) fn decode_any(&self) -> Result<Frame<'a>, Error> {
         let malformed = |what: &str| wrong(format!("a malformed {what}"));
         match self.kind {
-            constants::FRAME_METHOD => match parse_class(self.payload) {
-                Ok(([], method)) => Ok(Frame::Method(method)),
-                _ => Err(malformed(&format!("method {:?}", self.method()))),
-            },
-            constants::FRAME_HEADER => {
-                let is_shallow = headers_at(self.payload)
-                    .is_none_or(|table| check_depth(&self.payload[table..]).is_ok());
-                // A table that is too deep must not reach the parser, which would exhaust the stack.
-                match is_shallow.then(|| parse_content_header(self.payload)) {
-                    Some(Ok(([], header))) => Ok(Frame::Header(Box::new(header))),
-                    _ => {
-                        without_properties(self.payload).ok_or_else(|| malformed("content header"))
-                    }
-                }
-            }
+            constants::FRAME_METHOD => parse_method(self.payload)
+                .or_else(|| parse_method(&repair::method(self.payload)?))
+                .map(Frame::Method)
+                .ok_or_else(|| malformed(&format!("method {:?}", self.method()))),
+            constants::FRAME_HEADER => parse_header(self.payload)
+                .map(|(header, flaw)| Frame::Header(Box::new(header), flaw))
+                .ok_or_else(|| malformed("content header")),
             constants::FRAME_BODY => Ok(Frame::Body(self.payload)),
             _ if self.channel == 0 && self.payload.is_empty() => Ok(Frame::Heartbeat),
             _ => Err(malformed("heartbeat")),
@@ -153,88 +160,47 @@ impl<'a> Raw<'a> {
             return Err(wrong(format!("a method that no broker sends: {class}.{method}")));
         }
         // The only one with a table: the broker's properties, behind ids and version.
-        if (class, method) == (10, 10) {
-            check_depth(self.payload.get(6..).unwrap_or_default())?;
+        const PROPERTIES: usize = 6;
+        let has_table = (class, method) == (10, 10);
+        if has_table && !repair::is_shallow(self.payload, PROPERTIES, |_| ()) {
+            let most = repair::DEEPEST_TABLE;
+            return Err(wrong(format!("tables in tables, more than {most} deep")));
         }
         Ok(())
     }
 }
 
-/// A content header whose properties cannot be read. They are the publisher's, and brokers pass them on
-/// unread: to end the connection for them would bring the same message again over the next one.
-fn without_properties(payload: &[u8]) -> Option<Frame<'static>> {
+fn parse_method(payload: &[u8]) -> Option<AMQPClass> {
+    match parse_class(payload) {
+        Ok(([], method)) => Some(method),
+        _ => None,
+    }
+}
+
+/// A content header, without what is no text or without any properties where they cannot be read. They
+/// are the publisher's, and brokers pass them on unread.
+fn parse_header(payload: &[u8]) -> Option<(AMQPContentHeader, Option<Flaw>)> {
+    let parse = |payload: &[u8]| match parse_content_header(payload) {
+        Ok(([], header)) => Some(header),
+        _ => None,
+    };
+    let headers = repair::headers_at(payload);
+    // A table that is too deep must not reach the parser, which would exhaust the stack.
+    if headers.is_none_or(|at| repair::is_shallow(payload, at, |_| ())) {
+        if let Some(header) = parse(payload) {
+            return Some((header, None));
+        }
+        if let Some(header) = repair::content_header(payload).as_deref().and_then(parse) {
+            return Some((header, Some(Flaw::NoText)));
+        }
+    }
     let [c0, c1, _, _, size @ ..] = *payload.first_chunk::<12>()?;
-    tracing::warn!("properties of a message that cannot be read; it comes without");
-    Some(Frame::Header(Box::new(AMQPContentHeader {
+    let header = AMQPContentHeader {
         class_id: u16::from_be_bytes([c0, c1]),
         body_size: u64::from_be_bytes(size),
-        properties: Default::default(),
-    })))
-}
-
-/// Where the headers are in the payload of a content header, if there are any.
-fn headers_at(payload: &[u8]) -> Option<usize> {
-    const FLAGS: usize = 12;
-    let flags = u16::from_be_bytes(*payload.get(FLAGS..)?.first_chunk()?);
-    let mut at = FLAGS + 2;
-    // Content type and content encoding, short strings.
-    for bit in [15, 14] {
-        if flags & (1 << bit) != 0 {
-            at += 1 + usize::from(*payload.get(at)?);
-        }
-    }
-    (flags & (1 << 13) != 0 && at <= payload.len()).then_some(at)
-}
-
-/// Refuses a table that is too deep. One that is malformed is left to the parser.
-fn check_depth(table: &[u8]) -> Result<(), Error> {
-    /// What is left of a table or an array.
-    struct Level<'a> {
-        rest: &'a [u8],
-        has_names: bool,
-    }
-    let long = |bytes: &[u8]| -> Option<usize> {
-        Some(u32::from_be_bytes(*bytes.first_chunk()?) as usize)
+        properties: Properties::default(),
     };
-    let inside = |bytes: &'_ [u8]| long(bytes).and_then(|n| bytes.get(4..4 + n).map(|_| n));
-    let Some(length) = inside(table) else { return Ok(()) };
-    let mut levels = vec![Level { rest: &table[4..4 + length], has_names: true }];
-    while let Some(level) = levels.last_mut() {
-        let mut rest = level.rest;
-        if rest.is_empty() {
-            levels.pop();
-            continue;
-        }
-        if level.has_names {
-            let name = usize::from(rest[0]);
-            rest = rest.get(1 + name..).unwrap_or_default();
-        }
-        let Some((kind, value)) = rest.split_first() else { return Ok(()) };
-        let size = match kind {
-            b't' | b'b' | b'B' => 1,
-            b's' | b'U' | b'u' => 2,
-            b'I' | b'i' | b'f' => 4,
-            b'L' | b'l' | b'd' | b'T' => 8,
-            b'D' => 5,
-            b'V' => 0,
-            b'S' | b'x' | b'A' | b'F' => match inside(value) {
-                Some(length) => 4 + length,
-                None => return Ok(()),
-            },
-            _ => return Ok(()),
-        };
-        let (Some(content), Some(next)) = (value.get(..size), value.get(size..)) else {
-            return Ok(());
-        };
-        level.rest = next;
-        if matches!(kind, b'A' | b'F') {
-            if levels.len() == DEEPEST_TABLE {
-                return Err(wrong(format!("tables in tables, more than {DEEPEST_TABLE} deep")));
-            }
-            levels.push(Level { rest: &content[4..], has_names: *kind == b'F' });
-        }
-    }
-    Ok(())
+    Some((header, Some(Flaw::Unreadable)))
 }
 
 /// Appends a frame. If it is larger than agreed, nothing is appended.

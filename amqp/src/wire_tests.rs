@@ -104,7 +104,9 @@ fn tables_without_end_are_left_out() {
         for (depth, is_fine) in [(10, true), (63, true), (64, false), (5_000, false)] {
             let payload = nested(depth, kind);
             let raw = Raw { kind: 2, channel: 1, payload: &payload, length: 0 };
-            let Ok(Frame::Header(header)) = raw.decode() else { panic!("{depth} deep: no header") };
+            let Ok(Frame::Header(header, _)) = raw.decode() else {
+                panic!("{depth} deep: no header")
+            };
             assert_eq!(header.properties.headers().is_some(), is_fine, "{depth} deep");
         }
     }
@@ -170,6 +172,8 @@ fn properties_that_are_no_text_do_not_end_the_connection() {
     let at = bytes.windows(3).position(|w| w == b"abc").unwrap();
     bytes[at] = 0xff;
     let raw = split(&bytes, 4096).unwrap().unwrap();
-    let Frame::Header(header) = raw.decode().unwrap() else { panic!("no header") };
+    let Frame::Header(header, flaw) = raw.decode().unwrap() else { panic!("no header") };
     assert_eq!((header.class_id, header.body_size), (60, 7));
+    assert_eq!(header.properties.correlation_id(), &Some("?bc".into()));
+    assert_eq!(flaw, Some(Flaw::NoText));
 }

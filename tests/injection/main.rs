@@ -4,6 +4,7 @@
 //! [`insist::Insistent`] counts how often that was. What has been lost or done twice shows in the
 //! result, and an interruption that was lost, or told twice, shows in the count.
 
+mod amqp;
 mod connections;
 mod datagrams;
 mod examples;

@@ -120,7 +120,7 @@ impl State {
                     },
                 }
             }
-            Frame::Header(header) => {
+            Frame::Header(header, _) => {
                 let Some(incoming) = self.incoming(id, number) else { return };
                 incoming.message.properties = header.properties;
                 incoming.missing = header.body_size;

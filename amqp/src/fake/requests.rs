@@ -212,8 +212,9 @@ impl State {
             }
             B::Get(get) => self.get(id, number, get),
             B::Recover(_) => {
-                self.back(id, number, 0, true, true)?;
-                basic_reply(B::RecoverOk(basic::RecoverOk {}))
+                // Deliveries come behind it.
+                self.say(id, number, AMQPClass::Basic(B::RecoverOk(basic::RecoverOk {})));
+                self.back(id, number, 0, true, true)
             }
             other => refuse(540, format!("NOT_IMPLEMENTED - {other:?}")),
         }

@@ -130,6 +130,16 @@ impl Broker {
         self.0.state.borrow().queues.get(queue).map_or(0, |queue| queue.unacked)
     }
 
+    /// How many consumers a queue has.
+    pub fn consumers(&self, queue: &str) -> usize {
+        self.0.state.borrow().queues.get(queue).map_or(0, |queue| queue.consumers.len())
+    }
+
+    /// How many channels are open, of all connections.
+    pub fn channels(&self) -> usize {
+        self.0.state.borrow().peers.values().map(|peer| peer.channels.len()).sum()
+    }
+
     /// The bodies of all that is in a queue: what waits, oldest first, then what is delivered and not
     /// acknowledged.
     pub fn bodies(&self, queue: &str) -> Vec<Vec<u8>> {

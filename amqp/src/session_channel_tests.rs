@@ -1,0 +1,222 @@
+//! What a channel carries and counts: contents, confirms, returns, acknowledgements.
+
+use amq_protocol::protocol::{AMQPClass, basic, channel};
+use amq_protocol::types::FieldTable;
+
+use crate::error::Error;
+use crate::message::{Properties, QueueOptions, Value};
+use crate::session_script::*;
+use crate::topology::declare_queue;
+
+#[test]
+fn bodies_are_cut_to_frames_and_put_together_again_between_other_channels() {
+    let mut session = with_channels();
+    let body = vec![7; 2 * (FRAME_MAX - 8) + 1];
+    session.publish(1, message(&body, false), "m").unwrap();
+    let sizes: Vec<String> = said(&mut session).into_iter().map(|(_, what)| what).collect();
+    assert_eq!(sizes, ["(60, 40)", "header", "4088 octets", "4088 octets", "1 octets"]);
+    let (one, two) = (deliver(1, 1, &body), deliver(2, 1, &[]));
+    let cut = one.len() - 9; // before the last frame of the body
+    session.input(&[&one[..cut], &two[..], &one[cut..]].concat(), secs(0));
+    assert_eq!(
+        events(&mut session),
+        ["delivered 1 of 0 octets on 2", "delivered 1 of 8177 octets on 1"]
+    );
+}
+
+#[test]
+fn confirms_come_in_any_order_one_by_one_or_together() {
+    let mut session = with_channels();
+    for token in ["a", "b", "c", "d", "e"] {
+        assert!(session.publish(1, message(b"x", false), token).unwrap().is_none());
+    }
+    let nack = basic::Nack { delivery_tag: 2, multiple: false, requeue: false };
+    let nack = (1, AMQPClass::Basic(basic::AMQPMethod::Nack(nack)));
+    session.input(&bytes(&[ack(3, false), nack, ack(4, true), ack(5, false)]), secs(0));
+    assert_eq!(events(&mut session), ["c: Acked", "b: Nacked", "a: Acked", "d: Acked", "e: Acked"]);
+    session.input(&bytes(&[ack(9, false)]), secs(0));
+    assert!(events(&mut session)[0].contains("a confirm of message 9"));
+}
+
+#[test]
+fn a_message_comes_back_before_its_confirm() {
+    let mut session = with_channels();
+    session.publish(1, message(b"x", false), "not mandatory").unwrap();
+    session.publish(1, message(b"x", true), "first").unwrap();
+    session.publish(1, message(b"x", true), "second").unwrap();
+    let back = basic::Return {
+        reply_code: 312,
+        reply_text: "NO_ROUTE".into(),
+        exchange: "".into(),
+        routing_key: "q".into(),
+    };
+    session.input(&content(1, basic::AMQPMethod::Return(back), b"x"), secs(0));
+    assert_eq!(events(&mut session), Vec::<String>::new());
+    session.input(&bytes(&[ack(0, true)]), secs(0));
+    let expected = ["not mandatory: Acked", "first: returned 312", "second: Acked"];
+    assert_eq!(events(&mut session), expected);
+}
+
+#[test]
+fn acks_leave_as_one_up_to_the_lowest_that_is_owed() {
+    let mut session = with_channels();
+    (1..=8).for_each(|tag| session.input(&deliver(1, tag, b""), secs(0)));
+    events(&mut session);
+    for tag in [2, 1, 3, 6, 8] {
+        assert!(session.ack(1, tag));
+    }
+    assert!(!session.ack(1, 2), "twice");
+    assert!(!session.ack(1, 9), "never delivered");
+    let acks = |session: &mut Test| -> Vec<String> {
+        said(session).into_iter().map(|(_, what)| what).collect()
+    };
+    assert_eq!(acks(&mut session), ["ack 3 and below", "ack 6", "ack 8"]);
+    assert!(session.nack(1, 4, true) && session.ack(1, 5));
+    assert_eq!(acks(&mut session), ["(60, 90)", "ack 5"]);
+    assert!(session.ack(1, 7));
+    assert_eq!(acks(&mut session), ["ack 7"]);
+    session.input(&deliver(1, 8, b""), secs(0));
+    session.input(&deliver(1, 8, b""), secs(0));
+    assert!(events(&mut session)[1].contains("delivery 8 came twice"));
+}
+
+fn returned(properties: Properties, body: &[u8]) -> Vec<u8> {
+    let back = basic::Return {
+        reply_code: 312,
+        reply_text: "NO_ROUTE".into(),
+        exchange: "".into(),
+        routing_key: "q".into(),
+    };
+    content_with(1, basic::AMQPMethod::Return(back), properties, body)
+}
+
+fn with_header(value: Value) -> Properties {
+    let mut headers = FieldTable::default();
+    headers.insert("h".into(), value);
+    Properties::default().with_headers(headers)
+}
+
+/// What comes back as something else, or as nothing that can be read.
+#[test]
+fn a_message_comes_back_whatever_its_properties_are() {
+    let number = with_header(Value::Double(1.0));
+    let nan = with_header(Value::Double(f64::NAN));
+    let asks = Properties::default().with_reply_to("amq.rabbitmq.reply-to".into());
+    let named = Properties::default().with_reply_to("amq.rabbitmq.reply-to.g1".into());
+    let deep = (0..100).fold(Value::Void, |inner, _| Value::FieldArray(vec![inner].into()));
+    let deep = with_header(deep);
+    for (sent, back) in [(number, nan), (asks, named), (deep.clone(), deep)] {
+        let mut session = with_channels();
+        session.publish(1, message(b"x", false), "not mandatory").unwrap();
+        session.publish(1, message(b"y", true), "other").unwrap();
+        let mut first = message(b"x", true);
+        first.properties = sent;
+        session.publish(1, first, "first").unwrap();
+        session.input(&returned(back.clone(), b"x"), secs(0));
+        session.input(&bytes(&[ack(0, true)]), secs(0));
+        let expected = ["not mandatory: Acked", "other: Acked", "first: returned 312"];
+        assert_eq!(events(&mut session), expected, "{back:?}");
+    }
+}
+
+#[test]
+fn the_message_that_is_the_same_comes_back_before_one_that_is_like_it() {
+    let mut session = with_channels();
+    for (id, token) in [("1", "first"), ("2", "second")] {
+        let mut one = message(b"x", true);
+        one.properties = Properties::default().with_message_id(id.into());
+        session.publish(1, one, token).unwrap();
+    }
+    session.input(&returned(Properties::default().with_message_id("2".into()), b"x"), secs(0));
+    session.input(&bytes(&[ack(0, true)]), secs(0));
+    assert_eq!(events(&mut session), ["first: Acked", "second: returned 312"]);
+}
+
+/// The broker takes back what it has delivered when it gets to read that it shall: what is under way
+/// until it answers, too. To settle any of it afterwards would cost the channel.
+#[test]
+fn nothing_that_was_delivered_before_all_is_taken_back_can_be_settled() {
+    let mut session = with_channels();
+    session.input(&deliver(1, 1, b""), secs(0));
+    session.input(&deliver(1, 2, b""), secs(0));
+    events(&mut session);
+    assert!(session.ack(1, 1));
+    let recover = basic::AMQPMethod::Recover(basic::Recover { requeue: true });
+    session.request(1, AMQPClass::Basic(recover.clone()), "back").unwrap();
+    assert!(!session.ack(1, 2), "the broker has it when it gets to read this");
+    let expected = [(1, "ack 1".to_owned()), (1, "(60, 110)".to_owned())];
+    assert_eq!(said(&mut session), expected);
+    session.input(&deliver(1, 3, b"under way"), secs(0));
+    let ok = AMQPClass::Basic(basic::AMQPMethod::RecoverOk(basic::RecoverOk {}));
+    session.input(&bytes(&[(1, ok.clone())]), secs(0));
+    session.input(&deliver(1, 4, b""), secs(0));
+    let expected = ["taken back on 1", "back: Done", "delivered 4 of 0 octets on 1"];
+    assert_eq!(events(&mut session), expected);
+    assert!(!session.nack(1, 3, true));
+    // Behind another request: until it leaves, all is as before.
+    session.request(1, purge(), "a").unwrap();
+    session.request(1, AMQPClass::Basic(recover), "b").unwrap();
+    assert!(session.ack(1, 4));
+    session.input(&deliver(1, 5, b""), secs(0));
+    session.input(&bytes(&[(1, purged(0))]), secs(0));
+    assert!(!session.ack(1, 5));
+    let expected = ["(50, 30)", "ack 4", "(60, 110)"].map(|what| (1, what.to_owned()));
+    assert_eq!(said(&mut session), expected);
+}
+
+#[test]
+fn a_message_that_is_never_confirmed_keeps_only_itself() {
+    let mut session = with_channels();
+    session.publish(1, message(b"stuck", false), "stuck").unwrap();
+    for tag in 2..10_000 {
+        session.publish(1, message(b"x", false), "x").unwrap();
+        session.input(&bytes(&[ack(tag, false)]), secs(0));
+        session.output.clear();
+    }
+    assert_eq!(session.channels[&1].unconfirmed.len(), 1);
+    assert_eq!(session.window(1), Some((true, 1)));
+    session.input(&bytes(&[ack(2, false)]), secs(0));
+    assert!(events(&mut session).pop().unwrap().contains("a confirm of message 2"));
+}
+
+#[test]
+fn the_broker_may_pause_a_channel() {
+    let mut session = with_channels();
+    for active in [false, true] {
+        let flow = channel::AMQPMethod::Flow(channel::Flow { active });
+        session.input(&bytes(&[(1, AMQPClass::Channel(flow))]), secs(0));
+        assert_eq!(events(&mut session), ["flow"]);
+        assert_eq!(said(&mut session), [(1, "(20, 21)".to_owned())]);
+        assert_eq!((session.window(1), session.window(2)), (Some((active, 0)), Some((true, 0))));
+    }
+}
+
+/// Brokers hang up on them, and would again when the message is sent over the next connection.
+#[test]
+fn values_that_no_broker_reads_are_not_sent() {
+    let array = |value: Value| Value::FieldArray(vec![value].into());
+    let table = |value: Value| {
+        let mut table = FieldTable::default();
+        table.insert("inner".into(), value);
+        Value::FieldTable(table)
+    };
+    let mut session = with_channels();
+    for value in [
+        Value::Double(f64::NAN),
+        array(Value::Float(f32::INFINITY)),
+        table(array(Value::Double(f64::NEG_INFINITY))),
+        table(Value::ShortString("short".into())),
+    ] {
+        let mut refused = message(b"x", true);
+        refused.properties = with_header(value.clone());
+        let (error, back, _) = session.publish(1, refused.clone(), "m").unwrap_err();
+        assert!(matches!(error, Error::Invalid(_)), "{error}");
+        assert_eq!(back.body, refused.body);
+        let options = QueueOptions::default().argument("x-a", value);
+        let declare = declare_queue("q".into(), options);
+        let (error, _) = session.request(1, declare, "a").unwrap_err();
+        assert!(matches!(error, Error::Invalid(_)), "{error}");
+    }
+    assert!(said(&mut session).is_empty());
+    assert_eq!(session.window(1), Some((true, 0)));
+}

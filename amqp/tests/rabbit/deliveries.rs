@@ -1,0 +1,175 @@
+//! Deliveries and their consumers: what is given back, and when.
+
+use std::time::{Duration, Instant};
+
+use pikake_amqp::{ConsumeOptions, Error, QueueOptions, Stale, persistent};
+use pikake_traps::{Interrupted, sleep, spawn, timeout_after};
+
+use crate::support::{HANG, connect, run};
+use crate::{BROKER, until_it_has};
+
+#[test]
+fn what_is_not_acknowledged_goes_back() {
+    let broker = BROKER.get();
+    run(async {
+        let connection = connect(&broker.address()).await;
+        let channel = connection.channel().await.unwrap();
+        let queue = channel.declare_queue("", QueueOptions::private()).await.unwrap().name;
+        let other = channel.declare_queue("", QueueOptions::private()).await.unwrap().name;
+        for n in 0..4_u8 {
+            channel.publish("", &queue, persistent(), vec![n], true).await.unwrap();
+        }
+        // (An auto-delete queue goes with its last consumer.)
+        let _keeps = channel.consume(&other, ConsumeOptions::default()).await.unwrap();
+        let get = async || channel.get(&queue, false).await.unwrap().expect("a message");
+        let first = get().await;
+        first.nack(true).unwrap();
+        let again = get().await;
+        assert!(again.redelivered && again.body == [0]);
+        drop(again); // unsettled
+        let again = get().await;
+        assert!(again.redelivered && again.body == [0], "{again:?}");
+        again.reject(false).unwrap();
+        let kept = get().await.receipt;
+        let lost = get().await;
+        channel.recover().await.unwrap();
+        assert_eq!(lost.ack(), Err(Stale));
+        assert_eq!(kept.ack(), Err(Stale));
+        for n in 1..4_u8 {
+            let delivery = get().await;
+            assert_eq!(delivery.body, [n]);
+            delivery.ack().unwrap();
+        }
+        assert!(channel.get(&queue, false).await.unwrap().is_none());
+    });
+}
+
+#[test]
+fn a_dropped_consumer_gives_back_what_it_had() {
+    let broker = BROKER.get();
+    run(async {
+        let connection = connect(&broker.address()).await;
+        let channel = connection.channel().await.unwrap();
+        channel.declare_queue("dropped", QueueOptions::quorum()).await.unwrap();
+        for n in 0..20_u8 {
+            channel.publish("", "dropped", persistent(), vec![n], true).await.unwrap();
+        }
+        let mut consumer = channel.consume("dropped", ConsumeOptions::default()).await.unwrap();
+        let taken = consumer.next().await.unwrap();
+        drop(consumer);
+        taken.ack().unwrap();
+        until_it_has(&channel, "dropped", (19, 0)).await;
+        channel.delete_queue("dropped").await.unwrap();
+    });
+}
+
+#[test]
+fn a_consumer_ends_with_its_queue() {
+    let broker = BROKER.get();
+    run(async {
+        let connection = connect(&broker.address()).await;
+        let channel = connection.channel().await.unwrap();
+        channel.declare_queue("short-lived", QueueOptions::default()).await.unwrap();
+        let mut consumer = channel.consume("short-lived", ConsumeOptions::default()).await.unwrap();
+        let other = connection.channel().await.unwrap();
+        other.delete_queue("short-lived").await.unwrap();
+        assert!(matches!(consumer.next().await, Err(Error::ConsumerCancelled)));
+        // The channel lives.
+        channel.declare_queue("", QueueOptions::private()).await.unwrap();
+    });
+}
+
+#[test]
+fn prefetch_limits_each_consumer_and_a_quorum_queue_refuses_a_global_limit() {
+    let broker = BROKER.get();
+    run(async {
+        let connection = connect(&broker.address()).await;
+        let channel = connection.channel().await.unwrap();
+        channel.declare_queue("limits", QueueOptions::quorum()).await.unwrap();
+        for _ in 0..10 {
+            channel.publish("", "limits", persistent(), vec![], true).await.unwrap();
+        }
+        let three = ConsumeOptions { prefetch: 3, ..ConsumeOptions::default() };
+        let mut consumer = channel.consume("limits", three).await.unwrap();
+        let mut held = Vec::new();
+        for _ in 0..3 {
+            held.push(consumer.next().await.unwrap());
+        }
+        let more = timeout_after(Duration::from_millis(200), consumer.next()).await;
+        assert!(more.is_err(), "a fourth came");
+        held.pop().unwrap().ack().unwrap();
+        held.push(consumer.next().await.unwrap());
+
+        let limited = connection.channel().await.unwrap();
+        limited.qos(10, true).await.unwrap();
+        let error = limited.consume("limits", ConsumeOptions::default()).await.unwrap_err();
+        assert!(matches!(error, Error::NoGlobalQos(_)), "{error}");
+        assert!(error.to_string().contains("prefetch of each consumer"), "{error}");
+        channel.delete_queue("limits").await.unwrap();
+    });
+}
+
+#[test]
+fn an_interrupted_wait_loses_nothing_and_leaves_the_channel_usable() {
+    let broker = BROKER.get();
+    run(async {
+        let connection = connect(&broker.address()).await;
+        let channel = connection.channel().await.unwrap();
+        let exclusive = QueueOptions { exclusive: true, ..QueueOptions::default() };
+        let queue = channel.declare_queue("", exclusive).await.unwrap().name;
+        // Each is interrupted after its bytes are queued, before the answer can be there.
+        let none = Duration::ZERO;
+        channel.publish("", &queue, persistent(), b"one".to_vec(), true).await.unwrap();
+        assert!(timeout_after(none, channel.get(&queue, false)).await.is_err());
+        assert!(timeout_after(none, channel.purge("none-such")).await.is_err());
+        let fresh = connection.channel().await.unwrap();
+        let published =
+            async { fresh.publish("", &queue, persistent(), b"two".to_vec(), true).await };
+        let told = timeout_after(none, async {
+            let error = published.await.unwrap_err();
+            assert!(error.is_uncertain() && error.interrupted().is_some());
+        });
+        assert!(told.await.is_err());
+        assert!(
+            timeout_after(none, fresh.consume(&queue, ConsumeOptions::default())).await.is_err()
+        );
+        let mut consumer = fresh.consume(&queue, ConsumeOptions::default()).await.unwrap();
+        let mut bodies = Vec::new();
+        while bodies.len() < 2 {
+            assert!(timeout_after(none, consumer.next()).await.is_err() || bodies.len() < 2);
+            let delivery = consumer.next().await.unwrap();
+            delivery.ack().unwrap();
+            bodies.push(String::from_utf8(delivery.body).unwrap());
+        }
+        bodies.sort();
+        assert_eq!(bodies, ["one", "two"]);
+    });
+}
+
+#[test]
+fn a_cancelled_task_gives_its_delivery_back() {
+    let broker = BROKER.get();
+    run(async {
+        let connection = connect(&broker.address()).await;
+        let channel = connection.channel().await.unwrap();
+        channel.declare_queue("given-back", QueueOptions::default()).await.unwrap();
+        channel.publish("", "given-back", persistent(), vec![], true).await.unwrap();
+        let mut consumer = channel.consume("given-back", ConsumeOptions::default()).await.unwrap();
+        let worker = spawn(async move {
+            let _delivery = consumer.next().await.map_err(|_| Interrupted::cancelled("early"))?;
+            sleep(HANG).await
+        });
+        sleep(Duration::from_millis(50)).await.unwrap();
+        worker.cancel().await.unwrap();
+        let begun = Instant::now();
+        let again = loop {
+            if let Some(delivery) = channel.get("given-back", false).await.unwrap() {
+                break delivery;
+            }
+            assert!(begun.elapsed() < HANG);
+        };
+        assert!(again.redelivered);
+        again.ack().unwrap();
+        channel.delete_queue("given-back").await.unwrap();
+    });
+}

@@ -1,0 +1,78 @@
+//! What channels and queues do while all is well.
+
+use pikake_amqp::{Connection, ConsumeOptions, Error, Options, QueueOptions, State, Value};
+use pikake_traps::{elapsed_since, now, spawn};
+
+use crate::{SECOND, here, message, options, with_broker};
+
+#[test]
+fn expired_and_refused_messages_go_where_dead_ones_go() {
+    with_broker(async |broker| {
+        let connection = Connection::open(&here(), Options::default()).await.unwrap();
+        let channel = connection.channel().await.unwrap();
+        let to = |queue: &str| Value::LongString(queue.into());
+        channel.declare_queue("work", QueueOptions::quorum()).await.unwrap();
+        let delay = QueueOptions::quorum()
+            .argument("x-message-ttl", Value::LongInt(5000))
+            .argument("x-dead-letter-exchange", to(""))
+            .argument("x-dead-letter-routing-key", to("work"));
+        channel.declare_queue("delay", delay).await.unwrap();
+        let begun = now();
+        channel.post(message("delay", 1)).await.unwrap().await.unwrap();
+        assert_eq!((broker.ready("delay"), broker.ready("work")), (1, 0));
+        let mut consumer = channel.consume("work", ConsumeOptions::default()).await.unwrap();
+        let delivery = consumer.next().await.unwrap();
+        let took = elapsed_since(begun);
+        assert!(took >= 5 * SECOND && took < 6 * SECOND, "{took:?}");
+        let headers = delivery.properties.headers().clone().unwrap();
+        assert_eq!(headers.inner()["x-first-death-queue"], to("delay"));
+        delivery.nack(true).unwrap();
+        let again = consumer.next().await.unwrap();
+        let headers = again.properties.headers().clone().unwrap();
+        assert_eq!(headers.inner()["x-delivery-count"], Value::LongLongInt(1));
+        broker.block(Some("low on memory"));
+        let held = spawn({
+            let channel = channel.clone();
+            async move { channel.post(message("work", 2)).await?.await }
+        });
+        while !matches!(connection.state(), State::Blocked { .. }) {
+            connection.changed().await.unwrap();
+        }
+        broker.block(None);
+        held.await.unwrap().unwrap();
+        again.ack().unwrap();
+        consumer.next().await.unwrap().ack().unwrap();
+        Ok(())
+    });
+}
+
+/// Numbers of channels are used again, and tags begin anew with each channel.
+#[test]
+fn a_receipt_of_a_closed_channel_settles_nothing_of_the_next_one() {
+    with_broker(async |broker| {
+        let connection = Connection::open(&here(), options()).await?;
+        let first = connection.channel().await?;
+        first.declare_queue("jobs", QueueOptions::quorum()).await?;
+        for n in 0..2 {
+            first.post(message("jobs", n)).await.unwrap().await.unwrap();
+        }
+        let one = ConsumeOptions { prefetch: 1, ..ConsumeOptions::default() };
+        let mut consumer = first.consume("jobs", one.clone()).await?;
+        let old = consumer.next().await?;
+        let refused = first.declare_queue("none", QueueOptions::passive()).await;
+        assert!(matches!(refused, Err(Error::ChannelClosed(_))), "{refused:?}");
+
+        let second = connection.channel().await?;
+        let mut consumer = second.consume("jobs", one).await?;
+        let new = consumer.next().await?;
+        assert_eq!(new.tag(), old.tag());
+        assert!(old.ack().is_err(), "another delivery was acknowledged by it");
+        assert!(new.nack(true).is_ok());
+        let again = consumer.next().await?;
+        assert_eq!(again.body, new.body, "it came again");
+        drop((again, consumer));
+        second.close().await?;
+        assert_eq!(broker.ready("jobs"), 2);
+        Ok(())
+    });
+}
