@@ -16,14 +16,13 @@ use pikake_traps::wall_time;
 
 use crate::amqp_dead as dead;
 use crate::amqp_deliveries::{AmqpDeliveries, Ledger};
-use crate::amqp_error::{not_sent, unpublished};
-use crate::amqp_publisher::{Publisher, has_cost_its_channel};
+use crate::amqp_publisher::Publisher;
 use crate::amqp_queues::{self as queues, to_queue};
 use crate::amqp_replies::REPLY_TO;
 use crate::amqp_ways::Ways;
 use crate::broker::{
-    Broker, BrokerError, Counts, DeadJob, Deliveries, LocalFuture, PublishError, PublishFailure,
-    QueueOptions, Receipt,
+    Broker, BrokerError, Counts, DeadJob, Deliveries, LocalFuture, PublishError, QueueOptions,
+    Receipt,
 };
 use crate::message::{JobId, Message, Outcome};
 use crate::outcomes::job_of;
@@ -123,22 +122,6 @@ impl Session {
         Ok(self.connection.channel_unconfirmed().await?)
     }
 
-    async fn publish_again(
-        &self,
-        queue: &str,
-        message: Message,
-        not_before: Option<SystemTime>,
-    ) -> Result<(), PublishError> {
-        let failed = match self.ways.of(&self.connection, queue, &message, not_before).await {
-            Ok(publishing) => match self.publisher.publish_alone(publishing).await {
-                Ok(()) => return Ok(()),
-                Err(error) => unpublished(error, self.publisher.patience),
-            },
-            Err(error) => (true, PublishFailure::Broker(error)),
-        };
-        Err(PublishError::new(message, failed.0, failed.1))
-    }
-
     async fn bury(
         &self,
         receipt: Receipt,
@@ -146,7 +129,11 @@ impl Session {
         reason: &str,
     ) -> Result<(), BrokerError> {
         let owed = self.ledger.take(receipt)?;
-        match dead::bury(&self.publisher, &owed.queue, message, reason).await {
+        let is_replicated = self.ways.is_replicated(&owed.queue).unwrap_or(true);
+        let mend = async || {
+            Ok(queues::declare_dead(&self.channel().await?, &owed.queue, is_replicated).await?)
+        };
+        match dead::bury(&self.publisher, &owed.queue, message, reason, mend).await {
             Ok(()) => owed.receipt.ack().map_err(|_| BrokerError::Stale),
             Err(error) => {
                 self.ledger.put_back(receipt, owed);
@@ -176,29 +163,14 @@ impl Broker for AmqpBroker {
         not_before: Option<SystemTime>,
     ) -> LocalFuture<'a, Result<(), PublishError>> {
         Box::pin(async move {
-            let failed = match self.0.ways.of(&self.0.connection, queue, &message, not_before).await
-            {
-                Ok(publishing) => match self.0.publisher.publish(publishing).await {
-                    Ok(()) => {
-                        if message.reply_to.as_deref() == Some(REPLY_TO)
-                            && let Ok(job) = job_of(&message)
-                        {
-                            self.0.publisher.replies.is_asked(&job);
-                        }
-                        return Ok(());
-                    }
-                    // Answers would not come to another channel.
-                    Err(error)
-                        if has_cost_its_channel(&error)
-                            && message.reply_to.as_deref() != Some(REPLY_TO) =>
-                    {
-                        return self.0.publish_again(queue, message, not_before).await;
-                    }
-                    Err(error) => unpublished(error, self.0.publisher.patience),
-                },
-                Err(error) => (false, PublishFailure::Broker(error)),
+            let session = &self.0;
+            let asked = match message.reply_to.as_deref() {
+                Some(REPLY_TO) => job_of(&message).ok(),
+                _ => None,
             };
-            Err(PublishError::new(message, failed.0, failed.1))
+            let make = || session.ways.of(&session.connection, queue, &message, not_before);
+            let sent = session.publisher.publish(asked.as_ref(), make).await;
+            sent.map_err(|unsent| PublishError::new(message, unsent.is_uncertain, unsent.cause))
         })
     }
 
@@ -304,15 +276,9 @@ impl Broker for AmqpBroker {
                 let meta = outcome.to_meta(&job.0, wall_time());
                 // Who asked may be gone: that nobody takes it is no error.
                 let reply = to_queue(reply_to, properties, meta)?;
-                Ok::<_, BrokerError>(Publishing { mandatory: false, ..reply })
+                Ok(Publishing { mandatory: false, ..reply })
             };
-            let sent = match self.0.publisher.publish(reply()?).await {
-                Err(error) if has_cost_its_channel(&error) => {
-                    self.0.publisher.publish_alone(reply()?).await
-                }
-                sent => sent,
-            };
-            sent.map_err(|error| not_sent(error, self.0.publisher.patience))
+            self.0.publisher.send(reply).await
         })
     }
 

@@ -2,7 +2,7 @@
 //!
 //! Apart from the broker and from what else is asked about queues.
 
-use pikake_amqp::{Channel, Delivery, Value};
+use pikake_amqp::{Channel, Delivery, Properties, Value};
 use pikake_traps::wall_time;
 
 use crate::amqp_message::{
@@ -13,23 +13,36 @@ use crate::amqp_queues::{dead_queue, to_queue};
 use crate::broker::{BrokerError, DeadJob};
 use crate::message::{JobId, Message};
 
-/// Puts a message among the dead of a queue.
+/// Puts a message among the dead of a queue. `mend` makes the dead's own queue again.
 pub(crate) async fn bury(
     publisher: &Publisher,
     queue: &str,
     message: &Message,
     reason: &str,
+    mend: impl AsyncFnOnce() -> Result<(), BrokerError>,
 ) -> Result<(), BrokerError> {
     let now = wall_time();
-    let queue = dead_queue(queue);
+    let dead = dead_queue(queue);
     let (reason, since) = (Value::LongString(reason.into()), Value::LongLongInt(millis(now)));
     let bare = with_header(headless(message, now)?, SINCE, since)?;
-    let properties = with_header(bare.clone(), REASON, reason)?;
-    match publisher.send(to_queue(&queue, properties, message.body.clone())?).await {
+    let told = with_header(bare.clone(), REASON, reason)?;
+    let send = async |properties: &Properties| {
+        publisher.send(|| to_queue(&dead, properties.clone(), message.body.clone())).await
+    };
+    let why = match send(&told).await {
+        Err(BrokerError::Refused(why)) => why,
+        sent => return sent,
+    };
+    tracing::warn!(queue = dead, why, "a message cannot be moved to the dead; once more");
+    // That it is there, and of another kind, is as well.
+    if let Err(error) = mend().await
+        && !matches!(error, BrokerError::Refused(_))
+    {
+        return Err(error);
+    }
+    match send(&told).await {
         // Its own headers leave no room for a reason: it is dead all the same.
-        Err(BrokerError::Refused(_)) => {
-            publisher.send(to_queue(&queue, bare, message.body.clone())?).await
-        }
+        Err(BrokerError::Refused(_)) => send(&bare).await,
         sent => sent,
     }
 }
@@ -85,7 +98,7 @@ pub(crate) async fn replay(
             continue;
         }
         let properties = properties(&message, wall_time())?;
-        publisher.send(to_queue(queue, properties, message.body)?).await?;
+        publisher.send(|| to_queue(queue, properties.clone(), message.body.clone())).await?;
         // Stale: the connection was lost, and it is among the dead as well.
         let _ = delivery.ack();
         replayed += 1;

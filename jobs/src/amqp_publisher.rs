@@ -1,7 +1,9 @@
 //! How messages go out: over one channel, which a message may cost, and then over the next.
 //!
 //! Apart from the broker. A message that RabbitMQ cannot take (too large, or its exchange is gone)
-//! costs the channel that it came over.
+//! costs the channel that it came over, and with it the confirms of all others that are under way.
+//! Which one it was is not told: each of them is sent again over a channel of its own, so those that
+//! had been taken already are there twice, and only the one to blame is refused.
 
 use std::cell::RefCell;
 use std::rc::Rc;
@@ -11,14 +13,15 @@ use pikake_amqp::{Channel, Connection, Error, Message as Publishing, PublishErro
 use pikake_sync::{Mutex, OnceCell, WaitGroup};
 use pikake_traps::Interrupted;
 
-use crate::amqp_error::not_sent;
+use crate::amqp_error::unpublished;
 use crate::amqp_replies::{Reading, Replies};
-use crate::broker::BrokerError;
+use crate::broker::{BrokerError, PublishFailure};
+use crate::message::JobId;
 
 /// A channel for messages, and the answers to them.
 struct Line {
     channel: Channel,
-    reading: OnceCell<Reading>,
+    reading: OnceCell<Rc<Reading>>,
 }
 
 impl Line {
@@ -48,9 +51,12 @@ pub(crate) struct Publisher {
     pub(crate) patience: Duration,
 }
 
-/// The broker has closed the channel: because of this message, or of another one.
-pub(crate) fn has_cost_its_channel(error: &Unpublished) -> bool {
-    matches!(error, Unpublished::Closed { error: Error::ChannelClosed(_), .. })
+/// What was not sent, or not confirmed.
+#[derive(Debug)]
+pub(crate) struct Unsent {
+    /// It may be there all the same.
+    pub(crate) is_uncertain: bool,
+    pub(crate) cause: PublishFailure,
 }
 
 impl Publisher {
@@ -93,27 +99,77 @@ impl Publisher {
         self.line().await?.read(&self.replies).await
     }
 
-    pub(crate) async fn publish(&self, message: Publishing) -> Result<(), Unpublished> {
+    /// Publishes a message, which `asks` for the outcome of that job.
+    ///
+    /// If its channel is lost while it is under way, because of it or because of another one, it is made
+    /// again and goes over a channel of its own: what that one is lost for is this message.
+    pub(crate) async fn publish(
+        &self,
+        asks: Option<&JobId>,
+        make: impl AsyncFn() -> Result<Publishing, BrokerError>,
+    ) -> Result<(), Unsent> {
         let _under_way = self.under_way.enter();
-        match self.line().await {
-            Ok(line) => line.channel.post(message).await?.await,
-            Err(error) => Err(Unpublished::Closed { error, message: Some(Box::new(message)) }),
+        let unsent = |error| Unsent { is_uncertain: false, cause: PublishFailure::Broker(error) };
+        let mut message = make().await.map_err(unsent)?;
+        let lost = loop {
+            let line = self.line().await.map_err(|error| unsent(error.into()))?;
+            match self.publish_over(&line, message, asks).await {
+                Ok(()) => return Ok(()),
+                Err(Unpublished::Closed { error: Error::ChannelClosed(reason), message: back }) => {
+                    match back {
+                        // It was still here when another one cost the channel.
+                        Some(back) => message = *back,
+                        None => break reason,
+                    }
+                }
+                Err(error) => return Err(unpublished(error, self.patience)),
+            }
+        };
+        let again = async {
+            let message = make().await?;
+            let alone = Line::on(self.connection().channel().await?);
+            if asks.is_some() {
+                alone.read(&self.replies).await?;
+            }
+            Ok::<_, BrokerError>(self.publish_over(&alone, message, asks).await)
+        };
+        match again.await {
+            Ok(Ok(())) => Ok(()),
+            // Lost for the same reason, it was that before.
+            Ok(Err(Unpublished::Closed { error: Error::ChannelClosed(reason), .. })) => {
+                let is_uncertain = reason != lost;
+                Err(Unsent { is_uncertain, ..unsent(Error::ChannelClosed(reason).into()) })
+            }
+            Ok(Err(error)) => {
+                Err(Unsent { is_uncertain: true, ..unpublished(error, self.patience) })
+            }
+            Err(error) => Err(Unsent { is_uncertain: true, ..unsent(error) }),
         }
     }
 
-    /// The same over a channel that no other message can cost.
-    pub(crate) async fn publish_alone(&self, message: Publishing) -> Result<(), Unpublished> {
-        let _under_way = self.under_way.enter();
-        match self.connection().channel().await {
-            Ok(channel) => channel.post(message).await?.await,
-            Err(error) => Err(Unpublished::Closed { error, message: Some(Box::new(message)) }),
+    async fn publish_over(
+        &self,
+        line: &Line,
+        message: Publishing,
+        asks: Option<&JobId>,
+    ) -> Result<(), Unpublished> {
+        line.channel.post(message).await?.await?;
+        if let Some((job, reading)) = asks.zip(line.reading.get()) {
+            self.replies.is_asked(job, reading);
         }
+        Ok(())
     }
 
     /// Sends a message of the broker's own.
-    pub(crate) async fn send(&self, message: Publishing) -> Result<(), BrokerError> {
-        let sent = self.publish(message).await;
-        sent.map_err(|error| not_sent(error, self.patience))
+    pub(crate) async fn send(
+        &self,
+        make: impl Fn() -> Result<Publishing, Error>,
+    ) -> Result<(), BrokerError> {
+        let sent = self.publish(None, async || Ok(make()?)).await;
+        sent.map_err(|unsent| match unsent.cause {
+            PublishFailure::Broker(error) => error,
+            blocked => BrokerError::Lost(blocked.to_string()),
+        })
     }
 
     /// Waits until no message is under way.

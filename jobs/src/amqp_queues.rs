@@ -47,8 +47,16 @@ pub(crate) async fn declare(
         wanted = wanted.argument("x-max-priority", priority);
     }
     channel.declare_queue(queue, wanted).await?;
-    channel.declare_queue(&dead_queue(queue), kind(options.replicated)).await?;
-    Ok(())
+    Ok(declare_dead(channel, queue, options.replicated).await?)
+}
+
+/// Makes the queue of a queue's dead.
+pub(crate) async fn declare_dead(
+    channel: &Channel,
+    queue: &str,
+    is_replicated: bool,
+) -> Result<(), Error> {
+    channel.declare_queue(&dead_queue(queue), kind(is_replicated)).await.map(drop)
 }
 
 /// Whether the broker says that something is not there. The channel is closed then.

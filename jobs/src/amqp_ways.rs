@@ -31,6 +31,11 @@ impl Ways {
         self.declared.borrow_mut().insert(queue.to_owned(), is_replicated);
     }
 
+    /// Whether a queue is replicated, if it was declared here.
+    pub(crate) fn is_replicated(&self, queue: &str) -> Option<bool> {
+        self.declared.borrow().get(queue).copied()
+    }
+
     /// A message on its way into its queue. What is to be declared for that is, over a channel of its
     /// own.
     pub(crate) async fn of(
@@ -65,8 +70,7 @@ impl Ways {
         if delaying.contains(queue) {
             return Ok(());
         }
-        let is_replicated = self.declared.borrow().get(queue).copied();
-        let is_replicated = is_replicated.ok_or_else(|| {
+        let is_replicated = self.is_replicated(queue).ok_or_else(|| {
             BrokerError::Refused(format!(
                 "declare queue `{queue}` here before messages wait for it"
             ))

@@ -60,7 +60,8 @@ pub trait Broker: fmt::Debug {
     /// Not done: others may take it at once. It keeps its place in line if the broker can do that.
     fn give_back(&self, receipt: Receipt) -> LocalFuture<'_, Result<(), BrokerError>>;
 
-    /// Moves a message to the dead of its queue, with the reason why.
+    /// Moves a message to the dead of its queue, with the reason why. Refused, the message is still the consumer's, to be
+    /// given back.
     fn bury(
         &self,
         receipt: Receipt,
