@@ -25,6 +25,7 @@ use crate::broker::{
     Receipt,
 };
 use crate::message::{JobId, Message, Outcome};
+use crate::open::Opening;
 use crate::outcomes::job_of;
 
 /// AMQP's delivery mode of a message that need not outlive the broker.
@@ -77,7 +78,7 @@ impl AmqpBroker {
     ///
     /// [`BrokerError::Refused`] for a wrong URL or password, [`BrokerError::Lost`] if nobody answers.
     pub async fn open(url: &str) -> Result<Self, BrokerError> {
-        Self::connect(url, Options::default(), false).await
+        Self::open_as(url, Opening::default()).await
     }
 
     /// The same with two connections: one for messages, and one for deliveries and their
@@ -91,14 +92,18 @@ impl AmqpBroker {
     ///
     /// As for [`open`](Self::open).
     pub async fn open_with_two(url: &str) -> Result<Self, BrokerError> {
-        Self::connect(url, Options::default(), true).await
+        Self::open_as(url, Opening { is_split: true, ..Opening::default() }).await
     }
 
-    async fn connect(url: &str, options: Options, is_split: bool) -> Result<Self, BrokerError> {
+    pub(crate) async fn open_as(url: &str, opening: Opening) -> Result<Self, BrokerError> {
         let address: Address = url.parse()?;
+        let mut options = Options::default();
+        if let Some(length) = opening.blocked_timeout {
+            options.blocked_deadline = length;
+        }
         let patience = options.blocked_deadline;
         let connection = Connection::open(&address, options.clone()).await?;
-        let publishing = match is_split {
+        let publishing = match opening.is_split {
             true => Connection::open(&address, options).await?.channel().await?,
             false => connection.channel().await?,
         };
@@ -310,6 +315,10 @@ impl Broker for AmqpBroker {
             true => consuming,
             false => format!("{consuming}; publishing: {publishing}"),
         }
+    }
+
+    fn probe(&self) -> LocalFuture<'_, Result<(), BrokerError>> {
+        Box::pin(self.0.publisher.probe())
     }
 
     fn close(&self) -> LocalFuture<'_, Result<(), BrokerError>> {

@@ -9,14 +9,20 @@ use std::cell::RefCell;
 use std::rc::Rc;
 use std::time::Duration;
 
-use pikake_amqp::{Channel, Connection, Error, Message as Publishing, PublishError as Unpublished};
+use pikake_amqp::{
+    Channel, Connection, Error, Message as Publishing, PublishError as Unpublished, persistent,
+};
 use pikake_sync::{Mutex, OnceCell, WaitGroup};
-use pikake_traps::Interrupted;
+use pikake_traps::{Interrupted, ignore_after};
 
 use crate::amqp_error::unpublished;
+use crate::amqp_queues::to_queue;
 use crate::amqp_replies::{Reading, Replies};
 use crate::broker::{BrokerError, PublishFailure};
 use crate::message::JobId;
+
+/// A broker that takes messages has confirmed one by then.
+const PROBE_LIMIT: Duration = Duration::from_secs(1);
 
 /// A channel for messages, and the answers to them.
 struct Line {
@@ -170,6 +176,15 @@ impl Publisher {
             PublishFailure::Broker(error) => error,
             blocked => BrokerError::Lost(blocked.to_string()),
         })
+    }
+
+    /// Sends a message that goes nowhere: whoever publishes is told that the broker takes none.
+    pub(crate) async fn probe(&self) -> Result<(), BrokerError> {
+        let nowhere = || Ok(Publishing { mandatory: false, ..to_queue("", persistent(), vec![])? });
+        match ignore_after(PROBE_LIMIT, self.send(nowhere)).await {
+            Some(sent) => sent,
+            None => Ok(()),
+        }
     }
 
     /// Waits until no message is under way.
