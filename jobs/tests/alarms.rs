@@ -3,6 +3,8 @@
 
 #[path = "support/rabbit.rs"]
 mod rabbit;
+#[path = "support/server.rs"]
+mod server;
 
 use std::cell::{Cell, RefCell};
 use std::future::Future;
@@ -14,9 +16,9 @@ use pikake_jobs::{App, Call, SendError};
 use pikake_kernel::Kernel;
 use pikake_macros::job;
 use pikake_sync::Event;
-use pikake_traps::{blocking, elapsed_since, now, sleep, spawn, timeout_after};
+use pikake_traps::{elapsed_since, now, sleep, spawn, timeout_after};
 
-use rabbit::Rabbit;
+use server::Server;
 
 const MOMENT: Duration = Duration::from_millis(20);
 /// How long messages are held back here.
@@ -45,64 +47,12 @@ async fn waits(number: u32) -> Result<u32, String> {
     Ok(number)
 }
 
-/// The broker, whose commands are given in a thread.
-#[derive(Clone)]
-struct Server(Rc<RefCell<Option<Rabbit>>>, String);
-
-impl Server {
-    async fn command(&self, command: String) -> Vec<String> {
-        let mut rabbit = self.0.take().expect("one command at a time");
-        let (rabbit, said) = blocking(move || {
-            let said = rabbit.command(&command);
-            (rabbit, said)
-        })
-        .await
-        .unwrap();
-        self.0.replace(Some(rabbit));
-        said
-    }
-
-    async fn alarm(&self, is_on: bool) {
-        let eval = match is_on {
-            true => "set_alarm({{resource_limit,memory,node()},[]})",
-            false => "clear_alarm({resource_limit,memory,node()})",
-        };
-        self.command(format!("ctl eval rabbit_alarm:{eval}.")).await;
-    }
-
-    /// The queue comes to have so many messages ready and taken. The broker counts a moment later.
-    async fn comes_to(&self, queue: &str, messages: (u32, u32)) {
-        let mut counted = self.messages(queue).await;
-        for _ in 0..20 {
-            if counted == messages {
-                return;
-            }
-            counted = self.messages(queue).await;
-        }
-        assert_eq!(counted, messages, "ready and taken in {queue}");
-    }
-
-    /// How many messages of a queue are ready, and how many taken.
-    async fn messages(&self, queue: &str) -> (u32, u32) {
-        let host = self.1.rsplit('/').next().expect("a virtual host");
-        let columns = "name messages_ready messages_unacknowledged --no-table-headers";
-        let lines = self.command(format!("ctl list_queues -p {host} {columns}")).await;
-        let line = lines.iter().find_map(|line| line.strip_prefix(queue)?.strip_prefix('\t'));
-        let line = line.expect("the queue is there");
-        let (ready, taken) = line.split_once('\t').expect("two numbers");
-        (ready.parse().expect("a number"), taken.parse().expect("a number"))
-    }
-
-    fn app(&self) -> App {
-        App::new(&self.1).unwrap().jobs((done, waits)).blocked_timeout(HELD_BACK)
-    }
+fn app_at(server: &Server) -> App {
+    App::new(server.url()).unwrap().jobs((done, waits)).blocked_timeout(HELD_BACK)
 }
 
 fn on_a_server<F: Future<Output = ()>>(test: impl FnOnce(Server) -> F) {
-    let mut rabbit = Rabbit::start();
-    let url = rabbit.fresh_url();
-    let server = Server(Rc::new(RefCell::new(Some(rabbit))), url);
-    Kernel::new().unwrap().run(test(server));
+    Kernel::new().unwrap().run(test(Server::start()));
 }
 
 async fn until(mut is_so: impl FnMut() -> bool) {
@@ -133,7 +83,7 @@ fn blocked(error: SendError) -> (Duration, bool) {
 #[test]
 fn what_is_sent_meanwhile_is_held_back_until_its_time_is_over() {
     on_a_server(async |server| {
-        let app = server.app().connect().await.unwrap();
+        let app = app_at(&server).connect().await.unwrap();
         let broker = app.broker().unwrap();
         done.with(0).on(&app).ignore_result().send().await.unwrap();
         server.alarm(true).await;
@@ -152,7 +102,7 @@ fn what_is_sent_meanwhile_is_held_back_until_its_time_is_over() {
         assert_eq!(blocked(first.await.unwrap().unwrap_err()), (HELD_BACK, true));
         assert!(elapsed_since(begun) < 2 * HELD_BACK + HELD_BACK);
         // Who only looks is told as well.
-        let looks = server.app().connect().await.unwrap();
+        let looks = app_at(&server).connect().await.unwrap();
         looks.broker().unwrap().probe().await.unwrap();
         assert_eq!(looks.broker().unwrap().state(), "blocked: low on memory");
         looks.close().await.unwrap();
@@ -160,7 +110,7 @@ fn what_is_sent_meanwhile_is_held_back_until_its_time_is_over() {
         server.alarm(false).await;
         until(|| broker.state() == "open").await;
         done.with(3).on(&app).ignore_result().send().await.unwrap();
-        let worker = spawn(server.app().run_worker());
+        let worker = spawn(app_at(&server).run_worker());
         until(|| has_done(3)).await;
         worker.request_cancel("the test is over");
         worker.await.unwrap().unwrap();
@@ -172,8 +122,8 @@ fn what_is_sent_meanwhile_is_held_back_until_its_time_is_over() {
 #[test]
 fn outcomes_and_burials_are_made_up_for() {
     on_a_server(async |server| {
-        let asks = server.app().connect().await.unwrap();
-        let worker = spawn(server.app().run_worker());
+        let asks = app_at(&server).connect().await.unwrap();
+        let worker = spawn(app_at(&server).run_worker());
         let value = waits.with(7).on(&asks).send().await.unwrap();
         until(|| WAITING.get() == 1).await;
         server.alarm(true).await;
@@ -217,8 +167,8 @@ fn outcomes_and_burials_are_made_up_for() {
 #[test]
 fn a_worker_ends_in_its_time_and_gives_back() {
     on_a_server(async |server| {
-        let asks = server.app().connect().await.unwrap();
-        let worker = spawn(server.app().worker().grace(Duration::from_secs(1)).run());
+        let asks = app_at(&server).connect().await.unwrap();
+        let worker = spawn(app_at(&server).worker().grace(Duration::from_secs(1)).run());
         let value = waits.with(8).on(&asks).send().await.unwrap();
         until(|| WAITING.get() == 1).await;
         server.alarm(true).await;
@@ -235,7 +185,7 @@ fn a_worker_ends_in_its_time_and_gives_back() {
         assert_eq!((report.left.len(), report.stats.all.given_back), (1, 1));
         server.alarm(false).await;
         // It is run once more, by another one.
-        let worker = spawn(server.app().run_worker());
+        let worker = spawn(app_at(&server).run_worker());
         let waited = timeout_after(PATIENCE, value.wait()).await.expect("it is answered");
         assert_eq!(waited.unwrap(), 8);
         // The outcome may have been on its way the first time, but the message was given back.
@@ -252,7 +202,7 @@ fn a_worker_ends_in_its_time_and_gives_back() {
 #[test]
 fn with_two_connections_what_is_there_is_worked_off() {
     on_a_server(async |server| {
-        let app = server.app().connections(2).prefetch(2).connect().await.unwrap();
+        let app = app_at(&server).connections(2).prefetch(2).connect().await.unwrap();
         for number in 0..20 {
             done.with(number).on(&app).ignore_result().send().await.unwrap();
         }
