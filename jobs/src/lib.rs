@@ -24,6 +24,8 @@ mod amqp_queues;
 #[cfg(feature = "amqp")]
 mod amqp_replies;
 #[cfg(feature = "amqp")]
+mod amqp_value;
+#[cfg(feature = "amqp")]
 mod amqp_ways;
 mod app;
 mod app_error;
