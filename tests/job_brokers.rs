@@ -13,6 +13,7 @@ use pikake::jobs::{
     Broker, BrokerError, JobId, MemoryStore, Message, Outcome, QueueOptions, SqliteBroker,
 };
 use pikake::testing::Injector;
+use pikake::traps::shield;
 use pikake::{sleep, spawn};
 
 const QUEUE: &str = "mail";
@@ -90,6 +91,49 @@ async fn use_it(broker: Rc<dyn Broker>) -> Told {
     (came, confirmed, possible, counts.ready + counts.taken.unwrap_or(0))
 }
 
+/// Settles a delivery, however often that takes: interrupted, it may have been done.
+async fn settle(ask: impl AsyncFn() -> Result<(), BrokerError>) {
+    loop {
+        match ask().await {
+            Ok(()) | Err(BrokerError::Stale) => return,
+            Err(BrokerError::Interrupted(_)) => {}
+            Err(other) => panic!("{other}"),
+        }
+    }
+}
+
+/// Gives back, buries, looks at the dead, has them replayed, and purges: ready and dead in between, and at the end.
+async fn tidy_up(broker: Rc<dyn Broker>) -> [(u64, u64); 3] {
+    let counts = async || {
+        let counts = insist(async || broker.counts(QUEUE).await).await;
+        (counts.ready + counts.taken.unwrap_or(0), counts.dead)
+    };
+    shield(async {
+        broker.declare(QUEUE, &QueueOptions::default()).await.unwrap();
+        for job in ["a", "b", "c"] {
+            broker.publish(QUEUE, message(job), None).await.unwrap();
+        }
+    })
+    .await;
+    let mut deliveries = shield(broker.consume(QUEUE, 2)).await.unwrap();
+    let first = shield(deliveries.next()).await.unwrap().expect("nobody cancels it");
+    let second = shield(deliveries.next()).await.unwrap().expect("nobody cancels it");
+    settle(async || broker.give_back(first.receipt).await).await;
+    let (receipt, buried) = (second.receipt, &second.message);
+    settle(async || broker.bury(receipt, buried.clone(), "why".to_owned()).await).await;
+    let _told = deliveries.cancel().await;
+    drop(deliveries);
+    let after_burial = counts().await;
+    let dead = insist(async || broker.dead(QUEUE, 10).await).await;
+    assert_eq!(dead.len(), 1);
+    insist(async || broker.replay(QUEUE, None).await).await;
+    let after_replay = counts().await;
+    insist(async || broker.purge(QUEUE).await).await;
+    let at_last = counts().await;
+    insist(async || broker.close().await).await;
+    [after_burial, after_replay, at_last]
+}
+
 fn check((came, confirmed, possible, left): &Told) {
     let different: BTreeSet<String> = came.iter().cloned().collect();
     assert_eq!(different.len(), came.len(), "none comes twice: {came:?}");
@@ -107,19 +151,37 @@ fn memory() {
 }
 
 #[test]
-fn sqlite() {
+fn memory_tidied_up() {
+    let program = || tidy_up(Rc::new(MemoryStore::new().open()));
+    Injector::new().run(program, |run| assert_eq!(run.output, Some([(2, 1), (3, 0), (0, 0)])));
+}
+
+/// Interrupts a program that has a database of its own each time.
+fn with_sqlite<T>(
+    program: impl AsyncFn(Rc<dyn Broker>) -> T,
+    check: impl Fn(&T),
+) -> pikake::testing::Report {
     let scratch = scratch::Scratch::new();
     let number = std::cell::Cell::new(0);
-    let program = || {
+    let program = || async {
         number.set(number.get() + 1);
         let path = scratch.path(&format!("{}.db", number.get()));
-        async move {
-            let broker = insist(async || SqliteBroker::open(&path).await).await;
-            use_it(Rc::new(broker)).await
-        }
+        let broker = insist(async || SqliteBroker::open(&path).await).await;
+        program(Rc::new(broker)).await
     };
-    let report = Injector::new().patience(Duration::from_millis(100)).run(program, |run| {
+    Injector::new().patience(Duration::from_millis(100)).run(program, |run| {
         check(run.output.as_ref().expect("it waits on traps alone"));
-    });
+    })
+}
+
+#[test]
+fn sqlite() {
+    let report = with_sqlite(use_it, check);
+    assert!(report.suspensions >= 8, "{report:?}");
+}
+
+#[test]
+fn sqlite_tidied_up() {
+    let report = with_sqlite(tidy_up, |told| assert_eq!(*told, [(2, 1), (3, 0), (0, 0)]));
     assert!(report.suspensions >= 8, "{report:?}");
 }

@@ -107,6 +107,9 @@ pub(crate) struct WorkerOptions {
     /// How many jobs run at a time
     #[arg(long, value_name = "N", value_parser = count)]
     pub(crate) concurrency: Option<usize>,
+    /// How many connections it has to RabbitMQ; with 2, its queues are worked off also while RabbitMQ takes no messages
+    #[arg(long, value_name = "1|2", value_parser = one_or_two)]
+    pub(crate) connections: Option<usize>,
     /// How many processes run jobs marked `process`
     #[arg(long, value_name = "N", value_parser = count)]
     pub(crate) processes: Option<usize>,
@@ -152,6 +155,14 @@ fn count(text: &str) -> Result<usize, String> {
     match text.parse() {
         Ok(0) | Err(_) => Err("a number from 1 on is needed".to_owned()),
         Ok(count) => Ok(count),
+    }
+}
+
+fn one_or_two(text: &str) -> Result<usize, String> {
+    match text {
+        "1" => Ok(1),
+        "2" => Ok(2),
+        _ => Err("1 or 2 is needed".to_owned()),
     }
 }
 

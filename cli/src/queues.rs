@@ -54,6 +54,7 @@ pub(crate) async fn status(app: &App, queues: &[String], output: &Output) -> Res
             rows.push((queue.clone(), Some(counts)));
         }
     }
+    broker.probe().await.map_err(|error| Stop::broker(app, error))?;
     let state = broker.state();
     close(app, &broker).await?;
     output.answer(

@@ -36,6 +36,9 @@ pub(crate) async fn run(app: App, options: WorkerOptions, output: Output) -> Res
     if let Some(limit) = options.concurrency {
         app = app.concurrency(limit);
     }
+    if let Some(count) = options.connections {
+        app = app.connections(count);
+    }
     if let Some(count) = options.processes {
         app = app.processes(count);
     }

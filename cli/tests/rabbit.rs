@@ -4,7 +4,7 @@ mod support;
 
 use rustix::process::Signal;
 use serde_json::json;
-use support::rabbit::with_rabbit;
+use support::rabbit::{Rabbit, with_rabbit};
 use support::{Place, Running, application, example, pikake, wait_for};
 
 fn fresh() -> Place {
@@ -184,4 +184,21 @@ fn async_celery() {
     assert_eq!(ended.code, Some(0), "{ended:?}");
     assert!(ended.out.starts_with("hello ann\nhello bob\n"), "{ended:?}");
     assert!(ended.out.contains("periodic info: open; 2 done"), "{ended:?}");
+}
+
+#[test]
+fn a_broker_that_is_short_of_memory() {
+    let mut rabbit = Rabbit::start();
+    let place = Place::at(rabbit.fresh().1);
+    let worker = place.worker(&application(), &["worker", "--connections", "2"]);
+    assert_eq!(rabbit.control("list_connections pid --no-table-headers").len(), 2);
+    rabbit.control("eval rabbit_alarm:set_alarm({{resource_limit,memory,node()},[]}).");
+    let status = place.run(&pikake(), &["status", "--json"]).json();
+    assert_eq!(status["connection"], "blocked: low on memory");
+    rabbit.control("eval rabbit_alarm:clear_alarm({resource_limit,memory,node()}).");
+    let status = place.run(&pikake(), &["status", "--json"]).json();
+    assert_eq!(status["connection"], "open");
+    worker.signal(Signal::TERM);
+    assert_eq!(worker.end().code, Some(0));
+    place.run(&application(), &["worker", "--connections", "3"]).failed(2, &["1 or 2"]);
 }

@@ -7,12 +7,16 @@ use std::cell::{Cell, RefCell};
 use std::collections::{BTreeMap, VecDeque};
 use std::fmt;
 use std::rc::Rc;
+use std::time::Duration;
 
 use pikake_amqp::{Consumer, Delivery as Incoming, Error};
-use pikake_traps::wall_time;
+use pikake_traps::{ignore_after, wall_time};
 
 use crate::amqp_message::{attempt, message};
 use crate::broker::{BrokerError, Deliveries, Delivery, LocalFuture, Receipt};
+
+/// A broker answers by then, unless it is short of memory and does not listen.
+const CANCEL_LIMIT: Duration = Duration::from_secs(1);
 
 /// A delivery that has to be settled.
 #[derive(Debug)]
@@ -126,7 +130,11 @@ impl Deliveries for AmqpDeliveries {
             while let Some(incoming) = consumer.try_next() {
                 self.left.push_back(incoming);
             }
-            Ok(consumer.cancel().await?)
+            // It ends also if that is not answered: what comes then goes back.
+            match ignore_after(CANCEL_LIMIT, consumer.cancel()).await {
+                Some(cancelled) => Ok(cancelled?),
+                None => Ok(()),
+            }
         })
     }
 }

@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use pikake_amqp::{Error, PublishError as Unpublished};
 
+use crate::amqp_publisher::Unsent;
 use crate::broker::{BrokerError, PublishFailure};
 
 /// AMQP's number for something that is not there.
@@ -33,22 +34,16 @@ impl From<Error> for BrokerError {
 }
 
 /// Why a message was not confirmed, and whether it may be there all the same.
-pub(crate) fn unpublished(error: Unpublished, blocked: Duration) -> (bool, PublishFailure) {
+pub(crate) fn unpublished(error: Unpublished, blocked: Duration) -> Unsent {
     let is_uncertain = error.is_uncertain();
     let cause = match error {
-        Unpublished::Blocked { .. } => return (is_uncertain, PublishFailure::Blocked(blocked)),
+        Unpublished::Blocked { .. } => {
+            return Unsent { is_uncertain, cause: PublishFailure::Blocked(blocked) };
+        }
         Unpublished::Interrupted { why, .. } => BrokerError::Interrupted(why),
         Unpublished::Closed { error, .. } => error.into(),
         Unpublished::Uncertain => BrokerError::Lost(error.to_string()),
         _ => BrokerError::Refused(error.to_string()),
     };
-    (is_uncertain, PublishFailure::Broker(cause))
-}
-
-/// The same, of a message of the broker's own.
-pub(crate) fn not_sent(error: Unpublished, blocked: Duration) -> BrokerError {
-    match unpublished(error, blocked).1 {
-        PublishFailure::Broker(error) => error,
-        blocked => BrokerError::Lost(blocked.to_string()),
-    }
+    Unsent { is_uncertain, cause: PublishFailure::Broker(cause) }
 }

@@ -1,14 +1,14 @@
 //! Messages as AMQP's properties, headers and body.
 //!
-//! Apart from the broker, since it needs no connection. What AMQP knows and JSON does not is read so
-//! that nothing is refused: integers of all widths become numbers, timestamps seconds, texts that are
-//! not UTF-8 lose what is not. The body is never touched.
+//! Apart from the broker, since it needs no connection. Headers are read and written by
+//! `amqp_value.rs`; the body is never touched.
 
 use std::time::{Duration, SystemTime};
 
-use pikake_amqp::{Array, Error, Properties, Table, Value, persistent, short};
-use serde_json::{Map, Number, Value as Json};
+use pikake_amqp::{Error, Properties, Table, Value, persistent, short};
+use serde_json::{Map, Value as Json};
 
+use crate::amqp_value::{json, table};
 use crate::message::Message;
 
 /// When the message is worth nothing any more, in milliseconds since 1970. AMQP's `expiration` is a
@@ -25,8 +25,27 @@ pub(crate) const SINCE: &str = "pikake_since";
 /// How often a quorum queue has delivered the message before.
 const DELIVERY_COUNT: &str = "x-delivery-count";
 
-/// What brokers write into the headers on a message's way begins with this; it is not the message's.
-const BROKERS_OWN: &str = "x-";
+/// What brokers write into the headers on a message's way, or act upon: it is of that way, not of the
+/// message, and would be wrong when it is sent again. Other headers in `x-` are the sender's.
+const BROKERS_OWN: [&str; 9] = [
+    "x-death",
+    DELIVERY_COUNT,
+    "x-acquired-count",
+    "x-stream-offset",
+    "x-received-from",
+    "x-delay",
+    // Copies to other queues, which there would be again.
+    "CC",
+    "BCC",
+    "x-shovelled",
+];
+
+/// The same, of those that begin so.
+const BROKERS_PREFIXES: [&str; 4] = ["x-first-death-", "x-last-death-", "x-shovelled-", "x-opt-"];
+
+fn is_brokers_own(name: &str) -> bool {
+    BROKERS_OWN.contains(&name) || BROKERS_PREFIXES.iter().any(|prefix| name.starts_with(prefix))
+}
 
 /// The properties of a persistent message that waits in its queue, and expires there.
 pub(crate) fn properties(message: &Message, now: SystemTime) -> Result<Properties, Error> {
@@ -82,7 +101,7 @@ pub(crate) fn message(properties: &Properties, body: Vec<u8>, now: SystemTime) -
         match name.as_str() {
             EXPIRES => expires = as_time(value),
             REASON | SINCE => {}
-            name if name.starts_with(BROKERS_OWN) => {}
+            name if is_brokers_own(name) => {}
             name => {
                 headers.insert(name.to_owned(), json(value));
             }
@@ -142,94 +161,20 @@ pub(crate) fn millis(time: SystemTime) -> i64 {
     i64::try_from(since.as_millis()).unwrap_or(i64::MAX)
 }
 
-fn json(value: &Value) -> Json {
-    match value {
-        Value::Boolean(value) => Json::from(*value),
-        Value::ShortShortInt(value) => Json::from(*value),
-        Value::ShortShortUInt(value) => Json::from(*value),
-        Value::ShortInt(value) => Json::from(*value),
-        Value::ShortUInt(value) => Json::from(*value),
-        Value::LongInt(value) => Json::from(*value),
-        Value::LongUInt(value) => Json::from(*value),
-        Value::LongLongInt(value) => Json::from(*value),
-        Value::Timestamp(value) => Json::from(*value),
-        Value::Float(value) => Json::from(*value),
-        Value::Double(value) => Json::from(*value),
-        Value::DecimalValue(value) => {
-            Json::from(f64::from(value.value) / 10_f64.powi(i32::from(value.scale)))
-        }
-        Value::ShortString(text) => Json::from(text.as_str()),
-        Value::LongString(text) => Json::from(text.to_string()),
-        Value::ByteArray(bytes) => Json::from(String::from_utf8_lossy(bytes.as_slice())),
-        Value::FieldArray(values) => values.as_slice().iter().map(json).collect(),
-        Value::FieldTable(table) => Json::Object(
-            table.into_iter().map(|(name, value)| (name.to_string(), json(value))).collect(),
-        ),
-        Value::Void => Json::Null,
-    }
-}
-
-/// As Celery's client writes them, so that its workers read them.
-fn value(json: &Json) -> Result<Value, Error> {
-    Ok(match json {
-        Json::Null => Value::Void,
-        Json::Bool(value) => Value::Boolean(*value),
-        Json::Number(number) => of_number(number),
-        Json::String(text) => Value::LongString(text.as_str().into()),
-        Json::Array(values) => {
-            Value::FieldArray(Array::from(values.iter().map(value).collect::<Result<Vec<_>, _>>()?))
-        }
-        Json::Object(map) => Value::FieldTable(table(map)?),
-    })
-}
-
-fn of_number(number: &Number) -> Value {
-    match number.as_i64() {
-        Some(long) => i32::try_from(long).map_or(Value::LongLongInt(long), Value::LongInt),
-        // What is above all of AMQP's signed integers, or is no integer.
-        None => Value::Double(number.as_f64().unwrap_or_default()),
-    }
-}
-
-fn table(map: &Map<String, Json>) -> Result<Table, Error> {
-    let mut table = Table::default();
-    for (name, json) in map {
-        table.insert(short(name)?, value(json)?);
-    }
-    Ok(table)
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
     use serde_json::json as made;
 
     #[test]
-    fn all_kinds_of_values_are_read() {
-        let mut inner = Table::default();
-        inner.insert("x".into(), Value::ShortString("y".into()));
-        let values = vec![
-            Value::Boolean(true),
-            Value::ShortShortInt(-1),
-            Value::ShortShortUInt(255),
-            Value::ShortInt(-2),
-            Value::ShortUInt(65_535),
-            Value::LongInt(-3),
-            Value::LongUInt(u32::MAX),
-            Value::LongLongInt(i64::MIN),
-            Value::Timestamp(1_700_000_000),
-            Value::Double(1.5),
-            Value::Float(f32::NAN),
-            Value::LongString(b"a\xff".to_vec().into()),
-            Value::FieldTable(inner),
-            Value::Void,
-        ];
-        let read = json(&Value::FieldArray(values.into()));
-        let expected = made!([
-            true, -1, 255, -2, 65_535, -3, 4_294_967_295_u32, i64::MIN, 1_700_000_000, 1.5, null,
-            "a\u{fffd}", {"x": "y"}, null,
-        ]);
-        assert_eq!(read, expected);
+    fn headers_of_the_sender_in_x_are_kept() {
+        let now = SystemTime::UNIX_EPOCH;
+        let mut sent = Message::default();
+        for name in ["x-request-id", "x-death", "x-first-death-queue", "CC", "x-delivery-count"] {
+            sent.headers.insert(name.to_owned(), made!([name]));
+        }
+        let came = message(&properties(&sent, now).unwrap(), Vec::new(), now);
+        assert_eq!(came.headers.keys().collect::<Vec<_>>(), ["x-request-id"]);
     }
 
     #[test]

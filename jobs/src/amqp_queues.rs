@@ -1,18 +1,13 @@
-//! What is asked of RabbitMQ about queues: made, counted, emptied; the dead read and replayed.
+//! What is asked of RabbitMQ about queues: made, counted, emptied.
 //!
 //! Apart from the broker. AMQP reports most errors by closing the channel they happened on, so each of
 //! these calls has a channel of its own.
 
-use pikake_amqp::{
-    Channel, Delivery, Error, Message as Publishing, QueueOptions as AmqpQueue, Value, short,
-};
-use pikake_traps::wall_time;
+use pikake_amqp::{Channel, Error, Message as Publishing, QueueOptions as AmqpQueue, Value, short};
 
 use crate::amqp_delay::{LEVELS, delay_queue};
 use crate::amqp_error::{NOT_FOUND, PRECONDITION_FAILED};
-use crate::amqp_message::{REASON, SINCE, message, properties, text_of, time_of};
-use crate::broker::{BrokerError, Counts, DeadJob, QueueOptions};
-use crate::message::{JobId, Message};
+use crate::broker::{BrokerError, Counts, QueueOptions};
 
 /// RabbitMQ 4 drops a message for good that was delivered so often, 20 times unless it is told. Whether
 /// a job has been tried often enough is for its worker to say, which buries it.
@@ -76,6 +71,15 @@ fn kind_found(error: &Error, is_replicated: bool) -> Option<bool> {
     Some(is_replicated != is_other)
 }
 
+/// Makes the queue of a queue's dead.
+pub(crate) async fn declare_dead(
+    channel: &Channel,
+    queue: &str,
+    is_replicated: bool,
+) -> Result<(), Error> {
+    channel.declare_queue(&dead_queue(queue), kind(is_replicated)).await.map(drop)
+}
+
 /// Whether the broker says that something is not there. The channel is closed then.
 fn is_not_found(error: &Error) -> bool {
     error.reason().is_some_and(|reason| reason.code == NOT_FOUND)
@@ -122,65 +126,6 @@ pub(crate) async fn purge_delayed(channel: &Channel, queue: &str) -> Result<u64,
         }
     }
     Ok(purged)
-}
-
-/// The dead as they are, `limit` at most, the oldest first. Dropped, they are back.
-async fn get(channel: &Channel, queue: &str, limit: usize) -> Result<Vec<Delivery>, BrokerError> {
-    let mut got = Vec::new();
-    while got.len() < limit
-        && let Some(delivery) = channel.get(&dead_queue(queue), false).await?
-    {
-        got.push(delivery);
-    }
-    Ok(got)
-}
-
-pub(crate) async fn dead(
-    channel: &Channel,
-    queue: &str,
-    limit: usize,
-) -> Result<Vec<DeadJob>, BrokerError> {
-    let got = get(channel, queue, limit).await?;
-    let job = |delivery: &Delivery| {
-        let reason = text_of(&delivery.properties, REASON).unwrap_or_default();
-        let since = time_of(&delivery.properties, SINCE);
-        DeadJob::new(reason, since, read(delivery))
-    };
-    Ok(got.iter().map(job).collect())
-}
-
-fn read(delivery: &Delivery) -> Message {
-    message(&delivery.properties, delivery.body.clone(), wall_time())
-}
-
-/// Publishes the dead again that are meant, and then takes them from the dead: lost in between, one is
-/// there twice. The others go back when they have all been looked at.
-pub(crate) async fn replay(
-    channel: &Channel,
-    queue: &str,
-    job: Option<&JobId>,
-    publish: impl AsyncFn(Publishing) -> Result<(), BrokerError>,
-) -> Result<u64, BrokerError> {
-    let begun = wall_time();
-    let mut others = Vec::new();
-    let mut replayed = 0;
-    while let Some(delivery) = get(channel, queue, 1).await?.pop() {
-        if time_of(&delivery.properties, SINCE).is_some_and(|since| since > begun) {
-            // It has died again in the meantime.
-            break;
-        }
-        let message = Message { expires: None, ..read(&delivery) };
-        if job.is_some_and(|job| message.job() != Some(&job.0)) {
-            others.push(delivery);
-            continue;
-        }
-        let properties = properties(&message, wall_time())?;
-        publish(to_queue(queue, properties, message.body)?).await?;
-        // Stale: the connection was lost, and it is among the dead as well.
-        let _ = delivery.ack();
-        replayed += 1;
-    }
-    Ok(replayed)
 }
 
 /// A message for a queue, which has to be there.

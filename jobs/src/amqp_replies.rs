@@ -4,9 +4,9 @@
 //! reads them, and a table says who waits for which. What was asked over a connection that is lost can
 //! not be answered any more.
 
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
-use std::rc::Rc;
+use std::rc::{Rc, Weak};
 
 use pikake_amqp::{Channel, Consumer, Error, State};
 use pikake_sync::Event;
@@ -22,42 +22,49 @@ pub(crate) const REPLY_TO: &str = "amq.rabbitmq.reply-to";
 #[derive(Debug, Default)]
 struct Expected {
     outcome: Option<Outcome>,
-    /// The question has reached the broker.
-    is_asked: bool,
+    /// Set once the question has reached the broker: over which channel the answer comes. It is kept for
+    /// that.
+    asked_over: Option<Rc<Reading>>,
     /// The channel is gone over which it was to come.
     is_lost: bool,
     /// Set when there is something to look at.
     look: Rc<Event>,
 }
 
-type Table = Rc<RefCell<BTreeMap<JobId, Expected>>>;
+type Table = RefCell<BTreeMap<JobId, Expected>>;
 
 #[derive(Debug, Default)]
 pub(crate) struct Replies {
-    table: Table,
+    table: Rc<Table>,
+    readings: Cell<u64>,
 }
 
 /// Reads what comes to a channel, until it is dropped.
 #[derive(Debug)]
 pub(crate) struct Reading {
-    _reader: CancelOnDrop<()>,
+    number: u64,
+    reader: CancelOnDrop<()>,
     _watcher: CancelOnDrop<()>,
 }
 
 impl Replies {
     /// Begins to read what comes to a channel.
-    pub(crate) async fn read(&self, channel: &Channel) -> Result<Reading, Error> {
+    pub(crate) async fn read(&self, channel: &Channel) -> Result<Rc<Reading>, Error> {
         let consumer = channel.direct_reply_to().await?;
-        let reader = Builder::new().name("replies").spawn(read(consumer, self.table.clone()));
-        let watch = watch(channel.connection().clone(), self.table.clone());
+        let number = self.readings.replace(self.readings.get() + 1);
+        let table = || Rc::downgrade(&self.table);
+        let reader = Builder::new().name("replies").spawn(read(consumer, table(), number));
+        let watch = watch(channel.connection().clone(), table(), number);
         let watcher = Builder::new().name("lost replies").spawn(watch);
-        Ok(Reading { _reader: reader.cancel_on_drop(), _watcher: watcher.cancel_on_drop() })
+        let (reader, _watcher) = (reader.cancel_on_drop(), watcher.cancel_on_drop());
+        Ok(Rc::new(Reading { number, reader, _watcher }))
     }
 
     /// The broker has the question: should the channel go now, it is not answered any more.
-    pub(crate) fn is_asked(&self, job: &JobId) {
+    pub(crate) fn is_asked(&self, job: &JobId, over: &Rc<Reading>) {
         if let Some(expected) = self.table.borrow_mut().get_mut(job) {
-            expected.is_asked = true;
+            expected.asked_over = Some(over.clone());
+            expected.is_lost = over.reader.is_finished();
         }
     }
 
@@ -103,9 +110,10 @@ impl Replies {
     }
 }
 
-async fn read(mut consumer: Consumer, table: Table) {
+async fn read(mut consumer: Consumer, table: Weak<Table>, number: u64) {
     while let Ok(reply) = consumer.next().await {
         let Ok((job, outcome)) = Outcome::from_meta(&reply.body) else { continue };
+        let Some(table) = table.upgrade() else { return };
         let mut table = table.borrow_mut();
         let Some(expected) = table.get_mut(&job) else { continue };
         let before = expected.outcome.as_ref();
@@ -114,22 +122,25 @@ async fn read(mut consumer: Consumer, table: Table) {
             expected.look.set();
         }
     }
-    lose(&table);
+    lose(&table, number);
 }
 
-/// The channel or its connection is gone. What was asked is not answered any more; what is still to be
-/// asked goes over the next.
-fn lose(table: &Table) {
-    for expected in table.borrow_mut().values_mut().filter(|expected| expected.is_asked) {
-        expected.is_lost = !expected.outcome.as_ref().is_some_and(|o| o.state.is_final());
-        expected.look.set();
+/// The channel or its connection is gone. What was asked over it is not answered any more; what is
+/// still to be asked goes over another.
+fn lose(table: &Weak<Table>, number: u64) {
+    let Some(table) = table.upgrade() else { return };
+    for expected in table.borrow_mut().values_mut() {
+        if expected.asked_over.as_ref().is_some_and(|over| over.number == number) {
+            expected.is_lost = true;
+            expected.look.set();
+        }
     }
 }
 
-async fn watch(connection: pikake_amqp::Connection, table: Table) {
+async fn watch(connection: pikake_amqp::Connection, table: Weak<Table>, number: u64) {
     loop {
         match connection.changed().await {
-            Ok(State::Recovering { .. }) => lose(&table),
+            Ok(State::Recovering { .. }) => lose(&table, number),
             Ok(State::Closed(_)) | Err(_) => return,
             Ok(_) => {}
         }

@@ -18,7 +18,7 @@ use crate::current;
 use crate::handle::Cancelled;
 use crate::job::Definition;
 use crate::message::JobId;
-use crate::open::{checked, open};
+use crate::open::{Opening, checked, open_as};
 use crate::report::{Counters, Report, Stats};
 use crate::running::{Hall, Revoked};
 use crate::worker::Worker;
@@ -59,6 +59,7 @@ pub struct App(pub(crate) Rc<Inner>);
 
 pub(crate) struct Inner {
     pub(crate) url: RefCell<String>,
+    pub(crate) opening: RefCell<Opening>,
     /// A broker that was brought along, instead of the URL's.
     pub(crate) given: RefCell<Option<Rc<dyn Broker>>>,
     pub(crate) jobs: RefCell<BTreeMap<&'static str, Rc<Registered>>>,
@@ -91,7 +92,7 @@ pub(crate) struct Registered {
 }
 
 impl App {
-    /// An application on the broker that a URL means; see [`open`]. Nothing is connected yet.
+    /// An application on the broker that a URL means; see [`open`](crate::open). Nothing is connected yet.
     ///
     /// # Errors
     ///
@@ -108,6 +109,7 @@ impl App {
     fn made(url: String, given: Option<Rc<dyn Broker>>) -> Self {
         Self(Rc::new(Inner {
             url: RefCell::new(url),
+            opening: RefCell::default(),
             given: RefCell::new(given),
             jobs: RefCell::default(),
             nameless: Counters::default(),
@@ -149,9 +151,10 @@ impl App {
         let guard = self.0.connecting.lock().await?;
         if self.0.broker.borrow().is_none() {
             let (given, url) = (self.0.given.borrow().clone(), self.url());
+            let opening = *self.0.opening.borrow();
             let broker = match given {
                 Some(broker) => broker,
-                None => open(&url).await?,
+                None => open_as(&url, opening).await?,
             };
             *self.0.broker.borrow_mut() = Some(broker);
             if let Err(error) = self.prepare().await {

@@ -77,6 +77,27 @@ impl App {
         self
     }
 
+    /// How many connections it has to RabbitMQ: 1, unless something is said, or 2. With two, jobs that are sent and their
+    /// outcomes go over one, deliveries and acknowledgements over the other: a broker that is short of memory or disk
+    /// stops reading from those who publish, and so its queues are worked off all the same. Other brokers have no
+    /// connections, and take no notice.
+    ///
+    /// # Panics
+    ///
+    /// If it is neither.
+    #[track_caller]
+    pub fn connections(self, count: usize) -> Self {
+        assert!(matches!(count, 1 | 2), "an application has one connection, or two");
+        self.0.opening.borrow_mut().is_split = count == 2;
+        self
+    }
+
+    /// How long a job that is sent is held back at most while RabbitMQ takes none, or cannot be reached; without, 30 s.
+    pub fn blocked_timeout(self, length: Duration) -> Self {
+        self.0.opening.borrow_mut().blocked_timeout = Some(length);
+        self
+    }
+
     /// How many worker processes run jobs marked `process`; without, as many as there are processors.
     ///
     /// # Panics

@@ -61,7 +61,8 @@ pub trait Broker: fmt::Debug {
     /// Not done: others may take it at once. It keeps its place in line if the broker can do that.
     fn give_back(&self, receipt: Receipt) -> LocalFuture<'_, Result<(), BrokerError>>;
 
-    /// Moves a message to the dead of its queue, with the reason why.
+    /// Moves a message to the dead of its queue, with the reason why. Refused, the message is still the consumer's, to be
+    /// given back.
     fn bury(
         &self,
         receipt: Receipt,
@@ -120,6 +121,12 @@ pub trait Broker: fmt::Debug {
 
     /// How the connection to the broker is, in a word or two for people (`open`, `blocked: memory`, `connecting (3)`).
     fn state(&self) -> String;
+
+    /// Asks the broker how it is, for [`state`](Self::state) to tell. RabbitMQ says that it is short of memory or disk only
+    /// to who has sent it something.
+    fn probe(&self) -> LocalFuture<'_, Result<(), BrokerError>> {
+        Box::pin(async { Ok(()) })
+    }
 
     /// Ends: waits until what was acknowledged and published has reached the broker, then closes.
     fn close(&self) -> LocalFuture<'_, Result<(), BrokerError>>;

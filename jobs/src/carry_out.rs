@@ -142,35 +142,51 @@ impl Run {
     /// Not acknowledged for want of the broker, a job is run again: that is what at-least-once means.
     async fn ack(&mut self, receipt: Receipt) {
         if !self.is_acked.get() {
-            self.settle(|run| run.hall.broker.ack(receipt)).await;
+            let _told = self.settle(|run| run.hall.broker.ack(receipt)).await;
         }
         self.delivery = None;
     }
 
     async fn bury(&mut self, receipt: Receipt, reason: String) {
-        let Some(delivery) = self.delivery.take() else { return };
-        self.count(|stats| stats.dead += 1);
-        if self.is_acked.get() {
-            return;
+        let Some(delivery) = &self.delivery else { return };
+        let (message, reason) = (&delivery.message, shortened(reason));
+        let buried = match self.is_acked.get() {
+            true => Ok(()),
+            false => {
+                let broker = &self.hall.broker;
+                self.settle(|_| broker.bury(receipt, message.clone(), reason.clone())).await
+            }
+        };
+        match buried {
+            Ok(()) => self.count(|stats| stats.dead += 1),
+            Err(BrokerError::Stale | BrokerError::Closed) => {}
+            Err(_) => {
+                // What is left is given back. It comes again at once, so not at once.
+                drop(sleep(LONGEST_PAUSE).await);
+                return;
+            }
         }
-        let (message, reason) = (delivery.message, shortened(reason));
-        self.settle(|run| run.hall.broker.bury(receipt, message.clone(), reason.clone())).await;
+        self.delivery = None;
     }
 
     async fn settle<'a>(
         &'a self,
         mut call: impl FnMut(&'a Self) -> crate::broker::LocalFuture<'a, Result<(), BrokerError>>,
-    ) {
+    ) -> Result<(), BrokerError> {
         let mut pauses = Pauses::new();
         loop {
             match call(self).await {
-                Ok(()) => return,
+                Ok(()) => return Ok(()),
                 Err(BrokerError::Interrupted(_)) => {}
                 // A message that nobody settles keeps its place among those that were taken.
                 Err(BrokerError::Lost(_) | BrokerError::Io(_)) => self.pause(&mut pauses).await,
+                Err(error @ (BrokerError::Stale | BrokerError::Closed)) => {
+                    tracing::debug!(%error, "a job could not be settled, and will be run again");
+                    return Err(error);
+                }
                 Err(error) => {
-                    tracing::debug!(%error, "a job could not be acknowledged, and will be run again");
-                    return;
+                    tracing::warn!(%error, "a job could not be settled, and will be run again");
+                    return Err(error);
                 }
             }
         }

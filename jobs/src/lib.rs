@@ -8,6 +8,8 @@
 #[cfg(feature = "amqp")]
 mod amqp;
 #[cfg(feature = "amqp")]
+mod amqp_dead;
+#[cfg(feature = "amqp")]
 mod amqp_delay;
 #[cfg(feature = "amqp")]
 mod amqp_deliveries;
@@ -16,9 +18,15 @@ mod amqp_error;
 #[cfg(feature = "amqp")]
 mod amqp_message;
 #[cfg(feature = "amqp")]
+mod amqp_publisher;
+#[cfg(feature = "amqp")]
 mod amqp_queues;
 #[cfg(feature = "amqp")]
 mod amqp_replies;
+#[cfg(feature = "amqp")]
+mod amqp_value;
+#[cfg(feature = "amqp")]
+mod amqp_ways;
 mod app;
 mod app_error;
 mod app_options;

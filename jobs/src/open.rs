@@ -3,10 +3,20 @@
 //! Apart from the brokers, since it is the one place that knows them all.
 
 use std::rc::Rc;
+use std::time::Duration;
 
 use crate::app_error::AppError;
 use crate::broker::{Broker, BrokerError, LocalFuture};
 use crate::memory::MemoryStore;
+
+/// How a broker is opened, where that makes a difference.
+#[derive(Debug, Clone, Copy, Default)]
+pub(crate) struct Opening {
+    /// Messages go over a connection of their own.
+    pub(crate) is_split: bool,
+    /// How long a message is held back while the broker takes none; `None`: as the client does.
+    pub(crate) blocked_timeout: Option<Duration>,
+}
 
 /// How brokers' URLs begin.
 const SCHEMES: &[&str] = &[
@@ -53,6 +63,14 @@ pub(crate) fn checked(url: String) -> Result<String, AppError> {
 ///
 /// [`BrokerError::Refused`] for a URL that means no broker.
 pub fn open(url: &str) -> LocalFuture<'_, Result<Rc<dyn Broker>, BrokerError>> {
+    open_as(url, Opening::default())
+}
+
+#[cfg_attr(not(feature = "amqp"), expect(unused_variables, reason = "as above"))]
+pub(crate) fn open_as(
+    url: &str,
+    opening: Opening,
+) -> LocalFuture<'_, Result<Rc<dyn Broker>, BrokerError>> {
     Box::pin(async move {
         let Some((scheme, rest)) = url.split_once("://") else {
             return Err(BrokerError::Refused(format!("`{url}` is not a URL, as `memory://` is")));
@@ -67,7 +85,7 @@ pub fn open(url: &str) -> LocalFuture<'_, Result<Rc<dyn Broker>, BrokerError>> {
             #[cfg(feature = "sqlite")]
             "sqlite" => Ok(Rc::new(crate::sqlite::SqliteBroker::open(rest).await?)),
             #[cfg(feature = "amqp")]
-            "amqp" | "amqps" => Ok(Rc::new(crate::amqp::AmqpBroker::open(url).await?)),
+            "amqp" | "amqps" => Ok(Rc::new(crate::AmqpBroker::open_as(url, opening).await?)),
             _ => Err(BrokerError::Refused(format!(
                 "`{scheme}://` is not the beginning of a broker's URL, as `memory://` is"
             ))),

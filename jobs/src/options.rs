@@ -49,7 +49,10 @@ impl JobOptions {
 pub enum Acks {
     /// After its outcome is stored: a job whose worker is lost is run again.
     Late,
-    /// Before it is run: a job whose worker is lost is lost. For jobs that must not run twice.
+    /// Before it is run: a job whose worker is lost is lost. For jobs that had better not run at all than twice.
+    ///
+    /// RabbitMQ confirms no acknowledgement: where the connection or the worker is lost in the moment in which the job is
+    /// begun, it is delivered again, and runs twice all the same.
     Early,
 }
 

@@ -92,3 +92,138 @@ fn a_message_that_costs_its_channel_does_not_cost_the_next_one_its_way() {
         assert!(timeout_after(SECOND, broker.wait(&job)).await.unwrap().is_ok());
     });
 }
+
+/// From here on a message that waits costs its channel.
+async fn without_delays(broker: &AmqpBroker) {
+    let soon = Some(wall_time() + SECOND);
+    broker.publish("jobs", Message::default(), soon).await.unwrap();
+    let channel = broker.connection().channel().await.unwrap();
+    for level in 0..26 {
+        channel.delete_exchange(&format!("pikake.delay.{level}")).await.unwrap();
+    }
+}
+
+fn message(job: &str) -> Message {
+    let mut message = Message::default();
+    message.correlation_id = Some(job.to_owned());
+    message
+}
+
+#[test]
+fn of_all_that_are_under_way_only_the_message_to_blame_is_refused() {
+    on_a_broker(async |server, broker| {
+        without_delays(&broker).await;
+        let publish = |mut message: Message, waits: bool, asks: bool| {
+            let broker = broker.clone();
+            spawn(async move {
+                if asks {
+                    broker.expect(&mut message).await.unwrap();
+                }
+                let time = waits.then(|| wall_time() + SECOND);
+                broker.publish("jobs", message, time).await
+            })
+        };
+        // Has the answers read that come to the channel, so that all go in the same turn.
+        broker.expect(&mut message("nothing")).await.unwrap();
+        let sent = [
+            publish(message("before"), false, true),
+            publish(message("to blame"), true, false),
+            publish(message("asks"), false, true),
+            publish(message("to blame, too"), true, true),
+            publish(message("behind"), false, false),
+        ];
+        let mut told = Vec::new();
+        for sent in sent {
+            told.push(match sent.await.unwrap() {
+                Ok(()) => "sent".to_owned(),
+                Err(error) => format!("{} {}", error.is_uncertain, error.message.job().unwrap()),
+            });
+        }
+        assert_eq!(told, ["sent", "false to blame", "sent", "false to blame, too", "sent"]);
+
+        // Each came once, and whoever asked over a channel that is still there is answered.
+        let mut deliveries = broker.consume("jobs", 10).await.unwrap();
+        let mut came = Vec::new();
+        while let Ok(delivery) = timeout_after(3 * SECOND, deliveries.next()).await {
+            let delivery = delivery.unwrap().unwrap();
+            let outcome = pikake_jobs::Outcome::success(1.into());
+            broker.store(&delivery.message, outcome).await.unwrap();
+            came.extend(delivery.message.job().map(str::to_owned));
+            broker.ack(delivery.receipt).await.unwrap();
+        }
+        came.sort();
+        assert_eq!(came, ["asks", "before", "behind"]);
+        let job = pikake_jobs::JobId("asks".to_owned());
+        assert!(timeout_after(SECOND, broker.wait(&job)).await.unwrap().is_ok());
+        for job in ["asks", "before"] {
+            broker.forget(&pikake_jobs::JobId(job.to_owned()));
+        }
+        drop(deliveries);
+        sleep(SECOND).await.unwrap();
+        // Channels that only answers were to come over are gone with who waited for them.
+        assert_eq!(server.channels(), 1);
+    });
+}
+
+#[test]
+fn the_dead_have_a_queue_also_when_it_was_deleted() {
+    on_a_broker(async |server, broker| {
+        broker.publish("jobs", message("a"), None).await.unwrap();
+        broker.publish("jobs", message("b"), None).await.unwrap();
+        let mut deliveries = broker.consume("jobs", 1).await.unwrap();
+        let delivery = deliveries.next().await.unwrap().unwrap();
+        let channel = broker.connection().channel().await.unwrap();
+        channel.delete_queue("jobs.dead").await.unwrap();
+        broker.bury(delivery.receipt, delivery.message, "why".to_owned()).await.unwrap();
+        assert_eq!(server.ready("jobs.dead"), 1);
+        let next = timeout_after(SECOND, deliveries.next()).await.expect("its place is free");
+        assert_eq!(next.unwrap().unwrap().message.job(), Some("b"));
+    });
+}
+
+#[test]
+fn a_burial_is_not_hindered_by_a_message_that_costs_the_channel() {
+    on_a_broker(async |server, broker| {
+        without_delays(&broker).await;
+        broker.publish("jobs", message("a"), None).await.unwrap();
+        let mut deliveries = broker.consume("jobs", 1).await.unwrap();
+        let delivery = deliveries.next().await.unwrap().unwrap();
+        let other = broker.clone();
+        let to_blame = spawn(async move {
+            other.publish("jobs", message("to blame"), Some(wall_time() + SECOND)).await
+        });
+        let (receipt, message) = (delivery.receipt, delivery.message);
+        let burying = broker.clone();
+        let buried = spawn(async move { burying.bury(receipt, message, "why".to_owned()).await });
+        to_blame.await.unwrap().expect_err("there is no exchange");
+        buried.await.unwrap().unwrap();
+        sleep(SECOND).await.unwrap();
+        assert_eq!((server.ready("jobs.dead"), server.unacked("jobs")), (1, 0));
+    });
+}
+
+#[test]
+fn what_cannot_be_buried_is_given_back_after_a_while() {
+    on_a_broker(async |server, broker| {
+        let mut poison = message("poison");
+        // It leaves no room in its frame for a reason, nor for the time.
+        poison.headers.insert("large".to_owned(), "x".repeat(128 * 1024 - 60).into());
+        // Not replicated: the broker adds no count of deliveries, for which there is no room either.
+        let mut options = QueueOptions::default();
+        options.replicated = false;
+        broker.declare("classic", &options).await.unwrap();
+        broker.publish("classic", poison, None).await.unwrap();
+        let app = App::on(Rc::new(broker.clone())).default_queue("classic");
+        let app = app.queue("classic", options).prefetch(1);
+        let worker = spawn(app.run_worker());
+        sleep(3 * SECOND).await.unwrap();
+        assert_eq!((server.ready("classic"), server.unacked("classic")), (0, 1));
+        // Its place is free again, and it is somebody else's turn.
+        let mut deliveries = broker.consume("classic", 1).await.unwrap();
+        let next = timeout_after(9 * SECOND, deliveries.next()).await.expect("it is given back");
+        assert_eq!(next.unwrap().unwrap().message.job(), Some("poison"));
+        worker.request_cancel("the test is over");
+        let report = worker.await.unwrap().unwrap();
+        assert_eq!((report.stats.all.dead, report.stats.all.given_back), (0, 2));
+    });
+}

@@ -71,8 +71,8 @@ pub fn sim(options: TokenStream, function: TokenStream) -> TokenStream {
 /// * `backoff(first = "1s", cap = "10m")`: how long it waits before, at most: `first`, doubled each time;
 /// * `soft_limit = "30s"`: interrupted after so long; `hard_limit = "60s"`: dropped, or its process
 ///   killed;
-/// * `acks = "early"`: its message is acknowledged before it is run, so that it never runs twice, and
-///   perhaps not at all; without, `"late"`, after its outcome is stored;
+/// * `acks = "early"`: its message is acknowledged before it is run, so that it runs once, or perhaps not
+///   at all (and twice if RabbitMQ is lost just then); without, `"late"`, after its outcome is stored;
 /// * `blocking`: in a thread, as a plain `fn` is anyway; `process`: in a process of the same program;
 /// * `priority = 5`, `expires = "1h"`, `ignore_result`: what it is sent with;
 /// * `crate = path`: where `pikake::jobs` is, if not there.

@@ -16,7 +16,7 @@ pub struct Rabbit {
 static RABBIT: Mutex<Option<Rabbit>> = Mutex::new(None);
 
 impl Rabbit {
-    fn start() -> Self {
+    pub fn start() -> Self {
         let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../scripts/real-server");
         let mut command = Command::new(path);
         command.arg("rabbitmq").stdin(Stdio::piped()).stdout(Stdio::piped());

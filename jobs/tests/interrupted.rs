@@ -1,0 +1,456 @@
+//! Each function of the contract of brokers, interrupted at every moment at which it waits: it says so, nothing is
+//! lost, the broker goes on, and nothing is left over at the server. In virtual time: RabbitMQ's broker on the server
+//! for tests, and the one in memory.
+#![cfg(feature = "amqp")]
+
+use std::future::Future;
+use std::rc::Rc;
+use std::time::Duration;
+
+use pikake_amqp::fake;
+use pikake_jobs::broker::PublishFailure;
+use pikake_jobs::{
+    AmqpBroker, Broker, BrokerError, Deliveries, Delivery, JobId, MemoryStore, Message, Outcome,
+    PublishError, QueueOptions,
+};
+use pikake_net::TcpListener;
+use pikake_traps::{sleep, spawn, timed, timeout_after, wall_time};
+
+const QUEUE: &str = "jobs";
+const URL: &str = "amqp://127.0.0.1";
+/// Moments are so far apart: a wait for the server has several.
+const MOMENT: Duration = Duration::from_micros(7);
+/// And so far where there are a hundred waits, one after the other.
+const LONG_MOMENT: Duration = Duration::from_micros(25);
+/// What is on its way has come by then, and what is being closed is closed.
+const QUIET: Duration = Duration::from_secs(5);
+/// More moments than anything here takes.
+const MANY: u32 = 20_000;
+
+/// A broker with three jobs in a queue.
+struct World {
+    broker: Rc<dyn Broker>,
+    /// Where it is RabbitMQ's.
+    server: Option<fake::Broker>,
+}
+
+impl World {
+    /// How many messages a queue has, and how many its dead are. What is taken is counted, too.
+    async fn messages(&self) -> (usize, usize) {
+        match &self.server {
+            Some(server) => {
+                (server.bodies(QUEUE).len(), server.bodies(&format!("{QUEUE}.dead")).len())
+            }
+            None => {
+                let counts = self.broker.counts(QUEUE).await.unwrap();
+                let there = counts.ready + counts.taken.unwrap_or_default();
+                (there as usize, counts.dead as usize)
+            }
+        }
+    }
+
+    async fn ready(&self) -> u64 {
+        self.broker.counts(QUEUE).await.unwrap().ready
+    }
+
+    async fn consume(&self) -> Box<dyn Deliveries> {
+        self.broker.consume(QUEUE, 2).await.unwrap()
+    }
+
+    /// Has so many buried.
+    async fn bury(&self, count: usize) {
+        let mut deliveries = self.consume().await;
+        for _ in 0..count {
+            let delivery = next(&mut deliveries).await;
+            self.broker.bury(delivery.receipt, delivery.message, "why".to_owned()).await.unwrap();
+        }
+    }
+}
+
+fn message(job: &str) -> Message {
+    let mut message = Message::default();
+    message.correlation_id = Some(job.to_owned());
+    message.body = job.as_bytes().to_vec();
+    message
+}
+
+async fn next(deliveries: &mut Box<dyn Deliveries>) -> Delivery {
+    let next = timeout_after(QUIET, deliveries.next()).await.expect("one comes");
+    next.unwrap().expect("it was not cancelled")
+}
+
+/// What a call comes to that is interrupted after so long.
+async fn within<T>(length: Duration, call: impl Future<Output = T>) -> T {
+    timed(length, call).await.output.expect("it waits on nothing but traps")
+}
+
+fn is_interrupted<T>(result: &Result<T, BrokerError>) -> bool {
+    match result {
+        Ok(_) => false,
+        Err(BrokerError::Interrupted(_)) => true,
+        Err(other) => panic!("it is not told that it was interrupted, but {other}"),
+    }
+}
+
+fn certainly_not_sent(result: &Result<(), PublishError>) -> Option<bool> {
+    let error = result.as_ref().err()?;
+    assert!(matches!(error.cause, PublishFailure::Broker(BrokerError::Interrupted(_))), "{error}");
+    assert_eq!(error.message.job(), Some("d"), "it is given back");
+    Some(!error.is_uncertain)
+}
+
+/// Runs a case again and again, interrupted one moment later each time, until it no longer is. A case makes one call
+/// that is interrupted after so long, checks what came of it, and tells whether it was.
+fn at_every_moment(case: impl AsyncFn(&World, Duration) -> bool) {
+    at_moments(MOMENT, case);
+}
+
+fn at_moments(moment: Duration, case: impl AsyncFn(&World, Duration) -> bool) {
+    for in_memory in [true, false] {
+        let mut moments = 0;
+        let is_interrupted = |length| {
+            pikake_sim::example(async {
+                let server = fake::Broker::new();
+                let listener = TcpListener::bind("127.0.0.1:5672").await.unwrap();
+                let _serving = spawn(fake::serve(server.clone(), listener)).cancel_on_drop();
+                let world = match in_memory {
+                    true => World { broker: Rc::new(MemoryStore::new().open()), server: None },
+                    false => {
+                        let broker = Rc::new(AmqpBroker::open(URL).await.unwrap());
+                        World { broker, server: Some(server.clone()) }
+                    }
+                };
+                world.broker.declare(QUEUE, &QueueOptions::default()).await.unwrap();
+                for job in ["a", "b", "c"] {
+                    world.broker.publish(QUEUE, message(job), None).await.unwrap();
+                }
+                let is_interrupted = case(&world, length).await;
+                // It goes on.
+                sleep(QUIET).await.unwrap();
+                let before = world.messages().await.0;
+                world.broker.publish(QUEUE, message("after"), None).await.unwrap();
+                assert_eq!(world.messages().await.0, before + 1);
+                if let Some(server) = &world.server {
+                    assert_eq!(server.channels(), 1, "only the one that publishes is left");
+                }
+                world.broker.close().await.unwrap();
+                sleep(QUIET).await.unwrap();
+                assert_eq!(server.connections(), 0);
+                is_interrupted
+            })
+        };
+        while is_interrupted(moment * moments) {
+            moments += 1;
+            assert!(moments < MANY, "it does not come to its end");
+        }
+        println!("in memory {in_memory}: interrupted at {moments} moments");
+        assert!(in_memory || moments > 0, "it never waits");
+    }
+}
+
+#[test]
+fn open() {
+    let mut moments = 0;
+    loop {
+        let is_interrupted = pikake_sim::example(async {
+            let server = fake::Broker::new();
+            let listener = TcpListener::bind("127.0.0.1:5672").await.unwrap();
+            let _serving = spawn(fake::serve(server.clone(), listener)).cancel_on_drop();
+            let opened = within(MOMENT * moments, AmqpBroker::open_with_two(URL)).await;
+            let is_interrupted = is_interrupted(&opened);
+            drop(opened);
+            sleep(QUIET).await.unwrap();
+            assert_eq!(server.connections(), 0);
+            is_interrupted
+        });
+        if !is_interrupted {
+            break;
+        }
+        moments += 1;
+    }
+    assert!(moments > 0);
+}
+
+#[test]
+fn declare() {
+    at_every_moment(async |world, length| {
+        let options = QueueOptions::default();
+        let told = within(length, world.broker.declare("other", &options)).await;
+        world.broker.declare("other", &options).await.unwrap();
+        assert_eq!(world.broker.counts("other").await.unwrap().ready, 0);
+        is_interrupted(&told)
+    });
+}
+
+#[test]
+fn publish() {
+    at_every_moment(async |world, length| {
+        let told = within(length, world.broker.publish(QUEUE, message("d"), None)).await;
+        sleep(QUIET).await.unwrap();
+        let there = world.messages().await.0;
+        match certainly_not_sent(&told) {
+            Some(true) => assert_eq!(there, 3),
+            Some(false) => assert!((3..=4).contains(&there)),
+            None => assert_eq!(there, 4),
+        }
+        told.is_err()
+    });
+}
+
+#[test]
+fn publish_for_later() {
+    at_moments(LONG_MOMENT, async |world, length| {
+        let later = Some(wall_time() + Duration::from_secs(1));
+        let told = within(length, world.broker.publish(QUEUE, message("d"), later)).await;
+        sleep(QUIET).await.unwrap();
+        let there = world.messages().await.0;
+        match certainly_not_sent(&told) {
+            Some(true) => assert_eq!(there, 3),
+            Some(false) => assert!((3..=4).contains(&there)),
+            None => assert_eq!(there, 4),
+        }
+        let later = Some(wall_time() + Duration::from_secs(1));
+        world.broker.publish(QUEUE, message("e"), later).await.unwrap();
+        sleep(QUIET).await.unwrap();
+        assert_eq!(world.messages().await.0, there + 1);
+        told.is_err()
+    });
+}
+
+#[test]
+fn consume() {
+    at_every_moment(async |world, length| {
+        let told = within(length, world.broker.consume(QUEUE, 2)).await;
+        let is_interrupted = is_interrupted(&told);
+        drop(told);
+        sleep(QUIET).await.unwrap();
+        assert_eq!(world.ready().await, 3);
+        next(&mut world.consume().await).await;
+        is_interrupted
+    });
+}
+
+#[test]
+fn next_one() {
+    at_every_moment(async |world, length| {
+        let mut deliveries = world.consume().await;
+        for _ in 0..3 {
+            let delivery = next(&mut deliveries).await;
+            world.broker.ack(delivery.receipt).await.unwrap();
+        }
+        let broker = world.broker.clone();
+        let publishing = spawn(async move { broker.publish(QUEUE, message("d"), None).await });
+        let told = within(length, deliveries.next()).await;
+        let is_interrupted = is_interrupted(&told);
+        publishing.await.unwrap().unwrap();
+        let delivery = match told {
+            Ok(delivery) => delivery.expect("it was not cancelled"),
+            Err(_) => next(&mut deliveries).await,
+        };
+        assert_eq!((delivery.message.job(), delivery.attempt), (Some("d"), 0));
+        world.broker.ack(delivery.receipt).await.unwrap();
+        is_interrupted
+    });
+}
+
+#[test]
+fn cancel() {
+    at_every_moment(async |world, length| {
+        let mut deliveries = world.consume().await;
+        let taken = next(&mut deliveries).await;
+        let told = within(length, deliveries.cancel()).await;
+        let is_interrupted = is_interrupted(&told);
+        let mut came = 1;
+        while let Some(delivery) = deliveries.next().await.unwrap() {
+            world.broker.give_back(delivery.receipt).await.unwrap();
+            came += 1;
+        }
+        assert!(came <= 3);
+        world.broker.ack(taken.receipt).await.unwrap();
+        sleep(QUIET).await.unwrap();
+        assert_eq!(world.ready().await, 2);
+        is_interrupted
+    });
+}
+
+/// Neither waits for the server.
+#[test]
+fn ack_and_give_back() {
+    pikake_sim::example(async {
+        let server = fake::Broker::new();
+        let listener = TcpListener::bind("127.0.0.1:5672").await.unwrap();
+        let _serving = spawn(fake::serve(server.clone(), listener)).cancel_on_drop();
+        let broker = AmqpBroker::open(URL).await.unwrap();
+        broker.declare(QUEUE, &QueueOptions::default()).await.unwrap();
+        for job in ["a", "b"] {
+            broker.publish(QUEUE, message(job), None).await.unwrap();
+        }
+        let mut deliveries = broker.consume(QUEUE, 2).await.unwrap();
+        let (a, b) = (next(&mut deliveries).await, next(&mut deliveries).await);
+        within(Duration::ZERO, broker.ack(a.receipt)).await.unwrap();
+        within(Duration::ZERO, broker.give_back(b.receipt)).await.unwrap();
+        drop(deliveries);
+        sleep(QUIET).await.unwrap();
+        assert_eq!(server.bodies(QUEUE), [b"b"]);
+    });
+}
+
+#[test]
+fn bury() {
+    at_every_moment(async |world, length| {
+        let mut deliveries = world.consume().await;
+        let delivery = next(&mut deliveries).await;
+        let bury = || {
+            let message = delivery.message.clone();
+            world.broker.bury(delivery.receipt, message, "why".to_owned())
+        };
+        let told = within(length, bury()).await;
+        let is_interrupted = is_interrupted(&told);
+        sleep(QUIET).await.unwrap();
+        let before = world.messages().await;
+        if is_interrupted {
+            assert_eq!(before.0, 3, "it has its message");
+            bury().await.unwrap();
+        }
+        sleep(QUIET).await.unwrap();
+        // What was on its way the first time is there twice.
+        assert_eq!(world.messages().await, (2, before.1 + usize::from(is_interrupted)));
+        assert!(before.1 <= 1);
+        is_interrupted
+    });
+}
+
+#[test]
+fn counts() {
+    at_every_moment(async |world, length| {
+        let told = within(length, world.broker.counts(QUEUE)).await;
+        assert_eq!(world.ready().await, 3);
+        is_interrupted(&told)
+    });
+}
+
+#[test]
+fn purge() {
+    at_every_moment(async |world, length| {
+        let told = within(length, world.broker.purge(QUEUE)).await;
+        world.broker.purge(QUEUE).await.unwrap();
+        assert_eq!(world.messages().await, (0, 0));
+        is_interrupted(&told)
+    });
+}
+
+#[test]
+fn dead() {
+    at_every_moment(async |world, length| {
+        world.bury(2).await;
+        let told = within(length, world.broker.dead(QUEUE, 10)).await;
+        sleep(QUIET).await.unwrap();
+        assert_eq!(world.broker.dead(QUEUE, 10).await.unwrap().len(), 2);
+        is_interrupted(&told)
+    });
+}
+
+#[test]
+fn replay() {
+    at_every_moment(async |world, length| {
+        world.bury(2).await;
+        sleep(QUIET).await.unwrap();
+        let told = within(length, world.broker.replay(QUEUE, None)).await;
+        let is_interrupted = is_interrupted(&told);
+        sleep(QUIET).await.unwrap();
+        let (there, dead) = world.messages().await;
+        // One that was on its way is there twice, if it came at all.
+        assert!((3..=4).contains(&(there + dead)), "{there} and {dead}");
+        world.broker.replay(QUEUE, None).await.unwrap();
+        sleep(QUIET).await.unwrap();
+        assert_eq!(world.messages().await, (there + dead, 0));
+        is_interrupted
+    });
+}
+
+#[test]
+fn expect_store_and_wait() {
+    // Which of the three is interrupted.
+    for interrupted in 0..3 {
+        at_every_moment(async |world, length| {
+            let limit = move |number| match number == interrupted {
+                true => length,
+                false => Duration::from_secs(3_600),
+            };
+            let (broker, job) = (&world.broker, JobId("d".to_owned()));
+            let mut asked = message("d");
+            let expected = within(limit(0), broker.expect(&mut asked)).await;
+            if is_interrupted(&expected) {
+                broker.expect(&mut asked).await.unwrap();
+            }
+            broker.publish(QUEUE, asked, None).await.unwrap();
+            let mut deliveries = world.consume().await;
+            let delivery = loop {
+                let delivery = next(&mut deliveries).await;
+                if delivery.message.job() == Some("d") {
+                    break delivery;
+                }
+                broker.ack(delivery.receipt).await.unwrap();
+            };
+            let outcome = || Outcome::success(1.into());
+            let (storing, receipt) = (broker.clone(), delivery.receipt);
+            let store = async move {
+                let stored = within(limit(1), storing.store(&delivery.message, outcome())).await;
+                if is_interrupted(&stored) {
+                    storing.store(&delivery.message, outcome()).await.unwrap();
+                }
+                stored.is_err()
+            };
+            let storing = spawn(store);
+            let waited = within(limit(2), broker.wait(&job)).await;
+            if is_interrupted(&waited) {
+                assert_eq!(broker.wait(&job).await.unwrap(), outcome());
+            }
+            let store_was_interrupted = storing.await.unwrap();
+            broker.ack(receipt).await.unwrap();
+            broker.forget(&job);
+            assert!(matches!(broker.wait(&job).await, Err(BrokerError::NoOutcome)));
+            expected.is_err() || store_was_interrupted || waited.is_err()
+        });
+    }
+}
+
+#[test]
+fn probe() {
+    at_every_moment(async |world, length| {
+        let told = within(length, world.broker.probe()).await;
+        assert_eq!(world.messages().await, (3, 0));
+        is_interrupted(&told)
+    });
+}
+
+#[test]
+fn close() {
+    let mut moments = 0;
+    loop {
+        let is_interrupted = pikake_sim::example(async {
+            let server = fake::Broker::new();
+            let listener = TcpListener::bind("127.0.0.1:5672").await.unwrap();
+            let _serving = spawn(fake::serve(server.clone(), listener)).cancel_on_drop();
+            let broker = AmqpBroker::open_with_two(URL).await.unwrap();
+            broker.declare(QUEUE, &QueueOptions::default()).await.unwrap();
+            broker.publish(QUEUE, message("a"), None).await.unwrap();
+            let mut deliveries = broker.consume(QUEUE, 1).await.unwrap();
+            let delivery = next(&mut deliveries).await;
+            broker.ack(delivery.receipt).await.unwrap();
+            let told = within(MOMENT * moments, broker.close()).await;
+            let is_interrupted = is_interrupted(&told);
+            if is_interrupted {
+                broker.close().await.unwrap();
+            }
+            sleep(QUIET).await.unwrap();
+            assert_eq!((server.connections(), server.bodies(QUEUE).len()), (0, 0));
+            is_interrupted
+        });
+        if !is_interrupted {
+            break;
+        }
+        moments += 1;
+    }
+    assert!(moments > 0);
+}
