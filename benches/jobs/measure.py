@@ -17,7 +17,7 @@ from table import head, row
 
 SCALE = float(sys.argv[3]) if len(sys.argv) > 3 else 1.0
 FAST, SLOW, SINGLE = int(60_000 * SCALE), int(6_000 * SCALE), int(1_000 * SCALE)
-TURNS = 5
+TURNS = 3
 
 
 def workers(broker):

@@ -4,6 +4,7 @@
 //! that nothing is refused: integers of all widths become numbers, timestamps seconds, texts that are
 //! not UTF-8 lose what is not. The body is never touched.
 
+use std::borrow::Borrow;
 use std::time::{Duration, SystemTime};
 
 use pikake_amqp::{Array, Error, Properties, Table, Value, persistent, short};
@@ -127,8 +128,8 @@ pub(crate) fn time_of(properties: &Properties, name: &str) -> Option<SystemTime>
     as_time(properties.headers().as_ref()?.inner().get(name)?)
 }
 
-fn text<T: ToString>(short: &Option<T>) -> Option<String> {
-    short.as_ref().map(ToString::to_string)
+fn text(short: &Option<impl Borrow<str>>) -> Option<String> {
+    short.as_ref().map(|text| text.borrow().to_owned())
 }
 
 fn as_time(value: &Value) -> Option<SystemTime> {
@@ -159,7 +160,7 @@ fn json(value: &Value) -> Json {
             Json::from(f64::from(value.value) / 10_f64.powi(i32::from(value.scale)))
         }
         Value::ShortString(text) => Json::from(text.as_str()),
-        Value::LongString(text) => Json::from(text.to_string()),
+        Value::LongString(text) => Json::from(String::from_utf8_lossy(text.as_bytes())),
         Value::ByteArray(bytes) => Json::from(String::from_utf8_lossy(bytes.as_slice())),
         Value::FieldArray(values) => values.as_slice().iter().map(json).collect(),
         Value::FieldTable(table) => Json::Object(
