@@ -99,7 +99,7 @@ impl AmqpDeliveries {
         let receipt = self
             .ledger
             .add(self.session, Owed { queue: self.queue.clone(), receipt: incoming.receipt });
-        Delivery::new(receipt, self.queue.to_string(), attempt, message)
+        Delivery::new(receipt, (*self.queue).to_owned(), attempt, message)
     }
 }
 

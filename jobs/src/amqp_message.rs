@@ -3,6 +3,7 @@
 //! Apart from the broker, since it needs no connection. Headers are read and written by
 //! `amqp_value.rs`; the body is never touched.
 
+use std::borrow::Borrow;
 use std::time::{Duration, SystemTime};
 
 use pikake_amqp::{Error, Properties, Table, Value, persistent, short};
@@ -146,8 +147,8 @@ pub(crate) fn time_of(properties: &Properties, name: &str) -> Option<SystemTime>
     as_time(properties.headers().as_ref()?.inner().get(name)?)
 }
 
-fn text<T: ToString>(short: &Option<T>) -> Option<String> {
-    short.as_ref().map(ToString::to_string)
+fn text(short: &Option<impl Borrow<str>>) -> Option<String> {
+    short.as_ref().map(|text| text.borrow().to_owned())
 }
 
 fn as_time(value: &Value) -> Option<SystemTime> {

@@ -56,7 +56,7 @@ impl Run {
                 if stored.is_err() {
                     return;
                 }
-                match self.publish(*message, not_before).await {
+                match Box::pin(self.publish(*message, not_before)).await {
                     Ok(()) => {
                         match is_retry {
                             true => self.count(|stats| stats.retried += 1),
@@ -66,7 +66,8 @@ impl Run {
                     }
                     // Given back, it would come again at once, and for ever.
                     Err(Some(why)) => {
-                        self.bury(receipt, format!("it could not be sent again: {why}")).await;
+                        let reason = format!("it could not be sent again: {why}");
+                        Box::pin(self.bury(receipt, reason)).await;
                     }
                     Err(None) => {}
                 }
@@ -77,7 +78,7 @@ impl Run {
                     None => Ok(()),
                 };
                 if stored.is_ok() {
-                    self.bury(receipt, reason).await;
+                    Box::pin(self.bury(receipt, reason)).await;
                 }
             }
         }
@@ -85,9 +86,14 @@ impl Run {
 
     /// Stores the outcome, or sees to it that the message is not lost with it.
     async fn store(&mut self, outcome: Outcome) -> Result<(), ()> {
-        if self.is_ignored.get() {
-            return Ok(());
+        match self.is_ignored.get() {
+            true => Ok(()),
+            // In a box, so that a task need not have room for it: see `run.rs`.
+            false => Box::pin(self.store_wanted(outcome)).await,
         }
+    }
+
+    async fn store_wanted(&mut self, outcome: Outcome) -> Result<(), ()> {
         let mut pauses = Pauses::new();
         loop {
             let Some(delivery) = &self.delivery else { return Err(()) };
@@ -102,8 +108,8 @@ impl Run {
                 BrokerError::Closed => return Err(()),
                 error => {
                     let (receipt, state) = (delivery.receipt, outcome.state);
-                    self.bury(receipt, format!("its outcome ({state}) cannot be stored: {error}"))
-                        .await;
+                    let reason = format!("its outcome ({state}) cannot be stored: {error}");
+                    self.bury(receipt, reason).await;
                     return Err(());
                 }
             }

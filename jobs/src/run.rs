@@ -5,6 +5,7 @@
 //! is stored. Dropped anywhere, the message is left to the worker as an orphan.
 
 use std::cell::{Cell, OnceCell};
+use std::future::Future;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
@@ -79,12 +80,15 @@ pub(crate) struct Run {
 }
 
 impl Run {
-    async fn go(mut self) {
-        let verdict = match self.delivery.as_ref() {
-            Some(delivery) => self.judge(delivery).await,
-            None => return,
-        };
-        self.carry_out(verdict).await;
+    #[expect(clippy::manual_async_fn, reason = "an `async fn` has room for its argument twice")]
+    fn go(mut self) -> impl Future<Output = ()> {
+        async move {
+            let verdict = match self.delivery.as_ref() {
+                Some(delivery) => self.judge(delivery).await,
+                None => return,
+            };
+            self.carry_out(verdict).await;
+        }
     }
 
     pub(crate) fn count(&self, change: impl FnOnce(&mut JobStats)) {
@@ -96,8 +100,10 @@ impl Run {
 
     /// Decides, and runs the job if it comes to that.
     async fn judge(&self, delivery: &Delivery) -> Verdict {
+        // In a box, as is what hardly ever happens: a task has room for all that it holds over a wait, and the allocator
+        // is fast up to one kilobyte.
         let request = match Request::read(&delivery.message) {
-            Ok(request) => request,
+            Ok(request) => Box::new(request),
             Err(poison) => {
                 let reason = poison.to_string();
                 let outcome = Outcome::error(
@@ -188,10 +194,10 @@ impl Run {
             Runner::Thread(read) => match read_arguments(&current, request, read) {
                 Ok(work) => {
                     let mut job = current.clone();
-                    let work = blocking_with(move |flag| {
+                    let work = Box::pin(blocking_with(move |flag| {
                         job.cancel = Some(flag.clone());
                         fence(&job, work)
-                    });
+                    }));
                     ended(limited(soft, hard, work).await, |output| match output {
                         Ok(Ok(returned)) => Ended::Returned(returned),
                         Ok(Err(panic)) => Ended::Panicked(panic),
@@ -208,7 +214,7 @@ impl Run {
                 let Ok(_slot) = self.hall.processes.slot().await else {
                     return self.sum_up(delivery, request, &current.facts, Ended::Interrupted, job);
                 };
-                let ran = self.hall.processes.run(&current, request);
+                let ran = Box::pin(self.hall.processes.run(&current, request));
                 ended(limited(soft, hard, ran).await, |ran| match ran {
                     Ran::Returned(returned, retry_in) => {
                         if let Some(length) = retry_in {

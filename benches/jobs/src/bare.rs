@@ -23,10 +23,11 @@ use crate::Taken;
 /// Messages without their confirm, at most.
 const WINDOW: u64 = 200;
 /// As long as a job's.
-const BODY: &[u8] = br#"[[7],{},{"callbacks":null,"errbacks":null,"chain":null,"chord":null}]"#;
+pub(crate) const BODY: &[u8] =
+    br#"[[7],{},{"callbacks":null,"errbacks":null,"chain":null,"chord":null}]"#;
 
 /// A job's headers, as pikake sends them.
-fn properties() -> BasicProperties {
+pub(crate) fn properties() -> BasicProperties {
     let mut headers = FieldTable::new();
     let id = "9f1c2d8e-4a55-4c8d-8a53-0d8c7f8f5a10";
     for (name, value) in [
@@ -58,21 +59,21 @@ fn properties() -> BasicProperties {
         .finish()
 }
 
-fn run(future: impl Future<Output = ()>) {
+pub(crate) fn run(future: impl Future<Output = ()>) {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
     runtime.expect("a runtime").block_on(future);
 }
 
-async fn open(port: u16, host: &str) -> (Connection, Channel) {
+pub(crate) async fn open(port: u16, host: &str) -> (Connection, Channel) {
     let mut arguments = OpenConnectionArguments::new("127.0.0.1", port, "guest", "guest");
     let connection = Connection::open(arguments.virtual_host(host)).await.expect("it connects");
     let channel = connection.open_channel(None).await.expect("a channel");
     (connection, channel)
 }
 
-struct Confirms {
-    seen: Arc<AtomicU64>,
-    told: Arc<Notify>,
+pub(crate) struct Confirms {
+    pub(crate) seen: Arc<AtomicU64>,
+    pub(crate) told: Arc<Notify>,
 }
 
 impl Confirms {

@@ -2,11 +2,11 @@
 
 use std::cell::Cell;
 use std::rc::Rc;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use pikake::jobs::{App, QueueOptions};
 
-use crate::Taken;
+use crate::{Latencies, Taken};
 
 /// How many tasks send at the same time, each one job.
 const AT_ONCE: usize = 200;
@@ -32,27 +32,44 @@ fn app(url: &str, kind: &str) -> App {
         .jobs((noop, valued))
 }
 
+/// Sends so many jobs. `next` counts those that were begun.
+async fn send(count: usize, at_once: usize, next: Rc<Cell<usize>>) {
+    let tasks: Vec<_> = (0..at_once)
+        .map(|_| {
+            let next = next.clone();
+            pikake::spawn(async move {
+                while next.get() < count {
+                    next.set(next.get() + 1);
+                    noop.delay(next.get() as i64).await.expect("it is confirmed");
+                }
+            })
+        })
+        .collect();
+    for task in tasks {
+        task.await.expect("it sends");
+    }
+}
+
 pub fn publish(url: &str, kind: &str, count: usize) {
     pikake::run(async {
         let app = app(url, kind).connect().await.expect("it connects");
-        let next = Rc::new(Cell::new(0));
         let taken = Taken::begin();
-        let tasks: Vec<_> = (0..AT_ONCE)
-            .map(|_| {
-                let next = next.clone();
-                pikake::spawn(async move {
-                    while next.get() < count {
-                        next.set(next.get() + 1);
-                        noop.delay(next.get() as i64).await.expect("it is confirmed");
-                    }
-                })
-            })
-            .collect();
-        for task in tasks {
-            task.await.expect("it sends");
-        }
+        send(count, AT_ONCE, Rc::default()).await;
         taken.print(count);
         app.close().await.expect("it closes");
+    });
+}
+
+/// Publishes until it is killed, and says every second how many that were.
+pub fn endless(url: &str, kind: &str, at_once: usize) {
+    pikake::run(async {
+        let _app = app(url, kind).connect().await.expect("it connects");
+        let sent = Rc::new(Cell::new(0));
+        let _sending = pikake::spawn(send(usize::MAX, at_once, sent.clone())).cancel_on_drop();
+        loop {
+            pikake::sleep(Duration::from_secs(1)).await.expect("nobody ends it");
+            println!("{}", sent.get());
+        }
     });
 }
 
@@ -62,18 +79,45 @@ pub fn work(url: &str, kind: &str, concurrency: usize) {
     });
 }
 
+/// Publishes all, then works them off, in one process; and how fast each tenth of them was.
+pub fn alone(url: &str, kind: &str, count: usize) {
+    pikake::run(async {
+        let app = app(url, kind).concurrency(100).connect().await.expect("it connects");
+        let taken = Taken::begin();
+        send(count, AT_ONCE, Rc::default()).await;
+        let published = taken.told(count);
+        let taken = Taken::begin();
+        let worker = app.worker();
+        let _worker =
+            pikake::spawn(async { worker.run().await.expect("it works") }).cancel_on_drop();
+        let (mut tenths, mut begun, mut before) = (Vec::new(), Instant::now(), 0);
+        while before < count {
+            pikake::sleep(Duration::from_millis(2)).await.expect("nobody ends it");
+            let done = app.stats().all.done as usize;
+            if done - before >= count / 10 || done == count {
+                tenths.push((done - before) as f64 / begun.elapsed().as_secs_f64());
+                (before, begun) = (done, Instant::now());
+            }
+        }
+        let worked = taken.told(count);
+        println!(
+            "{}",
+            serde_json::json!({"published": published, "worked": worked, "tenths": tenths})
+        );
+    });
+}
+
 pub fn latency(url: &str, kind: &str, count: usize) {
     pikake::run(async {
         let _app = app(url, kind).connect().await.expect("it connects");
-        let mut all = Vec::new();
+        let mut latencies = Latencies::default();
         for number in 0..count as i64 {
             let begun = Instant::now();
-            let value = valued.delay(number).await.expect("it is sent").wait().await;
-            assert_eq!(value.expect("it comes"), number);
-            all.push(begun.elapsed().as_secs_f64() * 1e3);
+            let sent = valued.delay(number).await.expect("it is sent");
+            let confirmed = begun.elapsed();
+            assert_eq!(sent.wait().await.expect("it comes"), number);
+            latencies.add(confirmed, begun.elapsed());
         }
-        all.sort_by(f64::total_cmp);
-        let at = |part: usize| all[(all.len() * part / 100).min(all.len() - 1)];
-        println!("{}", serde_json::json!({"p50": at(50), "p99": at(99)}));
+        latencies.print();
     });
 }
