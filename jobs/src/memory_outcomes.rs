@@ -36,13 +36,17 @@ struct Known {
 struct Expected {
     /// The sessions that expect it.
     by: BTreeSet<u64>,
+    /// When the job is worth nothing any more.
+    expires: Option<SystemTime>,
     /// Set once the final outcome is there.
     arrived: Arc<Event>,
 }
 
 impl Outcomes {
-    pub(crate) fn expect(&mut self, session: u64, job: JobId) {
-        self.expected.entry(job).or_default().by.insert(session);
+    pub(crate) fn expect(&mut self, session: u64, job: JobId, expires: Option<SystemTime>) {
+        let expected = self.expected.entry(job).or_default();
+        expected.by.insert(session);
+        expected.expires = expires;
     }
 
     /// Whose wait ends by this outcome is in the answer.
@@ -68,10 +72,14 @@ impl Outcomes {
         self.known.get(job).map(|known| &known.outcome)
     }
 
-    /// What is set when the outcome comes that this session expects.
-    pub(crate) fn arrival(&self, session: u64, job: &JobId) -> Option<Arc<Event>> {
+    /// What is set when the outcome comes that this session expects, and when its job expires.
+    pub(crate) fn arrival(
+        &self,
+        session: u64,
+        job: &JobId,
+    ) -> Option<(Arc<Event>, Option<SystemTime>)> {
         let expected = self.expected.get(job)?;
-        expected.by.contains(&session).then(|| expected.arrived.clone())
+        expected.by.contains(&session).then(|| (expected.arrived.clone(), expected.expires))
     }
 
     /// The session asks no more; what is returned is to be told so.

@@ -16,12 +16,13 @@ use crate::app::Registered;
 use crate::body::{Body, fence, panicked};
 use crate::broker::Delivery;
 use crate::current::{CurrentJob, Facts};
-use crate::ended::{Ended, ended, exceeded, failure, read_arguments, revoked};
+use crate::ended::{Ended, ended, exceeded, failure, read_arguments};
 use crate::instant;
 use crate::job::{Failure, Runner};
 use crate::limits::limited;
 use crate::message::{Message, Outcome, OutcomeState};
 use crate::options::Acks;
+use crate::outcomes::{expired, revoked};
 use crate::processes::Ran;
 use crate::report::JobStats;
 use crate::request::{KILLS, Request};
@@ -134,10 +135,12 @@ impl Run {
         if request.expires.is_some() || request.eta.is_some() {
             let now = wall_time();
             if request.expires.is_some_and(|expires| expires <= now) {
-                return Verdict::End(revoked("expired"), REVOKED);
+                return Verdict::End(expired(), REVOKED);
             }
-            if request.eta.is_some_and(|eta| eta > now + ETA_TOLERANCE) {
-                return Verdict::Again(Box::new(delivery.message.clone()), request.eta, None);
+            if let Some(eta) = request.eta.filter(|eta| *eta > now + ETA_TOLERANCE) {
+                // It is told to have expired as soon as it has.
+                let not_before = request.expires.map_or(eta, |expires| eta.min(expires));
+                return Verdict::Again(Box::new(delivery.message.clone()), Some(not_before), None);
             }
         }
         if delivery.attempt >= app.max_deliveries.get() {
@@ -266,6 +269,10 @@ impl Run {
         let backoff = job.definition.options.backoff;
         let pause = facts.wanted_retry().unwrap_or_else(|| backoff.draw(request.retries));
         let not_before = wall_time() + pause;
+        if request.expires.is_some_and(|expires| expires <= not_before) {
+            // Nobody would run it then; why it was to be tried again is said along with it.
+            return Verdict::End(expired().with_traceback(Some(failed.to_string())), REVOKED);
+        }
         let mut message = delivery.message.clone();
         let headers = &mut message.headers;
         headers.insert("retries".to_owned(), (request.retries + 1).into());

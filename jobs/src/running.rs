@@ -25,7 +25,7 @@ use slab::Slab;
 use crate::app::App;
 use crate::broker::{Broker, BrokerError, Delivery};
 use crate::current::Facts;
-use crate::ended::revoked;
+use crate::outcomes::revoked;
 use crate::processes::Processes;
 use crate::report::Left;
 use crate::shutdown::Phase;

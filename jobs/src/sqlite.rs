@@ -8,14 +8,14 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::time::SystemTime;
 
-use pikake_traps::random;
+use pikake_traps::{random, wall_time};
 
 use crate::broker::{
     Broker, BrokerError, Counts, DeadJob, Deliveries, Delivery, LocalFuture, PublishError,
     PublishFailure, QueueOptions, Receipt,
 };
 use crate::message::{JobId, Message, Outcome};
-use crate::outcomes::job_of;
+use crate::outcomes::{job_of, wait_until};
 use crate::sqlite_inbox::{Inbox, InboxState};
 use crate::sqlite_row::{Row, message, micros, time};
 use crate::sqlite_statements as sql;
@@ -237,7 +237,7 @@ impl Broker for SqliteBroker {
 
     fn expect<'a>(&'a self, message: &'a mut Message) -> LocalFuture<'a, Result<(), BrokerError>> {
         Box::pin(async move {
-            self.0.link.watches.expect(job_of(message)?);
+            self.0.link.watches.expect(job_of(message)?, message.expires);
             Ok(())
         })
     }
@@ -270,17 +270,27 @@ impl Broker for SqliteBroker {
                 return Ok(outcome);
             }
             let _waiting = link.watches.wait();
-            let asked = job.clone();
-            let known = link.call(move |desk| Ok(desk.await_outcome(&asked)?)).await?;
-            if let Some(outcome) = known.filter(|outcome| outcome.state.is_final()) {
-                return Ok(outcome);
-            }
-            let watch = watch.ok_or(BrokerError::NoOutcome)?;
-            watch.arrived.wait().await?;
-            match watch.outcome() {
-                Some(outcome) => Ok(outcome),
-                None if link.is_open() => Err(BrokerError::NoOutcome),
-                None => Err(BrokerError::Closed),
+            loop {
+                let expires = watch.as_ref().and_then(|watch| watch.expires);
+                let (asked, is_over) = (job.clone(), expires.is_some_and(|it| it <= wall_time()));
+                let known = link.call(move |desk| {
+                    if is_over {
+                        // Without a consumer, nobody else looks.
+                        desk.expire(wall_now())?;
+                    }
+                    Ok(desk.await_outcome(&asked)?)
+                });
+                if let Some(outcome) = known.await?.filter(|outcome| outcome.state.is_final()) {
+                    return Ok(outcome);
+                }
+                let watch = watch.as_ref().ok_or(BrokerError::NoOutcome)?;
+                wait_until(&watch.arrived, expires.filter(|_| !is_over)).await?;
+                match watch.outcome() {
+                    Some(outcome) => return Ok(outcome),
+                    None if !watch.arrived.is_set() => {}
+                    None if link.is_open() => return Err(BrokerError::NoOutcome),
+                    None => return Err(BrokerError::Closed),
+                }
             }
         })
     }

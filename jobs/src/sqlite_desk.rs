@@ -12,6 +12,7 @@ use rusqlite::{Connection, Result};
 
 use crate::broker::{BrokerError, Receipt};
 use crate::message::{JobId, Outcome};
+use crate::outcomes::{expired, job_to_tell_of};
 use crate::sqlite_inbox::{Arrived, Inbox, InboxState, Watches};
 use crate::sqlite_owner::OwnerLock;
 use crate::sqlite_row::message;
@@ -175,7 +176,7 @@ impl Desk {
                 continue;
             }
             let owner = self.ensure_owner(now)?;
-            sql::expire(&self.db, now)?;
+            self.expire(now)?;
             sql::promote(&self.db, queue, now)?;
             let taken = sql::take(&self.db, queue, owner, wanted)?;
             if taken.len() < wanted {
@@ -186,6 +187,16 @@ impl Desk {
                 None => self.due.remove(&queue),
             };
             self.deal(taken, room);
+        }
+        Ok(())
+    }
+
+    /// Drops what has expired, and tells whoever waits for it.
+    pub(crate) fn expire(&mut self, now: i64) -> Result<()> {
+        for properties in sql::expire(&self.db, now)? {
+            if let Some(job) = job_to_tell_of(&message(&properties, None, Vec::new())) {
+                self.store(job, expired(), now)?;
+            }
         }
         Ok(())
     }

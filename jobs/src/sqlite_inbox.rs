@@ -5,6 +5,7 @@
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::SystemTime;
 
 use pikake_sync::shared::Event;
 
@@ -122,6 +123,8 @@ pub(crate) struct Watches {
 /// An outcome that is expected.
 #[derive(Debug, Default)]
 pub(crate) struct Watch {
+    /// When its job is worth nothing any more.
+    pub(crate) expires: Option<SystemTime>,
     outcome: Mutex<Option<Outcome>>,
     /// Set when it has come, or is not expected any more.
     pub(crate) arrived: Event,
@@ -134,8 +137,9 @@ impl Watch {
 }
 
 impl Watches {
-    pub(crate) fn expect(&self, job: JobId) {
-        lock(&self.expected).entry(job).or_default();
+    pub(crate) fn expect(&self, job: JobId, expires: Option<SystemTime>) {
+        let watch = || Arc::new(Watch { expires, ..Watch::default() });
+        lock(&self.expected).entry(job).or_insert_with(watch);
     }
 
     pub(crate) fn get(&self, job: &JobId) -> Option<Arc<Watch>> {

@@ -86,10 +86,12 @@ pub(crate) fn is_ready(db: &Connection, queue: i64, now: i64) -> Result<bool> {
     Ok(is_ready || next_due(db, queue)?.is_some_and(|due| due <= now))
 }
 
-/// Removes what has expired and nobody has taken.
-pub(crate) fn expire(db: &Connection, now: i64) -> Result<()> {
-    let sql = "DELETE FROM message WHERE expires <= ?1 AND owner IS NULL AND not_before IS NULL";
-    db.prepare_cached(sql)?.execute([now]).map(drop)
+/// Removes what has expired and nobody has taken; the answer is what it was, but for the bodies.
+pub(crate) fn expire(db: &Connection, now: i64) -> Result<Vec<String>> {
+    let sql = "DELETE FROM message WHERE expires <= ?1 AND owner IS NULL RETURNING properties";
+    let mut statement = db.prepare_cached(sql)?;
+    let rows = statement.query_map([now], |row| row.get(0))?;
+    rows.collect()
 }
 
 /// Takes the next messages of a queue, in their order.
