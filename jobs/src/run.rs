@@ -9,6 +9,7 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
+use pikake_sync::shared::Event;
 use pikake_traps::{Builder, TaskError, blocking_with, deadline_after, spawn, wall_time};
 use serde_json::Value;
 
@@ -19,7 +20,7 @@ use crate::current::{CurrentJob, Facts};
 use crate::ended::{Ended, ended, exceeded, failure, read_arguments};
 use crate::instant;
 use crate::job::{Failure, Runner};
-use crate::limits::limited;
+use crate::limits::{Limited, limited, limited_once_begun};
 use crate::message::{Message, Outcome, OutcomeState};
 use crate::options::Acks;
 use crate::outcomes::{expired, revoked};
@@ -175,7 +176,10 @@ impl Run {
             retries: request.retries,
             max_retries: request.max_retries.unwrap_or(options.retries),
             attempt: delivery.attempt + request.kills,
-            deadline: soft.map(deadline_after),
+            deadline: match job.definition.runner {
+                Runner::Task(_) => soft.map(deadline_after),
+                Runner::Thread(_) | Runner::Process(_) => None,
+            },
             retry_in: Default::default(),
         });
         self.hall.set_job(self.place, facts.clone());
@@ -191,11 +195,14 @@ impl Run {
             Runner::Thread(read) => match read_arguments(&current, request, read) {
                 Ok(work) => {
                     let mut job = current.clone();
-                    let work = blocking_with(move |flag| {
-                        job.cancel = Some(flag.clone());
-                        fence(&job, work)
-                    });
-                    ended(limited(soft, hard, work).await, |output| match output {
+                    let work = |begun: Arc<Event>| {
+                        blocking_with(move |flag| {
+                            begun.set();
+                            job.cancel = Some(flag.clone());
+                            fence(&job, work)
+                        })
+                    };
+                    ended(limited_once_begun(soft, hard, work).await, |output| match output {
                         Ok(Ok(returned)) => Ended::Returned(returned),
                         Ok(Err(panic)) => Ended::Panicked(panic),
                         Err(TaskError::Panicked(panic)) => {
@@ -207,12 +214,18 @@ impl Run {
                 Err(ended) => ended,
             },
             Runner::Process(_) => {
-                // Its limits begin when it is its turn.
-                let Ok(_slot) = self.hall.processes.slot().await else {
+                // Its limits begin when there is a process for it.
+                let processes = &self.hall.processes;
+                let Ok(_slot) = processes.slot().await else {
                     return self.sum_up(delivery, request, &current.facts, Ended::Interrupted, job);
                 };
-                let ran = self.hall.processes.run(&current, request);
-                ended(limited(soft, hard, ran).await, |ran| match ran {
+                let limited = match processes.take().await {
+                    Ok(process) => {
+                        limited(soft, hard, processes.run(process, &current, request)).await
+                    }
+                    Err(ran) => Limited { output: Some(ran), exceeded: None },
+                };
+                ended(limited, |ran| match ran {
                     Ran::Returned(returned, retry_in) => {
                         if let Some(length) = retry_in {
                             current.retry_in(length);

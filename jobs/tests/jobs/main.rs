@@ -9,6 +9,7 @@ mod retries;
 mod schedules;
 mod sending;
 mod shutdown;
+mod values;
 
 use std::cell::RefCell;
 use std::future::Future;
