@@ -6,7 +6,7 @@ use std::fmt;
 use std::path::{Path, PathBuf};
 use std::rc::Rc;
 use std::sync::Arc;
-use std::time::SystemTime;
+use std::time::{Duration, SystemTime};
 
 use pikake_traps::{random, wall_time};
 
@@ -20,6 +20,10 @@ use crate::sqlite_inbox::{Inbox, InboxState};
 use crate::sqlite_row::{Row, message, micros, time};
 use crate::sqlite_statements as sql;
 use crate::sqlite_thread::{Failure, Link, wall_now};
+
+/// How often who waits for an outcome asks whether it has come, and whether the database is still there. Almost always
+/// it is told before.
+const ASK_AGAIN: Duration = Duration::from_secs(30);
 
 /// A broker in a SQLite database: durable on one machine, shared by its processes.
 ///
@@ -65,7 +69,8 @@ impl SqliteBroker {
     /// [`BrokerError::Io`] if it cannot be opened, [`BrokerError::Refused`] if it is of another
     /// program or another version, [`BrokerError::Lost`] if somebody else has been writing for seconds.
     pub async fn open(path: impl AsRef<Path>) -> Result<Self, BrokerError> {
-        let path = path.as_ref().to_owned();
+        // It stays where it is, wherever the program goes.
+        let path = std::path::absolute(path)?;
         let link = Link::open(path.clone()).await?;
         Ok(Self(Rc::new(Session { link, path })))
     }
@@ -284,7 +289,10 @@ impl Broker for SqliteBroker {
                     return Ok(outcome);
                 }
                 let watch = watch.as_ref().ok_or(BrokerError::NoOutcome)?;
-                wait_until(&watch.arrived, expires.filter(|_| !is_over)).await?;
+                let again = wall_time() + ASK_AGAIN;
+                let until =
+                    expires.filter(|_| !is_over).map_or(again, |expires| again.min(expires));
+                wait_until(&watch.arrived, Some(until)).await?;
                 match watch.outcome() {
                     Some(outcome) => return Ok(outcome),
                     None if !watch.arrived.is_set() => {}

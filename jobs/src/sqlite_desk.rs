@@ -6,7 +6,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use rusqlite::{Connection, Result};
 
@@ -14,23 +14,23 @@ use crate::broker::{BrokerError, Receipt};
 use crate::message::{JobId, Outcome};
 use crate::outcomes::{expired, job_to_tell_of};
 use crate::sqlite_inbox::{Arrived, Inbox, InboxState, Watches};
-use crate::sqlite_owner::OwnerLock;
+use crate::sqlite_owner::{FileId, OwnerLock};
 use crate::sqlite_row::message;
 use crate::sqlite_statements::{self as sql, Taken};
 
-/// How long messages stay with an owner that is not heard of, and not known to be gone.
-pub(crate) const LEASE: Duration = Duration::from_secs(10);
-
-/// When so much of its lease is left, an owner asks for a new one.
-const RENEW_BELOW: Duration = Duration::from_secs(6);
+/// How often an owner shows that it lives, while it has messages.
+const BEAT_EVERY: Duration = Duration::from_secs(4);
 
 pub(crate) struct Desk {
     pub(crate) db: Connection,
     pub(crate) path: PathBuf,
+    /// What the path led to when it was opened.
+    file: FileId,
     lock: OwnerLock,
     /// The number under which messages are taken; none before the first.
     pub(crate) owner: Option<i64>,
-    lease_until: i64,
+    /// When it was last shown that this owner lives.
+    beat: Option<Instant>,
     tags: u64,
     /// What the consumers have and have not acknowledged.
     pub(crate) held: BTreeMap<u64, Held>,
@@ -87,15 +87,17 @@ impl Desk {
     pub(crate) fn new(
         db: Connection,
         path: PathBuf,
+        file: FileId,
         lock: OwnerLock,
         watches: Arc<Watches>,
     ) -> Self {
         Self {
             db,
             path,
+            file,
             lock,
             owner: None,
-            lease_until: 0,
+            beat: None,
             tags: 0,
             held: BTreeMap::new(),
             consumers: BTreeMap::new(),
@@ -111,6 +113,14 @@ impl Desk {
         let consumer = Consumer { queue, prefetch: prefetch.into(), held: 0, inbox };
         self.consumers.insert(id, consumer);
         self.full.insert(queue);
+    }
+
+    /// The file is where it was. Else SQLite goes on with one that nobody else finds, and that is gone at the end.
+    pub(crate) fn check_file(&self) -> Result<()> {
+        match FileId::of(&self.path).is_ok_and(|file| file == self.file) {
+            true => Ok(()),
+            false => Err(rusqlite::Error::InvalidPath(self.path.clone())),
+        }
     }
 
     /// The row of a receipt, and who has it, unless that is over.
@@ -175,7 +185,7 @@ impl Desk {
             if wanted == 0 {
                 continue;
             }
-            let owner = self.ensure_owner(now)?;
+            let owner = self.ensure_owner()?;
             self.expire(now)?;
             sql::promote(&self.db, queue, now)?;
             let taken = sql::take(&self.db, queue, owner, wanted)?;
@@ -239,33 +249,32 @@ impl Desk {
         Ok(())
     }
 
-    /// The owner under which messages are taken. Its row is there, and its lease is no short one.
-    fn ensure_owner(&mut self, now: i64) -> Result<i64> {
-        if self.renew(now)?
+    /// The owner under which messages are taken. Its row is there.
+    fn ensure_owner(&mut self) -> Result<i64> {
+        if self.live()?
             && let Some(owner) = self.owner
         {
             return Ok(owner);
         }
-        let lease_until = now + micros_of(LEASE);
-        let owner = sql::make_owner(&self.db, self.lock.name(), lease_until)?;
+        let owner = sql::make_owner(&self.db, self.lock.name())?;
         self.owner = Some(owner);
-        self.lease_until = lease_until;
+        self.beat = Some(Instant::now());
         self.changes.has_made_owner = true;
         Ok(owner)
     }
 
-    /// Whether the lease has to be made longer soon.
-    pub(crate) fn is_lease_short(&self, now: i64) -> bool {
-        self.lease_until - now < micros_of(RENEW_BELOW)
+    /// When it is to be shown that this owner lives.
+    pub(crate) fn next_beat(&self) -> Duration {
+        self.beat.map_or(Duration::ZERO, |beat| BEAT_EVERY.saturating_sub(beat.elapsed()))
     }
 
-    /// Makes the lease longer if that is due; tells whether this is an owner still.
-    pub(crate) fn renew(&mut self, now: i64) -> Result<bool> {
+    /// Shows that this owner lives if that is due; tells whether it is one still.
+    pub(crate) fn live(&mut self) -> Result<bool> {
         let Some(owner) = self.owner else { return Ok(false) };
-        let is_owner = match self.is_lease_short(now) {
+        let is_owner = match self.next_beat().is_zero() {
             true => {
-                self.lease_until = now + micros_of(LEASE);
-                sql::renew(&self.db, owner, self.lease_until)?
+                self.beat = Some(Instant::now());
+                sql::beat(&self.db, owner)?
             }
             false => sql::is_owner(&self.db, owner)?,
         };
@@ -323,8 +332,7 @@ impl Desk {
         if has_made_owner {
             self.owner = None;
         }
-        // The lease may not be as long as was thought.
-        self.lease_until = 0;
+        self.beat = None;
         self.full.extend(self.consumers.values().map(|consumer| consumer.queue));
     }
 
@@ -379,7 +387,6 @@ impl Desk {
     pub(crate) fn look_for_outcomes(&mut self) -> Result<()> {
         let Some(last) = self.last_outcome else { return Ok(()) };
         for (id, job) in sql::outcomes_after(&self.db, last)? {
-            self.last_outcome = Some(id);
             let job = JobId(job);
             if self.watches.get(&job).is_some()
                 && let Some(outcome) = sql::outcome_of(&self.db, &job.0)?
@@ -387,6 +394,7 @@ impl Desk {
             {
                 self.watches.arrive(&job, outcome);
             }
+            self.last_outcome = Some(id);
         }
         Ok(())
     }

@@ -2,11 +2,26 @@
 //!
 //! Apart from the database: an owner holds a locked file for as long as it lives. The system takes
 //! the lock away when its process ends, however it ends, so others see at once that it is gone. Where
-//! that cannot be told (the lock is held, but nothing moves), the lease in the database runs out.
+//! that cannot be told (the lock is held, but nothing moves), it is seen in the database that it beats no more.
 
 use std::fs::{self, File, TryLockError};
 use std::io;
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
+
+/// Which file a path leads to.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct FileId {
+    device: u64,
+    inode: u64,
+}
+
+impl FileId {
+    pub(crate) fn of(path: &Path) -> io::Result<Self> {
+        let data = fs::metadata(path)?;
+        Ok(Self { device: data.dev(), inode: data.ino() })
+    }
+}
 
 /// The locked file of an owner. Dropped, it is gone.
 #[derive(Debug)]
