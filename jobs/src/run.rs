@@ -323,7 +323,6 @@ impl Drop for Run {
         if self.job.get().is_some() {
             self.count(|stats| stats.running -= 1);
         }
-        let left = self.delivery.take().filter(|_| !self.is_acked.get());
-        self.hall.leave(self.place, left);
+        self.hall.leave(self.place, self.delivery.take(), self.is_acked.get());
     }
 }

@@ -1,5 +1,6 @@
 //! Jobs from end to end on the broker in memory, in virtual time.
 
+mod acks;
 mod interruption;
 mod limits;
 mod messages;
