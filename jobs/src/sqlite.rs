@@ -11,12 +11,13 @@ use std::time::{Duration, SystemTime};
 use pikake_traps::{random, wall_time};
 
 use crate::broker::{
-    Broker, BrokerError, Counts, DeadJob, Deliveries, Delivery, LocalFuture, PublishError,
-    PublishFailure, QueueOptions, Receipt,
+    Broker, BrokerError, Counts, DeadJob, Deliveries, LocalFuture, PublishError, PublishFailure,
+    QueueOptions, Receipt,
 };
 use crate::message::{JobId, Message, Outcome};
 use crate::outcomes::{job_of, wait_until};
-use crate::sqlite_inbox::{Inbox, InboxState};
+use crate::sqlite_deliveries::SqliteDeliveries;
+use crate::sqlite_inbox::Inbox;
 use crate::sqlite_row::{Row, message, micros, time};
 use crate::sqlite_statements as sql;
 use crate::sqlite_thread::{Failure, Link, wall_now};
@@ -52,8 +53,8 @@ const ASK_AGAIN: Duration = Duration::from_secs(30);
 #[derive(Clone)]
 pub struct SqliteBroker(Rc<Session>);
 
-struct Session {
-    link: Link,
+pub(crate) struct Session {
+    pub(crate) link: Link,
     path: PathBuf,
 }
 
@@ -254,7 +255,10 @@ impl Broker for SqliteBroker {
     ) -> LocalFuture<'a, Result<(), BrokerError>> {
         Box::pin(async move {
             let job = job_of(message)?;
-            let stored = self.0.link.call(move |desk| Ok(desk.store(job, outcome, wall_now())?));
+            let stored = self
+                .0
+                .link
+                .call(move |desk| Ok(desk.outcomes.store(&desk.db, job, outcome, wall_now())?));
             stored.await
         })
     }
@@ -283,7 +287,7 @@ impl Broker for SqliteBroker {
                         // Without a consumer, nobody else looks.
                         desk.expire(wall_now())?;
                     }
-                    Ok(desk.await_outcome(&asked)?)
+                    Ok(desk.outcomes.ask(&desk.db, &asked)?)
                 });
                 if let Some(outcome) = known.await?.filter(|outcome| outcome.state.is_final()) {
                     return Ok(outcome);
@@ -321,54 +325,6 @@ impl Broker for SqliteBroker {
 impl fmt::Debug for SqliteBroker {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_tuple("SqliteBroker").field(&self.0.path).finish()
-    }
-}
-
-/// A consumer of a queue in a database.
-struct SqliteDeliveries {
-    id: u64,
-    queue: String,
-    inbox: Arc<Inbox>,
-    session: Rc<Session>,
-}
-
-impl Deliveries for SqliteDeliveries {
-    fn next(&mut self) -> LocalFuture<'_, Result<Option<Delivery>, BrokerError>> {
-        Box::pin(async move {
-            loop {
-                if let Some(looked) = self.inbox.look() {
-                    let Some(arrived) = looked? else { return Ok(None) };
-                    let receipt = Receipt { session: self.id, tag: arrived.tag };
-                    let (queue, attempt) = (self.queue.clone(), arrived.attempt);
-                    return Ok(Some(Delivery::new(receipt, queue, attempt, arrived.message)));
-                }
-                self.inbox.event().wait().await?;
-            }
-        })
-    }
-
-    fn cancel(&mut self) -> LocalFuture<'_, Result<(), BrokerError>> {
-        Box::pin(async move {
-            // What is being taken at this moment still comes: it is looked for after that.
-            let inbox = self.inbox.clone();
-            let cancelled = self.session.link.call(move |_| {
-                inbox.set_state(InboxState::Cancelled);
-                Ok(())
-            });
-            cancelled.await
-        })
-    }
-}
-
-impl Drop for SqliteDeliveries {
-    fn drop(&mut self) {
-        self.session.link.leave(self.inbox.clone());
-    }
-}
-
-impl fmt::Debug for SqliteDeliveries {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("SqliteDeliveries").field("queue", &self.queue).finish_non_exhaustive()
     }
 }
 

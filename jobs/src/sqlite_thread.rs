@@ -17,7 +17,8 @@ use pikake_traps::{Reply, future_wait, linger, random, start_thread};
 
 use crate::broker::BrokerError;
 use crate::sqlite_desk::Desk;
-use crate::sqlite_inbox::{Inbox, InboxState, Watches};
+use crate::sqlite_inbox::{Inbox, InboxState};
+use crate::sqlite_outcomes::Watches;
 use crate::sqlite_owner::{FileId, OwnerLock};
 use crate::sqlite_row::micros;
 use crate::sqlite_schema::{self as schema, concerns_all, failed};

@@ -93,7 +93,7 @@ impl Chores {
 
     /// Whether a transaction of its own is needed.
     fn is_work_left(&self, desk: &Desk) -> bool {
-        let has_to_beat = || !desk.held.is_empty() && desk.next_beat().is_zero();
+        let has_to_beat = || !desk.held.is_empty() && desk.owner.next_beat().is_zero();
         !self.gone.is_empty() || desk.could_give() || has_to_beat()
     }
 
@@ -124,7 +124,7 @@ impl Chores {
     fn look_at_owners(&mut self, desk: &Desk) -> Result<()> {
         let before = std::mem::take(&mut self.seen);
         self.gone.clear();
-        for (owner, lock, beats) in sql::others(&desk.db, desk.owner)? {
+        for (owner, lock, beats) in sql::others(&desk.db, desk.owner.id())? {
             let looks = match before.get(&owner) {
                 Some((same, looks)) if *same == beats => looks + 1,
                 _ => 0,
@@ -149,10 +149,10 @@ impl Chores {
         if has_changed {
             desk.look_for_messages(now)?;
         }
-        match desk.watches.are_awaited() {
-            true if has_changed => desk.look_for_outcomes()?,
+        match desk.outcomes.watches.are_awaited() {
+            true if has_changed => desk.outcomes.look(&desk.db)?,
             true => {}
-            false => desk.last_outcome = None,
+            false => desk.outcomes.rest(),
         }
         // Only now: what could not be read is looked at again.
         self.version = version;
@@ -173,7 +173,7 @@ impl Chores {
             self.forgotten = Some(Instant::now());
         }
         if !desk.held.is_empty() {
-            desk.live()?;
+            desk.owner.live(&desk.db)?;
         }
         desk.fill(now)?;
         self.gone.clear();
@@ -190,5 +190,5 @@ impl Chores {
 
 /// Whether somebody here waits for what other processes do.
 fn is_curious(desk: &Desk) -> bool {
-    desk.is_hungry() || desk.watches.are_awaited()
+    desk.is_hungry() || desk.outcomes.watches.are_awaited()
 }

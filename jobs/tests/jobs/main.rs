@@ -6,6 +6,7 @@ mod limits;
 mod messages;
 mod mixed;
 mod poison;
+mod priorities;
 mod retries;
 mod schedules;
 mod sending;
