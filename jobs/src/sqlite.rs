@@ -34,6 +34,8 @@ const ASK_AGAIN: Duration = Duration::from_secs(30);
 /// is delivered again; one that hangs has ten seconds. What has been taken counts as delivered, also
 /// if the process was killed before it had looked at it.
 ///
+/// When the disk is full, nothing is lost: workers wait until there is room, and who sends is told.
+///
 /// Other processes' messages and outcomes are noticed within 20 ms while somebody waits for them.
 /// Outcomes are kept for a day. Beside the database there are files whose names begin with its: SQLite's own two, and one
 /// for each process that has it open.

@@ -34,6 +34,32 @@ fn a_full_disk_loses_nothing() {
     });
 }
 
+#[pikake_macros::job(crate = crate)]
+async fn grows(length: usize) -> String {
+    "x".repeat(length)
+}
+
+#[test]
+fn a_worker_outlives_a_full_disk() {
+    let directory = TempDir::new().unwrap();
+    let path = directory.path().join("jobs.db");
+    Kernel::new().unwrap().run(async {
+        let broker = SqliteBroker::open(&path).await.unwrap();
+        let app = crate::App::on(Rc::new(broker.clone())).jobs(grows).connect().await.unwrap();
+        let worker = spawn(app.run_worker());
+        limit(&broker, 60).await;
+        // There is no room for its value, and none for what comes after it.
+        let handle = grows.delay(1 << 20).await.unwrap();
+        let early = timeout_after(Duration::from_secs(3), handle.wait()).await;
+        assert!(early.is_err() && !worker.is_finished(), "{:?}", early.map(|it| it.is_ok()));
+        limit(&broker, 1 << 20).await;
+        assert_eq!(handle.wait().await.unwrap().len(), 1 << 20);
+        assert_eq!(grows.delay(3).await.unwrap().wait().await.unwrap(), "xxx");
+        worker.request_cancel("the test is over");
+        worker.await.unwrap().unwrap();
+    });
+}
+
 async fn limit(broker: &SqliteBroker, pages: u32) {
     let limited = broker.0.link.call(move |desk| {
         desk.db.query_row(&format!("PRAGMA max_page_count = {pages}"), [], |_| Ok(()))?;

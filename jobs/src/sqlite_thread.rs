@@ -179,7 +179,11 @@ impl Link {
     }
 }
 
-fn make_desk(path: PathBuf, number: u64, watches: Arc<Watches>) -> Result<Desk, BrokerError> {
+pub(crate) fn make_desk(
+    path: PathBuf,
+    number: u64,
+    watches: Arc<Watches>,
+) -> Result<Desk, BrokerError> {
     let db = schema::open(&path)?;
     let file = FileId::of(&path)?;
     let lock = OwnerLock::hold(&path, number).map_err(|error| {

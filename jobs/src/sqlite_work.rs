@@ -192,3 +192,34 @@ impl Chores {
 fn is_curious(desk: &Desk) -> bool {
     desk.is_hungry() || desk.outcomes.watches.are_awaited()
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::sqlite_thread::make_desk;
+
+    #[test]
+    fn who_shows_no_life_in_so_many_looks_is_gone() {
+        let directory = tempfile::TempDir::new().unwrap();
+        let desk = |number| {
+            make_desk(directory.path().join("jobs.db"), number, Default::default()).ok().unwrap()
+        };
+        let (mut other, here) = (desk(1), desk(2));
+        let owner = other.owner.ensure(&other.db).unwrap();
+        let mut chores = Chores::default();
+        let mut looks = |times| {
+            for _ in 0..times {
+                chores.look_at_owners(&here).unwrap();
+            }
+            chores.gone.clone()
+        };
+        assert!(looks(LOOKS).is_empty());
+        sql::beat(&other.db, owner).unwrap();
+        assert!(looks(LOOKS).is_empty(), "it has shown that it lives");
+        assert_eq!(looks(1), [owner]);
+        sql::beat(&other.db, owner).unwrap();
+        assert!(looks(1).is_empty(), "it goes on");
+        drop(other);
+        assert_eq!(looks(1), [owner], "its lock is gone");
+    }
+}
