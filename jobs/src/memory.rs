@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 use std::fmt;
 use std::rc::Rc;
 use std::sync::{Arc, LazyLock, Mutex, PoisonError};
-use std::time::SystemTime;
+use std::time::{Duration, SystemTime};
 
 use pikake_traps::wall_time;
 
@@ -19,6 +19,9 @@ use crate::broker::{
 use crate::memory_state::{Next, State};
 use crate::message::{JobId, Message, Outcome};
 use crate::outcomes::{job_of, wait_until};
+
+/// How often who waits for a job that ran when it expired looks whether it has been given back.
+const LOOK_AGAIN: Duration = Duration::from_secs(30);
 
 /// The stores that have a name. They last as long as the process.
 static STORES: LazyLock<Mutex<BTreeMap<String, MemoryStore>>> = LazyLock::new(Mutex::default);
@@ -259,7 +262,10 @@ impl Broker for MemoryBroker {
                         Some(outcome) => Ok(Ok(outcome.clone())),
                         None => {
                             let (arrived, expires) = arrival.ok_or(BrokerError::NoOutcome)?;
-                            Ok(Err((arrived, expires.filter(|it| *it > now))))
+                            // One that runs then may yet be given back.
+                            let look =
+                                |expires| if expires > now { expires } else { now + LOOK_AGAIN };
+                            Ok(Err((arrived, expires.map(look))))
                         }
                     }
                 })?;

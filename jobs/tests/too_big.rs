@@ -1,4 +1,4 @@
-//! A value that RabbitMQ does not take: whoever waits is told, and the worker goes on.
+//! Big values: one that RabbitMQ does not take, of which whoever waits is told; and one that SQLite takes.
 
 #[path = "support/rabbit.rs"]
 mod rabbit;
@@ -16,6 +16,21 @@ const TOO_BIG: usize = (128 << 20) + 1;
 #[job(crate = pikake_jobs)]
 async fn value(bytes: usize) -> String {
     "x".repeat(bytes)
+}
+
+#[test]
+fn sqlite_takes_a_hundred_megabytes() {
+    let folder = tempfile::TempDir::new().unwrap();
+    let url = format!("sqlite://{}", folder.path().join("jobs.db").display());
+    Kernel::new().unwrap().run(async {
+        let app = App::new(url).unwrap().jobs(value).connect().await.unwrap();
+        let worker = spawn(app.run_worker());
+        let handle = value.delay(100_000_000).await.unwrap();
+        let text = timeout_after(Duration::from_secs(120), handle.wait()).await.unwrap().unwrap();
+        assert_eq!(text.len(), 100_000_000);
+        worker.request_cancel("the test is over");
+        worker.await.unwrap().unwrap();
+    });
 }
 
 #[test]

@@ -114,6 +114,23 @@ pub(crate) async fn an_application_tells_of_it(place: &dyn Place) {
     worker.await.unwrap().unwrap();
 }
 
+/// It ran when it expired, and then its worker was lost; nobody else comes.
+pub(crate) async fn who_is_given_back_too_late_is_told_of(place: &dyn Place) {
+    let (one, other) = (place.open().await, place.open().await);
+    declare(&one).await;
+    let mut deliveries = consume(&other, 1).await;
+    let job = send(&one, "slow", place.step()).await;
+    take(&mut deliveries).await;
+    let waiting = spawn({
+        let one = one.clone();
+        async move { one.wait(&job).await }
+    });
+    sleep(3 * place.step()).await.unwrap();
+    place.lose(other, vec![deliveries]);
+    let told = timeout_after(3 * PATIENCE, waiting).await.expect("an outcome comes");
+    assert_eq!(told.unwrap().unwrap(), revoked());
+}
+
 /// Where the broker itself can tell, no consumer is needed.
 pub(crate) async fn whom_nobody_takes_is_told_of(place: &dyn Place) {
     let broker = place.open().await;

@@ -93,4 +93,18 @@ mod without_a_consumer {
     fn sqlite() {
         crate::place::sqlite(|place| Box::pin(crate::expiry::whom_nobody_takes_is_told_of(place)));
     }
+
+    #[test]
+    fn given_back_in_sim() {
+        crate::place::memory_in_sim(|place| {
+            Box::pin(crate::expiry::who_is_given_back_too_late_is_told_of(place))
+        });
+    }
+
+    #[test]
+    fn given_back_in_sqlite() {
+        crate::place::sqlite(|place| {
+            Box::pin(crate::expiry::who_is_given_back_too_late_is_told_of(place))
+        });
+    }
 }
