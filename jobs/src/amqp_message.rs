@@ -48,10 +48,12 @@ fn is_brokers_own(name: &str) -> bool {
     BROKERS_OWN.contains(&name) || BROKERS_PREFIXES.iter().any(|prefix| name.starts_with(prefix))
 }
 
-/// The properties of a persistent message that waits in its queue, and expires there.
+/// The properties of a persistent message that waits in its queue, and expires there if nobody waits for its outcome:
+/// RabbitMQ drops what has expired and tells nobody, so else it is its worker that is to say so.
 pub(crate) fn properties(message: &Message, now: SystemTime) -> Result<Properties, Error> {
     let mut properties = headless(message, now)?;
-    if let Some(expires) = message.expires {
+    let is_awaited = message.reply_to.as_deref().is_some_and(|to| !to.is_empty());
+    if let Some(expires) = message.expires.filter(|_| !is_awaited) {
         let left = expires.duration_since(now).unwrap_or_default().as_millis();
         properties = properties.with_expiration(short(&left.to_string())?);
     }

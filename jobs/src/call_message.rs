@@ -13,13 +13,14 @@ use crate::call::{Call, When};
 use crate::current::try_current_job;
 use crate::instant;
 use crate::message::Message;
+use crate::outcomes::IGNORE_RESULT;
 use crate::request::{LANGUAGE, MAX_RETRIES};
 
 /// What logs and listings show of arguments, in bytes.
 const SHOWN: usize = 1024;
 
 impl<T> Call<T> {
-    /// The message, and when it may be delivered.
+    /// The message, and when it may be delivered: when it expires at the latest, for then somebody is to say so.
     pub(crate) fn message(&self, app: &App) -> Result<(Message, Option<SystemTime>), SendError> {
         let (args, kwargs) = match (&self.args, &self.kwargs) {
             (Ok(args), Ok(kwargs)) if args.starts_with('[') && kwargs.starts_with('{') => {
@@ -55,7 +56,7 @@ impl<T> Call<T> {
         set("kwargsrepr", shown(kwargs, ['{', '}']).into());
         set("origin", app.origin().into());
         if self.ignore_result {
-            set("ignore_result", true.into());
+            set(IGNORE_RESULT, true.into());
         }
         for (name, moment) in [("eta", not_before), ("expires", expires)] {
             if let Some(text) = moment.and_then(instant::write) {
@@ -75,7 +76,7 @@ impl<T> Call<T> {
         message.correlation_id = Some(id);
         message.priority = self.priority;
         message.expires = expires;
-        Ok((message, not_before))
+        Ok((message, not_before.map(|moment| expires.map_or(moment, |end| moment.min(end)))))
     }
 }
 

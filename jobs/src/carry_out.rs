@@ -9,7 +9,8 @@ use std::time::{Duration, SystemTime};
 use pikake_traps::{random, shield, sleep};
 
 use crate::broker::{BrokerError, PublishFailure, Receipt};
-use crate::ended::shortened;
+use crate::ended::{failure, shortened};
+use crate::job::Failure;
 use crate::message::{Message, Outcome};
 use crate::run::{Run, Verdict};
 
@@ -109,6 +110,9 @@ impl Run {
                 error => {
                     let (receipt, state) = (delivery.receipt, outcome.state);
                     let reason = format!("its outcome ({state}) cannot be stored: {error}");
+                    // As one that is too big. Whoever waits is told so, if that can be done.
+                    let told = Failure::new("EncodeError", "kombu.exceptions", &*reason);
+                    drop(self.hall.broker.store(&delivery.message, failure(told)).await);
                     self.bury(receipt, reason).await;
                     return Err(());
                 }

@@ -127,7 +127,8 @@ impl CurrentJob {
         self.facts.attempt
     }
 
-    /// When its soft time limit is over, by this kernel's clock; `None` without one, and in a worker process.
+    /// When its soft time limit is over, by its kernel's clock; `None` without one, and for jobs that are no tasks, which
+    /// have no such clock.
     pub fn deadline(&self) -> Option<Deadline> {
         self.facts.deadline
     }

@@ -67,7 +67,3 @@ pub(crate) fn failure(failed: Failure) -> Outcome {
     Outcome::error(OutcomeState::Failure, &failed.kind, &failed.module, &failed.message)
         .with_traceback(failed.traceback)
 }
-
-pub(crate) fn revoked(why: &str) -> Outcome {
-    Outcome::error(OutcomeState::Revoked, "TaskRevokedError", "celery.exceptions", why)
-}

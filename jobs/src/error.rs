@@ -4,15 +4,20 @@
 
 use std::error::Error;
 use std::fmt;
+use std::io::ErrorKind;
 
 use pikake_traps::Interrupted;
 
 use crate::broker::{BrokerError, PublishError, PublishFailure};
 
 impl BrokerError {
-    /// Whether the same call may well succeed in a while.
+    /// Whether the same call may well succeed in a while: the broker is lost, or its disk is full.
     pub fn is_lost(&self) -> bool {
-        matches!(self, Self::Lost(_))
+        match self {
+            Self::Lost(_) => true,
+            Self::Io(error) => error.kind() == ErrorKind::StorageFull,
+            _ => false,
+        }
     }
 }
 

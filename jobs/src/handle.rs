@@ -77,7 +77,9 @@ impl<T: DeserializeOwned> Handle<T> {
             let broker = self.app.broker()?;
             match broker.wait(&self.id).await {
                 Ok(outcome) => return value_of(outcome),
-                Err(BrokerError::Lost(_)) => self.app.pause().await.map_err(BrokerError::from)?,
+                Err(error) if error.is_lost() => {
+                    self.app.pause().await.map_err(BrokerError::from)?
+                }
                 Err(error) => return Err(error.into()),
             }
         }

@@ -64,9 +64,13 @@ mod shutdown;
 #[cfg(feature = "sqlite")]
 mod sqlite;
 #[cfg(feature = "sqlite")]
+mod sqlite_deliveries;
+#[cfg(feature = "sqlite")]
 mod sqlite_desk;
 #[cfg(feature = "sqlite")]
 mod sqlite_inbox;
+#[cfg(feature = "sqlite")]
+mod sqlite_outcomes;
 #[cfg(feature = "sqlite")]
 mod sqlite_owner;
 #[cfg(feature = "sqlite")]

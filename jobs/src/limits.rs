@@ -1,8 +1,12 @@
 //! Time limits of a job: the soft one interrupts it, the hard one drops it.
 
-use std::future::Future;
+use std::future::{Future, poll_fn};
+use std::pin::pin;
+use std::sync::Arc;
+use std::task::Poll;
 use std::time::Duration;
 
+use pikake_sync::shared::Event;
 use pikake_traps::timed;
 
 /// What came of a future with limits.
@@ -46,4 +50,29 @@ async fn softly<F: Future>(soft: Option<Duration>, future: F) -> Limited<F::Outp
     };
     let timed = timed(soft, future).await;
     Limited { output: timed.output, exceeded: timed.expired.then_some(Limit::Soft) }
+}
+
+/// The same of work in a thread, which sets an event when it begins: before, it waits for a thread that is free.
+pub(crate) async fn limited_once_begun<F: Future>(
+    soft: Option<Duration>,
+    hard: Option<Duration>,
+    work: impl FnOnce(Arc<Event>) -> F,
+) -> Limited<F::Output> {
+    let begun = Arc::new(Event::new());
+    let mut work = pin!(work(begun.clone()));
+    if soft.is_none() && hard.is_none() {
+        return softly(None, work).await;
+    }
+    let early = {
+        let mut begins = pin!(begun.wait());
+        poll_fn(|cx| match work.as_mut().poll(cx) {
+            Poll::Ready(output) => Poll::Ready(Some(output)),
+            Poll::Pending => begins.as_mut().poll(cx).map(|_| None),
+        })
+        .await
+    };
+    match early {
+        Some(output) => Limited { output: Some(output), exceeded: None },
+        None => limited(soft, hard, work).await,
+    }
 }

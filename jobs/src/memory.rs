@@ -10,7 +10,7 @@ use std::rc::Rc;
 use std::sync::{Arc, LazyLock, Mutex, PoisonError};
 use std::time::{Duration, SystemTime};
 
-use pikake_traps::{Interrupted, TimedOut, timeout_after, wall_time};
+use pikake_traps::wall_time;
 
 use crate::broker::{
     Broker, BrokerError, Counts, DeadJob, Deliveries, Delivery, LocalFuture, PublishError,
@@ -18,10 +18,10 @@ use crate::broker::{
 };
 use crate::memory_state::{Next, State};
 use crate::message::{JobId, Message, Outcome};
-use crate::outcomes::job_of;
+use crate::outcomes::{job_of, wait_until};
 
-/// The wall clock may be set, so nobody who waits for a moment of it sleeps longer than this.
-const LONGEST_SLEEP: Duration = Duration::from_secs(30);
+/// How often who waits for a job that ran when it expired looks whether it has been given back.
+const LOOK_AGAIN: Duration = Duration::from_secs(30);
 
 /// The stores that have a name. They last as long as the process.
 static STORES: LazyLock<Mutex<BTreeMap<String, MemoryStore>>> = LazyLock::new(Mutex::default);
@@ -194,7 +194,7 @@ impl Broker for MemoryBroker {
     }
 
     fn purge<'a>(&'a self, queue: &'a str) -> LocalFuture<'a, Result<u64, BrokerError>> {
-        Box::pin(async move { self.0.change(|state, now| Ok(state.queue(queue)?.purge(now))) })
+        Box::pin(async move { self.0.change(|state, now| state.purge(queue, now)) })
     }
 
     fn dead<'a>(
@@ -215,9 +215,9 @@ impl Broker for MemoryBroker {
 
     fn expect<'a>(&'a self, message: &'a mut Message) -> LocalFuture<'a, Result<(), BrokerError>> {
         Box::pin(async move {
-            let job = job_of(message)?;
+            let (job, expires) = (job_of(message)?, message.expires);
             self.0.change(|state, _| {
-                state.outcomes.expect(self.0.id, job);
+                state.outcomes.expect(self.0.id, job, expires);
                 Ok(())
             })
         })
@@ -248,19 +248,30 @@ impl Broker for MemoryBroker {
     fn wait<'a>(&'a self, job: &'a JobId) -> LocalFuture<'a, Result<Outcome, BrokerError>> {
         Box::pin(async move {
             loop {
-                let found = self.0.change(|state, _| {
+                let found = self.0.change(|state, now| {
+                    let arrival = state.outcomes.arrival(self.0.id, job);
+                    if arrival
+                        .as_ref()
+                        .is_some_and(|(_, expires)| expires.is_some_and(|it| it <= now))
+                    {
+                        // Without a consumer, nobody else looks.
+                        state.expire_all(now);
+                    }
                     let known = state.outcomes.get(job);
                     match known.filter(|outcome| outcome.state.is_final()) {
                         Some(outcome) => Ok(Ok(outcome.clone())),
                         None => {
-                            let arrival = state.outcomes.arrival(self.0.id, job);
-                            arrival.map(Err).ok_or(BrokerError::NoOutcome)
+                            let (arrived, expires) = arrival.ok_or(BrokerError::NoOutcome)?;
+                            // One that runs then may yet be given back.
+                            let look =
+                                |expires| if expires > now { expires } else { now + LOOK_AGAIN };
+                            Ok(Err((arrived, expires.map(look))))
                         }
                     }
                 })?;
                 match found {
                     Ok(outcome) => return Ok(outcome),
-                    Err(arrival) => arrival.wait().await?,
+                    Err((arrived, expires)) => wait_until(&arrived, expires).await?,
                 }
             }
         })
@@ -303,13 +314,7 @@ impl MemoryDeliveries {
                 Next::Message(delivery) => return Ok(Some(*delivery)),
                 Next::Cancelled => return Ok(None),
                 Next::Closed => return Err(BrokerError::Closed),
-                Next::Wait(look, None) => look.wait().await?,
-                Next::Wait(look, Some(due)) => {
-                    let length = due.duration_since(now).unwrap_or_default().min(LONGEST_SLEEP);
-                    let waited: Result<Result<(), Interrupted>, TimedOut> =
-                        timeout_after(length, look.wait()).await;
-                    waited.unwrap_or(Ok(()))?;
-                }
+                Next::Wait(look, due) => wait_until(&look, due).await?,
             }
         }
     }

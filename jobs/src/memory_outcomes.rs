@@ -3,7 +3,7 @@
 //! Apart from the queues, which have nothing to do with them. What somebody expects is kept until
 //! they forget it or are gone; what nobody expects is kept for a while, as somebody may ask.
 
-use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
@@ -20,29 +20,46 @@ pub(crate) const UNEXPECTED_LIMIT: usize = 10_000;
 
 #[derive(Debug, Default)]
 pub(crate) struct Outcomes {
-    known: BTreeMap<JobId, Known>,
-    expected: BTreeMap<JobId, Expected>,
+    /// By hash, since there may be very many of them, and ids are long: a tree would compare as many as it is deep, each
+    /// somewhere else in memory. Never gone through in its own order.
+    jobs: HashMap<JobId, Entry>,
     /// Outcomes that nobody expects, the oldest first; some may be gone or expected by now.
     unexpected: VecDeque<(SystemTime, JobId)>,
 }
 
-#[derive(Debug)]
-struct Known {
-    outcome: Outcome,
-    since: SystemTime,
+/// What is known of a job, or expected.
+#[derive(Debug, Default)]
+struct Entry {
+    /// With the time since when.
+    known: Option<(Outcome, SystemTime)>,
+    expected: Option<Expected>,
 }
 
 #[derive(Debug, Default)]
 struct Expected {
-    /// The sessions that expect it.
-    by: BTreeSet<u64>,
+    /// The sessions that expect it; almost always one.
+    by: Vec<u64>,
+    /// When the job is worth nothing any more.
+    expires: Option<SystemTime>,
     /// Set once the final outcome is there.
     arrived: Arc<Event>,
 }
 
+impl Expected {
+    /// Whether the session expected it, and does so no more.
+    fn remove(&mut self, session: u64) -> bool {
+        let at = self.by.iter().position(|by| *by == session);
+        at.map(|at| self.by.swap_remove(at)).is_some()
+    }
+}
+
 impl Outcomes {
-    pub(crate) fn expect(&mut self, session: u64, job: JobId) {
-        self.expected.entry(job).or_default().by.insert(session);
+    pub(crate) fn expect(&mut self, session: u64, job: JobId, expires: Option<SystemTime>) {
+        let expected = self.jobs.entry(job).or_default().expected.get_or_insert_default();
+        expected.expires = expires;
+        if !expected.by.contains(&session) {
+            expected.by.push(session);
+        }
     }
 
     /// Whose wait ends by this outcome is in the answer.
@@ -53,38 +70,50 @@ impl Outcomes {
         now: SystemTime,
     ) -> Option<Arc<Event>> {
         let is_final = outcome.state.is_final();
-        if self.get(&job).is_some_and(|known| !replaces(outcome.state, known.state)) {
-            return None;
+        match self.jobs.get_mut(&job) {
+            Some(entry) => {
+                if entry.known.as_ref().is_some_and(|(old, _)| !replaces(outcome.state, old.state))
+                {
+                    return None;
+                }
+                entry.known = Some((outcome, now));
+                if let Some(expected) = &entry.expected {
+                    return is_final.then(|| expected.arrived.clone());
+                }
+            }
+            None => {
+                let entry = Entry { known: Some((outcome, now)), expected: None };
+                self.jobs.insert(job.clone(), entry);
+            }
         }
-        self.known.insert(job.clone(), Known { outcome, since: now });
-        let Some(expected) = self.expected.get(&job) else {
-            self.keep_for_a_while(job, now);
-            return None;
-        };
-        is_final.then(|| expected.arrived.clone())
+        self.keep_for_a_while(job, now);
+        None
     }
 
     pub(crate) fn get(&self, job: &JobId) -> Option<&Outcome> {
-        self.known.get(job).map(|known| &known.outcome)
+        self.jobs.get(job)?.known.as_ref().map(|(outcome, _)| outcome)
     }
 
-    /// What is set when the outcome comes that this session expects.
-    pub(crate) fn arrival(&self, session: u64, job: &JobId) -> Option<Arc<Event>> {
-        let expected = self.expected.get(job)?;
-        expected.by.contains(&session).then(|| expected.arrived.clone())
+    /// What is set when the outcome comes that this session expects, and when its job expires.
+    pub(crate) fn arrival(
+        &self,
+        session: u64,
+        job: &JobId,
+    ) -> Option<(Arc<Event>, Option<SystemTime>)> {
+        let expected = self.jobs.get(job)?.expected.as_ref()?;
+        expected.by.contains(&session).then(|| (expected.arrived.clone(), expected.expires))
     }
 
     /// The session asks no more; what is returned is to be told so.
     pub(crate) fn forget(&mut self, session: u64, job: &JobId) -> Option<Arc<Event>> {
-        let Some(expected) = self.expected.get_mut(job) else {
-            self.known.remove(job);
+        let Some(expected) = self.jobs.get_mut(job)?.expected.as_mut() else {
+            self.jobs.remove(job);
             return None;
         };
-        expected.by.remove(&session);
+        expected.remove(session);
         let arrived = expected.arrived.clone();
         if expected.by.is_empty() {
-            self.expected.remove(job);
-            self.known.remove(job);
+            self.jobs.remove(job);
         }
         Some(arrived)
     }
@@ -93,21 +122,26 @@ impl Outcomes {
     pub(crate) fn leave(&mut self, session: u64) -> Vec<Arc<Event>> {
         let mut told = Vec::new();
         let mut left = Vec::new();
-        for (job, expected) in &mut self.expected {
-            if expected.by.remove(&session) {
-                told.push(expected.arrived.clone());
+        for (job, entry) in &mut self.jobs {
+            let Some(expected) = &mut entry.expected else { continue };
+            if expected.remove(session) {
+                told.push((job.clone(), expected.arrived.clone()));
                 if expected.by.is_empty() {
-                    left.push(job.clone());
+                    entry.expected = None;
+                    left.push((entry.known.as_ref().map(|(_, since)| *since), job.clone()));
                 }
             }
         }
-        for job in left {
-            self.expected.remove(&job);
-            if let Some(known) = self.known.get(&job) {
-                self.unexpected.push_back((known.since, job));
+        // In an order that a simulation repeats.
+        left.sort();
+        told.sort_by(|(one, _), (other, _)| one.cmp(other));
+        for (since, job) in left {
+            match since {
+                Some(since) => self.unexpected.push_back((since, job)),
+                None => drop(self.jobs.remove(&job)),
             }
         }
-        told
+        told.into_iter().map(|(_, arrived)| arrived).collect()
     }
 
     /// Nobody expects it. Those go that are too old, or too many.
@@ -119,9 +153,12 @@ impl Outcomes {
                 break;
             }
             // It may have been stored again, or expected, after it came into this line.
-            let is_as_old = self.known.get(job).is_some_and(|known| known.since <= *since);
-            if is_as_old && !self.expected.contains_key(job) {
-                self.known.remove(job);
+            let is_as_old = |entry: &Entry| {
+                entry.expected.is_none()
+                    && entry.known.as_ref().is_some_and(|(_, known)| known <= since)
+            };
+            if self.jobs.get(job).is_some_and(is_as_old) {
+                self.jobs.remove(job);
             }
             self.unexpected.pop_front();
         }

@@ -4,7 +4,7 @@
 //! Nothing here reads a clock: the caller says what time it is.
 
 use std::cmp::Reverse;
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::time::SystemTime;
 
 use crate::broker::{DeadJob, QueueOptions};
@@ -20,11 +20,8 @@ pub(crate) struct Entry {
     pub(crate) message: Message,
 }
 
-impl Entry {
-    fn is_expired(&self, now: SystemTime) -> bool {
-        self.message.expires.is_some_and(|expires| expires <= now)
-    }
-}
+/// The highest priority first, of one priority the lowest place.
+type Key = (Reverse<u8>, u64);
 
 #[derive(Debug)]
 struct Dead {
@@ -37,8 +34,9 @@ struct Dead {
 pub(crate) struct Queue {
     pub(crate) name: String,
     max_priority: u8,
-    /// The highest priority first, of one priority the lowest place.
-    ready: BTreeMap<(Reverse<u8>, u64), Entry>,
+    ready: BTreeMap<Key, Entry>,
+    /// Those of `ready` that expire, the first one first.
+    expiring: BTreeSet<(SystemTime, Key)>,
     /// By the time from when on they may be delivered; of one time, the one that came first.
     delayed: BTreeMap<(SystemTime, u64), Message>,
     dead: VecDeque<Dead>,
@@ -54,6 +52,7 @@ impl Queue {
             name: name.to_owned(),
             max_priority: options.max_priority,
             ready: BTreeMap::new(),
+            expiring: BTreeSet::new(),
             delayed: BTreeMap::new(),
             dead: VecDeque::new(),
             places: 0,
@@ -95,19 +94,31 @@ impl Queue {
     /// Puts a message where it was.
     pub(crate) fn put_back(&mut self, entry: Entry) {
         let priority = entry.message.priority.min(self.max_priority);
-        self.ready.insert((Reverse(priority), entry.place), entry);
+        let key = (Reverse(priority), entry.place);
+        if let Some(expires) = entry.message.expires {
+            self.expiring.insert((expires, key));
+        }
+        self.ready.insert(key, entry);
     }
 
-    /// The next message, if one may be delivered now. Those that have expired are gone.
+    /// The next message, if there is one. What has expired is to be taken out before.
     pub(crate) fn take(&mut self, now: SystemTime) -> Option<Entry> {
         self.promote(now);
-        loop {
-            let (_, mut entry) = self.ready.pop_first()?;
-            if !entry.is_expired(now) {
-                entry.deliveries += 1;
-                return Some(entry);
-            }
+        let (key, mut entry) = self.ready.pop_first()?;
+        if let Some(expires) = entry.message.expires {
+            self.expiring.remove(&(expires, key));
         }
+        entry.deliveries += 1;
+        Some(entry)
+    }
+
+    /// Takes a message out that has expired.
+    pub(crate) fn take_expired(&mut self, now: SystemTime) -> Option<Message> {
+        self.promote(now);
+        let (_, key) = self.expiring.first().filter(|(expires, _)| *expires <= now)?;
+        let entry = self.ready.remove(key);
+        self.expiring.pop_first();
+        entry.map(|entry| entry.message)
     }
 
     /// Lets those join the line whose time has come.
@@ -126,16 +137,16 @@ impl Queue {
         self.delayed.first_key_value().map(|((moment, _), _)| *moment)
     }
 
-    /// How many are ready, and how many wait for their time.
+    /// How many are ready, and how many wait for their time. What has expired is to be taken out before.
     pub(crate) fn waiting_messages(&mut self, now: SystemTime) -> (u64, u64) {
         self.promote(now);
-        self.ready.retain(|_, entry| !entry.is_expired(now));
         (self.ready.len() as u64, self.delayed.len() as u64)
     }
 
     pub(crate) fn purge(&mut self, now: SystemTime) -> u64 {
         let (ready, delayed) = self.waiting_messages(now);
         self.ready.clear();
+        self.expiring.clear();
         self.delayed.clear();
         ready + delayed
     }

@@ -24,6 +24,7 @@ use crate::broker::{
 use crate::memory_outcomes::Outcomes;
 use crate::memory_queue::{Entry, Queue};
 use crate::message::{JobId, Message};
+use crate::outcomes::{expired, job_to_tell_of};
 
 #[derive(Debug, Default)]
 pub(crate) struct State {
@@ -215,8 +216,26 @@ impl State {
         }
     }
 
+    /// Drops what has expired in a queue, and tells whoever waits for it.
+    fn expire(&mut self, queue: usize, now: SystemTime) {
+        while let Some(message) = self.queues[queue].take_expired(now) {
+            if let Some(job) = job_to_tell_of(&message) {
+                let told = self.outcomes.store(job, expired(), now);
+                self.call(told);
+            }
+        }
+    }
+
+    /// The same in all queues.
+    pub(crate) fn expire_all(&mut self, now: SystemTime) {
+        for queue in 0..self.queues.len() {
+            self.expire(queue, now);
+        }
+    }
+
     /// Gives what is ready to those that wait and have room.
     fn hand_out(&mut self, queue: usize, now: SystemTime) {
+        self.expire(queue, now);
         let State { queues, consumers, numbers, calls, .. } = self;
         let queue = &mut queues[queue];
         let mut place = 0;
@@ -302,12 +321,19 @@ impl State {
 
     pub(crate) fn counts(&mut self, name: &str, now: SystemTime) -> Result<Counts, BrokerError> {
         let index = self.index(name)?;
+        self.expire(index, now);
         let (ready, delayed) = self.queues[index].waiting_messages(now);
         let of_queue = self.consumers.values().filter(|consumer| consumer.queue == index);
         let taken = of_queue.clone().map(|consumer| consumer.taken.len() as u64).sum();
         let consumers = of_queue.filter(|consumer| !consumer.is_cancelled).count() as u64;
         let dead = self.queues[index].dead_len();
         Ok(Counts { ready, taken: Some(taken), delayed, dead, consumers: Some(consumers) })
+    }
+
+    pub(crate) fn purge(&mut self, name: &str, now: SystemTime) -> Result<u64, BrokerError> {
+        let index = self.index(name)?;
+        self.expire(index, now);
+        Ok(self.queues[index].purge(now))
     }
 
     pub(crate) fn cancel(&mut self, id: u64) -> Result<(), BrokerError> {

@@ -1,9 +1,37 @@
-//! What all stores of outcomes agree on: which job a message is, and which outcome replaces which.
+//! What all stores of outcomes agree on: which job a message is, which outcome replaces which, and what becomes of
+//! a job that expires.
 //!
 //! Apart from the stores, which are one for each broker.
 
+use std::time::{Duration, SystemTime};
+
+use pikake_sync::shared::Event;
+use pikake_traps::{Interrupted, TimedOut, timeout_after, wall_time};
+use serde_json::Value;
+
 use crate::broker::BrokerError;
-use crate::message::{JobId, Message, OutcomeState};
+use crate::message::{JobId, Message, Outcome, OutcomeState};
+
+/// The wall clock may be set, so nobody who waits for a moment of it sleeps longer than this.
+const LONGEST_SLEEP: Duration = Duration::from_secs(30);
+
+/// Says that nobody wants the outcome of a job.
+pub(crate) const IGNORE_RESULT: &str = "ignore_result";
+
+/// What becomes of a job that has expired before anybody began it.
+pub(crate) fn expired() -> Outcome {
+    revoked("expired")
+}
+
+pub(crate) fn revoked(why: &str) -> Outcome {
+    Outcome::error(OutcomeState::Revoked, "TaskRevokedError", "celery.exceptions", why)
+}
+
+/// The job of a message that is dropped unread, if an outcome of it is to be stored.
+pub(crate) fn job_to_tell_of(message: &Message) -> Option<JobId> {
+    let is_ignored = message.headers.get(IGNORE_RESULT).and_then(Value::as_bool).unwrap_or(false);
+    message.job().filter(|_| !is_ignored).map(|job| JobId(job.to_owned()))
+}
 
 /// The job of a message whose outcome is asked for or stored.
 pub(crate) fn job_of(message: &Message) -> Result<JobId, BrokerError> {
@@ -16,4 +44,16 @@ pub(crate) fn job_of(message: &Message) -> Result<JobId, BrokerError> {
 /// has ended does not begin again.
 pub(crate) fn replaces(new: OutcomeState, old: OutcomeState) -> bool {
     old != OutcomeState::Success && (new.is_final() || !old.is_final())
+}
+
+/// Waits for an event, and until a moment of the wall clock at most. It may come back earlier than both.
+pub(crate) async fn wait_until(
+    event: &Event,
+    moment: Option<SystemTime>,
+) -> Result<(), Interrupted> {
+    let Some(moment) = moment else { return event.wait().await };
+    let length = moment.duration_since(wall_time()).unwrap_or_default().min(LONGEST_SLEEP);
+    let waited: Result<Result<(), Interrupted>, TimedOut> =
+        timeout_after(length, event.wait()).await;
+    waited.unwrap_or(Ok(()))
 }

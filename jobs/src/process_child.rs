@@ -70,6 +70,8 @@ fn answer(app: &App) -> io::Result<()> {
     let mut socket = UnixStream::from(io::stdin().as_fd().try_clone_to_owned()?);
     // Jobs that read from standard input find its end.
     rustix::stdio::dup2_stdin(File::open("/dev/null")?)?;
+    // It is ready.
+    socket.write_all(&[0])?;
     let mut reader = socket.try_clone()?;
     let (sender, receiver) = mpsc::channel();
     std::thread::Builder::new().name("pikake-jobs-parent".into()).spawn(move || {

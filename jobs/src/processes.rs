@@ -6,15 +6,18 @@
 
 use std::cell::{Cell, RefCell};
 use std::fmt;
+use std::future::{Future, pending, poll_fn};
 use std::io;
 use std::os::fd::OwnedFd;
 use std::os::unix::process::ExitStatusExt;
+use std::pin::pin;
 use std::process::{Child, Command, ExitStatus, Stdio};
+use std::task::Poll;
 use std::time::Duration;
 
 use pikake_net::UnixStream;
 use pikake_sync::{Permit, Semaphore};
-use pikake_traps::{Interrupted, shield, sleep};
+use pikake_traps::{Interrupted, TimedOut, shield, sleep, timeout_after};
 
 use crate::app::App;
 use crate::current::CurrentJob;
@@ -27,6 +30,12 @@ use crate::request::Request;
 const FIRST_PAUSE: Duration = Duration::from_millis(100);
 /// The longest.
 const LONGEST_PAUSE: Duration = Duration::from_secs(10);
+
+/// How long a process may take to come to where it runs jobs.
+const START_LIMIT: Duration = Duration::from_secs(60);
+
+/// How often a process that runs a job is looked at; almost always its socket tells sooner.
+const LOOK_EVERY: Duration = Duration::from_millis(500);
 
 /// How long to wait before a killed process is looked at again.
 const REAP_PAUSE: Duration = Duration::from_millis(1);
@@ -63,58 +72,75 @@ impl Processes {
         self.slots.acquire(1).await
     }
 
-    /// Runs a job in a process, for which a slot was taken. Dropped, it kills the process.
-    pub(crate) async fn run(&self, job: &CurrentJob, request: &Request<'_>) -> Ran {
-        let mut process = loop {
-            match self.take().await {
-                Ok(process) => break process,
-                Err(error) if pikake_net::interruption(&error).is_some() => {
-                    return Ran::Interrupted;
+    /// A process that is ready for a job, for which a slot was taken.
+    pub(crate) async fn take(&self) -> Result<Process, Ran> {
+        loop {
+            let idle = self.idle.borrow_mut().pop();
+            if let Some(mut process) = idle {
+                if has_ended(&mut process.child) {
+                    // Killed by somebody else while nothing ran in it.
+                    continue;
                 }
+                return Ok(process);
+            }
+            if let Some(exponent) = self.early_deaths.get().checked_sub(1) {
+                let factor = 1_u32.checked_shl(exponent).unwrap_or(u32::MAX);
+                let pause = FIRST_PAUSE.saturating_mul(factor).min(LONGEST_PAUSE);
+                sleep(pause).await.map_err(|_| Ran::Interrupted)?;
+            }
+            let mut process = match Process::start() {
+                Ok(process) => process,
                 // Not for anything that the job has done: it waits until there is one.
                 Err(error) => {
                     self.early_deaths.set(self.early_deaths.get() + 1);
                     tracing::warn!(%error, "no worker process could be started");
+                    continue;
                 }
-            }
-        };
-        match process.call(job, request).await {
+            };
+            let ready = timeout_after(START_LIMIT, process.ready()).await;
+            return match ready {
+                Ok(Ok(())) => Ok(process),
+                Ok(Err(error)) => Err(self.end(process, error).await),
+                Err(TimedOut) => Err(self.end(process, io::ErrorKind::TimedOut.into()).await),
+            };
+        }
+    }
+
+    /// Runs a job in a process. Dropped, it kills the process.
+    pub(crate) async fn run(
+        &self,
+        mut process: Process,
+        job: &CurrentJob,
+        request: &Request<'_>,
+    ) -> Ran {
+        match process.answer(job, request).await {
             Ok(done) => {
                 self.early_deaths.set(0);
                 process.has_worked = true;
                 self.idle.borrow_mut().push(process);
                 ran(done)
             }
-            Err(error) if pikake_net::interruption(&error).is_some() => {
-                shield(process.kill()).await;
-                Ran::Interrupted
-            }
-            Err(error) => {
-                let deaths = if process.has_worked { 0 } else { self.early_deaths.get() + 1 };
-                self.early_deaths.set(deaths);
-                Ran::Killed(match shield(process.kill()).await {
-                    Some(status) => describe(status),
-                    None => error.to_string(),
-                })
-            }
+            Err(error) => self.end(process, error).await,
         }
     }
 
-    async fn take(&self) -> io::Result<Process> {
-        while let Some(mut process) = self.next_idle() {
-            if process.is_alive() {
-                return Ok(process);
-            }
+    /// Ends a process that has not answered.
+    async fn end(&self, process: Process, error: io::Error) -> Ran {
+        if pikake_net::interruption(&error).is_some() {
+            shield(process.kill()).await;
+            return Ran::Interrupted;
         }
-        if let Some(exponent) = self.early_deaths.get().checked_sub(1) {
-            let pause = FIRST_PAUSE.saturating_mul(1_u32.checked_shl(exponent).unwrap_or(u32::MAX));
-            sleep(pause.min(LONGEST_PAUSE)).await?;
-        }
-        Process::start()
-    }
-
-    fn next_idle(&self) -> Option<Process> {
-        self.idle.borrow_mut().pop()
+        let deaths = if process.has_worked { 0 } else { self.early_deaths.get() + 1 };
+        self.early_deaths.set(deaths);
+        let is_late = error.kind() == io::ErrorKind::TimedOut;
+        Ran::Killed(match shield(process.kill()).await {
+            _ if is_late => format!(
+                "the worker process was not ready within {START_LIMIT:?}: `main` has to come to \
+                 `run_worker` or `run_if_child`"
+            ),
+            Some(status) => describe(status),
+            None => error.to_string(),
+        })
     }
 
     /// Ends the processes that are idle, and waits until they have.
@@ -157,7 +183,7 @@ impl fmt::Debug for Processes {
 }
 
 /// A process that runs jobs. Dropped, it is killed.
-struct Process {
+pub(crate) struct Process {
     socket: UnixStream,
     /// `None` once it was reaped.
     child: Option<Child>,
@@ -178,37 +204,29 @@ impl Process {
         Ok(Self { socket, child: Some(child), has_worked: false })
     }
 
-    /// Whether it has not ended meanwhile, as by somebody's `kill`.
-    fn is_alive(&mut self) -> bool {
-        match self.child.as_mut().map(Child::try_wait) {
-            Some(Ok(None)) => true,
-            Some(Ok(Some(_))) => {
-                self.child = None;
-                false
-            }
-            Some(Err(_)) | None => false,
-        }
+    /// Waits until it has come to where it runs jobs.
+    async fn ready(&mut self) -> io::Result<()> {
+        Ok(self.socket.read_exact(&mut [0]).await?)
     }
 
-    async fn call(&mut self, job: &CurrentJob, request: &Request<'_>) -> io::Result<Done> {
-        let facts = &job.facts;
-        let work = Work {
-            job: facts.name.to_owned(),
-            id: facts.id.clone(),
-            queue: facts.queue.clone(),
-            root_id: facts.root_id.clone(),
-            retries: facts.retries,
-            max_retries: facts.max_retries,
-            attempt: facts.attempt,
-            args: request.args.to_owned(),
-            kwargs: request.kwargs.to_owned(),
-        };
-        self.socket.write_all(&write(&work)?).await?;
-        let mut head = [0; HEAD];
-        self.socket.read_exact(&mut head).await?;
-        let mut body = vec![0; length(head)?];
-        self.socket.read_exact(&mut body).await?;
-        Ok(serde_json::from_slice(&body)?)
+    /// Has it run a job. Its end ends the wait, also if something that it has started holds its socket open.
+    async fn answer(&mut self, job: &CurrentJob, request: &Request<'_>) -> io::Result<Done> {
+        let Self { socket, child, .. } = self;
+        let mut called = pin!(call(socket, job, request));
+        let mut ends = pin!(async {
+            while sleep(LOOK_EVERY).await.is_ok() {
+                if has_ended(child) {
+                    return;
+                }
+            }
+            // Interrupted, as the other one is.
+            pending().await
+        });
+        poll_fn(|cx| match called.as_mut().poll(cx) {
+            Poll::Ready(done) => Poll::Ready(done),
+            Poll::Pending => ends.as_mut().poll(cx).map(|()| Err(io::ErrorKind::BrokenPipe.into())),
+        })
+        .await
     }
 
     /// Kills it and waits until it has ended. Dropped, it waits no longer than a killed process takes to end.
@@ -224,6 +242,35 @@ impl Process {
             drop(sleep(REAP_PAUSE).await);
         }
     }
+}
+
+fn has_ended(child: &mut Option<Child>) -> bool {
+    child.as_mut().is_none_or(|child| !matches!(child.try_wait(), Ok(None)))
+}
+
+async fn call(
+    socket: &mut UnixStream,
+    job: &CurrentJob,
+    request: &Request<'_>,
+) -> io::Result<Done> {
+    let facts = &job.facts;
+    let work = Work {
+        job: facts.name.to_owned(),
+        id: facts.id.clone(),
+        queue: facts.queue.clone(),
+        root_id: facts.root_id.clone(),
+        retries: facts.retries,
+        max_retries: facts.max_retries,
+        attempt: facts.attempt,
+        args: request.args.to_owned(),
+        kwargs: request.kwargs.to_owned(),
+    };
+    socket.write_all(&write(&work)?).await?;
+    let mut head = [0; HEAD];
+    socket.read_exact(&mut head).await?;
+    let mut body = vec![0; length(head)?];
+    socket.read_exact(&mut body).await?;
+    Ok(serde_json::from_slice(&body)?)
 }
 
 impl Drop for Process {

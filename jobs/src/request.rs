@@ -11,6 +11,7 @@ use serde_json::{Map, Value};
 
 use crate::instant;
 use crate::message::Message;
+use crate::outcomes::IGNORE_RESULT;
 
 /// How often the job has ended a worker process so far. A header of our own; Celery passes it on.
 pub(crate) const KILLS: &str = "pikake_kills";
@@ -86,7 +87,7 @@ impl<'m> Request<'m> {
             kills: count(headers, KILLS)?.unwrap_or(0),
             hard_limit,
             soft_limit,
-            ignore_result: headers.get("ignore_result").and_then(Value::as_bool).unwrap_or(false),
+            ignore_result: headers.get(IGNORE_RESULT).and_then(Value::as_bool).unwrap_or(false),
             args,
             kwargs,
             embed,

@@ -10,6 +10,7 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
+use pikake_sync::shared::Event;
 use pikake_traps::{Builder, TaskError, blocking_with, deadline_after, spawn, wall_time};
 use serde_json::Value;
 
@@ -17,12 +18,13 @@ use crate::app::Registered;
 use crate::body::{Body, fence, panicked};
 use crate::broker::Delivery;
 use crate::current::{CurrentJob, Facts};
-use crate::ended::{Ended, ended, exceeded, failure, read_arguments, revoked};
+use crate::ended::{Ended, ended, exceeded, failure, read_arguments};
 use crate::instant;
 use crate::job::{Failure, Runner};
-use crate::limits::limited;
+use crate::limits::{Limited, limited, limited_once_begun};
 use crate::message::{Message, Outcome, OutcomeState};
 use crate::options::Acks;
+use crate::outcomes::{expired, revoked};
 use crate::processes::Ran;
 use crate::report::JobStats;
 use crate::request::{KILLS, Request};
@@ -140,10 +142,12 @@ impl Run {
         if request.expires.is_some() || request.eta.is_some() {
             let now = wall_time();
             if request.expires.is_some_and(|expires| expires <= now) {
-                return Verdict::End(revoked("expired"), REVOKED);
+                return Verdict::End(expired(), REVOKED);
             }
-            if request.eta.is_some_and(|eta| eta > now + ETA_TOLERANCE) {
-                return Verdict::Again(Box::new(delivery.message.clone()), request.eta, None);
+            if let Some(eta) = request.eta.filter(|eta| *eta > now + ETA_TOLERANCE) {
+                // It is told to have expired as soon as it has.
+                let not_before = request.expires.map_or(eta, |expires| eta.min(expires));
+                return Verdict::Again(Box::new(delivery.message.clone()), Some(not_before), None);
             }
         }
         if delivery.attempt >= app.max_deliveries.get() {
@@ -178,7 +182,10 @@ impl Run {
             retries: request.retries,
             max_retries: request.max_retries.unwrap_or(options.retries),
             attempt: delivery.attempt.saturating_add(request.kills),
-            deadline: soft.map(deadline_after),
+            deadline: match job.definition.runner {
+                Runner::Task(_) => soft.map(deadline_after),
+                Runner::Thread(_) | Runner::Process(_) => None,
+            },
             retry_in: Default::default(),
         });
         self.hall.set_job(self.place, facts.clone());
@@ -194,11 +201,15 @@ impl Run {
             Runner::Thread(read) => match read_arguments(&current, request, read) {
                 Ok(work) => {
                     let mut job = current.clone();
-                    let work = Box::pin(blocking_with(move |flag| {
-                        job.cancel = Some(flag.clone());
-                        fence(&job, work)
-                    }));
-                    ended(limited(soft, hard, work).await, |output| match output {
+                    let work = |begun: Arc<Event>| {
+                        blocking_with(move |flag| {
+                            begun.set();
+                            job.cancel = Some(flag.clone());
+                            fence(&job, work)
+                        })
+                    };
+                    let limited = Box::pin(limited_once_begun(soft, hard, work)).await;
+                    ended(limited, |output| match output {
                         Ok(Ok(returned)) => Ended::Returned(returned),
                         Ok(Err(panic)) => Ended::Panicked(panic),
                         Err(TaskError::Panicked(panic)) => {
@@ -210,12 +221,21 @@ impl Run {
                 Err(ended) => ended,
             },
             Runner::Process(_) => {
-                // Its limits begin when it is its turn.
-                let Ok(_slot) = self.hall.processes.slot().await else {
+                // Its limits begin when there is a process for it.
+                let processes = &self.hall.processes;
+                let Ok(_slot) = processes.slot().await else {
                     return self.sum_up(delivery, request, &current.facts, Ended::Interrupted, job);
                 };
-                let ran = Box::pin(self.hall.processes.run(&current, request));
-                ended(limited(soft, hard, ran).await, |ran| match ran {
+                let limited = Box::pin(async {
+                    match processes.take().await {
+                        Ok(process) => {
+                            limited(soft, hard, processes.run(process, &current, request)).await
+                        }
+                        Err(ran) => Limited { output: Some(ran), exceeded: None },
+                    }
+                })
+                .await;
+                ended(limited, |ran| match ran {
                     Ran::Returned(returned, retry_in) => {
                         if let Some(length) = retry_in {
                             current.retry_in(length);
@@ -272,6 +292,10 @@ impl Run {
         let backoff = job.definition.options.backoff;
         let pause = facts.wanted_retry().unwrap_or_else(|| backoff.draw(request.retries));
         let not_before = instant::after(pause);
+        if request.expires.is_some_and(|expires| expires <= not_before) {
+            // Nobody would run it then; why it was to be tried again is said along with it.
+            return Verdict::End(expired().with_traceback(Some(failed.to_string())), REVOKED);
+        }
         let mut message = delivery.message.clone();
         let headers = &mut message.headers;
         headers.insert("retries".to_owned(), (request.retries + 1).into());
@@ -309,7 +333,6 @@ impl Drop for Run {
         if self.job.get().is_some() {
             self.count(|stats| stats.running -= 1);
         }
-        let left = self.delivery.take().filter(|_| !self.is_acked.get());
-        self.hall.leave(self.place, left);
+        self.hall.leave(self.place, self.delivery.take(), self.is_acked.get());
     }
 }

@@ -25,7 +25,10 @@ use slab::Slab;
 use crate::app::App;
 use crate::broker::{Broker, BrokerError, Delivery};
 use crate::current::Facts;
-use crate::ended::revoked;
+use crate::ended::failure;
+use crate::job::Failure;
+use crate::message::{Message, Outcome};
+use crate::outcomes::{job_to_tell_of, revoked};
 use crate::processes::Processes;
 use crate::report::Left;
 use crate::shutdown::Phase;
@@ -50,13 +53,21 @@ struct Place {
     told: Option<Told>,
 }
 
+/// A delivery that was left without an end.
+struct Orphan {
+    delivery: Delivery,
+    told: Option<Told>,
+    /// It was acknowledged before its job was run.
+    is_acked: bool,
+}
+
 pub(crate) struct Hall {
     pub(crate) app: App,
     pub(crate) broker: Rc<dyn Broker>,
     pub(crate) permits: Semaphore,
     pub(crate) processes: Processes,
     places: RefCell<Slab<Place>>,
-    orphans: RefCell<Vec<(Delivery, Option<Told>)>>,
+    orphans: RefCell<Vec<Orphan>>,
     /// Set when the worker's own task has something to look at.
     pub(crate) changed: Event,
     phase: Cell<Phase>,
@@ -123,11 +134,11 @@ impl Hall {
         self.places.borrow()[place].told
     }
 
-    /// A job has ended, one way or the other. What it leaves is not acknowledged.
-    pub(crate) fn leave(&self, place: usize, left: Option<Delivery>) {
-        let place = self.places.borrow_mut().remove(place);
+    /// A job has ended, one way or the other. What it leaves has come to no end.
+    pub(crate) fn leave(&self, place: usize, left: Option<Delivery>, is_acked: bool) {
+        let told = self.places.borrow_mut().remove(place).told;
         if let Some(delivery) = left {
-            self.orphans.borrow_mut().push((delivery, place.told));
+            self.orphans.borrow_mut().push(Orphan { delivery, told, is_acked });
         }
         let is_empty = self.places.borrow().is_empty();
         if !self.orphans.borrow().is_empty() || (is_empty && self.phase.get() > Phase::Open) {
@@ -139,7 +150,7 @@ impl Hall {
 
     /// A delivery that no job was begun for.
     pub(crate) fn orphan(&self, delivery: Delivery) {
-        self.orphans.borrow_mut().push((delivery, None));
+        self.orphans.borrow_mut().push(Orphan { delivery, told: None, is_acked: false });
         self.changed.set();
     }
 
@@ -189,15 +200,23 @@ impl Hall {
         }
     }
 
-    /// Gives back what was left without an end. Not an interruption point.
+    /// Gives back what was left without an end, or says that it will come to none. Not an interruption point.
     pub(crate) async fn tend_orphans(&self) {
         loop {
-            let Some((delivery, told)) = self.orphans.borrow_mut().pop() else { return };
-            shield(self.tend(delivery, told)).await;
+            let Some(orphan) = self.orphans.borrow_mut().pop() else { return };
+            shield(self.tend(orphan)).await;
         }
     }
 
-    async fn tend(&self, delivery: Delivery, told: Option<Told>) {
+    /// Stores an outcome, if somebody wants one.
+    async fn store(&self, message: &Message, outcome: Outcome) -> Result<(), BrokerError> {
+        match job_to_tell_of(message) {
+            Some(_) => self.broker.store(message, outcome).await,
+            None => Ok(()),
+        }
+    }
+
+    async fn tend(&self, Orphan { delivery, told, is_acked }: Orphan) {
         let id = delivery.message.job().unwrap_or_default();
         let name = delivery.message.headers.get("task").and_then(|name| name.as_str());
         let counters = name.and_then(|name| self.app.0.jobs.borrow().get(name).cloned());
@@ -205,10 +224,17 @@ impl Hall {
         let done = match told {
             Some(Told::Revoked) => {
                 counters.count(|stats| stats.revoked += 1);
-                match self.broker.store(&delivery.message, revoked("cancelled")).await {
-                    Ok(()) => self.broker.ack(delivery.receipt).await,
-                    Err(error) => Err(error),
+                match self.store(&delivery.message, revoked("cancelled")).await {
+                    Ok(()) if !is_acked => self.broker.ack(delivery.receipt).await,
+                    stored => stored,
                 }
+            }
+            _ if is_acked => {
+                counters.count(|stats| stats.failed += 1);
+                let what =
+                    "its worker has ended in the middle of it, and it is not to be run twice";
+                let lost = Failure::new("WorkerLostError", "billiard.exceptions", what);
+                self.store(&delivery.message, failure(lost)).await
             }
             told => {
                 counters.count(|stats| stats.given_back += 1);

@@ -6,20 +6,25 @@ use std::fmt;
 use std::path::{Path, PathBuf};
 use std::rc::Rc;
 use std::sync::Arc;
-use std::time::SystemTime;
+use std::time::{Duration, SystemTime};
 
-use pikake_traps::random;
+use pikake_traps::{random, wall_time};
 
 use crate::broker::{
-    Broker, BrokerError, Counts, DeadJob, Deliveries, Delivery, LocalFuture, PublishError,
-    PublishFailure, QueueOptions, Receipt,
+    Broker, BrokerError, Counts, DeadJob, Deliveries, LocalFuture, PublishError, PublishFailure,
+    QueueOptions, Receipt,
 };
 use crate::message::{JobId, Message, Outcome};
-use crate::outcomes::job_of;
-use crate::sqlite_inbox::{Inbox, InboxState};
+use crate::outcomes::{job_of, wait_until};
+use crate::sqlite_deliveries::SqliteDeliveries;
+use crate::sqlite_inbox::Inbox;
 use crate::sqlite_row::{Row, message, micros, time};
 use crate::sqlite_statements as sql;
 use crate::sqlite_thread::{Failure, Link, wall_now};
+
+/// How often who waits for an outcome asks whether it has come, and whether the database is still there. Almost always
+/// it is told before.
+const ASK_AGAIN: Duration = Duration::from_secs(30);
 
 /// A broker in a SQLite database: durable on one machine, shared by its processes.
 ///
@@ -28,6 +33,8 @@ use crate::sqlite_thread::{Failure, Link, wall_now};
 /// many at once are fast. A process that is gone is found out in half a second and what it had taken
 /// is delivered again; one that hangs has ten seconds. What has been taken counts as delivered, also
 /// if the process was killed before it had looked at it.
+///
+/// When the disk is full, nothing is lost: workers wait until there is room, and who sends is told.
 ///
 /// Other processes' messages and outcomes are noticed within 20 ms while somebody waits for them.
 /// Outcomes are kept for a day. Beside the database there are files whose names begin with its: SQLite's own two, and one
@@ -48,8 +55,8 @@ use crate::sqlite_thread::{Failure, Link, wall_now};
 #[derive(Clone)]
 pub struct SqliteBroker(Rc<Session>);
 
-struct Session {
-    link: Link,
+pub(crate) struct Session {
+    pub(crate) link: Link,
     path: PathBuf,
 }
 
@@ -65,7 +72,8 @@ impl SqliteBroker {
     /// [`BrokerError::Io`] if it cannot be opened, [`BrokerError::Refused`] if it is of another
     /// program or another version, [`BrokerError::Lost`] if somebody else has been writing for seconds.
     pub async fn open(path: impl AsRef<Path>) -> Result<Self, BrokerError> {
-        let path = path.as_ref().to_owned();
+        // It stays where it is, wherever the program goes.
+        let path = std::path::absolute(path)?;
         let link = Link::open(path.clone()).await?;
         Ok(Self(Rc::new(Session { link, path })))
     }
@@ -237,7 +245,7 @@ impl Broker for SqliteBroker {
 
     fn expect<'a>(&'a self, message: &'a mut Message) -> LocalFuture<'a, Result<(), BrokerError>> {
         Box::pin(async move {
-            self.0.link.watches.expect(job_of(message)?);
+            self.0.link.watches.expect(job_of(message)?, message.expires);
             Ok(())
         })
     }
@@ -249,7 +257,10 @@ impl Broker for SqliteBroker {
     ) -> LocalFuture<'a, Result<(), BrokerError>> {
         Box::pin(async move {
             let job = job_of(message)?;
-            let stored = self.0.link.call(move |desk| Ok(desk.store(job, outcome, wall_now())?));
+            let stored = self
+                .0
+                .link
+                .call(move |desk| Ok(desk.outcomes.store(&desk.db, job, outcome, wall_now())?));
             stored.await
         })
     }
@@ -270,17 +281,30 @@ impl Broker for SqliteBroker {
                 return Ok(outcome);
             }
             let _waiting = link.watches.wait();
-            let asked = job.clone();
-            let known = link.call(move |desk| Ok(desk.await_outcome(&asked)?)).await?;
-            if let Some(outcome) = known.filter(|outcome| outcome.state.is_final()) {
-                return Ok(outcome);
-            }
-            let watch = watch.ok_or(BrokerError::NoOutcome)?;
-            watch.arrived.wait().await?;
-            match watch.outcome() {
-                Some(outcome) => Ok(outcome),
-                None if link.is_open() => Err(BrokerError::NoOutcome),
-                None => Err(BrokerError::Closed),
+            loop {
+                let expires = watch.as_ref().and_then(|watch| watch.expires);
+                let (asked, is_over) = (job.clone(), expires.is_some_and(|it| it <= wall_time()));
+                let known = link.call(move |desk| {
+                    if is_over {
+                        // Without a consumer, nobody else looks.
+                        desk.expire(wall_now())?;
+                    }
+                    Ok(desk.outcomes.ask(&desk.db, &asked)?)
+                });
+                if let Some(outcome) = known.await?.filter(|outcome| outcome.state.is_final()) {
+                    return Ok(outcome);
+                }
+                let watch = watch.as_ref().ok_or(BrokerError::NoOutcome)?;
+                let again = wall_time() + ASK_AGAIN;
+                let until =
+                    expires.filter(|_| !is_over).map_or(again, |expires| again.min(expires));
+                wait_until(&watch.arrived, Some(until)).await?;
+                match watch.outcome() {
+                    Some(outcome) => return Ok(outcome),
+                    None if !watch.arrived.is_set() => {}
+                    None if link.is_open() => return Err(BrokerError::NoOutcome),
+                    None => return Err(BrokerError::Closed),
+                }
             }
         })
     }
@@ -303,54 +327,6 @@ impl Broker for SqliteBroker {
 impl fmt::Debug for SqliteBroker {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_tuple("SqliteBroker").field(&self.0.path).finish()
-    }
-}
-
-/// A consumer of a queue in a database.
-struct SqliteDeliveries {
-    id: u64,
-    queue: String,
-    inbox: Arc<Inbox>,
-    session: Rc<Session>,
-}
-
-impl Deliveries for SqliteDeliveries {
-    fn next(&mut self) -> LocalFuture<'_, Result<Option<Delivery>, BrokerError>> {
-        Box::pin(async move {
-            loop {
-                if let Some(looked) = self.inbox.look() {
-                    let Some(arrived) = looked? else { return Ok(None) };
-                    let receipt = Receipt { session: self.id, tag: arrived.tag };
-                    let (queue, attempt) = (self.queue.clone(), arrived.attempt);
-                    return Ok(Some(Delivery::new(receipt, queue, attempt, arrived.message)));
-                }
-                self.inbox.event().wait().await?;
-            }
-        })
-    }
-
-    fn cancel(&mut self) -> LocalFuture<'_, Result<(), BrokerError>> {
-        Box::pin(async move {
-            // What is being taken at this moment still comes: it is looked for after that.
-            let inbox = self.inbox.clone();
-            let cancelled = self.session.link.call(move |_| {
-                inbox.set_state(InboxState::Cancelled);
-                Ok(())
-            });
-            cancelled.await
-        })
-    }
-}
-
-impl Drop for SqliteDeliveries {
-    fn drop(&mut self) {
-        self.session.link.leave(self.inbox.clone());
-    }
-}
-
-impl fmt::Debug for SqliteDeliveries {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("SqliteDeliveries").field("queue", &self.queue).finish_non_exhaustive()
     }
 }
 

@@ -11,25 +11,19 @@ use std::time::Duration;
 use rusqlite::{Connection, Result};
 
 use crate::broker::{BrokerError, Receipt};
-use crate::message::{JobId, Outcome};
-use crate::sqlite_inbox::{Arrived, Inbox, InboxState, Watches};
-use crate::sqlite_owner::OwnerLock;
+use crate::outcomes::{expired, job_to_tell_of};
+use crate::sqlite_inbox::{Arrived, Inbox, InboxState};
+use crate::sqlite_outcomes::{Outcomes, Watches};
+use crate::sqlite_owner::{FileId, Owner, OwnerLock};
 use crate::sqlite_row::message;
 use crate::sqlite_statements::{self as sql, Taken};
-
-/// How long messages stay with an owner that is not heard of, and not known to be gone.
-pub(crate) const LEASE: Duration = Duration::from_secs(10);
-
-/// When so much of its lease is left, an owner asks for a new one.
-const RENEW_BELOW: Duration = Duration::from_secs(6);
 
 pub(crate) struct Desk {
     pub(crate) db: Connection,
     pub(crate) path: PathBuf,
-    lock: OwnerLock,
-    /// The number under which messages are taken; none before the first.
-    pub(crate) owner: Option<i64>,
-    lease_until: i64,
+    /// What the path led to when it was opened.
+    file: FileId,
+    pub(crate) owner: Owner,
     tags: u64,
     /// What the consumers have and have not acknowledged.
     pub(crate) held: BTreeMap<u64, Held>,
@@ -38,9 +32,7 @@ pub(crate) struct Desk {
     pub(crate) full: BTreeSet<i64>,
     /// When the next delayed message of a queue is due.
     pub(crate) due: BTreeMap<i64, i64>,
-    pub(crate) watches: Arc<Watches>,
-    /// The last outcome that was seen, while somebody waits for one.
-    pub(crate) last_outcome: Option<i64>,
+    pub(crate) outcomes: Outcomes,
     changes: Changes,
 }
 
@@ -73,35 +65,29 @@ struct Changes {
     /// Tags that are held no more.
     done: Vec<u64>,
     taken: Vec<(u64, Taken)>,
-    stored: Vec<(JobId, Outcome)>,
     /// Consumers whose messages are all back.
     ended: Vec<u64>,
-    /// What was held is others' by now.
-    has_lost_all: bool,
-    /// The owner is new.
-    has_made_owner: bool,
 }
 
 impl Desk {
     pub(crate) fn new(
         db: Connection,
         path: PathBuf,
+        file: FileId,
         lock: OwnerLock,
         watches: Arc<Watches>,
     ) -> Self {
         Self {
             db,
             path,
-            lock,
-            owner: None,
-            lease_until: 0,
+            file,
+            owner: Owner::new(lock),
             tags: 0,
             held: BTreeMap::new(),
             consumers: BTreeMap::new(),
             full: BTreeSet::new(),
             due: BTreeMap::new(),
-            watches,
-            last_outcome: None,
+            outcomes: Outcomes::new(watches),
             changes: Changes::default(),
         }
     }
@@ -112,11 +98,19 @@ impl Desk {
         self.full.insert(queue);
     }
 
+    /// The file is where it was. Else SQLite goes on with one that nobody else finds, and that is gone at the end.
+    pub(crate) fn check_file(&self) -> Result<()> {
+        match FileId::of(&self.path).is_ok_and(|file| file == self.file) {
+            true => Ok(()),
+            false => Err(rusqlite::Error::InvalidPath(self.path.clone())),
+        }
+    }
+
     /// The row of a receipt, and who has it, unless that is over.
     fn row_of(&self, receipt: Receipt) -> Option<(i64, i64)> {
         let held = self.held.get(&receipt.tag).filter(|held| held.consumer == receipt.session)?;
         let consumer = self.consumers.get(&held.consumer)?;
-        (consumer.inbox.state() != InboxState::Left).then_some((held.id, self.owner?))
+        (consumer.inbox.state() != InboxState::Left).then_some((held.id, self.owner.id()?))
     }
 
     /// The queue that a receipt is of, unless that is over.
@@ -144,13 +138,6 @@ impl Desk {
         Ok(was_ours)
     }
 
-    pub(crate) fn store(&mut self, job: JobId, outcome: Outcome, now: i64) -> Result<()> {
-        if sql::store(&self.db, &job.0, &outcome, now)? && outcome.state.is_final() {
-            self.changes.stored.push((job, outcome));
-        }
-        Ok(())
-    }
-
     /// Whether there is a consumer that could be given something.
     pub(crate) fn could_give(&self) -> bool {
         self.consumers.values().any(|consumer| {
@@ -174,8 +161,8 @@ impl Desk {
             if wanted == 0 {
                 continue;
             }
-            let owner = self.ensure_owner(now)?;
-            sql::expire(&self.db, now)?;
+            let owner = self.owner.ensure(&self.db)?;
+            self.expire(now)?;
             sql::promote(&self.db, queue, now)?;
             let taken = sql::take(&self.db, queue, owner, wanted)?;
             if taken.len() < wanted {
@@ -186,6 +173,16 @@ impl Desk {
                 None => self.due.remove(&queue),
             };
             self.deal(taken, room);
+        }
+        Ok(())
+    }
+
+    /// Drops what has expired, and tells whoever waits for it.
+    pub(crate) fn expire(&mut self, now: i64) -> Result<()> {
+        for properties in sql::expire(&self.db, now)? {
+            if let Some(job) = job_to_tell_of(&message(&properties, None, Vec::new())) {
+                self.outcomes.store(&self.db, job, expired(), now)?;
+            }
         }
         Ok(())
     }
@@ -218,7 +215,7 @@ impl Desk {
             self.full.insert(consumer.queue);
             let unseen: BTreeSet<u64> = consumer.inbox.unseen();
             for (tag, held) in self.held.iter().filter(|(_, held)| held.consumer == id) {
-                if let Some(owner) = self.owner {
+                if let Some(owner) = self.owner.id() {
                     sql::put_back(&self.db, held.id, owner, !unseen.contains(tag))?;
                 }
                 self.changes.done.push(*tag);
@@ -228,48 +225,10 @@ impl Desk {
         Ok(())
     }
 
-    /// The owner under which messages are taken. Its row is there, and its lease is no short one.
-    fn ensure_owner(&mut self, now: i64) -> Result<i64> {
-        if self.renew(now)?
-            && let Some(owner) = self.owner
-        {
-            return Ok(owner);
-        }
-        let lease_until = now + micros_of(LEASE);
-        let owner = sql::make_owner(&self.db, self.lock.name(), lease_until)?;
-        self.owner = Some(owner);
-        self.lease_until = lease_until;
-        self.changes.has_made_owner = true;
-        Ok(owner)
-    }
-
-    /// Whether the lease has to be made longer soon.
-    pub(crate) fn is_lease_short(&self, now: i64) -> bool {
-        self.lease_until - now < micros_of(RENEW_BELOW)
-    }
-
-    /// Makes the lease longer if that is due; tells whether this is an owner still.
-    pub(crate) fn renew(&mut self, now: i64) -> Result<bool> {
-        let Some(owner) = self.owner else { return Ok(false) };
-        let is_owner = match self.is_lease_short(now) {
-            true => {
-                self.lease_until = now + micros_of(LEASE);
-                sql::renew(&self.db, owner, self.lease_until)?
-            }
-            false => sql::is_owner(&self.db, owner)?,
-        };
-        if !is_owner {
-            // Others thought that this process was gone, and have what it had.
-            self.owner = None;
-            self.changes.has_lost_all = true;
-        }
-        Ok(is_owner)
-    }
-
     /// The transaction has been committed.
     pub(crate) fn settle(&mut self) {
         let changes = std::mem::take(&mut self.changes);
-        if changes.has_lost_all {
+        if self.owner.settle() {
             self.held.clear();
             for consumer in self.consumers.values_mut() {
                 consumer.held = 0;
@@ -300,20 +259,14 @@ impl Desk {
         for (id, arrived) in arrived {
             self.consumers[&id].inbox.put(arrived);
         }
-        for (job, outcome) in changes.stored {
-            self.watches.arrive(&job, outcome);
-        }
+        self.outcomes.settle();
     }
 
     /// The transaction came to nothing.
     pub(crate) fn unsettle(&mut self) {
-        let Changes { has_lost_all, has_made_owner, .. } = std::mem::take(&mut self.changes);
-        self.changes.has_lost_all = has_lost_all;
-        if has_made_owner {
-            self.owner = None;
-        }
-        // The lease may not be as long as was thought.
-        self.lease_until = 0;
+        self.changes = Changes::default();
+        self.owner.unsettle();
+        self.outcomes.unsettle();
         self.full.extend(self.consumers.values().map(|consumer| consumer.queue));
     }
 
@@ -322,7 +275,7 @@ impl Desk {
         for consumer in self.consumers.values() {
             consumer.inbox.set_state(InboxState::Closed);
         }
-        let Some(owner) = self.owner else { return Ok(()) };
+        let Some(owner) = self.owner.id() else { return Ok(()) };
         for (tag, held) in &self.held {
             let consumer = self.consumers.get(&held.consumer);
             let was_seen = consumer.is_none_or(|consumer| !consumer.inbox.unseen().contains(tag));
@@ -356,30 +309,6 @@ impl Desk {
         Ok(())
     }
 
-    /// Somebody waits for an outcome: what is known of it. From now on others' are looked for.
-    pub(crate) fn await_outcome(&mut self, job: &JobId) -> Result<Option<Outcome>> {
-        if self.last_outcome.is_none() {
-            self.last_outcome = Some(sql::last_outcome(&self.db)?);
-        }
-        sql::outcome_of(&self.db, &job.0)
-    }
-
-    /// Tells those who wait of the outcomes that others have stored.
-    pub(crate) fn look_for_outcomes(&mut self) -> Result<()> {
-        let Some(last) = self.last_outcome else { return Ok(()) };
-        for (id, job) in sql::outcomes_after(&self.db, last)? {
-            self.last_outcome = Some(id);
-            let job = JobId(job);
-            if self.watches.get(&job).is_some()
-                && let Some(outcome) = sql::outcome_of(&self.db, &job.0)?
-                && outcome.state.is_final()
-            {
-                self.watches.arrive(&job, outcome);
-            }
-        }
-        Ok(())
-    }
-
     /// Tells those who wait for messages why there are none.
     pub(crate) fn fail(&self, error: impl Fn() -> BrokerError) {
         for consumer in self.consumers.values() {
@@ -394,7 +323,7 @@ impl Drop for Desk {
         for consumer in self.consumers.values() {
             consumer.inbox.set_state(InboxState::Closed);
         }
-        self.watches.close();
+        self.outcomes.watches.close();
     }
 }
 

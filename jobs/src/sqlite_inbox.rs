@@ -1,17 +1,16 @@
-//! What the thread of a database hands to the tasks of a kernel: messages, and outcomes.
+//! How the thread of a database hands messages to the tasks of a kernel.
 //!
-//! Apart from both sides, for here is all that they share.
+//! Apart from both sides, for here is all that they share; but for the outcomes (`sqlite_outcomes.rs`).
 
-use std::collections::{BTreeMap, BTreeSet, VecDeque};
-use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::collections::{BTreeSet, VecDeque};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use pikake_sync::shared::Event;
 
 use crate::broker::BrokerError;
-use crate::message::{JobId, Message, Outcome};
+use crate::message::Message;
 
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     // No other code runs under these locks, so a poisoned one is whole all the same.
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
@@ -109,80 +108,5 @@ impl Inbox {
     pub(crate) fn clear(&self) {
         let messages = std::mem::take(&mut lock(&self.content).messages);
         drop(messages);
-    }
-}
-
-/// The outcomes that this connection expects.
-#[derive(Debug, Default)]
-pub(crate) struct Watches {
-    expected: Mutex<BTreeMap<JobId, Arc<Watch>>>,
-    waiting: AtomicUsize,
-}
-
-/// An outcome that is expected.
-#[derive(Debug, Default)]
-pub(crate) struct Watch {
-    outcome: Mutex<Option<Outcome>>,
-    /// Set when it has come, or is not expected any more.
-    pub(crate) arrived: Event,
-}
-
-impl Watch {
-    pub(crate) fn outcome(&self) -> Option<Outcome> {
-        lock(&self.outcome).clone()
-    }
-}
-
-impl Watches {
-    pub(crate) fn expect(&self, job: JobId) {
-        lock(&self.expected).entry(job).or_default();
-    }
-
-    pub(crate) fn get(&self, job: &JobId) -> Option<Arc<Watch>> {
-        lock(&self.expected).get(job).cloned()
-    }
-
-    /// A final outcome has been stored.
-    pub(crate) fn arrive(&self, job: &JobId, outcome: Outcome) {
-        if let Some(watch) = self.get(job) {
-            *lock(&watch.outcome) = Some(outcome);
-            watch.arrived.set();
-        }
-    }
-
-    pub(crate) fn forget(&self, job: &JobId) {
-        let watch = lock(&self.expected).remove(job);
-        if let Some(watch) = watch {
-            watch.arrived.set();
-        }
-    }
-
-    /// Nothing arrives any more.
-    pub(crate) fn close(&self) {
-        let all = std::mem::take(&mut *lock(&self.expected));
-        for watch in all.values() {
-            watch.arrived.set();
-        }
-    }
-
-    /// Whether somebody waits now.
-    pub(crate) fn are_awaited(&self) -> bool {
-        self.waiting.load(Ordering::Acquire) > 0
-    }
-
-    /// Somebody waits, until this is dropped.
-    pub(crate) fn wait(&self) -> Waiting<'_> {
-        self.waiting.fetch_add(1, Ordering::AcqRel);
-        Waiting(self)
-    }
-}
-
-/// Somebody who waits for an outcome.
-#[derive(Debug)]
-pub(crate) struct Waiting<'a>(&'a Watches);
-
-impl Drop for Waiting<'_> {
-    fn drop(&mut self) {
-        self.0.waiting.fetch_sub(1, Ordering::AcqRel);
     }
 }

@@ -14,7 +14,7 @@ use crate::broker::BrokerError;
 const APPLICATION_ID: i32 = 0x504B_4A42;
 
 /// The version of the tables below.
-const SCHEMA_VERSION: i32 = 1;
+const SCHEMA_VERSION: i32 = 2;
 
 /// How long a statement waits for another process that writes. Such a one needs milliseconds.
 const BUSY_TIMEOUT: Duration = Duration::from_secs(5);
@@ -24,6 +24,7 @@ const STATEMENTS: usize = 64;
 
 /// Times are microseconds since 1970. `rank` is minus the priority. An `id` is never used again, and
 /// is the place of a message in its line; a delayed message gets a new one when its time has come.
+/// `beats` counts how often an owner has shown that it lives: no clock is compared with another.
 const TABLES: &str = "
 CREATE TABLE queue (
     id INTEGER PRIMARY KEY,
@@ -33,7 +34,7 @@ CREATE TABLE queue (
 CREATE TABLE owner (
     id INTEGER PRIMARY KEY AUTOINCREMENT,
     lock TEXT NOT NULL,
-    lease_until INTEGER NOT NULL
+    beats INTEGER NOT NULL DEFAULT 0
 ) STRICT;
 CREATE TABLE message (
     id INTEGER PRIMARY KEY AUTOINCREMENT,
@@ -135,6 +136,12 @@ fn check_or_make(connection: &Connection, path: &Path) -> Result<(), BrokerError
 
 /// What an error of SQLite means for who uses the broker.
 pub(crate) fn failed(path: &Path, error: &Error) -> BrokerError {
+    if let Error::InvalidPath(path) = error {
+        let what = "it was deleted or replaced while it was open; what it had cannot be reached any \
+                    more. Start again";
+        let what = format!("{}: {what}", path.display());
+        return BrokerError::Io(io::Error::new(io::ErrorKind::NotFound, what));
+    }
     let code = error.sqlite_error_code();
     let kind = match code {
         Some(ErrorCode::DatabaseBusy | ErrorCode::DatabaseLocked) => {

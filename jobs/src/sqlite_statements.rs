@@ -86,10 +86,12 @@ pub(crate) fn is_ready(db: &Connection, queue: i64, now: i64) -> Result<bool> {
     Ok(is_ready || next_due(db, queue)?.is_some_and(|due| due <= now))
 }
 
-/// Removes what has expired and nobody has taken.
-pub(crate) fn expire(db: &Connection, now: i64) -> Result<()> {
-    let sql = "DELETE FROM message WHERE expires <= ?1 AND owner IS NULL AND not_before IS NULL";
-    db.prepare_cached(sql)?.execute([now]).map(drop)
+/// Removes what has expired and nobody has taken; the answer is what it was, but for the bodies.
+pub(crate) fn expire(db: &Connection, now: i64) -> Result<Vec<String>> {
+    let sql = "DELETE FROM message WHERE expires <= ?1 AND owner IS NULL RETURNING properties";
+    let mut statement = db.prepare_cached(sql)?;
+    let rows = statement.query_map([now], |row| row.get(0))?;
+    rows.collect()
 }
 
 /// Takes the next messages of a queue, in their order.
@@ -200,16 +202,15 @@ pub(crate) fn purge(db: &Connection, queue: i64) -> Result<u64> {
 }
 
 /// Registers an owner under the name of its lock.
-pub(crate) fn make_owner(db: &Connection, lock: &str, lease_until: i64) -> Result<i64> {
-    let sql = "INSERT INTO owner (lock, lease_until) VALUES (?1, ?2)";
-    db.prepare_cached(sql)?.execute(params![lock, lease_until])?;
+pub(crate) fn make_owner(db: &Connection, lock: &str) -> Result<i64> {
+    db.prepare_cached("INSERT INTO owner (lock) VALUES (?1)")?.execute([lock])?;
     Ok(db.last_insert_rowid())
 }
 
-/// Makes the lease of an owner longer; tells whether it still is one.
-pub(crate) fn renew(db: &Connection, owner: i64, lease_until: i64) -> Result<bool> {
-    let sql = "UPDATE owner SET lease_until = ?2 WHERE id = ?1";
-    Ok(db.prepare_cached(sql)?.execute([owner, lease_until])? > 0)
+/// Shows that an owner lives; tells whether it still is one.
+pub(crate) fn beat(db: &Connection, owner: i64) -> Result<bool> {
+    let sql = "UPDATE owner SET beats = beats + 1 WHERE id = ?1";
+    Ok(db.prepare_cached(sql)?.execute([owner])? > 0)
 }
 
 /// Whether it is an owner still.
@@ -217,9 +218,9 @@ pub(crate) fn is_owner(db: &Connection, owner: i64) -> Result<bool> {
     db.prepare_cached("SELECT 1 FROM owner WHERE id = ?1")?.exists([owner])
 }
 
-/// All other owners: their numbers, locks and leases.
+/// All other owners: their numbers, locks and beats.
 pub(crate) fn others(db: &Connection, owner: Option<i64>) -> Result<Vec<(i64, String, i64)>> {
-    let sql = "SELECT id, lock, lease_until FROM owner WHERE id IS NOT ?1";
+    let sql = "SELECT id, lock, beats FROM owner WHERE id IS NOT ?1";
     let mut statement = db.prepare_cached(sql)?;
     let rows = statement.query_map([owner], |row| Ok((row.get(0)?, row.get(1)?, row.get(2)?)))?;
     rows.collect()

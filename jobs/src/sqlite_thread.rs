@@ -4,7 +4,7 @@
 //!
 //! Whatever has been asked while the last transaction was on its way to the disk goes into the next
 //! one: so a hundred tasks that publish share one write to the disk. The thread sleeps until
-//! something is asked, or something is due: a delayed message, a lease, a look at what other processes
+//! something is asked, or something is due: a delayed message, a beat, a look at what other processes
 //! have done. Those cannot call it, so it looks at SQLite's `data_version` (a few microseconds) while
 //! somebody here waits for something.
 
@@ -17,8 +17,9 @@ use pikake_traps::{Reply, future_wait, linger, random, start_thread};
 
 use crate::broker::BrokerError;
 use crate::sqlite_desk::Desk;
-use crate::sqlite_inbox::{Inbox, InboxState, Watches};
-use crate::sqlite_owner::OwnerLock;
+use crate::sqlite_inbox::{Inbox, InboxState};
+use crate::sqlite_outcomes::Watches;
+use crate::sqlite_owner::{FileId, OwnerLock};
 use crate::sqlite_row::micros;
 use crate::sqlite_schema::{self as schema, concerns_all, failed};
 use crate::sqlite_work::Chores;
@@ -178,13 +179,18 @@ impl Link {
     }
 }
 
-fn make_desk(path: PathBuf, number: u64, watches: Arc<Watches>) -> Result<Desk, BrokerError> {
+pub(crate) fn make_desk(
+    path: PathBuf,
+    number: u64,
+    watches: Arc<Watches>,
+) -> Result<Desk, BrokerError> {
     let db = schema::open(&path)?;
+    let file = FileId::of(&path)?;
     let lock = OwnerLock::hold(&path, number).map_err(|error| {
         let what = format!("{}: no lock file can be made beside it: {error}", path.display());
         BrokerError::Io(std::io::Error::new(error.kind(), what))
     })?;
-    Ok(Desk::new(db, path, lock, watches))
+    Ok(Desk::new(db, path, file, lock, watches))
 }
 
 struct Thread {
@@ -262,6 +268,7 @@ fn transact(
     chores: &mut Chores,
     calls: &mut [Box<dyn Call>],
 ) -> rusqlite::Result<()> {
+    desk.check_file()?;
     desk.db.execute_batch("BEGIN IMMEDIATE")?;
     let work = || {
         for call in calls {

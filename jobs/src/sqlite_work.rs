@@ -3,11 +3,13 @@
 //!
 //! Apart from the loop, so that all times are on one page.
 
+use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
 use rusqlite::Result;
 
 use crate::sqlite_desk::{Desk, micros_of};
+use crate::sqlite_owner::is_gone;
 use crate::sqlite_schema::failed;
 use crate::sqlite_statements as sql;
 use crate::sqlite_thread::wall_now;
@@ -20,6 +22,10 @@ const LOOK_LAST: Duration = Duration::from_millis(20);
 
 /// How often others are asked whether they still live.
 const OWNERS_EVERY: Duration = Duration::from_millis(500);
+
+/// An owner whose file is locked, and that has shown no life in so many looks, hangs: ten seconds. Looks are counted
+/// and not time, so that who was stopped itself, with all the others, draws no conclusion from that.
+const LOOKS: u32 = 20;
 
 /// How often what is too old is removed.
 const FORGET_EVERY: Duration = Duration::from_secs(60);
@@ -41,6 +47,8 @@ pub(crate) struct Chores {
     owners_looked: Option<Instant>,
     forgotten: Option<Instant>,
     failed: Option<Instant>,
+    /// The other owners' beats, and for how many looks they have been the same.
+    seen: BTreeMap<i64, (i64, u32)>,
     /// Owners that are gone, and have to be released.
     gone: Vec<i64>,
 }
@@ -55,6 +63,7 @@ impl Default for Chores {
             owners_looked: None,
             forgotten: None,
             failed: None,
+            seen: BTreeMap::new(),
             gone: Vec::new(),
         }
     }
@@ -84,8 +93,8 @@ impl Chores {
 
     /// Whether a transaction of its own is needed.
     fn is_work_left(&self, desk: &Desk) -> bool {
-        let has_to_renew = || !desk.held.is_empty() && desk.is_lease_short(wall_now());
-        !self.gone.is_empty() || desk.could_give() || has_to_renew()
+        let has_to_beat = || !desk.held.is_empty() && desk.owner.next_beat().is_zero();
+        !self.gone.is_empty() || desk.could_give() || has_to_beat()
     }
 
     /// Whether it is not too soon after a failure.
@@ -107,19 +116,32 @@ impl Chores {
         let is_due = self.owners_looked.is_none_or(|looked| looked.elapsed() >= OWNERS_EVERY);
         if !desk.consumers.is_empty() && is_due {
             self.owners_looked = Some(Instant::now());
-            let others = sql::others(&desk.db, desk.owner)?;
-            let gone = others.into_iter().filter(|(_, lock, lease_until)| {
-                *lease_until <= now || crate::sqlite_owner::is_gone(&desk.path, lock)
-            });
-            self.gone = gone.map(|(owner, ..)| owner).collect();
+            self.look_at_owners(desk)?;
         }
         Ok(self.is_work_left(desk))
     }
 
+    fn look_at_owners(&mut self, desk: &Desk) -> Result<()> {
+        let before = std::mem::take(&mut self.seen);
+        self.gone.clear();
+        for (owner, lock, beats) in sql::others(&desk.db, desk.owner.id())? {
+            let looks = match before.get(&owner) {
+                Some((same, looks)) if *same == beats => looks + 1,
+                _ => 0,
+            };
+            self.seen.insert(owner, (beats, looks));
+            if looks >= LOOKS || is_gone(&desk.path, &lock) {
+                self.gone.push(owner);
+            }
+        }
+        Ok(())
+    }
+
     fn look_at_others(&mut self, desk: &mut Desk, now: i64) -> Result<()> {
         self.looked = Instant::now();
+        desk.check_file()?;
         let version = sql::data_version(&desk.db)?;
-        let has_changed = std::mem::replace(&mut self.version, version) != version;
+        let has_changed = self.version != version;
         self.look_every = match has_changed {
             true => LOOK_FIRST,
             false => (self.look_every * 2).min(LOOK_LAST),
@@ -127,14 +149,14 @@ impl Chores {
         if has_changed {
             desk.look_for_messages(now)?;
         }
-        match desk.watches.are_awaited() {
-            true if has_changed => desk.look_for_outcomes(),
-            true => Ok(()),
-            false => {
-                desk.last_outcome = None;
-                Ok(())
-            }
+        match desk.outcomes.watches.are_awaited() {
+            true if has_changed => desk.outcomes.look(&desk.db)?,
+            true => {}
+            false => desk.outcomes.rest(),
         }
+        // Only now: what could not be read is looked at again.
+        self.version = version;
+        Ok(())
     }
 
     /// What is done in each transaction, after what was asked.
@@ -151,7 +173,7 @@ impl Chores {
             self.forgotten = Some(Instant::now());
         }
         if !desk.held.is_empty() {
-            desk.renew(now)?;
+            desk.owner.live(&desk.db)?;
         }
         desk.fill(now)?;
         self.gone.clear();
@@ -168,5 +190,36 @@ impl Chores {
 
 /// Whether somebody here waits for what other processes do.
 fn is_curious(desk: &Desk) -> bool {
-    desk.is_hungry() || desk.watches.are_awaited()
+    desk.is_hungry() || desk.outcomes.watches.are_awaited()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::sqlite_thread::make_desk;
+
+    #[test]
+    fn who_shows_no_life_in_so_many_looks_is_gone() {
+        let directory = tempfile::TempDir::new().unwrap();
+        let desk = |number| {
+            make_desk(directory.path().join("jobs.db"), number, Default::default()).ok().unwrap()
+        };
+        let (mut other, here) = (desk(1), desk(2));
+        let owner = other.owner.ensure(&other.db).unwrap();
+        let mut chores = Chores::default();
+        let mut looks = |times| {
+            for _ in 0..times {
+                chores.look_at_owners(&here).unwrap();
+            }
+            chores.gone.clone()
+        };
+        assert!(looks(LOOKS).is_empty());
+        sql::beat(&other.db, owner).unwrap();
+        assert!(looks(LOOKS).is_empty(), "it has shown that it lives");
+        assert_eq!(looks(1), [owner]);
+        sql::beat(&other.db, owner).unwrap();
+        assert!(looks(1).is_empty(), "it goes on");
+        drop(other);
+        assert_eq!(looks(1), [owner], "its lock is gone");
+    }
 }

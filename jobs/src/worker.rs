@@ -240,7 +240,7 @@ async fn consume(hall: Rc<Hall>, queue: String, prefetch: u16) -> Vec<Box<dyn De
                 );
             }
             Err(BrokerError::Interrupted(_)) => break,
-            Err(BrokerError::Lost(_)) => {}
+            Err(error) if error.is_lost() => {}
             Err(error) => {
                 hall.fail(error);
                 break;
@@ -270,7 +270,8 @@ async fn take(hall: &Rc<Hall>, deliveries: &mut dyn Deliveries, pauses: &mut Pau
             },
             Ok(None) => return true,
             Err(BrokerError::Interrupted(_)) => break,
-            Err(BrokerError::Lost(_)) => {
+            Err(error) if error.is_lost() => {
+                tracing::warn!(%error, "no jobs come");
                 if sleep(pauses.next()).await.is_err() {
                     break;
                 }

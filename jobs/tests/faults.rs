@@ -11,6 +11,8 @@ mod roles;
 #[path = "../examples/faults/run.rs"]
 mod run;
 
+use std::time::Duration;
+
 use plan::{Kind, Plan};
 
 /// What a process that was started by the tests below does; nothing in the tests' own.
@@ -27,6 +29,25 @@ fn each_job_is_done(kind: Kind) {
     if kind == Kind::Rabbit {
         assert!(counts.restarts > 0 && counts.cuts > 3, "{counts}");
     }
+}
+
+/// The count is no good if it does not see what is lost.
+fn what_is_lost_is_seen(kind: Kind) {
+    let short = Plan::short(kind);
+    let counts = run::run(&Plan { is_early: true, patience: Duration::from_secs(8), ..short });
+    println!("{counts}");
+    assert!(counts.lost() > 0 && !counts.is_good(), "{counts}");
+    assert_eq!(counts.left, 0, "{counts}");
+}
+
+#[test]
+fn early_on_sqlite() {
+    what_is_lost_is_seen(Kind::Sqlite);
+}
+
+#[test]
+fn early_on_rabbitmq() {
+    what_is_lost_is_seen(Kind::Rabbit);
 }
 
 #[test]

@@ -6,9 +6,10 @@ use std::path::Path;
 use std::time::{Duration, Instant};
 
 use pikake_jobs::broker::PublishFailure;
-use pikake_jobs::{Broker, BrokerError, Message, QueueOptions, SqliteBroker};
+use pikake_jobs::{App, Broker, BrokerError, Message, QueueOptions, SqliteBroker};
 use pikake_kernel::Kernel;
-use pikake_traps::timeout_after;
+use pikake_macros::job;
+use pikake_traps::{spawn, timeout_after};
 use rusqlite::Connection;
 use tempfile::TempDir;
 
@@ -111,6 +112,79 @@ fn a_database_that_breaks_tells_who_waits() {
         }
         panic!("it does not go on");
     });
+}
+
+/// Fills a database, and breaks all of it but its first page.
+fn broken(path: &Path) {
+    Kernel::new().unwrap().run(async {
+        let broker = SqliteBroker::open(path).await.unwrap();
+        broker.declare("work", &QueueOptions::default()).await.unwrap();
+        for _ in 0..20 {
+            let mut message = Message::default();
+            message.body = vec![b'x'; 10_000];
+            broker.publish("work", message, None).await.unwrap();
+        }
+        broker.close().await.unwrap();
+    });
+    let mut bytes = fs::read(path).unwrap();
+    bytes[4_096..].fill(0x5A);
+    fs::write(path, bytes).unwrap();
+}
+
+#[test]
+fn a_database_that_is_broken_inside() {
+    let directory = TempDir::new().unwrap();
+    let path = directory.path().join("jobs.db");
+    broken(&path);
+    Kernel::new().unwrap().run(async {
+        let error = match SqliteBroker::open(&path).await {
+            Err(error) => error,
+            Ok(broker) => match broker.publish("work", Message::default(), None).await {
+                Err(error) => match error.cause {
+                    PublishFailure::Broker(error) => error,
+                    other => panic!("{other}"),
+                },
+                Ok(()) => panic!("it was published"),
+            },
+        };
+        assert_eq!(io_kind(&error), Some(ErrorKind::InvalidData), "{error}");
+        assert!(error.to_string().contains("restore the file from a copy"), "{error}");
+        // A worker says so and ends.
+        let app = App::new(format!("sqlite://{}", path.display())).unwrap();
+        let ended = timeout_after(Duration::from_secs(60), app.worker().run()).await.unwrap();
+        let error = ended.expect_err("it cannot work").to_string();
+        assert!(error.contains("malformed"), "{error}");
+    });
+}
+
+#[job(crate = pikake_jobs)]
+async fn outlives(path: String) -> String {
+    fs::remove_file(&path).unwrap();
+    path
+}
+
+#[test]
+fn a_database_that_is_deleted_under_way() {
+    let directory = TempDir::new().unwrap();
+    let path = directory.path().join("jobs.db");
+    let url = format!("sqlite://{}", path.display());
+    Kernel::new().unwrap().run(async {
+        let sender = App::new(&url).unwrap().connect().await.unwrap();
+        let worker = App::new(&url).unwrap().jobs(outlives).worker().grace(Duration::from_secs(1));
+        let worker = spawn(worker.run());
+        let handle = outlives.with(path.display().to_string()).on(&sender).send().await.unwrap();
+        let waits = spawn(async move { handle.wait().await });
+        let ended = timeout_after(Duration::from_secs(60), worker).await.unwrap().unwrap();
+        let error = ended.expect_err("it cannot go on").to_string();
+        assert!(error.contains("deleted or replaced while it was open"), "{error}");
+        // Neither do those hang who wait or send.
+        let told = timeout_after(Duration::from_secs(60), waits).await.unwrap().unwrap();
+        let error = told.expect_err("there is no outcome").to_string();
+        assert!(error.contains("deleted or replaced while it was open"), "{error}");
+        let error = outlives.with(String::new()).on(&sender).send().await.unwrap_err().to_string();
+        assert!(error.contains("deleted or replaced while it was open"), "{error}");
+    });
+    assert!(!path.exists(), "no other one was made");
 }
 
 #[test]

@@ -157,11 +157,6 @@ impl Broker {
         self.0.state.borrow().queues.keys().cloned().collect()
     }
 
-    /// How many channels there are, of all connections.
-    pub fn channels(&self) -> usize {
-        self.0.state.borrow().peers.values().map(|peer| peer.channels.len()).sum()
-    }
-
     /// How many connections there are.
     pub fn connections(&self) -> usize {
         self.0.state.borrow().peers.len()

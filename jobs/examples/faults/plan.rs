@@ -12,10 +12,14 @@ pub(crate) enum Kind {
 }
 
 /// What a run does. Lengths of ranges are drawn.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub(crate) struct Plan {
     pub(crate) kind: Kind,
     pub(crate) jobs: usize,
+    /// Jobs are acknowledged before they run, so that some have to be lost.
+    pub(crate) is_early: bool,
+    /// Without any progress for so long, there will be none.
+    pub(crate) patience: Duration,
     /// Worker processes.
     pub(crate) workers: usize,
     /// How long each of the tasks that send waits after a job.
@@ -34,6 +38,8 @@ impl Plan {
         Self {
             kind,
             jobs,
+            is_early: false,
+            patience: Duration::from_secs(60),
             workers,
             pause: Duration::from_millis(50),
             kills: 200..1_500,
@@ -47,6 +53,8 @@ impl Plan {
         Self {
             kind,
             jobs: 2_000,
+            is_early: false,
+            patience: Duration::from_secs(60),
             workers: 2,
             pause: Duration::from_millis(1_000),
             kills: 400..1_200,

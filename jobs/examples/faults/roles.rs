@@ -46,6 +46,12 @@ pub(crate) async fn record(number: u64) -> Result<u64, String> {
     Ok(number)
 }
 
+/// The same, acknowledged before it is run: who is killed in it has lost it.
+#[job(crate = pikake_jobs, name = "faults.record_early", acks = "early", retries = 5, backoff(first = "100ms", cap = "500ms"))]
+pub(crate) async fn record_early(number: u64) -> Result<u64, String> {
+    record.run(number).await
+}
+
 /// All that was noted, in no order.
 pub(crate) fn recorded(place: &Path) -> Vec<u64> {
     let files = fs::read_dir(place).expect("the folder is there").flatten();
@@ -71,7 +77,10 @@ pub(crate) fn play() -> bool {
     let Ok(url) = std::env::var(URL) else { return false };
     Kernel::new().expect("a kernel").run(async {
         loop {
-            let app = App::new(&url).expect("a URL").jobs(record).concurrency(CONCURRENCY);
+            let app = App::new(&url)
+                .expect("a URL")
+                .jobs((record, record_early))
+                .concurrency(CONCURRENCY);
             if let Err(error) = app.run_worker().await {
                 // The broker may not be there, and lets in who comes again.
                 if !matches!(&error, pikake_jobs::AppError::Broker(broker) if broker.is_lost()) {

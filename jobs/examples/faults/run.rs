@@ -15,15 +15,15 @@ use pikake_traps::{blocking, random, sleep, spawn};
 use crate::plan::{Counts, Kind, Plan};
 use crate::proxy::{Weather, proxy};
 use crate::rabbit::Rabbit;
-use crate::roles::{record, recorded, start};
+use crate::roles::{record, record_early, recorded, start};
 
 /// Tasks that send, each one job at a time.
 const SENDERS: u64 = 200;
 /// After a message was not confirmed.
 const AGAIN: Duration = Duration::from_millis(50);
 const LOOK: Duration = Duration::from_millis(500);
-/// Without any progress for so long, there will be none.
-const PATIENCE: Duration = Duration::from_secs(60);
+/// How long what is left over may take to be gone.
+const LEFT_PATIENCE: Duration = Duration::from_secs(60);
 const QUEUE: &str = "pikake";
 
 pub(crate) fn run(plan: &Plan) -> Counts {
@@ -92,7 +92,7 @@ async fn under_faults(
         sleep(AGAIN).await.expect("nobody interrupts it");
     };
     let senders: Vec<_> = (0..SENDERS)
-        .map(|first| spawn(send(app.clone(), first, plan.jobs as u64, plan.pause, sending.clone())))
+        .map(|first| spawn(send(app.clone(), first, plan.clone(), sending.clone())))
         .collect();
     for sender in senders {
         sender.await.expect("it sends");
@@ -105,7 +105,7 @@ async fn under_faults(
         if done != before {
             (before, since) = (done, Instant::now());
         }
-        if done == jobs || since.elapsed() > PATIENCE {
+        if done == jobs || since.elapsed() > plan.patience {
             break;
         }
     }
@@ -136,9 +136,10 @@ async fn under_faults(
 }
 
 /// Sends each of its jobs until it is confirmed.
-async fn send(app: App, first: u64, jobs: u64, pause: Duration, counts: Rc<Sending>) {
-    for number in (first..jobs).step_by(SENDERS as usize) {
-        let call = record.with(number).id(format!("job-{number}")).on(&app);
+async fn send(app: App, first: u64, plan: Plan, counts: Rc<Sending>) {
+    for number in (first..plan.jobs as u64).step_by(SENDERS as usize) {
+        let call = if plan.is_early { record_early.with(number) } else { record.with(number) };
+        let call = call.id(format!("job-{number}")).on(&app);
         // Most ignore their value, and for some an outcome is sent.
         let call = if number.is_multiple_of(10) { call } else { call.ignore_result() };
         loop {
@@ -150,7 +151,7 @@ async fn send(app: App, first: u64, jobs: u64, pause: Duration, counts: Rc<Sendi
             sleep(AGAIN).await.expect("nobody interrupts it");
         }
         counts.confirmed.set(counts.confirmed.get() + 1);
-        sleep(pause).await.expect("nobody interrupts it");
+        sleep(plan.pause).await.expect("nobody interrupts it");
     }
 }
 
@@ -225,7 +226,7 @@ async fn leftovers(url: &str, mut rabbit: Option<Rabbit>) -> (u64, u64) {
         if left != before {
             (before, since) = (left, Instant::now());
         }
-        if left == 0 || since.elapsed() > PATIENCE {
+        if left == 0 || since.elapsed() > LEFT_PATIENCE {
             return (left, counts.dead);
         }
         sleep(LOOK).await.expect("nobody interrupts it");

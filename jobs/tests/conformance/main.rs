@@ -1,5 +1,6 @@
 //! What all brokers do alike: each sentence of the contract is a case, and each case runs on each.
 
+mod expiry;
 mod help;
 mod outcomes;
 mod place;
@@ -47,6 +48,10 @@ macro_rules! broker {
                 times::whose_time_comes_first_is_first,
                 times::one_that_waits_does_not_hold_others_up,
                 times::expired_is_not_delivered,
+                expiry::who_waits_is_told,
+                expiry::who_was_begun_in_time_goes_on,
+                expiry::of_whom_nobody_asks_nothing_is_left,
+                expiry::an_application_tells_of_it,
                 times::buried_and_replayed,
                 times::purged,
                 outcomes::waited_for_before_it_is_stored,
@@ -70,3 +75,37 @@ broker!(memory, crate::place::memory, 30);
 broker!(memory_in_sim, crate::place::memory_in_sim, 20);
 broker!(sqlite, crate::place::sqlite, 10);
 broker!(amqp, crate::place::amqp, 4);
+
+/// RabbitMQ cannot be asked whether a message has been taken.
+mod without_a_consumer {
+    #[test]
+    fn memory() {
+        crate::place::memory(|place| Box::pin(crate::expiry::whom_nobody_takes_is_told_of(place)));
+    }
+
+    #[test]
+    fn memory_in_sim() {
+        crate::place::memory_in_sim(|place| {
+            Box::pin(crate::expiry::whom_nobody_takes_is_told_of(place))
+        });
+    }
+
+    #[test]
+    fn sqlite() {
+        crate::place::sqlite(|place| Box::pin(crate::expiry::whom_nobody_takes_is_told_of(place)));
+    }
+
+    #[test]
+    fn given_back_in_sim() {
+        crate::place::memory_in_sim(|place| {
+            Box::pin(crate::expiry::who_is_given_back_too_late_is_told_of(place))
+        });
+    }
+
+    #[test]
+    fn given_back_in_sqlite() {
+        crate::place::sqlite(|place| {
+            Box::pin(crate::expiry::who_is_given_back_too_late_is_told_of(place))
+        });
+    }
+}

@@ -1,13 +1,14 @@
 //! An interruption at every moment at which a sender or a worker can be interrupted; and a broker that is lost again
 //! and again.
 
+use std::ops::Range;
 use std::rc::Rc;
 use std::time::Duration;
 
 use pikake_jobs::broker::LocalFuture;
 use pikake_jobs::{
-    App, Broker, BrokerError, Counts, DeadJob, Deliveries, JobError, JobId, MemoryStore, Message,
-    Outcome, PublishError, PublishFailure, QueueOptions, Receipt, SendError,
+    App, Broker, BrokerError, Call, Counts, DeadJob, Deliveries, JobError, JobId, MemoryStore,
+    Message, Outcome, PublishError, PublishFailure, QueueOptions, Receipt, SendError,
 };
 use pikake_macros::job;
 use pikake_sim::Sim;
@@ -21,6 +22,13 @@ const STEP: Duration = Duration::from_micros(1);
 #[job(crate = pikake_jobs, retries = 1, backoff(first = "5ms", cap = "5ms"))]
 async fn busy(fails: bool) -> Result<u64, String> {
     sleep(3 * STEP).await.map_err(|why| why.to_string())?;
+    let is_first = pikake_jobs::current_job().retries() == 0;
+    if fails && is_first { Err("once".into()) } else { Ok(7) }
+}
+
+/// The same in a thread, for which it may have to wait.
+#[job(crate = pikake_jobs, soft_limit = "1s", retries = 1, backoff(first = "5ms", cap = "5ms"))]
+fn threaded(fails: bool) -> Result<u64, String> {
     let is_first = pikake_jobs::current_job().retries() == 0;
     if fails && is_first { Err("once".into()) } else { Ok(7) }
 }
@@ -69,19 +77,50 @@ fn a_sender_at_every_moment() {
 }
 
 #[test]
+fn who_waits_for_a_job_that_expires_at_every_moment() {
+    let mut interrupted = 0;
+    for steps in 0..20 {
+        in_world(&format!("after {steps} steps"), async {
+            let app = App::on(Rc::new(MemoryStore::new().open())).connect().await.unwrap();
+            let handle = add.with(1, 2).expires(10 * STEP).on(&app).send().await.unwrap();
+            let is_told = |error: &JobError| matches!(error, JobError::Revoked(_));
+            match timed(STEP * steps, handle.wait()).await.output.unwrap().unwrap_err() {
+                JobError::Interrupted(why) => {
+                    assert!(why.is_timeout());
+                    interrupted += 1;
+                }
+                error => assert!(is_told(&error), "{error}"),
+            }
+            let error = handle.wait().await.unwrap_err();
+            assert!(is_told(&error), "{error}");
+        });
+    }
+    assert!((5..20).contains(&interrupted), "{interrupted} were interrupted");
+}
+
+#[test]
 fn a_worker_at_every_moment() {
+    worker_at_every_moment(STEP, 0..200, |number| busy.with(number == 1));
+}
+
+#[test]
+fn a_worker_with_threads_at_every_moment() {
+    worker_at_every_moment(10 * STEP, 0..400, |number| threaded.with(number == 1));
+}
+
+fn worker_at_every_moment(step: Duration, moments: Range<u32>, call: fn(usize) -> Call<u64>) {
     let mut cut_short = 0;
-    for steps in 0..200 {
+    for steps in moments {
         in_world(&format!("after {steps} steps"), async {
             let store = MemoryStore::new();
             let sender = App::on(Rc::new(store.open())).connect().await.unwrap();
             let mut handles = Vec::new();
             for number in 0..4 {
-                handles.push(busy.with(number == 1).on(&sender).send().await.unwrap());
+                handles.push(call(number).on(&sender).send().await.unwrap());
             }
-            let app = App::on(Rc::new(store.open())).jobs(busy).concurrency(2);
+            let app = App::on(Rc::new(store.open())).jobs((busy, threaded)).concurrency(2);
             let first = app.worker().grace(2 * STEP);
-            let timed = timed(STEP * steps, async {
+            let timed = timed(step * steps, async {
                 let told = first.run().await;
                 // Interrupted before it was connected, it says so; after that it ends in good order.
                 match told {
@@ -95,7 +134,7 @@ fn a_worker_at_every_moment() {
             let timed = timed.await;
             let first_done = timed.output.unwrap();
             cut_short += usize::from(first_done < 4);
-            let other = App::on(Rc::new(store.open())).jobs(busy);
+            let other = App::on(Rc::new(store.open())).jobs((busy, threaded));
             let worker = Running::start(&other, SECOND).await;
             for handle in &handles {
                 assert_eq!(handle.wait().await.unwrap(), 7);

@@ -1,5 +1,6 @@
 //! Jobs from end to end on the broker in memory, in virtual time.
 
+mod acks;
 mod extremes;
 mod interruption;
 mod limits;
@@ -7,10 +8,12 @@ mod messages;
 mod mixed;
 mod names;
 mod poison;
+mod priorities;
 mod retries;
 mod schedules;
 mod sending;
 mod shutdown;
+mod values;
 
 use std::cell::RefCell;
 use std::future::Future;

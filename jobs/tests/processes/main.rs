@@ -1,5 +1,7 @@
 //! Jobs in worker processes, for real: this program is its own worker process, so it has no harness.
 
+mod trouble;
+
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::{Command, id};
@@ -80,6 +82,7 @@ fn unlimited(note: PathBuf) {
 fn app(store: &MemoryStore) -> App {
     App::on(Rc::new(store.open()))
         .jobs((add, whoami, fails, kills, (endless, slow, unlimited), takes_a_second))
+        .jobs(trouble::jobs())
         .processes(2)
 }
 
@@ -317,13 +320,16 @@ fn a_process_without_its_worker_ends() {
 }
 
 fn main() {
+    if trouble::play() {
+        return;
+    }
     let mut arguments = std::env::args().skip(1);
     if arguments.next().as_deref() == Some(VICTIM) {
         app(&MemoryStore::new()).run_if_child();
         return victim(arguments.next().unwrap().into());
     }
     app(&MemoryStore::new()).run_if_child();
-    let tests: [(&str, fn()); 10] = [
+    let tests: [(&str, fn()); 15] = [
         ("values_and_failures", values_and_failures),
         ("a_killed_process_costs_one_redelivery", a_killed_process_costs_one_redelivery),
         ("a_hard_limit_kills_the_process", a_hard_limit_kills_the_process),
@@ -340,6 +346,11 @@ fn main() {
         ("nothing_is_inherited", nothing_is_inherited),
         ("limits_begin_when_it_is_the_jobs_turn", limits_begin_when_it_is_the_jobs_turn),
         ("a_process_without_its_worker_ends", a_process_without_its_worker_ends),
+        ("however_a_process_ends_its_worker_lives", trouble::however_a_process_ends),
+        ("what_it_started_does_not_hold_it_up", trouble::what_it_started_does_not_hold_it_up),
+        ("big_arguments_and_values", trouble::big_arguments_and_values),
+        ("a_flood_of_output", trouble::a_flood_of_output),
+        ("an_idle_process_that_was_killed", trouble::an_idle_process_that_was_killed),
     ];
     for (name, test) in tests {
         test();

@@ -1,0 +1,163 @@
+//! The outcomes in a database: stored, and looked for while somebody waits for one.
+//!
+//! Apart from the messages, which have nothing to do with them. [`Watches`] is what the thread of the database shares with
+//! the tasks that wait.
+
+use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex};
+use std::time::SystemTime;
+
+use pikake_sync::shared::Event;
+use rusqlite::{Connection, Result};
+
+use crate::message::{JobId, Outcome};
+use crate::sqlite_inbox::lock;
+use crate::sqlite_statements as sql;
+
+/// What the thread of a database knows of outcomes.
+pub(crate) struct Outcomes {
+    pub(crate) watches: Arc<Watches>,
+    /// The last outcome that was seen, while somebody waits for one.
+    last: Option<i64>,
+    /// What counts once the transaction has been committed.
+    stored: Vec<(JobId, Outcome)>,
+}
+
+impl Outcomes {
+    pub(crate) fn new(watches: Arc<Watches>) -> Self {
+        Self { watches, last: None, stored: Vec::new() }
+    }
+
+    pub(crate) fn store(
+        &mut self,
+        db: &Connection,
+        job: JobId,
+        outcome: Outcome,
+        now: i64,
+    ) -> Result<()> {
+        if sql::store(db, &job.0, &outcome, now)? && outcome.state.is_final() {
+            self.stored.push((job, outcome));
+        }
+        Ok(())
+    }
+
+    /// Somebody waits for an outcome: what is known of it. From now on others' are looked for.
+    pub(crate) fn ask(&mut self, db: &Connection, job: &JobId) -> Result<Option<Outcome>> {
+        if self.last.is_none() {
+            self.last = Some(sql::last_outcome(db)?);
+        }
+        sql::outcome_of(db, &job.0)
+    }
+
+    /// Tells those who wait of the outcomes that others have stored.
+    pub(crate) fn look(&mut self, db: &Connection) -> Result<()> {
+        let Some(last) = self.last else { return Ok(()) };
+        for (id, job) in sql::outcomes_after(db, last)? {
+            let job = JobId(job);
+            if self.watches.get(&job).is_some()
+                && let Some(outcome) = sql::outcome_of(db, &job.0)?
+                && outcome.state.is_final()
+            {
+                self.watches.arrive(&job, outcome);
+            }
+            self.last = Some(id);
+        }
+        Ok(())
+    }
+
+    /// Nobody waits.
+    pub(crate) fn rest(&mut self) {
+        self.last = None;
+    }
+
+    /// The transaction has been committed.
+    pub(crate) fn settle(&mut self) {
+        for (job, outcome) in std::mem::take(&mut self.stored) {
+            self.watches.arrive(&job, outcome);
+        }
+    }
+
+    /// The transaction came to nothing.
+    pub(crate) fn unsettle(&mut self) {
+        self.stored.clear();
+    }
+}
+
+/// The outcomes that this connection expects.
+#[derive(Debug, Default)]
+pub(crate) struct Watches {
+    expected: Mutex<BTreeMap<JobId, Arc<Watch>>>,
+    waiting: AtomicUsize,
+}
+
+/// An outcome that is expected.
+#[derive(Debug, Default)]
+pub(crate) struct Watch {
+    /// When its job is worth nothing any more.
+    pub(crate) expires: Option<SystemTime>,
+    outcome: Mutex<Option<Outcome>>,
+    /// Set when it has come, or is not expected any more.
+    pub(crate) arrived: Event,
+}
+
+impl Watch {
+    pub(crate) fn outcome(&self) -> Option<Outcome> {
+        lock(&self.outcome).clone()
+    }
+}
+
+impl Watches {
+    pub(crate) fn expect(&self, job: JobId, expires: Option<SystemTime>) {
+        let watch = || Arc::new(Watch { expires, ..Watch::default() });
+        lock(&self.expected).entry(job).or_insert_with(watch);
+    }
+
+    pub(crate) fn get(&self, job: &JobId) -> Option<Arc<Watch>> {
+        lock(&self.expected).get(job).cloned()
+    }
+
+    /// A final outcome has been stored.
+    pub(crate) fn arrive(&self, job: &JobId, outcome: Outcome) {
+        if let Some(watch) = self.get(job) {
+            *lock(&watch.outcome) = Some(outcome);
+            watch.arrived.set();
+        }
+    }
+
+    pub(crate) fn forget(&self, job: &JobId) {
+        let watch = lock(&self.expected).remove(job);
+        if let Some(watch) = watch {
+            watch.arrived.set();
+        }
+    }
+
+    /// Nothing arrives any more.
+    pub(crate) fn close(&self) {
+        let all = std::mem::take(&mut *lock(&self.expected));
+        for watch in all.values() {
+            watch.arrived.set();
+        }
+    }
+
+    /// Whether somebody waits now.
+    pub(crate) fn are_awaited(&self) -> bool {
+        self.waiting.load(Ordering::Acquire) > 0
+    }
+
+    /// Somebody waits, until this is dropped.
+    pub(crate) fn wait(&self) -> Waiting<'_> {
+        self.waiting.fetch_add(1, Ordering::AcqRel);
+        Waiting(self)
+    }
+}
+
+/// Somebody who waits for an outcome.
+#[derive(Debug)]
+pub(crate) struct Waiting<'a>(&'a Watches);
+
+impl Drop for Waiting<'_> {
+    fn drop(&mut self) {
+        self.0.waiting.fetch_sub(1, Ordering::AcqRel);
+    }
+}

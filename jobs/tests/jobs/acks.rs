@@ -1,0 +1,122 @@
+//! When a message is acknowledged: before its job is run, or after its outcome was stored.
+
+use std::cell::Cell;
+use std::rc::Rc;
+
+use pikake_jobs::{App, Broker, JobError};
+use pikake_macros::job;
+use pikake_traps::{Interrupted, shield, sleep};
+
+use crate::{Running, SECOND, app, in_worlds};
+
+thread_local!(static BEGUN: Cell<u32> = const { Cell::new(0) });
+
+async fn begin() -> Result<u32, Interrupted> {
+    BEGUN.set(BEGUN.get() + 1);
+    sleep(10 * SECOND).await?;
+    Ok(BEGUN.get())
+}
+
+#[job(crate = pikake_jobs, acks = "early")]
+async fn early() -> Result<u32, Interrupted> {
+    begin().await
+}
+
+#[job(crate = pikake_jobs, acks = "late")]
+async fn late() -> Result<u32, Interrupted> {
+    begin().await
+}
+
+#[job(crate = pikake_jobs, acks = "early")]
+async fn stubborn() {
+    loop {
+        let _ = shield(sleep(60 * SECOND)).await;
+    }
+}
+
+/// Fails the first time.
+#[job(crate = pikake_jobs, acks = "early", retries = 1, backoff(first = "1s", cap = "1s"))]
+async fn early_again() -> Result<u32, String> {
+    match pikake_jobs::current_job().retries() {
+        0 => Err("the first time".into()),
+        retries => Ok(retries),
+    }
+}
+
+#[test]
+fn a_job_that_is_acknowledged_early_is_run_once_at_most() {
+    in_worlds(async || {
+        for (is_early, left) in [(true, 0), (false, 1)] {
+            BEGUN.set(0);
+            let (app, store) = app();
+            let app = app.jobs((early, late));
+            let worker = Running::start(&app, SECOND).await;
+            let call = if is_early { early.with() } else { late.with() };
+            call.send().await.unwrap();
+            sleep(SECOND).await.unwrap();
+            let broker = store.open();
+            let counts = broker.counts("pikake").await.unwrap();
+            assert_eq!((counts.ready, counts.taken), (0, Some(left)), "while it runs");
+            worker.task.abort();
+            sleep(SECOND).await.unwrap();
+            drop(app);
+            assert_eq!(broker.counts("pikake").await.unwrap().ready, left, "its worker was lost");
+            let other = App::on(Rc::new(store.open())).jobs((early, late));
+            let worker = Running::start(&other, SECOND).await;
+            sleep(20 * SECOND).await.unwrap();
+            worker.end().await;
+            assert_eq!(u64::from(BEGUN.get()), 1 + left);
+        }
+    });
+}
+
+#[test]
+fn what_a_shutdown_interrupts_is_told_if_it_was_acknowledged_early() {
+    in_worlds(async || {
+        BEGUN.set(0);
+        let (app, store) = app();
+        let app = app.jobs(early);
+        let sender = App::on(Rc::new(store.open())).connect().await.unwrap();
+        let worker = Running::start(&app, SECOND).await;
+        let handle = early.with().on(&sender).send().await.unwrap();
+        sleep(SECOND).await.unwrap();
+        let report = worker.end().await;
+        match handle.wait().await {
+            Err(JobError::Failed(failure)) => assert_eq!(failure.kind, "Interrupted"),
+            other => panic!("{other:?}"),
+        }
+        assert_eq!((report.stats.all.failed, report.stats.all.given_back), (1, 0));
+        assert_eq!(store.open().counts("pikake").await.unwrap().ready, 0);
+    });
+}
+
+#[test]
+fn what_a_shutdown_drops_is_told_if_it_was_acknowledged_early() {
+    in_worlds(async || {
+        let (app, store) = app();
+        let app = app.jobs(stubborn);
+        let sender = App::on(Rc::new(store.open())).connect().await.unwrap();
+        let worker = Running::start(&app, SECOND).await;
+        let handle = stubborn.with().on(&sender).send().await.unwrap();
+        sleep(SECOND).await.unwrap();
+        let report = worker.end().await;
+        match handle.wait().await {
+            Err(JobError::Failed(failure)) => assert_eq!(failure.kind, "WorkerLostError"),
+            other => panic!("{other:?}"),
+        }
+        assert_eq!((report.stats.all.failed, report.stats.all.given_back), (1, 0));
+    });
+}
+
+#[test]
+fn a_retry_of_one_that_was_acknowledged_early_comes() {
+    in_worlds(async || {
+        let (app, store) = app();
+        let app = app.jobs(early_again);
+        let worker = Running::start(&app, SECOND).await;
+        assert_eq!(early_again.delay().await.unwrap().wait().await.unwrap(), 1);
+        worker.end().await;
+        let counts = store.open().counts("pikake").await.unwrap();
+        assert_eq!((counts.ready, counts.taken, counts.delayed), (0, Some(0), 0));
+    });
+}

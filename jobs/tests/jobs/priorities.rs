@@ -1,0 +1,42 @@
+//! Priorities: in a queue that has them, the higher goes first.
+
+use std::cell::RefCell;
+
+use pikake_jobs::QueueOptions;
+use pikake_macros::job;
+use pikake_traps::sleep;
+
+use crate::{Running, SECOND, app, in_worlds};
+
+thread_local!(static RAN: RefCell<Vec<u8>> = const { RefCell::new(Vec::new()) });
+
+#[job(crate = pikake_jobs)]
+async fn notes(number: u8) {
+    RAN.with_borrow_mut(|all| all.push(number));
+}
+
+/// Of a priority that its definition says.
+#[job(crate = pikake_jobs, priority = 7)]
+async fn urgent(number: u8) {
+    notes.run(number).await;
+}
+
+#[test]
+fn the_higher_goes_first() {
+    in_worlds(async || {
+        RAN.take();
+        let (app, _) = app();
+        let mut options = QueueOptions::default();
+        options.max_priority = 9;
+        let app = app.jobs((notes, urgent)).queue("pikake", options).concurrency(1).prefetch(1);
+        let app = app.connect().await.unwrap();
+        for (number, priority) in [(1, 0), (2, 5), (3, 9), (4, 5)] {
+            notes.with(number).priority(priority).send().await.unwrap();
+        }
+        urgent.delay(5).await.unwrap();
+        let worker = Running::start(&app, SECOND).await;
+        sleep(SECOND).await.unwrap();
+        worker.end().await;
+        assert_eq!(RAN.take(), [3, 5, 2, 4, 1]);
+    });
+}

@@ -1,0 +1,89 @@
+//! Values and arguments that JSON has no word for, and those at its ends.
+
+use pikake_jobs::{Call, JobError, SendError};
+use pikake_macros::job;
+
+use crate::{Running, SECOND, app, in_worlds};
+
+#[job(crate = pikake_jobs)]
+async fn quotient(a: f64, b: f64) -> f64 {
+    a / b
+}
+
+#[job(crate = pikake_jobs)]
+async fn same(number: u64) -> u64 {
+    number
+}
+
+#[job(crate = pikake_jobs)]
+async fn wide(number: i128) -> i128 {
+    number
+}
+
+/// A key that is no text.
+#[job(crate = pikake_jobs)]
+async fn no_json() -> std::collections::BTreeMap<(u8, u8), u8> {
+    [((1, 2), 3)].into()
+}
+
+fn failed<T: std::fmt::Debug>(outcome: Result<T, JobError>) -> (String, String) {
+    match outcome {
+        Err(JobError::Failed(failure)) => (failure.kind, failure.message),
+        other => panic!("not a failure: {other:?}"),
+    }
+}
+
+#[test]
+fn what_json_cannot_say_is_refused() {
+    in_worlds(async || {
+        let (app, _) = app();
+        let app = app.jobs((quotient, same, wide, no_json));
+        let worker = Running::start(&app, SECOND).await;
+        assert_eq!(quotient.delay(1.0, 4.0).await.unwrap().wait().await.unwrap(), 0.25);
+        // Of a number that is none, JSON makes null.
+        for zero in [0.0, -0.0] {
+            let outcome = quotient.delay(1.0, zero).await.unwrap().wait().await;
+            assert!(matches!(outcome, Err(JobError::Value(_))), "{outcome:?}");
+        }
+        let outcome = quotient.delay(f64::NAN, 1.0).await.unwrap().wait().await;
+        let (kind, message) = failed(outcome);
+        assert_eq!(kind, "TypeError");
+        assert!(message.contains("argument 'a'") && message.contains("null"), "{message}");
+        let (kind, message) = failed(no_json.delay().await.unwrap().wait().await);
+        assert_eq!(kind, "EncodeError");
+        assert!(message.contains("key must be a string"), "{message}");
+        let unsendable = Call::<u8>::named("x", [std::collections::BTreeMap::from([((1, 2), 3)])]);
+        let error = unsendable.send().await.unwrap_err();
+        assert!(matches!(error, SendError::Arguments(_)), "{error}");
+        worker.end().await;
+    });
+}
+
+#[test]
+fn numbers_of_any_size() {
+    in_worlds(async || {
+        let (app, _) = app();
+        let app = app.jobs((same, wide));
+        let worker = Running::start(&app, SECOND).await;
+        for number in [0, u64::MAX] {
+            assert_eq!(same.delay(number).await.unwrap().wait().await.unwrap(), number);
+        }
+        for number in [i128::from(i64::MIN), i128::from(u64::MAX)] {
+            assert_eq!(wide.delay(number).await.unwrap().wait().await.unwrap(), number);
+        }
+        // Arguments are text, and as long as they are; values end at 64 bits.
+        for number in [i128::MIN, i128::MAX] {
+            let (kind, message) = failed(wide.delay(number).await.unwrap().wait().await);
+            assert_eq!(kind, "EncodeError");
+            assert!(message.contains("out of range"), "{message}");
+        }
+        // A number that a job's own type has no room for, as Python sends it.
+        let call = Call::<u64>::named("jobs::values::same", [u64::MAX]);
+        assert_eq!(call.send().await.unwrap().wait().await.unwrap(), u64::MAX);
+        let call = Call::<u64>::named("jobs::values::same", [1e300]);
+        let (kind, message) = failed(call.send().await.unwrap().wait().await);
+        assert_eq!(kind, "TypeError");
+        assert!(message.contains("1e300") || message.contains("1e+300"), "{message}");
+        worker.end().await;
+    });
+}

@@ -1,0 +1,182 @@
+//! Jobs that do to their process what can be done to one.
+
+use std::os::fd::OwnedFd;
+use std::process::{Command, Stdio, id};
+use std::time::{Duration, Instant};
+
+use pikake_jobs::{JobError, Jobs, MemoryStore};
+use pikake_macros::job;
+use pikake_traps::sleep;
+use rustix::process::{PidfdFlags, PidfdGetfdFlags, getpid, pidfd_getfd, pidfd_open};
+use serde::{Deserialize, Serialize};
+
+use crate::{SECOND, add, app, children, is_alive, wait_for, whoami, with_worker};
+
+/// The ways in which a process can end.
+#[derive(Debug, Clone, Copy, Serialize, Deserialize)]
+pub(crate) enum End {
+    Abort,
+    Exit(i32),
+    Overflow,
+}
+
+#[job(crate = pikake_jobs, process)]
+fn ends(how: End) {
+    match how {
+        End::Abort => std::process::abort(),
+        End::Exit(code) => std::process::exit(code),
+        End::Overflow => drop(deep(1)),
+    }
+}
+
+/// As deep as the stack is, and deeper.
+fn deep(depth: u64) -> [u64; 64] {
+    let mut here = [depth; 64];
+    if std::hint::black_box(depth) > 0 {
+        here[0] += deep(depth + 1)[1];
+    }
+    std::hint::black_box(here)
+}
+
+/// Leaves something behind that has its process' socket, and ends.
+#[job(crate = pikake_jobs, process)]
+fn leaves_a_child() {
+    let links = std::fs::read_dir("/proc/self/fd").unwrap().flatten();
+    let socket = links
+        .filter(|link| {
+            let target = std::fs::read_link(link.path()).unwrap_or_default();
+            target.to_string_lossy().starts_with("socket:")
+        })
+        .find_map(|link| link.file_name().to_str()?.parse().ok())
+        .unwrap();
+    let own = pidfd_open(getpid(), PidfdFlags::empty()).unwrap();
+    let socket: OwnedFd = pidfd_getfd(own, socket, PidfdGetfdFlags::empty()).unwrap();
+    let child = Command::new("sleep").arg("20").stdin(Stdio::from(socket)).spawn().unwrap();
+    drop(child);
+    std::process::abort();
+}
+
+#[job(crate = pikake_jobs, process)]
+fn long(text: String) -> String {
+    text
+}
+
+#[job(crate = pikake_jobs, process, hard_limit = "10s")]
+fn floods(megabytes: usize) -> usize {
+    let line = "x".repeat((1 << 20) - 1);
+    for _ in 0..megabytes {
+        println!("{line}");
+        eprintln!("{line}");
+    }
+    megabytes
+}
+
+/// All of these.
+pub(crate) fn jobs() -> impl Jobs {
+    (ends, leaves_a_child, long, floods)
+}
+
+fn failure<T: std::fmt::Debug>(outcome: Result<T, JobError>) -> (String, String) {
+    match outcome {
+        Err(JobError::Failed(failure)) => (failure.kind, failure.message),
+        other => panic!("not a failure: {other:?}"),
+    }
+}
+
+pub(crate) fn however_a_process_ends() {
+    let app = app(&MemoryStore::new());
+    with_worker(&app, async |_| {
+        let ways = [
+            (End::Abort, "signal 6"),
+            (End::Exit(0), "exited with code 0"),
+            (End::Exit(7), "exited with code 7"),
+            (End::Overflow, "signal 6"),
+        ];
+        for (how, told) in ways {
+            let outcome = ends.delay(how).await.unwrap().wait().await;
+            let (kind, message) = failure(outcome);
+            assert_eq!(kind, "WorkerLostError", "{how:?}");
+            assert!(message.contains(told), "{how:?}: {message}");
+        }
+        assert_eq!(add.delay(2, 3).await.unwrap().wait().await.unwrap(), 5, "the worker lives");
+    });
+    assert_eq!(app.stats().all.dead, 4);
+    assert!(children(id()).is_empty());
+}
+
+pub(crate) fn what_it_started_does_not_hold_it_up() {
+    let app = app(&MemoryStore::new());
+    with_worker(&app, async |_| {
+        let begun = Instant::now();
+        let outcome = leaves_a_child.delay().await.unwrap().wait().await;
+        assert_eq!(failure(outcome).0, "WorkerLostError");
+        assert!(begun.elapsed() < 15 * SECOND, "{:?}", begun.elapsed());
+    });
+}
+
+pub(crate) fn big_arguments_and_values() {
+    let app = app(&MemoryStore::new());
+    with_worker(&app, async |_| {
+        let text = "ab\u{e9}\n".repeat(20_000_000);
+        let length = text.len();
+        assert!(length >= 100_000_000);
+        let back = long.delay(text).await.unwrap().wait().await.unwrap();
+        assert_eq!(back.len(), length);
+        assert_eq!(add.delay(2, 3).await.unwrap().wait().await.unwrap(), 5);
+    });
+}
+
+pub(crate) fn an_idle_process_that_was_killed() {
+    let app = app(&MemoryStore::new());
+    with_worker(&app, async |_| {
+        let (first, ..) = whoami.delay().await.unwrap().wait().await.unwrap();
+        Command::new("kill").args(["-9", &first.to_string()]).status().unwrap();
+        // Its first thread may be gone before the others.
+        let threads =
+            || std::fs::read_dir(format!("/proc/{first}/task")).map_or(0, |all| all.count());
+        while is_alive(first) || threads() > 1 {
+            sleep(Duration::from_millis(5)).await.unwrap();
+        }
+        let (second, ..) = whoami.delay().await.unwrap().wait().await.unwrap();
+        assert_ne!(second, first);
+    });
+    assert_eq!((app.stats().all.done, app.stats().all.given_back), (2, 0), "no job was to blame");
+}
+
+/// What a process of [`a_flood_of_output`] does.
+const FLOOD: &str = "flood";
+
+/// Plays the role of that process, in a process of its.
+pub(crate) fn play() -> bool {
+    let mut arguments = std::env::args().skip(1);
+    if arguments.next().as_deref() != Some(FLOOD) {
+        return false;
+    }
+    let app = app(&MemoryStore::new());
+    app.run_if_child();
+    let is_read = arguments.next().as_deref() == Some("read");
+    with_worker(&app, async |_| {
+        let outcome = floods.delay(20).await.unwrap().wait().await;
+        match is_read {
+            true => assert_eq!(outcome.unwrap(), 20),
+            // Nobody reads: it is stuck until its time is over, and the worker is not.
+            false => assert_eq!(failure(outcome).0, "TimeLimitExceeded"),
+        }
+        assert_eq!(add.with(2, 3).send().await.unwrap().id().0.len(), 36);
+    });
+    true
+}
+
+pub(crate) fn a_flood_of_output() {
+    let program = std::env::current_exe().unwrap();
+    let start = |word: &str, out: Stdio, err: Stdio| {
+        Command::new(&program).args([FLOOD, word]).stdout(out).stderr(err).spawn().unwrap()
+    };
+    let mut read = start("read", Stdio::null(), Stdio::null());
+    // The worker's own last words go to the standard error.
+    let mut unread = start("unread", Stdio::piped(), Stdio::null());
+    wait_for(|| read.try_wait().unwrap().is_some(), "the one that is read");
+    wait_for(|| unread.try_wait().unwrap().is_some(), "the one that is not read");
+    assert!(read.wait().unwrap().success());
+    assert!(unread.wait().unwrap().success());
+}

@@ -1,0 +1,84 @@
+//! SQLite with an owner that hangs: what it has is others' after a while. Who lives keeps what it has, whatever the
+//! clocks say.
+//!
+//! The one that hangs is this test itself, told by the environment, and stopped by a signal.
+#![cfg(unix)]
+
+use std::path::Path;
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+use pikake_jobs::{Broker, Message, QueueOptions, SqliteBroker};
+use pikake_kernel::Kernel;
+use pikake_traps::{sleep, timeout_after};
+use tempfile::TempDir;
+
+const PLACE: &str = "PIKAKE_TEST_PLACE";
+const PATIENCE: Duration = Duration::from_secs(60);
+
+async fn open(place: &Path) -> SqliteBroker {
+    let broker = SqliteBroker::open(place.join("jobs.db")).await.unwrap();
+    broker.declare("work", &QueueOptions::default()).await.unwrap();
+    broker
+}
+
+fn message(job: &str) -> Message {
+    let mut message = Message::default();
+    message.correlation_id = Some(job.to_owned());
+    message
+}
+
+/// What the process does that was started by the test below; nothing in the test's own.
+#[test]
+fn role() {
+    let Ok(place) = std::env::var(PLACE) else { return };
+    Kernel::new().unwrap().run(async {
+        let broker = open(Path::new(&place)).await;
+        let mut deliveries = broker.consume("work", 1).await.unwrap();
+        let delivery = deliveries.next().await.unwrap().unwrap();
+        std::fs::write(Path::new(&place).join("taken"), "").unwrap();
+        sleep(2 * PATIENCE).await.unwrap();
+        drop(delivery);
+    });
+}
+
+fn signal(child: &Child, signal: &str) {
+    let id = child.id().to_string();
+    assert!(Command::new("kill").args([signal, &id]).status().unwrap().success());
+}
+
+#[test]
+fn who_hangs_loses_what_it_has_and_who_lives_does_not() {
+    let directory = TempDir::new().unwrap();
+    let place = directory.path();
+    let mut command = Command::new(std::env::current_exe().unwrap());
+    command.args(["role", "--exact"]).env(PLACE, place).stdout(Stdio::null());
+    Kernel::new().unwrap().run(async {
+        let (lives, looks) = (open(place).await, open(place).await);
+        lives.publish("work", message("hung"), None).await.unwrap();
+        let mut hung = command.spawn().unwrap();
+        while !place.join("taken").exists() {
+            sleep(Duration::from_millis(10)).await.unwrap();
+        }
+        signal(&hung, "-STOP");
+        let stopped = Instant::now();
+        lives.publish("work", message("kept"), None).await.unwrap();
+        let mut keeps = lives.consume("work", 1).await.unwrap();
+        let kept = keeps.next().await.unwrap().unwrap();
+        assert_eq!(kept.message.job(), Some("kept"));
+
+        let mut deliveries = looks.consume("work", 10).await.unwrap();
+        let delivery = timeout_after(PATIENCE, deliveries.next()).await.unwrap().unwrap().unwrap();
+        assert_eq!((delivery.message.job(), delivery.attempt), (Some("hung"), 1));
+        assert!(stopped.elapsed() > Duration::from_secs(8), "{:?}", stopped.elapsed());
+        // As long again: the one that lives beats all the time, though nothing is asked of it.
+        let other = timeout_after(Duration::from_secs(12), deliveries.next()).await;
+        assert!(other.is_err(), "{other:?}");
+        lives.ack(kept.receipt).await.unwrap();
+        looks.ack(delivery.receipt).await.unwrap();
+        let counts = looks.counts("work").await.unwrap();
+        assert_eq!((counts.ready, counts.taken), (0, Some(0)));
+        hung.kill().unwrap();
+        hung.wait().unwrap();
+    });
+}
