@@ -70,6 +70,7 @@ fn each_wrong_beginning_has_its_words() {
     assert!(words(b"HTTP/1.1 400").contains("no frame: \"HTTP/1.1 400\""));
     assert!(words(b"AMQP\0\x01\0\0").contains("version 1.0.0"));
     assert!(words(b"AMPQ").contains("no frame"));
+    assert!(words(&[21, 3, 3, 0, 2, 2, 70]).contains("it speaks TLS"));
     assert!(words(&[1, 0, 0, 0x7f, 0xff, 0xff, 0xff]).contains("2147483647 bytes"));
     assert!(words(&[8, 0, 0, 0, 0, 0, 0, 0]).contains("0x00 in the place of 0xce"));
     assert!(words(&[8, 0, 1, 0, 0, 0, 0, 0xce]).contains("malformed heartbeat"));
