@@ -74,8 +74,9 @@ impl<T, P> Session<T, P> {
         }
         let mechanisms = start.mechanisms.to_string();
         if !mechanisms.split(' ').any(|mechanism| mechanism == "PLAIN") {
+            let known: String = mechanisms.chars().take(100).collect();
             return Err(Error::Protocol(format!(
-                "it knows no login with user and password (PLAIN), but: {mechanisms}"
+                "it knows no login with user and password (PLAIN), but: {known}"
             )));
         }
         let response = format!("\0{}\0{}", self.greeter.user, self.greeter.password.0);
