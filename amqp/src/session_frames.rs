@@ -296,3 +296,7 @@ fn forget_consumer<T, P>(channel: &mut ChannelState<T, P>, consumer: &ShortStrin
 #[cfg(test)]
 #[path = "session_hostile_tests.rs"]
 mod tests;
+
+#[cfg(test)]
+#[path = "session_octets_tests.rs"]
+mod octets_tests;
