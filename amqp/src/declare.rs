@@ -89,7 +89,7 @@ impl Channel {
         key: &str,
         arguments: Table,
     ) -> impl Future<Output = Result<(), Error>> + use<> {
-        self.binding(queue, true, exchange, key, arguments, true)
+        self.add(Binding::new(queue, true, exchange, key, arguments))
     }
 
     /// Takes a route back.
@@ -104,7 +104,7 @@ impl Channel {
         key: &str,
         arguments: Table,
     ) -> impl Future<Output = Result<(), Error>> + use<> {
-        self.binding(queue, true, exchange, key, arguments, false)
+        self.remove(Binding::new(queue, true, exchange, key, arguments))
     }
 
     /// Routes what an exchange gets under a key to another exchange. Done again when the connection
@@ -120,7 +120,7 @@ impl Channel {
         key: &str,
         arguments: Table,
     ) -> impl Future<Output = Result<(), Error>> + use<> {
-        self.binding(to, false, from, key, arguments, true)
+        self.add(Binding::new(to, false, from, key, arguments))
     }
 
     /// Takes a route between exchanges back.
@@ -135,32 +135,32 @@ impl Channel {
         key: &str,
         arguments: Table,
     ) -> impl Future<Output = Result<(), Error>> + use<> {
-        self.binding(to, false, from, key, arguments, false)
+        self.remove(Binding::new(to, false, from, key, arguments))
     }
 
-    fn binding(
+    fn add(
         &self,
-        to: &str,
-        to_queue: bool,
-        from: &str,
-        key: &str,
-        arguments: Table,
-        is_new: bool,
+        binding: Result<Binding, Error>,
     ) -> impl Future<Output = Result<(), Error>> + use<> {
-        let names = (short(to), short(from), short(key));
         let channel = self.clone();
         async move {
-            let (to, from, key) = (names.0?, names.1?, names.2?);
-            let binding = Binding { to, to_queue, from, key, arguments };
-            let topology = &channel.0.hub().topology;
-            if !is_new {
-                channel.0.hub().ready().await?;
-                topology.borrow_mut().remove_binding(&binding);
-                return channel.0.ask(binding.unbind()).await.map(drop);
-            }
+            let binding = binding?;
             channel.0.ask(binding.bind()).await?;
-            topology.borrow_mut().add_binding(binding);
+            channel.0.hub().topology.borrow_mut().add_binding(binding);
             Ok(())
+        }
+    }
+
+    fn remove(
+        &self,
+        binding: Result<Binding, Error>,
+    ) -> impl Future<Output = Result<(), Error>> + use<> {
+        let channel = self.clone();
+        async move {
+            let binding = binding?;
+            channel.0.hub().ready().await?;
+            channel.0.hub().topology.borrow_mut().remove_binding(&binding);
+            channel.0.ask(binding.unbind()).await.map(drop)
         }
     }
 

@@ -24,6 +24,12 @@
 //! [`Error::ConnectionLost`], and one that comes up meanwhile waits for the next connection, though not
 //! for ever ([`Options::blocked_deadline`]).
 //!
+//! # What others do
+//!
+//! Publishers may write what they like into names and properties, and brokers pass it on: a delivery
+//! comes all the same, and tells of it ([`Delivery::flaw`]). A peer that breaks the protocol, floods or
+//! falls silent costs its connection, which is made again, with waits in between.
+//!
 //! # How it is made
 //!
 //! The session (`session*.rs`) knows no socket, clock or task; a task reads, one writes what others

@@ -147,20 +147,26 @@ fn nothing_that_was_delivered_before_all_is_taken_back_can_be_settled() {
     let expected = [(1, "ack 1".to_owned()), (1, "(60, 110)".to_owned())];
     assert_eq!(said(&mut session), expected);
     session.input(&deliver(1, 3, b"under way"), secs(0));
+    assert!(events(&mut session).is_empty());
+    // What needs no acknowledgement is not taken back.
+    session.channels.get_mut(&1).unwrap().consumers.push(("c".into(), true));
+    session.input(&deliver(1, 4, b"free"), secs(0));
+    assert_eq!(events(&mut session), ["delivered 4 of 4 octets on 1"]);
+    session.channels.get_mut(&1).unwrap().consumers.clear();
     let ok = AMQPClass::Basic(basic::AMQPMethod::RecoverOk(basic::RecoverOk {}));
     session.input(&bytes(&[(1, ok.clone())]), secs(0));
-    session.input(&deliver(1, 4, b""), secs(0));
-    let expected = ["taken back on 1", "back: Done", "delivered 4 of 0 octets on 1"];
+    session.input(&deliver(1, 5, b""), secs(0));
+    let expected = ["taken back on 1", "back: Done", "delivered 5 of 0 octets on 1"];
     assert_eq!(events(&mut session), expected);
     assert!(!session.nack(1, 3, true));
     // Behind another request: until it leaves, all is as before.
     session.request(1, purge(), "a").unwrap();
     session.request(1, AMQPClass::Basic(recover), "b").unwrap();
-    assert!(session.ack(1, 4));
-    session.input(&deliver(1, 5, b""), secs(0));
+    assert!(session.ack(1, 5));
+    session.input(&deliver(1, 6, b""), secs(0));
     session.input(&bytes(&[(1, purged(0))]), secs(0));
-    assert!(!session.ack(1, 5));
-    let expected = ["(50, 30)", "ack 4", "(60, 110)"].map(|what| (1, what.to_owned()));
+    assert!(!session.ack(1, 6));
+    let expected = ["(50, 30)", "ack 5", "(60, 110)"].map(|what| (1, what.to_owned()));
     assert_eq!(said(&mut session), expected);
 }
 

@@ -84,12 +84,14 @@ impl<T, P> Session<T, P> {
         }
         match of {
             ContentOf::Return(returned) => channel.returned(returned.0, &returned.1, &body),
-            // On its way when all was to be taken back, and so was this.
-            ContentOf::Deliver { .. } if channel.has_asked((60, 110)) => {}
             ContentOf::Deliver { consumer, mut content } => {
                 content.is_owed =
                     !channel.consumers.iter().any(|(tag, no_ack)| *no_ack && *tag == consumer);
                 if content.is_owed {
+                    if channel.has_asked((60, 110)) {
+                        // On its way when all was to be taken back, and so is this.
+                        return Ok(());
+                    }
                     channel.owe(content.tag)?;
                 }
                 content.body = body;
@@ -296,3 +298,7 @@ fn forget_consumer<T, P>(channel: &mut ChannelState<T, P>, consumer: &ShortStrin
 #[cfg(test)]
 #[path = "session_hostile_tests.rs"]
 mod tests;
+
+#[cfg(test)]
+#[path = "session_octets_tests.rs"]
+mod octets_tests;

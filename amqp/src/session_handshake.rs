@@ -83,8 +83,9 @@ impl<T, P> Session<T, P> {
         };
         let mechanisms = start.mechanisms.to_string();
         if !mechanisms.split(' ').any(|known| known == mechanism) {
+            let known: String = mechanisms.chars().take(100).collect();
             return Err(Error::Protocol(format!(
-                "it knows no login {what} ({mechanism}), but: {mechanisms}"
+                "it knows no login {what} ({mechanism}), but: {known}"
             )));
         }
         self.phase = Phase::Tuning;

@@ -190,3 +190,13 @@ pub(crate) fn message(body: &[u8], mandatory: bool) -> Box<Message> {
 pub(crate) fn ack(delivery_tag: u64, multiple: bool) -> (u16, AMQPClass) {
     (1, AMQPClass::Basic(basic::AMQPMethod::Ack(basic::Ack { delivery_tag, multiple })))
 }
+
+/// A frame, whatever is in it.
+pub(crate) fn frame(kind: u8, number: u16, payload: &[u8]) -> Vec<u8> {
+    let mut bytes = vec![kind];
+    bytes.extend(number.to_be_bytes());
+    bytes.extend((payload.len() as u32).to_be_bytes());
+    bytes.extend(payload);
+    bytes.push(0xce);
+    bytes
+}

@@ -3,7 +3,8 @@
 use amq_protocol::protocol::{AMQPClass, exchange, queue};
 use amq_protocol::types::ShortString;
 
-use crate::message::{ExchangeOptions, QueueOptions, Table};
+use crate::error::Error;
+use crate::message::{ExchangeOptions, QueueOptions, Table, short};
 
 /// A route from an exchange to a queue or to another exchange.
 #[derive(Clone, PartialEq, Debug)]
@@ -68,6 +69,16 @@ impl Topology {
 }
 
 impl Binding {
+    pub(crate) fn new(
+        to: &str,
+        to_queue: bool,
+        from: &str,
+        key: &str,
+        arguments: Table,
+    ) -> Result<Self, Error> {
+        Ok(Self { to: short(to)?, to_queue, from: short(from)?, key: short(key)?, arguments })
+    }
+
     pub(crate) fn bind(&self) -> AMQPClass {
         let (routing_key, arguments) = (self.key.clone(), self.arguments.clone());
         let nowait = false;

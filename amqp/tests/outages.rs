@@ -158,8 +158,6 @@ fn messages_under_way_when_connections_are_cut_are_all_there() {
         let consumed = connection.channel().await.unwrap();
         let mut consumer = consumed.consume("cut", ConsumeOptions::default()).await.unwrap();
         let channel = connection.channel().await.unwrap();
-        let consumed = connection.channel().await.unwrap();
-        let mut consumer = consumed.consume("cut", ConsumeOptions::default()).await.unwrap();
         let publishing = spawn(async move {
             let mut confirms = std::collections::VecDeque::new();
             for n in 0..COUNT {

@@ -1,5 +1,6 @@
 //! Deliveries and their consumers: what is given back, and when.
 
+use std::collections::BTreeSet;
 use std::time::{Duration, Instant};
 
 use pikake_amqp::{ConsumeOptions, Error, QueueOptions, Stale, persistent};
@@ -171,5 +172,45 @@ fn a_cancelled_task_gives_its_delivery_back() {
         assert!(again.redelivered);
         again.ack().unwrap();
         channel.delete_queue("given-back").await.unwrap();
+    });
+}
+
+/// Deliveries are under way when all are asked back: none is lost, and none costs the channel.
+#[test]
+fn what_is_taken_back_comes_again_and_the_old_settles_nothing() {
+    let broker = BROKER.get();
+    run(async {
+        let connection = connect(&broker.address()).await;
+        for (queue, options) in
+            [("back", QueueOptions::default()), ("back-quorum", QueueOptions::quorum())]
+        {
+            let channel = connection.channel().await.unwrap();
+            channel.declare_queue(queue, options).await.unwrap();
+            for n in 0..100_u8 {
+                channel.publish("", queue, persistent(), vec![n], true).await.unwrap();
+            }
+            let ten = ConsumeOptions { prefetch: 10, ..ConsumeOptions::default() };
+            let mut consumer = channel.consume(queue, ten).await.unwrap();
+            let mut done = BTreeSet::<u8>::new();
+            let mut round = 0;
+            while done.len() < 100 {
+                round += 1;
+                let held = consumer.next().await.unwrap();
+                if round % 3 == 0 {
+                    let back = spawn({
+                        let channel = channel.clone();
+                        async move { channel.recover().await }
+                    });
+                    sleep(Duration::ZERO).await.unwrap();
+                    assert_eq!(held.ack(), Err(Stale));
+                    back.await.unwrap().unwrap();
+                } else if held.ack().is_ok() {
+                    done.extend(&held.body);
+                }
+            }
+            consumer.cancel().await.unwrap();
+            until_it_has(&channel, queue, (0, 0)).await;
+            channel.delete_queue(queue).await.unwrap();
+        }
     });
 }

@@ -7,7 +7,7 @@ use std::time::Duration;
 use pikake_amqp::Address;
 use pikake_amqp::fake::Broker;
 use pikake_net::{TcpListener, TcpStream};
-use pikake_traps::{CancelOnDrop, spawn, timeout_after};
+use pikake_traps::{CancelOnDrop, sleep, spawn, timeout_after};
 
 /// How soon it notices what it is told.
 const LOOK: Duration = Duration::from_millis(1);
@@ -16,6 +16,8 @@ const LOOK: Duration = Duration::from_millis(1);
 pub(crate) struct Middle {
     /// It passes nothing on.
     pub(crate) is_silent: Cell<bool>,
+    /// It reads nothing.
+    pub(crate) is_deaf: Cell<bool>,
     /// What the broker says, and what it is made to say: as many octets.
     pub(crate) others: RefCell<Vec<(Vec<u8>, Vec<u8>)>>,
     /// What it says next besides.
@@ -73,6 +75,7 @@ async fn talk(middle: Rc<Middle>, broker: Broker, stream: TcpStream) {
     let cuts = middle.cuts.get();
     let mut buffer = [0; 4096];
     loop {
+        while middle.is_deaf.get() && sleep(LOOK).await.is_ok() {}
         let read = timeout_after(LOOK, stream.read(&mut buffer)).await;
         if middle.cuts.get() != cuts {
             break;
