@@ -29,21 +29,17 @@ pub(crate) async fn bury(
     let send = async |properties: &Properties| {
         publisher.send(|| to_queue(&dead, properties.clone(), message.body.clone())).await
     };
-    let why = match send(&told).await {
-        Err(BrokerError::Refused(why)) => why,
-        sent => return sent,
-    };
-    tracing::warn!(queue = dead, why, "a message cannot be moved to the dead; once more");
-    // That it is there, and of another kind, is as well.
-    if let Err(error) = mend().await
-        && !matches!(error, BrokerError::Refused(_))
-    {
-        return Err(error);
-    }
-    match send(&told).await {
+    let sent = match send(&told).await {
         // Its own headers leave no room for a reason: it is dead all the same.
         Err(BrokerError::Refused(_)) => send(&bare).await,
         sent => sent,
+    };
+    let Err(BrokerError::Refused(why)) = sent else { return sent };
+    tracing::warn!(queue = dead, why, "a message cannot be moved to the dead; once more");
+    match mend().await {
+        // It is there, and of another kind.
+        Ok(()) | Err(BrokerError::Refused(_)) => send(&told).await,
+        lost => lost,
     }
 }
 

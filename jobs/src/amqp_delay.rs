@@ -20,7 +20,8 @@
 
 use std::time::{Duration, SystemTime};
 
-use pikake_amqp::{Channel, Error, ExchangeOptions, QueueOptions, Table, Value};
+use pikake_amqp::{Channel, Connection, Error, ExchangeOptions, QueueOptions, Table, Value};
+use pikake_task::in_parallel;
 
 /// What delays are rounded up to.
 const UNIT: Duration = Duration::from_millis(100);
@@ -61,48 +62,61 @@ fn key(bit: usize, value: &str, rest: &str) -> String {
     format!("{}{value}.{}{rest}", "*.".repeat(LEVELS - 1 - bit), "*.".repeat(bit))
 }
 
-/// Makes the exchanges that all queues share.
-pub(crate) async fn make_exchanges(channel: &Channel) -> Result<(), Error> {
-    let topic = || ExchangeOptions::of_kind("topic");
-    channel.declare_exchange(DUE, topic()).await?;
-    let mut below = DUE.to_owned();
-    for level in 0..LEVELS {
-        let name = exchange(level);
-        channel.declare_exchange(&name, topic()).await?;
-        channel.bind_exchange(&below, &name, &key(level, "0", "#"), Table::default()).await?;
-        below = name;
+/// Makes all that a queue needs to delay, each level by itself and side by side: one after the other,
+/// these would be 130 round trips, which is more than the life of some workers.
+pub(crate) async fn make(
+    connection: &Connection,
+    queue: &str,
+    is_replicated: bool,
+) -> Result<(), Error> {
+    let levels = (0..LEVELS).map(|level| {
+        let (connection, queue) = (connection.clone(), queue.to_owned());
+        async move {
+            let channel = connection.channel_unconfirmed().await?;
+            make_level(&channel, &queue, level, is_replicated).await
+        }
+    });
+    for made in in_parallel(levels).await? {
+        match made {
+            Ok(made) => made?,
+            Err(error) => return Err(Error::Unavailable(error.to_string())),
+        }
     }
     Ok(())
 }
 
-/// Makes the delay queues of a queue, of the same kind as it.
-pub(crate) async fn make_queues(
+/// Makes one level, of the same kind as the queue.
+async fn make_level(
     channel: &Channel,
     queue: &str,
+    level: usize,
     is_replicated: bool,
 ) -> Result<(), Error> {
-    let due = "*.".repeat(LEVELS) + queue;
-    channel.bind(queue, DUE, &due, Table::default()).await?;
-    let mut below = DUE.to_owned();
-    for level in 0..LEVELS {
-        let millis = i64::try_from((UNIT * (1 << level)).as_millis()).unwrap_or(i64::MAX);
-        let text = |text: &str| Value::LongString(text.into());
-        let kind = match is_replicated {
-            // Without these two, a message may be lost on its way on, should the broker die then.
-            true => QueueOptions::quorum()
-                .argument("x-dead-letter-strategy", text("at-least-once"))
-                .argument("x-overflow", text("reject-publish")),
-            false => QueueOptions::default(),
-        };
-        let options = kind
-            .argument("x-message-ttl", Value::LongLongInt(millis))
-            .argument("x-dead-letter-exchange", text(&below));
-        let name = delay_queue(queue, level);
-        channel.declare_queue(&name, options).await?;
-        channel.bind(&name, &exchange(level), &key(level, "1", queue), Table::default()).await?;
-        below = exchange(level);
+    let topic = || ExchangeOptions::of_kind("topic");
+    let below = level.checked_sub(1).map_or_else(|| DUE.to_owned(), exchange);
+    let name = exchange(level);
+    channel.declare_exchange(&below, topic()).await?;
+    channel.declare_exchange(&name, topic()).await?;
+    channel.bind_exchange(&below, &name, &key(level, "0", "#"), Table::default()).await?;
+    if level == 0 {
+        let due = "*.".repeat(LEVELS) + queue;
+        channel.bind(queue, DUE, &due, Table::default()).await?;
     }
-    Ok(())
+    let millis = i64::try_from((UNIT * (1 << level)).as_millis()).unwrap_or(i64::MAX);
+    let text = |text: &str| Value::LongString(text.into());
+    let kind = match is_replicated {
+        // Without these two, a message may be lost on its way on, should the broker die then.
+        true => QueueOptions::quorum()
+            .argument("x-dead-letter-strategy", text("at-least-once"))
+            .argument("x-overflow", text("reject-publish")),
+        false => QueueOptions::default(),
+    };
+    let options = kind
+        .argument("x-message-ttl", Value::LongLongInt(millis))
+        .argument("x-dead-letter-exchange", text(&below));
+    let waiting = delay_queue(queue, level);
+    channel.declare_queue(&waiting, options).await?;
+    channel.bind(&waiting, &name, &key(level, "1", queue), Table::default()).await
 }
 
 /// How long it is until a moment, if that is ahead.

@@ -36,8 +36,8 @@ impl Ways {
         self.declared.borrow().get(queue).copied()
     }
 
-    /// A message on its way into its queue. What is to be declared for that is, over a channel of its
-    /// own.
+    /// A message on its way into its queue. What is to be declared for that is, over channels
+    /// of their own.
     pub(crate) async fn of(
         &self,
         connection: &Connection,
@@ -75,11 +75,7 @@ impl Ways {
                 "declare queue `{queue}` here before messages wait for it"
             ))
         })?;
-        let channel = connection.channel_unconfirmed().await?;
-        if delaying.is_empty() {
-            delay::make_exchanges(&channel).await?;
-        }
-        delay::make_queues(&channel, queue, is_replicated).await?;
+        delay::make(connection, queue, is_replicated).await?;
         delaying.insert(queue.to_owned());
         Ok(())
     }

@@ -92,7 +92,7 @@ pub(crate) struct Registered {
 }
 
 impl App {
-    /// An application on the broker that a URL means; see [`open`](crate::open). Nothing is connected yet.
+    /// An application on the broker that a URL means; see [`open`](crate::open()). Nothing is connected yet.
     ///
     /// # Errors
     ///

@@ -1,5 +1,6 @@
 //! Jobs over AMQP in simulated worlds: the client and the worker with the real codec, a broker that lives in the
-//! program, partitions and cuts in many orders. No job that was confirmed is lost.
+//! program, partitions, cuts and alarms in many orders, over one connection and over two. No job that was confirmed is
+//! lost.
 
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
@@ -33,7 +34,8 @@ async fn count(number: u32) -> Result<u32, String> {
 }
 
 fn app() -> App {
-    App::new("amqp://broker").unwrap().jobs(count).concurrency(4)
+    let connections = random::range(1..3) as usize;
+    App::new("amqp://broker").unwrap().jobs(count).concurrency(4).connections(connections)
 }
 
 /// Connected, however often that takes.
@@ -107,6 +109,17 @@ async fn work(broker: Broker) -> Result<(), AppError> {
     }
 }
 
+/// Lets the broker be short of memory now and then.
+async fn alarms(broker: Broker) -> Result<(), Interrupted> {
+    for _ in 0..3 {
+        sleep(Duration::from_millis(random::range(1_000..15_000))).await?;
+        broker.block(Some("memory"));
+        sleep(Duration::from_millis(random::range(100..10_000))).await?;
+        broker.block(None);
+    }
+    Ok(())
+}
+
 #[test]
 fn no_confirmed_job_is_lost_under_faults() {
     let twice = Cell::new(0);
@@ -118,6 +131,7 @@ fn no_confirmed_job_is_lost_under_faults() {
         sim.client("sender", send_all);
         let seen = broker.clone();
         sim.client("worker", move || work(seen.clone()));
+        sim.client("memory", move || alarms(broker.clone()));
         sim.fault_mix(FaultMix::network(20 * SECOND));
         sim.time_limit(Duration::from_secs(1_200));
         sim.step_limit(2_000_000);

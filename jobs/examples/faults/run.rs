@@ -209,6 +209,9 @@ async fn restart(
     (restarts, rabbit)
 }
 
+/// So many of the dead are shown.
+const SHOWN: usize = 20;
+
 /// What is left at the broker once the workers have had the time to acknowledge.
 async fn leftovers(url: &str, mut rabbit: Option<Rabbit>) -> (u64, u64) {
     let broker = open(url).await.expect("it connects");
@@ -227,6 +230,9 @@ async fn leftovers(url: &str, mut rabbit: Option<Rabbit>) -> (u64, u64) {
             (before, since) = (left, Instant::now());
         }
         if left == 0 || since.elapsed() > LEFT_PATIENCE {
+            for dead in broker.dead(QUEUE, SHOWN).await.expect("they are read") {
+                eprintln!("{} is dead: {}", dead.message.job().unwrap_or_default(), dead.reason);
+            }
             return (left, counts.dead);
         }
         sleep(LOOK).await.expect("nobody interrupts it");

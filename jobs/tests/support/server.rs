@@ -10,6 +10,7 @@ use pikake_traps::blocking;
 use crate::rabbit::Rabbit;
 
 /// The broker, whose commands are given in a thread.
+#[derive(Clone)]
 pub(crate) struct Server {
     rabbit: Rc<RefCell<Option<Rabbit>>>,
     port: u16,
@@ -18,9 +19,17 @@ pub(crate) struct Server {
 
 impl Server {
     pub(crate) fn start() -> Self {
-        let mut rabbit = Rabbit::start();
+        Self::of(Rabbit::start())
+    }
+
+    pub(crate) fn of(mut rabbit: Rabbit) -> Self {
         let (port, url) = (rabbit.port(), rabbit.fresh_url());
         Self { rabbit: Rc::new(RefCell::new(Some(rabbit))), port, url }
+    }
+
+    /// For somebody else's use.
+    pub(crate) fn take(&self) -> Option<Rabbit> {
+        self.rabbit.take()
     }
 
     pub(crate) fn port(&self) -> u16 {
