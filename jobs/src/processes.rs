@@ -9,7 +9,7 @@ use std::fmt;
 use std::future::{Future, pending, poll_fn};
 use std::io;
 use std::os::fd::OwnedFd;
-use std::os::unix::process::ExitStatusExt;
+use std::os::unix::process::{CommandExt, ExitStatusExt};
 use std::pin::pin;
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::task::Poll;
@@ -200,6 +200,8 @@ impl Process {
             .args(std::env::args_os().skip(1))
             .env(VARIABLE, std::process::id().to_string())
             .stdin(Stdio::from(OwnedFd::from(theirs)))
+            // Ctrl-C in a terminal is for the worker alone, which may let its jobs come to their end.
+            .process_group(0)
             .spawn()?;
         Ok(Self { socket, child: Some(child), has_worked: false })
     }

@@ -285,7 +285,7 @@ fn main() {
         return victim(arguments.next().unwrap().into());
     }
     app(&MemoryStore::new()).run_if_child();
-    let tests: [(&str, fn()); 13] = [
+    let tests: [(&str, fn()); 14] = [
         ("values_and_failures", values_and_failures),
         ("a_killed_process_costs_one_redelivery", a_killed_process_costs_one_redelivery),
         ("a_hard_limit_kills_the_process", a_hard_limit_kills_the_process),
@@ -301,6 +301,7 @@ fn main() {
         ("what_it_started_does_not_hold_it_up", trouble::what_it_started_does_not_hold_it_up),
         ("big_arguments_and_values", trouble::big_arguments_and_values),
         ("a_flood_of_output", trouble::a_flood_of_output),
+        ("a_terminals_signals_are_not_theirs", trouble::a_terminals_signals_are_not_theirs),
         ("an_idle_process_that_was_killed", trouble::an_idle_process_that_was_killed),
     ];
     for (name, test) in tests {

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use pikake_jobs::{JobError, Jobs, MemoryStore};
 use pikake_macros::job;
 use pikake_traps::sleep;
-use rustix::process::{PidfdFlags, PidfdGetfdFlags, getpid, pidfd_getfd, pidfd_open};
+use rustix::process::{Pid, PidfdFlags, PidfdGetfdFlags, getpgid, getpid, pidfd_getfd, pidfd_open};
 use serde::{Deserialize, Serialize};
 
 use crate::{SECOND, add, app, children, is_alive, wait_for, whoami, with_worker};
@@ -123,6 +123,15 @@ pub(crate) fn big_arguments_and_values() {
         let back = long.delay(text).await.unwrap().wait().await.unwrap();
         assert_eq!(back.len(), length);
         assert_eq!(add.delay(2, 3).await.unwrap().wait().await.unwrap(), 5);
+    });
+}
+
+pub(crate) fn a_terminals_signals_are_not_theirs() {
+    let app = app(&MemoryStore::new());
+    with_worker(&app, async |_| {
+        let (process, ..) = whoami.delay().await.unwrap().wait().await.unwrap();
+        let process = Pid::from_raw(process as i32);
+        assert_eq!(getpgid(process).unwrap(), process.unwrap());
     });
 }
 
