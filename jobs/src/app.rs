@@ -336,7 +336,8 @@ impl fmt::Debug for App {
 /// The URL as it may be shown.
 fn without_password(url: &str) -> String {
     match (url.split_once("://"), url.rsplit_once('@')) {
-        (Some((scheme, _)), Some((_, host))) => format!("{scheme}://…@{host}"),
+        // What is behind another scheme is a path.
+        (Some((scheme @ ("amqp" | "amqps"), _)), Some((_, host))) => format!("{scheme}://…@{host}"),
         _ => url.to_owned(),
     }
 }

@@ -4,7 +4,7 @@
 
 use std::time::{Duration, SystemTime};
 
-use pikake_traps::{random, wall_time};
+use pikake_traps::random;
 use serde_json::{Map, Value};
 
 use crate::app::App;
@@ -34,10 +34,10 @@ impl<T> Call<T> {
         };
         let not_before = match self.when {
             When::Now => None,
-            When::After(length) => Some(wall_time() + length),
-            When::At(moment) => Some(moment),
+            When::After(length) => Some(instant::after(length)),
+            When::At(moment) => Some(moment.min(instant::last())),
         };
-        let expires = self.expires.map(|length| wall_time() + length);
+        let expires = self.expires.map(instant::after);
         let id = self.id.clone().unwrap_or_else(new_id);
         let mut headers = Map::new();
         let mut set = |name: &str, value: Value| drop(headers.insert(name.to_owned(), value));

@@ -1,10 +1,11 @@
 //! Moments as Celery writes them: ISO 8601 in UTC.
 
-use std::time::SystemTime;
+use std::time::{Duration, SystemTime};
 
 use jiff::Timestamp;
 use jiff::civil::DateTime;
 use jiff::tz::TimeZone;
+use pikake_traps::wall_time;
 
 /// How moments are written.
 const FORMAT: &str = "%Y-%m-%dT%H:%M:%S%.6f+00:00";
@@ -21,6 +22,16 @@ pub(crate) fn read(text: &str) -> Option<SystemTime> {
         Err(_) => text.parse::<DateTime>().ok()?.to_zoned(TimeZone::UTC).ok()?.timestamp(),
     };
     Some(stamp.into())
+}
+
+/// The moment so much later than now, or the last one that can be written.
+pub(crate) fn after(length: Duration) -> SystemTime {
+    wall_time().checked_add(length).map_or_else(last, |moment| moment.min(last()))
+}
+
+/// The last moment that can be written: the year 9999 ends.
+pub(crate) fn last() -> SystemTime {
+    Timestamp::MAX.into()
 }
 
 #[cfg(test)]

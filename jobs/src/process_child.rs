@@ -1,7 +1,8 @@
 //! The other side of `processes.rs`: what a process does that a worker has started to run jobs.
 //!
 //! Its standard input is the socket to the worker. A thread of its own reads it, so that the end of the worker ends
-//! the process at once, also in the middle of a job.
+//! the process at once, also in the middle of a job. Signals that mean the worker do not end it: a terminal sends Ctrl-C
+//! to all processes of a group, a service manager its stop to all of a service, and the worker is to have its grace.
 
 use std::fs::File;
 use std::io::{self, Read, Write};
@@ -9,8 +10,11 @@ use std::os::fd::AsFd;
 use std::os::unix::fs::FileTypeExt;
 use std::os::unix::net::UnixStream;
 use std::os::unix::process::parent_id;
-use std::sync::Arc;
-use std::sync::mpsc;
+use std::sync::atomic::AtomicBool;
+use std::sync::{Arc, mpsc};
+
+use signal_hook::consts::{SIGINT, SIGTERM};
+use signal_hook::flag;
 
 use crate::app::App;
 use crate::body::fence;
@@ -59,6 +63,10 @@ fn is_socket(descriptor: impl AsFd) -> bool {
 }
 
 fn answer(app: &App) -> io::Result<()> {
+    for signal in [SIGINT, SIGTERM] {
+        // A handler that does nothing, not to be ignored: that would go on to what a job starts.
+        flag::register(signal, Arc::new(AtomicBool::new(false)))?;
+    }
     let mut socket = UnixStream::from(io::stdin().as_fd().try_clone_to_owned()?);
     // Jobs that read from standard input find its end.
     rustix::stdio::dup2_stdin(File::open("/dev/null")?)?;

@@ -9,7 +9,7 @@ use std::fmt;
 use std::future::{Future, pending, poll_fn};
 use std::io;
 use std::os::fd::OwnedFd;
-use std::os::unix::process::{CommandExt, ExitStatusExt};
+use std::os::unix::process::ExitStatusExt;
 use std::pin::pin;
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::task::Poll;
@@ -75,13 +75,10 @@ impl Processes {
     /// A process that is ready for a job, for which a slot was taken.
     pub(crate) async fn take(&self) -> Result<Process, Ran> {
         loop {
-            let idle = self.idle.borrow_mut().pop();
-            if let Some(mut process) = idle {
-                if has_ended(&mut process.child) {
-                    // Killed by somebody else while nothing ran in it.
-                    continue;
+            while let Some(mut process) = self.next_idle() {
+                if process.is_alive() {
+                    return Ok(process);
                 }
-                return Ok(process);
             }
             if let Some(exponent) = self.early_deaths.get().checked_sub(1) {
                 let factor = 1_u32.checked_shl(exponent).unwrap_or(u32::MAX);
@@ -143,6 +140,10 @@ impl Processes {
         })
     }
 
+    fn next_idle(&self) -> Option<Process> {
+        self.idle.borrow_mut().pop()
+    }
+
     /// Ends the processes that are idle, and waits until they have.
     pub(crate) async fn close(&self) {
         let idle = self.idle.take();
@@ -200,8 +201,6 @@ impl Process {
             .args(std::env::args_os().skip(1))
             .env(VARIABLE, std::process::id().to_string())
             .stdin(Stdio::from(OwnedFd::from(theirs)))
-            // Ctrl-C in a terminal is for the worker alone, which may let its jobs come to their end.
-            .process_group(0)
             .spawn()?;
         Ok(Self { socket, child: Some(child), has_worked: false })
     }
@@ -217,7 +216,7 @@ impl Process {
         let mut called = pin!(call(socket, job, request));
         let mut ends = pin!(async {
             while sleep(LOOK_EVERY).await.is_ok() {
-                if has_ended(child) {
+                if !is_alive(child) {
                     return;
                 }
             }
@@ -229,6 +228,11 @@ impl Process {
             Poll::Pending => ends.as_mut().poll(cx).map(|()| Err(io::ErrorKind::BrokenPipe.into())),
         })
         .await
+    }
+
+    /// Whether it has not ended meanwhile, as by somebody's `kill`.
+    fn is_alive(&mut self) -> bool {
+        is_alive(&mut self.child)
     }
 
     /// Kills it and waits until it has ended. Dropped, it waits no longer than a killed process takes to end.
@@ -246,8 +250,9 @@ impl Process {
     }
 }
 
-fn has_ended(child: &mut Option<Child>) -> bool {
-    child.as_mut().is_none_or(|child| !matches!(child.try_wait(), Ok(None)))
+/// An error would come again: it counts as ended.
+fn is_alive(child: &mut Option<Child>) -> bool {
+    child.as_mut().is_some_and(|child| matches!(child.try_wait(), Ok(None)))
 }
 
 async fn call(

@@ -169,7 +169,12 @@ fn limits(headers: &Map<String, Value>) -> Result<Limits, Poison> {
         Value::Null => Ok(None),
         value => {
             let seconds = value.as_f64().ok_or(Poison::Header(NAME))?;
-            Duration::try_from_secs_f64(seconds).map(Some).map_err(|_| Poison::Header(NAME))
+            match Duration::try_from_secs_f64(seconds) {
+                Ok(limit) => Ok(Some(limit)),
+                // Longer than can be said is none.
+                Err(_) if seconds > 0.0 => Ok(None),
+                Err(_) => Err(Poison::Header(NAME)),
+            }
         }
     };
     Ok((limit(&pair[0])?, limit(&pair[1])?))

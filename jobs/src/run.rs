@@ -175,7 +175,7 @@ impl Run {
             root_id: request.root_id.to_owned(),
             retries: request.retries,
             max_retries: request.max_retries.unwrap_or(options.retries),
-            attempt: delivery.attempt + request.kills,
+            attempt: delivery.attempt.saturating_add(request.kills),
             deadline: match job.definition.runner {
                 Runner::Task(_) => soft.map(deadline_after),
                 Runner::Thread(_) | Runner::Process(_) => None,
@@ -281,7 +281,7 @@ impl Run {
         }
         let backoff = job.definition.options.backoff;
         let pause = facts.wanted_retry().unwrap_or_else(|| backoff.draw(request.retries));
-        let not_before = wall_time() + pause;
+        let not_before = instant::after(pause);
         if request.expires.is_some_and(|expires| expires <= not_before) {
             // Nobody would run it then; why it was to be tried again is said along with it.
             return Verdict::End(expired().with_traceback(Some(failed.to_string())), REVOKED);
@@ -306,7 +306,7 @@ impl Run {
 
     /// Its process is gone: perhaps it was the job, perhaps not.
     fn killed(&self, delivery: &Delivery, request: &Request<'_>, how: String) -> Verdict {
-        let kills = request.kills + 1;
+        let kills = request.kills.saturating_add(1);
         if kills >= self.hall.app.0.max_kills.get() || self.is_acked.get() {
             let reason = format!("it ended its worker process {kills} times: {how}");
             let failed = Failure::new("WorkerLostError", "billiard.exceptions", &*reason);

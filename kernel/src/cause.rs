@@ -28,9 +28,10 @@
 use pikake_time::Ticks;
 use pikake_traps::{Flag, Interrupted, ScopeId, TaskRef, TrapKind};
 
-use crate::book::{Book, NONE, Place, State, key};
+use crate::book::{Book, NONE, key};
 use crate::cleanup::Cleanup;
 use crate::pick::Pick;
+use crate::record::{Place, State};
 use crate::scope::Depth;
 
 /// Whose a cause is.

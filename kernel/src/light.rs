@@ -22,9 +22,10 @@ use std::collections::btree_map::Entry;
 
 use pikake_traps::{Flag, Light, LightYield, RecordKey, TaskId, TaskRef, TrapKind};
 
-use crate::book::{Book, Place};
+use crate::book::Book;
 use crate::cause::{Holder, Owner};
 use crate::pick::Pick;
+use crate::record::Place;
 use crate::scope::{Depth, index_of};
 
 /// The records that were made of light yields and whose futures have not asked for them yet, by the

@@ -26,11 +26,12 @@ use std::task::{Context, Poll, Waker};
 use pikake_time::Clock;
 use pikake_traps::{Interrupted, Light, TrapKind};
 
-use crate::book::{Book, NONE, State};
+use crate::book::{Book, NONE};
 use crate::driver::Driver;
 use crate::machine::Machine;
 use crate::pick::Pick;
 use crate::queues::QueueRef;
+use crate::record::State;
 
 /// In a key: it names a slot, and not a record.
 const LIGHT: u32 = 1 << 31;

@@ -14,13 +14,14 @@ use std::time::Duration;
 use pikake_time::{Clock, Deadline, Ticks};
 use pikake_traps::{LocalHome, Message, TaskRef, TrapKind, quietly};
 
-use crate::book::{Book, Place, State, Timer};
+use crate::book::{Book, Timer};
 use crate::cause::Owner;
 use crate::cleanup::{Limits, Slow};
 use crate::driver::{Driver, Event};
 use crate::kernel::Waiting;
 use crate::observe::Observer;
 use crate::pick::Pick;
+use crate::record::{Place, State};
 use crate::settings::Settings;
 use crate::sockets::{Net, Waiter};
 

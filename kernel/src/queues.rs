@@ -1,7 +1,8 @@
 //! Wait queues: lists of records, in the order in which they parked.
 
-use crate::book::{Book, NONE, Place, State, key};
+use crate::book::{Book, NONE, key};
 use crate::pick::Pick;
+use crate::record::{Place, State};
 
 /// Names a wait queue, also after it is gone.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -12,9 +12,10 @@ use std::task::Waker;
 use pikake_time::{Deadline, TimerKey};
 use pikake_traps::{Flag, ScopeId, TaskRef};
 
-use crate::book::{Book, NONE, Timer, Told, key};
+use crate::book::{Book, NONE, Timer, key};
 use crate::cause::{Cause, Holder, Owner};
 use crate::pick::Pick;
+use crate::record::Told;
 
 /// A region of a task.
 pub(crate) struct Scope {

@@ -47,6 +47,7 @@ mod once_cell;
 pub mod oneshot;
 mod promise;
 mod queue;
+mod queue_hands;
 mod queue_waits;
 mod reentrant;
 mod rwlock;

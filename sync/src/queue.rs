@@ -111,15 +111,15 @@ pub type LifoQueue<T> = AnyQueue<Lifo<T>>;
 
 /// A [`Queue`], [`LifoQueue`] or [`PriorityQueue`]: `S` decides which item comes next.
 pub struct AnyQueue<S: Store> {
-    items: RefCell<S>,
-    capacity: usize,
+    pub(crate) items: RefCell<S>,
+    pub(crate) capacity: usize,
     /// How many items are spoken for by getters that were called and have not run since.
-    promised: Cell<usize>,
-    closed: Cell<bool>,
+    pub(crate) promised: Cell<usize>,
+    pub(crate) closed: Cell<bool>,
     pub(crate) getters: Line<()>,
     pub(crate) putters: Line<S::Item>,
     /// How many were put and not reported done.
-    unfinished: Cell<usize>,
+    pub(crate) unfinished: Cell<usize>,
     /// How often everything was done.
     rounds: Cell<u64>,
     joiners: WaitQueue,
@@ -391,113 +391,6 @@ impl<S: Store> AnyQueue<S> {
     /// How many wait for room.
     pub fn putting(&self) -> usize {
         self.putters.len()
-    }
-
-    /// Whether nothing will ever come out. What is promised may come back.
-    #[inline]
-    fn is_over(&self) -> bool {
-        self.closed.get() && self.is_empty()
-    }
-
-    #[inline]
-    fn has_unpromised(&self) -> bool {
-        self.len() > self.promised.get()
-    }
-
-    #[inline]
-    fn has_room(&self) -> bool {
-        match self.capacity {
-            0 => self.has_hands(),
-            capacity => self.len() < capacity,
-        }
-    }
-
-    /// Whether somebody would take an item from hand to hand.
-    #[cold]
-    fn has_hands(&self) -> bool {
-        !self.has_unpromised() && self.getters.has_callable()
-    }
-
-    #[inline]
-    fn take_in(&self, item: S::Item) {
-        self.unfinished.set(self.unfinished.get() + 1);
-        self.items.borrow_mut().push(item);
-    }
-
-    /// Takes out an item that comes after so many others; somebody may have room now.
-    #[inline]
-    fn give_out(&self, after: usize) -> S::Item {
-        let item = self.items.borrow_mut().pop(after).expect("an item was counted");
-        if !self.putters.is_empty() {
-            self.serve_both();
-        }
-        if self.closed.get() {
-            self.dismiss_if_over();
-        }
-        item
-    }
-
-    #[inline(never)]
-    fn dismiss_if_over(&self) {
-        if self.is_over() {
-            self.getters.dismiss_all();
-        }
-    }
-
-    /// Takes out what was promised.
-    #[inline]
-    pub(crate) fn collect(&self) -> S::Item {
-        self.promised.set(self.promised.get() - 1);
-        self.give_out(0)
-    }
-
-    #[inline(never)]
-    fn hand_to_hand(&self) -> Option<S::Item> {
-        if self.has_unpromised() || !self.getters.is_empty() {
-            return None;
-        }
-        let mut putter = self.putters.call()?;
-        let item = putter.take();
-        self.unfinished.set(self.unfinished.get() + 1);
-        putter.wake();
-        Some(item)
-    }
-
-    fn serve_getters(&self) {
-        while self.has_unpromised() && !self.getters.is_empty() && self.promise_to_first() {}
-    }
-
-    /// Promises an item that is there to the first getter that can be called, if there is one.
-    #[inline(always)]
-    fn promise_to_first(&self) -> bool {
-        let promised = &self.promised;
-        let promise = || promised.set(promised.get() + 1);
-        self.getters.hand_to_first(promise, || promised.set(promised.get() - 1))
-    }
-
-    /// What was promised to somebody who is gone.
-    pub(crate) fn give_back(&self) {
-        self.promised.set(self.promised.get() - 1);
-        self.serve();
-    }
-
-    #[inline]
-    pub(crate) fn serve(&self) {
-        if !self.putters.is_empty() || self.has_unpromised() {
-            self.serve_both();
-        }
-    }
-
-    #[inline(never)]
-    fn serve_both(&self) {
-        self.serve_getters();
-        while self.has_room()
-            && let Some(mut putter) = self.putters.call()
-        {
-            self.take_in(putter.take());
-            putter.wake();
-            self.serve_getters();
-        }
     }
 }
 

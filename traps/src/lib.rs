@@ -14,6 +14,7 @@ mod handler;
 mod home;
 mod interrupt;
 mod job;
+mod ledger;
 mod locals;
 mod mark;
 mod memory;
@@ -37,7 +38,7 @@ pub use calls::{
     ElapseTrap, SleepTrap, clock_rate, deadline_after, elapse, elapse_until, elapsed_since, linger,
     now, sleep, sleep_until,
 };
-pub use cell::{Exit, Flag, Ledger, Light, TaskId};
+pub use cell::{Exit, TaskId};
 pub use foreign::{
     Addresses, ForeignTrap, FutureWait, future_wait, future_wait_at, lookup, lookup_at,
 };
@@ -48,6 +49,7 @@ pub use handler::{
 pub use home::{Home, KernelEnded, KernelHandle, KernelId, LocalHome, Message, RemoteSpawn};
 pub use interrupt::{Interrupted, Panic, ScopeId, TaskError, TimedOut};
 pub use job::{Job, JobLine};
+pub use ledger::{Flag, Ledger, Light};
 pub use locals::LocalKey;
 pub use mark::TaskMark;
 pub use outside::{random, start_thread, system, system_random, system_thread, wall_time};

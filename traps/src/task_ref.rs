@@ -14,10 +14,11 @@ use std::ptr::NonNull;
 use std::rc::Rc;
 use std::task::{Context, RawWaker, Waker};
 
-use crate::cell::{self, Cold, Exit, Header, Ledger, Own, TaskId, release};
+use crate::cell::{self, Cold, Exit, Header, Own, TaskId, release};
 use crate::door;
 use crate::home::{KernelId, LocalHome};
 use crate::interrupt::{Interrupted, TaskError};
+use crate::ledger::Ledger;
 use crate::locals::LocalKey;
 use crate::queue::WaitQueue;
 use crate::waker::WAKER;

@@ -11,8 +11,9 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::task::{RawWaker, RawWakerVTable};
 
-use crate::cell::{Flag, Header, release};
+use crate::cell::{Header, release};
 use crate::home::Home;
+use crate::ledger::Flag;
 use crate::task_ref::TaskRef;
 
 /// A wake on its way through the wake queue. It owns a reference to the task's cell.

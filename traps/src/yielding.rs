@@ -8,11 +8,12 @@ use std::panic::Location;
 use std::pin::Pin;
 use std::task::{Context, Poll};
 
-use crate::cell::{Flag, Ledger, Light, TaskId};
+use crate::cell::TaskId;
 use crate::door;
 use crate::handler::{RecordKey, TrapKind, Wait};
 use crate::home::KernelId;
 use crate::interrupt::Interrupted;
+use crate::ledger::{Flag, Ledger, Light};
 use crate::task_ref::TaskRef;
 use crate::trap::{KernelTrap, Trap, kernel_trap_at, out_of_place};
 

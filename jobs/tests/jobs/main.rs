@@ -1,6 +1,7 @@
 //! Jobs from end to end on the broker in memory, in virtual time.
 
 mod acks;
+mod extremes;
 mod interruption;
 mod limits;
 mod messages;

@@ -66,6 +66,14 @@ fn takes_a_second() {
     std::thread::sleep(SECOND);
 }
 
+/// Notes its process, and takes a while.
+#[job(crate = pikake_jobs, process)]
+fn slow(note: PathBuf) -> u32 {
+    fs::write(note, id().to_string()).unwrap();
+    std::thread::sleep(SECOND);
+    current_job().attempt()
+}
+
 #[job(crate = pikake_jobs, process)]
 fn unlimited(note: PathBuf) {
     endless.now(note);
@@ -73,7 +81,7 @@ fn unlimited(note: PathBuf) {
 
 fn app(store: &MemoryStore) -> App {
     App::on(Rc::new(store.open()))
-        .jobs((add, whoami, fails, kills, (endless, unlimited), takes_a_second))
+        .jobs((add, whoami, fails, kills, (endless, slow, unlimited), takes_a_second))
         .jobs(trouble::jobs())
         .processes(2)
 }
@@ -106,7 +114,9 @@ fn children(of: u32) -> Vec<u32> {
 
 fn is_alive(process: u32) -> bool {
     let status = fs::read_to_string(format!("/proc/{process}/stat")).unwrap_or_default();
-    !status.is_empty() && !status.contains(") Z ")
+    // Its first thread may be gone before the others.
+    let threads = fs::read_dir(format!("/proc/{process}/task")).map_or(0, Iterator::count);
+    !status.is_empty() && (!status.contains(") Z ") || threads > 1)
 }
 
 fn wait_for(mut what: impl FnMut() -> bool, name: &str) {
@@ -202,6 +212,42 @@ fn a_shutdown_kills_what_does_not_end_and_gives_it_back() {
     assert_eq!(kernel.run(async { store.open().counts("pikake").await.unwrap().ready }), 1);
 }
 
+fn kill(process: u32, signal: &str) {
+    let status = Command::new("kill").args([signal, &process.to_string()]).status().unwrap();
+    assert!(status.success());
+}
+
+/// A terminal's Ctrl-C and a service manager's stop go to the worker's processes, too.
+fn what_ends_the_worker_does_not_end_its_processes() {
+    let app = app(&MemoryStore::new());
+    let note = folder("signals").join("process");
+    with_worker(&app, async |_| {
+        let job = slow.delay(note.clone()).await.unwrap();
+        while fs::read_to_string(&note).unwrap_or_default().is_empty() {
+            sleep(Duration::from_millis(5)).await.unwrap();
+        }
+        let process = fs::read_to_string(&note).unwrap().parse().unwrap();
+        kill(process, "-INT");
+        kill(process, "-TERM");
+        assert_eq!(job.wait().await.unwrap(), 0);
+    });
+    assert_eq!(app.stats().all.given_back, 0);
+}
+
+/// No job has ended it, so none is charged with it.
+fn an_idle_process_that_is_gone_costs_nothing() {
+    let app = app(&MemoryStore::new()).processes(1);
+    with_worker(&app, async |_| {
+        let (first, ..) = whoami.delay().await.unwrap().wait().await.unwrap();
+        kill(first, "-KILL");
+        wait_for(|| !is_alive(first), "its end");
+        let (second, ..) = whoami.delay().await.unwrap().wait().await.unwrap();
+        assert_ne!(first, second);
+    });
+    assert_eq!(app.stats().all.given_back, 0);
+    assert!(children(id()).is_empty(), "both were reaped");
+}
+
 /// What a process of [`the_workers_death_ends_its_processes`] does: a worker with one endless job.
 const VICTIM: &str = "victim";
 
@@ -293,6 +339,11 @@ fn main() {
             "a_shutdown_kills_what_does_not_end",
             a_shutdown_kills_what_does_not_end_and_gives_it_back,
         ),
+        (
+            "what_ends_the_worker_does_not_end_its_processes",
+            what_ends_the_worker_does_not_end_its_processes,
+        ),
+        ("an_idle_process_that_is_gone_costs_nothing", an_idle_process_that_is_gone_costs_nothing),
         ("the_workers_death_ends_its_processes", the_workers_death_ends_its_processes),
         ("nothing_is_inherited", nothing_is_inherited),
         ("limits_begin_when_it_is_the_jobs_turn", limits_begin_when_it_is_the_jobs_turn),
@@ -301,8 +352,6 @@ fn main() {
         ("what_it_started_does_not_hold_it_up", trouble::what_it_started_does_not_hold_it_up),
         ("big_arguments_and_values", trouble::big_arguments_and_values),
         ("a_flood_of_output", trouble::a_flood_of_output),
-        ("a_terminals_signals_are_not_theirs", trouble::a_terminals_signals_are_not_theirs),
-        ("an_idle_process_that_was_killed", trouble::an_idle_process_that_was_killed),
     ];
     for (name, test) in tests {
         test();
