@@ -202,7 +202,9 @@ impl Run {
                             fence(&job, work)
                         })
                     };
-                    ended(limited_once_begun(soft, hard, work).await, |output| match output {
+                    // In a box, as is all that other jobs' tasks need no room for.
+                    let limited = Box::pin(limited_once_begun(soft, hard, work)).await;
+                    ended(limited, |output| match output {
                         Ok(Ok(returned)) => Ended::Returned(returned),
                         Ok(Err(panic)) => Ended::Panicked(panic),
                         Err(TaskError::Panicked(panic)) => {
@@ -219,9 +221,10 @@ impl Run {
                 let Ok(_slot) = processes.slot().await else {
                     return self.sum_up(delivery, request, &current.facts, Ended::Interrupted, job);
                 };
-                let limited = match processes.take().await {
+                let limited = match Box::pin(processes.take()).await {
                     Ok(process) => {
-                        limited(soft, hard, processes.run(process, &current, request)).await
+                        let ran = Box::pin(processes.run(process, &current, request));
+                        limited(soft, hard, ran).await
                     }
                     Err(ran) => Limited { output: Some(ran), exceeded: None },
                 };
