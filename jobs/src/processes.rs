@@ -75,13 +75,10 @@ impl Processes {
     /// A process that is ready for a job, for which a slot was taken.
     pub(crate) async fn take(&self) -> Result<Process, Ran> {
         loop {
-            let idle = self.idle.borrow_mut().pop();
-            if let Some(mut process) = idle {
-                if has_ended(&mut process.child) {
-                    // Killed by somebody else while nothing ran in it.
-                    continue;
+            while let Some(mut process) = self.next_idle() {
+                if process.is_alive() {
+                    return Ok(process);
                 }
-                return Ok(process);
             }
             if let Some(exponent) = self.early_deaths.get().checked_sub(1) {
                 let factor = 1_u32.checked_shl(exponent).unwrap_or(u32::MAX);
@@ -141,6 +138,10 @@ impl Processes {
             Some(status) => describe(status),
             None => error.to_string(),
         })
+    }
+
+    fn next_idle(&self) -> Option<Process> {
+        self.idle.borrow_mut().pop()
     }
 
     /// Ends the processes that are idle, and waits until they have.
@@ -215,7 +216,7 @@ impl Process {
         let mut called = pin!(call(socket, job, request));
         let mut ends = pin!(async {
             while sleep(LOOK_EVERY).await.is_ok() {
-                if has_ended(child) {
+                if !is_alive(child) {
                     return;
                 }
             }
@@ -227,6 +228,11 @@ impl Process {
             Poll::Pending => ends.as_mut().poll(cx).map(|()| Err(io::ErrorKind::BrokenPipe.into())),
         })
         .await
+    }
+
+    /// Whether it has not ended meanwhile, as by somebody's `kill`.
+    fn is_alive(&mut self) -> bool {
+        is_alive(&mut self.child)
     }
 
     /// Kills it and waits until it has ended. Dropped, it waits no longer than a killed process takes to end.
@@ -244,8 +250,9 @@ impl Process {
     }
 }
 
-fn has_ended(child: &mut Option<Child>) -> bool {
-    child.as_mut().is_none_or(|child| !matches!(child.try_wait(), Ok(None)))
+/// An error would come again: it counts as ended.
+fn is_alive(child: &mut Option<Child>) -> bool {
+    child.as_mut().is_some_and(|child| matches!(child.try_wait(), Ok(None)))
 }
 
 async fn call(

@@ -208,6 +208,7 @@ impl Run {
                             fence(&job, work)
                         })
                     };
+                    // In a box, as is all that other jobs' tasks need no room for.
                     let limited = Box::pin(limited_once_begun(soft, hard, work)).await;
                     ended(limited, |output| match output {
                         Ok(Ok(returned)) => Ended::Returned(returned),
@@ -226,15 +227,13 @@ impl Run {
                 let Ok(_slot) = processes.slot().await else {
                     return self.sum_up(delivery, request, &current.facts, Ended::Interrupted, job);
                 };
-                let limited = Box::pin(async {
-                    match processes.take().await {
-                        Ok(process) => {
-                            limited(soft, hard, processes.run(process, &current, request)).await
-                        }
-                        Err(ran) => Limited { output: Some(ran), exceeded: None },
+                let limited = match Box::pin(processes.take()).await {
+                    Ok(process) => {
+                        let ran = Box::pin(processes.run(process, &current, request));
+                        limited(soft, hard, ran).await
                     }
-                })
-                .await;
+                    Err(ran) => Limited { output: Some(ran), exceeded: None },
+                };
                 ended(limited, |ran| match ran {
                     Ran::Returned(returned, retry_in) => {
                         if let Some(length) = retry_in {

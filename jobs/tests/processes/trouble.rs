@@ -2,15 +2,14 @@
 
 use std::os::fd::OwnedFd;
 use std::process::{Command, Stdio, id};
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use pikake_jobs::{JobError, Jobs, MemoryStore};
 use pikake_macros::job;
-use pikake_traps::sleep;
 use rustix::process::{PidfdFlags, PidfdGetfdFlags, getpid, pidfd_getfd, pidfd_open};
 use serde::{Deserialize, Serialize};
 
-use crate::{SECOND, add, app, children, is_alive, wait_for, whoami, with_worker};
+use crate::{SECOND, add, app, children, wait_for, with_worker};
 
 /// The ways in which a process can end.
 #[derive(Debug, Clone, Copy, Serialize, Deserialize)]
@@ -124,23 +123,6 @@ pub(crate) fn big_arguments_and_values() {
         assert_eq!(back.len(), length);
         assert_eq!(add.delay(2, 3).await.unwrap().wait().await.unwrap(), 5);
     });
-}
-
-pub(crate) fn an_idle_process_that_was_killed() {
-    let app = app(&MemoryStore::new());
-    with_worker(&app, async |_| {
-        let (first, ..) = whoami.delay().await.unwrap().wait().await.unwrap();
-        Command::new("kill").args(["-9", &first.to_string()]).status().unwrap();
-        // Its first thread may be gone before the others.
-        let threads =
-            || std::fs::read_dir(format!("/proc/{first}/task")).map_or(0, |all| all.count());
-        while is_alive(first) || threads() > 1 {
-            sleep(Duration::from_millis(5)).await.unwrap();
-        }
-        let (second, ..) = whoami.delay().await.unwrap().wait().await.unwrap();
-        assert_ne!(second, first);
-    });
-    assert_eq!((app.stats().all.done, app.stats().all.given_back), (2, 0), "no job was to blame");
 }
 
 /// What a process of [`a_flood_of_output`] does.
