@@ -20,6 +20,7 @@ def growth(broker, database, count):
     worker = side.start(broker, side.work)
     try:
         rates, most, full = [], 0, broker.ready(side.queue)
+        assert full > 0, "the queue does not tell how long it is"
         before = left = full
         while left == full:
             left = broker.ready(side.queue)

@@ -47,6 +47,7 @@ class Side:
         sent = self.ask(broker, self.publish, count)
         time.sleep(1)
         full = broker.ready(self.queue)
+        assert full > 0, f"{self.name}: the queue does not tell how long it is"
         worker = self.start(broker, self.work)
         try:
             since = time.monotonic()
