@@ -4,6 +4,7 @@
 //! its channel. Then each channel: confirms, limits, consumers, and the messages that were not
 //! confirmed, before any new ones.
 
+use std::cell::{Cell, RefCell};
 use std::future::{Future, poll_fn};
 use std::pin::pin;
 use std::rc::Rc;
@@ -23,6 +24,34 @@ const LOCKED: u16 = 405;
 /// How often, and after which waits, such a queue is asked for again.
 const LOCKED_TRIES: u32 = 20;
 const LOCKED_WAIT: Duration = Duration::from_millis(250);
+
+/// So many channels, at most, declare side by side,
+const LANES: usize = 16;
+/// and each of them so much, before there is another.
+const LANE_SHARE: usize = 8;
+
+/// Waits for all of them, or for the first error.
+async fn all(
+    futures: impl Iterator<Item: Future<Output = Result<(), Error>>>,
+) -> Result<(), Error> {
+    let mut running: Vec<_> = futures.map(Box::pin).collect();
+    poll_fn(|cx| {
+        let mut failed = None;
+        running.retain_mut(|future| match future.as_mut().poll(cx) {
+            Poll::Pending => true,
+            Poll::Ready(done) => {
+                failed = failed.take().or(done.err());
+                false
+            }
+        });
+        match (failed, running.is_empty()) {
+            (Some(error), _) => Poll::Ready(Err(error)),
+            (None, true) => Poll::Ready(Ok(())),
+            (None, false) => Poll::Pending,
+        }
+    })
+    .await
+}
 
 impl Hub {
     /// Makes everything what it was before. An error is one of the connection.
@@ -75,36 +104,73 @@ impl Hub {
         Ok(())
     }
 
+    /// Declares again what was declared, over a few channels at a time: what a queue needs that delays is
+    /// more than a hundred round trips one after the other.
     async fn recover_topology(&self) -> Result<(), Error> {
-        let requests = self.topology.borrow().requests();
-        let mut scratch = None;
-        for request in requests {
-            for attempt in 1.. {
-                let number = match scratch {
-                    Some(number) => number,
-                    None => *scratch.insert(self.open_number().await?),
-                };
-                match self.ask(number, request.clone()).await {
-                    Ok(_) => break,
-                    Err(Error::ChannelClosed(why))
-                        if why.code == LOCKED && attempt < LOCKED_TRIES =>
-                    {
-                        scratch = None;
-                        sleep(LOCKED_WAIT).await?;
-                    }
-                    Err(error @ (Error::ChannelClosed(_) | Error::Invalid(_))) => {
-                        tracing::warn!(%error, "could not be declared again");
-                        scratch = None;
-                        break;
-                    }
-                    Err(error) => return Err(error),
-                }
+        let stages = self.topology.borrow().stages();
+        let lanes = [const { Cell::new(None) }; LANES];
+        for stage in stages {
+            let count = stage.len().div_ceil(LANE_SHARE).min(LANES);
+            let requests = RefCell::new(stage.into_iter());
+            let lanes = lanes[..count].iter().enumerate();
+            all(lanes.map(|(n, lane)| self.recover_some(&requests, lane, n > 0))).await?;
+        }
+        let open = lanes.iter().filter_map(Cell::take);
+        all(open.map(|number| self.close_number(number))).await
+    }
+
+    /// Makes one request after the other, as long as there are any. One of the lanes has to, `may_fail`
+    /// the others: there may be no more channels.
+    async fn recover_some(
+        &self,
+        requests: &RefCell<impl Iterator<Item = AMQPClass>>,
+        lane: &Cell<Option<u16>>,
+        may_fail: bool,
+    ) -> Result<(), Error> {
+        if lane.get().is_none() {
+            match self.open_number().await {
+                Ok(number) => lane.set(Some(number)),
+                Err(Error::Invalid(_)) if may_fail => return Ok(()),
+                Err(error) => return Err(error),
             }
         }
-        if let Some(number) = scratch {
-            self.with(|session| session.close_channel(number, Asker::NOBODY).is_ok());
+        loop {
+            let Some(request) = requests.borrow_mut().next() else { return Ok(()) };
+            self.recover_one(request, lane).await?;
+        }
+    }
+
+    async fn recover_one(&self, request: AMQPClass, lane: &Cell<Option<u16>>) -> Result<(), Error> {
+        for attempt in 1.. {
+            let number = match lane.get() {
+                Some(number) => number,
+                None => self.open_number().await?,
+            };
+            lane.set(Some(number));
+            match self.ask(number, request.clone()).await {
+                Ok(_) => break,
+                Err(Error::ChannelClosed(why)) if why.code == LOCKED && attempt < LOCKED_TRIES => {
+                    lane.set(None);
+                    sleep(LOCKED_WAIT).await?;
+                }
+                Err(error @ (Error::ChannelClosed(_) | Error::Invalid(_))) => {
+                    tracing::warn!(%error, "could not be declared again");
+                    lane.set(None);
+                    break;
+                }
+                Err(error) => return Err(error),
+            }
         }
         Ok(())
+    }
+
+    /// Closes a channel, and waits until its number is free.
+    async fn close_number(&self, number: u16) -> Result<(), Error> {
+        let (sender, receiver) = oneshot::channel();
+        let asker = Asker { sender: Some(sender), channel: None };
+        let asked = self.with(|session| session.close_channel(number, asker));
+        asked.ok_or(Error::Closed)?.map_err(|(error, _)| error)?;
+        self.soon(receiver).await.map(drop)
     }
 
     async fn recover_channel(&self, channel: &Rc<ChannelInner>) -> Result<(), Error> {

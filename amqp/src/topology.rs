@@ -60,11 +60,13 @@ impl Topology {
         self.bindings.retain(|known| known != binding);
     }
 
-    /// All of it, as requests in an order that works.
-    pub(crate) fn requests(&self) -> Vec<AMQPClass> {
-        let declared =
-            self.exchanges.iter().chain(&self.queues).map(|(_, declare)| declare.clone());
-        declared.chain(self.bindings.iter().map(Binding::bind)).collect()
+    /// All of it, as requests: what is in one list needs nothing but what is in those before.
+    pub(crate) fn stages(&self) -> [Vec<AMQPClass>; 3] {
+        let declared = |list: &[(ShortString, AMQPClass)]| {
+            list.iter().map(|(_, declare)| declare.clone()).collect()
+        };
+        let bound = self.bindings.iter().map(Binding::bind).collect();
+        [declared(&self.exchanges), declared(&self.queues), bound]
     }
 }
 

@@ -99,7 +99,8 @@ impl AmqpDeliveries {
         let receipt = self
             .ledger
             .add(self.session, Owed { queue: self.queue.clone(), receipt: incoming.receipt });
-        Delivery::new(receipt, (*self.queue).to_owned(), attempt, message)
+        let flaw = incoming.flaw.map(|flaw| flaw.to_string());
+        Delivery { flaw, ..Delivery::new(receipt, (*self.queue).to_owned(), attempt, message) }
     }
 }
 

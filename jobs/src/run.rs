@@ -104,10 +104,13 @@ impl Run {
     async fn judge(&self, delivery: &Delivery) -> Verdict {
         // In a box, as is what hardly ever happens: a task has room for all that it holds over a wait, and the allocator
         // is fast up to one kilobyte.
-        let request = match Request::read(&delivery.message) {
+        let request = match &delivery.flaw {
+            None => Request::read(&delivery.message).map_err(|poison| poison.to_string()),
+            Some(flaw) => Err(flaw.clone()),
+        };
+        let request = match request {
             Ok(request) => Box::new(request),
-            Err(poison) => {
-                let reason = poison.to_string();
+            Err(reason) => {
                 let outcome = Outcome::error(
                     OutcomeState::Failure,
                     "DecodeError",

@@ -7,13 +7,77 @@ use std::time::Duration;
 
 use pikake_amqp::fake::{Broker, serve};
 use pikake_amqp::{
-    Channel, Confirm, Connection, ConsumeOptions, Error, PublishError, QueueOptions,
+    Channel, Confirm, Connection, ConsumeOptions, Error, Options, PublishError, QueueOptions,
+    State, Table, persistent,
 };
 use pikake_net::TcpListener;
-use pikake_sim::{FaultMix, Runs, Sim};
-use pikake_traps::{random, sleep, timeout_after};
+use pikake_sim::{FaultMix, Latency, Link, Network, Runs, Sim};
+use pikake_traps::{elapsed_since, now, random, sleep, spawn, timeout_after};
 
-use crate::{SECOND, address, message, number, options};
+use crate::{SECOND, address, here, message, number, options};
+
+/// Over a link on which each answer takes long.
+#[test]
+fn what_was_declared_is_declared_again_side_by_side() {
+    const COUNT: u32 = 100;
+    const LATENCY: Duration = Duration::from_millis(50);
+    let mut sim = Sim::new(1);
+    let mut network = Network::default();
+    network.link = Link::new(Latency::Fixed(LATENCY));
+    sim.network(network);
+    let broker = broker_host(&mut sim);
+    sim.client("client", move || {
+        let broker = broker.clone();
+        async move {
+            let connection = Connection::open(&address(), options()).await?;
+            let channel = connection.channel().await?;
+            for n in 0..COUNT {
+                let queue = format!("q{n}");
+                channel.declare_queue(&queue, QueueOptions::quorum()).await?;
+                channel.bind(&queue, "amq.topic", &queue, Table::default()).await?;
+            }
+            broker.cut();
+            while !matches!(connection.changed().await?, State::Recovering { .. }) {}
+            let begun = now();
+            while !matches!(connection.state(), State::Open) {
+                connection.changed().await?;
+            }
+            // One after the other, 200 answers take 20 s.
+            let took = elapsed_since(begun);
+            assert!(took < 5 * SECOND, "{took:?}");
+            let last = format!("q{}", COUNT - 1);
+            channel.publish("amq.topic", &last, persistent(), b"x".to_vec(), true).await.unwrap();
+            Ok::<(), Error>(())
+        }
+    });
+    sim.run().unwrap();
+}
+
+/// As many channels as there may be.
+#[test]
+fn no_channel_is_lost_where_there_may_be_few() {
+    for most in 1..=3 {
+        let (few, broker) = (Options { channel_max: most, ..options() }, Broker::new());
+        pikake_sim::example(async move {
+            let listener = TcpListener::bind("127.0.0.1:5672").await.unwrap();
+            let _serving = spawn(serve(broker.clone(), listener)).cancel_on_drop();
+            let connection = Connection::open(&here(), few).await.unwrap();
+            let mut channels = Vec::new();
+            for _ in 0..most {
+                channels.push(connection.channel().await.unwrap());
+            }
+            for n in 0..50 {
+                channels[0].declare_queue(&format!("q{n}"), QueueOptions::quorum()).await.unwrap();
+            }
+            broker.cut();
+            while !matches!(connection.changed().await.unwrap(), State::Recovering { .. }) {}
+            for channel in &channels {
+                channel.publish("", "q49", persistent(), b"x".to_vec(), true).await.unwrap();
+            }
+            assert_eq!(broker.ready("q49"), usize::from(most));
+        });
+    }
+}
 
 /// A broker of the world, which comes back with what it knew when its host has crashed.
 fn broker_host(sim: &mut Sim) -> Broker {

@@ -80,7 +80,9 @@ pub(crate) fn play() -> bool {
             let app = App::new(&url)
                 .expect("a URL")
                 .jobs((record, record_early))
-                .concurrency(CONCURRENCY);
+                .concurrency(CONCURRENCY)
+                // Workers are killed for as long as the run lasts: that is no job's fault.
+                .max_deliveries(u32::MAX);
             if let Err(error) = app.run_worker().await {
                 // The broker may not be there, and lets in who comes again.
                 if !matches!(&error, pikake_jobs::AppError::Broker(broker) if broker.is_lost()) {

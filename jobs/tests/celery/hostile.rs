@@ -116,10 +116,15 @@ fn a_worker_outlives_whatever_is_in_its_queue() {
         for (properties, body, _) in &cases {
             put(&channel, properties.clone(), body).await;
         }
-        // Behind them, one that Celery sends.
-        let calls = serde_json::json!([{"task": "tests.add", "args": [2, 3]}]);
-        assert_eq!(python::send(python, &url, calls).await[0]["value"], 5);
-        while dead(&app).await < cases.len() as u64 {
+        // Behind them, one that Celery sends, and one with a property that is no text.
+        let calls = serde_json::json!([
+            {"task": "tests.add", "args": [2, 3]},
+            {"task": "tests.add", "args": [2, 4], "options": {"app_id": "\u{ff}"}},
+        ]);
+        let told = python::send(python, &url, calls).await;
+        assert_eq!(told[0]["value"], 5);
+        assert_eq!(told[1]["kind"], "DecodeError", "{told:?}");
+        while dead(&app).await <= cases.len() as u64 {
             sleep(Duration::from_millis(20)).await.unwrap();
         }
         let broker = app.broker().unwrap();
@@ -131,10 +136,11 @@ fn a_worker_outlives_whatever_is_in_its_queue() {
             let at = found.iter().position(is_it).unwrap_or_else(|| panic!("{reason}"));
             found.remove(at);
         }
-        assert!(found.is_empty(), "{found:?}");
+        assert_eq!(found.len(), 1, "{found:?}");
+        assert!(found[0].reason.contains("not UTF-8"), "{found:?}");
         let counts = broker.counts(QUEUE).await.unwrap();
         assert_eq!((counts.ready, counts.delayed), (0, 0));
         let stats = worker.end().await.stats.all;
-        assert_eq!((stats.done, stats.dead), (1, cases.len() as u64), "{stats}");
+        assert_eq!((stats.done, stats.dead), (1, cases.len() as u64 + 1), "{stats}");
     });
 }

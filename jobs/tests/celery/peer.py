@@ -74,6 +74,8 @@ def main():
     for call in json.load(sys.stdin):
         name, args, kwargs = call["task"], call.get("args", []), call.get("kwargs", {})
         options, sent = call.get("options", {}), time.time()
+        if "app_id" in options:
+            options["app_id"] = options["app_id"].encode("latin-1")
         if name in app.tasks and not options:
             result = app.tasks[name].delay(*args, **kwargs)
         else:
