@@ -155,9 +155,16 @@ impl Hub {
 
     /// Nobody is kept waiting any longer for messages that were sent.
     pub(crate) fn abandon_unconfirmed(&self, error: &PublishError) {
+        self.abandon_sent(error);
+        for (_, publisher) in self.retained.take() {
+            let _told = publisher.sender.send(Err(error.clone()));
+        }
+    }
+
+    /// The same of those that were sent over this connection.
+    pub(crate) fn abandon_sent(&self, error: &PublishError) {
         let sent = self.with(|session| session.abandon_unconfirmed()).unwrap_or_default();
-        let kept = self.retained.take().into_iter().map(|(_, publisher)| publisher);
-        for publisher in sent.into_iter().chain(kept) {
+        for publisher in sent {
             let _told = publisher.sender.send(Err(error.clone()));
         }
     }

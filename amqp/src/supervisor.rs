@@ -21,7 +21,7 @@ use std::time::Duration;
 use pikake_traps::{ignore_after, park, random, timeout_after};
 
 use crate::connection::State;
-use crate::error::{CloseReason, Error};
+use crate::error::{CloseReason, Error, PublishError};
 use crate::event::Ended;
 use crate::hub::{Hub, Milestone};
 use crate::link::Link;
@@ -208,6 +208,11 @@ async fn end_of_connection(hub: &Hub) -> Result<Error, Error> {
         Milestone::Ended(Ended::Protocol(error)) => Ok(error),
         Milestone::Ended(Ended::ByUs) => Err(Error::Closed),
         Milestone::Ended(Ended::ByBroker { reason, is_blamed }) => {
+            if reason.code == INTERNAL {
+                // It may have stumbled over one of them, and would again.
+                let error = Error::ConnectionClosed(reason.clone());
+                hub.abandon_sent(&PublishError::Closed { error, message: None });
+            }
             match is_blamed || is_passing(&reason) {
                 true => Ok(Error::ConnectionLost(reason.to_string())),
                 false => Err(Error::ConnectionClosed(reason)),
@@ -216,9 +221,12 @@ async fn end_of_connection(hub: &Hub) -> Result<Error, Error> {
     }
 }
 
+/// The broker has an error of its own.
+const INTERNAL: u16 = 541;
+
 /// Whether the reason is the broker's (a shutdown, a lack of something), and not what we did.
 fn is_passing(reason: &CloseReason) -> bool {
     /// Connection forced, resource error, internal error.
-    const PASSING: [u16; 3] = [320, 506, 541];
+    const PASSING: [u16; 3] = [320, 506, INTERNAL];
     PASSING.contains(&reason.code)
 }

@@ -36,14 +36,17 @@ impl From<Error> for BrokerError {
 /// Why a message was not confirmed, and whether it may be there all the same.
 pub(crate) fn unpublished(error: Unpublished, blocked: Duration) -> Unsent {
     let is_uncertain = error.is_uncertain();
+    let is_stumbled_over =
+        matches!(&error, Unpublished::Closed { error: Error::ConnectionClosed(_), .. });
     let cause = match error {
         Unpublished::Blocked { .. } => {
-            return Unsent { is_uncertain, cause: PublishFailure::Blocked(blocked) };
+            let cause = PublishFailure::Blocked(blocked);
+            return Unsent { is_uncertain, cause, is_stumbled_over };
         }
         Unpublished::Interrupted { why, .. } => BrokerError::Interrupted(why),
         Unpublished::Closed { error, .. } => error.into(),
         Unpublished::Uncertain => BrokerError::Lost(error.to_string()),
         _ => BrokerError::Refused(error.to_string()),
     };
-    Unsent { is_uncertain, cause: PublishFailure::Broker(cause) }
+    Unsent { is_uncertain, cause: PublishFailure::Broker(cause), is_stumbled_over }
 }
