@@ -163,7 +163,7 @@ impl Publisher {
                 Err(Unpublished::Closed { error: Error::ConnectionClosed(reason), .. }) => {
                     break (reason, Some(self.turn().await?));
                 }
-                Err(error) => return Err(unpublished(error, self.patience)),
+                Err(error) => return Err(self.unpublished(error)),
             }
         };
         let mut tries = 1;
@@ -185,7 +185,7 @@ impl Publisher {
                     }
                 }
                 Ok(Err(error)) => {
-                    return Err(Unsent { is_uncertain: true, ..unpublished(error, self.patience) });
+                    return Err(Unsent { is_uncertain: true, ..self.unpublished(error) });
                 }
                 Err(error) => return Err(Unsent { is_uncertain: true, ..unsent(error) }),
             }
@@ -200,6 +200,10 @@ impl Publisher {
             is_stumbled_over: false,
         };
         self.suspects.lock().await.map_err(unsent)
+    }
+
+    fn unpublished(&self, error: Unpublished) -> Unsent {
+        unpublished(error, &self.connection(), self.patience)
     }
 
     fn is_closed(&self) -> bool {

@@ -7,6 +7,7 @@ use std::rc::Rc;
 use std::time::Duration;
 
 use pikake_amqp::fake;
+use pikake_jobs::broker::PublishFailure;
 use pikake_jobs::{AmqpBroker, App, Broker, BrokerError, JobError, Message, QueueOptions};
 use pikake_net::TcpListener;
 use pikake_traps::{sleep, spawn, timeout_after, wall_time};
@@ -225,5 +226,26 @@ fn what_cannot_be_buried_is_given_back_after_a_while() {
         worker.request_cancel("the test is over");
         let report = worker.await.unwrap().unwrap();
         assert_eq!((report.stats.all.dead, report.stats.all.given_back), (0, 2));
+    });
+}
+
+/// It is no shortage of memory or disk.
+#[test]
+fn a_broker_that_cannot_be_reached_is_told_to_be_lost() {
+    pikake_sim::example(async {
+        let listener = TcpListener::bind("127.0.0.1:5672").await.unwrap();
+        let serving = spawn(fake::serve(fake::Broker::new(), listener));
+        let broker = AmqpBroker::open("amqp://127.0.0.1").await.unwrap();
+        broker.declare("jobs", &QueueOptions::default()).await.unwrap();
+        serving.cancel().await.unwrap();
+        sleep(SECOND).await.unwrap();
+        let error = broker.publish("jobs", Message::default(), None).await.unwrap_err();
+        assert!(!error.is_uncertain);
+        assert!(
+            matches!(&error.cause, PublishFailure::Broker(BrokerError::Lost(_))),
+            "{:?}",
+            error.cause
+        );
+        assert!(error.to_string().contains("no connection to 127.0.0.1:5672"), "{error}");
     });
 }
