@@ -4,7 +4,7 @@
 
 use std::future::Future;
 use std::rc::Rc;
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 
 use pikake_amqp::fake;
 use pikake_jobs::broker::PublishFailure;
@@ -247,5 +247,34 @@ fn a_broker_that_cannot_be_reached_is_told_to_be_lost() {
             error.cause
         );
         assert!(error.to_string().contains("no connection to 127.0.0.1:5672"), "{error}");
+    });
+}
+
+/// It died at a worker whose clock is ahead, and does not stand in the way of those behind it.
+#[test]
+fn the_dead_of_a_clock_that_is_ahead_are_replayed_as_well() {
+    on_a_broker(async |_server, broker| {
+        let mut deliveries = broker.consume("jobs", 10).await.unwrap();
+        for number in 0..3 {
+            let mut message = Message::default();
+            message.correlation_id = Some(number.to_string());
+            if number == 1 {
+                let since = (wall_time() + 60 * SECOND).duration_since(SystemTime::UNIX_EPOCH);
+                let since = u64::try_from(since.unwrap().as_millis()).unwrap();
+                message.headers.insert("pikake_since".to_owned(), since.into());
+                broker.publish("jobs.dead", message, None).await.unwrap();
+                continue;
+            }
+            broker.publish("jobs", message, None).await.unwrap();
+            let came = deliveries.next().await.unwrap().unwrap();
+            broker.bury(came.receipt, came.message, "why".to_owned()).await.unwrap();
+        }
+        assert_eq!(broker.replay("jobs", None).await.unwrap(), 3);
+        for number in ["0", "1", "2"] {
+            let came = deliveries.next().await.unwrap().unwrap();
+            assert_eq!(came.message.job(), Some(number));
+            broker.ack(came.receipt).await.unwrap();
+        }
+        assert_eq!(broker.counts("jobs").await.unwrap().dead, 0);
     });
 }
