@@ -57,6 +57,8 @@ impl ChannelInner {
         self.ended.borrow_mut().get_or_insert_with(|| error.clone());
         for consumer in self.live_consumers() {
             consumer.end(error.clone());
+            // The broker has taken them back with the channel.
+            consumer.forget_deliveries();
         }
         self.wake_all();
     }

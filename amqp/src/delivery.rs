@@ -99,7 +99,12 @@ impl Receipt {
 
     /// Whether the delivery still has to be settled, and can be.
     pub fn is_owed(&self) -> bool {
-        !self.is_settled.get() && self.channel.hub().epoch.get() == self.epoch
+        let hub = self.channel.hub();
+        let is_here = || {
+            let (session, number) = (hub.session.borrow(), self.channel.number.get());
+            session.as_ref().is_some_and(|session| session.owes(number, self.tag))
+        };
+        !self.is_settled.get() && hub.epoch.get() == self.epoch && is_here()
     }
 
     /// Acknowledges the delivery: the broker may forget it. Of a consumer without acknowledgements

@@ -1,6 +1,7 @@
 //! Hands the session's events to whom they concern.
 
 use std::rc::Rc;
+use std::time::Duration;
 
 use crate::channel::ChannelInner;
 use crate::connection::State;
@@ -47,7 +48,7 @@ impl Hub {
                 }
             }
             Event::Confirmed { token, outcome } => {
-                let Publisher { sender, channel } = token;
+                let Publisher { sender, channel, .. } = token;
                 let result = match outcome {
                     Outcome::Acked => Ok(()),
                     Outcome::Nacked => Err(PublishError::Nacked),
@@ -85,7 +86,8 @@ impl Hub {
                 if self.is_ready.get() {
                     self.set_state(State::Blocked { reason });
                 }
-                self.timer.wake(1);
+                // Who waits for room as well: from now on there is a deadline.
+                self.wake_all();
             }
             Event::Unblocked => {
                 self.blocked.replace(None);
@@ -129,6 +131,8 @@ impl Hub {
         for channel in self.live_channels() {
             channel.forget_deliveries();
         }
+        // The next session uses their numbers again.
+        self.channels.borrow_mut().clear();
         let Some(mut session) = session else { return };
         // What the broker said last still counts.
         while let Some(event) = session.next_event() {
@@ -139,7 +143,8 @@ impl Hub {
         let remains = session.dismantle();
         // Their senders tell them.
         drop(remains.requests);
-        for (_, message, publisher) in remains.unconfirmed {
+        for (_, message, mut publisher) in remains.unconfirmed {
+            publisher.lost_at.get_or_insert(self.time());
             match self.options.republish {
                 true => self.retained.borrow_mut().push((message, publisher)),
                 false => drop(publisher.sender.send(Err(PublishError::Uncertain))),
@@ -150,10 +155,33 @@ impl Hub {
 
     /// Nobody is kept waiting any longer for messages that were sent.
     pub(crate) fn abandon_unconfirmed(&self, error: &PublishError) {
-        let sent = self.with(|session| session.abandon_unconfirmed()).unwrap_or_default();
-        let kept = self.retained.take().into_iter().map(|(_, publisher)| publisher);
-        for publisher in sent.into_iter().chain(kept) {
+        self.abandon_sent(error);
+        for (_, publisher) in self.retained.take() {
             let _told = publisher.sender.send(Err(error.clone()));
+        }
+    }
+
+    /// The same of those that were sent over this connection.
+    pub(crate) fn abandon_sent(&self, error: &PublishError) {
+        let sent = self.with(|session| session.abandon_unconfirmed()).unwrap_or_default();
+        for publisher in sent {
+            let _told = publisher.sender.send(Err(error.clone()));
+        }
+    }
+
+    /// Nobody is kept waiting any longer for messages that were lost long ago. They may have been sent
+    /// again since, over connections that were lost as well.
+    pub(crate) fn abandon_lost(&self) {
+        let (now, patience) = (self.time(), self.options.blocked_deadline);
+        let is_old = |at: Duration| now.saturating_sub(at) >= patience;
+        let (gone, kept): (Vec<_>, _) = self
+            .retained
+            .take()
+            .into_iter()
+            .partition(|(_, publisher)| publisher.lost_at.is_some_and(is_old));
+        self.retained.replace(kept);
+        for (_, publisher) in gone {
+            let _told = publisher.sender.send(Err(PublishError::Uncertain));
         }
     }
 

@@ -74,7 +74,7 @@ pub(crate) enum Event<T, P> {
         channel: u16,
         reason: CloseReason,
     },
-    /// Messages may be published on the channel, or may not.
+    /// More messages may be published on a channel than before, or none.
     Flow,
     Blocked(String),
     Unblocked,

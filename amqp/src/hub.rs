@@ -53,6 +53,8 @@ pub(crate) struct Publisher {
     pub(crate) sender: oneshot::Sender<Result<(), PublishError>>,
     /// It stays open until the message is confirmed.
     pub(crate) channel: Rc<ChannelInner>,
+    /// When the first of the connections was lost that it was sent over.
+    pub(crate) lost_at: Option<Duration>,
 }
 
 /// What the one who keeps the connection up waits for.
@@ -206,12 +208,13 @@ impl Hub {
         }
     }
 
-    /// Waits for the answer to a request. No broker needs that long.
+    /// Waits for the answer to a request. No broker needs that long, and a connection of its own would
+    /// need no less.
     pub(crate) async fn answer(
         &self,
         receiver: oneshot::Receiver<Result<Answer, Error>>,
     ) -> Result<Answer, Error> {
-        let limit = self.options.blocked_deadline;
+        let limit = self.options.blocked_deadline.max(self.options.connect_timeout);
         match timeout_after(limit, receiver).await {
             Ok(Ok(result)) => result,
             Ok(Err(oneshot::RecvError::Interrupted(why))) => Err(why.into()),

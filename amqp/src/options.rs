@@ -22,7 +22,7 @@ pub struct Options {
     /// at once.
     pub keep_trying: bool,
     /// How long a message is held back, and a request waits, while the broker takes none or there is
-    /// no connection.
+    /// no connection. An answer is waited for as long, and no less than `connect_timeout`.
     pub blocked_deadline: Duration,
     /// How many unconfirmed messages a channel may have; who publishes more waits.
     pub publish_window: usize,

@@ -150,7 +150,7 @@ fn attempt(channel: &Rc<ChannelInner>, message: Box<Message>) -> Attempt {
         Some(_) => return Attempt::Full(message),
     }
     let (sender, receiver) = oneshot::channel();
-    let publisher = Publisher { sender, channel: channel.clone() };
+    let publisher = Publisher { sender, channel: channel.clone(), lost_at: None };
     let confirm = Confirm { receiver, channel: channel.clone() };
     match hub.with(|session| session.publish(number, message, publisher)) {
         Some(Ok(None)) => Attempt::Sent(confirm),

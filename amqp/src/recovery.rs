@@ -76,7 +76,6 @@ impl Hub {
     async fn recover_all(self: &Rc<Self>) -> Result<(), Error> {
         self.recover_topology().await?;
         let channels = self.live_channels();
-        self.channels.borrow_mut().clear();
         for channel in &channels {
             match self.recover_channel(channel).await {
                 Ok(()) => {}

@@ -116,7 +116,7 @@ impl<T, P> ChannelState<T, P> {
         tag: u64,
         multiple: bool,
         is_ack: bool,
-        mut tell: impl FnMut(P, Outcome),
+        mut tell: impl FnMut(Option<P>, Outcome),
     ) -> Result<(), Error> {
         let confirmed = match (tag, multiple) {
             (0, true) => 1..=self.published,
@@ -131,17 +131,15 @@ impl<T, P> ChannelState<T, P> {
                 (None, true) => Outcome::Acked,
                 (Some((code, text)), true) => Outcome::Returned { code, text },
             };
-            if let Some(token) = entry.token {
-                tell(token, outcome);
-            }
+            tell(entry.token, outcome);
         }
         Ok(())
     }
 
     /// The broker returns a message. It does not say which; it comes before its confirm, so it is the
     /// oldest that is the same. (Two that are the same in everything are one as good as the other.)
-    /// Properties may come back as others than were sent, as the broker puts a name of its own in the
-    /// place of direct reply-to, or not be readable here; then place and body have to do.
+    /// Properties may come back as others than were sent, or not be readable here; then place and body
+    /// have to do.
     pub(crate) fn returned(&mut self, why: basic::Return, properties: &Properties, body: &[u8]) {
         let is_like_it = |entry: &Unconfirmed<P>| {
             let message = &entry.message;
@@ -153,7 +151,10 @@ impl<T, P> ChannelState<T, P> {
         };
         let mut like_it = self.unconfirmed.iter().filter(|(_, entry)| is_like_it(entry));
         let oldest = like_it.clone().next();
-        let same = like_it.find(|(_, entry)| entry.message.properties == *properties);
+        // The broker puts a name of its own in the place of direct reply-to.
+        let but_reply = |properties: &Properties| properties.clone().with_reply_to("".into());
+        let back = but_reply(properties);
+        let same = like_it.find(|(_, entry)| but_reply(&entry.message.properties) == back);
         let found = same.or(oldest).map(|(&tag, _)| tag);
         match found.and_then(|tag| self.unconfirmed.get_mut(&tag)) {
             Some(entry) => entry.returned = Some((why.reply_code, why.reply_text.to_string())),
@@ -175,6 +176,11 @@ impl<T, P> ChannelState<T, P> {
             false if tag == 0 => Err(Error::Protocol("a delivery without a number".to_owned())),
             false => Err(Error::Protocol(format!("delivery {tag} came twice"))),
         }
+    }
+
+    /// Whether the delivery is still to be settled.
+    pub(crate) fn owes(&self, tag: u64) -> bool {
+        self.owed.contains(&tag)
     }
 
     /// Whether the delivery was still to be settled; now it is not.

@@ -132,6 +132,23 @@ fn the_message_that_is_the_same_comes_back_before_one_that_is_like_it() {
     assert_eq!(events(&mut session), ["first: Acked", "second: returned 312"]);
 }
 
+/// The broker puts a name of its own in the place of direct reply-to: the rest still says which it is.
+#[test]
+fn of_two_questions_with_the_same_body_the_one_that_is_the_same_comes_back() {
+    let asks = |id: &str, to: &str| {
+        Properties::default().with_correlation_id(id.into()).with_reply_to(to.into())
+    };
+    let mut session = with_channels();
+    for (id, token) in [("1", "first"), ("2", "second")] {
+        let mut one = message(b"x", true);
+        one.properties = asks(id, "amq.rabbitmq.reply-to");
+        session.publish(1, one, token).unwrap();
+    }
+    session.input(&returned(asks("2", "amq.rabbitmq.reply-to.g1"), b"x"), secs(0));
+    session.input(&bytes(&[ack(0, true)]), secs(0));
+    assert_eq!(events(&mut session), ["first: Acked", "second: returned 312"]);
+}
+
 /// The broker takes back what it has delivered when it gets to read that it shall: what is under way
 /// until it answers, too. To settle any of it afterwards would cost the channel.
 #[test]
@@ -183,6 +200,19 @@ fn a_message_that_is_never_confirmed_keeps_only_itself() {
     assert_eq!(session.window(1), Some((true, 1)));
     session.input(&bytes(&[ack(2, false)]), secs(0));
     assert!(events(&mut session).pop().unwrap().contains("a confirm of message 2"));
+}
+
+/// Nobody is told of it any more, but there may be those who wait for its room.
+#[test]
+fn a_message_that_was_given_up_makes_room_when_it_is_confirmed() {
+    let mut session = with_channels();
+    session.publish(1, message(b"x", false), "x").unwrap();
+    session.publish(1, message(b"y", false), "y").unwrap();
+    assert_eq!(session.abandon_unconfirmed(), ["x", "y"]);
+    assert_eq!(session.window(1), Some((true, 2)));
+    session.input(&bytes(&[ack(0, true)]), secs(0));
+    assert_eq!(events(&mut session), ["flow"]);
+    assert_eq!(session.window(1), Some((true, 0)));
 }
 
 #[test]

@@ -200,9 +200,16 @@ impl<T, P> Session<T, P> {
     fn confirmed(&mut self, number: u16, tag: u64, multiple: bool, ack: bool) -> Result<(), Error> {
         let Some(channel) = self.channels.get_mut(&number) else { return Ok(()) };
         let events = &mut self.events;
-        channel.confirm(tag, multiple, ack, |token, outcome| {
-            events.push_back(Event::Confirmed { token, outcome });
-        })
+        let mut is_told = true;
+        channel.confirm(tag, multiple, ack, |token, outcome| match token {
+            Some(token) => events.push_back(Event::Confirmed { token, outcome }),
+            None => is_told = false,
+        })?;
+        if !is_told {
+            // Nobody waits for it, but for the room that it took.
+            events.push_back(Event::Flow);
+        }
+        Ok(())
     }
 
     /// Answers the broker. Of a channel that is being closed it wants to know no more: it may have

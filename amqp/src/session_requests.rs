@@ -142,15 +142,22 @@ impl<T, P> Session<T, P> {
         self.channels.values_mut().flat_map(ChannelState::abandon).collect()
     }
 
+    /// Whether a delivery is to be settled, and can be: after a farewell the broker listens no more.
+    pub(crate) fn owes(&self, number: u16, tag: u64) -> bool {
+        let channel = self.channels.get(&number).filter(|_| self.phase == Phase::Open);
+        channel.is_some_and(|channel| channel.owes(tag))
+    }
+
     /// Acknowledges a delivery. `false`: it was not owed.
     pub(crate) fn ack(&mut self, number: u16, tag: u64) -> bool {
-        self.channels.get_mut(&number).is_some_and(|channel| channel.ack(tag))
+        self.phase == Phase::Open
+            && self.channels.get_mut(&number).is_some_and(|channel| channel.ack(tag))
     }
 
     /// Refuses a delivery. `false`: it was not owed.
     pub(crate) fn nack(&mut self, number: u16, tag: u64, requeue: bool) -> bool {
         let Some(channel) = self.channels.get_mut(&number) else { return false };
-        if !channel.settle(tag) {
+        if self.phase != Phase::Open || !channel.settle(tag) {
             return false;
         }
         if channel.is_closing {

@@ -47,11 +47,10 @@ async fn keep_up(hub: &Rc<Hub>) -> Error {
     // Of those that came about and were lost at once.
     let mut cut_short = 0;
     let mut was_open = false;
-    let mut lost_at = hub.time();
     loop {
         let outcome = async {
             let link = connect(hub).await?;
-            hub.recover().await?;
+            unless_closed(hub, hub.recover()).await?;
             Ok::<_, Error>(link)
         };
         let error = match outcome.await {
@@ -77,10 +76,6 @@ async fn keep_up(hub: &Rc<Hub>) -> Error {
                 error
             }
         };
-        // One that is lost over and over, as for a message that the broker cannot take, was never back.
-        if failed == 0 && cut_short <= 1 {
-            lost_at = hub.time();
-        }
         hub.drop_session();
         let is_hopeless = matches!(error, Error::Invalid(_));
         let may_retry = was_open || hub.options.keep_trying && !is_hopeless;
@@ -89,9 +84,7 @@ async fn keep_up(hub: &Rc<Hub>) -> Error {
         if was_open {
             hub.set_state(State::Recovering { attempt: failed + 1 });
         }
-        if hub.time().saturating_sub(lost_at) >= hub.options.blocked_deadline {
-            hub.abandon_unconfirmed(&PublishError::Uncertain);
-        }
+        hub.abandon_lost();
         let waits = failed + cut_short;
         if waits > 0 {
             let _closed = ignore_after(backoff.wait(waits, random::f64()), until_closed(hub)).await;
@@ -146,7 +139,7 @@ async fn until_closed(hub: &Hub) {
     while !hub.close_requested.get() && park(&hub.supervisor).await.is_ok() {}
 }
 
-/// A peer that does not answer, in the middle of a handshake, keeps nobody who wants to go.
+/// A peer that does not answer, in the middle of a handshake or later, keeps nobody who wants to go.
 async fn unless_closed<T>(
     hub: &Hub,
     work: impl Future<Output = Result<T, Error>>,
@@ -215,6 +208,11 @@ async fn end_of_connection(hub: &Hub) -> Result<Error, Error> {
         Milestone::Ended(Ended::Protocol(error)) => Ok(error),
         Milestone::Ended(Ended::ByUs) => Err(Error::Closed),
         Milestone::Ended(Ended::ByBroker { reason, is_blamed }) => {
+            if reason.code == INTERNAL {
+                // It may have stumbled over one of them, and would again.
+                let error = Error::ConnectionClosed(reason.clone());
+                hub.abandon_sent(&PublishError::Closed { error, message: None });
+            }
             match is_blamed || is_passing(&reason) {
                 true => Ok(Error::ConnectionLost(reason.to_string())),
                 false => Err(Error::ConnectionClosed(reason)),
@@ -223,9 +221,12 @@ async fn end_of_connection(hub: &Hub) -> Result<Error, Error> {
     }
 }
 
+/// The broker has an error of its own.
+const INTERNAL: u16 = 541;
+
 /// Whether the reason is the broker's (a shutdown, a lack of something), and not what we did.
 fn is_passing(reason: &CloseReason) -> bool {
     /// Connection forced, resource error, internal error.
-    const PASSING: [u16; 3] = [320, 506, 541];
+    const PASSING: [u16; 3] = [320, 506, INTERNAL];
     PASSING.contains(&reason.code)
 }

@@ -285,7 +285,7 @@ impl Broker for AmqpBroker {
                 let reply = to_queue(reply_to, properties, meta)?;
                 Ok(Publishing { mandatory: false, ..reply })
             };
-            self.0.publisher.send(reply).await
+            self.0.publisher.answer(reply_to, reply).await
         })
     }
 

@@ -9,7 +9,7 @@ use crate::amqp_message::{
     REASON, SINCE, headless, message, millis, properties, text_of, time_of, with_header,
 };
 use crate::amqp_publisher::Publisher;
-use crate::amqp_queues::{dead_queue, to_queue};
+use crate::amqp_queues::{dead_queue, look, to_queue};
 use crate::broker::{BrokerError, DeadJob};
 use crate::message::{JobId, Message};
 
@@ -83,8 +83,12 @@ pub(crate) async fn replay(
     let begun = wall_time();
     let mut others = Vec::new();
     let mut replayed = 0;
+    let (mut unseen, _) = look(channel, &dead_queue(queue)).await?;
     while let Some(delivery) = get(channel, queue, 1).await?.pop() {
-        if time_of(&delivery.properties, SINCE).is_some_and(|since| since > begun) {
+        // Those that were there at the beginning come first, whatever the clock was that they died by.
+        let was_there = unseen > 0;
+        unseen = unseen.saturating_sub(1);
+        if !was_there && time_of(&delivery.properties, SINCE).is_some_and(|since| since > begun) {
             // It has died again in the meantime.
             break;
         }

@@ -17,6 +17,10 @@ use crate::message::Message;
 /// of the waiting.
 const EXPIRES: &str = "pikake_expires";
 
+/// RabbitMQ refuses a length of decades, so it is not told of what expires so late: whether it has, a
+/// worker sees.
+const LONGEST_EXPIRATION: Duration = Duration::from_secs(365 * 24 * 3_600);
+
 /// Why a message is among the dead,
 pub(crate) const REASON: &str = "pikake_reason";
 
@@ -54,8 +58,10 @@ pub(crate) fn properties(message: &Message, now: SystemTime) -> Result<Propertie
     let mut properties = headless(message, now)?;
     let is_awaited = message.reply_to.as_deref().is_some_and(|to| !to.is_empty());
     if let Some(expires) = message.expires.filter(|_| !is_awaited) {
-        let left = expires.duration_since(now).unwrap_or_default().as_millis();
-        properties = properties.with_expiration(short(&left.to_string())?);
+        let left = expires.duration_since(now).unwrap_or_default();
+        if left <= LONGEST_EXPIRATION {
+            properties = properties.with_expiration(short(&left.as_millis().to_string())?);
+        }
     }
     Ok(properties)
 }

@@ -3,16 +3,20 @@
 //! Apart from the broker. A message that RabbitMQ cannot take (too large, or its exchange is gone)
 //! costs the channel that it came over, and with it the confirms of all others that are under way.
 //! Which one it was is not told: each of them is sent again over a channel of its own, so those that
-//! had been taken already are there twice, and only the one to blame is refused.
+//! had been taken already are there twice, and only the one to blame is refused. One that the broker
+//! stumbles over (an answer to a name that only looks like one of its own) costs the connection: then
+//! those that were under way are sent again one after the other.
 
 use std::cell::RefCell;
+use std::collections::VecDeque;
 use std::rc::Rc;
 use std::time::Duration;
 
 use pikake_amqp::{
-    Channel, Connection, Error, Message as Publishing, PublishError as Unpublished, persistent,
+    Channel, Connection, Error, Message as Publishing, PublishError as Unpublished, State,
+    persistent,
 };
-use pikake_sync::{Mutex, OnceCell, WaitGroup};
+use pikake_sync::{Mutex, MutexGuard, OnceCell, WaitGroup};
 use pikake_traps::{Interrupted, ignore_after};
 
 use crate::amqp_error::unpublished;
@@ -23,6 +27,11 @@ use crate::message::JobId;
 
 /// A broker that takes messages has confirmed one by then.
 const PROBE_LIMIT: Duration = Duration::from_secs(1);
+
+/// A message that has cost so many connections by itself, after one that it may have cost, is to blame.
+const STUMBLES: u32 = 2;
+/// So many names are remembered that the broker stumbles over.
+const MOST_STUMBLES: usize = 100;
 
 /// A channel for messages, and the answers to them.
 struct Line {
@@ -50,6 +59,10 @@ pub(crate) struct Publisher {
     line: RefCell<Rc<Line>>,
     /// Locked while the broker has closed the line, and another is made.
     reopening: Mutex<()>,
+    /// Locked by a message that is sent again, and may be the one that cost a connection.
+    suspects: Mutex<()>,
+    /// Names to answer to that cost a connection, the latest first.
+    stumbles: RefCell<VecDeque<String>>,
     pub(crate) replies: Replies,
     /// Messages that are.
     under_way: WaitGroup,
@@ -63,6 +76,15 @@ pub(crate) struct Unsent {
     /// It may be there all the same.
     pub(crate) is_uncertain: bool,
     pub(crate) cause: PublishFailure,
+    /// It costs the connection each time.
+    pub(crate) is_stumbled_over: bool,
+}
+
+fn lost(unsent: Unsent) -> BrokerError {
+    match unsent.cause {
+        PublishFailure::Broker(error) => error,
+        blocked => BrokerError::Lost(blocked.to_string()),
+    }
 }
 
 impl Publisher {
@@ -70,6 +92,8 @@ impl Publisher {
         Self {
             line: RefCell::new(Rc::new(Line::on(channel))),
             reopening: Mutex::default(),
+            suspects: Mutex::default(),
+            stumbles: RefCell::default(),
             replies: Replies::default(),
             under_way: WaitGroup::new(),
             patience,
@@ -115,9 +139,17 @@ impl Publisher {
         make: impl AsyncFn() -> Result<Publishing, BrokerError>,
     ) -> Result<(), Unsent> {
         let _under_way = self.under_way.enter();
-        let unsent = |error| Unsent { is_uncertain: false, cause: PublishFailure::Broker(error) };
+        let unsent = |error| Unsent {
+            is_uncertain: false,
+            cause: PublishFailure::Broker(error),
+            is_stumbled_over: false,
+        };
         let mut message = make().await.map_err(unsent)?;
-        let lost = loop {
+        if self.suspects.is_locked() {
+            // It would be lost with what has cost a connection before.
+            drop(self.turn().await?);
+        }
+        let (lost, mut turn) = loop {
             let line = self.line().await.map_err(|error| unsent(error.into()))?;
             match self.publish_over(&line, message, asks).await {
                 Ok(()) => return Ok(()),
@@ -125,32 +157,71 @@ impl Publisher {
                     match back {
                         // It was still here when another one cost the channel.
                         Some(back) => message = *back,
-                        None => break reason,
+                        None => break (reason, None),
                     }
                 }
-                Err(error) => return Err(unpublished(error, self.patience)),
+                Err(Unpublished::Closed { error: Error::ConnectionClosed(reason), .. }) => {
+                    break (reason, Some(self.turn().await?));
+                }
+                Err(error) => return Err(self.unpublished(error)),
             }
         };
-        let again = async {
-            let message = make().await?;
-            let alone = Line::on(self.connection().channel().await?);
-            if asks.is_some() {
-                alone.read(&self.replies).await?;
+        let mut tries = 1;
+        loop {
+            match self.publish_alone(asks, &make).await {
+                Ok(Ok(())) => return Ok(()),
+                // Lost for the same reason, it was that before.
+                Ok(Err(Unpublished::Closed { error: Error::ChannelClosed(reason), .. })) => {
+                    let is_uncertain = reason != lost;
+                    let error = Error::ChannelClosed(reason).into();
+                    return Err(Unsent { is_uncertain, ..unsent(error) });
+                }
+                Ok(Err(Unpublished::Closed { error: Error::ConnectionClosed(_), .. }))
+                    if tries < STUMBLES && !self.is_closed() =>
+                {
+                    tries += 1;
+                    if turn.is_none() {
+                        turn = Some(self.turn().await?);
+                    }
+                }
+                Ok(Err(error)) => {
+                    return Err(Unsent { is_uncertain: true, ..self.unpublished(error) });
+                }
+                Err(error) => return Err(Unsent { is_uncertain: true, ..unsent(error) }),
             }
-            Ok::<_, BrokerError>(self.publish_over(&alone, message, asks).await)
-        };
-        match again.await {
-            Ok(Ok(())) => Ok(()),
-            // Lost for the same reason, it was that before.
-            Ok(Err(Unpublished::Closed { error: Error::ChannelClosed(reason), .. })) => {
-                let is_uncertain = reason != lost;
-                Err(Unsent { is_uncertain, ..unsent(Error::ChannelClosed(reason).into()) })
-            }
-            Ok(Err(error)) => {
-                Err(Unsent { is_uncertain: true, ..unpublished(error, self.patience) })
-            }
-            Err(error) => Err(Unsent { is_uncertain: true, ..unsent(error) }),
         }
+    }
+
+    /// The turn of a message that may have cost a connection.
+    async fn turn(&self) -> Result<MutexGuard<'_, ()>, Unsent> {
+        let unsent = |why: Interrupted| Unsent {
+            is_uncertain: true,
+            cause: PublishFailure::Broker(why.into()),
+            is_stumbled_over: false,
+        };
+        self.suspects.lock().await.map_err(unsent)
+    }
+
+    fn unpublished(&self, error: Unpublished) -> Unsent {
+        unpublished(error, &self.connection(), self.patience)
+    }
+
+    fn is_closed(&self) -> bool {
+        matches!(self.connection().state(), State::Closed(_))
+    }
+
+    /// Over a channel of its own.
+    async fn publish_alone(
+        &self,
+        asks: Option<&JobId>,
+        make: &impl AsyncFn() -> Result<Publishing, BrokerError>,
+    ) -> Result<Result<(), Unpublished>, BrokerError> {
+        let message = make().await?;
+        let alone = Line::on(self.connection().channel().await?);
+        if asks.is_some() {
+            alone.read(&self.replies).await?;
+        }
+        Ok(self.publish_over(&alone, message, asks).await)
     }
 
     async fn publish_over(
@@ -171,11 +242,29 @@ impl Publisher {
         &self,
         make: impl Fn() -> Result<Publishing, Error>,
     ) -> Result<(), BrokerError> {
-        let sent = self.publish(None, async || Ok(make()?)).await;
-        sent.map_err(|unsent| match unsent.cause {
-            PublishFailure::Broker(error) => error,
-            blocked => BrokerError::Lost(blocked.to_string()),
-        })
+        self.publish(None, async || Ok(make()?)).await.map_err(lost)
+    }
+
+    /// Sends an answer. That nobody is there for it is no error, nor is a name that the broker stumbles over:
+    /// the message that it came with would have its worker cost a connection again and again.
+    pub(crate) async fn answer(
+        &self,
+        to: &str,
+        make: impl Fn() -> Result<Publishing, Error>,
+    ) -> Result<(), BrokerError> {
+        if self.stumbles.borrow().iter().any(|known| known == to) {
+            return Ok(());
+        }
+        match self.publish(None, async || Ok(make()?)).await {
+            Err(unsent) if unsent.is_stumbled_over && !self.is_closed() => {
+                tracing::warn!(to, "the broker cannot stand this name to answer to");
+                let mut stumbles = self.stumbles.borrow_mut();
+                stumbles.truncate(MOST_STUMBLES - 1);
+                stumbles.push_front(to.to_owned());
+                Ok(())
+            }
+            sent => sent.map_err(lost),
+        }
     }
 
     /// Sends a message that goes nowhere: whoever publishes is told that the broker takes none.

@@ -86,7 +86,7 @@ fn is_not_found(error: &Error) -> bool {
 }
 
 /// How many are ready in a queue, and how many consume it.
-async fn look(channel: &Channel, queue: &str) -> Result<(u64, u64), Error> {
+pub(crate) async fn look(channel: &Channel, queue: &str) -> Result<(u64, u64), Error> {
     let found = channel.declare_queue(queue, AmqpQueue::passive()).await?;
     Ok((found.messages.into(), found.consumers.into()))
 }

@@ -4,9 +4,10 @@
 
 use std::future::Future;
 use std::rc::Rc;
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 
 use pikake_amqp::fake;
+use pikake_jobs::broker::PublishFailure;
 use pikake_jobs::{AmqpBroker, App, Broker, BrokerError, JobError, Message, QueueOptions};
 use pikake_net::TcpListener;
 use pikake_traps::{sleep, spawn, timeout_after, wall_time};
@@ -225,5 +226,55 @@ fn what_cannot_be_buried_is_given_back_after_a_while() {
         worker.request_cancel("the test is over");
         let report = worker.await.unwrap().unwrap();
         assert_eq!((report.stats.all.dead, report.stats.all.given_back), (0, 2));
+    });
+}
+
+/// It is no shortage of memory or disk.
+#[test]
+fn a_broker_that_cannot_be_reached_is_told_to_be_lost() {
+    pikake_sim::example(async {
+        let listener = TcpListener::bind("127.0.0.1:5672").await.unwrap();
+        let serving = spawn(fake::serve(fake::Broker::new(), listener));
+        let broker = AmqpBroker::open("amqp://127.0.0.1").await.unwrap();
+        broker.declare("jobs", &QueueOptions::default()).await.unwrap();
+        serving.cancel().await.unwrap();
+        sleep(SECOND).await.unwrap();
+        let error = broker.publish("jobs", Message::default(), None).await.unwrap_err();
+        assert!(!error.is_uncertain);
+        assert!(
+            matches!(&error.cause, PublishFailure::Broker(BrokerError::Lost(_))),
+            "{:?}",
+            error.cause
+        );
+        assert!(error.to_string().contains("no connection to 127.0.0.1:5672"), "{error}");
+    });
+}
+
+/// It died at a worker whose clock is ahead, and does not stand in the way of those behind it.
+#[test]
+fn the_dead_of_a_clock_that_is_ahead_are_replayed_as_well() {
+    on_a_broker(async |_server, broker| {
+        let mut deliveries = broker.consume("jobs", 10).await.unwrap();
+        for number in 0..3 {
+            let mut message = Message::default();
+            message.correlation_id = Some(number.to_string());
+            if number == 1 {
+                let since = (wall_time() + 60 * SECOND).duration_since(SystemTime::UNIX_EPOCH);
+                let since = u64::try_from(since.unwrap().as_millis()).unwrap();
+                message.headers.insert("pikake_since".to_owned(), since.into());
+                broker.publish("jobs.dead", message, None).await.unwrap();
+                continue;
+            }
+            broker.publish("jobs", message, None).await.unwrap();
+            let came = deliveries.next().await.unwrap().unwrap();
+            broker.bury(came.receipt, came.message, "why".to_owned()).await.unwrap();
+        }
+        assert_eq!(broker.replay("jobs", None).await.unwrap(), 3);
+        for number in ["0", "1", "2"] {
+            let came = deliveries.next().await.unwrap().unwrap();
+            assert_eq!(came.message.job(), Some(number));
+            broker.ack(came.receipt).await.unwrap();
+        }
+        assert_eq!(broker.counts("jobs").await.unwrap().dead, 0);
     });
 }

@@ -76,3 +76,28 @@ fn a_receipt_of_a_closed_channel_settles_nothing_of_the_next_one() {
         Ok(())
     });
 }
+
+/// They are the broker's again, which delivers them to others.
+#[test]
+fn deliveries_of_a_channel_that_the_broker_closes_are_not_handed_out() {
+    with_broker(async |broker| {
+        let connection = Connection::open(&here(), options()).await?;
+        let other = connection.channel().await?;
+        other.declare_queue("jobs", QueueOptions::quorum()).await?;
+        for n in 0..3 {
+            other.post(message("jobs", n)).await.unwrap().await.unwrap();
+        }
+        let channel = connection.channel().await?;
+        let mut consumer = channel.consume("jobs", ConsumeOptions::default()).await?;
+        let held = consumer.next().await?;
+        assert!(held.receipt.is_owed());
+        channel.purge("no such queue").await.unwrap_err();
+        assert_eq!((broker.ready("jobs"), broker.unacked("jobs")), (3, 0));
+        assert!(!held.receipt.is_owed());
+        let next = consumer.next().await;
+        assert!(matches!(next, Err(pikake_amqp::Error::ChannelClosed(_))), "{next:?}");
+        held.ack().unwrap_err();
+        drop(consumer);
+        connection.close().await
+    });
+}
