@@ -1,11 +1,12 @@
 //! A sender and a worker on a real kernel, each with its own connection to the embedded broker.
 
+use std::cell::RefCell;
 use std::time::Duration;
 
-use pikake_jobs::{App, JobError, current_job};
+use pikake_jobs::{App, JobError, ShutdownHandle, current_job};
 use pikake_kernel::Kernel;
 use pikake_macros::job;
-use pikake_traps::{TimedOut, spawn, timeout_after};
+use pikake_traps::{TimedOut, sleep, spawn, timeout_after};
 
 #[job(crate = pikake_jobs, retries = 1, backoff(first = "20ms", cap = "20ms"))]
 async fn flaky(number: u64) -> Result<u64, String> {
@@ -52,5 +53,45 @@ fn sqlite() {
         worker.request_cancel("the test is over");
         let stats = worker.await.unwrap().unwrap().stats.all;
         assert_eq!((stats.done, stats.retried, stats.failed, stats.running), (102, 10, 1, 0));
+    });
+}
+
+thread_local!(static SHUTDOWN: RefCell<Option<ShutdownHandle>> = const { RefCell::new(None) });
+
+/// Ends its worker, and has ended itself before anything else happens.
+#[job(crate = pikake_jobs, acks = "early", ignore_result)]
+async fn last() {
+    SHUTDOWN.take().expect("a worker that runs").warm();
+}
+
+#[job(crate = pikake_jobs)]
+async fn nap(length: Duration) {
+    let _ = sleep(length).await;
+}
+
+#[test]
+fn what_was_fetched_goes_back_before_what_runs_has_ended() {
+    let folder = tempfile::tempdir().unwrap();
+    let url = format!("sqlite://{}", folder.path().join("jobs.db").display());
+    Kernel::new().unwrap().run(async {
+        let sender = App::new(&url).unwrap().connect().await.unwrap();
+        let (nothing, long) = (Duration::ZERO, Duration::from_secs(3));
+        nap.with(long).on(&sender).send().await.unwrap();
+        last.with().on(&sender).send().await.unwrap();
+        for _ in 0..6 {
+            nap.with(nothing).on(&sender).send().await.unwrap();
+        }
+        let app = App::new(&url).unwrap().jobs((nap, last)).concurrency(2).prefetch(20);
+        let worker = app.worker().on_start(|handle| SHUTDOWN.set(Some(handle)));
+        let worker = spawn(worker.run());
+        let broker = sender.broker().unwrap();
+        let back = timeout_after(long / 2, async {
+            while broker.counts("pikake").await.unwrap().taken != Some(1) {
+                sleep(Duration::from_millis(10)).await.unwrap();
+            }
+        });
+        back.await.expect("six are back, and one runs");
+        assert_eq!(broker.counts("pikake").await.unwrap().ready, 6);
+        assert_eq!(worker.await.unwrap().unwrap().stats.all.done, 2);
     });
 }
