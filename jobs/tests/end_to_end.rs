@@ -6,7 +6,7 @@ use std::time::Duration;
 use pikake_jobs::{App, JobError, ShutdownHandle, current_job};
 use pikake_kernel::Kernel;
 use pikake_macros::job;
-use pikake_traps::{TimedOut, sleep, spawn, timeout_after};
+use pikake_traps::{Interrupted, TimedOut, sleep, spawn, timeout_after};
 
 #[job(crate = pikake_jobs, retries = 1, backoff(first = "20ms", cap = "20ms"))]
 async fn flaky(number: u64) -> Result<u64, String> {
@@ -93,5 +93,43 @@ fn what_was_fetched_goes_back_before_what_runs_has_ended() {
         back.await.expect("six are back, and one runs");
         assert_eq!(broker.counts("pikake").await.unwrap().ready, 6);
         assert_eq!(worker.await.unwrap().unwrap().stats.all.done, 2);
+    });
+}
+
+#[job(crate = pikake_jobs, acks = "early", ignore_result)]
+async fn early(millis: u64) {
+    let _ = sleep(Duration::from_millis(millis)).await;
+}
+
+#[job(crate = pikake_jobs, acks = "early")]
+async fn early_and_told() -> Result<(), Interrupted> {
+    sleep(Duration::from_secs(60)).await
+}
+
+#[test]
+fn who_is_interrupted_while_it_is_acknowledged_early_is_told() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("jobs.db");
+    let url = format!("sqlite://{}", path.display());
+    Kernel::new().unwrap().run(async {
+        let sender = App::new(&url).unwrap().connect().await.unwrap();
+        early.with(2_000).on(&sender).send().await.unwrap();
+        let job = early_and_told.with().on(&sender).send().await.unwrap();
+        let app = App::new(&url).unwrap().jobs((early, early_and_told)).concurrency(1);
+        let worker = spawn(app.run_worker());
+        while app.stats().all.running == 0 {
+            sleep(Duration::from_millis(10)).await.unwrap();
+        }
+        sleep(Duration::from_millis(200)).await.unwrap();
+        // Somebody else writes when the second one begins.
+        let other = rusqlite::Connection::open(&path).unwrap();
+        other.execute_batch("BEGIN IMMEDIATE").unwrap();
+        sleep(Duration::from_millis(2_500)).await.unwrap();
+        worker.abort();
+        sleep(Duration::from_millis(50)).await.unwrap();
+        other.execute_batch("COMMIT").unwrap();
+        let told = timeout_after(Duration::from_secs(5), job.wait()).await;
+        let counts = sender.broker().unwrap().counts("pikake").await.unwrap();
+        assert!(matches!(told, Ok(Err(JobError::Failed(_)))), "{told:?}, and {counts:?}");
     });
 }
