@@ -6,6 +6,7 @@ use std::time::Duration;
 use pikake_jobs::{App, JobError, ShutdownHandle, current_job};
 use pikake_kernel::Kernel;
 use pikake_macros::job;
+use serde_json::Value;
 use pikake_traps::{Interrupted, TimedOut, sleep, spawn, timeout_after};
 
 #[job(crate = pikake_jobs, retries = 1, backoff(first = "20ms", cap = "20ms"))]
@@ -53,6 +54,34 @@ fn sqlite() {
         worker.request_cancel("the test is over");
         let stats = worker.await.unwrap().unwrap().stats.all;
         assert_eq!((stats.done, stats.retried, stats.failed, stats.running), (102, 10, 1, 0));
+    });
+}
+
+/// A list in a list, so many deep.
+#[job(crate = pikake_jobs)]
+async fn nested(depth: usize) -> Value {
+    (0..depth).fold(Value::Null, |inner, _| vec![inner].into())
+}
+
+#[test]
+fn a_value_comes_as_it_is_or_not_at_all() {
+    let folder = tempfile::tempdir().unwrap();
+    let url = format!("sqlite://{}", folder.path().join("jobs.db").display());
+    Kernel::new().unwrap().run(async {
+        let worker = spawn(App::new(&url).unwrap().jobs(nested).run_worker());
+        let sender = App::new(&url).unwrap().connect().await.unwrap();
+        for depth in [1, 100, 120, 121, 127, 128, 200] {
+            match nested.with(depth).on(&sender).send().await.unwrap().wait().await {
+                Ok(value) => assert_eq!(value, nested.run(depth).await, "{depth}"),
+                Err(JobError::Failed(failure)) => {
+                    assert_eq!(failure.kind, "EncodeError", "{failure}");
+                    assert!(depth > 120, "{failure}");
+                }
+                Err(error) => panic!("{depth}: {error}"),
+            }
+        }
+        worker.request_cancel("the test is over");
+        worker.await.unwrap().unwrap();
     });
 }
 
