@@ -220,3 +220,18 @@ fn a_broken_pipe_ends_it_quietly() {
     assert_eq!(ended.status.code(), Some(5));
     assert!(String::from_utf8_lossy(&ended.stderr).contains("standard output cannot be written"));
 }
+
+#[test]
+fn what_others_have_sent_does_nothing_to_the_terminal() {
+    let place = Place::new();
+    let name = "\u{1b}[2Jgone\nnot a row";
+    let worker = place.worker(&application(), &["worker"]);
+    let ended = place.run(&pikake(), &["send", name, "--wait"]);
+    assert_eq!(ended.code, Some(1), "{ended:?}");
+    drop(worker);
+    let list = place.pikake(&["dead", "list", "pikake"]);
+    assert_eq!(list.lines().count(), 2, "{list}");
+    assert!(!list.contains('\u{1b}') && list.contains(r"\u{1b}[2Jgone\nnot a row"), "{list}");
+    let json = place.run(&pikake(), &["dead", "list", "pikake", "--json"]).json();
+    assert_eq!(json["job"], name, "as it is");
+}
