@@ -73,7 +73,7 @@ pub(crate) async fn run(app: App, options: WorkerOptions, output: Output) -> Res
     let signal = end.signal.take();
     match (ended, signal) {
         (Ok(report), signal) => {
-            output.answer(|| json_of(&report), || text_of(&report))?;
+            let told = output.answer(|| json_of(&report), || text_of(&report));
             match signal {
                 Some(signal) if !report.left.is_empty() => Err(Stop::signal(
                     signal,
@@ -82,7 +82,7 @@ pub(crate) async fn run(app: App, options: WorkerOptions, output: Output) -> Res
                         of_jobs(report.left.len() as u64)
                     )),
                 )),
-                _ => Ok(()),
+                _ => told,
             }
         }
         // Whatever it says: that is what it was ended by.

@@ -222,6 +222,18 @@ fn a_broken_pipe_ends_it_quietly() {
 }
 
 #[test]
+fn a_broken_pipe_hides_no_failure() {
+    let place = Place::new();
+    let _worker = place.worker(&application(), &["worker"]);
+    let (reader, writer) = std::io::pipe().unwrap();
+    drop(reader);
+    let arguments = ["send", "fails", "\"no\"", "--wait", "--json"];
+    let mut command = place.command(&pikake(), &arguments);
+    let ended = command.stdout(writer).output().unwrap();
+    assert_eq!(ended.status.code(), Some(1), "{ended:?}");
+}
+
+#[test]
 fn what_others_have_sent_does_nothing_to_the_terminal() {
     let place = Place::new();
     let name = "\u{1b}[2Jgone\nnot a row";
