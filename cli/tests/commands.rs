@@ -222,6 +222,16 @@ fn a_broken_pipe_ends_it_quietly() {
 }
 
 #[test]
+fn a_worker_whose_program_was_replaced_still_starts_processes() {
+    let place = Place::new();
+    let program = application().with_file_name(format!("replaced-{}", std::process::id()));
+    std::fs::hard_link(application(), &program).unwrap();
+    let _worker = place.worker(&program, &["worker"]);
+    std::fs::remove_file(&program).unwrap();
+    assert_eq!(place.pikake(&["send", "square", "12", "--wait", "--timeout", "20"]), "144");
+}
+
+#[test]
 fn a_broken_pipe_hides_no_failure() {
     let place = Place::new();
     let _worker = place.worker(&application(), &["worker"]);

@@ -11,9 +11,7 @@ use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
 use pikake_sync::shared::Event;
-use pikake_traps::{
-    Builder, TaskError, blocking_with, deadline_after, shield, spawn, wall_time,
-};
+use pikake_traps::{Builder, TaskError, blocking_with, deadline_after, shield, spawn, wall_time};
 use serde_json::Value;
 
 use crate::app::Registered;

@@ -72,7 +72,9 @@ pub(crate) fn is_gone(database: &Path, name: &str) -> bool {
 
 /// Takes away the files of owners that were killed while they had no messages, and that nobody knows of for that.
 fn sweep(database: &Path) {
-    let Some(beginning) = path_of(database, LOCK).file_name().map(ToOwned::to_owned) else { return };
+    let Some(beginning) = path_of(database, LOCK).file_name().map(ToOwned::to_owned) else {
+        return;
+    };
     let Ok(files) = fs::read_dir(directory(database)) else { return };
     for file in files.flatten() {
         let name = file.file_name();

@@ -6,8 +6,8 @@ use std::time::Duration;
 use pikake_jobs::{App, JobError, ShutdownHandle, current_job};
 use pikake_kernel::Kernel;
 use pikake_macros::job;
-use serde_json::Value;
 use pikake_traps::{Interrupted, TimedOut, sleep, spawn, timeout_after};
+use serde_json::Value;
 
 #[job(crate = pikake_jobs, retries = 1, backoff(first = "20ms", cap = "20ms"))]
 async fn flaky(number: u64) -> Result<u64, String> {
