@@ -163,6 +163,10 @@ impl Run {
                 self.is_acked.set(false);
                 return Verdict::GiveBack;
             }
+            // Meanwhile.
+            if app.revoked.borrow().contains(request.id) {
+                return Verdict::End(revoked("cancelled"), REVOKED);
+            }
         }
         self.run_job(delivery, &request, job).await
     }

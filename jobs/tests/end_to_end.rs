@@ -162,3 +162,30 @@ fn who_is_interrupted_while_it_is_acknowledged_early_is_told() {
         assert!(matches!(told, Ok(Err(JobError::Failed(_)))), "{told:?}, and {counts:?}");
     });
 }
+
+#[test]
+fn who_is_cancelled_while_it_is_acknowledged_early_is_not_run() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("jobs.db");
+    let url = format!("sqlite://{}", path.display());
+    Kernel::new().unwrap().run(async {
+        let app = App::new(&url).unwrap().jobs((early, early_and_told)).concurrency(1);
+        let app = app.connect().await.unwrap();
+        early.delay(2_000).await.unwrap();
+        let job = early_and_told.delay().await.unwrap();
+        let worker = spawn(app.run_worker());
+        while app.stats().all.running == 0 {
+            sleep(Duration::from_millis(10)).await.unwrap();
+        }
+        sleep(Duration::from_millis(200)).await.unwrap();
+        let other = rusqlite::Connection::open(&path).unwrap();
+        other.execute_batch("BEGIN IMMEDIATE").unwrap();
+        sleep(Duration::from_millis(2_500)).await.unwrap();
+        job.cancel();
+        other.execute_batch("COMMIT").unwrap();
+        let told = timeout_after(Duration::from_secs(5), job.wait()).await;
+        assert!(matches!(told, Ok(Err(JobError::Revoked(_)))), "{told:?}");
+        worker.request_cancel("the test is over");
+        worker.await.unwrap().unwrap();
+    });
+}
