@@ -72,8 +72,19 @@ impl Drop for Waiting {
     }
 }
 
+/// In one line, and without what a terminal obeys: anybody may have sent it.
+fn harmless(cell: &str) -> String {
+    let escaped = |c: char| match c.is_control() {
+        true => c.escape_debug().to_string(),
+        false => c.to_string(),
+    };
+    cell.chars().map(escaped).collect()
+}
+
 /// Columns, as wide as what is in them; the first is text, the others are numbers where `is_number` says so.
 pub(crate) fn table(head: &[&str], is_number: &[bool], rows: &[Vec<String>]) -> String {
+    let rows: Vec<Vec<String>> =
+        rows.iter().map(|row| row.iter().map(|cell| harmless(cell)).collect()).collect();
     let width_of = |column: usize| {
         let cells = rows.iter().map(|row| row[column].chars().count());
         cells.chain([head[column].len()]).max().unwrap_or(0)
@@ -81,7 +92,7 @@ pub(crate) fn table(head: &[&str], is_number: &[bool], rows: &[Vec<String>]) -> 
     let widths: Vec<usize> = (0..head.len()).map(width_of).collect();
     let mut text = String::new();
     let head: Vec<String> = head.iter().map(|name| (*name).to_owned()).collect();
-    for row in [&head].into_iter().chain(rows) {
+    for row in [&head].into_iter().chain(&rows) {
         let cells = row.iter().zip(&widths).zip(is_number);
         let cells: Vec<String> = cells
             .map(|((cell, width), is_number)| match is_number {

@@ -26,16 +26,16 @@ pub(crate) async fn run(app: &App, options: SendOptions, output: &Output) -> Res
         ended = tell(app, waited, &mut facts, &options, &queue);
     }
     // A failure is told even if nobody can be told any more that it was sent.
-    match &ended {
-        Ok(()) => output.answer(|| facts.clone(), || text(&facts))?,
+    let told = match &ended {
+        Ok(()) => output.answer(|| facts.clone(), || text(&facts)),
         Err(_) if output.is_json() && facts.get("state").is_some() => {
-            output.answer(|| facts.clone(), String::new)?;
+            output.answer(|| facts.clone(), String::new)
         }
-        Err(_) => {}
-    }
+        Err(_) => Ok(()),
+    };
     drop(handle);
-    connected.close().await.map_err(|error| Stop::broker(app, error))?;
-    ended
+    let closed = connected.close().await.map_err(|error| Stop::broker(app, error));
+    ended.and(told).and(closed)
 }
 
 /// As the application, but for what only its worker is to do: setup, schedules, jobs.

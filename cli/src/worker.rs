@@ -3,7 +3,7 @@
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
 
-use pikake::jobs::{App, AppError, BrokerError, JobStats, Report, ShutdownHandle};
+use pikake::jobs::{App, JobStats, Report, ShutdownHandle};
 use pikake::signal::{SIGINT, SIGTERM, Signals, signal_name};
 use pikake::spawn;
 use pikake::task::CancelOnDrop;
@@ -18,12 +18,15 @@ const HEAD: [&str; 7] = ["job", "done", "failed", "retried", "revoked", "dead", 
 /// What shells add to the number of a signal.
 const ENDED_BY: i32 = 128;
 
-/// What the worker is ended through, and the signal that began its end.
+/// What the worker is ended through, and what has been asked of it.
 #[derive(Debug, Default)]
 struct End {
+    /// `None` while it connects.
     shutdown: RefCell<Option<ShutdownHandle>>,
+    /// The last signal.
     signal: Cell<Option<i32>>,
-    is_cold: Cell<bool>,
+    /// How many there were.
+    signals: Cell<u32>,
 }
 
 pub(crate) async fn run(app: App, options: WorkerOptions, output: Output) -> Result<(), Stop> {
@@ -48,6 +51,12 @@ pub(crate) async fn run(app: App, options: WorkerOptions, output: Output) -> Res
         let (end, place) = (end.clone(), app.place());
         move |handle| {
             remark(&format!("the worker is ready at {place}"));
+            // A setup may take no notice of an interruption.
+            match end.signals.get() {
+                0 => {}
+                1 => handle.warm(),
+                _ => handle.cold(),
+            }
             end.shutdown.replace(Some(handle));
         }
     });
@@ -60,11 +69,11 @@ pub(crate) async fn run(app: App, options: WorkerOptions, output: Output) -> Res
     let task = spawn(worker.run());
     let _listening = listen(signals, end.clone(), task.task_ref().clone());
     let ended = task.await.map_err(Stop::other)?;
-    end.shutdown.take();
+    let was_ready = end.shutdown.take().is_some();
     let signal = end.signal.take();
     match (ended, signal) {
         (Ok(report), signal) => {
-            output.answer(|| json_of(&report), || text_of(&report))?;
+            let told = output.answer(|| json_of(&report), || text_of(&report));
             match signal {
                 Some(signal) if !report.left.is_empty() => Err(Stop::signal(
                     signal,
@@ -73,12 +82,11 @@ pub(crate) async fn run(app: App, options: WorkerOptions, output: Output) -> Res
                         of_jobs(report.left.len() as u64)
                     )),
                 )),
-                _ => Ok(()),
+                _ => told,
             }
         }
-        (Err(AppError::Broker(BrokerError::Interrupted(_))), Some(signal)) => {
-            Err(Stop::signal(signal, None))
-        }
+        // Whatever it says: that is what it was ended by.
+        (Err(_), Some(signal)) if !was_ready => Err(Stop::signal(signal, None)),
         (Err(error), _) => Err(Stop::app_at(&app, error)),
     }
 }
@@ -88,22 +96,22 @@ fn listen(mut signals: Signals, end: Rc<End>, worker: TaskRef) -> CancelOnDrop<(
     let listener = async move {
         while let Ok(signal) = signals.next().await {
             let name = signal_name(signal).unwrap_or("signal");
-            let is_first = end.signal.get().is_none();
+            end.signal.set(Some(signal));
+            end.signals.update(|signals| signals + 1);
             let shutdown = end.shutdown.borrow().clone();
-            match shutdown {
+            match (end.signals.get(), shutdown) {
+                (3.., _) => std::process::exit(ENDED_BY + signal),
                 // It is still connecting.
-                None => worker.request_cancel(pikake::Interrupted::cancelled(name)),
-                Some(shutdown) if is_first => {
+                (_, None) => worker.request_cancel(pikake::Interrupted::cancelled(name)),
+                (1, Some(shutdown)) => {
                     remark(&format!("{name}: ending what runs; a second one interrupts it"));
                     shutdown.warm();
                 }
-                Some(_) if end.is_cold.replace(true) => std::process::exit(ENDED_BY + signal),
-                Some(shutdown) => {
+                (_, Some(shutdown)) => {
                     remark(&format!("{name}: interrupting what runs; a third one does not wait"));
                     shutdown.cold();
                 }
             }
-            end.signal.set(Some(signal));
         }
     };
     spawn(listener).cancel_on_drop()

@@ -220,3 +220,40 @@ fn a_broken_pipe_ends_it_quietly() {
     assert_eq!(ended.status.code(), Some(5));
     assert!(String::from_utf8_lossy(&ended.stderr).contains("standard output cannot be written"));
 }
+
+#[test]
+fn a_worker_whose_program_was_replaced_still_starts_processes() {
+    let place = Place::new();
+    let program = application().with_file_name(format!("replaced-{}", std::process::id()));
+    std::fs::hard_link(application(), &program).unwrap();
+    let _worker = place.worker(&program, &["worker"]);
+    std::fs::remove_file(&program).unwrap();
+    assert_eq!(place.pikake(&["send", "square", "12", "--wait", "--timeout", "20"]), "144");
+}
+
+#[test]
+fn a_broken_pipe_hides_no_failure() {
+    let place = Place::new();
+    let _worker = place.worker(&application(), &["worker"]);
+    let (reader, writer) = std::io::pipe().unwrap();
+    drop(reader);
+    let arguments = ["send", "fails", "\"no\"", "--wait", "--json"];
+    let mut command = place.command(&pikake(), &arguments);
+    let ended = command.stdout(writer).output().unwrap();
+    assert_eq!(ended.status.code(), Some(1), "{ended:?}");
+}
+
+#[test]
+fn what_others_have_sent_does_nothing_to_the_terminal() {
+    let place = Place::new();
+    let name = "\u{1b}[2Jgone\nnot a row";
+    let worker = place.worker(&application(), &["worker"]);
+    let ended = place.run(&pikake(), &["send", name, "--wait"]);
+    assert_eq!(ended.code, Some(1), "{ended:?}");
+    drop(worker);
+    let list = place.pikake(&["dead", "list", "pikake"]);
+    assert_eq!(list.lines().count(), 2, "{list}");
+    assert!(!list.contains('\u{1b}') && list.contains(r"\u{1b}[2Jgone\nnot a row"), "{list}");
+    let json = place.run(&pikake(), &["dead", "list", "pikake", "--json"]).json();
+    assert_eq!(json["job"], name, "as it is");
+}

@@ -121,3 +121,26 @@ fn who_waits_for_a_job_may_be_interrupted() {
         assert_eq!(place.counts("pikake")["ready"], 1, "the job goes on");
     }
 }
+
+#[test]
+fn a_worker_that_is_being_set_up_is_ended_as_well() {
+    for (setup, signals) in [("fails", 1), ("goes on", 1), ("deaf", 3)] {
+        let place = Place::new();
+        let mut command = place.command(&application(), &["worker"]);
+        command.env("TEST_APP_SETUP", setup);
+        let mut worker = Running::start(command);
+        worker.until("setting up");
+        for _ in 0..signals {
+            worker.signal(Signal::TERM);
+            // Two of a kind at once are one.
+            std::thread::sleep(std::time::Duration::from_millis(200));
+        }
+        let begun = std::time::Instant::now();
+        let ended = worker.end();
+        assert!(begun.elapsed().as_secs() < 30, "{setup}: {ended:?}");
+        // One that has begun after all has nothing to give back.
+        let code = if setup == "goes on" { 0 } else { 143 };
+        ended.failed(code, &[]);
+        assert!(!ended.err.contains("error"), "{setup}: {ended:?}");
+    }
+}

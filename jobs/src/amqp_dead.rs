@@ -92,7 +92,7 @@ pub(crate) async fn replay(
             // It has died again in the meantime.
             break;
         }
-        let message = Message { expires: None, ..read(&delivery) };
+        let message = read(&delivery).revived();
         if job.is_some_and(|job| message.job() != Some(&job.0)) {
             others.push(delivery);
             continue;

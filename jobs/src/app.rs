@@ -157,10 +157,9 @@ impl App {
                 None => open_as(&url, opening).await?,
             };
             *self.0.broker.borrow_mut() = Some(broker);
-            if let Err(error) = self.prepare().await {
-                self.disconnect();
-                return Err(error);
-            }
+            let unprepared = Unprepared(&self);
+            self.prepare().await?;
+            std::mem::forget(unprepared);
         }
         current::enter(&self.0);
         drop(guard);
@@ -321,6 +320,15 @@ impl App {
                 Cancelled::Waiting
             }
         }
+    }
+}
+
+/// An application whose connection is not ready for use. Dropped, also half-way, it is not connected.
+struct Unprepared<'a>(&'a App);
+
+impl Drop for Unprepared<'_> {
+    fn drop(&mut self) {
+        self.0.disconnect();
     }
 }
 

@@ -208,9 +208,28 @@ impl fmt::Display for Failure {
 /// What a job that returns no `Result` came to. Called by what `#[pikake::job]` makes.
 #[doc(hidden)]
 pub fn returned<T: Serialize>(value: T) -> Returned {
-    serde_json::to_value(value).map_err(|error| {
-        Failure::new("EncodeError", "kombu.exceptions", format!("the value is not JSON: {error}"))
-    })
+    let refused = |why: String| Failure::new("EncodeError", "kombu.exceptions", why);
+    let value = serde_json::to_value(value)
+        .map_err(|error| refused(format!("the value is not JSON: {error}")))?;
+    match is_at_most(DEEPEST, &value) {
+        true => Ok(value),
+        false => Err(refused(format!("the value is nested more than {DEEPEST} deep"))),
+    }
+}
+
+/// How deep a value may be nested: whoever reads it again takes 127, of which those that carry it need a few.
+const DEEPEST: usize = 120;
+
+fn is_at_most(depth: usize, value: &Value) -> bool {
+    match value {
+        Value::Array(values) => {
+            depth > 0 && values.iter().all(|value| is_at_most(depth - 1, value))
+        }
+        Value::Object(values) => {
+            depth > 0 && values.values().all(|value| is_at_most(depth - 1, value))
+        }
+        _ => true,
+    }
 }
 
 /// What a job that returns a `Result` came to. Called by what `#[pikake::job]` makes.

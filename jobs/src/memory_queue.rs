@@ -172,7 +172,7 @@ impl Queue {
         self.dead = others;
         let count = meant.len() as u64;
         for dead in meant {
-            self.put(Message { expires: None, ..dead.message }, None, now);
+            self.put(dead.message.revived(), None, now);
         }
         count
     }

@@ -10,6 +10,7 @@ use std::future::{Future, pending, poll_fn};
 use std::io;
 use std::os::fd::OwnedFd;
 use std::os::unix::process::ExitStatusExt;
+use std::path::{Path, PathBuf};
 use std::pin::pin;
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::task::Poll;
@@ -197,7 +198,7 @@ impl Process {
         // Both ends are closed in whatever else is started; the child's becomes its standard input.
         let (ours, theirs) = std::os::unix::net::UnixStream::pair()?;
         let socket = UnixStream::from_std(ours)?;
-        let child = Command::new(std::env::current_exe()?)
+        let child = Command::new(this_program()?)
             .args(std::env::args_os().skip(1))
             .env(VARIABLE, std::process::id().to_string())
             .stdin(Stdio::from(OwnedFd::from(theirs)))
@@ -248,6 +249,15 @@ impl Process {
             drop(sleep(REAP_PAUSE).await);
         }
     }
+}
+
+/// The program that this process runs. Its file may have been replaced or removed since, as by an upgrade; the system has
+/// it still.
+fn this_program() -> io::Result<PathBuf> {
+    const STILL: &str = "/proc/self/exe";
+    let path = std::env::current_exe()?;
+    let is_gone = !path.exists() && Path::new(STILL).exists();
+    Ok(if is_gone { STILL.into() } else { path })
 }
 
 /// An error would come again: it counts as ended.

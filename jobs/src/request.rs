@@ -17,6 +17,8 @@ use crate::outcomes::IGNORE_RESULT;
 pub(crate) const KILLS: &str = "pikake_kills";
 /// How many retries the sender allows, where that is not the worker's to say. A header of our own.
 pub(crate) const MAX_RETRIES: &str = "pikake_max_retries";
+/// The headers that a message which is taken from the dead has no more.
+pub(crate) const ENDED_WITH_DEATH: [&str; 2] = ["expires", KILLS];
 /// Names this library to workers that care, which Celery's do not.
 pub(crate) const LANGUAGE: &str = "rs";
 
@@ -92,6 +94,17 @@ impl<'m> Request<'m> {
             kwargs,
             embed,
         })
+    }
+}
+
+impl Message {
+    /// As a new one: it does not expire, and has ended no process. For one that was dead.
+    pub(crate) fn revived(mut self) -> Self {
+        self.expires = None;
+        for header in ENDED_WITH_DEATH {
+            self.headers.remove(header);
+        }
+        self
     }
 }
 

@@ -11,7 +11,7 @@ use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
 use pikake_sync::shared::Event;
-use pikake_traps::{Builder, TaskError, blocking_with, deadline_after, spawn, wall_time};
+use pikake_traps::{Builder, TaskError, blocking_with, deadline_after, shield, spawn, wall_time};
 use serde_json::Value;
 
 use crate::app::Registered;
@@ -159,11 +159,17 @@ impl Run {
             return Verdict::Bury(reason, Some(failure(outcome)));
         }
         if job.definition.options.acks == Acks::Early {
-            if let Err(error) = self.hall.broker.ack(delivery.receipt).await {
+            // Dropped half-way, it may have been; then it is told to be lost. An interruption is the job's to hear of.
+            self.is_acked.set(true);
+            if let Err(error) = shield(self.hall.broker.ack(delivery.receipt)).await {
                 tracing::debug!(id = request.id, %error, "a job is not run, for it cannot be acknowledged");
+                self.is_acked.set(false);
                 return Verdict::GiveBack;
             }
-            self.is_acked.set(true);
+            // Meanwhile.
+            if app.revoked.borrow().contains(request.id) {
+                return Verdict::End(revoked("cancelled"), REVOKED);
+            }
         }
         self.run_job(delivery, &request, job).await
     }

@@ -38,7 +38,7 @@ const ASK_AGAIN: Duration = Duration::from_secs(30);
 ///
 /// Other processes' messages and outcomes are noticed within 20 ms while somebody waits for them.
 /// Outcomes are kept for a day. Beside the database there are files whose names begin with its: SQLite's own two, and one
-/// for each process that has it open.
+/// for each process that takes messages. One that was left behind by a killed process goes when another one begins to.
 ///
 /// # Examples
 ///
@@ -144,8 +144,8 @@ impl Broker for SqliteBroker {
             let (name, inbox) = (name.to_owned(), deliveries.inbox.clone());
             let begun = self.0.link.call(move |desk| {
                 let (queue, _) = queue(&desk.db, &name)?;
-                desk.add_consumer(id, queue, prefetch, inbox);
-                Ok(())
+                let added = desk.add_consumer(id, queue, prefetch, inbox);
+                added.map_err(|error| BrokerError::Io(error).into())
             });
             begun.await?;
             Ok(Box::new(deliveries) as Box<dyn Deliveries>)

@@ -4,6 +4,7 @@
 //! this happens inside of one, and what it changes here counts when that has been committed.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::io;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
@@ -14,7 +15,7 @@ use crate::broker::{BrokerError, Receipt};
 use crate::outcomes::{expired, job_to_tell_of};
 use crate::sqlite_inbox::{Arrived, Inbox, InboxState};
 use crate::sqlite_outcomes::{Outcomes, Watches};
-use crate::sqlite_owner::{FileId, Owner, OwnerLock};
+use crate::sqlite_owner::{FileId, Owner};
 use crate::sqlite_row::message;
 use crate::sqlite_statements::{self as sql, Taken};
 
@@ -74,14 +75,14 @@ impl Desk {
         db: Connection,
         path: PathBuf,
         file: FileId,
-        lock: OwnerLock,
+        number: u64,
         watches: Arc<Watches>,
     ) -> Self {
         Self {
             db,
             path,
             file,
-            owner: Owner::new(lock),
+            owner: Owner::new(number),
             tags: 0,
             held: BTreeMap::new(),
             consumers: BTreeMap::new(),
@@ -92,10 +93,22 @@ impl Desk {
         }
     }
 
-    pub(crate) fn add_consumer(&mut self, id: u64, queue: i64, prefetch: u16, inbox: Arc<Inbox>) {
+    pub(crate) fn add_consumer(
+        &mut self,
+        id: u64,
+        queue: i64,
+        prefetch: u16,
+        inbox: Arc<Inbox>,
+    ) -> io::Result<()> {
+        self.owner.hold(&self.path).map_err(|error| {
+            let path = self.path.display();
+            let what = format!("{path}: no lock file can be made beside it: {error}");
+            io::Error::new(error.kind(), what)
+        })?;
         let consumer = Consumer { queue, prefetch: prefetch.into(), held: 0, inbox };
         self.consumers.insert(id, consumer);
         self.full.insert(queue);
+        Ok(())
     }
 
     /// The file is where it was. Else SQLite goes on with one that nobody else finds, and that is gone at the end.

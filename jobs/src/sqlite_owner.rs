@@ -12,6 +12,7 @@ use std::time::{Duration, Instant};
 
 use rusqlite::{Connection, Result};
 
+use crate::sqlite_schema::directory;
 use crate::sqlite_statements as sql;
 
 /// Which file a path leads to.
@@ -28,26 +29,22 @@ impl FileId {
     }
 }
 
+/// How the names of locks begin.
+const LOCK: &str = "owner-";
+
 /// The locked file of an owner. Dropped, it is gone.
 #[derive(Debug)]
-pub(crate) struct OwnerLock {
-    name: String,
+struct OwnerLock {
     path: PathBuf,
     _file: File,
 }
 
 impl OwnerLock {
-    /// Makes the file of an owner of the database, by a name that no other has.
-    pub(crate) fn hold(database: &Path, number: u64) -> io::Result<Self> {
-        let name = format!("owner-{number:016x}");
-        let path = path_of(database, &name);
+    fn hold(database: &Path, name: &str) -> io::Result<Self> {
+        let path = path_of(database, name);
         let file = File::create_new(&path)?;
         file.try_lock().map_err(io::Error::from)?;
-        Ok(Self { name, path, _file: file })
-    }
-
-    pub(crate) fn name(&self) -> &str {
-        &self.name
+        Ok(Self { path, _file: file })
     }
 }
 
@@ -73,6 +70,21 @@ pub(crate) fn is_gone(database: &Path, name: &str) -> bool {
     }
 }
 
+/// Takes away the files of owners that were killed while they had no messages, and that nobody knows of for that.
+fn sweep(database: &Path) {
+    let Some(beginning) = path_of(database, LOCK).file_name().map(ToOwned::to_owned) else {
+        return;
+    };
+    let Ok(files) = fs::read_dir(directory(database)) else { return };
+    for file in files.flatten() {
+        let name = file.file_name();
+        let number = name.as_encoded_bytes().strip_prefix(beginning.as_encoded_bytes());
+        if let Some(number) = number.and_then(|number| std::str::from_utf8(number).ok()) {
+            is_gone(database, &format!("{LOCK}{number}"));
+        }
+    }
+}
+
 fn path_of(database: &Path, name: &str) -> PathBuf {
     let mut path = database.as_os_str().to_owned();
     path.push("-");
@@ -85,7 +97,10 @@ const BEAT_EVERY: Duration = Duration::from_secs(4);
 
 /// Who takes messages in this process.
 pub(crate) struct Owner {
-    lock: OwnerLock,
+    /// The name of its lock.
+    name: String,
+    /// None before there is a consumer: who only sends is not looked for by anybody.
+    lock: Option<OwnerLock>,
     /// The number under which messages are taken; none before the first.
     id: Option<i64>,
     /// When it was last shown that it lives.
@@ -97,8 +112,20 @@ pub(crate) struct Owner {
 }
 
 impl Owner {
-    pub(crate) fn new(lock: OwnerLock) -> Self {
-        Self { lock, id: None, beat: None, is_new: false, has_lost_all: false }
+    /// One by a number that no other has.
+    pub(crate) fn new(number: u64) -> Self {
+        let name = format!("{LOCK}{number:016x}");
+        Self { name, lock: None, id: None, beat: None, is_new: false, has_lost_all: false }
+    }
+
+    /// Makes its lock, without which it is taken for gone. Inside of a transaction: between the file and its lock, nobody
+    /// else may look for files that nobody has locked.
+    pub(crate) fn hold(&mut self, database: &Path) -> io::Result<()> {
+        if self.lock.is_none() {
+            sweep(database);
+            self.lock = Some(OwnerLock::hold(database, &self.name)?);
+        }
+        Ok(())
     }
 
     pub(crate) fn id(&self) -> Option<i64> {
@@ -112,7 +139,7 @@ impl Owner {
         {
             return Ok(id);
         }
-        let id = sql::make_owner(db, self.lock.name())?;
+        let id = sql::make_owner(db, &self.name)?;
         (self.id, self.beat, self.is_new) = (Some(id), Some(Instant::now()), true);
         Ok(id)
     }

@@ -7,6 +7,7 @@ use rusqlite::{Connection, OptionalExtension, Result, params};
 
 use crate::message::Outcome;
 use crate::outcomes::replaces;
+use crate::request::ENDED_WITH_DEATH;
 use crate::sqlite_row::{Row, number, outcome};
 
 /// A message that was taken.
@@ -172,9 +173,12 @@ pub(crate) fn replay(
     job: Option<&str>,
 ) -> Result<u64> {
     let sql = "INSERT INTO message (queue, rank, properties, body) SELECT queue, \
-               -min(coalesce(properties ->> 'priority', 0), ?3), properties, body \
+               -min(coalesce(properties ->> 'priority', 0), ?3), \
+               json_remove(properties, '$.headers.' || ?4, '$.headers.' || ?5), body \
                FROM dead WHERE queue = ?1 AND (?2 IS NULL OR job = ?2) ORDER BY id";
-    let count = db.prepare_cached(sql)?.execute(params![queue, job, max_priority])?;
+    let [expires, kills] = ENDED_WITH_DEATH;
+    let count =
+        db.prepare_cached(sql)?.execute(params![queue, job, max_priority, expires, kills])?;
     let sql = "DELETE FROM dead WHERE queue = ?1 AND (?2 IS NULL OR job = ?2)";
     db.prepare_cached(sql)?.execute(params![queue, job])?;
     Ok(count as u64)

@@ -19,7 +19,7 @@ use crate::broker::BrokerError;
 use crate::sqlite_desk::Desk;
 use crate::sqlite_inbox::{Inbox, InboxState};
 use crate::sqlite_outcomes::Watches;
-use crate::sqlite_owner::{FileId, OwnerLock};
+use crate::sqlite_owner::FileId;
 use crate::sqlite_row::micros;
 use crate::sqlite_schema::{self as schema, concerns_all, failed};
 use crate::sqlite_work::Chores;
@@ -186,11 +186,7 @@ pub(crate) fn make_desk(
 ) -> Result<Desk, BrokerError> {
     let db = schema::open(&path)?;
     let file = FileId::of(&path)?;
-    let lock = OwnerLock::hold(&path, number).map_err(|error| {
-        let what = format!("{}: no lock file can be made beside it: {error}", path.display());
-        BrokerError::Io(std::io::Error::new(error.kind(), what))
-    })?;
-    Ok(Desk::new(db, path, file, lock, watches))
+    Ok(Desk::new(db, path, file, number, watches))
 }
 
 struct Thread {

@@ -205,6 +205,7 @@ mod tests {
             make_desk(directory.path().join("jobs.db"), number, Default::default()).ok().unwrap()
         };
         let (mut other, here) = (desk(1), desk(2));
+        other.owner.hold(&other.path).unwrap();
         let owner = other.owner.ensure(&other.db).unwrap();
         let mut chores = Chores::default();
         let mut looks = |times| {

@@ -99,6 +99,10 @@ impl Worker {
             }
             None => app.consumed(),
         };
+        // Another one may have begun meanwhile.
+        if app.0.hall.borrow().is_some() {
+            return Err(AppError::AlreadyRunning);
+        }
         let processes = Processes::new(&app);
         let hall = Rc::new(Hall::new(app.clone(), app.broker()?, processes));
         *app.0.hall.borrow_mut() = Some(hall.clone());
@@ -258,12 +262,13 @@ async fn take(hall: &Rc<Hall>, deliveries: &mut dyn Deliveries, pauses: &mut Pau
     while hall.phase() == Phase::Open {
         match deliveries.next().await {
             Ok(Some(delivery)) => match hall.permits.acquire(1).await {
-                Ok(permit) => {
+                // Its turn may have come by the end of the very job that has ended the worker.
+                Ok(permit) if hall.phase() == Phase::Open => {
                     permit.forget();
                     run::start(hall, delivery);
                     *pauses = Pauses::new();
                 }
-                Err(_) => {
+                _ => {
                     hall.orphan(delivery);
                     break;
                 }
@@ -282,11 +287,16 @@ async fn take(hall: &Rc<Hall>, deliveries: &mut dyn Deliveries, pauses: &mut Pau
             }
         }
     }
-    if deliveries.cancel().await.is_ok() {
-        // Those that had come.
-        while let Ok(Some(delivery)) = deliveries.next().await {
-            hall.orphan(delivery);
+    // The interruption that ends this may be yet to come, and is not to cut this short: what had come would be nobody's
+    // until the worker's end.
+    shield(async {
+        if deliveries.cancel().await.is_ok() {
+            // Those that had come.
+            while let Ok(Some(delivery)) = deliveries.next().await {
+                hall.orphan(delivery);
+            }
         }
-    }
+    })
+    .await;
     false
 }

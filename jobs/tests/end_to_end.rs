@@ -1,11 +1,13 @@
 //! A sender and a worker on a real kernel, each with its own connection to the embedded broker.
 
+use std::cell::RefCell;
 use std::time::Duration;
 
-use pikake_jobs::{App, JobError, current_job};
+use pikake_jobs::{App, JobError, ShutdownHandle, current_job};
 use pikake_kernel::Kernel;
 use pikake_macros::job;
-use pikake_traps::{TimedOut, spawn, timeout_after};
+use pikake_traps::{Interrupted, TimedOut, sleep, spawn, timeout_after};
+use serde_json::Value;
 
 #[job(crate = pikake_jobs, retries = 1, backoff(first = "20ms", cap = "20ms"))]
 async fn flaky(number: u64) -> Result<u64, String> {
@@ -52,5 +54,138 @@ fn sqlite() {
         worker.request_cancel("the test is over");
         let stats = worker.await.unwrap().unwrap().stats.all;
         assert_eq!((stats.done, stats.retried, stats.failed, stats.running), (102, 10, 1, 0));
+    });
+}
+
+/// A list in a list, so many deep.
+#[job(crate = pikake_jobs)]
+async fn nested(depth: usize) -> Value {
+    (0..depth).fold(Value::Null, |inner, _| vec![inner].into())
+}
+
+#[test]
+fn a_value_comes_as_it_is_or_not_at_all() {
+    let folder = tempfile::tempdir().unwrap();
+    let url = format!("sqlite://{}", folder.path().join("jobs.db").display());
+    Kernel::new().unwrap().run(async {
+        let worker = spawn(App::new(&url).unwrap().jobs(nested).run_worker());
+        let sender = App::new(&url).unwrap().connect().await.unwrap();
+        for depth in [1, 100, 120, 121, 127, 128, 200] {
+            match nested.with(depth).on(&sender).send().await.unwrap().wait().await {
+                Ok(value) => assert_eq!(value, nested.run(depth).await, "{depth}"),
+                Err(JobError::Failed(failure)) => {
+                    assert_eq!(failure.kind, "EncodeError", "{failure}");
+                    assert!(depth > 120, "{failure}");
+                }
+                Err(error) => panic!("{depth}: {error}"),
+            }
+        }
+        worker.request_cancel("the test is over");
+        worker.await.unwrap().unwrap();
+    });
+}
+
+thread_local!(static SHUTDOWN: RefCell<Option<ShutdownHandle>> = const { RefCell::new(None) });
+
+/// Ends its worker, and has ended itself before anything else happens.
+#[job(crate = pikake_jobs, acks = "early", ignore_result)]
+async fn last() {
+    SHUTDOWN.take().expect("a worker that runs").warm();
+}
+
+#[job(crate = pikake_jobs)]
+async fn nap(length: Duration) {
+    let _ = sleep(length).await;
+}
+
+#[test]
+fn what_was_fetched_goes_back_before_what_runs_has_ended() {
+    let folder = tempfile::tempdir().unwrap();
+    let url = format!("sqlite://{}", folder.path().join("jobs.db").display());
+    Kernel::new().unwrap().run(async {
+        let sender = App::new(&url).unwrap().connect().await.unwrap();
+        let (nothing, long) = (Duration::ZERO, Duration::from_secs(3));
+        nap.with(long).on(&sender).send().await.unwrap();
+        last.with().on(&sender).send().await.unwrap();
+        for _ in 0..6 {
+            nap.with(nothing).on(&sender).send().await.unwrap();
+        }
+        let app = App::new(&url).unwrap().jobs((nap, last)).concurrency(2).prefetch(20);
+        let worker = app.worker().on_start(|handle| SHUTDOWN.set(Some(handle)));
+        let worker = spawn(worker.run());
+        let broker = sender.broker().unwrap();
+        let back = timeout_after(long / 2, async {
+            while broker.counts("pikake").await.unwrap().taken != Some(1) {
+                sleep(Duration::from_millis(10)).await.unwrap();
+            }
+        });
+        back.await.expect("six are back, and one runs");
+        assert_eq!(broker.counts("pikake").await.unwrap().ready, 6);
+        assert_eq!(worker.await.unwrap().unwrap().stats.all.done, 2);
+    });
+}
+
+#[job(crate = pikake_jobs, acks = "early", ignore_result)]
+async fn early(millis: u64) {
+    let _ = sleep(Duration::from_millis(millis)).await;
+}
+
+#[job(crate = pikake_jobs, acks = "early")]
+async fn early_and_told() -> Result<(), Interrupted> {
+    sleep(Duration::from_secs(60)).await
+}
+
+#[test]
+fn who_is_interrupted_while_it_is_acknowledged_early_is_told() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("jobs.db");
+    let url = format!("sqlite://{}", path.display());
+    Kernel::new().unwrap().run(async {
+        let sender = App::new(&url).unwrap().connect().await.unwrap();
+        early.with(2_000).on(&sender).send().await.unwrap();
+        let job = early_and_told.with().on(&sender).send().await.unwrap();
+        let app = App::new(&url).unwrap().jobs((early, early_and_told)).concurrency(1);
+        let worker = spawn(app.run_worker());
+        while app.stats().all.running == 0 {
+            sleep(Duration::from_millis(10)).await.unwrap();
+        }
+        sleep(Duration::from_millis(200)).await.unwrap();
+        // Somebody else writes when the second one begins.
+        let other = rusqlite::Connection::open(&path).unwrap();
+        other.execute_batch("BEGIN IMMEDIATE").unwrap();
+        sleep(Duration::from_millis(2_500)).await.unwrap();
+        worker.abort();
+        sleep(Duration::from_millis(50)).await.unwrap();
+        other.execute_batch("COMMIT").unwrap();
+        let told = timeout_after(Duration::from_secs(5), job.wait()).await;
+        let counts = sender.broker().unwrap().counts("pikake").await.unwrap();
+        assert!(matches!(told, Ok(Err(JobError::Failed(_)))), "{told:?}, and {counts:?}");
+    });
+}
+
+#[test]
+fn who_is_cancelled_while_it_is_acknowledged_early_is_not_run() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("jobs.db");
+    let url = format!("sqlite://{}", path.display());
+    Kernel::new().unwrap().run(async {
+        let app = App::new(&url).unwrap().jobs((early, early_and_told)).concurrency(1);
+        let app = app.connect().await.unwrap();
+        early.delay(2_000).await.unwrap();
+        let job = early_and_told.delay().await.unwrap();
+        let worker = spawn(app.run_worker());
+        while app.stats().all.running == 0 {
+            sleep(Duration::from_millis(10)).await.unwrap();
+        }
+        sleep(Duration::from_millis(200)).await.unwrap();
+        let other = rusqlite::Connection::open(&path).unwrap();
+        other.execute_batch("BEGIN IMMEDIATE").unwrap();
+        sleep(Duration::from_millis(2_500)).await.unwrap();
+        job.cancel();
+        other.execute_batch("COMMIT").unwrap();
+        let told = timeout_after(Duration::from_secs(5), job.wait()).await;
+        assert!(matches!(told, Ok(Err(JobError::Revoked(_)))), "{told:?}");
+        worker.request_cancel("the test is over");
+        worker.await.unwrap().unwrap();
     });
 }

@@ -163,3 +163,39 @@ fn nothing_is_lost_when_processes_are_killed() {
         begun.elapsed()
     );
 }
+
+/// The files of processes that take messages.
+fn locks(place: &Path) -> usize {
+    let files = fs::read_dir(place).unwrap().map(|file| file.unwrap().file_name());
+    files.filter(|name| name.to_string_lossy().starts_with("jobs.db-owner-")).count()
+}
+
+fn wait_for(what: &str, is_so: impl Fn() -> bool) {
+    let begun = Instant::now();
+    while !is_so() {
+        assert!(begun.elapsed() < PATIENCE, "{what} does not come");
+        std::thread::sleep(Duration::from_millis(10));
+    }
+}
+
+#[test]
+fn no_files_of_killed_processes_pile_up() {
+    let directory = TempDir::new().unwrap();
+    let place = directory.path();
+    // One that has no messages, so nobody knows of it.
+    let idle = start("worker", place);
+    wait_for("the worker", || locks(place) == 1);
+    kill(idle);
+    let publisher = start("publisher", place);
+    wait_for("a message", || !noted(place, "confirmed").is_empty());
+    kill(publisher);
+    assert_eq!(locks(place), 1, "who only publishes has none");
+    Kernel::new().unwrap().run(async {
+        let broker = open(place).await;
+        let deliveries = broker.consume("work", 1).await.unwrap();
+        assert_eq!(locks(place), 1, "its own");
+        drop(deliveries);
+        broker.close().await.unwrap();
+    });
+    assert_eq!(locks(place), 0);
+}

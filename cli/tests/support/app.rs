@@ -55,6 +55,19 @@ async fn late(value: String) -> String {
     value
 }
 
+/// Says in what its setup takes a minute: `fails` if it is interrupted, `goes on` then, or `deaf`, which it cannot be.
+const SETUP: &str = "TEST_APP_SETUP";
+
+async fn set_up(how: String) -> Result<(), pikake::Interrupted> {
+    eprintln!("setting up");
+    let minute = Duration::from_secs(60);
+    let slept = match &*how {
+        "deaf" => pikake::shield(sleep(minute)).await,
+        _ => sleep(minute).await,
+    };
+    if how == "fails" { slept } else { Ok(()) }
+}
+
 fn main() -> ExitCode {
     let app = App::new("memory://").expect("a URL");
     let app = app.jobs((add, greet, square, fails, nap, stubborn));
@@ -62,6 +75,10 @@ fn main() -> ExitCode {
     let app = match std::env::var_os(KNOWS_LATE) {
         Some(_) => app.jobs(late),
         None => app,
+    };
+    let app = match std::env::var(SETUP) {
+        Ok(how) => app.setup(move |_| set_up(how.clone())),
+        Err(_) => app,
     };
     pikake_cli::run(app)
 }

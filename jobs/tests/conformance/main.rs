@@ -53,6 +53,7 @@ macro_rules! broker {
                 expiry::of_whom_nobody_asks_nothing_is_left,
                 expiry::an_application_tells_of_it,
                 times::buried_and_replayed,
+                times::replayed_as_new,
                 times::purged,
                 outcomes::waited_for_before_it_is_stored,
                 outcomes::waited_for_after_it_was_stored,

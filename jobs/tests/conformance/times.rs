@@ -109,6 +109,29 @@ pub(crate) async fn buried_and_replayed(place: &dyn Place) {
     counted(&broker, |counts| counts.dead == 0).await;
 }
 
+pub(crate) async fn replayed_as_new(place: &dyn Place) {
+    let broker = place.open().await;
+    declare(&broker).await;
+    let mut odd = message("odd");
+    for (name, value) in [("expires", "2026-01-01T00:00:00"), ("x.\"y\"", "stays")] {
+        odd.headers.insert(name.to_owned(), value.into());
+    }
+    odd.headers.insert("pikake_kills".to_owned(), 2.into());
+    broker.publish(QUEUE, odd.clone(), None).await.unwrap();
+    let mut deliveries = consume(&broker, 1).await;
+    let mut delivery = take(&mut deliveries).await;
+    delivery.message.expires = Some(wall_time() + Duration::from_secs(3_600));
+    broker.bury(delivery.receipt, delivery.message, "it kills".to_owned()).await.unwrap();
+    counted(&broker, |counts| counts.dead == 1).await;
+
+    assert_eq!(broker.replay(QUEUE, None).await.unwrap(), 1);
+    let delivery = take(&mut deliveries).await;
+    for gone in ["expires", "pikake_kills"] {
+        odd.headers.remove(gone);
+    }
+    assert_eq!(delivery.message, odd, "nothing else of it has changed");
+}
+
 pub(crate) async fn purged(place: &dyn Place) {
     let broker = place.open().await;
     declare(&broker).await;

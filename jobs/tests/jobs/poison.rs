@@ -1,6 +1,9 @@
 //! Messages that can never be run: they go to the dead with the reason, and the worker lives.
 
-use pikake_jobs::{Broker, Call, JobError, JobId, Message, OutcomeState};
+use std::rc::Rc;
+
+use pikake_jobs::{App, Broker, Call, JobError, JobId, Message, OutcomeState};
+use pikake_traps::sleep;
 use serde_json::{Value, json};
 
 use crate::{Running, SECOND, add, app, in_worlds};
@@ -99,5 +102,25 @@ fn a_message_that_never_ends_is_buried_at_last() {
         let dead = broker.dead("pikake", 1).await.unwrap();
         assert!(dead[0].reason.contains("delivered 3 times"), "{}", dead[0].reason);
         worker.end().await;
+    });
+}
+
+#[test]
+fn one_that_is_replayed_does_not_expire() {
+    in_worlds(async || {
+        let (app, store) = app();
+        let worker = Running::start(&app, SECOND).await;
+        let call = Call::<i64>::named("tests.add", (2, 3)).expires(10 * SECOND);
+        let job = call.on(&app).send().await.unwrap();
+        assert!(job.wait().await.is_err());
+        worker.end().await;
+        sleep(20 * SECOND).await.unwrap();
+        // Now there is such a job.
+        let other = App::on(Rc::new(store.open())).jobs(add);
+        let worker = Running::start(&other, SECOND).await;
+        assert_eq!(store.open().replay("pikake", None).await.unwrap(), 1);
+        sleep(SECOND).await.unwrap();
+        let stats = worker.end().await.stats.all;
+        assert_eq!((stats.done, stats.revoked), (1, 0));
     });
 }

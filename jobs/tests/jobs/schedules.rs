@@ -92,3 +92,27 @@ fn a_setup_that_fails_is_tried_again_by_the_next_connect() {
         assert_eq!(*tries.borrow(), 2);
     });
 }
+
+#[test]
+fn a_connect_that_is_dropped_is_made_again_from_the_start() {
+    in_worlds(async || {
+        let (app, _) = app();
+        let done = Rc::new(RefCell::new(0));
+        let count = done.clone();
+        let app = app.setup(move |_| {
+            let count = count.clone();
+            async move {
+                sleep(SECOND).await?;
+                *count.borrow_mut() += 1;
+                Ok::<_, pikake_traps::Interrupted>(())
+            }
+        });
+        let connecting = pikake_traps::spawn(app.clone().connect());
+        sleep(SECOND / 2).await.unwrap();
+        connecting.abort();
+        sleep(SECOND).await.unwrap();
+        assert_eq!(*done.borrow(), 0);
+        app.connect().await.unwrap();
+        assert_eq!(*done.borrow(), 1, "it is set up");
+    });
+}

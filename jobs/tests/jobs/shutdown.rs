@@ -3,9 +3,9 @@
 use std::cell::RefCell;
 use std::rc::Rc;
 
-use pikake_jobs::{App, Broker};
+use pikake_jobs::{App, AppError, Broker, ShutdownHandle};
 use pikake_macros::job;
-use pikake_traps::{Interrupted, elapsed_since, now, shield, sleep};
+use pikake_traps::{Interrupted, elapsed_since, now, shield, sleep, spawn};
 
 use crate::{Running, SECOND, add, app, in_worlds, nap};
 
@@ -152,5 +152,46 @@ fn a_kernel_that_ends_gives_back_what_runs() {
     kernel.run(async {
         let counts = store.open().counts("pikake").await.unwrap();
         assert_eq!((counts.ready, counts.taken), (2, Some(0)));
+    });
+}
+
+thread_local!(static SHUTDOWN: RefCell<Option<ShutdownHandle>> = const { RefCell::new(None) });
+
+/// Ends its own worker.
+#[job(crate = pikake_jobs)]
+async fn last() {
+    SHUTDOWN.take().expect("a worker that runs").warm();
+}
+
+#[test]
+fn a_job_that_ends_its_worker_is_the_last_one_begun() {
+    in_worlds(async || {
+        let (app, store) = app();
+        let app = app.jobs((last, nap)).concurrency(1);
+        let worker = Running::start(&app, 20 * SECOND).await;
+        SHUTDOWN.set(Some(worker.shutdown.clone()));
+        last.delay().await.unwrap();
+        for _ in 0..4 {
+            nap.delay(10).await.unwrap();
+        }
+        sleep(SECOND).await.unwrap();
+        let counts = store.open().counts("pikake").await.unwrap();
+        assert_eq!((counts.ready, counts.taken), (4, Some(0)), "they are back at once");
+        assert_eq!(worker.task.await.unwrap().unwrap().stats.all.done, 1);
+    });
+}
+
+#[test]
+fn an_application_has_one_worker() {
+    in_worlds(async || {
+        let (app, _) = app();
+        let app = app.jobs(nap).setup(async |_| sleep(SECOND).await);
+        let (one, other) = (spawn(app.run_worker()), spawn(app.run_worker()));
+        sleep(2 * SECOND).await.unwrap();
+        one.request_cancel("the test is over");
+        other.request_cancel("the test is over");
+        let ended = [one.await.unwrap(), other.await.unwrap()];
+        let refused = |end: &&Result<_, _>| matches!(end, Err(AppError::AlreadyRunning));
+        assert_eq!(ended.iter().filter(refused).count(), 1, "{ended:?}");
     });
 }
