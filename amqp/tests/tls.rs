@@ -61,7 +61,8 @@ fn messages_go_and_come() {
         let error = connection.channel().await.unwrap_err().to_string();
         assert!(error.contains("one channel more than the 5"), "{error}");
         let said = broker.command("ctl list_connections ssl timeout user --no-table-headers");
-        assert_eq!(said, ["true\t7\tguest"]);
+        // Besides those of other tests.
+        assert!(said.iter().any(|line| line == "true\t7\tguest"), "{said:?}");
         connection.close().await.unwrap();
     });
 }
@@ -110,7 +111,7 @@ fn a_certificate_logs_in() {
         broker.command("ctl set_permissions client .* .* .*");
         let connection = open(&with_key).await.unwrap();
         let said = broker.command("ctl list_connections user auth_mechanism --no-table-headers");
-        assert_eq!(said, ["client\tEXTERNAL"]);
+        assert!(said.iter().any(|line| line == "client\tEXTERNAL"), "{said:?}");
         connection.close().await.unwrap();
 
         let error = refused(&alone).await;
