@@ -23,6 +23,8 @@ const CONCURRENCY: usize = 20;
 const FAILS: u64 = 97;
 /// How long a job takes at most, in milliseconds.
 const LONGEST: u64 = 40;
+/// How much longer one takes that is acknowledged early.
+const EARLY: Duration = Duration::from_millis(150);
 /// The longest that a worker without a broker waits to be let in again.
 const KNOCK: Duration = Duration::from_millis(200);
 
@@ -49,6 +51,8 @@ pub(crate) async fn record(number: u64) -> Result<u64, String> {
 /// The same, acknowledged before it is run: who is killed in it has lost it.
 #[job(crate = pikake_jobs, name = "faults.record_early", acks = "early", retries = 5, backoff(first = "100ms", cap = "500ms"))]
 pub(crate) async fn record_early(number: u64) -> Result<u64, String> {
+    // So long that all of a worker's jobs are under way when it is killed.
+    sleep(EARLY).await.map_err(|why| why.to_string())?;
     record.run(number).await
 }
 
