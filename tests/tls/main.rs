@@ -13,5 +13,6 @@ mod both;
 mod certificates;
 mod hostile;
 mod interrupted;
+mod keys;
 mod openssl;
 mod worlds;
