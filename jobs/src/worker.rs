@@ -86,9 +86,6 @@ impl Worker {
     /// When polled outside a task of a kernel.
     pub async fn run(self) -> Result<Report, AppError> {
         self.app.run_if_child();
-        if self.app.0.hall.borrow().is_some() {
-            return Err(AppError::AlreadyRunning);
-        }
         let app = self.app.connect().await?;
         let queues = match self.queues {
             Some(queues) => {
@@ -99,7 +96,7 @@ impl Worker {
             }
             None => app.consumed(),
         };
-        // Another one may have begun meanwhile.
+        // Asked last: another one may have begun while this one connected.
         if app.0.hall.borrow().is_some() {
             return Err(AppError::AlreadyRunning);
         }

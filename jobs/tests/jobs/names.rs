@@ -12,7 +12,11 @@ async fn many(args: u8, kwargs: u8, options: u8, self_: u8, __x: u8, call: u8, j
 }
 
 #[job(crate = pikake_jobs)]
-fn keywords(r#type: String, mut r#fn: u8, #[allow(unused_variables)] unused: u8) -> String {
+fn keywords(
+    r#type: String,
+    mut r#fn: u8,
+    #[expect(unused_variables, reason = "attributes are kept")] unused: u8,
+) -> String {
     r#fn += 1;
     format!("{} {}", r#type, r#fn)
 }
@@ -48,7 +52,7 @@ mod called {
 }
 
 /// A module in which nothing is what it is elsewhere.
-#[allow(dead_code, non_camel_case_types, non_snake_case)]
+#[expect(dead_code, non_camel_case_types, reason = "they are only to be in the way")]
 mod shadowed {
     use pikake_macros::job as made_a_job;
 
