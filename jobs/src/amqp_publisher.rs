@@ -129,14 +129,15 @@ impl Publisher {
         self.line().await?.read(&self.replies).await
     }
 
-    /// Publishes a message, which `asks` for the outcome of that job.
+    /// Publishes a message, which `asks` for the outcome of that job. Each time it is to be sent it is
+    /// made; none is made of what need not be sent any more.
     ///
     /// If its channel is lost while it is under way, because of it or because of another one, it is made
     /// again and goes over a channel of its own: what that one is lost for is this message.
     pub(crate) async fn publish(
         &self,
         asks: Option<&JobId>,
-        make: impl AsyncFn() -> Result<Publishing, BrokerError>,
+        make: impl AsyncFn() -> Result<Option<Publishing>, BrokerError>,
     ) -> Result<(), Unsent> {
         let _under_way = self.under_way.enter();
         let unsent = |error| Unsent {
@@ -144,11 +145,11 @@ impl Publisher {
             cause: PublishFailure::Broker(error),
             is_stumbled_over: false,
         };
-        let mut message = make().await.map_err(unsent)?;
         if self.suspects.is_locked() {
             // It would be lost with what has cost a connection before.
             drop(self.turn().await?);
         }
+        let Some(mut message) = make().await.map_err(unsent)? else { return Ok(()) };
         let (lost, mut turn) = loop {
             let line = self.line().await.map_err(|error| unsent(error.into()))?;
             match self.publish_over(&line, message, asks).await {
@@ -214,9 +215,9 @@ impl Publisher {
     async fn publish_alone(
         &self,
         asks: Option<&JobId>,
-        make: &impl AsyncFn() -> Result<Publishing, BrokerError>,
+        make: &impl AsyncFn() -> Result<Option<Publishing>, BrokerError>,
     ) -> Result<Result<(), Unpublished>, BrokerError> {
-        let message = make().await?;
+        let Some(message) = make().await? else { return Ok(Ok(())) };
         let alone = Line::on(self.connection().channel().await?);
         if asks.is_some() {
             alone.read(&self.replies).await?;
@@ -242,7 +243,7 @@ impl Publisher {
         &self,
         make: impl Fn() -> Result<Publishing, Error>,
     ) -> Result<(), BrokerError> {
-        self.publish(None, async || Ok(make()?)).await.map_err(lost)
+        self.publish(None, async || Ok(Some(make()?))).await.map_err(lost)
     }
 
     /// Sends an answer. That nobody is there for it is no error, nor is a name that the broker stumbles over:
@@ -252,10 +253,10 @@ impl Publisher {
         to: &str,
         make: impl Fn() -> Result<Publishing, Error>,
     ) -> Result<(), BrokerError> {
-        if self.stumbles.borrow().iter().any(|known| known == to) {
-            return Ok(());
-        }
-        match self.publish(None, async || Ok(make()?)).await {
+        // It may turn out to be such a name while this waits for its turn.
+        let is_known = || self.stumbles.borrow().iter().any(|known| known == to);
+        let make = async || if is_known() { Ok(None) } else { Ok(Some(make()?)) };
+        match self.publish(None, make).await {
             Err(unsent) if unsent.is_stumbled_over && !self.is_closed() => {
                 tracing::warn!(to, "the broker cannot stand this name to answer to");
                 let mut stumbles = self.stumbles.borrow_mut();

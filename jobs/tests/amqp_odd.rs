@@ -5,12 +5,14 @@
 mod rabbit;
 
 use std::cell::Cell;
+use std::mem;
 use std::time::Duration;
 
+use pikake_amqp::State;
 use pikake_jobs::{AmqpBroker, App, Broker, Message, Outcome, QueueOptions};
 use pikake_kernel::Kernel;
 use pikake_macros::job;
-use pikake_traps::{sleep, spawn, timeout_after, wall_time};
+use pikake_traps::{Task, sleep, spawn, timeout_after, wall_time};
 
 const PATIENCE: Duration = Duration::from_secs(20);
 
@@ -51,6 +53,39 @@ fn a_name_to_answer_to_that_costs_the_connection_is_given_up() {
         assert!(!changed.is_finished());
         let ready = broker.counts("jobs").await.unwrap().ready;
         assert!(ready >= 41, "{ready}");
+        broker.close().await.unwrap();
+    });
+}
+
+/// What is to be answered there while it is found out costs nothing more.
+#[test]
+fn a_name_that_costs_connections_is_found_out_once() {
+    let url = rabbit::fresh_url();
+    Kernel::new().unwrap().run(async {
+        let broker = AmqpBroker::open(&url).await.unwrap();
+        let mut message = Message::default();
+        message.correlation_id = Some("a".to_owned());
+        message.reply_to = Some("amq.rabbitmq.reply-to.x.y".to_owned());
+        let store = || {
+            let (broker, message) = (broker.clone(), message.clone());
+            spawn(async move { broker.store(&message, Outcome::success(1.into())).await })
+        };
+        let mut stores = vec![store(), store()];
+        let connection = broker.connection().clone();
+        let (mut cost, mut is_up) = (0, true);
+        while !stores.iter().all(Task::is_finished) {
+            // A change, or a look at who has finished.
+            let _ = timeout_after(Duration::from_millis(50), connection.changed()).await;
+            let was_up = mem::replace(&mut is_up, matches!(connection.state(), State::Open));
+            if was_up && !is_up {
+                cost += 1;
+                stores.push(store());
+            }
+        }
+        for stored in stores {
+            timeout_after(PATIENCE, stored).await.expect("it hangs").unwrap().unwrap();
+        }
+        assert_eq!(cost, 3, "one that it may have cost, and two by itself");
         broker.close().await.unwrap();
     });
 }
