@@ -25,7 +25,7 @@ use pikake::signal::signal_name;
 use pikake::stdio::stdout;
 use pikake::{sleep, timed};
 
-const DEADLINE: Duration = Duration::from_millis(300);
+const DEADLINE: Duration = Duration::from_secs(2);
 const LONG: Duration = Duration::from_secs(60);
 
 async fn say(line: String) -> io::Result<()> {

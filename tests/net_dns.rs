@@ -216,7 +216,7 @@ fn what_is_cut_is_asked_for_over_tcp() {
 fn lies_are_not_believed() {
     real(async {
         let (server, _) = serve_names(LOOPBACK).await;
-        let resolver = Resolver::builder().source(servers(server, ms(300))).build();
+        let resolver = Resolver::builder().source(servers(server, SECOND)).build();
         assert_eq!(resolver.lookup("half-true.test").await.unwrap(), here());
         let error = resolver.lookup("liar.test").await.unwrap_err();
         assert!(error.to_string().starts_with("look up liar.test: "), "{error}");

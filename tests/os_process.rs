@@ -22,6 +22,9 @@ const FOREVER: Duration = Duration::from_secs(60);
 /// Long enough to be seen as a wait.
 const A_MOMENT: Duration = Duration::from_millis(50);
 
+/// Long enough for a child to start and to say what it is told to.
+const STARTED: Duration = Duration::from_secs(2);
+
 /// What is to happen at once may take so long on a machine that has other things to do.
 const AT_ONCE: Duration = Duration::from_secs(10);
 
@@ -166,8 +169,7 @@ async fn signals_reach_the_child() {
 
 #[pikake::test]
 async fn an_interrupted_output_ends_the_child_and_keeps_what_it_wrote() {
-    let error =
-        cut_short(&mut shell("echo t-minus 4; sleep 2 & exec sleep 100"), A_MOMENT * 4).await;
+    let error = cut_short(&mut shell("echo t-minus 4; sleep 20 & exec sleep 100"), STARTED).await;
     assert_eq!(error.stdout, b"t-minus 4\n");
     assert_eq!(error.status.and_then(|status| status.signal()), Some(SIGTERM));
 }
@@ -178,7 +180,7 @@ async fn a_child_may_say_goodbye_at_length() {
         "trap 'head -c {MORE_THAN_A_PIPE} /dev/zero; exit 4' TERM; echo ready; while :; do sleep 0.01; done"
     );
     let mut command = shell(&script);
-    let error = cut_short(command.grace(AT_ONCE), A_MOMENT * 4).await;
+    let error = cut_short(command.grace(AT_ONCE), STARTED).await;
     assert_eq!(error.stdout.len(), "ready\n".len() + MORE_THAN_A_PIPE);
     assert_eq!(error.status.and_then(|status| status.code()), Some(4));
 }
@@ -187,15 +189,15 @@ async fn a_child_may_say_goodbye_at_length() {
 async fn a_child_that_ignores_sigterm_is_killed_after_its_grace() {
     let script = "trap '' TERM; echo ready; while :; do sleep 0.01; done";
     let since = Instant::now();
-    let error = cut_short(shell(script).grace(A_MOMENT * 2), A_MOMENT * 4).await;
-    assert!(since.elapsed() >= A_MOMENT * 6);
+    let error = cut_short(shell(script).grace(A_MOMENT * 2), STARTED).await;
+    assert!(since.elapsed() >= STARTED + A_MOMENT * 2);
     assert_eq!(error.stdout, b"ready\n");
     assert_eq!(error.status.and_then(|status| status.signal()), Some(SIGKILL));
 }
 
 #[pikake::test]
 async fn a_grandchild_that_holds_the_pipe_keeps_nobody_past_the_deadline() {
-    let error = cut_short(&mut shell("echo first; sleep 2 & exit 0"), A_MOMENT * 4).await;
+    let error = cut_short(&mut shell("echo first; sleep 20 & exit 0"), STARTED).await;
     assert_eq!(error.stdout, b"first\n");
     // The child itself had ended well.
     assert_eq!(error.status.and_then(|status| status.code()), Some(0));
@@ -204,12 +206,12 @@ async fn a_grandchild_that_holds_the_pipe_keeps_nobody_past_the_deadline() {
 #[pikake::test]
 async fn a_cancel_ends_the_child_and_a_second_cause_waits_for_that() {
     let task = spawn(async {
-        let mut command = shell("trap 'exit 5' TERM; while :; do sleep 0.01; done");
+        let mut command = shell("trap 'sleep 2; exit 5' TERM; while :; do sleep 0.01; done");
         // The timeout falls into the goodbye of the cancel.
-        let done = timed(A_MOMENT * 5, command.output()).await;
+        let done = timed(STARTED + STARTED / 2, command.grace(AT_ONCE).output()).await;
         done.output.expect("it was told").unwrap_err()
     });
-    sleep(A_MOMENT * 4).await.unwrap();
+    sleep(STARTED).await.unwrap();
     task.request_cancel("enough");
     let error = task.await.unwrap();
     assert_eq!(interruption(&error.source).and_then(Interrupted::reason), Some("enough"));
@@ -232,7 +234,7 @@ async fn stopping_asks_first_and_kills_then() {
 
 #[pikake::test]
 async fn a_dropped_child_goes_on_and_leaves_no_zombie() {
-    let child = shell("sleep 0.2").spawn().unwrap();
+    let child = shell("sleep 2").spawn().unwrap();
     let id = child.id();
     drop(child);
     assert!(is_listed(id));

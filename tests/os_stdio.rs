@@ -81,7 +81,7 @@ fn child() {
             let data = vec![b'x'; MORE_THAN_A_PIPE];
             // Its thread is there, and begins at once.
             stdout().write_all(b"").await.unwrap();
-            let done = timed(25 * A_MOMENT, stdout().write_all(&data)).await;
+            let done = timed(100 * A_MOMENT, stdout().write_all(&data)).await;
             let error = done.output.unwrap().unwrap_err();
             // Its thread goes on with it; what comes behind it has not begun.
             let behind = timed(A_MOMENT, stdout().write(b"y")).await.output.unwrap().unwrap_err();

@@ -57,7 +57,9 @@ fn no_more_closures_run_at_a_time_than_the_kernel_allows() {
                 run_in_thread(move || {
                     most.fetch_max(running.fetch_add(1, Ordering::SeqCst) + 1, Ordering::SeqCst);
                     names.lock().unwrap().insert(thread::current().name().unwrap().to_owned());
+                    // Long enough for others to begin, and for all that may.
                     thread::sleep(ms(2));
+                    until(|| most.load(Ordering::SeqCst) >= 3);
                     running.fetch_sub(1, Ordering::SeqCst);
                     number
                 })
@@ -99,7 +101,7 @@ fn closures_wait_their_turn_in_the_order_in_which_they_came() {
 
 #[test]
 fn the_thread_that_was_busy_last_is_used_again_and_the_others_end() {
-    const IDLE: Duration = Duration::from_millis(300);
+    const IDLE: Duration = Duration::from_secs(1);
     within(|| {
         let kernel = Kernel::builder().helper_idle_exit(IDLE).build().unwrap();
         kernel.run(async {

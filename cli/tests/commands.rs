@@ -250,6 +250,7 @@ fn what_others_have_sent_does_nothing_to_the_terminal() {
     let worker = place.worker(&application(), &["worker"]);
     let ended = place.run(&pikake(), &["send", name, "--wait"]);
     assert_eq!(ended.code, Some(1), "{ended:?}");
+    wait_for("the dead", || place.counts("pikake")["dead"] == 1);
     drop(worker);
     let list = place.pikake(&["dead", "list", "pikake"]);
     assert_eq!(list.lines().count(), 2, "{list}");

@@ -133,7 +133,7 @@ fn a_worker_that_is_being_set_up_is_ended_as_well() {
         for _ in 0..signals {
             worker.signal(Signal::TERM);
             // Two of a kind at once are one.
-            std::thread::sleep(std::time::Duration::from_millis(200));
+            std::thread::sleep(std::time::Duration::from_secs(1));
         }
         let begun = std::time::Instant::now();
         let ended = worker.end();

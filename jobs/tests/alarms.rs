@@ -108,11 +108,11 @@ fn what_is_sent_meanwhile_is_held_back_until_its_time_is_over() {
         assert_eq!(blocked(second), (HELD_BACK, false));
         // It is on its way, and comes when the broker reads again.
         assert_eq!(blocked(first.await.unwrap().unwrap_err()), (HELD_BACK, true));
-        assert!(elapsed_since(begun) < 2 * HELD_BACK + HELD_BACK);
+        assert!(elapsed_since(begun) < 6 * HELD_BACK);
         // Who only looks is told as well.
         let looks = app_at(&server).connect().await.unwrap();
         looks.broker().unwrap().probe().await.unwrap();
-        assert_eq!(looks.broker().unwrap().state(), "blocked: low on memory");
+        until(|| looks.broker().unwrap().state() == "blocked: low on memory").await;
         looks.close().await.unwrap();
 
         server.alarm(false).await;

@@ -39,7 +39,7 @@ fn sqlite() {
         for number in 0..100 {
             handles.push(flaky.with(number).on(&sender).send().await.unwrap());
         }
-        let late = flaky.with(7).countdown(Duration::from_millis(300)).on(&sender);
+        let late = flaky.with(7).countdown(Duration::from_secs(2)).on(&sender);
         let late = late.send().await.unwrap();
         let waited = timeout_after(Duration::from_millis(50), late.wait()).await;
         assert!(matches!(waited, Err(TimedOut)));
@@ -104,7 +104,7 @@ fn what_was_fetched_goes_back_before_what_runs_has_ended() {
     let url = format!("sqlite://{}", folder.path().join("jobs.db").display());
     Kernel::new().unwrap().run(async {
         let sender = App::new(&url).unwrap().connect().await.unwrap();
-        let (nothing, long) = (Duration::ZERO, Duration::from_secs(3));
+        let (nothing, long) = (Duration::ZERO, Duration::from_secs(8));
         nap.with(long).on(&sender).send().await.unwrap();
         last.with().on(&sender).send().await.unwrap();
         for _ in 0..6 {
@@ -114,7 +114,7 @@ fn what_was_fetched_goes_back_before_what_runs_has_ended() {
         let worker = app.worker().on_start(|handle| SHUTDOWN.set(Some(handle)));
         let worker = spawn(worker.run());
         let broker = sender.broker().unwrap();
-        let back = timeout_after(long / 2, async {
+        let back = timeout_after(long * 3 / 4, async {
             while broker.counts("pikake").await.unwrap().taken != Some(1) {
                 sleep(Duration::from_millis(10)).await.unwrap();
             }
@@ -135,6 +135,17 @@ async fn early_and_told() -> Result<(), Interrupted> {
     sleep(Duration::from_secs(60)).await
 }
 
+/// One of two runs, and is not the broker's any more; the other one is held.
+async fn first_is_acknowledged(sender: &App, app: &App) {
+    let is_so = async || {
+        let counts = sender.broker().unwrap().counts("pikake").await.unwrap();
+        app.stats().all.running == 1 && (counts.ready, counts.taken) == (0, Some(1))
+    };
+    while !is_so().await {
+        sleep(Duration::from_millis(10)).await.unwrap();
+    }
+}
+
 #[test]
 fn who_is_interrupted_while_it_is_acknowledged_early_is_told() {
     let folder = tempfile::tempdir().unwrap();
@@ -146,10 +157,7 @@ fn who_is_interrupted_while_it_is_acknowledged_early_is_told() {
         let job = early_and_told.with().on(&sender).send().await.unwrap();
         let app = App::new(&url).unwrap().jobs((early, early_and_told)).concurrency(1);
         let worker = spawn(app.run_worker());
-        while app.stats().all.running == 0 {
-            sleep(Duration::from_millis(10)).await.unwrap();
-        }
-        sleep(Duration::from_millis(200)).await.unwrap();
+        first_is_acknowledged(&sender, &app).await;
         // Somebody else writes when the second one begins.
         let other = rusqlite::Connection::open(&path).unwrap();
         other.execute_batch("BEGIN IMMEDIATE").unwrap();
@@ -174,10 +182,7 @@ fn who_is_cancelled_while_it_is_acknowledged_early_is_not_run() {
         early.delay(2_000).await.unwrap();
         let job = early_and_told.delay().await.unwrap();
         let worker = spawn(app.run_worker());
-        while app.stats().all.running == 0 {
-            sleep(Duration::from_millis(10)).await.unwrap();
-        }
-        sleep(Duration::from_millis(200)).await.unwrap();
+        first_is_acknowledged(&app, &app).await;
         let other = rusqlite::Connection::open(&path).unwrap();
         other.execute_batch("BEGIN IMMEDIATE").unwrap();
         sleep(Duration::from_millis(2_500)).await.unwrap();

@@ -10,7 +10,7 @@ use pikake_traps::spawn;
 
 const SECOND: Duration = Duration::from_secs(1);
 
-#[job(crate = pikake_jobs, soft_limit = "2s", hard_limit = "2500ms")]
+#[job(crate = pikake_jobs, soft_limit = "4s", hard_limit = "4500ms")]
 fn takes_a_second() -> bool {
     std::thread::sleep(SECOND);
     current_job().is_cancelled()
@@ -49,7 +49,7 @@ fn with_worker(threads: usize, program: impl AsyncFnOnce()) {
 fn limits_begin_when_there_is_a_thread() {
     with_worker(1, async || {
         let mut all = Vec::new();
-        for _ in 0..4 {
+        for _ in 0..6 {
             all.push(takes_a_second.delay().await.unwrap());
         }
         for job in all {

@@ -51,8 +51,7 @@ fn whoever_waits_is_told() {
             other => panic!("{:?}", other.map(|text| text.len())),
         }
         assert_eq!(value.with(3).on(&sender).send().await.unwrap().wait().await.unwrap(), "xxx");
-        assert_eq!(app.stats().all.dead, 1);
         worker.request_cancel("the test is over");
-        worker.await.unwrap().unwrap();
+        assert_eq!(worker.await.unwrap().unwrap().stats.all.dead, 1);
     });
 }

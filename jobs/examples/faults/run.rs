@@ -224,7 +224,8 @@ async fn leftovers(url: &str, mut rabbit: Option<Rabbit>) -> (u64, u64) {
             // Also those that were delivered and not acknowledged.
             let queues = rabbit.command("ctl list_queues -p case1 messages --no-table-headers");
             let all: u64 = queues.iter().filter_map(|line| line.trim().parse::<u64>().ok()).sum();
-            left = all - counts.dead;
+            // They are counted one after the other.
+            left = all.saturating_sub(counts.dead);
         }
         if left != before {
             (before, since) = (left, Instant::now());

@@ -80,7 +80,7 @@ def main():
             result = app.tasks[name].delay(*args, **kwargs)
         else:
             result = app.send_task(name, args, kwargs, **options)
-        results.append((sent, result, call.get("timeout", 30)))
+        results.append((sent, result, call.get("timeout", 90)))
     json.dump([outcome(*result) for result in results], sys.stdout)
 
 

@@ -50,9 +50,9 @@ pub(crate) async fn who_was_begun_in_time_goes_on(place: &dyn Place) {
     let (one, other) = (place.open().await, place.open().await);
     declare(&one).await;
     let mut deliveries = consume(&other, 2).await;
-    let job = send(&one, "slow", 5 * place.step()).await;
+    let job = send(&one, "slow", 20 * place.step()).await;
     let delivery = take(&mut deliveries).await;
-    let early = timeout_after(8 * place.step(), one.wait(&job)).await;
+    let early = timeout_after(25 * place.step(), one.wait(&job)).await;
     assert!(early.is_err(), "{early:?}");
     other.store(&delivery.message, Outcome::success(1.into())).await.unwrap();
     other.ack(delivery.receipt).await.unwrap();
@@ -119,13 +119,13 @@ pub(crate) async fn who_is_given_back_too_late_is_told_of(place: &dyn Place) {
     let (one, other) = (place.open().await, place.open().await);
     declare(&one).await;
     let mut deliveries = consume(&other, 1).await;
-    let job = send(&one, "slow", place.step()).await;
+    let job = send(&one, "slow", 10 * place.step()).await;
     take(&mut deliveries).await;
     let waiting = spawn({
         let one = one.clone();
         async move { one.wait(&job).await }
     });
-    sleep(3 * place.step()).await.unwrap();
+    sleep(12 * place.step()).await.unwrap();
     place.lose(other, vec![deliveries]);
     let told = timeout_after(3 * PATIENCE, waiting).await.expect("an outcome comes");
     assert_eq!(told.unwrap().unwrap(), revoked());

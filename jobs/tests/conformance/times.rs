@@ -18,11 +18,12 @@ pub(crate) async fn delivered_from_then_on(place: &dyn Place) {
     let first = wall_time() + place.step();
     broker.publish(QUEUE, message("first"), Some(first)).await.unwrap();
     drain(&broker, &mut deliveries, &["first"]).await;
-    let due = wall_time() + 3 * place.step();
+    let due = wall_time() + 10 * place.step();
     broker.publish(QUEUE, message("a"), Some(due)).await.unwrap();
-    let counts = broker.counts(QUEUE).await.unwrap();
-    assert_eq!(counts.ready, 0);
-    assert!(counts.delayed == 1 || wall_time() >= due, "{counts:?}");
+    // While it passes on to be there in time it may be in neither.
+    while broker.counts(QUEUE).await.unwrap().delayed != 1 {
+        assert!(wall_time() < due, "it was never seen to wait");
+    }
     let delivery = take(&mut deliveries).await;
     let now = wall_time();
     assert!(now >= due, "{:?} too early", due.duration_since(now));
@@ -41,11 +42,11 @@ pub(crate) async fn whose_time_comes_first_is_first(place: &dyn Place) {
     other.publish(QUEUE, message("first"), Some(wall_time() + place.step())).await.unwrap();
     drain(&one, &mut deliveries, &["first"]).await;
     let now = wall_time();
-    for (job, steps) in [("c", 6), ("a", 2), ("b", 4)] {
-        other.publish(QUEUE, message(job), Some(now + steps * place.step())).await.unwrap();
-    }
     other.publish(QUEUE, message("past"), Some(now - place.step())).await.unwrap();
     publish(&other, &["now"]).await;
+    for (job, steps) in [("c", 20), ("a", 10), ("b", 15)] {
+        other.publish(QUEUE, message(job), Some(now + steps * place.step())).await.unwrap();
+    }
     drain(&one, &mut deliveries, &["past", "now", "a", "b", "c"]).await;
 }
 
@@ -54,7 +55,7 @@ pub(crate) async fn one_that_waits_does_not_hold_others_up(place: &dyn Place) {
     declare(&broker).await;
     let later = wall_time() + Duration::from_secs(3_600);
     broker.publish(QUEUE, message("later"), Some(later)).await.unwrap();
-    let soon = wall_time() + 2 * place.step();
+    let soon = wall_time() + 10 * place.step();
     broker.publish(QUEUE, message("soon"), Some(soon)).await.unwrap();
     publish(&broker, &["now"]).await;
     let mut deliveries = consume(&broker, 1).await;

@@ -53,7 +53,7 @@ fn kills(folder: PathBuf, times: usize) -> u32 {
 }
 
 /// Notes its process and never ends.
-#[job(crate = pikake_jobs, process, hard_limit = "500ms")]
+#[job(crate = pikake_jobs, process, hard_limit = "3s")]
 fn endless(note: PathBuf) {
     fs::write(note, id().to_string()).unwrap();
     loop {
@@ -61,7 +61,7 @@ fn endless(note: PathBuf) {
     }
 }
 
-#[job(crate = pikake_jobs, process, soft_limit = "2s")]
+#[job(crate = pikake_jobs, process, soft_limit = "4s")]
 fn takes_a_second() {
     std::thread::sleep(SECOND);
 }
@@ -295,7 +295,7 @@ fn limits_begin_when_it_is_the_jobs_turn() {
     let app = app(&MemoryStore::new()).processes(1);
     with_worker(&app, async |_| {
         let mut all = Vec::new();
-        for _ in 0..4 {
+        for _ in 0..6 {
             all.push(takes_a_second.delay().await.unwrap());
         }
         for job in all {
@@ -314,10 +314,14 @@ fn a_process_without_its_worker_ends() {
         .stdin(std::os::fd::OwnedFd::from(theirs))
         .spawn()
         .unwrap();
-    std::thread::sleep(SECOND);
-    let ended = orphan.try_wait().unwrap();
-    orphan.kill().unwrap();
-    orphan.wait().unwrap();
+    let mut ended = None;
+    wait_for(
+        || {
+            ended = orphan.try_wait().unwrap();
+            ended.is_some()
+        },
+        "the end of the process",
+    );
     assert!(ended.is_some_and(|status| status.success()), "{ended:?}");
 }
 

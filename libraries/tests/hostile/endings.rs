@@ -123,5 +123,5 @@ fn a_request_that_comes_when_the_kernel_is_shut_down_keeps_nobody_waiting() {
     assert!(ended.is_ok(), "{ended:?}");
     kernel.shutdown();
     let took = stopping.unwrap().elapsed();
-    assert!(took < ms(1000), "the connection waited for a request that never ran: {took:?}");
+    assert!(took < ms(5000), "the connection waited for a request that never ran: {took:?}");
 }
