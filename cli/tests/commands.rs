@@ -6,7 +6,7 @@ use std::io::Read;
 use std::process::Stdio;
 
 use serde_json::{Value, json};
-use support::{Place, application, pikake, run};
+use support::{Place, application, pikake, run, wait_for};
 
 #[test]
 fn a_job_is_sent_and_its_value_comes_back() {
