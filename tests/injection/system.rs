@@ -2,6 +2,7 @@
 //! change is lost, or left behind.
 
 use std::cell::Cell;
+use std::time::Duration;
 
 use pikake::fs::{self, Change, File, OpenOptions, watch};
 use pikake::net::{BufReader, interruption};
@@ -10,7 +11,7 @@ use pikake::signal::{SIGURG, Signals};
 use pikake::testing::Injector;
 use pikake::{sleep, spawn};
 
-use crate::insist::{FOREVER, Insistent, THREADS, a_moment, insist, insist_outside, ms};
+use crate::insist::{Insistent, THREADS, a_moment, insist, insist_outside, ms};
 use crate::scratch::Scratch;
 
 /// What is waited for may have come in the moment of an interruption, which is told by the wait after
@@ -61,7 +62,7 @@ fn waiting_for_children() {
         let mut child = child.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
         let reader = BufReader::new(child.stdout.take().unwrap());
         insistent.on(async || reader.read_line().await).await;
-        let stopped = insistent.on(async || child.stop(FOREVER).await).await;
+        let stopped = insistent.on(async || child.stop(Duration::MAX).await).await;
         last_wait(insistent).await;
         (ended.code(), stopped.code())
     });

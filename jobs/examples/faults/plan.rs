@@ -56,7 +56,8 @@ impl Plan {
             is_early: false,
             patience: Duration::from_secs(60),
             workers: 2,
-            pause: Duration::from_millis(1_000),
+            // Long enough for a restart of the broker.
+            pause: Duration::from_millis(if kind == Kind::Rabbit { 2_000 } else { 1_000 }),
             kills: 400..1_200,
             lives: 300..2_000,
             restarts: Duration::from_secs(7),
