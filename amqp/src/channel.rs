@@ -20,7 +20,7 @@ use crate::hub::{Answer, Asker, Hub};
 use crate::message::{ConsumeOptions, short};
 
 /// The queue that stands for the answers to what a channel publishes.
-const REPLY_TO: &str = "amq.rabbitmq.reply-to";
+pub(crate) const REPLY_TO: &str = "amq.rabbitmq.reply-to";
 
 /// What the handles of a channel share with its connection.
 pub(crate) struct ChannelInner {

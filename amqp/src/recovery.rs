@@ -1,8 +1,8 @@
 //! Makes everything on a new connection what it was on the one before.
 //!
 //! First what was declared, over a channel of its own, since what cannot be declared any more costs
-//! its channel. Then each channel: confirms, limits, consumers, and the messages that were not
-//! confirmed, before any new ones.
+//! its channel. Then each channel: confirms, limits, consumers (those of answers first), and the
+//! messages that were not confirmed, before any new ones.
 
 use std::cell::{Cell, RefCell};
 use std::future::{Future, poll_fn};
@@ -15,7 +15,7 @@ use amq_protocol::protocol::AMQPClass;
 use pikake_sync::oneshot;
 use pikake_traps::{park, sleep, timeout_after};
 
-use crate::channel::ChannelInner;
+use crate::channel::{ChannelInner, REPLY_TO};
 use crate::error::Error;
 use crate::hub::{Answer, Asker, Hub};
 
@@ -182,7 +182,12 @@ impl Hub {
         for request in channel.settings() {
             self.ask(number, request).await?;
         }
-        let consumers = channel.consumers.borrow().clone();
+        let mut consumers = channel.consumers.borrow().clone();
+        // What is published as soon as this is done must not overtake the consumer of its answers. Of
+        // all that are asked for, only the first is sent at once.
+        consumers.sort_by_key(|consumer| {
+            consumer.upgrade().is_none_or(|consumer| consumer.queue.as_str() != REPLY_TO)
+        });
         for consumer in consumers {
             // One that has gone meanwhile must not be asked for: nobody would end it.
             let Some(consumer) = consumer.upgrade().filter(|consumer| !consumer.has_ended()) else {
