@@ -164,7 +164,7 @@ pub struct Channel(pub(crate) Rc<ChannelInner>);
 impl Channel {
     pub(crate) async fn open(connection: Connection, confirms: bool) -> Result<Self, Error> {
         let hub = connection.hub().clone();
-        hub.ready().await?;
+        hub.room_for_channel().await?;
         let (sender, receiver) = oneshot::channel();
         let asker = Asker { sender: Some(sender), channel: None };
         let opened = hub.with(|session| session.open_channel(asker));
