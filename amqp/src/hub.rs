@@ -89,6 +89,8 @@ pub(crate) struct Hub {
     /// By their number in the session.
     pub(crate) channels: RefCell<BTreeMap<u16, Weak<ChannelInner>>>,
     pub(crate) topology: RefCell<Topology>,
+    /// Something in it costs the connection, and it is not known what.
+    pub(crate) is_careful: Cell<bool>,
     pub(crate) retained: RefCell<Vec<Retained>>,
     /// Why the broker takes no messages, and since when.
     pub(crate) blocked: RefCell<Option<(String, Duration)>>,
@@ -122,6 +124,7 @@ impl Hub {
             all_channels: RefCell::default(),
             channels: RefCell::default(),
             topology: RefCell::default(),
+            is_careful: Cell::new(false),
             retained: RefCell::default(),
             blocked: RefCell::default(),
             gate: WaitQueue::new(),

@@ -137,6 +137,11 @@ impl State {
         match method {
             X::Declare(declare) => {
                 let name = declare.exchange.to_string();
+                if self.forgotten_kinds.contains(declare.kind.as_str()) {
+                    let text =
+                        format!("COMMAND_INVALID - unknown exchange type '{}'", declare.kind);
+                    return Err(Refusal { code: 503, text, is_hard: true });
+                }
                 if !declare.passive {
                     let kind = declare.kind.to_string();
                     let fresh = || Exchange { kind, routes: Vec::new() };

@@ -2,7 +2,7 @@
 //!
 //! Apart from `recovery`: that is about what those notice who hold channels, consumers and messages.
 
-use pikake_amqp::{Connection, ConsumeOptions, QueueOptions, State};
+use pikake_amqp::{Connection, ConsumeOptions, ExchangeOptions, QueueOptions, State, persistent};
 use pikake_traps::timeout_after;
 
 use crate::middle::Middle;
@@ -64,6 +64,52 @@ fn messages_do_not_overtake_the_consumer_of_their_answers() {
         channel.post(answer).await.unwrap().await.unwrap();
         let got = timeout_after(SECOND, answers.next()).await.expect("no answer")?;
         assert_eq!(got.body, 4_u32.to_be_bytes());
+        connection.close().await
+    });
+}
+
+/// RabbitMQ without the plugin that brings a kind of exchanges closes the connection, and says for which
+/// method, not for which exchange.
+#[test]
+fn what_costs_the_connection_to_declare_again_is_left_out_alone() {
+    with_broker(async |broker| {
+        let other = Connection::open(&here(), options()).await?;
+        let elsewhere = other.channel().await?;
+        let connection = Connection::open(&here(), options()).await?;
+        let channel = connection.channel().await?;
+        let names: Vec<String> = (0..24).map(|n| format!("all{n}")).collect();
+        for (n, name) in names.iter().enumerate() {
+            channel.declare_exchange(name, ExchangeOptions::of_kind("fanout")).await?;
+            if n == 10 {
+                let plugin = ExchangeOptions::of_kind("x-delayed-message");
+                channel.declare_exchange("delayed", plugin).await?;
+            }
+        }
+        channel.declare_queue("jobs", QueueOptions::quorum()).await?;
+        let mut consumer = channel.consume("jobs", ConsumeOptions::default()).await?;
+        broker.forget_kind("x-delayed-message");
+        for name in &names {
+            elsewhere.delete_exchange(name).await?;
+        }
+        other.close().await?;
+        for most in [4, 1] {
+            broker.cut();
+            while !matches!(connection.changed().await?, State::Recovering { .. }) {}
+            loop {
+                match connection.state() {
+                    State::Open => break,
+                    State::Recovering { attempt } => assert!(attempt <= most, "{attempt}"),
+                    state => panic!("{state:?}"),
+                }
+                connection.changed().await?;
+            }
+            channel.post(message("jobs", 1)).await.unwrap().await.unwrap();
+            let delivery = timeout_after(SECOND, consumer.next()).await.expect("none came")?;
+            delivery.ack().unwrap();
+            for name in &names {
+                channel.publish(name, "", persistent(), b"x".to_vec(), false).await.unwrap();
+            }
+        }
         connection.close().await
     });
 }
