@@ -85,7 +85,7 @@ impl Hub {
     async fn recover_all(self: &Rc<Self>) -> Result<(), Error> {
         self.recover_topology().await?;
         let channels = self.live_channels();
-        for channel in &channels {
+        for channel in channels.iter().filter(|channel| !channel.has_ended()) {
             match self.recover_channel(channel).await {
                 Ok(()) => {}
                 Err(error @ (Error::ChannelClosed(_) | Error::Invalid(_))) => {
@@ -199,8 +199,10 @@ impl Hub {
     /// Whether a channel's end was the connection's, and would be again.
     fn was_closed_for(&self, why: &CloseReason) -> bool {
         let milestone = self.milestone.borrow();
-        !is_passing(why)
-            && matches!(&*milestone, Some(Milestone::Ended(Ended::ByBroker { reason, .. })) if reason == why)
+        let Some(Milestone::Ended(Ended::ByBroker { reason, .. })) = &*milestone else {
+            return false;
+        };
+        reason == why && !is_passing(why)
     }
 
     /// Closes a channel, and waits until its number is free.
@@ -214,6 +216,10 @@ impl Hub {
 
     async fn recover_channel(&self, channel: &Rc<ChannelInner>) -> Result<(), Error> {
         let number = self.open_number().await?;
+        if channel.has_ended() {
+            self.with(|session| session.close_channel(number, Asker::NOBODY).is_ok());
+            return Ok(());
+        }
         channel.number.set(number);
         self.channels.borrow_mut().insert(number, Rc::downgrade(channel));
         if channel.confirms {
@@ -221,6 +227,10 @@ impl Hub {
         }
         for request in channel.settings() {
             self.ask(number, request).await?;
+            // Whoever closed it meanwhile has told the broker.
+            if channel.has_ended() {
+                return Ok(());
+            }
         }
         let mut consumers = channel.consumers.borrow().clone();
         // What is published as soon as this is done must not overtake the consumer of its answers. Of

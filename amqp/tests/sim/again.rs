@@ -2,8 +2,14 @@
 //!
 //! Apart from `recovery`: that is about what those notice who hold channels, consumers and messages.
 
-use pikake_amqp::{Connection, ConsumeOptions, ExchangeOptions, QueueOptions, State, persistent};
-use pikake_traps::timeout_after;
+use std::time::Duration;
+
+use pikake_amqp::fake::{Broker, serve};
+use pikake_amqp::{
+    Connection, ConsumeOptions, Error, ExchangeOptions, QueueOptions, State, persistent,
+};
+use pikake_net::TcpListener;
+use pikake_traps::{elapsed_since, now, sleep, spawn, timeout_after};
 
 use crate::middle::Middle;
 use crate::{SECOND, here, message, options, with_broker};
@@ -112,4 +118,74 @@ fn what_costs_the_connection_to_declare_again_is_left_out_alone() {
         }
         connection.close().await
     });
+}
+
+#[test]
+fn a_channel_that_is_closed_without_a_connection_does_not_come_back() {
+    pikake_sim::example(async {
+        let broker = Broker::new();
+        let listen = async || TcpListener::bind("127.0.0.1:5672").await.unwrap();
+        let serving = spawn(serve(broker.clone(), listen().await));
+        let connection = Connection::open(&here(), options()).await.unwrap();
+        let channel = connection.channel().await.unwrap();
+        channel.declare_queue("jobs", QueueOptions::quorum()).await.unwrap();
+        let mut consumer = channel.consume("jobs", ConsumeOptions::default()).await.unwrap();
+        serving.cancel().await.unwrap();
+        while !matches!(connection.state(), State::Recovering { .. }) {
+            connection.changed().await.unwrap();
+        }
+        let begun = now();
+        timeout_after(SECOND, channel.close()).await.expect("it waits").unwrap();
+        assert_eq!(elapsed_since(begun), Duration::ZERO);
+        assert!(matches!(channel.closed(), Some(Error::Closed)));
+        assert!(matches!(consumer.next().await, Err(Error::Closed)));
+        assert!(matches!(channel.close().await, Err(Error::Closed)));
+        let _serving = spawn(serve(broker.clone(), listen().await)).cancel_on_drop();
+        while !matches!(connection.state(), State::Open) {
+            connection.changed().await.unwrap();
+        }
+        sleep(SECOND).await.unwrap();
+        assert_eq!((broker.consumers("jobs"), broker.channels()), (0, 0));
+        connection.close().await.unwrap();
+    });
+}
+
+/// Whatever of it there is again.
+#[test]
+fn a_channel_that_is_closed_while_it_recovers_costs_nothing_else() {
+    for closed_after in 0..60 {
+        with_broker(async move |broker| {
+            let (middle, address, _listening) = Middle::new(&broker).await;
+            let connection = Connection::open(&address, options()).await?;
+            let (before, channel) = (connection.channel().await?, connection.channel().await?);
+            let after = connection.channel().await?;
+            channel.declare_queue("jobs", QueueOptions::quorum()).await?;
+            channel.declare_queue("others", QueueOptions::quorum()).await?;
+            let mut consumer = channel.consume("jobs", ConsumeOptions::default()).await?;
+            let mut others = after.consume("others", ConsumeOptions::default()).await?;
+            let lost = channel.post(message("jobs", 1)).await.unwrap();
+            middle.cut();
+            while !matches!(connection.changed().await?, State::Recovering { .. }) {}
+            sleep(closed_after * Duration::from_micros(200)).await?;
+            if closed_after % 2 == 0 {
+                channel.close().await?;
+            } else {
+                let closing = spawn(channel.close());
+                sleep(Duration::from_micros(1)).await?;
+                drop(closing.cancel_on_drop());
+            }
+            assert!(matches!(channel.closed(), Some(Error::Closed)), "after {closed_after}");
+            assert!(consumer.next().await.is_err() || consumer.next().await.is_err());
+            if let Err(error) = lost.await {
+                assert!(error.is_uncertain(), "after {closed_after}: {error}");
+            }
+            before.post(message("others", 2)).await.unwrap().await.unwrap();
+            others.next().await?.ack().unwrap();
+            sleep(SECOND).await?;
+            assert_eq!((broker.consumers("jobs"), broker.unacked("jobs")), (0, 0));
+            assert_eq!(broker.channels(), 2, "closed after {closed_after}");
+            assert_eq!(middle.came.get(), 2, "closed after {closed_after}");
+            connection.close().await
+        });
+    }
 }
