@@ -229,13 +229,14 @@ impl Hub {
                 park(&self.numbers).await?;
             }
         };
-        match timeout_after(self.options.blocked_deadline, waiting).await {
-            Ok(result) => result,
-            Err(_) if self.is_ready.get() => {
-                Err(Error::Unavailable("all the channels there may be are in use".to_owned()))
-            }
-            Err(_) => Err(Error::Unavailable(self.obstacle().unwrap_or_default())),
+        if let Ok(result) = timeout_after(self.options.blocked_deadline, waiting).await {
+            return result;
         }
+        let limits = self.session.borrow().as_ref().map(|session| session.limits);
+        Err(Error::Unavailable(match limits.filter(|_| self.is_ready.get()) {
+            Some(limits) => format!("all {} channels agreed are in use", limits.channel_max),
+            None => self.obstacle().unwrap_or_default(),
+        }))
     }
 
     /// Waits for the answer to a request. No broker needs that long, and a connection of its own would

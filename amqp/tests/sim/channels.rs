@@ -158,6 +158,8 @@ fn who_waits_for_a_channel_does_not_wait_for_ever() {
         for waits in [opening(&connection).await, opening(&connection).await] {
             let error = timeout_after(60 * SECOND, waits).await.expect("it hangs").unwrap();
             assert!(matches!(error, Err(Error::Unavailable(_))), "{error:?}");
+            let error = error.unwrap_err().to_string();
+            assert!(error.contains("all 1 channels"), "{error}");
         }
         let took = elapsed_since(begun);
         assert!(took >= 30 * SECOND && took < 31 * SECOND, "{took:?}");
