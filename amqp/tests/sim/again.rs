@@ -86,7 +86,8 @@ fn what_costs_the_connection_to_declare_again_is_left_out_alone() {
         let names: Vec<String> = (0..24).map(|n| format!("all{n}")).collect();
         for (n, name) in names.iter().enumerate() {
             channel.declare_exchange(name, ExchangeOptions::of_kind("fanout")).await?;
-            if n == 10 {
+            // In the middle of those that are declared side by side.
+            if n == 8 {
                 let plugin = ExchangeOptions::of_kind("x-delayed-message");
                 channel.declare_exchange("delayed", plugin).await?;
             }
@@ -163,6 +164,8 @@ fn a_channel_that_is_closed_while_it_recovers_costs_nothing_else() {
             channel.declare_queue("others", QueueOptions::quorum()).await?;
             let mut consumer = channel.consume("jobs", ConsumeOptions::default()).await?;
             let mut others = after.consume("others", ConsumeOptions::default()).await?;
+            // Lost sooner, it would be waited.
+            sleep(2 * SECOND).await?;
             let lost = channel.post(message("jobs", 1)).await.unwrap();
             middle.cut();
             while !matches!(connection.changed().await?, State::Recovering { .. }) {}
