@@ -85,7 +85,7 @@ impl Hub {
     async fn recover_all(self: &Rc<Self>) -> Result<(), Error> {
         self.recover_topology().await?;
         let channels = self.live_channels();
-        for channel in channels.iter().filter(|channel| !channel.has_ended()) {
+        for channel in &channels {
             match self.recover_channel(channel).await {
                 Ok(()) => {}
                 Err(error @ (Error::ChannelClosed(_) | Error::Invalid(_))) => {

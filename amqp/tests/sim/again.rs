@@ -160,7 +160,8 @@ fn a_channel_that_is_closed_while_it_recovers_costs_nothing_else() {
             let connection = Connection::open(&address, options()).await?;
             let (before, channel) = (connection.channel().await?, connection.channel().await?);
             let after = connection.channel().await?;
-            channel.declare_queue("jobs", QueueOptions::quorum()).await?;
+            channel.qos(5, true).await?;
+            channel.declare_queue("jobs", QueueOptions::default()).await?;
             channel.declare_queue("others", QueueOptions::quorum()).await?;
             let mut consumer = channel.consume("jobs", ConsumeOptions::default()).await?;
             let mut others = after.consume("others", ConsumeOptions::default()).await?;
