@@ -166,7 +166,7 @@ fn a_channel_that_is_closed_while_it_recovers_costs_nothing_else() {
             let mut consumer = channel.consume("jobs", ConsumeOptions::default()).await?;
             let mut others = after.consume("others", ConsumeOptions::default()).await?;
             // Lost sooner, it would be waited.
-            sleep(2 * SECOND).await?;
+            sleep(SECOND).await?;
             let lost = channel.post(message("jobs", 1)).await.unwrap();
             middle.cut();
             while !matches!(connection.changed().await?, State::Recovering { .. }) {}
@@ -187,7 +187,7 @@ fn a_channel_that_is_closed_while_it_recovers_costs_nothing_else() {
             }
             before.post(message("others", 2)).await.unwrap().await.unwrap();
             others.next().await?.ack().unwrap();
-            sleep(SECOND).await?;
+            sleep(SECOND / 20).await?;
             assert_eq!((broker.consumers("jobs"), broker.unacked("jobs")), (0, 0));
             assert_eq!(broker.channels(), 2, "closed after {closed_after}");
             assert_eq!(middle.came.get(), 2, "closed after {closed_after}");
