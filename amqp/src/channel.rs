@@ -20,7 +20,7 @@ use crate::hub::{Answer, Asker, Hub};
 use crate::message::{ConsumeOptions, short};
 
 /// The queue that stands for the answers to what a channel publishes.
-const REPLY_TO: &str = "amq.rabbitmq.reply-to";
+pub(crate) const REPLY_TO: &str = "amq.rabbitmq.reply-to";
 
 /// What the handles of a channel share with its connection.
 pub(crate) struct ChannelInner {
@@ -164,7 +164,7 @@ pub struct Channel(pub(crate) Rc<ChannelInner>);
 impl Channel {
     pub(crate) async fn open(connection: Connection, confirms: bool) -> Result<Self, Error> {
         let hub = connection.hub().clone();
-        hub.ready().await?;
+        hub.room_for_channel().await?;
         let (sender, receiver) = oneshot::channel();
         let asker = Asker { sender: Some(sender), channel: None };
         let opened = hub.with(|session| session.open_channel(asker));
@@ -305,8 +305,13 @@ impl Channel {
         async move { asked.await.map(drop) }
     }
 
-    /// Closes it, for all its clones, and waits until the broker knows. Messages that are not confirmed
-    /// yet are uncertain: await them before.
+    /// Closes it, for all its clones, and waits until the broker knows. Without a connection there is
+    /// nothing to wait for: it does not come back with the next one. Messages that are not confirmed yet
+    /// are uncertain: await them before.
+    ///
+    /// # Cancellation
+    ///
+    /// An interruption point. The channel is closed also if this is interrupted or dropped in its wait.
     ///
     /// # Errors
     ///
@@ -314,7 +319,6 @@ impl Channel {
     pub fn close(&self) -> impl Future<Output = Result<(), Error>> + use<> {
         let channel = self.0.clone();
         async move {
-            channel.hub().ready().await?;
             if let Some(error) = channel.closed() {
                 return Err(error);
             }
@@ -326,8 +330,8 @@ impl Channel {
             channel.end(&Error::Closed);
             match asked {
                 Some(Ok(())) => channel.hub().answer(receiver).await.map(drop),
-                Some(Err((error, _))) => Err(error),
-                None => Ok(()),
+                // The broker does not know it, or knows no more of this connection.
+                Some(Err(_)) | None => Ok(()),
             }
         }
     }

@@ -119,7 +119,8 @@ impl Connection {
         }
     }
 
-    /// Opens a channel whose messages are confirmed.
+    /// Opens a channel whose messages are confirmed. If there are as many as there may be
+    /// ([`Options::channel_max`]), it waits for the end of another; who came first is first.
     ///
     /// # Cancellation
     ///
@@ -127,8 +128,8 @@ impl Connection {
     ///
     /// # Errors
     ///
-    /// [`Error::Unavailable`] if there is no connection for too long, [`Error::Closed`], the
-    /// interruption.
+    /// [`Error::Unavailable`] if there is no connection, or no channel to be had, for longer than
+    /// [`Options::blocked_deadline`]; [`Error::Closed`]; the interruption.
     pub fn channel(&self) -> impl Future<Output = Result<Channel, Error>> + use<> {
         Channel::open(self.clone(), true)
     }

@@ -79,6 +79,9 @@ impl Hub {
                     channel.end(&Error::ChannelClosed(reason));
                 }
             }
+            Event::NumberFree => {
+                self.numbers.wake(1);
+            }
             Event::Flow => self.wake_all(),
             Event::Blocked(reason) => {
                 tracing::warn!(broker = %self.address.place(), %reason, "the broker is blocked");

@@ -67,8 +67,8 @@ pub enum Error {
     /// and a semaphore for the whole. The channel was closed by that. (RabbitMQ closes the whole
     /// connection, which then recovers without the channel.)
     NoGlobalQos(CloseReason),
-    /// There was no connection to ask over, and none came up within the time that
-    /// [`Options::blocked_deadline`](crate::Options::blocked_deadline) allows.
+    /// There was no connection to ask over, or as many channels as there may be, and that did not
+    /// change within the time that [`Options::blocked_deadline`](crate::Options::blocked_deadline) allows.
     Unavailable(String),
     /// The wait was interrupted. An answer that comes later is thrown away.
     Interrupted(Interrupted),
@@ -124,7 +124,7 @@ impl fmt::Display for Error {
                 "the broker knows no limit for a whole channel here ({reason}); set the prefetch \
                  of each consumer instead, and limit the whole by a semaphore"
             ),
-            Self::Unavailable(why) => write!(f, "there is no connection to ask over: {why}"),
+            Self::Unavailable(why) => write!(f, "the broker cannot be asked: {why}"),
             Self::Interrupted(why) => write!(f, "waiting for the broker was cut short ({why})"),
         }
     }

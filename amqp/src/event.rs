@@ -74,6 +74,8 @@ pub(crate) enum Event<T, P> {
         channel: u16,
         reason: CloseReason,
     },
+    /// Another channel may be opened.
+    NumberFree,
     /// More messages may be published on a channel than before, or none.
     Flow,
     Blocked(String),

@@ -10,7 +10,7 @@ use std::fmt;
 use std::rc::{Rc, Weak};
 use std::time::Duration;
 
-use pikake_sync::oneshot;
+use pikake_sync::{Mutex, oneshot};
 use pikake_time::Ticks;
 use pikake_traps::{WaitQueue, elapsed_since, now, park, timeout_after};
 
@@ -89,11 +89,17 @@ pub(crate) struct Hub {
     /// By their number in the session.
     pub(crate) channels: RefCell<BTreeMap<u16, Weak<ChannelInner>>>,
     pub(crate) topology: RefCell<Topology>,
+    /// Something in it costs the connection, and it is not known what.
+    pub(crate) is_careful: Cell<bool>,
     pub(crate) retained: RefCell<Vec<Retained>>,
     /// Why the broker takes no messages, and since when.
     pub(crate) blocked: RefCell<Option<(String, Duration)>>,
     /// Who waits for a connection, or for a broker that takes messages.
     pub(crate) gate: WaitQueue,
+    /// Where one waits for the number of a channel to become free,
+    pub(crate) numbers: WaitQueue,
+    /// and where the others do, until it is their turn.
+    openers: Mutex<()>,
     /// Where the writer waits for something to write.
     pub(crate) writer: WaitQueue,
     /// Where the timer waits for less.
@@ -118,9 +124,12 @@ impl Hub {
             all_channels: RefCell::default(),
             channels: RefCell::default(),
             topology: RefCell::default(),
+            is_careful: Cell::new(false),
             retained: RefCell::default(),
             blocked: RefCell::default(),
             gate: WaitQueue::new(),
+            numbers: WaitQueue::new(),
+            openers: Mutex::new(()),
             writer: WaitQueue::new(),
             timer: WaitQueue::new(),
             milestone: RefCell::default(),
@@ -208,6 +217,28 @@ impl Hub {
         }
     }
 
+    /// Waits until a channel can be opened. Who came first is first.
+    pub(crate) async fn room_for_channel(&self) -> Result<(), Error> {
+        let waiting = async {
+            let _turn = self.openers.lock().await?;
+            loop {
+                self.ready().await?;
+                if !self.session.borrow().as_ref().is_some_and(Session::is_full) {
+                    return Ok(());
+                }
+                park(&self.numbers).await?;
+            }
+        };
+        if let Ok(result) = timeout_after(self.options.blocked_deadline, waiting).await {
+            return result;
+        }
+        let limits = self.session.borrow().as_ref().map(|session| session.limits);
+        Err(Error::Unavailable(match limits.filter(|_| self.is_ready.get()) {
+            Some(limits) => format!("all {} channels agreed are in use", limits.channel_max),
+            None => self.obstacle().unwrap_or_default(),
+        }))
+    }
+
     /// Waits for the answer to a request. No broker needs that long, and a connection of its own would
     /// need no less.
     pub(crate) async fn answer(
@@ -243,6 +274,7 @@ impl Hub {
     /// Everybody looks again.
     pub(crate) fn wake_all(&self) {
         self.gate.wake(usize::MAX);
+        self.numbers.wake(1);
         self.writer.wake(1);
         self.timer.wake(1);
         for channel in self.live_channels() {

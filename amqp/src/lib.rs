@@ -18,7 +18,7 @@
 //! # When the connection is lost
 //!
 //! It is made again, with waits that double up to a cap ([`Backoff`]). What was declared, limits and
-//! consumers are as before; messages that were not confirmed are sent again, with the same message id,
+//! consumers are as before (what cannot be declared any more is left out, with a warning); messages that were not confirmed are sent again, with the same message id,
 //! so that some may be there twice (not if the broker has closed it for an error of its own: it may have
 //! stumbled over one of them, so they are uncertain); deliveries that were not acknowledged come again, and to settle
 //! the old ones is [`Stale`]. A request whose answer was outstanding fails with

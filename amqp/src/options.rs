@@ -14,7 +14,7 @@ pub struct Options {
     pub connect_timeout: Duration,
     /// The largest frame, in bytes. The broker may ask for less.
     pub frame_max: u32,
-    /// How many channels there may be. The broker may ask for less.
+    /// How many channels there may be. The broker may ask for less. Who opens one more waits.
     pub channel_max: u16,
     /// How a lost connection is made again; `None` leaves it lost.
     pub reconnect: Option<Backoff>,
@@ -22,7 +22,7 @@ pub struct Options {
     /// at once.
     pub keep_trying: bool,
     /// How long a message is held back, and a request waits, while the broker takes none or there is
-    /// no connection. An answer is waited for as long, and no less than `connect_timeout`.
+    /// no connection, or no channel to be had. An answer is waited for as long, and no less than `connect_timeout`.
     pub blocked_deadline: Duration,
     /// How many unconfirmed messages a channel may have; who publishes more waits.
     pub publish_window: usize,

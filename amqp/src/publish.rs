@@ -88,6 +88,8 @@ impl Channel {
                     Attempt::Failed(error) => return Err(error),
                     Attempt::Full(back) => {
                         message = back;
+                        // The broker takes messages: the next hindrance is another one.
+                        patience = None;
                         turn.is_unused = false;
                         let waited = park(&channel.window).await;
                         turn.is_unused = true;

@@ -1,8 +1,8 @@
 //! Makes everything on a new connection what it was on the one before.
 //!
 //! First what was declared, over a channel of its own, since what cannot be declared any more costs
-//! its channel. Then each channel: confirms, limits, consumers, and the messages that were not
-//! confirmed, before any new ones.
+//! its channel. Then each channel: confirms, limits, consumers (those of answers first), and the
+//! messages that were not confirmed, before any new ones.
 
 use std::cell::{Cell, RefCell};
 use std::future::{Future, poll_fn};
@@ -15,9 +15,11 @@ use amq_protocol::protocol::AMQPClass;
 use pikake_sync::oneshot;
 use pikake_traps::{park, sleep, timeout_after};
 
-use crate::channel::ChannelInner;
-use crate::error::Error;
-use crate::hub::{Answer, Asker, Hub};
+use crate::channel::{ChannelInner, REPLY_TO};
+use crate::error::{CloseReason, Error};
+use crate::event::Ended;
+use crate::hub::{Answer, Asker, Hub, Milestone};
+use crate::supervisor::is_passing;
 
 /// An exclusive queue may still belong to the connection that was lost, until the broker notices.
 const LOCKED: u16 = 405;
@@ -29,6 +31,13 @@ const LOCKED_WAIT: Duration = Duration::from_millis(250);
 const LANES: usize = 16;
 /// and each of them so much, before there is another.
 const LANE_SHARE: usize = 8;
+
+/// What is declared side by side.
+struct Stage {
+    requests: RefCell<std::vec::IntoIter<AMQPClass>>,
+    /// Those of them that were under way when the broker closed the connection for one of them.
+    blamed: RefCell<Vec<AMQPClass>>,
+}
 
 /// Waits for all of them, or for the first error.
 async fn all(
@@ -105,15 +114,30 @@ impl Hub {
 
     /// Declares again what was declared, over a few channels at a time: what a queue needs that delays is
     /// more than a hundred round trips one after the other.
+    ///
+    /// What costs the connection would cost the next one as well, so it is forgotten. If it may have been
+    /// one of several, they are declared one after the other next time.
     async fn recover_topology(&self) -> Result<(), Error> {
         let stages = self.topology.borrow().stages();
         let lanes = [const { Cell::new(None) }; LANES];
+        let most = if self.is_careful.get() { 1 } else { LANES };
         for stage in stages {
-            let count = stage.len().div_ceil(LANE_SHARE).min(LANES);
+            let count = stage.len().div_ceil(LANE_SHARE).min(most);
             let requests = RefCell::new(stage.into_iter());
+            let stage = Stage { requests, blamed: RefCell::default() };
             let lanes = lanes[..count].iter().enumerate();
-            all(lanes.map(|(n, lane)| self.recover_some(&requests, lane, n > 0))).await?;
+            let done = all(lanes.map(|(n, lane)| self.recover_some(&stage, lane, n > 0))).await;
+            match &*stage.blamed.take() {
+                [] => {}
+                [one] => {
+                    tracing::warn!(?one, "it costs the connection, and is not declared any more");
+                    self.topology.borrow_mut().remove(one);
+                }
+                _ => self.is_careful.set(true),
+            }
+            done?;
         }
+        self.is_careful.set(false);
         let open = lanes.iter().filter_map(Cell::take);
         all(open.map(|number| self.close_number(number))).await
     }
@@ -122,7 +146,7 @@ impl Hub {
     /// the others: there may be no more channels.
     async fn recover_some(
         &self,
-        requests: &RefCell<impl Iterator<Item = AMQPClass>>,
+        stage: &Stage,
         lane: &Cell<Option<u16>>,
         may_fail: bool,
     ) -> Result<(), Error> {
@@ -134,12 +158,17 @@ impl Hub {
             }
         }
         loop {
-            let Some(request) = requests.borrow_mut().next() else { return Ok(()) };
-            self.recover_one(request, lane).await?;
+            let Some(request) = stage.requests.borrow_mut().next() else { return Ok(()) };
+            self.recover_one(request, lane, &stage.blamed).await?;
         }
     }
 
-    async fn recover_one(&self, request: AMQPClass, lane: &Cell<Option<u16>>) -> Result<(), Error> {
+    async fn recover_one(
+        &self,
+        request: AMQPClass,
+        lane: &Cell<Option<u16>>,
+        blamed: &RefCell<Vec<AMQPClass>>,
+    ) -> Result<(), Error> {
         for attempt in 1.. {
             let number = match lane.get() {
                 Some(number) => number,
@@ -148,6 +177,10 @@ impl Hub {
             lane.set(Some(number));
             match self.ask(number, request.clone()).await {
                 Ok(_) => break,
+                Err(Error::ChannelClosed(why)) if self.was_closed_for(&why) => {
+                    blamed.borrow_mut().push(request);
+                    return Err(Error::ConnectionLost(why.to_string()));
+                }
                 Err(Error::ChannelClosed(why)) if why.code == LOCKED && attempt < LOCKED_TRIES => {
                     lane.set(None);
                     sleep(LOCKED_WAIT).await?;
@@ -163,6 +196,15 @@ impl Hub {
         Ok(())
     }
 
+    /// Whether a channel's end was the connection's, and would be again.
+    fn was_closed_for(&self, why: &CloseReason) -> bool {
+        let milestone = self.milestone.borrow();
+        let Some(Milestone::Ended(Ended::ByBroker { reason, .. })) = &*milestone else {
+            return false;
+        };
+        reason == why && !is_passing(why)
+    }
+
     /// Closes a channel, and waits until its number is free.
     async fn close_number(&self, number: u16) -> Result<(), Error> {
         let (sender, receiver) = oneshot::channel();
@@ -174,6 +216,10 @@ impl Hub {
 
     async fn recover_channel(&self, channel: &Rc<ChannelInner>) -> Result<(), Error> {
         let number = self.open_number().await?;
+        if channel.has_ended() {
+            self.with(|session| session.close_channel(number, Asker::NOBODY).is_ok());
+            return Ok(());
+        }
         channel.number.set(number);
         self.channels.borrow_mut().insert(number, Rc::downgrade(channel));
         if channel.confirms {
@@ -181,8 +227,17 @@ impl Hub {
         }
         for request in channel.settings() {
             self.ask(number, request).await?;
+            // Whoever closed it meanwhile has told the broker.
+            if channel.has_ended() {
+                return Ok(());
+            }
         }
-        let consumers = channel.consumers.borrow().clone();
+        let mut consumers = channel.consumers.borrow().clone();
+        // What is published as soon as this is done must not overtake the consumer of its answers. Of
+        // all that are asked for, only the first is sent at once.
+        consumers.sort_by_key(|consumer| {
+            consumer.upgrade().is_none_or(|consumer| consumer.queue.as_str() != REPLY_TO)
+        });
         for consumer in consumers {
             // One that has gone meanwhile must not be asked for: nobody would end it.
             let Some(consumer) = consumer.upgrade().filter(|consumer| !consumer.has_ended()) else {

@@ -262,6 +262,11 @@ impl<T, P> Session<T, P> {
         })
     }
 
+    /// There are as many channels as there may be.
+    pub(crate) fn is_full(&self) -> bool {
+        self.channels.len() >= usize::from(self.limits.channel_max)
+    }
+
     /// Opens a channel, under the lowest number that is free.
     pub(crate) fn open_channel(&mut self, token: T) -> Result<u16, (Error, T)> {
         let free = (1..=self.limits.channel_max).find(|n| !self.channels.contains_key(n));

@@ -275,6 +275,7 @@ impl<T, P> Session<T, P> {
             let outcome = Outcome::Unknown(error.clone());
             self.events.push_back(Event::Confirmed { token, outcome });
         }
+        self.events.push_back(Event::NumberFree);
     }
 }
 

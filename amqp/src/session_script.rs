@@ -110,6 +110,7 @@ pub(crate) fn events(session: &mut Test) -> Vec<String> {
         Event::TakenBack { channel } => format!("taken back on {channel}"),
         Event::ConsumerCancelled { channel, .. } => format!("consumer gone on {channel}"),
         Event::ChannelClosed { channel, reason } => format!("channel {channel} closed: {reason}"),
+        Event::NumberFree => "a number is free".to_owned(),
         Event::Flow => "flow".to_owned(),
         Event::Blocked(reason) => format!("blocked: {reason}"),
         Event::Unblocked => "unblocked".to_owned(),

@@ -103,6 +103,7 @@ fn a_channel_closed_in_the_middle_of_a_content_takes_only_its_own_with_it() {
             "a: the broker closed the channel: 404 NOT_FOUND",
             "b: the broker closed the channel: 404 NOT_FOUND",
             "m: unknown",
+            "a number is free",
             "channel 1 closed: 404 NOT_FOUND",
             "c: Count(0)",
         ]

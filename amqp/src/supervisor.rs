@@ -225,7 +225,7 @@ async fn end_of_connection(hub: &Hub) -> Result<Error, Error> {
 const INTERNAL: u16 = 541;
 
 /// Whether the reason is the broker's (a shutdown, a lack of something), and not what we did.
-fn is_passing(reason: &CloseReason) -> bool {
+pub(crate) fn is_passing(reason: &CloseReason) -> bool {
     /// Connection forced, resource error, internal error.
     const PASSING: [u16; 3] = [320, 506, INTERNAL];
     PASSING.contains(&reason.code)

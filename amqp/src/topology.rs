@@ -60,6 +60,13 @@ impl Topology {
         self.bindings.retain(|known| known != binding);
     }
 
+    /// Removes what this request declares.
+    pub(crate) fn remove(&mut self, request: &AMQPClass) {
+        self.exchanges.retain(|(_, declare)| declare != request);
+        self.queues.retain(|(_, declare)| declare != request);
+        self.bindings.retain(|binding| binding.bind() != *request);
+    }
+
     /// All of it, as requests: what is in one list needs nothing but what is in those before.
     pub(crate) fn stages(&self) -> [Vec<AMQPClass>; 3] {
         let declared = |list: &[(ShortString, AMQPClass)]| {

@@ -265,6 +265,10 @@ impl State {
             let text = format!("NOT_FOUND - no exchange '{}' in vhost '/'", message.exchange);
             return self.refused(id, number, Refusal { code: 404, text, is_hard: false }, (60, 40));
         }
+        if wants_answer(&message) && self.channel(id, number).is_some_and(|c| c.answers.is_none()) {
+            let text = "PRECONDITION_FAILED - fast reply consumer does not exist".to_owned();
+            return self.refused(id, number, Refusal { code: 406, text, is_hard: false }, (60, 40));
+        }
         self.take_in(id, number, message);
         if let Some(delivery_tag) = confirm {
             let ack = basic::Ack { delivery_tag, multiple: false };
@@ -273,10 +277,7 @@ impl State {
     }
 
     fn take_in(&mut self, id: u64, number: u16, mut message: Message) {
-        const ANSWERS: &str = "amq.rabbitmq.reply-to";
-        let wants_answer =
-            message.properties.reply_to().as_ref().map(|to| to.as_str()) == Some(ANSWERS);
-        if wants_answer {
+        if wants_answer(&message) {
             let to = format!("{ANSWERS}.{id}.{number}");
             message.properties = message.properties.with_reply_to(to.as_str().into());
         }
@@ -309,6 +310,13 @@ impl State {
             self.put(&queue, message.clone());
         }
     }
+}
+
+/// The queue that stands for direct answers.
+pub(super) const ANSWERS: &str = "amq.rabbitmq.reply-to";
+
+fn wants_answer(message: &Message) -> bool {
+    message.properties.reply_to().as_ref().is_some_and(|to| to.as_str() == ANSWERS)
 }
 
 /// A message whose content is still to come.

@@ -2,7 +2,7 @@
 
 use amq_protocol::protocol::{AMQPClass, basic, confirm, exchange, queue};
 
-use super::peer::{Refusal, incoming, refuse};
+use super::peer::{ANSWERS, Refusal, incoming, refuse};
 use super::queues::{append_content, delivered};
 use super::state::{ConsumerState, Exchange, QueueState, State, Unacked};
 
@@ -137,6 +137,11 @@ impl State {
         match method {
             X::Declare(declare) => {
                 let name = declare.exchange.to_string();
+                if self.forgotten_kinds.contains(declare.kind.as_str()) {
+                    let text =
+                        format!("COMMAND_INVALID - unknown exchange type '{}'", declare.kind);
+                    return Err(Refusal { code: 503, text, is_hard: true });
+                }
                 if !declare.passive {
                     let kind = declare.kind.to_string();
                     let fresh = || Exchange { kind, routes: Vec::new() };
@@ -254,7 +259,7 @@ impl State {
         let (name, tag) = (consume.queue.to_string(), consume.consumer_tag.to_string());
         let ok = basic::ConsumeOk { consumer_tag: consume.consumer_tag };
         let ok = AMQPClass::Basic(basic::AMQPMethod::ConsumeOk(ok));
-        if name == "amq.rabbitmq.reply-to" {
+        if name == ANSWERS {
             if let Some(channel) = self.channel(id, number) {
                 channel.answers = Some(tag);
             }

@@ -101,6 +101,14 @@ impl Broker {
         self.0.wires.borrow_mut().clear();
     }
 
+    /// Knows a kind of exchanges no more, nor the exchanges of it, as after a restart without the plugin
+    /// that brings it. To declare one costs the connection.
+    pub fn forget_kind(&self, kind: &str) {
+        let mut state = self.0.state.borrow_mut();
+        state.exchanges.retain(|_, exchange| exchange.kind != kind);
+        state.forgotten_kinds.insert(kind.to_owned());
+    }
+
     /// Takes no messages any more, for a reason; or does again.
     pub fn block(&self, reason: Option<&str>) {
         let mut state = self.0.state.borrow_mut();

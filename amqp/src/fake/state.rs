@@ -1,6 +1,6 @@
 //! What the broker knows.
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::time::Duration;
 
 use crate::message::{Message, Table, Value};
@@ -121,5 +121,7 @@ pub(super) struct State {
     pub(super) next_peer: u64,
     pub(super) queues: BTreeMap<String, QueueState>,
     pub(super) exchanges: BTreeMap<String, Exchange>,
+    /// Kinds of exchanges that it does not know any more.
+    pub(super) forgotten_kinds: BTreeSet<String>,
     pub(super) blocked: Option<String>,
 }

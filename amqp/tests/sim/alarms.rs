@@ -2,10 +2,12 @@
 
 use std::time::Duration;
 
-use pikake_amqp::{Connection, Options, PublishError, QueueOptions};
+use pikake_amqp::{Connection, Error, Options, PublishError, QueueOptions, State};
+use pikake_sim::{Latency, Link, Network, Sim};
 use pikake_traps::{elapsed_since, now, sleep, spawn, timeout_after};
 
-use crate::{SECOND, here, message, number, options, with_broker};
+use crate::faults::broker_host;
+use crate::{SECOND, address, here, message, number, options, with_broker};
 
 #[test]
 fn who_waits_for_room_waits_no_longer_than_who_waits_for_the_broker() {
@@ -40,6 +42,45 @@ fn who_waits_for_room_waits_no_longer_than_who_waits_for_the_broker() {
         assert_eq!(broker.ready("jobs"), 3);
         connection.close().await
     });
+}
+
+/// Two outages that are short, and between them much to wait for.
+#[test]
+fn who_has_waited_for_room_has_new_patience() {
+    const COUNT: u32 = 45;
+    let mut sim = Sim::new(1);
+    let mut network = Network::default();
+    network.link = Link::new(Latency::Fixed(SECOND / 2));
+    sim.network(network);
+    let broker = broker_host(&mut sim);
+    sim.client("client", move || {
+        let broker = broker.clone();
+        async move {
+            let options = Options { publish_window: 1, keep_trying: true, ..Options::default() };
+            let connection = Connection::open(&address(), options).await?;
+            let channel = connection.channel().await?;
+            channel.declare_queue("jobs", QueueOptions::quorum()).await?;
+            // Lost sooner, it would be waited.
+            sleep(2 * SECOND).await?;
+            broker.cut();
+            while !matches!(connection.changed().await?, State::Recovering { .. }) {}
+            let posts: Vec<_> = (0..COUNT)
+                .map(|n| {
+                    let channel = channel.clone();
+                    spawn(async move { channel.post(message("jobs", n)).await?.await })
+                })
+                .collect();
+            sleep(35 * SECOND).await?;
+            assert!((10..COUNT as usize - 10).contains(&broker.ready("jobs")));
+            broker.cut();
+            while !matches!(connection.changed().await?, State::Recovering { .. }) {}
+            for post in posts {
+                post.await.unwrap().unwrap();
+            }
+            Ok::<(), Error>(())
+        }
+    });
+    sim.run().unwrap();
 }
 
 /// The broker for tests says nothing at all while it is blocked, so the connection is lost every four seconds.

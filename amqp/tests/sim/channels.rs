@@ -1,7 +1,9 @@
 //! What channels and queues do while all is well.
 
-use pikake_amqp::{Connection, ConsumeOptions, Error, Options, QueueOptions, State, Value};
-use pikake_traps::{elapsed_since, now, spawn};
+use pikake_amqp::{
+    Channel, Connection, ConsumeOptions, Error, Options, QueueOptions, State, Value,
+};
+use pikake_traps::{Task, elapsed_since, now, sleep, spawn, timeout_after};
 
 use crate::{SECOND, here, message, options, with_broker};
 
@@ -99,5 +101,83 @@ fn deliveries_of_a_channel_that_the_broker_closes_are_not_handed_out() {
         held.ack().unwrap_err();
         drop(consumer);
         connection.close().await
+    });
+}
+
+/// A task that opens a channel, and has begun to.
+async fn opening(connection: &Connection) -> Task<Result<Channel, Error>> {
+    let connection = connection.clone();
+    let opening = spawn(async move { connection.channel().await });
+    sleep(SECOND / 10).await.unwrap();
+    opening
+}
+
+#[test]
+fn one_channel_too_many_waits_for_the_end_of_another() {
+    with_broker(async |broker| {
+        let few = Options { channel_max: 2, ..options() };
+        let connection = Connection::open(&here(), few).await?;
+        let (first, second) = (connection.channel().await?, connection.channel().await?);
+        second.declare_queue("jobs", QueueOptions::quorum()).await?;
+        let given_up = opening(&connection).await;
+        let waits =
+            [opening(&connection).await, opening(&connection).await, opening(&connection).await];
+        given_up.request_cancel("enough");
+        assert!(given_up.await.unwrap().unwrap_err().interrupted().is_some());
+        let finished = || [0, 1, 2].map(|n| waits[n].is_finished());
+        assert_eq!((finished(), broker.channels()), ([false; 3], 2));
+        // Closed by its holder, who does not even wait for it; by the broker; and over a lost connection.
+        drop(first);
+        let latecomer = opening(&connection).await;
+        assert_eq!(finished(), [true, false, false]);
+        second.purge("no such queue").await.unwrap_err();
+        sleep(SECOND).await?;
+        assert_eq!(finished(), [true, true, false]);
+        broker.cut();
+        while !matches!(connection.changed().await?, State::Recovering { .. }) {}
+        sleep(SECOND).await?;
+        assert_eq!((finished(), latecomer.is_finished()), ([true, true, false], false));
+        let [third, fourth, fifth] = waits;
+        third.await.unwrap()?.close().await?;
+        let fifth = fifth.await.unwrap()?;
+        fourth.await.unwrap()?.close().await?;
+        let latecomer = latecomer.await.unwrap()?;
+        assert_eq!((fifth.purge("jobs").await?, latecomer.purge("jobs").await?), (0, 0));
+        assert_eq!(broker.channels(), 2);
+        connection.close().await
+    });
+}
+
+#[test]
+fn who_waits_for_a_channel_does_not_wait_for_ever() {
+    with_broker(async |broker| {
+        let few = Options { channel_max: 1, ..options() };
+        let connection = Connection::open(&here(), few).await?;
+        let only = connection.channel().await?;
+        let begun = now();
+        for waits in [opening(&connection).await, opening(&connection).await] {
+            let error = timeout_after(60 * SECOND, waits).await.expect("it hangs").unwrap();
+            assert!(matches!(error, Err(Error::Unavailable(_))), "{error:?}");
+            let error = error.unwrap_err().to_string();
+            assert!(error.contains("all 1 channels"), "{error}");
+        }
+        let took = elapsed_since(begun);
+        assert!(took >= 30 * SECOND && took < 31 * SECOND, "{took:?}");
+        // Nothing is left of them.
+        let next = opening(&connection).await;
+        only.close().await?;
+        let next = timeout_after(SECOND, next).await.expect("it hangs").unwrap()?;
+        assert_eq!(broker.channels(), 1);
+        // The end of the connection is the end of the wait.
+        let mut last = Vec::new();
+        for _ in 0..5 {
+            last.push(opening(&connection).await);
+        }
+        connection.close().await?;
+        for last in last {
+            assert!(matches!(last.await.unwrap(), Err(Error::Closed)));
+        }
+        drop(next);
+        Ok(())
     });
 }

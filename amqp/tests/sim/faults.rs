@@ -80,7 +80,7 @@ fn no_channel_is_lost_where_there_may_be_few() {
 }
 
 /// A broker of the world, which comes back with what it knew when its host has crashed.
-fn broker_host(sim: &mut Sim) -> Broker {
+pub(crate) fn broker_host(sim: &mut Sim) -> Broker {
     let broker = Broker::new();
     sim.host("broker", {
         let broker = broker.clone();

@@ -257,30 +257,6 @@ fn a_channel_that_is_closed_with_deliveries_under_way_costs_nothing_else() {
     }
 }
 
-/// Numbers of channels of the connection that was lost are used again while the next one is set up.
-#[test]
-fn what_cannot_be_declared_again_costs_no_channel() {
-    with_broker(async |broker| {
-        let (middle, address, _listening) = Middle::new(&broker).await;
-        let other = Connection::open(&here(), options()).await?;
-        let elsewhere = other.channel().await?;
-        let connection = Connection::open(&address, options()).await?;
-        let channel = connection.channel().await?;
-        channel.declare_queue("jobs", QueueOptions::quorum()).await?;
-        channel.declare_queue("other", QueueOptions::quorum()).await?;
-        let mut consumer = channel.consume("jobs", ConsumeOptions::default()).await?;
-        elsewhere.delete_queue("other").await?;
-        elsewhere.declare_queue("other", QueueOptions::default()).await?;
-        middle.cut();
-        while !matches!(connection.changed().await?, State::Recovering { .. }) {}
-        channel.post(message("jobs", 1)).await.unwrap().await.unwrap();
-        consumer.next().await?.ack().unwrap();
-        assert!(channel.closed().is_none());
-        connection.close().await?;
-        other.close().await
-    });
-}
-
 #[test]
 fn a_broker_that_falls_silent_while_all_is_made_again_keeps_nobody_who_wants_to_go() {
     for silent_after in 0..30 {
