@@ -2,7 +2,7 @@
 
 mod support;
 
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use rustix::process::Signal;
 use support::{Ended, Place, Running, example, wait_for};
