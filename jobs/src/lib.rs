@@ -50,6 +50,7 @@ mod memory_state;
 pub mod message;
 mod open;
 mod options;
+mod orphans;
 mod outcome;
 mod outcomes;
 mod process_child;

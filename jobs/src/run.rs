@@ -11,12 +11,15 @@ use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
 use pikake_sync::shared::Event;
-use pikake_traps::{Builder, TaskError, blocking_with, deadline_after, shield, spawn, wall_time};
+use pikake_traps::{
+    Builder, TaskError, blocking_with, deadline_after, shield, sleep, spawn, wall_time,
+};
 use serde_json::Value;
 
 use crate::app::Registered;
 use crate::body::{Body, fence, panicked};
-use crate::broker::Delivery;
+use crate::broker::{BrokerError, Delivery, Receipt};
+use crate::carry_out::Pauses;
 use crate::current::{CurrentJob, Facts};
 use crate::ended::{Ended, ended, exceeded, failure, read_arguments};
 use crate::instant;
@@ -29,6 +32,7 @@ use crate::processes::Ran;
 use crate::report::JobStats;
 use crate::request::{KILLS, Request};
 use crate::running::{Hall, Told};
+use crate::shutdown::Phase;
 
 /// A job this little before its time is on time: brokers count in milliseconds.
 const ETA_TOLERANCE: Duration = Duration::from_millis(5);
@@ -159,11 +163,8 @@ impl Run {
             return Verdict::Bury(reason, Some(failure(outcome)));
         }
         if job.definition.options.acks == Acks::Early {
-            // Dropped half-way, it may have been; then it is told to be lost. An interruption is the job's to hear of.
-            self.is_acked.set(true);
-            if let Err(error) = shield(self.hall.broker.ack(delivery.receipt)).await {
+            if let Err(error) = self.ack_early(delivery.receipt).await {
                 tracing::debug!(id = request.id, %error, "a job is not run, for it cannot be acknowledged");
-                self.is_acked.set(false);
                 return Verdict::GiveBack;
             }
             // Meanwhile.
@@ -172,6 +173,22 @@ impl Run {
             }
         }
         self.run_job(delivery, &request, job).await
+    }
+
+    /// Acknowledges a job that is not begun yet. While the worker takes jobs, it is tried until the broker is there.
+    async fn ack_early(&self, receipt: Receipt) -> Result<(), BrokerError> {
+        let mut pauses = Pauses::new();
+        loop {
+            // Dropped half-way, it may have been; then it is told to be lost. An interruption is the job's to hear of.
+            self.is_acked.set(true);
+            let Err(error) = shield(self.hall.broker.ack(receipt)).await else { return Ok(()) };
+            self.is_acked.set(false);
+            let is_lost = matches!(error, BrokerError::Lost(_) | BrokerError::Io(_));
+            if !is_lost || self.hall.phase() > Phase::Open {
+                return Err(error);
+            }
+            sleep(pauses.next()).await?;
+        }
     }
 
     async fn run_job(

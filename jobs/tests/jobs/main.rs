@@ -2,8 +2,11 @@
 
 mod acks;
 mod extremes;
+mod held_up;
 mod interruption;
 mod limits;
+#[path = "../support/meddled.rs"]
+mod meddled;
 mod messages;
 mod mixed;
 mod names;
