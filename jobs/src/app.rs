@@ -311,15 +311,10 @@ impl App {
     }
 
     pub(crate) fn revoke(&self, id: &JobId) -> Cancelled {
-        let hall = self.0.hall.borrow().clone();
-        match hall {
-            None => Cancelled::NotReached,
-            Some(hall) if hall.revoke_running(&id.0) => Cancelled::Running,
-            Some(_) => {
-                self.0.revoked.borrow_mut().insert(id.0.clone());
-                Cancelled::Waiting
-            }
-        }
+        let Some(hall) = self.0.hall.borrow().clone() else { return Cancelled::NotReached };
+        // Also one that runs: it may be about to be sent again.
+        self.0.revoked.borrow_mut().insert(id.0.clone());
+        if hall.revoke_running(&id.0) { Cancelled::Running } else { Cancelled::Waiting }
     }
 }
 

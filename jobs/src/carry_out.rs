@@ -12,7 +12,9 @@ use crate::broker::{BrokerError, PublishFailure, Receipt};
 use crate::ended::{failure, shortened};
 use crate::job::Failure;
 use crate::message::{Message, Outcome};
-use crate::run::{Run, Verdict};
+use crate::outcomes::revoked;
+use crate::run::{Count, REVOKED, Run, Verdict};
+use crate::running::Told;
 
 /// The first pause of those before a lost broker is asked again.
 const FIRST_PAUSE: Duration = Duration::from_millis(50);
@@ -42,12 +44,7 @@ impl Run {
             Verdict::GiveBack => {
                 // What is left is given back.
             }
-            Verdict::End(outcome, count) => {
-                if self.store(outcome).await.is_ok() {
-                    self.count(count);
-                    self.ack(receipt).await;
-                }
-            }
+            Verdict::End(outcome, count) => self.end(receipt, outcome, count).await,
             Verdict::Again(message, not_before, outcome) => {
                 let is_retry = outcome.is_some();
                 let stored = match outcome {
@@ -56,6 +53,10 @@ impl Run {
                 };
                 if stored.is_err() {
                     return;
+                }
+                // Meanwhile.
+                if self.hall.told(self.place) == Some(Told::Revoked) {
+                    return self.end(receipt, revoked("cancelled"), REVOKED).await;
                 }
                 match Box::pin(self.publish(*message, not_before)).await {
                     Ok(()) => {
@@ -82,6 +83,13 @@ impl Run {
                     Box::pin(self.bury(receipt, reason)).await;
                 }
             }
+        }
+    }
+
+    async fn end(&mut self, receipt: Receipt, outcome: Outcome, count: Count) {
+        if self.store(outcome).await.is_ok() {
+            self.count(count);
+            self.ack(receipt).await;
         }
     }
 

@@ -44,7 +44,8 @@ impl<T> Handle<T> {
 
     /// Takes the job back, as far as that can be done from here. Never waits.
     ///
-    /// A job that runs in this application is interrupted, and revoked unless it returns a value all the same. One
+    /// A job that runs in this application is interrupted, and revoked unless it returns a value all the same; it is not
+    /// tried again. One
     /// that has not come yet is revoked when this application's worker gets it. If another process gets it, it runs.
     pub fn cancel(&self) -> Cancelled {
         self.app.revoke(&self.id)

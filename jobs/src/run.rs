@@ -54,7 +54,7 @@ pub(crate) type Count = fn(&mut JobStats);
 
 const DONE: Count = |stats| stats.done += 1;
 const FAILED: Count = |stats| stats.failed += 1;
-const REVOKED: Count = |stats| stats.revoked += 1;
+pub(crate) const REVOKED: Count = |stats| stats.revoked += 1;
 
 /// Starts a task for a delivery, for which a permit was taken.
 pub(crate) fn start(hall: &Rc<Hall>, delivery: Delivery) {
@@ -76,7 +76,7 @@ pub(crate) fn start(hall: &Rc<Hall>, delivery: Delivery) {
 /// A delivery on its way, which leaves it to the worker if it is dropped.
 pub(crate) struct Run {
     pub(crate) hall: Rc<Hall>,
-    place: usize,
+    pub(crate) place: usize,
     /// `None` once the broker was told.
     pub(crate) delivery: Option<Delivery>,
     job: OnceCell<Rc<Registered>>,

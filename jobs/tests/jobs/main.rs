@@ -12,6 +12,7 @@ mod mixed;
 mod names;
 mod poison;
 mod priorities;
+mod resends;
 mod retries;
 mod schedules;
 mod sending;
