@@ -10,6 +10,7 @@ use pikake_traps::{random, shield, sleep};
 
 use crate::broker::{BrokerError, PublishFailure, Receipt};
 use crate::ended::{failure, shortened};
+use crate::handle::failure_of;
 use crate::job::Failure;
 use crate::message::{Message, Outcome};
 use crate::outcomes::revoked;
@@ -46,7 +47,7 @@ impl Run {
             }
             Verdict::End(outcome, count) => self.end(receipt, outcome, count).await,
             Verdict::Again(message, not_before, outcome) => {
-                let is_retry = outcome.is_some();
+                let failed = outcome.clone().map(failure_of);
                 let stored = match outcome {
                     Some(outcome) => self.store(outcome).await,
                     None => Ok(()),
@@ -60,7 +61,7 @@ impl Run {
                 }
                 match Box::pin(self.publish(*message, not_before)).await {
                     Ok(()) => {
-                        match is_retry {
+                        match failed.is_some() {
                             true => self.count(|stats| stats.retried += 1),
                             false => self.count(|stats| stats.given_back += 1),
                         }
@@ -69,20 +70,17 @@ impl Run {
                     // Given back, it would come again at once, and for ever.
                     Err(Some(why)) => {
                         let reason = format!("it could not be sent again: {why}");
-                        Box::pin(self.bury(receipt, reason)).await;
+                        let told = Failure::new("OperationalError", "kombu.exceptions", &*reason);
+                        let outcome = failure(match failed {
+                            Some(failed) => told.traced(failed.to_string()),
+                            None => told,
+                        });
+                        Box::pin(self.end_dead(receipt, reason, Some(outcome))).await;
                     }
                     Err(None) => {}
                 }
             }
-            Verdict::Bury(reason, outcome) => {
-                let stored = match outcome {
-                    Some(outcome) => self.store(outcome).await,
-                    None => Ok(()),
-                };
-                if stored.is_ok() {
-                    Box::pin(self.bury(receipt, reason)).await;
-                }
-            }
+            Verdict::Bury(reason, outcome) => self.end_dead(receipt, reason, outcome).await,
         }
     }
 
@@ -90,6 +88,16 @@ impl Run {
         if self.store(outcome).await.is_ok() {
             self.count(count);
             self.ack(receipt).await;
+        }
+    }
+
+    async fn end_dead(&mut self, receipt: Receipt, reason: String, outcome: Option<Outcome>) {
+        let stored = match outcome {
+            Some(outcome) => self.store(outcome).await,
+            None => Ok(()),
+        };
+        if stored.is_ok() {
+            Box::pin(self.bury(receipt, reason)).await;
         }
     }
 
@@ -102,25 +110,33 @@ impl Run {
         }
     }
 
-    async fn store_wanted(&mut self, outcome: Outcome) -> Result<(), ()> {
+    async fn store_wanted(&mut self, mut outcome: Outcome) -> Result<(), ()> {
         let mut pauses = Pauses::new();
+        // Why the outcome itself could not be stored.
+        let mut refused: Option<String> = None;
         loop {
             let Some(delivery) = &self.delivery else { return Err(()) };
-            let error = match self.hall.broker.store(&delivery.message, outcome.clone()).await {
-                Ok(()) => return Ok(()),
-                Err(error) => error,
-            };
-            match error {
-                // We were told to end, and are about to.
-                BrokerError::Interrupted(_) => {}
-                BrokerError::Lost(_) | BrokerError::Io(_) => self.pause(&mut pauses).await,
-                BrokerError::Closed => return Err(()),
-                error => {
-                    let (receipt, state) = (delivery.receipt, outcome.state);
-                    let reason = format!("its outcome ({state}) cannot be stored: {error}");
+            let receipt = delivery.receipt;
+            let stored = self.hall.broker.store(&delivery.message, outcome.clone()).await;
+            match (stored, refused.take()) {
+                (Ok(()), None) => return Ok(()),
+                (Err(BrokerError::Closed), _) => return Err(()),
+                (Err(BrokerError::Interrupted(_)), reason) => {
+                    // We were told to end, and are about to.
+                    refused = reason;
+                }
+                (Err(BrokerError::Lost(_) | BrokerError::Io(_)), reason) => {
+                    refused = reason;
+                    self.pause(&mut pauses).await;
+                }
+                (Err(error), None) => {
+                    let reason =
+                        format!("its outcome ({}) cannot be stored: {error}", outcome.state);
                     // As one that is too big. Whoever waits is told so, if that can be done.
-                    let told = Failure::new("EncodeError", "kombu.exceptions", &*reason);
-                    drop(self.hall.broker.store(&delivery.message, failure(told)).await);
+                    outcome = failure(Failure::new("EncodeError", "kombu.exceptions", &*reason));
+                    refused = Some(reason);
+                }
+                (Ok(()) | Err(_), Some(reason)) => {
                     self.bury(receipt, reason).await;
                     return Err(());
                 }
