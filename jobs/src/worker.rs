@@ -305,11 +305,11 @@ async fn take(hall: &Rc<Hall>, deliveries: &mut dyn Deliveries, pauses: &mut Pau
     // The interruption that ends this may be yet to come, and is not to cut this short: what had come would be nobody's
     // until the worker's end.
     shield(async {
-        if deliveries.cancel().await.is_ok() {
-            // Those that had come.
-            while let Ok(Some(delivery)) = deliveries.next().await {
-                hall.orphan(delivery);
-            }
+        // Failed, it is cancelled as well.
+        drop(deliveries.cancel().await);
+        // Those that had come.
+        while let Ok(Some(delivery)) = deliveries.next().await {
+            hall.orphan(delivery);
         }
     })
     .await;
