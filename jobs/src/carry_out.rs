@@ -14,8 +14,10 @@ use crate::handle::failure_of;
 use crate::job::Failure;
 use crate::message::{Message, Outcome};
 use crate::outcomes::revoked;
-use crate::run::{Count, REVOKED, Run, Verdict};
+use crate::ready::Ready;
+use crate::run::{Count, FAILED, REVOKED, Run, Verdict};
 use crate::running::Told;
+use crate::shutdown::Phase;
 
 /// The first pause of those before a lost broker is asked again.
 const FIRST_PAUSE: Duration = Duration::from_millis(50);
@@ -39,6 +41,40 @@ impl Pauses {
 }
 
 impl Run {
+    /// Acknowledges a job that can be begun, and gives it back. An error: it is not begun.
+    pub(crate) async fn ack_before(
+        &self,
+        ready: Ready,
+        receipt: Receipt,
+        id: &str,
+    ) -> Result<Ready, Verdict> {
+        if let Err(error) = self.ack_early(receipt).await {
+            tracing::debug!(id, %error, "a job is not run, for it cannot be acknowledged");
+            return Err(Verdict::GiveBack);
+        }
+        // Meanwhile.
+        match self.hall.app.0.revoked.borrow().contains(id) {
+            true => Err(Verdict::End(revoked("cancelled"), REVOKED)),
+            false => Ok(ready),
+        }
+    }
+
+    /// While the worker takes jobs, it is tried until the broker is there.
+    async fn ack_early(&self, receipt: Receipt) -> Result<(), BrokerError> {
+        let mut pauses = Pauses::new();
+        loop {
+            // Dropped half-way, it may have been; then it is told to be lost. An interruption is the job's to hear of.
+            self.is_acked.set(true);
+            let Err(error) = shield(self.hall.broker.ack(receipt)).await else { return Ok(()) };
+            self.is_acked.set(false);
+            let is_lost = matches!(error, BrokerError::Lost(_) | BrokerError::Io(_));
+            if !is_lost || self.hall.phase() > Phase::Open {
+                return Err(error);
+            }
+            sleep(pauses.next()).await?;
+        }
+    }
+
     pub(crate) async fn carry_out(&mut self, verdict: Verdict) {
         let Some(receipt) = self.delivery.as_ref().map(|delivery| delivery.receipt) else { return };
         match verdict {
@@ -184,13 +220,14 @@ impl Run {
     async fn bury(&mut self, receipt: Receipt, reason: String) {
         let Some(delivery) = &self.delivery else { return };
         let (message, reason) = (&delivery.message, shortened(reason));
-        let buried = match self.is_acked.get() {
-            true => Ok(()),
-            false => {
-                let broker = &self.hall.broker;
-                self.settle(|_| broker.bury(receipt, message.clone(), reason.clone())).await
-            }
-        };
+        if self.is_acked.get() {
+            // It is not the broker's any more.
+            self.count(FAILED);
+            self.delivery = None;
+            return;
+        }
+        let broker = &self.hall.broker;
+        let buried = self.settle(|_| broker.bury(receipt, message.clone(), reason.clone())).await;
         match buried {
             Ok(()) => self.count(|stats| stats.dead += 1),
             Err(BrokerError::Stale | BrokerError::Closed) => {}

@@ -56,6 +56,7 @@ mod outcomes;
 mod process_child;
 mod process_frame;
 mod processes;
+mod ready;
 mod report;
 mod request;
 mod run;

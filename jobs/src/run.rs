@@ -11,28 +11,25 @@ use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
 use pikake_sync::shared::Event;
-use pikake_traps::{
-    Builder, TaskError, blocking_with, deadline_after, shield, sleep, spawn, wall_time,
-};
+use pikake_traps::{Builder, TaskError, blocking_with, deadline_after, spawn, wall_time};
 use serde_json::Value;
 
 use crate::app::Registered;
-use crate::body::{Body, fence, panicked};
-use crate::broker::{BrokerError, Delivery, Receipt};
-use crate::carry_out::Pauses;
+use crate::body::{fence, panicked};
+use crate::broker::Delivery;
 use crate::current::{CurrentJob, Facts};
-use crate::ended::{Ended, ended, exceeded, failure, read_arguments};
+use crate::ended::{Ended, ended, exceeded, failure};
 use crate::instant;
-use crate::job::{Failure, Runner};
+use crate::job::Failure;
 use crate::limits::{Limited, limited, limited_once_begun};
 use crate::message::{Message, Outcome, OutcomeState};
 use crate::options::Acks;
 use crate::outcomes::{expired, revoked};
 use crate::processes::Ran;
+use crate::ready::Ready;
 use crate::report::JobStats;
 use crate::request::{KILLS, Request};
 use crate::running::{Hall, Told};
-use crate::shutdown::Phase;
 
 /// A job this little before its time is on time: brokers count in milliseconds.
 const ETA_TOLERANCE: Duration = Duration::from_millis(5);
@@ -53,7 +50,7 @@ pub(crate) enum Verdict {
 pub(crate) type Count = fn(&mut JobStats);
 
 const DONE: Count = |stats| stats.done += 1;
-const FAILED: Count = |stats| stats.failed += 1;
+pub(crate) const FAILED: Count = |stats| stats.failed += 1;
 pub(crate) const REVOKED: Count = |stats| stats.revoked += 1;
 
 /// Starts a task for a delivery, for which a permit was taken.
@@ -162,33 +159,7 @@ impl Run {
             let outcome = Failure::new("WorkerLostError", "billiard.exceptions", &*reason);
             return Verdict::Bury(reason, Some(failure(outcome)));
         }
-        if job.definition.options.acks == Acks::Early {
-            if let Err(error) = self.ack_early(delivery.receipt).await {
-                tracing::debug!(id = request.id, %error, "a job is not run, for it cannot be acknowledged");
-                return Verdict::GiveBack;
-            }
-            // Meanwhile.
-            if app.revoked.borrow().contains(request.id) {
-                return Verdict::End(revoked("cancelled"), REVOKED);
-            }
-        }
         self.run_job(delivery, &request, job).await
-    }
-
-    /// Acknowledges a job that is not begun yet. While the worker takes jobs, it is tried until the broker is there.
-    async fn ack_early(&self, receipt: Receipt) -> Result<(), BrokerError> {
-        let mut pauses = Pauses::new();
-        loop {
-            // Dropped half-way, it may have been; then it is told to be lost. An interruption is the job's to hear of.
-            self.is_acked.set(true);
-            let Err(error) = shield(self.hall.broker.ack(receipt)).await else { return Ok(()) };
-            self.is_acked.set(false);
-            let is_lost = matches!(error, BrokerError::Lost(_) | BrokerError::Io(_));
-            if !is_lost || self.hall.phase() > Phase::Open {
-                return Err(error);
-            }
-            sleep(pauses.next()).await?;
-        }
     }
 
     async fn run_job(
@@ -208,46 +179,49 @@ impl Run {
             retries: request.retries,
             max_retries: request.max_retries.unwrap_or(options.retries),
             attempt: delivery.attempt.saturating_add(request.kills),
-            deadline: match job.definition.runner {
-                Runner::Task(_) => soft.map(deadline_after),
-                Runner::Thread(_) | Runner::Process(_) => None,
-            },
-            retry_in: Default::default(),
+            ..Facts::default()
         });
-        self.hall.set_job(self.place, facts.clone());
         let current = CurrentJob { facts, cancel: None };
-        let ended = match job.definition.runner {
-            Runner::Task(read) => match read_arguments(&current, request, read) {
-                Ok(future) => {
-                    let limited = limited(soft, hard, Body::new(future, current.clone())).await;
-                    ended(limited, |output| output.map_or_else(Ended::Panicked, Ended::Returned))
+        let mut ready = match Ready::read(job.definition.runner, options.acks, &current, request) {
+            Ok(ready) => ready,
+            Err(ended) => return self.sum_up(delivery, request, &current.facts, ended, job),
+        };
+        if options.acks == Acks::Early {
+            ready = match Box::pin(self.ack_before(ready, delivery.receipt, request.id)).await {
+                Ok(ready) => ready,
+                Err(verdict) => return verdict,
+            };
+        }
+        self.hall.set_job(self.place, current.facts.clone());
+        let ended = match ready {
+            Ready::Task(body) => {
+                if let Some(soft) = soft {
+                    let _ = current.facts.deadline.set(deadline_after(soft));
                 }
-                Err(ended) => ended,
-            },
-            Runner::Thread(read) => match read_arguments(&current, request, read) {
-                Ok(work) => {
-                    let mut job = current.clone();
-                    let work = |begun: Arc<Event>| {
-                        blocking_with(move |flag| {
-                            begun.set();
-                            job.cancel = Some(flag.clone());
-                            fence(&job, work)
-                        })
-                    };
-                    // In a box, as is all that other jobs' tasks need no room for.
-                    let limited = Box::pin(limited_once_begun(soft, hard, work)).await;
-                    ended(limited, |output| match output {
-                        Ok(Ok(returned)) => Ended::Returned(returned),
-                        Ok(Err(panic)) => Ended::Panicked(panic),
-                        Err(TaskError::Panicked(panic)) => {
-                            Ended::Panicked(panic.message().unwrap_or_default().to_owned())
-                        }
-                        Err(_) => Ended::Interrupted,
+                let limited = limited(soft, hard, body).await;
+                ended(limited, |output| output.map_or_else(Ended::Panicked, Ended::Returned))
+            }
+            Ready::Thread(work) => {
+                let mut job = current.clone();
+                let work = |begun: Arc<Event>| {
+                    blocking_with(move |flag| {
+                        begun.set();
+                        job.cancel = Some(flag.clone());
+                        fence(&job, work)
                     })
-                }
-                Err(ended) => ended,
-            },
-            Runner::Process(_) => {
+                };
+                // In a box, as is all that other jobs' tasks need no room for.
+                let limited = Box::pin(limited_once_begun(soft, hard, work)).await;
+                ended(limited, |output| match output {
+                    Ok(Ok(returned)) => Ended::Returned(returned),
+                    Ok(Err(panic)) => Ended::Panicked(panic),
+                    Err(TaskError::Panicked(panic)) => {
+                        Ended::Panicked(panic.message().unwrap_or_default().to_owned())
+                    }
+                    Err(_) => Ended::Interrupted,
+                })
+            }
+            Ready::Process => {
                 // Its limits begin when there is a process for it.
                 let processes = &self.hall.processes;
                 let Ok(_slot) = processes.slot().await else {

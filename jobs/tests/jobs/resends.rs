@@ -61,7 +61,7 @@ fn who_is_cancelled_while_it_is_sent_again_is_not_run_again() {
         let store = MemoryStore::new();
         let app = on(&store, |inner| {
             Meddled::new(inner, |asked| match asked {
-                Asked::Publish(_, Some(_)) => Box::pin(async { Ok(sleep(SECOND).await?) }),
+                Asked::Publish(Some(_)) => Box::pin(async { Ok(sleep(SECOND).await?) }),
                 _ => at_once(Ok(())),
             })
         });
@@ -79,7 +79,7 @@ fn who_is_cancelled_while_it_is_sent_again_is_not_run_again() {
 /// A broker that takes nothing that is to wait.
 fn without_delays(inner: Rc<dyn Broker>) -> Meddled {
     Meddled::new(inner, |asked| match asked {
-        Asked::Publish(_, Some(_)) => at_once(Err(refused())),
+        Asked::Publish(Some(_)) => at_once(Err(refused())),
         _ => at_once(Ok(())),
     })
 }

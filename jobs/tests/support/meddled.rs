@@ -17,7 +17,8 @@ use pikake_jobs::{
 /// What is asked of a broker.
 pub(crate) enum Asked<'a> {
     Declare,
-    Publish(&'a Message, Option<SystemTime>),
+    /// And not to be delivered before.
+    Publish(Option<SystemTime>),
     Consume,
     Ack(Receipt),
     GiveBack,
@@ -99,11 +100,11 @@ impl Broker for Meddled {
         not_before: Option<SystemTime>,
     ) -> LocalFuture<'a, Result<(), PublishError>> {
         Box::pin(async move {
-            if let Err(error) = (self.hooks.before)(Asked::Publish(&message, not_before)).await {
+            if let Err(error) = (self.hooks.before)(Asked::Publish(not_before)).await {
                 return Err(PublishError::new(message, false, PublishFailure::Broker(error)));
             }
             self.inner.publish(queue, message.clone(), not_before).await?;
-            (self.hooks.after)(Asked::Publish(&message, not_before))
+            (self.hooks.after)(Asked::Publish(not_before))
                 .map_err(|error| PublishError::new(message, true, PublishFailure::Broker(error)))
         })
     }
