@@ -190,8 +190,12 @@ impl App {
     ///
     /// The broker's: not connected, or there is such a queue with other options.
     pub async fn declare(&self, queue: &str, options: &QueueOptions) -> Result<(), BrokerError> {
-        self.broker()?.declare(queue, options).await?;
-        self.0.declared.borrow_mut().insert(queue.to_owned());
+        let broker = self.broker()?;
+        broker.declare(queue, options).await?;
+        // By now it may be connected to another one.
+        if self.broker().is_ok_and(|now| Rc::ptr_eq(&now, &broker)) {
+            self.0.declared.borrow_mut().insert(queue.to_owned());
+        }
         Ok(())
     }
 
