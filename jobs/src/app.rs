@@ -159,6 +159,8 @@ impl App {
             *self.0.broker.borrow_mut() = Some(broker);
             let unprepared = Unprepared(&self);
             self.prepare().await?;
+            // It may have been closed meanwhile.
+            self.broker()?;
             std::mem::forget(unprepared);
         }
         current::enter(&self.0);
@@ -253,9 +255,12 @@ impl App {
     ///
     /// The broker's; the connection is gone all the same.
     pub async fn close(&self) -> Result<(), BrokerError> {
-        let Ok(broker) = self.broker() else { return Ok(()) };
+        let broker = self.broker();
         self.disconnect();
-        broker.close().await
+        match broker {
+            Ok(broker) => broker.close().await,
+            Err(_) => Ok(()),
+        }
     }
 
     /// What became of the jobs that its worker received so far.
