@@ -159,6 +159,8 @@ impl App {
             *self.0.broker.borrow_mut() = Some(broker);
             let unprepared = Unprepared(&self);
             self.prepare().await?;
+            // It may have been closed meanwhile.
+            self.broker()?;
             std::mem::forget(unprepared);
         }
         current::enter(&self.0);
@@ -190,8 +192,12 @@ impl App {
     ///
     /// The broker's: not connected, or there is such a queue with other options.
     pub async fn declare(&self, queue: &str, options: &QueueOptions) -> Result<(), BrokerError> {
-        self.broker()?.declare(queue, options).await?;
-        self.0.declared.borrow_mut().insert(queue.to_owned());
+        let broker = self.broker()?;
+        broker.declare(queue, options).await?;
+        // By now it may be connected to another one.
+        if self.broker().is_ok_and(|now| Rc::ptr_eq(&now, &broker)) {
+            self.0.declared.borrow_mut().insert(queue.to_owned());
+        }
         Ok(())
     }
 
@@ -249,9 +255,12 @@ impl App {
     ///
     /// The broker's; the connection is gone all the same.
     pub async fn close(&self) -> Result<(), BrokerError> {
-        let Ok(broker) = self.broker() else { return Ok(()) };
+        let broker = self.broker();
         self.disconnect();
-        broker.close().await
+        match broker {
+            Ok(broker) => broker.close().await,
+            Err(_) => Ok(()),
+        }
     }
 
     /// What became of the jobs that its worker received so far.
@@ -311,15 +320,10 @@ impl App {
     }
 
     pub(crate) fn revoke(&self, id: &JobId) -> Cancelled {
-        let hall = self.0.hall.borrow().clone();
-        match hall {
-            None => Cancelled::NotReached,
-            Some(hall) if hall.revoke_running(&id.0) => Cancelled::Running,
-            Some(_) => {
-                self.0.revoked.borrow_mut().insert(id.0.clone());
-                Cancelled::Waiting
-            }
-        }
+        let Some(hall) = self.0.hall.borrow().clone() else { return Cancelled::NotReached };
+        // Also one that runs: it may be about to be sent again.
+        self.0.revoked.borrow_mut().insert(id.0.clone());
+        if hall.revoke_running(&id.0) { Cancelled::Running } else { Cancelled::Waiting }
     }
 }
 

@@ -142,7 +142,7 @@ pub trait Deliveries: fmt::Debug {
     /// The next message; `None` once the consumer has been cancelled.
     fn next(&mut self) -> LocalFuture<'_, Result<Option<Delivery>, BrokerError>>;
 
-    /// No more messages: those that had come already are still returned by `next`, then `None`.
+    /// No more messages, also if this fails: those that had come already are still returned by `next`, then `None`.
     fn cancel(&mut self) -> LocalFuture<'_, Result<(), BrokerError>>;
 }
 

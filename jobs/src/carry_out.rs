@@ -10,9 +10,14 @@ use pikake_traps::{random, shield, sleep};
 
 use crate::broker::{BrokerError, PublishFailure, Receipt};
 use crate::ended::{failure, shortened};
+use crate::handle::failure_of;
 use crate::job::Failure;
 use crate::message::{Message, Outcome};
-use crate::run::{Run, Verdict};
+use crate::outcomes::revoked;
+use crate::ready::Ready;
+use crate::run::{Count, FAILED, REVOKED, Run, Verdict};
+use crate::running::Told;
+use crate::shutdown::Phase;
 
 /// The first pause of those before a lost broker is asked again.
 const FIRST_PAUSE: Duration = Duration::from_millis(50);
@@ -36,20 +41,49 @@ impl Pauses {
 }
 
 impl Run {
+    /// Acknowledges a job that can be begun, and gives it back. An error: it is not begun.
+    pub(crate) async fn ack_before(
+        &self,
+        ready: Ready,
+        receipt: Receipt,
+        id: &str,
+    ) -> Result<Ready, Verdict> {
+        if let Err(error) = self.ack_early(receipt).await {
+            tracing::debug!(id, %error, "a job is not run, for it cannot be acknowledged");
+            return Err(Verdict::GiveBack);
+        }
+        // Meanwhile.
+        match self.hall.app.0.revoked.borrow().contains(id) {
+            true => Err(Verdict::End(revoked("cancelled"), REVOKED)),
+            false => Ok(ready),
+        }
+    }
+
+    /// While the worker takes jobs, it is tried until the broker is there.
+    async fn ack_early(&self, receipt: Receipt) -> Result<(), BrokerError> {
+        let mut pauses = Pauses::new();
+        loop {
+            // Dropped half-way, it may have been; then it is told to be lost. An interruption is the job's to hear of.
+            self.is_acked.set(true);
+            let Err(error) = shield(self.hall.broker.ack(receipt)).await else { return Ok(()) };
+            self.is_acked.set(false);
+            let is_lost = matches!(error, BrokerError::Lost(_) | BrokerError::Io(_));
+            if !is_lost || self.hall.phase() > Phase::Open {
+                return Err(error);
+            }
+            sleep(pauses.next()).await?;
+        }
+    }
+
     pub(crate) async fn carry_out(&mut self, verdict: Verdict) {
         let Some(receipt) = self.delivery.as_ref().map(|delivery| delivery.receipt) else { return };
         match verdict {
             Verdict::GiveBack => {
                 // What is left is given back.
             }
-            Verdict::End(outcome, count) => {
-                if self.store(outcome).await.is_ok() {
-                    self.count(count);
-                    self.ack(receipt).await;
-                }
-            }
+            Verdict::End(outcome, count) => self.end(receipt, outcome, count).await,
             Verdict::Again(message, not_before, outcome) => {
-                let is_retry = outcome.is_some();
+                let failed = outcome.clone().map(failure_of);
                 let stored = match outcome {
                     Some(outcome) => self.store(outcome).await,
                     None => Ok(()),
@@ -57,9 +91,13 @@ impl Run {
                 if stored.is_err() {
                     return;
                 }
+                // Meanwhile.
+                if self.hall.told(self.place) == Some(Told::Revoked) {
+                    return self.end(receipt, revoked("cancelled"), REVOKED).await;
+                }
                 match Box::pin(self.publish(*message, not_before)).await {
                     Ok(()) => {
-                        match is_retry {
+                        match failed.is_some() {
                             true => self.count(|stats| stats.retried += 1),
                             false => self.count(|stats| stats.given_back += 1),
                         }
@@ -68,20 +106,34 @@ impl Run {
                     // Given back, it would come again at once, and for ever.
                     Err(Some(why)) => {
                         let reason = format!("it could not be sent again: {why}");
-                        Box::pin(self.bury(receipt, reason)).await;
+                        let told = Failure::new("OperationalError", "kombu.exceptions", &*reason);
+                        let outcome = failure(match failed {
+                            Some(failed) => told.traced(failed.to_string()),
+                            None => told,
+                        });
+                        Box::pin(self.end_dead(receipt, reason, Some(outcome))).await;
                     }
                     Err(None) => {}
                 }
             }
-            Verdict::Bury(reason, outcome) => {
-                let stored = match outcome {
-                    Some(outcome) => self.store(outcome).await,
-                    None => Ok(()),
-                };
-                if stored.is_ok() {
-                    Box::pin(self.bury(receipt, reason)).await;
-                }
-            }
+            Verdict::Bury(reason, outcome) => self.end_dead(receipt, reason, outcome).await,
+        }
+    }
+
+    async fn end(&mut self, receipt: Receipt, outcome: Outcome, count: Count) {
+        if self.store(outcome).await.is_ok() {
+            self.count(count);
+            self.ack(receipt).await;
+        }
+    }
+
+    async fn end_dead(&mut self, receipt: Receipt, reason: String, outcome: Option<Outcome>) {
+        let stored = match outcome {
+            Some(outcome) => self.store(outcome).await,
+            None => Ok(()),
+        };
+        if stored.is_ok() {
+            Box::pin(self.bury(receipt, reason)).await;
         }
     }
 
@@ -94,25 +146,33 @@ impl Run {
         }
     }
 
-    async fn store_wanted(&mut self, outcome: Outcome) -> Result<(), ()> {
+    async fn store_wanted(&mut self, mut outcome: Outcome) -> Result<(), ()> {
         let mut pauses = Pauses::new();
+        // Why the outcome itself could not be stored.
+        let mut refused: Option<String> = None;
         loop {
             let Some(delivery) = &self.delivery else { return Err(()) };
-            let error = match self.hall.broker.store(&delivery.message, outcome.clone()).await {
-                Ok(()) => return Ok(()),
-                Err(error) => error,
-            };
-            match error {
-                // We were told to end, and are about to.
-                BrokerError::Interrupted(_) => {}
-                BrokerError::Lost(_) | BrokerError::Io(_) => self.pause(&mut pauses).await,
-                BrokerError::Closed => return Err(()),
-                error => {
-                    let (receipt, state) = (delivery.receipt, outcome.state);
-                    let reason = format!("its outcome ({state}) cannot be stored: {error}");
+            let receipt = delivery.receipt;
+            let stored = self.hall.broker.store(&delivery.message, outcome.clone()).await;
+            match (stored, refused.take()) {
+                (Ok(()), None) => return Ok(()),
+                (Err(BrokerError::Closed), _) => return Err(()),
+                (Err(BrokerError::Interrupted(_)), reason) => {
+                    // We were told to end, and are about to.
+                    refused = reason;
+                }
+                (Err(BrokerError::Lost(_) | BrokerError::Io(_)), reason) => {
+                    refused = reason;
+                    self.pause(&mut pauses).await;
+                }
+                (Err(error), None) => {
+                    let reason =
+                        format!("its outcome ({}) cannot be stored: {error}", outcome.state);
                     // As one that is too big. Whoever waits is told so, if that can be done.
-                    let told = Failure::new("EncodeError", "kombu.exceptions", &*reason);
-                    drop(self.hall.broker.store(&delivery.message, failure(told)).await);
+                    outcome = failure(Failure::new("EncodeError", "kombu.exceptions", &*reason));
+                    refused = Some(reason);
+                }
+                (Ok(()) | Err(_), Some(reason)) => {
                     self.bury(receipt, reason).await;
                     return Err(());
                 }
@@ -160,13 +220,14 @@ impl Run {
     async fn bury(&mut self, receipt: Receipt, reason: String) {
         let Some(delivery) = &self.delivery else { return };
         let (message, reason) = (&delivery.message, shortened(reason));
-        let buried = match self.is_acked.get() {
-            true => Ok(()),
-            false => {
-                let broker = &self.hall.broker;
-                self.settle(|_| broker.bury(receipt, message.clone(), reason.clone())).await
-            }
-        };
+        if self.is_acked.get() {
+            // It is not the broker's any more.
+            self.count(FAILED);
+            self.delivery = None;
+            return;
+        }
+        let broker = &self.hall.broker;
+        let buried = self.settle(|_| broker.bury(receipt, message.clone(), reason.clone())).await;
         match buried {
             Ok(()) => self.count(|stats| stats.dead += 1),
             Err(BrokerError::Stale | BrokerError::Closed) => {}

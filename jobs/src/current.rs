@@ -5,7 +5,7 @@
 
 use std::cell::RefCell;
 use std::rc::{Rc, Weak};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::time::Duration;
 
 use pikake_time::Deadline;
@@ -86,7 +86,8 @@ pub(crate) struct Facts {
     pub(crate) retries: u32,
     pub(crate) max_retries: u32,
     pub(crate) attempt: u32,
-    pub(crate) deadline: Option<Deadline>,
+    /// Set when its limits begin.
+    pub(crate) deadline: OnceLock<Deadline>,
     pub(crate) retry_in: Mutex<Option<Duration>>,
 }
 
@@ -130,7 +131,7 @@ impl CurrentJob {
     /// When its soft time limit is over, by its kernel's clock; `None` without one, and for jobs that are no tasks, which
     /// have no such clock.
     pub fn deadline(&self) -> Option<Deadline> {
-        self.facts.deadline
+        self.facts.deadline.get().copied()
     }
 
     /// Whether a job in a thread has been interrupted: nobody waits for its end any more.

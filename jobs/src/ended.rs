@@ -1,11 +1,8 @@
 //! How a run of a job ended, and which outcome that is.
 
-use crate::body::fence;
-use crate::current::CurrentJob;
-use crate::job::{Failure, Returned, WrongArguments};
+use crate::job::{Failure, Returned};
 use crate::limits::{Limit, Limited};
 use crate::message::{Outcome, OutcomeState};
-use crate::request::Request;
 
 /// The longest text, in bytes, that says why a message is dead. It may quote an argument of any size, and is to fit
 /// into a header.
@@ -39,19 +36,6 @@ pub(crate) fn ended<T>(limited: Limited<T>, end: impl FnOnce(T) -> Ended) -> End
         (_, Some(limit)) => Ended::Exceeded(limit),
         (Some(ended), None) => ended,
         (None, None) => Ended::Interrupted,
-    }
-}
-
-/// Reads the arguments by the job's own types, which may panic.
-pub(crate) fn read_arguments<T>(
-    job: &CurrentJob,
-    request: &Request<'_>,
-    read: fn(&str, &str) -> Result<T, WrongArguments>,
-) -> Result<T, Ended> {
-    match fence(job, || read(request.args, request.kwargs)) {
-        Ok(Ok(read)) => Ok(read),
-        Ok(Err(wrong)) => Err(Ended::WrongArguments(wrong.to_string())),
-        Err(panic) => Err(Ended::Panicked(panic)),
     }
 }
 

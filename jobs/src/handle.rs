@@ -44,8 +44,9 @@ impl<T> Handle<T> {
 
     /// Takes the job back, as far as that can be done from here. Never waits.
     ///
-    /// A job that runs in this application is interrupted, and revoked unless it returns a value all the same. One
-    /// that has not come yet is revoked when this application's worker gets it. If another process gets it, it runs.
+    /// A job that runs in this application is interrupted, and revoked unless it returns a value all the same; it is not
+    /// tried again. One that has not come yet is revoked when this application's worker gets it. If another process gets
+    /// it, it runs.
     pub fn cancel(&self) -> Cancelled {
         self.app.revoke(&self.id)
     }
@@ -95,7 +96,7 @@ fn value_of<T: DeserializeOwned>(outcome: Outcome) -> Result<T, JobError> {
 }
 
 /// An error in Celery's form: `{"exc_type", "exc_message": […] or text, "exc_module"}`.
-fn failure_of(outcome: Outcome) -> Failure {
+pub(crate) fn failure_of(outcome: Outcome) -> Failure {
     let text = |name: &str| match &outcome.result[name] {
         Value::String(text) => text.clone(),
         Value::Null => String::new(),

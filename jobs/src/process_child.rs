@@ -115,8 +115,7 @@ fn run(app: &App, work: Work) -> Done {
         retries: work.retries,
         max_retries: work.max_retries,
         attempt: work.attempt,
-        deadline: None,
-        retry_in: Default::default(),
+        ..Facts::default()
     });
     let current = CurrentJob { facts, cancel: None };
     let ran = fence(&current, || read(&work.args, &work.kwargs).map(|run| run()));

@@ -38,6 +38,9 @@ const START_LIMIT: Duration = Duration::from_secs(60);
 /// How often a process that runs a job is looked at; almost always its socket tells sooner.
 const LOOK_EVERY: Duration = Duration::from_millis(500);
 
+/// How long it may take to read what a process had written that has ended: no more than a socket holds.
+const READ_LIMIT: Duration = Duration::from_secs(1);
+
 /// How long to wait before a killed process is looked at again.
 const REAP_PAUSE: Duration = Duration::from_millis(1);
 
@@ -224,11 +227,17 @@ impl Process {
             // Interrupted, as the other one is.
             pending().await
         });
-        poll_fn(|cx| match called.as_mut().poll(cx) {
-            Poll::Ready(done) => Poll::Ready(done),
-            Poll::Pending => ends.as_mut().poll(cx).map(|()| Err(io::ErrorKind::BrokenPipe.into())),
-        })
-        .await
+        let answered = poll_fn(|cx| match called.as_mut().poll(cx) {
+            Poll::Ready(done) => Poll::Ready(Some(done)),
+            Poll::Pending => ends.as_mut().poll(cx).map(|()| None),
+        });
+        match answered.await {
+            Some(done) => done,
+            // What it had written before is still to be read; then comes the end, unless somebody holds its socket.
+            None => timeout_after(READ_LIMIT, called)
+                .await
+                .unwrap_or_else(|TimedOut| Err(io::ErrorKind::BrokenPipe.into())),
+        }
     }
 
     /// Whether it has not ended meanwhile, as by somebody's `kill`.

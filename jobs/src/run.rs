@@ -11,21 +11,22 @@ use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
 use pikake_sync::shared::Event;
-use pikake_traps::{Builder, TaskError, blocking_with, deadline_after, shield, spawn, wall_time};
+use pikake_traps::{Builder, TaskError, blocking_with, deadline_after, spawn, wall_time};
 use serde_json::Value;
 
 use crate::app::Registered;
-use crate::body::{Body, fence, panicked};
+use crate::body::{fence, panicked};
 use crate::broker::Delivery;
 use crate::current::{CurrentJob, Facts};
-use crate::ended::{Ended, ended, exceeded, failure, read_arguments};
+use crate::ended::{Ended, ended, exceeded, failure};
 use crate::instant;
-use crate::job::{Failure, Runner};
+use crate::job::Failure;
 use crate::limits::{Limited, limited, limited_once_begun};
 use crate::message::{Message, Outcome, OutcomeState};
 use crate::options::Acks;
 use crate::outcomes::{expired, revoked};
 use crate::processes::Ran;
+use crate::ready::Ready;
 use crate::report::JobStats;
 use crate::request::{KILLS, Request};
 use crate::running::{Hall, Told};
@@ -49,8 +50,8 @@ pub(crate) enum Verdict {
 pub(crate) type Count = fn(&mut JobStats);
 
 const DONE: Count = |stats| stats.done += 1;
-const FAILED: Count = |stats| stats.failed += 1;
-const REVOKED: Count = |stats| stats.revoked += 1;
+pub(crate) const FAILED: Count = |stats| stats.failed += 1;
+pub(crate) const REVOKED: Count = |stats| stats.revoked += 1;
 
 /// Starts a task for a delivery, for which a permit was taken.
 pub(crate) fn start(hall: &Rc<Hall>, delivery: Delivery) {
@@ -72,7 +73,7 @@ pub(crate) fn start(hall: &Rc<Hall>, delivery: Delivery) {
 /// A delivery on its way, which leaves it to the worker if it is dropped.
 pub(crate) struct Run {
     pub(crate) hall: Rc<Hall>,
-    place: usize,
+    pub(crate) place: usize,
     /// `None` once the broker was told.
     pub(crate) delivery: Option<Delivery>,
     job: OnceCell<Rc<Registered>>,
@@ -158,19 +159,6 @@ impl Run {
             let outcome = Failure::new("WorkerLostError", "billiard.exceptions", &*reason);
             return Verdict::Bury(reason, Some(failure(outcome)));
         }
-        if job.definition.options.acks == Acks::Early {
-            // Dropped half-way, it may have been; then it is told to be lost. An interruption is the job's to hear of.
-            self.is_acked.set(true);
-            if let Err(error) = shield(self.hall.broker.ack(delivery.receipt)).await {
-                tracing::debug!(id = request.id, %error, "a job is not run, for it cannot be acknowledged");
-                self.is_acked.set(false);
-                return Verdict::GiveBack;
-            }
-            // Meanwhile.
-            if app.revoked.borrow().contains(request.id) {
-                return Verdict::End(revoked("cancelled"), REVOKED);
-            }
-        }
         self.run_job(delivery, &request, job).await
     }
 
@@ -191,46 +179,49 @@ impl Run {
             retries: request.retries,
             max_retries: request.max_retries.unwrap_or(options.retries),
             attempt: delivery.attempt.saturating_add(request.kills),
-            deadline: match job.definition.runner {
-                Runner::Task(_) => soft.map(deadline_after),
-                Runner::Thread(_) | Runner::Process(_) => None,
-            },
-            retry_in: Default::default(),
+            ..Facts::default()
         });
-        self.hall.set_job(self.place, facts.clone());
         let current = CurrentJob { facts, cancel: None };
-        let ended = match job.definition.runner {
-            Runner::Task(read) => match read_arguments(&current, request, read) {
-                Ok(future) => {
-                    let limited = limited(soft, hard, Body::new(future, current.clone())).await;
-                    ended(limited, |output| output.map_or_else(Ended::Panicked, Ended::Returned))
+        let mut ready = match Ready::read(job.definition.runner, options.acks, &current, request) {
+            Ok(ready) => ready,
+            Err(ended) => return self.sum_up(delivery, request, &current.facts, ended, job),
+        };
+        if options.acks == Acks::Early {
+            ready = match Box::pin(self.ack_before(ready, delivery.receipt, request.id)).await {
+                Ok(ready) => ready,
+                Err(verdict) => return verdict,
+            };
+        }
+        self.hall.set_job(self.place, current.facts.clone());
+        let ended = match ready {
+            Ready::Task(body) => {
+                if let Some(soft) = soft {
+                    let _ = current.facts.deadline.set(deadline_after(soft));
                 }
-                Err(ended) => ended,
-            },
-            Runner::Thread(read) => match read_arguments(&current, request, read) {
-                Ok(work) => {
-                    let mut job = current.clone();
-                    let work = |begun: Arc<Event>| {
-                        blocking_with(move |flag| {
-                            begun.set();
-                            job.cancel = Some(flag.clone());
-                            fence(&job, work)
-                        })
-                    };
-                    // In a box, as is all that other jobs' tasks need no room for.
-                    let limited = Box::pin(limited_once_begun(soft, hard, work)).await;
-                    ended(limited, |output| match output {
-                        Ok(Ok(returned)) => Ended::Returned(returned),
-                        Ok(Err(panic)) => Ended::Panicked(panic),
-                        Err(TaskError::Panicked(panic)) => {
-                            Ended::Panicked(panic.message().unwrap_or_default().to_owned())
-                        }
-                        Err(_) => Ended::Interrupted,
+                let limited = limited(soft, hard, body).await;
+                ended(limited, |output| output.map_or_else(Ended::Panicked, Ended::Returned))
+            }
+            Ready::Thread(work) => {
+                let mut job = current.clone();
+                let work = |begun: Arc<Event>| {
+                    blocking_with(move |flag| {
+                        begun.set();
+                        job.cancel = Some(flag.clone());
+                        fence(&job, work)
                     })
-                }
-                Err(ended) => ended,
-            },
-            Runner::Process(_) => {
+                };
+                // In a box, as is all that other jobs' tasks need no room for.
+                let limited = Box::pin(limited_once_begun(soft, hard, work)).await;
+                ended(limited, |output| match output {
+                    Ok(Ok(returned)) => Ended::Returned(returned),
+                    Ok(Err(panic)) => Ended::Panicked(panic),
+                    Err(TaskError::Panicked(panic)) => {
+                        Ended::Panicked(panic.message().unwrap_or_default().to_owned())
+                    }
+                    Err(_) => Ended::Interrupted,
+                })
+            }
+            Ready::Process => {
                 // Its limits begin when there is a process for it.
                 let processes = &self.hall.processes;
                 let Ok(_slot) = processes.slot().await else {

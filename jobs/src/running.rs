@@ -19,16 +19,13 @@ use std::rc::Rc;
 use std::sync::Arc;
 
 use pikake_sync::{Event, Semaphore};
-use pikake_traps::{Interrupted, TaskRef, shield};
+use pikake_traps::{Interrupted, TaskRef};
 use slab::Slab;
 
 use crate::app::App;
 use crate::broker::{Broker, BrokerError, Delivery};
 use crate::current::Facts;
-use crate::ended::failure;
-use crate::job::Failure;
-use crate::message::{Message, Outcome};
-use crate::outcomes::{job_to_tell_of, revoked};
+use crate::orphans::Orphans;
 use crate::processes::Processes;
 use crate::report::Left;
 use crate::shutdown::Phase;
@@ -53,21 +50,13 @@ struct Place {
     told: Option<Told>,
 }
 
-/// A delivery that was left without an end.
-struct Orphan {
-    delivery: Delivery,
-    told: Option<Told>,
-    /// It was acknowledged before its job was run.
-    is_acked: bool,
-}
-
 pub(crate) struct Hall {
     pub(crate) app: App,
     pub(crate) broker: Rc<dyn Broker>,
     pub(crate) permits: Semaphore,
     pub(crate) processes: Processes,
     places: RefCell<Slab<Place>>,
-    orphans: RefCell<Vec<Orphan>>,
+    pub(crate) orphans: Orphans,
     /// Set when the worker's own task has something to look at.
     pub(crate) changed: Event,
     phase: Cell<Phase>,
@@ -84,7 +73,7 @@ impl Hall {
             permits,
             processes,
             places: RefCell::default(),
-            orphans: RefCell::default(),
+            orphans: Orphans::default(),
             changed: Event::new(),
             phase: Cell::new(Phase::Open),
             left: RefCell::default(),
@@ -138,10 +127,9 @@ impl Hall {
     pub(crate) fn leave(&self, place: usize, left: Option<Delivery>, is_acked: bool) {
         let told = self.places.borrow_mut().remove(place).told;
         if let Some(delivery) = left {
-            self.orphans.borrow_mut().push(Orphan { delivery, told, is_acked });
+            self.add_orphan(delivery, told, is_acked);
         }
-        let is_empty = self.places.borrow().is_empty();
-        if !self.orphans.borrow().is_empty() || (is_empty && self.phase.get() > Phase::Open) {
+        if self.places.borrow().is_empty() && self.phase.get() > Phase::Open {
             self.changed.set();
         }
         // As many as were taken and forgotten.
@@ -150,12 +138,12 @@ impl Hall {
 
     /// A delivery that no job was begun for.
     pub(crate) fn orphan(&self, delivery: Delivery) {
-        self.orphans.borrow_mut().push(Orphan { delivery, told: None, is_acked: false });
-        self.changed.set();
+        self.add_orphan(delivery, None, false);
     }
 
+    /// Whether no job runs, and nothing is to be done for one.
     pub(crate) fn is_empty(&self) -> bool {
-        self.places.borrow().is_empty()
+        self.places.borrow().is_empty() && !self.orphans.are_waited_for(self.phase.get())
     }
 
     /// Notes that a job was told to end by the shutdown, and did not come to a value.
@@ -197,56 +185,6 @@ impl Hall {
         drop(places);
         for task in tasks {
             task.request_abort(Interrupted::cancelled("the worker's grace is over"));
-        }
-    }
-
-    /// Gives back what was left without an end, or says that it will come to none. Not an interruption point.
-    pub(crate) async fn tend_orphans(&self) {
-        loop {
-            let Some(orphan) = self.orphans.borrow_mut().pop() else { return };
-            shield(self.tend(orphan)).await;
-        }
-    }
-
-    /// Stores an outcome, if somebody wants one.
-    async fn store(&self, message: &Message, outcome: Outcome) -> Result<(), BrokerError> {
-        match job_to_tell_of(message) {
-            Some(_) => self.broker.store(message, outcome).await,
-            None => Ok(()),
-        }
-    }
-
-    async fn tend(&self, Orphan { delivery, told, is_acked }: Orphan) {
-        let id = delivery.message.job().unwrap_or_default();
-        let name = delivery.message.headers.get("task").and_then(|name| name.as_str());
-        let counters = name.and_then(|name| self.app.0.jobs.borrow().get(name).cloned());
-        let counters = counters.as_ref().map_or(&self.app.0.nameless, |job| &job.counters);
-        let done = match told {
-            Some(Told::Revoked) => {
-                counters.count(|stats| stats.revoked += 1);
-                match self.store(&delivery.message, revoked("cancelled")).await {
-                    Ok(()) if !is_acked => self.broker.ack(delivery.receipt).await,
-                    stored => stored,
-                }
-            }
-            _ if is_acked => {
-                counters.count(|stats| stats.failed += 1);
-                let what =
-                    "its worker has ended in the middle of it, and it is not to be run twice";
-                let lost = Failure::new("WorkerLostError", "billiard.exceptions", what);
-                self.store(&delivery.message, failure(lost)).await
-            }
-            told => {
-                counters.count(|stats| stats.given_back += 1);
-                if told == Some(Told::Shutdown) {
-                    self.note_left(id, name.unwrap_or_default());
-                }
-                self.broker.give_back(delivery.receipt).await
-            }
-        };
-        if let Err(error) = done {
-            // It is the broker's again when this consumer ends.
-            tracing::debug!(%id, %error, "a job could not be given back");
         }
     }
 }

@@ -7,7 +7,7 @@ use serde_json::Value;
 
 use crate::app::App;
 use crate::app_error::SendError;
-use crate::broker::BrokerError;
+use crate::broker::{BrokerError, PublishFailure};
 use crate::call::Call;
 
 /// Sends a job every interval until it is interrupted.
@@ -26,8 +26,20 @@ pub(crate) async fn repeat(app: App, interval: Duration, call: Call<Value>) {
         }
         match call.clone().on(&app).send().await {
             Ok(_) => {}
-            Err(SendError::Broker(BrokerError::Interrupted(_))) => return,
+            Err(error) if is_interrupted(&error) => return,
             Err(error) => tracing::warn!(%error, "a scheduled job was not sent this time"),
         }
     }
+}
+
+fn is_interrupted(error: &SendError) -> bool {
+    let error = match error {
+        SendError::Broker(error) => error,
+        SendError::Publish(error) => match &error.cause {
+            PublishFailure::Broker(error) => error,
+            PublishFailure::Blocked(_) => return false,
+        },
+        SendError::NoApp | SendError::Arguments(_) => return false,
+    };
+    matches!(error, BrokerError::Interrupted(_))
 }

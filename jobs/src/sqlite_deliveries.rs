@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use crate::broker::{BrokerError, Deliveries, Delivery, LocalFuture, Receipt};
 use crate::sqlite::Session;
-use crate::sqlite_inbox::{Inbox, InboxState};
+use crate::sqlite_inbox::Inbox;
 
 pub(crate) struct SqliteDeliveries {
     pub(crate) id: u64,
@@ -33,15 +33,7 @@ impl Deliveries for SqliteDeliveries {
     }
 
     fn cancel(&mut self) -> LocalFuture<'_, Result<(), BrokerError>> {
-        Box::pin(async move {
-            // What is being taken at this moment still comes: it is looked for after that.
-            let inbox = self.inbox.clone();
-            let cancelled = self.session.link.call(move |_| {
-                inbox.set_state(InboxState::Cancelled);
-                Ok(())
-            });
-            cancelled.await
-        })
+        Box::pin(self.session.link.cancel(self.inbox.clone()))
     }
 }
 

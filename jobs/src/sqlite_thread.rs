@@ -84,18 +84,23 @@ where
     }
 }
 
-/// A consumer that has been dropped: in line, so that what it acknowledged before counts.
-struct Leaving(Arc<Inbox>);
+/// A consumer that takes no more, or has been dropped: in line, so that what it acknowledged before counts.
+struct Ending {
+    inbox: Arc<Inbox>,
+    state: InboxState,
+    reply: Reply<()>,
+}
 
-impl Call for Leaving {
+impl Call for Ending {
     fn run(&mut self, _: &mut Desk) -> rusqlite::Result<()> {
-        self.0.set_state(InboxState::Left);
+        self.inbox.set_state(self.state);
         Ok(())
     }
 
-    /// Gone is gone, also when the transaction came to nothing before it was its turn.
+    /// It is so also when the transaction came to nothing before it was its turn.
     fn finish(self: Box<Self>, _: Option<BrokerError>) {
-        self.0.set_state(InboxState::Left);
+        self.inbox.set_state(self.state);
+        self.reply.send(());
     }
 }
 
@@ -159,7 +164,17 @@ impl Link {
 
     /// What a consumer has goes back; it has been dropped.
     pub(crate) fn leave(&self, inbox: Arc<Inbox>) {
-        let _ = self.send(Command::Call(Box::new(Leaving(inbox))));
+        let (reply, _) = Reply::channel();
+        let ending = Ending { inbox, state: InboxState::Left, reply };
+        let _ = self.send(Command::Call(Box::new(ending)));
+    }
+
+    /// A consumer takes no more, whether or not anything can be written; what is being taken at this moment still comes.
+    pub(crate) async fn cancel(&self, inbox: Arc<Inbox>) -> Result<(), BrokerError> {
+        let (reply, replied) = Reply::channel();
+        let ending = Ending { inbox, state: InboxState::Cancelled, reply };
+        self.send(Command::Call(Box::new(ending)))?;
+        future_wait(replied).await?.ok_or(BrokerError::Closed)
     }
 
     pub(crate) fn is_open(&self) -> bool {

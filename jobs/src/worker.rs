@@ -11,7 +11,10 @@
 
 use std::collections::BTreeSet;
 use std::fmt;
+use std::future::{Future, poll_fn};
+use std::pin::pin;
 use std::rc::Rc;
+use std::task::Poll;
 use std::time::Duration;
 
 use pikake_traps::{
@@ -31,7 +34,7 @@ use crate::shutdown::{Phase, ShutdownHandle};
 
 /// How long jobs may run on after a warm shutdown, unless something else is said.
 const DEFAULT_GRACE: Duration = Duration::from_secs(20);
-/// How long jobs that were interrupted may clean up.
+/// How long jobs that were interrupted may clean up, and how long it is then tried to tell of those that were dropped.
 const CLEANUP_GRACE: Duration = Duration::from_secs(5);
 
 /// The worker of an application. Made by [`App::worker`].
@@ -157,9 +160,24 @@ async fn serve(hall: &Rc<Hall>, queues: BTreeSet<String>, grace: Duration) -> Op
         .map(|queue| spawn(consume(hall.clone(), queue, prefetch)).cancel_on_drop())
         .collect();
 
+    let mut tending = pin!(shield(hall.tend_orphans()));
+    let mut serving = pin!(until_the_end(hall, schedules, consumers, grace));
+    poll_fn(|cx| {
+        let Poll::Pending = tending.as_mut().poll(cx);
+        serving.as_mut().poll(cx)
+    })
+    .await
+}
+
+/// Waits until it is time to end, and for the end of all that runs.
+async fn until_the_end(
+    hall: &Rc<Hall>,
+    schedules: Vec<CancelOnDrop<()>>,
+    consumers: Vec<Consumer>,
+    grace: Duration,
+) -> Option<Interrupted> {
     let mut interrupted = None;
     while hall.phase() == Phase::Open {
-        hall.tend_orphans().await;
         if let Err(why) = wait_for_change(hall).await {
             hall.advance(Phase::Warm);
             interrupted = Some(why);
@@ -168,7 +186,6 @@ async fn serve(hall: &Rc<Hall>, queues: BTreeSet<String>, grace: Duration) -> Op
     drop(schedules);
     // No delivery may be lost on the way out, whatever else comes.
     let deliveries = shield(stop_consuming(consumers)).await;
-    hall.tend_orphans().await;
 
     let ending = timeout_after(grace, until_empty(hall, Phase::Warm)).await;
     if ending == Err(TimedOut) || hall.phase() == Phase::Cold || !hall.is_empty() {
@@ -177,9 +194,10 @@ async fn serve(hall: &Rc<Hall>, queues: BTreeSet<String>, grace: Duration) -> Op
         if timeout_after(CLEANUP_GRACE, until_empty(hall, Phase::Cold)).await.is_err() {
             hall.abort_all();
             drop(shield(yield_now()).await);
+            // Who waits for what was dropped is told, if that can be done.
+            let _ = timeout_after(CLEANUP_GRACE, until_empty(hall, Phase::Cold)).await;
         }
     }
-    hall.tend_orphans().await;
     shield(async {
         drop(deliveries);
         hall.processes.close().await;
@@ -194,11 +212,11 @@ async fn wait_for_change(hall: &Hall) -> Result<(), Interrupted> {
     Ok(())
 }
 
-/// Waits until no job runs, the phase is past this one, or the deadline around it has passed.
+/// Waits until nothing is to be done for any job, the phase is past this one, or the deadline around it has passed.
 async fn until_empty(hall: &Hall, phase: Phase) {
     while !hall.is_empty() && hall.phase() <= phase {
         match wait_for_change(hall).await {
-            Ok(()) => hall.tend_orphans().await,
+            Ok(()) => {}
             // Told to end a second time.
             Err(why) if why.is_cancel() => hall.advance(Phase::Cold),
             Err(_) => return,
@@ -287,11 +305,11 @@ async fn take(hall: &Rc<Hall>, deliveries: &mut dyn Deliveries, pauses: &mut Pau
     // The interruption that ends this may be yet to come, and is not to cut this short: what had come would be nobody's
     // until the worker's end.
     shield(async {
-        if deliveries.cancel().await.is_ok() {
-            // Those that had come.
-            while let Ok(Some(delivery)) = deliveries.next().await {
-                hall.orphan(delivery);
-            }
+        // Failed, it is cancelled as well.
+        drop(deliveries.cancel().await);
+        // Those that had come.
+        while let Ok(Some(delivery)) = deliveries.next().await {
+            hall.orphan(delivery);
         }
     })
     .await;

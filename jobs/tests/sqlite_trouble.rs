@@ -3,13 +3,15 @@
 use std::fs;
 use std::io::ErrorKind;
 use std::path::Path;
+use std::rc::Rc;
 use std::time::{Duration, Instant};
 
 use pikake_jobs::broker::PublishFailure;
 use pikake_jobs::{App, Broker, BrokerError, Message, QueueOptions, SqliteBroker};
 use pikake_kernel::Kernel;
 use pikake_macros::job;
-use pikake_traps::{spawn, timeout_after};
+use pikake_sync::{Event, Promise};
+use pikake_traps::{Interrupted, sleep, spawn, timeout_after};
 use rusqlite::Connection;
 use tempfile::TempDir;
 
@@ -200,4 +202,53 @@ fn nothing_is_left_beside_a_database_that_was_closed() {
     let names: Vec<_> =
         fs::read_dir(directory.path()).unwrap().map(|file| file.unwrap().file_name()).collect();
     assert_eq!(names, ["jobs.db"]);
+}
+
+thread_local!(static GO_ON: Rc<Event> = Rc::default());
+
+#[job(crate = pikake_jobs)]
+async fn held() -> Result<(), String> {
+    GO_ON.with(Rc::clone).wait().await.map_err(|why| why.to_string())
+}
+
+#[test]
+fn a_worker_that_ends_while_another_writes_takes_no_more() {
+    let directory = TempDir::new().unwrap();
+    let path = directory.path().join("jobs.db");
+    let url = format!("sqlite://{}", path.display());
+    Kernel::new().unwrap().run(async {
+        let sender = App::new(&url).unwrap().connect().await.unwrap();
+        for _ in 0..20 {
+            held.with().ignore_result().on(&sender).send().await.unwrap();
+        }
+        let taken = async || sender.broker().unwrap().counts("pikake").await.unwrap().taken;
+        let comes_to = async |count: u64| {
+            timeout_after(Duration::from_secs(60), async {
+                while taken().await != Some(count) {
+                    sleep(Duration::from_millis(20)).await?;
+                }
+                Ok::<_, Interrupted>(())
+            })
+            .await
+        };
+        let app = App::new(&url).unwrap().jobs(held).concurrency(1).prefetch(5);
+        let started = Rc::new(Promise::new());
+        let told = started.clone();
+        let worker = app.worker().grace(Duration::from_secs(600));
+        let worker = spawn(worker.on_start(move |handle| drop(told.set(handle))).run());
+        comes_to(5).await.expect("it fetches").unwrap();
+        let other = Connection::open(&path).unwrap();
+        other.execute_batch("BEGIN IMMEDIATE").unwrap();
+        started.wait().await.unwrap().warm();
+        // Longer than anybody waits for it.
+        sleep(Duration::from_secs(6)).await.unwrap();
+        other.execute_batch("ROLLBACK").unwrap();
+        comes_to(1).await.expect("only the job that runs is left").unwrap();
+        sleep(Duration::from_secs(1)).await.unwrap();
+        assert_eq!(taken().await, Some(1));
+        GO_ON.with(|go_on| go_on.set());
+        let report = worker.await.unwrap().unwrap();
+        assert_eq!((report.stats.all.done, report.stats.all.given_back), (1, 4));
+        assert_eq!(taken().await, Some(0));
+    });
 }

@@ -3,10 +3,11 @@
 use std::cell::Cell;
 use std::rc::Rc;
 
-use pikake_jobs::{App, Broker, JobError};
+use pikake_jobs::{App, Broker, Call, JobError, MemoryStore};
 use pikake_macros::job;
-use pikake_traps::{Interrupted, shield, sleep};
+use pikake_traps::{Interrupted, elapsed_since, now, shield, sleep, sleep_until};
 
+use crate::meddled::{Asked, Meddled, at_once};
 use crate::{Running, SECOND, app, in_worlds};
 
 thread_local!(static BEGUN: Cell<u32> = const { Cell::new(0) });
@@ -119,4 +120,67 @@ fn a_retry_of_one_that_was_acknowledged_early_comes() {
         let counts = store.open().counts("pikake").await.unwrap();
         assert_eq!((counts.ready, counts.taken, counts.delayed), (0, Some(0), 0));
     });
+}
+
+#[job(crate = pikake_jobs, acks = "early")]
+async fn early_with(number: u32) -> u32 {
+    number
+}
+
+#[job(crate = pikake_jobs, acks = "early")]
+fn early_thread_with(number: u32) -> u32 {
+    number
+}
+
+/// Its arguments are read here before it has a process at all.
+#[job(crate = pikake_jobs, process, acks = "early")]
+fn early_process_with(number: u32) -> u32 {
+    number
+}
+
+#[test]
+fn arguments_that_do_not_fit_are_found_out_before() {
+    in_worlds(async || {
+        let (app, store) = app();
+        let app = app.jobs((early_with, early_thread_with, early_process_with));
+        let worker = Running::start(&app, SECOND).await;
+        for name in ["early_with", "early_thread_with", "early_process_with"] {
+            let call = Call::<u32>::named(format!("jobs::acks::{name}"), ("x",));
+            match call.send().await.unwrap().wait().await {
+                Err(JobError::Failed(failure)) => assert_eq!(failure.kind, "TypeError", "{name}"),
+                other => panic!("{name}: {other:?}"),
+            }
+        }
+        sleep(SECOND).await.unwrap();
+        let stats = worker.end().await.stats.all;
+        assert_eq!((stats.dead, stats.failed), (3, 0));
+        assert_eq!(store.open().counts("pikake").await.unwrap().dead, 3);
+    });
+}
+
+#[test]
+fn limits_of_one_that_was_acknowledged_early_begin_afterwards() {
+    in_worlds(async || {
+        let store = MemoryStore::new();
+        let broker = Meddled::new(Rc::new(store.open()), |asked| match asked {
+            Asked::Ack(_) => Box::pin(async { Ok(sleep(5 * SECOND).await?) }),
+            _ => at_once(Ok(())),
+        });
+        let app = App::on(Rc::new(broker)).jobs(early_deadline);
+        let worker = Running::start(&app, SECOND).await;
+        let begun = now();
+        let left = early_deadline.delay().await.unwrap().wait().await.unwrap();
+        assert_eq!((elapsed_since(begun).as_secs(), left), (15, 8));
+        worker.end().await;
+    });
+}
+
+/// Tells how many seconds are left to it after two.
+#[job(crate = pikake_jobs, acks = "early", soft_limit = "10s")]
+async fn early_deadline() -> Result<u64, Interrupted> {
+    sleep(2 * SECOND).await?;
+    let deadline = pikake_jobs::current_job().deadline().unwrap();
+    let begun = now();
+    let _told_or_not = sleep_until(deadline).await;
+    Ok(elapsed_since(begun).as_secs_f64().round() as u64)
 }

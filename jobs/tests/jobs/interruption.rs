@@ -5,15 +5,12 @@ use std::ops::Range;
 use std::rc::Rc;
 use std::time::Duration;
 
-use pikake_jobs::broker::LocalFuture;
-use pikake_jobs::{
-    App, Broker, BrokerError, Call, Counts, DeadJob, Deliveries, JobError, JobId, MemoryStore,
-    Message, Outcome, PublishError, PublishFailure, QueueOptions, Receipt, SendError,
-};
+use pikake_jobs::{App, Broker, BrokerError, Call, JobError, MemoryStore, SendError};
 use pikake_macros::job;
 use pikake_sim::Sim;
 use pikake_traps::{Interrupted, random, sleep, timed};
 
+use crate::meddled::{Asked, Meddled, at_once, lost};
 use crate::{Running, SECOND, add};
 
 /// A step takes so long in a simulation, so this meets each suspension.
@@ -148,157 +145,44 @@ fn worker_at_every_moment(step: Duration, moments: Range<u32>, call: fn(usize) -
     assert!(cut_short > 20, "{cut_short} were cut short");
 }
 
-/// A broker whose connection breaks at every other call, before or after what was asked is done.
-#[derive(Debug)]
-struct Lossy(Rc<dyn Broker>);
-
-#[derive(Debug)]
-struct LossyDeliveries(Box<dyn Deliveries>);
-
-fn lost() -> BrokerError {
-    BrokerError::Lost("cut".into())
-}
-
 fn breaks() -> bool {
     random::range(0..6) == 0
 }
 
-/// Does it, or not, and says perhaps that it is not known.
-fn around<'a, T: 'a>(
-    call: LocalFuture<'a, Result<T, BrokerError>>,
-) -> LocalFuture<'a, Result<T, BrokerError>> {
-    Box::pin(async move {
-        if breaks() {
-            return Err(lost());
-        }
-        let done = call.await;
-        if breaks() { Err(lost()) } else { done }
-    })
+fn perhaps_lost() -> Result<(), BrokerError> {
+    if breaks() { Err(lost()) } else { Ok(()) }
 }
 
-impl Broker for Lossy {
-    fn declare<'a>(
-        &'a self,
-        queue: &'a str,
-        options: &'a QueueOptions,
-    ) -> LocalFuture<'a, Result<(), BrokerError>> {
-        self.0.declare(queue, options)
-    }
-    fn publish<'a>(
-        &'a self,
-        queue: &'a str,
-        message: Message,
-        not_before: Option<std::time::SystemTime>,
-    ) -> LocalFuture<'a, Result<(), PublishError>> {
-        Box::pin(async move {
-            let cause = || PublishFailure::Broker(lost());
-            if breaks() {
-                return Err(PublishError::new(message, false, cause()));
-            }
-            self.0.publish(queue, message.clone(), not_before).await?;
-            if breaks() { Err(PublishError::new(message, true, cause())) } else { Ok(()) }
-        })
-    }
-    fn consume<'a>(
-        &'a self,
-        queue: &'a str,
-        prefetch: u16,
-    ) -> LocalFuture<'a, Result<Box<dyn Deliveries>, BrokerError>> {
-        Box::pin(async move {
-            if breaks() {
-                return Err(lost());
-            }
-            let deliveries = self.0.consume(queue, prefetch).await?;
-            Ok(Box::new(LossyDeliveries(deliveries)) as Box<dyn Deliveries>)
-        })
-    }
-    fn ack(&self, receipt: Receipt) -> LocalFuture<'_, Result<(), BrokerError>> {
-        Box::pin(async move {
-            if breaks() {
+/// A broker whose connection breaks at every other call, before or after what was asked is done.
+fn lossy(inner: Rc<dyn Broker>) -> Meddled {
+    let of_acks = inner.clone();
+    let before = move |asked: Asked<'_>| match asked {
+        Asked::Ack(receipt) if breaks() => {
+            let inner = of_acks.clone();
+            Box::pin(async move {
                 // The message is somebody else's with the new connection.
-                self.0.give_back(receipt).await?;
-                return Err(if breaks() { lost() } else { BrokerError::Stale });
-            }
-            self.0.ack(receipt).await
-        })
-    }
-    fn give_back(&self, receipt: Receipt) -> LocalFuture<'_, Result<(), BrokerError>> {
-        self.0.give_back(receipt)
-    }
-    fn bury(
-        &self,
-        receipt: Receipt,
-        message: Message,
-        reason: String,
-    ) -> LocalFuture<'_, Result<(), BrokerError>> {
-        self.0.bury(receipt, message, reason)
-    }
-    fn counts<'a>(&'a self, queue: &'a str) -> LocalFuture<'a, Result<Counts, BrokerError>> {
-        self.0.counts(queue)
-    }
-    fn purge<'a>(&'a self, queue: &'a str) -> LocalFuture<'a, Result<u64, BrokerError>> {
-        self.0.purge(queue)
-    }
-    fn dead<'a>(
-        &'a self,
-        queue: &'a str,
-        limit: usize,
-    ) -> LocalFuture<'a, Result<Vec<DeadJob>, BrokerError>> {
-        self.0.dead(queue, limit)
-    }
-    fn replay<'a>(
-        &'a self,
-        queue: &'a str,
-        job: Option<&'a JobId>,
-    ) -> LocalFuture<'a, Result<u64, BrokerError>> {
-        self.0.replay(queue, job)
-    }
-    fn expect<'a>(&'a self, message: &'a mut Message) -> LocalFuture<'a, Result<(), BrokerError>> {
-        self.0.expect(message)
-    }
-    fn store<'a>(
-        &'a self,
-        message: &'a Message,
-        outcome: Outcome,
-    ) -> LocalFuture<'a, Result<(), BrokerError>> {
-        around(self.0.store(message, outcome))
-    }
-    fn outcome<'a>(
-        &'a self,
-        job: &'a JobId,
-    ) -> LocalFuture<'a, Result<Option<Outcome>, BrokerError>> {
-        around(self.0.outcome(job))
-    }
-    fn wait<'a>(&'a self, job: &'a JobId) -> LocalFuture<'a, Result<Outcome, BrokerError>> {
-        around(self.0.wait(job))
-    }
-    fn forget(&self, job: &JobId) {
-        self.0.forget(job);
-    }
-    fn state(&self) -> String {
-        self.0.state()
-    }
-    fn close(&self) -> LocalFuture<'_, Result<(), BrokerError>> {
-        self.0.close()
-    }
-}
-
-impl Deliveries for LossyDeliveries {
-    fn next(&mut self) -> LocalFuture<'_, Result<Option<pikake_jobs::Delivery>, BrokerError>> {
-        // What had come is returned by the next call, so it breaks before.
-        match (breaks(), breaks()) {
-            // The broker cancels the consumer.
-            (true, true) => Box::pin(async {
-                self.0.cancel().await?;
-                self.0.next().await
-            }),
-            (true, false) => Box::pin(async { Err(lost()) }),
-            (false, _) => self.0.next(),
+                inner.give_back(receipt).await?;
+                Err(if breaks() { lost() } else { BrokerError::Stale })
+            })
         }
-    }
-    fn cancel(&mut self) -> LocalFuture<'_, Result<(), BrokerError>> {
-        self.0.cancel()
-    }
+        // What had come is returned by the next call, so it breaks before.
+        Asked::Next(is_cancelled) => match (breaks(), breaks()) {
+            (true, false) => at_once(Err(lost())),
+            (breaks, also) => {
+                // The broker cancels the consumer.
+                *is_cancelled = breaks && also;
+                at_once(Ok(()))
+            }
+        },
+        Asked::Publish(..) | Asked::Consume | Asked::Store(_) | Asked::Outcome | Asked::Wait => {
+            at_once(perhaps_lost())
+        }
+        _ => at_once(Ok(())),
+    };
+    Meddled::new(inner, before).after(|asked| match asked {
+        Asked::Publish(..) | Asked::Store(_) | Asked::Outcome | Asked::Wait => perhaps_lost(),
+        _ => Ok(()),
+    })
 }
 
 #[test]
@@ -307,7 +191,7 @@ fn nothing_is_lost_with_a_broker_that_is_lost_again_and_again() {
         let ran = Sim::new(seed).run_here("test", async {
             let store = MemoryStore::new();
             let app =
-                App::on(Rc::new(Lossy(Rc::new(store.open())))).jobs((add, busy)).concurrency(5);
+                App::on(Rc::new(lossy(Rc::new(store.open())))).jobs((add, busy)).concurrency(5);
             let worker = Running::start(&app, SECOND).await;
             let mut handles = Vec::new();
             for number in 0..100_i64 {

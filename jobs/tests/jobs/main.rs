@@ -2,13 +2,17 @@
 
 mod acks;
 mod extremes;
+mod held_up;
 mod interruption;
 mod limits;
+#[path = "../support/meddled.rs"]
+mod meddled;
 mod messages;
 mod mixed;
 mod names;
 mod poison;
 mod priorities;
+mod resends;
 mod retries;
 mod schedules;
 mod sending;

@@ -3,12 +3,13 @@
 use std::cell::RefCell;
 use std::rc::Rc;
 
-use pikake_jobs::{App, AppError, BrokerError, QueueOptions};
+use pikake_jobs::{App, AppError, BrokerError, MemoryStore, QueueOptions};
 use pikake_macros::job;
 use pikake_sim::busy_for;
 use pikake_time::Ticks;
-use pikake_traps::{elapsed_since, now, sleep};
+use pikake_traps::{elapsed_since, now, sleep, spawn};
 
+use crate::meddled::{Asked, Meddled, at_once};
 use crate::{Events, Running, SECOND, add, app, begin, in_worlds, note};
 
 thread_local!(static BEATS: RefCell<Option<(Events, Ticks)>> = const { RefCell::new(None) });
@@ -36,6 +37,30 @@ fn every_interval_and_never_made_up_for() {
         worker.end().await;
         sleep(30 * SECOND).await.unwrap();
         assert_eq!(*events.borrow(), ["10 tick", "20 tick", "56 tick", "60 tick", "70 tick"]);
+    });
+}
+
+#[test]
+fn a_schedule_ends_with_its_worker_in_the_middle_of_sending() {
+    in_worlds(async || {
+        let store = MemoryStore::new();
+        let broker = Meddled::new(Rc::new(store.open()), |asked| match asked {
+            Asked::Publish(..) => Box::pin(async { Ok(sleep(SECOND).await?) }),
+            _ => at_once(Ok(())),
+        });
+        let app = App::on(Rc::new(broker)).jobs(beat).every(10 * SECOND, beat.with("tick".into()));
+        let worker = Running::start(&app, SECOND).await;
+        sleep(10 * SECOND + SECOND / 2).await.unwrap();
+        worker.end().await;
+        let worker = Running::start(&app, SECOND).await;
+        let (events, begin) = begin();
+        BEATS.set(Some((events.clone(), begin)));
+        sleep(65 * SECOND).await.unwrap();
+        worker.end().await;
+        assert_eq!(
+            *events.borrow(),
+            ["11 tick", "21 tick", "31 tick", "41 tick", "51 tick", "61 tick"]
+        );
     });
 }
 
@@ -114,5 +139,55 @@ fn a_connect_that_is_dropped_is_made_again_from_the_start() {
         assert_eq!(*done.borrow(), 0);
         app.connect().await.unwrap();
         assert_eq!(*done.borrow(), 1, "it is set up");
+    });
+}
+
+#[test]
+fn one_that_is_closed_while_it_is_set_up_is_not_connected() {
+    in_worlds(async || {
+        let (app, _) = app();
+        let (events, begin) = begin();
+        let seen = events.clone();
+        let app = app.setup(move |app: App| {
+            let seen = seen.clone();
+            async move {
+                sleep(2 * SECOND).await?;
+                let beside = app.clone();
+                app.spawn(async move {
+                    let ended = sleep(60 * SECOND).await;
+                    // It keeps the application.
+                    drop(beside);
+                    note(&seen, begin, if ended.is_err() { "told" } else { "forgotten" });
+                });
+                sleep(SECOND).await
+            }
+        });
+        let connecting = spawn(app.clone().connect());
+        sleep(SECOND).await.unwrap();
+        app.close().await.unwrap();
+        let error = connecting.await.unwrap().unwrap_err();
+        assert!(matches!(&error, AppError::Broker(BrokerError::Closed)), "{error}");
+        sleep(60 * SECOND).await.unwrap();
+        assert_eq!(*events.borrow(), ["3 told"]);
+    });
+}
+
+#[test]
+fn what_is_started_after_the_end_is_ended_as_well() {
+    in_worlds(async || {
+        let (app, _) = app();
+        let app = app.connect().await.unwrap();
+        app.close().await.unwrap();
+        let (events, begin) = begin();
+        let (seen, beside) = (events.clone(), app.clone());
+        app.spawn(async move {
+            let ended = sleep(60 * SECOND).await;
+            drop(beside);
+            note(&seen, begin, if ended.is_err() { "told" } else { "forgotten" });
+        });
+        sleep(SECOND).await.unwrap();
+        app.close().await.unwrap();
+        sleep(60 * SECOND).await.unwrap();
+        assert_eq!(*events.borrow(), ["1 told"]);
     });
 }

@@ -1,11 +1,16 @@
 //! Sending, waiting, cancelling.
 
+use std::rc::Rc;
 use std::time::Duration;
 
-use pikake_jobs::{App, Broker, Call, Cancelled, JobError, OutcomeState, SendError, current_job};
+use pikake_jobs::{
+    App, Broker, Call, Cancelled, JobError, MemoryStore, OutcomeState, QueueOptions, SendError,
+    current_job,
+};
 use pikake_macros::job;
-use pikake_traps::{TimedOut, sleep, timeout_after, wall_time};
+use pikake_traps::{TimedOut, sleep, spawn, timeout_after, wall_time};
 
+use crate::meddled::{Asked, Meddled, at_once};
 use crate::{Running, SECOND, add, app, in_worlds, nap};
 
 #[job(crate = pikake_jobs)]
@@ -208,5 +213,26 @@ fn cancelling() {
         assert_eq!(add.delay(1, 1).await.unwrap().wait().await.unwrap(), 2);
         let stats = worker.end().await.stats.all;
         assert_eq!((stats.done, stats.revoked), (2, 2));
+    });
+}
+
+#[test]
+fn what_was_declared_at_one_broker_is_declared_anew_at_the_next() {
+    in_worlds(async || {
+        let broker = Meddled::new(Rc::new(MemoryStore::new().open()), |asked| match asked {
+            Asked::Declare => Box::pin(async { Ok(sleep(SECOND).await?) }),
+            _ => at_once(Ok(())),
+        });
+        let app = App::on(Rc::new(broker)).connect().await.unwrap();
+        let declaring = app.clone();
+        let declaring = spawn(async move {
+            declaring.declare("another", &QueueOptions::default()).await.unwrap();
+        });
+        sleep(SECOND / 2).await.unwrap();
+        app.close().await.unwrap();
+        MemoryStore::fresh("the next");
+        let app = app.at("memory://the next").unwrap().connect().await.unwrap();
+        declaring.await.unwrap();
+        add.with(1, 2).queue("another").on(&app).ignore_result().send().await.unwrap();
     });
 }

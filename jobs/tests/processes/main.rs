@@ -88,7 +88,11 @@ fn app(store: &MemoryStore) -> App {
 
 /// Runs a program beside a worker; gives how many descriptors were open in the middle.
 fn with_worker(app: &App, program: impl AsyncFnOnce(ShutdownHandle)) {
-    Kernel::new().unwrap().run(async {
+    with_worker_in(&Kernel::new().unwrap(), app, program);
+}
+
+fn with_worker_in(kernel: &Kernel, app: &App, program: impl AsyncFnOnce(ShutdownHandle)) {
+    kernel.run(async {
         let started = Rc::new(Promise::new());
         let told = started.clone();
         let worker = app.worker().grace(SECOND).on_start(move |handle| drop(told.set(handle)));
@@ -335,7 +339,7 @@ fn main() {
         return victim(arguments.next().unwrap().into());
     }
     app(&MemoryStore::new()).run_if_child();
-    let tests: [(&str, fn()); 14] = [
+    let tests: [(&str, fn()); 15] = [
         ("values_and_failures", values_and_failures),
         ("a_killed_process_costs_one_redelivery", a_killed_process_costs_one_redelivery),
         ("a_hard_limit_kills_the_process", a_hard_limit_kills_the_process),
@@ -354,6 +358,7 @@ fn main() {
         ("a_process_without_its_worker_ends", a_process_without_its_worker_ends),
         ("however_a_process_ends_its_worker_lives", trouble::however_a_process_ends),
         ("what_it_started_does_not_hold_it_up", trouble::what_it_started_does_not_hold_it_up),
+        ("who_ends_after_its_job_has_done_it", trouble::who_ends_after_its_job_has_done_it),
         ("big_arguments_and_values", trouble::big_arguments_and_values),
         ("a_flood_of_output", trouble::a_flood_of_output),
     ];

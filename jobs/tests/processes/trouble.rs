@@ -2,14 +2,16 @@
 
 use std::os::fd::OwnedFd;
 use std::process::{Command, Stdio, id};
+use std::thread::{sleep, spawn};
 use std::time::Instant;
 
-use pikake_jobs::{JobError, Jobs, MemoryStore};
+use pikake_jobs::{JobError, Jobs, MemoryStore, current_job};
+use pikake_kernel::Kernel;
 use pikake_macros::job;
 use rustix::process::{PidfdFlags, PidfdGetfdFlags, getpid, pidfd_getfd, pidfd_open};
 use serde::{Deserialize, Serialize};
 
-use crate::{SECOND, add, app, children, wait_for, with_worker};
+use crate::{SECOND, add, app, children, wait_for, with_worker, with_worker_in};
 
 /// The ways in which a process can end.
 #[derive(Debug, Clone, Copy, Serialize, Deserialize)]
@@ -70,9 +72,20 @@ fn floods(megabytes: usize) -> usize {
     megabytes
 }
 
+/// Ends a moment after its job has. Tells how often it was begun before.
+#[job(crate = pikake_jobs, process)]
+fn last() -> (String, u32) {
+    sleep(SECOND / 5);
+    spawn(|| {
+        sleep(SECOND / 5);
+        std::process::exit(0);
+    });
+    ("x".repeat(50_000), current_job().attempt())
+}
+
 /// All of these.
 pub(crate) fn jobs() -> impl Jobs {
-    (ends, leaves_a_child, long, floods)
+    (ends, leaves_a_child, (long, last), floods)
 }
 
 fn failure<T: std::fmt::Debug>(outcome: Result<T, JobError>) -> (String, String) {
@@ -111,6 +124,25 @@ pub(crate) fn what_it_started_does_not_hold_it_up() {
         assert_eq!(failure(outcome).0, "WorkerLostError");
         assert!(begun.elapsed() < 15 * SECOND, "{:?}", begun.elapsed());
     });
+}
+
+/// The worker comes to look at a process that has answered, and has ended since.
+pub(crate) fn who_ends_after_its_job_has_done_it() {
+    let app = app(&MemoryStore::new()).processes(1);
+    // A task has read the head of an answer, and is to come back for the rest.
+    let kernel = Kernel::builder().attempts_per_step(1).build().unwrap();
+    with_worker_in(&kernel, &app, async |_| {
+        // There is a process.
+        add.delay(2, 3).await.unwrap().wait().await.unwrap();
+        let job = last.delay().await.unwrap();
+        pikake_traps::sleep(SECOND / 10).await.unwrap();
+        // Nothing else is done here for so long.
+        sleep(SECOND);
+        let (text, attempt) = job.wait().await.unwrap();
+        assert_eq!((text.len(), attempt), (50_000, 0));
+        assert_eq!(add.delay(2, 3).await.unwrap().wait().await.unwrap(), 5, "by another one");
+    });
+    assert_eq!((app.stats().all.done, app.stats().all.given_back), (3, 0));
 }
 
 pub(crate) fn big_arguments_and_values() {
