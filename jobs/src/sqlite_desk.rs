@@ -294,7 +294,15 @@ impl Desk {
             let was_seen = consumer.is_none_or(|consumer| !consumer.inbox.unseen().contains(tag));
             sql::put_back(&self.db, held.id, owner, was_seen)?;
         }
-        sql::release(&self.db, owner)
+        sql::release(&self.db, owner, None).map(drop)
+    }
+
+    /// Another owner is gone, unless it has other beats: what it had is there to be taken again.
+    pub(crate) fn release(&mut self, owner: i64, beats: Option<i64>) -> Result<()> {
+        if sql::release(&self.db, owner, beats)? {
+            self.full.extend(self.consumers.values().map(|consumer| consumer.queue));
+        }
+        Ok(())
     }
 
     /// Whether a consumer waits for messages.

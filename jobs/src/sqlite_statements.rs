@@ -230,11 +230,16 @@ pub(crate) fn others(db: &Connection, owner: Option<i64>) -> Result<Vec<(i64, St
     rows.collect()
 }
 
-/// An owner is gone: what it had is there to be taken again.
-pub(crate) fn release(db: &Connection, owner: i64) -> Result<()> {
-    let sql = "UPDATE message SET owner = NULL WHERE owner = ?1";
-    db.prepare_cached(sql)?.execute([owner])?;
-    db.prepare_cached("DELETE FROM owner WHERE id = ?1")?.execute([owner]).map(drop)
+/// An owner is gone: what it had is there to be taken again. One that is thought to be gone for its beats is not if it has
+/// others by now. Tells whether it was released.
+pub(crate) fn release(db: &Connection, owner: i64, beats: Option<i64>) -> Result<bool> {
+    let sql = "DELETE FROM owner WHERE id = ?1 AND (?2 IS NULL OR beats = ?2)";
+    let is_gone = db.prepare_cached(sql)?.execute(params![owner, beats])? > 0;
+    if is_gone {
+        let sql = "UPDATE message SET owner = NULL WHERE owner = ?1";
+        db.prepare_cached(sql)?.execute([owner])?;
+    }
+    Ok(is_gone)
 }
 
 /// Stores an outcome, unless there is a better one.

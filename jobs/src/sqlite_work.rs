@@ -49,8 +49,8 @@ pub(crate) struct Chores {
     failed: Option<Instant>,
     /// The other owners' beats, and for how many looks they have been the same.
     seen: BTreeMap<i64, (i64, u32)>,
-    /// Owners that are gone, and have to be released.
-    gone: Vec<i64>,
+    /// Owners that are gone, and have to be released; those that hang with the beats that were seen.
+    gone: Vec<(i64, Option<i64>)>,
 }
 
 impl Default for Chores {
@@ -130,8 +130,10 @@ impl Chores {
                 _ => 0,
             };
             self.seen.insert(owner, (beats, looks));
-            if looks >= LOOKS || is_gone(&desk.path, &lock) {
-                self.gone.push(owner);
+            if is_gone(&desk.path, &lock) {
+                self.gone.push((owner, None));
+            } else if looks >= LOOKS {
+                self.gone.push((owner, Some(beats)));
             }
         }
         Ok(())
@@ -162,11 +164,9 @@ impl Chores {
     /// What is done in each transaction, after what was asked.
     pub(crate) fn work(&mut self, desk: &mut Desk) -> Result<()> {
         let now = wall_now();
-        for owner in &self.gone {
-            sql::release(&desk.db, *owner)?;
-        }
-        if !self.gone.is_empty() {
-            desk.full.extend(desk.consumers.values().map(|consumer| consumer.queue));
+        for (owner, beats) in &self.gone {
+            // It may have beaten since it was looked at.
+            desk.release(*owner, *beats)?;
         }
         if self.forgotten.is_none_or(|forgotten| forgotten.elapsed() >= FORGET_EVERY) {
             sql::forget_before(&desk.db, now - micros_of(OUTCOME_LIFE))?;
@@ -196,6 +196,8 @@ fn is_curious(desk: &Desk) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::message::Message;
+    use crate::sqlite_row::Row;
     use crate::sqlite_thread::make_desk;
 
     #[test]
@@ -212,7 +214,7 @@ mod tests {
             for _ in 0..times {
                 chores.look_at_owners(&here).unwrap();
             }
-            chores.gone.clone()
+            chores.gone.iter().map(|(owner, _)| *owner).collect::<Vec<_>>()
         };
         assert!(looks(LOOKS).is_empty());
         sql::beat(&other.db, owner).unwrap();
@@ -222,5 +224,30 @@ mod tests {
         assert!(looks(1).is_empty(), "it goes on");
         drop(other);
         assert_eq!(looks(1), [owner], "its lock is gone");
+    }
+
+    #[test]
+    fn who_beats_after_the_last_look_keeps_what_it_has() {
+        let directory = tempfile::TempDir::new().unwrap();
+        let desk = |number| {
+            make_desk(directory.path().join("jobs.db"), number, Default::default()).ok().unwrap()
+        };
+        let (mut other, mut here) = (desk(1), desk(2));
+        other.owner.hold(&other.path).unwrap();
+        let owner = other.owner.ensure(&other.db).unwrap();
+        sql::make_queue(&other.db, "work", 0).unwrap();
+        let (queue, _) = sql::queue(&other.db, "work").unwrap().unwrap();
+        let row = Row::of(&Message::default());
+        sql::publish(&other.db, (queue, 0), &row, None).unwrap();
+        let mut chores = Chores::default();
+        for _ in 0..=LOOKS {
+            chores.look_at_owners(&here).unwrap();
+        }
+        // It had nothing, and so nothing to beat for; now it has.
+        assert!(sql::beat(&other.db, owner).unwrap());
+        let taken = sql::take(&other.db, queue, owner, 1).unwrap();
+        chores.work(&mut here).unwrap();
+        assert!(sql::is_owner(&here.db, owner).unwrap());
+        assert!(sql::remove(&other.db, taken[0].id, owner).unwrap(), "it is still its own");
     }
 }
