@@ -134,6 +134,11 @@ fn check_or_make(connection: &Connection, path: &Path) -> Result<(), BrokerError
     }
 }
 
+/// A write that changes nothing.
+pub(crate) fn write_nothing(db: &Connection) -> rusqlite::Result<()> {
+    db.pragma_update(None, "application_id", APPLICATION_ID)
+}
+
 /// What an error of SQLite means for who uses the broker.
 pub(crate) fn failed(path: &Path, error: &Error) -> BrokerError {
     if let Error::InvalidPath(path) = error {

@@ -10,7 +10,7 @@ use rusqlite::Result;
 
 use crate::sqlite_desk::{Desk, micros_of};
 use crate::sqlite_owner::is_gone;
-use crate::sqlite_schema::failed;
+use crate::sqlite_schema::{failed, write_nothing};
 use crate::sqlite_statements as sql;
 use crate::sqlite_thread::wall_now;
 
@@ -26,6 +26,10 @@ const OWNERS_EVERY: Duration = Duration::from_millis(500);
 /// An owner whose file is locked, and that has shown no life in so many looks, hangs: ten seconds. Looks are counted
 /// and not time, so that who was stopped itself, with all the others, draws no conclusion from that.
 const LOOKS: u32 = 20;
+
+/// After so many looks one that looks writes something itself: if that fails, nobody can show that it lives, and its looks
+/// begin anew. A living one has tried to beat by then, so it has long done so in the looks that are left.
+const DOUBTS: u32 = 10;
 
 /// How often what is too old is removed.
 const FORGET_EVERY: Duration = Duration::from_secs(60);
@@ -51,6 +55,8 @@ pub(crate) struct Chores {
     seen: BTreeMap<i64, (i64, u32)>,
     /// Owners that are gone, and have to be released; those that hang with the beats that were seen.
     gone: Vec<(i64, Option<i64>)>,
+    /// Somebody may hang, and it has to be seen whether the database can be written at all.
+    is_in_doubt: bool,
 }
 
 impl Default for Chores {
@@ -65,6 +71,7 @@ impl Default for Chores {
             failed: None,
             seen: BTreeMap::new(),
             gone: Vec::new(),
+            is_in_doubt: false,
         }
     }
 }
@@ -94,7 +101,7 @@ impl Chores {
     /// Whether a transaction of its own is needed.
     fn is_work_left(&self, desk: &Desk) -> bool {
         let has_to_beat = || !desk.held.is_empty() && desk.owner.next_beat().is_zero();
-        !self.gone.is_empty() || desk.could_give() || has_to_beat()
+        !self.gone.is_empty() || self.is_in_doubt || desk.could_give() || has_to_beat()
     }
 
     /// Whether it is not too soon after a failure.
@@ -130,6 +137,7 @@ impl Chores {
                 _ => 0,
             };
             self.seen.insert(owner, (beats, looks));
+            self.is_in_doubt |= looks == DOUBTS;
             if is_gone(&desk.path, &lock) {
                 self.gone.push((owner, None));
             } else if looks >= LOOKS {
@@ -164,6 +172,9 @@ impl Chores {
     /// What is done in each transaction, after what was asked.
     pub(crate) fn work(&mut self, desk: &mut Desk) -> Result<()> {
         let now = wall_now();
+        if self.is_in_doubt {
+            write_nothing(&desk.db)?;
+        }
         for (owner, beats) in &self.gone {
             // It may have beaten since it was looked at.
             desk.release(*owner, *beats)?;
@@ -177,13 +188,14 @@ impl Chores {
         }
         desk.fill(now)?;
         self.gone.clear();
-        self.failed = None;
+        (self.is_in_doubt, self.failed) = (false, None);
         Ok(())
     }
 
     /// The database could not be read or written.
     pub(crate) fn fail(&mut self, desk: &Desk, error: &rusqlite::Error) {
         self.failed = Some(Instant::now());
+        (self.seen, self.is_in_doubt) = (BTreeMap::new(), false);
         desk.fail(|| failed(&desk.path, error));
     }
 }
@@ -249,5 +261,36 @@ mod tests {
         chores.work(&mut here).unwrap();
         assert!(sql::is_owner(&here.db, owner).unwrap());
         assert!(sql::remove(&other.db, taken[0].id, owner).unwrap(), "it is still its own");
+    }
+
+    /// While nobody can write, nobody can show that it lives.
+    #[test]
+    fn who_cannot_write_itself_judges_nobody() {
+        let directory = tempfile::TempDir::new().unwrap();
+        let desk = |number| {
+            make_desk(directory.path().join("jobs.db"), number, Default::default()).ok().unwrap()
+        };
+        let (mut other, mut here) = (desk(1), desk(2));
+        other.owner.hold(&other.path).unwrap();
+        let owner = other.owner.ensure(&other.db).unwrap();
+        let mut chores = Chores::default();
+        chores.work(&mut here).unwrap();
+        let look = |chores: &mut Chores, here: &Desk, times| {
+            for _ in 0..times {
+                chores.look_at_owners(here).unwrap();
+            }
+            (chores.gone.clone(), chores.is_work_left(here))
+        };
+        assert_eq!(look(&mut chores, &here, DOUBTS), (vec![], false));
+        assert_eq!(look(&mut chores, &here, 1), (vec![], true), "it writes something itself");
+        here.db.execute_batch("PRAGMA query_only = 1").unwrap();
+        let error = chores.work(&mut here).unwrap_err();
+        chores.fail(&here, &error);
+        here.db.execute_batch("PRAGMA query_only = 0").unwrap();
+        assert_eq!(look(&mut chores, &here, LOOKS), (vec![], true), "it begins anew");
+        let before = sql::data_version(&other.db).unwrap();
+        chores.work(&mut here).unwrap();
+        assert_ne!(sql::data_version(&other.db).unwrap(), before, "it has written");
+        assert_eq!(look(&mut chores, &here, 1), (vec![(owner, Some(0))], true));
     }
 }
