@@ -61,6 +61,7 @@ macro_rules! broker {
                 outcomes::many_wait,
                 outcomes::what_nobody_expects_is_not_waited_for,
                 outcomes::forgotten,
+                outcomes::one_waits_on_when_another_forgets,
                 outcomes::a_job_that_has_ended_stays_so,
             }
 

@@ -115,6 +115,28 @@ pub(crate) async fn forgotten(place: &dyn Place) {
     other.store(&message, Outcome::success(1.into())).await.unwrap();
 }
 
+/// They sent the same id, say; the one that waits does so until the job has ended, and sleeps meanwhile.
+pub(crate) async fn one_waits_on_when_another_forgets(place: &dyn Place) {
+    let (one, other, third) = (place.open().await, place.open().await, place.open().await);
+    let (sent, job) = expected(&one, &other, "a").await;
+    let fourth = place.open().await;
+    third.expect(&mut message("a")).await.unwrap();
+    fourth.expect(&mut message("a")).await.unwrap();
+    let waiting = spawn({
+        let (one, job) = (one.clone(), job.clone());
+        async move { awaited(&one, &job).await }
+    });
+    sleep(QUIET).await.unwrap();
+    third.forget(&job);
+    third.forget(&job);
+    sleep(QUIET).await.unwrap();
+    drop(fourth);
+    sleep(QUIET).await.unwrap();
+    assert!(!waiting.is_finished());
+    other.store(&sent, Outcome::success(1.into())).await.unwrap();
+    assert_eq!(waiting.await.unwrap().unwrap(), Outcome::success(1.into()));
+}
+
 pub(crate) async fn a_job_that_has_ended_stays_so(place: &dyn Place) {
     let (one, other) = (place.open().await, place.open().await);
     let (message, job) = expected(&one, &other, "a").await;
