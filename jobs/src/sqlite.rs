@@ -287,6 +287,7 @@ impl Broker for SqliteBroker {
                 let known = link.call(move |desk| {
                     if is_over {
                         // Without a consumer, nobody else looks.
+                        desk.release_the_gone()?;
                         desk.expire(wall_now())?;
                     }
                     Ok(desk.outcomes.ask(&desk.db, &asked)?)

@@ -15,7 +15,7 @@ use crate::broker::{BrokerError, Receipt};
 use crate::outcomes::{expired, job_to_tell_of};
 use crate::sqlite_inbox::{Arrived, Inbox, InboxState};
 use crate::sqlite_outcomes::{Outcomes, Watches};
-use crate::sqlite_owner::{FileId, Owner};
+use crate::sqlite_owner::{FileId, Owner, is_gone};
 use crate::sqlite_row::message;
 use crate::sqlite_statements::{self as sql, Taken};
 
@@ -295,6 +295,16 @@ impl Desk {
             sql::put_back(&self.db, held.id, owner, was_seen)?;
         }
         sql::release(&self.db, owner, None).map(drop)
+    }
+
+    /// Releases the owners of which it is known that they are gone; not those that may hang.
+    pub(crate) fn release_the_gone(&mut self) -> Result<()> {
+        for (owner, lock, _) in sql::others(&self.db, self.owner.id())? {
+            if is_gone(&self.path, &lock) {
+                self.release(owner, None)?;
+            }
+        }
+        Ok(())
     }
 
     /// Another owner is gone, unless it has other beats: what it had is there to be taken again.
