@@ -15,12 +15,13 @@ use crate::broker::{BrokerError, Receipt};
 use crate::outcomes::{expired, job_to_tell_of};
 use crate::sqlite_inbox::{Arrived, Inbox, InboxState};
 use crate::sqlite_outcomes::{Outcomes, Watches};
-use crate::sqlite_owner::{FileId, Owner, is_gone};
+use crate::sqlite_owner::{FileId, Owner};
 use crate::sqlite_row::message;
 use crate::sqlite_statements::{self as sql, Taken};
 
 pub(crate) struct Desk {
     pub(crate) db: Connection,
+    /// The path as it was given.
     pub(crate) path: PathBuf,
     /// What the path led to when it was opened.
     file: FileId,
@@ -75,14 +76,14 @@ impl Desk {
         db: Connection,
         path: PathBuf,
         file: FileId,
-        number: u64,
+        owner: Owner,
         watches: Arc<Watches>,
     ) -> Self {
         Self {
             db,
             path,
             file,
-            owner: Owner::new(number),
+            owner,
             tags: 0,
             held: BTreeMap::new(),
             consumers: BTreeMap::new(),
@@ -100,7 +101,7 @@ impl Desk {
         prefetch: u16,
         inbox: Arc<Inbox>,
     ) -> io::Result<()> {
-        self.owner.hold(&self.path).map_err(|error| {
+        self.owner.hold().map_err(|error| {
             let path = self.path.display();
             let what = format!("{path}: no lock file can be made beside it: {error}");
             io::Error::new(error.kind(), what)
@@ -300,7 +301,7 @@ impl Desk {
     /// Releases the owners of which it is known that they are gone; not those that may hang.
     pub(crate) fn release_the_gone(&mut self) -> Result<()> {
         for (owner, lock, _) in sql::others(&self.db, self.owner.id())? {
-            if is_gone(&self.path, &lock) {
+            if self.owner.finds_gone(&lock) {
                 self.release(owner, None)?;
             }
         }

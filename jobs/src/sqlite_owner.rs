@@ -56,7 +56,7 @@ impl Drop for OwnerLock {
 }
 
 /// Whether the owner of that name is known to be gone. Its file is gone, too, then.
-pub(crate) fn is_gone(database: &Path, name: &str) -> bool {
+fn is_gone(database: &Path, name: &str) -> bool {
     let path = path_of(database, name);
     match File::open(&path) {
         Ok(file) => match file.try_lock_shared() {
@@ -97,6 +97,8 @@ const BEAT_EVERY: Duration = Duration::from_secs(4);
 
 /// Who takes messages in this process.
 pub(crate) struct Owner {
+    /// The file of the database, after which locks are named: that itself, whichever link led to it.
+    database: PathBuf,
     /// The name of its lock.
     name: String,
     /// None before there is a consumer: who only sends is not looked for by anybody.
@@ -113,17 +115,29 @@ pub(crate) struct Owner {
 
 impl Owner {
     /// One by a number that no other has.
-    pub(crate) fn new(number: u64) -> Self {
-        let name = format!("{LOCK}{number:016x}");
-        Self { name, lock: None, id: None, beat: None, is_new: false, has_lost_all: false }
+    pub(crate) fn new(database: PathBuf, number: u64) -> Self {
+        Self {
+            database,
+            name: format!("{LOCK}{number:016x}"),
+            lock: None,
+            id: None,
+            beat: None,
+            is_new: false,
+            has_lost_all: false,
+        }
+    }
+
+    /// Whether the other owner of that name is known to be gone. Its file is gone, too, then.
+    pub(crate) fn finds_gone(&self, name: &str) -> bool {
+        is_gone(&self.database, name)
     }
 
     /// Makes its lock, without which it is taken for gone. Inside of a transaction: between the file and its lock, nobody
     /// else may look for files that nobody has locked.
-    pub(crate) fn hold(&mut self, database: &Path) -> io::Result<()> {
+    pub(crate) fn hold(&mut self) -> io::Result<()> {
         if self.lock.is_none() {
-            sweep(database);
-            self.lock = Some(OwnerLock::hold(database, &self.name)?);
+            sweep(&self.database);
+            self.lock = Some(OwnerLock::hold(&self.database, &self.name)?);
         }
         Ok(())
     }

@@ -9,7 +9,6 @@ use std::time::{Duration, Instant};
 use rusqlite::Result;
 
 use crate::sqlite_desk::{Desk, micros_of};
-use crate::sqlite_owner::is_gone;
 use crate::sqlite_schema::{failed, write_nothing};
 use crate::sqlite_statements as sql;
 use crate::sqlite_thread::wall_now;
@@ -138,7 +137,7 @@ impl Chores {
             };
             self.seen.insert(owner, (beats, looks));
             self.is_in_doubt |= looks == DOUBTS;
-            if is_gone(&desk.path, &lock) {
+            if desk.owner.finds_gone(&lock) {
                 self.gone.push((owner, None));
             } else if looks >= LOOKS {
                 self.gone.push((owner, Some(beats)));
@@ -219,7 +218,7 @@ mod tests {
             make_desk(directory.path().join("jobs.db"), number, Default::default()).ok().unwrap()
         };
         let (mut other, here) = (desk(1), desk(2));
-        other.owner.hold(&other.path).unwrap();
+        other.owner.hold().unwrap();
         let owner = other.owner.ensure(&other.db).unwrap();
         let mut chores = Chores::default();
         let mut looks = |times| {
@@ -245,7 +244,7 @@ mod tests {
             make_desk(directory.path().join("jobs.db"), number, Default::default()).ok().unwrap()
         };
         let (mut other, mut here) = (desk(1), desk(2));
-        other.owner.hold(&other.path).unwrap();
+        other.owner.hold().unwrap();
         let owner = other.owner.ensure(&other.db).unwrap();
         sql::make_queue(&other.db, "work", 0).unwrap();
         let (queue, _) = sql::queue(&other.db, "work").unwrap().unwrap();
@@ -271,7 +270,7 @@ mod tests {
             make_desk(directory.path().join("jobs.db"), number, Default::default()).ok().unwrap()
         };
         let (mut other, mut here) = (desk(1), desk(2));
-        other.owner.hold(&other.path).unwrap();
+        other.owner.hold().unwrap();
         let owner = other.owner.ensure(&other.db).unwrap();
         let mut chores = Chores::default();
         chores.work(&mut here).unwrap();

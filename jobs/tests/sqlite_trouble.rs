@@ -187,6 +187,33 @@ fn a_database_that_is_deleted_under_way() {
     assert!(!path.exists(), "no other one was made");
 }
 
+#[cfg(unix)]
+#[test]
+fn a_database_that_a_link_leads_to() {
+    let (directory, elsewhere) = (TempDir::new().unwrap(), TempDir::new().unwrap());
+    let (path, link) = (directory.path().join("jobs.db"), elsewhere.path().join("link.db"));
+    Kernel::new().unwrap().run(async {
+        let by_name = SqliteBroker::open(&path).await.unwrap();
+        by_name.declare("work", &QueueOptions::default()).await.unwrap();
+        std::os::unix::fs::symlink(&path, &link).unwrap();
+        let by_link = SqliteBroker::open(&link).await.unwrap();
+        for (has, looks) in [(&by_name, &by_link), (&by_link, &by_name)] {
+            has.publish("work", Message::default(), None).await.unwrap();
+            let mut deliveries = has.consume("work", 1).await.unwrap();
+            let delivery = deliveries.next().await.unwrap().unwrap();
+            let mut others = looks.consume("work", 1).await.unwrap();
+            let other = timeout_after(Duration::from_secs(2), others.next()).await;
+            assert!(other.is_err(), "it is not its own: {other:?}");
+            has.ack(delivery.receipt).await.unwrap();
+        }
+        // Where the link leads is seen still.
+        fs::remove_file(&link).unwrap();
+        let error = by_link.publish("work", Message::default(), None).await.unwrap_err();
+        assert!(error.to_string().contains("deleted or replaced while it was open"), "{error}");
+        by_name.publish("work", Message::default(), None).await.unwrap();
+    });
+}
+
 #[test]
 fn nothing_is_left_beside_a_database_that_was_closed() {
     let directory = TempDir::new().unwrap();
