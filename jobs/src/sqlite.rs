@@ -37,7 +37,8 @@ const ASK_AGAIN: Duration = Duration::from_secs(30);
 /// When the disk is full, nothing is lost: workers wait until there is room, and who sends is told.
 ///
 /// Other processes' messages and outcomes are noticed within 20 ms while somebody waits for them.
-/// Outcomes are kept for a day. Beside the database there are files whose names begin with its: SQLite's own two, and one
+/// Outcomes are kept for a day, or until the handle is dropped that waited for them; of a job that has ended twice, as one
+/// whose id was sent twice, for two days. Beside the database there are files whose names begin with its: SQLite's own two, and one
 /// for each process that takes messages. One that was left behind by a killed process goes when another one begins to.
 ///
 /// # Examples
@@ -313,7 +314,7 @@ impl Broker for SqliteBroker {
     fn forget(&self, job: &JobId) {
         self.0.link.watches.forget(job);
         let job = job.clone();
-        self.0.link.post(move |desk| Ok(sql::forget(&desk.db, &job.0)?));
+        self.0.link.post(move |desk| Ok(sql::forget(&desk.db, &job.0, wall_now())?));
     }
 
     fn state(&self) -> String {

@@ -6,7 +6,7 @@
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
-use std::time::SystemTime;
+use std::time::{Duration, SystemTime};
 
 use pikake_sync::shared::Event;
 use rusqlite::{Connection, Result};
@@ -14,6 +14,9 @@ use rusqlite::{Connection, Result};
 use crate::message::{JobId, Outcome};
 use crate::sqlite_inbox::lock;
 use crate::sqlite_statements as sql;
+
+/// How long an outcome is kept. Celery keeps them for a day, too.
+pub(crate) const OUTCOME_LIFE: Duration = Duration::from_secs(24 * 3_600);
 
 /// What the thread of a database knows of outcomes.
 pub(crate) struct Outcomes {

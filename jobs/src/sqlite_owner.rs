@@ -55,7 +55,7 @@ impl Drop for OwnerLock {
     }
 }
 
-/// Whether the owner of that name is known to be gone. Its file is gone, too, then.
+/// Whether nobody holds the lock of that name. Its file is gone then.
 fn is_gone(database: &Path, name: &str) -> bool {
     let path = path_of(database, name);
     match File::open(&path) {

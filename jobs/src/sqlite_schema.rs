@@ -25,6 +25,7 @@ const STATEMENTS: usize = 64;
 /// Times are microseconds since 1970. `rank` is minus the priority. An `id` is never used again, and
 /// is the place of a message in its line; a delayed message gets a new one when its time has come.
 /// `beats` counts how often an owner has shown that it lives: no clock is compared with another.
+/// An outcome's `since` may lie ahead: until then nobody's forgetting it removes it.
 const TABLES: &str = "
 CREATE TABLE queue (
     id INTEGER PRIMARY KEY,

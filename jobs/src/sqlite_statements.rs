@@ -8,6 +8,8 @@ use rusqlite::{Connection, OptionalExtension, Result, params};
 use crate::message::Outcome;
 use crate::outcomes::replaces;
 use crate::request::ENDED_WITH_DEATH;
+use crate::sqlite_desk::micros_of;
+use crate::sqlite_outcomes::OUTCOME_LIFE;
 use crate::sqlite_row::{Row, number, outcome};
 
 /// A message that was taken.
@@ -242,15 +244,25 @@ pub(crate) fn release(db: &Connection, owner: i64, beats: Option<i64>) -> Result
     Ok(is_gone)
 }
 
-/// Stores an outcome, unless there is a better one.
+/// Stores an outcome, unless there is a better one. Of a job that has ended twice it is dated ahead, for two may have sent
+/// it: what one of them forgets is there for the other.
 pub(crate) fn store(db: &Connection, job: &str, new: &Outcome, now: i64) -> Result<bool> {
-    if outcome_of(db, job)?.is_some_and(|old| !replaces(new.state, old.state)) {
+    let old = outcome_of(db, job)?.map(|old| old.state);
+    let since = match old {
+        Some(old) if old.is_final() && new.state.is_final() => now + micros_of(OUTCOME_LIFE),
+        _ => now,
+    };
+    if old.is_some_and(|old| !replaces(new.state, old)) {
+        if since > now {
+            let sql = "UPDATE outcome SET since = ?2 WHERE job = ?1";
+            db.prepare_cached(sql)?.execute(params![job, since])?;
+        }
         return Ok(false);
     }
     let sql = "INSERT OR REPLACE INTO outcome (job, since, state, result, traceback) \
                VALUES (?1, ?2, ?3, ?4, ?5)";
     let (state, result) = (number(new.state), new.result.to_string());
-    db.prepare_cached(sql)?.execute(params![job, now, state, result, new.traceback])?;
+    db.prepare_cached(sql)?.execute(params![job, since, state, result, new.traceback])?;
     Ok(true)
 }
 
@@ -275,8 +287,10 @@ pub(crate) fn last_outcome(db: &Connection) -> Result<i64> {
     db.prepare_cached(sql)?.query_row([], |row| row.get(0))
 }
 
-pub(crate) fn forget(db: &Connection, job: &str) -> Result<()> {
-    db.prepare_cached("DELETE FROM outcome WHERE job = ?1")?.execute([job]).map(drop)
+/// Removes the outcome of a job, unless it is dated ahead.
+pub(crate) fn forget(db: &Connection, job: &str, now: i64) -> Result<()> {
+    let sql = "DELETE FROM outcome WHERE job = ?1 AND since <= ?2";
+    db.prepare_cached(sql)?.execute(params![job, now]).map(drop)
 }
 
 pub(crate) fn forget_before(db: &Connection, before: i64) -> Result<()> {

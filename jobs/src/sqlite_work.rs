@@ -9,6 +9,7 @@ use std::time::{Duration, Instant};
 use rusqlite::Result;
 
 use crate::sqlite_desk::{Desk, micros_of};
+use crate::sqlite_outcomes::OUTCOME_LIFE;
 use crate::sqlite_schema::{failed, write_nothing};
 use crate::sqlite_statements as sql;
 use crate::sqlite_thread::wall_now;
@@ -32,9 +33,6 @@ const DOUBTS: u32 = 10;
 
 /// How often what is too old is removed.
 const FORGET_EVERY: Duration = Duration::from_secs(60);
-
-/// How long an outcome is kept. Celery keeps them for a day, too.
-const OUTCOME_LIFE: Duration = Duration::from_secs(24 * 3_600);
 
 /// After an error that concerns all, so long until it is tried again.
 const TRY_AGAIN_AFTER: Duration = Duration::from_secs(1);

@@ -62,6 +62,7 @@ macro_rules! broker {
                 outcomes::what_nobody_expects_is_not_waited_for,
                 outcomes::forgotten,
                 outcomes::one_waits_on_when_another_forgets,
+                outcomes::an_id_sent_by_two_has_an_outcome_for_both,
                 outcomes::a_job_that_has_ended_stays_so,
             }
 

@@ -137,6 +137,21 @@ pub(crate) async fn one_waits_on_when_another_forgets(place: &dyn Place) {
     assert_eq!(waiting.await.unwrap().unwrap(), Outcome::success(1.into()));
 }
 
+/// Two send the same id, so it is run twice; each of them is told, whatever the other does.
+pub(crate) async fn an_id_sent_by_two_has_an_outcome_for_both(place: &dyn Place) {
+    let (one, two, other) = (place.open().await, place.open().await, place.open().await);
+    let (first, job) = expected(&one, &other, "a").await;
+    let (second, _) = expected(&two, &other, "a").await;
+    let failure = Outcome::error(OutcomeState::Failure, "ValueError", "builtins", "bad");
+    other.store(&first, Outcome::success(1.into())).await.unwrap();
+    other.store(&second, failure.clone()).await.unwrap();
+    assert_eq!(awaited(&one, &job).await.unwrap(), Outcome::success(1.into()));
+    one.forget(&job);
+    // Where outcomes are stored, a success stays.
+    let told = awaited(&two, &job).await.unwrap();
+    assert!(told == Outcome::success(1.into()) || told == failure, "{told:?}");
+}
+
 pub(crate) async fn a_job_that_has_ended_stays_so(place: &dyn Place) {
     let (one, other) = (place.open().await, place.open().await);
     let (message, job) = expected(&one, &other, "a").await;
