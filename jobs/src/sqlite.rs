@@ -246,7 +246,8 @@ impl Broker for SqliteBroker {
 
     fn expect<'a>(&'a self, message: &'a mut Message) -> LocalFuture<'a, Result<(), BrokerError>> {
         Box::pin(async move {
-            self.0.link.watches.expect(job_of(message)?, message.expires);
+            let now = micros(wall_time());
+            self.0.link.watches.expect(job_of(message)?, message.expires, now);
             Ok(())
         })
     }
@@ -284,19 +285,26 @@ impl Broker for SqliteBroker {
             let _waiting = link.watches.wait();
             loop {
                 let expires = watch.as_ref().and_then(|watch| watch.expires);
-                let (asked, is_over) = (job.clone(), expires.is_some_and(|it| it <= wall_time()));
+                let now = wall_time();
+                let (asked, is_over) = (job.clone(), expires.is_some_and(|it| it <= now));
+                let is_in_doubt = watch.as_ref().is_some_and(|it| it.is_in_doubt(micros(now)));
                 let known = link.call(move |desk| {
                     if is_over {
                         // Without a consumer, nobody else looks.
                         desk.release_the_gone()?;
                         desk.expire(wall_now())?;
                     }
-                    Ok(desk.outcomes.ask(&desk.db, &asked)?)
+                    let known = desk.outcomes.ask(&desk.db, &asked)?;
+                    if is_in_doubt && known.is_none() && !sql::has_message(&desk.db, &asked.0)? {
+                        return Err(BrokerError::NoOutcome.into());
+                    }
+                    Ok(known)
                 });
                 if let Some(outcome) = known.await?.filter(|outcome| outcome.state.is_final()) {
                     return Ok(outcome);
                 }
                 let watch = watch.as_ref().ok_or(BrokerError::NoOutcome)?;
+                watch.set_sure(micros(now));
                 let again = wall_time() + ASK_AGAIN;
                 let until =
                     expires.filter(|_| !is_over).map_or(again, |expires| again.min(expires));

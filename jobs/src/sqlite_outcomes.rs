@@ -4,7 +4,7 @@
 //! the tasks that wait.
 
 use std::collections::BTreeMap;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicI64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, SystemTime};
 
@@ -12,6 +12,7 @@ use pikake_sync::shared::Event;
 use rusqlite::{Connection, Result};
 
 use crate::message::{JobId, Outcome};
+use crate::sqlite_desk::micros_of;
 use crate::sqlite_inbox::lock;
 use crate::sqlite_statements as sql;
 
@@ -99,6 +100,8 @@ pub(crate) struct Watches {
 pub(crate) struct Watch {
     /// When its job is worth nothing any more.
     pub(crate) expires: Option<SystemTime>,
+    /// When its outcome was last known to be still to come.
+    sure: AtomicI64,
     outcome: Mutex<Option<Outcome>>,
     /// Set when it has come, or is not expected any more.
     pub(crate) arrived: Event,
@@ -108,11 +111,21 @@ impl Watch {
     pub(crate) fn outcome(&self) -> Option<Outcome> {
         lock(&self.outcome).clone()
     }
+
+    /// Whether its outcome may have come and gone again, for its age, since somebody looked.
+    pub(crate) fn is_in_doubt(&self, now: i64) -> bool {
+        self.sure.load(Ordering::Acquire) < now - micros_of(OUTCOME_LIFE)
+    }
+
+    /// It is still to come, or was a moment ago.
+    pub(crate) fn set_sure(&self, now: i64) {
+        self.sure.store(now, Ordering::Release);
+    }
 }
 
 impl Watches {
-    pub(crate) fn expect(&self, job: JobId, expires: Option<SystemTime>) {
-        let watch = || Arc::new(Watch { expires, ..Watch::default() });
+    pub(crate) fn expect(&self, job: JobId, expires: Option<SystemTime>, now: i64) {
+        let watch = || Arc::new(Watch { expires, sure: now.into(), ..Watch::default() });
         lock(&self.expected).entry(job).or_insert_with(watch);
     }
 

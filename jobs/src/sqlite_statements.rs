@@ -10,7 +10,7 @@ use crate::outcomes::replaces;
 use crate::request::ENDED_WITH_DEATH;
 use crate::sqlite_desk::micros_of;
 use crate::sqlite_outcomes::OUTCOME_LIFE;
-use crate::sqlite_row::{Row, number, outcome};
+use crate::sqlite_row::{Row, message, number, outcome};
 
 /// A message that was taken.
 #[derive(Debug)]
@@ -87,6 +87,18 @@ pub(crate) fn is_ready(db: &Connection, queue: i64, now: i64) -> Result<bool> {
     let sql = "SELECT 1 FROM message WHERE queue = ?1 AND owner IS NULL AND not_before IS NULL";
     let is_ready = db.prepare_cached(sql)?.exists([queue])?;
     Ok(is_ready || next_due(db, queue)?.is_some_and(|due| due <= now))
+}
+
+/// Whether there is a message of that job. If there is none, all are read.
+pub(crate) fn has_message(db: &Connection, job: &str) -> Result<bool> {
+    let mut statement = db.prepare_cached("SELECT properties FROM message ORDER BY id")?;
+    let mut rows = statement.query([])?;
+    while let Some(row) = rows.next()? {
+        if message(row.get_ref(0)?.as_str()?, None, Vec::new()).job() == Some(job) {
+            return Ok(true);
+        }
+    }
+    Ok(false)
 }
 
 /// Removes what has expired and nobody has taken; the answer is what it was, but for the bodies.
