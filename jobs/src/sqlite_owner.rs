@@ -24,8 +24,13 @@ pub(crate) struct FileId {
 
 impl FileId {
     pub(crate) fn of(path: &Path) -> io::Result<Self> {
-        let data = fs::metadata(path)?;
-        Ok(Self { device: data.dev(), inode: data.ino() })
+        fs::metadata(path).map(|data| Self::from(&data))
+    }
+}
+
+impl From<&fs::Metadata> for FileId {
+    fn from(data: &fs::Metadata) -> Self {
+        Self { device: data.dev(), inode: data.ino() }
     }
 }
 
@@ -36,16 +41,29 @@ const LOCK: &str = "owner-";
 #[derive(Debug)]
 struct OwnerLock {
     path: PathBuf,
-    _file: File,
+    file: File,
 }
 
 impl OwnerLock {
     fn hold(database: &Path, name: &str) -> io::Result<Self> {
         let path = path_of(database, name);
-        let file = File::create_new(&path)?;
-        file.try_lock().map_err(io::Error::from)?;
-        Ok(Self { path, _file: file })
+        let file = locked(&path)?;
+        Ok(Self { path, file })
     }
+
+    /// Makes the file again if somebody has removed it, as who cleans up does.
+    fn keep(&mut self) -> io::Result<()> {
+        if FileId::of(&self.path).ok() != Some(FileId::from(&self.file.metadata()?)) {
+            self.file = locked(&self.path)?;
+        }
+        Ok(())
+    }
+}
+
+fn locked(path: &Path) -> io::Result<File> {
+    let file = File::create_new(path)?;
+    file.try_lock().map_err(io::Error::from)?;
+    Ok(file)
 }
 
 impl Drop for OwnerLock {
@@ -153,6 +171,7 @@ impl Owner {
         {
             return Ok(id);
         }
+        self.keep_lock();
         let id = sql::make_owner(db, &self.name)?;
         (self.id, self.beat, self.is_new) = (Some(id), Some(Instant::now()), true);
         Ok(id)
@@ -163,12 +182,20 @@ impl Owner {
         self.beat.map_or(Duration::ZERO, |beat| BEAT_EVERY.saturating_sub(beat.elapsed()))
     }
 
+    fn keep_lock(&mut self) {
+        if let Some(lock) = &mut self.lock {
+            // Without, it is taken for gone; it is tried again at the next beat.
+            let _ = lock.keep();
+        }
+    }
+
     /// Shows that it lives if that is due; tells whether it is an owner still.
     pub(crate) fn live(&mut self, db: &Connection) -> Result<bool> {
         let Some(id) = self.id else { return Ok(false) };
         let is_owner = match self.next_beat().is_zero() {
             true => {
                 self.beat = Some(Instant::now());
+                self.keep_lock();
                 sql::beat(db, id)?
             }
             false => sql::is_owner(db, id)?,
