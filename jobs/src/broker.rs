@@ -78,7 +78,8 @@ pub trait Broker: fmt::Debug {
     /// How many messages a queue has.
     fn counts<'a>(&'a self, queue: &'a str) -> LocalFuture<'a, Result<Counts, BrokerError>>;
 
-    /// Removes the messages that wait in a queue, delayed ones with them; says how many.
+    /// Removes the messages that wait in a queue, delayed ones with them; says how many. Who waits for one of their jobs is
+    /// told that it was revoked, unless the broker cannot say which they were (RabbitMQ). Interrupted, some may be there yet.
     fn purge<'a>(&'a self, queue: &'a str) -> LocalFuture<'a, Result<u64, BrokerError>>;
 
     /// The dead of a queue, oldest first, `limit` at most. They stay.

@@ -26,6 +26,9 @@ use crate::sqlite_thread::{Failure, Link, wall_now};
 /// it is told before.
 const ASK_AGAIN: Duration = Duration::from_secs(30);
 
+/// So many messages are purged in one transaction at most, lest others wait for it: less than a second's work.
+const PURGED_AT_ONCE: usize = 50_000;
+
 /// A broker in a SQLite database: durable on one machine, shared by its processes.
 ///
 /// What was confirmed is on the disk: neither `kill -9` nor a power failure loses it
@@ -205,11 +208,21 @@ impl Broker for SqliteBroker {
     }
 
     fn purge<'a>(&'a self, name: &'a str) -> LocalFuture<'a, Result<u64, BrokerError>> {
-        let name = name.to_owned();
-        Box::pin(self.0.link.call(move |desk| {
-            let (queue, _) = queue(&desk.db, &name)?;
-            Ok(sql::purge(&desk.db, queue)?)
-        }))
+        Box::pin(async move {
+            let (mut count, mut after) = (0, 0);
+            loop {
+                let name = name.to_owned();
+                let purged = self.0.link.call(move |desk| {
+                    let (queue, _) = queue(&desk.db, &name)?;
+                    Ok(desk.purge(queue, after, PURGED_AT_ONCE, wall_now())?)
+                });
+                let (some, last) = purged.await?;
+                (count, after) = (count + some as u64, last);
+                if some < PURGED_AT_ONCE {
+                    return Ok(count);
+                }
+            }
+        })
     }
 
     fn dead<'a>(

@@ -12,7 +12,8 @@ use std::time::Duration;
 use rusqlite::{Connection, Result};
 
 use crate::broker::{BrokerError, Receipt};
-use crate::outcomes::{expired, job_to_tell_of};
+use crate::message::JobId;
+use crate::outcomes::{expired, job_to_tell_of, purged};
 use crate::sqlite_inbox::{Arrived, Inbox, InboxState};
 use crate::sqlite_outcomes::{Outcomes, Watches};
 use crate::sqlite_owner::{FileId, Owner};
@@ -194,11 +195,30 @@ impl Desk {
     /// Drops what has expired, and tells whoever waits for it.
     pub(crate) fn expire(&mut self, now: i64) -> Result<()> {
         for properties in sql::expire(&self.db, now)? {
-            if let Some(job) = job_to_tell_of(&message(&properties, None, Vec::new())) {
+            if let Some(job) = job_of_row(&properties) {
                 self.outcomes.store(&self.db, job, expired(), now)?;
             }
         }
         Ok(())
+    }
+
+    /// Drops the next messages after that one which nobody has taken, and tells whoever waits for them. How many they were,
+    /// and the last of them.
+    pub(crate) fn purge(
+        &mut self,
+        queue: i64,
+        after: i64,
+        limit: usize,
+        now: i64,
+    ) -> Result<(usize, i64)> {
+        let gone = sql::purge(&self.db, queue, after, limit)?;
+        let jobs = gone.iter().filter_map(|(_, properties)| job_of_row(properties));
+        // In the order of the index, of which each page is written once then.
+        for job in jobs.collect::<BTreeSet<_>>() {
+            self.outcomes.store(&self.db, job, purged(), now)?;
+        }
+        let last = gone.iter().map(|(id, _)| *id).max();
+        Ok((gone.len(), last.unwrap_or(after)))
     }
 
     /// Gives each consumer one after the other.
@@ -357,6 +377,11 @@ impl Drop for Desk {
         }
         self.outcomes.watches.close();
     }
+}
+
+/// The job of a message that is dropped unread, if an outcome of it is to be stored.
+fn job_of_row(properties: &str) -> Option<JobId> {
+    job_to_tell_of(&message(properties, None, Vec::new()))
 }
 
 pub(crate) fn micros_of(length: Duration) -> i64 {

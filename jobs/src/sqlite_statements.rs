@@ -214,9 +214,20 @@ pub(crate) fn counts(db: &Connection, queue: i64, now: i64) -> Result<[u64; 4]> 
     })
 }
 
-pub(crate) fn purge(db: &Connection, queue: i64) -> Result<u64> {
-    let sql = "DELETE FROM message WHERE queue = ?1 AND owner IS NULL";
-    db.prepare_cached(sql)?.execute([queue]).map(|count| count as u64)
+/// Removes the next messages after that one which nobody has taken; the answer is their numbers and what they were, but for
+/// the bodies.
+pub(crate) fn purge(
+    db: &Connection,
+    queue: i64,
+    after: i64,
+    limit: usize,
+) -> Result<Vec<(i64, String)>> {
+    let sql = "DELETE FROM message WHERE id IN (SELECT id FROM message WHERE queue = ?1 \
+               AND owner IS NULL AND id > ?2 ORDER BY id LIMIT ?3) RETURNING id, properties";
+    let mut statement = db.prepare_cached(sql)?;
+    let limit = i64::try_from(limit).unwrap_or(i64::MAX);
+    let rows = statement.query_map([queue, after, limit], |row| Ok((row.get(0)?, row.get(1)?)))?;
+    rows.collect()
 }
 
 /// Registers an owner under the name of its lock.

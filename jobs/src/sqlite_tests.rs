@@ -91,6 +91,36 @@ fn an_outcome_that_is_gone_for_its_age_is_not_waited_for() {
     });
 }
 
+#[test]
+fn a_purge_goes_on_where_it_was() {
+    let directory = TempDir::new().unwrap();
+    Kernel::new().unwrap().run(async {
+        let broker = SqliteBroker::open(directory.path().join("jobs.db")).await.unwrap();
+        broker.declare("work", &QueueOptions::default()).await.unwrap();
+        for job in ["a", "b", "c", "d"] {
+            let message = Message { correlation_id: Some(job.into()), ..Message::default() };
+            broker.publish("work", message, None).await.unwrap();
+        }
+        let mut deliveries = broker.consume("work", 1).await.unwrap();
+        let taken = deliveries.next().await.unwrap().unwrap();
+        let mut last = 0;
+        for expected in [2, 1, 0] {
+            let purged = broker.0.link.call(move |desk| {
+                let (queue, _) = queue(&desk.db, "work")?;
+                Ok(desk.purge(queue, last, 2, wall_now())?)
+            });
+            let (count, next) = purged.await.unwrap();
+            assert_eq!(count, expected);
+            last = next;
+        }
+        for (job, is_purged) in [("a", false), ("b", true), ("c", true), ("d", true)] {
+            let outcome = broker.outcome(&JobId(job.to_owned())).await.unwrap();
+            assert_eq!(outcome.is_some(), is_purged, "{job}: {outcome:?}");
+        }
+        broker.ack(taken.receipt).await.unwrap();
+    });
+}
+
 async fn limit(broker: &SqliteBroker, pages: u32) {
     let limited = broker.0.link.call(move |desk| {
         desk.db.query_row(&format!("PRAGMA max_page_count = {pages}"), [], |_| Ok(()))?;

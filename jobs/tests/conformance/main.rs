@@ -79,6 +79,26 @@ broker!(memory_in_sim, crate::place::memory_in_sim, 20);
 broker!(sqlite, crate::place::sqlite, 10);
 broker!(amqp, crate::place::amqp, 4);
 
+/// RabbitMQ says of what it purges how many they were, and no more.
+mod purged {
+    #[test]
+    fn memory() {
+        crate::place::memory(|place| Box::pin(crate::expiry::who_is_purged_is_told_of(place)));
+    }
+
+    #[test]
+    fn memory_in_sim() {
+        crate::place::memory_in_sim(|place| {
+            Box::pin(crate::expiry::who_is_purged_is_told_of(place))
+        });
+    }
+
+    #[test]
+    fn sqlite() {
+        crate::place::sqlite(|place| Box::pin(crate::expiry::who_is_purged_is_told_of(place)));
+    }
+}
+
 /// RabbitMQ cannot be asked whether a message has been taken.
 mod without_a_consumer {
     #[test]
