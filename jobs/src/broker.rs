@@ -117,7 +117,7 @@ pub trait Broker: fmt::Debug {
     /// Waits for the final outcome of a job (success, failure or revoked). May be called again after an interruption.
     fn wait<'a>(&'a self, job: &'a JobId) -> LocalFuture<'a, Result<Outcome, BrokerError>>;
 
-    /// Nobody will ask for the outcome of this job any more.
+    /// One who expected the outcome of this job will not ask for it any more; called once for each `expect`.
     fn forget(&self, job: &JobId);
 
     /// How the connection to the broker is, in a word or two for people (`open`, `blocked: memory`, `connecting (3)`).

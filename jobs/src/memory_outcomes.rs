@@ -37,7 +37,7 @@ struct Entry {
 
 #[derive(Debug, Default)]
 struct Expected {
-    /// The sessions that expect it; almost always one.
+    /// The sessions that expect it, each as often as it does; almost always one.
     by: Vec<u64>,
     /// When the job is worth nothing any more.
     expires: Option<SystemTime>,
@@ -46,11 +46,19 @@ struct Expected {
 }
 
 impl Expected {
-    /// The session expects it no more, if it did: what is returned is to be told so. Others look again, and wait on.
+    /// The session expects it once less, if it did: what is returned is to be told so. Who expects it still looks again, and
+    /// waits on.
     fn remove(&mut self, session: u64) -> Option<Arc<Event>> {
         let at = self.by.iter().position(|by| *by == session)?;
         self.by.swap_remove(at);
         Some(std::mem::take(&mut self.arrived))
+    }
+
+    /// The session is gone, however often it expected it; as above.
+    fn remove_all(&mut self, session: u64) -> Option<Arc<Event>> {
+        let told = self.remove(session)?;
+        self.by.retain(|by| *by != session);
+        Some(told)
     }
 }
 
@@ -58,9 +66,7 @@ impl Outcomes {
     pub(crate) fn expect(&mut self, session: u64, job: JobId, expires: Option<SystemTime>) {
         let expected = self.jobs.entry(job).or_default().expected.get_or_insert_default();
         expected.expires = expires;
-        if !expected.by.contains(&session) {
-            expected.by.push(session);
-        }
+        expected.by.push(session);
     }
 
     /// Whose wait ends by this outcome is in the answer.
@@ -124,7 +130,7 @@ impl Outcomes {
         let mut left = Vec::new();
         for (job, entry) in &mut self.jobs {
             let Some(expected) = &mut entry.expected else { continue };
-            if let Some(arrived) = expected.remove(session) {
+            if let Some(arrived) = expected.remove_all(session) {
                 told.push((job.clone(), arrived));
                 if expected.by.is_empty() {
                     entry.expected = None;

@@ -334,9 +334,10 @@ impl Broker for SqliteBroker {
     }
 
     fn forget(&self, job: &JobId) {
-        self.0.link.watches.forget(job);
-        let job = job.clone();
-        self.0.link.post(move |desk| Ok(sql::forget(&desk.db, &job.0, wall_now())?));
+        if self.0.link.watches.forget(job) {
+            let job = job.clone();
+            self.0.link.post(move |desk| Ok(sql::forget(&desk.db, &job.0, wall_now())?));
+        }
     }
 
     fn state(&self) -> String {

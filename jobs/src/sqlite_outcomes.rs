@@ -91,7 +91,8 @@ impl Outcomes {
 /// The outcomes that this connection expects.
 #[derive(Debug, Default)]
 pub(crate) struct Watches {
-    expected: Mutex<BTreeMap<JobId, Arc<Watch>>>,
+    /// With how often each is expected.
+    expected: Mutex<BTreeMap<JobId, (usize, Arc<Watch>)>>,
     waiting: AtomicUsize,
 }
 
@@ -126,11 +127,11 @@ impl Watch {
 impl Watches {
     pub(crate) fn expect(&self, job: JobId, expires: Option<SystemTime>, now: i64) {
         let watch = || Arc::new(Watch { expires, sure: now.into(), ..Watch::default() });
-        lock(&self.expected).entry(job).or_insert_with(watch);
+        lock(&self.expected).entry(job).or_insert_with(|| (0, watch())).0 += 1;
     }
 
     pub(crate) fn get(&self, job: &JobId) -> Option<Arc<Watch>> {
-        lock(&self.expected).get(job).cloned()
+        lock(&self.expected).get(job).map(|(_, watch)| watch.clone())
     }
 
     /// A final outcome has been stored.
@@ -141,17 +142,25 @@ impl Watches {
         }
     }
 
-    pub(crate) fn forget(&self, job: &JobId) {
-        let watch = lock(&self.expected).remove(job);
-        if let Some(watch) = watch {
+    /// Expects it once less; tells whether nobody here expects it any more.
+    pub(crate) fn forget(&self, job: &JobId) -> bool {
+        let mut expected = lock(&self.expected);
+        if let Some((times, _)) = expected.get_mut(job).filter(|(times, _)| *times > 1) {
+            *times -= 1;
+            return false;
+        }
+        let gone = expected.remove(job);
+        drop(expected);
+        if let Some((_, watch)) = gone {
             watch.arrived.set();
         }
+        true
     }
 
     /// Nothing arrives any more.
     pub(crate) fn close(&self) {
         let all = std::mem::take(&mut *lock(&self.expected));
-        for watch in all.values() {
+        for (_, watch) in all.values() {
             watch.arrived.set();
         }
     }

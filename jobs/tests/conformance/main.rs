@@ -79,6 +79,29 @@ broker!(memory_in_sim, crate::place::memory_in_sim, 20);
 broker!(sqlite, crate::place::sqlite, 10);
 broker!(amqp, crate::place::amqp, 4);
 
+mod expected_twice {
+    #[test]
+    fn memory() {
+        crate::place::memory(|place| {
+            Box::pin(crate::outcomes::expected_twice_and_forgotten_once(place))
+        });
+    }
+
+    #[test]
+    fn memory_in_sim() {
+        crate::place::memory_in_sim(|place| {
+            Box::pin(crate::outcomes::expected_twice_and_forgotten_once(place))
+        });
+    }
+
+    #[test]
+    fn sqlite() {
+        crate::place::sqlite(|place| {
+            Box::pin(crate::outcomes::expected_twice_and_forgotten_once(place))
+        });
+    }
+}
+
 /// RabbitMQ says of what it purges how many they were, and no more.
 mod purged {
     #[test]

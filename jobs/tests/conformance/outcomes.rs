@@ -137,6 +137,24 @@ pub(crate) async fn one_waits_on_when_another_forgets(place: &dyn Place) {
     assert_eq!(waiting.await.unwrap().unwrap(), Outcome::success(1.into()));
 }
 
+/// As two handles of one application do; the first is dropped.
+pub(crate) async fn expected_twice_and_forgotten_once(place: &dyn Place) {
+    let (one, other) = (place.open().await, place.open().await);
+    one.expect(&mut message("a")).await.unwrap();
+    let (sent, job) = expected(&one, &other, "a").await;
+    let waiting = spawn({
+        let (one, job) = (one.clone(), job.clone());
+        async move { awaited(&one, &job).await }
+    });
+    sleep(QUIET).await.unwrap();
+    one.forget(&job);
+    sleep(QUIET).await.unwrap();
+    other.store(&sent, Outcome::success(1.into())).await.unwrap();
+    assert_eq!(waiting.await.unwrap().unwrap(), Outcome::success(1.into()));
+    one.forget(&job);
+    assert!(matches!(awaited(&one, &job).await, Err(BrokerError::NoOutcome)));
+}
+
 /// Two send the same id, so it is run twice; each of them is told, whatever the other does.
 pub(crate) async fn an_id_sent_by_two_has_an_outcome_for_both(place: &dyn Place) {
     let (one, two, other) = (place.open().await, place.open().await, place.open().await);
