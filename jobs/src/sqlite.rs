@@ -41,9 +41,11 @@ const PURGED_AT_ONCE: usize = 50_000;
 ///
 /// Other processes' messages and outcomes are noticed within 20 ms while somebody waits for them.
 /// Outcomes are kept for a day, or until the handle is dropped that waited for them; of a job that has ended twice, as one
-/// whose id was sent twice, for two days. Beside the database there are files whose names begin with its: SQLite's own two, and one
-/// for each process that takes messages. One that was left behind by a killed process goes when another one begins to. That of
-/// a living process is to be left alone: it makes it again, but what it has taken is delivered to others.
+/// whose id was sent twice, for two days. Who asks later is told that there is none.
+///
+/// Beside the database there are files whose names begin with its: SQLite's own two, and one for each process that takes
+/// messages. One that was left behind by a killed process goes when another one begins to. That of a living process is to be
+/// left alone: it makes it again, but what it has taken is delivered to others.
 ///
 /// # Examples
 ///

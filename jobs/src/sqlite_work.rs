@@ -192,7 +192,10 @@ impl Chores {
     /// The database could not be read or written.
     pub(crate) fn fail(&mut self, desk: &Desk, error: &rusqlite::Error) {
         self.failed = Some(Instant::now());
-        (self.seen, self.is_in_doubt) = (BTreeMap::new(), false);
+        // Others may be unable to beat for the same reason. Who is gone is found again.
+        self.seen.clear();
+        self.gone.clear();
+        self.is_in_doubt = false;
         desk.fail(|| failed(&desk.path, error));
     }
 }
@@ -289,5 +292,7 @@ mod tests {
         chores.work(&mut here).unwrap();
         assert_ne!(sql::data_version(&other.db).unwrap(), before, "it has written");
         assert_eq!(look(&mut chores, &here, 1), (vec![(owner, Some(0))], true));
+        chores.fail(&here, &error);
+        assert_eq!((&*chores.gone, chores.is_work_left(&here)), (&[][..], false));
     }
 }
