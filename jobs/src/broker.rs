@@ -78,7 +78,8 @@ pub trait Broker: fmt::Debug {
     /// How many messages a queue has.
     fn counts<'a>(&'a self, queue: &'a str) -> LocalFuture<'a, Result<Counts, BrokerError>>;
 
-    /// Removes the messages that wait in a queue, delayed ones with them; says how many.
+    /// Removes the messages that wait in a queue, delayed ones with them; says how many. Who waits for one of their jobs is
+    /// told that it was revoked, unless the broker cannot say which they were (RabbitMQ). Interrupted, some may be there yet.
     fn purge<'a>(&'a self, queue: &'a str) -> LocalFuture<'a, Result<u64, BrokerError>>;
 
     /// The dead of a queue, oldest first, `limit` at most. They stay.
@@ -116,7 +117,7 @@ pub trait Broker: fmt::Debug {
     /// Waits for the final outcome of a job (success, failure or revoked). May be called again after an interruption.
     fn wait<'a>(&'a self, job: &'a JobId) -> LocalFuture<'a, Result<Outcome, BrokerError>>;
 
-    /// Nobody will ask for the outcome of this job any more.
+    /// One who expected the outcome of this job will not ask for it any more; called once for each `expect`.
     fn forget(&self, job: &JobId);
 
     /// How the connection to the broker is, in a word or two for people (`open`, `blocked: memory`, `connecting (3)`).

@@ -37,19 +37,28 @@ struct Entry {
 
 #[derive(Debug, Default)]
 struct Expected {
-    /// The sessions that expect it; almost always one.
+    /// The sessions that expect it, each as often as it does; almost always one.
     by: Vec<u64>,
     /// When the job is worth nothing any more.
     expires: Option<SystemTime>,
-    /// Set once the final outcome is there.
+    /// Set once the final outcome is there. Who expects it no more leaves others a new one.
     arrived: Arc<Event>,
 }
 
 impl Expected {
-    /// Whether the session expected it, and does so no more.
-    fn remove(&mut self, session: u64) -> bool {
-        let at = self.by.iter().position(|by| *by == session);
-        at.map(|at| self.by.swap_remove(at)).is_some()
+    /// The session expects it once less, if it did: what is returned is to be told so. Who expects it still looks again, and
+    /// waits on.
+    fn remove(&mut self, session: u64) -> Option<Arc<Event>> {
+        let at = self.by.iter().position(|by| *by == session)?;
+        self.by.swap_remove(at);
+        Some(std::mem::take(&mut self.arrived))
+    }
+
+    /// The session is gone, however often it expected it; as above.
+    fn remove_all(&mut self, session: u64) -> Option<Arc<Event>> {
+        let told = self.remove(session)?;
+        self.by.retain(|by| *by != session);
+        Some(told)
     }
 }
 
@@ -57,9 +66,7 @@ impl Outcomes {
     pub(crate) fn expect(&mut self, session: u64, job: JobId, expires: Option<SystemTime>) {
         let expected = self.jobs.entry(job).or_default().expected.get_or_insert_default();
         expected.expires = expires;
-        if !expected.by.contains(&session) {
-            expected.by.push(session);
-        }
+        expected.by.push(session);
     }
 
     /// Whose wait ends by this outcome is in the answer.
@@ -110,12 +117,11 @@ impl Outcomes {
             self.jobs.remove(job);
             return None;
         };
-        expected.remove(session);
-        let arrived = expected.arrived.clone();
+        let told = expected.remove(session);
         if expected.by.is_empty() {
             self.jobs.remove(job);
         }
-        Some(arrived)
+        told
     }
 
     /// The session is gone. What it expected is kept for a while.
@@ -124,8 +130,8 @@ impl Outcomes {
         let mut left = Vec::new();
         for (job, entry) in &mut self.jobs {
             let Some(expected) = &mut entry.expected else { continue };
-            if expected.remove(session) {
-                told.push((job.clone(), expected.arrived.clone()));
+            if let Some(arrived) = expected.remove_all(session) {
+                told.push((job.clone(), arrived));
                 if expected.by.is_empty() {
                     entry.expected = None;
                     left.push((entry.known.as_ref().map(|(_, since)| *since), job.clone()));

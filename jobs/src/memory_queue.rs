@@ -143,12 +143,11 @@ impl Queue {
         (self.ready.len() as u64, self.delayed.len() as u64)
     }
 
-    pub(crate) fn purge(&mut self, now: SystemTime) -> u64 {
-        let (ready, delayed) = self.waiting_messages(now);
-        self.ready.clear();
+    /// Takes all out that waits.
+    pub(crate) fn purge(&mut self) -> Vec<Message> {
         self.expiring.clear();
-        self.delayed.clear();
-        ready + delayed
+        let ready = std::mem::take(&mut self.ready).into_values().map(|entry| entry.message);
+        ready.chain(std::mem::take(&mut self.delayed).into_values()).collect()
     }
 
     pub(crate) fn bury(&mut self, message: Message, reason: String, now: SystemTime) {

@@ -23,8 +23,8 @@ use crate::broker::{
 };
 use crate::memory_outcomes::Outcomes;
 use crate::memory_queue::{Entry, Queue};
-use crate::message::{JobId, Message};
-use crate::outcomes::{expired, job_to_tell_of};
+use crate::message::{JobId, Message, Outcome};
+use crate::outcomes::{expired, job_to_tell_of, purged};
 
 #[derive(Debug, Default)]
 pub(crate) struct State {
@@ -219,10 +219,15 @@ impl State {
     /// Drops what has expired in a queue, and tells whoever waits for it.
     fn expire(&mut self, queue: usize, now: SystemTime) {
         while let Some(message) = self.queues[queue].take_expired(now) {
-            if let Some(job) = job_to_tell_of(&message) {
-                let told = self.outcomes.store(job, expired(), now);
-                self.call(told);
-            }
+            self.tell_of(&message, expired(), now);
+        }
+    }
+
+    /// A message was dropped unread: whoever waits for its job is told why.
+    fn tell_of(&mut self, message: &Message, outcome: Outcome, now: SystemTime) {
+        if let Some(job) = job_to_tell_of(message) {
+            let told = self.outcomes.store(job, outcome, now);
+            self.call(told);
         }
     }
 
@@ -333,7 +338,11 @@ impl State {
     pub(crate) fn purge(&mut self, name: &str, now: SystemTime) -> Result<u64, BrokerError> {
         let index = self.index(name)?;
         self.expire(index, now);
-        Ok(self.queues[index].purge(now))
+        let purged_messages = self.queues[index].purge();
+        for message in &purged_messages {
+            self.tell_of(message, purged(), now);
+        }
+        Ok(purged_messages.len() as u64)
     }
 
     pub(crate) fn cancel(&mut self, id: u64) -> Result<(), BrokerError> {

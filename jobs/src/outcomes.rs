@@ -23,6 +23,11 @@ pub(crate) fn expired() -> Outcome {
     revoked("expired")
 }
 
+/// What becomes of a job whose message is purged.
+pub(crate) fn purged() -> Outcome {
+    revoked("purged")
+}
+
 pub(crate) fn revoked(why: &str) -> Outcome {
     Outcome::error(OutcomeState::Revoked, "TaskRevokedError", "celery.exceptions", why)
 }

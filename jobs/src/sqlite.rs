@@ -26,6 +26,9 @@ use crate::sqlite_thread::{Failure, Link, wall_now};
 /// it is told before.
 const ASK_AGAIN: Duration = Duration::from_secs(30);
 
+/// So many messages are purged in one transaction at most, lest others wait for it: less than a second's work.
+const PURGED_AT_ONCE: usize = 50_000;
+
 /// A broker in a SQLite database: durable on one machine, shared by its processes.
 ///
 /// What was confirmed is on the disk: neither `kill -9` nor a power failure loses it
@@ -37,8 +40,12 @@ const ASK_AGAIN: Duration = Duration::from_secs(30);
 /// When the disk is full, nothing is lost: workers wait until there is room, and who sends is told.
 ///
 /// Other processes' messages and outcomes are noticed within 20 ms while somebody waits for them.
-/// Outcomes are kept for a day. Beside the database there are files whose names begin with its: SQLite's own two, and one
-/// for each process that takes messages. One that was left behind by a killed process goes when another one begins to.
+/// Outcomes are kept for a day, or until the handle is dropped that waited for them; of a job that has ended twice, as one
+/// whose id was sent twice, for two days. Who asks later is told that there is none.
+///
+/// Beside the database there are files whose names begin with its: SQLite's own two, and one for each process that takes
+/// messages. One that was left behind by a killed process goes when another one begins to. That of a living process is to be
+/// left alone: it makes it again, but what it has taken is delivered to others.
 ///
 /// # Examples
 ///
@@ -203,11 +210,21 @@ impl Broker for SqliteBroker {
     }
 
     fn purge<'a>(&'a self, name: &'a str) -> LocalFuture<'a, Result<u64, BrokerError>> {
-        let name = name.to_owned();
-        Box::pin(self.0.link.call(move |desk| {
-            let (queue, _) = queue(&desk.db, &name)?;
-            Ok(sql::purge(&desk.db, queue)?)
-        }))
+        Box::pin(async move {
+            let (mut count, mut after) = (0, 0);
+            loop {
+                let name = name.to_owned();
+                let purged = self.0.link.call(move |desk| {
+                    let (queue, _) = queue(&desk.db, &name)?;
+                    Ok(desk.purge(queue, after, PURGED_AT_ONCE, wall_now())?)
+                });
+                let (some, last) = purged.await?;
+                (count, after) = (count + some as u64, last);
+                if some < PURGED_AT_ONCE {
+                    return Ok(count);
+                }
+            }
+        })
     }
 
     fn dead<'a>(
@@ -245,7 +262,8 @@ impl Broker for SqliteBroker {
 
     fn expect<'a>(&'a self, message: &'a mut Message) -> LocalFuture<'a, Result<(), BrokerError>> {
         Box::pin(async move {
-            self.0.link.watches.expect(job_of(message)?, message.expires);
+            let now = micros(wall_time());
+            self.0.link.watches.expect(job_of(message)?, message.expires, now);
             Ok(())
         })
     }
@@ -283,18 +301,26 @@ impl Broker for SqliteBroker {
             let _waiting = link.watches.wait();
             loop {
                 let expires = watch.as_ref().and_then(|watch| watch.expires);
-                let (asked, is_over) = (job.clone(), expires.is_some_and(|it| it <= wall_time()));
+                let now = wall_time();
+                let (asked, is_over) = (job.clone(), expires.is_some_and(|it| it <= now));
+                let is_in_doubt = watch.as_ref().is_some_and(|it| it.is_in_doubt(micros(now)));
                 let known = link.call(move |desk| {
                     if is_over {
                         // Without a consumer, nobody else looks.
+                        desk.release_the_gone()?;
                         desk.expire(wall_now())?;
                     }
-                    Ok(desk.outcomes.ask(&desk.db, &asked)?)
+                    let known = desk.outcomes.ask(&desk.db, &asked)?;
+                    if is_in_doubt && known.is_none() && !sql::has_message(&desk.db, &asked.0)? {
+                        return Err(BrokerError::NoOutcome.into());
+                    }
+                    Ok(known)
                 });
                 if let Some(outcome) = known.await?.filter(|outcome| outcome.state.is_final()) {
                     return Ok(outcome);
                 }
                 let watch = watch.as_ref().ok_or(BrokerError::NoOutcome)?;
+                watch.set_sure(micros(now));
                 let again = wall_time() + ASK_AGAIN;
                 let until =
                     expires.filter(|_| !is_over).map_or(again, |expires| again.min(expires));
@@ -310,9 +336,10 @@ impl Broker for SqliteBroker {
     }
 
     fn forget(&self, job: &JobId) {
-        self.0.link.watches.forget(job);
-        let job = job.clone();
-        self.0.link.post(move |desk| Ok(sql::forget(&desk.db, &job.0)?));
+        if self.0.link.watches.forget(job) {
+            let job = job.clone();
+            self.0.link.post(move |desk| Ok(sql::forget(&desk.db, &job.0, wall_now())?));
+        }
     }
 
     fn state(&self) -> String {

@@ -12,7 +12,8 @@ use std::time::Duration;
 use rusqlite::{Connection, Result};
 
 use crate::broker::{BrokerError, Receipt};
-use crate::outcomes::{expired, job_to_tell_of};
+use crate::message::JobId;
+use crate::outcomes::{expired, job_to_tell_of, purged};
 use crate::sqlite_inbox::{Arrived, Inbox, InboxState};
 use crate::sqlite_outcomes::{Outcomes, Watches};
 use crate::sqlite_owner::{FileId, Owner};
@@ -21,6 +22,7 @@ use crate::sqlite_statements::{self as sql, Taken};
 
 pub(crate) struct Desk {
     pub(crate) db: Connection,
+    /// The path as it was given.
     pub(crate) path: PathBuf,
     /// What the path led to when it was opened.
     file: FileId,
@@ -75,14 +77,14 @@ impl Desk {
         db: Connection,
         path: PathBuf,
         file: FileId,
-        number: u64,
+        owner: Owner,
         watches: Arc<Watches>,
     ) -> Self {
         Self {
             db,
             path,
             file,
-            owner: Owner::new(number),
+            owner,
             tags: 0,
             held: BTreeMap::new(),
             consumers: BTreeMap::new(),
@@ -100,7 +102,7 @@ impl Desk {
         prefetch: u16,
         inbox: Arc<Inbox>,
     ) -> io::Result<()> {
-        self.owner.hold(&self.path).map_err(|error| {
+        self.owner.hold().map_err(|error| {
             let path = self.path.display();
             let what = format!("{path}: no lock file can be made beside it: {error}");
             io::Error::new(error.kind(), what)
@@ -193,11 +195,30 @@ impl Desk {
     /// Drops what has expired, and tells whoever waits for it.
     pub(crate) fn expire(&mut self, now: i64) -> Result<()> {
         for properties in sql::expire(&self.db, now)? {
-            if let Some(job) = job_to_tell_of(&message(&properties, None, Vec::new())) {
+            if let Some(job) = job_of_row(&properties) {
                 self.outcomes.store(&self.db, job, expired(), now)?;
             }
         }
         Ok(())
+    }
+
+    /// Drops the next messages after that one which nobody has taken, and tells whoever waits for them. How many they were,
+    /// and the last of them.
+    pub(crate) fn purge(
+        &mut self,
+        queue: i64,
+        after: i64,
+        limit: usize,
+        now: i64,
+    ) -> Result<(usize, i64)> {
+        let gone = sql::purge(&self.db, queue, after, limit)?;
+        let jobs = gone.iter().filter_map(|(_, properties)| job_of_row(properties));
+        // In the order of the index, of which each page is written once then.
+        for job in jobs.collect::<BTreeSet<_>>() {
+            self.outcomes.store(&self.db, job, purged(), now)?;
+        }
+        let last = gone.iter().map(|(id, _)| *id).max();
+        Ok((gone.len(), last.unwrap_or(after)))
     }
 
     /// Gives each consumer one after the other.
@@ -294,7 +315,25 @@ impl Desk {
             let was_seen = consumer.is_none_or(|consumer| !consumer.inbox.unseen().contains(tag));
             sql::put_back(&self.db, held.id, owner, was_seen)?;
         }
-        sql::release(&self.db, owner)
+        sql::release(&self.db, owner, None).map(drop)
+    }
+
+    /// Releases the owners of which it is known that they are gone; not those that may hang.
+    pub(crate) fn release_the_gone(&mut self) -> Result<()> {
+        for (owner, lock, _) in sql::others(&self.db, self.owner.id())? {
+            if self.owner.finds_gone(&lock) {
+                self.release(owner, None)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Another owner is gone, unless it has other beats: what it had is there to be taken again.
+    pub(crate) fn release(&mut self, owner: i64, beats: Option<i64>) -> Result<()> {
+        if sql::release(&self.db, owner, beats)? {
+            self.full.extend(self.consumers.values().map(|consumer| consumer.queue));
+        }
+        Ok(())
     }
 
     /// Whether a consumer waits for messages.
@@ -338,6 +377,11 @@ impl Drop for Desk {
         }
         self.outcomes.watches.close();
     }
+}
+
+/// The job of a message that is dropped unread, if an outcome of it is to be stored.
+fn job_of_row(properties: &str) -> Option<JobId> {
+    job_to_tell_of(&message(properties, None, Vec::new()))
 }
 
 pub(crate) fn micros_of(length: Duration) -> i64 {

@@ -4,16 +4,20 @@
 //! the tasks that wait.
 
 use std::collections::BTreeMap;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicI64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
-use std::time::SystemTime;
+use std::time::{Duration, SystemTime};
 
 use pikake_sync::shared::Event;
 use rusqlite::{Connection, Result};
 
 use crate::message::{JobId, Outcome};
+use crate::sqlite_desk::micros_of;
 use crate::sqlite_inbox::lock;
 use crate::sqlite_statements as sql;
+
+/// How long an outcome is kept. Celery keeps them for a day, too.
+pub(crate) const OUTCOME_LIFE: Duration = Duration::from_secs(24 * 3_600);
 
 /// What the thread of a database knows of outcomes.
 pub(crate) struct Outcomes {
@@ -87,7 +91,8 @@ impl Outcomes {
 /// The outcomes that this connection expects.
 #[derive(Debug, Default)]
 pub(crate) struct Watches {
-    expected: Mutex<BTreeMap<JobId, Arc<Watch>>>,
+    /// With how often each is expected.
+    expected: Mutex<BTreeMap<JobId, (usize, Arc<Watch>)>>,
     waiting: AtomicUsize,
 }
 
@@ -96,6 +101,8 @@ pub(crate) struct Watches {
 pub(crate) struct Watch {
     /// When its job is worth nothing any more.
     pub(crate) expires: Option<SystemTime>,
+    /// When its outcome was last known to be still to come.
+    sure: AtomicI64,
     outcome: Mutex<Option<Outcome>>,
     /// Set when it has come, or is not expected any more.
     pub(crate) arrived: Event,
@@ -105,16 +112,26 @@ impl Watch {
     pub(crate) fn outcome(&self) -> Option<Outcome> {
         lock(&self.outcome).clone()
     }
+
+    /// Whether its outcome may have come and gone again, for its age, since somebody looked.
+    pub(crate) fn is_in_doubt(&self, now: i64) -> bool {
+        self.sure.load(Ordering::Acquire) < now - micros_of(OUTCOME_LIFE)
+    }
+
+    /// It is still to come, or was a moment ago.
+    pub(crate) fn set_sure(&self, now: i64) {
+        self.sure.store(now, Ordering::Release);
+    }
 }
 
 impl Watches {
-    pub(crate) fn expect(&self, job: JobId, expires: Option<SystemTime>) {
-        let watch = || Arc::new(Watch { expires, ..Watch::default() });
-        lock(&self.expected).entry(job).or_insert_with(watch);
+    pub(crate) fn expect(&self, job: JobId, expires: Option<SystemTime>, now: i64) {
+        let watch = || Arc::new(Watch { expires, sure: now.into(), ..Watch::default() });
+        lock(&self.expected).entry(job).or_insert_with(|| (0, watch())).0 += 1;
     }
 
     pub(crate) fn get(&self, job: &JobId) -> Option<Arc<Watch>> {
-        lock(&self.expected).get(job).cloned()
+        lock(&self.expected).get(job).map(|(_, watch)| watch.clone())
     }
 
     /// A final outcome has been stored.
@@ -125,17 +142,25 @@ impl Watches {
         }
     }
 
-    pub(crate) fn forget(&self, job: &JobId) {
-        let watch = lock(&self.expected).remove(job);
-        if let Some(watch) = watch {
+    /// Expects it once less; tells whether nobody here expects it any more.
+    pub(crate) fn forget(&self, job: &JobId) -> bool {
+        let mut expected = lock(&self.expected);
+        if let Some((times, _)) = expected.get_mut(job).filter(|(times, _)| *times > 1) {
+            *times -= 1;
+            return false;
+        }
+        let gone = expected.remove(job);
+        drop(expected);
+        if let Some((_, watch)) = gone {
             watch.arrived.set();
         }
+        true
     }
 
     /// Nothing arrives any more.
     pub(crate) fn close(&self) {
         let all = std::mem::take(&mut *lock(&self.expected));
-        for watch in all.values() {
+        for (_, watch) in all.values() {
             watch.arrived.set();
         }
     }

@@ -24,8 +24,13 @@ pub(crate) struct FileId {
 
 impl FileId {
     pub(crate) fn of(path: &Path) -> io::Result<Self> {
-        let data = fs::metadata(path)?;
-        Ok(Self { device: data.dev(), inode: data.ino() })
+        fs::metadata(path).map(|data| Self::from(&data))
+    }
+}
+
+impl From<&fs::Metadata> for FileId {
+    fn from(data: &fs::Metadata) -> Self {
+        Self { device: data.dev(), inode: data.ino() }
     }
 }
 
@@ -36,16 +41,29 @@ const LOCK: &str = "owner-";
 #[derive(Debug)]
 struct OwnerLock {
     path: PathBuf,
-    _file: File,
+    file: File,
 }
 
 impl OwnerLock {
     fn hold(database: &Path, name: &str) -> io::Result<Self> {
         let path = path_of(database, name);
-        let file = File::create_new(&path)?;
-        file.try_lock().map_err(io::Error::from)?;
-        Ok(Self { path, _file: file })
+        let file = locked(&path)?;
+        Ok(Self { path, file })
     }
+
+    /// Makes the file again if somebody has removed it, as who cleans up does.
+    fn keep(&mut self) -> io::Result<()> {
+        if FileId::of(&self.path).ok() != Some(FileId::from(&self.file.metadata()?)) {
+            self.file = locked(&self.path)?;
+        }
+        Ok(())
+    }
+}
+
+fn locked(path: &Path) -> io::Result<File> {
+    let file = File::create_new(path)?;
+    file.try_lock().map_err(io::Error::from)?;
+    Ok(file)
 }
 
 impl Drop for OwnerLock {
@@ -55,8 +73,8 @@ impl Drop for OwnerLock {
     }
 }
 
-/// Whether the owner of that name is known to be gone. Its file is gone, too, then.
-pub(crate) fn is_gone(database: &Path, name: &str) -> bool {
+/// Whether nobody holds the lock of that name. Its file is gone then.
+fn is_gone(database: &Path, name: &str) -> bool {
     let path = path_of(database, name);
     match File::open(&path) {
         Ok(file) => match file.try_lock_shared() {
@@ -97,6 +115,8 @@ const BEAT_EVERY: Duration = Duration::from_secs(4);
 
 /// Who takes messages in this process.
 pub(crate) struct Owner {
+    /// The file of the database, after which locks are named: that itself, whichever link led to it.
+    database: PathBuf,
     /// The name of its lock.
     name: String,
     /// None before there is a consumer: who only sends is not looked for by anybody.
@@ -113,17 +133,29 @@ pub(crate) struct Owner {
 
 impl Owner {
     /// One by a number that no other has.
-    pub(crate) fn new(number: u64) -> Self {
-        let name = format!("{LOCK}{number:016x}");
-        Self { name, lock: None, id: None, beat: None, is_new: false, has_lost_all: false }
+    pub(crate) fn new(database: PathBuf, number: u64) -> Self {
+        Self {
+            database,
+            name: format!("{LOCK}{number:016x}"),
+            lock: None,
+            id: None,
+            beat: None,
+            is_new: false,
+            has_lost_all: false,
+        }
+    }
+
+    /// Whether the other owner of that name is known to be gone. Its file is gone, too, then.
+    pub(crate) fn finds_gone(&self, name: &str) -> bool {
+        is_gone(&self.database, name)
     }
 
     /// Makes its lock, without which it is taken for gone. Inside of a transaction: between the file and its lock, nobody
     /// else may look for files that nobody has locked.
-    pub(crate) fn hold(&mut self, database: &Path) -> io::Result<()> {
+    pub(crate) fn hold(&mut self) -> io::Result<()> {
         if self.lock.is_none() {
-            sweep(database);
-            self.lock = Some(OwnerLock::hold(database, &self.name)?);
+            sweep(&self.database);
+            self.lock = Some(OwnerLock::hold(&self.database, &self.name)?);
         }
         Ok(())
     }
@@ -139,6 +171,7 @@ impl Owner {
         {
             return Ok(id);
         }
+        self.keep_lock();
         let id = sql::make_owner(db, &self.name)?;
         (self.id, self.beat, self.is_new) = (Some(id), Some(Instant::now()), true);
         Ok(id)
@@ -149,12 +182,20 @@ impl Owner {
         self.beat.map_or(Duration::ZERO, |beat| BEAT_EVERY.saturating_sub(beat.elapsed()))
     }
 
+    fn keep_lock(&mut self) {
+        if let Some(lock) = &mut self.lock {
+            // Without, it is taken for gone; it is tried again at the next beat.
+            let _ = lock.keep();
+        }
+    }
+
     /// Shows that it lives if that is due; tells whether it is an owner still.
     pub(crate) fn live(&mut self, db: &Connection) -> Result<bool> {
         let Some(id) = self.id else { return Ok(false) };
         let is_owner = match self.next_beat().is_zero() {
             true => {
                 self.beat = Some(Instant::now());
+                self.keep_lock();
                 sql::beat(db, id)?
             }
             false => sql::is_owner(db, id)?,

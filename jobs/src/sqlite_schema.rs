@@ -25,6 +25,7 @@ const STATEMENTS: usize = 64;
 /// Times are microseconds since 1970. `rank` is minus the priority. An `id` is never used again, and
 /// is the place of a message in its line; a delayed message gets a new one when its time has come.
 /// `beats` counts how often an owner has shown that it lives: no clock is compared with another.
+/// An outcome's `since` may lie ahead: until then nobody's forgetting it removes it.
 const TABLES: &str = "
 CREATE TABLE queue (
     id INTEGER PRIMARY KEY,
@@ -132,6 +133,11 @@ fn check_or_make(connection: &Connection, path: &Path) -> Result<(), BrokerError
             version.unwrap_or_default()
         ))),
     }
+}
+
+/// A write that changes nothing.
+pub(crate) fn write_nothing(db: &Connection) -> rusqlite::Result<()> {
+    db.pragma_update(None, "application_id", APPLICATION_ID)
 }
 
 /// What an error of SQLite means for who uses the broker.

@@ -8,7 +8,9 @@ use rusqlite::{Connection, OptionalExtension, Result, params};
 use crate::message::Outcome;
 use crate::outcomes::replaces;
 use crate::request::ENDED_WITH_DEATH;
-use crate::sqlite_row::{Row, number, outcome};
+use crate::sqlite_desk::micros_of;
+use crate::sqlite_outcomes::OUTCOME_LIFE;
+use crate::sqlite_row::{Row, message, number, outcome};
 
 /// A message that was taken.
 #[derive(Debug)]
@@ -85,6 +87,18 @@ pub(crate) fn is_ready(db: &Connection, queue: i64, now: i64) -> Result<bool> {
     let sql = "SELECT 1 FROM message WHERE queue = ?1 AND owner IS NULL AND not_before IS NULL";
     let is_ready = db.prepare_cached(sql)?.exists([queue])?;
     Ok(is_ready || next_due(db, queue)?.is_some_and(|due| due <= now))
+}
+
+/// Whether there is a message of that job. If there is none, all are read.
+pub(crate) fn has_message(db: &Connection, job: &str) -> Result<bool> {
+    let mut statement = db.prepare_cached("SELECT properties FROM message ORDER BY id")?;
+    let mut rows = statement.query([])?;
+    while let Some(row) = rows.next()? {
+        if message(row.get_ref(0)?.as_str()?, None, Vec::new()).job() == Some(job) {
+            return Ok(true);
+        }
+    }
+    Ok(false)
 }
 
 /// Removes what has expired and nobody has taken; the answer is what it was, but for the bodies.
@@ -200,9 +214,20 @@ pub(crate) fn counts(db: &Connection, queue: i64, now: i64) -> Result<[u64; 4]> 
     })
 }
 
-pub(crate) fn purge(db: &Connection, queue: i64) -> Result<u64> {
-    let sql = "DELETE FROM message WHERE queue = ?1 AND owner IS NULL";
-    db.prepare_cached(sql)?.execute([queue]).map(|count| count as u64)
+/// Removes the next messages after that one which nobody has taken; the answer is their numbers and what they were, but for
+/// the bodies.
+pub(crate) fn purge(
+    db: &Connection,
+    queue: i64,
+    after: i64,
+    limit: usize,
+) -> Result<Vec<(i64, String)>> {
+    let sql = "DELETE FROM message WHERE id IN (SELECT id FROM message WHERE queue = ?1 \
+               AND owner IS NULL AND id > ?2 ORDER BY id LIMIT ?3) RETURNING id, properties";
+    let mut statement = db.prepare_cached(sql)?;
+    let limit = i64::try_from(limit).unwrap_or(i64::MAX);
+    let rows = statement.query_map([queue, after, limit], |row| Ok((row.get(0)?, row.get(1)?)))?;
+    rows.collect()
 }
 
 /// Registers an owner under the name of its lock.
@@ -230,22 +255,37 @@ pub(crate) fn others(db: &Connection, owner: Option<i64>) -> Result<Vec<(i64, St
     rows.collect()
 }
 
-/// An owner is gone: what it had is there to be taken again.
-pub(crate) fn release(db: &Connection, owner: i64) -> Result<()> {
-    let sql = "UPDATE message SET owner = NULL WHERE owner = ?1";
-    db.prepare_cached(sql)?.execute([owner])?;
-    db.prepare_cached("DELETE FROM owner WHERE id = ?1")?.execute([owner]).map(drop)
+/// An owner is gone: what it had is there to be taken again. One that is thought to be gone for its beats is not if it has
+/// others by now. Tells whether it was released.
+pub(crate) fn release(db: &Connection, owner: i64, beats: Option<i64>) -> Result<bool> {
+    let sql = "DELETE FROM owner WHERE id = ?1 AND (?2 IS NULL OR beats = ?2)";
+    let is_gone = db.prepare_cached(sql)?.execute(params![owner, beats])? > 0;
+    if is_gone {
+        let sql = "UPDATE message SET owner = NULL WHERE owner = ?1";
+        db.prepare_cached(sql)?.execute([owner])?;
+    }
+    Ok(is_gone)
 }
 
-/// Stores an outcome, unless there is a better one.
+/// Stores an outcome, unless there is a better one. Of a job that has ended twice it is dated ahead, for two may have sent
+/// it: what one of them forgets is there for the other.
 pub(crate) fn store(db: &Connection, job: &str, new: &Outcome, now: i64) -> Result<bool> {
-    if outcome_of(db, job)?.is_some_and(|old| !replaces(new.state, old.state)) {
+    let old = outcome_of(db, job)?.map(|old| old.state);
+    let since = match old {
+        Some(old) if old.is_final() && new.state.is_final() => now + micros_of(OUTCOME_LIFE),
+        _ => now,
+    };
+    if old.is_some_and(|old| !replaces(new.state, old)) {
+        if since > now {
+            let sql = "UPDATE outcome SET since = ?2 WHERE job = ?1";
+            db.prepare_cached(sql)?.execute(params![job, since])?;
+        }
         return Ok(false);
     }
     let sql = "INSERT OR REPLACE INTO outcome (job, since, state, result, traceback) \
                VALUES (?1, ?2, ?3, ?4, ?5)";
     let (state, result) = (number(new.state), new.result.to_string());
-    db.prepare_cached(sql)?.execute(params![job, now, state, result, new.traceback])?;
+    db.prepare_cached(sql)?.execute(params![job, since, state, result, new.traceback])?;
     Ok(true)
 }
 
@@ -270,8 +310,10 @@ pub(crate) fn last_outcome(db: &Connection) -> Result<i64> {
     db.prepare_cached(sql)?.query_row([], |row| row.get(0))
 }
 
-pub(crate) fn forget(db: &Connection, job: &str) -> Result<()> {
-    db.prepare_cached("DELETE FROM outcome WHERE job = ?1")?.execute([job]).map(drop)
+/// Removes the outcome of a job, unless it is dated ahead.
+pub(crate) fn forget(db: &Connection, job: &str, now: i64) -> Result<()> {
+    let sql = "DELETE FROM outcome WHERE job = ?1 AND since <= ?2";
+    db.prepare_cached(sql)?.execute(params![job, now]).map(drop)
 }
 
 pub(crate) fn forget_before(db: &Connection, before: i64) -> Result<()> {

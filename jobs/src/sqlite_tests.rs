@@ -5,6 +5,7 @@ use pikake_traps::{sleep, spawn, timeout_after};
 use tempfile::TempDir;
 
 use super::*;
+use crate::sqlite_outcomes::OUTCOME_LIFE;
 
 #[test]
 fn a_full_disk_loses_nothing() {
@@ -57,6 +58,66 @@ fn a_worker_outlives_a_full_disk() {
         assert_eq!(grows.delay(3).await.unwrap().wait().await.unwrap(), "xxx");
         worker.request_cancel("the test is over");
         worker.await.unwrap().unwrap();
+    });
+}
+
+/// Its handle was first awaited more than a day after the job had ended.
+#[test]
+fn an_outcome_that_is_gone_for_its_age_is_not_waited_for() {
+    let directory = TempDir::new().unwrap();
+    Kernel::new().unwrap().run(async {
+        let path = directory.path().join("jobs.db");
+        let (broker, other) =
+            (SqliteBroker::open(&path).await.unwrap(), SqliteBroker::open(&path).await.unwrap());
+        broker.declare("work", &QueueOptions::default()).await.unwrap();
+        let a_day_ago = micros(wall_time() - OUTCOME_LIFE - Duration::from_secs(1));
+        for job in ["ended", "delayed"] {
+            broker.0.link.watches.expect(JobId(job.to_owned()), None, a_day_ago);
+        }
+        let message =
+            |job: &str| Message { correlation_id: Some(job.into()), ..Message::default() };
+        other.store(&message("ended"), Outcome::success(1.into())).await.unwrap();
+        let later = wall_time() + 2 * OUTCOME_LIFE;
+        broker.publish("work", message("delayed"), Some(later)).await.unwrap();
+        let a_day_later = micros(wall_time() + Duration::from_secs(1));
+        let removed =
+            broker.0.link.call(move |desk| Ok(sql::forget_before(&desk.db, a_day_later)?));
+        removed.await.unwrap();
+        for (job, is_known_to_be_gone) in [("ended", true), ("delayed", false)] {
+            let told = timeout_after(Duration::from_secs(1), broker.wait(&JobId(job.into()))).await;
+            let is_told = matches!(told, Ok(Err(BrokerError::NoOutcome)));
+            assert_eq!(is_told, is_known_to_be_gone, "{job}: {told:?}");
+        }
+    });
+}
+
+#[test]
+fn a_purge_goes_on_where_it_was() {
+    let directory = TempDir::new().unwrap();
+    Kernel::new().unwrap().run(async {
+        let broker = SqliteBroker::open(directory.path().join("jobs.db")).await.unwrap();
+        broker.declare("work", &QueueOptions::default()).await.unwrap();
+        for job in ["a", "b", "c", "d"] {
+            let message = Message { correlation_id: Some(job.into()), ..Message::default() };
+            broker.publish("work", message, None).await.unwrap();
+        }
+        let mut deliveries = broker.consume("work", 1).await.unwrap();
+        let taken = deliveries.next().await.unwrap().unwrap();
+        let mut last = 0;
+        for expected in [2, 1, 0] {
+            let purged = broker.0.link.call(move |desk| {
+                let (queue, _) = queue(&desk.db, "work")?;
+                Ok(desk.purge(queue, last, 2, wall_now())?)
+            });
+            let (count, next) = purged.await.unwrap();
+            assert_eq!(count, expected);
+            last = next;
+        }
+        for (job, is_purged) in [("a", false), ("b", true), ("c", true), ("d", true)] {
+            let outcome = broker.outcome(&JobId(job.to_owned())).await.unwrap();
+            assert_eq!(outcome.is_some(), is_purged, "{job}: {outcome:?}");
+        }
+        broker.ack(taken.receipt).await.unwrap();
     });
 }
 

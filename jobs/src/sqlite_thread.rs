@@ -8,6 +8,7 @@
 //! have done. Those cannot call it, so it looks at SQLite's `data_version` (a few microseconds) while
 //! somebody here waits for something.
 
+use std::fs;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
@@ -19,7 +20,7 @@ use crate::broker::BrokerError;
 use crate::sqlite_desk::Desk;
 use crate::sqlite_inbox::{Inbox, InboxState};
 use crate::sqlite_outcomes::Watches;
-use crate::sqlite_owner::FileId;
+use crate::sqlite_owner::{FileId, Owner};
 use crate::sqlite_row::micros;
 use crate::sqlite_schema::{self as schema, concerns_all, failed};
 use crate::sqlite_work::Chores;
@@ -201,7 +202,8 @@ pub(crate) fn make_desk(
 ) -> Result<Desk, BrokerError> {
     let db = schema::open(&path)?;
     let file = FileId::of(&path)?;
-    Ok(Desk::new(db, path, file, number, watches))
+    let owner = Owner::new(fs::canonicalize(&path)?, number);
+    Ok(Desk::new(db, path, file, owner, watches))
 }
 
 struct Thread {

@@ -9,8 +9,8 @@ use std::time::{Duration, Instant};
 use rusqlite::Result;
 
 use crate::sqlite_desk::{Desk, micros_of};
-use crate::sqlite_owner::is_gone;
-use crate::sqlite_schema::failed;
+use crate::sqlite_outcomes::OUTCOME_LIFE;
+use crate::sqlite_schema::{failed, write_nothing};
 use crate::sqlite_statements as sql;
 use crate::sqlite_thread::wall_now;
 
@@ -27,11 +27,12 @@ const OWNERS_EVERY: Duration = Duration::from_millis(500);
 /// and not time, so that who was stopped itself, with all the others, draws no conclusion from that.
 const LOOKS: u32 = 20;
 
+/// After so many looks one that looks writes something itself: if that fails, nobody can show that it lives, and its looks
+/// begin anew. A living one has tried to beat by then, so it has long done so in the looks that are left.
+const DOUBTS: u32 = 10;
+
 /// How often what is too old is removed.
 const FORGET_EVERY: Duration = Duration::from_secs(60);
-
-/// How long an outcome is kept. Celery keeps them for a day, too.
-const OUTCOME_LIFE: Duration = Duration::from_secs(24 * 3_600);
 
 /// After an error that concerns all, so long until it is tried again.
 const TRY_AGAIN_AFTER: Duration = Duration::from_secs(1);
@@ -49,8 +50,10 @@ pub(crate) struct Chores {
     failed: Option<Instant>,
     /// The other owners' beats, and for how many looks they have been the same.
     seen: BTreeMap<i64, (i64, u32)>,
-    /// Owners that are gone, and have to be released.
-    gone: Vec<i64>,
+    /// Owners that are gone, and have to be released; those that hang with the beats that were seen.
+    gone: Vec<(i64, Option<i64>)>,
+    /// Somebody may hang, and it has to be seen whether the database can be written at all.
+    is_in_doubt: bool,
 }
 
 impl Default for Chores {
@@ -65,6 +68,7 @@ impl Default for Chores {
             failed: None,
             seen: BTreeMap::new(),
             gone: Vec::new(),
+            is_in_doubt: false,
         }
     }
 }
@@ -94,7 +98,7 @@ impl Chores {
     /// Whether a transaction of its own is needed.
     fn is_work_left(&self, desk: &Desk) -> bool {
         let has_to_beat = || !desk.held.is_empty() && desk.owner.next_beat().is_zero();
-        !self.gone.is_empty() || desk.could_give() || has_to_beat()
+        !self.gone.is_empty() || self.is_in_doubt || desk.could_give() || has_to_beat()
     }
 
     /// Whether it is not too soon after a failure.
@@ -130,8 +134,11 @@ impl Chores {
                 _ => 0,
             };
             self.seen.insert(owner, (beats, looks));
-            if looks >= LOOKS || is_gone(&desk.path, &lock) {
-                self.gone.push(owner);
+            self.is_in_doubt |= looks == DOUBTS;
+            if desk.owner.finds_gone(&lock) {
+                self.gone.push((owner, None));
+            } else if looks >= LOOKS {
+                self.gone.push((owner, Some(beats)));
             }
         }
         Ok(())
@@ -162,11 +169,12 @@ impl Chores {
     /// What is done in each transaction, after what was asked.
     pub(crate) fn work(&mut self, desk: &mut Desk) -> Result<()> {
         let now = wall_now();
-        for owner in &self.gone {
-            sql::release(&desk.db, *owner)?;
+        if self.is_in_doubt {
+            write_nothing(&desk.db)?;
         }
-        if !self.gone.is_empty() {
-            desk.full.extend(desk.consumers.values().map(|consumer| consumer.queue));
+        for (owner, beats) in &self.gone {
+            // It may have beaten since it was looked at.
+            desk.release(*owner, *beats)?;
         }
         if self.forgotten.is_none_or(|forgotten| forgotten.elapsed() >= FORGET_EVERY) {
             sql::forget_before(&desk.db, now - micros_of(OUTCOME_LIFE))?;
@@ -177,13 +185,17 @@ impl Chores {
         }
         desk.fill(now)?;
         self.gone.clear();
-        self.failed = None;
+        (self.is_in_doubt, self.failed) = (false, None);
         Ok(())
     }
 
     /// The database could not be read or written.
     pub(crate) fn fail(&mut self, desk: &Desk, error: &rusqlite::Error) {
         self.failed = Some(Instant::now());
+        // Others may be unable to beat for the same reason. Who is gone is found again.
+        self.seen.clear();
+        self.gone.clear();
+        self.is_in_doubt = false;
         desk.fail(|| failed(&desk.path, error));
     }
 }
@@ -196,6 +208,8 @@ fn is_curious(desk: &Desk) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::message::Message;
+    use crate::sqlite_row::Row;
     use crate::sqlite_thread::make_desk;
 
     #[test]
@@ -205,14 +219,14 @@ mod tests {
             make_desk(directory.path().join("jobs.db"), number, Default::default()).ok().unwrap()
         };
         let (mut other, here) = (desk(1), desk(2));
-        other.owner.hold(&other.path).unwrap();
+        other.owner.hold().unwrap();
         let owner = other.owner.ensure(&other.db).unwrap();
         let mut chores = Chores::default();
         let mut looks = |times| {
             for _ in 0..times {
                 chores.look_at_owners(&here).unwrap();
             }
-            chores.gone.clone()
+            chores.gone.iter().map(|(owner, _)| *owner).collect::<Vec<_>>()
         };
         assert!(looks(LOOKS).is_empty());
         sql::beat(&other.db, owner).unwrap();
@@ -222,5 +236,63 @@ mod tests {
         assert!(looks(1).is_empty(), "it goes on");
         drop(other);
         assert_eq!(looks(1), [owner], "its lock is gone");
+    }
+
+    #[test]
+    fn who_beats_after_the_last_look_keeps_what_it_has() {
+        let directory = tempfile::TempDir::new().unwrap();
+        let desk = |number| {
+            make_desk(directory.path().join("jobs.db"), number, Default::default()).ok().unwrap()
+        };
+        let (mut other, mut here) = (desk(1), desk(2));
+        other.owner.hold().unwrap();
+        let owner = other.owner.ensure(&other.db).unwrap();
+        sql::make_queue(&other.db, "work", 0).unwrap();
+        let (queue, _) = sql::queue(&other.db, "work").unwrap().unwrap();
+        let row = Row::of(&Message::default());
+        sql::publish(&other.db, (queue, 0), &row, None).unwrap();
+        let mut chores = Chores::default();
+        for _ in 0..=LOOKS {
+            chores.look_at_owners(&here).unwrap();
+        }
+        // It had nothing, and so nothing to beat for; now it has.
+        assert!(sql::beat(&other.db, owner).unwrap());
+        let taken = sql::take(&other.db, queue, owner, 1).unwrap();
+        chores.work(&mut here).unwrap();
+        assert!(sql::is_owner(&here.db, owner).unwrap());
+        assert!(sql::remove(&other.db, taken[0].id, owner).unwrap(), "it is still its own");
+    }
+
+    /// While nobody can write, nobody can show that it lives.
+    #[test]
+    fn who_cannot_write_itself_judges_nobody() {
+        let directory = tempfile::TempDir::new().unwrap();
+        let desk = |number| {
+            make_desk(directory.path().join("jobs.db"), number, Default::default()).ok().unwrap()
+        };
+        let (mut other, mut here) = (desk(1), desk(2));
+        other.owner.hold().unwrap();
+        let owner = other.owner.ensure(&other.db).unwrap();
+        let mut chores = Chores::default();
+        chores.work(&mut here).unwrap();
+        let look = |chores: &mut Chores, here: &Desk, times| {
+            for _ in 0..times {
+                chores.look_at_owners(here).unwrap();
+            }
+            (chores.gone.clone(), chores.is_work_left(here))
+        };
+        assert_eq!(look(&mut chores, &here, DOUBTS), (vec![], false));
+        assert_eq!(look(&mut chores, &here, 1), (vec![], true), "it writes something itself");
+        here.db.execute_batch("PRAGMA query_only = 1").unwrap();
+        let error = chores.work(&mut here).unwrap_err();
+        chores.fail(&here, &error);
+        here.db.execute_batch("PRAGMA query_only = 0").unwrap();
+        assert_eq!(look(&mut chores, &here, LOOKS), (vec![], true), "it begins anew");
+        let before = sql::data_version(&other.db).unwrap();
+        chores.work(&mut here).unwrap();
+        assert_ne!(sql::data_version(&other.db).unwrap(), before, "it has written");
+        assert_eq!(look(&mut chores, &here, 1), (vec![(owner, Some(0))], true));
+        chores.fail(&here, &error);
+        assert_eq!((&*chores.gone, chores.is_work_left(&here)), (&[][..], false));
     }
 }

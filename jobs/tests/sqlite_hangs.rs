@@ -8,9 +8,9 @@ use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
-use pikake_jobs::{Broker, Message, QueueOptions, SqliteBroker};
+use pikake_jobs::{Broker, JobId, Message, OutcomeState, QueueOptions, SqliteBroker};
 use pikake_kernel::Kernel;
-use pikake_traps::{sleep, timeout_after};
+use pikake_traps::{sleep, timeout_after, wall_time};
 use tempfile::TempDir;
 
 const PLACE: &str = "PIKAKE_TEST_PLACE";
@@ -80,5 +80,30 @@ fn who_hangs_loses_what_it_has_and_who_lives_does_not() {
         assert_eq!((counts.ready, counts.taken), (0, Some(0)));
         hung.kill().unwrap();
         hung.wait().unwrap();
+    });
+}
+
+#[test]
+fn whose_worker_was_killed_is_told_that_the_job_has_expired() {
+    let directory = TempDir::new().unwrap();
+    let place = directory.path();
+    let mut command = Command::new(std::env::current_exe().unwrap());
+    command.args(["role", "--exact"]).env(PLACE, place).stdout(Stdio::null());
+    Kernel::new().unwrap().run(async {
+        let broker = open(place).await;
+        let mut worker = command.spawn().unwrap();
+        let mut sent = message("slow");
+        sent.expires = Some(wall_time() + Duration::from_secs(5));
+        broker.expect(&mut sent).await.unwrap();
+        broker.publish("work", sent, None).await.unwrap();
+        while !place.join("taken").exists() {
+            sleep(Duration::from_millis(10)).await.unwrap();
+        }
+        worker.kill().unwrap();
+        worker.wait().unwrap();
+        let job = JobId("slow".to_owned());
+        let told = timeout_after(Duration::from_secs(40), broker.wait(&job)).await;
+        assert_eq!(told.expect("it is told").unwrap().state, OutcomeState::Revoked);
+        assert_eq!(broker.counts("work").await.unwrap().taken, Some(0));
     });
 }

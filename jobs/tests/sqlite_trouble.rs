@@ -189,6 +189,85 @@ fn a_database_that_is_deleted_under_way() {
     assert!(!path.exists(), "no other one was made");
 }
 
+fn named(job: &str) -> Message {
+    let mut message = Message::default();
+    message.correlation_id = Some(job.to_owned());
+    message
+}
+
+/// By who cleans up where the database lies, say. What its owner has comes to another; what it takes after that does not.
+#[test]
+fn a_lock_file_that_is_removed_is_made_again() {
+    let directory = TempDir::new().unwrap();
+    let path = directory.path().join("jobs.db");
+    let locks = || {
+        let files = fs::read_dir(directory.path()).unwrap().map(|file| file.unwrap().path());
+        files.filter(|path| path.display().to_string().contains("jobs.db-owner-")).collect()
+    };
+    Kernel::new().unwrap().run(async {
+        let one = SqliteBroker::open(&path).await.unwrap();
+        one.declare("work", &QueueOptions::default()).await.unwrap();
+        one.publish("work", named("a"), None).await.unwrap();
+        let mut ones = one.consume("work", 1).await.unwrap();
+        let had = ones.next().await.unwrap().unwrap();
+        let files: Vec<_> = locks();
+        assert_eq!(files.len(), 1);
+        fs::remove_file(&files[0]).unwrap();
+        let two = SqliteBroker::open(&path).await.unwrap();
+        let mut twos = two.consume("work", 1).await.unwrap();
+        let has = timeout_after(Duration::from_secs(10), twos.next()).await.unwrap();
+        let has = has.unwrap().unwrap();
+        assert_eq!((has.message.job(), has.attempt), (Some("a"), 1));
+        assert!(matches!(one.ack(had.receipt).await, Err(BrokerError::Stale)));
+        one.publish("work", named("b"), None).await.unwrap();
+        let had = ones.next().await.unwrap().unwrap();
+        assert_eq!(had.message.job(), Some("b"));
+        assert!(files[0].exists());
+        two.ack(has.receipt).await.unwrap();
+        let other = timeout_after(Duration::from_secs(2), twos.next()).await;
+        assert!(other.is_err(), "it is not its own: {other:?}");
+        // With nobody else there, it is made again before anybody looks.
+        drop(twos);
+        two.close().await.unwrap();
+        fs::remove_file(&files[0]).unwrap();
+        let begun = Instant::now();
+        while !files[0].exists() {
+            assert!(begun.elapsed() < Duration::from_secs(20), "it is not made again");
+            pikake_traps::sleep(Duration::from_millis(100)).await.unwrap();
+        }
+        one.ack(had.receipt).await.unwrap();
+        one.close().await.unwrap();
+    });
+    assert_eq!(locks(), Vec::<std::path::PathBuf>::new());
+}
+
+#[cfg(unix)]
+#[test]
+fn a_database_that_a_link_leads_to() {
+    let (directory, elsewhere) = (TempDir::new().unwrap(), TempDir::new().unwrap());
+    let (path, link) = (directory.path().join("jobs.db"), elsewhere.path().join("link.db"));
+    Kernel::new().unwrap().run(async {
+        let by_name = SqliteBroker::open(&path).await.unwrap();
+        by_name.declare("work", &QueueOptions::default()).await.unwrap();
+        std::os::unix::fs::symlink(&path, &link).unwrap();
+        let by_link = SqliteBroker::open(&link).await.unwrap();
+        for (has, looks) in [(&by_name, &by_link), (&by_link, &by_name)] {
+            has.publish("work", Message::default(), None).await.unwrap();
+            let mut deliveries = has.consume("work", 1).await.unwrap();
+            let delivery = deliveries.next().await.unwrap().unwrap();
+            let mut others = looks.consume("work", 1).await.unwrap();
+            let other = timeout_after(Duration::from_secs(2), others.next()).await;
+            assert!(other.is_err(), "it is not its own: {other:?}");
+            has.ack(delivery.receipt).await.unwrap();
+        }
+        // Where the link leads is seen still.
+        fs::remove_file(&link).unwrap();
+        let error = by_link.publish("work", Message::default(), None).await.unwrap_err();
+        assert!(error.to_string().contains("deleted or replaced while it was open"), "{error}");
+        by_name.publish("work", Message::default(), None).await.unwrap();
+    });
+}
+
 #[test]
 fn nothing_is_left_beside_a_database_that_was_closed() {
     let directory = TempDir::new().unwrap();

@@ -11,7 +11,11 @@ use crate::help::*;
 use crate::place::Place;
 
 fn revoked() -> Outcome {
-    Outcome::error(OutcomeState::Revoked, "TaskRevokedError", "celery.exceptions", "expired")
+    revoked_as("expired")
+}
+
+fn revoked_as(why: &str) -> Outcome {
+    Outcome::error(OutcomeState::Revoked, "TaskRevokedError", "celery.exceptions", why)
 }
 
 /// Sends a job that expires, as one who waits for its outcome.
@@ -141,4 +145,33 @@ pub(crate) async fn whom_nobody_takes_is_told_of(place: &dyn Place) {
     assert_eq!(awaited(&broker, &second).await, revoked());
     assert_eq!(awaited(&broker, &first).await, revoked());
     counted(&broker, |counts| counts.ready == 1).await;
+}
+
+/// Whoever waits for a job that is purged: as for one that has expired.
+pub(crate) async fn who_is_purged_is_told_of(place: &dyn Place) {
+    let (one, other) = (place.open().await, place.open().await);
+    declare(&one).await;
+    let mut deliveries = consume(&other, 1).await;
+    let hour = Duration::from_secs(3_600);
+    let taken = send(&one, "taken", hour).await;
+    let delivery = take(&mut deliveries).await;
+    let ready = send(&one, "ready", hour).await;
+    let mut sent = message("delayed");
+    one.expect(&mut sent).await.unwrap();
+    one.publish(QUEUE, sent, Some(wall_time() + hour)).await.unwrap();
+    let mut ignored = message("ignored");
+    ignored.headers.insert("ignore_result".to_owned(), true.into());
+    one.publish(QUEUE, ignored, None).await.unwrap();
+    let waiting = spawn({
+        let (one, ready) = (one.clone(), ready.clone());
+        async move { awaited(&one, &ready).await }
+    });
+    sleep(QUIET).await.unwrap();
+    assert_eq!(other.purge(QUEUE).await.unwrap(), 3);
+    assert_eq!(waiting.await.unwrap(), revoked_as("purged"));
+    let delayed = JobId("delayed".to_owned());
+    assert_eq!(awaited(&one, &delayed).await, revoked_as("purged"));
+    assert_eq!(one.outcome(&JobId("ignored".to_owned())).await.unwrap(), None);
+    other.store(&delivery.message, Outcome::success(1.into())).await.unwrap();
+    assert_eq!(awaited(&one, &taken).await, Outcome::success(1.into()));
 }

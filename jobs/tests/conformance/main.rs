@@ -61,6 +61,8 @@ macro_rules! broker {
                 outcomes::many_wait,
                 outcomes::what_nobody_expects_is_not_waited_for,
                 outcomes::forgotten,
+                outcomes::one_waits_on_when_another_forgets,
+                outcomes::an_id_sent_by_two_has_an_outcome_for_both,
                 outcomes::a_job_that_has_ended_stays_so,
             }
 
@@ -76,6 +78,49 @@ broker!(memory, crate::place::memory, 30);
 broker!(memory_in_sim, crate::place::memory_in_sim, 20);
 broker!(sqlite, crate::place::sqlite, 10);
 broker!(amqp, crate::place::amqp, 4);
+
+mod expected_twice {
+    #[test]
+    fn memory() {
+        crate::place::memory(|place| {
+            Box::pin(crate::outcomes::expected_twice_and_forgotten_once(place))
+        });
+    }
+
+    #[test]
+    fn memory_in_sim() {
+        crate::place::memory_in_sim(|place| {
+            Box::pin(crate::outcomes::expected_twice_and_forgotten_once(place))
+        });
+    }
+
+    #[test]
+    fn sqlite() {
+        crate::place::sqlite(|place| {
+            Box::pin(crate::outcomes::expected_twice_and_forgotten_once(place))
+        });
+    }
+}
+
+/// RabbitMQ says of what it purges how many they were, and no more.
+mod purged {
+    #[test]
+    fn memory() {
+        crate::place::memory(|place| Box::pin(crate::expiry::who_is_purged_is_told_of(place)));
+    }
+
+    #[test]
+    fn memory_in_sim() {
+        crate::place::memory_in_sim(|place| {
+            Box::pin(crate::expiry::who_is_purged_is_told_of(place))
+        });
+    }
+
+    #[test]
+    fn sqlite() {
+        crate::place::sqlite(|place| Box::pin(crate::expiry::who_is_purged_is_told_of(place)));
+    }
+}
 
 /// RabbitMQ cannot be asked whether a message has been taken.
 mod without_a_consumer {

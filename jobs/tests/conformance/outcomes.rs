@@ -115,6 +115,61 @@ pub(crate) async fn forgotten(place: &dyn Place) {
     other.store(&message, Outcome::success(1.into())).await.unwrap();
 }
 
+/// They sent the same id, say; the one that waits does so until the job has ended, and sleeps meanwhile.
+pub(crate) async fn one_waits_on_when_another_forgets(place: &dyn Place) {
+    let (one, other, third) = (place.open().await, place.open().await, place.open().await);
+    let (sent, job) = expected(&one, &other, "a").await;
+    let fourth = place.open().await;
+    third.expect(&mut message("a")).await.unwrap();
+    fourth.expect(&mut message("a")).await.unwrap();
+    let waiting = spawn({
+        let (one, job) = (one.clone(), job.clone());
+        async move { awaited(&one, &job).await }
+    });
+    sleep(QUIET).await.unwrap();
+    third.forget(&job);
+    third.forget(&job);
+    sleep(QUIET).await.unwrap();
+    drop(fourth);
+    sleep(QUIET).await.unwrap();
+    assert!(!waiting.is_finished());
+    other.store(&sent, Outcome::success(1.into())).await.unwrap();
+    assert_eq!(waiting.await.unwrap().unwrap(), Outcome::success(1.into()));
+}
+
+/// As two handles of one application do; the first is dropped.
+pub(crate) async fn expected_twice_and_forgotten_once(place: &dyn Place) {
+    let (one, other) = (place.open().await, place.open().await);
+    one.expect(&mut message("a")).await.unwrap();
+    let (sent, job) = expected(&one, &other, "a").await;
+    let waiting = spawn({
+        let (one, job) = (one.clone(), job.clone());
+        async move { awaited(&one, &job).await }
+    });
+    sleep(QUIET).await.unwrap();
+    one.forget(&job);
+    sleep(QUIET).await.unwrap();
+    other.store(&sent, Outcome::success(1.into())).await.unwrap();
+    assert_eq!(waiting.await.unwrap().unwrap(), Outcome::success(1.into()));
+    one.forget(&job);
+    assert!(matches!(awaited(&one, &job).await, Err(BrokerError::NoOutcome)));
+}
+
+/// Two send the same id, so it is run twice; each of them is told, whatever the other does.
+pub(crate) async fn an_id_sent_by_two_has_an_outcome_for_both(place: &dyn Place) {
+    let (one, two, other) = (place.open().await, place.open().await, place.open().await);
+    let (first, job) = expected(&one, &other, "a").await;
+    let (second, _) = expected(&two, &other, "a").await;
+    let failure = Outcome::error(OutcomeState::Failure, "ValueError", "builtins", "bad");
+    other.store(&first, Outcome::success(1.into())).await.unwrap();
+    other.store(&second, failure.clone()).await.unwrap();
+    assert_eq!(awaited(&one, &job).await.unwrap(), Outcome::success(1.into()));
+    one.forget(&job);
+    // Where outcomes are stored, a success stays.
+    let told = awaited(&two, &job).await.unwrap();
+    assert!(told == Outcome::success(1.into()) || told == failure, "{told:?}");
+}
+
 pub(crate) async fn a_job_that_has_ended_stays_so(place: &dyn Place) {
     let (one, other) = (place.open().await, place.open().await);
     let (message, job) = expected(&one, &other, "a").await;
