@@ -153,12 +153,12 @@ fn attempt(channel: &Rc<ChannelInner>, message: Box<Message>) -> Attempt {
     }
     let (sender, receiver) = oneshot::channel();
     let publisher = Publisher { sender, channel: channel.clone(), lost_at: None };
-    let confirm = Confirm { receiver, channel: channel.clone() };
+    let confirm = Confirm { receiver, channel: channel.clone(), epoch: None };
     match hub.with(|session| session.publish(number, message, publisher)) {
         Some(Ok(None)) => Attempt::Sent(confirm),
         Some(Ok(Some(publisher))) => {
             // Without confirms, that it is queued is all there is to know.
-            let _told = publisher.sender.send(Ok(()));
+            let _told = publisher.sender.send(Ok(hub.epoch.get()));
             Attempt::Sent(confirm)
         }
         Some(Err((error, message, _))) => failed(error, message),
@@ -174,8 +174,17 @@ fn attempt(channel: &Rc<ChannelInner>, message: Box<Message>) -> Attempt {
 /// message is still published, and nobody is told what became of it.
 #[must_use = "whether the message was confirmed is told to whoever awaits this"]
 pub struct Confirm {
-    receiver: oneshot::Receiver<Result<(), PublishError>>,
+    receiver: oneshot::Receiver<Result<u64, PublishError>>,
     channel: Rc<ChannelInner>,
+    /// Of the connection that has brought it.
+    epoch: Option<u64>,
+}
+
+impl Confirm {
+    /// The [epoch](crate::Connection::epoch) of the connection that brought the confirm, once it has come.
+    pub fn epoch(&self) -> Option<u64> {
+        self.epoch
+    }
 }
 
 impl Future for Confirm {
@@ -183,7 +192,7 @@ impl Future for Confirm {
 
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
         Pin::new(&mut self.receiver).poll(cx).map(|received| match received {
-            Ok(result) => result,
+            Ok(result) => result.map(|epoch| self.epoch = Some(epoch)),
             Err(oneshot::RecvError::Interrupted(why)) => {
                 Err(PublishError::Interrupted { why, message: None })
             }

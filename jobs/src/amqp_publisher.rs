@@ -231,9 +231,11 @@ impl Publisher {
         message: Publishing,
         asks: Option<&JobId>,
     ) -> Result<(), Unpublished> {
-        line.channel.post(message).await?.await?;
-        if let Some((job, reading)) = asks.zip(line.reading.get()) {
-            self.replies.is_asked(job, reading);
+        let mut confirm = line.channel.post(message).await?;
+        (&mut confirm).await?;
+        let asked = asks.zip(line.reading.get()).zip(confirm.epoch());
+        if let Some(((job, reading), epoch)) = asked {
+            self.replies.is_asked(job, reading, epoch);
         }
         Ok(())
     }

@@ -8,7 +8,7 @@ use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
 use std::rc::{Rc, Weak};
 
-use pikake_amqp::{Channel, Consumer, Error, State};
+use pikake_amqp::{Channel, Connection, Consumer, Error, State};
 use pikake_sync::Event;
 use pikake_traps::{Builder, CancelOnDrop};
 
@@ -22,9 +22,9 @@ pub(crate) const REPLY_TO: &str = "amq.rabbitmq.reply-to";
 #[derive(Debug, Default)]
 struct Expected {
     outcome: Option<Outcome>,
-    /// Set once the question has reached the broker: over which channel the answer comes. It is kept for
-    /// that.
-    asked_over: Option<Rc<Reading>>,
+    /// Set once the question has reached the broker: over which channel the answer comes, which is kept for
+    /// that, and the epoch of its connection.
+    asked_over: Option<(Rc<Reading>, u64)>,
     /// The channel is gone over which it was to come.
     is_lost: bool,
     /// Set when there is something to look at.
@@ -43,6 +43,7 @@ pub(crate) struct Replies {
 #[derive(Debug)]
 pub(crate) struct Reading {
     number: u64,
+    connection: Connection,
     reader: CancelOnDrop<()>,
     _watcher: CancelOnDrop<()>,
 }
@@ -54,17 +55,22 @@ impl Replies {
         let number = self.readings.replace(self.readings.get() + 1);
         let table = || Rc::downgrade(&self.table);
         let reader = Builder::new().name("replies").spawn(read(consumer, table(), number));
-        let watch = watch(channel.connection().clone(), table(), number);
+        let connection = channel.connection().clone();
+        let watch = watch(connection.clone(), table(), number);
         let watcher = Builder::new().name("lost replies").spawn(watch);
         let (reader, _watcher) = (reader.cancel_on_drop(), watcher.cancel_on_drop());
-        Ok(Rc::new(Reading { number, reader, _watcher }))
+        Ok(Rc::new(Reading { number, connection, reader, _watcher }))
     }
 
-    /// The broker has the question: should the channel go now, it is not answered any more.
-    pub(crate) fn is_asked(&self, job: &JobId, over: &Rc<Reading>) {
+    /// The broker had the question in that epoch of the connection: when the channel is gone, or that
+    /// connection, it is not answered any more. They may be by now.
+    pub(crate) fn is_asked(&self, job: &JobId, over: &Rc<Reading>, epoch: u64) {
         if let Some(expected) = self.table.borrow_mut().get_mut(job) {
-            expected.asked_over = Some(over.clone());
-            expected.is_lost = over.reader.is_finished();
+            expected.asked_over = Some((over.clone(), epoch));
+            expected.is_lost = over.reader.is_finished() || epoch != over.connection.epoch();
+            if expected.is_lost {
+                expected.look.set();
+            }
         }
     }
 
@@ -122,27 +128,25 @@ async fn read(mut consumer: Consumer, table: Weak<Table>, number: u64) {
             expected.look.set();
         }
     }
-    lose(&table, number);
+    lose(&table, number, |_| true);
 }
 
-/// The channel or its connection is gone. What was asked over it is not answered any more; what is
-/// still to be asked goes over another.
-fn lose(table: &Weak<Table>, number: u64) {
+/// The channel or its connection is gone. What was asked over it, in such an epoch, is not answered any
+/// more; what is still to be asked goes over another.
+fn lose(table: &Weak<Table>, number: u64, is_gone: impl Fn(u64) -> bool) {
     let Some(table) = table.upgrade() else { return };
     for expected in table.borrow_mut().values_mut() {
-        if expected.asked_over.as_ref().is_some_and(|over| over.number == number) {
+        let asked_over = expected.asked_over.as_ref();
+        if asked_over.is_some_and(|(over, epoch)| over.number == number && is_gone(*epoch)) {
             expected.is_lost = true;
             expected.look.set();
         }
     }
 }
 
-async fn watch(connection: pikake_amqp::Connection, table: Weak<Table>, number: u64) {
-    loop {
-        match connection.changed().await {
-            Ok(State::Recovering { .. }) => lose(&table, number),
-            Ok(State::Closed(_)) | Err(_) => return,
-            Ok(_) => {}
-        }
+async fn watch(connection: Connection, table: Weak<Table>, number: u64) {
+    while !matches!(connection.changed().await, Ok(State::Closed(_)) | Err(_)) {
+        // It may have been lost, and made again since.
+        lose(&table, number, |epoch| epoch != connection.epoch());
     }
 }

@@ -2,28 +2,19 @@
 //! for tests, in virtual time.
 #![cfg(feature = "amqp")]
 
-use std::future::Future;
-use std::rc::Rc;
-use std::time::{Duration, SystemTime};
+#[path = "support/fake.rs"]
+mod fake;
 
-use pikake_amqp::fake;
+use std::rc::Rc;
+use std::time::SystemTime;
+
+use pikake_amqp::fake::{Broker as Server, serve};
 use pikake_jobs::broker::PublishFailure;
 use pikake_jobs::{AmqpBroker, App, Broker, BrokerError, JobError, Message, QueueOptions};
 use pikake_net::TcpListener;
 use pikake_traps::{sleep, spawn, timeout_after, wall_time};
 
-const SECOND: Duration = Duration::from_secs(1);
-
-fn on_a_broker<F: Future<Output = ()>>(test: impl FnOnce(fake::Broker, AmqpBroker) -> F) {
-    pikake_sim::example(async {
-        let server = fake::Broker::new();
-        let listener = TcpListener::bind("127.0.0.1:5672").await.unwrap();
-        let _serving = spawn(fake::serve(server.clone(), listener)).cancel_on_drop();
-        let broker = AmqpBroker::open("amqp://127.0.0.1").await.unwrap();
-        broker.declare("jobs", &QueueOptions::default()).await.unwrap();
-        test(server, broker).await;
-    });
-}
+use fake::{SECOND, message, on_a_broker};
 
 #[test]
 fn a_consumer_whose_queue_is_gone_has_come_to_its_end() {
@@ -102,12 +93,6 @@ async fn without_delays(broker: &AmqpBroker) {
     for level in 0..26 {
         channel.delete_exchange(&format!("pikake.delay.{level}")).await.unwrap();
     }
-}
-
-fn message(job: &str) -> Message {
-    let mut message = Message::default();
-    message.correlation_id = Some(job.to_owned());
-    message
 }
 
 #[test]
@@ -234,7 +219,7 @@ fn what_cannot_be_buried_is_given_back_after_a_while() {
 fn a_broker_that_cannot_be_reached_is_told_to_be_lost() {
     pikake_sim::example(async {
         let listener = TcpListener::bind("127.0.0.1:5672").await.unwrap();
-        let serving = spawn(fake::serve(fake::Broker::new(), listener));
+        let serving = spawn(serve(Server::new(), listener));
         let broker = AmqpBroker::open("amqp://127.0.0.1").await.unwrap();
         broker.declare("jobs", &QueueOptions::default()).await.unwrap();
         serving.cancel().await.unwrap();
