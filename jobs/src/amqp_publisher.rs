@@ -16,7 +16,7 @@ use pikake_amqp::{
     Channel, Connection, Error, Message as Publishing, PublishError as Unpublished, State,
     persistent,
 };
-use pikake_sync::{Mutex, MutexGuard, OnceCell, WaitGroup};
+use pikake_sync::{Mutex, MutexGuard, OnceCell, Semaphore, WaitGroup};
 use pikake_traps::{Interrupted, ignore_after};
 
 use crate::amqp_error::unpublished;
@@ -30,6 +30,8 @@ const PROBE_LIMIT: Duration = Duration::from_secs(1);
 
 /// A message that has cost so many connections by itself, after one that it may have cost, is to blame.
 const STUMBLES: u32 = 2;
+/// So many messages at a time are sent again over channels of their own: a broker grants a number of them.
+const MOST_ALONE: usize = 16;
 /// So many names are remembered that the broker stumbles over.
 const MOST_STUMBLES: usize = 100;
 
@@ -61,6 +63,8 @@ pub(crate) struct Publisher {
     reopening: Mutex<()>,
     /// Locked by a message that is sent again, and may be the one that cost a connection.
     suspects: Mutex<()>,
+    /// Messages that have a channel of their own.
+    alone: Semaphore,
     /// Names to answer to that cost a connection, the latest first.
     stumbles: RefCell<VecDeque<String>>,
     pub(crate) replies: Replies,
@@ -93,6 +97,7 @@ impl Publisher {
             line: RefCell::new(Rc::new(Line::on(channel))),
             reopening: Mutex::default(),
             suspects: Mutex::default(),
+            alone: Semaphore::new(MOST_ALONE),
             stumbles: RefCell::default(),
             replies: Replies::default(),
             under_way: WaitGroup::new(),
@@ -217,6 +222,7 @@ impl Publisher {
         asks: Option<&JobId>,
         make: &impl AsyncFn() -> Result<Option<Publishing>, BrokerError>,
     ) -> Result<Result<(), Unpublished>, BrokerError> {
+        let _one_of_few = self.alone.acquire(1).await?;
         let Some(message) = make().await? else { return Ok(Ok(())) };
         let alone = Line::on(self.connection().channel().await?);
         if asks.is_some() {

@@ -23,12 +23,19 @@ pub(crate) const REPLY_TO: &str = "amq.rabbitmq.reply-to";
 struct Expected {
     outcome: Option<Outcome>,
     /// Set once the question has reached the broker: over which channel the answer comes, which is kept for
-    /// that, and the epoch of its connection.
+    /// that until the outcome has come, and the epoch of its connection.
     asked_over: Option<(Rc<Reading>, u64)>,
     /// The channel is gone over which it was to come.
     is_lost: bool,
     /// Set when there is something to look at.
     look: Rc<Event>,
+}
+
+impl Expected {
+    /// Its outcome has come.
+    fn is_over(&self) -> bool {
+        self.outcome.as_ref().is_some_and(|outcome| outcome.state.is_final())
+    }
 }
 
 type Table = RefCell<BTreeMap<JobId, Expected>>;
@@ -65,7 +72,9 @@ impl Replies {
     /// The broker had the question in that epoch of the connection: when the channel is gone, or that
     /// connection, it is not answered any more. They may be by now.
     pub(crate) fn is_asked(&self, job: &JobId, over: &Rc<Reading>, epoch: u64) {
-        if let Some(expected) = self.table.borrow_mut().get_mut(job) {
+        if let Some(expected) = self.table.borrow_mut().get_mut(job)
+            && !expected.is_over()
+        {
             expected.asked_over = Some((over.clone(), epoch));
             expected.is_lost = over.reader.is_finished() || epoch != over.connection.epoch();
             if expected.is_lost {
@@ -126,6 +135,10 @@ async fn read(mut consumer: Consumer, table: Weak<Table>, number: u64) {
         if before.is_none_or(|before| replaces(outcome.state, before.state)) {
             expected.outcome = Some(outcome);
             expected.look.set();
+        }
+        if expected.is_over() {
+            // The channel may go with it, and this task with that.
+            expected.asked_over = None;
         }
     }
     lose(&table, number, |_| true);

@@ -14,7 +14,7 @@ use pikake_jobs::{AmqpBroker, App, Broker, BrokerError, JobError, Message, Queue
 use pikake_net::TcpListener;
 use pikake_traps::{sleep, spawn, timeout_after, wall_time};
 
-use fake::{SECOND, message, on_a_broker};
+use fake::{SECOND, message, on_a_broker, without_delays};
 
 #[test]
 fn a_consumer_whose_queue_is_gone_has_come_to_its_end() {
@@ -83,16 +83,6 @@ fn a_message_that_costs_its_channel_does_not_cost_the_next_one_its_way() {
         let job = pikake_jobs::JobId("b".to_owned());
         assert!(timeout_after(SECOND, broker.wait(&job)).await.unwrap().is_ok());
     });
-}
-
-/// From here on a message that waits costs its channel.
-async fn without_delays(broker: &AmqpBroker) {
-    let soon = Some(wall_time() + SECOND);
-    broker.publish("jobs", Message::default(), soon).await.unwrap();
-    let channel = broker.connection().channel().await.unwrap();
-    for level in 0..26 {
-        channel.delete_exchange(&format!("pikake.delay.{level}")).await.unwrap();
-    }
 }
 
 #[test]

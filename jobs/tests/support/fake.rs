@@ -1,12 +1,16 @@
 //! A world with a broker for tests in it, and one of ours that is connected to it.
 
+#![allow(dead_code, reason = "not every test needs all of it")]
+
 use std::future::Future;
+use std::panic::resume_unwind;
 use std::time::Duration;
 
 use pikake_amqp::fake;
 use pikake_jobs::{AmqpBroker, Broker, Message, QueueOptions};
 use pikake_net::TcpListener;
-use pikake_traps::spawn;
+use pikake_sim::{Schedule, Sim};
+use pikake_traps::{TaskError, spawn, wall_time};
 
 pub(crate) const SECOND: Duration = Duration::from_secs(1);
 
@@ -20,7 +24,10 @@ pub(crate) fn on_a_broker_at<F: Future<Output = ()>>(
     url: &str,
     test: impl FnOnce(fake::Broker, AmqpBroker) -> F,
 ) {
-    pikake_sim::example(async {
+    let mut sim = Sim::new(0);
+    // What goes out in the same turn does so whatever else has happened.
+    sim.schedule(Schedule::Fifo);
+    let ran = sim.run_here("test", async {
         let server = fake::Broker::new();
         let listener = TcpListener::bind("127.0.0.1:5672").await.unwrap();
         let _serving = spawn(fake::serve(server.clone(), listener)).cancel_on_drop();
@@ -28,10 +35,24 @@ pub(crate) fn on_a_broker_at<F: Future<Output = ()>>(
         broker.declare("jobs", &QueueOptions::default()).await.unwrap();
         test(server, broker).await;
     });
+    match ran.unwrap_or_else(|failure| panic!("{failure}")).outcome {
+        Err(TaskError::Panicked(panic)) => resume_unwind(panic.into_payload()),
+        ended => ended.expect("it comes to its end"),
+    }
 }
 
 pub(crate) fn message(job: &str) -> Message {
     let mut message = Message::default();
     message.correlation_id = Some(job.to_owned());
     message
+}
+
+/// From here on a message that waits costs its channel.
+pub(crate) async fn without_delays(broker: &AmqpBroker) {
+    let soon = Some(wall_time() + SECOND);
+    broker.publish("jobs", Message::default(), soon).await.unwrap();
+    let channel = broker.connection().channel().await.unwrap();
+    for level in 0..26 {
+        channel.delete_exchange(&format!("pikake.delay.{level}")).await.unwrap();
+    }
 }
