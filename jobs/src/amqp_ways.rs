@@ -4,11 +4,12 @@
 //! queues there are, and which of them can delay.
 
 use std::cell::RefCell;
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
+use std::rc::Rc;
 use std::time::SystemTime;
 
 use pikake_amqp::{Connection, Message as Publishing, short};
-use pikake_sync::Mutex;
+use pikake_sync::OnceCell;
 use pikake_traps::wall_time;
 
 use crate::amqp_delay as delay;
@@ -20,20 +21,26 @@ use crate::message::Message;
 /// What a broker has declared.
 #[derive(Debug, Default)]
 pub(crate) struct Ways {
-    /// Which queues are there, and whether they are replicated.
-    declared: RefCell<BTreeMap<String, bool>>,
-    /// The queues that can delay; locked while one is made so.
-    delaying: Mutex<BTreeSet<String>>,
+    /// The queues that are there. One that is declared again may be another one.
+    declared: RefCell<BTreeMap<String, Rc<Declared>>>,
+}
+
+#[derive(Debug)]
+struct Declared {
+    is_replicated: bool,
+    /// It has delay queues.
+    delays: OnceCell<()>,
 }
 
 impl Ways {
     pub(crate) fn is_declared(&self, queue: &str, is_replicated: bool) {
-        self.declared.borrow_mut().insert(queue.to_owned(), is_replicated);
+        let declared = Declared { is_replicated, delays: OnceCell::new() };
+        self.declared.borrow_mut().insert(queue.to_owned(), Rc::new(declared));
     }
 
     /// Whether a queue is replicated, if it was declared here.
     pub(crate) fn is_replicated(&self, queue: &str) -> Option<bool> {
-        self.declared.borrow().get(queue).copied()
+        self.declared.borrow().get(queue).map(|queue| queue.is_replicated)
     }
 
     /// A message on its way into its queue. What is to be declared for that is, over channels
@@ -66,17 +73,13 @@ impl Ways {
 
     /// Sees to it that a queue has delay queues.
     async fn let_delay(&self, connection: &Connection, queue: &str) -> Result<(), BrokerError> {
-        let mut delaying = self.delaying.lock().await?;
-        if delaying.contains(queue) {
-            return Ok(());
-        }
-        let is_replicated = self.is_replicated(queue).ok_or_else(|| {
+        let declared = self.declared.borrow().get(queue).cloned();
+        let declared = declared.ok_or_else(|| {
             BrokerError::Refused(format!(
                 "declare queue `{queue}` here before messages wait for it"
             ))
         })?;
-        delay::make(connection, queue, is_replicated).await?;
-        delaying.insert(queue.to_owned());
-        Ok(())
+        let make = async || Ok(delay::make(connection, queue, declared.is_replicated).await?);
+        declared.delays.get_or_try_init(make).await.copied()
     }
 }

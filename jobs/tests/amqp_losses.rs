@@ -253,3 +253,21 @@ fn the_dead_of_a_clock_that_is_ahead_are_replayed_as_well() {
         assert_eq!(broker.counts("jobs").await.unwrap().dead, 0);
     });
 }
+
+/// Also when it was deleted in the meantime, and with it what led there.
+#[test]
+fn a_queue_that_is_declared_again_can_delay_again() {
+    on_a_broker(async |_server, broker| {
+        let later = || Some(wall_time() + SECOND);
+        for time in ["first", "second"] {
+            broker.publish("jobs", message(time), later()).await.unwrap();
+            let mut deliveries = broker.consume("jobs", 1).await.unwrap();
+            let came = timeout_after(3 * SECOND, deliveries.next()).await.expect("it is lost");
+            let came = came.unwrap().unwrap();
+            assert_eq!(came.message.job(), Some(time));
+            broker.ack(came.receipt).await.unwrap();
+            broker.connection().channel().await.unwrap().delete_queue("jobs").await.unwrap();
+            broker.declare("jobs", &QueueOptions::default()).await.unwrap();
+        }
+    });
+}
