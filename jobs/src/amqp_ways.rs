@@ -14,6 +14,7 @@ use pikake_traps::wall_time;
 
 use crate::amqp_delay as delay;
 use crate::amqp_message::{headless, properties};
+use crate::amqp_publisher::Made;
 use crate::amqp_queues::to_queue;
 use crate::broker::BrokerError;
 use crate::message::Message;
@@ -43,22 +44,18 @@ impl Ways {
         self.declared.borrow().get(queue).map(|queue| queue.is_replicated)
     }
 
-    /// A message on its way into its queue. What is to be declared for that is, over channels
-    /// of their own.
-    pub(crate) async fn of(
+    /// A message on its way into its queue, after what is to be declared for that.
+    pub(crate) fn of<'a>(
         &self,
-        connection: &Connection,
-        queue: &str,
+        connection: &'a Connection,
+        queue: &'a str,
         message: &Message,
         not_before: Option<SystemTime>,
-    ) -> Result<Publishing, BrokerError> {
-        let body = message.body.clone();
-        if delay::until(not_before, wall_time()).is_some() {
-            self.let_delay(connection, queue).await?;
-        }
+    ) -> Result<Made<'a>, BrokerError> {
         let now = wall_time();
         let Some(length) = delay::until(not_before, now) else {
-            return Ok(to_queue(queue, properties(message, now)?, body)?);
+            let properties = properties(message, now)?;
+            return Ok(Made::Message(to_queue(queue, properties, message.body.clone())?));
         };
         let Some((exchange, key)) = delay::way(queue, length) else {
             return Err(BrokerError::Refused(format!(
@@ -66,20 +63,29 @@ impl Ways {
                 delay::longest().as_secs() / (24 * 3_600)
             )));
         };
-        let (exchange, routing_key) = (short(&exchange)?, short(&key)?);
-        let properties = headless(message, now)?;
-        Ok(Publishing { exchange, routing_key, properties, body, mandatory: true })
-    }
-
-    /// Sees to it that a queue has delay queues.
-    async fn let_delay(&self, connection: &Connection, queue: &str) -> Result<(), BrokerError> {
         let declared = self.declared.borrow().get(queue).cloned();
         let declared = declared.ok_or_else(|| {
             BrokerError::Refused(format!(
                 "declare queue `{queue}` here before messages wait for it"
             ))
         })?;
-        let make = async || Ok(delay::make(connection, queue, declared.is_replicated).await?);
-        declared.delays.get_or_try_init(make).await.copied()
+        if declared.delays.get().is_none() {
+            return Ok(Made::After(Box::pin(declared.let_delay(connection, queue))));
+        }
+        let (exchange, routing_key) = (short(&exchange)?, short(&key)?);
+        let (properties, body) = (headless(message, now)?, message.body.clone());
+        Ok(Made::Message(Publishing { exchange, routing_key, properties, body, mandatory: true }))
+    }
+}
+
+impl Declared {
+    /// Sees to it that the queue has delay queues.
+    async fn let_delay(
+        self: Rc<Self>,
+        connection: &Connection,
+        queue: &str,
+    ) -> Result<(), BrokerError> {
+        let make = async || Ok(delay::make(connection, queue, self.is_replicated).await?);
+        self.delays.get_or_try_init(make).await.copied()
     }
 }

@@ -9,9 +9,10 @@ use std::cell::Cell;
 use std::rc::Rc;
 use std::time::Duration;
 
+use pikake_amqp::State;
 use pikake_amqp::fake::Broker as Server;
-use pikake_jobs::broker::PublishError;
-use pikake_jobs::{AmqpBroker, Broker, JobId, Outcome};
+use pikake_jobs::broker::{PublishError, PublishFailure};
+use pikake_jobs::{AmqpBroker, Broker, BrokerError, JobId, Outcome};
 use pikake_traps::{CancelOnDrop, Task, sleep, spawn, timeout_after, wall_time};
 
 use fake::{SECOND, message, on_a_broker, on_a_broker_at, without_delays};
@@ -97,8 +98,7 @@ fn an_outcome_that_has_come_needs_no_channel() {
         broker.expect(&mut message("nothing")).await.unwrap();
         // Costs the others the channel that they go over as well.
         let to_blame = publish(&broker, "to blame", false, true);
-        let sent: Vec<_> =
-            (0..5).map(|n| publish(&broker, &n.to_string(), true, false)).collect();
+        let sent: Vec<_> = (0..5).map(|n| publish(&broker, &n.to_string(), true, false)).collect();
         to_blame.await.unwrap().expect_err("there is no exchange");
         for sent in sent {
             sent.await.unwrap().unwrap();
@@ -120,5 +120,43 @@ fn an_outcome_that_has_come_needs_no_channel() {
             assert!(broker.wait(&job).await.is_ok());
             broker.forget(&job);
         }
+    });
+}
+
+#[test]
+fn whoever_begins_to_ask_is_not_refused_for_a_message_of_another() {
+    on_a_broker(async |server, broker| {
+        without_delays(&broker).await;
+        let to_blame = publish(&broker, "to blame", false, true);
+        let asks = publish(&broker, "asks", true, false);
+        to_blame.await.unwrap().expect_err("there is no exchange");
+        asks.await.unwrap().unwrap();
+        assert_eq!(server.ready("jobs"), 1);
+    });
+}
+
+/// The broker came back with fewer channels to grant.
+#[test]
+fn messages_go_on_when_there_is_a_channel_for_them_again() {
+    on_a_broker(async |server, broker| {
+        without_delays(&broker).await;
+        let first = broker.consume("jobs", 1).await.unwrap();
+        let second = broker.consume("jobs", 1).await.unwrap();
+        // What goes out from here on does so over the last channel of all.
+        publish(&broker, "to blame", false, true).await.unwrap().expect_err("no exchange");
+        publish(&broker, "before", false, false).await.unwrap().unwrap();
+        server.limit_channels(2);
+        server.cut();
+        while !matches!(broker.connection().changed().await, Ok(State::Open)) {}
+        let none_to_be_had = publish(&broker, "none", false, false).await.unwrap().unwrap_err();
+        let is_lost = matches!(none_to_be_had.cause, PublishFailure::Broker(BrokerError::Lost(_)));
+        assert!(is_lost && !none_to_be_had.is_uncertain, "{none_to_be_had:?}");
+        let waits = publish(&broker, "after", false, false);
+        sleep(SECOND).await.unwrap();
+        drop(second);
+        waits.await.unwrap().unwrap();
+        drop(first);
+        sleep(SECOND).await.unwrap();
+        assert_eq!(server.ready("jobs"), 2);
     });
 }

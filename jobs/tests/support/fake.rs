@@ -3,6 +3,7 @@
 #![allow(dead_code, reason = "not every test needs all of it")]
 
 use std::future::Future;
+use std::io;
 use std::panic::resume_unwind;
 use std::time::Duration;
 
@@ -10,12 +11,14 @@ use pikake_amqp::fake;
 use pikake_jobs::{AmqpBroker, Broker, Message, QueueOptions};
 use pikake_net::TcpListener;
 use pikake_sim::{Schedule, Sim};
-use pikake_traps::{TaskError, spawn, wall_time};
+use pikake_traps::{Task, TaskError, spawn, wall_time};
 
 pub(crate) const SECOND: Duration = Duration::from_secs(1);
 
 /// With a queue `jobs`.
-pub(crate) fn on_a_broker<F: Future<Output = ()>>(test: impl FnOnce(fake::Broker, AmqpBroker) -> F) {
+pub(crate) fn on_a_broker<F: Future<Output = ()>>(
+    test: impl FnOnce(fake::Broker, AmqpBroker) -> F,
+) {
     on_a_broker_at("amqp://127.0.0.1", test);
 }
 
@@ -24,17 +27,39 @@ pub(crate) fn on_a_broker_at<F: Future<Output = ()>>(
     url: &str,
     test: impl FnOnce(fake::Broker, AmqpBroker) -> F,
 ) {
+    in_a_world(async {
+        let server = fake::Broker::new();
+        let _serving = serving(&server).await.cancel_on_drop();
+        test(server, connected(url).await).await;
+    });
+}
+
+/// The same, with the task that serves it.
+pub(crate) fn on_a_broker_that_goes<F: Future<Output = ()>>(
+    test: impl FnOnce(Task<io::Result<()>>, AmqpBroker) -> F,
+) {
+    in_a_world(async {
+        let serving = serving(&fake::Broker::new()).await;
+        test(serving, connected("amqp://127.0.0.1").await).await;
+    });
+}
+
+async fn serving(server: &fake::Broker) -> Task<io::Result<()>> {
+    let listener = TcpListener::bind("127.0.0.1:5672").await.unwrap();
+    spawn(fake::serve(server.clone(), listener))
+}
+
+async fn connected(url: &str) -> AmqpBroker {
+    let broker = AmqpBroker::open(url).await.unwrap();
+    broker.declare("jobs", &QueueOptions::default()).await.unwrap();
+    broker
+}
+
+fn in_a_world(test: impl Future<Output = ()>) {
     let mut sim = Sim::new(0);
     // What goes out in the same turn does so whatever else has happened.
     sim.schedule(Schedule::Fifo);
-    let ran = sim.run_here("test", async {
-        let server = fake::Broker::new();
-        let listener = TcpListener::bind("127.0.0.1:5672").await.unwrap();
-        let _serving = spawn(fake::serve(server.clone(), listener)).cancel_on_drop();
-        let broker = AmqpBroker::open(url).await.unwrap();
-        broker.declare("jobs", &QueueOptions::default()).await.unwrap();
-        test(server, broker).await;
-    });
+    let ran = sim.run_here("test", test);
     match ran.unwrap_or_else(|failure| panic!("{failure}")).outcome {
         Err(TaskError::Panicked(panic)) => resume_unwind(panic.into_payload()),
         ended => ended.expect("it comes to its end"),
