@@ -17,7 +17,7 @@ use pikake_sim::{Schedule, Sim};
 use pikake_time::Ticks;
 use pikake_traps::{Task, elapsed_since, now, random, sleep, spawn, timeout_after, wall_time};
 
-use fake::{SECOND, message, on_a_broker_that_goes, without_delays};
+use fake::{SECOND, message, on_a_broker, on_a_broker_that_goes, without_delays};
 
 type Sent = Task<(Result<(), PublishError>, Duration)>;
 
@@ -105,4 +105,33 @@ fn a_name_that_costs_connections_costs_no_more_however_many_answer() {
         let cost = ran.unwrap_or_else(|failure| panic!("seed {seed}: {failure}")).outcome.unwrap();
         assert!(cost <= 3, "seed {seed}: one that it may have cost, two by itself, and not {cost}");
     }
+}
+
+#[test]
+fn a_message_that_was_held_back_comes_in_time_all_the_same() {
+    on_a_broker(async |server, broker| {
+        let since = now();
+        let later = wall_time() + 20 * SECOND;
+        let soon = wall_time() + SECOND;
+        broker.publish("jobs", message("first"), Some(soon)).await.unwrap();
+        server.block(Some("memory"));
+        // This is what the broker says so at.
+        let held_back = publish(&broker, "held back", false, since);
+        sleep(SECOND).await.unwrap();
+        let (publishing, delayed) = (broker.clone(), message("delayed"));
+        let delayed =
+            spawn(async move { publishing.publish("jobs", delayed, Some(later)).await });
+        sleep(10 * SECOND).await.unwrap();
+        server.block(None);
+        held_back.await.unwrap().0.unwrap();
+        delayed.await.unwrap().unwrap();
+        let mut deliveries = broker.consume("jobs", 10).await.unwrap();
+        let mut came = Vec::new();
+        for _ in 0..3 {
+            let delivery = deliveries.next().await.unwrap().unwrap();
+            came.push((delivery.message.job().unwrap().to_owned(), elapsed_since(since).as_secs()));
+        }
+        came.sort();
+        assert_eq!((came[0].0.as_str(), came[0].1), ("delayed", 20), "{came:?}");
+    });
 }
