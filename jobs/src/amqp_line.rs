@@ -4,8 +4,9 @@
 //! cost it, and all who publish wait here for the next one, none of them longer than it has patience.
 
 use std::cell::{Cell, RefCell};
+use std::collections::VecDeque;
 use std::future::Future;
-use std::rc::Rc;
+use std::rc::{Rc, Weak};
 use std::time::Duration;
 
 use pikake_amqp::{Channel, Error};
@@ -15,6 +16,10 @@ use pikake_traps::{deadline_after, timeout_at};
 
 use crate::amqp_replies::{Reading, Replies};
 use crate::broker::BrokerError;
+
+/// So many lines are kept for answers to messages that were sent again, of some two thousand channels that
+/// a broker grants.
+const MOST_KEPT: usize = 256;
 
 /// How long a message waits for its turn in all, counted from the first wait.
 pub(crate) struct Patience {
@@ -136,5 +141,29 @@ impl SharedLine {
             }
             // A message of somebody else has cost it meanwhile.
         }
+    }
+}
+
+/// Lines that were one message's each, and live as long as somebody waits for an answer over them.
+#[derive(Default)]
+pub(crate) struct KeptLines(RefCell<VecDeque<Weak<Reading>>>);
+
+impl KeptLines {
+    /// One of them for one message more, if there are as many as there may be: should it cost the line, it
+    /// costs the answers to the others as well.
+    pub(crate) fn take(&self) -> Option<Line> {
+        let mut kept = self.0.borrow_mut();
+        kept.retain(|reading| reading.strong_count() > 0);
+        if kept.len() < MOST_KEPT {
+            return None;
+        }
+        let reading = kept.pop_front()?.upgrade()?;
+        let line = Line::on(reading.channel.clone());
+        line.reading.set(reading).ok()?;
+        (!line.is_closed()).then_some(line)
+    }
+
+    pub(crate) fn put(&self, line: &Line) {
+        self.0.borrow_mut().extend(line.reading.get().map(Rc::downgrade));
     }
 }

@@ -20,7 +20,7 @@ use pikake_sync::{Entered, Mutex, MutexGuard, Semaphore, WaitGroup};
 use pikake_traps::{Interrupted, ignore_after};
 
 use crate::amqp_error::{Unsent, lost, unpublished};
-use crate::amqp_line::{Line, Patience, SharedLine};
+use crate::amqp_line::{KeptLines, Line, Patience, SharedLine};
 use crate::amqp_queues::to_queue;
 use crate::amqp_replies::Replies;
 use crate::broker::{BrokerError, LocalFuture};
@@ -53,6 +53,8 @@ pub(crate) struct Publisher {
     turns: Mutex<()>,
     /// Messages that have a channel of their own.
     alone: Semaphore,
+    /// The channels of those of them that are to be answered.
+    kept: KeptLines,
     /// Names to answer to that cost a connection, the latest first.
     stumbles: RefCell<VecDeque<String>>,
     pub(crate) replies: Replies,
@@ -69,6 +71,7 @@ impl Publisher {
             suspects: WaitGroup::new(),
             turns: Mutex::default(),
             alone: Semaphore::new(MOST_ALONE),
+            kept: KeptLines::default(),
             stumbles: RefCell::default(),
             replies: Replies::default(),
             under_way: WaitGroup::new(),
@@ -211,7 +214,10 @@ impl Publisher {
             }
             Ok::<_, Error>(alone)
         };
-        let alone = patience.in_time(open).await?;
+        let alone = match asks.and_then(|_| self.kept.take()) {
+            Some(kept) => kept,
+            None => patience.in_time(open).await?,
+        };
         loop {
             let room = match alone.channel.room().await {
                 Ok(room) => room,
@@ -219,7 +225,11 @@ impl Publisher {
             };
             match make()? {
                 Made::Message(message) => {
-                    return Ok(self.publish_over(&alone, room, message, asks).await);
+                    let sent = self.publish_over(&alone, room, message, asks).await;
+                    if asks.is_some() && sent.is_ok() {
+                        self.kept.put(&alone);
+                    }
+                    return Ok(sent);
                 }
                 Made::Nothing => return Ok(Ok(())),
                 Made::After(first) => {

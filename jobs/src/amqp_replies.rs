@@ -23,7 +23,7 @@ pub(crate) const REPLY_TO: &str = "amq.rabbitmq.reply-to";
 struct Expected {
     outcome: Option<Outcome>,
     /// Set once the question has reached the broker: over which channel the answer comes, which is kept for
-    /// that until the outcome has come, and the epoch of its connection.
+    /// that until it has come or cannot come any more, and the epoch of its connection.
     asked_over: Option<(Rc<Reading>, u64)>,
     /// The channel is gone over which it was to come.
     is_lost: bool,
@@ -50,7 +50,7 @@ pub(crate) struct Replies {
 #[derive(Debug)]
 pub(crate) struct Reading {
     number: u64,
-    connection: Connection,
+    pub(crate) channel: Channel,
     reader: CancelOnDrop<()>,
     _watcher: CancelOnDrop<()>,
 }
@@ -62,11 +62,10 @@ impl Replies {
         let number = self.readings.replace(self.readings.get() + 1);
         let table = || Rc::downgrade(&self.table);
         let reader = Builder::new().name("replies").spawn(read(consumer, table(), number));
-        let connection = channel.connection().clone();
-        let watch = watch(connection.clone(), table(), number);
+        let watch = watch(channel.connection().clone(), table(), number);
         let watcher = Builder::new().name("lost replies").spawn(watch);
         let (reader, _watcher) = (reader.cancel_on_drop(), watcher.cancel_on_drop());
-        Ok(Rc::new(Reading { number, connection, reader, _watcher }))
+        Ok(Rc::new(Reading { number, channel: channel.clone(), reader, _watcher }))
     }
 
     /// The broker had the question in that epoch of the connection: when the channel is gone, or that
@@ -75,8 +74,9 @@ impl Replies {
         if let Some(expected) = self.table.borrow_mut().get_mut(job)
             && !expected.is_over()
         {
-            expected.asked_over = Some((over.clone(), epoch));
-            expected.is_lost = over.reader.is_finished() || epoch != over.connection.epoch();
+            let is_current = epoch == over.channel.connection().epoch();
+            expected.is_lost = over.reader.is_finished() || !is_current;
+            expected.asked_over = (!expected.is_lost).then(|| (over.clone(), epoch));
             if expected.is_lost {
                 expected.look.set();
             }
@@ -151,6 +151,7 @@ fn lose(table: &Weak<Table>, number: u64, is_gone: impl Fn(u64) -> bool) {
     for expected in table.borrow_mut().values_mut() {
         let asked_over = expected.asked_over.as_ref();
         if asked_over.is_some_and(|(over, epoch)| over.number == number && is_gone(*epoch)) {
+            expected.asked_over = None;
             expected.is_lost = true;
             expected.look.set();
         }

@@ -160,3 +160,56 @@ fn messages_go_on_when_there_is_a_channel_for_them_again() {
         assert_eq!(server.ready("jobs"), 2);
     });
 }
+
+#[test]
+fn an_outcome_that_cannot_come_needs_no_channel() {
+    on_a_broker(async |server, broker| {
+        without_delays(&broker).await;
+        broker.expect(&mut message("nothing")).await.unwrap();
+        let to_blame = publish(&broker, "to blame", false, true);
+        let sent: Vec<_> = (0..5).map(|n| publish(&broker, &n.to_string(), true, false)).collect();
+        to_blame.await.unwrap().expect_err("there is no exchange");
+        for sent in sent {
+            sent.await.unwrap().unwrap();
+        }
+        publish(&broker, "another", false, false).await.unwrap().unwrap();
+        assert_eq!(server.channels(), 6);
+        server.cut();
+        while !matches!(broker.connection().changed().await, Ok(State::Open)) {}
+        sleep(SECOND).await.unwrap();
+        assert_eq!(server.channels(), 1);
+        let waited = broker.wait(&JobId("0".to_owned())).await;
+        assert!(matches!(waited, Err(BrokerError::NoOutcome)), "{waited:?}");
+    });
+}
+
+/// Nor one each, when they are many.
+#[test]
+fn those_who_wait_for_outcomes_share_channels() {
+    on_a_broker(async |server, broker| {
+        without_delays(&broker).await;
+        broker.expect(&mut message("nothing")).await.unwrap();
+        let to_blame = publish(&broker, "to blame", false, true);
+        let sent: Vec<_> =
+            (0..600).map(|n| publish(&broker, &n.to_string(), true, false)).collect();
+        to_blame.await.unwrap().expect_err("there is no exchange");
+        for sent in sent {
+            sent.await.unwrap().unwrap();
+        }
+        sleep(SECOND).await.unwrap();
+        assert!(server.channels() <= 256 + 16, "{} channels", server.channels());
+        let mut deliveries = broker.consume("jobs", 10).await.unwrap();
+        for _ in 0..600 {
+            let came = deliveries.next().await.unwrap().unwrap();
+            broker.store(&came.message, Outcome::success(1.into())).await.unwrap();
+            broker.ack(came.receipt).await.unwrap();
+        }
+        drop(deliveries);
+        for job in 0..600 {
+            let job = JobId(job.to_string());
+            assert!(timeout_after(SECOND, broker.wait(&job)).await.unwrap().is_ok(), "{job:?}");
+        }
+        sleep(SECOND).await.unwrap();
+        assert_eq!(server.channels(), 1);
+    });
+}

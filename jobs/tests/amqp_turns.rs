@@ -119,8 +119,7 @@ fn a_message_that_was_held_back_comes_in_time_all_the_same() {
         let held_back = publish(&broker, "held back", false, since);
         sleep(SECOND).await.unwrap();
         let (publishing, delayed) = (broker.clone(), message("delayed"));
-        let delayed =
-            spawn(async move { publishing.publish("jobs", delayed, Some(later)).await });
+        let delayed = spawn(async move { publishing.publish("jobs", delayed, Some(later)).await });
         sleep(10 * SECOND).await.unwrap();
         server.block(None);
         held_back.await.unwrap().0.unwrap();
