@@ -37,6 +37,7 @@ const MOST_ALONE: usize = 16;
 const MOST_STUMBLES: usize = 100;
 
 /// What comes of making a message.
+#[expect(clippy::large_enum_variant, reason = "nearly all are messages, and none is kept")]
 pub(crate) enum Made<'a> {
     Message(Publishing),
     /// It need not be sent any more.
