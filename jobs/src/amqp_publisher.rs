@@ -175,8 +175,7 @@ impl Publisher {
             return match self.publish_over(&line, room, message, asks).await {
                 Ok(()) => Ok(ControlFlow::Break(())),
                 Err(Unpublished::Closed { error, message: None })
-                    if matches!(error, Error::ConnectionClosed(_))
-                        || line.is_closed() && !self.is_closed() =>
+                    if matches!(error, Error::ConnectionClosed(_)) || line.is_closed() =>
                 {
                     Ok(ControlFlow::Continue(error))
                 }

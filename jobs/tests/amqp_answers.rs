@@ -1,5 +1,4 @@
-//! Who waits for an outcome is told when it cannot come any more, and costs no channel when it has come.
-//! On the broker for tests, in virtual time.
+//! Who waits for an outcome is told when it cannot come any more. On the broker for tests, in virtual time.
 #![cfg(feature = "amqp")]
 
 #[path = "support/fake.rs"]
