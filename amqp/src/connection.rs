@@ -149,6 +149,12 @@ impl Connection {
         self.hub().state.borrow().clone()
     }
 
+    /// How often it was lost. What a broker keeps for a connection is gone when this has changed: whom
+    /// it answers directly, what it has delivered.
+    pub fn epoch(&self) -> u64 {
+        self.hub().epoch.get()
+    }
+
     /// Where it goes.
     pub fn address(&self) -> &Address {
         &self.hub().address

@@ -50,7 +50,7 @@ impl Hub {
             Event::Confirmed { token, outcome } => {
                 let Publisher { sender, channel, .. } = token;
                 let result = match outcome {
-                    Outcome::Acked => Ok(()),
+                    Outcome::Acked => Ok(self.epoch.get()),
                     Outcome::Nacked => Err(PublishError::Nacked),
                     Outcome::Returned { code, text } => Err(PublishError::Returned { code, text }),
                     Outcome::Unknown(error) => Err(PublishError::Closed { error, message: None }),
@@ -130,7 +130,6 @@ impl Hub {
         self.is_ready.set(false);
         self.blocked.replace(None);
         let session = self.session.borrow_mut().take();
-        self.epoch.set(self.epoch.get() + 1);
         for channel in self.live_channels() {
             channel.forget_deliveries();
         }
@@ -143,6 +142,7 @@ impl Hub {
                 self.tell(event);
             }
         }
+        self.epoch.set(self.epoch.get() + 1);
         let remains = session.dismantle();
         // Their senders tell them.
         drop(remains.requests);

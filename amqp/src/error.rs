@@ -226,6 +226,17 @@ impl PublishError {
         }
     }
 
+    /// The same with a message that has not been sent.
+    pub(crate) fn about(mut self, unsent: Message) -> Self {
+        if let Self::Blocked { message, .. }
+        | Self::Interrupted { message, .. }
+        | Self::Closed { message, .. } = &mut self
+        {
+            *message = Some(Box::new(unsent));
+        }
+        self
+    }
+
     /// The interruption, if that is what it was.
     pub fn interrupted(&self) -> Option<&Interrupted> {
         match self {

@@ -50,7 +50,8 @@ impl Asker {
 
 /// Who published.
 pub(crate) struct Publisher {
-    pub(crate) sender: oneshot::Sender<Result<(), PublishError>>,
+    /// Told in which epoch it was confirmed.
+    pub(crate) sender: oneshot::Sender<Result<u64, PublishError>>,
     /// It stays open until the message is confirmed.
     pub(crate) channel: Rc<ChannelInner>,
     /// When the first of the connections was lost that it was sent over.
@@ -79,7 +80,7 @@ pub(crate) struct Hub {
     pub(crate) changed: WaitQueue,
     /// There is none between two connections.
     pub(crate) session: RefCell<Option<HubSession>>,
-    /// The connection's number, from 1 on. What belongs to an earlier one is stale.
+    /// How often the connection was lost. What belongs to an earlier one is stale.
     pub(crate) epoch: Cell<u64>,
     /// Callers may use the session: it is open, and everything is as it was before.
     pub(crate) is_ready: Cell<bool>,

@@ -83,4 +83,4 @@ pub use message::{
     Value, persistent, short,
 };
 pub use options::{Backoff, Options};
-pub use publish::Confirm;
+pub use publish::{Confirm, Room};

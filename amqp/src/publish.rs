@@ -7,21 +7,21 @@ use std::rc::Rc;
 use std::task::{Context, Poll};
 
 use pikake_sync::oneshot;
-use pikake_traps::{WaitQueue, deadline_after, park, timeout_at};
+use pikake_traps::{deadline_after, park, timeout_at};
 
 use crate::channel::{Channel, ChannelInner};
 use crate::error::{Error, PublishError};
 use crate::hub::Publisher;
 use crate::message::{Message, Properties, short};
 
-/// What came of an attempt to send a message.
-enum Attempt {
-    Sent(Confirm),
+/// Whether a message can be sent just now.
+enum Look {
+    Room,
     /// The broker takes none, or none on this channel, or there is no connection.
-    Hindered(Box<Message>, String),
+    Hindered(String),
     /// Too many are unconfirmed.
-    Full(Box<Message>),
-    Failed(PublishError),
+    Full,
+    Closed(Error),
 }
 
 impl Channel {
@@ -73,96 +73,131 @@ impl Channel {
         &self,
         message: Message,
     ) -> impl Future<Output = Result<Confirm, PublishError>> + use<> {
+        let room = self.room();
+        async move {
+            match room.await {
+                Ok(room) => room.post(message),
+                Err(error) => Err(error.about(message)),
+            }
+        }
+    }
+
+    /// Waits until a message can be sent, for those that are to be made only then.
+    ///
+    /// # Cancellation
+    ///
+    /// An interruption point, as [`post`](Self::post) is. Nothing is lost when it is dropped.
+    ///
+    /// # Errors
+    ///
+    /// [`PublishError`], without a message: there was none yet.
+    pub fn room(&self) -> impl Future<Output = Result<Room, PublishError>> + use<> {
         let channel = self.0.clone();
         async move {
-            let mut message = Box::new(message);
             let mut patience = None;
-            let mut turn = Turn { window: &channel.window, is_unused: false };
+            let mut room = Room { channel, is_unused: false };
             loop {
-                let hub = channel.hub();
-                let waited = match attempt(&channel, message) {
-                    Attempt::Sent(confirm) => {
-                        turn.is_unused = false;
-                        return Ok(confirm);
+                let hub = room.channel.hub();
+                let waited = match look(&room.channel) {
+                    Look::Room => return Ok(room),
+                    Look::Closed(error) => {
+                        return Err(PublishError::Closed { error, message: None });
                     }
-                    Attempt::Failed(error) => return Err(error),
-                    Attempt::Full(back) => {
-                        message = back;
+                    Look::Full => {
                         // The broker takes messages: the next hindrance is another one.
                         patience = None;
-                        turn.is_unused = false;
-                        let waited = park(&channel.window).await;
-                        turn.is_unused = true;
+                        room.is_unused = false;
+                        let waited = park(&room.channel.window).await;
+                        room.is_unused = true;
                         waited
                     }
-                    Attempt::Hindered(back, reason) => {
-                        message = back;
+                    Look::Hindered(reason) => {
                         let limit = hub.options.blocked_deadline;
                         let until = *patience.get_or_insert_with(|| deadline_after(limit));
                         match timeout_at(until, park(&hub.gate)).await {
                             Ok(waited) => waited,
-                            Err(_) => {
-                                let message = Some(message);
-                                return Err(PublishError::Blocked { reason, message });
-                            }
+                            Err(_) => return Err(PublishError::Blocked { reason, message: None }),
                         }
                     }
                 };
                 if let Err(why) = waited {
-                    return Err(PublishError::Interrupted { why, message: Some(message) });
+                    return Err(PublishError::Interrupted { why, message: None });
                 }
             }
         }
     }
 }
 
-/// A wake of one who waits for room. If the room is not used by whoever has it, it is passed on: there
-/// may be no other.
-struct Turn<'a> {
-    window: &'a WaitQueue,
+/// Room for one message on a channel, to be used before anything is awaited: it is there now, and not kept.
+#[must_use = "a message is posted with it"]
+pub struct Room {
+    channel: Rc<ChannelInner>,
+    /// It was waited for. If it is not used by whoever has it, the wake is passed on: there may be no other.
     is_unused: bool,
 }
 
-impl Drop for Turn<'_> {
+impl Room {
+    /// Sends a message, as [`Channel::post`] does.
+    ///
+    /// # Errors
+    ///
+    /// [`PublishError::Closed`], with the message unless it was sent.
+    pub fn post(mut self, message: Message) -> Result<Confirm, PublishError> {
+        let sent = send(&self.channel, Box::new(message));
+        self.is_unused &= sent.is_err();
+        sent
+    }
+}
+
+impl fmt::Debug for Room {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Room").field("channel", &self.channel.number.get()).finish_non_exhaustive()
+    }
+}
+
+impl Drop for Room {
     fn drop(&mut self) {
         if self.is_unused {
-            self.window.wake(1);
+            self.channel.window.wake(1);
         }
     }
 }
 
-fn attempt(channel: &Rc<ChannelInner>, message: Box<Message>) -> Attempt {
+fn look(channel: &ChannelInner) -> Look {
     let hub = channel.hub();
-    let failed =
-        |error, message| Attempt::Failed(PublishError::Closed { error, message: Some(message) });
     if let Some(error) = channel.closed() {
-        return failed(error, message);
+        return Look::Closed(error);
     }
     if let Some(reason) = hub.obstacle() {
-        return Attempt::Hindered(message, reason);
+        return Look::Hindered(reason);
     }
     let number = channel.number.get();
     let window = hub.session.borrow().as_ref().and_then(|session| session.window(number));
     match window {
-        None => return failed(Error::Closed, message),
-        Some((false, _)) => {
-            return Attempt::Hindered(message, "the broker has paused the channel".to_owned());
-        }
-        Some((true, unconfirmed)) if unconfirmed < hub.options.publish_window.max(1) => {}
-        Some(_) => return Attempt::Full(message),
+        None => Look::Closed(Error::Closed),
+        Some((false, _)) => Look::Hindered("the broker has paused the channel".to_owned()),
+        Some((true, unconfirmed)) if unconfirmed < hub.options.publish_window.max(1) => Look::Room,
+        Some(_) => Look::Full,
     }
+}
+
+fn send(channel: &Rc<ChannelInner>, message: Box<Message>) -> Result<Confirm, PublishError> {
+    let hub = channel.hub();
+    let number = channel.number.get();
     let (sender, receiver) = oneshot::channel();
     let publisher = Publisher { sender, channel: channel.clone(), lost_at: None };
-    let confirm = Confirm { receiver, channel: channel.clone() };
+    let confirm = Confirm { receiver, channel: channel.clone(), epoch: None };
     match hub.with(|session| session.publish(number, message, publisher)) {
-        Some(Ok(None)) => Attempt::Sent(confirm),
+        Some(Ok(None)) => Ok(confirm),
         Some(Ok(Some(publisher))) => {
             // Without confirms, that it is queued is all there is to know.
-            let _told = publisher.sender.send(Ok(()));
-            Attempt::Sent(confirm)
+            let _told = publisher.sender.send(Ok(hub.epoch.get()));
+            Ok(confirm)
         }
-        Some(Err((error, message, _))) => failed(error, message),
-        None => Attempt::Failed(PublishError::Uncertain),
+        Some(Err((error, message, _))) => {
+            Err(PublishError::Closed { error, message: Some(message) })
+        }
+        None => Err(PublishError::Uncertain),
     }
 }
 
@@ -174,8 +209,17 @@ fn attempt(channel: &Rc<ChannelInner>, message: Box<Message>) -> Attempt {
 /// message is still published, and nobody is told what became of it.
 #[must_use = "whether the message was confirmed is told to whoever awaits this"]
 pub struct Confirm {
-    receiver: oneshot::Receiver<Result<(), PublishError>>,
+    receiver: oneshot::Receiver<Result<u64, PublishError>>,
     channel: Rc<ChannelInner>,
+    /// Of the connection that has brought it.
+    epoch: Option<u64>,
+}
+
+impl Confirm {
+    /// The [epoch](crate::Connection::epoch) of the connection that brought the confirm, once it has come.
+    pub fn epoch(&self) -> Option<u64> {
+        self.epoch
+    }
 }
 
 impl Future for Confirm {
@@ -183,7 +227,7 @@ impl Future for Confirm {
 
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
         Pin::new(&mut self.receiver).poll(cx).map(|received| match received {
-            Ok(result) => result,
+            Ok(result) => result.map(|epoch| self.epoch = Some(epoch)),
             Err(oneshot::RecvError::Interrupted(why)) => {
                 Err(PublishError::Interrupted { why, message: None })
             }

@@ -175,8 +175,7 @@ impl Broker for AmqpBroker {
                 Some(REPLY_TO) => job_of(&message).ok(),
                 _ => None,
             };
-            let way = || session.ways.of(&session.connection, queue, &message, not_before);
-            let make = async || way().await.map(Some);
+            let make = || session.ways.of(&session.connection, queue, &message, not_before);
             let sent = session.publisher.publish(asked.as_ref(), make).await;
             sent.map_err(|unsent| PublishError::new(message, unsent.is_uncertain, unsent.cause))
         })

@@ -62,21 +62,27 @@ fn key(bit: usize, value: &str, rest: &str) -> String {
     format!("{}{value}.{}{rest}", "*.".repeat(LEVELS - 1 - bit), "*.".repeat(bit))
 }
 
-/// Makes all that a queue needs to delay, each level by itself and side by side: one after the other,
-/// these would be 130 round trips, which is more than the life of some workers.
+/// So many channels make levels side by side: a broker grants a number of them.
+const LANES: usize = 8;
+
+/// Makes all that a queue needs to delay, some levels side by side: one after the other, these would be
+/// 130 round trips, which is more than the life of some workers.
 pub(crate) async fn make(
     connection: &Connection,
     queue: &str,
     is_replicated: bool,
 ) -> Result<(), Error> {
-    let levels = (0..LEVELS).map(|level| {
+    let lanes = (0..LANES).map(|lane| {
         let (connection, queue) = (connection.clone(), queue.to_owned());
         async move {
             let channel = connection.channel_unconfirmed().await?;
-            make_level(&channel, &queue, level, is_replicated).await
+            for level in (lane..LEVELS).step_by(LANES) {
+                make_level(&channel, &queue, level, is_replicated).await?;
+            }
+            Ok::<_, Error>(())
         }
     });
-    for made in in_parallel(levels).await? {
+    for made in in_parallel(lanes).await? {
         match made {
             Ok(made) => made?,
             Err(error) => return Err(Error::Unavailable(error.to_string())),

@@ -7,7 +7,6 @@ use std::time::Duration;
 
 use pikake_amqp::{Connection, Error, PublishError as Unpublished, State};
 
-use crate::amqp_publisher::Unsent;
 use crate::broker::{BrokerError, PublishFailure};
 
 /// AMQP's number for something that is not there.
@@ -30,6 +29,35 @@ impl From<Error> for BrokerError {
             | Error::ConsumerCancelled => Self::Lost(error.to_string()),
             _ => Self::Refused(error.to_string()),
         }
+    }
+}
+
+/// What was not sent, or not confirmed.
+#[derive(Debug)]
+pub(crate) struct Unsent {
+    /// It may be there all the same.
+    pub(crate) is_uncertain: bool,
+    pub(crate) cause: PublishFailure,
+    /// It costs the connection each time.
+    pub(crate) is_stumbled_over: bool,
+}
+
+impl Unsent {
+    pub(crate) fn of(error: BrokerError) -> Self {
+        let cause = PublishFailure::Broker(error);
+        Self { is_uncertain: false, cause, is_stumbled_over: false }
+    }
+
+    pub(crate) fn uncertain(error: BrokerError) -> Self {
+        Self { is_uncertain: true, ..Self::of(error) }
+    }
+}
+
+/// The same for who does not mind whether it is there.
+pub(crate) fn lost(unsent: Unsent) -> BrokerError {
+    match unsent.cause {
+        PublishFailure::Broker(error) => error,
+        blocked => BrokerError::Lost(blocked.to_string()),
     }
 }
 

@@ -9,20 +9,21 @@
 
 use std::cell::RefCell;
 use std::collections::VecDeque;
-use std::rc::Rc;
+use std::ops::ControlFlow;
 use std::time::Duration;
 
 use pikake_amqp::{
-    Channel, Connection, Error, Message as Publishing, PublishError as Unpublished, State,
+    Channel, Connection, Error, Message as Publishing, PublishError as Unpublished, Room, State,
     persistent,
 };
-use pikake_sync::{Mutex, MutexGuard, OnceCell, WaitGroup};
+use pikake_sync::{Entered, Mutex, MutexGuard, Semaphore, WaitGroup};
 use pikake_traps::{Interrupted, ignore_after};
 
-use crate::amqp_error::unpublished;
+use crate::amqp_error::{Unsent, lost, unpublished};
+use crate::amqp_line::{KeptLines, Line, Patience, SharedLine};
 use crate::amqp_queues::to_queue;
-use crate::amqp_replies::{Reading, Replies};
-use crate::broker::{BrokerError, PublishFailure};
+use crate::amqp_replies::Replies;
+use crate::broker::{BrokerError, LocalFuture};
 use crate::message::JobId;
 
 /// A broker that takes messages has confirmed one by then.
@@ -30,37 +31,31 @@ const PROBE_LIMIT: Duration = Duration::from_secs(1);
 
 /// A message that has cost so many connections by itself, after one that it may have cost, is to blame.
 const STUMBLES: u32 = 2;
+/// So many messages at a time are sent again over channels of their own: a broker grants a number of them.
+const MOST_ALONE: usize = 16;
 /// So many names are remembered that the broker stumbles over.
 const MOST_STUMBLES: usize = 100;
 
-/// A channel for messages, and the answers to them.
-struct Line {
-    channel: Channel,
-    reading: OnceCell<Rc<Reading>>,
-}
-
-impl Line {
-    fn on(channel: Channel) -> Self {
-        Self { channel, reading: OnceCell::new() }
-    }
-
-    fn is_closed(&self) -> bool {
-        matches!(self.channel.closed(), Some(Error::ChannelClosed(_)))
-    }
-
-    /// Has the answers read that come to it.
-    async fn read(&self, replies: &Replies) -> Result<(), Error> {
-        let read = async || replies.read(&self.channel).await;
-        self.reading.get_or_try_init(read).await.map(drop)
-    }
+/// What comes of making a message.
+#[expect(clippy::large_enum_variant, reason = "nearly all are messages, and none is kept")]
+pub(crate) enum Made<'a> {
+    Message(Publishing),
+    /// It need not be sent any more.
+    Nothing,
+    /// This has to be done before.
+    After(LocalFuture<'a, Result<(), BrokerError>>),
 }
 
 pub(crate) struct Publisher {
-    line: RefCell<Rc<Line>>,
-    /// Locked while the broker has closed the line, and another is made.
-    reopening: Mutex<()>,
-    /// Locked by a message that is sent again, and may be the one that cost a connection.
-    suspects: Mutex<()>,
+    line: SharedLine,
+    /// Messages that are sent again, and of which one may have cost a connection,
+    suspects: WaitGroup,
+    /// one after the other.
+    turns: Mutex<()>,
+    /// Messages that have a channel of their own.
+    alone: Semaphore,
+    /// The channels of those of them that are to be answered.
+    kept: KeptLines,
     /// Names to answer to that cost a connection, the latest first.
     stumbles: RefCell<VecDeque<String>>,
     pub(crate) replies: Replies,
@@ -70,29 +65,14 @@ pub(crate) struct Publisher {
     pub(crate) patience: Duration,
 }
 
-/// What was not sent, or not confirmed.
-#[derive(Debug)]
-pub(crate) struct Unsent {
-    /// It may be there all the same.
-    pub(crate) is_uncertain: bool,
-    pub(crate) cause: PublishFailure,
-    /// It costs the connection each time.
-    pub(crate) is_stumbled_over: bool,
-}
-
-fn lost(unsent: Unsent) -> BrokerError {
-    match unsent.cause {
-        PublishFailure::Broker(error) => error,
-        blocked => BrokerError::Lost(blocked.to_string()),
-    }
-}
-
 impl Publisher {
     pub(crate) fn on(channel: Channel, patience: Duration) -> Self {
         Self {
-            line: RefCell::new(Rc::new(Line::on(channel))),
-            reopening: Mutex::default(),
-            suspects: Mutex::default(),
+            line: SharedLine::on(channel),
+            suspects: WaitGroup::new(),
+            turns: Mutex::default(),
+            alone: Semaphore::new(MOST_ALONE),
+            kept: KeptLines::default(),
             stumbles: RefCell::default(),
             replies: Replies::default(),
             under_way: WaitGroup::new(),
@@ -101,106 +81,114 @@ impl Publisher {
     }
 
     pub(crate) fn connection(&self) -> Connection {
-        self.current().channel.connection().clone()
-    }
-
-    fn current(&self) -> Rc<Line> {
-        self.line.borrow().clone()
-    }
-
-    async fn line(&self) -> Result<Rc<Line>, Error> {
-        if !self.current().is_closed() {
-            return Ok(self.current());
-        }
-        let _one = self.reopening.lock().await?;
-        let old = self.current();
-        if old.is_closed() {
-            let new = Line::on(old.channel.connection().channel().await?);
-            if old.reading.get().is_some() {
-                new.read(&self.replies).await?;
-            }
-            self.line.replace(Rc::new(new));
-        }
-        Ok(self.current())
+        self.line.current().channel.connection().clone()
     }
 
     /// Has the answers read that come to what is published from now on.
-    pub(crate) async fn read(&self) -> Result<(), Error> {
-        self.line().await?.read(&self.replies).await
+    pub(crate) async fn read(&self) -> Result<(), BrokerError> {
+        self.line.read(&self.replies, &Patience::of(self.patience)).await
     }
 
     /// Publishes a message, which `asks` for the outcome of that job. Each time it is to be sent it is
-    /// made; none is made of what need not be sent any more.
+    /// made, when nothing is waited for any more.
     ///
     /// If its channel is lost while it is under way, because of it or because of another one, it is made
     /// again and goes over a channel of its own: what that one is lost for is this message.
-    pub(crate) async fn publish(
+    pub(crate) async fn publish<'a>(
         &self,
         asks: Option<&JobId>,
-        make: impl AsyncFn() -> Result<Option<Publishing>, BrokerError>,
+        make: impl Fn() -> Result<Made<'a>, BrokerError>,
     ) -> Result<(), Unsent> {
         let _under_way = self.under_way.enter();
-        let unsent = |error| Unsent {
-            is_uncertain: false,
-            cause: PublishFailure::Broker(error),
-            is_stumbled_over: false,
+        let lost = match self.publish_among_others(asks, &make).await? {
+            ControlFlow::Break(()) => return Ok(()),
+            ControlFlow::Continue(lost) => lost,
         };
-        if self.suspects.is_locked() {
-            // It would be lost with what has cost a connection before.
-            drop(self.turn().await?);
-        }
-        let Some(mut message) = make().await.map_err(unsent)? else { return Ok(()) };
-        let (lost, mut turn) = loop {
-            let line = self.line().await.map_err(|error| unsent(error.into()))?;
-            match self.publish_over(&line, message, asks).await {
-                Ok(()) => return Ok(()),
-                Err(Unpublished::Closed { error: Error::ChannelClosed(reason), message: back }) => {
-                    match back {
-                        // It was still here when another one cost the channel.
-                        Some(back) => message = *back,
-                        None => break (reason, None),
-                    }
-                }
-                Err(Unpublished::Closed { error: Error::ConnectionClosed(reason), .. }) => {
-                    break (reason, Some(self.turn().await?));
-                }
-                Err(error) => return Err(self.unpublished(error)),
-            }
+        // That it was sent was progress.
+        let patience = Patience::of(self.patience);
+        let mut turn = match lost {
+            Error::ConnectionClosed(_) => Some(self.turn(&patience).await?),
+            _ => None,
         };
-        let mut tries = 1;
+        let mut stumbles = 0;
         loop {
-            match self.publish_alone(asks, &make).await {
-                Ok(Ok(())) => return Ok(()),
+            match self.publish_alone(asks, &make, &patience).await.map_err(Unsent::uncertain)? {
+                Ok(()) => return Ok(()),
                 // Lost for the same reason, it was that before.
-                Ok(Err(Unpublished::Closed { error: Error::ChannelClosed(reason), .. })) => {
-                    let is_uncertain = reason != lost;
-                    let error = Error::ChannelClosed(reason).into();
-                    return Err(Unsent { is_uncertain, ..unsent(error) });
+                Err(Unpublished::Closed { error: Error::ChannelClosed(reason), .. }) => {
+                    let is_it =
+                        matches!(lost, Error::ChannelClosed(ref before) if *before == reason);
+                    let unsent = Unsent::of(Error::ChannelClosed(reason).into());
+                    return Err(Unsent { is_uncertain: !is_it, ..unsent });
                 }
-                Ok(Err(Unpublished::Closed { error: Error::ConnectionClosed(_), .. }))
-                    if tries < STUMBLES && !self.is_closed() =>
+                Err(Unpublished::Closed { error: Error::ConnectionClosed(_), .. })
+                    if stumbles + 1 < STUMBLES && !self.is_closed() =>
                 {
-                    tries += 1;
-                    if turn.is_none() {
-                        turn = Some(self.turn().await?);
+                    match turn {
+                        Some(_) => stumbles += 1,
+                        // Others were under way: it may have been one of them.
+                        None => turn = Some(self.turn(&patience).await?),
                     }
                 }
-                Ok(Err(error)) => {
+                Err(error) => {
                     return Err(Unsent { is_uncertain: true, ..self.unpublished(error) });
                 }
-                Err(error) => return Err(Unsent { is_uncertain: true, ..unsent(error) }),
             }
+        }
+    }
+
+    /// Over the line that all share; or the error that it was lost with after it was sent, for which it
+    /// may be to blame.
+    async fn publish_among_others<'a>(
+        &self,
+        asks: Option<&JobId>,
+        make: &impl Fn() -> Result<Made<'a>, BrokerError>,
+    ) -> Result<ControlFlow<(), Error>, Unsent> {
+        let patience = Patience::of(self.patience);
+        loop {
+            let line = self.line.open(&self.replies, &patience).await.map_err(Unsent::of)?;
+            let room = match line.channel.room().await {
+                Ok(room) => room,
+                // Another message has cost it.
+                Err(Unpublished::Closed { .. }) if line.is_closed() && !self.is_closed() => {
+                    continue;
+                }
+                Err(error) => {
+                    return Err(Unsent { is_uncertain: false, ..self.unpublished(error) });
+                }
+            };
+            if self.suspects.count() > 0 {
+                // It would be lost with what has cost a connection before.
+                drop(room);
+                patience.in_time(self.suspects.wait()).await.map_err(Unsent::of)?;
+                continue;
+            }
+            let message = match make().map_err(Unsent::of)? {
+                Made::Message(message) => message,
+                Made::Nothing => return Ok(ControlFlow::Break(())),
+                Made::After(first) => {
+                    drop(room);
+                    patience.in_time(first).await.map_err(Unsent::of)?;
+                    continue;
+                }
+            };
+            return match self.publish_over(&line, room, message, asks).await {
+                Ok(()) => Ok(ControlFlow::Break(())),
+                Err(Unpublished::Closed { error, message: None })
+                    if matches!(error, Error::ConnectionClosed(_)) || line.is_closed() =>
+                {
+                    Ok(ControlFlow::Continue(error))
+                }
+                Err(error) => Err(self.unpublished(error)),
+            };
         }
     }
 
     /// The turn of a message that may have cost a connection.
-    async fn turn(&self) -> Result<MutexGuard<'_, ()>, Unsent> {
-        let unsent = |why: Interrupted| Unsent {
-            is_uncertain: true,
-            cause: PublishFailure::Broker(why.into()),
-            is_stumbled_over: false,
-        };
-        self.suspects.lock().await.map_err(unsent)
+    async fn turn(&self, patience: &Patience) -> Result<(Entered<'_>, MutexGuard<'_, ()>), Unsent> {
+        let suspect = self.suspects.enter();
+        let turn = patience.in_time(self.turns.lock()).await.map_err(Unsent::uncertain)?;
+        Ok((suspect, turn))
     }
 
     fn unpublished(&self, error: Unpublished) -> Unsent {
@@ -212,28 +200,58 @@ impl Publisher {
     }
 
     /// Over a channel of its own.
-    async fn publish_alone(
+    async fn publish_alone<'a>(
         &self,
         asks: Option<&JobId>,
-        make: &impl AsyncFn() -> Result<Option<Publishing>, BrokerError>,
+        make: &impl Fn() -> Result<Made<'a>, BrokerError>,
+        patience: &Patience,
     ) -> Result<Result<(), Unpublished>, BrokerError> {
-        let Some(message) = make().await? else { return Ok(Ok(())) };
-        let alone = Line::on(self.connection().channel().await?);
-        if asks.is_some() {
-            alone.read(&self.replies).await?;
+        let _one_of_few = patience.in_time(self.alone.acquire(1)).await?;
+        let open = async {
+            let alone = Line::on(self.connection().channel().await?);
+            if asks.is_some() {
+                alone.read(&self.replies).await?;
+            }
+            Ok::<_, Error>(alone)
+        };
+        let alone = match asks.and_then(|_| self.kept.take()) {
+            Some(kept) => kept,
+            None => patience.in_time(open).await?,
+        };
+        loop {
+            let room = match alone.channel.room().await {
+                Ok(room) => room,
+                Err(error) => return Ok(Err(error)),
+            };
+            match make()? {
+                Made::Message(message) => {
+                    let sent = self.publish_over(&alone, room, message, asks).await;
+                    if asks.is_some() && sent.is_ok() {
+                        self.kept.put(&alone);
+                    }
+                    return Ok(sent);
+                }
+                Made::Nothing => return Ok(Ok(())),
+                Made::After(first) => {
+                    drop(room);
+                    patience.in_time(first).await?;
+                }
+            }
         }
-        Ok(self.publish_over(&alone, message, asks).await)
     }
 
     async fn publish_over(
         &self,
         line: &Line,
+        room: Room,
         message: Publishing,
         asks: Option<&JobId>,
     ) -> Result<(), Unpublished> {
-        line.channel.post(message).await?.await?;
-        if let Some((job, reading)) = asks.zip(line.reading.get()) {
-            self.replies.is_asked(job, reading);
+        let mut confirm = room.post(message)?;
+        (&mut confirm).await?;
+        let asked = asks.zip(line.reading.get()).zip(confirm.epoch());
+        if let Some(((job, reading), epoch)) = asked {
+            self.replies.is_asked(job, reading, epoch);
         }
         Ok(())
     }
@@ -243,7 +261,7 @@ impl Publisher {
         &self,
         make: impl Fn() -> Result<Publishing, Error>,
     ) -> Result<(), BrokerError> {
-        self.publish(None, async || Ok(Some(make()?))).await.map_err(lost)
+        self.publish(None, || Ok(Made::Message(make()?))).await.map_err(lost)
     }
 
     /// Sends an answer. That nobody is there for it is no error, nor is a name that the broker stumbles over:
@@ -255,7 +273,7 @@ impl Publisher {
     ) -> Result<(), BrokerError> {
         // It may turn out to be such a name while this waits for its turn.
         let is_known = || self.stumbles.borrow().iter().any(|known| known == to);
-        let make = async || if is_known() { Ok(None) } else { Ok(Some(make()?)) };
+        let make = || if is_known() { Ok(Made::Nothing) } else { Ok(Made::Message(make()?)) };
         match self.publish(None, make).await {
             Err(unsent) if unsent.is_stumbled_over && !self.is_closed() => {
                 tracing::warn!(to, "the broker cannot stand this name to answer to");

@@ -8,7 +8,7 @@ use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
 use std::rc::{Rc, Weak};
 
-use pikake_amqp::{Channel, Consumer, Error, State};
+use pikake_amqp::{Channel, Connection, Consumer, Error, State};
 use pikake_sync::Event;
 use pikake_traps::{Builder, CancelOnDrop};
 
@@ -22,13 +22,20 @@ pub(crate) const REPLY_TO: &str = "amq.rabbitmq.reply-to";
 #[derive(Debug, Default)]
 struct Expected {
     outcome: Option<Outcome>,
-    /// Set once the question has reached the broker: over which channel the answer comes. It is kept for
-    /// that.
-    asked_over: Option<Rc<Reading>>,
+    /// Set once the question has reached the broker: over which channel the answer comes, which is kept for
+    /// that until it has come or cannot come any more, and the epoch of its connection.
+    asked_over: Option<(Rc<Reading>, u64)>,
     /// The channel is gone over which it was to come.
     is_lost: bool,
     /// Set when there is something to look at.
     look: Rc<Event>,
+}
+
+impl Expected {
+    /// Its outcome has come.
+    fn is_over(&self) -> bool {
+        self.outcome.as_ref().is_some_and(|outcome| outcome.state.is_final())
+    }
 }
 
 type Table = RefCell<BTreeMap<JobId, Expected>>;
@@ -43,6 +50,7 @@ pub(crate) struct Replies {
 #[derive(Debug)]
 pub(crate) struct Reading {
     number: u64,
+    pub(crate) channel: Channel,
     reader: CancelOnDrop<()>,
     _watcher: CancelOnDrop<()>,
 }
@@ -57,14 +65,21 @@ impl Replies {
         let watch = watch(channel.connection().clone(), table(), number);
         let watcher = Builder::new().name("lost replies").spawn(watch);
         let (reader, _watcher) = (reader.cancel_on_drop(), watcher.cancel_on_drop());
-        Ok(Rc::new(Reading { number, reader, _watcher }))
+        Ok(Rc::new(Reading { number, channel: channel.clone(), reader, _watcher }))
     }
 
-    /// The broker has the question: should the channel go now, it is not answered any more.
-    pub(crate) fn is_asked(&self, job: &JobId, over: &Rc<Reading>) {
-        if let Some(expected) = self.table.borrow_mut().get_mut(job) {
-            expected.asked_over = Some(over.clone());
-            expected.is_lost = over.reader.is_finished();
+    /// The broker had the question in that epoch of the connection: when the channel is gone, or that
+    /// connection, it is not answered any more. They may be by now.
+    pub(crate) fn is_asked(&self, job: &JobId, over: &Rc<Reading>, epoch: u64) {
+        if let Some(expected) = self.table.borrow_mut().get_mut(job)
+            && !expected.is_over()
+        {
+            let is_current = epoch == over.channel.connection().epoch();
+            expected.is_lost = over.reader.is_finished() || !is_current;
+            expected.asked_over = (!expected.is_lost).then(|| (over.clone(), epoch));
+            if expected.is_lost {
+                expected.look.set();
+            }
         }
     }
 
@@ -121,28 +136,31 @@ async fn read(mut consumer: Consumer, table: Weak<Table>, number: u64) {
             expected.outcome = Some(outcome);
             expected.look.set();
         }
+        if expected.is_over() {
+            // The channel may go with it, and this task with that.
+            expected.asked_over = None;
+        }
     }
-    lose(&table, number);
+    lose(&table, number, |_| true);
 }
 
-/// The channel or its connection is gone. What was asked over it is not answered any more; what is
-/// still to be asked goes over another.
-fn lose(table: &Weak<Table>, number: u64) {
+/// The channel or its connection is gone. What was asked over it, in such an epoch, is not answered any
+/// more; what is still to be asked goes over another.
+fn lose(table: &Weak<Table>, number: u64, is_gone: impl Fn(u64) -> bool) {
     let Some(table) = table.upgrade() else { return };
     for expected in table.borrow_mut().values_mut() {
-        if expected.asked_over.as_ref().is_some_and(|over| over.number == number) {
+        let asked_over = expected.asked_over.as_ref();
+        if asked_over.is_some_and(|(over, epoch)| over.number == number && is_gone(*epoch)) {
+            expected.asked_over = None;
             expected.is_lost = true;
             expected.look.set();
         }
     }
 }
 
-async fn watch(connection: pikake_amqp::Connection, table: Weak<Table>, number: u64) {
-    loop {
-        match connection.changed().await {
-            Ok(State::Recovering { .. }) => lose(&table, number),
-            Ok(State::Closed(_)) | Err(_) => return,
-            Ok(_) => {}
-        }
+async fn watch(connection: Connection, table: Weak<Table>, number: u64) {
+    while !matches!(connection.changed().await, Ok(State::Closed(_)) | Err(_)) {
+        // It may have been lost, and made again since.
+        lose(&table, number, |epoch| epoch != connection.epoch());
     }
 }

@@ -4,15 +4,17 @@
 //! queues there are, and which of them can delay.
 
 use std::cell::RefCell;
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
+use std::rc::Rc;
 use std::time::SystemTime;
 
 use pikake_amqp::{Connection, Message as Publishing, short};
-use pikake_sync::Mutex;
+use pikake_sync::OnceCell;
 use pikake_traps::wall_time;
 
 use crate::amqp_delay as delay;
 use crate::amqp_message::{headless, properties};
+use crate::amqp_publisher::Made;
 use crate::amqp_queues::to_queue;
 use crate::broker::BrokerError;
 use crate::message::Message;
@@ -20,38 +22,40 @@ use crate::message::Message;
 /// What a broker has declared.
 #[derive(Debug, Default)]
 pub(crate) struct Ways {
-    /// Which queues are there, and whether they are replicated.
-    declared: RefCell<BTreeMap<String, bool>>,
-    /// The queues that can delay; locked while one is made so.
-    delaying: Mutex<BTreeSet<String>>,
+    /// The queues that are there. One that is declared again may be another one.
+    declared: RefCell<BTreeMap<String, Rc<Declared>>>,
+}
+
+#[derive(Debug)]
+struct Declared {
+    is_replicated: bool,
+    /// It has delay queues.
+    delays: OnceCell<()>,
 }
 
 impl Ways {
     pub(crate) fn is_declared(&self, queue: &str, is_replicated: bool) {
-        self.declared.borrow_mut().insert(queue.to_owned(), is_replicated);
+        let declared = Declared { is_replicated, delays: OnceCell::new() };
+        self.declared.borrow_mut().insert(queue.to_owned(), Rc::new(declared));
     }
 
     /// Whether a queue is replicated, if it was declared here.
     pub(crate) fn is_replicated(&self, queue: &str) -> Option<bool> {
-        self.declared.borrow().get(queue).copied()
+        self.declared.borrow().get(queue).map(|queue| queue.is_replicated)
     }
 
-    /// A message on its way into its queue. What is to be declared for that is, over channels
-    /// of their own.
-    pub(crate) async fn of(
+    /// A message on its way into its queue, after what is to be declared for that.
+    pub(crate) fn of<'a>(
         &self,
-        connection: &Connection,
-        queue: &str,
+        connection: &'a Connection,
+        queue: &'a str,
         message: &Message,
         not_before: Option<SystemTime>,
-    ) -> Result<Publishing, BrokerError> {
-        let body = message.body.clone();
-        if delay::until(not_before, wall_time()).is_some() {
-            self.let_delay(connection, queue).await?;
-        }
+    ) -> Result<Made<'a>, BrokerError> {
         let now = wall_time();
         let Some(length) = delay::until(not_before, now) else {
-            return Ok(to_queue(queue, properties(message, now)?, body)?);
+            let properties = properties(message, now)?;
+            return Ok(Made::Message(to_queue(queue, properties, message.body.clone())?));
         };
         let Some((exchange, key)) = delay::way(queue, length) else {
             return Err(BrokerError::Refused(format!(
@@ -59,24 +63,29 @@ impl Ways {
                 delay::longest().as_secs() / (24 * 3_600)
             )));
         };
-        let (exchange, routing_key) = (short(&exchange)?, short(&key)?);
-        let properties = headless(message, now)?;
-        Ok(Publishing { exchange, routing_key, properties, body, mandatory: true })
-    }
-
-    /// Sees to it that a queue has delay queues.
-    async fn let_delay(&self, connection: &Connection, queue: &str) -> Result<(), BrokerError> {
-        let mut delaying = self.delaying.lock().await?;
-        if delaying.contains(queue) {
-            return Ok(());
-        }
-        let is_replicated = self.is_replicated(queue).ok_or_else(|| {
+        let declared = self.declared.borrow().get(queue).cloned();
+        let declared = declared.ok_or_else(|| {
             BrokerError::Refused(format!(
                 "declare queue `{queue}` here before messages wait for it"
             ))
         })?;
-        delay::make(connection, queue, is_replicated).await?;
-        delaying.insert(queue.to_owned());
-        Ok(())
+        if declared.delays.get().is_none() {
+            return Ok(Made::After(Box::pin(declared.let_delay(connection, queue))));
+        }
+        let (exchange, routing_key) = (short(&exchange)?, short(&key)?);
+        let (properties, body) = (headless(message, now)?, message.body.clone());
+        Ok(Made::Message(Publishing { exchange, routing_key, properties, body, mandatory: true }))
+    }
+}
+
+impl Declared {
+    /// Sees to it that the queue has delay queues.
+    async fn let_delay(
+        self: Rc<Self>,
+        connection: &Connection,
+        queue: &str,
+    ) -> Result<(), BrokerError> {
+        let make = async || Ok(delay::make(connection, queue, self.is_replicated).await?);
+        self.delays.get_or_try_init(make).await.copied()
     }
 }

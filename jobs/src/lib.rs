@@ -16,6 +16,8 @@ mod amqp_deliveries;
 #[cfg(feature = "amqp")]
 mod amqp_error;
 #[cfg(feature = "amqp")]
+mod amqp_line;
+#[cfg(feature = "amqp")]
 mod amqp_message;
 #[cfg(feature = "amqp")]
 mod amqp_publisher;

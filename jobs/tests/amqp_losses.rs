@@ -2,28 +2,19 @@
 //! for tests, in virtual time.
 #![cfg(feature = "amqp")]
 
-use std::future::Future;
-use std::rc::Rc;
-use std::time::{Duration, SystemTime};
+#[path = "support/fake.rs"]
+mod fake;
 
-use pikake_amqp::fake;
+use std::rc::Rc;
+use std::time::SystemTime;
+
+use pikake_amqp::fake::{Broker as Server, serve};
 use pikake_jobs::broker::PublishFailure;
 use pikake_jobs::{AmqpBroker, App, Broker, BrokerError, JobError, Message, QueueOptions};
 use pikake_net::TcpListener;
 use pikake_traps::{sleep, spawn, timeout_after, wall_time};
 
-const SECOND: Duration = Duration::from_secs(1);
-
-fn on_a_broker<F: Future<Output = ()>>(test: impl FnOnce(fake::Broker, AmqpBroker) -> F) {
-    pikake_sim::example(async {
-        let server = fake::Broker::new();
-        let listener = TcpListener::bind("127.0.0.1:5672").await.unwrap();
-        let _serving = spawn(fake::serve(server.clone(), listener)).cancel_on_drop();
-        let broker = AmqpBroker::open("amqp://127.0.0.1").await.unwrap();
-        broker.declare("jobs", &QueueOptions::default()).await.unwrap();
-        test(server, broker).await;
-    });
-}
+use fake::{SECOND, message, on_a_broker, without_delays};
 
 #[test]
 fn a_consumer_whose_queue_is_gone_has_come_to_its_end() {
@@ -92,22 +83,6 @@ fn a_message_that_costs_its_channel_does_not_cost_the_next_one_its_way() {
         let job = pikake_jobs::JobId("b".to_owned());
         assert!(timeout_after(SECOND, broker.wait(&job)).await.unwrap().is_ok());
     });
-}
-
-/// From here on a message that waits costs its channel.
-async fn without_delays(broker: &AmqpBroker) {
-    let soon = Some(wall_time() + SECOND);
-    broker.publish("jobs", Message::default(), soon).await.unwrap();
-    let channel = broker.connection().channel().await.unwrap();
-    for level in 0..26 {
-        channel.delete_exchange(&format!("pikake.delay.{level}")).await.unwrap();
-    }
-}
-
-fn message(job: &str) -> Message {
-    let mut message = Message::default();
-    message.correlation_id = Some(job.to_owned());
-    message
 }
 
 #[test]
@@ -234,7 +209,7 @@ fn what_cannot_be_buried_is_given_back_after_a_while() {
 fn a_broker_that_cannot_be_reached_is_told_to_be_lost() {
     pikake_sim::example(async {
         let listener = TcpListener::bind("127.0.0.1:5672").await.unwrap();
-        let serving = spawn(fake::serve(fake::Broker::new(), listener));
+        let serving = spawn(serve(Server::new(), listener));
         let broker = AmqpBroker::open("amqp://127.0.0.1").await.unwrap();
         broker.declare("jobs", &QueueOptions::default()).await.unwrap();
         serving.cancel().await.unwrap();
@@ -276,5 +251,23 @@ fn the_dead_of_a_clock_that_is_ahead_are_replayed_as_well() {
             broker.ack(came.receipt).await.unwrap();
         }
         assert_eq!(broker.counts("jobs").await.unwrap().dead, 0);
+    });
+}
+
+/// Also when it was deleted in the meantime, and with it what led there.
+#[test]
+fn a_queue_that_is_declared_again_can_delay_again() {
+    on_a_broker(async |_server, broker| {
+        let later = || Some(wall_time() + SECOND);
+        for time in ["first", "second"] {
+            broker.publish("jobs", message(time), later()).await.unwrap();
+            let mut deliveries = broker.consume("jobs", 1).await.unwrap();
+            let came = timeout_after(3 * SECOND, deliveries.next()).await.expect("it is lost");
+            let came = came.unwrap().unwrap();
+            assert_eq!(came.message.job(), Some(time));
+            broker.ack(came.receipt).await.unwrap();
+            broker.connection().channel().await.unwrap().delete_queue("jobs").await.unwrap();
+            broker.declare("jobs", &QueueOptions::default()).await.unwrap();
+        }
     });
 }

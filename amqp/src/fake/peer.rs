@@ -187,7 +187,7 @@ impl State {
         use connection::AMQPMethod as M;
         let reply = match method {
             M::StartOk(_) => M::Tune(connection::Tune {
-                channel_max: 2047,
+                channel_max: self.channel_max.unwrap_or(2047),
                 frame_max: FRAME_MAX as u32,
                 heartbeat: 60,
             }),
@@ -269,6 +269,9 @@ impl State {
             let text = "PRECONDITION_FAILED - fast reply consumer does not exist".to_owned();
             return self.refused(id, number, Refusal { code: 406, text, is_hard: false }, (60, 40));
         }
+        if is_misread(&message) {
+            return self.hang_up(id, 541, "INTERNAL_ERROR", (0, 0));
+        }
         self.take_in(id, number, message);
         if let Some(delivery_tag) = confirm {
             let ack = basic::Ack { delivery_tag, multiple: false };
@@ -282,8 +285,7 @@ impl State {
             message.properties = message.properties.with_reply_to(to.as_str().into());
         }
         let key = message.routing_key.as_str();
-        if let Some(to) = key.strip_prefix("amq.rabbitmq.reply-to.") {
-            let to = to.split_once('.').and_then(|(p, c)| Some((p.parse().ok()?, c.parse().ok()?)));
+        if let Some(to) = direct_reply(key) {
             if let Some((peer, channel)) = to {
                 let tag = self.channel(peer, channel).and_then(|channel| channel.answers.clone());
                 if let Some(tag) = tag {
@@ -317,6 +319,18 @@ pub(super) const ANSWERS: &str = "amq.rabbitmq.reply-to";
 
 fn wants_answer(message: &Message) -> bool {
     message.properties.reply_to().as_ref().is_some_and(|to| to.as_str() == ANSWERS)
+}
+
+/// The connection and the channel of a name to answer to, if the key is such a name; they are `None` if it
+/// only looks like one.
+fn direct_reply(key: &str) -> Option<Option<(u64, u16)>> {
+    let to = key.strip_prefix(ANSWERS)?.strip_prefix('.')?;
+    Some(to.split_once('.').and_then(|(p, c)| Some((p.parse().ok()?, c.parse().ok()?))))
+}
+
+/// RabbitMQ stumbles over it.
+fn is_misread(message: &Message) -> bool {
+    direct_reply(message.routing_key.as_str()) == Some(None)
 }
 
 /// A message whose content is still to come.

@@ -117,6 +117,11 @@ impl State {
             }
             Q::Delete(delete) => {
                 let removed = self.queues.remove(delete.queue.as_str());
+                for exchange in self.exchanges.values_mut() {
+                    exchange
+                        .routes
+                        .retain(|(to, is_queue, _)| !is_queue || to != delete.queue.as_str());
+                }
                 for (peer, channel, tag) in removed.iter().flat_map(|queue| &queue.consumers) {
                     if let Some(channel) = self.channel(*peer, *channel) {
                         channel.consumers.remove(tag);

@@ -109,6 +109,11 @@ impl Broker {
         state.forgotten_kinds.insert(kind.to_owned());
     }
 
+    /// Grants connections that are made from now on so many channels.
+    pub fn limit_channels(&self, most: u16) {
+        self.0.state.borrow_mut().channel_max = Some(most);
+    }
+
     /// Takes no messages any more, for a reason; or does again.
     pub fn block(&self, reason: Option<&str>) {
         let mut state = self.0.state.borrow_mut();
@@ -247,7 +252,10 @@ async fn talk(broker: Broker, stream: TcpStream) {
             }
             if !wire.is_cut.get() {
                 drop(stream.shutdown(std::net::Shutdown::Write));
-                let _interrupted = ignore_after(FAREWELL, park(&wire.output)).await;
+                // What still comes in is read, so that the last words are not lost to a reset.
+                let hung_up =
+                    async { while !wire.is_cut.get() && park(&wire.output).await.is_ok() {} };
+                let _interrupted = ignore_after(FAREWELL, hung_up).await;
             }
             stream.close();
         })

@@ -124,4 +124,6 @@ pub(super) struct State {
     /// Kinds of exchanges that it does not know any more.
     pub(super) forgotten_kinds: BTreeSet<String>,
     pub(super) blocked: Option<String>,
+    /// How many channels it grants, if it was told.
+    pub(super) channel_max: Option<u16>,
 }

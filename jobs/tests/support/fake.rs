@@ -1,0 +1,83 @@
+//! A world with a broker for tests in it, and one of ours that is connected to it.
+
+#![allow(dead_code, reason = "not every test needs all of it")]
+
+use std::future::Future;
+use std::io;
+use std::panic::resume_unwind;
+use std::time::Duration;
+
+use pikake_amqp::fake;
+use pikake_jobs::{AmqpBroker, Broker, Message, QueueOptions};
+use pikake_net::TcpListener;
+use pikake_sim::{Schedule, Sim};
+use pikake_traps::{Task, TaskError, spawn, wall_time};
+
+pub(crate) const SECOND: Duration = Duration::from_secs(1);
+
+/// With a queue `jobs`.
+pub(crate) fn on_a_broker<F: Future<Output = ()>>(
+    test: impl FnOnce(fake::Broker, AmqpBroker) -> F,
+) {
+    on_a_broker_at("amqp://127.0.0.1", test);
+}
+
+/// The same, connected by that URL.
+pub(crate) fn on_a_broker_at<F: Future<Output = ()>>(
+    url: &str,
+    test: impl FnOnce(fake::Broker, AmqpBroker) -> F,
+) {
+    in_a_world(async {
+        let server = fake::Broker::new();
+        let _serving = serving(&server).await.cancel_on_drop();
+        test(server, connected(url).await).await;
+    });
+}
+
+/// The same, with the task that serves it.
+pub(crate) fn on_a_broker_that_goes<F: Future<Output = ()>>(
+    test: impl FnOnce(Task<io::Result<()>>, AmqpBroker) -> F,
+) {
+    in_a_world(async {
+        let serving = serving(&fake::Broker::new()).await;
+        test(serving, connected("amqp://127.0.0.1").await).await;
+    });
+}
+
+async fn serving(server: &fake::Broker) -> Task<io::Result<()>> {
+    let listener = TcpListener::bind("127.0.0.1:5672").await.unwrap();
+    spawn(fake::serve(server.clone(), listener))
+}
+
+async fn connected(url: &str) -> AmqpBroker {
+    let broker = AmqpBroker::open(url).await.unwrap();
+    broker.declare("jobs", &QueueOptions::default()).await.unwrap();
+    broker
+}
+
+fn in_a_world(test: impl Future<Output = ()>) {
+    let mut sim = Sim::new(0);
+    // What goes out in the same turn does so whatever else has happened.
+    sim.schedule(Schedule::Fifo);
+    let ran = sim.run_here("test", test);
+    match ran.unwrap_or_else(|failure| panic!("{failure}")).outcome {
+        Err(TaskError::Panicked(panic)) => resume_unwind(panic.into_payload()),
+        ended => ended.expect("it comes to its end"),
+    }
+}
+
+pub(crate) fn message(job: &str) -> Message {
+    let mut message = Message::default();
+    message.correlation_id = Some(job.to_owned());
+    message
+}
+
+/// From here on a message that waits costs its channel.
+pub(crate) async fn without_delays(broker: &AmqpBroker) {
+    let soon = Some(wall_time() + SECOND);
+    broker.publish("jobs", Message::default(), soon).await.unwrap();
+    let channel = broker.connection().channel().await.unwrap();
+    for level in 0..26 {
+        channel.delete_exchange(&format!("pikake.delay.{level}")).await.unwrap();
+    }
+}
