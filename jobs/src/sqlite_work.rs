@@ -212,13 +212,18 @@ mod tests {
     use crate::sqlite_row::Row;
     use crate::sqlite_thread::make_desk;
 
+    /// Two of one database.
+    fn desks() -> (tempfile::TempDir, Desk, Desk) {
+        let directory = tempfile::TempDir::new().unwrap();
+        let [one, other] = [1, 2].map(|number| {
+            make_desk(directory.path().join("jobs.db"), number, Default::default()).ok().unwrap()
+        });
+        (directory, one, other)
+    }
+
     #[test]
     fn who_shows_no_life_in_so_many_looks_is_gone() {
-        let directory = tempfile::TempDir::new().unwrap();
-        let desk = |number| {
-            make_desk(directory.path().join("jobs.db"), number, Default::default()).ok().unwrap()
-        };
-        let (mut other, here) = (desk(1), desk(2));
+        let (_directory, mut other, here) = desks();
         other.owner.hold().unwrap();
         let owner = other.owner.ensure(&other.db).unwrap();
         let mut chores = Chores::default();
@@ -240,11 +245,7 @@ mod tests {
 
     #[test]
     fn who_beats_after_the_last_look_keeps_what_it_has() {
-        let directory = tempfile::TempDir::new().unwrap();
-        let desk = |number| {
-            make_desk(directory.path().join("jobs.db"), number, Default::default()).ok().unwrap()
-        };
-        let (mut other, mut here) = (desk(1), desk(2));
+        let (_directory, mut other, mut here) = desks();
         other.owner.hold().unwrap();
         let owner = other.owner.ensure(&other.db).unwrap();
         sql::make_queue(&other.db, "work", 0).unwrap();
@@ -266,11 +267,7 @@ mod tests {
     /// While nobody can write, nobody can show that it lives.
     #[test]
     fn who_cannot_write_itself_judges_nobody() {
-        let directory = tempfile::TempDir::new().unwrap();
-        let desk = |number| {
-            make_desk(directory.path().join("jobs.db"), number, Default::default()).ok().unwrap()
-        };
-        let (mut other, mut here) = (desk(1), desk(2));
+        let (_directory, mut other, mut here) = desks();
         other.owner.hold().unwrap();
         let owner = other.owner.ensure(&other.db).unwrap();
         let mut chores = Chores::default();

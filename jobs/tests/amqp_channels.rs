@@ -46,6 +46,29 @@ fn publish(
     })
 }
 
+/// Publishes so many messages whose outcomes are awaited, each of which has its channel lost for another one.
+async fn asks_beside_one_to_blame(broker: &AmqpBroker, count: usize) {
+    without_delays(broker).await;
+    // Has the answers read that come to the channel, so that all go in the same turn.
+    broker.expect(&mut message("nothing")).await.unwrap();
+    let to_blame = publish(broker, "to blame", false, true);
+    let sent: Vec<_> = (0..count).map(|n| publish(broker, &n.to_string(), true, false)).collect();
+    to_blame.await.unwrap().expect_err("there is no exchange");
+    for sent in sent {
+        sent.await.unwrap().unwrap();
+    }
+}
+
+/// Carries out so many jobs.
+async fn carry_out(broker: &AmqpBroker, count: usize) {
+    let mut deliveries = broker.consume("jobs", 10).await.unwrap();
+    for _ in 0..count {
+        let came = deliveries.next().await.unwrap().unwrap();
+        broker.store(&came.message, Outcome::success(1.into())).await.unwrap();
+        broker.ack(came.receipt).await.unwrap();
+    }
+}
+
 #[test]
 fn few_channels_are_enough_to_delay() {
     on_a_broker_at(FEW, async |server, broker| {
@@ -93,25 +116,10 @@ fn messages_that_are_sent_again_need_no_channel_each() {
 #[test]
 fn an_outcome_that_has_come_needs_no_channel() {
     on_a_broker(async |server, broker| {
-        without_delays(&broker).await;
-        // Has the answers read that come to the channel, so that all go in the same turn.
-        broker.expect(&mut message("nothing")).await.unwrap();
-        // Costs the others the channel that they go over as well.
-        let to_blame = publish(&broker, "to blame", false, true);
-        let sent: Vec<_> = (0..5).map(|n| publish(&broker, &n.to_string(), true, false)).collect();
-        to_blame.await.unwrap().expect_err("there is no exchange");
-        for sent in sent {
-            sent.await.unwrap().unwrap();
-        }
+        asks_beside_one_to_blame(&broker, 5).await;
         sleep(SECOND).await.unwrap();
         assert_eq!(server.channels(), 5);
-        let mut deliveries = broker.consume("jobs", 10).await.unwrap();
-        for _ in 0..5 {
-            let came = deliveries.next().await.unwrap().unwrap();
-            broker.store(&came.message, Outcome::success(1.into())).await.unwrap();
-            broker.ack(came.receipt).await.unwrap();
-        }
-        drop(deliveries);
+        carry_out(&broker, 5).await;
         sleep(SECOND).await.unwrap();
         // The handles are there, and have not been looked at.
         assert_eq!(server.channels(), 1);
@@ -164,14 +172,7 @@ fn messages_go_on_when_there_is_a_channel_for_them_again() {
 #[test]
 fn an_outcome_that_cannot_come_needs_no_channel() {
     on_a_broker(async |server, broker| {
-        without_delays(&broker).await;
-        broker.expect(&mut message("nothing")).await.unwrap();
-        let to_blame = publish(&broker, "to blame", false, true);
-        let sent: Vec<_> = (0..5).map(|n| publish(&broker, &n.to_string(), true, false)).collect();
-        to_blame.await.unwrap().expect_err("there is no exchange");
-        for sent in sent {
-            sent.await.unwrap().unwrap();
-        }
+        asks_beside_one_to_blame(&broker, 5).await;
         publish(&broker, "another", false, false).await.unwrap().unwrap();
         assert_eq!(server.channels(), 6);
         server.cut();
@@ -187,24 +188,10 @@ fn an_outcome_that_cannot_come_needs_no_channel() {
 #[test]
 fn those_who_wait_for_outcomes_share_channels() {
     on_a_broker(async |server, broker| {
-        without_delays(&broker).await;
-        broker.expect(&mut message("nothing")).await.unwrap();
-        let to_blame = publish(&broker, "to blame", false, true);
-        let sent: Vec<_> =
-            (0..600).map(|n| publish(&broker, &n.to_string(), true, false)).collect();
-        to_blame.await.unwrap().expect_err("there is no exchange");
-        for sent in sent {
-            sent.await.unwrap().unwrap();
-        }
+        asks_beside_one_to_blame(&broker, 600).await;
         sleep(SECOND).await.unwrap();
         assert!(server.channels() <= 256 + 16, "{} channels", server.channels());
-        let mut deliveries = broker.consume("jobs", 10).await.unwrap();
-        for _ in 0..600 {
-            let came = deliveries.next().await.unwrap().unwrap();
-            broker.store(&came.message, Outcome::success(1.into())).await.unwrap();
-            broker.ack(came.receipt).await.unwrap();
-        }
-        drop(deliveries);
+        carry_out(&broker, 600).await;
         for job in 0..600 {
             let job = JobId(job.to_string());
             assert!(timeout_after(SECOND, broker.wait(&job)).await.unwrap().is_ok(), "{job:?}");

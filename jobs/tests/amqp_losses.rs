@@ -5,12 +5,16 @@
 #[path = "support/fake.rs"]
 mod fake;
 
+use std::future::{Future, poll_fn};
+use std::pin::pin;
 use std::rc::Rc;
+use std::task::Poll;
 use std::time::SystemTime;
 
+use pikake_amqp::State;
 use pikake_amqp::fake::{Broker as Server, serve};
 use pikake_jobs::broker::PublishFailure;
-use pikake_jobs::{AmqpBroker, App, Broker, BrokerError, JobError, Message, QueueOptions};
+use pikake_jobs::{AmqpBroker, App, Broker, BrokerError, JobError, JobId, Message, QueueOptions};
 use pikake_net::TcpListener;
 use pikake_traps::{sleep, spawn, timeout_after, wall_time};
 
@@ -43,6 +47,29 @@ fn who_waits_for_an_outcome_that_cannot_come_any_more_is_told() {
         assert!(matches!(waited, Err(JobError::Broker(BrokerError::NoOutcome))), "{waited:?}");
         cut.await.unwrap();
         drop(app);
+    });
+}
+
+#[test]
+fn who_looks_at_a_confirm_when_its_connection_has_gone_waits_for_no_outcome() {
+    on_a_broker(async |server, broker| {
+        let mut asks = message("a");
+        broker.expect(&mut asks).await.unwrap();
+        let mut publishing = pin!(broker.publish("jobs", asks, None));
+        poll_fn(|cx| {
+            assert!(publishing.as_mut().poll(cx).is_pending(), "it cannot be confirmed yet");
+            Poll::Ready(())
+        })
+        .await;
+        sleep(SECOND).await.unwrap();
+        assert_eq!(server.ready("jobs"), 1);
+        server.cut();
+        while !matches!(broker.connection().changed().await, Ok(State::Open)) {}
+        publishing.await.expect("it was confirmed");
+        let job = JobId("a".to_owned());
+        let waited = timeout_after(10 * SECOND, broker.wait(&job)).await.expect("it hangs");
+        assert!(matches!(waited, Err(BrokerError::NoOutcome)), "{waited:?}");
+        assert_eq!(server.ready("jobs"), 1, "it was not sent again");
     });
 }
 

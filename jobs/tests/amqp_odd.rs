@@ -16,6 +16,14 @@ use pikake_traps::{Task, sleep, spawn, timeout_after, wall_time};
 
 const PATIENCE: Duration = Duration::from_secs(20);
 
+/// To be answered at something that looks like one of the broker's own names, and is none.
+fn answered_at(name: &str) -> Message {
+    let mut message = Message::default();
+    message.correlation_id = Some("a".to_owned());
+    message.reply_to = Some(format!("amq.rabbitmq.reply-to.{name}"));
+    message
+}
+
 /// It looks like one of the broker's own names for who waits for an answer, and is none: its channel dies
 /// of it, and the connection with that.
 #[test]
@@ -25,9 +33,7 @@ fn a_name_to_answer_to_that_costs_the_connection_is_given_up() {
         let broker = AmqpBroker::open(&url).await.unwrap();
         broker.declare("jobs", &QueueOptions::default()).await.unwrap();
         for to in ["x.y", "g1h3Bm5AaG9zdAAAAAEAAAAAAAAAAQ==.y"] {
-            let mut message = Message::default();
-            message.correlation_id = Some("a".to_owned());
-            message.reply_to = Some(format!("amq.rabbitmq.reply-to.{to}"));
+            let message = answered_at(to);
             let others: Vec<_> = (0..20)
                 .map(|_| {
                     let broker = broker.clone();
@@ -45,9 +51,7 @@ fn a_name_to_answer_to_that_costs_the_connection_is_given_up() {
         // It costs nothing any more.
         let connection = broker.connection().clone();
         let changed = spawn(async move { connection.changed().await });
-        let mut message = Message::default();
-        message.correlation_id = Some("a".to_owned());
-        message.reply_to = Some("amq.rabbitmq.reply-to.x.y".to_owned());
+        let message = answered_at("x.y");
         broker.store(&message, Outcome::success(1.into())).await.unwrap();
         broker.publish("jobs", Message::default(), None).await.unwrap();
         assert!(!changed.is_finished());
@@ -68,9 +72,7 @@ fn a_name_that_costs_connections_is_found_out_once() {
     let url = rabbit::fresh_url();
     Kernel::new().unwrap().run(async {
         let broker = AmqpBroker::open(&url).await.unwrap();
-        let mut message = Message::default();
-        message.correlation_id = Some("a".to_owned());
-        message.reply_to = Some("amq.rabbitmq.reply-to.x.y".to_owned());
+        let message = answered_at("x.y");
         let store = || {
             let (broker, message) = (broker.clone(), message.clone());
             spawn(async move { broker.store(&message, Outcome::success(1.into())).await })
@@ -113,9 +115,7 @@ fn a_job_that_is_to_be_answered_there_comes_to_its_end() {
         let app = App::new(&url).unwrap().jobs(runs);
         let broker = AmqpBroker::open(&url).await.unwrap();
         broker.declare("pikake", &QueueOptions::default()).await.unwrap();
-        let mut message = Message::default();
-        message.correlation_id = Some("a".to_owned());
-        message.reply_to = Some("amq.rabbitmq.reply-to.x.y".to_owned());
+        let mut message = answered_at("x.y");
         message.content_type = Some("application/json".to_owned());
         message.content_encoding = Some("utf-8".to_owned());
         message.headers.insert("task".to_owned(), "odd.runs".into());

@@ -6,18 +6,29 @@
 mod fake;
 
 use std::cell::Cell;
+use std::future::Future;
+use std::io;
 use std::rc::Rc;
 use std::time::Duration;
 
-use pikake_amqp::fake::{Broker as Server, serve};
+use pikake_amqp::fake::Broker as Server;
 use pikake_jobs::broker::{PublishError, PublishFailure};
-use pikake_jobs::{AmqpBroker, Broker, BrokerError, Outcome, QueueOptions};
-use pikake_net::TcpListener;
+use pikake_jobs::{AmqpBroker, Broker, BrokerError, Outcome};
 use pikake_sim::{Schedule, Sim};
 use pikake_time::Ticks;
 use pikake_traps::{Task, elapsed_since, now, random, sleep, spawn, timeout_after, wall_time};
 
-use fake::{SECOND, message, on_a_broker, on_a_broker_that_goes, without_delays};
+use fake::{SECOND, connected, in_a_world, message, on_a_broker, serving, without_delays};
+
+/// With the task that serves it.
+fn on_a_broker_that_goes<F: Future<Output = ()>>(
+    test: impl FnOnce(Task<io::Result<()>>, AmqpBroker) -> F,
+) {
+    in_a_world(async {
+        let serving = serving(&Server::new()).await;
+        test(serving, connected("amqp://127.0.0.1").await).await;
+    });
+}
 
 type Sent = Task<(Result<(), PublishError>, Duration)>;
 
@@ -76,10 +87,8 @@ fn a_name_that_costs_connections_costs_no_more_however_many_answer() {
         sim.schedule(Schedule::Random);
         let ran = sim.run_here("test", async {
             let server = Server::new();
-            let listener = TcpListener::bind("127.0.0.1:5672").await.unwrap();
-            let _serving = spawn(serve(server.clone(), listener)).cancel_on_drop();
-            let broker = AmqpBroker::open("amqp://127.0.0.1").await.unwrap();
-            broker.declare("jobs", &QueueOptions::default()).await.unwrap();
+            let _serving = serving(&server).await.cancel_on_drop();
+            let broker = connected("amqp://127.0.0.1").await;
             let stored = Rc::new(Cell::new(0));
             let store = |n: u64| {
                 let (broker, mut message) = (broker.clone(), message("a"));

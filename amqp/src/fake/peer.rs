@@ -4,6 +4,7 @@ use amq_protocol::protocol::{AMQPClass, basic, channel, connection};
 
 use super::queues::{FRAME_MAX, append_content};
 use super::state::{ChannelState, Incoming, Peer, State};
+use crate::channel::REPLY_TO;
 use crate::error::Error;
 use crate::message::{Message, Properties, Table};
 use crate::wire::{self, Frame};
@@ -281,7 +282,7 @@ impl State {
 
     fn take_in(&mut self, id: u64, number: u16, mut message: Message) {
         if wants_answer(&message) {
-            let to = format!("{ANSWERS}.{id}.{number}");
+            let to = format!("{REPLY_TO}.{id}.{number}");
             message.properties = message.properties.with_reply_to(to.as_str().into());
         }
         let key = message.routing_key.as_str();
@@ -314,17 +315,14 @@ impl State {
     }
 }
 
-/// The queue that stands for direct answers.
-pub(super) const ANSWERS: &str = "amq.rabbitmq.reply-to";
-
 fn wants_answer(message: &Message) -> bool {
-    message.properties.reply_to().as_ref().is_some_and(|to| to.as_str() == ANSWERS)
+    message.properties.reply_to().as_ref().is_some_and(|to| to.as_str() == REPLY_TO)
 }
 
 /// The connection and the channel of a name to answer to, if the key is such a name; they are `None` if it
 /// only looks like one.
 fn direct_reply(key: &str) -> Option<Option<(u64, u16)>> {
-    let to = key.strip_prefix(ANSWERS)?.strip_prefix('.')?;
+    let to = key.strip_prefix(REPLY_TO)?.strip_prefix('.')?;
     Some(to.split_once('.').and_then(|(p, c)| Some((p.parse().ok()?, c.parse().ok()?))))
 }
 

@@ -2,9 +2,10 @@
 
 use amq_protocol::protocol::{AMQPClass, basic, confirm, exchange, queue};
 
-use super::peer::{ANSWERS, Refusal, incoming, refuse};
+use super::peer::{Refusal, incoming, refuse};
 use super::queues::{append_content, delivered};
 use super::state::{ConsumerState, Exchange, QueueState, State, Unacked};
+use crate::channel::REPLY_TO;
 
 type Reply = Result<Option<AMQPClass>, Refusal>;
 
@@ -264,7 +265,7 @@ impl State {
         let (name, tag) = (consume.queue.to_string(), consume.consumer_tag.to_string());
         let ok = basic::ConsumeOk { consumer_tag: consume.consumer_tag };
         let ok = AMQPClass::Basic(basic::AMQPMethod::ConsumeOk(ok));
-        if name == ANSWERS {
+        if name == REPLY_TO {
             if let Some(channel) = self.channel(id, number) {
                 channel.answers = Some(tag);
             }

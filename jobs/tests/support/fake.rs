@@ -1,7 +1,5 @@
 //! A world with a broker for tests in it, and one of ours that is connected to it.
 
-#![allow(dead_code, reason = "not every test needs all of it")]
-
 use std::future::Future;
 use std::io;
 use std::panic::resume_unwind;
@@ -34,28 +32,18 @@ pub(crate) fn on_a_broker_at<F: Future<Output = ()>>(
     });
 }
 
-/// The same, with the task that serves it.
-pub(crate) fn on_a_broker_that_goes<F: Future<Output = ()>>(
-    test: impl FnOnce(Task<io::Result<()>>, AmqpBroker) -> F,
-) {
-    in_a_world(async {
-        let serving = serving(&fake::Broker::new()).await;
-        test(serving, connected("amqp://127.0.0.1").await).await;
-    });
-}
-
-async fn serving(server: &fake::Broker) -> Task<io::Result<()>> {
+pub(crate) async fn serving(server: &fake::Broker) -> Task<io::Result<()>> {
     let listener = TcpListener::bind("127.0.0.1:5672").await.unwrap();
     spawn(fake::serve(server.clone(), listener))
 }
 
-async fn connected(url: &str) -> AmqpBroker {
+pub(crate) async fn connected(url: &str) -> AmqpBroker {
     let broker = AmqpBroker::open(url).await.unwrap();
     broker.declare("jobs", &QueueOptions::default()).await.unwrap();
     broker
 }
 
-fn in_a_world(test: impl Future<Output = ()>) {
+pub(crate) fn in_a_world(test: impl Future<Output = ()>) {
     let mut sim = Sim::new(0);
     // What goes out in the same turn does so whatever else has happened.
     sim.schedule(Schedule::Fifo);
