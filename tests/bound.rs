@@ -9,7 +9,7 @@ use std::sync::mpsc;
 use std::task::{Context, Waker};
 use std::thread::{self, ThreadId};
 
-use pikake::{Bound, Kernel, future_wait, sleep, spawn, yield_now};
+use pikake::{Bound, Kernel, future_wait, sleep, spawn};
 use support::ms;
 
 /// Writes down on which thread it was dropped. Its own counter must not be touched by another.
@@ -80,7 +80,8 @@ fn what_is_dropped_elsewhere_is_dropped_at_home() {
         let dropped = Rc::default();
         let bound = Bound::new(Dropped(Rc::clone(&dropped)));
         elsewhere(move || drop(bound));
-        yield_now().await.unwrap();
+        // The kernel takes out what was sent to it at the latest before it blocks.
+        sleep(ms(1)).await.unwrap();
         assert_eq!(*dropped.borrow(), [thread::current().id()]);
     });
 }
@@ -101,7 +102,8 @@ fn a_wait_that_is_dropped_elsewhere_is_withdrawn_and_wakes_the_sleeping_kernel()
             drop(sender);
         });
         assert!(future_wait(receiver).await.unwrap().is_err());
-        yield_now().await.unwrap();
+        // The kernel takes out what was sent to it at the latest before it blocks.
+        sleep(ms(1)).await.unwrap();
     });
     assert_eq!(kernel.wait_count(), 0);
 }

@@ -2,31 +2,59 @@
 
 mod support;
 
-use std::io::{self, IoSlice, IoSliceMut};
+use std::cell::RefCell;
+use std::io;
+use std::pin::Pin;
+use std::rc::Rc;
 
-use pikake::traps::{Closed, Direction, SocketId, read_wait, sockets, sockets_of, when_ready};
+use pikake::traps::{
+    AsAttempt, Attempt, Closed, Done, OpenSocket, Opened, SocketId, attempt, open_socket,
+    read_wait, socket_wait, write_wait,
+};
 use pikake::{Task, sleep, spawn, timeout_after, yield_now};
-use support::{Faults, Faulty, OnDrop, builder, kernel, ms, run, within};
+use support::{Faults, Faulty, Log, OnDrop, builder, kernel, ms, run, within};
+
+type Wait = Pin<Box<dyn Future<Output = io::Result<()>>>>;
 
 fn pair() -> (SocketId, SocketId) {
-    sockets(|net| net.pair(false)).unwrap()
+    match open_socket(OpenSocket::UnixStreamPair).unwrap() {
+        Opened::Pair(one, other) => (one, other),
+        opened => panic!("a pair was asked for: {opened:?}"),
+    }
+}
+
+/// Reads a few bytes, and tells how many.
+struct ReadSome([u8; 4]);
+
+impl AsAttempt for ReadSome {
+    type Output = usize;
+
+    fn attempt(&mut self) -> Attempt<'_> {
+        Attempt::Read(&mut self.0)
+    }
+
+    fn output(&mut self, done: Done<SocketId>) -> usize {
+        done.bytes()
+    }
 }
 
 async fn read(socket: SocketId) -> io::Result<usize> {
-    let attempt =
-        |net: &dyn pikake::traps::Sockets| net.read(socket, &mut [IoSliceMut::new(&mut [0; 4])]);
-    when_ready(socket, Direction::Read, attempt).await
+    socket_wait(socket, ReadSome([0; 4])).await
+}
+
+fn close(socket: SocketId) {
+    attempt(socket, Attempt::Close).unwrap();
 }
 
 /// Finds out that there is nothing to read, after which a wait for it suspends.
 fn drain(socket: SocketId) {
-    let error = sockets(|net| net.read(socket, &mut [IoSliceMut::new(&mut [0; 8])])).unwrap_err();
+    let error = attempt(socket, Attempt::Read(&mut [0; 8])).unwrap_err();
     assert_eq!(error.kind(), io::ErrorKind::WouldBlock);
 }
 
 /// Closes a socket when it is dropped, as the owner of one does.
 fn closer(socket: SocketId) -> impl Drop {
-    OnDrop(move || sockets_of(socket, |net| net.close(socket)).unwrap())
+    OnDrop(move || close(socket))
 }
 
 fn assert_closed<T: std::fmt::Debug>(outcome: io::Result<T>) {
@@ -80,8 +108,47 @@ fn closing_between_two_runs_answers_the_reader_in_the_next() {
             sleep(ms(5)).await.unwrap();
             (here, [reader])
         });
-        sockets_of(here, |net| net.close(here)).unwrap();
+        close(here);
         assert_closed(kernel.run(reader).unwrap());
+    });
+}
+
+/// What waits outlives its task, and is the last that refers to that. So the task's output is dropped
+/// with it, and may use sockets.
+#[test]
+fn closing_drops_what_waited_with_nothing_borrowed() {
+    within(|| {
+        run(async {
+            let (here, there) = pair();
+            drain(here);
+            for _ in 0..2 {
+                // Also what a step may attempt has an end.
+                while attempt(here, Attempt::Write(&[0; 4096])).is_ok() {}
+                yield_now().await.unwrap();
+            }
+            let waits: Rc<RefCell<Vec<Wait>>> = Rc::default();
+            let log = Log::default();
+            let start = |name, mut wait: Wait| {
+                let (waits, log) = (waits.clone(), log.clone());
+                let task = spawn(async move {
+                    assert!(futures::poll!(wait.as_mut()).is_pending());
+                    waits.borrow_mut().push(wait);
+                    OnDrop(move || {
+                        let outcome = attempt(there, Attempt::Read(&mut [0]));
+                        log.add(format_args!("{name} {}", outcome.is_ok()));
+                    })
+                });
+                task.detach();
+            };
+            start("reader", Box::pin(read_wait(here)));
+            start("writer", Box::pin(write_wait(here)));
+            sleep(ms(5)).await.unwrap();
+            assert_eq!(waits.borrow().len(), 2);
+            assert!(log.take().is_empty(), "the waits keep their tasks");
+            close(here);
+            assert_eq!(log.take(), ["reader true", "writer true"]);
+            close(there);
+        });
     });
 }
 
@@ -93,7 +160,7 @@ fn a_wait_at_a_socket_that_is_closed_meanwhile_says_so() {
             drain(here);
             let waiter = spawn(async move { read_wait(here).await });
             sleep(ms(5)).await.unwrap();
-            sockets(|net| net.close(here)).unwrap();
+            close(here);
             assert_closed(waiter.await.unwrap());
             assert_closed(read_wait(here).await);
         });
@@ -110,7 +177,7 @@ fn a_socket_that_could_not_be_registered_at_first_is_waited_for_later() {
             faults.register.set(true);
             let error = timeout_after(ms(100), read(here)).await.expect("refused at once");
             assert!(error.unwrap_err().to_string().contains("asked for"));
-            sockets(|net| net.write(there, &[IoSlice::new(b"x")])).unwrap();
+            attempt(there, Attempt::Write(b"x")).unwrap();
             let outcome = timeout_after(ms(100), read(here)).await;
             assert_eq!(outcome.expect("a byte is there").unwrap(), 1);
         });

@@ -38,7 +38,8 @@ fn a_call_says_that_there_is_no_result() {
         let kernels = Kernels::start(1).unwrap();
         let kernel = kernels.handles().remove(0);
         let panicked = kernel.call(|| async { panic!("as it must be") }).await;
-        assert!(matches!(panicked, Err(TaskError::Stopped)));
+        let Err(TaskError::Panicked(panic)) = panicked else { panic!("{panicked:?}") };
+        assert_eq!(panic.message(), Some("as it must be"));
         let slow = timeout_after(Duration::from_millis(5), kernel.call(|| sleep(LONG))).await;
         assert!(slow.is_err());
         drop(kernels);

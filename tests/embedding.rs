@@ -13,10 +13,13 @@ use std::rc::Rc;
 use std::task::{Poll, Waker};
 use std::time::Duration;
 
+use futures::stream::{FuturesUnordered, StreamExt};
 use mio::unix::SourceFd;
 use pikake::time::ManualClock;
-use pikake::traps::{WaitQueue, park, read_wait, sockets, sockets_of};
-use pikake::{Interrupted, Kernel, Task, spawn, yield_now};
+use pikake::traps::{
+    Attempt, OpenSocket, Opened, WaitQueue, attempt, open_socket, park, read_wait,
+};
+use pikake::{Interrupted, Kernel, Task, TaskError, spawn, yield_now};
 use support::{Log, OnDrop, ms, within};
 
 /// A loop that knows of the kernel no more than its descriptor.
@@ -51,17 +54,25 @@ fn settle(kernel: &Kernel<ManualClock>) {
 /// Starts `task`, does `between` when the kernel has nothing left to do, and asserts that this shows
 /// on the descriptor and ends the task with no more than turns.
 fn assert_shows<T: 'static>(start: impl FnOnce() -> Task<T>, between: impl FnOnce(&Task<T>)) {
-    let kernel = kernel();
+    assert_shows_of(&kernel(), start, between);
+}
+
+/// The same, for what is done with the kernel itself.
+fn assert_shows_of<T: 'static>(
+    kernel: &Kernel<ManualClock>,
+    start: impl FnOnce() -> Task<T>,
+    between: impl FnOnce(&Task<T>),
+) {
     let [task] = kernel.run(async { [start()] });
-    settle(&kernel);
+    settle(kernel);
     assert!(!task.is_finished(), "it waits");
-    let mut foreign_loop = ForeignLoop::around(&kernel);
-    settle(&kernel);
+    let mut foreign_loop = ForeignLoop::around(kernel);
+    settle(kernel);
     foreign_loop.is_readable();
     assert!(!foreign_loop.is_readable(), "nothing happens by itself");
     between(&task);
     assert!(foreign_loop.is_readable(), "what was done shows on the descriptor");
-    settle(&kernel);
+    settle(kernel);
     assert!(task.is_finished(), "and has been seen");
 }
 
@@ -150,18 +161,140 @@ fn a_socket_that_is_closed_between_two_turns_shows() {
         let keep = opened.clone();
         let start = || {
             spawn(async move {
-                let (here, _there) = sockets(|net| net.pair(false)).unwrap();
-                let mut room = [0];
-                let mut buffers = [std::io::IoSliceMut::new(&mut room)];
-                sockets(|net| net.read(here, &mut buffers)).unwrap_err();
+                let Ok(Opened::Pair(here, _there)) = open_socket(OpenSocket::UnixStreamPair) else {
+                    panic!("a pair of sockets");
+                };
+                attempt(here, Attempt::Read(&mut [0])).unwrap_err();
                 keep.set(Some(here));
                 read_wait(here).await.unwrap_err();
             })
         };
         assert_shows(start, |_| {
             let socket = opened.get().unwrap();
-            sockets_of(socket, |net| net.close(socket)).unwrap();
+            attempt(socket, Attempt::Close).unwrap();
         });
+    });
+}
+
+/// What is given from outside by `Kernel::enter`: a task that lets the one that waits go on.
+#[test]
+fn a_spawn_by_enter_shows() {
+    within(|| {
+        let kernel = kernel();
+        let queue = Rc::new(WaitQueue::new());
+        let waiting = queue.clone();
+        let start = || spawn(async move { park(&waiting).await.unwrap() });
+        assert_shows_of(&kernel, start, |_| {
+            let wake = async move { assert_eq!(queue.wake(1), 1) };
+            kernel.enter(|| spawn(wake).detach()).unwrap();
+        });
+    });
+}
+
+#[test]
+fn a_wake_of_a_queue_by_enter_shows() {
+    within(|| {
+        let kernel = kernel();
+        let queue = Rc::new(WaitQueue::new());
+        let waiting = queue.clone();
+        let start = || spawn(async move { park(&waiting).await.unwrap() });
+        assert_shows_of(&kernel, start, |_| {
+            assert_eq!(kernel.enter(|| queue.wake(1)), Ok(1));
+        });
+    });
+}
+
+/// A wait that was polled with a combinator's waker: what is called is that one.
+#[test]
+fn a_wake_of_a_sub_wait_by_enter_shows() {
+    within(|| {
+        let kernel = kernel();
+        let queue = Rc::new(WaitQueue::new());
+        let waiting = queue.clone();
+        let start = || {
+            spawn(async move {
+                let mut all: FuturesUnordered<_> = [park(&waiting)].into_iter().collect();
+                all.next().await.unwrap().unwrap();
+            })
+        };
+        assert_shows_of(&kernel, start, |_| {
+            assert_eq!(kernel.enter(|| queue.wake(1)), Ok(1));
+        });
+    });
+}
+
+#[test]
+fn a_cancel_by_enter_shows() {
+    within(|| {
+        let kernel = kernel();
+        let queue = Rc::new(WaitQueue::new());
+        let start = || spawn(async move { park(&queue).await.unwrap_err() });
+        assert_shows_of(&kernel, start, |task| {
+            kernel.enter(|| task.request_cancel("from outside")).unwrap();
+        });
+    });
+}
+
+#[test]
+fn an_abort_by_enter_shows() {
+    within(|| {
+        let kernel = kernel();
+        let start = || spawn(std::future::pending::<()>());
+        assert_shows_of(&kernel, start, |task| kernel.enter(|| task.abort()).unwrap());
+    });
+}
+
+/// The kernel is asleep when it is given its main task.
+#[test]
+fn a_main_task_of_try_run_by_shows() {
+    within(|| {
+        let kernel = kernel();
+        settle(&kernel);
+        let mut foreign_loop = ForeignLoop::around(&kernel);
+        foreign_loop.is_readable();
+        settle(&kernel);
+        assert!(!foreign_loop.is_readable(), "nothing happens by itself");
+        let output = kernel.try_run_by(async { yield_now().await.map(|()| 7) }, |main| {
+            assert!(foreign_loop.is_readable(), "the main task shows on the descriptor");
+            settle(&kernel);
+            assert!(main.is_ended());
+        });
+        assert_eq!(output.unwrap(), Ok(7));
+    });
+}
+
+/// It is dropped when `drive` comes back, and takes its wait along.
+#[test]
+fn a_main_task_that_is_not_driven_is_dropped() {
+    within(|| {
+        let kernel = kernel();
+        let log = Log::default();
+        let queue = WaitQueue::new();
+        let ended = kernel.try_run_by(
+            async {
+                let _guard = OnDrop(|| log.add("dropped"));
+                park(&queue).await
+            },
+            |_| settle(&kernel),
+        );
+        assert!(matches!(ended, Err(TaskError::Stopped)), "{ended:?}");
+        assert_eq!((log.take(), queue.len()), (vec!["dropped".to_owned()], 0));
+        assert_eq!((kernel.task_count(), kernel.wait_count()), (0, 0));
+    });
+}
+
+/// Nothing is left to do after what was done there.
+#[test]
+fn an_enter_that_gives_no_work_does_not_show() {
+    within(|| {
+        let kernel = kernel();
+        settle(&kernel);
+        let mut foreign_loop = ForeignLoop::around(&kernel);
+        foreign_loop.is_readable();
+        settle(&kernel);
+        let queue = WaitQueue::new();
+        assert_eq!(kernel.enter(|| queue.wake(1)), Ok(0));
+        assert!(!foreign_loop.is_readable());
     });
 }
 

@@ -1,5 +1,5 @@
 //! Another kernel than the real one, written in safe code and written badly: it cannot make the
-//! door, the task cell or a waker do what they must not.
+//! door, the task cell, a wait or a waker do what they must not.
 //!
 //! What such a kernel would break is memory, so these tests are worth most under valgrind. Without
 //! it they still see a future that is dropped twice or never, and a count below zero.
@@ -7,46 +7,70 @@
 mod support;
 
 use std::cell::{Cell, RefCell};
-use std::panic::{AssertUnwindSafe, Location, catch_unwind};
+use std::future::poll_fn;
+use std::io;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::pin::{Pin, pin};
 use std::rc::Rc;
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, mpsc};
-use std::task::{Context, Poll, Waker};
+use std::task::{Context, Poll, Wake, Waker};
+use std::time::SystemTime;
 
-use pikake::time::{Rate, Ticks};
+use pikake::time::{Deadline, Rate, Ticks, TimerKey};
 use pikake::traps::{
-    Addresses, Executed, Home, Job, LocalHome, Message, Polled, RecordKey, Reply, ScopeEnd,
-    ScopeId, ScopeKind, Sockets, TaskRef, TrapHandler, Wait, WaitQueue, door,
+    Addresses, Attempt, Begun, Collected, Direction, Disarmed, Done, Graces, Home, IsReady, Job,
+    Local, LocalHome, Message, OpenSocket, Opened, Outside, Quotas, Reply, SocketId, TaskId,
+    TaskRef, TrapHandler, Wait, WaitKey, WaitQueue, Waiter, door, park, socket_wait, timeout_after,
 };
-use pikake::{Interrupted, Task, now, spawn};
-use support::{OnDrop, within};
+use pikake::{Interrupted, Task, TaskError, now, sleep, spawn, yield_now};
+use support::{OnDrop, ms, within};
 
-/// What a [`Careless`] kernel does when it is asked to make a task ready.
-#[derive(Clone, Copy, Default)]
-enum OnWake {
-    /// Nothing.
-    #[default]
-    Ignore,
-    /// Gives up every reference it has, then counts the one it was lent.
-    GiveUpAll,
-    /// Keeps another reference.
-    Keep,
-}
+/// What a [`Careless`] kernel does besides when it begins a wait.
+type Hook = Rc<dyn Fn(&Careless)>;
 
-/// A kernel that keeps its tasks in a list and executes nothing.
+/// A kernel that keeps every task and every waiter that it sees, and answers what a test sets.
 struct Careless {
-    home: LocalHome,
+    local: Local,
     panics: Cell<bool>,
     tasks: RefCell<Vec<TaskRef>>,
-    on_wake: Cell<OnWake>,
+    waiters: RefCell<Vec<Waiter>>,
+    begun: Cell<Begun>,
+    collected: Cell<Collected>,
+    hook: RefCell<Option<Hook>>,
+    /// What was collected and withdrawn.
+    keys: RefCell<Vec<WaitKey>>,
+    timers: Cell<Timers>,
+    armed: RefCell<Vec<Waiter>>,
+}
+
+/// What becomes of deadlines.
+#[derive(Clone, Copy, Default, PartialEq, Debug)]
+enum Timers {
+    /// They never pass.
+    #[default]
+    Never,
+    /// They have passed, and cannot be disarmed.
+    Lost,
+    /// They are said to have passed, of the first waiter, and nobody was told.
+    Untold,
 }
 
 impl Careless {
     fn new() -> Rc<Self> {
+        let graces = Graces { foreign: 0, report: u64::MAX };
+        let quotas = Quotas { attempts: u32::MAX, answers: u32::MAX };
         Rc::new(Self {
-            home: Home::open(|| {}),
+            local: Local::new(Home::open(|| {}), graces, quotas),
             panics: Cell::new(false),
             tasks: RefCell::default(),
-            on_wake: Cell::default(),
+            waiters: RefCell::default(),
+            begun: Cell::new(Begun::Entry(WaitKey(0))),
+            collected: Cell::new(Collected::Pending),
+            hook: RefCell::default(),
+            keys: RefCell::default(),
+            timers: Cell::default(),
+            armed: RefCell::default(),
         })
     }
 
@@ -59,8 +83,62 @@ impl Careless {
     fn start(self: &Rc<Self>, future: impl Future<Output = ()> + 'static) -> Waker {
         self.enter(|| {
             spawn(future).detach();
-            self.tasks.borrow()[0].waker()
+            self.last_task().waker()
         })
+    }
+
+    fn last_task(&self) -> TaskRef {
+        self.tasks.borrow().last().expect("a task was spawned").clone()
+    }
+
+    /// Steps each task that it knows of, whatever the task waits for.
+    fn step_all(self: &Rc<Self>) {
+        self.enter(|| {
+            while self.local.ready().pop().is_some() {}
+            let tasks = self.tasks.borrow().clone();
+            for task in tasks {
+                if !task.is_ended() {
+                    self.step(task);
+                }
+            }
+        });
+    }
+
+    /// Steps the tasks that are ready, and those that they make ready; tells how many steps that took.
+    fn step_ready(self: &Rc<Self>) -> u32 {
+        self.enter(|| {
+            let mut steps = 0;
+            while let Some(task) = self.local.ready().pop() {
+                steps += 1;
+                if !task.is_ended() {
+                    self.step(task);
+                }
+                assert!(steps < 100, "the ready list has no end");
+            }
+            steps
+        })
+    }
+
+    fn step(&self, task: TaskRef) {
+        if let Some(task) = self.local.step(task)
+            && let Some(why) = self.local.is_lost(&task)
+        {
+            task.abandon(TaskError::Cancelled(why));
+        }
+        self.local.call_wakers();
+        self.local.attention_was_paid();
+    }
+
+    fn notify_all(self: &Rc<Self>) {
+        self.enter(|| {
+            let waiters = self.waiters.borrow().clone();
+            waiters.iter().for_each(|waiter| self.local.notify(waiter));
+            self.local.call_wakers();
+        });
+    }
+
+    fn set_hook(&self, hook: impl Fn(&Careless) + 'static) {
+        self.hook.replace(Some(Rc::new(hook)));
     }
 
     fn forget_tasks(&self) {
@@ -68,10 +146,18 @@ impl Careless {
         drop(tasks);
     }
 
+    /// Gives up all references to tasks that it has, but for those of the ready list.
+    fn forget_all(&self) {
+        self.forget_tasks();
+        let waiters = (self.waiters.take(), self.armed.take());
+        drop(waiters);
+        self.hook.take();
+    }
+
     /// The wake that was sent here.
     fn mail(&self) -> pikake::traps::RemoteWake {
         let mut mail = Vec::new();
-        self.home.take_mail(&mut mail);
+        self.local.home().take_mail(&mut mail);
         match mail.pop() {
             Some(Message::Wake(wake)) => wake,
             other => panic!("a wake was sent, not {other:?}"),
@@ -82,82 +168,14 @@ impl Careless {
 impl Drop for Careless {
     fn drop(&mut self) {
         // Wakes that were never taken out refer to this kernel's address, which holds them.
-        drop(self.home.close());
+        drop(self.local.home().close());
     }
 }
 
 impl TrapHandler for Careless {
-    fn home(&self) -> &LocalHome {
+    fn local(&self) -> &Local {
         assert!(!self.panics.get(), "the kernel's own fault");
-        &self.home
-    }
-
-    fn execute(&self, _: Wait<'_>, _: &'static Location<'static>, _: &mut Context<'_>) -> Executed {
-        Executed::Answered(Ok(()))
-    }
-
-    fn poll_again(&self, _: RecordKey, _: &mut Context<'_>) -> Poll<Result<(), Interrupted>> {
-        Poll::Ready(Ok(()))
-    }
-
-    fn withdraw(&self, _: RecordKey) {}
-
-    fn spawn(&self, task: &TaskRef) -> bool {
-        self.tasks.borrow_mut().push(task.clone());
-        true
-    }
-
-    fn current(&self) -> Option<TaskRef> {
-        None
-    }
-
-    fn wake(&self, task: TaskRef) {
-        match self.on_wake.get() {
-            OnWake::Ignore => {}
-            OnWake::GiveUpAll => {
-                self.forget_tasks();
-                drop(task.clone());
-            }
-            OnWake::Keep => self.tasks.borrow_mut().push(task.clone()),
-        }
-    }
-
-    fn cancel(&self, _: &TaskRef, _: Interrupted) {}
-
-    fn abort(&self, _: &TaskRef, _: Interrupted) {}
-
-    fn wake_queue(&self, _: &WaitQueue, _: usize) -> usize {
-        0
-    }
-
-    fn queue_len(&self, _: &WaitQueue) -> usize {
-        0
-    }
-
-    fn forget_queue(&self, _: u32) {}
-
-    fn open_scope(&self, _: ScopeKind, _: &mut Context<'_>) -> (ScopeId, Option<ScopeId>) {
-        unimplemented!("this kernel has no scopes")
-    }
-
-    fn enter_scope(&self, _: ScopeId, _: &mut Context<'_>) -> Option<ScopeId> {
-        None
-    }
-
-    fn leave_scope(&self, _: ScopeId, _: Option<ScopeId>, _: bool) -> Polled {
-        Polled::Keep
-    }
-
-    fn close_scope(&self, _: ScopeId, _: bool) -> ScopeEnd {
-        ScopeEnd::default()
-    }
-
-    fn check_interrupt(&self) -> Option<Interrupted> {
-        None
-    }
-
-    fn pending_interrupt(&self) -> Option<Interrupted> {
-        None
+        &self.local
     }
 
     fn now(&self) -> Ticks {
@@ -168,8 +186,96 @@ impl TrapHandler for Careless {
         Rate::NANOS
     }
 
-    fn sockets(&self) -> &dyn Sockets {
-        unimplemented!("this kernel has no sockets")
+    fn begin(&self, _: Wait<'_>, waiter: &Waiter) -> Begun {
+        self.waiters.borrow_mut().push(waiter.clone());
+        let hook = self.hook.borrow().clone();
+        if let Some(hook) = hook {
+            hook(self);
+        }
+        self.begun.get()
+    }
+
+    fn collect(&self, _: Wait<'_>, key: WaitKey, _: &Waiter) -> Collected {
+        self.keys.borrow_mut().push(key);
+        self.collected.get()
+    }
+
+    fn withdraw(&self, _: Wait<'_>, key: WaitKey) {
+        self.keys.borrow_mut().push(key);
+    }
+
+    fn notify(&self, _: &WaitQueue, _: usize) -> usize {
+        usize::MAX
+    }
+
+    fn queue_len(&self, _: &WaitQueue) -> usize {
+        usize::MAX
+    }
+
+    fn forget_queue(&self, _: u32) {}
+
+    fn arm(&self, _: Deadline, waiter: Waiter) -> TimerKey {
+        self.armed.borrow_mut().push(waiter);
+        TimerKey::from_bits(1 << u32::BITS).expect("a generation that is not zero")
+    }
+
+    fn has_passed(&self, _: TimerKey) -> bool {
+        self.timers.get() != Timers::Never
+    }
+
+    fn disarm(&self, _: TimerKey) -> Option<Disarmed> {
+        match self.timers.get() {
+            Timers::Untold => {
+                let waiter = self.armed.borrow().first()?.clone();
+                Some(Disarmed { waiter, passed: Some((u64::MAX, Ticks::ZERO)) })
+            }
+            _ => None,
+        }
+    }
+
+    fn spawn(&self, task: &TaskRef) -> bool {
+        self.tasks.borrow_mut().push(task.clone());
+        true
+    }
+
+    fn abort(&self, _: &TaskRef, _: Interrupted) {}
+
+    fn find_task(&self, _: TaskId) -> Option<TaskRef> {
+        None
+    }
+
+    fn open(&self, _: OpenSocket<'_>) -> io::Result<Opened<SocketId>> {
+        Ok(Opened::One(self.socket()))
+    }
+
+    fn attempt(&self, _: SocketId, _: Attempt<'_>) -> Option<io::Result<Done<SocketId>>> {
+        None
+    }
+
+    fn outside(&self) -> &dyn Outside {
+        self
+    }
+}
+
+impl Careless {
+    fn socket(&self) -> SocketId {
+        SocketId { kernel: self.local.home().id(), index: u32::MAX, generation: 0 }
+    }
+}
+
+impl Outside for Careless {
+    fn wall_time(&self) -> SystemTime {
+        SystemTime::UNIX_EPOCH
+    }
+
+    fn random(&self, _: &mut [u8]) {}
+
+    fn start_thread(&self, _: &str, _: Box<dyn FnOnce() + Send>) -> io::Result<()> {
+        Err(io::ErrorKind::Unsupported.into())
+    }
+
+    fn system(&self) -> io::Result<()> {
+        Ok(())
     }
 
     fn blocking(&self, _: Job) {}
@@ -190,6 +296,37 @@ async fn hold<G>(guard: G) {
     std::future::pending().await
 }
 
+/// The text of a panic.
+fn text(panic: &(dyn std::any::Any + Send)) -> &str {
+    let text = panic.downcast_ref::<&'static str>().copied();
+    text.or_else(|| panic.downcast_ref::<String>().map(String::as_str)).expect("a text")
+}
+
+/// A combinator's waker, which counts its calls and may panic.
+#[derive(Default)]
+struct Counter {
+    calls: AtomicU32,
+    panics: bool,
+}
+
+impl Counter {
+    fn calls(&self) -> u32 {
+        self.calls.load(Ordering::Relaxed)
+    }
+}
+
+impl Wake for Counter {
+    fn wake(self: Arc<Self>) {
+        self.calls.fetch_add(1, Ordering::Relaxed);
+        assert!(!self.panics, "a waker that panics");
+    }
+}
+
+/// Polls once, with that waker.
+fn poll_with<F: Future + Unpin>(future: &mut F, waker: &Waker) -> Poll<F::Output> {
+    Pin::new(future).poll(&mut Context::from_waker(waker))
+}
+
 #[test]
 fn a_handler_that_panics_on_the_way_in_leaves_the_door_shut() {
     let kernel = Careless::new();
@@ -198,8 +335,7 @@ fn a_handler_that_panics_on_the_way_in_leaves_the_door_shut() {
     drop(kernel);
     assert!(!door::is_open());
     let panic = catch_unwind(now).expect_err("no kernel is there to be asked");
-    let text = panic.downcast_ref::<String>().expect("a text");
-    assert!(text.contains("needs a pikake kernel"), "{text}");
+    assert!(text(&*panic).contains("needs a pikake kernel"), "{}", text(&*panic));
 }
 
 #[test]
@@ -211,18 +347,74 @@ fn a_body_that_panics_leaves_the_door_shut() {
     assert_eq!(kernel.enter(now), Ticks::ZERO, "and it opens again");
 }
 
+/// The ready list has a reference of its own to each task in it.
 #[test]
-fn a_handler_that_gives_up_a_task_while_it_is_woken_drops_its_future_once() {
+fn a_ready_task_that_is_given_up_is_dropped_once() {
     let kernel = Careless::new();
     let (drops, guard) = counted();
     let waker = kernel.start(hold(guard));
-    kernel.on_wake.set(OnWake::GiveUpAll);
     kernel.enter(|| waker.wake_by_ref());
     kernel.forget_tasks();
+    assert_eq!(drops.get(), 0, "it is ready");
+    let popped = kernel.local.ready().pop();
+    assert_eq!(drops.get(), 0, "it was popped");
+    drop(popped);
     assert_eq!(drops.get(), 1);
     kernel.enter(|| waker.wake_by_ref());
     waker.wake();
+    assert_eq!((drops.get(), kernel.local.ready().len()), (1, 0));
+}
+
+#[test]
+fn a_kernel_that_ends_drops_its_ready_tasks() {
+    let kernel = Careless::new();
+    let (drops, guard) = counted();
+    let waker = kernel.start(hold(guard));
+    kernel.enter(|| waker.wake_by_ref());
+    kernel.forget_tasks();
+    drop(kernel);
     assert_eq!(drops.get(), 1);
+    waker.wake();
+    assert_eq!(drops.get(), 1);
+}
+
+/// Popped and not stepped, it still counts as ready: no wake makes it so a second time.
+#[test]
+fn a_task_that_is_popped_and_forgotten_is_dropped_once() {
+    let kernel = Careless::new();
+    let (drops, guard) = counted();
+    let waker = kernel.start(hold(guard));
+    kernel.enter(|| {
+        waker.wake_by_ref();
+        drop(kernel.local.ready().pop());
+        waker.wake_by_ref();
+    });
+    kernel.forget_tasks();
+    while let Some(task) = kernel.local.ready().pop() {
+        drop(task);
+    }
+    assert_eq!(drops.get(), 1);
+}
+
+/// It would be linked into the list a second time, and never come to the list's end.
+#[test]
+fn a_task_in_the_ready_list_is_not_stepped() {
+    let kernel = Careless::new();
+    let (drops, guard) = counted();
+    let waker = kernel.start(hold(guard));
+    let task = kernel.last_task();
+    kernel.enter(|| {
+        kernel.local.make_ready(&task);
+        let step = catch_unwind(AssertUnwindSafe(|| kernel.local.step(task.clone())));
+        let panic = step.expect_err("it is in the list");
+        assert!(text(&*panic).contains("in the ready list (I6)"), "{}", text(&*panic));
+        waker.wake_by_ref();
+    });
+    assert_eq!((kernel.local.ready().len(), kernel.step_ready()), (1, 1));
+    kernel.enter(|| waker.wake());
+    drop(task);
+    kernel.forget_all();
+    assert_eq!((kernel.step_ready(), drops.get()), (1, 1));
 }
 
 #[test]
@@ -244,7 +436,7 @@ fn a_task_that_arrives_is_counted_although_its_handler_has_given_it_up() {
 }
 
 #[test]
-fn a_task_that_is_polled_by_who_received_it_outlives_its_own_poll() {
+fn a_task_outlives_its_own_step() {
     let kernel = Careless::new();
     let (drops, guard) = counted();
     let waker = kernel.start({
@@ -260,7 +452,8 @@ fn a_task_that_is_polled_by_who_received_it_outlives_its_own_poll() {
     kernel.enter(|| {
         let task = wake.arrive().expect("it has not ended");
         drop(wake);
-        assert!(task.poll(), "it ended");
+        let task = kernel.local.step(task).expect("it ended");
+        assert!(task.is_ended());
         assert_eq!(drops.get(), 1);
     });
 }
@@ -273,14 +466,14 @@ fn a_wake_that_arrives_at_another_kernel_is_refused() {
     let wake = one.mail();
     let refused = catch_unwind(AssertUnwindSafe(|| other.enter(|| wake.arrive().is_some())));
     let panic = refused.expect_err("not its kernel");
-    assert!(panic.downcast_ref::<&str>().is_some_and(|text| text.contains("(I5)")));
+    assert!(text(&*panic).contains("(I5)"));
     drop(wake);
     one.forget_tasks();
     assert_eq!(drops.get(), 1);
 }
 
 #[test]
-fn a_waker_on_another_thread_never_reaches_the_handler_there() {
+fn a_waker_on_another_thread_never_reaches_the_kernel_there() {
     within(|| {
         let here = Careless::new();
         let (drops, guard) = counted();
@@ -288,19 +481,400 @@ fn a_waker_on_another_thread_never_reaches_the_handler_there() {
         let (send, kept) = mpsc::channel();
         let thread = std::thread::spawn(move || {
             let there = Careless::new();
-            there.on_wake.set(OnWake::Keep);
             there.enter(|| waker.wake_by_ref());
-            let wakes = there.tasks.borrow().len();
-            send.send((wakes, there.home.has_mail())).unwrap();
+            send.send((there.local.ready().len(), there.local.home().has_mail())).unwrap();
         });
         thread.join().unwrap();
         assert_eq!(kept.recv(), Ok((0, false)));
-        assert!(here.home.has_mail(), "it was sent home");
+        assert!(here.local.home().has_mail(), "it was sent home");
         here.forget_tasks();
         assert_eq!(drops.get(), 1);
         let wake = here.mail();
         assert!(here.enter(|| wake.arrive().is_none()), "the task has ended");
     });
+}
+
+/// One kernel's task in the hands of another one of the thread: its traps go to the one that steps it,
+/// its wakes go home.
+#[test]
+fn a_task_may_be_stepped_by_another_kernel() {
+    let (one, other) = (Careless::new(), Careless::new());
+    let (drops, guard) = counted();
+    let waker = one.start(async move {
+        let _guard = guard;
+        let _ = yield_now().await;
+        let _ = park(&WaitQueue::new()).await;
+    });
+    let task = one.last_task();
+    for _ in 0..3 {
+        other.enter(|| {
+            other.local.make_ready(&task);
+            waker.wake_by_ref();
+        });
+        other.step_ready();
+        other.notify_all();
+    }
+    assert!(one.waiters.borrow().is_empty() && !other.waiters.borrow().is_empty());
+    drop((task, waker));
+    other.forget_all();
+    drop(other);
+    assert_eq!(drops.get(), 0, "it is still the first one's");
+    one.forget_all();
+    drop(one);
+    assert_eq!(drops.get(), 1);
+}
+
+#[test]
+fn a_waiter_that_is_notified_twice_causes_one_step() {
+    let kernel = Careless::new();
+    let steps = Rc::new(Cell::new(0));
+    let count = steps.clone();
+    kernel.start(async move {
+        let queue = WaitQueue::new();
+        let mut wait = pin!(park(&queue));
+        poll_fn(|cx| {
+            count.set(count.get() + 1);
+            wait.as_mut().poll(cx).map(drop)
+        })
+        .await;
+    });
+    kernel.step_all();
+    kernel.notify_all();
+    kernel.notify_all();
+    assert_eq!((kernel.local.ready().len(), kernel.step_ready(), steps.get()), (1, 1, 2));
+    kernel.forget_all();
+}
+
+#[test]
+fn a_waiter_outlives_its_wait_and_its_task() {
+    let kernel = Careless::new();
+    let (drops, guard) = counted();
+    kernel.start(async move {
+        let _guard = guard;
+        let queue = WaitQueue::new();
+        let wait = Box::pin(park(&queue));
+        let mut wait = Some(wait);
+        poll_fn(|cx| {
+            if let Some(mut wait) = wait.take() {
+                assert!(wait.as_mut().poll(cx).is_pending());
+            }
+            Poll::Ready(())
+        })
+        .await;
+        let mut steps = 0;
+        poll_fn(|_| {
+            steps += 1;
+            if steps > 2 { Poll::Ready(()) } else { Poll::Pending }
+        })
+        .await;
+    });
+    kernel.step_all();
+    kernel.notify_all();
+    assert_eq!(kernel.step_ready(), 1, "the wait was dropped, and its task is polled for nothing");
+    kernel.notify_all();
+    assert_eq!((kernel.step_ready(), drops.get()), (1, 1));
+    kernel.notify_all();
+    assert_eq!((kernel.step_ready(), drops.get()), (0, 1), "the task has ended");
+    assert!(kernel.waiters.borrow()[0].task().is_ended());
+    kernel.forget_all();
+}
+
+/// The number of a sub-wait that is gone is given to another one. A stale waiter calls that one's
+/// waker at the worst, once.
+#[test]
+fn a_stale_waiter_of_a_sub_wait_calls_a_waker_for_nothing() {
+    let kernel = Careless::new();
+    let wakers = [(); 2].map(|()| Arc::new(Counter::default()));
+    let [first, second] = wakers.clone();
+    kernel.start(async move {
+        let queue = WaitQueue::new();
+        let mut one = park(&queue);
+        assert!(poll_with(&mut one, &first.into()).is_pending());
+        drop(one);
+        let mut other = park(&queue);
+        assert!(poll_with(&mut other, &second.into()).is_pending());
+        std::future::pending::<()>().await;
+    });
+    kernel.step_all();
+    for _ in 0..3 {
+        kernel.notify_all();
+    }
+    assert_eq!(wakers.each_ref().map(|waker| waker.calls()), [0, 1]);
+    kernel.step_ready();
+    kernel.tasks.borrow()[0].abandon(TaskError::Stopped);
+    kernel.notify_all();
+    assert_eq!(wakers.each_ref().map(|waker| waker.calls()), [0, 1]);
+    kernel.forget_all();
+}
+
+/// Whatever key a kernel chooses, the future gives that one back, or none.
+#[test]
+fn a_key_that_no_kernel_may_choose_is_never_collected() {
+    let keys = [0, WaitKey::LIMIT - 1, WaitKey::LIMIT, 1 << 63, u64::MAX - 1, u64::MAX];
+    for key in keys.map(WaitKey) {
+        let kernel = Careless::new();
+        kernel.begun.set(Begun::Entry(key));
+        let (drops, guard) = counted();
+        kernel.start(async move {
+            let _guard = guard;
+            let _ = park(&WaitQueue::new()).await;
+        });
+        kernel.step_all();
+        kernel.step_all();
+        kernel.forget_all();
+        kernel.local.ready().pop();
+        assert_eq!(drops.get(), 1, "{key:?}");
+        let keys = kernel.keys.take();
+        assert!(keys.iter().all(|given| *given == key && key.0 < WaitKey::LIMIT), "{keys:?}");
+    }
+}
+
+#[test]
+fn every_answer_to_a_wait_is_safe() {
+    let begun = [Begun::Answered, Begun::Entry(WaitKey(7)), Begun::NextStep, Begun::Never];
+    let collected = [Collected::Answered, Collected::Pending, Collected::NextStep];
+    for begun in begun {
+        for collected in collected {
+            let kernel = Careless::new();
+            kernel.begun.set(begun);
+            kernel.collected.set(collected);
+            let (drops, guard) = counted();
+            kernel.start(async move {
+                let _guard = guard;
+                let _ = sleep(ms(1)).await;
+                let _ = park(&WaitQueue::new()).await;
+                let joined: Task<()> = spawn(std::future::pending());
+                drop(joined);
+                let _ = socket_wait(a_socket(), IsReady(Direction::Read)).await;
+            });
+            for _ in 0..6 {
+                kernel.step_all();
+                kernel.notify_all();
+            }
+            kernel.forget_all();
+            while kernel.local.ready().pop().is_some() {}
+            assert_eq!(drops.get(), 1, "{begun:?} {collected:?}");
+        }
+    }
+}
+
+fn a_socket() -> SocketId {
+    SocketId { kernel: pikake::current().kernel(), index: 0, generation: 0 }
+}
+
+/// A join that is answered before the task has ended has no outcome to give.
+#[test]
+fn a_join_that_is_answered_too_early_panics() {
+    let kernel = Careless::new();
+    kernel.begun.set(Begun::Answered);
+    kernel.start(async move {
+        let joined: Task<()> = spawn(std::future::pending());
+        joined.await.unwrap();
+    });
+    let task = kernel.last_task();
+    kernel.step_all();
+    assert_eq!(task.exit(), Some(pikake::traps::Exit::Panicked));
+    drop(task);
+    kernel.forget_all();
+}
+
+#[test]
+fn an_attempt_that_is_answered_without_an_outcome_panics() {
+    let kernel = Careless::new();
+    kernel.begun.set(Begun::Answered);
+    let seen = Rc::new(RefCell::new(String::new()));
+    let to = seen.clone();
+    kernel.start(async move {
+        let mut wait = pin!(socket_wait(a_socket(), IsReady(Direction::Read)));
+        poll_fn(|cx| {
+            let polled = catch_unwind(AssertUnwindSafe(|| wait.as_mut().poll(cx).is_ready()));
+            to.replace(text(&*polled.expect_err("there is no outcome")).into());
+            Poll::Ready(())
+        })
+        .await;
+    });
+    kernel.step_all();
+    let seen = seen.take();
+    assert_eq!(seen, "a kernel answers an attempt with its outcome (I1)");
+    kernel.forget_all();
+}
+
+#[test]
+fn a_task_is_not_stepped_inside_its_own_step() {
+    let kernel = Careless::new();
+    let (drops, guard) = counted();
+    kernel.set_hook(|kernel| {
+        let task = kernel.local.current().expect("a step has begun");
+        kernel.local.step(task);
+    });
+    kernel.start(async move {
+        let _guard = guard;
+        let _ = park(&WaitQueue::new()).await;
+    });
+    let task = kernel.last_task();
+    kernel.step_all();
+    assert_eq!(task.exit(), Some(pikake::traps::Exit::Panicked));
+    assert_eq!(drops.get(), 1);
+    drop(task);
+    kernel.forget_all();
+}
+
+/// The step inside ends what the one outside knew of itself: its next trap panics.
+#[test]
+fn a_task_that_is_stepped_inside_the_step_of_another_ends() {
+    let kernel = Careless::new();
+    let (drops, guard) = counted();
+    let (more_drops, other_guard) = counted();
+    kernel.start(async move {
+        let _guard = other_guard;
+        let _ = timeout_after(ms(1), async {
+            let _ = yield_now().await;
+        })
+        .await;
+    });
+    let inner = kernel.last_task();
+    let to_step = inner.clone();
+    kernel.set_hook(move |kernel| {
+        kernel.local.step(to_step.clone());
+    });
+    kernel.start(async move {
+        let _guard = guard;
+        let _ = timeout_after(ms(1), async {
+            let queue = WaitQueue::new();
+            let _ = park(&queue).await;
+            let _ = yield_now().await;
+        })
+        .await;
+    });
+    let outer = kernel.last_task();
+    kernel.enter(|| kernel.step(outer.clone()));
+    kernel.hook.take();
+    kernel.collected.set(Collected::Answered);
+    for _ in 0..3 {
+        kernel.step_all();
+    }
+    assert_eq!((drops.get(), more_drops.get()), (1, 1));
+    assert!(inner.is_ended() && outer.is_ended());
+    drop((inner, outer));
+    kernel.forget_all();
+}
+
+#[test]
+fn a_task_is_not_dropped_inside_its_own_step() {
+    let kernel = Careless::new();
+    let (drops, guard) = counted();
+    kernel.set_hook(|kernel| {
+        let task = kernel.local.current().expect("a step has begun");
+        task.abandon(TaskError::Stopped);
+    });
+    kernel.start(async move {
+        let _guard = guard;
+        let _ = park(&WaitQueue::new()).await;
+    });
+    kernel.step_all();
+    assert_eq!(drops.get(), 1, "by the panic that this is");
+    kernel.forget_all();
+    assert_eq!(drops.get(), 1);
+}
+
+#[test]
+fn a_waker_that_panics_keeps_no_other_from_being_called() {
+    let kernel = Careless::new();
+    let wakers =
+        [false, true, false].map(|panics| Arc::new(Counter { panics, ..Counter::default() }));
+    let of_task = wakers.clone();
+    kernel.start(async move {
+        let queue = WaitQueue::new();
+        let mut waits = of_task.clone().map(|_| park(&queue));
+        for (wait, waker) in waits.iter_mut().zip(of_task) {
+            assert!(poll_with(wait, &waker.into()).is_pending());
+        }
+        std::future::pending::<()>().await;
+    });
+    kernel.step_all();
+    kernel.notify_all();
+    assert_eq!(wakers.each_ref().map(|waker| waker.calls()), [1, 1, 1]);
+    kernel.forget_all();
+}
+
+/// A deadline that the kernel says has passed, and does not give back.
+#[test]
+fn a_scope_whose_deadline_is_lost_runs_on() {
+    let kernel = Careless::new();
+    let (drops, guard) = counted();
+    kernel.start(async move {
+        let _guard = guard;
+        let _ = timeout_after(ms(1), park(&WaitQueue::new())).await;
+    });
+    kernel.step_all();
+    kernel.timers.set(Timers::Lost);
+    kernel.tasks.borrow()[0].inspect();
+    kernel.step_all();
+    kernel.forget_all();
+    while kernel.local.ready().pop().is_some() {}
+    assert_eq!(drops.get(), 1);
+}
+
+/// A deadline that the kernel says has passed, and that it has told nobody of.
+#[test]
+fn a_deadline_that_passes_untold_is_safe() {
+    let kernel = Careless::new();
+    let (drops, guard) = counted();
+    kernel.start(async move {
+        let _guard = guard;
+        let _ = timeout_after(ms(1), park(&WaitQueue::new())).await;
+    });
+    kernel.step_all();
+    kernel.timers.set(Timers::Untold);
+    kernel.tasks.borrow()[0].inspect();
+    kernel.step_all();
+    assert_eq!(drops.get(), 0);
+    // A scope whose deadline has passed refers to its task, which so ends by this alone.
+    kernel.tasks.borrow()[0].abandon(TaskError::Stopped);
+    kernel.forget_all();
+    while kernel.local.ready().pop().is_some() {}
+    assert_eq!(drops.get(), 1);
+}
+
+/// A waiter is told of a deadline again and again, also when its scope and its task are gone.
+#[test]
+fn a_deadline_that_passes_twice_is_safe() {
+    let kernel = Careless::new();
+    let (drops, guard) = counted();
+    kernel.start(async move {
+        let _guard = guard;
+        let _ = timeout_after(ms(1), park(&WaitQueue::new())).await;
+        std::future::pending::<()>().await;
+    });
+    kernel.step_all();
+    let pass = || {
+        kernel.enter(|| {
+            let armed = kernel.armed.borrow().clone();
+            for waiter in &armed {
+                kernel.local.deadline_passed(waiter);
+            }
+            kernel.local.call_wakers();
+        });
+    };
+    for _ in 0..3 {
+        pass();
+        pass();
+        kernel.step_ready();
+    }
+    kernel.tasks.borrow()[0].abandon(TaskError::Stopped);
+    pass();
+    assert_eq!((kernel.step_ready(), drops.get()), (0, 1));
+    kernel.forget_all();
+}
+
+#[test]
+fn a_socket_of_a_careless_kernel_can_never_be_read() {
+    let kernel = Careless::new();
+    let attempt = || pikake::traps::attempt(kernel.socket(), Attempt::Read(&mut [0]));
+    let kind = kernel.enter(|| attempt().expect_err("it never can").kind());
+    assert_eq!(kind, io::ErrorKind::WouldBlock);
+    let kind = attempt().expect_err("the kernel is in no directory").kind();
+    assert_eq!(kind, io::ErrorKind::NotConnected);
 }
 
 /// Ambiguous, and so no more than a compile error, for a type that is `Send`.
@@ -314,10 +888,15 @@ impl<T: ?Sized + Send> StaysHere<Arc<T>> for T {}
 #[test]
 fn what_can_reach_a_task_stays_on_its_thread() {
     <LocalHome as StaysHere<_>>::stays_here();
+    <Local as StaysHere<_>>::stays_here();
     <TaskRef as StaysHere<_>>::stays_here();
+    <Waiter as StaysHere<_>>::stays_here();
     <Task<()> as StaysHere<_>>::stays_here();
     <WaitQueue as StaysHere<_>>::stays_here();
+    <pikake::traps::ReadyList as StaysHere<_>>::stays_here();
+    <pikake::traps::Current as StaysHere<_>>::stays_here();
     <door::Registration as StaysHere<_>>::stays_here();
     <pikake::traps::KernelTrap<pikake::traps::SleepTrap> as StaysHere<_>>::stays_here();
     <pikake::traps::Timeout<std::future::Ready<()>> as StaysHere<_>>::stays_here();
+    <pikake::traps::Shield<std::future::Ready<()>> as StaysHere<_>>::stays_here();
 }

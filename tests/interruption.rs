@@ -8,7 +8,6 @@ mod support;
 
 use std::cell::{Cell, RefCell};
 use std::future::{Future, poll_fn};
-use std::io::{IoSlice, IoSliceMut};
 use std::pin::{Pin, pin};
 use std::rc::Rc;
 use std::task::{Context, Poll, RawWaker, RawWakerVTable, Waker};
@@ -16,7 +15,9 @@ use std::time::Duration;
 
 use futures::stream::{FuturesUnordered, StreamExt};
 use pikake::time::{ManualClock, elapsed_since};
-use pikake::traps::{SocketId, WaitQueue, park, read_wait, sockets};
+use pikake::traps::{
+    Attempt, OpenSocket, Opened, SocketId, WaitQueue, attempt, open_socket, park, read_wait,
+};
 use pikake::{Kernel, TimedOut, current, now, sleep, spawn, timeout_after, yield_now};
 use support::{kernel, ms, run, within};
 
@@ -34,13 +35,20 @@ async fn interrupt_unseen(wait: Pin<&mut impl Future>) {
     assert_eq!(scope.await, Err(TimedOut));
 }
 
+fn pair() -> (SocketId, SocketId) {
+    match open_socket(OpenSocket::UnixStreamPair).unwrap() {
+        Opened::Pair(one, other) => (one, other),
+        opened => panic!("a pair was asked for: {opened:?}"),
+    }
+}
+
 fn write(socket: SocketId, text: &str) {
-    sockets(|net| net.write(socket, &[IoSlice::new(text.as_bytes())])).unwrap();
+    attempt(socket, Attempt::Write(text.as_bytes())).unwrap();
 }
 
 /// Finds out that there is nothing to read, after which a wait for it suspends.
 fn drain(socket: SocketId) {
-    let error = sockets(|net| net.read(socket, &mut [IoSliceMut::new(&mut [0; 8])])).unwrap_err();
+    let error = attempt(socket, Attempt::Read(&mut [0; 8])).unwrap_err();
     assert_eq!(error.kind(), std::io::ErrorKind::WouldBlock);
 }
 
@@ -48,7 +56,7 @@ fn drain(socket: SocketId) {
 fn a_socket_wait_that_left_its_scope_sees_what_arrived_meanwhile() {
     within(|| {
         run(async {
-            let (here, there) = sockets(|net| net.pair(false)).unwrap();
+            let (here, there) = pair();
             drain(here);
             spawn(async move {
                 sleep(ms(20)).await.unwrap();

@@ -2,6 +2,7 @@
 //! makes as many allocations.
 
 use std::alloc::{GlobalAlloc, Layout, System};
+use std::cell::Cell;
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use std::time::Duration;
 
@@ -10,10 +11,20 @@ use pikake_benches::runtime::Runtime;
 use pikake_benches::servers::echo_here;
 use pikake_benches::workloads;
 
-/// The system's allocator, which counts.
+/// The system's allocator, which counts what the main thread asks for.
 struct Counting;
 
 static ALLOCATIONS: AtomicUsize = AtomicUsize::new(0);
+
+thread_local! {
+    static IS_COUNTED: Cell<bool> = const { Cell::new(false) };
+}
+
+fn count() {
+    if IS_COUNTED.get() {
+        ALLOCATIONS.fetch_add(1, Relaxed);
+    }
+}
 
 #[global_allocator]
 static ALLOCATOR: Counting = Counting;
@@ -21,7 +32,7 @@ static ALLOCATOR: Counting = Counting;
 // SAFETY: it does what the system's allocator does.
 unsafe impl GlobalAlloc for Counting {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
-        ALLOCATIONS.fetch_add(1, Relaxed);
+        count();
         // SAFETY: the caller's obligations are the same.
         unsafe { System.alloc(layout) }
     }
@@ -32,7 +43,7 @@ unsafe impl GlobalAlloc for Counting {
     }
 
     unsafe fn realloc(&self, pointer: *mut u8, layout: Layout, size: usize) -> *mut u8 {
-        ALLOCATIONS.fetch_add(1, Relaxed);
+        count();
         // SAFETY: the caller's obligations are the same.
         unsafe { System.realloc(pointer, layout, size) }
     }
@@ -55,6 +66,7 @@ fn extra_allocations(run: impl Fn(usize), shorter: usize, longer: usize) -> isiz
 }
 
 fn main() {
+    IS_COUNTED.set(true);
     let mut found = Vec::new();
     let mut check = |name: &str, size, run: &dyn Fn(usize)| {
         let extra = extra_allocations(run, 100, 300);

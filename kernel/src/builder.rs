@@ -1,5 +1,6 @@
 //! Building a kernel: what can be set, and which parts can be exchanged.
 
+use std::any::TypeId;
 use std::fmt;
 use std::io;
 use std::time::Duration;
@@ -46,7 +47,7 @@ impl Builder {
         Self {
             settings: Settings::default(),
             clock: SystemClock::new(),
-            pick: Fifo::default(),
+            pick: Fifo,
             observers: Vec::new(),
         }
     }
@@ -142,7 +143,8 @@ impl<C: Clock + 'static, P: Pick + 'static> Builder<C, P> {
     /// # Errors
     ///
     /// The system's, as when the process is out of descriptors.
-    pub fn build(self) -> io::Result<Kernel<C, P>> {
+    pub fn build(mut self) -> io::Result<Kernel<C, P>> {
+        self.settings.is_watched = TypeId::of::<C>() == TypeId::of::<SystemClock>();
         Ok(self.build_on(MioDriver::new()?))
     }
 

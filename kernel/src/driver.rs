@@ -4,14 +4,13 @@
 //! brings its own.
 
 use std::fmt;
-use std::io::{self, IoSlice, IoSliceMut};
-use std::net::Shutdown;
-use std::os::fd::OwnedFd;
+use std::io;
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, SystemTime};
 
 pub use pikake_traps::Job;
 use pikake_traps::{
-    Address, Addresses, Direction, OpenSocket, Reply, SocketOption, system_random, system_thread,
+    Addresses, Attempt, Done, OpenSocket, Opened, Reply, system_random, system_thread,
 };
 
 use crate::helpers::HelperThreads;
@@ -43,7 +42,7 @@ pub struct Event {
 /// What a thread does.
 pub type Life = Box<dyn FnOnce() + Send>;
 
-/// The outside of a kernel. See [`Sockets`](pikake_traps::Sockets) for what each attempt means.
+/// The outside of a kernel. See [`Attempt`] for what each attempt means.
 ///
 /// Readiness is edge-triggered: after a socket is registered, an event is reported if it is ready
 /// at that time, and another one each time it becomes ready again after an attempt would have
@@ -71,67 +70,20 @@ pub trait Driver {
     /// Whether a transfer shorter than asked for says that the next one would block.
     fn short_means_blocked(&self, socket: &Self::Socket) -> bool;
 
-    /// Opens a socket.
-    fn open(&mut self, what: &OpenSocket<'_>) -> io::Result<Self::Socket>;
+    /// Opens a socket, or takes one over.
+    fn open(&mut self, what: OpenSocket<'_>) -> io::Result<Opened<Self::Socket>>;
 
-    /// Opens two Unix sockets that are connected to each other.
-    fn pair(&mut self, datagram: bool) -> io::Result<(Self::Socket, Self::Socket)>;
-
-    /// Takes over a descriptor.
-    fn adopt(&mut self, descriptor: OwnedFd) -> io::Result<Self::Socket>;
-
-    /// Attempts to accept.
-    fn accept(&mut self, socket: &Self::Socket) -> io::Result<(Self::Socket, Address)>;
-
-    /// The outcome of making a connection.
-    fn connected(&mut self, socket: &Self::Socket) -> io::Result<()>;
-
-    /// Attempts to read.
-    fn read(&mut self, socket: &Self::Socket, to: &mut [IoSliceMut<'_>]) -> io::Result<usize>;
-
-    /// Whether a descriptor is ready, without moving anything.
-    fn poll(&mut self, socket: &Self::Socket, direction: Direction) -> io::Result<()> {
-        let _ = (socket, direction);
-        Err(io::ErrorKind::Unsupported.into())
-    }
-
-    /// Attempts to peek.
-    fn peek(&mut self, socket: &Self::Socket, to: &mut [u8]) -> io::Result<usize>;
-
-    /// Attempts to write.
-    fn write(&mut self, socket: &Self::Socket, from: &[IoSlice<'_>]) -> io::Result<usize>;
-
-    /// Attempts to receive a datagram.
-    fn receive(&mut self, socket: &Self::Socket, to: &mut [u8]) -> io::Result<(usize, Address)>;
-
-    /// Attempts to send a datagram.
-    fn send(
+    /// Attempts something; `None`: it would block. [`Attempt::IsReady`] and [`Attempt::Close`] do not
+    /// come here. What a driver does not have it refuses, with
+    /// [`Unsupported`](io::ErrorKind::Unsupported).
+    fn attempt(
         &mut self,
         socket: &Self::Socket,
-        data: &[u8],
-        to: Option<&Address>,
-    ) -> io::Result<usize>;
+        attempt: Attempt<'_>,
+    ) -> Option<io::Result<Done<Self::Socket>>>;
 
-    /// Gives a datagram socket a peer.
-    fn connect(&mut self, socket: &Self::Socket, to: &Address) -> io::Result<()>;
-
-    /// Ends one or both directions.
-    fn shutdown(&mut self, socket: &Self::Socket, how: Shutdown) -> io::Result<()>;
-
-    /// The socket's own address.
-    fn local_address(&self, socket: &Self::Socket) -> io::Result<Address>;
-
-    /// The address at the other end.
-    fn peer_address(&self, socket: &Self::Socket) -> io::Result<Address>;
-
-    /// Changes a property.
-    fn set_option(&mut self, socket: &Self::Socket, option: SocketOption) -> io::Result<()>;
-
-    /// Reads a property.
-    fn option(&self, socket: &Self::Socket, which: SocketOption) -> io::Result<SocketOption>;
-
-    /// Says how many closures may run at the same time, and how long a thread that has nothing to do
-    /// is kept. Called once, before the first of them. A driver without threads has no use for it.
+    /// Says how many closures may run at the same time, and how long an idle thread is kept. Called
+    /// once, before the first closure. A driver without threads has no use for it.
     fn limit_threads(&mut self, limit: usize, idle_exit: Duration) {
         let _ = (limit, idle_exit);
     }
@@ -144,7 +96,17 @@ pub trait Driver {
     /// Starts a thread of the program's own. A closure that is not run comes back, as far as it is
     /// there still.
     fn start_thread(&mut self, name: &str, life: Life) -> Result<(), (io::Error, Option<Life>)> {
-        system_thread(name, life).map_err(|error| (error, None))
+        // The system drops what it does not run, and this is the caller's code.
+        let kept = Arc::new(Mutex::new(Some(life)));
+        let taken = kept.clone();
+        let take =
+            |kept: &Mutex<Option<Life>>| kept.lock().unwrap_or_else(PoisonError::into_inner).take();
+        let run = move || {
+            if let Some(life) = take(&taken) {
+                life();
+            }
+        };
+        system_thread(name, Box::new(run)).map_err(|error| (error, take(&kept)))
     }
 
     /// Runs a job on a helper thread, or has it wait its turn. One that cannot be run comes back.

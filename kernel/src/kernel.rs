@@ -118,7 +118,7 @@ impl<C: Clock + 'static, P: Pick + 'static, D: Driver + 'static> Kernel<C, P, D>
         let place = Location::caller();
         let machine = &self.machine;
         let run = || {
-            let name = Some(machine.settings().name.clone());
+            let name = Some(machine.settings.name.clone());
             let outcome = borrowing(future, machine.home(), name, place, |main| {
                 let run = Run { machine, main };
                 if machine.spawn(main) {
@@ -170,7 +170,12 @@ impl<C: Clock + 'static, P: Pick + 'static, D: Driver + 'static> Kernel<C, P, D>
     ///
     /// [`NestedRun`]: the thread is inside a kernel already.
     pub fn enter<R>(&self, inside: impl FnOnce() -> R) -> Result<R, NestedRun> {
-        door::enter(&self.handler, inside)
+        let result = door::enter(&self.handler, inside)?;
+        if self.machine.has_work() {
+            // A foreign loop that watches the kernel's descriptor is to see that there is work.
+            self.machine.home().nudge();
+        }
+        Ok(result)
     }
 
     /// The tasks that have not ended, the oldest first.
@@ -180,10 +185,24 @@ impl<C: Clock + 'static, P: Pick + 'static, D: Driver + 'static> Kernel<C, P, D>
         tasks
     }
 
-    /// The waits that are outstanding, in no order; a wait that has its answer is not among them,
-    /// nor is a yield outside of scopes.
+    /// The waits of the tasks that are not ready, in no order: of each task those that were polled by a
+    /// combinator's waker, and, of those polled with the task's own, the last one. A task of which none is
+    /// shown waits on a foreign future. After [`inspect`](Self::inspect), all.
     pub fn waits(&self) -> Vec<Waiting> {
         self.machine.waits()
+    }
+
+    /// Has every task that there is now polled once more, and its waits kept from then on: after the next turn,
+    /// [`waits`](Self::waits) shows all of them.
+    ///
+    /// # Panics
+    ///
+    /// Inside a running kernel on the same thread.
+    pub fn inspect(&self) {
+        let inspected = self.enter(|| self.tasks().iter().for_each(TaskRef::inspect));
+        if let Err(nested) = inspected {
+            panic!("{nested}");
+        }
     }
 
     /// A handle for other threads.
@@ -193,7 +212,7 @@ impl<C: Clock + 'static, P: Pick + 'static, D: Driver + 'static> Kernel<C, P, D>
 
     /// The kernel's clock.
     pub fn clock(&self) -> &C {
-        self.machine.clock()
+        &self.machine.clock
     }
 
     /// How many tasks have not ended.
@@ -201,20 +220,20 @@ impl<C: Clock + 'static, P: Pick + 'static, D: Driver + 'static> Kernel<C, P, D>
         self.machine.task_count()
     }
 
-    /// How many waits are outstanding, in all tasks together. Most yields are not counted: they
-    /// are over with the next step.
+    /// How many waits have an entry in a table of the kernel, in all tasks together: sleeps, waits in
+    /// queues and for tasks, waits for sockets. Not yields, nor waits for foreign futures.
     pub fn wait_count(&self) -> usize {
         self.machine.wait_count()
     }
 
     /// How many sockets are open.
     pub fn socket_count(&self) -> usize {
-        self.machine.net.len()
+        self.machine.sockets.borrow().len()
     }
 
     /// What the kernel's helper threads are doing.
     pub fn threads(&self) -> HelperThreads {
-        self.machine.net.driver.borrow().threads()
+        self.machine.driver.borrow().threads()
     }
 
     /// Ends the kernel: asks every task to end, the newest first, lets them clean up for as long

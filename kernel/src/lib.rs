@@ -5,47 +5,41 @@
 //! ```text
 //!        ┌──────────────────────────────────────────────────────────────┐
 //!        ▼                                                              │
-//!   wake queue ──▶ timers ──▶ the tasks that were ready ──▶ driver ─────┘
-//!                  sleeps, then (driver polled)             blocks only if nothing is ready,
-//!                  deadlines of scopes                      until the next timer
+//!   wake queue ──▶ timers ──▶ steps of ready tasks ──▶ driver ──────────┘
+//!                  sleeps, then (driver polled)        blocks only if nothing is ready,
+//!                  deadlines of scopes                 until the next timer
 //! ```
 //!
-//! Tasks are stepped round-robin, without priorities. A task that becomes ready while others are
-//! stepped waits for the next pass, so neither a yielding loop nor two tasks that keep waking each
-//! other can hold up sockets or timers; but the driver is polled only every so many steps or so
-//! much time ([`POLL_EVERY_STEPS`], [`POLL_EVERY`]), so such a pair does not pay a system call a
-//! switch. What one task may do in one step is bounded, too ([`ATTEMPTS_PER_STEP`],
+//! Tasks are stepped round-robin, without priorities. A pass makes a few steps, so neither a yielding
+//! loop nor two tasks that keep waking each other can hold up sockets or timers. The driver is polled
+//! only every so many steps or so much time ([`POLL_EVERY_STEPS`], [`POLL_EVERY`]), so such a pair
+//! does not pay a system call a switch. What one task may do in one step is bounded, too ([`ATTEMPTS_PER_STEP`],
 //! [`ANSWERS_PER_STEP`]).
 #![forbid(unsafe_code)]
 
 mod addresses;
 #[cfg_attr(any(not(target_os = "linux"), mio_unsupported_force_poll_poll), path = "no_alarm.rs")]
 mod alarm;
-mod book;
 mod builder;
-mod cause;
-mod cleanup;
 mod driver;
 mod execute;
 mod helpers;
 #[cfg(all(test, pikake_shuttle))]
 mod helpers_tests;
 mod kernel;
-mod light;
-mod light_park;
 mod machine;
 mod mio_driver;
 mod observe;
 mod pick;
-mod poll_again;
 mod queues;
-mod record;
-mod scope;
 mod settings;
 mod sockets;
-mod step;
+mod steps;
+mod tasks;
 mod threads;
+mod timers;
 mod turns;
+mod watchdog;
 
 pub use builder::Builder;
 pub use driver::{Driver, Event, Job, Life, Token};

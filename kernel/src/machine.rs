@@ -1,58 +1,82 @@
-//! The machine: executes traps, steps tasks, turns.
+//! The machine: what a kernel consists of, and its turn.
 //!
-//! Its state is in two parts, each behind a borrow of its own: the *book* (tasks, records, scopes,
-//! timers, ready queue) and the *net* (sockets). No part is borrowed while user code runs (I10): a
-//! method takes a borrow, changes what it must, gives the borrow back, and only then drops what it
-//! took out and calls the wakers that the book collected ([`Machine::flush`]).
+//! Its state is in tables, each behind a borrow of its own: tasks, timers, queues, sockets. No table is
+//! borrowed while user code runs (I10): a method takes a borrow, changes what it must, gives the borrow
+//! back, and only then drops what it took out and calls wakers ([`Local::call_wakers`]).
 
 use std::cell::{Cell, RefCell};
+use std::collections::VecDeque;
 use std::io;
-use std::task::Waker;
+use std::sync::Arc;
 use std::thread;
 use std::time::Duration;
 
 use pikake_time::{Clock, Deadline, Ticks};
-use pikake_traps::{LocalHome, Message, TaskRef, TrapKind, quietly};
+use pikake_traps::{
+    Graces, Interrupted, Local, LocalHome, Message, Quotas, TaskId, TaskRef, Waiter, quietly,
+};
 
-use crate::book::{Book, Timer};
-use crate::cause::Owner;
-use crate::cleanup::{Limits, Slow};
 use crate::driver::{Driver, Event};
 use crate::kernel::Waiting;
 use crate::observe::Observer;
 use crate::pick::Pick;
-use crate::record::{Place, State};
+use crate::queues::Queues;
 use crate::settings::Settings;
-use crate::sockets::{Net, Waiter};
+use crate::sockets::Sockets;
+use crate::tasks::Tasks;
+use crate::timers::Timers;
+use crate::watchdog::{Pulse, Watched};
+
+/// The clock is read after so many steps, unless something asks for a reading sooner. A step takes
+/// tens of nanoseconds, a reading about as long as a tenth of one.
+const STEPS_PER_READING: u64 = 16;
 
 pub(crate) struct Machine<D: Driver, C, P> {
-    pub(crate) home: LocalHome,
+    pub(crate) local: Local,
     pub(crate) clock: C,
     pub(crate) settings: Settings,
     pub(crate) observers: Vec<Box<dyn Observer>>,
-    pub(crate) book: RefCell<Book<P>>,
-    pub(crate) net: Net<D>,
-    /// Waits that may still be answered at once in the current step.
-    pub(crate) answers_left: Cell<u32>,
-    /// The reading of the clock at the last step's end.
-    pub(crate) last_reading: Cell<Ticks>,
-    pub(crate) steps_since_poll: Cell<u32>,
-    /// Other threads are to run once before the kernel sleeps.
-    pub(crate) lingers: Cell<bool>,
-    /// When the driver is to be polled again, whatever else there is to do.
-    pub(crate) poll_due: Cell<Ticks>,
-    pub(crate) poll_every: u64,
-    pub(crate) long_step: u64,
-    pub(crate) stopped: Cell<bool>,
+    pub(crate) pick: P,
+    pub(crate) tasks: RefCell<Tasks>,
+    pub(crate) timers: RefCell<Timers>,
+    pub(crate) queues: RefCell<Queues>,
+    pub(crate) sockets: RefCell<Sockets<D::Socket>>,
+    pub(crate) driver: RefCell<D>,
+    /// Tasks to be dropped before the next step, and why.
+    pub(crate) aborted: RefCell<VecDeque<(TaskRef, Interrupted)>>,
+    /// The main task of the current run.
+    main: RefCell<Option<TaskRef>>,
+    /// Its number.
+    main_id: Cell<TaskId>,
+    turns: Turns,
     pub(crate) closing: Cell<bool>,
     /// When the shutdown that has begun stops to wait.
     pub(crate) grace: Cell<Option<Deadline>>,
-    /// The main task of the current run.
-    pub(crate) main: RefCell<Option<TaskRef>>,
+    pub(crate) pulse: Arc<Pulse>,
+    watched: Option<Watched>,
+}
+
+/// What turns keep from one to the next.
+struct Turns {
+    /// The last reading of the clock.
+    last_reading: Cell<Ticks>,
+    /// How many steps are made before the clock is read; if it is one, the step reads it.
+    steps_per_reading: u64,
+    /// The number of the last step when the driver was polled last.
+    polled_after: Cell<u64>,
+    /// When the driver is to be polled again, whatever else there is to do.
+    poll_due: Cell<Ticks>,
+    poll_every: u64,
+    long_step: u64,
+    stopped: Cell<bool>,
+    /// Other threads are to run once before the kernel sleeps.
+    lingers: Cell<bool>,
+    /// The main task has ended in the current pass.
+    main_ended: Cell<bool>,
     /// Kept for their memory, as are the next two.
-    pub(crate) events: RefCell<Vec<Event>>,
-    pub(crate) waiters: RefCell<Vec<Waiter>>,
-    pub(crate) mail: RefCell<Vec<Message>>,
+    events: RefCell<Vec<Event>>,
+    left: RefCell<Vec<Waiter>>,
+    mail: RefCell<Vec<Message>>,
 }
 
 impl<D: Driver, C: Clock, P: Pick> Machine<D, C, P> {
@@ -67,141 +91,173 @@ impl<D: Driver, C: Clock, P: Pick> Machine<D, C, P> {
         let rate = clock.rate();
         let now = clock.now();
         let poll_every = rate.ticks_ceil(settings.poll_every);
-        let limits = Limits {
-            foreign_grace: rate.ticks_ceil(settings.foreign_grace),
-            slow_cleanup: rate.ticks_ceil(settings.slow_cleanup),
+        let graces = Graces {
+            foreign: rate.ticks_ceil(settings.foreign_grace),
+            report: rate.ticks_ceil(settings.slow_cleanup),
+        };
+        let quotas =
+            Quotas { attempts: settings.attempts_per_step, answers: settings.answers_per_step };
+        let pulse = Pulse::new(settings.long_step.unwrap_or(Duration::MAX));
+        let watched = (settings.is_watched && settings.long_step.is_some())
+            .then(|| crate::watchdog::watch(&pulse));
+        // Where nobody watches, each step is timed.
+        let steps_per_reading = match watched.is_some() && observers.is_empty() {
+            true => STEPS_PER_READING,
+            false => 1,
+        };
+        let turns = Turns {
+            last_reading: Cell::new(now),
+            steps_per_reading,
+            polled_after: Cell::new(0),
+            poll_due: Cell::new(now.saturating_add(poll_every)),
+            poll_every,
+            long_step: settings.long_step.map_or(u64::MAX, |length| rate.ticks_ceil(length)),
+            stopped: Cell::new(false),
+            lingers: Cell::new(false),
+            main_ended: Cell::new(false),
+            events: RefCell::default(),
+            left: RefCell::default(),
+            mail: RefCell::default(),
         };
         Self {
-            net: Net::new(home.clone(), driver),
-            home,
-            poll_every,
-            long_step: match settings.long_step {
-                Some(length) => rate.ticks_ceil(length),
-                None => u64::MAX,
-            },
+            sockets: RefCell::new(Sockets::new(home.id())),
+            local: Local::new(home, graces, quotas),
             clock,
             settings,
             observers,
-            book: RefCell::new(Book::new(pick, limits)),
-            answers_left: Cell::new(u32::MAX),
-            last_reading: Cell::new(now),
-            steps_since_poll: Cell::new(0),
-            lingers: Cell::new(false),
-            poll_due: Cell::new(now.saturating_add(poll_every)),
-            stopped: Cell::new(false),
+            pick,
+            tasks: RefCell::default(),
+            timers: RefCell::default(),
+            queues: RefCell::default(),
+            driver: RefCell::new(driver),
+            aborted: RefCell::default(),
+            main: RefCell::new(None),
+            main_id: Cell::default(),
+            turns,
             closing: Cell::new(false),
             grace: Cell::new(None),
-            main: RefCell::new(None),
-            events: RefCell::default(),
-            waiters: RefCell::default(),
-            mail: RefCell::default(),
+            pulse,
+            watched,
         }
     }
 
-    pub(crate) fn clock(&self) -> &C {
-        &self.clock
-    }
-
-    pub(crate) fn settings(&self) -> &Settings {
-        &self.settings
+    pub(crate) fn home(&self) -> &LocalHome {
+        self.local.home()
     }
 
     /// Takes the stop that was asked for, if one was.
     pub(crate) fn take_stop(&self) -> bool {
-        self.stopped.replace(false)
+        self.turns.stopped.replace(false)
+    }
+
+    pub(crate) fn linger(&self) {
+        self.turns.lingers.set(true);
+    }
+
+    fn ready_count(&self) -> usize {
+        self.local.ready().len() + self.pick.len()
     }
 
     pub(crate) fn has_work(&self) -> bool {
-        let book = self.book.borrow();
-        !book.ready.is_empty()
-            || !book.doomed.is_empty()
-            || self.home.has_mail()
-            || self.net.has_closed()
+        self.ready_count() > 0 || !self.aborted.borrow().is_empty() || self.home().has_mail()
     }
 
     /// When the next timer is due, or the shutdown's grace over.
     pub(crate) fn next_deadline(&self) -> Option<Deadline> {
-        let timer = self.book.borrow_mut().timers.next().map(Deadline::at);
+        let timer = self.timers.borrow_mut().next();
         match (timer, self.grace.get()) {
             (Some(timer), Some(grace)) => Some(timer.min(grace)),
             (timer, grace) => timer.or(grace),
         }
     }
 
+    /// How many waits have an entry in a table.
     pub(crate) fn wait_count(&self) -> usize {
-        let book = self.book.borrow();
-        book.records.len() + book.light_parks()
+        self.timers.borrow().wait_count()
+            + self.queues.borrow().wait_count()
+            + self.sockets.borrow().wait_count()
     }
 
     pub(crate) fn waits(&self) -> Vec<Waiting> {
-        let book = self.book.borrow();
-        let parked =
-            book.records.iter().filter(|(_, record)| matches!(record.state, State::Parked(_)));
-        let shown = parked.map(|(_, record)| Waiting {
-            task: record.task.clone(),
-            trap: record.kind,
-            place: record.place,
+        let mut waits = Vec::new();
+        for task in self.tasks.borrow().newest_first() {
+            if task.is_ready() {
+                continue;
+            }
+            let seen = task.seen_waits().into_iter();
+            waits.extend(seen.map(|(trap, place)| Waiting { task: task.clone(), trap, place }));
+        }
+        self.local.each_sub_wait(|task, (trap, place)| {
+            waits.push(Waiting { task: task.clone(), trap, place });
         });
-        let lights = book.slots.iter().enumerate().filter(|(_, slot)| slot.is_waiting());
-        let light = lights.map(|(task, slot)| Waiting {
-            task: book.tasks[task].task.clone(),
-            trap: TrapKind::Park,
-            place: slot.place,
-        });
-        shown.chain(light).collect()
+        waits
     }
 
     pub(crate) fn task_count(&self) -> usize {
-        self.book.borrow().tasks.len()
+        self.tasks.borrow().len()
     }
 
-    pub(crate) fn observe(&self, tell: impl Fn(&dyn Observer)) {
+    pub(crate) fn observe_all(&self, tell: impl Fn(&dyn Observer)) {
         for observer in &self.observers {
             tell(&**observer);
         }
     }
 
-    /// Calls the wakers that the book has collected. The book must not be borrowed.
-    pub(crate) fn flush(&self) {
-        loop {
-            let wakers = {
-                let mut book = self.book.borrow_mut();
-                if book.wakers.is_empty() {
-                    return;
-                }
-                std::mem::take(&mut book.wakers)
-            };
-            wake_all(wakers);
+    // --- the main task -------------------------------------------------------------------------
+
+    /// Asks the main task of the current run to end, if there is one.
+    fn interrupt_main(&self, reason: Interrupted) {
+        let main = self.main.borrow().clone();
+        if let Some(main) = main {
+            main.request_cancel(reason);
         }
     }
+
+    /// Whether there is a main task, and it has ended.
+    fn is_main_over(&self) -> bool {
+        self.main.borrow().as_ref().is_some_and(TaskRef::is_ended)
+    }
+
+    pub(crate) fn is_main(&self, task: &TaskRef) -> bool {
+        self.main_id.get() == task.id()
+    }
+
+    pub(crate) fn main(&self) -> Option<TaskRef> {
+        self.main.borrow().clone()
+    }
+
+    /// Names the main task of a run, or that it is over.
+    pub(crate) fn set_main(&self, main: Option<&TaskRef>) {
+        self.main_id.set(main.map_or(TaskId::default(), TaskRef::id));
+        let before = self.main.replace(main.cloned());
+        drop(before);
+    }
+
+    // --- the turn ------------------------------------------------------------------------------
 
     /// One pass: wake queue, timers, ready tasks, driver. See the crate's front page.
     ///
     /// `limit` bounds how long the driver may block; `done` is asked between steps, and before
     /// the driver is polled.
     pub(crate) fn turn(&self, limit: Option<Duration>, done: impl Fn() -> bool) -> io::Result<()> {
-        if self.net.has_closed() {
-            self.answer_closed();
-        }
-        if self.home.has_mail() {
+        self.local.attention_was_paid();
+        self.local.call_wakers();
+        if self.home().has_mail() {
             self.drain_mail();
         }
-        let was_idle = self.book.borrow().ready.is_empty();
-        let now = self.clock.now();
-        self.last_reading.set(now);
+        let was_idle = self.ready_count() == 0;
+        let now = self.read_clock();
         if was_idle {
             // Nobody was kept waiting for a poll, however long ago it was.
             self.put_off_poll();
         }
-        let may_be_due = self.book.borrow().timers.may_be_due(now);
-        if may_be_due {
+        if self.timers.borrow().may_be_due(now) {
             self.fire_timers(now)?;
         }
-        if !self.book.borrow().doomed.is_empty() {
-            self.drop_doomed();
+        self.drop_aborted();
+        if !self.turns.stopped.get() && !done() {
+            self.run_ready(self.steps_at_once().min(self.until_poll().max(1)));
         }
-        let ready = self.book.borrow().ready.len();
-        self.run_ready(ready.min(self.until_poll().max(1) as usize), &done);
         match done() {
             true => Ok(()),
             false if self.is_main_over() => self.poll_driver(Some(Duration::ZERO)),
@@ -211,150 +267,176 @@ impl<D: Driver, C: Clock, P: Pick> Machine<D, C, P> {
 
     #[inline(never)]
     fn drain_mail(&self) {
-        let mut mail = std::mem::take(&mut *self.mail.borrow_mut());
-        self.home.take_mail(&mut mail);
+        let mut mail = std::mem::take(&mut *self.turns.mail.borrow_mut());
+        self.home().take_mail(&mut mail);
         for message in mail.drain(..) {
             match message {
                 Message::Wake(wake) => {
                     if let Some(task) = wake.arrive() {
-                        self.book.borrow_mut().make_ready(task);
+                        self.local.make_ready(&task);
                     }
                 }
-                Message::Spawn(spawn) => quietly("a task that was sent here", || spawn.spawn()),
-                Message::Drop(package) => quietly("what was dropped elsewhere", || drop(package)),
+                Message::Call(call) => quietly("a closure that was sent here", call),
                 Message::Interrupt(reason) => self.interrupt_main(reason),
-                Message::Stop => self.stopped.set(true),
+                Message::Stop => {
+                    self.turns.stopped.set(true);
+                    self.local.call_attention();
+                }
                 Message::Shutdown => self.begin_shutdown(),
                 _ => {}
             }
         }
-        *self.mail.borrow_mut() = mail;
+        *self.turns.mail.borrow_mut() = mail;
     }
 
-    /// Answers the sleeps that are due; then fires the deadlines that are due, of which those do
-    /// not hit what has just been answered, by a timer or by the driver: event beats timeout.
+    /// Ends the waits that are due; then passes the deadlines that are due, which concern only what has
+    /// not happened by then, by a timer or by the driver: event beats timeout.
     #[inline(never)]
     fn fire_timers(&self, now: Ticks) -> io::Result<()> {
-        let mut scopes = Vec::new();
-        let mut slow = Vec::new();
+        let mut left = std::mem::take(&mut *self.turns.left.borrow_mut());
         {
-            let mut book = self.book.borrow_mut();
-            while let Some((_, timer)) = book.timers.pop_due(now) {
-                match timer {
-                    Timer::Record(record) => book.answer(record, None),
-                    Timer::Scope(scope) => {
-                        if let Some(found) = book.scope_mut(scope) {
-                            found.timer = None;
-                            scopes.push(scope);
-                        }
-                    }
-                    Timer::Slow(owner) => slow.extend(book.slow_cleanup(owner)),
-                    Timer::Grace(owner) => book.end_grace(owner),
-                    Timer::ForeignGrace(owner) => book.end_foreign_grace(owner),
-                }
+            let mut timers = self.timers.borrow_mut();
+            while let Some(waiter) = timers.next_due_wait(now) {
+                self.local.notify(&waiter);
+                left.push(waiter);
             }
         }
-        self.flush();
-        slow.iter().for_each(report_slow);
-        if scopes.is_empty() {
-            return Ok(());
+        self.drop_left(left);
+        if self.timers.borrow().may_deadlines_be_due(now) {
+            self.wait_for_events(Some(Duration::ZERO))?;
+            self.timers.borrow_mut().pass_deadlines(now, &self.local);
+            self.local.call_wakers();
         }
-        self.wait_for_events(Some(Duration::ZERO))?;
-        {
-            let mut book = self.book.borrow_mut();
-            for scope in scopes {
-                book.expire(scope, now);
-            }
-        }
-        self.flush();
         Ok(())
     }
 
-    /// Steps so many of the tasks that are ready now, or fewer if the driver is to be polled. `false`:
-    /// that is done, or the kernel was stopped.
+    /// Drops waiters that were notified, with nothing borrowed, and keeps their memory.
     #[inline]
-    fn run_ready(&self, mut steps: usize, done: impl Fn() -> bool) -> bool {
-        let mut goes_on = true;
-        while steps > 0 {
-            if self.stopped.get() || done() {
-                goes_on = false;
-                break;
-            }
-            let next = self.book.borrow_mut().next_step();
-            match next {
-                Some(task) => {
-                    self.step(task);
-                    steps = if self.is_poll_overdue() { 0 } else { steps - 1 };
-                }
-                None if self.drop_doomed() => {}
-                None => break,
+    fn drop_left(&self, mut left: Vec<Waiter>) {
+        left.clear();
+        *self.turns.left.borrow_mut() = left;
+        self.local.call_wakers();
+    }
+
+    /// Steps so many of the tasks that are ready, or fewer if something else is to be done first.
+    #[inline]
+    fn run_ready(&self, steps: u64) {
+        for _ in 0..steps {
+            let Some(task) = self.pick.pop(self.local.ready()) else { return };
+            self.step(task);
+            if self.local.needs_attention() && self.ends_pass() {
+                return;
             }
         }
-        if !self.book.borrow().doomed.is_empty() {
-            self.drop_doomed();
+    }
+
+    /// Has the pass end.
+    pub(crate) fn main_has_ended(&self) {
+        self.turns.main_ended.set(true);
+        self.local.call_attention();
+    }
+
+    /// Drops the tasks that were aborted in a step, before the next one. Tells whether there is to be no next
+    /// one in this pass: the main task has ended, or the driver is to be polled.
+    #[cold]
+    fn ends_pass(&self) -> bool {
+        self.local.attention_was_paid();
+        self.drop_aborted();
+        let is_main_over = self.turns.main_ended.take();
+        if is_main_over {
+            self.local.call_attention();
         }
-        goes_on
+        is_main_over || self.is_poll_due()
+    }
+
+    /// Whether it is time to poll the driver, by the last reading of the clock.
+    pub(crate) fn is_poll_due(&self) -> bool {
+        self.turns.last_reading.get() >= self.turns.poll_due.get()
+    }
+
+    /// How many steps to make before the clock is read: those of the tasks that are ready now, where
+    /// each step reads it.
+    #[inline]
+    fn steps_at_once(&self) -> u64 {
+        match self.turns.steps_per_reading {
+            1 => self.ready_count() as u64,
+            steps => steps,
+        }
+    }
+
+    /// Reads the clock.
+    #[inline]
+    pub(crate) fn read_clock(&self) -> Ticks {
+        let now = self.clock.now();
+        self.turns.last_reading.set(now);
+        now
+    }
+
+    /// How long it is since the last reading of the clock, in ticks, by a new one.
+    pub(crate) fn time_since_reading(&self) -> u64 {
+        let before = self.turns.last_reading.get();
+        self.read_clock().since(before)
+    }
+
+    pub(crate) fn is_long(&self, took: u64) -> bool {
+        took >= self.turns.long_step
     }
 
     /// How many of the tasks that are ready may be stepped before the driver is polled.
     #[inline]
-    fn until_poll(&self) -> u32 {
-        self.settings.poll_every_steps.saturating_sub(self.steps_since_poll.get())
-    }
-
-    /// Whether the driver was not polled for long.
-    #[inline]
-    fn is_poll_overdue(&self) -> bool {
-        self.last_reading.get() >= self.poll_due.get()
+    fn until_poll(&self) -> u64 {
+        let since_poll = self.local.step_number() - self.turns.polled_after.get();
+        u64::from(self.settings.poll_every_steps).saturating_sub(since_poll)
     }
 
     /// Counts the time until the driver is to be polled from the last reading of the clock.
     #[inline]
     fn put_off_poll(&self) {
-        self.poll_due.set(self.last_reading.get().saturating_add(self.poll_every));
+        let last_reading = self.turns.last_reading.get();
+        self.turns.poll_due.set(last_reading.saturating_add(self.turns.poll_every));
     }
 
     /// How many steps a turn would make and do nothing else: there is no mail, no timer is due,
-    /// nothing was closed, and the driver need not be polled yet. Zero if it is not so.
+    /// nothing needs attention, and the driver need not be polled yet. Zero if it is not so.
     #[inline]
-    fn undisturbed_steps(&self) -> usize {
-        if self.is_poll_overdue() || self.home.has_mail() || self.net.has_closed() {
+    fn undisturbed_steps(&self) -> u64 {
+        if self.local.needs_attention() || self.home().has_mail() || self.ready_count() == 0 {
             return 0;
         }
-        let now = self.last_reading.get();
-        let book = self.book.borrow();
-        match book.timers.may_be_due(now) {
-            true => 0,
-            false => book.ready.len().min(self.until_poll() as usize),
+        let now = match self.turns.steps_per_reading {
+            1 => self.turns.last_reading.get(),
+            _ => self.read_clock(),
+        };
+        if now >= self.turns.poll_due.get() || self.timers.borrow().may_be_due(now) {
+            return 0;
         }
+        self.steps_at_once().min(self.until_poll())
     }
 
-    /// Turns until that is done, or the kernel is stopped. Passes in which there is nothing to do
-    /// but to step tasks are made one after the other.
+    /// Turns until that is done, or the kernel is stopped. Steps between which there is nothing to do
+    /// but to step are made one after the other.
     pub(crate) fn run_until(&self, done: impl Fn() -> bool) -> io::Result<()> {
+        self.pulse.is_back();
         loop {
             let steps = self.undisturbed_steps();
             if steps > 0 {
-                if !self.run_ready(steps, &done) {
-                    return Ok(());
-                }
-            } else if self.stopped.get() || done() {
-                return Ok(());
+                self.run_ready(steps);
+            } else if self.turns.stopped.get() || done() {
+                break;
             } else {
                 self.turn(None, &done)?;
             }
         }
+        self.pulse.sleeps();
+        Ok(())
     }
 
     fn poll_driver(&self, limit: Option<Duration>) -> io::Result<()> {
-        if self.net.has_closed() {
-            self.answer_closed();
-        }
-        if self.lingers.replace(false) && limit != Some(Duration::ZERO) && !self.has_work() {
+        if self.turns.lingers.replace(false) && limit != Some(Duration::ZERO) && !self.has_work() {
             thread::yield_now();
         }
-        if self.has_work() || self.stopped.get() {
-            let due = self.until_poll() == 0 || self.is_poll_overdue();
+        if self.has_work() || self.turns.stopped.get() {
+            let due = self.until_poll() == 0 || self.is_poll_due();
             return if due { self.wait_for_events(Some(Duration::ZERO)) } else { Ok(()) };
         }
         let next = self.next_deadline();
@@ -366,86 +448,48 @@ impl<D: Driver, C: Clock, P: Pick> Machine<D, C, P> {
         if limit == Some(Duration::ZERO) {
             return self.wait_for_events(limit);
         }
-        let limit = if self.home.fall_asleep() { limit } else { Some(Duration::ZERO) };
+        let limit = if self.home().fall_asleep() { limit } else { Some(Duration::ZERO) };
+        self.pulse.sleeps();
         let result = self.wait_for_events(limit);
-        self.home.wake_up();
+        self.pulse.is_back();
+        self.home().wake_up();
         // What was waited does not count as time without a poll.
-        self.last_reading.set(self.clock.now());
+        self.read_clock();
         self.put_off_poll();
         result
     }
 
     fn wait_for_events(&self, limit: Option<Duration>) -> io::Result<()> {
-        let mut events = std::mem::take(&mut *self.events.borrow_mut());
+        let mut events = std::mem::take(&mut *self.turns.events.borrow_mut());
         events.clear();
-        let result = self.net.driver.borrow_mut().wait(limit, &mut events);
-        self.steps_since_poll.set(0);
+        let result = self.driver.borrow_mut().wait(limit, &mut events);
+        self.turns.polled_after.set(self.local.step_number());
         self.put_off_poll();
         if !events.is_empty() {
-            let mut waiters = std::mem::take(&mut *self.waiters.borrow_mut());
-            for event in &events {
-                self.net.note(*event, &mut waiters);
+            let mut left = std::mem::take(&mut *self.turns.left.borrow_mut());
+            {
+                let mut sockets = self.sockets.borrow_mut();
+                for event in &events {
+                    sockets.note(*event, &self.local, &mut left);
+                }
             }
-            self.satisfy(waiters.drain(..));
-            *self.waiters.borrow_mut() = waiters;
+            self.drop_left(left);
         }
         if !self.observers.is_empty() {
-            self.observe(|observer| observer.polled(events.len()));
+            self.observe_all(|observer| observer.polled(events.len()));
         }
-        *self.events.borrow_mut() = events;
+        *self.turns.events.borrow_mut() = events;
         result
     }
 
-    /// Answers those who waited at a socket that was closed.
-    pub(crate) fn answer_closed(&self) {
-        let waiters = self.net.take_closed();
-        if !waiters.is_empty() {
-            self.satisfy(waiters.into_iter());
-        }
+    /// Whether the clock is read after each step.
+    #[inline]
+    pub(crate) fn times_steps(&self) -> bool {
+        self.turns.steps_per_reading == 1
     }
 
-    /// Answers those of the records that still wait at their socket.
-    fn satisfy(&self, waiters: impl Iterator<Item = Waiter>) {
-        {
-            let mut book = self.book.borrow_mut();
-            for Waiter { record, token, write } in waiters {
-                let place =
-                    Place::Socket { index: token.index, generation: token.generation, write };
-                if let Some(entry) = book.records.get(record as usize)
-                    && matches!(entry.state, State::Parked(at) if at == place)
-                {
-                    book.answer(record, None);
-                }
-            }
-        }
-        self.flush();
+    /// Whether a watchdog sees to this kernel's steps.
+    pub(crate) fn is_watched(&self) -> bool {
+        self.watched.is_some()
     }
-}
-
-fn report_slow(slow: &Slow) {
-    let Slow { task, why, sits_in } = slow;
-    let (trap, awaited_at) = match sits_in {
-        Some((trap, place)) => (trap.name(), place.to_string()),
-        None => ("a foreign future", "(not known)".into()),
-    };
-    tracing::warn!(
-        task = task.id().0,
-        name = task.name(),
-        spawned_at = %task.spawned_at(),
-        interruption = %why,
-        trap,
-        awaited_at,
-        "cleaning up after an interruption takes long"
-    );
-}
-
-/// Calls wakers that are other people's code.
-pub(crate) fn wake_all(wakers: Vec<Waker>) {
-    for waker in wakers {
-        quietly("a combinator's waker", || waker.wake());
-    }
-}
-
-pub(crate) fn task_owner(task: &TaskRef) -> Owner {
-    Owner::Task(task.ledger().index.get())
 }

@@ -1,8 +1,8 @@
 //! The real outside: sockets of the system, readiness from epoll or kqueue through mio.
 
 use std::fmt;
-use std::io::{self, IoSlice, IoSliceMut};
-use std::net::{Shutdown, SocketAddr, ToSocketAddrs};
+use std::io::{self, IoSliceMut};
+use std::net::{SocketAddr, ToSocketAddrs};
 #[cfg(not(mio_unsupported_force_poll_poll))]
 use std::os::fd::RawFd;
 use std::os::fd::{AsRawFd, OwnedFd};
@@ -11,9 +11,11 @@ use std::time::Duration;
 
 use mio::unix::SourceFd;
 use mio::{Events, Interest, Poll, Waker};
-use pikake_traps::{Address, Addresses, Direction, OpenSocket, Reply, SocketOption};
+use pikake_traps::{
+    Addresses, Attempt, Direction, Done, OpenSocket, Opened, Reply, SocketOption, first_buffers,
+};
 use rustix::event::{PollFd, PollFlags, Timespec};
-use rustix::io::Errno;
+use rustix::io::{Errno, retry_on_intr};
 use rustix::net::{RecvFlags, SendFlags};
 use socket2::{Domain, MsgHdr, SockAddr, Socket, Type};
 
@@ -175,14 +177,17 @@ impl Driver for MioDriver {
         socket.stream && !EMULATED_EDGES
     }
 
-    fn open(&mut self, what: &OpenSocket<'_>) -> io::Result<MioSocket> {
-        match *what {
+    fn open(&mut self, what: OpenSocket<'_>) -> io::Result<Opened<MioSocket>> {
+        let socket = match what {
+            OpenSocket::UnixStreamPair => return pair(Type::STREAM),
+            OpenSocket::UnixDatagramPair => return pair(Type::DGRAM),
+            OpenSocket::Adopt(descriptor) => adopt(descriptor)?,
             OpenSocket::TcpListener(address, backlog) => {
                 let socket = ip_socket(address, Type::STREAM)?;
                 socket.set_reuse_address(true)?;
                 socket.bind(&address.into())?;
                 listen(&socket, backlog)?;
-                Ok(MioSocket::new(socket, false))
+                MioSocket::new(socket, false)
             }
             OpenSocket::SharedTcpListener(address, backlog) => {
                 let socket = ip_socket(address, Type::STREAM)?;
@@ -190,171 +195,56 @@ impl Driver for MioDriver {
                 socket.set_reuse_port(true)?;
                 socket.bind(&address.into())?;
                 listen(&socket, backlog)?;
-                Ok(MioSocket::new(socket, false))
+                MioSocket::new(socket, false)
             }
             OpenSocket::TcpStream(address) => {
                 let socket = ip_socket(address, Type::STREAM)?;
                 start_connecting(&socket, &address.into())?;
-                Ok(MioSocket::new(socket, true))
+                MioSocket::new(socket, true)
             }
             OpenSocket::Udp(address) => {
                 let socket = ip_socket(address, Type::DGRAM)?;
                 socket.bind(&address.into())?;
-                Ok(MioSocket::new(socket, false))
+                MioSocket::new(socket, false)
             }
             OpenSocket::UnixListener(path, backlog) => {
                 let socket = unix_socket(Type::STREAM)?;
                 socket.bind(&SockAddr::unix(path)?)?;
                 listen(&socket, backlog)?;
-                Ok(MioSocket::new(socket, false))
+                MioSocket::new(socket, false)
             }
             OpenSocket::UnixStream(path) => {
                 let socket = unix_socket(Type::STREAM)?;
                 start_connecting(&socket, &SockAddr::unix(path)?)?;
-                Ok(MioSocket::new(socket, true))
+                MioSocket::new(socket, true)
             }
             OpenSocket::UnixDatagram(path) => {
                 let socket = unix_socket(Type::DGRAM)?;
                 if let Some(path) = path {
                     socket.bind(&SockAddr::unix(path)?)?;
                 }
-                Ok(MioSocket::new(socket, false))
+                MioSocket::new(socket, false)
             }
-            _ => Err(io::Error::new(
-                io::ErrorKind::Unsupported,
-                format!("this kernel does not know how to open {what:?}"),
-            )),
-        }
-    }
-
-    fn pair(&mut self, datagram: bool) -> io::Result<(MioSocket, MioSocket)> {
-        let kind = if datagram { Type::DGRAM } else { Type::STREAM };
-        let (one, other) = Socket::pair(Domain::UNIX, kind.nonblocking(), None)?;
-        Ok((MioSocket::new(one, !datagram), MioSocket::new(other, !datagram)))
-    }
-
-    fn adopt(&mut self, descriptor: OwnedFd) -> io::Result<MioSocket> {
-        let socket = Socket::from(descriptor);
-        socket.set_nonblocking(true)?;
-        let (is_socket, stream) = match socket.r#type() {
-            Ok(kind) => (true, kind == Type::STREAM && !socket.is_listener()?),
-            // A terminal gives a line at a time, however much there is: no stream in that sense.
-            Err(error) if Errno::from_io_error(&error) == Some(Errno::NOTSOCK) => (false, false),
-            Err(error) => return Err(error),
+            what => {
+                return Err(io::Error::new(
+                    io::ErrorKind::Unsupported,
+                    format!("this kernel does not know how to open {what:?}"),
+                ));
+            }
         };
-        Ok(MioSocket { socket, stream, adopted: true, is_socket })
+        Ok(Opened::One(socket))
     }
 
-    fn accept(&mut self, socket: &MioSocket) -> io::Result<(MioSocket, Address)> {
-        let (accepted, address) = accept_nonblocking(&socket.socket)?;
-        Ok((MioSocket::new(accepted, true), address))
-    }
-
-    fn connected(&mut self, socket: &MioSocket) -> io::Result<()> {
-        if let Some(error) = socket.socket.take_error()? {
-            return Err(error);
+    #[inline]
+    fn attempt(
+        &mut self,
+        socket: &MioSocket,
+        attempt: Attempt<'_>,
+    ) -> Option<io::Result<Done<MioSocket>>> {
+        match socket.attempt(attempt) {
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => None,
+            done => Some(done),
         }
-        match socket.socket.peer_addr() {
-            Ok(_) => Ok(()),
-            Err(error) if error.kind() == io::ErrorKind::NotConnected => {
-                Err(io::ErrorKind::WouldBlock.into())
-            }
-            Err(error) => Err(error),
-        }
-    }
-
-    fn read(&mut self, socket: &MioSocket, to: &mut [IoSliceMut<'_>]) -> io::Result<usize> {
-        match to {
-            to if !socket.is_socket => Ok(rustix::io::readv(&socket.socket, to)?),
-            [one] => Ok(rustix::net::recv(&socket.socket, &mut **one, RecvFlags::empty())?.0),
-            many => io::Read::read_vectored(&mut &socket.socket, many),
-        }
-    }
-
-    fn poll(&mut self, socket: &MioSocket, direction: Direction) -> io::Result<()> {
-        let flags = match direction {
-            Direction::Read => PollFlags::IN,
-            Direction::Write => PollFlags::OUT,
-        };
-        let mut asked = [PollFd::new(&socket.socket, flags)];
-        match rustix::event::poll(&mut asked, Some(&Timespec::default()))? {
-            0 => Err(io::ErrorKind::WouldBlock.into()),
-            _ => Ok(()),
-        }
-    }
-
-    fn peek(&mut self, socket: &MioSocket, to: &mut [u8]) -> io::Result<usize> {
-        Ok(rustix::net::recv(&socket.socket, to, RecvFlags::PEEK)?.0)
-    }
-
-    fn write(&mut self, socket: &MioSocket, from: &[IoSlice<'_>]) -> io::Result<usize> {
-        // Without the flag, writing to a closed connection could end the process by a signal.
-        // A pipe knows none; there it is the standard library that has such signals ignored.
-        match from {
-            from if !socket.is_socket => Ok(rustix::io::writev(&socket.socket, from)?),
-            [one] => Ok(rustix::net::send(&socket.socket, one, SendFlags::NOSIGNAL)?),
-            many => {
-                let message = MsgHdr::new().with_buffers(many);
-                let flags = i32::try_from(SendFlags::NOSIGNAL.bits()).expect("a small flag");
-                socket.socket.sendmsg(&message, flags)
-            }
-        }
-    }
-
-    fn receive(&mut self, socket: &MioSocket, to: &mut [u8]) -> io::Result<(usize, Address)> {
-        let (length, _, address) = rustix::net::recvfrom(&socket.socket, to, RecvFlags::empty())?;
-        Ok((length, from_any(address)?))
-    }
-
-    fn send(&mut self, socket: &MioSocket, data: &[u8], to: Option<&Address>) -> io::Result<usize> {
-        match to {
-            None => Ok(rustix::net::send(&socket.socket, data, SendFlags::NOSIGNAL)?),
-            Some(to) => socket.socket.send_to(data, &from_address(to)?),
-        }
-    }
-
-    fn connect(&mut self, socket: &MioSocket, to: &Address) -> io::Result<()> {
-        socket.socket.connect(&from_address(to)?)
-    }
-
-    fn shutdown(&mut self, socket: &MioSocket, how: Shutdown) -> io::Result<()> {
-        socket.socket.shutdown(how)
-    }
-
-    fn local_address(&self, socket: &MioSocket) -> io::Result<Address> {
-        to_address(&socket.socket.local_addr()?)
-    }
-
-    fn peer_address(&self, socket: &MioSocket) -> io::Result<Address> {
-        to_address(&socket.socket.peer_addr()?)
-    }
-
-    fn set_option(&mut self, socket: &MioSocket, option: SocketOption) -> io::Result<()> {
-        let socket = &socket.socket;
-        match option {
-            SocketOption::NoDelay(on) => socket.set_tcp_nodelay(on),
-            SocketOption::Broadcast(on) => socket.set_broadcast(on),
-            SocketOption::Linger(time) => socket.set_linger(time),
-            SocketOption::KeepAlive(on) => socket.set_keepalive(on),
-            SocketOption::ReceiveBuffer(bytes) => socket.set_recv_buffer_size(bytes),
-            SocketOption::SendBuffer(bytes) => socket.set_send_buffer_size(bytes),
-            _ => Err(io::ErrorKind::Unsupported.into()),
-        }
-    }
-
-    fn option(&self, socket: &MioSocket, which: SocketOption) -> io::Result<SocketOption> {
-        let socket = &socket.socket;
-        Ok(match which {
-            SocketOption::NoDelay(_) => SocketOption::NoDelay(socket.tcp_nodelay()?),
-            SocketOption::Broadcast(_) => SocketOption::Broadcast(socket.broadcast()?),
-            SocketOption::Linger(_) => SocketOption::Linger(socket.linger()?),
-            SocketOption::KeepAlive(_) => SocketOption::KeepAlive(socket.keepalive()?),
-            SocketOption::ReceiveBuffer(_) => {
-                SocketOption::ReceiveBuffer(socket.recv_buffer_size()?)
-            }
-            SocketOption::SendBuffer(_) => SocketOption::SendBuffer(socket.send_buffer_size()?),
-            _ => return Err(io::ErrorKind::Unsupported.into()),
-        })
     }
 
     fn limit_threads(&mut self, limit: usize, idle_exit: Duration) {
@@ -378,6 +268,156 @@ impl Driver for MioDriver {
     }
 }
 
+impl MioSocket {
+    /// Makes an attempt; one that a signal cuts short is made again.
+    #[inline]
+    fn attempt(&self, attempt: Attempt<'_>) -> io::Result<Done<Self>> {
+        let socket = &self.socket;
+        Ok(match attempt {
+            Attempt::Read(to) if self.is_socket => Done::Bytes(
+                retry_on_intr(|| rustix::net::recv(socket, &mut *to, RecvFlags::empty()))?.0,
+            ),
+            Attempt::Write(from) if self.is_socket => {
+                // Without the flag, writing to a closed connection could end the process by a signal.
+                // A pipe knows none; there it is the standard library that has such signals ignored.
+                Done::Bytes(retry_on_intr(|| rustix::net::send(socket, from, SendFlags::NOSIGNAL))?)
+            }
+            Attempt::Accept => accept_nonblocking(socket)?,
+            other => self.attempt_otherwise(other)?,
+        })
+    }
+
+    /// What is seldom attempted.
+    #[inline(never)]
+    fn attempt_otherwise(&self, attempt: Attempt<'_>) -> io::Result<Done<Self>> {
+        let socket = &self.socket;
+        Ok(match attempt {
+            Attempt::Read(to) => Done::Bytes(retry_on_intr(|| rustix::io::read(socket, &mut *to))?),
+            Attempt::Write(from) => Done::Bytes(retry_on_intr(|| rustix::io::write(socket, from))?),
+            Attempt::ReadVectored(buffers) => {
+                Done::Bytes(buffers.read_by(&mut |to: &mut [IoSliceMut<'_>]| {
+                    Ok(retry_on_intr(|| rustix::io::readv(socket, &mut *to))?)
+                })?)
+            }
+            Attempt::WriteVectored(from) if self.is_socket => {
+                let message = MsgHdr::new().with_buffers(first_buffers(from));
+                let flags = i32::try_from(SendFlags::NOSIGNAL.bits()).expect("a small flag");
+                Done::Bytes(retry(|| socket.sendmsg(&message, flags))?)
+            }
+            Attempt::WriteVectored(from) => {
+                Done::Bytes(retry_on_intr(|| rustix::io::writev(socket, first_buffers(from)))?)
+            }
+            Attempt::Peek(to) => Done::Bytes(
+                retry_on_intr(|| rustix::net::recv(socket, &mut *to, RecvFlags::PEEK))?.0,
+            ),
+            Attempt::Receive(to) => {
+                let received =
+                    retry_on_intr(|| rustix::net::recvfrom(socket, &mut *to, RecvFlags::empty()))?;
+                Done::Received(received.0, from_any(received.2)?)
+            }
+            Attempt::Send(data, None) => {
+                Done::Bytes(retry_on_intr(|| rustix::net::send(socket, data, SendFlags::NOSIGNAL))?)
+            }
+            Attempt::Send(data, Some(to)) => {
+                let to = from_address(to)?;
+                Done::Bytes(retry(|| socket.send_to(data, &to))?)
+            }
+            Attempt::Poll(direction) => {
+                let flags = match direction {
+                    Direction::Read => PollFlags::IN,
+                    Direction::Write => PollFlags::OUT,
+                };
+                let mut asked = [PollFd::new(socket, flags)];
+                match retry_on_intr(|| rustix::event::poll(&mut asked, Some(&Timespec::default())))?
+                {
+                    0 => return Err(io::ErrorKind::WouldBlock.into()),
+                    _ => Done::Nothing,
+                }
+            }
+            Attempt::Connected => {
+                if let Some(error) = socket.take_error()? {
+                    return Err(error);
+                }
+                match socket.peer_addr() {
+                    Ok(_) => Done::Nothing,
+                    Err(error) if error.kind() == io::ErrorKind::NotConnected => {
+                        return Err(io::ErrorKind::WouldBlock.into());
+                    }
+                    Err(error) => return Err(error),
+                }
+            }
+            Attempt::Connect(to) => {
+                socket.connect(&from_address(to)?)?;
+                Done::Nothing
+            }
+            Attempt::Shutdown(how) => {
+                socket.shutdown(how)?;
+                Done::Nothing
+            }
+            Attempt::LocalAddress => Done::Address(to_address(&socket.local_addr()?)?),
+            Attempt::PeerAddress => Done::Address(to_address(&socket.peer_addr()?)?),
+            Attempt::SetOption(option) => {
+                set_option(socket, option)?;
+                Done::Nothing
+            }
+            Attempt::GetOption(which) => Done::Option(option(socket, which)?),
+            _ => return Err(io::ErrorKind::Unsupported.into()),
+        })
+    }
+}
+
+/// Makes a call again that a signal has cut short.
+fn retry<T>(mut call: impl FnMut() -> io::Result<T>) -> io::Result<T> {
+    loop {
+        match call() {
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+            done => return done,
+        }
+    }
+}
+
+fn pair(kind: Type) -> io::Result<Opened<MioSocket>> {
+    let (one, other) = Socket::pair(Domain::UNIX, kind.nonblocking(), None)?;
+    let is_stream = kind == Type::STREAM;
+    Ok(Opened::Pair(MioSocket::new(one, is_stream), MioSocket::new(other, is_stream)))
+}
+
+fn adopt(descriptor: OwnedFd) -> io::Result<MioSocket> {
+    let socket = Socket::from(descriptor);
+    socket.set_nonblocking(true)?;
+    let (is_socket, stream) = match socket.r#type() {
+        Ok(kind) => (true, kind == Type::STREAM && !socket.is_listener()?),
+        // A terminal gives a line at a time, however much there is: no stream in that sense.
+        Err(error) if Errno::from_io_error(&error) == Some(Errno::NOTSOCK) => (false, false),
+        Err(error) => return Err(error),
+    };
+    Ok(MioSocket { socket, stream, adopted: true, is_socket })
+}
+
+fn set_option(socket: &Socket, option: SocketOption) -> io::Result<()> {
+    match option {
+        SocketOption::NoDelay(on) => socket.set_tcp_nodelay(on),
+        SocketOption::Broadcast(on) => socket.set_broadcast(on),
+        SocketOption::Linger(time) => socket.set_linger(time),
+        SocketOption::KeepAlive(on) => socket.set_keepalive(on),
+        SocketOption::ReceiveBuffer(bytes) => socket.set_recv_buffer_size(bytes),
+        SocketOption::SendBuffer(bytes) => socket.set_send_buffer_size(bytes),
+        _ => Err(io::ErrorKind::Unsupported.into()),
+    }
+}
+
+fn option(socket: &Socket, which: SocketOption) -> io::Result<SocketOption> {
+    Ok(match which {
+        SocketOption::NoDelay(_) => SocketOption::NoDelay(socket.tcp_nodelay()?),
+        SocketOption::Broadcast(_) => SocketOption::Broadcast(socket.broadcast()?),
+        SocketOption::Linger(_) => SocketOption::Linger(socket.linger()?),
+        SocketOption::KeepAlive(_) => SocketOption::KeepAlive(socket.keepalive()?),
+        SocketOption::ReceiveBuffer(_) => SocketOption::ReceiveBuffer(socket.recv_buffer_size()?),
+        SocketOption::SendBuffer(_) => SocketOption::SendBuffer(socket.send_buffer_size()?),
+        _ => return Err(io::ErrorKind::Unsupported.into()),
+    })
+}
+
 fn ip_socket(address: SocketAddr, kind: Type) -> io::Result<Socket> {
     new_socket(Domain::for_address(address), kind)
 }
@@ -398,20 +438,20 @@ fn new_socket(domain: Domain, kind: Type) -> io::Result<Socket> {
     }
 }
 
-fn accept_nonblocking(listener: &Socket) -> io::Result<(Socket, Address)> {
+fn accept_nonblocking(listener: &Socket) -> io::Result<Done<MioSocket>> {
     #[cfg(any(target_os = "linux", target_os = "android", target_os = "freebsd"))]
     {
         use rustix::net::SocketFlags;
         let flags = SocketFlags::NONBLOCK | SocketFlags::CLOEXEC;
-        let (accepted, address) = rustix::net::acceptfrom_with(listener, flags)?;
-        Ok((Socket::from(accepted), from_any(address)?))
+        let accept = || rustix::net::acceptfrom_with(listener, flags);
+        let (accepted, address) = retry_on_intr(accept)?;
+        Ok(Done::Accepted(MioSocket::new(Socket::from(accepted), true), from_any(address)?))
     }
     #[cfg(not(any(target_os = "linux", target_os = "android", target_os = "freebsd")))]
     {
-        let (accepted, address) = listener.accept()?;
+        let (accepted, address) = retry(|| listener.accept())?;
         accepted.set_nonblocking(true)?;
-        let address = to_address(&address)?;
-        Ok((accepted, address))
+        Ok(Done::Accepted(MioSocket::new(accepted, true), to_address(&address)?))
     }
 }
 

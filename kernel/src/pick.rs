@@ -1,24 +1,21 @@
 //! The ready queue: which task is stepped next.
 //!
-//! The kernel is generic over it, so that a simulator can choose at random where the real kernel
-//! goes round and round.
+//! Tasks that become ready are put into the list of the kernel's near half, in order. The kernel is generic
+//! over what takes them out, so that a simulator can choose at random where the real kernel goes round
+//! and round.
 
-use std::collections::VecDeque;
+use pikake_traps::{ReadyList, TaskRef};
 
-use pikake_traps::TaskRef;
-
-/// A ready queue. A task is in it at most once (I6); the kernel sees to that.
+/// Takes tasks out of the ready list.
 pub trait Pick: Default {
-    /// Puts a task in.
-    fn push(&mut self, task: TaskRef);
+    /// Takes out the task to step next: from the list, or from among those that it has taken out of the
+    /// list before.
+    fn pop(&self, ready: &ReadyList) -> Option<TaskRef>;
 
-    /// Takes the task to step next out.
-    fn pop(&mut self) -> Option<TaskRef>;
-
-    /// How many tasks are ready.
+    /// How many tasks it has taken out of the list and not given.
     fn len(&self) -> usize;
 
-    /// Whether no task is ready.
+    /// Whether it has given all tasks that it has taken out of the list.
     fn is_empty(&self) -> bool {
         self.len() == 0
     }
@@ -26,20 +23,16 @@ pub trait Pick: Default {
 
 /// First in, first out: round-robin, no priorities.
 #[derive(Debug, Default)]
-pub struct Fifo(VecDeque<TaskRef>);
+pub struct Fifo;
 
 impl Pick for Fifo {
-    #[inline]
-    fn push(&mut self, task: TaskRef) {
-        self.0.push_back(task);
+    #[inline(always)]
+    fn pop(&self, ready: &ReadyList) -> Option<TaskRef> {
+        ready.pop()
     }
 
-    #[inline]
-    fn pop(&mut self) -> Option<TaskRef> {
-        self.0.pop_front()
-    }
-
+    #[inline(always)]
     fn len(&self) -> usize {
-        self.0.len()
+        0
     }
 }

@@ -1,191 +1,232 @@
-//! Wait queues: lists of records, in the order in which they parked.
+//! Who waits in a wait queue, or for the end of a task: lists of waiters, in the order in which they came.
+//!
+//! ```text
+//!            (1)             (2)               (3)
+//!   (none) ──────▶ waiting ──────▶ notified ──────▶ (none)
+//!                     │                │
+//!                     └────────────────┴── (4) ───▶ (none)
+//! ```
+//!
+//! (1) [`Queues::park`], [`Queues::join`]. (2) [`Queues::notify`], [`Queues::notify_all`]. (3)
+//! [`Queues::rebind`] finds it notified. (4) [`Queues::remove`]: a notification that a queue gave and
+//! nobody collected goes to the next waiter of that queue.
 
-use crate::book::{Book, NONE, key};
-use crate::pick::Pick;
-use crate::record::{Place, State};
+use pikake_traps::{Collected, Local, WaitKey, Waiter};
+use slab::Slab;
 
-/// Names a wait queue, also after it is gone.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct QueueRef {
-    pub(crate) index: u32,
-    serial: u32,
-}
+/// No waiter: the end of a list.
+const NONE: u32 = u32::MAX;
 
-impl QueueRef {
-    /// In the place of a queue: there is none.
-    pub(crate) const NONE: Self = Self { index: NONE, serial: 0 };
-}
-
-/// A wait queue: the ends of a list of records.
-pub(crate) struct Queue {
-    serial: u32,
-    /// The task with a light park, who came before all others.
-    light: u32,
+/// The ends of a list of waiters.
+#[derive(Clone, Copy)]
+pub(crate) struct List {
     first: u32,
     last: u32,
+}
+
+impl List {
+    pub(crate) const EMPTY: Self = Self { first: NONE, last: NONE };
+
+    #[inline]
+    pub(crate) fn is_empty(self) -> bool {
+        self.first == NONE
+    }
+}
+
+/// A wait queue.
+struct Queue {
+    list: List,
     length: usize,
+    /// Tells it from the queues that had its number before.
+    serial: u32,
 }
 
-impl Queue {
-    #[inline]
-    pub(crate) fn is_empty(&self) -> bool {
-        self.length == 0
-    }
-
-    /// Notes a light park in an empty queue, which has that number.
-    #[inline]
-    pub(crate) fn add_light(&mut self, index: u32, task: u32) -> QueueRef {
-        self.light = task;
-        self.length = 1;
-        QueueRef { index, serial: self.serial }
-    }
+/// Names a wait queue, also after it is gone.
+#[derive(Clone, Copy)]
+struct QueueRef {
+    index: u32,
+    serial: u32,
 }
 
-impl<P: Pick> Book<P> {
+/// Where a waiter is.
+#[derive(Clone, Copy)]
+enum Place {
+    /// In a wait queue.
+    Queue(QueueRef),
+    /// In the list of a task's joiners.
+    Joiners,
+    /// It was notified by this queue.
+    NotifiedBy(QueueRef),
+    /// What it waited for has happened.
+    Over,
+    /// In no list: its queue is gone.
+    Nowhere,
+}
+
+struct Entry {
+    waiter: Waiter,
+    previous: u32,
+    next: u32,
+    place: Place,
+}
+
+/// The waiters and the wait queues of a kernel.
+#[derive(Default)]
+pub(crate) struct Queues {
+    entries: Slab<Entry>,
+    queues: Slab<Queue>,
+    last_serial: u32,
+}
+
+fn number(key: usize) -> u32 {
+    u32::try_from(key).expect("fewer than 2^32 of a kind")
+}
+
+fn index(key: WaitKey) -> usize {
+    key.0 as usize
+}
+
+impl Queues {
+    /// Makes a wait queue.
     pub(crate) fn add_queue(&mut self) -> u32 {
-        self.last_queue = self.last_queue.wrapping_add(1);
-        let serial = self.last_queue;
-        key(self.queues.insert(Queue { serial, light: NONE, first: NONE, last: NONE, length: 0 }))
+        self.last_serial = self.last_serial.wrapping_add(1);
+        let queue = Queue { list: List::EMPTY, length: 0, serial: self.last_serial };
+        number(self.queues.insert(queue))
     }
 
-    pub(crate) fn queue_length(&self, queue: u32) -> usize {
+    /// Ends a wait queue. Waiters that are still in it wait for ever.
+    pub(crate) fn remove_queue(&mut self, queue: u32) {
+        let Queue { list, .. } = self.queues.remove(queue as usize);
+        let mut at = list.first;
+        while let Some(entry) = self.entries.get_mut(at as usize) {
+            entry.place = Place::Nowhere;
+            at = entry.next;
+        }
+    }
+
+    pub(crate) fn length(&self, queue: u32) -> usize {
         self.queues[queue as usize].length
     }
 
-    /// Wakes up to `count` of those who wait in a queue.
-    pub(crate) fn wake_queue(&mut self, queue: u32, count: usize) -> usize {
-        let light = self.queues[queue as usize].light;
-        if light == NONE || count == 0 {
-            return self.wake_records(queue, count);
-        }
-        self.remove_light(queue);
-        self.wake_light(light);
-        1 + self.wake_records(queue, count - 1)
+    /// How many waiters there are, also notified ones.
+    pub(crate) fn wait_count(&self) -> usize {
+        self.entries.len()
     }
 
-    /// Wakes the one who waits in a queue, if it is one, without a record. Tells whether it was so.
+    /// Puts a waiter at the end of a wait queue.
     #[inline]
-    pub(crate) fn wake_only(&mut self, queue: u32, count: usize) -> bool {
+    pub(crate) fn park(&mut self, queue: u32, waiter: Waiter) -> WaitKey {
         let found = &mut self.queues[queue as usize];
-        let light = found.light;
-        let is_so = light != NONE && found.length == 1 && count > 0;
-        if is_so {
-            (found.light, found.length) = (NONE, 0);
-            self.wake_light(light);
-        }
-        is_so
+        let place = Place::Queue(QueueRef { index: queue, serial: found.serial });
+        found.length += 1;
+        let key = add(&mut self.entries, &mut found.list, waiter, place);
+        WaitKey(u64::from(key))
     }
 
-    fn wake_records(&mut self, queue: u32, count: usize) -> usize {
-        let mut woken = 0;
-        while woken < count {
-            let first = self.queues[queue as usize].first;
-            if first == NONE {
-                break;
+    /// Puts a waiter at the end of a list of joiners.
+    #[inline]
+    pub(crate) fn join(&mut self, joiners: &mut List, waiter: Waiter) -> WaitKey {
+        WaitKey(u64::from(add(&mut self.entries, joiners, waiter, Place::Joiners)))
+    }
+
+    /// Collects a notification, or binds the entry to a waiter. Drop what comes back with the queues
+    /// not borrowed.
+    #[inline]
+    pub(crate) fn rebind(&mut self, key: WaitKey, waiter: &Waiter) -> (Collected, Option<Waiter>) {
+        let entry = &mut self.entries[index(key)];
+        if let Place::NotifiedBy(_) | Place::Over = entry.place {
+            return (Collected::Answered, Some(self.entries.remove(index(key)).waiter));
+        }
+        let is_same = entry.waiter == *waiter;
+        let before = || std::mem::replace(&mut entry.waiter, waiter.clone());
+        (Collected::Pending, (!is_same).then(before))
+    }
+
+    /// Takes a waiter out, which was in that list if it waits for a task. A notification that it has
+    /// not collected goes to the next. Drop what comes back with the queues not borrowed.
+    pub(crate) fn remove(
+        &mut self,
+        key: WaitKey,
+        joiners: Option<&mut List>,
+        local: &Local,
+    ) -> Waiter {
+        let Entry { waiter, previous, next, place } = self.entries.remove(index(key));
+        match place {
+            Place::Queue(queue) => {
+                let found = &mut self.queues[queue.index as usize];
+                found.length -= 1;
+                unlink(&mut self.entries, &mut found.list, previous, next);
             }
-            self.wake_first(queue, first);
-            woken += 1;
+            Place::Joiners => {
+                if let Some(joiners) = joiners {
+                    unlink(&mut self.entries, joiners, previous, next);
+                }
+            }
+            Place::NotifiedBy(queue) => {
+                let found = self.queues.get(queue.index as usize);
+                if found.is_some_and(|found| found.serial == queue.serial) {
+                    self.notify(queue.index, 1, local);
+                }
+            }
+            Place::Over | Place::Nowhere => {}
         }
-        woken
+        waiter
     }
 
-    /// Takes the light park out of a queue.
-    pub(crate) fn remove_light(&mut self, queue: u32) {
-        let found = &mut self.queues[queue as usize];
-        found.light = NONE;
-        found.length -= 1;
-    }
-
-    /// Puts a record into a queue in the place of the light park that it was made of.
-    pub(crate) fn put_in_place_of_light(&mut self, record: u32, queue: QueueRef) {
-        let Queue { light, first, last, .. } = &mut self.queues[queue.index as usize];
-        *light = NONE;
-        let next = std::mem::replace(first, record);
-        if next == NONE {
-            *last = record;
-        }
-        self.set_neighbours(NONE, next, NONE, record);
-        self.put(record, Place::Queue { queue, previous: NONE, next });
-    }
-
-    /// Wakes the first record of a queue.
+    /// Notifies up to `count` waiters of a wait queue; tells how many.
     #[inline]
-    fn wake_first(&mut self, queue: u32, first: u32) {
-        let State::Parked(Place::Queue { queue: name, next, .. }) = self.record(first).state else {
-            unreachable!("it is in that queue")
-        };
-        let Queue { first: head, last, length, .. } = &mut self.queues[queue as usize];
-        *head = next;
-        *length -= 1;
-        if next == NONE {
-            *last = NONE;
-        } else if let State::Parked(Place::Queue { previous, .. }) =
-            &mut self.record_mut(next).state
+    pub(crate) fn notify(&mut self, queue: u32, count: usize, local: &Local) -> usize {
+        let Self { entries, queues, .. } = self;
+        let found = &mut queues[queue as usize];
+        let serial = found.serial;
+        let mut notified = 0;
+        while notified < count
+            && let Some(entry) = entries.get_mut(found.list.first as usize)
         {
-            *previous = NONE;
+            entry.place = Place::NotifiedBy(QueueRef { index: queue, serial });
+            local.notify(&entry.waiter);
+            let next = entry.next;
+            found.length -= 1;
+            unlink(entries, &mut found.list, NONE, next);
+            notified += 1;
         }
-        self.answer(first, Some(name));
+        notified
     }
 
-    /// Ends a queue. Records that are still in it wait for ever.
-    pub(crate) fn remove_queue(&mut self, queue: u32) {
-        let light = self.queues[queue as usize].light;
-        if light != NONE {
-            self.make_record_of(light);
-        }
-        while self.queues[queue as usize].first != NONE {
-            let first = self.queues[queue as usize].first;
-            self.take_out(first);
-            self.put(first, Place::Nowhere);
-        }
-        self.queues.remove(queue as usize);
-    }
-
-    /// The number of a queue, if it is still there.
-    pub(crate) fn queue_index(&self, queue: QueueRef) -> Option<u32> {
-        let found = self.queues.get(queue.index as usize)?;
-        (found.serial == queue.serial).then_some(queue.index)
-    }
-
-    /// Parks a record in a wait queue, behind all others.
+    /// Notifies all joiners of a task.
     #[inline]
-    pub(crate) fn put_queue(&mut self, record: u32, queue: u32) {
-        let Queue { serial, first, last, length, .. } = &mut self.queues[queue as usize];
-        let name = QueueRef { index: queue, serial: *serial };
-        *length += 1;
-        let previous = std::mem::replace(last, record);
-        if previous == NONE {
-            *first = record;
-        }
-        self.set_neighbours(previous, NONE, record, NONE);
-        self.put(record, Place::Queue { queue: name, previous, next: NONE });
-    }
-
-    /// Tells the records around a place who is beside them now.
-    #[inline]
-    fn set_neighbours(&mut self, previous: u32, next: u32, to_next: u32, to_previous: u32) {
-        if previous != NONE
-            && let State::Parked(Place::Queue { next, .. }) = &mut self.record_mut(previous).state
-        {
-            *next = to_next;
-        }
-        if next != NONE
-            && let State::Parked(Place::Queue { previous, .. }) = &mut self.record_mut(next).state
-        {
-            *previous = to_previous;
+    pub(crate) fn notify_all(&mut self, joiners: List, local: &Local) {
+        let mut at = joiners.first;
+        while let Some(entry) = self.entries.get_mut(at as usize) {
+            entry.place = Place::Over;
+            local.notify(&entry.waiter);
+            at = entry.next;
         }
     }
+}
 
-    /// Takes a record out of the queue it is in, between these two.
-    pub(crate) fn leave_queue(&mut self, record: u32, queue: QueueRef, previous: u32, next: u32) {
-        self.set_neighbours(previous, next, next, previous);
-        let entry = &mut self.queues[queue.index as usize];
-        entry.length -= 1;
-        if entry.first == record {
-            entry.first = next;
-        }
-        if entry.last == record {
-            entry.last = previous;
-        }
+/// Adds an entry at the end of a list.
+#[inline]
+fn add(entries: &mut Slab<Entry>, list: &mut List, waiter: Waiter, place: Place) -> u32 {
+    let previous = list.last;
+    let key = number(entries.insert(Entry { waiter, previous, next: NONE, place }));
+    match entries.get_mut(previous as usize) {
+        Some(before) => before.next = key,
+        None => list.first = key,
+    }
+    list.last = key;
+    key
+}
+
+/// Joins what was on both sides of an entry that is gone from a list.
+#[inline]
+fn unlink(entries: &mut Slab<Entry>, list: &mut List, previous: u32, next: u32) {
+    match entries.get_mut(previous as usize) {
+        Some(before) => before.next = next,
+        None => list.first = next,
+    }
+    match entries.get_mut(next as usize) {
+        Some(behind) => behind.previous = previous,
+        None => list.last = previous,
     }
 }

@@ -52,6 +52,8 @@ pub(crate) struct Settings {
     pub(crate) slow_cleanup: Duration,
     pub(crate) helper_threads: usize,
     pub(crate) helper_idle_exit: Duration,
+    /// A watchdog sees to long steps; it counts real time.
+    pub(crate) is_watched: bool,
 }
 
 impl Default for Settings {
@@ -68,6 +70,7 @@ impl Default for Settings {
             slow_cleanup: SLOW_CLEANUP,
             helper_threads: HELPER_THREADS,
             helper_idle_exit: HELPER_IDLE_EXIT,
+            is_watched: false,
         }
     }
 }

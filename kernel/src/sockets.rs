@@ -1,39 +1,43 @@
-//! The kernel's sockets: cached readiness, one waiter a direction, and the socket traps.
+//! The kernel's sockets: readiness, one waiter a direction, attempts.
 //!
 //! A socket is registered with the driver once, at the first attempt that would block. From then
 //! on its readiness is known without asking the system: an event sets it, an attempt that would
 //! have blocked clears it, and so does a short transfer, which saves the attempt that would have
 //! told the same. Before that it counts as ready, and the attempt tells.
+//!
+//! What waits for a direction of a socket is kept in that direction, so an attempt that cannot be done
+//! now and the wait for it are one call.
 
-use std::cell::{Cell, RefCell};
-use std::io::{self, IoSlice, IoSliceMut};
-use std::net::Shutdown;
-use std::os::fd::OwnedFd;
+use std::io;
 
 use pikake_traps::{
-    Address, Closed, Direction, LocalHome, OpenSocket, SocketId, SocketOption, Sockets,
+    Attempt, Closed, Direction, Done, KernelId, Local, OpenSocket, Opened, ResourceBusy, SocketId,
+    WaitKey, Waiter, first_buffers,
 };
 use slab::Slab;
 
-use crate::book::{NONE, key};
 use crate::driver::{Driver, Event, Token};
 
-/// Buffers that one attempt fills or empties; systems refuse more (`IOV_MAX`). The rest are left
-/// out here and not in the driver, so that a transfer which has done all it could is not taken for
-/// a short one.
-const BUFFERS_PER_ATTEMPT: usize = 1024;
-
 /// One direction of a socket.
+#[derive(Default)]
 struct Side {
+    /// An attempt may do something.
     ready: bool,
     /// Every further attempt ends at once; readiness stays.
     ended: bool,
-    /// The record that parked here last. It may have gone since.
-    waiter: u32,
+    waiter: Option<Waiter>,
+    /// The number of the wait that was here last.
+    wait: u32,
 }
 
 impl Side {
-    const NEW: Self = Self { ready: true, ended: false, waiter: NONE };
+    fn new() -> Self {
+        Self { ready: true, ..Self::default() }
+    }
+
+    fn key(&self) -> WaitKey {
+        WaitKey(u64::from(self.wait))
+    }
 }
 
 struct Entry<S> {
@@ -45,6 +49,7 @@ struct Entry<S> {
 }
 
 impl<S> Entry<S> {
+    #[inline]
     fn side(&mut self, direction: Direction) -> &mut Side {
         match direction {
             Direction::Read => &mut self.read,
@@ -53,328 +58,250 @@ impl<S> Entry<S> {
     }
 }
 
-/// What the kernel knows of a direction of a socket.
-pub(crate) enum Readiness {
-    Closed,
-    Ready,
-    /// Not ready; this record parked here last.
-    NotReady(u32),
+/// Waiters to be dropped with nothing borrowed.
+pub(crate) type Left = [Option<Waiter>; 2];
+
+/// What became of an attempt.
+pub(crate) enum Attempted {
+    Done(io::Result<Done<SocketId>>),
+    /// It cannot be done now; whoever asked waits, under that key.
+    Waits(WaitKey),
+    /// It cannot be done now.
+    WouldBlock,
+    /// It was not made: the task has had its share for this step.
+    PutOff,
 }
 
-/// A record that may be waiting at a socket that became ready or was closed.
-pub(crate) struct Waiter {
-    pub(crate) record: u32,
-    pub(crate) token: Token,
-    pub(crate) write: bool,
-}
-
-pub(crate) struct Net<D: Driver> {
-    home: LocalHome,
-    pub(crate) driver: RefCell<D>,
-    entries: RefCell<Slab<Entry<D::Socket>>>,
+/// The sockets of a kernel.
+pub(crate) struct Sockets<S> {
+    entries: Slab<Entry<S>>,
+    kernel: KernelId,
     /// Socket generations, counted over all slots.
-    last_generation: Cell<u32>,
-    /// Attempts that are left for the current step.
-    pub(crate) attempts_left: Cell<u32>,
-    /// Whose wait is to be answered because a socket was closed.
-    closed: RefCell<Vec<Waiter>>,
-    /// There are some.
-    has_closed: Cell<bool>,
+    last_generation: u32,
 }
 
-impl<D: Driver> Net<D> {
-    pub(crate) fn new(home: LocalHome, driver: D) -> Self {
-        Self {
-            home,
-            driver: RefCell::new(driver),
-            entries: RefCell::default(),
-            last_generation: Cell::new(0),
-            attempts_left: Cell::new(u32::MAX),
-            closed: RefCell::default(),
-            has_closed: Cell::new(false),
-        }
+impl<S> Sockets<S> {
+    pub(crate) fn new(kernel: KernelId) -> Self {
+        Self { entries: Slab::new(), kernel, last_generation: 0 }
     }
 
     pub(crate) fn len(&self) -> usize {
-        self.entries.borrow().len()
+        self.entries.len()
     }
 
-    fn add(&self, socket: D::Socket) -> SocketId {
-        let generation = self.last_generation.get().wrapping_add(1);
-        self.last_generation.set(generation);
-        let entry =
-            Entry { socket, generation, registered: false, read: Side::NEW, write: Side::NEW };
-        let index = key(self.entries.borrow_mut().insert(entry));
-        SocketId { kernel: self.home.id(), index, generation }
+    /// How many waits there are.
+    pub(crate) fn wait_count(&self) -> usize {
+        let sides = self.entries.iter().flat_map(|(_, entry)| [&entry.read, &entry.write]);
+        sides.filter(|side| side.waiter.is_some()).count()
+    }
+
+    fn add(&mut self, socket: S) -> SocketId {
+        self.last_generation = self.last_generation.wrapping_add(1);
+        let generation = self.last_generation;
+        let (read, write) = (Side::new(), Side::new());
+        let key = self.entries.insert(Entry { socket, generation, registered: false, read, write });
+        let index = u32::try_from(key).expect("fewer than 2^32 sockets");
+        SocketId { kernel: self.kernel, index, generation }
+    }
+
+    pub(crate) fn open<D: Driver<Socket = S>>(
+        &mut self,
+        what: OpenSocket<'_>,
+        driver: &mut D,
+    ) -> io::Result<Opened<SocketId>> {
+        Ok(driver.open(what)?.map(|socket| self.add(socket)))
     }
 
     #[inline]
-    fn with<R>(
-        &self,
+    fn find(&mut self, socket: SocketId) -> Option<&mut Entry<S>> {
+        let entry = self.entries.get_mut(socket.index as usize)?;
+        (entry.generation == socket.generation && socket.kernel == self.kernel).then_some(entry)
+    }
+
+    /// Attempts something, if the socket may be ready and the step has an attempt left. With a waiter, what
+    /// cannot be done now is waited for; `key` is that of the wait, if it waits already. Of a wait that is
+    /// bound to another waiter now, the one before is left in `left`, to be dropped with nothing borrowed; of
+    /// a socket that is closed, both are.
+    #[inline]
+    pub(crate) fn attempt<D: Driver<Socket = S>>(
+        &mut self,
         socket: SocketId,
-        work: impl FnOnce(&mut Entry<D::Socket>, &mut D) -> io::Result<R>,
-    ) -> io::Result<R> {
-        let found = self.look(socket, |entry| work(entry, &mut self.driver.borrow_mut()));
-        found.unwrap_or_else(|| Err(Closed.into()))
+        attempt: Attempt<'_>,
+        waiter: Option<(&Waiter, Option<WaitKey>)>,
+        (driver, local): (&mut D, &Local),
+        left: &mut Left,
+    ) -> Attempted {
+        if attempt.is_immediate() {
+            return Attempted::Done(self.at_once(socket, attempt, (driver, local), left));
+        }
+        let Some(entry) = self.find(socket) else {
+            return refuse(Closed, waiter.is_some(), local);
+        };
+        let direction = attempt.direction();
+        if entry.side(direction).ready {
+            let asks_only = matches!(attempt, Attempt::IsReady(_));
+            if !if asks_only { local.take_answer() } else { local.take_attempt() } {
+                if let Some((_, Some(key))) = waiter {
+                    left[0] = withdraw(entry.side(direction), key);
+                }
+                return if waiter.is_some() { Attempted::PutOff } else { Attempted::WouldBlock };
+            }
+            let done = match asks_only {
+                true => Some(Ok(Done::Nothing)),
+                false => entry.make(socket, attempt, driver),
+            };
+            if let Some(done) = done {
+                if let Some((_, Some(key))) = waiter {
+                    left[0] = withdraw(entry.side(direction), key);
+                }
+                return Attempted::Done(done.map(|done| done.map(|socket| self.add(socket))));
+            }
+        }
+        let Some((waiter, key)) = waiter else { return Attempted::WouldBlock };
+        let side = entry.side(direction);
+        if side.waiter.as_ref() == Some(waiter) && key == Some(side.key()) {
+            return Attempted::Waits(side.key());
+        }
+        if side.waiter.is_some() && key != Some(side.key()) {
+            return refuse(ResourceBusy(direction), true, local);
+        }
+        if key != Some(side.key()) {
+            side.wait = side.wait.wrapping_add(1);
+        }
+        left[0] = side.waiter.replace(waiter.clone());
+        Attempted::Waits(side.key())
     }
 
-    /// Looks at a socket; `None` if it is closed.
-    #[inline]
-    fn look<R>(
-        &self,
+    /// What needs no readiness.
+    #[inline(never)]
+    fn at_once<D: Driver<Socket = S>>(
+        &mut self,
         socket: SocketId,
-        look: impl FnOnce(&mut Entry<D::Socket>) -> R,
-    ) -> Option<R> {
-        let mut entries = self.entries.borrow_mut();
-        let entry = entries.get_mut(socket.index as usize).filter(|entry| {
-            entry.generation == socket.generation && socket.kernel == self.home.id()
-        })?;
-        Some(look(entry))
+        attempt: Attempt<'_>,
+        (driver, local): (&mut D, &Local),
+        left: &mut Left,
+    ) -> io::Result<Done<SocketId>> {
+        let Some(entry) = self.find(socket) else { return Err(Closed.into()) };
+        if !matches!(attempt, Attempt::Close) {
+            let done = driver.attempt(&entry.socket, attempt);
+            let done = done.unwrap_or_else(|| Err(io::ErrorKind::WouldBlock.into()));
+            return done.map(|done| done.map(|socket| self.add(socket)));
+        }
+        if entry.registered {
+            driver.deregister(&entry.socket);
+        }
+        let Entry { read, write, .. } = self.entries.remove(socket.index as usize);
+        // They find the socket closed when they are polled.
+        *left = [read.waiter, write.waiter];
+        for waiter in left.iter().flatten() {
+            local.notify(waiter);
+        }
+        Ok(Done::Nothing)
     }
 
-    /// Makes an attempt, if the socket may be ready and the step has one left, and notes what it
-    /// says about readiness. `asked` is how many bytes a stream could have moved.
-    #[inline]
-    fn attempt<R>(
-        &self,
+    /// Takes back a wait. Drop what comes back with the sockets not borrowed.
+    pub(crate) fn withdraw(
+        &mut self,
         socket: SocketId,
         direction: Direction,
-        moved: impl FnOnce(&R) -> Option<(usize, usize)>,
-        make: impl FnOnce(&mut D, &D::Socket) -> io::Result<R>,
-    ) -> io::Result<R> {
-        self.with(socket, |entry, driver| {
-            let side = entry.side(direction);
-            if !side.ready {
-                return Err(io::ErrorKind::WouldBlock.into());
-            }
-            let left = self.attempts_left.get();
-            if left == 0 {
-                return Err(io::ErrorKind::WouldBlock.into());
-            }
-            self.attempts_left.set(left - 1);
-            let result = make(driver, &entry.socket);
-            let token = Token { index: socket.index, generation: socket.generation };
-            match &result {
-                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
-                    if entry.registered {
-                        driver.blocked(&entry.socket, token)?;
-                    } else {
-                        driver.register(&entry.socket, token)?;
-                        entry.registered = true;
-                    }
-                    // Not before: a socket that nobody reports must not be waited for.
-                    entry.side(direction).ready = false;
-                }
-                Ok(done) => {
-                    if let Some((done, asked)) = moved(done) {
-                        let short = done < asked && driver.short_means_blocked(&entry.socket);
-                        let registered = entry.registered;
-                        let side = entry.side(direction);
-                        if short && registered && !side.ended {
-                            side.ready = false;
-                        }
-                    }
-                }
-                Err(_) => {}
-            }
-            result
-        })
+        key: WaitKey,
+    ) -> Option<Waiter> {
+        withdraw(self.find(socket)?.side(direction), key)
     }
 
+    /// Notes an event, and notifies those who wait for it. What is left of them is to be dropped with
+    /// the sockets not borrowed.
     #[inline]
-    pub(crate) fn readiness(&self, socket: SocketId, direction: Direction) -> Readiness {
-        let found = self.look(socket, |entry| {
-            let side = entry.side(direction);
-            if side.ready { Readiness::Ready } else { Readiness::NotReady(side.waiter) }
-        });
-        found.unwrap_or(Readiness::Closed)
-    }
-
-    /// Remembers the record that parks at a socket.
-    #[inline]
-    pub(crate) fn set_waiter(&self, socket: SocketId, direction: Direction, record: u32) {
-        // The socket was found open in this very trap.
-        self.look(socket, |entry| entry.side(direction).waiter = record);
-    }
-
-    /// Notes an event; tells who may be waiting for it.
-    pub(crate) fn note(&self, event: Event, waiters: &mut Vec<Waiter>) {
-        let mut entries = self.entries.borrow_mut();
-        let token = event.token;
-        let Some(entry) = entries
-            .get_mut(token.index as usize)
-            .filter(|entry| entry.generation == token.generation)
-        else {
-            return;
-        };
+    pub(crate) fn note(&mut self, event: Event, local: &Local, left: &mut Vec<Waiter>) {
+        let Token { index, generation } = event.token;
+        let found = self.entries.get_mut(index as usize);
+        let Some(entry) = found.filter(|entry| entry.generation == generation) else { return };
         entry.read.ended |= event.read_ended;
         entry.write.ended |= event.write_ended;
-        for (happened, direction) in
-            [(event.readable, Direction::Read), (event.writable, Direction::Write)]
+        for (is_ready, side) in
+            [(event.readable, &mut entry.read), (event.writable, &mut entry.write)]
         {
-            let side = entry.side(direction);
-            if happened {
+            if is_ready {
                 side.ready = true;
-                let record = std::mem::replace(&mut side.waiter, NONE);
-                if record != NONE {
-                    waiters.push(Waiter { record, token, write: direction == Direction::Write });
+                if let Some(waiter) = side.waiter.take() {
+                    local.notify(&waiter);
+                    left.push(waiter);
                 }
             }
         }
     }
 
-    pub(crate) fn has_closed(&self) -> bool {
-        self.has_closed.get()
-    }
-
-    /// Those who may be waiting at sockets that were closed since this was last asked.
-    pub(crate) fn take_closed(&self) -> Vec<Waiter> {
-        self.has_closed.set(false);
-        std::mem::take(&mut *self.closed.borrow_mut())
-    }
-
-    /// Closes all sockets, at the kernel's end.
-    pub(crate) fn clear(&self) {
-        let entries = std::mem::take(&mut *self.entries.borrow_mut());
-        drop(entries);
+    /// Takes all sockets out, at the kernel's end, to be closed with the table not borrowed.
+    pub(crate) fn clear(&mut self) -> impl Sized + use<S> {
+        std::mem::take(&mut self.entries)
     }
 }
 
-fn total(buffers: &[impl std::ops::Deref<Target = [u8]>]) -> usize {
-    buffers.iter().map(|buffer| buffer.len()).sum()
-}
-
-impl<D: Driver> Sockets for Net<D> {
-    fn open(&self, what: OpenSocket<'_>) -> io::Result<SocketId> {
-        let socket = self.driver.borrow_mut().open(&what)?;
-        Ok(self.add(socket))
-    }
-
-    fn pair(&self, datagram: bool) -> io::Result<(SocketId, SocketId)> {
-        let (one, other) = self.driver.borrow_mut().pair(datagram)?;
-        Ok((self.add(one), self.add(other)))
-    }
-
-    fn adopt(&self, descriptor: OwnedFd) -> io::Result<SocketId> {
-        let socket = self.driver.borrow_mut().adopt(descriptor)?;
-        Ok(self.add(socket))
-    }
-
-    fn close(&self, socket: SocketId) -> io::Result<()> {
-        self.with(socket, |entry, driver| {
-            if entry.registered {
-                driver.deregister(&entry.socket);
+impl<S> Entry<S> {
+    /// Makes an attempt, and notes what it says about readiness. `None`: it would block.
+    #[inline]
+    fn make<D: Driver<Socket = S>>(
+        &mut self,
+        socket: SocketId,
+        attempt: Attempt<'_>,
+        driver: &mut D,
+    ) -> Option<io::Result<Done<S>>> {
+        let direction = attempt.direction();
+        let asked = asked_for(&attempt);
+        let done = driver.attempt(&self.socket, attempt);
+        match &done {
+            None => {
+                let token = Token { index: socket.index, generation: socket.generation };
+                let noted = match self.registered {
+                    true => driver.blocked(&self.socket, token),
+                    false => driver.register(&self.socket, token),
+                };
+                if let Err(error) = noted {
+                    return Some(Err(error));
+                }
+                self.registered = true;
+                // Not before: a socket that nobody reports must not be waited for.
+                self.side(direction).ready = false;
             }
-            Ok(())
-        })?;
-        let mut entry = self.entries.borrow_mut().remove(socket.index as usize);
-        let token = Token { index: socket.index, generation: socket.generation };
-        for direction in [Direction::Read, Direction::Write] {
-            let record = entry.side(direction).waiter;
-            if record != NONE {
-                let write = direction == Direction::Write;
-                self.has_closed.set(true);
-                self.closed.borrow_mut().push(Waiter { record, token, write });
+            Some(Ok(Done::Bytes(moved))) => {
+                // Nothing read is the end of the stream, after which every read ends at once.
+                let is_end = direction == Direction::Read && *moved == 0;
+                let is_short = asked.is_some_and(|asked| *moved < asked) && !is_end;
+                if is_short && self.registered && driver.short_means_blocked(&self.socket) {
+                    let side = self.side(direction);
+                    side.ready = side.ended;
+                }
             }
+            Some(_) => {}
         }
-        self.home.nudge();
-        Ok(())
+        done
     }
+}
 
-    fn is_open(&self, socket: SocketId) -> bool {
-        self.look(socket, |_| ()).is_some()
+/// Answers that it cannot be done at all. A wait that is answered so counts as one that was answered at
+/// once, lest whoever insists keeps the others from running.
+fn refuse(why: impl Into<io::Error>, is_wait: bool, local: &Local) -> Attempted {
+    match is_wait && !local.take_answer() {
+        true => Attempted::PutOff,
+        false => Attempted::Done(Err(why.into())),
     }
+}
 
-    fn accept(&self, socket: SocketId) -> io::Result<(SocketId, Address)> {
-        let (accepted, address) = self.attempt(
-            socket,
-            Direction::Read,
-            |_| None,
-            |driver, socket| driver.accept(socket),
-        )?;
-        Ok((self.add(accepted), address))
+/// How many bytes a transfer of a stream could move; `None`: it is none.
+#[inline]
+fn asked_for(attempt: &Attempt<'_>) -> Option<usize> {
+    match attempt {
+        Attempt::Read(buffer) => Some(buffer.len()),
+        Attempt::Write(data) => Some(data.len()),
+        Attempt::ReadVectored(buffers) => Some(buffers.room()),
+        Attempt::WriteVectored(data) => {
+            Some(first_buffers(data).iter().map(|data| data.len()).sum())
+        }
+        _ => None,
     }
+}
 
-    fn connected(&self, socket: SocketId) -> io::Result<()> {
-        self.attempt(socket, Direction::Write, |()| None, |driver, socket| driver.connected(socket))
-    }
-
-    fn read(&self, socket: SocketId, buffers: &mut [IoSliceMut<'_>]) -> io::Result<usize> {
-        let count = buffers.len().min(BUFFERS_PER_ATTEMPT);
-        let buffers = &mut buffers[..count];
-        let asked = total(buffers);
-        self.attempt(
-            socket,
-            Direction::Read,
-            // Nothing read is the end of the stream, after which every read ends at once.
-            |done| (*done > 0).then_some((*done, asked)),
-            |driver, socket| driver.read(socket, buffers),
-        )
-    }
-
-    fn poll(&self, socket: SocketId, direction: Direction) -> io::Result<()> {
-        self.attempt(socket, direction, |()| None, |driver, socket| driver.poll(socket, direction))
-    }
-
-    fn peek(&self, socket: SocketId, buffer: &mut [u8]) -> io::Result<usize> {
-        self.attempt(
-            socket,
-            Direction::Read,
-            |_| None,
-            |driver, socket| driver.peek(socket, buffer),
-        )
-    }
-
-    fn write(&self, socket: SocketId, buffers: &[IoSlice<'_>]) -> io::Result<usize> {
-        let buffers = &buffers[..buffers.len().min(BUFFERS_PER_ATTEMPT)];
-        let asked = total(buffers);
-        self.attempt(
-            socket,
-            Direction::Write,
-            |done| Some((*done, asked)),
-            |driver, socket| driver.write(socket, buffers),
-        )
-    }
-
-    fn receive(&self, socket: SocketId, buffer: &mut [u8]) -> io::Result<(usize, Address)> {
-        self.attempt(
-            socket,
-            Direction::Read,
-            |_| None,
-            |driver, socket| driver.receive(socket, buffer),
-        )
-    }
-
-    fn send(&self, socket: SocketId, data: &[u8], to: Option<&Address>) -> io::Result<usize> {
-        self.attempt(
-            socket,
-            Direction::Write,
-            |_| None,
-            |driver, socket| driver.send(socket, data, to),
-        )
-    }
-
-    fn connect(&self, socket: SocketId, to: &Address) -> io::Result<()> {
-        self.with(socket, |entry, driver| driver.connect(&entry.socket, to))
-    }
-
-    fn shutdown(&self, socket: SocketId, how: Shutdown) -> io::Result<()> {
-        self.with(socket, |entry, driver| driver.shutdown(&entry.socket, how))
-    }
-
-    fn local_address(&self, socket: SocketId) -> io::Result<Address> {
-        self.with(socket, |entry, driver| driver.local_address(&entry.socket))
-    }
-
-    fn peer_address(&self, socket: SocketId) -> io::Result<Address> {
-        self.with(socket, |entry, driver| driver.peer_address(&entry.socket))
-    }
-
-    fn set_option(&self, socket: SocketId, option: SocketOption) -> io::Result<()> {
-        self.with(socket, |entry, driver| driver.set_option(&entry.socket, option))
-    }
-
-    fn option(&self, socket: SocketId, which: SocketOption) -> io::Result<SocketOption> {
-        self.with(socket, |entry, driver| driver.option(&entry.socket, which))
-    }
+#[inline]
+fn withdraw(side: &mut Side, key: WaitKey) -> Option<Waiter> {
+    if side.key() == key { side.waiter.take() } else { None }
 }

@@ -1,20 +1,22 @@
-//! What helper threads use of threads. In a file of its own so that a model checker can be put in its
-//! place.
+//! What helper threads and the watchdog use of threads. In a file of its own so that a model checker
+//! can be put in its place.
 
 use std::sync::PoisonError;
 use std::time::Duration;
 
 #[cfg(not(pikake_shuttle))]
 pub(crate) use std::{
+    sync::atomic::{AtomicBool, AtomicU64, Ordering},
     sync::{Condvar, Mutex, MutexGuard},
-    thread::Builder,
+    thread::{Builder, sleep},
     time::Instant,
 };
 
 #[cfg(pikake_shuttle)]
 pub(crate) use shuttle::{
+    sync::atomic::{AtomicBool, AtomicU64, Ordering},
     sync::{Condvar, Mutex, MutexGuard},
-    thread::Builder,
+    thread::{Builder, sleep},
 };
 
 /// Waits to be notified, until so long after `since`; tells whether it was that long.
@@ -40,6 +42,10 @@ pub(crate) struct Instant;
 impl Instant {
     pub(crate) fn now() -> Self {
         Self
+    }
+
+    pub(crate) fn saturating_duration_since(self, _: Self) -> Duration {
+        Duration::MAX
     }
 }
 

@@ -37,9 +37,9 @@ pub struct Turn {
 }
 
 impl<C: Clock + 'static, P: Pick + 'static, D: Driver + 'static> Kernel<C, P, D> {
-    /// Makes one pass: delivers wakes, fires timers, steps the tasks that were ready, and polls
-    /// the driver, blocking at most `limit` if nothing is ready then (`None`: without limit). It
-    /// does not block when the main task of [`try_run_by`](Self::try_run_by) has ended.
+    /// Makes one pass: delivers wakes, fires timers, makes a few steps of ready tasks, and polls the
+    /// driver, blocking at most `limit` if nothing is ready then (`None`: without limit). It does not
+    /// block when the main task of [`try_run_by`](Self::try_run_by) has ended.
     ///
     /// So a program with a loop of its own drives a kernel: turn it with a limit of zero whenever
     /// its descriptor (`AsRawFd`) is readable, and after [`Turn::may_wait`] at the latest.
@@ -51,7 +51,12 @@ impl<C: Clock + 'static, P: Pick + 'static, D: Driver + 'static> Kernel<C, P, D>
     pub fn turn(&self, limit: Option<Duration>) -> io::Result<Turn> {
         let home = self.machine.home();
         home.wake_up();
-        let turned = door::enter(&self.handler, || self.machine.turn(limit, || false));
+        let turned = door::enter(&self.handler, || {
+            self.machine.pulse.is_back();
+            let turned = self.machine.turn(limit, || false);
+            self.machine.pulse.sleeps();
+            turned
+        });
         turned.unwrap_or_else(|nested: NestedRun| Err(io::Error::other(nested)))?;
         let is_stopped = self.machine.take_stop();
         // From here on a wake must show on the descriptor, until the next turn.
@@ -59,7 +64,7 @@ impl<C: Clock + 'static, P: Pick + 'static, D: Driver + 'static> Kernel<C, P, D>
         let next_deadline = self.machine.next_deadline();
         let may_wait = match is_ready {
             true => Some(Duration::ZERO),
-            false => self.machine.clock().idle(next_deadline),
+            false => self.machine.clock.idle(next_deadline),
         };
         Ok(Turn { is_ready, is_stopped, next_deadline, may_wait, tasks: self.machine.task_count() })
     }
@@ -102,7 +107,7 @@ impl<C: Clock + 'static, P: Pick + 'static, D: Driver + 'static> Kernel<C, P, D>
     ) -> Result<F::Output, TaskError> {
         let place = Location::caller();
         let machine = &self.machine;
-        let name = Some(machine.settings().name.clone());
+        let name = Some(machine.settings.name.clone());
         borrowing(future, machine.home(), name, place, |main| {
             let driven = Driven { kernel: self, main };
             let begin = || {
@@ -156,6 +161,6 @@ impl<C: Clock + 'static, P: Pick + 'static, D: Driver + 'static> Drop for Driven
 #[cfg(not(mio_unsupported_force_poll_poll))]
 impl<C: Clock + 'static, P: Pick + 'static> AsRawFd for Kernel<C, P, MioDriver> {
     fn as_raw_fd(&self) -> RawFd {
-        self.machine.net.driver.borrow().as_raw_fd()
+        self.machine.driver.borrow().as_raw_fd()
     }
 }

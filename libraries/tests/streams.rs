@@ -121,7 +121,7 @@ async fn an_interruption_is_an_error_that_nobody_retries() {
 async fn a_wait_that_was_given_up_is_in_nobodys_way() {
     let (mut one, other) = tcp_pair().await;
     let mut buffer = [0; 8];
-    // Polled once, and left there: no other record may say that the stream is busy.
+    // Polled once, and left there: no other wait may find that the stream is busy.
     let polled = poll_fn(|cx| {
         let mut room = ReadBuf::new(&mut buffer);
         Poll::Ready(Pin::new(&mut one).poll_read(cx, &mut room))

@@ -45,7 +45,7 @@ macro_rules! datagrams {
         ///
         /// # Panics
         ///
-        /// When it has to wait outside a task.
+        /// When polled outside a task of its kernel.
         #[track_caller]
         pub fn recv_from(
             &self,
@@ -72,7 +72,7 @@ macro_rules! datagrams {
         ///
         /// # Panics
         ///
-        /// When it has to wait outside a task.
+        /// When polled outside a task of its kernel.
         #[track_caller]
         pub fn recv(&self, buffer: &mut [u8]) -> impl Future<Output = io::Result<usize>> {
             let receiving = self.socket.receive(buffer);
@@ -91,7 +91,7 @@ macro_rules! datagrams {
         ///
         /// # Panics
         ///
-        /// When it has to wait outside a task.
+        /// When polled outside a task of its kernel.
         #[track_caller]
         pub fn peek(&self, buffer: &mut [u8]) -> impl Future<Output = io::Result<usize>> {
             self.socket.peek(buffer)
@@ -119,7 +119,7 @@ macro_rules! datagrams {
         ///
         /// # Panics
         ///
-        /// When it has to wait outside a task.
+        /// When polled outside a task of its kernel.
         #[track_caller]
         pub fn send(&self, data: &[u8]) -> impl Future<Output = io::Result<usize>> {
             self.socket.send(data, None)

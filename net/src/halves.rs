@@ -91,7 +91,7 @@ impl WriteHalf<'_> {
     ///
     /// As for [`TcpStream::shutdown`].
     pub fn shutdown(&self) -> io::Result<()> {
-        self.socket.call(|traps, id| traps.shutdown(id, Shutdown::Write))
+        self.socket.shutdown(Shutdown::Write)
     }
 
     writing!("pikake_net::WriteHalf<'_>");
@@ -113,7 +113,7 @@ impl<S> OwnedWriteHalf<S> {
     ///
     /// As for [`TcpStream::shutdown`].
     pub fn shutdown(&self) -> io::Result<()> {
-        self.socket.call(|traps, id| traps.shutdown(id, Shutdown::Write))
+        self.socket.shutdown(Shutdown::Write)
     }
 
     #[cfg(any(feature = "tokio-io", feature = "futures-io"))]
@@ -144,7 +144,7 @@ impl<S> Drop for OwnedWriteHalf<S> {
     fn drop(&mut self) {
         if self.ends {
             // It fails where the connection has ended already, and then nothing is left to end.
-            drop(self.socket.call(|traps, id| traps.shutdown(id, Shutdown::Write)));
+            drop(self.socket.shutdown(Shutdown::Write));
         }
     }
 }

@@ -102,7 +102,7 @@ impl PipeReader {
     ///
     /// # Panics
     ///
-    /// When it has to wait outside a task.
+    /// When polled outside a task of its kernel.
     #[track_caller]
     pub fn read(&self, buffer: &mut [u8]) -> impl Future<Output = io::Result<usize>> {
         self.socket.read(buffer)
@@ -120,7 +120,7 @@ impl PipeReader {
     ///
     /// # Panics
     ///
-    /// When it has to wait outside a task.
+    /// When polled outside a task of its kernel.
     #[track_caller]
     pub fn read_vectored(
         &self,
@@ -143,7 +143,7 @@ impl PipeReader {
     ///
     /// # Panics
     ///
-    /// When it has to wait outside a task.
+    /// When polled outside a task of its kernel.
     #[track_caller]
     pub fn read_exact(
         &self,
@@ -178,7 +178,7 @@ impl PipeWriter {
     ///
     /// # Panics
     ///
-    /// When it has to wait outside a task.
+    /// When polled outside a task of its kernel.
     #[track_caller]
     pub fn write(&self, data: &[u8]) -> impl Future<Output = io::Result<usize>> {
         self.socket.write(data)
@@ -196,7 +196,7 @@ impl PipeWriter {
     ///
     /// # Panics
     ///
-    /// When it has to wait outside a task.
+    /// When polled outside a task of its kernel.
     #[track_caller]
     pub fn write_vectored(
         &self,
@@ -218,7 +218,7 @@ impl PipeWriter {
     ///
     /// # Panics
     ///
-    /// When it has to wait outside a task.
+    /// When polled outside a task of its kernel.
     #[track_caller]
     pub fn write_all(&self, data: &[u8]) -> impl Future<Output = Result<(), WriteAllError>> {
         self.socket.write_all(data)

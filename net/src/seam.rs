@@ -11,26 +11,32 @@
 
 use std::cell::RefCell;
 use std::future::Future;
-use std::io::{self, IoSlice, IoSliceMut};
+#[cfg(feature = "futures-io")]
+use std::io::IoSliceMut;
+use std::io::{self, IoSlice};
 use std::net::Shutdown;
 use std::pin::Pin;
 #[cfg(feature = "tokio-io")]
 use std::task::ready;
 use std::task::{Context, Poll};
 
-use pikake_traps::{Direction, KernelTrap, ReadyTrap, SocketId, Sockets, read_wait, write_wait};
+use pikake_traps::{Attempt, Direction, IsReady, KernelTrap, SocketTrap, read_wait, write_wait};
 
-use crate::socket::{Socket, read_into};
+#[cfg(feature = "futures-io")]
+use crate::socket::has_no_room;
+use crate::socket::{Socket, bytes};
+
+type ReadyWait = KernelTrap<SocketTrap<IsReady>>;
 
 /// The waits of a socket that is polled, one per direction.
 #[derive(Default)]
 pub(crate) struct Waits {
-    read: RefCell<Option<KernelTrap<ReadyTrap>>>,
-    write: RefCell<Option<KernelTrap<ReadyTrap>>>,
+    read: RefCell<Option<ReadyWait>>,
+    write: RefCell<Option<ReadyWait>>,
 }
 
 impl Waits {
-    fn of(&self, direction: Direction) -> &RefCell<Option<KernelTrap<ReadyTrap>>> {
+    fn of(&self, direction: Direction) -> &RefCell<Option<ReadyWait>> {
         match direction {
             Direction::Read => &self.read,
             Direction::Write => &self.write,
@@ -45,12 +51,14 @@ impl Waits {
 }
 
 impl Socket {
-    fn poll_attempt<R>(
+    /// Attempts to move bytes: `attempt` makes the attempt of `with`.
+    fn poll_attempt<T>(
         &self,
         cx: &mut Context<'_>,
-        direction: Direction,
-        mut attempt: impl FnMut(&dyn Sockets, SocketId) -> io::Result<R>,
-    ) -> Poll<io::Result<R>> {
+        mut with: T,
+        attempt: impl Fn(&mut T) -> Attempt<'_>,
+    ) -> Poll<io::Result<usize>> {
+        let direction = attempt(&mut with).direction();
         let wait = self.waits().of(direction);
         // Taken out, so that nothing is borrowed while the kernel calls a waker.
         let mut waiting = wait.take();
@@ -64,36 +72,54 @@ impl Socket {
                     Poll::Ready(waited) => waited?,
                 }
             }
-            match self.call(&mut attempt) {
+            match self.attempt(attempt(&mut with)) {
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
                     waiting = Some(match direction {
                         Direction::Read => read_wait(self.id()),
                         Direction::Write => write_wait(self.id()),
                     });
                 }
-                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-                result => return Poll::Ready(result),
+                result => return Poll::Ready(result.map(bytes)),
             }
         }
     }
 
-    fn poll_read(
+    fn poll_read(&self, cx: &mut Context<'_>, buffer: &mut [u8]) -> Poll<io::Result<usize>> {
+        if buffer.is_empty() {
+            return Poll::Ready(Ok(0));
+        }
+        self.poll_attempt(cx, buffer, |buffer| Attempt::Read(buffer))
+    }
+
+    #[cfg(feature = "futures-io")]
+    fn poll_read_vectored(
         &self,
         cx: &mut Context<'_>,
         buffers: &mut [IoSliceMut<'_>],
     ) -> Poll<io::Result<usize>> {
-        self.poll_attempt(cx, Direction::Read, |traps, id| read_into(traps, id, buffers))
+        if has_no_room(buffers) {
+            return Poll::Ready(Ok(0));
+        }
+        self.poll_attempt(cx, buffers, |buffers| Attempt::ReadVectored(buffers))
     }
 
-    fn poll_write(&self, cx: &mut Context<'_>, data: &[IoSlice<'_>]) -> Poll<io::Result<usize>> {
-        self.poll_attempt(cx, Direction::Write, |traps, id| traps.write(id, data))
+    fn poll_write(&self, cx: &mut Context<'_>, data: &[u8]) -> Poll<io::Result<usize>> {
+        self.poll_attempt(cx, data, |data| Attempt::Write(data))
+    }
+
+    fn poll_write_vectored(
+        &self,
+        cx: &mut Context<'_>,
+        data: &[IoSlice<'_>],
+    ) -> Poll<io::Result<usize>> {
+        self.poll_attempt(cx, data, |data| Attempt::WriteVectored(data))
     }
 
     /// Ends the direction that is written to. Where the connection has ended, nothing is left to
     /// end.
     fn poll_end(&self) -> Poll<io::Result<()>> {
         let is_over = |error: &io::Error| error.raw_os_error().is_some();
-        match self.call(|traps, id| traps.shutdown(id, Shutdown::Write)) {
+        match self.shutdown(Shutdown::Write) {
             Err(error) if error.kind() == io::ErrorKind::NotConnected && is_over(&error) => {
                 Poll::Ready(Ok(()))
             }
@@ -128,7 +154,7 @@ macro_rules! seams {
                 cx: &mut Context<'_>,
                 buffer: &mut tokio::io::ReadBuf<'_>,
             ) -> Poll<io::Result<()>> {
-                let room = &mut [IoSliceMut::new(buffer.initialize_unfilled())];
+                let room = buffer.initialize_unfilled();
                 let length = ready!(self.polled().poll_read(cx, room))?;
                 buffer.advance(length);
                 Poll::Ready(Ok(()))
@@ -143,7 +169,7 @@ macro_rules! seams {
                 cx: &mut Context<'_>,
                 buffer: &mut [u8],
             ) -> Poll<io::Result<usize>> {
-                self.polled().poll_read(cx, &mut [IoSliceMut::new(buffer)])
+                self.polled().poll_read(cx, buffer)
             }
 
             #[track_caller]
@@ -152,7 +178,7 @@ macro_rules! seams {
                 cx: &mut Context<'_>,
                 buffers: &mut [IoSliceMut<'_>],
             ) -> Poll<io::Result<usize>> {
-                self.polled().poll_read(cx, buffers)
+                self.polled().poll_read_vectored(cx, buffers)
             }
         }
     )*};
@@ -165,7 +191,7 @@ macro_rules! seams {
                 cx: &mut Context<'_>,
                 data: &[u8],
             ) -> Poll<io::Result<usize>> {
-                self.polled().poll_write(cx, &[IoSlice::new(data)])
+                self.polled().poll_write(cx, data)
             }
 
             #[track_caller]
@@ -174,7 +200,7 @@ macro_rules! seams {
                 cx: &mut Context<'_>,
                 data: &[IoSlice<'_>],
             ) -> Poll<io::Result<usize>> {
-                self.polled().poll_write(cx, data)
+                self.polled().poll_write_vectored(cx, data)
             }
 
             fn is_write_vectored(&self) -> bool {
@@ -198,7 +224,7 @@ macro_rules! seams {
                 cx: &mut Context<'_>,
                 data: &[u8],
             ) -> Poll<io::Result<usize>> {
-                self.polled().poll_write(cx, &[IoSlice::new(data)])
+                self.polled().poll_write(cx, data)
             }
 
             #[track_caller]
@@ -207,7 +233,7 @@ macro_rules! seams {
                 cx: &mut Context<'_>,
                 data: &[IoSlice<'_>],
             ) -> Poll<io::Result<usize>> {
-                self.polled().poll_write(cx, data)
+                self.polled().poll_write_vectored(cx, data)
             }
 
             fn poll_flush(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<io::Result<()>> {

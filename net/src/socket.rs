@@ -8,16 +8,18 @@ use std::fmt;
 use std::future::Future;
 use std::io::{self, IoSlice, IoSliceMut};
 use std::marker::PhantomData;
-use std::net::SocketAddr;
+use std::net::{Shutdown, SocketAddr};
 use std::os::fd::OwnedFd;
 use std::os::unix::net as unix;
 use std::panic::Location;
 use std::path::Path;
+use std::pin::Pin;
 use std::rc::Rc;
+use std::task::{Context, Poll};
 
 use pikake_traps::{
-    Address, Direction, OpenSocket, ReadyTrap, SocketId, SocketOption, Sockets, kernel_trap_at,
-    sockets, sockets_of, when_ready, when_ready_at,
+    Address, AsAttempt, Attempt, Direction, Done, IsReady, KernelTrap, OpenSocket, Opened,
+    SocketId, SocketOption, SocketTrap, Trap, attempt, kernel_trap_at, open_socket,
 };
 
 use crate::error::{ReadExactError, WriteAllError};
@@ -60,58 +62,74 @@ impl Socket {
 
     #[track_caller]
     pub(crate) fn open(what: OpenSocket<'_>) -> io::Result<Self> {
-        sockets(|traps| traps.open(what)).map(Self::own)
+        match open_socket(what)? {
+            Opened::One(id) => Ok(Self::own(id)),
+            other => misanswered(other),
+        }
     }
 
     #[track_caller]
-    pub(crate) fn pair(datagram: bool) -> io::Result<(Self, Self)> {
-        let (one, other) = sockets(|traps| traps.pair(datagram))?;
-        Ok((Self::own(one), Self::own(other)))
+    pub(crate) fn open_pair(what: OpenSocket<'_>) -> io::Result<(Self, Self)> {
+        match open_socket(what)? {
+            Opened::Pair(one, other) => Ok((Self::own(one), Self::own(other))),
+            other => misanswered(other),
+        }
     }
 
     #[track_caller]
     pub(crate) fn adopt(descriptor: OwnedFd) -> io::Result<Self> {
-        sockets(|traps| traps.adopt(descriptor)).map(Self::own)
+        Self::open(OpenSocket::Adopt(descriptor))
     }
 
-    /// Calls a trap that does not suspend.
-    pub(crate) fn call<R>(
+    /// Attempts something without waiting.
+    pub(crate) fn attempt(&self, what: Attempt<'_>) -> io::Result<Done<SocketId>> {
+        attempt(self.id, what)
+    }
+
+    /// Attempts something until it can be done: `attempt` makes it of `with`, `output` takes what
+    /// has come of it.
+    #[inline]
+    fn operation<T, R>(
         &self,
-        call: impl FnOnce(&dyn Sockets, SocketId) -> io::Result<R>,
-    ) -> io::Result<R> {
-        sockets_of(self.id, |traps| call(traps, self.id))
+        place: &'static Location<'static>,
+        with: T,
+        attempt: impl FnMut(&mut T) -> Attempt<'_>,
+        output: impl FnMut(Done<SocketId>) -> R,
+    ) -> KernelTrap<SocketTrap<impl AsAttempt<Output = R>>> {
+        let mut operation = Operation { with, attempt, output };
+        self.begin(AsAttempt::attempt(&mut operation).direction());
+        kernel_trap_at(SocketTrap::new(self.id, operation), place)
     }
 
     /// Closes the socket; once is enough.
     pub(crate) fn close(&self) {
         // It fails if the socket was closed before, or its kernel has ended and closed it.
-        drop(self.call(|traps, id| traps.close(id)));
+        drop(self.attempt(Attempt::Close));
     }
 
-    #[track_caller]
-    fn attempt<R>(
-        &self,
-        direction: Direction,
-        mut attempt: impl FnMut(&dyn Sockets, SocketId) -> io::Result<R>,
-    ) -> impl Future<Output = io::Result<R>> {
-        let id = self.id;
-        when_ready(id, self.begin(direction), move |traps| attempt(traps, id))
+    /// Ends one or both directions.
+    pub(crate) fn shutdown(&self, how: Shutdown) -> io::Result<()> {
+        self.attempt(Attempt::Shutdown(how)).map(drop)
+    }
+
+    /// Gives a datagram socket a peer.
+    pub(crate) fn connect(&self, to: &Address) -> io::Result<()> {
+        self.attempt(Attempt::Connect(to)).map(drop)
     }
 
     /// Waits until an attempt is worthwhile. A socket that was closed meanwhile is an error.
     #[track_caller]
     pub(crate) fn ready(&self, direction: Direction) -> impl Future<Output = io::Result<()>> {
-        let place = Location::caller();
-        async move {
-            kernel_trap_at(ReadyTrap::new(self.id, self.begin(direction)), place).await?;
-            self.call(|traps, id| traps.local_address(id)).map(drop)
-        }
+        let trap = SocketTrap::new(self.id, IsReady(self.begin(direction)));
+        kernel_trap_at(trap, Location::caller())
     }
 
     /// Waits until a connection is made, or has failed.
-    pub(crate) async fn connected(&self, place: &'static Location<'static>) -> io::Result<()> {
-        let attempt = |traps: &dyn Sockets| traps.connected(self.id);
-        when_ready_at(self.id, Direction::Write, attempt, place).await
+    pub(crate) fn connected(
+        &self,
+        place: &'static Location<'static>,
+    ) -> impl Future<Output = io::Result<()>> {
+        self.operation(place, (), |()| Attempt::Connected, drop)
     }
 
     #[track_caller]
@@ -119,11 +137,9 @@ impl Socket {
         let place = Location::caller();
         async move {
             loop {
-                let attempt = |traps: &dyn Sockets| traps.accept(self.id);
-                match when_ready_at(self.id, Direction::Read, attempt, place).await {
-                    Ok((id, address)) => return Ok((Self::own(id), address)),
+                match self.operation(place, (), |()| Attempt::Accept, accepted).await {
                     Err(error) if is_of_the_connection(&error) => {}
-                    Err(error) => return Err(error),
+                    result => return result,
                 }
             }
         }
@@ -132,19 +148,23 @@ impl Socket {
     /// A connection that is there already; `None` also for any error, which is there again when
     /// next asked for, or was the connection's.
     pub(crate) fn try_accept(&self) -> Option<(Self, Address)> {
-        let (id, address) = self.call(|traps, id| traps.accept(id)).ok()?;
-        Some((Self::own(id), address))
+        self.attempt(Attempt::Accept).ok().map(accepted)
     }
 
     pub(crate) fn try_read(&self, buffer: &mut [u8]) -> io::Result<usize> {
-        self.call(|traps, id| read_into(traps, id, &mut [IoSliceMut::new(buffer)]))
+        if buffer.is_empty() {
+            return Ok(0);
+        }
+        self.attempt(Attempt::Read(buffer)).map(bytes)
     }
 
     #[track_caller]
+    #[inline]
     pub(crate) fn read(&self, buffer: &mut [u8]) -> impl Future<Output = io::Result<usize>> {
-        self.attempt(Direction::Read, |traps, id| {
-            read_into(traps, id, &mut [IoSliceMut::new(buffer)])
-        })
+        let is_empty = buffer.is_empty();
+        let place = Location::caller();
+        let trap = self.operation(place, buffer, |buffer| Attempt::Read(buffer), bytes);
+        Reading { trap, is_empty }
     }
 
     #[track_caller]
@@ -152,7 +172,10 @@ impl Socket {
         &self,
         buffers: &mut [IoSliceMut<'_>],
     ) -> impl Future<Output = io::Result<usize>> {
-        self.attempt(Direction::Read, |traps, id| read_into(traps, id, buffers))
+        let is_empty = has_no_room(buffers);
+        let place = Location::caller();
+        let trap = self.operation(place, buffers, |buffers| Attempt::ReadVectored(buffers), bytes);
+        Reading { trap, is_empty }
     }
 
     #[track_caller]
@@ -162,13 +185,10 @@ impl Socket {
     ) -> impl Future<Output = Result<(), ReadExactError>> {
         let place = Location::caller();
         async move {
-            self.begin(Direction::Read);
             let mut read = 0;
             while read < buffer.len() {
                 let rest = &mut buffer[read..];
-                let attempt =
-                    |traps: &dyn Sockets| read_into(traps, self.id, &mut [IoSliceMut::new(rest)]);
-                match when_ready_at(self.id, Direction::Read, attempt, place).await {
+                match self.operation(place, rest, |rest| Attempt::Read(rest), bytes).await {
                     Ok(0) => return Err(ReadExactError::at_end(read)),
                     Ok(more) => read += more,
                     Err(source) => return Err(ReadExactError { read, source }),
@@ -180,16 +200,17 @@ impl Socket {
 
     #[track_caller]
     pub(crate) fn peek(&self, buffer: &mut [u8]) -> impl Future<Output = io::Result<usize>> {
-        self.attempt(Direction::Read, |traps, id| traps.peek(id, buffer))
+        self.operation(Location::caller(), buffer, |buffer| Attempt::Peek(buffer), bytes)
     }
 
     pub(crate) fn try_write(&self, data: &[u8]) -> io::Result<usize> {
-        self.call(|traps, id| traps.write(id, &[IoSlice::new(data)]))
+        self.attempt(Attempt::Write(data)).map(bytes)
     }
 
     #[track_caller]
+    #[inline]
     pub(crate) fn write(&self, data: &[u8]) -> impl Future<Output = io::Result<usize>> {
-        self.attempt(Direction::Write, |traps, id| traps.write(id, &[IoSlice::new(data)]))
+        self.operation(Location::caller(), data, |data| Attempt::Write(data), bytes)
     }
 
     #[track_caller]
@@ -197,19 +218,18 @@ impl Socket {
         &self,
         buffers: &[IoSlice<'_>],
     ) -> impl Future<Output = io::Result<usize>> {
-        self.attempt(Direction::Write, |traps, id| traps.write(id, buffers))
+        let place = Location::caller();
+        self.operation(place, buffers, |buffers| Attempt::WriteVectored(buffers), bytes)
     }
 
     #[track_caller]
     pub(crate) fn write_all(&self, data: &[u8]) -> impl Future<Output = Result<(), WriteAllError>> {
         let place = Location::caller();
         async move {
-            self.begin(Direction::Write);
             let mut written = 0;
             while written < data.len() {
                 let rest = &data[written..];
-                let attempt = |traps: &dyn Sockets| traps.write(self.id, &[IoSlice::new(rest)]);
-                match when_ready_at(self.id, Direction::Write, attempt, place).await {
+                match self.operation(place, rest, |rest| Attempt::Write(rest), bytes).await {
                     Ok(0) => return Err(WriteAllError::no_room(written)),
                     Ok(more) => written += more,
                     Err(source) => return Err(WriteAllError { written, source }),
@@ -224,7 +244,7 @@ impl Socket {
         &self,
         buffer: &mut [u8],
     ) -> impl Future<Output = io::Result<(usize, Address)>> {
-        self.attempt(Direction::Read, |traps, id| traps.receive(id, buffer))
+        self.operation(Location::caller(), buffer, |buffer| Attempt::Receive(buffer), received)
     }
 
     #[track_caller]
@@ -233,23 +253,27 @@ impl Socket {
         data: &[u8],
         to: Option<Address>,
     ) -> impl Future<Output = io::Result<usize>> {
-        self.attempt(Direction::Write, move |traps, id| traps.send(id, data, to.as_ref()))
+        let place = Location::caller();
+        self.operation(place, (data, to), |(data, to)| Attempt::Send(data, to.as_ref()), bytes)
     }
 
     pub(crate) fn local_address(&self) -> io::Result<Address> {
-        self.call(|traps, id| traps.local_address(id))
+        self.attempt(Attempt::LocalAddress).map(address)
     }
 
     pub(crate) fn peer_address(&self) -> io::Result<Address> {
-        self.call(|traps, id| traps.peer_address(id))
+        self.attempt(Attempt::PeerAddress).map(address)
     }
 
     pub(crate) fn set(&self, option: SocketOption) -> io::Result<()> {
-        self.call(|traps, id| traps.set_option(id, option))
+        self.attempt(Attempt::SetOption(option)).map(drop)
     }
 
     pub(crate) fn option(&self, which: SocketOption) -> io::Result<SocketOption> {
-        self.call(|traps, id| traps.option(id, which))
+        match self.attempt(Attempt::GetOption(which))? {
+            Done::Option(option) => Ok(option),
+            other => misanswered(other),
+        }
     }
 }
 
@@ -266,17 +290,83 @@ impl fmt::Debug for Socket {
     }
 }
 
-/// Attempts to read. Without room in the buffers there is nothing to wait for, and the system is
-/// not asked, since it would.
-pub(crate) fn read_into(
-    traps: &dyn Sockets,
-    id: SocketId,
-    buffers: &mut [IoSliceMut<'_>],
-) -> io::Result<usize> {
-    if buffers.iter().all(|buffer| buffer.is_empty()) {
-        return Ok(0);
+/// Something to attempt until it can be done. See [`Socket::operation`].
+struct Operation<T, A, O> {
+    with: T,
+    attempt: A,
+    output: O,
+}
+
+impl<T, A, O, R> AsAttempt for Operation<T, A, O>
+where
+    A: FnMut(&mut T) -> Attempt<'_>,
+    O: FnMut(Done<SocketId>) -> R,
+{
+    type Output = R;
+
+    #[inline(always)]
+    fn attempt(&mut self) -> Attempt<'_> {
+        (self.attempt)(&mut self.with)
     }
-    traps.read(id, buffers)
+
+    #[inline(always)]
+    fn output(&mut self, done: Done<SocketId>) -> R {
+        (self.output)(done)
+    }
+}
+
+/// Reads. Without room in the buffers there is nothing to wait for, and the system is not asked,
+/// since it would wait.
+struct Reading<T: Trap> {
+    trap: KernelTrap<T>,
+    is_empty: bool,
+}
+
+impl<T: Trap<Answer = io::Result<usize>>> Future for Reading<T> {
+    type Output = io::Result<usize>;
+
+    #[inline]
+    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<usize>> {
+        if self.is_empty {
+            return Poll::Ready(Ok(0));
+        }
+        Pin::new(&mut self.trap).poll(cx)
+    }
+}
+
+pub(crate) fn has_no_room(buffers: &[IoSliceMut<'_>]) -> bool {
+    buffers.iter().all(|buffer| buffer.is_empty())
+}
+
+fn accepted(done: Done<SocketId>) -> (Socket, Address) {
+    match done {
+        Done::Accepted(id, address) => (Socket::own(id), address),
+        other => misanswered(other),
+    }
+}
+
+#[inline(always)]
+pub(crate) fn bytes(done: Done<SocketId>) -> usize {
+    done.bytes()
+}
+
+pub(crate) fn received(done: Done<SocketId>) -> (usize, Address) {
+    match done {
+        Done::Received(length, from) => (length, from),
+        other => misanswered(other),
+    }
+}
+
+fn address(done: Done<SocketId>) -> Address {
+    match done {
+        Done::Address(address) => address,
+        other => misanswered(other),
+    }
+}
+
+#[cold]
+fn misanswered(answer: impl fmt::Debug) -> ! {
+    panic!("a kernel answers what it was asked, not with {answer:?} (I1)")
 }
 
 /// Whether an error of `accept` is that of a connection that failed while it waited to be

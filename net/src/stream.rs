@@ -36,7 +36,7 @@ macro_rules! reading {
         ///
         /// # Panics
         ///
-        /// When it has to wait outside a task.
+        /// When polled outside a task of its kernel.
         #[track_caller]
         pub fn read(&self, buffer: &mut [u8]) -> impl Future<Output = io::Result<usize>> {
             self.socket.read(buffer)
@@ -66,7 +66,7 @@ macro_rules! reading {
         ///
         /// # Panics
         ///
-        /// When it has to wait outside a task.
+        /// When polled outside a task of its kernel.
         #[track_caller]
         pub fn read_exact(
             &self,
@@ -99,7 +99,7 @@ macro_rules! reading {
         ///
         /// # Panics
         ///
-        /// When it has to wait outside a task.
+        /// When polled outside a task of its kernel.
         #[track_caller]
         pub fn read_vectored(
             &self,
@@ -129,7 +129,7 @@ macro_rules! reading {
         ///
         /// # Panics
         ///
-        /// When it has to wait outside a task.
+        /// When polled outside a task of its kernel.
         #[track_caller]
         pub fn peek(&self, buffer: &mut [u8]) -> impl Future<Output = io::Result<usize>> {
             self.socket.peek(buffer)
@@ -212,7 +212,7 @@ macro_rules! writing {
         ///
         /// # Panics
         ///
-        /// When it has to wait outside a task.
+        /// When polled outside a task of its kernel.
         #[track_caller]
         pub fn write(&self, data: &[u8]) -> impl Future<Output = io::Result<usize>> {
             self.socket.write(data)
@@ -239,7 +239,7 @@ macro_rules! writing {
         ///
         /// # Panics
         ///
-        /// When it has to wait outside a task.
+        /// When polled outside a task of its kernel.
         #[track_caller]
         pub fn write_all(&self, data: &[u8]) -> impl Future<Output = Result<(), WriteAllError>> {
             self.socket.write_all(data)
@@ -268,7 +268,7 @@ macro_rules! writing {
         ///
         /// # Panics
         ///
-        /// When it has to wait outside a task.
+        /// When polled outside a task of its kernel.
         #[track_caller]
         pub fn write_vectored(
             &self,
@@ -351,7 +351,7 @@ macro_rules! whole {
         /// The system's, as [`NotConnected`](std::io::ErrorKind::NotConnected);
         /// [`Closed`](pikake_traps::Closed).
         pub fn shutdown(&self, how: Shutdown) -> io::Result<()> {
-            self.socket.call(|traps, id| traps.shutdown(id, how))
+            self.socket.shutdown(how)
         }
 
         /// Closes the stream while others may still hold it, as dropping it does when nobody does.

@@ -281,7 +281,7 @@ impl TcpListener {
     ///
     /// # Panics
     ///
-    /// When it has to wait outside a task.
+    /// When polled outside a task of its kernel.
     #[track_caller]
     pub fn accept(&self) -> impl Future<Output = io::Result<(TcpStream, SocketAddr)>> {
         let accepting = self.socket.accept();
@@ -321,7 +321,7 @@ impl TcpListener {
     ///
     /// # Panics
     ///
-    /// When it has to wait outside a task.
+    /// When polled outside a task of its kernel.
     #[track_caller]
     pub fn accept_many(
         &self,

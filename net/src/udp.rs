@@ -4,14 +4,16 @@ use std::future::Future;
 use std::io;
 use std::net::SocketAddr;
 
-#[cfg(feature = "dns")]
-use pikake_traps::Direction;
 use pikake_traps::{Address, OpenSocket, SocketOption};
+#[cfg(feature = "dns")]
+use pikake_traps::{Attempt, Direction};
 
 use crate::address::{ToAddresses, resolve};
 use crate::datagram::datagrams;
 use crate::error::in_context;
 use crate::socket::{Socket, ip, wrong_option};
+#[cfg(feature = "dns")]
+use crate::socket::{bytes, received};
 
 /// A UDP socket.
 ///
@@ -73,11 +75,7 @@ impl UdpSocket {
     #[track_caller]
     pub fn connect<A: ToAddresses>(&self, to: A) -> impl Future<Output = io::Result<()>> {
         let resolving = resolve("connect to", to);
-        async move {
-            resolving.await?.first(|address| {
-                self.socket.call(|traps, id| traps.connect(id, &Address::Ip(address)))
-            })
-        }
+        async move { resolving.await?.first(|address| self.socket.connect(&Address::Ip(address))) }
     }
 
     /// Sends a datagram to an address, waiting until there is room.
@@ -96,7 +94,7 @@ impl UdpSocket {
     ///
     /// # Panics
     ///
-    /// When it has to wait outside a task.
+    /// When polled outside a task of its kernel.
     #[track_caller]
     pub fn send_to(&self, data: &[u8], to: SocketAddr) -> impl Future<Output = io::Result<usize>> {
         let sending = self.socket.send(data, Some(Address::Ip(to)));
@@ -106,14 +104,14 @@ impl UdpSocket {
     /// Receives a datagram that is there. Never suspends.
     #[cfg(feature = "dns")]
     pub(crate) fn try_recv_from(&self, buffer: &mut [u8]) -> io::Result<(usize, SocketAddr)> {
-        let (length, from) = self.socket.call(|traps, id| traps.receive(id, buffer))?;
+        let (length, from) = self.socket.attempt(Attempt::Receive(buffer)).map(received)?;
         Ok((length, ip(from)?))
     }
 
     /// Sends a datagram for which there is room. Never suspends.
     #[cfg(feature = "dns")]
     pub(crate) fn try_send_to(&self, data: &[u8], to: SocketAddr) -> io::Result<usize> {
-        self.socket.call(|traps, id| traps.send(id, data, Some(&Address::Ip(to))))
+        self.socket.attempt(Attempt::Send(data, Some(&Address::Ip(to)))).map(bytes)
     }
 
     #[cfg(feature = "dns")]

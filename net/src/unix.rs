@@ -99,7 +99,7 @@ impl UnixStream {
     /// Outside a kernel.
     #[track_caller]
     pub fn pair() -> io::Result<(Self, Self)> {
-        let (one, other) = Socket::pair(false)?;
+        let (one, other) = Socket::open_pair(OpenSocket::UnixStreamPair)?;
         Ok((Self { socket: one }, Self { socket: other }))
     }
 
@@ -203,7 +203,7 @@ impl UnixListener {
     ///
     /// # Panics
     ///
-    /// When it has to wait outside a task.
+    /// When polled outside a task of its kernel.
     #[track_caller]
     pub fn accept(&self) -> impl Future<Output = io::Result<(UnixStream, SocketAddr)>> {
         let accepting = self.socket.accept();
@@ -243,7 +243,7 @@ impl UnixListener {
     ///
     /// # Panics
     ///
-    /// When it has to wait outside a task.
+    /// When polled outside a task of its kernel.
     #[track_caller]
     pub fn accept_many(
         &self,

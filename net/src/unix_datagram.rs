@@ -74,7 +74,7 @@ impl UnixDatagram {
     /// Outside a kernel.
     #[track_caller]
     pub fn pair() -> io::Result<(Self, Self)> {
-        let (one, other) = Socket::pair(true)?;
+        let (one, other) = Socket::open_pair(OpenSocket::UnixDatagramPair)?;
         Ok((Self { socket: one }, Self { socket: other }))
     }
 
@@ -88,9 +88,7 @@ impl UnixDatagram {
     pub fn connect<P: AsRef<Path>>(&self, path: P) -> io::Result<()> {
         let path = path.as_ref();
         let to = unix_path(path)?;
-        self.socket
-            .call(|traps, id| traps.connect(id, &to))
-            .map_err(|error| at_path(error, "connect to", path))
+        self.socket.connect(&to).map_err(|error| at_path(error, "connect to", path))
     }
 
     /// Sends a datagram to the socket at a path, waiting until there is room.
@@ -109,7 +107,7 @@ impl UnixDatagram {
     ///
     /// # Panics
     ///
-    /// When it has to wait outside a task.
+    /// When polled outside a task of its kernel.
     #[track_caller]
     pub fn send_to<P: AsRef<Path>>(
         &self,

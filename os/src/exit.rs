@@ -8,7 +8,7 @@ use std::io;
 use std::panic::Location;
 use std::process::Child;
 
-use pikake_traps::{Direction, Sockets, when_ready_at};
+use pikake_traps::{AsAttempt, Attempt, Direction, Done, SocketId, SocketTrap, kernel_trap_at};
 use signal_hook::consts::SIGCHLD;
 
 use crate::adopted::Adopted;
@@ -36,13 +36,24 @@ impl Exit {
     pub(crate) async fn news(&mut self, place: &'static Location<'static>) -> io::Result<()> {
         match self {
             Self::Descriptor(descriptor) => {
-                let id = descriptor.id();
-                let attempt = |traps: &dyn Sockets| traps.poll(id, Direction::Read);
-                when_ready_at(id, Direction::Read, attempt, place).await
+                kernel_trap_at(SocketTrap::new(descriptor.id(), HasEnded), place).await
             }
             Self::Signal(signals) => signals.next().await.map(drop),
         }
     }
+}
+
+/// Whether the process of a descriptor has ended.
+struct HasEnded;
+
+impl AsAttempt for HasEnded {
+    type Output = ();
+
+    fn attempt(&mut self) -> Attempt<'_> {
+        Attempt::Poll(Direction::Read)
+    }
+
+    fn output(&mut self, _: Done<SocketId>) {}
 }
 
 /// A descriptor that becomes readable when a process ends.

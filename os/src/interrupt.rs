@@ -18,8 +18,9 @@ use std::fmt;
 use std::io;
 use std::sync::atomic::{AtomicBool, AtomicI32, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 
-use pikake_traps::{KernelHandle, KernelId};
+use pikake_traps::{KernelHandle, KernelId, sleep};
 use signal_hook::SigId;
 use signal_hook::consts::{SIGINT, SIGTERM};
 use signal_hook::flag;
@@ -34,12 +35,15 @@ const SIGNALS: [i32; 2] = [SIGINT, SIGTERM];
 /// What stands for no signal: none has this number.
 const NONE: i32 = 0;
 
-static SECOND: Mutex<Second> = Mutex::new(Second { kernels: 0, actions: Vec::new() });
+static SECOND: Mutex<Second> =
+    Mutex::new(Second { kernels: 0, actions: Vec::new(), is_second: None });
 
 /// That a second signal ends the process, while kernels are on the list.
 struct Second {
     kernels: usize,
     actions: Vec<SigId>,
+    /// Set by the first signal.
+    is_second: Option<Arc<AtomicBool>>,
 }
 
 fn second() -> MutexGuard<'static, Second> {
@@ -57,9 +61,15 @@ impl Second {
                 self.actions.push(action);
                 self.actions.push(flag::register(signal, is_second.clone())?);
             }
+            self.is_second = Some(is_second);
         }
         self.kernels += 1;
         Ok(())
+    }
+
+    /// Whether a signal was counted, and the next one ends the process.
+    fn has_one(&self) -> bool {
+        self.is_second.as_ref().is_some_and(|flag| flag.load(Ordering::SeqCst))
     }
 
     fn take_kernel(&mut self) {
@@ -129,7 +139,19 @@ async fn interrupt_on(heard: Heard, kernel: KernelHandle, taken: Arc<AtomicI32>)
     // Until nobody wants it any more, or the kernel is shut down.
     while let Ok(signal) = signals.next().await {
         taken.store(signal, Ordering::SeqCst);
+        wait_until_counted().await;
         let _ = kernel.interrupt(signal_name(signal).unwrap_or_default());
+    }
+}
+
+/// Waits until the handler of the signal has done all it does, if it is at work in another thread: it
+/// counts the signal last. Were the main task told before, the next signal might come before that.
+async fn wait_until_counted() {
+    // One that came while the handlers were being installed is not counted.
+    for _ in 0..100 {
+        if second().has_one() || sleep(Duration::from_millis(1)).await.is_err() {
+            return;
+        }
     }
 }
 

@@ -15,7 +15,9 @@ use std::pin::Pin;
 use std::task::{Context, Poll, ready};
 
 use futures_core::Stream;
-use pikake_traps::{Closed, Direction, KernelTrap, ReadyTrap, kernel_trap_at, system};
+use pikake_traps::{
+    AsAttempt, Attempt, Closed, Done, KernelTrap, SocketId, SocketTrap, kernel_trap_at, system,
+};
 use signal_hook::consts::FORBIDDEN;
 use signal_hook::iterator::backend::{Handle, SignalDelivery};
 use signal_hook::iterator::exfiltrator::SignalOnly;
@@ -98,7 +100,7 @@ pub struct Signals {
     /// Those that have come and were not told yet.
     arrived: VecDeque<i32>,
     /// Of the stream, between its polls.
-    wait: Option<KernelTrap<ReadyTrap>>,
+    wait: Option<KernelTrap<SocketTrap<Drain>>>,
     place: &'static Location<'static>,
 }
 
@@ -164,21 +166,27 @@ impl Signals {
             if self.handle.is_closed() {
                 return Poll::Ready(Err(Closed.into()));
             }
-            if let Some(wait) = &mut self.wait {
-                let waited = ready!(Pin::new(wait).poll(cx));
-                self.wait = None;
-                waited?;
-            }
-            match self.awake.drain() {
-                Ok(()) => {}
-                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
-                    let trap = ReadyTrap::new(self.awake.id(), Direction::Read);
-                    self.wait = Some(kernel_trap_at(trap, self.place));
-                }
-                Err(error) => return Poll::Ready(Err(error)),
-            }
+            let wait = self.wait.get_or_insert_with(|| {
+                kernel_trap_at(SocketTrap::new(self.awake.id(), Drain([0; 64])), self.place)
+            });
+            let drained = ready!(Pin::new(wait).poll(cx));
+            self.wait = None;
+            drained?;
         }
     }
+}
+
+/// Takes from the pipe what nobody looks at.
+struct Drain([u8; 64]);
+
+impl AsAttempt for Drain {
+    type Output = ();
+
+    fn attempt(&mut self) -> Attempt<'_> {
+        Attempt::Read(&mut self.0)
+    }
+
+    fn output(&mut self, _: Done<SocketId>) {}
 }
 
 /// The future of [`Signals::next`]. It takes its wait back when it is dropped.

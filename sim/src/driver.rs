@@ -2,13 +2,11 @@
 
 use std::fmt;
 use std::io::{self, IoSlice, IoSliceMut};
-use std::net::Shutdown;
-use std::os::fd::OwnedFd;
 use std::path::Path;
 use std::time::{Duration, SystemTime};
 
 use pikake_kernel::{Driver, Event, HelperThreads, Job, Life, Token};
-use pikake_traps::{Address, Addresses, Direction, OpenSocket, Reply, SocketOption};
+use pikake_traps::{Address, Addresses, Attempt, Done, OpenSocket, Opened, Reply, first_buffers};
 use rustix::io::Errno;
 
 use crate::net::Net;
@@ -38,22 +36,6 @@ impl SimDriver {
 
     fn socket(&self, key: Key) -> SimSocket {
         SimSocket { key, net: self.0.net.clone(), clock: self.0.clock.clone() }
-    }
-
-    fn open(&self, open: impl FnOnce(&mut Net, usize) -> io::Result<Key>) -> io::Result<SimSocket> {
-        self.net(open).map(|key| self.socket(key))
-    }
-
-    fn attempt<R>(
-        &self,
-        socket: &SimSocket,
-        direction: Direction,
-        make: impl FnOnce(&mut Net, Key) -> io::Result<R>,
-    ) -> io::Result<R> {
-        self.net(|net, _| {
-            let result = make(net, socket.key);
-            net.attempted(socket.key, direction, result)
-        })
     }
 }
 
@@ -96,157 +78,48 @@ impl Driver for SimDriver {
         false
     }
 
-    fn open(&mut self, what: &OpenSocket<'_>) -> io::Result<SimSocket> {
+    fn open(&mut self, what: OpenSocket<'_>) -> io::Result<Opened<SimSocket>> {
         let path = |path: &Path| path.as_os_str().to_owned();
-        match what {
+        let pair = |(one, other)| Ok(Opened::Pair(one, other));
+        let opened = self.net(|net, host| match what {
+            OpenSocket::UnixStreamPair => pair(net.unix_pair(host)),
+            OpenSocket::UnixDatagramPair => pair(net.unix_datagram_pair(host)),
             OpenSocket::TcpListener(address, backlog) => {
-                SimDriver::open(self, |net, host| net.listen(host, *address, *backlog))
+                net.listen(host, address, backlog).map(Opened::One)
             }
-            OpenSocket::TcpStream(address) => {
-                SimDriver::open(self, |net, host| net.stream_connect(host, *address))
-            }
-            OpenSocket::Udp(address) => {
-                SimDriver::open(self, |net, host| net.datagram_open(host, *address))
-            }
+            OpenSocket::TcpStream(address) => net.stream_connect(host, address).map(Opened::One),
+            OpenSocket::Udp(address) => net.datagram_open(host, address).map(Opened::One),
             OpenSocket::UnixListener(at, backlog) => {
-                SimDriver::open(self, |net, host| net.unix_listen(host, &path(at), *backlog))
+                net.unix_listen(host, &path(at), backlog).map(Opened::One)
             }
-            OpenSocket::UnixStream(at) => {
-                SimDriver::open(self, |net, host| net.unix_connect(host, &path(at)))
-            }
+            OpenSocket::UnixStream(at) => net.unix_connect(host, &path(at)).map(Opened::One),
             OpenSocket::UnixDatagram(at) => {
                 let at = at.map(path);
-                SimDriver::open(self, |net, host| net.unix_datagram_open(host, at.as_deref()))
+                net.unix_datagram_open(host, at.as_deref()).map(Opened::One)
             }
-            _ => Err(unsupported(&format!("a simulation does not know how to open {what:?}"))),
-        }
-    }
-
-    fn pair(&mut self, datagram: bool) -> io::Result<(SimSocket, SimSocket)> {
-        let (one, other) = self.net(|net, host| match datagram {
-            true => net.unix_datagram_pair(host),
-            false => net.unix_pair(host),
+            OpenSocket::Adopt(_) => Err(unsupported(
+                "a simulation has no descriptors: a socket from outside cannot take part in it",
+            )),
+            what => Err(unsupported(&format!("a simulation does not know how to open {what:?}"))),
         });
-        Ok((self.socket(one), self.socket(other)))
+        Ok(opened?.map(|key| self.socket(key)))
     }
 
-    fn adopt(&mut self, _: OwnedFd) -> io::Result<SimSocket> {
-        Err(unsupported(
-            "a simulation has no descriptors: a socket from outside cannot take part in it",
-        ))
-    }
-
-    fn accept(&mut self, socket: &SimSocket) -> io::Result<(SimSocket, Address)> {
-        let (key, address) =
-            self.attempt(socket, Direction::Read, |net, key| match net.kind(key)? {
-                Kind::UnixListener(_) => {
-                    let (key, name) = net.unix_accept(key)?;
-                    Ok((key, unix_address(&name)?))
-                }
-                _ => net.accept(key).map(|(key, address)| (key, Address::Ip(address))),
-            })?;
-        Ok((self.socket(key), address))
-    }
-
-    fn connected(&mut self, socket: &SimSocket) -> io::Result<()> {
-        self.attempt(socket, Direction::Write, |net, key| match net.kind(key)? {
-            Kind::UnixStream(_) => Ok(()),
-            _ => net.stream_connected(key),
-        })
-    }
-
-    fn read(&mut self, socket: &SimSocket, to: &mut [IoSliceMut<'_>]) -> io::Result<usize> {
-        self.attempt(socket, Direction::Read, |net, key| match (net.kind(key)?, to) {
-            (Kind::UnixStream(_), to) => net.unix_read(key, to, true),
-            (Kind::UnixDatagram(_), [to, ..]) => Ok(net.unix_receive(key, to, true)?.0),
-            (Kind::Datagram(_), [to, ..]) => Ok(net.datagram_receive(key, to, true)?.0),
-            (_, to) => net.stream_read(key, to, true),
-        })
-    }
-
-    fn peek(&mut self, socket: &SimSocket, to: &mut [u8]) -> io::Result<usize> {
-        self.attempt(socket, Direction::Read, |net, key| match net.kind(key)? {
-            Kind::UnixStream(_) => net.unix_read(key, &mut [IoSliceMut::new(to)], false),
-            Kind::UnixDatagram(_) => Ok(net.unix_receive(key, to, false)?.0),
-            Kind::Datagram(_) => Ok(net.datagram_receive(key, to, false)?.0),
-            _ => net.stream_read(key, &mut [IoSliceMut::new(to)], false),
-        })
-    }
-
-    fn write(&mut self, socket: &SimSocket, from: &[IoSlice<'_>]) -> io::Result<usize> {
-        self.attempt(socket, Direction::Write, |net, key| match net.kind(key)? {
-            Kind::UnixStream(_) => net.unix_write(key, from),
-            _ => net.stream_write(key, from),
-        })
-    }
-
-    fn receive(&mut self, socket: &SimSocket, to: &mut [u8]) -> io::Result<(usize, Address)> {
-        self.attempt(socket, Direction::Read, |net, key| match net.kind(key)? {
-            Kind::UnixDatagram(_) => {
-                let (length, from) = net.unix_receive(key, to, true)?;
-                Ok((length, unix_address(&from)?))
-            }
-            _ => net
-                .datagram_receive(key, to, true)
-                .map(|(length, from)| (length, Address::Ip(from))),
-        })
-    }
-
-    fn send(&mut self, socket: &SimSocket, data: &[u8], to: Option<&Address>) -> io::Result<usize> {
-        self.attempt(socket, Direction::Write, |net, key| match net.kind(key)? {
-            Kind::UnixDatagram(_) => {
-                let to = to.map(unix_name).transpose()?;
-                net.unix_send(key, data, to.as_deref())
-            }
-            _ => net.datagram_send(key, data, to.map(ip).transpose()?),
-        })
-    }
-
-    fn connect(&mut self, socket: &SimSocket, to: &Address) -> io::Result<()> {
-        self.net(|net, _| match net.kind(socket.key)? {
-            Kind::UnixDatagram(_) => net.unix_datagram_connect(socket.key, &unix_name(to)?),
-            _ => net.datagram_connect(socket.key, ip(to)?),
-        })
-    }
-
-    fn shutdown(&mut self, socket: &SimSocket, how: Shutdown) -> io::Result<()> {
-        self.net(|net, _| match net.kind(socket.key)? {
-            Kind::UnixStream(_) => net.unix_shutdown(socket.key, how),
-            _ => net.stream_shutdown(socket.key, how),
-        })
-    }
-
-    fn local_address(&self, socket: &SimSocket) -> io::Result<Address> {
-        self.net(|net, _| match net.kind(socket.key)? {
-            Kind::Listener(listener) => Ok(Address::Ip(listener.address)),
-            Kind::Stream(stream) => Ok(Address::Ip(stream.local)),
-            Kind::Datagram(datagram) => Ok(Address::Ip(datagram.local)),
-            Kind::UnixListener(listener) => unix_address(&listener.path),
-            Kind::UnixStream(stream) => unix_address(&stream.name),
-            Kind::UnixDatagram(datagram) => unix_address(&datagram.name),
-        })
-    }
-
-    fn peer_address(&self, socket: &SimSocket) -> io::Result<Address> {
-        self.net(|net, _| match net.kind(socket.key)? {
-            Kind::Stream(_) => net.stream_peer(socket.key).map(Address::Ip),
-            Kind::Datagram(_) => net.datagram_peer(socket.key).map(Address::Ip),
-            _ => unix_address(&net.unix_peer_name(socket.key)?),
-        })
-    }
-
-    fn set_option(&mut self, socket: &SimSocket, option: SocketOption) -> io::Result<()> {
-        self.net(|net, _| match net.sockets.get_mut(socket.key) {
-            Some(found) => found.set_option(option),
-            None => Err(Errno::NOTCONN.into()),
-        })
-    }
-
-    fn option(&self, socket: &SimSocket, which: SocketOption) -> io::Result<SocketOption> {
-        self.net(|net, _| match net.sockets.get(socket.key) {
-            Some(found) => found.option(which),
-            None => Err(Errno::NOTCONN.into()),
-        })
+    fn attempt(
+        &mut self,
+        socket: &SimSocket,
+        attempt: Attempt<'_>,
+    ) -> Option<io::Result<Done<SimSocket>>> {
+        let is_immediate = attempt.is_immediate();
+        let direction = attempt.direction();
+        let done = self.net(|net, _| {
+            let done = make(net, socket.key, attempt);
+            if is_immediate { done } else { net.attempted(socket.key, direction, done) }
+        });
+        match done {
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => None,
+            done => Some(done.map(|done| done.map(|key| self.socket(key)))),
+        }
     }
 
     fn limit_threads(&mut self, limit: usize, _: Duration) {
@@ -296,6 +169,103 @@ impl Driver for SimDriver {
 
     fn random(&mut self, to: &mut [u8]) {
         self.net(|net, host| net.nodes[host].program.fill(to));
+    }
+}
+
+/// Makes an attempt in the simulated network.
+fn make(net: &mut Net, key: Key, attempt: Attempt<'_>) -> io::Result<Done<Key>> {
+    let kind = net.kind(key)?;
+    Ok(match (attempt, kind) {
+        (Attempt::Accept, Kind::UnixListener(_)) => {
+            let (key, name) = net.unix_accept(key)?;
+            Done::Accepted(key, unix_address(&name)?)
+        }
+        (Attempt::Accept, _) => {
+            let (key, address) = net.accept(key)?;
+            Done::Accepted(key, Address::Ip(address))
+        }
+        (Attempt::Connected, Kind::UnixStream(_)) => Done::Nothing,
+        (Attempt::Connected, _) => {
+            net.stream_connected(key)?;
+            Done::Nothing
+        }
+        (Attempt::Read(to), _) => Done::Bytes(read(net, key, &mut [IoSliceMut::new(to)], true)?),
+        (Attempt::ReadVectored(buffers), _) => {
+            Done::Bytes(buffers.read_by(&mut |to: &mut [IoSliceMut<'_>]| read(net, key, to, true))?)
+        }
+        (Attempt::Peek(to), _) => Done::Bytes(read(net, key, &mut [IoSliceMut::new(to)], false)?),
+        (Attempt::Write(from), _) => Done::Bytes(write(net, key, &[IoSlice::new(from)])?),
+        (Attempt::WriteVectored(from), _) => Done::Bytes(write(net, key, first_buffers(from))?),
+        (Attempt::Receive(to), Kind::UnixDatagram(_)) => {
+            let (length, from) = net.unix_receive(key, to, true)?;
+            Done::Received(length, unix_address(&from)?)
+        }
+        (Attempt::Receive(to), _) => {
+            let (length, from) = net.datagram_receive(key, to, true)?;
+            Done::Received(length, Address::Ip(from))
+        }
+        (Attempt::Send(data, to), Kind::UnixDatagram(_)) => {
+            let to = to.map(unix_name).transpose()?;
+            Done::Bytes(net.unix_send(key, data, to.as_deref())?)
+        }
+        (Attempt::Send(data, to), _) => {
+            Done::Bytes(net.datagram_send(key, data, to.map(ip).transpose()?)?)
+        }
+        (Attempt::Connect(to), Kind::UnixDatagram(_)) => {
+            net.unix_datagram_connect(key, &unix_name(to)?)?;
+            Done::Nothing
+        }
+        (Attempt::Connect(to), _) => {
+            net.datagram_connect(key, ip(to)?)?;
+            Done::Nothing
+        }
+        (Attempt::Shutdown(how), Kind::UnixStream(_)) => {
+            net.unix_shutdown(key, how)?;
+            Done::Nothing
+        }
+        (Attempt::Shutdown(how), _) => {
+            net.stream_shutdown(key, how)?;
+            Done::Nothing
+        }
+        (Attempt::LocalAddress, kind) => Done::Address(match kind {
+            Kind::Listener(listener) => Address::Ip(listener.address),
+            Kind::Stream(stream) => Address::Ip(stream.local),
+            Kind::Datagram(datagram) => Address::Ip(datagram.local),
+            Kind::UnixListener(listener) => unix_address(&listener.path)?,
+            Kind::UnixStream(stream) => unix_address(&stream.name)?,
+            Kind::UnixDatagram(datagram) => unix_address(&datagram.name)?,
+        }),
+        (Attempt::PeerAddress, Kind::Stream(_)) => {
+            Done::Address(Address::Ip(net.stream_peer(key)?))
+        }
+        (Attempt::PeerAddress, Kind::Datagram(_)) => {
+            Done::Address(Address::Ip(net.datagram_peer(key)?))
+        }
+        (Attempt::PeerAddress, _) => Done::Address(unix_address(&net.unix_peer_name(key)?)?),
+        (Attempt::SetOption(option), _) => {
+            net.sockets.get_mut(key).ok_or(Errno::NOTCONN)?.set_option(option)?;
+            Done::Nothing
+        }
+        (Attempt::GetOption(which), _) => {
+            Done::Option(net.sockets.get(key).ok_or(Errno::NOTCONN)?.option(which)?)
+        }
+        _ => return Err(io::ErrorKind::Unsupported.into()),
+    })
+}
+
+fn read(net: &mut Net, key: Key, to: &mut [IoSliceMut<'_>], take: bool) -> io::Result<usize> {
+    match (net.kind(key)?, to) {
+        (Kind::UnixStream(_), to) => net.unix_read(key, to, take),
+        (Kind::UnixDatagram(_), [to, ..]) => Ok(net.unix_receive(key, to, take)?.0),
+        (Kind::Datagram(_), [to, ..]) => Ok(net.datagram_receive(key, to, take)?.0),
+        (_, to) => net.stream_read(key, to, take),
+    }
+}
+
+fn write(net: &mut Net, key: Key, from: &[IoSlice<'_>]) -> io::Result<usize> {
+    match net.kind(key)? {
+        Kind::UnixStream(_) => net.unix_write(key, from),
+        _ => net.stream_write(key, from),
     }
 }
 

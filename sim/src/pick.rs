@@ -6,10 +6,11 @@
 //! (Burckhardt et al., "A randomized scheduler with probabilistic guarantees of finding bugs",
 //! ASPLOS 2010).
 
+use std::cell::RefCell;
 use std::collections::{BTreeMap, VecDeque};
 
 use pikake_kernel::Pick;
-use pikake_traps::{TaskId, TaskRef};
+use pikake_traps::{ReadyList, TaskId, TaskRef};
 
 use crate::rng::Rng;
 
@@ -59,7 +60,10 @@ impl Schedule {
 
 /// The ready queue of a simulated host. See [`Schedule`].
 #[derive(Debug)]
-pub struct SimPick {
+pub struct SimPick(RefCell<Queue>);
+
+#[derive(Debug)]
+struct Queue {
     ready: VecDeque<TaskRef>,
     rng: Rng,
     order: Order,
@@ -99,7 +103,7 @@ impl SimPick {
             }
             Schedule::Fifo | Schedule::Mixed => Order::Fifo,
         };
-        Self { ready: VecDeque::new(), rng, order }
+        Self(RefCell::new(Queue { ready: VecDeque::new(), rng, order }))
     }
 }
 
@@ -147,8 +151,8 @@ impl Priorities {
     }
 }
 
-impl Pick for SimPick {
-    fn push(&mut self, task: TaskRef) {
+impl Queue {
+    fn take_in(&mut self, task: TaskRef) {
         if let Order::Priorities(priorities) = &mut self.order {
             let rng = &mut self.rng;
             // Above all that were lowered, and no two alike but by an accident that does no harm.
@@ -158,7 +162,7 @@ impl Pick for SimPick {
         self.ready.push_back(task);
     }
 
-    fn pop(&mut self) -> Option<TaskRef> {
+    fn choose(&mut self) -> Option<TaskRef> {
         if self.ready.is_empty() {
             return None;
         }
@@ -172,8 +176,18 @@ impl Pick for SimPick {
             Order::Random | Order::Priorities(_) => self.ready.swap_remove_back(place),
         }
     }
+}
+
+impl Pick for SimPick {
+    fn pop(&self, ready: &ReadyList) -> Option<TaskRef> {
+        let mut queue = self.0.borrow_mut();
+        while let Some(task) = ready.pop() {
+            queue.take_in(task);
+        }
+        queue.choose()
+    }
 
     fn len(&self) -> usize {
-        self.ready.len()
+        self.0.borrow().ready.len()
     }
 }

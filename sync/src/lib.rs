@@ -18,12 +18,12 @@
 //!
 //! * **Who comes first is served first**, and what is handed over to somebody is theirs before they
 //!   run: nobody who comes later can take it. What can be had at once is had without suspending.
-//! * **Every wait is an interruption point**, and tells of it by an error; what was handed over
-//!   before the interruption came, counts. An operation that could be done at once is done, also when
+//! * **Every wait is an interruption point**, and tells of it by an error. What is handed over before
+//!   the waiter is polled counts, also after a cancel or a deadline came up. An operation that could be done at once is done, also when
 //!   an interruption is due: that is told by the next wait.
 //! * **Nothing is lost.** A lock, a permit or an item that was handed over to a waiter which is
 //!   dropped before it has seen it goes to the next in line. An item that could not be put is in the
-//!   error. Who is interrupted while they wait is out of the line at once.
+//!   error. A waiter that is interrupted is out of the line with that poll.
 //! * **`Debug` shows** who holds and how many wait.
 //!
 //! Everything here but [`shared`] is made of traps alone, so it runs on any kernel, belongs to the one

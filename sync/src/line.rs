@@ -21,9 +21,9 @@
 //! (5) The drop of [`Turn`], or an interruption; its owner serves those behind it.
 //!
 //! Every place in the line has a wait queue of its own, with at most one task in it. That is how a
-//! caller knows whether somebody is still there to be called: who was interrupted and does not know
-//! it yet is in the line, but not in its wait queue any more, and is passed over. So what has been
-//! given is never taken back, and nothing is given to those who will not take it.
+//! caller knows whether somebody is still there to be called: the wait queue of a waiter whose kernel
+//! has ended is empty, and the waiter is passed over. A waiter that a cause is about to interrupt is
+//! in its wait queue until it is polled. Called before that, it has what it waits for.
 //!
 //! Places are used again, so that in the long run waiting allocates nothing.
 
@@ -199,8 +199,8 @@ impl<W> Line<W> {
 
 impl Line<()> {
     /// Calls the first in line and wakes it; tells whether somebody was there. `give` changes the
-    /// state on behalf of who is called, `take_back` undoes it: should somebody not be woken because
-    /// they were interrupted and do not know it yet, they are passed over.
+    /// state on behalf of who is called, `take_back` undoes it: a waiter that cannot be woken, because
+    /// its kernel has ended, is passed over.
     ///
     /// The same as [`call`](Self::call) and [`wake`](Called::wake) with the kernel asked once.
     #[inline(always)]

@@ -5,7 +5,7 @@ use std::fmt;
 use std::future::Future;
 use std::panic::Location;
 
-use pikake_traps::{Interrupted, WaitQueue, park_at};
+use pikake_traps::{Interrupted, WaitQueue, park_at, shown_at};
 
 /// A value that is made once, by whoever needs it first; the others wait for it.
 ///
@@ -118,7 +118,7 @@ impl<T> OnceCell<T> {
                 park_at(&self.waiters, place).await?;
             }
             let making = Making::begin(self);
-            let value = make().await?;
+            let value = shown_at(make(), place).await?;
             // Somebody may have set one meanwhile; then theirs is the value.
             drop(self.value.set(value));
             drop(making);

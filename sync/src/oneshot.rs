@@ -25,7 +25,6 @@ use crate::stand::{Stand, Waiters};
 /// assert_eq!(receiver.await?, 42);
 /// # Ok::<_, pikake_sync::oneshot::RecvError>(()) }).unwrap();
 /// ```
-#[track_caller]
 pub fn channel<T>() -> (Sender<T>, Receiver<T>) {
     let shared = Rc::new(Shared {
         item: Cell::new(None),
@@ -33,7 +32,7 @@ pub fn channel<T>() -> (Sender<T>, Receiver<T>) {
         abandoned: Cell::new(false),
         waiters: WaitQueue::new(),
     });
-    let receiver = Receiver { shared: shared.clone(), wait: None, made_at: Location::caller() };
+    let receiver = Receiver { shared: shared.clone(), wait: None };
     (Sender(shared), receiver)
 }
 
@@ -98,7 +97,6 @@ impl<T> Drop for Sender<T> {
 pub struct Receiver<T> {
     shared: Rc<Shared<T>>,
     wait: Option<KernelTrap<Stand<Shared<T>>>>,
-    made_at: &'static Location<'static>,
 }
 
 impl<T> Receiver<T> {
@@ -121,10 +119,12 @@ impl<T> Unpin for Receiver<T> {}
 impl<T> Future for Receiver<T> {
     type Output = Result<T, RecvError>;
 
+    #[track_caller]
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
         let this = &mut *self;
+        let place = Location::caller();
         while this.wait.is_some() || !this.shared.over.get() {
-            let wait = || kernel_trap_at(Stand(this.shared.clone()), this.made_at);
+            let wait = || kernel_trap_at(Stand(this.shared.clone()), place);
             match Pin::new(this.wait.get_or_insert_with(wait)).poll(cx) {
                 Poll::Pending => return Poll::Pending,
                 Poll::Ready(answer) => {

@@ -13,7 +13,7 @@ use std::pin::Pin;
 use std::task::{Context, Poll, Waker};
 use std::time::Instant;
 
-use pikake_traps::{Interrupted, KernelTrap, Trap, TrapKind, kernel_trap_at, linger};
+use pikake_traps::{ForeignTrap, Interrupted, KernelTrap, TrapKind, kernel_trap_at, linger};
 
 use crate::shared_block;
 use crate::shared_line::{Left, Shared, Side, State, Wakers};
@@ -233,24 +233,6 @@ where
     }
 }
 
-/// The trap of a wait for what another thread does.
-#[derive(Debug)]
-struct Foreign;
-
-impl Trap for Foreign {
-    /// `Ok`: look again.
-    type Answer = Result<(), Interrupted>;
-    const KIND: TrapKind = TrapKind::FutureWait;
-
-    fn wait(&mut self) -> pikake_traps::Wait<'_> {
-        pikake_traps::Wait::Foreign(TrapKind::FutureWait)
-    }
-
-    fn answer(&mut self, result: Result<(), Interrupted>) -> Self::Answer {
-        result
-    }
-}
-
 /// Who is aside, and steps back into the line if the kernel panics, which others would wait for.
 struct Aside<'a, P, S, D>(&'a mut Wait<P, S, D>)
 where
@@ -277,7 +259,7 @@ where
     D: Side<S>,
 {
     wait: Wait<P, S, D>,
-    trap: Option<KernelTrap<Foreign>>,
+    trap: Option<KernelTrap<ForeignTrap>>,
     awaited_at: &'static Location<'static>,
 }
 
@@ -329,7 +311,8 @@ where
             return Poll::Ready(Ok(done));
         }
         loop {
-            let asked = trap.get_or_insert_with(|| kernel_trap_at(Foreign, awaited_at));
+            let foreign = || kernel_trap_at(ForeignTrap::new(TrapKind::FutureWait), awaited_at);
+            let asked = trap.get_or_insert_with(foreign);
             let aside = Aside(wait);
             let answer = Pin::new(asked).poll(cx);
             std::mem::forget(aside);

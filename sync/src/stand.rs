@@ -3,7 +3,7 @@
 
 use std::rc::Rc;
 
-use pikake_traps::{Interrupted, Trap, TrapKind, Wait, WaitQueue};
+use pikake_traps::{Interrupted, Trap, Wait, WaitQueue};
 
 /// Something with a wait queue.
 pub(crate) trait Waiters {
@@ -15,10 +15,10 @@ pub(crate) struct Stand<P>(pub(crate) Rc<P>);
 
 impl<P: Waiters> Trap for Stand<P> {
     type Answer = Result<(), Interrupted>;
-    const KIND: TrapKind = TrapKind::Park;
+    type Given = ();
 
     #[inline]
-    fn wait(&mut self) -> Wait<'_> {
+    fn wait(&mut self, (): &mut ()) -> Wait<'_> {
         Wait::Park(self.0.waiters())
     }
 

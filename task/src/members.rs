@@ -24,7 +24,7 @@ use std::future::Future;
 use std::panic::Location;
 use std::pin::Pin;
 use std::rc::Rc;
-use std::task::{Context, Poll, Waker};
+use std::task::{Context, Poll};
 
 use pikake_traps::{Builder, Interrupted, Task, TaskError, TaskRef, WaitQueue};
 
@@ -106,10 +106,7 @@ impl<T> Finished<T> {
 
 /// The outcome of a task that has ended.
 fn take<T>(task: &mut Task<T>) -> Result<T, TaskError> {
-    match Pin::new(task).poll(&mut Context::from_waker(Waker::noop())) {
-        Poll::Ready(outcome) => outcome,
-        Poll::Pending => unreachable!("a member is asked for its outcome after it has ended"),
-    }
+    task.try_join().expect("a member is asked for its outcome once, after it has ended")
 }
 
 impl<T: 'static> Members<T> {

@@ -294,14 +294,25 @@ where
         return Ok(run_here(async move { make().await }).await);
     }
     let mut task = task.cancel_on_drop();
-    loop {
+    let mut is_told_from_here = false;
+    let outcome = loop {
         match (&mut task).await {
-            Ok(output) => return Ok(Ok(output)),
-            Err(TaskError::Panicked(panic)) => return Ok(Err(panic.into_payload())),
-            Err(TaskError::Interrupted(why)) => task.task_ref().request_cancel(by_another(why)),
-            Err(TaskError::Cancelled(why)) => return Err(why),
-            Err(other) => return Err(Interrupted::cancelled(&other.to_string())),
+            Err(TaskError::Interrupted(why)) => {
+                is_told_from_here = true;
+                task.task_ref().request_cancel(by_another(why));
+            }
+            outcome => break outcome,
         }
+    };
+    if task.task_ref().was_asked_to_end() && !is_told_from_here {
+        // The kernel is being shut down and has asked both, and the thread is to be told once.
+        let _ = pikake_traps::check_interrupt();
+    }
+    match outcome {
+        Ok(output) => Ok(Ok(output)),
+        Err(TaskError::Panicked(panic)) => Ok(Err(panic.into_payload())),
+        Err(TaskError::Cancelled(why)) => Err(why),
+        Err(other) => Err(Interrupted::cancelled(&other.to_string())),
     }
 }
 

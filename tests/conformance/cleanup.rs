@@ -4,14 +4,14 @@ use std::future::{pending as foreign, poll_fn};
 use std::pin::Pin;
 use std::task::Poll;
 
-use futures::channel::oneshot;
-use pikake::time::now;
-use pikake::{
-    TaskError, check_interrupt, current, future_wait, shield, sleep, spawn, timed, timeout_after,
-    yield_now,
+use super::pikake::time::now;
+use super::pikake::{
+    check_interrupt, current, future_wait, shield, sleep, spawn, timed, timeout_after, yield_now,
 };
+use futures::channel::oneshot;
+use futures::stream::{FuturesUnordered, StreamExt};
 
-use crate::runner::{Runner, ms, on_every_kernel, poll_once, told};
+use super::runner::{Runner, ms, on_every_kernel, poll_once, told};
 
 fn a_rollback_through_a_foreign_driver_may_take_the_foreign_grace<R: Runner>() {
     let events = R::run(async |world| {
@@ -314,6 +314,43 @@ fn a_yield_that_nobody_asks_for_does_not_keep_a_scope<R: Runner>() {
     assert_eq!(events, ["1010 Ok(Err(TimedOut))"], "after the foreign grace");
 }
 
+fn a_wait_that_was_polled_and_dropped_does_not_keep_a_scope<R: Runner>() {
+    let events = R::run(async |world| {
+        let outcome = timeout_after(ms(10), async {
+            sleep(ms(100)).await.unwrap_err();
+            assert!(poll_once(&mut sleep(ms(50))).await.is_pending());
+            foreign::<()>().await;
+        });
+        world.note(format_args!("{:?}", timeout_after(ms(5_000), outcome).await));
+    });
+    assert_eq!(events, ["1010 Ok(Err(TimedOut))"], "after the foreign grace");
+}
+
+/// The set's waker was called, and may be on its way.
+fn a_set_that_nobody_polls_keeps_a_scope_for_the_foreign_grace<R: Runner>() {
+    let events = R::run(async |world| {
+        let outcome = timeout_after(ms(10), async {
+            let mut set: FuturesUnordered<_> = [sleep(ms(15_000))].into_iter().collect();
+            assert!(poll_once(&mut set.next()).await.is_pending());
+            foreign::<()>().await;
+        });
+        world.note(format_args!("{:?}", timeout_after(ms(5_000), outcome).await));
+    });
+    assert_eq!(events, ["1010 Ok(Err(TimedOut))"]);
+}
+
+fn an_inner_scope_in_a_set_does_not_keep_the_outer_one<R: Runner>() {
+    let events = R::run(async |world| {
+        let outcome = timeout_after(ms(10), async {
+            let inner = timeout_after(ms(15_000), foreign::<()>());
+            let mut set: FuturesUnordered<_> = [inner].into_iter().collect();
+            set.next().await
+        });
+        world.note(format_args!("{:?}", outcome.await));
+    });
+    assert_eq!(events, ["10 Err(TimedOut)"]);
+}
+
 fn a_foreign_grace_that_ended_starts_anew_after_a_trap<R: Runner>() {
     let events = R::run(async |world| {
         let over = now().saturating_add(1_010_000_000);
@@ -343,7 +380,7 @@ fn a_second_request_does_not_reach_the_cleanup_of_the_first<R: Runner>() {
         let first = timeout_after(ms(10), task.cancel()).await;
         world.note(format_args!("{first:?}"));
         world.note(told(task.cancel().await));
-        assert!(matches!(task.await, Ok(()) | Err(TaskError::Stopped)));
+        task.await.unwrap();
     });
     assert_eq!(events, ["0 cancelled", "10 Err(TimedOut)", "20 ok", "20 ok"]);
 }
@@ -378,6 +415,9 @@ on_every_kernel! {
         a_wait_that_was_told_outside_a_shield_is_not_told_inside
         what_a_shield_held_back_is_told_once_after_it
         a_yield_that_nobody_asks_for_does_not_keep_a_scope
+        a_wait_that_was_polled_and_dropped_does_not_keep_a_scope
+        a_set_that_nobody_polls_keeps_a_scope_for_the_foreign_grace
+        an_inner_scope_in_a_set_does_not_keep_the_outer_one
         a_foreign_grace_that_ended_starts_anew_after_a_trap
     }
 }

@@ -433,8 +433,13 @@ fn a_value_is_made_once_and_by_the_next_if_that_fails<R: Runner>() {
             task.await.unwrap();
         }
     });
-    let expected =
-        ["0 0 makes it", "1 0: Err(Cancelled(None))", "1 1 makes it", "6 1: Ok(1)", "6 2: Ok(1)"];
+    let expected = [
+        "0 0 makes it",
+        "1 0: Err(Interrupted(cancelled))",
+        "1 1 makes it",
+        "6 1: Ok(1)",
+        "6 2: Ok(1)",
+    ];
     assert_eq!(events, expected);
 }
 

@@ -1,9 +1,9 @@
 //! Waits that cannot be interrupted: told of nothing, and to the rules as if they were not there.
 
-use pikake::traps::elapse;
-use pikake::{sleep, spawn, timed, timeout_after, yield_now};
+use super::pikake::traps::elapse;
+use super::pikake::{sleep, spawn, timed, timeout_after, yield_now};
 
-use crate::runner::{Runner, ms, on_every_kernel, poll_once, told};
+use super::runner::{Runner, ms, on_every_kernel, poll_once, told};
 
 fn it_lasts_as_long_as_it_says<R: Runner>() {
     let events = R::run(async |world| {
@@ -51,7 +51,7 @@ fn a_pending_cause_is_left_for_the_next_wait<R: Runner>() {
             let world = world.clone();
             async move {
                 let mut timer = elapse(ms(10));
-                pikake::current().request_cancel("");
+                super::pikake::current().request_cancel("");
                 assert!(poll_once(&mut timer).await.is_pending());
                 world.note(told(sleep(ms(10)).await));
                 timer.await;

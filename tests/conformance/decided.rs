@@ -3,10 +3,10 @@
 use std::rc::Rc;
 use std::task::Waker;
 
-use pikake::traps::{WaitQueue, park};
-use pikake::{TimedOut, current, sleep, spawn, timed, timeout_after, yield_now};
+use super::pikake::traps::{WaitQueue, park};
+use super::pikake::{TimedOut, current, sleep, spawn, timed, timeout_after, yield_now};
 
-use crate::runner::{Runner, World, ms, named, on_every_kernel, told};
+use super::runner::{Runner, World, ms, named, on_every_kernel, told};
 
 fn a_new_task_starts_in_a_later_step_never_inside_spawn<R: Runner>() {
     let events = R::run(async |world| {
@@ -106,7 +106,7 @@ fn a_task_that_never_ran_is_dropped_unpolled<R: Runner>() {
         world.note("asked");
         world.note(format_args!("{:?}", task.await));
     });
-    assert_eq!(events, ["0 asked", "0 dropped", "0 Err(Cancelled(Cancelled(Some(\"stop\"))))"]);
+    assert_eq!(events, ["0 asked", "0 dropped", "0 Err(Cancelled(cancelled: stop))"]);
 }
 
 fn of_cancel_and_timeout_the_cancel_is_delivered_first<R: Runner>() {

@@ -3,8 +3,8 @@
 //! A case is written once, as a function over a [`Runner`](runner::Runner): it runs an async body
 //! on a kernel with virtual time and compares the list of what was seen, and when, as a whole. The
 //! macro `on_every_kernel` makes three tests of it: for the kernel that programs run on; for the
-//! reference kernel of this folder, which is slow, has no sockets, and was written from
-//! `traps/TRAPS.md` alone; and for a host of a simulated world, by sixty-four seeds.
+//! reference kernel of this folder, which is slow, has no sockets, and is the contract `TrapHandler`
+//! written down once more; and for a host of a simulated world, by sixty-four seeds.
 //!
 //! The list is the same on all of them, to the last event and millisecond. On the simulated kernel:
 //!
@@ -17,12 +17,15 @@
 //!
 //! | file | holds |
 //! | --- | --- |
-//! | `reference.rs`, `books.rs`, `no_sockets.rs` | the reference kernel: its traps and its loop; who is told of what; refused sockets |
-//! | `runner.rs` | what a case gets from each kernel |
+//! | `reference.rs` | the reference kernel: its tables and its loop |
+//! | `model/` | the rules of interruption once more, as an executor that shares no code with pikake |
+//! | `runner.rs` | what a case gets from each kernel, and from the model |
+//! | `on_the_model.rs` | the cases of interruption, run on the model |
 //! | `decided.rs` | where the ancestors disagree: what was decided, line by line |
 //! | `told.rs` | who is told of a cause, and when: answers, branches, several causes at once |
 //! | `moves.rs` | waits that move, are forgotten or dropped; tasks that are dropped |
 //! | `deaf.rs` | waits that cannot be interrupted |
+//! | `first_drafts.rs` | programs that a first draft of the rules of interruption got wrong |
 //! | `cleanup.rs` | what was interrupted and goes on: foreign futures, graces, shields |
 //! | `curio_kernel.rs`, `curio_task.rs` | what Curio's tests of these names assert |
 //! | `curio_sync.rs`, `curio_queue.rs` | what Curio's tests of these names assert; eventlet's rules for queues |
@@ -30,7 +33,7 @@
 //! | `shrapnel_sync.rs` | what Shrapnel's tests of its locks assert |
 //! | `shrapnel.rs` | what Shrapnel's `test_interrupt`, `test_with_timeout`, `test_in_parallel` and `test_poller` assert |
 //! | `sockets.rs` | timeouts, cancels and closing with sockets, on the real and the simulated kernel |
-//! | `random.rs` | random programs, whose traces on every kernel must be the same |
+//! | `random.rs`, `api.rs` | random programs, whose traces must be the same on every kernel and by the model; the calls that they make |
 //!
 //! # Curio's `test_kernel`
 //!
@@ -215,7 +218,9 @@
 
 #![forbid(unsafe_code)]
 
-mod books;
+extern crate pikake;
+
+mod api;
 mod cleanup;
 mod curio_kernel;
 mod curio_queue;
@@ -224,8 +229,10 @@ mod curio_task;
 mod curio_threads;
 mod deaf;
 mod decided;
+mod first_drafts;
+mod model;
 mod moves;
-mod no_sockets;
+mod on_the_model;
 mod random;
 mod random_sync;
 mod reference;

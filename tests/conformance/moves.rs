@@ -7,12 +7,14 @@ use std::pin::{Pin, pin};
 use std::rc::Rc;
 use std::task::{Context, Waker};
 
+use super::pikake::traps::{WaitQueue, park};
+use super::pikake::{
+    Task, TimedOut, current, shield, sleep, spawn, timed, timeout_after, yield_now,
+};
 use futures::channel::oneshot;
 use futures::stream::{FuturesUnordered, StreamExt};
-use pikake::traps::{WaitQueue, park};
-use pikake::{Task, TimedOut, current, shield, sleep, spawn, timed, timeout_after, yield_now};
 
-use crate::runner::{Runner, World, ms, named, next_step, on_every_kernel, poll_once, told};
+use super::runner::{Runner, World, ms, named, next_step, on_every_kernel, poll_once, told};
 
 fn an_expiry_inside_futures_unordered_wakes_the_right_child<R: Runner>() {
     let events = R::run(async |world| {
@@ -69,7 +71,7 @@ fn a_sleep_may_leave_one_scope_for_another<R: Runner>() {
     assert_eq!(events, ["0 Ok(Pending)", "30 Err(TimedOut)"], "told by the second alone");
 }
 
-fn a_sleep_that_was_told_unseen_waits_on_when_it_leaves_the_scope<R: Runner>() {
+fn a_sleep_that_was_not_polled_waits_on_when_it_leaves_the_scope<R: Runner>() {
     let events = R::run(async |world| {
         let mut nap = sleep(ms(50));
         let first = timeout_after(ms(10), async {
@@ -83,9 +85,9 @@ fn a_sleep_that_was_told_unseen_waits_on_when_it_leaves_the_scope<R: Runner>() {
     assert_eq!(events, ["10 Err(TimedOut)", "50 Ok(\"ok\")"]);
 }
 
-fn a_park_that_was_told_unseen_is_answered_when_it_leaves_the_scope<R: Runner>() {
+fn a_park_waits_on_after_its_scope_timed_out<R: Runner>() {
     let events = R::run(async |world| {
-        let queue = WaitQueue::new();
+        let queue = Rc::new(WaitQueue::new());
         let mut waits = park(&queue);
         let first = timeout_after(ms(10), async {
             let _ = poll_once(&mut waits).await;
@@ -93,9 +95,13 @@ fn a_park_that_was_told_unseen_is_answered_when_it_leaves_the_scope<R: Runner>()
         });
         world.note(format_args!("{:?}", first.await));
         world.note(format_args!("{} waiting", queue.len()));
-        world.note(told(waits.await)); // for no reason: whoever parks looks again
+        let wakes = async {
+            sleep(ms(5)).await.unwrap();
+            world.note(format_args!("woke {}", queue.wake(1)));
+        };
+        world.note(told(futures::join!(waits, wakes).0));
     });
-    assert_eq!(events, ["10 Err(TimedOut)", "10 0 waiting", "10 ok"]);
+    assert_eq!(events, ["10 Err(TimedOut)", "10 1 waiting", "15 woke 1", "15 ok"]);
 }
 
 fn a_wait_that_is_polled_into_a_scope_with_a_pending_deadline_gets_it<R: Runner>() {
@@ -134,7 +140,7 @@ fn a_trap_future_may_be_boxed_and_moved_to_another_task<R: Runner>() {
     assert_eq!(events, ["0 left behind: cancelled: the first task", "50 moved: ok"]);
 }
 
-fn a_yield_that_stays_behind_in_its_task_is_told_by_the_scope_it_is_in<R: Runner>() {
+fn a_yield_that_changes_tasks_is_not_interrupted_twice<R: Runner>() {
     let events = R::run(async |world| {
         let mut yields = yield_now();
         let body = async move {
@@ -158,14 +164,15 @@ fn a_yield_that_stays_behind_in_its_task_is_told_by_the_scope_it_is_in<R: Runner
         world.note(format_args!("{:?}", taker.join().await));
         giver.join().await.unwrap();
     });
-    assert_eq!(events, ["20 Ok(Some((\"a deadline passed\", \"a deadline passed\")))"]);
+    // The sleep returned the cause; the yield was polled last in another task, and its step has come.
+    assert_eq!(events, ["20 Ok(Some((\"a deadline passed\", \"ok\")))"]);
 }
 
 fn a_wait_that_was_told_in_one_task_is_not_told_in_another<R: Runner>() {
     let events = R::run(async |world| {
         let mut nap = Box::pin(sleep(ms(50)));
         let _ = poll_once(&mut nap).await;
-        current().request_cancel("the first task"); // tells the sleep
+        current().request_cancel("the first task"); // concerns the sleep, too
         let other = spawn({
             let world = world.clone();
             async move { world.note(format_args!("moved: {}", told(nap.await))) }
@@ -211,7 +218,7 @@ fn forgetting_a_parked_future_harms_nobody<R: Runner>() {
         let outcome = timeout_after(ms(10), async {
             let mut nap = Box::pin(sleep(ms(15)));
             let _ = poll_once(&mut nap).await;
-            std::mem::forget(nap); // is told and never asked, which is nobody's loss
+            std::mem::forget(nap); // is never polled again, and takes no cause away
             world.note(told(sleep(ms(50)).await));
             world.note(told(sleep(ms(50)).await));
         });
@@ -376,7 +383,7 @@ async fn drops_with(work: impl FnMut() + 'static) {
 on_every_kernel! {
     in_order {
         a_wait_that_is_polled_into_a_scope_with_a_pending_deadline_gets_it
-        a_yield_that_stays_behind_in_its_task_is_told_by_the_scope_it_is_in
+        a_yield_that_changes_tasks_is_not_interrupted_twice
         a_destructor_may_spawn
         a_destructor_may_wake
         a_destructor_may_cancel_and_abort_others_and_itself
@@ -388,8 +395,8 @@ on_every_kernel! {
         an_expiry_inside_futures_unordered_wakes_the_right_child
         an_expiry_around_futures_unordered_tells_every_child
         a_sleep_may_leave_one_scope_for_another
-        a_sleep_that_was_told_unseen_waits_on_when_it_leaves_the_scope
-        a_park_that_was_told_unseen_is_answered_when_it_leaves_the_scope
+        a_sleep_that_was_not_polled_waits_on_when_it_leaves_the_scope
+        a_park_waits_on_after_its_scope_timed_out
         a_trap_future_may_be_boxed_and_moved_to_another_task
         a_wait_that_was_told_in_one_task_is_not_told_in_another
         a_join_that_timed_out_can_be_retried

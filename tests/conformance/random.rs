@@ -1,13 +1,14 @@
-//! Random programs, run on every kernel: what every task saw, and when, is the same.
+//! Random programs, run on every kernel and by the model: what every task saw, and when, is the same.
 //!
 //! A program is a tree of blocks. Each task writes down what each of its waits came to, with the
 //! virtual time, so two kernels that answer anything differently, or in another order, or at another
 //! time, are found out; proptest then makes the program small. With tasks in another order a program
 //! is another one: of the simulated kernel it is asked then that every task ends, and that a seed says
-//! what happens.
+//! what happens. The model has no libraries on top of it: its programs have no locks, channels and
+//! groups.
 
 use std::cell::{Cell, OnceCell, RefCell};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, VecDeque};
 use std::fmt::Display;
 use std::rc::Rc;
 use std::task::Poll;
@@ -17,17 +18,12 @@ use futures::channel::oneshot;
 use futures::future::{Either, LocalBoxFuture, select};
 use futures::stream::{FuturesUnordered, StreamExt};
 use pikake::sim::Schedule;
-use pikake::task::{Current, GroupError};
-use pikake::traps::{WaitQueue, elapse, park};
-use pikake::{
-    Interrupted, Task, check_interrupt, current, future_wait, pending_interrupt, shield, sleep,
-    spawn, timed, try_task_group, yield_now,
-};
 use proptest::prelude::*;
 
-use crate::random_sync::{ALL_GIVEN_BACK, Exchange, Held, Points, exchange, held};
+use crate::api::Api;
+use crate::random_sync::{ALL_GIVEN_BACK, Exchange, Held, exchange, held};
 use crate::runner::{
-    IN_ANY_ORDER, Real, Reference, Runner, Simulated, World, drawn, ms, poll_once, told,
+    IN_ANY_ORDER, Modelled, Real, Reference, Runner, Simulated, World, drawn, ms, poll_once, told,
 };
 
 const QUEUES: usize = 2;
@@ -47,6 +43,8 @@ enum Op {
     Wake(usize, usize),
     /// A wait of so long on a future of another library; visible to the kernel, or not.
     Foreign(u64, bool),
+    /// A wait on a future of another library that never comes; visible to the kernel, or not.
+    Never(bool),
     /// A deadline, perhaps with a grace.
     Timed(u64, Option<u64>, Block),
     Shield(Block),
@@ -67,6 +65,10 @@ enum Op {
     Carry(u64, Option<u64>, Block),
     /// A sleep that is begun and dropped.
     Abandon(u64),
+    /// A block that is polled once and then left for somebody else.
+    Begin(Block),
+    /// The block that was left first, of all tasks, goes on here.
+    Resume,
     /// Something that is waited for, and held during a block.
     Held(Held, Block),
     Exchange(Exchange),
@@ -79,7 +81,14 @@ struct Block {
     ops: Vec<Op>,
 }
 
-fn op() -> impl Strategy<Value = Op> {
+/// Which programs there are.
+#[derive(Clone, Copy, PartialEq, Debug)]
+enum For {
+    TheKernels,
+    TheModel,
+}
+
+fn op(whom: For) -> BoxedStrategy<Op> {
     let time = || 0..10_u64;
     let leaf = prop_oneof![
         6 => time().prop_map(Op::Sleep),
@@ -90,19 +99,24 @@ fn op() -> impl Strategy<Value = Op> {
         2 => (0..QUEUES).prop_map(Op::Park),
         3 => (0..QUEUES, 1..3_usize).prop_map(|(queue, count)| Op::Wake(queue, count)),
         2 => (time(), any::<bool>()).prop_map(|(length, visible)| Op::Foreign(length, visible)),
+        1 => any::<bool>().prop_map(Op::Never),
         1 => Just(Op::JoinChild),
         1 => Just(Op::CancelChild),
         2 => (0..8_usize).prop_map(Op::Cancel),
         1 => (0..8_usize).prop_map(Op::Abort),
         1 => time().prop_map(Op::Abandon),
-        5 => exchange().prop_map(Op::Exchange),
+        2 => Just(Op::Resume),
     ];
-    leaf.prop_recursive(4, 40, 5, move |op| {
+    let leaf = match whom {
+        For::TheKernels => prop_oneof![26 => leaf, 5 => exchange().prop_map(Op::Exchange)].boxed(),
+        For::TheModel => leaf.boxed(),
+    };
+    let nested = move |op: BoxedStrategy<Op>| {
         let block = || {
             (any::<bool>(), prop::collection::vec(op.clone(), 0..5))
                 .prop_map(|(is_stubborn, ops)| Block { is_stubborn, ops })
         };
-        prop_oneof![
+        let nested = prop_oneof![
             4 => (time(), prop::option::weighted(0.2, time()), block())
                 .prop_map(|(limit, grace, block)| Op::Timed(limit, grace, block)),
             2 => block().prop_map(Op::Shield),
@@ -110,46 +124,59 @@ fn op() -> impl Strategy<Value = Op> {
             2 => (block(), block()).prop_map(|(one, other)| Op::Select(one, other)),
             2 => (block(), block()).prop_map(|(one, other)| Op::Join(one, other)),
             2 => prop::collection::vec(block(), 0..4).prop_map(Op::Unordered),
-            2 => (0..3_u8, prop::collection::vec(block(), 0..4))
-                .prop_map(|(policy, blocks)| Op::Group(policy, blocks)),
             1 => (time(), prop::option::of(time()), block())
                 .prop_map(|(length, limit, block)| Op::Carry(length, limit, block)),
+            2 => block().prop_map(Op::Begin),
+        ];
+        if whom == For::TheModel {
+            return nested.boxed();
+        }
+        prop_oneof![
+            18 => nested,
+            2 => (0..3_u8, prop::collection::vec(block(), 0..4))
+                .prop_map(|(policy, blocks)| Op::Group(policy, blocks)),
             4 => (held(), block()).prop_map(|(held, block)| Op::Held(held, block)),
         ]
-    })
+        .boxed()
+    };
+    leaf.prop_recursive(4, 40, 5, nested).boxed()
 }
 
-fn block() -> impl Strategy<Value = Block> {
-    (any::<bool>(), prop::collection::vec(op(), 0..6))
-        .prop_map(|(is_stubborn, ops)| Block { is_stubborn, ops })
+fn programs(whom: For) -> impl Strategy<Value = Vec<Block>> {
+    let block = (any::<bool>(), prop::collection::vec(op(whom), 0..6))
+        .prop_map(|(is_stubborn, ops)| Block { is_stubborn, ops });
+    prop::collection::vec(block, 1..4)
 }
 
 /// A task that several may ask to end and one may join; whoever joins it has the handle.
-#[derive(Default)]
-struct Child {
-    handle: RefCell<Option<Task<()>>>,
+struct Child<A: Api> {
+    handle: RefCell<Option<A::Task>>,
     /// From its first step on.
-    own: OnceCell<Current>,
+    own: OnceCell<A::Current>,
 }
 
-struct Shared {
+struct Shared<A: Api> {
     world: World,
-    queues: [WaitQueue; QUEUES],
-    points: Points,
-    tasks: RefCell<Vec<Rc<Child>>>,
+    queues: [A::Queue; QUEUES],
+    points: A::Points,
+    tasks: RefCell<Vec<Rc<Child<A>>>>,
+    /// Blocks that were begun and left alone, until the main task ends.
+    begun: RefCell<Option<VecDeque<Outcome<A>>>>,
     /// How many there have been.
     graces: Cell<u64>,
 }
 
+type Outcome<A> = LocalBoxFuture<'static, Result<(), <A as Api>::Interrupted>>;
+
 /// One task of a program.
-struct Actor {
-    shared: Rc<Shared>,
+struct Actor<A: Api> {
+    shared: Rc<Shared<A>>,
     number: usize,
-    children: RefCell<Vec<Rc<Child>>>,
+    children: RefCell<Vec<Rc<Child<A>>>>,
     blocks: Cell<u32>,
 }
 
-impl Actor {
+impl<A: Api> Actor<A> {
     fn note(&self, event: impl Display) {
         self.shared.world.note(format_args!("task {}: {event}", self.number));
     }
@@ -157,24 +184,24 @@ impl Actor {
 
 const DROPPED: &str = "its body is dropped";
 
-struct Dropped(Rc<Actor>);
+struct Dropped<A: Api>(Rc<Actor<A>>);
 
-impl Drop for Dropped {
+impl<A: Api> Drop for Dropped<A> {
     fn drop(&mut self) {
         self.0.note(DROPPED);
     }
 }
 
-fn start(shared: &Rc<Shared>, program: Block) -> Rc<Child> {
+fn start<A: Api>(shared: &Rc<Shared<A>>, program: Block) -> Rc<Child<A>> {
     let number = shared.tasks.borrow().len();
     let (children, blocks) = (RefCell::default(), Cell::new(0));
     let actor = Rc::new(Actor { shared: shared.clone(), number, children, blocks });
-    let child = Rc::new(Child::default());
-    let task = spawn({
+    let child = Rc::new(Child { handle: RefCell::default(), own: OnceCell::new() });
+    let task = A::spawn({
         let child = child.clone();
         async move {
             let _dropped = Dropped(actor.clone());
-            assert!(child.own.set(current()).is_ok());
+            assert!(child.own.set(A::current()).is_ok());
             let outcome = run(actor.clone(), program).await;
             actor.note(format_args!("ends: {}", told(outcome)));
         }
@@ -184,7 +211,7 @@ fn start(shared: &Rc<Shared>, program: Block) -> Rc<Child> {
     child
 }
 
-fn run(actor: Rc<Actor>, block: Block) -> LocalBoxFuture<'static, Result<(), Interrupted>> {
+fn run<A: Api>(actor: Rc<Actor<A>>, block: Block) -> Outcome<A> {
     Box::pin(async move {
         let number = actor.blocks.get();
         actor.blocks.set(number + 1);
@@ -201,55 +228,54 @@ fn run(actor: Rc<Actor>, block: Block) -> LocalBoxFuture<'static, Result<(), Int
 
 /// Keeps graces from ending when sleeps and deadlines do: which comes first then is nobody's
 /// business. Each is a different fraction of a millisecond.
-fn out_of_step(shared: &Shared) -> Duration {
+fn out_of_step<A: Api>(shared: &Shared<A>) -> Duration {
     let number = shared.graces.get() + 1;
     shared.graces.set(number);
     Duration::from_micros(100) + Duration::from_nanos(number)
 }
 
 /// What a future of another library does: something else wakes it.
-fn foreign(length: u64) -> oneshot::Receiver<()> {
+fn foreign<A: Api>(length: u64) -> oneshot::Receiver<()> {
     let (send, receive) = oneshot::channel();
-    spawn(async move {
-        if sleep(ms(length)).await.is_ok() {
+    drop(A::spawn(async move {
+        if A::sleep(ms(length)).await.is_ok() {
             let _ = send.send(());
         }
-    })
-    .detach();
+    }));
     receive
 }
 
-async fn execute(actor: &Rc<Actor>, op: Op) -> Result<(), Interrupted> {
+async fn execute<A: Api>(actor: &Rc<Actor<A>>, op: Op) -> Result<(), A::Interrupted> {
     let shared = &actor.shared;
     let run = |block| run(actor.clone(), block);
     match op {
-        Op::Sleep(length) => sleep(ms(length)).await?,
-        Op::Elapse(length) => elapse(ms(length)).await,
-        Op::Yield => yield_now().await?,
-        Op::Check => check_interrupt()?,
+        Op::Sleep(length) => A::sleep(ms(length)).await?,
+        Op::Elapse(length) => A::elapse(ms(length)).await,
+        Op::Yield => A::yield_now().await?,
+        Op::Check => A::check_interrupt()?,
         Op::Pending => {
-            actor.note(format_args!("{:?}", pending_interrupt().map(|why| why.is_cancel())))
+            let pending = A::pending_interrupt();
+            actor.note(format_args!("{:?}", pending.as_ref().map(A::is_cancel)))
         }
-        Op::Park(queue) => park(&shared.queues[queue]).await?,
+        Op::Park(queue) => A::park(&shared.queues[queue]).await?,
         Op::Wake(queue, count) => {
             let queue = &shared.queues[queue];
-            actor.note(format_args!("woke {}, {} left", queue.wake(count), queue.len()));
+            actor.note(format_args!("woke {}, {} left", A::wake(queue, count), A::len(queue)));
         }
         Op::Foreign(length, true) => {
-            let outcome = future_wait(foreign(length)).await?;
+            let outcome = A::future_wait(foreign::<A>(length)).await?;
             actor.note(format_args!("{outcome:?}"));
         }
-        Op::Foreign(length, false) => actor.note(format_args!("{:?}", foreign(length).await)),
+        Op::Foreign(length, false) => actor.note(format_args!("{:?}", foreign::<A>(length).await)),
+        Op::Never(true) => A::future_wait(std::future::pending()).await?,
+        Op::Never(false) => std::future::pending().await,
         Op::Timed(limit, grace, block) => {
-            let scope = timed(ms(limit), run(block));
-            let outcome = match grace {
-                Some(grace) => scope.grace(ms(grace) + out_of_step(shared)).await,
-                None => scope.await,
-            };
-            actor.note(format_args!("{} late {:?}", outcome.expired, outcome.late));
-            outcome.output.unwrap_or(Ok(()))?;
+            let grace = grace.map(|grace| ms(grace) + out_of_step(shared));
+            let (output, expired, late) = A::timed(ms(limit), grace, run(block)).await;
+            actor.note(format_args!("{expired} late {late:?}"));
+            output.unwrap_or(Ok(()))?;
         }
-        Op::Shield(block) => shield(run(block)).await?,
+        Op::Shield(block) => A::shield(run(block)).await?,
         Op::Spawn(block) => {
             let child = start(shared, block);
             actor.children.borrow_mut().push(child);
@@ -257,32 +283,30 @@ async fn execute(actor: &Rc<Actor>, op: Op) -> Result<(), Interrupted> {
         Op::JoinChild => {
             let child = actor.children.borrow_mut().pop();
             if let Some(handle) = child.and_then(|child| child.handle.take()) {
-                match handle.await {
-                    Err(pikake::TaskError::Interrupted(why)) => return Err(why),
-                    outcome => actor.note(format_args!("joined: {}", outcome.is_ok())),
-                }
+                let has_returned = A::join(handle).await?;
+                actor.note(format_args!("joined: {has_returned}"));
             }
         }
         Op::CancelChild => {
             let child = actor.children.borrow_mut().pop();
-            let cancel = child.and_then(|child| Some(child.handle.borrow().as_ref()?.cancel()));
+            let cancel = child.and_then(|child| Some(A::cancel(child.handle.borrow().as_ref()?)));
             if let Some(cancel) = cancel {
                 cancel.await?;
             }
         }
         Op::Cancel(which) => match shared.tasks.borrow().get(which) {
             Some(child) => match (&*child.handle.borrow(), child.own.get()) {
-                (Some(handle), _) => handle.request_cancel("by a program"),
-                (None, Some(own)) => own.request_cancel("by a program"),
+                (Some(handle), _) => A::request_cancel(handle, "by a program"),
+                (None, Some(own)) => A::request_cancel_of(own, "by a program"),
                 (None, None) => {}
             },
-            None => current().request_cancel("by itself"),
+            None => A::request_cancel_of(&A::current(), "by itself"),
         },
         Op::Abort(which) => {
             if let Some(child) = shared.tasks.borrow().get(which)
                 && let Some(handle) = &*child.handle.borrow()
             {
-                handle.abort();
+                A::abort(handle);
             }
         }
         Op::Select(one, other) => match select(run(one), run(other)).await {
@@ -308,28 +332,17 @@ async fn execute(actor: &Rc<Actor>, op: Op) -> Result<(), Interrupted> {
             }
         }
         Op::Group(policy, blocks) => {
-            let outcome: Result<(), GroupError> = try_task_group(async |group| {
-                for block in blocks {
-                    group.spawn(run(block));
-                }
-                match policy {
-                    0 => group.try_join_all().await.map(drop),
-                    1 => group.try_join_any().await,
-                    _ => Ok(()),
-                }
-            })
-            .await;
-            let Err(error) = outcome else { return Ok(()) };
-            let (failures, aftermath) = (error.failures().len(), error.aftermath().len());
+            let blocks = blocks.into_iter().map(run).collect();
+            let Err((failures, aftermath, why)) = A::group(policy, blocks).await else {
+                return Ok(());
+            };
             actor.note(format_args!("{failures} have failed, and then {aftermath}"));
-            if let Some(why) = error.interrupted() {
-                return Err(why.clone());
-            }
+            why.map_or(Ok(()), Err)?;
         }
         Op::Carry(length, limit, block) => {
-            let mut nap = sleep(ms(length));
+            let mut nap = A::sleep(ms(length));
             let polled = match limit {
-                Some(limit) => timed(ms(limit), poll_once(&mut nap)).await.output,
+                Some(limit) => A::timed(ms(limit), None, poll_once(&mut nap)).await.0,
                 None => Some(poll_once(&mut nap).await),
             };
             match polled {
@@ -342,15 +355,34 @@ async fn execute(actor: &Rc<Actor>, op: Op) -> Result<(), Interrupted> {
             }
         }
         Op::Abandon(length) => {
-            let mut nap = sleep(ms(length));
+            let mut nap = A::sleep(ms(length));
             let polled = poll_once(&mut nap).await.is_pending();
             actor.note(format_args!("begun: {polled}"));
         }
+        Op::Begin(block) => {
+            let mut begun = run(block);
+            match poll_once(&mut begun).await {
+                Poll::Ready(outcome) => outcome?,
+                Poll::Pending => {
+                    let mut left_alone = shared.begun.borrow_mut();
+                    if let Some(left_alone) = &mut *left_alone {
+                        left_alone.push_back(begun);
+                    }
+                }
+            }
+        }
+        Op::Resume => {
+            let begun = shared.begun.borrow_mut().as_mut().and_then(VecDeque::pop_front);
+            if let Some(begun) = begun {
+                actor.note("goes on with it");
+                begun.await?;
+            }
+        }
         Op::Held(held, block) => {
-            shared.points.hold(held, |event| actor.note(event), run(block)).await?;
+            A::hold(&shared.points, held, |event| actor.note(event), run(block)).await?;
         }
         Op::Exchange(exchange) => {
-            shared.points.exchange(exchange, |event| actor.note(event)).await?;
+            A::exchange(&shared.points, exchange, |event| actor.note(event)).await?;
         }
     }
     Ok(())
@@ -359,18 +391,22 @@ async fn execute(actor: &Rc<Actor>, op: Op) -> Result<(), Interrupted> {
 fn trace<R: Runner>(programs: Vec<Block>) -> Vec<String> {
     R::run(async |world| {
         let (queues, tasks, graces) = Default::default();
-        let points = Points::new(world.clone());
-        let shared = Rc::new(Shared { world, queues, points, tasks, graces });
+        let points = R::Api::points(&world);
+        let begun = RefCell::new(Some(VecDeque::new()));
+        let shared = Rc::new(Shared::<R::Api> { world, queues, points, tasks, begun, graces });
         for program in programs {
             start(&shared, program);
         }
-        sleep(ms(LIFE)).await.unwrap();
-        let is_left = |child: &&Rc<Child>| match &*child.handle.borrow() {
-            Some(handle) => !handle.is_finished(),
+        assert!(R::Api::sleep(ms(LIFE)).await.is_ok());
+        let is_left = |child: &&Rc<Child<R::Api>>| match &*child.handle.borrow() {
+            Some(handle) => !R::Api::is_finished(handle),
             None => false,
         };
         let left = shared.tasks.borrow().iter().filter(is_left).count();
-        shared.world.note(format_args!("{left} are left"));
+        let begun = shared.begun.take();
+        let not_resumed = begun.as_ref().map_or(0, VecDeque::len);
+        shared.world.note(format_args!("{left} are left, {not_resumed} were not resumed"));
+        drop(begun);
     })
 }
 
@@ -385,16 +421,16 @@ fn not_ended(trace: &[String]) -> Vec<&str> {
     dropped.into_iter().filter(|(_, times)| *times != 1).map(|(task, _)| task).collect()
 }
 
+fn config() -> ProptestConfig {
+    ProptestConfig { cases: 400, failure_persistence: None, ..ProptestConfig::default() }
+}
+
 proptest! {
-    #![proptest_config(ProptestConfig {
-        cases: 400,
-        failure_persistence: None,
-        ..ProptestConfig::default()
-    })]
+    #![proptest_config(config())]
 
     #[test]
     fn every_kernel_runs_the_same_program_alike(
-        programs in prop::collection::vec(block(), 1..4),
+        programs in programs(For::TheKernels),
         seed in any::<u64>(),
     ) {
         let on_the_real_one = trace::<Real>(programs.clone());
@@ -413,6 +449,11 @@ proptest! {
                 }
             }
         }
+    }
+
+    #[test]
+    fn the_model_predicts_what_a_program_does(programs in programs(For::TheModel)) {
+        prop_assert_eq!(trace::<Real>(programs.clone()), trace::<Modelled>(programs));
     }
 }
 

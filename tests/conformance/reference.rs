@@ -1,29 +1,127 @@
 //! A kernel that is meant to be obviously right, and is meant for nothing else.
 //!
-//! It is the specification of the traps (`traps/TRAPS.md`) written down as a program, on virtual
-//! time: here the traps and the loop, in `books.rs` who is told of what. It has no sockets and no
-//! quotas, and calls closures that block there and then.
+//! It is the kernel's half of the contract (`TrapHandler`) written down as a program on virtual time:
+//! plain lists that are scanned. It has no sockets, and calls closures that block there and then. The
+//! rules of interruption are not the kernel's; they are checked by `model/`.
 
 use std::cell::RefCell;
+use std::collections::{BTreeMap, VecDeque};
+use std::io;
 use std::net::ToSocketAddrs;
 use std::panic::Location;
 use std::rc::Rc;
-use std::task::{Context, Poll, Waker};
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 
-use pikake::kernel::SHUTDOWN_GRACE;
-use pikake::time::{Rate, Ticks};
+use pikake::kernel::{FOREIGN_GRACE, SHUTDOWN_GRACE, SLOW_CLEANUP};
+use pikake::time::{Deadline, Rate, Ticks, TimerKey};
 use pikake::traps::{
-    Addresses, Executed, Home, Interrupted, Job, LocalHome, Message, Polled, RecordKey, Refusal,
-    Reply, ScopeEnd, ScopeId, ScopeKind, Sockets, TaskError, TaskId, TaskRef, TrapHandler, Wait,
-    WaitQueue, borrowing, door, outside_a_task, quietly,
+    Addresses, Attempt, Begun, Closed, Collected, Disarmed, Done, Graces, Home, Interrupted, Job,
+    Local, Message, OpenSocket, Opened, Outside, Quotas, Reply, SocketId, TaskError, TaskId,
+    TaskRef, TrapHandler, Until, Wait, WaitKey, WaitQueue, Waiter, borrowing, door, system_random,
+    system_thread,
 };
 
-use crate::books::{Answer, Cause, Event, Owner, Place, RATE, Record, Scope, State};
-use crate::no_sockets::NoSockets;
+/// One tick is one nanosecond.
+const RATE: Rate = Rate::NANOS;
 
 /// More turns than a case makes that comes to an end.
 const MOST_TURNS: u32 = 100_000;
+
+/// What satisfies a wait.
+#[derive(Clone, Copy, PartialEq, Debug)]
+enum Event {
+    Moment(u64),
+    WakeOf(u32),
+    EndOf(TaskId),
+    /// It has happened; a wake of this queue.
+    Happened(Option<u32>),
+}
+
+#[derive(Debug)]
+struct Waiting {
+    event: Event,
+    waiter: Waiter,
+}
+
+#[derive(Default, Debug)]
+struct State {
+    now: u64,
+    last_number: u32,
+    turns: u32,
+    is_closing: bool,
+    tasks: BTreeMap<TaskId, TaskRef>,
+    doomed: VecDeque<(TaskRef, Interrupted)>,
+    /// By number, so in the order in which they began.
+    waits: BTreeMap<u32, Waiting>,
+    /// Armed deadlines of scopes, by number.
+    deadlines: BTreeMap<u32, (u64, Waiter)>,
+    passed: BTreeMap<u32, Disarmed>,
+}
+
+impl State {
+    fn number(&mut self) -> u32 {
+        self.last_number += 1;
+        self.last_number
+    }
+
+    fn add(&mut self, event: Event, waiter: &Waiter) -> WaitKey {
+        let number = self.number();
+        self.waits.insert(number, Waiting { event, waiter: waiter.clone() });
+        WaitKey(number.into())
+    }
+
+    fn moment(&self, until: Until) -> u64 {
+        match until {
+            Until::After(length) => self.now.saturating_add(RATE.ticks_ceil(length)),
+            Until::At(deadline) => deadline.ticks().get(),
+        }
+    }
+
+    /// The next moment at which something is due.
+    fn next_moment(&self) -> Option<u64> {
+        let sleeps = self.waits.values().filter_map(|wait| match wait.event {
+            Event::Moment(at) => Some(at),
+            _ => None,
+        });
+        sleeps.chain(self.deadlines.values().map(|(at, _)| *at)).min()
+    }
+
+    /// What waits for that happens, for so many; tells how many there were.
+    fn happen(&mut self, event: Event, most: usize, by: Option<u32>, local: &Local) -> usize {
+        let mut count = 0;
+        for wait in self.waits.values_mut().filter(|wait| wait.event == event).take(most) {
+            wait.event = Event::Happened(by);
+            local.notify(&wait.waiter);
+            count += 1;
+        }
+        count
+    }
+
+    fn fire_sleeps(&mut self, local: &Local) {
+        let due = self.waits.iter().filter_map(|(number, wait)| match wait.event {
+            Event::Moment(at) if at <= self.now => Some((at, *number)),
+            _ => None,
+        });
+        let mut due: Vec<_> = due.collect();
+        due.sort_unstable();
+        for (_, number) in due {
+            let wait = self.waits.get_mut(&number).expect("listed above");
+            wait.event = Event::Happened(None);
+            local.notify(&wait.waiter);
+        }
+    }
+
+    fn pass_deadlines(&mut self, local: &Local) {
+        let due = self.deadlines.iter().filter(|(_, (at, _))| *at <= self.now);
+        let mut due: Vec<_> = due.map(|(number, (at, _))| (*at, *number)).collect();
+        due.sort_unstable();
+        for (_, number) in due {
+            let (_, waiter) = self.deadlines.remove(&number).expect("listed above");
+            let passed = Some((local.deadline_passed(&waiter), Ticks::new(self.now)));
+            self.passed.insert(number, Disarmed { waiter, passed });
+        }
+    }
+}
 
 /// A kernel of this thread; it ends when this is dropped.
 #[derive(Debug)]
@@ -34,7 +132,13 @@ pub(crate) struct Reference {
 
 impl Reference {
     pub(crate) fn new() -> Self {
-        let kernel = Rc::new(Naive { home: Home::open(|| {}), state: RefCell::default() });
+        let graces = Graces {
+            foreign: RATE.ticks_ceil(FOREIGN_GRACE),
+            report: RATE.ticks_ceil(SLOW_CLEANUP),
+        };
+        let quotas = Quotas { attempts: u32::MAX, answers: u32::MAX };
+        let local = Local::new(Home::open(|| {}), graces, quotas);
+        let kernel = Rc::new(Naive { local, state: RefCell::default() });
         Self { _listed: door::register(kernel.clone()), kernel }
     }
 
@@ -46,7 +150,7 @@ impl Reference {
     /// Runs a future as the main task; time jumps to the next timer when nothing can be done.
     pub(crate) fn run<F: Future>(&self, future: F) -> Result<F::Output, TaskError> {
         let name = Some("main".into());
-        borrowing(future, &self.kernel.home, name, Location::caller(), |main| {
+        borrowing(future, self.kernel.local.home(), name, Location::caller(), |main| {
             self.inside(|kernel| {
                 kernel.spawn(main);
                 while !main.is_ended() {
@@ -65,11 +169,11 @@ impl Reference {
         self.inside(|kernel| {
             kernel.with(|state| state.is_closing = true);
             for task in kernel.newest_first() {
-                kernel.cancel(&task, Interrupted::cancelled("the kernel is being shut down"));
+                task.request_cancel(Interrupted::cancelled("the kernel is being shut down"));
             }
             let limit = kernel.now().get() + RATE.ticks_ceil(SHUTDOWN_GRACE);
             while kernel.turn() || !kernel.newest_first().is_empty() {
-                if kernel.with(|state| state.ready.is_empty()) {
+                if kernel.local.ready().is_empty() {
                     let next = kernel.with(|state| state.next_moment()).unwrap_or(limit);
                     kernel.with(|state| state.now = state.now.max(next.min(limit)));
                 }
@@ -81,7 +185,7 @@ impl Reference {
                 kernel.abort(&task, Interrupted::cancelled("the grace is over"));
             }
             kernel.bury();
-            drop(kernel.home.close());
+            drop(kernel.local.home().close());
         });
     }
 
@@ -90,99 +194,62 @@ impl Reference {
         self.kernel.with(|state| state.now = state.now.saturating_add(RATE.ticks_ceil(length)));
     }
 
-    pub(crate) fn tasks_and_scopes_left(&self) -> (usize, usize) {
-        self.kernel.with(|state| (state.tasks.len(), state.scopes.len()))
+    pub(crate) fn tasks_and_waits_left(&self) -> (usize, usize) {
+        self.kernel.with(|state| (state.tasks.len(), state.deadlines.len() + state.passed.len()))
     }
 }
 
 /// The kernel, behind the door.
 #[derive(Debug)]
 struct Naive {
-    home: LocalHome,
+    local: Local,
     state: RefCell<State>,
 }
 
 impl Naive {
     fn newest_first(&self) -> Vec<TaskRef> {
-        self.with(|state| state.tasks.values().rev().map(|(task, _)| task.clone()).collect())
+        self.with(|state| state.tasks.values().rev().cloned().collect())
     }
 
-    /// Works on the state; then, with it free, runs the user code that is to be run (I10).
     fn with<R>(&self, work: impl FnOnce(&mut State) -> R) -> R {
-        let mut state = self.state.borrow_mut();
-        let result = work(&mut state);
-        let (calls, trash) = (std::mem::take(&mut state.calls), std::mem::take(&mut state.trash));
-        drop(state);
-        calls.into_iter().for_each(|waker| quietly("a waker", || waker.wake()));
-        trash.into_iter().for_each(|thing| quietly("a destructor", || drop(thing)));
-        result
+        work(&mut self.state.borrow_mut())
     }
 
-    fn waker_of(&self, cx: &Context<'_>) -> Option<Waker> {
-        let is_own = self.current().is_some_and(|task| task.owns(cx.waker()));
-        (!is_own).then(|| cx.waker().clone())
-    }
-
-    fn queue(&self, queue: &WaitQueue) -> Event {
-        let id = self.home.id();
+    fn queue(&self, queue: &WaitQueue) -> u32 {
+        let id = self.local.home().id();
         let known = queue.index_in(id);
-        Event::WakeOf(known.unwrap_or_else(|| queue.bind(id, || self.with(State::number))))
+        known.unwrap_or_else(|| queue.bind(id, || self.with(State::number)))
     }
 
     /// Wakes who waited for a task's end, and forgets it.
     fn end(&self, task: &TaskRef) {
-        self.wake_queue(task.joiners(), usize::MAX);
-        self.with(|state| {
-            state.due.clear();
-            state.here = None;
-            let ended = state.tasks.remove(&task.id());
-            state.trash.push(Box::new(ended));
-            state.causes.remove(&Owner::Task(task.id()));
-            state.settle();
+        let ended = self.with(|state| {
+            state.happen(Event::EndOf(task.id()), usize::MAX, None, &self.local);
+            state.tasks.remove(&task.id())
         });
+        drop(ended);
+        self.local.call_wakers();
     }
 
     /// Drops the tasks that are not to be stepped any more.
     fn bury(&self) {
-        while let Some((id, why)) = self.with(|state| state.doomed.pop_front()) {
-            let Some((task, _)) = self.with(|state| state.tasks.get(&id).cloned()) else {
-                continue;
-            };
-            self.with(|state| state.here = Some(Place { task: id, scope: None }));
-            task.abandon(TaskError::Cancelled(why));
-            self.end(&task);
+        while let Some((task, why)) = self.with(|state| state.doomed.pop_front()) {
+            if !task.is_ended() {
+                task.abandon(TaskError::Cancelled(why));
+                self.end(&task);
+            }
         }
     }
 
-    fn step(&self, id: TaskId) {
-        let task = self.with(|state| {
-            let (task, was_stepped) = state.tasks.get_mut(&id)?;
-            *was_stepped = true;
-            let task = task.clone();
-            state.records.values_mut().for_each(|record| record.is_fresh = false);
-            for key in state.next_steps(id) {
-                state.records.get_mut(&key)?.answer = Some(Answer::Done);
-            }
-            (state.here, state.wakes) = (Some(Place { task: id, scope: None }), 0);
-            Some(task)
-        });
-        let Some(task) = task else {
+    fn step(&self, task: TaskRef) {
+        if task.is_ended() {
             return;
-        };
-        if task.poll() {
-            return self.end(&task);
         }
-        self.with(|state| {
-            state.calls.append(&mut state.after_step);
-            state.due.clear();
-            state.settle();
-            if state.cannot_be_told(Owner::Task(id), 0) {
-                let why = state.causes[&Owner::Task(id)].why.clone();
-                state.doomed.push_front((id, why));
-            }
-            state.here = None;
-        });
-        self.with(|state| state.again.take().map(|task| state.make_ready(task)));
+        let Some(task) = self.local.step(task) else { return };
+        if let Some(why) = self.local.is_lost(&task) {
+            task.abandon(TaskError::Cancelled(why));
+        }
+        self.end(&task);
     }
 
     /// One pass of the loop; `false`: there was nothing to do.
@@ -193,21 +260,28 @@ impl Naive {
         });
         assert!(turns < MOST_TURNS, "the tasks wake each other for ever");
         let mut mail = Vec::new();
-        self.home.take_mail(&mut mail);
+        self.local.home().take_mail(&mut mail);
         for message in mail {
             match message {
-                Message::Wake(wake) => drop(wake.arrive().map(|task| self.wake(task))),
-                Message::Spawn(spawn) => spawn.spawn(),
+                Message::Wake(wake) => {
+                    if let Some(task) = wake.arrive() {
+                        self.local.make_ready(&task);
+                    }
+                }
+                Message::Call(call) => call(),
                 _ => {}
             }
         }
-        self.with(State::fire_sleeps); // what happens beats what times out
-        self.with(State::fire_deadlines);
+        self.with(|state| state.fire_sleeps(&self.local)); // what happens beats what times out
+        self.local.call_wakers();
+        self.with(|state| state.pass_deadlines(&self.local));
+        self.local.call_wakers();
         self.bury();
-        let count = self.with(|state| state.ready.len());
+        let count = self.local.ready().len();
         for _ in 0..count {
-            if let Some(id) = self.with(|state| state.ready.pop_front()) {
-                self.step(id);
+            if let Some(task) = self.local.ready().pop() {
+                self.step(task);
+                self.local.attention_was_paid();
                 self.bury();
             }
         }
@@ -216,234 +290,8 @@ impl Naive {
 }
 
 impl TrapHandler for Naive {
-    fn home(&self) -> &LocalHome {
-        &self.home
-    }
-
-    fn execute(
-        &self,
-        wait: Wait<'_>,
-        at: &'static Location<'static>,
-        cx: &mut Context<'_>,
-    ) -> Executed {
-        let Some(here) = self.with(|state| state.here) else { outside_a_task(wait.kind(), at) };
-        let is_deaf = matches!(wait, Wait::Elapse(_));
-        let event = match wait {
-            Wait::Yield => Event::NextStep,
-            Wait::Sleep(until) => match self.with(|state| (state.moment(until), state.now)) {
-                (at, now) if at <= now => Event::NextStep,
-                (at, _) => Event::Moment(at),
-            },
-            Wait::Elapse(until) => match self.with(|state| (state.moment(until), state.now)) {
-                (at, now) if at <= now => return Executed::Answered(Ok(())),
-                (at, _) => Event::Moment(at),
-            },
-            Wait::Park(queue) => self.queue(queue),
-            Wait::Join(task) if task.is_ended() => return Executed::Answered(Ok(())),
-            Wait::Join(task) => self.queue(task.joiners()),
-            Wait::Ready { refusal, .. } => {
-                refusal.set(Some(Refusal::Closed));
-                return Executed::Answered(Ok(()));
-            }
-            _ => Event::Nothing,
-        };
-        let waker = self.waker_of(cx);
-        self.with(|state| {
-            if !is_deaf && let Some(owner) = state.due_here() {
-                state.trash.push(Box::new(waker));
-                return Executed::Answered(Err(state.collect(owner)));
-            }
-            let key = state.number();
-            let (answer, is_fresh, owed) = (None, false, Vec::new());
-            let (place, came, was_set) = (here, key, key);
-            let record =
-                Record { place, came, waker, event, is_deaf, answer, is_fresh, was_set, owed };
-            state.records.insert(key, record);
-            state.rouse_for_next_step(key);
-            state.settle();
-            Executed::Parked(RecordKey(key))
-        })
-    }
-
-    fn poll_again(&self, key: RecordKey, cx: &mut Context<'_>) -> Poll<Result<(), Interrupted>> {
-        let waker = self.waker_of(cx);
-        self.with(|state| {
-            let is_deaf = state.records[&key.0].is_deaf;
-            if !is_deaf {
-                state.due.clear();
-            }
-            let here = state.here.expect("polled inside a task");
-            state.bring(key.0, here);
-            let record = state.records.get_mut(&key.0).expect("a record");
-            let before = std::mem::replace(&mut record.waker, waker);
-            state.trash.push(Box::new(before));
-            state.settle();
-            if !is_deaf
-                && state.records[&key.0].answer.is_none()
-                && let Some(owner) = state.due_here()
-            {
-                let record = state.records.get_mut(&key.0).expect("a record");
-                record.answer = Some(Answer::Told(owner)); // polled to where it is pending
-            }
-            let Some(answer) = state.records[&key.0].answer else {
-                state.rouse_for_next_step(key.0);
-                return Poll::Pending;
-            };
-            let mut record = state.records.remove(&key.0).expect("a record");
-            state.due.append(&mut record.owed);
-            state.trash.push(Box::new(record.waker));
-            Poll::Ready(match answer {
-                Answer::Done => Ok(()),
-                Answer::Told(owner) => Err(state.collect(owner)),
-            })
-        })
-    }
-
-    fn withdraw(&self, key: RecordKey) {
-        self.with(|state| {
-            if let Some(Answer::Told(_)) = state.records[&key.0].answer {
-                state.wait_on(key.0); // its task looks at what happens instead
-            }
-            let record = state.records.remove(&key.0).expect("a record");
-            if let (Event::WakeOf(queue), Some(Answer::Done)) = (record.event, record.answer) {
-                state.wake_queue(queue, 1);
-            }
-            state.trash.push(Box::new(record.waker));
-            state.settle();
-        });
-    }
-
-    fn spawn(&self, task: &TaskRef) -> bool {
-        self.with(|state| {
-            let id = TaskId(state.number().into());
-            task.set_id(id);
-            if !state.is_closing {
-                state.tasks.insert(id, (task.clone(), false));
-                state.make_ready(id);
-            }
-            !state.is_closing
-        })
-    }
-
-    fn current(&self) -> Option<TaskRef> {
-        self.with(|state| state.tasks.get(&state.here?.task).map(|(task, _)| task.clone()))
-    }
-
-    fn find_task(&self, task: TaskId) -> Option<TaskRef> {
-        self.with(|state| state.tasks.get(&task).map(|(task, _)| task.clone()))
-    }
-
-    fn wake(&self, task: TaskRef) {
-        self.with(|state| state.make_ready(task.id()));
-    }
-
-    fn cancel(&self, task: &TaskRef, reason: Interrupted) {
-        let (id, owner) = (task.id(), Owner::Task(task.id()));
-        self.with(|state| match state.tasks.get(&id) {
-            Some((_, false)) => state.doomed.push_back((id, reason)),
-            Some((_, true)) if !state.causes.contains_key(&owner) => {
-                state.causes.insert(owner, Cause::new(reason));
-                state.settle();
-            }
-            _ => {}
-        });
-    }
-
-    fn abort(&self, task: &TaskRef, reason: Interrupted) {
-        self.with(|state| state.doomed.push_back((task.id(), reason)));
-    }
-
-    fn wake_queue(&self, queue: &WaitQueue, count: usize) -> usize {
-        let number = queue.index_in(self.home.id());
-        number.map_or(0, |number| self.with(|state| state.wake_queue(number, count)))
-    }
-
-    fn queue_len(&self, queue: &WaitQueue) -> usize {
-        let Some(number) = queue.index_in(self.home.id()) else {
-            return 0;
-        };
-        let waits =
-            |r: &&Record| matches!((r.event, r.answer), (Event::WakeOf(q), None) if q == number);
-        self.with(|state| state.records.values().filter(waits).count())
-    }
-
-    fn forget_queue(&self, _: u32) {}
-
-    fn open_scope(&self, kind: ScopeKind, cx: &mut Context<'_>) -> (ScopeId, Option<ScopeId>) {
-        let id = self.with(|state| {
-            let place = state.here.expect("opened inside a task");
-            let (deadline, grace) = match kind {
-                ScopeKind::Deadline { until, grace } => (state.moment(until), grace),
-                _ => (u64::MAX, None),
-            };
-            let ends = |grace| deadline.saturating_add(RATE.ticks_ceil(grace));
-            let scope = Scope {
-                place,
-                waker: None,
-                is_shield: kind == ScopeKind::Shield,
-                deadline,
-                grace_ends: grace.map_or(u64::MAX, ends),
-                is_doomed: false,
-                held: Vec::new(),
-                wakes: 0,
-            };
-            let id = u64::from(state.number());
-            state.scopes.insert(id, scope);
-            ScopeId(id)
-        });
-        (id, self.enter_scope(id, cx))
-    }
-
-    fn enter_scope(&self, id: ScopeId, cx: &mut Context<'_>) -> Option<ScopeId> {
-        let waker = self.waker_of(cx);
-        self.with(|state| {
-            let here = state.here.expect("entered inside a task");
-            let scope = state.scopes.get_mut(&id.0).expect("a scope");
-            (scope.place, scope.wakes) = (here, state.wakes);
-            let before = std::mem::replace(&mut scope.waker, waker);
-            state.trash.push(Box::new(before));
-            state.here = Some(Place { scope: Some(id.0), ..here });
-            state.settle();
-            here.scope.map(ScopeId)
-        })
-    }
-
-    fn leave_scope(&self, id: ScopeId, back_to: Option<ScopeId>, pending: bool) -> Polled {
-        self.with(|state| {
-            let here = state.here.expect("left inside a task");
-            state.here = Some(Place { scope: back_to.map(|scope| scope.0), ..here });
-            let (wakes, is_doomed) = (state.scopes[&id.0].wakes, state.scopes[&id.0].is_doomed);
-            let is_lost = is_doomed || (pending && state.cannot_be_told(Owner::Scope(id.0), wakes));
-            if pending && is_lost { Polled::Drop } else { Polled::Keep }
-        })
-    }
-
-    fn close_scope(&self, id: ScopeId, completed: bool) -> ScopeEnd {
-        self.with(|state| {
-            let left = state.let_go(id.0);
-            let mut scope = state.scopes.remove(&id.0).expect("a scope");
-            let inner = state.scopes.values_mut().map(|scope| &mut scope.place);
-            inner.filter(|place| place.scope == Some(id.0)).for_each(|place| place.scope = None);
-            if completed {
-                state.due.append(&mut scope.held);
-            }
-            state.trash.push(Box::new(scope.waker));
-            let cause = state.causes.remove(&Owner::Scope(id.0));
-            state.settle();
-            for (key, task) in left {
-                state.bring(key, Place { task, scope: None });
-            }
-            let late = RATE.duration_floor(state.now.saturating_sub(scope.deadline));
-            ScopeEnd { interrupted: cause.is_some_and(|cause| cause.is_collected), late }
-        })
-    }
-
-    fn check_interrupt(&self) -> Option<Interrupted> {
-        self.with(|state| state.due_here().map(|owner| state.collect(owner)))
-    }
-
-    fn pending_interrupt(&self) -> Option<Interrupted> {
-        self.with(|state| state.due_here().map(|owner| state.causes[&owner].why.clone()))
+    fn local(&self) -> &Local {
+        &self.local
     }
 
     fn now(&self) -> Ticks {
@@ -454,8 +302,142 @@ impl TrapHandler for Naive {
         RATE
     }
 
-    fn sockets(&self) -> &dyn Sockets {
-        &NoSockets
+    fn begin(&self, wait: Wait<'_>, waiter: &Waiter) -> Begun {
+        let event = match wait {
+            Wait::Sleep(until) | Wait::Elapse(until) => {
+                let (at, now) = self.with(|state| (state.moment(until), state.now));
+                match (at <= now, wait) {
+                    (true, Wait::Sleep(_)) => return Begun::NextStep,
+                    (true, _) => return Begun::Answered,
+                    (false, _) => Event::Moment(at),
+                }
+            }
+            Wait::Park(queue) => Event::WakeOf(self.queue(queue)),
+            Wait::Join(task) if task.is_ended() => return Begun::Answered,
+            Wait::Join(task) => Event::EndOf(task.id()),
+            Wait::Attempt(_, _, outcome) => {
+                outcome.set(Err(Closed.into()));
+                return Begun::Answered;
+            }
+            _ => return Begun::Never,
+        };
+        Begun::Entry(self.with(|state| state.add(event, waiter)))
+    }
+
+    fn collect(&self, _: Wait<'_>, key: WaitKey, waiter: &Waiter) -> Collected {
+        let number = key.0 as u32;
+        let (collected, left) = self.with(|state| {
+            let wait = state.waits.get_mut(&number).expect("it was not collected before");
+            if let Event::Happened(_) = wait.event {
+                let left = state.waits.remove(&number).map(|wait| wait.waiter);
+                return (Collected::Answered, left);
+            }
+            let before = std::mem::replace(&mut wait.waiter, waiter.clone());
+            (Collected::Pending, Some(before))
+        });
+        drop(left);
+        collected
+    }
+
+    fn withdraw(&self, _: Wait<'_>, key: WaitKey) {
+        let left = self.with(|state| {
+            let wait = state.waits.remove(&(key.0 as u32));
+            if let Some(Waiting { event: Event::Happened(Some(queue)), .. }) = wait {
+                state.happen(Event::WakeOf(queue), 1, Some(queue), &self.local);
+            }
+            wait
+        });
+        drop(left);
+        self.local.call_wakers();
+    }
+
+    fn notify(&self, queue: &WaitQueue, count: usize) -> usize {
+        let Some(queue) = queue.index_in(self.local.home().id()) else { return 0 };
+        self.with(|state| state.happen(Event::WakeOf(queue), count, Some(queue), &self.local))
+    }
+
+    fn queue_len(&self, queue: &WaitQueue) -> usize {
+        let Some(queue) = queue.index_in(self.local.home().id()) else { return 0 };
+        let waits = |wait: &&Waiting| wait.event == Event::WakeOf(queue);
+        self.with(|state| state.waits.values().filter(waits).count())
+    }
+
+    fn forget_queue(&self, _: u32) {}
+
+    fn arm(&self, deadline: Deadline, waiter: Waiter) -> TimerKey {
+        self.with(|state| {
+            let number = state.number();
+            state.deadlines.insert(number, (deadline.ticks().get(), waiter));
+            TimerKey::from_bits(u64::from(number) << u32::BITS).expect("numbers start at one")
+        })
+    }
+
+    fn has_passed(&self, timer: TimerKey) -> bool {
+        self.with(|state| state.passed.contains_key(&number_of(timer)))
+    }
+
+    fn disarm(&self, timer: TimerKey) -> Option<Disarmed> {
+        self.with(|state| match state.deadlines.remove(&number_of(timer)) {
+            Some((_, waiter)) => Some(Disarmed { waiter, passed: None }),
+            None => state.passed.remove(&number_of(timer)),
+        })
+    }
+
+    fn spawn(&self, task: &TaskRef) -> bool {
+        let is_taken = self.with(|state| {
+            let id = TaskId(state.number().into());
+            task.set_id(id);
+            if !state.is_closing {
+                state.tasks.insert(id, task.clone());
+            }
+            !state.is_closing
+        });
+        if is_taken {
+            self.local.make_ready(task);
+        }
+        is_taken
+    }
+
+    fn abort(&self, task: &TaskRef, reason: Interrupted) {
+        self.with(|state| state.doomed.push_back((task.clone(), reason)));
+    }
+
+    fn find_task(&self, task: TaskId) -> Option<TaskRef> {
+        self.with(|state| state.tasks.get(&task).cloned())
+    }
+
+    fn open(&self, _: OpenSocket<'_>) -> io::Result<Opened<SocketId>> {
+        Err(io::ErrorKind::Unsupported.into())
+    }
+
+    fn attempt(&self, _: SocketId, _: Attempt<'_>) -> Option<io::Result<Done<SocketId>>> {
+        Some(Err(Closed.into()))
+    }
+
+    fn outside(&self) -> &dyn Outside {
+        self
+    }
+}
+
+fn number_of(timer: TimerKey) -> u32 {
+    (timer.to_bits() >> u32::BITS) as u32
+}
+
+impl Outside for Naive {
+    fn wall_time(&self) -> SystemTime {
+        SystemTime::now()
+    }
+
+    fn random(&self, to: &mut [u8]) {
+        system_random(to);
+    }
+
+    fn start_thread(&self, name: &str, life: Box<dyn FnOnce() + Send>) -> io::Result<()> {
+        system_thread(name, life)
+    }
+
+    fn system(&self) -> io::Result<()> {
+        Ok(())
     }
 
     fn blocking(&self, mut job: Job) {

@@ -15,7 +15,8 @@ use pikake::time::{ManualClock, Ticks, clock_rate, now};
 use pikake::traps::door;
 use pikake::{Kernel, KernelHandle, TaskError, task};
 
-use crate::reference;
+use crate::api::{Api, Model, Pikake};
+use crate::{model, reference};
 
 /// A length of time, in milliseconds.
 pub(crate) fn ms(milliseconds: u64) -> Duration {
@@ -26,21 +27,22 @@ pub(crate) fn ms(milliseconds: u64) -> Duration {
 #[derive(Clone)]
 pub(crate) struct World {
     events: Rc<RefCell<Vec<String>>>,
+    /// The time inside the kernel.
+    time: fn() -> Option<Duration>,
     advance: Rc<dyn Fn(Duration)>,
 }
 
 impl World {
     fn new(advance: impl Fn(Duration) + 'static) -> Self {
-        Self { events: Rc::default(), advance: Rc::new(advance) }
+        let time =
+            || door::is_open().then(|| clock_rate().duration_floor(now().since(Ticks::ZERO)));
+        Self { events: Rc::default(), time, advance: Rc::new(advance) }
     }
 
     /// Writes an event down, behind the virtual time in milliseconds.
     pub(crate) fn note(&self, event: impl Display) {
-        let time = if door::is_open() {
-            clock_rate().duration_floor(now().since(Ticks::ZERO)).as_millis().to_string()
-        } else {
-            "-".to_owned()
-        };
+        let time = (self.time)();
+        let time = time.map_or("-".to_owned(), |time| time.as_millis().to_string());
         self.events.borrow_mut().push(format!("{time} {event}"));
     }
 
@@ -69,6 +71,9 @@ impl Drop for OnDrop {
 
 /// A kernel on virtual time that starts at zero and jumps to the next timer.
 pub(crate) trait Runner {
+    /// The calls of the programs that it runs.
+    type Api: Api;
+
     /// Runs a body as the main task, then shuts the kernel down and checks that nothing is left.
     fn outcome<F: Future>(
         body: impl FnOnce(World) -> F,
@@ -88,6 +93,8 @@ pub(crate) trait Runner {
 pub(crate) struct Real;
 
 impl Runner for Real {
+    type Api = Pikake;
+
     fn outcome<F: Future>(
         body: impl FnOnce(World) -> F,
     ) -> (Result<F::Output, TaskError>, Vec<String>) {
@@ -122,6 +129,8 @@ fn with_patience<T>(kernel: KernelHandle, work: impl FnOnce() -> T) -> T {
 pub(crate) struct Reference;
 
 impl Runner for Reference {
+    type Api = Pikake;
+
     fn outcome<F: Future>(
         body: impl FnOnce(World) -> F,
     ) -> (Result<F::Output, TaskError>, Vec<String>) {
@@ -132,7 +141,24 @@ impl Runner for Reference {
         });
         let outcome = kernel.run(body(world.clone()));
         kernel.shutdown();
-        assert_eq!(kernel.tasks_and_scopes_left(), (0, 0), "tasks, scopes left");
+        assert_eq!(kernel.tasks_and_waits_left(), (0, 0), "tasks, deadlines left");
+        (outcome, world.events.take())
+    }
+}
+
+/// The model of `model/`, whose programs make other calls.
+pub(crate) struct Modelled;
+
+impl Runner for Modelled {
+    type Api = Model;
+
+    fn outcome<F: Future>(
+        body: impl FnOnce(World) -> F,
+    ) -> (Result<F::Output, TaskError>, Vec<String>) {
+        let world = World { time: model::now, ..World::new(model::stall) };
+        let outcome = model::run(body(world.clone()));
+        let outcome = outcome
+            .map_err(|why| TaskError::Cancelled(pikake::Interrupted::cancelled(&why.to_string())));
         (outcome, world.events.take())
     }
 }
@@ -145,6 +171,8 @@ thread_local! {
 }
 
 impl Runner for Simulated {
+    type Api = Pikake;
+
     fn outcome<F: Future>(
         body: impl FnOnce(World) -> F,
     ) -> (Result<F::Output, TaskError>, Vec<String>) {
@@ -191,10 +219,21 @@ pub(crate) fn by_seed(schedules: &[Schedule], case: fn()) {
     }
 }
 
-/// Declares the tests of the cases of a file, each on every kernel, or on those that have sockets. On
+/// Declares the tests of the cases of a file, each on every kernel, or on those that have sockets, or,
+/// if it is large, on those by one seed. On
 /// the simulated one a case must come to the same by every seed: with tasks in the order in which they
 /// became ready, as on the others, or, if it does not depend on that, in any.
 macro_rules! on_every_kernel {
+    (by_one_seed { $($case:ident)* }) => {
+        mod real {
+            $(#[test] fn $case() { super::$case::<crate::runner::Real>(); })*
+        }
+        mod simulated {
+            use crate::runner::{IN_ORDER, Simulated, drawn};
+
+            $(#[test] fn $case() { drawn(0, IN_ORDER[0], super::$case::<Simulated>); })*
+        }
+    };
     (with_sockets $(in_order { $($ordered:ident)* })? $(in_any_order { $($any:ident)* })?) => {
         mod real {
             $($(#[test] fn $ordered() { super::$ordered::<crate::runner::Real>(); })*)?
@@ -239,7 +278,7 @@ pub(crate) async fn next_step() {
 }
 
 /// What a wait came to, in a few words.
-pub(crate) fn told<T>(answer: Result<T, pikake::Interrupted>) -> String {
+pub(crate) fn told<T>(answer: Result<T, impl Display>) -> String {
     match answer {
         Ok(_) => "ok".to_owned(),
         Err(interrupted) => interrupted.to_string(),

@@ -10,11 +10,11 @@ use pikake::{Task, sleep, spawn, timeout_after, yield_now};
 
 use crate::runner::{Runner, ms, on_every_kernel, told};
 
-/// Whether the interrupted task is behind the one that interrupts it in the same pass of the ready
-/// queue, or in the next pass.
-fn a_resume_that_is_on_its_way_is_not_replaced<R: Runner>() {
+/// The wake comes before the cancel, after the cancel but before the step of the waiting task, or
+/// after that step.
+fn a_wake_before_the_step_beats_a_cancel<R: Runner>() {
     let events = R::run(async |world| {
-        for passes in 0..2 {
+        for steps_after_the_cancel in [None, Some(0), Some(1)] {
             let queue = Rc::new(WaitQueue::new());
             let task = spawn({
                 let (world, queue) = (world.clone(), queue.clone());
@@ -28,20 +28,22 @@ fn a_resume_that_is_on_its_way_is_not_replaced<R: Runner>() {
                 let cancel = task.cancel();
                 async move { cancel.await.unwrap() }
             });
-            if passes == 0 {
-                queue.wake(1);
-            } else {
+            if let Some(steps) = steps_after_the_cancel {
                 spawn(async move {
+                    for _ in 0..steps {
+                        yield_now().await.unwrap();
+                    }
                     queue.wake(1);
                 })
                 .detach();
+            } else {
+                queue.wake(1);
             }
             interrupts.await.unwrap();
             task.await.unwrap();
         }
     });
-    // Woken before the interruption, it keeps its wake; interrupted before the wake, it is told.
-    assert_eq!(events, ["0 ok", "0 cancelled", "0 cancelled", "1 ok"]);
+    assert_eq!(events, ["0 ok", "0 cancelled", "0 ok", "0 cancelled", "0 cancelled", "1 ok"]);
 }
 
 fn an_interrupted_sleeper_wakes_at_once_and_its_timer_is_gone<R: Runner>() {
@@ -130,7 +132,7 @@ fn what_blocks_runs_elsewhere_and_gives_its_value_or_its_panic<R: Runner>() {
 
 on_every_kernel! {
     in_order {
-        a_resume_that_is_on_its_way_is_not_replaced
+        a_wake_before_the_step_beats_a_cancel
         an_abort_of_a_dead_task_is_silent
         of_two_that_abort_each_other_exactly_one_goes_on
     }

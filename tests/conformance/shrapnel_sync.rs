@@ -1,28 +1,32 @@
 //! What Shrapnel's `test_mutex`, `test_semaphore`, `test_isemaphore`, `test_condition_variable` and
-//! `test_rw_lock` assert: five wait and are interrupted, before or after what they wait for was
+//! `test_rw_lock` assert: five wait and are interrupted, before or after what they wait for is
 //! handed over, and a sixth waits behind them.
 
 use std::rc::Rc;
 
 use pikake::sync::{Condvar, Mutex, RwLock, Semaphore, WaitGroup};
-use pikake::{Interrupted, Task, sleep, spawn, yield_now};
+use pikake::{Interrupted, Task, shield, sleep, spawn, yield_now};
 
 use crate::runner::{Runner, World, ms, on_every_kernel, told};
 
-/// How many are interrupted.
+/// How many waiters are interrupted.
 const SOME: usize = 5;
 
-/// When they are.
+/// When the five are interrupted.
 #[derive(Clone, Copy, PartialEq)]
 enum When {
-    BeforeTheHandOver,
-    AfterTheHandOver,
+    /// A step before the hand-over: the five have stopped waiting.
+    AStepBefore,
+    /// In the step of the hand-over and before it: the five still wait.
+    JustBefore,
+    /// In the step of the hand-over and after it.
+    JustAfter,
 }
-use When::{AfterTheHandOver, BeforeTheHandOver};
+use When::{AStepBefore, JustAfter, JustBefore};
 
-/// Has five and one wait, hands over, interrupts the five, and lets the time pass.
+/// Has five and one wait, hands over and interrupts the five, and lets the time pass.
 ///
-/// Waiters 0 to 4 are the five; what they are told is noted.
+/// Waiters 0 to 4 are the five; the answer of each wait is noted.
 async fn interrupt_five<F: Future<Output = Result<(), Interrupted>> + 'static>(
     world: &World,
     when: When,
@@ -41,29 +45,51 @@ async fn interrupt_five<F: Future<Output = Result<(), Interrupted>> + 'static>(
     yield_now().await.unwrap();
     let interrupt = || waiters[..SOME].iter().for_each(|waiter| waiter.request_cancel(""));
     match when {
-        BeforeTheHandOver => {
+        AStepBefore => {
+            interrupt();
+            yield_now().await.unwrap();
+            hand_over();
+        }
+        JustBefore => {
             interrupt();
             hand_over();
         }
-        AfterTheHandOver => {
+        JustAfter => {
             hand_over();
             interrupt();
         }
     }
     sleep(ms(1)).await.unwrap();
     for waiter in waiters {
-        assert!(waiter.is_finished(), "all have been served or told");
+        assert!(waiter.is_finished(), "all have been served or interrupted");
         waiter.await.unwrap();
     }
 }
 
-/// The five are told and the sixth gets it.
+/// Keeps what was handed over for one more step, in which the tasks behind see their cancel.
+async fn keep_for_a_step<T>(handed_over: T) {
+    shield(yield_now()).await.unwrap();
+    drop(handed_over);
+}
+
+/// The five are interrupted and the sixth gets it.
 const SIXTH: [&str; 6] =
     ["0 0 cancelled", "0 1 cancelled", "0 2 cancelled", "0 3 cancelled", "0 4 cancelled", "0 5 ok"];
 
-/// The first had it already, and passes it on to the sixth.
+/// The first gets it in spite of its cancel, and passes it on to the sixth.
 const FIRST_AND_SIXTH: [&str; 6] =
     ["0 0 ok", "0 1 cancelled", "0 2 cancelled", "0 3 cancelled", "0 4 cancelled", "0 5 ok"];
+
+/// All get it.
+const ALL: [&str; 6] = ["0 0 ok", "0 1 ok", "0 2 ok", "0 3 ok", "0 4 ok", "0 5 ok"];
+
+/// The answers where the hand-over serves one waiter at a time.
+const ONE_AT_A_TIME: [(When, [&str; 6]); 3] =
+    [(AStepBefore, SIXTH), (JustBefore, FIRST_AND_SIXTH), (JustAfter, FIRST_AND_SIXTH)];
+
+/// The answers where the hand-over serves all waiters at once.
+const ALL_AT_ONCE: [(When, [&str; 6]); 3] =
+    [(AStepBefore, SIXTH), (JustBefore, ALL), (JustAfter, ALL)];
 
 fn sorted(mut events: Vec<String>) -> Vec<String> {
     events.sort();
@@ -71,13 +97,16 @@ fn sorted(mut events: Vec<String>) -> Vec<String> {
 }
 
 fn a_mutex_reaches_the_sixth<R: Runner>() {
-    for (when, expected) in [(BeforeTheHandOver, SIXTH), (AfterTheHandOver, FIRST_AND_SIXTH)] {
+    for (when, expected) in ONE_AT_A_TIME {
         let events = R::run(async |world| {
             let mutex = Rc::new(Mutex::new(()));
             let held = mutex.lock().await.unwrap();
             let wait = |_| {
                 let mutex = mutex.clone();
-                async move { mutex.lock().await.map(drop) }
+                async move {
+                    keep_for_a_step(mutex.lock().await?).await;
+                    Ok(())
+                }
             };
             interrupt_five(&world, when, wait, || drop(held)).await;
             assert!(!mutex.is_locked() && mutex.waiting() == 0);
@@ -112,6 +141,29 @@ fn a_mutex_reaches_the_sixth_when_it_is_interrupted_in_the_step_of_the_hand_over
     assert_eq!(events, ["0 5 ok"]);
 }
 
+fn a_grant_beats_a_cancel_of_the_same_step<R: Runner>() {
+    let events = R::run(async |world| {
+        let mutex = Rc::new(Mutex::new(()));
+        let held = mutex.lock().await.unwrap();
+        let waiter = spawn({
+            let (world, mutex) = (world.clone(), mutex.clone());
+            async move {
+                let _held = mutex.lock().await.unwrap();
+                world.note("has it");
+                world.note(told(sleep(ms(1)).await));
+            }
+        });
+        sleep(ms(1)).await.unwrap();
+        waiter.request_cancel("");
+        assert_eq!(mutex.waiting(), 1, "a cancelled waiter counts until its step");
+        drop(held);
+        assert_eq!((mutex.is_locked(), mutex.waiting()), (true, 0));
+        waiter.await.unwrap();
+        assert!(!mutex.is_locked());
+    });
+    assert_eq!(events, ["1 has it", "1 cancelled"]);
+}
+
 fn a_mutex_says_whether_it_can_be_taken<R: Runner>() {
     R::run(async |_| {
         let mutex = Mutex::new(1);
@@ -123,12 +175,15 @@ fn a_mutex_says_whether_it_can_be_taken<R: Runner>() {
 }
 
 fn permits_reach_the_sixth<R: Runner>() {
-    for (when, expected) in [(BeforeTheHandOver, SIXTH), (AfterTheHandOver, FIRST_AND_SIXTH)] {
+    for (when, expected) in ONE_AT_A_TIME {
         let events = R::run(async |world| {
             let semaphore = Rc::new(Semaphore::new(0));
             let wait = |_| {
                 let semaphore = semaphore.clone();
-                async move { semaphore.acquire(1).await.map(drop) }
+                async move {
+                    keep_for_a_step(semaphore.acquire(1).await?).await;
+                    Ok(())
+                }
             };
             interrupt_five(&world, when, wait, || semaphore.release(1).unwrap()).await;
             assert_eq!((semaphore.available(), semaphore.waiting()), (1, 0));
@@ -137,23 +192,30 @@ fn permits_reach_the_sixth<R: Runner>() {
     }
 }
 
+/// Waiters that had a step since their cancel leave the permit alone. Waiters that had none get it,
+/// each from the one before.
 fn a_release_into_a_line_of_interrupted_waiters_is_not_lost<R: Runner>() {
-    let events = R::run(async |world| {
-        let semaphore = Rc::new(Semaphore::new(0));
-        let waiters: Vec<_> = (0..SOME)
-            .map(|_| {
-                let (world, semaphore) = (world.clone(), semaphore.clone());
-                spawn(async move { world.note(told(semaphore.acquire(1).await.map(drop))) })
-            })
-            .collect();
-        yield_now().await.unwrap();
-        waiters.iter().for_each(|waiter| waiter.request_cancel(""));
-        semaphore.release(1).unwrap();
-        assert_eq!(semaphore.available(), 1, "nobody is there to take it");
-        sleep(ms(1)).await.unwrap();
-        assert_eq!((semaphore.available(), semaphore.waiting()), (1, 0));
-    });
-    assert_eq!(events, ["0 cancelled"; SOME]);
+    for (had_a_step, answer, left_alone) in [(true, "0 cancelled", 1), (false, "0 ok", 0)] {
+        let events = R::run(async |world| {
+            let semaphore = Rc::new(Semaphore::new(0));
+            let waiters: Vec<_> = (0..SOME)
+                .map(|_| {
+                    let (world, semaphore) = (world.clone(), semaphore.clone());
+                    spawn(async move { world.note(told(semaphore.acquire(1).await.map(drop))) })
+                })
+                .collect();
+            yield_now().await.unwrap();
+            waiters.iter().for_each(|waiter| waiter.request_cancel(""));
+            if had_a_step {
+                yield_now().await.unwrap();
+            }
+            semaphore.release(1).unwrap();
+            assert_eq!(semaphore.available(), left_alone);
+            sleep(ms(1)).await.unwrap();
+            assert_eq!((semaphore.available(), semaphore.waiting()), (1, 0));
+        });
+        assert_eq!(events, [answer; SOME]);
+    }
 }
 
 fn a_large_request_is_served_before_small_ones_behind_it<R: Runner>() {
@@ -181,7 +243,7 @@ fn a_large_request_is_served_before_small_ones_behind_it<R: Runner>() {
 }
 
 fn a_count_that_reaches_zero_wakes_all_who_were_not_interrupted_before<R: Runner>() {
-    for when in [BeforeTheHandOver, AfterTheHandOver] {
+    for (when, expected) in ALL_AT_ONCE {
         let events = R::run(async |world| {
             let group = Rc::new(WaitGroup::new());
             group.up(1);
@@ -192,11 +254,7 @@ fn a_count_that_reaches_zero_wakes_all_who_were_not_interrupted_before<R: Runner
             interrupt_five(&world, when, wait, || group.down(1).unwrap()).await;
             assert_eq!(group.waiting(), 0);
         });
-        if when == BeforeTheHandOver {
-            assert_eq!(events, SIXTH);
-        } else {
-            assert_eq!(events, ["0 0 ok", "0 1 ok", "0 2 ok", "0 3 ok", "0 4 ok", "0 5 ok"]);
-        }
+        assert_eq!(events, expected);
     }
 }
 
@@ -223,37 +281,20 @@ fn a_count_is_waited_for_until_it_is_zero<R: Runner>() {
 }
 
 fn a_notification_reaches_the_sixth<R: Runner>() {
-    for (when, expected) in [(BeforeTheHandOver, SIXTH), (AfterTheHandOver, FIRST_AND_SIXTH)] {
+    for (when, expected) in ONE_AT_A_TIME {
         let events = R::run(async |world| {
             let shared = Rc::new((Mutex::new(()), Condvar::new()));
             let wait = |_| {
                 let shared = shared.clone();
                 async move {
                     let held = shared.0.lock().await?;
-                    drop(shared.1.wait(held).await?);
+                    let held = shared.1.wait(held).await?;
+                    keep_for_a_step(held).await;
+                    shared.1.notify(1); // a notification counts, so the next needs its own
                     Ok(())
                 }
             };
-            let notified = shared.clone();
-            let hand_over = || {
-                notified.1.notify(1);
-                if when == AfterTheHandOver {
-                    notified.1.notify(0);
-                }
-            };
-            if when == AfterTheHandOver {
-                // The first is notified, and that counts: so the sixth needs one of its own.
-                let again = shared.clone();
-                let task = spawn(async move {
-                    yield_now().await.unwrap();
-                    yield_now().await.unwrap();
-                    again.1.notify(1);
-                });
-                interrupt_five(&world, when, wait, hand_over).await;
-                task.await.unwrap();
-            } else {
-                interrupt_five(&world, when, wait, hand_over).await;
-            }
+            interrupt_five(&world, when, wait, || assert_eq!(shared.1.notify(1), 1)).await;
             assert!(!shared.0.is_locked() && shared.1.waiting() == 0);
         });
         assert_eq!(sorted(events), expected);
@@ -285,7 +326,8 @@ fn a_notification_of_one_who_is_dropped_reaches_the_next<R: Runner>() {
 fn a_read_write_lock_reaches_the_sixth_whoever_waits_for_what<R: Runner>() {
     // Who waits: readers or writers, behind a writer or a reader.
     for (held_by_a_writer, wait_to_write) in [(true, true), (true, false), (false, true)] {
-        for when in [BeforeTheHandOver, AfterTheHandOver] {
+        let answers = if wait_to_write { ONE_AT_A_TIME } else { ALL_AT_ONCE };
+        for (when, expected) in answers {
             let events = R::run(async |world| {
                 let lock = Rc::new(RwLock::new(()));
                 let (mut reads, mut writes) = (None, None);
@@ -298,50 +340,43 @@ fn a_read_write_lock_reaches_the_sixth_whoever_waits_for_what<R: Runner>() {
                     let lock = lock.clone();
                     async move {
                         match wait_to_write {
-                            true => lock.write().await.map(drop),
-                            false => lock.read().await.map(drop),
+                            true => keep_for_a_step(lock.write().await?).await,
+                            false => keep_for_a_step(lock.read().await?).await,
                         }
+                        Ok(())
                     }
                 };
                 interrupt_five(&world, when, wait, || drop((reads.take(), writes.take()))).await;
                 assert_eq!((lock.reading(), lock.is_writing(), lock.waiting()), (0, false, 0));
             });
-            let expected = match (when, wait_to_write) {
-                (BeforeTheHandOver, _) => SIXTH,
-                (AfterTheHandOver, true) => FIRST_AND_SIXTH,
-                (AfterTheHandOver, false) => {
-                    ["0 0 ok", "0 1 ok", "0 2 ok", "0 3 ok", "0 4 ok", "0 5 ok"]
-                }
-            };
             assert_eq!(sorted(events), expected);
         }
     }
 }
 
 fn readers_behind_writers_that_are_interrupted_go_on<R: Runner>() {
-    for when in [BeforeTheHandOver, AfterTheHandOver] {
+    for (when, expected) in ONE_AT_A_TIME {
         let events = R::run(async |world| {
             let lock = Rc::new(RwLock::new(()));
-            // Somebody reads all the time. The five want to write; the sixth wants to read.
-            let reads = lock.try_read().unwrap();
+            // The five want to write; the sixth wants to read, and may when the five have left.
+            let mut reads = Some(lock.try_read().unwrap());
             let wait = |number| {
                 let lock = lock.clone();
                 async move {
                     match number < SOME {
-                        true => lock.write().await.map(drop),
-                        false => lock.read().await.map(drop),
+                        true => keep_for_a_step(lock.write().await?).await,
+                        false => keep_for_a_step(lock.read().await?).await,
                     }
+                    Ok(())
                 }
             };
-            let mut reads = Some(reads);
             let hand_over = || {
-                if when == AfterTheHandOver {
+                if when != AStepBefore {
                     reads.take();
                 }
             };
             interrupt_five(&world, when, wait, hand_over).await;
         });
-        let expected = if when == BeforeTheHandOver { SIXTH } else { FIRST_AND_SIXTH };
         assert_eq!(sorted(events), expected);
     }
 }
@@ -390,6 +425,7 @@ on_every_kernel! {
     }
     in_any_order {
         a_mutex_reaches_the_sixth_when_it_is_interrupted_in_the_step_of_the_hand_over
+        a_grant_beats_a_cancel_of_the_same_step
         a_mutex_says_whether_it_can_be_taken
         a_count_is_waited_for_until_it_is_zero
     }

@@ -295,18 +295,21 @@ fn closing_a_socket_wakes_its_waiters<R: Runner>() {
     assert_eq!(events, ["10 true", "10 true", "10 true"]);
 }
 
-fn of_closing_and_cancelling_a_reader_it_sees_what_came_first<R: Runner>() {
+/// A reader that waits, and notes what its read comes to, and its next wait.
+fn reader(world: &World, socket: &Rc<UnixStream>) -> pikake::Task<()> {
+    let (world, socket) = (world.clone(), socket.clone());
+    spawn(async move {
+        world.note(came_to(socket.read(&mut [0; 8]).await));
+        world.note(told(sleep(ms(1)).await));
+    })
+}
+
+fn a_reader_returns_the_first_of_close_and_cancel<R: Runner>() {
     let events = R::run(async |world| {
         for close_first in [true, false] {
             let (mine, _theirs) = UnixStream::pair().unwrap();
             let mine = Rc::new(mine);
-            let reader = spawn({
-                let (world, mine) = (world.clone(), mine.clone());
-                async move {
-                    world.note(came_to(mine.read(&mut [0; 8]).await));
-                    world.note(told(sleep(ms(1)).await));
-                }
-            });
+            let reader = reader(&world, &mine);
             yield_now().await.unwrap();
             if close_first {
                 mine.close();
@@ -314,6 +317,7 @@ fn of_closing_and_cancelling_a_reader_it_sees_what_came_first<R: Runner>() {
                 reader.request_cancel("");
             } else {
                 reader.request_cancel("");
+                yield_now().await.unwrap();
                 mine.close();
             }
             reader.await.unwrap();
@@ -321,6 +325,26 @@ fn of_closing_and_cancelling_a_reader_it_sees_what_came_first<R: Runner>() {
     });
     let closed = Closed.to_string();
     assert_eq!(events, [&format!("0 {closed}"), "0 cancelled", "0 cancelled", "1 ok"]);
+}
+
+fn a_close_beats_a_cancel_of_the_same_step<R: Runner>() {
+    for close_first in [true, false] {
+        let events = R::run(async |world| {
+            let (mine, _theirs) = UnixStream::pair().unwrap();
+            let mine = Rc::new(mine);
+            let reader = reader(&world, &mine);
+            sleep(ms(1)).await.unwrap();
+            if close_first {
+                mine.close();
+                reader.request_cancel("");
+            } else {
+                reader.request_cancel("");
+                mine.close();
+            }
+            reader.await.unwrap();
+        });
+        assert_eq!(events, [&format!("1 {Closed}"), "1 cancelled"]);
+    }
 }
 
 fn a_socket_that_is_closed_in_the_turn_of_its_data_is_closed_to_its_reader<R: Runner>() {
@@ -358,7 +382,7 @@ fn a_read_may_leave_its_scope_and_go_on<R: Runner>() {
 on_every_kernel! { with_sockets
     in_order {
         a_second_reader_is_refused_and_the_first_gets_its_data
-        of_closing_and_cancelling_a_reader_it_sees_what_came_first
+        a_reader_returns_the_first_of_close_and_cancel
         of_two_readers_that_abort_each_other_in_one_poll_exactly_one_goes_on
     }
     in_any_order {
@@ -374,6 +398,7 @@ on_every_kernel! { with_sockets
         data_that_came_in_the_turn_of_the_deadline_win
         a_deadline_that_lost_to_data_is_due_to_the_next_wait_in_its_scope
         closing_a_socket_wakes_its_waiters
+        a_close_beats_a_cancel_of_the_same_step
         a_socket_that_is_closed_in_the_turn_of_its_data_is_closed_to_its_reader
         a_read_may_leave_its_scope_and_go_on
     }

@@ -1,20 +1,21 @@
 //! Who is told of a cause, and when: answers, branches, and several causes at once.
 
-use std::future::pending as foreign;
+use std::cell::RefCell;
+use std::future::{pending as foreign, poll_fn};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::rc::Rc;
 use std::task::{Context, Waker};
 
+use super::pikake::traps::{WaitQueue, park};
+use super::pikake::{
+    check_interrupt, current, future_wait, pending_interrupt, shield, sleep, spawn, timed,
+    timeout_after, yield_now,
+};
 use futures::FutureExt;
 use futures::channel::oneshot;
 use futures::future::{Either, select};
-use pikake::traps::{WaitQueue, park};
-use pikake::{
-    check_interrupt, current, pending_interrupt, shield, sleep, spawn, timed, timeout_after,
-    yield_now,
-};
 
-use crate::runner::{Runner, ms, next_step, on_every_kernel, poll_once, told};
+use super::runner::{Runner, World, ms, next_step, on_every_kernel, poll_once, told};
 
 fn a_select_that_drops_the_branch_that_was_told_does_not_lose_the_cancel<R: Runner>() {
     let events = R::run(async |world| {
@@ -38,8 +39,8 @@ fn a_select_that_drops_the_branch_that_was_told_does_not_lose_the_cancel<R: Runn
     assert_eq!(
         events,
         [
-            "5 took the other branch", // the sleep was told, and dropped unasked
-            "5 cancelled: stop",       // so the next wait is told
+            "5 took the other branch", // the sleep is dropped and returned no cause
+            "5 cancelled: stop",       // so the next wait returns it
             "6 ok",                    // and no other
         ]
     );
@@ -147,7 +148,9 @@ fn a_yield_that_is_carried_into_a_shield_is_not_told_on_its_way<R: Runner>() {
     assert_eq!(events, ["0 ok", "0 cancelled: stop"]);
 }
 
-fn a_yield_that_was_told_and_is_dropped_has_its_task_look_again<R: Runner>() {
+/// A task drops a yield of an earlier step and yields again: it is ready when its step is over, and
+/// not before, so the child that it spawns in that step comes first.
+fn a_dropped_yield_wakes_nobody<R: Runner>() {
     let events = R::run(async |world| {
         let task = spawn({
             let world = world.clone();
@@ -163,7 +166,7 @@ fn a_yield_that_was_told_and_is_dropped_has_its_task_look_again<R: Runner>() {
                 let child = world.clone();
                 spawn(async move { child.note("child") }).detach();
                 yield_now().await.unwrap();
-                world.note("parent"); // it was ready before the child was
+                world.note("parent");
             }
         });
         yield_now().await.unwrap();
@@ -171,7 +174,7 @@ fn a_yield_that_was_told_and_is_dropped_has_its_task_look_again<R: Runner>() {
         task.await.unwrap();
         yield_now().await.unwrap();
     });
-    assert_eq!(events, ["0 cancelled: stop", "0 parent", "0 child"]);
+    assert_eq!(events, ["0 cancelled: stop", "0 child", "0 parent"]);
 }
 
 fn a_branch_ends_where_another_record_is_polled<R: Runner>() {
@@ -238,7 +241,8 @@ fn leaving_the_scope_discards_its_timeout_and_no_more<R: Runner>() {
     assert_eq!(events, ["20 Ok(true)", "20 cancelled: stop", "21 ok"]);
 }
 
-fn a_parked_wait_is_told_of_the_timeout_and_its_branch_of_the_cancel<R: Runner>() {
+/// The deadline comes up first, and the cancel before the step of the task.
+fn a_parked_wait_returns_the_outermost_cause_first<R: Runner>() {
     let events = R::run(async |world| {
         let task = spawn({
             let world = world.clone();
@@ -257,7 +261,7 @@ fn a_parked_wait_is_told_of_the_timeout_and_its_branch_of_the_cancel<R: Runner>(
         task.request_cancel("stop");
         task.await.unwrap();
     });
-    assert_eq!(events, ["10 a deadline passed", "10 cancelled: stop", "11 ok", "11 Err(TimedOut)"]);
+    assert_eq!(events, ["10 cancelled: stop", "10 a deadline passed", "11 ok", "11 Err(TimedOut)"]);
 }
 
 fn an_outer_deadline_that_passed_stays_due_when_the_inner_scope_is_left<R: Runner>() {
@@ -403,6 +407,81 @@ fn of_a_timeout_that_lost_and_a_cancel_that_is_pending_the_cancel_comes_first<R:
     assert_eq!(events, ["10 ok", "10 cancelled: stop", "10 a deadline passed", "10 Err(TimedOut)"]);
 }
 
+/// Has a task wait, cancels it, lets the event happen before its next step, and notes two answers.
+async fn cancel_before_event(
+    world: &World,
+    event: &str,
+    wait: impl Future<Output = String> + 'static,
+    happens: impl FnOnce(),
+) {
+    let task = spawn({
+        let (world, event) = (world.clone(), event.to_owned());
+        async move {
+            let answer = wait.await;
+            world.note(format_args!("{event}: {answer}, then {}", told(sleep(ms(1)).await)));
+        }
+    });
+    sleep(ms(1)).await.unwrap();
+    task.request_cancel("");
+    happens();
+    task.await.unwrap();
+}
+
+fn every_event_beats_a_cancel_before_the_step<R: Runner>() {
+    let events = R::run(async |world| {
+        let queue = Rc::new(WaitQueue::new());
+        let wait = {
+            let queue = queue.clone();
+            async move { told(park(&queue).await) }
+        };
+        let happens = || assert_eq!((queue.len(), queue.wake(1), queue.len()), (1, 1, 0));
+        cancel_before_event(&world, "wake", wait, happens).await;
+
+        let wait = async { told(sleep(ms(10)).await) };
+        cancel_before_event(&world, "timer", wait, || world.stall(20)).await;
+
+        let (send, receive) = oneshot::channel();
+        let wait = async { told(future_wait(receive).await) };
+        cancel_before_event(&world, "foreign future", wait, || send.send(()).unwrap()).await;
+
+        let joined = Rc::new(RefCell::new(spawn(foreign::<()>())));
+        let wait = {
+            let joined = joined.clone();
+            async move { format!("{:?}", poll_fn(|cx| joined.borrow_mut().poll_unpin(cx)).await) }
+        };
+        cancel_before_event(&world, "exit", wait, || joined.borrow().abort()).await;
+    });
+    assert_eq!(
+        events,
+        [
+            "1 wake: ok, then cancelled",
+            "22 timer: ok, then cancelled",
+            "23 foreign future: ok, then cancelled",
+            "24 exit: Err(Cancelled(cancelled: aborted)), then cancelled",
+        ]
+    );
+}
+
+/// The sleep of the task that wakes is over in the turn in which the deadline passes.
+fn a_wake_beats_a_deadline_of_the_same_turn<R: Runner>() {
+    let events = R::run(async |world| {
+        let queue = Rc::new(WaitQueue::new());
+        let task = spawn({
+            let (world, queue) = (world.clone(), queue.clone());
+            async move {
+                let outcome = timeout_after(ms(10), park(&queue)).await;
+                world.note(format_args!("{:?}", outcome.map(told)));
+                world.note(told(sleep(ms(1)).await));
+            }
+        });
+        yield_now().await.unwrap();
+        sleep(ms(10)).await.unwrap();
+        assert_eq!((queue.len(), queue.wake(1), queue.len()), (1, 1, 0));
+        task.await.unwrap();
+    });
+    assert_eq!(events, ["10 Ok(\"ok\")", "11 ok"]);
+}
+
 fn a_yield_whose_step_has_come_is_not_interrupted<R: Runner>() {
     let events = R::run(async |world| {
         let task = spawn({
@@ -421,12 +500,31 @@ fn a_yield_whose_step_has_come_is_not_interrupted<R: Runner>() {
     assert_eq!(events, ["0 ok", "0 cancelled: stop"]);
 }
 
+fn a_yield_whose_step_has_passed_unseen_is_not_interrupted<R: Runner>() {
+    let events = R::run(async |world| {
+        let task = spawn({
+            let world = world.clone();
+            async move {
+                let mut yields = yield_now();
+                let _ = poll_once(&mut yields).await;
+                world.note(told(sleep(ms(100)).await));
+                world.note(told(yields.await));
+            }
+        });
+        sleep(ms(5)).await.unwrap();
+        task.request_cancel("stop");
+        task.await.unwrap();
+    });
+    assert_eq!(events, ["5 cancelled: stop", "5 ok"]);
+}
+
 on_every_kernel! {
     in_order {
         a_select_that_drops_the_branch_that_was_told_does_not_lose_the_deadline
-        a_yield_that_was_told_and_is_dropped_has_its_task_look_again
-        a_parked_wait_is_told_of_the_timeout_and_its_branch_of_the_cancel
+        a_dropped_yield_wakes_nobody
+        a_parked_wait_returns_the_outermost_cause_first
         a_timeout_of_zero_lets_the_body_run_until_it_would_suspend
+        a_wake_beats_a_deadline_of_the_same_turn
     }
     in_any_order {
         a_select_that_drops_the_branch_that_was_told_does_not_lose_the_cancel
@@ -443,5 +541,7 @@ on_every_kernel! {
         a_deadline_that_was_due_is_gone_with_its_scope
         of_a_timeout_that_lost_and_a_cancel_that_is_pending_the_cancel_comes_first
         a_yield_whose_step_has_come_is_not_interrupted
+        every_event_beats_a_cancel_before_the_step
+        a_yield_whose_step_has_passed_unseen_is_not_interrupted
     }
 }

@@ -1,7 +1,7 @@
 //! The traps, one by one and combined.
 
 use std::cell::{Cell, RefCell};
-use std::io::{self, IoSlice, IoSliceMut};
+use std::io;
 use std::rc::Rc;
 use std::sync::mpsc;
 use std::time::Duration;
@@ -9,7 +9,10 @@ use std::time::Duration;
 use futures::stream::{FuturesUnordered, StreamExt};
 use pikake::task::run_in_thread;
 use pikake::testing::{Kind, interrupt_everywhere};
-use pikake::traps::{WaitQueue, lookup, park, read_wait, sockets, write_wait};
+use pikake::traps::{
+    Attempt, OpenSocket, Opened, WaitQueue, attempt, lookup, open_socket, park, read_wait,
+    write_wait,
+};
 use pikake::{
     Interrupted, check_interrupt, future_wait, ignore_after, shield, sleep, sleep_until, spawn,
     timed, timeout_after, yield_now,
@@ -225,14 +228,16 @@ fn helper_threads_and_lookups() {
 #[test]
 fn readiness_waits() {
     insist_on_sockets((1, 1), async |insistent| {
-        let (here, there) = sockets(|net| net.pair(false)).unwrap();
+        let Ok(Opened::Pair(here, there)) = open_socket(OpenSocket::UnixStreamPair) else {
+            panic!("a pair of sockets");
+        };
         let mut buffer = [0; 8];
         let read =
-            |buffer: &mut [u8]| sockets(|net| net.read(here, &mut [IoSliceMut::new(buffer)]));
+            |buffer: &mut [u8]| attempt(here, Attempt::Read(buffer)).map(|done| done.bytes());
         assert_eq!(read(&mut buffer).unwrap_err().kind(), io::ErrorKind::WouldBlock);
         spawn(async move {
             a_moment().await;
-            sockets(|net| net.write(there, &[IoSlice::new(b"x")])).unwrap();
+            attempt(there, Attempt::Write(b"x")).unwrap();
         })
         .detach();
         let length = loop {
@@ -243,8 +248,10 @@ fn readiness_waits() {
             }
         };
         insistent.on(|| write_wait(here)).await;
-        let written = sockets(|net| net.write(here, &[IoSlice::new(b"y")])).unwrap();
-        sockets(|net| net.close(here).and(net.close(there))).unwrap();
+        let written = attempt(here, Attempt::Write(b"y")).unwrap().bytes();
+        for socket in [here, there] {
+            attempt(socket, Attempt::Close).unwrap();
+        }
         (length, written)
     });
 }
@@ -350,9 +357,10 @@ fn many_waits_of_one_task() {
         let (one, two, sum, told) = run.output.unwrap();
         assert_eq!((one, two, sum), ((), 3, 10));
         match &run.interruption {
-            // Those that wait already, and not those that begin to wait afterwards.
+            // Those that wait already and, as the cause comes up while the first four are polled, the
+            // one that is polled next; those that begin to wait afterwards are not.
             Some(by) if by.kind == Kind::CancelWhileWaiting && by.suspension <= 4 => {
-                assert_eq!(told, by.suspension);
+                assert_eq!(told, (by.suspension + 1).min(4));
             }
             Some(_) => assert!(told <= 4),
             None => assert_eq!(told, 0),

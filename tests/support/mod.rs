@@ -7,17 +7,15 @@
 
 use std::cell::{Cell, RefCell};
 use std::fmt::Display;
-use std::io::{self, IoSlice, IoSliceMut};
-use std::net::Shutdown;
-use std::os::fd::OwnedFd;
+use std::io;
 use std::rc::Rc;
 use std::sync::mpsc::{self, RecvTimeoutError};
 use std::thread;
 use std::time::Duration;
 
-use pikake::kernel::{Builder, Driver, Event, Job, MioDriver, MioSocket, Observer, Token};
+use pikake::kernel::{Builder, Driver, Event, Job, Life, MioDriver, MioSocket, Observer, Token};
 use pikake::time::ManualClock;
-use pikake::traps::{Address, Addresses, Exit, OpenSocket, Reply, SocketOption, TaskRef, TrapKind};
+use pikake::traps::{Addresses, Attempt, Done, Exit, OpenSocket, Opened, Reply, TaskRef, TrapKind};
 use pikake::{Kernel, task};
 
 /// A length of time, in milliseconds.
@@ -127,6 +125,10 @@ impl<F: FnMut()> Drop for OnDrop<F> {
 pub(crate) struct Faults {
     pub(crate) register: Rc<Cell<bool>>,
     pub(crate) wait: Rc<Cell<bool>>,
+    pub(crate) start_thread: Rc<Cell<bool>>,
+    /// The next lookup is not made, but left to the test to answer.
+    pub(crate) keep_lookup: Rc<Cell<bool>>,
+    pub(crate) lookups: Rc<RefCell<Vec<Reply<Addresses>>>>,
 }
 
 /// The real driver, but for the faults that a test sets.
@@ -174,68 +176,23 @@ impl Driver for Faulty {
         self.real.short_means_blocked(socket)
     }
 
-    fn open(&mut self, what: &OpenSocket<'_>) -> io::Result<MioSocket> {
+    fn open(&mut self, what: OpenSocket<'_>) -> io::Result<Opened<MioSocket>> {
         self.real.open(what)
     }
 
-    fn pair(&mut self, datagram: bool) -> io::Result<(MioSocket, MioSocket)> {
-        self.real.pair(datagram)
+    fn attempt(
+        &mut self,
+        socket: &MioSocket,
+        attempt: Attempt<'_>,
+    ) -> Option<io::Result<Done<MioSocket>>> {
+        self.real.attempt(socket, attempt)
     }
 
-    fn adopt(&mut self, descriptor: OwnedFd) -> io::Result<MioSocket> {
-        self.real.adopt(descriptor)
-    }
-
-    fn accept(&mut self, socket: &MioSocket) -> io::Result<(MioSocket, Address)> {
-        self.real.accept(socket)
-    }
-
-    fn connected(&mut self, socket: &MioSocket) -> io::Result<()> {
-        self.real.connected(socket)
-    }
-
-    fn read(&mut self, socket: &MioSocket, to: &mut [IoSliceMut<'_>]) -> io::Result<usize> {
-        self.real.read(socket, to)
-    }
-
-    fn peek(&mut self, socket: &MioSocket, to: &mut [u8]) -> io::Result<usize> {
-        self.real.peek(socket, to)
-    }
-
-    fn write(&mut self, socket: &MioSocket, from: &[IoSlice<'_>]) -> io::Result<usize> {
-        self.real.write(socket, from)
-    }
-
-    fn receive(&mut self, socket: &MioSocket, to: &mut [u8]) -> io::Result<(usize, Address)> {
-        self.real.receive(socket, to)
-    }
-
-    fn send(&mut self, socket: &MioSocket, data: &[u8], to: Option<&Address>) -> io::Result<usize> {
-        self.real.send(socket, data, to)
-    }
-
-    fn connect(&mut self, socket: &MioSocket, to: &Address) -> io::Result<()> {
-        self.real.connect(socket, to)
-    }
-
-    fn shutdown(&mut self, socket: &MioSocket, how: Shutdown) -> io::Result<()> {
-        self.real.shutdown(socket, how)
-    }
-
-    fn local_address(&self, socket: &MioSocket) -> io::Result<Address> {
-        self.real.local_address(socket)
-    }
-
-    fn peer_address(&self, socket: &MioSocket) -> io::Result<Address> {
-        self.real.peer_address(socket)
-    }
-
-    fn set_option(&mut self, socket: &MioSocket, option: SocketOption) -> io::Result<()> {
-        self.real.set_option(socket, option)
-    }
-
-    fn option(&self, socket: &MioSocket, which: SocketOption) -> io::Result<SocketOption> {
-        self.real.option(socket, which)
+    fn start_thread(&mut self, name: &str, life: Life) -> Result<(), (io::Error, Option<Life>)> {
+        match fail_if(&self.faults.start_thread) {
+            Ok(()) => self.real.start_thread(name, life),
+            Err(error) => Err((error, Some(life))),
+        }
     }
 
     fn blocking(&mut self, job: Job) -> Result<(), Job> {
@@ -243,6 +200,10 @@ impl Driver for Faulty {
     }
 
     fn lookup(&mut self, host: &str, port: u16, reply: Reply<Addresses>) -> Result<(), Job> {
+        if self.faults.keep_lookup.take() {
+            self.faults.lookups.borrow_mut().push(reply);
+            return Ok(());
+        }
         self.real.lookup(host, port, reply)
     }
 }

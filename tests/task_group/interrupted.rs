@@ -215,7 +215,7 @@ fn whichever_wait_of_a_joiner_is_interrupted_its_members_end_first() {
         (next, brief(group.cancel_all().await))
     };
     let early = interrupted_at(5, next);
-    let expected = "13 (Err(Cancelled(Some(\"x\"))), Ok(()))";
+    let expected = "13 (Err(Interrupted(cancelled: x)), Ok(()))";
     assert_eq!(early[early.len() - 2..], [expected, "13 nothing is due"]);
     let late = interrupted_at(12, next);
     let expected = "18 (Ok(Some(\"a\")), Ok(()))";

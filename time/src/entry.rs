@@ -23,15 +23,34 @@ pub struct TimerKey {
     pub(crate) sequence: u32,
 }
 
+impl TimerKey {
+    /// The key as a number below 2⁶², which [`from_bits`](Self::from_bits) takes.
+    #[inline]
+    pub fn to_bits(self) -> u64 {
+        u64::from(self.slot.0.get()) << u32::BITS | u64::from(self.sequence)
+    }
+
+    /// The key that [`to_bits`](Self::to_bits) made a number of; `None` for a number of another kind.
+    #[inline]
+    pub fn from_bits(bits: u64) -> Option<Self> {
+        let slot = SlotId(NonZeroU32::new((bits >> u32::BITS) as u32)?);
+        Some(Self { slot, sequence: bits as u32 })
+    }
+}
+
 /// The index of a slot, plus one so that none of them is zero.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct SlotId(NonZeroU32);
+
+/// So many slots a heap cannot have: its keys leave two bits of a word to others.
+const SLOTS_LIMIT: u32 = 1 << 30;
 
 impl SlotId {
     /// The last of `count` slots; `None` for no slots, and for more than can be told apart.
     #[inline]
     pub(crate) fn last_of(count: usize) -> Option<SlotId> {
-        u32::try_from(count).ok().and_then(NonZeroU32::new).map(SlotId)
+        let count = u32::try_from(count).ok().filter(|count| *count < SLOTS_LIMIT)?;
+        NonZeroU32::new(count).map(SlotId)
     }
 
     #[inline]

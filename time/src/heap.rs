@@ -118,7 +118,7 @@ impl<T> TimerHeap<T> {
     ///
     /// # Panics
     ///
-    /// If 2³² - 1 slots are in use.
+    /// If 2³⁰ slots are in use.
     #[inline]
     pub fn insert(&mut self, at: Ticks, item: T) -> TimerKey {
         let sequence = self.sequence;
@@ -146,6 +146,16 @@ impl<T> TimerHeap<T> {
                 slot.state = other;
                 None
             }
+        }
+    }
+
+    /// The item of a timer that is pending; `None` if it has fired or was removed.
+    #[inline]
+    pub fn get_mut(&mut self, key: TimerKey) -> Option<&mut T> {
+        let slot = self.slots.get_mut(key.slot.index())?;
+        match &mut slot.state {
+            State::Live(item) if slot.sequence == key.sequence => Some(item),
+            _ => None,
         }
     }
 
@@ -180,6 +190,18 @@ impl<T> TimerHeap<T> {
     /// Called until it answers `None`, it gives all that are due, in order.
     #[inline]
     pub fn pop_due(&mut self, now: Ticks) -> Option<(Ticks, T)> {
+        self.pop_due_entry(now).map(|(entry, item)| (entry.at, item))
+    }
+
+    /// As [`pop_due`](Self::pop_due), with the key that the timer had.
+    #[inline]
+    pub fn pop_due_with_key(&mut self, now: Ticks) -> Option<(TimerKey, T)> {
+        let (Entry { slot, sequence, .. }, item) = self.pop_due_entry(now)?;
+        Some((TimerKey { slot, sequence }, item))
+    }
+
+    #[inline]
+    fn pop_due_entry(&mut self, now: Ticks) -> Option<(Entry, T)> {
         if self.fresh_from <= now {
             self.settle();
         }
@@ -193,7 +215,7 @@ impl<T> TimerHeap<T> {
                 State::Live(item) => {
                     // One live timer less, so the dead may now be too many.
                     self.prune_if_worthwhile();
-                    return Some((entry.at, item));
+                    return Some((entry, item));
                 }
                 State::Dead => self.dead -= 1,
                 State::Free(_) => unreachable!("the slot of an entry in the heap is not free"),
@@ -255,7 +277,7 @@ impl<T> TimerHeap<T> {
             return id;
         }
         self.slots.push(occupant);
-        SlotId::last_of(self.slots.len()).expect("fewer than 2³² timers at once")
+        SlotId::last_of(self.slots.len()).expect("fewer than 2³⁰ timers at once")
     }
 
     /// Frees a slot whose entry has left the heap, and returns what it was.

@@ -24,14 +24,13 @@ use std::sync::{Arc, PoisonError};
 use std::task::{Context, Poll};
 use std::thread;
 
-use crate::door;
-use crate::foreign::{FutureWait, wait_for};
-use crate::handler::{TrapKind, outside_a_task};
+use crate::calls::{FutureWait, check_interrupt, foreign_wait_at};
+use crate::contract::{TrapKind, outside_a_task};
 use crate::interrupt::{Interrupted, Panic, TaskError};
 use crate::job::Job;
+use crate::local::{self, Local};
 use crate::quiet::quietly;
 use crate::reply::{Replied, Reply};
-use crate::scope::check_interrupt;
 use crate::threads::{AtomicBool, Mutex, Ordering};
 
 /// Tells a closure on another thread that nobody waits for it any more. Clone it freely.
@@ -128,7 +127,7 @@ where
     F: FnOnce(&CancelFlag) -> R + Send + 'static,
     R: Send + 'static,
 {
-    let submit = |job| door::with(|kernel| kernel.blocking(job));
+    let submit = |job| local::with(|local| local.kernel().outside().blocking(job));
     blocking_on(submit, |(), cancel| work(cancel))
 }
 
@@ -180,7 +179,10 @@ where
         Some(catch_unwind(AssertUnwindSafe(|| work(what, &flag))))
     });
     submit(job.awaited_at(place));
-    Started { wait: wait_for(replied, TrapKind::Blocking, place), withdraw: Box::new(withdraw) }
+    Started {
+        wait: foreign_wait_at(replied, TrapKind::Blocking, place),
+        withdraw: Box::new(withdraw),
+    }
 }
 
 fn take<F>(work: &Mutex<Option<F>>) -> Option<F> {
@@ -254,10 +256,10 @@ impl<R> Blocking<R> {
     }
 
     fn start(&mut self, start: Start<R>) -> Result<(), Interrupted> {
-        match door::try_with(|kernel| kernel.current().is_some()) {
+        match Local::try_with(|local| local.current_id().is_some()) {
             Some(true) => {}
             Some(false) => outside_a_task(TrapKind::Blocking, self.place),
-            None => door::outside(&format!("the trap `{}`", TrapKind::Blocking), self.place),
+            None => local::outside(&format!("the trap `{}`", TrapKind::Blocking), self.place),
         }
         check_interrupt()?;
         self.state = State::Waiting(start(self.flag.clone(), self.place));

@@ -13,7 +13,7 @@
 //!
 //! # Why this is sound
 //!
-//! What is inside may be anything that must not be touched by another thread: an `Rc`, a record of a
+//! What is inside may be anything that must not be touched by another thread: an `Rc`, a wait of a
 //! kernel. Other threads may own, move and borrow the *wrapper*, so they must never get as far as a
 //! reference to the value, nor run its destructor.
 //!
@@ -35,8 +35,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::task::{Context, Poll};
 
-use crate::door;
 use crate::home::{Home, Message};
+use crate::local;
 
 /// The number of a thread, never given to another one.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -118,7 +118,7 @@ impl<T: Unpin> Bound<T> {
     /// Outside a kernel.
     #[track_caller]
     pub fn new(value: T) -> Self {
-        let home = door::with(|kernel| kernel.home().shared().clone());
+        let home = local::with(|local| local.home().shared().clone());
         Self { home, thread: Thread::current(), value: Some(value) }
     }
 
@@ -201,7 +201,7 @@ impl<T: Unpin> Drop for Bound<T> {
         if let Some(value) = self.value.take() {
             let package = Package { thread: self.thread, value: Some(Box::new(value)) };
             // Refused by a kernel that has ended, the package comes back and forgets its value.
-            drop(self.home.send(Message::Drop(package)));
+            drop(self.home.send(Message::Call(Box::new(|| drop(package)))));
         }
     }
 }
@@ -216,7 +216,7 @@ impl<T: Unpin + fmt::Debug> fmt::Debug for Bound<T> {
 }
 
 /// A value on its way home, to be dropped there.
-pub struct Package {
+struct Package {
     thread: Thread,
     value: Option<Box<dyn Any>>,
 }

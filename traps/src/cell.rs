@@ -1,7 +1,7 @@
 //! The task cell: one allocation for header, future and outcome, and the waker that points at it.
 //!
-//! The cell is used by `task_ref.rs` and `waker.rs` alone; everything above handles tasks through
-//! [`TaskRef`], which is safe.
+//! Only `task_ref.rs`, `ready.rs` and `waker.rs` use the cell; everything above handles tasks
+//! through [`TaskRef`], which is safe.
 //!
 //! # Who may touch what
 //!
@@ -24,10 +24,14 @@
 //! more. So a spawn, a step, a join and a same-thread wake cost no atomic read-modify-write; only
 //! cloning or dropping a waker does.
 //!
-//! 1. `local` falls to zero (the drop of a [`TaskRef`]): what is left of stage and cold part is dropped,
-//!    on the home thread; then the local side gives up its reference.
-//! 2. `refs` falls to zero ([`release`]), on any thread: the memory is freed, or kept for the next task (`memory.rs`). Nothing in it needs
-//!    dropping any more but the `Arc` of the home.
+//! 1. `local` falls to zero (the drop of a [`TaskRef`]): what is left of stage and cold part is
+//!    dropped, on the home thread; then the local side gives up its reference.
+//! 2. `refs` falls to zero ([`release`]), on any thread: the memory is given back (`memory.rs`).
+//!    Nothing in it needs dropping any more.
+//!
+//! A header points at its [`Home`] without a count of its own. While cells have a local side, all of
+//! them share one reference of the home ([`CellCount`]). A cell whose wakers outlive its local side
+//! gets a reference of its own when the local side ends, and the last waker gives it up.
 //!
 //! # Life of the stage
 //!
@@ -38,32 +42,33 @@
 //!             └──┘ pending             │ (4) dropped unfinished
 //! ```
 //!
-//! (1) [`TaskRef::poll`], while the kernel holds a `TaskRef`; (2) the same, when the future is
-//! ready or panics: the future is dropped in place, then the outcome is written and `Own::exit` set;
-//! (3) [`TaskRef::take_outcome`] or the end of the local side; (4) [`TaskRef::abandon`].
-//! `Own::exit` is set before anything of (4) or of the local side's end is dropped, so that a wake
-//! from a destructor finds a task that has ended.
+//! (1) [`TaskRef::poll_step`], while the caller holds a `TaskRef`; (2) the same, when the future is
+//! ready or panics: the future is dropped in place, then the outcome is written and the flags say
+//! how it ended; (3) [`TaskRef::take_outcome`] or the end of the local side; (4)
+//! [`TaskRef::abandon`]. The flags say how it ended before anything of (4) or of the local side's
+//! end is dropped, so that a wake from a destructor finds a task that has ended.
 
-use std::cell::{Cell, OnceCell, UnsafeCell};
+use std::cell::{Cell, OnceCell, RefCell, UnsafeCell};
 use std::fmt;
 use std::future::Future;
-use std::mem::{MaybeUninit, needs_drop};
+use std::mem::needs_drop;
 use std::panic::{AssertUnwindSafe, Location, catch_unwind};
 use std::pin::Pin;
 use std::ptr::NonNull;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering, fence};
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering, fence};
 use std::task::{Context, Poll};
 
 #[cfg(doc)]
 use crate::TaskRef;
+use crate::cause::Cause;
+use crate::flags::Flags;
 use crate::home::{Home, LocalHome};
 use crate::interrupt::{Panic, TaskError};
-use crate::ledger::Ledger;
 use crate::locals::Locals;
-use crate::memory::{self, Line};
-use crate::queue::WaitQueue;
+use crate::memory;
 use crate::quiet::{discard, text_of};
+use crate::sub_waits::{List, Seen};
 
 /// Names a task within its kernel. Later tasks have larger ids; none is used twice.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default)]
@@ -89,12 +94,15 @@ pub enum Exit {
 /// The part of a header that any thread may look at.
 pub(crate) struct Shared {
     pub(crate) vtable: &'static VTable,
+    pub(crate) home: NonNull<Home>,
     /// Wakers, plus one for all `TaskRef`s together.
-    pub(crate) refs: AtomicUsize,
+    pub(crate) refs: AtomicU32,
+    /// Where the kernel keeps the task. Written and read by the home thread alone; atomic for the
+    /// sake of its place beside `refs`, which costs nothing.
+    pub(crate) index: AtomicU32,
     /// A wake of this task lies in the wake queue.
     pub(crate) in_mail: AtomicBool,
     pub(crate) parent: Parent,
-    pub(crate) home: Arc<Home>,
 }
 
 /// The id of the task that spawned another one, in the seven bytes that the alignment of `Shared`
@@ -122,16 +130,15 @@ impl Parent {
 
 /// The part of a header that belongs to the home thread.
 pub(crate) struct Own {
+    pub(crate) flags: Flags,
     /// `TaskRef`s.
     pub(crate) local: Cell<u32>,
-    /// How the task ended, if it has: it will not be polled again.
-    pub(crate) exit: Cell<Option<Exit>>,
-    /// The future is being polled or dropped right now.
-    pub(crate) busy: Cell<bool>,
-    pub(crate) ledger: Ledger,
-    pub(crate) id: Cell<TaskId>,
+    /// The next task in the ready list.
+    pub(crate) next: Cell<Option<NonNull<Header>>>,
     pub(crate) spawned_at: &'static Location<'static>,
-    pub(crate) joiners: WaitQueue,
+    /// Where the wait is awaited that was polled last and is pending; its kind is in the flags.
+    pub(crate) waits_at: Cell<&'static Location<'static>>,
+    pub(crate) id: Cell<TaskId>,
     pub(crate) cold: OnceCell<Box<Cold>>,
 }
 
@@ -140,6 +147,14 @@ pub(crate) struct Own {
 pub(crate) struct Cold {
     pub(crate) name: Box<str>,
     pub(crate) locals: Locals,
+    /// The request to end, once there was one.
+    pub(crate) cause: OnceCell<Box<Cause>>,
+    /// How many causes are live, of the task and of its scopes.
+    pub(crate) causes: Cell<u32>,
+    /// The sub-waits that are in no scope.
+    pub(crate) sub_waits: Cell<List>,
+    /// The pending waits that were polled with the task's own waker in the last step, while the task is inspected.
+    pub(crate) seen: RefCell<Vec<Seen>>,
 }
 
 impl Cold {
@@ -153,12 +168,49 @@ pub(crate) struct Header {
     pub(crate) own: Own,
 }
 
-/// What of a task every step may touch: a cache line and a half, in bytes.
+/// The most that a header may take, in bytes: a cache line and a quarter.
 #[cfg(target_pointer_width = "64")]
-const HOT_HEADER: usize = 96;
+const HEADER_BYTES: usize = 80;
 
 #[cfg(target_pointer_width = "64")]
-const _: () = assert!(size_of::<Header>() <= HOT_HEADER, "the hot header of a task has grown");
+const _: () = assert!(size_of::<Header>() <= HEADER_BYTES, "the header of a task has grown");
+
+/// How many task cells have a local side, for one home. They share one reference of the home.
+#[derive(Default)]
+pub(crate) struct CellCount(Cell<usize>);
+
+// SAFETY: the count is private, and `add` and `remove` are called on the home thread only, by who
+// allocates a cell (with the `LocalHome`, which cannot leave it) and by who ends a cell's local side
+// (with a `TaskRef`, which cannot leave it either). Both methods are unsafe and say so.
+unsafe impl Sync for CellCount {}
+
+impl CellCount {
+    /// # Safety
+    ///
+    /// This is the home thread.
+    #[inline]
+    unsafe fn add(home: &Arc<Home>) {
+        let count = &home.cells.0;
+        if count.get() == 0 {
+            std::mem::forget(home.clone());
+        }
+        count.set(count.get() + 1);
+    }
+
+    /// # Safety
+    ///
+    /// This is the home thread, and the cell was counted by `add`.
+    #[inline]
+    unsafe fn remove(home: NonNull<Home>) {
+        // SAFETY: the counted cells share a reference, which is given up below at the earliest.
+        let count = unsafe { &home.as_ref().cells.0 };
+        count.set(count.get() - 1);
+        if count.get() == 0 {
+            // SAFETY: the pointer is that of an `Arc`, and the reference is the one forgotten in `add`.
+            unsafe { Arc::decrement_strong_count(home.as_ptr()) };
+        }
+    }
+}
 
 /// The header comes first, so that a pointer to the cell is a pointer to its header.
 #[repr(C)]
@@ -186,7 +238,7 @@ pub(crate) struct VTable {
     pub(crate) take: unsafe fn(NonNull<Header>, NonNull<()>),
     /// Drops whatever the stage holds.
     pub(crate) clear: unsafe fn(NonNull<Header>),
-    /// Frees the memory of a cell whose stage is empty. On any thread.
+    /// Gives back the memory of a cell whose stage is empty. On any thread.
     pub(crate) free: unsafe fn(NonNull<Header>),
     /// What the future's type is called, and its size in bytes.
     pub(crate) future: fn() -> (&'static str, usize),
@@ -205,16 +257,17 @@ impl<F: Future> TaskCell<F> {
     /// # Safety
     ///
     /// `header` points to the header of a live `TaskCell<F>`.
+    #[inline(always)]
     unsafe fn stage(header: NonNull<Header>) -> *mut Stage<F, F::Output> {
-        // SAFETY: the cell is live and of this type, by the caller's promise; the reference is
-        // shared and the stage is behind an `UnsafeCell`.
-        let cell = unsafe { header.cast::<Self>().as_ref() };
-        cell.stage.get()
+        let cell = header.cast::<Self>().as_ptr();
+        // SAFETY: the cell is live and of this type, by the caller's promise.
+        let stage = unsafe { &raw const (*cell).stage };
+        UnsafeCell::raw_get(stage)
     }
 
     /// # Safety
     ///
-    /// As for [`VTable`]; no other reference into the stage exists (`Own::busy` sees to it).
+    /// As for [`VTable`]; no other reference into the stage exists (`Flags::BUSY` sees to it).
     unsafe fn poll(header: NonNull<Header>, cx: &mut Context<'_>) -> Option<Exit> {
         // SAFETY: the caller's promise.
         let stage = unsafe { Self::stage(header) };
@@ -259,6 +312,7 @@ impl<F: Future> TaskCell<F> {
     /// # Safety
     ///
     /// As for [`Self::poll`].
+    #[inline(never)]
     unsafe fn empty(header: NonNull<Header>) {
         // SAFETY: the caller's promise.
         let stage = unsafe { Self::stage(header) };
@@ -307,6 +361,10 @@ impl<F: Future> TaskCell<F> {
                 let header = unsafe { header.as_ref() };
                 log_crash(header, "it panicked and nobody joined it", panic.message());
             }
+            Stage::Ended(Ok(_)) if !needs_drop::<F::Output>() => {
+                // SAFETY: the stage is valid for writing, and what it holds need not be dropped.
+                return unsafe { stage.write(Stage::Empty) };
+            }
             Stage::Ended(_) | Stage::Future(_) => {}
         }
         // SAFETY: the caller's promise.
@@ -318,16 +376,14 @@ impl<F: Future> TaskCell<F> {
     /// `header` points to the header of a `TaskCell<F>` to which no reference is left and whose
     /// stage and cold part are empty.
     unsafe fn free(header: NonNull<Header>) {
-        let place = header.cast::<Self>().as_ptr();
-        let Some(lines) = (const { memory::lines_of::<Self>() }) else {
+        let Some(class) = (const { memory::class_of::<Self>() }) else {
+            let place = header.cast::<Self>().as_ptr();
             // SAFETY: the cell is a box of its own, made in `allocate`, and this is the last use.
             return drop(unsafe { Box::from_raw(place) });
         };
-        // SAFETY: the cell is valid, and this is the last use of it.
-        unsafe { place.drop_in_place() };
-        let lines = std::ptr::slice_from_raw_parts_mut(place.cast::<MaybeUninit<Line>>(), lines);
-        // SAFETY: the memory is a box of so many lines, taken in `allocate`, and nothing is in it.
-        memory::give_back(unsafe { Box::from_raw(lines) });
+        // Nothing in the cell needs to be dropped any more.
+        // SAFETY: the memory was taken in `allocate`, of the same class, and this is the last use.
+        unsafe { memory::give_back(header.cast(), class) };
     }
 }
 
@@ -344,10 +400,13 @@ where
     F: Future + 'static,
 {
     // Written in place: a future may be large, and would be moved once more.
-    let place: *mut TaskCell<F> = match const { memory::lines_of::<TaskCell<F>>() } {
-        Some(lines) => Box::into_raw(memory::take(lines)).cast(),
-        None => Box::into_raw(Box::<TaskCell<F>>::new_uninit()).cast(),
+    let place: NonNull<TaskCell<F>> = match const { memory::class_of::<TaskCell<F>>() } {
+        Some(class) => memory::take(class).cast(),
+        None => NonNull::from(Box::leak(Box::<TaskCell<F>>::new_uninit())).cast(),
     };
+    // SAFETY: a `LocalHome` is on the home thread.
+    unsafe { CellCount::add(home.shared()) };
+    let place = place.as_ptr();
     // SAFETY: the place is large enough for a cell, and aligned, and nobody else's.
     let header = unsafe { &raw mut (*place).header };
     // SAFETY: as above.
@@ -359,26 +418,27 @@ where
         header.write(Header {
             shared: Shared {
                 vtable: const { &TaskCell::<F>::VTABLE },
-                refs: AtomicUsize::new(1),
+                home: home.address(),
+                refs: AtomicU32::new(1),
+                index: AtomicU32::new(u32::MAX),
                 in_mail: AtomicBool::new(false),
                 parent: Parent::new(parent),
-                home: home.shared().clone(),
             },
             own: Own {
+                flags: Flags::default(),
                 local: Cell::new(1),
-                exit: Cell::new(None),
-                busy: Cell::new(false),
-                ledger: Ledger::default(),
-                id: Cell::default(),
+                next: Cell::new(None),
                 spawned_at,
-                joiners: WaitQueue::new(),
+                waits_at: Cell::new(spawned_at),
+                id: Cell::default(),
                 cold: cold.map_or_else(OnceCell::new, OnceCell::from),
             },
         })
     };
-    NonNull::new(place.cast()).expect("a box is somewhere")
+    NonNull::new(header).expect("memory is somewhere")
 }
 
+#[cold]
 fn log_crash(header: &Header, what: &str, panic: Option<&str>) {
     tracing::error!(
         task = header.own.id.get().0,
@@ -395,23 +455,48 @@ impl Header {
     }
 }
 
-/// Gives up one atomic reference; the last one frees the cell.
+/// Ends the local side of a cell: gives up its reference, and its part in that of the home.
 ///
 /// # Safety
 ///
-/// The caller owns a reference, and gives it up. The local side has emptied the stage before.
+/// This is the home thread, no `TaskRef` is left, and stage and cold part are empty.
+#[inline]
+pub(crate) unsafe fn end_local_side(header: NonNull<Header>) {
+    // SAFETY: the local side owns a reference, which keeps the cell alive.
+    let shared = unsafe { &(*header.as_ptr()).shared };
+    let (home, free) = (shared.home, shared.vtable.free);
+    if shared.refs.load(Ordering::Acquire) == 1 {
+        // No waker is left, and nobody has one to make more of.
+        // SAFETY: the local side's reference is the last one.
+        unsafe { free(header) };
+    } else {
+        // SAFETY: the pointer is that of an `Arc`, of which the cells in use share a reference.
+        unsafe { Arc::increment_strong_count(home.as_ptr()) };
+        // SAFETY: the reference of the local side, which ends here.
+        unsafe { release(header) };
+    }
+    // SAFETY: this is the home thread; the cell was counted when it was allocated.
+    unsafe { CellCount::remove(home) };
+}
+
+/// Gives up one atomic reference of a cell that has, or had, wakers; the last one frees the cell.
+///
+/// # Safety
+///
+/// The caller owns a reference, and gives it up. If the local side has ended, it has emptied the
+/// stage before, and given the cell a reference of its home.
 pub(crate) unsafe fn release(header: NonNull<Header>) {
     // SAFETY: the caller still owns a reference.
     let shared = unsafe { &(*header.as_ptr()).shared };
-    let free = shared.vtable.free;
-    // Nobody else has one to make more of, if this is the only one: no need to write then.
-    let is_last = shared.refs.load(Ordering::Acquire) == 1
-        || shared.refs.fetch_sub(1, Ordering::Release) == 1;
-    if is_last {
+    let (home, free) = (shared.home, shared.vtable.free);
+    if shared.refs.fetch_sub(1, Ordering::Release) == 1 {
         // Everything that others did with the cell happens before it is freed.
         fence(Ordering::Acquire);
-        // SAFETY: that was the last reference, the one of the local side included, so the stage
-        // and the cold part are empty.
+        // SAFETY: that was the last reference. The local side gives up its own after everything
+        // else, so the stage and the cold part are empty.
         unsafe { free(header) };
+        // SAFETY: the pointer is that of an `Arc`. Not the local side is last here, but after it a
+        // waker, or it itself in `end_local_side`, so the cell has a reference of its home.
+        unsafe { Arc::decrement_strong_count(home.as_ptr()) };
     }
 }

@@ -23,30 +23,39 @@
 //! nothing.
 
 use std::fmt;
-use std::future::Future;
+use std::future::{Future, poll_fn};
 use std::marker::PhantomData;
 use std::ops::Deref;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::pin::pin;
+use std::ptr::NonNull;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::task::Poll;
 
-use crate::bound::Package;
-use crate::foreign::future_wait;
-use crate::interrupt::{Interrupted, TaskError};
+use crate::calls::future_wait;
+use crate::cell::CellCount;
+use crate::interrupt::{Interrupted, Panic, TaskError};
 use crate::reply::Reply;
 use crate::task::Task;
 use crate::waker::RemoteWake;
 
 /// Names a kernel; no two kernels of a process share one.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
-pub struct KernelId(u32);
+pub struct KernelId(pub(crate) u32);
 
 impl KernelId {
     pub(crate) const NONE: Self = Self(0);
+    /// In the place of a kernel: what waited there has its answer.
+    pub(crate) const FINISHED: Self = Self(u32::MAX);
 
     fn fresh() -> Self {
         static NEXT: AtomicU32 = AtomicU32::new(1);
         let id = NEXT.fetch_add(1, Ordering::Relaxed);
-        assert!(id != 0, "four thousand million kernels were made in one process");
+        assert!(
+            id != 0 && id != Self::FINISHED.0,
+            "four thousand million kernels were made in one process"
+        );
         Self(id)
     }
 }
@@ -57,16 +66,16 @@ impl fmt::Display for KernelId {
     }
 }
 
+/// A closure on its way to a kernel's thread.
+pub type Call = Box<dyn FnOnce() + Send>;
+
 /// What another thread may ask of a kernel.
-#[derive(Debug)]
 #[non_exhaustive]
 pub enum Message {
     /// Make a task ready.
     Wake(RemoteWake),
-    /// Make a task on the kernel's own thread and let it run.
-    Spawn(RemoteSpawn),
-    /// Drop what belongs to the kernel's thread and was given up on another one.
-    Drop(Package),
+    /// Call this on the kernel's own thread, between two steps.
+    Call(Call),
     /// Cancel the main task.
     Interrupt(Interrupted),
     /// Let `run` return without stepping another task.
@@ -75,23 +84,20 @@ pub enum Message {
     Shutdown,
 }
 
-/// A closure on its way to the thread on which it becomes a task.
-pub struct RemoteSpawn(Box<dyn FnOnce() + Send>);
-
-impl RemoteSpawn {
-    /// Makes the task. For the kernel, on its own thread, inside its door.
-    ///
-    /// The closure that was sent is called in the task's first step, not here.
-    pub fn spawn(self) {
-        (self.0)();
-    }
-}
-
-impl fmt::Debug for RemoteSpawn {
+impl fmt::Debug for Message {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("RemoteSpawn")
+        f.write_str(match self {
+            Self::Wake(_) => "Wake",
+            Self::Call(_) => "Call",
+            Self::Interrupt(_) => "Interrupt",
+            Self::Stop => "Stop",
+            Self::Shutdown => "Shutdown",
+        })
     }
 }
+
+/// What brings a kernel out of its driver.
+type WakeDriver = Box<dyn Fn() + Send + Sync>;
 
 /// A kernel's address for other threads: its wake queue.
 pub struct Home {
@@ -99,15 +105,18 @@ pub struct Home {
     inbox: Mutex<Inbox>,
     /// The inbox may hold something. Set with the inbox locked, cleared with it locked.
     waiting: AtomicBool,
-    /// The kernel blocks in its driver, or is about to; cleared by whoever wakes it.
+    /// The kernel blocks in its driver, or is about to; cleared by the thread that wakes it.
     asleep: AtomicBool,
-    wake_driver: Box<dyn Fn() + Send + Sync>,
+    /// Gone once the kernel has ended, and with it the descriptor that it has for this.
+    wake_driver: Mutex<Option<WakeDriver>>,
+    /// The task cells in use on the home thread.
+    pub(crate) cells: CellCount,
 }
 
 /// A [`Home`] on the thread of its kernel, where tasks may be built for it.
 ///
 /// It cannot leave the thread it was made on, and is what makes that thread the *home thread*.
-#[derive(Clone, Debug)]
+#[derive(Debug)]
 pub struct LocalHome {
     home: Arc<Home>,
     _here: PhantomData<*const ()>,
@@ -118,11 +127,18 @@ impl LocalHome {
     pub fn shared(&self) -> &Arc<Home> {
         &self.home
     }
+
+    /// The home as task cells know it: the pointer of an [`Arc`].
+    #[inline]
+    pub(crate) fn address(&self) -> NonNull<Home> {
+        NonNull::new(Arc::as_ptr(&self.home).cast_mut()).expect("an `Arc` is somewhere")
+    }
 }
 
 impl Deref for LocalHome {
     type Target = Home;
 
+    #[inline]
     fn deref(&self) -> &Home {
         &self.home
     }
@@ -135,15 +151,16 @@ struct Inbox {
 }
 
 impl Home {
-    /// The wake queue of a new kernel of this thread, which is brought out of its driver by `wake_driver`, which is called on
-    /// any thread, at most once for each time the kernel goes to sleep.
+    /// The wake queue of a new kernel of this thread. `wake_driver` brings the kernel out of its
+    /// driver; any thread may call it, at most once for each time the kernel goes to sleep.
     pub fn open(wake_driver: impl Fn() + Send + Sync + 'static) -> LocalHome {
         let home = Self {
             id: KernelId::fresh(),
             inbox: Mutex::default(),
             waiting: AtomicBool::new(false),
             asleep: AtomicBool::new(false),
-            wake_driver: Box::new(wake_driver),
+            wake_driver: Mutex::new(Some(Box::new(wake_driver))),
+            cells: CellCount::default(),
         };
         LocalHome { home: Arc::new(home), _here: PhantomData }
     }
@@ -179,9 +196,23 @@ impl Home {
     /// Wakes the driver if the kernel sleeps in it, or waits to be turned by its owner.
     #[inline]
     pub fn nudge(&self) {
-        if self.asleep.load(Ordering::SeqCst) && self.asleep.swap(false, Ordering::SeqCst) {
-            (self.wake_driver)();
+        if self.asleep.load(Ordering::SeqCst) {
+            self.wake_sleeper();
         }
+    }
+
+    #[inline(never)]
+    fn wake_sleeper(&self) {
+        if self.asleep.swap(false, Ordering::SeqCst)
+            && let Some(wake) = &*self.wake_driver()
+        {
+            wake();
+        }
+    }
+
+    fn wake_driver(&self) -> MutexGuard<'_, Option<WakeDriver>> {
+        // The driver's own code runs under the lock; should it panic, the lock is good all the same.
+        self.wake_driver.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Whether the kernel has ended.
@@ -190,6 +221,7 @@ impl Home {
     }
 
     /// Whether a message may be waiting: a plain load, for the kernel.
+    #[inline]
     pub fn has_mail(&self) -> bool {
         self.waiting.load(Ordering::Relaxed)
     }
@@ -223,8 +255,10 @@ impl Home {
         self.asleep.store(false, Ordering::SeqCst);
     }
 
-    /// Ends deliveries. What was still waiting comes back; drop it where user code may run.
+    /// Ends deliveries, and gives up what woke the driver. The messages that were still waiting come
+    /// back; drop them where user code may run.
     pub fn close(&self) -> Vec<Message> {
+        drop(self.wake_driver().take());
         let mut inbox = self.inbox();
         inbox.closed = true;
         self.waiting.store(false, Ordering::SeqCst);
@@ -271,7 +305,7 @@ impl KernelHandle {
     /// Outside a kernel.
     #[track_caller]
     pub fn current() -> Self {
-        crate::door::with(|kernel| Self::new(kernel.home().shared().clone()))
+        crate::local::with(|local| Self::new(local.home().shared().clone()))
     }
 
     /// The kernel this reaches.
@@ -300,11 +334,20 @@ impl KernelHandle {
         F: Future<Output = ()> + 'static,
     {
         let from = std::panic::Location::caller();
-        let on_arrival = move || {
+        self.call_there(Box::new(move || {
             let task: Task<()> = crate::task::spawn_at(async move { make().await }, None, from);
             drop(task);
-        };
-        self.send(Message::Spawn(RemoteSpawn(Box::new(on_arrival))))
+        }))
+    }
+
+    /// Calls a closure on the kernel's thread, inside the kernel and between two steps. A panic of
+    /// it is logged. If the kernel ends first, the closure is dropped without being called.
+    ///
+    /// # Errors
+    ///
+    /// [`KernelEnded`], with the closure dropped.
+    pub fn call_there(&self, call: Call) -> Result<(), KernelEnded> {
+        self.send(Message::Call(call))
     }
 
     /// Starts a task on the kernel's thread, from a task of another kernel (or the same), and waits
@@ -312,12 +355,14 @@ impl KernelHandle {
     ///
     /// # Cancellation
     ///
-    /// An interruption point. The task there runs on, and nobody gets its result.
+    /// An interruption point. Interrupted or dropped, the caller gives up the result only: the task
+    /// runs on, detached, and its result is dropped on its own thread.
     ///
     /// # Errors
     ///
-    /// [`TaskError::Interrupted`]: the wait was. [`TaskError::Stopped`]: the task there gave no
-    /// result, for it panicked, was cancelled, or its kernel has ended.
+    /// [`TaskError::Interrupted`]: the wait was. [`TaskError::Panicked`]: the task there panicked, with
+    /// this payload. [`TaskError::Stopped`]: the task there was dropped before it had a result, by a
+    /// cancel or because its kernel has ended.
     ///
     /// # Panics
     ///
@@ -332,10 +377,19 @@ impl KernelHandle {
         F: Future<Output: Send + 'static> + 'static,
     {
         let (reply, replied) = Reply::channel();
+        let task = move || async move {
+            let mut future = pin!(async move { make().await });
+            let outcome =
+                poll_fn(|cx| match catch_unwind(AssertUnwindSafe(|| future.as_mut().poll(cx))) {
+                    Ok(polled) => polled.map(Ok),
+                    Err(panic) => Poll::Ready(Err(TaskError::Panicked(Panic::new(panic)))),
+                });
+            reply.send(outcome.await);
+        };
         // Refused, the closure is dropped, and so is the reply.
-        let _ = self.spawn(move || async move { reply.send(make().await) });
+        let _ = self.spawn(task);
         let waiting = future_wait(replied);
-        async move { waiting.await?.ok_or(TaskError::Stopped) }
+        async move { waiting.await?.unwrap_or(Err(TaskError::Stopped)) }
     }
 
     /// Asks the main task of the current run to end, saying why: its await returns
@@ -378,11 +432,4 @@ impl KernelHandle {
             KernelEnded
         })
     }
-}
-
-/// Delivers a wake from a thread that is not inside the task's kernel.
-pub(crate) fn wake_from_elsewhere(wake: RemoteWake) {
-    let home = wake.home();
-    // A kernel that has ended has no task left to wake.
-    drop(home.send(Message::Wake(wake)));
 }

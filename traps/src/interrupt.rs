@@ -1,12 +1,9 @@
 //! What a task sees when it is interrupted, and how a task ends.
 //!
-//! An interruption is an ordinary error value returned by the await it hit. It says why
-//! ([`Interrupted::is_cancel`], [`Interrupted::is_timeout`]) and whose it is: a deadline belongs to
+//! An interruption is an ordinary error value that an await returns. It says why
+//! ([`Interrupted::is_cancel`], [`Interrupted::is_timeout`]) and who owns it: a deadline belongs to
 //! the scope that set it, a cancel to the task as a whole. Code between the two passes it on with
-//! `?`, exactly like any other error; only the owner turns it into [`TimedOut`].
-//!
-//! These types are here, below kernel and library alike, because every suspending trap answers
-//! with one of them.
+//! `?`, like any other error; only the owner turns it into [`TimedOut`].
 
 use std::any::Any;
 use std::fmt;
@@ -14,9 +11,8 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use crate::quiet::text_of;
 
-/// Names one scope of one kernel for as long as the scope lives.
-///
-/// A number that the kernel chose; it means nothing to another kernel.
+/// Names one scope of one kernel: the number of the moment at which it was opened, which no other
+/// scope of that kernel has.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub struct ScopeId(pub u64);
 
@@ -41,7 +37,7 @@ enum Cause {
     /// A deadline passed; the scope that set it.
     TimedOut(ScopeId),
     /// Somebody asked the task to end; what they said.
-    Cancelled(Option<Arc<Box<str>>>),
+    Cancelled(Option<Arc<str>>),
 }
 
 impl Interrupted {
@@ -49,13 +45,11 @@ impl Interrupted {
     ///
     /// An empty reason means that none was given.
     pub fn cancelled(reason: &str) -> Self {
-        Self(Cause::Cancelled((!reason.is_empty()).then(|| Arc::new(reason.into()))))
+        Self(Cause::Cancelled((!reason.is_empty()).then(|| Arc::from(reason))))
     }
 
     /// The interruption of everything inside the scope whose deadline passed.
-    ///
-    /// For kernels; a program gets these from [`timeout_after`](crate::timeout_after).
-    pub fn timed_out(scope: ScopeId) -> Self {
+    pub(crate) fn timed_out(scope: ScopeId) -> Self {
         Self(Cause::TimedOut(scope))
     }
 
@@ -72,7 +66,7 @@ impl Interrupted {
     /// What whoever cancelled the task said, if it was a cancel and they said anything.
     pub fn reason(&self) -> Option<&str> {
         match &self.0 {
-            Cause::Cancelled(reason) => reason.as_deref().map(|reason| &**reason),
+            Cause::Cancelled(reason) => reason.as_deref(),
             Cause::TimedOut(_) => None,
         }
     }
@@ -86,12 +80,10 @@ impl Interrupted {
     }
 }
 
+/// The text that [`Display`](fmt::Display) gives, in the name of the type.
 impl fmt::Debug for Interrupted {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match &self.0 {
-            Cause::TimedOut(scope) => f.debug_tuple("TimedOut").field(scope).finish(),
-            Cause::Cancelled(reason) => f.debug_tuple("Cancelled").field(reason).finish(),
-        }
+        f.debug_tuple("Interrupted").field(&format_args!("{self}")).finish()
     }
 }
 
@@ -190,25 +182,30 @@ impl From<Interrupted> for TaskError {
 }
 
 /// What a task panicked with.
-pub struct Panic {
+pub struct Panic(Box<Panicked>);
+
+/// Boxed, so that the outcome of a task that does not panic is small.
+struct Panicked {
     message: Option<Box<str>>,
-    /// Never locked but to look inside; it makes the error one that may be shared.
+    /// The mutex makes the error one that threads may share; it is locked for nothing else.
     payload: Mutex<Box<dyn Any + Send>>,
 }
 
 impl Panic {
-    pub(crate) fn new(payload: Box<dyn Any + Send>) -> Self {
-        Self { message: text_of(&*payload).map(Into::into), payload: Mutex::new(payload) }
+    /// Keeps what a closure panicked with.
+    pub fn new(payload: Box<dyn Any + Send>) -> Self {
+        let message = text_of(&*payload).map(Into::into);
+        Self(Box::new(Panicked { message, payload: Mutex::new(payload) }))
     }
 
     /// The text of the panic, where it is one.
     pub fn message(&self) -> Option<&str> {
-        self.message.as_deref()
+        self.0.message.as_deref()
     }
 
     /// What [`std::panic::resume_unwind`] takes to go on with the panic.
     pub fn into_payload(self) -> Box<dyn Any + Send> {
-        self.payload.into_inner().unwrap_or_else(PoisonError::into_inner)
+        self.0.payload.into_inner().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -221,9 +218,11 @@ impl fmt::Debug for Panic {
 impl fmt::Debug for TaskError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Cancelled(why) => f.debug_tuple("Cancelled").field(why).finish(),
+            Self::Cancelled(why) => {
+                f.debug_tuple("Cancelled").field(&format_args!("{why}")).finish()
+            }
             Self::Panicked(panic) => panic.fmt(f),
-            Self::Interrupted(why) => f.debug_tuple("Interrupted").field(why).finish(),
+            Self::Interrupted(why) => why.fmt(f),
             Self::Stopped => f.write_str("Stopped"),
         }
     }

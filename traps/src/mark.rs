@@ -4,8 +4,8 @@
 //! not pay for somebody who looks; who looks has the kernel search for the task.
 
 use crate::cell::TaskId;
-use crate::door;
 use crate::home::KernelId;
+use crate::local;
 use crate::task_ref::TaskRef;
 
 /// Names a task of this thread, and does not keep it.
@@ -30,7 +30,7 @@ impl TaskMark {
     /// The task whose future is being polled or dropped; [`NONE`](Self::NONE) outside of that.
     #[inline]
     pub fn current() -> Self {
-        let (kernel, task) = door::polling();
+        let (kernel, task) = local::polling();
         Self { kernel, task }
     }
 
@@ -47,7 +47,7 @@ impl TaskMark {
 
     /// The task, if it has not ended. The kernel looks at all of its tasks for that.
     pub fn find(self) -> Option<TaskRef> {
-        door::reach(self.kernel, |kernel| kernel.find_task(self.task)).flatten()
+        local::reach(self.kernel, |local| local.kernel().find_task(self.task)).flatten()
     }
 }
 

@@ -1,94 +1,913 @@
-//! Memory for task cells, kept for reuse.
+//! Memory for task cells, taken from chunks that hold many cells of one size.
 //!
-//! Tasks come and go by the million and are of few sizes, so a thread keeps what small ones leave
-//! behind, up to [`KEPT_BYTES`] for each size, instead of asking the allocator again. Nothing here is
-//! unsafe: the memory is boxes of lines, of which nobody says what is in them.
+//! A thread has chunks of its own: for each [`SizeClass`] a ring. The header of a chunk comes first
+//! and the cells follow without a gap. A chunk is aligned to a power of two that no cell crosses, so
+//! the address of a cell, rounded down, is the address of the header. Free cells are linked through
+//! their first word. One chunk of each ring is *current*: [`take`] unlinks the first free cell of
+//! that chunk.
+//!
+//! The thread that takes a cell is the *home thread* of its chunk. There [`give_back`] links the cell
+//! into the chunk again. Neither function needs an atomic operation for that, and one counter tells
+//! [`give_back`] when a chunk needs attention ([`Chunk::quiet`]).
+//!
+//! On another thread, [`give_back`] pushes the cell to the [`Returns`] of the home thread. The home
+//! thread empties the returns when its current chunk has no free cell, when one of its chunks needs
+//! attention, and as it ends. A home thread that does none of these reuses and frees no such cell.
+//!
+//! # Life of a chunk
+//!
+//! ```text
+//!        (1)           (2)        (3)            (4)
+//!   new ────▶ Current ────▶ Full ────▶ Partial ────▶ Spare
+//!              ▲   ▲                    │   │          │
+//!              │   └────────────────────┘   │ (6)      │
+//!              │            (5)             ▼          │
+//!              │                          freed        │
+//!              └───────────────────────────────────────┘
+//!                           (5)
+//! ```
+//!
+//! (1) [`Arena::usable`], when no chunk of the class has a free cell; (2) the same, when the current
+//! chunk has none; (3) [`Arena::attend`], when a quarter of the cells is free; (4) the same, when
+//! all cells are free and the thread has few spare chunks of the class; (5) [`Arena::usable`], when
+//! the current chunk becomes full; (6) [`Arena::attend`], when all cells are free and the thread has
+//! enough spare chunks.
+//!
+//! The end of the home thread ends this life in every state. The drop of [`Arena`] closes the
+//! returns. From then on [`Chunk::outstanding`] counts the cells in use. The ending thread frees the
+//! chunks without any; another chunk is freed by the thread that gives back its last cell
+//! ([`settle`]).
 
-use std::cell::RefCell;
-use std::mem::MaybeUninit;
+use std::alloc::{Layout, alloc, dealloc, handle_alloc_error};
+use std::cell::{Cell, OnceCell};
+use std::ptr::{self, NonNull};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicIsize, AtomicPtr, Ordering, fence};
 
-/// What memory is counted in: 16 bytes, aligned for all but a few types.
+/// Which cells share chunks: a size in lines of 16 bytes.
 #[derive(Clone, Copy)]
-#[repr(align(16))]
-pub(crate) struct Line {
-    _bytes: [u8; LINE],
-}
+pub(crate) struct SizeClass(u8);
 
+/// The unit of sizes and the alignment of every cell, in bytes: enough for all but a few types.
 const LINE: usize = 16;
 
-/// Some lines that nothing is in.
-pub(crate) type Memory = Box<[MaybeUninit<Line>]>;
+/// The largest size, in lines: a kibibyte. The work of a task that needs more outweighs one call of
+/// the allocator.
+const LARGEST: usize = 64;
 
-/// The largest memory that is kept, in lines: a kibibyte.
-const KEPT_LINES: usize = 64;
+/// How many classes there are, with the unused one of no line.
+const CLASSES: usize = LARGEST + 1;
 
-/// How many bytes of each size a thread keeps.
-const KEPT_BYTES: usize = 256 * 1024;
+/// How much memory an allocator puts before an allocation, in bytes (two words, in glibc).
+///
+/// A chunk is so much smaller than its alignment, so that the next one can lie right behind it.
+const ALLOCATOR_HEADER: usize = 16;
 
-thread_local! {
-    /// By the number of lines.
-    static KEPT: RefCell<[Vec<Memory>; KEPT_LINES + 1]> =
-        const { RefCell::new([const { Vec::new() }; KEPT_LINES + 1]) };
-}
+/// How many bytes of untouched cells are linked at once: a page.
+///
+/// The system supplies only those pages of a chunk that a thread has come to need.
+const LINKED_AT_ONCE: usize = 4096;
 
-/// How many lines a type takes; `None` if its alignment asks for more than theirs.
-pub(crate) const fn lines_of<T>() -> Option<usize> {
-    if align_of::<T>() <= align_of::<Line>() { Some(size_of::<T>().div_ceil(LINE)) } else { None }
-}
+/// How many spare chunks a thread keeps for each class.
+///
+/// They hold at least five hundred cells: so many tasks of one size may come and go at once, again
+/// and again, without a call of the allocator.
+const SPARE_CHUNKS: u32 = 8;
 
-/// Gives so many lines.
-#[inline]
-pub(crate) fn take(lines: usize) -> Memory {
-    let kept = KEPT.try_with(|kept| kept.borrow_mut().get_mut(lines)?.pop());
-    match kept {
-        Ok(Some(memory)) => memory,
-        _ => Box::new_uninit_slice(lines),
+/// Which part of a full chunk must be free before the chunk is used again: a quarter.
+///
+/// With a single cell, a thread whose tasks end in random order would change its current chunk at
+/// almost every [`take`].
+const FREE_PART: u32 = 4;
+
+/// `None`: the type is too large (over 1 KiB) or over-aligned (over 16) and gets a box of its own.
+pub(crate) const fn class_of<T>() -> Option<SizeClass> {
+    match size_of::<T>().div_ceil(LINE) {
+        _ if align_of::<T>() > LINE => None,
+        0 => Some(SizeClass(1)),
+        lines @ 1..=LARGEST => Some(SizeClass(lines as u8)),
+        _ => None,
     }
 }
 
-/// Keeps the memory, or frees it.
-#[inline]
-pub(crate) fn give_back(memory: Memory) {
-    let lines = memory.len();
-    // At the thread's end nothing is kept any more, and the memory is dropped with the closure.
-    let _ = KEPT.try_with(move |kept| {
-        if let Some(kept) = kept.borrow_mut().get_mut(lines)
-            && kept.len() < KEPT_BYTES / (LINE * lines.max(1))
-        {
-            kept.push(memory);
+impl SizeClass {
+    const fn cell_size(self) -> usize {
+        self.0 as usize * LINE
+    }
+
+    /// The alignment of a chunk, in bytes: at least 64 cells, so that the rest behind the last cell
+    /// is less than two per cent of a chunk.
+    const fn chunk_align(self) -> usize {
+        if self.0 as usize <= LARGEST / 2 { 32 * 1024 } else { 64 * 1024 }
+    }
+
+    const fn chunk_layout(self) -> Layout {
+        match Layout::from_size_align(self.chunk_align() - ALLOCATOR_HEADER, self.chunk_align()) {
+            Ok(layout) => layout,
+            Err(_) => panic!("the alignment is a power of two, and small"),
         }
+    }
+
+    /// How many cells a chunk has.
+    const fn capacity(self) -> u32 {
+        ((self.chunk_layout().size() - size_of::<Chunk>()) / self.cell_size()) as u32
+    }
+}
+
+/// A free cell, linked to the next one.
+struct Free {
+    next: Option<NonNull<Free>>,
+}
+
+/// A cell on its way back to its home thread.
+struct Returning {
+    next: *mut Returning,
+    chunk: *const Chunk,
+}
+
+const _: () = assert!(size_of::<Returning>() <= LINE, "the smallest cell cannot be returned");
+
+/// The cells of one home thread that other threads gave back, as a stack; [`CLOSED`] after the end
+/// of the home thread.
+struct Returns(AtomicPtr<Returning>);
+
+/// An address at which no cell is.
+const CLOSED: *mut Returning = ptr::without_provenance_mut(1);
+
+/// The header of a chunk.
+///
+/// `home` and `outstanding` belong to every thread that has a cell of the chunk, the other fields to
+/// the home thread.
+#[repr(C, align(16))]
+struct Chunk {
+    /// A reference that the chunk owns of its `Arc`. Nobody writes to this field.
+    home: *const Returns,
+    /// The number of cells in use, once the home thread has ended and added theirs. Before that,
+    /// minus the number of cells given back since the [`Returns`] were closed.
+    outstanding: AtomicIsize,
+    free: Cell<Option<NonNull<Free>>>,
+    /// After how many calls of [`push`] the chunk needs attention, plus one for each [`pop`]. The
+    /// variants of [`Fill`] give the reasons.
+    quiet: Cell<u32>,
+    /// How many cells have ever been linked. The others follow them and were never touched.
+    linked: Cell<u32>,
+    /// The neighbours in the ring.
+    next: Cell<*const Chunk>,
+    previous: Cell<*const Chunk>,
+    class: SizeClass,
+    fill: Cell<Fill>,
+}
+
+#[cfg(target_pointer_width = "64")]
+const _: () = assert!(size_of::<Chunk>() == 64, "the header of a chunk is not a cache line");
+
+/// How full a chunk is. In its ring, partial and spare chunks follow the current one, then full ones.
+#[derive(Clone, Copy)]
+enum Fill {
+    /// [`take`] uses this chunk. `quiet` is one more than the number of cells in use, as even
+    /// an empty chunk needs no attention here.
+    Current,
+    /// A cell is free, and one is in use. `quiet` is the number of cells in use.
+    Partial,
+    /// No cell was free when this state began. `quiet` is [`FREE_PART`] of the capacity, less the
+    /// cells given back since.
+    Full,
+    /// All cells are free. `quiet` is zero.
+    Spare,
+}
+
+/// The thread-local state of the fast paths. Nothing here needs dropping, so an access needs no check.
+struct Near {
+    /// The `home` of this thread's chunks; null before the first and after the last of them.
+    home: Cell<*const Returns>,
+    /// By class, the current chunk or [`NONE`].
+    current: [Cell<*const Chunk>; CLASSES],
+}
+
+/// All chunks of a thread.
+struct Arena {
+    returns: OnceCell<Arc<Returns>>,
+    rings: [Ring; CLASSES],
+}
+
+/// All chunks of a thread and class.
+struct Ring {
+    /// The current chunk; null before the first one.
+    current: Cell<*const Chunk>,
+    spare: Cell<u32>,
+}
+
+thread_local! {
+    static NEAR: Near = const {
+        Near {
+            home: Cell::new(ptr::null()),
+            current: [const { Cell::new(&raw const NONE.0) }; CLASSES],
+        }
+    };
+    static ARENA: Arena = const {
+        Arena {
+            returns: OnceCell::new(),
+            rings: [const { Ring { current: Cell::new(ptr::null()), spare: Cell::new(0) } }; CLASSES],
+        }
+    };
+}
+
+/// Stands where there is no current chunk, so that [`take`] finds no free cell there.
+static NONE: NoChunk = NoChunk(Chunk::empty(ptr::null(), SizeClass(1)));
+
+struct NoChunk(Chunk);
+
+// SAFETY: threads only read this chunk: `pop` writes to no chunk without a free cell, and all else
+// writes to chunks of a ring or in front of a cell, of which this is none.
+unsafe impl Sync for NoChunk {}
+
+/// Takes memory of that class, uninitialised, aligned to 16.
+#[inline]
+pub(crate) fn take(class: SizeClass) -> NonNull<u8> {
+    let taken = NEAR.try_with(|near| {
+        let chunk = near.current[usize::from(class.0)].get();
+        // SAFETY: a current chunk is `NONE`, or in a ring of this thread and so alive.
+        unsafe { pop(chunk) }
     });
+    match taken {
+        Ok(Some(cell)) => cell,
+        _ => take_from_arena(class),
+    }
+}
+
+/// Gives back memory of that class.
+///
+/// # Safety
+///
+/// `place` came from `take(class)` (on whatever thread), and nothing uses it any more. The pointer is
+/// a copy of that one: one made from a reference into the cell is not valid for the chunk.
+#[inline]
+pub(crate) unsafe fn give_back(place: NonNull<u8>, class: SizeClass) {
+    // The pointer keeps its provenance, which is that of the whole chunk.
+    let chunk = place.as_ptr().map_addr(|cell| cell & !(class.chunk_align() - 1));
+    let chunk = chunk.cast_const().cast::<Chunk>();
+    // SAFETY: the chunk lives, because a cell of it is in use.
+    let home = unsafe { (*chunk).home };
+    if NEAR.try_with(|near| near.home.get()) != Ok(home) {
+        // SAFETY: the cell is one of the chunk, and in use until now.
+        return unsafe { give_back_elsewhere(place, chunk) };
+    }
+    // SAFETY: as above, and this is the home thread.
+    if unsafe { push(place, chunk) } {
+        // SAFETY: this is the home thread, and the chunk is in its ring.
+        unsafe { attend(chunk) };
+    }
+}
+
+/// # Safety
+///
+/// The chunk is `NONE` or lives, and this is its home thread.
+#[inline]
+unsafe fn pop(chunk: *const Chunk) -> Option<NonNull<u8>> {
+    // SAFETY: the caller's promise.
+    let chunk = unsafe { &*chunk };
+    let cell = chunk.free.get()?;
+    // SAFETY: a free cell has been linked, and nobody has written to it since.
+    let Free { next } = unsafe { cell.read() };
+    chunk.free.set(next);
+    chunk.quiet.set(chunk.quiet.get() + 1);
+    Some(cell.cast())
+}
+
+/// Whether the chunk needs attention now.
+///
+/// # Safety
+///
+/// The cell is one of the chunk, and nothing uses it any more; this is the home thread.
+#[inline]
+unsafe fn push(cell: NonNull<u8>, chunk: *const Chunk) -> bool {
+    // SAFETY: the chunk lives, because a cell of it was in use.
+    let chunk = unsafe { &*chunk };
+    let cell = cell.cast::<Free>();
+    // SAFETY: the cell is large enough, aligned, and nobody's.
+    unsafe { cell.write(Free { next: chunk.free.get() }) };
+    chunk.free.set(Some(cell));
+    let quiet = chunk.quiet.get() - 1;
+    chunk.quiet.set(quiet);
+    quiet == 0
+}
+
+#[cold]
+#[inline(never)]
+fn take_from_arena(class: SizeClass) -> NonNull<u8> {
+    let chunk = ARENA.try_with(|arena| {
+        arena.empty_returns();
+        let chunk = arena.usable(class);
+        // An error means that the thread ends and every call comes here.
+        let _ = NEAR.try_with(|near| {
+            near.home.set(Arc::as_ptr(arena.returns()));
+            near.current[usize::from(class.0)].set(chunk);
+        });
+        chunk
+    });
+    let Ok(chunk) = chunk else {
+        return take_after_end(class);
+    };
+    // SAFETY: the chunk is in a ring of this thread.
+    unsafe { pop(chunk) }.expect("a usable chunk has a free cell")
+}
+
+/// Takes the only cell of a chunk without a home thread. For destructors of thread-locals that run
+/// when the arena of their thread is gone.
+fn take_after_end(class: SizeClass) -> NonNull<u8> {
+    let chunk = Chunk::new(Arc::new(Returns(AtomicPtr::new(CLOSED))), class);
+    // SAFETY: the chunk is new and this thread's.
+    unsafe { link_untouched(chunk) };
+    // SAFETY: as above.
+    let cell = unsafe { pop(chunk) }.expect("a new chunk has free cells");
+    // SAFETY: the chunk lives; one cell is in use, and not given back yet.
+    unsafe { settle(chunk, 1) };
+    cell
+}
+
+/// # Safety
+///
+/// The chunk is in a ring of this thread, and its `quiet` is zero.
+#[cold]
+#[inline(never)]
+unsafe fn attend(chunk: *const Chunk) {
+    let _ = ARENA.try_with(|arena| {
+        // SAFETY: the caller's promise.
+        unsafe { arena.attend(chunk) };
+        arena.empty_returns();
+    });
+}
+
+/// # Safety
+///
+/// The cell is one of the chunk, and nothing uses it any more.
+#[cold]
+#[inline(never)]
+unsafe fn give_back_elsewhere(cell: NonNull<u8>, chunk: *const Chunk) {
+    let cell = cell.cast::<Returning>().as_ptr();
+    // SAFETY: the chunk lives, because this cell is in use until it is pushed or settled.
+    let home = unsafe { (*chunk).home };
+    // SAFETY: the chunk owns a reference.
+    let first = unsafe { &(*home).0 };
+    let mut next = first.load(Ordering::Relaxed);
+    while next != CLOSED {
+        // SAFETY: the cell is large enough, aligned, and nobody else's before it is pushed.
+        unsafe { cell.write(Returning { next, chunk }) };
+        // After a success the home thread may free anything: cell, chunk and `Returns`.
+        match first.compare_exchange_weak(next, cell, Ordering::Release, Ordering::Relaxed) {
+            Ok(_) => return,
+            Err(other) => next = other,
+        }
+    }
+    // SAFETY: the chunk lives, because this cell is outstanding. The home thread has ended.
+    unsafe { settle(chunk, -1) };
+}
+
+/// Adds to the outstanding cells, and frees the chunk if there is none.
+///
+/// Each cell counts minus one as a thread gives it back, and the home thread adds the number of all
+/// cells in use. So the sum is zero after the last of these calls and after no other one.
+///
+/// # Safety
+///
+/// The `Returns` of the chunk are closed. The caller gives back as many cells as it subtracts, or
+/// it is the home thread, adds the number of all cells that are not free, and does so once.
+unsafe fn settle(chunk: *const Chunk, change: isize) {
+    // SAFETY: the chunk lives, because this call is still missing in the sum.
+    let outstanding = unsafe { &(*chunk).outstanding };
+    if outstanding.fetch_add(change, Ordering::Release) + change != 0 {
+        return;
+    }
+    // Everything that others did with the chunk and its cells happens before it is freed.
+    fence(Ordering::Acquire);
+    // SAFETY: no cell is in use, and the home thread has forgotten the chunk.
+    unsafe { Chunk::free(chunk) };
+}
+
+/// Links some of the untouched cells of a chunk without free cells; false if there are none.
+///
+/// # Safety
+///
+/// The chunk lives, and this is its home thread.
+unsafe fn link_untouched(chunk: *const Chunk) -> bool {
+    // SAFETY: the caller's promise.
+    let header = unsafe { &*chunk };
+    let size = header.class.cell_size();
+    let start = header.linked.get();
+    let end = header.class.capacity().min(start + (LINKED_AT_ONCE / size) as u32);
+    let mut next = None;
+    for index in (start..end).rev() {
+        let offset = size_of::<Chunk>() + index as usize * size;
+        // SAFETY: the cell lies in the allocation, as its index is below the capacity.
+        let cell = unsafe { chunk.cast_mut().byte_add(offset) }.cast::<Free>();
+        // SAFETY: the cell is large enough, aligned, and nobody's.
+        unsafe { cell.write(Free { next }) };
+        next = NonNull::new(cell);
+    }
+    header.free.set(next);
+    header.linked.set(end);
+    start < end
+}
+
+impl Chunk {
+    const fn empty(home: *const Returns, class: SizeClass) -> Self {
+        Self {
+            home,
+            outstanding: AtomicIsize::new(0),
+            free: Cell::new(None),
+            quiet: Cell::new(1),
+            linked: Cell::new(0),
+            next: Cell::new(ptr::null()),
+            previous: Cell::new(ptr::null()),
+            class,
+            fill: Cell::new(Fill::Current),
+        }
+    }
+
+    /// Makes a chunk, which is its own neighbour.
+    fn new(home: Arc<Returns>, class: SizeClass) -> *const Self {
+        let layout = class.chunk_layout();
+        // SAFETY: the size is not zero.
+        let chunk = unsafe { alloc(layout) }.cast::<Self>();
+        if chunk.is_null() {
+            handle_alloc_error(layout);
+        }
+        let header = Self::empty(Arc::into_raw(home), class);
+        header.next.set(chunk);
+        header.previous.set(chunk);
+        // SAFETY: the memory is large enough, aligned, and nobody else's.
+        unsafe { chunk.write(header) };
+        #[cfg(test)]
+        tests::MADE.set(tests::MADE.get() + 1);
+        chunk
+    }
+
+    /// # Safety
+    ///
+    /// No cell of the chunk is in use, and nothing points to the chunk any more.
+    unsafe fn free(chunk: *const Self) {
+        // SAFETY: the chunk lives.
+        let header = unsafe { chunk.read() };
+        // SAFETY: `new` made the pointer of an `Arc`, and this is the reference of the chunk.
+        drop(unsafe { Arc::from_raw(header.home) });
+        // SAFETY: `new` allocated the chunk, with that layout, and this is the last use of it.
+        unsafe { dealloc(chunk.cast_mut().cast(), header.class.chunk_layout()) };
+        #[cfg(test)]
+        tests::FREED.set(tests::FREED.get() + 1);
+    }
+
+    /// How many free cells end the state `Full`; less than the capacity.
+    fn enough(&self) -> u32 {
+        self.class.capacity() / FREE_PART
+    }
+
+    fn used(&self) -> u32 {
+        match self.fill.get() {
+            Fill::Current => self.quiet.get() - 1,
+            Fill::Partial | Fill::Spare => self.quiet.get(),
+            Fill::Full => self.quiet.get() + self.class.capacity() - self.enough(),
+        }
+    }
+
+    /// Removes the chunk from its ring.
+    ///
+    /// # Safety
+    ///
+    /// The neighbours live, and this is the home thread.
+    unsafe fn unlink(&self) {
+        // SAFETY: the caller's promise.
+        unsafe { &*self.next.get() }.previous.set(self.previous.get());
+        // SAFETY: the caller's promise.
+        unsafe { &*self.previous.get() }.next.set(self.next.get());
+    }
+
+    /// Inserts the chunk into a ring, behind another one.
+    ///
+    /// # Safety
+    ///
+    /// Both chunks and the neighbours of the other one live, and this is their home thread.
+    unsafe fn insert(chunk: *const Self, behind: *const Self) {
+        // SAFETY: the caller's promise.
+        let before = unsafe { &*behind };
+        // SAFETY: the caller's promise.
+        let header = unsafe { &*chunk };
+        header.next.set(before.next.replace(chunk));
+        header.previous.set(behind);
+        // SAFETY: the caller's promise.
+        unsafe { &*header.next.get() }.previous.set(chunk);
+    }
+}
+
+impl Arena {
+    fn returns(&self) -> &Arc<Returns> {
+        self.returns.get_or_init(|| Arc::new(Returns(AtomicPtr::new(ptr::null_mut()))))
+    }
+
+    /// Gives the current chunk of the class, with a free cell: the one before, another one of the
+    /// ring, or a new one.
+    fn usable(&self, class: SizeClass) -> *const Chunk {
+        let ring = &self.rings[usize::from(class.0)];
+        let current = ring.current.get();
+        // SAFETY: chunks in a ring of this thread live.
+        let Some(header) = (unsafe { current.as_ref() }) else {
+            return self.add(class, ring);
+        };
+        // SAFETY: the chunk lives, and this is its home thread.
+        if header.free.get().is_some() || unsafe { link_untouched(current) } {
+            return current;
+        }
+        header.fill.set(Fill::Full);
+        header.quiet.set(header.enough());
+        let next = header.next.get();
+        // SAFETY: chunks in a ring of this thread live.
+        let header = unsafe { &*next };
+        match header.fill.get() {
+            Fill::Full | Fill::Current => return self.add(class, ring),
+            Fill::Partial => {}
+            Fill::Spare => ring.spare.set(ring.spare.get() - 1),
+        }
+        header.quiet.set(header.quiet.get() + 1);
+        header.fill.set(Fill::Current);
+        ring.current.set(next);
+        next
+    }
+
+    /// Adds a new chunk to a ring of which no chunk has a free cell.
+    fn add(&self, class: SizeClass, ring: &Ring) -> *const Chunk {
+        let chunk = Chunk::new(self.returns().clone(), class);
+        // SAFETY: the chunk is new and this thread's.
+        unsafe { link_untouched(chunk) };
+        let current = ring.current.replace(chunk);
+        if !current.is_null() {
+            // SAFETY: chunks in a ring of this thread live, and so does the new one.
+            unsafe { Chunk::insert(chunk, current) };
+        }
+        chunk
+    }
+
+    /// # Safety
+    ///
+    /// The chunk is in a ring of this arena, and its `quiet` is zero.
+    unsafe fn attend(&self, chunk: *const Chunk) {
+        // SAFETY: chunks in a ring of this thread live.
+        let header = unsafe { &*chunk };
+        let ring = &self.rings[usize::from(header.class.0)];
+        if let Fill::Full = header.fill.get() {
+            header.quiet.set(header.used());
+            header.fill.set(Fill::Partial);
+            // SAFETY: chunks in a ring of this thread live.
+            unsafe { header.unlink() };
+            // SAFETY: as above; the current chunk is another one, and keeps the ring together.
+            unsafe { Chunk::insert(chunk, ring.current.get()) };
+        } else if ring.spare.get() < SPARE_CHUNKS {
+            header.fill.set(Fill::Spare);
+            ring.spare.set(ring.spare.get() + 1);
+        } else {
+            // SAFETY: chunks in a ring of this thread live.
+            unsafe { header.unlink() };
+            // SAFETY: all cells of a partial chunk are free when its `quiet` is zero.
+            unsafe { Chunk::free(chunk) };
+        }
+    }
+
+    /// Makes the cells free that other threads gave back.
+    fn empty_returns(&self) {
+        let first = &self.returns().0;
+        if !first.load(Ordering::Relaxed).is_null() {
+            self.free_all(first.swap(ptr::null_mut(), Ordering::Acquire));
+        }
+    }
+
+    /// Makes the cells of a stack free that came from the `Returns`.
+    fn free_all(&self, mut first: *mut Returning) {
+        while !first.is_null() {
+            // SAFETY: the thread that pushed the cell wrote this before, and nobody has written since.
+            let Returning { next, chunk } = unsafe { first.read() };
+            let cell = NonNull::new(first).expect("null has been ruled out");
+            // SAFETY: the chunk is in a ring of this thread, and the cell is one of it.
+            if unsafe { push(cell.cast(), chunk) } {
+                // SAFETY: the chunk is in a ring of this thread.
+                unsafe { self.attend(chunk) };
+            }
+            first = next;
+        }
+    }
+}
+
+impl Drop for Arena {
+    fn drop(&mut self) {
+        let Some(returns) = self.returns.get() else { return };
+        // From here on, the thread treats its own cells like those of other threads.
+        let _ = NEAR.try_with(|near| {
+            near.home.set(ptr::null());
+            near.current.iter().for_each(|current| current.set(&raw const NONE.0));
+        });
+        self.free_all(returns.0.swap(CLOSED, Ordering::Acquire));
+        for ring in &self.rings {
+            let first = ring.current.get();
+            let mut chunk = first;
+            // SAFETY: chunks in a ring of this thread live until they are settled, just below.
+            while let Some(header) = unsafe { chunk.as_ref() } {
+                let next = header.next.get();
+                let used = header.used() as isize;
+                // SAFETY: the `Returns` are closed, and each chunk is met once.
+                unsafe { settle(chunk, used) };
+                chunk = if next == first { ptr::null() } else { next };
+            }
+        }
+    }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::sync::mpsc::channel;
+    use std::sync::{Mutex, Weak};
+    use std::thread;
 
-    #[test]
-    fn what_was_given_back_is_taken_again_up_to_a_limit() {
-        let first = take(3);
-        let place = first.as_ptr();
-        give_back(first);
-        let again = take(3);
-        assert_eq!(again.as_ptr(), place);
-        assert_eq!(again.len(), 3);
-        let limit = KEPT_BYTES / (3 * LINE);
-        let many: Vec<_> = (0..limit + 10).map(|_| take(3)).collect();
-        many.into_iter().for_each(give_back);
-        assert_eq!(KEPT.with(|kept| kept.borrow()[3].len()), limit);
+    thread_local! {
+        /// How many chunks this thread has made.
+        pub(super) static MADE: Cell<usize> = const { Cell::new(0) };
+        /// How many chunks this thread has freed.
+        pub(super) static FREED: Cell<usize> = const { Cell::new(0) };
+    }
+
+    const SOME: SizeClass = SizeClass(16);
+
+    /// A cell in use: a pattern that its neighbours do not have fills it.
+    struct Filled {
+        place: NonNull<u8>,
+        class: SizeClass,
+        seed: u8,
+    }
+
+    // SAFETY: a cell may be given back on any thread.
+    unsafe impl Send for Filled {}
+
+    impl Filled {
+        fn new(class: SizeClass, seed: u8) -> Self {
+            let place = take(class);
+            assert_eq!(place.addr().get() % LINE, 0);
+            // SAFETY: the cell is as large as that, and nobody else's.
+            unsafe { place.write_bytes(seed, class.cell_size()) };
+            Self { place, class, seed }
+        }
+    }
+
+    impl Drop for Filled {
+        fn drop(&mut self) {
+            let bytes = NonNull::slice_from_raw_parts(self.place, self.class.cell_size());
+            // SAFETY: the cell is as large as that, initialised, and nobody else's.
+            let bytes = unsafe { bytes.as_ref() };
+            assert!(bytes.iter().all(|byte| *byte == self.seed), "somebody wrote to a used cell");
+            // SAFETY: `new` took the cell, and this is the last use of it.
+            unsafe { give_back(self.place, self.class) };
+        }
+    }
+
+    fn fill(class: SizeClass, cells: usize) -> Vec<Filled> {
+        (0..cells).map(|seed| Filled::new(class, seed as u8)).collect()
+    }
+
+    fn capacity(class: SizeClass) -> usize {
+        class.capacity() as usize
+    }
+
+    fn classes() -> impl Iterator<Item = SizeClass> {
+        (1..=LARGEST as u8).map(SizeClass)
+    }
+
+    /// Counts, strongly, the chunks of this thread, and the arena while there is one.
+    fn chunks() -> Weak<Returns> {
+        ARENA.with(|arena| Arc::downgrade(arena.returns()))
+    }
+
+    /// Runs the function on a thread of its own, to its end, the drop of thread-locals included.
+    fn on_a_thread<T: Send>(run: impl FnOnce() -> T + Send) -> T {
+        thread::scope(|scope| scope.spawn(run).join()).expect("the thread does not panic")
+    }
+
+    struct Random(u64);
+
+    impl Random {
+        /// A number below the limit (xorshift64).
+        fn below(&mut self, limit: usize) -> usize {
+            self.0 ^= self.0 << 13;
+            self.0 ^= self.0 >> 7;
+            self.0 ^= self.0 << 17;
+            (self.0 >> 16) as usize % limit
+        }
     }
 
     #[test]
-    fn large_memory_is_not_kept() {
-        give_back(take(KEPT_LINES + 1));
-        assert!(KEPT.with(|kept| kept.borrow().iter().all(Vec::is_empty)));
-    }
-
-    #[test]
-    fn lines_cover_a_type_or_are_refused() {
-        #[repr(align(64))]
+    fn classes_cover_types_or_refuse_them() {
+        #[repr(align(32))]
         struct Wide(#[expect(dead_code)] u8);
-        assert_eq!(lines_of::<[u8; 33]>(), Some(3));
-        assert_eq!(lines_of::<Wide>(), None);
+        let lines = |class: Option<SizeClass>| class.map(|class| class.0);
+        assert_eq!(lines(class_of::<()>()), Some(1));
+        assert_eq!(lines(class_of::<u128>()), Some(1));
+        assert_eq!(lines(class_of::<[u8; 33]>()), Some(3));
+        assert_eq!(lines(class_of::<[u8; 1024]>()), Some(64));
+        assert_eq!(lines(class_of::<[u8; 1025]>()), None);
+        assert_eq!(lines(class_of::<Wide>()), None);
+    }
+
+    /// What cells do not use is below two per cent of a chunk, and the spare chunks hold as many
+    /// cells as is said of them.
+    #[test]
+    fn chunks_waste_little_in_every_class() {
+        for class in classes() {
+            let unused = class.chunk_align() - capacity(class) * class.cell_size();
+            assert!(unused * 50 < class.chunk_align(), "{unused} bytes of {}", class.cell_size());
+            assert!(class.capacity() * SPARE_CHUNKS >= 500);
+        }
+    }
+
+    #[test]
+    fn take_gives_the_cell_given_back_last() {
+        let first = Filled::new(SOME, 1);
+        let place = first.place;
+        drop(first);
+        for _ in 0..1000 {
+            assert_eq!(Filled::new(SOME, 2).place, place);
+        }
+        assert_eq!(MADE.get(), 1);
+    }
+
+    #[test]
+    fn cells_of_all_classes_do_not_overlap() {
+        let cells: Vec<_> =
+            classes().flat_map(|class| fill(class, 2 * capacity(class) + 1)).collect();
+        assert_eq!(MADE.get(), 3 * LARGEST);
+        drop(cells);
+        assert_eq!(FREED.get(), 0);
+    }
+
+    #[test]
+    fn empty_chunks_are_freed_beyond_the_spare_ones() {
+        drop(fill(SOME, 100 * capacity(SOME)));
+        assert_eq!(MADE.get(), 100);
+        assert_eq!(FREED.get(), 100 - 1 - SPARE_CHUNKS as usize);
+    }
+
+    /// Every fourth cell stays in use. Three quarters of each chunk are used again.
+    #[test]
+    fn partial_chunks_are_used_again() {
+        let mut cells = fill(SOME, 40 * capacity(SOME));
+        let mut index = 0;
+        cells.retain(|_| {
+            index += 1;
+            index % 4 == 0
+        });
+        assert_eq!(MADE.get(), 40);
+        assert_eq!(FREED.get(), 0);
+        cells.extend(fill(SOME, 29 * capacity(SOME)));
+        assert_eq!(MADE.get(), 40);
+    }
+
+    #[test]
+    fn hundreds_of_cells_come_and_go_without_allocation() {
+        for class in [1, 16, 32, 33, 64].map(SizeClass) {
+            let kept = fill(class, 10 * capacity(class) + 7);
+            drop(fill(class, 500));
+            let made = MADE.get();
+            for round in 0..20 {
+                drop(fill(class, 500));
+                let mut cells = fill(class, 480 + round);
+                cells.reverse();
+            }
+            assert_eq!((MADE.get(), FREED.get()), (made, 0));
+            drop(kept);
+            FREED.set(0);
+        }
+    }
+
+    #[test]
+    fn cells_given_back_elsewhere_are_used_again() {
+        for _ in 0..50 {
+            let cells = fill(SOME, 3 * capacity(SOME));
+            on_a_thread(move || drop(cells));
+            assert_eq!(MADE.get(), 3);
+        }
+        assert_eq!(FREED.get(), 0);
+    }
+
+    #[test]
+    fn the_end_of_a_thread_frees_its_chunks() {
+        let (cells, chunks) = on_a_thread(|| {
+            let cells = fill(SOME, capacity(SOME) + 1);
+            drop(fill(SOME, 8 * capacity(SOME)));
+            let chunks = chunks();
+            assert_eq!(chunks.strong_count(), 1 + MADE.get());
+            (cells, chunks)
+        });
+        assert_eq!(chunks.strong_count(), 2);
+        drop(cells);
+        assert_eq!((chunks.strong_count(), FREED.get()), (0, 2));
+    }
+
+    #[test]
+    fn the_last_cell_of_an_ended_thread_frees_its_chunk() {
+        let mut cells = on_a_thread(|| fill(SOME, 3 * capacity(SOME)));
+        let rest = cells.split_off(capacity(SOME) - 1);
+        drop(cells);
+        assert_eq!(FREED.get(), 0);
+        on_a_thread(move || {
+            drop(rest);
+            assert_eq!(FREED.get(), 3);
+        });
+    }
+
+    #[test]
+    fn thread_locals_take_and_give_back_when_dropped() {
+        struct AtEnd(Vec<Filled>);
+        impl Drop for AtEnd {
+            fn drop(&mut self) {
+                let (made, freed) = (MADE.get(), FREED.get());
+                self.0.extend((0..6).map(|seed| Filled::new(SOME, seed)));
+                self.0.clear();
+                let has_arena = ARENA.try_with(|_| ()).is_ok();
+                assert_eq!(MADE.get() - made, if has_arena { 0 } else { 6 });
+                assert!(FREED.get() - freed >= MADE.get() - made);
+                drop(fill(SizeClass(64), 5));
+                ENDED.fetch_add(1, Ordering::Relaxed);
+            }
+        }
+        static ENDED: AtomicIsize = AtomicIsize::new(0);
+        thread_local! {
+            static EARLY: Cell<Option<AtEnd>> = const { Cell::new(None) };
+            static LATE: Cell<Option<AtEnd>> = const { Cell::new(None) };
+        }
+        // One is used before the arena, one after it: so one is dropped when the arena is gone.
+        let chunks = on_a_thread(|| {
+            EARLY.set(None);
+            let first = Filled::new(SOME, 1);
+            LATE.set(Some(AtEnd(vec![Filled::new(SOME, 2)])));
+            EARLY.set(Some(AtEnd(vec![first])));
+            chunks()
+        });
+        assert_eq!((ENDED.load(Ordering::Relaxed), chunks.strong_count()), (2, 0));
+    }
+
+    /// The home thread ends while two others give back its cells.
+    #[test]
+    fn ends_and_returns_at_once_free_all_chunks() {
+        for _ in 0..200 {
+            let chunks = thread::scope(|scope| {
+                let (sender, receiver) = channel();
+                let home = scope.spawn(move || {
+                    let mut cells = fill(SOME, 2 * capacity(SOME));
+                    for index in [150, 100, 50, 0] {
+                        sender.send(cells.split_off(index)).expect("the test receives");
+                    }
+                    chunks()
+                });
+                for cells in receiver {
+                    scope.spawn(move || drop(cells));
+                }
+                home.join().expect("the thread does not panic")
+            });
+            assert_eq!(chunks.strong_count(), 0);
+        }
+    }
+
+    /// Threads take cells of random sizes, check their patterns, and give them back: some at home,
+    /// some elsewhere, some after the end of the home thread.
+    #[test]
+    fn random_cells_keep_their_patterns() {
+        const STEPS: usize = if cfg!(debug_assertions) { 20_000 } else { 400_000 };
+        const SIZES: [u8; 6] = [1, 2, 9, 16, 33, 64];
+        let shared = Mutex::new(Vec::new());
+        let run = &|seed: u64| {
+            let mut random = Random(0x9e37_79b9_7f4a_7c15 ^ (seed + 1));
+            let mut own = Vec::new();
+            let mut limit = 100;
+            for step in 0..STEPS {
+                if step % 1000 == 0 {
+                    limit = 1 + random.below(2000);
+                }
+                match random.below(8) {
+                    0 => shared.lock().expect("no panic").extend(own.pop()),
+                    1 => {
+                        let mut others = shared.lock().expect("no panic");
+                        let index = random.below(others.len() + 1);
+                        let cell = (index < others.len()).then(|| others.swap_remove(index));
+                        drop(others);
+                        drop(cell);
+                    }
+                    _ if own.len() < limit => {
+                        let class = SizeClass(SIZES[random.below(SIZES.len())]);
+                        own.push(Filled::new(class, step as u8));
+                    }
+                    _ => drop(own.swap_remove(random.below(own.len()))),
+                }
+            }
+            shared.lock().expect("no panic").append(&mut own);
+        };
+        thread::scope(|scope| {
+            for seed in 0..4 {
+                scope.spawn(move || (0..3).for_each(|round| on_a_thread(|| run(3 * seed + round))));
+            }
+        });
     }
 }

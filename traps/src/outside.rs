@@ -8,7 +8,7 @@ use std::io;
 use std::thread;
 use std::time::SystemTime;
 
-use crate::door;
+use crate::local::{self, door};
 
 /// What the wall clock shows.
 ///
@@ -29,7 +29,7 @@ use crate::door;
 /// Outside a kernel.
 #[track_caller]
 pub fn wall_time() -> SystemTime {
-    door::with(|kernel| kernel.wall_time())
+    local::with(|local| local.kernel().outside().wall_time())
 }
 
 /// Whether the current kernel's tasks may use the system itself: its files, processes and signals.
@@ -45,11 +45,11 @@ pub fn wall_time() -> SystemTime {
 /// Outside a kernel.
 #[track_caller]
 pub fn system() -> io::Result<()> {
-    door::with(|kernel| kernel.system())
+    local::with(|local| local.kernel().outside().system())
 }
 
 /// Fills a buffer with the system's random bytes, fit for keys. What a kernel answers
-/// [`TrapHandler::random`](crate::TrapHandler::random) with unless it has something else.
+/// [`Outside::random`](crate::Outside::random) with unless it has something else.
 ///
 /// # Panics
 ///
@@ -73,13 +73,13 @@ pub fn system_random(to: &mut [u8]) {
 pub fn start_thread(name: &str, life: impl FnOnce() + Send + 'static) -> io::Result<()> {
     let life = Box::new(life);
     match door::is_open() {
-        true => door::with(|kernel| kernel.start_thread(name, life)),
+        true => local::with(|local| local.kernel().outside().start_thread(name, life)),
         false => system_thread(name, life),
     }
 }
 
 /// Starts a thread of the system. What a kernel answers
-/// [`TrapHandler::start_thread`](crate::TrapHandler::start_thread) with unless it has no threads.
+/// [`Outside::start_thread`](crate::Outside::start_thread) with unless it has no threads.
 ///
 /// # Errors
 ///
@@ -111,7 +111,7 @@ pub mod random {
 
     use std::ops::Range;
 
-    use crate::door;
+    use crate::local;
 
     /// Bits of a number of type `f64` behind the point.
     const FRACTION_BITS: u32 = 53;
@@ -123,7 +123,7 @@ pub mod random {
     /// Outside a kernel, as all of this module.
     #[track_caller]
     pub fn fill(to: &mut [u8]) {
-        door::with(|kernel| kernel.random(to));
+        local::with(|local| local.kernel().outside().random(to));
     }
 
     /// A number, each as likely as any other.

@@ -11,19 +11,17 @@
 //! gone: so the state must say by itself what may be taken (a count of permits, not a value left
 //! in a waiter's slot).
 //!
-//! The waiters themselves are the kernel's records. The queue holds a number by which its kernel
+//! The waiters themselves are in the kernel's table. The queue holds a number by which its kernel
 //! knows it, lent at the first park and given back when the queue is dropped.
 
 use std::cell::Cell;
 use std::fmt;
 use std::marker::PhantomData;
-use std::panic::Location;
 
-use crate::door;
-use crate::handler::{TrapKind, Wait};
+#[cfg(doc)]
+use crate::calls::park;
 use crate::home::KernelId;
-use crate::interrupt::Interrupted;
-use crate::trap::{KernelTrap, Trap, kernel_trap_at};
+use crate::local::{self, Local};
 
 /// A first-in first-out place to wait in, for the tasks of one kernel.
 ///
@@ -85,13 +83,18 @@ impl WaitQueue {
     /// May be called inside the waiters' kernel or between its runs. Never suspends.
     #[inline]
     pub fn wake(&self, count: usize) -> usize {
-        self.reach(|kernel| kernel.wake_queue(self, count)).unwrap_or(0)
+        let notified = self.reach(|local| {
+            let notified = local.kernel().notify(self, count);
+            local.call_wakers();
+            notified
+        });
+        notified.unwrap_or(0)
     }
 
     /// How many wait.
     #[inline]
     pub fn len(&self) -> usize {
-        self.reach(|kernel| kernel.queue_len(self)).unwrap_or(0)
+        self.reach(|local| local.kernel().queue_len(self)).unwrap_or(0)
     }
 
     /// Whether nobody waits.
@@ -101,9 +104,9 @@ impl WaitQueue {
     }
 
     #[inline]
-    fn reach<R>(&self, ask: impl FnOnce(&dyn crate::TrapHandler) -> R) -> Option<R> {
+    fn reach<R>(&self, ask: impl FnOnce(&Local) -> R) -> Option<R> {
         let kernel = self.kernel.get();
-        if kernel == KernelId::NONE { None } else { door::reach(kernel, ask) }
+        if kernel == KernelId::NONE { None } else { local::reach(kernel, ask) }
     }
 
     /// The number by which `kernel` knows this queue, if it does. For kernels.
@@ -112,7 +115,7 @@ impl WaitQueue {
         (self.kernel.get() == kernel).then(|| self.index.get())
     }
 
-    /// Makes the queue known to a kernel, under a number that the kernel is asked for. For kernels.
+    /// Makes the queue known to a kernel, under the number that `number` gives. For kernels.
     ///
     /// # Panics
     ///
@@ -122,7 +125,7 @@ impl WaitQueue {
     pub fn bind(&self, kernel: KernelId, number: impl FnOnce() -> u32) -> u32 {
         let before = self.kernel.get();
         assert!(
-            before == KernelId::NONE || door::reach(before, |_| ()).is_none(),
+            before == KernelId::NONE || local::reach(before, |_| ()).is_none(),
             "a wait queue (of a lock, a channel or a task) was used in two kernels at once: \
              kernel {before} knows it, and kernel {kernel} was asked to park on it"
         );
@@ -144,7 +147,7 @@ impl WaitQueue {
 
 #[inline(never)]
 fn forget(kernel: KernelId, index: u32) {
-    door::reach(kernel, |kernel| kernel.forget_queue(index));
+    local::reach(kernel, |local| local.kernel().forget_queue(index));
 }
 
 impl Default for WaitQueue {
@@ -164,52 +167,4 @@ impl fmt::Debug for WaitQueue {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("WaitQueue").field("waiting", &self.len()).finish()
     }
-}
-
-/// The trap that waits in a [`WaitQueue`]. See [`park`].
-#[derive(Debug)]
-pub struct Park<'a> {
-    queue: &'a WaitQueue,
-}
-
-impl Trap for Park<'_> {
-    type Answer = Result<(), Interrupted>;
-    const KIND: TrapKind = TrapKind::Park;
-
-    fn wait(&mut self) -> Wait<'_> {
-        Wait::Park(self.queue)
-    }
-
-    fn answer(&mut self, result: Result<(), Interrupted>) -> Self::Answer {
-        result
-    }
-}
-
-/// Waits in the queue until woken.
-///
-/// # Cancellation
-///
-/// An interruption point. Dropped while it waits, it leaves the queue; dropped after it was woken,
-/// it passes the wake on to the next waiter.
-///
-/// # Errors
-///
-/// [`Interrupted`], having left the queue.
-///
-/// # Panics
-///
-/// Polled outside a task, or in another kernel than the one whose tasks already wait here.
-#[track_caller]
-#[inline]
-pub fn park(queue: &WaitQueue) -> KernelTrap<Park<'_>> {
-    park_at(queue, Location::caller())
-}
-
-/// [`park`], reported as awaited at `place`.
-#[inline]
-pub fn park_at<'a>(
-    queue: &'a WaitQueue,
-    place: &'static Location<'static>,
-) -> KernelTrap<Park<'a>> {
-    kernel_trap_at(Park { queue }, place)
 }

@@ -1,240 +1,460 @@
-//! Scopes: regions of a task with a deadline of their own.
+//! Scopes: regions of a task with a deadline of their own, and shields.
 //!
-//! A scope follows polling. It is entered when its future is polled and left when that poll
-//! returns, so it holds for exactly what happens inside, also when several run side by side in one
-//! task. When its deadline passes, everything that waits inside is told; see the crate's front page
-//! for who is told what.
+//! A scope is a *frame* in its future. While the future is polled the frame is in the chain of the
+//! scopes around what is polled ([`Local::scope`]), and at no other time does anybody have its address:
+//! a kernel knows a scope by the deadline that it armed, sub-waits know it by its node. So a scope follows
+//! polling, and holds for exactly what is polled inside it, also when several run side by side in one
+//! task.
+//!
+//! ```text
+//!            (1)            (2)                (3)               (4)
+//!   new ────────▶ opened ────────▶ armed ────────────▶ passed ────────▶ over
+//!                    │                │ ▲ (5)             │ ▲ (5)        ▲
+//!                    │                └─┘                 └─┘            │
+//!                    └────────────────┴──────────────────────────────────┘
+//! ```
+//!
+//! (1) The first poll. (2) The end of the first poll that is pending; a body that never waits costs no
+//! timer. (3) The kernel: it flags the task and keeps the number of the moment; the next poll takes both
+//! over ([`Frame::look`]). (4) The body is done, was dropped, or is dropped by the rule in `cause.rs`. (5)
+//! A poll by another task or with another waker ([`Frame::rebind`]).
 
+use std::cell::{Cell, OnceCell};
 use std::fmt;
 use std::future::Future;
 use std::marker::PhantomData;
 use std::pin::Pin;
-use std::task::{Context, Poll};
+use std::ptr::{self, NonNull};
+use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
-use pikake_time::Deadline;
+use pikake_time::{Deadline, TimerKey};
 
-use crate::door;
-use crate::handler::{Polled, ScopeEnd, ScopeKind, Until};
+#[cfg(doc)]
+use crate::calls::{ignore_after, shield, timed, timeout_after, timeout_at};
+use crate::cause::{self, Branch, Cause, Polled};
+use crate::cell::Header;
+use crate::contract::{Until, Waiter};
 use crate::home::KernelId;
-use crate::interrupt::{Interrupted, ScopeId, TimedOut};
-
-/// Runs a future with a deadline, counted from the first poll.
-///
-/// When the deadline passes, the await that the future sits in returns
-/// [`Interrupted`](crate::Interrupted). The future may clean up, awaiting if it must; when it is
-/// done, this returns [`TimedOut`] and drops its output. A future that ends before it was told is
-/// not too late: its output is returned. A future that waits on nothing but foreign futures cannot
-/// be told, and is dropped.
-///
-/// Deadlines nest to any depth. The scope whose deadline it was reports `TimedOut`; those inside
-/// see an interruption that is not theirs, and those outside see nothing unless it is returned to
-/// them.
-///
-/// # Examples
-///
-/// ```
-/// # async fn example() {
-/// use pikake_traps::{TimedOut, sleep, timeout_after};
-/// use std::time::Duration;
-///
-/// let nap = sleep(Duration::from_secs(60));
-/// assert_eq!(timeout_after(Duration::from_millis(10), nap).await, Err(TimedOut));
-/// # }
-/// # pikake_sim::example(example());
-/// ```
-///
-/// # Cancellation
-///
-/// Passes on interruptions of the task and of scopes further out: they arrive inside the future.
-/// Dropped, it drops the future.
-///
-/// # Errors
-///
-/// [`TimedOut`].
-///
-/// # Panics
-///
-/// When polled outside a task of a kernel, or in another kernel than before.
-pub fn timeout_after<F: Future>(length: Duration, future: F) -> Timeout<F> {
-    Timeout { scoped: Scoped::deadline(Until::After(length), future) }
-}
-
-/// Runs a future with a deadline at a moment. See [`timeout_after`].
-///
-/// # Errors
-///
-/// [`TimedOut`].
-///
-/// # Panics
-///
-/// As for [`timeout_after`].
-pub fn timeout_at<F: Future>(deadline: Deadline, future: F) -> Timeout<F> {
-    Timeout { scoped: Scoped::deadline(Until::At(deadline), future) }
-}
-
-/// Runs a future with a deadline, and tells both what it returned and whether it was too late.
-///
-/// As [`timeout_after`], but nothing is dropped that the future returned.
-///
-/// # Examples
-///
-/// ```
-/// # async fn example() {
-/// use pikake_traps::{sleep, timed};
-/// use std::time::Duration;
-///
-/// let timed = timed(Duration::from_millis(10), async {
-///     match sleep(Duration::from_secs(60)).await {
-///         Ok(()) => "all of it",
-///         Err(_) => "as far as we got",
-///     }
-/// });
-/// let timed = timed.await;
-/// assert!(timed.expired);
-/// assert_eq!(timed.output, Some("as far as we got"));
-/// # }
-/// # pikake_sim::example(example());
-/// ```
-///
-/// # Cancellation
-///
-/// As for [`timeout_after`].
-///
-/// # Panics
-///
-/// As for [`timeout_after`].
-pub fn timed<F: Future>(length: Duration, future: F) -> TimedFuture<F> {
-    TimedFuture { scoped: Scoped::deadline(Until::After(length), future) }
-}
-
-/// Runs a future with a deadline, and gives nothing if it was too late.
-///
-/// As [`timeout_after`], for those who do not mind.
-///
-/// # Cancellation
-///
-/// As for [`timeout_after`].
-///
-/// # Panics
-///
-/// As for [`timeout_after`].
-pub fn ignore_after<F: Future>(length: Duration, future: F) -> IgnoreAfter<F> {
-    IgnoreAfter { scoped: Scoped::deadline(Until::After(length), future) }
-}
-
-/// Runs a future to its end before anything from outside interrupts its task.
-///
-/// Cancels, and deadlines of scopes around it, are held back while the future is being polled. They
-/// are due at the first wait after it that would suspend. Deadlines set inside do their work as
-/// ever. Shields may nest. Neither [`Task::abort`](crate::Task::abort) nor the end of a kernel's
-/// grace knows of shields.
-///
-/// # Examples
-///
-/// ```
-/// # async fn close() -> Result<(), pikake_traps::Interrupted> { Ok(()) }
-/// # async fn example() -> Result<(), pikake_traps::Interrupted> {
-/// pikake_traps::shield(close()).await?; // is done, or fails, but is not interrupted
-/// # Ok(()) }
-/// # pikake_sim::example(example()).unwrap();
-/// ```
-///
-/// # Cancellation
-///
-/// Not an interruption point. Dropped, it drops the future.
-///
-/// # Panics
-///
-/// When polled outside a task of a kernel, or in another kernel than before.
-pub fn shield<F: Future>(future: F) -> Shield<F> {
-    Shield { scoped: Scoped::new(ScopeKind::Shield, future) }
-}
-
-/// Collects an interruption that is due to the current task here, if there is one.
-///
-/// For straight-line code that wants to know before it goes on. What this returned, no wait returns
-/// any more. Inside a shield, what comes from outside of it is not due.
-///
-/// # Errors
-///
-/// [`Interrupted`].
-///
-/// # Panics
-///
-/// Outside a kernel.
-#[track_caller]
-pub fn check_interrupt() -> Result<(), Interrupted> {
-    match door::with(|kernel| kernel.check_interrupt()) {
-        Some(interrupted) => Err(interrupted),
-        None => Ok(()),
-    }
-}
-
-/// The interruption that [`check_interrupt`] would return, left where it is.
-///
-/// # Panics
-///
-/// Outside a kernel.
-#[track_caller]
-pub fn pending_interrupt() -> Option<Interrupted> {
-    door::with(|kernel| kernel.pending_interrupt())
-}
+use crate::interrupt::TimedOut;
+use crate::local::{self, Local};
+use crate::sub_waits::{SubWait, Under, What};
+use crate::task_ref::TaskRef;
 
 /// What came of a future with a deadline. Given by [`timed`].
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Timed<T> {
     /// What the future returned; `None` if it had to be dropped.
     pub output: Option<T>,
-    /// The future was told that its time was up.
+    /// A wait in the future returned the interruption, or the future had to be dropped.
     pub expired: bool,
     /// How long after its deadline it ended; zero if it was in time. A future that overran in
     /// straight-line code was late without having been told.
     pub late: Duration,
 }
 
+/// What a scope is for.
+#[derive(Clone, Copy)]
+enum Kind {
+    /// To interrupt what is inside when the time has come.
+    Deadline {
+        until: Until,
+        /// How long what was interrupted may still run before it is dropped; `None`: without limit.
+        grace: Option<Duration>,
+    },
+    /// To keep causes that come from around it away from what is inside.
+    Shield,
+}
+
+/// A scope, as those inside of it see it. See the head of this file.
+pub(crate) struct Frame {
+    is_shield: bool,
+    kernel: Cell<KernelId>,
+    /// The moment of the first poll; 0 before.
+    opened: Cell<u64>,
+    /// The scope around it, during a poll.
+    parent: Cell<*const Frame>,
+    deadline: Cell<Deadline>,
+    timer: Cell<Option<TimerKey>>,
+    /// The task that polled it last, and that the timer is armed for; to be compared. A timer keeps
+    /// its task, so no other one has that address meanwhile.
+    task: Cell<Option<NonNull<Header>>>,
+    node: Cell<SubWait>,
+    /// What the timer is armed for, besides the task.
+    armed_node: Cell<SubWait>,
+    /// Of a shield: the moment of its last pending poll.
+    stamp: Cell<u64>,
+    /// The deadline has passed, and the scope knows: of that task.
+    passed: OnceCell<Box<Passed>>,
+}
+
+/// A deadline that has passed.
+struct Passed {
+    cause: Cause,
+    /// The task that is flagged for it.
+    flagged: Cell<Option<TaskRef>>,
+}
+
+impl Frame {
+    fn new(is_shield: bool) -> Self {
+        Self {
+            is_shield,
+            kernel: Cell::new(KernelId::NONE),
+            opened: Cell::new(0),
+            parent: Cell::new(ptr::null()),
+            deadline: Cell::new(Deadline::NEVER),
+            timer: Cell::new(None),
+            task: Cell::new(None),
+            node: Cell::new(SubWait::NONE),
+            armed_node: Cell::new(SubWait::NONE),
+            stamp: Cell::new(0),
+            passed: OnceCell::new(),
+        }
+    }
+
+    pub(crate) fn is_shield(&self) -> bool {
+        self.is_shield
+    }
+
+    pub(crate) fn opened(&self) -> u64 {
+        self.opened.get()
+    }
+
+    pub(crate) fn cause(&self) -> Option<&Cause> {
+        self.passed.get().map(|passed| &passed.cause)
+    }
+
+    pub(crate) fn parent(&self) -> Option<&Frame> {
+        // SAFETY: only while this frame is in the chain is its parent asked for, and the parent is
+        // polled for longer than that: its body is what polls this one.
+        unsafe { self.parent.get().as_ref() }
+    }
+
+    /// The scope's node, under those of the scopes around it; it is made if there is none.
+    pub(crate) fn node(&self, local: &Local, task: &TaskRef) -> SubWait {
+        if self.node.get().is_none() {
+            self.bind(local, task, None);
+        }
+        self.node.get()
+    }
+
+    /// Binds the scope's node to that task, that waker, and the scope around it.
+    fn bind(&self, local: &Local, task: &TaskRef, waker: Option<&Waker>) {
+        let under = match self.parent() {
+            Some(parent) => Under::Scope(parent.node(local, task)),
+            None => Under::Task,
+        };
+        let what = if self.is_shield { What::Shield } else { What::Deadline };
+        self.node.set(local.sub_waits.bind(self.node.get(), under, task, waker, what));
+    }
+
+    fn waiter(&self, task: &TaskRef) -> Waiter {
+        Waiter { task: task.clone(), sub_wait: self.node.get() }
+    }
+
+    /// The first poll: counts the deadline from now on.
+    #[inline]
+    fn open(&self, local: &Local, until: Option<Until>) {
+        self.kernel.set(local.id());
+        self.opened.set(local.next_moment());
+        self.deadline.set(match until {
+            Some(Until::After(length)) => {
+                let kernel = local.kernel();
+                Deadline::at(kernel.now().saturating_add(kernel.rate().ticks_ceil(length)))
+            }
+            Some(Until::At(deadline)) => deadline,
+            None => Deadline::NEVER,
+        });
+    }
+
+    #[inline]
+    fn arm(&self, local: &Local, task: &TaskRef) {
+        if self.deadline.get().is_never() {
+            return;
+        }
+        self.task.set(Some(task.address()));
+        self.armed_node.set(self.node.get());
+        let timer = local.kernel().arm(self.deadline.get(), self.waiter(task));
+        self.timer.set(Some(timer));
+    }
+
+    /// Before a poll by a task that has a cause, or that is not as the one before: finds out whether
+    /// the deadline has passed, and whom it is to notify from now on.
+    #[inline(never)]
+    fn look(&self, local: &Local, task: &TaskRef, waker: &Waker, grace: Option<Duration>) {
+        if !task.owns(waker) {
+            self.bind(local, task, Some(waker));
+        } else if !self.node.get().is_none() {
+            self.bind(local, task, None);
+        }
+        self.rebind(local, task);
+        if let Some(timer) = self.timer.get()
+            && local.kernel().has_passed(timer)
+            && let Some(disarmed) = local.kernel().disarm(timer)
+        {
+            self.timer.set(None);
+            if let Some(passed) = disarmed.passed {
+                let grace = grace.map(|grace| local.kernel().rate().ticks_ceil(grace));
+                let cause = Cause::of_scope(self.opened.get(), passed, grace);
+                let flagged = Cell::new(Some(disarmed.waiter.task));
+                let is_first = self.passed.set(Box::new(Passed { cause, flagged })).is_ok();
+                debug_assert!(is_first, "a deadline passes once");
+            }
+        }
+        // The task is flagged for it as long as it polls it.
+        if let Some(passed) = self.passed.get() {
+            let flagged = passed.flagged.take();
+            if !flagged.as_ref().is_some_and(|flagged| flagged.is(task)) {
+                cause::add_cause(task);
+                if let Some(before) = flagged {
+                    cause::remove_cause(&before);
+                }
+            }
+            passed.flagged.set(Some(task.clone()));
+            self.task.set(Some(task.address()));
+        }
+    }
+
+    /// Arms the timer anew if it is armed for another task or another node, unless it has passed.
+    fn rebind(&self, local: &Local, task: &TaskRef) {
+        let Some(timer) = self.timer.get() else { return };
+        let is_same =
+            self.task.get() == Some(task.address()) && self.armed_node.get() == self.node.get();
+        if is_same || local.kernel().has_passed(timer) {
+            return;
+        }
+        drop(local.kernel().disarm(timer));
+        self.arm(local, task);
+    }
+
+    /// After a pending poll in which a sub-wait was, or while the task has a cause: whether the body
+    /// is to be dropped.
+    #[inline(never)]
+    fn judge(&self, local: &Local, task: &TaskRef, polled: Polled) -> bool {
+        self.rebind(local, task);
+        match self.cause() {
+            Some(cause) => cause::judge(local, cause, polled, &self.waiter(task)),
+            None => false,
+        }
+    }
+
+    /// Ends the scope. Tells whether its cause was returned.
+    #[inline]
+    fn close(&self) -> bool {
+        if self.is_plain() && self.timer.get().is_none() {
+            return false;
+        }
+        local::reach(self.kernel.get(), |local| self.close_in(local)).unwrap_or(false)
+    }
+
+    /// Whether there is nothing to end but the timer.
+    #[inline(always)]
+    fn is_plain(&self) -> bool {
+        self.passed.get().is_none() && self.node.get().is_none() && self.stamp.get() == 0
+    }
+
+    /// Takes the timer back.
+    #[inline(always)]
+    fn disarm(&self, local: &Local) {
+        if let Some(disarmed) = self.timer.take().and_then(|timer| local.kernel().disarm(timer)) {
+            cause::end_of(disarmed);
+        }
+    }
+
+    #[inline(never)]
+    fn close_in(&self, local: &Local) -> bool {
+        self.disarm(local);
+        local.forget_pending(self.stamp.get());
+        let node = self.node.replace(SubWait::NONE);
+        if !node.is_none() {
+            local.sub_waits.free(node);
+        }
+        let Some(passed) = self.passed.get() else { return false };
+        passed.cause.end_alarm(local);
+        if let Some(flagged) = passed.flagged.take() {
+            cause::remove_cause(&flagged);
+        }
+        passed.cause.was_returned()
+    }
+
+    /// How long after its deadline it is now.
+    fn lateness(&self) -> Duration {
+        if self.deadline.get().is_never() {
+            return Duration::ZERO;
+        }
+        let late = local::reach(self.kernel.get(), |local| {
+            let kernel = local.kernel();
+            kernel.rate().duration_floor(kernel.now().since(self.deadline.get().ticks()))
+        });
+        late.unwrap_or_default()
+    }
+}
+
+impl Drop for Frame {
+    #[inline]
+    fn drop(&mut self) {
+        self.close();
+    }
+}
+
+/// A scope during a poll: in the chain until this is dropped, also by a panic.
+struct Entered<'a> {
+    local: &'a Local,
+    around: *const Frame,
+}
+
+impl<'a> Entered<'a> {
+    #[inline(always)]
+    fn new(local: &'a Local, frame: &'a Frame) -> Self {
+        let around = local.scope.replace(frame);
+        frame.parent.set(around);
+        Self { local, around }
+    }
+}
+
+impl Drop for Entered<'_> {
+    #[inline(always)]
+    fn drop(&mut self) {
+        self.local.scope.set(self.around);
+    }
+}
+
+/// What a future in a scope came to.
+enum End<T> {
+    /// It is done, and its scope closed.
+    Done(T),
+    /// It waits on what cannot be told, and is to be dropped.
+    Lost,
+}
+
 pin_project_lite::pin_project! {
     /// A future in a scope of its own.
     struct Scoped<F> {
-        kind: ScopeKind,
-        // Dropped before the scope is: what the body waits on is withdrawn from an open scope.
+        kind: Kind,
+        // Dropped before the frame is: what the body waits on is taken back from an open scope.
         #[pin]
         body: Option<F>,
-        scope: Option<OpenScope>,
+        frame: Frame,
+        // It belongs to its kernel's thread, where it must be dropped to be closed.
+        _home: PhantomData<*const ()>,
     }
 }
 
 impl<F: Future> Scoped<F> {
-    fn new(kind: ScopeKind, body: F) -> Self {
-        Self { kind, body: Some(body), scope: None }
+    #[inline]
+    fn new(kind: Kind, body: F) -> Self {
+        let frame = Frame::new(matches!(kind, Kind::Shield));
+        Self { kind, body: Some(body), frame, _home: PhantomData }
     }
 
+    #[inline]
     fn deadline(until: Until, body: F) -> Self {
-        Self::new(ScopeKind::Deadline { until, grace: None }, body)
+        Self::new(Kind::Deadline { until, grace: None }, body)
     }
 
-    fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Timed<F::Output>> {
+    /// Polls the body inside the scope; when it is ready the scope is closed, and the second of the pair tells
+    /// whether its cause was returned.
+    #[inline]
+    fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<(Option<F::Output>, bool)> {
         let mut this = self.project();
         let body = this.body.as_mut().as_pin_mut();
         let body = body.expect("a scope was polled after it had given its output");
-        let entered = Entered::new(this.scope, *this.kind, cx);
-        match body.poll(cx) {
-            Poll::Ready(output) => {
+        let (kind, frame) = (*this.kind, &*this.frame);
+        let polled =
+            Local::try_with_task(|local, task| poll_in(kind, frame, body, local, task, cx));
+        let Some(polled) = polled else { outside(frame) };
+        polled.map(|end| match end {
+            End::Done(output) => {
                 this.body.set(None);
-                // Closed by hand, for the sake of what it had come to.
-                std::mem::forget(this.scope.take());
-                let ScopeEnd { interrupted: expired, late } = entered.finish();
-                Poll::Ready(Timed { output: Some(output), expired, late })
+                (Some(output), !frame.is_plain() && frame.close())
             }
-            Poll::Pending => match entered.leave() {
-                Polled::Keep => Poll::Pending,
-                Polled::Drop => {
-                    this.body.set(None);
-                    let end = this.scope.take().map(OpenScope::close).unwrap_or_default();
-                    Poll::Ready(Timed { output: None, expired: true, late: end.late })
-                }
-            },
+            End::Lost => {
+                this.body.set(None);
+                frame.close();
+                (None, true)
+            }
+        })
+    }
+}
+
+#[inline(always)]
+fn poll_in<F: Future>(
+    kind: Kind,
+    frame: &Frame,
+    body: Pin<&mut F>,
+    local: &Local,
+    task: &TaskRef,
+    cx: &mut Context<'_>,
+) -> Poll<End<F::Output>> {
+    let (until, grace) = match kind {
+        Kind::Deadline { until, grace } => (Some(until), grace),
+        Kind::Shield => (None, None),
+    };
+    if frame.opened.get() == 0 {
+        frame.open(local, until);
+    } else if frame.kernel.get() != local.id() {
+        outside(frame);
+    }
+    let entered = Entered::new(local, frame);
+    let is_own = task.owns(cx.waker());
+    let is_same = frame.task.get().is_none_or(|before| before == task.address());
+    if !is_own || !is_same || task.is_watched() || !frame.node.get().is_none() {
+        frame.look(local, task, cx.waker(), grace);
+    }
+    let (since, wakes) = (local.moment(), local.wakes.get());
+    match body.poll(cx) {
+        Poll::Ready(output) => {
+            drop(entered);
+            frame.disarm(local);
+            if frame.is_shield && task.is_watched() {
+                local.branch.set(Some(Branch { stamp: frame.opened.get(), floor: 0 }));
+            }
+            Poll::Ready(End::Done(output))
         }
+        Poll::Pending => {
+            let is_lost = if task.is_watched() || !frame.node.get().is_none() {
+                let polled = Polled {
+                    since,
+                    sub_waits: local.sub_waits.count_inside(frame.node.get()),
+                    is_woken: local.wakes.get() != wakes,
+                };
+                frame.judge(local, task, polled)
+            } else {
+                false
+            };
+            drop(entered);
+            if is_lost {
+                return Poll::Ready(End::Lost);
+            }
+            if frame.is_shield {
+                // A shield that waits is a wait of the scopes around it.
+                local.forget_pending(frame.stamp.get());
+                if is_own {
+                    frame.stamp.set(local.note_pending(task));
+                }
+            } else if frame.timer.get().is_none() && frame.passed.get().is_none() {
+                frame.arm(local, task);
+            }
+            Poll::Pending
+        }
+    }
+}
+
+/// Panics because a scope was polled outside of its kernel, or of any task.
+#[cold]
+#[inline(never)]
+fn outside(frame: &Frame) -> ! {
+    let place = std::panic::Location::caller();
+    match local::current_kernel() {
+        None => local::outside("a scope", place),
+        Some(current) if frame.opened() != 0 && frame.kernel.get() != current => panic!(
+            "a scope that was opened in kernel {} was polled outside of it: a future that \
+             has started stays with its kernel",
+            frame.kernel.get()
+        ),
+        Some(_) => panic!(
+            "a scope was polled inside a kernel but outside a task: spawn a task and await it there"
+        ),
     }
 }
 
@@ -247,7 +467,7 @@ macro_rules! with_grace {
             /// Without this it may take its time to clean up, as long as it waits on traps. To be
             /// set before the first poll.
             pub fn grace(mut self, length: Duration) -> Self {
-                if let ScopeKind::Deadline { grace, .. } = &mut self.scoped.kind {
+                if let Kind::Deadline { grace, .. } = &mut self.scoped.kind {
                     *grace = Some(length);
                 }
                 self
@@ -273,8 +493,11 @@ macro_rules! scoped_futures {
         impl<F: Future> Future for $name<F> {
             type Output = $output;
 
+            #[inline]
             fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
-                self.project().scoped.poll(cx).map($make)
+                let mut scoped = self.project().scoped;
+                let ended = scoped.as_mut().poll(cx);
+                ended.map(|(output, expired)| $make(scoped, output, expired))
             }
         }
 
@@ -295,89 +518,45 @@ scoped_futures! {
     /// fn send<T: Send>(_: T) {}
     /// send(pikake_traps::timeout_after(std::time::Duration::ZERO, std::future::ready(())));
     /// ```
-    Timeout => Result<F::Output, TimedOut>, |timed| match timed {
-        Timed { output: Some(output), expired: false, .. } => Ok(output),
-        Timed { .. } => Err(TimedOut),
+    Timeout => Result<F::Output, TimedOut>, |_, output: Option<F::Output>, expired: bool| {
+        output.filter(|_| !expired).ok_or(TimedOut)
     };
     /// The future of [`timed`].
-    TimedFuture => Timed<F::Output>, |timed| timed;
+    TimedFuture => Timed<F::Output>, |scoped: Pin<&mut Scoped<F>>, output, expired| {
+        Timed { output, expired, late: scoped.frame.lateness() }
+    };
     /// The future of [`ignore_after`].
-    IgnoreAfter => Option<F::Output>, |timed| timed.output.filter(|_| !timed.expired);
+    IgnoreAfter => Option<F::Output>, |_, output: Option<F::Output>, expired: bool| {
+        output.filter(|_| !expired)
+    };
     /// The future of [`shield`].
-    Shield => F::Output, |timed| {
-        timed.output.expect("the body of a shield is never dropped by its kernel (D3)")
+    Shield => F::Output, |_, output: Option<F::Output>, _| {
+        output.expect("the body of a shield is never dropped by the rules of interruption")
     };
 }
 
-/// A scope of a kernel, closed when this is dropped.
-struct OpenScope {
-    kernel: KernelId,
-    id: ScopeId,
-    /// It belongs to its kernel's thread, where it must be dropped to be closed.
-    _home: PhantomData<*const ()>,
-}
-
-impl OpenScope {
-    /// Closes the scope of a body that was dropped at the kernel's word.
-    fn close(self) -> ScopeEnd {
-        let Self { kernel, id, .. } = self;
-        std::mem::forget(self);
-        door::reach(kernel, |kernel| kernel.close_scope(id, true)).unwrap_or_default()
-    }
-}
-
-impl Drop for OpenScope {
-    fn drop(&mut self) {
-        door::reach(self.kernel, |kernel| kernel.close_scope(self.id, false));
-    }
-}
-
-/// A scope during a poll, left when this is dropped, also by a panic.
-struct Entered {
-    scope: ScopeId,
-    back_to: Option<ScopeId>,
-}
-
-impl Entered {
-    /// Enters a scope, which is opened if it is not yet.
+/// Makes the futures of this file, for `calls.rs`.
+impl<F: Future> Timeout<F> {
     #[inline]
-    fn new(scope: &mut Option<OpenScope>, kind: ScopeKind, cx: &mut Context<'_>) -> Self {
-        if let Some(scope) = scope {
-            assert!(
-                door::is_inside(scope.kernel),
-                "a scope that was opened in kernel {} was polled outside of it: a future that \
-                 has started stays with its kernel",
-                scope.kernel
-            );
-            let back_to = door::with(|kernel| kernel.enter_scope(scope.id, cx));
-            return Self { scope: scope.id, back_to };
-        }
-        door::with(|kernel| {
-            let (id, back_to) = kernel.open_scope(kind, cx);
-            *scope = Some(OpenScope { kernel: kernel.home().id(), id, _home: PhantomData });
-            Self { scope: id, back_to }
-        })
-    }
-
-    /// Leaves it with a body that is not done.
-    #[inline]
-    fn leave(self) -> Polled {
-        let Self { scope, back_to } = self;
-        std::mem::forget(self);
-        door::with(|kernel| kernel.leave_scope(scope, back_to, true))
-    }
-
-    /// Leaves it with a body that is done, and closes it.
-    #[inline]
-    fn finish(self) -> ScopeEnd {
-        let Self { scope, back_to } = self;
-        std::mem::forget(self);
-        door::with(|kernel| kernel.finish_scope(scope, back_to))
+    pub(crate) fn new(until: Until, body: F) -> Self {
+        Self { scoped: Scoped::deadline(until, body) }
     }
 }
 
-impl Drop for Entered {
-    fn drop(&mut self) {
-        door::try_with(|kernel| kernel.leave_scope(self.scope, self.back_to, false));
+impl<F: Future> TimedFuture<F> {
+    pub(crate) fn new(until: Until, body: F) -> Self {
+        Self { scoped: Scoped::deadline(until, body) }
+    }
+}
+
+impl<F: Future> IgnoreAfter<F> {
+    pub(crate) fn new(until: Until, body: F) -> Self {
+        Self { scoped: Scoped::deadline(until, body) }
+    }
+}
+
+impl<F: Future> Shield<F> {
+    pub(crate) fn new(body: F) -> Self {
+        Self { scoped: Scoped::new(Kind::Shield, body) }
     }
 }

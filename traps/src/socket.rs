@@ -1,34 +1,30 @@
-//! The socket traps: open, attempt, close.
+//! The socket traps: open a socket, attempt something on it, wait until that can be done.
 //!
-//! What a socket *is* the kernel decides; above the door it is a [`SocketId`]. None of these traps
-//! suspends. An attempt that cannot be done now says [`WouldBlock`](io::ErrorKind::WouldBlock), and
-//! the task then waits with [`read_wait`] or [`write_wait`] and tries again.
+//! What a socket *is* the kernel decides; above the door it is a [`SocketId`]. What is done with one is
+//! a value, an [`Attempt`]: so a new operation touches this enum and the drivers, and nothing in
+//! between.
 //!
-//! *Readiness is a hint.* A wait that was answered says that an attempt is worthwhile, not that it
-//! will succeed, so every wait stands in a loop with its attempt ([`when_ready`]). A kernel may also answer `WouldBlock` to an attempt it did not make,
-//! because the task has had its share for this step.
+//! *Readiness is a hint.* A socket that is ready is attempted, and if that cannot be done after all
+//! the wait goes on. A kernel may also put an attempt off, because the task has had its share for this step.
 //!
-//! *A closed socket's number is never used again*, so whoever comes late meets an error and never
+//! *A closed socket's number is never used again*, so a late user meets an error and never
 //! somebody else's connection.
 
-use std::cell::Cell;
 use std::fmt;
-use std::future::Future;
 use std::io::{self, IoSlice, IoSliceMut};
 use std::net::{Shutdown, SocketAddr};
 use std::os::fd::OwnedFd;
 use std::os::unix::net as unix;
-use std::panic::Location;
 use std::path::Path;
-use std::pin::Pin;
-use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
-use crate::door;
-use crate::handler::{Refusal, TrapKind, Wait};
+#[cfg(doc)]
+use crate::calls::socket_wait;
+use crate::contract::{Outcome, Wait};
 use crate::home::KernelId;
 use crate::interrupt::Interrupted;
-use crate::trap::{KernelTrap, Trap, kernel_trap_at};
+use crate::local;
+use crate::trap::Trap;
 
 /// Names a socket of a kernel.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
@@ -60,7 +56,7 @@ pub enum Address {
 }
 
 /// What kind of socket to open.
-#[derive(Clone, Debug)]
+#[derive(Debug)]
 #[non_exhaustive]
 pub enum OpenSocket<'a> {
     /// A TCP listener at an address, with room for so many connections not yet accepted.
@@ -69,8 +65,7 @@ pub enum OpenSocket<'a> {
     /// spreads connections over them (`SO_REUSEPORT`). A kernel that cannot refuses, with
     /// [`Unsupported`](io::ErrorKind::Unsupported).
     SharedTcpListener(SocketAddr, u32),
-    /// A TCP connection being made; wait for it with [`TrapKind::WriteWait`] and
-    /// [`Sockets::connected`].
+    /// A TCP connection being made; wait for it with [`Attempt::Connected`].
     TcpStream(SocketAddr),
     /// A UDP socket at an address.
     Udp(SocketAddr),
@@ -80,6 +75,14 @@ pub enum OpenSocket<'a> {
     UnixStream(&'a Path),
     /// A Unix datagram socket, with an address or without.
     UnixDatagram(Option<&'a Path>),
+    /// Two Unix streams that are connected to each other.
+    UnixStreamPair,
+    /// Two Unix datagram sockets that are connected to each other.
+    UnixDatagramPair,
+    /// A descriptor from outside: a socket, a pipe, or whatever else the system can wait for. A
+    /// kernel whose sockets are no descriptors refuses, with
+    /// [`Unsupported`](io::ErrorKind::Unsupported).
+    Adopt(OwnedFd),
 }
 
 /// A property of a socket that can be read and changed. Not every kind has every one.
@@ -100,78 +103,193 @@ pub enum SocketOption {
     SendBuffer(usize),
 }
 
-/// The traps on sockets. None suspends.
+/// Something to do on a socket, as a value: what the kernel is asked, and its driver.
 ///
-/// All but `open`, `pair` and `adopt` fail with [`NotConnected`](io::ErrorKind::NotConnected) and
-/// [`Closed`] inside when the socket is closed; attempts fail with
-/// [`WouldBlock`](io::ErrorKind::WouldBlock) when they cannot be done now; the rest is what the
-/// system reports.
-#[expect(clippy::missing_errors_doc, reason = "said once, above, for all of them")]
-pub trait Sockets {
-    /// Opens a socket.
-    fn open(&self, what: OpenSocket<'_>) -> io::Result<SocketId>;
+/// None suspends by itself. What moves data, accepts or connects may not be possible now; whoever
+/// asks then waits until the socket is ready and attempts it again ([`socket_wait`]). The rest is done at
+/// once.
+#[derive(Debug)]
+#[non_exhaustive]
+pub enum Attempt<'a> {
+    /// Whether an attempt in that direction is worthwhile, by what the kernel knows.
+    IsReady(Direction),
+    /// The same, by asking the system. For what is waited for and neither read nor written, as a
+    /// process.
+    Poll(Direction),
+    /// Take a connection from a listener.
+    Accept,
+    /// Whether a connection is made, and with what outcome.
+    Connected,
+    /// Read from a stream; 0 bytes are its end (or there was no room).
+    Read(&'a mut [u8]),
+    /// Read from a stream into several buffers.
+    ReadVectored(&'a mut dyn Buffers),
+    /// Read from a stream or a datagram socket without taking the bytes.
+    Peek(&'a mut [u8]),
+    /// Write to a stream.
+    Write(&'a [u8]),
+    /// Write several buffers to a stream.
+    WriteVectored(&'a [IoSlice<'a>]),
+    /// Receive a datagram; what does not fit into the buffer is lost.
+    Receive(&'a mut [u8]),
+    /// Send a datagram, to the peer that the socket is connected to if no other is named.
+    Send(&'a [u8], Option<&'a Address>),
+    /// Give a datagram socket a peer.
+    Connect(&'a Address),
+    /// End one or both directions of a stream.
+    Shutdown(Shutdown),
+    /// The socket's own address.
+    LocalAddress,
+    /// The address of the socket at the other end.
+    PeerAddress,
+    /// Change a property.
+    SetOption(SocketOption),
+    /// Read the property that the variant names.
+    GetOption(SocketOption),
+    /// Close the socket. Those who wait for it are told.
+    Close,
+}
 
-    /// Opens two Unix sockets connected to each other: streams, or datagram sockets.
-    fn pair(&self, datagram: bool) -> io::Result<(SocketId, SocketId)>;
+/// So many buffers an attempt takes; systems refuse more (`IOV_MAX`). The rest are left out before
+/// an attempt is made, so that one which has done all it could is not taken for a short one.
+const MOST_BUFFERS: usize = 1024;
 
-    /// Takes over a descriptor from outside: a socket, a pipe, or whatever else the system can wait
-    /// for. A kernel whose sockets are no descriptors refuses, with
-    /// [`Unsupported`](io::ErrorKind::Unsupported).
-    fn adopt(&self, descriptor: OwnedFd) -> io::Result<SocketId>;
+/// Several buffers to read into. Implemented for what the standard library reads into, and for nothing
+/// else: the kernel calls it with its tables in use.
+pub trait Buffers: fmt::Debug + sealed::Sealed {
+    /// How many bytes there is room for in one attempt.
+    fn room(&self) -> usize;
 
-    /// Closes a socket. Its waiters are answered, and find it closed at their next attempt.
-    fn close(&self, socket: SocketId) -> io::Result<()>;
+    /// Calls `read` with the buffers of one attempt.
+    ///
+    /// # Errors
+    ///
+    /// What `read` reports.
+    fn read_by(
+        &mut self,
+        read: &mut dyn FnMut(&mut [IoSliceMut<'_>]) -> io::Result<usize>,
+    ) -> io::Result<usize>;
+}
 
-    /// Whether a socket is open.
-    fn is_open(&self, socket: SocketId) -> bool;
+mod sealed {
+    pub trait Sealed {}
 
-    /// Attempts to take a connection from a listener.
-    fn accept(&self, socket: SocketId) -> io::Result<(SocketId, Address)>;
+    impl Sealed for &mut [std::io::IoSliceMut<'_>] {}
+}
 
-    /// Whether a connection is made: `WouldBlock` while it is being made, else its true outcome.
-    fn connected(&self, socket: SocketId) -> io::Result<()>;
-
-    /// Attempts to read from a stream; 0 is the end of the stream (or of no room in the buffers).
-    fn read(&self, socket: SocketId, buffers: &mut [IoSliceMut<'_>]) -> io::Result<usize>;
-
-    /// Whether a descriptor is ready, without moving anything: `WouldBlock` while it is not. For
-    /// what is waited for and neither read nor written, as a process; a kernel whose sockets are no
-    /// descriptors need not know.
-    fn poll(&self, socket: SocketId, direction: Direction) -> io::Result<()> {
-        let _ = (socket, direction);
-        Err(io::ErrorKind::Unsupported.into())
+impl Buffers for &mut [IoSliceMut<'_>] {
+    fn room(&self) -> usize {
+        self.iter().take(MOST_BUFFERS).map(|buffer| buffer.len()).sum()
     }
 
-    /// Attempts to read from a stream without taking the bytes.
-    fn peek(&self, socket: SocketId, buffer: &mut [u8]) -> io::Result<usize>;
-
-    /// Attempts to write to a stream.
-    fn write(&self, socket: SocketId, buffers: &[IoSlice<'_>]) -> io::Result<usize>;
-
-    /// Attempts to receive a datagram; what does not fit into the buffer is lost.
-    fn receive(&self, socket: SocketId, buffer: &mut [u8]) -> io::Result<(usize, Address)>;
-
-    /// Attempts to send a datagram, to the peer the socket is connected to if no other is named.
-    fn send(&self, socket: SocketId, data: &[u8], to: Option<&Address>) -> io::Result<usize>;
-
-    /// Gives a datagram socket a peer.
-    fn connect(&self, socket: SocketId, to: &Address) -> io::Result<()>;
-
-    /// Ends one or both directions of a stream.
-    fn shutdown(&self, socket: SocketId, how: Shutdown) -> io::Result<()>;
-
-    /// The socket's own address.
-    fn local_address(&self, socket: SocketId) -> io::Result<Address>;
-
-    /// The address of the socket at the other end.
-    fn peer_address(&self, socket: SocketId) -> io::Result<Address>;
-
-    /// Changes a property.
-    fn set_option(&self, socket: SocketId, option: SocketOption) -> io::Result<()>;
-
-    /// Reads a property: the one named by the variant given.
-    fn option(&self, socket: SocketId, which: SocketOption) -> io::Result<SocketOption>;
+    fn read_by(
+        &mut self,
+        read: &mut dyn FnMut(&mut [IoSliceMut<'_>]) -> io::Result<usize>,
+    ) -> io::Result<usize> {
+        let count = self.len().min(MOST_BUFFERS);
+        read(&mut self[..count])
+    }
 }
+
+/// As many buffers of data as one attempt takes.
+pub fn first_buffers<'a>(data: &'a [IoSlice<'a>]) -> &'a [IoSlice<'a>] {
+    &data[..data.len().min(MOST_BUFFERS)]
+}
+
+impl Attempt<'_> {
+    /// The direction in which the socket must be ready, or would be waited for.
+    #[inline(always)]
+    pub fn direction(&self) -> Direction {
+        match self {
+            Self::IsReady(direction) | Self::Poll(direction) => *direction,
+            Self::Connected | Self::Write(_) | Self::WriteVectored(_) | Self::Send(..) => {
+                Direction::Write
+            }
+            _ => Direction::Read,
+        }
+    }
+
+    /// Whether it is done or fails at once, whatever the socket is ready for.
+    #[inline]
+    pub fn is_immediate(&self) -> bool {
+        matches!(
+            self,
+            Self::Connect(_)
+                | Self::Shutdown(_)
+                | Self::LocalAddress
+                | Self::PeerAddress
+                | Self::SetOption(_)
+                | Self::GetOption(_)
+                | Self::Close
+        )
+    }
+}
+
+/// What an attempt that succeeded has brought. `S` is how sockets are named: by a [`SocketId`], or as
+/// a driver has them.
+#[derive(Debug)]
+#[non_exhaustive]
+pub enum Done<S> {
+    /// It is done.
+    Nothing,
+    /// So many bytes were moved.
+    Bytes(usize),
+    /// A connection, and the address of the other side.
+    Accepted(S, Address),
+    /// The length of a datagram, and where it came from.
+    Received(usize, Address),
+    /// An address.
+    Address(Address),
+    /// A property.
+    Option(SocketOption),
+}
+
+impl<S> Done<S> {
+    /// The same, with the socket of an accepted connection named otherwise.
+    #[inline]
+    pub fn map<T>(self, name: impl FnOnce(S) -> T) -> Done<T> {
+        match self {
+            Self::Nothing => Done::Nothing,
+            Self::Bytes(count) => Done::Bytes(count),
+            Self::Accepted(socket, address) => Done::Accepted(name(socket), address),
+            Self::Received(length, from) => Done::Received(length, from),
+            Self::Address(address) => Done::Address(address),
+            Self::Option(option) => Done::Option(option),
+        }
+    }
+
+    /// The bytes that were moved; 0 for what moves none.
+    #[inline]
+    pub fn bytes(&self) -> usize {
+        match self {
+            Self::Bytes(count) | Self::Received(count, _) => *count,
+            _ => 0,
+        }
+    }
+}
+
+/// What was opened.
+#[derive(Debug)]
+#[non_exhaustive]
+pub enum Opened<S> {
+    /// One socket.
+    One(S),
+    /// Two, connected to each other.
+    Pair(S, S),
+}
+
+impl<S> Opened<S> {
+    /// The same, with the sockets named otherwise.
+    pub fn map<T>(self, mut name: impl FnMut(S) -> T) -> Opened<T> {
+        match self {
+            Self::One(socket) => Opened::One(name(socket)),
+            Self::Pair(one, other) => Opened::Pair(name(one), name(other)),
+        }
+    }
+}
+
+/// What a name lookup gives.
+pub type Addresses = io::Result<Vec<SocketAddr>>;
 
 /// A socket was closed, here, before or while it was used.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -216,189 +334,95 @@ impl From<ResourceBusy> for io::Error {
     }
 }
 
-/// Calls a socket trap of the current kernel.
+/// Opens a socket in the current kernel, or takes one over.
+///
+/// # Errors
+///
+/// The system's; [`Unsupported`](io::ErrorKind::Unsupported) for what the kernel does not have.
 ///
 /// # Panics
 ///
 /// Outside a kernel.
 #[track_caller]
-pub fn sockets<R>(call: impl FnOnce(&dyn Sockets) -> R) -> R {
-    door::with(|kernel| call(kernel.sockets()))
+pub fn open_socket(what: OpenSocket<'_>) -> io::Result<Opened<SocketId>> {
+    local::with(|local| local.kernel().open(what))
 }
 
-/// Calls a socket trap of the kernel that a socket belongs to, also outside its turn.
+/// Attempts something on a socket, without waiting; also outside its kernel's turn.
 ///
 /// # Errors
 ///
-/// [`Closed`], if that kernel has ended, or is not one of this thread.
-pub fn sockets_of<R>(
-    socket: SocketId,
-    call: impl FnOnce(&dyn Sockets) -> io::Result<R>,
-) -> io::Result<R> {
-    door::reach(socket.kernel, |kernel| call(kernel.sockets()))
-        .unwrap_or_else(|| Err(Closed.into()))
+/// [`WouldBlock`](io::ErrorKind::WouldBlock) if it cannot be done now, or the task has had its share of
+/// attempts for this step; [`Closed`], also if the socket's kernel has ended or is not one of this
+/// thread; else the system's.
+#[inline]
+pub fn attempt(socket: SocketId, attempt: Attempt<'_>) -> io::Result<Done<SocketId>> {
+    let outcome = local::reach(socket.kernel, |local| {
+        local.refill_outside_steps();
+        let outcome = local.kernel().attempt(socket, attempt);
+        local.call_wakers();
+        outcome
+    });
+    match outcome {
+        Some(Some(outcome)) => outcome,
+        Some(None) => Err(io::ErrorKind::WouldBlock.into()),
+        None => Err(Closed.into()),
+    }
 }
 
-/// The trap that waits for a socket's readiness. See [`read_wait`] and [`write_wait`].
+/// Something that can be attempted again and again, until it is done.
+pub trait AsAttempt {
+    /// What it gives when it is done.
+    type Output;
+
+    /// What to attempt. Always in the same direction.
+    fn attempt(&mut self) -> Attempt<'_>;
+
+    /// What has come of it.
+    fn output(&mut self, done: Done<SocketId>) -> Self::Output;
+}
+
+/// Whether an attempt in that direction is worthwhile. See [`Attempt::IsReady`].
+#[derive(Clone, Copy, Debug)]
+pub struct IsReady(pub Direction);
+
+impl AsAttempt for IsReady {
+    type Output = ();
+
+    fn attempt(&mut self) -> Attempt<'_> {
+        Attempt::IsReady(self.0)
+    }
+
+    fn output(&mut self, _: Done<SocketId>) {}
+}
+
+/// The trap that attempts something on a socket until it can be done. See [`socket_wait`].
 #[derive(Debug)]
-pub struct ReadyTrap {
+pub struct SocketTrap<A> {
     socket: SocketId,
-    direction: Direction,
-    refusal: Cell<Option<Refusal>>,
-    /// Whoever waits attempts something next, and learns then that the socket was closed.
-    attempts: bool,
+    what: A,
 }
 
-impl ReadyTrap {
-    /// Waits for one direction of a socket.
-    pub fn new(socket: SocketId, direction: Direction) -> Self {
-        Self { socket, direction, refusal: Cell::new(None), attempts: false }
-    }
-}
-
-impl ReadyTrap {
-    fn is_closed(&self) -> bool {
-        door::reach(self.socket.kernel, |kernel| !kernel.sockets().is_open(self.socket))
-            .unwrap_or(true)
-    }
-}
-
-impl Trap for ReadyTrap {
-    type Answer = io::Result<()>;
-    const KIND: TrapKind = TrapKind::ReadWait;
-
-    fn wait(&mut self) -> Wait<'_> {
-        let Self { socket, direction, refusal, .. } = self;
-        Wait::Ready { socket: *socket, direction: *direction, refusal }
-    }
-
-    fn answer(&mut self, result: Result<(), Interrupted>) -> Self::Answer {
-        result?;
-        match self.refusal.take() {
-            // Closing a socket answers its waiters.
-            None if !self.attempts && self.is_closed() => Err(Closed.into()),
-            None => Ok(()),
-            Some(Refusal::Busy) => Err(ResourceBusy(self.direction).into()),
-            Some(Refusal::Closed) => Err(Closed.into()),
-        }
-    }
-}
-
-/// Waits until an attempt to read, to receive or to accept is worthwhile.
-///
-/// # Cancellation
-///
-/// An interruption point. Nothing is lost when it is dropped.
-///
-/// # Errors
-///
-/// [`Interrupted`], [`ResourceBusy`] or [`Closed`], each inside an [`io::Error`].
-///
-/// # Panics
-///
-/// When polled outside a task of the socket's kernel.
-#[track_caller]
-pub fn read_wait(socket: SocketId) -> KernelTrap<ReadyTrap> {
-    kernel_trap_at(ReadyTrap::new(socket, Direction::Read), Location::caller())
-}
-
-/// Waits until an attempt to write, to send or to finish connecting is worthwhile.
-///
-/// # Cancellation
-///
-/// An interruption point. Nothing is lost when it is dropped.
-///
-/// # Errors
-///
-/// As for [`read_wait`].
-///
-/// # Panics
-///
-/// When polled outside a task of the socket's kernel.
-#[track_caller]
-pub fn write_wait(socket: SocketId) -> KernelTrap<ReadyTrap> {
-    kernel_trap_at(ReadyTrap::new(socket, Direction::Write), Location::caller())
-}
-
-/// Attempts something on a socket until it can be done, waiting in between.
-///
-/// `attempt` is called with the kernel's socket traps; `WouldBlock` means wait and try again.
-///
-/// # Cancellation
-///
-/// An interruption point wherever it waits. An attempt that succeeded is never interrupted.
-///
-/// # Errors
-///
-/// What `attempt` reports, and what [`read_wait`] does.
-///
-/// # Panics
-///
-/// When it has to wait and is polled outside a task of the socket's kernel.
-#[track_caller]
-pub fn when_ready<R, F>(socket: SocketId, direction: Direction, attempt: F) -> WhenReady<F>
-where
-    F: FnMut(&dyn Sockets) -> io::Result<R>,
-{
-    when_ready_at(socket, direction, attempt, Location::caller())
-}
-
-/// [`when_ready`], reported as awaited at `place`.
-pub fn when_ready_at<R, F>(
-    socket: SocketId,
-    direction: Direction,
-    attempt: F,
-    place: &'static Location<'static>,
-) -> WhenReady<F>
-where
-    F: FnMut(&dyn Sockets) -> io::Result<R>,
-{
-    WhenReady { socket, direction, attempt, wait: None, place }
-}
-
-/// The future of [`when_ready`].
-#[must_use = "a future does nothing until it is awaited"]
-pub struct WhenReady<F> {
-    socket: SocketId,
-    direction: Direction,
-    attempt: F,
-    wait: Option<KernelTrap<ReadyTrap>>,
-    place: &'static Location<'static>,
-}
-
-// The attempt is only ever called, never pinned.
-impl<F> Unpin for WhenReady<F> {}
-
-impl<R, F: FnMut(&dyn Sockets) -> io::Result<R>> Future for WhenReady<F> {
-    type Output = io::Result<R>;
-
+impl<A> SocketTrap<A> {
+    /// Attempts this on that socket.
     #[inline]
-    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<R>> {
-        let Self { socket, direction, attempt, wait, place } = &mut *self;
-        loop {
-            if let Some(waiting) = wait {
-                let waited = ready!(Pin::new(waiting).poll(cx));
-                *wait = None;
-                waited?;
-            }
-            match sockets_of(*socket, &mut *attempt) {
-                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
-                    let trap = ReadyTrap { attempts: true, ..ReadyTrap::new(*socket, *direction) };
-                    *wait = Some(kernel_trap_at(trap, place));
-                }
-                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-                result => return Poll::Ready(result),
-            }
-        }
+    pub fn new(socket: SocketId, what: A) -> Self {
+        Self { socket, what }
     }
 }
 
-impl<F> fmt::Debug for WhenReady<F> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("WhenReady")
-            .field("socket", &self.socket)
-            .field("direction", &self.direction)
-            .field("waits", &self.wait.is_some())
-            .finish_non_exhaustive()
+impl<A: AsAttempt> Trap for SocketTrap<A> {
+    type Answer = io::Result<A::Output>;
+    type Given = Outcome;
+
+    #[inline(always)]
+    fn wait<'a>(&'a mut self, outcome: &'a mut Outcome) -> Wait<'a> {
+        Wait::Attempt(self.socket, self.what.attempt(), outcome)
+    }
+
+    #[inline(always)]
+    fn answer(&mut self, result: Result<Outcome, Interrupted>) -> Self::Answer {
+        let done = result?.take()?;
+        Ok(self.what.output(done))
     }
 }

@@ -11,12 +11,11 @@ use std::rc::Rc;
 use std::task::{Context, Poll};
 
 use crate::cell::{Cold, TaskId};
-use crate::door;
-use crate::handler::{TrapKind, Wait};
+use crate::contract::Wait;
 use crate::home::KernelId;
 use crate::interrupt::{Interrupted, TaskError};
+use crate::local::{self, Local};
 use crate::locals::LocalKey;
-use crate::mark::TaskMark;
 use crate::task_ref::TaskRef;
 use crate::trap::{KernelTrap, Trap, kernel_trap_at};
 
@@ -110,17 +109,22 @@ pub(crate) fn spawn_at<F>(
 where
     F: Future + 'static,
 {
-    let task = door::with(|kernel| {
-        let (_, parent) = door::polling();
-        let parent = (parent != TaskMark::NONE.id()).then_some(parent);
-        let task = TaskRef::new(future, kernel.home(), Cold::named(name), spawned_at, parent);
-        if !kernel.spawn(&task) {
-            let late = Interrupted::cancelled("spawned while the kernel was being shut down");
-            task.abandon(TaskError::Cancelled(late));
+    let task = local::with(|local| {
+        let parent = local.current_id();
+        let task = TaskRef::new(future, local.home(), Cold::named(name), spawned_at, parent);
+        if !local.kernel().spawn(&task) {
+            refuse(&task);
         }
         task
     });
-    Task { task, join: None, output: PhantomData }
+    Task { join: kernel_trap_at(JoinTrap { task }, spawned_at), output: PhantomData }
+}
+
+/// Ends a task that its kernel did not take.
+#[cold]
+fn refuse(task: &TaskRef) {
+    let late = Interrupted::cancelled("spawned while the kernel was being shut down");
+    task.abandon(TaskError::Cancelled(late));
 }
 
 /// The trap that waits for a task's end.
@@ -131,12 +135,14 @@ struct JoinTrap {
 
 impl Trap for JoinTrap {
     type Answer = Result<(), Interrupted>;
-    const KIND: TrapKind = TrapKind::Join;
+    type Given = ();
 
-    fn wait(&mut self) -> Wait<'_> {
+    #[inline]
+    fn wait(&mut self, (): &mut ()) -> Wait<'_> {
         Wait::Join(&self.task)
     }
 
+    #[inline]
     fn answer(&mut self, result: Result<(), Interrupted>) -> Self::Answer {
         result
     }
@@ -156,12 +162,16 @@ impl Trap for JoinTrap {
 /// Polled again after it gave the outcome.
 #[must_use = "a task that is not joined runs on detached; `drop` the handle if that is meant"]
 pub struct Task<T> {
-    task: TaskRef,
-    join: Option<KernelTrap<JoinTrap>>,
+    join: KernelTrap<JoinTrap>,
     output: PhantomData<T>,
 }
 
 impl<T> Task<T> {
+    #[inline(always)]
+    fn task(&self) -> &TaskRef {
+        &self.join.trap().task
+    }
+
     /// Waits for the task's end; the same as awaiting the task.
     ///
     /// # Errors
@@ -173,29 +183,39 @@ impl<T> Task<T> {
 
     /// The number the kernel gave to the task.
     pub fn id(&self) -> TaskId {
-        self.task.id()
+        self.task().id()
     }
 
     /// The task's name; empty where none was given.
     pub fn name(&self) -> &str {
-        self.task.name()
+        self.task().name()
     }
 
     /// The task that spawned this one; `None` if it was not spawned by a task.
     ///
     /// That task may have ended since.
     pub fn parent(&self) -> Option<TaskId> {
-        self.task.parent()
+        self.task().parent()
     }
 
     /// The task itself, without a claim on its outcome.
     pub fn task_ref(&self) -> &TaskRef {
-        &self.task
+        self.task()
     }
 
     /// Whether the task has ended.
     pub fn is_finished(&self) -> bool {
-        self.task.is_ended()
+        self.task().is_ended()
+    }
+
+    /// The outcome of the task if it has ended and nobody has taken the outcome; does not wait.
+    ///
+    /// # Errors
+    ///
+    /// Inside: why the task gave no value.
+    pub fn try_join(&mut self) -> Option<Result<T, TaskError>> {
+        // SAFETY: a `Task<T>` is made in `spawn_at` only, around a future whose output is `T`.
+        unsafe { self.task().take_outcome::<T>() }
     }
 
     /// Asks the task to end and waits until it has. Its outcome can be joined afterwards.
@@ -235,7 +255,7 @@ impl<T> Task<T> {
     /// When polled outside a task of a kernel.
     #[track_caller]
     pub fn cancel(&self) -> impl Future<Output = Result<(), Interrupted>> + use<T> {
-        let task = self.task.clone();
+        let task = self.task().clone();
         let place = Location::caller();
         async move {
             task.request_cancel(Interrupted::cancelled(""));
@@ -250,13 +270,13 @@ impl<T> Task<T> {
     ///
     /// A second request changes nothing: it never interrupts the cleanup that the first one caused.
     pub fn request_cancel(&self, reason: &str) {
-        self.task.request_cancel(Interrupted::cancelled(reason));
+        self.task().request_cancel(Interrupted::cancelled(reason));
     }
 
     /// Ends the task without another step of it: its future is dropped where it stands, by the
     /// kernel, before the next step of any task.
     pub fn abort(&self) {
-        self.task.request_abort(Interrupted::cancelled("aborted"));
+        self.task().request_abort(Interrupted::cancelled("aborted"));
     }
 
     /// Lets the task run on by itself; the same as dropping the handle.
@@ -274,31 +294,26 @@ impl<T> Future for Task<T> {
     type Output = Result<T, TaskError>;
 
     #[track_caller]
+    #[inline]
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
         let this = &mut *self;
-        while this.join.is_some() || !this.task.is_ended() {
-            let join = this.join.get_or_insert_with(|| {
-                kernel_trap_at(JoinTrap { task: this.task.clone() }, this.task.spawned_at())
-            });
-            match Pin::new(join).poll(cx) {
-                Poll::Pending => return Poll::Pending,
-                // It has ended, or the answer came for no reason: look again.
-                Poll::Ready(Ok(())) => this.join = None,
-                Poll::Ready(Err(interrupted)) => {
-                    this.join = None;
-                    return Poll::Ready(Err(TaskError::Interrupted(interrupted)));
-                }
+        this.join.await_at(Location::caller());
+        match Pin::new(&mut this.join).poll(cx) {
+            Poll::Pending => return Poll::Pending,
+            Poll::Ready(Ok(())) => {}
+            Poll::Ready(Err(interrupted)) => {
+                // It can be awaited again.
+                this.join.reset();
+                return Poll::Ready(Err(TaskError::Interrupted(interrupted)));
             }
         }
-        // SAFETY: a `Task<T>` is made in `spawn_at` only, around a future whose output is `T`.
-        let outcome = unsafe { this.task.take_outcome::<T>() };
-        Poll::Ready(outcome.expect("a task was awaited again after it had given its outcome"))
+        Poll::Ready(this.try_join().expect("a task has its outcome when it has ended (I1)"))
     }
 }
 
 impl<T> fmt::Debug for Task<T> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.task.fmt(f)
+        self.task().fmt(f)
     }
 }
 
@@ -325,7 +340,9 @@ impl<T> Future for CancelOnDrop<T> {
 
 impl<T> Drop for CancelOnDrop<T> {
     fn drop(&mut self) {
-        self.0.request_cancel("its owner was dropped");
+        if !self.0.is_finished() {
+            self.0.request_cancel("its owner was dropped");
+        }
     }
 }
 
@@ -398,13 +415,17 @@ impl Current {
 /// Outside a task of a kernel.
 #[track_caller]
 pub fn current() -> Current {
-    match door::with(|kernel| kernel.current()) {
+    match local::with(Local::current) {
         Some(task) => Current(task),
-        None => door::outside("`current`", Location::caller()),
+        None => panic!(
+            "`current` (at {}) was called inside a kernel but outside a task, as between two steps \
+             or in `Kernel::enter`: call it from a task",
+            Location::caller()
+        ),
     }
 }
 
 /// The current task, if there is one: inside a step of a kernel.
 pub fn try_current() -> Option<Current> {
-    door::try_with(|kernel| kernel.current()).flatten().map(Current)
+    Local::try_with(Local::current).flatten().map(Current)
 }

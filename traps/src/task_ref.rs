@@ -1,10 +1,9 @@
-//! A counted reference to a task: what kernels, records and handles hold.
+//! A counted reference to a task: what kernels, table entries and handles hold.
 //!
-//! All it does, it does on the home thread, for it cannot leave it. See `cell.rs` for who may touch
-//! which part of a cell when, and for how references are counted.
+//! A `TaskRef` cannot leave the home thread. See `cell.rs` for who may touch which part of a cell
+//! when, and for how references are counted.
 
 use std::any::Any;
-use std::cell::Cell;
 use std::fmt;
 use std::future::Future;
 use std::marker::PhantomData;
@@ -12,20 +11,23 @@ use std::mem::ManuallyDrop;
 use std::panic::Location;
 use std::ptr::NonNull;
 use std::rc::Rc;
+use std::sync::atomic::Ordering;
 use std::task::{Context, RawWaker, Waker};
 
-use crate::cell::{self, Cold, Exit, Header, Own, TaskId, release};
-use crate::door;
+use crate::cause;
+use crate::cell::{self, Cold, Exit, Header, Own, Shared, TaskId, end_local_side};
+use crate::contract::TrapKind;
+use crate::flags::Flags;
 use crate::home::{KernelId, LocalHome};
 use crate::interrupt::{Interrupted, TaskError};
-use crate::ledger::Ledger;
+use crate::local;
 use crate::locals::LocalKey;
-use crate::queue::WaitQueue;
 use crate::waker::WAKER;
 
 /// A counted reference to a task, for its home thread.
 ///
 /// What a kernel keeps of its tasks, and what is inside a [`Task`](crate::Task).
+#[repr(transparent)]
 pub struct TaskRef {
     header: NonNull<Header>,
     /// Plainly counted, so it must not leave its thread.
@@ -54,45 +56,105 @@ impl TaskRef {
     /// # Safety
     ///
     /// This is the home thread, and the task has not ended (so that its local count is not zero).
+    #[inline(always)]
     pub(crate) unsafe fn of(header: NonNull<Header>) -> Self {
         // Counted by the clone; the original is not, and is not dropped.
         let uncounted = ManuallyDrop::new(Self { header, _home: PhantomData });
         Self::clone(&uncounted)
     }
 
-    /// Looks at the task that is being polled, if the waker is its own.
-    #[inline]
-    pub(crate) fn when_polled_with<R>(waker: &Waker, look: impl FnOnce(&Self) -> R) -> Option<R> {
-        if !std::ptr::eq(waker.vtable(), &WAKER) {
-            return None;
-        }
-        let header = NonNull::new(waker.data().cast_mut().cast::<Header>())?;
-        // SAFETY: the vtable says that this is a task's waker, which keeps the cell alive; only
-        // `shared` is looked at, on whatever thread.
-        let shared = unsafe { &(*header.as_ptr()).shared };
-        if !door::is_inside(shared.home.id()) {
-            return None;
-        }
-        // SAFETY: this is the home thread, as was just checked.
-        let own = unsafe { &(*header.as_ptr()).own };
-        if !own.busy.get() || own.exit.get().is_some() {
-            return None;
-        }
-        // Not counted and not dropped: whoever polls a task holds a reference meanwhile.
-        let uncounted = ManuallyDrop::new(Self { header, _home: PhantomData });
-        Some(look(&uncounted))
+    /// The reference that was made to a pointer by [`into_header`](Self::into_header).
+    ///
+    /// # Safety
+    ///
+    /// The pointer came from there, on this thread, and this is called once for it.
+    #[inline(always)]
+    pub(crate) unsafe fn from_header(header: NonNull<Header>) -> Self {
+        Self { header, _home: PhantomData }
     }
 
-    #[inline]
+    /// The pointer to the cell, which keeps the reference's count.
+    #[inline(always)]
+    pub(crate) fn into_header(self) -> NonNull<Header> {
+        ManuallyDrop::new(self).header
+    }
+
+    /// A copy of the reference that is not counted: it must not outlive `self`, and is not dropped.
+    #[inline(always)]
+    pub(crate) fn uncounted(&self) -> ManuallyDrop<Self> {
+        ManuallyDrop::new(Self { header: self.header, _home: PhantomData })
+    }
+
+    /// The pointer to the cell, to be compared.
+    #[inline(always)]
+    pub(crate) fn address(&self) -> NonNull<Header> {
+        self.header
+    }
+
+    #[inline(always)]
     fn header(&self) -> &Header {
         // SAFETY: a `TaskRef` is counted, so the cell lives; only shared references to a header
         // are ever made, and what changes in it is in cells or atomics.
         unsafe { self.header.as_ref() }
     }
 
-    #[inline]
-    fn own(&self) -> &Own {
+    #[inline(always)]
+    pub(crate) fn own(&self) -> &Own {
         &self.header().own
+    }
+
+    #[inline(always)]
+    fn shared(&self) -> &Shared {
+        &self.header().shared
+    }
+
+    #[inline(always)]
+    pub(crate) fn flags(&self) -> &Flags {
+        &self.own().flags
+    }
+
+    /// What few tasks have; made at the first use.
+    #[inline]
+    pub(crate) fn cold(&self) -> &Cold {
+        self.own().cold.get_or_init(Box::default)
+    }
+
+    /// Whether a wait of the task has more to do than to wait.
+    #[inline(always)]
+    pub(crate) fn is_watched(&self) -> bool {
+        self.flags().has(Flags::WATCHED)
+    }
+
+    /// Notes a wait that was polled with the task's own waker and is pending.
+    #[inline(always)]
+    pub(crate) fn set_wait(&self, kind: TrapKind, place: &'static Location<'static>) {
+        self.flags().set_kind(kind);
+        self.own().waits_at.set(place);
+    }
+
+    /// The wait that was polled last in the last step and was pending then, and where it is awaited.
+    /// `None`: no wait was; a task that is not ready then waits on a foreign future.
+    pub fn last_wait(&self) -> Option<(TrapKind, &'static Location<'static>)> {
+        Some((self.flags().kind()?, self.own().waits_at.get()))
+    }
+
+    /// Has all pending waits of the task kept from its next step on, which is seen to. For listings;
+    /// [`seen_waits`](Self::seen_waits) shows them.
+    pub fn inspect(&self) {
+        self.flags().set(Flags::INSPECTED);
+        local::reach(self.kernel(), |local| local.make_ready(self));
+    }
+
+    /// The waits that were polled with the task's own waker in the last step and were pending: all of
+    /// them if the task is [inspected](Self::inspect) since before that step, else the last one.
+    pub fn seen_waits(&self) -> Vec<(TrapKind, &'static Location<'static>)> {
+        let seen = self.own().cold.get().map(|cold| cold.seen.borrow().clone()).unwrap_or_default();
+        if seen.is_empty() { self.last_wait().into_iter().collect() } else { seen }
+    }
+
+    /// Whether the task is in the ready list.
+    pub fn is_ready(&self) -> bool {
+        self.flags().has(Flags::QUEUED)
     }
 
     /// The number its kernel gave to the task.
@@ -101,8 +163,28 @@ impl TaskRef {
     }
 
     /// The kernel the task belongs to.
+    #[inline]
     pub fn kernel(&self) -> KernelId {
-        self.header().shared.home.id()
+        // SAFETY: the cells that have a local side, as this one, share a reference of the home.
+        unsafe { self.shared().home.as_ref() }.id()
+    }
+
+    /// Where the kernel keeps the task: a number that it chose.
+    #[inline]
+    pub fn index(&self) -> u32 {
+        self.shared().index.load(Ordering::Relaxed)
+    }
+
+    /// Notes where the kernel keeps the task. For the kernel.
+    #[inline]
+    pub fn set_index(&self, index: u32) {
+        self.shared().index.store(index, Ordering::Relaxed);
+    }
+
+    /// Has waits of the task shown to the kernel's observers
+    /// ([`TrapHandler::observe`](crate::TrapHandler::observe)). For the kernel, before the first step.
+    pub fn set_observed(&self) {
+        self.flags().set(Flags::OBSERVED);
     }
 
     /// Gives the task its number. For the kernel, once.
@@ -124,59 +206,51 @@ impl TaskRef {
     ///
     /// That task may have ended since.
     pub fn parent(&self) -> Option<TaskId> {
-        self.header().shared.parent.get()
+        self.shared().parent.get()
     }
 
     /// The name of the future's type and its size in bytes.
     pub fn future_type(&self) -> (&'static str, usize) {
-        (self.header().shared.vtable.future)()
-    }
-
-    /// The kernel's own notes.
-    #[inline]
-    pub fn ledger(&self) -> &Ledger {
-        &self.own().ledger
-    }
-
-    /// Those who wait for the task's end.
-    pub fn joiners(&self) -> &WaitQueue {
-        &self.own().joiners
+        (self.shared().vtable.future)()
     }
 
     /// Whether the task will not be polled again.
     #[inline]
     pub fn is_ended(&self) -> bool {
-        self.exit().is_some()
+        self.flags().has(Flags::ENDED)
     }
 
     /// How the task ended, if it has.
-    #[inline]
     pub fn exit(&self) -> Option<Exit> {
-        self.own().exit.get()
+        self.flags().exit()
     }
 
-    /// Polls the task's future with a waker of its own. `true`: it ended, and has its outcome.
+    /// Whether the task was asked to end by a cancel; also when it has ended.
+    pub fn was_asked_to_end(&self) -> bool {
+        cause::of_task(self).is_some()
+    }
+
+    /// Whether the task was stepped, if only once.
+    #[inline]
+    pub fn was_stepped(&self) -> bool {
+        self.flags().has(Flags::STEPPED)
+    }
+
+    /// Polls the task's future with a waker of its own, in a step of the task. `true`: it ended, and
+    /// has its outcome.
     ///
-    /// For the kernel. A panic of the future is caught and is the outcome. A task that has ended
-    /// is not polled.
-    ///
-    /// # Panics
-    ///
-    /// When called from inside the same task's poll.
+    /// A panic of the future is caught and is the outcome.
     #[inline(always)]
-    pub fn poll(&self) -> bool {
-        if self.is_ended() {
-            return true;
-        }
+    pub(crate) fn poll_step(&self) -> bool {
+        debug_assert!(self.flags().has(Flags::BUSY), "a step has begun");
         let waker = self.borrowed_waker();
         let mut cx = Context::from_waker(&waker);
-        let exit = self.exclusively(|| {
-            // SAFETY: the vtable is that of the cell's type, this is the home thread since a
-            // `TaskRef` cannot leave it, and `exclusively` saw to it that the stage is not in use.
-            unsafe { (self.header().shared.vtable.poll)(self.header, &mut cx) }
-        });
-        self.own().exit.set(exit);
-        if exit.is_some() {
+        // SAFETY: the vtable is that of the cell's type; this is the home thread, since a `TaskRef`
+        // cannot leave it; and the stage is not in use, since a step that has begun set `BUSY`, which
+        // it was asked about before, and everything else that uses the stage asks about it, too.
+        let exit = unsafe { (self.shared().vtable.poll)(self.header, &mut cx) };
+        if let Some(exit) = exit {
+            self.flags().set_exit(exit);
             self.end_locals();
         }
         exit.is_some()
@@ -193,22 +267,26 @@ impl TaskRef {
         if self.is_ended() {
             return;
         }
-        self.own().exit.set(Some(Exit::Dropped));
-        self.exclusively(|| {
-            // SAFETY: as in `poll`.
-            unsafe { (self.header().shared.vtable.abandon)(self.header, outcome) }
+        // Before it counts as ended: what has ended is not asked again whether its future is gone.
+        self.assert_idle();
+        self.flags().set_exit(Exit::Dropped);
+        local::while_current(self, || {
+            self.exclusively(|| {
+                // SAFETY: as in `poll`.
+                unsafe { (self.shared().vtable.abandon)(self.header, outcome) }
+            });
+            self.end_locals();
         });
-        self.end_locals();
     }
 
     /// Asks the task to end. See [`Task::cancel`](crate::Task::cancel).
     pub fn request_cancel(&self, reason: Interrupted) {
-        door::reach(self.kernel(), |kernel| kernel.cancel(self, reason));
+        cause::request_end(self, reason);
     }
 
     /// Ends the task without another step of it. See [`Task::abort`](crate::Task::abort).
     pub fn request_abort(&self, reason: Interrupted) {
-        door::reach(self.kernel(), |kernel| kernel.abort(self, reason));
+        local::reach(self.kernel(), |local| local.kernel().abort(self, reason));
     }
 
     pub(crate) fn local(&self, key: LocalKey) -> Option<Rc<dyn Any>> {
@@ -220,32 +298,38 @@ impl TaskRef {
         key: LocalKey,
         value: Rc<dyn Any>,
     ) -> Result<Option<Rc<dyn Any>>, Rc<dyn Any>> {
-        self.own().cold.get_or_init(Box::default).locals.set(key, value)
+        self.cold().locals.set(key, value)
     }
 
     #[inline]
     fn end_locals(&self) {
         if let Some(cold) = self.own().cold.get() {
+            if let Some(cause) = cold.cause.get() {
+                local::reach(self.kernel(), |local| cause.end_alarm(local));
+            }
             cold.locals.end();
         }
     }
 
-    #[inline]
+    #[inline(always)]
+    fn assert_idle(&self) {
+        let is_busy = self.flags().has(Flags::BUSY);
+        assert!(!is_busy, "a task was polled or dropped from inside itself (I6)");
+    }
+
+    #[inline(always)]
     fn exclusively<R>(&self, work: impl FnOnce() -> R) -> R {
-        struct Done<'a> {
-            busy: &'a Cell<bool>,
-            before: TaskId,
-        }
+        struct Done<'a>(&'a Flags);
         impl Drop for Done<'_> {
             fn drop(&mut self) {
-                self.busy.set(false);
-                door::replace_task(self.before);
+                self.0.clear(Flags::BUSY);
             }
         }
 
-        let busy = &self.own().busy;
-        assert!(!busy.replace(true), "a task was polled or dropped from inside itself (I6)");
-        let _done = Done { busy, before: door::replace_task(self.id()) };
+        self.assert_idle();
+        let flags = self.flags();
+        flags.set(Flags::BUSY);
+        let _done = Done(flags);
         work()
     }
 
@@ -255,14 +339,14 @@ impl TaskRef {
     ///
     /// `T` is the output of the task's future.
     pub(crate) unsafe fn take_outcome<T>(&self) -> Option<Result<T, TaskError>> {
-        if !self.is_ended() || self.own().busy.get() {
+        if !self.is_ended() || self.flags().has(Flags::BUSY) {
             return None;
         }
         let mut outcome: Option<Result<T, TaskError>> = None;
         // SAFETY: the vtable is that of the cell's type, this is the home thread, the stage is not
         // in use since the task is not busy, and `outcome` has the type `take` writes.
         unsafe {
-            (self.header().shared.vtable.take)(self.header, NonNull::from(&mut outcome).cast());
+            (self.shared().vtable.take)(self.header, NonNull::from(&mut outcome).cast());
         }
         outcome
     }
@@ -273,6 +357,7 @@ impl TaskRef {
     }
 
     /// The waker, without a reference of its own: it must not outlive `self`.
+    #[inline(always)]
     fn borrowed_waker(&self) -> ManuallyDrop<Waker> {
         let raw = RawWaker::new(self.header.as_ptr().cast_const().cast(), &WAKER);
         // SAFETY: the functions of `WAKER` are written for such a pointer, and the cell outlives
@@ -281,18 +366,28 @@ impl TaskRef {
     }
 
     /// Whether the waker is this task's own, and not a combinator's.
-    #[inline]
+    #[inline(always)]
     pub fn owns(&self, waker: &Waker) -> bool {
         waker.data() == self.header.as_ptr().cast_const().cast()
             && std::ptr::eq(waker.vtable(), &WAKER)
     }
 
     /// Whether both refer to the same task.
-    #[inline]
+    #[inline(always)]
     pub fn is(&self, other: &Self) -> bool {
         self.header == other.header
     }
 }
+
+/// Whether both refer to the same task.
+impl PartialEq for TaskRef {
+    #[inline(always)]
+    fn eq(&self, other: &Self) -> bool {
+        self.is(other)
+    }
+}
+
+impl Eq for TaskRef {}
 
 impl Clone for TaskRef {
     #[inline]
@@ -320,19 +415,22 @@ impl TaskRef {
     fn end_local_side(&mut self) {
         let own = self.own();
         // The last one: stays counted until the stage is empty, lest a destructor get here again.
-        own.exit.set(own.exit.get().or(Some(Exit::Dropped)));
+        if !own.flags.has(Flags::ENDED) {
+            own.flags.set_exit(Exit::Dropped);
+        }
         // SAFETY: the vtable is that of the cell's type, and this is the home thread. The stage is
-        // not in use: whoever polls or abandons holds a `TaskRef`, and this is the last.
-        unsafe { (self.header().shared.vtable.clear)(self.header) };
+        // not in use: a poll or an abandon holds a `TaskRef`, and this is the last.
+        unsafe { (self.shared().vtable.clear)(self.header) };
         own.local.set(0);
-        own.joiners.unbind();
         let header = self.header;
-        // SAFETY: no `TaskRef` is left, and a waker looks at `exit` and no further, so the
-        // reference to the cold part is the only one.
-        let own = unsafe { &mut (*header.as_ptr()).own };
-        drop(own.cold.take());
-        // SAFETY: the reference of the local side, which ends here, with stage and cold part gone.
-        unsafe { release(header) };
+        if own.cold.get().is_some() {
+            // SAFETY: no `TaskRef` is left, and a waker looks at the flags and no further, so this is
+            // the only reference to the cold part.
+            let cold = unsafe { &mut (*header.as_ptr()).own.cold };
+            drop(cold.take());
+        }
+        // SAFETY: this is the home thread, no `TaskRef` is left, and stage and cold part are gone.
+        unsafe { end_local_side(header) };
     }
 }
 

@@ -3,7 +3,7 @@
 //! A waker may be cloned, called and dropped on any thread, long after its task and its kernel. It
 //! owns an atomic reference to the cell and touches nothing but the shared part of the header,
 //! unless it finds itself inside the task's own kernel: then this is the home thread, and the
-//! kernel is told directly.
+//! task is made ready directly.
 
 use std::fmt;
 use std::ptr::NonNull;
@@ -12,8 +12,9 @@ use std::sync::atomic::Ordering;
 use std::task::{RawWaker, RawWakerVTable};
 
 use crate::cell::{Header, release};
-use crate::home::Home;
-use crate::ledger::Flag;
+use crate::flags::Flags;
+use crate::home::{Home, Message};
+use crate::local::Local;
 use crate::task_ref::TaskRef;
 
 /// A wake on its way through the wake queue. It owns a reference to the task's cell.
@@ -22,16 +23,10 @@ pub struct RemoteWake {
 }
 
 // SAFETY: through a `RemoteWake` other threads reach only `Shared`, which is `Sync`; `Own` is
-// reached by `arrive` alone, which the kernel calls on the home thread.
+// reached by `arrive` alone, which checks that it is on the home thread.
 unsafe impl Send for RemoteWake {}
 
 impl RemoteWake {
-    pub(crate) fn home(&self) -> Arc<Home> {
-        // SAFETY: the reference that `self` owns keeps the cell alive.
-        let shared = unsafe { &(*self.header.as_ptr()).shared };
-        shared.home.clone()
-    }
-
     /// The task to make ready, if it has not ended. For its kernel, on its own thread.
     ///
     /// From here on further wakes of the task are delivered anew.
@@ -43,14 +38,14 @@ impl RemoteWake {
         // SAFETY: the reference that `self` owns keeps the cell alive.
         let shared = unsafe { &(*self.header.as_ptr()).shared };
         assert!(
-            crate::door::is_inside(shared.home.id()),
+            Local::try_with(|local| local.is_home(shared.home)) == Some(true),
             "a wake was taken out of the wake queue by someone else than its kernel (I5)"
         );
         // Read as well as written: what was done before the wake happens before the step it causes.
         shared.in_mail.swap(false, Ordering::SeqCst);
         // SAFETY: this is the home thread, as was just checked.
         let own = unsafe { &(*self.header.as_ptr()).own };
-        if own.exit.get().is_some() {
+        if own.flags.has(Flags::ENDED) {
             return None;
         }
         // SAFETY: this is the home thread, and the task has not ended.
@@ -75,8 +70,8 @@ impl fmt::Debug for RemoteWake {
 pub(crate) static WAKER: RawWakerVTable =
     RawWakerVTable::new(waker_clone, waker_wake, waker_ref, waker_drop);
 
-/// Far more wakers than memory can hold; a count that gets here comes from leaking them in a loop.
-const MAX_REFS: usize = isize::MAX as usize;
+/// Far more wakers than a task can use; a count that gets here comes from leaking them in a loop.
+const MAX_REFS: u32 = i32::MAX.cast_unsigned();
 
 /// # Safety
 ///
@@ -107,20 +102,17 @@ unsafe fn waker_wake(data: *const ()) {
 unsafe fn waker_ref(data: *const ()) {
     let header = NonNull::new(data.cast_mut().cast::<Header>()).expect("a waker's data is a cell");
     // SAFETY: the caller's promise; only `shared` is looked at, on whatever thread.
-    let shared = unsafe { &(*header.as_ptr()).shared };
-    if crate::door::is_inside(shared.home.id()) {
-        // SAFETY: this is the home thread, as was just checked.
-        let own = unsafe { &(*header.as_ptr()).own };
-        if own.exit.get().is_some() {
-            return;
+    let home = unsafe { (*header.as_ptr()).shared.home };
+    let is_done = Local::try_with(|local| {
+        let is_home = local.is_home(home);
+        if is_home {
+            // SAFETY: this is the home thread, as was just checked, and the caller keeps the cell
+            // alive; a local count of zero is of a task that has ended, which is left alone.
+            unsafe { local.wake_by_header(header) };
         }
-        own.ledger.set(Flag::Woken);
-        if !own.ledger.is(Flag::Queued) {
-            // SAFETY: this is the home thread, and the task has not ended.
-            let task = unsafe { TaskRef::of(header) };
-            crate::door::with(|kernel| kernel.wake(task));
-        }
-    } else {
+        is_home
+    });
+    if is_done != Some(true) {
         // SAFETY: the caller's promise.
         unsafe { wake_from_elsewhere(header) };
     }
@@ -133,11 +125,19 @@ unsafe fn waker_ref(data: *const ()) {
 unsafe fn wake_from_elsewhere(header: NonNull<Header>) {
     // SAFETY: the caller's promise; only `shared` is looked at, on whatever thread.
     let shared = unsafe { &(*header.as_ptr()).shared };
-    if !shared.in_mail.swap(true, Ordering::SeqCst) {
-        // SAFETY: the caller's promise; the clone's reference goes to the `RemoteWake`.
-        let _ = unsafe { waker_clone(header.as_ptr().cast_const().cast()) };
-        crate::home::wake_from_elsewhere(RemoteWake { header });
+    if shared.in_mail.swap(true, Ordering::SeqCst) {
+        return;
     }
+    // SAFETY: the caller's promise; the clone's reference goes to the `RemoteWake`.
+    let _ = unsafe { waker_clone(header.as_ptr().cast_const().cast()) };
+    let wake = RemoteWake { header };
+    // SAFETY: the pointer is that of an `Arc`, which lives: of the cells with a local side all share
+    // a reference, and a cell without one has its own.
+    unsafe { Arc::increment_strong_count(shared.home.as_ptr()) };
+    // SAFETY: the reference that was just made.
+    let home: Arc<Home> = unsafe { Arc::from_raw(shared.home.as_ptr()) };
+    // A kernel that has ended has no task left to wake.
+    drop(home.send(Message::Wake(wake)));
 }
 
 /// # Safety
@@ -145,7 +145,6 @@ unsafe fn wake_from_elsewhere(header: NonNull<Header>) {
 /// As for [`waker_clone`]; the waker's reference is given up.
 unsafe fn waker_drop(data: *const ()) {
     let header = NonNull::new(data.cast_mut().cast::<Header>()).expect("a waker's data is a cell");
-    // SAFETY: the caller's promise. The stage is empty if this is the last reference, since the
-    // local side owns one until then.
+    // SAFETY: the caller's promise. The local side owns a reference until it has emptied the stage.
     unsafe { release(header) };
 }

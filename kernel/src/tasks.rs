@@ -1,0 +1,61 @@
+//! The tasks of a kernel that have not ended, and who waits for the end of each.
+
+use pikake_traps::{TaskId, TaskRef};
+use slab::Slab;
+
+use crate::queues::List;
+
+struct Entry {
+    task: TaskRef,
+    joiners: List,
+}
+
+/// The tasks that have not ended.
+#[derive(Default)]
+pub(crate) struct Tasks {
+    entries: Slab<Entry>,
+    last_id: u64,
+}
+
+impl Tasks {
+    /// Takes a new task in, and numbers it.
+    #[inline]
+    pub(crate) fn add(&mut self, task: &TaskRef) {
+        self.last_id += 1;
+        task.set_id(TaskId(self.last_id));
+        let index = self.entries.insert(Entry { task: task.clone(), joiners: List::EMPTY });
+        task.set_index(u32::try_from(index).expect("fewer than 2^32 tasks"));
+    }
+
+    /// Forgets a task. Drop what comes back with the tasks not borrowed.
+    #[inline]
+    pub(crate) fn remove(&mut self, task: &TaskRef) -> Option<(TaskRef, List)> {
+        let index = task.index() as usize;
+        self.entries.get(index).filter(|entry| entry.task.is(task))?;
+        let Entry { task, joiners } = self.entries.remove(index);
+        Some((task, joiners))
+    }
+
+    /// Those who wait for the end of a task; `None`: it has ended.
+    pub(crate) fn joiners(&mut self, task: &TaskRef) -> Option<&mut List> {
+        let entry = self.entries.get_mut(task.index() as usize)?;
+        entry.task.is(task).then_some(&mut entry.joiners)
+    }
+
+    pub(crate) fn find(&self, id: TaskId) -> Option<TaskRef> {
+        let mut all = self.entries.iter().map(|(_, entry)| &entry.task);
+        all.find(|task| task.id() == id).cloned()
+    }
+
+    pub(crate) fn len(&self) -> usize {
+        self.entries.len()
+    }
+
+    /// All of them, the newest first.
+    pub(crate) fn newest_first(&self) -> Vec<TaskRef> {
+        let mut tasks: Vec<TaskRef> =
+            self.entries.iter().map(|(_, entry)| entry.task.clone()).collect();
+        tasks.sort_by_key(|task| std::cmp::Reverse(task.id()));
+        tasks
+    }
+}

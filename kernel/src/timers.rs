@@ -1,0 +1,102 @@
+//! Timers: those that wait for a moment, and the deadlines of scopes.
+//!
+//! They are in two heaps, because of one turn's timers all waits come first: what has happened is never
+//! taken back by a timeout. A wait that is not in its heap any more is over. A deadline that has passed is
+//! kept until its scope, when it is polled, takes it back.
+
+use std::collections::HashMap;
+
+use pikake_time::{Deadline, Ticks, TimerHeap, TimerKey};
+use pikake_traps::{Collected, Disarmed, Local, WaitKey, Waiter};
+
+/// The timers of a kernel.
+#[derive(Default)]
+pub(crate) struct Timers {
+    waits: TimerHeap<Waiter>,
+    deadlines: TimerHeap<Waiter>,
+    passed: HashMap<TimerKey, Disarmed>,
+}
+
+impl Timers {
+    /// Has a waiter notified at that moment.
+    #[inline]
+    pub(crate) fn wait(&mut self, at: Ticks, waiter: Waiter) -> WaitKey {
+        WaitKey(self.waits.insert(at, waiter).to_bits())
+    }
+
+    /// Collects a wait that is over, or binds it to a waiter. Drop what comes back with the timers not
+    /// borrowed.
+    #[inline]
+    pub(crate) fn rebind(&mut self, key: WaitKey, waiter: &Waiter) -> (Collected, Option<Waiter>) {
+        let bound = TimerKey::from_bits(key.0).and_then(|timer| self.waits.get_mut(timer));
+        match bound {
+            None => (Collected::Answered, None),
+            Some(bound) if bound == waiter => (Collected::Pending, None),
+            Some(bound) => (Collected::Pending, Some(std::mem::replace(bound, waiter.clone()))),
+        }
+    }
+
+    /// Takes a wait back. Drop what comes back with the timers not borrowed.
+    #[inline]
+    pub(crate) fn remove_wait(&mut self, key: WaitKey) -> Option<Waiter> {
+        self.waits.remove(TimerKey::from_bits(key.0)?)
+    }
+
+    #[inline]
+    pub(crate) fn arm(&mut self, deadline: Deadline, waiter: Waiter) -> TimerKey {
+        self.deadlines.insert(deadline.ticks(), waiter)
+    }
+
+    pub(crate) fn has_passed(&self, timer: TimerKey) -> bool {
+        self.passed.contains_key(&timer)
+    }
+
+    #[inline]
+    pub(crate) fn disarm(&mut self, timer: TimerKey) -> Option<Disarmed> {
+        match self.deadlines.remove(timer) {
+            Some(waiter) => Some(Disarmed { waiter, passed: None }),
+            None => self.passed.remove(&timer),
+        }
+    }
+
+    /// Whether a timer may be due.
+    #[inline]
+    pub(crate) fn may_be_due(&self, now: Ticks) -> bool {
+        self.waits.may_be_due(now) || self.deadlines.may_be_due(now)
+    }
+
+    /// The next wait that is due: its waiter is to be notified, and dropped with the timers not
+    /// borrowed.
+    #[inline]
+    pub(crate) fn next_due_wait(&mut self, now: Ticks) -> Option<Waiter> {
+        self.waits.pop_due(now).map(|(_, waiter)| waiter)
+    }
+
+    /// Whether a deadline may be due.
+    pub(crate) fn may_deadlines_be_due(&self, now: Ticks) -> bool {
+        self.deadlines.may_be_due(now)
+    }
+
+    /// Notes which deadlines have passed.
+    pub(crate) fn pass_deadlines(&mut self, now: Ticks, local: &Local) {
+        while let Some((timer, waiter)) = self.deadlines.pop_due_with_key(now) {
+            let number = local.deadline_passed(&waiter);
+            self.passed.insert(timer, Disarmed { waiter, passed: Some((number, now)) });
+        }
+    }
+
+    /// When the next timer is due.
+    pub(crate) fn next(&mut self) -> Option<Deadline> {
+        let (wait, deadline) = (self.waits.next(), self.deadlines.next());
+        let next = match (wait, deadline) {
+            (Some(wait), Some(deadline)) => Some(wait.min(deadline)),
+            (wait, deadline) => wait.or(deadline),
+        };
+        next.map(Deadline::at)
+    }
+
+    /// How many waits there are.
+    pub(crate) fn wait_count(&self) -> usize {
+        self.waits.len()
+    }
+}

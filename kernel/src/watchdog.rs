@@ -1,0 +1,424 @@
+//! A watchdog that reports a long step while the step lasts, even one that never ends.
+//!
+//! A kernel cannot report the step at hand, because that step has the kernel's thread. So each kernel
+//! shows its step in a [`Pulse`], and one thread of the process looks at every pulse now and then. A
+//! step is long when two looks, at least the kernel's limit apart, find the same step. The kernel
+//! pays a few stores per step, and reads no clock.
+//!
+//! ```text
+//!   kernel: step_begins ──▶ task, place, step ──▶ look: which step, and since which look?
+//!           step_is_over ─▶ step
+//!           sleeps, is_back ──▶ is_asleep ──────▶ park, if all kernels are asleep
+//!
+//!            (1)           (2)            (3)
+//!   (none) ───────▶ rests ───────▶ looks ───────▶ parked
+//!                    ▲ ▲             │ (4)           │ (5)
+//!                    │ └─────────────┘               │
+//!                    └───────────────────────────────┘
+//! ```
+//!
+//! (1) [`watch`], if the process has no such thread yet. (2) [`Watchdog::next_look`], after
+//! [`State::look_every`]. (3) [`Watchdog::park`], if all kernels are asleep and every long step's end
+//! is reported: an idle process is not woken. (4) Otherwise. (5) [`Watchdog::unpark`], called by the
+//! first [`Pulse::is_back`] or by [`watch`]. The rest before the look bounds the price of a kernel
+//! that sleeps often: at most one wake-up of the thread per look.
+//!
+//! A step is first seen at most one look after its begin. The report comes at the first look that is
+//! at least the limit after that one: never earlier than the limit, and at most two looks later.
+//!
+//! # No report mixes two steps
+//!
+//! The fields of a pulse are separate atomics. [`Pulse::current`] reads `step`, then `task` and
+//! `place`. A report takes these from the first look, and needs a later read of `step` that gives the
+//! same number `n`: the one in the later look.
+//!
+//! * The first read acquires the release store of `n`. So `task` and `place` are those of step `n`, or
+//!   of a later one.
+//! * Suppose that one of them is of a later step. Its release store comes after the store that ended
+//!   step `n`, and the first look acquires it. So no later read of `step` gives `n`: no number is used
+//!   twice. Such a mix is never reported.
+//!
+//! The name and the place are looked up in the later look. So [`Pulse::report`] reads `step` once more
+//! after that, and drops the report if the step is over. The lock of the names orders that read: a
+//! name is removed after the end of the task's last step. On x86 each of these stores is a plain one.
+//!
+//! # No wake-up is lost
+//!
+//! A kernel that comes back stores `is_asleep` and then loads `is_parked`. A watchdog that parks
+//! stores `is_parked` and then loads each `is_asleep`. All four are sequentially consistent, so at
+//! least one side sees the other's store. If the watchdog does, it does not park. If the kernel does,
+//! it takes the lock, which the watchdog holds until it waits, and notifies. If the kernel finds
+//! `is_parked` cleared by another kernel, that kernel has notified the watchdog.
+//!
+//! # Forks
+//!
+//! A forked child has no watchdog thread. Its inherited kernels go on unwatched, and its next [`watch`]
+//! starts a thread. The thread never holds a lock while it reports, rests or is parked. Only a fork in
+//! the microsecond of a look finds the list locked for good.
+
+use std::collections::BTreeMap;
+use std::iter;
+use std::mem;
+use std::panic::{AssertUnwindSafe, Location, catch_unwind};
+use std::process;
+use std::sync::{Arc, PoisonError};
+use std::time::Duration;
+
+use pikake_traps::PlaceCell;
+
+use crate::threads::{
+    AtomicBool, AtomicU64, Builder, Condvar, Instant, Mutex, MutexGuard, Ordering, sleep,
+};
+
+#[cfg(test)]
+#[path = "watchdog_tests.rs"]
+mod tests;
+
+/// How many looks there are in the smallest limit: a report is late by half of the limit at most.
+const LOOKS_PER_LIMIT: u32 = 4;
+
+/// The shortest rest between two looks. A look takes less than a microsecond per kernel, and a thread's
+/// wake-up some: two hundred of them a second are not measurable.
+const LOOK_EVERY_LEAST: Duration = Duration::from_millis(5);
+
+/// The longest rest between two looks. A kernel that is new to the list waits so long for its first
+/// look if all others have large limits.
+const LOOK_EVERY_MOST: Duration = Duration::from_secs(1);
+
+/// The shortest limit: a length of zero cannot be doubled.
+const LIMIT_LEAST: Duration = Duration::from_nanos(1);
+
+/// The value of [`Pulse::step`] between two steps. A kernel never counts so far.
+const NO_STEP: u64 = u64::MAX;
+
+/// A lock whose holder runs nobody else's code; so a poisoned one is whole all the same.
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// The part of a kernel that the watchdog looks at. Only the kernel's thread writes here.
+pub(crate) struct Pulse {
+    /// The number of the step at hand, or [`NO_STEP`].
+    step: AtomicU64,
+    /// The task that is stepped.
+    task: AtomicU64,
+    /// The place where that task was spawned.
+    place: PlaceCell,
+    /// Set while the kernel blocks in its driver, and while its owner has left it.
+    is_asleep: AtomicBool,
+    /// The names of the tasks that have one and live.
+    names: Mutex<BTreeMap<u64, Box<str>>>,
+    limit: Duration,
+    watchdog: &'static Watchdog,
+}
+
+impl Pulse {
+    /// The pulse of a kernel that is asleep, has this limit, and is not watched yet.
+    pub(crate) fn new(limit: Duration) -> Arc<Self> {
+        Self::of(&WATCHDOG, limit)
+    }
+
+    fn of(watchdog: &'static Watchdog, limit: Duration) -> Arc<Self> {
+        Arc::new(Self {
+            step: AtomicU64::new(NO_STEP),
+            task: AtomicU64::new(0),
+            place: PlaceCell::default(),
+            is_asleep: AtomicBool::new(true),
+            names: Mutex::new(BTreeMap::new()),
+            limit: limit.max(LIMIT_LEAST),
+            watchdog,
+        })
+    }
+
+    /// A step begins. The step before is over, and no step of this kernel had this number.
+    #[inline]
+    pub(crate) fn step_begins(&self, step: u64, task: u64, spawned_at: &'static Location<'static>) {
+        debug_assert_eq!(self.step.load(Ordering::Relaxed), NO_STEP, "the step before is over");
+        // The order is what `current` and `report` rely on.
+        self.task.store(task, Ordering::Release);
+        self.place.set(spawned_at);
+        self.step.store(step, Ordering::Release);
+    }
+
+    /// The step is over. A kernel says so before it removes the name of a task that has ended.
+    #[inline]
+    pub(crate) fn step_is_over(&self) {
+        self.step.store(NO_STEP, Ordering::Relaxed);
+    }
+
+    /// A task with a name is going to be stepped.
+    pub(crate) fn add_name(&self, task: u64, name: &str) {
+        lock(&self.names).insert(task, name.into());
+    }
+
+    /// A task with a name has ended.
+    pub(crate) fn remove_name(&self, task: u64) {
+        lock(&self.names).remove(&task);
+    }
+
+    /// The kernel is about to block in its driver, or its owner leaves it.
+    #[inline]
+    pub(crate) fn sleeps(&self) {
+        self.is_asleep.store(true, Ordering::Relaxed);
+    }
+
+    /// The kernel no longer blocks, or its owner is back.
+    #[inline]
+    pub(crate) fn is_back(&self) {
+        self.is_asleep.store(false, Ordering::SeqCst);
+        if self.watchdog.is_parked.load(Ordering::SeqCst) {
+            self.watchdog.unpark();
+        }
+    }
+
+    /// The step at hand, if there is one. Only its number is sure: the step may be over already, and
+    /// the rest of a later one.
+    fn current(&self) -> Option<Step> {
+        let number = self.step.load(Ordering::Acquire);
+        let task = self.task.load(Ordering::Acquire);
+        let place = self.place.get()?;
+        (number != NO_STEP).then_some(Step { number, task, place })
+    }
+
+    /// A report on a step that an earlier look has found, unless the step is over by now.
+    fn report(&self, step: &Step, took: Duration) -> Option<Report> {
+        let name = lock(&self.names).get(&step.task).cloned().unwrap_or_default();
+        let report = Report { task: step.task, name, spawned_at: step.place, took, is_over: false };
+        let number = self.step.load(Ordering::Relaxed);
+        (number == step.number).then_some(report)
+    }
+}
+
+/// A step of a kernel, as one look finds it.
+struct Step {
+    number: u64,
+    task: u64,
+    /// The place where the task was spawned.
+    place: &'static Location<'static>,
+}
+
+/// A report on a long step, or on the end of one.
+#[derive(Clone)]
+struct Report {
+    task: u64,
+    /// Empty if the task has none.
+    name: Box<str>,
+    spawned_at: &'static Location<'static>,
+    /// From the first look at the step on: at most one look less than the step took.
+    took: Duration,
+    is_over: bool,
+}
+
+impl Report {
+    fn emit(&self) {
+        let Self { task, name, spawned_at, took, is_over } = self;
+        match is_over {
+            false => tracing::warn!(
+                task,
+                name = &**name,
+                %spawned_at,
+                ?took,
+                "a step takes long: the kernel's other tasks have to wait"
+            ),
+            true => tracing::warn!(
+                task,
+                name = &**name,
+                %spawned_at,
+                ?took,
+                "a long step is over"
+            ),
+        }
+    }
+}
+
+/// A step that at least one look has found.
+struct Seen {
+    step: Step,
+    /// The time of the first look that found the step.
+    since: Instant,
+    /// The length at which the step is reported next.
+    due: Duration,
+    /// The last report on the step, if the step is long.
+    report: Option<Report>,
+}
+
+/// A kernel on the list.
+struct Entry {
+    pulse: Arc<Pulse>,
+    seen: Option<Seen>,
+    /// The guard was dropped, and only the end of a long step is left to report.
+    is_left: bool,
+}
+
+impl Entry {
+    /// Whether a long step was reported, and its end was not yet.
+    fn owes_report(&self) -> bool {
+        self.seen.as_ref().is_some_and(|seen| seen.report.is_some())
+    }
+
+    /// Whether there is nothing to look at before the kernel comes back.
+    fn is_idle(&self) -> bool {
+        self.pulse.is_asleep.load(Ordering::SeqCst) && !self.owes_report()
+    }
+
+    fn look(&mut self, now: Instant) -> Option<Report> {
+        let Self { pulse, seen, is_left } = self;
+        let current = if *is_left { None } else { pulse.current() };
+        match (seen, current) {
+            (Some(seen), Some(current)) if seen.step.number == current.number => {
+                let took = now.saturating_duration_since(seen.since);
+                if took < seen.due {
+                    return None;
+                }
+                let report = pulse.report(&seen.step, took)?;
+                let mut doubled = iter::successors(Some(seen.due), |due| due.checked_mul(2));
+                seen.due = doubled.find(|due| *due > took).unwrap_or(Duration::MAX);
+                seen.report.insert(report).clone().into()
+            }
+            (seen, current) => {
+                let due = pulse.limit;
+                let found = current.map(|step| Seen { step, since: now, due, report: None });
+                let before = mem::replace(seen, found)?;
+                let took = now.saturating_duration_since(before.since);
+                before.report.map(|report| Report { took, is_over: true, ..report })
+            }
+        }
+    }
+}
+
+/// The list of kernels, and the thread that looks at them.
+struct Watchdog {
+    state: Mutex<State>,
+    /// Set while the thread waits for `wake`. Changes only under the lock.
+    is_parked: AtomicBool,
+    wake: Condvar,
+}
+
+struct State {
+    entries: Vec<Entry>,
+    /// The process that the thread was started in; a fork has another number.
+    thread_of: Option<u32>,
+}
+
+impl State {
+    fn is_idle(&self) -> bool {
+        self.entries.iter().all(Entry::is_idle)
+    }
+
+    /// The length of the rest between two looks.
+    fn look_every(&self) -> Duration {
+        let smallest = self.entries.iter().map(|entry| entry.pulse.limit).min();
+        let part = smallest.map_or(LOOK_EVERY_MOST, |limit| limit / LOOKS_PER_LIMIT);
+        part.clamp(LOOK_EVERY_LEAST, LOOK_EVERY_MOST)
+    }
+
+    /// Looks at all kernels; returns the reports that are due.
+    fn look(&mut self, now: Instant) -> Vec<Report> {
+        let reports = self.entries.iter_mut().filter_map(|entry| entry.look(now)).collect();
+        self.entries.retain(|entry| !entry.is_left);
+        reports
+    }
+}
+
+static WATCHDOG: Watchdog = Watchdog::new();
+
+impl Watchdog {
+    const fn new() -> Self {
+        Self {
+            state: Mutex::new(State { entries: Vec::new(), thread_of: None }),
+            is_parked: AtomicBool::new(false),
+            wake: Condvar::new(),
+        }
+    }
+
+    /// Starts the thread, if this process has none. Without the thread nothing is reported.
+    fn start(&'static self) {
+        let mut state = lock(&self.state);
+        let process = process::id();
+        if state.thread_of == Some(process) {
+            return;
+        }
+        if state.thread_of.take().is_some() {
+            // This is a fork: the kernels of other threads did not come along.
+            state.entries.clear();
+        }
+        // As much of a name as Linux shows: fifteen bytes.
+        if Builder::new().name("pikake-watchdog".into()).spawn(|| self.work()).is_ok() {
+            state.thread_of = Some(process);
+        }
+    }
+
+    /// The life of the thread.
+    fn work(&self) {
+        loop {
+            for report in self.next_look() {
+                if let Err(panic) = catch_unwind(AssertUnwindSafe(|| report.emit())) {
+                    // The panic hook has reported it, and the drop of the payload might panic, too.
+                    mem::forget(panic);
+                }
+            }
+        }
+    }
+
+    /// Waits until a look is due, and looks.
+    fn next_look(&self) -> Vec<Report> {
+        let look_every = self.park(lock(&self.state)).look_every();
+        sleep(look_every);
+        lock(&self.state).look(Instant::now())
+    }
+
+    /// Waits while all kernels are asleep.
+    fn park<'a>(&self, mut state: MutexGuard<'a, State>) -> MutexGuard<'a, State> {
+        if !state.is_idle() {
+            return state;
+        }
+        self.is_parked.store(true, Ordering::SeqCst);
+        // A kernel that has come back meanwhile may have missed the flag.
+        if !state.is_idle() {
+            self.is_parked.store(false, Ordering::Relaxed);
+        }
+        while self.is_parked.load(Ordering::Relaxed) {
+            state = self.wake.wait(state).unwrap_or_else(PoisonError::into_inner);
+        }
+        state
+    }
+
+    #[cold]
+    fn unpark(&self) {
+        let _state = lock(&self.state);
+        self.is_parked.store(false, Ordering::Relaxed);
+        self.wake.notify_one();
+    }
+
+    /// Puts a kernel on the list. A kernel that is awake already does not come back by itself, so the
+    /// thread is unparked.
+    fn add(pulse: &Arc<Pulse>) -> Watched {
+        let entry = Entry { pulse: pulse.clone(), seen: None, is_left: false };
+        lock(&pulse.watchdog.state).entries.push(entry);
+        pulse.watchdog.unpark();
+        Watched(pulse.clone())
+    }
+}
+
+/// Has the process' watchdog look at a kernel as long as the guard lives.
+pub(crate) fn watch(pulse: &Arc<Pulse>) -> Watched {
+    pulse.watchdog.start();
+    Watchdog::add(pulse)
+}
+
+/// A kernel is watched until this is dropped.
+#[must_use = "dropped, the kernel is not watched any more"]
+pub(crate) struct Watched(Arc<Pulse>);
+
+impl Drop for Watched {
+    fn drop(&mut self) {
+        let mut state = lock(&self.0.watchdog.state);
+        let is_this = |entry: &Entry| !entry.is_left && Arc::ptr_eq(&entry.pulse, &self.0);
+        let Some(index) = state.entries.iter().position(is_this) else { return };
+        if state.entries[index].owes_report() {
+            state.entries[index].is_left = true;
+        } else {
+            state.entries.swap_remove(index);
+        }
+    }
+}

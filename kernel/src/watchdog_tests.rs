@@ -1,0 +1,465 @@
+//! The watchdog: its looks at times that a test gives, the real thread, and, under the model checker,
+//! everything that kernels and the watchdog share.
+
+use std::panic::Location;
+use std::sync::Arc;
+use std::time::Duration;
+
+use super::{Pulse, Report, Watchdog, lock};
+
+/// A watchdog without a thread.
+fn watchdog() -> &'static Watchdog {
+    Box::leak(Box::new(Watchdog::new()))
+}
+
+#[cfg(not(pikake_shuttle))]
+mod looks {
+    use std::iter;
+    use std::sync::Mutex;
+    use std::sync::atomic::{AtomicBool, Ordering};
+    use std::sync::mpsc::{self, Receiver, Sender};
+    use std::thread;
+    use std::time::Instant;
+
+    use tracing::span::{Attributes, Id, Record};
+    use tracing::{Event, Level, Metadata, Subscriber};
+
+    use super::*;
+    use crate::watchdog::watch;
+
+    const LIMIT: Duration = ms(50);
+
+    /// A test that waits so long has failed.
+    const FOR_EVER: Duration = Duration::from_secs(30);
+
+    const fn ms(count: u64) -> Duration {
+        Duration::from_millis(count)
+    }
+
+    /// A report: task, name, took, whether the step is over.
+    fn fields(report: &Report) -> (u64, String, Duration, bool) {
+        (report.task, report.name.to_string(), report.took, report.is_over)
+    }
+
+    /// A watchdog that looks when a test says so.
+    struct Looks(&'static Watchdog, Instant);
+
+    impl Looks {
+        fn new() -> Self {
+            Self(watchdog(), Instant::now())
+        }
+
+        fn kernel(&self, limit: Duration) -> Arc<Pulse> {
+            let pulse = Pulse::of(self.0, limit);
+            pulse.is_back();
+            pulse
+        }
+
+        fn at(&self, time: u64) -> Vec<(u64, String, Duration, bool)> {
+            let reports = lock(&self.0.state).look(self.1 + ms(time));
+            reports.iter().map(fields).collect()
+        }
+
+        fn watched(&self) -> usize {
+            lock(&self.0.state).entries.len()
+        }
+    }
+
+    #[test]
+    fn a_long_step_is_reported_at_doubling_lengths() {
+        let looks = Looks::new();
+        let pulse = looks.kernel(LIMIT);
+        let _watched = Watchdog::add(&pulse);
+        pulse.add_name(7, "parser");
+        pulse.step_begins(1, 7, Location::caller());
+        let mut log = Vec::new();
+        for time in [0, 49, 50, 51, 99, 100, 199, 210, 399, 900, 1599, 1600] {
+            log.extend(looks.at(time));
+        }
+        pulse.step_is_over();
+        pulse.remove_name(7);
+        log.extend(looks.at(1610));
+        log.extend(looks.at(1620));
+        let report = |took, is_over| (7, "parser".to_owned(), ms(took), is_over);
+        let lasting = [50, 100, 210, 900, 1600].map(|took| report(took, false));
+        assert_eq!(log[..5], lasting);
+        assert_eq!(log[5..], [report(1610, true)]);
+    }
+
+    #[track_caller]
+    fn here() -> &'static Location<'static> {
+        Location::caller()
+    }
+
+    #[test]
+    fn the_place_of_spawning_is_reported() {
+        let looks = Looks::new();
+        let pulse = looks.kernel(LIMIT);
+        let _watched = Watchdog::add(&pulse);
+        let places = [here(), here(), here()];
+        for (step, place) in (0..).zip(places.iter().chain(&places)) {
+            pulse.step_begins(step, step, place);
+            looks.at(100 * step);
+            let reports = lock(&looks.0.state).look(looks.1 + ms(100 * step + 60));
+            assert_eq!(reports[0].spawned_at, *place);
+            pulse.step_is_over();
+        }
+    }
+
+    #[test]
+    fn short_steps_are_not_reported() {
+        let looks = Looks::new();
+        let pulse = looks.kernel(LIMIT);
+        let _watched = Watchdog::add(&pulse);
+        for step in 0..100 {
+            // The same task in each look, but another step.
+            pulse.step_begins(step, 7, Location::caller());
+            assert_eq!(looks.at(40 * step), []);
+            assert_eq!(looks.at(40 * step + 39), []);
+            pulse.step_is_over();
+        }
+        assert_eq!(looks.at(10_000), []);
+    }
+
+    #[test]
+    fn a_limit_of_zero_and_one_without_end_work() {
+        let looks = Looks::new();
+        for (limit, reports) in [(Duration::ZERO, 1), (Duration::MAX, 0)] {
+            let pulse = looks.kernel(limit);
+            let _watched = Watchdog::add(&pulse);
+            pulse.step_begins(1, 1, Location::caller());
+            looks.at(0);
+            assert_eq!(looks.at(1_000_000).len(), reports);
+        }
+    }
+
+    #[test]
+    fn each_kernel_has_its_own_limit() {
+        let looks = Looks::new();
+        let [quick, slow] = [50, 80].map(|limit| looks.kernel(ms(limit)));
+        let guards = [&quick, &slow].map(Watchdog::add);
+        assert_eq!(lock(&looks.0.state).look_every(), ms(50) / 4);
+        quick.step_begins(1, 1, Location::caller());
+        slow.step_begins(1, 2, Location::caller());
+        let mut log = Vec::new();
+        log.extend(looks.at(0));
+        log.extend(looks.at(60));
+        log.extend(looks.at(85));
+        quick.step_is_over();
+        log.extend(looks.at(90));
+        slow.step_is_over();
+        log.extend(looks.at(95));
+        let report = |task, took, is_over| (task, String::new(), ms(took), is_over);
+        let expected =
+            [report(1, 60, false), report(2, 85, false), report(1, 90, true), report(2, 95, true)];
+        assert_eq!(log, expected);
+        drop(guards);
+        assert_eq!(looks.watched(), 0);
+    }
+
+    #[test]
+    fn a_dropped_guard_ends_the_watch() {
+        let looks = Looks::new();
+        let pulse = looks.kernel(LIMIT);
+        // Not long so far: nothing is left to report.
+        let watched = Watchdog::add(&pulse);
+        pulse.step_begins(1, 1, Location::caller());
+        looks.at(0);
+        drop(watched);
+        assert_eq!((looks.watched(), looks.at(100)), (0, Vec::new()));
+        // Long: its end is reported, whatever the kernel does.
+        let watched = Watchdog::add(&pulse);
+        looks.at(100);
+        assert_eq!(looks.at(200).len(), 1);
+        drop(watched);
+        assert_eq!(looks.at(201), [(1, String::new(), ms(101), true)]);
+        assert_eq!((looks.watched(), looks.at(300)), (0, Vec::new()));
+    }
+
+    /// A thread that looks as the real one does, and hands the reports over.
+    fn reports_of(watchdog: &'static Watchdog) -> Receiver<Report> {
+        let (sender, reports) = mpsc::channel();
+        thread::spawn(move || {
+            while watchdog.next_look().into_iter().all(|report| sender.send(report).is_ok()) {}
+        });
+        reports
+    }
+
+    #[test]
+    fn a_step_is_reported_while_it_lasts() {
+        let watchdog = watchdog();
+        let pulse = Pulse::of(watchdog, LIMIT);
+        let _watched = Watchdog::add(&pulse);
+        let reports = reports_of(watchdog);
+        pulse.is_back();
+        let begin = Instant::now();
+        pulse.step_begins(1, 1, Location::caller());
+        // The step does not end before three reports have come.
+        for times in [1, 2, 4] {
+            let report = reports.recv_timeout(FOR_EVER).unwrap();
+            let passed = begin.elapsed();
+            assert!(!report.is_over && report.took >= LIMIT * times && passed >= report.took);
+        }
+        pulse.step_is_over();
+        let over = iter::repeat_with(|| reports.recv_timeout(FOR_EVER).unwrap());
+        assert!(over.take(10).any(|report| report.is_over));
+    }
+
+    #[test]
+    fn a_parked_watchdog_wakes() {
+        let watchdog = watchdog();
+        let pulses = [Pulse::of(watchdog, LIMIT), Pulse::of(watchdog, LIMIT)];
+        let _guards = pulses.each_ref().map(Watchdog::add);
+        let reports = reports_of(watchdog);
+        for step in 0..4 {
+            let since = Instant::now();
+            while !watchdog.is_parked.load(Ordering::SeqCst) {
+                assert!(since.elapsed() < FOR_EVER, "all kernels are asleep");
+                thread::yield_now();
+            }
+            let pulse = &pulses[step % 2];
+            pulse.is_back();
+            pulse.step_begins(step as u64, 1, Location::caller());
+            assert!(!reports.recv_timeout(FOR_EVER).unwrap().is_over);
+            pulse.step_is_over();
+            pulse.sleeps();
+            while !reports.recv_timeout(FOR_EVER).unwrap().is_over {}
+        }
+    }
+
+    /// Panics at the first event, and keeps the others.
+    struct Troubled(AtomicBool, Mutex<Sender<String>>);
+
+    impl Subscriber for Troubled {
+        fn enabled(&self, metadata: &Metadata<'_>) -> bool {
+            *metadata.level() == Level::WARN
+        }
+
+        fn event(&self, event: &Event<'_>) {
+            struct Text(String);
+            impl tracing::field::Visit for Text {
+                fn record_debug(
+                    &mut self,
+                    field: &tracing::field::Field,
+                    value: &dyn std::fmt::Debug,
+                ) {
+                    self.0 += &format!("{field}={value:?} ");
+                }
+            }
+            if self.0.swap(false, Ordering::Relaxed) {
+                panic!("a subscriber that panics");
+            }
+            let mut text = Text(String::new());
+            event.record(&mut text);
+            // The test may be over.
+            let _ = lock(&self.1).send(text.0);
+        }
+
+        fn new_span(&self, _: &Attributes<'_>) -> Id {
+            Id::from_u64(1)
+        }
+
+        fn record(&self, _: &Id, _: &Record<'_>) {}
+        fn record_follows_from(&self, _: &Id, _: &Id) {}
+        fn enter(&self, _: &Id) {}
+        fn exit(&self, _: &Id) {}
+    }
+
+    #[test]
+    fn a_panicking_subscriber_does_not_stop_reports() {
+        let (sender, events) = mpsc::channel();
+        let troubled = Troubled(AtomicBool::new(true), Mutex::new(sender));
+        // The thread is one per process, and so is the subscriber.
+        tracing::subscriber::set_global_default(troubled).unwrap();
+        let pulse = Pulse::new(LIMIT);
+        let watched = watch(&pulse);
+        pulse.is_back();
+        pulse.add_name(7, "parser");
+        let place = Location::caller();
+        pulse.step_begins(1, 7, place);
+        let event = events.recv_timeout(FOR_EVER).unwrap();
+        pulse.step_is_over();
+        pulse.remove_name(7);
+        drop(watched);
+        let about = format!("task=7 name=\"parser\" spawned_at={place} took=");
+        for part in [&*about, "message=a step takes long: the kernel's other tasks have to wait"] {
+            assert!(event.contains(part), "{part}: {event}");
+        }
+        let over = iter::repeat_with(|| events.recv_timeout(FOR_EVER).unwrap());
+        let over = over.take(10).find(|event| event.contains("message=a long step is over"));
+        let over = over.expect("the end is reported after the kernel is gone, too");
+        assert!(over.contains(&about), "{over}");
+    }
+}
+
+#[cfg(pikake_shuttle)]
+mod model {
+    use std::collections::BTreeMap;
+
+    use shuttle::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+    use shuttle::sync::mpsc::{self, Sender};
+    use shuttle::thread::{self, JoinHandle};
+
+    use super::*;
+    use crate::threads::Instant;
+
+    /// How many schedules each program is run under.
+    const SCHEDULES: usize = 3_000;
+
+    const LIMIT: Duration = Duration::from_secs(1);
+
+    #[track_caller]
+    fn check(program: impl Fn() + Send + Sync + 'static) {
+        shuttle::check_random(program, SCHEDULES);
+    }
+
+    /// A watchdog's thread that ends at the first look after so many kernels have ended. One of them
+    /// stays awake, so there is such a look.
+    fn look_until(
+        watchdog: &'static Watchdog,
+        ended: &Arc<AtomicUsize>,
+        kernels: usize,
+        reports: Sender<Report>,
+    ) -> JoinHandle<()> {
+        let ended = ended.clone();
+        thread::spawn(move || {
+            while ended.load(Ordering::SeqCst) < kernels {
+                watchdog.next_look().into_iter().for_each(|report| {
+                    // The kernel may have what it waits for.
+                    let _ = reports.send(report);
+                });
+            }
+        })
+    }
+
+    /// A lost wake-up leaves the kernel waiting for a report, and the watchdog parked: nothing can
+    /// go on then, and that fails.
+    #[test]
+    fn no_wake_up_of_a_parked_watchdog_is_lost() {
+        check(|| {
+            let (watchdog, ended) = (watchdog(), Arc::new(AtomicUsize::new(0)));
+            let (sender, reports) = mpsc::channel();
+            let pulse = Pulse::of(watchdog, LIMIT);
+            let _watched = Watchdog::add(&pulse);
+            let looks = look_until(watchdog, &ended, 1, sender);
+            for step in 0..3 {
+                pulse.is_back();
+                pulse.step_begins(step, step, Location::caller());
+                while reports.recv().is_ok_and(|report| report.task != step || report.is_over) {}
+                pulse.step_is_over();
+                pulse.sleeps();
+                while reports.recv().is_ok_and(|report| !report.is_over) {}
+            }
+            pulse.is_back();
+            ended.store(1, Ordering::SeqCst);
+            looks.join().unwrap();
+        });
+    }
+
+    #[test]
+    fn two_kernels_wake_the_watchdog_at_the_same_time() {
+        check(|| {
+            let (watchdog, ended) = (watchdog(), Arc::new(AtomicUsize::new(0)));
+            let (sender, reports) = mpsc::channel();
+            let pulses = [0, 1].map(|_| Pulse::of(watchdog, LIMIT));
+            let guards = pulses.each_ref().map(Watchdog::add);
+            let looks = look_until(watchdog, &ended, 2, sender);
+            let is_reported = [0, 1].map(|_| Arc::new(AtomicBool::new(false)));
+            let threads: Vec<_> = pulses
+                .iter()
+                .zip(&is_reported)
+                .enumerate()
+                .map(|(task, (pulse, is_reported))| {
+                    let (pulse, is_reported, ended) =
+                        (pulse.clone(), is_reported.clone(), ended.clone());
+                    thread::spawn(move || {
+                        pulse.is_back();
+                        pulse.sleeps();
+                        pulse.is_back();
+                        pulse.step_begins(1, task as u64, Location::caller());
+                        while !is_reported.load(Ordering::SeqCst) {
+                            thread::park();
+                        }
+                        pulse.step_is_over();
+                        ended.fetch_add(1, Ordering::SeqCst);
+                    })
+                })
+                .collect();
+            for report in reports {
+                is_reported[report.task as usize].store(true, Ordering::SeqCst);
+                threads[report.task as usize].thread().unpark();
+            }
+            looks.join().unwrap();
+            threads.into_iter().for_each(|thread| thread.join().unwrap());
+            drop(guards);
+        });
+    }
+
+    #[test]
+    fn no_report_mixes_two_steps() {
+        check(|| {
+            let watchdog = watchdog();
+            let pulse = Pulse::of(watchdog, LIMIT);
+            let _watched = Watchdog::add(&pulse);
+            let looks = thread::spawn(|| {
+                let mut reports = Vec::new();
+                for _ in 0..6 {
+                    reports.extend(lock(&watchdog.state).look(Instant::now()));
+                }
+                reports
+            });
+            let places = [Location::caller(), Location::caller()];
+            assert_ne!(places[0], places[1]);
+            for step in 0..4 {
+                pulse.add_name(step, &step.to_string());
+                pulse.step_begins(step, step, places[step as usize % 2]);
+                thread::yield_now();
+                pulse.step_is_over();
+                pulse.remove_name(step);
+            }
+            for report in looks.join().unwrap() {
+                assert_eq!(*report.name, *report.task.to_string());
+                assert_eq!(report.spawned_at, places[report.task as usize % 2]);
+            }
+        });
+    }
+
+    #[test]
+    fn the_end_of_a_long_step_is_reported_once() {
+        check(|| {
+            let (watchdog, ended) = (watchdog(), Arc::new(AtomicUsize::new(0)));
+            let (sender, reports) = mpsc::channel();
+            let awake = Pulse::of(watchdog, LIMIT);
+            awake.is_back();
+            let _watched = Watchdog::add(&awake);
+            let looks = look_until(watchdog, &ended, 2, sender);
+            let threads = [1, 2].map(|task| {
+                let ended = ended.clone();
+                thread::spawn(move || {
+                    let pulse = Pulse::of(watchdog, LIMIT);
+                    pulse.is_back();
+                    let watched = Watchdog::add(&pulse);
+                    for step in 0..2 {
+                        pulse.sleeps();
+                        pulse.is_back();
+                        pulse.step_begins(step, 10 * task + step, Location::caller());
+                        // Enough for a few looks in most schedules.
+                        (0..20).for_each(|_| thread::yield_now());
+                        pulse.step_is_over();
+                    }
+                    drop(watched);
+                    ended.fetch_add(1, Ordering::SeqCst);
+                })
+            });
+            threads.into_iter().for_each(|thread| thread.join().unwrap());
+            looks.join().unwrap();
+            let rest = lock(&watchdog.state).look(Instant::now());
+            let mut ends: BTreeMap<u64, usize> = BTreeMap::new();
+            for report in reports.into_iter().chain(rest) {
+                *ends.entry(report.task).or_default() += usize::from(report.is_over);
+            }
+            assert!(ends.values().all(|ends| *ends == 1), "{ends:?}");
+            assert_eq!(lock(&watchdog.state).entries.len(), 1, "the kernel that is awake");
+        });
+    }
+}

@@ -1,0 +1,80 @@
+//! A model that predicts what a program does: the rules of interruption, written down a second time.
+//!
+//! It is an executor on virtual time that shares no code with pikake. Its futures do what pikake's
+//! futures of the same names do, and are meant to be obviously right, and for nothing else.
+//!
+//! | file | holds |
+//! | --- | --- |
+//! | `rules.rs` | which poll returns which cause, which wakers are called, what is dropped |
+//! | `machine.rs` | turns, steps, and the end of a run |
+//! | `waits.rs`, `scopes.rs`, `tasks.rs` | the futures and calls of a program |
+
+mod machine;
+mod rules;
+mod scopes;
+mod tasks;
+mod waits;
+
+use std::fmt;
+use std::time::Duration;
+
+pub(crate) use machine::{now, run, stall};
+pub(crate) use scopes::{shield, timed, timeout_after};
+pub(crate) use tasks::{Current, Task, TaskError, current, named, spawn};
+pub(crate) use waits::{
+    WaitQueue, check_interrupt, elapse, future_wait, park, pending_interrupt, sleep, yield_now,
+};
+
+use crate::runner::ms;
+use machine::next_number;
+
+/// The error of a wait that was interrupted.
+#[derive(Clone, PartialEq)]
+pub(crate) enum Interrupted {
+    /// By the deadline of this scope.
+    TimedOut(u64),
+    Cancelled(Option<String>),
+}
+
+impl Interrupted {
+    pub(crate) fn is_cancel(&self) -> bool {
+        matches!(self, Self::Cancelled(_))
+    }
+
+    pub(crate) fn is_timeout(&self) -> bool {
+        matches!(self, Self::TimedOut(_))
+    }
+
+    /// The scope whose deadline it was.
+    pub(crate) fn owner(&self) -> Option<u64> {
+        match self {
+            Self::TimedOut(scope) => Some(*scope),
+            Self::Cancelled(_) => None,
+        }
+    }
+}
+
+impl fmt::Debug for Interrupted {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("Interrupted").field(&format_args!("{self}")).finish()
+    }
+}
+
+impl fmt::Display for Interrupted {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::TimedOut(_) => f.write_str("a deadline passed"),
+            Self::Cancelled(None) => f.write_str("cancelled"),
+            Self::Cancelled(Some(reason)) => write!(f, "cancelled: {reason}"),
+        }
+    }
+}
+
+/// The deadline of [`timeout_after`] passed.
+#[derive(PartialEq, Debug)]
+pub(crate) struct TimedOut;
+
+/// One unit of the model's time is a nanosecond.
+fn nanos(length: Duration) -> u64 {
+    length.as_nanos().try_into().unwrap_or(u64::MAX)
+}

@@ -1,0 +1,817 @@
+//! The rules of interruption, on plain lists.
+//!
+//! Everything is scanned, nothing is indexed, and nothing is remembered that can be looked up. A
+//! *region* is a task, a scope or a shield; regions and waits name the region around their last
+//! poll, and that is the tree in which owners and sub-waits are found.
+
+use std::any::Any;
+use std::collections::VecDeque;
+use std::task::{Poll, Waker};
+
+use super::machine::{Mail, Task};
+use super::{Interrupted, nanos};
+
+/// Names a task, a scope, a wait or a queue. No number is used twice on one thread.
+pub(super) type Number = u64;
+
+/// How long an interrupted body may wait for foreign futures alone.
+const FOREIGN_GRACE_MS: u64 = 1_000;
+
+/// How long after its cause an owner that was left alone is polled, to report that it takes long.
+const REPORT_MS: u64 = 1_000;
+
+#[derive(Clone, Copy, PartialEq)]
+pub(super) enum Kind {
+    Task,
+    /// Until when, and how long its body may go on after that.
+    Scope {
+        deadline: u64,
+        grace: Option<u64>,
+    },
+    Shield,
+}
+
+pub(super) struct Region {
+    pub(super) number: Number,
+    pub(super) kind: Kind,
+    /// The moment at which it was opened; 0 for a task.
+    opened: u64,
+    place: Place,
+    /// Of the last poll, if it was not the task's own.
+    waker: Option<Waker>,
+    /// That waker was called since.
+    was_called: bool,
+    /// Orders the scopes of one deadline; from the end of the first poll on. It is another number when
+    /// another task polls the scope, and when the first sub-wait was in it.
+    armed: Option<Number>,
+    is_armed_as_listed: bool,
+    /// Counts the pending polls up to the last one of this shield.
+    polled: u64,
+    /// It is a sub-wait, or has had one in it.
+    is_listed: bool,
+    pub(super) cause: Option<Cause>,
+}
+
+/// Where a wait or a region was polled last.
+#[derive(Clone, Copy)]
+struct Place {
+    task: Number,
+    /// The region around it; `None` for a task, and in a task that has ended.
+    outer: Option<Number>,
+    /// Orders the sub-waits in one region, and the regions that have some: by when they became so.
+    came: Number,
+}
+
+/// A deadline that passed, or a request to end.
+pub(super) struct Cause {
+    why: Interrupted,
+    number: u64,
+    is_returned: bool,
+    /// When the owner's own grace ends.
+    grace_ends: Option<u64>,
+    /// When the foreign grace ends, if one has begun.
+    foreign_ends: Option<u64>,
+    report_at: u64,
+    is_reported: bool,
+    /// When the owner is polled because one of these is due, and the number of that timer.
+    alarm: Option<(u64, Number)>,
+}
+
+#[derive(Clone, Copy, PartialEq)]
+pub(super) enum Event {
+    /// A step after this one.
+    NextStep(u64),
+    Moment(u64),
+    /// A moment, of a wait that is not interrupted.
+    Elapse(u64),
+    WakeOf(Number),
+    EndOf(Number),
+    /// Something that only the future of another library knows.
+    Foreign,
+}
+
+struct Wait {
+    number: Number,
+    event: Event,
+    is_satisfied: bool,
+    place: Place,
+    /// Of the last poll, if it was not the task's own.
+    waker: Option<Waker>,
+    /// The newest moment at the last poll.
+    stamp: u64,
+    /// Counts the pending polls up to the last one of this wait.
+    polled: u64,
+    /// The waker was called since.
+    was_called: bool,
+}
+
+/// Up to which moment a wait or a branch has seen causes, and of which owners.
+#[derive(Clone, Copy)]
+pub(super) struct Seen {
+    stamp: u64,
+    floor: u64,
+}
+
+/// Of the causes around a poll, those that came up until then may be returned.
+const AT_ANY_TIME: u64 = u64::MAX;
+
+/// What the poll of a region is compared with when it is over.
+#[derive(Clone, Copy)]
+pub(super) struct Before {
+    back_to: Option<Number>,
+    pending_polls: u64,
+    wakes: u64,
+}
+
+#[derive(Default)]
+pub(super) struct State {
+    pub(super) now: u64,
+    /// How many causes have come up and scopes were opened.
+    moment: u64,
+    pub(super) turns: u32,
+    pub(super) is_closing: bool,
+    pub(super) mail: Mail,
+    /// All there have been, oldest first.
+    pub(super) tasks: Vec<Task>,
+    /// In the order in which they became ready.
+    pub(super) ready: VecDeque<Number>,
+    /// Tasks that are not to be stepped any more.
+    pub(super) doomed: VecDeque<(Number, Interrupted)>,
+    regions: Vec<Region>,
+    waits: Vec<Wait>,
+
+    step: u64,
+    /// The moment at which the step began.
+    step_began: u64,
+    /// The task of the step, and the innermost region that is being polled.
+    task: Option<Number>,
+    region: Option<Number>,
+    branch: Option<Seen>,
+    /// How often the task was woken in its step.
+    wakes: u64,
+    /// How many waits and shields were polled and are pending.
+    pending_polls: u64,
+    /// The task is to be ready when its step is over, and these wakers called.
+    yields: bool,
+    after_step: Vec<Waker>,
+
+    /// Called and dropped when the state is not borrowed.
+    pub(super) calls: Vec<Waker>,
+    pub(super) trash: Vec<Box<dyn Any>>,
+}
+
+impl State {
+    fn count_moment(&mut self) -> u64 {
+        self.moment += 1;
+        self.moment
+    }
+
+    fn find(&self, number: Number) -> Option<&Region> {
+        self.regions.iter().find(|region| region.number == number)
+    }
+
+    fn region(&self, number: Number) -> &Region {
+        self.find(number).expect("a region that has not ended")
+    }
+
+    fn region_mut(&mut self, number: Number) -> &mut Region {
+        let mut regions = self.regions.iter_mut();
+        regions.find(|region| region.number == number).expect("a region that has not ended")
+    }
+
+    fn cause_mut(&mut self, owner: Number) -> &mut Cause {
+        self.region_mut(owner).cause.as_mut().expect("a cause")
+    }
+
+    pub(super) fn task_here(&self) -> Number {
+        self.task.expect("inside a step of a task")
+    }
+
+    pub(super) fn this_step(&self) -> u64 {
+        self.step
+    }
+
+    /// What is polled now in a region is a sub-wait.
+    fn list(&mut self, number: Number) {
+        let Region { is_listed, place, .. } = *self.region(number);
+        if let (false, Some(outer)) = (is_listed, place.outer) {
+            self.list(outer);
+            let region = self.region_mut(number);
+            region.is_listed = true;
+            region.place.came = super::next_number();
+        }
+    }
+
+    fn list_here(&mut self) {
+        let here = self.region.expect("inside a step of a task");
+        self.list(here);
+    }
+
+    /// The place of what is polled now, which was at another one before.
+    fn here(&self, before: Option<Place>) -> Place {
+        let (task, outer) = (self.task_here(), self.region);
+        match before {
+            Some(before) if before.task == task && before.outer == outer => before,
+            _ => Place { task, outer, came: super::next_number() },
+        }
+    }
+}
+
+/// Which cause a poll returns.
+impl State {
+    /// The owners around what is polled now, the innermost first: those that no shield keeps out.
+    fn owners(&self) -> Vec<&Region> {
+        let mut owners = Vec::new();
+        let mut next = self.region;
+        while let Some(number) = next {
+            let region = self.region(number);
+            if region.kind == Kind::Shield {
+                break;
+            }
+            owners.push(region);
+            next = region.place.outer;
+        }
+        owners
+    }
+
+    /// The owner of the cause that a wait returns which is not satisfied.
+    fn due(&self, seen: Option<Seen>, until: u64) -> Option<Number> {
+        let qualifies = |owner: &&&Region| {
+            let Some(cause) = &owner.cause else { return false };
+            let came_up_since = |seen: Seen| {
+                owner.opened <= seen.stamp
+                    && owner.opened >= seen.floor
+                    && seen.stamp < cause.number
+            };
+            cause.number <= until && (!cause.is_returned || seen.is_some_and(came_up_since))
+        };
+        self.owners().iter().rfind(qualifies).map(|owner| owner.number)
+    }
+
+    /// Returns a cause from a poll, whose branch sees only those of the owners further in from now
+    /// on.
+    fn give(&mut self, owner: Number, seen: Option<Seen>) -> Interrupted {
+        let floor = self.region(owner).opened + 1;
+        self.branch = seen.map(|seen| Seen { floor, ..seen });
+        let cause = self.cause_mut(owner);
+        cause.is_returned = true;
+        cause.why.clone()
+    }
+}
+
+/// The polls of waits.
+impl State {
+    /// The first poll of a wait: its answer, or its number.
+    pub(super) fn begin_wait(
+        &mut self,
+        event: Event,
+        waker: Option<Waker>,
+    ) -> Result<Number, Result<(), Interrupted>> {
+        if waker.is_some() {
+            self.list_here();
+        }
+        let has_happened = match event {
+            Event::EndOf(task) => self.has_ended(task),
+            Event::Elapse(moment) => moment <= self.now,
+            _ => false,
+        };
+        if has_happened {
+            self.trash.push(Box::new(waker));
+            return Err(Ok(()));
+        }
+        if !matches!(event, Event::Elapse(_)) {
+            if let Some(owner) = self.due(self.branch, AT_ANY_TIME) {
+                self.trash.push(Box::new(waker));
+                return Err(Err(self.give(owner, self.branch)));
+            }
+            self.branch = None;
+        }
+        let (number, place) = (super::next_number(), self.here(None));
+        let (is_satisfied, stamp, polled, was_called) = (false, 0, 0, false);
+        let wait = Wait { number, event, is_satisfied, place, waker, stamp, polled, was_called };
+        self.waits.push(wait);
+        self.park(self.waits.len() - 1);
+        Ok(number)
+    }
+
+    /// A later poll.
+    pub(super) fn poll_wait(
+        &mut self,
+        number: Number,
+        waker: Option<Waker>,
+    ) -> Poll<Result<(), Interrupted>> {
+        let at = self.position(number).expect("a wait that has not ended");
+        if waker.is_some() {
+            self.list_here();
+        }
+        let mut place = self.here(Some(self.waits[at].place));
+        let wait = &mut self.waits[at];
+        if wait.waker.is_none() {
+            place.came = super::next_number();
+        }
+        let before = std::mem::replace(&mut wait.place, place);
+        let waker_before = std::mem::replace(&mut wait.waker, waker);
+        self.trash.push(Box::new(waker_before));
+
+        let (event, stamp) = (wait.event, wait.stamp);
+        let is_next_step = matches!(event, Event::NextStep(step) if step < self.step);
+        let is_satisfied = wait.is_satisfied || is_next_step && before.task != place.task;
+        if matches!(event, Event::Elapse(_)) {
+            if !is_satisfied {
+                return Poll::Pending;
+            }
+            self.end_wait(at);
+            return Poll::Ready(Ok(()));
+        }
+        let seen = (before.task == place.task).then_some(Seen { stamp, floor: 0 });
+        self.branch = None;
+        let until = if is_next_step { self.step_began } else { AT_ANY_TIME };
+        if !is_satisfied && let Some(owner) = self.due(seen, until) {
+            self.end_wait(at);
+            return Poll::Ready(Err(self.give(owner, seen)));
+        }
+        if is_satisfied || is_next_step {
+            self.end_wait(at);
+            self.branch = seen;
+            return Poll::Ready(Ok(()));
+        }
+        self.park(at);
+        Poll::Pending
+    }
+
+    /// A wait on a foreign future, which turned out to be ready.
+    pub(super) fn end_foreign_wait(&mut self, number: Number) {
+        let at = self.position(number).expect("a wait that has not ended");
+        let Wait { place, stamp, .. } = self.waits[at];
+        self.end_wait(at);
+        self.branch = (place.task == self.task_here()).then_some(Seen { stamp, floor: 0 });
+    }
+
+    /// A poll that is pending.
+    fn park(&mut self, at: usize) {
+        let wait = &mut self.waits[at];
+        wait.stamp = self.moment;
+        wait.was_called = false;
+        if !matches!(wait.event, Event::Elapse(_)) {
+            self.pending_polls += 1;
+            wait.polled = self.pending_polls;
+        }
+        if matches!(wait.event, Event::NextStep(_)) {
+            match &wait.waker {
+                Some(waker) => {
+                    wait.was_called = true; // before another poll of its task
+                    self.after_step.push(waker.clone());
+                }
+                None => self.yields = true,
+            }
+        }
+    }
+
+    /// A wait whose future was dropped: a wake that it did not see goes to the next of its queue.
+    pub(super) fn drop_wait(&mut self, number: Number) {
+        let Some(at) = self.position(number) else { return };
+        let Wait { event, is_satisfied, .. } = self.waits[at];
+        self.end_wait(at);
+        if let (Event::WakeOf(queue), true) = (event, is_satisfied) {
+            self.wake_queue(queue, 1);
+        }
+    }
+
+    fn end_wait(&mut self, at: usize) {
+        let wait = self.waits.remove(at);
+        self.trash.push(Box::new(wait.waker));
+    }
+
+    fn position(&self, number: Number) -> Option<usize> {
+        self.waits.iter().position(|wait| wait.number == number)
+    }
+
+    pub(super) fn check_interrupt(&mut self) -> Option<Interrupted> {
+        let owner = self.due(self.branch, AT_ANY_TIME)?;
+        Some(self.give(owner, self.branch))
+    }
+
+    pub(super) fn pending_interrupt(&self) -> Option<Interrupted> {
+        let owner = self.due(self.branch, AT_ANY_TIME)?;
+        self.region(owner).cause.as_ref().map(|cause| cause.why.clone())
+    }
+}
+
+/// What waits wait for.
+impl State {
+    fn satisfy(&mut self, at: usize) {
+        self.waits[at].is_satisfied = true;
+        let was_called = std::mem::replace(&mut self.waits[at].was_called, true);
+        let task = self.waits[at].place.task;
+        match self.waits[at].waker.clone() {
+            Some(waker) if !was_called => self.calls.push(waker),
+            _ => self.make_ready(task),
+        }
+    }
+
+    /// The places in the list of the waits for an event that has not happened, oldest first.
+    fn waiting_for(&self, is_it: impl Fn(Event) -> bool) -> Vec<usize> {
+        let waits = |at: &usize| !self.waits[*at].is_satisfied && is_it(self.waits[*at].event);
+        (0..self.waits.len()).filter(waits).collect()
+    }
+
+    pub(super) fn queue_len(&self, queue: Number) -> usize {
+        self.waiting_for(|event| event == Event::WakeOf(queue)).len()
+    }
+
+    pub(super) fn wake_queue(&mut self, queue: Number, count: usize) -> usize {
+        let mut waiting = self.waiting_for(|event| event == Event::WakeOf(queue));
+        waiting.truncate(count);
+        waiting.iter().for_each(|at| self.satisfy(*at));
+        waiting.len()
+    }
+
+    /// What is due: sleeps, and the polls of owners; by when, then in the order in which they were set.
+    pub(super) fn fire_sleeps(&mut self) {
+        let now = self.now;
+        let waiting = self.waiting_for(|event| moment_of(event).is_some_and(|at| at <= now));
+        let sleeps = waiting.into_iter().filter_map(|at| {
+            let wait = &self.waits[at];
+            Some((moment_of(wait.event)?, wait.number, None))
+        });
+        let alarms = self.regions.iter().filter_map(|region| {
+            let (at, number) = region.cause.as_ref()?.alarm?;
+            (at <= now).then_some((at, number, Some(region.number)))
+        });
+        let mut due: Vec<_> = sleeps.chain(alarms).collect();
+        due.sort_unstable();
+        for (_, number, owner) in due {
+            match (owner, self.position(number)) {
+                (Some(owner), _) => {
+                    self.cause_mut(owner).alarm = None;
+                    self.poll_soon(owner);
+                }
+                (None, Some(at)) => self.satisfy(at),
+                (None, None) => {}
+            }
+        }
+    }
+
+    /// When the next timer is due.
+    pub(super) fn next_timer(&self) -> Option<u64> {
+        let waits = self.waits.iter().filter(|wait| !wait.is_satisfied);
+        let deadlines =
+            self.regions.iter().filter_map(|region| match (&region.cause, region.kind) {
+                (None, Kind::Scope { deadline, .. }) => Some(deadline),
+                _ => None,
+            });
+        let causes = self.regions.iter().filter_map(|region| region.cause.as_ref());
+        let alarms = causes.filter_map(|cause| cause.alarm);
+        waits
+            .filter_map(|wait| moment_of(wait.event))
+            .chain(deadlines)
+            .chain(alarms.map(|(at, _)| at))
+            .filter(|moment| *moment < u64::MAX)
+            .min()
+    }
+}
+
+/// How causes come up.
+impl State {
+    /// A cause comes up. An owner has one at most.
+    fn raise(&mut self, owner: Number, why: Interrupted) {
+        if self.region(owner).cause.is_some() {
+            return;
+        }
+        let (number, now) = (self.count_moment(), self.now);
+        let grace = match self.region(owner).kind {
+            Kind::Scope { grace, .. } => grace,
+            Kind::Task | Kind::Shield => None,
+        };
+        self.region_mut(owner).cause = Some(Cause {
+            why,
+            number,
+            is_returned: false,
+            grace_ends: grace.map(|grace| now.saturating_add(grace)),
+            foreign_ends: None,
+            report_at: now.saturating_add(nanos(super::ms(REPORT_MS))),
+            is_reported: false,
+            alarm: None,
+        });
+        self.poll_soon(owner);
+        self.wake_sub_waits(owner);
+    }
+
+    fn poll_soon(&mut self, owner: Number) {
+        let region = self.region_mut(owner);
+        let was_called = std::mem::replace(&mut region.was_called, true);
+        let task = region.place.task;
+        match region.waker.clone() {
+            Some(waker) if !was_called => self.calls.push(waker),
+            _ => self.make_ready(task),
+        }
+    }
+
+    /// What was polled last right inside of a region, in the order in which it came there: waits
+    /// with their wakers, and regions.
+    fn inside(&self, region: Number) -> Vec<Inside> {
+        let mut inside = Vec::new();
+        for wait in &self.waits {
+            let is_sub_wait = wait.waker.is_some() && !matches!(wait.event, Event::Elapse(_));
+            if wait.place.outer == Some(region) && is_sub_wait {
+                inside.push((wait.place.came, Inside::SubWait(wait.number)));
+            }
+        }
+        for inner in &self.regions {
+            if inner.place.outer == Some(region) {
+                inside.push((inner.place.came, Inside::Region(inner.number)));
+            }
+        }
+        inside.sort_by_key(|(came, _)| *came);
+        inside.into_iter().map(|(_, inside)| inside).collect()
+    }
+
+    fn wake_sub_waits(&mut self, region: Number) {
+        for inside in self.inside(region) {
+            match inside {
+                Inside::SubWait(wait) => {
+                    let at = self.position(wait).expect("listed above");
+                    if !std::mem::replace(&mut self.waits[at].was_called, true) {
+                        self.calls.extend(self.waits[at].waker.clone());
+                    }
+                }
+                Inside::Region(inner) if self.region(inner).kind == Kind::Shield => {}
+                Inside::Region(inner) => {
+                    let region = self.region_mut(inner);
+                    if !std::mem::replace(&mut region.was_called, true) {
+                        let waker = region.waker.clone();
+                        self.calls.extend(waker);
+                    }
+                    self.wake_sub_waits(inner);
+                }
+            }
+        }
+    }
+
+    /// Whether a wait or a shield is below a region for which this is so.
+    fn is_below(
+        &self,
+        region: Number,
+        wait: &dyn Fn(&Wait) -> bool,
+        shield: &dyn Fn(&Region) -> bool,
+    ) -> bool {
+        let waits = self.waits.iter().filter(|wait| wait.place.outer == Some(region));
+        let inner = self.regions.iter().filter(|inner| inner.place.outer == Some(region));
+        waits.filter(|wait| !matches!(wait.event, Event::Elapse(_))).any(wait)
+            || inner.into_iter().any(|inner| {
+                (inner.kind == Kind::Shield && shield(inner))
+                    || self.is_below(inner.number, wait, shield)
+            })
+    }
+
+    /// Raises the causes of the deadlines that are due.
+    pub(super) fn fire_deadlines(&mut self) {
+        let now = self.now;
+        let mut due = Vec::new();
+        for region in &self.regions {
+            if let (Kind::Scope { deadline, .. }, None) = (region.kind, &region.cause)
+                && deadline <= now
+            {
+                due.push((deadline, region.armed, region.number));
+            }
+        }
+        due.sort_unstable();
+        due.into_iter().for_each(|(_, _, scope)| self.raise(scope, Interrupted::TimedOut(scope)));
+    }
+
+    /// Asks a task to end.
+    pub(super) fn request_cancel(&mut self, task: Number, why: Interrupted) {
+        match self.tasks.iter().find(|one| one.number == task) {
+            Some(one) if one.end.is_some() => {}
+            Some(one) if !one.was_stepped => self.doomed.push_back((task, why)),
+            _ => self.raise(task, why),
+        }
+    }
+}
+
+/// The polls of regions, and what is dropped after them.
+impl State {
+    /// A poll of a region begins; the first one opens it.
+    pub(super) fn enter(&mut self, region: Number, kind: Kind, waker: Option<Waker>) -> Before {
+        let before =
+            Before { back_to: self.region, pending_polls: self.pending_polls, wakes: self.wakes };
+        let place = self.here(self.find(region).map(|region| region.place));
+        if self.find(region).is_none() {
+            self.open(region, kind, place);
+        }
+        if self.region(region).is_listed {
+            self.list_here();
+        }
+        let entered = self.region_mut(region);
+        if entered.place.task != place.task {
+            entered.armed = entered.armed.map(|_| super::next_number());
+        }
+        entered.place = place;
+        entered.was_called = false;
+        let waker_before = std::mem::replace(&mut entered.waker, waker);
+        self.trash.push(Box::new(waker_before));
+        self.region = Some(region);
+        if self.region(region).waker.is_some() {
+            self.list(region);
+        }
+        before
+    }
+
+    /// What is polled next is around the region again.
+    pub(super) fn go_back(&mut self, before: Before) {
+        self.region = before.back_to;
+    }
+
+    fn open(&mut self, number: Number, kind: Kind, place: Place) {
+        let opened = self.count_moment();
+        let (waker, armed, polled, cause) = (None, None, 0, None);
+        let is_listed = false;
+        self.regions.push(Region {
+            number,
+            kind,
+            opened,
+            place,
+            waker,
+            was_called: false,
+            is_armed_as_listed: false,
+            armed,
+            polled,
+            is_listed,
+            cause,
+        });
+    }
+
+    /// The poll of a region is over, and its body is pending. Tells whether the body is dropped.
+    pub(super) fn leave(&mut self, number: Number, before: Before) -> bool {
+        self.region = before.back_to;
+        self.pending_polls += 1;
+        let polled = self.pending_polls;
+        let region = self.region_mut(number);
+        if region.armed.is_none() || region.is_listed && !region.is_armed_as_listed {
+            region.armed = Some(super::next_number());
+            region.is_armed_as_listed = region.is_listed;
+        }
+        region.polled = polled;
+        self.is_dropped(number, before)
+    }
+
+    /// The poll of a region is over, and so is its body.
+    pub(super) fn leave_ended(&mut self, number: Number, before: Before) -> (bool, u64) {
+        self.region = before.back_to;
+        let region = self.region(number);
+        if region.kind == Kind::Shield {
+            self.branch = Some(Seen { stamp: region.opened, floor: 0 });
+        }
+        self.close(number)
+    }
+
+    /// A region is no more. Tells whether its cause was returned, and how long after its deadline.
+    pub(super) fn close(&mut self, number: Number) -> (bool, u64) {
+        let Some(at) = self.regions.iter().position(|region| region.number == number) else {
+            return (false, 0);
+        };
+        let region = self.regions.remove(at);
+        let waits = self.waits.iter_mut().map(|wait| &mut wait.place);
+        let places = waits.chain(self.regions.iter_mut().map(|region| &mut region.place));
+        let mut left: Vec<_> = places.filter(|place| place.outer == Some(number)).collect();
+        left.sort_by_key(|place| place.came);
+        for place in left {
+            (place.outer, place.came) = (region.place.outer, super::next_number());
+        }
+        let late = match region.kind {
+            Kind::Scope { deadline, .. } => self.now.saturating_sub(deadline),
+            Kind::Task | Kind::Shield => 0,
+        };
+        let is_returned = region.cause.as_ref().is_some_and(|cause| cause.is_returned);
+        self.trash.push(Box::new(region.waker));
+        (is_returned, late)
+    }
+
+    /// After a poll of an owner that is pending: whether it is dropped.
+    fn is_dropped(&mut self, owner: Number, before: Before) -> bool {
+        let Some(cause) = &self.region(owner).cause else { return false };
+        if cause.grace_ends.is_some_and(|ends| ends <= self.now) {
+            return true;
+        }
+        let (is_returned, is_late) = (cause.is_returned, cause.report_at <= self.now);
+        self.cause_mut(owner).is_reported |= is_late;
+        let was_polled = |polled| polled > before.pending_polls;
+        let may_be_told = self.is_below(
+            owner,
+            &|wait| was_polled(wait.polled) || (wait.waker.is_some() && !wait.was_called),
+            &|shield| was_polled(shield.polled) || shield.waker.is_some(),
+        );
+        let was_called = self.is_below(owner, &|wait| wait.waker.is_some(), &|_| false);
+        if may_be_told {
+            self.cause_mut(owner).foreign_ends = None;
+        } else if self.wakes > before.wakes {
+            self.poll_soon(owner);
+        } else if !(is_returned || was_called) {
+            return true;
+        } else {
+            let now = self.now;
+            let ends = now.saturating_add(nanos(super::ms(FOREIGN_GRACE_MS)));
+            if *self.cause_mut(owner).foreign_ends.get_or_insert(ends) <= now {
+                return true;
+            }
+        }
+        self.set_alarm(owner);
+        false
+    }
+
+    /// Has the owner polled when the next of these is due.
+    fn set_alarm(&mut self, owner: Number) {
+        let cause = self.cause_mut(owner);
+        let report_at = (!cause.is_reported).then_some(cause.report_at);
+        let next = [report_at, cause.grace_ends, cause.foreign_ends].into_iter().flatten().min();
+        if cause.alarm.map(|(at, _)| at) != next {
+            cause.alarm = next.map(|at| (at, super::next_number()));
+        }
+    }
+}
+
+/// The steps of tasks.
+impl State {
+    pub(super) fn open_task(&mut self, task: Number) {
+        let place = Place { task, outer: None, came: task };
+        let (kind, waker, armed, polled, cause) = (Kind::Task, None, None, 0, None);
+        self.regions.push(Region {
+            number: task,
+            kind,
+            opened: 0,
+            place,
+            waker,
+            was_called: false,
+            is_armed_as_listed: false,
+            armed,
+            polled,
+            is_listed: true,
+            cause,
+        });
+        self.make_ready(task);
+    }
+
+    fn has_ended(&self, task: Number) -> bool {
+        self.tasks.iter().any(|one| one.number == task && one.end.is_some())
+    }
+
+    pub(super) fn make_ready(&mut self, task: Number) {
+        self.wakes += u64::from(self.task == Some(task));
+        if self.find(task).is_some() && !self.ready.contains(&task) {
+            self.ready.push_back(task);
+        }
+    }
+
+    /// A task becomes the current one, for a step or to be dropped.
+    pub(super) fn begin_step(&mut self, task: Number) -> Before {
+        self.step += 1;
+        self.step_began = self.moment;
+        (self.task, self.region) = (Some(task), Some(task));
+        (self.branch, self.yields) = (None, false);
+        Before { back_to: None, pending_polls: self.pending_polls, wakes: self.wakes }
+    }
+
+    /// The step of a task that has not ended is over.
+    pub(super) fn end_step(&mut self, before: Before) {
+        let task = self.task_here();
+        if self.is_dropped(task, before)
+            && let Some(cause) = &self.region(task).cause
+        {
+            self.doomed.push_front((task, cause.why.clone()));
+        }
+        // A wait for this step that was not polled in it is satisfied all the same.
+        for wait in &mut self.waits {
+            let is_over = matches!(wait.event, Event::NextStep(step) if step < self.step);
+            wait.is_satisfied |= is_over && wait.place.task == task;
+        }
+        self.calls.append(&mut self.after_step);
+        (self.task, self.region, self.branch) = (None, None, None);
+    }
+
+    /// A task has ended: its joiners go on.
+    pub(super) fn end_task(&mut self, task: Number) {
+        let joiners = self.waiting_for(|event| event == Event::EndOf(task));
+        joiners.into_iter().for_each(|at| self.satisfy(at));
+        self.close(task);
+        self.calls.append(&mut self.after_step);
+        (self.task, self.region, self.branch) = (None, None, None);
+    }
+
+    /// The task that yielded in the step that is over.
+    pub(super) fn take_yield(&mut self) -> bool {
+        std::mem::take(&mut self.yields)
+    }
+}
+
+enum Inside {
+    SubWait(Number),
+    Region(Number),
+}
+
+/// When a wait's timer is due, if it has one.
+fn moment_of(event: Event) -> Option<u64> {
+    match event {
+        Event::Moment(moment) | Event::Elapse(moment) => Some(moment),
+        _ => None,
+    }
+}

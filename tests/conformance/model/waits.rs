@@ -1,0 +1,214 @@
+//! The futures that wait: each names its event at its first poll.
+
+use std::cell::Cell;
+use std::pin::Pin;
+use std::task::{Context, Poll, Waker};
+use std::time::Duration;
+
+use super::machine::{next_number, try_with, with};
+use super::rules::{Event, Number, State};
+use super::{Interrupted, nanos};
+
+/// The waker of a poll, if it is not the task's own.
+pub(super) fn waker_of(cx: &Context<'_>) -> Option<Waker> {
+    let is_own = with(|state| {
+        let task = state.task_here();
+        let mut tasks = state.tasks.iter();
+        tasks.any(|one| one.number == task && one.waker.will_wake(cx.waker()))
+    });
+    (!is_own).then(|| cx.waker().clone())
+}
+
+/// A wait, from its first pending poll to its answer; then it can be begun again.
+#[derive(Default)]
+pub(super) struct Parked(Option<Number>);
+
+impl Parked {
+    pub(super) fn is_parked(&self) -> bool {
+        self.0.is_some()
+    }
+
+    pub(super) fn poll(
+        &mut self,
+        event: impl FnOnce(&State) -> Event,
+        cx: &Context<'_>,
+    ) -> Poll<Result<(), Interrupted>> {
+        let waker = waker_of(cx);
+        let answer = match self.0 {
+            Some(wait) => with(|state| state.poll_wait(wait, waker)),
+            None => {
+                let begun = with(|state| {
+                    let event = event(state);
+                    state.begin_wait(event, waker)
+                });
+                match begun {
+                    Ok(wait) => {
+                        self.0 = Some(wait);
+                        Poll::Pending
+                    }
+                    Err(answer) => Poll::Ready(answer),
+                }
+            }
+        };
+        if answer.is_ready() {
+            self.0 = None;
+        }
+        answer
+    }
+
+    /// The foreign future that was waited for is ready.
+    fn end_foreign(&mut self) {
+        if let Some(wait) = self.0.take() {
+            with(|state| state.end_foreign_wait(wait));
+        }
+    }
+}
+
+impl Drop for Parked {
+    fn drop(&mut self) {
+        if let Some(wait) = self.0 {
+            try_with(|state| state.drop_wait(wait));
+        }
+    }
+}
+
+fn moment_after(state: &State, length: Duration) -> u64 {
+    state.now.saturating_add(nanos(length))
+}
+
+/// The future of [`sleep`] and [`yield_now`].
+#[must_use = "a future does nothing until it is awaited"]
+pub(crate) struct Sleep {
+    length: Duration,
+    parked: Parked,
+}
+
+/// Waits so long; a length of zero until the next step.
+pub(crate) fn sleep(length: Duration) -> Sleep {
+    Sleep { length, parked: Parked::default() }
+}
+
+/// Waits until the next step.
+pub(crate) fn yield_now() -> Sleep {
+    sleep(Duration::ZERO)
+}
+
+impl Future for Sleep {
+    type Output = Result<(), Interrupted>;
+
+    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
+        let length = self.length;
+        let event = |state: &State| match moment_after(state, length) {
+            moment if moment <= state.now => Event::NextStep(state.this_step()),
+            moment => Event::Moment(moment),
+        };
+        self.parked.poll(event, cx)
+    }
+}
+
+/// The future of [`elapse`].
+#[must_use = "a future does nothing until it is awaited"]
+pub(crate) struct Elapse {
+    length: Duration,
+    parked: Parked,
+}
+
+/// Waits so long, and is not interrupted.
+pub(crate) fn elapse(length: Duration) -> Elapse {
+    Elapse { length, parked: Parked::default() }
+}
+
+impl Future for Elapse {
+    type Output = ();
+
+    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<()> {
+        let length = self.length;
+        let event = |state: &State| Event::Elapse(moment_after(state, length));
+        self.parked.poll(event, cx).map(|answer| assert!(answer.is_ok(), "never interrupted"))
+    }
+}
+
+/// A place to wait in.
+#[derive(Default)]
+pub(crate) struct WaitQueue(Cell<Option<Number>>);
+
+impl WaitQueue {
+    pub(crate) fn new() -> Self {
+        Self::default()
+    }
+
+    fn number(&self) -> Number {
+        let number = self.0.get().unwrap_or_else(next_number);
+        self.0.set(Some(number));
+        number
+    }
+
+    /// Wakes the first so many; how many there were.
+    pub(crate) fn wake(&self, count: usize) -> usize {
+        try_with(|state| state.wake_queue(self.number(), count)).unwrap_or(0)
+    }
+
+    /// How many wait.
+    pub(crate) fn len(&self) -> usize {
+        try_with(|state| state.queue_len(self.number())).unwrap_or(0)
+    }
+}
+
+/// The future of [`park`].
+#[must_use = "a future does nothing until it is awaited"]
+pub(crate) struct Park<'a> {
+    queue: &'a WaitQueue,
+    parked: Parked,
+}
+
+/// Waits in a queue until woken.
+pub(crate) fn park(queue: &WaitQueue) -> Park<'_> {
+    Park { queue, parked: Parked::default() }
+}
+
+impl Future for Park<'_> {
+    type Output = Result<(), Interrupted>;
+
+    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
+        let queue = self.queue.number();
+        self.parked.poll(|_| Event::WakeOf(queue), cx)
+    }
+}
+
+/// The future of [`future_wait`].
+#[must_use = "a future does nothing until it is awaited"]
+pub(crate) struct FutureWait<F> {
+    future: Pin<Box<F>>,
+    parked: Parked,
+}
+
+/// Makes a foreign future a wait.
+pub(crate) fn future_wait<F: Future>(future: F) -> FutureWait<F> {
+    FutureWait { future: Box::pin(future), parked: Parked::default() }
+}
+
+impl<F: Future> Future for FutureWait<F> {
+    type Output = Result<F::Output, Interrupted>;
+
+    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
+        if let Poll::Ready(output) = self.future.as_mut().poll(cx) {
+            self.parked.end_foreign();
+            return Poll::Ready(Ok(output));
+        }
+        match self.parked.poll(|_| Event::Foreign, cx) {
+            Poll::Ready(Err(why)) => Poll::Ready(Err(why)),
+            Poll::Ready(Ok(())) => unreachable!("no event of the model's own"),
+            Poll::Pending => Poll::Pending,
+        }
+    }
+}
+
+/// Collects the interruption that the next wait here would get.
+pub(crate) fn check_interrupt() -> Result<(), Interrupted> {
+    with(State::check_interrupt).map_or(Ok(()), Err)
+}
+
+/// Looks at it.
+pub(crate) fn pending_interrupt() -> Option<Interrupted> {
+    with(|state| state.pending_interrupt())
+}

@@ -1,0 +1,514 @@
+//! Waits beside others: what is dropped, taken or refused next to a wait leaves it as it was.
+//!
+//! Nothing here takes real time, so a wake-up that is lost is a test that hangs, and `within` makes
+//! that a failure.
+
+mod support;
+
+use std::cell::{Cell, RefCell};
+use std::future::{Future, pending, poll_fn};
+use std::pin::{Pin, pin};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc;
+use std::task::Poll;
+use std::time::Duration;
+
+use futures::channel::oneshot;
+use futures::future::select;
+use futures::stream::{FuturesUnordered, StreamExt};
+use pikake::kernel::{Builder, Driver, Pick};
+use pikake::time::{ManualClock, Ticks, elapsed_since};
+use pikake::traps::{
+    AsAttempt, Attempt, Done, OpenSocket, Opened, SocketId, attempt, blocking, elapse, future_wait,
+    lookup, open_socket, socket_wait, start_thread,
+};
+use pikake::{Kernel, TimedOut, now, shield, sleep, spawn, timeout_after, yield_now};
+use support::{Faults, Faulty, Log, OnDrop, Recorder, builder, kernel, ms, run, within};
+use tracing::span::{Attributes, Id, Record};
+use tracing::{Event, Level, Metadata, Subscriber};
+
+type Boxed<T> = Pin<Box<dyn Future<Output = T>>>;
+
+/// Far beyond anything that a test waits for.
+const LONG: Duration = Duration::from_secs(100);
+
+fn pair() -> (SocketId, SocketId) {
+    match open_socket(OpenSocket::UnixStreamPair).unwrap() {
+        Opened::Pair(one, other) => (one, other),
+        opened => panic!("a pair was asked for: {opened:?}"),
+    }
+}
+
+fn write(socket: SocketId, text: &str) {
+    attempt(socket, Attempt::Write(text.as_bytes())).unwrap();
+}
+
+/// Never ends. At each poll it polls a new uninterruptible wait and drops it.
+async fn drop_an_elapse_at_each_poll() {
+    poll_fn(|cx| {
+        let mut wait = elapse(ms(5_000));
+        assert!(Pin::new(&mut wait).poll(cx).is_pending());
+        Poll::<()>::Pending
+    })
+    .await;
+}
+
+#[test]
+fn a_shield_beside_a_dropped_elapse_is_not_dropped_at_the_deadline() {
+    within(|| {
+        let log = Log::default();
+        let outcome = run(timeout_after(ms(20), async {
+            let started = now();
+            let (sender, receiver) = oneshot::channel();
+            spawn(async move {
+                sleep(ms(300)).await.unwrap();
+                sender.send(()).unwrap();
+            })
+            .detach();
+            let commit = pin!(shield(async {
+                receiver.await.unwrap();
+                log.add(format_args!("committed after {:?}", elapsed_since(started)));
+            }));
+            select(commit, pin!(drop_an_elapse_at_each_poll())).await;
+        }));
+        assert_eq!(log.take(), ["committed after 300ms"]);
+        // Nobody was told of the deadline.
+        assert_eq!(outcome, Ok(()));
+    });
+}
+
+#[test]
+fn cleanup_beside_a_dropped_elapse_is_not_cut_off() {
+    within(|| {
+        let log = Log::default();
+        let outcome = run(timeout_after(ms(20), async {
+            let started = now();
+            sleep(LONG).await.expect_err("the deadline");
+            let cleanup = pin!(sleep(ms(2_000)));
+            select(cleanup, pin!(drop_an_elapse_at_each_poll())).await;
+            log.add(format_args!("cleaned up after {:?}", elapsed_since(started)));
+        }));
+        assert_eq!(outcome, Err(TimedOut));
+        assert_eq!(log.take(), ["cleaned up after 2.02s"]);
+    });
+}
+
+/// Each short scope inside polls all children, and has ended when the outer deadline passes.
+#[test]
+fn children_that_an_ended_scope_has_polled_are_told_of_the_deadline_around_it() {
+    for is_scoped in [false, true] {
+        within(move || {
+            let log = Log::default();
+            let outcome = run(timeout_after(ms(50), async {
+                let started = now();
+                let sleeper = log.clone();
+                let children: [Boxed<()>; 2] = [
+                    Box::pin(async move {
+                        sleep(LONG).await.expect_err("the deadline");
+                        sleeper.add(format_args!("told after {:?}", elapsed_since(started)));
+                    }),
+                    Box::pin(async { sleep(ms(5)).await.unwrap() }),
+                ];
+                let mut children = FuturesUnordered::from_iter(children);
+                for _ in 0..2 {
+                    match is_scoped {
+                        true => timeout_after(ms(5_000), children.next()).await.unwrap(),
+                        false => children.next().await,
+                    };
+                    log.add(format_args!("ended after {:?}", elapsed_since(started)));
+                }
+            }));
+            assert_eq!(outcome, Err(TimedOut));
+            assert_eq!(log.take(), ["ended after 5ms", "told after 50ms", "ended after 50ms"]);
+        });
+    }
+}
+
+/// How a test awaits its cleanup.
+#[derive(Clone, Copy)]
+enum Cleanup {
+    Sleep,
+    Foreign,
+}
+
+/// More polls than cleanup by a single wait needs: when it begins, at its end, and for a report.
+const MOST_POLLS: u32 = 5;
+
+/// Runs a cleanup of 5 s, which is longer than what is reported, and checks that nobody polls it
+/// for nothing.
+fn assert_polled_a_few_times(builder: Builder<ManualClock>, grace: Option<Duration>, by: Cleanup) {
+    let polls = Cell::new(0);
+    let outcome = builder.build().unwrap().run(async {
+        let (sender, receiver) = oneshot::channel();
+        spawn(async move {
+            sleep(ms(5_020)).await.unwrap();
+            sender.send(()).unwrap();
+        })
+        .detach();
+        let body = async {
+            sleep(LONG).await.expect_err("the deadline");
+            let mut cleanup: Boxed<()> = match by {
+                Cleanup::Sleep => Box::pin(async { sleep(ms(5_000)).await.unwrap() }),
+                Cleanup::Foreign => Box::pin(async { receiver.await.unwrap() }),
+            };
+            poll_fn(|cx| {
+                polls.set(polls.get() + 1);
+                assert!(polls.get() <= MOST_POLLS, "polled again and again");
+                cleanup.as_mut().poll(cx)
+            })
+            .await;
+            assert_eq!(elapsed_since(Ticks::ZERO), ms(5_020));
+        };
+        let scope = timeout_after(ms(20), body);
+        match grace {
+            Some(grace) => scope.grace(grace).await,
+            None => scope.await,
+        }
+    });
+    assert_eq!(outcome, Err(TimedOut));
+}
+
+#[test]
+fn cleanup_that_is_never_reported_is_not_polled_for_nothing() {
+    within(|| {
+        let builder = builder().slow_cleanup(Duration::MAX);
+        assert_polled_a_few_times(builder, None, Cleanup::Sleep);
+    });
+}
+
+#[test]
+fn cleanup_with_an_endless_grace_is_not_polled_for_nothing() {
+    within(|| assert_polled_a_few_times(builder(), Some(Duration::MAX), Cleanup::Sleep));
+}
+
+#[test]
+fn cleanup_with_an_endless_foreign_grace_is_not_polled_for_nothing() {
+    within(|| {
+        let builder = builder().foreign_grace(Duration::MAX);
+        assert_polled_a_few_times(builder, None, Cleanup::Foreign);
+    });
+}
+
+#[test]
+fn cleanup_without_any_end_is_not_polled_for_nothing() {
+    for by in [Cleanup::Sleep, Cleanup::Foreign] {
+        within(move || {
+            let max = Duration::MAX;
+            let builder = builder().slow_cleanup(max).foreign_grace(max);
+            assert_polled_a_few_times(builder, Some(max), by);
+        });
+    }
+}
+
+/// Reads a few bytes, and tells how many.
+struct ReadSome([u8; 4]);
+
+impl AsAttempt for ReadSome {
+    type Output = usize;
+
+    fn attempt(&mut self) -> Attempt<'_> {
+        Attempt::Read(&mut self.0)
+    }
+
+    fn output(&mut self, done: Done<SocketId>) -> usize {
+        done.bytes()
+    }
+}
+
+async fn read(socket: SocketId) -> std::io::Result<usize> {
+    socket_wait(socket, ReadSome([0; 4])).await
+}
+
+/// Takes what a reader was woken for before the reader is stepped, waits for more itself, and gives
+/// that up in the same step. So the reader, when it is stepped, has to wait anew.
+async fn snatch(socket: SocketId) {
+    loop {
+        let taken = attempt(socket, Attempt::Read(&mut [0; 8])).is_ok();
+        // Finds out that there is no more.
+        let _ = attempt(socket, Attempt::Read(&mut [0; 8]));
+        let mut wait = pin!(read(socket));
+        match futures::poll!(wait.as_mut()) {
+            Poll::Pending => return assert!(taken, "nothing has come for the reader"),
+            // The reader waits.
+            Poll::Ready(refused) => drop(refused.unwrap_err()),
+        }
+        yield_now().await.unwrap();
+    }
+}
+
+/// Runs a test in which another task takes what a reader was woken for.
+///
+/// The test is given the reader, which waits anew and was polled once more for nothing, and the other
+/// end.
+fn with_a_reader_woken_in_vain(test: impl AsyncFnOnce(pikake::Task<usize>, SocketId)) {
+    // Each step is followed by a look for events, so the next of `snatch` comes before the reader's.
+    let kernel = builder().poll_every_steps(1).build().unwrap();
+    kernel.run(async {
+        let (here, there) = pair();
+        let reader = spawn(async move { read(here).await.expect("nobody else waits") });
+        yield_now().await.unwrap();
+        let snatching = spawn(snatch(here));
+        yield_now().await.unwrap();
+        write(there, "x");
+        snatching.await.unwrap();
+        yield_now().await.unwrap();
+        reader.task_ref().waker().wake();
+        yield_now().await.unwrap();
+        yield_now().await.unwrap();
+        test(reader, there).await;
+    });
+    assert_eq!(kernel.wait_count(), 0, "waits are left that nobody owns");
+}
+
+#[test]
+fn a_reader_goes_on_waiting_after_another_took_what_it_was_woken_for() {
+    within(|| {
+        with_a_reader_woken_in_vain(async |reader, there| {
+            assert!(!reader.is_finished());
+            write(there, "yz");
+            let bytes = timeout_after(ms(100), reader).await.expect("the reader is woken");
+            assert_eq!(bytes.unwrap(), 2);
+        });
+    });
+}
+
+#[test]
+fn a_reader_that_is_dropped_after_another_took_what_it_was_woken_for_leaves_no_wait() {
+    within(|| {
+        with_a_reader_woken_in_vain(async |reader, _| {
+            reader.abort();
+            reader.await.expect_err("aborted");
+        });
+    });
+}
+
+#[test]
+fn a_reader_whose_byte_was_taken_may_give_up_and_read_again() {
+    within(|| {
+        let kernel = builder().poll_every_steps(1).build().unwrap();
+        kernel.run(async {
+            let (here, there) = pair();
+            let reader = spawn(async move {
+                timeout_after(ms(50), read(here)).await.expect_err("another took the byte");
+                read(here).await
+            });
+            yield_now().await.unwrap();
+            let snatching = spawn(snatch(here));
+            yield_now().await.unwrap();
+            write(there, "x");
+            snatching.await.unwrap();
+            sleep(ms(100)).await.unwrap();
+            write(there, "yz");
+            assert_eq!(reader.await.unwrap().expect("nobody else waits"), 2);
+        });
+        assert_eq!(kernel.wait_count(), 0);
+    });
+}
+
+/// What is waited for comes from a task that runs when the main task waits, and not before.
+#[test]
+fn observers_are_told_that_foreign_waits_are_over() {
+    within(|| {
+        let recorder = Recorder::default();
+        let faults = Faults::default();
+        let kernel = builder().observer(recorder.clone()).build_on(Faulty::new(&faults));
+        kernel.run(async {
+            let (sender, receiver) = oneshot::channel();
+            spawn(async move { sender.send(()).unwrap() }).detach();
+            future_wait(receiver).await.unwrap().unwrap();
+
+            let (sender, receiver) = mpsc::channel();
+            spawn(async move { sender.send(()).unwrap() }).detach();
+            blocking(move || receiver.recv().unwrap()).await.unwrap();
+
+            faults.keep_lookup.set(true);
+            let lookups = faults.lookups.clone();
+            spawn(async move { lookups.take().pop().unwrap().send(Ok(Vec::new())) }).detach();
+            assert!(lookup("somewhere", 80).await.unwrap().is_empty());
+        });
+        let mut seen = recorder.0.take();
+        seen.retain(|event| event.starts_with("  main"));
+        let expected = [
+            "  main waits: future_wait",
+            "  main goes on: future_wait done",
+            "  main waits: blocking",
+            "  main goes on: blocking done",
+            "  main waits: lookup",
+            "  main goes on: lookup done",
+        ];
+        assert_eq!(seen, expected);
+    });
+}
+
+#[test]
+fn an_attempt_between_runs_is_not_the_last_steps() {
+    within(|| {
+        let kernel = builder().attempts_per_step(1).build().unwrap();
+        let read_one = |socket| {
+            let mut byte = [0];
+            attempt(socket, Attempt::Read(&mut byte)).unwrap();
+            byte[0]
+        };
+        let here = kernel.run(async {
+            let (here, there) = pair();
+            write(there, "hello");
+            let error = attempt(here, Attempt::Read(&mut [0])).unwrap_err();
+            assert_eq!(error.kind(), std::io::ErrorKind::WouldBlock, "the step has had its share");
+            here
+        });
+        assert_eq!([read_one(here), read_one(here)], *b"he");
+        assert_eq!(kernel.enter(|| [read_one(here), read_one(here)]).unwrap(), *b"ll");
+        assert_eq!(kernel.run(async { read_one(here) }), b'o');
+    });
+}
+
+thread_local! {
+    /// What [`SlowReports`] moves.
+    static SLOWED: RefCell<Option<ManualClock>> = const { RefCell::new(None) };
+}
+
+/// Takes 60 ms for each warning.
+struct SlowReports;
+
+impl Subscriber for SlowReports {
+    fn enabled(&self, metadata: &Metadata<'_>) -> bool {
+        *metadata.level() == Level::WARN
+    }
+
+    fn event(&self, _: &Event<'_>) {
+        SLOWED.with_borrow(|clock| {
+            if let Some(clock) = clock {
+                clock.advance(ms(60));
+            }
+        });
+    }
+
+    fn new_span(&self, _: &Attributes<'_>) -> Id {
+        Id::from_u64(1)
+    }
+
+    fn record(&self, _: &Id, _: &Record<'_>) {}
+    fn record_follows_from(&self, _: &Id, _: &Id) {}
+    fn enter(&self, _: &Id) {}
+    fn exit(&self, _: &Id) {}
+}
+
+/// The report of the slow cleanup comes 10 ms before the end of the foreign grace, and takes longer.
+#[test]
+fn a_foreign_grace_that_ends_during_a_report_is_over() {
+    within(|| {
+        let clock = ManualClock::auto();
+        SLOWED.set(Some(clock.clone()));
+        let kernel = Kernel::builder().clock(clock.clone()).build().unwrap();
+        let started = clock.clone();
+        let outcome = tracing::subscriber::with_default(SlowReports, || {
+            tracing::callsite::rebuild_interest_cache();
+            kernel.run(async {
+                let cleanup = spawn(timeout_after(ms(20), async move {
+                    sleep(LONG).await.expect_err("the deadline");
+                    started.advance(ms(10));
+                    pending::<()>().await;
+                }));
+                let outcome = timeout_after(ms(5_000), cleanup).await;
+                (outcome.expect("it is dropped in time").unwrap(), elapsed_since(Ticks::ZERO))
+            })
+        });
+        assert_eq!(outcome, (Err(TimedOut), ms(1_080)));
+    });
+}
+
+/// Starts a thread that is refused; what the closure owns uses a socket when it is dropped.
+fn start_a_thread_in_vain(
+    kernel: &Kernel<ManualClock, impl Pick + 'static, impl Driver + 'static>,
+) {
+    kernel.run(async {
+        let (here, there) = pair();
+        let is_dropped = Arc::new(AtomicBool::new(false));
+        let guard = OnDrop({
+            let is_dropped = is_dropped.clone();
+            move || {
+                write(there, "x");
+                is_dropped.store(true, Ordering::Relaxed);
+            }
+        });
+        start_thread("refused", move || drop(guard)).expect_err("no thread is to be had");
+        assert!(is_dropped.load(Ordering::Relaxed));
+        assert_eq!(read(here).await.unwrap(), 1);
+    });
+}
+
+#[test]
+fn what_a_thread_that_the_driver_refuses_owns_may_use_the_kernel() {
+    within(|| {
+        let faults = Faults::default();
+        faults.start_thread.set(true);
+        start_a_thread_in_vain(&builder().build_on(Faulty::new(&faults)));
+    });
+}
+
+/// In a process of its own, where the system has no room for a thread's stack.
+#[cfg(target_os = "linux")]
+#[test]
+fn what_a_thread_that_the_system_refuses_owns_may_use_the_kernel() {
+    let output = std::process::Command::new(std::env::current_exe().unwrap())
+        .args(["--exact", "start_a_thread_that_the_system_refuses", "--ignored", "--nocapture"])
+        .arg("--test-threads=1")
+        .env("RUST_MIN_STACK", (1_u64 << 60).to_string())
+        .output()
+        .unwrap();
+    let printed = [output.stdout, output.stderr].concat();
+    let printed = String::from_utf8_lossy(&printed);
+    assert!(output.status.success() && printed.contains("1 passed"), "{printed}");
+}
+
+#[cfg(target_os = "linux")]
+#[test]
+#[ignore = "the program of another test"]
+fn start_a_thread_that_the_system_refuses() {
+    start_a_thread_in_vain(&kernel());
+}
+
+/// A kernel with a task that waits in its foreign grace, for which one timer is set, after another one
+/// that is gone.
+fn kernel_with_cleanup() -> Kernel<ManualClock> {
+    let kernel = kernel();
+    kernel.run(async {
+        let cleanup = spawn(async {
+            sleep(LONG).await.expect_err("asked to end");
+            pending::<()>().await;
+        });
+        yield_now().await.unwrap();
+        cleanup.request_cancel("enough");
+        yield_now().await.unwrap();
+        yield_now().await.unwrap();
+        assert!(!cleanup.is_finished());
+        cleanup.detach();
+    });
+    assert_eq!(kernel.wait_count(), 1, "the end of the grace");
+    kernel
+}
+
+/// The two kernels number their timers alike, so one of these sleeps has the number of the other
+/// kernel's timer.
+#[test]
+fn a_kernel_that_is_dropped_in_a_task_of_another_takes_no_timer_from_it() {
+    for timers_before in 0..4 {
+        within(move || {
+            let other = kernel_with_cleanup();
+            let outcome = run(async move {
+                let sleeper = spawn(async move {
+                    for _ in 0..timers_before {
+                        assert!(futures::poll!(pin!(sleep(LONG))).is_pending());
+                    }
+                    sleep(ms(300)).await.unwrap();
+                    elapsed_since(Ticks::ZERO)
+                });
+                yield_now().await.unwrap();
+                drop(other);
+                timeout_after(ms(2_000), sleeper).await
+            });
+            assert_eq!(outcome.expect("it ends").unwrap(), ms(300));
+        });
+    }
+}

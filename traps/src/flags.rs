@@ -1,0 +1,108 @@
+//! What is known of a task by yes or no: one word in its header.
+//!
+//! A step and a wake each ask one question of the word as a whole. What they hardly ever meet is
+//! behind the answer.
+
+use std::cell::Cell;
+
+use crate::cell::Exit;
+use crate::contract::TrapKind;
+
+/// The flags of a task, and the kind of the wait that it polled last.
+#[derive(Default)]
+pub(crate) struct Flags(Cell<u32>);
+
+impl Flags {
+    /// It is ready: in the ready list, or taken out and not stepped yet.
+    pub(crate) const QUEUED: u32 = 1;
+    /// It is to be made ready when its current step is over.
+    pub(crate) const AGAIN: u32 = 1 << 1;
+    /// It was stepped.
+    pub(crate) const STEPPED: u32 = 1 << 2;
+    /// Its future is being polled or dropped right now.
+    pub(crate) const BUSY: u32 = 1 << 3;
+    /// A cause is live: its own, or that of one of its scopes.
+    pub(crate) const CAUSE: u32 = 1 << 4;
+    /// Its kernel has observers.
+    pub(crate) const OBSERVED: u32 = 1 << 5;
+    /// Its waits are being listed.
+    pub(crate) const INSPECTED: u32 = 1 << 6;
+    /// It is linked into the ready list; `QUEUED` stays set until it is stepped.
+    pub(crate) const LISTED: u32 = 1 << 7;
+    /// It is not polled any more; how it ended is told by both bits together.
+    pub(crate) const ENDED: u32 = 0b11 << 8;
+    /// A wait of it has more to do than to wait.
+    pub(crate) const WATCHED: u32 = Self::CAUSE | Self::OBSERVED | Self::INSPECTED;
+
+    /// How often it was stepped, as far as these bits count.
+    const STEPS: u32 = 0x3fff << Self::STEPS_SHIFT;
+    const STEPS_SHIFT: u32 = 10;
+    const EXIT_SHIFT: u32 = 8;
+    const KIND_SHIFT: u32 = 24;
+    const KIND: u32 = u32::MAX << Self::KIND_SHIFT;
+
+    /// Whether one of these is set.
+    #[inline(always)]
+    pub(crate) fn has(&self, any: u32) -> bool {
+        self.0.get() & any != 0
+    }
+
+    #[inline(always)]
+    pub(crate) fn set(&self, flags: u32) {
+        self.0.set(self.0.get() | flags);
+    }
+
+    #[inline(always)]
+    pub(crate) fn clear(&self, flags: u32) {
+        self.0.set(self.0.get() & !flags);
+    }
+
+    /// A step begins: the task is in the ready list no more, and none of its waits was polled.
+    #[inline(always)]
+    pub(crate) fn begin_step(&self) {
+        let gone = Self::QUEUED | Self::AGAIN | Self::KIND;
+        let flags = self.0.get();
+        assert!(
+            flags & (Self::BUSY | Self::LISTED) == 0,
+            "a task was stepped inside its own step, or while it is in the ready list (I6)"
+        );
+        let steps = flags.wrapping_add(1 << Self::STEPS_SHIFT) & Self::STEPS;
+        self.0.set(flags & !(gone | Self::STEPS) | steps | Self::STEPPED | Self::BUSY);
+    }
+
+    /// How often the task was stepped, by the number's last fourteen bits.
+    #[inline(always)]
+    pub(crate) fn steps(&self) -> u32 {
+        (self.0.get() & Self::STEPS) >> Self::STEPS_SHIFT
+    }
+
+    pub(crate) fn exit(&self) -> Option<Exit> {
+        match (self.0.get() & Self::ENDED) >> Self::EXIT_SHIFT {
+            0 => None,
+            1 => Some(Exit::Returned),
+            2 => Some(Exit::Panicked),
+            _ => Some(Exit::Dropped),
+        }
+    }
+
+    #[inline]
+    pub(crate) fn set_exit(&self, exit: Exit) {
+        let number = match exit {
+            Exit::Returned => 1,
+            Exit::Panicked => 2,
+            Exit::Dropped => 3,
+        };
+        self.set(number << Self::EXIT_SHIFT);
+    }
+
+    /// Notes the kind of a wait that was polled and is pending.
+    #[inline(always)]
+    pub(crate) fn set_kind(&self, kind: TrapKind) {
+        self.0.set(self.0.get() & !Self::KIND | (kind as u32 + 1) << Self::KIND_SHIFT);
+    }
+
+    /// The kind of the wait that was polled last in the last step; `None`: there was none.
+    pub(crate) fn kind(&self) -> Option<TrapKind> {
+        TrapKind::from_number((self.0.get() >> Self::KIND_SHIFT).checked_sub(1)?)
+    }
+}
