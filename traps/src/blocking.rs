@@ -25,10 +25,10 @@ use std::task::{Context, Poll};
 use std::thread;
 
 use crate::calls::{FutureWait, check_interrupt, foreign_wait_at};
-use crate::contract::{TrapKind, outside_a_task};
+use crate::door;
 use crate::interrupt::{Interrupted, Panic, TaskError};
 use crate::job::Job;
-use crate::local::{self, Local};
+use crate::names::TrapKind;
 use crate::quiet::quietly;
 use crate::reply::{Replied, Reply};
 use crate::threads::{AtomicBool, Mutex, Ordering};
@@ -127,7 +127,7 @@ where
     F: FnOnce(&CancelFlag) -> R + Send + 'static,
     R: Send + 'static,
 {
-    let submit = |job| local::with(|local| local.kernel().outside().blocking(job));
+    let submit = |job| door::with(|local| local.kernel().outside().blocking(job));
     blocking_on(submit, |(), cancel| work(cancel))
 }
 
@@ -256,10 +256,10 @@ impl<R> Blocking<R> {
     }
 
     fn start(&mut self, start: Start<R>) -> Result<(), Interrupted> {
-        match Local::try_with(|local| local.current_id().is_some()) {
+        match door::try_with(|local| local.polled().is_some()) {
             Some(true) => {}
-            Some(false) => outside_a_task(TrapKind::Blocking, self.place),
-            None => local::outside(&format!("the trap `{}`", TrapKind::Blocking), self.place),
+            Some(false) => door::outside_a_task(TrapKind::Blocking, self.place),
+            None => door::outside(&format!("the trap `{}`", TrapKind::Blocking), self.place),
         }
         check_interrupt()?;
         self.state = State::Waiting(start(self.flag.clone(), self.place));

@@ -10,10 +10,9 @@ use std::panic::Location;
 use std::pin::Pin;
 use std::task::{Context, Poll};
 
-use crate::cell::Cold;
+use crate::cell::reference::TaskRef;
 use crate::home::LocalHome;
 use crate::interrupt::TaskError;
-use crate::task_ref::TaskRef;
 
 /// Runs `drive` with a task whose future may borrow; gives what the future returned.
 ///
@@ -51,8 +50,7 @@ pub fn borrowing<F: Future>(
         // it up at the latest in `Finish::drop`; that runs before `body` goes out of scope, also
         // when `drive` panics. A task that has ended is never polled again, whoever refers to it.
         let body: Pin<&'static mut (dyn Clear + 'static)> = unsafe { std::mem::transmute(body) };
-        let finish =
-            Finish(TaskRef::new(Borrowed(body), home, Cold::named(name), spawned_at, None));
+        let finish = Finish(TaskRef::new(Borrowed(body), home, name, spawned_at, None));
         drive(&finish.0);
         finish.0.abandon(TaskError::Stopped);
         // SAFETY: the output of `Borrowed` is `()`.

@@ -35,8 +35,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::task::{Context, Poll};
 
+use crate::door;
 use crate::home::{Home, Message};
-use crate::local;
 
 /// The number of a thread, never given to another one.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -118,7 +118,7 @@ impl<T: Unpin> Bound<T> {
     /// Outside a kernel.
     #[track_caller]
     pub fn new(value: T) -> Self {
-        let home = local::with(|local| local.home().shared().clone());
+        let home = door::with(|local| local.home().shared().clone());
         Self { home, thread: Thread::current(), value: Some(value) }
     }
 

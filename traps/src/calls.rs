@@ -22,19 +22,21 @@ use std::time::Duration;
 
 use pikake_time::{Deadline, Rate, Ticks};
 
+use crate::attempts::{AsAttempt, IsReady, SocketTrap};
 use crate::cause::Asked;
-use crate::contract::{TrapKind, Until, Wait};
+use crate::door;
 use crate::interrupt::Interrupted;
 #[cfg(doc)]
 use crate::interrupt::TimedOut;
-use crate::local::{self, Local};
+use crate::names::TrapKind;
 use crate::queue::WaitQueue;
 use crate::reply::Reply;
-use crate::scope::{IgnoreAfter, Shield, TimedFuture, Timeout};
-use crate::socket::{Addresses, AsAttempt, Direction, IsReady, SocketId, SocketTrap};
+use crate::scope::futures::{IgnoreAfter, Shield, TimedFuture, Timeout};
+use crate::socket::{Addresses, Direction, SocketId};
 #[cfg(doc)]
 use crate::socket::{Closed, ResourceBusy};
 use crate::trap::{KernelTrap, Trap, kernel_trap_at};
+use crate::wait::{Until, Wait};
 
 /// Waits at least as long as `length`, counted from the first poll.
 ///
@@ -303,7 +305,7 @@ pub async fn shown_at<F: Future>(future: F, place: &'static Location<'static>) -
     poll_fn(|cx| {
         let polled = future.as_mut().poll(cx);
         if polled.is_pending() {
-            Local::try_with_task(|_, task| {
+            door::try_with_task(|_, task| {
                 if task.owns(cx.waker()) && task.last_wait().is_none() {
                     task.set_wait(TrapKind::FutureWait, place);
                 }
@@ -345,7 +347,7 @@ pub fn lookup_at(
     let host = host.to_owned();
     async move {
         let (reply, replied) = Reply::channel();
-        local::with(|local| local.kernel().outside().lookup(&host, port, reply));
+        door::with(|local| local.kernel().outside().lookup(&host, port, reply));
         match foreign_wait_at(replied, TrapKind::Lookup, place).await? {
             Some(addresses) => addresses,
             None => Err(io::Error::other(format!("the lookup of {host} was given up"))),
@@ -499,8 +501,8 @@ pub fn shield<F: Future>(future: F) -> Shield<F> {
 /// Outside a kernel.
 #[track_caller]
 pub fn check_interrupt() -> Result<(), Interrupted> {
-    local::with(|_| ());
-    let due = Local::try_with_task(|local, task| local.due(task, &Asked::new(local.branch.get())));
+    door::with(|_| ());
+    let due = door::try_with_task(|local, task| local.due(task, &Asked::new(local.branch())));
     due.flatten().map_or(Ok(()), Err)
 }
 
@@ -511,8 +513,8 @@ pub fn check_interrupt() -> Result<(), Interrupted> {
 /// Outside a kernel.
 #[track_caller]
 pub fn pending_interrupt() -> Option<Interrupted> {
-    local::with(|_| ());
-    Local::try_with_task(|local, task| local.peek_due(task)).flatten()
+    door::with(|_| ());
+    door::try_with_task(|local, task| local.peek_due(task)).flatten()
 }
 
 /// A fresh reading of the kernel's clock.
@@ -522,7 +524,7 @@ pub fn pending_interrupt() -> Option<Interrupted> {
 /// Outside a kernel.
 #[track_caller]
 pub fn now() -> Ticks {
-    local::with(|local| local.kernel().now())
+    door::with(|local| local.kernel().now())
 }
 
 /// How the ticks of the kernel's clock relate to durations.
@@ -532,7 +534,7 @@ pub fn now() -> Ticks {
 /// Outside a kernel.
 #[track_caller]
 pub fn clock_rate() -> Rate {
-    local::with(|local| local.kernel().rate())
+    door::with(|local| local.kernel().rate())
 }
 
 /// How long it is since `earlier`, a reading of the same kernel's clock; rounded down.
@@ -542,7 +544,7 @@ pub fn clock_rate() -> Rate {
 /// Outside a kernel.
 #[track_caller]
 pub fn elapsed_since(earlier: Ticks) -> Duration {
-    let (now, rate) = local::with(|local| (local.kernel().now(), local.kernel().rate()));
+    let (now, rate) = door::with(|local| (local.kernel().now(), local.kernel().rate()));
     rate.duration_floor(now.since(earlier))
 }
 
@@ -553,7 +555,7 @@ pub fn elapsed_since(earlier: Ticks) -> Duration {
 /// Outside a kernel.
 #[track_caller]
 pub fn deadline_after(length: Duration) -> Deadline {
-    let (now, rate) = local::with(|local| (local.kernel().now(), local.kernel().rate()));
+    let (now, rate) = door::with(|local| (local.kernel().now(), local.kernel().rate()));
     Deadline::at(now.saturating_add(rate.ticks_ceil(length)))
 }
 
@@ -562,7 +564,7 @@ pub fn deadline_after(length: Duration) -> Deadline {
 /// For waits on another thread that is about to have something more: to be put to sleep and woken
 /// for each single thing costs more than all the rest. Outside a kernel, nothing happens.
 pub fn linger() {
-    Local::try_with(|local| local.kernel().outside().linger());
+    door::try_with(|local| local.kernel().outside().linger());
 }
 
 /// The trap that waits for a moment. See [`sleep`] and [`sleep_until`].

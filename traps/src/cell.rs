@@ -1,7 +1,7 @@
 //! The task cell: one allocation for header, future and outcome, and the waker that points at it.
 //!
-//! Only `task_ref.rs`, `ready.rs` and `waker.rs` use the cell; everything above handles tasks
-//! through [`TaskRef`], which is safe.
+//! Only the files of the folder `cell/` and `waker.rs` use the cell; everything above handles tasks
+//! through [`TaskRef`](crate::TaskRef), which is safe.
 //!
 //! # Who may touch what
 //!
@@ -19,18 +19,18 @@
 //!
 //! # Counting
 //!
-//! `Own::local` counts the [`TaskRef`]s, plainly: they cannot leave the home thread. All of them
+//! `Own::local` counts the `TaskRef`s, plainly: they cannot leave the home thread. All of them
 //! together own one reference of `Shared::refs`, the atomic count, of which every waker owns one
 //! more. So a spawn, a step, a join and a same-thread wake cost no atomic read-modify-write; only
 //! cloning or dropping a waker does.
 //!
-//! 1. `local` falls to zero (the drop of a [`TaskRef`]): what is left of stage and cold part is
+//! 1. `local` falls to zero (the drop of a `TaskRef`): what is left of stage and cold part is
 //!    dropped, on the home thread; then the local side gives up its reference.
 //! 2. `refs` falls to zero ([`release`]), on any thread: the memory is given back (`memory.rs`).
 //!    Nothing in it needs dropping any more.
 //!
 //! A header points at its [`Home`] without a count of its own. While cells have a local side, all of
-//! them share one reference of the home ([`CellCount`]). A cell whose wakers outlive its local side
+//! them share one reference of the home ([`Home::add_cell`]). A cell whose wakers outlive its local side
 //! gets a reference of its own when the local side ends, and the last waker gives it up.
 //!
 //! # Life of the stage
@@ -42,14 +42,13 @@
 //!             └──┘ pending             │ (4) dropped unfinished
 //! ```
 //!
-//! (1) [`TaskRef::poll_step`], while the caller holds a `TaskRef`; (2) the same, when the future is
+//! (1) `TaskRef::poll`, while the caller holds a `TaskRef`; (2) the same, when the future is
 //! ready or panics: the future is dropped in place, then the outcome is written and the flags say
-//! how it ended; (3) [`TaskRef::take_outcome`] or the end of the local side; (4)
-//! [`TaskRef::abandon`]. The flags say how it ended before anything of (4) or of the local side's
+//! how it ended; (3) `TaskRef::take_outcome` or the end of the local side; (4)
+//! [`TaskRef::abandon`](crate::TaskRef::abandon). The flags say how it ended before anything of (4) or of the local side's
 //! end is dropped, so that a wake from a destructor finds a task that has ended.
 
 use std::cell::{Cell, OnceCell, RefCell, UnsafeCell};
-use std::fmt;
 use std::future::Future;
 use std::mem::needs_drop;
 use std::panic::{AssertUnwindSafe, Location, catch_unwind};
@@ -59,50 +58,35 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering, fence};
 use std::task::{Context, Poll};
 
-#[cfg(doc)]
-use crate::TaskRef;
 use crate::cause::Cause;
-use crate::flags::Flags;
-use crate::home::{Home, LocalHome};
+use crate::home::{Home, LocalHome, Message, RemoteWake};
 use crate::interrupt::{Panic, TaskError};
-use crate::locals::Locals;
-use crate::memory;
+use crate::names::{Seen, TaskId};
 use crate::quiet::{discard, text_of};
-use crate::sub_waits::{List, Seen};
 
-/// Names a task within its kernel. Later tasks have larger ids; none is used twice.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default)]
-pub struct TaskId(pub u64);
+pub(crate) mod flags;
+pub(crate) mod locals;
+mod memory;
+pub(crate) mod ready;
+pub(crate) mod reference;
+pub(crate) mod sub_wait;
 
-impl fmt::Display for TaskId {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.0.fmt(f)
-    }
-}
-
-/// How a task ended.
-#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
-pub enum Exit {
-    /// Its future returned.
-    Returned,
-    /// Its future panicked.
-    Panicked,
-    /// Its future was dropped unfinished.
-    Dropped,
-}
+use flags::{Exit, Flags};
+use locals::Locals;
+use sub_wait::List;
 
 /// The part of a header that any thread may look at.
-pub(crate) struct Shared {
-    pub(crate) vtable: &'static VTable,
-    pub(crate) home: NonNull<Home>,
+struct Shared {
+    vtable: &'static VTable,
+    home: NonNull<Home>,
     /// Wakers, plus one for all `TaskRef`s together.
-    pub(crate) refs: AtomicU32,
+    refs: AtomicU32,
     /// Where the kernel keeps the task. Written and read by the home thread alone; atomic for the
     /// sake of its place beside `refs`, which costs nothing.
-    pub(crate) index: AtomicU32,
+    index: AtomicU32,
     /// A wake of this task lies in the wake queue.
-    pub(crate) in_mail: AtomicBool,
-    pub(crate) parent: Parent,
+    in_mail: AtomicBool,
+    parent: Parent,
 }
 
 /// The id of the task that spawned another one, in the seven bytes that the alignment of `Shared`
@@ -110,18 +94,18 @@ pub(crate) struct Shared {
 ///
 /// A kernel that spawned ten million tasks a second would need two hundred years to run out of them.
 #[derive(Clone, Copy)]
-pub(crate) struct Parent([u8; PARENT_BYTES]);
+struct Parent([u8; PARENT_BYTES]);
 
 /// As many as fit beside a flag into one word.
 const PARENT_BYTES: usize = size_of::<u64>() - 1;
 
 impl Parent {
-    pub(crate) fn new(parent: Option<TaskId>) -> Self {
+    fn new(parent: Option<TaskId>) -> Self {
         let [bytes @ .., _] = parent.map_or(0, |parent| parent.0).to_le_bytes();
         Self(bytes)
     }
 
-    pub(crate) fn get(self) -> Option<TaskId> {
+    fn get(self) -> Option<TaskId> {
         let mut bytes = [0; size_of::<u64>()];
         bytes[..PARENT_BYTES].copy_from_slice(&self.0);
         Some(TaskId(u64::from_le_bytes(bytes))).filter(|parent| parent.0 != 0)
@@ -129,43 +113,43 @@ impl Parent {
 }
 
 /// The part of a header that belongs to the home thread.
-pub(crate) struct Own {
-    pub(crate) flags: Flags,
+struct Own {
+    flags: Flags,
     /// `TaskRef`s.
-    pub(crate) local: Cell<u32>,
+    local: Cell<u32>,
     /// The next task in the ready list.
-    pub(crate) next: Cell<Option<NonNull<Header>>>,
-    pub(crate) spawned_at: &'static Location<'static>,
+    next: Cell<Option<NonNull<Header>>>,
+    spawned_at: &'static Location<'static>,
     /// Where the wait is awaited that was polled last and is pending; its kind is in the flags.
-    pub(crate) waits_at: Cell<&'static Location<'static>>,
-    pub(crate) id: Cell<TaskId>,
-    pub(crate) cold: OnceCell<Box<Cold>>,
+    waits_at: Cell<&'static Location<'static>>,
+    id: Cell<TaskId>,
+    cold: OnceCell<Box<Cold>>,
 }
 
 /// What few tasks have and no step looks at.
 #[derive(Default)]
-pub(crate) struct Cold {
-    pub(crate) name: Box<str>,
-    pub(crate) locals: Locals,
+struct Cold {
+    name: Box<str>,
+    locals: Locals,
     /// The request to end, once there was one.
-    pub(crate) cause: OnceCell<Box<Cause>>,
+    cause: OnceCell<Box<Cause>>,
     /// How many causes are live, of the task and of its scopes.
-    pub(crate) causes: Cell<u32>,
+    causes: Cell<u32>,
     /// The sub-waits that are in no scope.
-    pub(crate) sub_waits: Cell<List>,
+    sub_waits: Cell<List>,
     /// The pending waits that were polled with the task's own waker in the last step, while the task is inspected.
-    pub(crate) seen: RefCell<Vec<Seen>>,
+    seen: RefCell<Vec<Seen>>,
 }
 
 impl Cold {
-    pub(crate) fn named(name: Option<Box<str>>) -> Option<Box<Self>> {
+    fn named(name: Option<Box<str>>) -> Option<Box<Self>> {
         name.map(|name| Box::new(Self { name, ..Self::default() }))
     }
 }
 
 pub(crate) struct Header {
-    pub(crate) shared: Shared,
-    pub(crate) own: Own,
+    shared: Shared,
+    own: Own,
 }
 
 /// The most that a header may take, in bytes: a cache line and a quarter.
@@ -174,43 +158,6 @@ const HEADER_BYTES: usize = 80;
 
 #[cfg(target_pointer_width = "64")]
 const _: () = assert!(size_of::<Header>() <= HEADER_BYTES, "the header of a task has grown");
-
-/// How many task cells have a local side, for one home. They share one reference of the home.
-#[derive(Default)]
-pub(crate) struct CellCount(Cell<usize>);
-
-// SAFETY: the count is private, and `add` and `remove` are called on the home thread only, by who
-// allocates a cell (with the `LocalHome`, which cannot leave it) and by who ends a cell's local side
-// (with a `TaskRef`, which cannot leave it either). Both methods are unsafe and say so.
-unsafe impl Sync for CellCount {}
-
-impl CellCount {
-    /// # Safety
-    ///
-    /// This is the home thread.
-    #[inline]
-    unsafe fn add(home: &Arc<Home>) {
-        let count = &home.cells.0;
-        if count.get() == 0 {
-            std::mem::forget(home.clone());
-        }
-        count.set(count.get() + 1);
-    }
-
-    /// # Safety
-    ///
-    /// This is the home thread, and the cell was counted by `add`.
-    #[inline]
-    unsafe fn remove(home: NonNull<Home>) {
-        // SAFETY: the counted cells share a reference, which is given up below at the earliest.
-        let count = unsafe { &home.as_ref().cells.0 };
-        count.set(count.get() - 1);
-        if count.get() == 0 {
-            // SAFETY: the pointer is that of an `Arc`, and the reference is the one forgotten in `add`.
-            unsafe { Arc::decrement_strong_count(home.as_ptr()) };
-        }
-    }
-}
 
 /// The header comes first, so that a pointer to the cell is a pointer to its header.
 #[repr(C)]
@@ -229,19 +176,19 @@ enum Stage<F, T> {
 ///
 /// All take a pointer to the header of a live cell of that very type; all but `free` may be called
 /// on the home thread only.
-pub(crate) struct VTable {
+struct VTable {
     /// Polls the future and, if it is ready or panics, does what `Stage` (2) says.
-    pub(crate) poll: unsafe fn(NonNull<Header>, &mut Context<'_>) -> Option<Exit>,
+    poll: unsafe fn(NonNull<Header>, &mut Context<'_>) -> Option<Exit>,
     /// Drops the future, if it is still there, and puts the error in its place.
-    pub(crate) abandon: unsafe fn(NonNull<Header>, TaskError),
+    abandon: unsafe fn(NonNull<Header>, TaskError),
     /// Moves the outcome to the `Option<Result<T, TaskError>>` behind the pointer.
-    pub(crate) take: unsafe fn(NonNull<Header>, NonNull<()>),
+    take: unsafe fn(NonNull<Header>, NonNull<()>),
     /// Drops whatever the stage holds.
-    pub(crate) clear: unsafe fn(NonNull<Header>),
+    clear: unsafe fn(NonNull<Header>),
     /// Gives back the memory of a cell whose stage is empty. On any thread.
-    pub(crate) free: unsafe fn(NonNull<Header>),
+    free: unsafe fn(NonNull<Header>),
     /// What the future's type is called, and its size in bytes.
-    pub(crate) future: fn() -> (&'static str, usize),
+    future: fn() -> (&'static str, usize),
 }
 
 impl<F: Future> TaskCell<F> {
@@ -389,10 +336,10 @@ impl<F: Future> TaskCell<F> {
 
 /// Allocates the cell of a task, with one reference of the local side.
 #[inline]
-pub(crate) fn allocate<F>(
+fn allocate<F>(
     future: F,
     home: &LocalHome,
-    cold: Option<Box<Cold>>,
+    name: Option<Box<str>>,
     spawned_at: &'static Location<'static>,
     parent: Option<TaskId>,
 ) -> NonNull<Header>
@@ -405,7 +352,7 @@ where
         None => NonNull::from(Box::leak(Box::<TaskCell<F>>::new_uninit())).cast(),
     };
     // SAFETY: a `LocalHome` is on the home thread.
-    unsafe { CellCount::add(home.shared()) };
+    unsafe { home.shared().add_cell() };
     let place = place.as_ptr();
     // SAFETY: the place is large enough for a cell, and aligned, and nobody else's.
     let header = unsafe { &raw mut (*place).header };
@@ -431,7 +378,7 @@ where
                 spawned_at,
                 waits_at: Cell::new(spawned_at),
                 id: Cell::default(),
-                cold: cold.map_or_else(OnceCell::new, OnceCell::from),
+                cold: Cold::named(name).map_or_else(OnceCell::new, OnceCell::from),
             },
         })
     };
@@ -450,7 +397,7 @@ fn log_crash(header: &Header, what: &str, panic: Option<&str>) {
 }
 
 impl Header {
-    pub(crate) fn name(&self) -> &str {
+    fn name(&self) -> &str {
         self.own.cold.get().map_or("", |cold| &cold.name)
     }
 }
@@ -461,7 +408,7 @@ impl Header {
 ///
 /// This is the home thread, no `TaskRef` is left, and stage and cold part are empty.
 #[inline]
-pub(crate) unsafe fn end_local_side(header: NonNull<Header>) {
+unsafe fn end_local_side(header: NonNull<Header>) {
     // SAFETY: the local side owns a reference, which keeps the cell alive.
     let shared = unsafe { &(*header.as_ptr()).shared };
     let (home, free) = (shared.home, shared.vtable.free);
@@ -476,7 +423,7 @@ pub(crate) unsafe fn end_local_side(header: NonNull<Header>) {
         unsafe { release(header) };
     }
     // SAFETY: this is the home thread; the cell was counted when it was allocated.
-    unsafe { CellCount::remove(home) };
+    unsafe { Home::remove_cell(home) };
 }
 
 /// Gives up one atomic reference of a cell that has, or had, wakers; the last one frees the cell.
@@ -499,4 +446,79 @@ pub(crate) unsafe fn release(header: NonNull<Header>) {
         // waker, or it itself in `end_local_side`, so the cell has a reference of its home.
         unsafe { Arc::decrement_strong_count(home.as_ptr()) };
     }
+}
+
+/// Far more wakers than a task can use; a count that gets here comes from leaking them in a loop.
+const MAX_REFS: u32 = i32::MAX.cast_unsigned();
+
+/// Makes one atomic reference more.
+///
+/// # Safety
+///
+/// The cell is live.
+pub(crate) unsafe fn retain(header: NonNull<Header>) {
+    // SAFETY: the caller's promise; only `shared` is looked at, on whatever thread.
+    let shared = unsafe { &(*header.as_ptr()).shared };
+    if shared.refs.fetch_add(1, Ordering::Relaxed) > MAX_REFS {
+        std::process::abort();
+    }
+}
+
+/// The home of a task.
+///
+/// # Safety
+///
+/// The cell is live.
+#[inline(always)]
+pub(crate) unsafe fn home_of(header: NonNull<Header>) -> NonNull<Home> {
+    // SAFETY: the caller's promise; only `shared` is looked at, on whatever thread.
+    unsafe { (*header.as_ptr()).shared.home }
+}
+
+/// [`release`], for who does not know what a cell is.
+///
+/// # Safety
+///
+/// As for [`release`]; the pointer is that of a header.
+unsafe fn release_erased(cell: NonNull<()>) {
+    // SAFETY: the caller's promise.
+    unsafe { release(cell.cast()) };
+}
+
+/// Sends a task's wake home, unless one is on its way.
+///
+/// # Safety
+///
+/// The cell is live.
+#[inline(never)]
+pub(crate) unsafe fn send_wake(header: NonNull<Header>) {
+    // SAFETY: the caller's promise; only `shared` is looked at, on whatever thread.
+    let shared = unsafe { &(*header.as_ptr()).shared };
+    if shared.in_mail.swap(true, Ordering::SeqCst) {
+        return;
+    }
+    // SAFETY: the caller's promise; the reference goes to the `RemoteWake`.
+    unsafe { retain(header) };
+    // SAFETY: the reference was just made, the pointer is that of a cell, and `release` may be called on
+    // any thread.
+    let wake = unsafe { RemoteWake::new(header.cast(), release_erased) };
+    // SAFETY: the pointer is that of an `Arc`, which lives: of the cells with a local side all share
+    // a reference, and a cell without one has its own.
+    unsafe { Arc::increment_strong_count(shared.home.as_ptr()) };
+    // SAFETY: the reference that was just made.
+    let home: Arc<Home> = unsafe { Arc::from_raw(shared.home.as_ptr()) };
+    // A kernel that has ended has no task left to wake.
+    drop(home.send(Message::Wake(wake)));
+}
+
+/// A wake has come home: from here on further wakes of the task are sent anew.
+///
+/// # Safety
+///
+/// The cell is live.
+pub(crate) unsafe fn receive_wake(header: NonNull<Header>) {
+    // SAFETY: the caller's promise; only `shared` is looked at, on whatever thread.
+    let shared = unsafe { &(*header.as_ptr()).shared };
+    // Read as well as written: what was done before the wake happens before the step it causes.
+    shared.in_mail.swap(false, Ordering::SeqCst);
 }

@@ -22,49 +22,16 @@
 //! After [`Home::close`] a message is dropped by its sender, so a wake after the kernel's end does
 //! nothing.
 
+use std::cell::Cell;
 use std::fmt;
-use std::future::{Future, poll_fn};
 use std::marker::PhantomData;
 use std::ops::Deref;
-use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::pin::pin;
 use std::ptr::NonNull;
-use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::task::Poll;
 
-use crate::calls::future_wait;
-use crate::cell::CellCount;
-use crate::interrupt::{Interrupted, Panic, TaskError};
-use crate::reply::Reply;
-use crate::task::Task;
-use crate::waker::RemoteWake;
-
-/// Names a kernel; no two kernels of a process share one.
-#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
-pub struct KernelId(pub(crate) u32);
-
-impl KernelId {
-    pub(crate) const NONE: Self = Self(0);
-    /// In the place of a kernel: what waited there has its answer.
-    pub(crate) const FINISHED: Self = Self(u32::MAX);
-
-    fn fresh() -> Self {
-        static NEXT: AtomicU32 = AtomicU32::new(1);
-        let id = NEXT.fetch_add(1, Ordering::Relaxed);
-        assert!(
-            id != 0 && id != Self::FINISHED.0,
-            "four thousand million kernels were made in one process"
-        );
-        Self(id)
-    }
-}
-
-impl fmt::Display for KernelId {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.0.fmt(f)
-    }
-}
+use crate::interrupt::Interrupted;
+use crate::names::KernelId;
 
 /// A closure on its way to a kernel's thread.
 pub type Call = Box<dyn FnOnce() + Send>;
@@ -96,6 +63,43 @@ impl fmt::Debug for Message {
     }
 }
 
+/// A wake of a task on its way through the wake queue. It owns a reference to the task's cell, and gives
+/// it up when it is dropped, on whatever thread. [`arrive`](Self::arrive) is in `waker.rs`.
+pub struct RemoteWake {
+    cell: NonNull<()>,
+    give_up: unsafe fn(NonNull<()>),
+}
+
+// SAFETY: the reference may be given up on any thread, by the promise of `new`; and nothing else is done
+// with the pointer here.
+unsafe impl Send for RemoteWake {}
+
+impl RemoteWake {
+    /// # Safety
+    ///
+    /// `give_up` may be called with `cell`, once and on any thread, and the cell lives until then.
+    pub(crate) unsafe fn new(cell: NonNull<()>, give_up: unsafe fn(NonNull<()>)) -> Self {
+        Self { cell, give_up }
+    }
+
+    pub(crate) fn cell(&self) -> NonNull<()> {
+        self.cell
+    }
+}
+
+impl Drop for RemoteWake {
+    fn drop(&mut self) {
+        // SAFETY: the promise of `new`; a drop happens once.
+        unsafe { (self.give_up)(self.cell) };
+    }
+}
+
+impl fmt::Debug for RemoteWake {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("RemoteWake")
+    }
+}
+
 /// What brings a kernel out of its driver.
 type WakeDriver = Box<dyn Fn() + Send + Sync>;
 
@@ -110,8 +114,16 @@ pub struct Home {
     /// Gone once the kernel has ended, and with it the descriptor that it has for this.
     wake_driver: Mutex<Option<WakeDriver>>,
     /// The task cells in use on the home thread.
-    pub(crate) cells: CellCount,
+    cells: CellCount,
 }
+
+/// How many task cells have a local side, for one home. They share one reference of the home.
+#[derive(Default)]
+struct CellCount(Cell<usize>);
+
+// SAFETY: the count is private, and only `Home::add_cell` and `Home::remove_cell` use it. Both are unsafe
+// and demand the home thread.
+unsafe impl Sync for CellCount {}
 
 /// A [`Home`] on the thread of its kernel, where tasks may be built for it.
 ///
@@ -163,6 +175,36 @@ impl Home {
             cells: CellCount::default(),
         };
         LocalHome { home: Arc::new(home), _here: PhantomData }
+    }
+
+    /// Counts one more cell with a local side.
+    ///
+    /// # Safety
+    ///
+    /// This is the home thread.
+    #[inline]
+    pub(crate) unsafe fn add_cell(self: &Arc<Self>) {
+        let count = &self.cells.0;
+        if count.get() == 0 {
+            std::mem::forget(self.clone());
+        }
+        count.set(count.get() + 1);
+    }
+
+    /// Counts one cell with a local side less.
+    ///
+    /// # Safety
+    ///
+    /// This is the home thread, and the cell was counted by [`add_cell`](Self::add_cell).
+    #[inline]
+    pub(crate) unsafe fn remove_cell(home: NonNull<Self>) {
+        // SAFETY: the counted cells share a reference, which is given up below at the earliest.
+        let count = unsafe { &home.as_ref().cells.0 };
+        count.set(count.get() - 1);
+        if count.get() == 0 {
+            // SAFETY: the pointer is that of an `Arc`, and the reference is the one forgotten in `add_cell`.
+            unsafe { Arc::decrement_strong_count(home.as_ptr()) };
+        }
     }
 
     /// The kernel this is the address of.
@@ -269,167 +311,5 @@ impl Home {
 impl fmt::Debug for Home {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Home").field("id", &self.id).finish_non_exhaustive()
-    }
-}
-
-/// The kernel has ended, so nothing can be asked of it any more.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct KernelEnded;
-
-impl fmt::Display for KernelEnded {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("the kernel has ended")
-    }
-}
-
-impl std::error::Error for KernelEnded {}
-
-/// Reaches a kernel from any thread. Clone it freely.
-///
-/// A handle keeps neither the kernel nor its tasks alive.
-#[derive(Clone, Debug)]
-pub struct KernelHandle {
-    home: Arc<Home>,
-}
-
-impl KernelHandle {
-    /// A handle to the kernel behind `home`.
-    pub fn new(home: Arc<Home>) -> Self {
-        Self { home }
-    }
-
-    /// A handle to the current kernel.
-    ///
-    /// # Panics
-    ///
-    /// Outside a kernel.
-    #[track_caller]
-    pub fn current() -> Self {
-        crate::local::with(|local| Self::new(local.home().shared().clone()))
-    }
-
-    /// The kernel this reaches.
-    pub fn id(&self) -> KernelId {
-        self.home.id()
-    }
-
-    /// Whether the kernel has ended.
-    pub fn is_closed(&self) -> bool {
-        self.home.is_closed()
-    }
-
-    /// Starts a task on the kernel's thread.
-    ///
-    /// The closure is sent there and called in the task's first step, so the future it makes need
-    /// not be `Send`. The task is detached; let it send its result where it is wanted. If the
-    /// kernel ends first, the closure is dropped without being called.
-    ///
-    /// # Errors
-    ///
-    /// [`KernelEnded`], with the closure dropped.
-    #[track_caller]
-    pub fn spawn<M, F>(&self, make: M) -> Result<(), KernelEnded>
-    where
-        M: FnOnce() -> F + Send + 'static,
-        F: Future<Output = ()> + 'static,
-    {
-        let from = std::panic::Location::caller();
-        self.call_there(Box::new(move || {
-            let task: Task<()> = crate::task::spawn_at(async move { make().await }, None, from);
-            drop(task);
-        }))
-    }
-
-    /// Calls a closure on the kernel's thread, inside the kernel and between two steps. A panic of
-    /// it is logged. If the kernel ends first, the closure is dropped without being called.
-    ///
-    /// # Errors
-    ///
-    /// [`KernelEnded`], with the closure dropped.
-    pub fn call_there(&self, call: Call) -> Result<(), KernelEnded> {
-        self.send(Message::Call(call))
-    }
-
-    /// Starts a task on the kernel's thread, from a task of another kernel (or the same), and waits
-    /// for its result.
-    ///
-    /// # Cancellation
-    ///
-    /// An interruption point. Interrupted or dropped, the caller gives up the result only: the task
-    /// runs on, detached, and its result is dropped on its own thread.
-    ///
-    /// # Errors
-    ///
-    /// [`TaskError::Interrupted`]: the wait was. [`TaskError::Panicked`]: the task there panicked, with
-    /// this payload. [`TaskError::Stopped`]: the task there was dropped before it had a result, by a
-    /// cancel or because its kernel has ended.
-    ///
-    /// # Panics
-    ///
-    /// When polled outside a task of a kernel.
-    #[track_caller]
-    pub fn call<M, F>(
-        &self,
-        make: M,
-    ) -> impl Future<Output = Result<F::Output, TaskError>> + use<M, F>
-    where
-        M: FnOnce() -> F + Send + 'static,
-        F: Future<Output: Send + 'static> + 'static,
-    {
-        let (reply, replied) = Reply::channel();
-        let task = move || async move {
-            let mut future = pin!(async move { make().await });
-            let outcome =
-                poll_fn(|cx| match catch_unwind(AssertUnwindSafe(|| future.as_mut().poll(cx))) {
-                    Ok(polled) => polled.map(Ok),
-                    Err(panic) => Poll::Ready(Err(TaskError::Panicked(Panic::new(panic)))),
-                });
-            reply.send(outcome.await);
-        };
-        // Refused, the closure is dropped, and so is the reply.
-        let _ = self.spawn(task);
-        let waiting = future_wait(replied);
-        async move { waiting.await?.unwrap_or(Err(TaskError::Stopped)) }
-    }
-
-    /// Asks the main task of the current run to end, saying why: its await returns
-    /// [`Interrupted`]. The other tasks go on.
-    ///
-    /// What arrives between two runs interrupts the next one. A kernel that is turned by its owner,
-    /// and not run, has no main task, and nothing happens.
-    ///
-    /// # Errors
-    ///
-    /// [`KernelEnded`].
-    pub fn interrupt(&self, reason: &str) -> Result<(), KernelEnded> {
-        self.send(Message::Interrupt(Interrupted::cancelled(reason)))
-    }
-
-    /// Asks the kernel to step no further task and to return from `run`.
-    ///
-    /// Its tasks stay as they are. A stop that arrives between two runs ends the next one.
-    ///
-    /// # Errors
-    ///
-    /// [`KernelEnded`].
-    pub fn stop(&self) -> Result<(), KernelEnded> {
-        self.send(Message::Stop)
-    }
-
-    /// Asks the kernel to cancel all its tasks, newest first, the main task last, and to return
-    /// from `run` when they have ended or the shutdown grace is over.
-    ///
-    /// # Errors
-    ///
-    /// [`KernelEnded`].
-    pub fn shutdown(&self) -> Result<(), KernelEnded> {
-        self.send(Message::Shutdown)
-    }
-
-    fn send(&self, message: Message) -> Result<(), KernelEnded> {
-        self.home.send(message).map_err(|refused| {
-            drop(refused);
-            KernelEnded
-        })
     }
 }

@@ -1,6 +1,7 @@
 //! What a task may ask of its kernel.
 #![doc = include_str!("../TRAPS.md")]
 
+mod attempts;
 mod blocking;
 #[cfg(all(test, pikake_shuttle))]
 mod blocking_tests;
@@ -9,30 +10,29 @@ mod bound;
 mod calls;
 mod cause;
 mod cell;
-mod contract;
-mod flags;
+pub mod door;
+mod handle;
 mod home;
 mod interrupt;
 mod job;
 mod local;
-mod locals;
 mod mark;
-mod memory;
+mod names;
 mod outside;
 mod place_cell;
 mod queue;
 mod quiet;
-mod ready;
 mod reply;
 mod scope;
 mod socket;
 mod sub_waits;
 mod task;
-mod task_ref;
 mod threads;
 mod trap;
+mod wait;
 mod waker;
 
+pub use attempts::{AsAttempt, IsReady, SocketTrap, attempt, open_socket};
 pub use blocking::{Blocking, CancelFlag, blocking, blocking_on, blocking_with};
 pub use borrow::borrowing;
 pub use bound::Bound;
@@ -43,29 +43,27 @@ pub use calls::{
     read_wait, shield, shown_at, sleep, sleep_until, socket_wait, timed, timeout_after, timeout_at,
     write_wait, yield_now,
 };
-pub use cell::{Exit, TaskId};
-pub use contract::{
-    Begun, Collected, Disarmed, Outcome, Outside, TrapHandler, TrapKind, Until, Wait, WaitEvent,
-    WaitKey, Waiter,
-};
-pub use home::{Call, Home, KernelEnded, KernelHandle, KernelId, LocalHome, Message};
+pub use cell::flags::Exit;
+pub use cell::locals::LocalKey;
+pub use cell::ready::ReadyList;
+pub use cell::reference::TaskRef;
+pub use handle::{KernelEnded, KernelHandle};
+pub use home::{Call, Home, LocalHome, Message, RemoteWake};
 pub use interrupt::{Interrupted, Panic, ScopeId, TaskError, TimedOut};
 pub use job::{Job, JobLine};
-pub use local::{Graces, Local, Quotas, door};
-pub use locals::LocalKey;
+pub use local::{Graces, Local, Outside, Quotas, TrapHandler};
 pub use mark::TaskMark;
+pub use names::{KernelId, TaskId, TrapKind, WaitKey};
 pub use outside::{random, start_thread, system, system_random, system_thread, wall_time};
 pub use place_cell::PlaceCell;
 pub use queue::WaitQueue;
 pub use quiet::quietly;
-pub use ready::ReadyList;
 pub use reply::{Replied, Reply};
-pub use scope::{IgnoreAfter, Shield, Timed, TimedFuture, Timeout};
+pub use scope::futures::{IgnoreAfter, Shield, Timed, TimedFuture, Timeout};
 pub use socket::{
-    Address, Addresses, AsAttempt, Attempt, Buffers, Closed, Direction, Done, IsReady, OpenSocket,
-    Opened, ResourceBusy, SocketId, SocketOption, SocketTrap, attempt, first_buffers, open_socket,
+    Address, Addresses, Attempt, Buffers, Closed, Direction, Done, OpenSocket, Opened,
+    ResourceBusy, SocketId, SocketOption, first_buffers,
 };
 pub use task::{Builder, CancelOnDrop, Current, Task, current, spawn, try_current};
-pub use task_ref::TaskRef;
 pub use trap::{KernelTrap, Trap, kernel_trap, kernel_trap_at};
-pub use waker::RemoteWake;
+pub use wait::{Begun, Collected, Disarmed, Outcome, Until, Wait, WaitEvent, Waiter};

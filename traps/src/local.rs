@@ -1,34 +1,169 @@
-//! The near half of a kernel: what every trap and every step look at.
+//! What a kernel must be able to do: the contract between a program and the kernel that runs it.
 //!
-//! It is the same for every kernel and reached through one thread-local pointer, so a trap that can
-//! be answered from here, and each step, cost no call through a table of functions. A kernel opens
-//! the door to its near half for the length of a turn with [`door::enter`]; the thread then has a
-//! current kernel, and every trap goes to that one. The door is not found through the `Waker`,
-//! because combinators such as `FuturesUnordered` poll their children with wakers of their own.
+//! A type that implements [`TrapHandler`] is a kernel. The crate's front page says what each trap
+//! means, `wait.rs` how a wait begins and ends; this file has the rest of the shape. The rules of interruption are applied
+//! by the futures of this crate when they are polled (`cause.rs`), so a kernel knows nothing of them but deadlines.
 //!
-//! A few things must reach a kernel from outside a turn, on the same thread: a future that is dropped
-//! between two runs takes its wait back, a wait queue gives its number back. For them a kernel is also
-//! listed in its thread's directory for as long as it lives ([`door::register`]). Once it is gone they
-//! find nothing, and do nothing.
+//! A kernel has two parts. A [`Local`] is the same for every kernel: the current task, the ready list, the chain of
+//! scopes, the numbers of moments. A trap that can be answered from there, and each step, cost no call through a table of functions.
+//! A kernel owns one and gives it out by [`TrapHandler::local`]. The other part is the kernel's own: tables of timers, queues and
+//! sockets, the outside.
+//!
+//! Methods take `&self`, and one may lead to another, so a kernel runs no user code while it holds a
+//! borrow of its own state (I10). User code is: a poll; the drop of a future, an output or a closure;
+//! the drop of the last [`TaskRef`], and so of a [`Waiter`]; a waker's clone, call or drop.
+//! [`Local::notify`] runs none; [`Local::call_wakers`] does.
 
 use std::cell::{Cell, RefCell};
 use std::fmt;
+use std::io;
+use std::mem::ManuallyDrop;
 use std::panic::Location;
 use std::ptr::{self, NonNull};
-use std::rc::Rc;
 use std::task::Waker;
+use std::time::SystemTime;
+
+use pikake_time::{Deadline, Rate, Ticks, TimerKey};
 
 use crate::cause::Branch;
-use crate::cell::{Header, TaskId};
-use crate::contract::{TrapHandler, TrapKind, Waiter};
-use crate::flags::Flags;
-use crate::home::{Home, KernelId, LocalHome};
+use crate::cell::Header;
+use crate::cell::flags::Flags;
+use crate::cell::ready::ReadyList;
+use crate::cell::reference::TaskRef;
+use crate::home::{Home, LocalHome};
 use crate::interrupt::Interrupted;
+use crate::job::Job;
+use crate::names::{KernelId, TaskId, TrapKind, WaitKey};
+use crate::queue::WaitQueue;
 use crate::quiet::quietly;
-use crate::ready::ReadyList;
+use crate::reply::Reply;
 use crate::scope::Frame;
+use crate::socket::{Addresses, Attempt, Done, OpenSocket, Opened, SocketId};
 use crate::sub_waits::SubWaits;
-use crate::task_ref::TaskRef;
+use crate::wait::{Begun, Collected, Disarmed, Wait, WaitEvent, Waiter};
+
+pub(crate) mod steps;
+
+/// A kernel: executes what tasks ask for.
+///
+/// All methods are called on the kernel's own thread. Those marked *current* act for the task that
+/// is being stepped and are called inside a step only; the others also between steps and runs.
+pub trait TrapHandler {
+    /// The near half: always the same one.
+    fn local(&self) -> &Local;
+
+    /// A fresh reading of the kernel's clock.
+    fn now(&self) -> Ticks;
+
+    /// How the clock's ticks relate to durations.
+    fn rate(&self) -> Rate;
+
+    // --- waits ---------------------------------------------------------------------------------
+
+    /// Executes a trap. *Current*, but for the timers of graces: a [`Wait::Sleep`] may also begin, and be
+    /// collected, right after a step.
+    fn begin(&self, wait: Wait<'_>, waiter: &Waiter) -> Begun;
+
+    /// Collects the answer of a trap that waits, or binds its entry to the waiter of this poll.
+    /// *Current*, as [`begin`](Self::begin).
+    fn collect(&self, wait: Wait<'_>, key: WaitKey, waiter: &Waiter) -> Collected;
+
+    /// Takes back a trap that waits.
+    fn withdraw(&self, wait: Wait<'_>, key: WaitKey);
+
+    /// Tells of a wait of a task that is [observed](TaskRef::set_observed).
+    fn observe(&self, task: &TaskRef, kind: TrapKind, event: WaitEvent) {
+        let _ = (task, kind, event);
+    }
+
+    /// Notifies up to `count` waiters of a queue in the order in which they came; tells how many.
+    fn notify(&self, queue: &WaitQueue, count: usize) -> usize;
+
+    /// How many wait in a queue.
+    fn queue_len(&self, queue: &WaitQueue) -> usize;
+
+    /// The queue with this number is dropped. Waiters that are still in it wait for ever.
+    fn forget_queue(&self, index: u32);
+
+    // --- deadlines of scopes -------------------------------------------------------------------
+
+    /// Sets a deadline. When it has passed, and the waits that were due no later have been notified,
+    /// the kernel calls [`Local::deadline_passed`] with the waiter, once, and keeps the number.
+    fn arm(&self, deadline: Deadline, waiter: Waiter) -> TimerKey;
+
+    /// Whether an armed deadline has passed.
+    fn has_passed(&self, timer: TimerKey) -> bool;
+
+    /// Takes a deadline back.
+    fn disarm(&self, timer: TimerKey) -> Option<Disarmed>;
+
+    // --- tasks ---------------------------------------------------------------------------------
+
+    /// Takes a new task in, numbers it ([`TaskRef::set_id`]) and lets it start in a later step.
+    /// `false`: the kernel is shut down and will not run it.
+    fn spawn(&self, task: &TaskRef) -> bool;
+
+    /// Ends a task without another step of it: the kernel drops its future before the next step of
+    /// any task.
+    fn abort(&self, task: &TaskRef, reason: Interrupted);
+
+    /// The task of that number, if it has not ended.
+    fn find_task(&self, task: TaskId) -> Option<TaskRef>;
+
+    // --- sockets -------------------------------------------------------------------------------
+
+    /// Opens a socket, or takes one over.
+    ///
+    /// # Errors
+    ///
+    /// The system's; [`Unsupported`](io::ErrorKind::Unsupported) for what this kernel does not have.
+    fn open(&self, what: OpenSocket<'_>) -> io::Result<Opened<SocketId>>;
+
+    /// Attempts something on a socket, without waiting. `None`: it cannot be done now.
+    fn attempt(&self, socket: SocketId, attempt: Attempt<'_>)
+    -> Option<io::Result<Done<SocketId>>>;
+
+    // --- the outside ---------------------------------------------------------------------------
+
+    /// What is neither time nor sockets.
+    fn outside(&self) -> &dyn Outside;
+}
+
+/// What a kernel answers for the world around it, besides time and sockets.
+pub trait Outside {
+    /// What the wall clock shows.
+    fn wall_time(&self) -> SystemTime;
+
+    /// Fills a buffer with random bytes.
+    fn random(&self, to: &mut [u8]);
+
+    /// Starts a thread that is not the kernel's, or refuses to.
+    ///
+    /// # Errors
+    ///
+    /// The system's; `Unsupported` where there are no threads. The closure has been dropped.
+    fn start_thread(&self, name: &str, life: Box<dyn FnOnce() + Send>) -> io::Result<()>;
+
+    /// Whether the system that the process runs on is this kernel's outside: its files, processes
+    /// and signals. A kernel that simulates the world refuses, with
+    /// [`Unsupported`](io::ErrorKind::Unsupported).
+    ///
+    /// # Errors
+    ///
+    /// The refusal.
+    fn system(&self) -> io::Result<()>;
+
+    /// Has the kernel let other threads run once before it sleeps next. See
+    /// [`linger`](crate::linger). A kernel that never sleeps does nothing.
+    fn linger(&self) {}
+
+    /// Runs a job on a helper thread, when one is free, those first that came first. It reports its
+    /// end by itself. Dropped, it reports that it will not be run.
+    fn blocking(&self, job: Job);
+
+    /// Looks up the addresses of a host name.
+    fn lookup(&self, host: &str, port: u16, reply: Reply<Addresses>);
+}
 
 /// How long interrupted code may still run, in ticks of the kernel's clock.
 #[derive(Clone, Copy, Debug)]
@@ -57,12 +192,12 @@ pub struct Local {
     id: KernelId,
     graces: Graces,
     quotas: Quotas,
-    /// The far half, while the door is open.
+    /// The kernel's own part, while it is entered or reached (`door.rs`).
     kernel: Cell<Option<NonNull<dyn TrapHandler>>>,
     /// The task whose future is being polled or dropped.
     task: Cell<Option<NonNull<Header>>>,
     /// The innermost scope that is being polled.
-    pub(crate) scope: Cell<*const Frame>,
+    scope: Cell<*const Frame>,
     ready: ReadyList,
     /// The number of the current or last step.
     step: Cell<u64>,
@@ -76,12 +211,12 @@ pub struct Local {
     /// Something is to be done that hardly ever is; see [`Local::needs_attention`].
     attention: Cell<bool>,
     /// How often the current task was woken in this step; counted only while a wait of it is watched.
-    pub(crate) wakes: Cell<u32>,
+    wakes: Cell<u32>,
     /// The waits and shields of the current task that were polled in this step with its own waker, and are
     /// pending: the moment of the poll, marked if it is gone again. Kept while a wait is watched.
     pending: RefCell<Vec<u64>>,
-    pub(crate) branch: Cell<Option<Branch>>,
-    pub(crate) sub_waits: SubWaits,
+    branch: Cell<Option<Branch>>,
+    sub_waits: SubWaits,
     /// Wakers to be called as soon as nothing is borrowed.
     wakers: RefCell<Vec<Waker>>,
     /// Wakers to be called when the current step is over.
@@ -135,7 +270,7 @@ impl Local {
         ptr::eq(home.as_ptr(), &raw const **self.home.shared())
     }
 
-    /// The far half.
+    /// The kernel's own part.
     ///
     /// # Panics
     ///
@@ -149,41 +284,66 @@ impl Local {
         unsafe { kernel.as_ref() }
     }
 
-    /// Calls `work` with the current thread's near half, if it is inside a kernel.
-    #[inline(always)]
-    pub(crate) fn try_with<R>(work: impl FnOnce(&Local) -> R) -> Option<R> {
-        let local = DOOR.with(Cell::get)?;
-        // SAFETY: the pointer was made from a borrow that `enter` holds until it has reset it, on
-        // every path. `work` gets a borrow that cannot outlive the call.
-        Some(work(unsafe { local.as_ref() }))
-    }
-
-    /// Calls `work` with the near half, and the task whose future is being polled; `None` outside.
-    #[inline(always)]
-    pub(crate) fn try_with_task<R>(work: impl FnOnce(&Local, &TaskRef) -> R) -> Option<R> {
-        Self::try_with(|local| {
-            let task = local.task.get()?;
-            // SAFETY: whoever set it holds a reference to the task until it is reset, on every path,
-            // on this thread. The reference made here is not counted, and not dropped.
-            let task = std::mem::ManuallyDrop::new(unsafe { TaskRef::from_header(task) });
-            Some(work(local, &task))
-        })?
-    }
-
     /// The task whose future is being polled or dropped; `None` between steps.
     pub fn current(&self) -> Option<TaskRef> {
-        let task = self.task.get()?;
-        // SAFETY: as in `try_with_task`; the clone is counted.
-        let task = std::mem::ManuallyDrop::new(unsafe { TaskRef::from_header(task) });
-        Some(TaskRef::clone(&task))
+        Some(TaskRef::clone(&*self.polled()?))
     }
 
-    /// The number of the current task.
-    #[inline]
-    pub(crate) fn current_id(&self) -> Option<TaskId> {
+    /// The same, without a count: the reference must not outlive the step.
+    #[inline(always)]
+    pub(crate) fn polled(&self) -> Option<ManuallyDrop<TaskRef>> {
         let task = self.task.get()?;
-        // SAFETY: as in `try_with_task`.
-        Some(unsafe { &(*task.as_ptr()).own.id }.get())
+        // SAFETY: whoever set it holds a reference to the task until it is reset, on every path,
+        // on this thread. The reference made here is not counted, and not dropped.
+        Some(ManuallyDrop::new(unsafe { TaskRef::from_header(task) }))
+    }
+
+    /// Whether that is the current task.
+    pub(crate) fn is_current(&self, task: &TaskRef) -> bool {
+        self.task.get() == Some(task.address())
+    }
+
+    /// The innermost scope that is being polled.
+    pub(crate) fn innermost(&self) -> Option<&Frame> {
+        // SAFETY: a frame is in the chain for the length of its poll only, during which its future
+        // lends it out; what comes back cannot outlive the borrow of `self`, which whoever polls inside
+        // of the scope got for less than that.
+        unsafe { self.scope.get().as_ref() }
+    }
+
+    /// Makes a frame, which is being polled, the innermost scope, or what was that before.
+    #[inline(always)]
+    pub(crate) fn replace_scope(&self, frame: *const Frame) -> *const Frame {
+        self.scope.replace(frame)
+    }
+
+    #[inline(always)]
+    pub(crate) fn branch(&self) -> Option<Branch> {
+        self.branch.get()
+    }
+
+    #[inline(always)]
+    pub(crate) fn set_branch(&self, branch: Option<Branch>) {
+        self.branch.set(branch);
+    }
+
+    #[inline(always)]
+    pub(crate) fn sub_waits(&self) -> &SubWaits {
+        &self.sub_waits
+    }
+
+    /// How often the current task was woken in this step.
+    #[inline(always)]
+    pub(crate) fn wakes(&self) -> u32 {
+        self.wakes.get()
+    }
+
+    /// Sets the kernel's own part, or what was that before. For the door, which borrows the kernel meanwhile.
+    pub(crate) fn replace_kernel(
+        &self,
+        kernel: Option<NonNull<dyn TrapHandler>>,
+    ) -> Option<NonNull<dyn TrapHandler>> {
+        self.kernel.replace(kernel)
     }
 
     // --- moments -------------------------------------------------------------------------------
@@ -241,23 +401,6 @@ impl Local {
         }
     }
 
-    /// Makes the task of a waker ready.
-    ///
-    /// # Safety
-    ///
-    /// This is the home thread, and the cell is live.
-    #[inline(always)]
-    pub(crate) unsafe fn wake_by_header(&self, header: NonNull<Header>) {
-        // SAFETY: the caller's promise.
-        let flags = unsafe { &(*header.as_ptr()).own.flags };
-        if flags.has(Flags::ENDED) {
-            return;
-        }
-        // SAFETY: this is the home thread, and the task has not ended. Not counted, and not dropped.
-        let task = std::mem::ManuallyDrop::new(unsafe { TaskRef::from_header(header) });
-        self.make_ready(&task);
-    }
-
     /// Has the current task made ready when its step is over.
     #[inline(always)]
     pub(crate) fn ask_again(&self, task: &TaskRef) {
@@ -270,8 +413,8 @@ impl Local {
     /// [called](Self::call_wakers). Runs no user code.
     #[inline(always)]
     pub fn notify(&self, waiter: &Waiter) {
-        if waiter.sub_wait.is_none() {
-            self.make_ready(&waiter.task);
+        if waiter.sub_wait().is_none() {
+            self.make_ready(waiter.task());
         } else {
             self.notify_sub_wait(waiter);
         }
@@ -279,10 +422,10 @@ impl Local {
 
     #[inline(never)]
     fn notify_sub_wait(&self, waiter: &Waiter) {
-        match self.sub_waits.take_waker(waiter.sub_wait) {
+        match self.sub_waits.take_waker(waiter.sub_wait()) {
             Some(waker) => self.add_wakers([waker]),
             // Its waker was called already, or it is polled with the task's own.
-            None => self.make_ready(&waiter.task),
+            None => self.make_ready(waiter.task()),
         }
     }
 
@@ -401,92 +544,6 @@ impl Local {
     pub fn take_answer(&self) -> bool {
         take_one(&self.answers_left)
     }
-
-    // --- steps ---------------------------------------------------------------------------------
-
-    /// Steps a task that was taken out of the ready list and has not ended. It comes back if there is
-    /// more to be done about it: it has ended, or it is [lost](Self::is_lost).
-    ///
-    /// # Panics
-    ///
-    /// Inside a step of the same task.
-    #[inline(always)]
-    pub fn step(&self, task: TaskRef) -> Option<TaskRef> {
-        self.step.set(self.step.get() + 1);
-        self.step_began.set(self.moment.get());
-        self.refill();
-        if task.is_watched() {
-            self.watch(&task);
-        }
-        let ended = {
-            let _stepping = Stepping::begin(self, &task);
-            task.poll_step()
-        };
-        if self.attention.get() {
-            self.end_step();
-        }
-        if ended {
-            return Some(task);
-        }
-        if task.flags().has(Flags::AGAIN | Flags::CAUSE) {
-            return self.after_step(task);
-        }
-        None
-    }
-
-    /// Does `work` with a task as the current one that is going to be stepped at once. For the kernel's
-    /// observers.
-    pub fn before_step(&self, task: &TaskRef, work: impl FnOnce()) {
-        task.flags().set(Flags::STEPPED);
-        let _current = Current::set(self, task);
-        work();
-    }
-
-    /// After a step that gave the task back: why it is to be dropped. `None`: it has ended. A task is lost
-    /// that was asked to end and waits on foreign futures alone, which cannot be told.
-    pub fn is_lost(&self, task: &TaskRef) -> Option<Interrupted> {
-        if task.is_ended() { None } else { crate::cause::of_task(task) }
-    }
-
-    /// Counts the waits and wakes of the current task from now on.
-    #[inline(never)]
-    pub(crate) fn watch(&self, task: &TaskRef) {
-        self.wakes.set(0);
-        self.pending.borrow_mut().clear();
-        self.branch.set(None);
-        if task.flags().has(Flags::INSPECTED) {
-            task.cold().seen.borrow_mut().clear();
-        }
-    }
-
-    /// Whether that is the current task.
-    pub(crate) fn is_current(&self, task: &TaskRef) -> bool {
-        self.task.get() == Some(task.address())
-    }
-
-    #[cold]
-    fn end_step(&self) {
-        let after_step = std::mem::take(&mut *self.after_step.borrow_mut());
-        for waker in after_step {
-            quietly("a combinator's waker", || waker.wake());
-        }
-        self.call_collected();
-    }
-
-    #[inline(always)]
-    fn after_step(&self, task: TaskRef) -> Option<TaskRef> {
-        if task.flags().has(Flags::CAUSE) && crate::cause::is_lost_after_step(self, &task) {
-            return Some(task);
-        }
-        let flags = task.flags();
-        if flags.has(Flags::AGAIN) {
-            flags.clear(Flags::AGAIN);
-            if !flags.has(Flags::QUEUED | Flags::ENDED) {
-                self.ready.push(task);
-            }
-        }
-        None
-    }
 }
 
 #[inline(always)]
@@ -504,242 +561,4 @@ impl fmt::Debug for Local {
             .field("ready", &self.ready.len())
             .finish_non_exhaustive()
     }
-}
-
-/// A task during its step, until this is dropped.
-struct Stepping<'a> {
-    local: &'a Local,
-    task: &'a TaskRef,
-}
-
-impl<'a> Stepping<'a> {
-    #[inline(always)]
-    fn begin(local: &'a Local, task: &'a TaskRef) -> Self {
-        task.flags().begin_step();
-        local.task.set(Some(task.address()));
-        Self { local, task }
-    }
-}
-
-impl Drop for Stepping<'_> {
-    #[inline(always)]
-    fn drop(&mut self) {
-        self.task.flags().clear(Flags::BUSY);
-        self.local.task.set(None);
-        self.local.scope.set(ptr::null());
-    }
-}
-
-/// Makes a task the current one, outside of all scopes, until it is dropped.
-struct Current<'a> {
-    local: &'a Local,
-    task: Option<NonNull<Header>>,
-    scope: *const Frame,
-}
-
-impl<'a> Current<'a> {
-    #[inline(always)]
-    fn set(local: &'a Local, task: &TaskRef) -> Self {
-        let scope = local.scope.replace(ptr::null());
-        Self { local, task: local.task.replace(Some(task.address())), scope }
-    }
-}
-
-impl Drop for Current<'_> {
-    #[inline(always)]
-    fn drop(&mut self) {
-        self.local.task.set(self.task);
-        self.local.scope.set(self.scope);
-    }
-}
-
-/// Does `work` with a task as the current one, as far as its kernel is entered here.
-pub(crate) fn while_current(task: &TaskRef, work: impl FnOnce()) {
-    let mut work = Some(work);
-    Local::try_with(|local| {
-        if local.id == task.kernel()
-            && let Some(work) = work.take()
-        {
-            let _current = Current::set(local, task);
-            work();
-        }
-    });
-    if let Some(work) = work {
-        work();
-    }
-}
-
-thread_local! {
-    static DOOR: Cell<Option<NonNull<Local>>> = const { Cell::new(None) };
-
-    static DIRECTORY: RefCell<Vec<Rc<dyn TrapHandler>>> = const { RefCell::new(Vec::new()) };
-}
-
-/// The current kernel's id; `None` outside.
-pub(crate) fn current_kernel() -> Option<KernelId> {
-    Local::try_with(Local::id)
-}
-
-/// Calls `work` with the near half of the current kernel.
-///
-/// # Panics
-///
-/// Outside a kernel, with the place of the caller.
-#[track_caller]
-#[inline]
-pub(crate) fn with<R>(work: impl FnOnce(&Local) -> R) -> R {
-    match Local::try_with(work) {
-        Some(result) => result,
-        None => outside("this call", Location::caller()),
-    }
-}
-
-/// Panics at the place that made a trap which no kernel can execute.
-#[cold]
-#[inline(never)]
-pub(crate) fn outside(what: &str, place: &'static Location<'static>) -> ! {
-    panic!(
-        "{what} (at {place}) needs a pikake kernel, and this thread is not inside one: call it \
-         from a task, under #[pikake::main], pikake::run or Kernel::run, and not from a thread \
-         or an executor of another kind"
-    )
-}
-
-/// Calls `work` with the near half of a kernel of this thread, inside or outside its turn.
-///
-/// `None`: it has ended, or is not of this thread.
-#[inline]
-pub(crate) fn reach<R>(id: KernelId, work: impl FnOnce(&Local) -> R) -> Option<R> {
-    let mut work = Some(work);
-    let inside = Local::try_with(|local| match local.id == id {
-        true => work.take().map(|work| work(local)),
-        false => None,
-    });
-    match inside.flatten() {
-        Some(result) => Some(result),
-        None => reach_from_outside(id, work?),
-    }
-}
-
-#[cold]
-#[inline(never)]
-fn reach_from_outside<R>(id: KernelId, work: impl FnOnce(&Local) -> R) -> Option<R> {
-    let find = |directory: &RefCell<Vec<Rc<dyn TrapHandler>>>| {
-        directory.borrow().iter().find(|kernel| kernel.local().id == id).cloned()
-    };
-    let kernel = DIRECTORY.try_with(find).ok()??;
-    let local = kernel.local();
-    let _far = Far::set(local, &kernel);
-    let result = work(local);
-    if !local.ready.is_empty() || local.attention.get() {
-        // A foreign loop that watches the kernel's descriptor is to see that there is work.
-        local.home.nudge();
-    }
-    Some(result)
-}
-
-/// Sets the far half of a kernel until it is dropped.
-struct Far<'a> {
-    local: &'a Local,
-    before: Option<NonNull<dyn TrapHandler>>,
-}
-
-impl<'a> Far<'a> {
-    fn set(local: &'a Local, kernel: &'a Rc<dyn TrapHandler>) -> Self {
-        let kernel = NonNull::new(Rc::as_ptr(kernel).cast_mut());
-        Self { local, before: local.kernel.replace(kernel) }
-    }
-}
-
-impl Drop for Far<'_> {
-    fn drop(&mut self) {
-        self.local.kernel.set(self.before);
-    }
-}
-
-pub mod door {
-    //! The door to a kernel: for kernels, which open it, and for who wants to know whether it is open.
-
-    use super::*;
-
-    /// Another kernel is running on this thread already.
-    #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-    pub struct NestedRun;
-
-    impl fmt::Display for NestedRun {
-        fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-            f.write_str(
-                "a kernel cannot be run inside a running kernel on the same thread: \
-                 spawn a task and await it, or run the other kernel on a thread of its own",
-            )
-        }
-    }
-
-    impl std::error::Error for NestedRun {}
-
-    /// Makes `kernel` the thread's current kernel while `inside` runs.
-    ///
-    /// # Errors
-    ///
-    /// [`NestedRun`] if the thread is inside a kernel already; `inside` is not called.
-    pub fn enter<R>(
-        kernel: &Rc<dyn TrapHandler>,
-        inside: impl FnOnce() -> R,
-    ) -> Result<R, NestedRun> {
-        struct Leave;
-        impl Drop for Leave {
-            fn drop(&mut self) {
-                DOOR.set(None);
-            }
-        }
-
-        // Asked first: the kernel's own code may panic, and must find the door as it was.
-        let local = kernel.local();
-        if DOOR.get().is_some() {
-            return Err(NestedRun);
-        }
-        let _far = Far::set(local, kernel);
-        DOOR.set(Some(NonNull::from(local)));
-        let _leave = Leave;
-        Ok(inside())
-    }
-
-    /// Whether the thread is inside a kernel, so that traps have somewhere to go.
-    pub fn is_open() -> bool {
-        current_kernel().is_some()
-    }
-
-    /// Lists a kernel in its thread's directory; the returned guard takes it out again.
-    pub fn register(kernel: Rc<dyn TrapHandler>) -> Registration {
-        let id = kernel.local().id;
-        DIRECTORY.with(|directory| directory.borrow_mut().push(kernel));
-        Registration { id, _home: std::marker::PhantomData }
-    }
-
-    /// A kernel's entry in its thread's directory.
-    #[derive(Debug)]
-    pub struct Registration {
-        id: KernelId,
-        /// The entry is one of this thread.
-        _home: std::marker::PhantomData<*const ()>,
-    }
-
-    impl Drop for Registration {
-        fn drop(&mut self) {
-            // At the thread's end the directory may be gone before the kernel is, entry included.
-            let kernel = DIRECTORY.try_with(|directory| {
-                let mut directory = directory.borrow_mut();
-                let place = directory.iter().position(|kernel| kernel.local().id == self.id)?;
-                Some(directory.swap_remove(place))
-            });
-            drop(kernel);
-        }
-    }
-}
-
-/// The kernel that is running here, and the task whose future it is polling or dropping.
-#[inline]
-pub(crate) fn polling() -> (KernelId, TaskId) {
-    let found = Local::try_with_task(|local, task| (local.id, task.id()));
-    found.unwrap_or((KernelId::NONE, TaskId(0)))
 }

@@ -3,10 +3,10 @@
 //! A mark is two numbers, found in two instructions, since whoever locks and unlocks all the time should
 //! not pay for somebody who looks; who looks has the kernel search for the task.
 
-use crate::cell::TaskId;
-use crate::home::KernelId;
-use crate::local;
-use crate::task_ref::TaskRef;
+use crate::cell::reference::TaskRef;
+use crate::door;
+use crate::names::KernelId;
+use crate::names::TaskId;
 
 /// Names a task of this thread, and does not keep it.
 ///
@@ -30,7 +30,7 @@ impl TaskMark {
     /// The task whose future is being polled or dropped; [`NONE`](Self::NONE) outside of that.
     #[inline]
     pub fn current() -> Self {
-        let (kernel, task) = local::polling();
+        let (kernel, task) = door::polling();
         Self { kernel, task }
     }
 
@@ -47,7 +47,7 @@ impl TaskMark {
 
     /// The task, if it has not ended. The kernel looks at all of its tasks for that.
     pub fn find(self) -> Option<TaskRef> {
-        local::reach(self.kernel, |local| local.kernel().find_task(self.task)).flatten()
+        door::reach(self.kernel, |local| local.kernel().find_task(self.task)).flatten()
     }
 }
 

@@ -8,7 +8,7 @@ use std::io;
 use std::thread;
 use std::time::SystemTime;
 
-use crate::local::{self, door};
+use crate::door;
 
 /// What the wall clock shows.
 ///
@@ -29,7 +29,7 @@ use crate::local::{self, door};
 /// Outside a kernel.
 #[track_caller]
 pub fn wall_time() -> SystemTime {
-    local::with(|local| local.kernel().outside().wall_time())
+    door::with(|local| local.kernel().outside().wall_time())
 }
 
 /// Whether the current kernel's tasks may use the system itself: its files, processes and signals.
@@ -45,7 +45,7 @@ pub fn wall_time() -> SystemTime {
 /// Outside a kernel.
 #[track_caller]
 pub fn system() -> io::Result<()> {
-    local::with(|local| local.kernel().outside().system())
+    door::with(|local| local.kernel().outside().system())
 }
 
 /// Fills a buffer with the system's random bytes, fit for keys. What a kernel answers
@@ -73,7 +73,7 @@ pub fn system_random(to: &mut [u8]) {
 pub fn start_thread(name: &str, life: impl FnOnce() + Send + 'static) -> io::Result<()> {
     let life = Box::new(life);
     match door::is_open() {
-        true => local::with(|local| local.kernel().outside().start_thread(name, life)),
+        true => door::with(|local| local.kernel().outside().start_thread(name, life)),
         false => system_thread(name, life),
     }
 }
@@ -111,7 +111,7 @@ pub mod random {
 
     use std::ops::Range;
 
-    use crate::local;
+    use crate::door;
 
     /// Bits of a number of type `f64` behind the point.
     const FRACTION_BITS: u32 = 53;
@@ -123,7 +123,7 @@ pub mod random {
     /// Outside a kernel, as all of this module.
     #[track_caller]
     pub fn fill(to: &mut [u8]) {
-        local::with(|local| local.kernel().outside().random(to));
+        door::with(|local| local.kernel().outside().random(to));
     }
 
     /// A number, each as likely as any other.

@@ -18,13 +18,7 @@ use std::os::unix::net as unix;
 use std::path::Path;
 use std::time::Duration;
 
-#[cfg(doc)]
-use crate::calls::socket_wait;
-use crate::contract::{Outcome, Wait};
-use crate::home::KernelId;
-use crate::interrupt::Interrupted;
-use crate::local;
-use crate::trap::Trap;
+use crate::names::KernelId;
 
 /// Names a socket of a kernel.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
@@ -106,7 +100,7 @@ pub enum SocketOption {
 /// Something to do on a socket, as a value: what the kernel is asked, and its driver.
 ///
 /// None suspends by itself. What moves data, accepts or connects may not be possible now; whoever
-/// asks then waits until the socket is ready and attempts it again ([`socket_wait`]). The rest is done at
+/// asks then waits until the socket is ready and attempts it again ([`socket_wait`](crate::socket_wait)). The rest is done at
 /// once.
 #[derive(Debug)]
 #[non_exhaustive]
@@ -331,98 +325,5 @@ impl std::error::Error for ResourceBusy {}
 impl From<ResourceBusy> for io::Error {
     fn from(busy: ResourceBusy) -> Self {
         Self::new(io::ErrorKind::ResourceBusy, busy)
-    }
-}
-
-/// Opens a socket in the current kernel, or takes one over.
-///
-/// # Errors
-///
-/// The system's; [`Unsupported`](io::ErrorKind::Unsupported) for what the kernel does not have.
-///
-/// # Panics
-///
-/// Outside a kernel.
-#[track_caller]
-pub fn open_socket(what: OpenSocket<'_>) -> io::Result<Opened<SocketId>> {
-    local::with(|local| local.kernel().open(what))
-}
-
-/// Attempts something on a socket, without waiting; also outside its kernel's turn.
-///
-/// # Errors
-///
-/// [`WouldBlock`](io::ErrorKind::WouldBlock) if it cannot be done now, or the task has had its share of
-/// attempts for this step; [`Closed`], also if the socket's kernel has ended or is not one of this
-/// thread; else the system's.
-#[inline]
-pub fn attempt(socket: SocketId, attempt: Attempt<'_>) -> io::Result<Done<SocketId>> {
-    let outcome = local::reach(socket.kernel, |local| {
-        local.refill_outside_steps();
-        let outcome = local.kernel().attempt(socket, attempt);
-        local.call_wakers();
-        outcome
-    });
-    match outcome {
-        Some(Some(outcome)) => outcome,
-        Some(None) => Err(io::ErrorKind::WouldBlock.into()),
-        None => Err(Closed.into()),
-    }
-}
-
-/// Something that can be attempted again and again, until it is done.
-pub trait AsAttempt {
-    /// What it gives when it is done.
-    type Output;
-
-    /// What to attempt. Always in the same direction.
-    fn attempt(&mut self) -> Attempt<'_>;
-
-    /// What has come of it.
-    fn output(&mut self, done: Done<SocketId>) -> Self::Output;
-}
-
-/// Whether an attempt in that direction is worthwhile. See [`Attempt::IsReady`].
-#[derive(Clone, Copy, Debug)]
-pub struct IsReady(pub Direction);
-
-impl AsAttempt for IsReady {
-    type Output = ();
-
-    fn attempt(&mut self) -> Attempt<'_> {
-        Attempt::IsReady(self.0)
-    }
-
-    fn output(&mut self, _: Done<SocketId>) {}
-}
-
-/// The trap that attempts something on a socket until it can be done. See [`socket_wait`].
-#[derive(Debug)]
-pub struct SocketTrap<A> {
-    socket: SocketId,
-    what: A,
-}
-
-impl<A> SocketTrap<A> {
-    /// Attempts this on that socket.
-    #[inline]
-    pub fn new(socket: SocketId, what: A) -> Self {
-        Self { socket, what }
-    }
-}
-
-impl<A: AsAttempt> Trap for SocketTrap<A> {
-    type Answer = io::Result<A::Output>;
-    type Given = Outcome;
-
-    #[inline(always)]
-    fn wait<'a>(&'a mut self, outcome: &'a mut Outcome) -> Wait<'a> {
-        Wait::Attempt(self.socket, self.what.attempt(), outcome)
-    }
-
-    #[inline(always)]
-    fn answer(&mut self, result: Result<Outcome, Interrupted>) -> Self::Answer {
-        let done = result?.take()?;
-        Ok(self.what.output(done))
     }
 }

@@ -27,58 +27,9 @@ use std::task::Waker;
 
 use slab::Slab;
 
-use crate::contract::TrapKind;
-use crate::task_ref::TaskRef;
-
-/// Names a node; most waits and scopes have none.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) struct SubWait(u32);
-
-impl SubWait {
-    /// There is none.
-    pub(crate) const NONE: Self = Self(u32::MAX);
-
-    #[inline(always)]
-    pub(crate) fn is_none(self) -> bool {
-        self.0 == Self::NONE.0
-    }
-
-    fn index(self) -> usize {
-        self.0 as usize
-    }
-}
-
-/// The nodes under a task or a scope.
-#[derive(Clone, Copy, Default)]
-pub(crate) struct List {
-    /// The newest of those directly under it.
-    first: SubWait,
-    count: Count,
-}
-
-impl List {
-    pub(crate) fn count(self) -> Count {
-        self.count
-    }
-}
-
-/// How many waits and shields there are under something, at any depth.
-#[derive(Clone, Copy, Default)]
-pub(crate) struct Count {
-    /// Their wakers were not called since their last poll.
-    pub(crate) waiting: u32,
-    /// They were, and the sub-waits were not polled since.
-    pub(crate) called: u32,
-}
-
-impl Default for SubWait {
-    fn default() -> Self {
-        Self::NONE
-    }
-}
-
-/// A wait as listings show it.
-pub(crate) type Seen = (TrapKind, &'static Location<'static>);
+use crate::cell::reference::TaskRef;
+use crate::cell::sub_wait::{Count, List, SubWait};
+use crate::names::{Seen, TrapKind};
 
 /// What a node stands for.
 #[derive(Clone, Copy)]
@@ -119,8 +70,8 @@ impl Node {
             // A cause never makes it ready: nobody need poll it.
             What::Wait(TrapKind::Elapse, _) | What::Deadline => Count::default(),
             What::Wait(..) | What::Shield if self.is_sub_wait => match self.waker {
-                Some(_) => Count { waiting: 1, called: 0 },
-                None => Count { waiting: 0, called: 1 },
+                Some(_) => Count::WAITING,
+                None => Count::CALLED,
             },
             _ => Count::default(),
         }
@@ -128,8 +79,7 @@ impl Node {
 
     /// What it counts for with all that is under it.
     fn whole_count(&self) -> Count {
-        let (own, inside) = (self.own_count(), self.inside.count);
-        Count { waiting: own.waiting + inside.waiting, called: own.called + inside.called }
+        self.own_count().add(self.inside.count())
     }
 }
 
@@ -156,8 +106,7 @@ impl SubWaits {
         let fresh = if is_known { None } else { waker.cloned() };
         let mut nodes = self.0.borrow_mut();
         if node.is_none() {
-            let key = u32::try_from(nodes.vacant_key()).expect("fewer than 2^32 sub-waits");
-            let node = SubWait(key);
+            let node = SubWait::new(nodes.vacant_key());
             nodes.insert(Node {
                 task: task.clone(),
                 waker: fresh,
@@ -201,7 +150,7 @@ impl SubWaits {
         let mut nodes = self.0.borrow_mut();
         let around = nodes[node.index()].under;
         let mut inside = Vec::new();
-        push_siblings(&nodes, nodes[node.index()].inside.first, &mut inside);
+        push_siblings(&nodes, nodes[node.index()].inside.first(), &mut inside);
         while let Some(oldest) = inside.pop() {
             unlink(&mut nodes, oldest);
             nodes[oldest.index()].under = around;
@@ -222,26 +171,26 @@ impl SubWaits {
 
     /// How many waits and shields are under a scope's node.
     pub(crate) fn count_inside(&self, node: SubWait) -> Count {
-        self.0.borrow().get(node.index()).map_or_else(Count::default, |node| node.inside.count)
+        self.0.borrow().get(node.index()).map_or_else(Count::default, |node| node.inside.count())
     }
 
     /// Takes the wakers of all that a cause of a scope (`None`: of the task) concerns: what is under it
     /// at any depth, but for shields, what is in them, and waits that are never interrupted. Those outside come first, of siblings the oldest.
     pub(crate) fn take_wakers(&self, task: &TaskRef, scope: Option<SubWait>) -> Vec<Waker> {
         let mut nodes = self.0.borrow_mut();
-        let List { first, .. } = match scope {
-            None => task.cold().sub_waits.get(),
+        let inside = match scope {
+            None => task.sub_waits(),
             Some(scope) => nodes.get(scope.index()).map_or_else(List::default, |node| node.inside),
         };
         let mut wakers = Vec::new();
         let mut left = Vec::new();
-        push_siblings(&nodes, first, &mut left);
+        push_siblings(&nodes, inside.first(), &mut left);
         while let Some(node) = left.pop() {
             if !nodes[node.index()].is_told() {
                 continue;
             }
             wakers.extend(take_waker(&mut nodes, node));
-            push_siblings(&nodes, nodes[node.index()].inside.first, &mut left);
+            push_siblings(&nodes, nodes[node.index()].inside.first(), &mut left);
         }
         wakers
     }
@@ -269,27 +218,26 @@ fn push_siblings(nodes: &Slab<Node>, first: SubWait, left: &mut Vec<SubWait>) {
 
 fn list_of(nodes: &Slab<Node>, task: &TaskRef, under: Under) -> List {
     match under {
-        Under::Task => task.cold().sub_waits.get(),
+        Under::Task => task.sub_waits(),
         Under::Scope(scope) => nodes[scope.index()].inside,
     }
 }
 
 fn set_list(nodes: &mut Slab<Node>, task: &TaskRef, under: Under, list: List) {
     match under {
-        Under::Task => task.cold().sub_waits.set(list),
+        Under::Task => task.set_sub_waits(list),
         Under::Scope(scope) => nodes[scope.index()].inside = list,
     }
 }
 
 /// Changes what a node counts for in all lists that it is under.
-fn change_count(nodes: &mut Slab<Node>, node: SubWait, change: impl Fn(&mut Count)) {
+fn change_count(nodes: &mut Slab<Node>, node: SubWait, change: impl Fn(Count) -> Count) {
     let mut at = node;
     loop {
         let Node { under, ref task, .. } = nodes[at.index()];
         let task = task.clone();
-        let mut list = list_of(nodes, &task, under);
-        change(&mut list.count);
-        set_list(nodes, &task, under, list);
+        let list = list_of(nodes, &task, under);
+        set_list(nodes, &task, under, list.with_count(change(list.count())));
         match under {
             Under::Task => return,
             Under::Scope(scope) => at = scope,
@@ -300,11 +248,8 @@ fn change_count(nodes: &mut Slab<Node>, node: SubWait, change: impl Fn(&mut Coun
 /// A node counts for something else by itself than before.
 fn recount(nodes: &mut Slab<Node>, node: SubWait, before: Count) {
     let now = nodes[node.index()].own_count();
-    if (before.waiting, before.called) != (now.waiting, now.called) {
-        change_count(nodes, node, |count| {
-            count.waiting = count.waiting + now.waiting - before.waiting;
-            count.called = count.called + now.called - before.called;
-        });
+    if now != before {
+        change_count(nodes, node, |count| count.add(now).subtract(before));
     }
 }
 
@@ -320,33 +265,27 @@ fn link(nodes: &mut Slab<Node>, node: SubWait) {
     let Node { under, ref task, .. } = nodes[node.index()];
     let task = task.clone();
     let list = list_of(nodes, &task, under);
-    let next = list.first;
-    set_list(nodes, &task, under, List { first: node, ..list });
+    let next = list.first();
+    set_list(nodes, &task, under, list.with_first(node));
     let found = &mut nodes[node.index()];
     (found.previous, found.next) = (SubWait::NONE, next);
     let whole = found.whole_count();
     if let Some(next) = nodes.get_mut(next.index()) {
         next.previous = node;
     }
-    change_count(nodes, node, |count| {
-        count.waiting += whole.waiting;
-        count.called += whole.called;
-    });
+    change_count(nodes, node, |count| count.add(whole));
 }
 
 fn unlink(nodes: &mut Slab<Node>, node: SubWait) {
     let Node { under, ref task, previous, next, .. } = nodes[node.index()];
     let task = task.clone();
     let whole = nodes[node.index()].whole_count();
-    change_count(nodes, node, |count| {
-        count.waiting -= whole.waiting;
-        count.called -= whole.called;
-    });
+    change_count(nodes, node, |count| count.subtract(whole));
     match nodes.get_mut(previous.index()) {
         Some(previous) => previous.next = next,
         None => {
             let list = list_of(nodes, &task, under);
-            set_list(nodes, &task, under, List { first: next, ..list });
+            set_list(nodes, &task, under, list.with_first(next));
         }
     }
     if let Some(next) = nodes.get_mut(next.index()) {

@@ -10,14 +10,14 @@ use std::pin::Pin;
 use std::rc::Rc;
 use std::task::{Context, Poll};
 
-use crate::cell::{Cold, TaskId};
-use crate::contract::Wait;
-use crate::home::KernelId;
+use crate::cell::locals::LocalKey;
+use crate::cell::reference::TaskRef;
+use crate::door;
 use crate::interrupt::{Interrupted, TaskError};
-use crate::local::{self, Local};
-use crate::locals::LocalKey;
-use crate::task_ref::TaskRef;
+use crate::local::Local;
+use crate::names::{KernelId, TaskId};
 use crate::trap::{KernelTrap, Trap, kernel_trap_at};
+use crate::wait::Wait;
 
 /// Starts a task in the current kernel.
 ///
@@ -109,9 +109,9 @@ pub(crate) fn spawn_at<F>(
 where
     F: Future + 'static,
 {
-    let task = local::with(|local| {
-        let parent = local.current_id();
-        let task = TaskRef::new(future, local.home(), Cold::named(name), spawned_at, parent);
+    let task = door::with(|local| {
+        let parent = local.polled().map(|task| task.id());
+        let task = TaskRef::new(future, local.home(), name, spawned_at, parent);
         if !local.kernel().spawn(&task) {
             refuse(&task);
         }
@@ -415,7 +415,7 @@ impl Current {
 /// Outside a task of a kernel.
 #[track_caller]
 pub fn current() -> Current {
-    match local::with(Local::current) {
+    match door::with(Local::current) {
         Some(task) => Current(task),
         None => panic!(
             "`current` (at {}) was called inside a kernel but outside a task, as between two steps \
@@ -427,5 +427,5 @@ pub fn current() -> Current {
 
 /// The current task, if there is one: inside a step of a kernel.
 pub fn try_current() -> Option<Current> {
-    Local::try_with(Local::current).flatten().map(Current)
+    door::try_with(Local::current).flatten().map(Current)
 }

@@ -16,16 +16,15 @@ use std::pin::Pin;
 use std::task::{Context, Poll};
 
 use crate::cause::{Asked, Branch};
-use crate::cell::TaskId;
-use crate::contract::{
-    Begun, Collected, TrapKind, Wait, WaitEvent, WaitKey, Waiter, outside_a_task,
-};
-use crate::flags::Flags;
-use crate::home::KernelId;
+use crate::cell::flags::Flags;
+use crate::cell::reference::TaskRef;
+use crate::cell::sub_wait::SubWait;
+use crate::door;
 use crate::interrupt::Interrupted;
-use crate::local::{self, Local};
-use crate::sub_waits::{SubWait, Under, What};
-use crate::task_ref::TaskRef;
+use crate::local::Local;
+use crate::names::{KernelId, TaskId, TrapKind, WaitKey};
+use crate::sub_waits::{Under, What};
+use crate::wait::{Begun, Collected, Wait, WaitEvent, Waiter};
 
 /// Something a task asks of its kernel and may have to wait for.
 pub trait Trap {
@@ -187,13 +186,13 @@ impl Asking {
 #[inline(always)]
 fn begin(wait: Wait<'_>, local: &Local, waiter: &Waiter) -> Asking {
     match wait {
-        Wait::Yield => Asking::Pending(Key::step(local, &waiter.task)),
+        Wait::Yield => Asking::Pending(Key::step(local, waiter.task())),
         Wait::Foreign(_) => Asking::Pending(Key::NEVER),
         Wait::Join(joined) if joined.is_ended() => match local.take_answer() {
             true => Asking::Answered,
-            false => Asking::Pending(Key::step(local, &waiter.task)),
+            false => Asking::Pending(Key::step(local, waiter.task())),
         },
-        wait => Asking::of(local.kernel().begin(wait, waiter), local, &waiter.task),
+        wait => Asking::of(local.kernel().begin(wait, waiter), local, waiter.task()),
     }
 }
 
@@ -211,7 +210,7 @@ fn ask(wait: Wait<'_>, key: Key, local: &Local, waiter: &Waiter) -> Asking {
                 Collected::Answered => Asking::Answered,
                 Collected::Pending => Asking::Pending(key),
                 Collected::Entry(WaitKey(key)) => Asking::Pending(Key(key)),
-                Collected::NextStep => Asking::Pending(Key::step(local, &waiter.task)),
+                Collected::NextStep => Asking::Pending(Key::step(local, waiter.task())),
             },
         },
     }
@@ -252,9 +251,9 @@ impl<T: Trap> KernelTrap<T> {
     #[inline(never)]
     fn end_satisfied(&mut self) {
         let kind = self.trap.wait(&mut T::Given::default()).kind();
-        Local::try_with_task(|local, task| {
+        door::try_with_task(|local, task| {
             if task.flags().has(Flags::CAUSE) {
-                local.branch.set(self.state.branch(task));
+                local.set_branch(self.state.branch(task));
             }
             if task.flags().has(Flags::OBSERVED) {
                 let event = WaitEvent::Over { interrupted: false };
@@ -273,7 +272,7 @@ impl<T: Trap> KernelTrap<T> {
 /// Takes back a trap that waits.
 #[inline(never)]
 fn withdraw<T: Trap>(trap: &mut T, state: &mut State) {
-    local::reach(state.kernel, |local| {
+    door::reach(state.kernel, |local| {
         local.forget_pending(state.stamp);
         if let Some(key) = state.key.as_entry() {
             local.kernel().withdraw(trap.wait(&mut T::Given::default()), key);
@@ -285,13 +284,13 @@ fn withdraw<T: Trap>(trap: &mut T, state: &mut State) {
 impl State {
     /// What the wait leaves to the branch that goes on; nothing if another task polled it last.
     fn branch(&self, task: &TaskRef) -> Option<Branch> {
-        (self.task == task.id()).then_some(Branch { stamp: self.stamp, floor: 0 })
+        (self.task == task.id()).then_some(Branch::of(self.stamp))
     }
 
     fn free_sub_wait(&mut self, local: &Local) {
         let node = std::mem::replace(&mut self.sub_wait, SubWait::NONE);
         if !node.is_none() {
-            local.sub_waits.free(node);
+            local.sub_waits().free(node);
         }
     }
 }
@@ -301,8 +300,8 @@ impl State {
 #[inline(never)]
 fn out_of_place(kind: TrapKind, state: &State) -> ! {
     let State { kernel, place, .. } = *state;
-    match local::current_kernel() {
-        None => local::outside(&format!("the trap `{kind}`"), place),
+    match door::current_kernel() {
+        None => door::outside(&format!("the trap `{kind}`"), place),
         _ if kernel == KernelId::FINISHED => {
             panic!("the trap `{kind}` (at {place}) was polled after it had answered")
         }
@@ -310,7 +309,7 @@ fn out_of_place(kind: TrapKind, state: &State) -> ! {
             "the trap `{kind}` (at {place}) waits in kernel {kernel} and was polled in kernel \
              {other}: a future that has started to wait stays with its kernel"
         ),
-        Some(_) => outside_a_task(kind, place),
+        Some(_) => door::outside_a_task(kind, place),
     }
 }
 
@@ -324,7 +323,7 @@ impl<T: Trap> Future for KernelTrap<T> {
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<T::Answer> {
         let Self { trap, state, .. } = &mut *self;
         let mut given = T::Given::default();
-        let polled = Local::try_with_task(|local, task| {
+        let polled = door::try_with_task(|local, task| {
             if task.is_watched() || !task.owns(cx.waker()) || !state.sub_wait.is_none() {
                 return poll_watched(trap, &mut given, state, local, task, cx);
             }
@@ -387,7 +386,7 @@ fn poll_watched<T: Trap>(
     let is_told = kind != TrapKind::Elapse;
     let is_flagged = task.flags().has(Flags::CAUSE);
     if is_told && !is_new {
-        local.branch.set(None);
+        local.set_branch(None);
         local.forget_pending(state.stamp);
     }
 
@@ -396,14 +395,14 @@ fn poll_watched<T: Trap>(
         let under = local.around(task);
         let what = What::Wait(kind, state.place);
         let waker = Some(cx.waker());
-        state.sub_wait = local.sub_waits.bind(state.sub_wait, under, task, waker, what);
+        state.sub_wait = local.sub_waits().bind(state.sub_wait, under, task, waker, what);
         if is_new {
             // So that the node is freed should the kernel panic.
             (state.kernel, state.key) = (local.id(), Key::NEVER);
         }
     }
     let sub_wait = if is_sub_wait { state.sub_wait } else { SubWait::NONE };
-    let waiter = Waiter { task: task.clone(), sub_wait };
+    let waiter = Waiter::new(task, sub_wait);
     let asking = match is_new {
         true => begin(trap.wait(given), local, &waiter),
         false => ask(trap.wait(given), state.key, local, &waiter),
@@ -412,8 +411,8 @@ fn poll_watched<T: Trap>(
         state.free_sub_wait(local);
     }
 
-    let branch = if is_new { local.branch.get() } else { state.branch(task) };
-    let mut asked = Asked::new(branch);
+    let branch = if is_new { local.branch() } else { state.branch(task) };
+    let asked = Asked::new(branch);
     let answer = match asking {
         Asking::Answered => {
             // A wait for the next step is told of what came up before that began.
@@ -424,14 +423,11 @@ fn poll_watched<T: Trap>(
                 && state.task == task.id()
                 && state.key.is_last_step_of(task);
             let due = match is_told_now {
-                true => {
-                    asked.before = local.step_began();
-                    local.due(task, &asked)
-                }
+                true => local.due(task, &asked.before(local.step_began())),
                 false => None,
             };
             if due.is_none() && is_told && is_flagged && !is_new {
-                local.branch.set(branch);
+                local.set_branch(branch);
             }
             Some(due.map_or(Ok(()), Err))
         }
@@ -459,7 +455,7 @@ fn poll_watched<T: Trap>(
     state.kernel = local.id();
     state.task = task.id();
     let sub_wait_waker = match state.key.is_step() {
-        true => local.sub_waits.take_waker(state.sub_wait),
+        true => local.sub_waits().take_waker(state.sub_wait),
         false => None,
     };
     state.stamp = match is_told && (!is_sub_wait || sub_wait_waker.is_some()) {
@@ -468,7 +464,7 @@ fn poll_watched<T: Trap>(
         false => local.next_moment(),
     };
     if is_told {
-        local.branch.set(None);
+        local.set_branch(None);
     }
     match sub_wait_waker {
         Some(waker) => local.call_after_step(waker),
@@ -478,7 +474,7 @@ fn poll_watched<T: Trap>(
     if !is_sub_wait {
         task.set_wait(kind, state.place);
         if task.flags().has(Flags::INSPECTED) {
-            task.cold().seen.borrow_mut().push((kind, state.place));
+            task.note_seen((kind, state.place));
         }
     }
     if is_new && task.flags().has(Flags::OBSERVED) {

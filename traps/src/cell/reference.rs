@@ -12,17 +12,16 @@ use std::panic::Location;
 use std::ptr::NonNull;
 use std::rc::Rc;
 use std::sync::atomic::Ordering;
-use std::task::{Context, RawWaker, Waker};
+use std::task::Context;
 
-use crate::cause;
-use crate::cell::{self, Cold, Exit, Header, Own, Shared, TaskId, end_local_side};
-use crate::contract::TrapKind;
-use crate::flags::Flags;
-use crate::home::{KernelId, LocalHome};
-use crate::interrupt::{Interrupted, TaskError};
-use crate::local;
-use crate::locals::LocalKey;
-use crate::waker::WAKER;
+use super::flags::{Exit, Flags};
+use super::locals::LocalKey;
+use super::sub_wait::List;
+use super::{Cold, Header, Own, Shared, allocate, end_local_side};
+use crate::cause::Cause;
+use crate::home::LocalHome;
+use crate::interrupt::TaskError;
+use crate::names::{KernelId, Seen, TaskId, TrapKind};
 
 /// A counted reference to a task, for its home thread.
 ///
@@ -40,27 +39,28 @@ impl TaskRef {
     pub(crate) fn new<F>(
         future: F,
         home: &LocalHome,
-        cold: Option<Box<Cold>>,
+        name: Option<Box<str>>,
         spawned_at: &'static Location<'static>,
         parent: Option<TaskId>,
     ) -> Self
     where
         F: Future + 'static,
     {
-        let header = cell::allocate(future, home, cold, spawned_at, parent);
+        let header = allocate(future, home, name, spawned_at, parent);
         Self { header, _home: PhantomData }
     }
 
-    /// Another reference to a task, from the pointer in a waker.
+    /// A task by the pointer in a waker, if it has not ended. The reference is not counted, and not dropped.
     ///
     /// # Safety
     ///
-    /// This is the home thread, and the task has not ended (so that its local count is not zero).
+    /// This is the home thread, and somebody keeps the cell alive for as long as the reference is used.
     #[inline(always)]
-    pub(crate) unsafe fn of(header: NonNull<Header>) -> Self {
-        // Counted by the clone; the original is not, and is not dropped.
-        let uncounted = ManuallyDrop::new(Self { header, _home: PhantomData });
-        Self::clone(&uncounted)
+    pub(crate) unsafe fn of_live(header: NonNull<Header>) -> Option<ManuallyDrop<Self>> {
+        // SAFETY: the caller's promise.
+        let flags = unsafe { &(*header.as_ptr()).own.flags };
+        // The local count of a task that has not ended is not zero.
+        (!flags.has(Flags::ENDED)).then(|| ManuallyDrop::new(Self { header, _home: PhantomData }))
     }
 
     /// The reference that was made to a pointer by [`into_header`](Self::into_header).
@@ -99,7 +99,7 @@ impl TaskRef {
     }
 
     #[inline(always)]
-    pub(crate) fn own(&self) -> &Own {
+    pub(super) fn own(&self) -> &Own {
         &self.header().own
     }
 
@@ -115,8 +115,60 @@ impl TaskRef {
 
     /// What few tasks have; made at the first use.
     #[inline]
-    pub(crate) fn cold(&self) -> &Cold {
+    fn cold(&self) -> &Cold {
         self.own().cold.get_or_init(Box::default)
+    }
+
+    /// What few tasks have, if this one has it.
+    #[inline]
+    fn cold_if_any(&self) -> Option<&Cold> {
+        self.own().cold.get().map(Box::as_ref)
+    }
+
+    /// The request to end, once there was one.
+    pub(crate) fn cause(&self) -> Option<&Cause> {
+        self.cold_if_any()?.cause.get().map(Box::as_ref)
+    }
+
+    /// Notes the first request to end.
+    pub(crate) fn set_cause(&self, cause: Cause) {
+        let is_first = self.cold().cause.set(Box::new(cause)).is_ok();
+        debug_assert!(is_first, "a task is asked to end once");
+    }
+
+    /// Flags the task: one more cause of it, or of its scopes, is live.
+    pub(crate) fn count_cause(&self) {
+        let causes = &self.cold().causes;
+        causes.set(causes.get() + 1);
+        self.flags().set(Flags::CAUSE);
+    }
+
+    /// A cause of one of the task's scopes is gone.
+    pub(crate) fn discount_cause(&self) {
+        let causes = &self.cold().causes;
+        causes.set(causes.get() - 1);
+        if causes.get() == 0 {
+            self.flags().clear(Flags::CAUSE);
+        }
+    }
+
+    /// The sub-waits that are in no scope.
+    pub(crate) fn sub_waits(&self) -> List {
+        self.cold_if_any().map_or_else(List::default, |cold| cold.sub_waits.get())
+    }
+
+    pub(crate) fn set_sub_waits(&self, list: List) {
+        self.cold().sub_waits.set(list);
+    }
+
+    /// Keeps a wait for listings: the task is inspected, and polled it with its own waker.
+    pub(crate) fn note_seen(&self, seen: Seen) {
+        self.cold().seen.borrow_mut().push(seen);
+    }
+
+    /// Forgets the waits that were kept for listings.
+    pub(crate) fn forget_seen(&self) {
+        self.cold().seen.borrow_mut().clear();
     }
 
     /// Whether a wait of the task has more to do than to wait.
@@ -138,17 +190,10 @@ impl TaskRef {
         Some((self.flags().kind()?, self.own().waits_at.get()))
     }
 
-    /// Has all pending waits of the task kept from its next step on, which is seen to. For listings;
-    /// [`seen_waits`](Self::seen_waits) shows them.
-    pub fn inspect(&self) {
-        self.flags().set(Flags::INSPECTED);
-        local::reach(self.kernel(), |local| local.make_ready(self));
-    }
-
     /// The waits that were polled with the task's own waker in the last step and were pending: all of
     /// them if the task is [inspected](Self::inspect) since before that step, else the last one.
     pub fn seen_waits(&self) -> Vec<(TrapKind, &'static Location<'static>)> {
-        let seen = self.own().cold.get().map(|cold| cold.seen.borrow().clone()).unwrap_or_default();
+        let seen = self.cold_if_any().map(|cold| cold.seen.borrow().clone()).unwrap_or_default();
         if seen.is_empty() { self.last_wait().into_iter().collect() } else { seen }
     }
 
@@ -225,72 +270,54 @@ impl TaskRef {
         self.flags().exit()
     }
 
-    /// Whether the task was asked to end by a cancel; also when it has ended.
-    pub fn was_asked_to_end(&self) -> bool {
-        cause::of_task(self).is_some()
-    }
-
     /// Whether the task was stepped, if only once.
     #[inline]
     pub fn was_stepped(&self) -> bool {
         self.flags().has(Flags::STEPPED)
     }
 
-    /// Polls the task's future with a waker of its own, in a step of the task. `true`: it ended, and
-    /// has its outcome.
+    /// Polls the task's future, in a step of the task. How it ended, if it did; it has its outcome then.
     ///
     /// A panic of the future is caught and is the outcome.
     #[inline(always)]
-    pub(crate) fn poll_step(&self) -> bool {
+    pub(crate) fn poll(&self, cx: &mut Context<'_>) -> Option<Exit> {
         debug_assert!(self.flags().has(Flags::BUSY), "a step has begun");
-        let waker = self.borrowed_waker();
-        let mut cx = Context::from_waker(&waker);
         // SAFETY: the vtable is that of the cell's type; this is the home thread, since a `TaskRef`
         // cannot leave it; and the stage is not in use, since a step that has begun set `BUSY`, which
         // it was asked about before, and everything else that uses the stage asks about it, too.
-        let exit = unsafe { (self.shared().vtable.poll)(self.header, &mut cx) };
-        if let Some(exit) = exit {
-            self.flags().set_exit(exit);
-            self.end_locals();
-        }
-        exit.is_some()
+        unsafe { (self.shared().vtable.poll)(self.header, cx) }
     }
 
-    /// Drops the task's future unfinished; `outcome` is what joining it gives.
-    ///
-    /// For the kernel. A task that has ended keeps its outcome.
+    /// Drops the task's future, if it has one; `outcome` is what joining it gives then.
     ///
     /// # Panics
     ///
     /// When called from inside the same task's poll.
-    pub fn abandon(&self, outcome: TaskError) {
-        if self.is_ended() {
-            return;
+    pub(crate) fn drop_future(&self, outcome: TaskError) {
+        struct Idle<'a>(&'a Flags);
+        impl Drop for Idle<'_> {
+            fn drop(&mut self) {
+                self.0.clear(Flags::BUSY);
+            }
         }
-        // Before it counts as ended: what has ended is not asked again whether its future is gone.
+
         self.assert_idle();
-        self.flags().set_exit(Exit::Dropped);
-        local::while_current(self, || {
-            self.exclusively(|| {
-                // SAFETY: as in `poll`.
-                unsafe { (self.shared().vtable.abandon)(self.header, outcome) }
-            });
-            self.end_locals();
-        });
+        let flags = self.flags();
+        flags.set(Flags::BUSY);
+        let _idle = Idle(flags);
+        // SAFETY: as in `poll`.
+        unsafe { (self.shared().vtable.abandon)(self.header, outcome) }
     }
 
-    /// Asks the task to end. See [`Task::cancel`](crate::Task::cancel).
-    pub fn request_cancel(&self, reason: Interrupted) {
-        cause::request_end(self, reason);
-    }
-
-    /// Ends the task without another step of it. See [`Task::abort`](crate::Task::abort).
-    pub fn request_abort(&self, reason: Interrupted) {
-        local::reach(self.kernel(), |local| local.kernel().abort(self, reason));
+    /// Panics inside the task's own poll.
+    #[inline(always)]
+    pub(crate) fn assert_idle(&self) {
+        let is_busy = self.flags().has(Flags::BUSY);
+        assert!(!is_busy, "a task was polled or dropped from inside itself (I6)");
     }
 
     pub(crate) fn local(&self, key: LocalKey) -> Option<Rc<dyn Any>> {
-        self.own().cold.get()?.locals.get(key)
+        self.cold_if_any()?.locals.get(key)
     }
 
     pub(crate) fn set_local(
@@ -301,36 +328,12 @@ impl TaskRef {
         self.cold().locals.set(key, value)
     }
 
+    /// Drops the task's locals, if it has any.
     #[inline]
-    fn end_locals(&self) {
-        if let Some(cold) = self.own().cold.get() {
-            if let Some(cause) = cold.cause.get() {
-                local::reach(self.kernel(), |local| cause.end_alarm(local));
-            }
+    pub(crate) fn end_locals(&self) {
+        if let Some(cold) = self.cold_if_any() {
             cold.locals.end();
         }
-    }
-
-    #[inline(always)]
-    fn assert_idle(&self) {
-        let is_busy = self.flags().has(Flags::BUSY);
-        assert!(!is_busy, "a task was polled or dropped from inside itself (I6)");
-    }
-
-    #[inline(always)]
-    fn exclusively<R>(&self, work: impl FnOnce() -> R) -> R {
-        struct Done<'a>(&'a Flags);
-        impl Drop for Done<'_> {
-            fn drop(&mut self) {
-                self.0.clear(Flags::BUSY);
-            }
-        }
-
-        self.assert_idle();
-        let flags = self.flags();
-        flags.set(Flags::BUSY);
-        let _done = Done(flags);
-        work()
     }
 
     /// Takes the outcome of a task that has ended; `None` if it has not, or it was taken before.
@@ -349,27 +352,6 @@ impl TaskRef {
             (self.shared().vtable.take)(self.header, NonNull::from(&mut outcome).cast());
         }
         outcome
-    }
-
-    /// A waker of the task that may go anywhere.
-    pub fn waker(&self) -> Waker {
-        (*self.borrowed_waker()).clone()
-    }
-
-    /// The waker, without a reference of its own: it must not outlive `self`.
-    #[inline(always)]
-    fn borrowed_waker(&self) -> ManuallyDrop<Waker> {
-        let raw = RawWaker::new(self.header.as_ptr().cast_const().cast(), &WAKER);
-        // SAFETY: the functions of `WAKER` are written for such a pointer, and the cell outlives
-        // the waker, which is not dropped and so gives up no reference.
-        ManuallyDrop::new(unsafe { Waker::from_raw(raw) })
-    }
-
-    /// Whether the waker is this task's own, and not a combinator's.
-    #[inline(always)]
-    pub fn owns(&self, waker: &Waker) -> bool {
-        waker.data() == self.header.as_ptr().cast_const().cast()
-            && std::ptr::eq(waker.vtable(), &WAKER)
     }
 
     /// Whether both refer to the same task.

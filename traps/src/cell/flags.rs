@@ -5,8 +5,18 @@
 
 use std::cell::Cell;
 
-use crate::cell::Exit;
-use crate::contract::TrapKind;
+use crate::names::TrapKind;
+
+/// How a task ended.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub enum Exit {
+    /// Its future returned.
+    Returned,
+    /// Its future panicked.
+    Panicked,
+    /// Its future was dropped unfinished.
+    Dropped,
+}
 
 /// The flags of a task, and the kind of the wait that it polled last.
 #[derive(Default)]

@@ -8,9 +8,9 @@ use std::cell::Cell;
 use std::fmt;
 use std::ptr::NonNull;
 
-use crate::cell::Header;
-use crate::flags::Flags;
-use crate::task_ref::TaskRef;
+use super::Header;
+use super::flags::Flags;
+use super::reference::TaskRef;
 
 /// Tasks that may be stepped, in the order in which they became ready.
 #[derive(Default)]

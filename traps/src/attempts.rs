@@ -1,0 +1,102 @@
+//! Attempts on sockets, made once or until they can be done.
+
+use std::io;
+
+use crate::door;
+use crate::interrupt::Interrupted;
+use crate::socket::{Attempt, Closed, Direction, Done, OpenSocket, Opened, SocketId};
+use crate::trap::Trap;
+use crate::wait::{Outcome, Wait};
+
+/// Opens a socket in the current kernel, or takes one over.
+///
+/// # Errors
+///
+/// The system's; [`Unsupported`](io::ErrorKind::Unsupported) for what the kernel does not have.
+///
+/// # Panics
+///
+/// Outside a kernel.
+#[track_caller]
+pub fn open_socket(what: OpenSocket<'_>) -> io::Result<Opened<SocketId>> {
+    door::with(|local| local.kernel().open(what))
+}
+
+/// Attempts something on a socket, without waiting; also outside its kernel's turn.
+///
+/// # Errors
+///
+/// [`WouldBlock`](io::ErrorKind::WouldBlock) if it cannot be done now, or the task has had its share of
+/// attempts for this step; [`Closed`], also if the socket's kernel has ended or is not one of this
+/// thread; else the system's.
+#[inline]
+pub fn attempt(socket: SocketId, attempt: Attempt<'_>) -> io::Result<Done<SocketId>> {
+    let outcome = door::reach(socket.kernel, |local| {
+        local.refill_outside_steps();
+        let outcome = local.kernel().attempt(socket, attempt);
+        local.call_wakers();
+        outcome
+    });
+    match outcome {
+        Some(Some(outcome)) => outcome,
+        Some(None) => Err(io::ErrorKind::WouldBlock.into()),
+        None => Err(Closed.into()),
+    }
+}
+
+/// Something that can be attempted again and again, until it is done.
+pub trait AsAttempt {
+    /// What it gives when it is done.
+    type Output;
+
+    /// What to attempt. Always in the same direction.
+    fn attempt(&mut self) -> Attempt<'_>;
+
+    /// What has come of it.
+    fn output(&mut self, done: Done<SocketId>) -> Self::Output;
+}
+
+/// Whether an attempt in that direction is worthwhile. See [`Attempt::IsReady`].
+#[derive(Clone, Copy, Debug)]
+pub struct IsReady(pub Direction);
+
+impl AsAttempt for IsReady {
+    type Output = ();
+
+    fn attempt(&mut self) -> Attempt<'_> {
+        Attempt::IsReady(self.0)
+    }
+
+    fn output(&mut self, _: Done<SocketId>) {}
+}
+
+/// The trap that attempts something on a socket until it can be done. See [`socket_wait`](crate::socket_wait).
+#[derive(Debug)]
+pub struct SocketTrap<A> {
+    socket: SocketId,
+    what: A,
+}
+
+impl<A> SocketTrap<A> {
+    /// Attempts this on that socket.
+    #[inline]
+    pub fn new(socket: SocketId, what: A) -> Self {
+        Self { socket, what }
+    }
+}
+
+impl<A: AsAttempt> Trap for SocketTrap<A> {
+    type Answer = io::Result<A::Output>;
+    type Given = Outcome;
+
+    #[inline(always)]
+    fn wait<'a>(&'a mut self, outcome: &'a mut Outcome) -> Wait<'a> {
+        Wait::Attempt(self.socket, self.what.attempt(), outcome)
+    }
+
+    #[inline(always)]
+    fn answer(&mut self, result: Result<Outcome, Interrupted>) -> Self::Answer {
+        let done = result?.take()?;
+        Ok(self.what.output(done))
+    }
+}

@@ -1,0 +1,208 @@
+//! Steps: a task's future is polled, or dropped, with the task as the current one.
+
+use std::ptr::{self, NonNull};
+use std::task::Context;
+
+use super::Local;
+use crate::cause::Cause;
+use crate::cause::rules::is_lost_after_step;
+use crate::cell::Header;
+use crate::cell::flags::{Exit, Flags};
+use crate::cell::reference::TaskRef;
+use crate::door;
+use crate::interrupt::{Interrupted, TaskError};
+use crate::quiet::quietly;
+use crate::scope::Frame;
+
+impl Local {
+    /// Steps a task that was taken out of the ready list and has not ended. It comes back if there is
+    /// more to be done about it: it has ended, or it is [lost](Self::is_lost).
+    ///
+    /// # Panics
+    ///
+    /// Inside a step of the same task.
+    #[inline(always)]
+    pub fn step(&self, task: TaskRef) -> Option<TaskRef> {
+        self.step.set(self.step.get() + 1);
+        self.step_began.set(self.moment.get());
+        self.refill();
+        if task.is_watched() {
+            self.watch(&task);
+        }
+        let exit = {
+            let _stepping = Stepping::begin(self, &task);
+            let waker = task.borrowed_waker();
+            let exit = task.poll(&mut Context::from_waker(&waker));
+            if let Some(exit) = exit {
+                task.flags().set_exit(exit);
+                end_belongings(&task);
+            }
+            exit
+        };
+        if self.attention.get() {
+            self.end_step();
+        }
+        if exit.is_some() {
+            return Some(task);
+        }
+        if task.flags().has(Flags::AGAIN | Flags::CAUSE) {
+            return self.after_step(task);
+        }
+        None
+    }
+
+    /// Does `work` with a task as the current one that is going to be stepped at once. For the kernel's
+    /// observers.
+    pub fn before_step(&self, task: &TaskRef, work: impl FnOnce()) {
+        task.flags().set(Flags::STEPPED);
+        let _current = Current::set(self, task);
+        work();
+    }
+
+    /// After a step that gave the task back: why it is to be dropped. `None`: it has ended. A task is lost
+    /// that was asked to end and waits on foreign futures alone, which cannot be told.
+    pub fn is_lost(&self, task: &TaskRef) -> Option<Interrupted> {
+        if task.is_ended() { None } else { task.cause().map(Cause::why) }
+    }
+
+    /// Counts the waits and wakes of the current task from now on.
+    #[inline(never)]
+    pub(crate) fn watch(&self, task: &TaskRef) {
+        self.wakes.set(0);
+        self.pending.borrow_mut().clear();
+        self.branch.set(None);
+        if task.flags().has(Flags::INSPECTED) {
+            task.forget_seen();
+        }
+    }
+
+    #[cold]
+    fn end_step(&self) {
+        let after_step = std::mem::take(&mut *self.after_step.borrow_mut());
+        for waker in after_step {
+            quietly("a combinator's waker", || waker.wake());
+        }
+        self.call_collected();
+    }
+
+    #[inline(always)]
+    fn after_step(&self, task: TaskRef) -> Option<TaskRef> {
+        if task.flags().has(Flags::CAUSE) && is_lost_after_step(self, &task) {
+            return Some(task);
+        }
+        let flags = task.flags();
+        if flags.has(Flags::AGAIN) {
+            flags.clear(Flags::AGAIN);
+            if !flags.has(Flags::QUEUED | Flags::ENDED) {
+                self.ready.push(task);
+            }
+        }
+        None
+    }
+}
+
+/// A task during its step, until this is dropped.
+struct Stepping<'a> {
+    local: &'a Local,
+    task: &'a TaskRef,
+}
+
+impl<'a> Stepping<'a> {
+    #[inline(always)]
+    fn begin(local: &'a Local, task: &'a TaskRef) -> Self {
+        task.flags().begin_step();
+        local.task.set(Some(task.address()));
+        Self { local, task }
+    }
+}
+
+impl Drop for Stepping<'_> {
+    #[inline(always)]
+    fn drop(&mut self) {
+        self.task.flags().clear(Flags::BUSY);
+        self.local.task.set(None);
+        self.local.scope.set(ptr::null());
+    }
+}
+
+/// Makes a task the current one, outside of all scopes, until it is dropped.
+struct Current<'a> {
+    local: &'a Local,
+    task: Option<NonNull<Header>>,
+    scope: *const Frame,
+}
+
+impl<'a> Current<'a> {
+    #[inline(always)]
+    fn set(local: &'a Local, task: &TaskRef) -> Self {
+        let scope = local.scope.replace(ptr::null());
+        Self { local, task: local.task.replace(Some(task.address())), scope }
+    }
+}
+
+impl Drop for Current<'_> {
+    #[inline(always)]
+    fn drop(&mut self) {
+        self.local.task.set(self.task);
+        self.local.scope.set(self.scope);
+    }
+}
+
+/// Drops what belongs to a task besides its future, with the task current.
+#[inline]
+fn end_belongings(task: &TaskRef) {
+    if let Some(cause) = task.cause() {
+        door::reach(task.kernel(), |local| cause.end_alarm(local));
+    }
+    task.end_locals();
+}
+
+impl TaskRef {
+    /// Drops the task's future unfinished; `outcome` is what joining it gives.
+    ///
+    /// For the kernel. A task that has ended keeps its outcome.
+    ///
+    /// # Panics
+    ///
+    /// When called from inside the same task's poll.
+    pub fn abandon(&self, outcome: TaskError) {
+        if self.is_ended() {
+            return;
+        }
+        // Before it counts as ended: what has ended is not asked again whether its future is gone.
+        self.assert_idle();
+        self.flags().set_exit(Exit::Dropped);
+        while_current(self, || {
+            self.drop_future(outcome);
+            end_belongings(self);
+        });
+    }
+
+    /// Ends the task without another step of it. See [`Task::abort`](crate::Task::abort).
+    pub fn request_abort(&self, reason: Interrupted) {
+        door::reach(self.kernel(), |local| local.kernel().abort(self, reason));
+    }
+
+    /// Has all pending waits of the task kept from its next step on, which is seen to. For listings;
+    /// [`seen_waits`](Self::seen_waits) shows them.
+    pub fn inspect(&self) {
+        self.flags().set(Flags::INSPECTED);
+        door::reach(self.kernel(), |local| local.make_ready(self));
+    }
+}
+
+/// Does `work` with a task as the current one, as far as its kernel is entered here.
+fn while_current(task: &TaskRef, work: impl FnOnce()) {
+    let mut work = Some(work);
+    door::try_with(|local| {
+        if local.id == task.kernel()
+            && let Some(work) = work.take()
+        {
+            let _current = Current::set(local, task);
+            work();
+        }
+    });
+    if let Some(work) = work {
+        work();
+    }
+}
