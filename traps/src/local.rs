@@ -1,13 +1,13 @@
 //! What a kernel must be able to do: the contract between a program and the kernel that runs it.
 //!
 //! A type that implements [`TrapHandler`] is a kernel. The crate's front page says what each trap
-//! means, `wait.rs` how a wait begins and ends; this file has the rest of the shape. The rules of interruption are applied
-//! by the futures of this crate when they are polled (`cause.rs`), so a kernel knows nothing of them but deadlines.
+//! means, and `wait.rs` how a wait begins and ends. A kernel knows nothing of interruption but deadlines: the
+//! futures of this crate apply its rules when they are polled (`cause.rs`).
 //!
-//! A kernel has two parts. A [`Local`] is the same for every kernel: the current task, the ready list, the chain of
-//! scopes, the numbers of moments. A trap that can be answered from there, and each step, cost no call through a table of functions.
-//! A kernel owns one and gives it out by [`TrapHandler::local`]. The other part is the kernel's own: tables of timers, queues and
-//! sockets, the outside.
+//! A kernel has two halves. The *near half* is a [`Local`], the same for every kernel: the current task, the
+//! ready list, the chain of scopes, the numbers of moments. A step, or a trap that the near half can answer, costs
+//! no call through a vtable. The *far half* is the rest: tables of timers, queues and sockets, and the outside. A
+//! kernel owns a `Local`, and [`TrapHandler::local`] lends it.
 //!
 //! Methods take `&self`, and one may lead to another, so a kernel runs no user code while it holds a
 //! borrow of its own state (I10). User code is: a poll; the drop of a future, an output or a closure;
