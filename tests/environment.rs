@@ -1,17 +1,22 @@
 //! The variables that a simulation heeds. Each test starts this program again, with other variables,
 //! and looks at what it prints.
 
-use std::process::Command;
+mod child;
+
 use std::time::Duration;
 
 use pikake::sim::Runs;
 use pikake::thread::run_in_thread;
 use pikake::{random, sleep};
 
-/// What is started. Its seed 17 fails.
+use child::{child, is_child};
+
+/// A program for a child. Its seed 17 fails.
 #[test]
-#[ignore = "started by the others, in a process of its own"]
 fn program() {
+    if !is_child("program") {
+        return;
+    }
     Runs::new("program").seeds(3).run(|sim| {
         let seed = sim.seed();
         println!("seed {seed}");
@@ -22,11 +27,13 @@ fn program() {
     });
 }
 
-/// What is started to hang: in a closure, or in a step.
+/// A program for a child, which hangs in a closure or in a step.
 #[test]
-#[ignore = "started by the others, in a process of its own"]
 fn hangs() {
     const MOMENT: Option<Duration> = Some(Duration::from_millis(300));
+    if !is_child("hangs") {
+        return;
+    }
     let in_a_closure = std::env::var_os("IN_A_CLOSURE").is_some();
     Runs::new("hangs").seeds(1).run(|sim| {
         sim.hang_after(MOMENT).client("stuck", move || async move {
@@ -70,14 +77,11 @@ fn run(variables: &[(&str, &str)]) -> (bool, String) {
 }
 
 fn start(program: &str, variables: &[(&str, &str)]) -> (bool, String) {
-    let mut command = Command::new(std::env::current_exe().unwrap());
-    command.args(["--exact", program, "--ignored", "--nocapture", "--test-threads=1"]);
+    let mut child = child(program);
     for variable in ["PIKAKE_SEED", "PIKAKE_RUNS", "PIKAKE_TRACE"] {
-        command.env_remove(variable);
+        child.env_remove(variable);
     }
-    let output = command.envs(variables.iter().copied()).output().unwrap();
-    let printed = [output.stdout, output.stderr].concat();
-    (output.status.success(), String::from_utf8(printed).unwrap())
+    child::run(child.envs(variables.iter().copied()))
 }
 
 fn seeds(printed: &str) -> Vec<u64> {

@@ -3,6 +3,8 @@
 //! Nothing here takes real time, so a wake-up that is lost is a test that hangs, and `within` makes
 //! that a failure.
 
+#[cfg(target_os = "linux")]
+mod child;
 mod support;
 
 use std::cell::{Cell, RefCell};
@@ -451,22 +453,26 @@ fn what_a_thread_that_the_driver_refuses_owns_may_use_the_kernel() {
 #[cfg(target_os = "linux")]
 #[test]
 fn what_a_thread_that_the_system_refuses_owns_may_use_the_kernel() {
-    let output = std::process::Command::new(std::env::current_exe().unwrap())
-        .args(["--exact", "start_a_thread_that_the_system_refuses", "--ignored", "--nocapture"])
-        .arg("--test-threads=1")
-        .env("RUST_MIN_STACK", (1_u64 << 60).to_string())
-        .output()
-        .unwrap();
-    let printed = [output.stdout, output.stderr].concat();
-    let printed = String::from_utf8_lossy(&printed);
-    assert!(output.status.success() && printed.contains("1 passed"), "{printed}");
+    let mut child = child::child(REFUSED_BY_THE_SYSTEM);
+    let (is_good, printed) = child::run(child.env("RUST_MIN_STACK", (1_u64 << 60).to_string()));
+    assert!(is_good && printed.contains(WAS_REFUSED), "{printed}");
 }
 
 #[cfg(target_os = "linux")]
+const REFUSED_BY_THE_SYSTEM: &str = "thread_refused_by_the_system";
+
+/// Printed when the thread was refused and the assertions about it hold.
+#[cfg(target_os = "linux")]
+const WAS_REFUSED: &str = "the thread was refused";
+
+/// A program for a child.
+#[cfg(target_os = "linux")]
 #[test]
-#[ignore = "the program of another test"]
-fn start_a_thread_that_the_system_refuses() {
-    start_a_thread_in_vain(&kernel());
+fn thread_refused_by_the_system() {
+    if child::is_child(REFUSED_BY_THE_SYSTEM) {
+        start_a_thread_in_vain(&kernel());
+        println!("{WAS_REFUSED}");
+    }
 }
 
 /// A kernel with a task that waits in its foreign grace, for which one timer is set, after another one

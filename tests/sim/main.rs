@@ -2,6 +2,8 @@
 
 #![forbid(unsafe_code)]
 
+#[path = "../child/mod.rs"]
+mod child;
 #[path = "../scratch/mod.rs"]
 mod scratch;
 
