@@ -7,49 +7,15 @@ use std::io;
 use std::pin::Pin;
 use std::rc::Rc;
 
-use pikake::traps::{
-    AsAttempt, Attempt, Closed, Done, OpenSocket, Opened, SocketId, attempt, open_socket,
-    read_wait, socket_wait, write_wait,
-};
+use pikake::traps::{Attempt, Closed, SocketId, attempt, read_wait, write_wait};
 use pikake::{Task, sleep, spawn, timeout_after, yield_now};
+use support::sockets::{drain, pair, read};
 use support::{Faults, Faulty, Log, OnDrop, builder, kernel, ms, run, within};
 
 type Wait = Pin<Box<dyn Future<Output = io::Result<()>>>>;
 
-fn pair() -> (SocketId, SocketId) {
-    match open_socket(OpenSocket::UnixStreamPair).unwrap() {
-        Opened::Pair(one, other) => (one, other),
-        opened => panic!("a pair was asked for: {opened:?}"),
-    }
-}
-
-/// Reads a few bytes, and tells how many.
-struct ReadSome([u8; 4]);
-
-impl AsAttempt for ReadSome {
-    type Output = usize;
-
-    fn attempt(&mut self) -> Attempt<'_> {
-        Attempt::Read(&mut self.0)
-    }
-
-    fn output(&mut self, done: Done<SocketId>) -> usize {
-        done.bytes()
-    }
-}
-
-async fn read(socket: SocketId) -> io::Result<usize> {
-    socket_wait(socket, ReadSome([0; 4])).await
-}
-
 fn close(socket: SocketId) {
     attempt(socket, Attempt::Close).unwrap();
-}
-
-/// Finds out that there is nothing to read, after which a wait for it suspends.
-fn drain(socket: SocketId) {
-    let error = attempt(socket, Attempt::Read(&mut [0; 8])).unwrap_err();
-    assert_eq!(error.kind(), io::ErrorKind::WouldBlock);
 }
 
 /// Closes a socket when it is dropped, as the owner of one does.

@@ -16,22 +16,27 @@ use std::time::Duration;
 use futures::stream::{FuturesUnordered, StreamExt};
 use mio::unix::SourceFd;
 use pikake::time::ManualClock;
-use pikake::traps::{
-    Attempt, OpenSocket, Opened, WaitQueue, attempt, open_socket, park, read_wait,
-};
+use pikake::traps::{Attempt, WaitQueue, attempt, park, read_wait};
 use pikake::{Interrupted, Kernel, Task, TaskError, spawn, yield_now};
+use support::sockets::{drain, pair};
 use support::{Log, OnDrop, ms, within};
 
 /// A loop that knows of the kernel no more than its descriptor.
 struct ForeignLoop(mio::Poll);
 
 impl ForeignLoop {
+    /// A loop around a kernel that has nothing left to do, and so shows nothing.
     fn around(kernel: &Kernel<ManualClock>) -> Self {
         let poll = mio::Poll::new().unwrap();
         let descriptor = kernel.as_raw_fd();
         let (token, interest) = (mio::Token(0), mio::Interest::READABLE);
         poll.registry().register(&mut SourceFd(&descriptor), token, interest).unwrap();
-        Self(poll)
+        let mut foreign_loop = Self(poll);
+        settle(kernel);
+        foreign_loop.is_readable();
+        settle(kernel);
+        assert!(!foreign_loop.is_readable(), "nothing happens by itself");
+        foreign_loop
     }
 
     fn is_readable(&mut self) -> bool {
@@ -67,22 +72,23 @@ fn assert_shows_of<T: 'static>(
     settle(kernel);
     assert!(!task.is_finished(), "it waits");
     let mut foreign_loop = ForeignLoop::around(kernel);
-    settle(kernel);
-    foreign_loop.is_readable();
-    assert!(!foreign_loop.is_readable(), "nothing happens by itself");
     between(&task);
     assert!(foreign_loop.is_readable(), "what was done shows on the descriptor");
     settle(kernel);
     assert!(task.is_finished(), "and has been seen");
 }
 
+/// Starts a task that waits in that queue.
+fn parked(queue: &Rc<WaitQueue>) -> impl FnOnce() -> Task<()> + use<> {
+    let queue = queue.clone();
+    || spawn(async move { park(&queue).await.unwrap() })
+}
+
 #[test]
 fn a_queue_that_is_woken_between_two_turns_shows() {
     within(|| {
-        let queue = Rc::new(WaitQueue::new());
-        let waiting = queue.clone();
-        let start = || spawn(async move { park(&waiting).await.unwrap() });
-        assert_shows(start, |_| assert_eq!(queue.wake(1), 1));
+        let queue = Rc::default();
+        assert_shows(parked(&queue), |_| assert_eq!(queue.wake(1), 1));
     });
 }
 
@@ -161,10 +167,8 @@ fn a_socket_that_is_closed_between_two_turns_shows() {
         let keep = opened.clone();
         let start = || {
             spawn(async move {
-                let Ok(Opened::Pair(here, _there)) = open_socket(OpenSocket::UnixStreamPair) else {
-                    panic!("a pair of sockets");
-                };
-                attempt(here, Attempt::Read(&mut [0])).unwrap_err();
+                let (here, _there) = pair();
+                drain(here);
                 keep.set(Some(here));
                 read_wait(here).await.unwrap_err();
             })
@@ -181,10 +185,8 @@ fn a_socket_that_is_closed_between_two_turns_shows() {
 fn a_spawn_by_enter_shows() {
     within(|| {
         let kernel = kernel();
-        let queue = Rc::new(WaitQueue::new());
-        let waiting = queue.clone();
-        let start = || spawn(async move { park(&waiting).await.unwrap() });
-        assert_shows_of(&kernel, start, |_| {
+        let queue = Rc::default();
+        assert_shows_of(&kernel, parked(&queue), |_| {
             let wake = async move { assert_eq!(queue.wake(1), 1) };
             kernel.enter(|| spawn(wake).detach()).unwrap();
         });
@@ -195,10 +197,8 @@ fn a_spawn_by_enter_shows() {
 fn a_wake_of_a_queue_by_enter_shows() {
     within(|| {
         let kernel = kernel();
-        let queue = Rc::new(WaitQueue::new());
-        let waiting = queue.clone();
-        let start = || spawn(async move { park(&waiting).await.unwrap() });
-        assert_shows_of(&kernel, start, |_| {
+        let queue = Rc::default();
+        assert_shows_of(&kernel, parked(&queue), |_| {
             assert_eq!(kernel.enter(|| queue.wake(1)), Ok(1));
         });
     });
@@ -249,11 +249,7 @@ fn an_abort_by_enter_shows() {
 fn a_main_task_of_try_run_by_shows() {
     within(|| {
         let kernel = kernel();
-        settle(&kernel);
         let mut foreign_loop = ForeignLoop::around(&kernel);
-        foreign_loop.is_readable();
-        settle(&kernel);
-        assert!(!foreign_loop.is_readable(), "nothing happens by itself");
         let output = kernel.try_run_by(async { yield_now().await.map(|()| 7) }, |main| {
             assert!(foreign_loop.is_readable(), "the main task shows on the descriptor");
             settle(&kernel);
@@ -288,10 +284,7 @@ fn a_main_task_that_is_not_driven_is_dropped() {
 fn an_enter_that_gives_no_work_does_not_show() {
     within(|| {
         let kernel = kernel();
-        settle(&kernel);
         let mut foreign_loop = ForeignLoop::around(&kernel);
-        foreign_loop.is_readable();
-        settle(&kernel);
         let queue = WaitQueue::new();
         assert_eq!(kernel.enter(|| queue.wake(1)), Ok(0));
         assert!(!foreign_loop.is_readable());

@@ -296,6 +296,12 @@ async fn hold<G>(guard: G) {
     std::future::pending().await
 }
 
+/// A future that waits in a queue of its own and holds `guard`.
+async fn park_with<G>(guard: G) {
+    let _guard = guard;
+    let _ = park(&WaitQueue::new()).await;
+}
+
 /// The text of a panic.
 fn text(panic: &(dyn std::any::Any + Send)) -> &str {
     let text = panic.downcast_ref::<&'static str>().copied();
@@ -615,10 +621,7 @@ fn a_key_that_no_kernel_may_choose_is_never_collected() {
         let kernel = Careless::new();
         kernel.begun.set(Begun::Entry(key));
         let (drops, guard) = counted();
-        kernel.start(async move {
-            let _guard = guard;
-            let _ = park(&WaitQueue::new()).await;
-        });
+        kernel.start(park_with(guard));
         kernel.step_all();
         kernel.step_all();
         kernel.forget_all();
@@ -707,10 +710,7 @@ fn a_task_is_not_stepped_inside_its_own_step() {
         let task = kernel.local.current().expect("a step has begun");
         kernel.local.step(task);
     });
-    kernel.start(async move {
-        let _guard = guard;
-        let _ = park(&WaitQueue::new()).await;
-    });
+    kernel.start(park_with(guard));
     let task = kernel.last_task();
     kernel.step_all();
     assert_eq!(task.exit(), Some(pikake::traps::Exit::Panicked));
@@ -767,10 +767,7 @@ fn a_task_is_not_dropped_inside_its_own_step() {
         let task = kernel.local.current().expect("a step has begun");
         task.abandon(TaskError::Stopped);
     });
-    kernel.start(async move {
-        let _guard = guard;
-        let _ = park(&WaitQueue::new()).await;
-    });
+    kernel.start(park_with(guard));
     kernel.step_all();
     assert_eq!(drops.get(), 1, "by the panic that this is");
     kernel.forget_all();
@@ -797,9 +794,9 @@ fn a_waker_that_panics_keeps_no_other_from_being_called() {
     kernel.forget_all();
 }
 
-/// A deadline that the kernel says has passed, and does not give back.
-#[test]
-fn a_scope_whose_deadline_is_lost_runs_on() {
+/// Starts a task with a deadline, and steps it again when the kernel treats deadlines like `timers`.
+/// Returns the kernel, and how often the task's future was dropped.
+fn kernel_with_deadline(timers: Timers) -> (Rc<Careless>, Rc<Cell<u32>>) {
     let kernel = Careless::new();
     let (drops, guard) = counted();
     kernel.start(async move {
@@ -807,9 +804,16 @@ fn a_scope_whose_deadline_is_lost_runs_on() {
         let _ = timeout_after(ms(1), park(&WaitQueue::new())).await;
     });
     kernel.step_all();
-    kernel.timers.set(Timers::Lost);
+    kernel.timers.set(timers);
     kernel.tasks.borrow()[0].inspect();
     kernel.step_all();
+    (kernel, drops)
+}
+
+/// A deadline that the kernel says has passed, and does not give back.
+#[test]
+fn a_scope_whose_deadline_is_lost_runs_on() {
+    let (kernel, drops) = kernel_with_deadline(Timers::Lost);
     kernel.forget_all();
     while kernel.local.ready().pop().is_some() {}
     assert_eq!(drops.get(), 1);
@@ -818,16 +822,7 @@ fn a_scope_whose_deadline_is_lost_runs_on() {
 /// A deadline that the kernel says has passed, and that it has told nobody of.
 #[test]
 fn a_deadline_that_passes_untold_is_safe() {
-    let kernel = Careless::new();
-    let (drops, guard) = counted();
-    kernel.start(async move {
-        let _guard = guard;
-        let _ = timeout_after(ms(1), park(&WaitQueue::new())).await;
-    });
-    kernel.step_all();
-    kernel.timers.set(Timers::Untold);
-    kernel.tasks.borrow()[0].inspect();
-    kernel.step_all();
+    let (kernel, drops) = kernel_with_deadline(Timers::Untold);
     assert_eq!(drops.get(), 0);
     // A scope whose deadline has passed refers to its task, which so ends by this alone.
     kernel.tasks.borrow()[0].abandon(TaskError::Stopped);

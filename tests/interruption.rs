@@ -15,10 +15,9 @@ use std::time::Duration;
 
 use futures::stream::{FuturesUnordered, StreamExt};
 use pikake::time::{ManualClock, elapsed_since};
-use pikake::traps::{
-    Attempt, OpenSocket, Opened, SocketId, WaitQueue, attempt, open_socket, park, read_wait,
-};
+use pikake::traps::{WaitQueue, park, read_wait};
 use pikake::{Kernel, TimedOut, current, now, sleep, spawn, timeout_after, yield_now};
+use support::sockets::{drain, pair, write};
 use support::{kernel, ms, run, within};
 
 /// Far beyond anything that a test waits for.
@@ -33,23 +32,6 @@ async fn interrupt_unseen(wait: Pin<&mut impl Future>) {
         sleep(ms(30)).await.expect("cleanup is left alone");
     });
     assert_eq!(scope.await, Err(TimedOut));
-}
-
-fn pair() -> (SocketId, SocketId) {
-    match open_socket(OpenSocket::UnixStreamPair).unwrap() {
-        Opened::Pair(one, other) => (one, other),
-        opened => panic!("a pair was asked for: {opened:?}"),
-    }
-}
-
-fn write(socket: SocketId, text: &str) {
-    attempt(socket, Attempt::Write(text.as_bytes())).unwrap();
-}
-
-/// Finds out that there is nothing to read, after which a wait for it suspends.
-fn drain(socket: SocketId) {
-    let error = attempt(socket, Attempt::Read(&mut [0; 8])).unwrap_err();
-    assert_eq!(error.kind(), std::io::ErrorKind::WouldBlock);
 }
 
 #[test]

@@ -22,29 +22,17 @@ use futures::stream::{FuturesUnordered, StreamExt};
 use pikake::kernel::{Builder, Driver, Pick};
 use pikake::time::{ManualClock, Ticks, elapsed_since};
 use pikake::traps::{
-    AsAttempt, Attempt, Done, OpenSocket, Opened, SocketId, attempt, blocking, elapse, future_wait,
-    lookup, open_socket, socket_wait, start_thread,
+    Attempt, SocketId, attempt, blocking, elapse, future_wait, lookup, start_thread,
 };
 use pikake::{Kernel, TimedOut, now, shield, sleep, spawn, timeout_after, yield_now};
+use support::sockets::{pair, read, write};
+use support::warnings::OnWarning;
 use support::{Faults, Faulty, Log, OnDrop, Recorder, builder, kernel, ms, run, within};
-use tracing::span::{Attributes, Id, Record};
-use tracing::{Event, Level, Metadata, Subscriber};
 
 type Boxed<T> = Pin<Box<dyn Future<Output = T>>>;
 
 /// Far beyond anything that a test waits for.
 const LONG: Duration = Duration::from_secs(100);
-
-fn pair() -> (SocketId, SocketId) {
-    match open_socket(OpenSocket::UnixStreamPair).unwrap() {
-        Opened::Pair(one, other) => (one, other),
-        opened => panic!("a pair was asked for: {opened:?}"),
-    }
-}
-
-fn write(socket: SocketId, text: &str) {
-    attempt(socket, Attempt::Write(text.as_bytes())).unwrap();
-}
 
 /// Never ends. At each poll it polls a new uninterruptible wait and drops it.
 async fn drop_an_elapse_at_each_poll() {
@@ -203,25 +191,6 @@ fn cleanup_without_any_end_is_not_polled_for_nothing() {
     }
 }
 
-/// Reads a few bytes, and tells how many.
-struct ReadSome([u8; 4]);
-
-impl AsAttempt for ReadSome {
-    type Output = usize;
-
-    fn attempt(&mut self) -> Attempt<'_> {
-        Attempt::Read(&mut self.0)
-    }
-
-    fn output(&mut self, done: Done<SocketId>) -> usize {
-        done.bytes()
-    }
-}
-
-async fn read(socket: SocketId) -> std::io::Result<usize> {
-    socket_wait(socket, ReadSome([0; 4])).await
-}
-
 /// Takes what a reader was woken for before the reader is stepped, waits for more itself, and gives
 /// that up in the same step. So the reader, when it is stepped, has to wait anew.
 async fn snatch(socket: SocketId) {
@@ -366,34 +335,17 @@ fn an_attempt_between_runs_is_not_the_last_steps() {
 }
 
 thread_local! {
-    /// What [`SlowReports`] moves.
+    /// The clock that [`report_slowly`] moves.
     static SLOWED: RefCell<Option<ManualClock>> = const { RefCell::new(None) };
 }
 
-/// Takes 60 ms for each warning.
-struct SlowReports;
-
-impl Subscriber for SlowReports {
-    fn enabled(&self, metadata: &Metadata<'_>) -> bool {
-        *metadata.level() == Level::WARN
-    }
-
-    fn event(&self, _: &Event<'_>) {
-        SLOWED.with_borrow(|clock| {
-            if let Some(clock) = clock {
-                clock.advance(ms(60));
-            }
-        });
-    }
-
-    fn new_span(&self, _: &Attributes<'_>) -> Id {
-        Id::from_u64(1)
-    }
-
-    fn record(&self, _: &Id, _: &Record<'_>) {}
-    fn record_follows_from(&self, _: &Id, _: &Id) {}
-    fn enter(&self, _: &Id) {}
-    fn exit(&self, _: &Id) {}
+/// Takes 60 ms for a warning.
+fn report_slowly(_: &tracing::Event<'_>) {
+    SLOWED.with_borrow(|clock| {
+        if let Some(clock) = clock {
+            clock.advance(ms(60));
+        }
+    });
 }
 
 /// The report of the slow cleanup comes 10 ms before the end of the foreign grace, and takes longer.
@@ -404,7 +356,7 @@ fn a_foreign_grace_that_ends_during_a_report_is_over() {
         SLOWED.set(Some(clock.clone()));
         let kernel = Kernel::builder().clock(clock.clone()).build().unwrap();
         let started = clock.clone();
-        let outcome = tracing::subscriber::with_default(SlowReports, || {
+        let outcome = tracing::subscriber::with_default(OnWarning(report_slowly), || {
             tracing::callsite::rebuild_interest_cache();
             kernel.run(async {
                 let cleanup = spawn(timeout_after(ms(20), async move {

@@ -2,6 +2,8 @@
 //!
 //! The limit of open files is the process's, so this program has one test.
 
+mod support;
+
 use std::cell::{Cell, RefCell};
 use std::fs::File;
 use std::io::{self, Read, Write};
@@ -16,30 +18,7 @@ use pikake::net::{Listener, TcpListener, TcpStream, serve};
 use pikake::spawn;
 use pikake::traps::{WaitQueue, park};
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
-use tracing::span::{Attributes, Id, Record};
-use tracing::{Event, Level, Metadata, Subscriber};
-
-/// Counts warnings.
-struct Warnings(Arc<AtomicUsize>);
-
-impl Subscriber for Warnings {
-    fn enabled(&self, metadata: &Metadata<'_>) -> bool {
-        *metadata.level() == Level::WARN && metadata.target().starts_with("pikake_net")
-    }
-
-    fn event(&self, _: &Event<'_>) {
-        self.0.fetch_add(1, Ordering::Relaxed);
-    }
-
-    fn new_span(&self, _: &Attributes<'_>) -> Id {
-        Id::from_u64(1)
-    }
-
-    fn record(&self, _: &Id, _: &Record<'_>) {}
-    fn record_follows_from(&self, _: &Id, _: &Id) {}
-    fn enter(&self, _: &Id) {}
-    fn exit(&self, _: &Id) {}
-}
+use support::warnings::OnWarning;
 
 /// A listener that counts the attempts to accept, and gives a descriptor back at the fourth.
 struct Counting {
@@ -126,7 +105,11 @@ async fn reaches((count, changed): &(Cell<usize>, WaitQueue), wanted: usize) {
 fn a_shortage_of_descriptors_is_sat_out() {
     let before = getrlimit(Resource::Nofile).current.unwrap();
     let warnings = Arc::new(AtomicUsize::new(0));
-    let subscriber = Warnings(warnings.clone());
+    let count = warnings.clone();
+    let subscriber = OnWarning(move |event: &tracing::Event<'_>| {
+        let is_of_net = event.metadata().target().starts_with("pikake_net");
+        count.fetch_add(usize::from(is_of_net), Ordering::Relaxed);
+    });
     tracing::subscriber::with_default(subscriber, || {
         // Room for one connection: each is taken when the one before has ended.
         pikake::run(async {

@@ -27,42 +27,12 @@ async fn drain<F: Future>(world: &World, children: impl IntoIterator<Item = F>) 
     world.note(format_args!("done {} expired {}", outcome.output.is_some(), outcome.expired));
 }
 
-/// The draft called the scope's waker alone. The set polls no child whose own waker was not called,
-/// so the scope seemed to wait on nothing, and was dropped.
-fn children_of_a_set_sleep_and_roll_back<R: Runner>() {
+/// Two children of a set wait in vain until the deadline, and then roll back.
+fn assert_children_roll_back<R: Runner>(wait: impl AsyncFn() -> String) {
     let events = R::run(async |world| {
-        let child = |name| {
-            let world = world.clone();
-            async move {
-                world.note(format_args!("{name} sleeps: {}", told(sleep(ms(100)).await)));
-                world.note(format_args!("{name} rolls back: {}", told(sleep(ms(5)).await)));
-            }
-        };
-        drain(&world, ["one", "two"].map(child)).await;
-    });
-    assert_eq!(
-        events,
-        [
-            "10 one sleeps: a deadline passed",
-            "10 two sleeps: a deadline passed", // has returned it too
-            "15 one rolls back: ok",
-            "15 two rolls back: ok",
-            "15 done true expired true",
-        ]
-    );
-}
-
-/// The draft had no entry for a `future_wait`, which ends outside of the kernel, and so no waker to
-/// call.
-fn children_of_a_set_wait_for_foreign_futures<R: Runner>() {
-    let events = R::run(async |world| {
-        let child = |name| {
-            let world = world.clone();
-            async move {
-                let answer = told(future_wait(foreign::<()>()).await);
-                world.note(format_args!("{name} waits: {answer}"));
-                world.note(format_args!("{name} rolls back: {}", told(sleep(ms(5)).await)));
-            }
+        let child = async |name| {
+            world.note(format_args!("{name} waits: {}", wait().await));
+            world.note(format_args!("{name} rolls back: {}", told(sleep(ms(5)).await)));
         };
         drain(&world, ["one", "two"].map(child)).await;
     });
@@ -70,12 +40,24 @@ fn children_of_a_set_wait_for_foreign_futures<R: Runner>() {
         events,
         [
             "10 one waits: a deadline passed",
-            "10 two waits: a deadline passed",
+            "10 two waits: a deadline passed", // has returned it too
             "15 one rolls back: ok",
             "15 two rolls back: ok",
             "15 done true expired true",
         ]
     );
+}
+
+/// The draft called the scope's waker alone. The set polls no child whose own waker was not called,
+/// so the scope seemed to wait on nothing, and was dropped.
+fn children_of_a_set_sleep_and_roll_back<R: Runner>() {
+    assert_children_roll_back::<R>(async || told(sleep(ms(100)).await));
+}
+
+/// The draft had no entry for a `future_wait`, which ends outside of the kernel, and so no waker to
+/// call.
+fn children_of_a_set_wait_for_foreign_futures<R: Runner>() {
+    assert_children_roll_back::<R>(async || told(future_wait(foreign::<()>()).await));
 }
 
 /// The draft asked whether a wait or a shield had been polled. The set did not poll the shield, since

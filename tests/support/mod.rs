@@ -1,9 +1,13 @@
 //! Shared by the tests: a kernel whose time is moved by hand or by itself, a recorder of what the
-//! kernel does, a driver that fails on demand, and a limit for tests that would hang.
+//! kernel does, a driver that fails on demand, a limit for tests that would hang, calls on sockets,
+//! and a subscriber to warnings.
 #![allow(
     dead_code,
     reason = "each test binary uses its part; an `expect` would fail in those that use all"
 )]
+
+pub(crate) mod sockets;
+pub(crate) mod warnings;
 
 use std::cell::{Cell, RefCell};
 use std::fmt::Display;

@@ -52,6 +52,24 @@ pub(super) struct Region {
     pub(super) cause: Option<Cause>,
 }
 
+impl Region {
+    fn new(number: Number, kind: Kind, opened: u64, place: Place) -> Self {
+        Self {
+            number,
+            kind,
+            opened,
+            place,
+            waker: None,
+            was_called: false,
+            armed: None,
+            is_armed_as_listed: false,
+            polled: 0,
+            is_listed: false,
+            cause: None,
+        }
+    }
+}
+
 /// Where a wait or a region was polled last.
 #[derive(Clone, Copy)]
 struct Place {
@@ -624,21 +642,7 @@ impl State {
 
     fn open(&mut self, number: Number, kind: Kind, place: Place) {
         let opened = self.count_moment();
-        let (waker, armed, polled, cause) = (None, None, 0, None);
-        let is_listed = false;
-        self.regions.push(Region {
-            number,
-            kind,
-            opened,
-            place,
-            waker,
-            was_called: false,
-            is_armed_as_listed: false,
-            armed,
-            polled,
-            is_listed,
-            cause,
-        });
+        self.regions.push(Region::new(number, kind, opened, place));
     }
 
     /// The poll of a region is over, and its body is pending. Tells whether the body is dropped.
@@ -734,20 +738,8 @@ impl State {
 impl State {
     pub(super) fn open_task(&mut self, task: Number) {
         let place = Place { task, outer: None, came: task };
-        let (kind, waker, armed, polled, cause) = (Kind::Task, None, None, 0, None);
-        self.regions.push(Region {
-            number: task,
-            kind,
-            opened: 0,
-            place,
-            waker,
-            was_called: false,
-            is_armed_as_listed: false,
-            armed,
-            polled,
-            is_listed: true,
-            cause,
-        });
+        let region = Region::new(task, Kind::Task, 0, place);
+        self.regions.push(Region { is_listed: true, ..region });
         self.make_ready(task);
     }
 
