@@ -1,4 +1,4 @@
-//! What random programs ask of the system that runs them: pikake, or the model.
+//! The calls of random programs on the system that runs them: pikake, or the model.
 
 use std::fmt;
 use std::future::Future;
@@ -12,11 +12,11 @@ use crate::model;
 use crate::random_sync::{ALL_GIVEN_BACK, Exchange, Held, Points};
 use crate::runner::{OnDrop, World};
 
-/// What came of a body with a deadline: its output, whether it expired, how late it was.
+/// The result of a body with a deadline: its output, whether it expired, how late it was.
 pub(crate) type Timed<T> = (Option<T>, bool, Duration);
 
-/// A group whose tasks did not all do well: how many failed, how many after that, and whether its
-/// owner was interrupted.
+/// The error of a group: how many tasks failed, how many more afterwards, and the interruption of its
+/// owner, if any.
 pub(crate) type Failures<A> = (usize, usize, Option<<A as Api>::Interrupted>);
 
 /// The calls of a program.
@@ -26,7 +26,7 @@ pub(crate) trait Api: Sized + 'static {
     /// A task without an output.
     type Task: 'static;
     type Current: 'static;
-    /// Where tasks meet at locks and channels.
+    /// The locks and channels that the tasks share.
     type Points;
 
     fn sleep(length: Duration) -> impl Future<Output = Result<(), Self::Interrupted>> + Unpin;
@@ -50,7 +50,7 @@ pub(crate) trait Api: Sized + 'static {
     fn len(queue: &Self::Queue) -> usize;
 
     fn spawn(body: impl Future<Output = ()> + 'static) -> Self::Task;
-    /// Whether the task returned, or why the one that waits for it was interrupted.
+    /// Waits for a task's end. Returns whether the task returned, or why this wait was interrupted.
     fn join(task: Self::Task) -> impl Future<Output = Result<bool, Self::Interrupted>>;
     fn cancel(task: &Self::Task) -> LocalBoxFuture<'static, Result<(), Self::Interrupted>>;
     fn request_cancel(task: &Self::Task, reason: &str);
@@ -60,7 +60,7 @@ pub(crate) trait Api: Sized + 'static {
     fn request_cancel_of(current: &Self::Current, reason: &str);
 
     fn points(world: &World) -> Self::Points;
-    /// Runs a block while something is held.
+    /// Runs a block while it holds a lock or another shared object.
     fn hold(
         points: &Self::Points,
         held: Held,
@@ -79,7 +79,7 @@ pub(crate) trait Api: Sized + 'static {
     ) -> impl Future<Output = Result<(), Failures<Self>>>;
 }
 
-/// The calls that pikake and the model have under the same names.
+/// The calls that have the same names in pikake and in the model.
 macro_rules! calls {
     ($system:ident, $traps:ident) => {
         type Interrupted = $system::Interrupted;
@@ -241,7 +241,7 @@ impl Api for Model {
     calls!(model, model);
 
     type Current = model::Current;
-    /// Has nothing that is to be given back.
+    /// The model's programs hold no objects that they could fail to give back.
     type Points = OnDrop;
 
     fn points(world: &World) -> OnDrop {

@@ -1,4 +1,4 @@
-//! What was interrupted and goes on: foreign futures, graces, shields.
+//! Bodies that go on after an interruption: foreign futures, graces, shields.
 
 use std::future::{pending as foreign, poll_fn};
 use std::pin::Pin;
@@ -11,9 +11,9 @@ use super::pikake::{
 use futures::channel::oneshot;
 use futures::stream::{FuturesUnordered, StreamExt};
 
-use super::runner::{Runner, ms, on_every_kernel, poll_once, told};
+use super::runner::{Runner, describe, ms, on_every_kernel, poll_once};
 
-fn a_rollback_through_a_foreign_driver_may_take_the_foreign_grace<R: Runner>() {
+fn a_foreign_rollback_may_take_the_foreign_grace<R: Runner>() {
     let events = R::run(async |world| {
         for length in [300, 999, 1_001] {
             let outcome = timed(ms(10), async {
@@ -39,7 +39,7 @@ fn a_rollback_through_a_foreign_driver_may_take_the_foreign_grace<R: Runner>() {
     );
 }
 
-fn the_foreign_grace_starts_anew_when_the_rollback_has_waited_on_a_trap<R: Runner>() {
+fn a_trap_in_a_rollback_renews_the_grace<R: Runner>() {
     let events = R::run(async |world| {
         let outcome = timeout_after(ms(10), async {
             sleep(ms(100)).await.unwrap_err();
@@ -53,7 +53,7 @@ fn the_foreign_grace_starts_anew_when_the_rollback_has_waited_on_a_trap<R: Runne
     assert_eq!(events, ["1811 rolled back", "1811 Err(TimedOut)"]);
 }
 
-fn a_cancelled_task_may_roll_back_through_a_foreign_driver<R: Runner>() {
+fn a_cancelled_task_rolls_back_through_foreign_futures<R: Runner>() {
     let events = R::run(async |world| {
         for length in [300, 3_000] {
             let task = spawn({
@@ -76,7 +76,7 @@ fn a_cancelled_task_may_roll_back_through_a_foreign_driver<R: Runner>() {
     );
 }
 
-fn a_scope_on_foreign_futures_alone_is_dropped_when_its_time_is_up<R: Runner>() {
+fn a_deadline_drops_a_scope_of_foreign_futures<R: Runner>() {
     let events = R::run(async |world| {
         let outcome = timeout_after(ms(10), async {
             let _guard = world.on_drop("dropped");
@@ -91,35 +91,38 @@ fn a_scope_on_foreign_futures_alone_is_dropped_when_its_time_is_up<R: Runner>() 
             }
         });
         yield_now().await.unwrap();
-        world.note(told(task.cancel().await));
+        world.note(describe(task.cancel().await));
         world.note(format_args!("{:?}", task.await.map_err(|error| error.is_cancelled())));
     });
     assert_eq!(events, ["10 dropped", "10 Err(TimedOut)", "10 dropped", "10 ok", "10 Err(true)"]);
 }
 
-fn a_foreign_wait_that_is_visible_is_interrupted_instead<R: Runner>() {
+fn a_deadline_interrupts_a_visible_foreign_wait<R: Runner>() {
     let events = R::run(async |world| {
         let (send, mut receive) = oneshot::channel();
         let outcome = timed(ms(10), async {
             let _guard = world.on_drop("dropped");
-            world.note(told(future_wait(&mut receive).await));
-            "told"
+            world.note(describe(future_wait(&mut receive).await));
+            "interrupted"
         });
         world.note(format_args!("{:?}", outcome.await.output));
         send.send(7).unwrap();
         world.note(format_args!("{:?}", future_wait(receive).await)); // was kept
     });
-    assert_eq!(events, ["10 a deadline passed", "10 dropped", "10 Some(\"told\")", "10 Ok(Ok(7))"]);
+    assert_eq!(
+        events,
+        ["10 a deadline passed", "10 dropped", "10 Some(\"interrupted\")", "10 Ok(Ok(7))"]
+    );
 }
 
-fn a_foreign_future_that_is_ready_wins_over_an_interruption_of_the_moment<R: Runner>() {
+fn a_ready_foreign_future_beats_a_cancel<R: Runner>() {
     let events = R::run(async |world| {
         let (send, receive) = oneshot::channel();
         let task = spawn({
             let world = world.clone();
             async move {
                 world.note(format_args!("{:?}", future_wait(receive).await));
-                world.note(told(sleep(ms(1)).await));
+                world.note(describe(sleep(ms(1)).await));
             }
         });
         yield_now().await.unwrap();
@@ -130,20 +133,21 @@ fn a_foreign_future_that_is_ready_wins_over_an_interruption_of_the_moment<R: Run
     assert_eq!(events, ["0 Ok(Ok(7))", "0 cancelled: stop"]);
 }
 
-fn a_shield_is_told_in_the_place_of_those_inside<R: Runner>() {
+fn a_shield_delays_a_deadline_until_its_end<R: Runner>() {
     let events = R::run(async |world| {
         let outcome = timeout_after(ms(10), async {
             let shielded = async {
                 let inside = shield(async {
-                    world.note(format_args!("inside: {}", told(sleep(ms(20)).await)));
-                    world.note(format_args!("not due: {}", told(check_interrupt())));
+                    world.note(format_args!("inside: {}", describe(sleep(ms(20)).await)));
+                    world.note(format_args!("not due: {}", describe(check_interrupt())));
                 });
                 inside.await;
-                world.note(format_args!("its branch: {}", told(sleep(ms(5)).await)));
+                world.note(format_args!("its branch: {}", describe(sleep(ms(5)).await)));
             };
-            let open = async { world.note(format_args!("open: {}", told(sleep(ms(20)).await))) };
+            let open =
+                async { world.note(format_args!("open: {}", describe(sleep(ms(20)).await))) };
             futures::join!(shielded, open);
-            world.note(format_args!("afterwards: {}", told(sleep(ms(5)).await)));
+            world.note(format_args!("afterwards: {}", describe(sleep(ms(5)).await)));
         });
         world.note(format_args!("{:?}", outcome.await));
     });
@@ -160,20 +164,20 @@ fn a_shield_is_told_in_the_place_of_those_inside<R: Runner>() {
     );
 }
 
-fn deadlines_inside_a_shield_do_their_work_and_shields_nest<R: Runner>() {
+fn deadlines_inside_a_shield_work_and_shields_nest<R: Runner>() {
     let events = R::run(async |world| {
         let task = spawn({
             let world = world.clone();
             async move {
                 let inside = shield(async {
                     let inner = timeout_after(ms(20), shield(sleep(ms(30)))).await;
-                    world.note(format_args!("shielded twice: {:?}", inner.map(told)));
+                    world.note(format_args!("shielded twice: {:?}", inner.map(describe)));
                     let inner = timeout_after(ms(20), sleep(ms(30))).await;
-                    world.note(format_args!("shielded once: {:?}", inner.map(told)));
+                    world.note(format_args!("shielded once: {:?}", inner.map(describe)));
                 });
                 inside.await;
-                world.note(told(sleep(ms(1)).await));
-                world.note(told(sleep(ms(1)).await));
+                world.note(describe(sleep(ms(1)).await));
+                world.note(describe(sleep(ms(1)).await));
             }
         });
         sleep(ms(5)).await.unwrap();
@@ -183,7 +187,7 @@ fn deadlines_inside_a_shield_do_their_work_and_shields_nest<R: Runner>() {
     assert_eq!(
         events,
         [
-            "30 shielded twice: Ok(\"ok\")", // out of time, but not told before it was done
+            "30 shielded twice: Ok(\"ok\")", // late, but not interrupted before its end
             "50 shielded once: Err(TimedOut)",
             "50 cancelled: stop",
             "51 ok",
@@ -191,7 +195,7 @@ fn deadlines_inside_a_shield_do_their_work_and_shields_nest<R: Runner>() {
     );
 }
 
-fn a_shield_that_is_dropped_gives_back_what_it_held<R: Runner>() {
+fn a_dropped_shield_gives_back_the_held_cancel<R: Runner>() {
     let events = R::run(async |world| {
         let task = spawn({
             let world = world.clone();
@@ -200,14 +204,14 @@ fn a_shield_that_is_dropped_gives_back_what_it_held<R: Runner>() {
                 let mut nap = sleep(ms(10));
                 poll_fn(|cx| match Pin::new(&mut nap).poll(cx) {
                     Poll::Ready(slept) => {
-                        world.note(told(slept));
+                        world.note(describe(slept));
                         Poll::Ready(())
                     }
                     Poll::Pending => inside.as_mut().poll(cx).map(drop),
                 })
                 .await;
                 drop(inside);
-                world.note(told(sleep(ms(1)).await));
+                world.note(describe(sleep(ms(1)).await));
             }
         });
         sleep(ms(10)).await.unwrap();
@@ -217,7 +221,7 @@ fn a_shield_that_is_dropped_gives_back_what_it_held<R: Runner>() {
     assert_eq!(events, ["10 ok", "10 cancelled: stop"]);
 }
 
-fn a_grace_ends_in_a_drop_whatever_the_body_does<R: Runner>() {
+fn the_end_of_a_grace_drops_any_body<R: Runner>() {
     let events = R::run(async |world| {
         let stubborn = || async {
             let _guard = world.on_drop("dropped");
@@ -234,7 +238,7 @@ fn a_grace_ends_in_a_drop_whatever_the_body_does<R: Runner>() {
             sleep(ms(30)).await
         });
         world.note(format_args!("{:?}", in_time.grace(ms(50)).await));
-        world.note(told(sleep(ms(100)).await)); // and that grace is gone
+        world.note(describe(sleep(ms(100)).await)); // and that grace is gone
     });
     assert_eq!(
         events,
@@ -249,7 +253,7 @@ fn a_grace_ends_in_a_drop_whatever_the_body_does<R: Runner>() {
     );
 }
 
-fn a_wait_with_its_answer_that_nobody_asks_for_does_not_keep_a_scope<R: Runner>() {
+fn an_uncollected_answer_does_not_keep_a_scope<R: Runner>() {
     let events = R::run(async |world| {
         let outcome = timeout_after(ms(10), async {
             let mut nap = sleep(ms(5));
@@ -261,16 +265,16 @@ fn a_wait_with_its_answer_that_nobody_asks_for_does_not_keep_a_scope<R: Runner>(
     assert_eq!(events, ["10 Ok(Err(TimedOut))"]);
 }
 
-fn a_wait_that_was_told_outside_a_shield_is_not_told_inside<R: Runner>() {
+fn a_shield_protects_a_wait_cancelled_before<R: Runner>() {
     let events = R::run(async |world| {
         let task = spawn({
             let world = world.clone();
             async move {
                 let mut nap = sleep(ms(50));
                 let _ = poll_once(&mut nap).await;
-                current().request_cancel("stop"); // tells the sleep
-                world.note(told(shield(nap).await));
-                world.note(told(sleep(ms(1)).await));
+                current().request_cancel("stop"); // notifies the sleep
+                world.note(describe(shield(nap).await));
+                world.note(describe(sleep(ms(1)).await));
             }
         });
         task.await.unwrap();
@@ -278,7 +282,7 @@ fn a_wait_that_was_told_outside_a_shield_is_not_told_inside<R: Runner>() {
     assert_eq!(events, ["50 ok", "50 cancelled: stop"]);
 }
 
-fn what_a_shield_held_back_is_told_once_after_it<R: Runner>() {
+fn a_shielded_cancel_is_delivered_once<R: Runner>() {
     let events = R::run(async |world| {
         let task = spawn({
             let world = world.clone();
@@ -287,12 +291,12 @@ fn what_a_shield_held_back_is_told_once_after_it<R: Runner>() {
                 let _ = poll_once(&mut nap).await;
                 let inside = shield(async {
                     sleep(ms(10)).await.unwrap();
-                    current().request_cancel("stop"); // told: the shield, and the sleep outside
-                    world.note(told(nap.await)); // which has its answer
+                    current().request_cancel("stop"); // notifies the shield, and the sleep outside
+                    world.note(describe(nap.await)); // which has its answer
                 });
                 inside.await;
-                world.note(told(sleep(ms(1)).await));
-                world.note(told(sleep(ms(1)).await));
+                world.note(describe(sleep(ms(1)).await));
+                world.note(describe(sleep(ms(1)).await));
             }
         });
         task.await.unwrap();
@@ -300,7 +304,7 @@ fn what_a_shield_held_back_is_told_once_after_it<R: Runner>() {
     assert_eq!(events, ["10 ok", "10 cancelled: stop", "11 ok"]);
 }
 
-fn a_yield_that_nobody_asks_for_does_not_keep_a_scope<R: Runner>() {
+fn an_uncollected_yield_does_not_keep_a_scope<R: Runner>() {
     let events = R::run(async |world| {
         let outcome = timeout_after(ms(10), async {
             sleep(ms(100)).await.unwrap_err();
@@ -314,7 +318,7 @@ fn a_yield_that_nobody_asks_for_does_not_keep_a_scope<R: Runner>() {
     assert_eq!(events, ["1010 Ok(Err(TimedOut))"], "after the foreign grace");
 }
 
-fn a_wait_that_was_polled_and_dropped_does_not_keep_a_scope<R: Runner>() {
+fn a_dropped_wait_does_not_keep_a_scope<R: Runner>() {
     let events = R::run(async |world| {
         let outcome = timeout_after(ms(10), async {
             sleep(ms(100)).await.unwrap_err();
@@ -326,8 +330,8 @@ fn a_wait_that_was_polled_and_dropped_does_not_keep_a_scope<R: Runner>() {
     assert_eq!(events, ["1010 Ok(Err(TimedOut))"], "after the foreign grace");
 }
 
-/// The set's waker was called, and may be on its way.
-fn a_set_that_nobody_polls_keeps_a_scope_for_the_foreign_grace<R: Runner>() {
+/// The deadline called the set's waker, which may still be on its way.
+fn an_unpolled_set_keeps_a_scope_one_grace<R: Runner>() {
     let events = R::run(async |world| {
         let outcome = timeout_after(ms(10), async {
             let mut set: FuturesUnordered<_> = [sleep(ms(15_000))].into_iter().collect();
@@ -339,7 +343,7 @@ fn a_set_that_nobody_polls_keeps_a_scope_for_the_foreign_grace<R: Runner>() {
     assert_eq!(events, ["1010 Ok(Err(TimedOut))"]);
 }
 
-fn an_inner_scope_in_a_set_does_not_keep_the_outer_one<R: Runner>() {
+fn an_inner_scope_does_not_keep_the_outer<R: Runner>() {
     let events = R::run(async |world| {
         let outcome = timeout_after(ms(10), async {
             let inner = timeout_after(ms(15_000), foreign::<()>());
@@ -351,12 +355,12 @@ fn an_inner_scope_in_a_set_does_not_keep_the_outer_one<R: Runner>() {
     assert_eq!(events, ["10 Err(TimedOut)"]);
 }
 
-fn a_foreign_grace_that_ended_starts_anew_after_a_trap<R: Runner>() {
+fn a_trap_renews_a_grace_that_has_ended<R: Runner>() {
     let events = R::run(async |world| {
         let over = now().saturating_add(1_010_000_000);
         let outcome = timeout_after(ms(10), async {
             sleep(ms(100)).await.unwrap_err();
-            // Finds out that it is done when it is polled because the grace is over.
+            // The end of the grace polls this future, which is done then.
             poll_fn(|_| if now() == over { Poll::Ready(()) } else { Poll::Pending }).await;
             sleep(ms(1)).await.unwrap();
             roll_back(900).await.unwrap();
@@ -367,25 +371,25 @@ fn a_foreign_grace_that_ended_starts_anew_after_a_trap<R: Runner>() {
     assert_eq!(events, ["1911 rolled back", "1911 Err(TimedOut)"]);
 }
 
-fn a_second_request_does_not_reach_the_cleanup_of_the_first<R: Runner>() {
+fn a_second_request_does_not_interrupt_the_cleanup<R: Runner>() {
     let events = R::run(async |world| {
         let task = spawn({
             let world = world.clone();
             async move {
-                world.note(told(sleep(ms(100)).await));
-                world.note(told(sleep(ms(20)).await));
+                world.note(describe(sleep(ms(100)).await));
+                world.note(describe(sleep(ms(20)).await));
             }
         });
         yield_now().await.unwrap();
         let first = timeout_after(ms(10), task.cancel()).await;
         world.note(format_args!("{first:?}"));
-        world.note(told(task.cancel().await));
+        world.note(describe(task.cancel().await));
         task.await.unwrap();
     });
     assert_eq!(events, ["0 cancelled", "10 Err(TimedOut)", "20 ok", "20 ok"]);
 }
 
-/// A driver of another library that needs a while to roll back, and says when it is done.
+/// A foreign driver that rolls back for a while, and answers when it has finished.
 fn roll_back(length: u64) -> oneshot::Receiver<()> {
     let (send, receive) = oneshot::channel();
     spawn(async move {
@@ -398,26 +402,26 @@ fn roll_back(length: u64) -> oneshot::Receiver<()> {
 
 on_every_kernel! {
     in_order {
-        a_cancelled_task_may_roll_back_through_a_foreign_driver
-        a_scope_on_foreign_futures_alone_is_dropped_when_its_time_is_up
-        a_foreign_future_that_is_ready_wins_over_an_interruption_of_the_moment
-        a_second_request_does_not_reach_the_cleanup_of_the_first
+        a_cancelled_task_rolls_back_through_foreign_futures
+        a_deadline_drops_a_scope_of_foreign_futures
+        a_ready_foreign_future_beats_a_cancel
+        a_second_request_does_not_interrupt_the_cleanup
     }
     in_any_order {
-        a_rollback_through_a_foreign_driver_may_take_the_foreign_grace
-        the_foreign_grace_starts_anew_when_the_rollback_has_waited_on_a_trap
-        a_foreign_wait_that_is_visible_is_interrupted_instead
-        a_shield_is_told_in_the_place_of_those_inside
-        deadlines_inside_a_shield_do_their_work_and_shields_nest
-        a_shield_that_is_dropped_gives_back_what_it_held
-        a_grace_ends_in_a_drop_whatever_the_body_does
-        a_wait_with_its_answer_that_nobody_asks_for_does_not_keep_a_scope
-        a_wait_that_was_told_outside_a_shield_is_not_told_inside
-        what_a_shield_held_back_is_told_once_after_it
-        a_yield_that_nobody_asks_for_does_not_keep_a_scope
-        a_wait_that_was_polled_and_dropped_does_not_keep_a_scope
-        a_set_that_nobody_polls_keeps_a_scope_for_the_foreign_grace
-        an_inner_scope_in_a_set_does_not_keep_the_outer_one
-        a_foreign_grace_that_ended_starts_anew_after_a_trap
+        a_foreign_rollback_may_take_the_foreign_grace
+        a_trap_in_a_rollback_renews_the_grace
+        a_deadline_interrupts_a_visible_foreign_wait
+        a_shield_delays_a_deadline_until_its_end
+        deadlines_inside_a_shield_work_and_shields_nest
+        a_dropped_shield_gives_back_the_held_cancel
+        the_end_of_a_grace_drops_any_body
+        an_uncollected_answer_does_not_keep_a_scope
+        a_shield_protects_a_wait_cancelled_before
+        a_shielded_cancel_is_delivered_once
+        an_uncollected_yield_does_not_keep_a_scope
+        a_dropped_wait_does_not_keep_a_scope
+        an_unpolled_set_keeps_a_scope_one_grace
+        an_inner_scope_does_not_keep_the_outer
+        a_trap_renews_a_grace_that_has_ended
     }
 }

@@ -1,4 +1,4 @@
-//! What Curio's `test_kernel` asserts, where it has a meaning here.
+//! The assertions of Curio's `test_kernel` that have a meaning here.
 
 use std::cell::{Cell, RefCell};
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -12,7 +12,7 @@ use pikake::{
     spawn, timed, timeout_after, yield_now,
 };
 
-use crate::runner::{Runner, World, ms, on_every_kernel, told};
+use crate::runner::{Runner, World, describe, ms, on_every_kernel};
 
 fn a_run_gives_the_value_of_the_main_task<R: Runner>() {
     let (outcome, _) = R::outcome(async |_| "hello");
@@ -38,7 +38,7 @@ fn a_sleeper_that_is_cancelled_is_told<R: Runner>() {
     let events = R::run(async |world| {
         let task = spawn({
             let world = world.clone();
-            async move { world.note(told(sleep(ms(1_000)).await)) }
+            async move { world.note(describe(sleep(ms(1_000)).await)) }
         });
         sleep(ms(500)).await.unwrap();
         task.cancel().await.unwrap();
@@ -51,7 +51,7 @@ fn a_sleep_longer_than_its_timeout_times_out<R: Runner>() {
         world.note(format_args!("{:?}", timeout_after(ms(100), sleep(ms(1_000))).await));
         world.note(format_args!("{:?}", ignore_after(ms(100), sleep(ms(1_000))).await));
         let outcome = timed(ms(100), sleep(ms(1_000))).await;
-        world.note(format_args!("{} {:?}", outcome.expired, outcome.output.map(told)));
+        world.note(format_args!("{} {:?}", outcome.expired, outcome.output.map(describe)));
     });
     assert_eq!(events, ["100 Err(TimedOut)", "200 None", "300 true Some(\"a deadline passed\")"]);
 }
@@ -59,7 +59,7 @@ fn a_sleep_longer_than_its_timeout_times_out<R: Runner>() {
 fn a_timeout_that_was_not_needed_is_not_seen_in_a_later_sleep<R: Runner>() {
     let events = R::run(async |world| {
         world.note(format_args!("{:?}", timeout_after(ms(200), sleep(ms(100))).await));
-        world.note(told(sleep(ms(500)).await));
+        world.note(describe(sleep(ms(500)).await));
     });
     assert_eq!(events, ["100 Ok(Ok(()))", "600 ok"]);
 }
@@ -78,14 +78,14 @@ fn a_cancel_waits_for_the_end<R: Runner>() {
         let task = spawn({
             let world = world.clone();
             async move {
-                world.note(told(sleep(ms(1_000)).await));
+                world.note(describe(sleep(ms(1_000)).await));
                 sleep(ms(100)).await.unwrap();
                 world.note("cleaned up");
                 "value"
             }
         });
         yield_now().await.unwrap();
-        world.note(told(task.cancel().await));
+        world.note(describe(task.cancel().await));
         world.note(format_args!("{:?}", task.await));
     });
     assert_eq!(events, ["0 cancelled", "100 cleaned up", "100 ok", "100 Ok(\"value\")"]);
@@ -96,13 +96,13 @@ fn a_masked_task_finishes_its_sleep_and_asks_by_itself<R: Runner>() {
         let task = spawn({
             let world = world.clone();
             async move {
-                world.note(told(shield(sleep(ms(500))).await));
-                world.note(told(check_interrupt()));
-                world.note(told(sleep(ms(1)).await));
+                world.note(describe(shield(sleep(ms(500))).await));
+                world.note(describe(check_interrupt()));
+                world.note(describe(sleep(ms(1)).await));
             }
         });
         yield_now().await.unwrap();
-        world.note(told(task.cancel().await));
+        world.note(describe(task.cancel().await));
     });
     assert_eq!(events, ["500 ok", "500 cancelled", "501 ok", "501 ok"]);
 }
@@ -113,7 +113,7 @@ fn a_request_returns_at_once_and_cleanup_may_wait_for_others<R: Runner>() {
         let task = spawn({
             let (world, is_set, queue) = (world.clone(), is_set.clone(), queue.clone());
             async move {
-                world.note(told(sleep(ms(1_000)).await));
+                world.note(describe(sleep(ms(1_000)).await));
                 while !is_set.get() {
                     park(&queue).await.unwrap();
                 }
@@ -156,7 +156,7 @@ fn joining_a_task_that_ended_by_a_cancel_says_so<R: Runner>() {
 
 fn a_joiner_learns_of_a_cancel_by_somebody_else<R: Runner>() {
     let events = R::run(async |world| {
-        let task = spawn(async { told(sleep(ms(1_000)).await) });
+        let task = spawn(async { describe(sleep(ms(1_000)).await) });
         yield_now().await.unwrap();
         let cancel = task.cancel(); // does not borrow the handle
         spawn(async move {
@@ -196,8 +196,8 @@ fn a_sleep_that_is_over_returns_and_the_next_one_is_told<R: Runner>() {
         let task = spawn({
             let world = world.clone();
             async move {
-                world.note(told(sleep(ms(10)).await));
-                world.note(told(sleep(ms(10)).await));
+                world.note(describe(sleep(ms(10)).await));
+                world.note(describe(sleep(ms(10)).await));
             }
         });
         yield_now().await.unwrap();
@@ -214,12 +214,12 @@ fn nested_deadlines_are_reported_by_their_owners_alone<R: Runner>() {
         let outer = timeout_after(ms(10), async {
             let middle = timeout_after(ms(20), async {
                 let inner = timeout_after(ms(30), async {
-                    world.note(format_args!("body: {}", told(sleep(ms(100)).await)));
+                    world.note(format_args!("body: {}", describe(sleep(ms(100)).await)));
                 });
                 world.note(format_args!("inner: {:?}", inner.await));
             });
             world.note(format_args!("middle: {:?}", middle.await));
-            world.note(format_args!("next: {}", told(sleep(ms(100)).await)));
+            world.note(format_args!("next: {}", describe(sleep(ms(100)).await)));
         });
         world.note(format_args!("outer: {:?}", outer.await));
     });
@@ -254,8 +254,9 @@ fn equal_deadlines_are_the_outermost_ones<R: Runner>() {
         let soon = Deadline::at(now().saturating_add(10_000_000));
         let inner = timeout_at(soon, sleep(ms(100)));
         world.note(format_args!("{:?}", timeout_at(soon, inner).await.map(|_| ())));
-        let outer =
-            timeout_after(ms(10), async { timeout_after(ms(10), sleep(ms(100))).await.map(told) });
+        let outer = timeout_after(ms(10), async {
+            timeout_after(ms(10), sleep(ms(100))).await.map(describe)
+        });
         let outer = timed(ms(100), outer).await;
         world.note(format_args!("{:?}", outer.output));
     });
@@ -267,7 +268,7 @@ fn a_scope_without_a_deadline_leaves_the_outer_one_in_force<R: Runner>() {
         let inner = timeout_at(Deadline::NEVER, sleep(ms(2_000)));
         world.note(format_args!("{:?}", timeout_after(ms(1_000), inner).await.map(|_| ())));
         let inner = timeout_at(Deadline::NEVER, sleep(ms(10))).await;
-        world.note(format_args!("{:?}", inner.map(told)));
+        world.note(format_args!("{:?}", inner.map(describe)));
     });
     assert_eq!(events, ["1000 Err(TimedOut)", "1010 Ok(\"ok\")"]);
 }
@@ -275,7 +276,7 @@ fn a_scope_without_a_deadline_leaves_the_outer_one_in_force<R: Runner>() {
 fn a_child_inherits_no_deadline<R: Runner>() {
     let events = R::run(async |world| {
         let outcome = timeout_after(ms(10), async {
-            let child = spawn(async { told(sleep(ms(50)).await) });
+            let child = spawn(async { describe(sleep(ms(50)).await) });
             yield_now().await.unwrap();
             (child, "in time")
         });
@@ -299,7 +300,7 @@ fn an_endless_yielder_starves_nobody_and_can_be_cancelled<R: Runner>() {
         });
         sleep(ms(50)).await.unwrap();
         assert!((49..=51).contains(&spins.get()));
-        world.note(told(task.cancel().await));
+        world.note(describe(task.cancel().await));
     });
     assert_eq!(events.len(), 1);
     assert!(events[0].ends_with(" ok"));
@@ -342,11 +343,11 @@ fn cleanup_after_a_cancel_still_has_the_deadlines_around_it<R: Runner>() {
             let world = world.clone();
             async move {
                 let outcome = timeout_after(ms(20), async {
-                    world.note(told(sleep(ms(100)).await));
-                    world.note(told(sleep(ms(100)).await)); // a cancel takes no deadline away
+                    world.note(describe(sleep(ms(100)).await));
+                    world.note(describe(sleep(ms(100)).await)); // a cancel takes no deadline away
                 });
                 world.note(format_args!("{:?}", outcome.await));
-                world.note(told(sleep(ms(100)).await));
+                world.note(describe(sleep(ms(100)).await));
             }
         });
         sleep(ms(10)).await.unwrap();
@@ -374,17 +375,17 @@ fn a_pending_cancel_is_told_by_every_wait_that_would_suspend<R: Runner>() {
                     let (_send, receive) = oneshot::channel::<()>();
                     let other = spawn(async {});
                     world.note(match which {
-                        0 => told(sleep(ms(1)).await),
-                        1 => told(yield_now().await),
-                        2 => told(park(&queue).await),
-                        3 => told(future_wait(receive).await),
+                        0 => describe(sleep(ms(1)).await),
+                        1 => describe(yield_now().await),
+                        2 => describe(park(&queue).await),
+                        3 => describe(future_wait(receive).await),
                         _ => match other.await {
                             Err(TaskError::Interrupted(interrupted)) => interrupted.to_string(),
                             outcome => format!("{outcome:?}"),
                         },
                     });
                     assert!(queue.is_empty());
-                    world.note(told(yield_now().await));
+                    world.note(describe(yield_now().await));
                 }
             });
             task.await.unwrap();
@@ -407,7 +408,7 @@ fn what_does_not_suspend_is_no_interruption_point<R: Runner>() {
                 WaitQueue::new().wake(1);
                 let _ = (now(), current());
                 assert_eq!(timeout_after(ms(10), async { 3 }).await, Ok(3));
-                world.note(told(sleep(ms(1)).await));
+                world.note(describe(sleep(ms(1)).await));
             }
         });
         task.await.unwrap();
@@ -423,7 +424,7 @@ fn a_pending_timeout_is_gone_with_its_scope<R: Runner>() {
         });
         let _ = outcome.await;
         world.note(format_args!("{:?}", pikake::pending_interrupt()));
-        world.note(told(sleep(ms(1)).await));
+        world.note(describe(sleep(ms(1)).await));
     });
     assert_eq!(events, ["20 None", "21 ok"]);
 }

@@ -1,13 +1,14 @@
-//! What Curio's `test_queue` asserts of queues inside one kernel, and eventlet's rules for them.
+//! The assertions of Curio's `test_queue` about queues inside one kernel, and eventlet's rules for
+//! queues.
 
 use std::rc::Rc;
 
 use pikake::sync::{GetError, LifoQueue, NotPut, PriorityQueue, Queue};
 use pikake::{sleep, spawn, timeout_after, yield_now};
 
-use crate::runner::{Runner, ms, on_every_kernel, told};
+use crate::runner::{Runner, describe, ms, on_every_kernel};
 
-fn two_consumers_get_items_in_turn_and_joining_waits_until_all_is_done<R: Runner>() {
+fn consumers_get_items_in_turn_and_join_waits<R: Runner>() {
     let events = R::run(async |world| {
         let queue = Rc::new(Queue::unbounded());
         let consumers: Vec<_> = ["one", "two"]
@@ -104,7 +105,7 @@ fn a_bounded_queue_makes_the_producer_wait<R: Runner>() {
     assert_eq!(events, expected);
 }
 
-fn a_get_can_be_cancelled_and_can_time_out<R: Runner>() {
+fn a_get_can_be_cancelled_or_time_out<R: Runner>() {
     let events = R::run(async |world| {
         let queue: Rc<Queue<u8>> = Rc::new(Queue::unbounded());
         let task = spawn({
@@ -120,7 +121,7 @@ fn a_get_can_be_cancelled_and_can_time_out<R: Runner>() {
     assert_eq!(events, expected);
 }
 
-fn a_put_on_a_full_queue_can_be_cancelled_and_can_time_out<R: Runner>() {
+fn a_put_can_be_cancelled_or_time_out<R: Runner>() {
     let events = R::run(async |world| {
         let queue = Rc::new(Queue::bounded(1));
         queue.put(0).await.unwrap();
@@ -155,7 +156,7 @@ fn a_queue_knows_its_length<R: Runner>() {
     });
 }
 
-fn a_priority_queue_gives_the_smallest_first_and_a_stack_the_last<R: Runner>() {
+fn priority_queues_give_the_smallest_stacks_the_last<R: Runner>() {
     R::run(async |_| {
         let (smallest, last) = (PriorityQueue::unbounded(), LifoQueue::unbounded());
         for item in [3, 1, 2] {
@@ -168,7 +169,7 @@ fn a_priority_queue_gives_the_smallest_first_and_a_stack_the_last<R: Runner>() {
     });
 }
 
-fn what_the_smallest_is_is_decided_when_somebody_gets_it<R: Runner>() {
+fn a_get_gives_the_smallest_of_that_moment<R: Runner>() {
     let events = R::run(async |world| {
         let queue = Rc::new(PriorityQueue::unbounded());
         let consumer = spawn({
@@ -190,9 +191,9 @@ fn what_the_smallest_is_is_decided_when_somebody_gets_it<R: Runner>() {
     assert_eq!(events, ["0 1", "0 2", "0 3"]);
 }
 
-/// A getter that was interrupted a step before the item gets nothing; a getter that was given the
-/// item before the interruption keeps it.
-fn an_item_that_meets_an_interruption_goes_to_the_next<R: Runner>() {
+/// A getter that was interrupted a step before the item gets nothing. A getter that got the item before
+/// the interruption keeps it.
+fn an_interrupted_getter_leaves_the_item_to_others<R: Runner>() {
     let events = R::run(async |world| {
         for item_first in [false, true] {
             let queue = Rc::new(Queue::unbounded());
@@ -200,7 +201,7 @@ fn an_item_that_meets_an_interruption_goes_to_the_next<R: Runner>() {
                 .map(|name| {
                     let (world, queue) = (world.clone(), queue.clone());
                     spawn(async move {
-                        let got = queue.get().await.map_err(|_| "told");
+                        let got = queue.get().await.map_err(|_| "interrupted");
                         world.note(format_args!("{name} {got:?}"));
                     })
                 })
@@ -221,18 +222,19 @@ fn an_item_that_meets_an_interruption_goes_to_the_next<R: Runner>() {
             }
         }
     });
-    let expected = ["0 one Err(\"told\")", "0 two Ok(7)", "1 one Ok(7)", "2 two Err(\"told\")"];
+    let expected =
+        ["0 one Err(\"interrupted\")", "0 two Ok(7)", "1 one Ok(7)", "2 two Err(\"interrupted\")"];
     assert_eq!(events, expected);
 }
 
-fn an_item_beats_a_cancel_of_the_same_step<R: Runner>() {
+fn an_item_beats_a_cancel_of_its_step<R: Runner>() {
     let events = R::run(async |world| {
         let queue = Rc::new(Queue::unbounded());
         let getter = spawn({
             let (world, queue) = (world.clone(), queue.clone());
             async move {
                 world.note(format_args!("{:?}", queue.get().await));
-                world.note(told(sleep(ms(1)).await));
+                world.note(describe(sleep(ms(1)).await));
             }
         });
         sleep(ms(1)).await.unwrap();
@@ -244,7 +246,7 @@ fn an_item_beats_a_cancel_of_the_same_step<R: Runner>() {
     assert_eq!(events, ["1 Ok(7)", "1 cancelled"]);
 }
 
-fn a_queue_without_room_is_a_meeting_of_two<R: Runner>() {
+fn a_queue_without_room_hands_items_over<R: Runner>() {
     let events = R::run(async |world| {
         let queue = Rc::new(Queue::bounded(0));
         let putter = spawn({
@@ -267,7 +269,7 @@ fn a_queue_without_room_is_a_meeting_of_two<R: Runner>() {
     assert_eq!(events, expected);
 }
 
-fn a_closed_queue_tells_those_who_wait_and_gives_back_what_they_bring<R: Runner>() {
+fn closing_a_queue_returns_items_to_waiting_putters<R: Runner>() {
     let events = R::run(async |world| {
         let (full, empty) = (Rc::new(Queue::bounded(1)), Rc::new(Queue::<u8>::bounded(1)));
         full.put(0).await.unwrap();
@@ -291,7 +293,7 @@ fn a_closed_queue_tells_those_who_wait_and_gives_back_what_they_bring<R: Runner>
     assert_eq!(events, ["1 1"]);
 }
 
-fn too_many_reports_of_what_is_done_are_an_error<R: Runner>() {
+fn one_task_done_too_many_is_an_error<R: Runner>() {
     R::run(async |_| {
         let queue = Queue::unbounded();
         queue.join().await.unwrap();
@@ -304,20 +306,20 @@ fn too_many_reports_of_what_is_done_are_an_error<R: Runner>() {
 
 on_every_kernel! {
     in_order {
-        two_consumers_get_items_in_turn_and_joining_waits_until_all_is_done
-        an_item_that_meets_an_interruption_goes_to_the_next
+        consumers_get_items_in_turn_and_join_waits
+        an_interrupted_getter_leaves_the_item_to_others
     }
     in_any_order {
         an_unbounded_queue_takes_everything_at_once
         a_bounded_queue_makes_the_producer_wait
-        a_get_can_be_cancelled_and_can_time_out
-        a_put_on_a_full_queue_can_be_cancelled_and_can_time_out
+        a_get_can_be_cancelled_or_time_out
+        a_put_can_be_cancelled_or_time_out
         a_queue_knows_its_length
-        a_priority_queue_gives_the_smallest_first_and_a_stack_the_last
-        what_the_smallest_is_is_decided_when_somebody_gets_it
-        an_item_beats_a_cancel_of_the_same_step
-        a_queue_without_room_is_a_meeting_of_two
-        a_closed_queue_tells_those_who_wait_and_gives_back_what_they_bring
-        too_many_reports_of_what_is_done_are_an_error
+        priority_queues_give_the_smallest_stacks_the_last
+        a_get_gives_the_smallest_of_that_moment
+        an_item_beats_a_cancel_of_its_step
+        a_queue_without_room_hands_items_over
+        closing_a_queue_returns_items_to_waiting_putters
+        one_task_done_too_many_is_an_error
     }
 }

@@ -1,4 +1,4 @@
-//! What Curio's `test_sync` asserts of what is inside one kernel.
+//! The assertions of Curio's `test_sync` about objects inside one kernel.
 
 use std::rc::Rc;
 
@@ -7,9 +7,9 @@ use pikake::sync::{
 };
 use pikake::{sleep, spawn, timeout_after};
 
-use crate::runner::{Runner, World, ms, named, on_every_kernel, told};
+use crate::runner::{Runner, World, describe, ms, named, on_every_kernel};
 
-fn who_waits_for_an_event_goes_on_when_it_is_set<R: Runner>() {
+fn setting_an_event_answers_its_waiters<R: Runner>() {
     let events = R::run(async |world| {
         let event = Rc::new(Event::new());
         let waiter = spawn({
@@ -33,7 +33,7 @@ fn who_waits_for_an_event_goes_on_when_it_is_set<R: Runner>() {
     assert_eq!(events, expected);
 }
 
-fn an_event_that_is_set_is_not_waited_for<R: Runner>() {
+fn a_wait_on_a_set_event_returns_immediately<R: Runner>() {
     let events = R::run(async |world| {
         let event = Event::new();
         event.set();
@@ -43,12 +43,12 @@ fn an_event_that_is_set_is_not_waited_for<R: Runner>() {
     assert_eq!(events, ["0 at once"]);
 }
 
-fn an_event_that_is_set_and_cleared_lets_those_go_on_that_waited<R: Runner>() {
+fn setting_and_clearing_an_event_answers_its_waiters<R: Runner>() {
     let events = R::run(async |world| {
         let event = Rc::new(Event::new());
         let waiter = spawn({
             let (world, event) = (world.clone(), event.clone());
-            async move { world.note(told(event.wait().await)) }
+            async move { world.note(describe(event.wait().await)) }
         });
         sleep(ms(1)).await.unwrap();
         event.set();
@@ -58,7 +58,7 @@ fn an_event_that_is_set_and_cleared_lets_those_go_on_that_waited<R: Runner>() {
     assert_eq!(events, ["1 ok"]);
 }
 
-/// Something to wait for that never comes, and how to wait for it.
+/// Cancels an endless `wait` on `never`, and lets another one time out.
 async fn cancelled_and_timed_out<T: 'static, F>(world: World, what: &str, never: Rc<T>, wait: F)
 where
     F: AsyncFn(&T) -> Result<(), pikake::Interrupted> + Copy + 'static,
@@ -66,8 +66,8 @@ where
     let task = spawn({
         let (world, never, what) = (world.clone(), never.clone(), what.to_owned());
         async move {
-            let told = told(wait(&never).await);
-            world.note(format_args!("{what}: {told}"));
+            let answer = describe(wait(&never).await);
+            world.note(format_args!("{what}: {answer}"));
         }
     });
     sleep(ms(1)).await.unwrap();
@@ -75,11 +75,11 @@ where
     world.note("its end was waited for");
     let outcome = timeout_after(ms(5), wait(&never)).await;
     world.note(format_args!("{what}: {outcome:?}"));
-    // And the timeout is not seen later.
+    // No later wait returns the timeout.
     sleep(ms(10)).await.unwrap();
 }
 
-fn every_wait_can_be_cancelled_and_can_time_out<R: Runner>() {
+fn every_wait_can_be_cancelled_or_time_out<R: Runner>() {
     let check = |what: &str, events: Vec<String>| {
         let expected = [
             format!("1 {what}: cancelled"),
@@ -163,7 +163,7 @@ fn every_wait_can_be_cancelled_and_can_time_out<R: Runner>() {
     );
 }
 
-fn an_event_that_comes_in_time_leaves_no_timeout_behind<R: Runner>() {
+fn an_event_in_time_leaves_no_timeout<R: Runner>() {
     let events = R::run(async |world| {
         let event = Rc::new(Event::new());
         let setter = spawn({
@@ -177,7 +177,7 @@ fn an_event_that_comes_in_time_leaves_no_timeout_behind<R: Runner>() {
         });
         world.note(format_args!("{:?}", timeout_after(ms(15), event.wait()).await));
         event.clear();
-        world.note(told(event.wait().await));
+        world.note(describe(event.wait().await));
         setter.await.unwrap();
     });
     assert_eq!(events, ["10 Ok(Ok(()))", "20 ok"]);
@@ -203,7 +203,7 @@ async fn take_turns(world: &World, permits: usize) {
     }
 }
 
-fn workers_take_their_turns_in_the_order_in_which_they_came<R: Runner>() {
+fn workers_take_turns_in_order_of_arrival<R: Runner>() {
     let expected = [
         "0 one waits",
         "0 one has it, 0 left",
@@ -237,7 +237,7 @@ fn workers_take_their_turns_in_the_order_in_which_they_came<R: Runner>() {
     assert_eq!(with_a_lock, expected);
 }
 
-fn two_permits_let_two_in_and_the_third_at_the_first_release<R: Runner>() {
+fn a_release_lets_the_third_of_three_in<R: Runner>() {
     let events = R::run(async |world| take_turns(&world, 2).await);
     let expected = [
         "0 one waits",
@@ -253,7 +253,7 @@ fn two_permits_let_two_in_and_the_third_at_the_first_release<R: Runner>() {
     assert_eq!(events, expected);
 }
 
-fn the_holder_of_a_reentrant_lock_takes_it_again_and_others_wait<R: Runner>() {
+fn a_reentrant_lock_admits_its_holder_again<R: Runner>() {
     let events = R::run(async |world| {
         let mutex = Rc::new(ReentrantMutex::new(()));
         let workers: Vec<_> = ["one", "two"]
@@ -273,7 +273,7 @@ fn the_holder_of_a_reentrant_lock_takes_it_again_and_others_wait<R: Runner>() {
             })
             .into();
         sleep(ms(1)).await.unwrap();
-        // Nobody but the holder can give it back: that is what a guard is for.
+        // The guard ensures that only the holder gives it back.
         assert!(mutex.try_lock().is_none());
         for worker in workers {
             worker.await.unwrap();
@@ -291,7 +291,7 @@ fn the_holder_of_a_reentrant_lock_takes_it_again_and_others_wait<R: Runner>() {
     assert_eq!(events, expected);
 }
 
-fn a_condition_wakes_whoever_waits_longest<R: Runner>() {
+fn a_condition_wakes_its_longest_waiter<R: Runner>() {
     let events = R::run(async |world| {
         let shared = Rc::new((Mutex::new(Vec::new()), Condvar::new()));
         let consumers: Vec<_> = ["one", "two"]
@@ -321,7 +321,7 @@ fn a_condition_wakes_whoever_waits_longest<R: Runner>() {
     assert_eq!(events, ["1 one 0", "2 two 1", "3 one 2", "4 two 3"]);
 }
 
-fn all_who_wait_for_a_condition_go_on_when_the_notifier_has_left_the_lock<R: Runner>() {
+fn notified_waiters_wait_for_the_notifiers_lock<R: Runner>() {
     let events = R::run(async |world| {
         let shared = Rc::new((Mutex::new(()), Condvar::new()));
         let waiters: Vec<_> = ["one", "two", "three"]
@@ -347,7 +347,7 @@ fn all_who_wait_for_a_condition_go_on_when_the_notifier_has_left_the_lock<R: Run
     assert_eq!(events, ["2 leaves", "2 one", "2 two", "2 three"]);
 }
 
-fn a_predicate_is_looked_at_again_at_each_notification<R: Runner>() {
+fn each_notification_checks_the_predicate_again<R: Runner>() {
     let events = R::run(async |world| {
         let shared = Rc::new((Mutex::new(0), Condvar::new()));
         let waiter = spawn({
@@ -371,7 +371,7 @@ fn a_predicate_is_looked_at_again_at_each_notification<R: Runner>() {
     assert_eq!(events, ["0 looks at 0", "1 looks at 1", "2 looks at 2"]);
 }
 
-fn an_interrupted_wait_for_a_condition_is_told_when_it_has_the_lock_again<R: Runner>() {
+fn an_interrupted_condition_wait_takes_the_lock_first<R: Runner>() {
     let events = R::run(async |world| {
         let shared = Rc::new((Mutex::new(()), Condvar::new()));
         let waiter = spawn({
@@ -394,7 +394,7 @@ fn an_interrupted_wait_for_a_condition_is_told_when_it_has_the_lock_again<R: Run
     assert_eq!(events, ["6 unlocks", "6 cancelled"]);
 }
 
-fn a_promise_is_waited_for_and_kept_once<R: Runner>() {
+fn a_promise_is_kept_once<R: Runner>() {
     let events = R::run(async |world| {
         let promise = Rc::new(Promise::new());
         let keeper = spawn({
@@ -411,7 +411,7 @@ fn a_promise_is_waited_for_and_kept_once<R: Runner>() {
     assert_eq!(events, ["1 Ok(Ok(7))"]);
 }
 
-fn a_value_is_made_once_and_by_the_next_if_that_fails<R: Runner>() {
+fn a_value_is_made_once_unless_making_fails<R: Runner>() {
     let events = R::run(async |world| {
         let cell = Rc::new(OnceCell::new());
         let tasks: Vec<_> = (0..3)
@@ -445,21 +445,21 @@ fn a_value_is_made_once_and_by_the_next_if_that_fails<R: Runner>() {
 
 on_every_kernel! {
     in_order {
-        workers_take_their_turns_in_the_order_in_which_they_came
-        two_permits_let_two_in_and_the_third_at_the_first_release
-        the_holder_of_a_reentrant_lock_takes_it_again_and_others_wait
-        a_condition_wakes_whoever_waits_longest
-        all_who_wait_for_a_condition_go_on_when_the_notifier_has_left_the_lock
-        a_value_is_made_once_and_by_the_next_if_that_fails
+        workers_take_turns_in_order_of_arrival
+        a_release_lets_the_third_of_three_in
+        a_reentrant_lock_admits_its_holder_again
+        a_condition_wakes_its_longest_waiter
+        notified_waiters_wait_for_the_notifiers_lock
+        a_value_is_made_once_unless_making_fails
     }
     in_any_order {
-        who_waits_for_an_event_goes_on_when_it_is_set
-        an_event_that_is_set_is_not_waited_for
-        an_event_that_is_set_and_cleared_lets_those_go_on_that_waited
-        every_wait_can_be_cancelled_and_can_time_out
-        an_event_that_comes_in_time_leaves_no_timeout_behind
-        a_predicate_is_looked_at_again_at_each_notification
-        an_interrupted_wait_for_a_condition_is_told_when_it_has_the_lock_again
-        a_promise_is_waited_for_and_kept_once
+        setting_an_event_answers_its_waiters
+        a_wait_on_a_set_event_returns_immediately
+        setting_and_clearing_an_event_answers_its_waiters
+        every_wait_can_be_cancelled_or_time_out
+        an_event_in_time_leaves_no_timeout
+        each_notification_checks_the_predicate_again
+        an_interrupted_condition_wait_takes_the_lock_first
+        a_promise_is_kept_once
     }
 }

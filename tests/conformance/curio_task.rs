@@ -1,4 +1,4 @@
-//! What Curio's `test_task` asserts, where it has a meaning here: first tasks, then groups.
+//! The assertions of Curio's `test_task` that have a meaning here: first tasks, then groups.
 
 use std::cell::Cell;
 use std::future::pending as foreign;
@@ -9,14 +9,14 @@ use pikake::{
     shield, sleep, spawn, task_group, timeout_after, yield_now,
 };
 
-use crate::runner::{Runner, World, ms, named, on_every_kernel, told};
+use crate::runner::{Runner, World, describe, ms, named, on_every_kernel};
 
 fn a_request_returns_before_the_task_runs_and_a_later_cancel_waits<R: Runner>() {
     let events = R::run(async |world| {
         let task = spawn({
             let world = world.clone();
             async move {
-                world.note(told(sleep(ms(1_000)).await));
+                world.note(describe(sleep(ms(1_000)).await));
                 sleep(ms(10)).await.unwrap();
                 world.note("ends");
             }
@@ -24,7 +24,7 @@ fn a_request_returns_before_the_task_runs_and_a_later_cancel_waits<R: Runner>() 
         yield_now().await.unwrap();
         task.request_cancel("");
         world.note("requested");
-        world.note(told(task.cancel().await));
+        world.note(describe(task.cancel().await));
     });
     assert_eq!(events, ["0 requested", "0 cancelled", "10 ends", "10 ok"]);
 }
@@ -48,13 +48,13 @@ fn a_cancel_is_held_back_by_a_shield_and_found_after_it<R: Runner>() {
             let world = world.clone();
             async move {
                 let inside = shield(async {
-                    world.note(told(sleep(ms(10)).await));
+                    world.note(describe(sleep(ms(10)).await));
                     assert_eq!(pending_interrupt(), None);
                 });
                 inside.await;
                 assert!(pending_interrupt().is_some());
-                world.note(told(check_interrupt()));
-                world.note(told(check_interrupt()));
+                world.note(describe(check_interrupt()));
+                world.note(describe(check_interrupt()));
             }
         });
         yield_now().await.unwrap();
@@ -66,8 +66,8 @@ fn a_cancel_is_held_back_by_a_shield_and_found_after_it<R: Runner>() {
 fn an_interruption_that_a_shielded_body_returns_is_its_output<R: Runner>() {
     let events = R::run(async |world| {
         let inner = shield(shield(async { Err::<(), _>(Interrupted::cancelled("by hand")) }));
-        world.note(told(inner.await));
-        world.note(told(sleep(ms(1)).await));
+        world.note(describe(inner.await));
+        world.note(describe(sleep(ms(1)).await));
     });
     assert_eq!(events, ["0 cancelled: by hand", "1 ok"]);
 }
@@ -79,8 +79,8 @@ fn a_task_that_cancels_itself_is_told_at_its_next_wait<R: Runner>() {
             async move {
                 current().request_cancel("");
                 world.note("goes on");
-                world.note(told(sleep(ms(0)).await));
-                world.note(told(sleep(ms(0)).await));
+                world.note(describe(sleep(ms(0)).await));
+                world.note(describe(sleep(ms(0)).await));
             }
         });
         task.await.unwrap();
@@ -128,7 +128,7 @@ fn a_cancel_after_the_end_changes_nothing<R: Runner>() {
         let task = spawn(async { 7 });
         sleep(ms(1)).await.unwrap();
         assert!(task.is_finished());
-        world.note(told(task.cancel().await));
+        world.note(describe(task.cancel().await));
         task.request_cancel("late");
         task.abort();
         world.note(format_args!("{:?}", task.await));
@@ -138,7 +138,7 @@ fn a_cancel_after_the_end_changes_nothing<R: Runner>() {
 
 fn a_handle_that_is_dropped_detaches_and_one_that_cancels_does_not<R: Runner>() {
     let events = R::run(async |world| {
-        let sleeper = |world: World| async move { world.note(told(sleep(ms(10)).await)) };
+        let sleeper = |world: World| async move { world.note(describe(sleep(ms(10)).await)) };
         drop(spawn(sleeper(world.clone())));
         let cancels = spawn(sleeper(world.clone())).cancel_on_drop();
         yield_now().await.unwrap();

@@ -1,6 +1,6 @@
-//! What Curio's `test_workers` and `test_thread` assert, and eventlet's rules for its thread pool and
-//! its `GreenPool`. Threads are the subject, so most of it is for the real kernel alone, by the
-//! wall's clock; what needs none is for both.
+//! The assertions of Curio's `test_workers` and `test_thread`, and eventlet's rules for its thread pool
+//! and its `GreenPool`. Cases with threads run on the real kernel alone, in real time. The other cases
+//! run on every kernel.
 
 use std::cell::Cell;
 use std::rc::Rc;

@@ -1,4 +1,4 @@
-//! Where the systems that pikake grew out of disagree, line by line: what pikake does.
+//! Pikake's decisions where its ancestors disagree, line by line.
 
 use std::rc::Rc;
 use std::task::Waker;
@@ -6,9 +6,9 @@ use std::task::Waker;
 use super::pikake::traps::{WaitQueue, park};
 use super::pikake::{TimedOut, current, sleep, spawn, timed, timeout_after, yield_now};
 
-use super::runner::{Runner, World, ms, named, on_every_kernel, told};
+use super::runner::{Runner, World, describe, ms, named, on_every_kernel};
 
-fn a_new_task_starts_in_a_later_step_never_inside_spawn<R: Runner>() {
+fn a_new_task_starts_in_a_later_step<R: Runner>() {
     let events = R::run(async |world| {
         let ready = spawn({
             let world = world.clone();
@@ -30,39 +30,39 @@ async fn both_due(world: &World) {
         let world = world.clone();
         async move { world.stall(30) }
     });
-    world.note(told(sleep(ms(20)).await));
+    world.note(describe(sleep(ms(20)).await));
     stalls.await.unwrap();
 }
 
-fn of_an_event_and_a_timeout_in_one_turn_the_event_wins<R: Runner>() {
+fn an_event_beats_a_timeout_of_its_turn<R: Runner>() {
     let events = R::run(async |world| {
         world.note(format_args!("{:?}", timeout_after(ms(10), both_due(&world)).await));
-        world.note(told(sleep(ms(1)).await)); // dropped with its scope
+        world.note(describe(sleep(ms(1)).await)); // dropped with its scope
     });
     assert_eq!(events, ["30 ok", "30 Ok(())", "31 ok"]);
 }
 
-fn a_timeout_that_lost_is_pending_while_its_scope_lasts<R: Runner>() {
+fn a_beaten_timeout_is_pending_in_its_scope<R: Runner>() {
     let events = R::run(async |world| {
         let outcome = timeout_after(ms(10), async {
             both_due(&world).await;
-            world.note(told(sleep(ms(1)).await));
-            world.note(told(sleep(ms(1)).await));
+            world.note(describe(sleep(ms(1)).await));
+            world.note(describe(sleep(ms(1)).await));
         });
         world.note(format_args!("{:?}", outcome.await));
     });
     assert_eq!(events, ["30 ok", "30 a deadline passed", "31 ok", "31 Err(TimedOut)"]);
 }
 
-fn cancelling_a_task_that_is_ready_leaves_its_satisfied_wait_alone<R: Runner>() {
+fn cancelling_a_ready_task_leaves_its_answer_alone<R: Runner>() {
     let events = R::run(async |world| {
         let queue = Rc::new(WaitQueue::new());
         let task = spawn({
             let (world, queue) = (world.clone(), queue.clone());
             async move {
-                world.note(told(park(&queue).await));
-                world.note(told(sleep(ms(1)).await));
-                world.note(told(sleep(ms(1)).await));
+                world.note(describe(park(&queue).await));
+                world.note(describe(sleep(ms(1)).await));
+                world.note(describe(sleep(ms(1)).await));
             }
         });
         yield_now().await.unwrap();
@@ -78,8 +78,8 @@ fn any_number_of_requests_is_one_delivery<R: Runner>() {
         let task = spawn({
             let world = world.clone();
             async move {
-                world.note(told(sleep(ms(100)).await));
-                world.note(told(sleep(ms(100)).await));
+                world.note(describe(sleep(ms(100)).await));
+                world.note(describe(sleep(ms(100)).await));
             }
         });
         yield_now().await.unwrap();
@@ -87,7 +87,7 @@ fn any_number_of_requests_is_one_delivery<R: Runner>() {
         task.request_cancel("second");
         sleep(ms(10)).await.unwrap();
         task.request_cancel("third");
-        world.note(told(task.cancel().await));
+        world.note(describe(task.cancel().await));
     });
     assert_eq!(events, ["0 cancelled: first", "100 ok", "100 ok"]);
 }
@@ -109,7 +109,7 @@ fn a_task_that_never_ran_is_dropped_unpolled<R: Runner>() {
     assert_eq!(events, ["0 asked", "0 dropped", "0 Err(Cancelled(cancelled: stop))"]);
 }
 
-fn of_cancel_and_timeout_the_cancel_is_delivered_first<R: Runner>() {
+fn a_cancel_is_delivered_before_a_timeout<R: Runner>() {
     let events = R::run(async |world| {
         let task = spawn({
             let world = world.clone();
@@ -117,10 +117,10 @@ fn of_cancel_and_timeout_the_cancel_is_delivered_first<R: Runner>() {
                 let outcome = timeout_after(ms(10), async {
                     world.stall(10);
                     current().request_cancel("stop");
-                    world.note(told(sleep(ms(1)).await));
+                    world.note(describe(sleep(ms(1)).await));
                 });
                 world.note(format_args!("{:?}", outcome.await)); // the timeout is discarded
-                world.note(told(sleep(ms(1)).await));
+                world.note(describe(sleep(ms(1)).await));
             }
         });
         task.await.unwrap();
@@ -128,7 +128,7 @@ fn of_cancel_and_timeout_the_cancel_is_delivered_first<R: Runner>() {
     assert_eq!(events, ["10 cancelled: stop", "10 Ok(())", "11 ok"]);
 }
 
-fn an_inner_handler_sees_an_outer_deadline_as_somebody_elses<R: Runner>() {
+fn an_outer_deadline_does_not_expire_inner_scopes<R: Runner>() {
     let events = R::run(async |world| {
         let outer = timeout_after(ms(10), async {
             let inner = timed(ms(20), async {
@@ -148,11 +148,11 @@ fn an_inner_handler_sees_an_outer_deadline_as_somebody_elses<R: Runner>() {
     assert_eq!(events, ["10 inner: expired false", "30 inner: expired true"]);
 }
 
-fn a_timeout_of_zero_interrupts_the_first_wait_that_suspends<R: Runner>() {
+fn a_zero_timeout_interrupts_the_first_suspending_wait<R: Runner>() {
     let events = R::run(async |world| {
         let outcome = timeout_after(ms(0), async {
             world.note("before");
-            world.note(told(sleep(ms(0)).await));
+            world.note(describe(sleep(ms(0)).await));
         });
         world.note(format_args!("{:?}", outcome.await));
         let outcome = timeout_after(ms(0), yield_now()).await;
@@ -172,8 +172,8 @@ fn a_spurious_resume_ends_no_wait<R: Runner>() {
                     std::task::Poll::Ready(())
                 })
                 .await;
-                world.note(told(sleep(ms(50)).await));
-                world.note(told(park(&WaitQueue::new()).await));
+                world.note(describe(sleep(ms(50)).await));
+                world.note(describe(park(&WaitQueue::new()).await));
             }
         });
         for _ in 0..10 {
@@ -187,17 +187,17 @@ fn a_spurious_resume_ends_no_wait<R: Runner>() {
 
 on_every_kernel! {
     in_order {
-        a_new_task_starts_in_a_later_step_never_inside_spawn
-        cancelling_a_task_that_is_ready_leaves_its_satisfied_wait_alone
+        a_new_task_starts_in_a_later_step
+        cancelling_a_ready_task_leaves_its_answer_alone
         any_number_of_requests_is_one_delivery
     }
     in_any_order {
-        of_an_event_and_a_timeout_in_one_turn_the_event_wins
-        a_timeout_that_lost_is_pending_while_its_scope_lasts
+        an_event_beats_a_timeout_of_its_turn
+        a_beaten_timeout_is_pending_in_its_scope
         a_task_that_never_ran_is_dropped_unpolled
-        of_cancel_and_timeout_the_cancel_is_delivered_first
-        an_inner_handler_sees_an_outer_deadline_as_somebody_elses
-        a_timeout_of_zero_interrupts_the_first_wait_that_suspends
+        a_cancel_is_delivered_before_a_timeout
+        an_outer_deadline_does_not_expire_inner_scopes
+        a_zero_timeout_interrupts_the_first_suspending_wait
         a_spurious_resume_ends_no_wait
     }
 }

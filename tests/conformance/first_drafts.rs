@@ -1,6 +1,6 @@
 //! Programs that a first draft of the rules of interruption got wrong.
 //!
-//! In the order of the list at the end of decision D4. Each says what the draft did.
+//! The order is that of the list at the end of decision D4. Each comment tells how the draft behaved.
 
 use std::cell::Cell;
 use std::future::{pending as foreign, poll_fn};
@@ -15,7 +15,7 @@ use futures::stream::{FuturesUnordered, StreamExt};
 
 use super::pikake::traps::{WaitQueue, park};
 use super::pikake::{future_wait, shield, sleep, spawn, timed, timeout_after, yield_now};
-use super::runner::{Runner, World, ms, on_every_kernel, poll_once, told};
+use super::runner::{Runner, World, describe, ms, on_every_kernel, poll_once};
 
 /// Runs children to their ends in a scope of 10 ms, and notes what the scope reports.
 async fn drain<F: Future>(world: &World, children: impl IntoIterator<Item = F>) {
@@ -27,12 +27,12 @@ async fn drain<F: Future>(world: &World, children: impl IntoIterator<Item = F>) 
     world.note(format_args!("done {} expired {}", outcome.output.is_some(), outcome.expired));
 }
 
-/// Two children of a set wait in vain until the deadline, and then roll back.
+/// Two children of a set wait until the deadline, and then roll back.
 fn assert_children_roll_back<R: Runner>(wait: impl AsyncFn() -> String) {
     let events = R::run(async |world| {
         let child = async |name| {
             world.note(format_args!("{name} waits: {}", wait().await));
-            world.note(format_args!("{name} rolls back: {}", told(sleep(ms(5)).await)));
+            world.note(format_args!("{name} rolls back: {}", describe(sleep(ms(5)).await)));
         };
         drain(&world, ["one", "two"].map(child)).await;
     });
@@ -40,7 +40,7 @@ fn assert_children_roll_back<R: Runner>(wait: impl AsyncFn() -> String) {
         events,
         [
             "10 one waits: a deadline passed",
-            "10 two waits: a deadline passed", // has returned it too
+            "10 two waits: a deadline passed", // both return it
             "15 one rolls back: ok",
             "15 two rolls back: ok",
             "15 done true expired true",
@@ -51,25 +51,27 @@ fn assert_children_roll_back<R: Runner>(wait: impl AsyncFn() -> String) {
 /// The draft called the scope's waker alone. The set polls no child whose own waker was not called,
 /// so the scope seemed to wait on nothing, and was dropped.
 fn children_of_a_set_sleep_and_roll_back<R: Runner>() {
-    assert_children_roll_back::<R>(async || told(sleep(ms(100)).await));
+    assert_children_roll_back::<R>(async || describe(sleep(ms(100)).await));
 }
 
-/// The draft had no entry for a `future_wait`, which ends outside of the kernel, and so no waker to
-/// call.
+/// The draft had no entry for a `future_wait`, which ends outside of the kernel. The deadline found no
+/// waker to call.
 fn children_of_a_set_wait_for_foreign_futures<R: Runner>() {
-    assert_children_roll_back::<R>(async || told(future_wait(foreign::<()>()).await));
+    assert_children_roll_back::<R>(async || describe(future_wait(foreign::<()>()).await));
 }
 
-/// The draft asked whether a wait or a shield had been polled. The set did not poll the shield, since
-/// nobody had called its waker, so the commit was dropped half-way.
+/// The draft asked whether a wait or a shield had been polled. The set did not poll the shield, whose
+/// waker was not called, so the draft dropped the commit half-way.
 fn children_of_a_set_commit_inside_shields<R: Runner>() {
     let events = R::run(async |world| {
         let child = |name| {
             let world = world.clone();
             async move {
-                shield(async { world.note(format_args!("{name}: {}", told(sleep(ms(20)).await))) })
-                    .await;
-                world.note(format_args!("{name} goes on: {}", told(sleep(ms(5)).await)));
+                shield(async {
+                    world.note(format_args!("{name}: {}", describe(sleep(ms(20)).await)))
+                })
+                .await;
+                world.note(format_args!("{name} goes on: {}", describe(sleep(ms(5)).await)));
             }
         };
         drain(&world, ["one", "two"].map(child)).await;
@@ -106,15 +108,15 @@ fn yields_beside_a_scope_do_not_keep_it<R: Runner>() {
     assert_eq!(events, ["10 Err(TimedOut)", "20 has yielded"]);
 }
 
-/// The draft compared the cause with the last pending poll alone: the sleep was polled before the
-/// deadline passed, and so was interrupted by it, in the cleanup.
+/// The draft compared the cause with the last pending poll alone. The deadline passed after the sleep's
+/// poll, and so interrupted the sleep in the cleanup.
 fn cleanup_awaits_a_sleep_older_than_its_scope<R: Runner>() {
     let events = R::run(async |world| {
         let mut nap = sleep(ms(50));
         assert!(poll_once(&mut nap).await.is_pending());
         let outcome = timed(ms(10), async {
-            world.note(told(sleep(ms(100)).await));
-            world.note(told(nap.await));
+            world.note(describe(sleep(ms(100)).await));
+            world.note(describe(nap.await));
         });
         world.note(format_args!("expired {}", outcome.await.expired));
     });
@@ -149,14 +151,14 @@ fn ten_thousand_timeouts_poll_each_body_twice<R: Runner>() {
     assert_eq!(events, ["10 all are late"]);
 }
 
-/// The draft kept the address of the scope around it in a scope that was pending, and followed it
-/// after that one had ended.
+/// In the draft a pending scope kept the address of the scope around it, and used that address after
+/// the outer scope had ended.
 fn a_scope_outlives_the_one_around_it<R: Runner>() {
     let events = R::run(async |world| {
-        let mut inner = Box::pin(timed(ms(20), async { told(sleep(ms(100)).await) }));
+        let mut inner = Box::pin(timed(ms(20), async { describe(sleep(ms(100)).await) }));
         let outer = timeout_after(ms(10), async {
             assert!(poll_once(&mut inner).await.is_pending());
-            world.note(format_args!("outer: {}", told(sleep(ms(100)).await)));
+            world.note(format_args!("outer: {}", describe(sleep(ms(100)).await)));
         });
         world.note(format_args!("{:?}", outer.await));
         let inner = inner.await;
@@ -172,23 +174,23 @@ fn a_scope_outlives_the_one_around_it<R: Runner>() {
     );
 }
 
-/// The draft kept the address of an armed scope in the table of timers. A body that may be moved may
-/// take its scope with it.
+/// The draft kept the address of an armed scope in the table of timers. A scope moves when its body may
+/// be moved.
 fn an_armed_timeout_is_moved<R: Runner>() {
     let events = R::run(async |world| {
         let mut first = timeout_after(ms(10), sleep(ms(100)));
         assert!(poll_once(&mut first).await.is_pending());
         let moved = Box::new(first);
-        world.note(format_args!("{:?}", moved.await.map(told)));
+        world.note(format_args!("{:?}", moved.await.map(describe)));
     });
     assert_eq!(events, ["10 Err(TimedOut)"]);
 }
 
-/// In the draft the timer of a scope named the task that had armed it, which was made ready in the
-/// place of the one that had the scope by then.
+/// In the draft a scope's timer named the task that had armed it. The deadline made that task ready,
+/// and not the one that had the scope by then.
 fn a_scope_changes_tasks_before_its_deadline<R: Runner>() {
     let events = R::run(async |world| {
-        let mut body = Box::pin(timed(ms(10), async { told(sleep(ms(100)).await) }));
+        let mut body = Box::pin(timed(ms(10), async { describe(sleep(ms(100)).await) }));
         assert!(poll_once(&mut body).await.is_pending());
         let taker = spawn({
             let world = world.clone();
@@ -197,20 +199,20 @@ fn a_scope_changes_tasks_before_its_deadline<R: Runner>() {
                 world.note(format_args!("{:?} expired {}", outcome.output, outcome.expired));
             }
         });
-        world.note(format_args!("the giver: {}", told(sleep(ms(50)).await)));
+        world.note(format_args!("the giver: {}", describe(sleep(ms(50)).await)));
         taker.await.unwrap();
     });
     assert_eq!(events, ["10 Some(\"a deadline passed\") expired true", "50 the giver: ok"]);
 }
 
-/// As before, but the deadline passes before the second task polls the scope, which then has a cause
-/// already.
+/// The deadline passes before the second task polls the scope, which has a cause by then. The draft's
+/// fault is that of the case above.
 fn a_scope_changes_tasks_after_its_deadline<R: Runner>() {
     let events = R::run(async |world| {
-        let mut body = Box::pin(timed(ms(10), async { told(sleep(ms(100)).await) }));
+        let mut body = Box::pin(timed(ms(10), async { describe(sleep(ms(100)).await) }));
         assert!(poll_once(&mut body).await.is_pending());
         world.stall(20);
-        world.note(format_args!("the giver: {}", told(sleep(ms(1)).await)));
+        world.note(format_args!("the giver: {}", describe(sleep(ms(1)).await)));
         let taker = spawn({
             let world = world.clone();
             async move {
@@ -223,7 +225,7 @@ fn a_scope_changes_tasks_after_its_deadline<R: Runner>() {
     assert_eq!(events, ["21 the giver: ok", "21 Some(\"a deadline passed\") expired true"]);
 }
 
-/// A waker that is kept until a thread passes it on.
+/// A waker whose calls wait until a thread passes them on.
 #[derive(Default)]
 struct Relay {
     was_called: AtomicBool,
@@ -246,7 +248,7 @@ impl Wake for Relay {
     }
 }
 
-/// Polls a future at first, and when the relay has passed its waker on.
+/// Polls a future once at first, and then each time the relay passes a call on.
 async fn relayed(relay: Arc<Relay>, future: impl Future<Output = ()>) {
     let mut future = pin!(future);
     relay.may_poll.store(true, Ordering::Relaxed);
@@ -261,8 +263,8 @@ async fn relayed(relay: Arc<Relay>, future: impl Future<Output = ()>) {
     .await;
 }
 
-/// The draft dropped a scope whose poll had polled no wait inside, before the thread that had the
-/// waker could call it.
+/// The draft dropped a scope whose poll had polled no wait inside. The thread that had the waker came
+/// too late.
 fn a_waker_is_relayed_through_a_thread<R: Runner>() {
     let events = R::run(async |world| {
         let relay = Arc::new(Relay::default());
@@ -276,7 +278,7 @@ fn a_waker_is_relayed_through_a_thread<R: Runner>() {
         })
         .detach();
         let body = async {
-            world.note(told(sleep(ms(100)).await));
+            world.note(describe(sleep(ms(100)).await));
             relay.pass_on();
         };
         let outcome = timed(ms(10), relayed(relay.clone(), body)).await;
@@ -285,8 +287,8 @@ fn a_waker_is_relayed_through_a_thread<R: Runner>() {
     assert_eq!(events, ["30 a deadline passed", "30 done true expired true"]);
 }
 
-/// In the draft a poll returned the cause that had come up last. One branch got the cancel and the
-/// other the deadline, and one of the two was lost to each.
+/// In the draft a poll returned the newest cause. One branch got the cancel and the other the deadline,
+/// and each lost the other cause.
 fn two_causes_reach_both_branches<R: Runner>() {
     let events = R::run(async |world| {
         let task = spawn({
@@ -294,7 +296,7 @@ fn two_causes_reach_both_branches<R: Runner>() {
             async move {
                 let branch = async |name| {
                     for length in [100, 100, 1] {
-                        let answer = told(sleep(ms(length)).await);
+                        let answer = describe(sleep(ms(length)).await);
                         world.note(format_args!("{name}: {answer}"));
                     }
                 };
@@ -304,7 +306,7 @@ fn two_causes_reach_both_branches<R: Runner>() {
         });
         yield_now().await.unwrap();
         world.stall(10);
-        yield_now().await.unwrap(); // in this turn the deadline comes, after this task is ready
+        yield_now().await.unwrap(); // the deadline passes in this turn, after this task is ready
         task.request_cancel("stop");
         task.await.unwrap();
     });
@@ -337,7 +339,7 @@ impl Stream {
         let queue = &self.queue;
         let stored = self.stored.get_or_insert_with(|| {
             let queue = queue.clone();
-            Box::pin(async move { told(park(&queue).await) })
+            Box::pin(async move { describe(park(&queue).await) })
         });
         let answer = stored.as_mut().poll(cx);
         if answer.is_ready() {
@@ -356,14 +358,14 @@ impl Stream {
     }
 }
 
-/// The draft interrupted a stored wait by a cause of a scope that the wait was begun outside of.
-fn a_rollback_reads_by_a_wait_from_outside<R: Runner>() {
+/// The draft interrupted a stored wait by the cause of a scope, although the wait began outside of it.
+fn a_rollback_continues_a_read_from_outside<R: Runner>() {
     let events = R::run(async |world| {
         let queue = Rc::new(WaitQueue::new());
         let mut stream = Stream::new(&queue);
         stream.begin_to_read().await;
         let outcome = timed(ms(10), async {
-            world.note(told(sleep(ms(100)).await));
+            world.note(describe(sleep(ms(100)).await));
             spawn(async move {
                 sleep(ms(5)).await.unwrap();
                 queue.wake(1);
@@ -376,15 +378,15 @@ fn a_rollback_reads_by_a_wait_from_outside<R: Runner>() {
     assert_eq!(events, ["10 a deadline passed", "15 read: ok", "15 expired true"]);
 }
 
-/// The draft left a stored wait that was begun inside of the scope interrupted for ever. It is
-/// interrupted once, and the stream waits anew.
-fn a_rollback_reads_again_by_a_wait_from_inside<R: Runner>() {
+/// The draft interrupted a stored wait from inside the scope for ever. The rules interrupt it once, and
+/// the stream waits again.
+fn a_rollback_repeats_a_read_from_inside<R: Runner>() {
     let events = R::run(async |world| {
         let queue = Rc::new(WaitQueue::new());
         let mut stream = Stream::new(&queue);
         let outcome = timed(ms(10), async {
             stream.begin_to_read().await;
-            world.note(told(sleep(ms(100)).await));
+            world.note(describe(sleep(ms(100)).await));
             spawn(async move {
                 sleep(ms(5)).await.unwrap();
                 queue.wake(1);
@@ -416,12 +418,12 @@ on_every_kernel! {
         a_scope_changes_tasks_before_its_deadline
         a_scope_changes_tasks_after_its_deadline
         a_waker_is_relayed_through_a_thread
-        a_rollback_reads_by_a_wait_from_outside
-        a_rollback_reads_again_by_a_wait_from_inside
+        a_rollback_continues_a_read_from_outside
+        a_rollback_repeats_a_read_from_inside
     }
 }
 
-/// Too many for the kernels that look at everything each time.
+/// The timeouts are too many for the kernels that scan lists.
 mod at_once {
     use super::super::runner::on_every_kernel;
     use super::ten_thousand_timeouts_poll_each_body_twice;

@@ -1,37 +1,37 @@
 //! The conformance suite: what any kernel must do, run on three of them.
 //!
 //! A case is written once, as a function over a [`Runner`](runner::Runner): it runs an async body
-//! on a kernel with virtual time and compares the list of what was seen, and when, as a whole. The
+//! on a kernel with virtual time and compares the list of events, with their times, as a whole. The
 //! macro `on_every_kernel` makes three tests of it: for the kernel that programs run on; for the
-//! reference kernel of this folder, which is slow, has no sockets, and is the contract `TrapHandler`
-//! written down once more; and for a host of a simulated world, by sixty-four seeds.
+//! reference kernel of this folder, which is slow, has no sockets, and implements the contract
+//! `TrapHandler` a second time; and for a host of a simulated world, by sixty-four seeds.
 //!
 //! The list is the same on all of them, to the last event and millisecond. On the simulated kernel:
 //!
 //! | marked | what is compared |
 //! | --- | --- |
 //! | `in_any_order` | the list, with tasks chosen in order, at random and by priorities, by each seed; at random and by priorities, timers and packets come between any two steps |
-//! | `in_order` | the list, with tasks in the order in which they became ready, by each seed: the case says, or relies on it, who of two ready tasks comes first |
-//! | random programs | with tasks in order, the trace of the real kernel; at random and by priorities, that every body ends once, that nothing waits for ever, and that the same seed gives the same trace |
+//! | `in_order` | the list, with tasks in the order in which they became ready, by each seed: the case states, or relies on, the order of two ready tasks |
+//! | random programs | with tasks in order, the trace of the real kernel; at random and by priorities, that every body ends once, that no task waits for ever, and that the same seed gives the same trace |
 //! | `with_sockets` | as above, on the two kernels that have some |
 //!
 //! | file | holds |
 //! | --- | --- |
 //! | `reference.rs` | the reference kernel: its tables and its loop |
-//! | `model/` | the rules of interruption once more, as an executor that shares no code with pikake |
-//! | `runner.rs` | what a case gets from each kernel, and from the model |
+//! | `model/` | the rules of interruption a second time, as an executor that shares no code with pikake |
+//! | `runner.rs` | the surroundings of a case on each kernel, and on the model |
 //! | `on_the_model.rs` | the cases of interruption, run on the model |
-//! | `decided.rs` | where the ancestors disagree: what was decided, line by line |
-//! | `told.rs` | who is told of a cause, and when: answers, branches, several causes at once |
+//! | `decided.rs` | pikake's decisions where its ancestors disagree, line by line |
+//! | `causes.rs` | which wait returns a cause, and when: answers, branches, several causes at once |
 //! | `moves.rs` | waits that move, are forgotten or dropped; tasks that are dropped |
-//! | `deaf.rs` | waits that cannot be interrupted |
+//! | `uninterruptible.rs` | waits that cannot be interrupted |
 //! | `first_drafts.rs` | programs that a first draft of the rules of interruption got wrong |
-//! | `cleanup.rs` | what was interrupted and goes on: foreign futures, graces, shields |
-//! | `curio_kernel.rs`, `curio_task.rs` | what Curio's tests of these names assert |
-//! | `curio_sync.rs`, `curio_queue.rs` | what Curio's tests of these names assert; eventlet's rules for queues |
-//! | `curio_threads.rs` | what Curio's `test_workers` and `test_thread` assert; eventlet's rules for pools |
-//! | `shrapnel_sync.rs` | what Shrapnel's tests of its locks assert |
-//! | `shrapnel.rs` | what Shrapnel's `test_interrupt`, `test_with_timeout`, `test_in_parallel` and `test_poller` assert |
+//! | `cleanup.rs` | bodies that go on after an interruption: foreign futures, graces, shields |
+//! | `curio_kernel.rs`, `curio_task.rs` | the assertions of Curio's tests of these names |
+//! | `curio_sync.rs`, `curio_queue.rs` | the assertions of Curio's tests of these names; eventlet's rules for queues |
+//! | `curio_threads.rs` | the assertions of Curio's `test_workers` and `test_thread`; eventlet's rules for pools |
+//! | `shrapnel_sync.rs` | the assertions of Shrapnel's tests of its locks |
+//! | `shrapnel.rs` | the assertions of Shrapnel's `test_interrupt`, `test_with_timeout`, `test_in_parallel` and `test_poller` |
 //! | `sockets.rs` | timeouts, cancels and closing with sockets, on the real and the simulated kernel |
 //! | `random.rs`, `api.rs` | random programs, whose traces must be the same on every kernel and by the model; the calls that they make |
 //!
@@ -53,7 +53,7 @@
 //! | task_cancel_join_wait | `a_joiner_learns_of_a_cancel_by_somebody_else` |
 //! | task_child_cancel | `a_cancel_that_is_handed_down_ends_the_children_first` |
 //! | task_ready_cancel | `a_sleep_that_is_over_returns_and_the_next_one_is_told` |
-//! | double_cancel | `a_second_request_does_not_reach_the_cleanup_of_the_first` |
+//! | double_cancel | `a_second_request_does_not_interrupt_the_cleanup` |
 //! | nested_timeout, nested_context_timeout, …2, …3 | `nested_deadlines_are_reported_by_their_owners_alone`, `equal_deadlines_are_the_outermost_ones`; one form only |
 //! | nested_timeout_uncaught, nested_context_timeout_uncaught | `an_inner_timeout_that_is_passed_on_is_not_the_outer_one` |
 //! | nested_timeout_none | `a_scope_without_a_deadline_leaves_the_outer_one_in_force` |
@@ -63,13 +63,13 @@
 //! | reentrant_kernel | `a_kernel_inside_a_running_kernel_is_an_error` |
 //! | pending_cancellation | `a_pending_cancel_is_told_by_every_wait_that_would_suspend`, `a_pending_timeout_is_gone_with_its_scope` |
 //! | single_stepping | not here: `Kernel::turn`, in `tests/kernel.rs` |
-//! | io_registration | `a_second_reader_is_refused_and_the_first_gets_its_data`, `a_writer_that_is_cancelled_leaves_the_reader_working` |
+//! | io_registration | `refusing_a_second_reader_leaves_the_first`, `cancelling_a_writer_leaves_the_reader_working` |
 //! | coro_partial | not applicable: a future is a future |
 //! | custom_cancel | `a_cancel_carries_its_reason`: a text, not a class |
-//! | timeout_badness | `a_body_that_overran_in_straight_line_code_is_in_time_and_says_how_late` |
+//! | timeout_badness | `an_overrun_without_waits_is_reported_as_late` |
 //! | kernel_no_shutdown, kernel_exit | not here: the kernel as its owner sees it, in `tests/kernel.rs` |
 //! | kernel_badtrap | not applicable: there is no unknown trap |
-//! | kernel_multischedule | `of_an_event_and_a_timeout_in_one_turn_the_event_wins` |
+//! | kernel_multischedule | `an_event_beats_a_timeout_of_its_turn` |
 //! | kernel_debug | not here: observers, in `tests/order.rs` |
 //!
 //! # Curio's `test_task`
@@ -95,7 +95,7 @@
 //! | defer_cancellation, disable_cancellation_function | `a_cancel_is_held_back_by_a_shield_and_found_after_it` |
 //! | explicit_raise_cancel_disable, disable_cancellation_explicit_raise | `an_interruption_that_a_shielded_body_returns_is_its_output` |
 //! | self_cancellation | `a_task_that_cancels_itself_is_told_at_its_next_wait` |
-//! | set_cancellation | not applicable: nobody sets what is pending |
+//! | set_cancellation | not applicable: no call sets a pending interruption |
 //! | contextvars | `values_of_a_task_are_its_own` |
 //! | task_diag | `a_fresh_task_says_who_it_is` |
 //! | late_join | `a_cancel_after_the_end_changes_nothing` |
@@ -105,18 +105,18 @@
 //!
 //! | test | here |
 //! | --- | --- |
-//! | event_get_wait | `who_waits_for_an_event_goes_on_when_it_is_set` |
-//! | event_get_immediate | `an_event_that_is_set_is_not_waited_for` |
-//! | event_wait_cancel, event_wait_timeout, lock_acquire_cancel, lock_acquire_timeout, sema_acquire_cancel, sema_acquire_timeout, cond_wait_cancel, cond_wait_timeout | `every_wait_can_be_cancelled_and_can_time_out` |
-//! | event_wait_notimeout | `an_event_that_comes_in_time_leaves_no_timeout_behind` |
-//! | lock_sequence, sema_sequence | `workers_take_their_turns_in_the_order_in_which_they_came` |
-//! | rlock_reenter | `the_holder_of_a_reentrant_lock_takes_it_again_and_others_wait` |
+//! | event_get_wait | `setting_an_event_answers_its_waiters` |
+//! | event_get_immediate | `a_wait_on_a_set_event_returns_immediately` |
+//! | event_wait_cancel, event_wait_timeout, lock_acquire_cancel, lock_acquire_timeout, sema_acquire_cancel, sema_acquire_timeout, cond_wait_cancel, cond_wait_timeout | `every_wait_can_be_cancelled_or_time_out` |
+//! | event_wait_notimeout | `an_event_in_time_leaves_no_timeout` |
+//! | lock_sequence, sema_sequence | `workers_take_turns_in_order_of_arrival` |
+//! | rlock_reenter | `a_reentrant_lock_admits_its_holder_again` |
 //! | rlock_notowner, condition_error | not applicable: who has no guard cannot unlock, wait or be without the lock |
-//! | sema_sequence2 | `two_permits_let_two_in_and_the_third_at_the_first_release` |
-//! | cond_sequence | `a_condition_wakes_whoever_waits_longest` |
-//! | cond_notify_all | `all_who_wait_for_a_condition_go_on_when_the_notifier_has_left_the_lock` |
-//! | cond_waitfor | `a_predicate_is_looked_at_again_at_each_notification` |
-//! | TestResult::value, ::error | `a_promise_is_waited_for_and_kept_once`; an error is a value |
+//! | sema_sequence2 | `a_release_lets_the_third_of_three_in` |
+//! | cond_sequence | `a_condition_wakes_its_longest_waiter` |
+//! | cond_notify_all | `notified_waiters_wait_for_the_notifiers_lock` |
+//! | cond_waitfor | `each_notification_checks_the_predicate_again` |
+//! | TestResult::value, ::error | `a_promise_is_kept_once`; an error is a value |
 //! | repr | not here: `everything_shows_itself_outside_a_kernel_too`, in `tests/sync` |
 //! | uevent_get_wait, uevent_get_twait, uevent_get_wait_timeout | not here: `an_event_is_waited_for_by_threads_and_tasks`, in `tests/sync` |
 //! | uevent_get_asyncio_set, …_wait, TestUniversalResult | not applicable: there is no asyncio; a thread blocks |
@@ -125,13 +125,13 @@
 //!
 //! | test | here |
 //! | --- | --- |
-//! | queue_simple | `two_consumers_get_items_in_turn_and_joining_waits_until_all_is_done` |
+//! | queue_simple | `consumers_get_items_in_turn_and_join_waits` |
 //! | queue_unbounded | `an_unbounded_queue_takes_everything_at_once` |
 //! | queue_bounded | `a_bounded_queue_makes_the_producer_wait` |
-//! | queue_get_cancel, queue_get_timeout | `a_get_can_be_cancelled_and_can_time_out` |
-//! | queue_put_cancel, queue_put_timeout | `a_put_on_a_full_queue_can_be_cancelled_and_can_time_out` |
+//! | queue_get_cancel, queue_get_timeout | `a_get_can_be_cancelled_or_time_out` |
+//! | queue_put_cancel, queue_put_timeout | `a_put_can_be_cancelled_or_time_out` |
 //! | queue_qsize | `a_queue_knows_its_length` |
-//! | priority_queue, lifo_queue | `a_priority_queue_gives_the_smallest_first_and_a_stack_the_last` |
+//! | priority_queue, lifo_queue | `priority_queues_give_the_smallest_stacks_the_last` |
 //! | univ_queue_basic | not here: `a_new_queue_is_empty_also_outside_a_kernel`, in `tests/sync` |
 //! | univ_queue_sync_async, univ_queue_async_sync | not here: `a_thread_produces_and_joins_and_a_task_consumes` and the other way round, in `tests/sync` |
 //! | univ_queue_cancel | not here: `a_consumer_whose_gets_keep_timing_out_misses_nothing`, in `tests/sync` |
@@ -144,9 +144,9 @@
 //!
 //! | rule | here |
 //! | --- | --- |
-//! | a queue of size 0 is a rendezvous, both empty and full | `a_queue_without_room_is_a_meeting_of_two` |
-//! | `task_done` once too often is an error | `too_many_reports_of_what_is_done_are_an_error` |
-//! | waiters of a queue are in no order | decided otherwise: `an_item_that_meets_an_interruption_goes_to_the_next`, and the orders in `tests/sync` |
+//! | a queue of size 0 is a rendezvous, both empty and full | `a_queue_without_room_hands_items_over` |
+//! | `task_done` once too often is an error | `one_task_done_too_many_is_an_error` |
+//! | waiters of a queue are in no order | decided otherwise: `an_interrupted_getter_leaves_the_item_to_others`, and the orders in `tests/sync` |
 //! | a bounded semaphore refuses what is too much | not here: `misuse_is_an_error`, in `tests/sync` |
 //! | a capped semaphore's `release` blocks | not applicable: a release never waits; that is a bounded queue |
 //!
@@ -191,43 +191,43 @@
 //!
 //! | test | here |
 //! | --- | --- |
-//! | mutex: interrupted before and after the hand-over | `a_mutex_reaches_the_sixth`, …`_when_it_is_interrupted_in_the_step_of_the_hand_over` |
+//! | mutex: interrupted before and after the hand-over | `a_mutex_reaches_the_sixth`, `an_aborted_hand_over_reaches_the_sixth` |
 //! | mutex: values of `trylock`, `unlock` | `a_mutex_says_whether_it_can_be_taken` |
-//! | mutex: recursion | `the_holder_of_a_reentrant_lock_takes_it_again_and_others_wait` |
-//! | mutex: resume order | `workers_take_their_turns_in_the_order_in_which_they_came` |
+//! | mutex: recursion | `a_reentrant_lock_admits_its_holder_again` |
+//! | mutex: resume order | `workers_take_turns_in_order_of_arrival` |
 //! | semaphore: interrupted before and after | `permits_reach_the_sixth` |
-//! | semaphore: a line of interrupted threads is emptied by one release | `a_release_into_a_line_of_interrupted_waiters_is_not_lost` |
+//! | semaphore: a line of interrupted threads is emptied by one release | `a_release_to_interrupted_waiters_is_not_lost` |
 //! | semaphore: an exception survives one inside `release` | not applicable: no exceptions |
-//! | isemaphore | `a_count_that_reaches_zero_wakes_all_who_were_not_interrupted_before`, `a_count_is_waited_for_until_it_is_zero` |
-//! | condition_variable | `a_notification_reaches_the_sixth`, `a_notification_of_one_who_is_dropped_reaches_the_next` |
-//! | rw_lock | `a_read_write_lock_reaches_the_sixth_whoever_waits_for_what`, `readers_behind_writers_that_are_interrupted_go_on`, `a_waiting_writer_keeps_new_readers_out` |
+//! | isemaphore | `a_zero_count_wakes_all_uninterrupted_waiters`, `a_count_is_awaited_until_zero` |
+//! | condition_variable | `a_notification_reaches_the_sixth`, `dropping_a_notified_waiter_notifies_the_next` |
+//! | rw_lock | `a_read_write_lock_reaches_the_sixth`, `readers_behind_writers_that_are_interrupted_go_on`, `a_waiting_writer_keeps_new_readers_out` |
 //!
 //! # Timeouts and cancels of Curio's `test_io` and `test_socket`
 //!
 //! | test | here |
 //! | --- | --- |
-//! | accept_timeout, accept_cancel | `an_accept_times_out_and_can_be_tried_again`, `an_accept_can_be_cancelled` |
-//! | recv_timeout, recv_cancel | `a_read_times_out_on_a_silent_peer_and_can_be_cancelled` |
-//! | recvfrom_timeout, recvfrom_cancel | `a_receive_times_out_and_can_be_cancelled` |
-//! | read_exactly_timeout, read_exactly_incomplete | `a_read_of_so_many_bytes_that_times_out_says_how_far_it_came` |
-//! | write_timeout, writelines_timeout | `a_write_that_times_out_says_how_much_the_peer_can_read` |
+//! | accept_timeout, accept_cancel | `an_accept_that_timed_out_can_be_retried`, `an_accept_can_be_cancelled` |
+//! | recv_timeout, recv_cancel | `a_read_can_time_out_or_be_cancelled` |
+//! | recvfrom_timeout, recvfrom_cancel | `a_receive_can_time_out_or_be_cancelled` |
+//! | read_exactly_timeout, read_exactly_incomplete | `a_timed_out_read_exact_reports_its_progress` |
+//! | write_timeout, writelines_timeout | `a_timed_out_write_reports_its_progress` |
 //! | readall_timeout, readlines_timeout | not applicable: a stream has no such calls |
-//! | read_write_on_same_socket | `one_task_reads_while_another_writes_on_the_same_socket` |
-//! | double_recv | `a_second_reader_is_refused_and_the_first_gets_its_data` |
-//! | io_unregister | `a_writer_that_is_cancelled_leaves_the_reader_working` |
+//! | read_write_on_same_socket | `two_tasks_read_and_write_one_socket` |
+//! | double_recv | `refusing_a_second_reader_leaves_the_first` |
+//! | io_unregister | `cancelling_a_writer_leaves_the_reader_working` |
 
 #![forbid(unsafe_code)]
 
 extern crate pikake;
 
 mod api;
+mod causes;
 mod cleanup;
 mod curio_kernel;
 mod curio_queue;
 mod curio_sync;
 mod curio_task;
 mod curio_threads;
-mod deaf;
 mod decided;
 mod first_drafts;
 mod model;
@@ -240,4 +240,4 @@ mod runner;
 mod shrapnel;
 mod shrapnel_sync;
 mod sockets;
-mod told;
+mod uninterruptible;

@@ -14,9 +14,9 @@ use super::pikake::{
 use futures::channel::oneshot;
 use futures::stream::{FuturesUnordered, StreamExt};
 
-use super::runner::{Runner, World, ms, named, next_step, on_every_kernel, poll_once, told};
+use super::runner::{Runner, World, describe, ms, named, next_step, on_every_kernel, poll_once};
 
-fn an_expiry_inside_futures_unordered_wakes_the_right_child<R: Runner>() {
+fn a_deadline_inside_futures_unordered_wakes_its_child<R: Runner>() {
     let events = R::run(async |world| {
         let polls: [Cell<u32>; 4] = Default::default();
         let mut set = FuturesUnordered::new();
@@ -32,7 +32,7 @@ fn an_expiry_inside_futures_unordered_wakes_the_right_child<R: Runner>() {
             });
         }
         while let Some((number, outcome)) = set.next().await {
-            world.note(format_args!("{number} {:?}", outcome.map(told)));
+            world.note(format_args!("{number} {:?}", outcome.map(describe)));
         }
         drop(set);
         assert_eq!(polls.map(Cell::into_inner), [2; 4], "once to park and once to collect");
@@ -43,7 +43,7 @@ fn an_expiry_inside_futures_unordered_wakes_the_right_child<R: Runner>() {
     );
 }
 
-fn an_expiry_around_futures_unordered_tells_every_child<R: Runner>() {
+fn a_deadline_around_futures_unordered_interrupts_every_child<R: Runner>() {
     let events = R::run(async |world| {
         let outcome = timed(ms(10), async {
             let mut set: FuturesUnordered<_> =
@@ -66,12 +66,16 @@ fn a_sleep_may_leave_one_scope_for_another<R: Runner>() {
         let mut nap = sleep(ms(50));
         world.note(format_args!("{:?}", timeout_after(ms(10), poll_once(&mut nap)).await));
         let inside = timeout_after(ms(30), &mut nap).await;
-        world.note(format_args!("{:?}", inside.map(told)));
+        world.note(format_args!("{:?}", inside.map(describe)));
     });
-    assert_eq!(events, ["0 Ok(Pending)", "30 Err(TimedOut)"], "told by the second alone");
+    assert_eq!(
+        events,
+        ["0 Ok(Pending)", "30 Err(TimedOut)"],
+        "the second scope alone interrupts it"
+    );
 }
 
-fn a_sleep_that_was_not_polled_waits_on_when_it_leaves_the_scope<R: Runner>() {
+fn an_unpolled_sleep_outlasts_its_scope<R: Runner>() {
     let events = R::run(async |world| {
         let mut nap = sleep(ms(50));
         let first = timeout_after(ms(10), async {
@@ -80,12 +84,12 @@ fn a_sleep_that_was_not_polled_waits_on_when_it_leaves_the_scope<R: Runner>() {
         });
         world.note(format_args!("{:?}", first.await));
         let second = timeout_after(ms(1_000), &mut nap).await;
-        world.note(format_args!("{:?}", second.map(told)));
+        world.note(format_args!("{:?}", second.map(describe)));
     });
     assert_eq!(events, ["10 Err(TimedOut)", "50 Ok(\"ok\")"]);
 }
 
-fn a_park_waits_on_after_its_scope_timed_out<R: Runner>() {
+fn an_unpolled_park_outlasts_its_scope<R: Runner>() {
     let events = R::run(async |world| {
         let queue = Rc::new(WaitQueue::new());
         let mut waits = park(&queue);
@@ -99,12 +103,12 @@ fn a_park_waits_on_after_its_scope_timed_out<R: Runner>() {
             sleep(ms(5)).await.unwrap();
             world.note(format_args!("woke {}", queue.wake(1)));
         };
-        world.note(told(futures::join!(waits, wakes).0));
+        world.note(describe(futures::join!(waits, wakes).0));
     });
     assert_eq!(events, ["10 Err(TimedOut)", "10 1 waiting", "15 woke 1", "15 ok"]);
 }
 
-fn a_wait_that_is_polled_into_a_scope_with_a_pending_deadline_gets_it<R: Runner>() {
+fn a_wait_returns_the_deadline_it_moves_into<R: Runner>() {
     let events = R::run(async |world| {
         let mut nap = sleep(ms(100));
         let _ = poll_once(&mut nap).await;
@@ -116,37 +120,37 @@ fn a_wait_that_is_polled_into_a_scope_with_a_pending_deadline_gets_it<R: Runner>
         .detach();
         yield_now().await.unwrap();
         let outcome = timeout_after(ms(10), async {
-            receive.await.unwrap(); // comes in the turn of the deadline, which nobody is told of
-            world.note(told((&mut nap).await));
+            receive.await.unwrap(); // comes in the turn of the deadline, which answers no wait
+            world.note(describe((&mut nap).await));
         });
         world.note(format_args!("{:?}", outcome.await));
     });
     assert_eq!(events, ["10 a deadline passed", "10 Err(TimedOut)"]);
 }
 
-fn a_trap_future_may_be_boxed_and_moved_to_another_task<R: Runner>() {
+fn a_boxed_trap_moves_to_another_task<R: Runner>() {
     let events = R::run(async |world| {
         let mut nap = Box::pin(sleep(ms(50)));
         let _ = poll_once(&mut nap).await;
         let other = spawn({
             let world = world.clone();
-            async move { world.note(format_args!("moved: {}", told(nap.await))) }
+            async move { world.note(format_args!("moved: {}", describe(nap.await))) }
         });
         yield_now().await.unwrap();
         current().request_cancel("the first task");
-        world.note(format_args!("left behind: {}", told(sleep(ms(1)).await)));
+        world.note(format_args!("left behind: {}", describe(sleep(ms(1)).await)));
         other.await.unwrap();
     });
     assert_eq!(events, ["0 left behind: cancelled: the first task", "50 moved: ok"]);
 }
 
-fn a_yield_that_changes_tasks_is_not_interrupted_twice<R: Runner>() {
+fn a_yield_that_moves_is_not_interrupted_twice<R: Runner>() {
     let events = R::run(async |world| {
         let mut yields = yield_now();
         let body = async move {
             let _ = poll_once(&mut yields).await;
-            let slept = told(sleep(ms(100)).await);
-            (slept, told(yields.await))
+            let slept = describe(sleep(ms(100)).await);
+            (slept, describe(yields.await))
         };
         let scope = Rc::new(RefCell::new(Some(Box::pin(timed(ms(10), body)))));
         let giver = spawn({
@@ -159,27 +163,28 @@ fn a_yield_that_changes_tasks_is_not_interrupted_twice<R: Runner>() {
                 sleep(ms(1)).await.unwrap();
             }
         });
-        // Stepped after the giver, which has not been stepped again when the deadline fires.
+        // The kernel steps the taker after the giver, and the deadline fires before the giver's next
+        // step.
         let taker = spawn(async move { scope.take().unwrap().await.output });
         world.note(format_args!("{:?}", taker.join().await));
         giver.join().await.unwrap();
     });
-    // The sleep returned the cause; the yield was polled last in another task, and its step has come.
+    // The sleep returned the cause. The other task polled the yield last, and its step has come.
     assert_eq!(events, ["20 Ok(Some((\"a deadline passed\", \"ok\")))"]);
 }
 
-fn a_wait_that_was_told_in_one_task_is_not_told_in_another<R: Runner>() {
+fn a_notified_wait_that_moves_is_not_interrupted<R: Runner>() {
     let events = R::run(async |world| {
         let mut nap = Box::pin(sleep(ms(50)));
         let _ = poll_once(&mut nap).await;
-        current().request_cancel("the first task"); // concerns the sleep, too
+        current().request_cancel("the first task"); // notifies the sleep, too
         let other = spawn({
             let world = world.clone();
-            async move { world.note(format_args!("moved: {}", told(nap.await))) }
+            async move { world.note(format_args!("moved: {}", describe(nap.await))) }
         });
         next_step().await;
         next_step().await;
-        world.note(format_args!("left behind: {}", told(sleep(ms(1)).await)));
+        world.note(format_args!("left behind: {}", describe(sleep(ms(1)).await)));
         other.await.unwrap();
     });
     assert_eq!(events, ["0 left behind: cancelled: the first task", "50 moved: ok"]);
@@ -201,7 +206,7 @@ fn a_join_that_timed_out_can_be_retried<R: Runner>() {
     assert_eq!(events, ["10 not yet", "20 not yet", "25 Ok(7)"]);
 }
 
-fn forgetting_a_parked_future_harms_nobody<R: Runner>() {
+fn forgetting_a_parked_future_harms_no_other<R: Runner>() {
     let events = R::run(async |world| {
         let queue = Rc::new(WaitQueue::new());
         let mut waits = Box::pin({
@@ -219,8 +224,8 @@ fn forgetting_a_parked_future_harms_nobody<R: Runner>() {
             let mut nap = Box::pin(sleep(ms(15)));
             let _ = poll_once(&mut nap).await;
             std::mem::forget(nap); // is never polled again, and takes no cause away
-            world.note(told(sleep(ms(50)).await));
-            world.note(told(sleep(ms(50)).await));
+            world.note(describe(sleep(ms(50)).await));
+            world.note(describe(sleep(ms(50)).await));
         });
         world.note(format_args!("{:?}", outcome.await));
     });
@@ -248,7 +253,7 @@ fn a_destructor_may_wake<R: Runner>() {
         let queue = Rc::new(WaitQueue::new());
         let waiter = spawn({
             let (world, queue) = (world.clone(), queue.clone());
-            async move { world.note(told(park(&queue).await)) }
+            async move { world.note(describe(park(&queue).await)) }
         });
         yield_now().await.unwrap();
         drops_with(move || {
@@ -260,13 +265,13 @@ fn a_destructor_may_wake<R: Runner>() {
     assert_eq!(events, ["0 ok"]);
 }
 
-fn a_destructor_may_cancel_and_abort_others_and_itself<R: Runner>() {
+fn a_destructor_may_cancel_and_abort_any_task<R: Runner>() {
     let events = R::run(async |world| {
         let sleeper = |world: &World| {
             let world = world.clone();
             spawn(async move {
                 let _guard = world.on_drop("dropped");
-                world.note(told(sleep(ms(100)).await));
+                world.note(describe(sleep(ms(100)).await));
             })
         };
         let (cancelled, aborted) = (Rc::new(sleeper(&world)), Rc::new(sleeper(&world)));
@@ -318,7 +323,7 @@ fn a_destructor_may_join<R: Runner>() {
     assert_eq!(events, ["0 Ready(Ok(7))", "0 true"]);
 }
 
-fn an_abort_from_inside_the_own_poll_ends_the_task_after_the_step<R: Runner>() {
+fn aborting_itself_ends_a_task_after_its_step<R: Runner>() {
     let events = R::run(async |world| {
         let own: Rc<RefCell<Option<Task<()>>>> = Rc::default();
         *own.borrow_mut() = Some(spawn({
@@ -338,7 +343,7 @@ fn an_abort_from_inside_the_own_poll_ends_the_task_after_the_step<R: Runner>() {
     assert_eq!(events, ["0 the step goes on", "0 dropped", "0 Err(true)"]);
 }
 
-fn an_aborted_task_is_dropped_before_the_next_step_of_any_other<R: Runner>() {
+fn an_aborted_task_is_dropped_before_other_steps<R: Runner>() {
     let events = R::run(async |world| {
         let victim = spawn({
             let world = world.clone();
@@ -353,10 +358,10 @@ fn an_aborted_task_is_dropped_before_the_next_step_of_any_other<R: Runner>() {
             async move { world.note("the next step") }
         });
         victim.abort();
-        world.note("the step of whoever aborts");
+        world.note("the step of the aborting task");
         next.await.unwrap();
     });
-    assert_eq!(events, ["0 the step of whoever aborts", "0 dropped", "0 the next step"]);
+    assert_eq!(events, ["0 the step of the aborting task", "0 dropped", "0 the next step"]);
 }
 
 /// Calls a closure when it is dropped.
@@ -382,24 +387,24 @@ async fn drops_with(work: impl FnMut() + 'static) {
 
 on_every_kernel! {
     in_order {
-        a_wait_that_is_polled_into_a_scope_with_a_pending_deadline_gets_it
-        a_yield_that_changes_tasks_is_not_interrupted_twice
+        a_wait_returns_the_deadline_it_moves_into
+        a_yield_that_moves_is_not_interrupted_twice
         a_destructor_may_spawn
         a_destructor_may_wake
-        a_destructor_may_cancel_and_abort_others_and_itself
+        a_destructor_may_cancel_and_abort_any_task
         a_destructor_may_join
-        an_abort_from_inside_the_own_poll_ends_the_task_after_the_step
-        an_aborted_task_is_dropped_before_the_next_step_of_any_other
+        aborting_itself_ends_a_task_after_its_step
+        an_aborted_task_is_dropped_before_other_steps
     }
     in_any_order {
-        an_expiry_inside_futures_unordered_wakes_the_right_child
-        an_expiry_around_futures_unordered_tells_every_child
+        a_deadline_inside_futures_unordered_wakes_its_child
+        a_deadline_around_futures_unordered_interrupts_every_child
         a_sleep_may_leave_one_scope_for_another
-        a_sleep_that_was_not_polled_waits_on_when_it_leaves_the_scope
-        a_park_waits_on_after_its_scope_timed_out
-        a_trap_future_may_be_boxed_and_moved_to_another_task
-        a_wait_that_was_told_in_one_task_is_not_told_in_another
+        an_unpolled_sleep_outlasts_its_scope
+        an_unpolled_park_outlasts_its_scope
+        a_boxed_trap_moves_to_another_task
+        a_notified_wait_that_moves_is_not_interrupted
         a_join_that_timed_out_can_be_retried
-        forgetting_a_parked_future_harms_nobody
+        forgetting_a_parked_future_harms_no_other
     }
 }

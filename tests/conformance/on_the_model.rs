@@ -1,4 +1,4 @@
-//! The cases of interruption once more, with the calls of the model: it predicts what they expect.
+//! The cases of interruption with the calls of the model, which predicts the events of each case.
 
 /// The model, under the names of pikake.
 mod pikake {
@@ -18,12 +18,12 @@ mod pikake {
 
 mod runner {
     pub(crate) use crate::model::named;
-    pub(crate) use crate::runner::{Runner, World, ms, next_step, poll_once, told};
+    pub(crate) use crate::runner::{Runner, World, describe, ms, next_step, poll_once};
 
     /// Declares the tests of the cases of a file that need no sockets.
     macro_rules! on_every_kernel {
         (by_one_seed { $($case:ident)* }) => {
-            // Too large for lists that are scanned.
+            // The case is too large for a model that scans its lists.
             const _: &[fn()] = &[$($case::<crate::runner::Modelled>),*];
         };
         ($($order:ident { $($case:ident)* })*) => {
@@ -47,9 +47,9 @@ macro_rules! cases {
 
 cases! {
     "cleanup.rs" cleanup
-    "deaf.rs" deaf
+    "uninterruptible.rs" uninterruptible
     "decided.rs" decided
     "first_drafts.rs" first_drafts
     "moves.rs" moves
-    "told.rs" told
+    "causes.rs" causes
 }

@@ -1,11 +1,12 @@
-//! Random programs, run on every kernel and by the model: what every task saw, and when, is the same.
+//! Random programs give the same trace on every kernel and on the model.
 //!
-//! A program is a tree of blocks. Each task writes down what each of its waits came to, with the
-//! virtual time, so two kernels that answer anything differently, or in another order, or at another
-//! time, are found out; proptest then makes the program small. With tasks in another order a program
-//! is another one: of the simulated kernel it is asked then that every task ends, and that a seed says
-//! what happens. The model has no libraries on top of it: its programs have no locks, channels and
-//! groups.
+//! A program is a tree of blocks. Each task notes the answer of each wait, with the virtual time. The
+//! traces show every answer that two kernels give differently, in another order, or at another time;
+//! proptest then makes the program small.
+//!
+//! A program does something else when its tasks run in another order. The simulated kernel then has to
+//! end every task, and to repeat a trace by its seed. The model has no libraries on top of it, so its
+//! programs have no locks, channels and groups.
 
 use std::cell::{Cell, OnceCell, RefCell};
 use std::collections::{BTreeMap, VecDeque};
@@ -23,7 +24,8 @@ use proptest::prelude::*;
 use crate::api::Api;
 use crate::random_sync::{ALL_GIVEN_BACK, Exchange, Held, exchange, held};
 use crate::runner::{
-    IN_ANY_ORDER, Modelled, Real, Reference, Runner, Simulated, World, drawn, ms, poll_once, told,
+    IN_ANY_ORDER, Modelled, Real, Reference, Runner, Simulated, World, describe, drawn, ms,
+    poll_once,
 };
 
 const QUEUES: usize = 2;
@@ -41,9 +43,9 @@ enum Op {
     Pending,
     Park(usize),
     Wake(usize, usize),
-    /// A wait of so long on a future of another library; visible to the kernel, or not.
+    /// A wait of so long on a future of another library, which is visible to the kernel or not.
     Foreign(u64, bool),
-    /// A wait on a future of another library that never comes; visible to the kernel, or not.
+    /// An endless wait on a future of another library, which is visible to the kernel or not.
     Never(bool),
     /// A deadline, perhaps with a grace.
     Timed(u64, Option<u64>, Block),
@@ -65,11 +67,11 @@ enum Op {
     Carry(u64, Option<u64>, Block),
     /// A sleep that is begun and dropped.
     Abandon(u64),
-    /// A block that is polled once and then left for somebody else.
+    /// A block that is polled once and then left for any task's `Resume`.
     Begin(Block),
-    /// The block that was left first, of all tasks, goes on here.
+    /// Runs the block on that was left first, by any task.
     Resume,
-    /// Something that is waited for, and held during a block.
+    /// A shared object that the task waits for, and holds during a block.
     Held(Held, Block),
     Exchange(Exchange),
 }
@@ -81,7 +83,7 @@ struct Block {
     ops: Vec<Op>,
 }
 
-/// Which programs there are.
+/// The system that a program is for.
 #[derive(Clone, Copy, PartialEq, Debug)]
 enum For {
     TheKernels,
@@ -148,10 +150,10 @@ fn programs(whom: For) -> impl Strategy<Value = Vec<Block>> {
     prop::collection::vec(block, 1..4)
 }
 
-/// A task that several may ask to end and one may join; whoever joins it has the handle.
+/// A task that several tasks may ask to end and one may join. The joining task takes the handle.
 struct Child<A: Api> {
     handle: RefCell<Option<A::Task>>,
-    /// From its first step on.
+    /// Set at the task's first step.
     own: OnceCell<A::Current>,
 }
 
@@ -162,7 +164,7 @@ struct Shared<A: Api> {
     tasks: RefCell<Vec<Rc<Child<A>>>>,
     /// Blocks that were begun and left alone, until the main task ends.
     begun: RefCell<Option<VecDeque<Outcome<A>>>>,
-    /// How many there have been.
+    /// The number of tasks so far.
     graces: Cell<u64>,
 }
 
@@ -203,7 +205,7 @@ fn start<A: Api>(shared: &Rc<Shared<A>>, program: Block) -> Rc<Child<A>> {
             let _dropped = Dropped(actor.clone());
             assert!(child.own.set(A::current()).is_ok());
             let outcome = run(actor.clone(), program).await;
-            actor.note(format_args!("ends: {}", told(outcome)));
+            actor.note(format_args!("ends: {}", describe(outcome)));
         }
     });
     child.handle.replace(Some(task));
@@ -217,7 +219,7 @@ fn run<A: Api>(actor: Rc<Actor<A>>, block: Block) -> Outcome<A> {
         actor.blocks.set(number + 1);
         for (place, op) in block.ops.into_iter().enumerate() {
             let outcome = execute(&actor, op).await;
-            actor.note(format_args!("block {number} op {place}: {}", told(outcome.clone())));
+            actor.note(format_args!("block {number} op {place}: {}", describe(outcome.clone())));
             if outcome.is_err() && !block.is_stubborn {
                 return outcome;
             }
@@ -226,15 +228,15 @@ fn run<A: Api>(actor: Rc<Actor<A>>, block: Block) -> Outcome<A> {
     })
 }
 
-/// Keeps graces from ending when sleeps and deadlines do: which comes first then is nobody's
-/// business. Each is a different fraction of a millisecond.
+/// Keeps graces from ending together with sleeps and deadlines, whose order would then be unspecified.
+/// Each grace gets a different fraction of a millisecond.
 fn out_of_step<A: Api>(shared: &Shared<A>) -> Duration {
     let number = shared.graces.get() + 1;
     shared.graces.set(number);
     Duration::from_micros(100) + Duration::from_nanos(number)
 }
 
-/// What a future of another library does: something else wakes it.
+/// A future of another library, which another task wakes.
 fn foreign<A: Api>(length: u64) -> oneshot::Receiver<()> {
     let (send, receive) = oneshot::channel();
     drop(A::spawn(async move {
@@ -328,7 +330,7 @@ async fn execute<A: Api>(actor: &Rc<Actor<A>>, op: Op) -> Result<(), A::Interrup
         Op::Unordered(blocks) => {
             let mut set: FuturesUnordered<_> = blocks.into_iter().map(run).collect();
             while let Some(outcome) = set.next().await {
-                actor.note(told(outcome));
+                actor.note(describe(outcome));
             }
         }
         Op::Group(policy, blocks) => {
@@ -410,7 +412,7 @@ fn trace<R: Runner>(programs: Vec<Block>) -> Vec<String> {
     })
 }
 
-/// The tasks whose bodies were not dropped, or more than once.
+/// The tasks whose bodies were dropped never, or more than once.
 fn not_ended(trace: &[String]) -> Vec<&str> {
     let mut dropped = BTreeMap::new();
     for event in trace {

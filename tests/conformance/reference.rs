@@ -1,8 +1,8 @@
 //! A kernel that is meant to be obviously right, and is meant for nothing else.
 //!
-//! It is the kernel's half of the contract (`TrapHandler`) written down as a program on virtual time:
-//! plain lists that are scanned. It has no sockets, and calls closures that block there and then. The
-//! rules of interruption are not the kernel's; they are checked by `model/`.
+//! The reference kernel is the kernel's half of the contract (`TrapHandler`), as a program on virtual
+//! time that scans plain lists. It has no sockets, and calls blocking closures at once. The rules of
+//! interruption are not the kernel's half; `model/` checks them.
 
 use std::cell::RefCell;
 use std::collections::{BTreeMap, VecDeque};
@@ -27,13 +27,13 @@ const RATE: Rate = Rate::NANOS;
 /// More turns than a case makes that comes to an end.
 const MOST_TURNS: u32 = 100_000;
 
-/// What satisfies a wait.
+/// The event that satisfies a wait.
 #[derive(Clone, Copy, PartialEq, Debug)]
 enum Event {
     Moment(u64),
     WakeOf(u32),
     EndOf(TaskId),
-    /// It has happened; a wake of this queue.
+    /// The event has happened; `Some` for a wake of this queue.
     Happened(Option<u32>),
 }
 
@@ -51,7 +51,7 @@ struct State {
     is_closing: bool,
     tasks: BTreeMap<TaskId, TaskRef>,
     doomed: VecDeque<(TaskRef, Interrupted)>,
-    /// By number, so in the order in which they began.
+    /// By number, in the order in which the waits began.
     waits: BTreeMap<u32, Waiting>,
     /// Armed deadlines of scopes, by number.
     deadlines: BTreeMap<u32, (u64, Waiter)>,
@@ -86,7 +86,7 @@ impl State {
         sleeps.chain(self.deadlines.values().map(|(at, _)| *at)).min()
     }
 
-    /// What waits for that happens, for so many; tells how many there were.
+    /// Satisfies the first waits for an event, `most` at most; returns their number.
     fn happen(&mut self, event: Event, most: usize, by: Option<u32>, local: &Local) -> usize {
         let mut count = 0;
         for wait in self.waits.values_mut().filter(|wait| wait.event == event).take(most) {
@@ -156,7 +156,7 @@ impl Reference {
                 while !main.is_ended() {
                     if !kernel.turn() {
                         let next = kernel.with(|state| state.next_moment());
-                        let next = next.expect("somebody waits for what can still happen");
+                        let next = next.expect("a task waits for an event that can still happen");
                         kernel.with(|state| state.now = state.now.max(next));
                     }
                 }
@@ -221,7 +221,7 @@ impl Naive {
         known.unwrap_or_else(|| queue.bind(id, || self.with(State::number)))
     }
 
-    /// Wakes who waited for a task's end, and forgets it.
+    /// Satisfies the waits for a task's end, and forgets the task.
     fn end(&self, task: &TaskRef) {
         let ended = self.with(|state| {
             state.happen(Event::EndOf(task.id()), usize::MAX, None, &self.local);
@@ -272,7 +272,7 @@ impl Naive {
                 _ => {}
             }
         }
-        self.with(|state| state.fire_sleeps(&self.local)); // what happens beats what times out
+        self.with(|state| state.fire_sleeps(&self.local)); // events beat deadlines
         self.local.call_wakers();
         self.with(|state| state.pass_deadlines(&self.local));
         self.local.call_wakers();

@@ -1,4 +1,4 @@
-//! Runs the body of a case on one kernel or another, and gives back what it wrote down.
+//! Runs the body of a case on one of the kernels, and returns the events that it noted.
 
 use std::cell::{Cell, RefCell};
 use std::fmt::Display;
@@ -23,7 +23,7 @@ pub(crate) fn ms(milliseconds: u64) -> Duration {
     Duration::from_millis(milliseconds)
 }
 
-/// What a case gets from its kernel's side: a list to write into, and a hand on the clock.
+/// The surroundings of a case: a list of events, and control of the clock.
 #[derive(Clone)]
 pub(crate) struct World {
     events: Rc<RefCell<Vec<String>>>,
@@ -39,7 +39,7 @@ impl World {
         Self { events: Rc::default(), time, advance: Rc::new(advance) }
     }
 
-    /// Writes an event down, behind the virtual time in milliseconds.
+    /// Notes an event, behind the virtual time in milliseconds.
     pub(crate) fn note(&self, event: impl Display) {
         let time = (self.time)();
         let time = time.map_or("-".to_owned(), |time| time.as_millis().to_string());
@@ -51,7 +51,7 @@ impl World {
         (self.advance)(ms(milliseconds));
     }
 
-    /// Writes an event down when it is dropped.
+    /// Notes an event when the guard is dropped.
     pub(crate) fn on_drop(&self, event: &'static str) -> OnDrop {
         OnDrop { world: self.clone(), event }
     }
@@ -79,7 +79,7 @@ pub(crate) trait Runner {
         body: impl FnOnce(World) -> F,
     ) -> (Result<F::Output, TaskError>, Vec<String>);
 
-    /// The events that a body wrote down.
+    /// The events that a body noted.
     fn run<F: Future<Output = ()>>(body: impl FnOnce(World) -> F) -> Vec<String> {
         match Self::outcome(body) {
             (Ok(()), events) => events,
@@ -108,8 +108,7 @@ impl Runner for Real {
     }
 }
 
-/// How long a case may take by the wall's clock before its kernel is stopped, lest one that waits
-/// for ever goes unnoticed. Nothing but a failure depends on it.
+/// The real time after which the kernel of a case is stopped, so that an endless wait is a failure.
 const PATIENCE: Duration = Duration::from_secs(20);
 
 fn with_patience<T>(kernel: KernelHandle, work: impl FnOnce() -> T) -> T {
@@ -190,17 +189,17 @@ impl Runner for Simulated {
     }
 }
 
-/// How many seeds each case is run by, in each order of tasks.
+/// The number of seeds for each case and each order of tasks.
 pub(crate) const SEEDS: u64 = 64;
 
-/// In which orders of tasks a case is run on the simulated kernel.
+/// The orders of tasks of a case on the simulated kernel.
 pub(crate) const IN_ORDER: &[Schedule] = &[Schedule::Fifo];
 
-/// As [`IN_ORDER`], for a case that comes to the same in each of them.
+/// Like [`IN_ORDER`], for a case that notes the same events in each order.
 pub(crate) const IN_ANY_ORDER: &[Schedule] =
     &[Schedule::Fifo, Schedule::Random, Schedule::Priorities { changes: 3 }];
 
-/// Has [`Simulated`] run what it runs by this seed, with tasks in this order.
+/// Has [`Simulated`] use this seed and this order of tasks during `work`.
 pub(crate) fn drawn<T>(seed: u64, schedule: Schedule, work: impl FnOnce() -> T) -> T {
     DRAWN.set((seed, schedule));
     match catch_unwind(AssertUnwindSafe(work)) {
@@ -219,10 +218,11 @@ pub(crate) fn by_seed(schedules: &[Schedule], case: fn()) {
     }
 }
 
-/// Declares the tests of the cases of a file, each on every kernel, or on those that have sockets, or,
-/// if it is large, on those by one seed. On
-/// the simulated one a case must come to the same by every seed: with tasks in the order in which they
-/// became ready, as on the others, or, if it does not depend on that, in any.
+/// Declares the tests of a file's cases, each on every kernel. `with_sockets` leaves out the reference
+/// kernel. `by_one_seed`, for large cases, does so too, and uses one seed.
+///
+/// On the simulated kernel a case must note the same events by every seed. `in_order` keeps tasks in
+/// the order in which they became ready, as on the other kernels; `in_any_order` tries other orders.
 macro_rules! on_every_kernel {
     (by_one_seed { $($case:ident)* }) => {
         mod real {
@@ -277,8 +277,8 @@ pub(crate) async fn next_step() {
     .await;
 }
 
-/// What a wait came to, in a few words.
-pub(crate) fn told<T>(answer: Result<T, impl Display>) -> String {
+/// The answer of a wait, in a few words.
+pub(crate) fn describe<T>(answer: Result<T, impl Display>) -> String {
     match answer {
         Ok(_) => "ok".to_owned(),
         Err(interrupted) => interrupted.to_string(),

@@ -1,5 +1,5 @@
-//! What Shrapnel's `test_interrupt`, `test_with_timeout`, `test_in_parallel` and `test_poller`
-//! assert, where no socket is needed for it; the rest is in `sockets.rs`.
+//! The assertions of Shrapnel's `test_interrupt`, `test_with_timeout`, `test_in_parallel` and
+//! `test_poller` that need no socket; `sockets.rs` has the others.
 
 use std::cell::RefCell;
 use std::rc::Rc;
@@ -8,7 +8,7 @@ use pikake::task::in_parallel;
 use pikake::traps::{WaitQueue, blocking, park};
 use pikake::{Task, sleep, spawn, timeout_after, yield_now};
 
-use crate::runner::{Runner, ms, on_every_kernel, told};
+use crate::runner::{Runner, describe, ms, on_every_kernel};
 
 /// The wake comes before the cancel, after the cancel but before the step of the waiting task, or
 /// after that step.
@@ -19,8 +19,8 @@ fn a_wake_before_the_step_beats_a_cancel<R: Runner>() {
             let task = spawn({
                 let (world, queue) = (world.clone(), queue.clone());
                 async move {
-                    world.note(told(park(&queue).await));
-                    world.note(told(sleep(ms(1)).await));
+                    world.note(describe(park(&queue).await));
+                    world.note(describe(sleep(ms(1)).await));
                 }
             });
             yield_now().await.unwrap();
@@ -46,13 +46,13 @@ fn a_wake_before_the_step_beats_a_cancel<R: Runner>() {
     assert_eq!(events, ["0 ok", "0 cancelled", "0 ok", "0 cancelled", "0 cancelled", "1 ok"]);
 }
 
-fn an_interrupted_sleeper_wakes_at_once_and_its_timer_is_gone<R: Runner>() {
+fn interrupting_a_sleeper_removes_its_timer<R: Runner>() {
     let events = R::run(async |world| {
         let task = spawn({
             let world = world.clone();
             async move {
-                world.note(told(sleep(ms(50)).await));
-                world.note(told(sleep(ms(100)).await));
+                world.note(describe(sleep(ms(50)).await));
+                world.note(describe(sleep(ms(100)).await));
             }
         });
         sleep(ms(10)).await.unwrap();
@@ -72,7 +72,7 @@ fn an_abort_of_a_dead_task_is_silent<R: Runner>() {
     });
 }
 
-fn of_two_that_abort_each_other_exactly_one_goes_on<R: Runner>() {
+fn aborting_each_other_leaves_one_of_two<R: Runner>() {
     let events = R::run(async |world| {
         let queue = Rc::new(WaitQueue::new());
         let handles: Rc<RefCell<Vec<Task<()>>>> = Rc::default();
@@ -93,7 +93,7 @@ fn of_two_that_abort_each_other_exactly_one_goes_on<R: Runner>() {
     assert_eq!(events, ["0 0 goes on"]);
 }
 
-fn a_loop_that_polls_is_cut_short_by_a_timeout<R: Runner>() {
+fn a_timeout_ends_a_loop_that_polls<R: Runner>() {
     let events = R::run(async |world| {
         let polling = async {
             let mut looks = 0;
@@ -107,7 +107,7 @@ fn a_loop_that_polls_is_cut_short_by_a_timeout<R: Runner>() {
     assert_eq!(events, ["55 looked 5 times", "55 Err(TimedOut)"]);
 }
 
-fn a_timeout_around_parallel_work_ends_all_of_it<R: Runner>() {
+fn a_timeout_around_parallel_work_ends_all<R: Runner>() {
     let events = R::run(async |world| {
         let work = [10, 30, 50].map(|length| {
             let world = world.clone();
@@ -122,7 +122,7 @@ fn a_timeout_around_parallel_work_ends_all_of_it<R: Runner>() {
     assert_eq!(events, ["10 ended", "20 ended", "20 ended", "20 true"]);
 }
 
-fn what_blocks_runs_elsewhere_and_gives_its_value_or_its_panic<R: Runner>() {
+fn blocking_returns_the_value_or_the_panic<R: Runner>() {
     R::run(async |_| {
         assert_eq!(blocking(|| 6 * 7).await.unwrap(), 42);
         let error = blocking(|| panic!("over there")).await.unwrap_err();
@@ -134,12 +134,12 @@ on_every_kernel! {
     in_order {
         a_wake_before_the_step_beats_a_cancel
         an_abort_of_a_dead_task_is_silent
-        of_two_that_abort_each_other_exactly_one_goes_on
+        aborting_each_other_leaves_one_of_two
     }
     in_any_order {
-        an_interrupted_sleeper_wakes_at_once_and_its_timer_is_gone
-        a_loop_that_polls_is_cut_short_by_a_timeout
-        a_timeout_around_parallel_work_ends_all_of_it
-        what_blocks_runs_elsewhere_and_gives_its_value_or_its_panic
+        interrupting_a_sleeper_removes_its_timer
+        a_timeout_ends_a_loop_that_polls
+        a_timeout_around_parallel_work_ends_all
+        blocking_returns_the_value_or_the_panic
     }
 }

@@ -1,15 +1,15 @@
-//! What Shrapnel's `test_mutex`, `test_semaphore`, `test_isemaphore`, `test_condition_variable` and
-//! `test_rw_lock` assert: five wait and are interrupted, before or after what they wait for is
-//! handed over, and a sixth waits behind them.
+//! The assertions of Shrapnel's `test_mutex`, `test_semaphore`, `test_isemaphore`,
+//! `test_condition_variable` and `test_rw_lock`: five waiters are interrupted before or after the
+//! hand-over, and a sixth waits behind them.
 
 use std::rc::Rc;
 
 use pikake::sync::{Condvar, Mutex, RwLock, Semaphore, WaitGroup};
 use pikake::{Interrupted, Task, shield, sleep, spawn, yield_now};
 
-use crate::runner::{Runner, World, ms, on_every_kernel, told};
+use crate::runner::{Runner, World, describe, ms, on_every_kernel};
 
-/// How many waiters are interrupted.
+/// The number of interrupted waiters.
 const SOME: usize = 5;
 
 /// When the five are interrupted.
@@ -24,9 +24,9 @@ enum When {
 }
 use When::{AStepBefore, JustAfter, JustBefore};
 
-/// Has five and one wait, hands over and interrupts the five, and lets the time pass.
+/// Starts six waiters, hands over, interrupts waiters 0 to 4, and lets time pass.
 ///
-/// Waiters 0 to 4 are the five; the answer of each wait is noted.
+/// Each waiter notes its answer.
 async fn interrupt_five<F: Future<Output = Result<(), Interrupted>> + 'static>(
     world: &World,
     when: When,
@@ -37,8 +37,8 @@ async fn interrupt_five<F: Future<Output = Result<(), Interrupted>> + 'static>(
         .map(|number| {
             let (world, wait) = (world.clone(), wait(number));
             spawn(async move {
-                let told = told(wait.await);
-                world.note(format_args!("{number} {told}"));
+                let answer = describe(wait.await);
+                world.note(format_args!("{number} {answer}"));
             })
         })
         .collect();
@@ -66,21 +66,21 @@ async fn interrupt_five<F: Future<Output = Result<(), Interrupted>> + 'static>(
     }
 }
 
-/// Keeps what was handed over for one more step, in which the tasks behind see their cancel.
+/// Keeps the handed-over object for one more step, in which the tasks behind see their cancel.
 async fn keep_for_a_step<T>(handed_over: T) {
     shield(yield_now()).await.unwrap();
     drop(handed_over);
 }
 
-/// The five are interrupted and the sixth gets it.
+/// The five are interrupted, and the sixth waiter gets the object.
 const SIXTH: [&str; 6] =
     ["0 0 cancelled", "0 1 cancelled", "0 2 cancelled", "0 3 cancelled", "0 4 cancelled", "0 5 ok"];
 
-/// The first gets it in spite of its cancel, and passes it on to the sixth.
+/// The first waiter gets the object in spite of its cancel, and passes it on to the sixth.
 const FIRST_AND_SIXTH: [&str; 6] =
     ["0 0 ok", "0 1 cancelled", "0 2 cancelled", "0 3 cancelled", "0 4 cancelled", "0 5 ok"];
 
-/// All get it.
+/// All six waiters get the object.
 const ALL: [&str; 6] = ["0 0 ok", "0 1 ok", "0 2 ok", "0 3 ok", "0 4 ok", "0 5 ok"];
 
 /// The answers where the hand-over serves one waiter at a time.
@@ -115,7 +115,7 @@ fn a_mutex_reaches_the_sixth<R: Runner>() {
     }
 }
 
-fn a_mutex_reaches_the_sixth_when_it_is_interrupted_in_the_step_of_the_hand_over<R: Runner>() {
+fn an_aborted_hand_over_reaches_the_sixth<R: Runner>() {
     // Each is interrupted right after the lock was handed to it, in the same step.
     let events = R::run(async |world| {
         let mutex = Rc::new(Mutex::new(()));
@@ -124,15 +124,15 @@ fn a_mutex_reaches_the_sixth_when_it_is_interrupted_in_the_step_of_the_hand_over
             .map(|number| {
                 let (world, mutex) = (world.clone(), mutex.clone());
                 spawn(async move {
-                    let told = told(mutex.lock().await.map(drop));
-                    world.note(format_args!("{number} {told}"));
+                    let answer = describe(mutex.lock().await.map(drop));
+                    world.note(format_args!("{number} {answer}"));
                 })
             })
             .collect();
         yield_now().await.unwrap();
         drop(held);
         for waiter in &waiters[..SOME] {
-            waiter.abort(); // and not only told: gone
+            waiter.abort(); // drops the waiter, and does not only interrupt it
         }
         sleep(ms(1)).await.unwrap();
         assert!(waiters.iter().all(Task::is_finished));
@@ -141,7 +141,7 @@ fn a_mutex_reaches_the_sixth_when_it_is_interrupted_in_the_step_of_the_hand_over
     assert_eq!(events, ["0 5 ok"]);
 }
 
-fn a_grant_beats_a_cancel_of_the_same_step<R: Runner>() {
+fn a_grant_beats_a_cancel_of_its_step<R: Runner>() {
     let events = R::run(async |world| {
         let mutex = Rc::new(Mutex::new(()));
         let held = mutex.lock().await.unwrap();
@@ -150,7 +150,7 @@ fn a_grant_beats_a_cancel_of_the_same_step<R: Runner>() {
             async move {
                 let _held = mutex.lock().await.unwrap();
                 world.note("has it");
-                world.note(told(sleep(ms(1)).await));
+                world.note(describe(sleep(ms(1)).await));
             }
         });
         sleep(ms(1)).await.unwrap();
@@ -192,16 +192,16 @@ fn permits_reach_the_sixth<R: Runner>() {
     }
 }
 
-/// Waiters that had a step since their cancel leave the permit alone. Waiters that had none get it,
-/// each from the one before.
-fn a_release_into_a_line_of_interrupted_waiters_is_not_lost<R: Runner>() {
+/// Waiters that had a step since their cancel leave the permit alone. Waiters without such a step get
+/// the permit, each from the one before.
+fn a_release_to_interrupted_waiters_is_not_lost<R: Runner>() {
     for (had_a_step, answer, left_alone) in [(true, "0 cancelled", 1), (false, "0 ok", 0)] {
         let events = R::run(async |world| {
             let semaphore = Rc::new(Semaphore::new(0));
             let waiters: Vec<_> = (0..SOME)
                 .map(|_| {
                     let (world, semaphore) = (world.clone(), semaphore.clone());
-                    spawn(async move { world.note(told(semaphore.acquire(1).await.map(drop))) })
+                    spawn(async move { world.note(describe(semaphore.acquire(1).await.map(drop))) })
                 })
                 .collect();
             yield_now().await.unwrap();
@@ -218,7 +218,7 @@ fn a_release_into_a_line_of_interrupted_waiters_is_not_lost<R: Runner>() {
     }
 }
 
-fn a_large_request_is_served_before_small_ones_behind_it<R: Runner>() {
+fn a_large_request_precedes_later_small_ones<R: Runner>() {
     let events = R::run(async |world| {
         let semaphore = Rc::new(Semaphore::new(0));
         let tasks: Vec<_> = [3, 1, 1]
@@ -242,7 +242,7 @@ fn a_large_request_is_served_before_small_ones_behind_it<R: Runner>() {
     assert_eq!(events, ["3 3", "4 1", "5 1"]);
 }
 
-fn a_count_that_reaches_zero_wakes_all_who_were_not_interrupted_before<R: Runner>() {
+fn a_zero_count_wakes_all_uninterrupted_waiters<R: Runner>() {
     for (when, expected) in ALL_AT_ONCE {
         let events = R::run(async |world| {
             let group = Rc::new(WaitGroup::new());
@@ -258,7 +258,7 @@ fn a_count_that_reaches_zero_wakes_all_who_were_not_interrupted_before<R: Runner
     }
 }
 
-fn a_count_is_waited_for_until_it_is_zero<R: Runner>() {
+fn a_count_is_awaited_until_zero<R: Runner>() {
     let events = R::run(async |world| {
         let group = Rc::new(WaitGroup::new());
         group.wait().await.unwrap();
@@ -301,7 +301,7 @@ fn a_notification_reaches_the_sixth<R: Runner>() {
     }
 }
 
-fn a_notification_of_one_who_is_dropped_reaches_the_next<R: Runner>() {
+fn dropping_a_notified_waiter_notifies_the_next<R: Runner>() {
     let events = R::run(async |world| {
         let shared = Rc::new((Mutex::new(()), Condvar::new()));
         let waiters: Vec<_> = (0..=SOME)
@@ -323,7 +323,7 @@ fn a_notification_of_one_who_is_dropped_reaches_the_next<R: Runner>() {
     assert_eq!(events, ["0 5"]);
 }
 
-fn a_read_write_lock_reaches_the_sixth_whoever_waits_for_what<R: Runner>() {
+fn a_read_write_lock_reaches_the_sixth<R: Runner>() {
     // Who waits: readers or writers, behind a writer or a reader.
     for (held_by_a_writer, wait_to_write) in [(true, true), (true, false), (false, true)] {
         let answers = if wait_to_write { ONE_AT_A_TIME } else { ALL_AT_ONCE };
@@ -414,19 +414,19 @@ on_every_kernel! {
     in_order {
         a_mutex_reaches_the_sixth
         permits_reach_the_sixth
-        a_release_into_a_line_of_interrupted_waiters_is_not_lost
-        a_large_request_is_served_before_small_ones_behind_it
-        a_count_that_reaches_zero_wakes_all_who_were_not_interrupted_before
+        a_release_to_interrupted_waiters_is_not_lost
+        a_large_request_precedes_later_small_ones
+        a_zero_count_wakes_all_uninterrupted_waiters
         a_notification_reaches_the_sixth
-        a_notification_of_one_who_is_dropped_reaches_the_next
-        a_read_write_lock_reaches_the_sixth_whoever_waits_for_what
+        dropping_a_notified_waiter_notifies_the_next
+        a_read_write_lock_reaches_the_sixth
         readers_behind_writers_that_are_interrupted_go_on
         a_waiting_writer_keeps_new_readers_out
     }
     in_any_order {
-        a_mutex_reaches_the_sixth_when_it_is_interrupted_in_the_step_of_the_hand_over
-        a_grant_beats_a_cancel_of_the_same_step
+        an_aborted_hand_over_reaches_the_sixth
+        a_grant_beats_a_cancel_of_its_step
         a_mutex_says_whether_it_can_be_taken
-        a_count_is_waited_for_until_it_is_zero
+        a_count_is_awaited_until_zero
     }
 }

@@ -1,8 +1,8 @@
-//! The cases that need sockets, on the kernels that have some: the timeouts and cancels of Curio's `test_io`
-//! and `test_socket`, Shrapnel's `test_poller` and `test_notify_of_close`.
+//! The cases that need sockets, on the kernels that have some: the timeouts and cancels of Curio's
+//! `test_io` and `test_socket`, Shrapnel's `test_poller` and `test_notify_of_close`.
 //!
-//! Time is virtual here, too: it jumps when no socket has anything to say, so a peer that is to be
-//! silent is silent for as long as it takes.
+//! Time is virtual here, too: it jumps when no socket has an event, so a silent peer costs no real
+//! time.
 
 use std::io::{self, ErrorKind};
 use std::net::{IpAddr, Ipv4Addr};
@@ -13,14 +13,14 @@ use pikake::net::{TcpListener, TcpStream, UdpSocket, UnixStream, interruption};
 use pikake::traps::{Closed, ResourceBusy};
 use pikake::{TimedOut, sleep, spawn, timed, timeout_after, yield_now};
 
-use crate::runner::{Runner, World, ms, next_step, on_every_kernel, told};
+use crate::runner::{Runner, World, describe, ms, next_step, on_every_kernel};
 
 const LOOPBACK: (IpAddr, u16) = (IpAddr::V4(Ipv4Addr::LOCALHOST), 0);
 
-/// More than the system keeps between two sockets.
+/// More bytes than the system keeps between two sockets.
 const MUCH: usize = 8 << 20;
 
-/// What an attempt on a socket came to, in a few words.
+/// The outcome of an attempt on a socket, in a few words.
 fn came_to<T>(outcome: io::Result<T>) -> String {
     match outcome {
         Ok(_) => "ok".to_owned(),
@@ -35,9 +35,7 @@ fn is<E: std::error::Error + 'static>(error: &io::Error) -> bool {
     error.get_ref().is_some_and(|inside| inside.is::<E>())
 }
 
-// --- Curio's test_io and test_socket ----------------------------------------------------------
-
-fn an_accept_times_out_and_can_be_tried_again<R: Runner>() {
+fn an_accept_that_timed_out_can_be_retried<R: Runner>() {
     let events = R::run(async |world| {
         let listener = TcpListener::bind(LOOPBACK).await.unwrap();
         for _ in 0..2 {
@@ -64,7 +62,7 @@ fn an_accept_can_be_cancelled<R: Runner>() {
     assert_eq!(events, ["500 cancelled"]);
 }
 
-fn a_read_times_out_on_a_silent_peer_and_can_be_cancelled<R: Runner>() {
+fn a_read_can_time_out_or_be_cancelled<R: Runner>() {
     let events = R::run(async |world| {
         let (mine, _theirs) = UnixStream::pair().unwrap();
         let outcome = timed(ms(500), mine.read(&mut [0; 8])).await;
@@ -77,7 +75,7 @@ fn a_read_times_out_on_a_silent_peer_and_can_be_cancelled<R: Runner>() {
     assert_eq!(events, ["500 a deadline passed", "1000 cancelled"]);
 }
 
-fn a_receive_times_out_and_can_be_cancelled<R: Runner>() {
+fn a_receive_can_time_out_or_be_cancelled<R: Runner>() {
     let events = R::run(async |world| {
         let socket = UdpSocket::bind(LOOPBACK).await.unwrap();
         let outcome = timed(ms(500), socket.recv_from(&mut [0; 8])).await;
@@ -90,7 +88,7 @@ fn a_receive_times_out_and_can_be_cancelled<R: Runner>() {
     assert_eq!(events, ["500 a deadline passed", "1000 cancelled"]);
 }
 
-fn a_read_of_so_many_bytes_that_times_out_says_how_far_it_came<R: Runner>() {
+fn a_timed_out_read_exact_reports_its_progress<R: Runner>() {
     let events = R::run(async |world| {
         let (mine, theirs) = UnixStream::pair().unwrap();
         theirs.write_all(b"Msg1\nMsg2\n").await.unwrap();
@@ -106,7 +104,7 @@ fn a_read_of_so_many_bytes_that_times_out_says_how_far_it_came<R: Runner>() {
     assert_eq!(events, ["500 10 bytes: TimedOut", "500 0 bytes: UnexpectedEof"]);
 }
 
-fn a_write_that_times_out_says_how_much_the_peer_can_read<R: Runner>() {
+fn a_timed_out_write_reports_its_progress<R: Runner>() {
     let events = R::run(async |world| {
         let (mine, theirs) = UnixStream::pair().unwrap();
         let outcome = timed(ms(500), mine.write_all(&vec![7; MUCH])).await;
@@ -126,7 +124,7 @@ fn a_write_that_times_out_says_how_much_the_peer_can_read<R: Runner>() {
     assert_eq!(events, ["500 true"]);
 }
 
-fn one_task_reads_while_another_writes_on_the_same_socket<R: Runner>() {
+fn two_tasks_read_and_write_one_socket<R: Runner>() {
     R::run(async |_| {
         let (mine, theirs) = UnixStream::pair().unwrap();
         let mine = Rc::new(mine);
@@ -148,7 +146,7 @@ fn one_task_reads_while_another_writes_on_the_same_socket<R: Runner>() {
     });
 }
 
-fn a_second_reader_is_refused_and_the_first_gets_its_data<R: Runner>() {
+fn refusing_a_second_reader_leaves_the_first<R: Runner>() {
     let events = R::run(async |world| {
         let (mine, theirs) = UnixStream::pair().unwrap();
         let mine = Rc::new(mine);
@@ -164,7 +162,7 @@ fn a_second_reader_is_refused_and_the_first_gets_its_data<R: Runner>() {
     assert_eq!(events, ["0 5"]);
 }
 
-fn a_writer_that_is_cancelled_leaves_the_reader_working<R: Runner>() {
+fn cancelling_a_writer_leaves_the_reader_working<R: Runner>() {
     let events = R::run(async |world| {
         let (mine, theirs) = UnixStream::pair().unwrap();
         let mine = Rc::new(mine);
@@ -208,8 +206,6 @@ fn an_endless_yielder_does_not_starve_sockets<R: Runner>() {
     assert_eq!(events, ["0 done"]);
 }
 
-// --- event beats timeout -----------------------------------------------------------------------
-
 /// Lets a deadline of ten milliseconds pass, in a step in which data are sent as well.
 fn sends_late(world: &World, stream: UnixStream) -> pikake::Task<UnixStream> {
     let world = world.clone();
@@ -221,19 +217,19 @@ fn sends_late(world: &World, stream: UnixStream) -> pikake::Task<UnixStream> {
     })
 }
 
-fn data_that_came_in_the_turn_of_the_deadline_win<R: Runner>() {
+fn data_beat_a_deadline_of_their_turn<R: Runner>() {
     let events = R::run(async |world| {
         let (mine, theirs) = UnixStream::pair().unwrap();
         let sender = sends_late(&world, theirs);
         let outcome = timeout_after(ms(10), mine.read(&mut [0; 8])).await;
         world.note(format_args!("{outcome:?}"));
-        world.note(told(sleep(ms(1)).await));
+        world.note(describe(sleep(ms(1)).await));
         sender.await.unwrap();
     });
     assert_eq!(events, ["20 Ok(Ok(5))", "21 ok"]);
 }
 
-fn a_deadline_that_lost_to_data_is_due_to_the_next_wait_in_its_scope<R: Runner>() {
+fn a_deadline_beaten_by_data_is_delivered_next<R: Runner>() {
     let events = R::run(async |world| {
         let (mine, theirs) = UnixStream::pair().unwrap();
         let sender = sends_late(&world, theirs);
@@ -247,9 +243,7 @@ fn a_deadline_that_lost_to_data_is_due_to_the_next_wait_in_its_scope<R: Runner>(
     assert_eq!(events, ["20 ok", "20 a deadline passed", "20 Err(TimedOut)"]);
 }
 
-// --- Shrapnel's test_poller and test_notify_of_close ------------------------------------------
-
-fn of_two_readers_that_abort_each_other_in_one_poll_exactly_one_goes_on<R: Runner>() {
+fn readers_that_abort_each_other_leave_one<R: Runner>() {
     let events = R::run(async |world| {
         let (one, one_peer) = UnixStream::pair().unwrap();
         let (other, other_peer) = UnixStream::pair().unwrap();
@@ -270,7 +264,7 @@ fn of_two_readers_that_abort_each_other_in_one_poll_exactly_one_goes_on<R: Runne
         assert!(handles.borrow().iter().all(pikake::Task::is_finished));
         handles.borrow_mut().clear();
     });
-    // The real kernel's virtual clock jumps before the sockets are asked.
+    // The real kernel's virtual clock jumps before the kernel asks the sockets.
     assert!(events == ["0 goes on"] || events == ["1 goes on"], "{events:?}");
 }
 
@@ -295,16 +289,16 @@ fn closing_a_socket_wakes_its_waiters<R: Runner>() {
     assert_eq!(events, ["10 true", "10 true", "10 true"]);
 }
 
-/// A reader that waits, and notes what its read comes to, and its next wait.
+/// A task that reads and then sleeps, and notes both answers.
 fn reader(world: &World, socket: &Rc<UnixStream>) -> pikake::Task<()> {
     let (world, socket) = (world.clone(), socket.clone());
     spawn(async move {
         world.note(came_to(socket.read(&mut [0; 8]).await));
-        world.note(told(sleep(ms(1)).await));
+        world.note(describe(sleep(ms(1)).await));
     })
 }
 
-fn a_reader_returns_the_first_of_close_and_cancel<R: Runner>() {
+fn a_reader_returns_close_or_cancel_whichever_first<R: Runner>() {
     let events = R::run(async |world| {
         for close_first in [true, false] {
             let (mine, _theirs) = UnixStream::pair().unwrap();
@@ -327,7 +321,7 @@ fn a_reader_returns_the_first_of_close_and_cancel<R: Runner>() {
     assert_eq!(events, [&format!("0 {closed}"), "0 cancelled", "0 cancelled", "1 ok"]);
 }
 
-fn a_close_beats_a_cancel_of_the_same_step<R: Runner>() {
+fn a_close_beats_a_cancel_of_its_step<R: Runner>() {
     for close_first in [true, false] {
         let events = R::run(async |world| {
             let (mine, _theirs) = UnixStream::pair().unwrap();
@@ -347,7 +341,7 @@ fn a_close_beats_a_cancel_of_the_same_step<R: Runner>() {
     }
 }
 
-fn a_socket_that_is_closed_in_the_turn_of_its_data_is_closed_to_its_reader<R: Runner>() {
+fn a_close_beats_data_of_its_turn<R: Runner>() {
     let events = R::run(async |world| {
         let (mine, theirs) = UnixStream::pair().unwrap();
         let mine = Rc::new(mine);
@@ -363,7 +357,7 @@ fn a_socket_that_is_closed_in_the_turn_of_its_data_is_closed_to_its_reader<R: Ru
     assert_eq!(events, ["0 true"]);
 }
 
-fn a_read_may_leave_its_scope_and_go_on<R: Runner>() {
+fn a_read_may_outlast_its_scope<R: Runner>() {
     let events = R::run(async |world| {
         let (mine, theirs) = UnixStream::pair().unwrap();
         let mut buffer = [0; 8];
@@ -381,25 +375,25 @@ fn a_read_may_leave_its_scope_and_go_on<R: Runner>() {
 
 on_every_kernel! { with_sockets
     in_order {
-        a_second_reader_is_refused_and_the_first_gets_its_data
-        a_reader_returns_the_first_of_close_and_cancel
-        of_two_readers_that_abort_each_other_in_one_poll_exactly_one_goes_on
+        refusing_a_second_reader_leaves_the_first
+        a_reader_returns_close_or_cancel_whichever_first
+        readers_that_abort_each_other_leave_one
     }
     in_any_order {
-        an_accept_times_out_and_can_be_tried_again
+        an_accept_that_timed_out_can_be_retried
         an_accept_can_be_cancelled
-        a_read_times_out_on_a_silent_peer_and_can_be_cancelled
-        a_receive_times_out_and_can_be_cancelled
-        a_read_of_so_many_bytes_that_times_out_says_how_far_it_came
-        a_write_that_times_out_says_how_much_the_peer_can_read
-        one_task_reads_while_another_writes_on_the_same_socket
-        a_writer_that_is_cancelled_leaves_the_reader_working
+        a_read_can_time_out_or_be_cancelled
+        a_receive_can_time_out_or_be_cancelled
+        a_timed_out_read_exact_reports_its_progress
+        a_timed_out_write_reports_its_progress
+        two_tasks_read_and_write_one_socket
+        cancelling_a_writer_leaves_the_reader_working
         an_endless_yielder_does_not_starve_sockets
-        data_that_came_in_the_turn_of_the_deadline_win
-        a_deadline_that_lost_to_data_is_due_to_the_next_wait_in_its_scope
+        data_beat_a_deadline_of_their_turn
+        a_deadline_beaten_by_data_is_delivered_next
         closing_a_socket_wakes_its_waiters
-        a_close_beats_a_cancel_of_the_same_step
-        a_socket_that_is_closed_in_the_turn_of_its_data_is_closed_to_its_reader
-        a_read_may_leave_its_scope_and_go_on
+        a_close_beats_a_cancel_of_its_step
+        a_close_beats_data_of_its_turn
+        a_read_may_outlast_its_scope
     }
 }

@@ -1,7 +1,7 @@
 //! The loop: turns, steps, and the end of a run.
 //!
-//! There is one run at a time on a thread. Its state is borrowed for one operation at a time; the
-//! wakers that the operation calls, and what it drops, come after it.
+//! A thread has one run at a time, and an operation borrows the run's state. The model calls the
+//! operation's wakers, and drops its futures, when the borrow is over.
 
 use std::cell::{Cell, RefCell};
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -15,7 +15,7 @@ use futures::future::LocalBoxFuture;
 use super::rules::{Number, State};
 use super::{Interrupted, ms, nanos};
 
-/// More turns than a program makes that comes to an end.
+/// More turns than a program that ends can make.
 const MOST_TURNS: u32 = 100_000;
 
 /// How long tasks may take to end when the run is over.
@@ -67,7 +67,7 @@ pub(super) enum End {
 pub(super) struct Task {
     pub(super) number: Number,
     name: &'static str,
-    /// `None` while it is polled, and that of the main task.
+    /// `None` while the task is polled, and for the main task.
     future: Option<LocalBoxFuture<'static, ()>>,
     pub(super) waker: Waker,
     pub(super) was_stepped: bool,
@@ -103,7 +103,7 @@ impl Wake for TaskWaker {
     }
 }
 
-/// Starts a task; gives its number and, if it is not taken any more, its future.
+/// Starts a task. Returns its number, and its future if the run takes no tasks any more.
 pub(super) fn start(
     name: &'static str,
     future: LocalBoxFuture<'static, ()>,
@@ -144,7 +144,7 @@ pub(crate) fn run<F: Future>(future: F) -> Result<F::Output, Interrupted> {
     while end_of(number).is_none() {
         if !turn(&mut main) {
             let next = with(|state| state.next_timer());
-            let next = next.expect("somebody waits for what can still happen");
+            let next = next.expect("a task waits for an event that can still happen");
             with(|state| state.now = state.now.max(next));
         }
     }
@@ -159,7 +159,7 @@ pub(crate) fn run<F: Future>(future: F) -> Result<F::Output, Interrupted> {
     }
 }
 
-/// A run, which is over when this is dropped.
+/// A run. Dropping this ends it.
 struct Running;
 
 impl Running {
@@ -171,7 +171,7 @@ impl Running {
 
 impl Drop for Running {
     fn drop(&mut self) {
-        // What is dropped here finds no run.
+        // Destructors that are called here find no run.
         drop(STATE.take());
     }
 }
@@ -193,7 +193,7 @@ fn find(state: &mut State, task: Number) -> &mut Task {
     state.tasks.iter_mut().find(|one| one.number == task).expect("a task of this run")
 }
 
-/// One pass of the loop; `false`: there was nothing to do.
+/// One pass of the loop; returns whether there was work.
 fn turn(main: &mut Main<'_>) -> bool {
     let mail = with(|state| {
         state.turns += 1;
@@ -202,7 +202,7 @@ fn turn(main: &mut Main<'_>) -> bool {
     });
     let woken = std::mem::take(&mut *mail.0.lock().expect("no panic"));
     woken.into_iter().for_each(|task| with(|state| state.make_ready(task)));
-    with(State::fire_sleeps); // what happens beats what times out
+    with(State::fire_sleeps); // events beat deadlines
     with(State::fire_deadlines);
     drop_doomed(main);
     let count = with(|state| state.ready.len());

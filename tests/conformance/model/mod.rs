@@ -1,11 +1,11 @@
-//! A model that predicts what a program does: the rules of interruption, written down a second time.
+//! A model that predicts the events of a program: a second implementation of the rules of interruption.
 //!
-//! It is an executor on virtual time that shares no code with pikake. Its futures do what pikake's
-//! futures of the same names do, and are meant to be obviously right, and for nothing else.
+//! The model is an executor on virtual time that shares no code with pikake. Its futures behave like
+//! pikake's futures of the same names, and are meant to be obviously right, and for nothing else.
 //!
 //! | file | holds |
 //! | --- | --- |
-//! | `rules.rs` | which poll returns which cause, which wakers are called, what is dropped |
+//! | `rules.rs` | which poll returns which cause, which wakers are called, which bodies are dropped |
 //! | `machine.rs` | turns, steps, and the end of a run |
 //! | `waits.rs`, `scopes.rs`, `tasks.rs` | the futures and calls of a program |
 
@@ -45,7 +45,7 @@ impl Interrupted {
         matches!(self, Self::TimedOut(_))
     }
 
-    /// The scope whose deadline it was.
+    /// The scope whose deadline interrupted the wait.
     pub(crate) fn owner(&self) -> Option<u64> {
         match self {
             Self::TimedOut(scope) => Some(*scope),

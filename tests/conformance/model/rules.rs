@@ -1,8 +1,8 @@
 //! The rules of interruption, on plain lists.
 //!
-//! Everything is scanned, nothing is indexed, and nothing is remembered that can be looked up. A
-//! *region* is a task, a scope or a shield; regions and waits name the region around their last
-//! poll, and that is the tree in which owners and sub-waits are found.
+//! The rules scan their lists, have no index, and store nothing that they can look up. A *region* is
+//! a task, a scope or a shield. Regions and waits name the region around their last poll; these names
+//! form the tree of owners and sub-waits.
 
 use std::any::Any;
 use std::collections::VecDeque;
@@ -17,13 +17,13 @@ pub(super) type Number = u64;
 /// How long an interrupted body may wait for foreign futures alone.
 const FOREIGN_GRACE_MS: u64 = 1_000;
 
-/// How long after its cause an owner that was left alone is polled, to report that it takes long.
+/// The time from a cause to the poll that reports its owner's cleanup as slow.
 const REPORT_MS: u64 = 1_000;
 
 #[derive(Clone, Copy, PartialEq)]
 pub(super) enum Kind {
     Task,
-    /// Until when, and how long its body may go on after that.
+    /// A deadline, and how long the body may go on after it.
     Scope {
         deadline: u64,
         grace: Option<u64>,
@@ -34,20 +34,20 @@ pub(super) enum Kind {
 pub(super) struct Region {
     pub(super) number: Number,
     pub(super) kind: Kind,
-    /// The moment at which it was opened; 0 for a task.
+    /// The moment at which the region was opened; 0 for a task.
     opened: u64,
     place: Place,
     /// Of the last poll, if it was not the task's own.
     waker: Option<Waker>,
-    /// That waker was called since.
+    /// The waker was called since the last poll.
     was_called: bool,
-    /// Orders the scopes of one deadline; from the end of the first poll on. It is another number when
-    /// another task polls the scope, and when the first sub-wait was in it.
+    /// Orders the scopes of one deadline; set at the end of the first poll. The scope gets a new number
+    /// when another task polls it, and after its first sub-wait.
     armed: Option<Number>,
     is_armed_as_listed: bool,
     /// Counts the pending polls up to the last one of this shield.
     polled: u64,
-    /// It is a sub-wait, or has had one in it.
+    /// The region is a sub-wait, or has had one in it.
     is_listed: bool,
     pub(super) cause: Option<Cause>,
 }
@@ -76,7 +76,7 @@ struct Place {
     task: Number,
     /// The region around it; `None` for a task, and in a task that has ended.
     outer: Option<Number>,
-    /// Orders the sub-waits in one region, and the regions that have some: by when they became so.
+    /// Orders the sub-waits, and the regions with sub-waits, in one region by when they became so.
     came: Number,
 }
 
@@ -91,7 +91,7 @@ pub(super) struct Cause {
     foreign_ends: Option<u64>,
     report_at: u64,
     is_reported: bool,
-    /// When the owner is polled because one of these is due, and the number of that timer.
+    /// When the next of these polls the owner, and the number of that timer.
     alarm: Option<(u64, Number)>,
 }
 
@@ -104,7 +104,7 @@ pub(super) enum Event {
     Elapse(u64),
     WakeOf(Number),
     EndOf(Number),
-    /// Something that only the future of another library knows.
+    /// An event that only a future of another library knows.
     Foreign,
 }
 
@@ -119,7 +119,7 @@ struct Wait {
     stamp: u64,
     /// Counts the pending polls up to the last one of this wait.
     polled: u64,
-    /// The waker was called since.
+    /// The waker was called since the last poll of this wait.
     was_called: bool,
 }
 
@@ -133,7 +133,7 @@ pub(super) struct Seen {
 /// Of the causes around a poll, those that came up until then may be returned.
 const AT_ANY_TIME: u64 = u64::MAX;
 
-/// What the poll of a region is compared with when it is over.
+/// The state before the poll of a region, for comparison after the poll.
 #[derive(Clone, Copy)]
 pub(super) struct Before {
     back_to: Option<Number>,
@@ -149,11 +149,11 @@ pub(super) struct State {
     pub(super) turns: u32,
     pub(super) is_closing: bool,
     pub(super) mail: Mail,
-    /// All there have been, oldest first.
+    /// All tasks so far, oldest first.
     pub(super) tasks: Vec<Task>,
     /// In the order in which they became ready.
     pub(super) ready: VecDeque<Number>,
-    /// Tasks that are not to be stepped any more.
+    /// Tasks to drop without another step.
     pub(super) doomed: VecDeque<(Number, Interrupted)>,
     regions: Vec<Region>,
     waits: Vec<Wait>,
@@ -209,7 +209,7 @@ impl State {
         self.step
     }
 
-    /// What is polled now in a region is a sub-wait.
+    /// Marks a region, and the regions around it, as ones that have a sub-wait.
     fn list(&mut self, number: Number) {
         let Region { is_listed, place, .. } = *self.region(number);
         if let (false, Some(outer)) = (is_listed, place.outer) {
@@ -225,7 +225,7 @@ impl State {
         self.list(here);
     }
 
-    /// The place of what is polled now, which was at another one before.
+    /// The place of the current poll: `before`, if that is the same.
     fn here(&self, before: Option<Place>) -> Place {
         let (task, outer) = (self.task_here(), self.region);
         match before {
@@ -237,7 +237,7 @@ impl State {
 
 /// Which cause a poll returns.
 impl State {
-    /// The owners around what is polled now, the innermost first: those that no shield keeps out.
+    /// The owners around the current poll, the innermost first, up to a shield.
     fn owners(&self) -> Vec<&Region> {
         let mut owners = Vec::new();
         let mut next = self.region;
@@ -252,7 +252,7 @@ impl State {
         owners
     }
 
-    /// The owner of the cause that a wait returns which is not satisfied.
+    /// The owner whose cause an unsatisfied wait returns.
     fn due(&self, seen: Option<Seen>, until: u64) -> Option<Number> {
         let qualifies = |owner: &&&Region| {
             let Some(cause) = &owner.cause else { return false };
@@ -266,8 +266,7 @@ impl State {
         self.owners().iter().rfind(qualifies).map(|owner| owner.number)
     }
 
-    /// Returns a cause from a poll, whose branch sees only those of the owners further in from now
-    /// on.
+    /// Returns a cause from a poll. From now on the branch sees only causes of owners further in.
     fn give(&mut self, owner: Number, seen: Option<Seen>) -> Interrupted {
         let floor = self.region(owner).opened + 1;
         self.branch = seen.map(|seen| Seen { floor, ..seen });
@@ -385,7 +384,7 @@ impl State {
         }
     }
 
-    /// A wait whose future was dropped: a wake that it did not see goes to the next of its queue.
+    /// Removes a dropped wait, and passes its uncollected wake on to the next of the queue.
     pub(super) fn drop_wait(&mut self, number: Number) {
         let Some(at) = self.position(number) else { return };
         let Wait { event, is_satisfied, .. } = self.waits[at];
@@ -415,7 +414,7 @@ impl State {
     }
 }
 
-/// What waits wait for.
+/// The events that satisfy waits.
 impl State {
     fn satisfy(&mut self, at: usize) {
         self.waits[at].is_satisfied = true;
@@ -427,7 +426,7 @@ impl State {
         }
     }
 
-    /// The places in the list of the waits for an event that has not happened, oldest first.
+    /// The indices of the unsatisfied waits for an event, oldest first.
     fn waiting_for(&self, is_it: impl Fn(Event) -> bool) -> Vec<usize> {
         let waits = |at: &usize| !self.waits[*at].is_satisfied && is_it(self.waits[*at].event);
         (0..self.waits.len()).filter(waits).collect()
@@ -444,7 +443,7 @@ impl State {
         waiting.len()
     }
 
-    /// What is due: sleeps, and the polls of owners; by when, then in the order in which they were set.
+    /// Fires the due sleeps, and polls the due owners, by their times, then in the order of setting.
     pub(super) fn fire_sleeps(&mut self) {
         let now = self.now;
         let waiting = self.waiting_for(|event| moment_of(event).is_some_and(|at| at <= now));
@@ -491,7 +490,7 @@ impl State {
 
 /// How causes come up.
 impl State {
-    /// A cause comes up. An owner has one at most.
+    /// Gives an owner a cause, unless it has one.
     fn raise(&mut self, owner: Number, why: Interrupted) {
         if self.region(owner).cause.is_some() {
             return;
@@ -525,8 +524,7 @@ impl State {
         }
     }
 
-    /// What was polled last right inside of a region, in the order in which it came there: waits
-    /// with their wakers, and regions.
+    /// The sub-waits and regions right inside of a region, in the order in which they came there.
     fn inside(&self, region: Number) -> Vec<Inside> {
         let mut inside = Vec::new();
         for wait in &self.waits {
@@ -566,7 +564,7 @@ impl State {
         }
     }
 
-    /// Whether a wait or a shield is below a region for which this is so.
+    /// Whether a wait or a shield that the given condition holds for is below a region.
     fn is_below(
         &self,
         region: Number,
@@ -607,7 +605,7 @@ impl State {
     }
 }
 
-/// The polls of regions, and what is dropped after them.
+/// The polls of regions, and the drops after them.
 impl State {
     /// A poll of a region begins; the first one opens it.
     pub(super) fn enter(&mut self, region: Number, kind: Kind, waker: Option<Waker>) -> Before {
@@ -635,7 +633,7 @@ impl State {
         before
     }
 
-    /// What is polled next is around the region again.
+    /// Returns to the region around this one for the next poll.
     pub(super) fn go_back(&mut self, before: Before) {
         self.region = before.back_to;
     }
@@ -645,7 +643,7 @@ impl State {
         self.regions.push(Region::new(number, kind, opened, place));
     }
 
-    /// The poll of a region is over, and its body is pending. Tells whether the body is dropped.
+    /// Ends the poll of a region whose body is pending. Returns whether to drop the body.
     pub(super) fn leave(&mut self, number: Number, before: Before) -> bool {
         self.region = before.back_to;
         self.pending_polls += 1;
@@ -659,7 +657,7 @@ impl State {
         self.is_dropped(number, before)
     }
 
-    /// The poll of a region is over, and so is its body.
+    /// Ends the poll of a region whose body has ended.
     pub(super) fn leave_ended(&mut self, number: Number, before: Before) -> (bool, u64) {
         self.region = before.back_to;
         let region = self.region(number);
@@ -669,7 +667,7 @@ impl State {
         self.close(number)
     }
 
-    /// A region is no more. Tells whether its cause was returned, and how long after its deadline.
+    /// Removes a region. Returns whether its cause was returned, and how late after its deadline it is.
     pub(super) fn close(&mut self, number: Number) -> (bool, u64) {
         let Some(at) = self.regions.iter().position(|region| region.number == number) else {
             return (false, 0);
@@ -691,7 +689,7 @@ impl State {
         (is_returned, late)
     }
 
-    /// After a poll of an owner that is pending: whether it is dropped.
+    /// Whether to drop an owner after a pending poll.
     fn is_dropped(&mut self, owner: Number, before: Before) -> bool {
         let Some(cause) = &self.region(owner).cause else { return false };
         if cause.grace_ends.is_some_and(|ends| ends <= self.now) {
@@ -700,13 +698,13 @@ impl State {
         let (is_returned, is_late) = (cause.is_returned, cause.report_at <= self.now);
         self.cause_mut(owner).is_reported |= is_late;
         let was_polled = |polled| polled > before.pending_polls;
-        let may_be_told = self.is_below(
+        let may_be_interrupted = self.is_below(
             owner,
             &|wait| was_polled(wait.polled) || (wait.waker.is_some() && !wait.was_called),
             &|shield| was_polled(shield.polled) || shield.waker.is_some(),
         );
         let was_called = self.is_below(owner, &|wait| wait.waker.is_some(), &|_| false);
-        if may_be_told {
+        if may_be_interrupted {
             self.cause_mut(owner).foreign_ends = None;
         } else if self.wakes > before.wakes {
             self.poll_soon(owner);
@@ -723,7 +721,7 @@ impl State {
         false
     }
 
-    /// Has the owner polled when the next of these is due.
+    /// Sets the owner's alarm to its report or to the end of a grace, whichever comes first.
     fn set_alarm(&mut self, owner: Number) {
         let cause = self.cause_mut(owner);
         let report_at = (!cause.is_reported).then_some(cause.report_at);

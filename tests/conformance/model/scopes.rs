@@ -9,7 +9,7 @@ use super::rules::{Before, Kind, Number};
 use super::waits::waker_of;
 use super::{TimedOut, nanos};
 
-/// What came of a body with a deadline.
+/// The result of a body with a deadline.
 #[derive(Debug)]
 pub(crate) struct Timed<T> {
     pub(crate) output: Option<T>,
@@ -17,7 +17,7 @@ pub(crate) struct Timed<T> {
     pub(crate) late: Duration,
 }
 
-/// A region that was opened, closed when this is dropped.
+/// An open region. Dropping this closes it.
 struct Open(Number);
 
 impl Drop for Open {
@@ -26,7 +26,7 @@ impl Drop for Open {
     }
 }
 
-/// A region while its body is polled; a panic leaves it.
+/// A region while its body is polled. A panic leaves the region, too.
 struct Entered(Option<Before>);
 
 impl Entered {
@@ -121,7 +121,7 @@ impl<F: Future> Future for TimedFuture<F> {
 #[must_use = "a future does nothing until it is awaited"]
 pub(crate) struct Timeout<F>(TimedFuture<F>);
 
-/// Runs a body with a deadline; its output, if it was in time.
+/// Runs a body with a deadline; returns its output if it was in time.
 pub(crate) fn timeout_after<F: Future>(length: Duration, body: F) -> Timeout<F> {
     Timeout(timed(length, body))
 }
@@ -147,7 +147,7 @@ impl<F: Future> Future for Timeout<F> {
 #[must_use = "a future does nothing until it is awaited"]
 pub(crate) struct Shield<F>(Scoped<F>);
 
-/// Keeps out what comes from around it.
+/// Keeps the causes of the regions around it from its body.
 pub(crate) fn shield<F: Future>(body: F) -> Shield<F> {
     Shield(Scoped::new(body))
 }

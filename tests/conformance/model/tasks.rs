@@ -14,7 +14,7 @@ use super::waits::Parked;
 /// Why joining a task gave no value.
 pub(crate) enum TaskError {
     Cancelled(Interrupted),
-    /// Not the task but the one that waited for it was interrupted.
+    /// The joining task was interrupted, and not the joined one.
     Interrupted(Interrupted),
 }
 

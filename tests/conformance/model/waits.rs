@@ -19,7 +19,7 @@ pub(super) fn waker_of(cx: &Context<'_>) -> Option<Waker> {
     (!is_own).then(|| cx.waker().clone())
 }
 
-/// A wait, from its first pending poll to its answer; then it can be begun again.
+/// A wait, from its first pending poll to its answer. After the answer it can begin again.
 #[derive(Default)]
 pub(super) struct Parked(Option<Number>);
 
@@ -56,7 +56,7 @@ impl Parked {
         answer
     }
 
-    /// The foreign future that was waited for is ready.
+    /// Ends the wait, whose foreign future is ready.
     fn end_foreign(&mut self) {
         if let Some(wait) = self.0.take() {
             with(|state| state.end_foreign_wait(wait));
@@ -143,12 +143,12 @@ impl WaitQueue {
         number
     }
 
-    /// Wakes the first so many; how many there were.
+    /// Wakes the first `count` waiters; returns how many it woke.
     pub(crate) fn wake(&self, count: usize) -> usize {
         try_with(|state| state.wake_queue(self.number(), count)).unwrap_or(0)
     }
 
-    /// How many wait.
+    /// The number of waiters.
     pub(crate) fn len(&self) -> usize {
         try_with(|state| state.queue_len(self.number())).unwrap_or(0)
     }
@@ -203,12 +203,12 @@ impl<F: Future> Future for FutureWait<F> {
     }
 }
 
-/// Collects the interruption that the next wait here would get.
+/// Returns the interruption that the next wait here would return, and so delivers it.
 pub(crate) fn check_interrupt() -> Result<(), Interrupted> {
     with(State::check_interrupt).map_or(Ok(()), Err)
 }
 
-/// Looks at it.
+/// Returns the interruption that the next wait here would return, and does not deliver it.
 pub(crate) fn pending_interrupt() -> Option<Interrupted> {
     with(|state| state.pending_interrupt())
 }

@@ -1,11 +1,11 @@
-//! Waits that cannot be interrupted: told of nothing, and to the rules as if they were not there.
+//! Waits that cannot be interrupted: they return no cause, and the rules ignore them.
 
 use super::pikake::traps::elapse;
 use super::pikake::{sleep, spawn, timed, timeout_after, yield_now};
 
-use super::runner::{Runner, ms, on_every_kernel, poll_once, told};
+use super::runner::{Runner, describe, ms, on_every_kernel, poll_once};
 
-fn it_lasts_as_long_as_it_says<R: Runner>() {
+fn an_elapse_lasts_as_long_as_asked<R: Runner>() {
     let events = R::run(async |world| {
         elapse(ms(0)).await;
         world.note("nothing to wait for");
@@ -15,7 +15,7 @@ fn it_lasts_as_long_as_it_says<R: Runner>() {
     assert_eq!(events, ["0 nothing to wait for", "20 over"]);
 }
 
-fn a_body_that_waits_on_nothing_else_is_dropped<R: Runner>() {
+fn a_deadline_drops_a_body_of_elapses_alone<R: Runner>() {
     let events = R::run(async |world| {
         let body = async {
             let _guard = world.on_drop("body is gone");
@@ -30,12 +30,12 @@ fn a_body_that_waits_on_nothing_else_is_dropped<R: Runner>() {
     assert_eq!(events, ["10 body is gone", "10 Err(TimedOut)", "10 true"]);
 }
 
-fn the_wait_beside_it_is_told_and_it_goes_on<R: Runner>() {
+fn an_elapse_outlasts_an_interrupted_sleep<R: Runner>() {
     let events = R::run(async |world| {
         let outcome = timed(ms(10), async {
             let mut timer = elapse(ms(30));
             assert!(poll_once(&mut timer).await.is_pending());
-            world.note(told(sleep(ms(100)).await));
+            world.note(describe(sleep(ms(100)).await));
             timer.await;
             "rang"
         });
@@ -45,7 +45,7 @@ fn the_wait_beside_it_is_told_and_it_goes_on<R: Runner>() {
     assert_eq!(events, ["10 a deadline passed", "30 Some(\"rang\") expired true"]);
 }
 
-fn a_pending_cause_is_left_for_the_next_wait<R: Runner>() {
+fn an_elapse_leaves_a_cancel_to_other_waits<R: Runner>() {
     let events = R::run(async |world| {
         let task = spawn({
             let world = world.clone();
@@ -53,7 +53,7 @@ fn a_pending_cause_is_left_for_the_next_wait<R: Runner>() {
                 let mut timer = elapse(ms(10));
                 super::pikake::current().request_cancel("");
                 assert!(poll_once(&mut timer).await.is_pending());
-                world.note(told(sleep(ms(10)).await));
+                world.note(describe(sleep(ms(10)).await));
                 timer.await;
                 world.note("rang");
             }
@@ -63,7 +63,7 @@ fn a_pending_cause_is_left_for_the_next_wait<R: Runner>() {
     assert_eq!(events, ["0 cancelled", "10 rang"]);
 }
 
-fn one_that_moves_to_another_task_wakes_that_one<R: Runner>() {
+fn an_elapse_that_moves_wakes_its_new_task<R: Runner>() {
     let events = R::run(async |world| {
         let mut timer = elapse(ms(20));
         assert!(poll_once(&mut timer).await.is_pending());
@@ -82,12 +82,12 @@ fn one_that_moves_to_another_task_wakes_that_one<R: Runner>() {
 
 on_every_kernel! {
     in_order {
-        a_body_that_waits_on_nothing_else_is_dropped
-        the_wait_beside_it_is_told_and_it_goes_on
-        one_that_moves_to_another_task_wakes_that_one
+        a_deadline_drops_a_body_of_elapses_alone
+        an_elapse_outlasts_an_interrupted_sleep
+        an_elapse_that_moves_wakes_its_new_task
     }
     in_any_order {
-        it_lasts_as_long_as_it_says
-        a_pending_cause_is_left_for_the_next_wait
+        an_elapse_lasts_as_long_as_asked
+        an_elapse_leaves_a_cancel_to_other_waits
     }
 }

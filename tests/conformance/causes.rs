@@ -1,4 +1,4 @@
-//! Who is told of a cause, and when: answers, branches, and several causes at once.
+//! Which wait returns a cause, and when: answers, branches, and several causes at once.
 
 use std::cell::RefCell;
 use std::future::{pending as foreign, poll_fn};
@@ -15,9 +15,9 @@ use futures::FutureExt;
 use futures::channel::oneshot;
 use futures::future::{Either, select};
 
-use super::runner::{Runner, World, ms, next_step, on_every_kernel, poll_once, told};
+use super::runner::{Runner, World, describe, ms, next_step, on_every_kernel, poll_once};
 
-fn a_select_that_drops_the_branch_that_was_told_does_not_lose_the_cancel<R: Runner>() {
+fn a_select_loses_no_cancel_with_a_branch<R: Runner>() {
     let events = R::run(async |world| {
         let (send, receive) = oneshot::channel();
         let task = spawn({
@@ -27,8 +27,8 @@ fn a_select_that_drops_the_branch_that_was_told_does_not_lose_the_cancel<R: Runn
                     _ = receive.fuse() => world.note("took the other branch"),
                     _ = sleep(ms(100)).fuse() => unreachable!(),
                 }
-                world.note(told(sleep(ms(1)).await));
-                world.note(told(sleep(ms(1)).await));
+                world.note(describe(sleep(ms(1)).await));
+                world.note(describe(sleep(ms(1)).await));
             }
         });
         sleep(ms(5)).await.unwrap();
@@ -46,7 +46,7 @@ fn a_select_that_drops_the_branch_that_was_told_does_not_lose_the_cancel<R: Runn
     );
 }
 
-fn a_select_that_drops_the_branch_that_was_told_does_not_lose_the_deadline<R: Runner>() {
+fn a_select_loses_no_deadline_with_a_branch<R: Runner>() {
     let events = R::run(async |world| {
         let (send, receive) = oneshot::channel();
         spawn(async move {
@@ -60,8 +60,8 @@ fn a_select_that_drops_the_branch_that_was_told_does_not_lose_the_deadline<R: Ru
                 _ = receive.fuse() => world.note("took the other branch"),
                 _ = sleep(ms(100)).fuse() => unreachable!(),
             }
-            world.note(told(sleep(ms(1)).await));
-            world.note(told(sleep(ms(1)).await));
+            world.note(describe(sleep(ms(1)).await));
+            world.note(describe(sleep(ms(1)).await));
         });
         world.note(format_args!("{:?}", outcome.await));
     });
@@ -71,21 +71,21 @@ fn a_select_that_drops_the_branch_that_was_told_does_not_lose_the_deadline<R: Ru
     );
 }
 
-fn a_join_of_a_parked_and_a_satisfied_branch_tells_both<R: Runner>() {
+fn a_cancel_interrupts_both_branches_of_a_join<R: Runner>() {
     let events = R::run(async |world| {
         let queue = Rc::new(WaitQueue::new());
         let task = spawn({
             let (world, queue) = (world.clone(), queue.clone());
             async move {
                 let satisfied = async {
-                    world.note(format_args!("park: {}", told(park(&queue).await)));
-                    world.note(format_args!("its branch: {}", told(sleep(ms(1)).await)));
+                    world.note(format_args!("park: {}", describe(park(&queue).await)));
+                    world.note(format_args!("its branch: {}", describe(sleep(ms(1)).await)));
                 };
                 let parked = async {
-                    world.note(format_args!("sleep: {}", told(sleep(ms(100)).await)));
+                    world.note(format_args!("sleep: {}", describe(sleep(ms(100)).await)));
                 };
                 futures::join!(satisfied, parked);
-                world.note(format_args!("afterwards: {}", told(sleep(ms(1)).await)));
+                world.note(format_args!("afterwards: {}", describe(sleep(ms(1)).await)));
             }
         });
         sleep(ms(5)).await.unwrap();
@@ -104,7 +104,7 @@ fn a_join_of_a_parked_and_a_satisfied_branch_tells_both<R: Runner>() {
     );
 }
 
-fn two_shields_that_end_in_one_branch_tell_it_once<R: Runner>() {
+fn two_shields_of_a_branch_deliver_once<R: Runner>() {
     let events = R::run(async |world| {
         let task = spawn({
             let world = world.clone();
@@ -115,8 +115,8 @@ fn two_shields_that_end_in_one_branch_tell_it_once<R: Runner>() {
                     send.send(()).unwrap();
                 });
                 futures::join!(sleeper, shield(receive)).1.unwrap();
-                world.note(told(sleep(ms(1)).await));
-                world.note(told(sleep(ms(1)).await));
+                world.note(describe(sleep(ms(1)).await));
+                world.note(describe(sleep(ms(1)).await));
             }
         });
         sleep(ms(1)).await.unwrap();
@@ -126,7 +126,7 @@ fn two_shields_that_end_in_one_branch_tell_it_once<R: Runner>() {
     assert_eq!(events, ["5 cancelled: stop", "6 ok"]);
 }
 
-fn a_yield_that_is_carried_into_a_shield_is_not_told_on_its_way<R: Runner>() {
+fn a_yield_moved_into_a_shield_is_uninterrupted<R: Runner>() {
     let events = R::run(async |world| {
         let task = spawn({
             let world = world.clone();
@@ -137,10 +137,10 @@ fn a_yield_that_is_carried_into_a_shield_is_not_told_on_its_way<R: Runner>() {
                     let scope = timed(ms(1), poll_once(&mut yielding));
                     assert!(scope.await.output.unwrap().is_pending());
                     assert!(poll_once(&mut yielding).await.is_pending(), "its step is to come");
-                    world.note(told(yielding.await));
+                    world.note(describe(yielding.await));
                 })
                 .await;
-                world.note(told(sleep(ms(1)).await));
+                world.note(describe(sleep(ms(1)).await));
             }
         });
         task.await.unwrap();
@@ -148,8 +148,8 @@ fn a_yield_that_is_carried_into_a_shield_is_not_told_on_its_way<R: Runner>() {
     assert_eq!(events, ["0 ok", "0 cancelled: stop"]);
 }
 
-/// A task drops a yield of an earlier step and yields again: it is ready when its step is over, and
-/// not before, so the child that it spawns in that step comes first.
+/// A task drops a yield of an earlier step, spawns a child and yields again. The second yield makes the
+/// task ready after its step, so the child comes first.
 fn a_dropped_yield_wakes_nobody<R: Runner>() {
     let events = R::run(async |world| {
         let task = spawn({
@@ -159,7 +159,7 @@ fn a_dropped_yield_wakes_nobody<R: Runner>() {
                 match select(park(&queue), yield_now()).await {
                     Either::Left((answer, loser)) => {
                         drop(loser);
-                        world.note(told(answer));
+                        world.note(describe(answer));
                     }
                     Either::Right(_) => unreachable!(),
                 }
@@ -177,16 +177,16 @@ fn a_dropped_yield_wakes_nobody<R: Runner>() {
     assert_eq!(events, ["0 cancelled: stop", "0 child", "0 parent"]);
 }
 
-fn a_branch_ends_where_another_record_is_polled<R: Runner>() {
+fn a_branch_ends_where_another_wait_is_polled<R: Runner>() {
     let events = R::run(async |world| {
         let queue = Rc::new(WaitQueue::new());
         let task = spawn({
             let (world, queue) = (world.clone(), queue.clone());
             async move {
-                let satisfied = async { world.note(told(park(&queue).await)) };
+                let satisfied = async { world.note(describe(park(&queue).await)) };
                 let parked = async {
-                    world.note(told(sleep(ms(100)).await));
-                    world.note(told(sleep(ms(1)).await));
+                    world.note(describe(sleep(ms(100)).await));
+                    world.note(describe(sleep(ms(1)).await));
                 };
                 futures::join!(satisfied, parked);
             }
@@ -196,12 +196,11 @@ fn a_branch_ends_where_another_record_is_polled<R: Runner>() {
         task.request_cancel("stop");
         task.await.unwrap();
     });
-    // The satisfied branch has no wait left to be interrupted, and what it was owed is not the
-    // other branch's.
+    // The satisfied branch has no wait left to interrupt, and its cause does not pass to the other one.
     assert_eq!(events, ["5 ok", "5 cancelled: stop", "6 ok"]);
 }
 
-fn of_a_cancel_and_a_timeout_that_are_both_pending_both_are_remembered<R: Runner>() {
+fn a_pending_cancel_and_timeout_are_both_delivered<R: Runner>() {
     let events = R::run(async |world| {
         let task = spawn({
             let world = world.clone();
@@ -209,9 +208,9 @@ fn of_a_cancel_and_a_timeout_that_are_both_pending_both_are_remembered<R: Runner
                 let outcome = timeout_after(ms(10), async {
                     world.stall(20);
                     current().request_cancel("stop");
-                    world.note(told(sleep(ms(1)).await));
-                    world.note(told(sleep(ms(1)).await));
-                    world.note(told(sleep(ms(1)).await));
+                    world.note(describe(sleep(ms(1)).await));
+                    world.note(describe(sleep(ms(1)).await));
+                    world.note(describe(sleep(ms(1)).await));
                 });
                 world.note(format_args!("{:?}", outcome.await));
             }
@@ -221,7 +220,7 @@ fn of_a_cancel_and_a_timeout_that_are_both_pending_both_are_remembered<R: Runner
     assert_eq!(events, ["20 cancelled: stop", "20 a deadline passed", "21 ok", "21 Err(TimedOut)"]);
 }
 
-fn leaving_the_scope_discards_its_timeout_and_no_more<R: Runner>() {
+fn leaving_a_scope_discards_its_timeout_alone<R: Runner>() {
     let events = R::run(async |world| {
         let task = spawn({
             let world = world.clone();
@@ -232,8 +231,8 @@ fn leaving_the_scope_discards_its_timeout_and_no_more<R: Runner>() {
                     pending_interrupt().is_some_and(|why| why.is_cancel())
                 });
                 world.note(format_args!("{:?}", inside.await));
-                world.note(told(sleep(ms(1)).await));
-                world.note(told(sleep(ms(1)).await));
+                world.note(describe(sleep(ms(1)).await));
+                world.note(describe(sleep(ms(1)).await));
             }
         });
         task.await.unwrap();
@@ -241,16 +240,16 @@ fn leaving_the_scope_discards_its_timeout_and_no_more<R: Runner>() {
     assert_eq!(events, ["20 Ok(true)", "20 cancelled: stop", "21 ok"]);
 }
 
-/// The deadline comes up first, and the cancel before the step of the task.
+/// The deadline comes up before the cancel, and both before the next step of the task.
 fn a_parked_wait_returns_the_outermost_cause_first<R: Runner>() {
     let events = R::run(async |world| {
         let task = spawn({
             let world = world.clone();
             async move {
                 let outcome = timeout_after(ms(10), async {
-                    world.note(told(sleep(ms(100)).await));
-                    world.note(told(sleep(ms(100)).await));
-                    world.note(told(sleep(ms(1)).await));
+                    world.note(describe(sleep(ms(100)).await));
+                    world.note(describe(sleep(ms(100)).await));
+                    world.note(describe(sleep(ms(1)).await));
                 });
                 world.note(format_args!("{:?}", outcome.await));
             }
@@ -264,42 +263,42 @@ fn a_parked_wait_returns_the_outermost_cause_first<R: Runner>() {
     assert_eq!(events, ["10 cancelled: stop", "10 a deadline passed", "11 ok", "11 Err(TimedOut)"]);
 }
 
-fn an_outer_deadline_that_passed_stays_due_when_the_inner_scope_is_left<R: Runner>() {
+fn leaving_an_inner_scope_keeps_the_outer_deadline<R: Runner>() {
     let events = R::run(async |world| {
         let outcome = timeout_after(ms(10), async {
             let inner = timeout_after(ms(50), async { world.stall(20) });
             world.note(format_args!("{:?}", inner.await));
-            world.note(told(sleep(ms(1)).await));
-            world.note(told(sleep(ms(1)).await));
+            world.note(describe(sleep(ms(1)).await));
+            world.note(describe(sleep(ms(1)).await));
         });
         world.note(format_args!("{:?}", outcome.await));
     });
     assert_eq!(events, ["20 Ok(())", "20 a deadline passed", "21 ok", "21 Err(TimedOut)"]);
 }
 
-fn an_outer_deadline_that_was_collected_inside_is_not_told_again_outside<R: Runner>() {
+fn an_outer_deadline_returned_inside_is_not_repeated<R: Runner>() {
     let events = R::run(async |world| {
         let outcome = timeout_after(ms(10), async {
             let inner = timeout_after(ms(50), async {
-                world.note(told(sleep(ms(100)).await)); // swallowed
+                world.note(describe(sleep(ms(100)).await)); // swallowed
             });
             world.note(format_args!("{:?}", inner.await));
-            world.note(told(sleep(ms(1)).await));
+            world.note(describe(sleep(ms(1)).await));
         });
         world.note(format_args!("{:?}", outcome.await));
     });
     assert_eq!(events, ["10 a deadline passed", "10 Ok(())", "11 ok", "11 Err(TimedOut)"]);
 }
 
-fn a_timeout_of_zero_lets_the_body_run_until_it_would_suspend<R: Runner>() {
+fn a_zero_timeout_lets_the_body_run_first<R: Runner>() {
     let events = R::run(async |world| {
         let ended = spawn(async {});
         yield_now().await.unwrap();
         let outcome = timeout_after(ms(0), async {
             world.note("runs");
             ended.await.unwrap(); // does not suspend
-            world.note(told(sleep(ms(1)).await));
-            world.note(told(sleep(ms(1)).await));
+            world.note(describe(sleep(ms(1)).await));
+            world.note(describe(sleep(ms(1)).await));
         });
         world.note(format_args!("{:?}", outcome.await));
         world.note(format_args!("{:?}", timeout_after(ms(0), async { 3 }).await));
@@ -312,19 +311,19 @@ fn a_timeout_of_zero_lets_the_body_run_until_it_would_suspend<R: Runner>() {
     );
 }
 
-fn a_body_that_overran_in_straight_line_code_is_in_time_and_says_how_late<R: Runner>() {
+fn an_overrun_without_waits_is_reported_as_late<R: Runner>() {
     let events = R::run(async |world| {
         let outcome = timed(ms(10), async { world.stall(35) });
         world.note(format_args!("{:?}", outcome.await));
         let outcome = timeout_after(ms(10), async { world.stall(35) });
         world.note(format_args!("{:?}", outcome.await));
-        world.note(told(sleep(ms(1)).await));
+        world.note(describe(sleep(ms(1)).await));
     });
     let late = "35 Timed { output: Some(()), expired: false, late: 25ms }";
     assert_eq!(events, [late, "70 Ok(())", "71 ok"]);
 }
 
-fn no_timer_of_a_scope_that_was_left_is_seen_again<R: Runner>() {
+fn leaving_a_scope_removes_its_timer<R: Runner>() {
     let events = R::run(async |world| {
         // By value.
         timeout_after(ms(10), sleep(ms(1))).await.unwrap().unwrap();
@@ -353,13 +352,13 @@ fn no_timer_of_a_scope_that_was_left_is_seen_again<R: Runner>() {
             panic!("on purpose");
         }));
         unwound.unwrap_err();
-        world.note(told(sleep(ms(100)).await));
-        world.note(told(check_interrupt()));
+        world.note(describe(sleep(ms(100)).await));
+        world.note(describe(check_interrupt()));
     });
     assert_eq!(events, ["103 ok", "103 ok"]);
 }
 
-fn a_deadline_that_was_due_is_gone_with_its_scope<R: Runner>() {
+fn leaving_a_scope_removes_its_due_deadline<R: Runner>() {
     let events = R::run(async |world| {
         for leave in ["by value", "by a drop"] {
             let queue = WaitQueue::new();
@@ -367,7 +366,7 @@ fn a_deadline_that_was_due_is_gone_with_its_scope<R: Runner>() {
                 if leave == "by value" {
                     let _ = poll_once(&mut park(&queue)).await;
                     world.stall(20);
-                    next_step().await; // the deadline comes up, and tells nobody
+                    next_step().await; // the deadline comes up, and answers no wait
                     leave
                 } else {
                     foreign().await
@@ -378,26 +377,26 @@ fn a_deadline_that_was_due_is_gone_with_its_scope<R: Runner>() {
             } else {
                 assert!(futures::poll!(&mut body).is_pending());
                 world.stall(20);
-                yield_now().await.unwrap(); // it comes up out here
+                yield_now().await.unwrap(); // the deadline comes up outside of the scope
                 drop(body);
             }
-            world.note(told(sleep(ms(1)).await));
+            world.note(describe(sleep(ms(1)).await));
         }
     });
     assert_eq!(events[0], "20 Ok(\"by value\")");
     assert_eq!(events[1..], ["21 ok", "42 ok"]);
 }
 
-fn of_a_timeout_that_lost_and_a_cancel_that_is_pending_the_cancel_comes_first<R: Runner>() {
+fn a_pending_cancel_precedes_a_beaten_timeout<R: Runner>() {
     let events = R::run(async |world| {
         let task = spawn({
             let world = world.clone();
             async move {
                 let outcome = timeout_after(ms(10), async {
-                    world.note(told(sleep(ms(10)).await)); // the event wins
+                    world.note(describe(sleep(ms(10)).await)); // the event wins
                     current().request_cancel("stop");
-                    world.note(told(sleep(ms(1)).await));
-                    world.note(told(sleep(ms(1)).await));
+                    world.note(describe(sleep(ms(1)).await));
+                    world.note(describe(sleep(ms(1)).await));
                 });
                 world.note(format_args!("{:?}", outcome.await));
             }
@@ -407,7 +406,7 @@ fn of_a_timeout_that_lost_and_a_cancel_that_is_pending_the_cancel_comes_first<R:
     assert_eq!(events, ["10 ok", "10 cancelled: stop", "10 a deadline passed", "10 Err(TimedOut)"]);
 }
 
-/// Has a task wait, cancels it, lets the event happen before its next step, and notes two answers.
+/// Cancels a waiting task, then lets the event happen before its next step, and notes two answers.
 async fn cancel_before_event(
     world: &World,
     event: &str,
@@ -418,7 +417,7 @@ async fn cancel_before_event(
         let (world, event) = (world.clone(), event.to_owned());
         async move {
             let answer = wait.await;
-            world.note(format_args!("{event}: {answer}, then {}", told(sleep(ms(1)).await)));
+            world.note(format_args!("{event}: {answer}, then {}", describe(sleep(ms(1)).await)));
         }
     });
     sleep(ms(1)).await.unwrap();
@@ -432,16 +431,16 @@ fn every_event_beats_a_cancel_before_the_step<R: Runner>() {
         let queue = Rc::new(WaitQueue::new());
         let wait = {
             let queue = queue.clone();
-            async move { told(park(&queue).await) }
+            async move { describe(park(&queue).await) }
         };
         let happens = || assert_eq!((queue.len(), queue.wake(1), queue.len()), (1, 1, 0));
         cancel_before_event(&world, "wake", wait, happens).await;
 
-        let wait = async { told(sleep(ms(10)).await) };
+        let wait = async { describe(sleep(ms(10)).await) };
         cancel_before_event(&world, "timer", wait, || world.stall(20)).await;
 
         let (send, receive) = oneshot::channel();
-        let wait = async { told(future_wait(receive).await) };
+        let wait = async { describe(future_wait(receive).await) };
         cancel_before_event(&world, "foreign future", wait, || send.send(()).unwrap()).await;
 
         let joined = Rc::new(RefCell::new(spawn(foreign::<()>())));
@@ -462,16 +461,16 @@ fn every_event_beats_a_cancel_before_the_step<R: Runner>() {
     );
 }
 
-/// The sleep of the task that wakes is over in the turn in which the deadline passes.
-fn a_wake_beats_a_deadline_of_the_same_turn<R: Runner>() {
+/// The waking task's sleep ends in the turn in which the deadline passes.
+fn a_wake_beats_a_deadline_of_its_turn<R: Runner>() {
     let events = R::run(async |world| {
         let queue = Rc::new(WaitQueue::new());
         let task = spawn({
             let (world, queue) = (world.clone(), queue.clone());
             async move {
                 let outcome = timeout_after(ms(10), park(&queue)).await;
-                world.note(format_args!("{:?}", outcome.map(told)));
-                world.note(told(sleep(ms(1)).await));
+                world.note(format_args!("{:?}", outcome.map(describe)));
+                world.note(describe(sleep(ms(1)).await));
             }
         });
         yield_now().await.unwrap();
@@ -482,17 +481,17 @@ fn a_wake_beats_a_deadline_of_the_same_turn<R: Runner>() {
     assert_eq!(events, ["10 Ok(\"ok\")", "11 ok"]);
 }
 
-fn a_yield_whose_step_has_come_is_not_interrupted<R: Runner>() {
+fn a_yield_in_its_step_is_not_interrupted<R: Runner>() {
     let events = R::run(async |world| {
         let task = spawn({
             let world = world.clone();
             async move {
                 let mut yields = yield_now();
                 let _ = poll_once(&mut yields).await;
-                next_step().await; // what it waited for has come
+                next_step().await; // the step that it waited for has begun
                 current().request_cancel("stop");
-                world.note(told(yields.await));
-                world.note(told(sleep(ms(1)).await));
+                world.note(describe(yields.await));
+                world.note(describe(sleep(ms(1)).await));
             }
         });
         task.await.unwrap();
@@ -500,15 +499,15 @@ fn a_yield_whose_step_has_come_is_not_interrupted<R: Runner>() {
     assert_eq!(events, ["0 ok", "0 cancelled: stop"]);
 }
 
-fn a_yield_whose_step_has_passed_unseen_is_not_interrupted<R: Runner>() {
+fn a_yield_after_its_step_is_not_interrupted<R: Runner>() {
     let events = R::run(async |world| {
         let task = spawn({
             let world = world.clone();
             async move {
                 let mut yields = yield_now();
                 let _ = poll_once(&mut yields).await;
-                world.note(told(sleep(ms(100)).await));
-                world.note(told(yields.await));
+                world.note(describe(sleep(ms(100)).await));
+                world.note(describe(yields.await));
             }
         });
         sleep(ms(5)).await.unwrap();
@@ -520,28 +519,28 @@ fn a_yield_whose_step_has_passed_unseen_is_not_interrupted<R: Runner>() {
 
 on_every_kernel! {
     in_order {
-        a_select_that_drops_the_branch_that_was_told_does_not_lose_the_deadline
+        a_select_loses_no_deadline_with_a_branch
         a_dropped_yield_wakes_nobody
         a_parked_wait_returns_the_outermost_cause_first
-        a_timeout_of_zero_lets_the_body_run_until_it_would_suspend
-        a_wake_beats_a_deadline_of_the_same_turn
+        a_zero_timeout_lets_the_body_run_first
+        a_wake_beats_a_deadline_of_its_turn
     }
     in_any_order {
-        a_select_that_drops_the_branch_that_was_told_does_not_lose_the_cancel
-        a_join_of_a_parked_and_a_satisfied_branch_tells_both
-        a_branch_ends_where_another_record_is_polled
-        two_shields_that_end_in_one_branch_tell_it_once
-        a_yield_that_is_carried_into_a_shield_is_not_told_on_its_way
-        of_a_cancel_and_a_timeout_that_are_both_pending_both_are_remembered
-        leaving_the_scope_discards_its_timeout_and_no_more
-        an_outer_deadline_that_passed_stays_due_when_the_inner_scope_is_left
-        an_outer_deadline_that_was_collected_inside_is_not_told_again_outside
-        a_body_that_overran_in_straight_line_code_is_in_time_and_says_how_late
-        no_timer_of_a_scope_that_was_left_is_seen_again
-        a_deadline_that_was_due_is_gone_with_its_scope
-        of_a_timeout_that_lost_and_a_cancel_that_is_pending_the_cancel_comes_first
-        a_yield_whose_step_has_come_is_not_interrupted
+        a_select_loses_no_cancel_with_a_branch
+        a_cancel_interrupts_both_branches_of_a_join
+        a_branch_ends_where_another_wait_is_polled
+        two_shields_of_a_branch_deliver_once
+        a_yield_moved_into_a_shield_is_uninterrupted
+        a_pending_cancel_and_timeout_are_both_delivered
+        leaving_a_scope_discards_its_timeout_alone
+        leaving_an_inner_scope_keeps_the_outer_deadline
+        an_outer_deadline_returned_inside_is_not_repeated
+        an_overrun_without_waits_is_reported_as_late
+        leaving_a_scope_removes_its_timer
+        leaving_a_scope_removes_its_due_deadline
+        a_pending_cancel_precedes_a_beaten_timeout
+        a_yield_in_its_step_is_not_interrupted
         every_event_beats_a_cancel_before_the_step
-        a_yield_whose_step_has_passed_unseen_is_not_interrupted
+        a_yield_after_its_step_is_not_interrupted
     }
 }
