@@ -1,4 +1,4 @@
-//! Sockets that are closed, refused by the system or fought over, and those who wait at them.
+//! Waits on sockets that a task closes, that the system refuses, or that several tasks use at once.
 
 mod support;
 
@@ -30,7 +30,7 @@ fn assert_closed<T: std::fmt::Debug>(outcome: io::Result<T>) {
 }
 
 #[test]
-fn closing_in_the_destructor_of_an_aborted_task_answers_the_reader() {
+fn closing_in_an_aborted_task_answers_the_reader() {
     within(|| {
         run(async {
             let (here, _there) = pair();
@@ -48,7 +48,7 @@ fn closing_in_the_destructor_of_an_aborted_task_answers_the_reader() {
 }
 
 #[test]
-fn closing_in_the_destructor_of_an_output_that_nobody_takes_answers_the_reader() {
+fn closing_in_a_dropped_output_answers_the_reader() {
     within(|| {
         run(async {
             let (here, _there) = pair();
@@ -65,7 +65,7 @@ fn closing_in_the_destructor_of_an_output_that_nobody_takes_answers_the_reader()
 }
 
 #[test]
-fn closing_between_two_runs_answers_the_reader_in_the_next() {
+fn closing_between_runs_answers_the_reader() {
     within(|| {
         let kernel = kernel();
         let (here, [reader]) = kernel.run(async {
@@ -79,16 +79,16 @@ fn closing_between_two_runs_answers_the_reader_in_the_next() {
     });
 }
 
-/// What waits outlives its task, and is the last that refers to that. So the task's output is dropped
-/// with it, and may use sockets.
+/// A wait outlives its task, and holds the last reference to it. The close drops wait, task and output;
+/// the output's destructor uses sockets.
 #[test]
-fn closing_drops_what_waited_with_nothing_borrowed() {
+fn closing_drops_waiters_that_use_sockets() {
     within(|| {
         run(async {
             let (here, there) = pair();
             drain(here);
             for _ in 0..2 {
-                // Also what a step may attempt has an end.
+                // A step has a quota of attempts, too.
                 while attempt(here, Attempt::Write(&[0; 4096])).is_ok() {}
                 yield_now().await.unwrap();
             }
@@ -119,7 +119,7 @@ fn closing_drops_what_waited_with_nothing_borrowed() {
 }
 
 #[test]
-fn a_wait_at_a_socket_that_is_closed_meanwhile_says_so() {
+fn a_wait_at_a_closed_socket_fails() {
     within(|| {
         run(async {
             let (here, _there) = pair();
@@ -134,7 +134,7 @@ fn a_wait_at_a_socket_that_is_closed_meanwhile_says_so() {
 }
 
 #[test]
-fn a_socket_that_could_not_be_registered_at_first_is_waited_for_later() {
+fn a_failed_registration_is_tried_again() {
     within(|| {
         let faults = Faults::default();
         let kernel = builder().build_on(Faulty::new(&faults));
@@ -151,7 +151,7 @@ fn a_socket_that_could_not_be_registered_at_first_is_waited_for_later() {
 }
 
 #[test]
-fn who_insists_on_a_busy_socket_lets_the_others_run() {
+fn retrying_a_busy_socket_lets_others_run() {
     within(|| {
         run(async {
             let (here, _there) = pair();
@@ -165,11 +165,11 @@ fn who_insists_on_a_busy_socket_lets_the_others_run() {
             });
             let mut answers = 0;
             while !passer_by.is_finished() {
-                // Once it has had its share it waits for its next step, and is told to look again.
+                // A task that used up its quota waits for its next step, and then tries again.
                 let refused = read_wait(here).await.err();
                 assert!(refused.is_none_or(|error| error.kind() == io::ErrorKind::ResourceBusy));
                 answers += 1;
-                assert!(answers < 100_000, "so many waits were answered and nobody else ran");
+                assert!(answers < 100_000, "so many waits were answered and no other task ran");
             }
             first.abort();
         });

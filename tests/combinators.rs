@@ -157,7 +157,7 @@ fn an_interrupted_select_loses_no_deadline() {
 }
 
 #[test]
-fn a_deadline_that_no_dropped_wait_returned_is_due() {
+fn dropping_unpolled_waits_loses_no_deadline() {
     let clock = ManualClock::new();
     let kernel = Kernel::builder().clock(clock.clone()).build().unwrap();
     kernel.run(async {

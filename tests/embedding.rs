@@ -1,5 +1,5 @@
-//! A kernel that is turned by somebody else's loop: what happens between two turns on the same
-//! thread is seen, on the descriptor and in the next turn.
+//! A kernel that a foreign loop turns: calls between two turns, on the same thread, make the kernel's
+//! descriptor readable and take effect in the next turn.
 
 #![cfg(not(mio_unsupported_force_poll_poll))]
 
@@ -21,7 +21,7 @@ use pikake::{Interrupted, Kernel, Task, TaskError, spawn, yield_now};
 use support::sockets::{drain, pair};
 use support::{Log, OnDrop, ms, within};
 
-/// A loop that knows of the kernel no more than its descriptor.
+/// A loop that knows the kernel's descriptor and nothing else of the kernel.
 struct ForeignLoop(mio::Poll);
 
 impl ForeignLoop {
@@ -56,13 +56,13 @@ fn settle(kernel: &Kernel<ManualClock>) {
     while kernel.turn(Some(Duration::ZERO)).unwrap().is_ready {}
 }
 
-/// Starts `task`, does `between` when the kernel has nothing left to do, and asserts that this shows
-/// on the descriptor and ends the task with no more than turns.
+/// Starts a task, calls `between` when the kernel has nothing left to do, and asserts that the call
+/// shows on the descriptor and that turns alone then end the task.
 fn assert_shows<T: 'static>(start: impl FnOnce() -> Task<T>, between: impl FnOnce(&Task<T>)) {
     assert_shows_of(&kernel(), start, between);
 }
 
-/// The same, for what is done with the kernel itself.
+/// Like [`assert_shows`], for calls on a kernel that the test has.
 fn assert_shows_of<T: 'static>(
     kernel: &Kernel<ManualClock>,
     start: impl FnOnce() -> Task<T>,
@@ -85,7 +85,7 @@ fn parked(queue: &Rc<WaitQueue>) -> impl FnOnce() -> Task<()> + use<> {
 }
 
 #[test]
-fn a_queue_that_is_woken_between_two_turns_shows() {
+fn waking_a_queue_between_turns_shows() {
     within(|| {
         let queue = Rc::default();
         assert_shows(parked(&queue), |_| assert_eq!(queue.wake(1), 1));
@@ -93,7 +93,7 @@ fn a_queue_that_is_woken_between_two_turns_shows() {
 }
 
 #[test]
-fn a_wake_that_is_passed_on_by_a_dropped_wait_between_two_turns_shows() {
+fn passing_a_wake_on_between_turns_shows() {
     within(|| {
         let queue: &'static WaitQueue = Box::leak(Box::new(WaitQueue::new()));
         type Place = Pin<Box<dyn Future<Output = Result<(), Interrupted>>>>;
@@ -116,7 +116,7 @@ fn a_wake_that_is_passed_on_by_a_dropped_wait_between_two_turns_shows() {
 }
 
 #[test]
-fn a_waker_that_is_called_between_two_turns_shows() {
+fn calling_a_waker_between_turns_shows() {
     within(|| {
         let waker: Rc<Cell<Option<Waker>>> = Rc::default();
         let keep = waker.clone();
@@ -133,7 +133,7 @@ fn a_waker_that_is_called_between_two_turns_shows() {
 }
 
 #[test]
-fn a_cancel_between_two_turns_shows() {
+fn a_cancel_between_turns_shows() {
     within(|| {
         let queue = Rc::new(WaitQueue::new());
         let start = || spawn(async move { park(&queue).await.unwrap_err() });
@@ -142,7 +142,7 @@ fn a_cancel_between_two_turns_shows() {
 }
 
 #[test]
-fn an_abort_between_two_turns_shows() {
+fn an_abort_between_turns_shows() {
     within(|| {
         let log = Log::default();
         let guard = OnDrop({
@@ -161,7 +161,7 @@ fn an_abort_between_two_turns_shows() {
 }
 
 #[test]
-fn a_socket_that_is_closed_between_two_turns_shows() {
+fn closing_a_socket_between_turns_shows() {
     within(|| {
         let opened = Rc::new(Cell::new(None));
         let keep = opened.clone();
@@ -180,7 +180,7 @@ fn a_socket_that_is_closed_between_two_turns_shows() {
     });
 }
 
-/// What is given from outside by `Kernel::enter`: a task that lets the one that waits go on.
+/// `Kernel::enter` spawns a task that wakes the waiting one.
 #[test]
 fn a_spawn_by_enter_shows() {
     within(|| {
@@ -194,7 +194,7 @@ fn a_spawn_by_enter_shows() {
 }
 
 #[test]
-fn a_wake_of_a_queue_by_enter_shows() {
+fn waking_a_queue_by_enter_shows() {
     within(|| {
         let kernel = kernel();
         let queue = Rc::default();
@@ -204,9 +204,9 @@ fn a_wake_of_a_queue_by_enter_shows() {
     });
 }
 
-/// A wait that was polled with a combinator's waker: what is called is that one.
+/// The combinator polled the wait with a waker of its own, which the wake calls.
 #[test]
-fn a_wake_of_a_sub_wait_by_enter_shows() {
+fn waking_a_sub_wait_by_enter_shows() {
     within(|| {
         let kernel = kernel();
         let queue = Rc::new(WaitQueue::new());
@@ -259,9 +259,9 @@ fn a_main_task_of_try_run_by_shows() {
     });
 }
 
-/// It is dropped when `drive` comes back, and takes its wait along.
+/// The kernel drops the main task, and with it its wait, when `drive` returns.
 #[test]
-fn a_main_task_that_is_not_driven_is_dropped() {
+fn an_undriven_main_task_is_dropped() {
     within(|| {
         let kernel = kernel();
         let log = Log::default();
@@ -279,9 +279,9 @@ fn a_main_task_that_is_not_driven_is_dropped() {
     });
 }
 
-/// Nothing is left to do after what was done there.
+/// The wake finds no waiter, so the kernel has nothing to do.
 #[test]
-fn an_enter_that_gives_no_work_does_not_show() {
+fn an_enter_without_work_does_not_show() {
     within(|| {
         let kernel = kernel();
         let mut foreign_loop = ForeignLoop::around(&kernel);
@@ -292,7 +292,7 @@ fn an_enter_that_gives_no_work_does_not_show() {
 }
 
 #[test]
-fn a_stop_is_told_by_one_turn_in_which_nothing_is_stepped() {
+fn one_turn_reports_a_stop_and_steps_nothing() {
     within(|| {
         let kernel = kernel();
         let steps = Rc::new(Cell::new(0));
@@ -312,7 +312,7 @@ fn a_stop_is_told_by_one_turn_in_which_nothing_is_stepped() {
         let before = steps.get();
         assert!(kernel.turn(Some(ms(0))).unwrap().is_stopped);
         assert_eq!(steps.get(), before);
-        assert!(!kernel.turn(Some(ms(0))).unwrap().is_stopped, "told once");
+        assert!(!kernel.turn(Some(ms(0))).unwrap().is_stopped, "reported once");
         assert_eq!(steps.get(), before + 1);
     });
 }

@@ -1,8 +1,8 @@
-//! Another kernel than the real one, written in safe code and written badly: it cannot make the
-//! door, the task cell, a wait or a waker do what they must not.
+//! A kernel written in safe code and written badly cannot make the door, the task cell, a wait or a
+//! waker unsound.
 //!
-//! What such a kernel would break is memory, so these tests are worth most under valgrind. Without
-//! it they still see a future that is dropped twice or never, and a count below zero.
+//! Such faults would corrupt memory, so these tests are worth most under valgrind. Without valgrind
+//! they still detect a future that is dropped twice or never, and a count below zero.
 
 mod support;
 
@@ -26,7 +26,7 @@ use pikake::traps::{
 use pikake::{Interrupted, Task, TaskError, now, sleep, spawn, yield_now};
 use support::{OnDrop, ms, within};
 
-/// What a [`Careless`] kernel does besides when it begins a wait.
+/// An extra action of a [`Careless`] kernel when it begins a wait.
 type Hook = Rc<dyn Fn(&Careless)>;
 
 /// A kernel that keeps every task and every waiter that it sees, and answers what a test sets.
@@ -38,13 +38,13 @@ struct Careless {
     begun: Cell<Begun>,
     collected: Cell<Collected>,
     hook: RefCell<Option<Hook>>,
-    /// What was collected and withdrawn.
+    /// Of the waits that were collected and withdrawn.
     keys: RefCell<Vec<WaitKey>>,
     timers: Cell<Timers>,
     armed: RefCell<Vec<Waiter>>,
 }
 
-/// What becomes of deadlines.
+/// How the kernel treats deadlines.
 #[derive(Clone, Copy, Default, PartialEq, Debug)]
 enum Timers {
     /// They never pass.
@@ -52,8 +52,8 @@ enum Timers {
     Never,
     /// They have passed, and cannot be disarmed.
     Lost,
-    /// They are said to have passed, of the first waiter, and nobody was told.
-    Untold,
+    /// All report that the first waiter's deadline has passed, without a notification.
+    Unnotified,
 }
 
 impl Careless {
@@ -104,7 +104,7 @@ impl Careless {
         });
     }
 
-    /// Steps the tasks that are ready, and those that they make ready; tells how many steps that took.
+    /// Steps the tasks that are ready, and those that they make ready; returns the number of steps.
     fn step_ready(self: &Rc<Self>) -> u32 {
         self.enter(|| {
             let mut steps = 0;
@@ -225,7 +225,7 @@ impl TrapHandler for Careless {
 
     fn disarm(&self, _: TimerKey) -> Option<Disarmed> {
         match self.timers.get() {
-            Timers::Untold => {
+            Timers::Unnotified => {
                 let waiter = self.armed.borrow().first()?.clone();
                 Some(Disarmed { waiter, passed: Some((u64::MAX, Ticks::ZERO)) })
             }
@@ -334,7 +334,7 @@ fn poll_with<F: Future + Unpin>(future: &mut F, waker: &Waker) -> Poll<F::Output
 }
 
 #[test]
-fn a_handler_that_panics_on_the_way_in_leaves_the_door_shut() {
+fn a_panicking_handler_leaves_the_door_shut() {
     let kernel = Careless::new();
     kernel.panics.set(true);
     assert!(catch_unwind(AssertUnwindSafe(|| kernel.enter(|| ()))).is_err());
@@ -355,7 +355,7 @@ fn a_body_that_panics_leaves_the_door_shut() {
 
 /// The ready list has a reference of its own to each task in it.
 #[test]
-fn a_ready_task_that_is_given_up_is_dropped_once() {
+fn a_forgotten_ready_task_is_dropped_once() {
     let kernel = Careless::new();
     let (drops, guard) = counted();
     let waker = kernel.start(hold(guard));
@@ -384,9 +384,9 @@ fn a_kernel_that_ends_drops_its_ready_tasks() {
     assert_eq!(drops.get(), 1);
 }
 
-/// Popped and not stepped, it still counts as ready: no wake makes it so a second time.
+/// A task that was popped and not stepped still counts as ready, so a wake does not link it again.
 #[test]
-fn a_task_that_is_popped_and_forgotten_is_dropped_once() {
+fn a_task_popped_and_forgotten_is_dropped_once() {
     let kernel = Careless::new();
     let (drops, guard) = counted();
     let waker = kernel.start(hold(guard));
@@ -402,9 +402,9 @@ fn a_task_that_is_popped_and_forgotten_is_dropped_once() {
     assert_eq!(drops.get(), 1);
 }
 
-/// It would be linked into the list a second time, and never come to the list's end.
+/// A step could link the task into the list a second time, and the list would have no end.
 #[test]
-fn a_task_in_the_ready_list_is_not_stepped() {
+fn stepping_a_task_in_the_ready_list_panics() {
     let kernel = Careless::new();
     let (drops, guard) = counted();
     let waker = kernel.start(hold(guard));
@@ -424,7 +424,7 @@ fn a_task_in_the_ready_list_is_not_stepped() {
 }
 
 #[test]
-fn a_task_that_arrives_is_counted_although_its_handler_has_given_it_up() {
+fn an_arrived_task_outlives_its_handlers_references() {
     let kernel = Careless::new();
     let (drops, guard) = counted();
     kernel.start(hold(guard)).wake();
@@ -465,7 +465,7 @@ fn a_task_outlives_its_own_step() {
 }
 
 #[test]
-fn a_wake_that_arrives_at_another_kernel_is_refused() {
+fn a_wake_arriving_at_another_kernel_is_refused() {
     let (one, other) = (Careless::new(), Careless::new());
     let (drops, guard) = counted();
     one.start(hold(guard)).wake();
@@ -479,7 +479,7 @@ fn a_wake_that_arrives_at_another_kernel_is_refused() {
 }
 
 #[test]
-fn a_waker_on_another_thread_never_reaches_the_kernel_there() {
+fn a_waker_on_another_thread_wakes_at_home() {
     within(|| {
         let here = Careless::new();
         let (drops, guard) = counted();
@@ -500,8 +500,7 @@ fn a_waker_on_another_thread_never_reaches_the_kernel_there() {
     });
 }
 
-/// One kernel's task in the hands of another one of the thread: its traps go to the one that steps it,
-/// its wakes go home.
+/// The task's traps go to the kernel that steps it, and its wakes go to its own kernel.
 #[test]
 fn a_task_may_be_stepped_by_another_kernel() {
     let (one, other) = (Careless::new(), Careless::new());
@@ -531,7 +530,7 @@ fn a_task_may_be_stepped_by_another_kernel() {
 }
 
 #[test]
-fn a_waiter_that_is_notified_twice_causes_one_step() {
+fn notifying_a_waiter_twice_causes_one_step() {
     let kernel = Careless::new();
     let steps = Rc::new(Cell::new(0));
     let count = steps.clone();
@@ -585,10 +584,10 @@ fn a_waiter_outlives_its_wait_and_its_task() {
     kernel.forget_all();
 }
 
-/// The number of a sub-wait that is gone is given to another one. A stale waiter calls that one's
-/// waker at the worst, once.
+/// A new sub-wait gets the number of one that is gone. A stale waiter then calls the new one's waker,
+/// at most once.
 #[test]
-fn a_stale_waiter_of_a_sub_wait_calls_a_waker_for_nothing() {
+fn a_stale_waiter_calls_at_most_one_waker() {
     let kernel = Careless::new();
     let wakers = [(); 2].map(|()| Arc::new(Counter::default()));
     let [first, second] = wakers.clone();
@@ -613,9 +612,9 @@ fn a_stale_waiter_of_a_sub_wait_calls_a_waker_for_nothing() {
     kernel.forget_all();
 }
 
-/// Whatever key a kernel chooses, the future gives that one back, or none.
+/// A future collects with the key that the kernel chose, or not at all.
 #[test]
-fn a_key_that_no_kernel_may_choose_is_never_collected() {
+fn a_key_out_of_range_is_never_collected() {
     let keys = [0, WaitKey::LIMIT - 1, WaitKey::LIMIT, 1 << 63, u64::MAX - 1, u64::MAX];
     for key in keys.map(WaitKey) {
         let kernel = Careless::new();
@@ -665,9 +664,9 @@ fn a_socket() -> SocketId {
     SocketId { kernel: pikake::current().kernel(), index: 0, generation: 0 }
 }
 
-/// A join that is answered before the task has ended has no outcome to give.
+/// A task that has not ended has no outcome.
 #[test]
-fn a_join_that_is_answered_too_early_panics() {
+fn answering_a_join_too_early_panics() {
     let kernel = Careless::new();
     kernel.begun.set(Begun::Answered);
     kernel.start(async move {
@@ -682,7 +681,7 @@ fn a_join_that_is_answered_too_early_panics() {
 }
 
 #[test]
-fn an_attempt_that_is_answered_without_an_outcome_panics() {
+fn answering_an_attempt_without_an_outcome_panics() {
     let kernel = Careless::new();
     kernel.begun.set(Begun::Answered);
     let seen = Rc::new(RefCell::new(String::new()));
@@ -703,7 +702,7 @@ fn an_attempt_that_is_answered_without_an_outcome_panics() {
 }
 
 #[test]
-fn a_task_is_not_stepped_inside_its_own_step() {
+fn stepping_a_task_inside_its_step_panics() {
     let kernel = Careless::new();
     let (drops, guard) = counted();
     kernel.set_hook(|kernel| {
@@ -719,9 +718,9 @@ fn a_task_is_not_stepped_inside_its_own_step() {
     kernel.forget_all();
 }
 
-/// The step inside ends what the one outside knew of itself: its next trap panics.
+/// The inner step replaces the state of the outer step, so the outer task's next trap panics.
 #[test]
-fn a_task_that_is_stepped_inside_the_step_of_another_ends() {
+fn a_step_inside_another_ends_both_tasks() {
     let kernel = Careless::new();
     let (drops, guard) = counted();
     let (more_drops, other_guard) = counted();
@@ -760,7 +759,7 @@ fn a_task_that_is_stepped_inside_the_step_of_another_ends() {
 }
 
 #[test]
-fn a_task_is_not_dropped_inside_its_own_step() {
+fn dropping_a_task_inside_its_step_panics() {
     let kernel = Careless::new();
     let (drops, guard) = counted();
     kernel.set_hook(|kernel| {
@@ -775,7 +774,7 @@ fn a_task_is_not_dropped_inside_its_own_step() {
 }
 
 #[test]
-fn a_waker_that_panics_keeps_no_other_from_being_called() {
+fn a_panicking_waker_does_not_stop_the_others() {
     let kernel = Careless::new();
     let wakers =
         [false, true, false].map(|panics| Arc::new(Counter { panics, ..Counter::default() }));
@@ -810,7 +809,7 @@ fn kernel_with_deadline(timers: Timers) -> (Rc<Careless>, Rc<Cell<u32>>) {
     (kernel, drops)
 }
 
-/// A deadline that the kernel says has passed, and does not give back.
+/// The kernel reports that the deadline has passed, and does not return its waiter.
 #[test]
 fn a_scope_whose_deadline_is_lost_runs_on() {
     let (kernel, drops) = kernel_with_deadline(Timers::Lost);
@@ -819,19 +818,19 @@ fn a_scope_whose_deadline_is_lost_runs_on() {
     assert_eq!(drops.get(), 1);
 }
 
-/// A deadline that the kernel says has passed, and that it has told nobody of.
+/// The kernel reports that the deadline has passed, and has notified no waiter of it.
 #[test]
-fn a_deadline_that_passes_untold_is_safe() {
-    let (kernel, drops) = kernel_with_deadline(Timers::Untold);
+fn a_deadline_without_a_notification_is_safe() {
+    let (kernel, drops) = kernel_with_deadline(Timers::Unnotified);
     assert_eq!(drops.get(), 0);
-    // A scope whose deadline has passed refers to its task, which so ends by this alone.
+    // A scope whose deadline has passed refers to its task, so only `abandon` ends the task.
     kernel.tasks.borrow()[0].abandon(TaskError::Stopped);
     kernel.forget_all();
     while kernel.local.ready().pop().is_some() {}
     assert_eq!(drops.get(), 1);
 }
 
-/// A waiter is told of a deadline again and again, also when its scope and its task are gone.
+/// The kernel notifies a waiter of its deadline repeatedly, also when scope and task are gone.
 #[test]
 fn a_deadline_that_passes_twice_is_safe() {
     let kernel = Careless::new();
@@ -863,7 +862,7 @@ fn a_deadline_that_passes_twice_is_safe() {
 }
 
 #[test]
-fn a_socket_of_a_careless_kernel_can_never_be_read() {
+fn reading_a_socket_without_a_driver_fails() {
     let kernel = Careless::new();
     let attempt = || pikake::traps::attempt(kernel.socket(), Attempt::Read(&mut [0]));
     let kind = kernel.enter(|| attempt().expect_err("it never can").kind());
@@ -872,7 +871,7 @@ fn a_socket_of_a_careless_kernel_can_never_be_read() {
     assert_eq!(kind, io::ErrorKind::NotConnected);
 }
 
-/// Ambiguous, and so no more than a compile error, for a type that is `Send`.
+/// A call of this is ambiguous, and so fails to compile, for a type that is `Send`.
 trait StaysHere<Reason> {
     fn stays_here() {}
 }
@@ -881,7 +880,7 @@ impl<T: ?Sized> StaysHere<()> for T {}
 impl<T: ?Sized + Send> StaysHere<Arc<T>> for T {}
 
 #[test]
-fn what_can_reach_a_task_stays_on_its_thread() {
+fn types_that_reach_tasks_are_not_send() {
     <LocalHome as StaysHere<_>>::stays_here();
     <Local as StaysHere<_>>::stays_here();
     <TaskRef as StaysHere<_>>::stays_here();

@@ -1,7 +1,7 @@
-//! Waits beside others: what is dropped, taken or refused next to a wait leaves it as it was.
+//! A wait is unaffected by its neighbours: waits dropped beside it, bytes taken from its socket,
+//! threads that cannot be started.
 //!
-//! Nothing here takes real time, so a wake-up that is lost is a test that hangs, and `within` makes
-//! that a failure.
+//! These tests take no real time. A lost wake-up hangs its test, which `within` turns into a failure.
 
 #[cfg(target_os = "linux")]
 mod child;
@@ -45,7 +45,7 @@ async fn drop_an_elapse_at_each_poll() {
 }
 
 #[test]
-fn a_shield_beside_a_dropped_elapse_is_not_dropped_at_the_deadline() {
+fn a_deadline_spares_shields_beside_dropped_elapses() {
     within(|| {
         let log = Log::default();
         let outcome = run(timeout_after(ms(20), async {
@@ -63,13 +63,13 @@ fn a_shield_beside_a_dropped_elapse_is_not_dropped_at_the_deadline() {
             select(commit, pin!(drop_an_elapse_at_each_poll())).await;
         }));
         assert_eq!(log.take(), ["committed after 300ms"]);
-        // Nobody was told of the deadline.
+        // No wait has returned the deadline.
         assert_eq!(outcome, Ok(()));
     });
 }
 
 #[test]
-fn cleanup_beside_a_dropped_elapse_is_not_cut_off() {
+fn a_dropped_elapse_does_not_end_cleanup() {
     within(|| {
         let log = Log::default();
         let outcome = run(timeout_after(ms(20), async {
@@ -84,9 +84,9 @@ fn cleanup_beside_a_dropped_elapse_is_not_cut_off() {
     });
 }
 
-/// Each short scope inside polls all children, and has ended when the outer deadline passes.
+/// Short scopes inside poll all children. They have ended when the outer deadline passes.
 #[test]
-fn children_that_an_ended_scope_has_polled_are_told_of_the_deadline_around_it() {
+fn a_deadline_interrupts_children_of_ended_scopes() {
     for is_scoped in [false, true] {
         within(move || {
             let log = Log::default();
@@ -96,7 +96,7 @@ fn children_that_an_ended_scope_has_polled_are_told_of_the_deadline_around_it() 
                 let children: [Boxed<()>; 2] = [
                     Box::pin(async move {
                         sleep(LONG).await.expect_err("the deadline");
-                        sleeper.add(format_args!("told after {:?}", elapsed_since(started)));
+                        sleeper.add(format_args!("interrupted after {:?}", elapsed_since(started)));
                     }),
                     Box::pin(async { sleep(ms(5)).await.unwrap() }),
                 ];
@@ -110,12 +110,15 @@ fn children_that_an_ended_scope_has_polled_are_told_of_the_deadline_around_it() 
                 }
             }));
             assert_eq!(outcome, Err(TimedOut));
-            assert_eq!(log.take(), ["ended after 5ms", "told after 50ms", "ended after 50ms"]);
+            assert_eq!(
+                log.take(),
+                ["ended after 5ms", "interrupted after 50ms", "ended after 50ms"]
+            );
         });
     }
 }
 
-/// How a test awaits its cleanup.
+/// The wait of a cleanup.
 #[derive(Clone, Copy)]
 enum Cleanup {
     Sleep,
@@ -125,8 +128,7 @@ enum Cleanup {
 /// More polls than cleanup by a single wait needs: when it begins, at its end, and for a report.
 const MOST_POLLS: u32 = 5;
 
-/// Runs a cleanup of 5 s, which is longer than what is reported, and checks that nobody polls it
-/// for nothing.
+/// Runs a cleanup of 5 s, long enough to be reported as slow, and checks how often it is polled.
 fn assert_polled_a_few_times(builder: Builder<ManualClock>, grace: Option<Duration>, by: Cleanup) {
     let polls = Cell::new(0);
     let outcome = builder.build().unwrap().run(async {
@@ -160,7 +162,7 @@ fn assert_polled_a_few_times(builder: Builder<ManualClock>, grace: Option<Durati
 }
 
 #[test]
-fn cleanup_that_is_never_reported_is_not_polled_for_nothing() {
+fn unreported_cleanup_is_polled_a_few_times() {
     within(|| {
         let builder = builder().slow_cleanup(Duration::MAX);
         assert_polled_a_few_times(builder, None, Cleanup::Sleep);
@@ -168,12 +170,12 @@ fn cleanup_that_is_never_reported_is_not_polled_for_nothing() {
 }
 
 #[test]
-fn cleanup_with_an_endless_grace_is_not_polled_for_nothing() {
+fn an_endless_grace_polls_a_few_times() {
     within(|| assert_polled_a_few_times(builder(), Some(Duration::MAX), Cleanup::Sleep));
 }
 
 #[test]
-fn cleanup_with_an_endless_foreign_grace_is_not_polled_for_nothing() {
+fn an_endless_foreign_grace_polls_a_few_times() {
     within(|| {
         let builder = builder().foreign_grace(Duration::MAX);
         assert_polled_a_few_times(builder, None, Cleanup::Foreign);
@@ -181,7 +183,7 @@ fn cleanup_with_an_endless_foreign_grace_is_not_polled_for_nothing() {
 }
 
 #[test]
-fn cleanup_without_any_end_is_not_polled_for_nothing() {
+fn endless_cleanup_is_polled_a_few_times() {
     for by in [Cleanup::Sleep, Cleanup::Foreign] {
         within(move || {
             let max = Duration::MAX;
@@ -191,12 +193,12 @@ fn cleanup_without_any_end_is_not_polled_for_nothing() {
     }
 }
 
-/// Takes what a reader was woken for before the reader is stepped, waits for more itself, and gives
-/// that up in the same step. So the reader, when it is stepped, has to wait anew.
+/// Takes the byte that woke a reader before the kernel steps the reader, waits for more, and drops that
+/// wait in the same step. The reader, in its own step, has to wait again.
 async fn snatch(socket: SocketId) {
     loop {
         let taken = attempt(socket, Attempt::Read(&mut [0; 8])).is_ok();
-        // Finds out that there is no more.
+        // The kernel learns here that no bytes are left.
         let _ = attempt(socket, Attempt::Read(&mut [0; 8]));
         let mut wait = pin!(read(socket));
         match futures::poll!(wait.as_mut()) {
@@ -208,16 +210,15 @@ async fn snatch(socket: SocketId) {
     }
 }
 
-/// Runs a test in which another task takes what a reader was woken for.
+/// Runs a test on a reader whose byte another task took.
 ///
-/// The test is given the reader, which waits anew and was polled once more for nothing, and the other
-/// end.
+/// The test gets the reader, which waits again after a poll in vain, and the other end of the pair.
 fn with_a_reader_woken_in_vain(test: impl AsyncFnOnce(pikake::Task<usize>, SocketId)) {
-    // Each step is followed by a look for events, so the next of `snatch` comes before the reader's.
+    // The kernel looks for events after each step, so it steps `snatch` again before the reader.
     let kernel = builder().poll_every_steps(1).build().unwrap();
     kernel.run(async {
         let (here, there) = pair();
-        let reader = spawn(async move { read(here).await.expect("nobody else waits") });
+        let reader = spawn(async move { read(here).await.expect("no other task waits") });
         yield_now().await.unwrap();
         let snatching = spawn(snatch(here));
         yield_now().await.unwrap();
@@ -229,11 +230,11 @@ fn with_a_reader_woken_in_vain(test: impl AsyncFnOnce(pikake::Task<usize>, Socke
         yield_now().await.unwrap();
         test(reader, there).await;
     });
-    assert_eq!(kernel.wait_count(), 0, "waits are left that nobody owns");
+    assert_eq!(kernel.wait_count(), 0, "waits are left that no task owns");
 }
 
 #[test]
-fn a_reader_goes_on_waiting_after_another_took_what_it_was_woken_for() {
+fn a_reader_woken_in_vain_waits_on() {
     within(|| {
         with_a_reader_woken_in_vain(async |reader, there| {
             assert!(!reader.is_finished());
@@ -245,7 +246,7 @@ fn a_reader_goes_on_waiting_after_another_took_what_it_was_woken_for() {
 }
 
 #[test]
-fn a_reader_that_is_dropped_after_another_took_what_it_was_woken_for_leaves_no_wait() {
+fn an_aborted_reader_woken_in_vain_leaves_nothing() {
     within(|| {
         with_a_reader_woken_in_vain(async |reader, _| {
             reader.abort();
@@ -255,7 +256,7 @@ fn a_reader_that_is_dropped_after_another_took_what_it_was_woken_for_leaves_no_w
 }
 
 #[test]
-fn a_reader_whose_byte_was_taken_may_give_up_and_read_again() {
+fn a_reader_woken_in_vain_may_read_again() {
     within(|| {
         let kernel = builder().poll_every_steps(1).build().unwrap();
         kernel.run(async {
@@ -271,15 +272,15 @@ fn a_reader_whose_byte_was_taken_may_give_up_and_read_again() {
             snatching.await.unwrap();
             sleep(ms(100)).await.unwrap();
             write(there, "yz");
-            assert_eq!(reader.await.unwrap().expect("nobody else waits"), 2);
+            assert_eq!(reader.await.unwrap().expect("no other task waits"), 2);
         });
         assert_eq!(kernel.wait_count(), 0);
     });
 }
 
-/// What is waited for comes from a task that runs when the main task waits, and not before.
+/// Each wait of the main task is answered by a task that runs only while the main task waits.
 #[test]
-fn observers_are_told_that_foreign_waits_are_over() {
+fn observers_see_the_end_of_foreign_waits() {
     within(|| {
         let recorder = Recorder::default();
         let faults = Faults::default();
@@ -313,7 +314,7 @@ fn observers_are_told_that_foreign_waits_are_over() {
 }
 
 #[test]
-fn an_attempt_between_runs_is_not_the_last_steps() {
+fn an_attempt_between_runs_has_its_own_quota() {
     within(|| {
         let kernel = builder().attempts_per_step(1).build().unwrap();
         let read_one = |socket| {
@@ -348,9 +349,9 @@ fn report_slowly(_: &tracing::Event<'_>) {
     });
 }
 
-/// The report of the slow cleanup comes 10 ms before the end of the foreign grace, and takes longer.
+/// The report of the slow cleanup begins 10 ms before the foreign grace ends, and takes 60 ms.
 #[test]
-fn a_foreign_grace_that_ends_during_a_report_is_over() {
+fn a_foreign_grace_ends_during_a_report() {
     within(|| {
         let clock = ManualClock::auto();
         SLOWED.set(Some(clock.clone()));
@@ -372,7 +373,7 @@ fn a_foreign_grace_that_ends_during_a_report_is_over() {
     });
 }
 
-/// Starts a thread that is refused; what the closure owns uses a socket when it is dropped.
+/// Starts a thread, which is refused. The closure owns a value that uses a socket when it is dropped.
 fn start_a_thread_in_vain(
     kernel: &Kernel<ManualClock, impl Pick + 'static, impl Driver + 'static>,
 ) {
@@ -393,7 +394,7 @@ fn start_a_thread_in_vain(
 }
 
 #[test]
-fn what_a_thread_that_the_driver_refuses_owns_may_use_the_kernel() {
+fn a_closure_refused_by_the_driver_drops_safely() {
     within(|| {
         let faults = Faults::default();
         faults.start_thread.set(true);
@@ -401,10 +402,10 @@ fn what_a_thread_that_the_driver_refuses_owns_may_use_the_kernel() {
     });
 }
 
-/// In a process of its own, where the system has no room for a thread's stack.
+/// A child process asks for stacks so large that the system refuses each thread.
 #[cfg(target_os = "linux")]
 #[test]
-fn what_a_thread_that_the_system_refuses_owns_may_use_the_kernel() {
+fn a_closure_refused_by_the_system_drops_safely() {
     let mut child = child::child(REFUSED_BY_THE_SYSTEM);
     let (is_good, printed) = child::run(child.env("RUST_MIN_STACK", (1_u64 << 60).to_string()));
     assert!(is_good && printed.contains(WAS_REFUSED), "{printed}");
@@ -427,8 +428,8 @@ fn thread_refused_by_the_system() {
     }
 }
 
-/// A kernel with a task that waits in its foreign grace, for which one timer is set, after another one
-/// that is gone.
+/// A kernel with a task in its foreign grace. The grace has the second timer of this kernel; the first
+/// one is gone.
 fn kernel_with_cleanup() -> Kernel<ManualClock> {
     let kernel = kernel();
     kernel.run(async {
@@ -447,10 +448,10 @@ fn kernel_with_cleanup() -> Kernel<ManualClock> {
     kernel
 }
 
-/// The two kernels number their timers alike, so one of these sleeps has the number of the other
-/// kernel's timer.
+/// Both kernels number their timers alike, so one of these sleeps has the number of the timer that the
+/// dropped kernel removes.
 #[test]
-fn a_kernel_that_is_dropped_in_a_task_of_another_takes_no_timer_from_it() {
+fn dropping_a_kernel_spares_timers_of_another() {
     for timers_before in 0..4 {
         within(move || {
             let other = kernel_with_cleanup();

@@ -1,4 +1,4 @@
-//! Waits of one task: what listings show of them, and what moves, leaks, ends or panics meanwhile.
+//! Waits of one task: how listings show them, and how they bear moves, leaks, ends and panics.
 
 mod support;
 
@@ -23,13 +23,13 @@ use support::{Log, OnDrop, builder, kernel, ms, within};
 
 type Boxed<T> = Pin<Box<dyn Future<Output = T>>>;
 
-/// Waits in a queue that it owns a share of.
+/// A wait that owns a share of its queue.
 fn parked(queue: &Rc<WaitQueue>) -> Boxed<Result<(), Interrupted>> {
     let queue = queue.clone();
     Box::pin(async move { park(&queue).await })
 }
 
-/// Polls once; tells whether it is done.
+/// Polls a future once; returns whether it is done.
 async fn is_ready<T>(future: &mut Boxed<T>) -> bool {
     poll_fn(|cx| Poll::Ready(future.as_mut().poll(cx).is_ready())).await
 }
@@ -38,14 +38,14 @@ fn assert_clean<C: Clock + 'static>(kernel: &Kernel<C>) {
     assert_eq!((kernel.wait_count(), kernel.waits().len()), (0, 0));
 }
 
-/// Where the caller is, as file and line, so many lines further on.
+/// File and line of the place so many lines below the caller.
 #[track_caller]
 fn place(lines: u32) -> (&'static str, u32) {
     let here = Location::caller();
     (here.file(), here.line() + lines)
 }
 
-/// What the listings show of a kernel in which that task waits: the trap, and where it is awaited.
+/// The listing of a kernel in which a task waits: each trap, and the place that awaits it.
 fn listed(start: impl FnOnce() -> Task<()>) -> Vec<(TrapKind, (&'static str, u32))> {
     let kernel = kernel();
     let [_task] = kernel.run(async {
@@ -66,7 +66,7 @@ fn listed(start: impl FnOnce() -> Task<()>) -> Vec<(TrapKind, (&'static str, u32
 }
 
 #[test]
-fn a_parked_task_is_listed_until_it_is_woken() {
+fn a_parked_task_is_listed_until_woken() {
     let kernel = kernel();
     let queue = Rc::new(WaitQueue::new());
     let of_task = queue.clone();
@@ -113,8 +113,7 @@ fn waiters_are_woken_in_the_order_they_came() {
     assert_clean(&kernel);
 }
 
-/// Until its next step a waiter that is asked to end is in the queue, and a wake reaches it; afterwards
-/// it is not.
+/// A cancelled waiter stays in the queue, and can be woken, until the task's next step.
 #[test]
 fn a_cancelled_waiter_leaves_the_queue_to_others() {
     let kernel = kernel();
@@ -134,7 +133,7 @@ fn a_cancelled_waiter_leaves_the_queue_to_others() {
     assert_clean(&kernel);
 }
 
-/// In either order, before the waiter's next step.
+/// Wake and cancel come in either order, before the waiter's next step.
 #[test]
 fn a_wake_and_a_cancel_both_arrive() {
     for is_woken_first in [true, false] {
@@ -150,7 +149,7 @@ fn a_wake_and_a_cancel_both_arrive() {
             if is_woken_first {
                 assert_eq!(queue.wake(1), 1);
             }
-            task.request_cancel("told at the second wait");
+            task.request_cancel("for the second wait");
             if !is_woken_first {
                 assert_eq!(queue.wake(1), 1);
             }
@@ -173,7 +172,7 @@ fn a_dropped_waiter_passes_its_wake_on() {
         assert_eq!((queue.len(), queue.wake(1)), (2, 1));
         drop(first);
         assert_eq!(next.join().await.unwrap(), Ok(()));
-        // One that was not woken passes nothing on.
+        // A waiter that was not woken passes no wake on.
         let mut third = parked(&queue);
         assert!(!is_ready(&mut third).await);
         drop(third);
@@ -183,7 +182,7 @@ fn a_dropped_waiter_passes_its_wake_on() {
 }
 
 #[test]
-fn a_wait_that_moves_wakes_its_new_task() {
+fn a_moved_wait_wakes_its_new_task() {
     let kernel = kernel();
     kernel.run(async {
         let queue = Rc::new(WaitQueue::new());
@@ -202,9 +201,9 @@ fn a_wait_that_moves_wakes_its_new_task() {
     assert_clean(&kernel);
 }
 
-/// Cancelled is the task that polls it, not the one that polled it first.
+/// The cancelled task is the one that polls the wait last, not the one that polled it first.
 #[test]
-fn a_wait_that_moves_is_cancelled_with_its_new_task() {
+fn a_moved_wait_is_cancelled_with_its_task() {
     let kernel = kernel();
     kernel.run(async {
         let queue = Rc::new(WaitQueue::new());
@@ -221,7 +220,7 @@ fn a_wait_that_moves_is_cancelled_with_its_new_task() {
 }
 
 #[test]
-fn a_wait_that_moves_into_a_scope_times_out() {
+fn a_wait_moved_into_a_scope_times_out() {
     let kernel = kernel();
     kernel.run(async {
         let queue = Rc::new(WaitQueue::new());
@@ -256,7 +255,7 @@ fn a_wait_outlives_its_task_and_is_woken() {
 }
 
 #[test]
-fn a_wait_that_moves_into_a_combinator_calls_its_waker() {
+fn a_wait_moved_into_combinators_calls_its_waker() {
     let kernel = kernel();
     kernel.run(async {
         let queue = Rc::new(WaitQueue::new());
@@ -299,9 +298,9 @@ fn a_scope_outlives_the_task_that_opened_it() {
     assert_clean(&kernel);
 }
 
-/// A scope whose task has ended passes, and concerns no task that came later.
+/// The deadline of a scope whose task has ended passes without an effect on later tasks.
 #[test]
-fn a_deadline_of_an_ended_task_reaches_no_other() {
+fn an_ended_tasks_deadline_reaches_no_other() {
     let kernel = kernel();
     let outcome = kernel.run(async {
         let left: Rc<RefCell<Option<Boxed<_>>>> = Rc::default();
@@ -329,9 +328,9 @@ fn a_deadline_of_an_ended_task_reaches_no_other() {
     assert_clean(&kernel);
 }
 
-/// The yields inside are told at the first of them: its deadline has passed.
+/// The deadline has passed before the move, so the first yield inside returns it.
 #[test]
-fn a_scope_that_moves_late_tells_a_yield() {
+fn a_scope_that_moves_late_interrupts_a_yield() {
     let kernel = kernel();
     let yields = kernel.run(async {
         let flag = Rc::new(Cell::new(false));
@@ -381,9 +380,9 @@ impl Wake for Canceller {
     }
 }
 
-/// The waker of a yield is called when the step is over, and before the task is judged for the next.
+/// The kernel calls a yield's waker after the step, and before it decides whether the task goes on.
 #[test]
-fn a_cancel_at_the_end_of_a_step_is_delivered() {
+fn a_cancel_after_a_step_is_delivered() {
     let kernel = kernel();
     let outcome = kernel.run(async {
         let task = spawn(async move {
@@ -402,7 +401,7 @@ fn a_cancel_at_the_end_of_a_step_is_delivered() {
     assert_clean(&kernel);
 }
 
-/// Polls a new wait with a waker that it kept, when it is dropped.
+/// Polls a new wait with a stored waker when it is dropped.
 struct PollsInDrop(Waker);
 
 impl Drop for PollsInDrop {
@@ -426,7 +425,7 @@ fn a_destructor_that_waits_leaves_nothing() {
             })
             .await;
         });
-        // Aborted between its first step and its second.
+        // This aborts the task between its first step and its second.
         let aborting = spawn(async move {
             task.abort();
             task.join().await.is_err()
@@ -436,7 +435,7 @@ fn a_destructor_that_waits_leaves_nothing() {
     assert_clean(&kernel);
 }
 
-/// The future is where it was polled first, and never dropped.
+/// Leaks a future after its first poll: it is neither moved nor dropped.
 fn leak_after_poll<F: Future + 'static>(future: F, cx: &mut Context<'_>) {
     let mut future = Box::pin(future);
     assert!(future.as_mut().poll(cx).is_pending());
@@ -447,7 +446,7 @@ fn leak_after_poll<F: Future + 'static>(future: F, cx: &mut Context<'_>) {
 fn assert_ends_after(leak: impl FnOnce(&mut Context<'_>) + 'static) {
     let kernel = kernel();
     let log = Log::default();
-    let told = log.clone();
+    let notes = log.clone();
     let outcome = kernel.run(async {
         let task = spawn(async move {
             let mut leak = Some(leak);
@@ -459,10 +458,10 @@ fn assert_ends_after(leak: impl FnOnce(&mut Context<'_>) + 'static) {
             })
             .await;
             let waited = park(&WaitQueue::new()).await;
-            told.add(waited.is_err());
-            // Also the deadlines that were leaked pass while it cleans up.
-            told.add(sleep(ms(100)).await.is_ok());
-            drop(told);
+            notes.add(waited.is_err());
+            // The leaked deadlines pass during this cleanup, too.
+            notes.add(sleep(ms(100)).await.is_ok());
+            drop(notes);
         });
         sleep(ms(5)).await.unwrap();
         task.request_cancel("enough");
@@ -485,7 +484,7 @@ fn a_leaked_wait_does_not_keep_its_task() {
 fn a_leaked_wait_outlives_its_queue() {
     assert_ends_after(|cx| {
         let queue = Rc::new(WaitQueue::new());
-        // The wait's share of the queue is leaked with it; the queue itself is not used any more.
+        // The wait leaks with its share of the queue, which is not used any more.
         leak_after_poll(parked(&queue), cx);
         assert_eq!((queue.len(), queue.wake(1)), (1, 1));
     });
@@ -501,9 +500,9 @@ fn a_leaked_scope_does_not_keep_its_task() {
     }
 }
 
-/// What is leaked is inside a scope that lives on.
+/// The leaked waits are inside a scope that lives on.
 #[test]
-fn a_wait_leaked_inside_a_scope_does_not_keep_it() {
+fn a_leaked_wait_does_not_keep_its_scope() {
     let kernel = kernel();
     let outcome = kernel.run(async {
         let task = spawn(timeout_after(ms(50), async {
@@ -520,9 +519,9 @@ fn a_wait_leaked_inside_a_scope_does_not_keep_it() {
     assert!(matches!(outcome, Ok(Ok(Err(TimedOut)))), "{outcome:?}");
 }
 
-/// Polled with a combinator's waker, so that it has a node, which is leaked with it.
+/// A combinator's waker polls the wait, so the wait has a node, which leaks with it.
 #[test]
-fn a_leaked_sub_wait_does_not_keep_its_task() {
+fn leaked_sub_waits_do_not_keep_their_task() {
     assert_ends_after(|cx| {
         let mut all: FuturesUnordered<_> = [sleep(ms(20)), sleep(ms(30))].into_iter().collect();
         assert!(all.poll_next_unpin(cx).is_pending());
@@ -536,7 +535,7 @@ fn a_leaked_sub_wait_does_not_keep_its_task() {
     });
 }
 
-/// The scope that panicked is gone: what the task awaits next is interrupted by the one around it.
+/// The panic ends its scope, and the scope around it interrupts the next wait.
 #[test]
 fn a_panic_inside_a_scope_closes_it() {
     let kernel = kernel();
@@ -559,15 +558,15 @@ fn a_panic_inside_a_scope_closes_it() {
             log.add(format_args!("caught {caught}"));
             log.add(format_args!("slept {:?}", sleep(ms(20)).await));
             let rate = pikake::traps::clock_rate();
-            let told = sleep(ms(100)).await.is_err();
+            let is_interrupted = sleep(ms(100)).await.is_err();
             let after = rate.duration_floor(pikake::now().since(started));
-            log.add(format_args!("told {told} after {after:?}"));
+            log.add(format_args!("interrupted {is_interrupted} after {after:?}"));
             drop(inner);
         })
         .await
     });
     assert_eq!(outer, Err(TimedOut));
-    assert_eq!(log.take(), ["caught true", "slept Ok(())", "told true after 50ms"]);
+    assert_eq!(log.take(), ["caught true", "slept Ok(())", "interrupted true after 50ms"]);
     assert_clean(&kernel);
 }
 
@@ -609,7 +608,7 @@ fn current_between_steps_says_what_to_do() {
     assert!(kernel.enter(|| pikake::traps::try_current().is_none()).unwrap());
 }
 
-/// It refuses, and has then not ended: its future is dropped by the kernel as any other one's.
+/// The refused task has not ended, and the kernel drops its future like any other.
 #[test]
 fn a_task_that_drops_itself_is_refused() {
     let kernel = kernel();
@@ -628,13 +627,13 @@ fn a_task_that_drops_itself_is_refused() {
     assert_eq!(log.take(), ["refused true", "went on", "dropped"]);
 }
 
-/// A task that waits for ever: what is joined or waited for.
+/// A task that waits for ever.
 fn endless() -> Task<()> {
     spawn(std::future::pending())
 }
 
 #[test]
-fn a_join_is_listed_where_it_is_awaited() {
+fn a_join_is_listed_where_awaited() {
     let mut at = ("", 0);
     let seen = listed(|| {
         let joined = endless();
@@ -645,11 +644,11 @@ fn a_join_is_listed_where_it_is_awaited() {
 }
 
 #[test]
-fn a_cancel_is_listed_where_it_is_awaited() {
+fn a_cancel_is_listed_where_awaited() {
     let mut at = ("", 0);
     let seen = listed(|| {
         let joined = spawn(async {
-            // It cleans up for a while.
+            // This cleanup outlasts the listing.
             let _ = park(&WaitQueue::new()).await;
             let _ = shield(park(&WaitQueue::new())).await;
         });
@@ -663,7 +662,7 @@ fn a_cancel_is_listed_where_it_is_awaited() {
 }
 
 #[test]
-fn a_oneshot_is_listed_where_it_is_awaited() {
+fn a_oneshot_is_listed_where_awaited() {
     let mut at = ("", 0);
     let seen = listed(|| {
         let (sender, receiver) = oneshot::channel::<()>();
@@ -674,9 +673,9 @@ fn a_oneshot_is_listed_where_it_is_awaited() {
     assert_eq!(seen, [(TrapKind::Park, at)]);
 }
 
-/// Whoever makes the value waits on what the kernel does not know; the others wait for that.
+/// The first task waits on a foreign future for the value, and the second task waits for the first.
 #[test]
-fn a_once_cell_is_listed_where_it_is_awaited() {
+fn a_once_cell_is_listed_where_awaited() {
     let (mut at, mut made_at) = (("", 0), ("", 0));
     let seen = listed(|| {
         let cell = Rc::new(OnceCell::new());
@@ -693,21 +692,21 @@ fn a_once_cell_is_listed_where_it_is_awaited() {
 }
 
 #[test]
-fn many_yielders_are_told_of_a_shutdown_in_time() {
+fn a_shutdown_interrupts_many_yielders_in_time() {
     const TASKS: u32 = 10_000;
-    /// Each is told, and ends, in the turn that follows; the grace is for those that do not.
+    /// Each task is interrupted and ends within a turn; the grace is for tasks that do not end.
     const TURNS: u64 = 4;
     let kernel = builder().build().unwrap();
-    let (told, last) = (Rc::new(Cell::new(0)), Rc::new(Cell::new(0)));
+    let (interrupted, last) = (Rc::new(Cell::new(0)), Rc::new(Cell::new(0)));
     kernel.run(async {
         for _ in 0..TASKS {
-            let (told, last) = (told.clone(), last.clone());
+            let (interrupted, last) = (interrupted.clone(), last.clone());
             spawn(async move {
                 let mut yields = 0;
                 while yield_now().await.is_ok() {
                     yields += 1;
                 }
-                told.set(told.get() + 1);
+                interrupted.set(interrupted.get() + 1);
                 last.set(last.get().max(yields));
             })
             .detach();
@@ -716,12 +715,12 @@ fn many_yielders_are_told_of_a_shutdown_in_time() {
         yield_now().await.unwrap();
     });
     kernel.shutdown();
-    assert_eq!(told.get(), TASKS);
+    assert_eq!(interrupted.get(), TASKS);
     assert!(last.get() <= TURNS, "one yielded {} times", last.get());
     assert_clean(&kernel);
 }
 
-/// A manual clock that nobody moves: nothing of the above waits for time to pass by itself.
+/// No test moves this manual clock, so its time stands still.
 #[test]
 fn a_wake_needs_no_time() {
     within(|| {

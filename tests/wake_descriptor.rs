@@ -1,6 +1,6 @@
-//! A kernel's descriptors: a kernel that has ended holds none, whatever still refers to it.
+//! A kernel that has ended holds no descriptors, although handles and wakers still refer to it.
 //!
-//! One test alone in its process, for it counts the descriptors of the process.
+//! The test counts the descriptors of its process, so it is alone in this binary.
 
 #![cfg(target_os = "linux")]
 
@@ -19,13 +19,13 @@ fn open_descriptors() -> usize {
     std::fs::read_dir("/proc/self/fd").unwrap().count()
 }
 
-/// A kernel that has lived a little; what is left of it when it is gone.
+/// Runs and drops a kernel; returns a handle, wakers, and how many descriptors were open in between.
 fn left_of_a_kernel(is_shut_down: bool) -> (KernelHandle, Vec<Waker>, usize) {
     let kernel = Kernel::new().unwrap();
     let wakers: Rc<RefCell<Vec<Waker>>> = Rc::default();
     let keep = wakers.clone();
     kernel.run(async {
-        // One of a task that ends by itself, and one of a task that the kernel drops.
+        // The first task ends by itself; the kernel drops the second one.
         for is_done in [true, false] {
             let keep = keep.clone();
             let keep = poll_fn(move |cx| {

@@ -1,5 +1,5 @@
-//! The watchdog: its looks at times that a test gives, the real thread, and, under the model checker,
-//! everything that kernels and the watchdog share.
+//! The watchdog: looks at given times, the real thread, and, under the model checker, all state that
+//! kernels and the watchdog share.
 
 use std::panic::Location;
 use std::sync::Arc;
@@ -29,7 +29,7 @@ mod looks {
 
     const LIMIT: Duration = ms(50);
 
-    /// A test that waits so long has failed.
+    /// The longest wait of a test, which fails then.
     const FOR_EVER: Duration = Duration::from_secs(30);
 
     const fn ms(count: u64) -> Duration {
@@ -122,7 +122,7 @@ mod looks {
     }
 
     #[test]
-    fn a_limit_of_zero_and_one_without_end_work() {
+    fn zero_and_maximal_limits_work() {
         let looks = Looks::new();
         for (limit, reports) in [(Duration::ZERO, 1), (Duration::MAX, 0)] {
             let pulse = looks.kernel(limit);
@@ -161,13 +161,13 @@ mod looks {
     fn a_dropped_guard_ends_the_watch() {
         let looks = Looks::new();
         let pulse = looks.kernel(LIMIT);
-        // Not long so far: nothing is left to report.
+        // The step is not long yet, so its end is not reported.
         let watched = Watchdog::add(&pulse);
         pulse.step_begins(1, 1, Location::caller());
         looks.at(0);
         drop(watched);
         assert_eq!((looks.watched(), looks.at(100)), (0, Vec::new()));
-        // Long: its end is reported, whatever the kernel does.
+        // The step is long, so its end is reported although the kernel is gone.
         let watched = Watchdog::add(&pulse);
         looks.at(100);
         assert_eq!(looks.at(200).len(), 1);
@@ -176,7 +176,7 @@ mod looks {
         assert_eq!((looks.watched(), looks.at(300)), (0, Vec::new()));
     }
 
-    /// A thread that looks as the real one does, and hands the reports over.
+    /// Starts a thread that looks like the watchdog's own, and returns its reports.
     fn reports_of(watchdog: &'static Watchdog) -> Receiver<Report> {
         let (sender, reports) = mpsc::channel();
         thread::spawn(move || {
@@ -269,7 +269,7 @@ mod looks {
     fn a_panicking_subscriber_does_not_stop_reports() {
         let (sender, events) = mpsc::channel();
         let troubled = Troubled(AtomicBool::new(true), Mutex::new(sender));
-        // The thread is one per process, and so is the subscriber.
+        // A process has one watchdog thread and one global subscriber.
         tracing::subscriber::set_global_default(troubled).unwrap();
         let pulse = Pulse::new(LIMIT);
         let watched = watch(&pulse);
@@ -303,7 +303,7 @@ mod model {
     use super::*;
     use crate::threads::Instant;
 
-    /// How many schedules each program is run under.
+    /// The number of schedules for each program.
     const SCHEDULES: usize = 3_000;
 
     const LIMIT: Duration = Duration::from_secs(1);
@@ -313,8 +313,8 @@ mod model {
         shuttle::check_random(program, SCHEDULES);
     }
 
-    /// A watchdog's thread that ends at the first look after so many kernels have ended. One of them
-    /// stays awake, so there is such a look.
+    /// A watchdog's thread that ends at the first look after so many kernels have ended. One kernel
+    /// stays awake, so this look happens.
     fn look_until(
         watchdog: &'static Watchdog,
         ended: &Arc<AtomicUsize>,
@@ -325,17 +325,17 @@ mod model {
         thread::spawn(move || {
             while ended.load(Ordering::SeqCst) < kernels {
                 watchdog.next_look().into_iter().for_each(|report| {
-                    // The kernel may have what it waits for.
+                    // The kernel may have dropped its receiver.
                     let _ = reports.send(report);
                 });
             }
         })
     }
 
-    /// A lost wake-up leaves the kernel waiting for a report, and the watchdog parked: nothing can
-    /// go on then, and that fails.
+    /// After a lost wake-up the kernel waits for a report of a parked watchdog. The model checker
+    /// reports that deadlock as a failure.
     #[test]
-    fn no_wake_up_of_a_parked_watchdog_is_lost() {
+    fn a_parked_watchdog_loses_no_wake_up() {
         check(|| {
             let (watchdog, ended) = (watchdog(), Arc::new(AtomicUsize::new(0)));
             let (sender, reports) = mpsc::channel();
@@ -357,7 +357,7 @@ mod model {
     }
 
     #[test]
-    fn two_kernels_wake_the_watchdog_at_the_same_time() {
+    fn two_kernels_wake_the_watchdog_at_once() {
         check(|| {
             let (watchdog, ended) = (watchdog(), Arc::new(AtomicUsize::new(0)));
             let (sender, reports) = mpsc::channel();
@@ -425,7 +425,7 @@ mod model {
     }
 
     #[test]
-    fn the_end_of_a_long_step_is_reported_once() {
+    fn a_long_steps_end_is_reported_once() {
         check(|| {
             let (watchdog, ended) = (watchdog(), Arc::new(AtomicUsize::new(0)));
             let (sender, reports) = mpsc::channel();

@@ -120,7 +120,8 @@ pub(crate) fn insist<T: PartialEq + Debug>(
         || async move {
             let insistent = Insistent::default();
             let result = program(&insistent).await;
-            // What the program waits for last may have its answer, which wins over the interruption.
+            // The program's last wait may have its answer, which beats the interruption. The yield
+            // then returns the interruption.
             insistent.on(yield_now).await;
             (result, insistent.told.get())
         },

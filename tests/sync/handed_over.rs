@@ -151,7 +151,7 @@ fn a_writer_that_leaves_lets_readers_go_on() {
 
 /// A deadline that passes answers no wait, and an answer that comes before the next poll wins.
 #[test]
-fn a_permit_goes_to_a_late_waiter_that_is_not_polled() {
+fn a_permit_beats_a_deadline_before_the_poll() {
     run(async {
         let semaphore = Semaphore::new(0);
         let mut lies_around = Box::pin(timeout_after(ms(1), semaphore.acquire(1)));
@@ -314,7 +314,7 @@ fn what_can_be_had_at_once_is_had_also_when_an_interruption_is_due() {
 
 /// A deadline that passes answers no wait: the writer is in the queue until it is polled.
 #[test]
-fn a_reader_waits_for_an_interrupted_writer_that_is_not_polled() {
+fn a_reader_waits_behind_an_unpolled_writer() {
     run(async {
         let lock = RwLock::new(());
         let reads = lock.read().await.unwrap();

@@ -211,7 +211,7 @@ fn a_group_ends_with_its_kernel() {
     assert_eq!(kernel.task_count(), 0);
     assert_eq!(log.take(), ["cancelled: the kernel is being shut down"]);
     let error = joined.take().unwrap();
-    assert!(error.interrupted().is_none(), "what had ended meanwhile came first");
+    assert!(error.interrupted().is_none(), "a member that ended meanwhile came first");
     let why = "cancelled: spawned while the kernel was being shut down";
     assert_eq!(told(error.failures()), [format!("late: the task ended by a cancel ({why})")]);
 }
