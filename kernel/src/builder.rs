@@ -1,22 +1,115 @@
-//! Building a kernel: what can be set, and which parts can be exchanged.
+//! Building a kernel: the settings, their defaults and the reasons for these.
 
-use std::any::TypeId;
 use std::fmt;
-use std::io;
 use std::time::Duration;
 
-use pikake_time::{Clock, SystemClock};
-use pikake_traps::Home;
+use pikake_time::{Clock, Rate, SystemClock};
+use pikake_traps::{Graces, Quotas};
 
 use crate::driver::Driver;
-use crate::kernel::Kernel;
-use crate::machine::Machine;
-use crate::mio_driver::MioDriver;
+use crate::helpers::{HELPER_IDLE_EXIT, HELPER_THREADS};
 use crate::observe::{Observer, Tracer};
 use crate::pick::{Fifo, Pick};
-use crate::settings::Settings;
 
-/// Builds a [`Kernel`].
+/// The number of attempts on sockets that a task may make in one step.
+///
+/// The kernel defers the next attempt to the task's next step. The number is large enough for a request
+/// and its answers. It is small enough that a task with a busy peer does not hold up the others.
+pub const ATTEMPTS_PER_STEP: u32 = 32;
+
+/// The number of a task's waits that the kernel answers at once in one step.
+///
+/// The kernel defers the next wait to the task's next step.
+pub const ANSWERS_PER_STEP: u32 = 128;
+
+/// While tasks are ready, the kernel polls the driver at least once in this number of steps.
+pub const POLL_EVERY_STEPS: u32 = 64;
+
+/// While tasks are ready, the kernel polls the driver at least once in this time.
+///
+/// A step that takes longer delays the poll.
+pub const POLL_EVERY: Duration = Duration::from_micros(200);
+
+/// The kernel reports a step that takes this long.
+pub const LONG_STEP: Duration = Duration::from_millis(200);
+
+/// The time that all tasks together have for cleanup at a shutdown.
+pub const SHUTDOWN_GRACE: Duration = Duration::from_secs(5);
+
+/// The time that the cleanup of an interrupted body may wait on foreign futures alone.
+///
+/// A kernel cannot interrupt a foreign future, so it drops the body after this time.
+pub const FOREIGN_GRACE: Duration = Duration::from_secs(1);
+
+/// The kernel reports cleanup after an interruption that takes this long.
+pub const SLOW_CLEANUP: Duration = Duration::from_secs(1);
+
+/// The settings that the kernel reads after its builder is gone.
+#[derive(Clone, Debug)]
+pub(crate) struct Settings {
+    main_name: Box<str>,
+    attempts_per_step: u32,
+    answers_per_step: u32,
+    poll_every_steps: u32,
+    long_step: Option<Duration>,
+    shutdown_grace: Duration,
+    foreign_grace: Duration,
+    slow_cleanup: Duration,
+    helper_threads: usize,
+    helper_idle_exit: Duration,
+}
+
+impl Default for Settings {
+    fn default() -> Self {
+        Self {
+            main_name: "main".into(),
+            attempts_per_step: ATTEMPTS_PER_STEP,
+            answers_per_step: ANSWERS_PER_STEP,
+            poll_every_steps: POLL_EVERY_STEPS,
+            long_step: Some(LONG_STEP),
+            shutdown_grace: SHUTDOWN_GRACE,
+            foreign_grace: FOREIGN_GRACE,
+            slow_cleanup: SLOW_CLEANUP,
+            helper_threads: HELPER_THREADS,
+            helper_idle_exit: HELPER_IDLE_EXIT,
+        }
+    }
+}
+
+impl Settings {
+    pub(crate) fn main_name(&self) -> &str {
+        &self.main_name
+    }
+
+    pub(crate) fn quotas(&self) -> Quotas {
+        Quotas { attempts: self.attempts_per_step, answers: self.answers_per_step }
+    }
+
+    pub(crate) fn graces(&self, rate: Rate) -> Graces {
+        Graces {
+            foreign: rate.ticks_ceil(self.foreign_grace),
+            report: rate.ticks_ceil(self.slow_cleanup),
+        }
+    }
+
+    pub(crate) fn poll_every_steps(&self) -> u32 {
+        self.poll_every_steps
+    }
+
+    pub(crate) fn long_step(&self) -> Option<Duration> {
+        self.long_step
+    }
+
+    pub(crate) fn shutdown_grace(&self) -> Duration {
+        self.shutdown_grace
+    }
+
+    pub(crate) fn limit_threads(&self, driver: &mut impl Driver) {
+        driver.limit_threads(self.helper_threads, self.helper_idle_exit);
+    }
+}
+
+/// Builds a [`Kernel`](crate::Kernel).
 ///
 /// # Examples
 ///
@@ -54,21 +147,21 @@ impl Builder {
 }
 
 impl<C: Clock + 'static, P: Pick + 'static> Builder<C, P> {
-    /// Another clock, as a [`ManualClock`](pikake_time::ManualClock) for tests.
+    /// Replaces the clock, as by a [`ManualClock`](pikake_time::ManualClock) for tests.
     pub fn clock<C2: Clock + 'static>(self, clock: C2) -> Builder<C2, P> {
         let Self { settings, pick, observers, clock: _ } = self;
         Builder { settings, clock, pick, observers }
     }
 
-    /// Another ready queue.
+    /// Replaces the ready queue.
     pub fn pick<P2: Pick + 'static>(self, pick: P2) -> Builder<C, P2> {
         let Self { settings, clock, observers, pick: _ } = self;
         Builder { settings, clock, pick, observers }
     }
 
-    /// The name of the kernel's main tasks; without it, `main`.
+    /// Sets the name of the kernel's main tasks. The default is `main`.
     pub fn name(mut self, name: impl Into<Box<str>>) -> Self {
-        self.settings.name = name.into();
+        self.settings.main_name = name.into();
         self
     }
 
@@ -78,84 +171,84 @@ impl<C: Clock + 'static, P: Pick + 'static> Builder<C, P> {
         self
     }
 
-    /// How many attempts on sockets a task may make in one step
-    /// ([`ATTEMPTS_PER_STEP`](crate::ATTEMPTS_PER_STEP)); at least one.
+    /// Sets the number of attempts on sockets that a task may make in one step, at least one.
+    ///
+    /// The default is [`ATTEMPTS_PER_STEP`].
     pub fn attempts_per_step(mut self, attempts: u32) -> Self {
         self.settings.attempts_per_step = attempts.max(1);
         self
     }
 
-    /// How many waits of a task may be answered at once in one step
-    /// ([`ANSWERS_PER_STEP`](crate::ANSWERS_PER_STEP)).
+    /// Sets the number of a task's waits that the kernel answers at once in one step.
+    ///
+    /// The default is [`ANSWERS_PER_STEP`].
     pub fn answers_per_step(mut self, answers: u32) -> Self {
         self.settings.answers_per_step = answers;
         self
     }
 
-    /// After how many steps the driver is polled, and a turn ends, although tasks are ready
-    /// ([`POLL_EVERY_STEPS`](crate::POLL_EVERY_STEPS)); at least one.
+    /// Sets the number of steps, at least one, after which the kernel polls the driver although tasks are
+    /// ready.
+    ///
+    /// The default is [`POLL_EVERY_STEPS`]. A turn makes at most this number of steps.
     pub fn poll_every_steps(mut self, steps: u32) -> Self {
         self.settings.poll_every_steps = steps.max(1);
         self
     }
 
-    /// From which length on a step is reported ([`LONG_STEP`](crate::LONG_STEP)); `None`: never.
+    /// Sets the length from which on the kernel reports a step. With `None` it reports none.
+    ///
+    /// The default is [`LONG_STEP`].
     pub fn long_step(mut self, length: Option<Duration>) -> Self {
         self.settings.long_step = length;
         self
     }
 
-    /// How long cleanup may wait on foreign futures alone
-    /// ([`FOREIGN_GRACE`](crate::FOREIGN_GRACE)).
+    /// Sets the time that cleanup may wait on foreign futures alone.
+    ///
+    /// The default is [`FOREIGN_GRACE`].
     pub fn foreign_grace(mut self, grace: Duration) -> Self {
         self.settings.foreign_grace = grace;
         self
     }
 
-    /// From which length on cleanup is reported ([`SLOW_CLEANUP`](crate::SLOW_CLEANUP)).
+    /// Sets the length from which on the kernel reports cleanup.
+    ///
+    /// The default is [`SLOW_CLEANUP`].
     pub fn slow_cleanup(mut self, length: Duration) -> Self {
         self.settings.slow_cleanup = length;
         self
     }
 
-    /// How long tasks may clean up at shutdown ([`SHUTDOWN_GRACE`](crate::SHUTDOWN_GRACE)).
+    /// Sets the time that tasks have for cleanup at a shutdown.
+    ///
+    /// The default is [`SHUTDOWN_GRACE`].
     pub fn shutdown_grace(mut self, grace: Duration) -> Self {
         self.settings.shutdown_grace = grace;
         self
     }
 
-    /// How many closures may run on helper threads at the same time
-    /// ([`HELPER_THREADS`](crate::HELPER_THREADS)); at least one. Name lookups are among them.
+    /// Sets the number of closures, at least one, that may run on helper threads at the same time.
+    ///
+    /// The default is [`HELPER_THREADS`]. Name lookups are among these closures.
     pub fn helper_threads(mut self, limit: usize) -> Self {
         self.settings.helper_threads = limit.max(1);
         self
     }
 
-    /// How long a helper thread that has nothing to do waits for more before it ends
-    /// ([`HELPER_IDLE_EXIT`](crate::HELPER_IDLE_EXIT)).
+    /// Sets the time after which an idle helper thread ends.
+    ///
+    /// The default is [`HELPER_IDLE_EXIT`].
     pub fn helper_idle_exit(mut self, length: Duration) -> Self {
         self.settings.helper_idle_exit = length;
         self
     }
 
-    /// Builds the kernel, on the system's sockets.
-    ///
-    /// # Errors
-    ///
-    /// The system's, as when the process is out of descriptors.
-    pub fn build(mut self) -> io::Result<Kernel<C, P>> {
-        self.settings.is_watched = TypeId::of::<C>() == TypeId::of::<SystemClock>();
-        Ok(self.build_on(MioDriver::new()?))
-    }
-
-    /// Builds the kernel on another driver.
-    pub fn build_on<D: Driver + 'static>(mut self, mut driver: D) -> Kernel<C, P, D> {
-        driver.limit_threads(self.settings.helper_threads, self.settings.helper_idle_exit);
+    pub(crate) fn into_parts(self) -> (Settings, C, P, Vec<Box<dyn Observer>>) {
+        let Self { settings, clock, pick, mut observers } = self;
         if Tracer::is_wanted() {
-            self.observers.push(Box::new(Tracer));
+            observers.push(Box::new(Tracer));
         }
-        let home = Home::open(driver.waker());
-        let Self { settings, clock, pick, observers } = self;
-        Kernel::of(Machine::new(home, driver, clock, pick, settings, observers))
+        (settings, clock, pick, observers)
     }
 }

@@ -13,8 +13,6 @@ use pikake_traps::{
     Addresses, Attempt, Done, OpenSocket, Opened, Reply, system_random, system_thread,
 };
 
-use crate::helpers::HelperThreads;
-
 /// The kernel's number for a registered socket. A driver gives it back unchanged.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub struct Token {
@@ -39,8 +37,22 @@ pub struct Event {
     pub write_ended: bool,
 }
 
-/// What a thread does.
+/// The closure that a thread runs.
 pub type Life = Box<dyn FnOnce() + Send>;
+
+/// The state of a kernel's helper threads.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+#[non_exhaustive]
+pub struct HelperThreads {
+    /// The number of threads that may exist at the same time.
+    pub limit: usize,
+    /// The number of threads that run a closure, or are about to, even if no task waits for it any more.
+    pub busy: usize,
+    /// The number of threads without work.
+    pub idle: usize,
+    /// The number of closures that wait for a thread.
+    pub waiting: usize,
+}
 
 /// The outside of a kernel. See [`Attempt`] for what each attempt means.
 ///

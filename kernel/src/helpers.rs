@@ -19,25 +19,21 @@
 use std::sync::{Arc, PoisonError};
 use std::time::Duration;
 
-use pikake_traps::{JobLine, quietly};
+use pikake_traps::{Job, JobLine, quietly};
 
-use crate::driver::Job;
-use crate::settings::{HELPER_IDLE_EXIT, HELPER_THREADS};
+use crate::driver::HelperThreads;
 use crate::threads::{Builder, Condvar, Instant, Mutex, MutexGuard, wait_until};
 
-/// What the helper threads of a kernel are doing.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-#[non_exhaustive]
-pub struct HelperThreads {
-    /// How many there may be.
-    pub limit: usize,
-    /// How many run a closure, or are about to; also one that nobody waits for any more.
-    pub busy: usize,
-    /// How many have nothing to do.
-    pub idle: usize,
-    /// How many closures wait for a thread.
-    pub waiting: usize,
-}
+#[cfg(all(test, pikake_shuttle))]
+mod tests;
+
+/// The number of closures that may run on helper threads at the same time.
+///
+/// Other closures wait their turn. Curio allows as many.
+pub const HELPER_THREADS: usize = 64;
+
+/// The time after which an idle helper thread ends.
+pub const HELPER_IDLE_EXIT: Duration = Duration::from_secs(10);
 
 struct State {
     jobs: JobLine,

@@ -1,28 +1,28 @@
-//! A kernel as its owner sees it: build it, run it, shut it down. Turning it is in `turns.rs`.
+//! A kernel as its owner sees it: build it, run it, shut it down.
 
+pub(crate) mod embedding;
+
+use std::any::TypeId;
 use std::fmt;
 use std::future::Future;
 use std::io;
-use std::panic::Location;
+use std::panic::{Location, resume_unwind};
 use std::rc::Rc;
 
 use pikake_time::{Clock, SystemClock};
 use pikake_traps::door::{self, NestedRun, Registration};
-use pikake_traps::{
-    Home, Interrupted, KernelHandle, TaskError, TaskRef, TrapHandler, TrapKind, borrowing,
-};
+use pikake_traps::{Home, Interrupted, KernelHandle, TaskError, TaskRef, TrapHandler, borrowing};
 
 use crate::builder::Builder;
-use crate::driver::Driver;
-use crate::helpers::HelperThreads;
-use crate::machine::Machine;
+use crate::driver::{Driver, HelperThreads};
+use crate::machine::{Machine, Waiting};
 use crate::mio_driver::MioDriver;
 use crate::pick::{Fifo, Pick};
 
 /// Executes the traps of the tasks of one thread.
 ///
-/// A kernel stays on the thread it was built on. It may be run again and again; between two runs
-/// its other tasks stand still. Dropping it drops its tasks where they stand; call
+/// A kernel stays on the thread it was built on. It may be run again and again; between two runs its
+/// other tasks are not stepped. The drop of a kernel drops its tasks without cleanup; call
 /// [`shutdown`](Self::shutdown) first to let them clean up.
 ///
 /// # Examples
@@ -41,30 +41,10 @@ where
     P: Pick + 'static,
     D: Driver + 'static,
 {
-    pub(crate) machine: Rc<Machine<D, C, P>>,
-    pub(crate) handler: Rc<dyn TrapHandler>,
+    machine: Rc<Machine<D, C, P>>,
+    /// The machine.
+    handler: Rc<dyn TrapHandler>,
     _registration: Registration,
-}
-
-impl<C: Clock + 'static, P: Pick + 'static, D: Driver + 'static> Kernel<C, P, D> {
-    pub(crate) fn of(machine: Machine<D, C, P>) -> Self {
-        let machine = Rc::new(machine);
-        let handler: Rc<dyn TrapHandler> = machine.clone();
-        let registration = door::register(handler.clone());
-        Self { machine, handler, _registration: registration }
-    }
-}
-
-/// A wait of a task that is outstanding.
-#[derive(Clone, Debug)]
-#[non_exhaustive]
-pub struct Waiting {
-    /// The task it was polled by last.
-    pub task: TaskRef,
-    /// The trap.
-    pub trap: TrapKind,
-    /// Where that is awaited.
-    pub place: &'static Location<'static>,
 }
 
 impl Kernel {
@@ -77,14 +57,42 @@ impl Kernel {
         Self::builder().build()
     }
 
-    /// A kernel with other settings.
+    /// A builder of a kernel with other settings.
     pub fn builder() -> Builder {
         Builder::new()
     }
 }
 
+impl<C: Clock + 'static, P: Pick + 'static> Builder<C, P> {
+    /// Builds the kernel on the system's sockets.
+    ///
+    /// # Errors
+    ///
+    /// The system's, as when the process is out of descriptors.
+    pub fn build(self) -> io::Result<Kernel<C, P>> {
+        let is_real_time = TypeId::of::<C>() == TypeId::of::<SystemClock>();
+        Ok(Kernel::assemble(self, MioDriver::new()?, is_real_time))
+    }
+
+    /// Builds the kernel on another driver.
+    pub fn build_on<D: Driver + 'static>(self, driver: D) -> Kernel<C, P, D> {
+        Kernel::assemble(self, driver, false)
+    }
+}
+
 impl<C: Clock + 'static, P: Pick + 'static, D: Driver + 'static> Kernel<C, P, D> {
-    /// Runs a future as the main task until it ends, and everything else beside it.
+    fn assemble(builder: Builder<C, P>, mut driver: D, is_watched: bool) -> Self {
+        let (settings, clock, pick, observers) = builder.into_parts();
+        settings.limit_threads(&mut driver);
+        let home = Home::open(driver.waker());
+        let machine = Machine::new(home, driver, clock, pick, settings, observers, is_watched);
+        let machine = Rc::new(machine);
+        let handler: Rc<dyn TrapHandler> = machine.clone();
+        let registration = door::register(handler.clone());
+        Self { machine, handler, _registration: registration }
+    }
+
+    /// Runs a future as the main task until it ends, and all other tasks beside it.
     ///
     /// The future may borrow from the caller. The other tasks stay when the main task has ended
     /// and go on in the next run.
@@ -98,16 +106,16 @@ impl<C: Clock + 'static, P: Pick + 'static, D: Driver + 'static> Kernel<C, P, D>
     pub fn run<F: Future>(&self, future: F) -> F::Output {
         match self.try_run(future) {
             Ok(output) => output,
-            Err(TaskError::Panicked(panic)) => std::panic::resume_unwind(panic.into_payload()),
+            Err(TaskError::Panicked(panic)) => resume_unwind(panic.into_payload()),
             Err(error) => panic!("the main task gave no value: {error}"),
         }
     }
 
-    /// Runs a future as the main task until it ends, and reports why if it gives no value.
+    /// Runs a future as the main task until it ends, and reports why if the future gives no value.
     ///
     /// # Errors
     ///
-    /// The main task panicked or was cancelled, or the kernel was stopped before it ended; the
+    /// The main task panicked or was cancelled, or the kernel was stopped before the main task ended. The
     /// future has been dropped.
     ///
     /// # Panics
@@ -118,20 +126,15 @@ impl<C: Clock + 'static, P: Pick + 'static, D: Driver + 'static> Kernel<C, P, D>
         let place = Location::caller();
         let machine = &self.machine;
         let run = || {
-            let name = Some(machine.settings.name.clone());
+            let name = Some(machine.main_name().into());
             let outcome = borrowing(future, machine.home(), name, place, |main| {
-                let run = Run { machine, main };
-                if machine.spawn(main) {
-                    machine.set_main(Some(main));
+                let _run = Run { machine, main };
+                if machine.begin_main(main) {
                     self.run_until(|| main.is_ended());
-                } else {
-                    let why = Interrupted::cancelled("the kernel has been shut down");
-                    main.abandon(TaskError::Cancelled(why));
                 }
-                drop(run);
             });
-            if machine.is_shutting_down() && !machine.home().is_closed() {
-                report(&machine.drop_all());
+            if machine.is_shutting_down() && !machine.is_closed() {
+                self.close();
             }
             outcome
         };
@@ -141,11 +144,11 @@ impl<C: Clock + 'static, P: Pick + 'static, D: Driver + 'static> Kernel<C, P, D>
         }
     }
 
-    /// Turns until that is done or, once a shutdown has begun, until that is over.
+    /// Turns until `is_done` holds or, once a shutdown has begun, until the shutdown is over.
     fn run_until(&self, is_done: impl Fn() -> bool) {
         let machine = &self.machine;
         let is_over = || match machine.is_shutting_down() {
-            true => self.is_shut_down(),
+            true => machine.is_shut_down(),
             false => is_done(),
         };
         if let Err(error) = machine.run_until(is_over) {
@@ -153,7 +156,8 @@ impl<C: Clock + 'static, P: Pick + 'static, D: Driver + 'static> Kernel<C, P, D>
         }
     }
 
-    /// Calls a closure inside the kernel, between its steps, so that what it spawns is this kernel's.
+    /// Calls a closure inside the kernel, between its steps: tasks that the closure spawns are this
+    /// kernel's.
     ///
     /// # Examples
     ///
@@ -185,15 +189,18 @@ impl<C: Clock + 'static, P: Pick + 'static, D: Driver + 'static> Kernel<C, P, D>
         tasks
     }
 
-    /// The waits of the tasks that are not ready, in no order: of each task those that were polled by a
-    /// combinator's waker, and, of those polled with the task's own, the last one. A task of which none is
-    /// shown waits on a foreign future. After [`inspect`](Self::inspect), all.
+    /// The waits of the tasks that are not ready, in no order.
+    ///
+    /// Of each task these are the waits that were polled with a combinator's waker and, of those polled
+    /// with the task's own waker, the last one. After [`inspect`](Self::inspect) they are all waits. A task
+    /// without a wait here waits on a foreign future.
     pub fn waits(&self) -> Vec<Waiting> {
         self.machine.waits()
     }
 
-    /// Has every task that there is now polled once more, and its waits kept from then on: after the next turn,
-    /// [`waits`](Self::waits) shows all of them.
+    /// Has every task polled once more, so that [`waits`](Self::waits) shows all its waits.
+    ///
+    /// The tasks are those of this moment. Their waits are complete after the next turn.
     ///
     /// # Panics
     ///
@@ -212,36 +219,38 @@ impl<C: Clock + 'static, P: Pick + 'static, D: Driver + 'static> Kernel<C, P, D>
 
     /// The kernel's clock.
     pub fn clock(&self) -> &C {
-        &self.machine.clock
+        self.machine.clock()
     }
 
-    /// How many tasks have not ended.
+    /// The number of tasks that have not ended.
     pub fn task_count(&self) -> usize {
         self.machine.task_count()
     }
 
-    /// How many waits have an entry in a table of the kernel, in all tasks together: sleeps, waits in
-    /// queues and for tasks, waits for sockets. Not yields, nor waits for foreign futures.
+    /// The number of waits that have an entry in a table of the kernel, in all tasks together.
+    ///
+    /// Such waits are sleeps, waits in queues, waits for tasks and waits for sockets. Yields and waits for
+    /// foreign futures have no entry.
     pub fn wait_count(&self) -> usize {
         self.machine.wait_count()
     }
 
-    /// How many sockets are open.
+    /// The number of open sockets.
     pub fn socket_count(&self) -> usize {
-        self.machine.sockets.borrow().len()
+        self.machine.socket_count()
     }
 
-    /// What the kernel's helper threads are doing.
+    /// The state of the kernel's helper threads.
     pub fn threads(&self) -> HelperThreads {
-        self.machine.driver.borrow().threads()
+        self.machine.driver().threads()
     }
 
-    /// Ends the kernel: asks every task to end, the newest first, lets them clean up for as long
-    /// as the shutdown grace, then drops what is left, the newest first.
+    /// Ends the kernel: asks every task to end, the newest first, and lets them clean up.
     ///
-    /// Afterwards nothing runs in this kernel any more; a later `run` reports that its main task
-    /// was cancelled. Helper threads are not waited for: a closure that was started runs on to its
-    /// end, one that was not is dropped. Shutting down twice does nothing.
+    /// After the shutdown grace the kernel drops the tasks that are left, the newest first. From then on
+    /// nothing runs in this kernel; a later `run` reports that its main task was cancelled. The kernel does
+    /// not wait for helper threads: a closure that was started runs to its end, and others are dropped. A
+    /// second shutdown does nothing.
     ///
     /// # Panics
     ///
@@ -249,21 +258,34 @@ impl<C: Clock + 'static, P: Pick + 'static, D: Driver + 'static> Kernel<C, P, D>
     pub fn shutdown(&self) {
         let machine = &self.machine;
         let end = || {
-            if machine.home().is_closed() {
+            if machine.is_closed() {
                 return;
             }
             machine.take_stop();
             machine.begin_shutdown();
             self.run_until(|| false);
-            report(&machine.drop_all());
+            self.close();
         };
         if let Err(nested) = door::enter(&self.handler, end) {
             panic!("{nested}");
         }
     }
+
+    /// Drops the tasks that are left at the end of a shutdown, and reports them.
+    fn close(&self) {
+        let dropped = self.machine.drop_all();
+        if !dropped.is_empty() {
+            let tasks: Vec<String> = dropped.iter().map(|task| format!("{task:?}")).collect();
+            tracing::warn!(
+                count = dropped.len(),
+                tasks = tasks.join(", "),
+                "shutdown dropped tasks that had not ended within its grace"
+            );
+        }
+    }
 }
 
-/// A main task while its kernel runs: whatever ends the run, the kernel forgets it.
+/// A main task while its kernel runs. However the run ends, the drop ends the task.
 struct Run<'a, C: Clock + 'static, P: Pick + 'static, D: Driver + 'static> {
     machine: &'a Machine<D, C, P>,
     main: &'a TaskRef,
@@ -271,24 +293,12 @@ struct Run<'a, C: Clock + 'static, P: Pick + 'static, D: Driver + 'static> {
 
 impl<C: Clock + 'static, P: Pick + 'static, D: Driver + 'static> Drop for Run<'_, C, P, D> {
     fn drop(&mut self) {
-        self.machine.set_main(None);
         let stopped = self.machine.take_stop();
         let outcome = match self.machine.is_shutting_down() && !stopped {
             true => TaskError::Cancelled(Interrupted::cancelled("the shutdown's grace was over")),
             false => TaskError::Stopped,
         };
-        self.machine.end(self.main, outcome);
-    }
-}
-
-fn report(dropped: &[TaskRef]) {
-    if !dropped.is_empty() {
-        let tasks: Vec<String> = dropped.iter().map(|task| format!("{task:?}")).collect();
-        tracing::warn!(
-            count = dropped.len(),
-            tasks = tasks.join(", "),
-            "shutdown dropped tasks that had not ended within its grace"
-        );
+        self.machine.end_main(self.main, outcome);
     }
 }
 
@@ -296,11 +306,11 @@ impl<C: Clock + 'static, P: Pick + 'static, D: Driver + 'static> Drop for Kernel
     fn drop(&mut self) {
         let machine = &self.machine;
         let end = || {
-            if !machine.home().is_closed() {
+            if !machine.is_closed() {
                 machine.drop_all();
             }
         };
-        // Inside another kernel's task there is no entering this one; its tasks end all the same.
+        // A kernel cannot be entered inside another kernel's task. Its tasks end all the same.
         if door::enter(&self.handler, end).is_err() {
             end();
         }
@@ -309,9 +319,8 @@ impl<C: Clock + 'static, P: Pick + 'static, D: Driver + 'static> Drop for Kernel
 
 impl<C: Clock + 'static, P: Pick + 'static, D: Driver + 'static> fmt::Debug for Kernel<C, P, D> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let home: &Home = self.machine.home();
         f.debug_struct("Kernel")
-            .field("id", &home.id())
+            .field("id", &self.machine.home().id())
             .field("tasks", &self.task_count())
             .field("sockets", &self.socket_count())
             .field("threads", &self.threads())

@@ -71,7 +71,6 @@ use crate::threads::{
 };
 
 #[cfg(test)]
-#[path = "watchdog_tests.rs"]
 mod tests;
 
 /// How many looks there are in the smallest limit: a report is late by half of the limit at most.

@@ -1,9 +1,9 @@
-//! The tasks of a kernel that have not ended, and who waits for the end of each.
+//! The tasks of a kernel that have not ended, each with the list of its joiners.
 
 use pikake_traps::{TaskId, TaskRef};
 use slab::Slab;
 
-use crate::queues::List;
+use super::queues::List;
 
 struct Entry {
     task: TaskRef,
@@ -18,7 +18,7 @@ pub(crate) struct Tasks {
 }
 
 impl Tasks {
-    /// Takes a new task in, and numbers it.
+    /// Takes a new task in, and gives the task its number.
     #[inline]
     pub(crate) fn add(&mut self, task: &TaskRef) {
         self.last_id += 1;
@@ -27,7 +27,7 @@ impl Tasks {
         task.set_index(u32::try_from(index).expect("fewer than 2^32 tasks"));
     }
 
-    /// Forgets a task. Drop what comes back with the tasks not borrowed.
+    /// Takes a task out.
     #[inline]
     pub(crate) fn remove(&mut self, task: &TaskRef) -> Option<(TaskRef, List)> {
         let index = task.index() as usize;
@@ -36,7 +36,7 @@ impl Tasks {
         Some((task, joiners))
     }
 
-    /// Those who wait for the end of a task; `None`: it has ended.
+    /// The waiters that join a task; `None` if the task has ended.
     pub(crate) fn joiners(&mut self, task: &TaskRef) -> Option<&mut List> {
         let entry = self.entries.get_mut(task.index() as usize)?;
         entry.task.is(task).then_some(&mut entry.joiners)
@@ -51,7 +51,7 @@ impl Tasks {
         self.entries.len()
     }
 
-    /// All of them, the newest first.
+    /// All tasks, the newest first.
     pub(crate) fn newest_first(&self) -> Vec<TaskRef> {
         let mut tasks: Vec<TaskRef> =
             self.entries.iter().map(|(_, entry)| entry.task.clone()).collect();

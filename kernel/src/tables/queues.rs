@@ -1,4 +1,4 @@
-//! Who waits in a wait queue, or for the end of a task: lists of waiters, in the order in which they came.
+//! The waiters in wait queues, and those that join tasks: lists, the waiter that came first at the front.
 //!
 //! ```text
 //!            (1)             (2)               (3)
@@ -8,13 +8,13 @@
 //! ```
 //!
 //! (1) [`Queues::park`], [`Queues::join`]. (2) [`Queues::notify`], [`Queues::notify_all`]. (3)
-//! [`Queues::rebind`] finds it notified. (4) [`Queues::remove`]: a notification that a queue gave and
-//! nobody collected goes to the next waiter of that queue.
+//! [`Queues::rebind`] finds the entry notified. (4) [`Queues::remove`]: if a wait queue has notified the
+//! entry, the notification goes to the next waiter of that queue.
 
 use pikake_traps::{Collected, Local, WaitKey, Waiter};
 use slab::Slab;
 
-/// No waiter: the end of a list.
+/// The index that ends a list.
 const NONE: u32 = u32::MAX;
 
 /// The ends of a list of waiters.
@@ -37,29 +37,29 @@ impl List {
 struct Queue {
     list: List,
     length: usize,
-    /// Tells it from the queues that had its number before.
+    /// Distinguishes the queue from earlier queues with the same number.
     serial: u32,
 }
 
-/// Names a wait queue, also after it is gone.
+/// Names a wait queue, also after the queue is gone.
 #[derive(Clone, Copy)]
 struct QueueRef {
     index: u32,
     serial: u32,
 }
 
-/// Where a waiter is.
+/// The place of a waiter.
 #[derive(Clone, Copy)]
 enum Place {
     /// In a wait queue.
     Queue(QueueRef),
     /// In the list of a task's joiners.
     Joiners,
-    /// It was notified by this queue.
+    /// In no list: this queue has notified the waiter.
     NotifiedBy(QueueRef),
-    /// What it waited for has happened.
+    /// In no list: the joined task has ended.
     Over,
-    /// In no list: its queue is gone.
+    /// In no list: the queue is gone.
     Nowhere,
 }
 
@@ -87,14 +87,14 @@ fn index(key: WaitKey) -> usize {
 }
 
 impl Queues {
-    /// Makes a wait queue.
+    /// Makes a wait queue, and returns its number.
     pub(crate) fn add_queue(&mut self) -> u32 {
         self.last_serial = self.last_serial.wrapping_add(1);
         let queue = Queue { list: List::EMPTY, length: 0, serial: self.last_serial };
         number(self.queues.insert(queue))
     }
 
-    /// Ends a wait queue. Waiters that are still in it wait for ever.
+    /// Ends a wait queue. Waiters that are still in the queue wait for ever.
     pub(crate) fn remove_queue(&mut self, queue: u32) {
         let Queue { list, .. } = self.queues.remove(queue as usize);
         let mut at = list.first;
@@ -108,7 +108,7 @@ impl Queues {
         self.queues[queue as usize].length
     }
 
-    /// How many waiters there are, also notified ones.
+    /// The number of entries, those of notified waiters included.
     pub(crate) fn wait_count(&self) -> usize {
         self.entries.len()
     }
@@ -129,8 +129,7 @@ impl Queues {
         WaitKey(u64::from(add(&mut self.entries, joiners, waiter, Place::Joiners)))
     }
 
-    /// Collects a notification, or binds the entry to a waiter. Drop what comes back with the queues
-    /// not borrowed.
+    /// Collects a notification, or binds the entry to a waiter.
     #[inline]
     pub(crate) fn rebind(&mut self, key: WaitKey, waiter: &Waiter) -> (Collected, Option<Waiter>) {
         let entry = &mut self.entries[index(key)];
@@ -142,8 +141,7 @@ impl Queues {
         (Collected::Pending, (!is_same).then(before))
     }
 
-    /// Takes a waiter out, which was in that list if it waits for a task. A notification that it has
-    /// not collected goes to the next. Drop what comes back with the queues not borrowed.
+    /// Takes a waiter out. `joiners` is the list that a waiter of a task's end may be in.
     pub(crate) fn remove(
         &mut self,
         key: WaitKey,
@@ -173,7 +171,7 @@ impl Queues {
         waiter
     }
 
-    /// Notifies up to `count` waiters of a wait queue; tells how many.
+    /// Notifies up to `count` waiters of a wait queue, and returns their number.
     #[inline]
     pub(crate) fn notify(&mut self, queue: u32, count: usize, local: &Local) -> usize {
         let Self { entries, queues, .. } = self;
@@ -218,7 +216,7 @@ fn add(entries: &mut Slab<Entry>, list: &mut List, waiter: Waiter, place: Place)
     key
 }
 
-/// Joins what was on both sides of an entry that is gone from a list.
+/// Links the neighbours of an entry that has left a list.
 #[inline]
 fn unlink(entries: &mut Slab<Entry>, list: &mut List, previous: u32, next: u32) {
     match entries.get_mut(previous as usize) {
@@ -226,7 +224,7 @@ fn unlink(entries: &mut Slab<Entry>, list: &mut List, previous: u32, next: u32) 
         None => list.first = next,
     }
     match entries.get_mut(next as usize) {
-        Some(behind) => behind.previous = previous,
+        Some(after) => after.previous = previous,
         None => list.last = previous,
     }
 }

@@ -1,8 +1,8 @@
 //! A timer that ends the driver's wait to the microsecond.
 //!
-//! epoll_wait(2) takes whole milliseconds, and mio rounds up, so a sleep would be half a millisecond
-//! late on average. A timerfd in the same epoll set is exact, for one system call. So only the last
-//! stretch of a wait is left to it; before that, the driver waits for so many whole milliseconds.
+//! epoll_wait(2) takes whole milliseconds, and mio rounds up, so a sleep would be half a millisecond late
+//! on average. A timerfd in the same epoll set is exact, at the price of a system call. So only the last
+//! stretch of a wait uses the timerfd. Before that, the driver waits for whole milliseconds.
 
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::time::Duration;
@@ -14,26 +14,27 @@ use rustix::time::{
     timerfd_settime,
 };
 
-/// A wait this long or longer is first shortened to whole milliseconds.
+/// A wait of at least this length first lasts whole milliseconds.
 const LAST_STRETCH: Duration = Duration::from_millis(2);
 
-/// Timers that are due within this time of each other cost one wait: it is what the system allows
-/// itself for other sleeps (the default of `PR_SET_TIMERSLACK`).
+/// Timers that are due within this time of each other cost one wait. The system allows itself the same
+/// for other sleeps (the default of `PR_SET_TIMERSLACK`).
 const SLACK: Duration = Duration::from_micros(50);
 
-/// See the module's page. Made at the first short wait; without it, waits are as mio makes them.
+/// The timer of one driver.
 #[derive(Debug, Default)]
-pub(crate) enum Alarm {
+pub(super) enum Alarm {
+    /// No short wait has needed the timer so far.
     #[default]
     New,
     Ready(OwnedFd),
+    /// The system has refused a timer, so waits are as exact as mio makes them.
     Refused,
 }
 
 impl Alarm {
-    /// The limit to give to mio for a wait that is to last `limit`, which is not zero. It may end
-    /// early.
-    pub(crate) fn limit(&mut self, limit: Duration, registry: &Registry, token: Token) -> Duration {
+    /// The limit to give to mio for a wait of the length `limit`, which is not zero. The wait may end early.
+    pub(super) fn limit(&mut self, limit: Duration, registry: &Registry, token: Token) -> Duration {
         const MILLISECOND: Duration = Duration::from_millis(1);
         if limit >= LAST_STRETCH {
             return Duration::from_millis((limit - MILLISECOND).as_millis() as u64);

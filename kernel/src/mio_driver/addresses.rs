@@ -1,4 +1,4 @@
-//! Addresses of sockets, as pikake, socket2 and rustix have them.
+//! Conversion between the addresses of pikake, socket2 and rustix.
 
 use std::io;
 use std::net::SocketAddr;
@@ -11,7 +11,7 @@ fn unnamed() -> io::Result<unix::SocketAddr> {
     unix::SocketAddr::from_pathname("")
 }
 
-pub(crate) fn to_address(address: &SockAddr) -> io::Result<Address> {
+pub(super) fn to_address(address: &SockAddr) -> io::Result<Address> {
     if let Some(address) = address.as_socket() {
         return Ok(Address::Ip(address));
     }
@@ -21,7 +21,7 @@ pub(crate) fn to_address(address: &SockAddr) -> io::Result<Address> {
     }
 }
 
-pub(crate) fn from_address(address: &Address) -> io::Result<SockAddr> {
+pub(super) fn from_address(address: &Address) -> io::Result<SockAddr> {
     match address {
         Address::Ip(address) => Ok((*address).into()),
         Address::Unix(address) => {
@@ -39,8 +39,8 @@ pub(crate) fn from_address(address: &Address) -> io::Result<SockAddr> {
     }
 }
 
-/// The address the system reported for a peer; one that has none is an unnamed Unix socket.
-pub(crate) fn from_any(address: Option<rustix::net::SocketAddrAny>) -> io::Result<Address> {
+/// The address that the system reported for a peer. A peer without one is an unnamed Unix socket.
+pub(super) fn from_any(address: Option<rustix::net::SocketAddrAny>) -> io::Result<Address> {
     use rustix::net::{AddressFamily, SocketAddrUnix};
     use std::os::unix::ffi::OsStrExt;
     let Some(address) = address else {
@@ -51,12 +51,12 @@ pub(crate) fn from_any(address: Option<rustix::net::SocketAddrAny>) -> io::Resul
     }
     if address.address_family() != AddressFamily::UNIX {
         return Err(io::Error::other(format!(
-            "a peer with an address of a family that is not known here: {address:?}"
+            "a peer has an address of an unknown family: {address:?}"
         )));
     }
     let address = SocketAddrUnix::try_from(address)?;
     #[cfg(any(target_os = "linux", target_os = "android"))]
-    // rustix shows the address of an unnamed socket as an abstract name without a character.
+    // rustix shows the address of an unnamed socket as an empty abstract name.
     if let Some(name) = address.abstract_name().filter(|name| !name.is_empty()) {
         use std::os::linux::net::SocketAddrExt;
         return Ok(Address::Unix(unix::SocketAddr::from_abstract_name(name)?));

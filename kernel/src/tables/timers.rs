@@ -1,8 +1,8 @@
-//! Timers: those that wait for a moment, and the deadlines of scopes.
+//! Timers: waits for a moment, and deadlines of scopes.
 //!
-//! They are in two heaps, because of one turn's timers all waits come first: what has happened is never
-//! taken back by a timeout. A wait that is not in its heap any more is over. A deadline that has passed is
-//! kept until its scope, when it is polled, takes it back.
+//! Waits and deadlines are in two heaps. A turn ends all waits that are due before it passes a deadline, so
+//! no timeout interrupts a wait that is satisfied. A wait that has left its heap is over. A deadline that
+//! has passed stays in the table until its scope takes the deadline back.
 
 use std::collections::HashMap;
 
@@ -18,14 +18,13 @@ pub(crate) struct Timers {
 }
 
 impl Timers {
-    /// Has a waiter notified at that moment.
+    /// Adds a wait for a moment.
     #[inline]
     pub(crate) fn wait(&mut self, at: Ticks, waiter: Waiter) -> WaitKey {
         WaitKey(self.waits.insert(at, waiter).to_bits())
     }
 
-    /// Collects a wait that is over, or binds it to a waiter. Drop what comes back with the timers not
-    /// borrowed.
+    /// Collects a wait that is over, or binds a pending wait to a waiter.
     #[inline]
     pub(crate) fn rebind(&mut self, key: WaitKey, waiter: &Waiter) -> (Collected, Option<Waiter>) {
         let bound = TimerKey::from_bits(key.0).and_then(|timer| self.waits.get_mut(timer));
@@ -36,7 +35,7 @@ impl Timers {
         }
     }
 
-    /// Takes a wait back. Drop what comes back with the timers not borrowed.
+    /// Withdraws a wait.
     #[inline]
     pub(crate) fn remove_wait(&mut self, key: WaitKey) -> Option<Waiter> {
         self.waits.remove(TimerKey::from_bits(key.0)?)
@@ -59,14 +58,13 @@ impl Timers {
         }
     }
 
-    /// Whether a timer may be due.
+    /// Whether a wait or a deadline may be due.
     #[inline]
     pub(crate) fn may_be_due(&self, now: Ticks) -> bool {
         self.waits.may_be_due(now) || self.deadlines.may_be_due(now)
     }
 
-    /// The next wait that is due: its waiter is to be notified, and dropped with the timers not
-    /// borrowed.
+    /// Takes out the next wait that is due, for the caller to notify its waiter.
     #[inline]
     pub(crate) fn next_due_wait(&mut self, now: Ticks) -> Option<Waiter> {
         self.waits.pop_due(now).map(|(_, waiter)| waiter)
@@ -77,7 +75,7 @@ impl Timers {
         self.deadlines.may_be_due(now)
     }
 
-    /// Notes which deadlines have passed.
+    /// Marks the deadlines that are due as passed.
     pub(crate) fn pass_deadlines(&mut self, now: Ticks, local: &Local) {
         while let Some((timer, waiter)) = self.deadlines.pop_due_with_key(now) {
             let number = local.deadline_passed(&waiter);
@@ -85,7 +83,7 @@ impl Timers {
         }
     }
 
-    /// When the next timer is due.
+    /// The moment of the next timer.
     pub(crate) fn next(&mut self) -> Option<Deadline> {
         let (wait, deadline) = (self.waits.next(), self.deadlines.next());
         let next = match (wait, deadline) {
@@ -95,7 +93,7 @@ impl Timers {
         next.map(Deadline::at)
     }
 
-    /// How many waits there are.
+    /// The number of waits.
     pub(crate) fn wait_count(&self) -> usize {
         self.waits.len()
     }

@@ -1,12 +1,11 @@
 //! The kernel's sockets: readiness, one waiter a direction, attempts.
 //!
-//! A socket is registered with the driver once, at the first attempt that would block. From then
-//! on its readiness is known without asking the system: an event sets it, an attempt that would
-//! have blocked clears it, and so does a short transfer, which saves the attempt that would have
-//! told the same. Before that it counts as ready, and the attempt tells.
+//! A socket is registered with the driver once, at the first attempt that would block. Until then the
+//! socket counts as ready. From then on an event sets its readiness, and an attempt that would block
+//! clears it. A short transfer clears it, too, which saves the attempt after it.
 //!
-//! What waits for a direction of a socket is kept in that direction, so an attempt that cannot be done
-//! now and the wait for it are one call.
+//! A direction of a socket holds its waiter. So an attempt, and the wait if the attempt would block, are
+//! one call.
 
 use std::io;
 
@@ -21,12 +20,12 @@ use crate::driver::{Driver, Event, Token};
 /// One direction of a socket.
 #[derive(Default)]
 struct Side {
-    /// An attempt may do something.
+    /// An attempt may succeed.
     ready: bool,
-    /// Every further attempt ends at once; readiness stays.
+    /// Every further attempt ends at once, so `ready` stays set.
     ended: bool,
     waiter: Option<Waiter>,
-    /// The number of the wait that was here last.
+    /// The number of the last wait in this direction.
     wait: u32,
 }
 
@@ -37,6 +36,11 @@ impl Side {
 
     fn key(&self) -> WaitKey {
         WaitKey(u64::from(self.wait))
+    }
+
+    #[inline]
+    fn withdraw(&mut self, key: WaitKey) -> Option<Waiter> {
+        if self.key() == key { self.waiter.take() } else { None }
     }
 }
 
@@ -58,25 +62,23 @@ impl<S> Entry<S> {
     }
 }
 
-/// Waiters to be dropped with nothing borrowed.
-pub(crate) type Left = [Option<Waiter>; 2];
+/// Waiters that an attempt has released.
+pub(crate) type Released = [Option<Waiter>; 2];
 
-/// What became of an attempt.
+/// The result of an attempt.
 pub(crate) enum Attempted {
     Done(io::Result<Done<SocketId>>),
-    /// It cannot be done now; whoever asked waits, under that key.
+    /// The attempt cannot be made with success now. Its waiter has an entry with this key.
     Waits(WaitKey),
-    /// It cannot be done now.
-    WouldBlock,
-    /// It was not made: the task has had its share for this step.
-    PutOff,
+    /// The attempt cannot be made with success now, or not in this step. There is no entry.
+    NotNow,
 }
 
 /// The sockets of a kernel.
 pub(crate) struct Sockets<S> {
     entries: Slab<Entry<S>>,
     kernel: KernelId,
-    /// Socket generations, counted over all slots.
+    /// The generation of the newest socket. One counter serves all slots.
     last_generation: u32,
 }
 
@@ -89,7 +91,7 @@ impl<S> Sockets<S> {
         self.entries.len()
     }
 
-    /// How many waits there are.
+    /// The number of waits.
     pub(crate) fn wait_count(&self) -> usize {
         let sides = self.entries.iter().flat_map(|(_, entry)| [&entry.read, &entry.write]);
         sides.filter(|side| side.waiter.is_some()).count()
@@ -118,10 +120,11 @@ impl<S> Sockets<S> {
         (entry.generation == socket.generation && socket.kernel == self.kernel).then_some(entry)
     }
 
-    /// Attempts something, if the socket may be ready and the step has an attempt left. With a waiter, what
-    /// cannot be done now is waited for; `key` is that of the wait, if it waits already. Of a wait that is
-    /// bound to another waiter now, the one before is left in `left`, to be dropped with nothing borrowed; of
-    /// a socket that is closed, both are.
+    /// Makes an attempt, if the socket may be ready and the task has an attempt left in this step.
+    ///
+    /// With a waiter, an attempt that would block becomes a wait. The key is that of the wait's entry, if
+    /// the wait has one. The entry releases the waiter that it was bound to before. A socket that is
+    /// closed releases both its waiters.
     #[inline]
     pub(crate) fn attempt<D: Driver<Socket = S>>(
         &mut self,
@@ -129,10 +132,10 @@ impl<S> Sockets<S> {
         attempt: Attempt<'_>,
         waiter: Option<(&Waiter, Option<WaitKey>)>,
         (driver, local): (&mut D, &Local),
-        left: &mut Left,
+        released: &mut Released,
     ) -> Attempted {
         if attempt.is_immediate() {
-            return Attempted::Done(self.at_once(socket, attempt, (driver, local), left));
+            return Attempted::Done(self.at_once(socket, attempt, (driver, local), released));
         }
         let Some(entry) = self.find(socket) else {
             return refuse(Closed, waiter.is_some(), local);
@@ -140,79 +143,83 @@ impl<S> Sockets<S> {
         let direction = attempt.direction();
         if entry.side(direction).ready {
             let asks_only = matches!(attempt, Attempt::IsReady(_));
-            if !if asks_only { local.take_answer() } else { local.take_attempt() } {
-                if let Some((_, Some(key))) = waiter {
-                    left[0] = withdraw(entry.side(direction), key);
-                }
-                return if waiter.is_some() { Attempted::PutOff } else { Attempted::WouldBlock };
-            }
-            let done = match asks_only {
-                true => Some(Ok(Done::Nothing)),
-                false => entry.make(socket, attempt, driver),
+            let has_share = if asks_only { local.take_answer() } else { local.take_attempt() };
+            let done = match has_share {
+                false => None,
+                true if asks_only => Some(Ok(Done::Nothing)),
+                true => entry.make(socket, attempt, driver),
             };
-            if let Some(done) = done {
+            if done.is_some() || !has_share {
                 if let Some((_, Some(key))) = waiter {
-                    left[0] = withdraw(entry.side(direction), key);
+                    released[0] = entry.side(direction).withdraw(key);
                 }
-                return Attempted::Done(done.map(|done| done.map(|socket| self.add(socket))));
+                return match done {
+                    Some(done) => Attempted::Done(done.map(|done| self.add_accepted(done))),
+                    None => Attempted::NotNow,
+                };
             }
         }
-        let Some((waiter, key)) = waiter else { return Attempted::WouldBlock };
+        let Some((waiter, key)) = waiter else { return Attempted::NotNow };
         let side = entry.side(direction);
-        if side.waiter.as_ref() == Some(waiter) && key == Some(side.key()) {
-            return Attempted::Waits(side.key());
+        let has_entry = key == Some(side.key());
+        match &side.waiter {
+            Some(bound) if has_entry && bound == waiter => {}
+            Some(_) if !has_entry => return refuse(ResourceBusy(direction), true, local),
+            _ => {
+                if !has_entry {
+                    side.wait = side.wait.wrapping_add(1);
+                }
+                released[0] = side.waiter.replace(waiter.clone());
+            }
         }
-        if side.waiter.is_some() && key != Some(side.key()) {
-            return refuse(ResourceBusy(direction), true, local);
-        }
-        if key != Some(side.key()) {
-            side.wait = side.wait.wrapping_add(1);
-        }
-        left[0] = side.waiter.replace(waiter.clone());
         Attempted::Waits(side.key())
     }
 
-    /// What needs no readiness.
+    /// Makes an attempt that needs no readiness.
     #[inline(never)]
     fn at_once<D: Driver<Socket = S>>(
         &mut self,
         socket: SocketId,
         attempt: Attempt<'_>,
         (driver, local): (&mut D, &Local),
-        left: &mut Left,
+        released: &mut Released,
     ) -> io::Result<Done<SocketId>> {
         let Some(entry) = self.find(socket) else { return Err(Closed.into()) };
         if !matches!(attempt, Attempt::Close) {
             let done = driver.attempt(&entry.socket, attempt);
             let done = done.unwrap_or_else(|| Err(io::ErrorKind::WouldBlock.into()));
-            return done.map(|done| done.map(|socket| self.add(socket)));
+            return done.map(|done| self.add_accepted(done));
         }
         if entry.registered {
             driver.deregister(&entry.socket);
         }
         let Entry { read, write, .. } = self.entries.remove(socket.index as usize);
-        // They find the socket closed when they are polled.
-        *left = [read.waiter, write.waiter];
-        for waiter in left.iter().flatten() {
+        // The waiters find the socket closed at their next poll.
+        *released = [read.waiter, write.waiter];
+        for waiter in released.iter().flatten() {
             local.notify(waiter);
         }
         Ok(Done::Nothing)
     }
 
-    /// Takes back a wait. Drop what comes back with the sockets not borrowed.
+    #[inline]
+    fn add_accepted(&mut self, done: Done<S>) -> Done<SocketId> {
+        done.map(|socket| self.add(socket))
+    }
+
+    /// Withdraws a wait.
     pub(crate) fn withdraw(
         &mut self,
         socket: SocketId,
         direction: Direction,
         key: WaitKey,
     ) -> Option<Waiter> {
-        withdraw(self.find(socket)?.side(direction), key)
+        self.find(socket)?.side(direction).withdraw(key)
     }
 
-    /// Notes an event, and notifies those who wait for it. What is left of them is to be dropped with
-    /// the sockets not borrowed.
+    /// Notes an event, and notifies the waiters of the directions that became ready.
     #[inline]
-    pub(crate) fn note(&mut self, event: Event, local: &Local, left: &mut Vec<Waiter>) {
+    pub(crate) fn note(&mut self, event: Event, local: &Local, released: &mut Vec<Waiter>) {
         let Token { index, generation } = event.token;
         let found = self.entries.get_mut(index as usize);
         let Some(entry) = found.filter(|entry| entry.generation == generation) else { return };
@@ -225,20 +232,20 @@ impl<S> Sockets<S> {
                 side.ready = true;
                 if let Some(waiter) = side.waiter.take() {
                     local.notify(&waiter);
-                    left.push(waiter);
+                    released.push(waiter);
                 }
             }
         }
     }
 
-    /// Takes all sockets out, at the kernel's end, to be closed with the table not borrowed.
+    /// Takes all sockets out, at the kernel's end.
     pub(crate) fn clear(&mut self) -> impl Sized + use<S> {
         std::mem::take(&mut self.entries)
     }
 }
 
 impl<S> Entry<S> {
-    /// Makes an attempt, and notes what it says about readiness. `None`: it would block.
+    /// Makes an attempt, and notes the readiness that its result shows. `None`: the attempt would block.
     #[inline]
     fn make<D: Driver<Socket = S>>(
         &mut self,
@@ -260,11 +267,11 @@ impl<S> Entry<S> {
                     return Some(Err(error));
                 }
                 self.registered = true;
-                // Not before: a socket that nobody reports must not be waited for.
+                // Without a registration no event would end the wait, so readiness stays until here.
                 self.side(direction).ready = false;
             }
             Some(Ok(Done::Bytes(moved))) => {
-                // Nothing read is the end of the stream, after which every read ends at once.
+                // A read of zero bytes is the end of the stream: every further read ends at once.
                 let is_end = direction == Direction::Read && *moved == 0;
                 let is_short = asked.is_some_and(|asked| *moved < asked) && !is_end;
                 if is_short && self.registered && driver.short_means_blocked(&self.socket) {
@@ -278,16 +285,16 @@ impl<S> Entry<S> {
     }
 }
 
-/// Answers that it cannot be done at all. A wait that is answered so counts as one that was answered at
-/// once, lest whoever insists keeps the others from running.
+/// Answers with an error. For a wait the error counts as an answer at once: a task that repeats the wait
+/// must not keep the other tasks from running.
 fn refuse(why: impl Into<io::Error>, is_wait: bool, local: &Local) -> Attempted {
     match is_wait && !local.take_answer() {
-        true => Attempted::PutOff,
+        true => Attempted::NotNow,
         false => Attempted::Done(Err(why.into())),
     }
 }
 
-/// How many bytes a transfer of a stream could move; `None`: it is none.
+/// The number of bytes that an attempt asks to move; `None` if the attempt is no transfer of a stream.
 #[inline]
 fn asked_for(attempt: &Attempt<'_>) -> Option<usize> {
     match attempt {
@@ -299,9 +306,4 @@ fn asked_for(attempt: &Attempt<'_>) -> Option<usize> {
         }
         _ => None,
     }
-}
-
-#[inline]
-fn withdraw(side: &mut Side, key: WaitKey) -> Option<Waiter> {
-    if side.key() == key { side.waiter.take() } else { None }
 }

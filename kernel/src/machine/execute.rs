@@ -1,4 +1,4 @@
-//! The traps, executed: the far half of the contract.
+//! The execution of traps.
 
 use std::io;
 use std::time::SystemTime;
@@ -13,7 +13,7 @@ use pikake_traps::{
 use crate::driver::Driver;
 use crate::machine::Machine;
 use crate::pick::Pick;
-use crate::sockets::{Attempted, Left};
+use crate::tables::{Attempted, Released};
 
 impl<D: Driver, C: Clock, P: Pick> TrapHandler for Machine<D, C, P> {
     #[inline]
@@ -54,7 +54,7 @@ impl<D: Driver, C: Clock, P: Pick> TrapHandler for Machine<D, C, P> {
                         Begun::Answered
                     }
                     Attempted::Waits(key) => Begun::Entry(key),
-                    Attempted::PutOff | Attempted::WouldBlock => Begun::NextStep,
+                    Attempted::NotNow => Begun::NextStep,
                 }
             }
             _ => Begun::Never,
@@ -64,8 +64,8 @@ impl<D: Driver, C: Clock, P: Pick> TrapHandler for Machine<D, C, P> {
     fn collect(&self, wait: Wait<'_>, key: WaitKey, waiter: &Waiter) -> Collected {
         match wait {
             Wait::Park(_) | Wait::Join(_) => {
-                let (collected, left) = self.queues.borrow_mut().rebind(key, waiter);
-                drop(left);
+                let (collected, released) = self.queues.borrow_mut().rebind(key, waiter);
+                drop(released);
                 collected
             }
             Wait::Attempt(socket, attempt, outcome) => {
@@ -75,20 +75,19 @@ impl<D: Driver, C: Clock, P: Pick> TrapHandler for Machine<D, C, P> {
                         Collected::Answered
                     }
                     Attempted::Waits(key) => Collected::Entry(key),
-                    Attempted::PutOff | Attempted::WouldBlock => Collected::NextStep,
+                    Attempted::NotNow => Collected::NextStep,
                 }
             }
             _ => {
-                let (collected, left) = self.timers.borrow_mut().rebind(key, waiter);
-                drop(left);
+                let (collected, released) = self.timers.borrow_mut().rebind(key, waiter);
+                drop(released);
                 collected
             }
         }
     }
 
     fn withdraw(&self, wait: Wait<'_>, key: WaitKey) {
-        // Dropped with nothing borrowed, whichever it is.
-        let left = match wait {
+        let released = match wait {
             Wait::Park(_) => Some(self.queues.borrow_mut().remove(key, None, &self.local)),
             Wait::Join(joined) => {
                 let mut tasks = self.tasks.borrow_mut();
@@ -100,7 +99,7 @@ impl<D: Driver, C: Clock, P: Pick> TrapHandler for Machine<D, C, P> {
             }
             _ => self.timers.borrow_mut().remove_wait(key),
         };
-        drop(left);
+        drop(released);
         self.local.call_wakers();
     }
 
@@ -141,7 +140,7 @@ impl<D: Driver, C: Clock, P: Pick> TrapHandler for Machine<D, C, P> {
 
     #[inline]
     fn spawn(&self, task: &TaskRef) -> bool {
-        if self.closing.get() {
+        if self.is_shutting_down() {
             return false;
         }
         self.tasks.borrow_mut().add(task);
@@ -184,7 +183,7 @@ impl<D: Driver, C: Clock, P: Pick> TrapHandler for Machine<D, C, P> {
 }
 
 impl<D: Driver, C: Clock, P: Pick> Machine<D, C, P> {
-    /// The moment of a wait; `None`: it has come.
+    /// The moment of a wait; `None` if that moment has come.
     #[inline]
     fn moment(&self, until: Until) -> Option<Deadline> {
         match until {
@@ -213,7 +212,7 @@ impl<D: Driver, C: Clock, P: Pick> Machine<D, C, P> {
         }
     }
 
-    /// The number under which a wait queue is known here; it gets one if it has none.
+    /// The number that a wait queue has in this kernel. A queue without one gets it here.
     #[inline]
     fn queue_index(&self, queue: &WaitQueue) -> u32 {
         let kernel = self.home().id();
@@ -230,13 +229,13 @@ impl<D: Driver, C: Clock, P: Pick> Machine<D, C, P> {
         attempt: Attempt<'_>,
         waiter: Option<(&Waiter, Option<WaitKey>)>,
     ) -> Attempted {
-        let mut left = Left::default();
+        let mut released = Released::default();
         let attempted = {
             let mut driver = self.driver.borrow_mut();
             let with = (&mut *driver, &self.local);
-            self.sockets.borrow_mut().attempt(socket, attempt, waiter, with, &mut left)
+            self.sockets.borrow_mut().attempt(socket, attempt, waiter, with, &mut released)
         };
-        drop(left);
+        drop(released);
         attempted
     }
 }
@@ -251,10 +250,9 @@ impl<D: Driver, C: Clock, P: Pick> Outside for Machine<D, C, P> {
     }
 
     fn start_thread(&self, name: &str, life: Box<dyn FnOnce() + Send>) -> io::Result<()> {
-        // A driver that refuses gives it back: it is the caller's code, and dropped with all free.
-        let refused = self.driver.borrow_mut().start_thread(name, life);
-        refused.map_err(|(error, life)| {
-            drop(life);
+        let started = self.driver.borrow_mut().start_thread(name, life);
+        started.map_err(|(error, refused)| {
+            drop(refused);
             error
         })
     }
@@ -264,23 +262,23 @@ impl<D: Driver, C: Clock, P: Pick> Outside for Machine<D, C, P> {
     }
 
     fn linger(&self) {
-        Machine::linger(self);
+        self.lingers.set(true);
     }
 
     fn blocking(&self, job: Job) {
-        let refused = self.driver.borrow_mut().blocking(job);
-        give_up(refused);
+        let accepted = self.driver.borrow_mut().blocking(job);
+        drop_refused(accepted);
     }
 
     fn lookup(&self, host: &str, port: u16, reply: Reply<Addresses>) {
-        let refused = self.driver.borrow_mut().lookup(host, port, reply);
-        give_up(refused);
+        let accepted = self.driver.borrow_mut().lookup(host, port, reply);
+        drop_refused(accepted);
     }
 }
 
-/// Drops a job that no thread could be started for; its waiter is told that it will not be done.
-fn give_up(outcome: Result<(), Job>) {
-    if let Err(job) = outcome {
+/// Drops a job that no thread could be started for. The drop notifies the job's waiter.
+fn drop_refused(accepted: Result<(), Job>) {
+    if let Err(job) = accepted {
         tracing::error!("no helper thread could be started");
         drop(job);
     }

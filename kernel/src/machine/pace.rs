@@ -1,0 +1,95 @@
+//! The pace of a kernel: after how many steps it reads the clock, and when it polls its driver although
+//! tasks are ready.
+
+use std::cell::Cell;
+
+use pikake_time::{Clock, Ticks};
+
+use crate::builder::{POLL_EVERY, Settings};
+
+/// The number of steps between two readings of the clock, if nothing else reads the clock sooner.
+///
+/// A step takes tens of nanoseconds. At this number a reading adds about a tenth of that to each step.
+const STEPS_PER_READING: u64 = 16;
+
+pub(super) struct Pace {
+    last_reading: Cell<Ticks>,
+    /// Each step reads the clock: an observer wants the time, or no watchdog finds long steps.
+    times_steps: bool,
+    long_step: u64,
+    /// The number of the last step before the last poll of the driver.
+    polled_after: Cell<u64>,
+    poll_every_steps: u64,
+    /// The moment of the next poll of the driver.
+    poll_due: Cell<Ticks>,
+    poll_every: u64,
+}
+
+impl Pace {
+    pub(super) fn new(clock: &impl Clock, settings: &Settings, times_steps: bool) -> Self {
+        let (rate, now) = (clock.rate(), clock.now());
+        let poll_every = rate.ticks_ceil(POLL_EVERY);
+        Self {
+            last_reading: Cell::new(now),
+            times_steps,
+            long_step: settings.long_step().map_or(u64::MAX, |length| rate.ticks_ceil(length)),
+            polled_after: Cell::new(0),
+            poll_every_steps: settings.poll_every_steps().into(),
+            poll_due: Cell::new(now.saturating_add(poll_every)),
+            poll_every,
+        }
+    }
+
+    #[inline]
+    pub(super) fn times_steps(&self) -> bool {
+        self.times_steps
+    }
+
+    /// The number of steps to make before the next reading of the clock. Where each step reads the clock,
+    /// these are the steps of the tasks that are ready now.
+    #[inline]
+    pub(super) fn steps_at_once(&self, ready: impl FnOnce() -> usize) -> u64 {
+        match self.times_steps {
+            true => ready() as u64,
+            false => STEPS_PER_READING,
+        }
+    }
+
+    #[inline]
+    pub(super) fn note_reading(&self, now: Ticks) {
+        self.last_reading.set(now);
+    }
+
+    #[inline]
+    pub(super) fn last_reading(&self) -> Ticks {
+        self.last_reading.get()
+    }
+
+    pub(super) fn is_long(&self, took: u64) -> bool {
+        took >= self.long_step
+    }
+
+    /// The number of steps that may be made before the next poll of the driver.
+    #[inline]
+    pub(super) fn steps_until_poll(&self, last_step: u64) -> u64 {
+        let since_poll = last_step - self.polled_after.get();
+        self.poll_every_steps.saturating_sub(since_poll)
+    }
+
+    /// Whether the time for a poll of the driver has come, by the last reading of the clock.
+    #[inline]
+    pub(super) fn is_poll_due(&self) -> bool {
+        self.last_reading.get() >= self.poll_due.get()
+    }
+
+    pub(super) fn note_poll(&self, last_step: u64) {
+        self.polled_after.set(last_step);
+        self.put_off_poll();
+    }
+
+    /// Counts the time until the next poll of the driver from the last reading of the clock.
+    #[inline]
+    pub(super) fn put_off_poll(&self) {
+        self.poll_due.set(self.last_reading.get().saturating_add(self.poll_every));
+    }
+}

@@ -1,0 +1,126 @@
+//! The steps of a task, and its end.
+
+use pikake_time::Clock;
+use pikake_traps::{Exit, TaskError, TaskRef};
+
+use crate::driver::Driver;
+use crate::machine::Machine;
+use crate::pick::Pick;
+
+impl<D: Driver, C: Clock, P: Pick> Machine<D, C, P> {
+    /// Shows a new task to observers, and its name to the watchdog.
+    #[inline(never)]
+    pub(super) fn announce(&self, task: &TaskRef) {
+        if self.is_watched() && !task.name().is_empty() {
+            self.pulse.add_name(task.id().0, task.name());
+        }
+        if !self.observers.is_empty() {
+            task.set_observed();
+            self.observe_all(|observer| observer.created(task));
+        }
+    }
+
+    /// Steps a task that was taken out of the ready queue.
+    #[inline(always)]
+    pub(super) fn step(&self, task: TaskRef) {
+        if task.is_ended() {
+            return;
+        }
+        let left = if self.pace.times_steps() {
+            self.step_timed(task)
+        } else {
+            self.pulse.step_begins(self.local.step_number(), task.id().0, task.spawned_at());
+            let left = self.local.step(task);
+            self.pulse.step_is_over();
+            left
+        };
+        if let Some(task) = left {
+            self.end_or_forget(&task);
+        }
+    }
+
+    /// Steps a task, takes the time, and shows both to observers.
+    #[inline(never)]
+    fn step_timed(&self, task: TaskRef) -> Option<TaskRef> {
+        self.local.before_step(&task, || {
+            self.observe_all(|observer| observer.stepping(&task));
+        });
+        let left = self.local.step(task.clone());
+        let before = self.pace.last_reading();
+        let ticks = self.read_clock().since(before);
+        let took = || self.clock.rate().duration_floor(ticks);
+        if self.pace.is_poll_due() {
+            self.local.call_attention();
+        }
+        if self.pace.is_long(ticks) && !self.is_watched() {
+            tracing::warn!(
+                task = task.id().0,
+                name = task.name(),
+                spawned_at = %task.spawned_at(),
+                took = ?took(),
+                "a step took long: the kernel's other tasks had to wait"
+            );
+        }
+        self.observe_all(|observer| observer.stepped(&task, took()));
+        left
+    }
+
+    /// Forgets a task that has ended, or ends one that waits on foreign futures alone and was asked to end.
+    #[inline(never)]
+    fn end_or_forget(&self, task: &TaskRef) {
+        match self.local.is_lost(task) {
+            Some(why) => self.end(task, TaskError::Cancelled(why)),
+            None => self.forget(task),
+        }
+    }
+
+    /// Drops a task's future, with the task current, and forgets the task. Between steps.
+    pub(super) fn end(&self, task: &TaskRef, outcome: TaskError) {
+        if !task.is_ended() {
+            task.abandon(outcome);
+            self.forget(task);
+        }
+    }
+
+    /// Drops the tasks that were aborted.
+    #[inline]
+    pub(super) fn drop_aborted(&self) {
+        loop {
+            let aborted = self.aborted.borrow_mut().pop_front();
+            let Some((task, why)) = aborted else { return };
+            self.end(&task, TaskError::Cancelled(why));
+            // The time of this drop does not count as the next step's.
+            self.read_clock();
+        }
+    }
+
+    /// Forgets a task that has ended, and notifies the tasks that join it.
+    #[inline]
+    fn forget(&self, task: &TaskRef) {
+        let removed = self.tasks.borrow_mut().remove(task);
+        if let Some((_, joiners)) = &removed
+            && !joiners.is_empty()
+        {
+            self.queues.borrow_mut().notify_all(*joiners, &self.local);
+            self.local.call_wakers();
+        }
+        if self.is_main(task) {
+            self.main_has_ended.set(true);
+            self.local.call_attention();
+        }
+        if !self.observers.is_empty() || !task.name().is_empty() {
+            self.announce_end(task);
+        }
+        drop(removed);
+    }
+
+    /// Shows a task's end to observers, and to the watchdog that no task has its name any more.
+    #[inline(never)]
+    fn announce_end(&self, task: &TaskRef) {
+        if self.is_watched() && !task.name().is_empty() {
+            self.pulse.remove_name(task.id().0);
+        }
+        let exit = task.exit().unwrap_or(Exit::Dropped);
+        self.observe_all(|observer| observer.exited(task, exit));
+    }
+}

@@ -1,0 +1,233 @@
+//! The turn: one pass of a kernel's loop. The crate's front page draws it.
+
+use std::io;
+use std::mem;
+use std::thread;
+use std::time::Duration;
+
+use pikake_time::{Clock, Ticks};
+use pikake_traps::{Interrupted, Message, Waiter, quietly};
+
+use crate::driver::Driver;
+use crate::machine::Machine;
+use crate::pick::Pick;
+
+impl<D: Driver, C: Clock, P: Pick> Machine<D, C, P> {
+    /// Turns until `is_done` holds, or until a stop.
+    ///
+    /// A turn that would only make steps is left out: its steps are made one after the other.
+    pub(crate) fn run_until(&self, is_done: impl Fn() -> bool) -> io::Result<()> {
+        self.while_awake(|| {
+            loop {
+                let steps = self.undisturbed_steps();
+                if steps > 0 {
+                    self.run_ready(steps);
+                } else if self.is_stopped.get() || is_done() {
+                    return Ok(());
+                } else {
+                    self.turn(None, &is_done)?;
+                }
+            }
+        })
+    }
+
+    /// Makes one turn for an owner that has a loop of its own.
+    pub(crate) fn turn_once(&self, limit: Option<Duration>) -> io::Result<()> {
+        self.while_awake(|| self.turn(limit, || false))
+    }
+
+    /// Shows the watchdog that the owner is back for the length of `work`.
+    #[inline]
+    fn while_awake<R>(&self, work: impl FnOnce() -> R) -> R {
+        self.pulse.is_back();
+        let result = work();
+        self.pulse.sleeps();
+        result
+    }
+
+    /// Makes one pass: wake queue, timers, ready tasks, driver.
+    ///
+    /// `limit` bounds the time that the driver may block. Once `is_done` holds, the pass neither begins to
+    /// step tasks nor polls the driver.
+    fn turn(&self, limit: Option<Duration>, is_done: impl Fn() -> bool) -> io::Result<()> {
+        self.local.attention_was_paid();
+        self.local.call_wakers();
+        if self.home().has_mail() {
+            self.drain_wake_queue();
+        }
+        let was_idle = self.ready_count() == 0;
+        let now = self.read_clock();
+        if was_idle {
+            // No task has kept the driver from being polled, however long ago the last poll was.
+            self.pace.put_off_poll();
+        }
+        if self.timers.borrow().may_be_due(now) {
+            self.fire_timers(now)?;
+        }
+        self.drop_aborted();
+        if !self.is_stopped.get() && !is_done() {
+            let steps = self.pace.steps_at_once(|| self.ready_count());
+            self.run_ready(steps.min(self.steps_until_poll().max(1)));
+        }
+        match is_done() {
+            true => Ok(()),
+            false if self.is_main_over() => self.poll_driver(Some(Duration::ZERO)),
+            false => self.poll_driver(limit),
+        }
+    }
+
+    #[inline(never)]
+    fn drain_wake_queue(&self) {
+        let mut messages = mem::take(&mut *self.messages.borrow_mut());
+        self.home().take_mail(&mut messages);
+        for message in messages.drain(..) {
+            match message {
+                Message::Wake(wake) => {
+                    if let Some(task) = wake.arrive() {
+                        self.local.make_ready(&task);
+                    }
+                }
+                Message::Call(call) => quietly("a closure that was sent here", call),
+                Message::Interrupt(reason) => self.interrupt_main(reason),
+                Message::Stop => {
+                    self.is_stopped.set(true);
+                    self.local.call_attention();
+                }
+                Message::Shutdown => self.begin_shutdown(),
+                _ => {}
+            }
+        }
+        *self.messages.borrow_mut() = messages;
+    }
+
+    fn interrupt_main(&self, reason: Interrupted) {
+        if let Some(main) = self.main() {
+            main.request_cancel(reason);
+        }
+    }
+
+    /// Ends the waits that are due, and then passes the deadlines that are due.
+    ///
+    /// The driver is polled in between. A deadline concerns only waits that neither a timer nor the driver
+    /// has ended by then: the event beats the timeout.
+    #[inline(never)]
+    fn fire_timers(&self, now: Ticks) -> io::Result<()> {
+        let mut released = mem::take(&mut *self.released.borrow_mut());
+        {
+            let mut timers = self.timers.borrow_mut();
+            while let Some(waiter) = timers.next_due_wait(now) {
+                self.local.notify(&waiter);
+                released.push(waiter);
+            }
+        }
+        self.drop_released(released);
+        if self.timers.borrow().may_deadlines_be_due(now) {
+            self.wait_for_events(Some(Duration::ZERO))?;
+            self.timers.borrow_mut().pass_deadlines(now, &self.local);
+            self.local.call_wakers();
+        }
+        Ok(())
+    }
+
+    /// Drops waiters while nothing is borrowed, and keeps their memory.
+    #[inline]
+    fn drop_released(&self, mut released: Vec<Waiter>) {
+        released.clear();
+        *self.released.borrow_mut() = released;
+        self.local.call_wakers();
+    }
+
+    /// Makes this number of steps, or fewer if the pass ends before.
+    #[inline]
+    fn run_ready(&self, steps: u64) {
+        for _ in 0..steps {
+            let Some(task) = self.pick.pop(self.local.ready()) else { return };
+            self.step(task);
+            if self.local.needs_attention() && self.ends_pass() {
+                return;
+            }
+        }
+    }
+
+    /// Drops the tasks that were aborted in the step before. Returns whether the pass is over, because the
+    /// main task has ended or a poll of the driver is due.
+    #[cold]
+    fn ends_pass(&self) -> bool {
+        self.local.attention_was_paid();
+        self.drop_aborted();
+        let is_main_over = self.main_has_ended.take();
+        if is_main_over {
+            // The loop of `run_until` asks whether it is done.
+            self.local.call_attention();
+        }
+        is_main_over || self.pace.is_poll_due()
+    }
+
+    /// The number of steps that a turn would make without doing anything else. Zero: it would do more.
+    #[inline]
+    fn undisturbed_steps(&self) -> u64 {
+        if self.local.needs_attention() || self.home().has_mail() || self.ready_count() == 0 {
+            return 0;
+        }
+        if !self.pace.times_steps() {
+            self.read_clock();
+        }
+        let now = self.pace.last_reading();
+        if self.pace.is_poll_due() || self.timers.borrow().may_be_due(now) {
+            return 0;
+        }
+        self.pace.steps_at_once(|| self.ready_count()).min(self.steps_until_poll())
+    }
+
+    #[inline]
+    fn steps_until_poll(&self) -> u64 {
+        self.pace.steps_until_poll(self.local.step_number())
+    }
+
+    fn poll_driver(&self, limit: Option<Duration>) -> io::Result<()> {
+        if self.lingers.take() && limit != Some(Duration::ZERO) && !self.has_work() {
+            thread::yield_now();
+        }
+        if self.has_work() || self.is_stopped.get() {
+            let is_due = self.steps_until_poll() == 0 || self.pace.is_poll_due();
+            return if is_due { self.wait_for_events(Some(Duration::ZERO)) } else { Ok(()) };
+        }
+        let until_next = self.clock.idle(self.next_deadline());
+        let limit = match (limit, until_next) {
+            (Some(limit), Some(until_next)) => Some(limit.min(until_next)),
+            (limit, until_next) => limit.or(until_next),
+        };
+        if limit == Some(Duration::ZERO) {
+            return self.wait_for_events(limit);
+        }
+        let limit = if self.home().fall_asleep() { limit } else { Some(Duration::ZERO) };
+        self.pulse.sleeps();
+        let result = self.wait_for_events(limit);
+        self.pulse.is_back();
+        self.home().wake_up();
+        // The time in the driver does not count as time without a poll.
+        self.read_clock();
+        self.pace.put_off_poll();
+        result
+    }
+
+    fn wait_for_events(&self, limit: Option<Duration>) -> io::Result<()> {
+        let mut events = mem::take(&mut *self.events.borrow_mut());
+        let result = self.driver.borrow_mut().wait(limit, &mut events);
+        self.pace.note_poll(self.local.step_number());
+        if !events.is_empty() {
+            let mut released = mem::take(&mut *self.released.borrow_mut());
+            {
+                let mut sockets = self.sockets.borrow_mut();
+                for event in &events {
+                    sockets.note(*event, &self.local, &mut released);
+                }
+            }
+            self.drop_released(released);
+        }
+        self.observe_all(|observer| observer.polled(events.len()));
+        events.clear();
+        *self.events.borrow_mut() = events;
+        result
+    }
+}

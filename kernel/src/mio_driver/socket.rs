@@ -1,0 +1,292 @@
+//! The sockets of the system: how they are opened, and the attempts on them.
+
+use std::io::{self, IoSliceMut};
+use std::net::SocketAddr;
+use std::os::fd::{AsRawFd, OwnedFd, RawFd};
+
+use pikake_traps::{Attempt, Direction, Done, OpenSocket, Opened, SocketOption, first_buffers};
+use rustix::event::{PollFd, PollFlags, Timespec};
+use rustix::io::{Errno, retry_on_intr};
+use rustix::net::{RecvFlags, SendFlags};
+use socket2::{Domain, MsgHdr, SockAddr, Socket, Type};
+
+use super::addresses::{from_address, from_any, to_address};
+
+/// A socket of the system.
+#[derive(Debug)]
+pub struct MioSocket {
+    socket: Socket,
+    /// A byte stream: a short transfer has emptied or filled the system's buffer.
+    is_stream: bool,
+    /// Duplicates of the descriptor may exist, so its close is not the end of the socket.
+    is_adopted: bool,
+    /// No pipe, process or other descriptor that is only waited for.
+    is_socket: bool,
+}
+
+impl AsRawFd for MioSocket {
+    fn as_raw_fd(&self) -> RawFd {
+        self.socket.as_raw_fd()
+    }
+}
+
+impl MioSocket {
+    fn new(socket: Socket, is_stream: bool) -> Self {
+        Self { socket, is_stream, is_adopted: false, is_socket: true }
+    }
+
+    pub(super) fn is_stream(&self) -> bool {
+        self.is_stream
+    }
+
+    pub(super) fn is_adopted(&self) -> bool {
+        self.is_adopted
+    }
+
+    pub(super) fn open(what: OpenSocket<'_>) -> io::Result<Opened<Self>> {
+        let socket = match what {
+            OpenSocket::UnixStreamPair => return pair(Type::STREAM),
+            OpenSocket::UnixDatagramPair => return pair(Type::DGRAM),
+            OpenSocket::Adopt(descriptor) => adopt(descriptor)?,
+            OpenSocket::TcpListener(address, backlog) => tcp_listener(address, backlog, false)?,
+            OpenSocket::SharedTcpListener(address, backlog) => {
+                tcp_listener(address, backlog, true)?
+            }
+            OpenSocket::TcpStream(address) => {
+                let socket = new_socket(Domain::for_address(address), Type::STREAM)?;
+                start_connecting(&socket, &address.into())?;
+                Self::new(socket, true)
+            }
+            OpenSocket::Udp(address) => {
+                let socket = new_socket(Domain::for_address(address), Type::DGRAM)?;
+                socket.bind(&address.into())?;
+                Self::new(socket, false)
+            }
+            OpenSocket::UnixListener(path, backlog) => {
+                let socket = new_socket(Domain::UNIX, Type::STREAM)?;
+                socket.bind(&SockAddr::unix(path)?)?;
+                listen(&socket, backlog)?;
+                Self::new(socket, false)
+            }
+            OpenSocket::UnixStream(path) => {
+                let socket = new_socket(Domain::UNIX, Type::STREAM)?;
+                start_connecting(&socket, &SockAddr::unix(path)?)?;
+                Self::new(socket, true)
+            }
+            OpenSocket::UnixDatagram(path) => {
+                let socket = new_socket(Domain::UNIX, Type::DGRAM)?;
+                if let Some(path) = path {
+                    socket.bind(&SockAddr::unix(path)?)?;
+                }
+                Self::new(socket, false)
+            }
+            what => {
+                return Err(io::Error::new(
+                    io::ErrorKind::Unsupported,
+                    format!("this kernel does not know how to open {what:?}"),
+                ));
+            }
+        };
+        Ok(Opened::One(socket))
+    }
+
+    /// Makes an attempt, and makes it again if a signal cuts it short.
+    #[inline]
+    pub(super) fn attempt(&self, attempt: Attempt<'_>) -> io::Result<Done<Self>> {
+        let socket = &self.socket;
+        Ok(match attempt {
+            Attempt::Read(to) if self.is_socket => Done::Bytes(
+                retry_on_intr(|| rustix::net::recv(socket, &mut *to, RecvFlags::empty()))?.0,
+            ),
+            Attempt::Write(from) if self.is_socket => {
+                // Without the flag, a write to a closed connection could end the process by a signal.
+                // Pipes have no such flag. For them the standard library has the signal ignored.
+                Done::Bytes(retry_on_intr(|| rustix::net::send(socket, from, SendFlags::NOSIGNAL))?)
+            }
+            Attempt::Accept => accept_nonblocking(socket)?,
+            other => self.attempt_otherwise(other)?,
+        })
+    }
+
+    /// Makes the attempts that are rare.
+    #[inline(never)]
+    fn attempt_otherwise(&self, attempt: Attempt<'_>) -> io::Result<Done<Self>> {
+        let socket = &self.socket;
+        Ok(match attempt {
+            Attempt::Read(to) => Done::Bytes(retry_on_intr(|| rustix::io::read(socket, &mut *to))?),
+            Attempt::Write(from) => Done::Bytes(retry_on_intr(|| rustix::io::write(socket, from))?),
+            Attempt::ReadVectored(buffers) => {
+                Done::Bytes(buffers.read_by(&mut |to: &mut [IoSliceMut<'_>]| {
+                    Ok(retry_on_intr(|| rustix::io::readv(socket, &mut *to))?)
+                })?)
+            }
+            Attempt::WriteVectored(from) if self.is_socket => {
+                let message = MsgHdr::new().with_buffers(first_buffers(from));
+                let flags = i32::try_from(SendFlags::NOSIGNAL.bits()).expect("a small flag");
+                Done::Bytes(retry(|| socket.sendmsg(&message, flags))?)
+            }
+            Attempt::WriteVectored(from) => {
+                Done::Bytes(retry_on_intr(|| rustix::io::writev(socket, first_buffers(from)))?)
+            }
+            Attempt::Peek(to) => Done::Bytes(
+                retry_on_intr(|| rustix::net::recv(socket, &mut *to, RecvFlags::PEEK))?.0,
+            ),
+            Attempt::Receive(to) => {
+                let received =
+                    retry_on_intr(|| rustix::net::recvfrom(socket, &mut *to, RecvFlags::empty()))?;
+                Done::Received(received.0, from_any(received.2)?)
+            }
+            Attempt::Send(data, None) => {
+                Done::Bytes(retry_on_intr(|| rustix::net::send(socket, data, SendFlags::NOSIGNAL))?)
+            }
+            Attempt::Send(data, Some(to)) => {
+                let to = from_address(to)?;
+                Done::Bytes(retry(|| socket.send_to(data, &to))?)
+            }
+            Attempt::Poll(direction) => {
+                let flags = match direction {
+                    Direction::Read => PollFlags::IN,
+                    Direction::Write => PollFlags::OUT,
+                };
+                let mut asked = [PollFd::new(socket, flags)];
+                match retry_on_intr(|| rustix::event::poll(&mut asked, Some(&Timespec::default())))?
+                {
+                    0 => return Err(io::ErrorKind::WouldBlock.into()),
+                    _ => Done::Nothing,
+                }
+            }
+            Attempt::Connected => {
+                if let Some(error) = socket.take_error()? {
+                    return Err(error);
+                }
+                match socket.peer_addr() {
+                    Ok(_) => Done::Nothing,
+                    Err(error) if error.kind() == io::ErrorKind::NotConnected => {
+                        return Err(io::ErrorKind::WouldBlock.into());
+                    }
+                    Err(error) => return Err(error),
+                }
+            }
+            Attempt::Connect(to) => {
+                socket.connect(&from_address(to)?)?;
+                Done::Nothing
+            }
+            Attempt::Shutdown(how) => {
+                socket.shutdown(how)?;
+                Done::Nothing
+            }
+            Attempt::LocalAddress => Done::Address(to_address(&socket.local_addr()?)?),
+            Attempt::PeerAddress => Done::Address(to_address(&socket.peer_addr()?)?),
+            Attempt::SetOption(option) => {
+                set_option(socket, option)?;
+                Done::Nothing
+            }
+            Attempt::GetOption(which) => Done::Option(option(socket, which)?),
+            _ => return Err(io::ErrorKind::Unsupported.into()),
+        })
+    }
+}
+
+/// Makes a call, and makes it again if a signal cuts it short.
+fn retry<T>(mut call: impl FnMut() -> io::Result<T>) -> io::Result<T> {
+    loop {
+        match call() {
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+            done => return done,
+        }
+    }
+}
+
+fn pair(kind: Type) -> io::Result<Opened<MioSocket>> {
+    let (one, other) = Socket::pair(Domain::UNIX, kind.nonblocking(), None)?;
+    let is_stream = kind == Type::STREAM;
+    Ok(Opened::Pair(MioSocket::new(one, is_stream), MioSocket::new(other, is_stream)))
+}
+
+fn adopt(descriptor: OwnedFd) -> io::Result<MioSocket> {
+    let socket = Socket::from(descriptor);
+    socket.set_nonblocking(true)?;
+    let (is_socket, is_stream) = match socket.r#type() {
+        Ok(kind) => (true, kind == Type::STREAM && !socket.is_listener()?),
+        // A terminal gives a line at a time, so a short read has not emptied its buffer.
+        Err(error) if Errno::from_io_error(&error) == Some(Errno::NOTSOCK) => (false, false),
+        Err(error) => return Err(error),
+    };
+    Ok(MioSocket { socket, is_stream, is_adopted: true, is_socket })
+}
+
+fn set_option(socket: &Socket, option: SocketOption) -> io::Result<()> {
+    match option {
+        SocketOption::NoDelay(on) => socket.set_tcp_nodelay(on),
+        SocketOption::Broadcast(on) => socket.set_broadcast(on),
+        SocketOption::Linger(time) => socket.set_linger(time),
+        SocketOption::KeepAlive(on) => socket.set_keepalive(on),
+        SocketOption::ReceiveBuffer(bytes) => socket.set_recv_buffer_size(bytes),
+        SocketOption::SendBuffer(bytes) => socket.set_send_buffer_size(bytes),
+        _ => Err(io::ErrorKind::Unsupported.into()),
+    }
+}
+
+fn option(socket: &Socket, which: SocketOption) -> io::Result<SocketOption> {
+    Ok(match which {
+        SocketOption::NoDelay(_) => SocketOption::NoDelay(socket.tcp_nodelay()?),
+        SocketOption::Broadcast(_) => SocketOption::Broadcast(socket.broadcast()?),
+        SocketOption::Linger(_) => SocketOption::Linger(socket.linger()?),
+        SocketOption::KeepAlive(_) => SocketOption::KeepAlive(socket.keepalive()?),
+        SocketOption::ReceiveBuffer(_) => SocketOption::ReceiveBuffer(socket.recv_buffer_size()?),
+        SocketOption::SendBuffer(_) => SocketOption::SendBuffer(socket.send_buffer_size()?),
+        _ => return Err(io::ErrorKind::Unsupported.into()),
+    })
+}
+
+fn tcp_listener(address: SocketAddr, backlog: u32, is_shared: bool) -> io::Result<MioSocket> {
+    let socket = new_socket(Domain::for_address(address), Type::STREAM)?;
+    socket.set_reuse_address(true)?;
+    if is_shared {
+        socket.set_reuse_port(true)?;
+    }
+    socket.bind(&address.into())?;
+    listen(&socket, backlog)?;
+    Ok(MioSocket::new(socket, false))
+}
+
+/// Makes a socket that does not block and that child processes do not inherit.
+fn new_socket(domain: Domain, kind: Type) -> io::Result<Socket> {
+    #[cfg(any(target_os = "linux", target_os = "android", target_os = "freebsd"))]
+    return Socket::new(domain, kind.nonblocking(), None);
+    #[cfg(not(any(target_os = "linux", target_os = "android", target_os = "freebsd")))]
+    {
+        let socket = Socket::new(domain, kind, None)?;
+        socket.set_nonblocking(true)?;
+        Ok(socket)
+    }
+}
+
+fn accept_nonblocking(listener: &Socket) -> io::Result<Done<MioSocket>> {
+    #[cfg(any(target_os = "linux", target_os = "android", target_os = "freebsd"))]
+    {
+        use rustix::net::SocketFlags;
+        let flags = SocketFlags::NONBLOCK | SocketFlags::CLOEXEC;
+        let accept = || rustix::net::acceptfrom_with(listener, flags);
+        let (accepted, address) = retry_on_intr(accept)?;
+        Ok(Done::Accepted(MioSocket::new(Socket::from(accepted), true), from_any(address)?))
+    }
+    #[cfg(not(any(target_os = "linux", target_os = "android", target_os = "freebsd")))]
+    {
+        let (accepted, address) = retry(|| listener.accept())?;
+        accepted.set_nonblocking(true)?;
+        Ok(Done::Accepted(MioSocket::new(accepted, true), to_address(&address)?))
+    }
+}
+
+fn listen(socket: &Socket, backlog: u32) -> io::Result<()> {
+    socket.listen(i32::try_from(backlog).unwrap_or(i32::MAX))
+}
+
+/// Starts to connect. A connection that is still under way is no error.
+fn start_connecting(socket: &Socket, to: &SockAddr) -> io::Result<()> {
+    match socket.connect(to) {
+        Err(error) if Errno::from_io_error(&error) == Some(Errno::INPROGRESS) => Ok(()),
+        result => result,
+    }
+}

@@ -1,0 +1,15 @@
+//! The tables of a kernel: its tasks, and the waiters of their waits, each in the table of the thing that
+//! ends the wait.
+//!
+//! A table runs no user code. The drop of a waiter or a socket may run some, so a method that takes one
+//! out of its table gives it back. The machine drops it when no table is borrowed.
+
+mod queues;
+mod sockets;
+mod tasks;
+mod timers;
+
+pub(crate) use queues::Queues;
+pub(crate) use sockets::{Attempted, Released, Sockets};
+pub(crate) use tasks::Tasks;
+pub(crate) use timers::Timers;
