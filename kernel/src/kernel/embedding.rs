@@ -52,7 +52,6 @@ impl<C: Clock + 'static, P: Pick + 'static, D: Driver + 'static> Kernel<C, P, D>
     /// ([`NestedRun`](door::NestedRun) inside).
     pub fn turn(&self, limit: Option<Duration>) -> io::Result<Turn> {
         let machine = &self.machine;
-        machine.home().wake_up();
         let turned = door::enter(&self.handler, || machine.turn_once(limit));
         turned.unwrap_or_else(|nested| Err(io::Error::other(nested)))?;
         let is_stopped = machine.take_stop();

@@ -25,7 +25,7 @@ impl<D: Driver, C: Clock, P: Pick> Machine<D, C, P> {
                 } else if self.is_stopped.get() || is_done() {
                     return Ok(());
                 } else {
-                    self.turn(None, &is_done)?;
+                    self.turn(|| None, &is_done)?;
                 }
             }
         })
@@ -33,6 +33,9 @@ impl<D: Driver, C: Clock, P: Pick> Machine<D, C, P> {
 
     /// Makes one turn for an owner that has a loop of its own.
     pub(crate) fn turn_once(&self, limit: Option<Duration>) -> io::Result<()> {
+        self.home().wake_up();
+        // The owner asks after each turn whether the main task has ended.
+        let limit = || if self.is_main_over() { Some(Duration::ZERO) } else { limit };
         self.while_awake(|| self.turn(limit, || false))
     }
 
@@ -47,9 +50,13 @@ impl<D: Driver, C: Clock, P: Pick> Machine<D, C, P> {
 
     /// Makes one pass: wake queue, timers, ready tasks, driver.
     ///
-    /// `limit` bounds the time that the driver may block. Once `is_done` holds, the pass neither begins to
-    /// step tasks nor polls the driver.
-    fn turn(&self, limit: Option<Duration>, is_done: impl Fn() -> bool) -> io::Result<()> {
+    /// `limit` bounds the time that the driver may block; it is asked right before. Once `is_done` holds, the
+    /// pass neither begins to step tasks nor polls the driver.
+    fn turn(
+        &self,
+        limit: impl FnOnce() -> Option<Duration>,
+        is_done: impl Fn() -> bool,
+    ) -> io::Result<()> {
         self.local.attention_was_paid();
         self.local.call_wakers();
         if self.home().has_mail() {
@@ -71,8 +78,7 @@ impl<D: Driver, C: Clock, P: Pick> Machine<D, C, P> {
         }
         match is_done() {
             true => Ok(()),
-            false if self.is_main_over() => self.poll_driver(Some(Duration::ZERO)),
-            false => self.poll_driver(limit),
+            false => self.poll_driver(limit()),
         }
     }
 
