@@ -54,8 +54,8 @@ pub(crate) struct Machine<D: Driver, C, P> {
     driver: RefCell<D>,
     /// Tasks that the machine drops before the next step, each with the reason.
     aborted: RefCell<VecDeque<(TaskRef, Interrupted)>>,
-    /// The main task of the current run.
-    main: RefCell<Option<TaskRef>>,
+    /// The main tasks, that of the innermost run last: an owner may run the kernel between two turns.
+    mains: RefCell<Vec<TaskRef>>,
     /// Set by the end of the main task, until the pass ends for it.
     main_has_ended: Cell<bool>,
     phase: Cell<Phase>,
@@ -120,7 +120,7 @@ impl<D: Driver, C: Clock, P: Pick> Machine<D, C, P> {
             queues: RefCell::default(),
             driver: RefCell::new(driver),
             aborted: RefCell::default(),
-            main: RefCell::default(),
+            mains: RefCell::default(),
             main_has_ended: Cell::default(),
             phase: Cell::new(Phase::Open),
             is_stopped: Cell::default(),
@@ -229,7 +229,7 @@ impl<D: Driver, C: Clock, P: Pick> Machine<D, C, P> {
     pub(crate) fn begin_main(&self, main: &TaskRef) -> bool {
         let is_taken = self.spawn(main);
         if is_taken {
-            self.set_main(Some(main.clone()));
+            self.mains.borrow_mut().push(main.clone());
         } else {
             let why = Interrupted::cancelled("the kernel has been shut down");
             main.abandon(TaskError::Cancelled(why));
@@ -239,25 +239,20 @@ impl<D: Driver, C: Clock, P: Pick> Machine<D, C, P> {
 
     /// Drops what is left of a main task at the end of its run.
     pub(crate) fn end_main(&self, main: &TaskRef, outcome: TaskError) {
-        self.set_main(None);
+        self.mains.borrow_mut().retain(|other| !other.is(main));
         self.end(main, outcome);
     }
 
-    fn set_main(&self, main: Option<TaskRef>) {
-        let before = self.main.replace(main);
-        drop(before);
-    }
-
     fn main(&self) -> Option<TaskRef> {
-        self.main.borrow().clone()
+        self.mains.borrow().last().cloned()
     }
 
     fn is_main(&self, task: &TaskRef) -> bool {
-        self.main.borrow().as_ref() == Some(task)
+        self.mains.borrow().last() == Some(task)
     }
 
     /// Whether there is a main task that has ended.
     fn is_main_over(&self) -> bool {
-        self.main.borrow().as_ref().is_some_and(TaskRef::is_ended)
+        self.mains.borrow().last().is_some_and(TaskRef::is_ended)
     }
 }

@@ -127,6 +127,21 @@ fn turn_does_not_block_after_the_main_task() {
 }
 
 #[test]
+fn main_task_is_interrupted_after_an_inner_run() {
+    let Recorded { kernel, .. } = Recorded::new();
+    let outcome = kernel.try_run_by(sleep(200 * SECOND), |main| {
+        kernel.turn(Some(Duration::ZERO)).unwrap();
+        kernel.run(async {});
+        kernel.handle().interrupt("the outer main task").unwrap();
+        while !main.is_ended() {
+            kernel.turn(None).unwrap();
+        }
+    });
+    let interrupted = outcome.unwrap().unwrap_err();
+    assert!(interrupted.to_string().contains("the outer main task"), "{interrupted}");
+}
+
+#[test]
 fn refused_turn_leaves_the_kernel_wakeable() {
     let recorded = Recorded::new();
     recorded.kernel.turn(Some(Duration::ZERO)).unwrap();
