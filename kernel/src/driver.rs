@@ -1,7 +1,7 @@
-//! What the kernel asks of the outside: readiness, sockets, helper threads, names.
+//! The contract between a kernel and its outside: readiness, sockets, helper threads, names.
 //!
-//! A driver knows nothing of tasks. The real one is [`MioDriver`](crate::MioDriver); a simulator
-//! brings its own.
+//! A driver knows nothing of tasks. The real driver is [`MioDriver`](crate::MioDriver); a simulator has
+//! its own.
 
 use std::fmt;
 use std::io;
@@ -13,27 +13,27 @@ use pikake_traps::{
     Addresses, Attempt, Done, OpenSocket, Opened, Reply, system_random, system_thread,
 };
 
-/// The kernel's number for a registered socket. A driver gives it back unchanged.
+/// The kernel's number for a registered socket. A driver returns it unchanged in its events.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub struct Token {
-    /// Where the kernel keeps the socket.
+    /// The index of the socket in the kernel's table.
     pub index: u32,
-    /// Tells it from the sockets that were kept there before.
+    /// Distinguishes the socket from earlier sockets with the same index.
     pub generation: u32,
 }
 
-/// Something became of a registered socket.
+/// A change of a registered socket.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Event {
-    /// Which socket.
+    /// The socket.
     pub token: Token,
     /// An attempt to read is worthwhile.
     pub readable: bool,
     /// An attempt to write is worthwhile.
     pub writable: bool,
-    /// No more will come to read: every further attempt succeeds or fails at once.
+    /// The stream has ended: every further attempt to read succeeds or fails at once.
     pub read_ended: bool,
-    /// Nothing can be written any more: every further attempt fails at once.
+    /// The stream takes no more: every further attempt to write fails at once.
     pub write_ended: bool,
 }
 
@@ -54,61 +54,63 @@ pub struct HelperThreads {
     pub waiting: usize,
 }
 
-/// The outside of a kernel. See [`Attempt`] for what each attempt means.
+/// The outside of a kernel. [`Attempt`] documents the meaning of each attempt.
 ///
-/// Readiness is edge-triggered: after a socket is registered, an event is reported if it is ready
-/// at that time, and another one each time it becomes ready again after an attempt would have
-/// blocked.
-#[expect(clippy::missing_errors_doc, reason = "they are the system's, passed on")]
+/// Readiness is edge-triggered. A driver reports an event if a socket is ready when it is registered. It
+/// reports another one each time the socket becomes ready after an attempt that would have blocked.
+#[expect(clippy::missing_errors_doc, reason = "the errors are the system's, passed on")]
 pub trait Driver {
-    /// What a socket is. Dropping it closes it.
+    /// A socket. Its drop closes it.
     type Socket;
 
-    /// Something that brings the driver out of [`wait`](Self::wait), called on any thread.
+    /// A closure for any thread that makes [`wait`](Self::wait) return.
     fn waker(&self) -> Box<dyn Fn() + Send + Sync>;
 
-    /// Waits for events, at most so long (`None`: without limit), and appends them.
+    /// Waits for events, at most for `limit` (`None`: without limit), and appends them.
     fn wait(&mut self, limit: Option<Duration>, events: &mut Vec<Event>) -> io::Result<()>;
 
     /// Starts to report events of a socket.
     fn register(&mut self, socket: &Self::Socket, token: Token) -> io::Result<()>;
 
-    /// Tells that an attempt on a registered socket would have blocked.
+    /// Notes that an attempt on a registered socket would have blocked.
     fn blocked(&mut self, socket: &Self::Socket, token: Token) -> io::Result<()>;
 
-    /// Stops to report events of a socket that is about to be dropped.
+    /// Ends the events of a socket that the kernel is about to drop.
     fn deregister(&mut self, socket: &Self::Socket);
 
-    /// Whether a transfer shorter than asked for says that the next one would block.
+    /// Whether, after a transfer that was shorter than asked for, the next one would block.
     fn short_means_blocked(&self, socket: &Self::Socket) -> bool;
 
     /// Opens a socket, or takes one over.
     fn open(&mut self, what: OpenSocket<'_>) -> io::Result<Opened<Self::Socket>>;
 
-    /// Attempts something; `None`: it would block. [`Attempt::IsReady`] and [`Attempt::Close`] do not
-    /// come here. What a driver does not have it refuses, with
-    /// [`Unsupported`](io::ErrorKind::Unsupported).
+    /// Makes an attempt; `None`: the attempt would block.
+    ///
+    /// The kernel itself executes [`Attempt::IsReady`] and [`Attempt::Close`]. A driver refuses attempts that
+    /// it does not know with [`Unsupported`](io::ErrorKind::Unsupported).
     fn attempt(
         &mut self,
         socket: &Self::Socket,
         attempt: Attempt<'_>,
     ) -> Option<io::Result<Done<Self::Socket>>>;
 
-    /// Says how many closures may run at the same time, and how long an idle thread is kept. Called
-    /// once, before the first closure. A driver without threads has no use for it.
+    /// Sets the number of closures that may run at the same time, and the time after which an idle thread
+    /// ends.
+    ///
+    /// The builder calls this once, before the first closure. A driver without threads ignores it.
     fn limit_threads(&mut self, limit: usize, idle_exit: Duration) {
         let _ = (limit, idle_exit);
     }
 
-    /// What the helper threads are doing.
+    /// The state of the helper threads.
     fn threads(&self) -> HelperThreads {
         HelperThreads::default()
     }
 
-    /// Starts a thread of the program's own. A closure that is not run comes back, as far as it is
-    /// there still.
+    /// Starts a thread of the program's own. A driver that refuses returns the closure if it still has it.
     fn start_thread(&mut self, name: &str, life: Life) -> Result<(), (io::Error, Option<Life>)> {
-        // The system drops what it does not run, and this is the caller's code.
+        // The system drops a closure that it does not run. The drop runs the caller's code, which must not
+        // happen in here.
         let kept = Arc::new(Mutex::new(Some(life)));
         let taken = kept.clone();
         let take =
@@ -121,19 +123,19 @@ pub trait Driver {
         system_thread(name, Box::new(run)).map_err(|error| (error, take(&kept)))
     }
 
-    /// Runs a job on a helper thread, or has it wait its turn. One that cannot be run comes back.
+    /// Runs a job on a helper thread, at once or in its turn. A driver that refuses returns the job.
     fn blocking(&mut self, job: Job) -> Result<(), Job>;
 
-    /// Looks a name up and replies, from any thread. What cannot be started comes back as a job
-    /// that the caller drops.
+    /// Looks up a name, and replies from any thread. A driver that refuses returns a job for the caller to
+    /// drop.
     fn lookup(&mut self, host: &str, port: u16, reply: Reply<Addresses>) -> Result<(), Job>;
 
-    /// Whether the system is the outside; a driver that simulates one refuses.
+    /// Whether the system is the outside. A driver that simulates a system refuses.
     fn system(&self) -> io::Result<()> {
         Ok(())
     }
 
-    /// What the wall clock shows.
+    /// The time of the wall clock.
     fn wall_time(&self) -> SystemTime {
         SystemTime::now()
     }

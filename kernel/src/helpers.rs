@@ -8,13 +8,12 @@
 //!                     └─────────────────────────┘
 //! ```
 //!
-//! (1) [`Helpers::run`], when nobody is idle and there are fewer threads than the limit. (2) Nothing
-//! is left to do. (3) There was nothing for a while, or the driver is gone. (4) The next job in
-//! line. (5) [`Helpers::run`] wakes the thread that became idle last, so that those at the bottom
-//! have the time to end.
+//! (1) [`Helpers::run`], if no thread is idle and there are fewer threads than the limit. (2) No job is
+//! left. (3) No job came for the idle time, or the driver was dropped. (4) The thread takes the next job.
+//! (5) [`Helpers::run`] wakes the thread that became idle last, so that the others reach their idle time.
 //!
-//! A thread is one of the limit from its start to its end, whoever waits for what it does; so the
-//! limit holds also when callers give up. The kernel never waits for a thread.
+//! A thread counts against the limit from its start to its end, even if no task waits for its job any
+//! more. The kernel never waits for a thread.
 
 use std::sync::{Arc, PoisonError};
 use std::time::Duration;
@@ -37,11 +36,10 @@ pub const HELPER_IDLE_EXIT: Duration = Duration::from_secs(10);
 
 struct State {
     jobs: JobLine,
-    threads: usize,
-    /// The threads that have nothing to do, each by what wakes it. The last one is woken first, and
-    /// whoever wakes it takes it out.
+    /// The condition variables of the idle threads. The thread that became idle last is woken first, and its
+    /// waker takes it out.
     idle: Vec<Arc<Condvar>>,
-    /// Which numbers, from zero, the names of threads have.
+    /// For each number, whether a thread has it in its name.
     numbers: Vec<bool>,
     limit: usize,
     idle_exit: Duration,
@@ -49,7 +47,7 @@ struct State {
 }
 
 impl State {
-    /// Where among the idle threads the one is that is woken by this.
+    /// The index of a thread among the idle ones.
     fn place(&self, wake: &Arc<Condvar>) -> Option<usize> {
         self.idle.iter().rposition(|other| Arc::ptr_eq(other, wake))
     }
@@ -58,7 +56,12 @@ impl State {
         self.place(wake).is_some()
     }
 
-    /// The lowest number that no thread has in its name.
+    /// The number of threads.
+    fn threads(&self) -> usize {
+        self.numbers.iter().filter(|is_taken| **is_taken).count()
+    }
+
+    /// Takes the lowest number that no thread has in its name.
     fn take_number(&mut self) -> usize {
         let free = self.numbers.iter().position(|is_taken| !is_taken);
         let number = free.unwrap_or_else(|| {
@@ -74,7 +77,7 @@ struct Shared(Mutex<State>);
 
 impl Shared {
     fn lock(&self) -> MutexGuard<'_, State> {
-        // No job runs under the lock, so a poisoned one is whole all the same.
+        // No job runs under the lock, so the state behind a poisoned lock is whole.
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -85,7 +88,7 @@ impl Shared {
         loop {
             if let Some(job) = state.jobs.pop() {
                 drop(state);
-                self.see_through(job, &wake);
+                self.finish(job, &wake);
                 state = self.lock();
             } else if state.ended {
                 break;
@@ -100,17 +103,18 @@ impl Shared {
                 }
             }
         }
-        state.threads -= 1;
         state.numbers[number] = false;
     }
 
-    /// Runs a job and replies. If there is nothing else to do, the thread counts as idle before
-    /// the reply is given: who makes one call after the other uses one thread.
-    fn see_through(&self, mut job: Job, wake: &Arc<Condvar>) {
-        // The job reports a panic of its closure by itself; what is left is the drop of a result
-        // that nobody wants any more, and the wakers of others.
+    /// Runs a job and replies.
+    ///
+    /// If no other job waits, the thread counts as idle before it replies. So a task that makes one call
+    /// after the other uses one thread.
+    fn finish(&self, mut job: Job, wake: &Arc<Condvar>) {
+        // The job replies with a panic of its closure. The drop of an unwanted result may panic, too, and so
+        // may the wakers of others.
         quietly("a helper thread's closure", || job.run());
-        // A result that nobody wants is dropped here, which may take its time: not an idle thread.
+        // The drop of an unwanted result may take long, so the thread does not count as idle before.
         if job.is_wanted() {
             let mut state = self.lock();
             if state.jobs.is_empty() && !state.ended {
@@ -120,7 +124,7 @@ impl Shared {
         quietly("a helper thread's reply", || drop(job));
     }
 
-    /// Waits until there is something to do; `false` if there was nothing for too long.
+    /// Waits until the thread is woken. Returns `false` if no job came for the idle time.
     fn rest<'a>(
         &'a self,
         mut state: MutexGuard<'a, State>,
@@ -147,7 +151,6 @@ impl Default for Helpers {
     fn default() -> Self {
         Self(Arc::new(Shared(Mutex::new(State {
             jobs: JobLine::default(),
-            threads: 0,
             idle: Vec::new(),
             numbers: Vec::new(),
             limit: HELPER_THREADS,
@@ -167,42 +170,42 @@ impl Helpers {
         let state = self.0.lock();
         let idle = state.idle.len();
         let waiting = state.jobs.wanted();
-        HelperThreads { limit: state.limit, busy: state.threads - idle, idle, waiting }
+        HelperThreads { limit: state.limit, busy: state.threads() - idle, idle, waiting }
     }
 
-    /// Hands a job over. It comes back if there is no thread and none can be started.
+    /// Hands over a job. Returns the job if there is no thread and none can be started.
     pub(crate) fn run(&self, job: Job) -> Result<(), Job> {
         let mut state = self.0.lock();
         let unwanted = state.jobs.push(job);
-        let result = self.see_to_it(&mut state);
+        let result = self.provide_thread(&mut state);
         drop(state);
         drop(unwanted);
         result
     }
 
-    /// Sees to it that somebody takes the job that was put into the line just now.
-    fn see_to_it(&self, state: &mut State) -> Result<(), Job> {
+    /// Wakes or starts a thread for the newest job, unless all threads are busy.
+    fn provide_thread(&self, state: &mut State) -> Result<(), Job> {
         if let Some(idle) = state.idle.pop() {
             idle.notify_one();
             return Ok(());
         }
-        if state.threads >= state.limit {
+        if state.threads() >= state.limit {
             return Ok(());
         }
         let number = state.take_number();
         let shared = self.0.clone();
-        // As much of a name as Linux shows: fifteen bytes.
+        // Linux shows fifteen bytes of a name.
         let name = format!("pikake-helper{number}");
         match Builder::new().name(name).spawn(move || shared.work(number)) {
-            Ok(_) => state.threads += 1,
+            Ok(_) => Ok(()),
             Err(_) => {
                 state.numbers[number] = false;
-                if state.threads == 0 {
-                    return Err(state.jobs.take_back().expect("it was put there just now"));
+                match state.threads() {
+                    0 => Err(state.jobs.take_back().expect("the newest job is in the line")),
+                    _ => Ok(()),
                 }
             }
         }
-        Ok(())
     }
 }
 

@@ -1,15 +1,15 @@
 //! Observers: they see what the kernel does and change nothing.
 //!
-//! A kernel without observers pays one test of a flag for each of these. They are called on the
-//! kernel's thread while none of its state is borrowed, so an observer may call traps that do not
-//! suspend; a panic of one is its own kernel's.
+//! A kernel without observers pays one test of a flag for each of these calls. The kernel calls observers
+//! on its own thread while none of its state is borrowed. So an observer may call traps that do not suspend.
+//! A panic of an observer unwinds through the kernel's `run` or `turn`.
 
 use std::panic::Location;
 use std::time::Duration;
 
 use pikake_traps::{Exit, TaskRef, TrapKind};
 
-/// Sees what a kernel does. All methods do nothing unless they are written.
+/// Sees what a kernel does. The provided methods do nothing.
 pub trait Observer {
     /// A task was spawned.
     fn created(&self, task: &TaskRef) {
@@ -21,17 +21,17 @@ pub trait Observer {
         let _ = task;
     }
 
-    /// A task was stepped, and `took` so long.
+    /// A task was stepped, which took this time.
     fn stepped(&self, task: &TaskRef, took: Duration) {
         let _ = (task, took);
     }
 
-    /// A task waits: the trap was parked. `place` is where it is awaited.
+    /// A wait of a task begins. `place` is the place of the await.
     fn trapped(&self, task: &TaskRef, kind: TrapKind, place: &'static Location<'static>) {
         let _ = (task, kind, place);
     }
 
-    /// A wait ended and its task was given the answer: what it waited for, or an interruption.
+    /// A wait of a task ended: it was satisfied, or interrupted.
     fn answered(&self, task: &TaskRef, kind: TrapKind, interrupted: bool) {
         let _ = (task, kind, interrupted);
     }
@@ -41,7 +41,7 @@ pub trait Observer {
         let _ = (task, exit);
     }
 
-    /// The driver was asked for events.
+    /// The driver was polled and reported this number of events.
     fn polled(&self, events: usize) {
         let _ = events;
     }
@@ -49,7 +49,7 @@ pub trait Observer {
 
 /// Reports everything as `tracing` events at trace level.
 ///
-/// A kernel that is built while that level is on has one; any other pays nothing for tracing.
+/// A kernel that is built while that level is on has a tracer. Other kernels pay nothing for tracing.
 #[derive(Debug)]
 pub(crate) struct Tracer;
 

@@ -1,21 +1,19 @@
-//! The ready queue: which task is stepped next.
+//! The order of steps: which of the ready tasks the kernel steps next.
 //!
-//! Tasks that become ready are put into the list of the kernel's near half, in order. The kernel is generic
-//! over what takes them out, so that a simulator can choose at random where the real kernel goes round
-//! and round.
+//! Tasks that become ready enter the kernel's ready list at its end. A [`Pick`] takes them out: the real
+//! kernel's from the front, a simulator's at random.
 
 use pikake_traps::{ReadyList, TaskRef};
 
 /// Takes tasks out of the ready list.
 pub trait Pick: Default {
-    /// Takes out the task to step next: from the list, or from among those that it has taken out of the
-    /// list before.
+    /// Returns the task to step next, from the list or from tasks that earlier calls took out of the list.
     fn pop(&self, ready: &ReadyList) -> Option<TaskRef>;
 
-    /// How many tasks it has taken out of the list and not given.
+    /// The number of tasks that were taken out of the list and not returned.
     fn len(&self) -> usize;
 
-    /// Whether it has given all tasks that it has taken out of the list.
+    /// Whether all tasks that were taken out of the list were returned.
     fn is_empty(&self) -> bool {
         self.len() == 0
     }

@@ -1,5 +1,5 @@
-//! What helper threads and the watchdog use of threads. In a file of its own so that a model checker
-//! can be put in its place.
+//! The threads, locks and clock of helper threads and of the watchdog: the standard library's, or the model
+//! checker's.
 
 use std::sync::PoisonError;
 use std::time::Duration;
@@ -19,7 +19,7 @@ pub(crate) use shuttle::{
     thread::{Builder, sleep},
 };
 
-/// Waits to be notified, until so long after `since`; tells whether it was that long.
+/// Waits for a notification, until `length` after `since`. Returns whether that moment has passed.
 #[cfg(not(pikake_shuttle))]
 pub(crate) fn wait_until<'a, T>(
     _mutex: &'a Mutex<T>,
@@ -33,7 +33,7 @@ pub(crate) fn wait_until<'a, T>(
     (guard, since.elapsed() >= length)
 }
 
-/// There is no time under the model checker: it may always have been that long.
+/// Under the model checker there is no time: any length may have passed.
 #[cfg(pikake_shuttle)]
 #[derive(Clone, Copy)]
 pub(crate) struct Instant;
@@ -49,7 +49,7 @@ impl Instant {
     }
 }
 
-/// Waits to be notified, or gives up by chance.
+/// Waits for a notification, or gives up by chance.
 #[cfg(pikake_shuttle)]
 pub(crate) fn wait_until<'a, T>(
     mutex: &'a Mutex<T>,
@@ -60,7 +60,7 @@ pub(crate) fn wait_until<'a, T>(
 ) -> (MutexGuard<'a, T>, bool) {
     use shuttle::rand::Rng;
 
-    // As long as can be: never.
+    // A wait of the greatest length never gives up.
     if length < Duration::MAX && shuttle::rand::thread_rng().gen_bool(0.5) {
         drop(guard);
         shuttle::thread::yield_now();

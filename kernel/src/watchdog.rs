@@ -1,4 +1,4 @@
-//! A watchdog that reports a long step while the step lasts, even one that never ends.
+//! A watchdog that reports a long step while the step lasts, even if the step never ends.
 //!
 //! A kernel cannot report the step at hand, because that step has the kernel's thread. So each kernel
 //! shows its step in a [`Pulse`], and one thread of the process looks at every pulse now and then. A
@@ -77,20 +77,20 @@ mod tests;
 const LOOKS_PER_LIMIT: u32 = 4;
 
 /// The shortest rest between two looks. A look takes less than a microsecond per kernel, and a thread's
-/// wake-up some: two hundred of them a second are not measurable.
+/// wake-up a few microseconds: two hundred looks a second are not measurable.
 const LOOK_EVERY_LEAST: Duration = Duration::from_millis(5);
 
-/// The longest rest between two looks. A kernel that is new to the list waits so long for its first
-/// look if all others have large limits.
+/// The longest rest between two looks. A new kernel waits this long for its first look if the limits of
+/// all other kernels are large.
 const LOOK_EVERY_MOST: Duration = Duration::from_secs(1);
 
 /// The shortest limit: a length of zero cannot be doubled.
 const LIMIT_LEAST: Duration = Duration::from_nanos(1);
 
-/// The value of [`Pulse::step`] between two steps. A kernel never counts so far.
+/// The value of [`Pulse::step`] between two steps. No step of a kernel has this number.
 const NO_STEP: u64 = u64::MAX;
 
-/// A lock whose holder runs nobody else's code; so a poisoned one is whole all the same.
+/// Takes a lock whose holder runs no user code, so the state behind a poisoned lock is whole.
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
@@ -129,39 +129,39 @@ impl Pulse {
         })
     }
 
-    /// A step begins. The step before is over, and no step of this kernel had this number.
+    /// Notes that a step begins. The step before is over, and no step of this kernel had this number.
     #[inline]
     pub(crate) fn step_begins(&self, step: u64, task: u64, spawned_at: &'static Location<'static>) {
         debug_assert_eq!(self.step.load(Ordering::Relaxed), NO_STEP, "the step before is over");
-        // The order is what `current` and `report` rely on.
+        // `current` and `report` rely on this order.
         self.task.store(task, Ordering::Release);
         self.place.set(spawned_at);
         self.step.store(step, Ordering::Release);
     }
 
-    /// The step is over. A kernel says so before it removes the name of a task that has ended.
+    /// Notes that the step is over. The kernel calls this before it removes the name of a task that has ended.
     #[inline]
     pub(crate) fn step_is_over(&self) {
         self.step.store(NO_STEP, Ordering::Relaxed);
     }
 
-    /// A task with a name is going to be stepped.
+    /// Adds the name of a task before its first step.
     pub(crate) fn add_name(&self, task: u64, name: &str) {
         lock(&self.names).insert(task, name.into());
     }
 
-    /// A task with a name has ended.
+    /// Removes the name of a task that has ended.
     pub(crate) fn remove_name(&self, task: u64) {
         lock(&self.names).remove(&task);
     }
 
-    /// The kernel is about to block in its driver, or its owner leaves it.
+    /// Notes that the kernel is about to block in its driver, or that its owner leaves it.
     #[inline]
     pub(crate) fn sleeps(&self) {
         self.is_asleep.store(true, Ordering::Relaxed);
     }
 
-    /// The kernel no longer blocks, or its owner is back.
+    /// Notes that the kernel no longer blocks, or that its owner is back.
     #[inline]
     pub(crate) fn is_back(&self) {
         self.is_asleep.store(false, Ordering::SeqCst);
@@ -170,8 +170,8 @@ impl Pulse {
         }
     }
 
-    /// The step at hand, if there is one. Only its number is sure: the step may be over already, and
-    /// the rest of a later one.
+    /// The step at hand, if there is one. Only its number is certain: the step may be over, and its task and
+    /// place those of a later step.
     fn current(&self) -> Option<Step> {
         let number = self.step.load(Ordering::Acquire);
         let task = self.task.load(Ordering::Acquire);
@@ -179,7 +179,7 @@ impl Pulse {
         (number != NO_STEP).then_some(Step { number, task, place })
     }
 
-    /// A report on a step that an earlier look has found, unless the step is over by now.
+    /// A report on a step that an earlier look has found. `None` if the step is over by now.
     fn report(&self, step: &Step, took: Duration) -> Option<Report> {
         let name = lock(&self.names).get(&step.task).cloned().unwrap_or_default();
         let report = Report { task: step.task, name, spawned_at: step.place, took, is_over: false };
@@ -250,7 +250,7 @@ struct Entry {
 }
 
 impl Entry {
-    /// Whether a long step was reported, and its end was not yet.
+    /// Whether a long step was reported, and its end was not.
     fn owes_report(&self) -> bool {
         self.seen.as_ref().is_some_and(|seen| seen.report.is_some())
     }
@@ -341,7 +341,7 @@ impl Watchdog {
             // This is a fork: the kernels of other threads did not come along.
             state.entries.clear();
         }
-        // As much of a name as Linux shows: fifteen bytes.
+        // Linux shows fifteen bytes of a name.
         if Builder::new().name("pikake-watchdog".into()).spawn(|| self.work()).is_ok() {
             state.thread_of = Some(process);
         }
