@@ -14,7 +14,7 @@ use crate::pick::{Fifo, Pick};
 /// The number of attempts on sockets that a task may make in one step.
 ///
 /// The kernel defers the next attempt to the task's next step. The number is large enough for a request
-/// and its answers. It is small enough that a task with a busy peer does not hold up the others.
+/// and its answers, and small enough that a busy peer's task does not delay the others.
 pub const ATTEMPTS_PER_STEP: u32 = 32;
 
 /// The number of a task's waits that the kernel answers at once in one step.
@@ -45,7 +45,7 @@ pub const FOREIGN_GRACE: Duration = Duration::from_secs(1);
 pub const SLOW_CLEANUP: Duration = Duration::from_secs(1);
 
 /// The settings that the kernel reads after its builder is gone.
-#[derive(Clone, Debug)]
+#[derive(Debug)]
 pub(crate) struct Settings {
     main_name: Box<str>,
     attempts_per_step: u32,

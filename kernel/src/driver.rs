@@ -56,8 +56,8 @@ pub struct HelperThreads {
 
 /// The outside of a kernel. [`Attempt`] documents the meaning of each attempt.
 ///
-/// Readiness is edge-triggered. A driver reports an event if a socket is ready when it is registered. It
-/// reports another one each time the socket becomes ready after an attempt that would have blocked.
+/// Readiness is edge-triggered. A driver reports an event if a socket is ready at its registration. A
+/// driver also reports one each time the socket becomes ready after an attempt that would have blocked.
 #[expect(clippy::missing_errors_doc, reason = "the errors are the system's, passed on")]
 pub trait Driver {
     /// A socket. Its drop closes it.

@@ -21,8 +21,8 @@ use crate::pick::{Fifo, Pick};
 
 /// Executes the traps of the tasks of one thread.
 ///
-/// A kernel stays on the thread it was built on. It may be run again and again; between two runs its
-/// other tasks are not stepped. The drop of a kernel drops its tasks without cleanup; call
+/// A kernel stays on the thread it was built on. A kernel may be run again and again; between two runs
+/// its other tasks are not stepped. The drop of a kernel drops its tasks without cleanup; call
 /// [`shutdown`](Self::shutdown) first to let them clean up.
 ///
 /// # Examples
@@ -42,7 +42,7 @@ where
     D: Driver + 'static,
 {
     machine: Rc<Machine<D, C, P>>,
-    /// The machine.
+    /// The machine, as the door takes it.
     handler: Rc<dyn TrapHandler>,
     _registration: Registration,
 }
@@ -191,16 +191,16 @@ impl<C: Clock + 'static, P: Pick + 'static, D: Driver + 'static> Kernel<C, P, D>
 
     /// The waits of the tasks that are not ready, in no order.
     ///
-    /// Of each task these are the waits that were polled with a combinator's waker and, of those polled
-    /// with the task's own waker, the last one. After [`inspect`](Self::inspect) they are all waits. A task
-    /// without a wait here waits on a foreign future.
+    /// The list has all waits that were polled with a combinator's waker. Of a task's other waits it has the
+    /// last one, or all after [`inspect`](Self::inspect). A task that is not ready and has no wait in the list
+    /// waits on a foreign future.
     pub fn waits(&self) -> Vec<Waiting> {
         self.machine.waits()
     }
 
-    /// Has every task polled once more, so that [`waits`](Self::waits) shows all its waits.
+    /// Has every task of this moment polled once more, so that [`waits`](Self::waits) shows all its waits.
     ///
-    /// The tasks are those of this moment. Their waits are complete after the next turn.
+    /// The list is complete after the next turn.
     ///
     /// # Panics
     ///

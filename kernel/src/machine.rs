@@ -1,8 +1,8 @@
 //! The machine: the state of a kernel, behind the [`Kernel`](crate::Kernel) that its owner has.
 //!
 //! No table and no other cell of the machine is borrowed while user code runs (I10). A method takes a
-//! borrow, changes the table and gives the borrow back. Only then does it drop the waiters that the
-//! table has released, and call wakers ([`Local::call_wakers`]).
+//! borrow, changes the table and gives the borrow back. Only then the method drops the waiters that the
+//! table has released, and calls wakers ([`Local::call_wakers`]).
 
 mod execute;
 mod pace;
@@ -61,7 +61,7 @@ pub(crate) struct Machine<D: Driver, C, P> {
     phase: Cell<Phase>,
     /// Set by a stop, until the run or turn returns for it.
     is_stopped: Cell<bool>,
-    /// Set by a task that wants other threads to run once before the kernel sleeps.
+    /// Set by a task that lets other threads run once before the kernel sleeps.
     lingers: Cell<bool>,
     pace: Pace,
     pulse: Arc<Pulse>,
@@ -72,7 +72,7 @@ pub(crate) struct Machine<D: Driver, C, P> {
     messages: RefCell<Vec<Message>>,
 }
 
-/// The state of a kernel between its building and its end.
+/// The phases of a kernel's life.
 ///
 /// ```text
 ///          (1)             (2)
@@ -92,8 +92,8 @@ enum Phase {
 }
 
 impl<D: Driver, C: Clock, P: Pick> Machine<D, C, P> {
-    /// Makes a machine. A watched machine has its steps looked at by the process' watchdog, which counts
-    /// real time.
+    /// Makes a machine. The watchdog of the process, which counts real time, looks at the steps of a machine
+    /// that is watched.
     pub(crate) fn new(
         home: LocalHome,
         driver: D,

@@ -2,7 +2,7 @@
 //! ends the wait.
 //!
 //! A table runs no user code. The drop of a waiter or a socket may run some, so a method that takes one
-//! out of its table gives it back. The machine drops it when no table is borrowed.
+//! out of its table gives it back. The machine drops the waiter or socket when no table is borrowed.
 
 mod queues;
 mod sockets;

@@ -24,13 +24,14 @@
 //! that sleeps often: at most one wake-up of the thread per look.
 //!
 //! A step is first seen at most one look after its begin. The report comes at the first look that is
-//! at least the limit after that one: never earlier than the limit, and at most two looks later.
+//! at least the limit after that one. So no report is earlier than the limit, or later than two looks
+//! after the limit.
 //!
 //! # No report mixes two steps
 //!
 //! The fields of a pulse are separate atomics. [`Pulse::current`] reads `step`, then `task` and
-//! `place`. A report takes these from the first look, and needs a later read of `step` that gives the
-//! same number `n`: the one in the later look.
+//! `place`. A report takes these from the first look at a step `n`. A report also needs the later look to
+//! read the same number `n`.
 //!
 //! * The first read acquires the release store of `n`. So `task` and `place` are those of step `n`, or
 //!   of a later one.
@@ -73,7 +74,7 @@ use crate::threads::{
 #[cfg(test)]
 mod tests;
 
-/// How many looks there are in the smallest limit: a report is late by half of the limit at most.
+/// The number of looks in the smallest limit: a report is late by half of the limit at most.
 const LOOKS_PER_LIMIT: u32 = 4;
 
 /// The shortest rest between two looks. A look takes less than a microsecond per kernel, and a thread's

@@ -1,5 +1,4 @@
-//! Helper threads under the model checker: who does what, how many there are, and that each of them
-//! ends.
+//! Helper threads under the model checker: each job runs once, within the limit, and each thread ends.
 
 use std::future::Future;
 use std::pin::Pin;
@@ -13,8 +12,8 @@ use shuttle::thread;
 
 use crate::helpers::Helpers;
 
-/// How many schedules each program is run under. A thread that does not end is found by itself: then
-/// nothing can go on, and that fails.
+/// The number of schedules that each program runs under. The checker itself reports a thread that does not
+/// end, as a deadlock.
 const SCHEDULES: usize = 3_000;
 
 #[track_caller]
@@ -42,7 +41,7 @@ fn result<T>(mut replied: Replied<T>) -> Option<T> {
     }
 }
 
-/// What runs now, and what ran.
+/// The jobs that run now, the most that ran at once, and those that ran.
 #[derive(Default)]
 struct Counts {
     running: AtomicUsize,
@@ -60,7 +59,7 @@ impl Counts {
     }
 }
 
-/// Hands a job over that counts.
+/// Hands over a job that counts itself.
 fn run(helpers: &Helpers, counts: &Arc<Counts>) -> Replied<()> {
     let (reply, replied) = Reply::channel();
     let counts = counts.clone();
@@ -70,7 +69,7 @@ fn run(helpers: &Helpers, counts: &Arc<Counts>) -> Replied<()> {
 }
 
 #[test]
-fn every_job_is_done_once_by_no_more_threads_than_the_limit() {
+fn jobs_run_once_within_the_thread_limit() {
     for idle_exit in [Duration::MAX, Duration::ZERO] {
         check(move || {
             let (helpers, counts) = (Helpers::default(), Arc::new(Counts::default()));
@@ -88,7 +87,7 @@ fn every_job_is_done_once_by_no_more_threads_than_the_limit() {
 }
 
 #[test]
-fn one_call_after_the_other_takes_one_thread() {
+fn sequential_calls_use_one_thread() {
     check(|| {
         let (helpers, counts) = (Helpers::default(), Arc::new(Counts::default()));
         helpers.limit(3, Duration::MAX);
@@ -101,10 +100,10 @@ fn one_call_after_the_other_takes_one_thread() {
 }
 
 #[test]
-fn a_job_that_meets_a_thread_on_its_way_out_is_done() {
+fn job_runs_while_its_thread_exits() {
     check(|| {
         let (helpers, counts) = (Helpers::default(), Arc::new(Counts::default()));
-        // It leaves by chance whenever it has nothing to do.
+        // The thread exits by chance whenever it is idle.
         helpers.limit(1, Duration::ZERO);
         for _ in 0..3 {
             assert_eq!(result(run(&helpers, &counts)), Some(()));
@@ -115,7 +114,7 @@ fn a_job_that_meets_a_thread_on_its_way_out_is_done() {
 }
 
 #[test]
-fn what_is_not_begun_when_the_driver_goes_is_told_so() {
+fn drop_fails_the_jobs_not_begun() {
     check(|| {
         let (helpers, counts) = (Helpers::default(), Arc::new(Counts::default()));
         helpers.limit(1, Duration::MAX);

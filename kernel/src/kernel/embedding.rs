@@ -28,7 +28,7 @@ pub struct Turn {
     /// A handle asked the kernel to stop ([`KernelHandle::stop`](pikake_traps::KernelHandle::stop)), so the
     /// turn stepped no further task.
     pub is_stopped: bool,
-    /// The moment of the next timer, if there is one.
+    /// The moment of the next timer, or of the end of a shutdown's grace, if there is one.
     pub next_deadline: Option<Deadline>,
     /// The time for which the caller may do something else, unless the kernel's descriptor becomes readable
     /// before. `None` is without limit.
@@ -40,11 +40,11 @@ pub struct Turn {
 impl<C: Clock + 'static, P: Pick + 'static, D: Driver + 'static> Kernel<C, P, D> {
     /// Makes one pass: delivers wakes, fires timers, makes a few steps of ready tasks, and polls the driver.
     ///
-    /// If no task is ready, the driver blocks for at most `limit` (`None`: without limit). It does not block
-    /// when the main task of [`try_run_by`](Self::try_run_by) has ended.
+    /// If no task is ready, the driver blocks for at most `limit` (`None`: without limit). The driver does not
+    /// block when the main task of [`try_run_by`](Self::try_run_by) has ended.
     ///
-    /// A program with a loop of its own turns the kernel with a limit of zero whenever the kernel's
-    /// descriptor (`AsRawFd`) is readable, and after [`Turn::may_wait`] at the latest.
+    /// A program with a loop of its own turns the kernel with a limit of zero. The program does so whenever
+    /// the kernel's descriptor (`AsRawFd`) is readable, and after [`Turn::may_wait`] at the latest.
     ///
     /// # Errors
     ///
@@ -117,8 +117,8 @@ impl<C: Clock + 'static, P: Pick + 'static, D: Driver + 'static> Kernel<C, P, D>
     /// Whether a shutdown that a handle [asked for](pikake_traps::KernelHandle::shutdown) waits for nothing
     /// more: all tasks have ended, or the grace is over.
     ///
-    /// An owner that turns the kernel by itself goes on until then, and calls [`shutdown`](Self::shutdown),
-    /// which drops the tasks that are left.
+    /// An owner that turns the kernel goes on until then and calls [`shutdown`](Self::shutdown), which drops
+    /// the tasks that are left.
     pub fn is_shut_down(&self) -> bool {
         self.machine.is_shut_down()
     }
@@ -138,7 +138,7 @@ impl<C: Clock + 'static, P: Pick + 'static, D: Driver + 'static> Drop for Driven
     }
 }
 
-/// Readable when there is something for the kernel to do, so that a foreign loop can watch it.
+/// Readable when the kernel has work, so that a foreign loop can watch the descriptor.
 #[cfg(not(mio_unsupported_force_poll_poll))]
 impl<C: Clock + 'static, P: Pick + 'static> AsRawFd for Kernel<C, P, MioDriver> {
     fn as_raw_fd(&self) -> RawFd {

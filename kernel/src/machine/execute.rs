@@ -231,9 +231,9 @@ impl<D: Driver, C: Clock, P: Pick> Machine<D, C, P> {
     ) -> Attempted {
         let mut released = Released::default();
         let attempted = {
-            let mut driver = self.driver.borrow_mut();
-            let with = (&mut *driver, &self.local);
-            self.sockets.borrow_mut().attempt(socket, attempt, waiter, with, &mut released)
+            let driver = &mut *self.driver.borrow_mut();
+            let mut sockets = self.sockets.borrow_mut();
+            sockets.attempt(socket, attempt, waiter, driver, &self.local, &mut released)
         };
         drop(released);
         attempted

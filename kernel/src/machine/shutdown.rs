@@ -1,4 +1,4 @@
-//! The shutdown of a kernel: all tasks are asked to end, and dropped if they do not in time.
+//! The shutdown of a kernel: it asks all tasks to end, and drops those that have not ended in time.
 
 use pikake_time::{Clock, Deadline};
 use pikake_traps::{Interrupted, TaskError, TaskRef, quietly};
@@ -51,7 +51,7 @@ impl<D: Driver, C: Clock, P: Pick> Machine<D, C, P> {
         }
         while self.pick.pop(self.local.ready()).is_some() {}
         for message in self.home().close() {
-            quietly("what was sent to a kernel that ended", || drop(message));
+            quietly("a message to a kernel that has ended", || drop(message));
         }
         self.phase.set(Phase::Closed);
         let sockets = self.sockets.borrow_mut().clear();

@@ -131,11 +131,12 @@ impl<S> Sockets<S> {
         socket: SocketId,
         attempt: Attempt<'_>,
         waiter: Option<(&Waiter, Option<WaitKey>)>,
-        (driver, local): (&mut D, &Local),
+        driver: &mut D,
+        local: &Local,
         released: &mut Released,
     ) -> Attempted {
         if attempt.is_immediate() {
-            return Attempted::Done(self.at_once(socket, attempt, (driver, local), released));
+            return Attempted::Done(self.at_once(socket, attempt, driver, local, released));
         }
         let Some(entry) = self.find(socket) else {
             return refuse(Closed, waiter.is_some(), local);
@@ -181,7 +182,8 @@ impl<S> Sockets<S> {
         &mut self,
         socket: SocketId,
         attempt: Attempt<'_>,
-        (driver, local): (&mut D, &Local),
+        driver: &mut D,
+        local: &Local,
         released: &mut Released,
     ) -> io::Result<Done<SocketId>> {
         let Some(entry) = self.find(socket) else { return Err(Closed.into()) };
