@@ -18,7 +18,8 @@ use std::time::Duration;
 
 use pikake_time::{Clock, Deadline, Ticks};
 use pikake_traps::{
-    Interrupted, Local, LocalHome, Message, TaskError, TaskRef, TrapHandler, TrapKind, Waiter,
+    Interrupted, Local, LocalHome, Message, TaskError, TaskId, TaskRef, TrapHandler, TrapKind,
+    Waiter,
 };
 
 use crate::builder::Settings;
@@ -56,6 +57,8 @@ pub(crate) struct Machine<D: Driver, C, P> {
     aborted: RefCell<VecDeque<(TaskRef, Interrupted)>>,
     /// The main tasks, that of the innermost run last: an owner may run the kernel between two turns.
     mains: RefCell<Vec<TaskRef>>,
+    /// The number of the last of these: each end of a task compares its number, without a borrow.
+    main_id: Cell<TaskId>,
     /// Set by the end of the main task, until the pass ends for it.
     main_has_ended: Cell<bool>,
     phase: Cell<Phase>,
@@ -121,6 +124,7 @@ impl<D: Driver, C: Clock, P: Pick> Machine<D, C, P> {
             driver: RefCell::new(driver),
             aborted: RefCell::default(),
             mains: RefCell::default(),
+            main_id: Cell::default(),
             main_has_ended: Cell::default(),
             phase: Cell::new(Phase::Open),
             is_stopped: Cell::default(),
@@ -229,7 +233,7 @@ impl<D: Driver, C: Clock, P: Pick> Machine<D, C, P> {
     pub(crate) fn begin_main(&self, main: &TaskRef) -> bool {
         let is_taken = self.spawn(main);
         if is_taken {
-            self.mains.borrow_mut().push(main.clone());
+            self.change_mains(|mains| mains.push(main.clone()));
         } else {
             let why = Interrupted::cancelled("the kernel has been shut down");
             main.abandon(TaskError::Cancelled(why));
@@ -239,8 +243,14 @@ impl<D: Driver, C: Clock, P: Pick> Machine<D, C, P> {
 
     /// Drops what is left of a main task at the end of its run.
     pub(crate) fn end_main(&self, main: &TaskRef, outcome: TaskError) {
-        self.mains.borrow_mut().retain(|other| !other.is(main));
+        self.change_mains(|mains| mains.retain(|other| !other.is(main)));
         self.end(main, outcome);
+    }
+
+    fn change_mains(&self, change: impl FnOnce(&mut Vec<TaskRef>)) {
+        let mut mains = self.mains.borrow_mut();
+        change(&mut mains);
+        self.main_id.set(mains.last().map_or(TaskId::default(), TaskRef::id));
     }
 
     fn main(&self) -> Option<TaskRef> {
@@ -248,7 +258,7 @@ impl<D: Driver, C: Clock, P: Pick> Machine<D, C, P> {
     }
 
     fn is_main(&self, task: &TaskRef) -> bool {
-        self.mains.borrow().last() == Some(task)
+        self.main_id.get() == task.id()
     }
 
     /// Whether there is a main task that has ended.
