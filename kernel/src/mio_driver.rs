@@ -8,9 +8,8 @@ mod socket;
 use std::fmt;
 use std::io;
 use std::net::{SocketAddr, ToSocketAddrs};
-use std::os::fd::AsRawFd;
 #[cfg(not(mio_unsupported_force_poll_poll))]
-use std::os::fd::RawFd;
+use std::os::fd::{AsRawFd, RawFd};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -43,7 +42,7 @@ mod alarm {
 /// The number of events that one call takes from the system. The next call takes the rest.
 const EVENTS_PER_WAIT: usize = 1024;
 
-/// The token of the waker. No socket has it, since a generation starts at zero and counts up.
+/// The token of the waker. No socket has it, since no table is large enough for its index.
 const WAKER: mio::Token = mio::Token(usize::MAX);
 
 /// The token of the alarm. No socket has it, either.
@@ -149,7 +148,7 @@ impl Driver for MioDriver {
     }
 
     fn register(&mut self, socket: &MioSocket, token: Token) -> io::Result<()> {
-        let descriptor = socket.as_raw_fd();
+        let descriptor = socket.descriptor();
         self.poll.registry().register(&mut SourceFd(&descriptor), to_mio(token), INTEREST)
     }
 
@@ -157,14 +156,14 @@ impl Driver for MioDriver {
         if !EMULATED_EDGES {
             return Ok(());
         }
-        let descriptor = socket.as_raw_fd();
+        let descriptor = socket.descriptor();
         self.poll.registry().reregister(&mut SourceFd(&descriptor), to_mio(token), INTEREST)
     }
 
     fn deregister(&mut self, socket: &MioSocket) {
         // Closing a descriptor takes it out of epoll and kqueue, unless it has duplicates.
         if socket.is_adopted() || EMULATED_EDGES {
-            let descriptor = socket.as_raw_fd();
+            let descriptor = socket.descriptor();
             // The call does not fail for a registered socket. A failure would not keep the socket open.
             let _ = self.poll.registry().deregister(&mut SourceFd(&descriptor));
         }

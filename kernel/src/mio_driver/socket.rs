@@ -24,15 +24,13 @@ pub struct MioSocket {
     is_socket: bool,
 }
 
-impl AsRawFd for MioSocket {
-    fn as_raw_fd(&self) -> RawFd {
-        self.socket.as_raw_fd()
-    }
-}
-
 impl MioSocket {
     fn new(socket: Socket, is_stream: bool) -> Self {
         Self { socket, is_stream, is_adopted: false, is_socket: true }
+    }
+
+    pub(super) fn descriptor(&self) -> RawFd {
+        self.socket.as_raw_fd()
     }
 
     pub(super) fn is_stream(&self) -> bool {

@@ -68,9 +68,9 @@ pub(crate) type Released = [Option<Waiter>; 2];
 /// The result of an attempt.
 pub(crate) enum Attempted {
     Done(io::Result<Done<SocketId>>),
-    /// The attempt cannot be made with success now. Its waiter has an entry with this key.
+    /// The attempt would block. Its waiter has an entry with this key.
     Waits(WaitKey),
-    /// The attempt cannot be made with success now, or not in this step. There is no entry.
+    /// The attempt would block, or is deferred to the task's next step. There is no entry.
     NotNow,
 }
 
