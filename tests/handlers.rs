@@ -208,11 +208,9 @@ impl TrapHandler for Careless {
         usize::MAX
     }
 
-    fn queue_len(&self, _: &WaitQueue) -> usize {
-        usize::MAX
-    }
+    fn serve(&self, _: &WaitQueue) {}
 
-    fn forget_queue(&self, _: u32) {}
+    fn forget_waiters(&self, _: &WaitQueue) {}
 
     fn arm(&self, _: Deadline, waiter: Waiter) -> TimerKey {
         self.armed.borrow_mut().push(waiter);

@@ -9,7 +9,7 @@ mod sockets;
 mod tasks;
 mod timers;
 
-pub(crate) use queues::Queues;
+pub(crate) use queues::{Queues, Wanted};
 pub(crate) use sockets::{Attempted, Released, Sockets};
 pub(crate) use tasks::Tasks;
 pub(crate) use timers::Timers;

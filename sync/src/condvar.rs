@@ -2,13 +2,13 @@
 
 use std::error::Error;
 use std::fmt;
-use std::future::Future;
+use std::future::{Future, poll_fn};
 use std::panic::Location;
+use std::pin::Pin;
+use std::task::Poll;
 
-use pikake_traps::{Interrupted, shield};
+use pikake_traps::{Interrupted, WaitQueue, park_at, shield};
 
-use crate::line::{Line, Serve};
-use crate::line_turn::Turn;
 use crate::mutex::MutexGuard;
 
 /// Waiting for a change of what a [`Mutex`](crate::Mutex) guards.
@@ -43,13 +43,13 @@ use crate::mutex::MutexGuard;
 /// ```
 #[derive(Default)]
 pub struct Condvar {
-    line: Line<()>,
+    waiters: WaitQueue,
 }
 
 impl Condvar {
     /// A condition that nobody waits for.
     pub const fn new() -> Self {
-        Self { line: Line::new() }
+        Self { waiters: WaitQueue::new() }
     }
 
     /// Gives the lock up, waits to be notified, and waits for the lock.
@@ -85,11 +85,15 @@ impl Condvar {
         place: &'static Location<'static>,
     ) -> Result<MutexGuard<'a, T>, WaitInterrupted<'a, T>> {
         let mutex = guard.mutex();
-        let mut turn = Turn::new(self, (), place);
-        // In line before the lock is free, lest a notification in between be missed.
-        turn.stand();
+        let mut wait = park_at(&self.waiters, place);
+        // Begun before the lock is free, lest a notification in between be missed.
+        let begun = poll_fn(|cx| Poll::Ready(Pin::new(&mut wait).poll(cx))).await;
         drop(guard);
-        let notified = turn.await.map(|_| Notified(self));
+        let answer = match begun {
+            Poll::Ready(answer) => answer,
+            Poll::Pending => wait.await,
+        };
+        let notified = answer.map(|()| Notified(self));
         let guard = loop {
             if let Ok(guard) = shield(mutex.lock_at(place)).await {
                 break guard;
@@ -134,23 +138,17 @@ impl Condvar {
 
     /// Lets up to so many go on, those that came first; tells how many there were.
     pub fn notify(&self, count: usize) -> usize {
-        for notified in 0..count {
-            match self.line.call() {
-                Some(next) => next.wake(),
-                None => return notified,
-            }
-        }
-        count
+        self.waiters.wake(count)
     }
 
     /// Lets all go on that wait now; tells how many there were.
     pub fn notify_all(&self) -> usize {
-        self.notify(self.line.len())
+        self.notify(usize::MAX)
     }
 
     /// How many wait to be notified.
     pub fn waiting(&self) -> usize {
-        self.line.len()
+        self.waiters.len()
     }
 }
 
@@ -160,21 +158,6 @@ struct Notified<'a>(&'a Condvar);
 impl Drop for Notified<'_> {
     fn drop(&mut self) {
         self.0.notify(1);
-    }
-}
-
-impl Serve for &Condvar {
-    type Brings = ();
-
-    fn line(&self) -> &Line<()> {
-        &self.line
-    }
-
-    /// Nobody is called without a notification.
-    fn serve(&self) {}
-
-    fn give_back(&self) {
-        self.notify(1);
     }
 }
 

@@ -1,112 +1,89 @@
-//! What the two kinds of mutex have in common: who holds it, and who is next.
+//! What the two kinds of mutex have in common: one permit, and who holds it.
 
-use std::cell::Cell;
 use std::fmt;
 use std::future::Future;
 use std::panic::Location;
 use std::pin::Pin;
 use std::task::{Context, Poll, ready};
 
-use pikake_traps::Interrupted;
+use pikake_traps::{Interrupted, WaitQueue};
 
 use crate::holder::Holder;
-use crate::line::{Line, Serve};
-use crate::line_turn::Turn;
+use crate::permits::{Permits, Taking};
 
 /// A lock, without anything in it.
-#[derive(Default)]
 pub(crate) struct Lock {
-    held: Cell<bool>,
-    /// Who took it last.
+    /// One permit: the holder's.
+    permit: WaitQueue,
+    /// The last task that took the lock.
     holder: Holder,
-    line: Line<()>,
 }
 
 impl Lock {
     pub(crate) const fn new() -> Self {
-        Self { held: Cell::new(false), holder: Holder::new(), line: Line::new() }
+        Self { permit: WaitQueue::with_permits(1), holder: Holder::new() }
     }
 
     /// Takes the lock if nobody holds it or waits for it.
     #[inline]
     pub(crate) fn try_lock(&self, place: &'static Location<'static>) -> bool {
-        if self.held.get() || !self.line.is_empty() {
-            return false;
+        let is_taken = self.permit.try_take(1);
+        if is_taken {
+            self.holder.set(place);
         }
-        self.held.set(true);
-        self.holder.set(place);
-        true
+        is_taken
     }
 
-    /// Gives the lock to the next in line.
+    /// Gives the lock to the first waiter.
     #[inline]
     pub(crate) fn unlock(&self) {
-        self.held.set(false);
-        if !self.line.is_empty() {
-            self.hand_over();
-        }
+        self.holder.clear();
+        self.permit.give(1);
     }
 
     pub(crate) fn is_held(&self) -> bool {
-        self.held.get()
+        self.permit.free() == 0
     }
 
     pub(crate) fn waiting(&self) -> usize {
-        self.line.len()
-    }
-
-    /// Calls the first in line.
-    #[inline(never)]
-    fn hand_over(&self) {
-        let give = || {
-            self.held.set(true);
-            self.holder.clear();
-        };
-        self.line.hand_to_first(give, || self.held.set(false));
+        self.permit.len()
     }
 
     pub(crate) fn show(&self, shown: &mut fmt::DebugStruct<'_, '_>) {
-        let holder = self.held.get().then_some(&self.holder);
-        shown.field("held_by", &holder).field("waiting", &self.line.len());
+        let holder = self.is_held().then_some(&self.holder);
+        shown.field("held_by", &holder).field("waiting", &self.waiting());
     }
 }
 
-impl Serve for &Lock {
-    type Brings = ();
-
-    #[inline]
-    fn line(&self) -> &Line<()> {
-        &self.line
+impl Default for Lock {
+    fn default() -> Self {
+        Self::new()
     }
+}
 
+impl Permits for &Lock {
     #[inline]
-    fn serve(&self) {
-        if !self.held.get() && !self.line.is_empty() {
-            self.hand_over();
-        }
-    }
-
-    fn give_back(&self) {
-        self.unlock();
+    fn queue(&self) -> &WaitQueue {
+        &self.permit
     }
 }
 
 /// Taking a lock, if need be by waiting for it.
-pub(crate) struct Locking<'a>(Turn<&'a Lock>);
+pub(crate) struct Locking<'a> {
+    taking: Taking<&'a Lock>,
+    awaited_at: &'static Location<'static>,
+}
 
 impl<'a> Locking<'a> {
     #[inline]
-    pub(crate) fn new(lock: &'a Lock, place: &'static Location<'static>) -> Self {
-        Self(Turn::new(lock, (), place))
+    pub(crate) fn new(lock: &'a Lock, awaited_at: &'static Location<'static>) -> Self {
+        Self { taking: Taking::new(lock, 1, awaited_at), awaited_at }
     }
 
     #[inline(never)]
     fn wait(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), Interrupted>> {
-        let turned = ready!(Pin::new(&mut self.0).poll(cx));
-        if turned.is_ok() {
-            self.0.source().holder.set(self.0.awaited_at());
-        }
-        Poll::Ready(turned.map(|_| ()))
+        let taken = ready!(self.taking.poll_wait(cx));
+        Poll::Ready(taken.map(|lock| lock.holder.set(self.awaited_at)))
     }
 }
 
@@ -115,12 +92,12 @@ impl Future for Locking<'_> {
 
     #[inline]
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
-        let turn = &mut self.0;
-        let place = turn.awaited_at();
-        let locked = turn.at_once(|lock, ()| if lock.try_lock(place) { Ok(()) } else { Err(()) });
-        match locked {
-            Some(()) => Poll::Ready(Ok(())),
-            None => self.wait(cx),
+        if let Some((lock, awaited_at)) = self.taking.if_new()
+            && lock.try_lock(awaited_at)
+        {
+            self.taking.end();
+            return Poll::Ready(Ok(()));
         }
+        self.wait(cx)
     }
 }

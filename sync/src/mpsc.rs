@@ -13,13 +13,12 @@ use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
 use futures_core::Stream;
-use pikake_traps::Interrupted;
+use pikake_traps::{Interrupted, WaitQueue};
 
 use crate::error::{PutError, TryGetError};
-use crate::line::{Line, Serve};
-use crate::line_turn::Turn;
+use crate::permits::Permits;
 use crate::queue::Queue;
-use crate::queue_waits::{Gets, Next};
+use crate::queue::waits::{Gets, Next};
 use crate::store::Fifo;
 
 /// What a sender gets back that could not send.
@@ -221,7 +220,7 @@ impl<T> Stream for Receiver<T> {
     fn poll_next(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Self::Item>> {
         let this = &mut *self;
         let place = Location::caller();
-        let next = || Next(Turn::new(Getter(this.shared.clone()), (), place));
+        let next = || Next::new(Getter(this.shared.clone()), place);
         let got = ready!(Pin::new(this.next.get_or_insert_with(next)).poll(cx));
         this.next = None;
         Poll::Ready(got.transpose())
@@ -242,27 +241,23 @@ impl<T> Drop for Receiver<T> {
 /// The receiver, as it waits in a stream.
 struct Getter<T>(Rc<Shared<T>>);
 
+impl<T> Clone for Getter<T> {
+    fn clone(&self) -> Self {
+        Self(self.0.clone())
+    }
+}
+
 impl<T> Gets for Getter<T> {
     type Store = Fifo<T>;
 
-    fn queue(&self) -> &Queue<T> {
+    fn items(&self) -> &Queue<T> {
         &self.0.queue
     }
 }
 
-impl<T> Serve for Getter<T> {
-    type Brings = ();
-
-    fn line(&self) -> &Line<()> {
-        &self.0.queue.getters
-    }
-
-    fn serve(&self) {
-        self.0.queue.serve();
-    }
-
-    fn give_back(&self) {
-        self.0.queue.give_back();
+impl<T> Permits for Getter<T> {
+    fn queue(&self) -> &WaitQueue {
+        self.0.queue.getters()
     }
 }
 

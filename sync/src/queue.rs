@@ -1,16 +1,18 @@
 //! Queues: items that some tasks put and others get.
 //!
 //! ```text
-//!   put ──▶ [ putters, with their items ] ──▶ room ──▶ [ items ] ──▶ promised ──▶ get
-//!                                                                      ▲
-//!                                          [ getters ] ────────────────┘
+//!   put ──▶ [ pending items, and their putters ] ──▶ room ──▶ [ items ] ──▶ get
+//!                                                                ▲
+//!                                                 [ getters ] ───┘ one permit for each item
 //! ```
 //!
-//! A getter that waits is called as soon as there is an item for it, and the item is *promised*
-//! from then on: it stays where it is, counted, until the getter runs, and others cannot take it. A
-//! putter that waits brings its item to the line, and whoever makes room takes it from there; so a
-//! putter that is called has nothing left to do. Either way, what was handed over to somebody who
-//! is gone before they could see it, is still there.
+//! *Each item is a permit* of the queue of getters. A getter takes a permit, then the item. A permit that was granted to
+//! a getter keeps an item for it, and the item stays where it is until the getter runs. So an
+//! item whose getter is gone is still there.
+//!
+//! *A putter that waits brings its item* into the list of pending items. Whoever makes room moves the first of them to the
+//! items and grants its putter a permit, so a putter that is granted one has nothing left to do. Putters and their
+//! items wait in the same order, and leave both at once.
 
 use std::cell::{Cell, RefCell};
 use std::fmt;
@@ -21,10 +23,12 @@ use std::time::Duration;
 use pikake_traps::{Interrupted, WaitQueue, park_at, timed};
 
 use crate::error::{GetError, NotPut, NothingToDo, PutError, TryGetError};
-use crate::line::Line;
-use crate::line_turn::Turn;
-use crate::queue_waits::{Get, Getters, Next, Put, Putters, QueueStream};
+use crate::pending::Pending;
 use crate::store::{Fifo, Lifo, Smallest, Store};
+
+pub(crate) mod waits;
+
+use waits::{Get, Getters, Next, Put, QueueStream};
 
 /// Items that some tasks put and others get.
 ///
@@ -111,15 +115,16 @@ pub type LifoQueue<T> = AnyQueue<Lifo<T>>;
 
 /// A [`Queue`], [`LifoQueue`] or [`PriorityQueue`]: `S` decides which item comes next.
 pub struct AnyQueue<S: Store> {
-    pub(crate) items: RefCell<S>,
-    pub(crate) capacity: usize,
-    /// How many items are spoken for by getters that were called and have not run since.
-    pub(crate) promised: Cell<usize>,
-    pub(crate) closed: Cell<bool>,
-    pub(crate) getters: Line<()>,
-    pub(crate) putters: Line<S::Item>,
+    items: RefCell<S>,
+    capacity: usize,
+    closed: Cell<bool>,
+    /// One permit for each item, free or granted.
+    getters: WaitQueue,
+    pending: RefCell<Pending<S::Item>>,
+    /// A permit is granted to the first putter when its item is no longer pending.
+    putters: WaitQueue,
     /// How many were put and not reported done.
-    pub(crate) unfinished: Cell<usize>,
+    unfinished: Cell<usize>,
     /// How often everything was done.
     rounds: Cell<u64>,
     joiners: WaitQueue,
@@ -136,10 +141,10 @@ impl<S: Store> AnyQueue<S> {
         Self {
             items: RefCell::default(),
             capacity,
-            promised: Cell::new(0),
             closed: Cell::new(false),
-            getters: Line::new(),
-            putters: Line::new(),
+            getters: WaitQueue::new(),
+            pending: RefCell::default(),
+            putters: WaitQueue::new(),
             unfinished: Cell::new(0),
             rounds: Cell::new(0),
             joiners: WaitQueue::new(),
@@ -163,7 +168,7 @@ impl<S: Store> AnyQueue<S> {
     #[track_caller]
     #[inline]
     pub fn put(&self, item: S::Item) -> impl Future<Output = Result<(), PutError<S::Item>>> {
-        Put(Turn::new(Putters(self), item, Location::caller()))
+        Put::new(self, item, Location::caller())
     }
 
     /// Puts an item, if there is room for it within so long.
@@ -212,14 +217,10 @@ impl<S: Store> AnyQueue<S> {
         if self.closed.get() {
             return Err((item, NotPut::Closed));
         }
-        if !self.putters.is_empty() || !self.has_room() {
+        if self.putting() > 0 || !self.has_room() {
             return Err((item, NotPut::Full));
         }
         self.take_in(item);
-        if !self.getters.is_empty() {
-            // One item more is for one getter more.
-            self.promise_to_first();
-        }
         Ok(())
     }
 
@@ -251,13 +252,13 @@ impl<S: Store> AnyQueue<S> {
     /// Each wait as [`get`](Self::get).
     #[track_caller]
     pub fn stream(&self) -> QueueStream<'_, S> {
-        QueueStream { queue: self, next: None, made_at: Location::caller() }
+        QueueStream::new(self, Location::caller())
     }
 
     /// What waits for the next item.
     #[inline]
     pub(crate) fn next(&self, place: &'static Location<'static>) -> Next<Getters<'_, S>> {
-        Next(Turn::new(Getters(self), (), place))
+        Next::new(Getters(self), place)
     }
 
     /// Gets the next item, if one is there that is not promised to somebody who waits.
@@ -267,14 +268,15 @@ impl<S: Store> AnyQueue<S> {
     /// [`TryGetError`]: there is none, and whether there may be one later.
     #[inline]
     pub fn try_get(&self) -> Result<S::Item, TryGetError> {
-        if !self.putters.is_empty() && self.capacity == 0 {
-            // Nothing is ever there. What the first putter brings is taken from its hands.
-            if let Some(item) = self.hand_to_hand() {
-                return Ok(item);
-            }
+        if self.capacity == 0
+            && let Some(item) = self.take_from_putter()
+        {
+            return Ok(item);
         }
-        if self.has_unpromised() && self.getters.is_empty() {
-            return Ok(self.give_out(self.promised.get()));
+        if self.getters.try_take(1)
+            && let Some(item) = self.take_out(self.getters.granted())
+        {
+            return Ok(item);
         }
         match self.is_over() {
             true => Err(TryGetError::Closed),
@@ -300,8 +302,8 @@ impl<S: Store> AnyQueue<S> {
         let first = self.get();
         async move {
             let mut all = vec![first.await?];
-            while self.has_unpromised() && self.getters.is_empty() {
-                all.push(self.give_out(self.promised.get()));
+            while let Ok(item) = self.try_get() {
+                all.push(item);
             }
             Ok(all)
         }
@@ -353,7 +355,8 @@ impl<S: Store> AnyQueue<S> {
     /// Those who wait for room get their items back; those who wait for an item are told.
     pub fn close(&self) {
         self.closed.set(true);
-        self.putters.dismiss_all();
+        // They find their items still pending.
+        self.putters.give(self.putters.len());
         self.dismiss_if_over();
     }
 
@@ -375,7 +378,7 @@ impl<S: Store> AnyQueue<S> {
 
     /// Whether whoever puts now has to wait.
     pub fn is_full(&self) -> bool {
-        !self.has_room() || !self.putters.is_empty()
+        !self.has_room() || self.putting() > 0
     }
 
     /// How many items it takes; `None` if any number.
@@ -390,7 +393,75 @@ impl<S: Store> AnyQueue<S> {
 
     /// How many wait for room.
     pub fn putting(&self) -> usize {
-        self.putters.len()
+        self.pending.borrow().len()
+    }
+}
+
+impl<S: Store> AnyQueue<S> {
+    /// Whether nothing will ever come out.
+    #[inline]
+    fn is_over(&self) -> bool {
+        self.closed.get() && self.is_empty()
+    }
+
+    #[inline]
+    fn has_room(&self) -> bool {
+        match self.capacity {
+            // Only what somebody waits for.
+            0 => self.getters.free() == 0 && !self.getters.is_empty(),
+            capacity => self.len() < capacity,
+        }
+    }
+
+    #[inline]
+    fn take_in(&self, item: S::Item) {
+        self.unfinished.set(self.unfinished.get() + 1);
+        self.items.borrow_mut().push(item);
+        self.getters.give(1);
+    }
+
+    /// Takes out the item that comes after so many others, for a permit; somebody may have room now. `None`: the permit was one
+    /// of a queue that is over.
+    #[inline]
+    fn take_out(&self, after: usize) -> Option<S::Item> {
+        let item = self.items.borrow_mut().pop(after)?;
+        if self.putting() > 0 {
+            self.take_pending();
+        }
+        if self.closed.get() {
+            self.dismiss_if_over();
+        }
+        Some(item)
+    }
+
+    /// Takes in what is pending, as far as there is room.
+    #[inline(never)]
+    fn take_pending(&self) {
+        while !self.closed.get() && self.has_room() {
+            let Some(item) = self.pending.borrow_mut().pop() else { return };
+            self.take_in(item);
+            self.putters.give(1);
+        }
+    }
+
+    /// Takes an item from the hands of the first putter.
+    #[inline(never)]
+    fn take_from_putter(&self) -> Option<S::Item> {
+        if self.closed.get() || self.getters.free() > 0 || !self.getters.is_empty() {
+            return None;
+        }
+        let item = self.pending.borrow_mut().pop()?;
+        self.unfinished.set(self.unfinished.get() + 1);
+        self.putters.give(1);
+        Some(item)
+    }
+
+    /// Has getters look that wait for what never comes.
+    #[inline(never)]
+    fn dismiss_if_over(&self) {
+        if self.is_over() {
+            self.getters.give(self.getters.len());
+        }
     }
 }
 
@@ -402,7 +473,7 @@ impl<T> Queue<T> {
     pub fn push_front(&self, item: T) {
         self.items.borrow_mut().0.push_front(item);
         self.unfinished.set(self.unfinished.get() + 1);
-        self.serve_getters();
+        self.getters.give(1);
     }
 }
 
@@ -411,7 +482,7 @@ impl<S: Store> fmt::Debug for AnyQueue<S> {
         f.debug_struct("Queue")
             .field("length", &self.len())
             .field("capacity", &self.capacity())
-            .field("promised", &self.promised.get())
+            .field("promised", &self.getters.granted())
             .field("getting", &self.getting())
             .field("putting", &self.putting())
             .field("unfinished", &self.unfinished.get())

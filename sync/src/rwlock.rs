@@ -6,11 +6,10 @@ use std::future::Future;
 use std::ops::{Deref, DerefMut};
 use std::panic::Location;
 
-use pikake_traps::Interrupted;
+use pikake_traps::{Interrupted, WaitQueue};
 
 use crate::holder::Holder;
-use crate::line::{Line, Serve};
-use crate::line_turn::Turn;
+use crate::permits::{Permits, Taking};
 
 /// A lock around a value that many tasks may read at a time, or one may write.
 ///
@@ -41,13 +40,14 @@ pub struct RwLock<T: ?Sized> {
     value: RefCell<T>,
 }
 
+/// Who may read and write. A waiter's permit is made when its turn has come, in one of two queues.
 #[derive(Default)]
 struct Gate {
     reading: Cell<usize>,
     writing: Cell<bool>,
     writer: Holder,
-    readers: Line<()>,
-    writers: Line<()>,
+    readers: WaitQueue,
+    writers: WaitQueue,
 }
 
 impl<T> RwLock<T> {
@@ -57,8 +57,8 @@ impl<T> RwLock<T> {
             reading: Cell::new(0),
             writing: Cell::new(false),
             writer: Holder::new(),
-            readers: Line::new(),
-            writers: Line::new(),
+            readers: WaitQueue::new(),
+            writers: WaitQueue::new(),
         };
         Self { gate, value: RefCell::new(value) }
     }
@@ -88,7 +88,7 @@ impl<T: ?Sized> RwLock<T> {
         let place = Location::caller();
         async move {
             if !self.gate.try_read() {
-                Turn::new(Readers(&self.gate), (), place).await?;
+                Taking::new(Readers(&self.gate), 1, place).await?;
             }
             Ok(self.read_guard())
         }
@@ -114,7 +114,7 @@ impl<T: ?Sized> RwLock<T> {
         let place = Location::caller();
         async move {
             if !self.gate.try_write() {
-                Turn::new(Writers(&self.gate), (), place).await?;
+                Taking::new(Writers(&self.gate), 1, place).await?;
             }
             Ok(self.write_guard(place))
         }
@@ -189,60 +189,57 @@ impl Gate {
         self.serve();
     }
 
+    /// Lets those in whose turn has come: a writer, or all readers that wait.
     fn serve(&self) {
-        if self.reading.get() == 0
-            && !self.writing.get()
-            && let Some(writer) = self.writers.call()
-        {
+        self.take_back();
+        if self.reading.get() == 0 && !self.writing.get() && !self.writers.is_empty() {
             self.writing.set(true);
             self.writer.clear();
-            writer.wake();
+            self.writers.give(1);
         }
-        while !self.writing.get()
-            && !self.writers.has_callable()
-            && let Some(reader) = self.readers.call()
-        {
-            self.reading.set(self.reading.get() + 1);
-            reader.wake();
+        if !self.writing.get() && self.writers.is_empty() {
+            let waiting = self.readers.len();
+            self.reading.set(self.reading.get() + waiting);
+            self.readers.give(waiting);
         }
+    }
+
+    /// Takes back the permits of waiters that left without having seen them.
+    fn take_back(&self) {
+        if self.writers.reclaim() > 0 {
+            self.writing.set(false);
+        }
+        self.reading.set(self.reading.get() - self.readers.reclaim());
     }
 }
 
-/// Those who wait to read.
+/// A wait to read.
+#[derive(Clone)]
 struct Readers<'a>(&'a Gate);
 
-impl Serve for Readers<'_> {
-    type Brings = ();
-
-    fn line(&self) -> &Line<()> {
+impl Permits for Readers<'_> {
+    fn queue(&self) -> &WaitQueue {
         &self.0.readers
     }
 
-    fn serve(&self) {
+    fn left(&self) {
+        self.queue().recover();
         self.0.serve();
-    }
-
-    fn give_back(&self) {
-        self.0.read_unlock();
     }
 }
 
-/// Those who wait to write.
+/// A wait to write.
+#[derive(Clone)]
 struct Writers<'a>(&'a Gate);
 
-impl Serve for Writers<'_> {
-    type Brings = ();
-
-    fn line(&self) -> &Line<()> {
+impl Permits for Writers<'_> {
+    fn queue(&self) -> &WaitQueue {
         &self.0.writers
     }
 
-    fn serve(&self) {
+    fn left(&self) {
+        self.queue().recover();
         self.0.serve();
-    }
-
-    fn give_back(&self) {
-        self.0.write_unlock();
     }
 }
 

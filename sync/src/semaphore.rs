@@ -6,10 +6,9 @@ use std::fmt;
 use std::future::Future;
 use std::panic::Location;
 
-use pikake_traps::Interrupted;
+use pikake_traps::{Interrupted, WaitQueue};
 
-use crate::line::{Line, Serve};
-use crate::line_turn::Turn;
+use crate::permits::Taking;
 
 /// A number of permits, of which tasks take some at a time.
 ///
@@ -36,11 +35,10 @@ use crate::line_turn::Turn;
 /// # Ok::<_, pikake_traps::Interrupted>(()) }).unwrap();
 /// ```
 pub struct Semaphore {
-    available: Cell<usize>,
-    /// How many are out as [`Permit`]s, or given to somebody in line who has not run since.
-    held: Cell<usize>,
+    permits: WaitQueue,
+    /// How many there are, free or not.
+    total: Cell<usize>,
     bound: usize,
-    line: Line<usize>,
 }
 
 impl Semaphore {
@@ -55,7 +53,7 @@ impl Semaphore {
     }
 
     const fn made(permits: usize, bound: usize) -> Self {
-        Self { available: Cell::new(permits), held: Cell::new(0), bound, line: Line::new() }
+        Self { permits: WaitQueue::with_permits(permits), total: Cell::new(permits), bound }
     }
 
     /// Waits for so many permits, and takes them all at once.
@@ -82,16 +80,14 @@ impl Semaphore {
             self.bound
         );
         async move {
-            if !self.take(count) {
-                Turn::new(Request { semaphore: self, count }, count, place).await?;
-            }
+            Taking::new(&self.permits, count, place).await?;
             Ok(Permit { semaphore: self, count })
         }
     }
 
     /// Takes so many permits if they are there and nobody waits.
     pub fn try_acquire(&self, count: usize) -> Option<Permit<'_>> {
-        self.take(count).then(|| Permit { semaphore: self, count })
+        self.permits.try_take(count).then(|| Permit { semaphore: self, count })
     }
 
     /// Adds so many permits, and gives them to those who wait.
@@ -101,10 +97,10 @@ impl Semaphore {
     /// [`TooMany`], and nothing is added: the bound would be exceeded by what is there and what is
     /// held as [`Permit`]s.
     pub fn release(&self, count: usize) -> Result<(), TooMany> {
-        let there = self.available.get() + self.held.get();
-        match there.checked_add(count) {
-            Some(sum) if sum <= self.bound => {
-                self.add(count);
+        match self.total.get().checked_add(count) {
+            Some(total) if total <= self.bound => {
+                self.total.set(total);
+                self.permits.give(count);
                 Ok(())
             }
             _ => Err(TooMany { count, bound: self.bound }),
@@ -113,72 +109,24 @@ impl Semaphore {
 
     /// How many permits could be taken if nobody waited.
     pub fn available(&self) -> usize {
-        self.available.get()
+        self.permits.free()
     }
 
     /// How many wait, whatever they ask for.
     pub fn waiting(&self) -> usize {
-        self.line.len()
-    }
-
-    fn take(&self, count: usize) -> bool {
-        if self.available.get() < count || !self.line.is_empty() {
-            return false;
-        }
-        self.move_out(count);
-        true
-    }
-
-    fn move_out(&self, count: usize) {
-        self.available.set(self.available.get() - count);
-        self.held.set(self.held.get() + count);
-    }
-
-    fn add(&self, count: usize) {
-        self.available.set(self.available.get() + count);
-        if !self.line.is_empty() {
-            self.serve();
-        }
-    }
-
-    fn serve(&self) {
-        while let Some(mut next) = self.line.call_if(|count| *count <= self.available.get()) {
-            self.move_out(next.take());
-            next.wake();
-        }
-    }
-}
-
-/// Somebody who waits for permits.
-struct Request<'a> {
-    semaphore: &'a Semaphore,
-    count: usize,
-}
-
-impl Serve for Request<'_> {
-    type Brings = usize;
-
-    fn line(&self) -> &Line<usize> {
-        &self.semaphore.line
-    }
-
-    fn serve(&self) {
-        self.semaphore.serve();
-    }
-
-    fn give_back(&self) {
-        drop(Permit { semaphore: self.semaphore, count: self.count });
+        self.permits.len()
     }
 }
 
 impl fmt::Debug for Semaphore {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let mut shown = f.debug_struct("Semaphore");
-        shown.field("available", &self.available.get()).field("held", &self.held.get());
+        let free = self.available();
+        shown.field("available", &free).field("held", &(self.total.get() - free));
         if self.bound < usize::MAX {
             shown.field("bound", &self.bound);
         }
-        shown.field("waiting", &self.line.len()).finish()
+        shown.field("waiting", &self.waiting()).finish()
     }
 }
 
@@ -197,8 +145,8 @@ impl Permit<'_> {
 
     /// Takes the permits out of circulation: they do not come back by themselves.
     pub fn forget(mut self) {
-        let held = &self.semaphore.held;
-        held.set(held.get() - self.count);
+        let total = &self.semaphore.total;
+        total.set(total.get() - self.count);
         self.count = 0;
     }
 }
@@ -206,9 +154,7 @@ impl Permit<'_> {
 impl Drop for Permit<'_> {
     fn drop(&mut self) {
         if self.count > 0 {
-            let held = &self.semaphore.held;
-            held.set(held.get() - self.count);
-            self.semaphore.add(self.count);
+            self.semaphore.permits.give(self.count);
         }
     }
 }

@@ -17,8 +17,8 @@ use pikake::time::{Deadline, Rate, Ticks, TimerKey};
 use pikake::traps::{
     Addresses, Attempt, Begun, Closed, Collected, Disarmed, Done, Graces, Home, Interrupted, Job,
     Local, Message, OpenSocket, Opened, Outside, Quotas, Reply, SocketId, TaskError, TaskId,
-    TaskRef, TrapHandler, Until, Wait, WaitKey, WaitQueue, Waiter, borrowing, door, system_random,
-    system_thread,
+    TaskRef, TrapHandler, Until, Wait, WaitKey, WaitQueue, Waiter, WaiterList, borrowing, door,
+    system_random, system_thread,
 };
 
 /// One tick is one nanosecond.
@@ -31,10 +31,12 @@ const MOST_TURNS: u32 = 100_000;
 #[derive(Clone, Copy, PartialEq, Debug)]
 enum Event {
     Moment(u64),
-    WakeOf(u32),
+    /// A signal of this queue.
+    SignalOf(u32),
+    /// So many permits of this queue.
+    PermitsOf(u32, usize),
     EndOf(TaskId),
-    /// The event has happened; `Some` for a wake of this queue.
-    Happened(Option<u32>),
+    Happened,
 }
 
 #[derive(Debug)]
@@ -87,10 +89,10 @@ impl State {
     }
 
     /// Satisfies the first waits for an event, `most` at most; returns their number.
-    fn happen(&mut self, event: Event, most: usize, by: Option<u32>, local: &Local) -> usize {
+    fn happen(&mut self, event: Event, most: usize, local: &Local) -> usize {
         let mut count = 0;
         for wait in self.waits.values_mut().filter(|wait| wait.event == event).take(most) {
-            wait.event = Event::Happened(by);
+            wait.event = Event::Happened;
             local.notify(&wait.waiter);
             count += 1;
         }
@@ -106,7 +108,7 @@ impl State {
         due.sort_unstable();
         for (_, number) in due {
             let wait = self.waits.get_mut(&number).expect("listed above");
-            wait.event = Event::Happened(None);
+            wait.event = Event::Happened;
             local.notify(&wait.waiter);
         }
     }
@@ -215,16 +217,28 @@ impl Naive {
         work(&mut self.state.borrow_mut())
     }
 
-    fn queue(&self, queue: &WaitQueue) -> u32 {
-        let id = self.local.home().id();
-        let known = queue.index_in(id);
-        known.unwrap_or_else(|| queue.bind(id, || self.with(State::number)))
+    /// The number of a queue, and one waiter more in it.
+    fn enter(&self, queue: &WaitQueue) -> u32 {
+        queue.join_kernel(self.local.home().id());
+        let WaiterList { mut first, last, length } = queue.waiters();
+        if first == WaiterList::NONE {
+            first = self.with(State::number);
+        }
+        queue.set_waiters(WaiterList { first, last, length: length + 1 });
+        first
+    }
+
+    /// So many waiters have left a queue.
+    fn leave(&self, queue: &WaitQueue, count: usize) {
+        let waiters = queue.waiters();
+        let left = u32::try_from(count).expect("no more than have entered");
+        queue.set_waiters(WaiterList { length: waiters.length - left, ..waiters });
     }
 
     /// Satisfies the waits for a task's end, and forgets the task.
     fn end(&self, task: &TaskRef) {
         let ended = self.with(|state| {
-            state.happen(Event::EndOf(task.id()), usize::MAX, None, &self.local);
+            state.happen(Event::EndOf(task.id()), usize::MAX, &self.local);
             state.tasks.remove(&task.id())
         });
         drop(ended);
@@ -312,7 +326,14 @@ impl TrapHandler for Naive {
                     (false, _) => Event::Moment(at),
                 }
             }
-            Wait::Park(queue) => Event::WakeOf(self.queue(queue)),
+            Wait::Park(queue) => Event::SignalOf(self.enter(queue)),
+            Wait::Take(queue, count) => {
+                queue.join_kernel(self.local.home().id());
+                if queue.try_take(count) {
+                    return Begun::Answered;
+                }
+                Event::PermitsOf(self.enter(queue), count)
+            }
             Wait::Join(task) if task.is_ended() => return Begun::Answered,
             Wait::Join(task) => Event::EndOf(task.id()),
             Wait::Attempt(_, _, outcome) => {
@@ -324,11 +345,11 @@ impl TrapHandler for Naive {
         Begun::Entry(self.with(|state| state.add(event, waiter)))
     }
 
-    fn collect(&self, _: Wait<'_>, key: WaitKey, waiter: &Waiter) -> Collected {
+    fn collect(&self, wait: Wait<'_>, key: WaitKey, waiter: &Waiter) -> Collected {
         let number = key.0 as u32;
         let (collected, left) = self.with(|state| {
             let wait = state.waits.get_mut(&number).expect("it was not collected before");
-            if let Event::Happened(_) = wait.event {
+            if wait.event == Event::Happened {
                 let left = state.waits.remove(&number).map(|wait| wait.waiter);
                 return (Collected::Answered, left);
             }
@@ -336,33 +357,50 @@ impl TrapHandler for Naive {
             (Collected::Pending, Some(before))
         });
         drop(left);
+        if let (Wait::Take(queue, count), Collected::Answered) = (wait, collected) {
+            queue.collected(count);
+        }
         collected
     }
 
-    fn withdraw(&self, _: Wait<'_>, key: WaitKey) {
-        let left = self.with(|state| {
-            let wait = state.waits.remove(&(key.0 as u32));
-            if let Some(Waiting { event: Event::Happened(Some(queue)), .. }) = wait {
-                state.happen(Event::WakeOf(queue), 1, Some(queue), &self.local);
+    fn withdraw(&self, wait: Wait<'_>, key: WaitKey) {
+        let left = self.with(|state| state.waits.remove(&(key.0 as u32)));
+        let has_happened = left.as_ref().is_some_and(|left| left.event == Event::Happened);
+        match wait {
+            Wait::Park(queue) if has_happened => {
+                self.notify(queue, 1);
             }
-            wait
-        });
+            Wait::Take(queue, count) if has_happened => queue.returned(count),
+            Wait::Park(queue) | Wait::Take(queue, _) => self.leave(queue, 1),
+            _ => {}
+        }
         drop(left);
         self.local.call_wakers();
     }
 
     fn notify(&self, queue: &WaitQueue, count: usize) -> usize {
-        let Some(queue) = queue.index_in(self.local.home().id()) else { return 0 };
-        self.with(|state| state.happen(Event::WakeOf(queue), count, Some(queue), &self.local))
+        let event = Event::SignalOf(queue.waiters().first);
+        let notified = self.with(|state| state.happen(event, count, &self.local));
+        self.leave(queue, notified);
+        notified
     }
 
-    fn queue_len(&self, queue: &WaitQueue) -> usize {
-        let Some(queue) = queue.index_in(self.local.home().id()) else { return 0 };
-        let waits = |wait: &&Waiting| wait.event == Event::WakeOf(queue);
-        self.with(|state| state.waits.values().filter(waits).count())
+    fn serve(&self, queue: &WaitQueue) {
+        let number = queue.waiters().first;
+        loop {
+            let first = self.with(|state| {
+                state.waits.values().find_map(|wait| match wait.event {
+                    Event::PermitsOf(of, count) if of == number => Some(count),
+                    _ => None,
+                })
+            });
+            let Some(count) = first.filter(|count| queue.grant(*count)) else { return };
+            self.with(|state| state.happen(Event::PermitsOf(number, count), 1, &self.local));
+            self.leave(queue, 1);
+        }
     }
 
-    fn forget_queue(&self, _: u32) {}
+    fn forget_waiters(&self, _: &WaitQueue) {}
 
     fn arm(&self, deadline: Deadline, waiter: Waiter) -> TimerKey {
         self.with(|state| {

@@ -4,7 +4,7 @@
 //! | --- | --- |
 //! | [`sleep`], [`sleep_until`], [`elapse`], [`elapse_until`] | for a moment |
 //! | [`yield_now`] | for the task's next step |
-//! | [`park`] | in a queue, until it is woken |
+//! | [`park`], [`take`] | in a queue, for a signal or for permits |
 //! | [`read_wait`], [`write_wait`], [`socket_wait`] | for a socket |
 //! | [`future_wait`], [`lookup`] | for what the kernel does not see |
 //! | awaiting a [`Task`](crate::Task) | for its end |
@@ -192,6 +192,37 @@ pub fn park_at<'a>(
     place: &'static Location<'static>,
 ) -> KernelTrap<Park<'a>> {
     kernel_trap_at(Park { queue }, place)
+}
+
+/// Waits in the queue until so many of its permits are free and nobody who came earlier waits, and takes
+/// them. They are to be [given](WaitQueue::give) back.
+///
+/// # Cancellation
+///
+/// An interruption point. Dropped while it waits, it leaves the queue; permits that were granted to it go
+/// to those that wait behind it.
+///
+/// # Errors
+///
+/// [`Interrupted`], without permits.
+///
+/// # Panics
+///
+/// As for [`park`].
+#[track_caller]
+#[inline]
+pub fn take(queue: &WaitQueue, count: usize) -> KernelTrap<TakeTrap<'_>> {
+    take_at(queue, count, Location::caller())
+}
+
+/// [`take`], reported as awaited at `place`.
+#[inline]
+pub fn take_at<'a>(
+    queue: &'a WaitQueue,
+    count: usize,
+    place: &'static Location<'static>,
+) -> KernelTrap<TakeTrap<'a>> {
+    kernel_trap_at(TakeTrap { queue, count }, place)
 }
 
 /// Waits until an attempt to read, to receive or to accept is worthwhile.
@@ -658,6 +689,33 @@ impl Trap for Park<'_> {
     #[inline]
     fn answer(&mut self, result: Result<(), Interrupted>) -> Self::Answer {
         result
+    }
+}
+
+/// The trap that takes permits of a [`WaitQueue`]. See [`take`].
+#[derive(Debug)]
+pub struct TakeTrap<'a> {
+    queue: &'a WaitQueue,
+    count: usize,
+}
+
+impl Trap for TakeTrap<'_> {
+    type Answer = Result<(), Interrupted>;
+    type Given = ();
+
+    #[inline]
+    fn wait(&mut self, (): &mut ()) -> Wait<'_> {
+        Wait::Take(self.queue, self.count)
+    }
+
+    #[inline]
+    fn answer(&mut self, result: Result<(), Interrupted>) -> Self::Answer {
+        result
+    }
+
+    fn left(&mut self) {
+        self.queue.recover();
+        self.queue.serve();
     }
 }
 

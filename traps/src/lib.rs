@@ -37,11 +37,11 @@ pub use blocking::{Blocking, CancelFlag, blocking, blocking_on, blocking_with};
 pub use borrow::borrowing;
 pub use bound::Bound;
 pub use calls::{
-    ElapseTrap, ForeignTrap, FutureWait, Park, SleepTrap, YieldTrap, check_interrupt, clock_rate,
-    deadline_after, elapse, elapse_until, elapsed_since, foreign_wait_at, future_wait,
+    ElapseTrap, ForeignTrap, FutureWait, Park, SleepTrap, TakeTrap, YieldTrap, check_interrupt,
+    clock_rate, deadline_after, elapse, elapse_until, elapsed_since, foreign_wait_at, future_wait,
     future_wait_at, ignore_after, linger, lookup, lookup_at, now, park, park_at, pending_interrupt,
-    read_wait, shield, shown_at, sleep, sleep_until, socket_wait, timed, timeout_after, timeout_at,
-    write_wait, yield_now,
+    read_wait, shield, shown_at, sleep, sleep_until, socket_wait, take, take_at, timed,
+    timeout_after, timeout_at, write_wait, yield_now,
 };
 pub use cell::flags::Exit;
 pub use cell::locals::LocalKey;
@@ -56,7 +56,7 @@ pub use mark::TaskMark;
 pub use names::{KernelId, TaskId, TrapKind, WaitKey};
 pub use outside::{random, start_thread, system, system_random, system_thread, wall_time};
 pub use place_cell::PlaceCell;
-pub use queue::WaitQueue;
+pub use queue::{WaitQueue, WaiterList};
 pub use quiet::quietly;
 pub use reply::{Replied, Reply};
 pub use scope::futures::{IgnoreAfter, Shield, Timed, TimedFuture, Timeout};

@@ -79,11 +79,12 @@ pub trait TrapHandler {
     /// Notifies up to `count` waiters of a queue in the order in which they came; tells how many.
     fn notify(&self, queue: &WaitQueue, count: usize) -> usize;
 
-    /// How many wait in a queue.
-    fn queue_len(&self, queue: &WaitQueue) -> usize;
+    /// Notifies waiters of a queue in the order in which they came, each when the permits that it waits for can be
+    /// [granted](WaitQueue::grant).
+    fn serve(&self, queue: &WaitQueue);
 
-    /// The queue with this number is dropped. Waiters that are still in it wait for ever.
-    fn forget_queue(&self, index: u32);
+    /// The queue is dropped. Waiters that are still in it wait for ever.
+    fn forget_waiters(&self, queue: &WaitQueue);
 
     // --- deadlines of scopes -------------------------------------------------------------------
 

@@ -40,6 +40,11 @@ pub trait Trap {
 
     /// Turns what the kernel gave into the trap's answer.
     fn answer(&mut self, result: Result<Self::Given, Interrupted>) -> Self::Answer;
+
+    /// Called when the trap was taken back while it waited: its future was dropped or interrupted. What was
+    /// granted to the wait is free again; a kernel that has ended since cannot tell what that was
+    /// ([`WaitQueue::recover`](crate::WaitQueue::recover)).
+    fn left(&mut self) {}
 }
 
 /// Hands a trap to the kernel that runs the current task, and waits for the answer.
@@ -279,6 +284,7 @@ fn withdraw<T: Trap>(trap: &mut T, state: &mut State) {
         }
         state.free_sub_wait(local);
     });
+    trap.left();
 }
 
 impl State {
@@ -438,6 +444,7 @@ fn poll_watched<T: Trap>(
                 && let Some(entry) = key.as_entry()
             {
                 local.kernel().withdraw(trap.wait(given), entry);
+                trap.left();
             }
             due.map(Err)
         }

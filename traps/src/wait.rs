@@ -54,8 +54,10 @@ pub enum Wait<'a> {
     /// [`TrapKind::ReadWait`] or [`TrapKind::WriteWait`]: attempt this, now and each time that the
     /// socket is ready, until it can be done; and put there what has come of it.
     Attempt(SocketId, Attempt<'a>, &'a mut Outcome),
-    /// [`TrapKind::Park`].
+    /// [`TrapKind::Park`], for a signal.
     Park(&'a WaitQueue),
+    /// [`TrapKind::Park`], for so many permits.
+    Take(&'a WaitQueue, usize),
     /// [`TrapKind::Join`], of a task that has not ended.
     Join(&'a TaskRef),
     /// [`TrapKind::FutureWait`], [`TrapKind::Blocking`] or [`TrapKind::Lookup`]. No kernel gets it:
@@ -75,7 +77,7 @@ impl Wait<'_> {
                 Direction::Read => TrapKind::ReadWait,
                 Direction::Write => TrapKind::WriteWait,
             },
-            Self::Park(_) => TrapKind::Park,
+            Self::Park(_) | Self::Take(..) => TrapKind::Park,
             Self::Join(_) => TrapKind::Join,
             Self::Foreign(kind) => *kind,
         }

@@ -7,13 +7,13 @@ use pikake_time::{Clock, Deadline, Rate, Ticks, TimerKey};
 use pikake_traps::{
     Addresses, Attempt, Begun, Collected, Disarmed, Done, Interrupted, Job, Local, OpenSocket,
     Opened, Outside, Reply, SocketId, TaskId, TaskRef, TrapHandler, TrapKind, Until, Wait,
-    WaitEvent, WaitKey, WaitQueue, Waiter,
+    WaitEvent, WaitKey, WaitQueue, Waiter, WaiterList,
 };
 
 use crate::driver::Driver;
 use crate::machine::Machine;
 use crate::pick::Pick;
-use crate::tables::{Attempted, Released};
+use crate::tables::{Attempted, Released, Wanted};
 
 impl<D: Driver, C: Clock, P: Pick> TrapHandler for Machine<D, C, P> {
     #[inline]
@@ -34,8 +34,19 @@ impl<D: Driver, C: Clock, P: Pick> TrapHandler for Machine<D, C, P> {
     fn begin(&self, wait: Wait<'_>, waiter: &Waiter) -> Begun {
         match wait {
             Wait::Park(queue) => {
-                let queue = self.queue_index(queue);
-                Begun::Entry(self.queues.borrow_mut().park(queue, waiter.clone()))
+                queue.join_kernel(self.home().id());
+                Begun::Entry(self.park(queue, waiter, Wanted::Signal))
+            }
+            Wait::Take(queue, count) => {
+                queue.join_kernel(self.home().id());
+                match queue.try_take(count) {
+                    true if self.local.take_answer() => Begun::Answered,
+                    true => {
+                        queue.give(count);
+                        Begun::NextStep
+                    }
+                    false => Begun::Entry(self.park(queue, waiter, Wanted::Permits(count))),
+                }
             }
             Wait::Join(joined) => self.begin_join(joined, waiter),
             Wait::Sleep(until) => match self.moment(until) {
@@ -63,9 +74,12 @@ impl<D: Driver, C: Clock, P: Pick> TrapHandler for Machine<D, C, P> {
 
     fn collect(&self, wait: Wait<'_>, key: WaitKey, waiter: &Waiter) -> Collected {
         match wait {
-            Wait::Park(_) | Wait::Join(_) => {
-                let (collected, released) = self.queues.borrow_mut().rebind(key, waiter);
-                drop(released);
+            Wait::Park(_) | Wait::Join(_) => self.rebind(key, waiter),
+            Wait::Take(queue, count) => {
+                let collected = self.rebind(key, waiter);
+                if collected == Collected::Answered {
+                    queue.collected(count);
+                }
                 collected
             }
             Wait::Attempt(socket, attempt, outcome) => {
@@ -88,11 +102,25 @@ impl<D: Driver, C: Clock, P: Pick> TrapHandler for Machine<D, C, P> {
 
     fn withdraw(&self, wait: Wait<'_>, key: WaitKey) {
         let released = match wait {
-            Wait::Park(_) => Some(self.queues.borrow_mut().remove(key, None, &self.local)),
+            Wait::Park(queue) => {
+                let (waiter, was_notified) = self.leave(queue, key);
+                if was_notified {
+                    self.notify(queue, 1);
+                }
+                Some(waiter)
+            }
+            Wait::Take(queue, count) => {
+                let (waiter, was_granted) = self.leave(queue, key);
+                if was_granted {
+                    queue.returned(count);
+                }
+                Some(waiter)
+            }
             Wait::Join(joined) => {
                 let mut tasks = self.tasks.borrow_mut();
-                let mut queues = self.queues.borrow_mut();
-                Some(queues.remove(key, tasks.joiners(joined), &self.local))
+                let mut none = WaiterList::EMPTY;
+                let joiners = tasks.joiners(joined).unwrap_or(&mut none);
+                Some(self.queues.borrow_mut().remove(key, joiners).0)
             }
             Wait::Attempt(socket, attempt, _) => {
                 self.sockets.borrow_mut().withdraw(socket, attempt.direction(), key)
@@ -111,19 +139,19 @@ impl<D: Driver, C: Clock, P: Pick> TrapHandler for Machine<D, C, P> {
     }
 
     fn notify(&self, queue: &WaitQueue, count: usize) -> usize {
-        match queue.index_in(self.home().id()) {
-            Some(queue) => self.queues.borrow_mut().notify(queue, count, &self.local),
-            None => 0,
-        }
+        let mut list = queue.waiters();
+        let notified = self.queues.borrow_mut().notify(&mut list, count, &self.local);
+        queue.set_waiters(list);
+        notified
     }
 
-    fn queue_len(&self, queue: &WaitQueue) -> usize {
-        let queue = queue.index_in(self.home().id());
-        queue.map_or(0, |queue| self.queues.borrow().length(queue))
+    fn serve(&self, queue: &WaitQueue) {
+        self.queues.borrow_mut().serve(queue, &self.local);
     }
 
-    fn forget_queue(&self, index: u32) {
-        self.queues.borrow_mut().remove_queue(index);
+    fn forget_waiters(&self, queue: &WaitQueue) {
+        let forgotten = self.queues.borrow_mut().take_all(queue.waiters());
+        drop(forgotten);
     }
 
     fn arm(&self, deadline: Deadline, waiter: Waiter) -> TimerKey {
@@ -207,19 +235,34 @@ impl<D: Driver, C: Clock, P: Pick> Machine<D, C, P> {
             "a task was joined in another kernel than its own"
         );
         match self.tasks.borrow_mut().joiners(joined) {
-            Some(joiners) => Begun::Entry(self.queues.borrow_mut().join(joiners, waiter.clone())),
+            Some(joiners) => {
+                Begun::Entry(self.queues.borrow_mut().park(joiners, waiter.clone(), Wanted::Signal))
+            }
             None => Begun::Never,
         }
     }
 
-    /// The number that a wait queue has in this kernel. A queue without one gets it here.
     #[inline]
-    fn queue_index(&self, queue: &WaitQueue) -> u32 {
-        let kernel = self.home().id();
-        match queue.index_in(kernel) {
-            Some(index) => index,
-            None => queue.bind(kernel, || self.queues.borrow_mut().add_queue()),
-        }
+    fn park(&self, queue: &WaitQueue, waiter: &Waiter, wanted: Wanted) -> WaitKey {
+        let mut list = queue.waiters();
+        let key = self.queues.borrow_mut().park(&mut list, waiter.clone(), wanted);
+        queue.set_waiters(list);
+        key
+    }
+
+    #[inline]
+    fn rebind(&self, key: WaitKey, waiter: &Waiter) -> Collected {
+        let (collected, released) = self.queues.borrow_mut().rebind(key, waiter);
+        drop(released);
+        collected
+    }
+
+    /// Takes a waiter out of a queue. Tells whether the waiter was notified.
+    fn leave(&self, queue: &WaitQueue, key: WaitKey) -> (Waiter, bool) {
+        let mut list = queue.waiters();
+        let left = self.queues.borrow_mut().remove(key, &mut list);
+        queue.set_waiters(list);
+        left
     }
 
     #[inline]

@@ -97,11 +97,11 @@ impl<D: Driver, C: Clock, P: Pick> Machine<D, C, P> {
     /// Forgets a task that has ended, and notifies the tasks that join it.
     #[inline]
     fn forget(&self, task: &TaskRef) {
-        let removed = self.tasks.borrow_mut().remove(task);
-        if let Some((_, joiners)) = &removed
-            && !joiners.is_empty()
+        let mut removed = self.tasks.borrow_mut().remove(task);
+        if let Some((_, joiners)) = &mut removed
+            && joiners.length > 0
         {
-            self.queues.borrow_mut().notify_all(*joiners, &self.local);
+            self.queues.borrow_mut().notify(joiners, usize::MAX, &self.local);
             self.local.call_wakers();
         }
         if self.is_main(task) {

@@ -1,13 +1,11 @@
 //! The tasks of a kernel that have not ended, each with the list of its joiners.
 
-use pikake_traps::{TaskId, TaskRef};
+use pikake_traps::{TaskId, TaskRef, WaiterList};
 use slab::Slab;
-
-use super::queues::List;
 
 struct Entry {
     task: TaskRef,
-    joiners: List,
+    joiners: WaiterList,
 }
 
 /// The tasks that have not ended.
@@ -23,13 +21,13 @@ impl Tasks {
     pub(crate) fn add(&mut self, task: &TaskRef) {
         self.last_id += 1;
         task.set_id(TaskId(self.last_id));
-        let index = self.entries.insert(Entry { task: task.clone(), joiners: List::EMPTY });
+        let index = self.entries.insert(Entry { task: task.clone(), joiners: WaiterList::EMPTY });
         task.set_index(u32::try_from(index).expect("fewer than 2^32 tasks"));
     }
 
     /// Takes a task out.
     #[inline]
-    pub(crate) fn remove(&mut self, task: &TaskRef) -> Option<(TaskRef, List)> {
+    pub(crate) fn remove(&mut self, task: &TaskRef) -> Option<(TaskRef, WaiterList)> {
         let index = task.index() as usize;
         self.entries.get(index).filter(|entry| entry.task.is(task))?;
         let Entry { task, joiners } = self.entries.remove(index);
@@ -37,7 +35,7 @@ impl Tasks {
     }
 
     /// The waiters that join a task; `None` if the task has ended.
-    pub(crate) fn joiners(&mut self, task: &TaskRef) -> Option<&mut List> {
+    pub(crate) fn joiners(&mut self, task: &TaskRef) -> Option<&mut WaiterList> {
         let entry = self.entries.get_mut(task.index() as usize)?;
         entry.task.is(task).then_some(&mut entry.joiners)
     }

@@ -2,76 +2,137 @@
 
 use std::fmt;
 
-use super::WaitQueue;
+use super::{WaitQueue, WaiterList};
 use crate::door;
-use crate::local::Local;
 use crate::names::KernelId;
 
 impl WaitQueue {
-    /// Wakes up to `count` waiters, those that parked first, and tells how many there were.
+    /// Signals up to `count` waiters, those that parked first, and tells how many there were.
     ///
     /// May be called inside the waiters' kernel or between its runs. Never suspends.
     #[inline]
     pub fn wake(&self, count: usize) -> usize {
-        let notified = self.reach(|local| {
+        if self.waiters.get().length == 0 { 0 } else { self.signal(count) }
+    }
+
+    #[inline(never)]
+    fn signal(&self, count: usize) -> usize {
+        let notified = door::reach(self.kernel.get(), |local| {
             let notified = local.kernel().notify(self, count);
             local.call_wakers();
             notified
         });
-        notified.unwrap_or(0)
+        notified.unwrap_or_else(|| {
+            self.forget_kernel();
+            0
+        })
+    }
+
+    /// Takes permits, if so many are free and nobody waits for some.
+    #[inline]
+    pub fn try_take(&self, count: usize) -> bool {
+        let free = self.free.get();
+        let is_taken = free >= count && self.is_empty();
+        if is_taken {
+            self.free.set(free - count);
+        }
+        is_taken
+    }
+
+    /// Makes permits free, and grants what is free to those that wait, the first one first.
+    ///
+    /// May be called inside the waiters' kernel or between its runs. Never suspends.
+    ///
+    /// # Panics
+    ///
+    /// When more than `usize::MAX` would be free.
+    #[inline]
+    pub fn give(&self, count: usize) {
+        let free = self.free.get().checked_add(count);
+        self.free.set(free.expect("fewer than 2^64 permits are free"));
+        self.serve();
+    }
+
+    /// Grants what is free to those that wait, the first one first.
+    #[inline]
+    pub fn serve(&self) {
+        if self.waiters.get().length > 0 {
+            self.grant_free();
+        }
+    }
+
+    #[inline(never)]
+    fn grant_free(&self) {
+        let reached = door::reach(self.kernel.get(), |local| {
+            local.kernel().serve(self);
+            local.call_wakers();
+        });
+        if reached.is_none() {
+            self.forget_kernel();
+        }
     }
 
     /// How many wait.
     #[inline]
     pub fn len(&self) -> usize {
-        self.reach(|local| local.kernel().queue_len(self)).unwrap_or(0)
+        if self.is_empty() { 0 } else { self.waiters.get().length as usize }
     }
 
     /// Whether nobody waits.
     #[inline]
     pub fn is_empty(&self) -> bool {
-        self.len() == 0
+        self.waiters.get().length == 0 || self.has_lost_kernel()
     }
 
-    #[inline]
-    fn reach<R>(&self, ask: impl FnOnce(&Local) -> R) -> Option<R> {
-        let kernel = self.kernel.get();
-        if kernel == KernelId::NONE { None } else { door::reach(kernel, ask) }
+    /// Frees what was granted to waiters of a kernel that has ended since. For primitives, when a waiter has
+    /// left: a kernel that has ended cannot tell what it was granted.
+    pub fn recover(&self) {
+        if self.kernel.get() != KernelId::NONE {
+            self.has_lost_kernel();
+        }
     }
 
-    /// Makes the queue known to a kernel, under the number that `number` gives. For kernels.
+    #[inline(never)]
+    fn has_lost_kernel(&self) -> bool {
+        let is_lost = door::reach(self.kernel.get(), |_| ()).is_none();
+        if is_lost {
+            self.forget_kernel();
+        }
+        is_lost
+    }
+
+    /// The kernel has ended, and the waiters with it: what was granted to them is free again.
+    #[cold]
+    fn forget_kernel(&self) {
+        self.kernel.set(KernelId::NONE);
+        self.waiters.set(WaiterList::EMPTY);
+        self.returned(self.granted.get());
+    }
+
+    /// Makes the queue part of a kernel, in whose table its waiters are from now on. For kernels, before a
+    /// task waits.
     ///
     /// # Panics
     ///
-    /// When the queue is known to another kernel that still lives; it stays so.
+    /// When the queue is part of another kernel that still lives; it stays so.
+    #[inline]
+    pub fn join_kernel(&self, kernel: KernelId) {
+        if self.kernel.get() != kernel {
+            self.change_kernel(kernel);
+        }
+    }
+
     #[cold]
     #[inline(never)]
-    pub fn bind(&self, kernel: KernelId, number: impl FnOnce() -> u32) -> u32 {
+    fn change_kernel(&self, kernel: KernelId) {
         let before = self.kernel.get();
         assert!(
-            before == KernelId::NONE || door::reach(before, |_| ()).is_none(),
+            before == KernelId::NONE || self.has_lost_kernel(),
             "a wait queue (of a lock, a channel or a task) was used in two kernels at once: \
              kernel {before} knows it, and kernel {kernel} was asked to park on it"
         );
-        let index = number();
         self.kernel.set(kernel);
-        self.index.set(index);
-        index
     }
-
-    /// Gives the queue's number back to its kernel.
-    #[inline]
-    pub(crate) fn unbind(&self) {
-        let kernel = self.kernel.replace(KernelId::NONE);
-        if kernel != KernelId::NONE {
-            forget(kernel, self.index.get());
-        }
-    }
-}
-
-#[inline(never)]
-fn forget(kernel: KernelId, index: u32) {
-    door::reach(kernel, |local| local.kernel().forget_queue(index));
 }
 
 impl Default for WaitQueue {
@@ -83,12 +144,16 @@ impl Default for WaitQueue {
 impl Drop for WaitQueue {
     #[inline]
     fn drop(&mut self) {
-        self.unbind();
+        // Waiters that are left were forgotten by the program: nobody polls them any more.
+        if self.waiters.get().length > 0 {
+            door::reach(self.kernel.get(), |local| local.kernel().forget_waiters(self));
+        }
     }
 }
 
 impl fmt::Debug for WaitQueue {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("WaitQueue").field("waiting", &self.len()).finish()
+        let mut shown = f.debug_struct("WaitQueue");
+        shown.field("waiting", &self.len()).field("free", &self.free()).finish()
     }
 }

@@ -1,0 +1,249 @@
+//! The waits of a queue: for an item, and for room.
+//!
+//! They are written out, and not async functions, because most of them find what they want at the
+//! first look.
+
+use std::fmt;
+use std::future::Future;
+use std::panic::Location;
+use std::pin::Pin;
+use std::task::{Context, Poll, ready};
+
+use futures_core::Stream;
+use pikake_traps::{Interrupted, KernelTrap, Trap, Wait, WaitQueue, kernel_trap_at};
+
+use super::AnyQueue;
+use crate::error::{GetError, NotPut, PutError, TryGetError};
+use crate::permits::{Permits, Taking};
+use crate::store::Store;
+
+/// A way to have a queue: by reference, or by a share of it.
+pub(crate) trait Gets: Permits + Clone {
+    type Store: Store;
+
+    fn items(&self) -> &AnyQueue<Self::Store>;
+}
+
+/// Getters by reference.
+pub(crate) struct Getters<'a, S: Store>(pub(super) &'a AnyQueue<S>);
+
+impl<S: Store> Clone for Getters<'_, S> {
+    fn clone(&self) -> Self {
+        Self(self.0)
+    }
+}
+
+impl<S: Store> Gets for Getters<'_, S> {
+    type Store = S;
+
+    #[inline]
+    fn items(&self) -> &AnyQueue<S> {
+        self.0
+    }
+}
+
+impl<S: Store> Permits for Getters<'_, S> {
+    #[inline]
+    fn queue(&self) -> &WaitQueue {
+        &self.0.getters
+    }
+}
+
+impl<S: Store> AnyQueue<S> {
+    /// The permits of the getters.
+    #[inline]
+    pub(crate) fn getters(&self) -> &WaitQueue {
+        &self.getters
+    }
+}
+
+/// The wait for the next item; `None` when there will be none.
+pub(crate) struct Next<G: Gets>(Taking<G>);
+
+impl<G: Gets> Next<G> {
+    #[inline]
+    pub(crate) fn new(getter: G, awaited_at: &'static Location<'static>) -> Self {
+        Self(Taking::new(getter, 1, awaited_at))
+    }
+
+    #[inline]
+    fn wait(
+        &mut self,
+        cx: &mut Context<'_>,
+    ) -> Poll<Result<Option<<G::Store as Store>::Item>, Interrupted>> {
+        let getter = ready!(self.0.poll_wait(cx))?;
+        Poll::Ready(Ok(getter.items().take_out(0)))
+    }
+}
+
+impl<G: Gets> Unpin for Next<G> {}
+
+impl<G: Gets> Future for Next<G> {
+    type Output = Result<Option<<G::Store as Store>::Item>, Interrupted>;
+
+    #[inline]
+    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
+        if let Some((getter, _)) = self.0.if_new() {
+            let got = match getter.items().try_get() {
+                Ok(item) => Some(Some(item)),
+                Err(TryGetError::Closed) => Some(None),
+                Err(TryGetError::Empty) => None,
+            };
+            if let Some(got) = got {
+                self.0.end();
+                return Poll::Ready(Ok(got));
+            }
+        }
+        self.wait(cx)
+    }
+}
+
+/// The future of [`AnyQueue::get`].
+pub(crate) struct Get<G: Gets>(pub(super) Next<G>);
+
+impl<G: Gets> Future for Get<G> {
+    type Output = Result<<G::Store as Store>::Item, GetError>;
+
+    #[inline]
+    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
+        let got = ready!(Pin::new(&mut self.0).poll(cx))?;
+        Poll::Ready(got.ok_or(GetError::Closed))
+    }
+}
+
+/// The items of a queue as a stream. Made by [`AnyQueue::stream`].
+#[must_use = "nothing is taken until it is polled"]
+pub struct QueueStream<'a, S: Store> {
+    queue: &'a AnyQueue<S>,
+    next: Option<Next<Getters<'a, S>>>,
+    made_at: &'static Location<'static>,
+}
+
+impl<'a, S: Store> QueueStream<'a, S> {
+    pub(super) fn new(queue: &'a AnyQueue<S>, made_at: &'static Location<'static>) -> Self {
+        Self { queue, next: None, made_at }
+    }
+}
+
+impl<S: Store> Stream for QueueStream<'_, S> {
+    type Item = Result<S::Item, Interrupted>;
+
+    fn poll_next(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Self::Item>> {
+        let Self { queue, next, made_at } = &mut *self;
+        let got = ready!(Pin::new(next.get_or_insert_with(|| queue.next(made_at))).poll(cx));
+        *next = None;
+        Poll::Ready(got.transpose())
+    }
+}
+
+impl<S: Store> fmt::Debug for QueueStream<'_, S> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("QueueStream").field("queue", &self.queue).finish_non_exhaustive()
+    }
+}
+
+/// The future of [`AnyQueue::put`].
+pub(crate) struct Put<'a, S: Store> {
+    queue: &'a AnyQueue<S>,
+    stage: Stage<'a, S>,
+    awaited_at: &'static Location<'static>,
+}
+
+enum Stage<'a, S: Store> {
+    New(S::Item),
+    Waiting(KernelTrap<PutTrap<'a, S>>),
+    Ended,
+}
+
+/// The trap that waits until a pending item is taken in.
+struct PutTrap<'a, S: Store> {
+    queue: &'a AnyQueue<S>,
+    /// The item's number in the list.
+    number: u64,
+}
+
+impl<S: Store> Trap for PutTrap<'_, S> {
+    type Answer = Result<(), Interrupted>;
+    type Given = ();
+
+    #[inline]
+    fn wait(&mut self, (): &mut ()) -> Wait<'_> {
+        Wait::Take(&self.queue.putters, 1)
+    }
+
+    #[inline]
+    fn answer(&mut self, result: Result<(), Interrupted>) -> Self::Answer {
+        result
+    }
+
+    fn left(&mut self) {
+        // It was granted for an item that is taken in, and concerns no other putter.
+        self.queue.putters.recover();
+        self.queue.putters.reclaim();
+    }
+}
+
+impl<'a, S: Store> Put<'a, S> {
+    #[inline]
+    pub(super) fn new(
+        queue: &'a AnyQueue<S>,
+        item: S::Item,
+        awaited_at: &'static Location<'static>,
+    ) -> Self {
+        Self { queue, stage: Stage::New(item), awaited_at }
+    }
+
+    #[inline(never)]
+    fn wait(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), PutError<S::Item>>> {
+        let queue = self.queue;
+        if let Stage::New(_) = self.stage
+            && let Stage::New(item) = std::mem::replace(&mut self.stage, Stage::Ended)
+        {
+            let number = queue.pending.borrow_mut().push(item);
+            self.stage = Stage::Waiting(kernel_trap_at(PutTrap { queue, number }, self.awaited_at));
+        }
+        let Stage::Waiting(trap) = &mut self.stage else {
+            panic!("a put (awaited at {}) was polled after it had ended", self.awaited_at)
+        };
+        let answer = ready!(Pin::new(&mut *trap).poll(cx));
+        let item = queue.pending.borrow_mut().take_back(trap.trap().number);
+        self.stage = Stage::Ended;
+        Poll::Ready(match (item, answer) {
+            (None, _) => Ok(()),
+            (Some(item), Ok(())) => Err(PutError::new(item, NotPut::Closed)),
+            (Some(item), Err(why)) => Err(PutError::new(item, NotPut::Interrupted(why))),
+        })
+    }
+}
+
+impl<S: Store> Unpin for Put<'_, S> {}
+
+impl<S: Store> Future for Put<'_, S> {
+    type Output = Result<(), PutError<S::Item>>;
+
+    #[inline]
+    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
+        if let Stage::New(_) = self.stage
+            && let Stage::New(item) = std::mem::replace(&mut self.stage, Stage::Ended)
+        {
+            match self.queue.put_now(item) {
+                Ok(()) => return Poll::Ready(Ok(())),
+                Err((item, NotPut::Full)) => self.stage = Stage::New(item),
+                Err((item, why)) => return Poll::Ready(Err(PutError::new(item, why))),
+            }
+        }
+        self.wait(cx)
+    }
+}
+
+impl<S: Store> Drop for Put<'_, S> {
+    #[inline]
+    fn drop(&mut self) {
+        if let Stage::Waiting(trap) = &self.stage {
+            // Putters and items leave together: the item here, and the putter with the trap.
+            let item = self.queue.pending.borrow_mut().take_back(trap.trap().number);
+            self.stage = Stage::Ended;
+            drop(item);
+        }
+    }
+}
