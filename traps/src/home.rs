@@ -27,11 +27,11 @@ use std::fmt;
 use std::marker::PhantomData;
 use std::ops::Deref;
 use std::ptr::NonNull;
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, PoisonError};
 
 use crate::interrupt::Interrupted;
 use crate::names::KernelId;
+use crate::threads::{AtomicBool, Mutex, MutexGuard, Ordering};
 
 /// A closure on its way to a kernel's thread.
 pub type Call = Box<dyn FnOnce() + Send>;

@@ -13,6 +13,8 @@ mod cell;
 pub mod door;
 mod handle;
 mod home;
+#[cfg(all(test, pikake_shuttle))]
+mod home_tests;
 mod interrupt;
 mod job;
 mod local;
