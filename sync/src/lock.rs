@@ -77,12 +77,12 @@ pub(crate) struct Locking<'a> {
 impl<'a> Locking<'a> {
     #[inline]
     pub(crate) fn new(lock: &'a Lock, awaited_at: &'static Location<'static>) -> Self {
-        Self { taking: Taking::new(lock, 1, awaited_at), awaited_at }
+        Self { taking: Taking::new(lock), awaited_at }
     }
 
     #[inline(never)]
     fn wait(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), Interrupted>> {
-        let taken = ready!(self.taking.poll_wait(cx));
+        let taken = ready!(self.taking.poll(cx, self.awaited_at));
         Poll::Ready(taken.map(|lock| lock.holder.set(self.awaited_at)))
     }
 }
@@ -92,8 +92,8 @@ impl Future for Locking<'_> {
 
     #[inline]
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
-        if let Some((lock, awaited_at)) = self.taking.if_new()
-            && lock.try_lock(awaited_at)
+        if let Some(lock) = self.taking.if_new()
+            && lock.try_lock(self.awaited_at)
         {
             self.taking.end();
             return Poll::Ready(Ok(()));

@@ -10,10 +10,16 @@ use std::task::{Context, Poll, ready};
 
 use pikake_traps::{Interrupted, KernelTrap, Trap, Wait, WaitQueue, kernel_trap_at};
 
-/// Something with permits to wait for: a primitive, or a share of one.
-pub(crate) trait Permits {
+/// A request for permits: of which queue, and how many.
+pub(crate) trait Permits: Clone {
     /// The queue that has the permits.
     fn queue(&self) -> &WaitQueue;
+
+    /// How many.
+    #[inline]
+    fn count(&self) -> usize {
+        1
+    }
 
     /// A waiter has left, and what was granted to it is free again.
     fn left(&self) {
@@ -22,18 +28,8 @@ pub(crate) trait Permits {
     }
 }
 
-impl Permits for &WaitQueue {
-    #[inline]
-    fn queue(&self) -> &WaitQueue {
-        self
-    }
-}
-
 /// The trap that takes permits.
-struct Take<P> {
-    from: P,
-    count: usize,
-}
+struct Take<P>(P);
 
 impl<P: Permits> Trap for Take<P> {
     type Answer = Result<(), Interrupted>;
@@ -41,7 +37,7 @@ impl<P: Permits> Trap for Take<P> {
 
     #[inline]
     fn wait(&mut self, (): &mut ()) -> Wait<'_> {
-        Wait::Take(self.from.queue(), self.count)
+        Wait::Take(self.0.queue(), self.0.count())
     }
 
     #[inline]
@@ -50,7 +46,7 @@ impl<P: Permits> Trap for Take<P> {
     }
 
     fn left(&mut self) {
-        self.from.left();
+        self.0.left();
     }
 }
 
@@ -58,22 +54,22 @@ impl<P: Permits> Trap for Take<P> {
 pub(crate) struct Taking<P: Permits>(Stage<P>);
 
 enum Stage<P: Permits> {
-    New(Take<P>, &'static Location<'static>),
+    New(P),
     Waiting(KernelTrap<Take<P>>),
     Ended,
 }
 
 impl<P: Permits> Taking<P> {
     #[inline]
-    pub(crate) fn new(from: P, count: usize, awaited_at: &'static Location<'static>) -> Self {
-        Self(Stage::New(Take { from, count }, awaited_at))
+    pub(crate) fn new(permits: P) -> Self {
+        Self(Stage::New(permits))
     }
 
-    /// Where it is awaited, before its first poll.
+    /// What is asked for, before the first poll.
     #[inline]
-    pub(crate) fn if_new(&self) -> Option<(&P, &'static Location<'static>)> {
+    pub(crate) fn if_new(&self) -> Option<&P> {
         match &self.0 {
-            Stage::New(take, awaited_at) => Some((&take.from, awaited_at)),
+            Stage::New(permits) => Some(permits),
             _ => None,
         }
     }
@@ -84,44 +80,41 @@ impl<P: Permits> Taking<P> {
         self.0 = Stage::Ended;
     }
 
-    /// Waits. What it took from comes back with the answer.
+    /// Waits, as one that is awaited at `place`. The request comes back with the answer.
     ///
     /// # Panics
     ///
     /// After the answer.
-    pub(crate) fn poll_wait(&mut self, cx: &mut Context<'_>) -> Poll<Result<P, Interrupted>>
-    where
-        P: Clone,
-    {
-        if let Stage::New(..) = self.0
-            && let Stage::New(take, awaited_at) = std::mem::replace(&mut self.0, Stage::Ended)
-        {
-            self.0 = Stage::Waiting(kernel_trap_at(take, awaited_at));
+    #[inline]
+    pub(crate) fn poll(
+        &mut self,
+        cx: &mut Context<'_>,
+        place: &'static Location<'static>,
+    ) -> Poll<Result<P, Interrupted>> {
+        if let Stage::New(permits) = &self.0 {
+            self.0 = Stage::Waiting(kernel_trap_at(Take(permits.clone()), place));
         }
         let Stage::Waiting(trap) = &mut self.0 else {
-            panic!("a wait for permits was polled after it had ended")
+            panic!("a wait for permits (at {place}) was polled after it had ended")
         };
         let answer = ready!(Pin::new(&mut *trap).poll(cx));
-        let from = trap.trap().from.clone();
+        let permits = trap.trap().0.clone();
         self.0 = Stage::Ended;
-        Poll::Ready(answer.map(|()| from))
+        Poll::Ready(answer.map(|()| permits))
     }
 }
 
 // It is used by reference and by value, and never pinned.
 impl<P: Permits> Unpin for Taking<P> {}
 
-impl<P: Permits + Clone> Future for Taking<P> {
-    type Output = Result<(), Interrupted>;
-
-    #[inline]
-    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
-        if let Stage::New(take, _) = &self.0
-            && take.from.queue().try_take(take.count)
-        {
-            self.end();
-            return Poll::Ready(Ok(()));
-        }
-        self.poll_wait(cx).map(|answer| answer.map(drop))
+/// Takes permits, if need be by waiting for them, reported as awaited at `place`.
+pub(crate) async fn take<P: Permits>(
+    permits: P,
+    place: &'static Location<'static>,
+) -> Result<(), Interrupted> {
+    if permits.queue().try_take(permits.count()) {
+        return Ok(());
     }
+    let mut taking = Taking::new(permits);
+    std::future::poll_fn(|cx| taking.poll(cx, place)).await.map(drop)
 }

@@ -9,7 +9,7 @@ use std::panic::Location;
 use pikake_traps::{Interrupted, WaitQueue};
 
 use crate::holder::Holder;
-use crate::permits::{Permits, Taking};
+use crate::permits::{Permits, take};
 
 /// A lock around a value that many tasks may read at a time, or one may write.
 ///
@@ -88,7 +88,7 @@ impl<T: ?Sized> RwLock<T> {
         let place = Location::caller();
         async move {
             if !self.gate.try_read() {
-                Taking::new(Readers(&self.gate), 1, place).await?;
+                take(Readers(&self.gate), place).await?;
             }
             Ok(self.read_guard())
         }
@@ -114,7 +114,7 @@ impl<T: ?Sized> RwLock<T> {
         let place = Location::caller();
         async move {
             if !self.gate.try_write() {
-                Taking::new(Writers(&self.gate), 1, place).await?;
+                take(Writers(&self.gate), place).await?;
             }
             Ok(self.write_guard(place))
         }

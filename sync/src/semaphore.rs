@@ -8,7 +8,7 @@ use std::panic::Location;
 
 use pikake_traps::{Interrupted, WaitQueue};
 
-use crate::permits::Taking;
+use crate::permits::{Permits, take};
 
 /// A number of permits, of which tasks take some at a time.
 ///
@@ -80,7 +80,7 @@ impl Semaphore {
             self.bound
         );
         async move {
-            Taking::new(&self.permits, count, place).await?;
+            take(Request { semaphore: self, count }, place).await?;
             Ok(Permit { semaphore: self, count })
         }
     }
@@ -115,6 +115,23 @@ impl Semaphore {
     /// How many wait, whatever they ask for.
     pub fn waiting(&self) -> usize {
         self.permits.len()
+    }
+}
+
+/// A request for permits.
+#[derive(Clone)]
+struct Request<'a> {
+    semaphore: &'a Semaphore,
+    count: usize,
+}
+
+impl Permits for Request<'_> {
+    fn queue(&self) -> &WaitQueue {
+        &self.semaphore.permits
+    }
+
+    fn count(&self) -> usize {
+        self.count
     }
 }
 

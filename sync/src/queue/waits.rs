@@ -18,7 +18,7 @@ use crate::permits::{Permits, Taking};
 use crate::store::Store;
 
 /// A way to have a queue: by reference, or by a share of it.
-pub(crate) trait Gets: Permits + Clone {
+pub(crate) trait Gets: Permits {
     type Store: Store;
 
     fn items(&self) -> &AnyQueue<Self::Store>;
@@ -58,12 +58,15 @@ impl<S: Store> AnyQueue<S> {
 }
 
 /// The wait for the next item; `None` when there will be none.
-pub(crate) struct Next<G: Gets>(Taking<G>);
+pub(crate) struct Next<G: Gets> {
+    taking: Taking<G>,
+    awaited_at: &'static Location<'static>,
+}
 
 impl<G: Gets> Next<G> {
     #[inline]
     pub(crate) fn new(getter: G, awaited_at: &'static Location<'static>) -> Self {
-        Self(Taking::new(getter, 1, awaited_at))
+        Self { taking: Taking::new(getter), awaited_at }
     }
 
     #[inline]
@@ -71,7 +74,7 @@ impl<G: Gets> Next<G> {
         &mut self,
         cx: &mut Context<'_>,
     ) -> Poll<Result<Option<<G::Store as Store>::Item>, Interrupted>> {
-        let getter = ready!(self.0.poll_wait(cx))?;
+        let getter = ready!(self.taking.poll(cx, self.awaited_at))?;
         Poll::Ready(Ok(getter.items().take_out(0)))
     }
 }
@@ -83,14 +86,14 @@ impl<G: Gets> Future for Next<G> {
 
     #[inline]
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
-        if let Some((getter, _)) = self.0.if_new() {
+        if let Some(getter) = self.taking.if_new() {
             let got = match getter.items().try_get() {
                 Ok(item) => Some(Some(item)),
                 Err(TryGetError::Closed) => Some(None),
                 Err(TryGetError::Empty) => None,
             };
             if let Some(got) = got {
-                self.0.end();
+                self.taking.end();
                 return Poll::Ready(Ok(got));
             }
         }
