@@ -18,8 +18,8 @@ use std::time::Duration;
 
 use pikake_time::{Clock, Deadline, Ticks};
 use pikake_traps::{
-    Interrupted, Local, LocalHome, Message, TaskError, TaskId, TaskRef, TrapHandler, TrapKind,
-    Waiter,
+    Interrupted, Local, LocalHome, Message, SeenWait, TaskError, TaskId, TaskRef, TrapHandler,
+    TrapKind, Waiter,
 };
 
 use crate::builder::Settings;
@@ -40,6 +40,9 @@ pub struct Waiting {
     pub trap: TrapKind,
     /// The place where the task awaits the trap.
     pub place: &'static Location<'static>,
+    /// What the task waits for, as which lock or which task: for a task that was
+    /// [inspected](TaskRef::inspect) and stepped since.
+    pub about: Option<Box<str>>,
 }
 
 pub(crate) struct Machine<D: Driver, C, P> {
@@ -184,10 +187,15 @@ impl<D: Driver, C: Clock, P: Pick> Machine<D, C, P> {
                 continue;
             }
             let seen = task.seen_waits().into_iter();
-            waits.extend(seen.map(|(trap, place)| Waiting { task: task.clone(), trap, place }));
+            waits.extend(seen.map(|SeenWait { trap, place, about, .. }| Waiting {
+                task: task.clone(),
+                trap,
+                place,
+                about,
+            }));
         }
         self.local.each_sub_wait(|task, (trap, place)| {
-            waits.push(Waiting { task: task.clone(), trap, place });
+            waits.push(Waiting { task: task.clone(), trap, place, about: None });
         });
         waits
     }

@@ -5,7 +5,10 @@ use std::fmt;
 use std::future::Future;
 use std::panic::Location;
 
-use pikake_traps::{Interrupted, WaitQueue, park_at};
+use pikake_traps::{Interrupted, WaitQueue};
+
+use crate::name::Name;
+use crate::signals::{Signals, signal};
 
 /// A place where so many tasks wait for each other, again and again.
 ///
@@ -40,12 +43,19 @@ pub struct Barrier {
     /// How often it has let all go on.
     rounds: Cell<u64>,
     waiters: WaitQueue,
+    name: Name,
 }
 
 impl Barrier {
     /// A barrier for so many; none and one are the same.
     pub const fn new(size: usize) -> Self {
-        Self { size, rounds: Cell::new(0), waiters: WaitQueue::new() }
+        Self { size, rounds: Cell::new(0), waiters: WaitQueue::new(), name: Name::NONE }
+    }
+
+    /// The same with a name, which `Debug` and listings of waits show.
+    pub const fn named(mut self, name: &'static str) -> Self {
+        self.name = Name::new(name);
+        self
     }
 
     /// Waits until all are here. `true` for one of them, the one that came last.
@@ -69,7 +79,7 @@ impl Barrier {
             let round = self.rounds.get();
             // Who is interrupted is out of the wait queue at once, so this counts nobody else.
             while self.waiters.len() + 1 < self.size {
-                park_at(&self.waiters, place).await?;
+                signal(self, place).await?;
                 if self.rounds.get() != round {
                     return Ok(false);
                 }
@@ -91,11 +101,20 @@ impl Barrier {
     }
 }
 
+impl Signals for Barrier {
+    fn queue(&self) -> &WaitQueue {
+        &self.waiters
+    }
+
+    fn about(&self) -> String {
+        format!("barrier{}, {} of {} wait", self.name, self.waiting(), self.size)
+    }
+}
+
 impl fmt::Debug for Barrier {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Barrier")
-            .field("size", &self.size)
-            .field("waiting", &self.waiting())
-            .finish()
+        let mut shown = f.debug_struct("Barrier");
+        self.name.show(&mut shown);
+        shown.field("size", &self.size).field("waiting", &self.waiting()).finish()
     }
 }

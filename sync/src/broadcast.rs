@@ -11,10 +11,10 @@ use std::rc::Rc;
 use std::task::{Context, Poll, ready};
 
 use futures_core::Stream;
-use pikake_traps::{Interrupted, KernelTrap, WaitQueue, kernel_trap_at, park_at};
+use pikake_traps::{Interrupted, KernelTrap, WaitQueue};
 
 use crate::error::TryGetError;
-use crate::stand::{Stand, Waiters};
+use crate::signals::{Signal, Signals, signal};
 
 /// A channel in which every receiver gets every item that is sent after it was made.
 ///
@@ -104,9 +104,13 @@ impl<T> Shared<T> {
     }
 }
 
-impl<T> Waiters for Shared<T> {
-    fn waiters(&self) -> &WaitQueue {
+impl<T> Signals for Shared<T> {
+    fn queue(&self) -> &WaitQueue {
         &self.waiters
+    }
+
+    fn about(&self) -> String {
+        "broadcast channel".to_owned()
     }
 }
 
@@ -173,7 +177,7 @@ pub struct Receiver<T> {
     /// The number of the item it receives next.
     next: u64,
     /// The wait of the stream.
-    wait: Option<KernelTrap<Stand<Shared<T>>>>,
+    wait: Option<KernelTrap<Signal<Rc<Shared<T>>>>>,
 }
 
 impl<T: Clone> Receiver<T> {
@@ -200,7 +204,7 @@ impl<T: Clone> Receiver<T> {
                     Ok(item) => return Ok(Some(item)),
                     Err(TryRecvError::Lagged(missed)) => return Err(RecvError::Lagged(missed)),
                     Err(TryRecvError::Closed) => return Ok(None),
-                    Err(TryRecvError::Empty) => park_at(&self.shared.waiters, place).await?,
+                    Err(TryRecvError::Empty) => signal(&*self.shared, place).await?,
                 }
             }
         }
@@ -249,7 +253,7 @@ impl<T: Clone> Stream for Receiver<T> {
                 Err(TryRecvError::Lagged(missed)) => Some(Err(RecvError::Lagged(missed))),
                 Err(TryRecvError::Closed) => None,
                 Err(TryRecvError::Empty) => {
-                    this.wait = Some(kernel_trap_at(Stand(this.shared.clone()), place));
+                    this.wait = Some(signal(this.shared.clone(), place));
                     continue;
                 }
             });

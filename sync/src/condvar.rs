@@ -7,9 +7,11 @@ use std::panic::Location;
 use std::pin::Pin;
 use std::task::Poll;
 
-use pikake_traps::{Interrupted, WaitQueue, park_at, shield};
+use pikake_traps::{Interrupted, WaitQueue, shield};
 
 use crate::mutex::MutexGuard;
+use crate::name::Name;
+use crate::signals::{Signals, signal};
 
 /// Waiting for a change of what a [`Mutex`](crate::Mutex) guards.
 ///
@@ -44,12 +46,19 @@ use crate::mutex::MutexGuard;
 #[derive(Default)]
 pub struct Condvar {
     waiters: WaitQueue,
+    name: Name,
 }
 
 impl Condvar {
     /// A condition that nobody waits for.
     pub const fn new() -> Self {
-        Self { waiters: WaitQueue::new() }
+        Self { waiters: WaitQueue::new(), name: Name::NONE }
+    }
+
+    /// The same with a name, which `Debug` and listings of waits show.
+    pub const fn named(mut self, name: &'static str) -> Self {
+        self.name = Name::new(name);
+        self
     }
 
     /// Gives the lock up, waits to be notified, and waits for the lock.
@@ -85,7 +94,7 @@ impl Condvar {
         place: &'static Location<'static>,
     ) -> Result<MutexGuard<'a, T>, WaitInterrupted<'a, T>> {
         let mutex = guard.mutex();
-        let mut wait = park_at(&self.waiters, place);
+        let mut wait = signal(self, place);
         // Begun before the lock is free, lest a notification in between be missed.
         let begun = poll_fn(|cx| Poll::Ready(Pin::new(&mut wait).poll(cx))).await;
         drop(guard);
@@ -161,9 +170,21 @@ impl Drop for Notified<'_> {
     }
 }
 
+impl Signals for Condvar {
+    fn queue(&self) -> &WaitQueue {
+        &self.waiters
+    }
+
+    fn about(&self) -> String {
+        format!("condition{}", self.name)
+    }
+}
+
 impl fmt::Debug for Condvar {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Condvar").field("waiting", &self.waiting()).finish()
+        let mut shown = f.debug_struct("Condvar");
+        self.name.show(&mut shown);
+        shown.field("waiting", &self.waiting()).finish()
     }
 }
 

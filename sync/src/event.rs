@@ -5,7 +5,10 @@ use std::fmt;
 use std::future::Future;
 use std::panic::Location;
 
-use pikake_traps::{Interrupted, WaitQueue, park_at};
+use pikake_traps::{Interrupted, WaitQueue};
+
+use crate::name::Name;
+use crate::signals::{Signals, signal};
 
 /// A flag that tasks wait for.
 ///
@@ -35,12 +38,24 @@ pub struct Event {
     /// How often it was set.
     count: Cell<u64>,
     waiters: WaitQueue,
+    name: Name,
 }
 
 impl Event {
     /// An event that is not set.
     pub const fn new() -> Self {
-        Self { is_set: Cell::new(false), count: Cell::new(0), waiters: WaitQueue::new() }
+        Self {
+            is_set: Cell::new(false),
+            count: Cell::new(0),
+            waiters: WaitQueue::new(),
+            name: Name::NONE,
+        }
+    }
+
+    /// The same with a name, which `Debug` and listings of waits show.
+    pub const fn named(mut self, name: &'static str) -> Self {
+        self.name = Name::new(name);
+        self
     }
 
     /// Whether it is set.
@@ -80,7 +95,7 @@ impl Event {
         async move {
             let before = self.count.get();
             while !self.is_set.get() && self.count.get() == before {
-                park_at(&self.waiters, place).await?;
+                signal(self, place).await?;
             }
             Ok(())
         }
@@ -92,11 +107,20 @@ impl Event {
     }
 }
 
+impl Signals for Event {
+    fn queue(&self) -> &WaitQueue {
+        &self.waiters
+    }
+
+    fn about(&self) -> String {
+        format!("event{}", self.name)
+    }
+}
+
 impl fmt::Debug for Event {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Event")
-            .field("is_set", &self.is_set())
-            .field("waiting", &self.waiting())
-            .finish()
+        let mut shown = f.debug_struct("Event");
+        self.name.show(&mut shown);
+        shown.field("is_set", &self.is_set()).field("waiting", &self.waiting()).finish()
     }
 }

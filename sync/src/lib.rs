@@ -41,6 +41,7 @@ mod local;
 mod lock;
 pub mod mpsc;
 mod mutex;
+mod name;
 mod once_cell;
 pub mod oneshot;
 mod pending;
@@ -60,7 +61,7 @@ mod shared_queue;
 #[cfg(all(test, pikake_shuttle))]
 mod shared_tests;
 mod shared_wait;
-mod stand;
+mod signals;
 mod store;
 mod wait_group;
 pub mod watch;

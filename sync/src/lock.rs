@@ -9,6 +9,7 @@ use std::task::{Context, Poll, ready};
 use pikake_traps::{Interrupted, WaitQueue};
 
 use crate::holder::Holder;
+use crate::name::Name;
 use crate::permits::{Permits, Taking};
 
 /// A lock, without anything in it.
@@ -17,11 +18,16 @@ pub(crate) struct Lock {
     permit: WaitQueue,
     /// The last task that took the lock.
     holder: Holder,
+    name: Name,
 }
 
 impl Lock {
     pub(crate) const fn new() -> Self {
-        Self { permit: WaitQueue::with_permits(1), holder: Holder::new() }
+        Self { permit: WaitQueue::with_permits(1), holder: Holder::new(), name: Name::NONE }
+    }
+
+    pub(crate) const fn set_name(&mut self, name: &'static str) {
+        self.name = Name::new(name);
     }
 
     /// Takes the lock if nobody holds it or waits for it.
@@ -50,6 +56,7 @@ impl Lock {
     }
 
     pub(crate) fn show(&self, shown: &mut fmt::DebugStruct<'_, '_>) {
+        self.name.show(shown);
         let holder = self.is_held().then_some(&self.holder);
         shown.field("held_by", &holder).field("waiting", &self.waiting());
     }
@@ -65,6 +72,10 @@ impl Permits for &Lock {
     #[inline]
     fn queue(&self) -> &WaitQueue {
         &self.permit
+    }
+
+    fn about(&self) -> String {
+        format!("mutex{}, held by {:?}", self.name, self.holder)
     }
 }
 

@@ -259,6 +259,10 @@ impl<T> Permits for Getter<T> {
     fn queue(&self) -> &WaitQueue {
         self.0.queue.getters()
     }
+
+    fn about(&self) -> String {
+        self.0.queue.about()
+    }
 }
 
 impl<T> fmt::Debug for Sender<T> {

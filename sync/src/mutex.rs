@@ -48,6 +48,12 @@ impl<T> Mutex<T> {
         Self { lock: Lock::new(), value: RefCell::new(value) }
     }
 
+    /// The same with a name, which `Debug` and listings of waits show.
+    pub const fn named(mut self, name: &'static str) -> Self {
+        self.lock.set_name(name);
+        self
+    }
+
     /// The value.
     pub fn into_inner(self) -> T {
         self.value.into_inner()

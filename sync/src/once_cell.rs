@@ -5,7 +5,10 @@ use std::fmt;
 use std::future::Future;
 use std::panic::Location;
 
-use pikake_traps::{Interrupted, WaitQueue, park_at, shown_at};
+use pikake_traps::{Interrupted, WaitQueue, shown_at};
+
+use crate::name::Name;
+use crate::signals::{Signals, signal};
 
 /// A value that is made once, by whoever needs it first; the others wait for it.
 ///
@@ -29,6 +32,7 @@ pub struct OnceCell<T> {
     /// Somebody makes it.
     is_being_made: Cell<bool>,
     waiters: WaitQueue,
+    name: Name,
 }
 
 impl<T> OnceCell<T> {
@@ -38,7 +42,14 @@ impl<T> OnceCell<T> {
             value: std::cell::OnceCell::new(),
             is_being_made: Cell::new(false),
             waiters: WaitQueue::new(),
+            name: Name::NONE,
         }
+    }
+
+    /// The same with a name, which `Debug` and listings of waits show.
+    pub const fn named(mut self, name: &'static str) -> Self {
+        self.name = Name::new(name);
+        self
     }
 
     /// The value, if it has been made.
@@ -115,7 +126,7 @@ impl<T> OnceCell<T> {
                 if !self.is_being_made.get() {
                     break;
                 }
-                park_at(&self.waiters, place).await?;
+                signal(self, place).await?;
             }
             let making = Making::begin(self);
             let value = shown_at(make(), place).await?;
@@ -149,9 +160,21 @@ impl<T> Drop for Making<'_, T> {
     }
 }
 
+impl<T> Signals for OnceCell<T> {
+    fn queue(&self) -> &WaitQueue {
+        &self.waiters
+    }
+
+    fn about(&self) -> String {
+        format!("once cell{}, which is being initialised", self.name)
+    }
+}
+
 impl<T: fmt::Debug> fmt::Debug for OnceCell<T> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("OnceCell")
+        let mut shown = f.debug_struct("OnceCell");
+        self.name.show(&mut shown);
+        shown
             .field("value", &self.get())
             .field("is_being_made", &self.is_being_made.get())
             .field("waiting", &self.waiting())

@@ -10,9 +10,9 @@ use std::pin::Pin;
 use std::rc::Rc;
 use std::task::{Context, Poll};
 
-use pikake_traps::{Interrupted, KernelTrap, WaitQueue, kernel_trap_at};
+use pikake_traps::{Interrupted, KernelTrap, WaitQueue};
 
-use crate::stand::{Stand, Waiters};
+use crate::signals::{Signal, Signals, signal};
 
 /// A channel for one item.
 ///
@@ -45,9 +45,13 @@ struct Shared<T> {
     waiters: WaitQueue,
 }
 
-impl<T> Waiters for Shared<T> {
-    fn waiters(&self) -> &WaitQueue {
+impl<T> Signals for Shared<T> {
+    fn queue(&self) -> &WaitQueue {
         &self.waiters
+    }
+
+    fn about(&self) -> String {
+        "oneshot channel".to_owned()
     }
 }
 
@@ -96,7 +100,7 @@ impl<T> Drop for Sender<T> {
 #[must_use = "nothing is received until it is awaited"]
 pub struct Receiver<T> {
     shared: Rc<Shared<T>>,
-    wait: Option<KernelTrap<Stand<Shared<T>>>>,
+    wait: Option<KernelTrap<Signal<Rc<Shared<T>>>>>,
 }
 
 impl<T> Receiver<T> {
@@ -124,7 +128,7 @@ impl<T> Future for Receiver<T> {
         let this = &mut *self;
         let place = Location::caller();
         while this.wait.is_some() || !this.shared.over.get() {
-            let wait = || kernel_trap_at(Stand(this.shared.clone()), place);
+            let wait = || signal(this.shared.clone(), place);
             match Pin::new(this.wait.get_or_insert_with(wait)).poll(cx) {
                 Poll::Pending => return Poll::Pending,
                 Poll::Ready(answer) => {

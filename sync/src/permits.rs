@@ -21,6 +21,9 @@ pub(crate) trait Permits: Clone {
         1
     }
 
+    /// What has the permits, for a listing.
+    fn about(&self) -> String;
+
     /// A waiter has left, and what was granted to it is free again.
     fn left(&self) {
         self.queue().recover();
@@ -43,6 +46,10 @@ impl<P: Permits> Trap for Take<P> {
     #[inline]
     fn answer(&mut self, result: Result<(), Interrupted>) -> Self::Answer {
         result
+    }
+
+    fn about(&self) -> Option<String> {
+        Some(self.0.about())
     }
 
     fn left(&mut self) {

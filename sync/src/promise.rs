@@ -5,7 +5,10 @@ use std::fmt;
 use std::future::Future;
 use std::panic::Location;
 
-use pikake_traps::{Interrupted, WaitQueue, park_at};
+use pikake_traps::{Interrupted, WaitQueue};
+
+use crate::name::Name;
+use crate::signals::{Signals, signal};
 
 /// A value that is set once, and that any number of tasks wait for.
 ///
@@ -28,12 +31,19 @@ use pikake_traps::{Interrupted, WaitQueue, park_at};
 pub struct Promise<T> {
     value: OnceCell<T>,
     waiters: WaitQueue,
+    name: Name,
 }
 
 impl<T> Promise<T> {
     /// A promise that has not been kept.
     pub const fn new() -> Self {
-        Self { value: OnceCell::new(), waiters: WaitQueue::new() }
+        Self { value: OnceCell::new(), waiters: WaitQueue::new(), name: Name::NONE }
+    }
+
+    /// The same with a name, which `Debug` and listings of waits show.
+    pub const fn named(mut self, name: &'static str) -> Self {
+        self.name = Name::new(name);
+        self
     }
 
     /// Sets the value, and lets all go on that wait.
@@ -83,7 +93,7 @@ impl<T> Promise<T> {
                 if let Some(value) = self.get() {
                     return Ok(value);
                 }
-                park_at(&self.waiters, place).await?;
+                signal(self, place).await?;
             }
         }
     }
@@ -94,11 +104,20 @@ impl<T> Promise<T> {
     }
 }
 
+impl<T> Signals for Promise<T> {
+    fn queue(&self) -> &WaitQueue {
+        &self.waiters
+    }
+
+    fn about(&self) -> String {
+        format!("promise{}", self.name)
+    }
+}
+
 impl<T: fmt::Debug> fmt::Debug for Promise<T> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Promise")
-            .field("value", &self.get())
-            .field("waiting", &self.waiting())
-            .finish()
+        let mut shown = f.debug_struct("Promise");
+        self.name.show(&mut shown);
+        shown.field("value", &self.get()).field("waiting", &self.waiting()).finish()
     }
 }

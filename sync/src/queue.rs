@@ -20,10 +20,12 @@ use std::future::Future;
 use std::panic::Location;
 use std::time::Duration;
 
-use pikake_traps::{Interrupted, WaitQueue, park_at, timed};
+use pikake_traps::{Interrupted, WaitQueue, timed};
 
 use crate::error::{GetError, NotPut, NothingToDo, PutError, TryGetError};
+use crate::name::Name;
 use crate::pending::Pending;
+use crate::signals::{Signals, signal};
 use crate::store::{Fifo, Lifo, Smallest, Store};
 
 pub(crate) mod waits;
@@ -128,6 +130,7 @@ pub struct AnyQueue<S: Store> {
     /// How often everything was done.
     rounds: Cell<u64>,
     joiners: WaitQueue,
+    name: Name,
 }
 
 impl<S: Store> AnyQueue<S> {
@@ -148,7 +151,14 @@ impl<S: Store> AnyQueue<S> {
             unfinished: Cell::new(0),
             rounds: Cell::new(0),
             joiners: WaitQueue::new(),
+            name: Name::NONE,
         }
+    }
+
+    /// The same with a name, which `Debug` and listings of waits show.
+    pub fn named(mut self, name: &'static str) -> Self {
+        self.name = Name::new(name);
+        self
     }
 
     /// Puts an item, when there is room for it.
@@ -344,7 +354,7 @@ impl<S: Store> AnyQueue<S> {
         async move {
             let before = self.rounds.get();
             while self.unfinished.get() > 0 && self.rounds.get() == before {
-                park_at(&self.joiners, place).await?;
+                signal(Joiners(self), place).await?;
             }
             Ok(())
         }
@@ -398,6 +408,15 @@ impl<S: Store> AnyQueue<S> {
 }
 
 impl<S: Store> AnyQueue<S> {
+    /// What it is, for a listing.
+    pub(crate) fn about(&self) -> String {
+        let capacity = match self.capacity() {
+            Some(capacity) => format!(" of {capacity}"),
+            None => String::new(),
+        };
+        format!("queue{}, length {}{capacity}", self.name, self.len())
+    }
+
     /// Whether nothing will ever come out.
     #[inline]
     fn is_over(&self) -> bool {
@@ -477,9 +496,24 @@ impl<T> Queue<T> {
     }
 }
 
+/// Waits for the end of all work.
+struct Joiners<'a, S: Store>(&'a AnyQueue<S>);
+
+impl<S: Store> Signals for Joiners<'_, S> {
+    fn queue(&self) -> &WaitQueue {
+        &self.0.joiners
+    }
+
+    fn about(&self) -> String {
+        format!("queue{}, {} not done", self.0.name, self.0.unfinished.get())
+    }
+}
+
 impl<S: Store> fmt::Debug for AnyQueue<S> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Queue")
+        let mut shown = f.debug_struct("Queue");
+        self.name.show(&mut shown);
+        shown
             .field("length", &self.len())
             .field("capacity", &self.capacity())
             .field("promised", &self.getters.granted())

@@ -54,6 +54,12 @@ impl<T> ReentrantMutex<T> {
         Self { lock: Lock::new(), owner: Cell::new(None), depth: Cell::new(0), value }
     }
 
+    /// The same with a name, which `Debug` and listings of waits show.
+    pub const fn named(mut self, name: &'static str) -> Self {
+        self.lock.set_name(name);
+        self
+    }
+
     /// The value.
     pub fn into_inner(self) -> T {
         self.value

@@ -9,6 +9,7 @@ use std::panic::Location;
 use pikake_traps::{Interrupted, WaitQueue};
 
 use crate::holder::Holder;
+use crate::name::Name;
 use crate::permits::{Permits, take};
 
 /// A lock around a value that many tasks may read at a time, or one may write.
@@ -48,6 +49,7 @@ struct Gate {
     writer: Holder,
     readers: WaitQueue,
     writers: WaitQueue,
+    name: Name,
 }
 
 impl<T> RwLock<T> {
@@ -59,8 +61,15 @@ impl<T> RwLock<T> {
             writer: Holder::new(),
             readers: WaitQueue::new(),
             writers: WaitQueue::new(),
+            name: Name::NONE,
         };
         Self { gate, value: RefCell::new(value) }
+    }
+
+    /// The same with a name, which `Debug` and listings of waits show.
+    pub const fn named(mut self, name: &'static str) -> Self {
+        self.gate.name = Name::new(name);
+        self
     }
 
     /// The value.
@@ -128,7 +137,8 @@ impl<T: ?Sized> RwLock<T> {
     /// Writes if nobody reads, writes or waits.
     #[track_caller]
     pub fn try_write(&self) -> Option<WriteGuard<'_, T>> {
-        self.gate.try_write().then(|| self.write_guard(Location::caller()))
+        let place = Location::caller();
+        self.gate.try_write().then(|| self.write_guard(place))
     }
 
     /// How many read.
@@ -204,6 +214,13 @@ impl Gate {
         }
     }
 
+    fn about(&self) -> String {
+        match self.writing.get() {
+            true => format!("reader-writer lock{}, written by {:?}", self.name, self.writer),
+            false => format!("reader-writer lock{}, read by {}", self.name, self.reading.get()),
+        }
+    }
+
     /// Takes back the permits of waiters that left without having seen them.
     fn take_back(&self) {
         if self.writers.reclaim() > 0 {
@@ -222,6 +239,10 @@ impl Permits for Readers<'_> {
         &self.0.readers
     }
 
+    fn about(&self) -> String {
+        self.0.about()
+    }
+
     fn left(&self) {
         self.queue().recover();
         self.0.serve();
@@ -235,6 +256,10 @@ struct Writers<'a>(&'a Gate);
 impl Permits for Writers<'_> {
     fn queue(&self) -> &WaitQueue {
         &self.0.writers
+    }
+
+    fn about(&self) -> String {
+        self.0.about()
     }
 
     fn left(&self) {
@@ -315,7 +340,8 @@ impl<T: ?Sized + fmt::Debug> fmt::Debug for RwLock<T> {
             Ok(value) => shown.field("value", &&*value),
             Err(_) => shown.field("value", &format_args!("<locked>")),
         };
-        let Gate { reading, writing, writer, readers, writers } = &self.gate;
+        let Gate { reading, writing, writer, readers, writers, name } = &self.gate;
+        name.show(&mut shown);
         shown
             .field("reading", &reading.get())
             .field("written_by", &writing.get().then_some(writer))

@@ -8,6 +8,7 @@ use std::panic::Location;
 
 use pikake_traps::{Interrupted, WaitQueue};
 
+use crate::name::Name;
 use crate::permits::{Permits, take};
 
 /// A number of permits, of which tasks take some at a time.
@@ -39,6 +40,7 @@ pub struct Semaphore {
     /// How many there are, free or not.
     total: Cell<usize>,
     bound: usize,
+    name: Name,
 }
 
 impl Semaphore {
@@ -52,8 +54,19 @@ impl Semaphore {
         Self::made(permits, permits)
     }
 
+    /// The same with a name, which `Debug` and listings of waits show.
+    pub const fn named(mut self, name: &'static str) -> Self {
+        self.name = Name::new(name);
+        self
+    }
+
     const fn made(permits: usize, bound: usize) -> Self {
-        Self { permits: WaitQueue::with_permits(permits), total: Cell::new(permits), bound }
+        Self {
+            permits: WaitQueue::with_permits(permits),
+            total: Cell::new(permits),
+            bound,
+            name: Name::NONE,
+        }
     }
 
     /// Waits for so many permits, and takes them all at once.
@@ -133,11 +146,18 @@ impl Permits for Request<'_> {
     fn count(&self) -> usize {
         self.count
     }
+
+    fn about(&self) -> String {
+        let Semaphore { name, total, .. } = self.semaphore;
+        let free = self.semaphore.available();
+        format!("{} of semaphore{name}, {free} of {} free", self.count, total.get())
+    }
 }
 
 impl fmt::Debug for Semaphore {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let mut shown = f.debug_struct("Semaphore");
+        self.name.show(&mut shown);
         let free = self.available();
         shown.field("available", &free).field("held", &(self.total.get() - free));
         if self.bound < usize::MAX {

@@ -6,7 +6,10 @@ use std::fmt;
 use std::future::Future;
 use std::panic::Location;
 
-use pikake_traps::{Interrupted, WaitQueue, park_at};
+use pikake_traps::{Interrupted, WaitQueue};
+
+use crate::name::Name;
+use crate::signals::{Signals, signal};
 
 /// A count that tasks wait for to be zero: a semaphore the other way round.
 ///
@@ -34,12 +37,24 @@ pub struct WaitGroup {
     /// How often the count has become zero.
     zeros: Cell<u64>,
     waiters: WaitQueue,
+    name: Name,
 }
 
 impl WaitGroup {
     /// A count of zero.
     pub const fn new() -> Self {
-        Self { count: Cell::new(0), zeros: Cell::new(0), waiters: WaitQueue::new() }
+        Self {
+            count: Cell::new(0),
+            zeros: Cell::new(0),
+            waiters: WaitQueue::new(),
+            name: Name::NONE,
+        }
+    }
+
+    /// The same with a name, which `Debug` and listings of waits show.
+    pub const fn named(mut self, name: &'static str) -> Self {
+        self.name = Name::new(name);
+        self
     }
 
     /// Counts up by so many.
@@ -102,7 +117,7 @@ impl WaitGroup {
         async move {
             let before = self.zeros.get();
             while self.count.get() > 0 && self.zeros.get() == before {
-                park_at(&self.waiters, place).await?;
+                signal(self, place).await?;
             }
             Ok(())
         }
@@ -114,12 +129,21 @@ impl WaitGroup {
     }
 }
 
+impl Signals for WaitGroup {
+    fn queue(&self) -> &WaitQueue {
+        &self.waiters
+    }
+
+    fn about(&self) -> String {
+        format!("wait group{} at {}", self.name, self.count())
+    }
+}
+
 impl fmt::Debug for WaitGroup {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("WaitGroup")
-            .field("count", &self.count())
-            .field("waiting", &self.waiting())
-            .finish()
+        let mut shown = f.debug_struct("WaitGroup");
+        self.name.show(&mut shown);
+        shown.field("count", &self.count()).field("waiting", &self.waiting()).finish()
     }
 }
 

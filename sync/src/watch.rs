@@ -9,9 +9,9 @@ use std::rc::Rc;
 use std::task::{Context, Poll, ready};
 
 use futures_core::Stream;
-use pikake_traps::{Interrupted, KernelTrap, WaitQueue, kernel_trap_at, park_at};
+use pikake_traps::{Interrupted, KernelTrap, WaitQueue};
 
-use crate::stand::{Stand, Waiters};
+use crate::signals::{Signal, Signals, signal};
 
 /// A value that changes, and those who want to know. States that nobody looked at in time are
 /// skipped.
@@ -46,9 +46,13 @@ struct Shared<T> {
     waiters: WaitQueue,
 }
 
-impl<T> Waiters for Shared<T> {
-    fn waiters(&self) -> &WaitQueue {
+impl<T> Signals for Shared<T> {
+    fn queue(&self) -> &WaitQueue {
         &self.waiters
+    }
+
+    fn about(&self) -> String {
+        "watch channel".to_owned()
     }
 }
 
@@ -125,7 +129,7 @@ pub struct Receiver<T> {
     /// Which change it has seen.
     seen: u64,
     /// The wait of the stream.
-    wait: Option<KernelTrap<Stand<Shared<T>>>>,
+    wait: Option<KernelTrap<Signal<Rc<Shared<T>>>>>,
 }
 
 impl<T> Receiver<T> {
@@ -156,7 +160,7 @@ impl<T> Receiver<T> {
                 if self.shared.over.get() {
                     return Ok(false);
                 }
-                park_at(&self.shared.waiters, place).await?;
+                signal(&*self.shared, place).await?;
             }
         }
     }
@@ -219,7 +223,7 @@ impl<T: Clone> Stream for Receiver<T> {
             if this.shared.over.get() {
                 return Poll::Ready(None);
             }
-            this.wait = Some(kernel_trap_at(Stand(this.shared.clone()), place));
+            this.wait = Some(signal(this.shared.clone(), place));
         }
     }
 }

@@ -1,5 +1,7 @@
 //! Who holds what and how many wait: what `Debug` shows. And what is said about misuse.
 
+use std::mem::forget;
+use std::pin::Pin;
 use std::rc::Rc;
 
 use pikake::sync::{
@@ -7,9 +9,10 @@ use pikake::sync::{
     Queue, ReentrantMutex, RwLock, Semaphore, TryGetError, WaitGroup, broadcast, mpsc, oneshot,
     watch,
 };
-use pikake::{sleep, yield_now};
+use pikake::time::Clock;
+use pikake::{Kernel, sleep, spawn, yield_now};
 
-use crate::support::{ms, named, run};
+use crate::support::{kernel, ms, named, run};
 
 #[test]
 fn a_lock_shows_its_holder_and_how_many_wait() {
@@ -185,4 +188,76 @@ fn a_shared_lock_shows_who_holds_it() {
         assert!(format!("{mutex:?}").contains("Some(the next in line, who has not run since)"));
         drop(next.await.unwrap());
     });
+}
+
+/// What the tasks of a kernel wait for, after somebody has looked.
+fn waited_for<C: Clock + 'static>(kernel: &Kernel<C>) -> Vec<String> {
+    kernel.inspect();
+    kernel.run(async { sleep(ms(1)).await.unwrap() });
+    let abouts = kernel.waits().into_iter().filter_map(|wait| wait.about);
+    let mut abouts: Vec<String> = abouts.map(String::from).collect();
+    abouts.sort();
+    abouts
+}
+
+#[test]
+fn inspected_waits_name_their_primitives() {
+    let kernel = kernel();
+    let holder = kernel.run(async {
+        let mutex = Rc::new(Mutex::new(()).named("accounts"));
+        let semaphore = Rc::new(Semaphore::new(2).named("connections"));
+        let lock = Rc::new(RwLock::new(()));
+        let full = Rc::new(Queue::bounded(1).named("orders"));
+        let (sender, receiver) = oneshot::channel::<()>();
+        full.try_put(()).unwrap();
+        let holder = named("holder", {
+            let mutex = mutex.clone();
+            async move {
+                let _held = mutex.lock().await.unwrap();
+                sleep(ms(10_000)).await.unwrap();
+            }
+        });
+        yield_now().await.unwrap();
+        forget((semaphore.try_acquire(1), lock.try_write(), sender));
+        let id = holder.id();
+        let waits: [Pin<Box<dyn Future<Output = ()>>>; 7] = [
+            Box::pin(async move { drop(mutex.lock().await) }),
+            Box::pin(async move { drop(semaphore.acquire(2).await) }),
+            Box::pin({
+                let lock = lock.clone();
+                async move { drop(lock.read().await) }
+            }),
+            Box::pin(async move { drop(full.put(()).await) }),
+            Box::pin(async { drop(Event::new().wait().await) }),
+            Box::pin(async move { drop(receiver.await) }),
+            Box::pin(async move { drop(holder.await) }),
+        ];
+        for wait in waits {
+            spawn(wait).detach();
+        }
+        forget(lock);
+        yield_now().await.unwrap();
+        id
+    });
+    let abouts = waited_for(&kernel);
+    let places: Vec<&str> = abouts
+        .iter()
+        .filter_map(|about| about.split_once(" since "))
+        .map(|(_, place)| place)
+        .collect();
+    assert!(places.iter().all(|place| place.starts_with(file!())), "{places:?}");
+    let abouts: Vec<&str> =
+        abouts.iter().map(|about| about.split(" since ").next().unwrap()).collect();
+    assert_eq!(
+        abouts,
+        [
+            "2 of semaphore `connections`, 1 of 2 free",
+            "event",
+            &format!("mutex `accounts`, held by task {holder} `holder`"),
+            "oneshot channel",
+            "queue `orders`, length 1 of 1",
+            "reader-writer lock, written by task 1",
+            &format!("task {holder} `holder`"),
+        ]
+    );
 }

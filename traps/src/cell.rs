@@ -60,7 +60,7 @@ use std::task::{Context, Poll};
 use crate::cause::Cause;
 use crate::home::{Home, LocalHome, Message, RemoteWake};
 use crate::interrupt::{Panic, TaskError};
-use crate::names::{Seen, TaskId};
+use crate::names::{SeenWait, TaskId};
 use crate::quiet::{discard, text_of};
 use crate::threads::{AtomicBool, AtomicU32, Ordering, fence};
 
@@ -139,8 +139,9 @@ struct Cold {
     causes: Cell<u32>,
     /// The sub-waits that are in no scope.
     sub_waits: Cell<List>,
-    /// The pending waits that were polled with the task's own waker in the last step, while the task is inspected.
-    seen: RefCell<Vec<Seen>>,
+    /// The pending waits that were polled with the task's own waker in the last step, if it was inspected
+    /// before that.
+    seen: RefCell<Option<Vec<SeenWait>>>,
 }
 
 impl Cold {

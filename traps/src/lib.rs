@@ -55,7 +55,7 @@ pub use interrupt::{Interrupted, Panic, ScopeId, TaskError, TimedOut};
 pub use job::{Job, JobLine};
 pub use local::{Graces, Local, Outside, Quotas, TrapHandler};
 pub use mark::TaskMark;
-pub use names::{KernelId, TaskId, TrapKind, WaitKey};
+pub use names::{KernelId, SeenWait, TaskId, TrapKind, WaitKey};
 pub use outside::{random, start_thread, system, system_random, system_thread, wall_time};
 pub use place_cell::PlaceCell;
 pub use queue::{WaitQueue, WaiterList};

@@ -119,4 +119,14 @@ impl fmt::Display for TrapKind {
 }
 
 /// A wait as listings show it.
-pub(crate) type Seen = (TrapKind, &'static Location<'static>);
+#[derive(Clone, PartialEq, Eq, Debug)]
+#[non_exhaustive]
+pub struct SeenWait {
+    /// The trap.
+    pub trap: TrapKind,
+    /// The place where it is awaited.
+    pub place: &'static Location<'static>,
+    /// What it waits for, by [`Trap::about`](crate::Trap::about); for a task that was
+    /// [inspected](crate::TaskRef::inspect).
+    pub about: Option<Box<str>>,
+}

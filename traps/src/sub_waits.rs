@@ -29,7 +29,7 @@ use slab::Slab;
 
 use crate::cell::reference::TaskRef;
 use crate::cell::sub_wait::{Count, List, SubWait};
-use crate::names::{Seen, TrapKind};
+use crate::names::TrapKind;
 
 /// What a node stands for.
 #[derive(Clone, Copy)]
@@ -196,7 +196,10 @@ impl SubWaits {
     }
 
     /// Shows every sub-wait that is a wait.
-    pub(crate) fn each(&self, mut show: impl FnMut(&TaskRef, Seen)) {
+    pub(crate) fn each(
+        &self,
+        mut show: impl FnMut(&TaskRef, (TrapKind, &'static Location<'static>)),
+    ) {
         for (_, node) in &*self.0.borrow() {
             if let What::Wait(kind, place) = node.what
                 && !node.task.is_ended()

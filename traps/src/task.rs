@@ -146,6 +146,11 @@ impl Trap for JoinTrap {
     fn answer(&mut self, result: Result<(), Interrupted>) -> Self::Answer {
         result
     }
+
+    fn about(&self) -> Option<String> {
+        let (id, name) = (self.task.id(), self.task.name());
+        Some(if name.is_empty() { format!("task {id}") } else { format!("task {id} `{name}`") })
+    }
 }
 
 /// A handle to a task, and the future of its outcome.

@@ -22,7 +22,7 @@ use crate::cell::sub_wait::SubWait;
 use crate::door;
 use crate::interrupt::Interrupted;
 use crate::local::Local;
-use crate::names::{KernelId, TaskId, TrapKind, WaitKey};
+use crate::names::{KernelId, SeenWait, TaskId, TrapKind, WaitKey};
 use crate::sub_waits::{Under, What};
 use crate::wait::{Begun, Collected, Wait, WaitEvent, Waiter};
 
@@ -40,6 +40,12 @@ pub trait Trap {
 
     /// Turns what the kernel gave into the trap's answer.
     fn answer(&mut self, result: Result<Self::Given, Interrupted>) -> Self::Answer;
+
+    /// What it waits for, in words for a listing: which lock, which task. Asked when somebody
+    /// [looks](crate::TaskRef::inspect), at a poll that is pending.
+    fn about(&self) -> Option<String> {
+        None
+    }
 
     /// Called when the trap was taken back while it waited: its future was dropped or interrupted. What was
     /// granted to the wait is free again; a kernel that has ended since cannot tell what that was
@@ -481,7 +487,8 @@ fn poll_watched<T: Trap>(
     if !is_sub_wait {
         task.set_wait(kind, state.place);
         if task.flags().has(Flags::INSPECTED) {
-            task.note_seen((kind, state.place));
+            let about = trap.about().map(String::into_boxed_str);
+            task.note_seen(SeenWait { trap: kind, place: state.place, about });
         }
     }
     if is_new && task.flags().has(Flags::OBSERVED) {

@@ -47,6 +47,10 @@ impl<S: Store> Permits for Getters<'_, S> {
     fn queue(&self) -> &WaitQueue {
         &self.0.getters
     }
+
+    fn about(&self) -> String {
+        self.0.about()
+    }
 }
 
 impl<S: Store> AnyQueue<S> {
@@ -177,6 +181,10 @@ impl<S: Store> Trap for PutTrap<'_, S> {
     #[inline]
     fn answer(&mut self, result: Result<(), Interrupted>) -> Self::Answer {
         result
+    }
+
+    fn about(&self) -> Option<String> {
+        Some(self.queue.about())
     }
 
     fn left(&mut self) {

@@ -21,7 +21,7 @@ use super::{Cold, Header, Own, Shared, allocate, end_local_side};
 use crate::cause::Cause;
 use crate::home::LocalHome;
 use crate::interrupt::TaskError;
-use crate::names::{KernelId, Seen, TaskId, TrapKind};
+use crate::names::{KernelId, SeenWait, TaskId, TrapKind};
 
 /// A counted reference to a task, for its home thread.
 ///
@@ -162,13 +162,27 @@ impl TaskRef {
     }
 
     /// Keeps a wait for listings: the task is inspected, and polled it with its own waker.
-    pub(crate) fn note_seen(&self, seen: Seen) {
-        self.cold().seen.borrow_mut().push(seen);
+    pub(crate) fn note_seen(&self, seen: SeenWait) {
+        // A task that inspects itself is listed from its next step on.
+        if let Some(waits) = &mut *self.cold().seen.borrow_mut() {
+            waits.push(seen);
+        }
     }
 
-    /// Forgets the waits that were kept for listings.
-    pub(crate) fn forget_seen(&self) {
-        self.cold().seen.borrow_mut().clear();
+    /// A step of an inspected task begins: its waits are kept, or, if those of the last step were, no more.
+    pub(crate) fn begin_inspected_step(&self) {
+        let seen = self.cold().seen.take();
+        if seen.is_some() {
+            self.flags().clear(Flags::INSPECTED);
+        } else {
+            self.cold().seen.replace(Some(Vec::new()));
+        }
+    }
+
+    /// Has the waits of the next step kept.
+    pub(crate) fn begin_inspection(&self) {
+        self.cold().seen.take();
+        self.flags().set(Flags::INSPECTED);
     }
 
     /// Whether a wait of the task has more to do than to wait.
@@ -191,10 +205,11 @@ impl TaskRef {
     }
 
     /// The waits that were polled with the task's own waker in the last step and were pending: all of
-    /// them if the task is [inspected](Self::inspect) since before that step, else the last one.
-    pub fn seen_waits(&self) -> Vec<(TrapKind, &'static Location<'static>)> {
-        let seen = self.cold_if_any().map(|cold| cold.seen.borrow().clone()).unwrap_or_default();
-        if seen.is_empty() { self.last_wait().into_iter().collect() } else { seen }
+    /// them, with what they wait for, if the task was [inspected](Self::inspect) before that step, else the last one.
+    pub fn seen_waits(&self) -> Vec<SeenWait> {
+        let seen = self.cold_if_any().and_then(|cold| cold.seen.borrow().clone());
+        let last = || self.last_wait().map(|(trap, place)| SeenWait { trap, place, about: None });
+        seen.unwrap_or_else(|| last().into_iter().collect())
     }
 
     /// Whether the task is in the ready list.

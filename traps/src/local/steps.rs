@@ -72,7 +72,7 @@ impl Local {
         self.pending.borrow_mut().clear();
         self.branch.set(None);
         if task.flags().has(Flags::INSPECTED) {
-            task.forget_seen();
+            task.begin_inspected_step();
         }
     }
 
@@ -183,10 +183,10 @@ impl TaskRef {
         door::reach(self.kernel(), |local| local.kernel().abort(self, reason));
     }
 
-    /// Has all pending waits of the task kept from its next step on, which is seen to. For listings;
-    /// [`seen_waits`](Self::seen_waits) shows them.
+    /// Has the task stepped, and all pending waits of that step kept with what they wait for. For listings;
+    /// [`seen_waits`](Self::seen_waits) shows them until the task's next step.
     pub fn inspect(&self) {
-        self.flags().set(Flags::INSPECTED);
+        self.begin_inspection();
         door::reach(self.kernel(), |local| local.make_ready(self));
     }
 }

@@ -1,0 +1,66 @@
+//! Waiting for a signal of a primitive's wait queue.
+
+use std::panic::Location;
+use std::rc::Rc;
+
+use pikake_traps::{Interrupted, KernelTrap, Trap, Wait, WaitQueue, kernel_trap_at};
+
+/// Something that signals those who wait for it.
+pub(crate) trait Signals {
+    /// The queue of the waiters.
+    fn queue(&self) -> &WaitQueue;
+
+    /// What it is, for a listing.
+    fn about(&self) -> String;
+}
+
+impl<P: Signals> Signals for &P {
+    fn queue(&self) -> &WaitQueue {
+        (**self).queue()
+    }
+
+    fn about(&self) -> String {
+        (**self).about()
+    }
+}
+
+impl<P: Signals> Signals for Rc<P> {
+    fn queue(&self) -> &WaitQueue {
+        (**self).queue()
+    }
+
+    fn about(&self) -> String {
+        (**self).about()
+    }
+}
+
+/// The trap that waits for a signal.
+pub(crate) struct Signal<P>(P);
+
+impl<P: Signals> Trap for Signal<P> {
+    type Answer = Result<(), Interrupted>;
+    type Given = ();
+
+    #[inline]
+    fn wait(&mut self, (): &mut ()) -> Wait<'_> {
+        Wait::Park(self.0.queue())
+    }
+
+    #[inline]
+    fn answer(&mut self, result: Result<(), Interrupted>) -> Self::Answer {
+        result
+    }
+
+    fn about(&self) -> Option<String> {
+        Some(self.0.about())
+    }
+}
+
+/// Waits for a signal, by reference or by a share of what signals, as a wait that is awaited at `place`.
+#[inline]
+pub(crate) fn signal<P: Signals>(
+    of: P,
+    place: &'static Location<'static>,
+) -> KernelTrap<Signal<P>> {
+    kernel_trap_at(Signal(of), place)
+}
