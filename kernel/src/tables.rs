@@ -10,6 +10,6 @@ mod tasks;
 mod timers;
 
 pub(crate) use queues::{Queues, Wanted};
-pub(crate) use sockets::{Attempted, Released, Sockets};
+pub(crate) use sockets::{Attempted, Sockets};
 pub(crate) use tasks::Tasks;
 pub(crate) use timers::Timers;

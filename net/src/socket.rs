@@ -387,14 +387,14 @@ pub(crate) fn ip(address: Address) -> io::Result<SocketAddr> {
 /// The address of a Unix socket.
 pub(crate) fn unix(address: Address) -> io::Result<unix::SocketAddr> {
     match address {
-        Address::Unix(address) => Ok(address),
+        Address::Unix(address) => Ok(*address),
         Address::Ip(_) => Err(wrong_family("a Unix socket", "an internet")),
     }
 }
 
 /// The address that a path is.
 pub(crate) fn unix_path(path: &Path) -> io::Result<Address> {
-    unix::SocketAddr::from_pathname(path).map(Address::Unix)
+    Ok(Address::Unix(Box::new(unix::SocketAddr::from_pathname(path)?)))
 }
 
 #[cold]

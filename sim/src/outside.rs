@@ -108,7 +108,7 @@ pub(crate) fn unix_name(address: &Address) -> io::Result<OsString> {
         return Ok(path.into());
     }
     #[cfg(any(target_os = "linux", target_os = "android"))]
-    if let Some(name) = std::os::linux::net::SocketAddrExt::as_abstract_name(address) {
+    if let Some(name) = std::os::linux::net::SocketAddrExt::as_abstract_name(&**address) {
         return Ok(OsStr::from_bytes(&[b"\0", name].concat()).to_owned());
     }
     Ok(OsString::new())
@@ -118,7 +118,7 @@ pub(crate) fn unix_address(name: &OsStr) -> io::Result<Address> {
     #[cfg(any(target_os = "linux", target_os = "android"))]
     if let Some(name) = name.as_bytes().strip_prefix(b"\0") {
         use std::os::linux::net::SocketAddrExt;
-        return Ok(Address::Unix(unix::SocketAddr::from_abstract_name(name)?));
+        return Ok(Address::Unix(Box::new(unix::SocketAddr::from_abstract_name(name)?)));
     }
-    Ok(Address::Unix(unix::SocketAddr::from_pathname(Path::new(name))?))
+    Ok(Address::Unix(Box::new(unix::SocketAddr::from_pathname(Path::new(name))?)))
 }

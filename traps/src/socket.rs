@@ -45,8 +45,9 @@ pub enum Direction {
 pub enum Address {
     /// An internet address and port.
     Ip(SocketAddr),
-    /// A path, an abstract name, or nothing.
-    Unix(unix::SocketAddr),
+    /// A path, an abstract name, or nothing. In a box, since it is four times as large as what else an attempt
+    /// brings.
+    Unix(Box<unix::SocketAddr>),
 }
 
 /// What kind of socket to open.

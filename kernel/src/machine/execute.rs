@@ -5,15 +5,15 @@ use std::time::SystemTime;
 
 use pikake_time::{Clock, Deadline, Rate, Ticks, TimerKey};
 use pikake_traps::{
-    Addresses, Attempt, Begun, Collected, Disarmed, Done, Interrupted, Job, Local, OpenSocket,
-    Opened, Outside, Reply, SocketId, TaskId, TaskRef, TrapHandler, TrapKind, Until, Wait,
-    WaitEvent, WaitKey, WaitQueue, Waiter, WaiterList,
+    Addresses, Attempt, Begun, Closed, Collected, Disarmed, Done, Interrupted, Job, Local,
+    OpenSocket, Opened, Outside, Reply, SocketId, TaskId, TaskRef, TrapHandler, TrapKind, Until,
+    Wait, WaitEvent, WaitKey, WaitQueue, Waiter, WaiterList,
 };
 
 use crate::driver::Driver;
 use crate::machine::Machine;
 use crate::pick::Pick;
-use crate::tables::{Attempted, Released, Wanted};
+use crate::tables::{Attempted, Wanted};
 
 impl<D: Driver, C: Clock, P: Pick> TrapHandler for Machine<D, C, P> {
     #[inline]
@@ -272,7 +272,10 @@ impl<D: Driver, C: Clock, P: Pick> Machine<D, C, P> {
         attempt: Attempt<'_>,
         waiter: Option<(&Waiter, Option<WaitKey>)>,
     ) -> Attempted {
-        let mut released = Released::default();
+        if let Attempt::Close = attempt {
+            return self.close(socket);
+        }
+        let mut released = None;
         let attempted = {
             let driver = &mut *self.driver.borrow_mut();
             let mut sockets = self.sockets.borrow_mut();
@@ -280,6 +283,15 @@ impl<D: Driver, C: Clock, P: Pick> Machine<D, C, P> {
         };
         drop(released);
         attempted
+    }
+
+    #[cold]
+    fn close(&self, socket: SocketId) -> Attempted {
+        let closed = {
+            let driver = &mut *self.driver.borrow_mut();
+            self.sockets.borrow_mut().close(socket, driver, &self.local)
+        };
+        Attempted::Done(closed.map(|_| Done::Nothing).ok_or_else(|| Closed.into()))
     }
 }
 

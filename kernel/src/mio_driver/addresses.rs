@@ -16,8 +16,8 @@ pub(super) fn to_address(address: &SockAddr) -> io::Result<Address> {
         return Ok(Address::Ip(address));
     }
     match address.as_unix() {
-        Some(address) => Ok(Address::Unix(address)),
-        None => Ok(Address::Unix(unnamed()?)),
+        Some(address) => Ok(Address::Unix(Box::new(address))),
+        None => Ok(Address::Unix(Box::new(unnamed()?))),
     }
 }
 
@@ -29,7 +29,7 @@ pub(super) fn from_address(address: &Address) -> io::Result<SockAddr> {
                 return SockAddr::unix(path);
             }
             #[cfg(any(target_os = "linux", target_os = "android"))]
-            if let Some(name) = std::os::linux::net::SocketAddrExt::as_abstract_name(address) {
+            if let Some(name) = std::os::linux::net::SocketAddrExt::as_abstract_name(&**address) {
                 use std::os::unix::ffi::OsStrExt;
                 let name = [b"\0", name].concat();
                 return SockAddr::unix(std::ffi::OsStr::from_bytes(&name));
@@ -44,7 +44,7 @@ pub(super) fn from_any(address: Option<rustix::net::SocketAddrAny>) -> io::Resul
     use rustix::net::{AddressFamily, SocketAddrUnix};
     use std::os::unix::ffi::OsStrExt;
     let Some(address) = address else {
-        return Ok(Address::Unix(unnamed()?));
+        return Ok(Address::Unix(Box::new(unnamed()?)));
     };
     if let Ok(address) = SocketAddr::try_from(address.clone()) {
         return Ok(Address::Ip(address));
@@ -59,13 +59,13 @@ pub(super) fn from_any(address: Option<rustix::net::SocketAddrAny>) -> io::Resul
     // rustix shows the address of an unnamed socket as an empty abstract name.
     if let Some(name) = address.abstract_name().filter(|name| !name.is_empty()) {
         use std::os::linux::net::SocketAddrExt;
-        return Ok(Address::Unix(unix::SocketAddr::from_abstract_name(name)?));
+        return Ok(Address::Unix(Box::new(unix::SocketAddr::from_abstract_name(name)?)));
     }
     match address.path() {
         Some(path) => {
             let path = std::ffi::OsStr::from_bytes(path.to_bytes());
-            Ok(Address::Unix(unix::SocketAddr::from_pathname(path)?))
+            Ok(Address::Unix(Box::new(unix::SocketAddr::from_pathname(path)?)))
         }
-        None => Ok(Address::Unix(unnamed()?)),
+        None => Ok(Address::Unix(Box::new(unnamed()?))),
     }
 }

@@ -62,9 +62,6 @@ impl<S> Entry<S> {
     }
 }
 
-/// Waiters that an attempt has released.
-pub(crate) type Released = [Option<Waiter>; 2];
-
 /// The result of an attempt.
 pub(crate) enum Attempted {
     Done(io::Result<Done<SocketId>>),
@@ -123,8 +120,8 @@ impl<S> Sockets<S> {
     /// Makes an attempt, if the socket may be ready and the task has an attempt left in this step.
     ///
     /// With a waiter, an attempt that would block becomes a wait. The key is that of the wait's entry, if
-    /// the wait has one. The entry releases the waiter that it was bound to before. A socket that is
-    /// closed releases both its waiters.
+    /// the wait has one. The entry releases the waiter that it was bound to before; the caller drops it when the
+    /// table is not borrowed.
     #[inline]
     pub(crate) fn attempt<D: Driver<Socket = S>>(
         &mut self,
@@ -133,10 +130,10 @@ impl<S> Sockets<S> {
         waiter: Option<(&Waiter, Option<WaitKey>)>,
         driver: &mut D,
         local: &Local,
-        released: &mut Released,
+        released: &mut Option<Waiter>,
     ) -> Attempted {
         if attempt.is_immediate() {
-            return Attempted::Done(self.at_once(socket, attempt, driver, local, released));
+            return Attempted::Done(self.at_once(socket, attempt, driver));
         }
         let Some(entry) = self.find(socket) else {
             return refuse(Closed, waiter.is_some(), local);
@@ -152,7 +149,7 @@ impl<S> Sockets<S> {
             };
             if done.is_some() || !has_share {
                 if let Some((_, Some(key))) = waiter {
-                    released[0] = entry.side(direction).withdraw(key);
+                    *released = entry.side(direction).withdraw(key);
                 }
                 return match done {
                     Some(done) => Attempted::Done(done.map(|done| self.add_accepted(done))),
@@ -170,7 +167,7 @@ impl<S> Sockets<S> {
                 if !has_entry {
                     side.wait = side.wait.wrapping_add(1);
                 }
-                released[0] = side.waiter.replace(waiter.clone());
+                *released = side.waiter.replace(waiter.clone());
             }
         }
         Attempted::Waits(side.key())
@@ -183,25 +180,31 @@ impl<S> Sockets<S> {
         socket: SocketId,
         attempt: Attempt<'_>,
         driver: &mut D,
-        local: &Local,
-        released: &mut Released,
     ) -> io::Result<Done<SocketId>> {
         let Some(entry) = self.find(socket) else { return Err(Closed.into()) };
-        if !matches!(attempt, Attempt::Close) {
-            let done = driver.attempt(&entry.socket, attempt);
-            let done = done.unwrap_or_else(|| Err(io::ErrorKind::WouldBlock.into()));
-            return done.map(|done| self.add_accepted(done));
-        }
+        let done = driver.attempt(&entry.socket, attempt);
+        let done = done.unwrap_or_else(|| Err(io::ErrorKind::WouldBlock.into()));
+        done.map(|done| self.add_accepted(done))
+    }
+
+    /// Closes a socket, and notifies its waiters, which find the socket closed at their next poll. The caller drops
+    /// them when the table is not borrowed. `None`: the socket was closed before.
+    pub(crate) fn close<D: Driver<Socket = S>>(
+        &mut self,
+        socket: SocketId,
+        driver: &mut D,
+        local: &Local,
+    ) -> Option<[Option<Waiter>; 2]> {
+        let entry = self.find(socket)?;
         if entry.registered {
             driver.deregister(&entry.socket);
         }
         let Entry { read, write, .. } = self.entries.remove(socket.index as usize);
-        // The waiters find the socket closed at their next poll.
-        *released = [read.waiter, write.waiter];
-        for waiter in released.iter().flatten() {
+        let waiters = [read.waiter, write.waiter];
+        for waiter in waiters.iter().flatten() {
             local.notify(waiter);
         }
-        Ok(Done::Nothing)
+        Some(waiters)
     }
 
     #[inline]
