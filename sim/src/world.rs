@@ -128,6 +128,8 @@ impl World {
         for host in 0..self.hosts.len() {
             self.start(host);
         }
+        // A new kernel shows its main task. The hosts are ready already, and need no second turn for that.
+        self.rouse_hosts();
         loop {
             self.let_happen();
             if self.is_over() {
