@@ -10,14 +10,17 @@ use std::future::poll_fn;
 use std::os::fd::AsRawFd;
 use std::pin::Pin;
 use std::rc::Rc;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::task::{Poll, Waker};
+use std::thread;
 use std::time::Duration;
 
 use futures::stream::{FuturesUnordered, StreamExt};
 use mio::unix::SourceFd;
-use pikake::time::ManualClock;
+use pikake::time::{Clock, ManualClock};
 use pikake::traps::{Attempt, WaitQueue, attempt, park, read_wait};
-use pikake::{Interrupted, Kernel, Task, TaskError, spawn, yield_now};
+use pikake::{Interrupted, Kernel, Task, TaskError, sleep, spawn, yield_now};
 use support::sockets::{drain, pair};
 use support::{Log, OnDrop, ms, within};
 
@@ -25,13 +28,17 @@ use support::{Log, OnDrop, ms, within};
 struct ForeignLoop(mio::Poll);
 
 impl ForeignLoop {
-    /// A loop around a kernel that has nothing left to do, and so shows nothing.
-    fn around(kernel: &Kernel<ManualClock>) -> Self {
+    fn of<C: Clock + 'static>(kernel: &Kernel<C>) -> Self {
         let poll = mio::Poll::new().unwrap();
         let descriptor = kernel.as_raw_fd();
         let (token, interest) = (mio::Token(0), mio::Interest::READABLE);
         poll.registry().register(&mut SourceFd(&descriptor), token, interest).unwrap();
-        let mut foreign_loop = Self(poll);
+        Self(poll)
+    }
+
+    /// A loop around a kernel that has nothing left to do, and so shows nothing.
+    fn around<C: Clock + 'static>(kernel: &Kernel<C>) -> Self {
+        let mut foreign_loop = Self::of(kernel);
         settle(kernel);
         foreign_loop.is_readable();
         settle(kernel);
@@ -52,7 +59,7 @@ fn kernel() -> Kernel<ManualClock> {
 }
 
 /// Turns until nothing is left to do but wait.
-fn settle(kernel: &Kernel<ManualClock>) {
+fn settle<C: Clock + 'static>(kernel: &Kernel<C>) {
     while kernel.turn(Some(Duration::ZERO)).unwrap().is_ready {}
 }
 
@@ -276,6 +283,38 @@ fn an_undriven_main_task_is_dropped() {
         assert!(matches!(ended, Err(TaskError::Stopped)), "{ended:?}");
         assert_eq!((log.take(), queue.len()), (vec!["dropped".to_owned()], 0));
         assert_eq!((kernel.task_count(), kernel.wait_count()), (0, 0));
+    });
+}
+
+/// The run sleeps in the driver, and so ends the sleep that the last turn has announced.
+#[test]
+fn a_message_after_a_run_between_turns_shows() {
+    within(|| {
+        let kernel = Kernel::new().unwrap();
+        let mut foreign_loop = ForeignLoop::around(&kernel);
+        kernel.run(async { sleep(ms(5)).await.unwrap() });
+        // The driver's timer may show once more.
+        foreign_loop.is_readable();
+        let handle = kernel.handle();
+        let is_called = Arc::new(AtomicBool::new(false));
+        let called = is_called.clone();
+        let call = Box::new(move || called.store(true, Ordering::SeqCst));
+        thread::spawn(move || handle.call_there(call)).join().unwrap().unwrap();
+        assert!(foreign_loop.is_readable(), "the message shows on the descriptor");
+        settle(&kernel);
+        assert!(is_called.load(Ordering::SeqCst), "and has been seen");
+    });
+}
+
+#[test]
+fn a_message_before_the_first_turn_shows() {
+    within(|| {
+        let kernel = kernel();
+        let mut foreign_loop = ForeignLoop::of(&kernel);
+        assert!(!foreign_loop.is_readable());
+        let handle = kernel.handle();
+        thread::spawn(move || handle.stop()).join().unwrap().unwrap();
+        assert!(foreign_loop.is_readable());
     });
 }
 

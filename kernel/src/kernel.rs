@@ -87,6 +87,7 @@ impl<C: Clock + 'static, P: Pick + 'static, D: Driver + 'static> Kernel<C, P, D>
         let home = Home::open(driver.waker());
         let machine = Machine::new(home, driver, clock, pick, settings, observers, is_watched);
         let machine = Rc::new(machine);
+        machine.owner_left();
         let handler: Rc<dyn TrapHandler> = machine.clone();
         let registration = door::register(handler.clone());
         Self { machine, handler, _registration: registration }
@@ -138,7 +139,7 @@ impl<C: Clock + 'static, P: Pick + 'static, D: Driver + 'static> Kernel<C, P, D>
             }
             outcome
         };
-        match door::enter(&self.handler, run) {
+        match self.enter(run) {
             Ok(outcome) => outcome,
             Err(nested) => panic!("{nested}"),
         }
@@ -174,12 +175,10 @@ impl<C: Clock + 'static, P: Pick + 'static, D: Driver + 'static> Kernel<C, P, D>
     ///
     /// [`NestedRun`]: the thread is inside a kernel already.
     pub fn enter<R>(&self, inside: impl FnOnce() -> R) -> Result<R, NestedRun> {
-        let result = door::enter(&self.handler, inside)?;
-        if self.machine.has_work() {
-            // A foreign loop that watches the kernel's descriptor is to see that there is work.
-            self.machine.home().nudge();
-        }
-        Ok(result)
+        door::enter(&self.handler, || {
+            let _visit = Visit::begin(&self.machine);
+            inside()
+        })
     }
 
     /// The tasks that have not ended, the oldest first.
@@ -266,7 +265,7 @@ impl<C: Clock + 'static, P: Pick + 'static, D: Driver + 'static> Kernel<C, P, D>
             self.run_until(|| false);
             self.close();
         };
-        if let Err(nested) = door::enter(&self.handler, end) {
+        if let Err(nested) = self.enter(end) {
             panic!("{nested}");
         }
     }
@@ -282,6 +281,24 @@ impl<C: Clock + 'static, P: Pick + 'static, D: Driver + 'static> Kernel<C, P, D>
                 "shutdown dropped tasks that had not ended within its grace"
             );
         }
+    }
+}
+
+/// The time for which the owner is inside the kernel: in a run, a turn, a shutdown or [`Kernel::enter`].
+///
+/// However that time ends, the drop announces that the kernel is left.
+struct Visit<'a, C: Clock + 'static, P: Pick + 'static, D: Driver + 'static>(&'a Machine<D, C, P>);
+
+impl<'a, C: Clock + 'static, P: Pick + 'static, D: Driver + 'static> Visit<'a, C, P, D> {
+    fn begin(machine: &'a Machine<D, C, P>) -> Self {
+        machine.home().wake_up();
+        Self(machine)
+    }
+}
+
+impl<C: Clock + 'static, P: Pick + 'static, D: Driver + 'static> Drop for Visit<'_, C, P, D> {
+    fn drop(&mut self) {
+        self.0.owner_left();
     }
 }
 
@@ -311,7 +328,7 @@ impl<C: Clock + 'static, P: Pick + 'static, D: Driver + 'static> Drop for Kernel
             }
         };
         // A kernel cannot be entered inside another kernel's task. Its tasks end all the same.
-        if door::enter(&self.handler, end).is_err() {
+        if self.enter(end).is_err() {
             end();
         }
     }

@@ -208,6 +208,15 @@ impl<D: Driver, C: Clock, P: Pick> Machine<D, C, P> {
         self.ready_count() > 0 || !self.aborted.borrow().is_empty() || self.home().has_mail()
     }
 
+    /// Announces that the owner has left the kernel. Whatever comes from now on shows on the driver, for a foreign loop
+    /// that watches it, and so does work that is there already.
+    pub(crate) fn owner_left(&self) {
+        self.home().owner_left();
+        if self.has_work() {
+            self.home().nudge();
+        }
+    }
+
     /// The moment of the next timer, or of the end of the shutdown's grace.
     pub(crate) fn next_deadline(&self) -> Option<Deadline> {
         let timer = self.timers.borrow_mut().next();

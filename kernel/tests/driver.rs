@@ -1,13 +1,15 @@
 //! The calls that a kernel makes to its driver, recorded by a driver of the test's own.
 
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::io;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::rc::Rc;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread;
 use std::time::Duration;
 
-use pikake_kernel::{Driver, Event, Fifo, Job, Kernel, Token};
+use pikake_kernel::{Driver, Event, Fifo, Job, Kernel, Token, Turn};
 use pikake_time::ManualClock;
 use pikake_traps::{Addresses, Attempt, Done, OpenSocket, Opened, Reply, sleep, spawn, yield_now};
 
@@ -20,20 +22,25 @@ const SECOND: Duration = Duration::from_secs(1);
 struct Recorder {
     clock: ManualClock,
     waits: Rc<RefCell<Vec<Option<Duration>>>>,
-    wakes: Arc<AtomicUsize>,
+    /// Set by a wake, cleared by a wait.
+    is_woken: Arc<AtomicBool>,
+    /// The next wait fails.
+    fails: Rc<Cell<bool>>,
 }
 
 impl Driver for Recorder {
     type Socket = ();
 
     fn waker(&self) -> Box<dyn Fn() + Send + Sync> {
-        let wakes = self.wakes.clone();
-        Box::new(move || {
-            wakes.fetch_add(1, Ordering::SeqCst);
-        })
+        let is_woken = self.is_woken.clone();
+        Box::new(move || is_woken.store(true, Ordering::SeqCst))
     }
 
     fn wait(&mut self, limit: Option<Duration>, _: &mut Vec<Event>) -> io::Result<()> {
+        self.is_woken.store(false, Ordering::SeqCst);
+        if self.fails.take() {
+            return Err(io::Error::other("the test has the wait fail"));
+        }
         self.waits.borrow_mut().push(limit);
         assert!(self.waits.borrow().len() < MOST_WAITS, "the kernel does not sleep");
         if limit.is_none() {
@@ -77,19 +84,39 @@ impl Driver for Recorder {
 struct Recorded {
     kernel: Kernel<ManualClock, Fifo, Recorder>,
     waits: Rc<RefCell<Vec<Option<Duration>>>>,
-    wakes: Arc<AtomicUsize>,
+    is_woken: Arc<AtomicBool>,
+    fails: Rc<Cell<bool>>,
 }
 
 impl Recorded {
     fn new() -> Self {
-        let (clock, waits, wakes) = (ManualClock::new(), Rc::default(), Arc::default());
-        let driver =
-            Recorder { clock: clock.clone(), waits: Rc::clone(&waits), wakes: Arc::clone(&wakes) };
-        Self { kernel: Kernel::builder().clock(clock).build_on(driver), waits, wakes }
+        let (clock, fails) = (ManualClock::new(), Rc::<Cell<bool>>::default());
+        let (waits, is_woken) = (Rc::default(), Arc::default());
+        let driver = Recorder {
+            clock: clock.clone(),
+            waits: Rc::clone(&waits),
+            is_woken: Arc::clone(&is_woken),
+            fails: fails.clone(),
+        };
+        Self { kernel: Kernel::builder().clock(clock).build_on(driver), waits, is_woken, fails }
     }
 
-    fn wakes(&self) -> usize {
-        self.wakes.load(Ordering::SeqCst)
+    fn turn(&self) -> io::Result<Turn> {
+        self.kernel.turn(Some(Duration::ZERO))
+    }
+
+    /// Asserts that a message of another thread, sent now, shows on the driver.
+    #[track_caller]
+    fn assert_message_shows(&self) {
+        let handle = self.kernel.handle();
+        let send = move || handle.call_there(Box::new(|| {}));
+        thread::spawn(send).join().unwrap().unwrap();
+        assert!(self.is_woken(), "the message shows");
+    }
+
+    /// Whether the driver was woken since its last wait. The descriptor of a real driver is readable then.
+    fn is_woken(&self) -> bool {
+        self.is_woken.load(Ordering::SeqCst)
     }
 }
 
@@ -144,14 +171,12 @@ fn main_task_is_interrupted_after_an_inner_run() {
 #[test]
 fn refused_turn_leaves_the_kernel_wakeable() {
     let recorded = Recorded::new();
-    recorded.kernel.turn(Some(Duration::ZERO)).unwrap();
+    recorded.turn().unwrap();
     let other = Recorded::new();
     other.kernel.run(async {
-        recorded.kernel.turn(Some(Duration::ZERO)).unwrap_err();
+        recorded.turn().unwrap_err();
     });
-    let before = recorded.wakes();
-    recorded.kernel.handle().stop().unwrap();
-    assert_eq!(recorded.wakes() - before, 1, "a wake shows on the driver");
+    recorded.assert_message_shows();
 }
 
 #[test]
@@ -160,4 +185,90 @@ fn shutdown_stays_over_after_the_last_task() {
     assert!(!recorded.kernel.is_shut_down());
     recorded.kernel.shutdown();
     assert!(recorded.kernel.is_shut_down());
+}
+
+#[test]
+fn message_before_the_first_turn_shows() {
+    let recorded = Recorded::new();
+    assert!(!recorded.is_woken(), "a new kernel has no work");
+    recorded.assert_message_shows();
+}
+
+#[test]
+fn spawn_before_the_first_turn_shows() {
+    let recorded = Recorded::new();
+    recorded.kernel.enter(|| spawn(async {}).detach()).unwrap();
+    assert!(recorded.is_woken());
+}
+
+/// The run sleeps in the driver, and so ends the sleep that the turn has announced.
+#[test]
+fn message_after_a_run_between_turns_shows() {
+    let recorded = Recorded::new();
+    recorded.turn().unwrap();
+    recorded.kernel.run(async { sleep(SECOND).await.unwrap() });
+    assert!(!recorded.is_woken(), "the run leaves no work");
+    recorded.assert_message_shows();
+}
+
+#[test]
+fn message_at_the_end_of_a_run_shows() {
+    let recorded = Recorded::new();
+    let handle = recorded.kernel.handle();
+    recorded.kernel.run(async { handle.interrupt("the next main task").unwrap() });
+    assert!(recorded.is_woken());
+}
+
+#[test]
+fn tasks_that_a_run_leaves_ready_show() {
+    let recorded = Recorded::new();
+    recorded.turn().unwrap();
+    recorded.kernel.run(async { spawn(async {}).detach() });
+    assert_eq!(recorded.kernel.task_count(), 1, "the run has ended before the task's step");
+    assert!(recorded.is_woken());
+    while recorded.turn().unwrap().is_ready {}
+    assert!(!recorded.is_woken(), "the turns have seen it");
+}
+
+#[test]
+fn message_after_a_stopped_run_shows() {
+    let recorded = Recorded::new();
+    let handle = recorded.kernel.handle();
+    let outcome = recorded.kernel.try_run(async {
+        sleep(SECOND).await.unwrap();
+        handle.stop().unwrap();
+        sleep(SECOND).await.unwrap();
+    });
+    outcome.unwrap_err();
+    assert!(!recorded.is_woken(), "the run leaves no work");
+    recorded.assert_message_shows();
+}
+
+#[test]
+fn message_after_a_failed_run_shows() {
+    let recorded = Recorded::new();
+    recorded.turn().unwrap();
+    recorded.fails.set(true);
+    let run = || recorded.kernel.run(async { sleep(SECOND).await.unwrap() });
+    catch_unwind(AssertUnwindSafe(run)).unwrap_err();
+    recorded.assert_message_shows();
+}
+
+/// The turn says that a task is ready. The owner may look at the descriptor all the same.
+#[test]
+fn message_after_a_busy_turn_shows() {
+    let recorded = Recorded::new();
+    let spin = async { while yield_now().await.is_ok() {} };
+    recorded.kernel.enter(|| spawn(spin).detach()).unwrap();
+    assert!(recorded.turn().unwrap().is_ready);
+    recorded.assert_message_shows();
+}
+
+#[test]
+fn message_after_a_failed_turn_shows() {
+    let recorded = Recorded::new();
+    recorded.turn().unwrap();
+    recorded.fails.set(true);
+    recorded.kernel.turn(None).unwrap_err();
+    recorded.assert_message_shows();
 }

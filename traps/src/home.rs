@@ -19,6 +19,9 @@
 //! clears `asleep` makes the one system call; the rest of a burst pays none. While the kernel runs
 //! it looks at `waiting` with a plain load, once a turn.
 //!
+//! A kernel that its owner leaves makes step 1, too ([`Home::owner_left`]). If the kernel finds `waiting` in step 2, it
+//! wakes its own driver, so that the message shows on the driver's descriptor.
+//!
 //! After [`Home::close`] a message is dropped by its sender, so a wake after the kernel's end does
 //! nothing.
 
@@ -109,7 +112,8 @@ pub struct Home {
     inbox: Mutex<Inbox>,
     /// The inbox may hold something. Set with the inbox locked, cleared with it locked.
     waiting: AtomicBool,
-    /// The kernel blocks in its driver, or is about to; cleared by the thread that wakes it.
+    /// The kernel blocks in its driver, is about to, or was left by its owner. The thread that wakes the driver clears
+    /// the flag.
     asleep: AtomicBool,
     /// Gone once the kernel has ended, and with it the descriptor that it has for this.
     wake_driver: Mutex<Option<WakeDriver>>,
@@ -164,7 +168,7 @@ struct Inbox {
 
 impl Home {
     /// The wake queue of a new kernel of this thread. `wake_driver` brings the kernel out of its
-    /// driver; any thread may call it, at most once for each time the kernel goes to sleep.
+    /// driver; any thread may call it, at most once for each time the kernel goes to sleep or is left.
     pub fn open(wake_driver: impl Fn() + Send + Sync + 'static) -> LocalHome {
         let home = Self {
             id: KernelId::fresh(),
@@ -235,7 +239,7 @@ impl Home {
         Ok(())
     }
 
-    /// Wakes the driver if the kernel sleeps in it, or waits to be turned by its owner.
+    /// Wakes the driver if the kernel sleeps in it, or was left by its owner.
     #[inline]
     pub fn nudge(&self) {
         if self.asleep.load(Ordering::SeqCst) {
@@ -292,7 +296,16 @@ impl Home {
         true
     }
 
-    /// The kernel is back from its driver.
+    /// Announces that the owner has left the kernel, until [`wake_up`](Self::wake_up). The first message from now on
+    /// wakes the driver, and so does a message that is there already.
+    pub fn owner_left(&self) {
+        self.asleep.store(true, Ordering::SeqCst);
+        if self.waiting.load(Ordering::SeqCst) {
+            self.wake_sleeper();
+        }
+    }
+
+    /// The kernel is back from its driver, or its owner is back.
     pub fn wake_up(&self) {
         self.asleep.store(false, Ordering::SeqCst);
     }

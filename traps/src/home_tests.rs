@@ -23,7 +23,7 @@ pub(crate) struct Driver {
     is_woken: Mutex<bool>,
     woken: Condvar,
     wakes: AtomicUsize,
-    /// How often the kernel announced a sleep. Counted just before the announcement.
+    /// How often the kernel announced a sleep, or that it was left. Counted just before the announcement.
     sleeps: AtomicUsize,
     /// The home is closed.
     is_closed: AtomicBool,
@@ -54,13 +54,24 @@ impl Driver {
     /// Sleeps as a kernel does. After a lost wake-up no thread of the model can go on, and that fails.
     pub(crate) fn sleep(&self, home: &Home) {
         let may_block = self.falls_asleep(home);
+        self.wait(may_block);
+        home.wake_up();
+    }
+
+    /// Leaves the kernel as its owner does, until the driver shows that there is a message.
+    fn leave(&self, home: &Home) {
+        self.sleeps.fetch_add(1, Ordering::SeqCst);
+        home.owner_left();
+        self.wait(true);
+        home.wake_up();
+    }
+
+    fn wait(&self, may_block: bool) {
         let mut is_woken = self.is_woken.lock().unwrap();
         while may_block && !*is_woken {
             is_woken = self.woken.wait(is_woken).unwrap();
         }
         *is_woken = false;
-        drop(is_woken);
-        home.wake_up();
     }
 }
 
@@ -95,7 +106,18 @@ fn start_senders(home: &Arc<Home>, found: &Found) -> Vec<JoinHandle<usize>> {
 
 #[test]
 fn each_message_reaches_a_sleeping_kernel_once() {
-    check(|| {
+    check_messages(Driver::sleep);
+}
+
+#[test]
+fn each_message_reaches_a_kernel_that_was_left_once() {
+    check_messages(Driver::leave);
+}
+
+/// Sends messages to a kernel that rests when there is none.
+#[track_caller]
+fn check_messages(rest: fn(&Driver, &Home)) {
+    check(move || {
         let (driver, found) = (Arc::new(Driver::default()), Found::default());
         let home = Home::open(driver.waker());
         let senders = start_senders(home.shared(), &found);
@@ -106,7 +128,7 @@ fn each_message_reaches_a_sleeping_kernel_once() {
             if found.lock().unwrap().len() == SENDERS * EACH {
                 break;
             }
-            driver.sleep(&home);
+            rest(&driver, &home);
         }
         for sender in senders {
             assert_eq!(sender.join().unwrap(), 0, "nothing comes back from an open home");

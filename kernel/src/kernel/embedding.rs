@@ -11,7 +11,6 @@ use std::panic::Location;
 use std::time::Duration;
 
 use pikake_time::{Clock, Deadline};
-use pikake_traps::door;
 use pikake_traps::{TaskError, TaskRef, borrowing};
 
 use super::Kernel;
@@ -44,19 +43,19 @@ impl<C: Clock + 'static, P: Pick + 'static, D: Driver + 'static> Kernel<C, P, D>
     /// block when the main task of [`try_run_by`](Self::try_run_by) has ended.
     ///
     /// A program with a loop of its own turns the kernel with a limit of zero. The program does so whenever
-    /// the kernel's descriptor (`AsRawFd`) is readable, and after [`Turn::may_wait`] at the latest.
+    /// the kernel's descriptor (`AsRawFd`) is readable, and after [`Turn::may_wait`] at the latest. A
+    /// [`run`](Self::run) between two turns may set timers, so the program turns the kernel once after it.
     ///
     /// # Errors
     ///
     /// The system's readiness queue failed, or the thread is inside a kernel already
-    /// ([`NestedRun`](door::NestedRun) inside).
+    /// ([`NestedRun`](pikake_traps::door::NestedRun) inside).
     pub fn turn(&self, limit: Option<Duration>) -> io::Result<Turn> {
         let machine = &self.machine;
-        let turned = door::enter(&self.handler, || machine.turn_once(limit));
+        let turned = self.enter(|| machine.turn_once(limit));
         turned.unwrap_or_else(|nested| Err(io::Error::other(nested)))?;
         let is_stopped = machine.take_stop();
-        // From here on a wake must show on the descriptor, until the next turn.
-        let is_ready = machine.has_work() || !machine.home().fall_asleep();
+        let is_ready = machine.has_work();
         let next_deadline = machine.next_deadline();
         let may_wait = match is_ready {
             true => Some(Duration::ZERO),
@@ -138,7 +137,10 @@ impl<C: Clock + 'static, P: Pick + 'static, D: Driver + 'static> Drop for Driven
     }
 }
 
-/// Readable when the kernel has work, so that a foreign loop can watch the descriptor.
+/// Readable when the kernel has work and is neither run nor turned, so that a foreign loop can watch the descriptor.
+///
+/// Work is a ready task, a message of another thread, or an event of a socket. Timers do not show:
+/// [`Turn::may_wait`] tells of them.
 #[cfg(not(mio_unsupported_force_poll_poll))]
 impl<C: Clock + 'static, P: Pick + 'static> AsRawFd for Kernel<C, P, MioDriver> {
     fn as_raw_fd(&self) -> RawFd {

@@ -33,7 +33,6 @@ impl<D: Driver, C: Clock, P: Pick> Machine<D, C, P> {
 
     /// Makes one turn for an owner that has a loop of its own.
     pub(crate) fn turn_once(&self, limit: Option<Duration>) -> io::Result<()> {
-        self.home().wake_up();
         // The owner asks after each turn whether the main task has ended.
         let limit = || if self.is_main_over() { Some(Duration::ZERO) } else { limit };
         self.while_awake(|| self.turn(limit, || false))
