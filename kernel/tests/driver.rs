@@ -4,19 +4,25 @@ use std::cell::{Cell, RefCell};
 use std::io;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::rc::Rc;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, OnceLock, mpsc};
 use std::thread;
 use std::time::Duration;
 
 use pikake_kernel::{Driver, Event, Fifo, Job, Kernel, Token, Turn};
 use pikake_time::ManualClock;
-use pikake_traps::{Addresses, Attempt, Done, OpenSocket, Opened, Reply, sleep, spawn, yield_now};
+use pikake_traps::{
+    Addresses, Attempt, Done, Home, KernelHandle, OpenSocket, Opened, Reply, sleep, spawn,
+    yield_now,
+};
 
 /// A test whose kernel polls more often than this has failed: the kernel does not sleep.
 const MOST_WAITS: usize = 100;
 
 const SECOND: Duration = Duration::from_secs(1);
+
+/// How long a test may take, in real time, before it counts as hung.
+const HANGS_AFTER: Duration = Duration::from_secs(20);
 
 /// A driver without sockets and threads. A wait without limit moves the clock by a second.
 struct Recorder {
@@ -271,4 +277,30 @@ fn message_after_a_failed_turn_shows() {
     recorded.fails.set(true);
     recorded.kernel.turn(None).unwrap_err();
     recorded.assert_message_shows();
+}
+
+/// The closure that wakes a driver may own anything, for example a handle.
+#[test]
+fn waker_is_dropped_outside_the_lock() {
+    /// Sends a message when it is dropped.
+    struct SendsLast(Arc<OnceLock<KernelHandle>>);
+
+    impl Drop for SendsLast {
+        fn drop(&mut self) {
+            self.0.get().unwrap().stop().unwrap();
+        }
+    }
+
+    let (ended, has_ended) = mpsc::channel();
+    thread::spawn(move || {
+        let handle = Arc::default();
+        let sends_last = SendsLast(Arc::clone(&handle));
+        let home = Home::open(move || {
+            let _ = &sends_last;
+        });
+        handle.set(KernelHandle::new(home.shared().clone())).unwrap();
+        assert!(home.fall_asleep());
+        ended.send(home.close().len()).unwrap();
+    });
+    assert_eq!(has_ended.recv_timeout(HANGS_AFTER), Ok(1));
 }

@@ -313,7 +313,9 @@ impl Home {
     /// Ends deliveries, and gives up what woke the driver. The messages that were still waiting come
     /// back; drop them where user code may run.
     pub fn close(&self) -> Vec<Message> {
-        drop(self.wake_driver().take());
+        // The drop runs the driver's own code, which may send a message: the lock is free by then.
+        let wake_driver = self.wake_driver().take();
+        drop(wake_driver);
         let mut inbox = self.inbox();
         inbox.closed = true;
         self.waiting.store(false, Ordering::SeqCst);
