@@ -4,8 +4,8 @@
 //! current kernel, and every trap goes to that one. The door is not found through the `Waker`,
 //! because combinators such as `FuturesUnordered` poll their children with wakers of their own.
 //!
-//! A few things must reach a kernel from outside a turn, on the same thread: a future that is dropped
-//! between two runs takes its wait back, a wait queue gives its number back. For them a kernel is also
+//! A few things must reach a kernel from outside a turn, on the same thread. A future that is dropped
+//! between two runs takes its wait back, and a wait queue notifies its waiters. For them a kernel is also
 //! listed in its thread's directory for as long as it lives ([`register`]). Once it is gone they
 //! find nothing, and do nothing.
 
