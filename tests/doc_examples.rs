@@ -2,7 +2,7 @@
 //! reason, so that another one has to be thought about.
 
 use std::fs;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 /// A file, how many of its examples are only compiled, and why.
 const COMPILED_ONLY: &[(&str, usize, &str)] = &[
@@ -30,41 +30,68 @@ const COMPILED_ONLY: &[(&str, usize, &str)] = &[
     ("traps/src/blocking.rs", 2, "closures that loop or read until they are told to stop"),
 ];
 
+/// The folders whose files are read, with the folders below them.
+const FOLDERS: &[&str] = &[
+    "src",
+    "time/src",
+    "traps/src",
+    "kernel/src",
+    "net/src",
+    "amqp/src",
+    "task/src",
+    "sync/src",
+    "sim/src",
+    "jobs/src",
+    "cli/src",
+    "docs",
+];
+
+/// The folders whose files are read, without the folders below them.
+const PAGES: &[&str] = &["traps", "."];
+
+/// The Rust files and pages that may have examples.
+fn documented_files(root: &Path) -> Vec<PathBuf> {
+    let mut files = Vec::new();
+    for page in PAGES {
+        entries(&root.join(page), &mut files);
+    }
+    let mut folders: Vec<PathBuf> = FOLDERS.iter().map(|folder| root.join(folder)).collect();
+    while let Some(folder) = folders.pop() {
+        folders.extend(entries(&folder, &mut files));
+    }
+    files
+}
+
+/// Adds the Rust files and pages of a folder. Returns the folders in it.
+fn entries(folder: &Path, files: &mut Vec<PathBuf>) -> Vec<PathBuf> {
+    let paths = fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path());
+    let (folders, others): (Vec<_>, Vec<_>) = paths.partition(|path| path.is_dir());
+    let is_read =
+        |path: &PathBuf| path.extension().is_some_and(|kind| kind == "rs" || kind == "md");
+    files.extend(others.into_iter().filter(is_read));
+    folders
+}
+
+#[test]
+fn files_in_folders_of_a_crate_are_read() {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR"));
+    assert!(documented_files(root).contains(&root.join("kernel/src/kernel/embedding.rs")));
+}
+
 #[test]
 fn examples_that_are_not_run_have_a_reason() {
     let root = Path::new(env!("CARGO_MANIFEST_DIR"));
     let mut found = Vec::new();
-    for folder in [
-        "src",
-        "time/src",
-        "traps/src",
-        "kernel/src",
-        "net/src",
-        "amqp/src",
-        "task/src",
-        "sync/src",
-        "sim/src",
-        "jobs/src",
-        "cli/src",
-        "docs",
-        "traps",
-        ".",
-    ] {
-        for entry in fs::read_dir(root.join(folder)).unwrap() {
-            let path = entry.unwrap().path();
-            if !path.extension().is_some_and(|kind| kind == "rs" || kind == "md") {
-                continue;
-            }
-            let text = fs::read_to_string(&path).unwrap();
-            let is_left_out = |line: &&str| {
-                let line = line.trim_start().trim_start_matches(['/', '!']).trim_start();
-                line.starts_with("```") && (line.contains("no_run") || line.contains("ignore"))
-            };
-            let count = text.lines().filter(is_left_out).count();
-            if count > 0 {
-                let name = path.strip_prefix(root).unwrap().to_str().unwrap().to_owned();
-                found.push((name, count));
-            }
+    for path in documented_files(root) {
+        let text = fs::read_to_string(&path).unwrap();
+        let is_left_out = |line: &&str| {
+            let line = line.trim_start().trim_start_matches(['/', '!']).trim_start();
+            line.starts_with("```") && (line.contains("no_run") || line.contains("ignore"))
+        };
+        let count = text.lines().filter(is_left_out).count();
+        if count > 0 {
+            let name = path.strip_prefix(root).unwrap().to_str().unwrap().to_owned();
+            found.push((name, count));
         }
     }
     found.sort();
