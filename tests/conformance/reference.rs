@@ -220,19 +220,17 @@ impl Naive {
     /// The number of a queue, and one waiter more in it.
     fn enter(&self, queue: &WaitQueue) -> u32 {
         queue.join_kernel(self.local.home().id());
-        let WaiterList { mut first, last, length } = queue.waiters();
+        let WaiterList { mut first, last } = queue.waiters();
         if first == WaiterList::NONE {
             first = self.with(State::number);
         }
-        queue.set_waiters(WaiterList { first, last, length: length + 1 });
+        queue.waiters_came(1, WaiterList { first, last });
         first
     }
 
     /// So many waiters have left a queue.
     fn leave(&self, queue: &WaitQueue, count: usize) {
-        let waiters = queue.waiters();
-        let left = u32::try_from(count).expect("no more than have entered");
-        queue.set_waiters(WaiterList { length: waiters.length - left, ..waiters });
+        queue.waiters_left(count, queue.waiters());
     }
 
     /// Satisfies the waits for a task's end, and forgets the task.

@@ -107,6 +107,7 @@ pub struct WaitQueue {
     /// The kernel in whose table the waiters are; none before the first wait.
     kernel: Cell<KernelId>,
     waiters: Cell<WaiterList>,
+    length: Cell<u32>,
     free: Cell<usize>,
     /// Permits that were granted and not collected yet.
     granted: Cell<usize>,
@@ -121,15 +122,13 @@ pub struct WaiterList {
     pub first: u32,
     /// The number of the last waiter.
     pub last: u32,
-    /// How many waiters there are.
-    pub length: u32,
 }
 
 impl WaiterList {
     /// No waiter.
     pub const NONE: u32 = u32::MAX;
     /// A list without a waiter.
-    pub const EMPTY: Self = Self { first: Self::NONE, last: Self::NONE, length: 0 };
+    pub const EMPTY: Self = Self { first: Self::NONE, last: Self::NONE };
 }
 
 impl WaitQueue {
@@ -143,6 +142,7 @@ impl WaitQueue {
         Self {
             kernel: Cell::new(KernelId::NONE),
             waiters: Cell::new(WaiterList::EMPTY),
+            length: Cell::new(0),
             free: Cell::new(count),
             granted: Cell::new(0),
             _home: PhantomData,
@@ -173,10 +173,18 @@ impl WaitQueue {
         self.waiters.get()
     }
 
-    /// Changes the list of waiters. For kernels.
+    /// Some waiters have come: this is their list now. For kernels.
     #[inline]
-    pub fn set_waiters(&self, waiters: WaiterList) {
+    pub fn waiters_came(&self, count: usize, waiters: WaiterList) {
         self.waiters.set(waiters);
+        self.length.set(self.length.get() + count as u32);
+    }
+
+    /// Some waiters have left: this is the list of those that are left. For kernels.
+    #[inline]
+    pub fn waiters_left(&self, count: usize, waiters: WaiterList) {
+        self.waiters.set(waiters);
+        self.length.set(self.length.get() - count as u32);
     }
 
     /// Grants permits to a waiter, if so many are free. For kernels, which notify the waiter then.

@@ -141,7 +141,7 @@ impl<D: Driver, C: Clock, P: Pick> TrapHandler for Machine<D, C, P> {
     fn notify(&self, queue: &WaitQueue, count: usize) -> usize {
         let mut list = queue.waiters();
         let notified = self.queues.borrow_mut().notify(&mut list, count, &self.local);
-        queue.set_waiters(list);
+        queue.waiters_left(notified, list);
         notified
     }
 
@@ -246,7 +246,7 @@ impl<D: Driver, C: Clock, P: Pick> Machine<D, C, P> {
     fn park(&self, queue: &WaitQueue, waiter: &Waiter, wanted: Wanted) -> WaitKey {
         let mut list = queue.waiters();
         let key = self.queues.borrow_mut().park(&mut list, waiter.clone(), wanted);
-        queue.set_waiters(list);
+        queue.waiters_came(1, list);
         key
     }
 
@@ -261,7 +261,8 @@ impl<D: Driver, C: Clock, P: Pick> Machine<D, C, P> {
     fn leave(&self, queue: &WaitQueue, key: WaitKey) -> (Waiter, bool) {
         let mut list = queue.waiters();
         let left = self.queues.borrow_mut().remove(key, &mut list);
-        queue.set_waiters(list);
+        let (_, was_notified) = left;
+        queue.waiters_left(usize::from(!was_notified), list);
         left
     }
 

@@ -1,7 +1,7 @@
 //! The steps of a task, and its end.
 
 use pikake_time::Clock;
-use pikake_traps::{Exit, TaskError, TaskRef};
+use pikake_traps::{Exit, TaskError, TaskRef, WaiterList};
 
 use crate::driver::Driver;
 use crate::machine::Machine;
@@ -99,7 +99,7 @@ impl<D: Driver, C: Clock, P: Pick> Machine<D, C, P> {
     fn forget(&self, task: &TaskRef) {
         let mut removed = self.tasks.borrow_mut().remove(task);
         if let Some((_, joiners)) = &mut removed
-            && joiners.length > 0
+            && *joiners != WaiterList::EMPTY
         {
             self.queues.borrow_mut().notify(joiners, usize::MAX, &self.local);
             self.local.call_wakers();

@@ -67,7 +67,6 @@ impl Queues {
             None => list.first = number,
         }
         list.last = number;
-        list.length += 1;
         WaitKey(key as u64)
     }
 
@@ -113,14 +112,14 @@ impl Queues {
     /// Grants the free permits of a queue to its waiters, the first one first.
     #[inline]
     pub(crate) fn serve(&mut self, queue: &WaitQueue, local: &Local) {
-        let mut list = queue.waiters();
+        let (mut list, mut served) = (queue.waiters(), 0);
         while let Some(Entry { wanted: Wanted::Permits(count), .. }) =
             self.entries.get(list.first as usize)
             && queue.grant(*count)
         {
-            self.notify(&mut list, 1, local);
+            served += self.notify(&mut list, 1, local);
         }
-        queue.set_waiters(list);
+        queue.waiters_left(served, list);
     }
 
     /// Takes all waiters of a list out. The caller drops them when the table is not borrowed.
@@ -145,6 +144,5 @@ impl Queues {
             Some(behind) => behind.previous = previous,
             None => list.last = previous,
         }
-        list.length -= 1;
     }
 }

@@ -209,7 +209,8 @@ impl TaskRef {
     pub fn seen_waits(&self) -> Vec<SeenWait> {
         let seen = self.cold_if_any().and_then(|cold| cold.seen.borrow().clone());
         let last = || self.last_wait().map(|(trap, place)| SeenWait { trap, place, about: None });
-        seen.unwrap_or_else(|| last().into_iter().collect())
+        // A foreign future that is shown at a place is no trap, and is the last wait alone.
+        seen.filter(|seen| !seen.is_empty()).unwrap_or_else(|| last().into_iter().collect())
     }
 
     /// Whether the task is in the ready list.

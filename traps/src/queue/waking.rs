@@ -12,7 +12,7 @@ impl WaitQueue {
     /// May be called inside the waiters' kernel or between its runs. Never suspends.
     #[inline]
     pub fn wake(&self, count: usize) -> usize {
-        if self.waiters.get().length == 0 { 0 } else { self.signal(count) }
+        if self.length.get() == 0 { 0 } else { self.signal(count) }
     }
 
     #[inline(never)]
@@ -52,7 +52,7 @@ impl WaitQueue {
     /// Grants what is free to those that wait, the first one first.
     #[inline]
     pub fn serve(&self) {
-        if self.waiters.get().length > 0 {
+        if self.length.get() > 0 {
             self.grant_free();
         }
     }
@@ -71,13 +71,13 @@ impl WaitQueue {
     /// How many wait.
     #[inline]
     pub fn len(&self) -> usize {
-        if self.is_empty() { 0 } else { self.waiters.get().length as usize }
+        if self.is_empty() { 0 } else { self.length.get() as usize }
     }
 
     /// Whether nobody waits.
     #[inline]
     pub fn is_empty(&self) -> bool {
-        self.waiters.get().length == 0 || self.has_lost_kernel()
+        self.length.get() == 0 || self.has_lost_kernel()
     }
 
     /// Frees what was granted to waiters of a kernel that has ended since. For primitives, when a waiter has
@@ -102,6 +102,7 @@ impl WaitQueue {
     fn forget_kernel(&self) {
         self.kernel.set(KernelId::NONE);
         self.waiters.set(WaiterList::EMPTY);
+        self.length.set(0);
         self.returned(self.granted.get());
     }
 
@@ -141,7 +142,7 @@ impl Drop for WaitQueue {
     #[inline]
     fn drop(&mut self) {
         // Waiters that are left were forgotten by the program: nobody polls them any more.
-        if self.waiters.get().length > 0 {
+        if self.length.get() > 0 {
             door::reach(self.kernel.get(), |local| local.kernel().forget_waiters(self));
         }
     }
