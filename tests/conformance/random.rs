@@ -22,7 +22,7 @@ use pikake::sim::Schedule;
 use proptest::prelude::*;
 
 use crate::api::Api;
-use crate::random_sync::{ALL_GIVEN_BACK, Exchange, Held, exchange, held};
+use crate::random_sync::{ALL_GIVEN_BACK, Exchange, Held, UNBALANCED, exchange, held};
 use crate::runner::{
     IN_ANY_ORDER, Modelled, Real, Reference, Runner, Simulated, World, describe, drawn, ms,
     poll_once,
@@ -110,7 +110,7 @@ fn op(whom: For) -> BoxedStrategy<Op> {
         2 => Just(Op::Resume),
     ];
     let leaf = match whom {
-        For::TheKernels => prop_oneof![26 => leaf, 5 => exchange().prop_map(Op::Exchange)].boxed(),
+        For::TheKernels => prop_oneof![26 => leaf, 8 => exchange().prop_map(Op::Exchange)].boxed(),
         For::TheModel => leaf.boxed(),
     };
     let nested = move |op: BoxedStrategy<Op>| {
@@ -137,7 +137,7 @@ fn op(whom: For) -> BoxedStrategy<Op> {
             18 => nested,
             2 => (0..3_u8, prop::collection::vec(block(), 0..4))
                 .prop_map(|(policy, blocks)| Op::Group(policy, blocks)),
-            4 => (held(), block()).prop_map(|(held, block)| Op::Held(held, block)),
+            6 => (held(), block()).prop_map(|(held, block)| Op::Held(held, block)),
         ]
         .boxed()
     };
@@ -437,7 +437,9 @@ proptest! {
     ) {
         let on_the_real_one = trace::<Real>(programs.clone());
         let is_all_given_back = |event: &String| event.ends_with(ALL_GIVEN_BACK);
+        let is_unbalanced = |event: &String| event.ends_with(UNBALANCED);
         prop_assert!(on_the_real_one.iter().any(is_all_given_back), "{on_the_real_one:#?}");
+        prop_assert!(!on_the_real_one.iter().any(is_unbalanced), "{on_the_real_one:#?}");
         prop_assert_eq!(&on_the_real_one, &trace::<Reference>(programs.clone()));
         for schedule in IN_ANY_ORDER {
             let simulated = || drawn(seed, *schedule, || trace::<Simulated>(programs.clone()));
@@ -448,6 +450,7 @@ proptest! {
                     prop_assert_eq!(&seen, &simulated());
                     prop_assert!(not_ended(&seen).is_empty(), "{:#?}", seen);
                     prop_assert!(seen.iter().any(is_all_given_back), "{:#?}", seen);
+                    prop_assert!(!seen.iter().any(is_unbalanced), "{:#?}", seen);
                 }
             }
         }

@@ -1,10 +1,12 @@
-//! What the tasks of random programs meet at: locks, permits, items.
+//! What the tasks of random programs meet at: locks, permits, items, and wait queues with permits.
 
 use std::cell::Cell;
+use std::fmt;
 use std::future::Future;
 
 use pikake::Interrupted;
 use pikake::sync::{Condvar, GetError, Mutex, NotPut, Queue, RwLock, Semaphore};
+use pikake::traps::{WaitQueue, take};
 use proptest::prelude::*;
 
 use crate::runner::World;
@@ -21,9 +23,11 @@ pub(crate) enum Held {
     Read,
     Write,
     Permits(usize),
+    /// So many permits of a wait queue.
+    Taken(usize, usize),
 }
 
-/// What is done with items and notifications.
+/// What is done with items, notifications, and permits that any task may give back.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Exchange {
     Put(usize),
@@ -32,6 +36,11 @@ pub(crate) enum Exchange {
     /// Under the first mutex, until somebody notifies.
     Wait,
     Notify(usize),
+    /// So many permits of a wait queue, which are kept.
+    Take(usize, usize),
+    TryTake(usize, usize),
+    /// So many permits for a wait queue: those that are kept, or new ones.
+    Give(usize, usize),
 }
 
 pub(crate) fn held() -> impl Strategy<Value = Held> {
@@ -40,6 +49,7 @@ pub(crate) fn held() -> impl Strategy<Value = Held> {
         1 => Just(Held::Read),
         1 => Just(Held::Write),
         2 => (1..=PERMITS).prop_map(Held::Permits),
+        3 => taken().prop_map(|(which, count)| Held::Taken(which, count)),
     ]
 }
 
@@ -52,13 +62,90 @@ pub(crate) fn exchange() -> impl Strategy<Value = Exchange> {
         2 => queue().prop_map(Exchange::Get),
         1 => Just(Exchange::Wait),
         1 => (1..3_usize).prop_map(Exchange::Notify),
+        3 => taken().prop_map(|(which, count)| Exchange::Take(which, count)),
+        1 => taken().prop_map(|(which, count)| Exchange::TryTake(which, count)),
+        3 => taken().prop_map(|(which, count)| Exchange::Give(which, count)),
     ]
 }
 
 const QUEUES: usize = 3;
 
+/// How many wait queues have permits; in the beginning, each has as many as its number.
+const POOLS: usize = 2;
+
+/// A wait queue, and a number of its permits.
+fn taken() -> impl Strategy<Value = (usize, usize)> {
+    (0..POOLS, 0..4_usize)
+}
+
 /// What is noted when nobody is left, if nothing was lost.
 pub(crate) const ALL_GIVEN_BACK: &str = "everything was given back";
+
+/// A wait queue with permits, and how many permits are not in it.
+struct Pool {
+    queue: WaitQueue,
+    /// Held during blocks.
+    held: Cell<usize>,
+    /// Kept until some task gives them back.
+    kept: Cell<usize>,
+    made: Cell<usize>,
+}
+
+fn add(to: &Cell<usize>, count: usize) {
+    to.set(to.get() + count);
+}
+
+impl Pool {
+    fn new(permits: usize) -> Self {
+        let queue = WaitQueue::with_permits(permits);
+        Self { queue, held: Cell::new(0), kept: Cell::new(0), made: Cell::new(permits) }
+    }
+
+    /// Takes permits back that are kept, or makes new ones, and gives them.
+    fn give(&self, count: usize) {
+        match self.kept.get().checked_sub(count) {
+            Some(kept) => self.kept.set(kept),
+            None => add(&self.made, count),
+        }
+        self.queue.give(count);
+    }
+
+    /// Whether each permit is in one place.
+    fn is_balanced(&self) -> bool {
+        let Self { queue, held, kept, made } = self;
+        queue.free() + queue.granted() + held.get() + kept.get() == made.get()
+    }
+}
+
+impl fmt::Display for Pool {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { queue, held, kept, .. } = self;
+        let (free, granted, waiting) = (queue.free(), queue.granted(), queue.len());
+        let (held, kept) = (held.get(), kept.get());
+        write!(f, "{free} free, {granted} granted, {held} held, {kept} kept, {waiting} wait")?;
+        if self.is_balanced() { Ok(()) } else { f.write_str(UNBALANCED) }
+    }
+}
+
+/// What is noted when a permit is in no place, or in two.
+pub(crate) const UNBALANCED: &str = ", which is not what there is";
+
+/// Permits that are held during a block.
+struct Taken<'a>(&'a Pool, usize);
+
+impl<'a> Taken<'a> {
+    fn new(pool: &'a Pool, count: usize) -> Self {
+        add(&pool.held, count);
+        Self(pool, count)
+    }
+}
+
+impl Drop for Taken<'_> {
+    fn drop(&mut self) {
+        self.0.held.set(self.0.held.get() - self.1);
+        self.0.queue.give(self.1);
+    }
+}
 
 /// Where they meet.
 pub(crate) struct Points {
@@ -70,6 +157,7 @@ pub(crate) struct Points {
     /// The number of the next item.
     next: Cell<u64>,
     notified: Condvar,
+    pools: [Pool; POOLS],
 }
 
 impl Points {
@@ -82,6 +170,7 @@ impl Points {
             queues: std::array::from_fn(Queue::bounded),
             next: Cell::new(0),
             notified: Condvar::new(),
+            pools: std::array::from_fn(Pool::new),
         }
     }
 
@@ -114,6 +203,13 @@ impl Points {
                 let _permit = self.permits.acquire(count).await?;
                 let (left, waiting) = (self.permits.available(), self.permits.waiting());
                 note(format!("has {count} permits, {left} are left, {waiting} wait"));
+                block.await
+            }
+            Held::Taken(which, count) => {
+                let pool = &self.pools[which];
+                take(&pool.queue, count).await?;
+                let _taken = Taken::new(pool, count);
+                note(format!("has {count} of {which}: {pool}"));
                 block.await
             }
         }
@@ -159,6 +255,23 @@ impl Points {
                 let notified = self.notified.notify(count);
                 note(format!("notified {notified}, {} wait", self.notified.waiting()));
             }
+            Exchange::Take(which, count) => {
+                let pool = &self.pools[which];
+                take(&pool.queue, count).await?;
+                add(&pool.kept, count);
+                note(format!("keeps {count} of {which}: {pool}"));
+            }
+            Exchange::TryTake(which, count) => {
+                let pool = &self.pools[which];
+                let is_taken = pool.queue.try_take(count);
+                add(&pool.kept, if is_taken { count } else { 0 });
+                note(format!("{count} of {which}, {is_taken}: {pool}"));
+            }
+            Exchange::Give(which, count) => {
+                let pool = &self.pools[which];
+                pool.give(count);
+                note(format!("gives {count} to {which}: {pool}"));
+            }
         }
         Ok(())
     }
@@ -175,9 +288,15 @@ impl Drop for Points {
             || self.value.is_writing()
             || self.value.reading() > 0;
         let permits = self.permits.available();
-        match (waiting, is_held, permits) {
-            (0, false, PERMITS) => self.world.note(ALL_GIVEN_BACK),
-            _ => self.world.note(format_args!("{waiting} wait, {is_held}, {permits} permits")),
+        let is_settled = |pool: &Pool| {
+            pool.queue.granted() == 0 && pool.queue.is_empty() && pool.held.get() == 0
+        };
+        let is_balanced = self.pools.iter().all(|pool| is_settled(pool) && pool.is_balanced());
+        match (waiting, is_held, permits, is_balanced) {
+            (0, false, PERMITS, true) => self.world.note(ALL_GIVEN_BACK),
+            _ => self.world.note(format_args!(
+                "{waiting} wait, {is_held}, {permits} permits, balanced: {is_balanced}"
+            )),
         }
     }
 }
