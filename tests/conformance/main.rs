@@ -23,6 +23,7 @@
 //! | `on_the_model.rs` | the cases of interruption, run on the model |
 //! | `decided.rs` | pikake's decisions where its ancestors disagree, line by line |
 //! | `causes.rs` | which wait returns a cause, and when: answers, branches, several causes at once |
+//! | `permits.rs` | permits of a wait queue: who gets them, and where they are when a waiter leaves |
 //! | `moves.rs` | waits that move, are forgotten or dropped; tasks that are dropped |
 //! | `uninterruptible.rs` | waits that cannot be interrupted |
 //! | `first_drafts.rs` | programs that a first draft of the rules of interruption got wrong |
@@ -233,6 +234,7 @@ mod first_drafts;
 mod model;
 mod moves;
 mod on_the_model;
+mod permits;
 mod random;
 mod random_sync;
 mod reference;
