@@ -6,8 +6,10 @@ mod handed_over;
 #[expect(dead_code, reason = "the helpers for sockets and threads are not needed here")]
 mod insist;
 mod interrupted;
+mod leaving;
 mod models;
 mod order;
+mod queue_model;
 mod shown;
 #[path = "../support/mod.rs"]
 mod support;
