@@ -6,11 +6,12 @@ use std::rc::Rc;
 use std::sync::mpsc;
 use std::time::Duration;
 
+use futures::future::{Either, select};
 use futures::stream::{FuturesUnordered, StreamExt};
 use pikake::task::run_in_thread;
 use pikake::testing::{Kind, interrupt_everywhere};
 use pikake::traps::{
-    Attempt, OpenSocket, Opened, WaitQueue, attempt, lookup, open_socket, park, read_wait,
+    Attempt, OpenSocket, Opened, WaitQueue, attempt, lookup, open_socket, park, read_wait, take,
     write_wait,
 };
 use pikake::{
@@ -110,6 +111,97 @@ fn a_wake_that_meets_an_interruption_goes_to_the_next() {
     interrupt_everywhere(program, |run| {
         let (got, other) = run.output.unwrap();
         assert!(got ^ other, "one permit is taken by one: {got} {other}");
+    });
+}
+
+#[test]
+fn taking_permits_of_a_queue() {
+    insist_inside((A_FEW, 0, 0, 0), async |insistent| {
+        let queue = Rc::new(WaitQueue::with_permits(1));
+        let mut giver = spawn({
+            let queue = queue.clone();
+            async move {
+                for _ in 1..2 * A_FEW {
+                    a_few_steps().await;
+                    queue.give(1);
+                }
+            }
+        });
+        let mut taken = 0;
+        while taken < A_FEW {
+            insistent.on(|| take(&queue, 2)).await;
+            taken += 1;
+        }
+        insistent.on(async || (&mut giver).await).await;
+        (taken, queue.free(), queue.granted(), queue.len())
+    });
+}
+
+#[test]
+fn permits_that_meet_an_interruption_go_on() {
+    // Two permits come in one step, for a wait for both; another one waits for one of them.
+    let program = || async {
+        let queue = Rc::new(WaitQueue::new());
+        let other = spawn({
+            let queue = queue.clone();
+            async move {
+                yield_now().await.unwrap(); // second in the queue
+                take(&queue, 1).await.unwrap();
+            }
+        });
+        let giver = spawn({
+            let queue = queue.clone();
+            async move {
+                a_few_steps().await;
+                queue.give(2);
+            }
+        });
+        let got = take(&queue, 2).await.is_ok();
+        shield(giver).await.unwrap();
+        shield(sleep(ms(1))).await.unwrap();
+        (got, other.is_finished(), queue.free(), queue.granted(), queue.len())
+    };
+    interrupt_everywhere(program, |run| {
+        let left = run.output.unwrap();
+        let expected = [(true, false, 0, 0, 1), (false, true, 1, 0, 0)];
+        assert!(expected.contains(&left), "{left:?}");
+    });
+}
+
+#[test]
+fn a_dropped_take_hands_its_permits_on() {
+    // The scope is given up on with a wait inside that may have been granted its permits.
+    let program = || async {
+        let queue = Rc::new(WaitQueue::new());
+        let other = spawn({
+            let queue = queue.clone();
+            async move {
+                yield_now().await.unwrap();
+                take(&queue, 1).await.unwrap();
+            }
+        });
+        let giver = spawn({
+            let queue = queue.clone();
+            async move {
+                for _ in 0..2 {
+                    a_few_steps().await;
+                    queue.give(1);
+                }
+            }
+        });
+        let got = {
+            let both = (Box::pin(take(&queue, 2)), Box::pin(sleep(ms(5))));
+            let first = select(both.0, both.1).await;
+            matches!(first, Either::Left((Ok(()), _)))
+        };
+        shield(giver).await.unwrap();
+        shield(sleep(ms(1))).await.unwrap();
+        (got, other.is_finished(), queue.free(), queue.granted(), queue.len())
+    };
+    interrupt_everywhere(program, |run| {
+        let left = run.output.unwrap();
+        let expected = [(true, false, 0, 0, 1), (false, true, 1, 0, 0)];
+        assert!(expected.contains(&left), "{left:?}");
     });
 }
 

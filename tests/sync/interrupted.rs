@@ -4,6 +4,7 @@
 use std::cell::Cell;
 use std::rc::Rc;
 
+use futures::stream::StreamExt;
 use pikake::sync::oneshot::RecvError;
 use pikake::sync::{
     Barrier, Condvar, Event, GetError, Mutex, OnceCell, Promise, PutError, Queue, ReentrantMutex,
@@ -240,6 +241,34 @@ fn a_condvar_gives_the_lock_back_whatever_it_tells() {
 }
 
 #[test]
+fn a_condvar_waits_while_a_condition_holds() {
+    insist_inside((A_FEW, 0, false), async |insistent| {
+        let shared = Rc::new((Mutex::new(0), Condvar::new()));
+        let others = several(|_| {
+            let shared = shared.clone();
+            async move {
+                a_few_steps().await;
+                *shared.0.lock().await.unwrap() += 1;
+                shared.1.notify_all();
+            }
+        });
+        let mut count = insistent.on(|| shared.0.lock()).await;
+        let result = loop {
+            match shared.1.wait_while(count, |count| *count < A_FEW).await {
+                Ok(count) => break *count,
+                Err(error) => {
+                    insistent.note(&error);
+                    count = error.guard;
+                }
+            }
+        };
+        all(insistent, others).await;
+        insistent.on(yield_now).await; // told here if not before: the way back to the lock is shielded
+        (result, shared.1.waiting(), shared.0.is_locked())
+    });
+}
+
+#[test]
 fn a_barrier_counts_those_that_wait() {
     insist_inside((A_FEW, 0), async |insistent| {
         let barrier = Rc::new(Barrier::new(A_FEW + 1));
@@ -350,6 +379,132 @@ fn who_puts_gets_the_item_back() {
                     assert_eq!(item, number);
                 }
             }
+            insistent.on(async || (&mut other).await).await
+        });
+    }
+}
+
+/// Longer than a program is interrupted.
+const LONG: u64 = 100_000;
+
+#[test]
+fn puts_with_a_timeout_give_the_item_back() {
+    for capacity in [0, 1, 2] {
+        insist_inside((0..2 * A_FEW).collect::<Vec<_>>(), async |insistent| {
+            let queue = Rc::new(Queue::bounded(capacity));
+            let mut other = spawn({
+                let queue = queue.clone();
+                async move {
+                    let mut got = Vec::new();
+                    for _ in 0..2 * A_FEW {
+                        a_few_steps().await;
+                        got.push(queue.get().await.unwrap());
+                    }
+                    got
+                }
+            });
+            for number in 0..2 * A_FEW {
+                while let Err(error) = queue.put_timeout(number, ms(LONG)).await {
+                    insistent.note(&error);
+                    assert_eq!(error.into_item(), number);
+                }
+            }
+            insistent.on(async || (&mut other).await).await
+        });
+    }
+}
+
+#[test]
+fn getting_all_there_is() {
+    for capacity in [0, 1, 2] {
+        insist_inside(((0..2 * A_FEW).collect::<Vec<_>>(), 0, 0), async |insistent| {
+            let queue = Rc::new(Queue::bounded(capacity));
+            let putters = several(|number| {
+                let queue = queue.clone();
+                async move {
+                    for item in [2 * number, 2 * number + 1] {
+                        queue.put(item).await.unwrap();
+                    }
+                }
+            });
+            let mut got = Vec::new();
+            while got.len() < 2 * A_FEW {
+                got.extend(insistent.on(|| queue.pop_all()).await);
+            }
+            all(insistent, putters).await;
+            got.sort_unstable();
+            (got, queue.len(), queue.getting() + queue.putting())
+        });
+    }
+}
+
+#[test]
+fn streams_of_all_kinds() {
+    insist_inside((3, 3, 3, 3, 0), async |insistent| {
+        let queue = Rc::new(Queue::bounded(1));
+        let (to_one, mut one) = mpsc::bounded(1);
+        let (to_all, mut each) = broadcast::channel(2);
+        let (state, mut watched) = watch::channel(0);
+        spawn({
+            let queue = queue.clone();
+            async move {
+                for number in 1..=3 {
+                    a_few_steps().await;
+                    queue.put(number).await.unwrap();
+                    a_few_steps().await;
+                    to_one.send(number).await.unwrap();
+                    a_few_steps().await;
+                    to_all.send(number);
+                    state.send(number);
+                }
+                a_few_steps().await;
+                queue.close();
+            }
+        })
+        .detach();
+        let (mut queued, mut sent, mut told) = (0, 0, 0);
+        let mut stream = queue.stream();
+        while queued < 3 {
+            queued = insistent.on(async || stream.next().await.unwrap()).await;
+            sent = insistent.on(async || one.next().await.unwrap()).await;
+            told = insistent.on(async || each.next().await.unwrap()).await;
+        }
+        assert_eq!(insistent.on(async || stream.next().await.transpose()).await, None);
+        assert_eq!(insistent.on(async || one.next().await.transpose()).await, None);
+        assert_eq!(insistent.on(async || each.next().await.transpose()).await, None);
+        let mut last = 0;
+        while let Some(state) = insistent.on(async || watched.next().await.transpose()).await {
+            last = state;
+        }
+        (queued, sent, told, last, queue.len())
+    });
+}
+
+#[test]
+fn senders_get_the_item_back() {
+    for capacity in [0, 1, 2] {
+        insist_inside((0..2 * A_FEW).collect::<Vec<_>>(), async |insistent| {
+            let (sender, mut receiver) = mpsc::bounded(capacity);
+            let mut other = spawn(async move {
+                let mut got = Vec::new();
+                while let Some(item) = receiver.recv().await.unwrap() {
+                    got.push(item);
+                    a_few_steps().await;
+                }
+                got
+            });
+            for number in 0..2 * A_FEW {
+                loop {
+                    let sent = match number % 2 {
+                        0 => sender.send(number).await,
+                        _ => sender.send_timeout(number, ms(LONG)).await,
+                    };
+                    let Err(error) = sent else { break };
+                    insistent.note(&error);
+                    assert_eq!(error.into_item(), number);
+                }
+            }
+            drop(sender);
             insistent.on(async || (&mut other).await).await
         });
     }
