@@ -6,6 +6,7 @@ mod handed_over;
 #[expect(dead_code, reason = "the helpers for sockets and threads are not needed here")]
 mod insist;
 mod interrupted;
+mod kernels;
 mod leaving;
 mod models;
 mod order;
