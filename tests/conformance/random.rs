@@ -22,7 +22,9 @@ use pikake::sim::Schedule;
 use proptest::prelude::*;
 
 use crate::api::Api;
-use crate::random_sync::{ALL_GIVEN_BACK, Exchange, Held, UNBALANCED, exchange, held};
+use crate::random_sync::{
+    ALL_GIVEN_BACK, Exchange, Held, UNBALANCED, exchange, held, held_permits, permits,
+};
 use crate::runner::{
     IN_ANY_ORDER, Modelled, Real, Reference, Runner, Simulated, World, describe, drawn, ms,
     poll_once,
@@ -87,6 +89,8 @@ struct Block {
 #[derive(Clone, Copy, PartialEq, Debug)]
 enum For {
     TheKernels,
+    /// With little else than permits of wait queues, which many tasks want.
+    Permits,
     TheModel,
 }
 
@@ -110,44 +114,61 @@ fn op(whom: For) -> BoxedStrategy<Op> {
         2 => Just(Op::Resume),
     ];
     let leaf = match whom {
-        For::TheKernels => prop_oneof![26 => leaf, 8 => exchange().prop_map(Op::Exchange)].boxed(),
+        For::TheKernels => prop_oneof![26 => leaf, 6 => exchange().prop_map(Op::Exchange)].boxed(),
+        For::Permits => prop_oneof![
+            8 => permits().prop_map(Op::Exchange),
+            2 => time().prop_map(Op::Sleep),
+            2 => Just(Op::Yield),
+            2 => (0..8_usize).prop_map(Op::Cancel),
+            1 => (0..8_usize).prop_map(Op::Abort),
+            1 => Just(Op::Resume),
+        ]
+        .boxed(),
         For::TheModel => leaf.boxed(),
     };
-    let nested = move |op: BoxedStrategy<Op>| {
-        let block = || {
-            (any::<bool>(), prop::collection::vec(op.clone(), 0..5))
-                .prop_map(|(is_stubborn, ops)| Block { is_stubborn, ops })
+    let nested =
+        move |op: BoxedStrategy<Op>| {
+            let block = || {
+                (any::<bool>(), prop::collection::vec(op.clone(), 0..5))
+                    .prop_map(|(is_stubborn, ops)| Block { is_stubborn, ops })
+            };
+            let nested = prop_oneof![
+                4 => (time(), prop::option::weighted(0.2, time()), block())
+                    .prop_map(|(limit, grace, block)| Op::Timed(limit, grace, block)),
+                2 => block().prop_map(Op::Shield),
+                3 => block().prop_map(Op::Spawn),
+                2 => (block(), block()).prop_map(|(one, other)| Op::Select(one, other)),
+                2 => (block(), block()).prop_map(|(one, other)| Op::Join(one, other)),
+                2 => prop::collection::vec(block(), 0..4).prop_map(Op::Unordered),
+                1 => (time(), prop::option::of(time()), block())
+                    .prop_map(|(length, limit, block)| Op::Carry(length, limit, block)),
+                2 => block().prop_map(Op::Begin),
+            ];
+            match whom {
+                For::TheModel => return nested.boxed(),
+                For::Permits => return prop_oneof![
+                    2 => nested,
+                    1 => (held_permits(), block()).prop_map(|(held, block)| Op::Held(held, block)),
+                ]
+                .boxed(),
+                For::TheKernels => {}
+            }
+            prop_oneof![
+                18 => nested,
+                2 => (0..3_u8, prop::collection::vec(block(), 0..4))
+                    .prop_map(|(policy, blocks)| Op::Group(policy, blocks)),
+                4 => (held(), block()).prop_map(|(held, block)| Op::Held(held, block)),
+            ]
+            .boxed()
         };
-        let nested = prop_oneof![
-            4 => (time(), prop::option::weighted(0.2, time()), block())
-                .prop_map(|(limit, grace, block)| Op::Timed(limit, grace, block)),
-            2 => block().prop_map(Op::Shield),
-            3 => block().prop_map(Op::Spawn),
-            2 => (block(), block()).prop_map(|(one, other)| Op::Select(one, other)),
-            2 => (block(), block()).prop_map(|(one, other)| Op::Join(one, other)),
-            2 => prop::collection::vec(block(), 0..4).prop_map(Op::Unordered),
-            1 => (time(), prop::option::of(time()), block())
-                .prop_map(|(length, limit, block)| Op::Carry(length, limit, block)),
-            2 => block().prop_map(Op::Begin),
-        ];
-        if whom == For::TheModel {
-            return nested.boxed();
-        }
-        prop_oneof![
-            18 => nested,
-            2 => (0..3_u8, prop::collection::vec(block(), 0..4))
-                .prop_map(|(policy, blocks)| Op::Group(policy, blocks)),
-            6 => (held(), block()).prop_map(|(held, block)| Op::Held(held, block)),
-        ]
-        .boxed()
-    };
     leaf.prop_recursive(4, 40, 5, nested).boxed()
 }
 
 fn programs(whom: For) -> impl Strategy<Value = Vec<Block>> {
     let block = (any::<bool>(), prop::collection::vec(op(whom), 0..6))
         .prop_map(|(is_stubborn, ops)| Block { is_stubborn, ops });
-    prop::collection::vec(block, 1..4)
+    let most = if whom == For::Permits { 8 } else { 4 };
+    prop::collection::vec(block, 1..most)
 }
 
 /// A task that several tasks may ask to end and one may join. The joining task takes the handle.
@@ -427,6 +448,30 @@ fn config() -> ProptestConfig {
     ProptestConfig { cases: 400, failure_persistence: None, ..ProptestConfig::default() }
 }
 
+/// Runs a program on all kernels. Each in order gives the same trace; in other orders nothing is lost.
+fn compare_kernels(programs: Vec<Block>, seed: u64) -> Result<(), TestCaseError> {
+    let on_the_real_one = trace::<Real>(programs.clone());
+    let is_all_given_back = |event: &String| event.ends_with(ALL_GIVEN_BACK);
+    let is_unbalanced = |event: &String| event.ends_with(UNBALANCED);
+    prop_assert!(on_the_real_one.iter().any(is_all_given_back), "{on_the_real_one:#?}");
+    prop_assert!(!on_the_real_one.iter().any(is_unbalanced), "{on_the_real_one:#?}");
+    prop_assert_eq!(&on_the_real_one, &trace::<Reference>(programs.clone()));
+    for schedule in IN_ANY_ORDER {
+        let simulated = || drawn(seed, *schedule, || trace::<Simulated>(programs.clone()));
+        let seen = simulated();
+        match schedule {
+            Schedule::Fifo => prop_assert_eq!(&on_the_real_one, &seen),
+            _ => {
+                prop_assert_eq!(&seen, &simulated());
+                prop_assert!(not_ended(&seen).is_empty(), "{:#?}", seen);
+                prop_assert!(seen.iter().any(is_all_given_back), "{:#?}", seen);
+                prop_assert!(!seen.iter().any(is_unbalanced), "{:#?}", seen);
+            }
+        }
+    }
+    Ok(())
+}
+
 proptest! {
     #![proptest_config(config())]
 
@@ -435,25 +480,15 @@ proptest! {
         programs in programs(For::TheKernels),
         seed in any::<u64>(),
     ) {
-        let on_the_real_one = trace::<Real>(programs.clone());
-        let is_all_given_back = |event: &String| event.ends_with(ALL_GIVEN_BACK);
-        let is_unbalanced = |event: &String| event.ends_with(UNBALANCED);
-        prop_assert!(on_the_real_one.iter().any(is_all_given_back), "{on_the_real_one:#?}");
-        prop_assert!(!on_the_real_one.iter().any(is_unbalanced), "{on_the_real_one:#?}");
-        prop_assert_eq!(&on_the_real_one, &trace::<Reference>(programs.clone()));
-        for schedule in IN_ANY_ORDER {
-            let simulated = || drawn(seed, *schedule, || trace::<Simulated>(programs.clone()));
-            let seen = simulated();
-            match schedule {
-                Schedule::Fifo => prop_assert_eq!(&on_the_real_one, &seen),
-                _ => {
-                    prop_assert_eq!(&seen, &simulated());
-                    prop_assert!(not_ended(&seen).is_empty(), "{:#?}", seen);
-                    prop_assert!(seen.iter().any(is_all_given_back), "{:#?}", seen);
-                    prop_assert!(!seen.iter().any(is_unbalanced), "{:#?}", seen);
-                }
-            }
-        }
+        compare_kernels(programs, seed)?;
+    }
+
+    #[test]
+    fn every_kernel_grants_permits_alike(
+        programs in programs(For::Permits),
+        seed in any::<u64>(),
+    ) {
+        compare_kernels(programs, seed)?;
     }
 
     #[test]

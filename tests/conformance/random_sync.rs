@@ -49,7 +49,7 @@ pub(crate) fn held() -> impl Strategy<Value = Held> {
         1 => Just(Held::Read),
         1 => Just(Held::Write),
         2 => (1..=PERMITS).prop_map(Held::Permits),
-        3 => taken().prop_map(|(which, count)| Held::Taken(which, count)),
+        2 => held_permits(),
     ]
 }
 
@@ -62,9 +62,7 @@ pub(crate) fn exchange() -> impl Strategy<Value = Exchange> {
         2 => queue().prop_map(Exchange::Get),
         1 => Just(Exchange::Wait),
         1 => (1..3_usize).prop_map(Exchange::Notify),
-        3 => taken().prop_map(|(which, count)| Exchange::Take(which, count)),
-        1 => taken().prop_map(|(which, count)| Exchange::TryTake(which, count)),
-        3 => taken().prop_map(|(which, count)| Exchange::Give(which, count)),
+        4 => permits(),
     ]
 }
 
@@ -72,6 +70,20 @@ const QUEUES: usize = 3;
 
 /// How many wait queues have permits; in the beginning, each has as many as its number.
 const POOLS: usize = 2;
+
+/// Permits that are taken, or given back.
+pub(crate) fn permits() -> impl Strategy<Value = Exchange> {
+    prop_oneof![
+        4 => taken().prop_map(|(which, count)| Exchange::Take(which, count)),
+        1 => taken().prop_map(|(which, count)| Exchange::TryTake(which, count)),
+        4 => taken().prop_map(|(which, count)| Exchange::Give(which, count)),
+    ]
+}
+
+/// Permits that are held during a block.
+pub(crate) fn held_permits() -> impl Strategy<Value = Held> {
+    taken().prop_map(|(which, count)| Held::Taken(which, count))
+}
 
 /// A wait queue, and a number of its permits.
 fn taken() -> impl Strategy<Value = (usize, usize)> {

@@ -190,9 +190,9 @@ fn a_dropped_take_hands_its_permits_on() {
             }
         });
         let got = {
-            let both = (Box::pin(take(&queue, 2)), Box::pin(sleep(ms(5))));
-            let first = select(both.0, both.1).await;
-            matches!(first, Either::Left((Ok(()), _)))
+            // The sleep is polled first, and the other dropped unpolled.
+            let first = select(sleep(ms(5)), take(&queue, 2)).await;
+            matches!(first, Either::Right((Ok(()), _)))
         };
         shield(giver).await.unwrap();
         shield(sleep(ms(1))).await.unwrap();

@@ -81,10 +81,14 @@ async fn attend<F: Future<Output = ()> + 'static>(
         .collect();
     leaving.sort_by_key(|(at, ..)| *at);
     let mut now = 0;
-    for (at, leaves, task) in leaving {
+    for (number, (at, leaves, task)) in leaving.into_iter().enumerate() {
         if at > now {
             sleep(ms(at - now)).await.unwrap();
             now = at;
+        }
+        if number % 3 == 0 {
+            // Others have given up what they had, and those that come next have not run yet.
+            yield_now().await.unwrap();
         }
         match leaves {
             Dropped(_) => task.abort(),
