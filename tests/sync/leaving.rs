@@ -95,9 +95,8 @@ async fn attend<F: Future<Output = ()> + 'static>(
             _ => task.request_cancel("it has waited enough"),
         }
     }
-    for task in tasks {
-        let _ = task.await;
-    }
+    sleep(ms(SPAN * MANY as u64)).await.unwrap();
+    assert!(tasks.iter().all(Task::is_finished), "somebody waits in vain");
 }
 
 /// Those that stay, of those that `is_one_of`.
@@ -325,16 +324,21 @@ proptest! {
                 yield_now().await.unwrap();
                 let stay = staying(&waiters, |_| true).len();
                 let mut notified = 0;
-                // The lock is held in every other millisecond: who is notified then waits for it.
+                let mut held = None;
                 for round in 0..SPAN {
-                    let held = (round % 2 == 0).then(|| shared.0.try_lock()).flatten();
+                    // Whoever is notified waits for the lock, in half of the rounds.
+                    match round % 40 {
+                        0 => drop(held.take()),
+                        20 => held = Some(shared.0.lock().await.unwrap()),
+                        _ => {}
+                    }
                     // As long as nobody else is needed for it than those that stay.
                     if notified < stay {
                         notified += shared.1.notify(1 + round as usize % 2);
                     }
                     sleep(ms(1)).await.unwrap();
-                    drop(held);
                 }
+                drop(held);
                 sleep(ms(SPAN)).await.unwrap();
                 assert_eq!(served.borrow().len(), notified, "each notification reaches one");
                 shared.1.notify_all();
