@@ -29,6 +29,12 @@ impl Holder {
     }
 
     /// It is somebody who has not run since.
+    /// Whether the current task took it last, and it was not handed over since.
+    pub(crate) fn is_current_task(&self) -> bool {
+        let task = self.task.get();
+        self.place.get().is_some() && !task.is_none() && task == TaskMark::current()
+    }
+
     #[inline]
     pub(crate) fn clear(&self) {
         self.place.set(None);

@@ -4,13 +4,18 @@ use std::fmt;
 use std::future::Future;
 use std::panic::Location;
 use std::pin::Pin;
-use std::task::{Context, Poll, ready};
+use std::task::{Context, Poll};
+use std::time::Duration;
 
-use pikake_traps::{Interrupted, WaitQueue};
+use pikake_traps::{ElapseTrap, Interrupted, KernelTrap, Until, WaitQueue, kernel_trap_at};
 
 use crate::holder::Holder;
 use crate::name::Name;
 use crate::permits::{Permits, Taking};
+
+/// How long a task may wait for a lock of its own before that is reported. Another branch of the task may give
+/// the lock back, but seldom takes so long.
+const OWN_LOCK_REPORT: Duration = Duration::from_secs(1);
 
 /// A lock, without anything in it.
 pub(crate) struct Lock {
@@ -83,18 +88,54 @@ impl Permits for &Lock {
 pub(crate) struct Locking<'a> {
     taking: Taking<&'a Lock>,
     awaited_at: &'static Location<'static>,
+    /// The task holds the lock itself, and this is when that is reported.
+    report: Option<Box<KernelTrap<ElapseTrap>>>,
 }
 
 impl<'a> Locking<'a> {
     #[inline]
     pub(crate) fn new(lock: &'a Lock, awaited_at: &'static Location<'static>) -> Self {
-        Self { taking: Taking::new(lock), awaited_at }
+        Self { taking: Taking::new(lock), awaited_at, report: None }
     }
 
     #[inline(never)]
     fn wait(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), Interrupted>> {
-        let taken = ready!(self.taking.poll(cx, self.awaited_at));
-        Poll::Ready(taken.map(|lock| lock.holder.set(self.awaited_at)))
+        let lock = self.taking.if_new().copied();
+        match self.taking.poll(cx, self.awaited_at) {
+            Poll::Ready(taken) => {
+                self.report = None;
+                Poll::Ready(taken.map(|lock| lock.holder.set(self.awaited_at)))
+            }
+            Poll::Pending => {
+                if lock.is_some_and(|lock| lock.holder.is_current_task()) {
+                    let report = ElapseTrap::new(Until::After(OWN_LOCK_REPORT));
+                    self.report = Some(Box::new(kernel_trap_at(report, self.awaited_at)));
+                }
+                if self.report.is_some() {
+                    self.report_own(cx);
+                }
+                Poll::Pending
+            }
+        }
+    }
+
+    /// Reports a task that has waited long for a lock of its own.
+    #[cold]
+    fn report_own(&mut self, cx: &mut Context<'_>) {
+        let Some(report) = &mut self.report else { return };
+        if Pin::new(&mut **report).poll(cx).is_ready() {
+            self.report = None;
+            if let Some(lock) = self.taking.if_waiting()
+                && lock.holder.is_current_task()
+            {
+                tracing::warn!(
+                    waits_at = %self.awaited_at,
+                    "a task waits for a {}: unless another branch of the task gives the lock back, the task \
+                     waits for ever",
+                    lock.about(),
+                );
+            }
+        }
     }
 }
 

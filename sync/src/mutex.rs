@@ -63,6 +63,9 @@ impl<T> Mutex<T> {
 impl<T: ?Sized> Mutex<T> {
     /// Waits for the lock.
     ///
+    /// A task that holds the lock and waits for it again waits for ever, unless another branch of the task (of
+    /// a `join!`, say) gives the lock back. After a second a warning names both places.
+    ///
     /// # Cancellation
     ///
     /// An interruption point while it waits. Dropped, it leaves the line; if it had been given the

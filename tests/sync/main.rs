@@ -1,5 +1,8 @@
 //! Locks, semaphores, events, queues and channels.
 
+#[path = "../child/mod.rs"]
+mod child;
+
 mod channels;
 mod handed_over;
 #[path = "../injection/insist.rs"]

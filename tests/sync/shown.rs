@@ -4,14 +4,17 @@ use std::mem::forget;
 use std::pin::Pin;
 use std::rc::Rc;
 
+use futures::future::join;
 use pikake::sync::{
     Barrier, BelowZero, Condvar, Event, Local, Mutex, NotPut, NothingToDo, OnceCell, Promise,
     Queue, ReentrantMutex, RwLock, Semaphore, TryGetError, WaitGroup, broadcast, mpsc, oneshot,
     watch,
 };
-use pikake::time::Clock;
-use pikake::{Kernel, sleep, spawn, yield_now};
+use pikake::time::{Clock, Ticks, elapsed_since};
+use pikake::{Kernel, sleep, spawn, timeout_after, yield_now};
 
+use crate::child;
+use crate::support::warnings::OnWarning;
 use crate::support::{kernel, ms, named, run};
 
 #[test]
@@ -260,4 +263,48 @@ fn inspected_waits_name_their_primitives() {
             &format!("task {holder} `holder`"),
         ]
     );
+}
+
+/// The test that the next one starts.
+const OWN_LOCK: &str = "shown::task_that_waits_for_its_own_lock";
+
+/// A child runs it, alone, so that no other thread meets the warning without a subscriber.
+#[test]
+fn a_wait_for_ones_own_lock_is_reported() {
+    let (is_good, printed) = child::run(&mut child::child(OWN_LOCK));
+    assert!(is_good, "{printed}");
+    let reports: Vec<_> = printed.lines().filter(|line| line.contains("reported at")).collect();
+    assert_eq!(reports.len(), 1, "{printed}");
+    let expected = ["at 1.9s", "mutex `accounts`, held by task 1 `main` since", "waits_at"];
+    for part in expected {
+        assert!(reports[0].contains(part), "{part} in {}", reports[0]);
+    }
+    assert_eq!(reports[0].matches(file!()).count(), 2, "both places: {}", reports[0]);
+}
+
+#[test]
+fn task_that_waits_for_its_own_lock() {
+    if !child::is_child(OWN_LOCK) {
+        return;
+    }
+    let report = |event: &tracing::Event<'_>| {
+        let mut text = String::new();
+        event.record(&mut |field: &tracing::field::Field, value: &dyn std::fmt::Debug| {
+            text += &format!(" {}: {value:?}", field.name());
+        });
+        println!("reported at {:?}:{text}", elapsed_since(Ticks::ZERO));
+    };
+    tracing::subscriber::with_default(OnWarning(report), || {
+        kernel().run(async {
+            let mutex = Mutex::new(()).named("accounts");
+            // A branch that gives the lock back in time is nobody's mistake.
+            let short = async {
+                let _held = mutex.lock().await.unwrap();
+                sleep(ms(900)).await.unwrap();
+            };
+            join(short, async { drop(mutex.lock().await.unwrap()) }).await;
+            let _held = mutex.lock().await.unwrap();
+            timeout_after(ms(5_000), mutex.lock()).await.unwrap_err();
+        });
+    });
 }
