@@ -367,6 +367,7 @@ impl<S: Store> AnyQueue<S> {
         self.closed.set(true);
         // They find their items still pending.
         self.putters.give(self.putters.len());
+        self.putters.reclaim();
         self.dismiss_if_over();
     }
 
@@ -458,8 +459,10 @@ impl<S: Store> AnyQueue<S> {
     fn take_pending(&self) {
         while !self.closed.get() && self.has_room() {
             let Some(item) = self.pending.borrow_mut().pop() else { return };
-            self.take_in(item);
-            self.putters.give(1);
+            self.unfinished.set(self.unfinished.get() + 1);
+            self.items.borrow_mut().push(item);
+            self.grant_putter();
+            self.getters.give(1);
         }
     }
 
@@ -471,8 +474,16 @@ impl<S: Store> AnyQueue<S> {
         }
         let item = self.pending.borrow_mut().pop()?;
         self.unfinished.set(self.unfinished.get() + 1);
-        self.putters.give(1);
+        self.grant_putter();
         Some(item)
+    }
+
+    /// Grants a permit to the first putter, whose item is no longer pending. A permit that is left over, because the putter's
+    /// kernel has ended or because it has just left, is no other putter's.
+    fn grant_putter(&self) {
+        self.putters.reclaim();
+        self.putters.give(1);
+        self.putters.reclaim();
     }
 
     /// Has getters look that wait for what never comes.

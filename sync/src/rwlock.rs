@@ -174,19 +174,21 @@ impl<T: ?Sized> RwLock<T> {
 impl Gate {
     fn try_read(&self) -> bool {
         let may = !self.writing.get() && self.writers.is_empty();
-        if may {
-            self.reading.set(self.reading.get() + 1);
+        if !may {
+            return self.has_recovered() && self.try_read();
         }
-        may
+        self.reading.set(self.reading.get() + 1);
+        true
     }
 
     fn try_write(&self) -> bool {
         let is_free = !self.writing.get() && self.reading.get() == 0;
         let may = is_free && self.writers.is_empty() && self.readers.is_empty();
-        if may {
-            self.writing.set(true);
+        if !may {
+            return self.has_recovered() && self.try_write();
         }
-        may
+        self.writing.set(true);
+        true
     }
 
     fn read_unlock(&self) {
@@ -197,6 +199,18 @@ impl Gate {
     fn write_unlock(&self) {
         self.writing.set(false);
         self.serve();
+    }
+
+    /// Takes back what was granted in a kernel that has ended, if that is so.
+    #[cold]
+    fn has_recovered(&self) -> bool {
+        self.writers.recover();
+        self.readers.recover();
+        let has_recovered = self.writers.free() + self.readers.free() > 0;
+        if has_recovered {
+            self.serve();
+        }
+        has_recovered
     }
 
     /// Lets those in whose turn has come: a writer, or all readers that wait.

@@ -217,9 +217,19 @@ impl Naive {
         work(&mut self.state.borrow_mut())
     }
 
-    /// The number of a queue, and one waiter more in it.
-    fn enter(&self, queue: &WaitQueue) -> u32 {
+    /// The number of a queue, and one waiter more in it: for permits, or for a signal.
+    fn enter(&self, queue: &WaitQueue, is_for_permits: bool) -> u32 {
         queue.join_kernel(self.local.home().id());
+        let number = queue.waiters().first;
+        let is_other = |wait: &Waiting| match wait.event {
+            Event::SignalOf(of) => is_for_permits && of == number,
+            Event::PermitsOf(of, _) => !is_for_permits && of == number,
+            _ => false,
+        };
+        assert!(
+            !self.with(|state| state.waits.values().any(is_other)),
+            "a wait queue cannot serve waiters for signals and for permits at once"
+        );
         let WaiterList { mut first, last } = queue.waiters();
         if first == WaiterList::NONE {
             first = self.with(State::number);
@@ -324,13 +334,13 @@ impl TrapHandler for Naive {
                     (false, _) => Event::Moment(at),
                 }
             }
-            Wait::Park(queue) => Event::SignalOf(self.enter(queue)),
+            Wait::Park(queue) => Event::SignalOf(self.enter(queue, false)),
             Wait::Take(queue, count) => {
                 queue.join_kernel(self.local.home().id());
                 if queue.try_take(count) {
                     return Begun::Answered;
                 }
-                Event::PermitsOf(self.enter(queue), count)
+                Event::PermitsOf(self.enter(queue, true), count)
             }
             Wait::Join(task) if task.is_ended() => return Begun::Answered,
             Wait::Join(task) => Event::EndOf(task.id()),

@@ -14,6 +14,7 @@ mod leaving;
 mod models;
 mod order;
 mod queue_model;
+mod recovered;
 mod shown;
 #[path = "../support/mod.rs"]
 mod support;

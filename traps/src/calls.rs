@@ -178,7 +178,8 @@ pub fn yield_now() -> KernelTrap<YieldTrap> {
 ///
 /// # Panics
 ///
-/// Polled outside a task, or in another kernel than the one whose tasks already wait here.
+/// Polled outside a task, in another kernel than the one whose tasks already wait here, or while tasks wait here for
+/// permits.
 #[track_caller]
 #[inline]
 pub fn park(queue: &WaitQueue) -> KernelTrap<Park<'_>> {
@@ -208,7 +209,7 @@ pub fn park_at<'a>(
 ///
 /// # Panics
 ///
-/// As for [`park`].
+/// As for [`park`], or while tasks wait here for a signal.
 #[track_caller]
 #[inline]
 pub fn take(queue: &WaitQueue, count: usize) -> KernelTrap<TakeTrap<'_>> {

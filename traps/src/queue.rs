@@ -21,7 +21,8 @@
 //!                     └──────────────────────────────────────────────────┘
 //! ```
 //!
-//! A mutex is a queue with one permit, and a semaphore one with several.
+//! A mutex is a queue with one permit, and a semaphore one with several. At any time the waiters of a queue are
+//! of one kind.
 //!
 //! The waiters are in the kernel's table, linked; the queue knows the first and the last of them.
 

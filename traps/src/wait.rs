@@ -56,7 +56,8 @@ pub enum Wait<'a> {
     Attempt(SocketId, Attempt<'a>, &'a mut Outcome),
     /// [`TrapKind::Park`], for a signal.
     Park(&'a WaitQueue),
-    /// [`TrapKind::Park`], for so many permits.
+    /// [`TrapKind::Park`], for so many permits. When the wait is taken back, the trap has the queue served
+    /// ([`Trap::left`](crate::Trap::left)).
     Take(&'a WaitQueue, usize),
     /// [`TrapKind::Join`], of a task that has not ended.
     Join(&'a TaskRef),

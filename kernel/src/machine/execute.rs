@@ -245,7 +245,9 @@ impl<D: Driver, C: Clock, P: Pick> Machine<D, C, P> {
     #[inline]
     fn park(&self, queue: &WaitQueue, waiter: &Waiter, wanted: Wanted) -> WaitKey {
         let mut list = queue.waiters();
-        let key = self.queues.borrow_mut().park(&mut list, waiter.clone(), wanted);
+        let mut queues = self.queues.borrow_mut();
+        queues.assert_alike(list, wanted);
+        let key = queues.park(&mut list, waiter.clone(), wanted);
         queue.waiters_came(1, list);
         key
     }

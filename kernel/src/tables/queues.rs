@@ -13,6 +13,8 @@
 //!
 //! The owner of a list has its ends: a [`WaitQueue`], or the table of tasks.
 
+use std::mem;
+
 use pikake_traps::{Collected, Local, WaitKey, WaitQueue, Waiter, WaiterList};
 use slab::Slab;
 
@@ -79,7 +81,7 @@ impl Queues {
             return (Collected::Answered, Some(self.entries.remove(index(key)).waiter));
         }
         let is_same = entry.waiter == *waiter;
-        let before = || std::mem::replace(&mut entry.waiter, waiter.clone());
+        let before = || mem::replace(&mut entry.waiter, waiter.clone());
         (Collected::Pending, (!is_same).then(before))
     }
 
@@ -93,20 +95,39 @@ impl Queues {
         (waiter, is_notified)
     }
 
-    /// Notifies up to `count` waiters of a list; tells how many.
+    /// Notifies up to `count` waiters for a signal of a list; tells how many.
     #[inline]
     pub(crate) fn notify(&mut self, list: &mut WaiterList, count: usize, local: &Local) -> usize {
         let mut notified = 0;
         while notified < count
-            && let Some(entry) = self.entries.get_mut(list.first as usize)
+            && let Some(Entry { wanted: Wanted::Signal, .. }) =
+                self.entries.get(list.first as usize)
         {
-            entry.is_notified = true;
-            local.notify(&entry.waiter);
-            let next = entry.next;
-            self.unlink(list, WaiterList::NONE, next);
+            self.notify_first(list, local);
             notified += 1;
         }
         notified
+    }
+
+    #[inline]
+    fn notify_first(&mut self, list: &mut WaiterList, local: &Local) {
+        let entry = &mut self.entries[list.first as usize];
+        entry.is_notified = true;
+        local.notify(&entry.waiter);
+        let next = entry.next;
+        self.unlink(list, WaiterList::NONE, next);
+    }
+
+    /// Panics if a list has waiters of another kind.
+    #[inline]
+    pub(crate) fn assert_alike(&self, list: WaiterList, wanted: Wanted) {
+        if let Some(first) = self.entries.get(list.first as usize) {
+            let is_alike = mem::discriminant(&first.wanted) == mem::discriminant(&wanted);
+            assert!(
+                is_alike,
+                "a wait queue cannot serve waiters for signals and for permits at once: give each a queue"
+            );
+        }
     }
 
     /// Grants the free permits of a queue to its waiters, the first one first.
@@ -117,7 +138,8 @@ impl Queues {
             self.entries.get(list.first as usize)
             && queue.grant(*count)
         {
-            served += self.notify(&mut list, 1, local);
+            self.notify_first(&mut list, local);
+            served += 1;
         }
         queue.waiters_left(served, list);
     }

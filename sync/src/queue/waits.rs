@@ -158,16 +158,13 @@ pub(crate) struct Put<'a, S: Store> {
 
 enum Stage<'a, S: Store> {
     New(S::Item),
-    Waiting(KernelTrap<PutTrap<'a, S>>),
+    /// The item is pending, and has this number.
+    Waiting(KernelTrap<PutTrap<'a, S>>, u64),
     Ended,
 }
 
 /// The trap that waits until a pending item is taken in.
-struct PutTrap<'a, S: Store> {
-    queue: &'a AnyQueue<S>,
-    /// The item's number in the list.
-    number: u64,
-}
+struct PutTrap<'a, S: Store>(&'a AnyQueue<S>);
 
 impl<S: Store> Trap for PutTrap<'_, S> {
     type Answer = Result<(), Interrupted>;
@@ -175,7 +172,7 @@ impl<S: Store> Trap for PutTrap<'_, S> {
 
     #[inline]
     fn wait(&mut self, (): &mut ()) -> Wait<'_> {
-        Wait::Take(&self.queue.putters, 1)
+        Wait::Take(&self.0.putters, 1)
     }
 
     #[inline]
@@ -184,13 +181,13 @@ impl<S: Store> Trap for PutTrap<'_, S> {
     }
 
     fn about(&self) -> Option<String> {
-        Some(self.queue.about())
+        Some(self.0.about())
     }
 
     fn left(&mut self) {
         // It was granted for an item that is taken in, and concerns no other putter.
-        self.queue.putters.recover();
-        self.queue.putters.reclaim();
+        self.0.putters.recover();
+        self.0.putters.reclaim();
     }
 }
 
@@ -207,23 +204,44 @@ impl<'a, S: Store> Put<'a, S> {
     #[inline(never)]
     fn wait(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), PutError<S::Item>>> {
         let queue = self.queue;
-        if let Stage::New(_) = self.stage
-            && let Stage::New(item) = std::mem::replace(&mut self.stage, Stage::Ended)
-        {
-            let number = queue.pending.borrow_mut().push(item);
-            self.stage = Stage::Waiting(kernel_trap_at(PutTrap { queue, number }, self.awaited_at));
-        }
-        let Stage::Waiting(trap) = &mut self.stage else {
-            panic!("a put (awaited at {}) was polled after it had ended", self.awaited_at)
+        let answer = match &mut self.stage {
+            Stage::New(_) => {
+                let mut trap = kernel_trap_at(PutTrap(queue), self.awaited_at);
+                let polled = Pin::new(&mut trap).poll(cx);
+                let Stage::New(item) = std::mem::replace(&mut self.stage, Stage::Ended) else {
+                    unreachable!("nobody else has the future")
+                };
+                match polled {
+                    // Pending from the moment on at which the putter waits, and no sooner.
+                    Poll::Pending => {
+                        let number = queue.pending.borrow_mut().push(item);
+                        self.stage = Stage::Waiting(trap, number);
+                        return Poll::Pending;
+                    }
+                    Poll::Ready(Ok(())) => unreachable!("no permit for putters is ever free"),
+                    Poll::Ready(Err(why)) => {
+                        return Poll::Ready(Err(PutError::new(item, NotPut::Interrupted(why))));
+                    }
+                }
+            }
+            Stage::Waiting(trap, _) => ready!(Pin::new(trap).poll(cx)),
+            Stage::Ended => {
+                panic!("a put (awaited at {}) was polled after it had ended", self.awaited_at)
+            }
         };
-        let answer = ready!(Pin::new(&mut *trap).poll(cx));
-        let item = queue.pending.borrow_mut().take_back(trap.trap().number);
+        let item = self.take_back();
         self.stage = Stage::Ended;
         Poll::Ready(match (item, answer) {
             (None, _) => Ok(()),
             (Some(item), Ok(())) => Err(PutError::new(item, NotPut::Closed)),
             (Some(item), Err(why)) => Err(PutError::new(item, NotPut::Interrupted(why))),
         })
+    }
+
+    /// Takes the item back, if it is still pending.
+    fn take_back(&self) -> Option<S::Item> {
+        let Stage::Waiting(_, number) = &self.stage else { return None };
+        self.queue.pending.borrow_mut().take_back(*number)
     }
 }
 
@@ -250,9 +268,9 @@ impl<S: Store> Future for Put<'_, S> {
 impl<S: Store> Drop for Put<'_, S> {
     #[inline]
     fn drop(&mut self) {
-        if let Stage::Waiting(trap) = &self.stage {
+        if let Stage::Waiting(..) = &self.stage {
             // Putters and items leave together: the item here, and the putter with the trap.
-            let item = self.queue.pending.borrow_mut().take_back(trap.trap().number);
+            let item = self.take_back();
             self.stage = Stage::Ended;
             drop(item);
         }

@@ -7,7 +7,8 @@ use crate::door;
 use crate::names::KernelId;
 
 impl WaitQueue {
-    /// Signals up to `count` waiters, those that parked first, and tells how many there were.
+    /// Signals up to `count` waiters, those that parked first, and tells how many there were. Waiters for
+    /// permits get no signal.
     ///
     /// May be called inside the waiters' kernel or between its runs. Never suspends.
     #[inline]
@@ -31,12 +32,22 @@ impl WaitQueue {
     /// Takes permits, if so many are free and nobody waits for some.
     #[inline]
     pub fn try_take(&self, count: usize) -> bool {
-        let free = self.free.get();
-        let is_taken = free >= count && self.is_empty();
-        if is_taken {
-            self.free.set(free - count);
+        // Asked first: it may free what was granted in a kernel that has ended.
+        if !self.is_empty() {
+            return false;
         }
-        is_taken
+        let free = self.free.get();
+        if free < count {
+            return self.granted.get() > 0 && self.try_take_recovered(count);
+        }
+        self.free.set(free - count);
+        true
+    }
+
+    /// [`try_take`](Self::try_take), if the kernel has ended in which permits were granted.
+    #[cold]
+    fn try_take_recovered(&self, count: usize) -> bool {
+        self.has_lost_kernel() && self.try_take(count)
     }
 
     /// Makes permits free, and grants what is free to those that wait, the first one first.
