@@ -6,7 +6,7 @@ use std::rc::Rc;
 
 use pikake::sync::{Mutex, Queue, RwLock, Semaphore};
 use pikake::traps::{WaitQueue, take};
-use pikake::{sleep, spawn};
+use pikake::{sleep, spawn, timeout_after};
 
 use crate::support::{kernel, ms, run, within};
 
@@ -111,10 +111,13 @@ fn a_second_kernel_gets_what_a_forgotten_wait_had() {
     });
     assert!(mutex.is_locked() && lock.is_writing());
     run(async {
-        drop(mutex.lock().await.unwrap());
-        assert_eq!(semaphore.acquire(3).await.unwrap().count(), 3);
-        assert_eq!(queue.get().await, Ok(1));
-        drop(lock.write().await.unwrap());
+        let all = timeout_after(ms(10), async {
+            drop(mutex.lock().await.unwrap());
+            assert_eq!(semaphore.acquire(3).await.unwrap().count(), 3);
+            assert_eq!(queue.get().await, Ok(1));
+            drop(lock.write().await.unwrap());
+        });
+        all.await.expect("nobody holds anything");
     });
     assert!(mutex.try_lock().is_some() && lock.try_write().is_some());
     assert_eq!((semaphore.available(), queue.is_empty()), (3, true));
@@ -133,9 +136,12 @@ fn a_second_kernel_waits_behind_no_ended_waits() {
     });
     assert_eq!((semaphore.waiting(), queue.getting()), (0, 0));
     run(async {
-        drop(semaphore.acquire(1).await.unwrap());
-        queue.put(1).await.unwrap();
-        assert_eq!(queue.get().await, Ok(1));
+        let all = timeout_after(ms(10), async {
+            drop(semaphore.acquire(1).await.unwrap());
+            queue.put(1).await.unwrap();
+            assert_eq!(queue.get().await, Ok(1));
+        });
+        all.await.expect("nobody waits before it");
         drop(left);
     });
     assert_eq!((semaphore.available(), queue.len()), (1, 0));
