@@ -244,10 +244,12 @@ fn a_condvar_gives_the_lock_back_whatever_it_tells() {
 fn a_condvar_waits_while_a_condition_holds() {
     insist_inside((A_FEW, 0, false), async |insistent| {
         let shared = Rc::new((Mutex::new(0), Condvar::new()));
-        let others = several(|_| {
+        let others = several(|number| {
             let shared = shared.clone();
             async move {
-                a_few_steps().await;
+                for _ in 0..=number {
+                    a_few_steps().await;
+                }
                 *shared.0.lock().await.unwrap() += 1;
                 shared.1.notify_all();
             }
