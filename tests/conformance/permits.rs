@@ -321,12 +321,12 @@ fn a_grant_dropped_with_its_scope_goes_on<R: Runner>() {
     let events = R::run(async |world| {
         let queue = queue(0);
         let scope = timeout_after(ms(10), async {
-            let mut wait = begun(&queue, 2).await;
+            let wait = begun(&queue, 2).await;
             queue.give(2);
             sleep(ms(20)).await.unwrap_err();
             // It was granted before the deadline passed, and nobody looks.
             assert_eq!(counts(&queue), (0, 2, 1));
-            let _ = &mut wait;
+            drop(wait);
         });
         let next = async {
             sleep(ms(1)).await.unwrap();
@@ -594,7 +594,8 @@ fn outlived<R: Runner>(queue: &Rc<WaitQueue>) -> [Taking; 2] {
     let left = RefCell::new(Vec::new());
     R::run(async |_| {
         for _ in 0..2 {
-            left.borrow_mut().push(begun(queue, 2).await);
+            let wait = begun(queue, 2).await;
+            left.borrow_mut().push(wait);
         }
         queue.give(3);
         assert_eq!(counts(queue), (1, 2, 1));
@@ -628,13 +629,13 @@ fn another_kernel_has_what_an_ended_one_granted<R: Runner>() {
         let left = outlived::<R>(&queue);
         let mut left = Some(left);
         if is_forgotten {
-            left.take().map(std::mem::forget);
+            std::mem::forget(left.take());
         }
         let events = R::run(async |world| {
             let tasks = [taker(&world, "two", &queue, 2), taker(&world, "four", &queue, 4)];
             yield_now().await.unwrap();
             assert_eq!(counts(&queue), (1, 0, 1));
-            left.take().map(drop);
+            drop(left.take());
             assert_eq!(counts(&queue), (1, 0, 1), "the waits of the other kernel count no more");
             queue.give(3);
             for task in tasks {
