@@ -153,7 +153,7 @@ fn a_destructor_that_gets_costs_no_putter() {
             let mut put = of_task.take().unwrap();
             assert!(poll_once(&mut put).await.is_pending());
             of_task.replace(Some(put));
-            OnDrop(move || drop(queue.try_get()))
+            OnDrop(move || assert_eq!(queue.try_get(), Ok(2)))
         });
         task.detach();
         for _ in 0..2 {
