@@ -2,18 +2,19 @@
 
 use std::collections::VecDeque;
 
-/// Items that wait for room. Each has a number, by which who brought it takes it back.
+/// Items that wait for room. Each has a number, by which the putter takes it back.
 pub(crate) struct Pending<T> {
-    /// `None` for what was taken back between others.
-    items: VecDeque<Option<T>>,
-    /// The number of the first.
-    first: u64,
+    /// In the order of their numbers; `None` for an item that was taken back.
+    items: VecDeque<(u64, Option<T>)>,
+    /// The number of the next item.
+    next: u64,
+    /// How many are there.
     count: usize,
 }
 
 impl<T> Default for Pending<T> {
     fn default() -> Self {
-        Self { items: VecDeque::new(), first: 0, count: 0 }
+        Self { items: VecDeque::new(), next: 0, count: 0 }
     }
 }
 
@@ -24,15 +25,16 @@ impl<T> Pending<T> {
 
     /// Adds an item at the end, and gives its number.
     pub(crate) fn push(&mut self, item: T) -> u64 {
-        self.items.push_back(Some(item));
+        let number = self.next;
+        self.next += 1;
+        self.items.push_back((number, Some(item)));
         self.count += 1;
-        self.first + (self.items.len() - 1) as u64
+        number
     }
 
     /// Takes the first item out.
     pub(crate) fn pop(&mut self) -> Option<T> {
-        while let Some(first) = self.items.pop_front() {
-            self.first += 1;
+        while let Some((_, first)) = self.items.pop_front() {
             if first.is_some() {
                 self.count -= 1;
                 return first;
@@ -43,16 +45,13 @@ impl<T> Pending<T> {
 
     /// Takes an item back, if it is still there.
     pub(crate) fn take_back(&mut self, number: u64) -> Option<T> {
-        let index = usize::try_from(number.checked_sub(self.first)?).ok()?;
-        let item = self.items.get_mut(index)?.take()?;
+        let index = self.items.binary_search_by_key(&number, |(number, _)| *number).ok()?;
+        let (_, item) = &mut self.items[index];
+        let item = item.take()?;
         self.count -= 1;
-        // So that what leaves at either end leaves nothing behind.
-        while let Some(None) = self.items.back() {
-            self.items.pop_back();
-        }
-        while let Some(None) = self.items.front() {
-            self.items.pop_front();
-            self.first += 1;
+        // Half of them at the most are gaps, so each item is moved once on average.
+        if self.items.len() > 2 * self.count {
+            self.items.retain(|(_, item)| item.is_some());
         }
         Some(item)
     }
@@ -75,5 +74,22 @@ mod tests {
         let next = pending.push(6);
         assert_eq!((pending.pop(), pending.pop(), pending.pop()), (Some(4), Some(6), None));
         assert_eq!((pending.take_back(next), pending.len()), (None, 0));
+    }
+
+    #[test]
+    fn gaps_do_not_pile_up() {
+        let mut pending = Pending::default();
+        let stays = pending.push(0);
+        let mut last = pending.push(1);
+        for item in 2..10_000 {
+            let next = pending.push(item);
+            assert_eq!(pending.take_back(last), Some(item - 1));
+            last = next;
+        }
+        assert!(pending.items.len() <= 2 * pending.len());
+        assert_eq!(
+            (pending.take_back(stays), pending.pop(), pending.len()),
+            (Some(0), Some(9_999), 0)
+        );
     }
 }

@@ -12,7 +12,7 @@ use pikake::sync::{Mutex, PutError, Queue, RwLock, Semaphore};
 use pikake::traps::{WaitQueue, park, take};
 use pikake::{spawn, timeout_after, yield_now};
 
-use crate::support::{OnDrop, ms, run};
+use crate::support::{OnDrop, builder, ms, run};
 
 type Put = Pin<Box<dyn Future<Output = Result<(), PutError<i32>>>>>;
 
@@ -83,6 +83,32 @@ fn a_put_outlives_its_kernel_and_costs_no_other() {
         assert!(poll_once(&mut Box::pin(queue.put(3))).await.is_pending());
         assert_eq!(queue.get().await.unwrap(), 2);
     });
+}
+
+#[test]
+fn a_put_granted_before_its_kernel_ended_costs_no_other() {
+    let queue = Queue::bounded(1);
+    let mut older = Box::pin(queue.put(2));
+    run(async {
+        queue.put(1).await.unwrap();
+        assert!(poll_once(&mut older).await.is_pending());
+        assert_eq!(queue.get().await, Ok(1));
+    });
+    run(async { assert!(poll_once(&mut Box::pin(queue.put(3))).await.is_pending()) });
+    drop(older);
+}
+
+#[test]
+fn a_writer_gets_what_an_ended_reader_had() {
+    let lock = RwLock::new(());
+    let mut reader = Box::pin(lock.read());
+    run(async {
+        let held = lock.write().await.unwrap();
+        assert!(poll_once(&mut reader).await.is_pending());
+        drop(held);
+    });
+    run(async { drop(timeout_after(ms(10), lock.write()).await.unwrap().unwrap()) });
+    drop(reader);
 }
 
 #[test]
@@ -166,6 +192,23 @@ fn a_destructor_that_gets_costs_no_putter() {
         drop(shared.take());
         assert_eq!(poll_once(&mut third).await, Poll::Ready(Ok(())), "the destructor has got 2");
         assert!(poll_once(&mut fourth).await.is_pending());
+    });
+}
+
+/// A taker whose task has had its share of answers is granted the permits, and collects them in the next step.
+#[test]
+fn a_take_put_off_keeps_its_place() {
+    let kernel = builder().answers_per_step(1).build().unwrap();
+    kernel.run(async {
+        let (queue, other) = (Rc::new(WaitQueue::with_permits(1)), WaitQueue::with_permits(1));
+        let later = spawn({
+            let queue = queue.clone();
+            async move { take(&queue, 1).await.unwrap() }
+        });
+        take(&other, 1).await.unwrap();
+        timeout_after(ms(5), take(&queue, 1)).await.unwrap().unwrap();
+        assert!(!later.is_finished());
+        later.detach();
     });
 }
 

@@ -39,14 +39,16 @@ impl<D: Driver, C: Clock, P: Pick> TrapHandler for Machine<D, C, P> {
             }
             Wait::Take(queue, count) => {
                 queue.join_kernel(self.home().id());
-                match queue.try_take(count) {
-                    true if self.local.take_answer() => Begun::Answered,
-                    true => {
-                        queue.give(count);
-                        Begun::NextStep
-                    }
-                    false => Begun::Entry(self.park(queue, waiter, Wanted::Permits(count))),
+                let is_taken = queue.try_take(count);
+                if is_taken && self.local.take_answer() {
+                    return Begun::Answered;
                 }
+                let key = self.park(queue, waiter, Wanted::Permits(count));
+                if is_taken {
+                    // Its share of answers is used up: the permits are granted for the next step.
+                    queue.give(count);
+                }
+                Begun::Entry(key)
             }
             Wait::Join(joined) => self.begin_join(joined, waiter),
             Wait::Sleep(until) => match self.moment(until) {

@@ -206,6 +206,9 @@ impl<'a, S: Store> Put<'a, S> {
         let queue = self.queue;
         let answer = match &mut self.stage {
             Stage::New(_) => {
+                // A permit granted in a kernel that has ended was for an item that is taken in.
+                queue.putters.recover();
+                queue.putters.reclaim();
                 let mut trap = kernel_trap_at(PutTrap(queue), self.awaited_at);
                 let polled = Pin::new(&mut trap).poll(cx);
                 let Stage::New(item) = std::mem::replace(&mut self.stage, Stage::Ended) else {
