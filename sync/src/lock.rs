@@ -4,10 +4,10 @@ use std::fmt;
 use std::future::Future;
 use std::panic::Location;
 use std::pin::Pin;
-use std::task::{Context, Poll};
+use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
-use pikake_traps::{ElapseTrap, Interrupted, KernelTrap, Until, WaitQueue, kernel_trap_at};
+use pikake_traps::{Builder, Interrupted, TaskMark, TrapKind, WaitQueue, sleep};
 
 use crate::holder::Holder;
 use crate::name::Name;
@@ -35,9 +35,18 @@ impl Lock {
         self.name = Name::new(name);
     }
 
-    /// Takes the lock if nobody holds it or waits for it.
-    #[inline]
+    /// Takes the lock if nobody holds it or waits for it. Whoever cannot wait recovers what was granted in a kernel that
+    /// has ended.
     pub(crate) fn try_lock(&self, place: &'static Location<'static>) -> bool {
+        self.take(place) || {
+            self.permit.recover();
+            self.take(place)
+        }
+    }
+
+    /// Takes the lock if nobody holds it or waits for it.
+    #[inline(always)]
+    fn take(&self, place: &'static Location<'static>) -> bool {
         let is_taken = self.permit.try_take(1);
         if is_taken {
             self.holder.set(place);
@@ -88,64 +97,53 @@ impl Permits for &Lock {
 pub(crate) struct Locking<'a> {
     taking: Taking<&'a Lock>,
     awaited_at: &'static Location<'static>,
-    /// The task holds the lock itself, and this is when that is reported.
-    report: Option<Box<KernelTrap<ElapseTrap>>>,
 }
 
 impl<'a> Locking<'a> {
     #[inline]
     pub(crate) fn new(lock: &'a Lock, awaited_at: &'static Location<'static>) -> Self {
-        Self { taking: Taking::new(lock), awaited_at, report: None }
+        Self { taking: Taking::new(lock), awaited_at }
     }
 
     #[inline(never)]
     fn wait(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), Interrupted>> {
-        let lock = self.taking.if_new().copied();
-        match self.taking.poll(cx, self.awaited_at) {
-            Poll::Ready(taken) => {
-                self.report = None;
-                Poll::Ready(taken.map(|lock| lock.holder.set(self.awaited_at)))
-            }
-            Poll::Pending => {
-                if lock.is_some_and(|lock| lock.holder.is_current_task()) {
-                    let report = ElapseTrap::new(Until::After(OWN_LOCK_REPORT));
-                    self.report = Some(Box::new(kernel_trap_at(report, self.awaited_at)));
-                }
-                if self.report.is_some() {
-                    self.report_own(cx);
-                }
-                Poll::Pending
-            }
+        if let Some(lock) = self.taking.if_new()
+            && lock.holder.is_current_task()
+        {
+            report_later(lock.about(), self.awaited_at);
         }
+        let taken = ready!(self.taking.poll(cx, self.awaited_at));
+        Poll::Ready(taken.map(|lock| lock.holder.set(self.awaited_at)))
     }
+}
 
-    /// Reports a task that has waited long for a lock of its own.
-    #[cold]
-    fn report_own(&mut self, cx: &mut Context<'_>) {
-        let Some(report) = &mut self.report else { return };
-        if Pin::new(&mut **report).poll(cx).is_ready() {
-            self.report = None;
-            if let Some(lock) = self.taking.if_waiting()
-                && lock.holder.is_current_task()
-            {
-                tracing::warn!(
-                    waits_at = %self.awaited_at,
-                    "a task waits for a {}: unless another branch of the task gives the lock back, the task \
-                     waits for ever",
-                    lock.about(),
-                );
-            }
+/// Reports a task that waits for a lock of its own, if it still waits there in a second.
+#[cold]
+fn report_later(lock: String, awaited_at: &'static Location<'static>) {
+    let mark = TaskMark::current();
+    let report = async move {
+        if sleep(OWN_LOCK_REPORT).await.is_ok()
+            && let Some(task) = mark.find()
+            && task.last_wait() == Some((TrapKind::Park, awaited_at))
+        {
+            tracing::warn!(
+                task = task.id().0,
+                waits_at = %awaited_at,
+                "a task waits for a {lock}: unless another branch of the task gives the lock back, the task \
+                 waits for ever",
+            );
         }
-    }
+    };
+    Builder::new().name("report of a wait for an own lock").spawn(report).detach();
 }
 
 impl Future for Locking<'_> {
     type Output = Result<(), Interrupted>;
 
-    #[inline]
+    #[inline(always)]
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
         if let Some(lock) = self.taking.if_new()
-            && lock.try_lock(self.awaited_at)
+            && lock.take(self.awaited_at)
         {
             self.taking.end();
             return Poll::Ready(Ok(()));

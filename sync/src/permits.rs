@@ -81,14 +81,6 @@ impl<P: Permits> Taking<P> {
         }
     }
 
-    /// What is asked for, while it waits.
-    pub(crate) fn if_waiting(&self) -> Option<&P> {
-        match &self.0 {
-            Stage::Waiting(trap) => Some(&trap.trap().0),
-            _ => None,
-        }
-    }
-
     /// It is over: what it would have waited for was there.
     #[inline]
     pub(crate) fn end(&mut self) {

@@ -288,10 +288,17 @@ impl<S: Store> AnyQueue<S> {
         {
             return Ok(item);
         }
-        match self.is_over() {
-            true => Err(TryGetError::Closed),
-            false => Err(TryGetError::Empty),
+        if self.is_over() {
+            return Err(TryGetError::Closed);
         }
+        if self.getters.granted() > 0 {
+            self.getters.recover();
+            if self.getters.granted() == 0 {
+                // They were promised in a kernel that has ended.
+                return self.try_get();
+            }
+        }
+        Err(TryGetError::Empty)
     }
 
     /// Gets all items that are there and not promised to somebody else, waiting until there is one.
@@ -459,9 +466,11 @@ impl<S: Store> AnyQueue<S> {
     fn take_pending(&self) {
         while !self.closed.get() && self.has_room() {
             let Some(item) = self.pending.borrow_mut().pop() else { return };
+            // Also if the order of a priority queue panics.
+            let granted = PutterGranted(self);
             self.unfinished.set(self.unfinished.get() + 1);
             self.items.borrow_mut().push(item);
-            self.grant_putter();
+            drop(granted);
             self.getters.give(1);
         }
     }
@@ -480,6 +489,7 @@ impl<S: Store> AnyQueue<S> {
 
     /// Grants a permit to the first putter, whose item is no longer pending. A permit that is left over, because the putter's
     /// kernel has ended or because it has just left, is no other putter's.
+    #[inline]
     fn grant_putter(&self) {
         self.putters.reclaim();
         self.putters.give(1);
@@ -504,6 +514,16 @@ impl<T> Queue<T> {
         self.items.borrow_mut().0.push_front(item);
         self.unfinished.set(self.unfinished.get() + 1);
         self.getters.give(1);
+    }
+}
+
+/// Grants a permit to the first putter when it is dropped.
+struct PutterGranted<'a, S: Store>(&'a AnyQueue<S>);
+
+impl<S: Store> Drop for PutterGranted<'_, S> {
+    #[inline]
+    fn drop(&mut self) {
+        self.0.grant_putter();
     }
 }
 

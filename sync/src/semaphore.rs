@@ -100,7 +100,7 @@ impl Semaphore {
 
     /// Takes so many permits if they are there and nobody waits.
     pub fn try_acquire(&self, count: usize) -> Option<Permit<'_>> {
-        self.permits.try_take(count).then(|| Permit { semaphore: self, count })
+        self.take(count).then(|| Permit { semaphore: self, count })
     }
 
     /// Adds so many permits, and gives them to those who wait.
@@ -117,6 +117,13 @@ impl Semaphore {
                 Ok(())
             }
             _ => Err(TooMany { count, bound: self.bound }),
+        }
+    }
+
+    fn take(&self, count: usize) -> bool {
+        self.permits.try_take(count) || {
+            self.permits.recover();
+            self.permits.try_take(count)
         }
     }
 

@@ -71,6 +71,18 @@ fn locks_granted_in_an_ended_kernel_are_free() {
 }
 
 #[test]
+fn items_promised_in_an_ended_kernel_are_got() {
+    let queue = Queue::bounded(1);
+    let mut promised = Box::pin(queue.get());
+    run(async {
+        assert!(poll_once(&mut promised).await.is_pending());
+        queue.put(1).await.unwrap();
+    });
+    assert_eq!(queue.try_get(), Ok(1));
+    drop(promised);
+}
+
+#[test]
 fn a_put_outlives_its_kernel_and_costs_no_other() {
     let queue = Queue::bounded(1);
     let mut put = Box::pin(queue.put(2));

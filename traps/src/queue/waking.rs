@@ -29,25 +29,19 @@ impl WaitQueue {
         })
     }
 
-    /// Takes permits, if so many are free and nobody waits for some.
-    #[inline]
+    /// Takes permits, if so many are free and nobody waits for some. Permits that were granted in a kernel that has
+    /// ended are not, before they are [recovered](Self::recover).
+    #[inline(always)]
     pub fn try_take(&self, count: usize) -> bool {
-        // Asked first: it may free what was granted in a kernel that has ended.
-        if !self.is_empty() {
-            return false;
-        }
         let free = self.free.get();
         if free < count {
-            return self.granted.get() > 0 && self.try_take_recovered(count);
+            return false;
+        }
+        if self.length.get() > 0 {
+            return self.has_lost_kernel() && self.try_take(count);
         }
         self.free.set(free - count);
         true
-    }
-
-    /// [`try_take`](Self::try_take), if the kernel has ended in which permits were granted.
-    #[cold]
-    fn try_take_recovered(&self, count: usize) -> bool {
-        self.has_lost_kernel() && self.try_take(count)
     }
 
     /// Makes permits free, and grants what is free to those that wait, the first one first.
