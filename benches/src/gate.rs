@@ -23,8 +23,19 @@ pub fn gate(renew: bool) -> io::Result<bool> {
         let Some(tolerance) = workload.tolerance else { continue };
         let name = workload.name;
         let rounds = workload.slope.expect("what is gated can be counted");
-        let slope = callgrind::slope(name, RUNTIMES[0], workload.size, rounds);
-        let count = slope.ok_or_else(|| io::Error::other(format!("{name} does not run")))?;
+        let measure = || {
+            let slope = callgrind::slope(name, RUNTIMES[0], workload.size, rounds);
+            slope.ok_or_else(|| io::Error::other(format!("{name} does not run")))
+        };
+        let mut count = measure()?;
+        let is_over = |baseline| count > baseline * (1.0 + tolerance / 100.0);
+        if renew || baseline(name).is_some_and(is_over) {
+            // Under valgrind the calibration of the clock fails now and then, and each reading takes a hundred
+            // instructions more.
+            let mut counts = [count, measure()?, measure()?];
+            counts.sort_by(f64::total_cmp);
+            count = counts[1];
+        }
         text.push_str(&format!("{name}\t{count:.1}\n"));
         match baseline(name) {
             _ if renew => println!("{name:12} {count:9.1}"),
