@@ -10,6 +10,7 @@ mod support;
 use std::cell::{Cell, RefCell};
 use std::future::{Future, pending, poll_fn};
 use std::pin::{Pin, pin};
+use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc;
@@ -24,7 +25,10 @@ use pikake::time::{ManualClock, Ticks, elapsed_since};
 use pikake::traps::{
     Attempt, SocketId, attempt, blocking, elapse, future_wait, lookup, start_thread,
 };
-use pikake::{Kernel, TimedOut, now, shield, sleep, spawn, timeout_after, yield_now};
+use pikake::{
+    Interrupted, Kernel, TaskError, TimedOut, current, now, shield, sleep, spawn, timeout_after,
+    yield_now,
+};
 use support::sockets::{pair, read, write};
 use support::warnings::OnWarning;
 use support::{Faults, Faulty, Log, OnDrop, Recorder, builder, kernel, ms, run, within};
@@ -488,4 +492,33 @@ fn dropping_a_kernel_spares_timers_of_another() {
             assert_eq!(outcome.expect("it ends").unwrap(), ms(300));
         });
     }
+}
+
+/// A sleep of no length that is dropped in its step makes its task ready once more, and is no wake: a task that
+/// was asked to end, and waits on a foreign future alone, is dropped after that step.
+#[test]
+fn an_abandoned_sleep_keeps_no_lost_task() {
+    within(|| {
+        kernel().run(async {
+            let polls = Rc::new(Cell::new(0));
+            let of_task = polls.clone();
+            let task = spawn(async move {
+                shield(async {
+                    current().task_ref().request_cancel(Interrupted::cancelled("enough"));
+                    yield_now().await.unwrap();
+                    let mut nap = Box::pin(sleep(Duration::ZERO));
+                    assert!(poll_fn(|cx| Poll::Ready(nap.as_mut().poll(cx))).await.is_pending());
+                })
+                .await;
+                poll_fn(|_| {
+                    of_task.set(of_task.get() + 1);
+                    Poll::<()>::Pending
+                })
+                .await;
+            });
+            let outcome = task.await;
+            assert!(matches!(outcome, Err(TaskError::Cancelled(_))), "{outcome:?}");
+            assert_eq!(polls.get(), 1);
+        });
+    });
 }

@@ -15,7 +15,6 @@
 use pikake_time::{Deadline, Ticks};
 
 use super::{Asked, Branch, Cause};
-use crate::cell::flags::Flags;
 use crate::cell::reference::TaskRef;
 use crate::cell::sub_wait::Count;
 use crate::door;
@@ -108,7 +107,7 @@ pub(crate) fn is_lost_after_step(local: &Local, task: &TaskRef) -> bool {
     let polled = Polled {
         since: local.step_began(),
         sub_waits: task.sub_waits().count(),
-        is_woken: local.wakes() > 0 || task.flags().has(Flags::AGAIN),
+        is_woken: local.wakes() > 0,
     };
     judge(local, cause, polled, &Waiter::of_task(task))
 }
