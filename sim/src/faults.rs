@@ -186,7 +186,7 @@ impl World {
             // Watched for from the start.
             Fault::Cancel { .. } => {}
         }
-        self.rouse_hosts();
+        self.make_woken_hosts_ready();
     }
 
     fn resume(&mut self, host: usize) {

@@ -110,8 +110,8 @@ impl World {
         }
     }
 
-    /// Has those hosts turned for which something has come.
-    pub(crate) fn rouse_hosts(&mut self) {
+    /// Makes the hosts ready that have a message, an event on a socket, or a wake.
+    pub(crate) fn make_woken_hosts_ready(&mut self) {
         let mut roused = std::mem::take(&mut self.net.borrow_mut().roused);
         for host in roused.drain(..).chain(self.woken.take()) {
             self.make_ready(host);
@@ -129,7 +129,7 @@ impl World {
             self.start(host);
         }
         // A new kernel shows its main task. The hosts are ready already, and need no second turn for that.
-        self.rouse_hosts();
+        self.make_woken_hosts_ready();
         loop {
             self.let_happen();
             if self.is_over() {
@@ -177,7 +177,7 @@ impl World {
             };
             let Some((_, what)) = next else { break };
             self.happen(what);
-            self.rouse_hosts();
+            self.make_woken_hosts_ready();
         }
         while let Some(Reverse((at, host))) = self.due.peek().copied()
             && at <= self.now
@@ -227,7 +227,7 @@ impl World {
             _ => {}
         }
         let has_exited = found.close_if_ended();
-        self.rouse_hosts();
+        self.make_woken_hosts_ready();
         if has_exited {
             self.count_waited_for();
             return Ok(());

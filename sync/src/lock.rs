@@ -35,8 +35,8 @@ impl Lock {
         self.name = Name::new(name);
     }
 
-    /// Takes the lock if nobody holds it or waits for it. Whoever cannot wait recovers what was granted in a kernel that
-    /// has ended.
+    /// Takes the lock if nobody holds it or waits for it. A lock that was granted in a kernel that has ended is
+    /// free, too: a caller that does not wait has to ask for that.
     pub(crate) fn try_lock(&self, place: &'static Location<'static>) -> bool {
         self.take(place) || {
             self.permit.recover();

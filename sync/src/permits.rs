@@ -72,7 +72,7 @@ impl<P: Permits> Taking<P> {
         Self(Stage::New(permits))
     }
 
-    /// What is asked for, before the first poll.
+    /// The request, before the first poll.
     #[inline]
     pub(crate) fn if_new(&self) -> Option<&P> {
         match &self.0 {

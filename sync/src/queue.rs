@@ -10,9 +10,9 @@
 //! a getter keeps an item for it, and the item stays where it is until the getter runs. So an
 //! item whose getter is gone is still there.
 //!
-//! *A putter that waits brings its item* into the list of pending items. Whoever makes room moves the first of them to the
-//! items and grants its putter a permit, so a putter that is granted one has nothing left to do. Putters and their
-//! items wait in the same order, and leave both at once.
+//! *A putter that waits* puts its item into the list of pending items. A call that makes room moves the first pending
+//! item to the items, and grants the item's putter a permit. Such a putter has nothing left to do. Putters and
+//! their items wait in the same order, and leave both at once.
 
 use std::cell::{Cell, RefCell};
 use std::fmt;
