@@ -247,7 +247,7 @@ where
         let mut handled = 0;
         let mut start = |handlers: &mut Handlers, connection, address: L::Address| {
             let (handler, peer) = (handler.clone(), address.clone());
-            let key = handlers.start(async move { handler(connection, address).await });
+            let key = handlers.start(move || handler(connection, address));
             begun.insert(key, (peer, now()));
             handled += 1;
         };

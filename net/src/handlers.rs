@@ -82,15 +82,19 @@ impl Handlers {
         timeout_after(length, park(&self.shared.ended_one)).await.unwrap_or(Ok(()))
     }
 
-    /// Starts a handler, and gives its key, which is nobody else's while it runs.
-    pub(crate) fn start(&mut self, handling: impl Future<Output = ()> + 'static) -> usize {
+    /// Starts a handler, and gives its key, which is nobody else's while it runs. The task calls `handler`, so a
+    /// panic in the call is the task's, and the task has room for one future, not for that future twice.
+    pub(crate) fn start<F>(&mut self, handler: impl FnOnce() -> F + 'static) -> usize
+    where
+        F: Future<Output = ()> + 'static,
+    {
         let entry = self.tasks.vacant_entry();
         let key = entry.key();
         let place = Place { shared: self.shared.clone(), key };
         let task = Builder::new().name(HANDLER_NAME).spawn(async move {
             // The connection is closed before its place is free.
             let _place = place;
-            handling.await;
+            handler().await;
         });
         entry.insert(task.cancel_on_drop());
         key

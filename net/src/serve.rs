@@ -197,8 +197,7 @@ where
             match next_connection(&listener, &mut handlers).await {
                 Ok((connection, address)) => {
                     let handler = handler.clone();
-                    // Called in the task, so that a panic in the call is the task's, too.
-                    handlers.start(async move { handler(connection, address).await });
+                    handlers.start(move || handler(connection, address));
                 }
                 Err(error) => break error,
             }
