@@ -19,7 +19,7 @@ pub mod on_pikake;
 #[cfg(feature = "smol")]
 mod on_smol;
 #[cfg(feature = "tokio")]
-mod on_tokio;
+pub mod on_tokio;
 pub mod results;
 pub mod runtime;
 mod scheduling;
