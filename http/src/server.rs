@@ -62,6 +62,8 @@ pub const HARD_DEADLINE: Duration = Duration::from_secs(20);
 /// [`Interrupted`](pikake_traps::Interrupted), and it may clean up; its connection has its place until
 /// it has ended. A handler that panics gives the status 500, and the panic is logged.
 ///
+/// An `axum::Router` without a state makes its routes anew for each request, unless `with_state(())` was called.
+///
 /// Small writes on a [`TcpStream`](pikake_net::TcpStream) are sent at once. A listener that wraps its
 /// connections, as in TLS, has to see to that itself.
 ///
