@@ -19,9 +19,9 @@ use std::time::SystemTime;
 
 use pikake::time::{Deadline, Rate, Ticks, TimerKey};
 use pikake::traps::{
-    Addresses, Attempt, Begun, Collected, Direction, Disarmed, Done, Graces, Home, IsReady, Job,
-    Local, LocalHome, Message, OpenSocket, Opened, Outside, Quotas, Reply, SocketId, TaskId,
-    TaskRef, TrapHandler, Wait, WaitKey, WaitQueue, Waiter, door, park, socket_wait, timeout_after,
+    Addresses, Attempt, Begun, Collected, Direction, Disarmed, Graces, Home, IsReady, Job, Local,
+    LocalHome, Message, OpenSocket, Opened, Outside, Quotas, Reply, SocketId, TaskId, TaskRef,
+    TrapHandler, Wait, WaitKey, WaitQueue, Waiter, door, park, socket_wait, timeout_after,
 };
 use pikake::{Interrupted, Task, TaskError, now, sleep, spawn, yield_now};
 use support::{OnDrop, ms, within};
@@ -246,7 +246,7 @@ impl TrapHandler for Careless {
         Ok(Opened::One(self.socket()))
     }
 
-    fn attempt(&self, _: SocketId, _: Attempt<'_>) -> Option<io::Result<Done<SocketId>>> {
+    fn attempt(&self, _: SocketId, _: Attempt<'_>) -> Option<io::Result<usize>> {
         None
     }
 

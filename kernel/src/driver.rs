@@ -10,7 +10,7 @@ use std::time::{Duration, SystemTime};
 
 pub use pikake_traps::Job;
 use pikake_traps::{
-    Addresses, Attempt, Done, OpenSocket, Opened, Reply, system_random, system_thread,
+    Address, Addresses, Attempt, OpenSocket, Opened, Reply, system_random, system_thread,
 };
 
 /// The kernel's number for a registered socket. A driver returns it unchanged in its events.
@@ -86,13 +86,17 @@ pub trait Driver {
 
     /// Makes an attempt; `None`: the attempt would block.
     ///
-    /// The kernel itself executes [`Attempt::IsReady`] and [`Attempt::Close`]. A driver refuses attempts that
-    /// it does not know with [`Unsupported`](io::ErrorKind::Unsupported).
+    /// The kernel itself executes [`Attempt::IsReady`] and [`Attempt::Close`], and [`Attempt::Accept`] by
+    /// [`accept`](Self::accept). A driver refuses attempts that it does not know with
+    /// [`Unsupported`](io::ErrorKind::Unsupported).
     fn attempt(
         &mut self,
         socket: &Self::Socket,
-        attempt: Attempt<'_>,
-    ) -> Option<io::Result<Done<Self::Socket>>>;
+        attempt: &mut Attempt<'_>,
+    ) -> Option<io::Result<usize>>;
+
+    /// Takes a connection from a listener; `None`: there is none.
+    fn accept(&mut self, listener: &Self::Socket) -> Option<io::Result<(Self::Socket, Address)>>;
 
     /// Sets the number of closures that may run at the same time, and the time after which an idle thread
     /// ends.

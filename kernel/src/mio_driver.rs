@@ -15,7 +15,7 @@ use std::time::Duration;
 
 use mio::unix::SourceFd;
 use mio::{Events, Interest, Poll, Waker};
-use pikake_traps::{Addresses, Attempt, Done, OpenSocket, Opened, Reply};
+use pikake_traps::{Address, Addresses, Attempt, OpenSocket, Opened, Reply};
 
 use crate::driver::{Driver, Event, HelperThreads, Job, Token};
 use crate::helpers::Helpers;
@@ -181,12 +181,13 @@ impl Driver for MioDriver {
     fn attempt(
         &mut self,
         socket: &MioSocket,
-        attempt: Attempt<'_>,
-    ) -> Option<io::Result<Done<MioSocket>>> {
-        match socket.attempt(attempt) {
-            Err(error) if error.kind() == io::ErrorKind::WouldBlock => None,
-            done => Some(done),
-        }
+        attempt: &mut Attempt<'_>,
+    ) -> Option<io::Result<usize>> {
+        unless_it_blocks(socket.attempt(attempt))
+    }
+
+    fn accept(&mut self, listener: &MioSocket) -> Option<io::Result<(MioSocket, Address)>> {
+        unless_it_blocks(listener.accept())
     }
 
     fn limit_threads(&mut self, limit: usize, idle_exit: Duration) {
@@ -207,5 +208,14 @@ impl Driver for MioDriver {
             let found = (host.as_str(), port).to_socket_addrs();
             found.map(Iterator::collect::<Vec<SocketAddr>>)
         }))
+    }
+}
+
+/// Tells an attempt that would block from one that has failed.
+#[inline]
+fn unless_it_blocks<T>(done: io::Result<T>) -> Option<io::Result<T>> {
+    match done {
+        Err(error) if error.kind() == io::ErrorKind::WouldBlock => None,
+        done => Some(done),
     }
 }

@@ -12,7 +12,7 @@ use std::time::Duration;
 use pikake_kernel::{Driver, Event, Fifo, Job, Kernel, Token, Turn};
 use pikake_time::ManualClock;
 use pikake_traps::{
-    Addresses, Attempt, Done, Home, KernelHandle, OpenSocket, Opened, Reply, sleep, spawn,
+    Address, Addresses, Attempt, Home, KernelHandle, OpenSocket, Opened, Reply, sleep, spawn,
     yield_now,
 };
 
@@ -73,7 +73,11 @@ impl Driver for Recorder {
         Err(io::ErrorKind::Unsupported.into())
     }
 
-    fn attempt(&mut self, (): &(), _: Attempt<'_>) -> Option<io::Result<Done<()>>> {
+    fn attempt(&mut self, (): &(), _: &mut Attempt<'_>) -> Option<io::Result<usize>> {
+        unreachable!()
+    }
+
+    fn accept(&mut self, (): &()) -> Option<io::Result<((), Address)>> {
         unreachable!()
     }
 

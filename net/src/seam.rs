@@ -22,9 +22,9 @@ use std::task::{Context, Poll};
 
 use pikake_traps::{Attempt, Direction, IsReady, KernelTrap, SocketTrap, read_wait, write_wait};
 
+use crate::socket::Socket;
 #[cfg(feature = "futures-io")]
 use crate::socket::has_no_room;
-use crate::socket::{Socket, bytes};
 
 type ReadyWait = KernelTrap<SocketTrap<IsReady>>;
 
@@ -51,14 +51,14 @@ impl Waits {
 }
 
 impl Socket {
-    /// Attempts to move bytes: `attempt` makes the attempt of `with`.
+    /// Attempts to move bytes in a direction: `attempt` makes the attempt of `with`.
     fn poll_attempt<T>(
         &self,
         cx: &mut Context<'_>,
+        direction: Direction,
         mut with: T,
         attempt: impl Fn(&mut T) -> Attempt<'_>,
     ) -> Poll<io::Result<usize>> {
-        let direction = attempt(&mut with).direction();
         let wait = self.waits().of(direction);
         // Taken out, so that nothing is borrowed while the kernel calls a waker.
         let mut waiting = wait.take();
@@ -79,7 +79,7 @@ impl Socket {
                         Direction::Write => write_wait(self.id()),
                     });
                 }
-                result => return Poll::Ready(result.map(bytes)),
+                result => return Poll::Ready(result),
             }
         }
     }
@@ -88,7 +88,7 @@ impl Socket {
         if buffer.is_empty() {
             return Poll::Ready(Ok(0));
         }
-        self.poll_attempt(cx, buffer, |buffer| Attempt::Read(buffer))
+        self.poll_attempt(cx, Direction::Read, buffer, |buffer| Attempt::Read(buffer))
     }
 
     #[cfg(feature = "futures-io")]
@@ -100,11 +100,11 @@ impl Socket {
         if has_no_room(buffers) {
             return Poll::Ready(Ok(0));
         }
-        self.poll_attempt(cx, buffers, |buffers| Attempt::ReadVectored(buffers))
+        self.poll_attempt(cx, Direction::Read, buffers, |buffers| Attempt::ReadVectored(buffers))
     }
 
     fn poll_write(&self, cx: &mut Context<'_>, data: &[u8]) -> Poll<io::Result<usize>> {
-        self.poll_attempt(cx, data, |data| Attempt::Write(data))
+        self.poll_attempt(cx, Direction::Write, data, |data| Attempt::Write(data))
     }
 
     fn poll_write_vectored(
@@ -112,7 +112,7 @@ impl Socket {
         cx: &mut Context<'_>,
         data: &[IoSlice<'_>],
     ) -> Poll<io::Result<usize>> {
-        self.poll_attempt(cx, data, |data| Attempt::WriteVectored(data))
+        self.poll_attempt(cx, Direction::Write, data, |data| Attempt::WriteVectored(data))
     }
 
     /// Ends the direction that is written to. Where the connection has ended, nothing is left to

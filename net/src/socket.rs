@@ -18,8 +18,8 @@ use std::rc::Rc;
 use std::task::{Context, Poll};
 
 use pikake_traps::{
-    Address, AsAttempt, Attempt, Direction, Done, IsReady, KernelTrap, OpenSocket, Opened,
-    SocketId, SocketOption, SocketTrap, Trap, attempt, kernel_trap_at, open_socket,
+    Address, AsAttempt, Attempt, Direction, IsReady, KernelTrap, OpenSocket, Opened, SocketId,
+    SocketOption, SocketTrap, Trap, attempt, kernel_trap_at, open_socket,
 };
 
 use crate::error::{ReadExactError, WriteAllError};
@@ -54,10 +54,13 @@ impl Socket {
 
     /// Whoever polled this direction has given up, if another one waits for it now.
     #[inline]
-    fn begin(&self, direction: Direction) -> Direction {
+    fn begin(&self, direction: Option<Direction>) {
         #[cfg(any(feature = "tokio-io", feature = "futures-io"))]
-        self.waits.give_up(direction);
-        direction
+        if let Some(direction) = direction {
+            self.waits.give_up(direction);
+        }
+        #[cfg(not(any(feature = "tokio-io", feature = "futures-io")))]
+        let _ = direction;
     }
 
     #[track_caller]
@@ -82,19 +85,19 @@ impl Socket {
     }
 
     /// Attempts something without waiting.
-    pub(crate) fn attempt(&self, what: Attempt<'_>) -> io::Result<Done<SocketId>> {
+    pub(crate) fn attempt(&self, what: Attempt<'_>) -> io::Result<usize> {
         attempt(self.id, what)
     }
 
-    /// Attempts something until it can be done: `attempt` makes it of `with`, `output` takes what
-    /// has come of it.
+    /// Attempts something until it can be done: `attempt` makes it of `with`, `output` takes from `with`
+    /// what has come of it, and the number of bytes that were moved.
     #[inline]
     fn operation<T, R>(
         &self,
         place: &'static Location<'static>,
         with: T,
         attempt: impl FnMut(&mut T) -> Attempt<'_>,
-        output: impl FnMut(Done<SocketId>) -> R,
+        output: impl FnMut(&mut T, usize) -> R,
     ) -> KernelTrap<SocketTrap<impl AsAttempt<Output = R>>> {
         let mut operation = Operation { with, attempt, output };
         self.begin(AsAttempt::attempt(&mut operation).direction());
@@ -120,8 +123,8 @@ impl Socket {
     /// Waits until an attempt is worthwhile. A socket that was closed meanwhile is an error.
     #[track_caller]
     pub(crate) fn ready(&self, direction: Direction) -> impl Future<Output = io::Result<()>> {
-        let trap = SocketTrap::new(self.id, IsReady(self.begin(direction)));
-        kernel_trap_at(trap, Location::caller())
+        self.begin(Some(direction));
+        kernel_trap_at(SocketTrap::new(self.id, IsReady(direction)), Location::caller())
     }
 
     /// Waits until a connection is made, or has failed.
@@ -129,7 +132,7 @@ impl Socket {
         &self,
         place: &'static Location<'static>,
     ) -> impl Future<Output = io::Result<()>> {
-        self.operation(place, (), |()| Attempt::Connected, drop)
+        self.operation(place, (), |()| Attempt::Connected, |(), _| ())
     }
 
     #[track_caller]
@@ -137,7 +140,10 @@ impl Socket {
         let place = Location::caller();
         async move {
             loop {
-                match self.operation(place, (), |()| Attempt::Accept, accepted).await {
+                match self
+                    .operation(place, None, |to| Attempt::Accept(to), |to, _| accepted(to))
+                    .await
+                {
                     Err(error) if is_of_the_connection(&error) => {}
                     result => return result,
                 }
@@ -148,14 +154,15 @@ impl Socket {
     /// A connection that is there already; `None` also for any error, which is there again when
     /// next asked for, or was the connection's.
     pub(crate) fn try_accept(&self) -> Option<(Self, Address)> {
-        self.attempt(Attempt::Accept).ok().map(accepted)
+        let mut to = None;
+        self.attempt(Attempt::Accept(&mut to)).ok().map(|_| accepted(&mut to))
     }
 
     pub(crate) fn try_read(&self, buffer: &mut [u8]) -> io::Result<usize> {
         if buffer.is_empty() {
             return Ok(0);
         }
-        self.attempt(Attempt::Read(buffer)).map(bytes)
+        self.attempt(Attempt::Read(buffer))
     }
 
     #[track_caller]
@@ -204,7 +211,7 @@ impl Socket {
     }
 
     pub(crate) fn try_write(&self, data: &[u8]) -> io::Result<usize> {
-        self.attempt(Attempt::Write(data)).map(bytes)
+        self.attempt(Attempt::Write(data))
     }
 
     #[track_caller]
@@ -244,7 +251,12 @@ impl Socket {
         &self,
         buffer: &mut [u8],
     ) -> impl Future<Output = io::Result<(usize, Address)>> {
-        self.operation(Location::caller(), buffer, |buffer| Attempt::Receive(buffer), received)
+        self.operation(
+            Location::caller(),
+            (buffer, None),
+            |(buffer, from)| Attempt::Receive(buffer, from),
+            |(_, from), length| (length, put(from)),
+        )
     }
 
     #[track_caller]
@@ -258,22 +270,22 @@ impl Socket {
     }
 
     pub(crate) fn local_address(&self) -> io::Result<Address> {
-        self.attempt(Attempt::LocalAddress).map(address)
+        let mut address = None;
+        self.attempt(Attempt::LocalAddress(&mut address)).map(|_| put(&mut address))
     }
 
     pub(crate) fn peer_address(&self) -> io::Result<Address> {
-        self.attempt(Attempt::PeerAddress).map(address)
+        let mut address = None;
+        self.attempt(Attempt::PeerAddress(&mut address)).map(|_| put(&mut address))
     }
 
     pub(crate) fn set(&self, option: SocketOption) -> io::Result<()> {
         self.attempt(Attempt::SetOption(option)).map(drop)
     }
 
-    pub(crate) fn option(&self, which: SocketOption) -> io::Result<SocketOption> {
-        match self.attempt(Attempt::GetOption(which))? {
-            Done::Option(option) => Ok(option),
-            other => misanswered(other),
-        }
+    pub(crate) fn option(&self, mut which: SocketOption) -> io::Result<SocketOption> {
+        self.attempt(Attempt::GetOption(&mut which))?;
+        Ok(which)
     }
 }
 
@@ -300,7 +312,7 @@ struct Operation<T, A, O> {
 impl<T, A, O, R> AsAttempt for Operation<T, A, O>
 where
     A: FnMut(&mut T) -> Attempt<'_>,
-    O: FnMut(Done<SocketId>) -> R,
+    O: FnMut(&mut T, usize) -> R,
 {
     type Output = R;
 
@@ -310,8 +322,8 @@ where
     }
 
     #[inline(always)]
-    fn output(&mut self, done: Done<SocketId>) -> R {
-        (self.output)(done)
+    fn output(&mut self, moved: usize) -> R {
+        (self.output)(&mut self.with, moved)
     }
 }
 
@@ -338,30 +350,19 @@ pub(crate) fn has_no_room(buffers: &[IoSliceMut<'_>]) -> bool {
     buffers.iter().all(|buffer| buffer.is_empty())
 }
 
-fn accepted(done: Done<SocketId>) -> (Socket, Address) {
-    match done {
-        Done::Accepted(id, address) => (Socket::own(id), address),
-        other => misanswered(other),
-    }
+fn accepted(to: &mut Option<(SocketId, Address)>) -> (Socket, Address) {
+    let (id, address) = put(to);
+    (Socket::own(id), address)
 }
 
 #[inline(always)]
-pub(crate) fn bytes(done: Done<SocketId>) -> usize {
-    done.bytes()
+fn bytes<T>(_: &mut T, moved: usize) -> usize {
+    moved
 }
 
-pub(crate) fn received(done: Done<SocketId>) -> (usize, Address) {
-    match done {
-        Done::Received(length, from) => (length, from),
-        other => misanswered(other),
-    }
-}
-
-fn address(done: Done<SocketId>) -> Address {
-    match done {
-        Done::Address(address) => address,
-        other => misanswered(other),
-    }
+/// What the kernel has put there for an attempt that succeeded.
+pub(crate) fn put<T>(place: &mut Option<T>) -> T {
+    place.take().expect("a kernel puts there what an attempt gives (I1)")
 }
 
 #[cold]

@@ -11,9 +11,9 @@ use pikake_traps::{Attempt, Direction};
 use crate::address::{ToAddresses, resolve};
 use crate::datagram::datagrams;
 use crate::error::in_context;
-use crate::socket::{Socket, ip, wrong_option};
 #[cfg(feature = "dns")]
-use crate::socket::{bytes, received};
+use crate::socket::put;
+use crate::socket::{Socket, ip, wrong_option};
 
 /// A UDP socket.
 ///
@@ -104,14 +104,16 @@ impl UdpSocket {
     /// Receives a datagram that is there. Never suspends.
     #[cfg(feature = "dns")]
     pub(crate) fn try_recv_from(&self, buffer: &mut [u8]) -> io::Result<(usize, SocketAddr)> {
-        let (length, from) = self.socket.attempt(Attempt::Receive(buffer)).map(received)?;
+        let mut from = None;
+        let length = self.socket.attempt(Attempt::Receive(buffer, &mut from))?;
+        let from = put(&mut from);
         Ok((length, ip(from)?))
     }
 
     /// Sends a datagram for which there is room. Never suspends.
     #[cfg(feature = "dns")]
     pub(crate) fn try_send_to(&self, data: &[u8], to: SocketAddr) -> io::Result<usize> {
-        self.socket.attempt(Attempt::Send(data, Some(&Address::Ip(to)))).map(bytes)
+        self.socket.attempt(Attempt::Send(data, Some(&Address::Ip(to))))
     }
 
     #[cfg(feature = "dns")]

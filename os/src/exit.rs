@@ -8,7 +8,7 @@ use std::io;
 use std::panic::Location;
 use std::process::Child;
 
-use pikake_traps::{AsAttempt, Attempt, Direction, Done, SocketId, SocketTrap, kernel_trap_at};
+use pikake_traps::{AsAttempt, Attempt, Direction, SocketTrap, kernel_trap_at};
 use signal_hook::consts::SIGCHLD;
 
 use crate::adopted::Adopted;
@@ -53,7 +53,7 @@ impl AsAttempt for HasEnded {
         Attempt::Poll(Direction::Read)
     }
 
-    fn output(&mut self, _: Done<SocketId>) {}
+    fn output(&mut self, _: usize) {}
 }
 
 /// A descriptor that becomes readable when a process ends.

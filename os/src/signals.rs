@@ -15,9 +15,7 @@ use std::pin::Pin;
 use std::task::{Context, Poll, ready};
 
 use futures_core::Stream;
-use pikake_traps::{
-    AsAttempt, Attempt, Closed, Done, KernelTrap, SocketId, SocketTrap, kernel_trap_at, system,
-};
+use pikake_traps::{AsAttempt, Attempt, Closed, KernelTrap, SocketTrap, kernel_trap_at, system};
 use signal_hook::consts::FORBIDDEN;
 use signal_hook::iterator::backend::{Handle, SignalDelivery};
 use signal_hook::iterator::exfiltrator::SignalOnly;
@@ -186,7 +184,7 @@ impl AsAttempt for Drain {
         Attempt::Read(&mut self.0)
     }
 
-    fn output(&mut self, _: Done<SocketId>) {}
+    fn output(&mut self, _: usize) {}
 }
 
 /// The future of [`Signals::next`]. It takes its wait back when it is dropped.

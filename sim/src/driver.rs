@@ -6,7 +6,9 @@ use std::path::Path;
 use std::time::{Duration, SystemTime};
 
 use pikake_kernel::{Driver, Event, HelperThreads, Job, Life, Token};
-use pikake_traps::{Address, Addresses, Attempt, Done, OpenSocket, Opened, Reply, first_buffers};
+use pikake_traps::{
+    Address, Addresses, Attempt, Direction, OpenSocket, Opened, Reply, first_buffers,
+};
 use rustix::io::Errno;
 
 use crate::net::Net;
@@ -108,18 +110,25 @@ impl Driver for SimDriver {
     fn attempt(
         &mut self,
         socket: &SimSocket,
-        attempt: Attempt<'_>,
-    ) -> Option<io::Result<Done<SimSocket>>> {
-        let is_immediate = attempt.is_immediate();
+        attempt: &mut Attempt<'_>,
+    ) -> Option<io::Result<usize>> {
         let direction = attempt.direction();
         let done = self.net(|net, _| {
             let done = make(net, socket.key, attempt);
-            if is_immediate { done } else { net.attempted(socket.key, direction, done) }
+            match direction {
+                Some(direction) => net.attempted(socket.key, direction, done),
+                None => done,
+            }
         });
-        match done {
-            Err(error) if error.kind() == io::ErrorKind::WouldBlock => None,
-            done => Some(done.map(|done| done.map(|key| self.socket(key)))),
-        }
+        unless_it_blocks(done)
+    }
+
+    fn accept(&mut self, listener: &SimSocket) -> Option<io::Result<(SimSocket, Address)>> {
+        let accepted = self.net(|net, _| {
+            let accepted = accept(net, listener.key);
+            net.attempted(listener.key, Direction::Read, accepted)
+        });
+        unless_it_blocks(accepted.map(|(key, address)| (self.socket(key), address)))
     }
 
     fn limit_threads(&mut self, limit: usize, _: Duration) {
@@ -172,85 +181,87 @@ impl Driver for SimDriver {
     }
 }
 
+/// Tells an attempt that would block from one that has failed.
+fn unless_it_blocks<T>(done: io::Result<T>) -> Option<io::Result<T>> {
+    match done {
+        Err(error) if error.kind() == io::ErrorKind::WouldBlock => None,
+        done => Some(done),
+    }
+}
+
+/// Takes a connection from a listener of the simulated network.
+fn accept(net: &mut Net, key: Key) -> io::Result<(Key, Address)> {
+    if let Kind::UnixListener(_) = net.kind(key)? {
+        let (key, name) = net.unix_accept(key)?;
+        Ok((key, unix_address(&name)?))
+    } else {
+        let (key, address) = net.accept(key)?;
+        Ok((key, Address::Ip(address)))
+    }
+}
+
 /// Makes an attempt in the simulated network.
-fn make(net: &mut Net, key: Key, attempt: Attempt<'_>) -> io::Result<Done<Key>> {
+fn make(net: &mut Net, key: Key, attempt: &mut Attempt<'_>) -> io::Result<usize> {
     let kind = net.kind(key)?;
-    Ok(match (attempt, kind) {
-        (Attempt::Accept, Kind::UnixListener(_)) => {
-            let (key, name) = net.unix_accept(key)?;
-            Done::Accepted(key, unix_address(&name)?)
-        }
-        (Attempt::Accept, _) => {
-            let (key, address) = net.accept(key)?;
-            Done::Accepted(key, Address::Ip(address))
-        }
-        (Attempt::Connected, Kind::UnixStream(_)) => Done::Nothing,
-        (Attempt::Connected, _) => {
-            net.stream_connected(key)?;
-            Done::Nothing
-        }
-        (Attempt::Read(to), _) => Done::Bytes(read(net, key, &mut [IoSliceMut::new(to)], true)?),
+    match (attempt, kind) {
+        (Attempt::Read(to), _) => return read(net, key, &mut [IoSliceMut::new(to)], true),
         (Attempt::ReadVectored(buffers), _) => {
-            Done::Bytes(buffers.read_by(&mut |to: &mut [IoSliceMut<'_>]| read(net, key, to, true))?)
+            return buffers.read_by(&mut |to: &mut [IoSliceMut<'_>]| read(net, key, to, true));
         }
-        (Attempt::Peek(to), _) => Done::Bytes(read(net, key, &mut [IoSliceMut::new(to)], false)?),
-        (Attempt::Write(from), _) => Done::Bytes(write(net, key, &[IoSlice::new(from)])?),
-        (Attempt::WriteVectored(from), _) => Done::Bytes(write(net, key, first_buffers(from))?),
-        (Attempt::Receive(to), Kind::UnixDatagram(_)) => {
+        (Attempt::Peek(to), _) => return read(net, key, &mut [IoSliceMut::new(to)], false),
+        (Attempt::Write(from), _) => return write(net, key, &[IoSlice::new(from)]),
+        (Attempt::WriteVectored(from), _) => return write(net, key, first_buffers(from)),
+        (Attempt::Receive(to, put), Kind::UnixDatagram(_)) => {
             let (length, from) = net.unix_receive(key, to, true)?;
-            Done::Received(length, unix_address(&from)?)
+            **put = Some(unix_address(&from)?);
+            return Ok(length);
         }
-        (Attempt::Receive(to), _) => {
+        (Attempt::Receive(to, put), _) => {
             let (length, from) = net.datagram_receive(key, to, true)?;
-            Done::Received(length, Address::Ip(from))
+            **put = Some(Address::Ip(from));
+            return Ok(length);
         }
         (Attempt::Send(data, to), Kind::UnixDatagram(_)) => {
             let to = to.map(unix_name).transpose()?;
-            Done::Bytes(net.unix_send(key, data, to.as_deref())?)
+            return net.unix_send(key, data, to.as_deref());
         }
         (Attempt::Send(data, to), _) => {
-            Done::Bytes(net.datagram_send(key, data, to.map(ip).transpose()?)?)
+            return net.datagram_send(key, data, to.map(ip).transpose()?);
         }
+        (Attempt::Connected, Kind::UnixStream(_)) => {}
+        (Attempt::Connected, _) => net.stream_connected(key)?,
         (Attempt::Connect(to), Kind::UnixDatagram(_)) => {
             net.unix_datagram_connect(key, &unix_name(to)?)?;
-            Done::Nothing
         }
-        (Attempt::Connect(to), _) => {
-            net.datagram_connect(key, ip(to)?)?;
-            Done::Nothing
+        (Attempt::Connect(to), _) => net.datagram_connect(key, ip(to)?)?,
+        (Attempt::Shutdown(how), Kind::UnixStream(_)) => net.unix_shutdown(key, *how)?,
+        (Attempt::Shutdown(how), _) => net.stream_shutdown(key, *how)?,
+        (Attempt::LocalAddress(put), kind) => {
+            **put = Some(match kind {
+                Kind::Listener(listener) => Address::Ip(listener.address),
+                Kind::Stream(stream) => Address::Ip(stream.local),
+                Kind::Datagram(datagram) => Address::Ip(datagram.local),
+                Kind::UnixListener(listener) => unix_address(&listener.path)?,
+                Kind::UnixStream(stream) => unix_address(&stream.name)?,
+                Kind::UnixDatagram(datagram) => unix_address(&datagram.name)?,
+            });
         }
-        (Attempt::Shutdown(how), Kind::UnixStream(_)) => {
-            net.unix_shutdown(key, how)?;
-            Done::Nothing
+        (Attempt::PeerAddress(put), kind) => {
+            **put = Some(match kind {
+                Kind::Stream(_) => Address::Ip(net.stream_peer(key)?),
+                Kind::Datagram(_) => Address::Ip(net.datagram_peer(key)?),
+                _ => unix_address(&net.unix_peer_name(key)?)?,
+            });
         }
-        (Attempt::Shutdown(how), _) => {
-            net.stream_shutdown(key, how)?;
-            Done::Nothing
-        }
-        (Attempt::LocalAddress, kind) => Done::Address(match kind {
-            Kind::Listener(listener) => Address::Ip(listener.address),
-            Kind::Stream(stream) => Address::Ip(stream.local),
-            Kind::Datagram(datagram) => Address::Ip(datagram.local),
-            Kind::UnixListener(listener) => unix_address(&listener.path)?,
-            Kind::UnixStream(stream) => unix_address(&stream.name)?,
-            Kind::UnixDatagram(datagram) => unix_address(&datagram.name)?,
-        }),
-        (Attempt::PeerAddress, Kind::Stream(_)) => {
-            Done::Address(Address::Ip(net.stream_peer(key)?))
-        }
-        (Attempt::PeerAddress, Kind::Datagram(_)) => {
-            Done::Address(Address::Ip(net.datagram_peer(key)?))
-        }
-        (Attempt::PeerAddress, _) => Done::Address(unix_address(&net.unix_peer_name(key)?)?),
         (Attempt::SetOption(option), _) => {
-            net.sockets.get_mut(key).ok_or(Errno::NOTCONN)?.set_option(option)?;
-            Done::Nothing
+            net.sockets.get_mut(key).ok_or(Errno::NOTCONN)?.set_option(*option)?;
         }
-        (Attempt::GetOption(which), _) => {
-            Done::Option(net.sockets.get(key).ok_or(Errno::NOTCONN)?.option(which)?)
+        (Attempt::GetOption(put), _) => {
+            **put = net.sockets.get(key).ok_or(Errno::NOTCONN)?.option(**put)?;
         }
         _ => return Err(io::ErrorKind::Unsupported.into()),
-    })
+    }
+    Ok(0)
 }
 
 fn read(net: &mut Net, key: Key, to: &mut [IoSliceMut<'_>], take: bool) -> io::Result<usize> {

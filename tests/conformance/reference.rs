@@ -15,9 +15,9 @@ use std::time::{Duration, SystemTime};
 use pikake::kernel::{FOREIGN_GRACE, SHUTDOWN_GRACE, SLOW_CLEANUP};
 use pikake::time::{Deadline, Rate, Ticks, TimerKey};
 use pikake::traps::{
-    Addresses, Attempt, Begun, Closed, Collected, Disarmed, Done, Graces, Home, Interrupted, Job,
-    Local, Message, OpenSocket, Opened, Outside, Quotas, Reply, SocketId, TaskError, TaskId,
-    TaskRef, TrapHandler, Until, Wait, WaitKey, WaitQueue, Waiter, WaiterList, borrowing, door,
+    Addresses, Attempt, Begun, Closed, Collected, Disarmed, Graces, Home, Interrupted, Job, Local,
+    Message, OpenSocket, Opened, Outside, Quotas, Reply, SocketId, TaskError, TaskId, TaskRef,
+    TrapHandler, Until, Wait, WaitKey, WaitQueue, Waiter, WaiterList, borrowing, door,
     system_random, system_thread,
 };
 
@@ -456,7 +456,7 @@ impl TrapHandler for Naive {
         Err(io::ErrorKind::Unsupported.into())
     }
 
-    fn attempt(&self, _: SocketId, _: Attempt<'_>) -> Option<io::Result<Done<SocketId>>> {
+    fn attempt(&self, _: SocketId, _: Attempt<'_>) -> Option<io::Result<usize>> {
         Some(Err(Closed.into()))
     }
 

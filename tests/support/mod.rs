@@ -19,7 +19,9 @@ use std::time::Duration;
 
 use pikake::kernel::{Builder, Driver, Event, Job, Life, MioDriver, MioSocket, Observer, Token};
 use pikake::time::ManualClock;
-use pikake::traps::{Addresses, Attempt, Done, Exit, OpenSocket, Opened, Reply, TaskRef, TrapKind};
+use pikake::traps::{
+    Address, Addresses, Attempt, Exit, OpenSocket, Opened, Reply, TaskRef, TrapKind,
+};
 use pikake::{Kernel, task};
 
 /// A length of time, in milliseconds.
@@ -187,9 +189,13 @@ impl Driver for Faulty {
     fn attempt(
         &mut self,
         socket: &MioSocket,
-        attempt: Attempt<'_>,
-    ) -> Option<io::Result<Done<MioSocket>>> {
+        attempt: &mut Attempt<'_>,
+    ) -> Option<io::Result<usize>> {
         self.real.attempt(socket, attempt)
+    }
+
+    fn accept(&mut self, listener: &MioSocket) -> Option<io::Result<(MioSocket, Address)>> {
+        self.real.accept(listener)
     }
 
     fn start_thread(&mut self, name: &str, life: Life) -> Result<(), (io::Error, Option<Life>)> {

@@ -3,7 +3,7 @@
 use std::io;
 
 use pikake::traps::{
-    AsAttempt, Attempt, Done, OpenSocket, Opened, SocketId, attempt, open_socket, socket_wait,
+    AsAttempt, Attempt, OpenSocket, Opened, SocketId, attempt, open_socket, socket_wait,
 };
 
 pub(crate) fn pair() -> (SocketId, SocketId) {
@@ -31,8 +31,8 @@ impl AsAttempt for ReadSome {
         Attempt::Read(&mut self.0)
     }
 
-    fn output(&mut self, done: Done<SocketId>) -> usize {
-        done.bytes()
+    fn output(&mut self, moved: usize) -> usize {
+        moved
     }
 }
 

@@ -4,7 +4,7 @@ use std::io;
 
 use crate::door;
 use crate::interrupt::Interrupted;
-use crate::socket::{Attempt, Closed, Direction, Done, OpenSocket, Opened, SocketId};
+use crate::socket::{Attempt, Closed, Direction, OpenSocket, Opened, SocketId};
 use crate::trap::Trap;
 use crate::wait::{Outcome, Wait};
 
@@ -22,7 +22,8 @@ pub fn open_socket(what: OpenSocket<'_>) -> io::Result<Opened<SocketId>> {
     door::with(|local| local.kernel().open(what))
 }
 
-/// Attempts something on a socket, without waiting; also outside its kernel's turn.
+/// Attempts something on a socket, without waiting; also outside its kernel's turn. Gives the number of
+/// bytes that were moved.
 ///
 /// # Errors
 ///
@@ -30,7 +31,7 @@ pub fn open_socket(what: OpenSocket<'_>) -> io::Result<Opened<SocketId>> {
 /// attempts for this step; [`Closed`], also if the socket's kernel has ended or is not one of this
 /// thread; else the system's.
 #[inline]
-pub fn attempt(socket: SocketId, attempt: Attempt<'_>) -> io::Result<Done<SocketId>> {
+pub fn attempt(socket: SocketId, attempt: Attempt<'_>) -> io::Result<usize> {
     let outcome = door::reach(socket.kernel, |local| {
         local.refill_outside_steps();
         let outcome = local.kernel().attempt(socket, attempt);
@@ -52,8 +53,8 @@ pub trait AsAttempt {
     /// What to attempt. Always in the same direction.
     fn attempt(&mut self) -> Attempt<'_>;
 
-    /// What has come of it.
-    fn output(&mut self, done: Done<SocketId>) -> Self::Output;
+    /// What has come of an attempt that succeeded, and moved so many bytes.
+    fn output(&mut self, moved: usize) -> Self::Output;
 }
 
 /// Whether an attempt in that direction is worthwhile. See [`Attempt::IsReady`].
@@ -67,7 +68,7 @@ impl AsAttempt for IsReady {
         Attempt::IsReady(self.0)
     }
 
-    fn output(&mut self, _: Done<SocketId>) {}
+    fn output(&mut self, _: usize) {}
 }
 
 /// The trap that attempts something on a socket until it can be done. See [`socket_wait`](crate::socket_wait).
@@ -96,7 +97,7 @@ impl<A: AsAttempt> Trap for SocketTrap<A> {
 
     #[inline(always)]
     fn answer(&mut self, result: Result<Outcome, Interrupted>) -> Self::Answer {
-        let done = result?.take()?;
-        Ok(self.what.output(done))
+        let moved = result?.take()?;
+        Ok(self.what.output(moved))
     }
 }

@@ -63,8 +63,8 @@ pub use quiet::quietly;
 pub use reply::{Replied, Reply};
 pub use scope::futures::{IgnoreAfter, Shield, Timed, TimedFuture, Timeout};
 pub use socket::{
-    Address, Addresses, Attempt, Buffers, Closed, Direction, Done, OpenSocket, Opened,
-    ResourceBusy, SocketId, SocketOption, first_buffers,
+    Address, Addresses, Attempt, Buffers, Closed, Direction, OpenSocket, Opened, ResourceBusy,
+    SocketId, SocketOption, first_buffers,
 };
 pub use task::{Builder, CancelOnDrop, Current, Task, current, spawn, try_current};
 pub use trap::{KernelTrap, Trap, kernel_trap, kernel_trap_at};

@@ -38,7 +38,7 @@ use crate::queue::WaitQueue;
 use crate::quiet::quietly;
 use crate::reply::Reply;
 use crate::scope::Frame;
-use crate::socket::{Addresses, Attempt, Done, OpenSocket, Opened, SocketId};
+use crate::socket::{Addresses, Attempt, OpenSocket, Opened, SocketId};
 use crate::sub_waits::SubWaits;
 use crate::wait::{Begun, Collected, Disarmed, Wait, WaitEvent, Waiter};
 
@@ -121,8 +121,7 @@ pub trait TrapHandler {
     fn open(&self, what: OpenSocket<'_>) -> io::Result<Opened<SocketId>>;
 
     /// Attempts something on a socket, without waiting. `None`: it cannot be done now.
-    fn attempt(&self, socket: SocketId, attempt: Attempt<'_>)
-    -> Option<io::Result<Done<SocketId>>>;
+    fn attempt(&self, socket: SocketId, attempt: Attempt<'_>) -> Option<io::Result<usize>>;
 
     // --- the outside ---------------------------------------------------------------------------
 
@@ -418,6 +417,21 @@ impl Local {
             self.make_ready(waiter.task());
         } else {
             self.notify_sub_wait(waiter);
+        }
+    }
+
+    /// [`notify`](Self::notify) of a waiter whose entry is gone. Gives back a waiter that is not needed: drop
+    /// it where user code may run.
+    #[inline(always)]
+    pub fn notify_owned(&self, waiter: Waiter) -> Option<Waiter> {
+        let flags = waiter.task().flags();
+        if waiter.sub_wait().is_none() && !flags.has(Flags::QUEUED | Flags::ENDED | Flags::WATCHED)
+        {
+            self.ready.push(waiter.into_task());
+            None
+        } else {
+            self.notify(&waiter);
+            Some(waiter)
         }
     }
 

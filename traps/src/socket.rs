@@ -2,7 +2,7 @@
 //!
 //! What a socket *is* the kernel decides; above the door it is a [`SocketId`]. What is done with one is
 //! a value, an [`Attempt`]: so a new operation touches this enum and the drivers, and nothing in
-//! between.
+//! between. An attempt that succeeds gives a number; what else it gives, it puts where the value says.
 //!
 //! *Readiness is a hint.* A socket that is ready is attempted, and if that cannot be done after all
 //! the wait goes on. A kernel may also put an attempt off, because the task has had its share for this step.
@@ -103,6 +103,8 @@ pub enum SocketOption {
 /// None suspends by itself. What moves data, accepts or connects may not be possible now; whoever
 /// asks then waits until the socket is ready and attempts it again ([`socket_wait`](crate::socket_wait)). The rest is done at
 /// once.
+///
+/// An attempt that succeeds gives the number of bytes that were moved, or received; 0 if it moves none.
 #[derive(Debug)]
 #[non_exhaustive]
 pub enum Attempt<'a> {
@@ -111,8 +113,8 @@ pub enum Attempt<'a> {
     /// The same, by asking the system. For what is waited for and neither read nor written, as a
     /// process.
     Poll(Direction),
-    /// Take a connection from a listener.
-    Accept,
+    /// Take a connection from a listener, and put there its socket and the address of the other side.
+    Accept(&'a mut Option<(SocketId, Address)>),
     /// Whether a connection is made, and with what outcome.
     Connected,
     /// Read from a stream; 0 bytes are its end (or there was no room).
@@ -125,22 +127,22 @@ pub enum Attempt<'a> {
     Write(&'a [u8]),
     /// Write several buffers to a stream.
     WriteVectored(&'a [IoSlice<'a>]),
-    /// Receive a datagram; what does not fit into the buffer is lost.
-    Receive(&'a mut [u8]),
+    /// Receive a datagram, and put there where it came from. What does not fit into the buffer is lost.
+    Receive(&'a mut [u8], &'a mut Option<Address>),
     /// Send a datagram, to the peer that the socket is connected to if no other is named.
     Send(&'a [u8], Option<&'a Address>),
     /// Give a datagram socket a peer.
     Connect(&'a Address),
     /// End one or both directions of a stream.
     Shutdown(Shutdown),
-    /// The socket's own address.
-    LocalAddress,
-    /// The address of the socket at the other end.
-    PeerAddress,
+    /// Put there the socket's own address.
+    LocalAddress(&'a mut Option<Address>),
+    /// Put there the address of the socket at the other end.
+    PeerAddress(&'a mut Option<Address>),
     /// Change a property.
     SetOption(SocketOption),
-    /// Read the property that the variant names.
-    GetOption(SocketOption),
+    /// Read the property that the variant names, and put it there.
+    GetOption(&'a mut SocketOption),
     /// Close the socket. Those who wait for it are told.
     Close,
 }
@@ -192,73 +194,27 @@ pub fn first_buffers<'a>(data: &'a [IoSlice<'a>]) -> &'a [IoSlice<'a>] {
 }
 
 impl Attempt<'_> {
-    /// The direction in which the socket must be ready, or would be waited for.
+    /// The direction in which the socket must be ready; `None`: it is done or fails at once, whatever the
+    /// socket is ready for.
     #[inline(always)]
-    pub fn direction(&self) -> Direction {
+    pub fn direction(&self) -> Option<Direction> {
         match self {
-            Self::IsReady(direction) | Self::Poll(direction) => *direction,
+            Self::IsReady(direction) | Self::Poll(direction) => Some(*direction),
             Self::Connected | Self::Write(_) | Self::WriteVectored(_) | Self::Send(..) => {
-                Direction::Write
+                Some(Direction::Write)
             }
-            _ => Direction::Read,
-        }
-    }
-
-    /// Whether it is done or fails at once, whatever the socket is ready for.
-    #[inline]
-    pub fn is_immediate(&self) -> bool {
-        matches!(
-            self,
+            Self::Accept(_)
+            | Self::Read(_)
+            | Self::ReadVectored(_)
+            | Self::Peek(_)
+            | Self::Receive(..) => Some(Direction::Read),
             Self::Connect(_)
-                | Self::Shutdown(_)
-                | Self::LocalAddress
-                | Self::PeerAddress
-                | Self::SetOption(_)
-                | Self::GetOption(_)
-                | Self::Close
-        )
-    }
-}
-
-/// What an attempt that succeeded has brought. `S` is how sockets are named: by a [`SocketId`], or as
-/// a driver has them.
-#[derive(Debug)]
-#[non_exhaustive]
-pub enum Done<S> {
-    /// It is done.
-    Nothing,
-    /// So many bytes were moved.
-    Bytes(usize),
-    /// A connection, and the address of the other side.
-    Accepted(S, Address),
-    /// The length of a datagram, and where it came from.
-    Received(usize, Address),
-    /// An address.
-    Address(Address),
-    /// A property.
-    Option(SocketOption),
-}
-
-impl<S> Done<S> {
-    /// The same, with the socket of an accepted connection named otherwise.
-    #[inline]
-    pub fn map<T>(self, name: impl FnOnce(S) -> T) -> Done<T> {
-        match self {
-            Self::Nothing => Done::Nothing,
-            Self::Bytes(count) => Done::Bytes(count),
-            Self::Accepted(socket, address) => Done::Accepted(name(socket), address),
-            Self::Received(length, from) => Done::Received(length, from),
-            Self::Address(address) => Done::Address(address),
-            Self::Option(option) => Done::Option(option),
-        }
-    }
-
-    /// The bytes that were moved; 0 for what moves none.
-    #[inline]
-    pub fn bytes(&self) -> usize {
-        match self {
-            Self::Bytes(count) | Self::Received(count, _) => *count,
-            _ => 0,
+            | Self::Shutdown(_)
+            | Self::LocalAddress(_)
+            | Self::PeerAddress(_)
+            | Self::SetOption(_)
+            | Self::GetOption(_)
+            | Self::Close => None,
         }
     }
 }

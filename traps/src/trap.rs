@@ -334,10 +334,11 @@ impl<T: Trap> Future for KernelTrap<T> {
     #[inline]
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<T::Answer> {
         let Self { trap, state, .. } = &mut *self;
-        let mut given = T::Given::default();
         let polled = door::try_with_task(|local, task| {
+            let mut given = T::Given::default();
             if task.is_watched() || !task.owns(cx.waker()) || !state.sub_wait.is_none() {
-                return poll_watched(trap, &mut given, state, local, task, cx);
+                let polled = poll_watched(trap, &mut given, state, local, task, cx);
+                return polled.map(|result| trap.answer(result.map(|()| given)));
             }
             let waiter = &*Waiter::lent(task);
             let wait = trap.wait(&mut given);
@@ -352,7 +353,7 @@ impl<T: Trap> Future for KernelTrap<T> {
             let key = match asking {
                 Asking::Answered => {
                     state.kernel = KernelId::FINISHED;
-                    return Poll::Ready(Ok(()));
+                    return Poll::Ready(trap.answer(Ok(given)));
                 }
                 Asking::Pending(key) => key,
             };
@@ -367,9 +368,8 @@ impl<T: Trap> Future for KernelTrap<T> {
             Poll::Pending
         });
         match polled {
-            Some(Poll::Ready(result)) => Poll::Ready(trap.answer(result.map(|()| given))),
-            Some(Poll::Pending) => Poll::Pending,
-            None => out_of_place(trap.wait(&mut given).kind(), state),
+            Some(polled) => polled,
+            None => out_of_place(trap.wait(&mut T::Given::default()).kind(), state),
         }
     }
 }

@@ -30,7 +30,7 @@ use crate::cell::reference::TaskRef;
 use crate::cell::sub_wait::SubWait;
 use crate::names::{TrapKind, WaitKey};
 use crate::queue::WaitQueue;
-use crate::socket::{Attempt, Direction, Done, SocketId};
+use crate::socket::{Attempt, Direction, SocketId};
 
 /// When a wait ends by itself.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -75,8 +75,8 @@ impl Wait<'_> {
             Self::Sleep(_) => TrapKind::Sleep,
             Self::Elapse(_) => TrapKind::Elapse,
             Self::Attempt(_, attempt, _) => match attempt.direction() {
-                Direction::Read => TrapKind::ReadWait,
-                Direction::Write => TrapKind::WriteWait,
+                Some(Direction::Write) => TrapKind::WriteWait,
+                _ => TrapKind::ReadWait,
             },
             Self::Park(_) | Self::Take(..) => TrapKind::Park,
             Self::Join(_) => TrapKind::Join,
@@ -130,12 +130,12 @@ impl Waiter {
 
 /// Room for the outcome of an [`Attempt`].
 #[derive(Default, Debug)]
-pub struct Outcome(Option<io::Result<Done<SocketId>>>);
+pub struct Outcome(Option<io::Result<usize>>);
 
 impl Outcome {
     /// Puts it there. For the kernel, which answers then.
     #[inline]
-    pub fn set(&mut self, outcome: io::Result<Done<SocketId>>) {
+    pub fn set(&mut self, outcome: io::Result<usize>) {
         self.0 = Some(outcome);
     }
 
@@ -149,7 +149,7 @@ impl Outcome {
     ///
     /// When the kernel answered and forgot to put it there.
     #[inline]
-    pub fn take(&mut self) -> io::Result<Done<SocketId>> {
+    pub fn take(&mut self) -> io::Result<usize> {
         self.0.take().expect("a kernel answers an attempt with its outcome (I1)")
     }
 }

@@ -5,9 +5,9 @@ use std::time::SystemTime;
 
 use pikake_time::{Clock, Deadline, Rate, Ticks, TimerKey};
 use pikake_traps::{
-    Addresses, Attempt, Begun, Closed, Collected, Disarmed, Done, Interrupted, Job, Local,
-    OpenSocket, Opened, Outside, Reply, SocketId, TaskId, TaskRef, TrapHandler, TrapKind, Until,
-    Wait, WaitEvent, WaitKey, WaitQueue, Waiter, WaiterList,
+    Addresses, Attempt, Begun, Closed, Collected, Disarmed, Interrupted, Job, Local, OpenSocket,
+    Opened, Outside, Reply, SocketId, TaskId, TaskRef, TrapHandler, TrapKind, Until, Wait,
+    WaitEvent, WaitKey, WaitQueue, Waiter, WaiterList,
 };
 
 use crate::driver::Driver;
@@ -125,7 +125,8 @@ impl<D: Driver, C: Clock, P: Pick> TrapHandler for Machine<D, C, P> {
                 Some(self.queues.borrow_mut().remove(key, joiners).0)
             }
             Wait::Attempt(socket, attempt, _) => {
-                self.sockets.borrow_mut().withdraw(socket, attempt.direction(), key)
+                let mut sockets = self.sockets.borrow_mut();
+                attempt.direction().and_then(|direction| sockets.withdraw(socket, direction, key))
             }
             _ => self.timers.borrow_mut().remove_wait(key),
         };
@@ -196,11 +197,7 @@ impl<D: Driver, C: Clock, P: Pick> TrapHandler for Machine<D, C, P> {
         self.sockets.borrow_mut().open(what, &mut *self.driver.borrow_mut())
     }
 
-    fn attempt(
-        &self,
-        socket: SocketId,
-        attempt: Attempt<'_>,
-    ) -> Option<io::Result<Done<SocketId>>> {
+    fn attempt(&self, socket: SocketId, attempt: Attempt<'_>) -> Option<io::Result<usize>> {
         match self.attempt_or_wait(socket, attempt, None) {
             Attempted::Done(done) => Some(done),
             _ => None,
@@ -270,11 +267,11 @@ impl<D: Driver, C: Clock, P: Pick> Machine<D, C, P> {
         left
     }
 
-    #[inline]
+    #[inline(always)]
     fn attempt_or_wait(
         &self,
         socket: SocketId,
-        attempt: Attempt<'_>,
+        mut attempt: Attempt<'_>,
         waiter: Option<(&Waiter, Option<WaitKey>)>,
     ) -> Attempted {
         if let Attempt::Close = attempt {
@@ -284,7 +281,7 @@ impl<D: Driver, C: Clock, P: Pick> Machine<D, C, P> {
         let attempted = {
             let driver = &mut *self.driver.borrow_mut();
             let mut sockets = self.sockets.borrow_mut();
-            sockets.attempt(socket, attempt, waiter, driver, &self.local, &mut released)
+            sockets.attempt(socket, &mut attempt, waiter, driver, &self.local, &mut released)
         };
         drop(released);
         attempted
@@ -296,7 +293,7 @@ impl<D: Driver, C: Clock, P: Pick> Machine<D, C, P> {
             let driver = &mut *self.driver.borrow_mut();
             self.sockets.borrow_mut().close(socket, driver, &self.local)
         };
-        Attempted::Done(closed.map(|_| Done::Nothing).ok_or_else(|| Closed.into()))
+        Attempted::Done(closed.map(|_| 0).ok_or_else(|| Closed.into()))
     }
 }
 

@@ -121,8 +121,9 @@ impl<D: Driver, C: Clock, P: Pick> Machine<D, C, P> {
         {
             let mut timers = self.timers.borrow_mut();
             while let Some(waiter) = timers.next_due_wait(now) {
-                self.local.notify(&waiter);
-                released.push(waiter);
+                if let Some(waiter) = self.local.notify_owned(waiter) {
+                    released.push(waiter);
+                }
             }
         }
         self.drop_released(released);

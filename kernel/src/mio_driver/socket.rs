@@ -4,7 +4,7 @@ use std::io::{self, IoSliceMut};
 use std::net::SocketAddr;
 use std::os::fd::{AsRawFd, OwnedFd, RawFd};
 
-use pikake_traps::{Attempt, Direction, Done, OpenSocket, Opened, SocketOption, first_buffers};
+use pikake_traps::{Address, Attempt, Direction, OpenSocket, Opened, SocketOption, first_buffers};
 use rustix::event::{PollFd, PollFlags, Timespec};
 use rustix::io::{Errno, retry_on_intr};
 use rustix::net::{RecvFlags, SendFlags};
@@ -90,56 +90,64 @@ impl MioSocket {
 
     /// Makes an attempt, and makes it again if a signal cuts it short.
     #[inline]
-    pub(super) fn attempt(&self, attempt: Attempt<'_>) -> io::Result<Done<Self>> {
+    pub(super) fn attempt(&self, attempt: &mut Attempt<'_>) -> io::Result<usize> {
         let socket = &self.socket;
         Ok(match attempt {
-            Attempt::Read(to) if self.is_socket => Done::Bytes(
-                retry_on_intr(|| rustix::net::recv(socket, &mut *to, RecvFlags::empty()))?.0,
-            ),
+            Attempt::Read(to) if self.is_socket => {
+                retry_on_intr(|| rustix::net::recv(socket, &mut **to, RecvFlags::empty()))?.0
+            }
             Attempt::Write(from) if self.is_socket => {
                 // Without the flag, a write to a closed connection could end the process by a signal.
                 // Pipes have no such flag. For them the standard library has the signal ignored.
-                Done::Bytes(retry_on_intr(|| rustix::net::send(socket, from, SendFlags::NOSIGNAL))?)
+                retry_on_intr(|| rustix::net::send(socket, from, SendFlags::NOSIGNAL))?
             }
-            Attempt::Accept => accept_nonblocking(socket)?,
-            other => self.attempt_otherwise(other)?,
+            other => return self.attempt_otherwise(other),
         })
+    }
+
+    /// Takes a connection from a listener.
+    pub(super) fn accept(&self) -> io::Result<(Self, Address)> {
+        let (accepted, address) = accept_nonblocking(&self.socket)?;
+        Ok((Self::new(accepted, true), address))
     }
 
     /// Makes the attempts that are rare.
     #[inline(never)]
-    fn attempt_otherwise(&self, attempt: Attempt<'_>) -> io::Result<Done<Self>> {
+    fn attempt_otherwise(&self, attempt: &mut Attempt<'_>) -> io::Result<usize> {
         let socket = &self.socket;
-        Ok(match attempt {
-            Attempt::Read(to) => Done::Bytes(retry_on_intr(|| rustix::io::read(socket, &mut *to))?),
-            Attempt::Write(from) => Done::Bytes(retry_on_intr(|| rustix::io::write(socket, from))?),
+        match attempt {
+            Attempt::Read(to) => return Ok(retry_on_intr(|| rustix::io::read(socket, &mut **to))?),
+            Attempt::Write(from) => return Ok(retry_on_intr(|| rustix::io::write(socket, from))?),
             Attempt::ReadVectored(buffers) => {
-                Done::Bytes(buffers.read_by(&mut |to: &mut [IoSliceMut<'_>]| {
+                return buffers.read_by(&mut |to: &mut [IoSliceMut<'_>]| {
                     Ok(retry_on_intr(|| rustix::io::readv(socket, &mut *to))?)
-                })?)
+                });
             }
             Attempt::WriteVectored(from) if self.is_socket => {
                 let message = MsgHdr::new().with_buffers(first_buffers(from));
                 let flags = i32::try_from(SendFlags::NOSIGNAL.bits()).expect("a small flag");
-                Done::Bytes(retry(|| socket.sendmsg(&message, flags))?)
+                return retry(|| socket.sendmsg(&message, flags));
             }
             Attempt::WriteVectored(from) => {
-                Done::Bytes(retry_on_intr(|| rustix::io::writev(socket, first_buffers(from)))?)
+                return Ok(retry_on_intr(|| rustix::io::writev(socket, first_buffers(from)))?);
             }
-            Attempt::Peek(to) => Done::Bytes(
-                retry_on_intr(|| rustix::net::recv(socket, &mut *to, RecvFlags::PEEK))?.0,
-            ),
-            Attempt::Receive(to) => {
-                let received =
-                    retry_on_intr(|| rustix::net::recvfrom(socket, &mut *to, RecvFlags::empty()))?;
-                Done::Received(received.0, from_any(received.2)?)
+            Attempt::Peek(to) => {
+                let peek = || rustix::net::recv(socket, &mut **to, RecvFlags::PEEK);
+                return Ok(retry_on_intr(peek)?.0);
+            }
+            Attempt::Receive(to, from) => {
+                let receive = || rustix::net::recvfrom(socket, &mut **to, RecvFlags::empty());
+                let (length, _, address) = retry_on_intr(receive)?;
+                **from = Some(from_any(address)?);
+                return Ok(length);
             }
             Attempt::Send(data, None) => {
-                Done::Bytes(retry_on_intr(|| rustix::net::send(socket, data, SendFlags::NOSIGNAL))?)
+                let send = || rustix::net::send(socket, data, SendFlags::NOSIGNAL);
+                return Ok(retry_on_intr(send)?);
             }
             Attempt::Send(data, Some(to)) => {
                 let to = from_address(to)?;
-                Done::Bytes(retry(|| socket.send_to(data, &to))?)
+                return retry(|| socket.send_to(data, &to));
             }
             Attempt::Poll(direction) => {
                 let flags = match direction {
@@ -147,10 +155,9 @@ impl MioSocket {
                     Direction::Write => PollFlags::OUT,
                 };
                 let mut asked = [PollFd::new(socket, flags)];
-                match retry_on_intr(|| rustix::event::poll(&mut asked, Some(&Timespec::default())))?
-                {
-                    0 => return Err(io::ErrorKind::WouldBlock.into()),
-                    _ => Done::Nothing,
+                let poll = || rustix::event::poll(&mut asked, Some(&Timespec::default()));
+                if retry_on_intr(poll)? == 0 {
+                    return Err(io::ErrorKind::WouldBlock.into());
                 }
             }
             Attempt::Connected => {
@@ -158,30 +165,22 @@ impl MioSocket {
                     return Err(error);
                 }
                 match socket.peer_addr() {
-                    Ok(_) => Done::Nothing,
+                    Ok(_) => {}
                     Err(error) if error.kind() == io::ErrorKind::NotConnected => {
                         return Err(io::ErrorKind::WouldBlock.into());
                     }
                     Err(error) => return Err(error),
                 }
             }
-            Attempt::Connect(to) => {
-                socket.connect(&from_address(to)?)?;
-                Done::Nothing
-            }
-            Attempt::Shutdown(how) => {
-                socket.shutdown(how)?;
-                Done::Nothing
-            }
-            Attempt::LocalAddress => Done::Address(to_address(&socket.local_addr()?)?),
-            Attempt::PeerAddress => Done::Address(to_address(&socket.peer_addr()?)?),
-            Attempt::SetOption(option) => {
-                set_option(socket, option)?;
-                Done::Nothing
-            }
-            Attempt::GetOption(which) => Done::Option(option(socket, which)?),
+            Attempt::Connect(to) => socket.connect(&from_address(to)?)?,
+            Attempt::Shutdown(how) => socket.shutdown(*how)?,
+            Attempt::LocalAddress(to) => **to = Some(to_address(&socket.local_addr()?)?),
+            Attempt::PeerAddress(to) => **to = Some(to_address(&socket.peer_addr()?)?),
+            Attempt::SetOption(option) => set_option(socket, *option)?,
+            Attempt::GetOption(to) => **to = option(socket, **to)?,
             _ => return Err(io::ErrorKind::Unsupported.into()),
-        })
+        }
+        Ok(0)
     }
 }
 
@@ -260,20 +259,20 @@ fn new_socket(domain: Domain, kind: Type) -> io::Result<Socket> {
     }
 }
 
-fn accept_nonblocking(listener: &Socket) -> io::Result<Done<MioSocket>> {
+fn accept_nonblocking(listener: &Socket) -> io::Result<(Socket, Address)> {
     #[cfg(any(target_os = "linux", target_os = "android", target_os = "freebsd"))]
     {
         use rustix::net::SocketFlags;
         let flags = SocketFlags::NONBLOCK | SocketFlags::CLOEXEC;
         let accept = || rustix::net::acceptfrom_with(listener, flags);
         let (accepted, address) = retry_on_intr(accept)?;
-        Ok(Done::Accepted(MioSocket::new(Socket::from(accepted), true), from_any(address)?))
+        Ok((Socket::from(accepted), from_any(address)?))
     }
     #[cfg(not(any(target_os = "linux", target_os = "android", target_os = "freebsd")))]
     {
         let (accepted, address) = retry(|| listener.accept())?;
         accepted.set_nonblocking(true)?;
-        Ok(Done::Accepted(MioSocket::new(accepted, true), to_address(&address)?))
+        Ok((accepted, to_address(&address)?))
     }
 }
 

@@ -10,8 +10,8 @@
 use std::io;
 
 use pikake_traps::{
-    Attempt, Closed, Direction, Done, KernelId, Local, OpenSocket, Opened, ResourceBusy, SocketId,
-    WaitKey, Waiter, first_buffers,
+    Address, Attempt, Closed, Direction, KernelId, Local, OpenSocket, Opened, ResourceBusy,
+    SocketId, WaitKey, Waiter, first_buffers,
 };
 use slab::Slab;
 
@@ -64,7 +64,7 @@ impl<S> Entry<S> {
 
 /// The result of an attempt.
 pub(crate) enum Attempted {
-    Done(io::Result<Done<SocketId>>),
+    Done(io::Result<usize>),
     /// The attempt would block. Its waiter has an entry with this key.
     Waits(WaitKey),
     /// The attempt would block, or is deferred to the task's next step. There is no entry.
@@ -122,43 +122,43 @@ impl<S> Sockets<S> {
     /// With a waiter, an attempt that would block becomes a wait. The key is that of the wait's entry, if
     /// the wait has one. The entry releases the waiter that it was bound to before; the caller drops it when the
     /// table is not borrowed.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn attempt<D: Driver<Socket = S>>(
         &mut self,
         socket: SocketId,
-        attempt: Attempt<'_>,
+        attempt: &mut Attempt<'_>,
         waiter: Option<(&Waiter, Option<WaitKey>)>,
         driver: &mut D,
         local: &Local,
         released: &mut Option<Waiter>,
     ) -> Attempted {
-        if attempt.is_immediate() {
+        let Some(direction) = attempt.direction() else {
             return Attempted::Done(self.at_once(socket, attempt, driver));
-        }
+        };
         let Some(entry) = self.find(socket) else {
             return refuse(Closed, waiter.is_some(), local);
         };
-        let direction = attempt.direction();
         if entry.side(direction).ready {
-            let asks_only = matches!(attempt, Attempt::IsReady(_));
-            let has_share = if asks_only { local.take_answer() } else { local.take_attempt() };
-            let done = match has_share {
-                false => None,
-                true if asks_only => Some(Ok(Done::Nothing)),
-                true => entry.make(socket, attempt, driver),
+            let has_share = match attempt {
+                Attempt::IsReady(_) => local.take_answer(),
+                _ => local.take_attempt(),
+            };
+            let done = match attempt {
+                _ if !has_share => None,
+                Attempt::IsReady(_) => Some(Ok(0)),
+                Attempt::Accept(to) => self.accept(socket, to, driver),
+                attempt => entry.make(socket, attempt, direction, driver),
             };
             if done.is_some() || !has_share {
                 if let Some((_, Some(key))) = waiter {
-                    *released = entry.side(direction).withdraw(key);
+                    let side = self.entries[socket.index as usize].side(direction);
+                    *released = side.withdraw(key);
                 }
-                return match done {
-                    Some(done) => Attempted::Done(done.map(|done| self.add_accepted(done))),
-                    None => Attempted::NotNow,
-                };
+                return done.map_or(Attempted::NotNow, Attempted::Done);
             }
         }
         let Some((waiter, key)) = waiter else { return Attempted::NotNow };
-        let side = entry.side(direction);
+        let side = self.entries[socket.index as usize].side(direction);
         let has_entry = key == Some(side.key());
         match &side.waiter {
             Some(bound) if has_entry && bound == waiter => {}
@@ -178,13 +178,30 @@ impl<S> Sockets<S> {
     fn at_once<D: Driver<Socket = S>>(
         &mut self,
         socket: SocketId,
-        attempt: Attempt<'_>,
+        attempt: &mut Attempt<'_>,
         driver: &mut D,
-    ) -> io::Result<Done<SocketId>> {
+    ) -> io::Result<usize> {
         let Some(entry) = self.find(socket) else { return Err(Closed.into()) };
         let done = driver.attempt(&entry.socket, attempt);
-        let done = done.unwrap_or_else(|| Err(io::ErrorKind::WouldBlock.into()));
-        done.map(|done| self.add_accepted(done))
+        done.unwrap_or_else(|| Err(io::ErrorKind::WouldBlock.into()))
+    }
+
+    /// Takes a connection from a listener. `None`: there is none.
+    fn accept<D: Driver<Socket = S>>(
+        &mut self,
+        listener: SocketId,
+        to: &mut Option<(SocketId, Address)>,
+        driver: &mut D,
+    ) -> Option<io::Result<usize>> {
+        let entry = self.find(listener)?;
+        match driver.accept(&entry.socket) {
+            Some(Ok((socket, address))) => {
+                *to = Some((self.add(socket), address));
+                Some(Ok(0))
+            }
+            Some(Err(error)) => Some(Err(error)),
+            None => entry.would_block(listener, Direction::Read, driver),
+        }
     }
 
     /// Closes a socket, and notifies its waiters, which find the socket closed at their next poll. The caller drops
@@ -205,11 +222,6 @@ impl<S> Sockets<S> {
             local.notify(waiter);
         }
         Some(waiters)
-    }
-
-    #[inline]
-    fn add_accepted(&mut self, done: Done<S>) -> Done<SocketId> {
-        done.map(|socket| self.add(socket))
     }
 
     /// Withdraws a wait.
@@ -235,8 +247,9 @@ impl<S> Sockets<S> {
         {
             if is_ready {
                 side.ready = true;
-                if let Some(waiter) = side.waiter.take() {
-                    local.notify(&waiter);
+                if let Some(waiter) = side.waiter.take()
+                    && let Some(waiter) = local.notify_owned(waiter)
+                {
                     released.push(waiter);
                 }
             }
@@ -255,27 +268,15 @@ impl<S> Entry<S> {
     fn make<D: Driver<Socket = S>>(
         &mut self,
         socket: SocketId,
-        attempt: Attempt<'_>,
+        attempt: &mut Attempt<'_>,
+        direction: Direction,
         driver: &mut D,
-    ) -> Option<io::Result<Done<S>>> {
-        let direction = attempt.direction();
-        let asked = asked_for(&attempt);
+    ) -> Option<io::Result<usize>> {
+        let asked = asked_for(attempt);
         let done = driver.attempt(&self.socket, attempt);
         match &done {
-            None => {
-                let token = Token { index: socket.index, generation: socket.generation };
-                let noted = match self.registered {
-                    true => driver.blocked(&self.socket, token),
-                    false => driver.register(&self.socket, token),
-                };
-                if let Err(error) = noted {
-                    return Some(Err(error));
-                }
-                self.registered = true;
-                // Without a registration no event would end the wait, so readiness stays until here.
-                self.side(direction).ready = false;
-            }
-            Some(Ok(Done::Bytes(moved))) => {
+            None => return self.would_block(socket, direction, driver),
+            Some(Ok(moved)) => {
                 // A read of zero bytes is the end of the stream: every further read ends at once.
                 let is_end = direction == Direction::Read && *moved == 0;
                 let is_short = asked.is_some_and(|asked| *moved < asked) && !is_end;
@@ -284,9 +285,31 @@ impl<S> Entry<S> {
                     side.ready = side.ended;
                 }
             }
-            Some(_) => {}
+            Some(Err(_)) => {}
         }
         done
+    }
+
+    /// Notes that an attempt would block. Gives the error, if the driver cannot report events of the socket.
+    #[inline(never)]
+    fn would_block<D: Driver<Socket = S>>(
+        &mut self,
+        socket: SocketId,
+        direction: Direction,
+        driver: &mut D,
+    ) -> Option<io::Result<usize>> {
+        let token = Token { index: socket.index, generation: socket.generation };
+        let noted = match self.registered {
+            true => driver.blocked(&self.socket, token),
+            false => driver.register(&self.socket, token),
+        };
+        if let Err(error) = noted {
+            return Some(Err(error));
+        }
+        self.registered = true;
+        // Without a registration no event would end the wait, so readiness stays until here.
+        self.side(direction).ready = false;
+        None
     }
 }
 
