@@ -39,9 +39,9 @@
 //!   step `n`, and the first look acquires it. So no later read of `step` gives `n`: no number is used
 //!   twice. Such a mix is never reported.
 //!
-//! The name and the place are looked up in the later look. So [`Pulse::report`] reads `step` once more
-//! after that, and drops the report if the step is over. The lock of the names orders that read: a
-//! name is removed after the end of the task's last step. On x86 each of these stores is a plain one.
+//! The name is read in the later look, in words that are stored and loaded like `task` and `place`. So
+//! [`Pulse::report`] reads `step` once more after that, and drops the report if the step is over. On x86 each
+//! of these stores is a plain one.
 //!
 //! # No wake-up is lost
 //!
@@ -57,7 +57,6 @@
 //! starts a thread. The thread never holds a lock while it reports, rests or is parked. Only a fork in
 //! the microsecond of a look finds the list locked for good.
 
-use std::collections::BTreeMap;
 use std::iter;
 use std::mem;
 use std::panic::{AssertUnwindSafe, Location, catch_unwind};
@@ -88,6 +87,9 @@ const LOOK_EVERY_MOST: Duration = Duration::from_secs(1);
 /// The shortest limit: a length of zero cannot be doubled.
 const LIMIT_LEAST: Duration = Duration::from_nanos(1);
 
+/// The bytes of a task's name that are reported.
+const NAME_BYTES: usize = 48;
+
 /// The value of [`Pulse::step`] between two steps. No step of a kernel has this number.
 const NO_STEP: u64 = u64::MAX;
 
@@ -106,8 +108,7 @@ pub(crate) struct Pulse {
     place: PlaceCell,
     /// Set while the kernel blocks in its driver, and while its owner has left it.
     is_asleep: AtomicBool,
-    /// The names of the tasks that have one and live.
-    names: Mutex<BTreeMap<u64, Box<str>>>,
+    name: ShownName,
     limit: Duration,
     watchdog: &'static Watchdog,
 }
@@ -124,7 +125,7 @@ impl Pulse {
             task: AtomicU64::new(0),
             place: PlaceCell::default(),
             is_asleep: AtomicBool::new(true),
-            names: Mutex::new(BTreeMap::new()),
+            name: ShownName::default(),
             limit: limit.max(LIMIT_LEAST),
             watchdog,
         })
@@ -140,20 +141,17 @@ impl Pulse {
         self.step.store(step, Ordering::Release);
     }
 
-    /// Notes that the step is over. The kernel calls this before it removes the name of a task that has ended.
+    /// Notes that the step is over.
     #[inline]
     pub(crate) fn step_is_over(&self) {
         self.step.store(NO_STEP, Ordering::Relaxed);
     }
 
-    /// Adds the name of a task before its first step.
-    pub(crate) fn add_name(&self, task: u64, name: &str) {
-        lock(&self.names).insert(task, name.into());
-    }
-
-    /// Removes the name of a task that has ended.
-    pub(crate) fn remove_name(&self, task: u64) {
-        lock(&self.names).remove(&task);
+    /// Shows the name of a task, before each step of a task that has one.
+    #[inline(never)]
+    pub(crate) fn show_name(&self, task: u64, name: &str) {
+        debug_assert_eq!(self.step.load(Ordering::Relaxed), NO_STEP, "the step before is over");
+        self.name.set(task, name);
     }
 
     /// Notes that the kernel is about to block in its driver, or that its owner leaves it.
@@ -182,10 +180,41 @@ impl Pulse {
 
     /// A report on a step that an earlier look has found. `None` if the step is over by now.
     fn report(&self, step: &Step, took: Duration) -> Option<Report> {
-        let name = lock(&self.names).get(&step.task).cloned().unwrap_or_default();
+        let name = self.name.of(step.task);
         let report = Report { task: step.task, name, spawned_at: step.place, took, is_over: false };
         let number = self.step.load(Ordering::Relaxed);
         (number == step.number).then_some(report)
+    }
+}
+
+/// The name of the task that was stepped last of those that have one, as far as there is room.
+#[derive(Default)]
+struct ShownName {
+    task: AtomicU64,
+    /// The bytes of the name, and zeros.
+    words: [AtomicU64; NAME_BYTES / 8],
+}
+
+impl ShownName {
+    fn set(&self, task: u64, name: &str) {
+        let mut bytes = [0; NAME_BYTES];
+        let end = name.floor_char_boundary(NAME_BYTES);
+        bytes[..end].copy_from_slice(&name.as_bytes()[..end]);
+        self.task.store(task, Ordering::Release);
+        for (word, bytes) in self.words.iter().zip(bytes.as_chunks().0) {
+            word.store(u64::from_le_bytes(*bytes), Ordering::Release);
+        }
+    }
+
+    /// The name of that task, which may be mixed with those of tasks that are stepped meanwhile; empty if it
+    /// has none.
+    fn of(&self, task: u64) -> Box<str> {
+        if self.task.load(Ordering::Acquire) != task {
+            return Box::default();
+        }
+        let words = self.words.iter().map(|word| word.load(Ordering::Acquire).to_le_bytes());
+        let bytes: Vec<u8> = words.flatten().take_while(|byte| *byte != 0).collect();
+        String::from_utf8_lossy(&bytes).into()
     }
 }
 

@@ -376,7 +376,7 @@ where
                 parent: Parent::new(parent),
             },
             own: Own {
-                flags: Flags::default(),
+                flags: Flags::new(name.is_some()),
                 local: Cell::new(1),
                 next: Cell::new(None),
                 spawned_at,

@@ -175,7 +175,7 @@ impl<D: Driver, C: Clock, P: Pick> TrapHandler for Machine<D, C, P> {
             return false;
         }
         self.tasks.borrow_mut().add(task);
-        if !self.observers.is_empty() || !task.name().is_empty() {
+        if !self.observers.is_empty() {
             self.announce(task);
         }
         self.local.make_ready(task);

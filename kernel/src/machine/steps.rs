@@ -8,23 +8,21 @@ use crate::machine::Machine;
 use crate::pick::Pick;
 
 impl<D: Driver, C: Clock, P: Pick> Machine<D, C, P> {
-    /// Shows a new task to observers, and its name to the watchdog.
+    /// Shows a new task to observers.
     #[inline(never)]
     pub(super) fn announce(&self, task: &TaskRef) {
-        if self.is_watched() && !task.name().is_empty() {
-            self.pulse.add_name(task.id().0, task.name());
-        }
-        if !self.observers.is_empty() {
-            task.set_observed();
-            self.observe_all(|observer| observer.created(task));
-        }
+        task.set_observed();
+        self.observe_all(|observer| observer.created(task));
     }
 
     /// Steps a task that was taken out of the ready queue.
     #[inline(always)]
     pub(super) fn step(&self, task: TaskRef) {
-        if task.is_ended() {
-            return;
+        if task.is_ended_or_named() {
+            if task.is_ended() {
+                return;
+            }
+            self.pulse.show_name(task.id().0, task.name());
         }
         let left = if self.pace.times_steps() {
             self.step_timed(task)
@@ -108,18 +106,15 @@ impl<D: Driver, C: Clock, P: Pick> Machine<D, C, P> {
             self.main_has_ended.set(true);
             self.local.call_attention();
         }
-        if !self.observers.is_empty() || !task.name().is_empty() {
+        if !self.observers.is_empty() {
             self.announce_end(task);
         }
         drop(removed);
     }
 
-    /// Shows a task's end to observers, and to the watchdog that no task has its name any more.
+    /// Shows a task's end to observers.
     #[inline(never)]
     fn announce_end(&self, task: &TaskRef) {
-        if self.is_watched() && !task.name().is_empty() {
-            self.pulse.remove_name(task.id().0);
-        }
         let exit = task.exit().unwrap_or(Exit::Dropped);
         self.observe_all(|observer| observer.exited(task, exit));
     }

@@ -25,7 +25,7 @@ mod looks {
     use tracing::{Event, Level, Metadata, Subscriber};
 
     use super::*;
-    use crate::watchdog::watch;
+    use crate::watchdog::{NAME_BYTES, watch};
 
     const LIMIT: Duration = ms(50);
 
@@ -70,20 +70,41 @@ mod looks {
         let looks = Looks::new();
         let pulse = looks.kernel(LIMIT);
         let _watched = Watchdog::add(&pulse);
-        pulse.add_name(7, "parser");
+        pulse.show_name(7, "parser");
         pulse.step_begins(1, 7, Location::caller());
         let mut log = Vec::new();
         for time in [0, 49, 50, 51, 99, 100, 199, 210, 399, 900, 1599, 1600] {
             log.extend(looks.at(time));
         }
         pulse.step_is_over();
-        pulse.remove_name(7);
         log.extend(looks.at(1610));
         log.extend(looks.at(1620));
         let report = |took, is_over| (7, "parser".to_owned(), ms(took), is_over);
         let lasting = [50, 100, 210, 900, 1600].map(|took| report(took, false));
         assert_eq!(log[..5], lasting);
         assert_eq!(log[5..], [report(1610, true)]);
+    }
+
+    #[test]
+    fn a_name_is_that_of_the_task_and_is_cut_between_characters() {
+        let looks = Looks::new();
+        let pulse = looks.kernel(LIMIT);
+        let _watched = Watchdog::add(&pulse);
+        let long = "ß".repeat(NAME_BYTES);
+        let mut names = Vec::new();
+        for (task, name) in [(7, &*long), (8, ""), (9, "parser"), (8, "")] {
+            if !name.is_empty() {
+                pulse.show_name(task, name);
+            }
+            let step = names.len() as u64;
+            pulse.step_begins(step, task, Location::caller());
+            let time = 1_000 * step;
+            looks.at(time);
+            names.extend(looks.at(time + 60).into_iter().filter(|report| !report.3));
+            pulse.step_is_over();
+        }
+        let names: Vec<_> = names.iter().map(|report| &*report.1).collect();
+        assert_eq!(names, [&long[..NAME_BYTES], "", "parser", ""]);
     }
 
     #[track_caller]
@@ -274,12 +295,11 @@ mod looks {
         let pulse = Pulse::new(LIMIT);
         let watched = watch(&pulse);
         pulse.is_back();
-        pulse.add_name(7, "parser");
+        pulse.show_name(7, "parser");
         let place = Location::caller();
         pulse.step_begins(1, 7, place);
         let event = events.recv_timeout(FOR_EVER).unwrap();
         pulse.step_is_over();
-        pulse.remove_name(7);
         drop(watched);
         let about = format!("task=7 name=\"parser\" spawned_at={place} took=");
         for part in [&*about, "message=a step takes long: the kernel's other tasks have to wait"] {
@@ -411,11 +431,10 @@ mod model {
             let places = [Location::caller(), Location::caller()];
             assert_ne!(places[0], places[1]);
             for step in 0..4 {
-                pulse.add_name(step, &step.to_string());
+                pulse.show_name(step, &step.to_string());
                 pulse.step_begins(step, step, places[step as usize % 2]);
                 thread::yield_now();
                 pulse.step_is_over();
-                pulse.remove_name(step);
             }
             for report in looks.join().unwrap() {
                 assert_eq!(*report.name, *report.task.to_string());

@@ -19,7 +19,6 @@ pub enum Exit {
 }
 
 /// The flags of a task, and the kind of the wait that it polled last.
-#[derive(Default)]
 pub(crate) struct Flags(Cell<u32>);
 
 impl Flags {
@@ -49,7 +48,14 @@ impl Flags {
     const STEPS_SHIFT: u32 = 10;
     const EXIT_SHIFT: u32 = 8;
     const KIND_SHIFT: u32 = 24;
-    const KIND: u32 = u32::MAX << Self::KIND_SHIFT;
+    const KIND: u32 = 0x7f << Self::KIND_SHIFT;
+    /// It has a name.
+    pub(crate) const NAMED: u32 = 1 << 31;
+
+    /// Those of a new task.
+    pub(crate) fn new(is_named: bool) -> Self {
+        Self(Cell::new(if is_named { Self::NAMED } else { 0 }))
+    }
 
     /// Whether one of these is set.
     #[inline(always)]
@@ -113,6 +119,6 @@ impl Flags {
 
     /// The kind of the wait that was polled last in the last step; `None`: there was none.
     pub(crate) fn kind(&self) -> Option<TrapKind> {
-        TrapKind::from_number((self.0.get() >> Self::KIND_SHIFT).checked_sub(1)?)
+        TrapKind::from_number(((self.0.get() & Self::KIND) >> Self::KIND_SHIFT).checked_sub(1)?)
     }
 }

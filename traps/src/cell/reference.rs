@@ -281,6 +281,13 @@ impl TaskRef {
         self.flags().has(Flags::ENDED)
     }
 
+    /// Whether one of both holds: the task will not be polled again, or it has a name. One question, which
+    /// nearly all tasks answer with no.
+    #[inline(always)]
+    pub fn is_ended_or_named(&self) -> bool {
+        self.flags().has(Flags::ENDED | Flags::NAMED)
+    }
+
     /// How the task ended, if it has.
     pub fn exit(&self) -> Option<Exit> {
         self.flags().exit()
