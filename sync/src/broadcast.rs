@@ -14,6 +14,7 @@ use futures_core::Stream;
 use pikake_traps::{Interrupted, KernelTrap, WaitQueue};
 
 use crate::error::TryGetError;
+use crate::name::Name;
 use crate::signals::{Signal, Signals, signal};
 
 /// A channel in which every receiver gets every item that is sent after it was made.
@@ -47,6 +48,7 @@ pub fn channel<T>(capacity: usize) -> (Sender<T>, Receiver<T>) {
         senders: Cell::new(1),
         receivers: Cell::new(1),
         waiters: WaitQueue::new(),
+        name: Cell::default(),
     });
     (Sender(shared.clone()), Receiver { shared, next: 0, wait: None })
 }
@@ -57,6 +59,7 @@ struct Shared<T> {
     senders: Cell<usize>,
     receivers: Cell<usize>,
     waiters: WaitQueue,
+    name: Cell<Name>,
 }
 
 struct Kept<T> {
@@ -110,7 +113,7 @@ impl<T> Signals for Shared<T> {
     }
 
     fn about(&self) -> String {
-        "broadcast channel".to_owned()
+        format!("broadcast channel{}", self.name.get())
     }
 }
 
@@ -118,6 +121,12 @@ impl<T> Signals for Shared<T> {
 pub struct Sender<T>(Rc<Shared<T>>);
 
 impl<T> Sender<T> {
+    /// Gives the channel a name, which `Debug` of both sides and listings of waits show.
+    pub fn named(self, name: &'static str) -> Self {
+        self.0.name.set(Name::new(name));
+        self
+    }
+
     /// Sends an item to all receivers; tells how many there are. Without any, it is dropped.
     pub fn send(&self, item: T) -> usize {
         let receivers = self.0.receivers.get();
@@ -302,7 +311,9 @@ impl<T> fmt::Debug for Receiver<T> {
 }
 
 fn show<T>(name: &str, shared: &Shared<T>, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-    f.debug_struct(name)
+    let mut shown = f.debug_struct(name);
+    shared.name.get().show(&mut shown);
+    shown
         .field("senders", &shared.senders.get())
         .field("receivers", &shared.receivers.get())
         .field("kept", &shared.kept.borrow().items.len())

@@ -64,6 +64,12 @@ struct Shared<T> {
 pub struct Sender<T>(Rc<Shared<T>>);
 
 impl<T> Sender<T> {
+    /// Gives the channel a name, which `Debug` of both sides and listings of waits show.
+    pub fn named(self, name: &'static str) -> Self {
+        self.0.queue.set_name(name);
+        self
+    }
+
     /// Sends an item, when there is room for it.
     ///
     /// # Cancellation
@@ -278,7 +284,9 @@ impl<T> fmt::Debug for Receiver<T> {
 }
 
 fn show<T>(name: &str, shared: &Shared<T>, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-    f.debug_struct(name)
+    let mut shown = f.debug_struct(name);
+    shared.queue.name().show(&mut shown);
+    shown
         .field("senders", &shared.senders.get())
         .field("length", &shared.queue.len())
         .field("capacity", &shared.queue.capacity())

@@ -12,6 +12,7 @@ use std::task::{Context, Poll};
 
 use pikake_traps::{Interrupted, KernelTrap, WaitQueue};
 
+use crate::name::Name;
 use crate::signals::{Signal, Signals, signal};
 
 /// A channel for one item.
@@ -31,6 +32,7 @@ pub fn channel<T>() -> (Sender<T>, Receiver<T>) {
         over: Cell::new(false),
         abandoned: Cell::new(false),
         waiters: WaitQueue::new(),
+        name: Cell::default(),
     });
     let receiver = Receiver { shared: shared.clone(), wait: None };
     (Sender(shared), receiver)
@@ -43,6 +45,7 @@ struct Shared<T> {
     /// The receiver is gone.
     abandoned: Cell<bool>,
     waiters: WaitQueue,
+    name: Cell<Name>,
 }
 
 impl<T> Signals for Shared<T> {
@@ -51,7 +54,7 @@ impl<T> Signals for Shared<T> {
     }
 
     fn about(&self) -> String {
-        "oneshot channel".to_owned()
+        format!("oneshot channel{}", self.name.get())
     }
 }
 
@@ -59,6 +62,12 @@ impl<T> Signals for Shared<T> {
 pub struct Sender<T>(Rc<Shared<T>>);
 
 impl<T> Sender<T> {
+    /// Gives the channel a name, which `Debug` of both sides and listings of waits show.
+    pub fn named(self, name: &'static str) -> Self {
+        self.0.name.set(Name::new(name));
+        self
+    }
+
     /// Sends the item. Never suspends.
     ///
     /// # Errors
@@ -151,7 +160,9 @@ impl<T> Drop for Receiver<T> {
 
 impl<T> fmt::Debug for Sender<T> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Sender")
+        let mut shown = f.debug_struct("Sender");
+        self.0.name.get().show(&mut shown);
+        shown
             .field("receiving", &!self.0.waiters.is_empty())
             .field("closed", &self.is_closed())
             .finish()
@@ -160,7 +171,9 @@ impl<T> fmt::Debug for Sender<T> {
 
 impl<T> fmt::Debug for Receiver<T> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Receiver")
+        let mut shown = f.debug_struct("Receiver");
+        self.shared.name.get().show(&mut shown);
+        shown
             .field("receiving", &!self.shared.waiters.is_empty())
             .field("sender_gone", &self.shared.over.get())
             .finish()

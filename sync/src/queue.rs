@@ -130,7 +130,7 @@ pub struct AnyQueue<S: Store> {
     /// How often everything was done.
     rounds: Cell<u64>,
     joiners: WaitQueue,
-    name: Name,
+    name: Cell<Name>,
 }
 
 impl<S: Store> AnyQueue<S> {
@@ -151,13 +151,13 @@ impl<S: Store> AnyQueue<S> {
             unfinished: Cell::new(0),
             rounds: Cell::new(0),
             joiners: WaitQueue::new(),
-            name: Name::NONE,
+            name: Cell::new(Name::NONE),
         }
     }
 
     /// The same with a name, which `Debug` and listings of waits show.
-    pub fn named(mut self, name: &'static str) -> Self {
-        self.name = Name::new(name);
+    pub fn named(self, name: &'static str) -> Self {
+        self.set_name(name);
         self
     }
 
@@ -416,13 +416,21 @@ impl<S: Store> AnyQueue<S> {
 }
 
 impl<S: Store> AnyQueue<S> {
+    pub(crate) fn set_name(&self, name: &'static str) {
+        self.name.set(Name::new(name));
+    }
+
+    pub(crate) fn name(&self) -> Name {
+        self.name.get()
+    }
+
     /// What it is, for a listing.
     pub(crate) fn about(&self) -> String {
         let capacity = match self.capacity() {
             Some(capacity) => format!(" of {capacity}"),
             None => String::new(),
         };
-        format!("queue{}, length {}{capacity}", self.name, self.len())
+        format!("queue{}, length {}{capacity}", self.name(), self.len())
     }
 
     /// Whether nothing will ever come out.
@@ -536,14 +544,14 @@ impl<S: Store> Signals for Joiners<'_, S> {
     }
 
     fn about(&self) -> String {
-        format!("queue{}, {} not done", self.0.name, self.0.unfinished.get())
+        format!("queue{}, {} not done", self.0.name(), self.0.unfinished.get())
     }
 }
 
 impl<S: Store> fmt::Debug for AnyQueue<S> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let mut shown = f.debug_struct("Queue");
-        self.name.show(&mut shown);
+        self.name().show(&mut shown);
         shown
             .field("length", &self.len())
             .field("capacity", &self.capacity())

@@ -11,6 +11,7 @@ use std::task::{Context, Poll, ready};
 use futures_core::Stream;
 use pikake_traps::{Interrupted, KernelTrap, WaitQueue};
 
+use crate::name::Name;
 use crate::signals::{Signal, Signals, signal};
 
 /// A value that changes, and those who want to know. States that nobody looked at in time are
@@ -33,6 +34,7 @@ pub fn channel<T>(value: T) -> (Sender<T>, Receiver<T>) {
         changes: Cell::new(0),
         over: Cell::new(false),
         waiters: WaitQueue::new(),
+        name: Cell::default(),
     });
     (Sender(shared.clone()), Receiver { shared, seen: 0, wait: None })
 }
@@ -44,6 +46,7 @@ struct Shared<T> {
     /// The sender is gone.
     over: Cell<bool>,
     waiters: WaitQueue,
+    name: Cell<Name>,
 }
 
 impl<T> Signals for Shared<T> {
@@ -52,7 +55,7 @@ impl<T> Signals for Shared<T> {
     }
 
     fn about(&self) -> String {
-        "watch channel".to_owned()
+        format!("watch channel{}", self.name.get())
     }
 }
 
@@ -70,6 +73,12 @@ impl<T> Shared<T> {
 pub struct Sender<T>(Rc<Shared<T>>);
 
 impl<T> Sender<T> {
+    /// Gives the channel a name, which `Debug` of both sides and listings of waits show.
+    pub fn named(self, name: &'static str) -> Self {
+        self.0.name.set(Name::new(name));
+        self
+    }
+
     /// Replaces the value, and gives the one that was there before.
     ///
     /// # Panics
@@ -242,6 +251,7 @@ impl<T: fmt::Debug> fmt::Debug for Receiver<T> {
 
 fn show<T: fmt::Debug>(name: &str, shared: &Shared<T>, f: &mut fmt::Formatter<'_>) -> fmt::Result {
     let mut shown = f.debug_struct(name);
+    shared.name.get().show(&mut shown);
     match shared.value.try_borrow() {
         Ok(value) => shown.field("value", &&*value),
         Err(_) => shown.field("value", &format_args!("<in use>")),

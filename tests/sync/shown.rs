@@ -265,6 +265,47 @@ fn inspected_waits_name_their_primitives() {
     );
 }
 
+#[test]
+fn channels_have_names() {
+    let kernel = kernel();
+    kernel.run(async {
+        let (orders, mut next_order) = mpsc::bounded::<()>(8);
+        let (prices, mut next_price) = broadcast::channel::<()>(8);
+        let (settings, mut new_settings) = watch::channel(());
+        let (result, answer) = oneshot::channel::<()>();
+        let (orders, prices) = (orders.named("orders"), prices.named("prices"));
+        let (settings, result) = (settings.named("settings"), result.named("result"));
+        for shown in [
+            format!("{orders:?} {next_order:?}"),
+            format!("{prices:?} {next_price:?}"),
+            format!("{settings:?} {new_settings:?}"),
+            format!("{result:?} {answer:?}"),
+        ] {
+            assert_eq!(shown.matches("name: \"").count(), 2, "{shown}");
+        }
+        let waits: [Pin<Box<dyn Future<Output = ()>>>; 4] = [
+            Box::pin(async move { drop(next_order.recv().await) }),
+            Box::pin(async move { drop(next_price.recv().await) }),
+            Box::pin(async move { drop(new_settings.changed().await) }),
+            Box::pin(async move { drop(answer.await) }),
+        ];
+        for wait in waits {
+            spawn(wait).detach();
+        }
+        forget((orders, prices, settings, result));
+        yield_now().await.unwrap();
+    });
+    assert_eq!(
+        waited_for(&kernel),
+        [
+            "broadcast channel `prices`",
+            "oneshot channel `result`",
+            "queue `orders`, length 0 of 8",
+            "watch channel `settings`",
+        ]
+    );
+}
+
 /// The test that the next one starts.
 const OWN_LOCK: &str = "shown::task_that_waits_for_its_own_lock";
 
