@@ -177,7 +177,7 @@ impl Driver for MioDriver {
         MioSocket::open(what)
     }
 
-    #[inline]
+    #[inline(always)]
     fn attempt(
         &mut self,
         socket: &MioSocket,

@@ -118,7 +118,7 @@ async fn cut_short<T: Debug + 'static, E: 'static>(
     call: impl Future<Output = Result<T, E>> + 'static,
 ) -> E {
     let task = spawn(call);
-    yield_now().await;
+    yield_now().await.unwrap();
     task.request_cancel("cut short");
     match task.await.expect("it returns") {
         Ok(done) => panic!("it was not interrupted: {done:?}"),

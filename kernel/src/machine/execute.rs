@@ -6,7 +6,7 @@ use std::time::SystemTime;
 use pikake_time::{Clock, Deadline, Rate, Ticks, TimerKey};
 use pikake_traps::{
     Addresses, Attempt, Begun, Closed, Collected, Disarmed, Interrupted, Job, Local, OpenSocket,
-    Opened, Outside, Reply, SocketId, TaskId, TaskRef, TrapHandler, TrapKind, Until, Wait,
+    Opened, Outcome, Outside, Reply, SocketId, TaskId, TaskRef, TrapHandler, TrapKind, Until, Wait,
     WaitEvent, WaitKey, WaitQueue, Waiter, WaiterList,
 };
 
@@ -31,74 +31,28 @@ impl<D: Driver, C: Clock, P: Pick> TrapHandler for Machine<D, C, P> {
         self.clock.rate()
     }
 
-    fn begin(&self, wait: Wait<'_>, waiter: &Waiter) -> Begun {
-        match wait {
-            Wait::Park(queue) => {
-                queue.join_kernel(self.home().id());
-                Begun::Entry(self.park(queue, waiter, Wanted::Signal))
-            }
-            Wait::Take(queue, count) => {
-                queue.join_kernel(self.home().id());
-                let is_taken = queue.try_take(count);
-                if is_taken && self.local.take_answer() {
-                    return Begun::Answered;
-                }
-                let key = self.park(queue, waiter, Wanted::Permits(count));
-                if is_taken {
-                    // Its share of answers is used up: the permits are granted for the next step.
-                    queue.give(count);
-                }
-                Begun::Entry(key)
-            }
+    fn begin(&self, mut wait: Wait<'_>, waiter: &Waiter) -> Begun {
+        match &mut wait {
+            Wait::Park(queue) => self.begin_park(queue, waiter),
+            Wait::Take(queue, count) => self.begin_take(queue, *count, waiter),
             Wait::Join(joined) => self.begin_join(joined, waiter),
-            Wait::Sleep(until) => match self.moment(until) {
-                Some(at) => self.begin_timer(at, waiter),
-                None => Begun::NextStep,
-            },
-            Wait::Elapse(until) => match self.moment(until) {
-                Some(at) => self.begin_timer(at, waiter),
-                None if self.local.take_answer() => Begun::Answered,
-                None => Begun::NextStep,
-            },
+            Wait::Sleep(until) => self.begin_sleep(*until, waiter),
+            Wait::Elapse(until) => self.begin_elapse(*until, waiter),
             Wait::Attempt(socket, attempt, outcome) => {
-                match self.attempt_or_wait(socket, attempt, Some((waiter, None))) {
-                    Attempted::Done(done) => {
-                        outcome.set(done);
-                        Begun::Answered
-                    }
-                    Attempted::Waits(key) => Begun::Entry(key),
-                    Attempted::NotNow => Begun::NextStep,
-                }
+                self.begin_attempt(*socket, attempt, outcome, waiter)
             }
             _ => Begun::Never,
         }
     }
 
-    fn collect(&self, wait: Wait<'_>, key: WaitKey, waiter: &Waiter) -> Collected {
-        match wait {
-            Wait::Park(_) | Wait::Join(_) => self.rebind(key, waiter),
-            Wait::Take(queue, count) => {
-                let collected = self.rebind(key, waiter);
-                if collected == Collected::Answered {
-                    queue.collected(count);
-                }
-                collected
-            }
+    fn collect(&self, mut wait: Wait<'_>, key: WaitKey, waiter: &Waiter) -> Collected {
+        match &mut wait {
+            Wait::Park(_) | Wait::Join(_) => self.collect_signal(key, waiter),
+            Wait::Take(queue, count) => self.collect_permits(queue, *count, key, waiter),
             Wait::Attempt(socket, attempt, outcome) => {
-                match self.attempt_or_wait(socket, attempt, Some((waiter, Some(key)))) {
-                    Attempted::Done(done) => {
-                        outcome.set(done);
-                        Collected::Answered
-                    }
-                    Attempted::Waits(key) => Collected::Entry(key),
-                    Attempted::NotNow => Collected::NextStep,
-                }
+                self.attempt_again(*socket, attempt, outcome, key, waiter)
             }
-            _ => {
-                let (collected, released) = self.timers.borrow_mut().rebind(key, waiter);
-                drop(released);
-                collected
-            }
+            _ => self.collect_timer(key, waiter),
         }
     }
 
@@ -197,8 +151,8 @@ impl<D: Driver, C: Clock, P: Pick> TrapHandler for Machine<D, C, P> {
         self.sockets.borrow_mut().open(what, &mut *self.driver.borrow_mut())
     }
 
-    fn attempt(&self, socket: SocketId, attempt: Attempt<'_>) -> Option<io::Result<usize>> {
-        match self.attempt_or_wait(socket, attempt, None) {
+    fn attempt(&self, socket: SocketId, mut attempt: Attempt<'_>) -> Option<io::Result<usize>> {
+        match self.attempt_or_wait(socket, &mut attempt, None) {
             Attempted::Done(done) => Some(done),
             _ => None,
         }
@@ -228,6 +182,31 @@ impl<D: Driver, C: Clock, P: Pick> Machine<D, C, P> {
         Begun::Entry(self.timers.borrow_mut().wait(at.ticks(), waiter.clone()))
     }
 
+    #[inline(never)]
+    fn begin_sleep(&self, until: Until, waiter: &Waiter) -> Begun {
+        match self.moment(until) {
+            Some(at) => self.begin_timer(at, waiter),
+            None => Begun::NextStep,
+        }
+    }
+
+    #[inline(never)]
+    fn begin_elapse(&self, until: Until, waiter: &Waiter) -> Begun {
+        match self.moment(until) {
+            Some(at) => self.begin_timer(at, waiter),
+            None if self.local.take_answer() => Begun::Answered,
+            None => Begun::NextStep,
+        }
+    }
+
+    #[inline(never)]
+    fn collect_timer(&self, key: WaitKey, waiter: &Waiter) -> Collected {
+        let (collected, released) = self.timers.borrow_mut().rebind(key, waiter);
+        drop(released);
+        collected
+    }
+
+    #[inline(never)]
     fn begin_join(&self, joined: &TaskRef, waiter: &Waiter) -> Begun {
         assert!(
             joined.kernel() == self.home().id(),
@@ -241,8 +220,29 @@ impl<D: Driver, C: Clock, P: Pick> Machine<D, C, P> {
         }
     }
 
-    #[inline]
+    #[inline(never)]
+    fn begin_park(&self, queue: &WaitQueue, waiter: &Waiter) -> Begun {
+        Begun::Entry(self.park(queue, waiter, Wanted::Signal))
+    }
+
+    #[inline(never)]
+    fn begin_take(&self, queue: &WaitQueue, count: usize, waiter: &Waiter) -> Begun {
+        queue.join_kernel(self.home().id());
+        let is_taken = queue.try_take(count);
+        if is_taken && self.local.take_answer() {
+            return Begun::Answered;
+        }
+        let key = self.park(queue, waiter, Wanted::Permits(count));
+        if is_taken {
+            // Its share of answers is used up: the permits are granted for the next step.
+            queue.give(count);
+        }
+        Begun::Entry(key)
+    }
+
+    #[inline(always)]
     fn park(&self, queue: &WaitQueue, waiter: &Waiter, wanted: Wanted) -> WaitKey {
+        queue.join_kernel(self.home().id());
         let mut list = queue.waiters();
         let mut queues = self.queues.borrow_mut();
         queues.assert_alike(list, wanted);
@@ -251,7 +251,27 @@ impl<D: Driver, C: Clock, P: Pick> Machine<D, C, P> {
         key
     }
 
-    #[inline]
+    #[inline(never)]
+    fn collect_permits(
+        &self,
+        queue: &WaitQueue,
+        count: usize,
+        key: WaitKey,
+        waiter: &Waiter,
+    ) -> Collected {
+        let collected = self.rebind(key, waiter);
+        if collected == Collected::Answered {
+            queue.collected(count);
+        }
+        collected
+    }
+
+    #[inline(never)]
+    fn collect_signal(&self, key: WaitKey, waiter: &Waiter) -> Collected {
+        self.rebind(key, waiter)
+    }
+
+    #[inline(always)]
     fn rebind(&self, key: WaitKey, waiter: &Waiter) -> Collected {
         let (collected, released) = self.queues.borrow_mut().rebind(key, waiter);
         drop(released);
@@ -267,11 +287,48 @@ impl<D: Driver, C: Clock, P: Pick> Machine<D, C, P> {
         left
     }
 
+    #[inline(never)]
+    fn begin_attempt(
+        &self,
+        socket: SocketId,
+        attempt: &mut Attempt<'_>,
+        outcome: &mut Outcome,
+        waiter: &Waiter,
+    ) -> Begun {
+        match self.attempt_or_wait(socket, attempt, Some((waiter, None))) {
+            Attempted::Done(done) => {
+                outcome.set(done);
+                Begun::Answered
+            }
+            Attempted::Waits(key) => Begun::Entry(key),
+            Attempted::NotNow => Begun::NextStep,
+        }
+    }
+
+    #[inline(never)]
+    fn attempt_again(
+        &self,
+        socket: SocketId,
+        attempt: &mut Attempt<'_>,
+        outcome: &mut Outcome,
+        key: WaitKey,
+        waiter: &Waiter,
+    ) -> Collected {
+        match self.attempt_or_wait(socket, attempt, Some((waiter, Some(key)))) {
+            Attempted::Done(done) => {
+                outcome.set(done);
+                Collected::Answered
+            }
+            Attempted::Waits(key) => Collected::Entry(key),
+            Attempted::NotNow => Collected::NextStep,
+        }
+    }
+
     #[inline(always)]
     fn attempt_or_wait(
         &self,
         socket: SocketId,
-        mut attempt: Attempt<'_>,
+        attempt: &mut Attempt<'_>,
         waiter: Option<(&Waiter, Option<WaitKey>)>,
     ) -> Attempted {
         if let Attempt::Close = attempt {
@@ -281,7 +338,7 @@ impl<D: Driver, C: Clock, P: Pick> Machine<D, C, P> {
         let attempted = {
             let driver = &mut *self.driver.borrow_mut();
             let mut sockets = self.sockets.borrow_mut();
-            sockets.attempt(socket, &mut attempt, waiter, driver, &self.local, &mut released)
+            sockets.attempt(socket, attempt, waiter, driver, &self.local, &mut released)
         };
         drop(released);
         attempted

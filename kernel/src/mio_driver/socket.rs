@@ -89,7 +89,7 @@ impl MioSocket {
     }
 
     /// Makes an attempt, and makes it again if a signal cuts it short.
-    #[inline]
+    #[inline(always)]
     pub(super) fn attempt(&self, attempt: &mut Attempt<'_>) -> io::Result<usize> {
         let socket = &self.socket;
         Ok(match attempt {

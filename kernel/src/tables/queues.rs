@@ -53,7 +53,7 @@ impl Queues {
     }
 
     /// Puts a waiter at the end of a list.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn park(
         &mut self,
         list: &mut WaiterList,
@@ -74,7 +74,7 @@ impl Queues {
 
     /// Collects what the waiter waited for, or binds the entry to a waiter. The caller drops what comes back when
     /// the table is not borrowed.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn rebind(&mut self, key: WaitKey, waiter: &Waiter) -> (Collected, Option<Waiter>) {
         let entry = &mut self.entries[index(key)];
         if entry.is_notified {
@@ -109,7 +109,7 @@ impl Queues {
         notified
     }
 
-    #[inline]
+    #[inline(always)]
     fn notify_first(&mut self, list: &mut WaiterList, local: &Local) {
         let entry = &mut self.entries[list.first as usize];
         entry.is_notified = true;
