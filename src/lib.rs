@@ -81,10 +81,10 @@ pub mod amqp {
 
 /// tokio beside a kernel, for libraries that insist on it.
 ///
-/// With the feature `compat`.
-#[cfg(feature = "compat")]
-pub mod compat {
-    pub use pikake_compat::*;
+/// With the feature `tokio`.
+#[cfg(feature = "tokio")]
+pub mod tokio {
+    pub use pikake_tokio::*;
 }
 
 /// HTTP: hyper on pikake's kernel, and a server whose requests are tasks.

@@ -7,11 +7,8 @@ use std::path::{Path, PathBuf};
 /// A file, how many of its examples are only compiled, and why.
 const COMPILED_ONLY: &[(&str, usize, &str)] = &[
     ("README.md", 1, "an application, which a test of the command line runs"),
-    ("cli/src/lib.rs", 1, "an application, which does what its command line says"),
     ("docs/libraries.md", 1, "a server that runs until it is stopped"),
     ("docs/simulation.md", 1, "a sketch of a test whose program is an example"),
-    ("jobs/src/amqp.rs", 1, "a RabbitMQ to connect to"),
-    ("jobs/src/sqlite.rs", 1, "a database in the file system"),
     ("net/src/address.rs", 1, "names of the outside world"),
     ("net/src/copy.rs", 1, "a server elsewhere"),
     ("net/src/datagram.rs", 2, "about any kind of socket, which the macro names"),
@@ -24,6 +21,9 @@ const COMPILED_ONLY: &[(&str, usize, &str)] = &[
     ("net/src/stream.rs", 11, "about any kind of stream, which the macro names"),
     ("net/src/tcp.rs", 1, "other kernels, which a simulation does not share a port with"),
     ("net/src/tls.rs", 2, "certificates in files, names of the outside world"),
+    ("services/cli/src/lib.rs", 1, "an application, which does what its command line says"),
+    ("services/jobs/src/amqp.rs", 1, "a RabbitMQ to connect to"),
+    ("services/jobs/src/sqlite.rs", 1, "a database in the file system"),
     ("task/src/bounded.rs", 1, "requests that never end"),
     ("task/src/proxy.rs", 1, "a simulation has no threads for objects"),
     ("task/src/thread.rs", 2, "a simulation has no threads that await"),
@@ -37,12 +37,12 @@ const FOLDERS: &[&str] = &[
     "traps/src",
     "kernel/src",
     "net/src",
-    "amqp/src",
+    "services/amqp/src",
     "task/src",
     "sync/src",
     "sim/src",
-    "jobs/src",
-    "cli/src",
+    "services/jobs/src",
+    "services/cli/src",
     "docs",
 ];
 

@@ -20,7 +20,7 @@ const HOUSE: [(&str, u8, &[&str]); 16] = [
     ("pikake-task", 1, &["pikake-time", "pikake-traps"]),
     ("pikake-os", 2, &["pikake-net", "pikake-sync", "pikake-task", "pikake-time", "pikake-traps"]),
     ("pikake-sim", 2, &["pikake-kernel", "pikake-time", "pikake-traps"]),
-    ("pikake-compat", 2, &["pikake-traps"]),
+    ("pikake-tokio", 2, &["pikake-traps"]),
     ("pikake-http", 2, &["pikake-net", "pikake-time", "pikake-traps"]),
     (
         "pikake-amqp",
@@ -37,7 +37,6 @@ const HOUSE: [(&str, u8, &[&str]); 16] = [
         4,
         &[
             "pikake-amqp",
-            "pikake-compat",
             "pikake-http",
             "pikake-jobs",
             "pikake-kernel",
@@ -48,6 +47,7 @@ const HOUSE: [(&str, u8, &[&str]); 16] = [
             "pikake-sync",
             "pikake-task",
             "pikake-time",
+            "pikake-tokio",
             "pikake-traps",
         ],
     ),

@@ -96,7 +96,7 @@ fn the_shop_from_the_command_line() {
 fn the_program_of_the_readme() {
     let program = include_str!("../examples/first_job.rs");
     let program = &program[program.find("use std").expect("it has code")..];
-    let readme = include_str!("../../README.md");
+    let readme = include_str!("../../../README.md");
     assert!(readme.contains(program), "README.md shows another program than first_job.rs");
     let place = Place::new();
     let _worker = place.worker(&example("first_job"), &["worker"]);

@@ -2,9 +2,9 @@
 
 use std::time::Duration;
 
-use pikake_compat::{in_tokio, with_tokio};
 use pikake_kernel::Kernel;
 use pikake_net::TcpListener;
+use pikake_tokio::{in_tokio, with_tokio};
 use pikake_traps::{sleep, spawn, timeout_after};
 
 const MOMENT: Duration = Duration::from_millis(10);

@@ -18,7 +18,7 @@ impl RealServer {
     ///
     /// The script's, whose own words are on standard error.
     pub fn start(which: &str) -> io::Result<Self> {
-        let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../scripts/real-server");
+        let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../../scripts/real-server");
         let mut command = Command::new(path);
         command.arg(which).stdin(Stdio::piped()).stdout(Stdio::piped());
         let mut script = command.spawn()?;

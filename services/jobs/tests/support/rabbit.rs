@@ -22,7 +22,7 @@ static RABBIT: Mutex<Option<Rabbit>> = Mutex::new(None);
 
 impl Rabbit {
     pub(crate) fn start() -> Self {
-        let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../scripts/real-server");
+        let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../../scripts/real-server");
         let mut command = Command::new(path);
         command.arg("rabbitmq").stdin(Stdio::piped()).stdout(Stdio::piped());
         let mut script = command.spawn().expect("the script can be run");

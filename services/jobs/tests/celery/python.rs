@@ -23,7 +23,7 @@ pub(crate) fn python() -> Option<&'static str> {
             eprintln!("{WITHOUT} is set: Celery is left out");
             return None;
         }
-        let script = concat!(env!("CARGO_MANIFEST_DIR"), "/../scripts/celery");
+        let script = concat!(env!("CARGO_MANIFEST_DIR"), "/../../scripts/celery");
         let made = Command::new(script).arg(env!("CARGO_TARGET_TMPDIR")).output();
         let made = made.expect("the script can be run");
         let said = String::from_utf8_lossy(&made.stderr);

@@ -48,8 +48,8 @@ pub fn runtime() -> &'static Handle {
 /// ```
 /// use std::time::Duration;
 ///
-/// let timer = pikake_compat::with_tokio(|| tokio::time::sleep(Duration::from_secs(1)));
-/// # pikake_compat::with_tokio(|| drop(timer));
+/// let timer = pikake_tokio::with_tokio(|| tokio::time::sleep(Duration::from_secs(1)));
+/// # pikake_tokio::with_tokio(|| drop(timer));
 /// ```
 ///
 /// # Panics
@@ -66,7 +66,7 @@ pub fn with_tokio<R>(work: impl FnOnce() -> R) -> R {
 ///
 /// ```
 /// # use pikake_kernel::Kernel;
-/// use pikake_compat::in_tokio;
+/// use pikake_tokio::in_tokio;
 /// use std::time::Duration;
 ///
 /// # Kernel::new().unwrap().run(async {
