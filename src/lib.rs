@@ -1,7 +1,7 @@
 #![doc = include_str!("../README.md")]
 #![forbid(unsafe_code)]
 
-pub use pikake_kernel::{Kernel, Turn};
+pub use pikake_kernel::{Kernel, Kernels, Turn, other_kernels, run, try_run};
 #[cfg(feature = "jobs")]
 pub use pikake_macros::job;
 pub use pikake_macros::{main, sim, test};
@@ -12,13 +12,6 @@ pub use pikake_traps::{
     sleep, sleep_until, spawn, timed, timeout_after, timeout_at, yield_now,
 };
 
-use std::future::Future;
-
-mod kernels;
-mod probe;
-pub mod testing;
-
-pub use kernels::{Kernels, other_kernels};
 #[cfg(feature = "process")]
 pub use pikake_os::process;
 #[cfg(feature = "signals")]
@@ -232,6 +225,11 @@ pub mod sim {
     pub use pikake_sim::*;
 }
 
+/// Tests that interrupt a program at each of its awaits in turn.
+pub mod testing {
+    pub use pikake_sim::testing::*;
+}
+
 /// For authors of new primitives and of new kernels: the traps themselves.
 pub mod traps {
     pub use pikake_traps::*;
@@ -252,95 +250,20 @@ pub mod prelude {
     };
 }
 
-/// Runs a future as the main task of a fresh kernel, then shuts the kernel down.
-///
-/// Tasks that are left when the main task has ended are asked to end, and may clean up for as long
-/// as [`SHUTDOWN_GRACE`](kernel::SHUTDOWN_GRACE).
-///
-/// # Examples
-///
-/// ```
-/// use std::time::Duration;
-///
-/// let answer = pikake::run(async {
-///     pikake::sleep(Duration::from_millis(1)).await.unwrap();
-///     6 * 7
-/// });
-/// assert_eq!(answer, 42);
-/// ```
-///
-/// # Panics
-///
-/// With the future's panic; when the main task was cancelled or the kernel stopped before it
-/// returned; inside a running kernel on the same thread; when the process is out of descriptors.
-#[track_caller]
-pub fn run<F: Future>(future: F) -> F::Output {
-    __macros::run("main", future)
-}
-
-/// As [`run`], but reports why if the future gives no value.
-///
-/// # Errors
-///
-/// The main task panicked or was cancelled, or the kernel was stopped before it returned.
-///
-/// # Panics
-///
-/// Inside a running kernel on the same thread; when the process is out of descriptors.
-#[track_caller]
-pub fn try_run<F: Future>(future: F) -> Result<F::Output, TaskError> {
-    let kernel = fresh_kernel("main");
-    let outcome = kernel.try_run(future);
-    kernel.shutdown();
-    outcome
-}
-
-#[track_caller]
-fn fresh_kernel(name: &str) -> Kernel {
-    match Kernel::builder().name(name).build() {
-        Ok(kernel) => kernel,
-        Err(error) => panic!("no kernel could be made: {error}"),
-    }
-}
-
 /// What the attribute macros expand to calls of.
 #[doc(hidden)]
 pub mod __macros {
+    #[cfg(feature = "signals")]
     use std::future::Future;
 
-    #[track_caller]
-    pub fn run<F: Future>(name: &str, future: F) -> F::Output {
-        let kernel = super::fresh_kernel(name);
-        let output = kernel.run(future);
-        kernel.shutdown();
-        output
-    }
-
-    pub use super::kernels::with_threads;
-
-    /// Runs the future as the main task of one host, in a fresh world for each seed.
-    #[track_caller]
-    pub fn simulate<F>(path: &str, name: &str, seeds: Option<u64>, body: fn() -> F)
-    where
-        F: Future<Output: pikake_sim::Outcome> + 'static,
-    {
-        // The harness leaves out the crate's name.
-        let test = path.split_once("::").map_or(name.to_owned(), |(_, path)| path.to_owned());
-        let runs = pikake_sim::Runs::new(test);
-        let runs = match seeds {
-            Some(seeds) => runs.seeds(seeds),
-            None => runs,
-        };
-        runs.run(|sim| {
-            sim.client(name, body);
-        });
-    }
+    pub use pikake_kernel::{run_named as run, with_threads};
+    pub use pikake_sim::simulate;
 
     /// As `run`, with SIGINT and SIGTERM turned into an interruption of the main task.
     #[cfg(feature = "signals")]
     #[track_caller]
     pub fn run_until_signal<F: Future>(name: &str, future: F) -> F::Output {
-        let kernel = super::fresh_kernel(name);
+        let kernel = pikake_kernel::fresh_kernel(name);
         let on_signals = super::interrupt_on_signals(&kernel.handle())
             .unwrap_or_else(|error| panic!("signals cannot be handled: {error}"));
         let outcome = kernel.try_run(future);
@@ -351,7 +274,7 @@ pub mod __macros {
         outcome.unwrap_or_else(|error| {
             if error.is_cancelled() {
                 // Nobody could tell the main task, so it has no exit code: what ended it shows.
-                super::kernels::end_other_kernels();
+                pikake_kernel::end_other_kernels();
                 on_signals.end_process();
             }
             panic!("the main task gave no value: {error}")

@@ -23,10 +23,12 @@ mod builder;
 mod driver;
 mod helpers;
 mod kernel;
+mod kernels;
 mod machine;
 mod mio_driver;
 mod observe;
 mod pick;
+mod run;
 mod tables;
 mod threads;
 mod watchdog;
@@ -39,7 +41,13 @@ pub use driver::{Driver, Event, HelperThreads, Job, Life, Token};
 pub use helpers::{HELPER_IDLE_EXIT, HELPER_THREADS};
 pub use kernel::Kernel;
 pub use kernel::embedding::Turn;
+pub use kernels::{Kernels, other_kernels};
+#[doc(hidden)]
+pub use kernels::{end_other_kernels, with_threads};
 pub use machine::Waiting;
 pub use mio_driver::{MioDriver, MioSocket};
 pub use observe::Observer;
 pub use pick::{Fifo, Pick};
+#[doc(hidden)]
+pub use run::{fresh_kernel, run_named};
+pub use run::{run, try_run};

@@ -119,6 +119,7 @@ mod runs;
 mod sim;
 mod socket;
 mod stream;
+pub mod testing;
 mod trace;
 mod transfer;
 mod unix;
@@ -143,6 +144,8 @@ pub use pick::{Schedule, SimPick};
 pub use plan::{FaultMix, FaultPlan};
 pub use report::{Cause, Failure, Report};
 pub use rng::Rng;
+#[doc(hidden)]
+pub use runs::simulate;
 pub use runs::{Runs, Summary, runs};
 pub use sim::Sim;
 pub use wire::Link;

@@ -3,6 +3,7 @@
 use std::env;
 
 use crate::coverage::Coverage;
+use crate::host::Outcome;
 use crate::log::Happened;
 use crate::minimise::minimise;
 use crate::plan::FaultPlan;
@@ -289,4 +290,24 @@ fn number(variable: &str) -> Option<u64> {
         None => text.parse(),
     };
     Some(parsed.unwrap_or_else(|_| panic!("{variable} is no number: {text:?}")))
+}
+
+/// Runs a future as the main task of one host, in a fresh world for each seed. `#[pikake::sim]` expands to a
+/// call of it.
+#[doc(hidden)]
+#[track_caller]
+pub fn simulate<F>(path: &str, name: &str, seeds: Option<u64>, body: fn() -> F)
+where
+    F: Future<Output: Outcome> + 'static,
+{
+    // The harness leaves out the crate's name.
+    let test = path.split_once("::").map_or(name.to_owned(), |(_, path)| path.to_owned());
+    let runs = Runs::new(test);
+    let runs = match seeds {
+        Some(seeds) => runs.seeds(seeds),
+        None => runs,
+    };
+    runs.run(|sim| {
+        sim.client(name, body);
+    });
 }

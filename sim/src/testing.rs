@@ -91,7 +91,9 @@ use pikake_kernel::{Kernel, SHUTDOWN_GRACE};
 use pikake_time::Clock;
 use pikake_traps::{TaskError, TrapKind, timed};
 
-use crate::probe::{Plan, Probe, TestClock, Watching};
+use self::probe::{Plan, Probe, TestClock, Watching};
+
+mod probe;
 
 /// Runs a program with an interruption at each of its suspensions in turn, and checks each run.
 ///

@@ -3,7 +3,7 @@
 //! A kernel never leaves its thread, and neither do its tasks. What crosses is a closure that makes
 //! a future where it is to run ([`KernelHandle::spawn`], [`KernelHandle::call`]). Connections are
 //! spread by the system: each kernel has a listener of its own at the same address
-//! ([`TcpListener::bind_shared`](pikake_net::TcpListener::bind_shared)).
+//! (`TcpListener::bind_shared`).
 
 use std::cell::RefCell;
 use std::fmt;
@@ -12,8 +12,9 @@ use std::io;
 use std::sync::mpsc;
 use std::thread::{self, JoinHandle};
 
-use pikake_kernel::Kernel;
 use pikake_traps::{KernelHandle, future_wait};
+
+use crate::Kernel;
 
 /// Kernels on threads of their own, which wait for work until this is dropped.
 ///
@@ -23,9 +24,9 @@ use pikake_traps::{KernelHandle, future_wait};
 /// # Examples
 ///
 /// ```
-/// use pikake::Kernels;
+/// use pikake_kernel::Kernels;
 ///
-/// let sum = pikake::run(async {
+/// let sum = pikake_kernel::run(async {
 ///     let kernels = Kernels::start(2)?;
 ///     let mut sum = 0;
 ///     for (kernel, number) in kernels.handles().iter().zip([40, 2]) {
@@ -113,7 +114,7 @@ pub fn other_kernels() -> Vec<KernelHandle> {
 
 /// Ends those of [`with_threads`], once; to be called where the process will not get to the end of
 /// that.
-pub(crate) fn end_other_kernels() {
+pub fn end_other_kernels() {
     drop(OTHERS.take());
 }
 

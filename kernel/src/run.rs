@@ -1,0 +1,70 @@
+//! A program's main task: in a kernel of its own, which is shut down behind it.
+
+use std::future::Future;
+
+use pikake_traps::TaskError;
+
+use crate::Kernel;
+
+/// Runs a future as the main task of a fresh kernel, then shuts the kernel down.
+///
+/// Tasks that are left when the main task has ended are asked to end, and may clean up for as long
+/// as [`SHUTDOWN_GRACE`](crate::SHUTDOWN_GRACE).
+///
+/// # Examples
+///
+/// ```
+/// use std::time::Duration;
+///
+/// let answer = pikake_kernel::run(async {
+///     pikake_traps::sleep(Duration::from_millis(1)).await.unwrap();
+///     6 * 7
+/// });
+/// assert_eq!(answer, 42);
+/// ```
+///
+/// # Panics
+///
+/// With the future's panic; when the main task was cancelled or the kernel stopped before it
+/// returned; inside a running kernel on the same thread; when the process is out of descriptors.
+#[track_caller]
+pub fn run<F: Future>(future: F) -> F::Output {
+    run_named("main", future)
+}
+
+/// As [`run`], but reports why if the future gives no value.
+///
+/// # Errors
+///
+/// The main task panicked or was cancelled, or the kernel was stopped before it returned.
+///
+/// # Panics
+///
+/// Inside a running kernel on the same thread; when the process is out of descriptors.
+#[track_caller]
+pub fn try_run<F: Future>(future: F) -> Result<F::Output, TaskError> {
+    let kernel = fresh_kernel("main");
+    let outcome = kernel.try_run(future);
+    kernel.shutdown();
+    outcome
+}
+
+/// [`run`], with a name for the kernel. `#[pikake::main]` expands to a call of it.
+#[doc(hidden)]
+#[track_caller]
+pub fn run_named<F: Future>(name: &str, future: F) -> F::Output {
+    let kernel = fresh_kernel(name);
+    let output = kernel.run(future);
+    kernel.shutdown();
+    output
+}
+
+/// A kernel for a main task. A program without one cannot go on.
+#[doc(hidden)]
+#[track_caller]
+pub fn fresh_kernel(name: &str) -> Kernel {
+    match Kernel::builder().name(name).build() {
+        Ok(kernel) => kernel,
+        Err(error) => panic!("no kernel could be made: {error}"),
+    }
+}
