@@ -81,6 +81,7 @@ mod framed;
 mod graceful;
 mod halves;
 mod handlers;
+mod listener;
 mod memory;
 mod name_cache;
 mod names;

@@ -11,6 +11,7 @@ use pikake_traps::{Direction, OpenSocket, SocketOption};
 use crate::address::{Resolved, ToAddresses, resolve};
 use crate::error::{ReadExactError, ReuniteError, WriteAllError, interruption};
 use crate::halves::{self, OwnedReadHalf, OwnedWriteHalf, ReadHalf, WriteHalf};
+use crate::listener::listening;
 use crate::race::race;
 use crate::socket::{Socket, ip, wrong_option};
 use crate::stream::{owned_halves, reading, whole, writing};
@@ -250,112 +251,12 @@ impl TcpListener {
         }
     }
 
-    /// Takes over a listener of the standard library.
-    ///
-    /// # Errors
-    ///
-    /// [`Unsupported`](io::ErrorKind::Unsupported), from a kernel whose sockets are no
-    /// descriptors; else the system's.
-    ///
-    /// # Panics
-    ///
-    /// Outside a kernel.
-    #[track_caller]
-    pub fn from_std(listener: std::net::TcpListener) -> io::Result<Self> {
-        Socket::adopt(listener.into()).map(|socket| Self { socket })
-    }
-
-    /// Takes a connection, waiting until there is one, and tells where it comes from.
-    ///
-    /// A connection that failed before it was accepted is passed over.
-    ///
-    /// # Cancellation
-    ///
-    /// An interruption point while there is none. Dropped or interrupted, it has taken none.
-    ///
-    /// # Errors
-    ///
-    /// The system's, of which those about a lack of descriptors or memory pass; the interruption;
-    /// [`ResourceBusy`](pikake_traps::ResourceBusy) if another task waits to accept;
-    /// [`Closed`](pikake_traps::Closed).
-    ///
-    /// # Panics
-    ///
-    /// When polled outside a task of its kernel.
-    #[track_caller]
-    pub fn accept(&self) -> impl Future<Output = io::Result<(TcpStream, SocketAddr)>> {
-        let accepting = self.socket.accept();
-        async move {
-            let (socket, address) = accepting.await?;
-            Ok((TcpStream { socket }, ip(address)?))
-        }
-    }
-
-    /// Takes all connections that are there, waiting until there is one; at most so many.
-    ///
-    /// One wait for a burst of clients, where [`accept`](Self::accept) has one for each.
-    ///
-    /// # Examples
-    ///
-    /// ```
-    /// # pikake_sim::example(async {
-    /// use pikake_net::{TcpListener, TcpStream};
-    ///
-    /// let listener = TcpListener::bind("127.0.0.1:0").await?;
-    /// let client = TcpStream::connect(listener.local_addr()?).await?;
-    /// for (stream, _) in listener.accept_many(100).await? {
-    ///     pikake_traps::spawn(async move { stream.write_all(b"hello").await }).detach();
-    /// }
-    /// client.read_exact(&mut [0; 5]).await?;
-    /// # std::io::Result::Ok(()) }).unwrap();
-    /// ```
-    ///
-    /// # Cancellation
-    ///
-    /// An interruption point while there is none. Dropped or interrupted, it has taken none.
-    ///
-    /// # Errors
-    ///
-    /// As for [`accept`](Self::accept). An error that comes after connections have been taken is
-    /// left for the next call.
-    ///
-    /// # Panics
-    ///
-    /// When polled outside a task of its kernel.
-    #[track_caller]
-    pub fn accept_many(
-        &self,
-        most: usize,
-    ) -> impl Future<Output = io::Result<Vec<(TcpStream, SocketAddr)>>> {
-        let first = self.socket.accept();
-        async move {
-            let mut accepted = Vec::new();
-            if most == 0 {
-                return Ok(accepted);
-            }
-            let (socket, address) = first.await?;
-            accepted.push((TcpStream { socket }, ip(address)?));
-            while accepted.len() < most
-                && let Some((socket, address)) = self.socket.try_accept()
-            {
-                accepted.push((TcpStream { socket }, ip(address)?));
-            }
-            Ok(accepted)
-        }
-    }
-
-    /// Where it listens; with the port that the system chose.
-    ///
-    /// # Errors
-    ///
-    /// [`Closed`](pikake_traps::Closed), or the system's.
-    pub fn local_addr(&self) -> io::Result<SocketAddr> {
-        self.socket.local_address().and_then(ip)
-    }
-
-    /// Closes the listener while others may still hold it. Whoever waits to accept is woken with
-    /// [`Closed`](pikake_traps::Closed), and connections that were not accepted are reset.
-    pub fn close(&self) {
-        self.socket.close();
-    }
+    listening!(
+        TcpStream,
+        SocketAddr,
+        ip,
+        std::net::TcpListener,
+        r#"let listener = pikake_net::TcpListener::bind("127.0.0.1:0").await?;"#,
+        "let client = pikake_net::TcpStream::connect(listener.local_addr()?).await?;"
+    );
 }

@@ -16,6 +16,7 @@ use pikake_traps::{Direction, OpenSocket, sleep};
 
 use crate::error::{ReadExactError, ReuniteError, WriteAllError, in_context};
 use crate::halves::{self, OwnedReadHalf, OwnedWriteHalf, ReadHalf, WriteHalf};
+use crate::listener::listening;
 use crate::socket::{Socket, unix};
 use crate::stream::{owned_halves, reading, whole, writing};
 use crate::tcp::BACKLOG;
@@ -175,109 +176,12 @@ impl UnixListener {
         }
     }
 
-    /// Takes over a listener of the standard library.
-    ///
-    /// # Errors
-    ///
-    /// [`Unsupported`](io::ErrorKind::Unsupported), from a kernel whose sockets are no
-    /// descriptors; else the system's.
-    ///
-    /// # Panics
-    ///
-    /// Outside a kernel.
-    #[track_caller]
-    pub fn from_std(listener: std::os::unix::net::UnixListener) -> io::Result<Self> {
-        Socket::adopt(listener.into()).map(|socket| Self { socket })
-    }
-
-    /// Takes a connection, waiting until there is one, and tells where it comes from: nowhere, as
-    /// a rule, since few clients bind a path of their own.
-    ///
-    /// # Cancellation
-    ///
-    /// An interruption point while there is none. Dropped or interrupted, it has taken none.
-    ///
-    /// # Errors
-    ///
-    /// As for [`TcpListener::accept`](crate::TcpListener::accept).
-    ///
-    /// # Panics
-    ///
-    /// When polled outside a task of its kernel.
-    #[track_caller]
-    pub fn accept(&self) -> impl Future<Output = io::Result<(UnixStream, SocketAddr)>> {
-        let accepting = self.socket.accept();
-        async move {
-            let (socket, address) = accepting.await?;
-            Ok((UnixStream { socket }, unix(address)?))
-        }
-    }
-
-    /// Takes all connections that are there, waiting until there is one; at most so many.
-    ///
-    /// One wait for a burst of clients, where [`accept`](Self::accept) has one for each.
-    ///
-    /// # Examples
-    ///
-    /// ```
-    /// # pikake_sim::example(async {
-    /// use pikake_net::{UnixListener, UnixStream};
-    ///
-    /// let listener = UnixListener::bind("/run/greeter")?;
-    /// let client = UnixStream::connect("/run/greeter").await?;
-    /// for (stream, _) in listener.accept_many(100).await? {
-    ///     pikake_traps::spawn(async move { stream.write_all(b"hello").await }).detach();
-    /// }
-    /// client.read_exact(&mut [0; 5]).await?;
-    /// # std::io::Result::Ok(()) }).unwrap();
-    /// ```
-    ///
-    /// # Cancellation
-    ///
-    /// An interruption point while there is none. Dropped or interrupted, it has taken none.
-    ///
-    /// # Errors
-    ///
-    /// As for [`accept`](Self::accept). An error that comes after connections have been taken is
-    /// left for the next call.
-    ///
-    /// # Panics
-    ///
-    /// When polled outside a task of its kernel.
-    #[track_caller]
-    pub fn accept_many(
-        &self,
-        most: usize,
-    ) -> impl Future<Output = io::Result<Vec<(UnixStream, SocketAddr)>>> {
-        let first = self.socket.accept();
-        async move {
-            let mut accepted = Vec::new();
-            if most == 0 {
-                return Ok(accepted);
-            }
-            let (socket, address) = first.await?;
-            accepted.push((UnixStream { socket }, unix(address)?));
-            while accepted.len() < most
-                && let Some((socket, address)) = self.socket.try_accept()
-            {
-                accepted.push((UnixStream { socket }, unix(address)?));
-            }
-            Ok(accepted)
-        }
-    }
-
-    /// Where it listens.
-    ///
-    /// # Errors
-    ///
-    /// [`Closed`](pikake_traps::Closed), or the system's.
-    pub fn local_addr(&self) -> io::Result<SocketAddr> {
-        self.socket.local_address().and_then(unix)
-    }
-
-    /// Closes the listener while others may still hold it. Whoever waits to accept is woken with
-    /// [`Closed`](pikake_traps::Closed). The file stays.
-    pub fn close(&self) {
-        self.socket.close();
-    }
+    listening!(
+        UnixStream,
+        SocketAddr,
+        unix,
+        std::os::unix::net::UnixListener,
+        r#"let listener = pikake_net::UnixListener::bind("/run/greeter")?;"#,
+        r#"let client = pikake_net::UnixStream::connect("/run/greeter").await?;"#
+    );
 }
