@@ -19,9 +19,9 @@ use std::time::SystemTime;
 
 use pikake::time::{Deadline, Rate, Ticks, TimerKey};
 use pikake::traps::{
-    Addresses, Attempt, Begun, Collected, Direction, Disarmed, Graces, Home, IsReady, Job, Local,
-    LocalHome, Message, OpenSocket, Opened, Outside, Quotas, Reply, SocketId, TaskId, TaskRef,
-    TrapHandler, Wait, WaitKey, WaitQueue, Waiter, door, park, socket_wait, timeout_after,
+    Addresses, Attempt, Begun, BlockingCall, Collected, Direction, Disarmed, Graces, Home, IsReady,
+    Local, LocalHome, Message, OpenSocket, Opened, Outside, Quotas, Reply, SocketId, TaskId,
+    TaskRef, TrapHandler, Wait, WaitKey, WaitQueue, Waiter, door, park, socket_wait, timeout_after,
 };
 use pikake::{Interrupted, Task, TaskError, now, sleep, spawn, yield_now};
 use support::{OnDrop, ms, within};
@@ -276,7 +276,7 @@ impl Outside for Careless {
         Ok(())
     }
 
-    fn blocking(&self, _: Job) {}
+    fn blocking(&self, _: BlockingCall) {}
 
     fn lookup(&self, _: &str, _: u16, _: Reply<Addresses>) {}
 }

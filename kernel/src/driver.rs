@@ -8,7 +8,7 @@ use std::io;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, SystemTime};
 
-pub use pikake_traps::Job;
+pub use pikake_traps::BlockingCall;
 use pikake_traps::{
     Address, Addresses, Attempt, OpenSocket, Opened, Reply, system_random, system_thread,
 };
@@ -127,12 +127,17 @@ pub trait Driver {
         system_thread(name, Box::new(run)).map_err(|error| (error, take(&kept)))
     }
 
-    /// Runs a job on a helper thread, at once or in its turn. A driver that refuses returns the job.
-    fn blocking(&mut self, job: Job) -> Result<(), Job>;
+    /// Runs a call on a helper thread, at once or in its turn. A driver that refuses returns the call.
+    fn blocking(&mut self, call: BlockingCall) -> Result<(), BlockingCall>;
 
-    /// Looks up a name, and replies from any thread. A driver that refuses returns a job for the caller to
+    /// Looks up a name, and replies from any thread. A driver that refuses returns a call for the caller to
     /// drop.
-    fn lookup(&mut self, host: &str, port: u16, reply: Reply<Addresses>) -> Result<(), Job>;
+    fn lookup(
+        &mut self,
+        host: &str,
+        port: u16,
+        reply: Reply<Addresses>,
+    ) -> Result<(), BlockingCall>;
 
     /// Whether the system is the outside. A driver that simulates a system refuses.
     fn system(&self) -> io::Result<()> {

@@ -2,23 +2,23 @@
 //!
 //! ```text
 //!            (1)                       (2)              (3)
-//!   (none) ───────▶ busy: runs a job ───────▶ idle ───────────▶ (none)
+//!   (none) ───────▶ busy: runs a call ───────▶ idle ───────────▶ (none)
 //!                     ▲    │ ▲                  │
 //!                     │    └─┘ (4)              │ (5)
 //!                     └─────────────────────────┘
 //! ```
 //!
-//! (1) [`Helpers::run`], if no thread is idle and there are fewer threads than the limit. (2) No job is
-//! left. (3) No job came for the idle time, or the driver was dropped. (4) The thread takes the next job.
+//! (1) [`Helpers::run`], if no thread is idle and there are fewer threads than the limit. (2) No call is
+//! left. (3) No call came for the idle time, or the driver was dropped. (4) The thread takes the next call.
 //! (5) [`Helpers::run`] wakes the thread that became idle last, so that the others reach their idle time.
 //!
-//! A thread counts against the limit from its start to its end, even if no task waits for its job any
+//! A thread counts against the limit from its start to its end, even if no task waits for its call any
 //! more. The kernel never waits for a thread.
 
 use std::sync::{Arc, PoisonError};
 use std::time::Duration;
 
-use pikake_traps::{Job, JobLine, quietly};
+use pikake_traps::{BlockingCall, CallQueue, catch_and_log};
 
 use crate::driver::HelperThreads;
 use crate::threads::{Builder, Condvar, Instant, Mutex, MutexGuard, wait_until};
@@ -35,7 +35,7 @@ pub const HELPER_THREADS: usize = 64;
 pub const HELPER_IDLE_EXIT: Duration = Duration::from_secs(10);
 
 struct State {
-    jobs: JobLine,
+    calls: CallQueue,
     /// The condition variables of the idle threads. The thread that became idle last is woken first, and its
     /// waker takes it out.
     idle: Vec<Arc<Condvar>>,
@@ -77,7 +77,7 @@ struct Shared(Mutex<State>);
 
 impl Shared {
     fn lock(&self) -> MutexGuard<'_, State> {
-        // No job runs under the lock, so the state behind a poisoned lock is whole.
+        // No call runs under the lock, so the state behind a poisoned lock is whole.
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -86,9 +86,9 @@ impl Shared {
         let wake = Arc::new(Condvar::new());
         let mut state = self.lock();
         loop {
-            if let Some(job) = state.jobs.pop() {
+            if let Some(call) = state.calls.pop() {
                 drop(state);
-                self.finish(job, &wake);
+                self.finish(call, &wake);
                 state = self.lock();
             } else if state.ended {
                 break;
@@ -106,25 +106,25 @@ impl Shared {
         state.numbers[number] = false;
     }
 
-    /// Runs a job and replies.
+    /// Runs a call and replies.
     ///
-    /// If no other job waits, the thread counts as idle before it replies. So a task that makes one call
+    /// If no other call waits, the thread counts as idle before it replies. So a task that makes one call
     /// after the other uses one thread.
-    fn finish(&self, mut job: Job, wake: &Arc<Condvar>) {
-        // The job replies with a panic of its closure. The drop of an unwanted result may panic, too, and so
+    fn finish(&self, mut call: BlockingCall, wake: &Arc<Condvar>) {
+        // The call replies with a panic of its closure. The drop of an unwanted result may panic, too, and so
         // may the wakers of others.
-        quietly("a helper thread's closure", || job.run());
+        catch_and_log("a helper thread's closure", || call.run());
         // The drop of an unwanted result may take long, so the thread does not count as idle before.
-        if job.is_wanted() {
+        if call.is_wanted() {
             let mut state = self.lock();
-            if state.jobs.is_empty() && !state.ended {
+            if state.calls.is_empty() && !state.ended {
                 state.idle.push(wake.clone());
             }
         }
-        quietly("a helper thread's reply", || drop(job));
+        catch_and_log("a helper thread's reply", || drop(call));
     }
 
-    /// Waits until the thread is woken. Returns `false` if no job came for the idle time.
+    /// Waits until the thread is woken. Returns `false` if no call came for the idle time.
     fn rest<'a>(
         &'a self,
         mut state: MutexGuard<'a, State>,
@@ -150,7 +150,7 @@ pub(crate) struct Helpers(Arc<Shared>);
 impl Default for Helpers {
     fn default() -> Self {
         Self(Arc::new(Shared(Mutex::new(State {
-            jobs: JobLine::default(),
+            calls: CallQueue::default(),
             idle: Vec::new(),
             numbers: Vec::new(),
             limit: HELPER_THREADS,
@@ -169,22 +169,22 @@ impl Helpers {
     pub(crate) fn count(&self) -> HelperThreads {
         let state = self.0.lock();
         let idle = state.idle.len();
-        let waiting = state.jobs.wanted();
+        let waiting = state.calls.wanted();
         HelperThreads { limit: state.limit, busy: state.threads() - idle, idle, waiting }
     }
 
-    /// Hands over a job. Returns the job if there is no thread and none can be started.
-    pub(crate) fn run(&self, job: Job) -> Result<(), Job> {
+    /// Hands over a call. Returns the call if there is no thread and none can be started.
+    pub(crate) fn run(&self, call: BlockingCall) -> Result<(), BlockingCall> {
         let mut state = self.0.lock();
-        let unwanted = state.jobs.push(job);
+        let unwanted = state.calls.push(call);
         let result = self.provide_thread(&mut state);
         drop(state);
         drop(unwanted);
         result
     }
 
-    /// Wakes or starts a thread for the newest job, unless all threads are busy.
-    fn provide_thread(&self, state: &mut State) -> Result<(), Job> {
+    /// Wakes or starts a thread for the newest call, unless all threads are busy.
+    fn provide_thread(&self, state: &mut State) -> Result<(), BlockingCall> {
         if let Some(idle) = state.idle.pop() {
             idle.notify_one();
             return Ok(());
@@ -201,7 +201,7 @@ impl Helpers {
             Err(_) => {
                 state.numbers[number] = false;
                 match state.threads() {
-                    0 => Err(state.jobs.take_back().expect("the newest job is in the line")),
+                    0 => Err(state.calls.take_back().expect("the newest call is in the line")),
                     _ => Ok(()),
                 }
             }
@@ -211,14 +211,14 @@ impl Helpers {
 
 impl Drop for Helpers {
     fn drop(&mut self) {
-        let jobs = {
+        let calls = {
             let mut state = self.0.lock();
             state.ended = true;
             for idle in state.idle.drain(..) {
                 idle.notify_one();
             }
-            std::mem::take(&mut state.jobs)
+            std::mem::take(&mut state.calls)
         };
-        drop(jobs);
+        drop(calls);
     }
 }

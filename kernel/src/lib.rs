@@ -37,7 +37,7 @@ pub use builder::{
     ANSWERS_PER_STEP, ATTEMPTS_PER_STEP, Builder, FOREIGN_GRACE, LONG_STEP, POLL_EVERY,
     POLL_EVERY_STEPS, SHUTDOWN_GRACE, SLOW_CLEANUP,
 };
-pub use driver::{Driver, Event, HelperThreads, Job, Life, Token};
+pub use driver::{BlockingCall, Driver, Event, HelperThreads, Life, Token};
 pub use helpers::{HELPER_IDLE_EXIT, HELPER_THREADS};
 pub use kernel::Kernel;
 pub use kernel::embedding::Turn;

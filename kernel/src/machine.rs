@@ -68,7 +68,7 @@ pub(crate) struct Machine<D: Driver, C, P> {
     /// Set by a stop, until the run or turn returns for it.
     is_stopped: Cell<bool>,
     /// Set by a task that lets other threads run once before the kernel sleeps.
-    lingers: Cell<bool>,
+    yields_thread: Cell<bool>,
     pace: Pace,
     pulse: Arc<Pulse>,
     watched: Option<Watched>,
@@ -131,7 +131,7 @@ impl<D: Driver, C: Clock, P: Pick> Machine<D, C, P> {
             main_has_ended: Cell::default(),
             phase: Cell::new(Phase::Open),
             is_stopped: Cell::default(),
-            lingers: Cell::default(),
+            yields_thread: Cell::default(),
             pulse,
             watched,
             events: RefCell::default(),

@@ -17,7 +17,7 @@ use mio::unix::SourceFd;
 use mio::{Events, Interest, Poll, Waker};
 use pikake_traps::{Address, Addresses, Attempt, OpenSocket, Opened, Reply};
 
-use crate::driver::{Driver, Event, HelperThreads, Job, Token};
+use crate::driver::{BlockingCall, Driver, Event, HelperThreads, Token};
 use crate::helpers::Helpers;
 use alarm::Alarm;
 pub use socket::MioSocket;
@@ -198,13 +198,18 @@ impl Driver for MioDriver {
         self.helpers.count()
     }
 
-    fn blocking(&mut self, job: Job) -> Result<(), Job> {
+    fn blocking(&mut self, job: BlockingCall) -> Result<(), BlockingCall> {
         self.helpers.run(job)
     }
 
-    fn lookup(&mut self, host: &str, port: u16, reply: Reply<Addresses>) -> Result<(), Job> {
+    fn lookup(
+        &mut self,
+        host: &str,
+        port: u16,
+        reply: Reply<Addresses>,
+    ) -> Result<(), BlockingCall> {
         let host = host.to_owned();
-        self.helpers.run(Job::new(reply, move |()| {
+        self.helpers.run(BlockingCall::new(reply, move |()| {
             let found = (host.as_str(), port).to_socket_addrs();
             found.map(Iterator::collect::<Vec<SocketAddr>>)
         }))

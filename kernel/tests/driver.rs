@@ -9,7 +9,7 @@ use std::sync::{Arc, OnceLock, mpsc};
 use std::thread;
 use std::time::Duration;
 
-use pikake_kernel::{Driver, Event, Fifo, Job, Kernel, Token, Turn};
+use pikake_kernel::{BlockingCall, Driver, Event, Fifo, Kernel, Token, Turn};
 use pikake_time::ManualClock;
 use pikake_traps::{
     Address, Addresses, Attempt, Home, KernelHandle, OpenSocket, Opened, Reply, sleep, spawn,
@@ -81,12 +81,12 @@ impl Driver for Recorder {
         unreachable!()
     }
 
-    fn blocking(&mut self, job: Job) -> Result<(), Job> {
+    fn blocking(&mut self, job: BlockingCall) -> Result<(), BlockingCall> {
         Err(job)
     }
 
-    fn lookup(&mut self, _: &str, _: u16, reply: Reply<Addresses>) -> Result<(), Job> {
-        Err(Job::new(reply, |()| unreachable!()))
+    fn lookup(&mut self, _: &str, _: u16, reply: Reply<Addresses>) -> Result<(), BlockingCall> {
+        Err(BlockingCall::new(reply, |()| unreachable!()))
     }
 }
 

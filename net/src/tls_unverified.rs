@@ -1,6 +1,6 @@
 //! A client that speaks to whoever answers.
 //!
-//! Apart from the connector, so that what gives up its promise is in one place.
+//! The one place where a connector gives up what it promises.
 
 use std::sync::Arc;
 

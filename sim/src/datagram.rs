@@ -151,7 +151,7 @@ impl Net {
         datagram.kept += length + KEPT_BESIDE;
         datagram.inbox.push_back((data, source));
         self.note(host, What::Packet("a datagram", from_host, length));
-        self.rouse(receiver);
+        self.notify(receiver);
     }
 
     /// Nobody had wanted a datagram. A socket with a peer is told.
@@ -160,7 +160,7 @@ impl Net {
             && datagram.peer.is_some()
         {
             datagram.error = Some(Errno::CONNREFUSED);
-            self.rouse(key);
+            self.notify(key);
         }
     }
 

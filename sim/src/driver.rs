@@ -5,7 +5,7 @@ use std::io::{self, IoSlice, IoSliceMut};
 use std::path::Path;
 use std::time::{Duration, SystemTime};
 
-use pikake_kernel::{Driver, Event, HelperThreads, Job, Life, Token};
+use pikake_kernel::{BlockingCall, Driver, Event, HelperThreads, Life, Token};
 use pikake_traps::{
     Address, Addresses, Attempt, Direction, OpenSocket, Opened, Reply, first_buffers,
 };
@@ -59,7 +59,7 @@ impl Driver for SimDriver {
             if let Some(found) = net.sockets.get_mut(socket.key) {
                 found.token = Some(token);
             }
-            net.rouse_registered(socket.key);
+            net.notify_registered(socket.key);
         });
         Ok(())
     }
@@ -140,8 +140,8 @@ impl Driver for SimDriver {
             let node = &net.nodes[host];
             let mut threads = HelperThreads::default();
             threads.limit = node.helpers;
-            threads.busy = node.jobs_running;
-            threads.waiting = node.jobs.iter().filter(|job| job.is_wanted()).count();
+            threads.busy = node.calls_running;
+            threads.waiting = node.calls.iter().filter(|call| call.is_wanted()).count();
             threads
         })
     }
@@ -161,12 +161,17 @@ impl Driver for SimDriver {
         ))
     }
 
-    fn blocking(&mut self, job: Job) -> Result<(), Job> {
-        self.net(|net, host| net.blocking(host, job));
+    fn blocking(&mut self, call: BlockingCall) -> Result<(), BlockingCall> {
+        self.net(|net, host| net.blocking(host, call));
         Ok(())
     }
 
-    fn lookup(&mut self, host: &str, port: u16, reply: Reply<Addresses>) -> Result<(), Job> {
+    fn lookup(
+        &mut self,
+        host: &str,
+        port: u16,
+        reply: Reply<Addresses>,
+    ) -> Result<(), BlockingCall> {
         self.net(|net, _| net.lookup(host, port, reply));
         Ok(())
     }

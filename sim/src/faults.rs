@@ -1,6 +1,6 @@
 //! Faults, carried out.
 
-use pikake_kernel::Job;
+use pikake_kernel::BlockingCall;
 
 use crate::clock::nanos;
 use crate::fault::{Between, Fault, LinkChange};
@@ -39,7 +39,7 @@ impl Net {
 
     /// Ends all that a host has open. `resets`: its peers are told. What user code may be dropped
     /// with comes back.
-    pub(crate) fn sever(&mut self, host: usize, resets: bool) -> Vec<Job> {
+    pub(crate) fn sever(&mut self, host: usize, resets: bool) -> Vec<BlockingCall> {
         for key in self.sockets.of_host(host) {
             let Some(socket) = self.sockets.get_mut(key) else { continue };
             socket.token = None;
@@ -58,8 +58,8 @@ impl Net {
         node.paths.clear();
         node.events.clear();
         node.life += 1;
-        node.jobs_running = 0;
-        std::mem::take(&mut node.jobs).into()
+        node.calls_running = 0;
+        std::mem::take(&mut node.calls).into()
     }
 
     fn change_link(&mut self, (from, to): (usize, usize), change: LinkChange) {
@@ -231,18 +231,18 @@ impl World {
                 net.datagram_arrives(from, from_host, source, to, data);
             }
             Later::Unwanted(key) => net.datagram_unwanted(key),
-            Later::Job { host, life, mut job } => {
+            Later::BlockingCall { host, life, mut call } => {
                 let is_alive = net.nodes[host].life == life;
                 if is_alive {
-                    net.note(host, What::Job);
-                    net.nodes[host].jobs_running -= 1;
+                    net.note(host, What::BlockingCall);
+                    net.nodes[host].calls_running -= 1;
                     net.start_jobs(host);
                 }
                 drop(net);
                 if is_alive {
                     // Outside of every kernel, as a thread would be.
-                    let place = job.place();
-                    self.pulse.closure(host, self.now, place, || job.run());
+                    let place = call.place();
+                    self.pulse.closure(host, self.now, place, || call.run());
                 }
             }
             Later::Lookup { reply, found } => {

@@ -3,7 +3,7 @@
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 
-use pikake_kernel::Job;
+use pikake_kernel::BlockingCall;
 use pikake_traps::{Addresses, Reply};
 
 use crate::net::Net;
@@ -11,8 +11,8 @@ use crate::wire::Later;
 
 impl Net {
     /// Puts a closure in line for a helper thread.
-    pub(crate) fn blocking(&mut self, host: usize, job: Job) {
-        self.nodes[host].jobs.push_back(job);
+    pub(crate) fn blocking(&mut self, host: usize, call: BlockingCall) {
+        self.nodes[host].calls.push_back(call);
         self.start_jobs(host);
     }
 
@@ -21,12 +21,12 @@ impl Net {
     pub(crate) fn start_jobs(&mut self, host: usize) {
         let now = self.now;
         let node = &mut self.nodes[host];
-        while node.jobs_running < node.helpers
-            && let Some(job) = node.jobs.pop_front()
+        while node.calls_running < node.helpers
+            && let Some(call) = node.calls.pop_front()
         {
-            node.jobs_running += 1;
+            node.calls_running += 1;
             let at = now.saturating_add(self.settings.blocking.draw(&mut node.blocking));
-            self.queue.push(at, Later::Job { host, life: node.life, job });
+            self.queue.push(at, Later::BlockingCall { host, life: node.life, call });
         }
     }
 

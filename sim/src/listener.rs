@@ -116,7 +116,7 @@ impl Net {
         if is_there {
             found.line.push_back(stream);
         }
-        self.rouse(listener);
+        self.notify(listener);
     }
 
     pub(crate) fn forget_embryo(&mut self, listener: Key, stream: Key) {

@@ -31,7 +31,7 @@ pub(crate) enum What {
     /// A segment, a datagram or a request to connect did not come, from a host.
     Lost(&'static str, usize),
     /// A closure of a helper thread is done.
-    Job,
+    BlockingCall,
 }
 
 /// Something that happened at a virtual time on a host.
@@ -60,7 +60,7 @@ impl Happened {
             }
             What::Fault(text) => (6, [mix(MIX_START, text.as_bytes()), 0, 0]),
             What::Lost(name, from) => (7, [mix(MIX_START, name.as_bytes()), *from as u64, 0]),
-            What::Job => (8, [0; 3]),
+            What::BlockingCall => (8, [0; 3]),
         };
         let hash = mix(hash, &[kind]);
         let numbers = [self.at, self.host as u64].into_iter().chain(numbers);
@@ -86,7 +86,7 @@ impl Happened {
             }
             What::Fault(text) => return format!("{at:>14?}  * {text}"),
             What::Lost(kind, from) => format!("does not receive {kind} from {}", name(*from)),
-            What::Job => "a closure is done".to_owned(),
+            What::BlockingCall => "a closure is done".to_owned(),
         };
         format!("{at:>14?}  {host}: {what}")
     }

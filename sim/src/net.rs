@@ -10,7 +10,7 @@ use std::io;
 use std::net::{IpAddr, SocketAddr};
 use std::time::Duration;
 
-use pikake_kernel::{Event, Job};
+use pikake_kernel::{BlockingCall, Event};
 use pikake_traps::Direction;
 
 use crate::latency::Latency;
@@ -89,8 +89,8 @@ pub(crate) struct Node {
     pub(crate) refuses: bool,
     pub(crate) slow_accept: Duration,
     /// Closures that wait for a helper thread, how many run, and how many may.
-    pub(crate) jobs: VecDeque<Job>,
-    pub(crate) jobs_running: usize,
+    pub(crate) calls: VecDeque<BlockingCall>,
+    pub(crate) calls_running: usize,
     pub(crate) helpers: usize,
     pub(crate) blocking: Rng,
     short: Rng,
@@ -111,7 +111,7 @@ pub(crate) struct Net {
     /// From where to where nothing gets through.
     pub(crate) cut: BTreeSet<(usize, usize)>,
     /// Hosts to be turned.
-    pub(crate) roused: Vec<usize>,
+    pub(crate) notified: Vec<usize>,
     pub(crate) log: Log,
     pub(crate) lookups: Rng,
     /// Which host has an address.
@@ -129,7 +129,7 @@ impl Net {
             queue: Queue::default(),
             ways: BTreeMap::new(),
             cut: BTreeSet::new(),
-            roused: Vec::new(),
+            notified: Vec::new(),
             log,
             lookups: Rng::split(seed, "", "lookup"),
             addresses: BTreeMap::new(),
@@ -151,8 +151,8 @@ impl Net {
             paths: BTreeMap::new(),
             refuses: false,
             slow_accept: Duration::ZERO,
-            jobs: VecDeque::new(),
-            jobs_running: 0,
+            calls: VecDeque::new(),
+            calls_running: 0,
             helpers: usize::MAX,
             blocking: stream("blocking"),
             short: stream("short"),
@@ -217,7 +217,7 @@ impl Net {
     }
 
     /// Reports what became ready of what an attempt would have blocked on.
-    pub(crate) fn rouse(&mut self, key: Key) {
+    pub(crate) fn notify(&mut self, key: Key) {
         let Some(socket) = self.sockets.get(key) else { return };
         if socket.token.is_none() || !(socket.read_armed || socket.write_armed) {
             return;
@@ -227,7 +227,7 @@ impl Net {
     }
 
     /// Reports what is ready, asked for or not: the socket has just been registered.
-    pub(crate) fn rouse_registered(&mut self, key: Key) {
+    pub(crate) fn notify_registered(&mut self, key: Key) {
         let is = self.readiness(key);
         self.report(key, |_| (is.read, is.write));
     }
@@ -241,7 +241,7 @@ impl Net {
         socket.write_armed &= !writable;
         let host = socket.host;
         self.nodes[host].events.push(Event { token, readable, writable, read_ended, write_ended });
-        self.roused.push(host);
+        self.notified.push(host);
     }
 
     /// Notes that an attempt would have blocked, if that is what came of it.

@@ -205,7 +205,7 @@ impl Net {
         stream.error = Some(error);
         stream.outbox.clear();
         stream.resend = Resend::default();
-        self.rouse(key);
+        self.notify(key);
         self.bury(key);
     }
 
@@ -303,7 +303,7 @@ impl Net {
                 return self.kill(to, error);
             }
         }
-        self.rouse(to);
+        self.notify(to);
         self.bury(to);
     }
 }

@@ -108,7 +108,7 @@ impl Net {
             stream.fin = Fin::Wanted;
         }
         self.pump(key);
-        self.rouse(key);
+        self.notify(key);
         Ok(())
     }
 

@@ -133,7 +133,7 @@ impl Net {
         {
             found.line.push_back(other);
         }
-        self.rouse(listener);
+        self.notify(listener);
         Ok(one)
     }
 
@@ -181,7 +181,7 @@ impl Net {
         if takes {
             stream.inbox.drain(..length);
             if let Some(peer) = stream.peer {
-                self.rouse(peer);
+                self.notify(peer);
             }
         }
         Ok(length)
@@ -203,7 +203,7 @@ impl Net {
         if let Some(receiver) = self.unix_stream_mut(peer) {
             bytes::put(&mut receiver.inbox, from, length);
         }
-        self.rouse(peer);
+        self.notify(peer);
         Ok(length)
     }
 
@@ -218,9 +218,9 @@ impl Net {
             {
                 other.ended = true;
             }
-            self.rouse(peer);
+            self.notify(peer);
         }
-        self.rouse(key);
+        self.notify(key);
         Ok(())
     }
 
@@ -251,11 +251,11 @@ impl Net {
                     other.ended = true;
                     other.error = (!inbox.is_empty()).then_some(Errno::CONNRESET);
                 }
-                self.rouse(peer);
+                self.notify(peer);
             }
             Kind::UnixDatagram(datagram) => {
                 for sender in datagram.waiting {
-                    self.rouse(sender);
+                    self.notify(sender);
                 }
             }
             _ => {}

@@ -123,7 +123,7 @@ impl Net {
         if let Some(sender) = self.unix_datagram_mut(key) {
             sender.blocked_on = None;
         }
-        self.rouse(receiver);
+        self.notify(receiver);
         Ok(data.len())
     }
 
@@ -140,7 +140,7 @@ impl Net {
         if takes {
             datagram.inbox.pop_front();
             for sender in std::mem::take(&mut datagram.waiting) {
-                self.rouse(sender);
+                self.notify(sender);
             }
         }
         Ok((length, from))

@@ -8,7 +8,7 @@ use std::cmp::Ordering;
 use std::collections::BinaryHeap;
 use std::net::SocketAddr;
 
-use pikake_kernel::Job;
+use pikake_kernel::BlockingCall;
 use pikake_traps::{Addresses, Reply};
 
 use crate::clock::nanos;
@@ -180,7 +180,7 @@ pub(crate) enum Later {
     /// Nobody had wanted a datagram of this socket.
     Unwanted(Key),
     /// A closure on a helper thread is done.
-    Job { host: usize, life: u32, job: Job },
+    BlockingCall { host: usize, life: u32, call: BlockingCall },
     /// A name was looked up.
     Lookup { reply: Reply<Addresses>, found: Addresses },
 }

@@ -112,13 +112,13 @@ impl World {
 
     /// Makes the hosts ready that have a message, an event on a socket, or a wake.
     pub(crate) fn make_woken_hosts_ready(&mut self) {
-        let mut roused = std::mem::take(&mut self.net.borrow_mut().roused);
-        for host in roused.drain(..).chain(self.woken.take()) {
+        let mut notified = std::mem::take(&mut self.net.borrow_mut().notified);
+        for host in notified.drain(..).chain(self.woken.take()) {
             self.make_ready(host);
         }
-        let roused_meanwhile = &mut self.net.borrow_mut().roused;
-        if roused_meanwhile.is_empty() {
-            *roused_meanwhile = roused;
+        let notified_meanwhile = &mut self.net.borrow_mut().notified;
+        if notified_meanwhile.is_empty() {
+            *notified_meanwhile = notified;
         }
     }
 

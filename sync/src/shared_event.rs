@@ -47,7 +47,7 @@ impl State for Flag {
 struct Waiting;
 
 impl Side<Flag> for Waiting {
-    type Brings = ();
+    type Request = ();
     type Gets = ();
 
     fn line(flag: &mut Flag) -> &mut Line<(), ()> {

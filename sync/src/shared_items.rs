@@ -115,7 +115,7 @@ impl<T> State for Items<T> {
 pub(crate) struct Getting;
 
 impl<T> Side<Items<T>> for Getting {
-    type Brings = ();
+    type Request = ();
     type Gets = Numbered<T>;
 
     fn line(items: &mut Items<T>) -> &mut Line<(), Numbered<T>> {
@@ -140,7 +140,7 @@ impl<T> Side<Items<T>> for Getting {
 pub(crate) struct Putting;
 
 impl<T> Side<Items<T>> for Putting {
-    type Brings = T;
+    type Request = T;
     type Gets = ();
     const STEPS_ASIDE: bool = true;
 
@@ -160,7 +160,7 @@ impl<T> Side<Items<T>> for Putting {
 pub(crate) struct Joining;
 
 impl<T> Side<Items<T>> for Joining {
-    type Brings = ();
+    type Request = ();
     type Gets = ();
 
     fn line(items: &mut Items<T>) -> &mut Line<(), ()> {

@@ -16,7 +16,7 @@
 use std::collections::VecDeque;
 use std::task::Waker;
 
-use pikake_traps::quietly;
+use pikake_traps::catch_and_log;
 
 use crate::shared_block::{self, Guard, Mutex};
 
@@ -29,17 +29,17 @@ pub(crate) trait State {
 /// One of the lines of a state, and what those in it want.
 pub(crate) trait Side<S> {
     /// What they bring along.
-    type Brings;
+    type Request;
     /// What they get.
     type Gets;
 
     /// Whether what they were called for cannot be given back.
     const STEPS_ASIDE: bool = false;
 
-    fn line(state: &mut S) -> &mut Line<Self::Brings, Self::Gets>;
+    fn line(state: &mut S) -> &mut Line<Self::Request, Self::Gets>;
 
     /// Does it at once, if nobody waits and the state allows it.
-    fn now(state: &mut S, brings: Self::Brings) -> Result<Self::Gets, Self::Brings>;
+    fn now(state: &mut S, request: Self::Request) -> Result<Self::Gets, Self::Request>;
 
     /// Notes that somebody has seen what they got.
     fn collected(_: &mut S) {}
@@ -91,7 +91,7 @@ impl Wakers {
     pub(crate) fn wake(self) {
         for waker in self.first.into_iter().chain(self.others) {
             // Whoever calls has an item in hand, and others are to be woken.
-            quietly("the waker of somebody who waits for another thread", || waker.wake());
+            catch_and_log("the waker of somebody who waits for another thread", || waker.wake());
         }
     }
 }
@@ -123,7 +123,7 @@ enum Place<W, G> {
 
 #[derive(Debug)]
 pub(crate) struct Waiting<W> {
-    brings: W,
+    request: W,
     pub(crate) waker: Waker,
     /// It is not to be called: its task is asking its kernel whether it was interrupted.
     pub(crate) aside: bool,
@@ -170,10 +170,10 @@ impl<W, G> Line<W, G> {
     /// Calls the first in line for what `gets` gives, and gives what they brought.
     pub(crate) fn call(&mut self, wakers: &mut Wakers, gets: impl FnOnce() -> G) -> Option<W> {
         let index = self.first()?;
-        let Waiting { brings, waker, .. } = self.take(index, || Left::Called(gets()))?;
+        let Waiting { request, waker, .. } = self.take(index, || Left::Called(gets()))?;
         self.callable_from = index + 1;
         wakers.add(Some(waker));
-        Some(brings)
+        Some(request)
     }
 
     /// Sends everybody away, with what they brought.
@@ -184,9 +184,9 @@ impl<W, G> Line<W, G> {
         self.waiting = 0;
         for (_, place) in &mut self.places {
             *place = match std::mem::replace(place, Place::Gone) {
-                Place::Waiting(Waiting { brings, waker, .. }) => {
+                Place::Waiting(Waiting { request, waker, .. }) => {
                     wakers.add(Some(waker));
-                    Place::Left(Left::Uncalled(brings))
+                    Place::Left(Left::Uncalled(request))
                 }
                 other => other,
             };
@@ -213,10 +213,10 @@ impl<W, G> Line<W, G> {
     }
 
     /// Takes the last place.
-    pub(crate) fn join(&mut self, brings: W, waker: Waker, aside: bool) -> u64 {
+    pub(crate) fn join(&mut self, request: W, waker: Waker, aside: bool) -> u64 {
         self.last += 1;
         self.waiting += 1;
-        self.places.push_back((self.last, Place::Waiting(Waiting { brings, waker, aside })));
+        self.places.push_back((self.last, Place::Waiting(Waiting { request, waker, aside })));
         self.last
     }
 
@@ -240,9 +240,9 @@ impl<W, G> Line<W, G> {
     pub(crate) fn leave(&mut self, ticket: u64) -> (Left<W, G>, Option<Waker>) {
         let index = self.index(ticket);
         let left = match std::mem::replace(&mut self.places[index].1, Place::Gone) {
-            Place::Waiting(Waiting { brings, waker, .. }) => {
+            Place::Waiting(Waiting { request, waker, .. }) => {
                 self.waiting -= 1;
-                (Left::Uncalled(brings), Some(waker))
+                (Left::Uncalled(request), Some(waker))
             }
             Place::Left(left) => (left, None),
             Place::Gone => unreachable!("a place is given up once"),

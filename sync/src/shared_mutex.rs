@@ -83,7 +83,7 @@ impl State for Lock {
 struct Locking;
 
 impl Side<Lock> for Locking {
-    type Brings = ();
+    type Request = ();
     type Gets = ();
 
     fn line(lock: &mut Lock) -> &mut Line<(), ()> {

@@ -13,7 +13,9 @@ use std::pin::Pin;
 use std::task::{Context, Poll, Waker};
 use std::time::Instant;
 
-use pikake_traps::{ForeignTrap, Interrupted, KernelTrap, TrapKind, kernel_trap_at, linger};
+use pikake_traps::{
+    ForeignTrap, Interrupted, KernelTrap, TrapKind, kernel_trap_at, yield_thread_before_sleep,
+};
 
 use crate::shared_block;
 use crate::shared_line::{Left, Shared, Side, State, Wakers};
@@ -30,7 +32,7 @@ where
     D: Side<S>,
 {
     shared: P,
-    brings: Option<D::Brings>,
+    request: Option<D::Request>,
     ticket: Option<u64>,
     side: PhantomData<fn() -> D>,
 }
@@ -41,17 +43,17 @@ where
     S: State,
     D: Side<S>,
 {
-    pub(crate) fn new(shared: P, brings: D::Brings) -> Self {
-        Self { shared, brings: Some(brings), ticket: None, side: PhantomData }
+    pub(crate) fn new(shared: P, request: D::Request) -> Self {
+        Self { shared, request: Some(request), ticket: None, side: PhantomData }
     }
 
     /// What was brought, of one who is out of the line.
-    pub(crate) fn take_back(&mut self) -> Option<D::Brings> {
-        self.brings.take()
+    pub(crate) fn take_back(&mut self) -> Option<D::Request> {
+        self.request.take()
     }
 
     /// Blocks the thread until it is its turn; `None` if it was not by then.
-    pub(crate) fn block(&mut self, until: Option<Instant>) -> Option<Result<D::Gets, D::Brings>> {
+    pub(crate) fn block(&mut self, until: Option<Instant>) -> Option<Result<D::Gets, D::Request>> {
         assert!(
             !pikake_traps::door::is_open(),
             "a call that blocks its thread was made inside a kernel, all of whose tasks it would \
@@ -74,32 +76,32 @@ where
 
     /// Does it, if that is possible at once.
     fn at_once(&mut self) -> Option<D::Gets> {
-        let brings = self.brings.take().expect("a wait was polled after it had ended");
+        let request = self.request.take().expect("a wait was polled after it had ended");
         let mut wakers = Wakers::default();
         let mut state = self.shared.lock();
-        let done = D::now(&mut state, brings);
+        let done = D::now(&mut state, request);
         if done.is_ok() {
             state.serve(&mut wakers);
         }
         drop(state);
         wakers.wake();
-        done.map_err(|brings| self.brings = Some(brings)).ok()
+        done.map_err(|request| self.request = Some(request)).ok()
     }
 
     /// Does it, or takes the last place in the line.
-    fn join(&mut self, waker: Waker, aside: bool) -> Option<Result<D::Gets, D::Brings>> {
-        let brings = self.brings.take().expect("a wait was polled after it had ended");
+    fn join(&mut self, waker: Waker, aside: bool) -> Option<Result<D::Gets, D::Request>> {
+        let request = self.request.take().expect("a wait was polled after it had ended");
         let mut wakers = Wakers::default();
         let mut surplus = None;
         let mut state = self.shared.lock();
-        let done = match D::now(&mut state, brings) {
+        let done = match D::now(&mut state, request) {
             Ok(gets) => {
                 state.serve(&mut wakers);
                 surplus = Some(waker);
                 Some(Ok(gets))
             }
-            Err(brings) => {
-                let ticket = D::line(&mut state).join(brings, waker, aside);
+            Err(request) => {
+                let ticket = D::line(&mut state).join(request, waker, aside);
                 state.serve(&mut wakers);
                 let done = Self::collect(&mut state, ticket, &mut wakers);
                 if done.is_none() {
@@ -119,7 +121,7 @@ where
         state: &mut S,
         ticket: u64,
         wakers: &mut Wakers,
-    ) -> Option<Result<D::Gets, D::Brings>> {
+    ) -> Option<Result<D::Gets, D::Request>> {
         let line = D::line(state);
         if line.waiting(ticket).is_some() {
             return None;
@@ -129,14 +131,14 @@ where
                 D::collected(state);
                 Ok(gets)
             }
-            Left::Uncalled(brings) => Err(brings),
+            Left::Uncalled(request) => Err(request),
         };
         state.serve(wakers);
         Some(done)
     }
 
     /// Its turn, if it has come; otherwise that waker will be called.
-    fn look(&mut self, waker: &Waker, aside: bool) -> Option<Result<D::Gets, D::Brings>> {
+    fn look(&mut self, waker: &Waker, aside: bool) -> Option<Result<D::Gets, D::Request>> {
         let ticket = self.ticket?;
         let mut fresh = None;
         loop {
@@ -182,16 +184,16 @@ where
     /// what was brought stays here.
     pub(crate) fn leave(&mut self, keep: bool) {
         let Some(ticket) = self.ticket.take() else { return };
-        let (brings, waker) = self.shared.change(|state| match D::line(state).leave(ticket) {
+        let (request, waker) = self.shared.change(|state| match D::line(state).leave(ticket) {
             (Left::Called(gets), waker) => {
                 D::give_back(state, gets);
                 (None, waker)
             }
-            (Left::Uncalled(brings), waker) => (Some(brings), waker),
+            (Left::Uncalled(request), waker) => (Some(request), waker),
         });
         drop(waker);
         if keep {
-            self.brings = brings;
+            self.request = request;
         }
     }
 }
@@ -211,7 +213,7 @@ where
     S: State,
     D: Side<S>,
 {
-    type Output = Result<D::Gets, D::Brings>;
+    type Output = Result<D::Gets, D::Request>;
 
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
         let done = match self.ticket {
@@ -271,14 +273,14 @@ where
 {
     pub(crate) fn new(
         shared: P,
-        brings: D::Brings,
+        request: D::Request,
         awaited_at: &'static Location<'static>,
     ) -> Self {
-        Self { wait: Wait::new(shared, brings), trap: None, awaited_at }
+        Self { wait: Wait::new(shared, request), trap: None, awaited_at }
     }
 
     /// What was brought, of one who is out of the line.
-    pub(crate) fn take_back(&mut self) -> Option<D::Brings> {
+    pub(crate) fn take_back(&mut self) -> Option<D::Request> {
         self.wait.take_back()
     }
 }
@@ -297,7 +299,7 @@ where
     S: State,
     D: Side<S>,
 {
-    type Output = Result<Result<D::Gets, D::Brings>, Interrupted>;
+    type Output = Result<Result<D::Gets, D::Request>, Interrupted>;
 
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
         let Self { wait, trap, awaited_at } = &mut *self;
@@ -319,7 +321,7 @@ where
             match answer {
                 Poll::Pending => {
                     if !D::STEPS_ASIDE || !wait.step_back() {
-                        linger();
+                        yield_thread_before_sleep();
                         return Poll::Pending;
                     }
                 }

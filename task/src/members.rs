@@ -2,21 +2,21 @@
 //!
 //! ```text
 //!             (1)              (2)                  (3)
-//!   future ────────▶ seated ────────▶ finished ────────────▶ taken
+//!   future ────────▶ placed ────────▶ finished ────────────▶ taken
 //!                      │
 //!                      └─────▶ gone: a daemon, or nobody is left to ask
 //! ```
 //!
-//! (1) [`Members::spawn`]: the member gets a seat, and a task around its future. (2) The last thing
-//! that goes when that task ends, in whatever way, is its [`Report`], which gives the seat back and
+//! (1) [`Members::spawn`]: the member gets a slot, and a task around its future. (2) The last thing
+//! that goes when that task ends, in whatever way, is its [`Report`], which gives the slot back and
 //! wakes whoever joins. (3) A policy in `group.rs` asks for the outcome.
 //!
 //! The report comes from inside the ending task, a moment before the task counts as ended and its
 //! outcome is there. Nobody can look in between: whoever joins is another task, and is stepped
 //! later.
 //!
-//! A task may be over before it has its seat: a kernel that is being shut down drops its future
-//! inside `spawn`. The seat remembers that until the task arrives.
+//! A task may be over before it has its slot: a kernel that is being shut down drops its future
+//! inside `spawn`. The slot remembers that until the task arrives.
 
 use std::cell::RefCell;
 use std::collections::VecDeque;
@@ -40,7 +40,7 @@ pub(crate) struct Members<T> {
 }
 
 struct List<T> {
-    seats: Vec<Option<Seat<T>>>,
+    slots: Vec<Option<Slot<T>>>,
     free: Vec<usize>,
     /// In the order of their ends.
     finished: VecDeque<Finished<T>>,
@@ -65,14 +65,14 @@ enum State {
     Ownerless,
 }
 
-struct Seat<T> {
-    sitter: Sitter<T>,
+struct Slot<T> {
+    state: MemberState<T>,
     /// How many were spawned before.
     number: u64,
     is_daemon: bool,
 }
 
-enum Sitter<T> {
+enum MemberState<T> {
     /// The task is being made.
     Expected,
     /// The task was over before it was there.
@@ -112,7 +112,7 @@ fn take<T>(task: &mut Task<T>) -> Result<T, TaskError> {
 impl<T: 'static> Members<T> {
     pub(crate) fn new(made_at: &'static Location<'static>) -> Rc<Self> {
         let list = List {
-            seats: Vec::new(),
+            slots: Vec::new(),
             free: Vec::new(),
             finished: VecDeque::new(),
             spawned: 0,
@@ -134,15 +134,15 @@ impl<T: 'static> Members<T> {
     where
         F: Future<Output = T> + 'static,
     {
-        let seat = self.list.borrow_mut().take_seat(is_daemon).ok_or(GroupEnded)?;
-        let report = Report { members: self.clone(), seat };
+        let slot = self.list.borrow_mut().reserve_slot(is_daemon).ok_or(GroupEnded)?;
+        let report = Report { members: self.clone(), slot };
         let task = builder.spawn(Reporting { future, report });
         let member = Member(task.task_ref().clone());
         let mut list = self.list.borrow_mut();
         let ended = list.why.clone();
-        let unseated = list.sit(seat, task);
+        let unplaced = list.fill(slot, task);
         drop(list);
-        drop(unseated);
+        drop(unplaced);
         if let Some(why) = ended {
             // By what the kernel's observers did when they saw the new task.
             member.0.request_cancel(why);
@@ -150,8 +150,8 @@ impl<T: 'static> Members<T> {
         Ok(member)
     }
 
-    fn report(&self, seat: usize) {
-        let left = self.list.borrow_mut().leave(seat);
+    fn report(&self, slot: usize) {
+        let left = self.list.borrow_mut().leave(slot);
         // Its task goes on for a moment, so this is not the last reference to it.
         drop(left);
         self.ends.wake(usize::MAX);
@@ -172,7 +172,7 @@ impl<T: 'static> Members<T> {
         }
         let mut list = self.list.borrow_mut();
         let finished = std::mem::take(&mut list.finished);
-        let detached: Vec<_> = list.seats.iter_mut().flatten().filter_map(Seat::detach).collect();
+        let detached: Vec<_> = list.slots.iter_mut().flatten().filter_map(Slot::detach).collect();
         drop(list);
         drop((finished, detached));
         left.len()
@@ -184,11 +184,11 @@ impl<T: 'static> Members<T> {
         // Of several requests to a task the first counts.
         list.why.get_or_insert_with(|| why.clone());
         let mut left: Vec<(u64, TaskRef)> = list
-            .seats
+            .slots
             .iter()
             .flatten()
-            .filter_map(|seat| match &seat.sitter {
-                Sitter::Here(task) => Some((seat.number, task.task_ref().clone())),
+            .filter_map(|slot| match &slot.state {
+                MemberState::Here(task) => Some((slot.number, task.task_ref().clone())),
                 _ => None,
             })
             .collect();
@@ -242,12 +242,12 @@ impl<T: 'static> Members<T> {
     }
 }
 
-impl<T> Seat<T> {
+impl<T> Slot<T> {
     fn detach(&mut self) -> Option<Task<T>> {
-        match std::mem::replace(&mut self.sitter, Sitter::Detached) {
-            Sitter::Here(task) => Some(task),
+        match std::mem::replace(&mut self.state, MemberState::Detached) {
+            MemberState::Here(task) => Some(task),
             other => {
-                self.sitter = other;
+                self.state = other;
                 None
             }
         }
@@ -255,21 +255,21 @@ impl<T> Seat<T> {
 }
 
 impl<T> List<T> {
-    fn take_seat(&mut self, is_daemon: bool) -> Option<usize> {
+    fn reserve_slot(&mut self, is_daemon: bool) -> Option<usize> {
         if self.state != State::Open {
             return None;
         }
-        let seat = Some(Seat { sitter: Sitter::Expected, number: self.spawned, is_daemon });
+        let slot = Some(Slot { state: MemberState::Expected, number: self.spawned, is_daemon });
         self.spawned += 1;
         *self.count(is_daemon) += 1;
         match self.free.pop() {
             Some(free) => {
-                self.seats[free] = seat;
+                self.slots[free] = slot;
                 Some(free)
             }
             None => {
-                self.seats.push(seat);
-                Some(self.seats.len() - 1)
+                self.slots.push(slot);
+                Some(self.slots.len() - 1)
             }
         }
     }
@@ -278,41 +278,41 @@ impl<T> List<T> {
         if is_daemon { &mut self.daemons } else { &mut self.running }
     }
 
-    /// The task of a seat is there. Gives it back if it has no business here any more.
-    fn sit(&mut self, seat: usize, task: Task<T>) -> Option<Task<T>> {
-        let taken = self.seats[seat].as_mut().expect("a seat is kept until its task is there");
-        match taken.sitter {
-            Sitter::Over { told } => self.finish(seat, task, told),
+    /// The task of a slot is there. Gives it back if it has no business here any more.
+    fn fill(&mut self, slot: usize, task: Task<T>) -> Option<Task<T>> {
+        let taken = self.slots[slot].as_mut().expect("a slot is kept until its task is there");
+        match taken.state {
+            MemberState::Over { told } => self.finish(slot, task, told),
             _ if self.state == State::Ownerless => {
-                taken.sitter = Sitter::Detached;
+                taken.state = MemberState::Detached;
                 Some(task)
             }
             _ => {
-                taken.sitter = Sitter::Here(task);
+                taken.state = MemberState::Here(task);
                 None
             }
         }
     }
 
     /// A member has ended. Gives back a task that nobody will ask about.
-    fn leave(&mut self, seat: usize) -> Option<Task<T>> {
+    fn leave(&mut self, slot: usize) -> Option<Task<T>> {
         let told = self.state != State::Open;
-        let taken = self.seats[seat].as_mut().expect("a member keeps its seat until it ends");
+        let taken = self.slots[slot].as_mut().expect("a member keeps its slot until it ends");
         let is_daemon = taken.is_daemon;
-        let sitter = std::mem::replace(&mut taken.sitter, Sitter::Over { told });
+        let state = std::mem::replace(&mut taken.state, MemberState::Over { told });
         *self.count(is_daemon) -= 1;
-        match sitter {
-            Sitter::Here(task) => self.finish(seat, task, told),
-            Sitter::Detached => {
-                self.stand_up(seat);
+        match state {
+            MemberState::Here(task) => self.finish(slot, task, told),
+            MemberState::Detached => {
+                self.free_slot(slot);
                 None
             }
-            Sitter::Expected | Sitter::Over { .. } => None,
+            MemberState::Expected | MemberState::Over { .. } => None,
         }
     }
 
-    fn finish(&mut self, seat: usize, task: Task<T>, told: bool) -> Option<Task<T>> {
-        let Seat { number, is_daemon, .. } = self.stand_up(seat);
+    fn finish(&mut self, slot: usize, task: Task<T>, told: bool) -> Option<Task<T>> {
+        let Slot { number, is_daemon, .. } = self.free_slot(slot);
         if is_daemon || self.state == State::Ownerless {
             return Some(task);
         }
@@ -320,9 +320,9 @@ impl<T> List<T> {
         None
     }
 
-    fn stand_up(&mut self, seat: usize) -> Seat<T> {
-        self.free.push(seat);
-        self.seats[seat].take().expect("a seat is given back once")
+    fn free_slot(&mut self, slot: usize) -> Slot<T> {
+        self.free.push(slot);
+        self.slots[slot].take().expect("a slot is given back once")
     }
 }
 
@@ -347,11 +347,11 @@ impl<F: Future, R> Future for Reporting<F, R> {
 /// Reports the end of a member by being dropped.
 struct Report<T: 'static> {
     members: Rc<Members<T>>,
-    seat: usize,
+    slot: usize,
 }
 
 impl<T: 'static> Drop for Report<T> {
     fn drop(&mut self) {
-        self.members.report(self.seat);
+        self.members.report(self.slot);
     }
 }

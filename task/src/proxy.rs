@@ -7,7 +7,8 @@ use std::panic::Location;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 
 use pikake_traps::{
-    Blocking, CancelFlag, Interrupted, Job, JobLine, TaskError, blocking_on, quietly, start_thread,
+    Blocking, BlockingCall, CallQueue, CancelFlag, Interrupted, TaskError, blocking_on,
+    catch_and_log, start_thread,
 };
 
 /// An object whose methods block, in a thread of its own: a connection to a database, a file, a
@@ -55,7 +56,7 @@ struct Queue<T: 'static> {
 }
 
 struct State<T: 'static> {
-    calls: JobLine<Option<T>>,
+    calls: CallQueue<Option<T>>,
     is_busy: bool,
     is_closed: bool,
 }
@@ -67,7 +68,7 @@ impl<T: 'static> Queue<T> {
     }
 
     /// Takes a call, perhaps as the last one; dropped, it tells its caller.
-    fn push(&self, call: Job<Option<T>>, is_last: bool) {
+    fn push(&self, call: BlockingCall<Option<T>>, is_last: bool) {
         let mut state = self.lock();
         if state.is_closed {
             drop(state);
@@ -87,7 +88,7 @@ impl<T: 'static> Queue<T> {
     }
 
     /// The next call; `None` when there will be no more.
-    fn next(&self) -> Option<Job<Option<T>>> {
+    fn next(&self) -> Option<BlockingCall<Option<T>>> {
         let mut state = self.lock();
         state.is_busy = false;
         loop {
@@ -107,10 +108,10 @@ impl<T: 'static> Queue<T> {
         while let Some(mut call) = self.next() {
             // The call reports a panic by itself; what is left is the drop of a result that nobody
             // wants any more, and the wakers of others.
-            quietly("a call of an object in a thread", || call.run_on(&mut object));
-            quietly("the reply to a call of an object in a thread", || drop(call));
+            catch_and_log("a call of an object in a thread", || call.run_on(&mut object));
+            catch_and_log("the reply to a call of an object in a thread", || drop(call));
         }
-        quietly("the drop of an object in a thread", || drop(object));
+        catch_and_log("the drop of an object in a thread", || drop(object));
     }
 }
 
@@ -164,7 +165,7 @@ impl<T: 'static> ThreadProxy<T> {
     }
 
     fn start(object: impl FnOnce() -> Option<T> + Send + 'static) -> io::Result<Self> {
-        let state = State { calls: JobLine::default(), is_busy: false, is_closed: false };
+        let state = State { calls: CallQueue::default(), is_busy: false, is_closed: false };
         let queue = Arc::new(Queue { state: Mutex::new(state), changed: Condvar::new() });
         let inside = queue.clone();
         start_thread("pikake-proxy", move || inside.serve(object()))?;

@@ -15,10 +15,10 @@ use std::time::{Duration, SystemTime};
 use pikake::kernel::{FOREIGN_GRACE, SHUTDOWN_GRACE, SLOW_CLEANUP};
 use pikake::time::{Deadline, Rate, Ticks, TimerKey};
 use pikake::traps::{
-    Addresses, Attempt, Begun, Closed, Collected, Disarmed, Graces, Home, Interrupted, Job, Local,
-    Message, OpenSocket, Opened, Outside, Quotas, Reply, SocketId, TaskError, TaskId, TaskRef,
-    TrapHandler, Until, Wait, WaitKey, WaitQueue, Waiter, WaiterList, borrowing, door,
-    system_random, system_thread,
+    Addresses, Attempt, Begun, BlockingCall, Closed, Collected, Disarmed, Graces, Home,
+    Interrupted, Local, Message, OpenSocket, Opened, Outside, Quotas, Reply, SocketId, TaskError,
+    TaskId, TaskRef, TrapHandler, Until, Wait, WaitKey, WaitQueue, Waiter, WaiterList, borrowing,
+    door, system_random, system_thread,
 };
 
 /// One tick is one nanosecond.
@@ -486,7 +486,7 @@ impl Outside for Naive {
         Ok(())
     }
 
-    fn blocking(&self, mut job: Job) {
+    fn blocking(&self, mut job: BlockingCall) {
         job.run();
     }
 

@@ -17,7 +17,9 @@ use std::sync::mpsc::{self, RecvTimeoutError};
 use std::thread;
 use std::time::Duration;
 
-use pikake::kernel::{Builder, Driver, Event, Job, Life, MioDriver, MioSocket, Observer, Token};
+use pikake::kernel::{
+    BlockingCall, Builder, Driver, Event, Life, MioDriver, MioSocket, Observer, Token,
+};
 use pikake::time::ManualClock;
 use pikake::traps::{
     Address, Addresses, Attempt, Exit, OpenSocket, Opened, Reply, TaskRef, TrapKind,
@@ -205,11 +207,16 @@ impl Driver for Faulty {
         }
     }
 
-    fn blocking(&mut self, job: Job) -> Result<(), Job> {
+    fn blocking(&mut self, job: BlockingCall) -> Result<(), BlockingCall> {
         self.real.blocking(job)
     }
 
-    fn lookup(&mut self, host: &str, port: u16, reply: Reply<Addresses>) -> Result<(), Job> {
+    fn lookup(
+        &mut self,
+        host: &str,
+        port: u16,
+        reply: Reply<Addresses>,
+    ) -> Result<(), BlockingCall> {
         if self.faults.keep_lookup.take() {
             self.faults.lookups.borrow_mut().push(reply);
             return Ok(());

@@ -1,6 +1,6 @@
 //! Closures that block, on other threads.
 //!
-//! A closure goes to its thread as a [`Job`], and what it returns comes back as a
+//! A closure goes to its thread as a [`BlockingCall`], and what it returns comes back as a
 //! [`Reply`]. Who gives up waiting takes the closure back if it has not been
 //! started, so that a call either never runs or is told to stop:
 //!
@@ -13,7 +13,7 @@
 //!                    withdrawn        told to stop; runs on, its result is dropped there
 //! ```
 //!
-//! (1) the first poll of [`Blocking`]. (2) [`Job::run_on`]. (3) the end of the closure. (4), (5)
+//! (1) the first poll of [`Blocking`]. (2) [`BlockingCall::run_on`]. (3) the end of the closure. (4), (5)
 //! [`Blocking::give_up`]: the wait is interrupted, or its future dropped.
 
 use std::fmt;
@@ -24,12 +24,12 @@ use std::sync::{Arc, PoisonError};
 use std::task::{Context, Poll};
 use std::thread;
 
+use crate::blocking_call::BlockingCall;
 use crate::calls::{FutureWait, check_interrupt, foreign_wait_at};
+use crate::catch::catch_and_log;
 use crate::door;
 use crate::interrupt::{Interrupted, Panic, TaskError};
-use crate::job::Job;
 use crate::names::TrapKind;
-use crate::quiet::quietly;
 use crate::reply::{Replied, Reply};
 use crate::threads::{AtomicBool, Mutex, Ordering};
 
@@ -144,7 +144,7 @@ where
 ///
 /// As [`blocking`].
 #[track_caller]
-pub fn blocking_on<T, F, R>(submit: impl FnOnce(Job<T>) + 'static, work: F) -> Blocking<R>
+pub fn blocking_on<T, F, R>(submit: impl FnOnce(BlockingCall<T>) + 'static, work: F) -> Blocking<R>
 where
     T: ?Sized + 'static,
     F: FnOnce(&mut T, &CancelFlag) -> R + Send + 'static,
@@ -157,7 +157,7 @@ where
 
 /// Hands the closure over.
 pub(crate) fn begin<T, F, R>(
-    submit: impl FnOnce(Job<T>),
+    submit: impl FnOnce(BlockingCall<T>),
     work: F,
     flag: CancelFlag,
     place: &'static Location<'static>,
@@ -174,7 +174,7 @@ where
         // What is taken back is dropped by the caller, outside of the lock.
         move || take(&work).is_some()
     };
-    let job = Job::new(reply, move |what: &mut T| {
+    let job = BlockingCall::new(reply, move |what: &mut T| {
         let work = take(&work)?;
         Some(catch_unwind(AssertUnwindSafe(|| work(what, &flag))))
     });
@@ -276,7 +276,7 @@ impl<R> Blocking<R> {
         // From now on the job counts as unwanted.
         drop(wait);
         if !is_withdrawn && let Some(hook) = self.on_cancel.take() {
-            quietly("the hook of a closure that was cancelled", hook);
+            catch_and_log("the hook of a closure that was cancelled", hook);
         }
     }
 }

@@ -9,7 +9,7 @@ use std::sync::mpsc;
 use shuttle::thread;
 
 use crate::blocking::{CancelFlag, begin};
-use crate::job::Job;
+use crate::blocking_call::BlockingCall;
 
 /// How many schedules each program is run under.
 const SCHEDULES: usize = 3_000;
@@ -33,7 +33,7 @@ fn a_closure_is_run_or_taken_back() {
     check(|| {
         let [ran, dropped, results] = [(); 3].map(|()| Arc::new(AtomicUsize::new(0)));
         let flag = CancelFlag::default();
-        let (submit, jobs) = mpsc::channel::<Job>();
+        let (submit, calls) = mpsc::channel::<BlockingCall>();
         let work = {
             let (ran, closure, results) = (ran.clone(), Dropped(dropped.clone()), results.clone());
             move |(): &mut (), flag: &CancelFlag| {
@@ -44,13 +44,13 @@ fn a_closure_is_run_or_taken_back() {
                 Dropped(results)
             }
         };
-        let submit = move |job| submit.send(job).expect("it is received below");
+        let submit = move |call| submit.send(call).expect("it is received below");
         let started = begin(submit, work, flag.clone(), Location::caller());
-        let mut job = jobs.recv().expect("it was sent above");
+        let mut call = calls.recv().expect("it was sent above");
         let helper = thread::spawn(move || {
             thread::yield_now();
-            job.run();
-            job.is_wanted()
+            call.run();
+            call.is_wanted()
         });
         thread::yield_now();
         // As a task does that gives up.
@@ -83,11 +83,11 @@ fn a_result_arrives_whenever_the_waiter_looks() {
         let (reply, mut replied) = crate::Reply::channel();
         let gives = shuttle::rand::Rng::gen_bool(&mut shuttle::rand::thread_rng(), 0.8);
         let helper = thread::spawn(move || {
-            let mut job: Job = Job::new(reply, |(): &mut ()| 7);
+            let mut call: BlockingCall = BlockingCall::new(reply, |(): &mut ()| 7);
             if gives {
-                job.run();
+                call.run();
             }
-            drop(job);
+            drop(call);
         });
         let waker = Waker::from(Arc::new(Unpark(thread::current())));
         let mut cx = Context::from_waker(&waker);

@@ -595,8 +595,8 @@ pub fn deadline_after(length: Duration) -> Deadline {
 ///
 /// For waits on another thread that is about to have something more: to be put to sleep and woken
 /// for each single thing costs more than all the rest. Outside a kernel, nothing happens.
-pub fn linger() {
-    door::try_with(|local| local.kernel().outside().linger());
+pub fn yield_thread_before_sleep() {
+    door::try_with(|local| local.kernel().outside().yield_thread_before_sleep());
 }
 
 /// The trap that waits for a moment. See [`sleep`] and [`sleep_until`].

@@ -57,11 +57,11 @@ use std::ptr::NonNull;
 use std::sync::Arc;
 use std::task::{Context, Poll};
 
+use crate::catch::{discard, text_of};
 use crate::cause::Cause;
 use crate::home::{Home, LocalHome, Message, RemoteWake};
 use crate::interrupt::{Panic, TaskError};
 use crate::names::{SeenWait, TaskId};
-use crate::quiet::{discard, text_of};
 use crate::threads::{AtomicBool, AtomicU32, Ordering, fence};
 
 pub(crate) mod flags;

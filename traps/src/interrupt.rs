@@ -9,7 +9,7 @@ use std::any::Any;
 use std::fmt;
 use std::sync::{Arc, Mutex, PoisonError};
 
-use crate::quiet::text_of;
+use crate::catch::text_of;
 
 /// Names one scope of one kernel: the number of the moment at which it was opened, which no other
 /// scope of that kernel has.

@@ -3,11 +3,13 @@
 
 mod attempts;
 mod blocking;
+mod blocking_call;
 #[cfg(all(test, pikake_shuttle))]
 mod blocking_tests;
 mod borrow;
 mod bound;
 mod calls;
+mod catch;
 mod cause;
 mod cell;
 pub mod door;
@@ -16,14 +18,12 @@ mod home;
 #[cfg(all(test, pikake_shuttle))]
 mod home_tests;
 mod interrupt;
-mod job;
 mod local;
 mod mark;
 mod names;
 mod outside;
 mod place_cell;
 mod queue;
-mod quiet;
 mod reply;
 mod scope;
 mod socket;
@@ -36,15 +36,17 @@ mod waker;
 
 pub use attempts::{AsAttempt, IsReady, SocketTrap, attempt, open_socket};
 pub use blocking::{Blocking, CancelFlag, blocking, blocking_on, blocking_with};
+pub use blocking_call::{BlockingCall, CallQueue};
 pub use borrow::borrowing;
 pub use bound::Bound;
 pub use calls::{
     ElapseTrap, ForeignTrap, FutureWait, Park, SleepTrap, TakeTrap, YieldTrap, check_interrupt,
     clock_rate, deadline_after, elapse, elapse_until, elapsed_since, foreign_wait_at, future_wait,
-    future_wait_at, ignore_after, linger, lookup, lookup_at, now, park, park_at, pending_interrupt,
+    future_wait_at, ignore_after, lookup, lookup_at, now, park, park_at, pending_interrupt,
     read_wait, shield, shown_at, sleep, sleep_until, socket_wait, take, take_at, timed,
-    timeout_after, timeout_at, write_wait, yield_now,
+    timeout_after, timeout_at, write_wait, yield_now, yield_thread_before_sleep,
 };
+pub use catch::catch_and_log;
 pub use cell::flags::Exit;
 pub use cell::locals::LocalKey;
 pub use cell::ready::ReadyList;
@@ -52,14 +54,12 @@ pub use cell::reference::TaskRef;
 pub use handle::{KernelEnded, KernelHandle};
 pub use home::{Call, Home, LocalHome, Message, RemoteWake};
 pub use interrupt::{Interrupted, Panic, ScopeId, TaskError, TimedOut};
-pub use job::{Job, JobLine};
 pub use local::{Graces, Local, Outside, Quotas, TrapHandler};
 pub use mark::TaskMark;
 pub use names::{KernelId, SeenWait, TaskId, TrapKind, WaitKey};
 pub use outside::{random, start_thread, system, system_random, system_thread, wall_time};
 pub use place_cell::PlaceCell;
 pub use queue::{WaitQueue, WaiterList};
-pub use quiet::quietly;
 pub use reply::{Replied, Reply};
 pub use scope::futures::{IgnoreAfter, Shield, Timed, TimedFuture, Timeout};
 pub use socket::{

@@ -25,6 +25,8 @@ use std::time::SystemTime;
 
 use pikake_time::{Deadline, Rate, Ticks, TimerKey};
 
+use crate::blocking_call::BlockingCall;
+use crate::catch::catch_and_log;
 use crate::cause::Branch;
 use crate::cell::Header;
 use crate::cell::flags::Flags;
@@ -32,10 +34,8 @@ use crate::cell::ready::ReadyList;
 use crate::cell::reference::TaskRef;
 use crate::home::{Home, LocalHome};
 use crate::interrupt::Interrupted;
-use crate::job::Job;
 use crate::names::{KernelId, TaskId, TrapKind, WaitKey};
 use crate::queue::WaitQueue;
-use crate::quiet::quietly;
 use crate::reply::Reply;
 use crate::scope::Frame;
 use crate::socket::{Addresses, Attempt, OpenSocket, Opened, SocketId};
@@ -154,12 +154,12 @@ pub trait Outside {
     fn system(&self) -> io::Result<()>;
 
     /// Has the kernel let other threads run once before it sleeps next. See
-    /// [`linger`](crate::linger). A kernel that never sleeps does nothing.
-    fn linger(&self) {}
+    /// [`yield_thread_before_sleep`](crate::yield_thread_before_sleep). A kernel that never sleeps does nothing.
+    fn yield_thread_before_sleep(&self) {}
 
     /// Runs a job on a helper thread, when one is free, those first that came first. It reports its
     /// end by itself. Dropped, it reports that it will not be run.
-    fn blocking(&self, job: Job);
+    fn blocking(&self, job: BlockingCall);
 
     /// Looks up the addresses of a host name.
     fn lookup(&self, host: &str, port: u16, reply: Reply<Addresses>);
@@ -466,7 +466,7 @@ impl Local {
                 return;
             }
             for waker in wakers {
-                quietly("a combinator's waker", || waker.wake());
+                catch_and_log("a combinator's waker", || waker.wake());
             }
         }
     }

@@ -1,4 +1,4 @@
-//! Helper threads under the model checker: each job runs once, within the limit, and each thread ends.
+//! Helper threads under the model checker: each call runs once, within the limit, and each thread ends.
 
 use std::future::Future;
 use std::pin::Pin;
@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::task::{Context, Poll, Wake, Waker};
 use std::time::Duration;
 
-use pikake_traps::{Job, Replied, Reply};
+use pikake_traps::{BlockingCall, Replied, Reply};
 use shuttle::thread;
 
 use crate::helpers::Helpers;
@@ -41,7 +41,7 @@ fn result<T>(mut replied: Replied<T>) -> Option<T> {
     }
 }
 
-/// The jobs that run now, the most that ran at once, and those that ran.
+/// The calls that run now, the most that ran at once, and those that ran.
 #[derive(Default)]
 struct Counts {
     running: AtomicUsize,
@@ -59,12 +59,12 @@ impl Counts {
     }
 }
 
-/// Hands over a job that counts itself.
+/// Hands over a call that counts itself.
 fn run(helpers: &Helpers, counts: &Arc<Counts>) -> Replied<()> {
     let (reply, replied) = Reply::channel();
     let counts = counts.clone();
-    let job = Job::new(reply, move |(): &mut ()| counts.work());
-    assert!(helpers.run(job).is_ok(), "a thread can be started");
+    let call = BlockingCall::new(reply, move |(): &mut ()| counts.work());
+    assert!(helpers.run(call).is_ok(), "a thread can be started");
     replied
 }
 

@@ -5,9 +5,9 @@ use std::time::SystemTime;
 
 use pikake_time::{Clock, Deadline, Rate, Ticks, TimerKey};
 use pikake_traps::{
-    Addresses, Attempt, Begun, Closed, Collected, Disarmed, Interrupted, Job, Local, OpenSocket,
-    Opened, Outcome, Outside, Reply, SocketId, TaskId, TaskRef, TrapHandler, TrapKind, Until, Wait,
-    WaitEvent, WaitKey, WaitQueue, Waiter, WaiterList,
+    Addresses, Attempt, Begun, BlockingCall, Closed, Collected, Disarmed, Interrupted, Local,
+    OpenSocket, Opened, Outcome, Outside, Reply, SocketId, TaskId, TaskRef, TrapHandler, TrapKind,
+    Until, Wait, WaitEvent, WaitKey, WaitQueue, Waiter, WaiterList,
 };
 
 use crate::driver::Driver;
@@ -375,11 +375,11 @@ impl<D: Driver, C: Clock, P: Pick> Outside for Machine<D, C, P> {
         self.driver.borrow().system()
     }
 
-    fn linger(&self) {
-        self.lingers.set(true);
+    fn yield_thread_before_sleep(&self) {
+        self.yields_thread.set(true);
     }
 
-    fn blocking(&self, job: Job) {
+    fn blocking(&self, job: BlockingCall) {
         let accepted = self.driver.borrow_mut().blocking(job);
         drop_refused(accepted);
     }
@@ -391,7 +391,7 @@ impl<D: Driver, C: Clock, P: Pick> Outside for Machine<D, C, P> {
 }
 
 /// Drops a job that no thread could be started for. The drop notifies the job's waiter.
-fn drop_refused(accepted: Result<(), Job>) {
+fn drop_refused(accepted: Result<(), BlockingCall>) {
     if let Err(job) = accepted {
         tracing::error!("no helper thread could be started");
         drop(job);

@@ -1,7 +1,7 @@
 //! The shutdown of a kernel: it asks all tasks to end, and drops those that have not ended in time.
 
 use pikake_time::{Clock, Deadline};
-use pikake_traps::{Interrupted, TaskError, TaskRef, quietly};
+use pikake_traps::{Interrupted, TaskError, TaskRef, catch_and_log};
 
 use crate::driver::Driver;
 use crate::machine::{Machine, Phase};
@@ -51,7 +51,7 @@ impl<D: Driver, C: Clock, P: Pick> Machine<D, C, P> {
         }
         while self.pick.pop(self.local.ready()).is_some() {}
         for message in self.home().close() {
-            quietly("a message to a kernel that has ended", || drop(message));
+            catch_and_log("a message to a kernel that has ended", || drop(message));
         }
         self.phase.set(Phase::Closed);
         let sockets = self.sockets.borrow_mut().clear();

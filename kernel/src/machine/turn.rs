@@ -6,7 +6,7 @@ use std::thread;
 use std::time::Duration;
 
 use pikake_time::{Clock, Ticks};
-use pikake_traps::{Interrupted, Message, Waiter, quietly};
+use pikake_traps::{Interrupted, Message, Waiter, catch_and_log};
 
 use crate::driver::Driver;
 use crate::machine::Machine;
@@ -92,7 +92,7 @@ impl<D: Driver, C: Clock, P: Pick> Machine<D, C, P> {
                         self.local.make_ready(&task);
                     }
                 }
-                Message::Call(call) => quietly("a closure that was sent here", call),
+                Message::Call(call) => catch_and_log("a closure that was sent here", call),
                 Message::Interrupt(reason) => self.interrupt_main(reason),
                 Message::Stop => {
                     self.is_stopped.set(true);
@@ -191,7 +191,7 @@ impl<D: Driver, C: Clock, P: Pick> Machine<D, C, P> {
     }
 
     fn poll_driver(&self, limit: Option<Duration>) -> io::Result<()> {
-        if self.lingers.take() && limit != Some(Duration::ZERO) && !self.has_work() {
+        if self.yields_thread.take() && limit != Some(Duration::ZERO) && !self.has_work() {
             thread::yield_now();
         }
         if self.has_work() || self.is_stopped.get() {

@@ -139,17 +139,17 @@ impl<S> Sockets<S> {
             return refuse(Closed, waiter.is_some(), local);
         };
         if entry.side(direction).ready {
-            let has_share = match attempt {
+            let has_budget = match attempt {
                 Attempt::IsReady(_) => local.take_answer(),
                 _ => local.take_attempt(),
             };
             let done = match attempt {
-                _ if !has_share => None,
+                _ if !has_budget => None,
                 Attempt::IsReady(_) => Some(Ok(0)),
                 Attempt::Accept(to) => self.accept(socket, to, driver),
                 attempt => entry.make(socket, attempt, direction, driver),
             };
-            if done.is_some() || !has_share {
+            if done.is_some() || !has_budget {
                 if let Some((_, Some(key))) = waiter {
                     let side = self.entries[socket.index as usize].side(direction);
                     *released = side.withdraw(key);

@@ -14,7 +14,7 @@ use std::sync::Arc;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
 use std::time::SystemTime;
 
-use pikake_traps::{Reply, future_wait, linger, random, start_thread};
+use pikake_traps::{Reply, future_wait, random, start_thread, yield_thread_before_sleep};
 
 use crate::broker::BrokerError;
 use crate::sqlite_desk::Desk;
@@ -149,7 +149,7 @@ impl Link {
         let (reply, replied) = Reply::channel();
         let asked = Asked { work: Some(work), done: None, reply };
         self.send(Command::Call(Box::new(asked)))?;
-        linger();
+        yield_thread_before_sleep();
         future_wait(replied).await?.ok_or(BrokerError::Closed)?
     }
 

@@ -8,7 +8,7 @@ use std::any::Any;
 use std::cell::RefCell;
 use std::rc::Rc;
 
-use crate::quiet::quietly;
+use crate::catch::catch_and_log;
 
 /// Names a task local; the address of its static will do.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -58,7 +58,7 @@ impl Locals {
     pub(crate) fn end(&self) {
         let values = self.values.borrow_mut().take();
         for (_, value) in values.into_iter().flatten().rev() {
-            quietly("the destructor of a task local", || drop(value));
+            catch_and_log("the destructor of a task local", || drop(value));
         }
     }
 }

@@ -4,6 +4,7 @@ use std::ptr::{self, NonNull};
 use std::task::Context;
 
 use super::Local;
+use crate::catch::catch_and_log;
 use crate::cause::Cause;
 use crate::cause::rules::is_lost_after_step;
 use crate::cell::Header;
@@ -11,7 +12,6 @@ use crate::cell::flags::{Exit, Flags};
 use crate::cell::reference::TaskRef;
 use crate::door;
 use crate::interrupt::{Interrupted, TaskError};
-use crate::quiet::quietly;
 use crate::scope::Frame;
 
 impl Local {
@@ -80,7 +80,7 @@ impl Local {
     fn end_step(&self) {
         let after_step = std::mem::take(&mut *self.after_step.borrow_mut());
         for waker in after_step {
-            quietly("a combinator's waker", || waker.wake());
+            catch_and_log("a combinator's waker", || waker.wake());
         }
         self.call_collected();
     }

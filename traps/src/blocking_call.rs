@@ -9,15 +9,15 @@ use crate::reply::Reply;
 /// Something to do on another thread, whose result is replied to a task.
 ///
 /// A kernel's helper threads [`run`](Self::run) it; a thread that owns something runs it
-/// [on that](Self::run_on). The reply is given when the job is dropped, so that its thread can be
+/// [on that](Self::run_on). The reply is given when the call is dropped, so that its thread can be
 /// free for the next one before anybody hears of this one. Dropped without having been run, it
 /// tells whoever waits that there will be no result.
-pub struct Job<T: ?Sized = ()>(Box<dyn Work<T>>, Option<&'static Location<'static>>);
+pub struct BlockingCall<T: ?Sized = ()>(Box<dyn Work<T>>, Option<&'static Location<'static>>);
 
-impl<T: ?Sized + 'static> Job<T> {
-    /// A job that replies what the closure returns.
+impl<T: ?Sized + 'static> BlockingCall<T> {
+    /// A call that replies what the closure returns.
     ///
-    /// When nobody waits for the reply any more the job may be dropped anywhere, also inside a
+    /// When nobody waits for the reply any more the call may be dropped anywhere, also inside a
     /// kernel. So whoever gives up waiting first takes out of the closure what runs code when it is
     /// dropped.
     pub fn new<R: Send + 'static>(
@@ -27,8 +27,8 @@ impl<T: ?Sized + 'static> Job<T> {
         Self(Box::new(Replying { reply: Some(reply), work: Some(work), result: None }), None)
     }
 
-    /// The job, with the place where somebody waits for it.
-    #[must_use = "it gives back the job with the place"]
+    /// The call, with the place where somebody waits for it.
+    #[must_use = "it gives back the call with the place"]
     pub fn awaited_at(self, place: &'static Location<'static>) -> Self {
         Self(self.0, Some(place))
     }
@@ -38,7 +38,7 @@ impl<T: ?Sized + 'static> Job<T> {
         self.1
     }
 
-    /// Whether somebody waits for the reply. Once nobody does, nobody ever will: the job can be
+    /// Whether somebody waits for the reply. Once nobody does, nobody ever will: the call can be
     /// dropped, and holds nothing of whoever made it any more.
     pub fn is_wanted(&self) -> bool {
         self.0.is_wanted()
@@ -53,16 +53,16 @@ impl<T: ?Sized + 'static> Job<T> {
     }
 }
 
-impl Job {
+impl BlockingCall {
     /// Does it. See [`run_on`](Self::run_on).
     pub fn run(&mut self) {
         self.run_on(&mut ());
     }
 }
 
-impl<T: ?Sized> fmt::Debug for Job<T> {
+impl<T: ?Sized> fmt::Debug for BlockingCall<T> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Job").field("is_wanted", &self.0.is_wanted()).finish()
+        f.debug_struct("BlockingCall").field("is_wanted", &self.0.is_wanted()).finish()
     }
 }
 
@@ -101,7 +101,7 @@ impl<R, F> Drop for Replying<R, F> {
     }
 }
 
-/// Unwanted jobs are looked for when a line has become twice as long as after the last time, and at
+/// Unwanted calls are looked for when a line has become twice as long as after the last time, and at
 /// least so long. So they never outnumber the others by much, and looking costs little.
 const PRUNE_FROM: usize = 64;
 
@@ -109,47 +109,47 @@ const PRUNE_FROM: usize = 64;
 ///
 /// Those that nobody wants any more are taken out now and then.
 #[derive(Debug)]
-pub struct JobLine<T: ?Sized = ()> {
-    jobs: VecDeque<Job<T>>,
+pub struct CallQueue<T: ?Sized = ()> {
+    calls: VecDeque<BlockingCall<T>>,
     /// At which length it is looked through.
     prune_at: usize,
 }
 
-impl<T: ?Sized + 'static> JobLine<T> {
-    /// Puts a job at the end. What comes back is unwanted, and to be dropped.
-    pub fn push(&mut self, job: Job<T>) -> Vec<Job<T>> {
+impl<T: ?Sized + 'static> CallQueue<T> {
+    /// Puts a call at the end. What comes back is unwanted, and to be dropped.
+    pub fn push(&mut self, call: BlockingCall<T>) -> Vec<BlockingCall<T>> {
         let mut unwanted = VecDeque::new();
-        if self.jobs.len() >= self.prune_at {
-            (self.jobs, unwanted) = self.jobs.drain(..).partition(Job::is_wanted);
-            self.prune_at = PRUNE_FROM.max(2 * self.jobs.len());
+        if self.calls.len() >= self.prune_at {
+            (self.calls, unwanted) = self.calls.drain(..).partition(BlockingCall::is_wanted);
+            self.prune_at = PRUNE_FROM.max(2 * self.calls.len());
         }
-        self.jobs.push_back(job);
+        self.calls.push_back(call);
         unwanted.into()
     }
 
-    /// Takes the first job, wanted or not.
-    pub fn pop(&mut self) -> Option<Job<T>> {
-        self.jobs.pop_front()
+    /// Takes the first call, wanted or not.
+    pub fn pop(&mut self) -> Option<BlockingCall<T>> {
+        self.calls.pop_front()
     }
 
-    /// Takes back the job that was put there last.
-    pub fn take_back(&mut self) -> Option<Job<T>> {
-        self.jobs.pop_back()
+    /// Takes back the call that was put there last.
+    pub fn take_back(&mut self) -> Option<BlockingCall<T>> {
+        self.calls.pop_back()
     }
 
     /// Whether there is none.
     pub fn is_empty(&self) -> bool {
-        self.jobs.is_empty()
+        self.calls.is_empty()
     }
 
     /// How many wait that somebody wants.
     pub fn wanted(&self) -> usize {
-        self.jobs.iter().filter(|job| job.is_wanted()).count()
+        self.calls.iter().filter(|call| call.is_wanted()).count()
     }
 }
 
-impl<T: ?Sized> Default for JobLine<T> {
+impl<T: ?Sized> Default for CallQueue<T> {
     fn default() -> Self {
-        Self { jobs: VecDeque::new(), prune_at: PRUNE_FROM }
+        Self { calls: VecDeque::new(), prune_at: PRUNE_FROM }
     }
 }

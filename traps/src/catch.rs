@@ -6,7 +6,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 /// Calls `work`, which may panic; a panic is logged with `what` and goes no further.
 ///
 /// Not even when the panic's payload panics in turn while it is dropped: that one is leaked.
-pub fn quietly(what: &str, work: impl FnOnce()) {
+pub fn catch_and_log(what: &str, work: impl FnOnce()) {
     if let Err(panic) = catch_unwind(AssertUnwindSafe(work)) {
         tracing::error!(panic = text_of(&*panic).unwrap_or("(not a text)"), "{what} panicked");
         discard(panic);

@@ -1,0 +1,89 @@
+//! Words that were replaced do not come back: names that only their author understood.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+/// A word that was replaced, and the one that the field uses.
+const REPLACED: &[(&str, &str)] = &[
+    ("JobLine", "CallQueue"),
+    ("Ledger", "the table's own name"),
+    ("Sitter", "MemberState"),
+    ("doomed", "to_abort"),
+    ("jobs_running", "calls_running"),
+    ("make_deaf", "make_uninterruptible"),
+    ("quietly", "catch_and_log"),
+    ("rouse", "notify"),
+    ("roused", "notified"),
+    ("seated", "placed"),
+    ("see_to_it", "assign_thread"),
+    ("sitter", "state"),
+    ("stand_up", "free_slot"),
+    ("unhang", "unlink"),
+    ("untell", "redeliver"),
+];
+
+/// The folders whose sources are read, with the folders below them.
+const FOLDERS: &[&str] = &[
+    "kernel/src",
+    "macros/src",
+    "net/src",
+    "os/src",
+    "services/http/src",
+    "services/tokio/src",
+    "sim/src",
+    "src",
+    "sync/src",
+    "task/src",
+    "time/src",
+    "traps/src",
+];
+
+fn sources(folder: &Path, found: &mut Vec<PathBuf>) {
+    let entries =
+        fs::read_dir(folder).unwrap_or_else(|error| panic!("{}: {error}", folder.display()));
+    for entry in entries {
+        let path = entry.unwrap().path();
+        if path.is_dir() {
+            sources(&path, found);
+        } else if path.extension().is_some_and(|extension| extension == "rs") {
+            found.push(path);
+        }
+    }
+}
+
+/// The words of a line: letters and digits, joined by underscores.
+fn words(line: &str) -> impl Iterator<Item = &str> {
+    line.split(|c: char| !c.is_alphanumeric() && c != '_')
+}
+
+#[test]
+fn replaced_words_do_not_come_back() {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR"));
+    let mut files = Vec::new();
+    for folder in FOLDERS {
+        sources(&root.join(folder), &mut files);
+    }
+    assert!(files.len() > 150, "only {} files were found", files.len());
+    let mut found = Vec::new();
+    for file in files {
+        let text = fs::read_to_string(&file).unwrap();
+        for (number, line) in text.lines().enumerate() {
+            for (replaced, better) in REPLACED {
+                if words(line).any(|word| word == *replaced) {
+                    let place = file.strip_prefix(root).unwrap().display();
+                    found.push(format!("{place}:{}: `{replaced}`; say {better}", number + 1));
+                }
+            }
+        }
+    }
+    assert!(found.is_empty(), "{}", found.join("\n"));
+}
+
+#[test]
+fn words_are_found_whole() {
+    let line = "self.stand_up(slot); // quietly";
+    assert_eq!(
+        words(line).filter(|word| ["stand", "stand_up", "quietly"].contains(word)).count(),
+        2
+    );
+}
