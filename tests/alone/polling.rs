@@ -1,10 +1,11 @@
 //! The driver is polled in time.
-mod support;
 use pikake::kernel::Observer;
 use pikake::{sleep, spawn, yield_now};
 use std::cell::Cell;
 use std::rc::Rc;
 use std::time::{Duration, Instant};
+
+use crate::alone;
 struct Gaps {
     steps: Rc<Cell<u32>>,
     worst: Rc<Cell<u32>>,
@@ -20,6 +21,10 @@ impl Observer for Gaps {
 }
 #[test]
 fn the_driver_is_polled_between_long_steps() {
+    alone("polling::the_driver_is_polled_between_long_steps", count_steps_between_polls);
+}
+
+fn count_steps_between_polls() {
     let worst = Rc::new(Cell::new(0));
     let kernel = pikake::Kernel::builder()
         .observer(Gaps { steps: Rc::default(), worst: worst.clone() })

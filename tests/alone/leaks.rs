@@ -1,8 +1,6 @@
 //! Nothing is left behind: no descriptor, no zombie, and nothing in a child's hands.
 //!
-//! Both are counted for the whole process, so this program has one test.
-
-#![cfg(all(feature = "process", feature = "watch"))]
+//! Descriptors and children are counted for the whole process.
 
 use std::time::{Duration, Instant};
 
@@ -11,9 +9,9 @@ use pikake::net::{TcpListener, UnixStream};
 use pikake::process::{Command, Stdio};
 use pikake::signal::{SIGUSR1, Signals};
 use pikake::{Kernel, spawn, timeout_after};
-use scratch::Scratch;
 
-mod scratch;
+use crate::alone;
+use crate::scratch::Scratch;
 
 const SHORT: Duration = Duration::from_millis(5);
 
@@ -52,6 +50,10 @@ fn shell(script: &str) -> Command {
 
 #[test]
 fn nothing_is_left_behind() {
+    alone("leaks::nothing_is_left_behind", count_what_is_left);
+}
+
+fn count_what_is_left() {
     let scratch = Scratch::new();
     // What this process itself was given, and the directory that is looked at.
     let given = std::process::Command::new("ls").arg("/proc/self/fd").output().unwrap().stdout;

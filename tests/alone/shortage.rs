@@ -1,8 +1,6 @@
 //! A server in a process that is out of descriptors.
 //!
-//! The limit of open files is the process's, so this program has one test.
-
-mod support;
+//! The limit of open files is the process's.
 
 use std::cell::{Cell, RefCell};
 use std::fs::File;
@@ -18,7 +16,9 @@ use pikake::net::{Listener, TcpListener, TcpStream, serve};
 use pikake::spawn;
 use pikake::traps::{WaitQueue, park};
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
-use support::warnings::OnWarning;
+
+use crate::alone;
+use crate::support::warnings::OnWarning;
 
 /// A listener that counts the attempts to accept, and gives a descriptor back at the fourth.
 struct Counting {
@@ -103,6 +103,10 @@ async fn reaches((count, changed): &(Cell<usize>, WaitQueue), wanted: usize) {
 
 #[test]
 fn a_shortage_of_descriptors_is_sat_out() {
+    alone("shortage::a_shortage_of_descriptors_is_sat_out", serve_without_descriptors);
+}
+
+fn serve_without_descriptors() {
     let before = getrlimit(Resource::Nofile).current.unwrap();
     let warnings = Arc::new(AtomicUsize::new(0));
     let count = warnings.clone();

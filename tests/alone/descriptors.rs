@@ -1,6 +1,6 @@
 //! No descriptor is leaked, and none carries news from its former life.
 //!
-//! Descriptors are counted for the whole process, so this program has one test.
+//! Descriptors are counted for the whole process.
 
 use std::io::{self, ErrorKind};
 use std::net::{Ipv4Addr, SocketAddr};
@@ -11,6 +11,8 @@ use pikake::net::{TcpListener, TcpStream, UnixDatagram, UnixStream, interruption
 use pikake::traps::Closed;
 use pikake::{Kernel, TimedOut, sleep, spawn, timeout_after, yield_now};
 use rustix::net::{AddressFamily, SocketType};
+
+use crate::alone;
 
 const SHORT: Duration = Duration::from_millis(30);
 
@@ -26,6 +28,10 @@ async fn listen() -> (TcpListener, SocketAddr) {
 
 #[test]
 fn descriptors() {
+    alone("descriptors::descriptors", check_descriptors);
+}
+
+fn check_descriptors() {
     let kernel = Kernel::new().unwrap();
     // A kernel that has waited for a moment has a descriptor for that, too. (One moment may be over before
     // it is waited for.)

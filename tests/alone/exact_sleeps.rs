@@ -1,10 +1,10 @@
 //! Sleeps on the system's clock end to the microsecond where the system can, not to the millisecond.
 
-#![cfg(all(target_os = "linux", not(mio_unsupported_force_poll_poll)))]
-
 use std::time::{Duration, Instant};
 
 use pikake::sleep;
+
+use crate::alone;
 
 /// The least late of many, so that a busy machine does not matter.
 async fn least_late(length: Duration) -> Duration {
@@ -19,6 +19,10 @@ async fn least_late(length: Duration) -> Duration {
 
 #[test]
 fn a_sleep_of_a_fraction_of_milliseconds_is_not_rounded_up() {
+    alone("exact_sleeps::a_sleep_of_a_fraction_of_milliseconds_is_not_rounded_up", measure_sleeps);
+}
+
+fn measure_sleeps() {
     pikake::run(async {
         // Rounded up they would be 0.7, 0.8 and 0.6 ms late at least.
         for microseconds in [300, 1_200, 4_400] {

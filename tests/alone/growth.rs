@@ -1,5 +1,5 @@
 //! Nothing grows: the memory that a kernel holds after a hundred thousand tasks is what it held
-//! before. The bytes are counted by the allocator, so this is a test binary of its own.
+//! before. The bytes are counted by the allocator, which serves the other tests of this binary, too.
 
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::sync::atomic::{AtomicIsize, Ordering};
@@ -8,6 +8,8 @@ use std::time::Duration;
 use pikake::time::ManualClock;
 use pikake::traps::{WaitQueue, park};
 use pikake::{Kernel, Task, sleep, spawn, timeout_after, yield_now};
+
+use crate::alone;
 
 struct Counting;
 
@@ -75,6 +77,10 @@ async fn round() {
 
 #[test]
 fn a_hundred_thousand_tasks_leave_nothing() {
+    alone("growth::a_hundred_thousand_tasks_leave_nothing", compare_memory);
+}
+
+fn compare_memory() {
     let kernel = Kernel::builder().clock(ManualClock::auto()).build().unwrap();
     kernel.run(round());
     assert_eq!(kernel.task_count(), 0);

@@ -1,10 +1,6 @@
 //! A kernel that has ended holds no descriptors, although handles and wakers still refer to it.
 //!
-//! The test counts the descriptors of its process, so it is alone in this binary.
-
-#![cfg(target_os = "linux")]
-
-mod support;
+//! The test counts the descriptors of its process.
 
 use std::cell::RefCell;
 use std::future::poll_fn;
@@ -13,7 +9,9 @@ use std::task::{Poll, Waker};
 
 use pikake::traps::KernelHandle;
 use pikake::{Kernel, spawn, yield_now};
-use support::within;
+
+use crate::alone;
+use crate::support::within;
 
 fn open_descriptors() -> usize {
     std::fs::read_dir("/proc/self/fd").unwrap().count()
@@ -47,6 +45,13 @@ fn left_of_a_kernel(is_shut_down: bool) -> (KernelHandle, Vec<Waker>, usize) {
 
 #[test]
 fn a_kernel_that_has_ended_holds_no_descriptor() {
+    alone(
+        "wake_descriptor::a_kernel_that_has_ended_holds_no_descriptor",
+        count_descriptors_of_kernels,
+    );
+}
+
+fn count_descriptors_of_kernels() {
     within(|| {
         let before = open_descriptors();
         for is_shut_down in [false, true] {
