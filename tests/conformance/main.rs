@@ -63,15 +63,15 @@
 //! | task_cancel_timeout | decided otherwise: `cleanup_after_a_cancel_still_has_the_deadlines_around_it` |
 //! | reentrant_kernel | `a_kernel_inside_a_running_kernel_is_an_error` |
 //! | pending_cancellation | `a_pending_cancel_is_told_by_every_wait_that_would_suspend`, `a_pending_timeout_is_gone_with_its_scope` |
-//! | single_stepping | not here: `Kernel::turn`, in `tests/kernel.rs` |
+//! | single_stepping | not here: `Kernel::turn`, in `tests/kernel/runs.rs` |
 //! | io_registration | `refusing_a_second_reader_leaves_the_first`, `cancelling_a_writer_leaves_the_reader_working` |
 //! | coro_partial | not applicable: a future is a future |
 //! | custom_cancel | `a_cancel_carries_its_reason`: a text, not a class |
 //! | timeout_badness | `an_overrun_without_waits_is_reported_as_late` |
-//! | kernel_no_shutdown, kernel_exit | not here: the kernel as its owner sees it, in `tests/kernel.rs` |
+//! | kernel_no_shutdown, kernel_exit | not here: the kernel as its owner sees it, in `tests/kernel/runs.rs` |
 //! | kernel_badtrap | not applicable: there is no unknown trap |
 //! | kernel_multischedule | `an_event_beats_a_timeout_of_its_turn` |
-//! | kernel_debug | not here: observers, in `tests/order.rs` |
+//! | kernel_debug | not here: observers, in `tests/kernel/order.rs` |
 //!
 //! # Curio's `test_task`
 //!
@@ -175,17 +175,17 @@
 //! | task_group_thread | `a_thread_of_its_own_uses_a_group` |
 //! | task_group_spawn_thread | `threads_are_members_of_groups` |
 //! | await_passthrough | not applicable: what is no future is not awaited |
-//! | errors | not here: `blocking_elsewhere_says_what_is_wrong`, in `tests/threads_tasks.rs`; the rest is a matter of types |
+//! | errors | not here: `blocking_elsewhere_says_what_is_wrong`, in `tests/threads/tasks.rs`; the rest is a matter of types |
 //!
 //! # eventlet's `tpool` and `GreenPool`
 //!
 //! | rule | here |
 //! | --- | --- |
 //! | a closure's failure is told to whoever waits; a cancel of that one does not stop it | `a_failure_of_a_worker_is_what_it_failed_with`, `a_cancelled_worker_is_used_again_and_counts_until_it_is_done` |
-//! | `Proxy`: methods of an object in a thread | not here: `tests/threads_proxy.rs`; an object has one thread, and its calls are in order |
+//! | `Proxy`: methods of an object in a thread | not here: `tests/threads/proxy.rs`; an object has one thread, and its calls are in order |
 //! | `spawn` waits for room | `a_group_with_a_limit_waits_for_room` |
-//! | a member that spawns into its full pool runs the function itself | decided otherwise: `members_add_members_without_waiting_for_room`, in `tests/task_bounded.rs` |
-//! | `resize` | not here: `a_limit_can_be_changed_and_leaves_those_alone_that_run`, in `tests/task_bounded.rs`; a limit of zero is refused |
+//! | a member that spawns into its full pool runs the function itself | decided otherwise: `members_add_members_without_waiting_for_room`, in `tests/task/bounded.rs` |
+//! | `resize` | not here: `a_limit_can_be_changed_and_leaves_those_alone_that_run`, in `tests/task/bounded.rs`; a limit of zero is refused |
 //! | `imap`: results in order, so many at a time and kept, an error in its place | `results_come_in_order_and_a_failure_in_its_place` |
 //!
 //! # Shrapnel's tests of its locks

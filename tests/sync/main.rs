@@ -13,6 +13,7 @@ mod kernels;
 mod leaving;
 mod models;
 mod order;
+mod panics;
 mod queue_model;
 mod recovered;
 mod shown;

@@ -1,0 +1,199 @@
+//! The scheduler's order, as vectors of events that are compared whole.
+
+use std::rc::Rc;
+use std::time::Duration;
+
+use pikake::time::ManualClock;
+use pikake::traps::{WaitQueue, park};
+use pikake::{Kernel, sleep, spawn, timeout_after, yield_now};
+
+use crate::support::{Log, Recorder, builder, ms, named, run};
+
+#[test]
+fn a_spawned_task_starts_in_a_later_step() {
+    let recorder = Recorder::default();
+    let kernel = builder().observer(recorder.clone()).build().unwrap();
+    kernel.run(async {
+        let child = named("child", async { 5 });
+        assert_eq!(child.await.unwrap(), 5);
+    });
+    assert_eq!(
+        recorder.0.take(),
+        [
+            "created main",
+            "step main",
+            "created child",       // spawn does not switch
+            "  main waits: join",  // main suspends
+            "step child",          // only now the child starts
+            "exit child Returned", // and wakes its joiner
+            "step main",
+            "  main goes on: join done",
+            "exit main Returned",
+        ]
+    );
+}
+
+#[test]
+fn ready_tasks_take_turns() {
+    let log = Log::default();
+    run(async {
+        let tasks: Vec<_> = ["a", "b", "c"]
+            .map(|name| {
+                let log = log.clone();
+                spawn(async move {
+                    for round in 0..3 {
+                        log.add(format_args!("{name}{round}"));
+                        yield_now().await.unwrap();
+                    }
+                })
+            })
+            .into();
+        for task in tasks {
+            task.await.unwrap();
+        }
+    });
+    assert_eq!(log.take(), ["a0", "b0", "c0", "a1", "b1", "c1", "a2", "b2", "c2"]);
+}
+
+#[test]
+fn sleepers_wake_by_deadline_and_first_come_among_equals() {
+    let log = Log::default();
+    run(async {
+        let mut tasks = Vec::new();
+        for (name, length) in [("c", 30), ("a", 10), ("b1", 20), ("b2", 20), ("b3", 20)] {
+            let log = log.clone();
+            tasks.push(spawn(async move {
+                sleep(ms(length)).await.unwrap();
+                log.add(name);
+            }));
+        }
+        for task in tasks {
+            task.await.unwrap();
+        }
+    });
+    assert_eq!(log.take(), ["a", "b1", "b2", "b3", "c"]);
+}
+
+#[test]
+fn waiters_wake_in_the_order_in_which_they_parked() {
+    let log = Log::default();
+    run(async {
+        let queue = Rc::new(WaitQueue::new());
+        let tasks: Vec<_> = (0..4)
+            .map(|number| {
+                let (log, queue) = (log.clone(), queue.clone());
+                spawn(async move {
+                    park(&queue).await.unwrap();
+                    log.add(number);
+                })
+            })
+            .collect();
+        yield_now().await.unwrap();
+        assert_eq!(queue.len(), 4);
+        assert_eq!(queue.wake(2), 2);
+        yield_now().await.unwrap();
+        log.add("two of four");
+        assert_eq!(queue.wake(usize::MAX), 2);
+        assert_eq!(queue.wake(1), 0, "nobody is left");
+        for task in tasks {
+            task.await.unwrap();
+        }
+    });
+    assert_eq!(log.take(), ["0", "1", "two of four", "2", "3"]);
+}
+
+#[test]
+fn a_wake_that_is_dropped_unseen_goes_to_the_next() {
+    let log = Log::default();
+    run(async {
+        let queue = Rc::new(WaitQueue::new());
+        let first = {
+            let queue = queue.clone();
+            spawn(async move { park(&queue).await })
+        };
+        let second = {
+            let (queue, log) = (queue.clone(), log.clone());
+            spawn(async move {
+                park(&queue).await.unwrap();
+                log.add("second");
+            })
+        };
+        yield_now().await.unwrap();
+        assert_eq!(queue.wake(1), 1);
+        first.abort(); // before it has seen the wake
+        second.await.unwrap();
+        assert!(first.await.unwrap_err().is_cancelled());
+        assert!(queue.is_empty());
+    });
+    assert_eq!(log.take(), ["second"]);
+}
+
+#[test]
+fn a_wait_that_was_satisfied_keeps_its_value_and_the_next_one_is_interrupted() {
+    let recorder = Recorder::default();
+    let kernel = builder().observer(recorder.clone()).build().unwrap();
+    kernel.run(async {
+        let queue = Rc::new(WaitQueue::new());
+        let waits = queue.clone();
+        let child = named("child", async move {
+            park(&waits).await.expect("satisfied before the cancel");
+            sleep(ms(10)).await.expect_err("this one is interrupted");
+            sleep(ms(10)).await.expect("once only");
+        });
+        yield_now().await.unwrap();
+        recorder.0.take();
+        queue.wake(1);
+        child.request_cancel("enough");
+        child.await.unwrap();
+    });
+    assert_eq!(
+        recorder.0.take(),
+        [
+            "  main waits: join",
+            "step child",
+            "  child goes on: park done", // the sleep that follows is not even parked
+            "  child waits: sleep",
+            "step child",
+            "  child goes on: sleep done",
+            "exit child Returned",
+            "step main",
+            "  main goes on: join done",
+            "exit main Returned",
+        ]
+    );
+}
+
+#[test]
+fn a_sleep_that_is_due_beats_a_deadline_that_is_due() {
+    // Both are overdue after a stall of the clock: the event wins.
+    let clock = ManualClock::new();
+    let kernel = Kernel::builder().clock(clock.clone()).build().unwrap();
+    let outcome = kernel.run(async {
+        let stall = spawn(async move { clock.advance(Duration::from_secs(3)) });
+        let body = sleep(Duration::from_secs(2));
+        let outcome = timeout_after(Duration::from_secs(1), body).await;
+        stall.await.unwrap();
+        outcome
+    });
+    assert_eq!(outcome, Ok(Ok(())));
+}
+
+#[test]
+fn of_two_yielders_neither_starves_a_timer() {
+    let log = Log::default();
+    let clock = ManualClock::new();
+    let kernel = Kernel::builder().clock(clock.clone()).build().unwrap();
+    kernel.run(async {
+        for _ in 0..2 {
+            let clock = clock.clone();
+            drop(spawn(async move {
+                while yield_now().await.is_ok() {
+                    clock.advance(ms(1));
+                }
+            }));
+        }
+        sleep(ms(50)).await.unwrap();
+        log.add("slept");
+    });
+    assert_eq!(log.take(), ["slept"]);
+}
