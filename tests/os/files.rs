@@ -23,9 +23,8 @@ use std::time::{Duration, Instant};
 use pikake::fs::{self, File, LostWrite, OpenOptions};
 use pikake::net::{BufReader, LimitExceeded, Write, interruption};
 use pikake::{Kernel, TimedOut, sleep, spawn, timed, timeout_after, yield_now};
-use scratch::Scratch;
 
-mod scratch;
+use crate::scratch::Scratch;
 
 /// Long enough to be seen as a wait.
 const A_MOMENT: Duration = Duration::from_millis(50);
@@ -334,7 +333,7 @@ fn a_write_that_goes_on_and_fails_is_told_by_the_next_operation() {
     // Nobody may write more than this to a file of a child, and this is run in one.
     if std::env::var_os("PIKAKE_LIMITED").is_none() {
         let this = std::env::current_exe().unwrap();
-        let test = "a_write_that_goes_on_and_fails_is_told_by_the_next_operation";
+        let test = "files::a_write_that_goes_on_and_fails_is_told_by_the_next_operation";
         let script =
             format!("ulimit -f 4096; trap '' XFSZ; exec '{}' --exact {test}", this.display());
         let limited = std::process::Command::new("bash")

@@ -1,7 +1,5 @@
 //! How a server ends: who is let go, who is interrupted, who is dropped, and when.
 
-mod support;
-
 use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
 use std::io;
@@ -15,7 +13,8 @@ use pikake::testing::interrupt_everywhere;
 use pikake::time::{elapsed_since, now};
 use pikake::traps::{Closed, WaitQueue, park};
 use pikake::{Task, sleep, spawn, timed};
-use support::{ms, run};
+
+use crate::support::{OnDrop, ms, run};
 
 /// Where clients of the tests come in, each with a number.
 #[derive(Clone, Default)]
@@ -317,7 +316,7 @@ fn an_interruption_at_every_wait() {
                 let running = counted.clone();
                 async move {
                     running.set(running.get() + 1);
-                    let _ended = support::OnDrop(|| running.set(running.get() - 1));
+                    let _ended = OnDrop(|| running.set(running.get() - 1));
                     handle(stream, number).await;
                 }
             };

@@ -1,7 +1,5 @@
 //! Names, and connecting to hosts with several addresses.
 
-mod support;
-
 use std::cell::{Cell, RefCell};
 use std::future::Future;
 use std::io::{self, ErrorKind};
@@ -18,7 +16,8 @@ use pikake::net::{
 use pikake::testing::interrupt_everywhere;
 use pikake::time::{elapsed_since, now};
 use pikake::{sleep, spawn, timeout_after};
-use support::{ms, run};
+
+use crate::support::{OnDrop, ms, run};
 
 const SECOND: Duration = Duration::from_secs(1);
 
@@ -57,7 +56,7 @@ impl NameSource for Scripted {
         let says = self.says.borrow_mut().pop().expect("nothing more is asked");
         let given_up = self.given_up.clone();
         Box::pin(async move {
-            let waits = support::OnDrop(|| given_up.set(given_up.get() + 1));
+            let waits = OnDrop(|| given_up.set(given_up.get() + 1));
             sleep(SECOND).await?;
             let answer = match says {
                 Says::Addresses(addresses, ttl) => Ok(NameAnswer { addresses, ttl }),

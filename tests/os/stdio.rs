@@ -130,7 +130,7 @@ const PREAMBLE: usize = 2;
 
 fn start(program: &str, stdin: impl Into<Stdio>, stdout: impl Into<Stdio>) -> Child {
     Command::new(std::env::current_exe().unwrap())
-        .args(["child", "--exact", "--nocapture", "--quiet"])
+        .args(["stdio::child", "--exact", "--nocapture", "--quiet"])
         .env(PROGRAM, program)
         .stdin(stdin)
         .stdout(stdout)

@@ -9,8 +9,7 @@ use pikake::net::{UdpSocket, UnixDatagram};
 use pikake::traps::Closed;
 use pikake::{spawn, yield_now};
 
-mod scratch;
-use scratch::Scratch;
+use crate::scratch::Scratch;
 
 async fn udp() -> UdpSocket {
     UdpSocket::bind(SocketAddr::from((Ipv4Addr::LOCALHOST, 0))).await.unwrap()

@@ -11,7 +11,7 @@ use pikake::net::tls::rustls::{ServerConfig, ServerConnection};
 use pikake::net::{self, MemoryStream};
 use pikake::{spawn, timeout_after};
 
-use crate::certificates::{Authority, SERVER};
+use super::certificates::{Authority, SERVER};
 use crate::support::run;
 
 const SECOND: Duration = Duration::from_secs(1);

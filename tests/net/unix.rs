@@ -9,8 +9,7 @@ use pikake::net::{UnixListener, UnixStream};
 use pikake::traps::Closed;
 use pikake::{TimedOut, spawn, timeout_after, yield_now};
 
-mod scratch;
-use scratch::Scratch;
+use crate::scratch::Scratch;
 
 const MUCH: usize = 8 << 20;
 

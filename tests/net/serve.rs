@@ -13,8 +13,7 @@ use pikake::net::{TcpListener, TcpStream, UnixListener, UnixStream, interruption
 use pikake::traps::{Closed, WaitQueue, park};
 use pikake::{Task, TimedOut, sleep, spawn, timeout_after, yield_now};
 
-mod scratch;
-use scratch::Scratch;
+use crate::scratch::Scratch;
 
 /// Longer than any test takes.
 const FOREVER: Duration = Duration::from_secs(3600);

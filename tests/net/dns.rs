@@ -1,7 +1,4 @@
 //! Names by hickory-resolver on this kernel, from a DNS server of the test's own, which also lies.
-#![cfg(feature = "dns")]
-
-mod support;
 
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
@@ -21,7 +18,8 @@ use pikake::net::dns::{DnsRuntime, DnsServers};
 use pikake::net::{Resolver, TcpListener, TcpStream, UdpSocket, interruption};
 use pikake::sim::{Between, Fault, FaultPlan, Runs};
 use pikake::{sleep, spawn, timeout_after};
-use support::ms;
+
+use crate::support::ms;
 
 const SECOND: Duration = Duration::from_secs(1);
 

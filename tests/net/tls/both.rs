@@ -16,7 +16,7 @@ use pikake::net::{
 };
 use pikake::spawn;
 
-use crate::certificates::{Authority, SERVER};
+use super::certificates::{Authority, SERVER};
 use crate::support::run;
 
 /// Smaller than a record, so that each takes many waits.

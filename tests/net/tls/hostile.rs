@@ -11,7 +11,7 @@ use pikake::net::{MemoryStream, Read, TcpListener, TcpStream, Write, serve};
 use pikake::time::{elapsed_since, now};
 use pikake::{sleep, spawn, timeout_after};
 
-use crate::certificates::{Authority, SERVER};
+use super::certificates::{Authority, SERVER};
 use crate::support::{ms, run};
 
 /// How long the servers here wait for a handshake.

@@ -1,7 +1,5 @@
 //! Child processes: started, talked with, waited for, ended.
 
-#![cfg(feature = "process")]
-
 use std::io::{self, ErrorKind};
 use std::os::unix::process::ExitStatusExt;
 use std::path::Path;
@@ -10,11 +8,10 @@ use std::time::{Duration, Instant};
 use pikake::net::{BufReader, interruption};
 use pikake::process::{Child, Command, CommandError, Stdio, TooMuchOutput};
 use pikake::signal::{SIGKILL, SIGTERM, SIGUSR1};
-use scratch::Scratch;
 
 use pikake::{Interrupted, TaskGroup, TimedOut, shield, sleep, spawn, timed, timeout_after};
 
-mod scratch;
+use crate::scratch::Scratch;
 
 /// A child that has not ended by then never will.
 const FOREVER: Duration = Duration::from_secs(60);

@@ -10,7 +10,7 @@ use pikake::net::{TcpListener, TcpStream, interruption};
 use pikake::sim::{Between, Fault, FaultPlan, Runs, Sim};
 use pikake::{random, sleep, spawn, timeout_after};
 
-use crate::certificates::{Authority, SERVER};
+use super::certificates::{Authority, SERVER};
 
 const SECOND: Duration = Duration::from_secs(1);
 

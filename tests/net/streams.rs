@@ -1,7 +1,5 @@
 //! Reading in pieces, frames, copies, and connections taken many at a time.
 
-mod support;
-
 use std::cell::Cell;
 use std::io::{self, ErrorKind};
 use std::net::{Ipv4Addr, Shutdown, SocketAddr};
@@ -14,9 +12,9 @@ use pikake::net::{
 };
 use pikake::{sleep, spawn, timeout_after};
 use proptest::prelude::*;
-use support::{ms, run};
 
-mod scratch;
+use crate::scratch::Scratch;
+use crate::support::{ms, run};
 
 /// More than any test here writes without being read.
 const ROOMY: usize = 1 << 20;
@@ -381,7 +379,7 @@ fn a_burst_of_clients_is_taken_at_once() {
         assert_eq!(listener.accept_many(7).await.unwrap_err().kind(), ErrorKind::NotConnected);
     });
     run(async {
-        let scratch = scratch::Scratch::new();
+        let scratch = Scratch::new();
         let path = scratch.path("burst");
         let listener = UnixListener::bind(&path).unwrap();
         let _one = UnixStream::connect(&path).await.unwrap();

@@ -12,7 +12,7 @@ use pikake::net::{TcpListener, TcpStream};
 use pikake::thread::run_in_thread;
 use pikake::{spawn, timeout_after};
 
-use crate::certificates::{Authority, Pem, SERVER};
+use super::certificates::{Authority, Pem, SERVER};
 use crate::scratch::Scratch;
 
 /// Longer than openssl takes on a machine that has other things to do.

@@ -1,7 +1,5 @@
 //! What happens in a directory.
 
-#![cfg(feature = "watch")]
-
 use std::fs as std_fs;
 use std::io::ErrorKind;
 use std::path::PathBuf;
@@ -9,9 +7,8 @@ use std::time::{Duration, Instant};
 
 use pikake::fs::{Change, Watcher, watch};
 use pikake::{TimedOut, sleep, timeout_after};
-use scratch::Scratch;
 
-mod scratch;
+use crate::scratch::Scratch;
 
 /// What the system tells may take so long on a machine that has other things to do.
 const SOON: Duration = Duration::from_secs(10);

@@ -1,10 +1,8 @@
 //! Signals as interruptions of the main task.
 //!
 //! A signal is the process's, so each test runs this binary anew as a child process, with the test
-//! `child` alone and a variable that says which program it is to be. The child reports on its error
+//! [`child`] alone and a variable that says which program it is to be. The child reports on its error
 //! output what it does, and the test signals it by its process id.
-
-#![cfg(feature = "signals")]
 
 use std::future::pending;
 use std::io::{BufRead, BufReader, Lines};
@@ -116,7 +114,7 @@ impl Program {
     /// Starts it, and waits until so many of its kernels are ready.
     fn start(name: &str, kernels: usize) -> Self {
         let mut process = Command::new(std::env::current_exe().unwrap())
-            .args(["child", "--exact", "--nocapture"])
+            .args(["interruptions::child", "--exact", "--nocapture"])
             .env(PROGRAM, name)
             .stdin(Stdio::null())
             .stdout(Stdio::null())

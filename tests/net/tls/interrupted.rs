@@ -9,7 +9,7 @@ use pikake::net::{MemoryStream, WriteAllError, interruption};
 use pikake::testing::{Run, interrupt_everywhere};
 use pikake::{shield, spawn};
 
-use crate::certificates::{Authority, SERVER};
+use super::certificates::{Authority, SERVER};
 
 /// Less than a record, so that each is sent in many waits.
 const ROOM: usize = 200;

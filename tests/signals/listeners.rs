@@ -3,8 +3,6 @@
 //! A signal is the process's, and so is what it does: each test has signals of its own. Those that are
 //! to end a process are sent to a child.
 
-#![cfg(feature = "signals")]
-
 use std::io::{BufRead, BufReader, ErrorKind};
 use std::os::unix::process::ExitStatusExt;
 use std::process::{Command, Stdio, exit};
@@ -197,7 +195,8 @@ fn child() {
 /// Runs a program in a child; each line that it reports is to be what comes before a signal.
 fn run(program: &str, ignored: &str, steps: &[(&str, i32)]) -> std::process::ExitStatus {
     let this = std::env::current_exe().unwrap();
-    let script = format!("{ignored} exec '{}' child --exact --nocapture", this.display());
+    let script =
+        format!("{ignored} exec '{}' listeners::child --exact --nocapture", this.display());
     let mut process = Command::new("sh")
         .args(["-c", &script])
         .env(PROGRAM, program)
