@@ -5,6 +5,8 @@
 //! result, and an interruption that was lost, or told twice, shows in the count.
 
 mod amqp;
+#[cfg(feature = "jobs")]
+mod brokers;
 mod connections;
 mod datagrams;
 mod examples;

@@ -1,20 +1,21 @@
 //! The variables that a simulation heeds. Each test starts this program again, with other variables,
 //! and looks at what it prints.
 
-mod child;
-
 use std::time::Duration;
 
 use pikake::sim::Runs;
 use pikake::thread::run_in_thread;
 use pikake::{random, sleep};
 
-use child::{child, is_child};
+use crate::child::{self, child, is_child};
+
+const PROGRAM: &str = "environment::program";
+const HANGS: &str = "environment::hangs";
 
 /// A program for a child. Its seed 17 fails.
 #[test]
 fn program() {
-    if !is_child("program") {
+    if !is_child(PROGRAM) {
         return;
     }
     Runs::new("program").seeds(3).run(|sim| {
@@ -31,7 +32,7 @@ fn program() {
 #[test]
 fn hangs() {
     const MOMENT: Option<Duration> = Some(Duration::from_millis(300));
-    if !is_child("hangs") {
+    if !is_child(HANGS) {
         return;
     }
     let in_a_closure = std::env::var_os("IN_A_CLOSURE").is_some();
@@ -55,16 +56,16 @@ fn park_for_ever() {
 #[test]
 fn what_never_comes_back_is_named() {
     for (variables, what) in [
-        (&[("IN_A_CLOSURE", "1")][..], "the closure awaited at tests/environment.rs:"),
+        (&[("IN_A_CLOSURE", "1")][..], "the closure awaited at tests/sim/environment.rs:"),
         (&[], "the step of task 1 has not"),
     ] {
-        let (is_good, printed) = start("hangs", variables);
+        let (is_good, printed) = start(HANGS, variables);
         assert!(!is_good, "{printed}");
         for expected in [
             "simulation failed: it hangs. On host `stuck`, ",
             what,
             "seed 0, at 7.",
-            "replay:  PIKAKE_SEED=0 cargo test hangs",
+            "replay:  PIKAKE_SEED=0 cargo test environment::hangs",
         ] {
             assert!(printed.contains(expected), "{expected:?} is not in {printed}");
         }
@@ -73,7 +74,7 @@ fn what_never_comes_back_is_named() {
 
 /// What the program prints, and whether it went well.
 fn run(variables: &[(&str, &str)]) -> (bool, String) {
-    start("program", variables)
+    start(PROGRAM, variables)
 }
 
 fn start(program: &str, variables: &[(&str, &str)]) -> (bool, String) {
@@ -137,7 +138,7 @@ fn pikake_trace_is_a_file_with_every_event_of_the_last_run() {
     let alone = trace("alone", &[("PIKAKE_SEED", "17")]);
     let in_a_row = trace("row", &[("PIKAKE_SEED", "14"), ("PIKAKE_RUNS", "9")]);
     assert_eq!(alone, in_a_row, "a seed says what happens, wherever it is run");
-    assert!(alone.contains("a: task 1 waits: sleep at tests/environment.rs:"), "{alone}");
+    assert!(alone.contains("a: task 1 waits: sleep at tests/sim/environment.rs:"), "{alone}");
     assert!(alone.trim_end().ends_with("a: task 1 ends: Panicked"), "{alone}");
     assert_ne!(alone, trace("other", &[("PIKAKE_SEED", "16")]));
 }

@@ -10,7 +10,7 @@ use std::time::Duration;
 use pikake::net::UdpSocket;
 use pikake::sim::{Cause, Fault, FaultMix, FaultPlan, Network, Runs, Sim};
 
-use crate::node::{Disk, Id, Node, Term};
+use super::node::{Disk, Id, Node, Term};
 
 const NODES: u8 = 3;
 const PORT: u16 = 7000;

@@ -1,7 +1,7 @@
 //! Runs the examples and compares what they print with what their headers say.
 //!
 //! The binaries are those that cargo has built beside this one: a whole `cargo test` builds them
-//! first, `cargo test --test examples` does not.
+//! first, `cargo test --test project` does not.
 
 use std::env::consts::EXE_SUFFIX;
 use std::io::{BufRead, BufReader, Read, Write};
@@ -12,7 +12,7 @@ use std::sync::mpsc;
 use std::thread;
 use std::time::Duration;
 
-#[path = "../examples/ten_thousand/histogram.rs"]
+#[path = "../../examples/ten_thousand/histogram.rs"]
 mod histogram;
 
 /// An example that has not ended by then never will. The longest guards itself with as much.
@@ -69,57 +69,57 @@ fn keeps_its_promise(name: &str, source: &str) -> Output {
 
 #[test]
 fn hello() {
-    let output = keeps_its_promise("01_hello", include_str!("../examples/01_hello.rs"));
+    let output = keeps_its_promise("01_hello", include_str!("../../examples/01_hello.rs"));
     assert_eq!(text(&output.stderr), "");
 }
 
 #[test]
 fn children() {
-    let output = keeps_its_promise("02_children", include_str!("../examples/02_children.rs"));
+    let output = keeps_its_promise("02_children", include_str!("../../examples/02_children.rs"));
     let reported = text(&output.stderr).matches("dropped the tray").count();
     assert_eq!(reported, 1, "the panic is reported once, by the panic hook");
 }
 
 #[test]
 fn deadline() {
-    keeps_its_promise("03_deadline", include_str!("../examples/03_deadline.rs"));
+    keeps_its_promise("03_deadline", include_str!("../../examples/03_deadline.rs"));
 }
 
 #[test]
 fn echo_with_itself() {
-    keeps_its_promise("04_echo", include_str!("../examples/04_echo.rs"));
+    keeps_its_promise("04_echo", include_str!("../../examples/04_echo.rs"));
 }
 
 #[test]
 fn primitive() {
-    keeps_its_promise("05_primitive", include_str!("../examples/05_primitive.rs"));
+    keeps_its_promise("05_primitive", include_str!("../../examples/05_primitive.rs"));
 }
 
 #[test]
 fn embedding() {
-    keeps_its_promise("06_embedding", include_str!("../examples/06_embedding.rs"));
+    keeps_its_promise("06_embedding", include_str!("../../examples/06_embedding.rs"));
 }
 
 #[test]
 fn chat() {
-    keeps_its_promise("chat", include_str!("../examples/chat/main.rs"));
+    keeps_its_promise("chat", include_str!("../../examples/chat/main.rs"));
 }
 
 #[test]
 fn election() {
-    keeps_its_promise("election", include_str!("../examples/election/main.rs"));
+    keeps_its_promise("election", include_str!("../../examples/election/main.rs"));
 }
 
 #[cfg(feature = "tls")]
 #[test]
 fn tls() {
-    keeps_its_promise("07_tls", include_str!("../examples/07_tls.rs"));
+    keeps_its_promise("07_tls", include_str!("../../examples/07_tls.rs"));
 }
 
 #[cfg(all(feature = "process", feature = "watch"))]
 #[test]
 fn processes() {
-    keeps_its_promise("08_processes", include_str!("../examples/08_processes.rs"));
+    keeps_its_promise("08_processes", include_str!("../../examples/08_processes.rs"));
 }
 
 /// A process that does not outlive the test.

@@ -1,8 +1,4 @@
 //! Brokers of jobs, interrupted at every suspension: no message is lost, and none is made.
-#![cfg(feature = "jobs")]
-
-#[path = "scratch/mod.rs"]
-mod scratch;
 
 use std::collections::BTreeSet;
 use std::rc::Rc;
@@ -15,6 +11,8 @@ use pikake::jobs::{
 use pikake::testing::Injector;
 use pikake::traps::shield;
 use pikake::{sleep, spawn};
+
+use crate::scratch::Scratch;
 
 const QUEUE: &str = "mail";
 const MOMENT: Duration = Duration::from_millis(1);
@@ -161,7 +159,7 @@ fn with_sqlite<T>(
     program: impl AsyncFn(Rc<dyn Broker>) -> T,
     check: impl Fn(&T),
 ) -> pikake::testing::Report {
-    let scratch = scratch::Scratch::new();
+    let scratch = Scratch::new();
     let number = std::cell::Cell::new(0);
     let program = || async {
         number.set(number.get() + 1);

@@ -2,9 +2,7 @@
 //! without it.
 //!
 //! Each file is a small program with a switch. `PIKAKE_RUNS=10000 cargo test --release --test
-//! sim_bugs` runs the sound programs for ten thousand seeds; without the variable it is two hundred.
-
-#![forbid(unsafe_code)]
+//! sim bugs` runs the sound programs for ten thousand seeds; without the variable it is two hundred.
 
 use pikake::sim::{Failure, Runs, Sim};
 

@@ -7,7 +7,7 @@ use pikake::net::{TcpListener, serve};
 use pikake::sim::Runs;
 use pikake::{sleep, spawn};
 
-use crate::echo_program::{MOST_CONNECTIONS, attend, talk};
+use super::echo_program::{MOST_CONNECTIONS, attend, talk};
 
 #[test]
 fn it_outlasts_a_partition() {

@@ -1,12 +1,11 @@
 //! The names of the facade: a program that uses them compiles, and the attributes do what they say.
 
-mod support;
-
 use std::time::Duration;
 
 use pikake::prelude::*;
 use pikake::traps::{Interrupted as Why, SleepTrap, Trap, Until, kernel_trap};
-use support::ms;
+
+use crate::support::ms;
 
 /// What every error must be to travel through `?` into the error types that people use.
 fn travels<E: std::error::Error + Send + Sync + 'static>() {}

@@ -1,0 +1,10 @@
+//! The project as a whole: its crates and their dependencies, the names of the facade, the examples,
+//! and the examples of the documentation.
+
+#[path = "../support/mod.rs"]
+mod support;
+
+mod doc_examples;
+mod examples;
+mod facade;
+mod floors;
