@@ -10,7 +10,7 @@ use std::sync::Arc;
 
 use pikake_traps::Interrupted;
 
-use crate::address::Address;
+use crate::client::address::Address;
 use crate::message::Message;
 
 /// A reason to close a channel or a connection, as the broker gave it.

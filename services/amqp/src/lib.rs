@@ -33,54 +33,28 @@
 //!
 //! # How it is made
 //!
-//! The session (`session*.rs`) knows no socket, clock or task; a task reads, one writes what others
-//! have queued until its turn comes, one watches the time (`link.rs`), and one keeps the connection up
-//! (`supervisor.rs`). They are shielded from a shutdown, since tasks that are being ended still have to
+//! The session (`session.rs`) knows no socket, clock or task. Four tasks of the client drive it: one
+//! reads, one writes what others have queued until its turn comes, one watches the time
+//! (`client/link.rs`), and one keeps the connection up (`client/supervisor.rs`). They are shielded from a shutdown, since tasks that are being ended still have to
 //! acknowledge and to give back; they end when the last handle is gone.
 #![forbid(unsafe_code)]
 
-mod address;
-mod channel;
-mod connection;
-mod consumer;
-mod declare;
-mod delivery;
-mod dispatch;
+mod client;
 mod error;
-mod event;
 #[cfg(feature = "testing")]
 pub mod fake;
-mod hub;
-mod link;
 mod message;
-mod options;
-mod publish;
-mod query;
-mod recovery;
-mod repair;
 mod session;
-mod session_channel;
-mod session_frames;
-mod session_handshake;
-mod session_requests;
-#[cfg(test)]
-mod session_script;
-mod stream;
-mod supervisor;
-#[cfg(feature = "tls")]
-mod tls;
-mod topology;
-mod wire;
 
-pub use address::Address;
-pub use channel::Channel;
-pub use connection::{Connection, State};
-pub use consumer::Consumer;
-pub use delivery::{Delivery, Receipt};
+pub use client::address::Address;
+pub use client::channel::Channel;
+pub use client::channel::publish::{Confirm, Room};
+pub use client::connection::{Connection, State};
+pub use client::consumer::Consumer;
+pub use client::delivery::{Delivery, Receipt};
+pub use client::options::{Backoff, Options};
 pub use error::{CloseReason, Error, PublishError, Stale};
 pub use message::{
     Array, ConsumeOptions, ExchangeOptions, Flaw, Message, Properties, Queue, QueueOptions, Table,
     Value, persistent, short,
 };
-pub use options::{Backoff, Options};
-pub use publish::{Confirm, Room};

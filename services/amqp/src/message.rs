@@ -4,6 +4,7 @@
 
 use std::fmt;
 
+use amq_protocol::protocol::{AMQPClass, exchange, queue};
 use amq_protocol::types::ShortString;
 
 use crate::error::Error;
@@ -116,6 +117,19 @@ impl QueueOptions {
         self.arguments.insert(name.into(), value);
         self
     }
+
+    /// The request that declares a queue so.
+    pub(crate) fn declare(self, name: ShortString) -> AMQPClass {
+        AMQPClass::Queue(queue::AMQPMethod::Declare(queue::Declare {
+            queue: name,
+            passive: self.passive,
+            durable: self.durable,
+            exclusive: self.exclusive,
+            auto_delete: self.auto_delete,
+            nowait: false,
+            arguments: self.arguments,
+        }))
+    }
 }
 
 /// What the broker tells about a queue that was declared.
@@ -163,6 +177,20 @@ impl ExchangeOptions {
     /// A durable exchange of a kind: `direct`, `fanout`, `topic`, `headers`.
     pub fn of_kind(kind: &str) -> Self {
         Self { kind: kind.to_owned(), ..Self::default() }
+    }
+
+    /// The request that declares an exchange so, whose kind is `self.kind` as a short string.
+    pub(crate) fn declare(self, name: ShortString, kind: ShortString) -> AMQPClass {
+        AMQPClass::Exchange(exchange::AMQPMethod::Declare(exchange::Declare {
+            exchange: name,
+            kind,
+            passive: self.passive,
+            durable: self.durable,
+            auto_delete: self.auto_delete,
+            internal: self.internal,
+            nowait: false,
+            arguments: self.arguments,
+        }))
     }
 }
 

@@ -9,41 +9,41 @@
 //!  Greeting ─1─▶ Tuning ─2─▶ Opening ─3─▶ Open ─4─▶ Closing ─5─▶ Over
 //! ```
 //!
-//! 1 the broker's start (`on_start`), 2 its tune (`on_tune`), 3 open-ok, 4 [`close`](Session::close),
-//! 5 close-ok. A close of the broker, silence, and what is not AMQP lead from everywhere to `Over`
+//! 1 the broker's start (`Greeter::start_ok`), 2 its tune (`Greeter::agree`), 3 open-ok,
+//! 4 [`close`](Session::close), 5 close-ok. A close of the broker, silence, and what is not AMQP lead from everywhere to `Over`
 //! (`end`). Of a request the expectation is there before its bytes can leave, and what cannot be
 //! encoded leaves neither.
 //!
-//! Channels are in `session_channel`, the handshake in `session_handshake`.
+//! What the broker sends is handled in `input`, what the client asks in `requests`; `channel` has the
+//! state of one channel, `handshake` the answers of the handshake, and `wire` the frames.
+
+mod channel;
+pub(crate) mod event;
+pub(crate) mod handshake;
+mod input;
+mod requests;
+#[cfg(test)]
+mod script;
+pub(crate) mod wire;
 
 use std::collections::{BTreeMap, VecDeque};
 use std::time::Duration;
 
 use amq_protocol::frame::AMQPFrame;
-use amq_protocol::protocol::{AMQPClass, channel, connection};
+use amq_protocol::protocol::{AMQPClass, connection};
 
-use crate::error::{CloseReason, Error};
-use crate::event::{Ended, Event, Remains};
-use crate::session_channel::{ChannelState, ids};
-use crate::session_handshake::Greeter;
-use crate::wire::{self, Frame, append_method};
+use crate::error::Error;
+use channel::ChannelState;
+use event::{Ended, Event, Remains};
+use handshake::{Greeter, Limits};
 
 /// Frames may be that large before another size is agreed.
 const FRAME_MIN: usize = 4096;
 /// Hangs up when nothing came for so many heartbeats.
 const HEARTBEATS_MISSED: u32 = 2;
 
-/// What was agreed with the broker.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) struct Limits {
-    pub(crate) frame_max: usize,
-    pub(crate) channel_max: u16,
-    /// Zero: none.
-    pub(crate) heartbeat: Duration,
-}
-
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum Phase {
+enum Phase {
     Greeting,
     Tuning,
     Opening,
@@ -55,16 +55,16 @@ pub(crate) enum Phase {
 /// See the top of this file. `T` names a request, `P` a published message.
 #[derive(Debug)]
 pub(crate) struct Session<T, P> {
-    pub(crate) greeter: Greeter,
-    pub(crate) phase: Phase,
+    greeter: Greeter,
+    phase: Phase,
     pub(crate) limits: Limits,
-    pub(crate) output: Vec<u8>,
+    output: Vec<u8>,
     /// A frame that is not there as a whole.
     rest: Vec<u8>,
-    pub(crate) channels: BTreeMap<u16, ChannelState<T, P>>,
-    pub(crate) events: VecDeque<Event<T, P>>,
+    channels: BTreeMap<u16, ChannelState<T, P>>,
+    events: VecDeque<Event<T, P>>,
     /// How much of the output answers the broker.
-    pub(crate) answers: usize,
+    answers: usize,
     last_sent: Duration,
     last_received: Duration,
 }
@@ -87,95 +87,9 @@ impl<T, P> Session<T, P> {
         }
     }
 
-    /// Takes what came from the broker.
-    pub(crate) fn input(&mut self, bytes: &[u8], now: Duration) {
-        self.last_received = now;
-        if self.rest.is_empty() {
-            let used = self.frames(bytes);
-            self.rest.extend_from_slice(&bytes[used..]);
-        } else {
-            let mut rest = std::mem::take(&mut self.rest);
-            rest.extend_from_slice(bytes);
-            let used = self.frames(&rest);
-            rest.drain(..used);
-            self.rest = rest;
-        }
-    }
-
-    /// Handles the whole frames at the beginning of the bytes, and tells how many bytes that were.
-    fn frames(&mut self, bytes: &[u8]) -> usize {
-        let mut used = 0;
-        while self.phase != Phase::Over {
-            let handled = match wire::split(&bytes[used..], self.limits.frame_max) {
-                Ok(None) => return used,
-                Ok(Some(raw)) => {
-                    used += raw.length;
-                    raw.decode().and_then(|frame| self.frame(raw.channel, frame))
-                }
-                Err(error) => Err(error),
-            };
-            if let Err(error) = handled {
-                self.fail(error);
-            }
-        }
-        bytes.len()
-    }
-
-    fn frame(&mut self, channel: u16, frame: Frame<'_>) -> Result<(), Error> {
-        match frame {
-            Frame::Heartbeat => Ok(()),
-            Frame::Method(method) if channel == 0 => self.connection_method(method),
-            _ if channel == 0 => Err(Error::Protocol("content on channel 0".to_owned())),
-            _ if !matches!(self.phase, Phase::Open | Phase::Closing) => {
-                Err(Error::Protocol(format!("channel {channel} in the handshake")))
-            }
-            frame => self.channel_frame(channel, frame),
-        }
-    }
-
-    fn connection_method(&mut self, method: AMQPClass) -> Result<(), Error> {
-        use connection::AMQPMethod as M;
-        let AMQPClass::Connection(method) = method else {
-            return Err(Error::Protocol("a channel's method on channel 0".to_owned()));
-        };
-        match (self.phase, method) {
-            (_, M::Close(close)) => {
-                self.queue_connection(M::CloseOk(connection::CloseOk {}))?;
-                let reason =
-                    CloseReason { code: close.reply_code, text: close.reply_text.to_string() };
-                let is_blamed = self.blame((close.class_id, close.method_id), &reason);
-                self.end(Ended::ByBroker { reason, is_blamed });
-                Ok(())
-            }
-            (Phase::Closing, M::CloseOk(_)) => {
-                self.end(Ended::ByUs);
-                Ok(())
-            }
-            (Phase::Open | Phase::Closing, M::Blocked(blocked)) => {
-                self.events.push_back(Event::Blocked(blocked.reason.to_string()));
-                Ok(())
-            }
-            (Phase::Open | Phase::Closing, M::Unblocked(_)) => {
-                self.events.push_back(Event::Unblocked);
-                Ok(())
-            }
-            (Phase::Greeting, M::Start(start)) => self.on_start(&start),
-            (Phase::Tuning, M::Tune(tune)) => self.on_tune(&tune),
-            (Phase::Opening, M::OpenOk(_)) => {
-                self.phase = Phase::Open;
-                self.events.push_back(Event::Opened);
-                Ok(())
-            }
-            (phase, method) => {
-                let (class, id) = ids(&AMQPClass::Connection(method));
-                Err(Error::Protocol(format!("method {class}.{id} while {phase:?}")))
-            }
-        }
-    }
-
     pub(crate) fn queue_connection(&mut self, method: connection::AMQPMethod) -> Result<(), Error> {
         let method = AMQPClass::Connection(method);
-        append_method(&mut self.output, 0, method, self.limits.frame_max)
+        wire::append_method(&mut self.output, 0, method, self.limits.frame_max)
     }
 
     /// Says goodbye. What is queued leaves before.
@@ -262,26 +176,6 @@ impl<T, P> Session<T, P> {
         })
     }
 
-    /// There are as many channels as there may be.
-    pub(crate) fn is_full(&self) -> bool {
-        self.channels.len() >= usize::from(self.limits.channel_max)
-    }
-
-    /// Opens a channel, under the lowest number that is free.
-    pub(crate) fn open_channel(&mut self, token: T) -> Result<u16, (Error, T)> {
-        let free = (1..=self.limits.channel_max).find(|n| !self.channels.contains_key(n));
-        let Some(number) = free else {
-            let most = self.limits.channel_max;
-            return Err((
-                Error::Invalid(format!("one channel more than the {most} agreed")),
-                token,
-            ));
-        };
-        self.channels.insert(number, ChannelState::new());
-        let open = AMQPClass::Channel(channel::AMQPMethod::Open(channel::Open {}));
-        self.request(number, open, token).map(|()| number)
-    }
-
     /// Gives up: what is left without an answer.
     pub(crate) fn dismantle(&mut self) -> Remains<T, P> {
         self.phase = Phase::Over;
@@ -297,5 +191,4 @@ impl<T, P> Session<T, P> {
 }
 
 #[cfg(test)]
-#[path = "session_tests.rs"]
 mod tests;

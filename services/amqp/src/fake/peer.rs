@@ -4,10 +4,10 @@ use amq_protocol::protocol::{AMQPClass, basic, channel, connection};
 
 use super::queues::{FRAME_MAX, append_content};
 use super::state::{ChannelState, Incoming, Peer, State};
-use crate::channel::REPLY_TO;
+use crate::client::channel::REPLY_TO;
 use crate::error::Error;
 use crate::message::{Message, Properties, Table};
-use crate::wire::{self, Frame};
+use crate::session::wire::{self, Frame};
 
 /// What a client may not do: it costs its channel, or its connection if that is so.
 #[derive(Debug)]

@@ -7,7 +7,7 @@ use amq_protocol::protocol::{AMQPClass, basic};
 
 use super::state::{ChannelState, QueueState, State, Stored, Unacked};
 use crate::message::{Message, Properties, Value, short};
-use crate::wire;
+use crate::session::wire;
 
 /// Frames of this size are agreed with every peer.
 pub(super) const FRAME_MAX: usize = 128 * 1024;

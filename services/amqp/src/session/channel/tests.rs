@@ -5,8 +5,7 @@ use amq_protocol::types::FieldTable;
 
 use crate::error::Error;
 use crate::message::{Properties, QueueOptions, Value};
-use crate::session_script::*;
-use crate::topology::declare_queue;
+use crate::session::script::*;
 
 #[test]
 fn bodies_are_cut_to_frames_and_put_together_again_between_other_channels() {
@@ -249,7 +248,7 @@ fn values_that_no_broker_reads_are_not_sent() {
         assert!(matches!(error, Error::Invalid(_)), "{error}");
         assert_eq!(back.body, refused.body);
         let options = QueueOptions::default().argument("x-a", value);
-        let declare = declare_queue("q".into(), options);
+        let declare = options.declare("q".into());
         let (error, _) = session.request(1, declare, "a").unwrap_err();
         assert!(matches!(error, Error::Invalid(_)), "{error}");
     }

@@ -3,13 +3,13 @@
 use std::rc::Rc;
 use std::time::Duration;
 
-use crate::channel::ChannelInner;
-use crate::connection::State;
-use crate::delivery::Delivery;
+use crate::client::channel::ChannelInner;
+use crate::client::connection::State;
+use crate::client::delivery::Delivery;
+use crate::client::hub::{Answer, Asker, Hub, Milestone, Publisher};
 use crate::error::{Error, PublishError};
-use crate::event::{Event, Outcome, Reply};
-use crate::hub::{Answer, Asker, Hub, Milestone, Publisher};
 use crate::session::Session;
+use crate::session::event::{Event, Outcome, Reply};
 
 impl Hub {
     /// Hands out all that has happened.

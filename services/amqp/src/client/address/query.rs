@@ -8,7 +8,7 @@ use std::path::PathBuf;
 use std::str::FromStr;
 use std::time::Duration;
 
-use crate::options::Options;
+use crate::client::options::Options;
 
 /// What is known, in the order of the documentation.
 const KNOWN: [&str; 9] = [

@@ -6,6 +6,8 @@
 //! are refused before they are parsed, and so are tables in tables without end, which a parser that
 //! recurses would pay for with its stack. What is no text comes as one (`repair`).
 
+mod repair;
+
 use std::io::{self, Write};
 
 use amq_protocol::frame::{
@@ -17,7 +19,6 @@ use amq_protocol::types::{LongUInt, ShortUInt};
 
 use crate::error::Error;
 use crate::message::{Flaw, Properties};
-use crate::repair;
 
 /// Type, channel and length before a payload.
 const HEAD: usize = 7;
@@ -288,5 +289,4 @@ impl BackToTheBuffer for Out<'_> {
 }
 
 #[cfg(test)]
-#[path = "wire_tests.rs"]
 mod tests;

@@ -4,6 +4,9 @@
 //! (`dispatch`). The session is never borrowed while anybody is told something, as whoever is told may
 //! ask at once.
 
+mod dispatch;
+mod recovery;
+
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
 use std::fmt;
@@ -14,16 +17,16 @@ use pikake_sync::{Mutex, oneshot};
 use pikake_time::Ticks;
 use pikake_traps::{WaitQueue, elapsed_since, now, park, timeout_after};
 
-use crate::address::Address;
-use crate::channel::ChannelInner;
-use crate::connection::State;
-use crate::delivery::Delivery;
+use crate::client::address::Address;
+use crate::client::channel::ChannelInner;
+use crate::client::connection::State;
+use crate::client::delivery::Delivery;
+use crate::client::options::Options;
+use crate::client::topology::Topology;
 use crate::error::{Error, PublishError};
-use crate::event::Ended;
 use crate::message::{Message, Queue};
-use crate::options::Options;
 use crate::session::Session;
-use crate::topology::Topology;
+use crate::session::event::Ended;
 
 /// No more than so many bytes wait to be written; then publishers wait.
 const MOST_QUEUED: usize = 8 * 1024 * 1024;

@@ -4,11 +4,11 @@ use std::cell::Cell;
 use std::fmt;
 use std::rc::Rc;
 
-use crate::channel::ChannelInner;
+use crate::client::channel::ChannelInner;
+use crate::client::hub::HubSession;
 use crate::error::Stale;
-use crate::event::Content;
-use crate::hub::HubSession;
 use crate::message::{Flaw, Properties};
+use crate::session::event::Content;
 
 /// A message that was delivered.
 #[derive(Debug)]

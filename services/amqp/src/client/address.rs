@@ -1,12 +1,14 @@
 //! Where a broker is, and who asks: an `amqp://` or `amqps://` URL.
 
+pub(crate) mod query;
+
 use std::fmt;
 use std::str::FromStr;
 
 use amq_protocol::uri::{AMQPScheme, AMQPUri};
 
+use crate::client::address::query::Query;
 use crate::error::Error;
-use crate::query::Query;
 
 /// Where a broker is, and who asks.
 ///

@@ -7,9 +7,9 @@ use amq_protocol::protocol::{AMQPClass, basic};
 use amq_protocol::types::ShortString;
 
 use crate::error::Error;
-use crate::event::{Content, Outcome, Reply};
 use crate::message::{Message, Properties};
-use crate::wire::append_method;
+use crate::session::event::{Content, Outcome, Reply};
+use crate::session::wire::append_method;
 
 /// Sent, and not answered yet.
 #[derive(Debug)]
@@ -276,5 +276,4 @@ pub(crate) fn ids(method: &AMQPClass) -> (u16, u16) {
 }
 
 #[cfg(test)]
-#[path = "session_channel_tests.rs"]
 mod tests;

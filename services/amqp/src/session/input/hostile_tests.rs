@@ -2,9 +2,9 @@
 
 use amq_protocol::protocol::{AMQPClass, basic, channel};
 
-use crate::event::{Ended, Event};
-use crate::session_script::*;
-use crate::wire;
+use crate::session::event::{Ended, Event};
+use crate::session::script::*;
+use crate::session::wire;
 
 /// What ends a session at once, and how that is told.
 fn refused(says: &[u8]) -> String {

@@ -5,11 +5,11 @@ use std::future::Future;
 use amq_protocol::protocol::{AMQPClass, exchange, queue};
 use pikake_traps::random;
 
-use crate::channel::Channel;
+use crate::client::channel::Channel;
+use crate::client::hub::Answer;
+use crate::client::topology::Binding;
 use crate::error::Error;
-use crate::hub::Answer;
 use crate::message::{ExchangeOptions, Queue, QueueOptions, Table, short};
-use crate::topology::{Binding, declare_exchange, declare_queue};
 
 impl Channel {
     /// Declares a queue: makes it, or sees that it is there and the same. An empty name stands for one
@@ -35,7 +35,7 @@ impl Channel {
         let channel = self.clone();
         async move {
             let (name, is_kept) = (name?, !options.passive);
-            let declare = declare_queue(name.clone(), options);
+            let declare = options.declare(name.clone());
             let Answer::Queue(queue) = channel.0.ask(declare.clone()).await? else {
                 return Err(wrong_answer());
             };
@@ -179,7 +179,7 @@ impl Channel {
         let (channel, name, kind) = (self.clone(), short(name), short(&options.kind));
         async move {
             let (name, is_kept) = (name?, !options.passive);
-            let declare = declare_exchange(name.clone(), kind?, options);
+            let declare = options.declare(name.clone(), kind?);
             channel.0.ask(declare.clone()).await?;
             if is_kept {
                 channel.0.hub().topology.borrow_mut().add_exchange(name, declare);

@@ -2,6 +2,9 @@
 //!
 //! All that the driver asks of a stream is here: read some, write all. It is closed by being dropped.
 
+#[cfg(feature = "tls")]
+mod tls;
+
 use std::io;
 use std::time::Duration;
 
@@ -9,7 +12,7 @@ use pikake_net::TcpStream;
 #[cfg(feature = "tls")]
 use pikake_net::tls::TlsStream;
 
-use crate::address::Address;
+use crate::client::address::Address;
 use crate::error::Error;
 
 /// What a connection runs over.
@@ -31,9 +34,9 @@ impl Stream {
 
     #[cfg(feature = "tls")]
     async fn connect_tls(address: &Address, limit: Duration) -> Result<Self, Error> {
-        let connector = crate::tls::connector(&address.query().tls, limit).await?;
+        let connector = tls::connector(&address.query().tls, limit).await?;
         let stream = tcp(address).await?;
-        let made = crate::tls::shake_hands(&connector, address, stream).await;
+        let made = tls::shake_hands(&connector, address, stream).await;
         Ok(Self::Tls(made.map_err(|source| Error::connect(address, source))?.into()))
     }
 
@@ -48,7 +51,7 @@ impl Stream {
         match self {
             Self::Tcp(stream) => stream.read(buffer).await,
             #[cfg(feature = "tls")]
-            Self::Tls(stream) => stream.read(buffer).await.map_err(crate::tls::explained),
+            Self::Tls(stream) => stream.read(buffer).await.map_err(tls::explained),
         }
     }
 

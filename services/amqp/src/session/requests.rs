@@ -3,13 +3,32 @@
 use amq_protocol::frame::{AMQPContentHeader, AMQPFrame};
 use amq_protocol::protocol::{AMQPClass, basic, channel, exchange, queue};
 
+use super::channel::{Asked, ChannelState, Queued, ids};
+use super::{Phase, Session, wire};
 use crate::error::Error;
 use crate::message::{Message, Table, Value};
-use crate::session::{Phase, Session};
-use crate::session_channel::{Asked, ChannelState, Queued, ids};
-use crate::wire;
 
 impl<T, P> Session<T, P> {
+    /// There are as many channels as there may be.
+    pub(crate) fn is_full(&self) -> bool {
+        self.channels.len() >= usize::from(self.limits.channel_max)
+    }
+
+    /// Opens a channel, under the lowest number that is free.
+    pub(crate) fn open_channel(&mut self, token: T) -> Result<u16, (Error, T)> {
+        let free = (1..=self.limits.channel_max).find(|n| !self.channels.contains_key(n));
+        let Some(number) = free else {
+            let most = self.limits.channel_max;
+            return Err((
+                Error::Invalid(format!("one channel more than the {most} agreed")),
+                token,
+            ));
+        };
+        self.channels.insert(number, ChannelState::new());
+        let open = AMQPClass::Channel(channel::AMQPMethod::Open(channel::Open {}));
+        self.request(number, open, token).map(|()| number)
+    }
+
     /// Asks something on a channel. It is sent when what was asked before has been answered.
     ///
     /// The token comes back in the event, or at once if nothing was asked.
@@ -54,7 +73,7 @@ impl<T, P> Session<T, P> {
     }
 
     /// Sends the next request of a channel whose last one was answered.
-    pub(crate) fn next_request(&mut self, number: u16) {
+    pub(super) fn next_request(&mut self, number: u16) {
         let Some(channel) = self.channels.get_mut(&number) else { return };
         if let Some(queued) = channel.queue.pop_front() {
             channel.leaving(queued.asked.method, number, &mut self.output);

@@ -2,6 +2,9 @@
 //!
 //! Queues and exchanges are in `declare`, publishing in `publish`, what comes in in `consumer`.
 
+pub(crate) mod declare;
+pub(crate) mod publish;
+
 use std::cell::{Cell, RefCell};
 use std::fmt;
 use std::future::Future;
@@ -11,12 +14,12 @@ use amq_protocol::protocol::{AMQPClass, basic, confirm};
 use pikake_sync::oneshot;
 use pikake_traps::WaitQueue;
 
-use crate::connection::Connection;
-use crate::consumer::{Consumer, ConsumerInner};
-use crate::declare::wrong_answer;
-use crate::delivery::Delivery;
+use crate::client::channel::declare::wrong_answer;
+use crate::client::connection::Connection;
+use crate::client::consumer::{Consumer, ConsumerInner};
+use crate::client::delivery::Delivery;
+use crate::client::hub::{Answer, Asker, Hub};
 use crate::error::Error;
-use crate::hub::{Answer, Asker, Hub};
 use crate::message::{ConsumeOptions, short};
 
 /// The queue that stands for the answers to what a channel publishes.

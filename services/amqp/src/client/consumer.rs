@@ -11,10 +11,10 @@ use amq_protocol::protocol::{AMQPClass, basic};
 use amq_protocol::types::ShortString;
 use pikake_traps::{WaitQueue, park_at};
 
-use crate::channel::ChannelInner;
-use crate::delivery::Delivery;
+use crate::client::channel::ChannelInner;
+use crate::client::delivery::Delivery;
+use crate::client::hub::Asker;
 use crate::error::Error;
-use crate::hub::Asker;
 use crate::message::ConsumeOptions;
 
 /// What channel and consumer share.

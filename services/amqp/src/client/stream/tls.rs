@@ -13,9 +13,9 @@ use pikake_net::tls::{Identity, TlsConnector, TlsStream};
 use pikake_net::{TcpStream, in_context};
 use pikake_traps::{TaskError, blocking};
 
-use crate::address::Address;
+use crate::client::address::Address;
+use crate::client::address::query::Tls;
 use crate::error::Error;
-use crate::query::Tls;
 
 /// Files are read for each connection: certificates are renewed while programs run.
 pub(crate) async fn connector(tls: &Tls, limit: Duration) -> Result<TlsConnector, Error> {

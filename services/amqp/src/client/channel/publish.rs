@@ -9,9 +9,9 @@ use std::task::{Context, Poll};
 use pikake_sync::oneshot;
 use pikake_traps::{deadline_after, park, timeout_at};
 
-use crate::channel::{Channel, ChannelInner};
+use crate::client::channel::{Channel, ChannelInner};
+use crate::client::hub::Publisher;
 use crate::error::{Error, PublishError};
-use crate::hub::Publisher;
 use crate::message::{Message, Properties, short};
 
 /// Whether a message can be sent just now.

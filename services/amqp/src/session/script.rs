@@ -6,11 +6,11 @@ use amq_protocol::frame::AMQPFrame;
 use amq_protocol::protocol::{AMQPClass, basic, channel, connection, queue};
 use amq_protocol::types::FieldTable;
 
-use crate::event::{Ended, Event, Outcome, Reply};
 use crate::message::{Message, Properties};
-use crate::session::{Limits, Session};
-use crate::session_handshake::{Greeter, Password};
-use crate::wire::{self, Frame, append_method};
+use crate::session::Session;
+use crate::session::event::{Ended, Event, Outcome, Reply};
+use crate::session::handshake::{Greeter, Limits, Password};
+use crate::session::wire::{self, Frame, append_method};
 
 pub(crate) type Test = Session<&'static str, &'static str>;
 
@@ -137,7 +137,7 @@ pub(crate) fn said(session: &mut Test) -> Vec<(u16, String)> {
                         if ack.multiple { " and below" } else { "" }
                     )
                 }
-                Frame::Method(method) => format!("{:?}", crate::session_channel::ids(&method)),
+                Frame::Method(method) => format!("{:?}", crate::session::channel::ids(&method)),
                 Frame::Header(..) => "header".to_owned(),
                 Frame::Body(part) => format!("{} octets", part.len()),
                 Frame::Heartbeat => "heartbeat".to_owned(),

@@ -15,11 +15,11 @@ use amq_protocol::protocol::AMQPClass;
 use pikake_sync::oneshot;
 use pikake_traps::{park, sleep, timeout_after};
 
-use crate::channel::{ChannelInner, REPLY_TO};
+use crate::client::channel::{ChannelInner, REPLY_TO};
+use crate::client::hub::{Answer, Asker, Hub, Milestone};
+use crate::client::supervisor::is_passing;
 use crate::error::{CloseReason, Error};
-use crate::event::Ended;
-use crate::hub::{Answer, Asker, Hub, Milestone};
-use crate::supervisor::is_passing;
+use crate::session::event::Ended;
 
 /// An exclusive queue may still belong to the connection that was lost, until the broker notices.
 const LOCKED: u16 = 405;

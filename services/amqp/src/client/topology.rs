@@ -4,7 +4,7 @@ use amq_protocol::protocol::{AMQPClass, exchange, queue};
 use amq_protocol::types::ShortString;
 
 use crate::error::Error;
-use crate::message::{ExchangeOptions, QueueOptions, Table, short};
+use crate::message::{Table, short};
 
 /// A route from an exchange to a queue or to another exchange.
 #[derive(Clone, PartialEq, Debug)]
@@ -127,33 +127,4 @@ impl Binding {
             })),
         }
     }
-}
-
-pub(crate) fn declare_queue(name: ShortString, options: QueueOptions) -> AMQPClass {
-    AMQPClass::Queue(queue::AMQPMethod::Declare(queue::Declare {
-        queue: name,
-        passive: options.passive,
-        durable: options.durable,
-        exclusive: options.exclusive,
-        auto_delete: options.auto_delete,
-        nowait: false,
-        arguments: options.arguments,
-    }))
-}
-
-pub(crate) fn declare_exchange(
-    name: ShortString,
-    kind: ShortString,
-    options: ExchangeOptions,
-) -> AMQPClass {
-    AMQPClass::Exchange(exchange::AMQPMethod::Declare(exchange::Declare {
-        exchange: name,
-        kind,
-        passive: options.passive,
-        durable: options.durable,
-        auto_delete: options.auto_delete,
-        internal: options.internal,
-        nowait: false,
-        arguments: options.arguments,
-    }))
 }

@@ -6,13 +6,13 @@ use std::rc::Rc;
 
 use pikake_traps::park;
 
-use crate::address::Address;
-use crate::channel::Channel;
+use crate::client::address::Address;
+use crate::client::channel::Channel;
+use crate::client::hub::Hub;
+use crate::client::link::spawn;
+use crate::client::options::Options;
+use crate::client::supervisor::supervise;
 use crate::error::Error;
-use crate::hub::Hub;
-use crate::link::spawn;
-use crate::options::Options;
-use crate::supervisor::supervise;
 
 /// How a connection is.
 #[derive(Clone, Debug)]

@@ -4,10 +4,10 @@ use amq_protocol::protocol::{AMQPClass, basic, channel, connection};
 
 use proptest::prelude::*;
 
-use crate::event::{Ended, Event};
 use crate::message::{Array, Flaw, Properties, Table, Value};
-use crate::session_script::*;
-use crate::wire;
+use crate::session::event::{Ended, Event};
+use crate::session::script::*;
+use crate::session::wire;
 
 /// Replaces a text by as many octets.
 fn replaced(mut bytes: Vec<u8>, text: &[u8], by: &[u8]) -> Vec<u8> {
@@ -54,7 +54,7 @@ fn delivered(tag: u64) -> Vec<u8> {
 }
 
 /// The contents that came.
-fn contents(session: &mut Test) -> Vec<crate::event::Content> {
+fn contents(session: &mut Test) -> Vec<crate::session::event::Content> {
     let events = std::iter::from_fn(|| session.next_event());
     let content = |event| match event {
         Event::Delivered { content, .. } => *content,

@@ -20,15 +20,15 @@ use std::time::Duration;
 
 use pikake_traps::{ignore_after, park, random, timeout_after};
 
-use crate::connection::State;
+use crate::client::connection::State;
+use crate::client::hub::{Hub, Milestone};
+use crate::client::link::Link;
+use crate::client::stream::Stream;
 use crate::error::{CloseReason, Error, PublishError};
-use crate::event::Ended;
-use crate::hub::{Hub, Milestone};
-use crate::link::Link;
 use crate::message::short;
-use crate::session::{Limits, Session};
-use crate::session_handshake::{Greeter, Password};
-use crate::stream::Stream;
+use crate::session::Session;
+use crate::session::event::Ended;
+use crate::session::handshake::{Greeter, Limits, Password};
 
 /// A connection that was lost sooner counts as another attempt that failed: it would be made, and lost,
 /// again and again without a wait.

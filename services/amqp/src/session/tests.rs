@@ -6,7 +6,7 @@ use amq_protocol::types::FieldTable;
 
 use super::*;
 use crate::message::Properties;
-use crate::session_script::*;
+use crate::session::script::*;
 
 #[test]
 fn limits_are_the_smaller_of_both_and_zero_is_none() {
@@ -67,7 +67,7 @@ fn what_cannot_be_encoded_leaves_nothing_behind() {
     arguments.insert("x".into(), crate::message::Value::LongString(large.into()));
     let declare =
         crate::message::QueueOptions { arguments: arguments.clone(), ..Default::default() };
-    let declare = crate::topology::declare_queue("q".into(), declare);
+    let declare = declare.declare("q".into());
     let (error, token) = session.request(1, declare, "a").unwrap_err();
     assert!(matches!(error, Error::Invalid(_)) && token == "a");
     let mut large = message(b"body", false);

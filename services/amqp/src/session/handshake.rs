@@ -2,11 +2,10 @@
 
 use std::time::Duration;
 
-use amq_protocol::protocol::connection::{self, AMQPMethod};
+use amq_protocol::protocol::connection::{Start, StartOk, Tune, TuneOk};
 use amq_protocol::types::{AMQPValue, FieldTable, ShortString};
 
 use crate::error::Error;
-use crate::session::{Limits, Phase, Session};
 
 /// What this client can do; announced, so that a broker uses it.
 const CAPABILITIES: [&str; 6] = [
@@ -17,6 +16,15 @@ const CAPABILITIES: [&str; 6] = [
     "connection.blocked",
     "authentication_failure_close",
 ];
+
+/// What was agreed with the broker.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct Limits {
+    pub(crate) frame_max: usize,
+    pub(crate) channel_max: u16,
+    /// Zero: none.
+    pub(crate) heartbeat: Duration,
+}
 
 /// Who we are, and what we want.
 #[derive(Clone, Debug)]
@@ -56,28 +64,17 @@ impl Greeter {
         properties.insert("capabilities".into(), AMQPValue::FieldTable(capabilities));
         properties
     }
-}
 
-/// The smaller of both, where zero is no limit.
-fn agreed<N: Ord + Default>(ours: N, theirs: N) -> N {
-    let none = N::default();
-    match (ours == none, theirs == none) {
-        (true, _) => theirs,
-        (_, true) => ours,
-        _ => ours.min(theirs),
-    }
-}
-
-impl<T, P> Session<T, P> {
-    pub(crate) fn on_start(&mut self, start: &connection::Start) -> Result<(), Error> {
+    /// The answer to the broker's start.
+    pub(super) fn start_ok(&self, start: &Start) -> Result<StartOk, Error> {
         if (start.version_major, start.version_minor) != (0, 9) {
             let (a, b) = (start.version_major, start.version_minor);
             return Err(Error::Protocol(format!("it wants version {a}.{b} of AMQP, this is 0.9")));
         }
-        let (mechanism, what, response) = match self.greeter.is_external {
+        let (mechanism, what, response) = match self.is_external {
             true => ("EXTERNAL", "by certificate", String::new()),
             false => {
-                let response = format!("\0{}\0{}", self.greeter.user, self.greeter.password.0);
+                let response = format!("\0{}\0{}", self.user, self.password.0);
                 ("PLAIN", "with user and password", response)
             }
         };
@@ -88,40 +85,52 @@ impl<T, P> Session<T, P> {
                 "it knows no login {what} ({mechanism}), but: {known}"
             )));
         }
-        self.phase = Phase::Tuning;
-        self.queue_connection(AMQPMethod::StartOk(connection::StartOk {
-            client_properties: self.greeter.properties(),
+        Ok(StartOk {
+            client_properties: self.properties(),
             mechanism: mechanism.into(),
             response: response.into(),
             locale: "en_US".into(),
-        }))
+        })
     }
 
-    pub(crate) fn on_tune(&mut self, tune: &connection::Tune) -> Result<(), Error> {
-        let wanted = self.greeter.wanted;
+    /// The limits that the broker's tune and this side agree on; `frame_max` is this side's.
+    pub(super) fn agree(&self, frame_max: usize, tune: &Tune) -> Result<Limits, Error> {
         let theirs = tune.frame_max as usize;
         if theirs != 0 && theirs < 4096 {
             return Err(Error::Protocol(format!("it wants frames of at most {theirs} bytes")));
         }
         // Zero would be no limit; what a frame may have must be known here.
-        let channel_max = match agreed(wanted.channel_max, tune.channel_max) {
+        let channel_max = match agreed(self.wanted.channel_max, tune.channel_max) {
             0 => u16::MAX,
             most => most,
         };
         let heartbeat =
-            agreed(wanted.heartbeat.as_secs().min(u16::MAX.into()) as u16, tune.heartbeat);
-        self.limits = Limits {
-            frame_max: agreed(self.limits.frame_max, theirs),
+            agreed(self.wanted.heartbeat.as_secs().min(u16::MAX.into()) as u16, tune.heartbeat);
+        Ok(Limits {
+            frame_max: agreed(frame_max, theirs),
             channel_max,
             heartbeat: Duration::from_secs(heartbeat.into()),
-        };
-        self.queue_connection(AMQPMethod::TuneOk(connection::TuneOk {
-            channel_max,
-            frame_max: self.limits.frame_max as u32,
-            heartbeat,
-        }))?;
-        self.phase = Phase::Opening;
-        let virtual_host = self.greeter.vhost.clone();
-        self.queue_connection(AMQPMethod::Open(connection::Open { virtual_host }))
+        })
+    }
+}
+
+impl Limits {
+    /// The answer to the broker's tune, with the limits agreed on.
+    pub(super) fn tune_ok(&self) -> TuneOk {
+        TuneOk {
+            channel_max: self.channel_max,
+            frame_max: self.frame_max as u32,
+            heartbeat: self.heartbeat.as_secs() as u16,
+        }
+    }
+}
+
+/// The smaller of both, where zero is no limit.
+fn agreed<N: Ord + Default>(ours: N, theirs: N) -> N {
+    let none = N::default();
+    match (ours == none, theirs == none) {
+        (true, _) => theirs,
+        (_, true) => ours,
+        _ => ours.min(theirs),
     }
 }

@@ -1,17 +1,23 @@
-//! What the broker says on a channel.
+//! What the broker sends: bytes to frames, and frames to events.
+
+#[cfg(test)]
+mod hostile_tests;
+#[cfg(test)]
+mod octets_tests;
 
 use std::mem;
+use std::time::Duration;
 
 use amq_protocol::frame::AMQPContentHeader;
-use amq_protocol::protocol::{AMQPClass, basic, channel};
+use amq_protocol::protocol::{AMQPClass, basic, channel, connection};
 use amq_protocol::types::ShortString;
 
+use super::channel::{Assembly, ChannelState, ContentOf, answer, ids};
+use super::event::{Content, Ended, Event, Outcome, Reply};
+use super::wire::{self, Frame, append_method};
+use super::{Phase, Session};
 use crate::error::{CloseReason, Error};
-use crate::event::{Content, Event, Outcome, Reply};
 use crate::message::{Flaw, Properties};
-use crate::session::Session;
-use crate::session_channel::{Assembly, ChannelState, ContentOf, answer, ids};
-use crate::wire::{Frame, append_method};
 
 /// A body that claims to be larger is no message: RabbitMQ's own limit.
 const LARGEST_BODY: u64 = 512 * 1024 * 1024;
@@ -26,7 +32,103 @@ fn wrong(what: String) -> Error {
 }
 
 impl<T, P> Session<T, P> {
-    pub(crate) fn channel_frame(&mut self, number: u16, frame: Frame<'_>) -> Result<(), Error> {
+    /// Takes what came from the broker.
+    pub(crate) fn input(&mut self, bytes: &[u8], now: Duration) {
+        self.last_received = now;
+        if self.rest.is_empty() {
+            let used = self.frames(bytes);
+            self.rest.extend_from_slice(&bytes[used..]);
+        } else {
+            let mut rest = mem::take(&mut self.rest);
+            rest.extend_from_slice(bytes);
+            let used = self.frames(&rest);
+            rest.drain(..used);
+            self.rest = rest;
+        }
+    }
+
+    /// Handles the whole frames at the beginning of the bytes, and tells how many bytes that were.
+    fn frames(&mut self, bytes: &[u8]) -> usize {
+        let mut used = 0;
+        while self.phase != Phase::Over {
+            let handled = match wire::split(&bytes[used..], self.limits.frame_max) {
+                Ok(None) => return used,
+                Ok(Some(raw)) => {
+                    used += raw.length;
+                    raw.decode().and_then(|frame| self.frame(raw.channel, frame))
+                }
+                Err(error) => Err(error),
+            };
+            if let Err(error) = handled {
+                self.fail(error);
+            }
+        }
+        bytes.len()
+    }
+
+    fn frame(&mut self, channel: u16, frame: Frame<'_>) -> Result<(), Error> {
+        match frame {
+            Frame::Heartbeat => Ok(()),
+            Frame::Method(method) if channel == 0 => self.connection_method(method),
+            _ if channel == 0 => Err(Error::Protocol("content on channel 0".to_owned())),
+            _ if !matches!(self.phase, Phase::Open | Phase::Closing) => {
+                Err(Error::Protocol(format!("channel {channel} in the handshake")))
+            }
+            frame => self.channel_frame(channel, frame),
+        }
+    }
+
+    fn connection_method(&mut self, method: AMQPClass) -> Result<(), Error> {
+        use connection::AMQPMethod as M;
+        let AMQPClass::Connection(method) = method else {
+            return Err(Error::Protocol("a channel's method on channel 0".to_owned()));
+        };
+        match (self.phase, method) {
+            (_, M::Close(close)) => {
+                self.queue_connection(M::CloseOk(connection::CloseOk {}))?;
+                let reason =
+                    CloseReason { code: close.reply_code, text: close.reply_text.to_string() };
+                let is_blamed = self.blame((close.class_id, close.method_id), &reason);
+                self.end(Ended::ByBroker { reason, is_blamed });
+                Ok(())
+            }
+            (Phase::Closing, M::CloseOk(_)) => {
+                self.end(Ended::ByUs);
+                Ok(())
+            }
+            (Phase::Open | Phase::Closing, M::Blocked(blocked)) => {
+                self.events.push_back(Event::Blocked(blocked.reason.to_string()));
+                Ok(())
+            }
+            (Phase::Open | Phase::Closing, M::Unblocked(_)) => {
+                self.events.push_back(Event::Unblocked);
+                Ok(())
+            }
+            (Phase::Greeting, M::Start(start)) => {
+                let ok = self.greeter.start_ok(&start)?;
+                self.phase = Phase::Tuning;
+                self.queue_connection(M::StartOk(ok))
+            }
+            (Phase::Tuning, M::Tune(tune)) => {
+                self.limits = self.greeter.agree(self.limits.frame_max, &tune)?;
+                self.queue_connection(M::TuneOk(self.limits.tune_ok()))?;
+                self.phase = Phase::Opening;
+                let virtual_host = self.greeter.vhost.clone();
+                self.queue_connection(M::Open(connection::Open { virtual_host }))
+            }
+            (Phase::Opening, M::OpenOk(_)) => {
+                self.phase = Phase::Open;
+                self.events.push_back(Event::Opened);
+                Ok(())
+            }
+            (phase, method) => {
+                let (class, id) = ids(&AMQPClass::Connection(method));
+                Err(Error::Protocol(format!("method {class}.{id} while {phase:?}")))
+            }
+        }
+    }
+
+    fn channel_frame(&mut self, number: u16, frame: Frame<'_>) -> Result<(), Error> {
         let Some(channel) = self.channels.get_mut(&number) else {
             return Err(wrong(format!("channel {number}, which is not open")));
         };
@@ -254,7 +356,7 @@ impl<T, P> Session<T, P> {
 
     /// The broker closes the connection for what was asked on a channel. Only who asked has to do with
     /// it: for them it is as if the channel had been closed. `false`: nobody asked.
-    pub(crate) fn blame(&mut self, method: (u16, u16), reason: &CloseReason) -> bool {
+    fn blame(&mut self, method: (u16, u16), reason: &CloseReason) -> bool {
         let asked = self.channels.iter().filter(|(_, channel)| channel.has_asked(method));
         let blamed: Vec<u16> = asked.map(|(&number, _)| number).collect();
         for &channel in &blamed {
@@ -302,11 +404,3 @@ fn refusal(method: (u16, u16), reason: &CloseReason) -> Error {
 fn forget_consumer<T, P>(channel: &mut ChannelState<T, P>, consumer: &ShortString) {
     channel.consumers.retain(|(tag, _)| tag != consumer);
 }
-
-#[cfg(test)]
-#[path = "session_hostile_tests.rs"]
-mod tests;
-
-#[cfg(test)]
-#[path = "session_octets_tests.rs"]
-mod octets_tests;
