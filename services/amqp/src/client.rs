@@ -4,7 +4,7 @@ pub(crate) mod address;
 pub(crate) mod channel;
 pub(crate) mod connection;
 pub(crate) mod consumer;
-pub(crate) mod delivery;
+pub(crate) mod error;
 pub(crate) mod hub;
 pub(crate) mod link;
 pub(crate) mod options;

@@ -1,7 +1,5 @@
-//! What can go wrong, with what is needed to go on.
-//!
-//! One [`Error`] for all that is asked of the broker; a [`PublishError`] for messages, which gives the
-//! message back where it has not been sent. Both can be cloned or carried to other threads.
+//! What can go wrong with a request, or with a connection: an [`Error`], which can be cloned and carried
+//! to other threads.
 
 use std::error::Error as StdError;
 use std::fmt;
@@ -10,9 +8,6 @@ use std::sync::Arc;
 
 use pikake_traps::Interrupted;
 
-use crate::client::address::Address;
-use crate::message::Message;
-
 /// A reason to close a channel or a connection, as the broker gave it.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct CloseReason {
@@ -20,6 +15,23 @@ pub struct CloseReason {
     pub code: u16,
     /// In the broker's words, which name the object.
     pub text: String,
+}
+
+/// The broker has an error of its own.
+const INTERNAL: u16 = 541;
+
+impl CloseReason {
+    /// Whether the broker has an error of its own.
+    pub(crate) fn is_internal(&self) -> bool {
+        self.code == INTERNAL
+    }
+
+    /// Whether the reason is the broker's (a shutdown, a lack of something), and not what we did.
+    pub(crate) fn is_passing(&self) -> bool {
+        /// Connection forced, resource error, internal error.
+        const PASSING: [u16; 3] = [320, 506, INTERNAL];
+        PASSING.contains(&self.code)
+    }
 }
 
 impl fmt::Display for CloseReason {
@@ -75,10 +87,6 @@ pub enum Error {
 }
 
 impl Error {
-    pub(crate) fn connect(address: &Address, source: io::Error) -> Self {
-        Self::Connect { address: address.place(), source: source.into() }
-    }
-
     /// The interruption, if that is what it was.
     pub fn interrupted(&self) -> Option<&Interrupted> {
         match self {
@@ -162,126 +170,3 @@ impl From<Error> for io::Error {
         Self::new(kind, error)
     }
 }
-
-/// Why a message is not known to be in the broker's hands.
-///
-/// Where the message has certainly not been sent, it is inside: [`into_message`](Self::into_message).
-#[derive(Clone, Debug)]
-#[non_exhaustive]
-pub enum PublishError {
-    /// The broker took it and could not keep it: a full queue that rejects, an internal error.
-    Nacked,
-    /// It was published as mandatory, and no queue takes it.
-    Returned {
-        /// 312 where no queue is bound.
-        code: u16,
-        /// In the broker's words.
-        text: String,
-    },
-    /// It was sent, the connection was lost, and it was not sent again. It may be there or not.
-    Uncertain,
-    /// The broker takes no messages (an alarm of memory or disk), or there was no connection, for
-    /// longer than [`Options::blocked_deadline`](crate::Options::blocked_deadline).
-    Blocked {
-        /// What the broker says, or why there is no connection.
-        reason: String,
-        /// The message, if it was held back. Without, it was sent and its outcome is uncertain.
-        message: Option<Box<Message>>,
-    },
-    /// The wait was interrupted.
-    Interrupted {
-        /// By what.
-        why: Interrupted,
-        /// The message, if it had not been sent. Without, its outcome is uncertain.
-        message: Option<Box<Message>>,
-    },
-    /// The channel or the connection was closed, or the message cannot be encoded.
-    Closed {
-        /// Why.
-        error: Error,
-        /// The message, if it had not been sent. Without, its outcome is uncertain.
-        message: Option<Box<Message>>,
-    },
-}
-
-impl PublishError {
-    /// The message, if it has certainly not been sent.
-    pub fn into_message(self) -> Option<Message> {
-        match self {
-            Self::Blocked { message, .. }
-            | Self::Interrupted { message, .. }
-            | Self::Closed { message, .. } => message.map(|message| *message),
-            Self::Nacked | Self::Returned { .. } | Self::Uncertain => None,
-        }
-    }
-
-    /// Whether the message may have reached its queue all the same.
-    pub fn is_uncertain(&self) -> bool {
-        match self {
-            Self::Uncertain => true,
-            Self::Nacked | Self::Returned { .. } => false,
-            Self::Blocked { message, .. }
-            | Self::Interrupted { message, .. }
-            | Self::Closed { message, .. } => message.is_none(),
-        }
-    }
-
-    /// The same with a message that has not been sent.
-    pub(crate) fn about(mut self, unsent: Message) -> Self {
-        if let Self::Blocked { message, .. }
-        | Self::Interrupted { message, .. }
-        | Self::Closed { message, .. } = &mut self
-        {
-            *message = Some(Box::new(unsent));
-        }
-        self
-    }
-
-    /// The interruption, if that is what it was.
-    pub fn interrupted(&self) -> Option<&Interrupted> {
-        match self {
-            Self::Interrupted { why, .. } => Some(why),
-            _ => None,
-        }
-    }
-}
-
-impl fmt::Display for PublishError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Nacked => f.write_str("the broker could not keep the message"),
-            Self::Returned { code, text } => {
-                write!(f, "the broker returned the message, as no queue takes it: {code} {text}")
-            }
-            Self::Uncertain => {
-                f.write_str("the connection was lost before the message was confirmed")
-            }
-            Self::Blocked { reason, .. } => write!(f, "no message is taken: {reason}"),
-            Self::Interrupted { why, .. } => write!(f, "publishing was cut short ({why})"),
-            Self::Closed { error, .. } => write!(f, "the message was not confirmed: {error}"),
-        }
-    }
-}
-
-impl StdError for PublishError {
-    fn source(&self) -> Option<&(dyn StdError + 'static)> {
-        match self {
-            Self::Interrupted { why, .. } => Some(why),
-            Self::Closed { error, .. } => Some(error),
-            _ => None,
-        }
-    }
-}
-
-/// A delivery was acknowledged too late: it belongs to an earlier connection or a closed channel, and
-/// the broker has given the message back to its queue, or it was settled before.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Stale;
-
-impl fmt::Display for Stale {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("the delivery is no longer this channel's: the broker has taken it back")
-    }
-}
-
-impl StdError for Stale {}

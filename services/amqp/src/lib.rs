@@ -49,11 +49,11 @@ mod session;
 pub use client::address::Address;
 pub use client::channel::Channel;
 pub use client::channel::publish::{Confirm, Room};
-pub use client::connection::{Connection, State};
 pub use client::consumer::Consumer;
-pub use client::delivery::{Delivery, Receipt};
+pub use client::error::{PublishError, Stale};
+pub use client::hub::{Connection, Delivery, Receipt, State};
 pub use client::options::{Backoff, Options};
-pub use error::{CloseReason, Error, PublishError, Stale};
+pub use error::{CloseReason, Error};
 pub use message::{
     Array, ConsumeOptions, ExchangeOptions, Flaw, Message, Properties, Queue, QueueOptions, Table,
     Value, persistent, short,

@@ -3,6 +3,7 @@
 pub(crate) mod query;
 
 use std::fmt;
+use std::io;
 use std::str::FromStr;
 
 use amq_protocol::uri::{AMQPScheme, AMQPUri};
@@ -81,6 +82,11 @@ impl Address {
 
     pub(crate) fn password(&self) -> &str {
         &self.uri.authority.userinfo.password
+    }
+
+    /// The error of a connection that was not made.
+    pub(crate) fn no_connection(&self, source: io::Error) -> Error {
+        Error::Connect { address: self.place(), source: source.into() }
     }
 
     /// Host and port, as errors name it.

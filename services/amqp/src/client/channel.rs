@@ -5,151 +5,17 @@
 pub(crate) mod declare;
 pub(crate) mod publish;
 
-use std::cell::{Cell, RefCell};
 use std::fmt;
 use std::future::Future;
-use std::rc::{Rc, Weak};
+use std::rc::Rc;
 
-use amq_protocol::protocol::{AMQPClass, basic, confirm};
+use amq_protocol::protocol::{AMQPClass, basic};
 use pikake_sync::oneshot;
-use pikake_traps::WaitQueue;
 
-use crate::client::channel::declare::wrong_answer;
-use crate::client::connection::Connection;
-use crate::client::consumer::{Consumer, ConsumerInner};
-use crate::client::delivery::Delivery;
-use crate::client::hub::{Answer, Asker, Hub};
+use crate::client::consumer::Consumer;
+use crate::client::hub::{Answer, Asker, ChannelInner, Connection, Delivery, qos, wrong_answer};
 use crate::error::Error;
-use crate::message::{ConsumeOptions, short};
-
-/// The queue that stands for the answers to what a channel publishes.
-pub(crate) const REPLY_TO: &str = "amq.rabbitmq.reply-to";
-
-/// What the handles of a channel share with its connection.
-pub(crate) struct ChannelInner {
-    connection: Connection,
-    /// In the session that is; 0 while there is none.
-    pub(crate) number: Cell<u16>,
-    pub(crate) confirms: bool,
-    /// The limit for the whole channel.
-    global_limit: Cell<Option<u16>>,
-    pub(crate) consumers: RefCell<Vec<Weak<ConsumerInner>>>,
-    next_consumer: Cell<u64>,
-    ended: RefCell<Option<Error>>,
-    /// Who waits for a confirm of another message.
-    pub(crate) window: WaitQueue,
-}
-
-impl ChannelInner {
-    pub(crate) fn hub(&self) -> &Rc<Hub> {
-        self.connection.hub()
-    }
-
-    /// Why it is closed, if it is.
-    pub(crate) fn closed(&self) -> Option<Error> {
-        self.ended.borrow().clone().or_else(|| self.hub().end())
-    }
-
-    pub(crate) fn has_ended(&self) -> bool {
-        self.ended.borrow().is_some()
-    }
-
-    pub(crate) fn end(&self, error: &Error) {
-        // Another channel may get the number, and deliveries of this one must not be taken for its.
-        self.number.set(0);
-        self.ended.borrow_mut().get_or_insert_with(|| error.clone());
-        for consumer in self.live_consumers() {
-            consumer.end(error.clone());
-            // The broker has taken them back with the channel.
-            consumer.forget_deliveries();
-        }
-        self.wake_all();
-    }
-
-    pub(crate) fn wake_all(&self) {
-        self.window.wake(usize::MAX);
-    }
-
-    fn live_consumers(&self) -> Vec<Rc<ConsumerInner>> {
-        self.consumers.borrow().iter().filter_map(Weak::upgrade).collect()
-    }
-
-    pub(crate) fn consumer(&self, tag: &str) -> Option<Rc<ConsumerInner>> {
-        let consumers = self.consumers.borrow();
-        let mut live = consumers.iter().filter_map(Weak::upgrade);
-        live.find(|consumer| consumer.tag.as_str() == tag)
-    }
-
-    pub(crate) fn forget_consumer(&self, gone: &Rc<ConsumerInner>) {
-        self.consumers.borrow_mut().retain(|known| !Weak::ptr_eq(known, &Rc::downgrade(gone)));
-    }
-
-    /// Its connection has gone.
-    pub(crate) fn forget_deliveries(&self) {
-        self.number.set(0);
-        self.forget_waiting();
-    }
-
-    /// What was delivered and not taken is the broker's again.
-    pub(crate) fn forget_waiting(&self) {
-        for consumer in self.live_consumers() {
-            consumer.forget_deliveries();
-        }
-    }
-
-    /// What a new channel has to be told to be this one.
-    pub(crate) fn settings(&self) -> Vec<AMQPClass> {
-        let select = confirm::Select { nowait: false };
-        let select = AMQPClass::Confirm(confirm::AMQPMethod::Select(select));
-        let limit = self.global_limit.get().map(|limit| qos(limit, true));
-        self.confirms.then_some(select).into_iter().chain(limit).collect()
-    }
-
-    /// The limit to be set before a consumer; RabbitMQ applies it to those that come after. It would
-    /// take a limit of the whole channel away, so it is one or the other.
-    pub(crate) fn limit(&self, consumer: &ConsumerInner) -> Option<AMQPClass> {
-        let is_limited = consumer.options.no_ack || self.global_limit.get().is_some();
-        (!is_limited).then(|| qos(consumer.options.prefetch, false))
-    }
-
-    /// Asks the broker, and waits for its answer.
-    pub(crate) async fn ask(self: &Rc<Self>, method: AMQPClass) -> Result<Answer, Error> {
-        self.hub().ready().await?;
-        let (sender, receiver) = oneshot::channel();
-        // What is got and not taken is given back.
-        let channel = Some(self.clone());
-        self.request(method, Asker { sender: Some(sender), channel })?;
-        self.hub().answer(receiver).await
-    }
-
-    fn request(&self, method: AMQPClass, asker: Asker) -> Result<(), Error> {
-        if let Some(error) = self.closed() {
-            return Err(error);
-        }
-        let asked = self.hub().with(|session| session.request(self.number.get(), method, asker));
-        match asked {
-            Some(Ok(())) => Ok(()),
-            Some(Err((error, _))) => Err(error),
-            None => Err(Error::ConnectionLost("just now".to_owned())),
-        }
-    }
-}
-
-impl Drop for ChannelInner {
-    fn drop(&mut self) {
-        let number = self.number.get();
-        let hub = self.connection.hub();
-        let was_open = self.ended.borrow().is_none();
-        if number != 0 && was_open {
-            hub.channels.borrow_mut().remove(&number);
-            drop(hub.with(|session| session.close_channel(number, Asker::NOBODY)));
-        }
-    }
-}
-
-fn qos(prefetch_count: u16, global: bool) -> AMQPClass {
-    AMQPClass::Basic(basic::AMQPMethod::Qos(basic::Qos { prefetch_count, global }))
-}
+use crate::message::{ConsumeOptions, REPLY_TO, short};
 
 /// A channel of a connection: a line of requests and messages of its own.
 ///
@@ -176,17 +42,7 @@ impl Channel {
             Some(Err((error, _))) => return Err(error),
             None => return Err(Error::ConnectionLost("just now".to_owned())),
         };
-        let channel = Self(Rc::new(ChannelInner {
-            connection,
-            number: Cell::new(number),
-            confirms,
-            global_limit: Cell::new(None),
-            consumers: RefCell::default(),
-            next_consumer: Cell::new(1),
-            ended: RefCell::default(),
-            window: WaitQueue::new(),
-        }));
-        hub.add_channel(number, &channel.0);
+        let channel = Self(ChannelInner::open(connection, number, confirms));
         if confirms {
             hub.with(|session| session.expect_confirms(number));
         }
@@ -199,7 +55,7 @@ impl Channel {
 
     /// The connection it belongs to.
     pub fn connection(&self) -> &Connection {
-        &self.0.connection
+        self.0.connection()
     }
 
     /// Why it is closed, or its connection is for good; `None` while it can be used.
@@ -228,7 +84,7 @@ impl Channel {
         async move {
             channel.0.ask(qos(prefetch, global)).await?;
             if global {
-                channel.0.global_limit.set(Some(prefetch));
+                channel.0.limit_all(prefetch);
             }
             Ok(())
         }
@@ -249,11 +105,8 @@ impl Channel {
         async move {
             let queue = queue?;
             channel.hub().ready().await?;
-            let number = channel.next_consumer.get();
-            channel.next_consumer.set(number + 1);
             // It is known here before a delivery can come, and ends if this is given up.
-            let tag = short(&format!("pikake-{number}"))?;
-            let consumer = Consumer::new(&channel, tag, queue, options);
+            let consumer = Consumer::new(&channel, channel.new_tag()?, queue, options);
             if let Some(limit) = channel.limit(&consumer.inner) {
                 channel.request(limit, Asker::NOBODY)?;
             }

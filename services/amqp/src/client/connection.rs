@@ -2,85 +2,16 @@
 
 use std::fmt;
 use std::future::Future;
-use std::rc::Rc;
 
 use pikake_traps::park;
 
 use crate::client::address::Address;
 use crate::client::channel::Channel;
-use crate::client::hub::Hub;
+use crate::client::hub::{Connection, Hub, State};
 use crate::client::link::spawn;
 use crate::client::options::Options;
 use crate::client::supervisor::supervise;
 use crate::error::Error;
-
-/// How a connection is.
-#[derive(Clone, Debug)]
-#[non_exhaustive]
-pub enum State {
-    /// The first connection is being made.
-    Connecting,
-    /// All is well.
-    Open,
-    /// The broker takes no messages, for the reason it gives. Messages are held back.
-    Blocked {
-        /// In the broker's words: `low on memory`.
-        reason: String,
-    },
-    /// The connection was lost and is being made again.
-    Recovering {
-        /// Which attempt is under way, from 1 on.
-        attempt: u32,
-    },
-    /// Over, and why.
-    Closed(Error),
-}
-
-/// A connection to a broker, which is made again when it is lost.
-///
-/// It belongs to the kernel of the task that opened it, whose tasks share it by clones; one connection
-/// is enough for all of them. Threads do not touch it: they send what they have over a queue of
-/// `pikake-sync` to a task that does. When the last clone is gone, with the last channel, consumer and
-/// unsettled delivery, it is closed in the background, within three seconds.
-///
-/// While a broker is short of memory or disk it stops reading from connections that publish, and so it
-/// does not see their acknowledgements either. A program that must go on draining its queues then opens
-/// two connections, and publishes over one of them only.
-///
-/// # Examples
-///
-/// ```
-/// # async fn example() -> Result<(), Box<dyn std::error::Error>> {
-/// # let listener = pikake_net::TcpListener::bind("127.0.0.1:5672").await?;
-/// # let serving = pikake_amqp::fake::serve(pikake_amqp::fake::Broker::new(), listener);
-/// # let _serving = pikake_traps::spawn(serving).cancel_on_drop();
-/// use pikake_amqp::{ConsumeOptions, Connection, Options, QueueOptions, persistent};
-///
-/// let address = "amqp://guest:guest@127.0.0.1/".parse()?;
-/// let connection = Connection::open(&address, Options::default()).await?;
-/// let channel = connection.channel().await?;
-/// channel.declare_queue("jobs", QueueOptions::quorum()).await?;
-/// channel.publish("", "jobs", persistent(), b"hello".to_vec(), true).await?;
-///
-/// let mut consumer = channel.consume("jobs", ConsumeOptions::default()).await?;
-/// let delivery = consumer.next().await?;
-/// assert_eq!(delivery.body, b"hello");
-/// delivery.ack()?;
-/// connection.close().await?;
-/// # Ok(()) }
-/// # pikake_sim::example(async { example().await.unwrap() });
-/// ```
-#[derive(Clone)]
-pub struct Connection(pub(crate) Rc<Handle>);
-
-/// As long as this lives, so does the connection.
-pub(crate) struct Handle(pub(crate) Rc<Hub>);
-
-impl Drop for Handle {
-    fn drop(&mut self) {
-        self.0.request_close();
-    }
-}
 
 impl Connection {
     /// Connects to a broker.
@@ -107,7 +38,7 @@ impl Connection {
         async move {
             let options = address.query().over(options);
             let hub = Hub::new(address, options);
-            let connection = Self(Rc::new(Handle(hub.clone())));
+            let connection = Self::of(&hub);
             spawn("amqp connection", supervise(hub)).detach();
             loop {
                 match connection.state() {
@@ -209,10 +140,6 @@ impl Connection {
             }
             Ok(())
         }
-    }
-
-    pub(crate) fn hub(&self) -> &Rc<Hub> {
-        &self.0.0
     }
 }
 

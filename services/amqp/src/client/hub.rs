@@ -1,35 +1,221 @@
-//! What handles and tasks of a connection share: the session, and who waits for what.
+//! What handles and tasks of a connection share: the session, the waiters, and the parts that refer to
+//! each other. A connection lists its channels, a channel its consumers, a consumer holds deliveries, and a
+//! delivery keeps its channel and connection open.
 //!
 //! Handles ask the session and wake the writer. The reader feeds the session and hands its events out
 //! (`dispatch`). The session is never borrowed while anybody is told something, as whoever is told may
 //! ask at once.
 
+mod channel;
+mod consumer;
+mod delivery;
 mod dispatch;
 mod recovery;
 
 use std::cell::{Cell, RefCell};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, VecDeque};
 use std::fmt;
 use std::rc::{Rc, Weak};
 use std::time::Duration;
 
+use amq_protocol::types::ShortString;
 use pikake_sync::{Mutex, oneshot};
 use pikake_time::Ticks;
 use pikake_traps::{WaitQueue, elapsed_since, now, park, timeout_after};
 
+pub(super) use self::channel::qos;
 use crate::client::address::Address;
-use crate::client::channel::ChannelInner;
-use crate::client::connection::State;
-use crate::client::delivery::Delivery;
+use crate::client::error::PublishError;
 use crate::client::options::Options;
 use crate::client::topology::Topology;
-use crate::error::{Error, PublishError};
-use crate::message::{Message, Queue};
+use crate::error::Error;
+use crate::message::{ConsumeOptions, Flaw, Message, Properties, Queue};
 use crate::session::Session;
 use crate::session::event::Ended;
 
 /// No more than so many bytes wait to be written; then publishers wait.
 const MOST_QUEUED: usize = 8 * 1024 * 1024;
+
+/// How a connection is.
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub enum State {
+    /// The first connection is being made.
+    Connecting,
+    /// All is well.
+    Open,
+    /// The broker takes no messages, for the reason it gives. Messages are held back.
+    Blocked {
+        /// In the broker's words: `low on memory`.
+        reason: String,
+    },
+    /// The connection was lost and is being made again.
+    Recovering {
+        /// Which attempt is under way, from 1 on.
+        attempt: u32,
+    },
+    /// Over, and why.
+    Closed(Error),
+}
+
+/// A connection to a broker, which is made again when it is lost.
+///
+/// It belongs to the kernel of the task that opened it, whose tasks share it by clones; one connection
+/// is enough for all of them. Threads do not touch it: they send what they have over a queue of
+/// `pikake-sync` to a task that does. When the last clone is gone, with the last channel, consumer and
+/// unsettled delivery, it is closed in the background, within three seconds.
+///
+/// While a broker is short of memory or disk it stops reading from connections that publish, and so it
+/// does not see their acknowledgements either. A program that must go on draining its queues then opens
+/// two connections, and publishes over one of them only.
+///
+/// # Examples
+///
+/// ```
+/// # async fn example() -> Result<(), Box<dyn std::error::Error>> {
+/// # let listener = pikake_net::TcpListener::bind("127.0.0.1:5672").await?;
+/// # let serving = pikake_amqp::fake::serve(pikake_amqp::fake::Broker::new(), listener);
+/// # let _serving = pikake_traps::spawn(serving).cancel_on_drop();
+/// use pikake_amqp::{ConsumeOptions, Connection, Options, QueueOptions, persistent};
+///
+/// let address = "amqp://guest:guest@127.0.0.1/".parse()?;
+/// let connection = Connection::open(&address, Options::default()).await?;
+/// let channel = connection.channel().await?;
+/// channel.declare_queue("jobs", QueueOptions::quorum()).await?;
+/// channel.publish("", "jobs", persistent(), b"hello".to_vec(), true).await?;
+///
+/// let mut consumer = channel.consume("jobs", ConsumeOptions::default()).await?;
+/// let delivery = consumer.next().await?;
+/// assert_eq!(delivery.body, b"hello");
+/// delivery.ack()?;
+/// connection.close().await?;
+/// # Ok(()) }
+/// # pikake_sim::example(async { example().await.unwrap() });
+/// ```
+#[derive(Clone)]
+pub struct Connection(Rc<Handle>);
+
+/// As long as this lives, so does the connection.
+struct Handle(Rc<Hub>);
+
+impl Drop for Handle {
+    fn drop(&mut self) {
+        self.0.request_close();
+    }
+}
+
+impl Connection {
+    /// The first handle of a connection.
+    pub(super) fn of(hub: &Rc<Hub>) -> Self {
+        Self(Rc::new(Handle(hub.clone())))
+    }
+
+    pub(super) fn hub(&self) -> &Rc<Hub> {
+        &self.0.0
+    }
+}
+
+/// What handles and tasks of a connection share.
+pub(crate) struct Hub {
+    pub(crate) address: Address,
+    pub(crate) options: Options,
+    pub(crate) state: RefCell<State>,
+    /// How often the state has changed.
+    pub(crate) changes: Cell<u64>,
+    pub(crate) changed: WaitQueue,
+    /// There is none between two connections.
+    pub(crate) session: RefCell<Option<HubSession>>,
+    /// How often the connection was lost. What belongs to an earlier one is stale.
+    pub(crate) epoch: Cell<u64>,
+    /// Callers may use the session: it is open, and everything is as it was before.
+    pub(crate) is_ready: Cell<bool>,
+    /// All that live, whether or not the session knows them: a recovery that is cut short must not
+    /// forget those whose turn had not come.
+    all_channels: RefCell<Vec<Weak<ChannelInner>>>,
+    /// By their number in the session.
+    pub(crate) channels: RefCell<BTreeMap<u16, Weak<ChannelInner>>>,
+    pub(crate) topology: RefCell<Topology>,
+    /// Something in it costs the connection, and it is not known what.
+    pub(crate) is_careful: Cell<bool>,
+    pub(crate) retained: RefCell<Vec<Retained>>,
+    /// Why the broker takes no messages, and since when.
+    pub(crate) blocked: RefCell<Option<(String, Duration)>>,
+    /// Who waits for a connection, or for a broker that takes messages.
+    pub(crate) gate: WaitQueue,
+    /// Where one waits for the number of a channel to become free,
+    pub(crate) numbers: WaitQueue,
+    /// and where the others do, until it is their turn.
+    openers: Mutex<()>,
+    /// Where the writer waits for something to write.
+    pub(crate) writer: WaitQueue,
+    /// Where the timer waits for less.
+    pub(crate) timer: WaitQueue,
+    pub(crate) milestone: RefCell<Option<Milestone>>,
+    pub(crate) supervisor: WaitQueue,
+    pub(crate) close_requested: Cell<bool>,
+    origin: Ticks,
+}
+
+/// What the handles of a channel share with its connection.
+pub(crate) struct ChannelInner {
+    connection: Connection,
+    /// In the session that is; 0 while there is none.
+    pub(crate) number: Cell<u16>,
+    pub(crate) confirms: bool,
+    /// The limit for the whole channel.
+    global_limit: Cell<Option<u16>>,
+    pub(crate) consumers: RefCell<Vec<Weak<ConsumerInner>>>,
+    next_consumer: Cell<u64>,
+    ended: RefCell<Option<Error>>,
+    /// Who waits for a confirm of another message.
+    pub(crate) window: WaitQueue,
+}
+
+/// What channel and consumer share.
+pub(crate) struct ConsumerInner {
+    pub(crate) tag: ShortString,
+    pub(crate) queue: ShortString,
+    pub(crate) options: ConsumeOptions,
+    pub(super) buffer: RefCell<VecDeque<Delivery>>,
+    pub(super) waiters: WaitQueue,
+    pub(super) ended: RefCell<Option<Error>>,
+    /// The broker knows that it has ended.
+    pub(super) is_gone: Cell<bool>,
+}
+
+/// A message that was delivered.
+#[derive(Debug)]
+#[non_exhaustive]
+pub struct Delivery {
+    /// The content.
+    pub body: Vec<u8>,
+    /// Headers and the rest.
+    pub properties: Properties,
+    /// What its publisher has made of the properties, if they are none as AMQP has them.
+    pub flaw: Option<Flaw>,
+    /// The exchange it was published to. (Publishers may write what is no text here and in the key;
+    /// its octets are shown as `?`.)
+    pub exchange: String,
+    /// Its routing key.
+    pub routing_key: String,
+    /// It was delivered before, and not settled.
+    pub redelivered: bool,
+    /// What it is settled with. It can be taken out, to outlive the content.
+    pub receipt: Receipt,
+}
+
+/// What a delivery is settled with.
+///
+/// Settling never waits: it queues bytes, which leave when the tasks that are ready have run, many
+/// acknowledgements as one. Dropped without having been settled, it gives the message back to its
+/// queue. It keeps its channel open.
+#[must_use = "dropped, it gives the message back to its queue"]
+pub struct Receipt {
+    channel: Rc<ChannelInner>,
+    tag: u64,
+    epoch: u64,
+    is_settled: Cell<bool>,
+}
 
 /// The answer to a request, as its caller gets it.
 #[derive(Debug)]
@@ -74,44 +260,9 @@ pub(crate) type Retained = (Box<Message>, Publisher);
 
 pub(crate) type HubSession = Session<Asker, Publisher>;
 
-pub(crate) struct Hub {
-    pub(crate) address: Address,
-    pub(crate) options: Options,
-    pub(crate) state: RefCell<State>,
-    /// How often the state has changed.
-    pub(crate) changes: Cell<u64>,
-    pub(crate) changed: WaitQueue,
-    /// There is none between two connections.
-    pub(crate) session: RefCell<Option<HubSession>>,
-    /// How often the connection was lost. What belongs to an earlier one is stale.
-    pub(crate) epoch: Cell<u64>,
-    /// Callers may use the session: it is open, and everything is as it was before.
-    pub(crate) is_ready: Cell<bool>,
-    /// All that live, whether or not the session knows them: a recovery that is cut short must not
-    /// forget those whose turn had not come.
-    all_channels: RefCell<Vec<Weak<ChannelInner>>>,
-    /// By their number in the session.
-    pub(crate) channels: RefCell<BTreeMap<u16, Weak<ChannelInner>>>,
-    pub(crate) topology: RefCell<Topology>,
-    /// Something in it costs the connection, and it is not known what.
-    pub(crate) is_careful: Cell<bool>,
-    pub(crate) retained: RefCell<Vec<Retained>>,
-    /// Why the broker takes no messages, and since when.
-    pub(crate) blocked: RefCell<Option<(String, Duration)>>,
-    /// Who waits for a connection, or for a broker that takes messages.
-    pub(crate) gate: WaitQueue,
-    /// Where one waits for the number of a channel to become free,
-    pub(crate) numbers: WaitQueue,
-    /// and where the others do, until it is their turn.
-    openers: Mutex<()>,
-    /// Where the writer waits for something to write.
-    pub(crate) writer: WaitQueue,
-    /// Where the timer waits for less.
-    pub(crate) timer: WaitQueue,
-    pub(crate) milestone: RefCell<Option<Milestone>>,
-    pub(crate) supervisor: WaitQueue,
-    pub(crate) close_requested: Cell<bool>,
-    origin: Ticks,
+/// The session matches answers to requests, so this is not reached.
+pub(crate) fn wrong_answer() -> Error {
+    Error::Protocol("an answer to another question".to_owned())
 }
 
 impl Hub {

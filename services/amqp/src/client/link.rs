@@ -10,9 +10,9 @@ use std::time::Duration;
 
 use pikake_traps::{Builder, Task, ignore_after, park, shield, sleep};
 
+use crate::client::error::PublishError;
 use crate::client::hub::{Hub, Milestone};
 use crate::client::stream::Stream;
-use crate::error::PublishError;
 
 /// What is read at once, at most.
 const READ: usize = 64 * 1024;

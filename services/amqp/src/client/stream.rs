@@ -37,7 +37,7 @@ impl Stream {
         let connector = tls::connector(&address.query().tls, limit).await?;
         let stream = tcp(address).await?;
         let made = tls::shake_hands(&connector, address, stream).await;
-        Ok(Self::Tls(made.map_err(|source| Error::connect(address, source))?.into()))
+        Ok(Self::Tls(made.map_err(|source| address.no_connection(source))?.into()))
     }
 
     #[cfg(not(feature = "tls"))]
@@ -71,5 +71,5 @@ async fn tcp(address: &Address) -> Result<TcpStream, Error> {
         stream.set_nodelay(true)?;
         Ok(stream)
     };
-    connecting.await.map_err(|source| Error::connect(address, source))
+    connecting.await.map_err(|source| address.no_connection(source))
 }

@@ -20,11 +20,11 @@ use std::time::Duration;
 
 use pikake_traps::{ignore_after, park, random, timeout_after};
 
-use crate::client::connection::State;
-use crate::client::hub::{Hub, Milestone};
+use crate::client::error::PublishError;
+use crate::client::hub::{Hub, Milestone, State};
 use crate::client::link::Link;
 use crate::client::stream::Stream;
-use crate::error::{CloseReason, Error, PublishError};
+use crate::error::Error;
 use crate::message::short;
 use crate::session::Session;
 use crate::session::event::Ended;
@@ -107,7 +107,7 @@ fn open_up(hub: &Hub) {
 
 /// Makes a connection, up to the end of the handshake.
 async fn connect(hub: &Rc<Hub>) -> Result<Link, Error> {
-    let failed = |source| Error::connect(&hub.address, source);
+    let failed = |source| hub.address.no_connection(source);
     let making = async {
         let stream = Stream::connect(&hub.address, hub.options.connect_timeout).await?;
         hub.milestone.take();
@@ -208,25 +208,15 @@ async fn end_of_connection(hub: &Hub) -> Result<Error, Error> {
         Milestone::Ended(Ended::Protocol(error)) => Ok(error),
         Milestone::Ended(Ended::ByUs) => Err(Error::Closed),
         Milestone::Ended(Ended::ByBroker { reason, is_blamed }) => {
-            if reason.code == INTERNAL {
+            if reason.is_internal() {
                 // It may have stumbled over one of them, and would again.
                 let error = Error::ConnectionClosed(reason.clone());
                 hub.abandon_sent(&PublishError::Closed { error, message: None });
             }
-            match is_blamed || is_passing(&reason) {
+            match is_blamed || reason.is_passing() {
                 true => Ok(Error::ConnectionLost(reason.to_string())),
                 false => Err(Error::ConnectionClosed(reason)),
             }
         }
     }
-}
-
-/// The broker has an error of its own.
-const INTERNAL: u16 = 541;
-
-/// Whether the reason is the broker's (a shutdown, a lack of something), and not what we did.
-pub(crate) fn is_passing(reason: &CloseReason) -> bool {
-    /// Connection forced, resource error, internal error.
-    const PASSING: [u16; 3] = [320, 506, INTERNAL];
-    PASSING.contains(&reason.code)
 }

@@ -4,8 +4,8 @@ use amq_protocol::protocol::{AMQPClass, basic, channel, connection};
 
 use super::queues::{FRAME_MAX, append_content};
 use super::state::{ChannelState, Incoming, Peer, State};
-use crate::client::channel::REPLY_TO;
 use crate::error::Error;
+use crate::message::REPLY_TO;
 use crate::message::{Message, Properties, Table};
 use crate::session::wire::{self, Frame};
 

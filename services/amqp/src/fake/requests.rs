@@ -5,7 +5,7 @@ use amq_protocol::protocol::{AMQPClass, basic, confirm, exchange, queue};
 use super::peer::{Refusal, incoming, refuse};
 use super::queues::{append_content, delivered};
 use super::state::{ConsumerState, Exchange, QueueState, State, Unacked};
-use crate::client::channel::REPLY_TO;
+use crate::message::REPLY_TO;
 
 type Reply = Result<Option<AMQPClass>, Refusal>;
 

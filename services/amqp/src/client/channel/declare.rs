@@ -5,8 +5,8 @@ use std::future::Future;
 use amq_protocol::protocol::{AMQPClass, exchange, queue};
 use pikake_traps::random;
 
-use crate::client::channel::Channel;
-use crate::client::hub::Answer;
+use super::Channel;
+use crate::client::hub::{Answer, wrong_answer};
 use crate::client::topology::Binding;
 use crate::error::Error;
 use crate::message::{ExchangeOptions, Queue, QueueOptions, Table, short};
@@ -211,9 +211,4 @@ fn count(answer: Answer) -> Result<u32, Error> {
         Answer::Count(count) => Ok(count),
         _ => Err(wrong_answer()),
     }
-}
-
-/// The session matches answers to requests, so this is not reached.
-pub(crate) fn wrong_answer() -> Error {
-    Error::Protocol("an answer to another question".to_owned())
 }

@@ -9,9 +9,10 @@ use std::task::{Context, Poll};
 use pikake_sync::oneshot;
 use pikake_traps::{deadline_after, park, timeout_at};
 
-use crate::client::channel::{Channel, ChannelInner};
-use crate::client::hub::Publisher;
-use crate::error::{Error, PublishError};
+use super::Channel;
+use crate::client::error::PublishError;
+use crate::client::hub::{ChannelInner, Publisher};
+use crate::error::Error;
 use crate::message::{Message, Properties, short};
 
 /// Whether a message can be sent just now.

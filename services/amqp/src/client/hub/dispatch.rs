@@ -3,11 +3,9 @@
 use std::rc::Rc;
 use std::time::Duration;
 
-use crate::client::channel::ChannelInner;
-use crate::client::connection::State;
-use crate::client::delivery::Delivery;
-use crate::client::hub::{Answer, Asker, Hub, Milestone, Publisher};
-use crate::error::{Error, PublishError};
+use super::{Answer, Asker, ChannelInner, Delivery, Hub, Milestone, Publisher, State};
+use crate::client::error::PublishError;
+use crate::error::Error;
 use crate::session::Session;
 use crate::session::event::{Event, Outcome, Reply};
 

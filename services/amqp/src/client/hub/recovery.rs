@@ -15,10 +15,10 @@ use amq_protocol::protocol::AMQPClass;
 use pikake_sync::oneshot;
 use pikake_traps::{park, sleep, timeout_after};
 
-use crate::client::channel::{ChannelInner, REPLY_TO};
-use crate::client::hub::{Answer, Asker, Hub, Milestone};
-use crate::client::supervisor::is_passing;
+use super::{Answer, Asker, ChannelInner, Hub, Milestone};
+use crate::client::error::PublishError;
 use crate::error::{CloseReason, Error};
+use crate::message::REPLY_TO;
 use crate::session::event::Ended;
 
 /// An exclusive queue may still belong to the connection that was lost, until the broker notices.
@@ -103,7 +103,7 @@ impl Hub {
                 Some(Ok(_)) => {}
                 Some(Err((error, _, publisher))) => {
                     let error = channel.closed().unwrap_or(error);
-                    let closed = crate::PublishError::Closed { error, message: None };
+                    let closed = PublishError::Closed { error, message: None };
                     let _told = publisher.sender.send(Err(closed));
                 }
                 None => {}
@@ -202,7 +202,7 @@ impl Hub {
         let Some(Milestone::Ended(Ended::ByBroker { reason, .. })) = &*milestone else {
             return false;
         };
-        reason == why && !is_passing(why)
+        reason == why && !why.is_passing()
     }
 
     /// Closes a channel, and waits until its number is free.

@@ -4,32 +4,9 @@ use std::cell::Cell;
 use std::fmt;
 use std::rc::Rc;
 
-use crate::client::channel::ChannelInner;
-use crate::client::hub::HubSession;
-use crate::error::Stale;
-use crate::message::{Flaw, Properties};
+use super::{ChannelInner, Delivery, HubSession, Receipt};
+use crate::client::error::Stale;
 use crate::session::event::Content;
-
-/// A message that was delivered.
-#[derive(Debug)]
-#[non_exhaustive]
-pub struct Delivery {
-    /// The content.
-    pub body: Vec<u8>,
-    /// Headers and the rest.
-    pub properties: Properties,
-    /// What its publisher has made of the properties, if they are none as AMQP has them.
-    pub flaw: Option<Flaw>,
-    /// The exchange it was published to. (Publishers may write what is no text here and in the key;
-    /// its octets are shown as `?`.)
-    pub exchange: String,
-    /// Its routing key.
-    pub routing_key: String,
-    /// It was delivered before, and not settled.
-    pub redelivered: bool,
-    /// What it is settled with. It can be taken out, to outlive the content.
-    pub receipt: Receipt,
-}
 
 impl Delivery {
     pub(crate) fn new(channel: Rc<ChannelInner>, content: Content, epoch: u64) -> Self {
@@ -76,19 +53,6 @@ impl Delivery {
     pub fn reject(&self, requeue: bool) -> Result<(), Stale> {
         self.receipt.nack(requeue)
     }
-}
-
-/// What a delivery is settled with.
-///
-/// Settling never waits: it queues bytes, which leave when the tasks that are ready have run, many
-/// acknowledgements as one. Dropped without having been settled, it gives the message back to its
-/// queue. It keeps its channel open.
-#[must_use = "dropped, it gives the message back to its queue"]
-pub struct Receipt {
-    channel: Rc<ChannelInner>,
-    tag: u64,
-    epoch: u64,
-    is_settled: Cell<bool>,
 }
 
 impl Receipt {
