@@ -9,11 +9,11 @@ use std::net::Ipv4Addr;
 use pikake::net::TcpListener;
 use pikake::testing::Injector;
 use pikake::{Interrupted, sleep, spawn};
-use pikake_amqp::fake::{Broker, serve};
 use pikake_amqp::{
     Address, Channel, Connection, ConsumeOptions, Error, ExchangeOptions, Message, Options,
     PublishError, QueueOptions, State, Table, persistent, short,
 };
+use pikake_amqp_testing::{Broker, serve};
 
 use crate::insist::{Failure, Insistent, SOCKETS, insist, ms};
 

@@ -38,6 +38,7 @@ const FOLDERS: &[&str] = &[
     "kernel/src",
     "net/src",
     "services/amqp/src",
+    "services/amqp-testing/src",
     "task/src",
     "sync/src",
     "sim/src",

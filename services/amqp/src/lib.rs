@@ -13,7 +13,7 @@
 //! | answers without a queue for them | [`Channel::direct_reply_to`] |
 //! | to see how the connection is | [`Connection::state`], [`Connection::changed`] |
 //! | TLS | the feature `tls`, and an `amqps://` [`Address`] |
-//! | a broker for tests | the feature `testing`: `fake` |
+//! | a broker for tests | the crate `pikake-amqp-testing`, a dev-dependency |
 //!
 //! # When the connection is lost
 //!
@@ -41,8 +41,6 @@
 
 mod client;
 mod error;
-#[cfg(feature = "testing")]
-pub mod fake;
 mod message;
 mod session;
 
@@ -58,3 +56,14 @@ pub use message::{
     Array, ConsumeOptions, ExchangeOptions, Flaw, Message, Properties, Queue, QueueOptions, Table,
     Value, persistent, short,
 };
+
+/// The codec, for the broker of `pikake-amqp-testing`, so that it is written once. Public because that
+/// broker is a crate of its own, which only tests depend on; hidden because it is of no use to programs
+/// and changes with the client.
+#[doc(hidden)]
+pub mod wire {
+    pub use crate::message::REPLY_TO;
+    pub use crate::session::wire::{
+        Frame, PROTOCOL_HEADER, Raw, append, append_body, append_method, split,
+    };
+}

@@ -13,7 +13,7 @@ pub use amq_protocol::protocol::BasicProperties as Properties;
 pub use amq_protocol::types::{AMQPValue as Value, FieldArray as Array, FieldTable as Table};
 
 /// The queue that stands for the answers to what a channel publishes, in RabbitMQ's words.
-pub(crate) const REPLY_TO: &str = "amq.rabbitmq.reply-to";
+pub const REPLY_TO: &str = "amq.rabbitmq.reply-to";
 
 /// AMQP's short string (at most 255 bytes). Too long a text is an error here; `ShortString::from`
 /// would panic.

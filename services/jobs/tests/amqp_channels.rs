@@ -10,7 +10,7 @@ use std::rc::Rc;
 use std::time::Duration;
 
 use pikake_amqp::State;
-use pikake_amqp::fake::Broker as Server;
+use pikake_amqp_testing::Broker as Server;
 use pikake_jobs::broker::{PublishError, PublishFailure};
 use pikake_jobs::{AmqpBroker, Broker, BrokerError, JobId, Outcome};
 use pikake_traps::{CancelOnDrop, Task, sleep, spawn, timeout_after, wall_time};

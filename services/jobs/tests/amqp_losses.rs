@@ -12,7 +12,7 @@ use std::task::Poll;
 use std::time::SystemTime;
 
 use pikake_amqp::State;
-use pikake_amqp::fake::{Broker as Server, serve};
+use pikake_amqp_testing::{Broker as Server, serve};
 use pikake_jobs::broker::PublishFailure;
 use pikake_jobs::{AmqpBroker, App, Broker, BrokerError, JobError, JobId, Message, QueueOptions};
 use pikake_net::TcpListener;

@@ -6,7 +6,7 @@ use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use pikake_amqp::fake::{Broker, serve};
+use pikake_amqp_testing::{Broker, serve};
 use pikake_jobs::{App, AppError, current_job};
 use pikake_macros::job;
 use pikake_net::TcpListener;

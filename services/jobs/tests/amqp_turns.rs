@@ -11,7 +11,7 @@ use std::io;
 use std::rc::Rc;
 use std::time::Duration;
 
-use pikake_amqp::fake::Broker as Server;
+use pikake_amqp_testing::Broker as Server;
 use pikake_jobs::broker::{PublishError, PublishFailure};
 use pikake_jobs::{AmqpBroker, Broker, BrokerError, Outcome};
 use pikake_sim::{Schedule, Sim};

@@ -74,7 +74,7 @@ pub enum State {
 /// ```
 /// # async fn example() -> Result<(), Box<dyn std::error::Error>> {
 /// # let listener = pikake_net::TcpListener::bind("127.0.0.1:5672").await?;
-/// # let serving = pikake_amqp::fake::serve(pikake_amqp::fake::Broker::new(), listener);
+/// # let serving = pikake_amqp_testing::serve(pikake_amqp_testing::Broker::new(), listener);
 /// # let _serving = pikake_traps::spawn(serving).cancel_on_drop();
 /// use pikake_amqp::{ConsumeOptions, Connection, Options, QueueOptions, persistent};
 ///

@@ -25,25 +25,29 @@ const HEAD: usize = 7;
 /// What a frame has around its payload: [`HEAD`], and an octet that ends it.
 pub(crate) const FRAMING: usize = HEAD + 1;
 /// What a client says first.
-pub(crate) const PROTOCOL_HEADER: [u8; 8] = *b"AMQP\0\0\x09\x01";
+pub const PROTOCOL_HEADER: [u8; 8] = *b"AMQP\0\0\x09\x01";
 
 /// A frame whose payload has not been looked at.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Raw<'a> {
+pub struct Raw<'a> {
     kind: u8,
-    pub(crate) channel: u16,
+    /// The channel it is for; 0 is the connection.
+    pub channel: u16,
     payload: &'a [u8],
     /// All of it, in bytes.
-    pub(crate) length: usize,
+    pub length: usize,
 }
 
 /// What a frame says.
 #[derive(Debug)]
-pub(crate) enum Frame<'a> {
+pub enum Frame<'a> {
+    /// A method, and with it a request or an answer.
     Method(AMQPClass),
-    /// And what is wrong with its properties.
+    /// The properties of a message and its length, and what is wrong with the properties.
     Header(Box<AMQPContentHeader>, Option<Flaw>),
+    /// A part of the body of a message.
     Body(&'a [u8]),
+    /// A sign of life.
     Heartbeat,
 }
 
@@ -66,7 +70,11 @@ fn wrong(what: String) -> Error {
 }
 
 /// The first frame in the bytes; `None` while it is not there as a whole.
-pub(crate) fn split(bytes: &[u8], frame_max: usize) -> Result<Option<Raw<'_>>, Error> {
+///
+/// # Errors
+///
+/// [`Error::Protocol`], if the bytes are no frame, or one that is larger than agreed.
+pub fn split(bytes: &[u8], frame_max: usize) -> Result<Option<Raw<'_>>, Error> {
     let Some(&kind) = bytes.first() else { return Ok(None) };
     if kind == b'A' {
         // A broker that does not speak our version answers with the one it speaks, and hangs up.
@@ -123,7 +131,11 @@ impl<'a> Raw<'a> {
     }
 
     /// What the frame of a broker or of a client says.
-    pub(crate) fn decode_any(&self) -> Result<Frame<'a>, Error> {
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Protocol`], if it is malformed.
+    pub fn decode_any(&self) -> Result<Frame<'a>, Error> {
         let malformed = |what: &str| wrong(format!("a malformed {what}"));
         match self.kind {
             constants::FRAME_METHOD => parse_method(self.payload)
@@ -205,7 +217,11 @@ fn parse_header(payload: &[u8]) -> Option<(AMQPContentHeader, Option<Flaw>)> {
 }
 
 /// Appends a frame. If it is larger than agreed, nothing is appended.
-pub(crate) fn append(to: &mut Vec<u8>, frame: &AMQPFrame, frame_max: usize) -> Result<(), Error> {
+///
+/// # Errors
+///
+/// [`Error::Invalid`], if it is larger than agreed, or cannot be encoded.
+pub fn append(to: &mut Vec<u8>, frame: &AMQPFrame, frame_max: usize) -> Result<(), Error> {
     let before = to.len();
     let generated = gen_frame(frame)(WriteContext::from(Out { to, at: None })).map(drop);
     let result = match generated {
@@ -221,7 +237,11 @@ pub(crate) fn append(to: &mut Vec<u8>, frame: &AMQPFrame, frame_max: usize) -> R
 }
 
 /// Appends a method.
-pub(crate) fn append_method(
+///
+/// # Errors
+///
+/// As for [`append`].
+pub fn append_method(
     to: &mut Vec<u8>,
     channel: u16,
     method: AMQPClass,
@@ -231,7 +251,7 @@ pub(crate) fn append_method(
 }
 
 /// Appends the body of a message, in as many frames as it takes.
-pub(crate) fn append_body(to: &mut Vec<u8>, channel: u16, body: &[u8], frame_max: usize) {
+pub fn append_body(to: &mut Vec<u8>, channel: u16, body: &[u8], frame_max: usize) {
     for part in body.chunks(frame_max - FRAMING) {
         to.push(constants::FRAME_BODY);
         to.extend(ShortUInt::to_be_bytes(channel));

@@ -4,10 +4,10 @@
 
 use std::time::Duration;
 
-use pikake_amqp::fake::{Broker, serve};
 use pikake_amqp::{
     Connection, ConsumeOptions, Error, ExchangeOptions, QueueOptions, State, persistent,
 };
+use pikake_amqp_testing::{Broker, serve};
 use pikake_net::TcpListener;
 use pikake_traps::{elapsed_since, now, sleep, spawn, timeout_after};
 

@@ -5,11 +5,11 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::rc::Rc;
 use std::time::Duration;
 
-use pikake_amqp::fake::{Broker, serve};
 use pikake_amqp::{
     Channel, Confirm, Connection, ConsumeOptions, Error, Options, PublishError, QueueOptions,
     State, Table, persistent,
 };
+use pikake_amqp_testing::{Broker, serve};
 use pikake_net::TcpListener;
 use pikake_sim::{FaultMix, Latency, Link, Network, Runs, Sim};
 use pikake_traps::{elapsed_since, now, random, sleep, spawn, timeout_after};

@@ -12,8 +12,8 @@ mod recovery;
 
 use std::time::Duration;
 
-use pikake_amqp::fake::{Broker, serve};
 use pikake_amqp::{Address, Error, Message, Options, persistent, short};
+use pikake_amqp_testing::{Broker, serve};
 use pikake_net::TcpListener;
 use pikake_traps::spawn;
 

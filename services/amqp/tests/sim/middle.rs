@@ -5,7 +5,7 @@ use std::rc::Rc;
 use std::time::Duration;
 
 use pikake_amqp::Address;
-use pikake_amqp::fake::Broker;
+use pikake_amqp_testing::Broker;
 use pikake_net::{TcpListener, TcpStream};
 use pikake_traps::{CancelOnDrop, sleep, spawn, timeout_after};
 

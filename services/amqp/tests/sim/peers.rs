@@ -2,8 +2,8 @@
 
 use std::time::Duration;
 
-use pikake_amqp::fake::{Broker, serve};
 use pikake_amqp::{Connection, Error, Options, QueueOptions, State};
+use pikake_amqp_testing::{Broker, serve};
 use pikake_net::TcpListener;
 use pikake_traps::{elapsed_since, now, sleep, spawn};
 

@@ -2,11 +2,11 @@
 
 use std::time::Duration;
 
-use pikake_amqp::fake::{Broker, serve};
 use pikake_amqp::{
     Backoff, Connection, ConsumeOptions, Error, Options, PublishError, QueueOptions, State, Table,
     Value, persistent,
 };
+use pikake_amqp_testing::{Broker, serve};
 use pikake_net::TcpListener;
 use pikake_traps::{elapsed_since, now, sleep, spawn, timeout_after};
 

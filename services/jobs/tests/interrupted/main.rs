@@ -7,7 +7,7 @@ mod world;
 
 use std::time::Duration;
 
-use pikake_amqp::fake;
+use pikake_amqp_testing as fake;
 use pikake_jobs::{AmqpBroker, Broker, BrokerError, JobId, Outcome, QueueOptions};
 use pikake_net::TcpListener;
 use pikake_traps::{sleep, spawn, wall_time};

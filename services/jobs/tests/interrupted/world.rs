@@ -4,7 +4,7 @@ use std::future::Future;
 use std::rc::Rc;
 use std::time::Duration;
 
-use pikake_amqp::fake;
+use pikake_amqp_testing as fake;
 use pikake_jobs::broker::PublishFailure;
 use pikake_jobs::{
     AmqpBroker, Broker, BrokerError, Deliveries, Delivery, MemoryStore, Message, PublishError,

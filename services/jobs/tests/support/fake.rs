@@ -5,7 +5,7 @@ use std::io;
 use std::panic::resume_unwind;
 use std::time::Duration;
 
-use pikake_amqp::fake;
+use pikake_amqp_testing as fake;
 use pikake_jobs::{AmqpBroker, Broker, Message, QueueOptions};
 use pikake_net::TcpListener;
 use pikake_sim::{Schedule, Sim};

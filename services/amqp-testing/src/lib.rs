@@ -1,4 +1,4 @@
-//! A broker for tests: it speaks the real codec, lives in the program, and forgets nothing it has
+//! A broker for tests of what uses `pikake-amqp`: it speaks the codec of the client, lives in the program, and forgets nothing it has
 //! confirmed.
 //!
 //! [`Broker`] is a state machine without sockets (bytes of a connection in, bytes out, time told), and
@@ -15,8 +15,8 @@
 //! # Examples
 //!
 //! ```
-//! use pikake_amqp::fake::{Broker, serve};
 //! use pikake_amqp::{ConsumeOptions, Connection, Options, QueueOptions, persistent};
+//! use pikake_amqp_testing::{Broker, serve};
 //! use pikake_net::TcpListener;
 //!
 //! # async fn example() -> Result<(), Box<dyn std::error::Error>> {
@@ -36,9 +36,8 @@
 //! # pikake_sim::example(async { example().await.unwrap() });
 //! ```
 
-mod peer;
-mod queues;
-mod requests;
+#![forbid(unsafe_code)]
+
 mod serve;
 mod state;
 

@@ -5,12 +5,12 @@ use std::time::Duration;
 use amq_protocol::frame::{AMQPContentHeader, AMQPFrame};
 use amq_protocol::protocol::{AMQPClass, basic};
 
-use super::state::{ChannelState, QueueState, State, Stored, Unacked};
-use crate::message::{Message, Properties, Value, short};
-use crate::session::wire;
+use super::{ChannelState, QueueState, State, Stored, Unacked};
+use pikake_amqp::wire;
+use pikake_amqp::{Message, Properties, Value, short};
 
 /// Frames of this size are agreed with every peer.
-pub(super) const FRAME_MAX: usize = 128 * 1024;
+pub(crate) const FRAME_MAX: usize = 128 * 1024;
 
 /// Whether a topic's pattern covers a key.
 fn covers(pattern: &[&str], key: &[&str]) -> bool {
@@ -28,7 +28,7 @@ fn covers(pattern: &[&str], key: &[&str]) -> bool {
 
 impl State {
     /// The queues a message goes to.
-    pub(super) fn route(&self, exchange: &str, key: &str) -> Vec<String> {
+    pub(crate) fn route(&self, exchange: &str, key: &str) -> Vec<String> {
         if exchange.is_empty() {
             return self.queues.contains_key(key).then(|| key.to_owned()).into_iter().collect();
         }
@@ -58,7 +58,7 @@ impl State {
         found
     }
 
-    pub(super) fn put(&mut self, queue: &str, message: Message) {
+    pub(crate) fn put(&mut self, queue: &str, message: Message) {
         let now = self.now;
         let Some(state) = self.queues.get_mut(queue) else { return };
         let own = message.properties.expiration().as_ref().and_then(|ms| ms.as_str().parse().ok());
@@ -69,7 +69,7 @@ impl State {
     }
 
     /// Hands out what can be handed out.
-    pub(super) fn deliver(&mut self, queue: &str) {
+    pub(crate) fn deliver(&mut self, queue: &str) {
         self.expire(queue);
         loop {
             let Some(state) = self.queues.get_mut(queue) else { return };
@@ -95,7 +95,7 @@ impl State {
         }
     }
 
-    pub(super) fn send(
+    pub(crate) fn send(
         &mut self,
         peer: u64,
         number: u16,
@@ -127,7 +127,7 @@ impl State {
     }
 
     /// Gives an unacknowledged message back, or to where dead ones go.
-    pub(super) fn give_back(&mut self, unacked: Unacked, requeue: bool) {
+    pub(crate) fn give_back(&mut self, unacked: Unacked, requeue: bool) {
         let Unacked { queue, mut stored, .. } = unacked;
         let Some(state) = self.queues.get_mut(&queue) else { return };
         state.unacked -= 1;
@@ -164,7 +164,7 @@ impl State {
     }
 
     /// Takes out what has expired.
-    pub(super) fn expire(&mut self, queue: &str) {
+    pub(crate) fn expire(&mut self, queue: &str) {
         let now = self.now;
         let Some(state) = self.queues.get_mut(queue) else { return };
         let is_over = |stored: &Stored| stored.expires.is_some_and(|at| at <= now);
@@ -180,13 +180,13 @@ impl State {
     }
 
     /// When the next message expires.
-    pub(super) fn next_expiry(&self) -> Option<Duration> {
+    pub(crate) fn next_expiry(&self) -> Option<Duration> {
         let stored = self.queues.values().flat_map(|queue| &queue.ready);
         stored.filter_map(|stored| stored.expires).min()
     }
 
     /// Time goes on.
-    pub(super) fn tick(&mut self, now: Duration) {
+    pub(crate) fn tick(&mut self, now: Duration) {
         self.now = self.now.max(now);
         for queue in self.queues.keys().cloned().collect::<Vec<_>>() {
             self.deliver(&queue);
@@ -196,14 +196,14 @@ impl State {
 
 impl ChannelState {
     /// The number of the next delivery.
-    pub(super) fn tag(&mut self) -> u64 {
+    pub(crate) fn tag(&mut self) -> u64 {
         self.next_tag += 1;
         self.next_tag
     }
 }
 
 /// A quorum queue says how often it has tried.
-pub(super) fn delivered(stored: &Stored, is_quorum: bool) -> Message {
+pub(crate) fn delivered(stored: &Stored, is_quorum: bool) -> Message {
     let mut message = stored.message.clone();
     if is_quorum && stored.deliveries > 0 {
         let mut headers = message.properties.headers().clone().unwrap_or_default();
@@ -233,7 +233,7 @@ fn without_expiration(properties: &Properties) -> Properties {
     kept
 }
 
-pub(super) fn append_content(
+pub(crate) fn append_content(
     output: &mut Vec<u8>,
     channel: u16,
     method: AMQPClass,

@@ -4,8 +4,8 @@ use amq_protocol::protocol::{AMQPClass, basic, confirm, exchange, queue};
 
 use super::peer::{Refusal, incoming, refuse};
 use super::queues::{append_content, delivered};
-use super::state::{ConsumerState, Exchange, QueueState, State, Unacked};
-use crate::message::REPLY_TO;
+use super::{ConsumerState, Exchange, QueueState, State, Unacked};
+use pikake_amqp::wire::REPLY_TO;
 
 type Reply = Result<Option<AMQPClass>, Refusal>;
 
@@ -22,7 +22,7 @@ fn basic_reply(method: basic::AMQPMethod) -> Reply {
 }
 
 impl State {
-    pub(super) fn request(&mut self, id: u64, number: u16, method: AMQPClass) -> Reply {
+    pub(crate) fn request(&mut self, id: u64, number: u16, method: AMQPClass) -> Reply {
         match method {
             AMQPClass::Queue(method) => self.queue_request(id, method),
             AMQPClass::Exchange(method) => self.exchange_request(method),

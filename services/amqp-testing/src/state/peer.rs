@@ -3,33 +3,33 @@
 use amq_protocol::protocol::{AMQPClass, basic, channel, connection};
 
 use super::queues::{FRAME_MAX, append_content};
-use super::state::{ChannelState, Incoming, Peer, State};
-use crate::error::Error;
-use crate::message::REPLY_TO;
-use crate::message::{Message, Properties, Table};
-use crate::session::wire::{self, Frame};
+use super::{ChannelState, Incoming, Peer, State, Stored};
+use pikake_amqp::Error;
+use pikake_amqp::wire::REPLY_TO;
+use pikake_amqp::wire::{self, Frame};
+use pikake_amqp::{Message, Properties, Table};
 
 /// What a client may not do: it costs its channel, or its connection if that is so.
 #[derive(Debug)]
-pub(super) struct Refusal {
-    pub(super) code: u16,
-    pub(super) text: String,
-    pub(super) is_hard: bool,
+pub(crate) struct Refusal {
+    pub(crate) code: u16,
+    pub(crate) text: String,
+    pub(crate) is_hard: bool,
 }
 
-pub(super) fn refuse<T>(code: u16, text: String) -> Result<T, Refusal> {
+pub(crate) fn refuse<T>(code: u16, text: String) -> Result<T, Refusal> {
     Err(Refusal { code, text, is_hard: false })
 }
 
 impl State {
-    pub(super) fn connect(&mut self) -> u64 {
+    pub(crate) fn connect(&mut self) -> u64 {
         self.next_peer += 1;
         self.peers.insert(self.next_peer, Peer::default());
         self.next_peer
     }
 
     /// Its connection has gone: what it had goes back.
-    pub(super) fn disconnect(&mut self, id: u64) {
+    pub(crate) fn disconnect(&mut self, id: u64) {
         let Some(peer) = self.peers.get_mut(&id) else { return };
         for number in peer.channels.keys().copied().collect::<Vec<_>>() {
             self.end_channel(id, number);
@@ -38,7 +38,7 @@ impl State {
         self.queues.retain(|_, queue| queue.owner != Some(id));
     }
 
-    pub(super) fn input(&mut self, id: u64, bytes: &[u8]) {
+    pub(crate) fn input(&mut self, id: u64, bytes: &[u8]) {
         let Some(peer) = self.peers.get_mut(&id) else { return };
         peer.rest.extend_from_slice(bytes);
         if !peer.is_greeted && peer.rest.len() >= wire::PROTOCOL_HEADER.len() {
@@ -63,7 +63,7 @@ impl State {
     }
 
     /// Handles what has come whole.
-    pub(super) fn frames(&mut self, id: u64) {
+    pub(crate) fn frames(&mut self, id: u64) {
         loop {
             let Some(peer) = self.peers.get_mut(&id) else { return };
             if peer.is_over || peer.is_stopped || !peer.is_greeted {
@@ -137,7 +137,7 @@ impl State {
         }
     }
 
-    pub(super) fn channel(&mut self, id: u64, number: u16) -> Option<&mut ChannelState> {
+    pub(crate) fn channel(&mut self, id: u64, number: u16) -> Option<&mut ChannelState> {
         self.peers.get_mut(&id)?.channels.get_mut(&number)
     }
 
@@ -163,7 +163,7 @@ impl State {
         self.say(id, number, AMQPClass::Channel(channel::AMQPMethod::Close(close)));
     }
 
-    pub(super) fn hang_up(&mut self, id: u64, code: u16, text: &str, ids: (u16, u16)) {
+    pub(crate) fn hang_up(&mut self, id: u64, code: u16, text: &str, ids: (u16, u16)) {
         let text: String = text.chars().take(200).collect();
         let close = connection::Close {
             reply_code: code,
@@ -177,7 +177,7 @@ impl State {
         }
     }
 
-    pub(super) fn say(&mut self, id: u64, number: u16, method: AMQPClass) {
+    pub(crate) fn say(&mut self, id: u64, number: u16, method: AMQPClass) {
         if let Some(peer) = self.peers.get_mut(&id) {
             let queued = wire::append_method(&mut peer.output, number, method, FRAME_MAX);
             assert!(queued.is_ok(), "what the broker says fits into a frame");
@@ -238,7 +238,7 @@ impl State {
         queues.iter().for_each(|queue| self.deliver(queue));
     }
 
-    pub(super) fn forget_consumer(&mut self, id: u64, number: u16, tag: &str, queue: &str) {
+    pub(crate) fn forget_consumer(&mut self, id: u64, number: u16, tag: &str, queue: &str) {
         let Some(state) = self.queues.get_mut(queue) else { return };
         state.consumers.retain(|key| (key.0, key.1, key.2.as_str()) != (id, number, tag));
         if state.consumers.is_empty() {
@@ -290,7 +290,7 @@ impl State {
             if let Some((peer, channel)) = to {
                 let tag = self.channel(peer, channel).and_then(|channel| channel.answers.clone());
                 if let Some(tag) = tag {
-                    let stored = super::state::Stored { message, deliveries: 0, expires: None };
+                    let stored = Stored { message, deliveries: 0, expires: None };
                     self.send(peer, channel, &tag, "", stored, true);
                 }
             }
@@ -332,7 +332,7 @@ fn is_misread(message: &Message) -> bool {
 }
 
 /// A message whose content is still to come.
-pub(super) fn incoming(publish: basic::Publish) -> Incoming {
+pub(crate) fn incoming(publish: basic::Publish) -> Incoming {
     let message = Message {
         exchange: publish.exchange,
         routing_key: publish.routing_key,

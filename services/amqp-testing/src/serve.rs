@@ -13,7 +13,7 @@ use pikake_net::{TcpListener, TcpStream};
 use pikake_time::Ticks;
 use pikake_traps::{CancelOnDrop, WaitQueue, elapsed_since, ignore_after, now, park, sleep, spawn};
 
-use super::state::State;
+use crate::state::{Exchange, State};
 
 /// A broker that lives in the program. Clones are the same broker.
 #[derive(Clone, Default)]
@@ -40,7 +40,7 @@ impl Broker {
     pub fn new() -> Self {
         let broker = Self::default();
         for kind in ["direct", "fanout", "topic"] {
-            let exchange = super::state::Exchange { kind: kind.to_owned(), routes: Vec::new() };
+            let exchange = Exchange { kind: kind.to_owned(), routes: Vec::new() };
             broker.0.state.borrow_mut().exchanges.insert(format!("amq.{kind}"), exchange);
         }
         broker
