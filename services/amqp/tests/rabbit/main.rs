@@ -1,4 +1,4 @@
-//! The client on a real RabbitMQ: everything it can be asked, and the errors a broker gives.
+//! The client on a real RabbitMQ: everything it can be asked, the errors a broker gives, and TLS.
 
 mod connections;
 mod deliveries;
@@ -6,6 +6,7 @@ mod messages;
 mod strangers;
 #[path = "../support/mod.rs"]
 mod support;
+mod tls;
 
 use std::time::{Duration, Instant};
 

@@ -1,7 +1,5 @@
 //! TLS with a real RabbitMQ: who is trusted, who is let in, and what is said about the rest.
 
-mod support;
-
 use std::cell::Cell;
 use std::rc::Rc;
 use std::time::{Duration, Instant};
@@ -11,9 +9,9 @@ use pikake_net::tls::{Identity, TlsAcceptor};
 use pikake_net::{TcpListener, TcpStream, copy_bidirectional};
 use pikake_traps::{Interrupted, spawn, timeout_after};
 use rcgen::{CertificateParams, KeyPair};
-use support::{Broker, Shared, run};
 
-static BROKER: Shared = Shared::new();
+use crate::BROKER;
+use crate::support::{Broker, run};
 
 /// Long before a connect gives up by itself.
 const SOON: Duration = Duration::from_secs(5);
