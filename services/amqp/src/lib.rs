@@ -18,10 +18,11 @@
 //! # When the connection is lost
 //!
 //! It is made again, with waits that double up to a cap ([`Backoff`]). What was declared, limits and
-//! consumers are as before (what cannot be declared any more is left out, with a warning); messages that were not confirmed are sent again, with the same message id,
-//! so that some may be there twice (not if the broker has closed it for an error of its own: it may have
-//! stumbled over one of them, so they are uncertain); deliveries that were not acknowledged come again, and to settle
-//! the old ones is [`Stale`]. A request whose answer was outstanding fails with
+//! consumers are as before (what cannot be declared any more is left out, with a warning); messages that
+//! were not confirmed are sent again, with the same message id, so that some may be there twice (not if
+//! the broker has closed it for an error of its own: one of them may be the cause, so they are
+//! uncertain); deliveries that were not acknowledged come again, and to settle the old ones is
+//! [`Stale`]. A request whose answer was outstanding fails with
 //! [`Error::ConnectionLost`], and one that comes up meanwhile waits for the next connection, though not
 //! for ever ([`Options::blocked_deadline`]).
 //!
@@ -35,8 +36,9 @@
 //!
 //! The session (`session.rs`) knows no socket, clock or task. Four tasks of the client drive it: one
 //! reads, one writes what others have queued until its turn comes, one watches the time
-//! (`client/link.rs`), and one keeps the connection up (`client/supervisor.rs`). They are shielded from a shutdown, since tasks that are being ended still have to
-//! acknowledge and to give back; they end when the last handle is gone.
+//! (`client/link.rs`), and one keeps the connection up (`client/supervisor.rs`). They are shielded
+//! from a shutdown, since tasks that are being ended still have to acknowledge and to give back; they end
+//! when the last handle is gone.
 #![forbid(unsafe_code)]
 
 mod client;

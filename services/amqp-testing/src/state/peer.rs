@@ -326,7 +326,7 @@ fn direct_reply(key: &str) -> Option<Option<(u64, u16)>> {
     Some(to.split_once('.').and_then(|(p, c)| Some((p.parse().ok()?, c.parse().ok()?))))
 }
 
-/// RabbitMQ stumbles over it.
+/// RabbitMQ has an internal error at such a message.
 fn is_misread(message: &Message) -> bool {
     direct_reply(message.routing_key.as_str()) == Some(None)
 }

@@ -117,42 +117,42 @@ impl Connection {
 
 /// What handles and tasks of a connection share.
 pub(crate) struct Hub {
-    pub(crate) address: Address,
-    pub(crate) options: Options,
-    pub(crate) state: RefCell<State>,
+    pub(super) address: Address,
+    pub(super) options: Options,
+    pub(super) state: RefCell<State>,
     /// How often the state has changed.
-    pub(crate) changes: Cell<u64>,
-    pub(crate) changed: WaitQueue,
+    pub(super) changes: Cell<u64>,
+    pub(super) changed: WaitQueue,
     /// There is none between two connections.
-    pub(crate) session: RefCell<Option<HubSession>>,
+    pub(super) session: RefCell<Option<HubSession>>,
     /// How often the connection was lost. What belongs to an earlier one is stale.
-    pub(crate) epoch: Cell<u64>,
+    pub(super) epoch: Cell<u64>,
     /// Callers may use the session: it is open, and everything is as it was before.
-    pub(crate) is_ready: Cell<bool>,
+    pub(super) is_ready: Cell<bool>,
     /// All that live, whether or not the session knows them: a recovery that is cut short must not
     /// forget those whose turn had not come.
     all_channels: RefCell<Vec<Weak<ChannelInner>>>,
     /// By their number in the session.
-    pub(crate) channels: RefCell<BTreeMap<u16, Weak<ChannelInner>>>,
-    pub(crate) topology: RefCell<Topology>,
+    pub(super) channels: RefCell<BTreeMap<u16, Weak<ChannelInner>>>,
+    pub(super) topology: RefCell<Topology>,
     /// Something in it costs the connection, and it is not known what.
-    pub(crate) is_careful: Cell<bool>,
-    pub(crate) retained: RefCell<Vec<Retained>>,
+    is_careful: Cell<bool>,
+    retained: RefCell<Vec<Retained>>,
     /// Why the broker takes no messages, and since when.
-    pub(crate) blocked: RefCell<Option<(String, Duration)>>,
+    pub(super) blocked: RefCell<Option<(String, Duration)>>,
     /// Who waits for a connection, or for a broker that takes messages.
-    pub(crate) gate: WaitQueue,
+    pub(super) gate: WaitQueue,
     /// Where one waits for the number of a channel to become free,
-    pub(crate) numbers: WaitQueue,
+    numbers: WaitQueue,
     /// and where the others do, until it is their turn.
     openers: Mutex<()>,
     /// Where the writer waits for something to write.
-    pub(crate) writer: WaitQueue,
+    pub(super) writer: WaitQueue,
     /// Where the timer waits for less.
-    pub(crate) timer: WaitQueue,
-    pub(crate) milestone: RefCell<Option<Milestone>>,
-    pub(crate) supervisor: WaitQueue,
-    pub(crate) close_requested: Cell<bool>,
+    pub(super) timer: WaitQueue,
+    pub(super) milestone: RefCell<Option<Milestone>>,
+    pub(super) supervisor: WaitQueue,
+    pub(super) close_requested: Cell<bool>,
     origin: Ticks,
 }
 
@@ -160,22 +160,22 @@ pub(crate) struct Hub {
 pub(crate) struct ChannelInner {
     connection: Connection,
     /// In the session that is; 0 while there is none.
-    pub(crate) number: Cell<u16>,
-    pub(crate) confirms: bool,
+    pub(super) number: Cell<u16>,
+    confirms: bool,
     /// The limit for the whole channel.
     global_limit: Cell<Option<u16>>,
-    pub(crate) consumers: RefCell<Vec<Weak<ConsumerInner>>>,
+    consumers: RefCell<Vec<Weak<ConsumerInner>>>,
     next_consumer: Cell<u64>,
     ended: RefCell<Option<Error>>,
     /// Who waits for a confirm of another message.
-    pub(crate) window: WaitQueue,
+    pub(super) window: WaitQueue,
 }
 
 /// What channel and consumer share.
 pub(crate) struct ConsumerInner {
-    pub(crate) tag: ShortString,
-    pub(crate) queue: ShortString,
-    pub(crate) options: ConsumeOptions,
+    pub(super) tag: ShortString,
+    pub(super) queue: ShortString,
+    options: ConsumeOptions,
     pub(super) buffer: RefCell<VecDeque<Delivery>>,
     pub(super) waiters: WaitQueue,
     pub(super) ended: RefCell<Option<Error>>,
@@ -228,9 +228,9 @@ pub(crate) enum Answer {
 
 /// Who asked. Nobody, if the sender is `None`.
 pub(crate) struct Asker {
-    pub(crate) sender: Option<oneshot::Sender<Result<Answer, Error>>>,
+    pub(super) sender: Option<oneshot::Sender<Result<Answer, Error>>>,
     /// For a get, which has to be given back if its asker has gone.
-    pub(crate) channel: Option<Rc<ChannelInner>>,
+    pub(super) channel: Option<Rc<ChannelInner>>,
 }
 
 impl Asker {
@@ -240,11 +240,11 @@ impl Asker {
 /// Who published.
 pub(crate) struct Publisher {
     /// Told in which epoch it was confirmed.
-    pub(crate) sender: oneshot::Sender<Result<u64, PublishError>>,
+    pub(super) sender: oneshot::Sender<Result<u64, PublishError>>,
     /// It stays open until the message is confirmed.
-    pub(crate) channel: Rc<ChannelInner>,
+    pub(super) channel: Rc<ChannelInner>,
     /// When the first of the connections was lost that it was sent over.
-    pub(crate) lost_at: Option<Duration>,
+    pub(super) lost_at: Option<Duration>,
 }
 
 /// What the one who keeps the connection up waits for.

@@ -209,7 +209,7 @@ async fn end_of_connection(hub: &Hub) -> Result<Error, Error> {
         Milestone::Ended(Ended::ByUs) => Err(Error::Closed),
         Milestone::Ended(Ended::ByBroker { reason, is_blamed }) => {
             if reason.is_internal() {
-                // It may have stumbled over one of them, and would again.
+                // One of them may be the cause, and would be again.
                 let error = Error::ConnectionClosed(reason.clone());
                 hub.abandon_sent(&PublishError::Closed { error, message: None });
             }

@@ -13,19 +13,19 @@ use crate::session::wire::append_method;
 
 /// Sent, and not answered yet.
 #[derive(Debug)]
-pub(crate) struct Asked<T> {
+pub(super) struct Asked<T> {
     /// Class and method of the request.
-    pub(crate) method: (u16, u16),
+    pub(super) method: (u16, u16),
     /// A get whose message needs no acknowledgement.
-    pub(crate) is_free: bool,
-    pub(crate) token: T,
+    pub(super) is_free: bool,
+    pub(super) token: T,
 }
 
 /// Encoded, and waiting for the answer to the one before.
 #[derive(Debug)]
-pub(crate) struct Queued<T> {
-    pub(crate) bytes: Vec<u8>,
-    pub(crate) asked: Asked<T>,
+pub(super) struct Queued<T> {
+    pub(super) bytes: Vec<u8>,
+    pub(super) asked: Asked<T>,
 }
 
 /// Published in confirm mode.
@@ -39,7 +39,7 @@ struct Unconfirmed<P> {
 
 /// What a content belongs to.
 #[derive(Debug)]
-pub(crate) enum ContentOf {
+pub(super) enum ContentOf {
     Deliver { consumer: ShortString, content: Box<Content> },
     Get(Box<Content>),
     Return(Box<(basic::Return, Properties)>),
@@ -47,25 +47,25 @@ pub(crate) enum ContentOf {
 
 /// A content that is coming in.
 #[derive(Debug)]
-pub(crate) enum Assembly {
+pub(super) enum Assembly {
     None,
     Header(ContentOf),
     Body { of: ContentOf, body: Vec<u8>, missing: u64 },
 }
 
 #[derive(Debug)]
-pub(crate) struct ChannelState<T, P> {
-    pub(crate) asked: Option<Asked<T>>,
-    pub(crate) queue: VecDeque<Queued<T>>,
-    pub(crate) assembly: Assembly,
+pub(super) struct ChannelState<T, P> {
+    pub(super) asked: Option<Asked<T>>,
+    pub(super) queue: VecDeque<Queued<T>>,
+    pub(super) assembly: Assembly,
     /// Consumers, and whether their deliveries need no acknowledgement.
-    pub(crate) consumers: Vec<(ShortString, bool)>,
+    pub(super) consumers: Vec<(ShortString, bool)>,
     /// Confirms are on.
-    pub(crate) confirms: bool,
+    pub(super) confirms: bool,
     /// The broker has asked for a pause.
-    pub(crate) is_paused: bool,
+    pub(super) is_paused: bool,
     /// We have asked for its end.
-    pub(crate) is_closing: bool,
+    pub(super) is_closing: bool,
     /// How many messages were published in confirm mode.
     published: u64,
     /// Those that are not confirmed, by their numbers. (One may never be, while many others are.)
@@ -77,7 +77,7 @@ pub(crate) struct ChannelState<T, P> {
 }
 
 impl<T, P> ChannelState<T, P> {
-    pub(crate) fn new() -> Self {
+    pub(super) fn new() -> Self {
         Self {
             asked: None,
             queue: VecDeque::new(),
@@ -94,24 +94,24 @@ impl<T, P> ChannelState<T, P> {
     }
 
     /// Whether the method was sent, and not answered yet.
-    pub(crate) fn has_asked(&self, method: (u16, u16)) -> bool {
+    pub(super) fn has_asked(&self, method: (u16, u16)) -> bool {
         self.asked.as_ref().is_some_and(|asked| asked.method == method)
     }
 
     /// Expects the confirm of a message that was just queued.
-    pub(crate) fn expect_confirm(&mut self, message: Box<Message>, token: P) {
+    pub(super) fn expect_confirm(&mut self, message: Box<Message>, token: P) {
         self.published += 1;
         let entry = Unconfirmed { message, token: Some(token), returned: None };
         self.unconfirmed.insert(self.published, entry);
     }
 
     /// How many messages are not confirmed.
-    pub(crate) fn unconfirmed(&self) -> usize {
+    pub(super) fn unconfirmed(&self) -> usize {
         self.unconfirmed.len()
     }
 
     /// The broker has confirmed, or refused, one message or all up to one.
-    pub(crate) fn confirm(
+    pub(super) fn confirm(
         &mut self,
         tag: u64,
         multiple: bool,
@@ -140,7 +140,7 @@ impl<T, P> ChannelState<T, P> {
     /// oldest that is the same. (Two that are the same in everything are one as good as the other.)
     /// Properties may come back as others than were sent, or not be readable here; then place and body
     /// have to do.
-    pub(crate) fn returned(&mut self, why: basic::Return, properties: &Properties, body: &[u8]) {
+    pub(super) fn returned(&mut self, why: basic::Return, properties: &Properties, body: &[u8]) {
         let is_like_it = |entry: &Unconfirmed<P>| {
             let message = &entry.message;
             message.mandatory
@@ -165,12 +165,12 @@ impl<T, P> ChannelState<T, P> {
     }
 
     /// No longer tells what becomes of the messages that are not confirmed.
-    pub(crate) fn abandon(&mut self) -> Vec<P> {
+    pub(super) fn abandon(&mut self) -> Vec<P> {
         self.unconfirmed.values_mut().filter_map(|entry| entry.token.take()).collect()
     }
 
     /// A delivery has come that has to be acknowledged.
-    pub(crate) fn owe(&mut self, tag: u64) -> Result<(), Error> {
+    pub(super) fn owe(&mut self, tag: u64) -> Result<(), Error> {
         match tag != 0 && self.owed.insert(tag) {
             true => Ok(()),
             false if tag == 0 => Err(Error::Protocol("a delivery without a number".to_owned())),
@@ -179,18 +179,18 @@ impl<T, P> ChannelState<T, P> {
     }
 
     /// Whether the delivery is still to be settled.
-    pub(crate) fn owes(&self, tag: u64) -> bool {
+    pub(super) fn owes(&self, tag: u64) -> bool {
         self.owed.contains(&tag)
     }
 
     /// Whether the delivery was still to be settled; now it is not.
-    pub(crate) fn settle(&mut self, tag: u64) -> bool {
+    pub(super) fn settle(&mut self, tag: u64) -> bool {
         self.owed.remove(&tag)
     }
 
     /// A request leaves. What was acknowledged must be known before all is taken back, and from then on
     /// nothing of it can be settled.
-    pub(crate) fn leaving(&mut self, method: (u16, u16), channel: u16, output: &mut Vec<u8>) {
+    pub(super) fn leaving(&mut self, method: (u16, u16), channel: u16, output: &mut Vec<u8>) {
         if matches!(method, (20, 40) | (60, 110)) {
             self.flush_acks(channel, output);
         }
@@ -200,7 +200,7 @@ impl<T, P> ChannelState<T, P> {
     }
 
     /// Acknowledges a delivery, when the next output is taken.
-    pub(crate) fn ack(&mut self, tag: u64) -> bool {
+    pub(super) fn ack(&mut self, tag: u64) -> bool {
         let is_owed = self.settle(tag);
         if is_owed && !self.is_closing {
             self.acked.push(tag);
@@ -209,7 +209,7 @@ impl<T, P> ChannelState<T, P> {
     }
 
     /// One acknowledgement for all below the lowest that is still owed, one for each of the others.
-    pub(crate) fn flush_acks(&mut self, channel: u16, output: &mut Vec<u8>) {
+    pub(super) fn flush_acks(&mut self, channel: u16, output: &mut Vec<u8>) {
         if self.acked.is_empty() {
             return;
         }
@@ -232,7 +232,7 @@ impl<T, P> ChannelState<T, P> {
     }
 
     /// All who wait: requests, and messages with their tokens.
-    pub(crate) fn dismantle(self) -> (Vec<T>, Vec<(Box<Message>, P)>) {
+    pub(super) fn dismantle(self) -> (Vec<T>, Vec<(Box<Message>, P)>) {
         let asked = self.asked.into_iter();
         let requests = asked.chain(self.queue.into_iter().map(|queued| queued.asked));
         let unconfirmed = self.unconfirmed.into_values();
@@ -244,7 +244,7 @@ impl<T, P> ChannelState<T, P> {
 }
 
 /// Whether a method answers a request, and what it says.
-pub(crate) fn answer(request: (u16, u16), method: &AMQPClass) -> Option<Reply> {
+pub(super) fn answer(request: (u16, u16), method: &AMQPClass) -> Option<Reply> {
     use amq_protocol::protocol::queue::AMQPMethod as Q;
     let got = ids(method);
     let expected = match request {
@@ -271,7 +271,7 @@ pub(crate) fn answer(request: (u16, u16), method: &AMQPClass) -> Option<Reply> {
 }
 
 /// Class and method.
-pub(crate) fn ids(method: &AMQPClass) -> (u16, u16) {
+pub(super) fn ids(method: &AMQPClass) -> (u16, u16) {
     (method.get_amqp_class_id(), method.get_amqp_method_id())
 }
 
