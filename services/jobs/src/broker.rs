@@ -15,6 +15,9 @@
 //! `next`: nothing is lost, what had come is returned by the next call. `ack`, `give_back` and `bury` are not
 //! interruption points where the broker can do them without waiting.
 
+mod error;
+pub(crate) mod outcomes;
+
 use std::any::Any;
 use std::fmt;
 use std::future::Future;

@@ -11,7 +11,7 @@ use std::time::Duration;
 use pikake_time::Deadline;
 use pikake_traps::{CancelFlag, KernelId, try_current};
 
-use crate::app::{App, Inner};
+use crate::client::app::{App, Inner};
 
 thread_local! {
     static APPS: RefCell<Vec<(KernelId, Weak<Inner>)>> = const { RefCell::new(Vec::new()) };

@@ -1,105 +1,166 @@
-//! How errors of brokers read.
-//!
-//! Apart from the contract, which is to be read in one go.
+//! What can go wrong when an application is set up, a job is sent, or its outcome is waited for.
 
 use std::error::Error;
 use std::fmt;
-use std::io::ErrorKind;
 
 use pikake_traps::Interrupted;
 
-use crate::broker::{BrokerError, PublishError, PublishFailure};
+use crate::broker::{BrokerError, PublishError};
+use crate::job::Failure;
 
-impl BrokerError {
-    /// Whether the same call may well succeed in a while: the broker is lost, or its disk is full.
-    pub fn is_lost(&self) -> bool {
-        match self {
-            Self::Lost(_) => true,
-            Self::Io(error) => error.kind() == ErrorKind::StorageFull,
-            _ => false,
-        }
-    }
+/// Why an application could not be made, connected or run.
+#[derive(Debug)]
+#[non_exhaustive]
+pub enum AppError {
+    /// The URL names no broker that there is.
+    Url(String),
+    /// The broker.
+    Broker(BrokerError),
+    /// The hook of [`App::setup`](crate::App::setup) failed.
+    Setup(Box<dyn Error>),
+    /// This application's worker runs already.
+    AlreadyRunning,
+    /// Worker processes could not be started.
+    Processes(std::io::Error),
 }
 
-impl fmt::Display for BrokerError {
+impl fmt::Display for AppError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Interrupted(why) => write!(f, "the broker was being waited for: {why}"),
-            Self::Lost(why) => write!(f, "the broker is lost, and being looked for: {why}"),
-            Self::Refused(why) => write!(f, "the broker refuses: {why}"),
-            Self::Stale => f.write_str(
-                "the receipt is of an earlier connection or was used: the message is somebody \
-                 else's by now",
+            Self::Url(what) => f.write_str(what),
+            Self::Broker(error) => error.fmt(f),
+            Self::Setup(error) => write!(f, "the setup of the application failed: {error}"),
+            Self::AlreadyRunning => f.write_str(
+                "this application's worker runs already: raise its concurrency, or make another \
+                 application",
             ),
-            Self::NoOutcome => f.write_str(
-                "the outcome cannot be known here: nobody asked for it before the job was sent, \
-                 or it was forgotten",
-            ),
-            Self::Closed => f.write_str("the connection to the broker has been closed"),
-            Self::Io(error) => write!(f, "the broker failed: {error}"),
+            Self::Processes(error) => write!(f, "no worker process can be started: {error}"),
         }
     }
 }
 
-impl Error for BrokerError {
+impl Error for AppError {
     fn source(&self) -> Option<&(dyn Error + 'static)> {
         match self {
-            Self::Interrupted(why) => Some(why),
-            Self::Io(error) => Some(error),
-            _ => None,
+            Self::Broker(error) => Some(error),
+            Self::Setup(error) => Some(&**error),
+            Self::Processes(error) => Some(error),
+            Self::Url(_) | Self::AlreadyRunning => None,
         }
     }
 }
 
-impl From<Interrupted> for BrokerError {
+impl From<BrokerError> for AppError {
+    fn from(error: BrokerError) -> Self {
+        Self::Broker(error)
+    }
+}
+
+impl From<Interrupted> for AppError {
     fn from(why: Interrupted) -> Self {
-        Self::Interrupted(why)
+        Self::Broker(why.into())
     }
 }
 
-impl From<std::io::Error> for BrokerError {
-    fn from(error: std::io::Error) -> Self {
-        match pikake_net::interruption(&error) {
-            Some(why) => Self::Interrupted(why.clone()),
-            None => Self::Io(error),
-        }
-    }
+/// Why a job was not sent, or may not have been.
+#[derive(Debug)]
+#[non_exhaustive]
+pub enum SendError {
+    /// No application is connected in this kernel.
+    NoApp,
+    /// The arguments cannot be written as JSON.
+    Arguments(String),
+    /// The broker, before the job was published.
+    Broker(BrokerError),
+    /// The broker has not confirmed the job.
+    Publish(PublishError),
 }
 
-impl fmt::Display for PublishError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "a message was not confirmed: {}", self.cause)?;
-        match self.is_uncertain {
-            true => f.write_str(" (it may have arrived all the same)"),
-            false => Ok(()),
-        }
-    }
-}
-
-impl Error for PublishError {
-    fn source(&self) -> Option<&(dyn Error + 'static)> {
-        Some(&self.cause)
-    }
-}
-
-impl fmt::Display for PublishFailure {
+impl fmt::Display for SendError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Blocked(length) => write!(
-                f,
-                "the broker is short of memory or disk, and took no messages for {length:?}; see \
-                 to its alarm and send again"
+            Self::NoApp => f.write_str(
+                "no application is connected in this kernel: call `App::connect` or run its worker \
+                 first and keep the `App`, or name one with `Call::on`",
             ),
+            Self::Arguments(why) => {
+                write!(f, "the job's arguments cannot be written as JSON: {why}")
+            }
+            Self::Broker(error) => error.fmt(f),
+            Self::Publish(error) => error.fmt(f),
+        }
+    }
+}
+
+impl Error for SendError {
+    fn source(&self) -> Option<&(dyn Error + 'static)> {
+        match self {
+            Self::Broker(error) => Some(error),
+            Self::Publish(error) => Some(error),
+            Self::NoApp | Self::Arguments(_) => None,
+        }
+    }
+}
+
+impl From<BrokerError> for SendError {
+    fn from(error: BrokerError) -> Self {
+        Self::Broker(error)
+    }
+}
+
+impl From<PublishError> for SendError {
+    fn from(error: PublishError) -> Self {
+        Self::Publish(error)
+    }
+}
+
+/// Why a job gave no value.
+#[derive(Debug)]
+#[non_exhaustive]
+pub enum JobError {
+    /// It failed for good.
+    Failed(Failure),
+    /// It was cancelled or expired; with the words of whoever did that.
+    Revoked(String),
+    /// Its value is of another type than this handle's.
+    Value(serde_json::Error),
+    /// It was sent with `ignore_result`, so nobody will know.
+    Ignored,
+    /// Not the job but this wait was interrupted. It may be made again.
+    Interrupted(Interrupted),
+    /// The broker.
+    Broker(BrokerError),
+}
+
+impl fmt::Display for JobError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Failed(failure) => write!(f, "the job failed: {failure}"),
+            Self::Revoked(why) => write!(f, "the job was revoked: {why}"),
+            Self::Value(error) => write!(f, "the job's value is of another type: {error}"),
+            Self::Ignored => f.write_str("the job was sent with `ignore_result`"),
+            Self::Interrupted(why) => write!(f, "waiting for the job was cut short: {why}"),
             Self::Broker(error) => error.fmt(f),
         }
     }
 }
 
-impl Error for PublishFailure {
+impl Error for JobError {
     fn source(&self) -> Option<&(dyn Error + 'static)> {
         match self {
-            Self::Blocked(_) => None,
+            Self::Value(error) => Some(error),
+            Self::Interrupted(why) => Some(why),
             Self::Broker(error) => Some(error),
+            Self::Failed(_) | Self::Revoked(_) | Self::Ignored => None,
+        }
+    }
+}
+
+impl From<BrokerError> for JobError {
+    fn from(error: BrokerError) -> Self {
+        match error {
+            BrokerError::Interrupted(why) => Self::Interrupted(why),
+            error => Self::Broker(error),
         }
     }
 }

@@ -12,7 +12,7 @@ use serde_json::Value;
 use crate::broker::LocalFuture;
 use crate::options::JobOptions;
 
-pub use crate::arguments::WrongArguments;
+pub use crate::wire::arguments::WrongArguments;
 
 /// What one run of a job came to: its value as JSON, or how it failed.
 pub type Returned = Result<Value, Failure>;

@@ -9,6 +9,18 @@
 //! those that were not begun go back. (2) The grace is over, or `cold`: the jobs that run are interrupted and given
 //! back. (3) All have ended; or a second, shorter grace is over, and the rest is dropped where it stands.
 
+mod body;
+mod carry_out;
+mod ended;
+mod limits;
+mod processes;
+mod ready;
+mod run;
+mod schedule;
+mod shutdown;
+pub(crate) mod state;
+mod unfinished;
+
 use std::collections::BTreeSet;
 use std::fmt;
 use std::future::{Future, poll_fn};
@@ -21,16 +33,16 @@ use pikake_traps::{
     CancelOnDrop, Interrupted, TimedOut, shield, sleep, spawn, timeout_after, yield_now,
 };
 
-use crate::app::App;
-use crate::app_error::AppError;
 use crate::broker::{BrokerError, Deliveries};
-use crate::carry_out::Pauses;
-use crate::processes::Processes;
+use crate::client::app::App;
+use crate::error::AppError;
 use crate::report::Report;
-use crate::run;
-use crate::running::Hall;
-use crate::schedule;
-use crate::shutdown::{Phase, ShutdownHandle};
+use crate::worker::carry_out::Pauses;
+use crate::worker::processes::Processes;
+use crate::worker::shutdown::Phase;
+use crate::worker::state::Hall;
+
+pub use shutdown::ShutdownHandle;
 
 /// How long jobs may run on after a warm shutdown, unless something else is said.
 const DEFAULT_GRACE: Duration = Duration::from_secs(20);

@@ -1,0 +1,105 @@
+//! Which broker a URL means.
+//!
+//! Apart from the brokers, since it is the one place that knows them all.
+
+mod memory;
+#[cfg(feature = "amqp")]
+mod rabbitmq;
+#[cfg(feature = "sqlite")]
+mod sqlite;
+
+use std::rc::Rc;
+use std::time::Duration;
+
+use crate::broker::{Broker, BrokerError, LocalFuture};
+use crate::error::AppError;
+
+pub use memory::{MemoryBroker, MemoryStore};
+#[cfg(feature = "amqp")]
+pub use rabbitmq::AmqpBroker;
+#[cfg(feature = "sqlite")]
+pub use sqlite::SqliteBroker;
+
+/// How a broker is opened, where that makes a difference.
+#[derive(Debug, Clone, Copy, Default)]
+pub(crate) struct Opening {
+    /// Messages go over a connection of their own.
+    pub(crate) is_split: bool,
+    /// How long a message is held back while the broker takes none; `None`: as the client does.
+    pub(crate) blocked_timeout: Option<Duration>,
+}
+
+/// How brokers' URLs begin.
+const SCHEMES: &[&str] = &[
+    "memory",
+    #[cfg(feature = "sqlite")]
+    "sqlite",
+    #[cfg(feature = "amqp")]
+    "amqp",
+    #[cfg(feature = "amqp")]
+    "amqps",
+];
+
+/// The URL, if it is a broker's as far as that can be seen.
+pub(crate) fn checked(url: String) -> Result<String, AppError> {
+    let is_known = url.split_once("://").is_some_and(|(scheme, _)| SCHEMES.contains(&scheme));
+    match is_known {
+        true => Ok(url),
+        false => Err(AppError::Url(format!(
+            "`{url}` is not a broker's URL; those begin with `{}://`",
+            SCHEMES.join("://`, `")
+        ))),
+    }
+}
+
+/// Opens the broker that a URL means.
+///
+/// | URL | broker |
+/// | --- | --- |
+/// | `memory://` | in memory, its own |
+/// | `memory://name` | in memory, the same for all of this process that say this name |
+/// | `sqlite:///path` | in a SQLite database at `/path`; `sqlite://path`: at a relative one |
+/// | `amqp://user:password@host:port/vhost` | RabbitMQ; with the feature `tls`, `amqps://` |
+///
+/// # Examples
+///
+/// ```
+/// # pikake_sim::example(async {
+/// let broker = pikake_jobs::open("memory://example").await?;
+/// assert_eq!(broker.state(), "open");
+/// # Ok::<_, pikake_jobs::BrokerError>(()) }).unwrap();
+/// ```
+///
+/// # Errors
+///
+/// [`BrokerError::Refused`] for a URL that means no broker.
+pub fn open(url: &str) -> LocalFuture<'_, Result<Rc<dyn Broker>, BrokerError>> {
+    open_as(url, Opening::default())
+}
+
+#[cfg_attr(not(feature = "amqp"), expect(unused_variables, reason = "as above"))]
+pub(crate) fn open_as(
+    url: &str,
+    opening: Opening,
+) -> LocalFuture<'_, Result<Rc<dyn Broker>, BrokerError>> {
+    Box::pin(async move {
+        let Some((scheme, rest)) = url.split_once("://") else {
+            return Err(BrokerError::Refused(format!("`{url}` is not a URL, as `memory://` is")));
+        };
+        match scheme {
+            "memory" if rest.is_empty() => Ok(Rc::new(MemoryStore::new().open()) as Rc<dyn Broker>),
+            "memory" => Ok(Rc::new(MemoryStore::named(rest).open())),
+            #[cfg(feature = "sqlite")]
+            "sqlite" if rest.is_empty() => {
+                Err(BrokerError::Refused("`sqlite://` lacks the path of a file".to_owned()))
+            }
+            #[cfg(feature = "sqlite")]
+            "sqlite" => Ok(Rc::new(SqliteBroker::open(rest).await?)),
+            #[cfg(feature = "amqp")]
+            "amqp" | "amqps" => Ok(Rc::new(AmqpBroker::open_as(url, opening).await?)),
+            _ => Err(BrokerError::Refused(format!(
+                "`{scheme}://` is not the beginning of a broker's URL, as `memory://` is"
+            ))),
+        }
+    })
+}

@@ -1,0 +1,350 @@
+//! The broker in memory: for tests, simulations, and programs that are one process.
+//!
+//! Apart from what it keeps (`state.rs`), which never waits: here is what waits. A store may be
+//! shared by several brokers, on one kernel or on many: then they are like connections to one server.
+//! In a simulation hosts share it, too, and no fault concerns it: a broker that never fails.
+
+mod outcomes;
+mod queue;
+mod state;
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::rc::Rc;
+use std::sync::{Arc, LazyLock, Mutex, PoisonError};
+use std::time::{Duration, SystemTime};
+
+use pikake_traps::wall_time;
+
+use crate::broker::outcomes::{job_of, wait_until};
+use crate::broker::{
+    Broker, BrokerError, Counts, DeadJob, Deliveries, Delivery, LocalFuture, PublishError,
+    QueueOptions, Receipt,
+};
+use crate::brokers::memory::state::{Next, State};
+use crate::message::{JobId, Message, Outcome};
+
+/// How often who waits for a job that ran when it expired looks whether it has been given back.
+const LOOK_AGAIN: Duration = Duration::from_secs(30);
+
+/// The stores that have a name. They last as long as the process.
+static STORES: LazyLock<Mutex<BTreeMap<String, MemoryStore>>> = LazyLock::new(Mutex::default);
+
+/// What brokers in memory share: queues and outcomes.
+///
+/// Any number of brokers, of any kernels and threads, may be opened on it. An outcome that somebody
+/// expects is kept until they forget it, or are gone; others for an hour, ten thousand at most.
+///
+/// # Examples
+///
+/// ```
+/// use pikake_jobs::{Broker, MemoryStore, Message, QueueOptions};
+///
+/// # pikake_sim::example(async {
+/// let store = MemoryStore::new();
+/// let (one, other) = (store.open(), store.open());
+/// one.declare("mail", &QueueOptions::default()).await?;
+/// one.publish("mail", Message::default(), None).await?;
+/// let mut deliveries = other.consume("mail", 10).await?;
+/// let delivery = deliveries.next().await?.expect("it was not cancelled");
+/// other.ack(delivery.receipt).await?;
+/// # Ok::<_, Box<dyn std::error::Error>>(()) }).unwrap();
+/// ```
+#[derive(Clone, Default)]
+pub struct MemoryStore(Arc<Mutex<State>>);
+
+impl MemoryStore {
+    /// A store of its own, empty, which nobody finds by a name.
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// The store that has this name in the whole process: what `memory://name` means.
+    pub fn named(name: &str) -> Self {
+        let mut stores = STORES.lock().unwrap_or_else(PoisonError::into_inner);
+        stores.entry(name.to_owned()).or_default().clone()
+    }
+
+    /// Gives the name to an empty store from now on. Brokers that were opened before keep theirs.
+    ///
+    /// A test, or each run of a simulation, begins with this where it is to find nothing of the one
+    /// before.
+    pub fn fresh(name: &str) -> Self {
+        let store = Self::new();
+        let mut stores = STORES.lock().unwrap_or_else(PoisonError::into_inner);
+        stores.insert(name.to_owned(), store.clone());
+        store
+    }
+
+    /// A broker on this store.
+    pub fn open(&self) -> MemoryBroker {
+        let id = self.change(State::join);
+        MemoryBroker(Rc::new(Session { store: self.clone(), id }))
+    }
+
+    /// Changes what is stored, then calls those whom it concerns.
+    fn change<T>(&self, change: impl FnOnce(&mut State) -> T) -> T {
+        let (done, calls) = {
+            // No other code runs under the lock, so a poisoned one is whole all the same.
+            let mut state = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+            (change(&mut state), state.take_calls())
+        };
+        for look in calls {
+            look.set();
+        }
+        done
+    }
+}
+
+impl fmt::Debug for MemoryStore {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("MemoryStore").finish_non_exhaustive()
+    }
+}
+
+/// A broker in memory: one connection, so to speak, to a [`MemoryStore`].
+///
+/// When it is dropped, and its consumers, what they have not acknowledged goes back.
+#[derive(Debug)]
+pub struct MemoryBroker(Rc<Session>);
+
+/// What a broker and its consumers share.
+#[derive(Debug)]
+struct Session {
+    store: MemoryStore,
+    id: u64,
+}
+
+impl Session {
+    fn change<T>(
+        &self,
+        change: impl FnOnce(&mut State, SystemTime) -> Result<T, BrokerError>,
+    ) -> Result<T, BrokerError> {
+        let now = wall_time();
+        self.store.change(|state| {
+            state.is_open(self.id)?;
+            change(state, now)
+        })
+    }
+}
+
+impl Drop for Session {
+    fn drop(&mut self) {
+        self.store.change(|state| state.leave(self.id));
+    }
+}
+
+impl Broker for MemoryBroker {
+    fn declare<'a>(
+        &'a self,
+        queue: &'a str,
+        options: &'a QueueOptions,
+    ) -> LocalFuture<'a, Result<(), BrokerError>> {
+        Box::pin(async move { self.0.change(|state, _| state.declare(queue, options)) })
+    }
+
+    fn publish<'a>(
+        &'a self,
+        queue: &'a str,
+        message: Message,
+        not_before: Option<SystemTime>,
+    ) -> LocalFuture<'a, Result<(), PublishError>> {
+        Box::pin(async move {
+            let now = wall_time();
+            let Session { store, id } = &*self.0;
+            store.change(|state| state.publish(*id, queue, message, not_before, now))
+        })
+    }
+
+    fn consume<'a>(
+        &'a self,
+        queue: &'a str,
+        prefetch: u16,
+    ) -> LocalFuture<'a, Result<Box<dyn Deliveries>, BrokerError>> {
+        Box::pin(async move {
+            let session = self.0.clone();
+            let id = session.change(|state, _| state.consume(session.id, queue, prefetch))?;
+            Ok(Box::new(MemoryDeliveries { session, id }) as Box<dyn Deliveries>)
+        })
+    }
+
+    fn ack(&self, receipt: Receipt) -> LocalFuture<'_, Result<(), BrokerError>> {
+        Box::pin(async move { self.0.change(|state, now| state.ack(self.0.id, receipt, now)) })
+    }
+
+    fn give_back(&self, receipt: Receipt) -> LocalFuture<'_, Result<(), BrokerError>> {
+        Box::pin(
+            async move { self.0.change(|state, now| state.give_back(self.0.id, receipt, now)) },
+        )
+    }
+
+    fn bury(
+        &self,
+        receipt: Receipt,
+        message: Message,
+        reason: String,
+    ) -> LocalFuture<'_, Result<(), BrokerError>> {
+        Box::pin(async move {
+            self.0.change(|state, now| state.bury(self.0.id, receipt, message, reason, now))
+        })
+    }
+
+    fn queues(&self) -> LocalFuture<'_, Result<Option<Vec<String>>, BrokerError>> {
+        Box::pin(async move { self.0.change(|state, _| Ok(Some(state.names()))) })
+    }
+
+    fn counts<'a>(&'a self, queue: &'a str) -> LocalFuture<'a, Result<Counts, BrokerError>> {
+        Box::pin(async move { self.0.change(|state, now| state.counts(queue, now)) })
+    }
+
+    fn purge<'a>(&'a self, queue: &'a str) -> LocalFuture<'a, Result<u64, BrokerError>> {
+        Box::pin(async move { self.0.change(|state, now| state.purge(queue, now)) })
+    }
+
+    fn dead<'a>(
+        &'a self,
+        queue: &'a str,
+        limit: usize,
+    ) -> LocalFuture<'a, Result<Vec<DeadJob>, BrokerError>> {
+        Box::pin(async move { self.0.change(|state, _| Ok(state.queue(queue)?.dead(limit))) })
+    }
+
+    fn replay<'a>(
+        &'a self,
+        queue: &'a str,
+        job: Option<&'a JobId>,
+    ) -> LocalFuture<'a, Result<u64, BrokerError>> {
+        Box::pin(async move { self.0.change(|state, now| state.replay(queue, job, now)) })
+    }
+
+    fn expect<'a>(&'a self, message: &'a mut Message) -> LocalFuture<'a, Result<(), BrokerError>> {
+        Box::pin(async move {
+            let (job, expires) = (job_of(message)?, message.expires);
+            self.0.change(|state, _| {
+                state.outcomes.expect(self.0.id, job, expires);
+                Ok(())
+            })
+        })
+    }
+
+    fn store<'a>(
+        &'a self,
+        message: &'a Message,
+        outcome: Outcome,
+    ) -> LocalFuture<'a, Result<(), BrokerError>> {
+        Box::pin(async move {
+            let job = job_of(message)?;
+            self.0.change(|state, now| {
+                let told = state.outcomes.store(job, outcome, now);
+                state.call(told);
+                Ok(())
+            })
+        })
+    }
+
+    fn outcome<'a>(
+        &'a self,
+        job: &'a JobId,
+    ) -> LocalFuture<'a, Result<Option<Outcome>, BrokerError>> {
+        Box::pin(async move { self.0.change(|state, _| Ok(state.outcomes.get(job).cloned())) })
+    }
+
+    fn wait<'a>(&'a self, job: &'a JobId) -> LocalFuture<'a, Result<Outcome, BrokerError>> {
+        Box::pin(async move {
+            loop {
+                let found = self.0.change(|state, now| {
+                    let arrival = state.outcomes.arrival(self.0.id, job);
+                    if arrival
+                        .as_ref()
+                        .is_some_and(|(_, expires)| expires.is_some_and(|it| it <= now))
+                    {
+                        // Without a consumer, nobody else looks.
+                        state.expire_all(now);
+                    }
+                    let known = state.outcomes.get(job);
+                    match known.filter(|outcome| outcome.state.is_final()) {
+                        Some(outcome) => Ok(Ok(outcome.clone())),
+                        None => {
+                            let (arrived, expires) = arrival.ok_or(BrokerError::NoOutcome)?;
+                            // One that runs then may yet be given back.
+                            let look =
+                                |expires| if expires > now { expires } else { now + LOOK_AGAIN };
+                            Ok(Err((arrived, expires.map(look))))
+                        }
+                    }
+                })?;
+                match found {
+                    Ok(outcome) => return Ok(outcome),
+                    Err((arrived, expires)) => wait_until(&arrived, expires).await?,
+                }
+            }
+        })
+    }
+
+    fn forget(&self, job: &JobId) {
+        self.0.store.change(|state| {
+            let told = state.outcomes.forget(self.0.id, job);
+            state.call(told);
+        });
+    }
+
+    fn state(&self) -> String {
+        let is_open = self.0.store.change(|state| state.is_open(self.0.id).is_ok());
+        if is_open { "open" } else { "closed" }.to_owned()
+    }
+
+    fn close(&self) -> LocalFuture<'_, Result<(), BrokerError>> {
+        Box::pin(async move {
+            self.0.store.change(|state| state.leave(self.0.id));
+            Ok(())
+        })
+    }
+}
+
+/// A consumer of a queue in memory.
+#[derive(Debug)]
+struct MemoryDeliveries {
+    session: Rc<Session>,
+    id: u64,
+}
+
+impl MemoryDeliveries {
+    async fn wait_for_next(&mut self) -> Result<Option<Delivery>, BrokerError> {
+        // Who does not wait any more is given nothing.
+        let _waiting = InLine(self);
+        loop {
+            let now = wall_time();
+            match self.session.store.change(|state| state.next(self.id, now)) {
+                Next::Message(delivery) => return Ok(Some(*delivery)),
+                Next::Cancelled => return Ok(None),
+                Next::Closed => return Err(BrokerError::Closed),
+                Next::Wait(look, due) => wait_until(&look, due).await?,
+            }
+        }
+    }
+}
+
+impl Deliveries for MemoryDeliveries {
+    fn next(&mut self) -> LocalFuture<'_, Result<Option<Delivery>, BrokerError>> {
+        Box::pin(self.wait_for_next())
+    }
+
+    fn cancel(&mut self) -> LocalFuture<'_, Result<(), BrokerError>> {
+        Box::pin(async move { self.session.change(|state, _| state.cancel(self.id)) })
+    }
+}
+
+impl Drop for MemoryDeliveries {
+    fn drop(&mut self) {
+        self.session.store.change(|state| state.end(self.id));
+    }
+}
+
+/// A consumer that may be in the line of those that wait for a message.
+struct InLine<'a>(&'a MemoryDeliveries);
+
+impl Drop for InLine<'_> {
+    fn drop(&mut self) {
+        self.0.session.store.change(|state| state.leave_line(self.0.id));
+    }
+}

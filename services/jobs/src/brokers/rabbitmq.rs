@@ -1,0 +1,357 @@
+//! The broker that is RabbitMQ.
+//!
+//! Apart from the client (`pikake-amqp`), which knows nothing of jobs, and from the schemes that are
+//! built on it here: how messages go out (`publisher.rs`, `routes.rs`), delays
+//! (`delay.rs`), outcomes (`replies.rs`), the dead (`dead.rs`).
+
+mod dead;
+mod delay;
+mod deliveries;
+mod error;
+mod line;
+mod message;
+mod publisher;
+mod queues;
+mod replies;
+mod routes;
+mod value;
+
+use std::any::Any;
+use std::fmt;
+use std::rc::Rc;
+use std::time::SystemTime;
+
+use pikake_amqp::{
+    Address, Channel, Connection, ConsumeOptions, Message as Publishing, Options, State, short,
+};
+use pikake_traps::wall_time;
+
+use crate::broker::outcomes::job_of;
+use crate::broker::{
+    Broker, BrokerError, Counts, DeadJob, Deliveries, LocalFuture, PublishError, QueueOptions,
+    Receipt,
+};
+use crate::brokers::Opening;
+use crate::brokers::rabbitmq::deliveries::{AmqpDeliveries, Ledger};
+use crate::brokers::rabbitmq::publisher::Publisher;
+use crate::brokers::rabbitmq::queues::to_queue;
+use crate::brokers::rabbitmq::replies::REPLY_TO;
+use crate::brokers::rabbitmq::routes::Ways;
+use crate::message::{JobId, Message, Outcome};
+
+/// AMQP's delivery mode of a message that need not outlive the broker.
+const TRANSIENT: u8 = 1;
+
+/// The broker that is RabbitMQ, over one connection.
+///
+/// Queues are quorum queues, unless they are declared as not replicated; then they are as Celery's
+/// are. `name.dead` is the dead letters' queue of a queue, `name.delay.N` are those in which messages
+/// wait for their time, in steps of 100 ms, up to 77 days. Publishing is confirmed, with many under
+/// way. A message that was not confirmed when the connection was lost is sent again over the next one,
+/// so it may come twice. Outcomes come back over direct reply-to: what was asked over a connection that
+/// is lost is not answered any more.
+///
+/// A broker that is short of memory or disk takes no messages, and after the first one that it did not
+/// take, no acknowledgements on the same connection either: with
+/// [`open_with_two`](Self::open_with_two), messages go over a connection of their own.
+///
+/// # Examples
+///
+/// ```no_run
+/// use pikake_jobs::{AmqpBroker, Broker, Message, QueueOptions};
+///
+/// # async fn example() -> Result<(), Box<dyn std::error::Error>> {
+/// let broker = AmqpBroker::open("amqp://guest:guest@localhost/").await?;
+/// broker.declare("mail", &QueueOptions::default()).await?;
+/// broker.publish("mail", Message::default(), None).await?;
+/// broker.close().await?;
+/// # Ok(()) }
+/// ```
+#[derive(Clone)]
+pub struct AmqpBroker(Rc<Session>);
+
+struct Session {
+    /// For consumers and questions.
+    connection: Connection,
+    publisher: Publisher,
+    ways: Ways,
+    ledger: Rc<Ledger>,
+}
+
+impl AmqpBroker {
+    /// Connects: `amqp://user:password@host:port/vhost`; with the feature `tls`, `amqps://` and what an
+    /// [`Address`] says of it.
+    ///
+    /// # Cancellation
+    ///
+    /// An interruption point. It leaves no connection.
+    ///
+    /// # Errors
+    ///
+    /// [`BrokerError::Refused`] for a wrong URL or password, [`BrokerError::Lost`] if nobody answers.
+    pub async fn open(url: &str) -> Result<Self, BrokerError> {
+        Self::open_as(url, Opening::default()).await
+    }
+
+    /// The same with two connections: one for messages, and one for deliveries and their
+    /// acknowledgements, which go on while the broker takes no messages.
+    ///
+    /// # Cancellation
+    ///
+    /// As for [`open`](Self::open).
+    ///
+    /// # Errors
+    ///
+    /// As for [`open`](Self::open).
+    pub async fn open_with_two(url: &str) -> Result<Self, BrokerError> {
+        Self::open_as(url, Opening { is_split: true, ..Opening::default() }).await
+    }
+
+    pub(crate) async fn open_as(url: &str, opening: Opening) -> Result<Self, BrokerError> {
+        let address: Address = url.parse()?;
+        let mut options = Options::default();
+        if let Some(length) = opening.blocked_timeout {
+            options.blocked_deadline = length;
+        }
+        let patience = options.blocked_deadline;
+        let connection = Connection::open(&address, options.clone()).await?;
+        let publishing = match opening.is_split {
+            true => Connection::open(&address, options).await?.channel().await?,
+            false => connection.channel().await?,
+        };
+        Ok(Self(Rc::new(Session {
+            connection,
+            publisher: Publisher::on(publishing, patience),
+            ways: Ways::default(),
+            ledger: Rc::default(),
+        })))
+    }
+
+    /// The connection, for what jobs have no word for: exchanges, bindings, limits.
+    pub fn connection(&self) -> &Connection {
+        &self.0.connection
+    }
+}
+
+impl Session {
+    /// A channel for questions that may close it.
+    async fn channel(&self) -> Result<Channel, BrokerError> {
+        Ok(self.connection.channel_unconfirmed().await?)
+    }
+
+    async fn bury(
+        &self,
+        receipt: Receipt,
+        message: &Message,
+        reason: &str,
+    ) -> Result<(), BrokerError> {
+        let owed = self.ledger.take(receipt)?;
+        let is_replicated = self.ways.is_replicated(&owed.queue).unwrap_or(true);
+        let mend = async || {
+            Ok(queues::declare_dead(&self.channel().await?, &owed.queue, is_replicated).await?)
+        };
+        match dead::bury(&self.publisher, &owed.queue, message, reason, mend).await {
+            Ok(()) => owed.receipt.ack().map_err(|_| BrokerError::Stale),
+            Err(error) => {
+                self.ledger.put_back(receipt, owed);
+                Err(error)
+            }
+        }
+    }
+}
+
+impl Broker for AmqpBroker {
+    fn declare<'a>(
+        &'a self,
+        queue: &'a str,
+        options: &'a QueueOptions,
+    ) -> LocalFuture<'a, Result<(), BrokerError>> {
+        Box::pin(async move {
+            let channel = async || self.0.channel().await;
+            let is_replicated = queues::declare(channel, queue, options).await?;
+            self.0.ways.is_declared(queue, is_replicated);
+            Ok(())
+        })
+    }
+
+    fn publish<'a>(
+        &'a self,
+        queue: &'a str,
+        message: Message,
+        not_before: Option<SystemTime>,
+    ) -> LocalFuture<'a, Result<(), PublishError>> {
+        Box::pin(async move {
+            let session = &self.0;
+            let asked = match message.reply_to.as_deref() {
+                Some(REPLY_TO) => job_of(&message).ok(),
+                _ => None,
+            };
+            let make = || session.ways.of(&session.connection, queue, &message, not_before);
+            let sent = session.publisher.publish(asked.as_ref(), make).await;
+            sent.map_err(|unsent| PublishError::new(message, unsent.is_uncertain, unsent.cause))
+        })
+    }
+
+    fn consume<'a>(
+        &'a self,
+        queue: &'a str,
+        prefetch: u16,
+    ) -> LocalFuture<'a, Result<Box<dyn Deliveries>, BrokerError>> {
+        Box::pin(async move {
+            if prefetch == 0 {
+                let why = "a prefetch of 0 would be no limit at all".to_owned();
+                return Err(BrokerError::Refused(why));
+            }
+            let channel = self.0.channel().await?;
+            let options = ConsumeOptions { prefetch, ..ConsumeOptions::default() };
+            let consumer = channel.consume(queue, options).await?;
+            let deliveries = AmqpDeliveries::new(self.0.ledger.clone(), queue, consumer);
+            Ok(Box::new(deliveries) as Box<dyn Deliveries>)
+        })
+    }
+
+    fn ack(&self, receipt: Receipt) -> LocalFuture<'_, Result<(), BrokerError>> {
+        Box::pin(async move {
+            self.0.ledger.take(receipt)?.receipt.ack().map_err(|_| BrokerError::Stale)
+        })
+    }
+
+    fn give_back(&self, receipt: Receipt) -> LocalFuture<'_, Result<(), BrokerError>> {
+        Box::pin(async move {
+            self.0.ledger.take(receipt)?.receipt.nack(true).map_err(|_| BrokerError::Stale)
+        })
+    }
+
+    fn bury(
+        &self,
+        receipt: Receipt,
+        message: Message,
+        reason: String,
+    ) -> LocalFuture<'_, Result<(), BrokerError>> {
+        Box::pin(async move { self.0.bury(receipt, &message, &reason).await })
+    }
+
+    fn counts<'a>(&'a self, queue: &'a str) -> LocalFuture<'a, Result<Counts, BrokerError>> {
+        Box::pin(async move {
+            let counts = queues::counts(&self.0.channel().await?, queue).await?;
+            let delayed = queues::count_delayed(&self.0.channel().await?, queue).await?;
+            Ok(Counts { delayed, ..counts })
+        })
+    }
+
+    fn purge<'a>(&'a self, queue: &'a str) -> LocalFuture<'a, Result<u64, BrokerError>> {
+        Box::pin(async move {
+            let delayed = queues::purge_delayed(&self.0.channel().await?, queue).await?;
+            let ready = self.0.channel().await?.purge(queue).await?;
+            Ok(delayed + u64::from(ready))
+        })
+    }
+
+    fn dead<'a>(
+        &'a self,
+        queue: &'a str,
+        limit: usize,
+    ) -> LocalFuture<'a, Result<Vec<DeadJob>, BrokerError>> {
+        Box::pin(async move { dead::dead(&self.0.channel().await?, queue, limit).await })
+    }
+
+    fn replay<'a>(
+        &'a self,
+        queue: &'a str,
+        job: Option<&'a JobId>,
+    ) -> LocalFuture<'a, Result<u64, BrokerError>> {
+        Box::pin(async move {
+            dead::replay(&self.0.channel().await?, queue, job, &self.0.publisher).await
+        })
+    }
+
+    fn expect<'a>(&'a self, message: &'a mut Message) -> LocalFuture<'a, Result<(), BrokerError>> {
+        Box::pin(async move {
+            let job = job_of(message)?;
+            self.0.publisher.read().await?;
+            self.0.publisher.replies.expect(job);
+            message.reply_to = Some(REPLY_TO.to_owned());
+            Ok(())
+        })
+    }
+
+    fn store<'a>(
+        &'a self,
+        message: &'a Message,
+        outcome: Outcome,
+    ) -> LocalFuture<'a, Result<(), BrokerError>> {
+        Box::pin(async move {
+            let job = job_of(message)?;
+            let Some(reply_to) = message.reply_to.as_deref().filter(|to| !to.is_empty()) else {
+                return Ok(());
+            };
+            let reply = || {
+                let properties = pikake_amqp::persistent()
+                    .with_delivery_mode(TRANSIENT)
+                    .with_content_type(short("application/json")?)
+                    .with_content_encoding(short("utf-8")?)
+                    .with_correlation_id(short(&job.0)?);
+                let meta = outcome.to_meta(&job.0, wall_time());
+                // Who asked may be gone: that nobody takes it is no error.
+                let reply = to_queue(reply_to, properties, meta)?;
+                Ok(Publishing { mandatory: false, ..reply })
+            };
+            self.0.publisher.answer(reply_to, reply).await
+        })
+    }
+
+    fn outcome<'a>(
+        &'a self,
+        job: &'a JobId,
+    ) -> LocalFuture<'a, Result<Option<Outcome>, BrokerError>> {
+        Box::pin(async move { Ok(self.0.publisher.replies.outcome(job)) })
+    }
+
+    fn wait<'a>(&'a self, job: &'a JobId) -> LocalFuture<'a, Result<Outcome, BrokerError>> {
+        Box::pin(self.0.publisher.replies.wait(job))
+    }
+
+    fn forget(&self, job: &JobId) {
+        self.0.publisher.replies.forget(job);
+    }
+
+    fn state(&self) -> String {
+        let of = |connection: &Connection| match connection.state() {
+            State::Connecting => "connecting".to_owned(),
+            State::Open => "open".to_owned(),
+            State::Blocked { reason } => format!("blocked: {reason}"),
+            State::Recovering { attempt } => format!("connecting ({attempt})"),
+            _ => "closed".to_owned(),
+        };
+        let (consuming, publishing) = (of(&self.0.connection), of(&self.0.publisher.connection()));
+        match publishing == consuming {
+            true => consuming,
+            false => format!("{consuming}; publishing: {publishing}"),
+        }
+    }
+
+    fn probe(&self) -> LocalFuture<'_, Result<(), BrokerError>> {
+        Box::pin(self.0.publisher.probe())
+    }
+
+    fn close(&self) -> LocalFuture<'_, Result<(), BrokerError>> {
+        Box::pin(async move {
+            self.0.publisher.settled().await?;
+            self.0.publisher.replies.close();
+            self.0.publisher.connection().close().await?;
+            self.0.connection.close().await?;
+            self.0.ledger.close();
+            Ok(())
+        })
+    }
+
+    fn as_any(&self) -> Option<&dyn Any> {
+        Some(self)
+    }
+}
+
+impl fmt::Debug for AmqpBroker {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("AmqpBroker").field(self.0.connection.address()).finish()
+    }
+}

@@ -1,0 +1,107 @@
+//! The dead of a queue: messages moved there with the reason why, read, and sent again.
+//!
+//! Apart from the broker and from what else is asked about queues.
+
+use pikake_amqp::{Channel, Delivery, Properties, Value};
+use pikake_traps::wall_time;
+
+use crate::broker::{BrokerError, DeadJob};
+use crate::brokers::rabbitmq::message::{
+    REASON, SINCE, headless, message, millis, properties, text_of, time_of, with_header,
+};
+use crate::brokers::rabbitmq::publisher::Publisher;
+use crate::brokers::rabbitmq::queues::{dead_queue, look, to_queue};
+use crate::message::{JobId, Message};
+
+/// Puts a message among the dead of a queue. `mend` makes the dead's own queue again.
+pub(crate) async fn bury(
+    publisher: &Publisher,
+    queue: &str,
+    message: &Message,
+    reason: &str,
+    mend: impl AsyncFnOnce() -> Result<(), BrokerError>,
+) -> Result<(), BrokerError> {
+    let now = wall_time();
+    let dead = dead_queue(queue);
+    let (reason, since) = (Value::LongString(reason.into()), Value::LongLongInt(millis(now)));
+    let bare = with_header(headless(message, now)?, SINCE, since)?;
+    let told = with_header(bare.clone(), REASON, reason)?;
+    let send = async |properties: &Properties| {
+        publisher.send(|| to_queue(&dead, properties.clone(), message.body.clone())).await
+    };
+    let sent = match send(&told).await {
+        // Its own headers leave no room for a reason: it is dead all the same.
+        Err(BrokerError::Refused(_)) => send(&bare).await,
+        sent => sent,
+    };
+    let Err(BrokerError::Refused(why)) = sent else { return sent };
+    tracing::warn!(queue = dead, why, "a message cannot be moved to the dead; once more");
+    match mend().await {
+        // It is there, and of another kind.
+        Ok(()) | Err(BrokerError::Refused(_)) => send(&told).await,
+        lost => lost,
+    }
+}
+
+/// The dead as they are, `limit` at most, the oldest first. Dropped, they are back.
+async fn get(channel: &Channel, queue: &str, limit: usize) -> Result<Vec<Delivery>, BrokerError> {
+    let mut got = Vec::new();
+    while got.len() < limit
+        && let Some(delivery) = channel.get(&dead_queue(queue), false).await?
+    {
+        got.push(delivery);
+    }
+    Ok(got)
+}
+
+pub(crate) async fn dead(
+    channel: &Channel,
+    queue: &str,
+    limit: usize,
+) -> Result<Vec<DeadJob>, BrokerError> {
+    let got = get(channel, queue, limit).await?;
+    let job = |delivery: &Delivery| {
+        let reason = text_of(&delivery.properties, REASON).unwrap_or_default();
+        let since = time_of(&delivery.properties, SINCE);
+        DeadJob::new(reason, since, read(delivery))
+    };
+    Ok(got.iter().map(job).collect())
+}
+
+fn read(delivery: &Delivery) -> Message {
+    message(&delivery.properties, delivery.body.clone(), wall_time())
+}
+
+/// Publishes the dead again that are meant, and then takes them from the dead: lost in between, one is
+/// there twice. The others go back when they have all been looked at.
+pub(crate) async fn replay(
+    channel: &Channel,
+    queue: &str,
+    job: Option<&JobId>,
+    publisher: &Publisher,
+) -> Result<u64, BrokerError> {
+    let begun = wall_time();
+    let mut others = Vec::new();
+    let mut replayed = 0;
+    let (mut unseen, _) = look(channel, &dead_queue(queue)).await?;
+    while let Some(delivery) = get(channel, queue, 1).await?.pop() {
+        // Those that were there at the beginning come first, whatever the clock was that they died by.
+        let was_there = unseen > 0;
+        unseen = unseen.saturating_sub(1);
+        if !was_there && time_of(&delivery.properties, SINCE).is_some_and(|since| since > begun) {
+            // It has died again in the meantime.
+            break;
+        }
+        let message = read(&delivery).revived();
+        if job.is_some_and(|job| message.job() != Some(&job.0)) {
+            others.push(delivery);
+            continue;
+        }
+        let properties = properties(&message, wall_time())?;
+        publisher.send(|| to_queue(queue, properties.clone(), message.body.clone())).await?;
+        // Stale: the connection was lost, and it is among the dead as well.
+        let _ = delivery.ack();
+        replayed += 1;
+    }
+    Ok(replayed)
+}

@@ -1,0 +1,372 @@
+//! The broker in a SQLite database: durable on one machine, shared by its processes.
+//!
+//! Apart from the thread that the database lives in (`thread.rs`): here is what is asked of it.
+
+mod database;
+mod deliveries;
+mod inbox;
+mod maintenance;
+mod outcomes;
+mod owner;
+mod row;
+mod schema;
+mod statements;
+mod thread;
+
+use std::fmt;
+use std::path::{Path, PathBuf};
+use std::rc::Rc;
+use std::sync::Arc;
+use std::time::{Duration, SystemTime};
+
+use pikake_traps::{random, wall_time};
+
+use crate::broker::outcomes::{job_of, wait_until};
+use crate::broker::{
+    Broker, BrokerError, Counts, DeadJob, Deliveries, LocalFuture, PublishError, PublishFailure,
+    QueueOptions, Receipt,
+};
+use crate::brokers::sqlite::deliveries::SqliteDeliveries;
+use crate::brokers::sqlite::inbox::Inbox;
+use crate::brokers::sqlite::row::{Row, message, micros, time};
+use crate::brokers::sqlite::statements as sql;
+use crate::brokers::sqlite::thread::{Failure, Link, wall_now};
+use crate::message::{JobId, Message, Outcome};
+
+/// How often who waits for an outcome asks whether it has come, and whether the database is still there. Almost always
+/// it is told before.
+const ASK_AGAIN: Duration = Duration::from_secs(30);
+
+/// So many messages are purged in one transaction at most, lest others wait for it: less than a second's work.
+const PURGED_AT_ONCE: usize = 50_000;
+
+/// A broker in a SQLite database: durable on one machine, shared by its processes.
+///
+/// What was confirmed is on the disk: neither `kill -9` nor a power failure loses it
+/// (`synchronous = FULL`). Calls of many tasks share a write to the disk, so one at a time is slow and
+/// many at once are fast. A process that is gone is found out in half a second and what it had taken
+/// is delivered again; one that hangs has ten seconds. What has been taken counts as delivered, also
+/// if the process was killed before it had looked at it.
+///
+/// When the disk is full, nothing is lost: workers wait until there is room, and who sends is told.
+///
+/// Other processes' messages and outcomes are noticed within 20 ms while somebody waits for them.
+/// Outcomes are kept for a day, or until the handle is dropped that waited for them; of a job that has ended twice, as one
+/// whose id was sent twice, for two days. Who asks later is told that there is none.
+///
+/// Beside the database there are files whose names begin with its: SQLite's own two, and one for each process that takes
+/// messages. One that was left behind by a killed process goes when another one begins to. That of a living process is to be
+/// left alone: it makes it again, but what it has taken is delivered to others.
+///
+/// # Examples
+///
+/// ```no_run
+/// use pikake_jobs::{Broker, Message, QueueOptions, SqliteBroker};
+///
+/// # async fn example() -> Result<(), Box<dyn std::error::Error>> {
+/// let broker = SqliteBroker::open("jobs.db").await?;
+/// broker.declare("mail", &QueueOptions::default()).await?;
+/// broker.publish("mail", Message::default(), None).await?;
+/// broker.close().await?;
+/// # Ok(()) }
+/// ```
+#[derive(Clone)]
+pub struct SqliteBroker(Rc<Session>);
+
+pub(crate) struct Session {
+    pub(crate) link: Link,
+    path: PathBuf,
+}
+
+impl SqliteBroker {
+    /// Opens the database of that path, and makes it if there is none; its directory has to exist.
+    ///
+    /// # Cancellation
+    ///
+    /// An interruption point. The database is closed again.
+    ///
+    /// # Errors
+    ///
+    /// [`BrokerError::Io`] if it cannot be opened, [`BrokerError::Refused`] if it is of another
+    /// program or another version, [`BrokerError::Lost`] if somebody else has been writing for seconds.
+    pub async fn open(path: impl AsRef<Path>) -> Result<Self, BrokerError> {
+        // It stays where it is, wherever the program goes.
+        let path = std::path::absolute(path)?;
+        let link = Link::open(path.clone()).await?;
+        Ok(Self(Rc::new(Session { link, path })))
+    }
+}
+
+/// A queue that is there, or why there is none.
+fn queue(db: &rusqlite::Connection, name: &str) -> Result<(i64, u8), Failure> {
+    sql::queue(db, name)?.ok_or_else(|| {
+        BrokerError::Refused(format!("there is no queue `{name}`: declare it first")).into()
+    })
+}
+
+impl Broker for SqliteBroker {
+    fn declare<'a>(
+        &'a self,
+        name: &'a str,
+        options: &'a QueueOptions,
+    ) -> LocalFuture<'a, Result<(), BrokerError>> {
+        let (name, wanted, as_found) = (name.to_owned(), options.max_priority, options.as_found);
+        Box::pin(self.0.link.call(move |desk| {
+            match sql::queue(&desk.db, &name)? {
+                None => Ok(sql::make_queue(&desk.db, &name, wanted)?),
+                Some((_, is)) if as_found || is == wanted => Ok(()),
+                Some((_, is)) => Err(BrokerError::Refused(format!(
+                    "queue `{name}` has priorities up to {is}, not {wanted}"
+                ))
+                .into()),
+            }
+        }))
+    }
+
+    fn publish<'a>(
+        &'a self,
+        name: &'a str,
+        message: Message,
+        not_before: Option<SystemTime>,
+    ) -> LocalFuture<'a, Result<(), PublishError>> {
+        Box::pin(async move {
+            let (name, row) = (name.to_owned(), Row::of(&message));
+            let not_before = not_before.map(micros);
+            let published = self.0.link.call(move |desk| {
+                let queue = queue(&desk.db, &name)?;
+                let not_before = not_before.filter(|moment| *moment > wall_now());
+                sql::publish(&desk.db, queue, &row, not_before)?;
+                desk.full.insert(queue.0);
+                Ok(())
+            });
+            published.await.map_err(|error| {
+                let is_uncertain = matches!(error, BrokerError::Interrupted(_));
+                PublishError::new(message, is_uncertain, PublishFailure::Broker(error))
+            })
+        })
+    }
+
+    fn consume<'a>(
+        &'a self,
+        name: &'a str,
+        prefetch: u16,
+    ) -> LocalFuture<'a, Result<Box<dyn Deliveries>, BrokerError>> {
+        Box::pin(async move {
+            if prefetch == 0 {
+                let why = "a prefetch of 0 would never be met".to_owned();
+                return Err(BrokerError::Refused(why));
+            }
+            let (id, inbox, session) = (random::u64(), Arc::new(Inbox::default()), self.0.clone());
+            // Made first: interrupted, it is dropped and the thread is told.
+            let deliveries = SqliteDeliveries { id, queue: name.to_owned(), inbox, session };
+            let (name, inbox) = (name.to_owned(), deliveries.inbox.clone());
+            let begun = self.0.link.call(move |desk| {
+                let (queue, _) = queue(&desk.db, &name)?;
+                let added = desk.add_consumer(id, queue, prefetch, inbox);
+                added.map_err(|error| BrokerError::Io(error).into())
+            });
+            begun.await?;
+            Ok(Box::new(deliveries) as Box<dyn Deliveries>)
+        })
+    }
+
+    fn ack(&self, receipt: Receipt) -> LocalFuture<'_, Result<(), BrokerError>> {
+        Box::pin(self.0.link.call(move |desk| match desk.remove(receipt)? {
+            true => Ok(()),
+            false => Err(BrokerError::Stale.into()),
+        }))
+    }
+
+    fn give_back(&self, receipt: Receipt) -> LocalFuture<'_, Result<(), BrokerError>> {
+        Box::pin(self.0.link.call(move |desk| match desk.put_back(receipt)? {
+            true => Ok(()),
+            false => Err(BrokerError::Stale.into()),
+        }))
+    }
+
+    fn bury(
+        &self,
+        receipt: Receipt,
+        message: Message,
+        reason: String,
+    ) -> LocalFuture<'_, Result<(), BrokerError>> {
+        let row = Row::of(&message);
+        Box::pin(self.0.link.call(move |desk| {
+            let Some(queue) = desk.queue_of(receipt) else {
+                return Err(BrokerError::Stale.into());
+            };
+            // Before the other: should it be too big to be buried, it stays.
+            let dead = sql::bury(&desk.db, queue, &row, &reason, wall_now())?;
+            match desk.remove(receipt)? {
+                true => Ok(()),
+                false => {
+                    sql::unbury(&desk.db, dead)?;
+                    Err(BrokerError::Stale.into())
+                }
+            }
+        }))
+    }
+
+    fn queues(&self) -> LocalFuture<'_, Result<Option<Vec<String>>, BrokerError>> {
+        Box::pin(self.0.link.call(|desk| Ok(Some(sql::queues(&desk.db)?))))
+    }
+
+    fn counts<'a>(&'a self, name: &'a str) -> LocalFuture<'a, Result<Counts, BrokerError>> {
+        let name = name.to_owned();
+        Box::pin(self.0.link.call(move |desk| {
+            let (queue, _) = queue(&desk.db, &name)?;
+            let [ready, taken, delayed, dead] = sql::counts(&desk.db, queue, wall_now())?;
+            Ok(Counts { ready, taken: Some(taken), delayed, dead, consumers: None })
+        }))
+    }
+
+    fn purge<'a>(&'a self, name: &'a str) -> LocalFuture<'a, Result<u64, BrokerError>> {
+        Box::pin(async move {
+            let (mut count, mut after) = (0, 0);
+            loop {
+                let name = name.to_owned();
+                let purged = self.0.link.call(move |desk| {
+                    let (queue, _) = queue(&desk.db, &name)?;
+                    Ok(desk.purge(queue, after, PURGED_AT_ONCE, wall_now())?)
+                });
+                let (some, last) = purged.await?;
+                (count, after) = (count + some as u64, last);
+                if some < PURGED_AT_ONCE {
+                    return Ok(count);
+                }
+            }
+        })
+    }
+
+    fn dead<'a>(
+        &'a self,
+        name: &'a str,
+        limit: usize,
+    ) -> LocalFuture<'a, Result<Vec<DeadJob>, BrokerError>> {
+        let name = name.to_owned();
+        Box::pin(async move {
+            let dead = self.0.link.call(move |desk| {
+                let (queue, _) = queue(&desk.db, &name)?;
+                Ok(sql::dead(&desk.db, queue, limit)?)
+            });
+            let job = |dead: sql::Dead| {
+                let message = message(&dead.properties, None, dead.body);
+                DeadJob::new(dead.reason, Some(time(dead.since)), message)
+            };
+            Ok(dead.await?.into_iter().map(job).collect())
+        })
+    }
+
+    fn replay<'a>(
+        &'a self,
+        name: &'a str,
+        job: Option<&'a JobId>,
+    ) -> LocalFuture<'a, Result<u64, BrokerError>> {
+        let (name, job) = (name.to_owned(), job.map(|job| job.0.clone()));
+        Box::pin(self.0.link.call(move |desk| {
+            let queue = queue(&desk.db, &name)?;
+            let count = sql::replay(&desk.db, queue, job.as_deref())?;
+            desk.full.insert(queue.0);
+            Ok(count)
+        }))
+    }
+
+    fn expect<'a>(&'a self, message: &'a mut Message) -> LocalFuture<'a, Result<(), BrokerError>> {
+        Box::pin(async move {
+            let now = micros(wall_time());
+            self.0.link.watches.expect(job_of(message)?, message.expires, now);
+            Ok(())
+        })
+    }
+
+    fn store<'a>(
+        &'a self,
+        message: &'a Message,
+        outcome: Outcome,
+    ) -> LocalFuture<'a, Result<(), BrokerError>> {
+        Box::pin(async move {
+            let job = job_of(message)?;
+            let stored = self
+                .0
+                .link
+                .call(move |desk| Ok(desk.outcomes.store(&desk.db, job, outcome, wall_now())?));
+            stored.await
+        })
+    }
+
+    fn outcome<'a>(
+        &'a self,
+        job: &'a JobId,
+    ) -> LocalFuture<'a, Result<Option<Outcome>, BrokerError>> {
+        let job = job.clone();
+        Box::pin(self.0.link.call(move |desk| Ok(sql::outcome_of(&desk.db, &job.0)?)))
+    }
+
+    fn wait<'a>(&'a self, job: &'a JobId) -> LocalFuture<'a, Result<Outcome, BrokerError>> {
+        Box::pin(async move {
+            let Session { link, .. } = &*self.0;
+            let watch = link.watches.get(job);
+            if let Some(outcome) = watch.as_ref().and_then(|watch| watch.outcome()) {
+                return Ok(outcome);
+            }
+            let _waiting = link.watches.wait();
+            loop {
+                let expires = watch.as_ref().and_then(|watch| watch.expires);
+                let now = wall_time();
+                let (asked, is_over) = (job.clone(), expires.is_some_and(|it| it <= now));
+                let is_in_doubt = watch.as_ref().is_some_and(|it| it.is_in_doubt(micros(now)));
+                let known = link.call(move |desk| {
+                    if is_over {
+                        // Without a consumer, nobody else looks.
+                        desk.release_the_gone()?;
+                        desk.expire(wall_now())?;
+                    }
+                    let known = desk.outcomes.ask(&desk.db, &asked)?;
+                    if is_in_doubt && known.is_none() && !sql::has_message(&desk.db, &asked.0)? {
+                        return Err(BrokerError::NoOutcome.into());
+                    }
+                    Ok(known)
+                });
+                if let Some(outcome) = known.await?.filter(|outcome| outcome.state.is_final()) {
+                    return Ok(outcome);
+                }
+                let watch = watch.as_ref().ok_or(BrokerError::NoOutcome)?;
+                watch.set_sure(micros(now));
+                let again = wall_time() + ASK_AGAIN;
+                let until =
+                    expires.filter(|_| !is_over).map_or(again, |expires| again.min(expires));
+                wait_until(&watch.arrived, Some(until)).await?;
+                match watch.outcome() {
+                    Some(outcome) => return Ok(outcome),
+                    None if !watch.arrived.is_set() => {}
+                    None if link.is_open() => return Err(BrokerError::NoOutcome),
+                    None => return Err(BrokerError::Closed),
+                }
+            }
+        })
+    }
+
+    fn forget(&self, job: &JobId) {
+        if self.0.link.watches.forget(job) {
+            let job = job.clone();
+            self.0.link.post(move |desk| Ok(sql::forget(&desk.db, &job.0, wall_now())?));
+        }
+    }
+
+    fn state(&self) -> String {
+        if self.0.link.is_open() { "open" } else { "closed" }.to_owned()
+    }
+
+    fn close(&self) -> LocalFuture<'_, Result<(), BrokerError>> {
+        Box::pin(self.0.link.close())
+    }
+}
+
+impl fmt::Debug for SqliteBroker {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("SqliteBroker").field(&self.0.path).finish()
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,196 @@
+//! What only the connection itself can pretend: a full disk, a file that cannot be written, a read that fails.
+
+use pikake_kernel::Kernel;
+use pikake_traps::{sleep, spawn, timeout_after};
+use tempfile::TempDir;
+
+use super::*;
+use crate::brokers::sqlite::outcomes::OUTCOME_LIFE;
+
+#[test]
+fn a_full_disk_loses_nothing() {
+    let directory = TempDir::new().unwrap();
+    let path = directory.path().join("jobs.db");
+    Kernel::new().unwrap().run(async {
+        let broker = SqliteBroker::open(&path).await.unwrap();
+        broker.declare("work", &QueueOptions::default()).await.unwrap();
+        broker.publish("work", Message::default(), None).await.unwrap();
+        limit(&broker, 40).await;
+        let big = Message { body: vec![0; 1 << 20], ..Message::default() };
+        let error = broker.publish("work", big.clone(), None).await.unwrap_err();
+        assert!(!error.is_uncertain, "{error}");
+        assert!(matches!(
+            &error.cause,
+            PublishFailure::Broker(BrokerError::Io(error))
+                if error.kind() == std::io::ErrorKind::StorageFull
+        ));
+        assert!(*error.message == big);
+        // What was there can be taken still.
+        let mut deliveries = broker.consume("work", 1).await.unwrap();
+        let delivery = deliveries.next().await.unwrap().unwrap();
+        broker.ack(delivery.receipt).await.unwrap();
+        limit(&broker, 1 << 20).await;
+        broker.publish("work", *error.message, None).await.unwrap();
+        assert_eq!(deliveries.next().await.unwrap().unwrap().message, big);
+    });
+}
+
+#[pikake_macros::job(crate = crate)]
+async fn grows(length: usize) -> String {
+    "x".repeat(length)
+}
+
+#[test]
+fn a_worker_outlives_a_full_disk() {
+    let directory = TempDir::new().unwrap();
+    let path = directory.path().join("jobs.db");
+    Kernel::new().unwrap().run(async {
+        let broker = SqliteBroker::open(&path).await.unwrap();
+        let app = crate::App::on(Rc::new(broker.clone())).jobs(grows).connect().await.unwrap();
+        let worker = spawn(app.run_worker());
+        limit(&broker, 60).await;
+        // There is no room for its value, and none for what comes after it.
+        let handle = grows.delay(1 << 20).await.unwrap();
+        let early = timeout_after(Duration::from_secs(3), handle.wait()).await;
+        assert!(early.is_err() && !worker.is_finished(), "{:?}", early.map(|it| it.is_ok()));
+        limit(&broker, 1 << 20).await;
+        assert_eq!(handle.wait().await.unwrap().len(), 1 << 20);
+        assert_eq!(grows.delay(3).await.unwrap().wait().await.unwrap(), "xxx");
+        worker.request_cancel("the test is over");
+        worker.await.unwrap().unwrap();
+    });
+}
+
+/// Its handle was first awaited more than a day after the job had ended.
+#[test]
+fn an_outcome_that_is_gone_for_its_age_is_not_waited_for() {
+    let directory = TempDir::new().unwrap();
+    Kernel::new().unwrap().run(async {
+        let path = directory.path().join("jobs.db");
+        let (broker, other) =
+            (SqliteBroker::open(&path).await.unwrap(), SqliteBroker::open(&path).await.unwrap());
+        broker.declare("work", &QueueOptions::default()).await.unwrap();
+        let a_day_ago = micros(wall_time() - OUTCOME_LIFE - Duration::from_secs(1));
+        for job in ["ended", "delayed"] {
+            broker.0.link.watches.expect(JobId(job.to_owned()), None, a_day_ago);
+        }
+        let message =
+            |job: &str| Message { correlation_id: Some(job.into()), ..Message::default() };
+        other.store(&message("ended"), Outcome::success(1.into())).await.unwrap();
+        let later = wall_time() + 2 * OUTCOME_LIFE;
+        broker.publish("work", message("delayed"), Some(later)).await.unwrap();
+        let a_day_later = micros(wall_time() + Duration::from_secs(1));
+        let removed =
+            broker.0.link.call(move |desk| Ok(sql::forget_before(&desk.db, a_day_later)?));
+        removed.await.unwrap();
+        for (job, is_known_to_be_gone) in [("ended", true), ("delayed", false)] {
+            let told = timeout_after(Duration::from_secs(1), broker.wait(&JobId(job.into()))).await;
+            let is_told = matches!(told, Ok(Err(BrokerError::NoOutcome)));
+            assert_eq!(is_told, is_known_to_be_gone, "{job}: {told:?}");
+        }
+    });
+}
+
+#[test]
+fn a_purge_goes_on_where_it_was() {
+    let directory = TempDir::new().unwrap();
+    Kernel::new().unwrap().run(async {
+        let broker = SqliteBroker::open(directory.path().join("jobs.db")).await.unwrap();
+        broker.declare("work", &QueueOptions::default()).await.unwrap();
+        for job in ["a", "b", "c", "d"] {
+            let message = Message { correlation_id: Some(job.into()), ..Message::default() };
+            broker.publish("work", message, None).await.unwrap();
+        }
+        let mut deliveries = broker.consume("work", 1).await.unwrap();
+        let taken = deliveries.next().await.unwrap().unwrap();
+        let mut last = 0;
+        for expected in [2, 1, 0] {
+            let purged = broker.0.link.call(move |desk| {
+                let (queue, _) = queue(&desk.db, "work")?;
+                Ok(desk.purge(queue, last, 2, wall_now())?)
+            });
+            let (count, next) = purged.await.unwrap();
+            assert_eq!(count, expected);
+            last = next;
+        }
+        for (job, is_purged) in [("a", false), ("b", true), ("c", true), ("d", true)] {
+            let outcome = broker.outcome(&JobId(job.to_owned())).await.unwrap();
+            assert_eq!(outcome.is_some(), is_purged, "{job}: {outcome:?}");
+        }
+        broker.ack(taken.receipt).await.unwrap();
+    });
+}
+
+async fn limit(broker: &SqliteBroker, pages: u32) {
+    let limited = broker.0.link.call(move |desk| {
+        desk.db.query_row(&format!("PRAGMA max_page_count = {pages}"), [], |_| Ok(()))?;
+        Ok(())
+    });
+    limited.await.unwrap();
+}
+
+async fn execute(broker: &SqliteBroker, sql: &'static str) -> Result<(), BrokerError> {
+    broker.0.link.call(move |desk| Ok(desk.db.execute_batch(sql)?)).await
+}
+
+#[test]
+fn a_file_that_cannot_be_written_any_more() {
+    let directory = TempDir::new().unwrap();
+    Kernel::new().unwrap().run(async {
+        let broker = SqliteBroker::open(directory.path().join("jobs.db")).await.unwrap();
+        broker.declare("work", &QueueOptions::default()).await.unwrap();
+        execute(&broker, "PRAGMA query_only = 1").await.unwrap();
+        let error = broker.publish("work", Message::default(), None).await.unwrap_err();
+        assert!(!error.is_uncertain, "{error}");
+        assert!(error.to_string().contains("have to be writable"), "{error}");
+        broker.close().await.unwrap();
+        let broker = SqliteBroker::open(directory.path().join("jobs.db")).await.unwrap();
+        broker.publish("work", *error.message, None).await.unwrap();
+        assert_eq!(broker.counts("work").await.unwrap().ready, 1);
+    });
+}
+
+/// The one read failed that would have found the change; no other change comes.
+#[test]
+fn an_outcome_that_could_not_be_read_is_read_again() {
+    let directory = TempDir::new().unwrap();
+    let path = directory.path().join("jobs.db");
+    Kernel::new().unwrap().run(async {
+        let (one, other) =
+            (SqliteBroker::open(&path).await.unwrap(), SqliteBroker::open(&path).await.unwrap());
+        for (number, hidden) in ["outcome", "message"].into_iter().enumerate() {
+            one.declare("work", &QueueOptions::default()).await.unwrap();
+            let mut message =
+                Message { correlation_id: Some(number.to_string()), ..Message::default() };
+            one.expect(&mut message).await.unwrap();
+            let job = JobId(number.to_string());
+            let waiting = spawn({
+                let (one, job) = (one.clone(), job.clone());
+                async move { one.wait(&job).await }
+            });
+            let mut deliveries = one.consume("work", 1).await.unwrap();
+            let hungry =
+                spawn(
+                    async move { while let Err(BrokerError::Io(_)) = deliveries.next().await {} },
+                );
+            sleep(Duration::from_millis(100)).await.unwrap();
+            let hide: &'static str = match hidden {
+                "outcome" => "CREATE TEMP TABLE outcome (it)",
+                _ => "CREATE TEMP TABLE message (it)",
+            };
+            execute(&one, hide).await.unwrap();
+            other.store(&message, Outcome::success(number.into())).await.unwrap();
+            sleep(Duration::from_millis(100)).await.unwrap();
+            assert!(!waiting.is_finished(), "nothing could be read");
+            execute(
+                &one,
+                if number == 0 { "DROP TABLE temp.outcome" } else { "DROP TABLE temp.message" },
+            )
+            .await
+            .unwrap();
+            let told = timeout_after(ASK_AGAIN / 2, waiting).await.expect("it is told");
+            assert_eq!(told.unwrap().unwrap(), Outcome::success(number.into()));
+            hungry.cancel().await.ok();
+        }
+    });
+}

@@ -1,0 +1,313 @@
+//! The thread that a database lives in: what is asked of it, and when a transaction begins.
+//!
+//! Apart from what happens inside of a transaction (`database.rs`).
+//!
+//! Whatever has been asked while the last transaction was on its way to the disk goes into the next
+//! one: so a hundred tasks that publish share one write to the disk. The thread sleeps until
+//! something is asked, or something is due: a delayed message, a beat, a look at what other processes
+//! have done. Those cannot call it, so it looks at SQLite's `data_version` (a few microseconds) while
+//! somebody here waits for something.
+
+use std::fs;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
+use std::time::SystemTime;
+
+use pikake_traps::{Reply, future_wait, random, start_thread, yield_thread_before_sleep};
+
+use crate::broker::BrokerError;
+use crate::brokers::sqlite::database::Desk;
+use crate::brokers::sqlite::inbox::{Inbox, InboxState};
+use crate::brokers::sqlite::maintenance::Chores;
+use crate::brokers::sqlite::outcomes::Watches;
+use crate::brokers::sqlite::owner::{FileId, Owner};
+use crate::brokers::sqlite::row::micros;
+use crate::brokers::sqlite::schema::{self as schema, concerns_all, failed};
+
+/// So many calls at most share a transaction, lest the first wait for too long.
+const CALLS_AT_ONCE: usize = 1_000;
+
+/// Why a call came to nothing.
+pub(crate) enum Failure {
+    Broker(BrokerError),
+    Database(rusqlite::Error),
+}
+
+impl From<rusqlite::Error> for Failure {
+    fn from(error: rusqlite::Error) -> Self {
+        Self::Database(error)
+    }
+}
+
+impl From<BrokerError> for Failure {
+    fn from(error: BrokerError) -> Self {
+        Self::Broker(error)
+    }
+}
+
+/// Something that is done in a transaction.
+pub(crate) trait Call: Send {
+    /// Does it; an error is one that ends the whole transaction.
+    fn run(&mut self, desk: &mut Desk) -> rusqlite::Result<()>;
+    /// Tells what came of it, when the transaction has been committed, or why it was not.
+    fn finish(self: Box<Self>, failed: Option<BrokerError>);
+}
+
+struct Asked<W, T> {
+    work: Option<W>,
+    done: Option<Result<T, BrokerError>>,
+    reply: Reply<Result<T, BrokerError>>,
+}
+
+impl<W, T> Call for Asked<W, T>
+where
+    W: FnOnce(&mut Desk) -> Result<T, Failure> + Send,
+    T: Send,
+{
+    fn run(&mut self, desk: &mut Desk) -> rusqlite::Result<()> {
+        let Some(work) = self.work.take() else { return Ok(()) };
+        self.done = Some(match work(desk) {
+            Ok(value) => Ok(value),
+            Err(Failure::Broker(error)) => Err(error),
+            Err(Failure::Database(error)) if concerns_all(&error) => return Err(error),
+            Err(Failure::Database(error)) => Err(failed(&desk.path, &error)),
+        });
+        Ok(())
+    }
+
+    fn finish(self: Box<Self>, failed: Option<BrokerError>) {
+        match (failed, self.done) {
+            (Some(error), _) => self.reply.send(Err(error)),
+            (None, Some(done)) => self.reply.send(done),
+            (None, None) => {}
+        }
+    }
+}
+
+/// A consumer that takes no more, or has been dropped: in line, so that what it acknowledged before counts.
+struct Ending {
+    inbox: Arc<Inbox>,
+    state: InboxState,
+    reply: Reply<()>,
+}
+
+impl Call for Ending {
+    fn run(&mut self, _: &mut Desk) -> rusqlite::Result<()> {
+        self.inbox.set_state(self.state);
+        Ok(())
+    }
+
+    /// It is so also when the transaction came to nothing before it was its turn.
+    fn finish(self: Box<Self>, _: Option<BrokerError>) {
+        self.inbox.set_state(self.state);
+        self.reply.send(());
+    }
+}
+
+enum Command {
+    Call(Box<dyn Call>),
+    /// Only whether the thread is there is asked.
+    Look,
+    /// No more calls; the reply comes when all is on the disk.
+    Close(Reply<()>),
+}
+
+/// The way to the thread. Dropped, the thread ends, and gives back what its consumers have.
+#[derive(Debug)]
+pub(crate) struct Link {
+    commands: Sender<Command>,
+    pub(crate) watches: Arc<Watches>,
+}
+
+impl Link {
+    /// Opens a database in a thread of its own.
+    pub(crate) async fn open(path: PathBuf) -> Result<Self, BrokerError> {
+        let (commands, received) = channel();
+        let watches = Arc::new(Watches::default());
+        let (reply, replied) = Reply::channel();
+        let (number, inside) = (random::u64(), watches.clone());
+        let life = move || match make_desk(path, number, inside) {
+            Ok(desk) => {
+                reply.send(Ok(()));
+                Thread { desk, chores: Chores::default(), received }.live();
+            }
+            Err(error) => reply.send(Err(error)),
+        };
+        start_thread("pikake-sqlite", life).map_err(BrokerError::Io)?;
+        match future_wait(replied).await? {
+            Some(opened) => opened.map(|()| Self { commands, watches }),
+            None => Err(BrokerError::Closed),
+        }
+    }
+
+    /// Does something in the next transaction; comes back when that has been committed.
+    pub(crate) async fn call<T: Send + 'static>(
+        &self,
+        work: impl FnOnce(&mut Desk) -> Result<T, Failure> + Send + 'static,
+    ) -> Result<T, BrokerError> {
+        let (reply, replied) = Reply::channel();
+        let asked = Asked { work: Some(work), done: None, reply };
+        self.send(Command::Call(Box::new(asked)))?;
+        yield_thread_before_sleep();
+        future_wait(replied).await?.ok_or(BrokerError::Closed)?
+    }
+
+    /// Does something in the next transaction; nobody waits for it.
+    pub(crate) fn post(
+        &self,
+        work: impl FnOnce(&mut Desk) -> Result<(), Failure> + Send + 'static,
+    ) {
+        let (reply, _) = Reply::channel();
+        // A closed database has nothing left to be done.
+        let _ = self.send(Command::Call(Box::new(Asked { work: Some(work), done: None, reply })));
+    }
+
+    /// What a consumer has goes back; it has been dropped.
+    pub(crate) fn leave(&self, inbox: Arc<Inbox>) {
+        let (reply, _) = Reply::channel();
+        let ending = Ending { inbox, state: InboxState::Left, reply };
+        let _ = self.send(Command::Call(Box::new(ending)));
+    }
+
+    /// A consumer takes no more, whether or not anything can be written; what is being taken at this moment still comes.
+    pub(crate) async fn cancel(&self, inbox: Arc<Inbox>) -> Result<(), BrokerError> {
+        let (reply, replied) = Reply::channel();
+        let ending = Ending { inbox, state: InboxState::Cancelled, reply };
+        self.send(Command::Call(Box::new(ending)))?;
+        future_wait(replied).await?.ok_or(BrokerError::Closed)
+    }
+
+    pub(crate) fn is_open(&self) -> bool {
+        self.send(Command::Look).is_ok()
+    }
+
+    pub(crate) async fn close(&self) -> Result<(), BrokerError> {
+        let (reply, replied) = Reply::channel();
+        if self.send(Command::Close(reply)).is_ok() {
+            future_wait(replied).await?;
+        }
+        Ok(())
+    }
+
+    fn send(&self, command: Command) -> Result<(), BrokerError> {
+        self.commands.send(command).map_err(|_| BrokerError::Closed)
+    }
+}
+
+pub(crate) fn make_desk(
+    path: PathBuf,
+    number: u64,
+    watches: Arc<Watches>,
+) -> Result<Desk, BrokerError> {
+    let db = schema::open(&path)?;
+    let file = FileId::of(&path)?;
+    let owner = Owner::new(fs::canonicalize(&path)?, number);
+    Ok(Desk::new(db, path, file, owner, watches))
+}
+
+struct Thread {
+    desk: Desk,
+    chores: Chores,
+    received: Receiver<Command>,
+}
+
+impl Thread {
+    fn live(mut self) {
+        loop {
+            let mut calls = Vec::new();
+            let mut closing = None;
+            let mut next = match self.received.recv_timeout(self.chores.pause(&self.desk)) {
+                Ok(command) => Some(command),
+                Err(RecvTimeoutError::Timeout) => None,
+                Err(RecvTimeoutError::Disconnected) => break,
+            };
+            while let Some(command) = next {
+                match command {
+                    Command::Call(call) => calls.push(call),
+                    Command::Look => {}
+                    Command::Close(reply) => {
+                        closing = Some(reply);
+                        break;
+                    }
+                }
+                next = match calls.len() < CALLS_AT_ONCE {
+                    true => self.received.try_recv().ok(),
+                    false => None,
+                };
+            }
+            self.turn(calls);
+            if let Some(reply) = closing {
+                drop(self.received);
+                end(self.desk);
+                reply.send(());
+                return;
+            }
+        }
+        end(self.desk);
+    }
+
+    fn turn(&mut self, mut calls: Vec<Box<dyn Call>>) {
+        let looked = self.chores.look_around(&mut self.desk);
+        if let Err(error) = &looked {
+            self.chores.fail(&self.desk, error);
+        }
+        let is_due = looked.unwrap_or(false) && self.chores.may_try();
+        if calls.is_empty() && !is_due {
+            return;
+        }
+        match transact(&mut self.desk, &mut self.chores, &mut calls) {
+            Ok(()) => {
+                self.desk.settle();
+                for call in calls {
+                    call.finish(None);
+                }
+            }
+            Err(error) => {
+                self.desk.unsettle();
+                let path = self.desk.path.clone();
+                for call in calls {
+                    call.finish(Some(failed(&path, &error)));
+                }
+                self.chores.fail(&self.desk, &error);
+            }
+        }
+    }
+}
+
+/// One transaction: everything that was asked for, and the chores.
+fn transact(
+    desk: &mut Desk,
+    chores: &mut Chores,
+    calls: &mut [Box<dyn Call>],
+) -> rusqlite::Result<()> {
+    desk.check_file()?;
+    desk.db.execute_batch("BEGIN IMMEDIATE")?;
+    let work = || {
+        for call in calls {
+            call.run(desk)?;
+        }
+        chores.work(desk)?;
+        desk.db.execute_batch("COMMIT")
+    };
+    let done: rusqlite::Result<()> = work();
+    if done.is_err() && !desk.db.is_autocommit() {
+        // What fails here as well leaves the transaction to SQLite, which drops it with the file.
+        let _ = desk.db.execute_batch("ROLLBACK");
+    }
+    done
+}
+
+/// Everything goes back that was taken and not acknowledged.
+fn end(mut desk: Desk) {
+    // Should this fail, others find out that the lock is gone.
+    let _ = desk.db.execute_batch("BEGIN IMMEDIATE");
+    if desk.leave().is_ok() {
+        let _ = desk.db.execute_batch("COMMIT");
+    }
+}
+
+/// Wall time, as it is stored.
+pub(crate) fn wall_now() -> i64 {
+    micros(SystemTime::now())
+}

@@ -1,0 +1,11 @@
+//! The side that sends: the application, calls of jobs, and handles to what was sent.
+
+pub(crate) mod app;
+pub(crate) mod call;
+pub(crate) mod handle;
+mod setup;
+mod signature;
+
+pub use app::App;
+pub use call::Call;
+pub use handle::{Cancelled, Handle};

@@ -1,0 +1,140 @@
+//! A job that was sent: its id, and the wait for its outcome.
+
+use std::fmt;
+use std::marker::PhantomData;
+
+use serde::de::DeserializeOwned;
+use serde_json::Value;
+
+use crate::broker::BrokerError;
+use crate::client::app::App;
+use crate::error::JobError;
+use crate::job::Failure;
+use crate::message::{JobId, Outcome, OutcomeState};
+
+/// A job that was sent, for a value of type `T`.
+///
+/// Dropped, the job runs all the same, and nobody asks for its outcome any more.
+pub struct Handle<T> {
+    app: App,
+    id: JobId,
+    is_ignored: bool,
+    value: PhantomData<fn() -> T>,
+}
+
+impl<T> Handle<T> {
+    pub(crate) fn new(app: App, id: JobId, is_ignored: bool) -> Self {
+        Self { app, id, is_ignored, value: PhantomData }
+    }
+
+    /// The job's id.
+    pub fn id(&self) -> &JobId {
+        &self.id
+    }
+
+    /// How far the job is; `None` while nothing is known.
+    ///
+    /// # Errors
+    ///
+    /// The broker's.
+    pub async fn status(&self) -> Result<Option<OutcomeState>, JobError> {
+        let outcome = self.app.broker()?.outcome(&self.id).await?;
+        Ok(outcome.map(|outcome| outcome.state))
+    }
+
+    /// Takes the job back, as far as that can be done from here. Never waits.
+    ///
+    /// A job that runs in this application is interrupted, and revoked unless it returns a value all the same; it is not
+    /// tried again. One that has not come yet is revoked when this application's worker gets it. If another process gets
+    /// it, it runs.
+    pub fn cancel(&self) -> Cancelled {
+        self.app.revoke(&self.id)
+    }
+}
+
+impl<T: DeserializeOwned> Handle<T> {
+    /// Waits for the job's value. May be called again, after an interruption and after it gave the value.
+    ///
+    /// # Examples
+    ///
+    /// `timeout_after(Duration::from_secs(3), handle.wait()).await`, and later `handle.wait().await`.
+    ///
+    /// # Cancellation
+    ///
+    /// An interruption point. Nothing is lost, neither interrupted nor dropped: the job goes on.
+    ///
+    /// # Errors
+    ///
+    /// [`JobError`].
+    ///
+    /// # Panics
+    ///
+    /// When polled outside a task of a kernel.
+    pub async fn wait(&self) -> Result<T, JobError> {
+        if self.is_ignored {
+            return Err(JobError::Ignored);
+        }
+        loop {
+            let broker = self.app.broker()?;
+            match broker.wait(&self.id).await {
+                Ok(outcome) => return value_of(outcome),
+                Err(error) if error.is_lost() => {
+                    self.app.pause().await.map_err(BrokerError::from)?
+                }
+                Err(error) => return Err(error.into()),
+            }
+        }
+    }
+}
+
+fn value_of<T: DeserializeOwned>(outcome: Outcome) -> Result<T, JobError> {
+    match outcome.state {
+        OutcomeState::Success => T::deserialize(outcome.result).map_err(JobError::Value),
+        OutcomeState::Revoked => Err(JobError::Revoked(failure_of(outcome).message)),
+        _ => Err(JobError::Failed(failure_of(outcome))),
+    }
+}
+
+/// An error in Celery's form: `{"exc_type", "exc_message": […] or text, "exc_module"}`.
+pub(crate) fn failure_of(outcome: Outcome) -> Failure {
+    let text = |name: &str| match &outcome.result[name] {
+        Value::String(text) => text.clone(),
+        Value::Null => String::new(),
+        Value::Array(parts) => match parts.as_slice() {
+            [Value::String(text)] => text.clone(),
+            parts => parts.iter().map(ToString::to_string).collect::<Vec<_>>().join(", "),
+        },
+        other => other.to_string(),
+    };
+    let mut failure = Failure::new(text("exc_type"), text("exc_module"), text("exc_message"));
+    failure.traceback = outcome.traceback;
+    failure
+}
+
+impl<T> Drop for Handle<T> {
+    fn drop(&mut self) {
+        if !self.is_ignored
+            && let Ok(broker) = self.app.broker()
+        {
+            broker.forget(&self.id);
+        }
+    }
+}
+
+impl<T> fmt::Debug for Handle<T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Handle").field("id", &self.id.0).finish_non_exhaustive()
+    }
+}
+
+/// How far a [`Handle::cancel`] reached.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Cancelled {
+    /// The job runs here, and is interrupted.
+    Running,
+    /// It is revoked when this application's worker gets it.
+    Waiting,
+    /// This application has no worker, so the job goes on.
+    NotReached,
+}

@@ -1,0 +1,119 @@
+//! The message of a call: what Celery's protocol 2 says of a job that is sent.
+//!
+//! Headers that would say nothing (`null`) are left out, as Celery's workers allow.
+
+use std::time::{Duration, SystemTime};
+
+use pikake_traps::random;
+use serde_json::{Map, Value};
+
+use crate::broker::outcomes::IGNORE_RESULT;
+use crate::client::app::App;
+use crate::client::call::{Call, When};
+use crate::current::try_current_job;
+use crate::error::SendError;
+use crate::message::Message;
+use crate::wire::instant;
+use crate::wire::request::{LANGUAGE, MAX_RETRIES};
+
+/// What logs and listings show of arguments, in bytes.
+const SHOWN: usize = 1024;
+
+impl<T> Call<T> {
+    /// The message, and when it may be delivered: when it expires at the latest, for then somebody is to say so.
+    pub(crate) fn message(&self, app: &App) -> Result<(Message, Option<SystemTime>), SendError> {
+        let (args, kwargs) = match (&self.args, &self.kwargs) {
+            (Ok(args), Ok(kwargs)) if args.starts_with('[') && kwargs.starts_with('{') => {
+                (args, kwargs)
+            }
+            (Err(why), _) | (_, Err(why)) => return Err(SendError::Arguments(why.clone())),
+            _ => {
+                let why = "args are a tuple or a list, kwargs a struct or a map";
+                return Err(SendError::Arguments(why.to_owned()));
+            }
+        };
+        let not_before = match self.when {
+            When::Now => None,
+            When::After(length) => Some(instant::after(length)),
+            When::At(moment) => Some(moment.min(instant::last())),
+        };
+        let expires = self.expires.map(instant::after);
+        let id = self.id.clone().unwrap_or_else(new_id);
+        let mut headers = Map::new();
+        let mut set = |name: &str, value: Value| drop(headers.insert(name.to_owned(), value));
+        set("lang", LANGUAGE.into());
+        set("task", self.name.as_str().into());
+        set("id", id.as_str().into());
+        match try_current_job() {
+            None => set("root_id", id.as_str().into()),
+            Some(job) => {
+                set("root_id", job.facts.root_id.as_str().into());
+                set("parent_id", job.id().into());
+            }
+        }
+        set("retries", 0.into());
+        set("argsrepr", shown(args, ['(', ')']).into());
+        set("kwargsrepr", shown(kwargs, ['{', '}']).into());
+        set("origin", app.origin().into());
+        if self.ignore_result {
+            set(IGNORE_RESULT, true.into());
+        }
+        for (name, moment) in [("eta", not_before), ("expires", expires)] {
+            if let Some(text) = moment.and_then(instant::write) {
+                set(name, text.into());
+            }
+        }
+        if self.limits != [None, None] {
+            let seconds =
+                |limit: Option<Duration>| Value::from(limit.map(|limit| limit.as_secs_f64()));
+            set("timelimit", Value::Array(self.limits.map(seconds).to_vec()));
+        }
+        if let Some(retries) = self.max_retries {
+            set(MAX_RETRIES, retries.into());
+        }
+        let body = format!("[{args},{kwargs},{EMBED}]").into_bytes();
+        let mut message = Message::json(headers, body);
+        message.correlation_id = Some(id);
+        message.priority = self.priority;
+        message.expires = expires;
+        Ok((message, not_before.map(|moment| expires.map_or(moment, |end| moment.min(end)))))
+    }
+}
+
+/// No workflow follows.
+const EMBED: &str = r#"{"callbacks":null,"errbacks":null,"chain":null,"chord":null}"#;
+
+impl Message {
+    /// A message with a JSON body.
+    pub(crate) fn json(headers: Map<String, Value>, body: Vec<u8>) -> Self {
+        Self {
+            content_type: Some("application/json".to_owned()),
+            content_encoding: Some("utf-8".to_owned()),
+            headers,
+            body,
+            ..Self::default()
+        }
+    }
+}
+
+fn new_id() -> String {
+    let mut bytes = [0; 16];
+    random::fill(&mut bytes);
+    uuid::Builder::from_random_bytes(bytes).into_uuid().to_string()
+}
+
+/// JSON between other brackets, and not too much of it.
+fn shown(json: &str, [open, close]: [char; 2]) -> String {
+    let inner = &json[1..json.len() - 1];
+    let mut shown = String::with_capacity(inner.len().min(SHOWN) + 2);
+    shown.push(open);
+    match inner.len() <= SHOWN {
+        true => shown.push_str(inner),
+        false => {
+            shown.push_str(&inner[..inner.floor_char_boundary(SHOWN)]);
+            shown.push('…');
+        }
+    }
+    shown.push(close);
+    shown
+}

@@ -1,0 +1,9 @@
+//! What goes over the wire, in Celery's form: requests, their arguments, outcomes, moments.
+
+pub(crate) mod arguments;
+pub(crate) mod instant;
+mod outcome;
+pub(crate) mod reason;
+pub(crate) mod request;
+
+pub use request::{Poison, Request};

@@ -1,0 +1,142 @@
+//! Outcomes as Celery's result backends keep them: one JSON object, written and read.
+
+use std::fmt;
+use std::time::SystemTime;
+
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+
+use crate::message::{JobId, Outcome, OutcomeState};
+use crate::wire::instant;
+
+impl OutcomeState {
+    /// Celery's name of it.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Started => "STARTED",
+            Self::Retry => "RETRY",
+            Self::Success => "SUCCESS",
+            Self::Failure => "FAILURE",
+            Self::Revoked => "REVOKED",
+        }
+    }
+
+    /// The state of that name. One that is not known here, as a job of Celery's may have, counts as
+    /// [`Started`](Self::Started).
+    pub fn of(name: &str) -> Self {
+        match name {
+            "RETRY" => Self::Retry,
+            "SUCCESS" => Self::Success,
+            "FAILURE" => Self::Failure,
+            "REVOKED" => Self::Revoked,
+            _ => Self::Started,
+        }
+    }
+
+    /// Whether nothing comes after it.
+    pub fn is_final(self) -> bool {
+        matches!(self, Self::Success | Self::Failure | Self::Revoked)
+    }
+}
+
+impl fmt::Display for OutcomeState {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(self.as_str())
+    }
+}
+
+#[derive(Serialize)]
+struct Written<'a> {
+    status: &'static str,
+    result: &'a Value,
+    traceback: Option<&'a str>,
+    children: [(); 0],
+    date_done: Option<String>,
+    task_id: &'a str,
+}
+
+#[derive(Deserialize)]
+struct Read {
+    status: String,
+    task_id: String,
+    #[serde(default)]
+    result: Value,
+    #[serde(default)]
+    traceback: Option<String>,
+}
+
+impl Outcome {
+    /// An outcome with a value and no traceback.
+    pub fn new(state: OutcomeState, result: Value) -> Self {
+        Self { state, result, traceback: None }
+    }
+
+    /// A success.
+    pub fn success(value: Value) -> Self {
+        Self::new(OutcomeState::Success, value)
+    }
+
+    /// An outcome with an error of that type, module and message, in Celery's form.
+    pub fn error(state: OutcomeState, kind: &str, module: &str, message: &str) -> Self {
+        let result = serde_json::json!({
+            "exc_type": kind, "exc_message": [message], "exc_module": module,
+        });
+        Self::new(state, result)
+    }
+
+    /// With the text that says where a failure came from.
+    pub fn with_traceback(mut self, traceback: Option<String>) -> Self {
+        self.traceback = traceback;
+        self
+    }
+
+    /// The JSON that Celery keeps of an outcome: `{"status", "result", "traceback", …}`.
+    pub fn to_meta(&self, job: &str, now: SystemTime) -> Vec<u8> {
+        let written = Written {
+            status: self.state.as_str(),
+            result: &self.result,
+            traceback: self.traceback.as_deref(),
+            children: [],
+            date_done: self.state.is_final().then(|| instant::write(now)).flatten(),
+            task_id: job,
+        };
+        // Texts and JSON values can always be written as JSON.
+        serde_json::to_vec(&written).unwrap_or_default()
+    }
+
+    /// Reads what [`to_meta`](Self::to_meta) or Celery has written.
+    ///
+    /// # Errors
+    ///
+    /// It is not JSON, or has no `status` or `task_id`.
+    pub fn from_meta(meta: &[u8]) -> Result<(JobId, Self), serde_json::Error> {
+        let Read { status, task_id, result, traceback } = serde_json::from_slice(meta)?;
+        Ok((JobId(task_id), Self { state: OutcomeState::of(&status), result, traceback }))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::time::UNIX_EPOCH;
+
+    #[test]
+    fn written_as_celery_does() {
+        let outcome = Outcome::error(OutcomeState::Failure, "ValueError", "builtins", "bad")
+            .with_traceback(Some("Traceback…".into()));
+        let meta = outcome.to_meta("17", UNIX_EPOCH);
+        assert_eq!(
+            std::str::from_utf8(&meta).unwrap(),
+            r#"{"status":"FAILURE","result":{"exc_message":["bad"],"exc_module":"builtins","exc_type":"ValueError"},"traceback":"Traceback…","children":[],"date_done":"1970-01-01T00:00:00.000000+00:00","task_id":"17"}"#
+        );
+        assert_eq!(Outcome::from_meta(&meta).unwrap(), (JobId("17".into()), outcome));
+    }
+
+    #[test]
+    fn read_as_celery_wrote_it() {
+        let meta = br#"{"status": "SUCCESS", "result": 3, "traceback": null, "children": [[["c1", null], null]], "date_done": "2026-11-21T00:12:17.037221+00:00", "task_id": "cf8e101d"}"#;
+        let (id, outcome) = Outcome::from_meta(meta).unwrap();
+        assert_eq!((id.0.as_str(), outcome), ("cf8e101d", Outcome::success(3.into())));
+        assert!(Outcome::from_meta(b"{}").is_err());
+    }
+}

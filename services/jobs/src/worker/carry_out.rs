@@ -1,0 +1,271 @@
+//! What a verdict means at the broker: the outcome is stored first, then a message that takes this one's place is
+//! published, and only then is this one acknowledged.
+//!
+//! While the broker is lost, all of it is tried again, for as long as the worker is there. A second outcome or a
+//! second message does no harm that a second run would not do.
+
+use std::time::{Duration, SystemTime};
+
+use pikake_traps::{random, shield, sleep};
+
+use crate::broker::outcomes::revoked;
+use crate::broker::{BrokerError, PublishFailure, Receipt};
+use crate::client::handle::failure_of;
+use crate::job::Failure;
+use crate::message::{Message, Outcome};
+use crate::wire::reason::shortened;
+use crate::worker::ended::failure;
+use crate::worker::ready::Ready;
+use crate::worker::run::{Count, FAILED, REVOKED, Run, Verdict};
+use crate::worker::shutdown::Phase;
+use crate::worker::state::Told;
+
+/// The first pause of those before a lost broker is asked again.
+const FIRST_PAUSE: Duration = Duration::from_millis(50);
+/// The longest.
+const LONGEST_PAUSE: Duration = Duration::from_secs(5);
+
+/// Pauses that grow, each somewhere between its half and its whole.
+#[derive(Debug)]
+pub(crate) struct Pauses(Duration);
+
+impl Pauses {
+    pub(crate) const fn new() -> Self {
+        Self(FIRST_PAUSE)
+    }
+
+    pub(crate) fn next(&mut self) -> Duration {
+        let pause = self.0;
+        self.0 = LONGEST_PAUSE.min(pause * 2);
+        pause.mul_f64(0.5 + random::f64() / 2.0)
+    }
+}
+
+impl Run {
+    /// Acknowledges a job that can be begun, and gives it back. An error: it is not begun.
+    pub(crate) async fn ack_before(
+        &self,
+        ready: Ready,
+        receipt: Receipt,
+        id: &str,
+    ) -> Result<Ready, Verdict> {
+        if let Err(error) = self.ack_early(receipt).await {
+            tracing::debug!(id, %error, "a job is not run, for it cannot be acknowledged");
+            return Err(Verdict::GiveBack);
+        }
+        // Meanwhile.
+        match self.hall.app.0.revoked.borrow().contains(id) {
+            true => Err(Verdict::End(revoked("cancelled"), REVOKED)),
+            false => Ok(ready),
+        }
+    }
+
+    /// While the worker takes jobs, it is tried until the broker is there.
+    async fn ack_early(&self, receipt: Receipt) -> Result<(), BrokerError> {
+        let mut pauses = Pauses::new();
+        loop {
+            // Dropped half-way, it may have been; then it is told to be lost. An interruption is the job's to hear of.
+            self.is_acked.set(true);
+            let Err(error) = shield(self.hall.broker.ack(receipt)).await else { return Ok(()) };
+            self.is_acked.set(false);
+            let is_lost = matches!(error, BrokerError::Lost(_) | BrokerError::Io(_));
+            if !is_lost || self.hall.phase() > Phase::Open {
+                return Err(error);
+            }
+            sleep(pauses.next()).await?;
+        }
+    }
+
+    pub(crate) async fn carry_out(&mut self, verdict: Verdict) {
+        let Some(receipt) = self.delivery.as_ref().map(|delivery| delivery.receipt) else { return };
+        match verdict {
+            Verdict::GiveBack => {
+                // What is left is given back.
+            }
+            Verdict::End(outcome, count) => self.end(receipt, outcome, count).await,
+            Verdict::Again(message, not_before, outcome) => {
+                let failed = outcome.clone().map(failure_of);
+                let stored = match outcome {
+                    Some(outcome) => self.store(outcome).await,
+                    None => Ok(()),
+                };
+                if stored.is_err() {
+                    return;
+                }
+                // Meanwhile.
+                if self.hall.told(self.place) == Some(Told::Revoked) {
+                    return self.end(receipt, revoked("cancelled"), REVOKED).await;
+                }
+                match Box::pin(self.publish(*message, not_before)).await {
+                    Ok(()) => {
+                        match failed.is_some() {
+                            true => self.count(|stats| stats.retried += 1),
+                            false => self.count(|stats| stats.given_back += 1),
+                        }
+                        self.ack(receipt).await;
+                    }
+                    // Given back, it would come again at once, and for ever.
+                    Err(Some(why)) => {
+                        let reason = format!("it could not be sent again: {why}");
+                        let told = Failure::new("OperationalError", "kombu.exceptions", &*reason);
+                        let outcome = failure(match failed {
+                            Some(failed) => told.traced(failed.to_string()),
+                            None => told,
+                        });
+                        Box::pin(self.end_dead(receipt, reason, Some(outcome))).await;
+                    }
+                    Err(None) => {}
+                }
+            }
+            Verdict::Bury(reason, outcome) => self.end_dead(receipt, reason, outcome).await,
+        }
+    }
+
+    async fn end(&mut self, receipt: Receipt, outcome: Outcome, count: Count) {
+        if self.store(outcome).await.is_ok() {
+            self.count(count);
+            self.ack(receipt).await;
+        }
+    }
+
+    async fn end_dead(&mut self, receipt: Receipt, reason: String, outcome: Option<Outcome>) {
+        let stored = match outcome {
+            Some(outcome) => self.store(outcome).await,
+            None => Ok(()),
+        };
+        if stored.is_ok() {
+            Box::pin(self.bury(receipt, reason)).await;
+        }
+    }
+
+    /// Stores the outcome, or sees to it that the message is not lost with it.
+    async fn store(&mut self, outcome: Outcome) -> Result<(), ()> {
+        match self.is_ignored.get() {
+            true => Ok(()),
+            // In a box, so that a task need not have room for it: see `run.rs`.
+            false => Box::pin(self.store_wanted(outcome)).await,
+        }
+    }
+
+    async fn store_wanted(&mut self, mut outcome: Outcome) -> Result<(), ()> {
+        let mut pauses = Pauses::new();
+        // Why the outcome itself could not be stored.
+        let mut refused: Option<String> = None;
+        loop {
+            let Some(delivery) = &self.delivery else { return Err(()) };
+            let receipt = delivery.receipt;
+            let stored = self.hall.broker.store(&delivery.message, outcome.clone()).await;
+            match (stored, refused.take()) {
+                (Ok(()), None) => return Ok(()),
+                (Err(BrokerError::Closed), _) => return Err(()),
+                (Err(BrokerError::Interrupted(_)), reason) => {
+                    // We were told to end, and are about to.
+                    refused = reason;
+                }
+                (Err(BrokerError::Lost(_) | BrokerError::Io(_)), reason) => {
+                    refused = reason;
+                    self.pause(&mut pauses).await;
+                }
+                (Err(error), None) => {
+                    let reason =
+                        format!("its outcome ({}) cannot be stored: {error}", outcome.state);
+                    // As one that is too big. Whoever waits is told so, if that can be done.
+                    outcome = failure(Failure::new("EncodeError", "kombu.exceptions", &*reason));
+                    refused = Some(reason);
+                }
+                (Ok(()) | Err(_), Some(reason)) => {
+                    self.bury(receipt, reason).await;
+                    return Err(());
+                }
+            }
+        }
+    }
+
+    /// An error is one that would come again, or none: the connection has been closed.
+    async fn publish(
+        &self,
+        message: Message,
+        not_before: Option<SystemTime>,
+    ) -> Result<(), Option<BrokerError>> {
+        let Some(queue) = self.delivery.as_ref().map(|delivery| delivery.queue.as_str()) else {
+            return Err(None);
+        };
+        let mut pauses = Pauses::new();
+        let mut message = message;
+        loop {
+            // Interrupted, it would be sent twice.
+            let publish = shield(self.hall.broker.publish(queue, message, not_before));
+            let Err(error) = publish.await else { return Ok(()) };
+            match error.cause {
+                PublishFailure::Broker(BrokerError::Interrupted(_)) => {}
+                PublishFailure::Broker(BrokerError::Lost(_) | BrokerError::Io(_))
+                | PublishFailure::Blocked(_) => self.pause(&mut pauses).await,
+                PublishFailure::Broker(BrokerError::Closed) => return Err(None),
+                PublishFailure::Broker(why) => {
+                    tracing::warn!(%why, "a job could not be sent again");
+                    return Err(Some(why));
+                }
+            }
+            message = *error.message;
+        }
+    }
+
+    /// Not acknowledged for want of the broker, a job is run again: that is what at-least-once means.
+    async fn ack(&mut self, receipt: Receipt) {
+        if !self.is_acked.get() {
+            let _told = self.settle(|run| run.hall.broker.ack(receipt)).await;
+        }
+        self.delivery = None;
+    }
+
+    async fn bury(&mut self, receipt: Receipt, reason: String) {
+        let Some(delivery) = &self.delivery else { return };
+        let (message, reason) = (&delivery.message, shortened(reason));
+        if self.is_acked.get() {
+            // It is not the broker's any more.
+            self.count(FAILED);
+            self.delivery = None;
+            return;
+        }
+        let broker = &self.hall.broker;
+        let buried = self.settle(|_| broker.bury(receipt, message.clone(), reason.clone())).await;
+        match buried {
+            Ok(()) => self.count(|stats| stats.dead += 1),
+            Err(BrokerError::Stale | BrokerError::Closed) => {}
+            Err(_) => {
+                // What is left is given back. It comes again at once, so not at once.
+                drop(sleep(LONGEST_PAUSE).await);
+                return;
+            }
+        }
+        self.delivery = None;
+    }
+
+    async fn settle<'a>(
+        &'a self,
+        mut call: impl FnMut(&'a Self) -> crate::broker::LocalFuture<'a, Result<(), BrokerError>>,
+    ) -> Result<(), BrokerError> {
+        let mut pauses = Pauses::new();
+        loop {
+            match call(self).await {
+                Ok(()) => return Ok(()),
+                Err(BrokerError::Interrupted(_)) => {}
+                // A message that nobody settles keeps its place among those that were taken.
+                Err(BrokerError::Lost(_) | BrokerError::Io(_)) => self.pause(&mut pauses).await,
+                Err(error @ (BrokerError::Stale | BrokerError::Closed)) => {
+                    tracing::debug!(%error, "a job could not be settled, and will be run again");
+                    return Err(error);
+                }
+                Err(error) => {
+                    tracing::warn!(%error, "a job could not be settled, and will be run again");
+                    return Err(error);
+                }
+            }
+        }
+    }
+
+    async fn pause(&self, pauses: &mut Pauses) {
+        // An interruption means that the worker ends; how long it still tries is its grace's to say.
+        drop(sleep(pauses.next()).await);
+    }
+}

@@ -1,0 +1,40 @@
+//! How a run of a job ended, and which outcome that is.
+
+use crate::job::{Failure, Returned};
+use crate::message::{Outcome, OutcomeState};
+use crate::worker::limits::{Limit, Limited};
+
+/// How a run of a job ended.
+pub(crate) enum Ended {
+    Returned(Returned),
+    Panicked(String),
+    WrongArguments(String),
+    Exceeded(Limit),
+    /// The wait for it was interrupted.
+    Interrupted,
+    /// Its process is gone.
+    Killed(String),
+}
+
+/// A value counts, however late it came.
+pub(crate) fn ended<T>(limited: Limited<T>, end: impl FnOnce(T) -> Ended) -> Ended {
+    match (limited.output.map(end), limited.exceeded) {
+        (Some(Ended::Returned(Ok(value))), _) => Ended::Returned(Ok(value)),
+        (_, Some(limit)) => Ended::Exceeded(limit),
+        (Some(ended), None) => ended,
+        (None, None) => Ended::Interrupted,
+    }
+}
+
+pub(crate) fn exceeded(limit: Limit) -> Failure {
+    let kind = match limit {
+        Limit::Soft => "SoftTimeLimitExceeded",
+        Limit::Hard => "TimeLimitExceeded",
+    };
+    Failure::new(kind, "billiard.exceptions", "the job exceeded its time limit")
+}
+
+pub(crate) fn failure(failed: Failure) -> Outcome {
+    Outcome::error(OutcomeState::Failure, &failed.kind, &failed.module, &failed.message)
+        .with_traceback(failed.traceback)
+}

@@ -1,0 +1,50 @@
+//! A job whose arguments have been read, and that has not begun.
+//!
+//! Apart from its run (`run.rs`), since it may have to be acknowledged in between: what cannot be run is buried, and a
+//! message that has been acknowledged cannot be.
+
+use crate::current::CurrentJob;
+use crate::job::{Returned, Runner, WrongArguments};
+use crate::options::Acks;
+use crate::wire::request::Request;
+use crate::worker::body::{Body, fence};
+use crate::worker::ended::Ended;
+
+pub(crate) enum Ready {
+    Task(Body<Returned>),
+    Thread(Box<dyn FnOnce() -> Returned + Send>),
+    /// The process reads them.
+    Process,
+}
+
+impl Ready {
+    pub(crate) fn read(
+        runner: Runner,
+        acks: Acks,
+        job: &CurrentJob,
+        request: &Request<'_>,
+    ) -> Result<Self, Ended> {
+        match runner {
+            Runner::Task(read) => read_arguments(job, request, read)
+                .map(|future| Self::Task(Body::new(future, job.clone()))),
+            Runner::Thread(read) => read_arguments(job, request, read).map(Self::Thread),
+            Runner::Process(read) if acks == Acks::Early => {
+                read_arguments(job, request, read).map(|_| Self::Process)
+            }
+            Runner::Process(_) => Ok(Self::Process),
+        }
+    }
+}
+
+/// Reads the arguments by the job's own types, which may panic.
+fn read_arguments<T>(
+    job: &CurrentJob,
+    request: &Request<'_>,
+    read: fn(&str, &str) -> Result<T, WrongArguments>,
+) -> Result<T, Ended> {
+    match fence(job, || read(request.args, request.kwargs)) {
+        Ok(Ok(read)) => Ok(read),
+        Ok(Err(wrong)) => Err(Ended::WrongArguments(wrong.to_string())),
+        Err(panic) => Err(Ended::Panicked(panic)),
+    }
+}

@@ -1,0 +1,337 @@
+//! One message from its delivery to its end: read, judged, run, and what is to become of it carried out.
+//!
+//! To decide and to act are apart: [`Run::judge`] waits for the job and for nothing else, and gives a [`Verdict`];
+//! [`Run::carry_out`] talks to the broker, in an order in which nothing is acknowledged before what follows from it
+//! is stored. Dropped anywhere, the message is left to the worker as an orphan.
+
+use std::cell::{Cell, OnceCell};
+use std::future::Future;
+use std::rc::Rc;
+use std::sync::Arc;
+use std::time::{Duration, SystemTime};
+
+use pikake_sync::shared::Event;
+use pikake_traps::{Builder, TaskError, blocking_with, deadline_after, spawn, wall_time};
+use serde_json::Value;
+
+use crate::broker::Delivery;
+use crate::broker::outcomes::{expired, revoked};
+use crate::client::app::Registered;
+use crate::current::{CurrentJob, Facts};
+use crate::job::Failure;
+use crate::message::{Message, Outcome, OutcomeState};
+use crate::options::Acks;
+use crate::report::JobStats;
+use crate::wire::instant;
+use crate::wire::request::{KILLS, Request};
+use crate::worker::body::{fence, panicked};
+use crate::worker::ended::{Ended, ended, exceeded, failure};
+use crate::worker::limits::{Limited, limited, limited_once_begun};
+use crate::worker::processes::Ran;
+use crate::worker::ready::Ready;
+use crate::worker::state::{Hall, Told};
+
+/// A job this little before its time is on time: brokers count in milliseconds.
+const ETA_TOLERANCE: Duration = Duration::from_millis(5);
+
+/// What is to become of a message.
+pub(crate) enum Verdict {
+    /// It is done with: store the outcome, acknowledge.
+    End(Outcome, Count),
+    /// To the dead; with the outcome, where somebody may wait for one.
+    Bury(String, Option<Outcome>),
+    /// Send this message instead of it, not to be delivered before, and store the outcome first.
+    Again(Box<Message>, Option<SystemTime>, Option<Outcome>),
+    /// It is run again, by somebody else.
+    GiveBack,
+}
+
+/// What an end counts as.
+pub(crate) type Count = fn(&mut JobStats);
+
+const DONE: Count = |stats| stats.done += 1;
+pub(crate) const FAILED: Count = |stats| stats.failed += 1;
+pub(crate) const REVOKED: Count = |stats| stats.revoked += 1;
+
+/// Starts a task for a delivery, for which a permit was taken.
+pub(crate) fn start(hall: &Rc<Hall>, delivery: Delivery) {
+    let place = hall.enter();
+    let name = delivery.message.headers.get("task").and_then(Value::as_str).unwrap_or("(no job)");
+    let task = Builder::new().name(name);
+    let run = Run {
+        hall: hall.clone(),
+        place,
+        delivery: Some(delivery),
+        job: OnceCell::new(),
+        is_acked: Cell::new(false),
+        is_ignored: Cell::new(false),
+    };
+    let task = task.spawn(run.go());
+    hall.set_task(place, task.task_ref());
+}
+
+/// A delivery on its way, which leaves it to the worker if it is dropped.
+pub(crate) struct Run {
+    pub(crate) hall: Rc<Hall>,
+    pub(crate) place: usize,
+    /// `None` once the broker was told.
+    pub(crate) delivery: Option<Delivery>,
+    job: OnceCell<Rc<Registered>>,
+    pub(crate) is_acked: Cell<bool>,
+    /// Nobody wants the outcome.
+    pub(crate) is_ignored: Cell<bool>,
+}
+
+impl Run {
+    #[expect(clippy::manual_async_fn, reason = "an `async fn` has room for its argument twice")]
+    fn go(mut self) -> impl Future<Output = ()> {
+        async move {
+            let verdict = match self.delivery.as_ref() {
+                Some(delivery) => self.judge(delivery).await,
+                None => return,
+            };
+            self.carry_out(verdict).await;
+        }
+    }
+
+    pub(crate) fn count(&self, change: impl FnOnce(&mut JobStats)) {
+        match self.job.get() {
+            Some(job) => job.counters.count(change),
+            None => self.hall.app.0.nameless.count(change),
+        }
+    }
+
+    /// Decides, and runs the job if it comes to that.
+    async fn judge(&self, delivery: &Delivery) -> Verdict {
+        // In a box, as is what hardly ever happens: a task has room for all that it holds over a wait, and the allocator
+        // is fast up to one kilobyte.
+        let request = match &delivery.flaw {
+            None => Request::read(&delivery.message).map_err(|poison| poison.to_string()),
+            Some(flaw) => Err(flaw.clone()),
+        };
+        let request = match request {
+            Ok(request) => Box::new(request),
+            Err(reason) => {
+                let outcome = Outcome::error(
+                    OutcomeState::Failure,
+                    "DecodeError",
+                    "kombu.exceptions",
+                    &reason,
+                );
+                // Where there is an id, somebody may wait.
+                let outcome = delivery.message.job().map(|_| outcome);
+                return Verdict::Bury(reason, outcome);
+            }
+        };
+        self.is_ignored.set(request.ignore_result);
+        let app = &self.hall.app.0;
+        let job = app.jobs.borrow().get(request.job).cloned();
+        let Some(job) = job else {
+            let outcome = Outcome::error(
+                OutcomeState::Failure,
+                "NotRegistered",
+                "celery.exceptions",
+                request.job,
+            );
+            return Verdict::Bury(
+                format!("no job `{}` is registered here", request.job),
+                Some(outcome),
+            );
+        };
+        let job = self.job.get_or_init(|| job);
+        job.counters.count(|stats| stats.running += 1);
+        if app.revoked.borrow().contains(request.id) {
+            return Verdict::End(revoked("cancelled"), REVOKED);
+        }
+        if request.expires.is_some() || request.eta.is_some() {
+            let now = wall_time();
+            if request.expires.is_some_and(|expires| expires <= now) {
+                return Verdict::End(expired(), REVOKED);
+            }
+            if let Some(eta) = request.eta.filter(|eta| *eta > now + ETA_TOLERANCE) {
+                // It is told to have expired as soon as it has.
+                let not_before = request.expires.map_or(eta, |expires| eta.min(expires));
+                return Verdict::Again(Box::new(delivery.message.clone()), Some(not_before), None);
+            }
+        }
+        if delivery.attempt >= app.max_deliveries.get() {
+            let reason = format!("it was delivered {} times, and never ended", delivery.attempt);
+            let outcome = Failure::new("WorkerLostError", "billiard.exceptions", &*reason);
+            return Verdict::Bury(reason, Some(failure(outcome)));
+        }
+        self.run_job(delivery, &request, job).await
+    }
+
+    async fn run_job(
+        &self,
+        delivery: &Delivery,
+        request: &Request<'_>,
+        job: &Registered,
+    ) -> Verdict {
+        let options = &job.definition.options;
+        let soft = request.soft_limit.or(options.soft_limit);
+        let hard = request.hard_limit.or(options.hard_limit);
+        let facts = Arc::new(Facts {
+            id: request.id.to_owned(),
+            name: job.definition.name,
+            queue: delivery.queue.clone(),
+            root_id: request.root_id.to_owned(),
+            retries: request.retries,
+            max_retries: request.max_retries.unwrap_or(options.retries),
+            attempt: delivery.attempt.saturating_add(request.kills),
+            ..Facts::default()
+        });
+        let current = CurrentJob { facts, cancel: None };
+        let mut ready = match Ready::read(job.definition.runner, options.acks, &current, request) {
+            Ok(ready) => ready,
+            Err(ended) => return self.sum_up(delivery, request, &current.facts, ended, job),
+        };
+        if options.acks == Acks::Early {
+            ready = match Box::pin(self.ack_before(ready, delivery.receipt, request.id)).await {
+                Ok(ready) => ready,
+                Err(verdict) => return verdict,
+            };
+        }
+        self.hall.set_job(self.place, current.facts.clone());
+        let ended = match ready {
+            Ready::Task(body) => {
+                if let Some(soft) = soft {
+                    let _ = current.facts.deadline.set(deadline_after(soft));
+                }
+                let limited = limited(soft, hard, body).await;
+                ended(limited, |output| output.map_or_else(Ended::Panicked, Ended::Returned))
+            }
+            Ready::Thread(work) => {
+                let mut job = current.clone();
+                let work = |begun: Arc<Event>| {
+                    blocking_with(move |flag| {
+                        begun.set();
+                        job.cancel = Some(flag.clone());
+                        fence(&job, work)
+                    })
+                };
+                // In a box, as is all that other jobs' tasks need no room for.
+                let limited = Box::pin(limited_once_begun(soft, hard, work)).await;
+                ended(limited, |output| match output {
+                    Ok(Ok(returned)) => Ended::Returned(returned),
+                    Ok(Err(panic)) => Ended::Panicked(panic),
+                    Err(TaskError::Panicked(panic)) => {
+                        Ended::Panicked(panic.message().unwrap_or_default().to_owned())
+                    }
+                    Err(_) => Ended::Interrupted,
+                })
+            }
+            Ready::Process => {
+                // Its limits begin when there is a process for it.
+                let processes = &self.hall.processes;
+                let Ok(_slot) = processes.slot().await else {
+                    return self.sum_up(delivery, request, &current.facts, Ended::Interrupted, job);
+                };
+                let limited = match Box::pin(processes.take()).await {
+                    Ok(process) => {
+                        let ran = Box::pin(processes.run(process, &current, request));
+                        limited(soft, hard, ran).await
+                    }
+                    Err(ran) => Limited { output: Some(ran), exceeded: None },
+                };
+                ended(limited, |ran| match ran {
+                    Ran::Returned(returned, retry_in) => {
+                        if let Some(length) = retry_in {
+                            current.retry_in(length);
+                        }
+                        Ended::Returned(returned)
+                    }
+                    Ran::Panicked(panic) => Ended::Panicked(panic),
+                    Ran::WrongArguments(why) => Ended::WrongArguments(why),
+                    Ran::Killed(how) => Ended::Killed(how),
+                    Ran::Interrupted => Ended::Interrupted,
+                })
+            }
+        };
+        self.sum_up(delivery, request, &current.facts, ended, job)
+    }
+
+    /// What is to become of a message whose job has ended so.
+    fn sum_up(
+        &self,
+        delivery: &Delivery,
+        request: &Request<'_>,
+        facts: &Facts,
+        ended: Ended,
+        job: &Registered,
+    ) -> Verdict {
+        let failed = match ended {
+            Ended::Returned(Ok(value)) => return Verdict::End(Outcome::success(value), DONE),
+            Ended::WrongArguments(why) => {
+                let outcome = failure(Failure::new("TypeError", "builtins", &*why));
+                return Verdict::Bury(why, Some(outcome));
+            }
+            ended => ended,
+        };
+        match self.hall.told(self.place) {
+            Some(Told::Revoked) => return Verdict::End(revoked("cancelled"), REVOKED),
+            Some(Told::Shutdown) if !self.is_acked.get() => return Verdict::GiveBack,
+            // A kernel that ends interrupts its tasks without a word to us, and starts none.
+            None if !self.is_acked.get() && spawn(async {}).is_finished() => {
+                return Verdict::GiveBack;
+            }
+            _ => {}
+        }
+        let failed = match failed {
+            Ended::Panicked(panic) => return self.fail(panicked(panic)),
+            Ended::Killed(how) => return self.killed(delivery, request, how),
+            Ended::Exceeded(limit) => exceeded(limit),
+            Ended::Interrupted => Failure::new("Interrupted", "pikake", "the job was interrupted"),
+            Ended::Returned(Err(failed)) => failed,
+            Ended::Returned(Ok(_)) | Ended::WrongArguments(_) => unreachable!("returned above"),
+        };
+        if request.retries >= facts.max_retries {
+            return self.fail(failed);
+        }
+        let backoff = job.definition.options.backoff;
+        let pause = facts.wanted_retry().unwrap_or_else(|| backoff.draw(request.retries));
+        let not_before = instant::after(pause);
+        if request.expires.is_some_and(|expires| expires <= not_before) {
+            // Nobody would run it then; why it was to be tried again is said along with it.
+            return Verdict::End(expired().with_traceback(Some(failed.to_string())), REVOKED);
+        }
+        let mut message = delivery.message.clone();
+        let headers = &mut message.headers;
+        headers.insert("retries".to_owned(), (request.retries + 1).into());
+        headers.insert("parent_id".to_owned(), request.id.into());
+        if let Some(eta) = instant::write(not_before) {
+            headers.insert("eta".to_owned(), eta.into());
+        }
+        let outcome = Outcome { state: OutcomeState::Retry, ..failure(failed) };
+        Verdict::Again(Box::new(message), Some(not_before), Some(outcome))
+    }
+
+    fn fail(&self, failed: Failure) -> Verdict {
+        match self.hall.app.0.buries_failed.get() && !self.is_acked.get() {
+            true => Verdict::Bury(failed.to_string(), Some(failure(failed))),
+            false => Verdict::End(failure(failed), FAILED),
+        }
+    }
+
+    /// Its process is gone: perhaps it was the job, perhaps not.
+    fn killed(&self, delivery: &Delivery, request: &Request<'_>, how: String) -> Verdict {
+        let kills = request.kills.saturating_add(1);
+        if kills >= self.hall.app.0.max_kills.get() || self.is_acked.get() {
+            let reason = format!("it ended its worker process {kills} times: {how}");
+            let failed = Failure::new("WorkerLostError", "billiard.exceptions", &*reason);
+            return Verdict::Bury(reason, Some(failure(failed)));
+        }
+        let mut message = delivery.message.clone();
+        message.headers.insert(KILLS.to_owned(), kills.into());
+        Verdict::Again(Box::new(message), None, None)
+    }
+}
+
+impl Drop for Run {
+    fn drop(&mut self) {
+        if self.job.get().is_some() {
+            self.count(|stats| stats.running -= 1);
+        }
+        self.hall.leave(self.place, self.delivery.take(), self.is_acked.get());
+    }
+}

@@ -1,0 +1,39 @@
+//! How a worker is told to end.
+
+use std::fmt;
+use std::rc::Rc;
+
+use crate::worker::state::Hall;
+
+/// How far a worker's end has come. The order is that of time.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum Phase {
+    /// It takes jobs.
+    Open,
+    /// It takes no more, and lets those that run end.
+    Warm,
+    /// Those that run are interrupted.
+    Cold,
+}
+
+/// Tells a worker to end. Cloned freely, for tasks of the worker's kernel.
+#[derive(Clone)]
+pub struct ShutdownHandle(pub(crate) Rc<Hall>);
+
+impl ShutdownHandle {
+    /// Takes no more jobs, lets those that run end within the grace, and interrupts the rest.
+    pub fn warm(&self) {
+        self.0.advance(Phase::Warm);
+    }
+
+    /// Takes no more jobs, and interrupts those that run. Also after [`warm`](Self::warm).
+    pub fn cold(&self) {
+        self.0.advance(Phase::Cold);
+    }
+}
+
+impl fmt::Debug for ShutdownHandle {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("ShutdownHandle").field(&self.0.phase()).finish()
+    }
+}
