@@ -263,6 +263,15 @@ pub enum BrokerError {
     Io(std::io::Error),
 }
 
+/// How a broker is opened, where that makes a difference.
+#[derive(Debug, Clone, Copy, Default)]
+pub(crate) struct Opening {
+    /// Messages go over a connection of their own.
+    pub(crate) is_split: bool,
+    /// How long a message is held back while the broker takes none; `None`: as the client does.
+    pub(crate) blocked_timeout: Option<Duration>,
+}
+
 /// A message that may not have reached the broker, given back.
 #[derive(Debug)]
 #[non_exhaustive]

@@ -1,6 +1,6 @@
 //! Which broker a URL means.
 //!
-//! Apart from the brokers, since it is the one place that knows them all.
+//! This file is the only one that knows all brokers.
 
 mod memory;
 #[cfg(feature = "amqp")]
@@ -9,25 +9,14 @@ mod rabbitmq;
 mod sqlite;
 
 use std::rc::Rc;
-use std::time::Duration;
 
-use crate::broker::{Broker, BrokerError, LocalFuture};
-use crate::error::AppError;
+use crate::broker::{Broker, BrokerError, LocalFuture, Opening};
 
 pub use memory::{MemoryBroker, MemoryStore};
 #[cfg(feature = "amqp")]
 pub use rabbitmq::AmqpBroker;
 #[cfg(feature = "sqlite")]
 pub use sqlite::SqliteBroker;
-
-/// How a broker is opened, where that makes a difference.
-#[derive(Debug, Clone, Copy, Default)]
-pub(crate) struct Opening {
-    /// Messages go over a connection of their own.
-    pub(crate) is_split: bool,
-    /// How long a message is held back while the broker takes none; `None`: as the client does.
-    pub(crate) blocked_timeout: Option<Duration>,
-}
 
 /// How brokers' URLs begin.
 const SCHEMES: &[&str] = &[
@@ -40,15 +29,15 @@ const SCHEMES: &[&str] = &[
     "amqps",
 ];
 
-/// The URL, if it is a broker's as far as that can be seen.
-pub(crate) fn checked(url: String) -> Result<String, AppError> {
+/// The URL, if it is a broker's as far as that can be seen; else what it is not.
+pub(crate) fn checked(url: String) -> Result<String, String> {
     let is_known = url.split_once("://").is_some_and(|(scheme, _)| SCHEMES.contains(&scheme));
     match is_known {
         true => Ok(url),
-        false => Err(AppError::Url(format!(
+        false => Err(format!(
             "`{url}` is not a broker's URL; those begin with `{}://`",
             SCHEMES.join("://`, `")
-        ))),
+        )),
     }
 }
 

@@ -2,7 +2,7 @@
 
 pub(crate) mod app;
 pub(crate) mod call;
-pub(crate) mod handle;
+mod handle;
 mod setup;
 mod signature;
 

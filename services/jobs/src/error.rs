@@ -6,7 +6,7 @@ use std::fmt;
 use pikake_traps::Interrupted;
 
 use crate::broker::{BrokerError, PublishError};
-use crate::job::Failure;
+use crate::wire::failure::Failure;
 
 /// Why an application could not be made, connected or run.
 #[derive(Debug)]

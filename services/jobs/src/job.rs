@@ -2,7 +2,6 @@
 //!
 //! `#[pikake::job]` implements [`Job`]; the worker knows jobs by their [`Definition`] only.
 
-use std::any::Any;
 use std::fmt;
 
 use serde::Serialize;
@@ -11,8 +10,8 @@ use serde_json::Value;
 
 use crate::broker::LocalFuture;
 use crate::options::JobOptions;
-
-pub use crate::wire::arguments::WrongArguments;
+use crate::wire::arguments::WrongArguments;
+use crate::wire::failure::Failure;
 
 /// What one run of a job came to: its value as JSON, or how it failed.
 pub type Returned = Result<Value, Failure>;
@@ -154,56 +153,6 @@ tuples!(A B C D E);
 tuples!(A B C D E F);
 tuples!(A B C D E F G);
 tuples!(A B C D E F G H);
-
-/// How a job failed.
-#[derive(Debug, Clone, PartialEq, Eq)]
-#[non_exhaustive]
-pub struct Failure {
-    /// The type of the error.
-    pub kind: String,
-    /// The module that it is from.
-    pub module: String,
-    /// What it said.
-    pub message: String,
-    /// Where it came from, as text.
-    pub traceback: Option<String>,
-}
-
-impl Failure {
-    /// A failure with an error of that type.
-    pub fn new(
-        kind: impl Into<String>,
-        module: impl Into<String>,
-        message: impl Into<String>,
-    ) -> Self {
-        let (kind, module, message) = (kind.into(), module.into(), message.into());
-        Self { kind, module, message, traceback: None }
-    }
-
-    /// With the text that says where it came from.
-    pub(crate) fn traced(mut self, traceback: impl Into<String>) -> Self {
-        self.traceback = Some(traceback.into());
-        self
-    }
-
-    /// The failure that an error of a job is.
-    pub(crate) fn of<E: fmt::Display + 'static>(error: &E) -> Self {
-        if let Some(failure) = (error as &dyn Any).downcast_ref::<Self>() {
-            return failure.clone();
-        }
-        let path = std::any::type_name::<E>();
-        // The type's own path, without its generics and those of what is inside.
-        let path = path.split('<').next().unwrap_or(path).trim_start_matches(['&', '(', '[']);
-        let (module, kind) = path.rsplit_once("::").unwrap_or(("builtins", path));
-        Self::new(kind, module, error.to_string())
-    }
-}
-
-impl fmt::Display for Failure {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}: {}", self.kind, self.message)
-    }
-}
 
 /// What a job that returns no `Result` came to. Called by what `#[pikake::job]` makes.
 #[doc(hidden)]

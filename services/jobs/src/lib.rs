@@ -29,13 +29,11 @@ pub use brokers::{MemoryBroker, MemoryStore, open};
 pub use client::{App, Call, Cancelled, Handle};
 pub use current::{CurrentJob, current_job, try_current_job};
 pub use error::{AppError, JobError, SendError};
-pub use job::{
-    Definition, Failure, Job, Jobs, Returned, RunBlocking, RunTask, Runner, WrongArguments,
-};
+pub use job::{Definition, Job, Jobs, Returned, RunBlocking, RunTask, Runner};
 pub use message::{JobId, Message, Outcome, OutcomeState};
 pub use options::{Acks, Backoff, JobOptions};
 pub use report::{JobStats, Left, Report, Stats};
-pub use wire::{Poison, Request};
+pub use wire::{Failure, Poison, Request, WrongArguments};
 pub use worker::{ShutdownHandle, Worker};
 
 /// What `#[pikake::job]` expands to uses of.

@@ -1,9 +1,12 @@
 //! What goes over the wire, in Celery's form: requests, their arguments, outcomes, moments.
 
 pub(crate) mod arguments;
+pub(crate) mod failure;
 pub(crate) mod instant;
 mod outcome;
 pub(crate) mod reason;
 pub(crate) mod request;
 
+pub use arguments::WrongArguments;
+pub use failure::Failure;
 pub use request::{Poison, Request};

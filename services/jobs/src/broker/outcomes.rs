@@ -1,7 +1,5 @@
 //! What all stores of outcomes agree on: which job a message is, which outcome replaces which, and what becomes of
 //! a job that expires.
-//!
-//! Apart from the stores, which are one for each broker.
 
 use std::time::{Duration, SystemTime};
 
@@ -11,12 +9,10 @@ use serde_json::Value;
 
 use crate::broker::BrokerError;
 use crate::message::{JobId, Message, Outcome, OutcomeState};
+use crate::wire::request::IGNORE_RESULT;
 
 /// The wall clock may be set, so nobody who waits for a moment of it sleeps longer than this.
 const LONGEST_SLEEP: Duration = Duration::from_secs(30);
-
-/// Says that nobody wants the outcome of a job.
-pub(crate) const IGNORE_RESULT: &str = "ignore_result";
 
 /// What becomes of a job that has expired before anybody began it.
 pub(crate) fn expired() -> Outcome {

@@ -28,10 +28,9 @@ use pikake_traps::wall_time;
 
 use crate::broker::outcomes::job_of;
 use crate::broker::{
-    Broker, BrokerError, Counts, DeadJob, Deliveries, LocalFuture, PublishError, QueueOptions,
-    Receipt,
+    Broker, BrokerError, Counts, DeadJob, Deliveries, LocalFuture, Opening, PublishError,
+    QueueOptions, Receipt,
 };
-use crate::brokers::Opening;
 use crate::brokers::rabbitmq::deliveries::{AmqpDeliveries, Ledger};
 use crate::brokers::rabbitmq::publisher::Publisher;
 use crate::brokers::rabbitmq::queues::to_queue;

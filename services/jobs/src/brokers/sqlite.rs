@@ -3,7 +3,6 @@
 //! Apart from the thread that the database lives in (`thread.rs`): here is what is asked of it.
 
 mod database;
-mod deliveries;
 mod inbox;
 mod maintenance;
 mod outcomes;
@@ -23,14 +22,13 @@ use pikake_traps::{random, wall_time};
 
 use crate::broker::outcomes::{job_of, wait_until};
 use crate::broker::{
-    Broker, BrokerError, Counts, DeadJob, Deliveries, LocalFuture, PublishError, PublishFailure,
-    QueueOptions, Receipt,
+    Broker, BrokerError, Counts, DeadJob, Deliveries, Delivery, LocalFuture, PublishError,
+    PublishFailure, QueueOptions, Receipt,
 };
-use crate::brokers::sqlite::deliveries::SqliteDeliveries;
 use crate::brokers::sqlite::inbox::Inbox;
-use crate::brokers::sqlite::row::{Row, message, micros, time};
+use crate::brokers::sqlite::row::{Row, message, micros, time, wall_now};
 use crate::brokers::sqlite::statements as sql;
-use crate::brokers::sqlite::thread::{Failure, Link, wall_now};
+use crate::brokers::sqlite::thread::{Failure, Link};
 use crate::message::{JobId, Message, Outcome};
 
 /// How often who waits for an outcome asks whether it has come, and whether the database is still there. Almost always
@@ -73,8 +71,8 @@ const PURGED_AT_ONCE: usize = 50_000;
 #[derive(Clone)]
 pub struct SqliteBroker(Rc<Session>);
 
-pub(crate) struct Session {
-    pub(crate) link: Link,
+struct Session {
+    link: Link,
     path: PathBuf,
 }
 
@@ -365,6 +363,46 @@ impl Broker for SqliteBroker {
 impl fmt::Debug for SqliteBroker {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_tuple("SqliteBroker").field(&self.0.path).finish()
+    }
+}
+
+/// A consumer of a queue. Its inbox is filled by the thread of the database.
+struct SqliteDeliveries {
+    id: u64,
+    queue: String,
+    inbox: Arc<Inbox>,
+    session: Rc<Session>,
+}
+
+impl Deliveries for SqliteDeliveries {
+    fn next(&mut self) -> LocalFuture<'_, Result<Option<Delivery>, BrokerError>> {
+        Box::pin(async move {
+            loop {
+                if let Some(looked) = self.inbox.look() {
+                    let Some(arrived) = looked? else { return Ok(None) };
+                    let receipt = Receipt { session: self.id, tag: arrived.tag };
+                    let (queue, attempt) = (self.queue.clone(), arrived.attempt);
+                    return Ok(Some(Delivery::new(receipt, queue, attempt, arrived.message)));
+                }
+                self.inbox.event().wait().await?;
+            }
+        })
+    }
+
+    fn cancel(&mut self) -> LocalFuture<'_, Result<(), BrokerError>> {
+        Box::pin(self.session.link.cancel(self.inbox.clone()))
+    }
+}
+
+impl Drop for SqliteDeliveries {
+    fn drop(&mut self) {
+        self.session.link.leave(self.inbox.clone());
+    }
+}
+
+impl fmt::Debug for SqliteDeliveries {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("SqliteDeliveries").field("queue", &self.queue).finish_non_exhaustive()
     }
 }
 

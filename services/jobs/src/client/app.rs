@@ -11,8 +11,8 @@ use std::time::Duration;
 use pikake_sync::Mutex;
 use pikake_traps::{CancelOnDrop, Interrupted, sleep, spawn};
 
-use crate::broker::{Broker, BrokerError, LocalFuture, QueueOptions};
-use crate::brokers::{Opening, checked, open_as};
+use crate::broker::{Broker, BrokerError, LocalFuture, Opening, QueueOptions};
+use crate::brokers::{checked, open_as};
 use crate::client::call::Call;
 use crate::client::handle::Cancelled;
 use crate::current;
@@ -98,7 +98,7 @@ impl App {
     ///
     /// [`AppError::Url`], if it is not the URL of a broker.
     pub fn new(url: impl Into<String>) -> Result<Self, AppError> {
-        Ok(Self::made(checked(url.into())?, None))
+        Ok(Self::made(checked(url.into()).map_err(AppError::Url)?, None))
     }
 
     /// An application on a broker that is open already.

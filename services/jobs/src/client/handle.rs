@@ -4,13 +4,12 @@ use std::fmt;
 use std::marker::PhantomData;
 
 use serde::de::DeserializeOwned;
-use serde_json::Value;
 
 use crate::broker::BrokerError;
 use crate::client::app::App;
 use crate::error::JobError;
-use crate::job::Failure;
 use crate::message::{JobId, Outcome, OutcomeState};
+use crate::wire::failure::Failure;
 
 /// A job that was sent, for a value of type `T`.
 ///
@@ -90,25 +89,9 @@ impl<T: DeserializeOwned> Handle<T> {
 fn value_of<T: DeserializeOwned>(outcome: Outcome) -> Result<T, JobError> {
     match outcome.state {
         OutcomeState::Success => T::deserialize(outcome.result).map_err(JobError::Value),
-        OutcomeState::Revoked => Err(JobError::Revoked(failure_of(outcome).message)),
-        _ => Err(JobError::Failed(failure_of(outcome))),
+        OutcomeState::Revoked => Err(JobError::Revoked(Failure::from_outcome(outcome).message)),
+        _ => Err(JobError::Failed(Failure::from_outcome(outcome))),
     }
-}
-
-/// An error in Celery's form: `{"exc_type", "exc_message": […] or text, "exc_module"}`.
-pub(crate) fn failure_of(outcome: Outcome) -> Failure {
-    let text = |name: &str| match &outcome.result[name] {
-        Value::String(text) => text.clone(),
-        Value::Null => String::new(),
-        Value::Array(parts) => match parts.as_slice() {
-            [Value::String(text)] => text.clone(),
-            parts => parts.iter().map(ToString::to_string).collect::<Vec<_>>().join(", "),
-        },
-        other => other.to_string(),
-    };
-    let mut failure = Failure::new(text("exc_type"), text("exc_module"), text("exc_message"));
-    failure.traceback = outcome.traceback;
-    failure
 }
 
 impl<T> Drop for Handle<T> {

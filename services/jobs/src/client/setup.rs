@@ -41,7 +41,7 @@ impl App {
     ///
     /// [`AppError::Url`], if it is not the URL of a broker.
     pub fn at(self, url: impl Into<String>) -> Result<Self, AppError> {
-        *self.0.url.borrow_mut() = checked(url.into())?;
+        *self.0.url.borrow_mut() = checked(url.into()).map_err(AppError::Url)?;
         self.0.given.take();
         Ok(self)
     }

@@ -7,14 +7,13 @@ use std::time::{Duration, SystemTime};
 use pikake_traps::random;
 use serde_json::{Map, Value};
 
-use crate::broker::outcomes::IGNORE_RESULT;
 use crate::client::app::App;
 use crate::client::call::{Call, When};
 use crate::current::try_current_job;
 use crate::error::SendError;
 use crate::message::Message;
 use crate::wire::instant;
-use crate::wire::request::{LANGUAGE, MAX_RETRIES};
+use crate::wire::request::{IGNORE_RESULT, LANGUAGE, MAX_RETRIES};
 
 /// What logs and listings show of arguments, in bytes.
 const SHOWN: usize = 1024;

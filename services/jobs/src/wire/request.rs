@@ -9,10 +9,11 @@ use std::time::{Duration, SystemTime};
 use serde_json::value::RawValue;
 use serde_json::{Map, Value};
 
-use crate::broker::outcomes::IGNORE_RESULT;
 use crate::message::Message;
 use crate::wire::instant;
 
+/// Says that nobody wants the job's outcome.
+pub(crate) const IGNORE_RESULT: &str = "ignore_result";
 /// How often the job has ended a worker process so far. A header of our own; Celery passes it on.
 pub(crate) const KILLS: &str = "pikake_kills";
 /// How many retries the sender allows, where that is not the worker's to say. A header of our own.

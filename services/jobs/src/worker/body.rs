@@ -8,7 +8,7 @@ use std::task::{Context, Poll};
 
 use crate::broker::LocalFuture;
 use crate::current::CurrentJob;
-use crate::job::Failure;
+use crate::wire::failure::Failure;
 
 /// The future of a job. Gives the text of its panic, if it panics, be it in its destructor.
 pub(crate) struct Body<T> {

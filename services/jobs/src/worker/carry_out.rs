@@ -10,11 +10,9 @@ use pikake_traps::{random, shield, sleep};
 
 use crate::broker::outcomes::revoked;
 use crate::broker::{BrokerError, PublishFailure, Receipt};
-use crate::client::handle::failure_of;
-use crate::job::Failure;
 use crate::message::{Message, Outcome};
+use crate::wire::failure::Failure;
 use crate::wire::reason::shortened;
-use crate::worker::ended::failure;
 use crate::worker::ready::Ready;
 use crate::worker::run::{Count, FAILED, REVOKED, Run, Verdict};
 use crate::worker::shutdown::Phase;
@@ -84,7 +82,7 @@ impl Run {
             }
             Verdict::End(outcome, count) => self.end(receipt, outcome, count).await,
             Verdict::Again(message, not_before, outcome) => {
-                let failed = outcome.clone().map(failure_of);
+                let failed = outcome.clone().map(Failure::from_outcome);
                 let stored = match outcome {
                     Some(outcome) => self.store(outcome).await,
                     None => Ok(()),
@@ -108,10 +106,11 @@ impl Run {
                     Err(Some(why)) => {
                         let reason = format!("it could not be sent again: {why}");
                         let told = Failure::new("OperationalError", "kombu.exceptions", &*reason);
-                        let outcome = failure(match failed {
+                        let told = match failed {
                             Some(failed) => told.traced(failed.to_string()),
                             None => told,
-                        });
+                        };
+                        let outcome = told.into_outcome();
                         Box::pin(self.end_dead(receipt, reason, Some(outcome))).await;
                     }
                     Err(None) => {}
@@ -170,7 +169,8 @@ impl Run {
                     let reason =
                         format!("its outcome ({}) cannot be stored: {error}", outcome.state);
                     // As one that is too big. Whoever waits is told so, if that can be done.
-                    outcome = failure(Failure::new("EncodeError", "kombu.exceptions", &*reason));
+                    let failed = Failure::new("EncodeError", "kombu.exceptions", &*reason);
+                    outcome = failed.into_outcome();
                     refused = Some(reason);
                 }
                 (Ok(()) | Err(_), Some(reason)) => {

@@ -1,7 +1,7 @@
-//! How a run of a job ended, and which outcome that is.
+//! How a run of a job ended.
 
-use crate::job::{Failure, Returned};
-use crate::message::{Outcome, OutcomeState};
+use crate::job::Returned;
+use crate::wire::failure::Failure;
 use crate::worker::limits::{Limit, Limited};
 
 /// How a run of a job ended.
@@ -32,9 +32,4 @@ pub(crate) fn exceeded(limit: Limit) -> Failure {
         Limit::Hard => "TimeLimitExceeded",
     };
     Failure::new(kind, "billiard.exceptions", "the job exceeded its time limit")
-}
-
-pub(crate) fn failure(failed: Failure) -> Outcome {
-    Outcome::error(OutcomeState::Failure, &failed.kind, &failed.module, &failed.message)
-        .with_traceback(failed.traceback)
 }

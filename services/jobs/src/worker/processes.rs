@@ -25,7 +25,8 @@ use pikake_traps::{Interrupted, TimedOut, shield, sleep, timeout_after};
 
 use crate::client::app::App;
 use crate::current::CurrentJob;
-use crate::job::{Failure, Returned};
+use crate::job::Returned;
+use crate::wire::failure::Failure;
 use crate::wire::request::Request;
 use crate::worker::processes::child::VARIABLE;
 use crate::worker::processes::frame::{Done, HEAD, What, Work, length, write};

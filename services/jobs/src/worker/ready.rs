@@ -4,8 +4,9 @@
 //! message that has been acknowledged cannot be.
 
 use crate::current::CurrentJob;
-use crate::job::{Returned, Runner, WrongArguments};
+use crate::job::{Returned, Runner};
 use crate::options::Acks;
+use crate::wire::arguments::WrongArguments;
 use crate::wire::request::Request;
 use crate::worker::body::{Body, fence};
 use crate::worker::ended::Ended;

@@ -18,14 +18,14 @@ use crate::broker::Delivery;
 use crate::broker::outcomes::{expired, revoked};
 use crate::client::app::Registered;
 use crate::current::{CurrentJob, Facts};
-use crate::job::Failure;
 use crate::message::{Message, Outcome, OutcomeState};
 use crate::options::Acks;
 use crate::report::JobStats;
+use crate::wire::failure::Failure;
 use crate::wire::instant;
 use crate::wire::request::{KILLS, Request};
 use crate::worker::body::{fence, panicked};
-use crate::worker::ended::{Ended, ended, exceeded, failure};
+use crate::worker::ended::{Ended, ended, exceeded};
 use crate::worker::limits::{Limited, limited, limited_once_begun};
 use crate::worker::processes::Ran;
 use crate::worker::ready::Ready;
@@ -156,8 +156,8 @@ impl Run {
         }
         if delivery.attempt >= app.max_deliveries.get() {
             let reason = format!("it was delivered {} times, and never ended", delivery.attempt);
-            let outcome = Failure::new("WorkerLostError", "billiard.exceptions", &*reason);
-            return Verdict::Bury(reason, Some(failure(outcome)));
+            let failed = Failure::new("WorkerLostError", "billiard.exceptions", &*reason);
+            return Verdict::Bury(reason, Some(failed.into_outcome()));
         }
         self.run_job(delivery, &request, job).await
     }
@@ -263,7 +263,7 @@ impl Run {
         let failed = match ended {
             Ended::Returned(Ok(value)) => return Verdict::End(Outcome::success(value), DONE),
             Ended::WrongArguments(why) => {
-                let outcome = failure(Failure::new("TypeError", "builtins", &*why));
+                let outcome = Failure::new("TypeError", "builtins", &*why).into_outcome();
                 return Verdict::Bury(why, Some(outcome));
             }
             ended => ended,
@@ -302,14 +302,14 @@ impl Run {
         if let Some(eta) = instant::write(not_before) {
             headers.insert("eta".to_owned(), eta.into());
         }
-        let outcome = Outcome { state: OutcomeState::Retry, ..failure(failed) };
+        let outcome = Outcome { state: OutcomeState::Retry, ..failed.into_outcome() };
         Verdict::Again(Box::new(message), Some(not_before), Some(outcome))
     }
 
     fn fail(&self, failed: Failure) -> Verdict {
         match self.hall.app.0.buries_failed.get() && !self.is_acked.get() {
-            true => Verdict::Bury(failed.to_string(), Some(failure(failed))),
-            false => Verdict::End(failure(failed), FAILED),
+            true => Verdict::Bury(failed.to_string(), Some(failed.into_outcome())),
+            false => Verdict::End(failed.into_outcome(), FAILED),
         }
     }
 
@@ -319,7 +319,7 @@ impl Run {
         if kills >= self.hall.app.0.max_kills.get() || self.is_acked.get() {
             let reason = format!("it ended its worker process {kills} times: {how}");
             let failed = Failure::new("WorkerLostError", "billiard.exceptions", &*reason);
-            return Verdict::Bury(reason, Some(failure(failed)));
+            return Verdict::Bury(reason, Some(failed.into_outcome()));
         }
         let mut message = delivery.message.clone();
         message.headers.insert(KILLS.to_owned(), kills.into());

@@ -15,9 +15,8 @@ use pikake_traps::sleep;
 
 use crate::broker::outcomes::{job_to_tell_of, revoked};
 use crate::broker::{BrokerError, Delivery, LocalFuture};
-use crate::job::Failure;
 use crate::message::{Message, Outcome};
-use crate::worker::ended::failure;
+use crate::wire::failure::Failure;
 use crate::worker::shutdown::Phase;
 use crate::worker::state::{Hall, Told};
 
@@ -144,7 +143,7 @@ impl Hall {
                     let what =
                         "its worker has ended in the middle of it, and it is not to be run twice";
                     let lost = Failure::new("WorkerLostError", "billiard.exceptions", what);
-                    self.store(&message, failure(lost)).await
+                    self.store(&message, lost.into_outcome()).await
                 }
             };
             let is_lost = matches!(done, Err(BrokerError::Lost(_) | BrokerError::Io(_)));

@@ -4,10 +4,9 @@
 //! this happens inside of one, and what it changes here counts when that has been committed.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::io;
 use std::path::PathBuf;
 use std::sync::Arc;
-use std::time::Duration;
+use std::{fs, io};
 
 use rusqlite::{Connection, Result};
 
@@ -17,6 +16,7 @@ use crate::brokers::sqlite::inbox::{Arrived, Inbox, InboxState};
 use crate::brokers::sqlite::outcomes::{Outcomes, Watches};
 use crate::brokers::sqlite::owner::{FileId, Owner};
 use crate::brokers::sqlite::row::message;
+use crate::brokers::sqlite::schema;
 use crate::brokers::sqlite::statements::{self as sql, Taken};
 use crate::message::JobId;
 
@@ -73,14 +73,15 @@ struct Changes {
 }
 
 impl Desk {
-    pub(crate) fn new(
-        db: Connection,
+    pub(crate) fn open(
         path: PathBuf,
-        file: FileId,
-        owner: Owner,
+        number: u64,
         watches: Arc<Watches>,
-    ) -> Self {
-        Self {
+    ) -> Result<Self, BrokerError> {
+        let db = schema::open(&path)?;
+        let file = FileId::of(&path)?;
+        let owner = Owner::new(fs::canonicalize(&path)?, number);
+        Ok(Self {
             db,
             path,
             file,
@@ -92,7 +93,7 @@ impl Desk {
             due: BTreeMap::new(),
             outcomes: Outcomes::new(watches),
             changes: Changes::default(),
-        }
+        })
     }
 
     pub(crate) fn add_consumer(
@@ -382,8 +383,4 @@ impl Drop for Desk {
 /// The job of a message that is dropped unread, if an outcome of it is to be stored.
 fn job_of_row(properties: &str) -> Option<JobId> {
     job_to_tell_of(&message(properties, None, Vec::new()))
-}
-
-pub(crate) fn micros_of(length: Duration) -> i64 {
-    i64::try_from(length.as_micros()).unwrap_or(i64::MAX)
 }

@@ -8,11 +8,10 @@ use std::time::{Duration, Instant};
 
 use rusqlite::Result;
 
-use crate::brokers::sqlite::database::{Desk, micros_of};
-use crate::brokers::sqlite::outcomes::OUTCOME_LIFE;
+use crate::brokers::sqlite::database::Desk;
+use crate::brokers::sqlite::row::{micros_of, wall_now};
 use crate::brokers::sqlite::schema::{failed, write_nothing};
-use crate::brokers::sqlite::statements as sql;
-use crate::brokers::sqlite::thread::wall_now;
+use crate::brokers::sqlite::statements::{self as sql, OUTCOME_LIFE};
 
 /// How long after something has happened others are looked at again; then more and more rarely,
 const LOOK_FIRST: Duration = Duration::from_millis(2);
@@ -209,14 +208,13 @@ fn is_curious(desk: &Desk) -> bool {
 mod tests {
     use super::*;
     use crate::brokers::sqlite::row::Row;
-    use crate::brokers::sqlite::thread::make_desk;
     use crate::message::Message;
 
     /// Two of one database.
     fn desks() -> (tempfile::TempDir, Desk, Desk) {
         let directory = tempfile::TempDir::new().unwrap();
         let [one, other] = [1, 2].map(|number| {
-            make_desk(directory.path().join("jobs.db"), number, Default::default()).ok().unwrap()
+            Desk::open(directory.path().join("jobs.db"), number, Default::default()).ok().unwrap()
         });
         (directory, one, other)
     }

@@ -6,18 +6,15 @@
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicI64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
-use std::time::{Duration, SystemTime};
+use std::time::SystemTime;
 
 use pikake_sync::shared::Event;
 use rusqlite::{Connection, Result};
 
-use crate::brokers::sqlite::database::micros_of;
 use crate::brokers::sqlite::inbox::lock;
-use crate::brokers::sqlite::statements as sql;
+use crate::brokers::sqlite::row::micros_of;
+use crate::brokers::sqlite::statements::{self as sql, OUTCOME_LIFE};
 use crate::message::{JobId, Outcome};
-
-/// How long an outcome is kept. Celery keeps them for a day, too.
-pub(crate) const OUTCOME_LIFE: Duration = Duration::from_secs(24 * 3_600);
 
 /// What the thread of a database knows of outcomes.
 pub(crate) struct Outcomes {

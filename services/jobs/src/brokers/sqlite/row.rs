@@ -92,6 +92,16 @@ pub(crate) fn time(micros: i64) -> SystemTime {
     SystemTime::UNIX_EPOCH.checked_add(since).unwrap_or(SystemTime::UNIX_EPOCH)
 }
 
+/// A length of time in the unit of moments.
+pub(crate) fn micros_of(length: Duration) -> i64 {
+    i64::try_from(length.as_micros()).unwrap_or(i64::MAX)
+}
+
+/// Wall time, as it is stored.
+pub(crate) fn wall_now() -> i64 {
+    micros(SystemTime::now())
+}
+
 /// The number under which a state is stored.
 pub(crate) fn number(state: OutcomeState) -> i64 {
     match state {

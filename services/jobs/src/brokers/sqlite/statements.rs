@@ -3,14 +3,17 @@
 //! Apart from the thread that decides when: each of these is called inside of a transaction, or reads
 //! one thing.
 
+use std::time::Duration;
+
 use rusqlite::{Connection, OptionalExtension, Result, params};
 
 use crate::broker::outcomes::replaces;
-use crate::brokers::sqlite::database::micros_of;
-use crate::brokers::sqlite::outcomes::OUTCOME_LIFE;
-use crate::brokers::sqlite::row::{Row, message, number, outcome};
+use crate::brokers::sqlite::row::{Row, message, micros_of, number, outcome};
 use crate::message::Outcome;
 use crate::wire::request::ENDED_WITH_DEATH;
+
+/// How long an outcome is kept. Celery keeps them for a day, too.
+pub(crate) const OUTCOME_LIFE: Duration = Duration::from_secs(24 * 3_600);
 
 /// A message that was taken.
 #[derive(Debug)]

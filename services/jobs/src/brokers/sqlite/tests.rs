@@ -5,7 +5,7 @@ use pikake_traps::{sleep, spawn, timeout_after};
 use tempfile::TempDir;
 
 use super::*;
-use crate::brokers::sqlite::outcomes::OUTCOME_LIFE;
+use crate::brokers::sqlite::statements::OUTCOME_LIFE;
 
 #[test]
 fn a_full_disk_loses_nothing() {

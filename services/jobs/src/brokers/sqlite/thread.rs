@@ -8,11 +8,9 @@
 //! have done. Those cannot call it, so it looks at SQLite's `data_version` (a few microseconds) while
 //! somebody here waits for something.
 
-use std::fs;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
-use std::time::SystemTime;
 
 use pikake_traps::{Reply, future_wait, random, start_thread, yield_thread_before_sleep};
 
@@ -21,9 +19,7 @@ use crate::brokers::sqlite::database::Desk;
 use crate::brokers::sqlite::inbox::{Inbox, InboxState};
 use crate::brokers::sqlite::maintenance::Chores;
 use crate::brokers::sqlite::outcomes::Watches;
-use crate::brokers::sqlite::owner::{FileId, Owner};
-use crate::brokers::sqlite::row::micros;
-use crate::brokers::sqlite::schema::{self as schema, concerns_all, failed};
+use crate::brokers::sqlite::schema::{concerns_all, failed};
 
 /// So many calls at most share a transaction, lest the first wait for too long.
 const CALLS_AT_ONCE: usize = 1_000;
@@ -127,7 +123,7 @@ impl Link {
         let watches = Arc::new(Watches::default());
         let (reply, replied) = Reply::channel();
         let (number, inside) = (random::u64(), watches.clone());
-        let life = move || match make_desk(path, number, inside) {
+        let life = move || match Desk::open(path, number, inside) {
             Ok(desk) => {
                 reply.send(Ok(()));
                 Thread { desk, chores: Chores::default(), received }.live();
@@ -193,17 +189,6 @@ impl Link {
     fn send(&self, command: Command) -> Result<(), BrokerError> {
         self.commands.send(command).map_err(|_| BrokerError::Closed)
     }
-}
-
-pub(crate) fn make_desk(
-    path: PathBuf,
-    number: u64,
-    watches: Arc<Watches>,
-) -> Result<Desk, BrokerError> {
-    let db = schema::open(&path)?;
-    let file = FileId::of(&path)?;
-    let owner = Owner::new(fs::canonicalize(&path)?, number);
-    Ok(Desk::new(db, path, file, owner, watches))
 }
 
 struct Thread {
@@ -305,9 +290,4 @@ fn end(mut desk: Desk) {
     if desk.leave().is_ok() {
         let _ = desk.db.execute_batch("COMMIT");
     }
-}
-
-/// Wall time, as it is stored.
-pub(crate) fn wall_now() -> i64 {
-    micros(SystemTime::now())
 }

@@ -1,0 +1,80 @@
+//! How a job failed, and the outcome that says so in Celery's form.
+
+use std::any::Any;
+use std::fmt;
+
+use serde_json::Value;
+
+use crate::message::{Outcome, OutcomeState};
+
+/// How a job failed.
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Failure {
+    /// The type of the error.
+    pub kind: String,
+    /// The module that it is from.
+    pub module: String,
+    /// What it said.
+    pub message: String,
+    /// Where it came from, as text.
+    pub traceback: Option<String>,
+}
+
+impl Failure {
+    /// A failure with an error of that type.
+    pub fn new(
+        kind: impl Into<String>,
+        module: impl Into<String>,
+        message: impl Into<String>,
+    ) -> Self {
+        let (kind, module, message) = (kind.into(), module.into(), message.into());
+        Self { kind, module, message, traceback: None }
+    }
+
+    /// With the text that says where it came from.
+    pub(crate) fn traced(mut self, traceback: impl Into<String>) -> Self {
+        self.traceback = Some(traceback.into());
+        self
+    }
+
+    /// The failure that an error of a job is.
+    pub(crate) fn of<E: fmt::Display + 'static>(error: &E) -> Self {
+        if let Some(failure) = (error as &dyn Any).downcast_ref::<Self>() {
+            return failure.clone();
+        }
+        let path = std::any::type_name::<E>();
+        // The type's own path, without its generics and those of what is inside.
+        let path = path.split('<').next().unwrap_or(path).trim_start_matches(['&', '(', '[']);
+        let (module, kind) = path.rsplit_once("::").unwrap_or(("builtins", path));
+        Self::new(kind, module, error.to_string())
+    }
+
+    /// The failure that an outcome tells of. Its result is `{"exc_type", "exc_message": […] or text, "exc_module"}`.
+    pub(crate) fn from_outcome(outcome: Outcome) -> Self {
+        let text = |name: &str| match &outcome.result[name] {
+            Value::String(text) => text.clone(),
+            Value::Null => String::new(),
+            Value::Array(parts) => match parts.as_slice() {
+                [Value::String(text)] => text.clone(),
+                parts => parts.iter().map(ToString::to_string).collect::<Vec<_>>().join(", "),
+            },
+            other => other.to_string(),
+        };
+        let mut failure = Self::new(text("exc_type"), text("exc_module"), text("exc_message"));
+        failure.traceback = outcome.traceback;
+        failure
+    }
+
+    /// The outcome of a job that has failed so for good.
+    pub(crate) fn into_outcome(self) -> Outcome {
+        Outcome::error(OutcomeState::Failure, &self.kind, &self.module, &self.message)
+            .with_traceback(self.traceback)
+    }
+}
+
+impl fmt::Display for Failure {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}: {}", self.kind, self.message)
+    }
+}
