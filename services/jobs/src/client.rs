@@ -4,7 +4,7 @@ pub(crate) mod app;
 pub(crate) mod call;
 mod handle;
 mod setup;
-mod signature;
+pub(crate) mod signature;
 
 pub use app::App;
 pub use call::Call;

@@ -1,40 +1,16 @@
-//! What code can find out about where it runs: the kernel's application, and the job that is being run.
+//! What code can find out about the job that runs it.
 //!
-//! Applications are listed by kernel, not by thread, since a simulation has many kernels in one. A job is
-//! current while its future is polled or its closure runs, on whichever thread.
+//! A job is current while its future is polled or its closure runs, on whichever thread.
 
 use std::cell::RefCell;
-use std::rc::{Rc, Weak};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::time::Duration;
 
 use pikake_time::Deadline;
-use pikake_traps::{CancelFlag, KernelId, try_current};
-
-use crate::client::app::{App, Inner};
+use pikake_traps::CancelFlag;
 
 thread_local! {
-    static APPS: RefCell<Vec<(KernelId, Weak<Inner>)>> = const { RefCell::new(Vec::new()) };
     static JOB: RefCell<Option<CurrentJob>> = const { RefCell::new(None) };
-}
-
-/// Makes an application the one that jobs of this kernel are sent through.
-pub(crate) fn enter(app: &Rc<Inner>) {
-    let Some(task) = try_current() else { return };
-    let kernel = task.kernel();
-    APPS.with_borrow_mut(|apps| {
-        apps.retain(|(_, known)| known.strong_count() > 0 && !known.ptr_eq(&Rc::downgrade(app)));
-        apps.push((kernel, Rc::downgrade(app)));
-    });
-}
-
-/// The application of this kernel that was connected last, of those that are still there.
-pub(crate) fn app() -> Option<App> {
-    let kernel = try_current()?.kernel();
-    APPS.with_borrow(|apps| {
-        let mut of_kernel = apps.iter().rev().filter(|(of, _)| *of == kernel);
-        of_kernel.find_map(|(_, app)| app.upgrade()).map(App)
-    })
 }
 
 /// The job that is being run here.

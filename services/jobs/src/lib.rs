@@ -14,6 +14,7 @@ mod job;
 pub mod message;
 mod options;
 mod report;
+mod running;
 mod wire;
 mod worker;
 

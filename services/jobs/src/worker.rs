@@ -18,7 +18,7 @@ mod ready;
 mod run;
 mod schedule;
 mod shutdown;
-pub(crate) mod state;
+mod state;
 mod unfinished;
 
 use std::collections::BTreeSet;
@@ -39,8 +39,7 @@ use crate::error::AppError;
 use crate::report::Report;
 use crate::worker::carry_out::Pauses;
 use crate::worker::processes::Processes;
-use crate::worker::shutdown::Phase;
-use crate::worker::state::Hall;
+use crate::worker::state::{Phase, WorkerState};
 
 pub use shutdown::ShutdownHandle;
 
@@ -112,23 +111,39 @@ impl Worker {
             None => app.consumed(),
         };
         // Asked last: another one may have begun while this one connected.
-        if app.0.hall.borrow().is_some() {
+        if app.0.running.borrow().is_some() {
             return Err(AppError::AlreadyRunning);
         }
         let processes = Processes::new(&app);
-        let hall = Rc::new(Hall::new(app.clone(), app.broker()?, processes));
-        *app.0.hall.borrow_mut() = Some(hall.clone());
-        let open = Open { hall: hall.clone() };
-        (self.starting)(ShutdownHandle(hall.clone()));
-        let interrupted = serve(&hall, queues, self.grace).await;
+        let worker = Rc::new(WorkerState::new(app.clone(), app.broker()?, processes));
+        *app.0.running.borrow_mut() = Some(worker.running.clone());
+        let open = Open { worker: worker.clone() };
+        (self.starting)(ShutdownHandle(worker.clone()));
+        let interrupted = serve(&worker, queues, self.grace).await;
         drop(open);
-        let report = Report { stats: app.stats(), left: hall.take_left(), interrupted };
+        let report = Report { stats: app.stats(), left: worker.take_left(), interrupted };
         let closed = shield(app.close()).await;
-        match (hall.take_failure(), closed) {
+        match (worker.take_failure(), closed) {
             (Some(error), _) => Err(error.into()),
             (None, Err(error)) if !error.is_lost() => Err(error.into()),
             _ => Ok(report),
         }
+    }
+}
+
+impl App {
+    /// Its worker, to be set up further.
+    pub fn worker(&self) -> Worker {
+        Worker::new(self.clone())
+    }
+
+    /// Connects and runs its worker until it is told to end. See [`Worker::run`].
+    ///
+    /// # Errors
+    ///
+    /// As [`Worker::run`].
+    pub fn run_worker(&self) -> impl Future<Output = Result<Report, AppError>> + use<> {
+        self.worker().run()
     }
 }
 
@@ -143,25 +158,29 @@ impl fmt::Debug for Worker {
 
 /// A worker that is running. Dropped half-way, it asks its jobs to end.
 struct Open {
-    hall: Rc<Hall>,
+    worker: Rc<WorkerState>,
 }
 
 impl Drop for Open {
     fn drop(&mut self) {
-        self.hall.advance(Phase::Cold);
-        self.hall.interrupt_all("the worker is gone");
-        self.hall.app.0.hall.take();
+        self.worker.advance(Phase::Cold);
+        self.worker.running.interrupt_all("the worker is gone");
+        self.worker.app.0.running.take();
     }
 }
 
 /// Runs jobs until it is time to end, and ends.
-async fn serve(hall: &Rc<Hall>, queues: BTreeSet<String>, grace: Duration) -> Option<Interrupted> {
-    let app = &hall.app;
+async fn serve(
+    worker: &Rc<WorkerState>,
+    queues: BTreeSet<String>,
+    grace: Duration,
+) -> Option<Interrupted> {
+    let app = &worker.app;
     let schedules = app.0.schedules.borrow().clone();
     let schedules: Vec<_> = schedules
         .into_iter()
-        .map(|(interval, call)| {
-            spawn(schedule::repeat(app.clone(), interval, call)).cancel_on_drop()
+        .map(|(interval, signature)| {
+            spawn(schedule::repeat(app.clone(), interval, signature)).cancel_on_drop()
         })
         .collect();
     let prefetch = app.0.prefetch.get().unwrap_or_else(|| {
@@ -169,13 +188,13 @@ async fn serve(hall: &Rc<Hall>, queues: BTreeSet<String>, grace: Duration) -> Op
     });
     let consumers: Vec<_> = queues
         .into_iter()
-        .map(|queue| spawn(consume(hall.clone(), queue, prefetch)).cancel_on_drop())
+        .map(|queue| spawn(consume(worker.clone(), queue, prefetch)).cancel_on_drop())
         .collect();
 
-    let mut tending = pin!(shield(hall.tend_orphans()));
-    let mut serving = pin!(until_the_end(hall, schedules, consumers, grace));
+    let mut settling = pin!(shield(worker.settle_unfinished()));
+    let mut serving = pin!(until_the_end(worker, schedules, consumers, grace));
     poll_fn(|cx| {
-        let Poll::Pending = tending.as_mut().poll(cx);
+        let Poll::Pending = settling.as_mut().poll(cx);
         serving.as_mut().poll(cx)
     })
     .await
@@ -183,15 +202,15 @@ async fn serve(hall: &Rc<Hall>, queues: BTreeSet<String>, grace: Duration) -> Op
 
 /// Waits until it is time to end, and for the end of all that runs.
 async fn until_the_end(
-    hall: &Rc<Hall>,
+    worker: &Rc<WorkerState>,
     schedules: Vec<CancelOnDrop<()>>,
     consumers: Vec<Consumer>,
     grace: Duration,
 ) -> Option<Interrupted> {
     let mut interrupted = None;
-    while hall.phase() == Phase::Open {
-        if let Err(why) = wait_for_change(hall).await {
-            hall.advance(Phase::Warm);
+    while worker.phase() == Phase::Open {
+        if let Err(why) = wait_for_change(worker).await {
+            worker.advance(Phase::Warm);
             interrupted = Some(why);
         }
     }
@@ -199,38 +218,38 @@ async fn until_the_end(
     // No delivery may be lost on the way out, whatever else comes.
     let deliveries = shield(stop_consuming(consumers)).await;
 
-    let ending = timeout_after(grace, until_empty(hall, Phase::Warm)).await;
-    if ending == Err(TimedOut) || hall.phase() == Phase::Cold || !hall.is_empty() {
-        hall.advance(Phase::Cold);
-        hall.interrupt_all("the worker is being shut down");
-        if timeout_after(CLEANUP_GRACE, until_empty(hall, Phase::Cold)).await.is_err() {
-            hall.abort_all();
+    let ending = timeout_after(grace, until_empty(worker, Phase::Warm)).await;
+    if ending == Err(TimedOut) || worker.phase() == Phase::Cold || !worker.is_empty() {
+        worker.advance(Phase::Cold);
+        worker.running.interrupt_all("the worker is being shut down");
+        if timeout_after(CLEANUP_GRACE, until_empty(worker, Phase::Cold)).await.is_err() {
+            worker.running.abort_all();
             drop(shield(yield_now()).await);
             // Who waits for what was dropped is told, if that can be done.
-            let _ = timeout_after(CLEANUP_GRACE, until_empty(hall, Phase::Cold)).await;
+            let _ = timeout_after(CLEANUP_GRACE, until_empty(worker, Phase::Cold)).await;
         }
     }
     shield(async {
         drop(deliveries);
-        hall.processes.close().await;
+        worker.processes.close().await;
     })
     .await;
     interrupted
 }
 
-async fn wait_for_change(hall: &Hall) -> Result<(), Interrupted> {
-    hall.changed.wait().await?;
-    hall.changed.clear();
+async fn wait_for_change(worker: &WorkerState) -> Result<(), Interrupted> {
+    worker.changed.wait().await?;
+    worker.changed.clear();
     Ok(())
 }
 
 /// Waits until nothing is to be done for any job, the phase is past this one, or the deadline around it has passed.
-async fn until_empty(hall: &Hall, phase: Phase) {
-    while !hall.is_empty() && hall.phase() <= phase {
-        match wait_for_change(hall).await {
+async fn until_empty(worker: &WorkerState, phase: Phase) {
+    while !worker.is_empty() && worker.phase() <= phase {
+        match wait_for_change(worker).await {
             Ok(()) => {}
             // Told to end a second time.
-            Err(why) if why.is_cancel() => hall.advance(Phase::Cold),
+            Err(why) if why.is_cancel() => worker.advance(Phase::Cold),
             Err(_) => return,
         }
     }
@@ -254,13 +273,17 @@ async fn stop_consuming(consumers: Vec<Consumer>) -> Vec<Box<dyn Deliveries>> {
 ///
 /// A broker may cancel a consumer, as when the queue has moved: then there is another one. The first is kept, for the
 /// jobs that it brought.
-async fn consume(hall: Rc<Hall>, queue: String, prefetch: u16) -> Vec<Box<dyn Deliveries>> {
+async fn consume(
+    worker: Rc<WorkerState>,
+    queue: String,
+    prefetch: u16,
+) -> Vec<Box<dyn Deliveries>> {
     let mut kept = Vec::new();
     let mut pauses = Pauses::new();
-    while hall.phase() == Phase::Open {
-        match hall.broker.consume(&queue, prefetch).await {
+    while worker.phase() == Phase::Open {
+        match worker.broker.consume(&queue, prefetch).await {
             Ok(mut deliveries) => {
-                let goes_on = take(&hall, &mut *deliveries, &mut pauses).await;
+                let goes_on = take(&worker, &mut *deliveries, &mut pauses).await;
                 kept.push(deliveries);
                 if !goes_on {
                     break;
@@ -273,7 +296,7 @@ async fn consume(hall: Rc<Hall>, queue: String, prefetch: u16) -> Vec<Box<dyn De
             Err(BrokerError::Interrupted(_)) => break,
             Err(error) if error.is_lost() => {}
             Err(error) => {
-                hall.fail(error);
+                worker.fail(error);
                 break;
             }
         }
@@ -285,18 +308,22 @@ async fn consume(hall: Rc<Hall>, queue: String, prefetch: u16) -> Vec<Box<dyn De
 }
 
 /// Starts a job for each message that comes. Whether another consumer is wanted after this one.
-async fn take(hall: &Rc<Hall>, deliveries: &mut dyn Deliveries, pauses: &mut Pauses) -> bool {
-    while hall.phase() == Phase::Open {
+async fn take(
+    worker: &Rc<WorkerState>,
+    deliveries: &mut dyn Deliveries,
+    pauses: &mut Pauses,
+) -> bool {
+    while worker.phase() == Phase::Open {
         match deliveries.next().await {
-            Ok(Some(delivery)) => match hall.permits.acquire(1).await {
+            Ok(Some(delivery)) => match worker.permits.acquire(1).await {
                 // Its turn may have come by the end of the very job that has ended the worker.
-                Ok(permit) if hall.phase() == Phase::Open => {
+                Ok(permit) if worker.phase() == Phase::Open => {
                     permit.forget();
-                    run::start(hall, delivery);
+                    run::start(worker, delivery);
                     *pauses = Pauses::new();
                 }
                 _ => {
-                    hall.orphan(delivery);
+                    worker.leave_unbegun(delivery);
                     break;
                 }
             },
@@ -309,7 +336,7 @@ async fn take(hall: &Rc<Hall>, deliveries: &mut dyn Deliveries, pauses: &mut Pau
                 }
             }
             Err(error) => {
-                hall.fail(error);
+                worker.fail(error);
                 return false;
             }
         }
@@ -321,7 +348,7 @@ async fn take(hall: &Rc<Hall>, deliveries: &mut dyn Deliveries, pauses: &mut Pau
         drop(deliveries.cancel().await);
         // Those that had come.
         while let Ok(Some(delivery)) = deliveries.next().await {
-            hall.orphan(delivery);
+            worker.leave_unbegun(delivery);
         }
     })
     .await;

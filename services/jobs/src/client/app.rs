@@ -5,23 +5,19 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::error::Error;
 use std::fmt;
 use std::future::Future;
-use std::rc::Rc;
+use std::rc::{Rc, Weak};
 use std::time::Duration;
 
 use pikake_sync::Mutex;
-use pikake_traps::{CancelOnDrop, Interrupted, sleep, spawn};
+use pikake_traps::{CancelOnDrop, Interrupted, KernelId, sleep, spawn, try_current};
 
 use crate::broker::{Broker, BrokerError, LocalFuture, Opening, QueueOptions};
 use crate::brokers::{checked, open_as};
-use crate::client::call::Call;
-use crate::client::handle::Cancelled;
-use crate::current;
+use crate::client::signature::Signature;
 use crate::error::AppError;
 use crate::job::Definition;
-use crate::message::JobId;
-use crate::report::{Counters, Report, Stats};
-use crate::worker::Worker;
-use crate::worker::state::{Hall, Revoked};
+use crate::report::{Counters, Stats};
+use crate::running::{Revoked, RunningJobs};
 
 /// The queue that jobs go to unless something else is said.
 const DEFAULT_QUEUE: &str = "pikake";
@@ -34,6 +30,11 @@ const DEFAULT_MAX_DELIVERIES: u32 = 20;
 const DEFAULT_MAX_KILLS: u32 = 3;
 /// How long to wait before a broker that was lost is asked again.
 const LOST_PAUSE: Duration = Duration::from_millis(50);
+
+thread_local! {
+    /// The applications that are connected, by kernel: a simulation has many kernels in one thread.
+    static APPS: RefCell<Vec<(KernelId, Weak<Inner>)>> = const { RefCell::new(Vec::new()) };
+}
 
 pub(crate) type SetUp = Rc<dyn Fn(App) -> LocalFuture<'static, Result<(), Box<dyn Error>>>>;
 
@@ -74,13 +75,14 @@ pub(crate) struct Inner {
     pub(crate) buries_failed: Cell<bool>,
     pub(crate) processes: Cell<Option<usize>>,
     pub(crate) set_up: RefCell<Option<SetUp>>,
-    pub(crate) schedules: RefCell<Vec<(Duration, Call<serde_json::Value>)>>,
+    pub(crate) schedules: RefCell<Vec<(Duration, Signature)>>,
     tasks: RefCell<Vec<CancelOnDrop<()>>>,
     connecting: Mutex<()>,
     broker: RefCell<Option<Rc<dyn Broker>>>,
     declared: RefCell<BTreeSet<String>>,
     pub(crate) revoked: RefCell<Revoked>,
-    pub(crate) hall: RefCell<Option<Rc<Hall>>>,
+    /// The jobs that its worker runs; `None` without a worker.
+    pub(crate) running: RefCell<Option<Rc<RunningJobs>>>,
     origin: OnceCell<String>,
 }
 
@@ -128,7 +130,7 @@ impl App {
             broker: RefCell::default(),
             declared: RefCell::default(),
             revoked: RefCell::default(),
-            hall: RefCell::default(),
+            running: RefCell::default(),
             origin: OnceCell::new(),
         }))
     }
@@ -163,7 +165,7 @@ impl App {
             self.broker()?;
             std::mem::forget(unprepared);
         }
-        current::enter(&self.0);
+        self.enter();
         drop(guard);
         Ok(self)
     }
@@ -172,7 +174,7 @@ impl App {
         for (name, options) in self.queues() {
             self.declare(&name, &options).await?;
         }
-        current::enter(&self.0);
+        self.enter();
         let hook = self.0.set_up.borrow().clone();
         match hook {
             Some(hook) => hook(self.clone()).await.map_err(AppError::Setup),
@@ -230,22 +232,8 @@ impl App {
 
     /// The broker, if it is RabbitMQ: for exchanges, bindings and whatever else jobs have no word for.
     #[cfg(feature = "amqp")]
-    pub fn amqp(&self) -> Option<crate::AmqpBroker> {
-        self.broker().ok()?.as_any()?.downcast_ref::<crate::AmqpBroker>().cloned()
-    }
-
-    /// Its worker, to be set up further.
-    pub fn worker(&self) -> Worker {
-        Worker::new(self.clone())
-    }
-
-    /// Connects and runs its worker until it is told to end. See [`Worker::run`].
-    ///
-    /// # Errors
-    ///
-    /// As [`Worker::run`].
-    pub fn run_worker(&self) -> impl Future<Output = Result<Report, AppError>> + use<> {
-        self.worker().run()
+    pub fn amqp(&self) -> Option<crate::brokers::AmqpBroker> {
+        self.broker().ok()?.as_any()?.downcast_ref::<crate::brokers::AmqpBroker>().cloned()
     }
 
     /// Closes the connection, when all that was sent and acknowledged has reached the broker. Tasks that were started by
@@ -314,16 +302,28 @@ impl App {
         sleep(LOST_PAUSE).await
     }
 
+    /// Makes it the one that jobs of this kernel are sent through.
+    fn enter(&self) {
+        let Some(task) = try_current() else { return };
+        let app = Rc::downgrade(&self.0);
+        APPS.with_borrow_mut(|apps| {
+            apps.retain(|(_, known)| known.strong_count() > 0 && !known.ptr_eq(&app));
+            apps.push((task.kernel(), app));
+        });
+    }
+
+    /// The application of this kernel that was connected last, of those that are still there.
+    pub(crate) fn current() -> Option<Self> {
+        let kernel = try_current()?.kernel();
+        APPS.with_borrow(|apps| {
+            let mut of_kernel = apps.iter().rev().filter(|(of, _)| *of == kernel);
+            of_kernel.find_map(|(_, app)| app.upgrade()).map(Self)
+        })
+    }
+
     /// Who sends, for people.
     pub(crate) fn origin(&self) -> &str {
         self.0.origin.get_or_init(|| format!("pikake{}", std::process::id()))
-    }
-
-    pub(crate) fn revoke(&self, id: &JobId) -> Cancelled {
-        let Some(hall) = self.0.hall.borrow().clone() else { return Cancelled::NotReached };
-        // Also one that runs: it may be about to be sent again.
-        self.0.revoked.borrow_mut().insert(id.0.clone());
-        if hall.revoke_running(&id.0) { Cancelled::Running } else { Cancelled::Waiting }
     }
 }
 

@@ -8,7 +8,7 @@ use serde_json::Value;
 
 use crate::client::app::App;
 use crate::client::handle::Handle;
-use crate::current;
+use crate::client::signature::{Signature, When};
 use crate::error::SendError;
 use crate::job::Job;
 use crate::message::JobId;
@@ -17,27 +17,10 @@ use crate::message::JobId;
 #[derive(Debug, Clone)]
 #[must_use = "nothing is sent before `send`"]
 pub struct Call<T> {
-    pub(crate) app: Option<App>,
-    pub(crate) name: String,
-    pub(crate) args: Result<String, String>,
-    pub(crate) kwargs: Result<String, String>,
-    pub(crate) queue: Option<String>,
-    pub(crate) when: When,
-    pub(crate) expires: Option<Duration>,
-    pub(crate) limits: [Option<Duration>; 2],
-    pub(crate) max_retries: Option<u32>,
-    pub(crate) priority: u8,
-    pub(crate) ignore_result: bool,
-    pub(crate) id: Option<String>,
-    pub(crate) value: PhantomData<fn() -> T>,
-}
-
-/// When it may be run.
-#[derive(Debug, Clone, Copy)]
-pub(crate) enum When {
-    Now,
-    After(Duration),
-    At(SystemTime),
+    /// `None`: the application that is connected in this kernel.
+    app: Option<App>,
+    signature: Signature,
+    value: PhantomData<fn() -> T>,
 }
 
 impl<T> Call<T> {
@@ -52,21 +35,11 @@ impl<T> Call<T> {
         let args = serde_json::to_string(&args).map_err(|error| error.to_string());
         // `()` is null to serde, and no arguments here.
         let args = args.map(|args| if args == "null" { "[]".to_owned() } else { args });
-        Self {
-            app: None,
-            name: name.into(),
-            args,
-            kwargs: Ok("{}".to_owned()),
-            queue: None,
-            when: When::Now,
-            expires: None,
-            limits: [None, None],
-            max_retries: None,
-            priority: 0,
-            ignore_result: false,
-            id: None,
-            value: PhantomData,
-        }
+        Self::from_signature(Signature::new(name.into(), args))
+    }
+
+    pub(crate) fn from_signature(signature: Signature) -> Self {
+        Self { app: None, signature, value: PhantomData }
     }
 
     /// A call of a job. For what `#[pikake::job]` makes.
@@ -74,76 +47,76 @@ impl<T> Call<T> {
     pub fn of<J: Job<Output = T>>(_: J, args: &J::Arguments) -> Self {
         let options = J::OPTIONS;
         let mut call = Self::named(J::NAME, args);
-        call.queue = options.queue.map(Into::into);
-        call.expires = options.expires;
-        call.priority = options.priority;
-        call.ignore_result = options.ignore_result;
+        call.signature.queue = options.queue.map(Into::into);
+        call.signature.expires = options.expires;
+        call.signature.priority = options.priority;
+        call.signature.ignore_result = options.ignore_result;
         call
     }
 
     /// Arguments by name, an object of them.
     pub fn kwargs(mut self, kwargs: impl Serialize) -> Self {
-        self.kwargs = serde_json::to_string(&kwargs).map_err(|error| error.to_string());
+        self.signature.kwargs = serde_json::to_string(&kwargs).map_err(|error| error.to_string());
         self
     }
 
     /// To this queue.
     pub fn queue(mut self, queue: impl Into<String>) -> Self {
-        self.queue = Some(queue.into());
+        self.signature.queue = Some(queue.into());
         self
     }
 
     /// Not to be run before so long. It waits at the broker.
     pub fn countdown(mut self, length: Duration) -> Self {
-        self.when = When::After(length);
+        self.signature.when = When::After(length);
         self
     }
 
     /// Not to be run before this moment.
     pub fn eta(mut self, moment: SystemTime) -> Self {
-        self.when = When::At(moment);
+        self.signature.when = When::At(moment);
         self
     }
 
     /// Worth nothing if it was not begun so long after it was sent: it is revoked then.
     pub fn expires(mut self, length: Duration) -> Self {
-        self.expires = Some(length);
+        self.signature.expires = Some(length);
         self
     }
 
     /// How often it may be tried again, instead of what its definition says.
     pub fn retries(mut self, retries: u32) -> Self {
-        self.max_retries = Some(retries);
+        self.signature.max_retries = Some(retries);
         self
     }
 
     /// The higher, the sooner, in queues that have priorities.
     pub fn priority(mut self, priority: u8) -> Self {
-        self.priority = priority;
+        self.signature.priority = priority;
         self
     }
 
     /// Interrupted after so long, instead of what its definition says.
     pub fn soft_limit(mut self, length: Duration) -> Self {
-        self.limits[1] = Some(length);
+        self.signature.limits[1] = Some(length);
         self
     }
 
     /// Dropped after so long, instead of what its definition says.
     pub fn hard_limit(mut self, length: Duration) -> Self {
-        self.limits[0] = Some(length);
+        self.signature.limits[0] = Some(length);
         self
     }
 
     /// Nobody wants its outcome: none is stored.
     pub fn ignore_result(mut self) -> Self {
-        self.ignore_result = true;
+        self.signature.ignore_result = true;
         self
     }
 
     /// Its id; without, a random UUID. To send with an id twice is to have it run twice.
     pub fn id(mut self, id: impl Into<String>) -> Self {
-        self.id = Some(id.into());
+        self.signature.id = Some(id.into());
         self
     }
 
@@ -155,34 +128,12 @@ impl<T> Call<T> {
 
     /// The same, for a value of any kind.
     pub fn untyped(self) -> Call<Value> {
-        self.into_parts()
+        Call { app: self.app, signature: self.signature, value: PhantomData }
     }
 
-    /// Through whichever application is current, so that an application may keep it.
-    pub(crate) fn on_no_app(mut self) -> Self {
-        self.app = None;
-        self
-    }
-
-    fn into_parts<U>(self) -> Call<U> {
-        let Self { app, name, args, kwargs, queue, when, expires, limits, .. } = self;
-        let (max_retries, priority) = (self.max_retries, self.priority);
-        let (ignore_result, id, value) = (self.ignore_result, self.id, PhantomData);
-        Call {
-            app,
-            name,
-            args,
-            kwargs,
-            queue,
-            when,
-            expires,
-            limits,
-            max_retries,
-            priority,
-            ignore_result,
-            id,
-            value,
-        }
+    /// What is sent, without the application that sends it.
+    pub(crate) fn into_signature(self) -> Signature {
+        self.signature
     }
 
     /// Sends it; resolves once the broker has it for good.
@@ -200,16 +151,16 @@ impl<T> Call<T> {
     ///
     /// When polled outside a task of a kernel.
     pub async fn send(self) -> Result<Handle<T>, SendError> {
-        let app = self.app.clone().or_else(current::app).ok_or(SendError::NoApp)?;
-        let queue = match &self.queue {
+        let app = self.app.or_else(App::current).ok_or(SendError::NoApp)?;
+        let queue = match &self.signature.queue {
             Some(queue) => queue.clone(),
             None => app.default_queue_name(),
         };
         let broker = app.broker()?;
-        let (mut message, not_before) = self.message(&app)?;
+        let (mut message, not_before) = self.signature.message(app.origin())?;
         app.ensure_queue(&queue).await?;
         let id = JobId(message.correlation_id.clone().unwrap_or_default());
-        if self.ignore_result {
+        if self.signature.ignore_result {
             broker.publish(&queue, message, not_before).await?;
             return Ok(Handle::new(app, id, true));
         }

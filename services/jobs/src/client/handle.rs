@@ -47,7 +47,11 @@ impl<T> Handle<T> {
     /// tried again. One that has not come yet is revoked when this application's worker gets it. If another process gets
     /// it, it runs.
     pub fn cancel(&self) -> Cancelled {
-        self.app.revoke(&self.id)
+        let inner = &self.app.0;
+        let Some(running) = inner.running.borrow().clone() else { return Cancelled::NotReached };
+        // Also one that runs: it may be about to be sent again.
+        inner.revoked.borrow_mut().insert(self.id.0.clone());
+        if running.revoke(&self.id.0) { Cancelled::Running } else { Cancelled::Waiting }
     }
 }
 

@@ -158,7 +158,7 @@ impl App {
     #[track_caller]
     pub fn every<T>(self, interval: Duration, call: Call<T>) -> Self {
         assert!(!interval.is_zero(), "a job cannot be sent at intervals of nothing");
-        self.0.schedules.borrow_mut().push((interval, call.untyped().on_no_app()));
+        self.0.schedules.borrow_mut().push((interval, call.into_signature()));
         self
     }
 }

@@ -1,4 +1,5 @@
-//! The message of a call: what Celery's protocol 2 says of a job that is sent.
+//! What a call sends: a job's name, arguments and options (Celery's word is *signature*), and the message of them by
+//! Celery's protocol 2.
 //!
 //! Headers that would say nothing (`null`) are left out, as Celery's workers allow.
 
@@ -7,8 +8,6 @@ use std::time::{Duration, SystemTime};
 use pikake_traps::random;
 use serde_json::{Map, Value};
 
-use crate::client::app::App;
-use crate::client::call::{Call, When};
 use crate::current::try_current_job;
 use crate::error::SendError;
 use crate::message::Message;
@@ -18,9 +17,53 @@ use crate::wire::request::{IGNORE_RESULT, LANGUAGE, MAX_RETRIES};
 /// What logs and listings show of arguments, in bytes.
 const SHOWN: usize = 1024;
 
-impl<T> Call<T> {
+/// A job that may be sent, through any application and any number of times.
+#[derive(Debug, Clone)]
+pub(crate) struct Signature {
+    pub(crate) name: String,
+    /// A JSON array, or why there is none.
+    pub(crate) args: Result<String, String>,
+    /// A JSON object, or why there is none.
+    pub(crate) kwargs: Result<String, String>,
+    /// `None`: the application's default.
+    pub(crate) queue: Option<String>,
+    pub(crate) when: When,
+    pub(crate) expires: Option<Duration>,
+    /// The hard one and the soft one.
+    pub(crate) limits: [Option<Duration>; 2],
+    pub(crate) max_retries: Option<u32>,
+    pub(crate) priority: u8,
+    pub(crate) ignore_result: bool,
+    pub(crate) id: Option<String>,
+}
+
+/// When it may be run.
+#[derive(Debug, Clone, Copy)]
+pub(crate) enum When {
+    Now,
+    After(Duration),
+    At(SystemTime),
+}
+
+impl Signature {
+    pub(crate) fn new(name: String, args: Result<String, String>) -> Self {
+        Self {
+            name,
+            args,
+            kwargs: Ok("{}".to_owned()),
+            queue: None,
+            when: When::Now,
+            expires: None,
+            limits: [None, None],
+            max_retries: None,
+            priority: 0,
+            ignore_result: false,
+            id: None,
+        }
+    }
+
     /// The message, and when it may be delivered: when it expires at the latest, for then somebody is to say so.
-    pub(crate) fn message(&self, app: &App) -> Result<(Message, Option<SystemTime>), SendError> {
+    pub(crate) fn message(&self, origin: &str) -> Result<(Message, Option<SystemTime>), SendError> {
         let (args, kwargs) = match (&self.args, &self.kwargs) {
             (Ok(args), Ok(kwargs)) if args.starts_with('[') && kwargs.starts_with('{') => {
                 (args, kwargs)
@@ -53,7 +96,7 @@ impl<T> Call<T> {
         set("retries", 0.into());
         set("argsrepr", shown(args, ['(', ')']).into());
         set("kwargsrepr", shown(kwargs, ['{', '}']).into());
-        set("origin", app.origin().into());
+        set("origin", origin.into());
         if self.ignore_result {
             set(IGNORE_RESULT, true.into());
         }

@@ -11,12 +11,12 @@ use pikake_traps::{random, shield, sleep};
 use crate::broker::outcomes::revoked;
 use crate::broker::{BrokerError, PublishFailure, Receipt};
 use crate::message::{Message, Outcome};
+use crate::running::CancelReason;
 use crate::wire::failure::Failure;
 use crate::wire::reason::shortened;
 use crate::worker::ready::Ready;
 use crate::worker::run::{Count, FAILED, REVOKED, Run, Verdict};
-use crate::worker::shutdown::Phase;
-use crate::worker::state::Told;
+use crate::worker::state::Phase;
 
 /// The first pause of those before a lost broker is asked again.
 const FIRST_PAUSE: Duration = Duration::from_millis(50);
@@ -52,7 +52,7 @@ impl Run {
             return Err(Verdict::GiveBack);
         }
         // Meanwhile.
-        match self.hall.app.0.revoked.borrow().contains(id) {
+        match self.worker.app.0.revoked.borrow().contains(id) {
             true => Err(Verdict::End(revoked("cancelled"), REVOKED)),
             false => Ok(ready),
         }
@@ -64,10 +64,10 @@ impl Run {
         loop {
             // Dropped half-way, it may have been; then it is told to be lost. An interruption is the job's to hear of.
             self.is_acked.set(true);
-            let Err(error) = shield(self.hall.broker.ack(receipt)).await else { return Ok(()) };
+            let Err(error) = shield(self.worker.broker.ack(receipt)).await else { return Ok(()) };
             self.is_acked.set(false);
             let is_lost = matches!(error, BrokerError::Lost(_) | BrokerError::Io(_));
-            if !is_lost || self.hall.phase() > Phase::Open {
+            if !is_lost || self.worker.phase() > Phase::Open {
                 return Err(error);
             }
             sleep(pauses.next()).await?;
@@ -91,7 +91,7 @@ impl Run {
                     return;
                 }
                 // Meanwhile.
-                if self.hall.told(self.place) == Some(Told::Revoked) {
+                if self.worker.running.cancel_reason(self.key) == Some(CancelReason::Revoked) {
                     return self.end(receipt, revoked("cancelled"), REVOKED).await;
                 }
                 match Box::pin(self.publish(*message, not_before)).await {
@@ -153,7 +153,7 @@ impl Run {
         loop {
             let Some(delivery) = &self.delivery else { return Err(()) };
             let receipt = delivery.receipt;
-            let stored = self.hall.broker.store(&delivery.message, outcome.clone()).await;
+            let stored = self.worker.broker.store(&delivery.message, outcome.clone()).await;
             match (stored, refused.take()) {
                 (Ok(()), None) => return Ok(()),
                 (Err(BrokerError::Closed), _) => return Err(()),
@@ -194,7 +194,7 @@ impl Run {
         let mut message = message;
         loop {
             // Interrupted, it would be sent twice.
-            let publish = shield(self.hall.broker.publish(queue, message, not_before));
+            let publish = shield(self.worker.broker.publish(queue, message, not_before));
             let Err(error) = publish.await else { return Ok(()) };
             match error.cause {
                 PublishFailure::Broker(BrokerError::Interrupted(_)) => {}
@@ -213,7 +213,7 @@ impl Run {
     /// Not acknowledged for want of the broker, a job is run again: that is what at-least-once means.
     async fn ack(&mut self, receipt: Receipt) {
         if !self.is_acked.get() {
-            let _told = self.settle(|run| run.hall.broker.ack(receipt)).await;
+            let _told = self.settle(|run| run.worker.broker.ack(receipt)).await;
         }
         self.delivery = None;
     }
@@ -227,7 +227,7 @@ impl Run {
             self.delivery = None;
             return;
         }
-        let broker = &self.hall.broker;
+        let broker = &self.worker.broker;
         let buried = self.settle(|_| broker.bury(receipt, message.clone(), reason.clone())).await;
         match buried {
             Ok(()) => self.count(|stats| stats.dead += 1),

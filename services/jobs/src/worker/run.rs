@@ -2,7 +2,7 @@
 //!
 //! To decide and to act are apart: [`Run::judge`] waits for the job and for nothing else, and gives a [`Verdict`];
 //! [`Run::carry_out`] talks to the broker, in an order in which nothing is acknowledged before what follows from it
-//! is stored. Dropped anywhere, the message is left to the worker as an orphan.
+//! is stored. Dropped anywhere, the message is left to the worker.
 
 use std::cell::{Cell, OnceCell};
 use std::future::Future;
@@ -21,6 +21,7 @@ use crate::current::{CurrentJob, Facts};
 use crate::message::{Message, Outcome, OutcomeState};
 use crate::options::Acks;
 use crate::report::JobStats;
+use crate::running::CancelReason;
 use crate::wire::failure::Failure;
 use crate::wire::instant;
 use crate::wire::request::{KILLS, Request};
@@ -29,7 +30,7 @@ use crate::worker::ended::{Ended, ended, exceeded};
 use crate::worker::limits::{Limited, limited, limited_once_begun};
 use crate::worker::processes::Ran;
 use crate::worker::ready::Ready;
-use crate::worker::state::{Hall, Told};
+use crate::worker::state::WorkerState;
 
 /// A job this little before its time is on time: brokers count in milliseconds.
 const ETA_TOLERANCE: Duration = Duration::from_millis(5);
@@ -54,26 +55,27 @@ pub(crate) const FAILED: Count = |stats| stats.failed += 1;
 pub(crate) const REVOKED: Count = |stats| stats.revoked += 1;
 
 /// Starts a task for a delivery, for which a permit was taken.
-pub(crate) fn start(hall: &Rc<Hall>, delivery: Delivery) {
-    let place = hall.enter();
+pub(crate) fn start(worker: &Rc<WorkerState>, delivery: Delivery) {
+    let key = worker.running.add();
     let name = delivery.message.headers.get("task").and_then(Value::as_str).unwrap_or("(no job)");
     let task = Builder::new().name(name);
     let run = Run {
-        hall: hall.clone(),
-        place,
+        worker: worker.clone(),
+        key,
         delivery: Some(delivery),
         job: OnceCell::new(),
         is_acked: Cell::new(false),
         is_ignored: Cell::new(false),
     };
     let task = task.spawn(run.go());
-    hall.set_task(place, task.task_ref());
+    worker.running.set_task(key, task.task_ref());
 }
 
 /// A delivery on its way, which leaves it to the worker if it is dropped.
 pub(crate) struct Run {
-    pub(crate) hall: Rc<Hall>,
-    pub(crate) place: usize,
+    pub(crate) worker: Rc<WorkerState>,
+    /// In the list of what runs.
+    pub(crate) key: usize,
     /// `None` once the broker was told.
     pub(crate) delivery: Option<Delivery>,
     job: OnceCell<Rc<Registered>>,
@@ -97,7 +99,7 @@ impl Run {
     pub(crate) fn count(&self, change: impl FnOnce(&mut JobStats)) {
         match self.job.get() {
             Some(job) => job.counters.count(change),
-            None => self.hall.app.0.nameless.count(change),
+            None => self.worker.app.0.nameless.count(change),
         }
     }
 
@@ -124,7 +126,7 @@ impl Run {
             }
         };
         self.is_ignored.set(request.ignore_result);
-        let app = &self.hall.app.0;
+        let app = &self.worker.app.0;
         let job = app.jobs.borrow().get(request.job).cloned();
         let Some(job) = job else {
             let outcome = Outcome::error(
@@ -192,7 +194,7 @@ impl Run {
                 Err(verdict) => return verdict,
             };
         }
-        self.hall.set_job(self.place, current.facts.clone());
+        self.worker.running.set_facts(self.key, current.facts.clone());
         let ended = match ready {
             Ready::Task(body) => {
                 if let Some(soft) = soft {
@@ -223,7 +225,7 @@ impl Run {
             }
             Ready::Process => {
                 // Its limits begin when there is a process for it.
-                let processes = &self.hall.processes;
+                let processes = &self.worker.processes;
                 let Ok(_slot) = processes.slot().await else {
                     return self.sum_up(delivery, request, &current.facts, Ended::Interrupted, job);
                 };
@@ -268,9 +270,9 @@ impl Run {
             }
             ended => ended,
         };
-        match self.hall.told(self.place) {
-            Some(Told::Revoked) => return Verdict::End(revoked("cancelled"), REVOKED),
-            Some(Told::Shutdown) if !self.is_acked.get() => return Verdict::GiveBack,
+        match self.worker.running.cancel_reason(self.key) {
+            Some(CancelReason::Revoked) => return Verdict::End(revoked("cancelled"), REVOKED),
+            Some(CancelReason::Shutdown) if !self.is_acked.get() => return Verdict::GiveBack,
             // A kernel that ends interrupts its tasks without a word to us, and starts none.
             None if !self.is_acked.get() && spawn(async {}).is_finished() => {
                 return Verdict::GiveBack;
@@ -307,7 +309,7 @@ impl Run {
     }
 
     fn fail(&self, failed: Failure) -> Verdict {
-        match self.hall.app.0.buries_failed.get() && !self.is_acked.get() {
+        match self.worker.app.0.buries_failed.get() && !self.is_acked.get() {
             true => Verdict::Bury(failed.to_string(), Some(failed.into_outcome())),
             false => Verdict::End(failed.into_outcome(), FAILED),
         }
@@ -316,7 +318,7 @@ impl Run {
     /// Its process is gone: perhaps it was the job, perhaps not.
     fn killed(&self, delivery: &Delivery, request: &Request<'_>, how: String) -> Verdict {
         let kills = request.kills.saturating_add(1);
-        if kills >= self.hall.app.0.max_kills.get() || self.is_acked.get() {
+        if kills >= self.worker.app.0.max_kills.get() || self.is_acked.get() {
             let reason = format!("it ended its worker process {kills} times: {how}");
             let failed = Failure::new("WorkerLostError", "billiard.exceptions", &*reason);
             return Verdict::Bury(reason, Some(failed.into_outcome()));
@@ -332,6 +334,6 @@ impl Drop for Run {
         if self.job.get().is_some() {
             self.count(|stats| stats.running -= 1);
         }
-        self.hall.leave(self.place, self.delivery.take(), self.is_acked.get());
+        self.worker.leave(self.key, self.delivery.take(), self.is_acked.get());
     }
 }

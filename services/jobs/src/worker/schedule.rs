@@ -8,10 +8,11 @@ use serde_json::Value;
 use crate::broker::{BrokerError, PublishFailure};
 use crate::client::app::App;
 use crate::client::call::Call;
+use crate::client::signature::Signature;
 use crate::error::SendError;
 
 /// Sends a job every interval until it is interrupted.
-pub(crate) async fn repeat(app: App, interval: Duration, call: Call<Value>) {
+pub(crate) async fn repeat(app: App, interval: Duration, signature: Signature) {
     let begin = now();
     let mut intervals = 0_u128;
     loop {
@@ -24,7 +25,7 @@ pub(crate) async fn repeat(app: App, interval: Duration, call: Call<Value>) {
         if sleep_until(deadline_after(ahead)).await.is_err() {
             return;
         }
-        match call.clone().on(&app).send().await {
+        match Call::<Value>::from_signature(signature.clone()).on(&app).send().await {
             Ok(_) => {}
             Err(error) if is_interrupted(&error) => return,
             Err(error) => tracing::warn!(%error, "a scheduled job was not sent this time"),

@@ -3,22 +3,11 @@
 use std::fmt;
 use std::rc::Rc;
 
-use crate::worker::state::Hall;
-
-/// How far a worker's end has come. The order is that of time.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) enum Phase {
-    /// It takes jobs.
-    Open,
-    /// It takes no more, and lets those that run end.
-    Warm,
-    /// Those that run are interrupted.
-    Cold,
-}
+use crate::worker::state::{Phase, WorkerState};
 
 /// Tells a worker to end. Cloned freely, for tasks of the worker's kernel.
 #[derive(Clone)]
-pub struct ShutdownHandle(pub(crate) Rc<Hall>);
+pub struct ShutdownHandle(pub(crate) Rc<WorkerState>);
 
 impl ShutdownHandle {
     /// Takes no more jobs, lets those that run end within the grace, and interrupts the rest.

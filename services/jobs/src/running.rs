@@ -1,0 +1,136 @@
+//! The jobs that run here: their tasks, and why these were asked to end.
+
+use std::cell::RefCell;
+use std::collections::{BTreeSet, VecDeque};
+use std::fmt;
+use std::sync::Arc;
+
+use pikake_traps::{Interrupted, TaskRef};
+use slab::Slab;
+
+use crate::current::Facts;
+
+/// How many cancelled jobs that have not come are remembered; the oldest are forgotten first.
+const REVOKED_LIMIT: usize = 10_000;
+
+/// Why a job that runs was asked to end.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum CancelReason {
+    /// Its worker ends.
+    Shutdown,
+    /// Somebody cancelled it.
+    Revoked,
+}
+
+#[derive(Default)]
+struct RunningJob {
+    task: Option<TaskRef>,
+    facts: Option<Arc<Facts>>,
+    /// The first one that was given.
+    reason: Option<CancelReason>,
+}
+
+/// The jobs that a worker runs, by keys that are used again.
+#[derive(Default)]
+pub(crate) struct RunningJobs(RefCell<Slab<RunningJob>>);
+
+impl RunningJobs {
+    /// A job is about to run.
+    pub(crate) fn add(&self) -> usize {
+        self.0.borrow_mut().insert(RunningJob::default())
+    }
+
+    pub(crate) fn set_task(&self, key: usize, task: &TaskRef) {
+        // It is not stepped before this step has ended, but it is dropped at once in a kernel that ends.
+        if let Some(job) = self.0.borrow_mut().get_mut(key) {
+            job.task = Some(task.clone());
+        }
+    }
+
+    /// The job's arguments have been read: from here on it can be revoked.
+    pub(crate) fn set_facts(&self, key: usize, facts: Arc<Facts>) {
+        self.0.borrow_mut()[key].facts = Some(facts);
+    }
+
+    pub(crate) fn cancel_reason(&self, key: usize) -> Option<CancelReason> {
+        self.0.borrow()[key].reason
+    }
+
+    /// A job has ended, one way or the other. Returns why it was asked to.
+    pub(crate) fn remove(&self, key: usize) -> Option<CancelReason> {
+        self.0.borrow_mut().remove(key).reason
+    }
+
+    pub(crate) fn is_empty(&self) -> bool {
+        self.0.borrow().is_empty()
+    }
+
+    /// Interrupts all jobs, for a shutdown.
+    pub(crate) fn interrupt_all(&self, why: &str) {
+        self.interrupt(CancelReason::Shutdown, why, |_| true);
+    }
+
+    /// Interrupts the job, if it runs here.
+    pub(crate) fn revoke(&self, id: &str) -> bool {
+        let is_it = |job: &RunningJob| job.facts.as_ref().is_some_and(|facts| facts.id == id);
+        self.interrupt(CancelReason::Revoked, "the job was cancelled", is_it)
+    }
+
+    fn interrupt(
+        &self,
+        reason: CancelReason,
+        why: &str,
+        which: impl Fn(&RunningJob) -> bool,
+    ) -> bool {
+        let mut tasks = Vec::new();
+        for (_, job) in self.0.borrow_mut().iter_mut().filter(|(_, job)| which(job)) {
+            job.reason.get_or_insert(reason);
+            tasks.extend(job.task.clone());
+        }
+        for task in &tasks {
+            task.request_cancel(Interrupted::cancelled(why));
+        }
+        !tasks.is_empty()
+    }
+
+    /// Drops all jobs where they wait.
+    pub(crate) fn abort_all(&self) {
+        let tasks: Vec<_> =
+            self.0.borrow().iter().filter_map(|(_, job)| job.task.clone()).collect();
+        for task in tasks {
+            task.request_abort(Interrupted::cancelled("the worker's grace is over"));
+        }
+    }
+}
+
+impl fmt::Debug for RunningJobs {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("RunningJobs").field("count", &self.0.borrow().len()).finish()
+    }
+}
+
+/// Jobs that were cancelled before they came, of the last so many.
+#[derive(Debug, Default)]
+pub(crate) struct Revoked {
+    ids: BTreeSet<String>,
+    order: VecDeque<String>,
+}
+
+impl Revoked {
+    pub(crate) fn insert(&mut self, id: String) {
+        if !self.ids.insert(id.clone()) {
+            return;
+        }
+        self.order.push_back(id);
+        if self.order.len() > REVOKED_LIMIT
+            && let Some(oldest) = self.order.pop_front()
+        {
+            self.ids.remove(&oldest);
+        }
+    }
+
+    /// Whether the job was cancelled. It is remembered, since it may come again.
+    pub(crate) fn contains(&self, id: &str) -> bool {
+        !self.ids.is_empty() && self.ids.contains(id)
+    }
+}
