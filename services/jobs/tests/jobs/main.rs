@@ -1,8 +1,12 @@
-//! Jobs from end to end on the broker in memory, in virtual time.
+//! Jobs from end to end in virtual time, on the broker in memory, and on RabbitMQ's with a server for tests.
 
 mod acks;
+#[cfg(feature = "amqp")]
+mod amqp;
 mod extremes;
 mod held_up;
+#[cfg(feature = "amqp")]
+mod interrupted;
 mod interruption;
 mod limits;
 #[path = "../support/meddled.rs"]

@@ -1,10 +1,4 @@
 //! A message that a real RabbitMQ does not take, among many that it does.
-#![cfg(feature = "amqp")]
-
-#[path = "support/rabbit.rs"]
-mod rabbit;
-#[path = "support/server.rs"]
-mod server;
 
 use std::time::Duration;
 
@@ -14,7 +8,7 @@ use pikake_kernel::Kernel;
 use pikake_macros::job;
 use pikake_traps::{spawn, timeout_after};
 
-use server::Server;
+use crate::server::Server;
 
 const PATIENCE: Duration = Duration::from_secs(30);
 const JOBS: usize = 200;

@@ -4,8 +4,6 @@
 mod from_celery;
 mod hostile;
 mod python;
-#[path = "../support/rabbit.rs"]
-mod rabbit;
 mod to_celery;
 
 use std::future::Future;
@@ -25,7 +23,7 @@ const HANG: Duration = Duration::from_secs(120);
 /// Runs a case on a real kernel, with a broker in which there is nothing.
 pub(crate) fn with_celery<F: Future>(case: impl FnOnce(&'static str, String) -> F) {
     let Some(python) = python::python() else { return };
-    let url = rabbit::fresh_url();
+    let url = crate::rabbit::fresh_url();
     let kernel = Kernel::new().unwrap();
     kernel.run(async { timeout_after(HANG, case(python, url)).await }).expect("it hangs");
 }

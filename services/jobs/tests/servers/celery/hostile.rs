@@ -7,8 +7,8 @@ use pikake_amqp::{Array, Channel, Properties, Table, Value, persistent, short};
 use pikake_jobs::App;
 use pikake_traps::sleep;
 
-use crate::from_celery::add;
-use crate::{QUEUE, Running, app, python, with_celery};
+use super::from_celery::add;
+use super::{QUEUE, Running, app, python, with_celery};
 
 /// Beyond any frame, and any job's arguments.
 const HUGE: usize = 32 << 20;

@@ -1,9 +1,5 @@
 //! How many channels jobs need of a broker that grants few, and what becomes of messages whose channel is
 //! lost. On the broker for tests, in virtual time.
-#![cfg(feature = "amqp")]
-
-#[path = "support/fake.rs"]
-mod fake;
 
 use std::cell::Cell;
 use std::rc::Rc;
@@ -15,7 +11,7 @@ use pikake_jobs::broker::{PublishError, PublishFailure};
 use pikake_jobs::{AmqpBroker, Broker, BrokerError, JobId, Outcome};
 use pikake_traps::{CancelOnDrop, Task, sleep, spawn, timeout_after, wall_time};
 
-use fake::{SECOND, message, on_a_broker, on_a_broker_at, without_delays};
+use super::fake::{SECOND, message, on_a_broker, on_a_broker_at, without_delays};
 
 const FEW: &str = "amqp://127.0.0.1?channel_max=10";
 

@@ -7,7 +7,7 @@ use pikake_macros::job;
 use pikake_traps::{Interrupted, sleep};
 use serde_json::{Value, json};
 
-use crate::{Running, app, python, with_celery};
+use super::{Running, app, python, with_celery};
 
 #[job(crate = pikake_jobs, name = "tests.add")]
 pub(crate) async fn add(a: i64, b: i64) -> i64 {

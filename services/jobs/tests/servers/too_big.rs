@@ -1,8 +1,5 @@
 //! Big values: one that RabbitMQ does not take, of which whoever waits is told; and one that SQLite takes.
 
-#[path = "support/rabbit.rs"]
-mod rabbit;
-
 use std::time::Duration;
 
 use pikake_jobs::{App, JobError};
@@ -35,7 +32,7 @@ fn sqlite_takes_a_hundred_megabytes() {
 
 #[test]
 fn whoever_waits_is_told() {
-    let url = rabbit::fresh_url();
+    let url = crate::rabbit::fresh_url();
     Kernel::new().unwrap().run(async {
         let sender = App::new(&url).unwrap().connect().await.unwrap();
         // Over a connection of its own: the message costs the channel over which answers come.

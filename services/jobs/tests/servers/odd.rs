@@ -1,8 +1,4 @@
 //! What somebody else may write into a message, and RabbitMQ stumbles over. On a real one.
-#![cfg(feature = "amqp")]
-
-#[path = "support/rabbit.rs"]
-mod rabbit;
 
 use std::cell::Cell;
 use std::mem;
@@ -28,7 +24,7 @@ fn answered_at(name: &str) -> Message {
 /// of it, and the connection with that.
 #[test]
 fn a_name_to_answer_to_that_costs_the_connection_is_given_up() {
-    let url = rabbit::fresh_url();
+    let url = crate::rabbit::fresh_url();
     Kernel::new().unwrap().run(async {
         let broker = AmqpBroker::open(&url).await.unwrap();
         broker.declare("jobs", &QueueOptions::default()).await.unwrap();
@@ -69,7 +65,7 @@ fn a_name_to_answer_to_that_costs_the_connection_is_given_up() {
 /// What is to be answered there while it is found out costs nothing more.
 #[test]
 fn a_name_that_costs_connections_is_found_out_once() {
-    let url = rabbit::fresh_url();
+    let url = crate::rabbit::fresh_url();
     Kernel::new().unwrap().run(async {
         let broker = AmqpBroker::open(&url).await.unwrap();
         let message = answered_at("x.y");
@@ -110,7 +106,7 @@ async fn runs() -> u32 {
 /// Its message comes again with each connection that it costs.
 #[test]
 fn a_job_that_is_to_be_answered_there_comes_to_its_end() {
-    let url = rabbit::fresh_url();
+    let url = crate::rabbit::fresh_url();
     Kernel::new().unwrap().run(async {
         let app = App::new(&url).unwrap().jobs(runs);
         let broker = AmqpBroker::open(&url).await.unwrap();
@@ -150,7 +146,7 @@ fn a_job_that_is_to_be_answered_there_comes_to_its_end() {
 
 #[test]
 fn what_expires_later_than_the_broker_can_count_is_sent() {
-    let url = rabbit::fresh_url();
+    let url = crate::rabbit::fresh_url();
     Kernel::new().unwrap().run(async {
         let broker = AmqpBroker::open(&url).await.unwrap();
         broker.declare("jobs", &QueueOptions::default()).await.unwrap();

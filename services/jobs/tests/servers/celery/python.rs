@@ -12,7 +12,7 @@ use serde_json::Value;
 const WITHOUT: &str = "PIKAKE_WITHOUT_CELERY";
 
 fn here() -> PathBuf {
-    PathBuf::from(concat!(env!("CARGO_MANIFEST_DIR"), "/tests/celery"))
+    PathBuf::from(concat!(env!("CARGO_MANIFEST_DIR"), "/tests/servers/celery"))
 }
 
 /// The Python that has Celery. `None`: it was said to go without.

@@ -1,10 +1,4 @@
 //! A real RabbitMQ that is short of memory: what is sent, what is stored, and how a worker ends meanwhile.
-#![cfg(feature = "amqp")]
-
-#[path = "support/rabbit.rs"]
-mod rabbit;
-#[path = "support/server.rs"]
-mod server;
 
 use std::cell::{Cell, RefCell};
 use std::future::Future;
@@ -19,8 +13,8 @@ use pikake_macros::job;
 use pikake_sync::Event;
 use pikake_traps::{elapsed_since, now, sleep, spawn, timeout_after};
 
-use rabbit::Rabbit;
-use server::Server;
+use crate::rabbit::Rabbit;
+use crate::server::Server;
 
 const MOMENT: Duration = Duration::from_millis(20);
 /// How long messages are held back here.

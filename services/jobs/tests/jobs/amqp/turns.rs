@@ -1,9 +1,5 @@
 //! Messages that wait for others before they are sent: not for long, and so that they are not lost with
 //! them. On the broker for tests, in virtual time.
-#![cfg(feature = "amqp")]
-
-#[path = "support/fake.rs"]
-mod fake;
 
 use std::cell::Cell;
 use std::future::Future;
@@ -18,7 +14,7 @@ use pikake_sim::{Schedule, Sim};
 use pikake_time::Ticks;
 use pikake_traps::{Task, elapsed_since, now, random, sleep, spawn, timeout_after, wall_time};
 
-use fake::{SECOND, connected, in_a_world, message, on_a_broker, serving, without_delays};
+use super::fake::{SECOND, connected, in_a_world, message, on_a_broker, serving, without_delays};
 
 /// With the task that serves it.
 fn on_a_broker_that_goes<F: Future<Output = ()>>(

@@ -1,9 +1,5 @@
 //! What a broker takes away while jobs are under way: a queue, a connection, a channel. On the broker
 //! for tests, in virtual time.
-#![cfg(feature = "amqp")]
-
-#[path = "support/fake.rs"]
-mod fake;
 
 use std::future::{Future, poll_fn};
 use std::pin::pin;
@@ -18,7 +14,7 @@ use pikake_jobs::{AmqpBroker, App, Broker, BrokerError, JobError, JobId, Message
 use pikake_net::TcpListener;
 use pikake_traps::{sleep, spawn, timeout_after, wall_time};
 
-use fake::{SECOND, message, on_a_broker, without_delays};
+use super::fake::{SECOND, message, on_a_broker, without_delays};
 
 #[test]
 fn a_consumer_whose_queue_is_gone_has_come_to_its_end() {

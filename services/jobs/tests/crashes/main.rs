@@ -1,24 +1,31 @@
-//! The fault run of the example, in its short form: workers and broker are killed, connections cut, and each job is done.
+//! Processes that are killed or hang. The fault run of the example, in its short form: workers and broker are killed,
+//! connections cut, and each job is done. Below, processes of a SQLite database.
+//!
+//! The processes are this program itself, told by the environment what to be.
 
-#[path = "../examples/faults/plan.rs"]
+mod hangs;
+mod kills;
+#[path = "../../examples/faults/plan.rs"]
 mod plan;
-#[path = "../examples/faults/proxy.rs"]
+#[path = "../../examples/faults/proxy.rs"]
 mod proxy;
-#[path = "support/rabbit.rs"]
+#[path = "../support/rabbit.rs"]
 mod rabbit;
-#[path = "../examples/faults/roles.rs"]
+#[path = "../../examples/faults/roles.rs"]
 mod roles;
-#[path = "../examples/faults/run.rs"]
+#[path = "../../examples/faults/run.rs"]
 mod run;
 
 use std::time::Duration;
 
 use plan::{Kind, Plan};
 
-/// What a process that was started by the tests below does; nothing in the tests' own.
+/// What a process does that was started by one of the tests; nothing in the tests' own.
 #[test]
 fn role() {
     roles::play();
+    hangs::play();
+    kills::play();
 }
 
 fn each_job_is_done(kind: Kind) {

@@ -1,0 +1,8 @@
+//! Jobs over AMQP, on the broker for tests.
+
+mod channels;
+#[path = "../support/fake.rs"]
+mod fake;
+mod losses;
+mod sim;
+mod turns;
