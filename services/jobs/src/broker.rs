@@ -1,6 +1,5 @@
 //! What a broker does for jobs: the contract that memory, SQLite and RabbitMQ keep.
 //!
-//! Apart from the brokers, so that each of them, the worker and the conformance suite read one page.
 //! A broker belongs to one kernel (`!Send`); it is chosen by URL at run time, so the trait is object-safe.
 //!
 //! # At least once

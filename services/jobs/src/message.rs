@@ -1,6 +1,6 @@
 //! The message of a job: Celery's protocol 2, as properties, headers and a body.
 //!
-//! Apart from brokers and workers, since both and the command line read and write it.
+//! Brokers, workers, senders and the command line all read and write it.
 
 use std::time::SystemTime;
 

@@ -1,6 +1,4 @@
 //! How errors of brokers read.
-//!
-//! Apart from the contract, which is to be read in one go.
 
 use std::error::Error;
 use std::fmt;

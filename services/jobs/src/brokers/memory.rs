@@ -1,6 +1,6 @@
 //! The broker in memory: for tests, simulations, and programs that are one process.
 //!
-//! Apart from what it keeps (`state.rs`), which never waits: here is what waits. A store may be
+//! What waits is here; what a store keeps never waits (`state.rs`). A store may be
 //! shared by several brokers, on one kernel or on many: then they are like connections to one server.
 //! In a simulation hosts share it, too, and no fault concerns it: a broker that never fails.
 

@@ -1,8 +1,7 @@
 //! The broker that is RabbitMQ.
 //!
-//! Apart from the client (`pikake-amqp`), which knows nothing of jobs, and from the schemes that are
-//! built on it here: how messages go out (`publisher.rs`, `routes.rs`), delays
-//! (`delay.rs`), outcomes (`replies.rs`), the dead (`dead.rs`).
+//! The client (`pikake-amqp`) knows nothing of jobs. What they need is built on it here: how messages go out
+//! (`publisher.rs`, `routes.rs`), delays (`delay.rs`), outcomes (`replies.rs`), the dead (`dead.rs`).
 
 mod dead;
 mod delay;
@@ -31,11 +30,11 @@ use crate::broker::{
     Broker, BrokerError, Counts, DeadJob, Deliveries, LocalFuture, Opening, PublishError,
     QueueOptions, Receipt,
 };
-use crate::brokers::rabbitmq::deliveries::{AmqpDeliveries, Ledger};
+use crate::brokers::rabbitmq::deliveries::{AmqpDeliveries, UnsettledDeliveries};
 use crate::brokers::rabbitmq::publisher::Publisher;
 use crate::brokers::rabbitmq::queues::to_queue;
 use crate::brokers::rabbitmq::replies::REPLY_TO;
-use crate::brokers::rabbitmq::routes::Ways;
+use crate::brokers::rabbitmq::routes::Routes;
 use crate::message::{JobId, Message, Outcome};
 
 /// AMQP's delivery mode of a message that need not outlive the broker.
@@ -73,8 +72,8 @@ struct Session {
     /// For consumers and questions.
     connection: Connection,
     publisher: Publisher,
-    ways: Ways,
-    ledger: Rc<Ledger>,
+    routes: Routes,
+    unsettled: Rc<UnsettledDeliveries>,
 }
 
 impl AmqpBroker {
@@ -121,8 +120,8 @@ impl AmqpBroker {
         Ok(Self(Rc::new(Session {
             connection,
             publisher: Publisher::on(publishing, patience),
-            ways: Ways::default(),
-            ledger: Rc::default(),
+            routes: Routes::default(),
+            unsettled: Rc::default(),
         })))
     }
 
@@ -144,15 +143,15 @@ impl Session {
         message: &Message,
         reason: &str,
     ) -> Result<(), BrokerError> {
-        let owed = self.ledger.take(receipt)?;
-        let is_replicated = self.ways.is_replicated(&owed.queue).unwrap_or(true);
+        let owed = self.unsettled.take(receipt)?;
+        let is_replicated = self.routes.is_replicated(&owed.queue).unwrap_or(true);
         let mend = async || {
             Ok(queues::declare_dead(&self.channel().await?, &owed.queue, is_replicated).await?)
         };
         match dead::bury(&self.publisher, &owed.queue, message, reason, mend).await {
             Ok(()) => owed.receipt.ack().map_err(|_| BrokerError::Stale),
             Err(error) => {
-                self.ledger.put_back(receipt, owed);
+                self.unsettled.put_back(receipt, owed);
                 Err(error)
             }
         }
@@ -168,7 +167,7 @@ impl Broker for AmqpBroker {
         Box::pin(async move {
             let channel = async || self.0.channel().await;
             let is_replicated = queues::declare(channel, queue, options).await?;
-            self.0.ways.is_declared(queue, is_replicated);
+            self.0.routes.is_declared(queue, is_replicated);
             Ok(())
         })
     }
@@ -185,7 +184,7 @@ impl Broker for AmqpBroker {
                 Some(REPLY_TO) => job_of(&message).ok(),
                 _ => None,
             };
-            let make = || session.ways.of(&session.connection, queue, &message, not_before);
+            let make = || session.routes.of(&session.connection, queue, &message, not_before);
             let sent = session.publisher.publish(asked.as_ref(), make).await;
             sent.map_err(|unsent| PublishError::new(message, unsent.is_uncertain, unsent.cause))
         })
@@ -204,20 +203,20 @@ impl Broker for AmqpBroker {
             let channel = self.0.channel().await?;
             let options = ConsumeOptions { prefetch, ..ConsumeOptions::default() };
             let consumer = channel.consume(queue, options).await?;
-            let deliveries = AmqpDeliveries::new(self.0.ledger.clone(), queue, consumer);
+            let deliveries = AmqpDeliveries::new(self.0.unsettled.clone(), queue, consumer);
             Ok(Box::new(deliveries) as Box<dyn Deliveries>)
         })
     }
 
     fn ack(&self, receipt: Receipt) -> LocalFuture<'_, Result<(), BrokerError>> {
         Box::pin(async move {
-            self.0.ledger.take(receipt)?.receipt.ack().map_err(|_| BrokerError::Stale)
+            self.0.unsettled.take(receipt)?.receipt.ack().map_err(|_| BrokerError::Stale)
         })
     }
 
     fn give_back(&self, receipt: Receipt) -> LocalFuture<'_, Result<(), BrokerError>> {
         Box::pin(async move {
-            self.0.ledger.take(receipt)?.receipt.nack(true).map_err(|_| BrokerError::Stale)
+            self.0.unsettled.take(receipt)?.receipt.nack(true).map_err(|_| BrokerError::Stale)
         })
     }
 
@@ -339,7 +338,7 @@ impl Broker for AmqpBroker {
             self.0.publisher.replies.close();
             self.0.publisher.connection().close().await?;
             self.0.connection.close().await?;
-            self.0.ledger.close();
+            self.0.unsettled.close();
             Ok(())
         })
     }

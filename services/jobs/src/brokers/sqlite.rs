@@ -1,6 +1,6 @@
 //! The broker in a SQLite database: durable on one machine, shared by its processes.
 //!
-//! Apart from the thread that the database lives in (`thread.rs`): here is what is asked of it.
+//! The database lives in a thread (`thread.rs`); this file has the calls of tasks, and what these ask of the thread.
 
 mod database;
 mod inbox;
@@ -109,9 +109,9 @@ impl Broker for SqliteBroker {
         options: &'a QueueOptions,
     ) -> LocalFuture<'a, Result<(), BrokerError>> {
         let (name, wanted, as_found) = (name.to_owned(), options.max_priority, options.as_found);
-        Box::pin(self.0.link.call(move |desk| {
-            match sql::queue(&desk.db, &name)? {
-                None => Ok(sql::make_queue(&desk.db, &name, wanted)?),
+        Box::pin(self.0.link.call(move |database| {
+            match sql::queue(&database.db, &name)? {
+                None => Ok(sql::make_queue(&database.db, &name, wanted)?),
                 Some((_, is)) if as_found || is == wanted => Ok(()),
                 Some((_, is)) => Err(BrokerError::Refused(format!(
                     "queue `{name}` has priorities up to {is}, not {wanted}"
@@ -130,11 +130,11 @@ impl Broker for SqliteBroker {
         Box::pin(async move {
             let (name, row) = (name.to_owned(), Row::of(&message));
             let not_before = not_before.map(micros);
-            let published = self.0.link.call(move |desk| {
-                let queue = queue(&desk.db, &name)?;
+            let published = self.0.link.call(move |database| {
+                let queue = queue(&database.db, &name)?;
                 let not_before = not_before.filter(|moment| *moment > wall_now());
-                sql::publish(&desk.db, queue, &row, not_before)?;
-                desk.full.insert(queue.0);
+                sql::publish(&database.db, queue, &row, not_before)?;
+                database.full.insert(queue.0);
                 Ok(())
             });
             published.await.map_err(|error| {
@@ -158,9 +158,9 @@ impl Broker for SqliteBroker {
             // Made first: interrupted, it is dropped and the thread is told.
             let deliveries = SqliteDeliveries { id, queue: name.to_owned(), inbox, session };
             let (name, inbox) = (name.to_owned(), deliveries.inbox.clone());
-            let begun = self.0.link.call(move |desk| {
-                let (queue, _) = queue(&desk.db, &name)?;
-                let added = desk.add_consumer(id, queue, prefetch, inbox);
+            let begun = self.0.link.call(move |database| {
+                let (queue, _) = queue(&database.db, &name)?;
+                let added = database.add_consumer(id, queue, prefetch, inbox);
                 added.map_err(|error| BrokerError::Io(error).into())
             });
             begun.await?;
@@ -169,14 +169,14 @@ impl Broker for SqliteBroker {
     }
 
     fn ack(&self, receipt: Receipt) -> LocalFuture<'_, Result<(), BrokerError>> {
-        Box::pin(self.0.link.call(move |desk| match desk.remove(receipt)? {
+        Box::pin(self.0.link.call(move |database| match database.remove(receipt)? {
             true => Ok(()),
             false => Err(BrokerError::Stale.into()),
         }))
     }
 
     fn give_back(&self, receipt: Receipt) -> LocalFuture<'_, Result<(), BrokerError>> {
-        Box::pin(self.0.link.call(move |desk| match desk.put_back(receipt)? {
+        Box::pin(self.0.link.call(move |database| match database.put_back(receipt)? {
             true => Ok(()),
             false => Err(BrokerError::Stale.into()),
         }))
@@ -189,16 +189,16 @@ impl Broker for SqliteBroker {
         reason: String,
     ) -> LocalFuture<'_, Result<(), BrokerError>> {
         let row = Row::of(&message);
-        Box::pin(self.0.link.call(move |desk| {
-            let Some(queue) = desk.queue_of(receipt) else {
+        Box::pin(self.0.link.call(move |database| {
+            let Some(queue) = database.queue_of(receipt) else {
                 return Err(BrokerError::Stale.into());
             };
             // Before the other: should it be too big to be buried, it stays.
-            let dead = sql::bury(&desk.db, queue, &row, &reason, wall_now())?;
-            match desk.remove(receipt)? {
+            let dead = sql::bury(&database.db, queue, &row, &reason, wall_now())?;
+            match database.remove(receipt)? {
                 true => Ok(()),
                 false => {
-                    sql::unbury(&desk.db, dead)?;
+                    sql::unbury(&database.db, dead)?;
                     Err(BrokerError::Stale.into())
                 }
             }
@@ -206,14 +206,14 @@ impl Broker for SqliteBroker {
     }
 
     fn queues(&self) -> LocalFuture<'_, Result<Option<Vec<String>>, BrokerError>> {
-        Box::pin(self.0.link.call(|desk| Ok(Some(sql::queues(&desk.db)?))))
+        Box::pin(self.0.link.call(|database| Ok(Some(sql::queues(&database.db)?))))
     }
 
     fn counts<'a>(&'a self, name: &'a str) -> LocalFuture<'a, Result<Counts, BrokerError>> {
         let name = name.to_owned();
-        Box::pin(self.0.link.call(move |desk| {
-            let (queue, _) = queue(&desk.db, &name)?;
-            let [ready, taken, delayed, dead] = sql::counts(&desk.db, queue, wall_now())?;
+        Box::pin(self.0.link.call(move |database| {
+            let (queue, _) = queue(&database.db, &name)?;
+            let [ready, taken, delayed, dead] = sql::counts(&database.db, queue, wall_now())?;
             Ok(Counts { ready, taken: Some(taken), delayed, dead, consumers: None })
         }))
     }
@@ -223,9 +223,9 @@ impl Broker for SqliteBroker {
             let (mut count, mut after) = (0, 0);
             loop {
                 let name = name.to_owned();
-                let purged = self.0.link.call(move |desk| {
-                    let (queue, _) = queue(&desk.db, &name)?;
-                    Ok(desk.purge(queue, after, PURGED_AT_ONCE, wall_now())?)
+                let purged = self.0.link.call(move |database| {
+                    let (queue, _) = queue(&database.db, &name)?;
+                    Ok(database.purge(queue, after, PURGED_AT_ONCE, wall_now())?)
                 });
                 let (some, last) = purged.await?;
                 (count, after) = (count + some as u64, last);
@@ -243,9 +243,9 @@ impl Broker for SqliteBroker {
     ) -> LocalFuture<'a, Result<Vec<DeadJob>, BrokerError>> {
         let name = name.to_owned();
         Box::pin(async move {
-            let dead = self.0.link.call(move |desk| {
-                let (queue, _) = queue(&desk.db, &name)?;
-                Ok(sql::dead(&desk.db, queue, limit)?)
+            let dead = self.0.link.call(move |database| {
+                let (queue, _) = queue(&database.db, &name)?;
+                Ok(sql::dead(&database.db, queue, limit)?)
             });
             let job = |dead: sql::Dead| {
                 let message = message(&dead.properties, None, dead.body);
@@ -261,10 +261,10 @@ impl Broker for SqliteBroker {
         job: Option<&'a JobId>,
     ) -> LocalFuture<'a, Result<u64, BrokerError>> {
         let (name, job) = (name.to_owned(), job.map(|job| job.0.clone()));
-        Box::pin(self.0.link.call(move |desk| {
-            let queue = queue(&desk.db, &name)?;
-            let count = sql::replay(&desk.db, queue, job.as_deref())?;
-            desk.full.insert(queue.0);
+        Box::pin(self.0.link.call(move |database| {
+            let queue = queue(&database.db, &name)?;
+            let count = sql::replay(&database.db, queue, job.as_deref())?;
+            database.full.insert(queue.0);
             Ok(count)
         }))
     }
@@ -284,10 +284,9 @@ impl Broker for SqliteBroker {
     ) -> LocalFuture<'a, Result<(), BrokerError>> {
         Box::pin(async move {
             let job = job_of(message)?;
-            let stored = self
-                .0
-                .link
-                .call(move |desk| Ok(desk.outcomes.store(&desk.db, job, outcome, wall_now())?));
+            let stored = self.0.link.call(move |database| {
+                Ok(database.outcomes.store(&database.db, job, outcome, wall_now())?)
+            });
             stored.await
         })
     }
@@ -297,7 +296,7 @@ impl Broker for SqliteBroker {
         job: &'a JobId,
     ) -> LocalFuture<'a, Result<Option<Outcome>, BrokerError>> {
         let job = job.clone();
-        Box::pin(self.0.link.call(move |desk| Ok(sql::outcome_of(&desk.db, &job.0)?)))
+        Box::pin(self.0.link.call(move |database| Ok(sql::outcome_of(&database.db, &job.0)?)))
     }
 
     fn wait<'a>(&'a self, job: &'a JobId) -> LocalFuture<'a, Result<Outcome, BrokerError>> {
@@ -313,14 +312,15 @@ impl Broker for SqliteBroker {
                 let now = wall_time();
                 let (asked, is_over) = (job.clone(), expires.is_some_and(|it| it <= now));
                 let is_in_doubt = watch.as_ref().is_some_and(|it| it.is_in_doubt(micros(now)));
-                let known = link.call(move |desk| {
+                let known = link.call(move |database| {
                     if is_over {
                         // Without a consumer, nobody else looks.
-                        desk.release_the_gone()?;
-                        desk.expire(wall_now())?;
+                        database.release_the_gone()?;
+                        database.expire(wall_now())?;
                     }
-                    let known = desk.outcomes.ask(&desk.db, &asked)?;
-                    if is_in_doubt && known.is_none() && !sql::has_message(&desk.db, &asked.0)? {
+                    let known = database.outcomes.ask(&database.db, &asked)?;
+                    if is_in_doubt && known.is_none() && !sql::has_message(&database.db, &asked.0)?
+                    {
                         return Err(BrokerError::NoOutcome.into());
                     }
                     Ok(known)
@@ -347,7 +347,7 @@ impl Broker for SqliteBroker {
     fn forget(&self, job: &JobId) {
         if self.0.link.watches.forget(job) {
             let job = job.clone();
-            self.0.link.post(move |desk| Ok(sql::forget(&desk.db, &job.0, wall_now())?));
+            self.0.link.post(move |database| Ok(sql::forget(&database.db, &job.0, wall_now())?));
         }
     }
 

@@ -1,6 +1,6 @@
 //! A message read as a request to run a job, or the reason why it cannot be.
 //!
-//! Apart from the message, which brokers carry unread. Nothing is copied: a request points into its
+//! Brokers carry messages unread. Nothing is copied: a request points into its
 //! message, and the arguments stay text until the job's own types read them.
 
 use std::fmt;

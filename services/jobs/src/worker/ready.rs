@@ -1,6 +1,6 @@
 //! A job whose arguments have been read, and that has not begun.
 //!
-//! Apart from its run (`run.rs`), since it may have to be acknowledged in between: what cannot be run is buried, and a
+//! It may have to be acknowledged before its run (`run.rs`): what cannot be run is buried, and a
 //! message that has been acknowledged cannot be.
 
 use crate::current::CurrentJob;

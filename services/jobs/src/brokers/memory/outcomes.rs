@@ -1,6 +1,6 @@
 //! The outcomes that a store in memory has, and who waits for them.
 //!
-//! Apart from the queues, which have nothing to do with them. What somebody expects is kept until
+//! What somebody expects is kept until
 //! they forget it or are gone; what nobody expects is kept for a while, as somebody may ask.
 
 use std::collections::{HashMap, VecDeque};

@@ -1,6 +1,6 @@
 //! One queue of a store in memory: what is ready, what waits for its time, what is dead.
 //!
-//! Apart from the store, since it knows nothing of consumers but the line in which they wait.
+//! A queue knows nothing of consumers but the line in which they wait.
 //! Nothing here reads a clock: the caller says what time it is.
 
 use std::cmp::Reverse;

@@ -1,6 +1,6 @@
 //! What a store in memory knows: its queues, who consumes them, and the outcomes.
 //!
-//! Apart from the broker, since nothing here waits: every operation is done at once, under the
+//! Nothing here waits: every operation is done at once, under the
 //! store's lock, and leaves in `calls` who has to look again.
 //!
 //! ```text

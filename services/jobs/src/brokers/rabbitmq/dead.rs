@@ -1,6 +1,4 @@
 //! The dead of a queue: messages moved there with the reason why, read, and sent again.
-//!
-//! Apart from the broker and from what else is asked about queues.
 
 use pikake_amqp::{Channel, Delivery, Properties, Value};
 use pikake_traps::wall_time;

@@ -1,7 +1,6 @@
 //! Queues in which messages wait for their time, at the broker.
 //!
-//! Apart from the broker: this is a scheme of names, and the one page to read when they are seen in
-//! RabbitMQ's management.
+//! This is a scheme of names, and the one page to read when they are seen in RabbitMQ's management.
 //!
 //! A time of waiting is a binary number of [`UNIT`]s. For each of its bits there is a queue whose
 //! messages live for that power of two, and then go on; so all messages of a queue wait equally long,
@@ -42,7 +41,7 @@ pub(crate) fn delay_queue(queue: &str, level: usize) -> String {
 
 /// Where a message goes in, and under which key, to be in its queue from that moment on. `None`: the
 /// moment is too far ahead.
-pub(crate) fn way(queue: &str, length: Duration) -> Option<(String, String)> {
+pub(crate) fn route(queue: &str, length: Duration) -> Option<(String, String)> {
     let units = length.as_nanos().div_ceil(UNIT.as_nanos()).max(1);
     let highest = units.ilog2() as usize;
     if highest >= LEVELS {
@@ -137,18 +136,18 @@ mod tests {
     #[test]
     fn a_way_is_the_sum_of_its_bits() {
         let zeros = |count| "0.".repeat(count);
-        let (exchange, key) = way("mail", Duration::from_millis(500)).unwrap();
+        let (exchange, key) = route("mail", Duration::from_millis(500)).unwrap();
         assert_eq!(exchange, "pikake.delay.2");
         assert_eq!(key, zeros(LEVELS - 3) + "1.0.1.mail");
-        let (exchange, key) = way("a.b", Duration::from_nanos(1)).unwrap();
+        let (exchange, key) = route("a.b", Duration::from_nanos(1)).unwrap();
         assert_eq!((exchange, key), ("pikake.delay.0".to_owned(), zeros(LEVELS - 1) + "1.a.b"));
-        assert!(way("mail", longest()).is_some());
-        assert!(way("mail", longest() + UNIT).is_none());
+        assert!(route("mail", longest()).is_some());
+        assert!(route("mail", longest() + UNIT).is_none());
     }
 
     #[test]
     fn a_binding_key_has_as_many_words_as_a_routing_key() {
-        let (_, routing) = way("mail", UNIT).unwrap();
+        let (_, routing) = route("mail", UNIT).unwrap();
         for bit in 0..LEVELS {
             assert_eq!(key(bit, "1", "mail").split('.').count(), routing.split('.').count());
         }

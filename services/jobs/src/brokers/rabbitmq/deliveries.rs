@@ -1,6 +1,6 @@
 //! A consumer of a queue of RabbitMQ's.
 //!
-//! Apart from the broker: it has a channel of its own, so that its prefetch and its end concern nobody
+//! It has a channel of its own, so that its prefetch and its end concern nobody
 //! else. Receipts are numbered here, for AMQP's numbers begin anew with each connection.
 
 use std::cell::{Cell, RefCell};
@@ -27,12 +27,12 @@ pub(crate) struct Owed {
 
 /// What was delivered and has to be settled, of all consumers of a broker.
 #[derive(Debug, Default)]
-pub(crate) struct Ledger {
+pub(crate) struct UnsettledDeliveries {
     owed: RefCell<BTreeMap<(u64, u64), Owed>>,
     numbers: Cell<u64>,
 }
 
-impl Ledger {
+impl UnsettledDeliveries {
     pub(crate) fn number(&self) -> u64 {
         self.numbers.set(self.numbers.get() + 1);
         self.numbers.get()
@@ -76,7 +76,7 @@ impl Ledger {
 }
 
 pub(crate) struct AmqpDeliveries {
-    ledger: Rc<Ledger>,
+    unsettled: Rc<UnsettledDeliveries>,
     session: u64,
     queue: Rc<str>,
     /// None once it has been cancelled.
@@ -86,10 +86,10 @@ pub(crate) struct AmqpDeliveries {
 }
 
 impl AmqpDeliveries {
-    pub(crate) fn new(ledger: Rc<Ledger>, queue: &str, consumer: Consumer) -> Self {
-        let session = ledger.number();
+    pub(crate) fn new(unsettled: Rc<UnsettledDeliveries>, queue: &str, consumer: Consumer) -> Self {
+        let session = unsettled.number();
         let left = VecDeque::new();
-        Self { ledger, session, queue: queue.into(), consumer: Some(consumer), left }
+        Self { unsettled, session, queue: queue.into(), consumer: Some(consumer), left }
     }
 
     /// What is handed out. What has expired on its way is, too: its worker tells who waits for it.
@@ -97,7 +97,7 @@ impl AmqpDeliveries {
         let message = message(&incoming.properties, incoming.body, wall_time());
         let attempt = attempt(&incoming.properties, incoming.redelivered);
         let receipt = self
-            .ledger
+            .unsettled
             .add(self.session, Owed { queue: self.queue.clone(), receipt: incoming.receipt });
         let flaw = incoming.flaw.map(|flaw| flaw.to_string());
         Delivery { flaw, ..Delivery::new(receipt, (*self.queue).to_owned(), attempt, message) }
@@ -150,7 +150,7 @@ impl Drop for AmqpDeliveries {
             drop(consumer);
         }
         // In the order in which they came, for they are delivered again in the order of their return.
-        self.ledger.leave(self.session);
+        self.unsettled.leave(self.session);
         self.left.clear();
     }
 }

@@ -1,6 +1,4 @@
 //! What errors of the AMQP client mean for who uses a broker.
-//!
-//! Apart from the calls, all of which need it.
 
 use std::io;
 use std::time::Duration;

@@ -1,6 +1,6 @@
 //! The channel that messages go out over, and that the answers come to which they ask for.
 //!
-//! Apart from who publishes (`publisher.rs`): it is one channel after the other, as a message may
+//! It is one channel after the other, as a message may
 //! cost it, and all who publish wait here for the next one, none of them longer than it has patience.
 
 use std::cell::{Cell, RefCell};

@@ -1,6 +1,6 @@
 //! Messages as AMQP's properties, headers and body.
 //!
-//! Apart from the broker, since it needs no connection. Headers are read and written by
+//! No connection is needed for it. Headers are read and written by
 //! `value.rs`; the body is never touched.
 
 use std::borrow::Borrow;

@@ -1,6 +1,6 @@
 //! How messages go out: over one channel, which a message may cost, and then over the next.
 //!
-//! Apart from the broker. A message that RabbitMQ cannot take (too large, or its exchange is gone)
+//! A message that RabbitMQ cannot take (too large, or its exchange is gone)
 //! costs the channel that it came over, and with it the confirms of all others that are under way.
 //! Which one it was is not told: each of them is sent again over a channel of its own, so those that
 //! had been taken already are there twice, and only the one to blame is refused. One that the broker

@@ -1,6 +1,6 @@
 //! What is asked of RabbitMQ about queues: made, counted, emptied.
 //!
-//! Apart from the broker. AMQP reports most errors by closing the channel they happened on, so each of
+//! AMQP reports most errors by closing the channel they happened on, so each of
 //! these calls has a channel of its own.
 
 use pikake_amqp::{Channel, Error, Message as Publishing, QueueOptions as AmqpQueue, Value, short};

@@ -1,6 +1,6 @@
 //! Outcomes that are sent back to who asked: RabbitMQ's direct reply-to.
 //!
-//! Apart from the broker. The answers come to the channel that published the question, so one task
+//! The answers come to the channel that published the question, so one task
 //! reads them, and a table says who waits for which. What was asked over a connection that is lost can
 //! not be answered any more.
 

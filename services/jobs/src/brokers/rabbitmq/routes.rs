@@ -1,7 +1,6 @@
 //! The way of a message into its queue, at once or later.
 //!
-//! Apart from the broker, and from the scheme of delay queues (`delay.rs`): this knows which
-//! queues there are, and which of them can delay.
+//! [`Routes`] knows which queues there are, and which of them can delay. The scheme of delay queues is in `delay.rs`.
 
 use std::cell::RefCell;
 use std::collections::BTreeMap;
@@ -21,7 +20,7 @@ use crate::message::Message;
 
 /// What a broker has declared.
 #[derive(Debug, Default)]
-pub(crate) struct Ways {
+pub(crate) struct Routes {
     /// The queues that are there. One that is declared again may be another one.
     declared: RefCell<BTreeMap<String, Rc<Declared>>>,
 }
@@ -33,7 +32,7 @@ struct Declared {
     delays: OnceCell<()>,
 }
 
-impl Ways {
+impl Routes {
     pub(crate) fn is_declared(&self, queue: &str, is_replicated: bool) {
         let declared = Declared { is_replicated, delays: OnceCell::new() };
         self.declared.borrow_mut().insert(queue.to_owned(), Rc::new(declared));
@@ -57,7 +56,7 @@ impl Ways {
             let properties = properties(message, now)?;
             return Ok(Made::Message(to_queue(queue, properties, message.body.clone())?));
         };
-        let Some((exchange, key)) = delay::way(queue, length) else {
+        let Some((exchange, key)) = delay::route(queue, length) else {
             return Err(BrokerError::Refused(format!(
                 "a message can wait for {} days at most",
                 delay::longest().as_secs() / (24 * 3_600)

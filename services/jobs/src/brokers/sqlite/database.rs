@@ -1,7 +1,7 @@
 //! What the thread of a database knows: the consumers of this process and what they have taken.
 //!
-//! Apart from the thread's loop (`thread.rs`), which decides when a transaction begins. All of
-//! this happens inside of one, and what it changes here counts when that has been committed.
+//! All of this happens inside of a transaction, and what it changes here counts when that has been committed. The
+//! thread's loop (`thread.rs`) decides when a transaction begins.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
@@ -20,7 +20,7 @@ use crate::brokers::sqlite::schema;
 use crate::brokers::sqlite::statements::{self as sql, Taken};
 use crate::message::JobId;
 
-pub(crate) struct Desk {
+pub(crate) struct Database {
     pub(crate) db: Connection,
     /// The path as it was given.
     pub(crate) path: PathBuf,
@@ -72,7 +72,7 @@ struct Changes {
     ended: Vec<u64>,
 }
 
-impl Desk {
+impl Database {
     pub(crate) fn open(
         path: PathBuf,
         number: u64,
@@ -338,20 +338,20 @@ impl Desk {
     }
 
     /// Whether a consumer waits for messages.
-    pub(crate) fn is_hungry(&self) -> bool {
+    pub(crate) fn has_room(&self) -> bool {
         self.consumers.values().any(|consumer| consumer.room() > 0)
     }
 
     /// When the next delayed message is due that somebody here waits for.
     pub(crate) fn next_due(&self) -> Option<i64> {
-        let hungry = self.consumers.values().filter(|consumer| consumer.room() > 0);
-        hungry.filter_map(|consumer| self.due.get(&consumer.queue).copied()).min()
+        let with_room = self.consumers.values().filter(|consumer| consumer.room() > 0);
+        with_room.filter_map(|consumer| self.due.get(&consumer.queue).copied()).min()
     }
 
     /// Finds out which of the queues that are consumed here have got messages.
     pub(crate) fn look_for_messages(&mut self, now: i64) -> Result<()> {
-        let hungry = self.consumers.values().filter(|consumer| consumer.room() > 0);
-        let queues: BTreeSet<i64> = hungry.map(|consumer| consumer.queue).collect();
+        let with_room = self.consumers.values().filter(|consumer| consumer.room() > 0);
+        let queues: BTreeSet<i64> = with_room.map(|consumer| consumer.queue).collect();
         for queue in queues.difference(&self.full.clone()) {
             if sql::is_ready(&self.db, *queue, now)? {
                 self.full.insert(*queue);
@@ -371,7 +371,7 @@ impl Desk {
 }
 
 /// However the thread ends, nobody waits for it for ever.
-impl Drop for Desk {
+impl Drop for Database {
     fn drop(&mut self) {
         for consumer in self.consumers.values() {
             consumer.inbox.set_state(InboxState::Closed);

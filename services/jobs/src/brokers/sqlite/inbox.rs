@@ -1,6 +1,6 @@
 //! How the thread of a database hands messages to the tasks of a kernel.
 //!
-//! Apart from both sides, for here is all that they share; but for the outcomes (`outcomes.rs`).
+//! The two share nothing else but the outcomes (`outcomes.rs`).
 
 use std::collections::{BTreeSet, VecDeque};
 use std::sync::{Mutex, MutexGuard, PoisonError};

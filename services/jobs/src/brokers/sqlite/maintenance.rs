@@ -1,14 +1,14 @@
 //! What the thread of a database does on its own, and when: looks for messages and outcomes of other
 //! processes, for owners that are gone, for what is too old.
 //!
-//! Apart from the loop, so that all times are on one page.
+//! All its times are on this page.
 
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
 use rusqlite::Result;
 
-use crate::brokers::sqlite::database::Desk;
+use crate::brokers::sqlite::database::Database;
 use crate::brokers::sqlite::row::{micros_of, wall_now};
 use crate::brokers::sqlite::schema::{failed, write_nothing};
 use crate::brokers::sqlite::statements::{self as sql, OUTCOME_LIFE};
@@ -39,7 +39,7 @@ const TRY_AGAIN_AFTER: Duration = Duration::from_secs(1);
 /// The longest sleep, when there is nothing to do at all.
 const LONGEST_PAUSE: Duration = Duration::from_secs(3_600);
 
-pub(crate) struct Chores {
+pub(crate) struct Maintenance {
     /// What `data_version` was when the database was looked at.
     version: i64,
     look_every: Duration,
@@ -55,7 +55,7 @@ pub(crate) struct Chores {
     is_in_doubt: bool,
 }
 
-impl Default for Chores {
+impl Default for Maintenance {
     fn default() -> Self {
         let now = Instant::now();
         Self {
@@ -72,22 +72,22 @@ impl Default for Chores {
     }
 }
 
-impl Chores {
+impl Maintenance {
     /// How long the thread may sleep if nothing is asked of it.
-    pub(crate) fn pause(&self, desk: &Desk) -> Duration {
-        if self.is_work_left(desk) {
+    pub(crate) fn pause(&self, database: &Database) -> Duration {
+        if self.is_work_left(database) {
             let since = self.failed.map(|failed| failed.elapsed());
             return since.map_or(Duration::ZERO, |since| TRY_AGAIN_AFTER.saturating_sub(since));
         }
         let mut pause = LONGEST_PAUSE;
-        if is_curious(desk) {
+        if looks_at_others(database) {
             pause = pause.min(self.look_every.saturating_sub(self.looked.elapsed()));
         }
-        if let Some(due) = desk.next_due() {
+        if let Some(due) = database.next_due() {
             let length = u64::try_from(due - wall_now()).unwrap_or(0);
             pause = pause.min(Duration::from_micros(length));
         }
-        if !desk.consumers.is_empty() {
+        if !database.consumers.is_empty() {
             let since = self.owners_looked.map_or(OWNERS_EVERY, |looked| looked.elapsed());
             pause = pause.min(OWNERS_EVERY.saturating_sub(since));
         }
@@ -95,9 +95,9 @@ impl Chores {
     }
 
     /// Whether a transaction of its own is needed.
-    fn is_work_left(&self, desk: &Desk) -> bool {
-        let has_to_beat = || !desk.held.is_empty() && desk.owner.next_beat().is_zero();
-        !self.gone.is_empty() || self.is_in_doubt || desk.could_give() || has_to_beat()
+    fn is_work_left(&self, database: &Database) -> bool {
+        let has_to_beat = || !database.held.is_empty() && database.owner.next_beat().is_zero();
+        !self.gone.is_empty() || self.is_in_doubt || database.could_give() || has_to_beat()
     }
 
     /// Whether it is not too soon after a failure.
@@ -106,35 +106,35 @@ impl Chores {
     }
 
     /// Reads what has changed; tells whether there is something to be written.
-    pub(crate) fn look_around(&mut self, desk: &mut Desk) -> Result<bool> {
+    pub(crate) fn look_around(&mut self, database: &mut Database) -> Result<bool> {
         let now = wall_now();
-        for (queue, due) in &desk.due {
+        for (queue, due) in &database.due {
             if *due <= now {
-                desk.full.insert(*queue);
+                database.full.insert(*queue);
             }
         }
-        if is_curious(desk) && self.looked.elapsed() >= self.look_every {
-            self.look_at_others(desk, now)?;
+        if looks_at_others(database) && self.looked.elapsed() >= self.look_every {
+            self.look_at_others(database, now)?;
         }
         let is_due = self.owners_looked.is_none_or(|looked| looked.elapsed() >= OWNERS_EVERY);
-        if !desk.consumers.is_empty() && is_due {
+        if !database.consumers.is_empty() && is_due {
             self.owners_looked = Some(Instant::now());
-            self.look_at_owners(desk)?;
+            self.look_at_owners(database)?;
         }
-        Ok(self.is_work_left(desk))
+        Ok(self.is_work_left(database))
     }
 
-    fn look_at_owners(&mut self, desk: &Desk) -> Result<()> {
+    fn look_at_owners(&mut self, database: &Database) -> Result<()> {
         let before = std::mem::take(&mut self.seen);
         self.gone.clear();
-        for (owner, lock, beats) in sql::others(&desk.db, desk.owner.id())? {
+        for (owner, lock, beats) in sql::others(&database.db, database.owner.id())? {
             let looks = match before.get(&owner) {
                 Some((same, looks)) if *same == beats => looks + 1,
                 _ => 0,
             };
             self.seen.insert(owner, (beats, looks));
             self.is_in_doubt |= looks == DOUBTS;
-            if desk.owner.finds_gone(&lock) {
+            if database.owner.finds_gone(&lock) {
                 self.gone.push((owner, None));
             } else if looks >= LOOKS {
                 self.gone.push((owner, Some(beats)));
@@ -143,22 +143,22 @@ impl Chores {
         Ok(())
     }
 
-    fn look_at_others(&mut self, desk: &mut Desk, now: i64) -> Result<()> {
+    fn look_at_others(&mut self, database: &mut Database, now: i64) -> Result<()> {
         self.looked = Instant::now();
-        desk.check_file()?;
-        let version = sql::data_version(&desk.db)?;
+        database.check_file()?;
+        let version = sql::data_version(&database.db)?;
         let has_changed = self.version != version;
         self.look_every = match has_changed {
             true => LOOK_FIRST,
             false => (self.look_every * 2).min(LOOK_LAST),
         };
         if has_changed {
-            desk.look_for_messages(now)?;
+            database.look_for_messages(now)?;
         }
-        match desk.outcomes.watches.are_awaited() {
-            true if has_changed => desk.outcomes.look(&desk.db)?,
+        match database.outcomes.watches.are_awaited() {
+            true if has_changed => database.outcomes.look(&database.db)?,
             true => {}
-            false => desk.outcomes.rest(),
+            false => database.outcomes.rest(),
         }
         // Only now: what could not be read is looked at again.
         self.version = version;
@@ -166,42 +166,42 @@ impl Chores {
     }
 
     /// What is done in each transaction, after what was asked.
-    pub(crate) fn work(&mut self, desk: &mut Desk) -> Result<()> {
+    pub(crate) fn work(&mut self, database: &mut Database) -> Result<()> {
         let now = wall_now();
         if self.is_in_doubt {
-            write_nothing(&desk.db)?;
+            write_nothing(&database.db)?;
         }
         for (owner, beats) in &self.gone {
             // It may have beaten since it was looked at.
-            desk.release(*owner, *beats)?;
+            database.release(*owner, *beats)?;
         }
         if self.forgotten.is_none_or(|forgotten| forgotten.elapsed() >= FORGET_EVERY) {
-            sql::forget_before(&desk.db, now - micros_of(OUTCOME_LIFE))?;
+            sql::forget_before(&database.db, now - micros_of(OUTCOME_LIFE))?;
             self.forgotten = Some(Instant::now());
         }
-        if !desk.held.is_empty() {
-            desk.owner.live(&desk.db)?;
+        if !database.held.is_empty() {
+            database.owner.live(&database.db)?;
         }
-        desk.fill(now)?;
+        database.fill(now)?;
         self.gone.clear();
         (self.is_in_doubt, self.failed) = (false, None);
         Ok(())
     }
 
     /// The database could not be read or written.
-    pub(crate) fn fail(&mut self, desk: &Desk, error: &rusqlite::Error) {
+    pub(crate) fn fail(&mut self, database: &Database, error: &rusqlite::Error) {
         self.failed = Some(Instant::now());
         // Others may be unable to beat for the same reason. Who is gone is found again.
         self.seen.clear();
         self.gone.clear();
         self.is_in_doubt = false;
-        desk.fail(|| failed(&desk.path, error));
+        database.fail(|| failed(&database.path, error));
     }
 }
 
 /// Whether somebody here waits for what other processes do.
-fn is_curious(desk: &Desk) -> bool {
-    desk.is_hungry() || desk.outcomes.watches.are_awaited()
+fn looks_at_others(database: &Database) -> bool {
+    database.has_room() || database.outcomes.watches.are_awaited()
 }
 
 #[cfg(test)]
@@ -211,10 +211,12 @@ mod tests {
     use crate::message::Message;
 
     /// Two of one database.
-    fn desks() -> (tempfile::TempDir, Desk, Desk) {
+    fn desks() -> (tempfile::TempDir, Database, Database) {
         let directory = tempfile::TempDir::new().unwrap();
         let [one, other] = [1, 2].map(|number| {
-            Desk::open(directory.path().join("jobs.db"), number, Default::default()).ok().unwrap()
+            Database::open(directory.path().join("jobs.db"), number, Default::default())
+                .ok()
+                .unwrap()
         });
         (directory, one, other)
     }
@@ -224,12 +226,12 @@ mod tests {
         let (_directory, mut other, here) = desks();
         other.owner.hold().unwrap();
         let owner = other.owner.ensure(&other.db).unwrap();
-        let mut chores = Chores::default();
+        let mut maintenance = Maintenance::default();
         let mut looks = |times| {
             for _ in 0..times {
-                chores.look_at_owners(&here).unwrap();
+                maintenance.look_at_owners(&here).unwrap();
             }
-            chores.gone.iter().map(|(owner, _)| *owner).collect::<Vec<_>>()
+            maintenance.gone.iter().map(|(owner, _)| *owner).collect::<Vec<_>>()
         };
         assert!(looks(LOOKS).is_empty());
         sql::beat(&other.db, owner).unwrap();
@@ -250,14 +252,14 @@ mod tests {
         let (queue, _) = sql::queue(&other.db, "work").unwrap().unwrap();
         let row = Row::of(&Message::default());
         sql::publish(&other.db, (queue, 0), &row, None).unwrap();
-        let mut chores = Chores::default();
+        let mut maintenance = Maintenance::default();
         for _ in 0..=LOOKS {
-            chores.look_at_owners(&here).unwrap();
+            maintenance.look_at_owners(&here).unwrap();
         }
         // It had nothing, and so nothing to beat for; now it has.
         assert!(sql::beat(&other.db, owner).unwrap());
         let taken = sql::take(&other.db, queue, owner, 1).unwrap();
-        chores.work(&mut here).unwrap();
+        maintenance.work(&mut here).unwrap();
         assert!(sql::is_owner(&here.db, owner).unwrap());
         assert!(sql::remove(&other.db, taken[0].id, owner).unwrap(), "it is still its own");
     }
@@ -268,26 +270,26 @@ mod tests {
         let (_directory, mut other, mut here) = desks();
         other.owner.hold().unwrap();
         let owner = other.owner.ensure(&other.db).unwrap();
-        let mut chores = Chores::default();
-        chores.work(&mut here).unwrap();
-        let look = |chores: &mut Chores, here: &Desk, times| {
+        let mut maintenance = Maintenance::default();
+        maintenance.work(&mut here).unwrap();
+        let look = |maintenance: &mut Maintenance, here: &Database, times| {
             for _ in 0..times {
-                chores.look_at_owners(here).unwrap();
+                maintenance.look_at_owners(here).unwrap();
             }
-            (chores.gone.clone(), chores.is_work_left(here))
+            (maintenance.gone.clone(), maintenance.is_work_left(here))
         };
-        assert_eq!(look(&mut chores, &here, DOUBTS), (vec![], false));
-        assert_eq!(look(&mut chores, &here, 1), (vec![], true), "it writes something itself");
+        assert_eq!(look(&mut maintenance, &here, DOUBTS), (vec![], false));
+        assert_eq!(look(&mut maintenance, &here, 1), (vec![], true), "it writes something itself");
         here.db.execute_batch("PRAGMA query_only = 1").unwrap();
-        let error = chores.work(&mut here).unwrap_err();
-        chores.fail(&here, &error);
+        let error = maintenance.work(&mut here).unwrap_err();
+        maintenance.fail(&here, &error);
         here.db.execute_batch("PRAGMA query_only = 0").unwrap();
-        assert_eq!(look(&mut chores, &here, LOOKS), (vec![], true), "it begins anew");
+        assert_eq!(look(&mut maintenance, &here, LOOKS), (vec![], true), "it begins anew");
         let before = sql::data_version(&other.db).unwrap();
-        chores.work(&mut here).unwrap();
+        maintenance.work(&mut here).unwrap();
         assert_ne!(sql::data_version(&other.db).unwrap(), before, "it has written");
-        assert_eq!(look(&mut chores, &here, 1), (vec![(owner, Some(0))], true));
-        chores.fail(&here, &error);
-        assert_eq!((&*chores.gone, chores.is_work_left(&here)), (&[][..], false));
+        assert_eq!(look(&mut maintenance, &here, 1), (vec![(owner, Some(0))], true));
+        maintenance.fail(&here, &error);
+        assert_eq!((&*maintenance.gone, maintenance.is_work_left(&here)), (&[][..], false));
     }
 }

@@ -1,7 +1,6 @@
 //! The outcomes in a database: stored, and looked for while somebody waits for one.
 //!
-//! Apart from the messages, which have nothing to do with them. [`Watches`] is what the thread of the database shares with
-//! the tasks that wait.
+//! [`Watches`] is what the thread of the database shares with the tasks that wait.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicI64, AtomicUsize, Ordering};

@@ -1,6 +1,6 @@
 //! Who has taken messages out of a database, and whether they still live.
 //!
-//! Apart from the desk, which only has to know its number. An owner holds a locked file for as long as it lives. The system takes
+//! An owner holds a locked file for as long as it lives. The system takes
 //! the lock away when its process ends, however it ends, so others see at once that it is gone. Where
 //! that cannot be told (the lock is held, but nothing moves), it is seen in the database that it beats no more.
 

@@ -1,7 +1,6 @@
 //! Messages and outcomes as columns.
 //!
-//! Apart from the statements, since it runs in the kernel's thread for what is published, and needs no
-//! database.
+//! None of this needs the database: for a message that is published it runs in the kernel's thread.
 
 use std::time::{Duration, SystemTime};
 

@@ -1,6 +1,6 @@
 //! The database of the SQLite broker: how it is opened, what is in it, and what its errors mean.
 //!
-//! Apart from the statements, since this is what another version of the program has to agree with.
+//! Another version of the program has to agree with this file, and with no other.
 
 use std::io;
 use std::path::Path;

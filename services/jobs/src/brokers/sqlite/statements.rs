@@ -1,7 +1,6 @@
 //! What is asked of the database, statement by statement.
 //!
-//! Apart from the thread that decides when: each of these is called inside of a transaction, or reads
-//! one thing.
+//! Each of these is called inside of a transaction, or reads one thing.
 
 use std::time::Duration;
 

@@ -81,7 +81,7 @@ fn an_outcome_that_is_gone_for_its_age_is_not_waited_for() {
         broker.publish("work", message("delayed"), Some(later)).await.unwrap();
         let a_day_later = micros(wall_time() + Duration::from_secs(1));
         let removed =
-            broker.0.link.call(move |desk| Ok(sql::forget_before(&desk.db, a_day_later)?));
+            broker.0.link.call(move |database| Ok(sql::forget_before(&database.db, a_day_later)?));
         removed.await.unwrap();
         for (job, is_known_to_be_gone) in [("ended", true), ("delayed", false)] {
             let told = timeout_after(Duration::from_secs(1), broker.wait(&JobId(job.into()))).await;
@@ -105,9 +105,9 @@ fn a_purge_goes_on_where_it_was() {
         let taken = deliveries.next().await.unwrap().unwrap();
         let mut last = 0;
         for expected in [2, 1, 0] {
-            let purged = broker.0.link.call(move |desk| {
-                let (queue, _) = queue(&desk.db, "work")?;
-                Ok(desk.purge(queue, last, 2, wall_now())?)
+            let purged = broker.0.link.call(move |database| {
+                let (queue, _) = queue(&database.db, "work")?;
+                Ok(database.purge(queue, last, 2, wall_now())?)
             });
             let (count, next) = purged.await.unwrap();
             assert_eq!(count, expected);
@@ -122,15 +122,15 @@ fn a_purge_goes_on_where_it_was() {
 }
 
 async fn limit(broker: &SqliteBroker, pages: u32) {
-    let limited = broker.0.link.call(move |desk| {
-        desk.db.query_row(&format!("PRAGMA max_page_count = {pages}"), [], |_| Ok(()))?;
+    let limited = broker.0.link.call(move |database| {
+        database.db.query_row(&format!("PRAGMA max_page_count = {pages}"), [], |_| Ok(()))?;
         Ok(())
     });
     limited.await.unwrap();
 }
 
 async fn execute(broker: &SqliteBroker, sql: &'static str) -> Result<(), BrokerError> {
-    broker.0.link.call(move |desk| Ok(desk.db.execute_batch(sql)?)).await
+    broker.0.link.call(move |database| Ok(database.db.execute_batch(sql)?)).await
 }
 
 #[test]
@@ -169,7 +169,7 @@ fn an_outcome_that_could_not_be_read_is_read_again() {
                 async move { one.wait(&job).await }
             });
             let mut deliveries = one.consume("work", 1).await.unwrap();
-            let hungry =
+            let idle =
                 spawn(
                     async move { while let Err(BrokerError::Io(_)) = deliveries.next().await {} },
                 );
@@ -190,7 +190,7 @@ fn an_outcome_that_could_not_be_read_is_read_again() {
             .unwrap();
             let told = timeout_after(ASK_AGAIN / 2, waiting).await.expect("it is told");
             assert_eq!(told.unwrap().unwrap(), Outcome::success(number.into()));
-            hungry.cancel().await.ok();
+            idle.cancel().await.ok();
         }
     });
 }

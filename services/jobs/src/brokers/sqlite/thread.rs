@@ -1,7 +1,5 @@
 //! The thread that a database lives in: what is asked of it, and when a transaction begins.
 //!
-//! Apart from what happens inside of a transaction (`database.rs`).
-//!
 //! Whatever has been asked while the last transaction was on its way to the disk goes into the next
 //! one: so a hundred tasks that publish share one write to the disk. The thread sleeps until
 //! something is asked, or something is due: a delayed message, a beat, a look at what other processes
@@ -15,9 +13,9 @@ use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
 use pikake_traps::{Reply, future_wait, random, start_thread, yield_thread_before_sleep};
 
 use crate::broker::BrokerError;
-use crate::brokers::sqlite::database::Desk;
+use crate::brokers::sqlite::database::Database;
 use crate::brokers::sqlite::inbox::{Inbox, InboxState};
-use crate::brokers::sqlite::maintenance::Chores;
+use crate::brokers::sqlite::maintenance::Maintenance;
 use crate::brokers::sqlite::outcomes::Watches;
 use crate::brokers::sqlite::schema::{concerns_all, failed};
 
@@ -45,7 +43,7 @@ impl From<BrokerError> for Failure {
 /// Something that is done in a transaction.
 pub(crate) trait Call: Send {
     /// Does it; an error is one that ends the whole transaction.
-    fn run(&mut self, desk: &mut Desk) -> rusqlite::Result<()>;
+    fn run(&mut self, database: &mut Database) -> rusqlite::Result<()>;
     /// Tells what came of it, when the transaction has been committed, or why it was not.
     fn finish(self: Box<Self>, failed: Option<BrokerError>);
 }
@@ -58,16 +56,16 @@ struct Asked<W, T> {
 
 impl<W, T> Call for Asked<W, T>
 where
-    W: FnOnce(&mut Desk) -> Result<T, Failure> + Send,
+    W: FnOnce(&mut Database) -> Result<T, Failure> + Send,
     T: Send,
 {
-    fn run(&mut self, desk: &mut Desk) -> rusqlite::Result<()> {
+    fn run(&mut self, database: &mut Database) -> rusqlite::Result<()> {
         let Some(work) = self.work.take() else { return Ok(()) };
-        self.done = Some(match work(desk) {
+        self.done = Some(match work(database) {
             Ok(value) => Ok(value),
             Err(Failure::Broker(error)) => Err(error),
             Err(Failure::Database(error)) if concerns_all(&error) => return Err(error),
-            Err(Failure::Database(error)) => Err(failed(&desk.path, &error)),
+            Err(Failure::Database(error)) => Err(failed(&database.path, &error)),
         });
         Ok(())
     }
@@ -89,7 +87,7 @@ struct Ending {
 }
 
 impl Call for Ending {
-    fn run(&mut self, _: &mut Desk) -> rusqlite::Result<()> {
+    fn run(&mut self, _: &mut Database) -> rusqlite::Result<()> {
         self.inbox.set_state(self.state);
         Ok(())
     }
@@ -123,10 +121,10 @@ impl Link {
         let watches = Arc::new(Watches::default());
         let (reply, replied) = Reply::channel();
         let (number, inside) = (random::u64(), watches.clone());
-        let life = move || match Desk::open(path, number, inside) {
-            Ok(desk) => {
+        let life = move || match Database::open(path, number, inside) {
+            Ok(database) => {
                 reply.send(Ok(()));
-                Thread { desk, chores: Chores::default(), received }.live();
+                Thread { database, maintenance: Maintenance::default(), received }.live();
             }
             Err(error) => reply.send(Err(error)),
         };
@@ -140,7 +138,7 @@ impl Link {
     /// Does something in the next transaction; comes back when that has been committed.
     pub(crate) async fn call<T: Send + 'static>(
         &self,
-        work: impl FnOnce(&mut Desk) -> Result<T, Failure> + Send + 'static,
+        work: impl FnOnce(&mut Database) -> Result<T, Failure> + Send + 'static,
     ) -> Result<T, BrokerError> {
         let (reply, replied) = Reply::channel();
         let asked = Asked { work: Some(work), done: None, reply };
@@ -152,7 +150,7 @@ impl Link {
     /// Does something in the next transaction; nobody waits for it.
     pub(crate) fn post(
         &self,
-        work: impl FnOnce(&mut Desk) -> Result<(), Failure> + Send + 'static,
+        work: impl FnOnce(&mut Database) -> Result<(), Failure> + Send + 'static,
     ) {
         let (reply, _) = Reply::channel();
         // A closed database has nothing left to be done.
@@ -192,8 +190,8 @@ impl Link {
 }
 
 struct Thread {
-    desk: Desk,
-    chores: Chores,
+    database: Database,
+    maintenance: Maintenance,
     received: Receiver<Command>,
 }
 
@@ -202,7 +200,8 @@ impl Thread {
         loop {
             let mut calls = Vec::new();
             let mut closing = None;
-            let mut next = match self.received.recv_timeout(self.chores.pause(&self.desk)) {
+            let mut next = match self.received.recv_timeout(self.maintenance.pause(&self.database))
+            {
                 Ok(command) => Some(command),
                 Err(RecvTimeoutError::Timeout) => None,
                 Err(RecvTimeoutError::Disconnected) => break,
@@ -224,70 +223,70 @@ impl Thread {
             self.turn(calls);
             if let Some(reply) = closing {
                 drop(self.received);
-                end(self.desk);
+                end(self.database);
                 reply.send(());
                 return;
             }
         }
-        end(self.desk);
+        end(self.database);
     }
 
     fn turn(&mut self, mut calls: Vec<Box<dyn Call>>) {
-        let looked = self.chores.look_around(&mut self.desk);
+        let looked = self.maintenance.look_around(&mut self.database);
         if let Err(error) = &looked {
-            self.chores.fail(&self.desk, error);
+            self.maintenance.fail(&self.database, error);
         }
-        let is_due = looked.unwrap_or(false) && self.chores.may_try();
+        let is_due = looked.unwrap_or(false) && self.maintenance.may_try();
         if calls.is_empty() && !is_due {
             return;
         }
-        match transact(&mut self.desk, &mut self.chores, &mut calls) {
+        match transact(&mut self.database, &mut self.maintenance, &mut calls) {
             Ok(()) => {
-                self.desk.settle();
+                self.database.settle();
                 for call in calls {
                     call.finish(None);
                 }
             }
             Err(error) => {
-                self.desk.unsettle();
-                let path = self.desk.path.clone();
+                self.database.unsettle();
+                let path = self.database.path.clone();
                 for call in calls {
                     call.finish(Some(failed(&path, &error)));
                 }
-                self.chores.fail(&self.desk, &error);
+                self.maintenance.fail(&self.database, &error);
             }
         }
     }
 }
 
-/// One transaction: everything that was asked for, and the chores.
+/// One transaction: everything that was asked for, and the maintenance.
 fn transact(
-    desk: &mut Desk,
-    chores: &mut Chores,
+    database: &mut Database,
+    maintenance: &mut Maintenance,
     calls: &mut [Box<dyn Call>],
 ) -> rusqlite::Result<()> {
-    desk.check_file()?;
-    desk.db.execute_batch("BEGIN IMMEDIATE")?;
+    database.check_file()?;
+    database.db.execute_batch("BEGIN IMMEDIATE")?;
     let work = || {
         for call in calls {
-            call.run(desk)?;
+            call.run(database)?;
         }
-        chores.work(desk)?;
-        desk.db.execute_batch("COMMIT")
+        maintenance.work(database)?;
+        database.db.execute_batch("COMMIT")
     };
     let done: rusqlite::Result<()> = work();
-    if done.is_err() && !desk.db.is_autocommit() {
+    if done.is_err() && !database.db.is_autocommit() {
         // What fails here as well leaves the transaction to SQLite, which drops it with the file.
-        let _ = desk.db.execute_batch("ROLLBACK");
+        let _ = database.db.execute_batch("ROLLBACK");
     }
     done
 }
 
 /// Everything goes back that was taken and not acknowledged.
-fn end(mut desk: Desk) {
+fn end(mut database: Database) {
     // Should this fail, others find out that the lock is gone.
-    let _ = desk.db.execute_batch("BEGIN IMMEDIATE");
-    if desk.leave().is_ok() {
-        let _ = desk.db.execute_batch("COMMIT");
+    let _ = database.db.execute_batch("BEGIN IMMEDIATE");
+    if database.leave().is_ok() {
+        let _ = database.db.execute_batch("COMMIT");
     }
 }
