@@ -8,3 +8,4 @@ mod doc_examples;
 mod examples;
 mod facade;
 mod floors;
+mod glossary;
