@@ -2,12 +2,12 @@
 
 pub(crate) mod address;
 pub(crate) mod channel;
-pub(crate) mod connection;
+mod connection;
 pub(crate) mod consumer;
 pub(crate) mod error;
 pub(crate) mod hub;
-pub(crate) mod link;
+mod link;
 pub(crate) mod options;
-pub(crate) mod stream;
-pub(crate) mod supervisor;
-pub(crate) mod topology;
+mod stream;
+mod supervisor;
+mod topology;

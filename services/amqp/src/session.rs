@@ -10,9 +10,9 @@
 //! ```
 //!
 //! 1 the broker's start (`Greeter::start_ok`), 2 its tune (`Greeter::agree`), 3 open-ok,
-//! 4 [`close`](Session::close), 5 close-ok. A close of the broker, silence, and what is not AMQP lead from everywhere to `Over`
-//! (`end`). Of a request the expectation is there before its bytes can leave, and what cannot be
-//! encoded leaves neither.
+//! 4 [`close`](Session::close), 5 close-ok. A close of the broker, silence, and what is not AMQP lead
+//! from everywhere to `Over` (`end`). Of a request the expectation is there before its bytes can leave,
+//! and what cannot be encoded leaves neither.
 //!
 //! What the broker sends is handled in `input`, what the client asks in `requests`; `channel` has the
 //! state of one channel, `handshake` the answers of the handshake, and `wire` the frames.
@@ -32,10 +32,10 @@ use std::time::Duration;
 use amq_protocol::frame::AMQPFrame;
 use amq_protocol::protocol::{AMQPClass, connection};
 
+use self::channel::ChannelState;
+use self::event::{Ended, Event, Remains};
+use self::handshake::{Greeter, Limits};
 use crate::error::Error;
-use channel::ChannelState;
-use event::{Ended, Event, Remains};
-use handshake::{Greeter, Limits};
 
 /// Frames may be that large before another size is agreed.
 const FRAME_MIN: usize = 4096;
