@@ -13,7 +13,7 @@ use amq_protocol::protocol::{AMQPClass, basic};
 use pikake_sync::oneshot;
 
 use crate::client::consumer::Consumer;
-use crate::client::hub::{Answer, Asker, ChannelInner, Connection, Delivery, qos, wrong_answer};
+use crate::client::hub::{Answer, Asker, ChannelInner, Connection, Delivery, wrong_answer};
 use crate::error::Error;
 use crate::message::{ConsumeOptions, REPLY_TO, short};
 
@@ -82,7 +82,7 @@ impl Channel {
     ) -> impl Future<Output = Result<(), Error>> + use<> {
         let channel = self.clone();
         async move {
-            channel.0.ask(qos(prefetch, global)).await?;
+            channel.0.ask(ChannelInner::qos(prefetch, global)).await?;
             if global {
                 channel.0.limit_all(prefetch);
             }

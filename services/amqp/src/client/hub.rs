@@ -23,7 +23,6 @@ use pikake_sync::{Mutex, oneshot};
 use pikake_time::Ticks;
 use pikake_traps::{WaitQueue, elapsed_since, now, park, timeout_after};
 
-pub(super) use self::channel::qos;
 use crate::client::address::Address;
 use crate::client::error::PublishError;
 use crate::client::options::Options;

@@ -100,11 +100,16 @@ impl ChannelInner {
         }
     }
 
+    /// The request that limits the unacknowledged deliveries of a consumer, or of the whole channel.
+    pub(crate) fn qos(prefetch_count: u16, global: bool) -> AMQPClass {
+        AMQPClass::Basic(basic::AMQPMethod::Qos(basic::Qos { prefetch_count, global }))
+    }
+
     /// What a new channel has to be told to be this one.
     pub(crate) fn settings(&self) -> Vec<AMQPClass> {
         let select = confirm::Select { nowait: false };
         let select = AMQPClass::Confirm(confirm::AMQPMethod::Select(select));
-        let limit = self.global_limit.get().map(|limit| qos(limit, true));
+        let limit = self.global_limit.get().map(|limit| Self::qos(limit, true));
         self.confirms.then_some(select).into_iter().chain(limit).collect()
     }
 
@@ -117,7 +122,7 @@ impl ChannelInner {
     /// take a limit of the whole channel away, so it is one or the other.
     pub(crate) fn limit(&self, consumer: &ConsumerInner) -> Option<AMQPClass> {
         let is_limited = consumer.options.no_ack || self.global_limit.get().is_some();
-        (!is_limited).then(|| qos(consumer.options.prefetch, false))
+        (!is_limited).then(|| Self::qos(consumer.options.prefetch, false))
     }
 
     /// Asks the broker, and waits for its answer.
@@ -153,9 +158,4 @@ impl Drop for ChannelInner {
             drop(hub.with(|session| session.close_channel(number, Asker::NOBODY)));
         }
     }
-}
-
-/// The request that limits the unacknowledged deliveries of a consumer, or of the whole channel.
-pub(crate) fn qos(prefetch_count: u16, global: bool) -> AMQPClass {
-    AMQPClass::Basic(basic::AMQPMethod::Qos(basic::Qos { prefetch_count, global }))
 }
