@@ -184,7 +184,7 @@ fn child() {
             });
             both.wait();
             let mut signals = Signals::new([SIGHUP, SIGINT, SIGTERM]).unwrap();
-            let told = timeout_after(100 * A_MOMENT, signals.next()).await;
+            let told = timeout_after(1_000 * A_MOMENT, signals.next()).await;
             exit(if told.is_ok() { 42 } else { 1 });
         }),
         other => unreachable!("no program is called {other}"),
