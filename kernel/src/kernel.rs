@@ -197,7 +197,8 @@ impl<C: Clock + 'static, P: Pick + 'static, D: Driver + 'static> Kernel<C, P, D>
         self.machine.waits()
     }
 
-    /// Has every task of this moment polled once more, so that [`waits`](Self::waits) shows all its waits.
+    /// Has every task of this moment polled once more, and its sub-waits, so that [`waits`](Self::waits) shows
+    /// all its waits, with what each waits for.
     ///
     /// The list is complete after the next turn.
     ///

@@ -182,21 +182,14 @@ impl<D: Driver, C: Clock, P: Pick> Machine<D, C, P> {
 
     pub(crate) fn waits(&self) -> Vec<Waiting> {
         let mut waits = Vec::new();
-        for task in self.newest_first() {
-            if task.is_ready() {
-                continue;
-            }
-            let seen = task.seen_waits().into_iter();
-            waits.extend(seen.map(|SeenWait { trap, place, about, .. }| Waiting {
-                task: task.clone(),
-                trap,
-                place,
-                about,
-            }));
+        let mut show = |task: &TaskRef, seen| {
+            let SeenWait { trap, place, about, .. } = seen;
+            waits.push(Waiting { task: task.clone(), trap, place, about });
+        };
+        for task in self.newest_first().iter().filter(|task| !task.is_ready()) {
+            task.seen_waits().into_iter().for_each(|seen| show(task, seen));
         }
-        self.local.each_sub_wait(|task, (trap, place)| {
-            waits.push(Waiting { task: task.clone(), trap, place, about: None });
-        });
+        self.local.each_sub_wait(show);
         waits
     }
 

@@ -5,13 +5,14 @@ use std::pin::Pin;
 use std::rc::Rc;
 
 use futures::future::join;
+use futures::stream::{FuturesUnordered, StreamExt};
 use pikake::sync::{
     Barrier, BelowZero, Condvar, Event, Local, Mutex, NotPut, NothingToDo, OnceCell, Promise,
     Queue, ReentrantMutex, RwLock, Semaphore, TryGetError, WaitGroup, broadcast, mpsc, oneshot,
     watch,
 };
 use pikake::time::{Clock, Ticks, elapsed_since};
-use pikake::{Kernel, sleep, spawn, timeout_after, yield_now};
+use pikake::{Kernel, shield, sleep, spawn, timeout_after, yield_now};
 
 use crate::child;
 use crate::support::warnings::OnWarning;
@@ -147,8 +148,7 @@ fn a_holder_is_shown_however_it_was_polled_and_as_long_as_it_is_known() {
         assert!(shown(mutex).contains(&format!("held_by: Some(task {here} `main` since ")));
         let next = named("next", async move {
             // Polled with a waker that is not the task's own.
-            let mut locks: futures::stream::FuturesUnordered<_> =
-                [mutex.lock()].into_iter().collect();
+            let mut locks: FuturesUnordered<_> = [mutex.lock()].into_iter().collect();
             let guard = futures::StreamExt::next(&mut locks).await.unwrap().unwrap();
             sleep(ms(1)).await.unwrap();
             std::mem::forget(guard);
@@ -263,6 +263,25 @@ fn inspected_waits_name_their_primitives() {
             &format!("task {holder} `holder`"),
         ]
     );
+}
+
+#[test]
+fn inspected_sub_waits_name_their_primitives() {
+    let kernel = kernel();
+    kernel.run(async {
+        let (orders, mut next) = mpsc::bounded::<()>(8);
+        let event = Rc::new(Event::new().named("closing"));
+        let of_task = event.clone();
+        let task = spawn(async move {
+            let mut waits = FuturesUnordered::<Pin<Box<dyn Future<Output = ()>>>>::new();
+            waits.push(Box::pin(async move { drop(next.recv().await) }));
+            waits.push(Box::pin(async move { drop(shield(of_task.wait()).await) }));
+            while waits.next().await.is_some() {}
+        });
+        yield_now().await.unwrap();
+        forget((orders.named("orders"), event, task));
+    });
+    assert_eq!(waited_for(&kernel), ["event `closing`", "queue `orders`, length 0 of 8"]);
 }
 
 #[test]

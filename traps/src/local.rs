@@ -18,7 +18,6 @@ use std::cell::{Cell, RefCell};
 use std::fmt;
 use std::io;
 use std::mem::ManuallyDrop;
-use std::panic::Location;
 use std::ptr::{self, NonNull};
 use std::task::Waker;
 use std::time::SystemTime;
@@ -34,7 +33,7 @@ use crate::cell::ready::ReadyList;
 use crate::cell::reference::TaskRef;
 use crate::home::{Home, LocalHome};
 use crate::interrupt::Interrupted;
-use crate::names::{KernelId, TaskId, TrapKind, WaitKey};
+use crate::names::{KernelId, SeenWait, TaskId, TrapKind, WaitKey};
 use crate::queue::WaitQueue;
 use crate::reply::Reply;
 use crate::scope::Frame;
@@ -496,10 +495,7 @@ impl Local {
     }
 
     /// Shows every pending wait that was polled with a combinator's waker.
-    pub fn each_sub_wait(
-        &self,
-        show: impl FnMut(&TaskRef, (TrapKind, &'static Location<'static>)),
-    ) {
+    pub fn each_sub_wait(&self, show: impl FnMut(&TaskRef, SeenWait)) {
         self.sub_waits.each(show);
     }
 

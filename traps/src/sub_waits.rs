@@ -29,7 +29,7 @@ use slab::Slab;
 
 use crate::cell::reference::TaskRef;
 use crate::cell::sub_wait::{Count, List, SubWait};
-use crate::names::TrapKind;
+use crate::names::{SeenWait, TrapKind};
 
 /// What a node stands for.
 #[derive(Clone, Copy)]
@@ -52,6 +52,8 @@ struct Node {
     /// It was polled last with a combinator's waker.
     is_sub_wait: bool,
     what: What,
+    /// What the wait waits for, if its last poll was in an inspected step.
+    about: Option<Box<str>>,
     under: Under,
     previous: SubWait,
     next: SubWait,
@@ -112,6 +114,7 @@ impl SubWaits {
                 waker: fresh,
                 is_sub_wait: waker.is_some(),
                 what,
+                about: None,
                 under,
                 previous: SubWait::NONE,
                 next: SubWait::NONE,
@@ -127,6 +130,7 @@ impl SubWaits {
         let found = &mut nodes[node.index()];
         let count_before = found.own_count();
         found.what = what;
+        found.about = None;
         found.is_sub_wait = waker.is_some();
         let waker_before = match waker {
             None => found.waker.take(),
@@ -143,6 +147,11 @@ impl SubWaits {
         drop(nodes);
         drop((waker_before, task_before));
         node
+    }
+
+    /// Notes what a wait waits for. For listings.
+    pub(crate) fn set_about(&self, node: SubWait, about: Option<Box<str>>) {
+        self.0.borrow_mut()[node.index()].about = about;
     }
 
     /// Frees a node. What is under it is under what it was under from now on.
@@ -177,6 +186,21 @@ impl SubWaits {
     /// Takes the wakers of all that a cause of a scope (`None`: of the task) concerns: what is under it
     /// at any depth, but for shields, what is in them, and waits that are never interrupted. Those outside come first, of siblings the oldest.
     pub(crate) fn take_wakers(&self, task: &TaskRef, scope: Option<SubWait>) -> Vec<Waker> {
+        self.take_wakers_if(task, scope, Node::is_told)
+    }
+
+    /// Takes the wakers of all that is under a task, at any depth.
+    pub(crate) fn take_all_wakers(&self, task: &TaskRef) -> Vec<Waker> {
+        self.take_wakers_if(task, None, |_| true)
+    }
+
+    /// Takes the wakers of what is under a scope or task, but for what is not concerned and what is in that.
+    fn take_wakers_if(
+        &self,
+        task: &TaskRef,
+        scope: Option<SubWait>,
+        is_concerned: impl Fn(&Node) -> bool,
+    ) -> Vec<Waker> {
         let mut nodes = self.0.borrow_mut();
         let inside = match scope {
             None => task.sub_waits(),
@@ -186,7 +210,7 @@ impl SubWaits {
         let mut left = Vec::new();
         push_siblings(&nodes, inside.first(), &mut left);
         while let Some(node) = left.pop() {
-            if !nodes[node.index()].is_told() {
+            if !is_concerned(&nodes[node.index()]) {
                 continue;
             }
             wakers.extend(take_waker(&mut nodes, node));
@@ -196,15 +220,12 @@ impl SubWaits {
     }
 
     /// Shows every sub-wait that is a wait.
-    pub(crate) fn each(
-        &self,
-        mut show: impl FnMut(&TaskRef, (TrapKind, &'static Location<'static>)),
-    ) {
+    pub(crate) fn each(&self, mut show: impl FnMut(&TaskRef, SeenWait)) {
         for (_, node) in &*self.0.borrow() {
-            if let What::Wait(kind, place) = node.what
+            if let What::Wait(trap, place) = node.what
                 && !node.task.is_ended()
             {
-                show(&node.task, (kind, place));
+                show(&node.task, SeenWait { trap, place, about: node.about.clone() });
             }
         }
     }

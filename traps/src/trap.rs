@@ -486,9 +486,12 @@ fn poll_watched<T: Trap>(
     }
     if !is_sub_wait {
         task.set_wait(kind, state.place);
-        if task.flags().has(Flags::INSPECTED) {
-            let about = trap.about().map(String::into_boxed_str);
-            task.note_seen(SeenWait { trap: kind, place: state.place, about });
+    }
+    if task.flags().has(Flags::INSPECTED) {
+        let about = trap.about().map(String::into_boxed_str);
+        match is_sub_wait {
+            true => local.sub_waits().set_about(state.sub_wait, about),
+            false => task.note_seen(SeenWait { trap: kind, place: state.place, about }),
         }
     }
     if is_new && task.flags().has(Flags::OBSERVED) {

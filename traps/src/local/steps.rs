@@ -183,11 +183,16 @@ impl TaskRef {
         door::reach(self.kernel(), |local| local.kernel().abort(self, reason));
     }
 
-    /// Has the task stepped, and all pending waits of that step kept with what they wait for. For listings;
-    /// [`seen_waits`](Self::seen_waits) shows them until the task's next step.
+    /// Has the task stepped, and its sub-waits polled, and all pending waits of that step kept with what they wait
+    /// for. For listings; [`seen_waits`](Self::seen_waits) shows those that were polled with the task's own waker
+    /// until the task's next step.
     pub fn inspect(&self) {
         self.begin_inspection();
-        door::reach(self.kernel(), |local| local.make_ready(self));
+        door::reach(self.kernel(), |local| {
+            local.make_ready(self);
+            local.add_wakers(local.sub_waits().take_all_wakers(self));
+            local.call_wakers();
+        });
     }
 }
 
