@@ -5,7 +5,7 @@
 mod scratch;
 
 mod files;
-#[cfg(feature = "process")]
+#[cfg(all(feature = "process", feature = "signals"))]
 mod process;
 mod sim;
 mod stdio;
