@@ -5,10 +5,17 @@ use std::path::{Path, PathBuf};
 
 /// A word that was replaced, and the one that the field uses.
 const REPLACED: &[(&str, &str)] = &[
+    ("Chores", "Maintenance"),
+    ("Desk", "Database"),
+    ("Hall", "WorkerState"),
     ("JobLine", "CallQueue"),
-    ("Ledger", "the table's own name"),
+    ("Ledger", "UnsettledDeliveries"),
+    ("Seat", "Slot"),
     ("Sitter", "MemberState"),
+    ("Ways", "Routes"),
     ("doomed", "to_abort"),
+    ("is_curious", "must_poll_others"),
+    ("is_hungry", "has_free_consumer"),
     ("jobs_running", "calls_running"),
     ("make_deaf", "make_uninterruptible"),
     ("quietly", "catch_and_log"),
@@ -18,6 +25,7 @@ const REPLACED: &[(&str, &str)] = &[
     ("see_to_it", "assign_thread"),
     ("sitter", "state"),
     ("stand_up", "free_slot"),
+    ("tend_orphans", "requeue_unfinished"),
     ("unhang", "unlink"),
     ("untell", "redeliver"),
 ];
@@ -28,8 +36,7 @@ const FOLDERS: &[&str] = &[
     "macros/src",
     "net/src",
     "os/src",
-    "services/http/src",
-    "services/tokio/src",
+    "services",
     "sim/src",
     "src",
     "sync/src",
