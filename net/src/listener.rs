@@ -45,7 +45,7 @@ macro_rules! listening {
             }
         }
 
-        /// Takes all connections that are there, waiting until there is one; at most so many.
+        /// Takes at most `most` of the connections that are there, and waits until there is one.
         ///
         /// One wait for a burst of clients, where [`accept`](Self::accept) has one for each.
         ///
@@ -105,7 +105,7 @@ macro_rules! listening {
             self.socket.local_address().and_then($to_address)
         }
 
-        /// Closes the listener while others may still hold it. Whoever waits to accept is woken with
+        /// Closes the listener, also while other tasks still hold it. A task that waits to accept gets
         /// [`Closed`](pikake_traps::Closed), and connections that were not accepted are reset. The file of a
         /// Unix socket stays.
         pub fn close(&self) {

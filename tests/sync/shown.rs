@@ -1,5 +1,6 @@
 //! Who holds what and how many wait: what `Debug` shows. And what is said about misuse.
 
+use std::cell::RefCell;
 use std::mem::forget;
 use std::pin::Pin;
 use std::rc::Rc;
@@ -282,6 +283,36 @@ fn inspected_sub_waits_name_their_primitives() {
         forget((orders.named("orders"), event, task));
     });
     assert_eq!(waited_for(&kernel), ["event `closing`", "queue `orders`, length 0 of 8"]);
+}
+
+#[test]
+fn an_inspection_changes_no_cancel() {
+    for is_inspected in [false, true] {
+        let kernel = kernel();
+        let (task, log) = kernel.run(async {
+            let log = Rc::new(RefCell::new(Vec::new()));
+            let of_task = log.clone();
+            let task = spawn(async move {
+                let mut waits = FuturesUnordered::new();
+                for number in 1..=3_u32 {
+                    waits.push(async move { (number, Event::new().wait().await.is_err()) });
+                }
+                while let Some(ended) = waits.next().await {
+                    of_task.borrow_mut().push(ended);
+                }
+                sleep(ms(5)).await.is_ok()
+            });
+            yield_now().await.unwrap();
+            (task, log)
+        });
+        if is_inspected {
+            kernel.inspect();
+        }
+        kernel.enter(|| task.request_cancel("at the same moment")).unwrap();
+        let cleaned_up = kernel.run(async { task.await.unwrap() });
+        assert!(cleaned_up, "inspected: {is_inspected}");
+        assert_eq!(*log.borrow(), [(1, true), (2, true), (3, true)], "inspected: {is_inspected}");
+    }
 }
 
 #[test]

@@ -1,5 +1,5 @@
-//! What an idle keep-alive connection costs a server in live bytes: what the allocator has given out
-//! and not got back, before and after so many connections have each had one request answered.
+//! The bytes of an idle keep-alive connection: the server's live bytes, by a counting allocator, before and after
+//! each connection has had one request answered.
 //!
 //! ```text
 //! memory <runtime> [connections]
