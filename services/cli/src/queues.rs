@@ -16,11 +16,12 @@ const HEAD: [&str; 6] = ["queue", "ready", "taken", "delayed", "dead", "consumer
 /// What the broker does not tell.
 const UNKNOWN: &str = "-";
 
-/// The broker, and nothing of the application: to look does not set it up.
+/// Opens the broker, without setting up the application's queues.
 pub(crate) async fn look(app: &App) -> Result<Rc<dyn Broker>, Stop> {
     let url = app.url();
-    // It would be made.
-    if let Some(path) = url.strip_prefix("sqlite://")
+    // Opening would make it.
+    if let Some(rest) = url.strip_prefix("sqlite://")
+        && let path = rest.split('?').next().unwrap_or(rest)
         && !path.is_empty()
         && !Path::new(path).exists()
     {

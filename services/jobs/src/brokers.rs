@@ -48,6 +48,7 @@ pub(crate) fn checked(url: String) -> Result<String, String> {
 /// | `memory://` | in memory, its own |
 /// | `memory://name` | in memory, the same for all of this process that say this name |
 /// | `sqlite:///path` | in a SQLite database at `/path`; `sqlite://path`: at a relative one |
+/// | `sqlite:///path?lease=30` | the same with a lease of 30 seconds (see `SqliteBroker`) |
 /// | `amqp://user:password@host:port/vhost` | RabbitMQ; with the feature `tls`, `amqps://` |
 ///
 /// # Examples
@@ -83,7 +84,10 @@ pub(crate) fn open_as(
                 Err(BrokerError::Refused("`sqlite://` lacks the path of a file".to_owned()))
             }
             #[cfg(feature = "sqlite")]
-            "sqlite" => Ok(Rc::new(SqliteBroker::open(rest).await?)),
+            "sqlite" => {
+                let (path, lease) = sqlite::path_and_lease(rest).map_err(BrokerError::Refused)?;
+                Ok(Rc::new(SqliteBroker::open_with_lease(path, lease).await?))
+            }
             #[cfg(feature = "amqp")]
             "amqp" | "amqps" => Ok(Rc::new(AmqpBroker::open_as(url, opening).await?)),
             _ => Err(BrokerError::Refused(format!(

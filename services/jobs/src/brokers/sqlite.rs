@@ -1,18 +1,19 @@
 //! The broker in a SQLite database: durable on one machine, shared by its processes.
 //!
-//! The database lives in a thread (`thread.rs`); this file has the calls of tasks, and what these ask of the thread.
+//! A thread owns the database (`thread.rs`); this file has the calls that tasks make to it.
 
 mod database;
 mod inbox;
+mod lease;
 mod maintenance;
 mod outcomes;
-mod owner;
 mod row;
 mod schema;
 mod statements;
 mod thread;
 
 use std::fmt;
+use std::ops::RangeInclusive;
 use std::path::{Path, PathBuf};
 use std::rc::Rc;
 use std::sync::Arc;
@@ -31,30 +32,29 @@ use crate::brokers::sqlite::statements as sql;
 use crate::brokers::sqlite::thread::{Failure, Link};
 use crate::message::{JobId, Message, Outcome};
 
-/// How often who waits for an outcome asks whether it has come, and whether the database is still there. Almost always
-/// it is told before.
+/// How often a waiter for an outcome asks for it, should no notification come.
 const ASK_AGAIN: Duration = Duration::from_secs(30);
 
-/// So many messages are purged in one transaction at most, lest others wait for it: less than a second's work.
+/// The leases that a database may be opened with.
+const LEASES: RangeInclusive<Duration> =
+    Duration::from_millis(100)..=Duration::from_secs(24 * 3_600);
+
+/// The most messages that one transaction purges: less than a second's work, for other calls wait for it.
 const PURGED_AT_ONCE: usize = 50_000;
 
 /// A broker in a SQLite database: durable on one machine, shared by its processes.
 ///
-/// What was confirmed is on the disk: neither `kill -9` nor a power failure loses it
-/// (`synchronous = FULL`). Calls of many tasks share a write to the disk, so one at a time is slow and
-/// many at once are fast. A process that is gone is found out in half a second and what it had taken
-/// is delivered again; one that hangs has ten seconds. What has been taken counts as delivered, also
-/// if the process was killed before it had looked at it.
+/// A confirmed message is on the disk: neither `kill -9` nor a power failure loses it (`synchronous = FULL`). Calls of many
+/// tasks share a write to the disk, so one at a time is slow and many at once are fast. When the disk is full, nothing is
+/// lost: workers wait until there is room, and publishing fails.
 ///
-/// When the disk is full, nothing is lost: workers wait until there is room, and who sends is told.
+/// A process holds the messages that it has taken under a lease, [`LEASE`](Self::LEASE) unless it is opened with another
+/// one, and renews it every third of it. The messages of a process that was killed, or hangs, are delivered again when its
+/// lease expires, and count as delivered even if no consumer has seen them. No clock setting ends a lease.
 ///
-/// Other processes' messages and outcomes are noticed within 20 ms while somebody waits for them.
-/// Outcomes are kept for a day, or until the handle is dropped that waited for them; of a job that has ended twice, as one
-/// whose id was sent twice, for two days. Who asks later is told that there is none.
-///
-/// Beside the database there are files whose names begin with its: SQLite's own two, and one for each process that takes
-/// messages. One that was left behind by a killed process goes when another one begins to. That of a living process is to be
-/// left alone: it makes it again, but what it has taken is delivered to others.
+/// A consumer or waiter notices the messages and outcomes of other processes within 20 ms. An outcome is kept for a day, or
+/// until the handle is dropped that waited for it; the outcome of a job that has ended twice, as one whose id was sent
+/// twice, for two days. Waiting for an outcome that is gone is [`BrokerError::NoOutcome`].
 ///
 /// # Examples
 ///
@@ -69,15 +69,18 @@ const PURGED_AT_ONCE: usize = 50_000;
 /// # Ok(()) }
 /// ```
 #[derive(Clone)]
-pub struct SqliteBroker(Rc<Session>);
+pub struct SqliteBroker(Rc<Opened>);
 
-struct Session {
+struct Opened {
     link: Link,
     path: PathBuf,
 }
 
 impl SqliteBroker {
-    /// Opens the database of that path, and makes it if there is none; its directory has to exist.
+    /// How long a lease lasts unless [`open_with_lease`](Self::open_with_lease) says otherwise.
+    pub const LEASE: Duration = Duration::from_secs(10);
+
+    /// Opens the database at a path, and makes it if there is none; its directory has to exist.
     ///
     /// # Cancellation
     ///
@@ -85,17 +88,50 @@ impl SqliteBroker {
     ///
     /// # Errors
     ///
-    /// [`BrokerError::Io`] if it cannot be opened, [`BrokerError::Refused`] if it is of another
-    /// program or another version, [`BrokerError::Lost`] if somebody else has been writing for seconds.
+    /// [`BrokerError::Io`] if it cannot be opened, [`BrokerError::Refused`] if it belongs to another program or another
+    /// version, [`BrokerError::Lost`] if another process has been writing for seconds.
     pub async fn open(path: impl AsRef<Path>) -> Result<Self, BrokerError> {
-        // It stays where it is, wherever the program goes.
+        Self::open_with_lease(path, Self::LEASE).await
+    }
+
+    /// Opens the database as [`open`](Self::open) does, with another lease: from 100 ms to a day.
+    ///
+    /// With a shorter lease, the messages of a killed process are delivered again sooner; a process that does not run for
+    /// that long, on a loaded machine say, loses its messages to others. The processes of a database should agree on it.
+    ///
+    /// # Cancellation
+    ///
+    /// As for [`open`](Self::open).
+    ///
+    /// # Errors
+    ///
+    /// As for [`open`](Self::open); [`BrokerError::Refused`] for a lease out of bounds.
+    pub async fn open_with_lease(
+        path: impl AsRef<Path>,
+        lease: Duration,
+    ) -> Result<Self, BrokerError> {
+        if !LEASES.contains(&lease) {
+            let why = format!("a lease of {lease:?} is not between {:?} and a day", LEASES.start());
+            return Err(BrokerError::Refused(why));
+        }
+        // A relative path goes on to mean this file when the program changes its directory.
         let path = std::path::absolute(path)?;
-        let link = Link::open(path.clone()).await?;
-        Ok(Self(Rc::new(Session { link, path })))
+        let link = Link::open(path.clone(), lease).await?;
+        Ok(Self(Rc::new(Opened { link, path })))
     }
 }
 
-/// A queue that is there, or why there is none.
+/// The path and the lease of a URL, of which `rest` follows `sqlite://`.
+pub(crate) fn path_and_lease(rest: &str) -> Result<(&str, Duration), String> {
+    let Some((path, query)) = rest.split_once('?') else { return Ok((rest, SqliteBroker::LEASE)) };
+    let seconds = query.strip_prefix("lease=").and_then(|seconds| seconds.parse().ok());
+    match seconds.map(Duration::try_from_secs_f64) {
+        Some(Ok(lease)) => Ok((path, lease)),
+        _ => Err(format!("`sqlite://{rest}`: only `?lease=SECONDS` may follow the path")),
+    }
+}
+
+/// The id and the highest priority of a queue.
 fn queue(db: &rusqlite::Connection, name: &str) -> Result<(i64, u8), Failure> {
     sql::queue(db, name)?.ok_or_else(|| {
         BrokerError::Refused(format!("there is no queue `{name}`: declare it first")).into()
@@ -154,14 +190,14 @@ impl Broker for SqliteBroker {
                 let why = "a prefetch of 0 would never be met".to_owned();
                 return Err(BrokerError::Refused(why));
             }
-            let (id, inbox, session) = (random::u64(), Arc::new(Inbox::default()), self.0.clone());
-            // Made first: interrupted, it is dropped and the thread is told.
-            let deliveries = SqliteDeliveries { id, queue: name.to_owned(), inbox, session };
+            let (id, inbox, opened) = (random::u64(), Arc::new(Inbox::default()), self.0.clone());
+            // Made first: if this call is interrupted, dropping it ends the consumer.
+            let deliveries = SqliteDeliveries { id, queue: name.to_owned(), inbox, opened };
             let (name, inbox) = (name.to_owned(), deliveries.inbox.clone());
             let begun = self.0.link.call(move |database| {
                 let (queue, _) = queue(&database.db, &name)?;
-                let added = database.add_consumer(id, queue, prefetch, inbox);
-                added.map_err(|error| BrokerError::Io(error).into())
+                database.add_consumer(id, queue, prefetch, inbox);
+                Ok(())
             });
             begun.await?;
             Ok(Box::new(deliveries) as Box<dyn Deliveries>)
@@ -193,7 +229,7 @@ impl Broker for SqliteBroker {
             let Some(queue) = database.queue_of(receipt) else {
                 return Err(BrokerError::Stale.into());
             };
-            // Before the other: should it be too big to be buried, it stays.
+            // First, so that a message that is too big to be buried stays.
             let dead = sql::bury(&database.db, queue, &row, &reason, wall_now())?;
             match database.remove(receipt)? {
                 true => Ok(()),
@@ -301,7 +337,7 @@ impl Broker for SqliteBroker {
 
     fn wait<'a>(&'a self, job: &'a JobId) -> LocalFuture<'a, Result<Outcome, BrokerError>> {
         Box::pin(async move {
-            let Session { link, .. } = &*self.0;
+            let Opened { link, .. } = &*self.0;
             let watch = link.watches.get(job);
             if let Some(outcome) = watch.as_ref().and_then(|watch| watch.outcome()) {
                 return Ok(outcome);
@@ -311,15 +347,14 @@ impl Broker for SqliteBroker {
                 let expires = watch.as_ref().and_then(|watch| watch.expires);
                 let now = wall_time();
                 let (asked, is_over) = (job.clone(), expires.is_some_and(|it| it <= now));
-                let is_in_doubt = watch.as_ref().is_some_and(|it| it.is_in_doubt(micros(now)));
+                let may_be_gone = watch.as_ref().is_some_and(|it| it.may_be_gone(micros(now)));
                 let known = link.call(move |database| {
                     if is_over {
-                        // Without a consumer, nobody else looks.
-                        database.release_the_gone()?;
+                        // There may be no consumer that does so.
                         database.expire(wall_now())?;
                     }
                     let known = database.outcomes.ask(&database.db, &asked)?;
-                    if is_in_doubt && known.is_none() && !sql::has_message(&database.db, &asked.0)?
+                    if may_be_gone && known.is_none() && !sql::has_message(&database.db, &asked.0)?
                     {
                         return Err(BrokerError::NoOutcome.into());
                     }
@@ -329,7 +364,7 @@ impl Broker for SqliteBroker {
                     return Ok(outcome);
                 }
                 let watch = watch.as_ref().ok_or(BrokerError::NoOutcome)?;
-                watch.set_sure(micros(now));
+                watch.mark_missing(micros(now));
                 let again = wall_time() + ASK_AGAIN;
                 let until =
                     expires.filter(|_| !is_over).map_or(again, |expires| again.min(expires));
@@ -366,12 +401,12 @@ impl fmt::Debug for SqliteBroker {
     }
 }
 
-/// A consumer of a queue. Its inbox is filled by the thread of the database.
+/// A consumer of a queue. The thread of the database fills its inbox.
 struct SqliteDeliveries {
     id: u64,
     queue: String,
     inbox: Arc<Inbox>,
-    session: Rc<Session>,
+    opened: Rc<Opened>,
 }
 
 impl Deliveries for SqliteDeliveries {
@@ -390,13 +425,13 @@ impl Deliveries for SqliteDeliveries {
     }
 
     fn cancel(&mut self) -> LocalFuture<'_, Result<(), BrokerError>> {
-        Box::pin(self.session.link.cancel(self.inbox.clone()))
+        Box::pin(self.opened.link.cancel(self.inbox.clone()))
     }
 }
 
 impl Drop for SqliteDeliveries {
     fn drop(&mut self) {
-        self.session.link.leave(self.inbox.clone());
+        self.opened.link.leave(self.inbox.clone());
     }
 }
 

@@ -1,7 +1,6 @@
-//! SQLite with an owner that hangs: what it has is others' after a while. Who lives keeps what it has, whatever the
-//! clocks say.
+//! SQLite with a process that hangs or is killed: its messages are delivered again when its lease expires.
 //!
-//! The one that hangs is this test itself, told by the environment, and stopped by a signal.
+//! That process is this test itself; the environment says that it is to take a message.
 
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
@@ -46,7 +45,7 @@ fn signal(child: &Child, signal: &str) {
 }
 
 #[test]
-fn who_hangs_loses_what_it_has_and_who_lives_does_not() {
+fn only_a_hung_process_loses_its_messages() {
     let directory = TempDir::new().unwrap();
     let place = directory.path();
     let mut command = Command::new(std::env::current_exe().unwrap());
@@ -68,8 +67,9 @@ fn who_hangs_loses_what_it_has_and_who_lives_does_not() {
         let mut deliveries = looks.consume("work", 10).await.unwrap();
         let delivery = timeout_after(PATIENCE, deliveries.next()).await.unwrap().unwrap().unwrap();
         assert_eq!((delivery.message.job(), delivery.attempt), (Some("hung"), 1));
-        assert!(stopped.elapsed() > Duration::from_secs(8), "{:?}", stopped.elapsed());
-        // As long again: the one that lives beats all the time, though nothing is asked of it.
+        // Its last heartbeat was a third of the lease before the signal at most.
+        assert!(stopped.elapsed() > SqliteBroker::LEASE / 2, "{:?}", stopped.elapsed());
+        // As long again: the living process renews its lease, though it makes no calls.
         let other = timeout_after(Duration::from_secs(12), deliveries.next()).await;
         assert!(other.is_err(), "{other:?}");
         lives.ack(kept.receipt).await.unwrap();
@@ -82,7 +82,7 @@ fn who_hangs_loses_what_it_has_and_who_lives_does_not() {
 }
 
 #[test]
-fn whose_worker_was_killed_is_told_that_the_job_has_expired() {
+fn an_expired_job_of_a_killed_worker_is_revoked() {
     let directory = TempDir::new().unwrap();
     let place = directory.path();
     let mut command = Command::new(std::env::current_exe().unwrap());

@@ -189,56 +189,28 @@ fn a_database_that_is_deleted_under_way() {
     assert!(!path.exists(), "no other one was made");
 }
 
-fn named(job: &str) -> Message {
-    let mut message = Message::default();
-    message.correlation_id = Some(job.to_owned());
-    message
-}
-
-/// By who cleans up where the database lies, say. What its owner has comes to another; what it takes after that does not.
 #[test]
-fn a_lock_file_that_is_removed_is_made_again() {
+fn urls_set_the_lease() {
     let directory = TempDir::new().unwrap();
-    let path = directory.path().join("jobs.db");
-    let locks = || {
-        let files = fs::read_dir(directory.path()).unwrap().map(|file| file.unwrap().path());
-        files.filter(|path| path.display().to_string().contains("jobs.db-owner-")).collect()
+    let url = format!("sqlite://{}", directory.path().join("jobs.db").display());
+    let opened = |query: &str| {
+        let url = format!("{url}{query}");
+        Kernel::new().unwrap().run(async move { pikake_jobs::open(&url).await.map(drop) })
     };
-    Kernel::new().unwrap().run(async {
-        let one = SqliteBroker::open(&path).await.unwrap();
-        one.declare("work", &QueueOptions::default()).await.unwrap();
-        one.publish("work", named("a"), None).await.unwrap();
-        let mut ones = one.consume("work", 1).await.unwrap();
-        let had = ones.next().await.unwrap().unwrap();
-        let files: Vec<_> = locks();
-        assert_eq!(files.len(), 1);
-        fs::remove_file(&files[0]).unwrap();
-        let two = SqliteBroker::open(&path).await.unwrap();
-        let mut twos = two.consume("work", 1).await.unwrap();
-        let has = timeout_after(Duration::from_secs(10), twos.next()).await.unwrap();
-        let has = has.unwrap().unwrap();
-        assert_eq!((has.message.job(), has.attempt), (Some("a"), 1));
-        assert!(matches!(one.ack(had.receipt).await, Err(BrokerError::Stale)));
-        one.publish("work", named("b"), None).await.unwrap();
-        let had = ones.next().await.unwrap().unwrap();
-        assert_eq!(had.message.job(), Some("b"));
-        assert!(files[0].exists());
-        two.ack(has.receipt).await.unwrap();
-        let other = timeout_after(Duration::from_secs(2), twos.next()).await;
-        assert!(other.is_err(), "it is not its own: {other:?}");
-        // With nobody else there, it is made again before anybody looks.
-        drop(twos);
-        two.close().await.unwrap();
-        fs::remove_file(&files[0]).unwrap();
-        let begun = Instant::now();
-        while !files[0].exists() {
-            assert!(begun.elapsed() < Duration::from_secs(20), "it is not made again");
-            pikake_traps::sleep(Duration::from_millis(100)).await.unwrap();
-        }
-        one.ack(had.receipt).await.unwrap();
-        one.close().await.unwrap();
-    });
-    assert_eq!(locks(), Vec::<std::path::PathBuf>::new());
+    opened("?lease=30").unwrap();
+    opened("?lease=0.5").unwrap();
+    for (query, why) in [
+        ("?lease=0", "a lease of 0ns is not between 100ms and a day"),
+        ("?lease=86401", "a lease of 86401s is not between 100ms and a day"),
+        ("?lease=-1", "only `?lease=SECONDS` may follow the path"),
+        ("?lease=soon", "only `?lease=SECONDS` may follow the path"),
+        ("?mode=ro", "only `?lease=SECONDS` may follow the path"),
+    ] {
+        let error = opened(query).unwrap_err();
+        assert!(matches!(&error, BrokerError::Refused(text) if text.contains(why)), "{error}");
+    }
+    let files = fs::read_dir(directory.path()).unwrap().count();
+    assert_eq!(files, 1, "the query is no part of the path");
 }
 
 #[cfg(unix)]

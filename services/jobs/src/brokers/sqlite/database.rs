@@ -1,11 +1,13 @@
-//! What the thread of a database knows: the consumers of this process and what they have taken.
+//! The state of a database's thread: the consumers of this process, and the messages that they hold.
 //!
-//! All of this happens inside of a transaction, and what it changes here counts when that has been committed. The
+//! Its methods run inside of a transaction, and their changes take effect when the transaction has been committed. The
 //! thread's loop (`thread.rs`) decides when a transaction begins.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::path::PathBuf;
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::time::Duration;
 use std::{fs, io};
 
 use rusqlite::{Connection, Result};
@@ -13,25 +15,28 @@ use rusqlite::{Connection, Result};
 use crate::broker::outcomes::{expired, job_to_tell_of, purged};
 use crate::broker::{BrokerError, Receipt};
 use crate::brokers::sqlite::inbox::{Arrived, Inbox, InboxState};
+use crate::brokers::sqlite::lease::Lease;
 use crate::brokers::sqlite::outcomes::{Outcomes, Watches};
-use crate::brokers::sqlite::owner::{FileId, Owner};
 use crate::brokers::sqlite::row::message;
 use crate::brokers::sqlite::schema;
 use crate::brokers::sqlite::statements::{self as sql, Taken};
 use crate::message::JobId;
 
+/// Device and inode.
+type FileId = (u64, u64);
+
 pub(crate) struct Database {
     pub(crate) db: Connection,
     /// The path as it was given.
     pub(crate) path: PathBuf,
-    /// What the path led to when it was opened.
+    /// The file that the path led to when it was opened.
     file: FileId,
-    pub(crate) owner: Owner,
+    pub(crate) lease: Lease,
     tags: u64,
-    /// What the consumers have and have not acknowledged.
+    /// The messages that consumers hold, by tag.
     pub(crate) held: BTreeMap<u64, Held>,
     pub(crate) consumers: BTreeMap<u64, Consumer>,
-    /// Queues that may have messages which nobody has taken.
+    /// Queues that may have ready messages.
     pub(crate) full: BTreeSet<i64>,
     /// When the next delayed message of a queue is due.
     pub(crate) due: BTreeMap<i64, i64>,
@@ -39,7 +44,7 @@ pub(crate) struct Database {
     changes: Changes,
 }
 
-/// A message that a consumer has.
+/// A message that a consumer holds.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Held {
     id: i64,
@@ -62,30 +67,29 @@ impl Consumer {
     }
 }
 
-/// What counts once the transaction has been committed.
+/// Changes that take effect once the transaction has been committed.
 #[derive(Default)]
 struct Changes {
-    /// Tags that are held no more.
+    /// Tags that are no longer held.
     done: Vec<u64>,
     taken: Vec<(u64, Taken)>,
-    /// Consumers whose messages are all back.
+    /// Consumers that have ended.
     ended: Vec<u64>,
 }
 
 impl Database {
     pub(crate) fn open(
         path: PathBuf,
-        number: u64,
+        lease: Duration,
         watches: Arc<Watches>,
     ) -> Result<Self, BrokerError> {
         let db = schema::open(&path)?;
-        let file = FileId::of(&path)?;
-        let owner = Owner::new(fs::canonicalize(&path)?, number);
+        let file = file_id(&path)?;
         Ok(Self {
             db,
             path,
             file,
-            owner,
+            lease: Lease::new(lease),
             tags: 0,
             held: BTreeMap::new(),
             consumers: BTreeMap::new(),
@@ -96,57 +100,46 @@ impl Database {
         })
     }
 
-    pub(crate) fn add_consumer(
-        &mut self,
-        id: u64,
-        queue: i64,
-        prefetch: u16,
-        inbox: Arc<Inbox>,
-    ) -> io::Result<()> {
-        self.owner.hold().map_err(|error| {
-            let path = self.path.display();
-            let what = format!("{path}: no lock file can be made beside it: {error}");
-            io::Error::new(error.kind(), what)
-        })?;
+    pub(crate) fn add_consumer(&mut self, id: u64, queue: i64, prefetch: u16, inbox: Arc<Inbox>) {
         let consumer = Consumer { queue, prefetch: prefetch.into(), held: 0, inbox };
         self.consumers.insert(id, consumer);
         self.full.insert(queue);
-        Ok(())
     }
 
-    /// The file is where it was. Else SQLite goes on with one that nobody else finds, and that is gone at the end.
+    /// Fails if the path leads to the file no longer: SQLite would go on with one that no other process finds, and that is
+    /// gone at the end.
     pub(crate) fn check_file(&self) -> Result<()> {
-        match FileId::of(&self.path).is_ok_and(|file| file == self.file) {
+        match file_id(&self.path).is_ok_and(|file| file == self.file) {
             true => Ok(()),
             false => Err(rusqlite::Error::InvalidPath(self.path.clone())),
         }
     }
 
-    /// The row of a receipt, and who has it, unless that is over.
+    /// The row of a receipt and its lease, while it is held.
     fn row_of(&self, receipt: Receipt) -> Option<(i64, i64)> {
         let held = self.held.get(&receipt.tag).filter(|held| held.consumer == receipt.session)?;
         let consumer = self.consumers.get(&held.consumer)?;
-        (consumer.inbox.state() != InboxState::Left).then_some((held.id, self.owner.id()?))
+        (consumer.inbox.state() != InboxState::Left).then_some((held.id, self.lease.id()?))
     }
 
-    /// The queue that a receipt is of, unless that is over.
+    /// The queue of a receipt, while it is held.
     pub(crate) fn queue_of(&self, receipt: Receipt) -> Option<i64> {
         self.row_of(receipt)?;
         self.consumers.get(&receipt.session).map(|consumer| consumer.queue)
     }
 
-    /// Removes the message of a receipt; tells whether it was still there.
+    /// Removes the message of a receipt; `false` if it was no longer held.
     pub(crate) fn remove(&mut self, receipt: Receipt) -> Result<bool> {
-        let Some((id, owner)) = self.row_of(receipt) else { return Ok(false) };
-        let was_there = sql::remove(&self.db, id, owner)?;
+        let Some((id, lease)) = self.row_of(receipt) else { return Ok(false) };
+        let was_there = sql::remove(&self.db, id, lease)?;
         self.changes.done.push(receipt.tag);
         Ok(was_there)
     }
 
-    /// Puts the message of a receipt back where it was; tells whether it was still ours.
+    /// Requeues the message of a receipt; `false` if it was no longer held.
     pub(crate) fn put_back(&mut self, receipt: Receipt) -> Result<bool> {
-        let Some((id, owner)) = self.row_of(receipt) else { return Ok(false) };
-        let was_ours = sql::put_back(&self.db, id, owner, true)?;
+        let Some((id, lease)) = self.row_of(receipt) else { return Ok(false) };
+        let was_ours = sql::put_back(&self.db, id, lease, true)?;
         self.changes.done.push(receipt.tag);
         if let Some(consumer) = self.consumers.get(&receipt.session) {
             self.full.insert(consumer.queue);
@@ -162,9 +155,9 @@ impl Database {
         })
     }
 
-    /// Takes messages for all consumers that have room, and puts back what was with those that left.
+    /// Takes messages for all consumers with room, and requeues those of dropped consumers.
     pub(crate) fn fill(&mut self, now: i64) -> Result<()> {
-        self.put_back_of_those_who_left()?;
+        self.requeue_of_dropped_consumers()?;
         let full: Vec<i64> = self.full.iter().copied().collect();
         for queue in full {
             let mut room: Vec<(u64, usize)> = Vec::new();
@@ -177,10 +170,10 @@ impl Database {
             if wanted == 0 {
                 continue;
             }
-            let owner = self.owner.ensure(&self.db)?;
+            let lease = self.lease.ensure(&self.db)?;
             self.expire(now)?;
             sql::promote(&self.db, queue, now)?;
-            let taken = sql::take(&self.db, queue, owner, wanted)?;
+            let taken = sql::take(&self.db, queue, lease, wanted)?;
             if taken.len() < wanted {
                 self.full.remove(&queue);
             }
@@ -188,12 +181,12 @@ impl Database {
                 Some(due) => self.due.insert(queue, due),
                 None => self.due.remove(&queue),
             };
-            self.deal(taken, room);
+            self.distribute(taken, room);
         }
         Ok(())
     }
 
-    /// Drops what has expired, and tells whoever waits for it.
+    /// Removes expired messages, and stores the outcomes of their jobs.
     pub(crate) fn expire(&mut self, now: i64) -> Result<()> {
         for properties in sql::expire(&self.db, now)? {
             if let Some(job) = job_of_row(&properties) {
@@ -203,8 +196,8 @@ impl Database {
         Ok(())
     }
 
-    /// Drops the next messages after that one which nobody has taken, and tells whoever waits for them. How many they were,
-    /// and the last of them.
+    /// Removes the next messages after the id `after` that no consumer holds, and stores the outcomes of their jobs. Returns
+    /// their number and the last id.
     pub(crate) fn purge(
         &mut self,
         queue: i64,
@@ -222,24 +215,24 @@ impl Database {
         Ok((gone.len(), last.unwrap_or(after)))
     }
 
-    /// Gives each consumer one after the other.
-    fn deal(&mut self, taken: Vec<Taken>, mut room: Vec<(u64, usize)>) {
-        // Who comes first changes, lest one gets all that come one by one.
-        let first = self.tags as usize % room.len();
-        room.rotate_left(first);
-        let mut turn = 0;
+    /// Gives the messages to the consumers in turn.
+    fn distribute(&mut self, taken: Vec<Taken>, mut room: Vec<(u64, usize)>) {
+        // Begins with another consumer each time: else one would get all messages that come one by one.
+        let count = room.len();
+        room.rotate_left(self.tags as usize % count);
+        let mut next = 0;
         for message in taken {
-            while room[turn % room.len()].1 == 0 {
-                turn += 1;
+            while room[next % count].1 == 0 {
+                next += 1;
             }
-            let seat = turn % room.len();
-            room[seat].1 -= 1;
-            self.changes.taken.push((room[seat].0, message));
-            turn += 1;
+            let (consumer, left) = &mut room[next % count];
+            *left -= 1;
+            self.changes.taken.push((*consumer, message));
+            next += 1;
         }
     }
 
-    fn put_back_of_those_who_left(&mut self) -> Result<()> {
+    fn requeue_of_dropped_consumers(&mut self) -> Result<()> {
         let left = self.consumers.iter();
         let left: Vec<u64> = left
             .filter(|(_, consumer)| consumer.inbox.state() == InboxState::Left)
@@ -250,20 +243,24 @@ impl Database {
             self.full.insert(consumer.queue);
             let unseen: BTreeSet<u64> = consumer.inbox.unseen();
             for (tag, held) in self.held.iter().filter(|(_, held)| held.consumer == id) {
-                if let Some(owner) = self.owner.id() {
-                    sql::put_back(&self.db, held.id, owner, !unseen.contains(tag))?;
+                if let Some(lease) = self.lease.id() {
+                    sql::put_back(&self.db, held.id, lease, !unseen.contains(tag))?;
                 }
                 self.changes.done.push(*tag);
             }
             self.changes.ended.push(id);
         }
-        Ok(())
+        // Without a consumer there are no heartbeats.
+        match self.changes.ended.len() == self.consumers.len() {
+            true => self.lease.end(&self.db),
+            false => Ok(()),
+        }
     }
 
     /// The transaction has been committed.
     pub(crate) fn settle(&mut self) {
         let changes = std::mem::take(&mut self.changes);
-        if self.owner.settle() {
+        if self.lease.settle() {
             self.held.clear();
             for consumer in self.consumers.values_mut() {
                 consumer.held = 0;
@@ -297,41 +294,32 @@ impl Database {
         self.outcomes.settle();
     }
 
-    /// The transaction came to nothing.
+    /// The transaction was rolled back.
     pub(crate) fn unsettle(&mut self) {
         self.changes = Changes::default();
-        self.owner.unsettle();
+        self.lease.unsettle();
         self.outcomes.unsettle();
         self.full.extend(self.consumers.values().map(|consumer| consumer.queue));
     }
 
-    /// Everything that is held goes back, and this is no owner any more.
+    /// Requeues everything that is held, and ends the lease.
     pub(crate) fn leave(&mut self) -> Result<()> {
         for consumer in self.consumers.values() {
             consumer.inbox.set_state(InboxState::Closed);
         }
-        let Some(owner) = self.owner.id() else { return Ok(()) };
+        let Some(lease) = self.lease.id() else { return Ok(()) };
         for (tag, held) in &self.held {
             let consumer = self.consumers.get(&held.consumer);
             let was_seen = consumer.is_none_or(|consumer| !consumer.inbox.unseen().contains(tag));
-            sql::put_back(&self.db, held.id, owner, was_seen)?;
+            sql::put_back(&self.db, held.id, lease, was_seen)?;
         }
-        sql::release(&self.db, owner, None).map(drop)
+        self.lease.end(&self.db)
     }
 
-    /// Releases the owners of which it is known that they are gone; not those that may hang.
-    pub(crate) fn release_the_gone(&mut self) -> Result<()> {
-        for (owner, lock, _) in sql::others(&self.db, self.owner.id())? {
-            if self.owner.finds_gone(&lock) {
-                self.release(owner, None)?;
-            }
-        }
-        Ok(())
-    }
-
-    /// Another owner is gone, unless it has other beats: what it had is there to be taken again.
-    pub(crate) fn release(&mut self, owner: i64, beats: Option<i64>) -> Result<()> {
-        if sql::release(&self.db, owner, beats)? {
+    /// Renews the lease, and requeues the messages of sessions whose leases have expired.
+    pub(crate) fn heartbeat(&mut self, now: i64) -> Result<()> {
+        if self.lease.heartbeat(&self.db, !self.held.is_empty())? {
+            self.expire(now)?;
             self.full.extend(self.consumers.values().map(|consumer| consumer.queue));
         }
         Ok(())
@@ -342,27 +330,30 @@ impl Database {
         self.consumers.values().any(|consumer| consumer.room() > 0)
     }
 
-    /// When the next delayed message is due that somebody here waits for.
+    /// When the next delayed message is due in a queue of a consumer with room.
     pub(crate) fn next_due(&self) -> Option<i64> {
         let with_room = self.consumers.values().filter(|consumer| consumer.room() > 0);
         with_room.filter_map(|consumer| self.due.get(&consumer.queue).copied()).min()
     }
 
-    /// Finds out which of the queues that are consumed here have got messages.
-    pub(crate) fn look_for_messages(&mut self, now: i64) -> Result<()> {
+    /// Finds the queues with messages for a consumer here; `true` if there are any.
+    pub(crate) fn look_for_messages(&mut self, now: i64) -> Result<bool> {
+        let mut is_any_found = false;
         let with_room = self.consumers.values().filter(|consumer| consumer.room() > 0);
         let queues: BTreeSet<i64> = with_room.map(|consumer| consumer.queue).collect();
         for queue in queues.difference(&self.full.clone()) {
-            if sql::is_ready(&self.db, *queue, now)? {
+            let (is_ready, due) = sql::ready_and_due(&self.db, *queue)?;
+            if is_ready || due.is_some_and(|due| due <= now) {
                 self.full.insert(*queue);
-            } else if let Some(due) = sql::next_due(&self.db, *queue)? {
+                is_any_found = true;
+            } else if let Some(due) = due {
                 self.due.insert(*queue, due);
             }
         }
-        Ok(())
+        Ok(is_any_found)
     }
 
-    /// Tells those who wait for messages why there are none.
+    /// Fails the waits of all consumers.
     pub(crate) fn fail(&self, error: impl Fn() -> BrokerError) {
         for consumer in self.consumers.values() {
             consumer.inbox.fail(error());
@@ -370,7 +361,7 @@ impl Database {
     }
 }
 
-/// However the thread ends, nobody waits for it for ever.
+/// However the thread ends, all waits end with it.
 impl Drop for Database {
     fn drop(&mut self) {
         for consumer in self.consumers.values() {
@@ -380,7 +371,11 @@ impl Drop for Database {
     }
 }
 
-/// The job of a message that is dropped unread, if an outcome of it is to be stored.
+fn file_id(path: &Path) -> io::Result<FileId> {
+    fs::metadata(path).map(|data| (data.dev(), data.ino()))
+}
+
+/// The job of a message that is removed unread, if its outcome is to be stored.
 fn job_of_row(properties: &str) -> Option<JobId> {
     job_to_tell_of(&message(properties, None, Vec::new()))
 }

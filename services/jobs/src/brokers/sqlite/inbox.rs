@@ -1,6 +1,6 @@
 //! How the thread of a database hands messages to the tasks of a kernel.
 //!
-//! The two share nothing else but the outcomes (`outcomes.rs`).
+//! Besides this, the two share only the outcomes (`outcomes.rs`).
 
 use std::collections::{BTreeSet, VecDeque};
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -11,15 +11,15 @@ use crate::broker::BrokerError;
 use crate::message::Message;
 
 pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    // No other code runs under these locks, so a poisoned one is whole all the same.
+    // No foreign code runs under these locks, so the content of a poisoned one is consistent.
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Messages that were taken for a consumer and that it has not seen yet.
+/// Messages that were taken for a consumer, and that it has not seen yet.
 #[derive(Debug, Default)]
 pub(crate) struct Inbox {
     content: Mutex<Content>,
-    /// Set when there is something to look at.
+    /// Set when `look` would return something.
     look: Event,
 }
 
@@ -30,15 +30,15 @@ struct Content {
     state: InboxState,
 }
 
-/// What becomes of a consumer.
+/// The state of a consumer.
 #[derive(Debug, Default, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum InboxState {
     /// It takes messages.
     #[default]
     Open,
-    /// It takes no more.
+    /// It takes no more messages.
     Cancelled,
-    /// The consumer has been dropped: what it has goes back.
+    /// The consumer has been dropped: its messages are requeued.
     Left,
     /// The database has been closed.
     Closed,
@@ -53,7 +53,7 @@ pub(crate) struct Arrived {
 }
 
 impl Inbox {
-    /// What there is for the consumer; nothing yet: it waits.
+    /// The next message or error; `None` if there is nothing yet.
     pub(crate) fn look(&self) -> Option<Result<Option<Arrived>, BrokerError>> {
         let mut content = lock(&self.content);
         if content.state == InboxState::Closed {
@@ -86,7 +86,7 @@ impl Inbox {
         self.look.set();
     }
 
-    /// Goes on to that state; what is over stays so.
+    /// Goes on to a later state; never back.
     pub(crate) fn set_state(&self, state: InboxState) {
         {
             let mut content = lock(&self.content);
@@ -99,12 +99,12 @@ impl Inbox {
         lock(&self.content).state
     }
 
-    /// The tags of what has not been seen.
+    /// The tags of the messages that the consumer has not seen.
     pub(crate) fn unseen(&self) -> BTreeSet<u64> {
         lock(&self.content).messages.iter().map(|arrived| arrived.tag).collect()
     }
 
-    /// Takes away what has not been seen.
+    /// Removes the messages that the consumer has not seen.
     pub(crate) fn clear(&self) {
         let messages = std::mem::take(&mut lock(&self.content).messages);
         drop(messages);

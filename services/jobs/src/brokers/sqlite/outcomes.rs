@@ -1,6 +1,6 @@
-//! The outcomes in a database: stored, and looked for while somebody waits for one.
+//! The outcomes in a database: stored, and read while a task waits for one.
 //!
-//! [`Watches`] is what the thread of the database shares with the tasks that wait.
+//! The thread of the database and the waiting tasks share [`Watches`].
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicI64, AtomicUsize, Ordering};
@@ -15,12 +15,12 @@ use crate::brokers::sqlite::row::micros_of;
 use crate::brokers::sqlite::statements::{self as sql, OUTCOME_LIFE};
 use crate::message::{JobId, Outcome};
 
-/// What the thread of a database knows of outcomes.
+/// The state that the thread of a database keeps for outcomes.
 pub(crate) struct Outcomes {
     pub(crate) watches: Arc<Watches>,
-    /// The last outcome that was seen, while somebody waits for one.
+    /// The id of the last outcome that was read, while a task waits for one.
     last: Option<i64>,
-    /// What counts once the transaction has been committed.
+    /// Outcomes to deliver once the transaction has been committed.
     stored: Vec<(JobId, Outcome)>,
 }
 
@@ -42,7 +42,7 @@ impl Outcomes {
         Ok(())
     }
 
-    /// Somebody waits for an outcome: what is known of it. From now on others' are looked for.
+    /// Reads the outcome of a job for a task that waits; from now on `look` reads what other processes store.
     pub(crate) fn ask(&mut self, db: &Connection, job: &JobId) -> Result<Option<Outcome>> {
         if self.last.is_none() {
             self.last = Some(sql::last_outcome(db)?);
@@ -50,9 +50,12 @@ impl Outcomes {
         sql::outcome_of(db, &job.0)
     }
 
-    /// Tells those who wait of the outcomes that others have stored.
-    pub(crate) fn look(&mut self, db: &Connection) -> Result<()> {
-        let Some(last) = self.last else { return Ok(()) };
+    /// Notifies the waiters of the outcomes that other processes have stored; `true` if there were any.
+    pub(crate) fn look(&mut self, db: &Connection) -> Result<bool> {
+        if !self.watches.are_awaited() {
+            self.last = None;
+        }
+        let Some(last) = self.last else { return Ok(false) };
         for (id, job) in sql::outcomes_after(db, last)? {
             let job = JobId(job);
             if self.watches.get(&job).is_some()
@@ -63,12 +66,7 @@ impl Outcomes {
             }
             self.last = Some(id);
         }
-        Ok(())
-    }
-
-    /// Nobody waits.
-    pub(crate) fn rest(&mut self) {
-        self.last = None;
+        Ok(self.last != Some(last))
     }
 
     /// The transaction has been committed.
@@ -78,7 +76,7 @@ impl Outcomes {
         }
     }
 
-    /// The transaction came to nothing.
+    /// The transaction was rolled back.
     pub(crate) fn unsettle(&mut self) {
         self.stored.clear();
     }
@@ -87,7 +85,7 @@ impl Outcomes {
 /// The outcomes that this connection expects.
 #[derive(Debug, Default)]
 pub(crate) struct Watches {
-    /// With how often each is expected.
+    /// With the number of times that each is expected.
     expected: Mutex<BTreeMap<JobId, (usize, Arc<Watch>)>>,
     waiting: AtomicUsize,
 }
@@ -95,12 +93,12 @@ pub(crate) struct Watches {
 /// An outcome that is expected.
 #[derive(Debug, Default)]
 pub(crate) struct Watch {
-    /// When its job is worth nothing any more.
+    /// When the job expires.
     pub(crate) expires: Option<SystemTime>,
-    /// When its outcome was last known to be still to come.
-    sure: AtomicI64,
+    /// When the outcome was last known to be missing still.
+    known_missing: AtomicI64,
     outcome: Mutex<Option<Outcome>>,
-    /// Set when it has come, or is not expected any more.
+    /// Set when the outcome has arrived, or is no longer expected.
     pub(crate) arrived: Event,
 }
 
@@ -109,20 +107,20 @@ impl Watch {
         lock(&self.outcome).clone()
     }
 
-    /// Whether its outcome may have come and gone again, for its age, since somebody looked.
-    pub(crate) fn is_in_doubt(&self, now: i64) -> bool {
-        self.sure.load(Ordering::Acquire) < now - micros_of(OUTCOME_LIFE)
+    /// Whether the outcome may have been stored and removed for its age since it was last looked for.
+    pub(crate) fn may_be_gone(&self, now: i64) -> bool {
+        self.known_missing.load(Ordering::Acquire) < now - micros_of(OUTCOME_LIFE)
     }
 
-    /// It is still to come, or was a moment ago.
-    pub(crate) fn set_sure(&self, now: i64) {
-        self.sure.store(now, Ordering::Release);
+    /// The outcome is missing still, or was a moment ago.
+    pub(crate) fn mark_missing(&self, now: i64) {
+        self.known_missing.store(now, Ordering::Release);
     }
 }
 
 impl Watches {
     pub(crate) fn expect(&self, job: JobId, expires: Option<SystemTime>, now: i64) {
-        let watch = || Arc::new(Watch { expires, sure: now.into(), ..Watch::default() });
+        let watch = || Arc::new(Watch { expires, known_missing: now.into(), ..Watch::default() });
         lock(&self.expected).entry(job).or_insert_with(|| (0, watch())).0 += 1;
     }
 
@@ -138,7 +136,7 @@ impl Watches {
         }
     }
 
-    /// Expects it once less; tells whether nobody here expects it any more.
+    /// Expects an outcome one time less; `true` if it is no longer expected.
     pub(crate) fn forget(&self, job: &JobId) -> bool {
         let mut expected = lock(&self.expected);
         if let Some((times, _)) = expected.get_mut(job).filter(|(times, _)| *times > 1) {
@@ -153,7 +151,7 @@ impl Watches {
         true
     }
 
-    /// Nothing arrives any more.
+    /// Wakes all waiters: no outcome arrives any more.
     pub(crate) fn close(&self) {
         let all = std::mem::take(&mut *lock(&self.expected));
         for (_, watch) in all.values() {
@@ -161,19 +159,19 @@ impl Watches {
         }
     }
 
-    /// Whether somebody waits now.
+    /// Whether a task waits now.
     pub(crate) fn are_awaited(&self) -> bool {
         self.waiting.load(Ordering::Acquire) > 0
     }
 
-    /// Somebody waits, until this is dropped.
+    /// Counts a waiting task until the guard is dropped.
     pub(crate) fn wait(&self) -> Waiting<'_> {
         self.waiting.fetch_add(1, Ordering::AcqRel);
         Waiting(self)
     }
 }
 
-/// Somebody who waits for an outcome.
+/// Counts a task that waits for an outcome.
 #[derive(Debug)]
 pub(crate) struct Waiting<'a>(&'a Watches);
 

@@ -1,6 +1,6 @@
 //! Messages and outcomes as columns.
 //!
-//! None of this needs the database: for a message that is published it runs in the kernel's thread.
+//! For a message that is published, this runs in the kernel's thread; the database is not needed.
 
 use std::time::{Duration, SystemTime};
 
@@ -65,7 +65,7 @@ impl Row {
     }
 }
 
-/// The message of a row. What is not JSON any more is left out, and the message dies for its lack of it.
+/// The message of a row. Properties that are not JSON any more are left out, and the worker buries the message for that.
 pub(crate) fn message(properties: &str, expires: Option<i64>, body: Vec<u8>) -> Message {
     let read: Read = serde_json::from_str(properties).unwrap_or_default();
     Message {
@@ -80,7 +80,7 @@ pub(crate) fn message(properties: &str, expires: Option<i64>, body: Vec<u8>) -> 
     }
 }
 
-/// Microseconds since 1970; what is before counts as then.
+/// Microseconds since 1970; 0 for an earlier moment.
 pub(crate) fn micros(time: SystemTime) -> i64 {
     let since = time.duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
     i64::try_from(since.as_micros()).unwrap_or(i64::MAX)

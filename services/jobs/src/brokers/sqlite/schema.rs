@@ -1,11 +1,11 @@
-//! The database of the SQLite broker: how it is opened, what is in it, and what its errors mean.
-//!
-//! Another version of the program has to agree with this file, and with no other.
+//! The database file: how it is opened, its tables, and what its errors mean. Versions of the program that share a database
+//! have to agree on this file alone.
 
 use std::io;
 use std::path::Path;
 use std::time::Duration;
 
+use rusqlite::config::DbConfig;
 use rusqlite::{Connection, Error, ErrorCode, OpenFlags};
 
 use crate::broker::BrokerError;
@@ -14,28 +14,29 @@ use crate::broker::BrokerError;
 const APPLICATION_ID: i32 = 0x504B_4A42;
 
 /// The version of the tables below.
-const SCHEMA_VERSION: i32 = 2;
+const SCHEMA_VERSION: i32 = 3;
 
-/// How long a statement waits for another process that writes. Such a one needs milliseconds.
+/// How long a statement waits for another process that writes; a transaction takes milliseconds.
 const BUSY_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// How many prepared statements are kept: all that there are.
 const STATEMENTS: usize = 64;
 
-/// Times are microseconds since 1970. `rank` is minus the priority. An `id` is never used again, and
-/// is the place of a message in its line; a delayed message gets a new one when its time has come.
-/// `beats` counts how often an owner has shown that it lives: no clock is compared with another.
-/// An outcome's `since` may lie ahead: until then nobody's forgetting it removes it.
+/// Times are microseconds since 1970, but for `clock.now` and `lease.until`, which are the database's own time
+/// (`lease.rs`). `rank` is minus the priority. An `id` is never used again, and orders the messages of a rank; a delayed
+/// message gets a new one when its time has come. `message.taken_by` is the lease under which the message is held. An outcome
+/// whose `since` lies in the future is not removed before that time.
 const TABLES: &str = "
 CREATE TABLE queue (
     id INTEGER PRIMARY KEY,
     name TEXT NOT NULL UNIQUE,
     max_priority INTEGER NOT NULL
 ) STRICT;
-CREATE TABLE owner (
+CREATE TABLE clock (now INTEGER NOT NULL) STRICT;
+INSERT INTO clock VALUES (0);
+CREATE TABLE lease (
     id INTEGER PRIMARY KEY AUTOINCREMENT,
-    lock TEXT NOT NULL,
-    beats INTEGER NOT NULL DEFAULT 0
+    until INTEGER NOT NULL
 ) STRICT;
 CREATE TABLE message (
     id INTEGER PRIMARY KEY AUTOINCREMENT,
@@ -43,15 +44,15 @@ CREATE TABLE message (
     rank INTEGER NOT NULL,
     not_before INTEGER,
     expires INTEGER,
-    owner INTEGER,
+    taken_by INTEGER,
     deliveries INTEGER NOT NULL DEFAULT 0,
     properties TEXT NOT NULL,
     body BLOB NOT NULL
 ) STRICT;
-CREATE INDEX message_ready ON message (queue, rank, id) WHERE owner IS NULL AND not_before IS NULL;
+CREATE INDEX message_ready ON message (queue, rank, id) WHERE taken_by IS NULL AND not_before IS NULL;
 CREATE INDEX message_delayed ON message (queue, not_before, id) WHERE not_before IS NOT NULL;
 CREATE INDEX message_expires ON message (expires) WHERE expires IS NOT NULL;
-CREATE INDEX message_owner ON message (owner) WHERE owner IS NOT NULL;
+CREATE INDEX message_taken ON message (taken_by) WHERE taken_by IS NOT NULL;
 CREATE TABLE dead (
     id INTEGER PRIMARY KEY AUTOINCREMENT,
     queue INTEGER NOT NULL REFERENCES queue,
@@ -85,6 +86,8 @@ pub(crate) fn open(path: &Path) -> Result<Connection, BrokerError> {
     let connection = Connection::open_with_flags(path, flags).map_err(fail)?;
     connection.busy_timeout(BUSY_TIMEOUT).map_err(fail)?;
     connection.set_prepared_statement_cache_capacity(STATEMENTS);
+    // Else a prepared statement is compiled again whenever other values are bound.
+    connection.set_db_config(DbConfig::SQLITE_DBCONFIG_ENABLE_QPSG, true).map_err(fail)?;
     check_or_make(&connection, path)?;
     let mode: String =
         connection.query_row("PRAGMA journal_mode = WAL", [], |row| row.get(0)).map_err(fail)?;
@@ -135,12 +138,7 @@ fn check_or_make(connection: &Connection, path: &Path) -> Result<(), BrokerError
     }
 }
 
-/// A write that changes nothing.
-pub(crate) fn write_nothing(db: &Connection) -> rusqlite::Result<()> {
-    db.pragma_update(None, "application_id", APPLICATION_ID)
-}
-
-/// What an error of SQLite means for who uses the broker.
+/// The broker's error for one of SQLite.
 pub(crate) fn failed(path: &Path, error: &Error) -> BrokerError {
     if let Error::InvalidPath(path) = error {
         let what = "it was deleted or replaced while it was open; what it had cannot be reached any \
@@ -176,7 +174,7 @@ pub(crate) fn failed(path: &Path, error: &Error) -> BrokerError {
     BrokerError::Io(io::Error::new(kind, format!("{}: {error}{hint}", path.display())))
 }
 
-/// Whether the transaction as a whole came to nothing by this error, and not one statement alone.
+/// Whether this error fails the whole transaction, and not one statement alone.
 pub(crate) fn concerns_all(error: &Error) -> bool {
     !matches!(error.sqlite_error_code(), Some(ErrorCode::TooBig))
 }

@@ -1,6 +1,4 @@
-//! What is asked of the database, statement by statement.
-//!
-//! Each of these is called inside of a transaction, or reads one thing.
+//! The SQL of the broker: one function a statement, to be called inside of a transaction unless it only reads.
 
 use std::time::Duration;
 
@@ -66,7 +64,7 @@ pub(crate) fn publish(
         .map(drop)
 }
 
-/// Lets those join the line whose time has come, in the order of their times.
+/// Makes the delayed messages ready whose time has come, in the order of their times.
 pub(crate) fn promote(db: &Connection, queue: i64, now: i64) -> Result<()> {
     let sql = "INSERT INTO message (queue, rank, expires, deliveries, properties, body) \
                SELECT queue, rank, expires, deliveries, properties, body FROM message \
@@ -84,14 +82,15 @@ pub(crate) fn next_due(db: &Connection, queue: i64) -> Result<Option<i64>> {
     db.prepare_cached(sql)?.query_row([queue], |row| row.get(0))
 }
 
-/// Whether there is a message to be taken.
-pub(crate) fn is_ready(db: &Connection, queue: i64, now: i64) -> Result<bool> {
-    let sql = "SELECT 1 FROM message WHERE queue = ?1 AND owner IS NULL AND not_before IS NULL";
-    let is_ready = db.prepare_cached(sql)?.exists([queue])?;
-    Ok(is_ready || next_due(db, queue)?.is_some_and(|due| due <= now))
+/// Whether a queue has a ready message, and when its next delayed one is due.
+pub(crate) fn ready_and_due(db: &Connection, queue: i64) -> Result<(bool, Option<i64>)> {
+    let sql = "SELECT \
+        EXISTS (SELECT 1 FROM message WHERE queue = ?1 AND taken_by IS NULL AND not_before IS NULL), \
+        (SELECT min(not_before) FROM message WHERE queue = ?1 AND not_before IS NOT NULL)";
+    db.prepare_cached(sql)?.query_row([queue], |row| Ok((row.get(0)?, row.get(1)?)))
 }
 
-/// Whether there is a message of that job. If there is none, all are read.
+/// Whether there is a message of a job. Reads all messages if there is none.
 pub(crate) fn has_message(db: &Connection, job: &str) -> Result<bool> {
     let mut statement = db.prepare_cached("SELECT properties FROM message ORDER BY id")?;
     let mut rows = statement.query([])?;
@@ -103,23 +102,23 @@ pub(crate) fn has_message(db: &Connection, job: &str) -> Result<bool> {
     Ok(false)
 }
 
-/// Removes what has expired and nobody has taken; the answer is what it was, but for the bodies.
+/// Removes the expired messages that no consumer holds; the answer is their properties.
 pub(crate) fn expire(db: &Connection, now: i64) -> Result<Vec<String>> {
-    let sql = "DELETE FROM message WHERE expires <= ?1 AND owner IS NULL RETURNING properties";
+    let sql = "DELETE FROM message WHERE expires <= ?1 AND taken_by IS NULL RETURNING properties";
     let mut statement = db.prepare_cached(sql)?;
     let rows = statement.query_map([now], |row| row.get(0))?;
     rows.collect()
 }
 
 /// Takes the next messages of a queue, in their order.
-pub(crate) fn take(db: &Connection, queue: i64, owner: i64, limit: usize) -> Result<Vec<Taken>> {
-    let sql = "UPDATE message SET owner = ?1, deliveries = deliveries + 1 WHERE id IN \
-               (SELECT id FROM message WHERE queue = ?2 AND owner IS NULL AND not_before IS NULL \
+pub(crate) fn take(db: &Connection, queue: i64, lease: i64, limit: usize) -> Result<Vec<Taken>> {
+    let sql = "UPDATE message SET taken_by = ?1, deliveries = deliveries + 1 WHERE id IN \
+               (SELECT id FROM message WHERE queue = ?2 AND taken_by IS NULL AND not_before IS NULL \
                ORDER BY rank, id LIMIT ?3) \
                RETURNING id, rank, deliveries, expires, properties, body";
     let mut statement = db.prepare_cached(sql)?;
     let limit = i64::try_from(limit).unwrap_or(i64::MAX);
-    let rows = statement.query_map([owner, queue, limit], |row| {
+    let rows = statement.query_map([lease, queue, limit], |row| {
         Ok(Taken {
             id: row.get(0)?,
             rank: row.get(1)?,
@@ -134,17 +133,18 @@ pub(crate) fn take(db: &Connection, queue: i64, owner: i64, limit: usize) -> Res
     Ok(taken)
 }
 
-/// Removes a message that an owner has; tells whether it had it.
-pub(crate) fn remove(db: &Connection, id: i64, owner: i64) -> Result<bool> {
-    let sql = "DELETE FROM message WHERE id = ?1 AND owner = ?2";
-    Ok(db.prepare_cached(sql)?.execute([id, owner])? > 0)
+/// Removes a message that was taken under a lease; `false` if it is held under that lease no more.
+pub(crate) fn remove(db: &Connection, id: i64, lease: i64) -> Result<bool> {
+    let sql = "DELETE FROM message WHERE id = ?1 AND taken_by = ?2";
+    Ok(db.prepare_cached(sql)?.execute([id, lease])? > 0)
 }
 
-/// Puts a message back where it was; one that nobody has seen does not count as delivered.
-pub(crate) fn put_back(db: &Connection, id: i64, owner: i64, was_seen: bool) -> Result<bool> {
-    let sql = "UPDATE message SET owner = NULL, deliveries = deliveries - ?3 \
-               WHERE id = ?1 AND owner = ?2";
-    Ok(db.prepare_cached(sql)?.execute(params![id, owner, !was_seen])? > 0)
+/// Requeues a message that was taken under a lease, at its old position; `false` if it is held under that lease no more. A
+/// message that no consumer has seen does not count as delivered.
+pub(crate) fn put_back(db: &Connection, id: i64, lease: i64, was_seen: bool) -> Result<bool> {
+    let sql = "UPDATE message SET taken_by = NULL, deliveries = deliveries - ?3 \
+               WHERE id = ?1 AND taken_by = ?2";
+    Ok(db.prepare_cached(sql)?.execute(params![id, lease, !was_seen])? > 0)
 }
 
 /// Buries a message; the answer is its number among the dead.
@@ -182,7 +182,7 @@ pub(crate) fn dead(db: &Connection, queue: i64, limit: usize) -> Result<Vec<Dead
     rows.collect()
 }
 
-/// Puts dead messages at the end of their line again, as new ones that do not expire.
+/// Requeues dead messages, at the end of their queue, as new ones that do not expire.
 pub(crate) fn replay(
     db: &Connection,
     (queue, max_priority): (i64, u8),
@@ -203,9 +203,9 @@ pub(crate) fn replay(
 /// How many are ready, taken, delayed and dead.
 pub(crate) fn counts(db: &Connection, queue: i64, now: i64) -> Result<[u64; 4]> {
     let sql = "SELECT \
-        (SELECT count(*) FROM message WHERE queue = ?1 AND owner IS NULL \
+        (SELECT count(*) FROM message WHERE queue = ?1 AND taken_by IS NULL \
             AND ifnull(not_before, 0) <= ?2 AND (expires IS NULL OR expires > ?2)), \
-        (SELECT count(*) FROM message WHERE queue = ?1 AND owner IS NOT NULL), \
+        (SELECT count(*) FROM message WHERE queue = ?1 AND taken_by IS NOT NULL), \
         (SELECT count(*) FROM message WHERE queue = ?1 AND not_before > ?2), \
         (SELECT count(*) FROM dead WHERE queue = ?1)";
     db.prepare_cached(sql)?.query_row([queue, now], |row| {
@@ -216,8 +216,7 @@ pub(crate) fn counts(db: &Connection, queue: i64, now: i64) -> Result<[u64; 4]> 
     })
 }
 
-/// Removes the next messages after that one which nobody has taken; the answer is their numbers and what they were, but for
-/// the bodies.
+/// Removes the next messages after the id `after` that no consumer holds; the answer is their ids and properties.
 pub(crate) fn purge(
     db: &Connection,
     queue: i64,
@@ -225,52 +224,67 @@ pub(crate) fn purge(
     limit: usize,
 ) -> Result<Vec<(i64, String)>> {
     let sql = "DELETE FROM message WHERE id IN (SELECT id FROM message WHERE queue = ?1 \
-               AND owner IS NULL AND id > ?2 ORDER BY id LIMIT ?3) RETURNING id, properties";
+               AND taken_by IS NULL AND id > ?2 ORDER BY id LIMIT ?3) RETURNING id, properties";
     let mut statement = db.prepare_cached(sql)?;
     let limit = i64::try_from(limit).unwrap_or(i64::MAX);
     let rows = statement.query_map([queue, after, limit], |row| Ok((row.get(0)?, row.get(1)?)))?;
     rows.collect()
 }
 
-/// Registers an owner under the name of its lock.
-pub(crate) fn make_owner(db: &Connection, lock: &str) -> Result<i64> {
-    db.prepare_cached("INSERT INTO owner (lock) VALUES (?1)")?.execute([lock])?;
+/// The database's time, as the last heartbeat stored it.
+pub(crate) fn clock(db: &Connection) -> Result<i64> {
+    db.prepare_cached("SELECT now FROM clock")?.query_row([], |row| row.get(0))
+}
+
+pub(crate) fn set_clock(db: &Connection, now: i64) -> Result<()> {
+    db.prepare_cached("UPDATE clock SET now = ?1")?.execute([now]).map(drop)
+}
+
+/// Begins a lease; the answer is its id.
+pub(crate) fn begin_lease(db: &Connection, until: i64) -> Result<i64> {
+    db.prepare_cached("INSERT INTO lease (until) VALUES (?1)")?.execute([until])?;
     Ok(db.last_insert_rowid())
 }
 
-/// Shows that an owner lives; tells whether it still is one.
-pub(crate) fn beat(db: &Connection, owner: i64) -> Result<bool> {
-    let sql = "UPDATE owner SET beats = beats + 1 WHERE id = ?1";
-    Ok(db.prepare_cached(sql)?.execute([owner])? > 0)
+pub(crate) fn has_lease(db: &Connection, lease: i64) -> Result<bool> {
+    db.prepare_cached("SELECT 1 FROM lease WHERE id = ?1")?.exists([lease])
 }
 
-/// Whether it is an owner still.
-pub(crate) fn is_owner(db: &Connection, owner: i64) -> Result<bool> {
-    db.prepare_cached("SELECT 1 FROM owner WHERE id = ?1")?.exists([owner])
+/// Renews a lease; `false` if it has ended.
+pub(crate) fn renew(db: &Connection, lease: i64, until: i64) -> Result<bool> {
+    let sql = "UPDATE lease SET until = ?2 WHERE id = ?1";
+    Ok(db.prepare_cached(sql)?.execute([lease, until])? > 0)
 }
 
-/// All other owners: their numbers, locks and beats.
-pub(crate) fn others(db: &Connection, owner: Option<i64>) -> Result<Vec<(i64, String, i64)>> {
-    let sql = "SELECT id, lock, beats FROM owner WHERE id IS NOT ?1";
-    let mut statement = db.prepare_cached(sql)?;
-    let rows = statement.query_map([owner], |row| Ok((row.get(0)?, row.get(1)?, row.get(2)?)))?;
-    rows.collect()
+/// When the first lease expires; `None` if there are none.
+pub(crate) fn first_expiry(db: &Connection) -> Result<Option<i64>> {
+    let sql = "SELECT min(until) FROM lease";
+    db.prepare_cached(sql)?.query_row([], |row| row.get(0))
 }
 
-/// An owner is gone: what it had is there to be taken again. One that is thought to be gone for its beats is not if it has
-/// others by now. Tells whether it was released.
-pub(crate) fn release(db: &Connection, owner: i64, beats: Option<i64>) -> Result<bool> {
-    let sql = "DELETE FROM owner WHERE id = ?1 AND (?2 IS NULL OR beats = ?2)";
-    let is_gone = db.prepare_cached(sql)?.execute(params![owner, beats])? > 0;
-    if is_gone {
-        let sql = "UPDATE message SET owner = NULL WHERE owner = ?1";
-        db.prepare_cached(sql)?.execute([owner])?;
+/// Ends the expired leases, and requeues their messages; the answer is the number of leases.
+pub(crate) fn end_expired(db: &Connection, now: i64) -> Result<usize> {
+    let mut statement = db.prepare_cached("DELETE FROM lease WHERE until <= ?1 RETURNING id")?;
+    let ended = statement.query_map([now], |row| row.get(0))?.collect::<Result<Vec<i64>>>()?;
+    for lease in &ended {
+        requeue_all(db, *lease)?;
     }
-    Ok(is_gone)
+    Ok(ended.len())
 }
 
-/// Stores an outcome, unless there is a better one. Of a job that has ended twice it is dated ahead, for two may have sent
-/// it: what one of them forgets is there for the other.
+/// Ends a lease, and requeues its messages.
+pub(crate) fn end_lease(db: &Connection, lease: i64) -> Result<()> {
+    db.prepare_cached("DELETE FROM lease WHERE id = ?1")?.execute([lease])?;
+    requeue_all(db, lease)
+}
+
+fn requeue_all(db: &Connection, lease: i64) -> Result<()> {
+    let sql = "UPDATE message SET taken_by = NULL WHERE taken_by = ?1";
+    db.prepare_cached(sql)?.execute([lease]).map(drop)
+}
+
+/// Stores an outcome, unless there is a better one; `false` if there is. The outcome of a job that has ended twice is dated
+/// ahead: two callers may have sent the job, and the one that forgets the outcome must not remove it for the other.
 pub(crate) fn store(db: &Connection, job: &str, new: &Outcome, now: i64) -> Result<bool> {
     let old = outcome_of(db, job)?.map(|old| old.state);
     let since = match old {
@@ -320,9 +334,4 @@ pub(crate) fn forget(db: &Connection, job: &str, now: i64) -> Result<()> {
 
 pub(crate) fn forget_before(db: &Connection, before: i64) -> Result<()> {
     db.prepare_cached("DELETE FROM outcome WHERE since < ?1")?.execute([before]).map(drop)
-}
-
-/// A number that changes when another connection has changed the database.
-pub(crate) fn data_version(db: &Connection) -> Result<i64> {
-    db.prepare_cached("PRAGMA data_version")?.query_row([], |row| row.get(0))
 }

@@ -1,4 +1,4 @@
-//! What only the connection itself can pretend: a full disk, a file that cannot be written, a read that fails.
+//! Faults that only the connection itself can simulate: a full disk, a read-only file, a failing read.
 
 use pikake_kernel::Kernel;
 use pikake_traps::{sleep, spawn, timeout_after};
@@ -84,9 +84,10 @@ fn an_outcome_that_is_gone_for_its_age_is_not_waited_for() {
             broker.0.link.call(move |database| Ok(sql::forget_before(&database.db, a_day_later)?));
         removed.await.unwrap();
         for (job, is_known_to_be_gone) in [("ended", true), ("delayed", false)] {
-            let told = timeout_after(Duration::from_secs(1), broker.wait(&JobId(job.into()))).await;
-            let is_told = matches!(told, Ok(Err(BrokerError::NoOutcome)));
-            assert_eq!(is_told, is_known_to_be_gone, "{job}: {told:?}");
+            let waited =
+                timeout_after(Duration::from_secs(1), broker.wait(&JobId(job.into()))).await;
+            let is_gone = matches!(waited, Ok(Err(BrokerError::NoOutcome)));
+            assert_eq!(is_gone, is_known_to_be_gone, "{job}: {waited:?}");
         }
     });
 }
@@ -188,8 +189,8 @@ fn an_outcome_that_could_not_be_read_is_read_again() {
             )
             .await
             .unwrap();
-            let told = timeout_after(ASK_AGAIN / 2, waiting).await.expect("it is told");
-            assert_eq!(told.unwrap().unwrap(), Outcome::success(number.into()));
+            let waited = timeout_after(ASK_AGAIN / 2, waiting).await.expect("an outcome");
+            assert_eq!(waited.unwrap().unwrap(), Outcome::success(number.into()));
             idle.cancel().await.ok();
         }
     });

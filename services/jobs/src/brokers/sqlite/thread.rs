@@ -1,16 +1,15 @@
-//! The thread that a database lives in: what is asked of it, and when a transaction begins.
+//! The thread that owns a database: how tasks call it, and when a transaction begins.
 //!
-//! Whatever has been asked while the last transaction was on its way to the disk goes into the next
-//! one: so a hundred tasks that publish share one write to the disk. The thread sleeps until
-//! something is asked, or something is due: a delayed message, a beat, a look at what other processes
-//! have done. Those cannot call it, so it looks at SQLite's `data_version` (a few microseconds) while
-//! somebody here waits for something.
+//! Calls that arrive while a transaction is being written share the next one: a hundred tasks that publish share one write
+//! to the disk. The thread sleeps until a call arrives or something is due: a delayed message, a heartbeat, a look at the
+//! messages and outcomes of other processes, which cannot call it.
 
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
+use std::time::Duration;
 
-use pikake_traps::{Reply, future_wait, random, start_thread, yield_thread_before_sleep};
+use pikake_traps::{Reply, future_wait, start_thread, yield_thread_before_sleep};
 
 use crate::broker::BrokerError;
 use crate::brokers::sqlite::database::Database;
@@ -19,10 +18,10 @@ use crate::brokers::sqlite::maintenance::Maintenance;
 use crate::brokers::sqlite::outcomes::Watches;
 use crate::brokers::sqlite::schema::{concerns_all, failed};
 
-/// So many calls at most share a transaction, lest the first wait for too long.
+/// The most calls in one transaction: the first one waits for all of them.
 const CALLS_AT_ONCE: usize = 1_000;
 
-/// Why a call came to nothing.
+/// Why a call failed.
 pub(crate) enum Failure {
     Broker(BrokerError),
     Database(rusqlite::Error),
@@ -40,11 +39,11 @@ impl From<BrokerError> for Failure {
     }
 }
 
-/// Something that is done in a transaction.
+/// Work to be done in a transaction.
 pub(crate) trait Call: Send {
-    /// Does it; an error is one that ends the whole transaction.
+    /// Does the work; an error fails the whole transaction.
     fn run(&mut self, database: &mut Database) -> rusqlite::Result<()>;
-    /// Tells what came of it, when the transaction has been committed, or why it was not.
+    /// Replies, after the transaction has been committed or has failed.
     fn finish(self: Box<Self>, failed: Option<BrokerError>);
 }
 
@@ -79,7 +78,7 @@ where
     }
 }
 
-/// A consumer that takes no more, or has been dropped: in line, so that what it acknowledged before counts.
+/// The end of a consumer. A call like others, so that the acknowledgements before it take effect.
 struct Ending {
     inbox: Arc<Inbox>,
     state: InboxState,
@@ -92,7 +91,7 @@ impl Call for Ending {
         Ok(())
     }
 
-    /// It is so also when the transaction came to nothing before it was its turn.
+    /// Ends the consumer also if the transaction failed before `run`.
     fn finish(self: Box<Self>, _: Option<BrokerError>) {
         self.inbox.set_state(self.state);
         self.reply.send(());
@@ -101,13 +100,13 @@ impl Call for Ending {
 
 enum Command {
     Call(Box<dyn Call>),
-    /// Only whether the thread is there is asked.
+    /// Nothing: sending it shows whether the thread lives.
     Look,
-    /// No more calls; the reply comes when all is on the disk.
+    /// Ends the thread; the reply comes when everything is on the disk.
     Close(Reply<()>),
 }
 
-/// The way to the thread. Dropped, the thread ends, and gives back what its consumers have.
+/// The way to the thread. When it is dropped, the thread requeues what its consumers hold, and ends.
 #[derive(Debug)]
 pub(crate) struct Link {
     commands: Sender<Command>,
@@ -116,12 +115,12 @@ pub(crate) struct Link {
 
 impl Link {
     /// Opens a database in a thread of its own.
-    pub(crate) async fn open(path: PathBuf) -> Result<Self, BrokerError> {
+    pub(crate) async fn open(path: PathBuf, lease: Duration) -> Result<Self, BrokerError> {
         let (commands, received) = channel();
         let watches = Arc::new(Watches::default());
         let (reply, replied) = Reply::channel();
-        let (number, inside) = (random::u64(), watches.clone());
-        let life = move || match Database::open(path, number, inside) {
+        let inside = watches.clone();
+        let life = move || match Database::open(path, lease, inside) {
             Ok(database) => {
                 reply.send(Ok(()));
                 Thread { database, maintenance: Maintenance::default(), received }.live();
@@ -135,7 +134,7 @@ impl Link {
         }
     }
 
-    /// Does something in the next transaction; comes back when that has been committed.
+    /// Does some work in the next transaction; returns when it has been committed.
     pub(crate) async fn call<T: Send + 'static>(
         &self,
         work: impl FnOnce(&mut Database) -> Result<T, Failure> + Send + 'static,
@@ -147,7 +146,7 @@ impl Link {
         future_wait(replied).await?.ok_or(BrokerError::Closed)?
     }
 
-    /// Does something in the next transaction; nobody waits for it.
+    /// Does some work in the next transaction, without an answer.
     pub(crate) fn post(
         &self,
         work: impl FnOnce(&mut Database) -> Result<(), Failure> + Send + 'static,
@@ -157,14 +156,14 @@ impl Link {
         let _ = self.send(Command::Call(Box::new(Asked { work: Some(work), done: None, reply })));
     }
 
-    /// What a consumer has goes back; it has been dropped.
+    /// Requeues what a dropped consumer holds.
     pub(crate) fn leave(&self, inbox: Arc<Inbox>) {
         let (reply, _) = Reply::channel();
         let ending = Ending { inbox, state: InboxState::Left, reply };
         let _ = self.send(Command::Call(Box::new(ending)));
     }
 
-    /// A consumer takes no more, whether or not anything can be written; what is being taken at this moment still comes.
+    /// Takes no more messages for a consumer, even if nothing can be written; those being taken at this moment still come.
     pub(crate) async fn cancel(&self, inbox: Arc<Inbox>) -> Result<(), BrokerError> {
         let (reply, replied) = Reply::channel();
         let ending = Ending { inbox, state: InboxState::Cancelled, reply };
@@ -220,7 +219,7 @@ impl Thread {
                     false => None,
                 };
             }
-            self.turn(calls);
+            self.serve(calls);
             if let Some(reply) = closing {
                 drop(self.received);
                 end(self.database);
@@ -231,7 +230,7 @@ impl Thread {
         end(self.database);
     }
 
-    fn turn(&mut self, mut calls: Vec<Box<dyn Call>>) {
+    fn serve(&mut self, mut calls: Vec<Box<dyn Call>>) {
         let looked = self.maintenance.look_around(&mut self.database);
         if let Err(error) = &looked {
             self.maintenance.fail(&self.database, error);
@@ -259,7 +258,7 @@ impl Thread {
     }
 }
 
-/// One transaction: everything that was asked for, and the maintenance.
+/// One transaction: the calls, and the maintenance.
 fn transact(
     database: &mut Database,
     maintenance: &mut Maintenance,
@@ -276,15 +275,15 @@ fn transact(
     };
     let done: rusqlite::Result<()> = work();
     if done.is_err() && !database.db.is_autocommit() {
-        // What fails here as well leaves the transaction to SQLite, which drops it with the file.
+        // If this fails, too, SQLite drops the transaction with the connection.
         let _ = database.db.execute_batch("ROLLBACK");
     }
     done
 }
 
-/// Everything goes back that was taken and not acknowledged.
+/// Requeues everything that is held.
 fn end(mut database: Database) {
-    // Should this fail, others find out that the lock is gone.
+    // If this fails, the messages are requeued when the lease expires.
     let _ = database.db.execute_batch("BEGIN IMMEDIATE");
     if database.leave().is_ok() {
         let _ = database.db.execute_batch("COMMIT");
