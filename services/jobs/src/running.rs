@@ -1,4 +1,4 @@
-//! The jobs that run here: their tasks, and why these were asked to end.
+//! The jobs that a worker runs: their tasks, and why these were cancelled.
 
 use std::cell::RefCell;
 use std::collections::{BTreeSet, VecDeque};
@@ -10,15 +10,15 @@ use slab::Slab;
 
 use crate::current::Facts;
 
-/// How many cancelled jobs that have not come are remembered; the oldest are forgotten first.
+/// How many cancelled jobs are remembered that have not arrived; the oldest are forgotten first.
 const REVOKED_LIMIT: usize = 10_000;
 
-/// Why a job that runs was asked to end.
+/// Why a running job was cancelled.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum CancelReason {
-    /// Its worker ends.
+    /// The worker ends.
     Shutdown,
-    /// Somebody cancelled it.
+    /// A caller cancelled the job.
     Revoked,
 }
 
@@ -26,28 +26,28 @@ pub(crate) enum CancelReason {
 struct RunningJob {
     task: Option<TaskRef>,
     facts: Option<Arc<Facts>>,
-    /// The first one that was given.
+    /// The first reason that was given.
     reason: Option<CancelReason>,
 }
 
-/// The jobs that a worker runs, by keys that are used again.
+/// The jobs that a worker runs, by key. Keys are reused.
 #[derive(Default)]
 pub(crate) struct RunningJobs(RefCell<Slab<RunningJob>>);
 
 impl RunningJobs {
-    /// A job is about to run.
+    /// Adds a job that is about to run; returns its key.
     pub(crate) fn add(&self) -> usize {
         self.0.borrow_mut().insert(RunningJob::default())
     }
 
     pub(crate) fn set_task(&self, key: usize, task: &TaskRef) {
-        // It is not stepped before this step has ended, but it is dropped at once in a kernel that ends.
+        // The task may be gone already: a kernel that ends drops it at once.
         if let Some(job) = self.0.borrow_mut().get_mut(key) {
             job.task = Some(task.clone());
         }
     }
 
-    /// The job's arguments have been read: from here on it can be revoked.
+    /// Sets the facts of a job, by which it can be revoked from now on.
     pub(crate) fn set_facts(&self, key: usize, facts: Arc<Facts>) {
         self.0.borrow_mut()[key].facts = Some(facts);
     }
@@ -56,7 +56,7 @@ impl RunningJobs {
         self.0.borrow()[key].reason
     }
 
-    /// A job has ended, one way or the other. Returns why it was asked to.
+    /// Removes a job that has ended; returns why it was cancelled.
     pub(crate) fn remove(&self, key: usize) -> Option<CancelReason> {
         self.0.borrow_mut().remove(key).reason
     }
@@ -70,7 +70,7 @@ impl RunningJobs {
         self.interrupt(CancelReason::Shutdown, why, |_| true);
     }
 
-    /// Interrupts the job, if it runs here.
+    /// Interrupts a job; `false` if it does not run here.
     pub(crate) fn revoke(&self, id: &str) -> bool {
         let is_it = |job: &RunningJob| job.facts.as_ref().is_some_and(|facts| facts.id == id);
         self.interrupt(CancelReason::Revoked, "the job was cancelled", is_it)
@@ -93,7 +93,7 @@ impl RunningJobs {
         !tasks.is_empty()
     }
 
-    /// Drops all jobs where they wait.
+    /// Aborts all jobs.
     pub(crate) fn abort_all(&self) {
         let tasks: Vec<_> =
             self.0.borrow().iter().filter_map(|(_, job)| job.task.clone()).collect();
@@ -109,7 +109,7 @@ impl fmt::Debug for RunningJobs {
     }
 }
 
-/// Jobs that were cancelled before they came, of the last so many.
+/// The ids of jobs that were cancelled before they arrived: the last [`REVOKED_LIMIT`].
 #[derive(Debug, Default)]
 pub(crate) struct Revoked {
     ids: BTreeSet<String>,
@@ -129,7 +129,7 @@ impl Revoked {
         }
     }
 
-    /// Whether the job was cancelled. It is remembered, since it may come again.
+    /// Whether a job was cancelled. Its id is kept, for the job may be delivered again.
     pub(crate) fn contains(&self, id: &str) -> bool {
         !self.ids.is_empty() && self.ids.contains(id)
     }

@@ -1,22 +1,22 @@
-//! The worker: takes messages of all queues, has each run by a task of its own, and ends in good order.
+//! The worker: takes messages from all queues, runs each in a task of its own, and shuts down in phases.
 //!
 //! ```text
 //!   Open ───1───▶ Warm ───2───▶ Cold ───3───▶ (over)
 //!     └──────────────1───────────┘
 //! ```
 //!
-//! (1) [`ShutdownHandle`], an interruption of the worker's task, or a broker that refuses: no more messages are taken,
-//! those that were not begun go back. (2) The grace is over, or `cold`: the jobs that run are interrupted and given
-//! back. (3) All have ended; or a second, shorter grace is over, and the rest is dropped where it stands.
+//! (1) [`ShutdownHandle`], an interruption of the worker's task, or a broker that refuses: the worker takes no more messages,
+//! and requeues those whose jobs have not begun. (2) The grace is over, or `cold`: running jobs are interrupted and
+//! requeued. (3) All jobs have ended; or a second, shorter grace is over, and the remaining tasks are aborted.
 
 mod body;
-mod carry_out;
 mod ended;
 mod limits;
 mod processes;
 mod ready;
 mod run;
 mod schedule;
+mod settle;
 mod shutdown;
 mod state;
 mod unfinished;
@@ -37,15 +37,15 @@ use crate::broker::{BrokerError, Deliveries};
 use crate::client::app::App;
 use crate::error::AppError;
 use crate::report::Report;
-use crate::worker::carry_out::Pauses;
 use crate::worker::processes::Processes;
+use crate::worker::settle::Pauses;
 use crate::worker::state::{Phase, WorkerState};
 
 pub use shutdown::ShutdownHandle;
 
-/// How long jobs may run on after a warm shutdown, unless something else is said.
+/// How long jobs may run on after a warm shutdown, by default.
 const DEFAULT_GRACE: Duration = Duration::from_secs(20);
-/// How long jobs that were interrupted may clean up, and how long it is then tried to tell of those that were dropped.
+/// How long interrupted jobs may clean up, and how long outcomes of aborted ones are then retried.
 const CLEANUP_GRACE: Duration = Duration::from_secs(5);
 
 /// The worker of an application. Made by [`App::worker`].
@@ -53,7 +53,7 @@ const CLEANUP_GRACE: Duration = Duration::from_secs(5);
 pub struct Worker {
     app: App,
     grace: Duration,
-    /// `None`: those that the application knows of when it is connected.
+    /// `None`: the queues that the application knows when it has connected.
     queues: Option<BTreeSet<String>>,
     starting: Box<dyn FnOnce(ShutdownHandle)>,
 }
@@ -63,37 +63,37 @@ impl Worker {
         Self { app, grace: DEFAULT_GRACE, queues: None, starting: Box::new(drop) }
     }
 
-    /// How long jobs may run on after a warm shutdown before they are interrupted; without, 20 s.
+    /// Sets how long jobs may run on after a warm shutdown before they are interrupted. Without it, 20 s.
     pub fn grace(mut self, length: Duration) -> Self {
         self.grace = length;
         self
     }
 
-    /// Runs the jobs of these queues and of no others. Those that are not there are declared.
+    /// Runs the jobs of these queues and of no others. Missing queues are declared.
     pub fn queues(mut self, names: impl IntoIterator<Item = impl Into<String>>) -> Self {
         self.queues = Some(names.into_iter().map(Into::into).collect());
         self
     }
 
-    /// Hands over what ends the worker, once it is connected and before it takes the first job.
+    /// Calls the hook with a handle that ends the worker, after it has connected and before it takes the first job.
     pub fn on_start(mut self, hook: impl FnOnce(ShutdownHandle) + 'static) -> Self {
         self.starting = Box::new(hook);
         self
     }
 
-    /// Connects, and runs jobs until it is told to end. Then the application is closed.
+    /// Connects, and runs jobs until a shutdown. Then the application is closed.
     ///
-    /// In a process that was started by a worker to run jobs marked `process`, it runs those and never returns; see
+    /// In a process that a worker has started for jobs marked `process`, this runs those and never returns; see
     /// [`App::run_if_child`].
     ///
     /// # Cancellation
     ///
-    /// An interruption of its task is a warm shutdown: the report says so. Dropped, the jobs that run are asked to end,
-    /// and their messages are the broker's again.
+    /// An interruption of its task is a warm shutdown, and is in the report. Dropping the future cancels the running jobs and
+    /// requeues their messages.
     ///
     /// # Errors
     ///
-    /// [`AppError`]: it could not connect, or the broker refused to let it consume.
+    /// [`AppError`] if it could not connect, or the broker refused to let it consume.
     ///
     /// # Panics
     ///
@@ -110,7 +110,7 @@ impl Worker {
             }
             None => app.consumed(),
         };
-        // Asked last: another one may have begun while this one connected.
+        // Checked last: another worker may have begun while this one connected.
         if app.0.running.borrow().is_some() {
             return Err(AppError::AlreadyRunning);
         }
@@ -132,12 +132,12 @@ impl Worker {
 }
 
 impl App {
-    /// Its worker, to be set up further.
+    /// A worker for this application, to be configured further.
     pub fn worker(&self) -> Worker {
         Worker::new(self.clone())
     }
 
-    /// Connects and runs its worker until it is told to end. See [`Worker::run`].
+    /// Connects and runs a worker until a shutdown. See [`Worker::run`].
     ///
     /// # Errors
     ///
@@ -156,7 +156,7 @@ impl fmt::Debug for Worker {
     }
 }
 
-/// A worker that is running. Dropped half-way, it asks its jobs to end.
+/// A running worker. Dropping it cancels its jobs.
 struct Open {
     worker: Rc<WorkerState>,
 }
@@ -169,7 +169,7 @@ impl Drop for Open {
     }
 }
 
-/// Runs jobs until it is time to end, and ends.
+/// Runs jobs until a shutdown, and shuts down.
 async fn serve(
     worker: &Rc<WorkerState>,
     queues: BTreeSet<String>,
@@ -200,7 +200,7 @@ async fn serve(
     .await
 }
 
-/// Waits until it is time to end, and for the end of all that runs.
+/// Waits for a shutdown, and then for the end of all jobs.
 async fn until_the_end(
     worker: &Rc<WorkerState>,
     schedules: Vec<CancelOnDrop<()>>,
@@ -215,7 +215,7 @@ async fn until_the_end(
         }
     }
     drop(schedules);
-    // No delivery may be lost on the way out, whatever else comes.
+    // In a shield: a second interruption must not lose deliveries.
     let deliveries = shield(stop_consuming(consumers)).await;
 
     let ending = timeout_after(grace, until_empty(worker, Phase::Warm)).await;
@@ -225,7 +225,7 @@ async fn until_the_end(
         if timeout_after(CLEANUP_GRACE, until_empty(worker, Phase::Cold)).await.is_err() {
             worker.running.abort_all();
             drop(shield(yield_now()).await);
-            // Who waits for what was dropped is told, if that can be done.
+            // Waiters of aborted jobs get an outcome, if the broker answers.
             let _ = timeout_after(CLEANUP_GRACE, until_empty(worker, Phase::Cold)).await;
         }
     }
@@ -243,12 +243,12 @@ async fn wait_for_change(worker: &WorkerState) -> Result<(), Interrupted> {
     Ok(())
 }
 
-/// Waits until nothing is to be done for any job, the phase is past this one, or the deadline around it has passed.
+/// Waits until the worker is empty, the phase is later than `phase`, or the deadline around this has passed.
 async fn until_empty(worker: &WorkerState, phase: Phase) {
     while !worker.is_empty() && worker.phase() <= phase {
         match wait_for_change(worker).await {
             Ok(()) => {}
-            // Told to end a second time.
+            // A second cancel.
             Err(why) if why.is_cancel() => worker.advance(Phase::Cold),
             Err(_) => return,
         }
@@ -257,7 +257,7 @@ async fn until_empty(worker: &WorkerState, phase: Phase) {
 
 type Consumer = CancelOnDrop<Vec<Box<dyn Deliveries>>>;
 
-/// Ends the consumers, and keeps what their running jobs are acknowledged through.
+/// Ends the consumers, and returns the deliveries, through which their running jobs are acknowledged.
 async fn stop_consuming(consumers: Vec<Consumer>) -> Vec<Box<dyn Deliveries>> {
     for consumer in &consumers {
         consumer.request_cancel("the worker takes no more jobs");
@@ -271,8 +271,8 @@ async fn stop_consuming(consumers: Vec<Consumer>) -> Vec<Box<dyn Deliveries>> {
 
 /// Takes messages of a queue until it is interrupted.
 ///
-/// A broker may cancel a consumer, as when the queue has moved: then there is another one. The first is kept, for the
-/// jobs that it brought.
+/// A broker may cancel a consumer, as when the queue moves to another node: another consumer replaces it. The first is kept
+/// for the jobs that it delivered.
 async fn consume(
     worker: Rc<WorkerState>,
     queue: String,
@@ -307,7 +307,7 @@ async fn consume(
     kept
 }
 
-/// Starts a job for each message that comes. Whether another consumer is wanted after this one.
+/// Starts a job for each message; `true` if the broker has cancelled the consumer, and the worker needs another.
 async fn take(
     worker: &Rc<WorkerState>,
     deliveries: &mut dyn Deliveries,
@@ -316,7 +316,7 @@ async fn take(
     while worker.phase() == Phase::Open {
         match deliveries.next().await {
             Ok(Some(delivery)) => match worker.permits.acquire(1).await {
-                // Its turn may have come by the end of the very job that has ended the worker.
+                // The permit may come from the job that has ended the worker.
                 Ok(permit) if worker.phase() == Phase::Open => {
                     permit.forget();
                     run::start(worker, delivery);
@@ -341,12 +341,10 @@ async fn take(
             }
         }
     }
-    // The interruption that ends this may be yet to come, and is not to cut this short: what had come would be nobody's
-    // until the worker's end.
+    // In a shield: an interruption in here would leave the messages that have arrived held until the worker's end.
     shield(async {
-        // Failed, it is cancelled as well.
+        // A failed call has cancelled the consumer, too.
         drop(deliveries.cancel().await);
-        // Those that had come.
         while let Ok(Some(delivery)) = deliveries.next().await {
             worker.leave_unbegun(delivery);
         }

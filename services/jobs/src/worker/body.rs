@@ -1,4 +1,4 @@
-//! A job's own code, fenced in: it is the current job while it runs, and its panics are results.
+//! Runs a job's own code as the current job, and turns its panics into results.
 
 use std::any::Any;
 use std::future::Future;
@@ -10,9 +10,9 @@ use crate::broker::LocalFuture;
 use crate::current::CurrentJob;
 use crate::wire::failure::Failure;
 
-/// The future of a job. Gives the text of its panic, if it panics, be it in its destructor.
+/// The future of a job; its output is an error with the text if it panics, also in its destructor.
 pub(crate) struct Body<T> {
-    /// `None` once it has given its result.
+    /// `None` once the job has ended.
     future: Option<LocalFuture<'static, T>>,
     job: CurrentJob,
 }
@@ -53,7 +53,7 @@ impl<T> Future for Body<T> {
     }
 }
 
-/// The end of a job that was given up half-way: its destructors may panic, too.
+/// Drops an unfinished job, whose destructors may panic.
 impl<T> Drop for Body<T> {
     fn drop(&mut self) {
         if self.future.is_some() {
@@ -74,7 +74,7 @@ pub(crate) fn text_of(panic: &(dyn Any + Send)) -> String {
         .into()
 }
 
-/// The failure that a panic of a job is.
+/// The failure for a job's panic.
 pub(crate) fn panicked(text: String) -> Failure {
     let traceback = format!("the job panicked: {text}");
     Failure::new("Panic", "pikake.jobs", text).traced(traceback)

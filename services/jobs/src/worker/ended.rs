@@ -10,13 +10,13 @@ pub(crate) enum Ended {
     Panicked(String),
     WrongArguments(String),
     Exceeded(Limit),
-    /// The wait for it was interrupted.
+    /// The wait for the job was interrupted.
     Interrupted,
-    /// Its process is gone.
+    /// The job's process has ended; how.
     Killed(String),
 }
 
-/// A value counts, however late it came.
+/// How a limited run ended: a returned value counts even if a limit was exceeded.
 pub(crate) fn ended<T>(limited: Limited<T>, end: impl FnOnce(T) -> Ended) -> Ended {
     match (limited.output.map(end), limited.exceeded) {
         (Some(Ended::Returned(Ok(value))), _) => Ended::Returned(Ok(value)),

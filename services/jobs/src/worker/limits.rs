@@ -9,11 +9,11 @@ use std::time::Duration;
 use pikake_sync::shared::Event;
 use pikake_traps::timed;
 
-/// What came of a future with limits.
+/// The result of a future with limits.
 pub(crate) struct Limited<T> {
-    /// What it returned, be it after it was interrupted; `None`: it was dropped.
+    /// The output, even if it came after the interruption; `None` if the future was dropped.
     pub(crate) output: Option<T>,
-    /// The limit that it has exceeded.
+    /// The limit that the future has exceeded.
     pub(crate) exceeded: Option<Limit>,
 }
 
@@ -30,7 +30,7 @@ pub(crate) async fn limited<F: Future>(
     future: F,
 ) -> Limited<F::Output> {
     let Some(hard) = hard else { return softly(soft, future).await };
-    // Told in the moment in which it is dropped, so that a job which has its value already keeps it.
+    // Interrupts at the moment of the drop, so that a job that has its value already keeps it.
     let timed = timed(hard, softly(soft, future)).grace(Duration::ZERO).await;
     match timed.output {
         Some(Limited { output: Some(output), exceeded }) if !timed.expired => {
@@ -52,7 +52,7 @@ async fn softly<F: Future>(soft: Option<Duration>, future: F) -> Limited<F::Outp
     Limited { output: timed.output, exceeded: timed.expired.then_some(Limit::Soft) }
 }
 
-/// The same of work in a thread, which sets an event when it begins: before, it waits for a thread that is free.
+/// The same for work in a thread, which sets an event when it begins: the wait for a free thread does not count.
 pub(crate) async fn limited_once_begun<F: Future>(
     soft: Option<Duration>,
     hard: Option<Duration>,

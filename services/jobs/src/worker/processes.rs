@@ -31,30 +31,30 @@ use crate::wire::request::Request;
 use crate::worker::processes::child::VARIABLE;
 use crate::worker::processes::frame::{Done, HEAD, What, Work, length, write};
 
-/// The pause before a process is started after one that ended before its first job did.
+/// The pause before a process is started after one that ended before its first job.
 const FIRST_PAUSE: Duration = Duration::from_millis(100);
-/// The longest.
+/// The longest such pause.
 const LONGEST_PAUSE: Duration = Duration::from_secs(10);
 
-/// How long a process may take to come to where it runs jobs.
+/// How long a process may take from its start until it can run jobs.
 const START_LIMIT: Duration = Duration::from_secs(60);
 
-/// How often a process that runs a job is looked at; almost always its socket tells sooner.
+/// How often a process that runs a job is checked; its socket is closed before, nearly always.
 const LOOK_EVERY: Duration = Duration::from_millis(500);
 
-/// How long it may take to read what a process had written that has ended: no more than a socket holds.
+/// How long it may take to read the answer of a process that has ended: as much as a socket buffers.
 const READ_LIMIT: Duration = Duration::from_secs(1);
 
-/// How long to wait before a killed process is looked at again.
+/// The pause between two checks of a killed process.
 const REAP_PAUSE: Duration = Duration::from_millis(1);
 
-/// What came of a job in a process.
+/// The result of a job in a process.
 pub(crate) enum Ran {
-    /// It returned; and when it wants to be tried again.
+    /// The job returned; and the pause that it wants before a retry.
     Returned(Returned, Option<Duration>),
     Panicked(String),
     WrongArguments(String),
-    /// The process is gone; how it ended.
+    /// The process has ended; how.
     Killed(String),
     /// The wait was interrupted, and the process is being killed.
     Interrupted,
@@ -64,7 +64,7 @@ pub(crate) enum Ran {
 pub(crate) struct Processes {
     slots: Semaphore,
     idle: RefCell<Vec<Process>>,
-    /// Processes that ended before their first job did, one after the other.
+    /// The number of processes in a row that ended before their first job.
     early_deaths: Cell<u32>,
 }
 
@@ -75,12 +75,12 @@ impl Processes {
         Self { slots: Semaphore::new(limit), idle: RefCell::default(), early_deaths: Cell::new(0) }
     }
 
-    /// The right to run one more job, as soon as there is one.
+    /// Waits until one more job may run.
     pub(crate) async fn slot(&self) -> Result<Permit<'_>, Interrupted> {
         self.slots.acquire(1).await
     }
 
-    /// A process that is ready for a job, for which a slot was taken.
+    /// A process that is ready for a job. The caller holds a slot.
     pub(crate) async fn take(&self) -> Result<Process, Ran> {
         loop {
             while let Some(mut process) = self.next_idle() {
@@ -95,7 +95,7 @@ impl Processes {
             }
             let mut process = match Process::start() {
                 Ok(process) => process,
-                // Not for anything that the job has done: it waits until there is one.
+                // No fault of the job, which waits for a process.
                 Err(error) => {
                     self.early_deaths.set(self.early_deaths.get() + 1);
                     tracing::warn!(%error, "no worker process could be started");
@@ -111,7 +111,7 @@ impl Processes {
         }
     }
 
-    /// Runs a job in a process. Dropped, it kills the process.
+    /// Runs a job in a process. Dropping the future kills the process.
     pub(crate) async fn run(
         &self,
         mut process: Process,
@@ -129,7 +129,7 @@ impl Processes {
         }
     }
 
-    /// Ends a process that has not answered.
+    /// Kills a process that has not answered.
     async fn end(&self, process: Process, error: io::Error) -> Ran {
         if pikake_net::interruption(&error).is_some() {
             shield(process.kill()).await;
@@ -152,7 +152,7 @@ impl Processes {
         self.idle.borrow_mut().pop()
     }
 
-    /// Ends the processes that are idle, and waits until they have.
+    /// Kills the idle processes, and waits for their end.
     pub(crate) async fn close(&self) {
         let idle = self.idle.take();
         for process in idle {
@@ -191,18 +191,18 @@ impl fmt::Debug for Processes {
     }
 }
 
-/// A process that runs jobs. Dropped, it is killed.
+/// A process that runs jobs. Dropping it kills the process.
 pub(crate) struct Process {
     socket: UnixStream,
-    /// `None` once it was reaped.
+    /// `None` once the process was reaped.
     child: Option<Child>,
-    /// It has come to the end of a job.
+    /// Whether a job has ended in the process.
     has_worked: bool,
 }
 
 impl Process {
     fn start() -> io::Result<Self> {
-        // Both ends are closed in whatever else is started; the child's becomes its standard input.
+        // Both ends are close-on-exec; the child's becomes its standard input.
         let (ours, theirs) = std::os::unix::net::UnixStream::pair()?;
         let socket = UnixStream::from_std(ours)?;
         let child = Command::new(this_program()?)
@@ -213,12 +213,12 @@ impl Process {
         Ok(Self { socket, child: Some(child), has_worked: false })
     }
 
-    /// Waits until it has come to where it runs jobs.
+    /// Waits until the process can run jobs.
     async fn ready(&mut self) -> io::Result<()> {
         Ok(self.socket.read_exact(&mut [0]).await?)
     }
 
-    /// Has it run a job. Its end ends the wait, also if something that it has started holds its socket open.
+    /// Runs a job. The end of the process ends the wait, even if a child of its own holds the socket open.
     async fn answer(&mut self, job: &CurrentJob, request: &Request<'_>) -> io::Result<Done> {
         let Self { socket, child, .. } = self;
         let mut called = pin!(call(socket, job, request));
@@ -228,7 +228,7 @@ impl Process {
                     return;
                 }
             }
-            // Interrupted, as the other one is.
+            // Interrupted; so is `called`, which returns that.
             pending().await
         });
         let answered = poll_fn(|cx| match called.as_mut().poll(cx) {
@@ -237,23 +237,23 @@ impl Process {
         });
         match answered.await {
             Some(done) => done,
-            // What it had written before is still to be read; then comes the end, unless somebody holds its socket.
+            // The answer may still be unread. After it comes the end, unless a child of the process holds the socket.
             None => timeout_after(READ_LIMIT, called)
                 .await
                 .unwrap_or_else(|TimedOut| Err(io::ErrorKind::BrokenPipe.into())),
         }
     }
 
-    /// Whether it has not ended meanwhile, as by somebody's `kill`.
+    /// Whether the process still runs.
     fn is_alive(&mut self) -> bool {
         is_alive(&mut self.child)
     }
 
-    /// Kills it and waits until it has ended. Dropped, it waits no longer than a killed process takes to end.
+    /// Kills the process and waits for its end. Dropping the future blocks for as long as a killed process takes to end.
     async fn kill(mut self) -> Option<ExitStatus> {
         loop {
             let child = self.child.as_mut()?;
-            // It may have ended.
+            // Fails if the process has ended.
             drop(child.kill());
             if let Some(status) = child.try_wait().ok()? {
                 self.child = None;
@@ -264,8 +264,7 @@ impl Process {
     }
 }
 
-/// The program that this process runs. Its file may have been replaced or removed since, as by an upgrade; the system has
-/// it still.
+/// The program that this process runs. An upgrade may have replaced or removed its file; `/proc` still has it.
 fn this_program() -> io::Result<PathBuf> {
     const STILL: &str = "/proc/self/exe";
     let path = std::env::current_exe()?;
@@ -273,7 +272,7 @@ fn this_program() -> io::Result<PathBuf> {
     Ok(if is_gone { STILL.into() } else { path })
 }
 
-/// An error would come again: it counts as ended.
+/// Whether a child still runs. An error counts as its end.
 fn is_alive(child: &mut Option<Child>) -> bool {
     child.as_mut().is_some_and(|child| matches!(child.try_wait(), Ok(None)))
 }
@@ -307,7 +306,7 @@ impl Drop for Process {
     fn drop(&mut self) {
         if let Some(mut child) = self.child.take() {
             drop(child.kill());
-            // It was killed, so this is over in a moment; a process that is not waited for stays a zombie.
+            // Takes a moment, after the kill; without it the process would stay a zombie.
             drop(child.wait());
         }
     }

@@ -1,7 +1,7 @@
 //! A job whose arguments have been read, and that has not begun.
 //!
-//! It may have to be acknowledged before its run (`run.rs`): what cannot be run is buried, and a
-//! message that has been acknowledged cannot be.
+//! Reading them is a step of its own because of early acknowledgement (`settle.rs`): a job with wrong arguments is buried,
+//! and an acknowledged message cannot be.
 
 use crate::current::CurrentJob;
 use crate::job::{Returned, Runner};
@@ -14,7 +14,7 @@ use crate::worker::ended::Ended;
 pub(crate) enum Ready {
     Task(Body<Returned>),
     Thread(Box<dyn FnOnce() -> Returned + Send>),
-    /// The process reads them.
+    /// The process reads the arguments.
     Process,
 }
 
@@ -37,7 +37,7 @@ impl Ready {
     }
 }
 
-/// Reads the arguments by the job's own types, which may panic.
+/// Reads the arguments, by the job's own types, whose code may panic.
 fn read_arguments<T>(
     job: &CurrentJob,
     request: &Request<'_>,

@@ -1,8 +1,7 @@
-//! One message from its delivery to its end: read, judged, run, and what is to become of it carried out.
+//! The run of one message: read, judged, executed and settled.
 //!
-//! To decide and to act are apart: [`Run::judge`] waits for the job and for nothing else, and gives a [`Verdict`];
-//! [`Run::carry_out`] talks to the broker, in an order in which nothing is acknowledged before what follows from it
-//! is stored. Dropped anywhere, the message is left to the worker.
+//! Two steps: [`Run::judge`] runs the job and returns a [`Verdict`]; [`Run::settle`] does what follows from the verdict at the
+//! broker, and acknowledges last. A run that is dropped in between leaves its message to the worker.
 
 use std::cell::{Cell, OnceCell};
 use std::future::Future;
@@ -32,29 +31,29 @@ use crate::worker::processes::Ran;
 use crate::worker::ready::Ready;
 use crate::worker::state::WorkerState;
 
-/// A job this little before its time is on time: brokers count in milliseconds.
+/// A job that arrives earlier than its time by no more than this is on time: brokers count in milliseconds.
 const ETA_TOLERANCE: Duration = Duration::from_millis(5);
 
-/// What is to become of a message.
+/// What is to be done with a message.
 pub(crate) enum Verdict {
-    /// It is done with: store the outcome, acknowledge.
+    /// Store the outcome, and acknowledge.
     End(Outcome, Count),
-    /// To the dead; with the outcome, where somebody may wait for one.
+    /// Move the message to the dead letters, with a reason; store the outcome, if the job may have a waiter.
     Bury(String, Option<Outcome>),
-    /// Send this message instead of it, not to be delivered before, and store the outcome first.
+    /// Store the outcome, publish this message with that `not_before` in place of the delivered one, and acknowledge.
     Again(Box<Message>, Option<SystemTime>, Option<Outcome>),
-    /// It is run again, by somebody else.
+    /// Requeue the message.
     GiveBack,
 }
 
-/// What an end counts as.
+/// The counter for an end.
 pub(crate) type Count = fn(&mut JobStats);
 
 const DONE: Count = |stats| stats.done += 1;
 pub(crate) const FAILED: Count = |stats| stats.failed += 1;
 pub(crate) const REVOKED: Count = |stats| stats.revoked += 1;
 
-/// Starts a task for a delivery, for which a permit was taken.
+/// Starts a task for a delivery. The caller has taken a permit.
 pub(crate) fn start(worker: &Rc<WorkerState>, delivery: Delivery) {
     let key = worker.running.add();
     let name = delivery.message.headers.get("task").and_then(Value::as_str).unwrap_or("(no job)");
@@ -71,16 +70,16 @@ pub(crate) fn start(worker: &Rc<WorkerState>, delivery: Delivery) {
     worker.running.set_task(key, task.task_ref());
 }
 
-/// A delivery on its way, which leaves it to the worker if it is dropped.
+/// The run of a delivery. If it is dropped before the delivery is settled, it leaves the delivery to the worker.
 pub(crate) struct Run {
     pub(crate) worker: Rc<WorkerState>,
-    /// In the list of what runs.
+    /// The key in [`RunningJobs`](crate::running::RunningJobs).
     pub(crate) key: usize,
-    /// `None` once the broker was told.
+    /// `None` once the delivery is settled.
     pub(crate) delivery: Option<Delivery>,
     job: OnceCell<Rc<Registered>>,
     pub(crate) is_acked: Cell<bool>,
-    /// Nobody wants the outcome.
+    /// Whether the sender ignores the outcome.
     pub(crate) is_ignored: Cell<bool>,
 }
 
@@ -92,7 +91,7 @@ impl Run {
                 Some(delivery) => self.judge(delivery).await,
                 None => return,
             };
-            self.carry_out(verdict).await;
+            self.settle(verdict).await;
         }
     }
 
@@ -103,10 +102,10 @@ impl Run {
         }
     }
 
-    /// Decides, and runs the job if it comes to that.
+    /// Decides what is to be done with the message, and runs the job if it is to be run.
     async fn judge(&self, delivery: &Delivery) -> Verdict {
-        // In a box, as is what hardly ever happens: a task has room for all that it holds over a wait, and the allocator
-        // is fast up to one kilobyte.
+        // In a box, as is all that is rare: a task has the size of all that it may hold over a wait, and the allocator is
+        // fast up to one kilobyte.
         let request = match &delivery.flaw {
             None => Request::read(&delivery.message).map_err(|poison| poison.to_string()),
             Some(flaw) => Err(flaw.clone()),
@@ -120,7 +119,7 @@ impl Run {
                     "kombu.exceptions",
                     &reason,
                 );
-                // Where there is an id, somebody may wait.
+                // A job with an id may have a waiter.
                 let outcome = delivery.message.job().map(|_| outcome);
                 return Verdict::Bury(reason, outcome);
             }
@@ -151,7 +150,7 @@ impl Run {
                 return Verdict::End(expired(), REVOKED);
             }
             if let Some(eta) = request.eta.filter(|eta| *eta > now + ETA_TOLERANCE) {
-                // It is told to have expired as soon as it has.
+                // An expiry before that time is stored when it happens.
                 let not_before = request.expires.map_or(eta, |expires| eta.min(expires));
                 return Verdict::Again(Box::new(delivery.message.clone()), Some(not_before), None);
             }
@@ -186,7 +185,7 @@ impl Run {
         let current = CurrentJob { facts, cancel: None };
         let mut ready = match Ready::read(job.definition.runner, options.acks, &current, request) {
             Ok(ready) => ready,
-            Err(ended) => return self.sum_up(delivery, request, &current.facts, ended, job),
+            Err(ended) => return self.verdict(delivery, request, &current.facts, ended, job),
         };
         if options.acks == Acks::Early {
             ready = match Box::pin(self.ack_before(ready, delivery.receipt, request.id)).await {
@@ -212,7 +211,7 @@ impl Run {
                         fence(&job, work)
                     })
                 };
-                // In a box, as is all that other jobs' tasks need no room for.
+                // In a box, so that other jobs' tasks are not larger for it.
                 let limited = Box::pin(limited_once_begun(soft, hard, work)).await;
                 ended(limited, |output| match output {
                     Ok(Ok(returned)) => Ended::Returned(returned),
@@ -224,10 +223,16 @@ impl Run {
                 })
             }
             Ready::Process => {
-                // Its limits begin when there is a process for it.
+                // The limits begin when the job has a process.
                 let processes = &self.worker.processes;
                 let Ok(_slot) = processes.slot().await else {
-                    return self.sum_up(delivery, request, &current.facts, Ended::Interrupted, job);
+                    return self.verdict(
+                        delivery,
+                        request,
+                        &current.facts,
+                        Ended::Interrupted,
+                        job,
+                    );
                 };
                 let limited = match Box::pin(processes.take()).await {
                     Ok(process) => {
@@ -250,11 +255,11 @@ impl Run {
                 })
             }
         };
-        self.sum_up(delivery, request, &current.facts, ended, job)
+        self.verdict(delivery, request, &current.facts, ended, job)
     }
 
-    /// What is to become of a message whose job has ended so.
-    fn sum_up(
+    /// The verdict for a job that has ended.
+    fn verdict(
         &self,
         delivery: &Delivery,
         request: &Request<'_>,
@@ -273,7 +278,7 @@ impl Run {
         match self.worker.running.cancel_reason(self.key) {
             Some(CancelReason::Revoked) => return Verdict::End(revoked("cancelled"), REVOKED),
             Some(CancelReason::Shutdown) if !self.is_acked.get() => return Verdict::GiveBack,
-            // A kernel that ends interrupts its tasks without a word to us, and starts none.
+            // A kernel that ends interrupts its tasks without the worker's doing, and starts none.
             None if !self.is_acked.get() && spawn(async {}).is_finished() => {
                 return Verdict::GiveBack;
             }
@@ -294,7 +299,7 @@ impl Run {
         let pause = facts.wanted_retry().unwrap_or_else(|| backoff.draw(request.retries));
         let not_before = instant::after(pause);
         if request.expires.is_some_and(|expires| expires <= not_before) {
-            // Nobody would run it then; why it was to be tried again is said along with it.
+            // The retry would come too late. Its cause goes into the traceback.
             return Verdict::End(expired().with_traceback(Some(failed.to_string())), REVOKED);
         }
         let mut message = delivery.message.clone();
@@ -315,7 +320,7 @@ impl Run {
         }
     }
 
-    /// Its process is gone: perhaps it was the job, perhaps not.
+    /// The verdict for a job whose process has ended, perhaps through the job.
     fn killed(&self, delivery: &Delivery, request: &Request<'_>, how: String) -> Verdict {
         let kills = request.kills.saturating_add(1);
         if kills >= self.worker.app.0.max_kills.get() || self.is_acked.get() {

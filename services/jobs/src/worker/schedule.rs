@@ -1,4 +1,4 @@
-//! Jobs that are sent again and again, at intervals.
+//! Jobs that are sent at intervals.
 
 use std::time::Duration;
 
@@ -16,7 +16,7 @@ pub(crate) async fn repeat(app: App, interval: Duration, signature: Signature) {
     let begin = now();
     let mut intervals = 0_u128;
     loop {
-        // Those that have passed meanwhile are left out.
+        // Intervals that have passed while this task could not send are skipped.
         let passed = elapsed_since(begin).as_nanos() / interval.as_nanos();
         intervals = passed.max(intervals) + 1;
         let due = interval.as_nanos().saturating_mul(intervals);

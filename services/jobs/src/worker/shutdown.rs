@@ -1,21 +1,21 @@
-//! How a worker is told to end.
+//! The handle that ends a worker.
 
 use std::fmt;
 use std::rc::Rc;
 
 use crate::worker::state::{Phase, WorkerState};
 
-/// Tells a worker to end. Cloned freely, for tasks of the worker's kernel.
+/// Ends a worker. May be cloned, for tasks of the worker's kernel.
 #[derive(Clone)]
 pub struct ShutdownHandle(pub(crate) Rc<WorkerState>);
 
 impl ShutdownHandle {
-    /// Takes no more jobs, lets those that run end within the grace, and interrupts the rest.
+    /// The worker takes no more jobs, and interrupts those that still run after the grace.
     pub fn warm(&self) {
         self.0.advance(Phase::Warm);
     }
 
-    /// Takes no more jobs, and interrupts those that run. Also after [`warm`](Self::warm).
+    /// The worker takes no more jobs, and interrupts the running ones, also after [`warm`](Self::warm).
     pub fn cold(&self) {
         self.0.advance(Phase::Cold);
     }

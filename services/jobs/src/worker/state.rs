@@ -1,16 +1,16 @@
-//! What the tasks of a running worker share, and how far the worker's own end is.
+//! The state that the tasks of a running worker share.
 //!
 //! ```text
 //!            (1)            (2)
-//!   taken ────────▶ runs ────────▶ acknowledged, buried or given back by itself
+//!   taken ────────▶ runs ────────▶ acknowledged, buried or requeued by its run
 //!                    │
 //!                    │ (3)            (4)
-//!                    └──────▶ unfinished ──────▶ given back, or revoked
+//!                    └──────▶ unfinished ──────▶ requeued, revoked or lost
 //! ```
 //!
-//! (1) `run::start`. (2) `Run::carry_out`. (3) Its task was dropped half-way: it waited for foreign futures alone when it
-//! was interrupted, it was aborted, or the broker could not be reached to the end. (4)
-//! [`WorkerState::settle_unfinished`], by the worker's own task.
+//! (1) `run::start`. (2) `Run::settle`. (3) The task of the job was dropped half-way: an abort, an interruption while only
+//! foreign futures were awaited, or a broker that was lost to the end. (4) [`WorkerState::settle_unfinished`], by the
+//! worker's own task.
 
 use std::cell::{Cell, RefCell};
 use std::convert::Infallible;
@@ -26,14 +26,14 @@ use crate::running::{CancelReason, RunningJobs};
 use crate::worker::processes::Processes;
 use crate::worker::unfinished::{End, UnfinishedJobs};
 
-/// How far a worker's end has come. The order is that of time.
+/// The phases of a worker, in the order of time.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Phase {
-    /// It takes jobs.
+    /// The worker takes jobs.
     Open,
-    /// It takes no more, and lets those that run end.
+    /// The worker takes no more jobs, and lets the running ones end.
     Warm,
-    /// Those that run are interrupted.
+    /// The running jobs are interrupted.
     Cold,
 }
 
@@ -45,7 +45,7 @@ pub(crate) struct WorkerState {
     pub(crate) processes: Processes,
     pub(crate) running: Rc<RunningJobs>,
     pub(crate) unfinished: UnfinishedJobs,
-    /// Set when the worker's own task has something to look at.
+    /// Set when the worker's own task has to look at the state again.
     pub(crate) changed: Event,
     phase: Cell<Phase>,
     left: RefCell<Vec<Left>>,
@@ -81,7 +81,7 @@ impl WorkerState {
         }
     }
 
-    /// The worker cannot go on.
+    /// Ends the worker with an error.
     pub(crate) fn fail(&self, error: BrokerError) {
         self.failure.borrow_mut().get_or_insert(error);
         self.advance(Phase::Warm);
@@ -91,7 +91,7 @@ impl WorkerState {
         self.failure.take()
     }
 
-    /// A job has ended, one way or the other. A delivery that it leaves has come to no end.
+    /// Removes a job whose task has ended. A delivery that is left was not settled.
     pub(crate) fn leave(&self, key: usize, left: Option<Delivery>, is_acked: bool) {
         let reason = self.running.remove(key);
         if let Some(delivery) = left {
@@ -100,16 +100,16 @@ impl WorkerState {
         if self.running.is_empty() && self.phase.get() > Phase::Open {
             self.changed.set();
         }
-        // As many as were taken and forgotten.
+        // The permit that was forgotten when the job began.
         let _ = self.permits.release(1);
     }
 
-    /// Leaves a delivery to the worker that no job was begun for.
+    /// Leaves a delivery to the worker whose job has not begun.
     pub(crate) fn leave_unbegun(&self, delivery: Delivery) {
         self.add_unfinished(delivery, None, false);
     }
 
-    /// Leaves a delivery to the worker, and counts its run.
+    /// Leaves a delivery to the worker, and counts its job.
     fn add_unfinished(&self, delivery: Delivery, reason: Option<CancelReason>, is_acked: bool) {
         let id = delivery.message.job().unwrap_or_default();
         let name = delivery.message.headers.get("task").and_then(|name| name.as_str());
@@ -136,12 +136,12 @@ impl WorkerState {
         self.unfinished.add(delivery, end);
     }
 
-    /// Brings to an end what jobs have left. Never ends; to be polled beside what the worker does, in a shield.
+    /// Settles unfinished jobs. Never ends: to be polled beside the worker, in a shield.
     pub(crate) async fn settle_unfinished(&self) -> Infallible {
         self.unfinished.settle_all(&*self.broker, &self.changed).await
     }
 
-    /// Whether no job runs, and nothing is to be done for one.
+    /// Whether no job runs, and the worker's end waits for no unfinished one.
     pub(crate) fn is_empty(&self) -> bool {
         self.running.is_empty() && !self.unfinished.hold_up(self.phase.get() >= Phase::Cold)
     }

@@ -1,7 +1,7 @@
-//! Messages whose jobs were left without an end, and what becomes of them.
+//! Messages whose runs were dropped before they were settled: requeued, revoked, or failed.
 //!
-//! The broker may be lost or slow, and the worker goes on meanwhile. Each message is tried until the broker is there; one
-//! that could not be given back by the worker's end is the broker's again when the consumers are dropped.
+//! The broker may be lost or slow, and the worker goes on meanwhile. Each message is retried until the broker answers. A
+//! message that the worker could not requeue before its end is requeued when the consumers are dropped.
 
 use std::cell::{Cell, RefCell};
 use std::convert::Infallible;
@@ -17,38 +17,38 @@ use crate::broker::{Broker, BrokerError, Delivery, LocalFuture};
 use crate::message::{Message, Outcome};
 use crate::wire::failure::Failure;
 
-/// How long to wait before messages are tried again for which the broker was lost.
+/// The pause before a message is retried at a lost broker.
 const AGAIN_PAUSE: Duration = Duration::from_secs(1);
 
-/// A delivery that was left without an end.
+/// A delivery whose run was dropped before it was settled.
 struct UnfinishedJob {
     delivery: Delivery,
     end: End,
 }
 
-/// What an unfinished job comes to.
+/// What follows from an unfinished job.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum End {
     GivenBack,
-    /// It is told to be revoked, and acknowledged unless it has been.
+    /// The outcome says that the job was revoked; the message is acknowledged unless it has been.
     Revoked {
         is_acked: bool,
     },
-    /// It was acknowledged before its job was run, and is told to be lost.
+    /// The message was acknowledged before the run; the outcome says that the job was lost.
     Lost,
 }
 
 /// The unfinished jobs of a worker.
 #[derive(Default)]
 pub(crate) struct UnfinishedJobs {
-    /// Those that nobody has looked at.
+    /// Jobs that `settle_all` has not begun with.
     new: RefCell<Vec<UnfinishedJob>>,
-    /// Set when there are such.
-    came: Event,
-    /// How many go back that were not tried yet.
+    /// Set when `new` has jobs.
+    added: Event,
+    /// The number of jobs to be requeued of which none was tried yet.
     untried: Cell<usize>,
-    /// How many there are that somebody is to be told of.
-    untold: Cell<usize>,
+    /// The number of jobs with outcomes to be stored.
+    without_outcome: Cell<usize>,
 }
 
 impl UnfinishedJobs {
@@ -56,39 +56,39 @@ impl UnfinishedJobs {
         let count = self.counted(end);
         count.set(count.get() + 1);
         self.new.borrow_mut().push(UnfinishedJob { delivery, end });
-        self.came.set();
+        self.added.set();
     }
 
-    /// Where one is counted for which the worker's end waits.
+    /// The count of such jobs, which the worker's end waits for.
     fn counted(&self, end: End) -> &Cell<usize> {
-        if end == End::GivenBack { &self.untried } else { &self.untold }
+        if end == End::GivenBack { &self.untried } else { &self.without_outcome }
     }
 
-    /// Whether the worker's end waits for some. A cold end leaves to the broker what is not given back yet.
+    /// Whether the worker's end waits for some. A cold end does not wait for messages to be requeued.
     pub(crate) fn hold_up(&self, is_cold: bool) -> bool {
-        self.untold.get() > 0 || (self.untried.get() > 0 && !is_cold)
+        self.without_outcome.get() > 0 || (self.untried.get() > 0 && !is_cold)
     }
 
-    /// Gives back what is left without an end, or says that it will come to none, all of it side by side. Never ends; to
-    /// be polled beside what the worker does, in a shield. Sets the event when the worker's end waits for less.
+    /// Settles the jobs, all of them concurrently. Never ends: to be polled beside the worker, in a shield. Sets `changed`
+    /// when the worker's end waits for fewer jobs.
     pub(crate) async fn settle_all(&self, broker: &dyn Broker, changed: &Event) -> Infallible {
         let mut settling: Vec<LocalFuture<'_, ()>> = Vec::new();
         loop {
-            let mut came = pin!(self.came.wait());
+            let mut added = pin!(self.added.wait());
             let more = poll_fn(|cx| {
                 settling.retain_mut(|one| one.as_mut().poll(cx).is_pending());
-                came.as_mut().poll(cx)
+                added.as_mut().poll(cx)
             });
-            // In a shield, so it is not interrupted.
+            // Not interrupted, in its shield.
             drop(more.await);
-            self.came.clear();
+            self.added.clear();
             for job in self.new.take() {
                 settling.push(Box::pin(self.settle(broker, changed, job)));
             }
         }
     }
 
-    /// Brings one to its end, as soon as the broker is there.
+    /// Settles one job, as soon as the broker answers.
     async fn settle(&self, broker: &dyn Broker, changed: &Event, job: UnfinishedJob) {
         let UnfinishedJob { delivery: Delivery { receipt, message, .. }, end } = job;
         let mut waits = true;
@@ -109,7 +109,7 @@ impl UnfinishedJobs {
                 }
             };
             let is_lost = matches!(done, Err(BrokerError::Lost(_) | BrokerError::Io(_)));
-            // The worker's end waits until one that goes back was tried, and until others are told.
+            // The worker's end waits for one try to requeue, and until an outcome is stored.
             if waits && (!is_lost || end == End::GivenBack) {
                 waits = false;
                 let count = self.counted(end);
@@ -118,17 +118,17 @@ impl UnfinishedJobs {
             }
             let Err(error) = done else { return };
             let id = message.job().unwrap_or_default();
-            tracing::debug!(id, %error, "a job that was left could not be settled");
+            tracing::debug!(id, %error, "an unfinished job could not be settled");
             if !is_lost {
                 return;
             }
-            // All that failed together are tried again together.
+            // No jitter: jobs that failed together are retried together.
             drop(sleep(AGAIN_PAUSE).await);
         }
     }
 }
 
-/// Stores an outcome, if somebody wants one.
+/// Stores an outcome, unless the job's sender ignores it.
 async fn store(
     broker: &dyn Broker,
     message: &Message,

@@ -1,8 +1,8 @@
-//! What a verdict means at the broker: the outcome is stored first, then a message that takes this one's place is
+//! What follows from a verdict at the broker: the outcome is stored first, then a message that replaces this one is
 //! published, and only then is this one acknowledged.
 //!
-//! While the broker is lost, all of it is tried again, for as long as the worker is there. A second outcome or a
-//! second message does no harm that a second run would not do.
+//! While the broker is lost, each step is retried for as long as the worker runs. A second outcome or a second message does
+//! no more harm than a second run.
 
 use std::time::{Duration, SystemTime};
 
@@ -18,12 +18,12 @@ use crate::worker::ready::Ready;
 use crate::worker::run::{Count, FAILED, REVOKED, Run, Verdict};
 use crate::worker::state::Phase;
 
-/// The first pause of those before a lost broker is asked again.
+/// The pause before the first retry at a lost broker.
 const FIRST_PAUSE: Duration = Duration::from_millis(50);
-/// The longest.
+/// The longest pause between two retries.
 const LONGEST_PAUSE: Duration = Duration::from_secs(5);
 
-/// Pauses that grow, each somewhere between its half and its whole.
+/// Pauses that grow, each with a jitter of up to half its length.
 #[derive(Debug)]
 pub(crate) struct Pauses(Duration);
 
@@ -40,7 +40,7 @@ impl Pauses {
 }
 
 impl Run {
-    /// Acknowledges a job that can be begun, and gives it back. An error: it is not begun.
+    /// Acknowledges a job before its run, and returns it; the verdict if it must not be run.
     pub(crate) async fn ack_before(
         &self,
         ready: Ready,
@@ -51,18 +51,19 @@ impl Run {
             tracing::debug!(id, %error, "a job is not run, for it cannot be acknowledged");
             return Err(Verdict::GiveBack);
         }
-        // Meanwhile.
+        // A cancel may have arrived meanwhile.
         match self.worker.app.0.revoked.borrow().contains(id) {
             true => Err(Verdict::End(revoked("cancelled"), REVOKED)),
             false => Ok(ready),
         }
     }
 
-    /// While the worker takes jobs, it is tried until the broker is there.
+    /// Acknowledges; retries for as long as the worker takes jobs.
     async fn ack_early(&self, receipt: Receipt) -> Result<(), BrokerError> {
         let mut pauses = Pauses::new();
         loop {
-            // Dropped half-way, it may have been; then it is told to be lost. An interruption is the job's to hear of.
+            // If the run is dropped half-way, the job may be acknowledged, and its outcome is `WorkerLostError`. The shield
+            // leaves an interruption to the job.
             self.is_acked.set(true);
             let Err(error) = shield(self.worker.broker.ack(receipt)).await else { return Ok(()) };
             self.is_acked.set(false);
@@ -74,12 +75,11 @@ impl Run {
         }
     }
 
-    pub(crate) async fn carry_out(&mut self, verdict: Verdict) {
+    /// Does what follows from a verdict. A delivery that is left afterwards is requeued when the run is dropped.
+    pub(crate) async fn settle(&mut self, verdict: Verdict) {
         let Some(receipt) = self.delivery.as_ref().map(|delivery| delivery.receipt) else { return };
         match verdict {
-            Verdict::GiveBack => {
-                // What is left is given back.
-            }
+            Verdict::GiveBack => {}
             Verdict::End(outcome, count) => self.end(receipt, outcome, count).await,
             Verdict::Again(message, not_before, outcome) => {
                 let failed = outcome.clone().map(Failure::from_outcome);
@@ -90,7 +90,7 @@ impl Run {
                 if stored.is_err() {
                     return;
                 }
-                // Meanwhile.
+                // A cancel may have arrived meanwhile.
                 if self.worker.running.cancel_reason(self.key) == Some(CancelReason::Revoked) {
                     return self.end(receipt, revoked("cancelled"), REVOKED).await;
                 }
@@ -102,15 +102,16 @@ impl Run {
                         }
                         self.ack(receipt).await;
                     }
-                    // Given back, it would come again at once, and for ever.
+                    // Requeueing would redeliver it in an endless loop.
                     Err(Some(why)) => {
                         let reason = format!("it could not be sent again: {why}");
-                        let told = Failure::new("OperationalError", "kombu.exceptions", &*reason);
-                        let told = match failed {
-                            Some(failed) => told.traced(failed.to_string()),
-                            None => told,
+                        let failure =
+                            Failure::new("OperationalError", "kombu.exceptions", &*reason);
+                        let failure = match failed {
+                            Some(failed) => failure.traced(failed.to_string()),
+                            None => failure,
                         };
-                        let outcome = told.into_outcome();
+                        let outcome = failure.into_outcome();
                         Box::pin(self.end_dead(receipt, reason, Some(outcome))).await;
                     }
                     Err(None) => {}
@@ -137,11 +138,11 @@ impl Run {
         }
     }
 
-    /// Stores the outcome, or sees to it that the message is not lost with it.
+    /// Stores the outcome. On an error the delivery has been buried, or is left to be requeued.
     async fn store(&mut self, outcome: Outcome) -> Result<(), ()> {
         match self.is_ignored.get() {
             true => Ok(()),
-            // In a box, so that a task need not have room for it: see `run.rs`.
+            // In a box, for the size of the task: see `run.rs`.
             false => Box::pin(self.store_wanted(outcome)).await,
         }
     }
@@ -158,7 +159,7 @@ impl Run {
                 (Ok(()), None) => return Ok(()),
                 (Err(BrokerError::Closed), _) => return Err(()),
                 (Err(BrokerError::Interrupted(_)), reason) => {
-                    // We were told to end, and are about to.
+                    // The worker ends; the outcome is stored before that.
                     refused = reason;
                 }
                 (Err(BrokerError::Lost(_) | BrokerError::Io(_)), reason) => {
@@ -168,7 +169,7 @@ impl Run {
                 (Err(error), None) => {
                     let reason =
                         format!("its outcome ({}) cannot be stored: {error}", outcome.state);
-                    // As one that is too big. Whoever waits is told so, if that can be done.
+                    // An outcome that is too big, say: its waiters get this failure instead.
                     let failed = Failure::new("EncodeError", "kombu.exceptions", &*reason);
                     outcome = failed.into_outcome();
                     refused = Some(reason);
@@ -181,7 +182,8 @@ impl Run {
         }
     }
 
-    /// An error is one that would come again, or none: the connection has been closed.
+    /// Publishes a message that replaces the delivery. The error is one that a retry would not mend; `None` if the broker has
+    /// been closed.
     async fn publish(
         &self,
         message: Message,
@@ -193,7 +195,7 @@ impl Run {
         let mut pauses = Pauses::new();
         let mut message = message;
         loop {
-            // Interrupted, it would be sent twice.
+            // An interrupted publish would be repeated, and the message sent twice.
             let publish = shield(self.worker.broker.publish(queue, message, not_before));
             let Err(error) = publish.await else { return Ok(()) };
             match error.cause {
@@ -210,10 +212,10 @@ impl Run {
         }
     }
 
-    /// Not acknowledged for want of the broker, a job is run again: that is what at-least-once means.
+    /// Acknowledges, unless that has been done. If it fails, the job is run again: delivery is at least once.
     async fn ack(&mut self, receipt: Receipt) {
         if !self.is_acked.get() {
-            let _told = self.settle(|run| run.worker.broker.ack(receipt)).await;
+            let _logged = self.retry(|run| run.worker.broker.ack(receipt)).await;
         }
         self.delivery = None;
     }
@@ -222,18 +224,18 @@ impl Run {
         let Some(delivery) = &self.delivery else { return };
         let (message, reason) = (&delivery.message, shortened(reason));
         if self.is_acked.get() {
-            // It is not the broker's any more.
+            // The broker does not have the message any more.
             self.count(FAILED);
             self.delivery = None;
             return;
         }
         let broker = &self.worker.broker;
-        let buried = self.settle(|_| broker.bury(receipt, message.clone(), reason.clone())).await;
+        let buried = self.retry(|_| broker.bury(receipt, message.clone(), reason.clone())).await;
         match buried {
             Ok(()) => self.count(|stats| stats.dead += 1),
             Err(BrokerError::Stale | BrokerError::Closed) => {}
             Err(_) => {
-                // What is left is given back. It comes again at once, so not at once.
+                // The delivery is requeued, and comes again at once: hence the pause.
                 drop(sleep(LONGEST_PAUSE).await);
                 return;
             }
@@ -241,7 +243,8 @@ impl Run {
         self.delivery = None;
     }
 
-    async fn settle<'a>(
+    /// Repeats a call until the broker has answered it.
+    async fn retry<'a>(
         &'a self,
         mut call: impl FnMut(&'a Self) -> crate::broker::LocalFuture<'a, Result<(), BrokerError>>,
     ) -> Result<(), BrokerError> {
@@ -250,7 +253,7 @@ impl Run {
             match call(self).await {
                 Ok(()) => return Ok(()),
                 Err(BrokerError::Interrupted(_)) => {}
-                // A message that nobody settles keeps its place among those that were taken.
+                // An unsettled message would stay held, and count against the prefetch.
                 Err(BrokerError::Lost(_) | BrokerError::Io(_)) => self.pause(&mut pauses).await,
                 Err(error @ (BrokerError::Stale | BrokerError::Closed)) => {
                     tracing::debug!(%error, "a job could not be settled, and will be run again");
@@ -265,7 +268,7 @@ impl Run {
     }
 
     async fn pause(&self, pauses: &mut Pauses) {
-        // An interruption means that the worker ends; how long it still tries is its grace's to say.
+        // An interruption means that the worker ends; its grace limits the retries.
         drop(sleep(pauses.next()).await);
     }
 }
