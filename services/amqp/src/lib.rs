@@ -28,9 +28,10 @@
 //!
 //! # What others do
 //!
-//! Publishers may write what they like into names and properties, and brokers pass it on: a delivery
-//! comes all the same, and tells of it ([`Delivery::flaw`]). A peer that breaks the protocol, floods or
-//! falls silent costs its connection, which is made again, with waits in between.
+//! Publishers may write any octets into names and properties, and brokers pass them on. The client rejects
+//! a delivery whose names or properties are not UTF-8, or whose headers are nested too deep, with a warning
+//! and without requeueing it: the queue's dead-letter exchange gets it, if there is one. A peer that breaks
+//! the protocol, floods or falls silent costs its connection, which is made again, with waits in between.
 //!
 //! # How it is made
 //!
@@ -55,8 +56,8 @@ pub use client::hub::{Connection, Delivery, Receipt, State};
 pub use client::options::{Backoff, Options};
 pub use error::{CloseReason, Error};
 pub use message::{
-    Array, ConsumeOptions, ExchangeOptions, Flaw, Message, Properties, Queue, QueueOptions, Table,
-    Value, persistent, short,
+    Array, ConsumeOptions, ExchangeOptions, Message, Properties, Queue, QueueOptions, Table, Value,
+    persistent, short,
 };
 
 /// The codec, for the broker of `pikake-amqp-testing`, so that it is written once. Public because that
@@ -66,6 +67,6 @@ pub use message::{
 pub mod wire {
     pub use crate::message::REPLY_TO;
     pub use crate::session::wire::{
-        Frame, PROTOCOL_HEADER, Raw, append, append_body, append_method, split,
+        Frame, PROTOCOL_HEADER, Raw, Unreadable, append, append_body, append_method, split,
     };
 }

@@ -2,8 +2,6 @@
 //!
 //! Types of AMQP itself (properties, tables, values) are `amq-protocol`'s, under shorter names.
 
-use std::fmt;
-
 use amq_protocol::protocol::{AMQPClass, exchange, queue};
 use amq_protocol::types::ShortString;
 
@@ -41,26 +39,6 @@ pub struct Message {
     pub body: Vec<u8>,
     /// Whether the broker is to return it when no queue takes it.
     pub mandatory: bool,
-}
-
-/// What is wrong with the properties of a message that came in. They are its publisher's; brokers pass
-/// them on unread.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-#[non_exhaustive]
-pub enum Flaw {
-    /// Texts in them are not UTF-8. Each octet of them that is none is a `?`.
-    NoText,
-    /// They cannot be read, or their headers are too deep in each other. They are left out.
-    Unreadable,
-}
-
-impl fmt::Display for Flaw {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Self::NoText => "texts in the message's properties are not UTF-8",
-            Self::Unreadable => "the message's properties cannot be read",
-        })
-    }
 }
 
 /// Properties of a message that is to survive a restart of the broker (delivery mode 2).

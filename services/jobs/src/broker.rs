@@ -159,8 +159,6 @@ pub struct Delivery {
     pub queue: String,
     /// How often it was delivered before this time, as far as the broker knows.
     pub attempt: u32,
-    /// Why it cannot be what was sent, if its broker has seen that.
-    pub flaw: Option<String>,
     /// The message as it came; it may be anything at all (see [`Message::request`](crate::message::Message)).
     pub message: Message,
 }
@@ -168,7 +166,7 @@ pub struct Delivery {
 impl Delivery {
     /// For brokers.
     pub fn new(receipt: Receipt, queue: String, attempt: u32, message: Message) -> Self {
-        Self { receipt, queue, attempt, flaw: None, message }
+        Self { receipt, queue, attempt, message }
     }
 }
 

@@ -121,7 +121,10 @@ impl State {
                     },
                 }
             }
-            Frame::Header(header, _) => {
+            Frame::Unreadable(_) | Frame::UnreadableHeader { .. } => {
+                self.hang_up(id, 501, "FRAME_ERROR - not UTF-8", (0, 0));
+            }
+            Frame::Header(header) => {
                 let Some(incoming) = self.incoming(id, number) else { return };
                 incoming.message.properties = header.properties;
                 incoming.missing = header.body_size;

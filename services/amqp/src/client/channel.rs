@@ -127,7 +127,8 @@ impl Channel {
         self.consume(REPLY_TO, ConsumeOptions { no_ack: true, ..ConsumeOptions::default() })
     }
 
-    /// Takes one message from a queue, if there is one.
+    /// Takes one message from a queue, if there is one. Messages that cannot be read are rejected, and
+    /// the one behind them is taken.
     ///
     /// # Errors
     ///
@@ -140,11 +141,14 @@ impl Channel {
     ) -> impl Future<Output = Result<Option<Delivery>, Error>> + use<> {
         let get = short(queue)
             .map(|queue| AMQPClass::Basic(basic::AMQPMethod::Get(basic::Get { queue, no_ack })));
-        let asked = self.clone().ask(get);
+        let channel = self.clone();
         async move {
-            match asked.await? {
-                Answer::Got(delivery) => Ok(delivery.map(|delivery| *delivery)),
-                _ => Err(wrong_answer()),
+            loop {
+                match channel.clone().ask(get.clone()).await? {
+                    Answer::Got(delivery) => return Ok(delivery.map(|delivery| *delivery)),
+                    Answer::Rejected => {}
+                    _ => return Err(wrong_answer()),
+                }
             }
         }
     }

@@ -28,7 +28,7 @@ use crate::client::error::PublishError;
 use crate::client::options::Options;
 use crate::client::topology::Topology;
 use crate::error::Error;
-use crate::message::{ConsumeOptions, Flaw, Message, Properties, Queue};
+use crate::message::{ConsumeOptions, Message, Properties, Queue};
 use crate::session::Session;
 use crate::session::event::Ended;
 
@@ -190,10 +190,7 @@ pub struct Delivery {
     pub body: Vec<u8>,
     /// Headers and the rest.
     pub properties: Properties,
-    /// What its publisher has made of the properties, if they are none as AMQP has them.
-    pub flaw: Option<Flaw>,
-    /// The exchange it was published to. (Publishers may write what is no text here and in the key;
-    /// its octets are shown as `?`.)
+    /// The exchange it was published to.
     pub exchange: String,
     /// Its routing key.
     pub routing_key: String,
@@ -223,6 +220,8 @@ pub(crate) enum Answer {
     Queue(Queue),
     Count(u32),
     Got(Option<Box<Delivery>>),
+    /// The message that was there could not be read, and is rejected.
+    Rejected,
 }
 
 /// Who asked. Nobody, if the sender is `None`.

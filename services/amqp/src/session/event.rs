@@ -3,7 +3,7 @@
 use amq_protocol::types::ShortString;
 
 use crate::error::{CloseReason, Error};
-use crate::message::{Flaw, Message, Properties, Queue};
+use crate::message::{Message, Properties, Queue};
 
 /// A message as it came in.
 #[derive(Clone, PartialEq, Debug)]
@@ -15,7 +15,6 @@ pub(crate) struct Content {
     pub(crate) exchange: ShortString,
     pub(crate) routing_key: ShortString,
     pub(crate) properties: Properties,
-    pub(crate) flaw: Option<Flaw>,
     pub(crate) body: Vec<u8>,
 }
 
@@ -27,6 +26,8 @@ pub(crate) enum Reply {
     /// Messages that were purged or deleted.
     Count(u32),
     Got(Option<Box<Content>>),
+    /// The message that was there could not be read, and is rejected.
+    Rejected,
 }
 
 /// What became of a published message.

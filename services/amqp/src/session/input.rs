@@ -8,16 +8,15 @@ mod octets_tests;
 use std::mem;
 use std::time::Duration;
 
-use amq_protocol::frame::AMQPContentHeader;
 use amq_protocol::protocol::{AMQPClass, basic, channel, connection};
 use amq_protocol::types::ShortString;
 
 use super::channel::{Assembly, ChannelState, ContentOf, answer, ids};
 use super::event::{Content, Ended, Event, Outcome, Reply};
-use super::wire::{self, Frame, append_method};
+use super::wire::{self, Frame, Unreadable, append_method};
 use super::{Phase, Session};
 use crate::error::{CloseReason, Error};
-use crate::message::{Flaw, Properties};
+use crate::message::Properties;
 
 /// A body that claims to be larger is no message: RabbitMQ's own limit.
 const LARGEST_BODY: u64 = 512 * 1024 * 1024;
@@ -138,38 +137,39 @@ impl<T, P> Session<T, P> {
             (_, Frame::Method(method @ AMQPClass::Channel(channel::AMQPMethod::Close(_)))) => {
                 self.method(number, method)
             }
-            (Assembly::Header(of), Frame::Header(header, flaw)) => {
-                self.content_header(number, of, *header, flaw)
+            (Assembly::None, Frame::Unreadable(unreadable)) => {
+                if matches!(unreadable, Unreadable::Got { .. }) && !channel.has_asked((60, 70)) {
+                    return Err(unasked(number));
+                }
+                channel.assembly = Assembly::Header(ContentOf::Unreadable(unreadable));
+                Ok(())
+            }
+            (Assembly::Header(of), Frame::Header(header)) => {
+                self.content_header(number, of.with(header.properties), header.body_size)
+            }
+            (Assembly::Header(of), Frame::UnreadableHeader { body_size }) => {
+                self.content_header(number, of.unreadable(), body_size)
             }
             (Assembly::Body { of, mut body, missing }, Frame::Body(part)) => {
                 if part.len() as u64 > missing {
                     return Err(wrong(format!("a body longer than it said on channel {number}")));
                 }
-                body.extend_from_slice(part);
+                if !matches!(of, ContentOf::Unreadable(_)) {
+                    body.extend_from_slice(part);
+                }
                 self.content_body(number, of, body, missing - part.len() as u64)
             }
             (_, frame) => Err(wrong(format!("out of order on channel {number}: {}", frame.what()))),
         }
     }
 
-    fn content_header(
-        &mut self,
-        number: u16,
-        mut of: ContentOf,
-        header: AMQPContentHeader,
-        flaw: Option<Flaw>,
-    ) -> Result<(), Error> {
-        if header.body_size > LARGEST_BODY {
-            return Err(wrong(format!("a body of {} bytes", header.body_size)));
+    fn content_header(&mut self, number: u16, of: ContentOf, body_size: u64) -> Result<(), Error> {
+        if body_size > LARGEST_BODY {
+            return Err(wrong(format!("a body of {body_size} bytes")));
         }
-        match &mut of {
-            ContentOf::Deliver { content, .. } | ContentOf::Get(content) => {
-                (content.properties, content.flaw) = (header.properties, flaw);
-            }
-            ContentOf::Return(returned) => returned.1 = header.properties,
-        }
-        let body = Vec::with_capacity(header.body_size.min(ROOM_AHEAD) as usize);
-        self.content_body(number, of, body, header.body_size)
+        let room = if matches!(of, ContentOf::Unreadable(_)) { 0 } else { ROOM_AHEAD };
+        let body = Vec::with_capacity(body_size.min(room) as usize);
+        self.content_body(number, of, body, body_size)
     }
 
     fn content_body(
@@ -187,8 +187,7 @@ impl<T, P> Session<T, P> {
         match of {
             ContentOf::Return(returned) => channel.returned(returned.0, &returned.1, &body),
             ContentOf::Deliver { consumer, mut content } => {
-                content.is_owed =
-                    !channel.consumers.iter().any(|(tag, no_ack)| *no_ack && *tag == consumer);
+                content.is_owed = channel.must_ack(&consumer);
                 if content.is_owed {
                     if channel.has_asked((60, 110)) {
                         // On its way when all was to be taken back, and so is this.
@@ -207,6 +206,35 @@ impl<T, P> Session<T, P> {
                 content.body = body;
                 self.answered(number, Reply::Got(Some(content)));
             }
+            ContentOf::Unreadable(unreadable) => return self.reject_unreadable(number, unreadable),
+        }
+        Ok(())
+    }
+
+    /// Rejects a message that cannot be read. Requeued, it would be delivered again without end.
+    fn reject_unreadable(&mut self, number: u16, unreadable: Unreadable) -> Result<(), Error> {
+        let Some(channel) = self.channels.get_mut(&number) else { return Ok(()) };
+        tracing::warn!(
+            channel = number,
+            message = ?unreadable,
+            "rejects a message whose names or properties are not UTF-8, or nested too deep"
+        );
+        let owed = match &unreadable {
+            // Before the answer to `basic.recover`, the broker takes all of them back.
+            Unreadable::Delivery { consumer, tag } => {
+                (channel.must_ack(consumer) && !channel.has_asked((60, 110))).then_some(*tag)
+            }
+            Unreadable::Got { tag } => {
+                channel.asked.as_ref().is_some_and(|asked| !asked.is_free).then_some(*tag)
+            }
+            Unreadable::Returned => None,
+        };
+        if let Some(tag) = owed {
+            channel.owe(tag)?;
+            self.reject(number, tag, false)?;
+        }
+        if matches!(unreadable, Unreadable::Got { .. }) {
+            self.answered(number, Reply::Rejected);
         }
         Ok(())
     }
@@ -237,7 +265,7 @@ impl<T, P> Session<T, P> {
             }
             AMQPClass::Basic(B::GetOk(get)) => {
                 if !channel.has_asked((60, 70)) {
-                    return Err(wrong(format!("a message nobody asked for on channel {number}")));
+                    return Err(unasked(number));
                 }
                 let basic::GetOk { delivery_tag, redelivered, exchange, routing_key, .. } = get;
                 let content = content(delivery_tag, redelivered, exchange, routing_key);
@@ -331,13 +359,18 @@ impl<T, P> Session<T, P> {
 
     /// Gives back a delivery that nobody here takes.
     pub(crate) fn give_back(&mut self, number: u16, tag: u64) {
-        if !self.channels.get_mut(&number).is_some_and(|channel| channel.settle(tag)) {
-            return;
-        }
-        let reject = basic::Reject { delivery_tag: tag, requeue: true };
-        if let Err(error) = self.say(number, AMQPClass::Basic(basic::AMQPMethod::Reject(reject))) {
+        if let Err(error) = self.reject(number, tag, true) {
             self.fail(error);
         }
+    }
+
+    /// Rejects a delivery, unless it is settled already.
+    fn reject(&mut self, number: u16, tag: u64, requeue: bool) -> Result<(), Error> {
+        if !self.channels.get_mut(&number).is_some_and(|channel| channel.settle(tag)) {
+            return Ok(());
+        }
+        let reject = basic::Reject { delivery_tag: tag, requeue };
+        self.say(number, AMQPClass::Basic(basic::AMQPMethod::Reject(reject)))
     }
 
     fn closed_by_broker(&mut self, number: u16, close: channel::Close) -> Result<(), Error> {
@@ -389,8 +422,11 @@ fn content(
     routing_key: ShortString,
 ) -> Box<Content> {
     let (properties, body) = (Properties::default(), Vec::new());
-    let (is_owed, flaw) = (true, None);
-    Box::new(Content { tag, is_owed, redelivered, exchange, routing_key, properties, flaw, body })
+    Box::new(Content { tag, is_owed: true, redelivered, exchange, routing_key, properties, body })
+}
+
+fn unasked(number: u16) -> Error {
+    wrong(format!("a message nobody asked for on channel {number}"))
 }
 
 /// What the broker's reason for not doing something is to whoever asked for it.

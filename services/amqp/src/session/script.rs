@@ -137,10 +137,15 @@ pub(crate) fn said(session: &mut Test) -> Vec<(u16, String)> {
                         if ack.multiple { " and below" } else { "" }
                     )
                 }
+                Frame::Method(AMQPClass::Basic(basic::AMQPMethod::Reject(reject))) => {
+                    let requeue = if reject.requeue { " to its queue" } else { "" };
+                    format!("reject {}{requeue}", reject.delivery_tag)
+                }
                 Frame::Method(method) => format!("{:?}", crate::session::channel::ids(&method)),
-                Frame::Header(..) => "header".to_owned(),
+                Frame::Header(_) => "header".to_owned(),
                 Frame::Body(part) => format!("{} octets", part.len()),
                 Frame::Heartbeat => "heartbeat".to_owned(),
+                other => other.what(),
             },
         ));
         rest = &rest[raw.length..];

@@ -1,13 +1,14 @@
-//! Messages of publishers who write what is no text: RabbitMQ passes them on as they are.
+//! Messages of publishers that write octets which are not UTF-8: RabbitMQ passes them on unread.
 
 use std::rc::Rc;
+use std::time::Duration;
 
 use pikake_amqp::{
-    Channel, Connection, ConsumeOptions, Delivery, Error, ExchangeOptions, Flaw, Options,
-    Properties, QueueOptions, State, Table, Value, persistent,
+    Channel, Connection, ConsumeOptions, Delivery, Error, ExchangeOptions, Options, Properties,
+    QueueOptions, State, Table, Value, persistent,
 };
 use pikake_net::{TcpListener, TcpStream};
-use pikake_traps::{CancelOnDrop, spawn};
+use pikake_traps::{CancelOnDrop, sleep, spawn};
 
 use crate::BROKER;
 use crate::support::{connect, run};
@@ -57,19 +58,22 @@ fn properties(header: &str, id: &str) -> Properties {
 }
 
 #[test]
-fn what_is_no_text_is_delivered_and_settled_like_all_else() {
+fn messages_that_are_not_utf8_are_rejected() {
     let broker = BROKER.get();
     run(async {
         let connection = connect(&broker.address()).await;
         let channel = connection.channel().await.unwrap();
         let all = ExchangeOptions::of_kind("fanout");
         channel.declare_exchange("to-all", all).await.unwrap();
+        channel.declare_queue("rejected", QueueOptions::default()).await.unwrap();
         for (queue, options) in
             [("strange", QueueOptions::default()), ("strange-quorum", QueueOptions::quorum())]
         {
+            let options = options
+                .argument("x-dead-letter-exchange", Value::LongString("".into()))
+                .argument("x-dead-letter-routing-key", Value::LongString("rejected".into()));
             channel.declare_queue(queue, options).await.unwrap();
             channel.bind(queue, "to-all", "", Table::default()).await.unwrap();
-            let mut consumer = channel.consume(queue, ConsumeOptions::default()).await.unwrap();
             let (other, _passing_on) = stranger(
                 broker.port(),
                 &[
@@ -89,43 +93,34 @@ fn what_is_no_text_is_delivered_and_settled_like_all_else() {
             publish("key", "header", "the-id").await;
             publish("key", "the-header", "id").await;
             publish("key", "header", "id").await;
-            let next = async |consumer: &mut pikake_amqp::Consumer| -> Delivery {
-                let delivery = consumer.next().await.unwrap();
-                assert_eq!(delivery.body, b"x");
-                delivery
-            };
-            let id = |delivery: &Delivery| {
-                delivery.properties.correlation_id().as_ref().unwrap().to_string()
-            };
-            let names = |delivery: &Delivery| -> Vec<String> {
-                let headers = delivery.properties.headers().as_ref().unwrap();
-                headers.inner().keys().map(ToString::to_string).collect()
-            };
-            let first = next(&mut consumer).await;
-            assert_eq!((&*first.routing_key, first.flaw), ("??-keyy", None));
-            first.ack().unwrap();
-            let second = next(&mut consumer).await;
-            assert_eq!((&*id(&second), second.flaw), ("?-idid", Some(Flaw::NoText)));
-            let third = next(&mut consumer).await;
-            assert_eq!(names(&third), ["??e-header", "fine"], "{third:?}");
-            assert_eq!(third.flaw, Some(Flaw::NoText));
-            let fourth = next(&mut consumer).await;
-            assert_eq!((&*fourth.routing_key, &*id(&fourth), fourth.flaw), ("key", "id", None));
-            // Back and delivered again, by the same connection.
-            second.nack(true).unwrap();
-            let again = next(&mut consumer).await;
-            assert!(again.redelivered && again.flaw == Some(Flaw::NoText), "{again:?}");
-            for delivery in [again, third, fourth] {
-                delivery.ack().unwrap();
-            }
+            // With one at a time, the last comes only if the others are settled.
+            let one = ConsumeOptions { prefetch: 1, ..ConsumeOptions::default() };
+            let mut consumer = channel.consume(queue, one).await.unwrap();
+            let last = consumer.next().await.unwrap();
+            let id = last.properties.correlation_id().as_ref().map(ToString::to_string);
+            assert_eq!((&*last.routing_key, id.as_deref()), ("key", Some("id")));
+            last.ack().unwrap();
             consumer.cancel().await.unwrap();
+            // The same of a get.
             publish("the-key", "header", "id").await;
+            publish("key", "header", "id").await;
             let got = got(&channel, queue).await;
-            assert_eq!((&*got.routing_key, got.flaw), ("??-keyy", None));
+            assert_eq!(&*got.routing_key, "key");
             got.ack().unwrap();
-            assert!(matches!(connection.state(), State::Open));
-            channel.delete_queue(queue).await.unwrap();
+            until_left(&channel, "rejected", 4).await;
+            assert_eq!(channel.purge("rejected").await.unwrap(), 4);
+            // Without acknowledgements there is nothing to reject.
+            publish("the-key", "header", "id").await;
+            publish("key", "header", "id").await;
+            let free = ConsumeOptions { no_ack: true, ..ConsumeOptions::default() };
+            let mut consumer = channel.consume(queue, free).await.unwrap();
+            assert_eq!(&*consumer.next().await.unwrap().routing_key, "key");
+            consumer.cancel().await.unwrap();
+            assert!(matches!(connection.state(), State::Open) && connection.epoch() == 0);
+            assert_eq!(channel.delete_queue(queue).await.unwrap(), 0);
+            until_left(&channel, "rejected", 0).await;
         }
+        channel.delete_queue("rejected").await.unwrap();
         channel.delete_exchange("to-all").await.unwrap();
     });
 }
@@ -136,6 +131,19 @@ async fn got(channel: &Channel, queue: &str) -> Delivery {
             return delivery;
         }
     }
+}
+
+/// Waits until so many messages are in a queue: dead letters arrive a moment later.
+async fn until_left(channel: &Channel, queue: &str, count: u32) {
+    let counted =
+        async || channel.declare_queue(queue, QueueOptions::passive()).await.unwrap().messages;
+    for _ in 0..100 {
+        if counted().await == count {
+            return;
+        }
+        sleep(Duration::from_millis(20)).await.unwrap();
+    }
+    assert_eq!(counted().await, count, "in {queue}");
 }
 
 /// The broker cuts its reason at 255 octets, wherever that is in a character.

@@ -4,8 +4,8 @@ use std::cell::Cell;
 use std::rc::Rc;
 
 use pikake_amqp::{
-    Backoff, Connection, ConsumeOptions, ExchangeOptions, Flaw, Options, PublishError,
-    QueueOptions, State, Table, persistent,
+    Backoff, Connection, ConsumeOptions, ExchangeOptions, Options, PublishError, QueueOptions,
+    State, Table, Value, persistent,
 };
 use pikake_traps::{elapsed_since, now, sleep, spawn};
 
@@ -14,7 +14,7 @@ use crate::{SECOND, message, options, with_broker};
 
 /// The publisher of such a message could otherwise end every connection that it is delivered over.
 #[test]
-fn a_message_with_names_that_are_no_text_is_delivered_over_the_same_connection() {
+fn messages_that_are_not_utf8_go_to_the_dead_letters() {
     with_broker(async |broker| {
         let (middle, address, _listening) = Middle::new(&broker).await;
         middle.others.replace(vec![
@@ -24,29 +24,37 @@ fn a_message_with_names_that_are_no_text_is_delivered_over_the_same_connection()
         let connection = Connection::open(&address, options()).await?;
         let channel = connection.channel().await?;
         channel.declare_exchange("all", ExchangeOptions::of_kind("fanout")).await?;
-        channel.declare_queue("jobs", QueueOptions::quorum()).await?;
+        channel.declare_queue("dead", QueueOptions::quorum()).await?;
+        let jobs = QueueOptions::quorum()
+            .argument("x-dead-letter-exchange", Value::LongString("".into()))
+            .argument("x-dead-letter-routing-key", Value::LongString("dead".into()));
+        channel.declare_queue("jobs", jobs).await?;
         channel.bind("jobs", "all", "", Table::default()).await?;
-        let properties = persistent().with_message_id("an-id".into());
-        channel.publish("all", "a-key", properties, b"1".to_vec(), true).await.unwrap();
-        channel.publish("all", "key", persistent(), b"2".to_vec(), true).await.unwrap();
-        let mut consumer = channel.consume("jobs", ConsumeOptions::default()).await?;
-        let first = consumer.next().await?;
-        assert_eq!((&*first.body, &*first.routing_key), (&b"1"[..], "???(y"));
-        assert_eq!(first.properties.message_id(), &Some("???-d".into()));
-        assert_eq!(first.flaw, Some(Flaw::NoText));
-        first.ack().unwrap();
-        let second = consumer.next().await?;
-        assert_eq!((&*second.routing_key, second.flaw), ("key", None));
-        second.ack().unwrap();
-        channel.publish("all", "a-key", persistent(), b"3".to_vec(), true).await.unwrap();
-        let got = consumer.next().await?;
-        drop(consumer);
-        got.nack(true).unwrap();
-        let got = channel.get("jobs", false).await?.expect("it is there again");
-        assert_eq!((&*got.routing_key, got.redelivered), ("???(y", true));
+        let publish = async |key: &str, id: &str, body: &[u8]| {
+            let properties = persistent().with_message_id(id.into());
+            channel.publish("all", key, properties, body.to_vec(), true).await.unwrap();
+        };
+        publish("a-key", "id", b"1").await;
+        publish("key", "an-id", b"2").await;
+        publish("key", "id", b"3").await;
+        // With one at a time, the third comes only if the others are settled.
+        let one = ConsumeOptions { prefetch: 1, ..ConsumeOptions::default() };
+        let mut consumer = channel.consume("jobs", one).await?;
+        let third = consumer.next().await?;
+        assert_eq!((&*third.body, &*third.routing_key), (&b"3"[..], "key"));
+        third.ack().unwrap();
+        consumer.cancel().await?;
+        publish("a-key", "id", b"4").await;
+        publish("key", "id", b"5").await;
+        let got = channel.get("jobs", false).await?.expect("the one behind it");
+        assert_eq!(&*got.body, b"5");
         got.ack().unwrap();
+        publish("a-key", "id", b"6").await;
+        assert!(channel.get("jobs", false).await?.is_none());
         connection.close().await?;
-        assert_eq!((middle.came.get(), broker.bodies("jobs").len()), (1, 0));
+        let dead = [b"1", b"2", b"4", b"6"].map(|body| body.to_vec());
+        assert_eq!((broker.bodies("jobs").len(), broker.bodies("dead")), (0, dead.to_vec()));
+        assert_eq!(middle.came.get(), 1);
         Ok(())
     });
 }

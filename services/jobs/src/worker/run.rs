@@ -106,13 +106,10 @@ impl Run {
     async fn judge(&self, delivery: &Delivery) -> Verdict {
         // In a box, as is all that is rare: a task has the size of all that it may hold over a wait, and the allocator is
         // fast up to one kilobyte.
-        let request = match &delivery.flaw {
-            None => Request::read(&delivery.message).map_err(|poison| poison.to_string()),
-            Some(flaw) => Err(flaw.clone()),
-        };
-        let request = match request {
+        let request = match Request::read(&delivery.message) {
             Ok(request) => Box::new(request),
-            Err(reason) => {
+            Err(poison) => {
+                let reason = poison.to_string();
                 let outcome = Outcome::error(
                     OutcomeState::Failure,
                     "DecodeError",

@@ -14,7 +14,6 @@ impl Delivery {
         Self {
             body: content.body,
             properties: content.properties,
-            flaw: content.flaw,
             exchange: content.exchange.into(),
             routing_key: content.routing_key.into(),
             redelivered: content.redelivered,

@@ -114,6 +114,7 @@ impl Hub {
                 Answer::Got(Some(Box::new(Delivery::new(channel, *content, self.epoch.get()))))
             }
             (Reply::Got(_), _) => Answer::Got(None),
+            (Reply::Rejected, _) => Answer::Rejected,
             (Reply::Done, _) => Answer::Done,
         });
         if let Some(sender) = asker.sender {

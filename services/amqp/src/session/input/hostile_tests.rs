@@ -98,7 +98,7 @@ fn deliveries_to_nobody_go_back_and_not_without_end() {
     events(&mut session);
     session.give_back(1, 1);
     session.give_back(1, 1);
-    assert_eq!(said(&mut session), [(1, "(60, 90)".to_owned())]);
+    assert_eq!(said(&mut session), [(1, "reject 1 to its queue".to_owned())]);
     let mut tags = 2..;
     while session.next_event().is_none_or(|event| !matches!(event, Event::Ended(_))) {
         let tag = tags.next().unwrap();

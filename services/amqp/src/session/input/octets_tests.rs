@@ -4,7 +4,7 @@ use amq_protocol::protocol::{AMQPClass, basic, channel, connection};
 
 use proptest::prelude::*;
 
-use crate::message::{Array, Flaw, Properties, Table, Value};
+use crate::message::{Array, Properties, Table, Value};
 use crate::session::event::{Ended, Event};
 use crate::session::script::*;
 use crate::session::wire;
@@ -64,7 +64,7 @@ fn contents(session: &mut Test) -> Vec<crate::session::event::Content> {
 }
 
 #[test]
-fn names_and_properties_that_are_no_text_are_delivered() {
+fn names_that_are_not_utf8_reject_the_delivery() {
     let texts: [&[u8]; 13] = [
         b"exchange",
         b"routing",
@@ -85,43 +85,131 @@ fn names_and_properties_that_are_no_text_are_delivered() {
         session.input(&replaced(delivered(1), text, b"\xff\xfe"), secs(0));
         session.input(&delivered(2), secs(0));
         let came = contents(&mut session);
-        let [first, second] = came.as_slice() else { panic!("{came:?}") };
-        assert_eq!((&*first.body, second.flaw), (&b"the body"[..], None));
+        let [second] = came.as_slice() else { panic!("{came:?}") };
+        assert_eq!((second.tag, &*second.body), (2, &b"the body"[..]));
         assert_eq!(second.properties, rich());
-        let is_name = matches!(text, b"exchange" | b"routing");
-        assert_eq!(first.flaw, (!is_name).then_some(Flaw::NoText));
-        let all = format!("{first:?}");
-        let repaired = format!("??{}", String::from_utf8_lossy(&text[2..]));
-        assert!(all.contains(&repaired), "{repaired} is not in {all}");
-        // All else is there.
-        let others = texts.iter().filter(|other| **other != text && other.len() > 2);
-        for other in others.map(|other| String::from_utf8_lossy(other)) {
-            assert!(all.contains(&*other), "{other} is not in {all}");
-        }
+        assert!(session.ack(1, 2) && !session.ack(1, 1), "only the second is to be settled");
+        assert_eq!(said(&mut session), [(1, "reject 1".into()), (1, "ack 2".into())]);
     }
 }
 
 #[test]
-fn what_is_got_or_returned_under_no_text_ends_nothing() {
-    let mut session = with_channels();
-    let get = basic::Get { queue: "q".into(), no_ack: false };
-    session.request(1, AMQPClass::Basic(basic::AMQPMethod::Get(get)), "get").unwrap();
-    let ok = basic::AMQPMethod::GetOk(basic::GetOk {
+fn an_unreadable_body_is_skipped_frame_by_frame() {
+    let deliver = basic::Deliver {
+        consumer_tag: "consumer".into(),
         delivery_tag: 1,
+        redelivered: true,
+        exchange: "exchange".into(),
+        routing_key: "routing".into(),
+    };
+    let body = vec![7; 3 * FRAME_MAX];
+    let deliver = content_with(1, basic::AMQPMethod::Deliver(deliver), rich(), &body);
+    let mut session = with_channels();
+    session.input(&replaced(deliver, b"routing", b"\xff"), secs(0));
+    session.input(&delivered(2), secs(0));
+    assert_eq!(contents(&mut session).len(), 1);
+    assert_eq!(said(&mut session), [(1, "reject 1".into())]);
+}
+
+#[test]
+fn unreadable_deliveries_without_acknowledgement_are_dropped() {
+    let consume = basic::Consume {
+        queue: "q".into(),
+        consumer_tag: "consumer".into(),
+        no_ack: true,
+        ..basic::Consume::default()
+    };
+    let mut session = with_channels();
+    let consume = AMQPClass::Basic(basic::AMQPMethod::Consume(consume));
+    session.request(1, consume, "consume").unwrap();
+    let ok = basic::ConsumeOk { consumer_tag: "consumer".into() };
+    session.input(&bytes(&[(1, AMQPClass::Basic(basic::AMQPMethod::ConsumeOk(ok)))]), secs(0));
+    assert_eq!(events(&mut session), ["consume: Done"]);
+    said(&mut session);
+    session.input(&replaced(delivered(1), b"reply", b"\xff"), secs(0));
+    session.input(&delivered(2), secs(0));
+    assert_eq!(events(&mut session), ["delivered 2 of 8 octets on 1"]);
+    assert_eq!(said(&mut session), []);
+}
+
+fn got_ok(tag: u64) -> Vec<u8> {
+    let ok = basic::AMQPMethod::GetOk(basic::GetOk {
+        delivery_tag: tag,
         redelivered: false,
         exchange: "exchange".into(),
         routing_key: "routing".into(),
         message_count: 0,
     });
-    session.input(&replaced(content(1, ok, b"x"), b"routing", b"\xff"), secs(0));
+    content(1, ok, b"x")
+}
+
+#[test]
+fn an_unreadable_answer_to_get_is_rejected() {
+    for (no_ack, rejects) in [(false, 1), (true, 0)] {
+        let mut session = with_channels();
+        let get =
+            AMQPClass::Basic(basic::AMQPMethod::Get(basic::Get { queue: "q".into(), no_ack }));
+        session.request(1, get.clone(), "first").unwrap();
+        session.request(1, get, "second").unwrap();
+        session.input(&replaced(got_ok(1), b"routing", b"\xff"), secs(0));
+        session.input(&got_ok(2), secs(0));
+        assert_eq!(events(&mut session), ["first: Rejected", "second: got 2"]);
+        let said = said(&mut session);
+        assert_eq!(said.iter().filter(|(_, what)| what == "reject 1").count(), rejects, "{said:?}");
+    }
+}
+
+#[test]
+fn an_unreadable_answer_nobody_asked_for_ends_the_session() {
+    let mut session = with_channels();
+    session.input(&replaced(got_ok(1), b"routing", b"\xff"), secs(0));
+    let told = events(&mut session);
+    assert!(told[0].contains("a message nobody asked for on channel 1"), "{told:?}");
+}
+
+#[test]
+fn an_unreadable_return_is_dropped() {
+    let mut session = with_channels();
+    session.publish(1, message(b"x", true), "ours").unwrap();
+    said(&mut session);
     let back = basic::AMQPMethod::Return(basic::Return {
         reply_code: 312,
         reply_text: "NO_ROUTE".into(),
-        exchange: "exchange".into(),
+        exchange: "".into(),
         routing_key: "routing".into(),
     });
     session.input(&replaced(content(1, back, b"x"), b"routing", b"\xff"), secs(0));
-    assert_eq!(events(&mut session), ["get: got 1"]);
+    session.input(&bytes(&[ack(1, false)]), secs(0));
+    assert_eq!(events(&mut session), ["ours: Acked"]);
+    assert_eq!(said(&mut session), []);
+}
+
+/// The broker takes it back with all others, and a reject would cost the channel.
+#[test]
+fn an_unreadable_delivery_is_not_rejected_during_recover() {
+    let mut session = with_channels();
+    let recover = AMQPClass::Basic(basic::AMQPMethod::Recover(basic::Recover { requeue: true }));
+    session.request(1, recover, "recover").unwrap();
+    said(&mut session);
+    session.input(&replaced(delivered(1), b"routing", b"\xff"), secs(0));
+    let ok = AMQPClass::Basic(basic::AMQPMethod::RecoverOk(basic::RecoverOk {}));
+    session.input(&bytes(&[(1, ok)]), secs(0));
+    // It comes again.
+    session.input(&replaced(delivered(1), b"routing", b"\xff"), secs(0));
+    assert_eq!(events(&mut session), ["taken back on 1", "recover: Done"]);
+    assert_eq!(said(&mut session), [(1, "reject 1".into())]);
+}
+
+/// Its rejects are answers that the broker does not read.
+#[test]
+fn unreadable_deliveries_without_end_end_the_session() {
+    let mut session = with_channels();
+    let mut tags = 1..100_000;
+    while session.next_event().is_none() {
+        let tag = tags.next().expect("an end");
+        session.input(&replaced(delivered(tag), b"routing", b"\xff"), secs(0));
+    }
+    assert!(session.queued() < 2 << 20, "{}", session.queued());
 }
 
 /// RabbitMQ cuts its texts at 255 octets, which may be in the middle of a character.
@@ -146,13 +234,13 @@ fn a_reason_that_is_cut_is_told() {
         method_id: 0,
     });
     session.input(&replaced(bytes(&[on_connection(close)]), b"xx", &[0xe2, 0x82]), secs(0));
-    assert!(events(&mut session)[0].contains("320, text: \"??\""));
+    assert!(events(&mut session)[0].contains("320, text: \"?\""));
 }
 
-/// Every octet of a delivery, as every other: a delivery (and those that come after it are untouched), or
-/// a clear end.
+/// Whichever octet of a delivery changes, the deliveries behind it come as they are, or the session ends
+/// with a clear error.
 #[test]
-fn an_octet_that_is_another_is_a_delivery_or_the_end() {
+fn a_changed_octet_costs_one_delivery_or_ends_the_session() {
     let one = delivered(1);
     let mut after = Vec::new();
     let mut expected = Vec::new();
@@ -176,7 +264,8 @@ fn an_octet_that_is_another_is_a_delivery_or_the_end() {
     assert!(fine > one.len() && ended > 50, "{fine} fine, {ended} ended");
 }
 
-/// Whether a delivery of that content comes, and then all others as they are. Otherwise it is the end.
+/// Whether the first delivery is handed out or rejected, and all others come as they are. Otherwise the
+/// session must have ended.
 fn goes_on(bytes: &[u8], after: &[u8], expected: &[u64]) -> bool {
     let mut session = with_channels();
     session.input(bytes, secs(0));
@@ -191,17 +280,19 @@ fn goes_on(bytes: &[u8], after: &[u8], expected: &[u64]) -> bool {
         other => panic!("{other:?}"),
     };
     let told: Vec<_> = told.into_iter().map(content).collect();
-    let tags: Vec<u64> = told[1..].iter().map(|content| content.tag).collect();
+    let is_rejected = said(&mut session).iter().any(|(_, what)| what.starts_with("reject"));
+    let (first, others) = told.split_at(if is_rejected { 0 } else { 1 });
+    let tags: Vec<u64> = others.iter().map(|content| content.tag).collect();
     assert_eq!(tags, expected);
-    assert!(told[1..].iter().all(|content| content.properties == rich()));
-    assert_eq!(told[0].body.len(), b"the body".len());
+    assert!(others.iter().all(|content| content.properties == rich()));
+    assert!(first.iter().all(|content| content.body.len() == b"the body".len()));
     true
 }
 
 proptest! {
-    /// Many octets that are others, in what publishers choose: exchange, key and properties.
+    /// Whichever octets a publisher writes into properties, they cost one delivery at most.
     #[test]
-    fn properties_of_any_octets_are_delivered(
+    fn properties_of_any_octets_end_no_session(
         changes in prop::collection::vec((any::<prop::sample::Index>(), any::<u8>()), 1..40),
     ) {
         let mut bytes = delivered(1);

@@ -82,7 +82,7 @@ fn each_wrong_beginning_has_its_words() {
 
 /// Tables in tables, as deep as a frame of the usual size allows, must not reach the parser.
 #[test]
-fn tables_without_end_are_left_out() {
+fn tables_nested_too_deep_are_not_parsed() {
     let nested = |depth: usize, kind: u8| {
         let mut inner = Vec::new();
         for _ in 0..depth {
@@ -105,10 +105,11 @@ fn tables_without_end_are_left_out() {
         for (depth, is_fine) in [(10, true), (63, true), (64, false), (5_000, false)] {
             let payload = nested(depth, kind);
             let raw = Raw { kind: 2, channel: 1, payload: &payload, length: 0 };
-            let Ok(Frame::Header(header, _)) = raw.decode() else {
-                panic!("{depth} deep: no header")
-            };
-            assert_eq!(header.properties.headers().is_some(), is_fine, "{depth} deep");
+            let frame = raw.decode().unwrap();
+            let is_read = matches!(&frame, Frame::Header(h) if h.properties.headers().is_some());
+            assert_eq!(is_read, is_fine, "{depth} deep: {frame:?}");
+            let is_skipped = matches!(frame, Frame::UnreadableHeader { body_size: 0 });
+            assert_eq!(is_skipped, !is_fine, "{depth} deep");
         }
     }
 }
@@ -159,7 +160,7 @@ proptest! {
 
 /// A broker does not look at what publishers write.
 #[test]
-fn properties_that_are_no_text_do_not_end_the_connection() {
+fn properties_that_are_not_utf8_leave_the_length() {
     let header = AMQPFrame::Header(
         1,
         AMQPContentHeader {
@@ -173,8 +174,60 @@ fn properties_that_are_no_text_do_not_end_the_connection() {
     let at = bytes.windows(3).position(|w| w == b"abc").unwrap();
     bytes[at] = 0xff;
     let raw = split(&bytes, 4096).unwrap().unwrap();
-    let Frame::Header(header, flaw) = raw.decode().unwrap() else { panic!("no header") };
-    assert_eq!((header.class_id, header.body_size), (60, 7));
-    assert_eq!(header.properties.correlation_id(), &Some("?bc".into()));
-    assert_eq!(flaw, Some(Flaw::NoText));
+    let frame = raw.decode().unwrap();
+    assert!(matches!(frame, Frame::UnreadableHeader { body_size: 7 }), "{frame:?}");
+    // Without a length, it is no header.
+    for length in 0..12 {
+        let raw = Raw { payload: &raw.payload[..length], ..raw };
+        assert!(raw.decode().unwrap_err().to_string().contains("a malformed content header"));
+    }
+}
+
+fn unreadable(method: basic::AMQPMethod) -> Vec<u8> {
+    let mut bytes = Vec::new();
+    append_method(&mut bytes, 1, AMQPClass::Basic(method), 4096).unwrap();
+    let at = bytes.windows(3).position(|part| part == b"key").unwrap();
+    bytes[at] = 0xff;
+    bytes
+}
+
+#[test]
+fn a_tag_is_read_beside_names_that_are_not_utf8() {
+    let deliver = unreadable(basic::AMQPMethod::Deliver(basic::Deliver {
+        consumer_tag: "c".into(),
+        delivery_tag: 1 << 40,
+        redelivered: true,
+        exchange: "x".into(),
+        routing_key: "key".into(),
+    }));
+    let got = unreadable(basic::AMQPMethod::GetOk(basic::GetOk {
+        delivery_tag: 3,
+        redelivered: true,
+        exchange: "key".into(),
+        routing_key: "x".into(),
+        message_count: 4,
+    }));
+    let returned = unreadable(basic::AMQPMethod::Return(basic::Return {
+        reply_code: 312,
+        reply_text: "NO_ROUTE".into(),
+        exchange: "key".into(),
+        routing_key: "x".into(),
+    }));
+    let delivery = Unreadable::Delivery { consumer: "c".into(), tag: 1 << 40 };
+    for (bytes, expected) in
+        [(deliver, delivery), (got, Unreadable::Got { tag: 3 }), (returned, Unreadable::Returned)]
+    {
+        let raw = split(&bytes, 4096).unwrap().unwrap();
+        match raw.decode() {
+            Ok(Frame::Unreadable(found)) => assert_eq!(found, expected),
+            other => panic!("{other:?}"),
+        }
+        // Cut, or with something behind it, it is no method.
+        let longer = [raw.payload, &[0]].concat();
+        let cuts = (4..raw.payload.len()).map(|length| &raw.payload[..length]);
+        for payload in cuts.chain([&longer[..]]) {
+            let error = Raw { payload, ..raw }.decode().unwrap_err();
+            assert!(error.to_string().contains("malformed method"), "{error}");
+        }
+    }
 }

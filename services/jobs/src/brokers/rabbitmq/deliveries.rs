@@ -99,8 +99,7 @@ impl AmqpDeliveries {
         let receipt = self
             .unsettled
             .add(self.session, Owed { queue: self.queue.clone(), receipt: incoming.receipt });
-        let flaw = incoming.flaw.map(|flaw| flaw.to_string());
-        Delivery { flaw, ..Delivery::new(receipt, (*self.queue).to_owned(), attempt, message) }
+        Delivery::new(receipt, (*self.queue).to_owned(), attempt, message)
     }
 }
 

@@ -116,15 +116,15 @@ fn a_worker_outlives_whatever_is_in_its_queue() {
         for (properties, body, _) in &cases {
             put(&channel, properties.clone(), body).await;
         }
-        // Behind them, one that Celery sends, and one with a property that is no text.
+        // Behind them, one with a property that is not UTF-8, which is rejected, and one as Celery sends it.
         let calls = serde_json::json!([
+            {"task": "tests.add", "args": [2, 4], "options": {"app_id": "\u{ff}"}, "timeout": 5},
             {"task": "tests.add", "args": [2, 3]},
-            {"task": "tests.add", "args": [2, 4], "options": {"app_id": "\u{ff}"}},
         ]);
         let told = python::send(python, &url, calls).await;
-        assert_eq!(told[0]["value"], 5);
-        assert_eq!(told[1]["kind"], "DecodeError", "{told:?}");
-        while dead(&app).await <= cases.len() as u64 {
+        assert_eq!(told[0]["kind"], "TimeoutError", "{told:?}");
+        assert_eq!(told[1]["value"], 5);
+        while dead(&app).await < cases.len() as u64 {
             sleep(Duration::from_millis(20)).await.unwrap();
         }
         let broker = app.broker().unwrap();
@@ -136,11 +136,10 @@ fn a_worker_outlives_whatever_is_in_its_queue() {
             let at = found.iter().position(is_it).unwrap_or_else(|| panic!("{reason}"));
             found.remove(at);
         }
-        assert_eq!(found.len(), 1, "{found:?}");
-        assert!(found[0].reason.contains("not UTF-8"), "{found:?}");
+        assert!(found.is_empty(), "{found:?}");
         let counts = broker.counts(QUEUE).await.unwrap();
         assert_eq!((counts.ready, counts.delayed), (0, 0));
         let stats = worker.end().await.stats.all;
-        assert_eq!((stats.done, stats.dead), (1, cases.len() as u64 + 1), "{stats}");
+        assert_eq!((stats.done, stats.dead), (1, cases.len() as u64), "{stats}");
     });
 }
