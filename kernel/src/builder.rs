@@ -196,7 +196,7 @@ impl<C: Clock + 'static, P: Pick + 'static> Builder<C, P> {
         self
     }
 
-    /// Sets the length from which on the kernel reports a step. With `None` it reports none.
+    /// Sets the length from which on the kernel reports a step. With `None` the kernel reports no step.
     ///
     /// The default is [`LONG_STEP`]. A report has the first 48 bytes of the name of the task, if it has one.
     pub fn long_step(mut self, length: Option<Duration>) -> Self {

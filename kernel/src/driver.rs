@@ -127,7 +127,7 @@ pub trait Driver {
         system_thread(name, Box::new(run)).map_err(|error| (error, take(&kept)))
     }
 
-    /// Runs a call on a helper thread, at once or in its turn. A driver that refuses returns the call.
+    /// Queues a call for a helper thread. A driver that refuses returns the call.
     fn blocking(&mut self, call: BlockingCall) -> Result<(), BlockingCall>;
 
     /// Looks up a name, and replies from any thread. A driver that refuses returns a call for the caller to
@@ -139,7 +139,7 @@ pub trait Driver {
         reply: Reply<Addresses>,
     ) -> Result<(), BlockingCall>;
 
-    /// Whether the system is the outside. A driver that simulates a system refuses.
+    /// `Ok` if the driver uses the real system. A driver that simulates a system returns an error.
     fn system(&self) -> io::Result<()> {
         Ok(())
     }

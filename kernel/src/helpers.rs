@@ -28,7 +28,7 @@ mod tests;
 
 /// The number of closures that may run on helper threads at the same time.
 ///
-/// Other closures wait their turn. Curio allows as many.
+/// Further closures wait in a queue. Curio has the same limit.
 pub const HELPER_THREADS: usize = 64;
 
 /// The time after which an idle helper thread ends.
@@ -36,8 +36,8 @@ pub const HELPER_IDLE_EXIT: Duration = Duration::from_secs(10);
 
 struct State {
     calls: CallQueue,
-    /// The condition variables of the idle threads. The thread that became idle last is woken first, and its
-    /// waker takes it out.
+    /// The condition variables of the idle threads. The thread that became idle last is woken first, and the
+    /// call that wakes a thread removes its variable.
     idle: Vec<Arc<Condvar>>,
     /// For each number, whether a thread has it in its name.
     numbers: Vec<bool>,
@@ -47,13 +47,12 @@ struct State {
 }
 
 impl State {
-    /// The index of a thread among the idle ones.
-    fn place(&self, wake: &Arc<Condvar>) -> Option<usize> {
+    fn idle_index(&self, wake: &Arc<Condvar>) -> Option<usize> {
         self.idle.iter().rposition(|other| Arc::ptr_eq(other, wake))
     }
 
     fn is_idle(&self, wake: &Arc<Condvar>) -> bool {
-        self.place(wake).is_some()
+        self.idle_index(wake).is_some()
     }
 
     /// The number of threads.
@@ -81,14 +80,14 @@ impl Shared {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The life of a thread.
+    /// The loop of a thread.
     fn work(&self, number: usize) {
         let wake = Arc::new(Condvar::new());
         let mut state = self.lock();
         loop {
             if let Some(call) = state.calls.pop() {
                 drop(state);
-                self.finish(call, &wake);
+                self.run_and_reply(call, &wake);
                 state = self.lock();
             } else if state.ended {
                 break;
@@ -97,7 +96,7 @@ impl Shared {
             }
             if state.is_idle(&wake) {
                 let is_woken;
-                (state, is_woken) = self.rest(state, &wake);
+                (state, is_woken) = self.wait_idle(state, &wake);
                 if !is_woken {
                     break;
                 }
@@ -110,9 +109,9 @@ impl Shared {
     ///
     /// If no other call waits, the thread counts as idle before it replies. So a task that makes one call
     /// after the other uses one thread.
-    fn finish(&self, mut call: BlockingCall, wake: &Arc<Condvar>) {
+    fn run_and_reply(&self, mut call: BlockingCall, wake: &Arc<Condvar>) {
         // The call replies with a panic of its closure. The drop of an unwanted result may panic, too, and so
-        // may the wakers of others.
+        // may the waker that the reply calls.
         catch_and_log("a helper thread's closure", || call.run());
         // The drop of an unwanted result may take long, so the thread does not count as idle before.
         if call.is_wanted() {
@@ -125,7 +124,7 @@ impl Shared {
     }
 
     /// Waits until the thread is woken. Returns `false` if no call came for the idle time.
-    fn rest<'a>(
+    fn wait_idle<'a>(
         &'a self,
         mut state: MutexGuard<'a, State>,
         wake: &Arc<Condvar>,
@@ -135,9 +134,9 @@ impl Shared {
             let idle_exit = state.idle_exit;
             let is_over;
             (state, is_over) = wait_until(&self.0, wake, state, since, idle_exit);
-            let Some(place) = state.place(wake) else { return (state, true) };
+            let Some(index) = state.idle_index(wake) else { return (state, true) };
             if is_over {
-                state.idle.remove(place);
+                state.idle.remove(index);
                 return (state, false);
             }
         }
@@ -201,7 +200,7 @@ impl Helpers {
             Err(_) => {
                 state.numbers[number] = false;
                 match state.threads() {
-                    0 => Err(state.calls.take_back().expect("the newest call is in the line")),
+                    0 => Err(state.calls.take_back().expect("the newest call is in the queue")),
                     _ => Ok(()),
                 }
             }

@@ -42,7 +42,7 @@ where
     D: Driver + 'static,
 {
     machine: Rc<Machine<D, C, P>>,
-    /// The machine, as the door takes it.
+    /// The machine, in the type that the door takes.
     handler: Rc<dyn TrapHandler>,
     _registration: Registration,
 }
@@ -112,7 +112,7 @@ impl<C: Clock + 'static, P: Pick + 'static, D: Driver + 'static> Kernel<C, P, D>
         }
     }
 
-    /// Runs a future as the main task until it ends, and reports why if the future gives no value.
+    /// Runs a future as the main task until it ends, and returns an error if the future gives no value.
     ///
     /// # Errors
     ///
@@ -197,8 +197,8 @@ impl<C: Clock + 'static, P: Pick + 'static, D: Driver + 'static> Kernel<C, P, D>
         self.machine.waits()
     }
 
-    /// Has every task of this moment polled once more, and its sub-waits, so that [`waits`](Self::waits) shows
-    /// all its waits, with what each waits for.
+    /// Schedules one more poll of every task and sub-wait, so that [`waits`](Self::waits) shows all waits, and
+    /// [the thing](Waiting::about) that each wait is for.
     ///
     /// The list is complete after the next turn.
     ///
@@ -287,7 +287,7 @@ impl<C: Clock + 'static, P: Pick + 'static, D: Driver + 'static> Kernel<C, P, D>
 
 /// The time for which the owner is inside the kernel: in a run, a turn, a shutdown or [`Kernel::enter`].
 ///
-/// However that time ends, the drop announces that the kernel is left.
+/// The drop announces that the owner leaves the kernel, also on unwind.
 struct Visit<'a, C: Clock + 'static, P: Pick + 'static, D: Driver + 'static>(&'a Machine<D, C, P>);
 
 impl<'a, C: Clock + 'static, P: Pick + 'static, D: Driver + 'static> Visit<'a, C, P, D> {
@@ -303,7 +303,7 @@ impl<C: Clock + 'static, P: Pick + 'static, D: Driver + 'static> Drop for Visit<
     }
 }
 
-/// A main task while its kernel runs. However the run ends, the drop ends the task.
+/// A main task while its kernel runs. The drop ends the task, also on unwind.
 struct Run<'a, C: Clock + 'static, P: Pick + 'static, D: Driver + 'static> {
     machine: &'a Machine<D, C, P>,
     main: &'a TaskRef,
@@ -328,7 +328,7 @@ impl<C: Clock + 'static, P: Pick + 'static, D: Driver + 'static> Drop for Kernel
                 machine.drop_all();
             }
         };
-        // A kernel cannot be entered inside another kernel's task. Its tasks end all the same.
+        // A kernel cannot be entered inside another kernel's task. Its tasks end nevertheless.
         if self.enter(end).is_err() {
             end();
         }

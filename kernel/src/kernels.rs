@@ -1,9 +1,8 @@
-//! More than one core: kernels on threads of their own, which wait for work.
+//! Several kernels, each on a thread of its own, for programs that use more than one core.
 //!
-//! A kernel never leaves its thread, and neither do its tasks. What crosses is a closure that makes
-//! a future where it is to run ([`KernelHandle::spawn`], [`KernelHandle::call`]). Connections are
-//! spread by the system: each kernel has a listener of its own at the same address
-//! (`TcpListener::bind_shared`).
+//! A kernel never leaves its thread, and neither do its tasks. Another thread sends a closure, which makes a
+//! future on the kernel's thread ([`KernelHandle::spawn`], [`KernelHandle::call`]). The system distributes
+//! connections if each kernel has a listener at the same address (`TcpListener::bind_shared`).
 
 use std::cell::RefCell;
 use std::fmt;
@@ -16,10 +15,10 @@ use pikake_traps::{KernelHandle, future_wait};
 
 use crate::Kernel;
 
-/// Kernels on threads of their own, which wait for work until this is dropped.
+/// Kernels on threads of their own, which wait for work until this value is dropped.
 ///
-/// `#[pikake::main(threads = N)]` starts all but the first of N, and [`other_kernels`] has their
-/// handles.
+/// `#[pikake::main(threads = N)]` starts N - 1 of them beside the main kernel, and [`other_kernels`] returns
+/// their handles.
 ///
 /// # Examples
 ///
@@ -30,7 +29,7 @@ use crate::Kernel;
 ///     let kernels = Kernels::start(2)?;
 ///     let mut sum = 0;
 ///     for (kernel, number) in kernels.handles().iter().zip([40, 2]) {
-///         // Made there, so it need not be `Send`; only what it is made of, and its result.
+///         // The closure and its result are `Send`. The future need not be.
 ///         sum += kernel.call(move || async move { number }).await.unwrap();
 ///     }
 ///     Ok::<_, std::io::Error>(sum)
@@ -43,7 +42,7 @@ pub struct Kernels {
 }
 
 impl Kernels {
-    /// Starts so many.
+    /// Starts `count` kernels.
     ///
     /// # Errors
     ///
@@ -61,17 +60,17 @@ impl Kernels {
         Ok(kernels)
     }
 
-    /// Where to send work.
+    /// The handles of all kernels.
     pub fn handles(&self) -> Vec<KernelHandle> {
         self.running.iter().map(|(handle, _)| handle.clone()).collect()
     }
 }
 
-/// Asks all of them to end at once, as a kernel's shutdown does, and waits for their threads.
+/// Asks all kernels to shut down at the same time, and waits for their threads.
 impl Drop for Kernels {
     fn drop(&mut self) {
         for (handle, _) in &self.running {
-            // One that has ended needs no asking.
+            // The call fails for a kernel that has ended.
             let _ = handle.shutdown();
         }
         for (_, thread) in &mut self.running {
@@ -94,7 +93,7 @@ fn wait_for_work(ready: &mpsc::Sender<io::Result<KernelHandle>>) {
         Err(error) => return drop(ready.send(Err(error))),
     };
     if ready.send(Ok(kernel.handle())).is_ok() {
-        // It ends when it is told to, by a shutdown, after all the others.
+        // A shutdown cancels the main task after all other tasks.
         drop(kernel.try_run(async { future_wait(pending::<()>()).await.unwrap_or_default() }));
     }
     kernel.shutdown();
@@ -104,25 +103,24 @@ thread_local! {
     static OTHERS: RefCell<Option<Kernels>> = const { RefCell::new(None) };
 }
 
-/// The kernels that `#[pikake::main(threads = N)]` has started beside that of `main`, N - 1 of them.
+/// The N - 1 kernels that `#[pikake::main(threads = N)]` has started beside that of `main`.
 ///
-/// Asked on the thread of `main`. Elsewhere, and without that option, there are none; a handle may
-/// be sent wherever it is needed.
+/// The list is empty without that option, and on all threads but that of `main`. A handle may be sent to
+/// another thread.
 pub fn other_kernels() -> Vec<KernelHandle> {
     OTHERS.with_borrow(|others| others.as_ref().map(Kernels::handles).unwrap_or_default())
 }
 
-/// Ends those of [`with_threads`], once; to be called where the process will not get to the end of
-/// that.
+/// Ends the kernels of [`with_threads`]. For a program that exits the process before `with_threads` returns.
 pub fn end_other_kernels() {
     drop(OTHERS.take());
 }
 
-/// Runs something on this thread, with so many threads in all.
+/// Calls a closure on this thread, beside `threads - 1` kernels on other threads.
 ///
 /// # Panics
 ///
-/// With that of `work`; when the process is out of threads or descriptors.
+/// When `work` panics, or the process is out of threads or descriptors.
 #[track_caller]
 pub fn with_threads<R>(threads: usize, work: impl FnOnce() -> R) -> R {
     struct End;

@@ -1,8 +1,8 @@
-//! The machine: the state of a kernel, behind the [`Kernel`](crate::Kernel) that its owner has.
+//! The machine: the state of a kernel, behind its owner's [`Kernel`](crate::Kernel).
 //!
 //! No table and no other cell of the machine is borrowed while user code runs (I10). A method takes a
-//! borrow, changes the table and gives the borrow back. Only then the method drops the waiters that the
-//! table has released, and calls wakers ([`Local::call_wakers`]).
+//! borrow, changes the table and ends the borrow. Only then the method drops the waiters that the table
+//! has released, and calls wakers ([`Local::call_wakers`]).
 
 mod execute;
 mod pace;
@@ -40,7 +40,7 @@ pub struct Waiting {
     pub trap: TrapKind,
     /// The place where the task awaits the trap.
     pub place: &'static Location<'static>,
-    /// What the task waits for, as which lock or which task: for a task that was
+    /// The thing that the task waits for, such as a lock or a task. `None` unless the task was
     /// [inspected](TaskRef::inspect) and stepped since.
     pub about: Option<Box<str>>,
 }
@@ -60,19 +60,19 @@ pub(crate) struct Machine<D: Driver, C, P> {
     aborted: RefCell<VecDeque<(TaskRef, Interrupted)>>,
     /// The main tasks, that of the innermost run last: an owner may run the kernel between two turns.
     mains: RefCell<Vec<TaskRef>>,
-    /// The number of the last of these: each end of a task compares its number, without a borrow.
+    /// The id of the last main task. A task's end is compared with this id, without a borrow.
     main_id: Cell<TaskId>,
-    /// Set by the end of the main task, until the pass ends for it.
+    /// Set when the main task ends, cleared when the turn's steps end for that reason.
     main_has_ended: Cell<bool>,
     phase: Cell<Phase>,
-    /// Set by a stop, until the run or turn returns for it.
+    /// Set by a stop, cleared when the run or turn returns for that reason.
     is_stopped: Cell<bool>,
     /// Set by a task that lets other threads run once before the kernel sleeps.
     yields_thread: Cell<bool>,
     pace: Pace,
     pulse: Arc<Pulse>,
     watched: Option<Watched>,
-    /// Empty between two uses, as are the next two: kept for their memory.
+    // These vectors are empty between two uses, and kept for their memory.
     events: RefCell<Vec<Event>>,
     released: RefCell<Vec<Waiter>>,
     messages: RefCell<Vec<Message>>,
@@ -156,7 +156,7 @@ impl<D: Driver, C: Clock, P: Pick> Machine<D, C, P> {
         self.settings.main_name()
     }
 
-    /// Takes a stop that a handle has asked for.
+    /// Returns whether a handle has asked for a stop, and clears the request.
     pub(crate) fn take_stop(&self) -> bool {
         self.is_stopped.take()
     }
@@ -201,8 +201,8 @@ impl<D: Driver, C: Clock, P: Pick> Machine<D, C, P> {
         self.ready_count() > 0 || !self.aborted.borrow().is_empty() || self.home().has_mail()
     }
 
-    /// Announces that the owner has left the kernel. Whatever comes from now on shows on the driver, for a foreign loop
-    /// that watches it, and so does work that is there already.
+    /// Announces that the owner has left the kernel. Present work and each later message then wake the driver, so
+    /// a foreign loop that watches the driver sees them.
     pub(crate) fn owner_left(&self) {
         self.home().owner_left();
         if self.has_work() {
@@ -251,7 +251,7 @@ impl<D: Driver, C: Clock, P: Pick> Machine<D, C, P> {
         is_taken
     }
 
-    /// Drops what is left of a main task at the end of its run.
+    /// Ends a main task at the end of its run, and drops it if it has not ended.
     pub(crate) fn end_main(&self, main: &TaskRef, outcome: TaskError) {
         self.change_mains(|mains| mains.retain(|other| !other.is(main)));
         self.end(main, outcome);

@@ -183,11 +183,11 @@ impl Driver for MioDriver {
         socket: &MioSocket,
         attempt: &mut Attempt<'_>,
     ) -> Option<io::Result<usize>> {
-        unless_it_blocks(socket.attempt(attempt))
+        none_if_blocked(socket.attempt(attempt))
     }
 
     fn accept(&mut self, listener: &MioSocket) -> Option<io::Result<(MioSocket, Address)>> {
-        unless_it_blocks(listener.accept())
+        none_if_blocked(listener.accept())
     }
 
     fn limit_threads(&mut self, limit: usize, idle_exit: Duration) {
@@ -198,8 +198,8 @@ impl Driver for MioDriver {
         self.helpers.count()
     }
 
-    fn blocking(&mut self, job: BlockingCall) -> Result<(), BlockingCall> {
-        self.helpers.run(job)
+    fn blocking(&mut self, call: BlockingCall) -> Result<(), BlockingCall> {
+        self.helpers.run(call)
     }
 
     fn lookup(
@@ -216,9 +216,9 @@ impl Driver for MioDriver {
     }
 }
 
-/// Tells an attempt that would block from one that has failed.
+/// Maps an attempt that would block to `None`.
 #[inline]
-fn unless_it_blocks<T>(done: io::Result<T>) -> Option<io::Result<T>> {
+fn none_if_blocked<T>(done: io::Result<T>) -> Option<io::Result<T>> {
     match done {
         Err(error) if error.kind() == io::ErrorKind::WouldBlock => None,
         done => Some(done),

@@ -1,4 +1,4 @@
-//! Observers: they see what the kernel does and change nothing.
+//! Observers, which see a kernel's events and change nothing.
 //!
 //! A kernel without observers pays one test of a flag for each of these calls. The kernel calls observers
 //! on its own thread while none of its state is borrowed. So an observer may call traps that do not suspend.
@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use pikake_traps::{Exit, TaskRef, TrapKind};
 
-/// Sees what a kernel does. The provided methods do nothing.
+/// Sees a kernel's events. The provided methods do nothing.
 pub trait Observer {
     /// A task was spawned.
     fn created(&self, task: &TaskRef) {

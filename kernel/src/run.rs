@@ -1,4 +1,4 @@
-//! A program's main task: in a kernel of its own, which is shut down behind it.
+//! Runs a program's main task in a fresh kernel, and shuts that kernel down afterwards.
 
 use std::future::Future;
 
@@ -32,7 +32,7 @@ pub fn run<F: Future>(future: F) -> F::Output {
     run_named("main", future)
 }
 
-/// As [`run`], but reports why if the future gives no value.
+/// As [`run`], but returns an error if the future gives no value.
 ///
 /// # Errors
 ///
@@ -59,7 +59,7 @@ pub fn run_named<F: Future>(name: &str, future: F) -> F::Output {
     output
 }
 
-/// A kernel for a main task. A program without one cannot go on.
+/// Builds a kernel for a main task, and panics if the system refuses.
 #[doc(hidden)]
 #[track_caller]
 pub fn fresh_kernel(name: &str) -> Kernel {

@@ -1,6 +1,6 @@
 //! A watchdog that reports a long step while the step lasts, even if the step never ends.
 //!
-//! A kernel cannot report the step at hand, because that step has the kernel's thread. So each kernel
+//! A kernel cannot report its current step, because that step has the kernel's thread. So each kernel
 //! shows its step in a [`Pulse`], and one thread of the process looks at every pulse now and then. A
 //! step is long when two looks, at least the kernel's limit apart, find the same step. The kernel
 //! pays a few stores per step, and reads no clock.
@@ -55,7 +55,7 @@
 //!
 //! A forked child has no watchdog thread. Its inherited kernels go on unwatched, and its next [`watch`]
 //! starts a thread. The thread never holds a lock while it reports, rests or is parked. Only a fork in
-//! the microsecond of a look finds the list locked for good.
+//! the microsecond of a look finds the list locked for ever.
 
 use std::iter;
 use std::mem;
@@ -100,7 +100,7 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 
 /// The part of a kernel that the watchdog looks at. Only the kernel's thread writes here.
 pub(crate) struct Pulse {
-    /// The number of the step at hand, or [`NO_STEP`].
+    /// The number of the current step, or [`NO_STEP`].
     step: AtomicU64,
     /// The task that is stepped.
     task: AtomicU64,
@@ -169,7 +169,7 @@ impl Pulse {
         }
     }
 
-    /// The step at hand, if there is one. Only its number is certain: the step may be over, and its task and
+    /// The current step, if there is one. Only its number is certain: the step may be over, and its task and
     /// place those of a later step.
     fn current(&self) -> Option<Step> {
         let number = self.step.load(Ordering::Acquire);
@@ -187,7 +187,7 @@ impl Pulse {
     }
 }
 
-/// The name of the task that was stepped last of those that have one, as far as there is room.
+/// The name of the named task that was stepped last, cut to [`NAME_BYTES`].
 #[derive(Default)]
 struct ShownName {
     task: AtomicU64,
@@ -206,8 +206,7 @@ impl ShownName {
         }
     }
 
-    /// The name of that task, which may be mixed with those of tasks that are stepped meanwhile; empty if it
-    /// has none.
+    /// The name of a task; empty if the task has none. Names of tasks that are stepped meanwhile may mix in.
     fn of(&self, task: u64) -> Box<str> {
         if self.task.load(Ordering::Acquire) != task {
             return Box::default();
@@ -377,7 +376,7 @@ impl Watchdog {
         }
     }
 
-    /// The life of the thread.
+    /// The loop of the thread.
     fn work(&self) {
         loop {
             for report in self.next_look() {
@@ -419,8 +418,8 @@ impl Watchdog {
         self.wake.notify_one();
     }
 
-    /// Puts a kernel on the list. A kernel that is awake already does not come back by itself, so the
-    /// thread is unparked.
+    /// Puts a kernel on the list, and unparks the thread: a kernel that is awake may not call
+    /// [`Pulse::is_back`] for long.
     fn add(pulse: &Arc<Pulse>) -> Watched {
         let entry = Entry { pulse: pulse.clone(), seen: None, is_left: false };
         lock(&pulse.watchdog.state).entries.push(entry);
@@ -429,13 +428,13 @@ impl Watchdog {
     }
 }
 
-/// Has the process' watchdog look at a kernel as long as the guard lives.
+/// Makes the process' watchdog look at a kernel while the guard lives.
 pub(crate) fn watch(pulse: &Arc<Pulse>) -> Watched {
     pulse.watchdog.start();
     Watchdog::add(pulse)
 }
 
-/// A kernel is watched until this is dropped.
+/// The watch of a kernel, which the drop ends.
 #[must_use = "dropped, the kernel is not watched any more"]
 pub(crate) struct Watched(Arc<Pulse>);
 

@@ -41,7 +41,7 @@ fn result<T>(mut replied: Replied<T>) -> Option<T> {
     }
 }
 
-/// The calls that run now, the most that ran at once, and those that ran.
+/// The number of calls that run now, the most that ran at once, and the number that ran.
 #[derive(Default)]
 struct Counts {
     running: AtomicUsize,
@@ -69,7 +69,7 @@ fn run(helpers: &Helpers, counts: &Arc<Counts>) -> Replied<()> {
 }
 
 #[test]
-fn jobs_run_once_within_the_thread_limit() {
+fn calls_run_once_within_the_thread_limit() {
     for idle_exit in [Duration::MAX, Duration::ZERO] {
         check(move || {
             let (helpers, counts) = (Helpers::default(), Arc::new(Counts::default()));
@@ -100,7 +100,7 @@ fn sequential_calls_use_one_thread() {
 }
 
 #[test]
-fn job_runs_while_its_thread_exits() {
+fn call_runs_while_its_thread_exits() {
     check(|| {
         let (helpers, counts) = (Helpers::default(), Arc::new(Counts::default()));
         // The thread exits by chance whenever it is idle.
@@ -114,7 +114,7 @@ fn job_runs_while_its_thread_exits() {
 }
 
 #[test]
-fn drop_fails_the_jobs_not_begun() {
+fn drop_fails_calls_not_begun() {
     check(|| {
         let (helpers, counts) = (Helpers::default(), Arc::new(Counts::default()));
         helpers.limit(1, Duration::MAX);

@@ -64,8 +64,7 @@ impl<C: Clock + 'static, P: Pick + 'static, D: Driver + 'static> Kernel<C, P, D>
         Ok(Turn { is_ready, is_stopped, next_deadline, may_wait, tasks: machine.task_count() })
     }
 
-    /// Makes a future the main task, leaves the turns to the caller, and reports why if the future gives no
-    /// value.
+    /// Makes a future the main task, and leaves the turns to the caller.
     ///
     /// `drive` is called outside of the kernel with the main task, and [turns](Self::turn) the kernel until
     /// that task has ended. If `drive` returns before, the future is dropped. So a future that borrows can
@@ -113,17 +112,17 @@ impl<C: Clock + 'static, P: Pick + 'static, D: Driver + 'static> Kernel<C, P, D>
         })
     }
 
-    /// Whether a shutdown that a handle [asked for](pikake_traps::KernelHandle::shutdown) waits for nothing
-    /// more: all tasks have ended, or the grace is over.
+    /// Whether a shutdown that a handle [asked for](pikake_traps::KernelHandle::shutdown) has nothing left to
+    /// wait for: all tasks have ended, or the grace is over.
     ///
-    /// An owner that turns the kernel goes on until then and calls [`shutdown`](Self::shutdown), which drops
-    /// the tasks that are left.
+    /// An owner turns the kernel until then, and calls [`shutdown`](Self::shutdown) to drop the tasks that are
+    /// left.
     pub fn is_shut_down(&self) -> bool {
         self.machine.is_shut_down()
     }
 }
 
-/// A main task while its kernel is turned by the owner. However that ends, the drop ends the task.
+/// A main task while the owner turns its kernel. The drop ends the task, also on unwind.
 struct Driven<'a, C: Clock + 'static, P: Pick + 'static, D: Driver + 'static> {
     kernel: &'a Kernel<C, P, D>,
     main: &'a TaskRef,
@@ -139,8 +138,8 @@ impl<C: Clock + 'static, P: Pick + 'static, D: Driver + 'static> Drop for Driven
 
 /// Readable when the kernel has work and is neither run nor turned, so that a foreign loop can watch the descriptor.
 ///
-/// Work is a ready task, a message of another thread, or an event of a socket. Timers do not show:
-/// [`Turn::may_wait`] tells of them.
+/// Work is a ready task, a message of another thread, or an event of a socket. Timers do not show; see
+/// [`Turn::may_wait`].
 #[cfg(not(mio_unsupported_force_poll_poll))]
 impl<C: Clock + 'static, P: Pick + 'static> AsRawFd for Kernel<C, P, MioDriver> {
     fn as_raw_fd(&self) -> RawFd {

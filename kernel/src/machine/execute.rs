@@ -59,14 +59,14 @@ impl<D: Driver, C: Clock, P: Pick> TrapHandler for Machine<D, C, P> {
     fn withdraw(&self, wait: Wait<'_>, key: WaitKey) {
         let released = match wait {
             Wait::Park(queue) => {
-                let (waiter, was_notified) = self.leave(queue, key);
+                let (waiter, was_notified) = self.remove_waiter(queue, key);
                 if was_notified {
                     self.notify(queue, 1);
                 }
                 Some(waiter)
             }
             Wait::Take(queue, count) => {
-                let (waiter, was_granted) = self.leave(queue, key);
+                let (waiter, was_granted) = self.remove_waiter(queue, key);
                 if was_granted {
                     queue.returned(count);
                 }
@@ -234,7 +234,7 @@ impl<D: Driver, C: Clock, P: Pick> Machine<D, C, P> {
         }
         let key = self.park(queue, waiter, Wanted::Permits(count));
         if is_taken {
-            // Its share of answers is used up: the permits are granted for the next step.
+            // The task's budget of answers is spent, so the permits are granted for the next step.
             queue.give(count);
         }
         Begun::Entry(key)
@@ -245,7 +245,7 @@ impl<D: Driver, C: Clock, P: Pick> Machine<D, C, P> {
         queue.join_kernel(self.home().id());
         let mut list = queue.waiters();
         let mut queues = self.queues.borrow_mut();
-        queues.assert_alike(list, wanted);
+        queues.assert_same_kind(list, wanted);
         let key = queues.park(&mut list, waiter.clone(), wanted);
         queue.waiters_came(1, list);
         key
@@ -278,13 +278,12 @@ impl<D: Driver, C: Clock, P: Pick> Machine<D, C, P> {
         collected
     }
 
-    /// Takes a waiter out of a queue. Tells whether the waiter was notified.
-    fn leave(&self, queue: &WaitQueue, key: WaitKey) -> (Waiter, bool) {
+    /// Removes a waiter from a queue. Returns whether the waiter was notified.
+    fn remove_waiter(&self, queue: &WaitQueue, key: WaitKey) -> (Waiter, bool) {
         let mut list = queue.waiters();
-        let left = self.queues.borrow_mut().remove(key, &mut list);
-        let (_, was_notified) = left;
+        let (waiter, was_notified) = self.queues.borrow_mut().remove(key, &mut list);
         queue.waiters_left(usize::from(!was_notified), list);
-        left
+        (waiter, was_notified)
     }
 
     #[inline(never)]
@@ -379,8 +378,8 @@ impl<D: Driver, C: Clock, P: Pick> Outside for Machine<D, C, P> {
         self.yields_thread.set(true);
     }
 
-    fn blocking(&self, job: BlockingCall) {
-        let accepted = self.driver.borrow_mut().blocking(job);
+    fn blocking(&self, call: BlockingCall) {
+        let accepted = self.driver.borrow_mut().blocking(call);
         drop_refused(accepted);
     }
 
@@ -390,10 +389,10 @@ impl<D: Driver, C: Clock, P: Pick> Outside for Machine<D, C, P> {
     }
 }
 
-/// Drops a job that no thread could be started for. The drop notifies the job's waiter.
+/// Drops a call that the driver refused because it has no thread. The drop notifies the call's waiter.
 fn drop_refused(accepted: Result<(), BlockingCall>) {
-    if let Err(job) = accepted {
+    if let Err(call) = accepted {
         tracing::error!("no helper thread could be started");
-        drop(job);
+        drop(call);
     }
 }

@@ -27,7 +27,7 @@ impl<D: Driver, C: Clock, P: Pick> Machine<D, C, P> {
         !matches!(self.phase.get(), Phase::Open)
     }
 
-    /// Whether a shutdown has begun and waits for nothing more, also if it is over.
+    /// Whether a shutdown has nothing left to wait for, or is over.
     pub(crate) fn is_shut_down(&self) -> bool {
         match self.phase.get() {
             Phase::Closing(until) => self.task_count() == 0 || until.is_due(self.clock.now()),

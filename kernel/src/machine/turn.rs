@@ -15,7 +15,7 @@ use crate::pick::Pick;
 impl<D: Driver, C: Clock, P: Pick> Machine<D, C, P> {
     /// Turns until `is_done` holds, or until a stop.
     ///
-    /// A turn that would only make steps is left out: its steps are made one after the other.
+    /// Where a turn would only make steps, makes these steps without a turn.
     pub(crate) fn run_until(&self, is_done: impl Fn() -> bool) -> io::Result<()> {
         self.while_awake(|| {
             loop {
@@ -49,8 +49,8 @@ impl<D: Driver, C: Clock, P: Pick> Machine<D, C, P> {
 
     /// Makes one pass: wake queue, timers, ready tasks, driver.
     ///
-    /// `limit` bounds the time that the driver may block; it is asked right before. Once `is_done` holds, the
-    /// pass neither begins to step tasks nor polls the driver.
+    /// `limit`, called right before the driver's poll, bounds the time that the driver may block. Once `is_done`
+    /// holds, the pass neither begins to step tasks nor polls the driver.
     fn turn(
         &self,
         limit: impl FnOnce() -> Option<Duration>,
@@ -64,7 +64,7 @@ impl<D: Driver, C: Clock, P: Pick> Machine<D, C, P> {
         let was_idle = self.ready_count() == 0;
         let now = self.read_clock();
         if was_idle {
-            // No task has kept the driver from being polled, however long ago the last poll was.
+            // Ready tasks have not delayed the poll, so the time until the next one starts now.
             self.pace.put_off_poll();
         }
         if self.timers.borrow().may_be_due(now) {
@@ -113,8 +113,8 @@ impl<D: Driver, C: Clock, P: Pick> Machine<D, C, P> {
 
     /// Ends the waits that are due, and then passes the deadlines that are due.
     ///
-    /// The driver is polled in between. A deadline concerns only waits that neither a timer nor the driver
-    /// has ended by then: the event beats the timeout.
+    /// The driver is polled in between. So a deadline interrupts only waits that neither a timer nor the driver
+    /// has ended: the event beats the timeout.
     #[inline(never)]
     fn fire_timers(&self, now: Ticks) -> io::Result<()> {
         let mut released = mem::take(&mut *self.released.borrow_mut());
@@ -135,7 +135,7 @@ impl<D: Driver, C: Clock, P: Pick> Machine<D, C, P> {
         Ok(())
     }
 
-    /// Drops waiters while nothing is borrowed, and keeps their memory.
+    /// Drops waiters while nothing is borrowed, and keeps the vector.
     #[inline]
     fn drop_released(&self, mut released: Vec<Waiter>) {
         released.clear();
@@ -163,13 +163,13 @@ impl<D: Driver, C: Clock, P: Pick> Machine<D, C, P> {
         self.drop_aborted();
         let is_main_over = self.main_has_ended.take();
         if is_main_over {
-            // The loop of `run_until` asks whether it is done.
+            // Attention makes `run_until` check whether it is done.
             self.local.call_attention();
         }
         is_main_over || self.pace.is_poll_due()
     }
 
-    /// The number of steps that a turn would make without doing anything else. Zero: it would do more.
+    /// The number of steps of a turn that would only make steps; zero if the turn would do more.
     #[inline]
     fn undisturbed_steps(&self) -> u64 {
         if self.local.needs_attention() || self.home().has_mail() || self.ready_count() == 0 {

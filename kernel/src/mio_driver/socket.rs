@@ -20,7 +20,7 @@ pub struct MioSocket {
     is_stream: bool,
     /// Duplicates of the descriptor may exist, so its close is not the end of the socket.
     is_adopted: bool,
-    /// No pipe, process or other descriptor that is only waited for.
+    /// `false` for a pipe, a pidfd and other adopted descriptors that are no sockets.
     is_socket: bool,
 }
 
@@ -98,10 +98,10 @@ impl MioSocket {
             }
             Attempt::Write(from) if self.is_socket => {
                 // Without the flag, a write to a closed connection could end the process by a signal.
-                // Pipes have no such flag. For them the standard library has the signal ignored.
+                // Pipes have no such flag. The standard library makes the process ignore the signal.
                 retry_on_intr(|| rustix::net::send(socket, from, SendFlags::NOSIGNAL))?
             }
-            other => return self.attempt_otherwise(other),
+            other => return self.attempt_rare(other),
         })
     }
 
@@ -111,9 +111,9 @@ impl MioSocket {
         Ok((Self::new(accepted, true), address))
     }
 
-    /// Makes the attempts that are rare.
+    /// Makes an attempt that is rare.
     #[inline(never)]
-    fn attempt_otherwise(&self, attempt: &mut Attempt<'_>) -> io::Result<usize> {
+    fn attempt_rare(&self, attempt: &mut Attempt<'_>) -> io::Result<usize> {
         let socket = &self.socket;
         match attempt {
             Attempt::Read(to) => return Ok(retry_on_intr(|| rustix::io::read(socket, &mut **to))?),

@@ -1,4 +1,4 @@
-//! The waiters in wait queues, and those that join tasks: lists, the waiter that came first at the front.
+//! The waiters in wait queues, and those that join tasks: first-in, first-out lists.
 //!
 //! ```text
 //!            (1)             (2)               (3)
@@ -8,22 +8,21 @@
 //! ```
 //!
 //! (1) [`Queues::park`]. (2) [`Queues::notify`] for a signal, [`Queues::serve`] for permits. (3)
-//! [`Queues::rebind`] finds the entry notified. (4) [`Queues::remove`]: a signal that was not collected goes to the
-//! next waiter, and permits are free again.
+//! [`Queues::rebind`] finds the entry notified. (4) [`Queues::remove`]: the machine passes a signal that was not
+//! collected to the next waiter, and frees permits.
 //!
-//! The owner of a list has its ends: a [`WaitQueue`], or the table of tasks.
+//! The owner of a list stores its two ends: a [`WaitQueue`], or the table of tasks.
 
 use std::mem;
 
 use pikake_traps::{Collected, Local, WaitKey, WaitQueue, Waiter, WaiterList};
 use slab::Slab;
 
-/// What a waiter waits for.
+/// The kind of a wait in a list.
 #[derive(Clone, Copy)]
 pub(crate) enum Wanted {
-    /// A signal.
     Signal,
-    /// So many permits.
+    /// A wait for this number of permits.
     Permits(usize),
 }
 
@@ -32,7 +31,7 @@ struct Entry {
     previous: u32,
     next: u32,
     wanted: Wanted,
-    /// The waiter has what it waits for, and is in no list.
+    /// The waiter was notified, and has left its list.
     is_notified: bool,
 }
 
@@ -47,7 +46,7 @@ fn index(key: WaitKey) -> usize {
 }
 
 impl Queues {
-    /// How many waiters there are, also notified ones.
+    /// The number of waiters, including notified ones.
     pub(crate) fn wait_count(&self) -> usize {
         self.entries.len()
     }
@@ -72,8 +71,8 @@ impl Queues {
         WaitKey(key as u64)
     }
 
-    /// Collects what the waiter waited for, or binds the entry to a waiter. The caller drops what comes back when
-    /// the table is not borrowed.
+    /// Collects a notification, or binds the entry to a waiter. The caller drops the returned waiter when the
+    /// table is not borrowed.
     #[inline(always)]
     pub(crate) fn rebind(&mut self, key: WaitKey, waiter: &Waiter) -> (Collected, Option<Waiter>) {
         let entry = &mut self.entries[index(key)];
@@ -85,8 +84,8 @@ impl Queues {
         (Collected::Pending, (!is_same).then(before))
     }
 
-    /// Takes a waiter out, of that list if it was not notified. Tells whether it was. The caller drops the waiter when
-    /// the table is not borrowed.
+    /// Removes a waiter, also from its list unless it was notified, and returns whether it was notified. The
+    /// caller drops the waiter when the table is not borrowed.
     pub(crate) fn remove(&mut self, key: WaitKey, list: &mut WaiterList) -> (Waiter, bool) {
         let Entry { waiter, previous, next, is_notified, .. } = self.entries.remove(index(key));
         if !is_notified {
@@ -95,7 +94,7 @@ impl Queues {
         (waiter, is_notified)
     }
 
-    /// Notifies up to `count` waiters for a signal of a list; tells how many.
+    /// Notifies up to `count` waiters of a list that wait for a signal. Returns the number notified.
     #[inline]
     pub(crate) fn notify(&mut self, list: &mut WaiterList, count: usize, local: &Local) -> usize {
         let mut notified = 0;
@@ -120,11 +119,11 @@ impl Queues {
 
     /// Panics if a list has waiters of another kind.
     #[inline]
-    pub(crate) fn assert_alike(&self, list: WaiterList, wanted: Wanted) {
+    pub(crate) fn assert_same_kind(&self, list: WaiterList, wanted: Wanted) {
         if let Some(first) = self.entries.get(list.first as usize) {
-            let is_alike = mem::discriminant(&first.wanted) == mem::discriminant(&wanted);
+            let is_same = mem::discriminant(&first.wanted) == mem::discriminant(&wanted);
             assert!(
-                is_alike,
+                is_same,
                 "a wait queue cannot serve waiters for signals and for permits at once: give each a queue"
             );
         }
@@ -144,7 +143,7 @@ impl Queues {
         queue.waiters_left(served, list);
     }
 
-    /// Takes all waiters of a list out. The caller drops them when the table is not borrowed.
+    /// Removes all waiters of a list. The caller drops the waiters when the table is not borrowed.
     pub(crate) fn take_all(&mut self, list: WaiterList) -> Vec<Waiter> {
         let mut waiters = Vec::new();
         let mut at = list.first;
@@ -155,7 +154,7 @@ impl Queues {
         waiters
     }
 
-    /// Joins the neighbours of an entry that leaves its list.
+    /// Links the neighbours of an entry that leaves its list.
     #[inline]
     fn unlink(&mut self, list: &mut WaiterList, previous: u32, next: u32) {
         match self.entries.get_mut(previous as usize) {

@@ -133,7 +133,7 @@ impl<S> Sockets<S> {
         released: &mut Option<Waiter>,
     ) -> Attempted {
         let Some(direction) = attempt.direction() else {
-            return Attempted::Done(self.at_once(socket, attempt, driver));
+            return Attempted::Done(self.attempt_at_once(socket, attempt, driver));
         };
         let Some(entry) = self.find(socket) else {
             return refuse(Closed, waiter.is_some(), local);
@@ -175,7 +175,7 @@ impl<S> Sockets<S> {
 
     /// Makes an attempt that needs no readiness.
     #[inline(never)]
-    fn at_once<D: Driver<Socket = S>>(
+    fn attempt_at_once<D: Driver<Socket = S>>(
         &mut self,
         socket: SocketId,
         attempt: &mut Attempt<'_>,
@@ -204,8 +204,8 @@ impl<S> Sockets<S> {
         }
     }
 
-    /// Closes a socket, and notifies its waiters, which find the socket closed at their next poll. The caller drops
-    /// them when the table is not borrowed. `None`: the socket was closed before.
+    /// Closes a socket, and notifies its waiters, which find the socket closed at their next poll. The caller
+    /// drops the waiters when the table is not borrowed. `None`: the socket was closed before.
     pub(crate) fn close<D: Driver<Socket = S>>(
         &mut self,
         socket: SocketId,
@@ -256,7 +256,7 @@ impl<S> Sockets<S> {
         }
     }
 
-    /// Takes all sockets out, at the kernel's end.
+    /// Removes all sockets at the kernel's end.
     pub(crate) fn clear(&mut self) -> impl Sized + use<S> {
         std::mem::take(&mut self.entries)
     }
@@ -290,7 +290,7 @@ impl<S> Entry<S> {
         done
     }
 
-    /// Notes that an attempt would block. Gives the error, if the driver cannot report events of the socket.
+    /// Notes that an attempt would block. Returns an error if the driver cannot report events of the socket.
     #[inline(never)]
     fn would_block<D: Driver<Socket = S>>(
         &mut self,
@@ -307,7 +307,7 @@ impl<S> Entry<S> {
             return Some(Err(error));
         }
         self.registered = true;
-        // Without a registration no event would end the wait, so readiness stays until here.
+        // Without a registration no event would end the wait, so the readiness is cleared only here.
         self.side(direction).ready = false;
         None
     }

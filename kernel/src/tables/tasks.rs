@@ -16,7 +16,7 @@ pub(crate) struct Tasks {
 }
 
 impl Tasks {
-    /// Takes a new task in, and gives the task its number.
+    /// Adds a new task, and assigns its number.
     #[inline]
     pub(crate) fn add(&mut self, task: &TaskRef) {
         self.last_id += 1;
@@ -25,7 +25,7 @@ impl Tasks {
         task.set_index(u32::try_from(index).expect("fewer than 2^32 tasks"));
     }
 
-    /// Takes a task out.
+    /// Removes a task, and returns the task with its joiners.
     #[inline]
     pub(crate) fn remove(&mut self, task: &TaskRef) -> Option<(TaskRef, WaiterList)> {
         let index = task.index() as usize;

@@ -64,7 +64,7 @@ impl Timers {
         self.waits.may_be_due(now) || self.deadlines.may_be_due(now)
     }
 
-    /// Takes out the next wait that is due, for the caller to notify its waiter.
+    /// Removes the next wait that is due. The caller notifies its waiter.
     #[inline]
     pub(crate) fn next_due_wait(&mut self, now: Ticks) -> Option<Waiter> {
         self.waits.pop_due(now).map(|(_, waiter)| waiter)

@@ -30,7 +30,7 @@ mod looks {
     const LIMIT: Duration = ms(50);
 
     /// The longest wait of a test, which fails then.
-    const FOR_EVER: Duration = Duration::from_secs(30);
+    const TEST_LIMIT: Duration = Duration::from_secs(30);
 
     const fn ms(count: u64) -> Duration {
         Duration::from_millis(count)
@@ -86,7 +86,7 @@ mod looks {
     }
 
     #[test]
-    fn a_name_is_that_of_the_task_and_is_cut_between_characters() {
+    fn long_names_are_cut_between_characters() {
         let looks = Looks::new();
         let pulse = looks.kernel(LIMIT);
         let _watched = Watchdog::add(&pulse);
@@ -217,12 +217,12 @@ mod looks {
         pulse.step_begins(1, 1, Location::caller());
         // The step does not end before three reports have come.
         for times in [1, 2, 4] {
-            let report = reports.recv_timeout(FOR_EVER).unwrap();
+            let report = reports.recv_timeout(TEST_LIMIT).unwrap();
             let passed = begin.elapsed();
             assert!(!report.is_over && report.took >= LIMIT * times && passed >= report.took);
         }
         pulse.step_is_over();
-        let over = iter::repeat_with(|| reports.recv_timeout(FOR_EVER).unwrap());
+        let over = iter::repeat_with(|| reports.recv_timeout(TEST_LIMIT).unwrap());
         assert!(over.take(10).any(|report| report.is_over));
     }
 
@@ -235,23 +235,23 @@ mod looks {
         for step in 0..4 {
             let since = Instant::now();
             while !watchdog.is_parked.load(Ordering::SeqCst) {
-                assert!(since.elapsed() < FOR_EVER, "all kernels are asleep");
+                assert!(since.elapsed() < TEST_LIMIT, "all kernels are asleep");
                 thread::yield_now();
             }
             let pulse = &pulses[step % 2];
             pulse.is_back();
             pulse.step_begins(step as u64, 1, Location::caller());
-            assert!(!reports.recv_timeout(FOR_EVER).unwrap().is_over);
+            assert!(!reports.recv_timeout(TEST_LIMIT).unwrap().is_over);
             pulse.step_is_over();
             pulse.sleeps();
-            while !reports.recv_timeout(FOR_EVER).unwrap().is_over {}
+            while !reports.recv_timeout(TEST_LIMIT).unwrap().is_over {}
         }
     }
 
     /// Panics at the first event, and keeps the others.
-    struct Troubled(AtomicBool, Mutex<Sender<String>>);
+    struct PanicsOnce(AtomicBool, Mutex<Sender<String>>);
 
-    impl Subscriber for Troubled {
+    impl Subscriber for PanicsOnce {
         fn enabled(&self, metadata: &Metadata<'_>) -> bool {
             *metadata.level() == Level::WARN
         }
@@ -289,23 +289,23 @@ mod looks {
     #[test]
     fn a_panicking_subscriber_does_not_stop_reports() {
         let (sender, events) = mpsc::channel();
-        let troubled = Troubled(AtomicBool::new(true), Mutex::new(sender));
+        let subscriber = PanicsOnce(AtomicBool::new(true), Mutex::new(sender));
         // A process has one watchdog thread and one global subscriber.
-        tracing::subscriber::set_global_default(troubled).unwrap();
+        tracing::subscriber::set_global_default(subscriber).unwrap();
         let pulse = Pulse::new(LIMIT);
         let watched = watch(&pulse);
         pulse.is_back();
         pulse.show_name(7, "parser");
         let place = Location::caller();
         pulse.step_begins(1, 7, place);
-        let event = events.recv_timeout(FOR_EVER).unwrap();
+        let event = events.recv_timeout(TEST_LIMIT).unwrap();
         pulse.step_is_over();
         drop(watched);
         let about = format!("task=7 name=\"parser\" spawned_at={place} took=");
         for part in [&*about, "message=a step takes long: the kernel's other tasks have to wait"] {
             assert!(event.contains(part), "{part}: {event}");
         }
-        let over = iter::repeat_with(|| events.recv_timeout(FOR_EVER).unwrap());
+        let over = iter::repeat_with(|| events.recv_timeout(TEST_LIMIT).unwrap());
         let over = over.take(10).find(|event| event.contains("message=a long step is over"));
         let over = over.expect("the end is reported after the kernel is gone, too");
         assert!(over.contains(&about), "{over}");
