@@ -206,7 +206,7 @@ impl<D: Driver, C: Clock, P: Pick> Machine<D, C, P> {
     pub(crate) fn owner_left(&self) {
         self.home().owner_left();
         if self.has_work() {
-            self.home().nudge();
+            self.home().wake_if_asleep();
         }
     }
 

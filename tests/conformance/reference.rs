@@ -234,13 +234,13 @@ impl Naive {
         if first == WaiterList::NONE {
             first = self.with(State::number);
         }
-        queue.waiters_came(1, WaiterList { first, last });
+        queue.waiters_added(1, WaiterList { first, last });
         first
     }
 
     /// So many waiters have left a queue.
     fn leave(&self, queue: &WaitQueue, count: usize) {
-        queue.waiters_left(count, queue.waiters());
+        queue.waiters_removed(count, queue.waiters());
     }
 
     /// Satisfies the waits for a task's end, and forgets the task.
@@ -268,7 +268,7 @@ impl Naive {
             return;
         }
         let Some(task) = self.local.step(task) else { return };
-        if let Some(why) = self.local.is_lost(&task) {
+        if let Some(why) = self.local.drop_reason(&task) {
             task.abandon(TaskError::Cancelled(why));
         }
         self.end(&task);
@@ -303,7 +303,7 @@ impl Naive {
         for _ in 0..count {
             if let Some(task) = self.local.ready().pop() {
                 self.step(task);
-                self.local.attention_was_paid();
+                self.local.clear_attention();
                 self.bury();
             }
         }

@@ -120,12 +120,12 @@ impl Careless {
 
     fn step(&self, task: TaskRef) {
         if let Some(task) = self.local.step(task)
-            && let Some(why) = self.local.is_lost(&task)
+            && let Some(why) = self.local.drop_reason(&task)
         {
             task.abandon(TaskError::Cancelled(why));
         }
         self.local.call_wakers();
-        self.local.attention_was_paid();
+        self.local.clear_attention();
     }
 
     fn notify_all(self: &Rc<Self>) {

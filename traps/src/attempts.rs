@@ -1,4 +1,4 @@
-//! Attempts on sockets, made once or until they can be done.
+//! Attempts on sockets, made once, or until they succeed or fail.
 
 use std::io;
 
@@ -12,7 +12,7 @@ use crate::wait::{Outcome, Wait};
 ///
 /// # Errors
 ///
-/// The system's; [`Unsupported`](io::ErrorKind::Unsupported) for what the kernel does not have.
+/// The system's; [`Unsupported`](io::ErrorKind::Unsupported) for a kind that the kernel does not have.
 ///
 /// # Panics
 ///
@@ -22,14 +22,14 @@ pub fn open_socket(what: OpenSocket<'_>) -> io::Result<Opened<SocketId>> {
     door::with(|local| local.kernel().open(what))
 }
 
-/// Attempts something on a socket, without waiting; also outside its kernel's turn. Gives the number of
+/// Makes an attempt on a socket, without waiting; also outside its kernel's turn. Returns the number of
 /// bytes that were moved.
 ///
 /// # Errors
 ///
-/// [`WouldBlock`](io::ErrorKind::WouldBlock) if it cannot be done now, or the task has had its share of
-/// attempts for this step; [`Closed`], also if the socket's kernel has ended or is not one of this
-/// thread; else the system's.
+/// [`WouldBlock`](io::ErrorKind::WouldBlock) if the attempt would block, or the task has spent its quota of
+/// attempts for this step; [`Closed`], also if the socket's kernel has ended or belongs to another thread;
+/// else the system's.
 #[inline]
 pub fn attempt(socket: SocketId, attempt: Attempt<'_>) -> io::Result<usize> {
     let outcome = door::reach(socket.kernel, |local| {
@@ -45,19 +45,19 @@ pub fn attempt(socket: SocketId, attempt: Attempt<'_>) -> io::Result<usize> {
     }
 }
 
-/// Something that can be attempted again and again, until it is done.
+/// An operation on a socket that can be attempted repeatedly, until it succeeds or fails.
 pub trait AsAttempt {
-    /// What it gives when it is done.
+    /// The result of the operation.
     type Output;
 
-    /// What to attempt. Always in the same direction.
+    /// The attempt to make. Always in the same direction.
     fn attempt(&mut self) -> Attempt<'_>;
 
-    /// What has come of an attempt that succeeded, and moved so many bytes.
+    /// The result of an attempt that succeeded and moved this number of bytes.
     fn output(&mut self, moved: usize) -> Self::Output;
 }
 
-/// Whether an attempt in that direction is worthwhile. See [`Attempt::IsReady`].
+/// Whether an attempt in this direction is worthwhile. See [`Attempt::IsReady`].
 #[derive(Clone, Copy, Debug)]
 pub struct IsReady(pub Direction);
 
@@ -71,7 +71,7 @@ impl AsAttempt for IsReady {
     fn output(&mut self, _: usize) {}
 }
 
-/// The trap that attempts something on a socket until it can be done. See [`socket_wait`](crate::socket_wait).
+/// The trap that repeats an attempt on a socket. See [`socket_wait`](crate::socket_wait).
 #[derive(Debug)]
 pub struct SocketTrap<A> {
     socket: SocketId,
@@ -79,7 +79,7 @@ pub struct SocketTrap<A> {
 }
 
 impl<A> SocketTrap<A> {
-    /// Attempts this on that socket.
+    /// The trap that attempts `what` on `socket`.
     #[inline]
     pub fn new(socket: SocketId, what: A) -> Self {
         Self { socket, what }

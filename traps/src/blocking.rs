@@ -1,20 +1,19 @@
 //! Closures that block, on other threads.
 //!
-//! A closure goes to its thread as a [`BlockingCall`], and what it returns comes back as a
-//! [`Reply`]. Who gives up waiting takes the closure back if it has not been
-//! started, so that a call either never runs or is told to stop:
+//! A closure goes to its thread as a [`BlockingCall`], and its result comes back as a [`Reply`]. A caller
+//! that stops waiting withdraws the closure, or, if it has started, sets its cancel flag:
 //!
 //! ```text
-//!             (1)                 (2)               (3)
-//!   New ────────────▶ in line ────────▶ running ──────────▶ replied
-//!                        │                 │
-//!                        │ (4)             │ (5)
-//!                        ▼                 ▼
-//!                    withdrawn        told to stop; runs on, its result is dropped there
+//!             (1)                (2)               (3)
+//!   New ────────────▶ queued ────────▶ running ──────────▶ replied
+//!                        │                │
+//!                        │ (4)            │ (5)
+//!                        ▼                ▼
+//!                    withdrawn        cancelled: runs on, its thread drops the result
 //! ```
 //!
 //! (1) the first poll of [`Blocking`]. (2) [`BlockingCall::run_on`]. (3) the end of the closure. (4), (5)
-//! [`Blocking::give_up`]: the wait is interrupted, or its future dropped.
+//! [`Blocking::cancel_call`]: the wait is interrupted, or its future dropped.
 
 use std::fmt;
 use std::future::Future;
@@ -33,13 +32,12 @@ use crate::names::TrapKind;
 use crate::reply::{Replied, Reply};
 use crate::threads::{AtomicBool, Mutex, Ordering};
 
-/// Tells a closure on another thread that nobody waits for it any more. Clone it freely.
+/// Shows a closure on another thread that no task waits for its result any more. Clone the flag freely.
 #[derive(Clone, Default)]
 pub struct CancelFlag(Arc<AtomicBool>);
 
 impl CancelFlag {
-    /// Whether the task that waited for the closure was interrupted or has dropped the wait. Once
-    /// true, it stays so.
+    /// Whether the wait for the closure was interrupted or dropped. The flag is never cleared.
     pub fn is_cancelled(&self) -> bool {
         self.0.load(Ordering::Acquire)
     }
@@ -57,8 +55,8 @@ impl fmt::Debug for CancelFlag {
 
 /// Runs a closure that blocks on one of the kernel's helper threads.
 ///
-/// A kernel has so many helper threads at most, 64 unless its builder was told otherwise. When all
-/// are busy, closures wait their turn, first come, first served.
+/// A kernel has at most 64 helper threads, unless its builder sets another limit. When all are busy,
+/// closures wait in a first-in, first-out queue.
 ///
 /// # Examples
 ///
@@ -71,22 +69,21 @@ impl fmt::Debug for CancelFlag {
 ///
 /// # Cancellation
 ///
-/// An interruption point, always: one that is pending already is told, and the closure is not
-/// started. The caller goes on at once. A closure that waits its turn is dropped, by the caller, and
-/// never run. One that was started runs to its end on its thread, which is not free for another one
-/// before that; its result is dropped there. It can be told to stop: see [`blocking_with`] and
-/// [`Blocking::on_cancel`]. The same when this is dropped while it waits.
+/// Always an interruption point. If an interruption is pending at the first poll, the closure is not sent.
+/// An interrupted or dropped wait does not wait for the closure. The caller drops a queued closure. A
+/// closure that has started runs to its end on its thread, which then drops the result. To stop such a
+/// closure, see [`blocking_with`] and [`Blocking::on_cancel`].
 ///
 /// # Kernel end
 ///
-/// A kernel never waits for a helper thread. When it is shut down it interrupts the tasks that wait,
-/// with the consequences above; a closure that was started runs on, detached, until it or the
-/// process ends.
+/// A kernel never waits for a helper thread. Its shutdown interrupts the waiting tasks, with the
+/// consequences above. A closure that has started runs on, detached, until the closure or the process
+/// ends.
 ///
 /// # Errors
 ///
-/// [`TaskError::Interrupted`]; [`TaskError::Panicked`] with what the closure panicked with;
-/// [`TaskError::Cancelled`] when no thread could be started for it.
+/// [`TaskError::Interrupted`]; [`TaskError::Panicked`] with the closure's panic;
+/// [`TaskError::Cancelled`] when no thread could be started.
 ///
 /// # Panics
 ///
@@ -100,7 +97,7 @@ where
     blocking_with(|_| work())
 }
 
-/// As [`blocking`], with a flag that tells the closure when nobody waits for it any more.
+/// As [`blocking`], with a flag that shows the closure when no task waits for its result any more.
 ///
 /// # Examples
 ///
@@ -127,14 +124,14 @@ where
     F: FnOnce(&CancelFlag) -> R + Send + 'static,
     R: Send + 'static,
 {
-    let submit = |job| door::with(|local| local.kernel().outside().blocking(job));
+    let submit = |call| door::with(|local| local.kernel().outside().blocking(call));
     blocking_on(submit, |(), cancel| work(cancel))
 }
 
-/// As [`blocking_with`], on a thread of the caller's: for those who build on threads of their own.
+/// As [`blocking_with`], on a thread that the caller chooses. For libraries with threads of their own.
 ///
-/// `submit` is called in the task, at the first poll, to hand the job over. A job that it drops is
-/// reported as [`TaskError::Cancelled`].
+/// The first poll calls `submit`, in the task, to hand over the call. If `submit` drops the call, the result
+/// is [`TaskError::Cancelled`].
 ///
 /// # Errors
 ///
@@ -155,7 +152,7 @@ where
     Blocking { state, flag: CancelFlag::default(), on_cancel: None, place: Location::caller() }
 }
 
-/// Hands the closure over.
+/// Submits the closure.
 pub(crate) fn begin<T, F, R>(
     submit: impl FnOnce(BlockingCall<T>),
     work: F,
@@ -171,14 +168,14 @@ where
     let work = Arc::new(Mutex::new(Some(work)));
     let withdraw = {
         let work = work.clone();
-        // What is taken back is dropped by the caller, outside of the lock.
+        // The withdrawn closure is dropped here, outside of the lock.
         move || take(&work).is_some()
     };
-    let job = BlockingCall::new(reply, move |what: &mut T| {
+    let call = BlockingCall::new(reply, move |what: &mut T| {
         let work = take(&work)?;
         Some(catch_unwind(AssertUnwindSafe(|| work(what, &flag))))
     });
-    submit(job.awaited_at(place));
+    submit(call.awaited_at(place));
     Started {
         wait: foreign_wait_at(replied, TrapKind::Blocking, place),
         withdraw: Box::new(withdraw),
@@ -186,20 +183,20 @@ where
 }
 
 fn take<F>(work: &Mutex<Option<F>>) -> Option<F> {
-    // Nobody's code runs under the lock, so a poisoned one is whole all the same.
+    // No user code runs under the lock, so the closure behind a poisoned lock is whole.
     work.lock().unwrap_or_else(PoisonError::into_inner).take()
 }
 
-/// `None`: the closure was taken back.
+/// `None`: the closure was withdrawn.
 pub(crate) type Returned<R> = Option<thread::Result<R>>;
 
 pub(crate) struct Started<R> {
     pub(crate) wait: FutureWait<Replied<Returned<R>>>,
-    /// Takes the closure back and drops it; `false`: it has been started.
+    /// Withdraws the closure and drops it; `false`: the closure has started.
     pub(crate) withdraw: Box<dyn FnOnce() -> bool>,
 }
 
-/// Sends the closure; with the place where it is awaited.
+/// Submits the closure, with the place of the await.
 type Start<R> = Box<dyn FnOnce(CancelFlag, &'static Location<'static>) -> Started<R>>;
 
 enum State<R> {
@@ -208,7 +205,7 @@ enum State<R> {
     Finished,
 }
 
-/// The future of [`blocking`] and its like.
+/// The future of [`blocking`], [`blocking_with`] and [`blocking_on`].
 #[must_use = "a future does nothing until it is awaited: the closure is not even sent"]
 pub struct Blocking<R> {
     state: State<R>,
@@ -218,13 +215,12 @@ pub struct Blocking<R> {
 }
 
 impl<R> Blocking<R> {
-    /// Has `hook` called when the closure has been started and the wait for it is given up: it was
-    /// interrupted, or this future is dropped.
+    /// Sets a hook that is called when the wait for a started closure is interrupted or dropped.
     ///
-    /// The hook is to make the closure's blocking call return, as by shutting down the socket that
-    /// it reads from. It is called on the task's thread, by the task, before the interruption is
-    /// returned, so it must not block. The closure may have come to its end in the same moment. A
-    /// panic of the hook is logged. Of several hooks the last one counts.
+    /// The hook makes the closure's blocking call return, for example by a shutdown of the socket that the
+    /// closure reads from. The task calls the hook on its own thread before it returns the interruption, so
+    /// the hook must not block. The closure may have ended in the same moment. A panic of the hook is
+    /// logged. A second hook replaces the first.
     ///
     /// # Examples
     ///
@@ -248,8 +244,7 @@ impl<R> Blocking<R> {
         self
     }
 
-    /// Has the wait reported as awaited at `place`. For those who call this on somebody's behalf,
-    /// before the first poll.
+    /// Sets the place that is reported for the wait, before the first poll. For libraries.
     pub fn awaited_at(mut self, place: &'static Location<'static>) -> Self {
         self.place = place;
         self
@@ -266,14 +261,14 @@ impl<R> Blocking<R> {
         Ok(())
     }
 
-    fn give_up(&mut self) {
+    fn cancel_call(&mut self) {
         let State::Waiting(started) = std::mem::replace(&mut self.state, State::Finished) else {
             return;
         };
         let Started { wait, withdraw } = started;
         self.flag.cancel();
         let is_withdrawn = withdraw();
-        // From now on the job counts as unwanted.
+        // From now on the call counts as unwanted.
         drop(wait);
         if !is_withdrawn && let Some(hook) = self.on_cancel.take() {
             catch_and_log("the hook of a closure that was cancelled", hook);
@@ -300,14 +295,14 @@ impl<R> Future for Blocking<R> {
         let result = match Pin::new(&mut started.wait).poll(cx) {
             Poll::Pending => return Poll::Pending,
             Poll::Ready(Err(interrupted)) => {
-                this.give_up();
+                this.cancel_call();
                 return Poll::Ready(Err(TaskError::Interrupted(interrupted)));
             }
             Poll::Ready(Ok(replied)) => match replied.flatten() {
                 Some(Ok(value)) => Ok(value),
                 Some(Err(panic)) => Err(TaskError::Panicked(Panic::new(panic))),
                 None => Err(TaskError::Cancelled(Interrupted::cancelled(
-                    "no thread was there to run the closure",
+                    "no thread could be started for the closure",
                 ))),
             },
         };
@@ -318,7 +313,7 @@ impl<R> Future for Blocking<R> {
 
 impl<R> Drop for Blocking<R> {
     fn drop(&mut self) {
-        self.give_up();
+        self.cancel_call();
     }
 }
 

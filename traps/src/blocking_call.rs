@@ -1,4 +1,4 @@
-//! Work on its way to another thread, as whoever owns that thread sees it.
+//! Blocking calls and their queue, as the threads that run the calls use them.
 
 use std::collections::VecDeque;
 use std::fmt;
@@ -6,20 +6,19 @@ use std::panic::Location;
 
 use crate::reply::Reply;
 
-/// Something to do on another thread, whose result is replied to a task.
+/// A closure for another thread, whose result goes to a task.
 ///
-/// A kernel's helper threads [`run`](Self::run) it; a thread that owns something runs it
-/// [on that](Self::run_on). The reply is given when the call is dropped, so that its thread can be
-/// free for the next one before anybody hears of this one. Dropped without having been run, it
-/// tells whoever waits that there will be no result.
+/// A kernel's helper threads [`run`](Self::run) the call. A thread that owns a value runs the call
+/// [on that value](Self::run_on). The drop of the call sends the reply, so that the thread can count as idle
+/// before the task gets the result. The drop of a call that did not run sends no result, and ends the
+/// wait.
 pub struct BlockingCall<T: ?Sized = ()>(Box<dyn Work<T>>, Option<&'static Location<'static>>);
 
 impl<T: ?Sized + 'static> BlockingCall<T> {
-    /// A call that replies what the closure returns.
+    /// A call that replies with the closure's result.
     ///
-    /// When nobody waits for the reply any more the call may be dropped anywhere, also inside a
-    /// kernel. So whoever gives up waiting first takes out of the closure what runs code when it is
-    /// dropped.
+    /// An unwanted call may be dropped anywhere, also inside a kernel. So a caller that stops waiting first
+    /// takes all values whose drop runs user code out of the closure.
     pub fn new<R: Send + 'static>(
         reply: Reply<R>,
         work: impl FnOnce(&mut T) -> R + Send + 'static,
@@ -27,34 +26,33 @@ impl<T: ?Sized + 'static> BlockingCall<T> {
         Self(Box::new(Replying { reply: Some(reply), work: Some(work), result: None }), None)
     }
 
-    /// The call, with the place where somebody waits for it.
-    #[must_use = "it gives back the call with the place"]
+    /// Sets the place where a task waits for the call.
+    #[must_use = "the call with the place is the result"]
     pub fn awaited_at(self, place: &'static Location<'static>) -> Self {
         Self(self.0, Some(place))
     }
 
-    /// Where somebody waits for it, if that is known.
+    /// The place where a task waits for the call, if known.
     pub fn place(&self) -> Option<&'static Location<'static>> {
         self.1
     }
 
-    /// Whether somebody waits for the reply. Once nobody does, nobody ever will: the call can be
-    /// dropped, and holds nothing of whoever made it any more.
+    /// Whether a task waits for the reply. An unwanted call stays unwanted. It can be dropped, and holds no
+    /// values of its maker any more.
     pub fn is_wanted(&self) -> bool {
         self.0.is_wanted()
     }
 
-    /// Does it, once, unless nobody waits for it any more.
+    /// Runs the closure once, if the call is wanted.
     ///
-    /// A panic of a task's closure is part of the reply. The drop of a result that nobody wants may
-    /// panic.
+    /// A panic of a task's closure is part of the reply. The drop of an unwanted result may panic.
     pub fn run_on(&mut self, what: &mut T) {
         self.0.run_on(what);
     }
 }
 
 impl BlockingCall {
-    /// Does it. See [`run_on`](Self::run_on).
+    /// Runs the closure. See [`run_on`](Self::run_on).
     pub fn run(&mut self) {
         self.run_on(&mut ());
     }
@@ -74,7 +72,7 @@ trait Work<T: ?Sized>: Send {
 struct Replying<R, F> {
     /// Taken by the drop.
     reply: Option<Reply<R>>,
-    /// Taken when it is run.
+    /// Taken by the run.
     work: Option<F>,
     result: Option<R>,
 }
@@ -101,22 +99,22 @@ impl<R, F> Drop for Replying<R, F> {
     }
 }
 
-/// Unwanted calls are looked for when a line has become twice as long as after the last time, and at
-/// least so long. So they never outnumber the others by much, and looking costs little.
+/// The shortest queue that is searched for unwanted calls. The next search comes when the queue is twice as
+/// long as after the last one, so unwanted calls never outnumber the others by much.
 const PRUNE_FROM: usize = 64;
 
-/// Jobs that wait for a thread, in the order in which they came.
+/// A first-in, first-out queue of calls that wait for a thread.
 ///
-/// Those that nobody wants any more are taken out now and then.
+/// Now and then the queue drops unwanted calls.
 #[derive(Debug)]
 pub struct CallQueue<T: ?Sized = ()> {
     calls: VecDeque<BlockingCall<T>>,
-    /// At which length it is looked through.
+    /// The length at which the queue is next searched for unwanted calls.
     prune_at: usize,
 }
 
 impl<T: ?Sized + 'static> CallQueue<T> {
-    /// Puts a call at the end. What comes back is unwanted, and to be dropped.
+    /// Appends a call. Returns unwanted calls, for the caller to drop.
     pub fn push(&mut self, call: BlockingCall<T>) -> Vec<BlockingCall<T>> {
         let mut unwanted = VecDeque::new();
         if self.calls.len() >= self.prune_at {
@@ -127,22 +125,22 @@ impl<T: ?Sized + 'static> CallQueue<T> {
         unwanted.into()
     }
 
-    /// Takes the first call, wanted or not.
+    /// Removes the first call, wanted or not.
     pub fn pop(&mut self) -> Option<BlockingCall<T>> {
         self.calls.pop_front()
     }
 
-    /// Takes back the call that was put there last.
+    /// Removes the call that was appended last.
     pub fn take_back(&mut self) -> Option<BlockingCall<T>> {
         self.calls.pop_back()
     }
 
-    /// Whether there is none.
+    /// Whether the queue has no call.
     pub fn is_empty(&self) -> bool {
         self.calls.is_empty()
     }
 
-    /// How many wait that somebody wants.
+    /// The number of wanted calls in the queue.
     pub fn wanted(&self) -> usize {
         self.calls.iter().filter(|call| call.is_wanted()).count()
     }

@@ -1,5 +1,4 @@
-//! A closure on its way to another thread and back, under the model checker: it is run, or taken
-//! back, and never both.
+//! Blocking calls under the model checker: a closure is run or withdrawn, and never both.
 
 use std::panic::Location;
 use std::sync::Arc;
@@ -11,7 +10,7 @@ use shuttle::thread;
 use crate::blocking::{CancelFlag, begin};
 use crate::blocking_call::BlockingCall;
 
-/// How many schedules each program is run under.
+/// The number of schedules that each program runs under.
 const SCHEDULES: usize = 3_000;
 
 #[track_caller]
@@ -19,7 +18,7 @@ fn check(program: impl Fn() + Send + Sync + 'static) {
     shuttle::check_random(program, SCHEDULES);
 }
 
-/// Counts how often it was dropped.
+/// Counts its drops.
 struct Dropped(Arc<AtomicUsize>);
 
 impl Drop for Dropped {
@@ -29,7 +28,7 @@ impl Drop for Dropped {
 }
 
 #[test]
-fn a_closure_is_run_or_taken_back() {
+fn a_closure_is_run_or_withdrawn() {
     check(|| {
         let [ran, dropped, results] = [(); 3].map(|()| Arc::new(AtomicUsize::new(0)));
         let flag = CancelFlag::default();
@@ -40,7 +39,7 @@ fn a_closure_is_run_or_taken_back() {
                 let _closure = closure;
                 ran.fetch_add(1, Ordering::SeqCst);
                 thread::yield_now();
-                let _told = flag.is_cancelled();
+                let _ = flag.is_cancelled();
                 Dropped(results)
             }
         };
@@ -53,21 +52,21 @@ fn a_closure_is_run_or_taken_back() {
             call.is_wanted()
         });
         thread::yield_now();
-        // As a task does that gives up.
+        // This is the order of `Blocking::cancel_call`.
         flag.cancel();
-        let is_taken_back = (started.withdraw)();
+        let is_withdrawn = (started.withdraw)();
         let ran_before = ran.load(Ordering::SeqCst);
         drop(started.wait);
         helper.join().expect("no panics");
-        assert_eq!(ran.load(Ordering::SeqCst), usize::from(!is_taken_back));
-        assert!(!is_taken_back || ran_before == 0, "what was taken back has not run");
+        assert_eq!(ran.load(Ordering::SeqCst), usize::from(!is_withdrawn));
+        assert!(!is_withdrawn || ran_before == 0, "a withdrawn closure has not run");
         assert_eq!(dropped.load(Ordering::SeqCst), 1, "the closure is dropped once");
-        assert_eq!(results.load(Ordering::SeqCst), usize::from(!is_taken_back), "the result, too");
+        assert_eq!(results.load(Ordering::SeqCst), usize::from(!is_withdrawn), "the result, too");
     });
 }
 
 #[test]
-fn a_result_arrives_whenever_the_waiter_looks() {
+fn a_reply_wakes_the_waiter() {
     use std::pin::Pin;
     use std::task::{Context, Poll, Wake, Waker};
 
@@ -81,10 +80,10 @@ fn a_result_arrives_whenever_the_waiter_looks() {
 
     check(|| {
         let (reply, mut replied) = crate::Reply::channel();
-        let gives = shuttle::rand::Rng::gen_bool(&mut shuttle::rand::thread_rng(), 0.8);
+        let has_result = shuttle::rand::Rng::gen_bool(&mut shuttle::rand::thread_rng(), 0.8);
         let helper = thread::spawn(move || {
             let mut call: BlockingCall = BlockingCall::new(reply, |(): &mut ()| 7);
-            if gives {
+            if has_result {
                 call.run();
             }
             drop(call);
@@ -97,7 +96,7 @@ fn a_result_arrives_whenever_the_waiter_looks() {
                 Poll::Pending => thread::park(),
             }
         };
-        assert_eq!(result, gives.then_some(7));
+        assert_eq!(result, has_result.then_some(7));
         helper.join().expect("no panics");
     });
 }

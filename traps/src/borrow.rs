@@ -1,8 +1,8 @@
-//! A task around a future that lies on somebody's stack and may borrow from there.
+//! A task around a future that lies on the caller's stack and may borrow from there.
 //!
-//! The task's cell holds a pointer to the future. That is sound because the cell gives it up before
-//! the future goes out of scope, on every path; whoever still refers to the task then finds one
-//! that has ended.
+//! The task's cell holds a pointer to the future. The cell drops the pointer before the future goes out of
+//! scope, on every path, which makes this sound. Remaining references to the task then find a task that
+//! has ended.
 
 use std::cell::Cell;
 use std::future::Future;
@@ -14,20 +14,19 @@ use crate::cell::reference::TaskRef;
 use crate::home::LocalHome;
 use crate::interrupt::TaskError;
 
-/// Runs `drive` with a task whose future may borrow; gives what the future returned.
+/// Runs `drive` with a task whose future may borrow; returns the future's output.
 ///
-/// The task is given to `drive`, which hands it to a kernel and lets the kernel run. When `drive`
-/// is done, or panics, a future that has not ended is dropped, so that nothing of it is left when
-/// this returns.
+/// `drive` hands the task to a kernel and runs the kernel. When `drive` returns or panics, a future that has
+/// not ended is dropped.
 ///
 /// # Errors
 ///
-/// What became of the task instead: it panicked or was cancelled, or `drive` came back before it
-/// had ended ([`TaskError::Stopped`]).
+/// The task panicked or was cancelled, or `drive` returned before the task had ended
+/// ([`TaskError::Stopped`]).
 ///
 /// # Panics
 ///
-/// When `drive` does.
+/// When `drive` panics.
 pub fn borrowing<F: Future>(
     future: F,
     home: &LocalHome,
@@ -46,9 +45,9 @@ pub fn borrowing<F: Future>(
     let outcome = {
         let body = std::pin::pin!(Body { future: Some(future), output: &output });
         let body: Pin<&mut (dyn Clear + '_)> = body;
-        // SAFETY: only the lifetime changes. The reference is owned by the task's cell, which gives
-        // it up at the latest in `Finish::drop`; that runs before `body` goes out of scope, also
-        // when `drive` panics. A task that has ended is never polled again, whoever refers to it.
+        // SAFETY: only the lifetime changes. The task's cell owns the reference, and drops it in
+        // `Finish::drop` at the latest, which runs before `body` goes out of scope, also when `drive`
+        // panics. A task that has ended is never polled again.
         let body: Pin<&'static mut (dyn Clear + 'static)> = unsafe { std::mem::transmute(body) };
         let finish = Finish(TaskRef::new(Borrowed(body), home, name, spawned_at, None));
         drive(&finish.0);
@@ -64,7 +63,7 @@ pub fn borrowing<F: Future>(
 }
 
 pin_project_lite::pin_project! {
-    /// A future on the stack of [`borrowing`], and where its output goes.
+    /// A future on the stack of [`borrowing`], and the slot for its output.
     struct Body<'a, F: Future> {
         #[pin]
         future: Option<F>,
@@ -72,7 +71,7 @@ pin_project_lite::pin_project! {
     }
 }
 
-/// A future that can be dropped before the place it lies in is.
+/// A future that can be dropped before the memory around it.
 trait Clear: Future<Output = ()> {
     fn clear(self: Pin<&mut Self>);
 }
@@ -95,7 +94,7 @@ impl<F: Future> Clear for Body<'_, F> {
     }
 }
 
-/// What the task of [`borrowing`] has for a future: dropping it drops the one on the stack.
+/// The future of the task of [`borrowing`]. Its drop drops the future on the stack.
 struct Borrowed(Pin<&'static mut dyn Clear>);
 
 impl Future for Borrowed {

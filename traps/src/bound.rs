@@ -1,30 +1,29 @@
-//! Values that stay on their thread and may be passed around by others: for interfaces that demand
-//! `Send` of what they never move.
+//! Values that are used on their own thread alone, for interfaces that demand `Send`.
 //!
-//! A [`Bound`] is `Send` and `Sync` whatever is inside, because the inside is reached on its home
-//! thread only. Every access compares two numbers:
+//! A [`Bound`] is `Send` and `Sync` for any value inside, because only the home thread reaches the value.
+//! Every access compares two numbers:
 //!
 //! ```text
 //!                  on the home thread        elsewhere
-//!   look, poll     the value                 a panic that says where it belongs
+//!   get, poll      the value                 a panic that names the value's kernel
 //!   drop           dropped                   sent home through the wake queue, dropped there;
 //!                                            leaked if the kernel has ended
 //! ```
 //!
 //! # Why this is sound
 //!
-//! What is inside may be anything that must not be touched by another thread: an `Rc`, a wait of a
-//! kernel. Other threads may own, move and borrow the *wrapper*, so they must never get as far as a
-//! reference to the value, nor run its destructor.
+//! The value may be anything that other threads must not touch: an `Rc`, a wait of a kernel. Other threads
+//! may own, move and borrow the *wrapper*, so they must neither get a reference to the value nor run its
+//! destructor.
 //!
-//! 1. The value is private. `get`, `get_mut` and `into_inner` are the only ways to it, and each asks
-//!    [`is_home`](Bound::is_home) first. A thread's number is given out once and never again, so a
-//!    thread that is started after the home thread has ended is not taken for it.
-//! 2. The destructor takes the value out where it is dropped. Elsewhere its bytes move into a
-//!    [`Package`], without being looked at; they may, since what is inside is `Unpin`.
-//! 3. A package does the same: opened or dropped on the home thread it drops the value, and dropped
-//!    anywhere else it forgets it. So it does not matter who drops a message that was not delivered.
-//! 4. Nothing that is derived reads the value: `Debug` shows the home, and the value at home only.
+//! 1. The value is private. Only `get`, `get_mut` and `into_inner` reach the value, and each checks
+//!    [`is_home`](Bound::is_home) first. No two threads get the same number, also if one has ended before
+//!    the other begins.
+//! 2. The destructor drops the value on the home thread. Elsewhere it moves the value's bytes into a
+//!    [`Package`], without reading them; the value is `Unpin`, so a move is sound.
+//! 3. A package drops the value on the home thread, and forgets the value elsewhere. So any thread may
+//!    drop a message that was not delivered.
+//! 4. No derived impl reads the value: `Debug` shows the home, and the value on the home thread only.
 
 use std::any::Any;
 use std::cell::Cell;
@@ -38,7 +37,7 @@ use std::task::{Context, Poll};
 use crate::door;
 use crate::home::{Home, Message};
 
-/// The number of a thread, never given to another one.
+/// The number of a thread, never used again.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 struct Thread(u64);
 
@@ -46,7 +45,7 @@ impl Thread {
     fn current() -> Self {
         static LAST: AtomicU64 = AtomicU64::new(0);
         thread_local! {
-            // Without a destructor, so that it can be read as long as the thread runs any code.
+            // Without a destructor, so that a destructor of another thread-local can read the number.
             static NUMBER: Cell<u64> = const { Cell::new(0) };
         }
         NUMBER.with(|number| {
@@ -60,12 +59,12 @@ impl Thread {
 
 /// A value that stays on its kernel's thread, in a wrapper that may go anywhere.
 ///
-/// For libraries that demand `Send` (and `Sync`) of what they keep, and poll and drop it on the
-/// thread where they got it: handlers of axum, connectors, timers. What is used on another thread
-/// all the same panics there; what is dropped on another thread is dropped at home.
+/// For libraries that demand `Send` (and `Sync`) of values that they poll and drop on the thread where they
+/// got them: handlers of axum, connectors, timers. A use on another thread panics. A drop on another thread
+/// sends the value home, and drops it there.
 ///
-/// It is a future if what is inside is one. Such futures are pinned in a box, see
-/// [`Bound::future`]; other values lie in it as they are.
+/// A `Bound` of a future is a future. Futures are pinned in a box, see [`Bound::future`]; other values are
+/// stored inline.
 ///
 /// # Examples
 ///
@@ -92,22 +91,22 @@ impl Thread {
 ///
 /// # Panics
 ///
-/// Polled on another thread than the one it was made on.
+/// When polled on another thread than its home thread.
 #[must_use = "a future does nothing until it is awaited"]
 pub struct Bound<T: Unpin + 'static> {
     home: Arc<Home>,
     thread: Thread,
-    /// There until the destructor takes it.
+    /// `Some` until the destructor takes the value.
     value: Option<T>,
 }
 
 // SAFETY: another thread that owns a `Bound` reaches neither the value nor its destructor, see the
-// head of this file; all it can do is move the bytes, which for an `Unpin` value means nothing. The
-// rest of it, an `Arc<Home>` and a number, is `Send`.
+// head of this file. It can only move the bytes, which is sound for an `Unpin` value. The other fields,
+// an `Arc<Home>` and a number, are `Send`.
 unsafe impl<T: Unpin> Send for Bound<T> {}
 
 // SAFETY: another thread that borrows a `Bound` gets no reference to the value, since `get` compares
-// threads first and `Debug` uses it. The rest of it is `Sync`.
+// threads first and `Debug` uses it. The other fields are `Sync`.
 unsafe impl<T: Unpin> Sync for Bound<T> {}
 
 impl<T: Unpin> Bound<T> {
@@ -122,7 +121,7 @@ impl<T: Unpin> Bound<T> {
         Self { home, thread: Thread::current(), value: Some(value) }
     }
 
-    /// Whether this is the thread where the value may be used.
+    /// Whether this is the value's home thread.
     pub fn is_home(&self) -> bool {
         Thread::current() == self.thread
     }
@@ -138,7 +137,7 @@ impl<T: Unpin> Bound<T> {
         self.value.as_ref().expect("only the destructor takes the value")
     }
 
-    /// The value, to be changed.
+    /// The value, for changes.
     ///
     /// # Panics
     ///
@@ -149,7 +148,7 @@ impl<T: Unpin> Bound<T> {
         self.value.as_mut().expect("only the destructor takes the value")
     }
 
-    /// The value, not bound any more.
+    /// Unwraps the value.
     ///
     /// # Panics
     ///
@@ -200,7 +199,7 @@ impl<T: Unpin> Drop for Bound<T> {
         }
         if let Some(value) = self.value.take() {
             let package = Package { thread: self.thread, value: Some(Box::new(value)) };
-            // Refused by a kernel that has ended, the package comes back and forgets its value.
+            // A kernel that has ended returns the package, whose drop forgets the value.
             drop(self.home.send(Message::Call(Box::new(|| drop(package)))));
         }
     }
@@ -215,14 +214,14 @@ impl<T: Unpin + fmt::Debug> fmt::Debug for Bound<T> {
     }
 }
 
-/// A value on its way home, to be dropped there.
+/// A value on its way to its home thread, for the drop there.
 struct Package {
     thread: Thread,
     value: Option<Box<dyn Any>>,
 }
 
-// SAFETY: the value is looked at by nobody. It is dropped by the destructor alone, which compares
-// threads first and forgets the value on any but its own.
+// SAFETY: no code reads the value. Only the destructor drops it, after comparing threads, and forgets the
+// value on any thread but its own.
 unsafe impl Send for Package {}
 
 impl Drop for Package {

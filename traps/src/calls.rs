@@ -1,4 +1,4 @@
-//! The calls that suspend, and what is asked of the clock: the page to read first.
+//! The calls that suspend, and readings of the clock: the page to read first.
 //!
 //! | call | waits |
 //! | --- | --- |
@@ -6,11 +6,11 @@
 //! | [`yield_now`] | for the task's next step |
 //! | [`park`], [`take`] | in a queue, for a signal or for permits |
 //! | [`read_wait`], [`write_wait`], [`socket_wait`] | for a socket |
-//! | [`future_wait`], [`lookup`] | for what the kernel does not see |
+//! | [`future_wait`], [`lookup`] | for an event that the kernel does not see |
 //! | awaiting a [`Task`](crate::Task) | for its end |
 //! | [`timeout_after`], [`timeout_at`], [`timed`], [`ignore_after`], [`shield`] | for a future, in a scope |
 //!
-//! Each but the scopes waits by one [`KernelTrap`].
+//! Each call but the scopes waits by one [`KernelTrap`].
 
 use std::fmt;
 use std::future::{Future, poll_fn};
@@ -23,7 +23,7 @@ use std::time::Duration;
 use pikake_time::{Deadline, Rate, Ticks};
 
 use crate::attempts::{AsAttempt, IsReady, SocketTrap};
-use crate::cause::Asked;
+use crate::cause::Query;
 use crate::door;
 use crate::interrupt::Interrupted;
 #[cfg(doc)]
@@ -40,7 +40,7 @@ use crate::wait::{Until, Wait};
 
 /// Waits at least as long as `length`, counted from the first poll.
 ///
-/// A length of zero waits for nothing, but lets the other ready tasks run first.
+/// A length of zero lets the other ready tasks run first.
 ///
 /// # Examples
 ///
@@ -57,7 +57,7 @@ use crate::wait::{Until, Wait};
 ///
 /// # Errors
 ///
-/// [`Interrupted`], before the time was up.
+/// [`Interrupted`], before the length has passed.
 ///
 /// # Panics
 ///
@@ -67,7 +67,7 @@ pub fn sleep(length: Duration) -> KernelTrap<SleepTrap> {
     kernel_trap_at(SleepTrap::new(Until::After(length)), Location::caller())
 }
 
-/// Waits until `deadline`, or not at all (but for the other ready tasks) if it has passed.
+/// Waits until `deadline`. If that has passed, lets the other ready tasks run first.
 ///
 /// # Examples
 ///
@@ -103,9 +103,9 @@ pub fn sleep_until(deadline: Deadline) -> KernelTrap<SleepTrap> {
 
 /// Waits at least as long as `length`, counted from the first poll, and is never interrupted.
 ///
-/// For the timers that other libraries ask for, whose output has no room for an error. To the rules
-/// of interruption it is a foreign future: code that waits on nothing else when its deadline passes
-/// is dropped. In code of your own, [`sleep`].
+/// For timers of other libraries whose output has no room for an error; elsewhere use [`sleep`]. The rules of
+/// interruption treat this wait as a foreign future: when a deadline passes, they drop code that waits
+/// for nothing else.
 ///
 /// # Examples
 ///
@@ -165,21 +165,21 @@ pub fn yield_now() -> KernelTrap<YieldTrap> {
     kernel_trap_at(YieldTrap, Location::caller())
 }
 
-/// Waits in the queue until woken.
+/// Waits in the queue until [`WaitQueue::wake`] signals the waiter.
 ///
 /// # Cancellation
 ///
-/// An interruption point. Dropped while it waits, it leaves the queue; dropped after it was woken,
-/// it passes the wake on to the next waiter.
+/// An interruption point. The drop of a waiting future leaves the queue. The drop of a signalled future
+/// passes the signal on to the next waiter.
 ///
 /// # Errors
 ///
-/// [`Interrupted`], having left the queue.
+/// [`Interrupted`]; the wait has left the queue.
 ///
 /// # Panics
 ///
-/// Polled outside a task, in another kernel than the one whose tasks already wait here, or while tasks wait here for
-/// permits.
+/// When polled outside a task, in another kernel than that of the queue's waiters, or while tasks wait in the
+/// queue for permits.
 #[track_caller]
 #[inline]
 pub fn park(queue: &WaitQueue) -> KernelTrap<Park<'_>> {
@@ -195,13 +195,14 @@ pub fn park_at<'a>(
     kernel_trap_at(Park { queue }, place)
 }
 
-/// Waits in the queue until so many of its permits are free and nobody who came earlier waits, and takes
-/// them. They are to be [given](WaitQueue::give) back.
+/// Takes `count` permits of the queue, as soon as they are free and no earlier waiter is left.
+///
+/// Return the permits with [`WaitQueue::give`].
 ///
 /// # Cancellation
 ///
-/// An interruption point. Dropped while it waits, it leaves the queue; permits that were granted to it go
-/// to those that wait behind it.
+/// An interruption point. The drop of a waiting future leaves the queue, and passes granted permits on to
+/// the waiters behind.
 ///
 /// # Errors
 ///
@@ -209,7 +210,7 @@ pub fn park_at<'a>(
 ///
 /// # Panics
 ///
-/// As for [`park`], or while tasks wait here for a signal.
+/// As for [`park`], or while tasks wait in the queue for a signal.
 #[track_caller]
 #[inline]
 pub fn take(queue: &WaitQueue, count: usize) -> KernelTrap<TakeTrap<'_>> {
@@ -262,15 +263,15 @@ pub fn write_wait(socket: SocketId) -> KernelTrap<SocketTrap<IsReady>> {
     socket_wait(socket, IsReady(Direction::Write))
 }
 
-/// Attempts something on a socket until it can be done, waiting in between.
+/// Repeats an attempt on a socket until it succeeds or fails, waiting in between.
 ///
 /// # Cancellation
 ///
-/// An interruption point wherever it waits. An attempt that succeeded is never interrupted.
+/// An interruption point while the attempt would block. An attempt that succeeded is never interrupted.
 ///
 /// # Errors
 ///
-/// What the attempt reports, and what [`read_wait`] does.
+/// The attempt's errors, and those of [`read_wait`].
 ///
 /// # Panics
 ///
@@ -283,9 +284,9 @@ pub fn socket_wait<A: AsAttempt>(socket: SocketId, attempt: A) -> KernelTrap<Soc
 
 /// Awaits a future of another library as a trap: visible to the kernel, and interruptible.
 ///
-/// The future is polled first, so its output wins over an interruption of the same moment. By
-/// value the future is dropped with the wait; pass `pin!(future).as_mut()` or `&mut future` to
-/// keep it.
+/// The future is polled first, so its output wins over an interruption of the same moment. The wait owns
+/// and drops a future that is passed by value; pass `pin!(future).as_mut()` or `&mut future` to keep the
+/// future.
 ///
 /// # Examples
 ///
@@ -300,7 +301,7 @@ pub fn socket_wait<A: AsAttempt>(socket: SocketId, attempt: A) -> KernelTrap<Soc
 ///
 /// # Cancellation
 ///
-/// An interruption point. What is lost when the future is dropped is for its library to say.
+/// An interruption point. The future's library documents the effects of a drop.
 ///
 /// # Errors
 ///
@@ -308,7 +309,7 @@ pub fn socket_wait<A: AsAttempt>(socket: SocketId, attempt: A) -> KernelTrap<Soc
 ///
 /// # Panics
 ///
-/// When the future is pending and this is polled outside a task of a kernel.
+/// When the future is pending, and the poll is outside a task of a kernel.
 #[track_caller]
 pub fn future_wait<F: Future>(future: F) -> FutureWait<F> {
     future_wait_at(future, Location::caller())
@@ -328,10 +329,10 @@ pub fn foreign_wait_at<F: Future>(
     FutureWait { future, trap: kernel_trap_at(ForeignTrap::new(kind), place) }
 }
 
-/// Awaits a foreign future as if it stood here by itself, and has listings show the wait at `place`.
+/// Awaits a foreign future without making it interruptible, and shows the wait in listings at `place`.
 ///
-/// For what must not be interrupted on the way; elsewhere [`future_wait`] is better. A future that asks
-/// for traps is shown by those. What is polled with a combinator's waker is not shown.
+/// For futures that must not be interrupted; elsewhere [`future_wait`] is better. Listings show a future
+/// that awaits traps by these traps, and do not show a future that is polled with a combinator's waker.
 pub async fn shown_at<F: Future>(future: F, place: &'static Location<'static>) -> F::Output {
     let mut future = pin!(future);
     poll_fn(|cx| {
@@ -348,7 +349,7 @@ pub async fn shown_at<F: Future>(future: F, place: &'static Location<'static>) -
     .await
 }
 
-/// Looks up the addresses of a host name, in the order in which they are to be tried.
+/// Looks up the addresses of a host name, in the order in which to try them.
 ///
 /// # Cancellation
 ///
@@ -356,7 +357,7 @@ pub async fn shown_at<F: Future>(future: F, place: &'static Location<'static>) -
 ///
 /// # Errors
 ///
-/// What the system's resolver reports, or that the wait was interrupted.
+/// The error of the system's resolver, or an interruption of the wait.
 ///
 /// # Panics
 ///
@@ -389,15 +390,13 @@ pub fn lookup_at(
 
 /// Runs a future with a deadline, counted from the first poll.
 ///
-/// When the deadline passes, the await that the future sits in returns
-/// [`Interrupted`](crate::Interrupted). The future may clean up, awaiting if it must; when it is
-/// done, this returns [`TimedOut`] and drops its output. A future that ends before it was told is
-/// not too late: its output is returned. A future that waits on nothing but foreign futures cannot
-/// be told, and is dropped.
+/// When the deadline passes, the future's current await returns [`Interrupted`](crate::Interrupted). The
+/// future may clean up, also by awaiting. When the future is done, the call drops the output and returns
+/// [`TimedOut`]. If the future ends before one of its waits is interrupted, the call returns the output. A
+/// future that waits on foreign futures alone cannot be interrupted, and is dropped.
 ///
-/// Deadlines nest to any depth. The scope whose deadline it was reports `TimedOut`; those inside
-/// see an interruption that is not theirs, and those outside see nothing unless it is returned to
-/// them.
+/// Deadlines nest to any depth. The scope of the passed deadline reports `TimedOut`. Scopes inside see an
+/// interruption that is not theirs. Scopes outside see nothing unless the program passes the error on.
 ///
 /// # Examples
 ///
@@ -414,8 +413,8 @@ pub fn lookup_at(
 ///
 /// # Cancellation
 ///
-/// Passes on interruptions of the task and of scopes further out: they arrive inside the future.
-/// Dropped, it drops the future.
+/// Interruptions of the task and of outer scopes arrive inside the future. The drop of this call drops the
+/// future.
 ///
 /// # Errors
 ///
@@ -441,9 +440,9 @@ pub fn timeout_at<F: Future>(deadline: Deadline, future: F) -> Timeout<F> {
     Timeout::new(Until::At(deadline), future)
 }
 
-/// Runs a future with a deadline, and tells both what it returned and whether it was too late.
+/// Runs a future with a deadline, and returns both its output and whether the deadline interrupted it.
 ///
-/// As [`timeout_after`], but nothing is dropped that the future returned.
+/// As [`timeout_after`], but keeps an output that came too late.
 ///
 /// # Examples
 ///
@@ -476,9 +475,9 @@ pub fn timed<F: Future>(length: Duration, future: F) -> TimedFuture<F> {
     TimedFuture::new(Until::After(length), future)
 }
 
-/// Runs a future with a deadline, and gives nothing if it was too late.
+/// Runs a future with a deadline, and returns `None` if the deadline interrupted it.
 ///
-/// As [`timeout_after`], for those who do not mind.
+/// As [`timeout_after`], for callers that need no error.
 ///
 /// # Cancellation
 ///
@@ -491,12 +490,12 @@ pub fn ignore_after<F: Future>(length: Duration, future: F) -> IgnoreAfter<F> {
     IgnoreAfter::new(Until::After(length), future)
 }
 
-/// Runs a future to its end before anything from outside interrupts its task.
+/// Runs a future to its end before a cancel or an outer deadline interrupts its task.
 ///
-/// Cancels, and deadlines of scopes around it, are held back while the future is being polled. They
-/// are due at the first wait after it that would suspend. Deadlines set inside do their work as
-/// ever. Shields may nest. Neither [`Task::abort`](crate::Task::abort) nor the end of a kernel's
-/// grace knows of shields.
+/// The shield holds back cancels, and deadlines of scopes around it, while the future is being polled. They
+/// are due at the first wait after the shield that would suspend. Deadlines set inside the shield work as
+/// usual. Shields may nest. [`Task::abort`](crate::Task::abort) and the end of a kernel's grace ignore
+/// shields.
 ///
 /// # Examples
 ///
@@ -510,7 +509,7 @@ pub fn ignore_after<F: Future>(length: Duration, future: F) -> IgnoreAfter<F> {
 ///
 /// # Cancellation
 ///
-/// Not an interruption point. Dropped, it drops the future.
+/// Not an interruption point. The drop of the shield drops the future.
 ///
 /// # Panics
 ///
@@ -521,8 +520,8 @@ pub fn shield<F: Future>(future: F) -> Shield<F> {
 
 /// Collects an interruption that is due to the current task here, if there is one.
 ///
-/// For straight-line code that wants to know before it goes on. What this returned, no wait returns
-/// any more. Inside a shield, what comes from outside of it is not due.
+/// For long code without awaits. A wait does not return an interruption again that this call has returned.
+/// Inside a shield, interruptions from outside of the shield are not due.
 ///
 /// # Errors
 ///
@@ -534,11 +533,11 @@ pub fn shield<F: Future>(future: F) -> Shield<F> {
 #[track_caller]
 pub fn check_interrupt() -> Result<(), Interrupted> {
     door::with(|_| ());
-    let due = door::try_with_task(|local, task| local.due(task, &Asked::new(local.branch())));
+    let due = door::try_with_task(|local, task| local.due(task, &Query::new(local.branch())));
     due.flatten().map_or(Ok(()), Err)
 }
 
-/// The interruption that [`check_interrupt`] would return, left where it is.
+/// The interruption that [`check_interrupt`] would return, without collecting it.
 ///
 /// # Panics
 ///
@@ -559,7 +558,7 @@ pub fn now() -> Ticks {
     door::with(|local| local.kernel().now())
 }
 
-/// How the ticks of the kernel's clock relate to durations.
+/// The rate that converts ticks of the kernel's clock to durations.
 ///
 /// # Panics
 ///
@@ -569,7 +568,7 @@ pub fn clock_rate() -> Rate {
     door::with(|local| local.kernel().rate())
 }
 
-/// How long it is since `earlier`, a reading of the same kernel's clock; rounded down.
+/// The time since `earlier`, a reading of the same kernel's clock, rounded down.
 ///
 /// # Panics
 ///
@@ -591,10 +590,10 @@ pub fn deadline_after(length: Duration) -> Deadline {
     Deadline::at(now.saturating_add(rate.ticks_ceil(length)))
 }
 
-/// Has the kernel let other threads run once before it sleeps, should it have nothing else to do.
+/// Makes the kernel let other threads run once before it sleeps.
 ///
-/// For waits on another thread that is about to have something more: to be put to sleep and woken
-/// for each single thing costs more than all the rest. Outside a kernel, nothing happens.
+/// For a wait on a thread that is about to send more: a sleep and a wake-up for each message cost more
+/// than the message. Outside a kernel, nothing happens.
 pub fn yield_thread_before_sleep() {
     door::try_with(|local| local.kernel().outside().yield_thread_before_sleep());
 }
@@ -606,7 +605,7 @@ pub struct SleepTrap {
 }
 
 impl SleepTrap {
-    /// Waits so long.
+    /// A wait that ends at this moment.
     pub fn new(until: Until) -> Self {
         Self { until }
     }
@@ -634,7 +633,7 @@ pub struct ElapseTrap {
 }
 
 impl ElapseTrap {
-    /// Waits so long.
+    /// A wait that ends at this moment.
     pub fn new(until: Until) -> Self {
         Self { until }
     }
@@ -649,7 +648,7 @@ impl Trap for ElapseTrap {
     }
 
     fn answer(&mut self, result: Result<(), Interrupted>) {
-        debug_assert!(result.is_ok(), "an uninterruptible wait is told of no cause");
+        debug_assert!(result.is_ok(), "no cause interrupts an uninterruptible wait");
     }
 }
 
@@ -720,15 +719,15 @@ impl Trap for TakeTrap<'_> {
     }
 }
 
-/// The trap that makes a wait on something foreign visible. See [`future_wait`].
+/// The trap that makes a wait for a foreign future visible. See [`future_wait`].
 #[derive(Debug)]
 pub struct ForeignTrap {
     kind: TrapKind,
 }
 
 impl ForeignTrap {
-    /// A wait for something whose waker is called by somebody else than the kernel; polled again, it
-    /// answers only if it is interrupted.
+    /// A wait whose waker is called by code outside of the kernel. Later polls answer only with an
+    /// interruption.
     pub fn new(kind: TrapKind) -> Self {
         Self { kind }
     }
@@ -774,7 +773,7 @@ impl<F: Future> Future for FutureWait<F> {
         }
         match Pin::new(&mut *this.trap).poll(cx) {
             Poll::Ready(Err(interrupted)) => Poll::Ready(Err(interrupted)),
-            // The future is polled when its waker is called, and then it may be ready.
+            // The next call of the future's waker causes a poll.
             _ => Poll::Pending,
         }
     }

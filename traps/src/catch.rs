@@ -1,11 +1,11 @@
-//! Running other people's destructors and wakers without being taken down by them.
+//! Calls of user code, such as destructors and wakers, whose panics must not unwind the kernel.
 
 use std::any::Any;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
-/// Calls `work`, which may panic; a panic is logged with `what` and goes no further.
+/// Calls `work`, and catches a panic and logs it with `what`.
 ///
-/// Not even when the panic's payload panics in turn while it is dropped: that one is leaked.
+/// If the drop of the panic's payload panics, the second payload is leaked.
 pub fn catch_and_log(what: &str, work: impl FnOnce()) {
     if let Err(panic) = catch_unwind(AssertUnwindSafe(work)) {
         tracing::error!(panic = text_of(&*panic).unwrap_or("(not a text)"), "{what} panicked");
@@ -13,14 +13,14 @@ pub fn catch_and_log(what: &str, work: impl FnOnce()) {
     }
 }
 
-/// Drops the payload of a panic, or leaks it if that panics.
+/// Drops the payload of a panic. If the drop panics, leaks the second payload.
 pub(crate) fn discard(panic: Box<dyn Any + Send>) {
     if let Err(again) = catch_unwind(AssertUnwindSafe(|| drop(panic))) {
         std::mem::forget(again);
     }
 }
 
-/// What somebody panicked with, where that is a text.
+/// The text of a panic, if its payload is a text.
 pub(crate) fn text_of(panic: &(dyn Any + Send)) -> Option<&str> {
     match panic.downcast_ref::<&'static str>() {
         Some(text) => Some(text),

@@ -1,10 +1,10 @@
-//! Causes of interruption, and the rule by which polls find out whom they concern.
+//! Causes of interruption, and the rule by which a polled wait finds a cause to return.
 //!
-//! A *cause* is a deadline that passed or a request to end. It has one owner, a scope or a task; the
-//! number of the moment at which it came up; and one bit: whether a poll has returned it. Nobody keeps
-//! a list of the waits that it may concern. When a cause comes up, the task is flagged and the futures
-//! around and below the owner are polled ([`deadline_passed`](crate::Local::deadline_passed),
-//! [`request_cancel`](crate::TaskRef::request_cancel)); each wait then asks for itself (`Local::due`):
+//! A *cause* is a deadline that passed or a request to end. A cause has one owner, a scope or a task; the
+//! number of the moment at which it came up; and one bit: whether a poll has returned it. There is no
+//! list of the waits inside an owner. When a cause comes up, the task is flagged, and the owner and the
+//! sub-waits below are polled ([`deadline_passed`](crate::Local::deadline_passed),
+//! [`request_cancel`](crate::TaskRef::request_cancel)). Each wait then applies the rule (`Local::due`):
 //!
 //! ```text
 //!   a wait that is polled and not satisfied returns the outermost cause, of the owners between it and
@@ -21,15 +21,16 @@
 //!
 //! # The branch
 //!
-//! A wait that was satisfied before a cause came up gives its answer, and then the cause is due to what
-//! its branch of the task awaits next, also if another branch has returned it already. So an older
-//! wait that has its answer leaves its stamp behind ([`Branch`]), and a new wait takes it as its own. A
-//! wait that returned one of two causes leaves its stamp, too, with the owner up to which the branch has
-//! been told. A branch ends when an older wait is polled, when a new wait parks, and with the step.
-//! A shield that ends leaves the moment at which it was opened, so that its branch is told of
-//! what came up meanwhile.
+//! A wait that was satisfied before a cause came up gives its answer. The cause is then due to the next
+//! wait of the same branch of the task, also if another branch has returned the cause already. So an older
+//! wait that has its answer leaves its stamp behind ([`Branch`]), which a new wait takes for its own. A
+//! wait that returned one of two causes leaves its stamp, too, with a floor: owners that were opened before
+//! the floor have no more causes for the branch. A branch ends when an older wait is polled, when a new
+//! wait parks, and with the step. A shield that ends leaves the moment at which it was opened, so causes
+//! that came up meanwhile are due to its branch.
 //!
-//! `rules.rs` applies the rule to the scopes and the task that are polled, and says what is dropped.
+//! `rules.rs` applies the rule to the scopes and the task that are polled, and decides which bodies are
+//! dropped.
 
 use std::cell::Cell;
 
@@ -40,32 +41,32 @@ use crate::names::WaitKey;
 
 pub(crate) mod rules;
 
-/// What an older wait has left to the branch that goes on. See the head of this file.
+/// The state that an older wait has left to its branch. See the head of this file.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Branch {
-    /// The last pending poll of that wait.
+    /// The last pending poll of the older wait.
     stamp: u64,
-    /// Owners that were opened before this moment have told the branch what they had to tell.
+    /// The branch has handled the causes of owners that were opened before this moment.
     floor: u64,
 }
 
 impl Branch {
-    /// What a wait leaves that was polled last at that moment, and is told of nothing yet.
+    /// The branch of a wait whose last pending poll was at this moment.
     #[inline(always)]
     pub(crate) fn of(stamp: u64) -> Self {
         Self { stamp, floor: 0 }
     }
 }
 
-/// What a wait asks with that is polled and not satisfied.
-pub(crate) struct Asked {
-    /// What an older wait has left to it, or its own stamp; `None`: it has none.
+/// The search of a polled, unsatisfied wait for a cause.
+pub(crate) struct Query {
+    /// The branch of the wait, or the wait's own stamp.
     branch: Option<Branch>,
-    /// It is told of nothing that came up after this moment.
+    /// Causes that came up after this moment are not due.
     before: u64,
 }
 
-impl Asked {
+impl Query {
     pub(crate) fn new(branch: Option<Branch>) -> Self {
         Self { branch, before: u64::MAX }
     }
@@ -80,15 +81,15 @@ pub(crate) struct Cause {
     number: u64,
     why: Interrupted,
     returned: Cell<bool>,
-    /// When it came up.
+    /// The time at which the cause came up.
     since: Ticks,
-    /// When its owner's grace ends.
+    /// The end of the owner's grace.
     grace_ends: Option<Ticks>,
-    /// That it takes long was reported.
+    /// A report said that the cleanup takes long.
     is_reported: Cell<bool>,
-    /// Since when the owner waits on foreign futures alone.
+    /// The time since which the owner waits on foreign futures alone.
     foreign_since: Cell<Option<Ticks>>,
-    /// The timer that has the owner polled when the next of these is due.
+    /// The timer that notifies the owner at the next report or end of a grace.
     alarm: Cell<Option<(Ticks, WaitKey)>>,
 }
 
@@ -113,7 +114,7 @@ impl Cause {
         Self::new(number, why, since, grace.map(|grace| since.saturating_add(grace)))
     }
 
-    /// Why what is inside the owner is interrupted.
+    /// The interruption that waits inside the owner return.
     pub(crate) fn why(&self) -> Interrupted {
         self.why.clone()
     }
@@ -122,11 +123,11 @@ impl Cause {
         self.returned.get()
     }
 
-    /// Whether the cause is due to a wait inside an owner that was opened then.
-    fn is_due(&self, opened: u64, asked: &Asked) -> bool {
-        let is_new = asked.branch.is_some_and(|Branch { stamp, floor }| {
+    /// Whether the cause is due to a wait inside the owner, which was opened at the moment `opened`.
+    fn is_due(&self, opened: u64, query: &Query) -> bool {
+        let is_new = query.branch.is_some_and(|Branch { stamp, floor }| {
             floor <= opened && opened <= stamp && stamp < self.number
         });
-        (is_new || !self.returned.get()) && self.number <= asked.before
+        (is_new || !self.returned.get()) && self.number <= query.before
     }
 }

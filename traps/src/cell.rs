@@ -1,9 +1,9 @@
-//! The task cell: one allocation for header, future and outcome, and the waker that points at it.
+//! The task cell: one allocation for header, future and outcome, and the waker that points at the cell.
 //!
 //! Only the files of the folder `cell/` and `waker.rs` use the cell; everything above handles tasks
 //! through [`TaskRef`](crate::TaskRef), which is safe.
 //!
-//! # Who may touch what
+//! # Threads
 //!
 //! ```text
 //!           TaskCell<F>
@@ -14,24 +14,24 @@
 //! ```
 //!
 //! *Shared* is immutable or atomic. *Own* is made of plain cells and belongs to the thread of the
-//! task's kernel, the *home thread*. *Stage* is first the future, then the outcome, then nothing;
-//! it too belongs to the home thread, so neither a future nor its output needs to be `Send`.
+//! task's kernel, the *home thread*. *Stage* is first the future, then the outcome, then nothing. The
+//! stage too belongs to the home thread, so neither a future nor its output needs to be `Send`.
 //!
 //! # Counting
 //!
-//! `Own::local` counts the `TaskRef`s, plainly: they cannot leave the home thread. All of them
-//! together own one reference of `Shared::refs`, the atomic count, of which every waker owns one
-//! more. So a spawn, a step, a join and a same-thread wake cost no atomic read-modify-write; only
-//! cloning or dropping a waker does.
+//! `Own::local` counts the `TaskRef`s without atomics, as they cannot leave the home thread. All of them
+//! together own one reference of `Shared::refs`, the atomic count. Every waker owns one more. So a
+//! spawn, a step, a join and a same-thread wake cost no atomic read-modify-write; only cloning or
+//! dropping a waker does.
 //!
-//! 1. `local` falls to zero (the drop of a `TaskRef`): what is left of stage and cold part is
-//!    dropped, on the home thread; then the local side gives up its reference.
+//! 1. `local` falls to zero (the drop of a `TaskRef`): stage and cold part are dropped, on the home
+//!    thread. Then the local side releases its reference.
 //! 2. `refs` falls to zero ([`release`]), on any thread: the memory is given back (`memory.rs`).
-//!    Nothing in it needs dropping any more.
+//!    Nothing in the cell needs dropping any more.
 //!
 //! A header points at its [`Home`] without a count of its own. While cells have a local side, all of
 //! them share one reference of the home ([`Home::add_cell`]). A cell whose wakers outlive its local side
-//! gets a reference of its own when the local side ends, and the last waker gives it up.
+//! gets a reference of its own when the local side ends, and the last waker releases that reference.
 //!
 //! # Life of the stage
 //!
@@ -42,11 +42,11 @@
 //!             └──┘ pending             │ (4) dropped unfinished
 //! ```
 //!
-//! (1) `TaskRef::poll`, while the caller holds a `TaskRef`; (2) the same, when the future is
-//! ready or panics: the future is dropped in place, then the outcome is written and the flags say
-//! how it ended; (3) `TaskRef::take_outcome` or the end of the local side; (4)
-//! [`TaskRef::abandon`](crate::TaskRef::abandon). The flags say how it ended before anything of (4) or of the local side's
-//! end is dropped, so that a wake from a destructor finds a task that has ended.
+//! (1) `TaskRef::poll`, while the caller holds a `TaskRef`; (2) the same, when the future is ready or
+//! panics: the future is dropped in place, then the outcome is written and the flags get the exit; (3)
+//! `TaskRef::take_outcome` or the end of the local side; (4) [`TaskRef::abandon`](crate::TaskRef::abandon).
+//! The flags get the exit before anything of (4) or of the local side's end is dropped, so that a wake
+//! from a destructor finds a task that has ended.
 
 use std::cell::{Cell, OnceCell, RefCell, UnsafeCell};
 use std::future::Future;
@@ -77,28 +77,28 @@ use flags::{Exit, Flags};
 use locals::Locals;
 use sub_wait::List;
 
-/// The part of a header that any thread may look at.
+/// The part of a header that any thread may access.
 struct Shared {
     vtable: &'static VTable,
     home: NonNull<Home>,
     /// Wakers, plus one for all `TaskRef`s together.
     refs: AtomicU32,
-    /// Where the kernel keeps the task. Written and read by the home thread alone; atomic for the
-    /// sake of its place beside `refs`, which costs nothing.
+    /// The task's index in the kernel's table. Used by the home thread alone; atomic, at no cost, because it
+    /// lies in the shared part.
     index: AtomicU32,
-    /// A wake of this task lies in the wake queue.
-    in_mail: AtomicBool,
+    /// The wake queue has a wake of this task.
+    is_wake_queued: AtomicBool,
     parent: Parent,
 }
 
 /// The id of the task that spawned another one, in the seven bytes that the alignment of `Shared`
 /// leaves free; all zero for none.
 ///
-/// A kernel that spawned ten million tasks a second would need two hundred years to run out of them.
+/// A kernel that spawns ten million tasks a second needs two hundred years to run out of ids.
 #[derive(Clone, Copy)]
 struct Parent([u8; PARENT_BYTES]);
 
-/// As many as fit beside a flag into one word.
+/// The bytes of a word without that of a flag.
 const PARENT_BYTES: usize = size_of::<u64>() - 1;
 
 impl Parent {
@@ -117,30 +117,30 @@ impl Parent {
 /// The part of a header that belongs to the home thread.
 struct Own {
     flags: Flags,
-    /// `TaskRef`s.
+    /// The number of `TaskRef`s.
     local: Cell<u32>,
     /// The next task in the ready list.
     next: Cell<Option<NonNull<Header>>>,
     spawned_at: &'static Location<'static>,
-    /// Where the wait is awaited that was polled last and is pending; its kind is in the flags.
-    waits_at: Cell<&'static Location<'static>>,
+    /// The place of the await of the wait that was polled last and is pending. The flags have its kind.
+    awaits_at: Cell<&'static Location<'static>>,
     id: Cell<TaskId>,
     cold: OnceCell<Box<Cold>>,
 }
 
-/// What few tasks have and no step looks at.
+/// The parts that few tasks have, and that a step does not use.
 #[derive(Default)]
 struct Cold {
     name: Box<str>,
     locals: Locals,
     /// The request to end, once there was one.
     cause: OnceCell<Box<Cause>>,
-    /// How many causes are live, of the task and of its scopes.
+    /// The number of live causes of the task and of its scopes.
     causes: Cell<u32>,
     /// The sub-waits that are in no scope.
     sub_waits: Cell<List>,
-    /// The pending waits that were polled with the task's own waker in the last step, if it was inspected
-    /// before that.
+    /// The pending waits that were polled with the task's own waker in the last step, if that step was
+    /// inspected.
     seen: RefCell<Option<Vec<SeenWait>>>,
 }
 
@@ -155,8 +155,8 @@ pub(crate) struct Header {
     own: Own,
 }
 
-/// The most that a header may take, in bytes: a cache line and a quarter. The model checker's atomics
-/// take more.
+/// The largest size of a header, in bytes: a cache line and a quarter. The model checker's atomics are
+/// larger.
 #[cfg(all(target_pointer_width = "64", not(pikake_shuttle)))]
 const HEADER_BYTES: usize = 80;
 
@@ -178,20 +178,20 @@ enum Stage<F, T> {
 
 /// The operations that depend on the type of the future.
 ///
-/// All take a pointer to the header of a live cell of that very type; all but `free` may be called
+/// All take a pointer to the header of a live cell of the vtable's type; all but `free` may be called
 /// on the home thread only.
 struct VTable {
-    /// Polls the future and, if it is ready or panics, does what `Stage` (2) says.
+    /// Polls the future. If the future is ready or panics, drops it and writes the outcome.
     poll: unsafe fn(NonNull<Header>, &mut Context<'_>) -> Option<Exit>,
-    /// Drops the future, if it is still there, and puts the error in its place.
+    /// Replaces a future by the error.
     abandon: unsafe fn(NonNull<Header>, TaskError),
     /// Moves the outcome to the `Option<Result<T, TaskError>>` behind the pointer.
     take: unsafe fn(NonNull<Header>, NonNull<()>),
-    /// Drops whatever the stage holds.
+    /// Drops the content of the stage.
     clear: unsafe fn(NonNull<Header>),
     /// Gives back the memory of a cell whose stage is empty. On any thread.
     free: unsafe fn(NonNull<Header>),
-    /// What the future's type is called, and its size in bytes.
+    /// The name of the future's type, and its size in bytes.
     future: fn() -> (&'static str, usize),
 }
 
@@ -218,7 +218,7 @@ impl<F: Future> TaskCell<F> {
 
     /// # Safety
     ///
-    /// As for [`VTable`]; no other reference into the stage exists (`Flags::BUSY` sees to it).
+    /// As for [`VTable`]; no other reference into the stage exists (`Flags::BUSY` prevents it).
     unsafe fn poll(header: NonNull<Header>, cx: &mut Context<'_>) -> Option<Exit> {
         // SAFETY: the caller's promise.
         let stage = unsafe { Self::stage(header) };
@@ -238,7 +238,7 @@ impl<F: Future> TaskCell<F> {
             // SAFETY: as for the caller's promise; `future` is not used any more.
             unsafe { Self::empty(header) };
         }
-        // SAFETY: the stage is valid for writing, and what it held has been dropped, or need not be.
+        // SAFETY: the stage is valid for writing, and its content has been dropped, or need not be.
         unsafe { stage.write(Stage::Ended(outcome)) };
         Some(exit)
     }
@@ -253,12 +253,12 @@ impl<F: Future> TaskCell<F> {
         if matches!(unsafe { &*stage }, Stage::Future(_)) {
             // SAFETY: the caller's promise.
             unsafe { Self::empty(header) };
-            // SAFETY: the stage is valid for writing, and what it held has been dropped.
+            // SAFETY: the stage is valid for writing, and its content has been dropped.
             unsafe { stage.write(Stage::Ended(Err(error))) };
         }
     }
 
-    /// Drops what the stage holds, in place, and leaves it empty. A panic of the drop is logged.
+    /// Drops the content of the stage in place, and leaves the stage empty. A panic of the drop is logged.
     ///
     /// # Safety
     ///
@@ -272,7 +272,7 @@ impl<F: Future> TaskCell<F> {
             // without being dropped again, even if this drop panics.
             unsafe { stage.drop_in_place() };
         }));
-        // SAFETY: the stage is valid for writing, and what it held has been dropped.
+        // SAFETY: the stage is valid for writing, and its content has been dropped.
         unsafe { stage.write(Stage::Empty) };
         if let Err(panic) = dropped {
             // SAFETY: the header is live, and this is the home thread.
@@ -310,10 +310,10 @@ impl<F: Future> TaskCell<F> {
             Stage::Ended(Err(TaskError::Panicked(panic))) => {
                 // SAFETY: the header is live, and this is the home thread.
                 let header = unsafe { header.as_ref() };
-                log_crash(header, "it panicked and nobody joined it", panic.message());
+                log_crash(header, "it panicked and was not joined", panic.message());
             }
             Stage::Ended(Ok(_)) if !needs_drop::<F::Output>() => {
-                // SAFETY: the stage is valid for writing, and what it holds need not be dropped.
+                // SAFETY: the stage is valid for writing, and its content need not be dropped.
                 return unsafe { stage.write(Stage::Empty) };
             }
             Stage::Ended(_) | Stage::Future(_) => {}
@@ -350,7 +350,7 @@ fn allocate<F>(
 where
     F: Future + 'static,
 {
-    // Written in place: a future may be large, and would be moved once more.
+    // The cell is written in place, which saves a move of a large future.
     let place: NonNull<TaskCell<F>> = match const { memory::class_of::<TaskCell<F>>() } {
         Some(class) => memory::take(class).cast(),
         None => NonNull::from(Box::leak(Box::<TaskCell<F>>::new_uninit())).cast(),
@@ -358,13 +358,13 @@ where
     // SAFETY: a `LocalHome` is on the home thread.
     unsafe { home.shared().add_cell() };
     let place = place.as_ptr();
-    // SAFETY: the place is large enough for a cell, and aligned, and nobody else's.
+    // SAFETY: the place is large enough for a cell, aligned, and used by nothing else.
     let header = unsafe { &raw mut (*place).header };
     // SAFETY: as above.
     let stage = unsafe { &raw mut (*place).stage };
-    // SAFETY: it is valid for writing.
+    // SAFETY: the stage is valid for writing.
     unsafe { stage.write(UnsafeCell::new(Stage::Future(future))) };
-    // SAFETY: it is valid for writing.
+    // SAFETY: the header is valid for writing.
     unsafe {
         header.write(Header {
             shared: Shared {
@@ -372,7 +372,7 @@ where
                 home: home.address(),
                 refs: AtomicU32::new(1),
                 index: AtomicU32::new(u32::MAX),
-                in_mail: AtomicBool::new(false),
+                is_wake_queued: AtomicBool::new(false),
                 parent: Parent::new(parent),
             },
             own: Own {
@@ -380,13 +380,13 @@ where
                 local: Cell::new(1),
                 next: Cell::new(None),
                 spawned_at,
-                waits_at: Cell::new(spawned_at),
+                awaits_at: Cell::new(spawned_at),
                 id: Cell::default(),
                 cold: Cold::named(name).map_or_else(OnceCell::new, OnceCell::from),
             },
         })
     };
-    NonNull::new(header).expect("memory is somewhere")
+    NonNull::new(header).expect("an allocation is not null")
 }
 
 #[cold]
@@ -406,7 +406,7 @@ impl Header {
     }
 }
 
-/// Ends the local side of a cell: gives up its reference, and its part in that of the home.
+/// Ends the local side of a cell: releases its reference, and its part in that of the home.
 ///
 /// # Safety
 ///
@@ -417,8 +417,7 @@ unsafe fn end_local_side(header: NonNull<Header>) {
     let shared = unsafe { &(*header.as_ptr()).shared };
     let (home, free) = (shared.home, shared.vtable.free);
     if shared.refs.load(Ordering::Acquire) == 1 {
-        // No waker is left, and nobody has one to make more of.
-        // SAFETY: the local side's reference is the last one.
+        // SAFETY: the local side's reference is the last one. Without a waker, no new waker can be made.
         unsafe { free(header) };
     } else {
         // SAFETY: the pointer is that of an `Arc`, of which the cells in use share a reference.
@@ -430,38 +429,38 @@ unsafe fn end_local_side(header: NonNull<Header>) {
     unsafe { Home::remove_cell(home) };
 }
 
-/// Gives up one atomic reference of a cell that has, or had, wakers; the last one frees the cell.
+/// Releases one atomic reference of a cell that has, or had, wakers; the last one frees the cell.
 ///
 /// # Safety
 ///
-/// The caller owns a reference, and gives it up. If the local side has ended, it has emptied the
-/// stage before, and given the cell a reference of its home.
+/// The caller owns a reference, and loses it. If the local side has ended, it has emptied the stage
+/// before, and given the cell a reference of its home.
 pub(crate) unsafe fn release(header: NonNull<Header>) {
     // SAFETY: the caller still owns a reference.
     let shared = unsafe { &(*header.as_ptr()).shared };
     let (home, free) = (shared.home, shared.vtable.free);
     if shared.refs.fetch_sub(1, Ordering::Release) == 1 {
-        // Everything that others did with the cell happens before it is freed.
+        // All uses of the cell by other threads happen before the cell is freed.
         fence(Ordering::Acquire);
-        // SAFETY: that was the last reference. The local side gives up its own after everything
-        // else, so the stage and the cold part are empty.
+        // SAFETY: that was the last reference. The local side empties the stage and the cold part before
+        // it releases its own.
         unsafe { free(header) };
-        // SAFETY: the pointer is that of an `Arc`. Not the local side is last here, but after it a
-        // waker, or it itself in `end_local_side`, so the cell has a reference of its home.
+        // SAFETY: the pointer is that of an `Arc`. The caller is `end_local_side`, or a waker after it, so
+        // the cell has a reference of its home.
         unsafe { Arc::decrement_strong_count(home.as_ptr()) };
     }
 }
 
-/// Far more wakers than a task can use; a count that gets here comes from leaking them in a loop.
+/// The limit of a task's wakers. Only a loop that leaks wakers can reach it.
 const MAX_REFS: u32 = i32::MAX.cast_unsigned();
 
-/// Makes one atomic reference more.
+/// Adds an atomic reference.
 ///
 /// # Safety
 ///
 /// The cell is live.
 pub(crate) unsafe fn retain(header: NonNull<Header>) {
-    // SAFETY: the caller's promise; only `shared` is looked at, on whatever thread.
+    // SAFETY: the caller's promise; only `shared` is read, which any thread may do.
     let shared = unsafe { &(*header.as_ptr()).shared };
     if shared.refs.fetch_add(1, Ordering::Relaxed) > MAX_REFS {
         std::process::abort();
@@ -475,11 +474,11 @@ pub(crate) unsafe fn retain(header: NonNull<Header>) {
 /// The cell is live.
 #[inline(always)]
 pub(crate) unsafe fn home_of(header: NonNull<Header>) -> NonNull<Home> {
-    // SAFETY: the caller's promise; only `shared` is looked at, on whatever thread.
+    // SAFETY: the caller's promise; only `shared` is read, which any thread may do.
     unsafe { (*header.as_ptr()).shared.home }
 }
 
-/// [`release`], for who does not know what a cell is.
+/// [`release`], for code that does not know the type of a cell.
 ///
 /// # Safety
 ///
@@ -496,9 +495,9 @@ unsafe fn release_erased(cell: NonNull<()>) {
 /// The cell is live.
 #[inline(never)]
 pub(crate) unsafe fn send_wake(header: NonNull<Header>) {
-    // SAFETY: the caller's promise; only `shared` is looked at, on whatever thread.
+    // SAFETY: the caller's promise; only `shared` is read, which any thread may do.
     let shared = unsafe { &(*header.as_ptr()).shared };
-    if shared.in_mail.swap(true, Ordering::SeqCst) {
+    if shared.is_wake_queued.swap(true, Ordering::SeqCst) {
         return;
     }
     // SAFETY: the caller's promise; the reference goes to the `RemoteWake`.
@@ -506,8 +505,8 @@ pub(crate) unsafe fn send_wake(header: NonNull<Header>) {
     // SAFETY: the reference was just made, the pointer is that of a cell, and `release` may be called on
     // any thread.
     let wake = unsafe { RemoteWake::new(header.cast(), release_erased) };
-    // SAFETY: the pointer is that of an `Arc`, which lives: of the cells with a local side all share
-    // a reference, and a cell without one has its own.
+    // SAFETY: the pointer is that of an `Arc`, which lives: all cells with a local side share a
+    // reference, and a cell without a local side has its own.
     unsafe { Arc::increment_strong_count(shared.home.as_ptr()) };
     // SAFETY: the reference that was just made.
     let home: Arc<Home> = unsafe { Arc::from_raw(shared.home.as_ptr()) };
@@ -515,14 +514,14 @@ pub(crate) unsafe fn send_wake(header: NonNull<Header>) {
     drop(home.send(Message::Wake(wake)));
 }
 
-/// A wake has come home: from here on further wakes of the task are sent anew.
+/// Notes that a wake was taken out of the wake queue. Further wakes of the task are sent anew.
 ///
 /// # Safety
 ///
 /// The cell is live.
 pub(crate) unsafe fn receive_wake(header: NonNull<Header>) {
-    // SAFETY: the caller's promise; only `shared` is looked at, on whatever thread.
+    // SAFETY: the caller's promise; only `shared` is read, which any thread may do.
     let shared = unsafe { &(*header.as_ptr()).shared };
-    // Read as well as written: what was done before the wake happens before the step it causes.
-    shared.in_mail.swap(false, Ordering::SeqCst);
+    // A swap, since a read makes the code before the wake happen before the step that the wake causes.
+    shared.is_wake_queued.swap(false, Ordering::SeqCst);
 }

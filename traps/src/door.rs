@@ -1,13 +1,12 @@
-//! The door to a kernel: the thread-local pointer by which every trap finds the kernel that runs it.
+//! The door to a kernel: the thread-local pointer by which every trap finds its kernel.
 //!
-//! A kernel opens the door to its [`Local`] for the length of a turn with [`enter`]; the thread then has a
-//! current kernel, and every trap goes to that one. The door is not found through the `Waker`,
-//! because combinators such as `FuturesUnordered` poll their children with wakers of their own.
+//! A kernel sets the door to its [`Local`] for the length of a turn, by [`enter`]. The thread then has a
+//! current kernel, which gets every trap. The door does not use the `Waker`, because combinators such as
+//! `FuturesUnordered` poll their children with wakers of their own.
 //!
-//! A few things must reach a kernel from outside a turn, on the same thread. A future that is dropped
-//! between two runs takes its wait back, and a wait queue notifies its waiters. For them a kernel is also
-//! listed in its thread's directory for as long as it lives ([`register`]). Once it is gone they
-//! find nothing, and do nothing.
+//! Some calls reach a kernel of the same thread outside of a turn. A future that is dropped between two
+//! runs withdraws its wait, and a wait queue notifies its waiters. For these calls the thread's directory
+//! lists a kernel during the kernel's life ([`register`]). After that life the calls do nothing.
 
 use std::cell::{Cell, RefCell};
 use std::fmt;
@@ -29,12 +28,12 @@ thread_local! {
 #[inline(always)]
 pub(crate) fn try_with<R>(work: impl FnOnce(&Local) -> R) -> Option<R> {
     let local = DOOR.with(Cell::get)?;
-    // SAFETY: the pointer was made from a borrow that `enter` holds until it has reset it, on
+    // SAFETY: the pointer was made from a borrow that `enter` holds until it has reset the pointer, on
     // every path. `work` gets a borrow that cannot outlive the call.
     Some(work(unsafe { local.as_ref() }))
 }
 
-/// Calls `work` with that, and the task whose future is being polled; `None` outside.
+/// Calls `work` with the current kernel's [`Local`] and the task whose future is being polled.
 #[inline(always)]
 pub(crate) fn try_with_task<R>(work: impl FnOnce(&Local, &TaskRef) -> R) -> Option<R> {
     try_with(|local| {
@@ -62,7 +61,7 @@ pub(crate) fn with<R>(work: impl FnOnce(&Local) -> R) -> R {
     }
 }
 
-/// Panics at the place that made a trap which no kernel can execute.
+/// Panics for a trap that is used outside of a kernel.
 #[cold]
 #[inline(never)]
 pub(crate) fn outside(what: &str, place: &'static Location<'static>) -> ! {
@@ -85,7 +84,7 @@ pub(crate) fn outside_a_task(what: TrapKind, place: &'static Location<'static>) 
 
 /// Calls `work` with the [`Local`] of a kernel of this thread, inside or outside its turn.
 ///
-/// `None`: it has ended, or is not of this thread.
+/// `None`: the kernel has ended, or belongs to another thread.
 #[inline]
 pub(crate) fn reach<R>(id: KernelId, work: impl FnOnce(&Local) -> R) -> Option<R> {
     let mut work = Some(work);
@@ -107,29 +106,29 @@ fn reach_from_outside<R>(id: KernelId, work: impl FnOnce(&Local) -> R) -> Option
     };
     let kernel = DIRECTORY.try_with(find).ok()??;
     let local = kernel.local();
-    let _far = Far::set(local, &kernel);
+    let _far = FarHalf::set(local, &kernel);
     let result = work(local);
     if !local.ready().is_empty() || local.needs_attention() {
-        // A foreign loop that watches the kernel's descriptor is to see that there is work.
-        local.home().nudge();
+        // The work must show on the kernel's descriptor, for a foreign loop that watches it.
+        local.home().wake_if_asleep();
     }
     Some(result)
 }
 
-/// Has a kernel's [`Local`] find the kernel, until this is dropped.
-struct Far<'a> {
+/// Gives a [`Local`] the far half of its kernel, until the guard is dropped.
+struct FarHalf<'a> {
     local: &'a Local,
     before: Option<NonNull<dyn TrapHandler>>,
 }
 
-impl<'a> Far<'a> {
+impl<'a> FarHalf<'a> {
     fn set(local: &'a Local, kernel: &'a Rc<dyn TrapHandler>) -> Self {
         let kernel = NonNull::new(Rc::as_ptr(kernel).cast_mut());
         Self { local, before: local.replace_kernel(kernel) }
     }
 }
 
-impl Drop for Far<'_> {
+impl Drop for FarHalf<'_> {
     fn drop(&mut self) {
         self.local.replace_kernel(self.before);
     }
@@ -163,23 +162,23 @@ pub fn enter<R>(kernel: &Rc<dyn TrapHandler>, inside: impl FnOnce() -> R) -> Res
         }
     }
 
-    // Asked first: the kernel's own code may panic, and must find the door as it was.
+    // `local` is the kernel's own code, and may panic, so it is called before the door changes.
     let local = kernel.local();
     if DOOR.get().is_some() {
         return Err(NestedRun);
     }
-    let _far = Far::set(local, kernel);
+    let _far = FarHalf::set(local, kernel);
     DOOR.set(Some(NonNull::from(local)));
     let _leave = Leave;
     Ok(inside())
 }
 
-/// Whether the thread is inside a kernel, so that traps have somewhere to go.
+/// Whether the thread is inside a kernel.
 pub fn is_open() -> bool {
     current_kernel().is_some()
 }
 
-/// Lists a kernel in its thread's directory; the returned guard takes it out again.
+/// Lists a kernel in its thread's directory; the drop of the returned guard removes it.
 pub fn register(kernel: Rc<dyn TrapHandler>) -> Registration {
     let id = kernel.local().id();
     DIRECTORY.with(|directory| directory.borrow_mut().push(kernel));
@@ -190,23 +189,23 @@ pub fn register(kernel: Rc<dyn TrapHandler>) -> Registration {
 #[derive(Debug)]
 pub struct Registration {
     id: KernelId,
-    /// The entry is one of this thread.
+    /// The entry belongs to this thread's directory.
     _home: std::marker::PhantomData<*const ()>,
 }
 
 impl Drop for Registration {
     fn drop(&mut self) {
-        // At the thread's end the directory may be gone before the kernel is, entry included.
+        // At the thread's end the directory may be dropped before the kernel.
         let kernel = DIRECTORY.try_with(|directory| {
             let mut directory = directory.borrow_mut();
-            let place = directory.iter().position(|kernel| kernel.local().id() == self.id)?;
-            Some(directory.swap_remove(place))
+            let index = directory.iter().position(|kernel| kernel.local().id() == self.id)?;
+            Some(directory.swap_remove(index))
         });
         drop(kernel);
     }
 }
 
-/// The kernel that is running here, and the task whose future it is polling or dropping.
+/// The current kernel, and the task whose future it is polling or dropping.
 #[inline]
 pub(crate) fn polling() -> (KernelId, TaskId) {
     let found = try_with_task(|local, task| (local.id(), task.id()));

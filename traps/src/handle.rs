@@ -15,7 +15,7 @@ use crate::names::KernelId;
 use crate::reply::Reply;
 use crate::task::{Task, spawn_at};
 
-/// The kernel has ended, so nothing can be asked of it any more.
+/// The kernel has ended, and takes no more requests.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct KernelEnded;
 
@@ -27,7 +27,7 @@ impl fmt::Display for KernelEnded {
 
 impl std::error::Error for KernelEnded {}
 
-/// Reaches a kernel from any thread. Clone it freely.
+/// Reaches a kernel from any thread. Clone the handle freely.
 ///
 /// A handle keeps neither the kernel nor its tasks alive.
 #[derive(Clone, Debug)]
@@ -51,7 +51,7 @@ impl KernelHandle {
         door::with(|local| Self::new(local.home().shared().clone()))
     }
 
-    /// The kernel this reaches.
+    /// The id of the kernel.
     pub fn id(&self) -> KernelId {
         self.home.id()
     }
@@ -63,9 +63,9 @@ impl KernelHandle {
 
     /// Starts a task on the kernel's thread.
     ///
-    /// The closure is sent there and called in the task's first step, so the future it makes need
-    /// not be `Send`. The task is detached; let it send its result where it is wanted. If the
-    /// kernel ends first, the closure is dropped without being called.
+    /// The closure is sent to that thread and called in the task's first step, so the closure's future need
+    /// not be `Send`. The task is detached; for a result see [`call`](Self::call). If the kernel ends first,
+    /// the closure is dropped without being called.
     ///
     /// # Errors
     ///
@@ -83,8 +83,8 @@ impl KernelHandle {
         }))
     }
 
-    /// Calls a closure on the kernel's thread, inside the kernel and between two steps. A panic of
-    /// it is logged. If the kernel ends first, the closure is dropped without being called.
+    /// Calls a closure on the kernel's thread, inside the kernel and between two steps. A panic of the
+    /// closure is logged. If the kernel ends first, the closure is dropped without being called.
     ///
     /// # Errors
     ///
@@ -98,14 +98,14 @@ impl KernelHandle {
     ///
     /// # Cancellation
     ///
-    /// An interruption point. Interrupted or dropped, the caller gives up the result only: the task
-    /// runs on, detached, and its result is dropped on its own thread.
+    /// An interruption point. An interrupted or dropped call loses the result only: the started task runs on,
+    /// detached, and its result is dropped on its own thread.
     ///
     /// # Errors
     ///
-    /// [`TaskError::Interrupted`]: the wait was. [`TaskError::Panicked`]: the task there panicked, with
-    /// this payload. [`TaskError::Stopped`]: the task there was dropped before it had a result, by a
-    /// cancel or because its kernel has ended.
+    /// [`TaskError::Interrupted`]: the wait was interrupted. [`TaskError::Panicked`]: the started task
+    /// panicked. [`TaskError::Stopped`]: the started task was dropped before it had a result, by a cancel or
+    /// because its kernel has ended.
     ///
     /// # Panics
     ///
@@ -129,17 +129,16 @@ impl KernelHandle {
                 });
             reply.send(outcome.await);
         };
-        // Refused, the closure is dropped, and so is the reply.
+        // A kernel that has ended drops the closure, and so the reply.
         let _ = self.spawn(task);
         let waiting = future_wait(replied);
         async move { waiting.await?.unwrap_or(Err(TaskError::Stopped)) }
     }
 
-    /// Asks the main task of the current run to end, saying why: its await returns
-    /// [`Interrupted`]. The other tasks go on.
+    /// Asks the main task of the current run to end, with a reason: its await returns [`Interrupted`]. The
+    /// other tasks go on.
     ///
-    /// What arrives between two runs interrupts the next one. A kernel that is turned by its owner,
-    /// and not run, has no main task, and nothing happens.
+    /// A request between two runs interrupts the next run. A turn without a main task ignores the request.
     ///
     /// # Errors
     ///
@@ -150,7 +149,7 @@ impl KernelHandle {
 
     /// Asks the kernel to step no further task and to return from `run`.
     ///
-    /// Its tasks stay as they are. A stop that arrives between two runs ends the next one.
+    /// The kernel's tasks stay as they are. A stop between two runs ends the next run.
     ///
     /// # Errors
     ///

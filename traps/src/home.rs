@@ -1,29 +1,28 @@
 //! The wake queue: the one part of a kernel that other threads may touch.
 //!
-//! A thread that wants something of a kernel puts a message into the kernel's [`Home`] and, if the
-//! kernel sleeps in its driver, wakes the driver. Nothing else of a kernel is shared.
+//! Another thread puts a message into the kernel's [`Home`] and, if the kernel sleeps in its driver, wakes
+//! the driver. Threads share nothing else of a kernel.
 //!
-//! The two sides meet in three flags, and no wake may fall between them:
+//! Two flags make sure that no wake is lost:
 //!
 //! ```text
 //!   other thread                        the kernel, about to sleep
 //!   ------------                        --------------------------
 //!   1 put the message in                1 asleep := true
 //!   2 waiting := true                   2 if waiting: asleep := false, do not block
-//!   3 if asleep (and I cleared it):     3 block in the driver
+//!   3 if this swap clears asleep:       3 block in the driver
 //!       wake the driver                 4 asleep := false
 //! ```
 //!
-//! All accesses of step 1 and 2 to the two flags are sequentially consistent, so that at least one
-//! side sees the other: either the kernel finds `waiting`, or the thread finds `asleep`. Whoever
-//! clears `asleep` makes the one system call; the rest of a burst pays none. While the kernel runs
-//! it looks at `waiting` with a plain load, once a turn.
+//! In these steps all accesses to the flags are sequentially consistent, so at least one side sees the
+//! other: either the kernel finds `waiting`, or the thread finds `asleep`. The thread that clears `asleep`
+//! makes the one system call; the rest of a burst makes none. A running kernel reads `waiting` with a plain
+//! load, once a turn.
 //!
-//! A kernel that its owner leaves makes step 1, too ([`Home::owner_left`]). If the kernel finds `waiting` in step 2, it
-//! wakes its own driver, so that the message shows on the driver's descriptor.
+//! A kernel that its owner leaves makes step 1, too ([`Home::owner_left`]). If the kernel finds `waiting` in
+//! step 2, it wakes its own driver, so that the message shows on the driver's descriptor.
 //!
-//! After [`Home::close`] a message is dropped by its sender, so a wake after the kernel's end does
-//! nothing.
+//! After [`Home::close`] a sender drops its message, so a wake after the kernel's end does nothing.
 
 use std::cell::Cell;
 use std::fmt;
@@ -39,12 +38,12 @@ use crate::threads::{AtomicBool, Mutex, MutexGuard, Ordering};
 /// A closure on its way to a kernel's thread.
 pub type Call = Box<dyn FnOnce() + Send>;
 
-/// What another thread may ask of a kernel.
+/// A request of another thread to a kernel.
 #[non_exhaustive]
 pub enum Message {
     /// Make a task ready.
     Wake(RemoteWake),
-    /// Call this on the kernel's own thread, between two steps.
+    /// Call a closure on the kernel's own thread, between two steps.
     Call(Call),
     /// Cancel the main task.
     Interrupt(Interrupted),
@@ -66,23 +65,23 @@ impl fmt::Debug for Message {
     }
 }
 
-/// A wake of a task on its way through the wake queue. It owns a reference to the task's cell, and gives
-/// it up when it is dropped, on whatever thread. [`arrive`](Self::arrive) is in `waker.rs`.
+/// A wake of a task in the wake queue. The wake owns a reference to the task's cell, and its drop releases
+/// the reference, on any thread. [`arrive`](Self::arrive) is in `waker.rs`.
 pub struct RemoteWake {
     cell: NonNull<()>,
-    give_up: unsafe fn(NonNull<()>),
+    release: unsafe fn(NonNull<()>),
 }
 
-// SAFETY: the reference may be given up on any thread, by the promise of `new`; and nothing else is done
-// with the pointer here.
+// SAFETY: any thread may release the reference, by the promise of `new`. This file does nothing else with
+// the pointer.
 unsafe impl Send for RemoteWake {}
 
 impl RemoteWake {
     /// # Safety
     ///
-    /// `give_up` may be called with `cell`, once and on any thread, and the cell lives until then.
-    pub(crate) unsafe fn new(cell: NonNull<()>, give_up: unsafe fn(NonNull<()>)) -> Self {
-        Self { cell, give_up }
+    /// `release` may be called with `cell`, once and on any thread, and the cell lives until then.
+    pub(crate) unsafe fn new(cell: NonNull<()>, release: unsafe fn(NonNull<()>)) -> Self {
+        Self { cell, release }
     }
 
     pub(crate) fn cell(&self) -> NonNull<()> {
@@ -93,7 +92,7 @@ impl RemoteWake {
 impl Drop for RemoteWake {
     fn drop(&mut self) {
         // SAFETY: the promise of `new`; a drop happens once.
-        unsafe { (self.give_up)(self.cell) };
+        unsafe { (self.release)(self.cell) };
     }
 }
 
@@ -103,25 +102,25 @@ impl fmt::Debug for RemoteWake {
     }
 }
 
-/// What brings a kernel out of its driver.
+/// A closure that makes a kernel's driver return.
 type WakeDriver = Box<dyn Fn() + Send + Sync>;
 
 /// A kernel's address for other threads: its wake queue.
 pub struct Home {
     id: KernelId,
     inbox: Mutex<Inbox>,
-    /// The inbox may hold something. Set with the inbox locked, cleared with it locked.
+    /// The inbox may have messages. Set and cleared with the inbox locked.
     waiting: AtomicBool,
-    /// The kernel blocks in its driver, is about to, or was left by its owner. The thread that wakes the driver clears
-    /// the flag.
+    /// The kernel blocks in its driver, is about to, or was left by its owner. The thread that wakes the driver
+    /// clears the flag.
     asleep: AtomicBool,
-    /// Gone once the kernel has ended, and with it the descriptor that it has for this.
+    /// `None` after the kernel's end, which closes the descriptor of the closure.
     wake_driver: Mutex<Option<WakeDriver>>,
     /// The task cells in use on the home thread.
     cells: CellCount,
 }
 
-/// How many task cells have a local side, for one home. They share one reference of the home.
+/// The number of a home's task cells with a local side. They share one reference of the home.
 #[derive(Default)]
 struct CellCount(Cell<usize>);
 
@@ -129,9 +128,9 @@ struct CellCount(Cell<usize>);
 // and demand the home thread.
 unsafe impl Sync for CellCount {}
 
-/// A [`Home`] on the thread of its kernel, where tasks may be built for it.
+/// A [`Home`] on the thread of its kernel, where the kernel's tasks may be built.
 ///
-/// It cannot leave the thread it was made on, and is what makes that thread the *home thread*.
+/// A `LocalHome` cannot leave the thread where it was made, which is the *home thread*.
 #[derive(Debug)]
 pub struct LocalHome {
     home: Arc<Home>,
@@ -139,15 +138,16 @@ pub struct LocalHome {
 }
 
 impl LocalHome {
-    /// The part that other threads may have.
+    /// The home, for other threads.
     pub fn shared(&self) -> &Arc<Home> {
         &self.home
     }
 
-    /// The home as task cells know it: the pointer of an [`Arc`].
+    /// The pointer of the home's [`Arc`], for task cells.
     #[inline]
     pub(crate) fn address(&self) -> NonNull<Home> {
-        NonNull::new(Arc::as_ptr(&self.home).cast_mut()).expect("an `Arc` is somewhere")
+        NonNull::new(Arc::as_ptr(&self.home).cast_mut())
+            .expect("the pointer of an `Arc` is not null")
     }
 }
 
@@ -167,8 +167,8 @@ struct Inbox {
 }
 
 impl Home {
-    /// The wake queue of a new kernel of this thread. `wake_driver` brings the kernel out of its
-    /// driver; any thread may call it, at most once for each time the kernel goes to sleep or is left.
+    /// The wake queue of a new kernel of this thread. `wake_driver` makes the kernel's driver return. Any
+    /// thread may call it, at most once for each time that the kernel goes to sleep or is left.
     pub fn open(wake_driver: impl Fn() + Send + Sync + 'static) -> LocalHome {
         let home = Self {
             id: KernelId::fresh(),
@@ -195,14 +195,14 @@ impl Home {
         count.set(count.get() + 1);
     }
 
-    /// Counts one cell with a local side less.
+    /// Takes a cell with a local side off the count.
     ///
     /// # Safety
     ///
     /// This is the home thread, and the cell was counted by [`add_cell`](Self::add_cell).
     #[inline]
     pub(crate) unsafe fn remove_cell(home: NonNull<Self>) {
-        // SAFETY: the counted cells share a reference, which is given up below at the earliest.
+        // SAFETY: the counted cells share a reference, which is released below at the earliest.
         let count = unsafe { &home.as_ref().cells.0 };
         count.set(count.get() - 1);
         if count.get() == 0 {
@@ -211,13 +211,13 @@ impl Home {
         }
     }
 
-    /// The kernel this is the address of.
+    /// The id of the kernel.
     pub fn id(&self) -> KernelId {
         self.id
     }
 
     fn inbox(&self) -> MutexGuard<'_, Inbox> {
-        // Nothing that can panic runs under the lock, so a poisoned one is whole all the same.
+        // No code that can panic runs under the lock, so the inbox behind a poisoned lock is whole.
         self.inbox.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -225,7 +225,7 @@ impl Home {
     ///
     /// # Errors
     ///
-    /// The kernel has ended; the message comes back, to be dropped by the caller.
+    /// The kernel has ended; the error is the message, for the caller to drop.
     pub fn send(&self, message: Message) -> Result<(), Message> {
         {
             let mut inbox = self.inbox();
@@ -235,13 +235,13 @@ impl Home {
             inbox.messages.push(message);
             self.waiting.store(true, Ordering::SeqCst);
         }
-        self.nudge();
+        self.wake_if_asleep();
         Ok(())
     }
 
-    /// Wakes the driver if the kernel sleeps in it, or was left by its owner.
+    /// Wakes the driver if the kernel sleeps there, or was left by its owner.
     #[inline]
-    pub fn nudge(&self) {
+    pub fn wake_if_asleep(&self) {
         if self.asleep.load(Ordering::SeqCst) {
             self.wake_sleeper();
         }
@@ -257,7 +257,7 @@ impl Home {
     }
 
     fn wake_driver(&self) -> MutexGuard<'_, Option<WakeDriver>> {
-        // The driver's own code runs under the lock; should it panic, the lock is good all the same.
+        // The driver's code runs under the lock, and cannot change the `Option`, so a poisoned lock is fine.
         self.wake_driver.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -266,13 +266,13 @@ impl Home {
         self.inbox().closed
     }
 
-    /// Whether a message may be waiting: a plain load, for the kernel.
+    /// Whether there may be a message: a plain load, for the kernel.
     #[inline]
     pub fn has_mail(&self) -> bool {
         self.waiting.load(Ordering::Relaxed)
     }
 
-    /// Moves the waiting messages, oldest first, to the end of `into`. For the kernel.
+    /// Moves the messages, oldest first, to the end of `into`. For the kernel.
     pub fn take_mail(&self, into: &mut Vec<Message>) {
         if !self.has_mail() {
             return;
@@ -286,7 +286,7 @@ impl Home {
         }
     }
 
-    /// Announces that the kernel is about to block. `false`: a message is there, do not block.
+    /// Announces that the kernel is about to block. `false`: there is a message, do not block.
     pub fn fall_asleep(&self) -> bool {
         self.asleep.store(true, Ordering::SeqCst);
         if self.waiting.load(Ordering::SeqCst) {
@@ -296,8 +296,8 @@ impl Home {
         true
     }
 
-    /// Announces that the owner has left the kernel, until [`wake_up`](Self::wake_up). The first message from now on
-    /// wakes the driver, and so does a message that is there already.
+    /// Announces that the owner has left the kernel, until [`wake_up`](Self::wake_up). A present message wakes
+    /// the driver at once, or else the next message does.
     pub fn owner_left(&self) {
         self.asleep.store(true, Ordering::SeqCst);
         if self.waiting.load(Ordering::SeqCst) {
@@ -305,15 +305,15 @@ impl Home {
         }
     }
 
-    /// The kernel is back from its driver, or its owner is back.
+    /// Announces that the kernel is back from its driver, or that its owner is back.
     pub fn wake_up(&self) {
         self.asleep.store(false, Ordering::SeqCst);
     }
 
-    /// Ends deliveries, and gives up what woke the driver. The messages that were still waiting come
-    /// back; drop them where user code may run.
+    /// Ends deliveries, and drops the closure that wakes the driver. Returns the messages that were not taken;
+    /// drop them where user code may run.
     pub fn close(&self) -> Vec<Message> {
-        // The drop runs the driver's own code, which may send a message: the lock is free by then.
+        // The drop runs the driver's code, which may send a message, so the lock is free by then.
         let wake_driver = self.wake_driver().take();
         drop(wake_driver);
         let mut inbox = self.inbox();

@@ -9,7 +9,7 @@ use shuttle::thread::{self, JoinHandle};
 
 use crate::home::{Home, Message};
 
-/// How many schedules each program is run under.
+/// The number of schedules that each program runs under.
 const SCHEDULES: usize = 3_000;
 
 #[track_caller]
@@ -23,21 +23,21 @@ pub(crate) struct Driver {
     is_woken: Mutex<bool>,
     woken: Condvar,
     wakes: AtomicUsize,
-    /// How often the kernel announced a sleep, or that it was left. Counted just before the announcement.
+    /// The number of the kernel's announcements of a sleep, or of its owner's leave. Counted just before each.
     sleeps: AtomicUsize,
     /// The home is closed.
     is_closed: AtomicBool,
 }
 
 impl Driver {
-    /// What a home calls to wake this driver.
+    /// The closure by which a home wakes this driver.
     pub(crate) fn waker(self: &Arc<Self>) -> impl Fn() + Send + Sync + 'static {
         let driver = self.clone();
         move || driver.wake()
     }
 
     fn wake(&self) {
-        // The kernel may go on, and end, while a sender is in here.
+        // The kernel may go on, and end, during a sender's call.
         thread::yield_now();
         assert!(!self.is_closed.load(Ordering::SeqCst), "woken after the home was closed");
         let wakes = self.wakes.fetch_add(1, Ordering::SeqCst) + 1;
@@ -75,10 +75,10 @@ impl Driver {
     }
 }
 
-/// The numbers of the messages that were found, in the order in which they were found.
+/// The numbers of the messages that were found, in order.
 type Found = Arc<std::sync::Mutex<Vec<usize>>>;
 
-/// Calls a message, so that its number is found. The last owner of a message does.
+/// Calls a message, which adds its number to the found ones. For the last owner of a message.
 fn call(message: Message) {
     let Message::Call(call) = message else { unreachable!("no other message is sent") };
     call();
@@ -86,10 +86,10 @@ fn call(message: Message) {
 
 const SENDERS: usize = 3;
 
-/// How many messages a sender sends.
+/// The number of messages of each sender.
 const EACH: usize = 2;
 
-/// Starts the threads that send. Each tells how many of its messages came back.
+/// Starts the senders. Each thread returns the number of its messages that were refused.
 fn start_senders(home: &Arc<Home>, found: &Found) -> Vec<JoinHandle<usize>> {
     let start = |sender| {
         let (home, found) = (home.clone(), found.clone());

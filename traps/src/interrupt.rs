@@ -1,9 +1,9 @@
-//! What a task sees when it is interrupted, and how a task ends.
+//! The errors of interrupted waits, and of joins.
 //!
-//! An interruption is an ordinary error value that an await returns. It says why
-//! ([`Interrupted::is_cancel`], [`Interrupted::is_timeout`]) and who owns it: a deadline belongs to
-//! the scope that set it, a cancel to the task as a whole. Code between the two passes it on with
-//! `?`, like any other error; only the owner turns it into [`TimedOut`].
+//! An interruption is an ordinary error value that an await returns. The value names the reason
+//! ([`Interrupted::is_cancel`], [`Interrupted::is_timeout`]) and the owner: a deadline belongs to the scope
+//! that set it, a cancel to the task as a whole. Code between the wait and the owner passes the error on
+//! with `?`, like any other error. Only the owner turns the error into [`TimedOut`].
 
 use std::any::Any;
 use std::fmt;
@@ -11,14 +11,14 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use crate::catch::text_of;
 
-/// Names one scope of one kernel: the number of the moment at which it was opened, which no other
-/// scope of that kernel has.
+/// Names a scope of a kernel, by the number of the moment at which the scope was opened. No two scopes of
+/// a kernel have the same number.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub struct ScopeId(pub u64);
 
-/// The error of a wait that was cut short by a deadline or by a cancel.
+/// The error of a wait that a deadline or a cancel interrupted.
 ///
-/// It is small, cheap to clone, and may be sent to other threads.
+/// The value is small, cheap to clone, and may be sent to other threads.
 ///
 /// # Examples
 ///
@@ -34,21 +34,21 @@ pub struct Interrupted(Cause);
 
 #[derive(Clone, PartialEq, Eq)]
 enum Cause {
-    /// A deadline passed; the scope that set it.
+    /// The deadline of this scope passed.
     TimedOut(ScopeId),
-    /// Somebody asked the task to end; what they said.
+    /// The task was asked to end, perhaps with a reason.
     Cancelled(Option<Arc<str>>),
 }
 
 impl Interrupted {
-    /// The interruption of a task that was asked to end, with the words of whoever asked.
+    /// The interruption of a task that was asked to end, with the reason.
     ///
-    /// An empty reason means that none was given.
+    /// An empty text is no reason.
     pub fn cancelled(reason: &str) -> Self {
         Self(Cause::Cancelled((!reason.is_empty()).then(|| Arc::from(reason))))
     }
 
-    /// The interruption of everything inside the scope whose deadline passed.
+    /// The interruption of all waits inside the scope whose deadline passed.
     pub(crate) fn timed_out(scope: ScopeId) -> Self {
         Self(Cause::TimedOut(scope))
     }
@@ -63,7 +63,7 @@ impl Interrupted {
         matches!(self.0, Cause::TimedOut(_))
     }
 
-    /// What whoever cancelled the task said, if it was a cancel and they said anything.
+    /// The reason of a cancel, if there is one.
     pub fn reason(&self) -> Option<&str> {
         match &self.0 {
             Cause::Cancelled(reason) => reason.as_deref(),
@@ -80,7 +80,7 @@ impl Interrupted {
     }
 }
 
-/// The text that [`Display`](fmt::Display) gives, in the name of the type.
+/// The text of [`Display`](fmt::Display), with the name of the type.
 impl fmt::Debug for Interrupted {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_tuple("Interrupted").field(&format_args!("{self}")).finish()
@@ -101,9 +101,9 @@ impl std::error::Error for Interrupted {}
 
 /// An interruption inside an I/O error.
 ///
-/// Its kind is never [`std::io::ErrorKind::Interrupted`], because standard library and ecosystem
-/// retry on that one: a deadline becomes `TimedOut`, a cancel `Other`. The [`Interrupted`] is the
-/// error's payload: `error.get_ref()` and `downcast_ref` find it.
+/// A deadline becomes the kind `TimedOut`, a cancel `Other`. The kind is never
+/// [`std::io::ErrorKind::Interrupted`], because the standard library and other crates retry on that one. The
+/// [`Interrupted`] is the error's payload, for `error.get_ref()` and `downcast_ref`.
 ///
 /// # Examples
 ///
@@ -127,7 +127,7 @@ impl From<Interrupted> for std::io::Error {
     }
 }
 
-/// The deadline of [`timeout_after`](crate::timeout_after) passed and its body was told so.
+/// The deadline of [`timeout_after`](crate::timeout_after) passed, and interrupted or dropped the body.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct TimedOut;
 
@@ -145,15 +145,15 @@ impl From<TimedOut> for std::io::Error {
     }
 }
 
-/// Why joining a task gave no value.
+/// The reason why the join of a task gave no value.
 #[non_exhaustive]
 pub enum TaskError {
-    /// The task was cancelled and ended without a value of its own: it was dropped unpolled,
-    /// aborted, or dropped with its kernel.
+    /// The task ended by a cancel, without a value: it was dropped unpolled, aborted, dropped by the rules of
+    /// interruption, or dropped with its kernel.
     Cancelled(Interrupted),
     /// The task panicked.
     Panicked(Panic),
-    /// Not the task but the one that waited for it was interrupted. The task goes on.
+    /// The joining task was interrupted. The joined task goes on.
     Interrupted(Interrupted),
     /// The kernel was stopped before the task ended. Only `try_run` reports it.
     Stopped,
@@ -165,7 +165,7 @@ impl TaskError {
         matches!(self, Self::Cancelled(_))
     }
 
-    /// What the task panicked with, where that is a text.
+    /// The text of the task's panic, if its payload is a text.
     pub fn panic_message(&self) -> Option<&str> {
         match self {
             Self::Panicked(panic) => panic.message(),
@@ -174,36 +174,36 @@ impl TaskError {
     }
 }
 
-/// So that joining and other waits can share a `?`.
+/// For code that uses `?` on joins and on other waits.
 impl From<Interrupted> for TaskError {
     fn from(interrupted: Interrupted) -> Self {
         Self::Interrupted(interrupted)
     }
 }
 
-/// What a task panicked with.
+/// The panic of a task.
 pub struct Panic(Box<Panicked>);
 
 /// Boxed, so that the outcome of a task that does not panic is small.
 struct Panicked {
     message: Option<Box<str>>,
-    /// The mutex makes the error one that threads may share; it is locked for nothing else.
+    /// The mutex makes the error `Sync`, and has no other use.
     payload: Mutex<Box<dyn Any + Send>>,
 }
 
 impl Panic {
-    /// Keeps what a closure panicked with.
+    /// A panic with this payload.
     pub fn new(payload: Box<dyn Any + Send>) -> Self {
         let message = text_of(&*payload).map(Into::into);
         Self(Box::new(Panicked { message, payload: Mutex::new(payload) }))
     }
 
-    /// The text of the panic, where it is one.
+    /// The text of the panic, if its payload is a text.
     pub fn message(&self) -> Option<&str> {
         self.0.message.as_deref()
     }
 
-    /// What [`std::panic::resume_unwind`] takes to go on with the panic.
+    /// The payload, for [`std::panic::resume_unwind`].
     pub fn into_payload(self) -> Box<dyn Any + Send> {
         self.0.payload.into_inner().unwrap_or_else(PoisonError::into_inner)
     }

@@ -1,4 +1,4 @@
-//! What a task may ask of its kernel.
+//! Traps: the requests of a task to its kernel.
 #![doc = include_str!("../TRAPS.md")]
 
 mod attempts;

@@ -1,18 +1,18 @@
-//! What a kernel must be able to do: the contract between a program and the kernel that runs it.
+//! The contract between a program and the kernel that runs the program.
 //!
-//! A type that implements [`TrapHandler`] is a kernel. The crate's front page says what each trap
-//! means, and `wait.rs` how a wait begins and ends. A kernel knows nothing of interruption but deadlines: the
-//! futures of this crate apply its rules when they are polled (`cause.rs`).
+//! A type that implements [`TrapHandler`] is a kernel. The crate's front page specifies each trap, and
+//! `wait.rs` how a wait begins and ends. A kernel knows deadlines, and nothing else of interruption: the
+//! futures of this crate apply the rules of interruption when they are polled (`cause.rs`).
 //!
 //! A kernel has two halves. The *near half* is a [`Local`], the same for every kernel: the current task, the
 //! ready list, the chain of scopes, the numbers of moments. A step, or a trap that the near half can answer, costs
 //! no call through a vtable. The *far half* is the rest: tables of timers, queues and sockets, and the outside. A
 //! kernel owns a `Local`, and [`TrapHandler::local`] lends it.
 //!
-//! Methods take `&self`, and one may lead to another, so a kernel runs no user code while it holds a
-//! borrow of its own state (I10). User code is: a poll; the drop of a future, an output or a closure;
-//! the drop of the last [`TaskRef`], and so of a [`Waiter`]; a waker's clone, call or drop.
-//! [`Local::notify`] runs none; [`Local::call_wakers`] does.
+//! Methods take `&self`, and user code may call them, so a kernel runs no user code while it borrows its
+//! own state (I10). User code is: a poll; the drop of a future, an output or a closure; the drop of the
+//! last [`TaskRef`], and so of a [`Waiter`]; a waker's clone, call or drop. [`Local::notify`] runs no user
+//! code; [`Local::call_wakers`] does.
 
 use std::cell::{Cell, RefCell};
 use std::fmt;
@@ -43,9 +43,9 @@ use crate::wait::{Begun, Collected, Disarmed, Wait, WaitEvent, Waiter};
 
 pub(crate) mod steps;
 
-/// A kernel: executes what tasks ask for.
+/// A kernel: executes the traps of tasks.
 ///
-/// All methods are called on the kernel's own thread. Those marked *current* act for the task that
+/// All methods are called on the kernel's own thread. Methods marked *current* act for the task that
 /// is being stepped and are called inside a step only; the others also between steps and runs.
 pub trait TrapHandler {
     /// The near half: always the same one.
@@ -54,60 +54,60 @@ pub trait TrapHandler {
     /// A fresh reading of the kernel's clock.
     fn now(&self) -> Ticks;
 
-    /// How the clock's ticks relate to durations.
+    /// The rate that converts ticks of the clock to durations.
     fn rate(&self) -> Rate;
 
     // --- waits ---------------------------------------------------------------------------------
 
-    /// Executes a trap. *Current*, but for the timers of graces: a [`Wait::Sleep`] may also begin, and be
-    /// collected, right after a step.
+    /// Executes a trap. *Current*; only a [`Wait::Sleep`] for a grace may also begin, and be collected, right
+    /// after a step.
     fn begin(&self, wait: Wait<'_>, waiter: &Waiter) -> Begun;
 
-    /// Collects the answer of a trap that waits, or binds its entry to the waiter of this poll.
-    /// *Current*, as [`begin`](Self::begin).
+    /// Collects the answer of a waiting trap, or binds its entry to the waiter of this poll. *Current*, as
+    /// [`begin`](Self::begin).
     fn collect(&self, wait: Wait<'_>, key: WaitKey, waiter: &Waiter) -> Collected;
 
-    /// Takes back a trap that waits.
+    /// Withdraws a waiting trap.
     fn withdraw(&self, wait: Wait<'_>, key: WaitKey);
 
-    /// Tells of a wait of a task that is [observed](TaskRef::set_observed).
+    /// Reports an event of a wait of an [observed](TaskRef::set_observed) task.
     fn observe(&self, task: &TaskRef, kind: TrapKind, event: WaitEvent) {
         let _ = (task, kind, event);
     }
 
-    /// Notifies up to `count` waiters of a queue in the order in which they came; tells how many.
+    /// Notifies up to `count` waiters of a queue in the order of their arrival. Returns the number notified.
     fn notify(&self, queue: &WaitQueue, count: usize) -> usize;
 
-    /// Notifies waiters of a queue in the order in which they came, each when the permits that it waits for can be
+    /// Notifies waiters of a queue in the order of their arrival, for as long as their permits can be
     /// [granted](WaitQueue::grant).
     fn serve(&self, queue: &WaitQueue);
 
-    /// The queue is dropped. Waiters that are still in it wait for ever.
+    /// Removes the waiters of a queue that is being dropped. They wait for ever.
     fn forget_waiters(&self, queue: &WaitQueue);
 
     // --- deadlines of scopes -------------------------------------------------------------------
 
-    /// Sets a deadline. When it has passed, and the waits that were due no later have been notified,
+    /// Sets a deadline. When the deadline has passed, and the waits that were due no later have been notified,
     /// the kernel calls [`Local::deadline_passed`] with the waiter, once, and keeps the number.
     fn arm(&self, deadline: Deadline, waiter: Waiter) -> TimerKey;
 
     /// Whether an armed deadline has passed.
     fn has_passed(&self, timer: TimerKey) -> bool;
 
-    /// Takes a deadline back.
+    /// Removes a deadline.
     fn disarm(&self, timer: TimerKey) -> Option<Disarmed>;
 
     // --- tasks ---------------------------------------------------------------------------------
 
-    /// Takes a new task in, numbers it ([`TaskRef::set_id`]) and lets it start in a later step.
-    /// `false`: the kernel is shut down and will not run it.
+    /// Adds a new task, numbers the task ([`TaskRef::set_id`]) and makes it ready. `false`: the kernel is shut
+    /// down and refuses the task.
     fn spawn(&self, task: &TaskRef) -> bool;
 
-    /// Ends a task without another step of it: the kernel drops its future before the next step of
-    /// any task.
+    /// Ends a task without another step: the kernel drops the task's future before the next step of any
+    /// task.
     fn abort(&self, task: &TaskRef, reason: Interrupted);
 
-    /// The task of that number, if it has not ended.
+    /// The task with this number, if it has not ended.
     fn find_task(&self, task: TaskId) -> Option<TaskRef>;
 
     // --- sockets -------------------------------------------------------------------------------
@@ -116,64 +116,62 @@ pub trait TrapHandler {
     ///
     /// # Errors
     ///
-    /// The system's; [`Unsupported`](io::ErrorKind::Unsupported) for what this kernel does not have.
+    /// The system's; [`Unsupported`](io::ErrorKind::Unsupported) for a kind that this kernel does not have.
     fn open(&self, what: OpenSocket<'_>) -> io::Result<Opened<SocketId>>;
 
-    /// Attempts something on a socket, without waiting. `None`: it cannot be done now.
+    /// Makes an attempt on a socket, without waiting. `None`: the attempt would block, or is deferred.
     fn attempt(&self, socket: SocketId, attempt: Attempt<'_>) -> Option<io::Result<usize>>;
 
     // --- the outside ---------------------------------------------------------------------------
 
-    /// What is neither time nor sockets.
+    /// The outside, except for the clock and sockets.
     fn outside(&self) -> &dyn Outside;
 }
 
-/// What a kernel answers for the world around it, besides time and sockets.
+/// The outside of a kernel, except for its clock and sockets.
 pub trait Outside {
-    /// What the wall clock shows.
+    /// The time of the wall clock.
     fn wall_time(&self) -> SystemTime;
 
     /// Fills a buffer with random bytes.
     fn random(&self, to: &mut [u8]);
 
-    /// Starts a thread that is not the kernel's, or refuses to.
+    /// Starts a thread of the program's own, which runs `body`.
     ///
     /// # Errors
     ///
     /// The system's; `Unsupported` where there are no threads. The closure has been dropped.
-    fn start_thread(&self, name: &str, life: Box<dyn FnOnce() + Send>) -> io::Result<()>;
+    fn start_thread(&self, name: &str, body: Box<dyn FnOnce() + Send>) -> io::Result<()>;
 
-    /// Whether the system that the process runs on is this kernel's outside: its files, processes
-    /// and signals. A kernel that simulates the world refuses, with
-    /// [`Unsupported`](io::ErrorKind::Unsupported).
+    /// `Ok` if this kernel's tasks may use the system of the process: files, processes and signals.
     ///
     /// # Errors
     ///
-    /// The refusal.
+    /// [`Unsupported`](io::ErrorKind::Unsupported), from a kernel that simulates the world.
     fn system(&self) -> io::Result<()>;
 
-    /// Has the kernel let other threads run once before it sleeps next. See
+    /// Makes the kernel let other threads run once before it sleeps next. See
     /// [`yield_thread_before_sleep`](crate::yield_thread_before_sleep). A kernel that never sleeps does nothing.
     fn yield_thread_before_sleep(&self) {}
 
-    /// Runs a job on a helper thread, when one is free, those first that came first. It reports its
-    /// end by itself. Dropped, it reports that it will not be run.
-    fn blocking(&self, job: BlockingCall);
+    /// Runs a call on a helper thread, as soon as one is free, in the order of the calls. A call replies when
+    /// it is dropped, also if it did not run.
+    fn blocking(&self, call: BlockingCall);
 
     /// Looks up the addresses of a host name.
     fn lookup(&self, host: &str, port: u16, reply: Reply<Addresses>);
 }
 
-/// How long interrupted code may still run, in ticks of the kernel's clock.
+/// The time limits of interrupted code, in ticks of the kernel's clock.
 #[derive(Clone, Copy, Debug)]
 pub struct Graces {
-    /// How long cleanup may wait on foreign futures alone.
+    /// The longest time that cleanup may wait on foreign futures alone.
     pub foreign: u64,
-    /// How long cleanup may take before it is reported.
+    /// The time after which slow cleanup is reported.
     pub report: u64,
 }
 
-/// What one task may do in one step.
+/// The limits of one task in one step.
 #[derive(Clone, Copy, Debug)]
 pub struct Quotas {
     /// Attempts on sockets.
@@ -182,8 +180,8 @@ pub struct Quotas {
     pub answers: u32,
 }
 
-/// Marks a moment in [`Local::pending`]: what was polled then is gone.
-const GONE: u64 = 1 << 63;
+/// Marks a moment in [`Local::pending`]: the wait that was polled then is over.
+const OVER: u64 = 1 << 63;
 
 /// The near half of a kernel. See the head of this file.
 pub struct Local {
@@ -191,7 +189,7 @@ pub struct Local {
     id: KernelId,
     graces: Graces,
     quotas: Quotas,
-    /// The kernel's own part, while it is entered or reached (`door.rs`).
+    /// The far half, while the kernel is entered or reached (`door.rs`).
     kernel: Cell<Option<NonNull<dyn TrapHandler>>>,
     /// The task whose future is being polled or dropped.
     task: Cell<Option<NonNull<Header>>>,
@@ -200,25 +198,25 @@ pub struct Local {
     ready: ReadyList,
     /// The number of the current or last step.
     step: Cell<u64>,
-    /// The number of the last moment: a scope was opened, a cause came up, or, in a watched task, a wait was
-    /// polled and is pending.
+    /// The number of the last moment: a scope was opened, a cause came up, or, in a watched task, a poll of a
+    /// wait was pending.
     moment: Cell<u64>,
-    /// The last moment when the step began.
+    /// The last moment before the current step began.
     step_began: Cell<u64>,
     attempts_left: Cell<u32>,
     answers_left: Cell<u32>,
-    /// Something is to be done that hardly ever is; see [`Local::needs_attention`].
+    /// Rare work is due; see [`Local::needs_attention`].
     attention: Cell<bool>,
-    /// How often the current task was woken in this step; counted only while a wait of it is watched.
+    /// The number of wakes of the current task in this step; counted only for a watched task.
     wakes: Cell<u32>,
-    /// The waits and shields of the current task that were polled in this step with its own waker, and are
-    /// pending: the moment of the poll, marked if it is gone again. Kept while a wait is watched.
+    /// The waits and shields of the current task that were polled in this step with the task's own waker, and
+    /// are pending: the moment of the poll, marked [`OVER`] when the wait ends. Kept only for a watched task.
     pending: RefCell<Vec<u64>>,
     branch: Cell<Option<Branch>>,
     sub_waits: SubWaits,
-    /// Wakers to be called as soon as nothing is borrowed.
+    /// Wakers to call as soon as nothing is borrowed.
     wakers: RefCell<Vec<Waker>>,
-    /// Wakers to be called when the current step is over.
+    /// Wakers to call when the current step is over.
     after_step: RefCell<Vec<Waker>>,
 }
 
@@ -269,17 +267,17 @@ impl Local {
         ptr::eq(home.as_ptr(), &raw const **self.home.shared())
     }
 
-    /// The kernel's own part.
+    /// The far half.
     ///
     /// # Panics
     ///
-    /// Outside the kernel, which whoever has a `Local` from the door is not.
+    /// Outside the kernel; never for a `Local` from the door.
     #[inline(always)]
     pub(crate) fn kernel(&self) -> &dyn TrapHandler {
         let kernel = self.kernel.get().expect("a kernel is reached through its door");
         // SAFETY: the pointer was made from an `Rc` that `enter` or `reach` borrow until they have
-        // reset it, on every path. What comes back cannot outlive the borrow of `self`, and that comes
-        // from the same `Rc` and ends before they reset it.
+        // reset the pointer, on every path. The returned borrow cannot outlive that of `self`, which
+        // comes from the same `Rc` and ends before the reset.
         unsafe { kernel.as_ref() }
     }
 
@@ -288,16 +286,16 @@ impl Local {
         Some(TaskRef::clone(&*self.polled()?))
     }
 
-    /// The same, without a count: the reference must not outlive the step.
+    /// The current task, as an uncounted reference, which must not outlive the step.
     #[inline(always)]
     pub(crate) fn polled(&self) -> Option<ManuallyDrop<TaskRef>> {
         let task = self.task.get()?;
-        // SAFETY: whoever set it holds a reference to the task until it is reset, on every path,
-        // on this thread. The reference made here is not counted, and not dropped.
+        // SAFETY: the code that set the pointer holds a reference to the task until it resets the
+        // pointer, on every path, on this thread. The reference made here is not counted, and not dropped.
         Some(ManuallyDrop::new(unsafe { TaskRef::from_header(task) }))
     }
 
-    /// Whether that is the current task.
+    /// Whether the task is the current one.
     pub(crate) fn is_current(&self, task: &TaskRef) -> bool {
         self.task.get() == Some(task.address())
     }
@@ -305,12 +303,12 @@ impl Local {
     /// The innermost scope that is being polled.
     pub(crate) fn innermost(&self) -> Option<&Frame> {
         // SAFETY: a frame is in the chain for the length of its poll only, during which its future
-        // lends it out; what comes back cannot outlive the borrow of `self`, which whoever polls inside
-        // of the scope got for less than that.
+        // lends it out. The returned borrow cannot outlive that of `self`, and code that is polled inside
+        // of the scope borrows `self` for less than that poll.
         unsafe { self.scope.get().as_ref() }
     }
 
-    /// Makes a frame, which is being polled, the innermost scope, or what was that before.
+    /// Sets the innermost scope to a frame that is being polled, and returns the previous one.
     #[inline(always)]
     pub(crate) fn replace_scope(&self, frame: *const Frame) -> *const Frame {
         self.scope.replace(frame)
@@ -331,13 +329,13 @@ impl Local {
         &self.sub_waits
     }
 
-    /// How often the current task was woken in this step.
+    /// The number of wakes of the current task in this step.
     #[inline(always)]
     pub(crate) fn wakes(&self) -> u32 {
         self.wakes.get()
     }
 
-    /// Sets the kernel's own part, or what was that before. For the door, which borrows the kernel meanwhile.
+    /// Sets the far half, and returns the previous one. For the door, which borrows the kernel meanwhile.
     pub(crate) fn replace_kernel(
         &self,
         kernel: Option<NonNull<dyn TrapHandler>>,
@@ -347,7 +345,7 @@ impl Local {
 
     // --- moments -------------------------------------------------------------------------------
 
-    /// The number of a moment that comes now.
+    /// Counts one more moment, and returns its number.
     #[inline]
     pub(crate) fn next_moment(&self) -> u64 {
         let moment = self.moment.get() + 1;
@@ -400,16 +398,16 @@ impl Local {
         }
     }
 
-    /// Has the current task made ready when its step is over.
+    /// Makes the current task ready when its step is over.
     #[inline(always)]
-    pub(crate) fn ask_again(&self, task: &TaskRef) {
+    pub(crate) fn make_ready_after_step(&self, task: &TaskRef) {
         task.flags().set(Flags::AGAIN);
     }
 
     // --- notifying -----------------------------------------------------------------------------
 
-    /// Has a waiter's future polled again: makes its task ready, or keeps its sub-wait's waker to be
-    /// [called](Self::call_wakers). Runs no user code.
+    /// Makes a waiter's task ready, or keeps the waker of the waiter's sub-wait for
+    /// [`call_wakers`](Self::call_wakers). Runs no user code.
     #[inline(always)]
     pub fn notify(&self, waiter: &Waiter) {
         if waiter.sub_wait().is_none() {
@@ -419,8 +417,8 @@ impl Local {
         }
     }
 
-    /// [`notify`](Self::notify) of a waiter whose entry is gone. Gives back a waiter that is not needed: drop
-    /// it where user code may run.
+    /// [Notifies](Self::notify) a waiter whose entry is gone. Drop a returned waiter where user code may
+    /// run.
     #[inline(always)]
     pub fn notify_owned(&self, waiter: Waiter) -> Option<Waiter> {
         let flags = waiter.task().flags();
@@ -438,7 +436,7 @@ impl Local {
     fn notify_sub_wait(&self, waiter: &Waiter) {
         match self.sub_waits.take_waker(waiter.sub_wait()) {
             Some(waker) => self.add_wakers([waker]),
-            // Its waker was called already, or it is polled with the task's own.
+            // The sub-wait's waker was called already, or its last poll had the task's own waker.
             None => self.make_ready(waiter.task()),
         }
     }
@@ -448,8 +446,8 @@ impl Local {
         self.attention.set(true);
     }
 
-    /// Calls the wakers that were collected. To be called after [`notify`](Self::notify), as soon as
-    /// nothing of the kernel is borrowed.
+    /// Calls the wakers that were collected. Call this after [`notify`](Self::notify), as soon as nothing
+    /// of the kernel is borrowed.
     #[inline]
     pub fn call_wakers(&self) {
         if self.attention.get() {
@@ -470,26 +468,26 @@ impl Local {
         }
     }
 
-    /// Keeps a waker to be called when the current step is over.
+    /// Keeps a waker, to call it when the current step is over.
     pub(crate) fn call_after_step(&self, waker: Waker) {
         self.after_step.borrow_mut().push(waker);
         self.attention.set(true);
     }
 
-    /// Notes that something is to be done that hardly ever is. For the kernel.
+    /// Notes that rare work is due, for example a task to drop. For the kernel.
     pub fn call_attention(&self) {
         self.attention.set(true);
     }
 
-    /// Whether something may have to be done that hardly ever has: wakers to call, or what the kernel
-    /// called attention to.
+    /// Whether rare work may be due: wakers to call, or work for which the kernel
+    /// [called attention](Self::call_attention).
     #[inline(always)]
     pub fn needs_attention(&self) -> bool {
         self.attention.get()
     }
 
-    /// The kernel has looked after all that needed it.
-    pub fn attention_was_paid(&self) {
+    /// Notes that the kernel has done the work for which it had called attention.
+    pub fn clear_attention(&self) {
         let is_left = !self.wakers.borrow().is_empty() || !self.after_step.borrow().is_empty();
         self.attention.set(is_left);
     }
@@ -499,8 +497,8 @@ impl Local {
         self.sub_waits.each(show);
     }
 
-    /// Notes a wait, or a shield, of the current task that was polled with its own waker and is
-    /// pending. Gives the moment of the poll.
+    /// Notes a pending poll of a wait or a shield of the current task, with the task's own waker. Returns the
+    /// moment of the poll.
     #[inline(always)]
     pub(crate) fn note_pending(&self, task: &TaskRef) -> u64 {
         if !task.is_watched() {
@@ -511,18 +509,18 @@ impl Local {
         moment
     }
 
-    /// A wait that was polled last at that moment is over, gone, or polled again.
+    /// Marks the wait whose last poll was at this moment: it is over, dropped, or polled again.
     pub(crate) fn forget_pending(&self, moment: u64) {
         let mut pending = self.pending.borrow_mut();
-        if let Ok(place) = pending.binary_search_by_key(&moment, |noted| *noted & !GONE) {
-            pending[place] |= GONE;
+        if let Ok(index) = pending.binary_search_by_key(&moment, |noted| *noted & !OVER) {
+            pending[index] |= OVER;
         }
     }
 
-    /// Whether a wait, or a shield, was polled after that moment and is pending.
+    /// Whether a wait or a shield that was polled after this moment is pending.
     pub(crate) fn has_pending_since(&self, moment: u64) -> bool {
         let mut pending = self.pending.borrow_mut();
-        while pending.last().is_some_and(|noted| noted & GONE != 0) {
+        while pending.last().is_some_and(|noted| noted & OVER != 0) {
             pending.pop();
         }
         pending.last().is_some_and(|noted| *noted > moment)
@@ -536,7 +534,7 @@ impl Local {
         self.answers_left.set(self.quotas.answers);
     }
 
-    /// Outside a step nobody is kept waiting.
+    /// Refills the quotas outside of steps, where an attempt delays no task.
     #[inline(always)]
     pub(crate) fn refill_outside_steps(&self) {
         if self.task.get().is_none() {
@@ -544,13 +542,13 @@ impl Local {
         }
     }
 
-    /// Takes one of the attempts that the current task may make in this step; `false`: none is left.
+    /// Spends one of the attempts that the current task may make in this step; `false`: none is left.
     #[inline(always)]
     pub fn take_attempt(&self) -> bool {
         take_one(&self.attempts_left)
     }
 
-    /// Takes one of the waits that may be answered at once in this step; `false`: none is left.
+    /// Spends one of the answers that the current task may get at once in this step; `false`: none is left.
     #[inline(always)]
     pub fn take_answer(&self) -> bool {
         take_one(&self.answers_left)

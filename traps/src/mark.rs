@@ -1,14 +1,14 @@
-//! Which task it is, without keeping it: what a lock notes about its holder.
+//! A task's mark: the note by which a lock names its holder, without a reference to the task.
 //!
-//! A mark is two numbers, found in two instructions, since whoever locks and unlocks all the time should
-//! not pay for somebody who looks; who looks has the kernel search for the task.
+//! A mark is two numbers, read in two instructions, so that frequent locks and unlocks pay little for
+//! listings. A listing makes the kernel search for the task.
 
 use crate::cell::reference::TaskRef;
 use crate::door;
 use crate::names::KernelId;
 use crate::names::TaskId;
 
-/// Names a task of this thread, and does not keep it.
+/// Names a task of this thread, without keeping the task alive.
 ///
 /// # Examples
 ///
@@ -24,28 +24,28 @@ pub struct TaskMark {
 }
 
 impl TaskMark {
-    /// In the place of a task: there is none.
+    /// No task.
     pub const NONE: Self = Self { kernel: KernelId::NONE, task: TaskId(0) };
 
-    /// The task whose future is being polled or dropped; [`NONE`](Self::NONE) outside of that.
+    /// The task whose future is being polled or dropped; [`NONE`](Self::NONE) outside of a task.
     #[inline]
     pub fn current() -> Self {
         let (kernel, task) = door::polling();
         Self { kernel, task }
     }
 
-    /// Whether it names no task.
+    /// Whether the mark names no task.
     pub fn is_none(self) -> bool {
         self.task == Self::NONE.task
     }
 
-    /// The number that its kernel gave to the task.
+    /// The number that the kernel assigned to the task.
     #[inline]
     pub fn id(self) -> TaskId {
         self.task
     }
 
-    /// The task, if it has not ended. The kernel looks at all of its tasks for that.
+    /// The task, if it has not ended. The kernel searches all of its tasks.
     pub fn find(self) -> Option<TaskRef> {
         door::reach(self.kernel, |local| local.kernel().find_task(self.task)).flatten()
     }

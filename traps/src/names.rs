@@ -1,4 +1,4 @@
-//! Names: the numbers of kernels, tasks and table entries, and what traps are called.
+//! Names: the numbers of kernels, tasks and table entries, and the names of traps.
 
 use std::fmt;
 use std::panic::Location;
@@ -10,7 +10,7 @@ pub struct KernelId(pub(crate) u32);
 
 impl KernelId {
     pub(crate) const NONE: Self = Self(0);
-    /// In the place of a kernel: what waited there has its answer.
+    /// Marks a trap that has its answer, in place of the trap's kernel.
     pub(crate) const FINISHED: Self = Self(u32::MAX);
 
     pub(crate) fn fresh() -> Self {
@@ -30,7 +30,7 @@ impl fmt::Display for KernelId {
     }
 }
 
-/// Names a task within its kernel. Later tasks have larger ids; none is used twice.
+/// Names a task within its kernel. Later tasks have larger ids. A kernel uses no id twice.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default)]
 pub struct TaskId(pub u64);
 
@@ -40,8 +40,8 @@ impl fmt::Display for TaskId {
     }
 }
 
-/// Names an entry of a kernel's tables. A kernel chooses it, below [`WaitKey::LIMIT`]; the future of
-/// the wait keeps it and gives it back.
+/// Names an entry of a kernel's tables. A kernel chooses the key, below [`WaitKey::LIMIT`]. The future of
+/// the wait keeps the key, and passes it to the kernel's later calls.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct WaitKey(pub u64);
 
@@ -59,7 +59,7 @@ pub enum TrapKind {
     Yield,
     /// Wait until a moment.
     Sleep,
-    /// Wait until a moment, whatever is asked of the task meanwhile.
+    /// Wait until a moment, without interruption.
     Elapse,
     /// Wait until a socket may be read.
     ReadWait,
@@ -124,9 +124,9 @@ impl fmt::Display for TrapKind {
 pub struct SeenWait {
     /// The trap.
     pub trap: TrapKind,
-    /// The place where it is awaited.
+    /// The place where the task awaits the trap.
     pub place: &'static Location<'static>,
-    /// What it waits for, by [`Trap::about`](crate::Trap::about); for a task that was
+    /// The thing that the trap waits for, by [`Trap::about`](crate::Trap::about). `None` unless the task was
     /// [inspected](crate::TaskRef::inspect).
     pub about: Option<Box<str>>,
 }

@@ -1,8 +1,7 @@
-//! What a program wants of the world: what o'clock it is, a number nobody can foretell, a thread of
-//! its own.
+//! Wall time, random bytes, and threads of the program's own.
 //!
-//! All are asked of the kernel, so that one which simulates the world can answer them from there, or
-//! refuse. The real kernel asks the system.
+//! These are requests to the kernel, so that a kernel which simulates the world can answer or refuse them.
+//! The real kernel passes them on to the system.
 
 use std::io;
 use std::thread;
@@ -10,9 +9,9 @@ use std::time::SystemTime;
 
 use crate::door;
 
-/// What the wall clock shows.
+/// The time of the wall clock.
 ///
-/// It may be set by hand, and may go back; for how long something takes, use [`now`](crate::now).
+/// The wall clock may be set by hand, and may go back. To measure a length, use [`now`](crate::now).
 ///
 /// # Examples
 ///
@@ -32,9 +31,9 @@ pub fn wall_time() -> SystemTime {
     door::with(|local| local.kernel().outside().wall_time())
 }
 
-/// Whether the current kernel's tasks may use the system itself: its files, processes and signals.
+/// `Ok` if the current kernel's tasks may use the system of the process: files, processes and signals.
 ///
-/// What is built on those asks this first, so that a simulation is not left without being noticed.
+/// Libraries that use the system call this first, so that a simulated program does not use it unnoticed.
 ///
 /// # Errors
 ///
@@ -48,52 +47,51 @@ pub fn system() -> io::Result<()> {
     door::with(|local| local.kernel().outside().system())
 }
 
-/// Fills a buffer with the system's random bytes, fit for keys. What a kernel answers
-/// [`Outside::random`](crate::Outside::random) with unless it has something else.
+/// Fills a buffer with the system's random bytes, fit for keys. The default of a kernel's
+/// [`Outside::random`](crate::Outside::random).
 ///
 /// # Panics
 ///
-/// When the system has none, which leaves a program nothing safe to do.
+/// When the system has none, since a program cannot go on safely.
 pub fn system_random(to: &mut [u8]) {
     if let Err(error) = getrandom::fill(to) {
         panic!("the system gives no random bytes: {error}");
     }
 }
 
-/// Starts a thread: not a helper of the kernel, but one of the program's own, which lives as long as
-/// its closure runs. For those who build on threads.
+/// Starts a thread of the program's own, which is no helper thread of the kernel.
 ///
-/// The kernel is asked, if there is one here. One that simulates the world refuses: what a thread
-/// does would be neither in its order nor in its time. Outside a kernel this is the system's thread.
+/// Inside a kernel this is a request to the kernel. A kernel that simulates the world refuses, since it
+/// controls neither the order nor the time of a thread. Outside a kernel the system starts the thread.
 ///
 /// # Errors
 ///
-/// The system's, when no thread can be started; `Unsupported` from a kernel that has none. The closure
+/// The system's, when no thread can be started; `Unsupported` from a kernel without threads. The closure
 /// has been dropped.
-pub fn start_thread(name: &str, life: impl FnOnce() + Send + 'static) -> io::Result<()> {
-    let life = Box::new(life);
+pub fn start_thread(name: &str, body: impl FnOnce() + Send + 'static) -> io::Result<()> {
+    let body = Box::new(body);
     match door::is_open() {
-        true => door::with(|local| local.kernel().outside().start_thread(name, life)),
-        false => system_thread(name, life),
+        true => door::with(|local| local.kernel().outside().start_thread(name, body)),
+        false => system_thread(name, body),
     }
 }
 
-/// Starts a thread of the system. What a kernel answers
-/// [`Outside::start_thread`](crate::Outside::start_thread) with unless it has no threads.
+/// Starts a thread of the system. The default of a kernel's
+/// [`Outside::start_thread`](crate::Outside::start_thread).
 ///
 /// # Errors
 ///
 /// The system's.
-pub fn system_thread(name: &str, life: Box<dyn FnOnce() + Send>) -> io::Result<()> {
-    thread::Builder::new().name(name.to_owned()).spawn(life).map(drop)
+pub fn system_thread(name: &str, body: Box<dyn FnOnce() + Send>) -> io::Result<()> {
+    thread::Builder::new().name(name.to_owned()).spawn(body).map(drop)
 }
 
 pub mod random {
-    //! Random numbers, asked of the kernel.
+    //! Random numbers, from the kernel.
     //!
     //! On the real kernel they are the system's and fit for keys. In a simulation they come from the
-    //! host's own stream, which the seed fixes. So a program that takes all its chances here is
-    //! repeated exactly by its seed.
+    //! host's own stream, which the seed fixes. So the seed repeats exactly a program that uses no other
+    //! random numbers.
     //!
     //! # Examples
     //!
@@ -113,20 +111,20 @@ pub mod random {
 
     use crate::door;
 
-    /// Bits of a number of type `f64` behind the point.
+    /// The bits of the mantissa of an `f64`.
     const FRACTION_BITS: u32 = 53;
 
     /// Fills a buffer with random bytes.
     ///
     /// # Panics
     ///
-    /// Outside a kernel, as all of this module.
+    /// Outside a kernel.
     #[track_caller]
     pub fn fill(to: &mut [u8]) {
         door::with(|local| local.kernel().outside().random(to));
     }
 
-    /// A number, each as likely as any other.
+    /// A number; all are equally likely.
     ///
     /// # Panics
     ///
@@ -138,7 +136,7 @@ pub mod random {
         u64::from_le_bytes(bytes)
     }
 
-    /// A number from a range, each as likely as any other.
+    /// A number from a range; all are equally likely.
     ///
     /// # Panics
     ///
@@ -147,17 +145,17 @@ pub mod random {
     pub fn range(range: Range<u64>) -> u64 {
         assert!(range.start < range.end, "there is no number in an empty range");
         let span = range.end - range.start;
-        // What is left of all numbers when they are dealt out evenly is thrown away.
-        let dealt = u64::MAX - u64::MAX % span;
+        // Numbers from the greatest multiple of the span on would make some results more likely.
+        let limit = u64::MAX - u64::MAX % span;
         loop {
             let number = u64();
-            if number < dealt {
+            if number < limit {
                 return range.start + number % span;
             }
         }
     }
 
-    /// A number from zero on and below one.
+    /// A number from zero up to, but not including, one.
     ///
     /// # Panics
     ///

@@ -1,19 +1,19 @@
-//! Wait queues: what a lock, a channel or a join parks its waiters on.
+//! Wait queues, on which locks and channels park their waiters.
 //!
-//! A queue holds waiters in the order in which they came, and serves them in that order. There are two
-//! ways to wait in one.
+//! A queue holds waiters in the order of their arrival, and serves them in that order. There are two ways
+//! to wait.
 //!
 //! * **For a signal**: [`park`](crate::park), until [`wake`](WaitQueue::wake). The primitive keeps the state
-//!   (a flag, a count) and looks at it again after each wait. A signal that a waiter did not
-//!   collect goes to the next waiter, and without one it is gone.
-//! * **For permits**: [`take`](crate::take), until so many are free for the first waiter. The queue keeps the
-//!   free permits and grants them, the first waiter first: [`give`](WaitQueue::give). Permits that were
-//!   granted to a waiter are its own before it runs, so nobody who comes later takes them. If the waiter leaves
-//!   without having collected them, they are free again, and the next waiter is served.
+//!   (a flag, a count) and checks it again after each wait. If a waiter leaves without collecting its signal,
+//!   the signal goes to the next waiter, or is lost without one.
+//! * **For permits**: [`take`](crate::take), until enough are free for the first waiter. The queue keeps the
+//!   free permits and grants them, the first waiter first: [`give`](WaitQueue::give). A waiter owns granted
+//!   permits before its task runs, so no later task takes them. If the waiter leaves without collecting its
+//!   permits, they are free again, and the queue serves the next waiter.
 //!
 //! ```text
 //!            give                 grant                 collected
-//!   (none) ────────▶ free ────────────────▶ granted ────────────────▶ the taker's
+//!   (none) ────────▶ free ────────────────▶ granted ────────────────▶ taken
 //!                     ▲ │  try_take            │                         │
 //!                     │ └──────────────────────┼─────────────────────────▶
 //!                     └────────────────────────┘ the waiter left         │ give
@@ -24,7 +24,7 @@
 //! A mutex is a queue with one permit, and a semaphore one with several. At any time the waiters of a queue are
 //! of one kind.
 //!
-//! The waiters are in the kernel's table, linked; the queue knows the first and the last of them.
+//! The waiters are linked in the kernel's table; the queue has the indexes of the first and the last one.
 
 use std::cell::Cell;
 use std::marker::PhantomData;
@@ -33,7 +33,7 @@ use crate::names::KernelId;
 
 mod waking;
 
-/// A first-in first-out place to wait in, for the tasks of one kernel.
+/// A first-in, first-out queue of waiters, for the tasks of one kernel.
 ///
 /// # Examples
 ///
@@ -93,7 +93,7 @@ mod waking;
 /// # }).unwrap();
 /// ```
 ///
-/// It cannot leave its thread, nor can a reference to it:
+/// Neither a queue nor a reference to a queue can leave its thread:
 ///
 /// ```compile_fail,E0277
 /// fn send<T: Send>(_: T) {}
@@ -105,18 +105,18 @@ mod waking;
 /// send(&pikake_traps::WaitQueue::new());
 /// ```
 pub struct WaitQueue {
-    /// The kernel in whose table the waiters are; none before the first wait.
+    /// The kernel whose table has the waiters; none before the first wait.
     kernel: Cell<KernelId>,
     waiters: Cell<WaiterList>,
     length: Cell<u32>,
     free: Cell<usize>,
     /// Permits that were granted and not collected yet.
     granted: Cell<usize>,
-    /// It belongs to its kernel's thread.
+    /// The queue belongs to its kernel's thread.
     _home: PhantomData<*const ()>,
 }
 
-/// A list of waiters in a kernel's table: a kernel gives the numbers, and only it reads them.
+/// A list of waiters in a kernel's table. Only the kernel sets and reads the numbers.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct WaiterList {
     /// The number of the first waiter.
@@ -133,12 +133,12 @@ impl WaiterList {
 }
 
 impl WaitQueue {
-    /// An empty queue, which becomes part of the first kernel where a task waits in it.
+    /// An empty queue. The queue becomes part of the kernel of the first wait.
     pub const fn new() -> Self {
         Self::with_permits(0)
     }
 
-    /// An empty queue with so many free permits.
+    /// An empty queue with `count` free permits.
     pub const fn with_permits(count: usize) -> Self {
         Self {
             kernel: Cell::new(KernelId::NONE),
@@ -150,19 +150,19 @@ impl WaitQueue {
         }
     }
 
-    /// How many permits are free.
+    /// The number of free permits.
     #[inline]
     pub fn free(&self) -> usize {
         self.free.get()
     }
 
-    /// How many permits were granted to waiters that have not collected them yet.
+    /// The number of permits that were granted to waiters and not collected yet.
     #[inline]
     pub fn granted(&self) -> usize {
         self.granted.get()
     }
 
-    /// Takes the free permits away, all of them.
+    /// Takes all free permits, and returns their number.
     #[inline]
     pub fn reclaim(&self) -> usize {
         self.free.replace(0)
@@ -174,21 +174,21 @@ impl WaitQueue {
         self.waiters.get()
     }
 
-    /// Some waiters have come: this is their list now. For kernels.
+    /// Sets the list after `count` waiters were added. For kernels.
     #[inline]
-    pub fn waiters_came(&self, count: usize, waiters: WaiterList) {
+    pub fn waiters_added(&self, count: usize, waiters: WaiterList) {
         self.waiters.set(waiters);
         self.length.set(self.length.get() + count as u32);
     }
 
-    /// Some waiters have left: this is the list of those that are left. For kernels.
+    /// Sets the list after `count` waiters were removed. For kernels.
     #[inline]
-    pub fn waiters_left(&self, count: usize, waiters: WaiterList) {
+    pub fn waiters_removed(&self, count: usize, waiters: WaiterList) {
         self.waiters.set(waiters);
         self.length.set(self.length.get() - count as u32);
     }
 
-    /// Grants permits to a waiter, if so many are free. For kernels, which notify the waiter then.
+    /// Grants `count` permits to a waiter, if they are free. For kernels, which then notify the waiter.
     #[inline]
     pub fn grant(&self, count: usize) -> bool {
         let is_granted = self.free.get() >= count;
@@ -199,13 +199,13 @@ impl WaitQueue {
         is_granted
     }
 
-    /// A waiter has collected permits that were granted to it. For kernels.
+    /// Notes that a waiter has collected its granted permits. For kernels.
     #[inline]
     pub fn collected(&self, count: usize) {
         self.granted.set(self.granted.get() - count);
     }
 
-    /// A waiter has left without collecting permits that were granted to it: they are free again. For kernels.
+    /// Frees the granted permits of a waiter that has left without collecting them. For kernels.
     #[inline]
     pub fn returned(&self, count: usize) {
         self.collected(count);

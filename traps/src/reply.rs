@@ -1,8 +1,7 @@
-//! A value on its way back from a helper thread.
+//! Replies: values that other threads send to a waiting task.
 //!
-//! The traps that other threads answer (a blocking call, a name lookup) wait with
-//! [`future_wait`](crate::future_wait) on such a value, so their kernel needs nothing but its wake
-//! queue to hear of it (I5).
+//! The traps that other threads answer (a blocking call, a name lookup) wait for a reply with
+//! [`future_wait`](crate::future_wait), so their kernel needs only its wake queue (I5).
 
 use std::fmt;
 use std::future::Future;
@@ -14,7 +13,7 @@ use crate::threads::{Mutex, MutexGuard};
 
 struct Slot<T> {
     value: Option<T>,
-    /// The reply was given, or cannot be given any more.
+    /// The reply was sent, or its sender was dropped.
     done: bool,
     waker: Option<Waker>,
 }
@@ -22,27 +21,27 @@ struct Slot<T> {
 type Shared<T> = Arc<Mutex<Slot<T>>>;
 
 fn lock<T>(shared: &Shared<T>) -> MutexGuard<'_, Slot<T>> {
-    // No user code runs under the lock, so a poisoned one is whole all the same.
+    // No user code runs under the lock, so the slot behind a poisoned lock is whole.
     shared.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// The right to answer once, from any thread. Dropped unused, it tells the waiter that no answer
-/// will come.
+/// The sender of one answer, from any thread. The drop of an unused sender ends the wait without an
+/// answer.
 pub struct Reply<T>(Shared<T>);
 
 impl<T> Reply<T> {
-    /// A reply, and the future that gives it: `None` if the `Reply` was dropped unused.
+    /// A sender, and the future of its answer: `None` if the `Reply` was dropped unused.
     pub fn channel() -> (Self, Replied<T>) {
         let shared = Arc::new(Mutex::new(Slot { value: None, done: false, waker: None }));
         (Self(shared.clone()), Replied(shared))
     }
 
-    /// Whether somebody waits for the answer, or may come to. Once nobody does, nobody ever will.
+    /// Whether the future of the answer still exists.
     pub fn is_awaited(&self) -> bool {
         Arc::strong_count(&self.0) > 1
     }
 
-    /// Answers.
+    /// Sends the answer.
     pub fn send(self, value: T) {
         lock(&self.0).value = Some(value);
     }
@@ -67,8 +66,8 @@ impl<T> fmt::Debug for Reply<T> {
     }
 }
 
-/// The waiting side of a [`Reply`], a future of another thread's answer: `None` if there will be
-/// none. Await it inside [`future_wait`](crate::future_wait).
+/// The future of a [`Reply`]'s answer; `None` if there is no answer. Await the future inside
+/// [`future_wait`](crate::future_wait).
 #[must_use = "a future does nothing until it is awaited"]
 pub struct Replied<T>(Shared<T>);
 
@@ -83,7 +82,7 @@ impl<T> Future for Replied<T> {
         if slot.waker.as_ref().is_some_and(|waker| waker.will_wake(cx.waker())) {
             return Poll::Pending;
         }
-        // A waker is another's code, so it is neither cloned nor dropped under the lock.
+        // A waker's clone and drop are user code, and do not run under the lock.
         drop(slot);
         let waker = cx.waker().clone();
         let mut slot = lock(&self.0);
@@ -97,7 +96,7 @@ impl<T> Future for Replied<T> {
     }
 }
 
-/// An answer that comes later is dropped by whoever gives it.
+/// The sender drops a later answer.
 impl<T> Drop for Replied<T> {
     fn drop(&mut self) {
         let left = {

@@ -1,9 +1,9 @@
 //! Scopes: regions of a task with a deadline of their own, and shields.
 //!
-//! A scope is a *frame* in its future. While the future is polled the frame is in the chain of the
-//! scopes around what is polled (`Local::innermost`), and at no other time does anybody have its address:
-//! a kernel knows a scope by the deadline that it armed, sub-waits know it by its node. So a scope follows
-//! polling, and holds for exactly what is polled inside it, also when several run side by side in one
+//! A scope is a *frame* in its future. While the future is polled, the frame is in the chain of the current
+//! scopes (`Local::innermost`). At no other time does anything point to the frame: a kernel names a scope
+//! by the deadline that it armed, and sub-waits name the scope by its node. So a scope follows polling, and
+//! holds for exactly the futures that are polled inside, also when several scopes run side by side in one
 //! task.
 //!
 //! ```text
@@ -14,9 +14,9 @@
 //!                    └────────────────┴──────────────────────────────────┘
 //! ```
 //!
-//! (1) The first poll. (2) The end of the first poll that is pending; a body that never waits costs no
-//! timer. (3) The kernel: it flags the task and keeps the number of the moment; the next poll takes both
-//! over (`Frame::look`). (4) The body is done, was dropped, or is dropped by the rule in `cause.rs`. (5)
+//! (1) The first poll. (2) The end of the first pending poll; a body that never waits costs no timer. (3)
+//! The kernel flags the task and keeps the number of the moment; the next poll takes both over
+//! (`Frame::update`). (4) The body is done, was dropped, or is dropped by the rules in `cause/rules.rs`. (5)
 //! A poll by another task or with another waker (`Frame::rebind`).
 
 use std::cell::{Cell, OnceCell};
@@ -32,32 +32,32 @@ use crate::names::KernelId;
 
 pub(crate) mod futures;
 
-/// A scope, as those inside of it see it. See the head of this file.
+/// The state of a scope. See the head of this file.
 pub(crate) struct Frame {
     is_shield: bool,
     kernel: Cell<KernelId>,
     /// The moment of the first poll; 0 before.
     opened: Cell<u64>,
-    /// The scope around it, during a poll.
+    /// The scope around this one, during a poll.
     parent: Cell<*const Frame>,
     deadline: Cell<Deadline>,
     timer: Cell<Option<TimerKey>>,
-    /// The task that polled it last, and that the timer is armed for; to be compared. A timer keeps
-    /// its task, so no other one has that address meanwhile.
+    /// The task of the last poll, for which the timer is armed; only compared. A timer keeps its task, so no
+    /// other task has the address meanwhile.
     task: Cell<Option<NonNull<Header>>>,
     node: Cell<SubWait>,
-    /// What the timer is armed for, besides the task.
+    /// The node for which the timer is armed.
     armed_node: Cell<SubWait>,
-    /// Of a shield: the moment of its last pending poll.
+    /// The moment of a shield's last pending poll.
     stamp: Cell<u64>,
-    /// The deadline has passed, and the scope knows: of that task.
+    /// The passed deadline, once a poll has found that it passed.
     passed: OnceCell<Box<Passed>>,
 }
 
 /// A deadline that has passed.
 struct Passed {
     cause: Cause,
-    /// The task that is flagged for it.
+    /// The task that is flagged for the cause.
     flagged: Cell<Option<TaskRef>>,
 }
 
@@ -91,8 +91,8 @@ impl Frame {
     }
 
     pub(crate) fn parent(&self) -> Option<&Frame> {
-        // SAFETY: only while this frame is in the chain is its parent asked for, and the parent is
-        // polled for longer than that: its body is what polls this one.
+        // SAFETY: `parent` is called only while this frame is in the chain. The parent's body polls this
+        // frame, so the parent is polled for longer than that.
         unsafe { self.parent.get().as_ref() }
     }
 }

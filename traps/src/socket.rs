@@ -1,14 +1,14 @@
-//! The socket traps: open a socket, attempt something on it, wait until that can be done.
+//! The socket traps: open a socket, make an attempt, wait until the attempt succeeds or fails.
 //!
-//! What a socket *is* the kernel decides; above the door it is a [`SocketId`]. What is done with one is
-//! a value, an [`Attempt`]: so a new operation touches this enum and the drivers, and nothing in
-//! between. An attempt that succeeds gives a number; what else it gives, it puts where the value says.
+//! The kernel decides how a socket is made; a program names it by a [`SocketId`]. An operation on a socket is a
+//! value, an [`Attempt`]. So a new operation touches this enum and the drivers, and nothing in between. An
+//! attempt that succeeds returns a number, and stores other results in a slot of the value.
 //!
-//! *Readiness is a hint.* A socket that is ready is attempted, and if that cannot be done after all
-//! the wait goes on. A kernel may also put an attempt off, because the task has had its share for this step.
+//! *Readiness is a hint.* The kernel makes an attempt on a ready socket, and if the attempt would block, the
+//! wait goes on. A kernel may also defer an attempt, if the task has spent its quota for this step.
 //!
-//! *A closed socket's number is never used again*, so a late user meets an error and never
-//! somebody else's connection.
+//! *A closed socket's number is never used again*, so a late user gets an error and never another
+//! connection.
 
 use std::fmt;
 use std::io::{self, IoSlice, IoSliceMut};
@@ -23,15 +23,15 @@ use crate::names::KernelId;
 /// Names a socket of a kernel.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub struct SocketId {
-    /// The kernel that opened it.
+    /// The kernel that opened the socket.
     pub kernel: KernelId,
-    /// Where the kernel keeps it.
+    /// The index of the socket in the kernel's table.
     pub index: u32,
-    /// Tells it from the sockets that were kept there before.
+    /// Distinguishes the socket from earlier sockets with the same index.
     pub generation: u32,
 }
 
-/// One of a socket's two readinesses.
+/// One of a socket's two directions.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum Direction {
     /// Data to read, a connection to accept, the end of the stream, or an error.
@@ -45,22 +45,22 @@ pub enum Direction {
 pub enum Address {
     /// An internet address and port.
     Ip(SocketAddr),
-    /// A path, an abstract name, or nothing. In a box, since it is four times as large as what else an attempt
-    /// brings.
+    /// A path, an abstract name, or nothing. Boxed, because the address is four times as large as an
+    /// attempt's other results.
     Unix(Box<unix::SocketAddr>),
 }
 
-/// What kind of socket to open.
+/// A socket to open.
 #[derive(Debug)]
 #[non_exhaustive]
 pub enum OpenSocket<'a> {
-    /// A TCP listener at an address, with room for so many connections not yet accepted.
+    /// A TCP listener at an address, with a backlog of this many connections.
     TcpListener(SocketAddr, u32),
-    /// The same, of which there may be several at one address, also of several kernels: the system
-    /// spreads connections over them (`SO_REUSEPORT`). A kernel that cannot refuses, with
+    /// A TCP listener that shares its address with others, also of other kernels: the system distributes
+    /// connections (`SO_REUSEPORT`). A kernel without such listeners refuses, with
     /// [`Unsupported`](io::ErrorKind::Unsupported).
     SharedTcpListener(SocketAddr, u32),
-    /// A TCP connection being made; wait for it with [`Attempt::Connected`].
+    /// A TCP connection that is being made; wait with [`Attempt::Connected`].
     TcpStream(SocketAddr),
     /// A UDP socket at an address.
     Udp(SocketAddr),
@@ -74,13 +74,13 @@ pub enum OpenSocket<'a> {
     UnixStreamPair,
     /// Two Unix datagram sockets that are connected to each other.
     UnixDatagramPair,
-    /// A descriptor from outside: a socket, a pipe, or whatever else the system can wait for. A
+    /// A descriptor from outside: a socket, a pipe, or another descriptor that the system can poll. A
     /// kernel whose sockets are no descriptors refuses, with
     /// [`Unsupported`](io::ErrorKind::Unsupported).
     Adopt(OwnedFd),
 }
 
-/// A property of a socket that can be read and changed. Not every kind has every one.
+/// A property of a socket that can be read and changed. Not every kind of socket has all properties.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[non_exhaustive]
 pub enum SocketOption {
@@ -88,36 +88,36 @@ pub enum SocketOption {
     NoDelay(bool),
     /// UDP: may send to a broadcast address (`SO_BROADCAST`).
     Broadcast(bool),
-    /// How long closing takes to send what is left; zero resets the connection (`SO_LINGER`).
+    /// The time that a close may take to send the remaining data; zero resets the connection (`SO_LINGER`).
     Linger(Option<Duration>),
     /// Probe an idle connection (`SO_KEEPALIVE`).
     KeepAlive(bool),
-    /// Bytes the system keeps for reading (`SO_RCVBUF`). Linux gives twice what was asked for.
+    /// Bytes the system keeps for reading (`SO_RCVBUF`). Linux doubles the number.
     ReceiveBuffer(usize),
-    /// Bytes the system keeps for writing (`SO_SNDBUF`). Linux gives twice what was asked for.
+    /// Bytes the system keeps for writing (`SO_SNDBUF`). Linux doubles the number.
     SendBuffer(usize),
 }
 
-/// Something to do on a socket, as a value: what the kernel is asked, and its driver.
+/// An operation on a socket, as a value for the kernel and its driver.
 ///
-/// None suspends by itself. What moves data, accepts or connects may not be possible now; whoever
-/// asks then waits until the socket is ready and attempts it again ([`socket_wait`](crate::socket_wait)). The rest is done at
-/// once.
+/// An attempt never suspends. An attempt to move data, accept or connect may block; the caller then waits until
+/// the socket is ready and repeats the attempt ([`socket_wait`](crate::socket_wait)). Other attempts succeed or
+/// fail at once.
 ///
-/// An attempt that succeeds gives the number of bytes that were moved, or received; 0 if it moves none.
+/// An attempt that succeeds returns the number of bytes that were moved, or received; 0 if it moves none.
 #[derive(Debug)]
 #[non_exhaustive]
 pub enum Attempt<'a> {
-    /// Whether an attempt in that direction is worthwhile, by what the kernel knows.
+    /// Whether an attempt in this direction is worthwhile, by the readiness that the kernel has noted.
     IsReady(Direction),
-    /// The same, by asking the system. For what is waited for and neither read nor written, as a
-    /// process.
+    /// Whether the descriptor is ready in this direction, by a poll of the system. For descriptors that are
+    /// neither read nor written, such as pidfds.
     Poll(Direction),
-    /// Take a connection from a listener, and put there its socket and the address of the other side.
+    /// Take a connection from a listener, and store its socket and the address of the other side.
     Accept(&'a mut Option<(SocketId, Address)>),
-    /// Whether a connection is made, and with what outcome.
+    /// Whether a connection has been made, or has failed.
     Connected,
-    /// Read from a stream; 0 bytes are its end (or there was no room).
+    /// Read from a stream; 0 bytes are the end of the stream, or the buffer was empty.
     Read(&'a mut [u8]),
     /// Read from a stream into several buffers.
     ReadVectored(&'a mut dyn Buffers),
@@ -127,41 +127,41 @@ pub enum Attempt<'a> {
     Write(&'a [u8]),
     /// Write several buffers to a stream.
     WriteVectored(&'a [IoSlice<'a>]),
-    /// Receive a datagram, and put there where it came from. What does not fit into the buffer is lost.
+    /// Receive a datagram, and store its sender's address. Bytes that do not fit into the buffer are lost.
     Receive(&'a mut [u8], &'a mut Option<Address>),
-    /// Send a datagram, to the peer that the socket is connected to if no other is named.
+    /// Send a datagram, to this address or to the socket's peer.
     Send(&'a [u8], Option<&'a Address>),
     /// Give a datagram socket a peer.
     Connect(&'a Address),
     /// End one or both directions of a stream.
     Shutdown(Shutdown),
-    /// Put there the socket's own address.
+    /// Store the socket's own address.
     LocalAddress(&'a mut Option<Address>),
-    /// Put there the address of the socket at the other end.
+    /// Store the address of the socket at the other end.
     PeerAddress(&'a mut Option<Address>),
     /// Change a property.
     SetOption(SocketOption),
-    /// Read the property that the variant names, and put it there.
+    /// Read the property that the variant names, and store it.
     GetOption(&'a mut SocketOption),
-    /// Close the socket. Those who wait for it are told.
+    /// Close the socket, and notify its waiters.
     Close,
 }
 
-/// So many buffers an attempt takes; systems refuse more (`IOV_MAX`). The rest are left out before
-/// an attempt is made, so that one which has done all it could is not taken for a short one.
+/// The largest number of buffers in one attempt; systems refuse more (`IOV_MAX`). Further buffers are left
+/// out before the attempt, so that a complete transfer does not count as a short one.
 const MOST_BUFFERS: usize = 1024;
 
-/// Several buffers to read into. Implemented for what the standard library reads into, and for nothing
-/// else: the kernel calls it with its tables in use.
+/// Several buffers to read into. Implemented only for the standard library's type, because the kernel calls
+/// these methods while its tables are borrowed.
 pub trait Buffers: fmt::Debug + sealed::Sealed {
-    /// How many bytes there is room for in one attempt.
+    /// The number of bytes that one attempt can read.
     fn room(&self) -> usize;
 
     /// Calls `read` with the buffers of one attempt.
     ///
     /// # Errors
     ///
-    /// What `read` reports.
+    /// The error of `read`.
     fn read_by(
         &mut self,
         read: &mut dyn FnMut(&mut [IoSliceMut<'_>]) -> io::Result<usize>,
@@ -188,14 +188,13 @@ impl Buffers for &mut [IoSliceMut<'_>] {
     }
 }
 
-/// As many buffers of data as one attempt takes.
+/// The first buffers of data, as many as one attempt takes.
 pub fn first_buffers<'a>(data: &'a [IoSlice<'a>]) -> &'a [IoSlice<'a>] {
     &data[..data.len().min(MOST_BUFFERS)]
 }
 
 impl Attempt<'_> {
-    /// The direction in which the socket must be ready; `None`: it is done or fails at once, whatever the
-    /// socket is ready for.
+    /// The direction in which the socket must be ready; `None`: the attempt needs no readiness.
     #[inline(always)]
     pub fn direction(&self) -> Option<Direction> {
         match self {
@@ -219,18 +218,18 @@ impl Attempt<'_> {
     }
 }
 
-/// What was opened.
+/// The result of opening a socket.
 #[derive(Debug)]
 #[non_exhaustive]
 pub enum Opened<S> {
     /// One socket.
     One(S),
-    /// Two, connected to each other.
+    /// Two sockets, connected to each other.
     Pair(S, S),
 }
 
 impl<S> Opened<S> {
-    /// The same, with the sockets named otherwise.
+    /// Maps each socket.
     pub fn map<T>(self, mut name: impl FnMut(S) -> T) -> Opened<T> {
         match self {
             Self::One(socket) => Opened::One(name(socket)),
@@ -239,10 +238,10 @@ impl<S> Opened<S> {
     }
 }
 
-/// What a name lookup gives.
+/// The result of a name lookup.
 pub type Addresses = io::Result<Vec<SocketAddr>>;
 
-/// A socket was closed, here, before or while it was used.
+/// A socket was closed by this program, before or during its use.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Closed;
 

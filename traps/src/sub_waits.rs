@@ -1,10 +1,11 @@
-//! Sub-waits: what is polled with another waker than its task's own.
+//! Sub-waits: waits and scopes that were polled with another waker than their task's own.
 //!
-//! A combinator such as `FuturesUnordered` polls a child only if it called the waker that it gave that
-//! child. So whoever wants such a child polled must have that waker. A *sub-wait* is a wait or a scope
-//! that was polled last with a combinator's waker; here each has a node with that waker. Nodes are
-//! linked under the node of the scope around them, so that a cause finds those that it concerns. A scope that is
-//! polled with the task's own waker has a node only if there are sub-waits in it, and no waker. Plain code, `join!` and `select!` have no sub-waits.
+//! A combinator such as `FuturesUnordered` polls a child only after a call of the child's own waker. So a
+//! kernel needs that waker to get the child polled. A *sub-wait* is a wait or a scope whose last poll had
+//! a combinator's waker. Each has a node with that waker. Nodes are linked under the node of the scope
+//! around them, so that a cause finds the sub-waits inside its owner. A scope that is polled with the
+//! task's own waker has a node, without a waker, only if there are sub-waits inside. Plain code, `join!` and
+//! `select!` have no sub-waits.
 //!
 //! ```text
 //!   task ──▶ scope ──▶ sub-wait ──▶ …        first child, then from sibling to sibling,
@@ -14,12 +15,12 @@
 //!            sub-wait
 //! ```
 //!
-//! The node of a wait or a scope is its future's, which frees it. When a scope ends, what was under it is
-//! under what is around the scope.
+//! The future of a wait or a scope owns its node, and frees it. When a scope ends, the nodes below move
+//! under the next scope around, or under the task.
 //!
-//! Each list counts the waits and shields under it, at any depth: those that wait, and those whose waker was
-//! called since their last poll. Nobody may poll the latter any more, as when the combinator that had them
-//! is left alone.
+//! Each list counts the waits and shields below, at any depth: those that wait, and those whose waker was
+//! called since their last poll. The latter may never be polled again, if the program no longer polls
+//! their combinator.
 
 use std::cell::RefCell;
 use std::panic::Location;
@@ -31,15 +32,15 @@ use crate::cell::reference::TaskRef;
 use crate::cell::sub_wait::{Count, List, SubWait};
 use crate::names::{SeenWait, TrapKind};
 
-/// What a node stands for.
+/// The wait or scope that a node belongs to.
 #[derive(Clone, Copy)]
-pub(crate) enum What {
+pub(crate) enum NodeKind {
     Wait(TrapKind, &'static Location<'static>),
     Deadline,
     Shield,
 }
 
-/// Under what a node is.
+/// The list that a node is linked into: that of its task, or of a scope.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Under {
     Task,
@@ -49,10 +50,10 @@ pub(crate) enum Under {
 struct Node {
     task: TaskRef,
     waker: Option<Waker>,
-    /// It was polled last with a combinator's waker.
+    /// The last poll had a combinator's waker.
     is_sub_wait: bool,
-    what: What,
-    /// What the wait waits for, if its last poll was in an inspected step.
+    kind: NodeKind,
+    /// The thing that the wait is for, if its last poll was in an inspected step.
     about: Option<Box<str>>,
     under: Under,
     previous: SubWait,
@@ -61,17 +62,17 @@ struct Node {
 }
 
 impl Node {
-    /// Whether a cause around it concerns it, or what is in it.
-    fn is_told(&self) -> bool {
-        !matches!(self.what, What::Shield | What::Wait(TrapKind::Elapse, _))
+    /// Whether causes around the node can interrupt the waits of the node and below.
+    fn is_interruptible(&self) -> bool {
+        !matches!(self.kind, NodeKind::Shield | NodeKind::Wait(TrapKind::Elapse, _))
     }
 
-    /// What it counts for by itself.
+    /// The node's own part of the counts above.
     fn own_count(&self) -> Count {
-        match self.what {
-            // A cause never makes it ready: nobody need poll it.
-            What::Wait(TrapKind::Elapse, _) | What::Deadline => Count::default(),
-            What::Wait(..) | What::Shield if self.is_sub_wait => match self.waker {
+        match self.kind {
+            // The rules of interruption do not count these.
+            NodeKind::Wait(TrapKind::Elapse, _) | NodeKind::Deadline => Count::default(),
+            NodeKind::Wait(..) | NodeKind::Shield if self.is_sub_wait => match self.waker {
                 Some(_) => Count::WAITING,
                 None => Count::CALLED,
             },
@@ -79,7 +80,7 @@ impl Node {
         }
     }
 
-    /// What it counts for with all that is under it.
+    /// The part of the node and of all nodes below in the counts above.
     fn whole_count(&self) -> Count {
         self.own_count().add(self.inside.count())
     }
@@ -90,21 +91,21 @@ impl Node {
 pub(crate) struct SubWaits(RefCell<Slab<Node>>);
 
 impl SubWaits {
-    /// Sees to it that there is a node, under that, with that waker. `None` leaves the waker out.
+    /// Makes a node, or changes one, and returns it. `waker` is `None` for the task's own waker.
     pub(crate) fn bind(
         &self,
         node: SubWait,
         under: Under,
         task: &TaskRef,
         waker: Option<&Waker>,
-        what: What,
+        kind: NodeKind,
     ) -> SubWait {
         let is_known = waker.is_none_or(|waker| {
             let nodes = self.0.borrow();
             let known = nodes.get(node.index()).and_then(|node| node.waker.as_ref());
             known.is_some_and(|known| known.will_wake(waker))
         });
-        // Other people's code, and called with nothing borrowed.
+        // The clone is user code, and called with nothing borrowed.
         let fresh = if is_known { None } else { waker.cloned() };
         let mut nodes = self.0.borrow_mut();
         if node.is_none() {
@@ -113,7 +114,7 @@ impl SubWaits {
                 task: task.clone(),
                 waker: fresh,
                 is_sub_wait: waker.is_some(),
-                what,
+                kind,
                 about: None,
                 under,
                 previous: SubWait::NONE,
@@ -129,7 +130,7 @@ impl SubWaits {
         }
         let found = &mut nodes[node.index()];
         let count_before = found.own_count();
-        found.what = what;
+        found.kind = kind;
         found.about = None;
         found.is_sub_wait = waker.is_some();
         let waker_before = match waker {
@@ -149,12 +150,12 @@ impl SubWaits {
         node
     }
 
-    /// Notes what a wait waits for. For listings.
+    /// Notes the thing that a wait is for. For listings.
     pub(crate) fn set_about(&self, node: SubWait, about: Option<Box<str>>) {
         self.0.borrow_mut()[node.index()].about = about;
     }
 
-    /// Frees a node. What is under it is under what it was under from now on.
+    /// Frees a node, and moves the nodes below one level up.
     pub(crate) fn free(&self, node: SubWait) {
         let mut nodes = self.0.borrow_mut();
         let around = nodes[node.index()].under;
@@ -171,35 +172,36 @@ impl SubWaits {
         drop((task, waker));
     }
 
-    /// The waker of a node, to be called.
+    /// Takes the waker of a node, for a call.
     pub(crate) fn take_waker(&self, node: SubWait) -> Option<Waker> {
         let mut nodes = self.0.borrow_mut();
         nodes.get(node.index())?;
         take_waker(&mut nodes, node)
     }
 
-    /// How many waits and shields are under a scope's node.
+    /// The number of waits and shields under a scope's node.
     pub(crate) fn count_inside(&self, node: SubWait) -> Count {
         self.0.borrow().get(node.index()).map_or_else(Count::default, |node| node.inside.count())
     }
 
-    /// Takes the wakers of all that a cause of a scope (`None`: of the task) concerns: what is under it
-    /// at any depth, but for shields, what is in them, and waits that are never interrupted. Those outside come first, of siblings the oldest.
+    /// Takes the wakers of the sub-waits that a cause of a scope (`None`: of the task) can interrupt, at any
+    /// depth: all but shields, the nodes below shields, and waits that are never interrupted. The outer ones
+    /// come first, of siblings the oldest.
     pub(crate) fn take_wakers(&self, task: &TaskRef, scope: Option<SubWait>) -> Vec<Waker> {
-        self.take_wakers_if(task, scope, Node::is_told)
+        self.take_wakers_if(task, scope, Node::is_interruptible)
     }
 
-    /// Takes the wakers of all that is under a task, at any depth.
+    /// Takes the wakers of all sub-waits of a task, at any depth.
     pub(crate) fn take_all_wakers(&self, task: &TaskRef) -> Vec<Waker> {
         self.take_wakers_if(task, None, |_| true)
     }
 
-    /// Takes the wakers of what is under a scope or task, but for what is not concerned and what is in that.
+    /// Takes the wakers under a scope or task, without those of excluded nodes and the nodes below them.
     fn take_wakers_if(
         &self,
         task: &TaskRef,
         scope: Option<SubWait>,
-        is_concerned: impl Fn(&Node) -> bool,
+        is_included: impl Fn(&Node) -> bool,
     ) -> Vec<Waker> {
         let mut nodes = self.0.borrow_mut();
         let inside = match scope {
@@ -210,7 +212,7 @@ impl SubWaits {
         let mut left = Vec::new();
         push_siblings(&nodes, inside.first(), &mut left);
         while let Some(node) = left.pop() {
-            if !is_concerned(&nodes[node.index()]) {
+            if !is_included(&nodes[node.index()]) {
                 continue;
             }
             wakers.extend(take_waker(&mut nodes, node));
@@ -222,7 +224,7 @@ impl SubWaits {
     /// Shows every sub-wait that is a wait.
     pub(crate) fn each(&self, mut show: impl FnMut(&TaskRef, SeenWait)) {
         for (_, node) in &*self.0.borrow() {
-            if let What::Wait(trap, place) = node.what
+            if let NodeKind::Wait(trap, place) = node.kind
                 && !node.task.is_ended()
             {
                 show(&node.task, SeenWait { trap, place, about: node.about.clone() });
@@ -254,7 +256,7 @@ fn set_list(nodes: &mut Slab<Node>, task: &TaskRef, under: Under, list: List) {
     }
 }
 
-/// Changes what a node counts for in all lists that it is under.
+/// Changes the counts of all lists above a node.
 fn change_count(nodes: &mut Slab<Node>, node: SubWait, change: impl Fn(Count) -> Count) {
     let mut at = node;
     loop {
@@ -269,7 +271,7 @@ fn change_count(nodes: &mut Slab<Node>, node: SubWait, change: impl Fn(Count) ->
     }
 }
 
-/// A node counts for something else by itself than before.
+/// Updates the counts above a node after a change of the node's own part.
 fn recount(nodes: &mut Slab<Node>, node: SubWait, before: Count) {
     let now = nodes[node.index()].own_count();
     if now != before {

@@ -1,4 +1,4 @@
-//! Tasks as their owners see them: spawning, joining, cancelling.
+//! Tasks: spawning, joining, cancelling.
 
 use std::any::Any;
 use std::fmt;
@@ -48,7 +48,7 @@ where
     spawn_at(future, None, Location::caller())
 }
 
-/// Starts a task with more said about it than [`spawn`] takes.
+/// Starts a task with more settings than [`spawn`].
 ///
 /// # Examples
 ///
@@ -77,8 +77,8 @@ impl Builder {
         self
     }
 
-    /// The place that is shown as the one that spawned the task; without this, the caller of
-    /// `spawn`. For libraries that spawn on somebody's behalf.
+    /// The place that is reported as the task's spawn; by default the caller of `spawn`. For libraries that
+    /// spawn for their callers.
     pub fn spawned_at(mut self, place: &'static Location<'static>) -> Self {
         self.spawned_at = Some(place);
         self
@@ -120,7 +120,7 @@ where
     Task { join: kernel_trap_at(JoinTrap { task }, spawned_at), output: PhantomData }
 }
 
-/// Ends a task that its kernel did not take.
+/// Ends a task that its kernel has refused.
 #[cold]
 fn refuse(task: &TaskRef) {
     let late = Interrupted::cancelled("spawned while the kernel was being shut down");
@@ -155,16 +155,16 @@ impl Trap for JoinTrap {
 
 /// A handle to a task, and the future of its outcome.
 ///
-/// Dropping the handle detaches the task: it runs on. A panic that nobody joins is logged.
+/// The drop of the handle detaches the task, which runs on. A panic that is not joined is logged.
 ///
 /// # Cancellation
 ///
-/// Awaiting it is an interruption point: it gives [`TaskError::Interrupted`], the task runs on, and
-/// `&mut task` may be awaited again. Dropped while it waits, nothing is lost but the handle.
+/// An interruption point. An interrupted await returns [`TaskError::Interrupted`]; the task runs on, and
+/// `&mut task` may be awaited again. The drop of a waiting handle loses only the handle.
 ///
 /// # Panics
 ///
-/// Polled again after it gave the outcome.
+/// When polled again after the outcome.
 #[must_use = "a task that is not joined runs on detached; `drop` the handle if that is meant"]
 pub struct Task<T> {
     join: KernelTrap<JoinTrap>,
@@ -177,7 +177,7 @@ impl<T> Task<T> {
         &self.join.trap().task
     }
 
-    /// Waits for the task's end; the same as awaiting the task.
+    /// Waits for the task's end, as awaiting the task does.
     ///
     /// # Errors
     ///
@@ -186,19 +186,17 @@ impl<T> Task<T> {
         self
     }
 
-    /// The number the kernel gave to the task.
+    /// The number that the kernel assigned to the task.
     pub fn id(&self) -> TaskId {
         self.task().id()
     }
 
-    /// The task's name; empty where none was given.
+    /// The task's name; empty for a task without a name.
     pub fn name(&self) -> &str {
         self.task().name()
     }
 
-    /// The task that spawned this one; `None` if it was not spawned by a task.
-    ///
-    /// That task may have ended since.
+    /// The task that spawned this one; `None` if no task did. The parent may have ended since.
     pub fn parent(&self) -> Option<TaskId> {
         self.task().parent()
     }
@@ -213,20 +211,20 @@ impl<T> Task<T> {
         self.task().is_ended()
     }
 
-    /// The outcome of the task if it has ended and nobody has taken the outcome; does not wait.
+    /// Takes the outcome of the task, if the task has ended and its outcome was not taken; does not wait.
     ///
     /// # Errors
     ///
-    /// Inside: why the task gave no value.
+    /// The inner error: the task gave no value.
     pub fn try_join(&mut self) -> Option<Result<T, TaskError>> {
         // SAFETY: a `Task<T>` is made in `spawn_at` only, around a future whose output is `T`.
         unsafe { self.task().take_outcome::<T>() }
     }
 
-    /// Asks the task to end and waits until it has. Its outcome can be joined afterwards.
+    /// Asks the task to end and waits for its end. The outcome can be joined afterwards.
     ///
-    /// The await that the task sits in returns [`Interrupted`]; it may clean up, and take its
-    /// time. A task that was never stepped is dropped unpolled.
+    /// The task's current await returns [`Interrupted`], and the task may clean up. A task that was never
+    /// stepped is dropped unpolled.
     ///
     /// # Examples
     ///
@@ -249,7 +247,7 @@ impl<T> Task<T> {
     ///
     /// # Cancellation
     ///
-    /// An interruption point. The request stays made.
+    /// An interruption point. The request is not taken back.
     ///
     /// # Errors
     ///
@@ -271,23 +269,23 @@ impl<T> Task<T> {
         }
     }
 
-    /// Asks the task to end, saying why, and does not wait. See [`cancel`](Self::cancel).
+    /// Asks the task to end, with a reason, and does not wait. See [`cancel`](Self::cancel).
     ///
     /// A second request changes nothing: it never interrupts the cleanup that the first one caused.
     pub fn request_cancel(&self, reason: &str) {
         self.task().request_cancel(Interrupted::cancelled(reason));
     }
 
-    /// Ends the task without another step of it: its future is dropped where it stands, by the
-    /// kernel, before the next step of any task.
+    /// Ends the task without another step: the kernel drops the task's future before the next step of any
+    /// task.
     pub fn abort(&self) {
         self.task().request_abort(Interrupted::cancelled("aborted"));
     }
 
-    /// Lets the task run on by itself; the same as dropping the handle.
+    /// Drops the handle; the task runs on.
     pub fn detach(self) {}
 
-    /// A handle that asks the task to end when it is dropped, instead of detaching it.
+    /// A handle whose drop asks the task to end, instead of detaching it.
     pub fn cancel_on_drop(self) -> CancelOnDrop<T> {
         CancelOnDrop(self)
     }
@@ -307,7 +305,7 @@ impl<T> Future for Task<T> {
             Poll::Pending => return Poll::Pending,
             Poll::Ready(Ok(())) => {}
             Poll::Ready(Err(interrupted)) => {
-                // It can be awaited again.
+                // The handle can be awaited again.
                 this.join.reset();
                 return Poll::Ready(Err(TaskError::Interrupted(interrupted)));
             }
@@ -322,7 +320,7 @@ impl<T> fmt::Debug for Task<T> {
     }
 }
 
-/// A task that is asked to end when its handle is dropped. Made by [`Task::cancel_on_drop`].
+/// A handle whose drop asks its task to end. Made by [`Task::cancel_on_drop`].
 #[derive(Debug)]
 #[must_use = "dropping it at once asks the task to end at once"]
 pub struct CancelOnDrop<T>(Task<T>);
@@ -356,49 +354,49 @@ impl<T> Drop for CancelOnDrop<T> {
 pub struct Current(TaskRef);
 
 impl Current {
-    /// The number the kernel gave to the task.
+    /// The number that the kernel assigned to the task.
     pub fn id(&self) -> TaskId {
         self.0.id()
     }
 
-    /// The task's name; empty where none was given.
+    /// The task's name; empty for a task without a name.
     pub fn name(&self) -> &str {
         self.0.name()
     }
 
-    /// Where the task was spawned.
+    /// The place where the task was spawned.
     pub fn spawned_at(&self) -> &'static Location<'static> {
         self.0.spawned_at()
     }
 
-    /// The task that spawned this one; `None` if it was not spawned by a task.
+    /// The task that spawned this one; `None` if no task did.
     pub fn parent(&self) -> Option<TaskId> {
         self.0.parent()
     }
 
-    /// The task itself, to be told or dropped from elsewhere.
+    /// The task itself, for requests from elsewhere.
     pub fn task_ref(&self) -> &TaskRef {
         &self.0
     }
 
-    /// The kernel that runs it.
+    /// The kernel that runs the task.
     pub fn kernel(&self) -> KernelId {
         self.0.kernel()
     }
 
-    /// What the task keeps under that key. For those who write task locals.
+    /// The task's value under a key. For implementations of task locals.
     pub fn local(&self, key: LocalKey) -> Option<Rc<dyn Any>> {
         self.0.local(key)
     }
 
-    /// Has the task keep a value until it ends; gives back the one that was there before. For
-    /// those who write task locals.
+    /// Sets the task's value under a key, until the task ends; returns the previous value. For implementations
+    /// of task locals.
     ///
     /// The values are dropped after the task's future, with the task still current.
     ///
     /// # Errors
     ///
-    /// The value, if the task's values have been dropped already.
+    /// The value itself, if the task's values have been dropped already.
     pub fn set_local(
         &self,
         key: LocalKey,

@@ -1,8 +1,8 @@
-//! What jobs, replies, the wake queue and task cells use of threads. In a file of its own so that a
-//! model checker can be put in its place.
+//! The thread types of blocking calls, replies, the wake queue and task cells: the standard library's, or
+//! the model checker's.
 //!
-//! The checker takes every atomic operation as sequentially consistent and every fence as none: it
-//! finds wrong orders of operations, not wrong `Ordering`s.
+//! The checker treats every atomic operation as sequentially consistent, and ignores fences. So it finds
+//! wrong orders of operations, not wrong `Ordering`s.
 
 #[cfg(not(pikake_shuttle))]
 pub(crate) use std::sync::{

@@ -1,12 +1,12 @@
 //! Traps as typed values, and the one future that hands them over.
 //!
 //! [`kernel_trap`] is the only future of pikake's own that returns `Pending` (I2). Every other
-//! wait, in this crate and above, awaits it. A [`Trap`] is the typed face of a [`Wait`]: it knows
-//! what its answer looks like, so that a sleep cannot be answered like a read.
+//! wait, in this crate and above, awaits it. A [`Trap`] is a [`Wait`] with the type of its answer, so a
+//! sleep cannot be answered like a read.
 //!
-//! A poll takes one of two ways. If it comes with the task's own waker, and the task is not watched,
-//! the wait is begun or collected and nothing else happens. Otherwise the same is done out of line
-//! ([`poll_watched`]), with what is asked besides: which waker, is a cause due, does an observer look.
+//! A poll takes one of two ways. With the task's own waker, in a task that is not watched, the poll begins
+//! or collects the wait, and does nothing else. Otherwise [`poll_watched`] does the same out of line, and
+//! also handles other wakers, causes and observers.
 
 use std::fmt;
 use std::future::Future;
@@ -15,7 +15,7 @@ use std::panic::Location;
 use std::pin::Pin;
 use std::task::{Context, Poll};
 
-use crate::cause::{Asked, Branch};
+use crate::cause::{Branch, Query};
 use crate::cell::flags::Flags;
 use crate::cell::reference::TaskRef;
 use crate::cell::sub_wait::SubWait;
@@ -23,40 +23,40 @@ use crate::door;
 use crate::interrupt::Interrupted;
 use crate::local::Local;
 use crate::names::{KernelId, SeenWait, TaskId, TrapKind, WaitKey};
-use crate::sub_waits::{Under, What};
+use crate::sub_waits::{NodeKind, Under};
 use crate::wait::{Begun, Collected, Wait, WaitEvent, Waiter};
 
-/// Something a task asks of its kernel and may have to wait for.
+/// A request of a task to its kernel that may have to wait.
 pub trait Trap {
-    /// What awaiting the trap gives.
+    /// The output of the trap's future.
     type Answer;
 
-    /// Where the kernel puts what it gives besides having waited: `()` for nothing, or an
+    /// The slot for a result of the kernel: `()` if the kernel only ends the wait, or an
     /// [`Outcome`](crate::Outcome).
     type Given: Default;
 
-    /// What the kernel is handed: always the same wait.
+    /// The wait for the kernel: always the same one.
     fn wait<'a>(&'a mut self, given: &'a mut Self::Given) -> Wait<'a>;
 
-    /// Turns what the kernel gave into the trap's answer.
+    /// Turns the kernel's result into the trap's answer.
     fn answer(&mut self, result: Result<Self::Given, Interrupted>) -> Self::Answer;
 
-    /// What it waits for, in words for a listing: which lock, which task. Asked when somebody
-    /// [looks](crate::TaskRef::inspect), at a poll that is pending.
+    /// The thing that the trap waits for, such as a lock or a task, in words for a listing. Called at a
+    /// pending poll of an [inspected](crate::TaskRef::inspect) task.
     fn about(&self) -> Option<String> {
         None
     }
 
-    /// Called when the trap was taken back while it waited: its future was dropped or interrupted. What was
-    /// granted to the wait is free again; a kernel that has ended since cannot tell what that was
+    /// Called when the drop or the interruption of a waiting trap has withdrawn the wait. Permits that were
+    /// granted to the wait are free again; if the kernel has ended since, they still count as granted
     /// ([`WaitQueue::recover`](crate::WaitQueue::recover)).
     fn left(&mut self) {}
 }
 
 /// Hands a trap to the kernel that runs the current task, and waits for the answer.
 ///
-/// The trap is executed on the first poll. A future that was made in one task and is polled in
-/// another one of the same kernel acts for the one that polls it.
+/// The kernel executes the trap on the first poll, for the task that polls. Another task of the same kernel
+/// may have made the future.
 ///
 /// # Examples
 ///
@@ -72,13 +72,12 @@ pub trait Trap {
 ///
 /// # Cancellation
 ///
-/// Dropped while it waits, the trap is taken back: it has no effect any more. What a trap does
-/// about interruption is said in its own specification.
+/// The drop of a waiting trap withdraws it, without an effect. The documentation of each trap says how
+/// interruption affects it.
 ///
 /// # Panics
 ///
-/// When polled outside a kernel, outside a task, in another kernel than before, or again after it
-/// gave its answer.
+/// When polled outside a kernel, outside a task, in another kernel than before, or again after the answer.
 #[track_caller]
 #[inline]
 pub fn kernel_trap<T: Trap>(trap: T) -> KernelTrap<T> {
@@ -114,36 +113,36 @@ pub fn kernel_trap_at<T: Trap>(trap: T, place: &'static Location<'static>) -> Ke
 pub struct KernelTrap<T: Trap> {
     trap: T,
     state: State,
-    /// It belongs to its kernel's thread, where it must be dropped to be taken back.
+    /// The future belongs to its kernel's thread, where the drop withdraws the wait.
     _home: PhantomData<*const ()>,
 }
 
-/// How far a trap is, apart from what it is.
+/// The state of a trap.
 struct State {
-    /// The kernel where it waits; none: it is new; or it has answered.
+    /// The kernel where the trap waits; [`KernelId::NONE`] if new, [`KernelId::FINISHED`] if answered.
     kernel: KernelId,
-    /// Its node, if it was polled last with another waker than the task's own.
+    /// The trap's node, if its last poll had another waker than the task's own.
     sub_wait: SubWait,
-    /// The task that polled it last.
+    /// The task of the last poll.
     task: TaskId,
     key: Key,
-    /// The moment of its last pending poll.
+    /// The moment of the last pending poll.
     stamp: u64,
     place: &'static Location<'static>,
 }
 
-/// What ends a wait: an entry in one of the kernel's tables, or something that needs none.
+/// The end of a wait: an entry in one of the kernel's tables, the next step, or neither.
 #[derive(Clone, Copy, PartialEq, Eq)]
 struct Key(u64);
 
 impl Key {
-    /// The step after this one.
+    /// Marks a wait for the task's next step.
     const STEP: u64 = 1 << 63;
-    /// Nothing that the kernel knows.
+    /// No event that the kernel knows ends the wait.
     const NEVER: Self = Self(u64::MAX);
 
-    /// The step after this one: the step's number, and how often the task was stepped, each as far as
-    /// there is room.
+    /// A wait for the task's next step: the current step's number, and the task's count of steps, each
+    /// without its high bits.
     #[inline(always)]
     fn step(local: &Local, task: &TaskRef) -> Self {
         let steps = u64::from(task.flags().steps()) << 32;
@@ -155,33 +154,32 @@ impl Key {
         self.0 & Self::STEP != 0 && self != Self::NEVER
     }
 
-    /// Whether it began in the current step.
+    /// Whether the wait began in the current step.
     #[inline(always)]
     fn is_this_step(self, local: &Local) -> bool {
         self.0 as u32 == local.step_number() as u32
     }
 
-    /// Whether it began in the last step before the current one of the task that polls it.
+    /// Whether the wait began in the task's step before the current one.
     fn is_last_step_of(self, task: &TaskRef) -> bool {
         let steps = (self.0 >> 32) as u32 & 0x3fff;
         steps.wrapping_add(1) & 0x3fff == task.flags().steps()
     }
 
-    /// The entry.
     #[inline(always)]
     fn as_entry(self) -> Option<WaitKey> {
         (self.0 < WaitKey::LIMIT).then_some(WaitKey(self.0))
     }
 }
 
-/// What a wait came to when it was asked.
+/// The result of beginning or collecting a wait.
 #[derive(Clone, Copy)]
-enum Asking {
+enum Progress {
     Answered,
     Pending(Key),
 }
 
-impl Asking {
+impl Progress {
     #[inline(always)]
     fn of(begun: Begun, local: &Local, task: &TaskRef) -> Self {
         match begun {
@@ -193,35 +191,35 @@ impl Asking {
     }
 }
 
-/// Asks for the first time.
+/// Begins a wait.
 #[inline(always)]
-fn begin(wait: Wait<'_>, local: &Local, waiter: &Waiter) -> Asking {
+fn begin(wait: Wait<'_>, local: &Local, waiter: &Waiter) -> Progress {
     match wait {
-        Wait::Yield => Asking::Pending(Key::step(local, waiter.task())),
-        Wait::Foreign(_) => Asking::Pending(Key::NEVER),
+        Wait::Yield => Progress::Pending(Key::step(local, waiter.task())),
+        Wait::Foreign(_) => Progress::Pending(Key::NEVER),
         Wait::Join(joined) if joined.is_ended() => match local.take_answer() {
-            true => Asking::Answered,
-            false => Asking::Pending(Key::step(local, waiter.task())),
+            true => Progress::Answered,
+            false => Progress::Pending(Key::step(local, waiter.task())),
         },
-        wait => Asking::of(local.kernel().begin(wait, waiter), local, waiter.task()),
+        wait => Progress::of(local.kernel().begin(wait, waiter), local, waiter.task()),
     }
 }
 
-/// Asks again.
+/// Collects the answer of a wait that has begun.
 #[inline(always)]
-fn ask(wait: Wait<'_>, key: Key, local: &Local, waiter: &Waiter) -> Asking {
+fn collect(wait: Wait<'_>, key: Key, local: &Local, waiter: &Waiter) -> Progress {
     match (wait, key.is_step()) {
-        (_, true) if key.is_this_step(local) => Asking::Pending(key),
-        (Wait::Yield, _) | (Wait::Sleep(_), true) => Asking::Answered,
-        // It was put off, and is begun now.
+        (_, true) if key.is_this_step(local) => Progress::Pending(key),
+        (Wait::Yield, _) | (Wait::Sleep(_), true) => Progress::Answered,
+        // The kernel had deferred the wait to this step.
         (wait, true) => begin(wait, local, waiter),
         (wait, false) => match key.as_entry() {
-            None => Asking::Pending(key),
+            None => Progress::Pending(key),
             Some(entry) => match local.kernel().collect(wait, entry, waiter) {
-                Collected::Answered => Asking::Answered,
-                Collected::Pending => Asking::Pending(key),
-                Collected::Entry(WaitKey(key)) => Asking::Pending(Key(key)),
-                Collected::NextStep => Asking::Pending(Key::step(local, waiter.task())),
+                Collected::Answered => Progress::Answered,
+                Collected::Pending => Progress::Pending(key),
+                Collected::Entry(WaitKey(key)) => Progress::Pending(Key(key)),
+                Collected::NextStep => Progress::Pending(Key::step(local, waiter.task())),
             },
         },
     }
@@ -234,14 +232,14 @@ impl<T: Trap> KernelTrap<T> {
         &self.trap
     }
 
-    /// Has the wait reported as awaited there, if it has not begun.
+    /// Sets the place that is reported for the wait, if the wait has not begun.
     pub(crate) fn await_at(&mut self, place: &'static Location<'static>) {
         if self.state.kernel == KernelId::NONE {
             self.state.place = place;
         }
     }
 
-    /// Takes the trap back if it waits, so that the next poll executes it anew.
+    /// Withdraws a waiting trap, so that the next poll executes the trap anew.
     #[inline]
     pub(crate) fn reset(&mut self) {
         if self.is_waiting() {
@@ -250,7 +248,7 @@ impl<T: Trap> KernelTrap<T> {
         self.state.kernel = KernelId::NONE;
     }
 
-    /// What a foreign trap stands for is there: takes it back, as a wait that was satisfied.
+    /// Ends a foreign trap whose future is ready, as a wait that was satisfied.
     #[inline]
     pub(crate) fn satisfied(&mut self) {
         if self.is_waiting() {
@@ -280,7 +278,7 @@ impl<T: Trap> KernelTrap<T> {
     }
 }
 
-/// Takes back a trap that waits.
+/// Withdraws a waiting trap.
 #[inline(never)]
 fn withdraw<T: Trap>(trap: &mut T, state: &mut State) {
     door::reach(state.kernel, |local| {
@@ -294,7 +292,7 @@ fn withdraw<T: Trap>(trap: &mut T, state: &mut State) {
 }
 
 impl State {
-    /// What the wait leaves to the branch that goes on; nothing if another task polled it last.
+    /// The branch that the wait leaves behind; `None` if another task polled the wait last.
     fn branch(&self, task: &TaskRef) -> Option<Branch> {
         (self.task == task.id()).then_some(Branch::of(self.stamp))
     }
@@ -310,7 +308,7 @@ impl State {
 /// Panics because a trap was polled where it cannot be executed.
 #[cold]
 #[inline(never)]
-fn out_of_place(kind: TrapKind, state: &State) -> ! {
+fn panic_misplaced(kind: TrapKind, state: &State) -> ! {
     let State { kernel, place, .. } = *state;
     match door::current_kernel() {
         None => door::outside(&format!("the trap `{kind}`"), place),
@@ -325,7 +323,7 @@ fn out_of_place(kind: TrapKind, state: &State) -> ! {
     }
 }
 
-// The trap is only ever used by reference and by value, never pinned.
+// The trap is never pinned.
 impl<T: Trap> Unpin for KernelTrap<T> {}
 
 impl<T: Trap> Future for KernelTrap<T> {
@@ -343,38 +341,38 @@ impl<T: Trap> Future for KernelTrap<T> {
             let waiter = &*Waiter::lent(task);
             let wait = trap.wait(&mut given);
             let kind = wait.kind();
-            let asking = if state.kernel == KernelId::NONE {
+            let progress = if state.kernel == KernelId::NONE {
                 begin(wait, local, waiter)
             } else if state.kernel == local.id() {
-                ask(wait, state.key, local, waiter)
+                collect(wait, state.key, local, waiter)
             } else {
-                out_of_place(kind, state)
+                panic_misplaced(kind, state)
             };
-            let key = match asking {
-                Asking::Answered => {
+            let key = match progress {
+                Progress::Answered => {
                     state.kernel = KernelId::FINISHED;
                     return Poll::Ready(trap.answer(Ok(given)));
                 }
-                Asking::Pending(key) => key,
+                Progress::Pending(key) => key,
             };
             state.kernel = local.id();
             state.task = task.id();
             state.key = key;
             state.stamp = local.moment();
             if key.is_step() {
-                local.ask_again(task);
+                local.make_ready_after_step(task);
             }
             task.set_wait(kind, state.place);
             Poll::Pending
         });
         match polled {
             Some(polled) => polled,
-            None => out_of_place(trap.wait(&mut T::Given::default()).kind(), state),
+            None => panic_misplaced(trap.wait(&mut T::Given::default()).kind(), state),
         }
     }
 }
 
-/// Whether a wait that waits for the next step is over in that step.
+/// Whether a wait for the next step is satisfied there, rather than begun anew.
 fn ends_with_step(kind: TrapKind) -> bool {
     matches!(kind, TrapKind::Yield | TrapKind::Sleep)
 }
@@ -392,60 +390,59 @@ fn poll_watched<T: Trap>(
     let kind = trap.wait(given).kind();
     let is_new = state.kernel == KernelId::NONE;
     if !is_new && state.kernel != local.id() {
-        out_of_place(kind, state);
+        panic_misplaced(kind, state);
     }
-    // An uninterruptible wait takes no part in the rules of interruption.
-    let is_told = kind != TrapKind::Elapse;
+    let is_interruptible = kind != TrapKind::Elapse;
     let is_flagged = task.flags().has(Flags::CAUSE);
-    if is_told && !is_new {
+    if is_interruptible && !is_new {
         local.set_branch(None);
         local.forget_pending(state.stamp);
     }
 
     let is_sub_wait = !task.owns(cx.waker());
     if is_sub_wait {
-        let under = local.around(task);
-        let what = What::Wait(kind, state.place);
+        let under = local.enclosing(task);
+        let kind = NodeKind::Wait(kind, state.place);
         let waker = Some(cx.waker());
-        state.sub_wait = local.sub_waits().bind(state.sub_wait, under, task, waker, what);
+        state.sub_wait = local.sub_waits().bind(state.sub_wait, under, task, waker, kind);
         if is_new {
-            // So that the node is freed should the kernel panic.
+            // If the kernel panics, the drop frees the node.
             (state.kernel, state.key) = (local.id(), Key::NEVER);
         }
     }
     let sub_wait = if is_sub_wait { state.sub_wait } else { SubWait::NONE };
     let waiter = Waiter::new(task, sub_wait);
-    let asking = match is_new {
+    let progress = match is_new {
         true => begin(trap.wait(given), local, &waiter),
-        false => ask(trap.wait(given), state.key, local, &waiter),
+        false => collect(trap.wait(given), state.key, local, &waiter),
     };
     if !is_sub_wait {
         state.free_sub_wait(local);
     }
 
     let branch = if is_new { local.branch() } else { state.branch(task) };
-    let asked = Asked::new(branch);
-    let answer = match asking {
-        Asking::Answered => {
-            // A wait for the next step is told of what came up before that began.
-            let is_told_now = !is_new
+    let query = Query::new(branch);
+    let answer = match progress {
+        Progress::Answered => {
+            // A wait for the next step returns a cause that came up before that step began.
+            let may_return_cause = !is_new
                 && is_flagged
                 && ends_with_step(kind)
                 && state.key.is_step()
                 && state.task == task.id()
                 && state.key.is_last_step_of(task);
-            let due = match is_told_now {
-                true => local.due(task, &asked.before(local.step_began())),
+            let due = match may_return_cause {
+                true => local.due(task, &query.before(local.step_began())),
                 false => None,
             };
-            if due.is_none() && is_told && is_flagged && !is_new {
+            if due.is_none() && is_interruptible && is_flagged && !is_new {
                 local.set_branch(branch);
             }
             Some(due.map_or(Ok(()), Err))
         }
-        Asking::Pending(key) => {
+        Progress::Pending(key) => {
             state.key = key;
-            let due = if is_told && is_flagged { local.due(task, &asked) } else { None };
+            let due = if is_interruptible && is_flagged { local.due(task, &query) } else { None };
             if due.is_some()
                 && let Some(entry) = key.as_entry()
             {
@@ -471,17 +468,17 @@ fn poll_watched<T: Trap>(
         true => local.sub_waits().take_waker(state.sub_wait),
         false => None,
     };
-    state.stamp = match is_told && (!is_sub_wait || sub_wait_waker.is_some()) {
+    state.stamp = match is_interruptible && (!is_sub_wait || sub_wait_waker.is_some()) {
         true => local.note_pending(task),
-        // No other wait's, which would be taken for this one.
+        // A new moment: `forget_pending` with a stamp of another wait would mark that wait.
         false => local.next_moment(),
     };
-    if is_told {
+    if is_interruptible {
         local.set_branch(None);
     }
     match sub_wait_waker {
         Some(waker) => local.call_after_step(waker),
-        None if state.key.is_step() => local.ask_again(task),
+        None if state.key.is_step() => local.make_ready_after_step(task),
         None => {}
     }
     if !is_sub_wait {
@@ -501,8 +498,8 @@ fn poll_watched<T: Trap>(
 }
 
 impl Local {
-    /// Under what a sub-wait of the current task is that is polled now.
-    fn around(&self, task: &TaskRef) -> Under {
+    /// The owner around a sub-wait that the current task polls now.
+    fn enclosing(&self, task: &TaskRef) -> Under {
         match self.innermost() {
             Some(scope) => Under::Scope(scope.node(self, task)),
             None => Under::Task,

@@ -1,8 +1,8 @@
 //! A wait, as a kernel gets it and answers it.
 //!
-//! A suspending trap arrives as a [`Wait`] on the first poll of its future. The kernel executes it
-//! there and then: it answers, or it makes an entry in the table of the thing that ends the wait and
-//! gives the entry's key.
+//! A suspending trap arrives as a [`Wait`] on the first poll of its future. The kernel executes the trap
+//! during that poll. The kernel answers, or makes an entry in the table of the thing that ends the wait
+//! and returns the entry's key.
 //!
 //! ```text
 //!            (1)            (2)
@@ -13,9 +13,9 @@
 //!                  gone ◀───────────────┘ (4) withdraw
 //! ```
 //!
-//! (1) [`begin`](crate::TrapHandler::begin). (2) What was waited for happens: the kernel notifies the entry's
-//! [`Waiter`] by [`Local::notify`](crate::Local::notify), once. (3) [`collect`](crate::TrapHandler::collect), at each later poll: it
-//! ends the entry, or binds it to the task and waker of this poll. (4)
+//! (1) [`begin`](crate::TrapHandler::begin). (2) The event happens, and the kernel notifies the entry's
+//! [`Waiter`] by [`Local::notify`](crate::Local::notify), once. (3) [`collect`](crate::TrapHandler::collect), at
+//! each later poll, removes a satisfied entry, or binds the entry to the task and waker of this poll. (4)
 //! [`withdraw`](crate::TrapHandler::withdraw): the future was dropped or interrupted. If the entry was notified
 //! by a queue, the next waiter of that queue is notified instead.
 
@@ -32,12 +32,12 @@ use crate::names::{TrapKind, WaitKey};
 use crate::queue::WaitQueue;
 use crate::socket::{Attempt, Direction, SocketId};
 
-/// When a wait ends by itself.
+/// The end of a wait for a moment.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Until {
-    /// So long after the first poll, by a fresh reading of the clock.
+    /// This length after the first poll, by a fresh reading of the clock.
     After(Duration),
-    /// At a moment.
+    /// At this moment.
     At(Deadline),
 }
 
@@ -45,24 +45,24 @@ pub enum Until {
 #[derive(Debug)]
 #[non_exhaustive]
 pub enum Wait<'a> {
-    /// [`TrapKind::Yield`]. No kernel gets it: a yield ends by itself.
+    /// [`TrapKind::Yield`]. Never passed to a kernel: the next step ends a yield.
     Yield,
     /// [`TrapKind::Sleep`].
     Sleep(Until),
-    /// [`TrapKind::Elapse`]: no cause interrupts it.
+    /// [`TrapKind::Elapse`], which no cause interrupts.
     Elapse(Until),
-    /// [`TrapKind::ReadWait`] or [`TrapKind::WriteWait`]: attempt this, now and each time that the
-    /// socket is ready, until it can be done; and put there what has come of it.
+    /// [`TrapKind::ReadWait`] or [`TrapKind::WriteWait`]: make the attempt, now and each time that the
+    /// socket is ready, until it succeeds or fails. Store its result in the [`Outcome`].
     Attempt(SocketId, Attempt<'a>, &'a mut Outcome),
     /// [`TrapKind::Park`], for a signal.
     Park(&'a WaitQueue),
-    /// [`TrapKind::Park`], for so many permits. When the wait is taken back, the trap has the queue served
+    /// [`TrapKind::Park`], for this number of permits. When the wait is withdrawn, the trap serves the queue
     /// ([`Trap::left`](crate::Trap::left)).
     Take(&'a WaitQueue, usize),
     /// [`TrapKind::Join`], of a task that has not ended.
     Join(&'a TaskRef),
-    /// [`TrapKind::FutureWait`], [`TrapKind::Blocking`] or [`TrapKind::Lookup`]. No kernel gets it:
-    /// something else calls the poll's waker.
+    /// [`TrapKind::FutureWait`], [`TrapKind::Blocking`] or [`TrapKind::Lookup`]. Never passed to a kernel:
+    /// code outside of the kernel calls the poll's waker.
     Foreign(TrapKind),
 }
 
@@ -85,8 +85,8 @@ impl Wait<'_> {
     }
 }
 
-/// The task to notify, and, if its last poll had another waker than the task's own, the sub-wait
-/// that keeps that waker. [`Local::notify`](crate::Local::notify) notifies it.
+/// The task to notify by [`Local::notify`](crate::Local::notify). If the wait's last poll had another waker
+/// than the task's own, also the sub-wait that keeps that waker.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Waiter {
     task: TaskRef,
@@ -99,7 +99,7 @@ impl Waiter {
         Self { task: task.clone(), sub_wait }
     }
 
-    /// A task that polls with its own waker.
+    /// The waiter of a poll with the task's own waker.
     pub(crate) fn of_task(task: &TaskRef) -> Self {
         Self::new(task, SubWait::NONE)
     }
@@ -113,8 +113,8 @@ impl Waiter {
         self.task
     }
 
-    /// A task that polls with its own waker. The reference in it is not counted: it must not outlive
-    /// `task`.
+    /// The waiter of a poll with the task's own waker. Its reference is not counted, so the waiter must not
+    /// outlive `task`.
     #[inline(always)]
     pub(crate) fn lent(task: &TaskRef) -> ManuallyDrop<Self> {
         let task = ManuallyDrop::into_inner(task.uncounted());
@@ -128,78 +128,79 @@ impl Waiter {
     }
 }
 
-/// Room for the outcome of an [`Attempt`].
+/// A slot for the outcome of an [`Attempt`].
 #[derive(Default, Debug)]
 pub struct Outcome(Option<io::Result<usize>>);
 
 impl Outcome {
-    /// Puts it there. For the kernel, which answers then.
+    /// Stores the outcome. For the kernel, before it answers.
     #[inline]
     pub fn set(&mut self, outcome: io::Result<usize>) {
         self.0 = Some(outcome);
     }
 
-    /// Takes it out.
+    /// Takes the outcome out.
     ///
     /// # Errors
     ///
-    /// Those of the attempt.
+    /// The attempt's error.
     ///
     /// # Panics
     ///
-    /// When the kernel answered and forgot to put it there.
+    /// When the kernel answered without storing an outcome.
     #[inline]
     pub fn take(&mut self) -> io::Result<usize> {
         self.0.take().expect("a kernel answers an attempt with its outcome (I1)")
     }
 }
 
-/// What became of a trap on its first poll.
+/// The result of a trap's first poll.
 #[derive(Clone, Copy, Debug)]
 pub enum Begun {
-    /// It was answered at once.
+    /// The kernel answered the trap at once.
     Answered,
-    /// It waits; the entry has this key.
+    /// The trap waits, and its entry has this key.
     Entry(WaitKey),
-    /// It was not executed: its moment has come already, or the task has had its share of answers
-    /// ([`Local::take_answer`](crate::Local::take_answer), [`Local::take_attempt`](crate::Local::take_attempt)) for this step. It is over in the task's next
-    /// step, where all but sleeps are begun anew.
+    /// The kernel did not execute the trap: its moment has come already, or the task has spent its quota
+    /// for this step ([`Local::take_answer`](crate::Local::take_answer),
+    /// [`Local::take_attempt`](crate::Local::take_attempt)). In the task's next step a sleep is over, and other
+    /// traps begin anew.
     NextStep,
-    /// It waits for what never happens.
+    /// The trap waits for an event that never happens.
     Never,
 }
 
-/// What became of a wait at a later poll.
+/// The result of a wait's later poll.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Collected {
-    /// It was satisfied; its entry is gone.
+    /// The wait was satisfied, and its entry is gone.
     Answered,
-    /// It waits.
+    /// The wait is pending.
     Pending,
-    /// It waits, and the entry has this key from now on.
+    /// The wait is pending, and its entry has this key from now on.
     Entry(WaitKey),
-    /// As [`Begun::NextStep`]; its entry is gone.
+    /// As [`Begun::NextStep`]. The wait's entry is gone.
     NextStep,
 }
 
 /// A deadline that was disarmed.
 #[derive(Debug)]
 pub struct Disarmed {
-    /// The waiter it was armed for. Drop it where user code may run.
+    /// The waiter that the deadline was armed for. Drop the waiter where user code may run.
     pub waiter: Waiter,
-    /// If the deadline has passed: the number that [`Local::deadline_passed`](crate::Local::deadline_passed) gave, and a reading of
-    /// the clock then.
+    /// If the deadline has passed: the number that [`Local::deadline_passed`](crate::Local::deadline_passed)
+    /// returned, and a reading of the clock from then.
     pub passed: Option<(u64, Ticks)>,
 }
 
-/// What observers are told of a wait.
+/// A wait's event that observers see.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum WaitEvent {
-    /// The wait begins; it is awaited there.
+    /// The wait begins, awaited at this place.
     Begins(&'static Location<'static>),
     /// The wait is over: it was satisfied, or interrupted.
     Over {
-        /// It was interrupted.
+        /// The wait was interrupted.
         interrupted: bool,
     },
 }

@@ -1,9 +1,8 @@
-//! A task's waker, and the wake that travels through the wake queue.
+//! A task's waker, and wakes that arrive through the wake queue.
 //!
-//! A waker may be cloned, called and dropped on any thread, long after its task and its kernel. It
-//! owns an atomic reference to the cell and touches nothing but the shared part of the header,
-//! unless it finds itself inside the task's own kernel: then this is the home thread, and the
-//! task is made ready directly.
+//! A waker may be cloned, called and dropped on any thread, long after the end of its task and its kernel.
+//! It owns an atomic reference to the cell, and uses only the shared part of the header. A call inside the
+//! task's own kernel, and so on the home thread, makes the task ready directly.
 
 use std::mem::ManuallyDrop;
 use std::ptr::NonNull;
@@ -15,9 +14,9 @@ use crate::door;
 use crate::home::RemoteWake;
 
 impl RemoteWake {
-    /// The task to make ready, if it has not ended. For its kernel, on its own thread.
+    /// The task to make ready, if it has not ended. For the task's kernel, on its own thread.
     ///
-    /// From here on further wakes of the task are delivered anew.
+    /// After this call, further wakes of the task are delivered anew.
     ///
     /// # Panics
     ///
@@ -28,28 +27,28 @@ impl RemoteWake {
         let home = unsafe { cell::home_of(header) };
         assert!(
             door::try_with(|local| local.is_home(home)) == Some(true),
-            "a wake was taken out of the wake queue by someone else than its kernel (I5)"
+            "a wake was taken out of the wake queue outside of its kernel (I5)"
         );
         // SAFETY: as above.
         unsafe { cell::receive_wake(header) };
-        // SAFETY: this is the home thread, as was just checked, and the cell lives.
+        // SAFETY: this is the home thread, as the assertion checks, and the cell lives.
         let task = unsafe { TaskRef::of_live(header) }?;
         Some(TaskRef::clone(&task))
     }
 }
 
 impl TaskRef {
-    /// A waker of the task that may go anywhere.
+    /// A waker of the task, for any thread.
     pub fn waker(&self) -> Waker {
         (*self.borrowed_waker()).clone()
     }
 
-    /// The waker, without a reference of its own: it must not outlive `self`.
+    /// A waker without a reference of its own, which must not outlive `self`.
     #[inline(always)]
     pub(crate) fn borrowed_waker(&self) -> ManuallyDrop<Waker> {
         let raw = RawWaker::new(self.address().as_ptr().cast_const().cast(), &WAKER);
         // SAFETY: the functions of `WAKER` are written for such a pointer, and the cell outlives
-        // the waker, which is not dropped and so gives up no reference.
+        // the waker, which is not dropped and so releases no reference.
         ManuallyDrop::new(unsafe { Waker::from_raw(raw) })
     }
 
@@ -66,14 +65,14 @@ static WAKER: RawWakerVTable = RawWakerVTable::new(waker_clone, waker_wake, wake
 
 /// # Safety
 ///
-/// `data` is that of a waker of a task whose cell is live.
+/// `data` belongs to a waker of a task whose cell is live.
 unsafe fn waker_clone(data: *const ()) -> RawWaker {
     // SAFETY: the caller's promise; the reference goes to the new waker.
     unsafe { cell::retain(header_of(data)) };
     RawWaker::new(data, &WAKER)
 }
 
-/// The pointer that a waker's data is.
+/// The header behind a waker's data.
 #[inline(always)]
 fn header_of(data: *const ()) -> NonNull<Header> {
     NonNull::new(data.cast_mut().cast()).expect("a waker's data is a cell")
@@ -81,7 +80,7 @@ fn header_of(data: *const ()) -> NonNull<Header> {
 
 /// # Safety
 ///
-/// As for [`waker_clone`]; the waker's reference is given up.
+/// As for [`waker_clone`]; the call releases the waker's reference.
 unsafe fn waker_wake(data: *const ()) {
     // SAFETY: the caller's promise.
     unsafe { waker_ref(data) };
@@ -115,7 +114,7 @@ unsafe fn waker_ref(data: *const ()) {
 
 /// # Safety
 ///
-/// As for [`waker_clone`]; the waker's reference is given up.
+/// As for [`waker_clone`]; the call releases the waker's reference.
 unsafe fn waker_drop(data: *const ()) {
     // SAFETY: the caller's promise. The local side owns a reference until it has emptied the stage.
     unsafe { cell::release(header_of(data)) };

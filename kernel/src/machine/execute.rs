@@ -98,7 +98,7 @@ impl<D: Driver, C: Clock, P: Pick> TrapHandler for Machine<D, C, P> {
     fn notify(&self, queue: &WaitQueue, count: usize) -> usize {
         let mut list = queue.waiters();
         let notified = self.queues.borrow_mut().notify(&mut list, count, &self.local);
-        queue.waiters_left(notified, list);
+        queue.waiters_removed(notified, list);
         notified
     }
 
@@ -247,7 +247,7 @@ impl<D: Driver, C: Clock, P: Pick> Machine<D, C, P> {
         let mut queues = self.queues.borrow_mut();
         queues.assert_same_kind(list, wanted);
         let key = queues.park(&mut list, waiter.clone(), wanted);
-        queue.waiters_came(1, list);
+        queue.waiters_added(1, list);
         key
     }
 
@@ -282,7 +282,7 @@ impl<D: Driver, C: Clock, P: Pick> Machine<D, C, P> {
     fn remove_waiter(&self, queue: &WaitQueue, key: WaitKey) -> (Waiter, bool) {
         let mut list = queue.waiters();
         let (waiter, was_notified) = self.queues.borrow_mut().remove(key, &mut list);
-        queue.waiters_left(usize::from(!was_notified), list);
+        queue.waiters_removed(usize::from(!was_notified), list);
         (waiter, was_notified)
     }
 

@@ -66,7 +66,7 @@ impl<D: Driver, C: Clock, P: Pick> Machine<D, C, P> {
     /// Forgets a task that has ended, or ends one that waits on foreign futures alone and was asked to end.
     #[inline(never)]
     fn end_or_forget(&self, task: &TaskRef) {
-        match self.local.is_lost(task) {
+        match self.local.drop_reason(task) {
             Some(why) => self.end(task, TaskError::Cancelled(why)),
             None => self.forget(task),
         }

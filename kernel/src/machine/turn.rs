@@ -56,7 +56,7 @@ impl<D: Driver, C: Clock, P: Pick> Machine<D, C, P> {
         limit: impl FnOnce() -> Option<Duration>,
         is_done: impl Fn() -> bool,
     ) -> io::Result<()> {
-        self.local.attention_was_paid();
+        self.local.clear_attention();
         self.local.call_wakers();
         if self.home().has_mail() {
             self.drain_wake_queue();
@@ -159,7 +159,7 @@ impl<D: Driver, C: Clock, P: Pick> Machine<D, C, P> {
     /// main task has ended or a poll of the driver is due.
     #[cold]
     fn ends_pass(&self) -> bool {
-        self.local.attention_was_paid();
+        self.local.clear_attention();
         self.drop_aborted();
         let is_main_over = self.main_has_ended.take();
         if is_main_over {

@@ -140,7 +140,7 @@ impl Queues {
             self.notify_first(&mut list, local);
             served += 1;
         }
-        queue.waiters_left(served, list);
+        queue.waiters_removed(served, list);
     }
 
     /// Removes all waiters of a list. The caller drops the waiters when the table is not borrowed.

@@ -1,20 +1,21 @@
-//! The rules of interruption: which cause is due to a wait that is polled, and what is dropped.
+//! The rules of interruption: which cause is due to a polled wait, and which bodies are dropped.
 //!
-//! `cause.rs` has the rule for one cause. Here it is put to the owners around a wait, from the inside out.
+//! `cause.rs` has the rule for one cause. This file applies it to the owners around a wait, from the inside
+//! out.
 //!
-//! # What is dropped
+//! # Dropped bodies
 //!
-//! | an owner with a cause that was polled, is pending, and | is |
+//! | After a pending poll of an owner with a cause: | the owner's body is |
 //! | --- | --- |
-//! | whose own grace is over | dropped |
-//! | in whose poll a wait or a shield was pending and still is, or that has sub-waits that wait | left alone, and reported after a second |
-//! | during whose poll the task was woken | polled again |
-//! | whose cause no poll has returned, and no sub-wait's waker was called for nothing | dropped: only foreign futures remain, which cannot be told |
-//! | otherwise | dropped after the foreign grace: it cleans up through a foreign future |
+//! | the owner's own grace is over | dropped |
+//! | a wait or a shield of the poll is pending, or a sub-wait waits | left alone, and reported after a second |
+//! | the task was woken during the poll | polled again |
+//! | no poll has returned the cause, and no sub-wait's waker was called since its last poll | dropped: only foreign futures remain, which cannot be interrupted |
+//! | otherwise | dropped after the foreign grace: the body cleans up through a foreign future |
 
 use pikake_time::{Deadline, Ticks};
 
-use super::{Asked, Branch, Cause};
+use super::{Branch, Cause, Query};
 use crate::cell::reference::TaskRef;
 use crate::cell::sub_wait::Count;
 use crate::door;
@@ -23,7 +24,7 @@ use crate::local::Local;
 use crate::wait::{Begun, Collected, Disarmed, Until, Wait, Waiter};
 
 impl Cause {
-    /// Takes the alarm back.
+    /// Withdraws the alarm.
     pub(crate) fn end_alarm(&self, local: &Local) {
         if let Some((at, key)) = self.alarm.take() {
             local.kernel().withdraw(sleep_until(at), key);
@@ -36,8 +37,8 @@ fn sleep_until(at: Ticks) -> Wait<'static> {
 }
 
 impl Local {
-    /// The cause that is due to a wait of the current task in the current scope, and the moment at which its owner was opened.
-    fn find_due<'a>(&'a self, task: &'a TaskRef, asked: &Asked) -> Option<(u64, &'a Cause)> {
+    /// The cause that is due to a wait in the current scope, and the moment at which its owner was opened.
+    fn find_due<'a>(&'a self, task: &'a TaskRef, query: &Query) -> Option<(u64, &'a Cause)> {
         let mut found = None;
         let mut at = self.innermost();
         while let Some(scope) = at {
@@ -45,36 +46,37 @@ impl Local {
                 return found;
             }
             if let Some(cause) = scope.cause()
-                && cause.is_due(scope.opened(), asked)
+                && cause.is_due(scope.opened(), query)
             {
                 found = Some((scope.opened(), cause));
             }
             at = scope.parent();
         }
         match task.cause() {
-            Some(cause) if cause.is_due(0, asked) => Some((0, cause)),
+            Some(cause) if cause.is_due(0, query) => Some((0, cause)),
             _ => found,
         }
     }
 
-    /// The interruption that is due to a wait, which returns it. The branch has been told of it.
+    /// The interruption that is due to a wait, which must return it. Marks the cause as returned, and raises
+    /// the branch's floor.
     #[cold]
-    pub(crate) fn due(&self, task: &TaskRef, asked: &Asked) -> Option<Interrupted> {
-        let (opened, cause) = self.find_due(task, asked)?;
+    pub(crate) fn due(&self, task: &TaskRef, query: &Query) -> Option<Interrupted> {
+        let (opened, cause) = self.find_due(task, query)?;
         cause.returned.set(true);
-        let told = asked.branch.map(|branch| Branch { floor: opened + 1, ..branch });
-        self.set_branch(told);
+        let raised = query.branch.map(|branch| Branch { floor: opened + 1, ..branch });
+        self.set_branch(raised);
         Some(cause.why())
     }
 
-    /// What [`due`](Self::due) would give, left where it is.
+    /// The result that [`due`](Self::due) would have, without changes.
     pub(crate) fn peek_due(&self, task: &TaskRef) -> Option<Interrupted> {
-        let asked = Asked::new(self.branch());
-        self.find_due(task, &asked).map(|(_, cause)| cause.why())
+        let query = Query::new(self.branch());
+        self.find_due(task, &query).map(|(_, cause)| cause.why())
     }
 
-    /// A deadline that a scope [armed](crate::TrapHandler::arm) has passed: sees to it that all whom
-    /// that concerns are polled. Gives the number of this moment. For the kernel, which then
+    /// Notes that a scope's [armed](crate::TrapHandler::arm) deadline has passed, and notifies the scope and
+    /// the sub-waits inside. Returns the number of this moment. For the kernel, which then
     /// [calls the wakers](Self::call_wakers).
     pub fn deadline_passed(&self, waiter: &Waiter) -> u64 {
         let number = self.next_moment();
@@ -88,7 +90,7 @@ impl Local {
     }
 }
 
-/// Flags a task: one more cause of it, or of its scopes, is live.
+/// Flags a task: one more cause of the task, or of its scopes, is live.
 pub(crate) fn add_cause(task: &TaskRef) {
     if !task.is_watched() {
         door::try_with(|local| {
@@ -100,23 +102,23 @@ pub(crate) fn add_cause(task: &TaskRef) {
     task.count_cause();
 }
 
-/// After a step of a task that is flagged: whether it is to be dropped.
+/// Applies the rules after a step of a flagged task. Returns whether the kernel must drop the task.
 #[cold]
-pub(crate) fn is_lost_after_step(local: &Local, task: &TaskRef) -> bool {
+pub(crate) fn apply_rules_after_step(local: &Local, task: &TaskRef) -> bool {
     let Some(cause) = task.cause() else { return false };
     let polled = Polled {
         since: local.step_began(),
         sub_waits: task.sub_waits().count(),
         is_woken: local.wakes() > 0,
     };
-    judge(local, cause, polled, &Waiter::of_task(task))
+    apply_rules(local, cause, polled, &Waiter::of_task(task))
 }
 
-/// What was seen while an owner was polled.
+/// The observations during an owner's poll.
 pub(crate) struct Polled {
     /// The moment before the poll.
     since: u64,
-    /// The sub-waits in it, after the poll.
+    /// The number of sub-waits inside the owner, after the poll.
     sub_waits: Count,
     /// The task was woken.
     is_woken: bool,
@@ -128,8 +130,8 @@ impl Polled {
     }
 }
 
-/// After a poll of an owner with a cause that is pending: whether it is to be dropped.
-pub(crate) fn judge(local: &Local, cause: &Cause, polled: Polled, owner: &Waiter) -> bool {
+/// Applies the rules after a pending poll of an owner with a cause. Returns whether to drop the body.
+pub(crate) fn apply_rules(local: &Local, cause: &Cause, polled: Polled, owner: &Waiter) -> bool {
     let kernel = local.kernel();
     let now = kernel.now();
     let graces = local.graces();
@@ -164,18 +166,18 @@ pub(crate) fn judge(local: &Local, cause: &Cause, polled: Polled, owner: &Waiter
     false
 }
 
-/// Has an owner polled at that moment.
+/// Sets the alarm that notifies an owner; `None` ends the alarm.
 fn set_alarm(local: &Local, cause: &Cause, at: Option<Ticks>, owner: &Waiter) {
     let kernel = local.kernel();
     if let Some((set_to, key)) = cause.alarm.get() {
-        // It is bound to the owner as it is now, for the task and the waker may be others.
-        let is_good = Some(set_to) == at
+        // The call also binds the alarm to the owner's current task and waker.
+        let is_pending = Some(set_to) == at
             && kernel.collect(sleep_until(set_to), key, owner) == Collected::Pending;
-        if is_good {
+        if is_pending {
             return;
         }
         if Some(set_to) == at {
-            // It went off, and is gone.
+            // The alarm went off, and its entry is gone.
             cause.alarm.set(None);
         } else {
             cause.end_alarm(local);
@@ -185,7 +187,7 @@ fn set_alarm(local: &Local, cause: &Cause, at: Option<Ticks>, owner: &Waiter) {
     match kernel.begin(sleep_until(at), owner) {
         Begun::Entry(key) => cause.alarm.set(Some((at, key))),
         Begun::Never => {}
-        // It has come meanwhile.
+        // The moment has come meanwhile.
         Begun::Answered | Begun::NextStep => local.notify(owner),
     }
 }
@@ -206,14 +208,11 @@ fn report(task: &TaskRef, why: &Interrupted) {
     );
 }
 
-/// What became of a deadline that is taken back: its cause, if it has passed, for which the task that
-/// it was armed for counts no more.
-pub(crate) fn end_of(disarmed: Disarmed) -> Option<(u64, Ticks)> {
-    let Disarmed { waiter, passed } = disarmed;
-    if passed.is_some() {
-        waiter.task().discount_cause();
+/// Takes the cause of a disarmed deadline that has passed off the count of the task that it was armed for.
+pub(crate) fn discount_disarmed(disarmed: &Disarmed) {
+    if disarmed.passed.is_some() {
+        disarmed.waiter.task().discount_cause();
     }
-    passed
 }
 
 impl TaskRef {
@@ -240,7 +239,7 @@ impl TaskRef {
         });
     }
 
-    /// Whether the task was asked to end by a cancel; also when it has ended.
+    /// Whether a cancel has asked the task to end; also after the task's end.
     pub fn was_asked_to_end(&self) -> bool {
         self.cause().is_some()
     }

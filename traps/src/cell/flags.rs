@@ -1,63 +1,62 @@
-//! What is known of a task by yes or no: one word in its header.
+//! The flags of a task: one word in its header.
 //!
-//! A step and a wake each ask one question of the word as a whole. What they hardly ever meet is
-//! behind the answer.
+//! A step and a wake each test the word once, for all rare cases together.
 
 use std::cell::Cell;
 
 use crate::names::TrapKind;
 
-/// How a task ended.
+/// The way in which a task ended.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum Exit {
-    /// Its future returned.
+    /// The future returned.
     Returned,
-    /// Its future panicked.
+    /// The future panicked.
     Panicked,
-    /// Its future was dropped unfinished.
+    /// The future was dropped unfinished.
     Dropped,
 }
 
-/// The flags of a task, and the kind of the wait that it polled last.
+/// The flags of a task, and the kind of the wait that the task polled last.
 pub(crate) struct Flags(Cell<u32>);
 
 impl Flags {
-    /// It is ready: in the ready list, or taken out and not stepped yet.
+    /// The task is ready: in the ready list, or taken out and not stepped yet.
     pub(crate) const QUEUED: u32 = 1;
-    /// It is to be made ready when its current step is over.
+    /// The task becomes ready when its current step is over.
     pub(crate) const AGAIN: u32 = 1 << 1;
-    /// It was stepped.
+    /// The task was stepped.
     pub(crate) const STEPPED: u32 = 1 << 2;
-    /// Its future is being polled or dropped right now.
+    /// The future is being polled or dropped right now.
     pub(crate) const BUSY: u32 = 1 << 3;
-    /// A cause is live: its own, or that of one of its scopes.
+    /// A cause of the task, or of one of its scopes, is live.
     pub(crate) const CAUSE: u32 = 1 << 4;
-    /// Its kernel has observers.
+    /// The task's kernel has observers.
     pub(crate) const OBSERVED: u32 = 1 << 5;
-    /// Its waits are being listed.
+    /// The task's waits are being listed.
     pub(crate) const INSPECTED: u32 = 1 << 6;
-    /// It is linked into the ready list; `QUEUED` stays set until it is stepped.
+    /// The task is linked into the ready list. `QUEUED` stays set until the step.
     pub(crate) const LISTED: u32 = 1 << 7;
-    /// It is not polled any more; how it ended is told by both bits together.
+    /// The task is not polled any more. The two bits hold the [`Exit`].
     pub(crate) const ENDED: u32 = 0b11 << 8;
-    /// A wait of it has more to do than to wait.
+    /// Each poll of the task's waits has more to do than to wait.
     pub(crate) const WATCHED: u32 = Self::CAUSE | Self::OBSERVED | Self::INSPECTED;
 
-    /// How often it was stepped, as far as these bits count.
+    /// The number of the task's steps, modulo the range of these bits.
     const STEPS: u32 = 0x3fff << Self::STEPS_SHIFT;
     const STEPS_SHIFT: u32 = 10;
     const EXIT_SHIFT: u32 = 8;
     const KIND_SHIFT: u32 = 24;
     const KIND: u32 = 0x7f << Self::KIND_SHIFT;
-    /// It has a name.
+    /// The task has a name.
     pub(crate) const NAMED: u32 = 1 << 31;
 
-    /// Those of a new task.
+    /// The flags of a new task.
     pub(crate) fn new(is_named: bool) -> Self {
         Self(Cell::new(if is_named { Self::NAMED } else { 0 }))
     }
 
-    /// Whether one of these is set.
+    /// Whether one of these flags is set.
     #[inline(always)]
     pub(crate) fn has(&self, any: u32) -> bool {
         self.0.get() & any != 0
@@ -73,7 +72,7 @@ impl Flags {
         self.0.set(self.0.get() & !flags);
     }
 
-    /// A step begins: the task is in the ready list no more, and none of its waits was polled.
+    /// Begins a step: the task is no longer ready, and none of its waits was polled.
     #[inline(always)]
     pub(crate) fn begin_step(&self) {
         let gone = Self::QUEUED | Self::AGAIN | Self::KIND;
@@ -86,7 +85,7 @@ impl Flags {
         self.0.set(flags & !(gone | Self::STEPS) | steps | Self::STEPPED | Self::BUSY);
     }
 
-    /// How often the task was stepped, by the number's last fourteen bits.
+    /// The last fourteen bits of the number of the task's steps.
     #[inline(always)]
     pub(crate) fn steps(&self) -> u32 {
         (self.0.get() & Self::STEPS) >> Self::STEPS_SHIFT

@@ -1,8 +1,7 @@
-//! Values that belong to a task: where they are kept, and when they are dropped.
+//! Task locals, without types: values that belong to a task, by numbers.
 //!
-//! The typed face, with everything that people see of it, is above (`TaskLocal` in `pikake-task`).
-//! Here values have lost their type and keys are numbers, and one rule is kept: they are dropped
-//! with their task, after its future, on its thread, while it is still current.
+//! `TaskLocal` in `pikake-task` is the typed interface. The values are dropped with their task, after the
+//! task's future, on the task's thread, while the task is still current.
 
 use std::any::Any;
 use std::cell::RefCell;
@@ -10,7 +9,7 @@ use std::rc::Rc;
 
 use crate::catch::catch_and_log;
 
-/// Names a task local; the address of its static will do.
+/// Names a task local, for example by the address of its static.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct LocalKey(pub usize);
 
@@ -18,7 +17,7 @@ type Entry = (LocalKey, Rc<dyn Any>);
 
 /// The values of one task, in the order in which they were first set.
 pub(crate) struct Locals {
-    /// `None` once they have been dropped. Few, so they are searched one by one.
+    /// `None` after the drop of the values. They are few, so a search is linear.
     values: RefCell<Option<Vec<Entry>>>,
 }
 
@@ -35,7 +34,7 @@ impl Locals {
         Some(value.clone())
     }
 
-    /// Gives back the value that was there before, or, if the task is past having any, the new one.
+    /// Returns the previous value, or, as an error, the new value if the task's values have been dropped.
     pub(crate) fn set(
         &self,
         key: LocalKey,
@@ -54,7 +53,7 @@ impl Locals {
         }
     }
 
-    /// Drops the values, the last one first. From here on there are none.
+    /// Drops the values, the last one first. Later calls of `set` are refused.
     pub(crate) fn end(&self) {
         let values = self.values.borrow_mut().take();
         for (_, value) in values.into_iter().flatten().rev() {

@@ -8,7 +8,7 @@
 //!
 //! The thread that takes a cell is the *home thread* of its chunk. There [`give_back`] links the cell
 //! into the chunk again. Neither function needs an atomic operation for that, and one counter tells
-//! [`give_back`] when a chunk needs attention ([`Chunk::quiet`]).
+//! [`give_back`] when a chunk needs attention ([`Chunk::until_attention`]).
 //!
 //! On another thread, [`give_back`] pushes the cell to the [`Returns`] of the home thread. The home
 //! thread empties the returns when its current chunk has no free cell, when one of its chunks needs
@@ -44,7 +44,7 @@ use std::ptr::{self, NonNull};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicIsize, AtomicPtr, Ordering, fence};
 
-/// Which cells share chunks: a size in lines of 16 bytes.
+/// The size of a chunk's cells, in lines of 16 bytes.
 #[derive(Clone, Copy)]
 pub(crate) struct SizeClass(u8);
 
@@ -55,26 +55,26 @@ const LINE: usize = 16;
 /// the allocator.
 const LARGEST: usize = 64;
 
-/// How many classes there are, with the unused one of no line.
+/// The number of classes, with the unused one of no line.
 const CLASSES: usize = LARGEST + 1;
 
-/// How much memory an allocator puts before an allocation, in bytes (two words, in glibc).
+/// The bytes that an allocator puts before an allocation (two words, in glibc).
 ///
-/// A chunk is so much smaller than its alignment, so that the next one can lie right behind it.
+/// A chunk is smaller than its alignment by this length, so that the next one can lie right behind it.
 const ALLOCATOR_HEADER: usize = 16;
 
-/// How many bytes of untouched cells are linked at once: a page.
+/// The number of bytes of untouched cells that are linked at once: a page.
 ///
-/// The system supplies only those pages of a chunk that a thread has come to need.
+/// The system supplies only those pages of a chunk that a thread has needed.
 const LINKED_AT_ONCE: usize = 4096;
 
-/// How many spare chunks a thread keeps for each class.
+/// The number of spare chunks that a thread keeps for each class.
 ///
-/// They hold at least five hundred cells: so many tasks of one size may come and go at once, again
-/// and again, without a call of the allocator.
+/// They hold at least five hundred cells. So five hundred tasks of one size may come and go at once,
+/// repeatedly, without a call of the allocator.
 const SPARE_CHUNKS: u32 = 8;
 
-/// Which part of a full chunk must be free before the chunk is used again: a quarter.
+/// The part of a full chunk that must be free before the chunk is used again: a quarter.
 ///
 /// With a single cell, a thread whose tasks end in random order would change its current chunk at
 /// almost every [`take`].
@@ -112,7 +112,7 @@ impl SizeClass {
         }
     }
 
-    /// How many cells a chunk has.
+    /// The number of cells of a chunk.
     const fn capacity(self) -> u32 {
         ((self.chunk_layout().size() - size_of::<Chunk>()) / self.cell_size()) as u32
     }
@@ -135,7 +135,7 @@ const _: () = assert!(size_of::<Returning>() <= LINE, "the smallest cell cannot 
 /// of the home thread.
 struct Returns(AtomicPtr<Returning>);
 
-/// An address at which no cell is.
+/// An address without a cell.
 const CLOSED: *mut Returning = ptr::without_provenance_mut(1);
 
 /// The header of a chunk.
@@ -144,16 +144,16 @@ const CLOSED: *mut Returning = ptr::without_provenance_mut(1);
 /// the home thread.
 #[repr(C, align(16))]
 struct Chunk {
-    /// A reference that the chunk owns of its `Arc`. Nobody writes to this field.
+    /// A reference that the chunk owns of its `Arc`. Nothing writes to this field.
     home: *const Returns,
     /// The number of cells in use, once the home thread has ended and added theirs. Before that,
     /// minus the number of cells given back since the [`Returns`] were closed.
     outstanding: AtomicIsize,
     free: Cell<Option<NonNull<Free>>>,
-    /// After how many calls of [`push`] the chunk needs attention, plus one for each [`pop`]. The
-    /// variants of [`Fill`] give the reasons.
-    quiet: Cell<u32>,
-    /// How many cells have ever been linked. The others follow them and were never touched.
+    /// The number of calls of [`push`] before the chunk needs attention; each [`pop`] adds one. The variants
+    /// of [`Fill`] give the reasons.
+    until_attention: Cell<u32>,
+    /// The number of cells that have ever been linked. The others follow them and were never touched.
     linked: Cell<u32>,
     /// The neighbours in the ring.
     next: Cell<*const Chunk>,
@@ -165,18 +165,18 @@ struct Chunk {
 #[cfg(target_pointer_width = "64")]
 const _: () = assert!(size_of::<Chunk>() == 64, "the header of a chunk is not a cache line");
 
-/// How full a chunk is. In its ring, partial and spare chunks follow the current one, then full ones.
+/// The fill state of a chunk. In its ring, partial and spare chunks follow the current one, then full ones.
 #[derive(Clone, Copy)]
 enum Fill {
-    /// [`take`] uses this chunk. `quiet` is one more than the number of cells in use, as even
+    /// [`take`] uses this chunk. `until_attention` is one more than the number of cells in use, as even
     /// an empty chunk needs no attention here.
     Current,
-    /// A cell is free, and one is in use. `quiet` is the number of cells in use.
+    /// A cell is free, and one is in use. `until_attention` is the number of cells in use.
     Partial,
-    /// No cell was free when this state began. `quiet` is [`FREE_PART`] of the capacity, less the
+    /// No cell was free when this state began. `until_attention` is [`FREE_PART`] of the capacity, less the
     /// cells given back since.
     Full,
-    /// All cells are free. `quiet` is zero.
+    /// All cells are free. `until_attention` is zero.
     Spare,
 }
 
@@ -216,16 +216,16 @@ thread_local! {
     };
 }
 
-/// Stands where there is no current chunk, so that [`take`] finds no free cell there.
+/// A chunk without free cells, for classes without a current chunk.
 static NONE: NoChunk = NoChunk(Chunk::empty(ptr::null(), SizeClass(1)));
 
 struct NoChunk(Chunk);
 
-// SAFETY: threads only read this chunk: `pop` writes to no chunk without a free cell, and all else
-// writes to chunks of a ring or in front of a cell, of which this is none.
+// SAFETY: threads only read this chunk: `pop` writes to no chunk without a free cell. All other code
+// writes to chunks that are in a ring or have cells, and this chunk is not such a one.
 unsafe impl Sync for NoChunk {}
 
-/// Takes memory of that class, uninitialised, aligned to 16.
+/// Takes memory of a class, uninitialised, aligned to 16.
 #[inline]
 pub(crate) fn take(class: SizeClass) -> NonNull<u8> {
     let taken = NEAR.try_with(|near| {
@@ -239,12 +239,12 @@ pub(crate) fn take(class: SizeClass) -> NonNull<u8> {
     }
 }
 
-/// Gives back memory of that class.
+/// Gives back memory of a class.
 ///
 /// # Safety
 ///
-/// `place` came from `take(class)` (on whatever thread), and nothing uses it any more. The pointer is
-/// a copy of that one: one made from a reference into the cell is not valid for the chunk.
+/// `place` came from `take(class)` on any thread, and nothing uses the cell any more. The pointer is a
+/// copy of that one: a pointer from a reference into the cell is not valid for the chunk.
 #[inline]
 pub(crate) unsafe fn give_back(place: NonNull<u8>, class: SizeClass) {
     // The pointer keeps its provenance, which is that of the whole chunk.
@@ -271,14 +271,14 @@ unsafe fn pop(chunk: *const Chunk) -> Option<NonNull<u8>> {
     // SAFETY: the caller's promise.
     let chunk = unsafe { &*chunk };
     let cell = chunk.free.get()?;
-    // SAFETY: a free cell has been linked, and nobody has written to it since.
+    // SAFETY: a free cell has been linked, and nothing has written to it since.
     let Free { next } = unsafe { cell.read() };
     chunk.free.set(next);
-    chunk.quiet.set(chunk.quiet.get() + 1);
+    chunk.until_attention.set(chunk.until_attention.get() + 1);
     Some(cell.cast())
 }
 
-/// Whether the chunk needs attention now.
+/// Links a cell into its chunk. Returns whether the chunk needs attention now.
 ///
 /// # Safety
 ///
@@ -288,12 +288,12 @@ unsafe fn push(cell: NonNull<u8>, chunk: *const Chunk) -> bool {
     // SAFETY: the chunk lives, because a cell of it was in use.
     let chunk = unsafe { &*chunk };
     let cell = cell.cast::<Free>();
-    // SAFETY: the cell is large enough, aligned, and nobody's.
+    // SAFETY: the cell is large enough, aligned, and used by nothing else.
     unsafe { cell.write(Free { next: chunk.free.get() }) };
     chunk.free.set(Some(cell));
-    let quiet = chunk.quiet.get() - 1;
-    chunk.quiet.set(quiet);
-    quiet == 0
+    let until_attention = chunk.until_attention.get() - 1;
+    chunk.until_attention.set(until_attention);
+    until_attention == 0
 }
 
 #[cold]
@@ -331,7 +331,7 @@ fn take_after_end(class: SizeClass) -> NonNull<u8> {
 
 /// # Safety
 ///
-/// The chunk is in a ring of this thread, and its `quiet` is zero.
+/// The chunk is in a ring of this thread, and its `until_attention` is zero.
 #[cold]
 #[inline(never)]
 unsafe fn attend(chunk: *const Chunk) {
@@ -355,7 +355,7 @@ unsafe fn give_back_elsewhere(cell: NonNull<u8>, chunk: *const Chunk) {
     let first = unsafe { &(*home).0 };
     let mut next = first.load(Ordering::Relaxed);
     while next != CLOSED {
-        // SAFETY: the cell is large enough, aligned, and nobody else's before it is pushed.
+        // SAFETY: the cell is large enough, aligned, and used by nothing else before it is pushed.
         unsafe { cell.write(Returning { next, chunk }) };
         // After a success the home thread may free anything: cell, chunk and `Returns`.
         match first.compare_exchange_weak(next, cell, Ordering::Release, Ordering::Relaxed) {
@@ -382,7 +382,7 @@ unsafe fn settle(chunk: *const Chunk, change: isize) {
     if outstanding.fetch_add(change, Ordering::Release) + change != 0 {
         return;
     }
-    // Everything that others did with the chunk and its cells happens before it is freed.
+    // All uses of the chunk and its cells by other threads happen before the chunk is freed.
     fence(Ordering::Acquire);
     // SAFETY: no cell is in use, and the home thread has forgotten the chunk.
     unsafe { Chunk::free(chunk) };
@@ -404,7 +404,7 @@ unsafe fn link_untouched(chunk: *const Chunk) -> bool {
         let offset = size_of::<Chunk>() + index as usize * size;
         // SAFETY: the cell lies in the allocation, as its index is below the capacity.
         let cell = unsafe { chunk.cast_mut().byte_add(offset) }.cast::<Free>();
-        // SAFETY: the cell is large enough, aligned, and nobody's.
+        // SAFETY: the cell is large enough, aligned, and used by nothing else.
         unsafe { cell.write(Free { next }) };
         next = NonNull::new(cell);
     }
@@ -419,7 +419,7 @@ impl Chunk {
             home,
             outstanding: AtomicIsize::new(0),
             free: Cell::new(None),
-            quiet: Cell::new(1),
+            until_attention: Cell::new(1),
             linked: Cell::new(0),
             next: Cell::new(ptr::null()),
             previous: Cell::new(ptr::null()),
@@ -439,7 +439,7 @@ impl Chunk {
         let header = Self::empty(Arc::into_raw(home), class);
         header.next.set(chunk);
         header.previous.set(chunk);
-        // SAFETY: the memory is large enough, aligned, and nobody else's.
+        // SAFETY: the memory is large enough, aligned, and used by nothing else.
         unsafe { chunk.write(header) };
         #[cfg(test)]
         tests::MADE.set(tests::MADE.get() + 1);
@@ -460,16 +460,18 @@ impl Chunk {
         tests::FREED.set(tests::FREED.get() + 1);
     }
 
-    /// How many free cells end the state `Full`; less than the capacity.
-    fn enough(&self) -> u32 {
+    /// The number of free cells that ends the state `Full`; less than the capacity.
+    fn reuse_threshold(&self) -> u32 {
         self.class.capacity() / FREE_PART
     }
 
     fn used(&self) -> u32 {
         match self.fill.get() {
-            Fill::Current => self.quiet.get() - 1,
-            Fill::Partial | Fill::Spare => self.quiet.get(),
-            Fill::Full => self.quiet.get() + self.class.capacity() - self.enough(),
+            Fill::Current => self.until_attention.get() - 1,
+            Fill::Partial | Fill::Spare => self.until_attention.get(),
+            Fill::Full => {
+                self.until_attention.get() + self.class.capacity() - self.reuse_threshold()
+            }
         }
     }
 
@@ -507,8 +509,8 @@ impl Arena {
         self.returns.get_or_init(|| Arc::new(Returns(AtomicPtr::new(ptr::null_mut()))))
     }
 
-    /// Gives the current chunk of the class, with a free cell: the one before, another one of the
-    /// ring, or a new one.
+    /// Makes a chunk of the class with a free cell the current one, and returns it: the one before, another
+    /// one of the ring, or a new one.
     fn usable(&self, class: SizeClass) -> *const Chunk {
         let ring = &self.rings[usize::from(class.0)];
         let current = ring.current.get();
@@ -521,7 +523,7 @@ impl Arena {
             return current;
         }
         header.fill.set(Fill::Full);
-        header.quiet.set(header.enough());
+        header.until_attention.set(header.reuse_threshold());
         let next = header.next.get();
         // SAFETY: chunks in a ring of this thread live.
         let header = unsafe { &*next };
@@ -530,7 +532,7 @@ impl Arena {
             Fill::Partial => {}
             Fill::Spare => ring.spare.set(ring.spare.get() - 1),
         }
-        header.quiet.set(header.quiet.get() + 1);
+        header.until_attention.set(header.until_attention.get() + 1);
         header.fill.set(Fill::Current);
         ring.current.set(next);
         next
@@ -551,13 +553,13 @@ impl Arena {
 
     /// # Safety
     ///
-    /// The chunk is in a ring of this arena, and its `quiet` is zero.
+    /// The chunk is in a ring of this arena, and its `until_attention` is zero.
     unsafe fn attend(&self, chunk: *const Chunk) {
         // SAFETY: chunks in a ring of this thread live.
         let header = unsafe { &*chunk };
         let ring = &self.rings[usize::from(header.class.0)];
         if let Fill::Full = header.fill.get() {
-            header.quiet.set(header.used());
+            header.until_attention.set(header.used());
             header.fill.set(Fill::Partial);
             // SAFETY: chunks in a ring of this thread live.
             unsafe { header.unlink() };
@@ -569,7 +571,7 @@ impl Arena {
         } else {
             // SAFETY: chunks in a ring of this thread live.
             unsafe { header.unlink() };
-            // SAFETY: all cells of a partial chunk are free when its `quiet` is zero.
+            // SAFETY: all cells of a partial chunk are free when its `until_attention` is zero.
             unsafe { Chunk::free(chunk) };
         }
     }
@@ -585,7 +587,7 @@ impl Arena {
     /// Makes the cells of a stack free that came from the `Returns`.
     fn free_all(&self, mut first: *mut Returning) {
         while !first.is_null() {
-            // SAFETY: the thread that pushed the cell wrote this before, and nobody has written since.
+            // SAFETY: the thread that pushed the cell wrote this before, and nothing has written since.
             let Returning { next, chunk } = unsafe { first.read() };
             let cell = NonNull::new(first).expect("null has been ruled out");
             // SAFETY: the chunk is in a ring of this thread, and the cell is one of it.
@@ -638,7 +640,7 @@ mod tests {
 
     const SOME: SizeClass = SizeClass(16);
 
-    /// A cell in use: a pattern that its neighbours do not have fills it.
+    /// A cell in use, filled with a pattern that its neighbours do not have.
     struct Filled {
         place: NonNull<u8>,
         class: SizeClass,
@@ -652,7 +654,7 @@ mod tests {
         fn new(class: SizeClass, seed: u8) -> Self {
             let place = take(class);
             assert_eq!(place.addr().get() % LINE, 0);
-            // SAFETY: the cell is as large as that, and nobody else's.
+            // SAFETY: the cell has this size, and is used by nothing else.
             unsafe { place.write_bytes(seed, class.cell_size()) };
             Self { place, class, seed }
         }
@@ -661,9 +663,9 @@ mod tests {
     impl Drop for Filled {
         fn drop(&mut self) {
             let bytes = NonNull::slice_from_raw_parts(self.place, self.class.cell_size());
-            // SAFETY: the cell is as large as that, initialised, and nobody else's.
+            // SAFETY: the cell has this size, is initialised, and is used by nothing else.
             let bytes = unsafe { bytes.as_ref() };
-            assert!(bytes.iter().all(|byte| *byte == self.seed), "somebody wrote to a used cell");
+            assert!(bytes.iter().all(|byte| *byte == self.seed), "a used cell was overwritten");
             // SAFETY: `new` took the cell, and this is the last use of it.
             unsafe { give_back(self.place, self.class) };
         }
@@ -681,12 +683,12 @@ mod tests {
         (1..=LARGEST as u8).map(SizeClass)
     }
 
-    /// Counts, strongly, the chunks of this thread, and the arena while there is one.
+    /// Its strong count is the number of this thread's chunks, plus one for the arena while there is one.
     fn chunks() -> Weak<Returns> {
         ARENA.with(|arena| Arc::downgrade(arena.returns()))
     }
 
-    /// Runs the function on a thread of its own, to its end, the drop of thread-locals included.
+    /// Runs the function on a thread of its own, and waits for the thread's end with its thread-locals.
     fn on_a_thread<T: Send>(run: impl FnOnce() -> T + Send) -> T {
         thread::scope(|scope| scope.spawn(run).join()).expect("the thread does not panic")
     }
@@ -717,8 +719,7 @@ mod tests {
         assert_eq!(lines(class_of::<Wide>()), None);
     }
 
-    /// What cells do not use is below two per cent of a chunk, and the spare chunks hold as many
-    /// cells as is said of them.
+    /// Less than two per cent of a chunk are unused, and the spare chunks hold at least five hundred cells.
     #[test]
     fn chunks_waste_little_in_every_class() {
         for class in classes() {

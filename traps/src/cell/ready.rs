@@ -1,8 +1,8 @@
 //! The ready list: tasks that may be stepped, linked through their headers.
 //!
-//! A task is in it at most once (I6): the flag `LISTED` says that it is, and owns the reference that
-//! the list has. So making a task ready and taking it out cost no counting and no memory. A task that is
-//! in it is not stepped, so that `QUEUED` is set for as long as `LISTED` is.
+//! A task is in the list at most once (I6): the flag `LISTED` says so, and owns the list's reference to
+//! the task. So a push and a pop cost no counting and no memory. A task in the list is not stepped, so
+//! `QUEUED` is set for as long as `LISTED` is.
 
 use std::cell::Cell;
 use std::fmt;
@@ -21,19 +21,19 @@ pub struct ReadyList {
 }
 
 impl ReadyList {
-    /// How many tasks are in it.
+    /// The number of tasks in the list.
     #[inline]
     pub fn len(&self) -> usize {
         self.length.get()
     }
 
-    /// Whether no task is in it.
+    /// Whether the list has no task.
     #[inline]
     pub fn is_empty(&self) -> bool {
         self.first.get().is_none()
     }
 
-    /// Puts a task at the end that is not `QUEUED`, and so in no list.
+    /// Appends a task that is not `QUEUED`, and so in no list.
     #[inline(always)]
     pub(crate) fn push(&self, task: TaskRef) {
         task.flags().set(Flags::QUEUED | Flags::LISTED);
@@ -41,8 +41,8 @@ impl ReadyList {
         let header = task.into_header();
         match self.last.replace(Some(header)) {
             Some(last) => {
-                // SAFETY: the list owns a reference to each task in it; `next` belongs to the home
-                // thread, which this is, since tasks and their list cannot leave it.
+                // SAFETY: the list owns a reference to each of its tasks. `next` belongs to the home
+                // thread, which tasks and their list cannot leave.
                 let own = unsafe { &(*last.as_ptr()).own };
                 own.next.set(Some(header));
             }
@@ -51,7 +51,7 @@ impl ReadyList {
         self.length.set(self.length.get() + 1);
     }
 
-    /// Takes the first task out. It counts as ready until it is stepped.
+    /// Removes the first task, which counts as ready until its step.
     #[inline(always)]
     pub fn pop(&self) -> Option<TaskRef> {
         let header = self.first.get()?;

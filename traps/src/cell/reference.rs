@@ -1,7 +1,7 @@
-//! A counted reference to a task: what kernels, table entries and handles hold.
+//! A counted reference to a task, for kernels, table entries and handles.
 //!
-//! A `TaskRef` cannot leave the home thread. See `cell.rs` for who may touch which part of a cell
-//! when, and for how references are counted.
+//! A `TaskRef` cannot leave the home thread. `cell.rs` says which thread may use which part of a cell, and
+//! how references are counted.
 
 use std::any::Any;
 use std::fmt;
@@ -25,16 +25,16 @@ use crate::names::{KernelId, SeenWait, TaskId, TrapKind};
 
 /// A counted reference to a task, for its home thread.
 ///
-/// What a kernel keeps of its tasks, and what is inside a [`Task`](crate::Task).
+/// Kernels keep such references to their tasks, and so does a [`Task`](crate::Task).
 #[repr(transparent)]
 pub struct TaskRef {
     header: NonNull<Header>,
-    /// Plainly counted, so it must not leave its thread.
+    /// The count is not atomic, so the reference must not leave its thread.
     _home: PhantomData<*const ()>,
 }
 
 impl TaskRef {
-    /// Builds a task's cell. The kernel behind `home` is to be told of it next.
+    /// Builds a task's cell. The caller then passes the task to the kernel behind `home`.
     #[inline]
     pub(crate) fn new<F>(
         future: F,
@@ -50,11 +50,12 @@ impl TaskRef {
         Self { header, _home: PhantomData }
     }
 
-    /// A task by the pointer in a waker, if it has not ended. The reference is not counted, and not dropped.
+    /// A task by the pointer in a waker, if the task has not ended. The reference is not counted, and not
+    /// dropped.
     ///
     /// # Safety
     ///
-    /// This is the home thread, and somebody keeps the cell alive for as long as the reference is used.
+    /// This is the home thread, and the cell lives for as long as the reference is used.
     #[inline(always)]
     pub(crate) unsafe fn of_live(header: NonNull<Header>) -> Option<ManuallyDrop<Self>> {
         // SAFETY: the caller's promise.
@@ -63,29 +64,29 @@ impl TaskRef {
         (!flags.has(Flags::ENDED)).then(|| ManuallyDrop::new(Self { header, _home: PhantomData }))
     }
 
-    /// The reference that was made to a pointer by [`into_header`](Self::into_header).
+    /// Turns the pointer from [`into_header`](Self::into_header) back into a reference.
     ///
     /// # Safety
     ///
-    /// The pointer came from there, on this thread, and this is called once for it.
+    /// `into_header` returned the pointer, on this thread, and this is the only call for it.
     #[inline(always)]
     pub(crate) unsafe fn from_header(header: NonNull<Header>) -> Self {
         Self { header, _home: PhantomData }
     }
 
-    /// The pointer to the cell, which keeps the reference's count.
+    /// Turns the reference into a pointer, which keeps the count.
     #[inline(always)]
     pub(crate) fn into_header(self) -> NonNull<Header> {
         ManuallyDrop::new(self).header
     }
 
-    /// A copy of the reference that is not counted: it must not outlive `self`, and is not dropped.
+    /// An uncounted copy of the reference, which must not outlive `self`, and is not dropped.
     #[inline(always)]
     pub(crate) fn uncounted(&self) -> ManuallyDrop<Self> {
         ManuallyDrop::new(Self { header: self.header, _home: PhantomData })
     }
 
-    /// The pointer to the cell, to be compared.
+    /// The pointer to the cell, for comparisons.
     #[inline(always)]
     pub(crate) fn address(&self) -> NonNull<Header> {
         self.header
@@ -93,8 +94,8 @@ impl TaskRef {
 
     #[inline(always)]
     fn header(&self) -> &Header {
-        // SAFETY: a `TaskRef` is counted, so the cell lives; only shared references to a header
-        // are ever made, and what changes in it is in cells or atomics.
+        // SAFETY: a `TaskRef` is counted, so the cell lives. All references to a header are shared, and
+        // the fields that change are cells or atomics.
         unsafe { self.header.as_ref() }
     }
 
@@ -113,13 +114,13 @@ impl TaskRef {
         &self.own().flags
     }
 
-    /// What few tasks have; made at the first use.
+    /// The cold part, which is made at the first use.
     #[inline]
     fn cold(&self) -> &Cold {
         self.own().cold.get_or_init(Box::default)
     }
 
-    /// What few tasks have, if this one has it.
+    /// The cold part, if the task has one.
     #[inline]
     fn cold_if_any(&self) -> Option<&Cold> {
         self.own().cold.get().map(Box::as_ref)
@@ -136,14 +137,14 @@ impl TaskRef {
         debug_assert!(is_first, "a task is asked to end once");
     }
 
-    /// Flags the task: one more cause of it, or of its scopes, is live.
+    /// Flags the task: one more cause of the task, or of its scopes, is live.
     pub(crate) fn count_cause(&self) {
         let causes = &self.cold().causes;
         causes.set(causes.get() + 1);
         self.flags().set(Flags::CAUSE);
     }
 
-    /// A cause of one of the task's scopes is gone.
+    /// Notes that a cause of one of the task's scopes is gone.
     pub(crate) fn discount_cause(&self) {
         let causes = &self.cold().causes;
         causes.set(causes.get() - 1);
@@ -161,15 +162,15 @@ impl TaskRef {
         self.cold().sub_waits.set(list);
     }
 
-    /// Keeps a wait for listings: the task is inspected, and polled it with its own waker.
+    /// Keeps a wait of an inspected task for listings, after a poll with the task's own waker.
     pub(crate) fn note_seen(&self, seen: SeenWait) {
-        // A task that inspects itself is listed from its next step on.
+        // If a task inspects itself, its waits are kept from its next step on.
         if let Some(waits) = &mut *self.cold().seen.borrow_mut() {
             waits.push(seen);
         }
     }
 
-    /// A step of an inspected task begins: its waits are kept, or, if those of the last step were, no more.
+    /// Begins a step of an inspected task. Starts to keep waits, or, if the last step did so, stops.
     pub(crate) fn begin_inspected_step(&self) {
         let seen = self.cold().seen.take();
         if seen.is_some() {
@@ -179,13 +180,13 @@ impl TaskRef {
         }
     }
 
-    /// Has the waits of the next step kept.
+    /// Makes the task keep the waits of its next step.
     pub(crate) fn begin_inspection(&self) {
         self.cold().seen.take();
         self.flags().set(Flags::INSPECTED);
     }
 
-    /// Whether a wait of the task has more to do than to wait.
+    /// Whether each poll of the task's waits has more to do than to wait.
     #[inline(always)]
     pub(crate) fn is_watched(&self) -> bool {
         self.flags().has(Flags::WATCHED)
@@ -195,30 +196,30 @@ impl TaskRef {
     #[inline(always)]
     pub(crate) fn set_wait(&self, kind: TrapKind, place: &'static Location<'static>) {
         self.flags().set_kind(kind);
-        self.own().waits_at.set(place);
+        self.own().awaits_at.set(place);
     }
 
-    /// The wait that was polled last in the last step and was pending then, and where it is awaited.
-    /// `None`: no wait was; a task that is not ready then waits on a foreign future.
+    /// The wait that was polled last in the last step and was pending, and the place of its await. `None`: there
+    /// was no such wait; a task that is not ready then waits on a foreign future.
     pub fn last_wait(&self) -> Option<(TrapKind, &'static Location<'static>)> {
-        Some((self.flags().kind()?, self.own().waits_at.get()))
+        Some((self.flags().kind()?, self.own().awaits_at.get()))
     }
 
-    /// The waits that were polled with the task's own waker in the last step and were pending: all of
-    /// them, with what they wait for, if the task was [inspected](Self::inspect) before that step, else the last one.
+    /// The waits that were polled with the task's own waker in the last step and were pending. If the task was
+    /// [inspected](Self::inspect) before that step, the list has all of them, else the last one.
     pub fn seen_waits(&self) -> Vec<SeenWait> {
         let seen = self.cold_if_any().and_then(|cold| cold.seen.borrow().clone());
         let last = || self.last_wait().map(|(trap, place)| SeenWait { trap, place, about: None });
-        // A foreign future that is shown at a place is no trap, and is the last wait alone.
+        // `shown_at` sets only the last wait, as a foreign future is no trap.
         seen.filter(|seen| !seen.is_empty()).unwrap_or_else(|| last().into_iter().collect())
     }
 
-    /// Whether the task is in the ready list.
+    /// Whether the task is ready to be stepped.
     pub fn is_ready(&self) -> bool {
         self.flags().has(Flags::QUEUED)
     }
 
-    /// The number its kernel gave to the task.
+    /// The number that the kernel assigned to the task.
     pub fn id(&self) -> TaskId {
         self.own().id.get()
     }
@@ -226,46 +227,44 @@ impl TaskRef {
     /// The kernel the task belongs to.
     #[inline]
     pub fn kernel(&self) -> KernelId {
-        // SAFETY: the cells that have a local side, as this one, share a reference of the home.
+        // SAFETY: cells with a local side, such as this one, share a reference of the home.
         unsafe { self.shared().home.as_ref() }.id()
     }
 
-    /// Where the kernel keeps the task: a number that it chose.
+    /// The index of the task in the kernel's table.
     #[inline]
     pub fn index(&self) -> u32 {
         self.shared().index.load(Ordering::Relaxed)
     }
 
-    /// Notes where the kernel keeps the task. For the kernel.
+    /// Sets the index of the task in the kernel's table. For the kernel.
     #[inline]
     pub fn set_index(&self, index: u32) {
         self.shared().index.store(index, Ordering::Relaxed);
     }
 
-    /// Has waits of the task shown to the kernel's observers
+    /// Shows the task's waits to the kernel's observers
     /// ([`TrapHandler::observe`](crate::TrapHandler::observe)). For the kernel, before the first step.
     pub fn set_observed(&self) {
         self.flags().set(Flags::OBSERVED);
     }
 
-    /// Gives the task its number. For the kernel, once.
+    /// Sets the task's number. For the kernel, once.
     pub fn set_id(&self, id: TaskId) {
         self.own().id.set(id);
     }
 
-    /// The task's name; empty where none was given.
+    /// The task's name; empty for a task without a name.
     pub fn name(&self) -> &str {
         self.header().name()
     }
 
-    /// Where the task was spawned.
+    /// The place where the task was spawned.
     pub fn spawned_at(&self) -> &'static Location<'static> {
         self.own().spawned_at
     }
 
-    /// The task that spawned this one; `None` if it was not spawned by a task.
-    ///
-    /// That task may have ended since.
+    /// The task that spawned this one; `None` if no task did. The parent may have ended since.
     pub fn parent(&self) -> Option<TaskId> {
         self.shared().parent.get()
     }
@@ -281,37 +280,37 @@ impl TaskRef {
         self.flags().has(Flags::ENDED)
     }
 
-    /// Whether one of both holds: the task will not be polled again, or it has a name. One question, which
-    /// nearly all tasks answer with no.
+    /// Whether the task will not be polled again, or has a name: one test for two rare cases.
     #[inline(always)]
     pub fn is_ended_or_named(&self) -> bool {
         self.flags().has(Flags::ENDED | Flags::NAMED)
     }
 
-    /// How the task ended, if it has.
+    /// The exit of a task that has ended.
     pub fn exit(&self) -> Option<Exit> {
         self.flags().exit()
     }
 
-    /// Whether the task was stepped, if only once.
+    /// Whether the task was stepped at least once.
     #[inline]
     pub fn was_stepped(&self) -> bool {
         self.flags().has(Flags::STEPPED)
     }
 
-    /// Polls the task's future, in a step of the task. How it ended, if it did; it has its outcome then.
+    /// Polls the task's future, in a step of the task. Returns the exit if the future ended; the task then has
+    /// its outcome.
     ///
     /// A panic of the future is caught and is the outcome.
     #[inline(always)]
     pub(crate) fn poll(&self, cx: &mut Context<'_>) -> Option<Exit> {
         debug_assert!(self.flags().has(Flags::BUSY), "a step has begun");
-        // SAFETY: the vtable is that of the cell's type; this is the home thread, since a `TaskRef`
-        // cannot leave it; and the stage is not in use, since a step that has begun set `BUSY`, which
-        // it was asked about before, and everything else that uses the stage asks about it, too.
+        // SAFETY: the vtable is that of the cell's type. This is the home thread, which a `TaskRef` cannot
+        // leave. The stage is not in use: the begin of the step found `BUSY` clear and set it, and all
+        // other users of the stage test `BUSY` first.
         unsafe { (self.shared().vtable.poll)(self.header, cx) }
     }
 
-    /// Drops the task's future, if it has one; `outcome` is what joining it gives then.
+    /// Drops the task's future, if there is one; a join then returns `outcome`.
     ///
     /// # Panics
     ///
@@ -359,7 +358,7 @@ impl TaskRef {
         }
     }
 
-    /// Takes the outcome of a task that has ended; `None` if it has not, or it was taken before.
+    /// Takes the outcome of a task; `None` if the task has not ended, or its outcome was taken before.
     ///
     /// # Safety
     ///
@@ -370,7 +369,7 @@ impl TaskRef {
         }
         let mut outcome: Option<Result<T, TaskError>> = None;
         // SAFETY: the vtable is that of the cell's type, this is the home thread, the stage is not
-        // in use since the task is not busy, and `outcome` has the type `take` writes.
+        // in use since the task is not busy, and `outcome` has the type that `take` writes.
         unsafe {
             (self.shared().vtable.take)(self.header, NonNull::from(&mut outcome).cast());
         }
@@ -415,11 +414,11 @@ impl Drop for TaskRef {
 }
 
 impl TaskRef {
-    /// What the drop of the last one does.
+    /// Ends the local side of the cell, in the drop of the last reference.
     #[inline(never)]
     fn end_local_side(&mut self) {
         let own = self.own();
-        // The last one: stays counted until the stage is empty, lest a destructor get here again.
+        // The reference counts until the stage is empty, so that a destructor does not get here again.
         if !own.flags.has(Flags::ENDED) {
             own.flags.set_exit(Exit::Dropped);
         }
@@ -429,8 +428,8 @@ impl TaskRef {
         own.local.set(0);
         let header = self.header;
         if own.cold.get().is_some() {
-            // SAFETY: no `TaskRef` is left, and a waker looks at the flags and no further, so this is
-            // the only reference to the cold part.
+            // SAFETY: no `TaskRef` is left, and a waker reads only the flags, so this is the only
+            // reference to the cold part.
             let cold = unsafe { &mut (*header.as_ptr()).own.cold };
             drop(cold.take());
         }

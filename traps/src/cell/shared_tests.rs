@@ -19,7 +19,7 @@ use crate::home::{Home, LocalHome, Message};
 use crate::home_tests::{Driver, check};
 use crate::threads::AtomicU32;
 
-/// The future of a task: it counts its drops, and insists on the home thread.
+/// The future of a task, which counts its drops and asserts that they happen on the home thread.
 struct Subject {
     drops: Arc<AtomicUsize>,
     home: ThreadId,
@@ -45,7 +45,7 @@ thread_local! {
     static FREED: RefCell<Vec<usize>> = const { RefCell::new(Vec::new()) };
 }
 
-/// The operations of a task, but that freeing a cell notes its address, and keeps the memory.
+/// The operations of a task; `free` notes the address of the cell, and keeps the memory.
 static WATCHED: VTable = VTable { free: note_freed, ..TaskCell::<Subject>::VTABLE };
 
 unsafe fn note_freed(header: NonNull<Header>) {
@@ -105,7 +105,7 @@ fn use_up(waker: Waker, home: &Weak<Home>) {
     other.wake();
 }
 
-/// When the home thread drops its references to the tasks.
+/// The moment at which the home thread drops its references to the tasks.
 #[derive(Clone, Copy, PartialEq)]
 enum End {
     First,
@@ -157,14 +157,14 @@ fn the_last_reference_frees_cell_and_home() {
     }
 }
 
-/// How many threads wake a task.
+/// The number of threads that wake a task.
 const WAKERS: usize = 2;
 
-/// How often each thread wakes it.
+/// The number of wakes by each thread.
 const ROUNDS: usize = 3;
 
-/// Each thread has work for the task before it wakes it. Work that no later step sees leaves the
-/// kernel asleep, and nothing can go on then.
+/// Each thread adds work before it wakes the task. If no later step sees the work, the kernel stays asleep,
+/// and the checker reports a deadlock.
 #[test]
 fn each_wake_is_followed_by_a_step() {
     check(|| {

@@ -1,13 +1,13 @@
-//! What a task, or a scope, knows of the sub-waits in it: the first of them, and how many they are.
+//! The list of sub-waits of a task or a scope: the first one, and their number.
 //!
 //! The sub-waits themselves are in a table of the kernel (`sub_waits.rs`).
 
-/// Names a node; most waits and scopes have none.
+/// Names a node in the table of sub-waits. Most waits and scopes have none.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct SubWait(u32);
 
 impl SubWait {
-    /// There is none.
+    /// No node.
     pub(crate) const NONE: Self = Self(u32::MAX);
 
     #[inline(always)]
@@ -27,13 +27,13 @@ impl SubWait {
 /// The nodes under a task or a scope.
 #[derive(Clone, Copy, Default)]
 pub(crate) struct List {
-    /// The newest of those directly under it.
+    /// The newest node directly under the owner of the list.
     first: SubWait,
     count: Count,
 }
 
 impl List {
-    /// The newest of those directly under it.
+    /// The newest node directly under the owner of the list.
     pub(crate) fn first(self) -> SubWait {
         self.first
     }
@@ -42,7 +42,7 @@ impl List {
         Self { first, ..self }
     }
 
-    /// How many waits and shields there are under it, at any depth.
+    /// The number of waits and shields under the owner of the list, at any depth.
     pub(crate) fn count(self) -> Count {
         self.count
     }
@@ -52,19 +52,19 @@ impl List {
     }
 }
 
-/// How many waits and shields there are under something, at any depth.
+/// The number of waits and shields under a task or a scope, at any depth.
 #[derive(Clone, Copy, PartialEq, Eq, Default)]
 pub(crate) struct Count {
-    /// Their wakers were not called since their last poll.
+    /// Those whose wakers were not called since their last poll.
     waiting: u32,
-    /// They were, and the sub-waits were not polled since.
+    /// Those whose wakers were called since their last poll.
     called: u32,
 }
 
 impl Count {
-    /// One that waits.
+    /// One sub-wait that waits.
     pub(crate) const WAITING: Self = Self { waiting: 1, called: 0 };
-    /// One whose waker was called.
+    /// One sub-wait whose waker was called since its last poll.
     pub(crate) const CALLED: Self = Self { waiting: 0, called: 1 };
 
     pub(crate) fn add(self, other: Self) -> Self {

@@ -1,4 +1,4 @@
-//! Steps: a task's future is polled, or dropped, with the task as the current one.
+//! Steps: the poll, or the drop, of a task's future with the task as the current one.
 
 use std::ptr::{self, NonNull};
 use std::task::Context;
@@ -6,7 +6,7 @@ use std::task::Context;
 use super::Local;
 use crate::catch::catch_and_log;
 use crate::cause::Cause;
-use crate::cause::rules::is_lost_after_step;
+use crate::cause::rules::apply_rules_after_step;
 use crate::cell::Header;
 use crate::cell::flags::{Exit, Flags};
 use crate::cell::reference::TaskRef;
@@ -15,8 +15,8 @@ use crate::interrupt::{Interrupted, TaskError};
 use crate::scope::Frame;
 
 impl Local {
-    /// Steps a task that was taken out of the ready list and has not ended. It comes back if there is
-    /// more to be done about it: it has ended, or it is [lost](Self::is_lost).
+    /// Steps a task that was taken out of the ready list and has not ended. Returns the task if it has ended,
+    /// or if the kernel must drop it ([`drop_reason`](Self::drop_reason)).
     ///
     /// # Panics
     ///
@@ -35,7 +35,7 @@ impl Local {
             let exit = task.poll(&mut Context::from_waker(&waker));
             if let Some(exit) = exit {
                 task.flags().set_exit(exit);
-                end_belongings(&task);
+                end_alarm_and_locals(&task);
             }
             exit
         };
@@ -51,21 +51,20 @@ impl Local {
         None
     }
 
-    /// Does `work` with a task as the current one that is going to be stepped at once. For the kernel's
-    /// observers.
+    /// Does `work` with a task as the current one, right before the task's step. For the kernel's observers.
     pub fn before_step(&self, task: &TaskRef, work: impl FnOnce()) {
         task.flags().set(Flags::STEPPED);
-        let _current = Current::set(self, task);
+        let _current = CurrentGuard::set(self, task);
         work();
     }
 
-    /// After a step that gave the task back: why it is to be dropped. `None`: it has ended. A task is lost
-    /// that was asked to end and waits on foreign futures alone, which cannot be told.
-    pub fn is_lost(&self, task: &TaskRef) -> Option<Interrupted> {
+    /// The reason to drop a task that [`step`](Self::step) returned; `None` if the task has ended. The kernel
+    /// must drop a task that was asked to end and waits on foreign futures alone: they cannot be interrupted.
+    pub fn drop_reason(&self, task: &TaskRef) -> Option<Interrupted> {
         if task.is_ended() { None } else { task.cause().map(Cause::why) }
     }
 
-    /// Counts the waits and wakes of the current task from now on.
+    /// Starts to count the waits and wakes of the current task.
     #[inline(never)]
     pub(crate) fn watch(&self, task: &TaskRef) {
         self.wakes.set(0);
@@ -87,7 +86,7 @@ impl Local {
 
     #[inline(always)]
     fn after_step(&self, task: TaskRef) -> Option<TaskRef> {
-        if task.flags().has(Flags::CAUSE) && is_lost_after_step(self, &task) {
+        if task.flags().has(Flags::CAUSE) && apply_rules_after_step(self, &task) {
             return Some(task);
         }
         let flags = task.flags();
@@ -101,7 +100,7 @@ impl Local {
     }
 }
 
-/// A task during its step, until this is dropped.
+/// A step of a task. The drop ends the step.
 struct Stepping<'a> {
     local: &'a Local,
     task: &'a TaskRef,
@@ -125,14 +124,14 @@ impl Drop for Stepping<'_> {
     }
 }
 
-/// Makes a task the current one, outside of all scopes, until it is dropped.
-struct Current<'a> {
+/// Makes a task the current one, outside of all scopes, until the guard is dropped.
+struct CurrentGuard<'a> {
     local: &'a Local,
     task: Option<NonNull<Header>>,
     scope: *const Frame,
 }
 
-impl<'a> Current<'a> {
+impl<'a> CurrentGuard<'a> {
     #[inline(always)]
     fn set(local: &'a Local, task: &TaskRef) -> Self {
         let scope = local.scope.replace(ptr::null());
@@ -140,7 +139,7 @@ impl<'a> Current<'a> {
     }
 }
 
-impl Drop for Current<'_> {
+impl Drop for CurrentGuard<'_> {
     #[inline(always)]
     fn drop(&mut self) {
         self.local.task.set(self.task);
@@ -148,9 +147,9 @@ impl Drop for Current<'_> {
     }
 }
 
-/// Drops what belongs to a task besides its future, with the task current.
+/// Ends the alarm of a task's cause, and drops the task locals, with the task current.
 #[inline]
-fn end_belongings(task: &TaskRef) {
+fn end_alarm_and_locals(task: &TaskRef) {
     if let Some(cause) = task.cause() {
         door::reach(task.kernel(), |local| cause.end_alarm(local));
     }
@@ -158,7 +157,7 @@ fn end_belongings(task: &TaskRef) {
 }
 
 impl TaskRef {
-    /// Drops the task's future unfinished; `outcome` is what joining it gives.
+    /// Drops the task's future unfinished; a join returns `outcome`.
     ///
     /// For the kernel. A task that has ended keeps its outcome.
     ///
@@ -169,23 +168,23 @@ impl TaskRef {
         if self.is_ended() {
             return;
         }
-        // Before it counts as ended: what has ended is not asked again whether its future is gone.
+        // Asserted before the task counts as ended: a panic must not leave an ended task with a future.
         self.assert_idle();
         self.flags().set_exit(Exit::Dropped);
         while_current(self, || {
             self.drop_future(outcome);
-            end_belongings(self);
+            end_alarm_and_locals(self);
         });
     }
 
-    /// Ends the task without another step of it. See [`Task::abort`](crate::Task::abort).
+    /// Ends the task without another step. See [`Task::abort`](crate::Task::abort).
     pub fn request_abort(&self, reason: Interrupted) {
         door::reach(self.kernel(), |local| local.kernel().abort(self, reason));
     }
 
-    /// Has the task stepped, and its sub-waits polled, and all pending waits of that step kept with what they wait
-    /// for. For listings; [`seen_waits`](Self::seen_waits) shows those that were polled with the task's own waker
-    /// until the task's next step.
+    /// Schedules a step of the task, and polls of its sub-waits, and keeps all pending waits of that step for
+    /// listings. Until the step after that, [`seen_waits`](Self::seen_waits) shows those that were polled with the
+    /// task's own waker.
     pub fn inspect(&self) {
         self.begin_inspection();
         door::reach(self.kernel(), |local| {
@@ -196,14 +195,14 @@ impl TaskRef {
     }
 }
 
-/// Does `work` with a task as the current one, as far as its kernel is entered here.
+/// Does `work`, with a task as the current one if the thread is inside the task's kernel.
 fn while_current(task: &TaskRef, work: impl FnOnce()) {
     let mut work = Some(work);
     door::try_with(|local| {
         if local.id == task.kernel()
             && let Some(work) = work.take()
         {
-            let _current = Current::set(local, task);
+            let _current = CurrentGuard::set(local, task);
             work();
         }
     });

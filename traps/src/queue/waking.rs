@@ -1,4 +1,4 @@
-//! What a wait queue asks of its kernel.
+//! The operations of a wait queue that need its kernel.
 
 use std::fmt;
 
@@ -7,7 +7,7 @@ use crate::door;
 use crate::names::KernelId;
 
 impl WaitQueue {
-    /// Signals up to `count` waiters, those that parked first, and tells how many there were. Waiters for
+    /// Signals the first `count` waiters, or all if there are fewer. Returns the number signalled. Waiters for
     /// permits get no signal.
     ///
     /// May be called inside the waiters' kernel or between its runs. Never suspends.
@@ -29,8 +29,8 @@ impl WaitQueue {
         })
     }
 
-    /// Takes permits, if so many are free and nobody waits for some. Permits that were granted in a kernel that has
-    /// ended are not, before they are [recovered](Self::recover).
+    /// Takes `count` permits, if they are free and no waiter is in the queue. Permits that a kernel had granted
+    /// before its end are not free until [`recover`](Self::recover).
     #[inline(always)]
     pub fn try_take(&self, count: usize) -> bool {
         let free = self.free.get();
@@ -38,23 +38,23 @@ impl WaitQueue {
             return false;
         }
         if self.length.get() > 0 {
-            return self.has_lost_kernel() && self.try_take(count);
+            return self.forget_ended_kernel() && self.try_take(count);
         }
         self.free.set(free - count);
         true
     }
 
-    /// Makes permits free, and grants what is free to those that wait, the first one first.
+    /// Makes `count` permits free, and [serves](Self::serve) the waiters.
     ///
-    /// May be called inside the waiters' kernel or between its runs. Never suspends.
-    /// What was never taken may be given as well, as long as no more than `usize::MAX` are free.
+    /// May be called inside the waiters' kernel or between its runs. Never suspends. The permits need not
+    /// have been taken before, as long as no more than `usize::MAX` are free.
     #[inline]
     pub fn give(&self, count: usize) {
         self.free.set(self.free.get() + count);
         self.serve();
     }
 
-    /// Grants what is free to those that wait, the first one first.
+    /// Grants free permits to the waiters, the first one first.
     #[inline]
     pub fn serve(&self) {
         if self.length.get() > 0 {
@@ -73,36 +73,37 @@ impl WaitQueue {
         }
     }
 
-    /// How many wait.
+    /// The number of waiters.
     #[inline]
     pub fn len(&self) -> usize {
         if self.is_empty() { 0 } else { self.length.get() as usize }
     }
 
-    /// Whether nobody waits.
+    /// Whether the queue has no waiter.
     #[inline]
     pub fn is_empty(&self) -> bool {
-        self.length.get() == 0 || self.has_lost_kernel()
+        self.length.get() == 0 || self.forget_ended_kernel()
     }
 
-    /// Frees what was granted to waiters of a kernel that has ended since. For primitives, when a waiter has
-    /// left: a kernel that has ended cannot tell what it was granted.
+    /// Frees the permits that a kernel had granted before its end. For primitives, when a waiter has left: an
+    /// ended kernel does not return the waiter's permits.
     pub fn recover(&self) {
         if self.kernel.get() != KernelId::NONE {
-            self.has_lost_kernel();
+            self.forget_ended_kernel();
         }
     }
 
+    /// Forgets the kernel if it has ended. Returns whether it has.
     #[inline(never)]
-    fn has_lost_kernel(&self) -> bool {
-        let is_lost = door::reach(self.kernel.get(), |_| ()).is_none();
-        if is_lost {
+    fn forget_ended_kernel(&self) -> bool {
+        let has_ended = door::reach(self.kernel.get(), |_| ()).is_none();
+        if has_ended {
             self.forget_kernel();
         }
-        is_lost
+        has_ended
     }
 
-    /// The kernel has ended, and the waiters with it: what was granted to them is free again.
+    /// Forgets an ended kernel and its waiters, and frees the permits that were granted to them.
     #[cold]
     fn forget_kernel(&self) {
         self.kernel.set(KernelId::NONE);
@@ -111,12 +112,12 @@ impl WaitQueue {
         self.returned(self.granted.get());
     }
 
-    /// Makes the queue part of a kernel, in whose table its waiters are from now on. For kernels, before a
-    /// task waits.
+    /// Makes the queue part of a kernel, whose table has its waiters from now on. For kernels, before a task
+    /// waits.
     ///
     /// # Panics
     ///
-    /// When the queue is part of another kernel that still lives; it stays so.
+    /// When the queue is part of another kernel that has not ended.
     #[inline]
     pub fn join_kernel(&self, kernel: KernelId) {
         if self.kernel.get() != kernel {
@@ -129,7 +130,7 @@ impl WaitQueue {
     fn change_kernel(&self, kernel: KernelId) {
         let before = self.kernel.get();
         assert!(
-            before == KernelId::NONE || self.has_lost_kernel(),
+            before == KernelId::NONE || self.forget_ended_kernel(),
             "a wait queue (of a lock, a channel or a task) was used in two kernels at once: \
              kernel {before} knows it, and kernel {kernel} was asked to park on it"
         );
@@ -146,7 +147,7 @@ impl Default for WaitQueue {
 impl Drop for WaitQueue {
     #[inline]
     fn drop(&mut self) {
-        // Waiters that are left were forgotten by the program: nobody polls them any more.
+        // The remaining waiters are those of futures that the program has leaked.
         if self.length.get() > 0 {
             door::reach(self.kernel.get(), |local| local.kernel().forget_waiters(self));
         }

@@ -19,36 +19,36 @@ use crate::cell::sub_wait::SubWait;
 use crate::door;
 use crate::interrupt::TimedOut;
 use crate::local::Local;
-use crate::sub_waits::{Under, What};
+use crate::sub_waits::{NodeKind, Under};
 use crate::wait::{Until, Waiter};
 
-/// What came of a future with a deadline. Given by [`timed`](crate::timed).
+/// The result of a future with a deadline, from [`timed`](crate::timed).
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Timed<T> {
-    /// What the future returned; `None` if it had to be dropped.
+    /// The future's output; `None` if the future had to be dropped.
     pub output: Option<T>,
     /// A wait in the future returned the interruption, or the future had to be dropped.
     pub expired: bool,
-    /// How long after its deadline it ended; zero if it was in time. A future that overran in
-    /// straight-line code was late without having been told.
+    /// The time from the deadline to the future's end; zero if the future was in time. A future that overran
+    /// in code without awaits was late without an interruption.
     pub late: Duration,
 }
 
-/// What a scope is for.
+/// The purpose of a scope.
 #[derive(Clone, Copy)]
 enum Kind {
-    /// To interrupt what is inside when the time has come.
+    /// Interrupts the body when the deadline has passed.
     Deadline {
         until: Until,
-        /// How long what was interrupted may still run before it is dropped; `None`: without limit.
+        /// The time that the interrupted body may still run before it is dropped; `None`: without limit.
         grace: Option<Duration>,
     },
-    /// To keep causes that come from around it away from what is inside.
+    /// Hides the causes of outer owners from the body.
     Shield,
 }
 
 impl Frame {
-    /// The scope's node, under those of the scopes around it; it is made if there is none.
+    /// The scope's node, which is made if there is none.
     pub(crate) fn node(&self, local: &Local, task: &TaskRef) -> SubWait {
         if self.node.get().is_none() {
             self.bind(local, task, None);
@@ -56,21 +56,21 @@ impl Frame {
         self.node.get()
     }
 
-    /// Binds the scope's node to that task, that waker, and the scope around it.
+    /// Binds the scope's node to a task, a waker, and the scope around this one.
     fn bind(&self, local: &Local, task: &TaskRef, waker: Option<&Waker>) {
         let under = match self.parent() {
             Some(parent) => Under::Scope(parent.node(local, task)),
             None => Under::Task,
         };
-        let what = if self.is_shield { What::Shield } else { What::Deadline };
-        self.node.set(local.sub_waits().bind(self.node.get(), under, task, waker, what));
+        let kind = if self.is_shield { NodeKind::Shield } else { NodeKind::Deadline };
+        self.node.set(local.sub_waits().bind(self.node.get(), under, task, waker, kind));
     }
 
     fn waiter(&self, task: &TaskRef) -> Waiter {
         Waiter::new(task, self.node.get())
     }
 
-    /// The first poll: counts the deadline from now on.
+    /// Opens the scope at its first poll, from which a relative deadline counts.
     #[inline]
     fn open(&self, local: &Local, until: Option<Until>) {
         self.kernel.set(local.id());
@@ -96,10 +96,10 @@ impl Frame {
         self.timer.set(Some(timer));
     }
 
-    /// Before a poll by a task that has a cause, or that is not as the one before: finds out whether
-    /// the deadline has passed, and whom it is to notify from now on.
+    /// Binds the scope to the task and waker of a poll that begins, and finds out whether the deadline has
+    /// passed. Not needed if the same task polls with its own waker, is not watched, and there is no node.
     #[inline(never)]
-    fn look(&self, local: &Local, task: &TaskRef, waker: &Waker, grace: Option<Duration>) {
+    fn update(&self, local: &Local, task: &TaskRef, waker: &Waker, grace: Option<Duration>) {
         if !task.owns(waker) {
             self.bind(local, task, Some(waker));
         } else if !self.node.get().is_none() {
@@ -119,7 +119,7 @@ impl Frame {
                 debug_assert!(is_first, "a deadline passes once");
             }
         }
-        // The task is flagged for it as long as it polls it.
+        // The task that polls the scope is flagged for its cause.
         if let Some(passed) = self.passed.get() {
             let flagged = passed.flagged.take();
             if !flagged.as_ref().is_some_and(|flagged| flagged.is(task)) {
@@ -133,7 +133,7 @@ impl Frame {
         }
     }
 
-    /// Arms the timer anew if it is armed for another task or another node, unless it has passed.
+    /// Arms the timer anew if it is armed for another task or another node, unless the deadline has passed.
     fn rebind(&self, local: &Local, task: &TaskRef) {
         let Some(timer) = self.timer.get() else { return };
         let is_same =
@@ -145,18 +145,18 @@ impl Frame {
         self.arm(local, task);
     }
 
-    /// After a pending poll in which a sub-wait was, or while the task has a cause: whether the body
-    /// is to be dropped.
+    /// Applies the rules after a pending poll of a scope with sub-waits, or in a watched task. Returns whether
+    /// to drop the body.
     #[inline(never)]
-    fn judge(&self, local: &Local, task: &TaskRef, polled: Polled) -> bool {
+    fn apply_rules(&self, local: &Local, task: &TaskRef, polled: Polled) -> bool {
         self.rebind(local, task);
         match self.cause() {
-            Some(cause) => rules::judge(local, cause, polled, &self.waiter(task)),
+            Some(cause) => rules::apply_rules(local, cause, polled, &self.waiter(task)),
             None => false,
         }
     }
 
-    /// Ends the scope. Tells whether its cause was returned.
+    /// Ends the scope. Returns whether a poll has returned its cause.
     #[inline]
     fn close(&self) -> bool {
         if self.is_plain() && self.timer.get().is_none() {
@@ -175,7 +175,7 @@ impl Frame {
     #[inline(always)]
     fn disarm(&self, local: &Local) {
         if let Some(disarmed) = self.timer.take().and_then(|timer| local.kernel().disarm(timer)) {
-            rules::end_of(disarmed);
+            rules::discount_disarmed(&disarmed);
         }
     }
 
@@ -195,7 +195,7 @@ impl Frame {
         passed.cause.was_returned()
     }
 
-    /// How long after its deadline it is now.
+    /// The time since the deadline.
     fn lateness(&self) -> Duration {
         if self.deadline.get().is_never() {
             return Duration::ZERO;
@@ -215,7 +215,7 @@ impl Drop for Frame {
     }
 }
 
-/// A scope during a poll: in the chain until this is dropped, also by a panic.
+/// Keeps a scope in the chain during a poll, until the guard is dropped.
 struct Entered<'a> {
     local: &'a Local,
     around: *const Frame,
@@ -237,23 +237,23 @@ impl Drop for Entered<'_> {
     }
 }
 
-/// What a future in a scope came to.
+/// The end of a future in a scope.
 enum End<T> {
-    /// It is done, and its scope closed.
+    /// The future is ready.
     Done(T),
-    /// It waits on what cannot be told, and is to be dropped.
-    Lost,
+    /// The rules of interruption drop the future.
+    MustDrop,
 }
 
 pin_project_lite::pin_project! {
     /// A future in a scope of its own.
     struct Scoped<F> {
         kind: Kind,
-        // Dropped before the frame is: what the body waits on is taken back from an open scope.
+        // Dropped before the frame, so that the body's waits are withdrawn while the scope is open.
         #[pin]
         body: Option<F>,
         frame: Frame,
-        // It belongs to its kernel's thread, where it must be dropped to be closed.
+        // The future belongs to its kernel's thread, where the drop closes the scope.
         _home: PhantomData<*const ()>,
     }
 }
@@ -270,8 +270,8 @@ impl<F: Future> Scoped<F> {
         Self::new(Kind::Deadline { until, grace: None }, body)
     }
 
-    /// Polls the body inside the scope; when it is ready the scope is closed, and the second of the pair tells
-    /// whether its cause was returned.
+    /// Polls the body inside the scope. At the body's end, closes the scope, and also returns whether a poll
+    /// has returned its cause.
     #[inline]
     fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<(Option<F::Output>, bool)> {
         let mut this = self.project();
@@ -285,7 +285,7 @@ impl<F: Future> Scoped<F> {
                 this.body.set(None);
                 (Some(output), !frame.is_plain() && frame.close())
             }
-            End::Lost => {
+            End::MustDrop => {
                 this.body.set(None);
                 frame.close();
                 (None, true)
@@ -316,7 +316,7 @@ fn poll_in<F: Future>(
     let is_own = task.owns(cx.waker());
     let is_same = frame.task.get().is_none_or(|before| before == task.address());
     if !is_own || !is_same || task.is_watched() || !frame.node.get().is_none() {
-        frame.look(local, task, cx.waker(), grace);
+        frame.update(local, task, cx.waker(), grace);
     }
     let (since, wakes) = (local.moment(), local.wakes());
     match body.poll(cx) {
@@ -329,19 +329,19 @@ fn poll_in<F: Future>(
             Poll::Ready(End::Done(output))
         }
         Poll::Pending => {
-            let is_lost = if task.is_watched() || !frame.node.get().is_none() {
+            let must_drop = if task.is_watched() || !frame.node.get().is_none() {
                 let sub_waits = local.sub_waits().count_inside(frame.node.get());
                 let polled = Polled::new(since, sub_waits, local.wakes() != wakes);
-                frame.judge(local, task, polled)
+                frame.apply_rules(local, task, polled)
             } else {
                 false
             };
             drop(entered);
-            if is_lost {
-                return Poll::Ready(End::Lost);
+            if must_drop {
+                return Poll::Ready(End::MustDrop);
             }
             if frame.is_shield {
-                // A shield that waits is a wait of the scopes around it.
+                // A pending shield counts as a wait of the scopes around the shield.
                 local.forget_pending(frame.stamp.get());
                 if is_own {
                     frame.stamp.set(local.note_pending(task));
@@ -376,10 +376,10 @@ fn outside(frame: &Frame) -> ! {
 macro_rules! with_grace {
     ($($name:ident)*) => {$(
         impl<F: Future> $name<F> {
-            /// Drops the future when it has not ended so long after its deadline, whatever it does.
+            /// Drops the future if it has not ended this length after its deadline.
             ///
-            /// Without this it may take its time to clean up, as long as it waits on traps. To be
-            /// set before the first poll.
+            /// Without this setting the future may clean up for as long as it waits on traps. Set the
+            /// grace before the first poll.
             pub fn grace(mut self, length: Duration) -> Self {
                 if let Kind::Deadline { grace, .. } = &mut self.scoped.kind {
                     *grace = Some(length);
@@ -392,7 +392,7 @@ macro_rules! with_grace {
 
 with_grace!(Timeout TimedFuture IgnoreAfter);
 
-/// Names the futures of this file: each is a [`Scoped`] that makes something of its end.
+/// Defines the futures of this file. Each is a [`Scoped`] with an output of its own.
 macro_rules! scoped_futures {
     ($($(#[$doc:meta])* $name:ident => $output:ty, $make:expr;)*) => {$(
         pin_project_lite::pin_project! {
@@ -426,7 +426,7 @@ macro_rules! scoped_futures {
 scoped_futures! {
     /// The future of [`timeout_after`] and [`timeout_at`].
     ///
-    /// It cannot leave its thread, whatever its body is:
+    /// The future cannot leave its thread, whatever its body is:
     ///
     /// ```compile_fail,E0277
     /// fn send<T: Send>(_: T) {}
