@@ -1,4 +1,4 @@
-//! A group around a block: none of its tasks outlives it.
+//! A group around a block: the group's tasks end before the block does.
 
 use std::future::{Future, poll_fn};
 use std::panic::{AssertUnwindSafe, Location, catch_unwind, resume_unwind};
@@ -6,20 +6,19 @@ use std::pin::pin;
 use std::task::Poll;
 
 use crate::error::{BoxError, GroupError};
+use crate::failure_rule::{AnyOutput, FailureRule, OnlyOk};
 use crate::group::TaskGroup;
-use crate::judge::{AnyOutput, Judge, OnlyOk};
 
 /// Runs a block with a group, and ends the group before it returns.
 ///
-/// When the block has returned `Ok`, the members are waited for, as
-/// [`join_all`](TaskGroup::join_all) does; if one fails, the others are asked to end, and that is
-/// the error. When the block has returned `Err`, perhaps because it was interrupted, or panicked,
-/// the members are asked to end and waited for, and then it goes on with that. Either way no member
-/// is left.
+/// When the block has returned `Ok`, the group is joined as by [`join_all`](TaskGroup::join_all): if a
+/// member fails, the others are asked to end, and the failure is the error. When the block has returned
+/// `Err`, for example because it was interrupted, or panicked, the members are asked to end. The call
+/// waits for them, and then returns the error or goes on with the panic. In all cases no member is left.
 ///
-/// A member that returns an `Err` has not failed here. Where it should, use [`try_task_group`].
+/// A member that returns an `Err` has not failed. If it should have, use [`try_task_group`].
 ///
-/// The block is not told of a failure by itself: it sees it when it joins the group, or asks for
+/// A failure does not interrupt the block. The block sees a failure when it joins the group, calls
 /// [`next_done`](TaskGroup::next_done), or ends.
 ///
 /// # Examples
@@ -44,9 +43,9 @@ use crate::judge::{AnyOutput, Judge, OnlyOk};
 ///
 /// # Cancellation
 ///
-/// Interruptions arrive inside the block; once the block is done, this is an interruption point, and
-/// gives a [`GroupError`] that says so. Dropped, it cannot wait for the members: it asks them to
-/// end, and logs that.
+/// Interruptions arrive inside the block. After the block's end the call is an interruption point, which
+/// returns a [`GroupError`] with the interruption. The drop of the call cannot wait for the members: it
+/// asks them to end, and logs a warning.
 ///
 /// # Errors
 ///
@@ -54,7 +53,7 @@ use crate::judge::{AnyOutput, Judge, OnlyOk};
 ///
 /// # Panics
 ///
-/// With the block's panic, when the members have ended. When it has to wait outside a task of a
+/// With the block's panic, when the members have ended. When the call has to wait outside a task of a
 /// kernel.
 #[track_caller]
 pub fn task_group<T, R, E, B>(block: B) -> impl Future<Output = Result<R, E>>
@@ -105,7 +104,7 @@ where
 async fn run<J, T, R, E, B>(block: B, place: &'static Location<'static>) -> Result<R, E>
 where
     T: 'static,
-    J: Judge<T>,
+    J: FailureRule<T>,
     E: From<GroupError>,
     B: AsyncFnOnce(&mut TaskGroup<T>) -> Result<R, E>,
 {
@@ -124,11 +123,11 @@ where
             Err(error) => Err(error.into()),
         },
         Ok(Err(error)) => {
-            group.end_unheard::<J>("the block around its group failed", place).await;
+            group.end_and_log::<J>("the block around its group failed", place).await;
             Err(error)
         }
         Err(panic) => {
-            group.end_unheard::<J>("the block around its group panicked", place).await;
+            group.end_and_log::<J>("the block around its group panicked", place).await;
             resume_unwind(panic)
         }
     }

@@ -1,4 +1,4 @@
-//! A group that has room for so many members at a time.
+//! A group that limits the number of members that run at a time.
 
 use std::fmt;
 use std::future::Future;
@@ -10,16 +10,16 @@ use pikake_traps::Interrupted;
 use crate::group::TaskGroup;
 use crate::spawner::Member;
 
-/// A [`TaskGroup`] in which only so many members run at a time: [`spawn`](Self::spawn) waits for
-/// room. Made by [`TaskGroup::bounded`].
+/// A [`TaskGroup`] with a limit of running members: [`spawn`](Self::spawn) waits for room. Made by
+/// [`TaskGroup::bounded`].
 ///
-/// In everything else it is that group, and is joined as that is. Room is what its owner waits for:
-/// a member that adds members by a [`Spawner`](crate::Spawner) does not, since all might then wait
-/// for each other. Those members count, daemons do not.
+/// Everything else is as in a `TaskGroup`, to which this type dereferences. A member that adds members by
+/// a [`Spawner`](crate::Spawner) does not wait for room, since all members might then wait for each other.
+/// Such members count against the limit; daemons do not.
 ///
 /// # Examples
 ///
-/// No more requests are taken from the queue than can be answered:
+/// The program takes a request from the queue only when it has room for the answer:
 ///
 /// ```no_run
 /// # struct Requests;
@@ -59,9 +59,8 @@ impl<T: 'static> BoundedGroup<T> {
     ///
     /// # Cancellation
     ///
-    /// An interruption point while it waits for room; the future is then dropped without having been
-    /// polled. Who wants to keep it awaits [`room`](Self::room) first. The same when this is dropped
-    /// while it waits.
+    /// An interruption point while the call waits for room. An interruption, or a drop of the call, drops the
+    /// future unpolled; to keep the future, await [`room`](Self::room) first.
     ///
     /// # Errors
     ///
@@ -69,7 +68,7 @@ impl<T: 'static> BoundedGroup<T> {
     ///
     /// # Panics
     ///
-    /// When the group has ended. When it has to wait outside a task of a kernel.
+    /// When the group has ended. When the call has to wait outside a task of a kernel.
     #[track_caller]
     pub fn spawn<F>(&mut self, future: F) -> impl Future<Output = Result<Member, Interrupted>>
     where
@@ -99,11 +98,11 @@ impl<T: 'static> BoundedGroup<T> {
         self.spawn_at(Some(name.into()), future, Location::caller())
     }
 
-    /// Starts a task as a member of the group if there is room, and gives the future back if not.
+    /// Starts a task as a member of the group if there is room.
     ///
     /// # Errors
     ///
-    /// The future: there is no room.
+    /// The future itself: there is no room.
     ///
     /// # Panics
     ///
@@ -120,7 +119,7 @@ impl<T: 'static> BoundedGroup<T> {
     ///
     /// # Cancellation
     ///
-    /// An interruption point while it waits. Nothing is lost when it is dropped.
+    /// An interruption point while the call waits. Nothing is lost when it is dropped.
     ///
     /// # Errors
     ///
@@ -128,23 +127,23 @@ impl<T: 'static> BoundedGroup<T> {
     ///
     /// # Panics
     ///
-    /// When it has to wait outside a task of a kernel.
+    /// When the call has to wait outside a task of a kernel.
     #[track_caller]
     pub fn room(&mut self) -> impl Future<Output = Result<(), Interrupted>> {
         self.group.wait_for_room(self.limit, Location::caller())
     }
 
-    /// How many members there is room for.
+    /// The number of members that may be added without a wait.
     pub fn free(&self) -> usize {
         self.limit.saturating_sub(self.group.running())
     }
 
-    /// How many members may run at a time.
+    /// The number of members that may run at a time.
     pub fn limit(&self) -> usize {
         self.limit
     }
 
-    /// Changes how many members may run at a time. Those that run are left alone.
+    /// Changes the number of members that may run at a time. Running members are left alone.
     ///
     /// # Panics
     ///
@@ -183,7 +182,7 @@ impl<T: 'static> BoundedGroup<T> {
 
 #[track_caller]
 fn check(limit: usize) {
-    assert!(limit > 0, "a group that has room for nobody would have everybody wait for ever");
+    assert!(limit > 0, "a group with a limit of zero would wait for room for ever");
 }
 
 impl<T: 'static> Deref for BoundedGroup<T> {

@@ -1,4 +1,4 @@
-//! What went wrong in a group: every failure, none hidden behind another.
+//! The errors of a group: every failure of its members.
 
 use std::error::Error;
 use std::fmt;
@@ -7,10 +7,10 @@ use std::panic::Location;
 
 use pikake_traps::{Interrupted, TaskError, TaskId, TaskRef};
 
-/// An error of any type, as members of a group return them.
+/// An error of any type, from a member of a group.
 pub(crate) type BoxError = Box<dyn Error + Send + Sync>;
 
-/// Why a member of a group gave no value: it panicked, was cancelled, or returned an error.
+/// The failure of a group's member, which panicked, was cancelled, or returned an error.
 pub struct Failure {
     task: TaskId,
     name: Box<str>,
@@ -28,28 +28,28 @@ impl Failure {
         self.task
     }
 
-    /// The task's name; empty where none was given.
+    /// The task's name; empty for a task without a name.
     pub fn name(&self) -> &str {
         &self.name
     }
 
-    /// Where the task was spawned.
+    /// The place where the task was spawned.
     pub fn spawned_at(&self) -> &'static Location<'static> {
         self.spawned_at
     }
 
-    /// What it failed with: a [`TaskError`] if it panicked or was cancelled, otherwise the error
-    /// that it returned. `downcast_ref` tells.
+    /// The error: a [`TaskError`] if the member panicked or was cancelled, otherwise the member's own. Use
+    /// `downcast_ref` to find out.
     pub fn error(&self) -> &(dyn Error + Send + Sync + 'static) {
         &*self.error
     }
 
-    /// What it failed with, to be kept.
+    /// Turns the failure into its error.
     pub fn into_error(self) -> Box<dyn Error + Send + Sync> {
         self.error
     }
 
-    /// What the member panicked with, if it did and that is a text.
+    /// The text of the member's panic, if it panicked and the payload is a text.
     pub fn panic_message(&self) -> Option<&str> {
         self.task_error()?.panic_message()
     }
@@ -59,7 +59,7 @@ impl Failure {
         matches!(self.task_error(), Some(TaskError::Panicked(_)))
     }
 
-    /// Whether somebody outside the group cancelled the member.
+    /// Whether the member was cancelled from outside the group.
     pub fn is_cancelled(&self) -> bool {
         self.task_error().is_some_and(TaskError::is_cancelled)
     }
@@ -68,7 +68,7 @@ impl Failure {
         self.error.downcast_ref()
     }
 
-    /// Says in the log what nobody is told otherwise.
+    /// Logs a failure that no caller gets.
     pub(crate) fn log(&self) {
         let (task, name, spawned_at) = (self.task.0, &*self.name, self.spawned_at);
         let error = &self.error;
@@ -106,13 +106,13 @@ impl Error for Failure {
     }
 }
 
-/// Why joining a group did not give what was wanted.
+/// The error of joining a group.
 ///
-/// All members have ended when this is returned. It tells all that is known: whether the one that
-/// joined was [interrupted](Self::interrupted), and every [failure](Self::failures). If there was
-/// neither, the group had no member whose value could have been returned.
+/// All members have ended when a join returns this error. It has the [interruption](Self::interrupted) of the
+/// joiner, if any, and every [failure](Self::failures). Without both, the group had no member whose value
+/// could have been returned.
 ///
-/// Its source is the interruption, if there was one, otherwise the first failure.
+/// The source is the interruption, if there was one, otherwise the first failure.
 ///
 /// # Examples
 ///
@@ -147,38 +147,37 @@ impl GroupError {
         Self(Box::new(Inside { interrupted, failures, aftermath }))
     }
 
-    /// The interruption of the one that joined, if that is why the group was ended.
+    /// The interruption of the joiner, if it ended the group.
     pub fn interrupted(&self) -> Option<&Interrupted> {
         self.0.interrupted.as_ref()
     }
 
-    /// The members that failed, in the order in which they did.
+    /// The members that failed, in the order of their ends.
     ///
-    /// A member that the group had asked to end is among them only if it panicked.
+    /// A member that the group had asked to end is in the list only if it panicked.
     pub fn failures(&self) -> &[Failure] {
         &self.0.failures
     }
 
-    /// The failures, to be kept.
+    /// Turns the error into its failures.
     pub fn into_failures(self) -> Vec<Failure> {
         self.0.failures
     }
 
     /// The errors that members returned after the group had asked them to end.
     ///
-    /// Mostly they say just that, which is why they are not counted as failures. A member whose
-    /// cleanup went wrong tells so here.
+    /// Mostly they are that very request, so they do not count as failures. Errors of cleanup are here, too.
     pub fn aftermath(&self) -> &[Failure] {
         &self.0.aftermath
     }
 
-    /// Whether nothing went wrong, but there was no member whose value could have been returned.
+    /// Whether there was no failure, but also no member whose value could have been returned.
     pub fn had_no_members(&self) -> bool {
         self.0.interrupted.is_none() && self.0.failures.is_empty()
     }
 }
 
-/// So that a block can use `?` on its waits.
+/// For a block that uses `?` on its waits.
 impl From<Interrupted> for GroupError {
     fn from(interrupted: Interrupted) -> Self {
         Self::new(Some(interrupted), Vec::new(), Vec::new())

@@ -1,6 +1,4 @@
-//! The group as its owner sees it: spawning, and the policies of joining.
-//!
-//! How they wait and what they sum up is in `policy.rs`.
+//! Task groups: spawning, and the policies of joining. `policy.rs` has the common parts of the policies.
 
 use std::fmt;
 use std::future::Future;
@@ -11,17 +9,17 @@ use pikake_traps::{Interrupted, TaskError, park_at};
 
 use crate::bounded::BoundedGroup;
 use crate::error::{BoxError, GroupError};
-use crate::judge::{AnyOutput, OnlyOk};
+use crate::failure_rule::{AnyOutput, OnlyOk};
 use crate::members::Members;
 use crate::spawner::{Member, MemberBuilder, Spawner};
 
 /// Tasks that end before their owner goes on.
 ///
-/// A group is made, given members, and joined by one of its policies; see the crate's front page
-/// for which. A policy that returns, whatever it returns, has seen the end of every member. Then
-/// the group has *ended*, and takes no more. ([`next_done`](Self::next_done) ends nothing.)
+/// A program makes a group, adds members, and joins the group by one of its policies; the crate's front page
+/// lists them. A policy returns after the end of every member. The group has then *ended*, and takes no
+/// further members. ([`next_done`](Self::next_done) does not end the group.)
 ///
-/// In a block, [`task_group`](crate::task_group) sees to the joining.
+/// [`task_group`](crate::task_group) joins a group at the end of a block.
 ///
 /// # Examples
 ///
@@ -41,13 +39,12 @@ use crate::spawner::{Member, MemberBuilder, Spawner};
 ///
 /// # Cancellation
 ///
-/// A policy that is interrupted while it waits asks all members to end and waits until they have,
-/// however long that takes and whatever interrupts it meanwhile; then it reports the interruption in
-/// its [`GroupError`]. A policy's future that is dropped has no effect but to leave what it has
-/// begun: what members returned stays in the group, and a policy may be called anew.
+/// An interrupted policy asks all members to end, and waits for their ends without a limit and without
+/// further interruptions. The policy then reports the interruption in its [`GroupError`]. A dropped policy
+/// leaves the outcomes in the group, and a policy may be called again.
 ///
-/// A group that is dropped before its members have ended cannot wait for them. It asks them to end,
-/// hands them to the kernel, and says so in the log.
+/// The drop of a group before its members have ended cannot wait for them. It asks them to end, leaves them
+/// to the kernel, and logs a warning.
 #[must_use = "a group that is dropped asks its members to end: join it"]
 pub struct TaskGroup<T: 'static> {
     pub(crate) members: Rc<Members<T>>,
@@ -59,9 +56,9 @@ pub struct TaskGroup<T: 'static> {
 #[derive(Debug)]
 #[non_exhaustive]
 pub struct Done<T> {
-    /// Who it was.
+    /// The member.
     pub member: Member,
-    /// What awaiting its task would have given.
+    /// The outcome of the member's task.
     pub outcome: Result<T, TaskError>,
 }
 
@@ -102,8 +99,8 @@ impl<T: 'static> TaskGroup<T> {
         unless_ended(self.member().name(name).spawn(future))
     }
 
-    /// Starts a task as a daemon of the group: nobody waits for its end, its value and its errors
-    /// are ignored, and it is cancelled when the group ends.
+    /// Starts a task as a daemon of the group: joins do not wait for its end, its value and its errors are
+    /// ignored, and it is cancelled when the group ends.
     ///
     /// # Panics
     ///
@@ -116,12 +113,12 @@ impl<T: 'static> TaskGroup<T> {
         unless_ended(self.member().daemon().spawn(future))
     }
 
-    /// Says more about a member before it is spawned.
+    /// A builder of a member, with more settings than [`spawn`](Self::spawn).
     pub fn member(&mut self) -> MemberBuilder<'_, T> {
         MemberBuilder::new(&self.members)
     }
 
-    /// Adds members from elsewhere, as from inside a member.
+    /// A handle that adds members from elsewhere, for example from inside a member.
     pub fn spawner(&self) -> Spawner<T> {
         Spawner(self.members.clone())
     }
@@ -136,15 +133,15 @@ impl<T: 'static> TaskGroup<T> {
         BoundedGroup::around(Self::at(Location::caller()), limit)
     }
 
-    /// How many members have not ended; daemons are not counted.
+    /// The number of members that have not ended, without daemons.
     pub fn running(&self) -> usize {
         self.members.running()
     }
 
     /// Waits for the next member to end, in the order of their ends; `None` when there is none.
     ///
-    /// What it gave is not looked at by any policy later. A failure is for the caller to judge: the
-    /// others run on. Daemons are not waited for.
+    /// Later policies do not see the outcomes that this call returns. A failure does not end the other members.
+    /// The call does not wait for daemons.
     ///
     /// # Examples
     ///
@@ -167,8 +164,7 @@ impl<T: 'static> TaskGroup<T> {
     ///
     /// # Cancellation
     ///
-    /// An interruption point while it waits, and may be called again. Nothing is lost when it is
-    /// dropped.
+    /// An interruption point while the call waits; it may be repeated. Nothing is lost when it is dropped.
     ///
     /// # Errors
     ///
@@ -176,7 +172,7 @@ impl<T: 'static> TaskGroup<T> {
     ///
     /// # Panics
     ///
-    /// When it has to wait outside a task of a kernel.
+    /// When the call has to wait outside a task of a kernel.
     #[track_caller]
     pub fn next_done(&mut self) -> impl Future<Output = Result<Option<Done<T>>, Interrupted>> {
         let place = Location::caller();
@@ -193,19 +189,19 @@ impl<T: 'static> TaskGroup<T> {
         }
     }
 
-    /// The next member that has ended and was not asked about, without waiting for one.
+    /// Takes the next member that has ended, without waiting.
     ///
-    /// A group keeps the outcomes of its members until they are asked for. Where it has no end, as
-    /// in a server, somebody has to take them.
+    /// A group keeps the outcomes of its members until they are taken. A server, whose group never ends, must
+    /// take them.
     pub fn try_next_done(&mut self) -> Option<Done<T>> {
         let (task, outcome) = self.members.take(0)?.into_outcome();
         Some(Done { member: Member(task), outcome })
     }
 
-    /// Waits for all members, those included that they spawn meanwhile, and gives what they
-    /// returned, in the order in which they were spawned.
+    /// Waits for all members, also for members that are spawned meanwhile, and returns their values in the order
+    /// of the spawns.
     ///
-    /// As soon as one fails the others are asked to end, and waited for.
+    /// As soon as one member fails, the others are asked to end, and the call waits for their ends.
     ///
     /// # Cancellation
     ///
@@ -213,21 +209,21 @@ impl<T: 'static> TaskGroup<T> {
     ///
     /// # Errors
     ///
-    /// [`GroupError`]: a member panicked or was cancelled from outside, or the caller was
-    /// interrupted. What members returned is dropped.
+    /// [`GroupError`]: a member panicked or was cancelled from outside, or the caller was interrupted. The
+    /// values are dropped.
     ///
     /// # Panics
     ///
-    /// When it has to wait outside a task of a kernel.
+    /// When the call has to wait outside a task of a kernel.
     #[track_caller]
     pub fn join_all(&mut self) -> impl Future<Output = Result<Vec<T>, GroupError>> {
         self.join::<AnyOutput>(Location::caller())
     }
 
-    /// Waits for the first member to end, and gives what it returned. The rest is asked to end, and
-    /// waited for.
+    /// Waits for the first end of a member, and returns its value. The other members are asked to end, and the
+    /// call waits for their ends.
     ///
-    /// What the rest comes to does not matter, but for panics: they are logged if this succeeds.
+    /// Outcomes of the other members are ignored; panics are logged if the call succeeds.
     ///
     /// # Cancellation
     ///
@@ -235,22 +231,21 @@ impl<T: 'static> TaskGroup<T> {
     ///
     /// # Errors
     ///
-    /// [`GroupError`]: the first to end had panicked or was cancelled from outside (it is the first
-    /// of the failures), or the caller was interrupted, or there was
-    /// [no member](GroupError::had_no_members).
+    /// [`GroupError`]: the first member to end panicked or was cancelled from outside (and is the first of
+    /// the failures), or the caller was interrupted, or there was [no member](GroupError::had_no_members).
     ///
     /// # Panics
     ///
-    /// When it has to wait outside a task of a kernel.
+    /// When the call has to wait outside a task of a kernel.
     #[track_caller]
     pub fn join_any(&mut self) -> impl Future<Output = Result<T, GroupError>> {
         self.any::<AnyOutput>(Location::caller())
     }
 
-    /// Waits for the first member that returns, passing over those that fail, and gives what it
-    /// returned. The rest is asked to end, and waited for.
+    /// Waits for the first member that succeeds, and returns its value. The other members are asked to end, and
+    /// the call waits for their ends.
     ///
-    /// Failures do not matter if this succeeds, and are logged then.
+    /// Failures are logged if the call succeeds.
     ///
     /// # Cancellation
     ///
@@ -263,17 +258,17 @@ impl<T: 'static> TaskGroup<T> {
     ///
     /// # Panics
     ///
-    /// When it has to wait outside a task of a kernel.
+    /// When the call has to wait outside a task of a kernel.
     #[track_caller]
     pub fn first_value(&mut self) -> impl Future<Output = Result<T, GroupError>> {
         self.first::<AnyOutput>(Location::caller())
     }
 
-    /// Asks all members to end, the newest first, and waits until they have.
+    /// Asks all members to end, the newest first, and waits for their ends.
     ///
     /// # Cancellation
     ///
-    /// Not an interruption point: what interrupts the caller meanwhile is due at its next wait.
+    /// Not an interruption point: an interruption of the caller is due at its next wait.
     ///
     /// # Errors
     ///
@@ -281,7 +276,7 @@ impl<T: 'static> TaskGroup<T> {
     ///
     /// # Panics
     ///
-    /// When it has to wait outside a task of a kernel.
+    /// When the call has to wait outside a task of a kernel.
     #[track_caller]
     pub fn cancel_all(&mut self) -> impl Future<Output = Result<(), GroupError>> {
         let place = Location::caller();
@@ -301,21 +296,21 @@ fn unless_ended(spawned: Result<Member, crate::GroupEnded>) -> Member {
     }
 }
 
-/// The policies that take a returned `Err` for a failure.
+/// Policies for which a returned `Err` is a failure.
 ///
-/// The error may be of any type that becomes a `Box<dyn Error + Send + Sync>`: errors, texts,
+/// The error may be of any type that converts into a `Box<dyn Error + Send + Sync>`: errors, texts,
 /// `anyhow::Error`.
 impl<V: 'static, E: Into<BoxError> + 'static> TaskGroup<Result<V, E>> {
-    /// As [`join_all`](TaskGroup::join_all), but an `Err` is a failure, and the values are what was
-    /// inside `Ok`.
+    /// As [`join_all`](TaskGroup::join_all), but an `Err` is a failure, and the values are those inside
+    /// `Ok`.
     ///
     /// # Errors
     ///
-    /// [`GroupError`]: as there, or a member returned an `Err`.
+    /// [`GroupError`], as from `join_all`, or because a member returned an `Err`.
     ///
     /// # Panics
     ///
-    /// When it has to wait outside a task of a kernel.
+    /// When the call has to wait outside a task of a kernel.
     #[track_caller]
     pub fn try_join_all(&mut self) -> impl Future<Output = Result<Vec<V>, GroupError>> {
         self.join::<OnlyOk<E>>(Location::caller())
@@ -325,25 +320,25 @@ impl<V: 'static, E: Into<BoxError> + 'static> TaskGroup<Result<V, E>> {
     ///
     /// # Errors
     ///
-    /// [`GroupError`]: as there, or the first to end returned an `Err`.
+    /// [`GroupError`], as from `join_any`, or because the first member to end returned an `Err`.
     ///
     /// # Panics
     ///
-    /// When it has to wait outside a task of a kernel.
+    /// When the call has to wait outside a task of a kernel.
     #[track_caller]
     pub fn try_join_any(&mut self) -> impl Future<Output = Result<V, GroupError>> {
         self.any::<OnlyOk<E>>(Location::caller())
     }
 
-    /// As [`first_value`](TaskGroup::first_value), but an `Err` is a failure, and passed over.
+    /// As [`first_value`](TaskGroup::first_value), but an `Err` is a failure.
     ///
     /// # Errors
     ///
-    /// [`GroupError`]: as there.
+    /// [`GroupError`], as from `first_value`.
     ///
     /// # Panics
     ///
-    /// When it has to wait outside a task of a kernel.
+    /// When the call has to wait outside a task of a kernel.
     #[track_caller]
     pub fn try_first_value(&mut self) -> impl Future<Output = Result<V, GroupError>> {
         self.first::<OnlyOk<E>>(Location::caller())
@@ -366,7 +361,7 @@ impl<T: 'static> Drop for TaskGroup<T> {
                 members = left,
                 made_at = %self.members.made_at,
                 "a task group was dropped before its members had ended: they were asked to end, \
-                 and nobody waits for them"
+                 and run on unjoined"
             );
         }
     }

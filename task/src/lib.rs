@@ -1,39 +1,39 @@
-//! What people do with tasks: groups that end before a block does, and values that belong to a task.
+//! Groups of tasks that end before a block does, task locals, and threads that may await.
 //!
-//! Everything here is made of traps alone, so it runs on any kernel. A group's members report their
-//! own end: each runs inside a wrapper whose last act, whether its future returned, panicked or was
-//! dropped, is to say so to the group. Whoever joins the group waits in one wait queue, and one end
-//! costs the same whether the group has ten members or ten thousand.
+//! This crate is made of traps alone, so it runs on any kernel. A group's members report their own end:
+//! each runs inside a wrapper whose drop reports that its future returned, panicked or was dropped. The
+//! joiner of a group waits in one wait queue, so an end costs the same in a group of ten or of ten
+//! thousand members.
 //!
 //! | you have | and want | use |
 //! | --- | --- | --- |
 //! | some futures | all their outcomes, in order | [`in_parallel`] |
-//! | many items | the results of an async function, in order, so many at a time | [`ordered_map`] |
-//! | a source without end | no more than so many tasks at a time | [`TaskGroup::bounded`] |
-//! | a block | that none of its tasks outlives it | [`task_group`], [`try_task_group`] |
-//! | a group | all values, or what went wrong | [`TaskGroup::join_all`], [`TaskGroup::try_join_all`] |
-//! | | whoever ends first, either way | [`TaskGroup::join_any`], [`TaskGroup::try_join_any`] |
-//! | | the first that succeeds | [`TaskGroup::first_value`], [`TaskGroup::try_first_value`] |
-//! | | one after the other, as they end | [`TaskGroup::next_done`] |
-//! | | the rest gone | [`TaskGroup::cancel_all`] |
-//! | a task | values that are its own | [`TaskLocal`] |
+//! | many items | the results of an async function, in order, a limited number at a time | [`ordered_map`] |
+//! | a source without end | a limited number of tasks at a time | [`TaskGroup::bounded`] |
+//! | a block | its tasks to end before it does | [`task_group`], [`try_task_group`] |
+//! | a group | all values, or all failures | [`TaskGroup::join_all`], [`TaskGroup::try_join_all`] |
+//! | | the first end, a success or a failure | [`TaskGroup::join_any`], [`TaskGroup::try_join_any`] |
+//! | | the first success | [`TaskGroup::first_value`], [`TaskGroup::try_first_value`] |
+//! | | one outcome after the other | [`TaskGroup::next_done`] |
+//! | | the end of all members | [`TaskGroup::cancel_all`] |
+//! | a task | values of its own | [`TaskLocal`] |
 //! | an object whose methods block | to call them | [`ThreadProxy`] |
 //! | code that blocks, and awaits in between | to run it | [`spawn_thread`] |
 //!
-//! # What counts as a failure
+//! # Failures
 //!
-//! A member fails when it panics, or when it ends without a value because somebody outside the
-//! group cancelled it. What else is a failure is said by the name of the call: to `join_all` and
-//! its like a returned `Err` is a value as good as any, to `try_join_all` and its like it is a
-//! failure, and the values are what was inside `Ok`.
+//! A member fails when it panics, or when a cancel from outside the group ends it without a value. The name
+//! of the call decides about a returned `Err`. For `join_all`, `join_any` and `first_value` an `Err` is a
+//! value like any other. For `try_join_all`, `try_join_any` and `try_first_value` an `Err` is a failure, and
+//! the values are those inside `Ok`.
 
 #![forbid(unsafe_code)]
 
 mod block;
 mod bounded;
 mod error;
+mod failure_rule;
 mod group;
-mod judge;
 mod local;
 mod members;
 mod ordered;

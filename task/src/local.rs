@@ -1,7 +1,7 @@
 //! Task locals: a static that has a value of its own in every task.
 //!
-//! The value lives in the task's cell and is looked up by the address of the static. A spawned task
-//! inherits nothing: what a child is to know is handed to it.
+//! The value is kept with the task, under the address of the static. A spawned task inherits no value:
+//! its parent passes values on.
 
 use std::any::Any;
 use std::cell::Cell;
@@ -36,8 +36,8 @@ use pikake_traps::{Current, LocalKey, try_current};
 /// ```
 pub struct TaskLocal<T: 'static> {
     first: Option<fn() -> T>,
-    /// So that a static of this type, and nothing else, has an address that is its own: a type
-    /// with a cell inside is neither promoted from a constant nor merged with its equal.
+    /// Gives each static of this type an address of its own: a type with a cell inside is neither promoted
+    /// from a constant nor merged with an equal static.
     _place: std::sync::atomic::AtomicU8,
     _value: PhantomData<fn(T) -> Cell<T>>,
 }
@@ -66,13 +66,13 @@ impl<T: 'static> TaskLocal<T> {
     ///
     /// # Panics
     ///
-    /// Outside a task; when the local was not set in this task and has nothing to start with; in
-    /// the destructor of a task local.
+    /// Outside a task; when the local was not set in this task and has no initial value; in the destructor
+    /// of a task local.
     #[track_caller]
     pub fn with<R>(&'static self, look: impl FnOnce(&T) -> R) -> R {
         match self.value() {
             Ok(value) => look(&value),
-            Err(error) => panic!("a task local was read in vain: {error}"),
+            Err(error) => panic!("a task local cannot be read: {error}"),
         }
     }
 
@@ -80,7 +80,7 @@ impl<T: 'static> TaskLocal<T> {
     ///
     /// # Errors
     ///
-    /// [`LocalError`]: why there is none.
+    /// [`LocalError`]: there is no value.
     pub fn try_with<R>(&'static self, look: impl FnOnce(&T) -> R) -> Result<R, LocalError> {
         Ok(look(&*self.value()?))
     }
@@ -89,7 +89,7 @@ impl<T: 'static> TaskLocal<T> {
     ///
     /// # Errors
     ///
-    /// [`LocalError`]: why there is none.
+    /// [`LocalError`]: there is no value.
     pub fn get(&'static self) -> Result<T, LocalError>
     where
         T: Clone,
@@ -97,7 +97,7 @@ impl<T: 'static> TaskLocal<T> {
         self.try_with(T::clone)
     }
 
-    /// Gives the current task a value; the one that it had is dropped.
+    /// Sets the current task's value; the previous value is dropped.
     ///
     /// # Panics
     ///
@@ -105,15 +105,15 @@ impl<T: 'static> TaskLocal<T> {
     #[track_caller]
     pub fn set(&'static self, value: T) {
         if let Err(error) = self.try_set(value) {
-            panic!("a task local was set in vain: {error}");
+            panic!("a task local cannot be set: {error}");
         }
     }
 
-    /// Gives the current task a value, if there is a task.
+    /// Sets the current task's value, if there is a task.
     ///
     /// # Errors
     ///
-    /// [`LocalError`]: why it could not be set. The value is dropped.
+    /// [`LocalError`]: there is no task, or it has ended. The value is dropped.
     pub fn try_set(&'static self, value: T) -> Result<(), LocalError> {
         let task = try_current().ok_or(LocalError::OutsideTask)?;
         self.put(&task, Rc::new(value))
@@ -143,15 +143,15 @@ impl<T> fmt::Debug for TaskLocal<T> {
     }
 }
 
-/// Why there is no value of a task local.
+/// The reason why there is no value of a task local.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[non_exhaustive]
 pub enum LocalError {
     /// No task is being stepped on this thread.
     OutsideTask,
-    /// This task has not set it, and it has nothing to start with.
+    /// This task has not set the local, which has no initial value.
     Unset,
-    /// The task has ended, and its values are being dropped or have been.
+    /// The task has ended, and its values are being dropped or have been dropped.
     TaskEnded,
 }
 
@@ -159,12 +159,12 @@ impl fmt::Display for LocalError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
             Self::OutsideTask => {
-                "this thread is not inside a task, so there is none whose value it could be: use \
-                 it in a task, or in what a task calls"
+                "this thread is not inside a task: use a task local only in a task, or in functions \
+                 that a task calls"
             }
             Self::Unset => {
-                "it was not set in this task; a spawned task inherits nothing, so set it there, \
-                 or declare it with a value to start with"
+                "it was not set in this task; a spawned task inherits no value, so set it there, \
+                 or declare it with an initial value"
             }
             Self::TaskEnded => "the task has ended, and its values are dropped",
         })
@@ -175,8 +175,8 @@ impl std::error::Error for LocalError {}
 
 /// Declares task locals.
 ///
-/// With a value, it is made at the first use in each task; without, a task has to set it. Each is a
-/// static of the type [`TaskLocal`](crate::TaskLocal).
+/// An initial value is made at the first use in each task. A task has to set a local without one. Each local is
+/// a static of the type [`TaskLocal`](crate::TaskLocal).
 ///
 /// # Examples
 ///
@@ -184,7 +184,7 @@ impl std::error::Error for LocalError {}
 /// use std::cell::Cell;
 ///
 /// pikake_task::local! {
-///     /// Who asked.
+///     /// The user of the request.
 ///     pub static USER: String;
 ///     static QUERIES: Cell<u32> = Cell::new(0);
 /// }

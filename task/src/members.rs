@@ -1,22 +1,21 @@
-//! The members of a group: how they are counted in, and how they report their end.
+//! The members of a group: their slots, and the reports of their ends.
 //!
 //! ```text
 //!             (1)              (2)                  (3)
 //!   future ────────▶ placed ────────▶ finished ────────────▶ taken
 //!                      │
-//!                      └─────▶ gone: a daemon, or nobody is left to ask
+//!                      └─────▶ gone: a daemon, or the group has no owner any more
 //! ```
 //!
-//! (1) [`Members::spawn`]: the member gets a slot, and a task around its future. (2) The last thing
-//! that goes when that task ends, in whatever way, is its [`Report`], which gives the slot back and
-//! wakes whoever joins. (3) A policy in `group.rs` asks for the outcome.
+//! (1) [`Members::spawn`]: the member gets a slot, and a task around its future. (2) The end of the task
+//! drops its [`Report`] last. The report frees the slot and wakes the joiner. (3) A policy in `group.rs`
+//! takes the outcome.
 //!
-//! The report comes from inside the ending task, a moment before the task counts as ended and its
-//! outcome is there. Nobody can look in between: whoever joins is another task, and is stepped
-//! later.
+//! The report comes from inside the ending task, right before the task counts as ended and has its
+//! outcome. The joiner, another task, is stepped later.
 //!
-//! A task may be over before it has its slot: a kernel that is being shut down drops its future
-//! inside `spawn`. The slot remembers that until the task arrives.
+//! A task may be over before it is in its slot: a kernel that is being shut down drops the future inside
+//! `spawn`. The slot notes that until the task arrives.
 
 use std::cell::RefCell;
 use std::collections::VecDeque;
@@ -31,10 +30,10 @@ use pikake_traps::{Builder, Interrupted, Task, TaskError, TaskRef, WaitQueue};
 use crate::error::GroupEnded;
 use crate::spawner::Member;
 
-/// What a group's owner, its spawners and its members share.
+/// The state that a group's owner, its spawners and its members share.
 pub(crate) struct Members<T> {
     list: RefCell<List<T>>,
-    /// Where the joiner waits for the next end.
+    /// The queue in which the joiner waits for the next end.
     pub(crate) ends: WaitQueue,
     pub(crate) made_at: &'static Location<'static>,
 }
@@ -44,30 +43,30 @@ struct List<T> {
     free: Vec<usize>,
     /// In the order of their ends.
     finished: VecDeque<Finished<T>>,
-    /// How many were spawned.
+    /// The number of members that were spawned, with daemons.
     spawned: u64,
-    /// How many that count have not ended.
+    /// The number of members that have not ended, without daemons.
     running: usize,
-    /// How many daemons have not ended.
+    /// The number of daemons that have not ended.
     daemons: usize,
     state: State,
-    /// What the members were told when they were asked to end.
+    /// The reason with which the members were asked to end.
     why: Option<Interrupted>,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum State {
-    /// Takes new members.
+    /// The group takes new members.
     Open,
-    /// Its members have been asked to end, or have ended.
+    /// The members have been asked to end, or have ended.
     Ended,
-    /// Its owner is gone; nobody will ask for an outcome.
+    /// The owner is gone, and no outcome will be taken.
     Ownerless,
 }
 
 struct Slot<T> {
     state: MemberState<T>,
-    /// How many were spawned before.
+    /// The number of members that were spawned before.
     number: u64,
     is_daemon: bool,
 }
@@ -75,21 +74,21 @@ struct Slot<T> {
 enum MemberState<T> {
     /// The task is being made.
     Expected,
-    /// The task was over before it was there.
-    Over { told: bool },
+    /// The task has ended before it was in the slot.
+    Over { was_asked: bool },
     /// The task runs.
-    Here(Task<T>),
-    /// The task runs, and nobody will ask for its outcome.
+    Running(Task<T>),
+    /// The task runs, and its outcome will not be taken.
     Detached,
 }
 
 /// A member that has ended.
 pub(crate) struct Finished<T> {
     task: Task<T>,
-    /// How many of the group were spawned before it.
+    /// The number of members that were spawned before.
     pub(crate) number: u64,
-    /// It ended after the group had asked it to.
-    pub(crate) told: bool,
+    /// The member ended after the group had asked it to end.
+    pub(crate) was_asked: bool,
     outcome: Option<Result<T, TaskError>>,
 }
 
@@ -106,7 +105,7 @@ impl<T> Finished<T> {
 
 /// The outcome of a task that has ended.
 fn take<T>(task: &mut Task<T>) -> Result<T, TaskError> {
-    task.try_join().expect("a member is asked for its outcome once, after it has ended")
+    task.try_join().expect("the outcome of a member is taken once, after its end")
 }
 
 impl<T: 'static> Members<T> {
@@ -144,27 +143,27 @@ impl<T: 'static> Members<T> {
         drop(list);
         drop(unplaced);
         if let Some(why) = ended {
-            // By what the kernel's observers did when they saw the new task.
+            // An observer of the kernel has ended the group when it saw the new task.
             member.0.request_cancel(why);
         }
         Ok(member)
     }
 
     fn report(&self, slot: usize) {
-        let left = self.list.borrow_mut().leave(slot);
-        // Its task goes on for a moment, so this is not the last reference to it.
+        let left = self.list.borrow_mut().end_member(slot);
+        // The task is still being stepped, so this is not the last reference.
         drop(left);
         self.ends.wake(usize::MAX);
     }
 
-    /// Takes no new member from now on, and asks all that are left to end, the newest first.
+    /// Closes the group to new members, and asks the running members to end, the newest first.
     pub(crate) fn end(&self, why: &Interrupted) {
         for task in self.close(State::Ended, why) {
             task.request_cancel(why.clone());
         }
     }
 
-    /// As [`end`](Self::end), and lets go of everything. Tells how many were left.
+    /// As [`end`](Self::end), and drops all tasks and outcomes. Returns the number of running members.
     pub(crate) fn abandon(&self, why: &Interrupted) -> usize {
         let left = self.close(State::Ownerless, why);
         for task in &left {
@@ -181,14 +180,14 @@ impl<T: 'static> Members<T> {
     fn close(&self, state: State, why: &Interrupted) -> Vec<TaskRef> {
         let mut list = self.list.borrow_mut();
         list.state = state;
-        // Of several requests to a task the first counts.
+        // Only the first request to a task has an effect.
         list.why.get_or_insert_with(|| why.clone());
         let mut left: Vec<(u64, TaskRef)> = list
             .slots
             .iter()
             .flatten()
             .filter_map(|slot| match &slot.state {
-                MemberState::Here(task) => Some((slot.number, task.task_ref().clone())),
+                MemberState::Running(task) => Some((slot.number, task.task_ref().clone())),
                 _ => None,
             })
             .collect();
@@ -197,7 +196,7 @@ impl<T: 'static> Members<T> {
         left.into_iter().map(|(_, task)| task).collect()
     }
 
-    /// What the members were told when they were asked to end.
+    /// The reason with which the members were asked to end.
     pub(crate) fn why(&self) -> Option<Interrupted> {
         self.list.borrow().why.clone()
     }
@@ -206,37 +205,36 @@ impl<T: 'static> Members<T> {
         self.list.borrow().state == State::Open
     }
 
-    /// How many that count have not ended.
+    /// The number of members that have not ended, without daemons.
     pub(crate) fn running(&self) -> usize {
         self.list.borrow().running
     }
 
-    /// How many daemons have not ended.
+    /// The number of daemons that have not ended.
     pub(crate) fn daemons(&self) -> usize {
         self.list.borrow().daemons
     }
 
-    /// How many have ended and were not taken.
+    /// The number of members that have ended and were not taken.
     pub(crate) fn finished(&self) -> usize {
         self.list.borrow().finished.len()
     }
 
-    /// Looks at the `nth` of those that have ended, from zero. `look` is not to run other people's
-    /// code.
-    pub(crate) fn look<R>(
+    /// Calls `check` with the `nth` finished member, from zero. `check` must not run user code.
+    pub(crate) fn check<R>(
         &self,
         nth: usize,
-        look: impl FnOnce(&mut Finished<T>) -> R,
+        check: impl FnOnce(&mut Finished<T>) -> R,
     ) -> Option<R> {
-        self.list.borrow_mut().finished.get_mut(nth).map(look)
+        self.list.borrow_mut().finished.get_mut(nth).map(check)
     }
 
-    /// Takes the `nth` of those that have ended, from zero.
+    /// Takes the `nth` finished member, from zero.
     pub(crate) fn take(&self, nth: usize) -> Option<Finished<T>> {
         self.list.borrow_mut().finished.remove(nth)
     }
 
-    /// Takes all that have ended, in the order of their ends.
+    /// Takes all finished members, in the order of their ends.
     pub(crate) fn take_finished(&self) -> VecDeque<Finished<T>> {
         std::mem::take(&mut self.list.borrow_mut().finished)
     }
@@ -245,7 +243,7 @@ impl<T: 'static> Members<T> {
 impl<T> Slot<T> {
     fn detach(&mut self) -> Option<Task<T>> {
         match std::mem::replace(&mut self.state, MemberState::Detached) {
-            MemberState::Here(task) => Some(task),
+            MemberState::Running(task) => Some(task),
             other => {
                 self.state = other;
                 None
@@ -278,31 +276,31 @@ impl<T> List<T> {
         if is_daemon { &mut self.daemons } else { &mut self.running }
     }
 
-    /// The task of a slot is there. Gives it back if it has no business here any more.
+    /// Puts a task into its slot. Returns a task whose outcome will not be taken.
     fn fill(&mut self, slot: usize, task: Task<T>) -> Option<Task<T>> {
         let taken = self.slots[slot].as_mut().expect("a slot is kept until its task is there");
         match taken.state {
-            MemberState::Over { told } => self.finish(slot, task, told),
+            MemberState::Over { was_asked } => self.finish(slot, task, was_asked),
             _ if self.state == State::Ownerless => {
                 taken.state = MemberState::Detached;
                 Some(task)
             }
             _ => {
-                taken.state = MemberState::Here(task);
+                taken.state = MemberState::Running(task);
                 None
             }
         }
     }
 
-    /// A member has ended. Gives back a task that nobody will ask about.
-    fn leave(&mut self, slot: usize) -> Option<Task<T>> {
-        let told = self.state != State::Open;
+    /// Notes the end of a member. Returns a task whose outcome will not be taken.
+    fn end_member(&mut self, slot: usize) -> Option<Task<T>> {
+        let was_asked = self.state != State::Open;
         let taken = self.slots[slot].as_mut().expect("a member keeps its slot until it ends");
         let is_daemon = taken.is_daemon;
-        let state = std::mem::replace(&mut taken.state, MemberState::Over { told });
+        let state = std::mem::replace(&mut taken.state, MemberState::Over { was_asked });
         *self.count(is_daemon) -= 1;
         match state {
-            MemberState::Here(task) => self.finish(slot, task, told),
+            MemberState::Running(task) => self.finish(slot, task, was_asked),
             MemberState::Detached => {
                 self.free_slot(slot);
                 None
@@ -311,18 +309,18 @@ impl<T> List<T> {
         }
     }
 
-    fn finish(&mut self, slot: usize, task: Task<T>, told: bool) -> Option<Task<T>> {
+    fn finish(&mut self, slot: usize, task: Task<T>, was_asked: bool) -> Option<Task<T>> {
         let Slot { number, is_daemon, .. } = self.free_slot(slot);
         if is_daemon || self.state == State::Ownerless {
             return Some(task);
         }
-        self.finished.push_back(Finished { task, number, told, outcome: None });
+        self.finished.push_back(Finished { task, number, was_asked, outcome: None });
         None
     }
 
     fn free_slot(&mut self, slot: usize) -> Slot<T> {
         self.free.push(slot);
-        self.slots[slot].take().expect("a slot is given back once")
+        self.slots[slot].take().expect("a slot is freed once")
     }
 }
 
@@ -331,7 +329,7 @@ pin_project_lite::pin_project! {
     struct Reporting<F, R> {
         #[pin]
         future: F,
-        // Dropped last: when it reports, nothing of the future is left.
+        // Dropped last, so that the report comes after the drop of the future.
         report: R,
     }
 }
@@ -344,7 +342,7 @@ impl<F: Future, R> Future for Reporting<F, R> {
     }
 }
 
-/// Reports the end of a member by being dropped.
+/// Reports the end of a member in its drop.
 struct Report<T: 'static> {
     members: Rc<Members<T>>,
     slot: usize,

@@ -1,4 +1,4 @@
-//! An async function over many items, so many at a time, with its results in order.
+//! An async function over many items, a limited number at a time, with the results in order.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -12,14 +12,14 @@ use crate::group::TaskGroup;
 use crate::members::Finished;
 use crate::parallel::Outcomes;
 
-/// Calls an async function for each item, each call in a task of its own, and gives the outcomes in
+/// Calls an async function for each item, each call in a task of its own, and returns the outcomes in
 /// the order of the items.
 ///
-/// At most `limit` calls are under way at a time, where a call is under way from its start until its
-/// outcome was taken: so no more than that many outcomes are ever kept. Items are taken from the
-/// iterator when there is room for them, by whoever asks for the next outcome.
+/// At most `limit` calls are under way at a time. A call is under way from its start until its outcome is
+/// taken, so at most `limit` outcomes are kept. [`next_outcome`](OrderedMap::next_outcome) takes items from
+/// the iterator as long as there is room.
 ///
-/// One call that fails does not disturb the others.
+/// A call that fails does not affect the others.
 ///
 /// # Examples
 ///
@@ -49,7 +49,7 @@ where
     M: FnMut(I::Item) -> F,
     F: Future<Output: 'static> + 'static,
 {
-    assert!(limit > 0, "with no call at a time there will never be an outcome");
+    assert!(limit > 0, "with a limit of zero there is never an outcome");
     let place = Location::caller();
     let group = TaskGroup::at(place);
     let items = items.into_iter().fuse();
@@ -58,8 +58,8 @@ where
 
 /// The outcomes of [`ordered_map`].
 ///
-/// Dropped before its end, it asks the calls that are under way to end, and logs that it cannot
-/// wait for them; [`cancel_all`](Self::cancel_all) does.
+/// The drop of unfinished calls asks them to end and logs a warning, since it cannot wait for them;
+/// [`cancel_all`](Self::cancel_all) waits.
 #[must_use = "nothing is called until an outcome is asked for"]
 pub struct OrderedMap<I: Iterator, M, T: 'static> {
     items: Fuse<I>,
@@ -67,11 +67,11 @@ pub struct OrderedMap<I: Iterator, M, T: 'static> {
     limit: usize,
     place: &'static Location<'static>,
     group: TaskGroup<T>,
-    /// How many calls were started.
+    /// The number of calls that were started.
     started: u64,
-    /// Of these, how many outcomes were taken.
+    /// The number of outcomes that were taken.
     next: u64,
-    /// What has ended before its turn.
+    /// Calls that have ended before an earlier one, by their numbers.
     done: BTreeMap<u64, Finished<T>>,
 }
 
@@ -85,8 +85,7 @@ where
     ///
     /// # Cancellation
     ///
-    /// An interruption point while it waits, and may be called again. Nothing is lost when it is
-    /// dropped.
+    /// An interruption point while the call waits; it may be repeated. Nothing is lost when it is dropped.
     ///
     /// # Errors
     ///
@@ -94,7 +93,7 @@ where
     ///
     /// # Panics
     ///
-    /// With a panic of the iterator, or of the function before it gave a future. When polled outside
+    /// With a panic of the iterator, or of the function before it returned a future. When polled outside
     /// a task of a kernel.
     #[track_caller]
     pub fn next_outcome(
@@ -104,13 +103,13 @@ where
         async move { self.next_at(place).await }
     }
 
-    /// Waits for all outcomes that were not taken yet, and gives them in the order of the items.
+    /// Waits for all outcomes that were not taken yet, and returns them in the order of the items.
     ///
     /// # Cancellation
     ///
-    /// An interruption point while it waits: no further call is started, those that are under way
-    /// are asked to end and waited for, however long that takes, before the interruption is returned.
-    /// Dropped, it cannot wait: it asks them to end, and logs that.
+    /// An interruption point while it waits: no further call is started, and the calls that are under way are
+    /// asked to end. The interruption is returned after their ends, without a limit. A drop cannot wait: it
+    /// asks the calls to end, and logs a warning.
     ///
     /// # Errors
     ///
@@ -129,7 +128,7 @@ where
                     Ok(Some(outcome)) => outcomes.push(outcome),
                     Ok(None) => return Ok(outcomes),
                     Err(interrupted) => {
-                        self.group.end("whoever waited for it was interrupted", place).await;
+                        self.group.end("the wait for it was interrupted", place).await;
                         return Err(interrupted);
                     }
                 }
@@ -137,16 +136,16 @@ where
         }
     }
 
-    /// Starts no further call, asks those that are under way to end, and waits until they have. What
-    /// they came to is dropped; panics that nobody asked about are logged.
+    /// Starts no further call, asks the calls that are under way to end, and waits for their ends. Their
+    /// outcomes are dropped; panics are logged.
     ///
     /// # Cancellation
     ///
-    /// Not an interruption point: what interrupts the caller meanwhile is due at its next wait.
+    /// Not an interruption point: an interruption of the caller is due at its next wait.
     ///
     /// # Panics
     ///
-    /// When it has to wait outside a task of a kernel.
+    /// When the call has to wait outside a task of a kernel.
     #[track_caller]
     pub fn cancel_all(mut self) -> impl Future<Output = ()> {
         let place = Location::caller();
@@ -178,7 +177,7 @@ where
             let Some(item) = self.items.next() else { return };
             let call = (self.map)(item);
             let spawned = self.group.member().spawned_at(self.place).spawn(call);
-            debug_assert!(spawned.is_ok(), "nobody has ended the group");
+            debug_assert!(spawned.is_ok(), "the group is open");
             self.started += 1;
         }
     }

@@ -7,13 +7,13 @@ use pikake_traps::{Interrupted, TaskError};
 
 use crate::group::TaskGroup;
 
-/// What became of each of some tasks.
+/// The outcomes of several tasks.
 pub type Outcomes<T> = Vec<Result<T, TaskError>>;
 
-/// Runs each future in a task of its own, waits for all, and gives their outcomes in the order in
-/// which the futures came.
+/// Runs each future in a task of its own, waits for all, and returns their outcomes in the order of the
+/// futures.
 ///
-/// One that fails does not disturb the others.
+/// A future that fails does not affect the others.
 ///
 /// # Examples
 ///
@@ -28,9 +28,8 @@ pub type Outcomes<T> = Vec<Result<T, TaskError>>;
 ///
 /// # Cancellation
 ///
-/// An interruption point while it waits: the tasks are asked to end and waited for, however long
-/// that takes, before the interruption is returned. Dropped, it cannot wait: it asks them to end,
-/// and logs that.
+/// An interruption point while it waits: the tasks are asked to end, and the interruption is returned after
+/// their ends, without a limit. A drop cannot wait: it asks the tasks to end, and logs a warning.
 ///
 /// # Errors
 ///
@@ -51,10 +50,10 @@ where
         let mut group = TaskGroup::at(place);
         for future in futures {
             let spawned = group.member().spawned_at(place).spawn(future);
-            debug_assert!(spawned.is_ok(), "nobody has ended the group");
+            debug_assert!(spawned.is_ok(), "the group is open");
         }
         if let Err(interrupted) = group.wait_until(place, |_| false).await {
-            group.end("whoever waited for it was interrupted", place).await;
+            group.end("the wait for it was interrupted", place).await;
             return Err(interrupted);
         }
         let mut ended: Vec<_> = group.take_finished().into();

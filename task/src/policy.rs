@@ -1,9 +1,8 @@
-//! What the policies of joining have in common.
+//! The common parts of the policies of joining.
 //!
-//! Every policy has the same three parts. It *waits* until it knows enough, looking at each end
-//! once, or until it is interrupted. It *ends* the group: those that are left are asked to end, all
-//! of them before any is waited for, and then they are waited for, inside a shield. It *sums up*
-//! what they came to. So a policy never returns while a member runs, whatever its result.
+//! Every policy has three parts. It *waits* until the result is settled, checking each finished member once,
+//! or until it is interrupted. It *ends* the group: it asks all running members to end, and then waits for
+//! their ends, inside a shield. It *sums up* the outcomes. So a policy never returns while a member runs.
 
 use std::collections::VecDeque;
 use std::panic::Location;
@@ -11,21 +10,21 @@ use std::panic::Location;
 use pikake_traps::{Interrupted, park_at, shield};
 
 use crate::error::GroupError;
+use crate::failure_rule::{FailureRule, Summary, has_failed, value_of};
 use crate::group::TaskGroup;
-use crate::judge::{Judge, Summary, has_failed, value_of};
 use crate::members::Finished;
 
-/// Why a policy has waited enough.
+/// The end of a policy's wait.
 enum Waited {
-    /// For all that there were.
+    /// All members have ended.
     All,
-    /// One settles it: the so-many-th of those that have ended, from zero.
+    /// The finished member with this index settles the result.
     Settled(usize),
     Interrupted,
 }
 
 impl<T: 'static> TaskGroup<T> {
-    /// Waits until fewer than so many members run, or the group has ended.
+    /// Waits until fewer than `limit` members run.
     pub(crate) async fn wait_for_room(
         &self,
         limit: usize,
@@ -45,7 +44,7 @@ impl<T: 'static> TaskGroup<T> {
         park_at(&self.members.ends, place).await
     }
 
-    pub(crate) async fn join<J: Judge<T>>(
+    pub(crate) async fn join<J: FailureRule<T>>(
         &mut self,
         place: &'static Location<'static>,
     ) -> Result<Vec<J::Value>, GroupError> {
@@ -63,7 +62,7 @@ impl<T: 'static> TaskGroup<T> {
         Ok(summary.values.into_iter().map(|(_, value)| value).collect())
     }
 
-    pub(crate) async fn any<J: Judge<T>>(
+    pub(crate) async fn any<J: FailureRule<T>>(
         &mut self,
         place: &'static Location<'static>,
     ) -> Result<J::Value, GroupError> {
@@ -77,18 +76,18 @@ impl<T: 'static> TaskGroup<T> {
         };
         self.end("another member of its group ended first", place).await;
         if is_settled
-            && self.members.look(0, has_failed::<T, J>) == Some(false)
+            && self.members.check(0, has_failed::<T, J>) == Some(false)
             && let Some(first) = self.members.take(0)
             && let Some(value) = value_of::<T, J>(first)
         {
-            // What is left was not asked for its outcome, so a panic in it is logged.
+            // The drop of the other outcomes logs their panics.
             drop(self.members.take_finished());
             return Ok(value);
         }
         Err(self.sum_up::<J>())
     }
 
-    pub(crate) async fn first<J: Judge<T>>(
+    pub(crate) async fn first<J: FailureRule<T>>(
         &mut self,
         place: &'static Location<'static>,
     ) -> Result<J::Value, GroupError> {
@@ -111,17 +110,16 @@ impl<T: 'static> TaskGroup<T> {
         Err(self.sum_up::<J>())
     }
 
-    pub(crate) fn take_summary<J: Judge<T>>(&mut self) -> Summary<J::Value> {
+    pub(crate) fn take_summary<J: FailureRule<T>>(&mut self) -> Summary<J::Value> {
         Summary::of::<T, J>(self.members.take_finished(), self.members.why().as_ref())
     }
 
-    fn sum_up<J: Judge<T>>(&mut self) -> GroupError {
+    fn sum_up<J: FailureRule<T>>(&mut self) -> GroupError {
         let interrupted = self.interrupted.take();
         self.take_summary::<J>().into_error(interrupted)
     }
 
-    /// Waits until one that has ended settles the matter, or none is left that runs. Each is asked
-    /// about once.
+    /// Waits until a finished member settles the result, or no member runs. Checks each member once.
     pub(crate) async fn wait_until(
         &mut self,
         place: &'static Location<'static>,
@@ -144,13 +142,13 @@ impl<T: 'static> TaskGroup<T> {
         if self.interrupted.is_some() {
             return Waited::Interrupted;
         }
-        let mut looked_at = 0;
+        let mut checked = 0;
         loop {
-            while let Some(is_settled) = self.members.look(looked_at, &mut settles) {
+            while let Some(is_settled) = self.members.check(checked, &mut settles) {
                 if is_settled {
-                    return Waited::Settled(looked_at);
+                    return Waited::Settled(checked);
                 }
-                looked_at += 1;
+                checked += 1;
             }
             if self.members.running() == 0 {
                 return Waited::All;
@@ -162,7 +160,7 @@ impl<T: 'static> TaskGroup<T> {
         }
     }
 
-    /// Asks all that are left to end, and waits until they have, come what may.
+    /// Asks all running members to end, and waits for their ends, without interruption.
     pub(crate) async fn end(&mut self, why: &str, place: &'static Location<'static>) {
         let members = &*self.members;
         members.end(&Interrupted::cancelled(why));
@@ -170,17 +168,16 @@ impl<T: 'static> TaskGroup<T> {
         if is_left() {
             shield(async {
                 while is_left() {
-                    // Nothing from outside gets in here; and whatever happened, it is looked again.
-                    let _looked_again = park_at(&members.ends, place).await;
+                    // The shield hides interruptions, and the loop checks again after each wake.
+                    let _ = park_at(&members.ends, place).await;
                 }
             })
             .await;
         }
     }
 
-    /// Ends the group when something else went wrong, which is what will be reported; so what
-    /// went wrong in here is logged.
-    pub(crate) async fn end_unheard<J: Judge<T>>(
+    /// Ends the group, and logs its failures, when the caller returns another error.
+    pub(crate) async fn end_and_log<J: FailureRule<T>>(
         &mut self,
         why: &str,
         place: &'static Location<'static>,
@@ -191,11 +188,11 @@ impl<T: 'static> TaskGroup<T> {
         }
     }
 
-    /// All that have ended and were not taken, in the order of their ends.
+    /// Takes all finished members, in the order of their ends.
     pub(crate) fn take_finished(&mut self) -> VecDeque<Finished<T>> {
         self.members.take_finished()
     }
 }
 
-/// To a member whose owner was interrupted.
-const INTERRUPTED: &str = "whoever waited for its group was interrupted";
+/// The reason for members whose joiner was interrupted.
+const INTERRUPTED: &str = "the join of its group was interrupted";

@@ -1,4 +1,4 @@
-//! An object that lives in a thread of its own, where its methods may block.
+//! A proxy for an object in a thread of its own, where the object's methods may block.
 
 use std::fmt;
 use std::future::Future;
@@ -14,19 +14,17 @@ use pikake_traps::{
 /// An object whose methods block, in a thread of its own: a connection to a database, a file, a
 /// device.
 ///
-/// The object is made in the thread, used there and dropped there, so it need not be `Send`. The
-/// thread is not one of the kernel's helper threads, and counts for no limit. The proxy may be shared
-/// by tasks, also of several kernels; calls are made one at a time, in the order of their first
-/// polls.
+/// The object is made in the thread, used there and dropped there, so it need not be `Send`. The thread is
+/// no helper thread of the kernel, and counts against no limit. Tasks may share the proxy, also tasks of
+/// several kernels. The thread makes one call at a time, in the order of their first polls.
 ///
-/// When the proxy is dropped no further call is taken. The calls that are waited for are made, then
-/// the object is dropped and the thread ends. Nobody waits for that, neither the drop nor a kernel
-/// that ends; [`close`](Self::close) does.
+/// The drop of the proxy refuses further calls. The thread makes the calls that tasks wait for, drops the
+/// object and ends. [`close`](Self::close) waits for that; the drop and the end of a kernel do not.
 ///
 /// # A call that panics
 ///
-/// The panic is reported to the caller. The object stays as the call has left it, and further calls
-/// are made on it; who cannot rely on it after that drops the proxy.
+/// The panic is reported to the caller. The object stays as the call has left it, and the thread makes
+/// further calls. A program that cannot rely on the object then drops the proxy.
 ///
 /// # Examples
 ///
@@ -63,11 +61,11 @@ struct State<T: 'static> {
 
 impl<T: 'static> Queue<T> {
     fn lock(&self) -> MutexGuard<'_, State<T>> {
-        // No call runs under the lock, so a poisoned one is whole all the same.
+        // No call runs under the lock, so the state behind a poisoned lock is whole.
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Takes a call, perhaps as the last one; dropped, it tells its caller.
+    /// Queues a call, perhaps as the last one. The drop of a refused call ends its caller's wait.
     fn push(&self, call: BlockingCall<Option<T>>, is_last: bool) {
         let mut state = self.lock();
         if state.is_closed {
@@ -103,11 +101,11 @@ impl<T: 'static> Queue<T> {
         }
     }
 
-    /// The life of the thread.
+    /// The loop of the thread.
     fn serve(&self, mut object: Option<T>) {
         while let Some(mut call) = self.next() {
-            // The call reports a panic by itself; what is left is the drop of a result that nobody
-            // wants any more, and the wakers of others.
+            // The call replies with a panic of its closure. The drop of an unwanted result may panic, too,
+            // and so may the waker that the reply calls.
             catch_and_log("a call of an object in a thread", || call.run_on(&mut object));
             catch_and_log("the reply to a call of an object in a thread", || drop(call));
         }
@@ -116,11 +114,11 @@ impl<T: 'static> Queue<T> {
 }
 
 impl<T: 'static> ThreadProxy<T> {
-    /// Starts a thread for an object that is there already.
+    /// Starts a thread, and moves an object there.
     ///
     /// # Errors
     ///
-    /// The system's, when no thread can be started, or `Unsupported` in a simulation, which has none;
+    /// The system's, when no thread can be started, or `Unsupported` in a simulation, which has no threads;
     /// the object is dropped.
     pub fn new(object: T) -> io::Result<Self>
     where
@@ -133,12 +131,12 @@ impl<T: 'static> ThreadProxy<T> {
     ///
     /// # Cancellation
     ///
-    /// An interruption point. The closure, if it has started, runs to its end in its thread, and
-    /// what it has made is dropped there. The same when this is dropped.
+    /// An interruption point. If an interruption or a drop ends the wait, a closure that has started runs to
+    /// its end in its thread, which drops the object.
     ///
     /// # Errors
     ///
-    /// Inside, what the closure returned. Outside, [`TaskError`]: the wait was interrupted, the
+    /// The inner error is the closure's. The outer one is [`TaskError`]: the wait was interrupted, the
     /// closure panicked, or no thread could be started (`Cancelled`, with the system's reason).
     ///
     /// # Panics
@@ -176,15 +174,14 @@ impl<T: 'static> ThreadProxy<T> {
     ///
     /// # Cancellation
     ///
-    /// As for [`blocking`](pikake_traps::blocking): an interruption point, always. A call whose turn
-    /// has not come is not made; one that was begun runs to its end, and those behind it wait for
-    /// that. [`Blocking::on_cancel`] can make it return early, as can the flag of
-    /// [`call_with`](Self::call_with).
+    /// As for [`blocking`](pikake_traps::blocking): always an interruption point. A queued call is then not
+    /// made. A call that has started runs to its end before the next one starts. [`Blocking::on_cancel`] or
+    /// the flag of [`call_with`](Self::call_with) can make such a call return early.
     ///
     /// # Errors
     ///
-    /// [`TaskError::Interrupted`]; [`TaskError::Panicked`] with what the closure panicked with;
-    /// [`TaskError::Cancelled`] when the proxy was gone at the first poll.
+    /// [`TaskError::Interrupted`]; [`TaskError::Panicked`] with the closure's panic;
+    /// [`TaskError::Cancelled`] when the proxy was dropped before the first poll.
     ///
     /// # Panics
     ///
@@ -198,7 +195,7 @@ impl<T: 'static> ThreadProxy<T> {
         self.call_with(|object, _| work(object))
     }
 
-    /// As [`call`](Self::call), with a flag that tells the closure when nobody waits for it any more.
+    /// As [`call`](Self::call), with a flag that shows the closure when no task waits for its result any more.
     ///
     /// # Errors
     ///
@@ -214,16 +211,16 @@ impl<T: 'static> ThreadProxy<T> {
         R: Send + 'static,
     {
         self.submit(false, |object, cancel| {
-            let object = object.as_mut().expect("nobody has the proxy before there is an object");
+            let object = object.as_mut().expect("a proxy is returned after its object is made");
             work(object, cancel)
         })
     }
 
-    /// Waits until the calls that came before have been made and the object has been dropped.
+    /// Waits until all earlier calls have been made and the object has been dropped.
     ///
     /// # Cancellation
     ///
-    /// An interruption point. Interrupted or dropped, it is the drop of the proxy.
+    /// An interruption point. An interruption, or a drop of the call, drops the proxy.
     ///
     /// # Errors
     ///
@@ -236,7 +233,7 @@ impl<T: 'static> ThreadProxy<T> {
     pub fn close(self) -> impl Future<Output = Result<(), TaskError>> {
         let closed = self.submit(true, |object, _| drop(object.take()));
         async move {
-            let _until_then = self;
+            let _proxy = self;
             closed.await
         }
     }

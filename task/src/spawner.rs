@@ -1,4 +1,4 @@
-//! Adding members to a group, and what the one that adds them gets.
+//! Adding members to a group.
 
 use std::fmt;
 use std::future::Future;
@@ -10,22 +10,22 @@ use pikake_traps::{Builder, Interrupted, TaskId, TaskRef};
 use crate::error::GroupEnded;
 use crate::members::Members;
 
-/// A task of a group, as the one that spawned it sees it. Its outcome goes to the group.
+/// A handle to a task of a group, without the task's outcome, which goes to the group.
 #[derive(Clone)]
 pub struct Member(pub(crate) TaskRef);
 
 impl Member {
-    /// The number the kernel gave to the task.
+    /// The number that the kernel assigned to the task.
     pub fn id(&self) -> TaskId {
         self.0.id()
     }
 
-    /// The task's name; empty where none was given.
+    /// The task's name; empty for a task without a name.
     pub fn name(&self) -> &str {
         self.0.name()
     }
 
-    /// Where the task was spawned.
+    /// The place where the task was spawned.
     pub fn spawned_at(&self) -> &'static Location<'static> {
         self.0.spawned_at()
     }
@@ -35,16 +35,15 @@ impl Member {
         self.0.is_ended()
     }
 
-    /// Asks the task to end, saying why, and does not wait.
+    /// Asks the task to end, with a reason, and does not wait.
     ///
-    /// If it ends without a value, that is a failure to its group, as it was not the group that
-    /// asked.
+    /// If the task then ends without a value, its group counts a failure, as for any cancel from outside.
     pub fn request_cancel(&self, reason: &str) {
         self.0.request_cancel(Interrupted::cancelled(reason));
     }
 
-    /// Ends the task without another step of it: its future is dropped where it stands, by the
-    /// kernel, before the next step of any task. To its group that is a failure.
+    /// Ends the task without another step: the kernel drops the task's future before the next step of any
+    /// task. The group counts a failure.
     pub fn abort(&self) {
         self.0.request_abort(Interrupted::cancelled("aborted"));
     }
@@ -56,10 +55,10 @@ impl fmt::Debug for Member {
     }
 }
 
-/// Adds members to a group from elsewhere, mostly from inside its members. Clone it freely.
+/// Adds members to a group from elsewhere, mostly from inside its members. Clone the handle freely.
 ///
-/// It does not keep the group open. After the group has ended, or while its members are being asked
-/// to end, spawning is refused with [`GroupEnded`] and the future is dropped.
+/// A spawner does not keep the group open. After the group has ended, or while its members are being asked
+/// to end, a spawn fails with [`GroupEnded`], and the future is dropped.
 ///
 /// # Examples
 ///
@@ -103,7 +102,7 @@ impl<T: 'static> Spawner<T> {
         self.member().spawn(future)
     }
 
-    /// Says more about a member before it is spawned.
+    /// A builder of a member, with more settings than [`spawn`](Self::spawn).
     pub fn member(&self) -> MemberBuilder<'_, T> {
         MemberBuilder::new(&self.0)
     }
@@ -126,7 +125,7 @@ impl<T> fmt::Debug for Spawner<T> {
     }
 }
 
-/// Starts a member of a group with more said about it. Made by [`Spawner::member`] and
+/// Starts a member of a group with more settings. Made by [`Spawner::member`] and
 /// [`TaskGroup::member`](crate::TaskGroup::member).
 #[must_use = "a builder does nothing until `spawn` is called"]
 pub struct MemberBuilder<'a, T: 'static> {
@@ -146,8 +145,8 @@ impl<'a, T: 'static> MemberBuilder<'a, T> {
         self
     }
 
-    /// Makes it a daemon: nobody waits for its end, its value and its errors are ignored, and it is
-    /// cancelled when the group ends. A panic of a daemon is logged.
+    /// Makes the member a daemon: joins do not wait for its end, its value and its errors are ignored, and it
+    /// is cancelled when the group ends. A panic of a daemon is logged.
     pub fn daemon(mut self) -> Self {
         self.is_daemon = true;
         self

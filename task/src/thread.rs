@@ -1,23 +1,23 @@
 //! Threads that may wait for their kernel: programs that block, and await in between.
 //!
-//! Such a thread has a task, which stands for it in the kernel that started it: it is joined,
-//! cancelled, named and listed as any other, it may be a member of a group, and it ends when the
-//! thread does. Whenever the thread [blocks on](block_on) a future, that runs as a task of the kernel,
-//! and the thread's task waits for it.
+//! Such a thread has a task in the kernel that started the thread. The task is joined, cancelled, named and
+//! listed as any other, may be a member of a group, and ends together with the thread. Whenever the thread
+//! [blocks on](block_on) a future, the future runs as another task of the kernel, and the thread's task
+//! joins that one.
 //!
 //! ```text
 //!     thread                         its task                        another task
 //!   ──────────                     ────────────                    ────────────────
-//!   block_on ───── (1) call ──────▶ spawns it ───────────────────▶ runs the future
-//!      │ blocks                        │ joins it                        │
+//!   block_on ───── (1) call ──────▶ spawns ──────────────────────▶ runs the future
+//!      │ blocks                        │ joins                           │
 //!      ◀────────── (3) answer ─────────┴◀───────────── (2) end ──────────┘
 //!     ...
 //!   returns ────── (4) outcome ────▶ ends
 //! ```
 //!
-//! A cancel of the thread's task goes to the future that the thread is blocked on, whose await
-//! returns it; and if there is none, to the next one, which is not begun. It is told once; after that
-//! the thread may clean up, and block on futures as it likes.
+//! A cancel of the thread's task interrupts the future that the thread is blocked on. If there is none, the
+//! next call of `block_on` returns the interruption and does not begin its future. Each cancel is delivered
+//! once. After that the thread may clean up, and block on further futures.
 
 use std::cell::{Cell, RefCell};
 use std::future::{Future, poll_fn};
@@ -33,36 +33,36 @@ use pikake_traps::{
     start_thread,
 };
 
-/// What a thread's task is called, and the thread, where nobody has named the task.
+/// The default name of a thread and of its task.
 const NAME: &str = "pikake-thread";
 
 thread_local! {
-    /// How this thread reaches its task.
-    static LINE: RefCell<Option<Line>> = const { RefCell::new(None) };
+    /// This thread's link to its task.
+    static LINK: RefCell<Option<Link>> = const { RefCell::new(None) };
 }
 
-struct Line {
-    /// For the next call. Dropped, it says that there will be none.
+struct Link {
+    /// Sends the next call. The drop ends the calls.
     call: Reply<Call>,
-    due: Due,
+    undelivered: Undelivered,
 }
 
-/// What a thread asks of its task.
+/// A request of a thread to its task.
 struct Call {
-    serve: Box<dyn FnOnce(Due) -> Served + Send>,
-    /// Where the call after this one will come from.
+    serve: Box<dyn FnOnce(Undelivered) -> Served + Send>,
+    /// Receives the call after this one.
     next: Replied<Call>,
 }
 
 type Served = Pin<Box<dyn Future<Output = ()>>>;
 
-/// An interruption of the thread's task that the thread has not been told of.
+/// An interruption of the thread's task that was not delivered to the thread yet.
 #[derive(Clone, Default)]
-struct Due(Arc<Mutex<Option<Interrupted>>>);
+struct Undelivered(Arc<Mutex<Option<Interrupted>>>);
 
-impl Due {
+impl Undelivered {
     fn set(&self, why: Interrupted) {
-        *self.0.lock().unwrap_or_else(PoisonError::into_inner) = Some(by_another(why));
+        *self.0.lock().unwrap_or_else(PoisonError::into_inner) = Some(as_cancel(why));
     }
 
     fn take(&self) -> Option<Interrupted> {
@@ -70,16 +70,15 @@ impl Due {
     }
 }
 
-/// An interruption as it is told to another task: a deadline is not that one's.
-fn by_another(why: Interrupted) -> Interrupted {
+/// An interruption, for another task: a deadline, which belongs to a scope of this task, becomes a cancel.
+fn as_cancel(why: Interrupted) -> Interrupted {
     if why.is_cancel() { why } else { Interrupted::cancelled(&why.to_string()) }
 }
 
-/// Starts a thread of its own for a closure, and a task that stands for it. In the closure,
-/// [`block_on`] waits for the kernel.
+/// Starts a task, and a thread of its own for a closure. In the closure, [`block_on`] waits for the kernel.
 ///
-/// The thread starts with the first step of the task, and has its name. It is not one of the kernel's
-/// helper threads, and counts for no limit. Joining the task gives what the closure returned.
+/// The thread starts with the first step of the task, and has the task's name. It is no helper thread of the
+/// kernel, and counts against no limit. The join of the task returns the closure's result.
 ///
 /// # Examples
 ///
@@ -89,7 +88,7 @@ fn by_another(why: Interrupted) -> Interrupted {
 /// use pikake_task::thread;
 ///
 /// let task = thread::spawn_thread(|| {
-///     let sum: u64 = (0..1_000_000).sum(); // may take its time, or block
+///     let sum: u64 = (0..1_000_000).sum(); // may take long, or block
 ///     thread::block_on(|| pikake_traps::sleep(Duration::from_millis(10)))??;
 ///     Ok::<_, pikake_traps::Interrupted>(sum)
 /// });
@@ -99,18 +98,18 @@ fn by_another(why: Interrupted) -> Interrupted {
 ///
 /// # Cancellation
 ///
-/// A cancel of the task is told to the thread, once: see [`block_on`] and [`check_interrupt`]. The
-/// task ends when the thread has ended, so [`Task::cancel`] waits for that. A task that was cancelled
-/// before its first step has started no thread.
+/// A cancel of the task is delivered to the thread, once: see [`block_on`] and [`check_interrupt`]. The task
+/// ends after the thread, so [`Task::cancel`] waits for the thread. A task that is cancelled before its
+/// first step starts no thread.
 ///
-/// An [abort](Task::abort) of the task, or the end of its kernel, cannot stop the thread: it is
-/// detached, and whatever it blocks on then is an [`Interrupted`]. When a kernel is shut down its
-/// threads have the shutdown's grace to end before that, in which they may still block on futures.
+/// An [abort](Task::abort) of the task, or the end of its kernel, cannot stop the thread. The thread is then
+/// detached, and its calls of `block_on` return [`Interrupted`]. During the grace of a kernel's shutdown,
+/// threads may still block on futures.
 ///
 /// # Panics
 ///
-/// Outside a kernel. The task panics with what the closure panics with, or when no thread can be
-/// started; a simulation starts none.
+/// Outside a kernel. The task panics with the closure's panic, or when no thread can be started; a
+/// simulation starts none.
 #[track_caller]
 pub fn spawn_thread<F, T>(work: F) -> Task<T>
 where
@@ -123,8 +122,8 @@ where
 
 /// Runs a closure in a thread of its own, in which [`block_on`] waits for the kernel.
 ///
-/// This is what the task of [`spawn_thread`] runs: for a member of a group, or for a task with a
-/// name, which is then the thread's, too.
+/// The future of [`spawn_thread`]'s task, for a member of a group, or for a task with a name. The thread has
+/// the task's name.
 ///
 /// # Examples
 ///
@@ -142,12 +141,13 @@ where
 ///
 /// # Cancellation
 ///
-/// An interruption of the awaiting task is told to the thread, and this returns when the thread has
-/// ended. Dropped, it detaches the thread.
+/// An interruption of the awaiting task is delivered to the thread, and the future waits for the thread's end.
+/// The drop of the future detaches the thread.
 ///
 /// # Panics
 ///
-/// With the closure's panic. When no thread can be started; a simulation starts none. When polled outside a task of a kernel.
+/// With the closure's panic. When no thread can be started; a simulation starts none. When polled outside a
+/// task of a kernel.
 #[track_caller]
 pub fn in_thread<F, T>(work: F) -> impl Future<Output = T>
 where
@@ -156,69 +156,68 @@ where
 {
     let place = Location::caller();
     async move {
-        let due = Due::default();
+        let undelivered = Undelivered::default();
         let (call, mut calls) = Reply::channel();
         let (end, ended) = Reply::channel();
-        let line = Line { call, due: due.clone() };
-        let life = move || {
-            LINE.set(Some(line));
+        let link = Link { call, undelivered: undelivered.clone() };
+        let body = move || {
+            LINK.set(Some(link));
             let outcome = catch_unwind(AssertUnwindSafe(work));
-            // From here on nothing that is dropped in this thread can reach the task.
-            drop(LINE.take());
+            // From here on no destructor in this thread can reach the task.
+            drop(LINK.take());
             end.send(outcome);
         };
         let name = match current().name() {
             "" => NAME.to_owned(),
             name => name.to_owned(),
         };
-        if let Err(error) = start_thread(&name, life) {
+        if let Err(error) = start_thread(&name, body) {
             panic!("no thread could be started: {error}");
         }
-        while let Some(Call { serve, next }) = reply(&mut calls, &due, place).await {
+        while let Some(Call { serve, next }) = receive(&mut calls, &undelivered, place).await {
             calls = next;
-            serve(due.clone()).await;
+            serve(undelivered.clone()).await;
         }
         let mut ended = ended;
-        match reply(&mut ended, &due, place).await {
+        match receive(&mut ended, &undelivered, place).await {
             Some(Ok(value)) => value,
             Some(Err(panic)) => resume_unwind(panic),
-            None => unreachable!("a thread that has started reports how it ends"),
+            None => unreachable!("a thread that has started reports its end"),
         }
     }
 }
 
-/// What the thread says, whatever interrupts the wait for it.
-async fn reply<R>(
+/// Waits for a reply of the thread, and keeps interruptions for delivery.
+async fn receive<R>(
     replied: &mut Replied<R>,
-    due: &Due,
+    undelivered: &Undelivered,
     place: &'static Location<'static>,
 ) -> Option<R> {
     loop {
         match future_wait_at(&mut *replied, place).await {
             Ok(reply) => return reply,
-            Err(why) => due.set(why),
+            Err(why) => undelivered.set(why),
         }
     }
 }
 
 /// Runs a future as a task of the kernel that this thread was started from, and blocks the thread
-/// until it has ended.
+/// until the future has ended.
 ///
-/// The closure is called, and the future it makes is polled, on the kernel's thread, so the future
-/// need not be `Send`. A panic of the future goes on in this thread.
+/// The closure is called, and its future is polled, on the kernel's thread, so the future need not be
+/// `Send`. A panic of the future goes on in this thread.
 ///
 /// # Cancellation
 ///
-/// When the [thread's task](spawn_thread) is cancelled, so is the task of this future: its await
-/// returns an [`Interrupted`], and what the future makes of that is returned here. If the thread was
-/// not blocked on anything then, the next call returns the interruption without beginning. Either way
-/// it is told once.
+/// A cancel of the [thread's task](spawn_thread) also cancels the task of the future: its await returns an
+/// [`Interrupted`], and the call returns the future's output. If the thread is not blocked on a future, the
+/// next call returns the interruption and begins no future. Each cancel is delivered once.
 ///
 /// # Errors
 ///
-/// [`Interrupted`], when the future gave no output: the thread's task was cancelled before the future
-/// was begun, or while it waited on foreign futures alone; or that task was aborted, or its kernel has
-/// ended, and then every call gives this.
+/// [`Interrupted`], when there is no output: the thread's task was cancelled before the future began, or
+/// while the future waited on foreign futures alone. When the thread's task was aborted, or its kernel has
+/// ended, every call returns this error.
 ///
 /// # Panics
 ///
@@ -231,48 +230,48 @@ where
 {
     assert!(
         !door::is_open(),
-        "`block_on` was called inside a kernel, all of whose tasks it would stop: await the future \
+        "`block_on` was called inside a kernel, where it would stop all tasks: await the future \
          instead"
     );
     let place = Location::caller();
     check_interrupt()?;
     let (answer, answered) = mpsc::channel();
     let (next_call, next) = Reply::channel();
-    let (call, due) = LINE.with_borrow_mut(|line| {
-        let line = line.as_mut().expect("it was there just now");
-        (std::mem::replace(&mut line.call, next_call), line.due.clone())
+    let (call, undelivered) = LINK.with_borrow_mut(|link| {
+        let link = link.as_mut().expect("`check_interrupt` found the link");
+        (std::mem::replace(&mut link.call, next_call), link.undelivered.clone())
     });
-    let serve = move |due| -> Served { Box::pin(serve(make, answer, due, place)) };
+    let serve = move |undelivered| -> Served { Box::pin(serve(make, answer, undelivered, place)) };
     call.send(Call { serve: Box::new(serve), next });
     match answered.recv() {
         Ok(Ok(Ok(output))) => Ok(output),
         Ok(Ok(Err(panic))) => resume_unwind(panic),
         Ok(Err(why)) => Err(why),
-        Err(mpsc::RecvError) => Err(due.take().unwrap_or_else(|| {
+        Err(mpsc::RecvError) => Err(undelivered.take().unwrap_or_else(|| {
             Interrupted::cancelled("this thread's task was aborted, or its kernel has ended")
         })),
     }
 }
 
-/// What a future came to that a thread blocks on: its output or its panic; or why there is neither.
+/// The outcome of a future that a thread blocks on: its output or its panic, or an interruption.
 type Answer<T> = Result<thread::Result<T>, Interrupted>;
 
 /// Runs the future that a thread blocks on, and answers.
 async fn serve<M, F>(
     make: M,
     answer: mpsc::Sender<Answer<F::Output>>,
-    due: Due,
+    undelivered: Undelivered,
     place: &'static Location<'static>,
 ) where
     M: FnOnce() -> F + 'static,
     F: Future<Output: 'static> + 'static,
 {
-    let came_to = match due.take() {
+    let outcome = match undelivered.take() {
         Some(why) => Err(why),
         None => run(make, place).await,
     };
-    // The thread waits for this, and for nothing else.
-    drop(answer.send(came_to));
+    // The thread waits for the answer, so the send does not fail.
+    drop(answer.send(outcome));
 }
 
 async fn run<M, F>(make: M, place: &'static Location<'static>) -> Answer<F::Output>
@@ -290,22 +289,22 @@ where
     if task.is_finished()
         && let Some(make) = make.take()
     {
-        // A kernel that is being shut down takes no task. But cleanup may wait.
+        // A kernel that is being shut down takes no task, but the thread's cleanup may wait.
         return Ok(run_here(async move { make().await }).await);
     }
     let mut task = task.cancel_on_drop();
-    let mut is_told_from_here = false;
+    let mut was_cancelled_here = false;
     let outcome = loop {
         match (&mut task).await {
             Err(TaskError::Interrupted(why)) => {
-                is_told_from_here = true;
-                task.task_ref().request_cancel(by_another(why));
+                was_cancelled_here = true;
+                task.task_ref().request_cancel(as_cancel(why));
             }
             outcome => break outcome,
         }
     };
-    if task.task_ref().was_asked_to_end() && !is_told_from_here {
-        // The kernel is being shut down and has asked both, and the thread is to be told once.
+    if task.task_ref().was_asked_to_end() && !was_cancelled_here {
+        // A shutdown has cancelled both tasks. The thread has seen one cancel, so the other is dropped.
         let _ = pikake_traps::check_interrupt();
     }
     match outcome {
@@ -326,9 +325,9 @@ async fn run_here<F: Future>(future: F) -> thread::Result<F::Output> {
     .await
 }
 
-/// Collects a cancel of this thread's task that the thread was not told of yet, if there is one.
+/// Collects a cancel of this thread's task that was not delivered yet, if there is one.
 ///
-/// For a thread that computes, and wants to know before it goes on.
+/// For long computations between calls of [`block_on`].
 ///
 /// # Errors
 ///
@@ -339,8 +338,8 @@ async fn run_here<F: Future>(future: F) -> thread::Result<F::Output> {
 /// In a thread that was not started by [`spawn_thread`] or [`in_thread`].
 #[track_caller]
 pub fn check_interrupt() -> Result<(), Interrupted> {
-    match LINE.with_borrow(|line| line.as_ref().map(|line| line.due.clone())) {
-        Some(due) => due.take().map_or(Ok(()), Err),
+    match LINK.with_borrow(|link| link.as_ref().map(|link| link.undelivered.clone())) {
+        Some(undelivered) => undelivered.take().map_or(Ok(()), Err),
         None => panic!(
             "this thread has no kernel to wait for: only a thread that was started by \
              `spawn_thread` or `in_thread` has one; elsewhere, `pikake::run` makes one"
@@ -351,5 +350,5 @@ pub fn check_interrupt() -> Result<(), Interrupted> {
 /// Whether this thread was started by [`spawn_thread`] or [`in_thread`], so that it can
 /// [`block_on`] futures.
 pub fn has_kernel() -> bool {
-    LINE.with_borrow(Option::is_some)
+    LINK.with_borrow(Option::is_some)
 }

@@ -174,5 +174,5 @@ fn outside_of_a_task_there_is_a_clear_error() {
     assert!(text.contains("not inside a task"), "{text}");
     let outcome = pikake::try_run(async { NAME.with(String::len) });
     let error = outcome.unwrap_err();
-    assert!(error.panic_message().unwrap().contains("a spawned task inherits nothing"), "{error}");
+    assert!(error.panic_message().unwrap().contains("a spawned task inherits no value"), "{error}");
 }

@@ -105,7 +105,7 @@ fn a_block_that_fails_or_is_interrupted_or_panics_ends_its_members_first() {
         assert_eq!(
             trace.take(),
             [
-                "5 one told: cancelled: whoever waited for its group was interrupted",
+                "5 one told: cancelled: the join of its group was interrupted",
                 "15 one clean",
                 "15 timed out",
             ]
@@ -212,8 +212,8 @@ fn in_parallel_leaves_no_child_behind_when_it_is_interrupted() {
         assert_eq!(
             trace.take(),
             [
-                "5 two told: cancelled: whoever waited for it was interrupted",
-                "5 one told: cancelled: whoever waited for it was interrupted",
+                "5 two told: cancelled: the wait for it was interrupted",
+                "5 one told: cancelled: the wait for it was interrupted",
                 "15 two clean",
                 "15 one clean",
                 "15 over",

@@ -32,7 +32,7 @@ fn a_joiner_that_is_timed_out_ends_its_members_first() {
             trace.take(),
             [
                 "5 two done",
-                "10 one told: cancelled: whoever waited for its group was interrupted",
+                "10 one told: cancelled: the join of its group was interrupted",
                 "30 one clean",
                 "30 joined",
             ]
@@ -70,7 +70,7 @@ fn a_second_interruption_does_not_cut_the_waiting_short() {
         assert_eq!(
             trace.take(),
             [
-                "10 one told: cancelled: whoever waited for its group was interrupted",
+                "10 one told: cancelled: the join of its group was interrupted",
                 "60 one clean",
                 "60 joined",
             ]
@@ -279,7 +279,7 @@ fn groups_nest_and_end_from_the_inside() {
         let error = outer.join_all().await.unwrap_err();
         trace.add("joined");
         assert_eq!(told(error.failures()), ["bad: the task panicked: broke"]);
-        let why = "told: cancelled: whoever waited for its group was interrupted";
+        let why = "told: cancelled: the join of its group was interrupted";
         assert_eq!(
             trace.take(),
             [

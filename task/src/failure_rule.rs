@@ -1,4 +1,4 @@
-//! What is a failure, what is a value, and what all members of a group came to.
+//! The rules that tell failures from values, and the summary of all members' outcomes.
 
 use std::collections::VecDeque;
 use std::marker::PhantomData;
@@ -8,18 +8,18 @@ use pikake_traps::{Interrupted, TaskError};
 use crate::error::{BoxError, Failure, GroupError};
 use crate::members::Finished;
 
-/// What is a failure, and what a value.
-pub(crate) trait Judge<T> {
+/// Tells failures from values.
+pub(crate) trait FailureRule<T> {
     type Value;
 
     fn is_failure(output: &T) -> bool;
     fn value(output: T) -> Result<Self::Value, BoxError>;
 }
 
-/// Whatever was returned is a value.
+/// Every output is a value.
 pub(crate) struct AnyOutput;
 
-impl<T> Judge<T> for AnyOutput {
+impl<T> FailureRule<T> for AnyOutput {
     type Value = T;
 
     fn is_failure(_: &T) -> bool {
@@ -34,7 +34,7 @@ impl<T> Judge<T> for AnyOutput {
 /// An `Err` is a failure.
 pub(crate) struct OnlyOk<E>(PhantomData<E>);
 
-impl<V, E: Into<BoxError>> Judge<Result<V, E>> for OnlyOk<E> {
+impl<V, E: Into<BoxError>> FailureRule<Result<V, E>> for OnlyOk<E> {
     type Value = V;
 
     fn is_failure(output: &Result<V, E>) -> bool {
@@ -46,41 +46,41 @@ impl<V, E: Into<BoxError>> Judge<Result<V, E>> for OnlyOk<E> {
     }
 }
 
-pub(crate) fn has_failed<T, J: Judge<T>>(finished: &mut Finished<T>) -> bool {
+pub(crate) fn has_failed<T, J: FailureRule<T>>(finished: &mut Finished<T>) -> bool {
     match finished.outcome() {
         Ok(output) => J::is_failure(output),
         Err(_) => true,
     }
 }
 
-/// The value of one that has not failed.
-pub(crate) fn value_of<T, J: Judge<T>>(finished: Finished<T>) -> Option<J::Value> {
+/// The value of a member that has not failed.
+pub(crate) fn value_of<T, J: FailureRule<T>>(finished: Finished<T>) -> Option<J::Value> {
     J::value(finished.into_outcome().1.ok()?).ok()
 }
 
-/// What members came to.
+/// The summary of members' outcomes.
 pub(crate) struct Summary<V> {
-    /// With the number of each in the order of spawning.
+    /// The values, each with the number of its member.
     pub(crate) values: Vec<(u64, V)>,
     pub(crate) failures: Vec<Failure>,
     aftermath: Vec<Failure>,
 }
 
 impl<V> Summary<V> {
-    pub(crate) fn of<T, J: Judge<T, Value = V>>(
+    pub(crate) fn of<T, J: FailureRule<T, Value = V>>(
         ended: VecDeque<Finished<T>>,
         why: Option<&Interrupted>,
     ) -> Self {
         let mut summary = Self { values: Vec::new(), failures: Vec::new(), aftermath: Vec::new() };
         for finished in ended {
-            let (number, told) = (finished.number, finished.told);
+            let (number, was_asked) = (finished.number, finished.was_asked);
             let (task, outcome) = finished.into_outcome();
             match outcome.map(J::value) {
                 Ok(Ok(value)) => summary.values.push((number, value)),
-                Ok(Err(error)) if told => summary.aftermath.push(Failure::new(&task, error)),
+                Ok(Err(error)) if was_asked => summary.aftermath.push(Failure::new(&task, error)),
                 Ok(Err(error)) => summary.failures.push(Failure::new(&task, error)),
-                // It did as it was told, and nobody outside the group had told it before.
-                Err(TaskError::Cancelled(reason)) if told && why == Some(&reason) => {}
+                // The group's own request ended the member, and no cancel from outside came before.
+                Err(TaskError::Cancelled(reason)) if was_asked && why == Some(&reason) => {}
                 Err(error) => summary.failures.push(Failure::new(&task, error.into())),
             }
         }
