@@ -30,11 +30,11 @@ pub mod jobs {
     pub use pikake_jobs::*;
 }
 
-/// Sockets, and what is built on them: lines, frames, names, servers; TLS and DNS behind features.
+/// Sockets, lines, frames, names and servers; TLS and DNS behind features.
 ///
 /// # Examples
 ///
-/// A server in a line, and its client, in memory:
+/// A server of lines and its client, in memory:
 ///
 /// ```
 /// use pikake::net::{BufReader, MemoryStream, Write};
@@ -64,15 +64,15 @@ pub mod net {
     pub use pikake_net::*;
 }
 
-/// An AMQP 0-9-1 client: what the jobs' RabbitMQ is reached through, for exchanges, bindings and limits of one's own.
+/// The AMQP 0-9-1 client of the jobs' RabbitMQ broker, also for a program's own exchanges, bindings and limits.
 ///
-/// With the feature `jobs-amqp`; `amqps://` with `tls` besides.
+/// With the feature `jobs-amqp`; `amqps://` also needs `tls`.
 #[cfg(feature = "jobs-amqp")]
 pub mod amqp {
     pub use pikake_amqp::*;
 }
 
-/// tokio beside a kernel, for libraries that insist on it.
+/// tokio beside a kernel, for libraries that require it.
 ///
 /// With the feature `tokio`.
 #[cfg(feature = "tokio")]
@@ -117,7 +117,7 @@ pub mod sync {
     pub use pikake_sync::*;
 }
 
-/// What "when" means: ticks, deadlines, clocks, and the wall's time.
+/// Time: ticks, deadlines, clocks, and wall time.
 pub mod time {
     pub use pikake_time::{
         Clock, Deadline, ManualClock, Rate, SystemClock, Ticks, TimerHeap, TimerKey, WallTime,
@@ -125,7 +125,7 @@ pub mod time {
     pub use pikake_traps::{clock_rate, deadline_after, elapsed_since, now, wall_time};
 }
 
-/// What people do with tasks.
+/// Groups of tasks, futures in parallel, task locals, and threads that may await.
 ///
 /// # Examples
 ///
@@ -135,7 +135,7 @@ pub mod time {
 /// use std::time::Duration;
 ///
 /// # pikake::sim::example(async {
-/// // No more than two at a time; spawning waits for room.
+/// // At most two members run at a time; `spawn` waits for room.
 /// let mut group = TaskGroup::bounded(2);
 /// for number in 1..=4_u64 {
 ///     let member = async move { sleep(Duration::from_secs(number)).await.map(|()| number) };
@@ -165,7 +165,7 @@ pub mod task {
 /// | you have | use |
 /// | --- | --- |
 /// | a closure that blocks | [`run_in_thread`](thread::run_in_thread) |
-/// | one that can be told to stop | [`run_in_thread_with`](thread::run_in_thread_with) |
+/// | a closure that blocks and checks a cancel flag | [`run_in_thread_with`](thread::run_in_thread_with) |
 /// | an object whose methods block, and which is used more than once | [`ThreadProxy`](thread::ThreadProxy) |
 /// | a program that blocks, and awaits in between | [`spawn_thread`](thread::spawn_thread), [`block_on`](thread::block_on) |
 ///
@@ -185,7 +185,7 @@ pub mod task {
 ///     let manifest = run_in_thread(|| std::fs::read_to_string("Cargo.toml")).await?;
 ///     assert!(manifest.unwrap().contains("pikake"));
 ///
-///     // One that stops when nobody waits for it any more.
+///     // A closure that stops when no task waits for its result any more.
 ///     let endless = run_in_thread_with(|cancel| {
 ///         while !cancel.is_cancelled() {
 ///             std::thread::yield_now();
@@ -199,7 +199,7 @@ pub mod task {
 ///     assert_eq!(stock.call(|stock| stock["apples"]).await?, 3);
 ///     stock.close().await?;
 ///
-///     // A thread that awaits, and what it has come to.
+///     // A thread that awaits, and its result.
 ///     let task = spawn_thread(|| {
 ///         let awaited = block_on(|| async {
 ///             sleep(MOMENT).await?;
@@ -235,12 +235,12 @@ pub mod traps {
     pub use pikake_traps::*;
 }
 
-/// The parts of the real kernel that can be exchanged.
+/// The real kernel, and its exchangeable parts: driver, clock, order of steps, observers.
 pub mod kernel {
     pub use pikake_kernel::*;
 }
 
-/// What most programs need: `use pikake::prelude::*`.
+/// The names that most programs need: `use pikake::prelude::*`.
 pub mod prelude {
     pub use crate::net::{TcpListener, TcpStream, UdpSocket, UnixListener, UnixStream};
 
@@ -250,7 +250,7 @@ pub mod prelude {
     };
 }
 
-/// What the attribute macros expand to calls of.
+/// The functions that the expanded attribute macros call.
 #[doc(hidden)]
 pub mod __macros {
     #[cfg(feature = "signals")]
@@ -273,7 +273,7 @@ pub mod __macros {
         kernel.shutdown();
         outcome.unwrap_or_else(|error| {
             if error.is_cancelled() {
-                // Nobody could tell the main task, so it has no exit code: what ended it shows.
+                // The interrupted main task gave no exit code, so the process ends by the signal.
                 pikake_kernel::end_other_kernels();
                 on_signals.end_process();
             }
