@@ -1,23 +1,22 @@
-//! How long a tick of a counter is: anchors, baselines and the error of a rate.
+//! The measurement of a counter's rate: anchors, baselines and the error of a rate.
 //!
-//! An *anchor* is one reading of the counter between two of the monotonic clock. Of several such
-//! brackets the tightest counts, since an interruption widens a bracket and nothing narrows it.
-//! An anchor can be wrong by half its width and the grain of the monotonic clock, no more. Two
-//! anchors give a rate, and the sum of their errors over the *baseline*, the time between them,
-//! bounds the error of the rate. So the bound is computed, not estimated, and no statistics are
-//! needed.
+//! An *anchor* is one reading of the counter between two of the monotonic clock. Of several such brackets
+//! the tightest counts, since an interruption can only widen a bracket. The error of an anchor is at most
+//! half its width and the grain of the monotonic clock. Two anchors give a rate. The sum of their errors
+//! over the *baseline*, the time between them, bounds the error of the rate. So the bound is computed, and
+//! needs no statistics.
 
 use std::time::Instant;
 
 use crate::ticks::NANOS_PER_SEC;
 
-/// How many brackets an anchor chooses from: enough that one of them is not interrupted; together
-/// they take about a microsecond.
+/// The number of brackets from which an anchor is chosen: enough that one of them is not interrupted.
+/// Together they take about a microsecond.
 const BRACKETS: u32 = 16;
 
-/// The step in which the monotonic clock counts, in nanoseconds, or more: a bracket narrower than
-/// this shows the grain of the clock, not the quality of the reading. Windows counts in 100 ns;
-/// elsewhere steps of 1 ns are usual, and 10 ns have been seen.
+/// An upper bound on the step of the monotonic clock, in nanoseconds: a narrower bracket shows the grain of
+/// the clock, not the quality of the reading. Windows counts in 100 ns; elsewhere steps of 1 ns are usual,
+/// and 10 ns have been seen.
 const CLOCK_GRAIN_NANOS: u64 = if cfg!(windows) { 100 } else { 10 };
 
 /// A later measurement may disagree with the one in use by this much, in parts per million: twice
@@ -34,9 +33,9 @@ const PPB: u64 = 1_000_000_000;
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Anchor {
     pub(crate) ticks: u64,
-    /// Since the epoch.
+    /// The time since the epoch.
     pub(crate) nanos: u64,
-    /// How far `nanos` may be off, either way.
+    /// The largest error of `nanos`, in either direction.
     pub(crate) error_nanos: u64,
 }
 
@@ -107,7 +106,7 @@ mod tests {
     }
 
     #[test]
-    fn a_rate_knows_its_error() {
+    fn a_rate_has_an_error_bound() {
         let (hz, baseline) = rate_between(at(1_000, 0, 10), at(6_001_000, 2_000_000, 15)).unwrap();
         assert_eq!(hz, 3_000_000_000);
         assert_eq!(baseline.nanos, 2_000_000);
@@ -115,14 +114,14 @@ mod tests {
     }
 
     #[test]
-    fn a_counter_that_stands_or_goes_back_has_no_rate() {
+    fn a_stopped_or_reversed_counter_has_no_rate() {
         assert!(rate_between(at(5, 0, 1), at(5, 1_000, 1)).is_none());
         assert!(rate_between(at(5, 0, 1), at(4, 1_000, 1)).is_none());
         assert!(rate_between(at(5, 7, 1), at(9, 7, 1)).is_none());
     }
 
     #[test]
-    fn a_step_of_the_counter_is_not_taken_for_its_rate() {
+    fn a_step_of_the_counter_is_implausible() {
         assert!(is_plausible(2_000_000_000, 2_001_000_000), "500 ppm");
         assert!(!is_plausible(2_000_000_000, 2_003_000_000), "1500 ppm");
         assert!(!is_plausible(2_000_000_000, 1_000_000_000));

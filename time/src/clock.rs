@@ -1,10 +1,9 @@
-//! Who tells the time: the `Clock` that a kernel asks, and the one that a test moves by hand.
+//! The `Clock` of a kernel, and the clock that a test moves by hand.
 //!
-//! A kernel needs three things of its clock: a reading, the rate, and an answer to "I have nothing
-//! to do until then, how long may I block?". The third makes time replaceable. A real clock
-//! answers with the rest of the wait, so the driver blocks for it. A virtual clock moves itself to
-//! the deadline and answers "not at all", so the same kernel loop runs through hours of timers
-//! without waiting for any.
+//! A kernel needs three things of its clock: a reading, the rate, and the time for which an idle kernel
+//! may block before its next deadline. The third makes time replaceable. A real clock answers with the
+//! rest of the wait, and the driver blocks for that time. A virtual clock moves itself to the deadline and
+//! answers zero, so the same kernel loop runs through hours of timers without waiting.
 
 use std::cell::Cell;
 use std::fmt;
@@ -15,26 +14,24 @@ use crate::{Deadline, Rate, Ticks};
 
 /// A source of ticks.
 ///
-/// What an implementation must keep:
+/// An implementation keeps these rules:
 ///
-/// * On one thread readings never go back. Between threads they may differ by as little as the
-///   processors' counters do; whoever subtracts readings of two threads must saturate
-///   ([`Ticks::since`] does).
+/// * On one thread readings never go back. Readings of two threads may differ by as much as the processors'
+///   counters, so a subtraction must saturate, as [`Ticks::since`] does.
 /// * The rate may be corrected while the clock runs, by no more than its error. Readings do not
-///   change with it: a deadline that was given stays the same number of ticks.
+///   change with it: a deadline stays the same number of ticks.
 ///
-/// What is not promised: that a wait is exact. A deadline becomes due with the first reading that
-/// reaches it, and a reading is itself cut off to a whole tick, so a wait may be short by less
-/// than one tick and by the error of the rate; it is as late as whoever looks is.
+/// A wait is not exact. A deadline is due at the first reading that reaches it, and a reading is rounded
+/// down to a whole tick. So a wait may be short by less than one tick and the error of the rate. It is
+/// late by the time until the next reading.
 pub trait Clock {
     /// A fresh reading.
     fn now(&self) -> Ticks;
 
-    /// How many ticks this clock makes in a second, as far as is known now.
+    /// The ticks of this clock per second, as measured so far.
     fn rate(&self) -> Rate;
 
-    /// The deadline `length` from now, by a fresh reading; what lies beyond the clock is
-    /// [`Deadline::NEVER`].
+    /// The deadline `length` from now, by a fresh reading; [`Deadline::NEVER`] beyond the end of the clock.
     ///
     /// # Examples
     ///
@@ -53,23 +50,22 @@ pub trait Clock {
         Deadline::at(self.now().saturating_add(ticks))
     }
 
-    /// How long the driver may block when there is nothing to do until `next`.
+    /// The time for which the driver may block when the kernel has nothing to do until `next`.
     ///
-    /// `None` for `next` says that there is no timer; `None` as answer says that the driver may
-    /// block without limit. The answer is rounded up, so that a driver that blocks for it finds
-    /// the timer due; it is zero when `next` is due already. A virtual clock may move itself to
-    /// `next` and answer zero.
+    /// `next` is `None` without a timer. The answer is `None` if the driver may block without limit. The
+    /// answer is rounded up, so that the timer is due after the wait, and is zero when `next` is due
+    /// already. A virtual clock may move itself to `next` and answer zero.
     fn idle(&self, next: Option<Deadline>) -> Option<Duration>;
 }
 
-/// A clock that moves only when it is told to, or only when nobody has anything to do.
+/// A clock that a test moves, or that jumps when its kernel is idle.
 ///
-/// It starts at [`Ticks::ZERO`] and one tick is one nanosecond. Clones share the time, so a test
-/// keeps one and gives the other to the kernel; they also stay on one thread, like the kernel.
+/// The clock starts at [`Ticks::ZERO`], and one tick is one nanosecond. Clones share the time, so a test
+/// keeps one and gives the other to the kernel. Clones stay on one thread, like the kernel.
 ///
 /// # Examples
 ///
-/// Made by [`new`](ManualClock::new), time stays until it is moved:
+/// The time of [`new`](ManualClock::new) changes only by a call:
 ///
 /// ```
 /// use pikake_time::{Clock, ManualClock};
@@ -82,7 +78,7 @@ pub trait Clock {
 /// assert_eq!(clock.idle(Some(deadline)), Some(Duration::ZERO));
 /// ```
 ///
-/// Made by [`auto`](ManualClock::auto), it jumps over every idle time:
+/// The time of [`auto`](ManualClock::auto) jumps over every idle time:
 ///
 /// ```
 /// use pikake_time::{Clock, ManualClock};
@@ -102,11 +98,8 @@ pub struct ManualClock {
 }
 
 impl ManualClock {
-    /// A clock whose time stays until it is moved.
-    #[expect(
-        clippy::new_without_default,
-        reason = "a default would not say which of the two manual clocks it is"
-    )]
+    /// A clock whose time changes only by [`advance`](Self::advance) and [`set`](Self::set).
+    #[expect(clippy::new_without_default, reason = "there are two kinds of manual clocks")]
     pub fn new() -> ManualClock {
         ManualClock { now: Rc::default(), jumps: false }
     }
@@ -116,7 +109,7 @@ impl ManualClock {
         ManualClock { now: Rc::default(), jumps: true }
     }
 
-    /// Moves the time on by `length`; it stops at [`Ticks::MAX`].
+    /// Advances the time by `length`, at most to [`Ticks::MAX`].
     pub fn advance(&self, length: Duration) {
         let ticks = self.rate().ticks_ceil(length);
         self.now.set(self.now.get().saturating_add(ticks));
@@ -126,7 +119,7 @@ impl ManualClock {
     ///
     /// # Panics
     ///
-    /// If that is earlier than now: a clock does not go back.
+    /// If `ticks` is earlier than now: a clock does not go back.
     #[track_caller]
     pub fn set(&self, ticks: Ticks) {
         let now = self.now.get();

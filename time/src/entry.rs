@@ -1,22 +1,21 @@
-//! What the timer heap orders, and what names a timer.
+//! The entries of the timer heap, and the keys of timers.
 //!
-//! Every insertion takes the next of 2³² sequence numbers. The number breaks ties (among equal
-//! ticks, first in is first out), and as part of the key it tells a timer from a later one in the
-//! same slot. It wraps around, so both have a bound. Order: two timers with equal ticks fire in
-//! the order of their insertion if fewer than 2³¹ insertions lie between them; beyond that, which
-//! of the two is first is unspecified, but never whether a different deadline is. Staleness: a key
-//! that was kept over exactly 2³² insertions, or a multiple, may be taken for another timer's if
-//! that one got the same slot.
+//! Every insertion takes the next of 2³² sequence numbers. The number breaks ties (among equal ticks, first
+//! in is first out). As part of the key, the number distinguishes a timer from a later one in the same
+//! slot. The numbers wrap around, so both uses have a bound. Order: two timers with equal ticks fire in
+//! the order of their insertion if fewer than 2³¹ insertions lie between them. Beyond that, their order is
+//! unspecified; the order of different deadlines never is. Staleness: a key that was kept over exactly 2³²
+//! insertions, or a multiple, may name another timer that got the same slot.
 
 use std::cmp::Ordering;
 use std::num::NonZeroU32;
 
 use crate::Ticks;
 
-/// Names one timer of one heap, whether it is still there or not.
+/// Names one timer of one heap, also after the timer's end.
 ///
-/// It is eight bytes, also inside an `Option`. A key that outlives its timer is *stale* and finds
-/// nothing; a key shown to another heap finds nothing or the wrong timer.
+/// A key is eight bytes, also inside an `Option`. A key that outlives its timer is *stale* and finds
+/// nothing. In another heap a key finds nothing or the wrong timer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct TimerKey {
     pub(crate) slot: SlotId,
@@ -30,7 +29,7 @@ impl TimerKey {
         u64::from(self.slot.0.get()) << u32::BITS | u64::from(self.sequence)
     }
 
-    /// The key that [`to_bits`](Self::to_bits) made a number of; `None` for a number of another kind.
+    /// The key of a number from [`to_bits`](Self::to_bits); `None` for a number that is none.
     #[inline]
     pub fn from_bits(bits: u64) -> Option<Self> {
         let slot = SlotId(NonZeroU32::new((bits >> u32::BITS) as u32)?);
@@ -38,15 +37,15 @@ impl TimerKey {
     }
 }
 
-/// The index of a slot, plus one so that none of them is zero.
+/// The index of a slot, plus one, so that it is never zero.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct SlotId(NonZeroU32);
 
-/// So many slots a heap cannot have: its keys leave two bits of a word to others.
+/// The number of slots that a heap cannot reach: keys leave two bits of a word for other uses.
 const SLOTS_LIMIT: u32 = 1 << 30;
 
 impl SlotId {
-    /// The last of `count` slots; `None` for no slots, and for more than can be told apart.
+    /// The last of `count` slots; `None` for no slots, and for more than a key can name.
     #[inline]
     pub(crate) fn last_of(count: usize) -> Option<SlotId> {
         let count = u32::try_from(count).ok().filter(|count| *count < SLOTS_LIMIT)?;
@@ -59,7 +58,7 @@ impl SlotId {
     }
 }
 
-/// What the heap orders. The greatest entry is the one that is due first, as `BinaryHeap` wants.
+/// An entry of the heap. The entry that is due first is the greatest, as `BinaryHeap` needs.
 #[derive(Clone, Copy)]
 pub(crate) struct Entry {
     pub(crate) at: Ticks,

@@ -1,16 +1,16 @@
 //! Pending deadlines, earliest first.
 //!
-//! Most timers never fire: a timeout is set, the operation completes, the timeout is taken back.
+//! Most timers never fire: a timeout is set, the operation completes, the timeout is removed.
 //! So removal must be as cheap as insertion, and neither may allocate once the heap has grown to
-//! its working size. The idea is a plain binary heap of small entries beside a table of slots.
-//! The entry has what ordering needs and nothing else (16 bytes, four to a cache line); the slot
-//! has the item. Removal takes the item out of the slot at once and leaves the entry where it is,
-//! to be dropped when it comes to the top. Lest far deadlines pile up there, all dead entries are
-//! swept out as soon as they outnumber the live ones by more than [`PRUNE_SLACK`]. More than half
-//! of what a sweep visits is then dead and gone afterwards, so it costs a fixed amount a removal.
+//! its working size. The design is a plain binary heap of small entries beside a table of slots.
+//! An entry has only the fields for the order (16 bytes, four to a cache line); its slot has the item.
+//! Removal takes the item out of the slot at once. The dead entry stays in the heap until it comes to the
+//! top. So that far deadlines do not pile up there, the heap is pruned of all dead entries as soon as they
+//! outnumber the live ones by more than [`PRUNE_SLACK`]. More than half of the visited entries are then
+//! dead, so the cost per removal is constant.
 //!
-//! Most timers are gone before anybody asks which is next. So a new entry first lies in a plain list,
-//! and goes into the heap when the next timer is asked for, or when the earliest of the list is due.
+//! Most timers are gone before the kernel asks for the next one. So a new entry first lies in a plain
+//! list, and moves to the heap at a call of `next`, or when the earliest entry of the list is due.
 //!
 //! The states of a slot:
 //!
@@ -24,15 +24,15 @@
 //!             4 next, pop_due or prune: its entry has left the heap
 //! ```
 //!
-//! A slot is not free before its entry has left the heap, so every entry's slot is its own. What
-//! orders the entries and what makes a key stale is in `entry.rs`.
+//! A slot is not free before its entry has left the heap, so no two entries share a slot. `entry.rs`
+//! defines the order of entries and the staleness of keys.
 //!
 //! # Memory
 //!
-//! Entries and slots are kept for reuse. There are never more of them than twice the greatest
-//! number of timers that were live at once, plus [`PRUNE_SLACK`]; only
-//! [`clear`](TimerHeap::clear) and [`drain`](TimerHeap::drain) give the memory of the slots back.
-//! The item is gone from the heap when it is removed or fires, never later.
+//! Entries and slots are kept for reuse. Their number never exceeds twice the greatest number of timers
+//! that were live at once, plus [`PRUNE_SLACK`]. Only [`clear`](TimerHeap::clear) and
+//! [`drain`](TimerHeap::drain) free the memory of the slots. An item leaves the heap when it is removed
+//! or fires.
 
 use std::collections::BinaryHeap;
 use std::fmt;
@@ -41,9 +41,9 @@ use std::mem;
 use crate::Ticks;
 use crate::entry::{Entry, SlotId, TimerKey};
 
-/// By how many entries the dead may outnumber the live before they are swept out.
+/// The number by which dead entries may exceed live ones before the heap is pruned.
 ///
-/// Large enough that a heap of a few timers is not swept at every other removal; small enough
+/// Large enough that a heap of a few timers is not pruned at every other removal; small enough
 /// that the dead entries of an idle kernel fit in a page of memory (64 × 16 bytes).
 pub const PRUNE_SLACK: usize = 64;
 
@@ -64,27 +64,27 @@ pub const PRUNE_SLACK: usize = 64;
 /// assert_eq!(timers.pop_due(Ticks::new(150)), None, "the toast needs longer");
 ///
 /// assert_eq!(timers.remove(tea), Some("tea"));
-/// assert_eq!(timers.remove(tea), None, "it is gone");
+/// assert_eq!(timers.remove(tea), None, "the timer is gone");
 /// assert_eq!(timers.len(), 1);
 /// ```
 pub struct TimerHeap<T> {
-    /// One entry for each live slot and each dead one, but for the fresh ones.
+    /// The entries of live and dead slots, without the fresh ones.
     entries: BinaryHeap<Entry>,
     /// Entries that are not in the heap yet.
     fresh: Vec<Entry>,
-    /// No fresh entry is due before.
+    /// No fresh entry is due before this moment.
     fresh_from: Ticks,
     slots: Vec<Slot<T>>,
     /// The first of the free slots, which are chained.
     free: Option<SlotId>,
-    /// How many slots are dead.
+    /// The number of dead slots.
     dead: usize,
-    /// What the next timer gets.
+    /// The sequence number of the next timer.
     sequence: u32,
 }
 
 struct Slot<T> {
-    /// Of the timer that has it or had it last.
+    /// The sequence number of the slot's present or last timer.
     sequence: u32,
     state: State<T>,
 }
@@ -114,7 +114,7 @@ impl<T> TimerHeap<T> {
 
     /// Adds a timer that is due at `at`.
     ///
-    /// [`Ticks::MAX`] is as good as any other moment; whoever means "never" inserts nothing.
+    /// A timer at [`Ticks::MAX`] fires like any other; for "never", insert no timer.
     ///
     /// # Panics
     ///
@@ -129,7 +129,7 @@ impl<T> TimerHeap<T> {
         TimerKey { slot, sequence }
     }
 
-    /// Takes a timer back and returns its item; `None` if it has fired or was removed before.
+    /// Removes a timer and returns its item; `None` if the timer has fired or was removed before.
     #[inline]
     pub fn remove(&mut self, key: TimerKey) -> Option<T> {
         let slot = self.slots.get_mut(key.slot.index())?;
@@ -149,7 +149,7 @@ impl<T> TimerHeap<T> {
         }
     }
 
-    /// The item of a timer that is pending; `None` if it has fired or was removed.
+    /// The item of a pending timer; `None` if the timer has fired or was removed.
     #[inline]
     pub fn get_mut(&mut self, key: TimerKey) -> Option<&mut T> {
         let slot = self.slots.get_mut(key.slot.index())?;
@@ -159,13 +159,13 @@ impl<T> TimerHeap<T> {
         }
     }
 
-    /// When the earliest timer is due.
+    /// The moment of the earliest timer.
     ///
-    /// Not a reading only: it drops dead entries that have come to the top.
-    #[expect(clippy::should_implement_trait, reason = "it is what comes next, not an iterator")]
+    /// The call also drops dead entries that have come to the top.
+    #[expect(clippy::should_implement_trait, reason = "the method is not that of an iterator")]
     #[inline]
     pub fn next(&mut self) -> Option<Ticks> {
-        self.settle();
+        self.move_fresh();
         loop {
             let entry = *self.entries.peek()?;
             if self.dead == 0 || matches!(self.slots[entry.slot.index()].state, State::Live(_)) {
@@ -177,23 +177,23 @@ impl<T> TimerHeap<T> {
         }
     }
 
-    /// Whether a timer may be due when the clock shows `now`; if not, none is.
+    /// Whether a timer may be due when the clock shows `now`. `false`: no timer is due.
     ///
-    /// Cheaper than [`next`](Self::next), and often as good. A timer that was removed may count.
+    /// Cheaper than [`next`](Self::next). A removed timer may count.
     #[inline]
     pub fn may_be_due(&self, now: Ticks) -> bool {
         self.fresh_from <= now || self.entries.peek().is_some_and(|entry| entry.at <= now)
     }
 
-    /// Takes the earliest timer out if it is due when the clock shows `now`.
+    /// Removes the earliest timer if it is due when the clock shows `now`.
     ///
-    /// Called until it answers `None`, it gives all that are due, in order.
+    /// Repeated calls until `None` return all due timers, in order.
     #[inline]
     pub fn pop_due(&mut self, now: Ticks) -> Option<(Ticks, T)> {
         self.pop_due_entry(now).map(|(entry, item)| (entry.at, item))
     }
 
-    /// As [`pop_due`](Self::pop_due), with the key that the timer had.
+    /// As [`pop_due`](Self::pop_due), with the key of the timer.
     #[inline]
     pub fn pop_due_with_key(&mut self, now: Ticks) -> Option<(TimerKey, T)> {
         let (Entry { slot, sequence, .. }, item) = self.pop_due_entry(now)?;
@@ -203,7 +203,7 @@ impl<T> TimerHeap<T> {
     #[inline]
     fn pop_due_entry(&mut self, now: Ticks) -> Option<(Entry, T)> {
         if self.fresh_from <= now {
-            self.settle();
+            self.move_fresh();
         }
         loop {
             let entry = *self.entries.peek()?;
@@ -213,7 +213,7 @@ impl<T> TimerHeap<T> {
             self.entries.pop();
             match self.vacate(entry.slot) {
                 State::Live(item) => {
-                    // One live timer less, so the dead may now be too many.
+                    // With one live timer less, the dead entries may exceed the limit.
                     self.prune_if_worthwhile();
                     return Some((entry, item));
                 }
@@ -223,7 +223,7 @@ impl<T> TimerHeap<T> {
         }
     }
 
-    /// How many timers are pending.
+    /// The number of pending timers.
     #[inline]
     pub fn len(&self) -> usize {
         self.entries.len() + self.fresh.len() - self.dead
@@ -235,9 +235,9 @@ impl<T> TimerHeap<T> {
         self.len() == 0
     }
 
-    /// Takes all timers out, in no particular order; the heap is empty at once.
+    /// Removes all timers at once, and returns their items in no particular order.
     ///
-    /// The iterator owns the items, so that they can be dropped when nothing is borrowed.
+    /// The iterator owns the items, so that the caller can drop them when nothing is borrowed.
     pub fn drain(&mut self) -> impl Iterator<Item = T> + use<T> {
         self.entries.clear();
         self.fresh.clear();
@@ -255,8 +255,8 @@ impl<T> TimerHeap<T> {
         drop(self.drain());
     }
 
-    /// Puts the fresh entries into the heap.
-    fn settle(&mut self) {
+    /// Moves the fresh entries to the heap.
+    fn move_fresh(&mut self) {
         self.fresh_from = Ticks::MAX;
         if self.fresh.is_empty() {
             return;
@@ -280,7 +280,7 @@ impl<T> TimerHeap<T> {
         SlotId::last_of(self.slots.len()).expect("fewer than 2³⁰ timers at once")
     }
 
-    /// Frees a slot whose entry has left the heap, and returns what it was.
+    /// Frees a slot whose entry has left the heap, and returns the slot's state.
     fn vacate(&mut self, id: SlotId) -> State<T> {
         let freed = State::Free(self.free.replace(id));
         mem::replace(&mut self.slots[id.index()].state, freed)
@@ -293,7 +293,7 @@ impl<T> TimerHeap<T> {
         }
     }
 
-    /// Sweeps all dead entries out.
+    /// Removes all dead entries.
     #[cold]
     fn prune(&mut self) {
         self.prune_fresh();
@@ -312,7 +312,7 @@ impl<T> TimerHeap<T> {
     }
 }
 
-/// Whether an entry's timer is live; if it is not, its slot is freed.
+/// Frees the slot of a dead entry. Returns whether the entry's timer is live.
 #[inline]
 fn keep_if_live<T>(slots: &mut [Slot<T>], free: &mut Option<SlotId>, entry: &Entry) -> bool {
     let state = &mut slots[entry.slot.index()].state;
@@ -340,7 +340,7 @@ impl<T> fmt::Debug for TimerHeap<T> {
     }
 }
 
-/// What only tests may see and do.
+/// Methods for tests.
 #[cfg(test)]
 impl<T> TimerHeap<T> {
     /// A heap that has had `sequence` insertions before.

@@ -1,9 +1,9 @@
 //! The timer heap against a sorted list.
 //!
-//! The list is the specification: timers in the order of (ticks, insertion). Random programs run
-//! on both and every answer is compared; the heap's own promises (the bound on dead entries and on
-//! memory, items dropped at removal) are checked after each step. Half of the programs start just
-//! below the wrap-around of the sequence numbers.
+//! The list is the specification: timers in the order of (ticks, insertion). Random programs run on both,
+//! and every answer is compared. After each step the heap's own promises are checked: the bounds on dead
+//! entries and on memory, and the drop of removed items. Some of the programs start just below the
+//! wrap-around of the sequence numbers.
 
 use std::cell::Cell;
 use std::rc::Rc;
@@ -14,15 +14,15 @@ use proptest::sample::Index;
 
 use crate::{PRUNE_SLACK, Ticks, TimerHeap, TimerKey};
 
-/// One call. Keys are chosen among all that were ever given out, so most of them are stale.
+/// One call. Keys are chosen among all that were ever returned, so most of them are stale.
 #[derive(Clone, Debug)]
 enum Op {
     Insert(u64),
     Remove(Index),
-    /// Removes a timer that is still there, so that dead entries pile up.
+    /// Removes a pending timer, so that dead entries pile up.
     RemoveLive(Index),
     Next,
-    /// Moves the time on and takes one timer, if it is due.
+    /// Advances the time and takes one timer, if it is due.
     PopDue(u64),
     Drain,
 }
@@ -57,7 +57,7 @@ fn starts() -> impl Strategy<Value = u32> {
     prop_oneof![Just(0), u32::MAX - 300..=u32::MAX, any::<u32>()]
 }
 
-/// An item that knows whether it still exists.
+/// An item that counts the existing items.
 #[derive(Debug)]
 struct Item {
     number: usize,
@@ -150,7 +150,7 @@ fn equal_deadlines_fire_in_order_across_the_wrap_around() {
 }
 
 #[test]
-fn a_stale_key_does_not_find_the_next_timer_in_its_slot() {
+fn a_stale_key_misses_its_slots_next_timer() {
     let mut heap = TimerHeap::with_sequence(u32::MAX);
     let old = heap.insert(Ticks::new(1), "old");
     assert_eq!(heap.pop_due(Ticks::new(1)), Some((Ticks::new(1), "old")));
@@ -173,10 +173,10 @@ fn keys_from_before_a_drain_are_stale() {
 }
 
 #[test]
-fn the_dead_are_swept_out_when_they_are_too_many() {
+fn many_dead_entries_are_pruned() {
     let mut heap = TimerHeap::new();
     let live = heap.insert(Ticks::new(1), ());
-    // Behind a live timer that stays on top, timeouts come and go without ever reaching it.
+    // Timeouts come and go below a live timer that stays on top.
     for _ in 0..100 * PRUNE_SLACK {
         let key = heap.insert(Ticks::MAX, ());
         heap.remove(key);

@@ -1,25 +1,24 @@
-//! What "when" means to pikake: ticks, deadlines, clocks and the timer heap.
+//! Time for pikake: ticks, deadlines, clocks and the timer heap.
 //!
-//! This is one of the two ground crates. It knows nothing of tasks, traps or kernels; it answers
-//! four questions, one file each, and every other crate takes its answers from here.
+//! This is one of the two ground crates. It does not know tasks, traps or kernels. It has four parts, and
+//! every other crate uses them.
 //!
-//! 1. *What is a moment?* ([`Ticks`], [`Deadline`], [`Rate`].) The scheduler counts ticks of one
-//!    source clock and does arithmetic on nothing else. A moment ([`Deadline`]) and a length
+//! 1. *Moments* ([`Ticks`], [`Deadline`], [`Rate`]). The scheduler counts ticks of one source clock, and
+//!    computes with nothing else. A moment ([`Deadline`]) and a length
 //!    ([`Duration`](std::time::Duration)) are different types, so that one is never passed for
-//!    the other. A wait that is turned into ticks is rounded up, a reading that is turned into a
-//!    duration is rounded down: nobody is woken early, no clock shows a time that has not come.
-//! 2. *Who tells the time?* ([`Clock`], [`SystemClock`], [`ManualClock`].) A kernel asks its clock
-//!    what time it is and, when it has nothing to do, how long it may block. A clock that answers
-//!    "not at all, it is later now" makes the whole kernel run on virtual time.
-//! 3. *What does the user's watch say?* ([`WallTime`].) Wall time is pinned to ticks by one
-//!    relation that can be refreshed. Changing the wall clock changes what the watch shows and
-//!    moves no timer.
-//! 4. *What comes next?* ([`TimerHeap`].) Pending deadlines, earliest first, first in first out
-//!    among equals, with removal.
+//!    the other. Waits round up to ticks, and readings round down to durations. So no wait ends early, and
+//!    no clock shows a time that has not come.
+//! 2. *Clocks* ([`Clock`], [`SystemClock`], [`ManualClock`]). A kernel reads its clock, and asks the clock
+//!    how long an idle kernel may block. A clock that moves itself to the next deadline, and answers "not
+//!    at all", makes the whole kernel run on virtual time.
+//! 3. *Wall time* ([`WallTime`]). One relation, which can be refreshed, pins wall time to ticks. A change of
+//!    the wall clock moves no timer.
+//! 4. *Timers* ([`TimerHeap`]). Pending deadlines, earliest first, first in first out among equals, with
+//!    removal.
 //!
 //! # Examples
 //!
-//! The whole crate in one loop: a clock, two timers, and time that moves when nobody is busy.
+//! The whole crate in one loop: a clock, two timers, and time that moves when the kernel is idle.
 //!
 //! ```
 //! use pikake_time::{Clock, Deadline, ManualClock, TimerHeap};

@@ -1,10 +1,10 @@
 //! The clock of the real machine, chosen once.
 //!
-//! A kernel reads its clock at every sleep, so the cheapest source that is good enough wins: the
-//! processor's counter where it can be trusted (see the header of `tsc.rs` for when that is, how
-//! it is measured and what its limits are), else the monotonic clock of the operating system,
-//! counted in nanoseconds. The choice is a plain branch on every reading that never changes its
-//! mind; that costs less than making everything above generic over the source.
+//! A kernel reads its clock at every sleep, so the cheapest source that is good enough is chosen. That is
+//! the processor's counter where it can be trusted (the header of `tsc.rs` has the conditions, the
+//! measurement and the limits), else the monotonic clock of the operating system, in nanoseconds. Each
+//! reading branches on the choice, always the same way, which costs less than code above that is generic
+//! over the source.
 
 use std::sync::OnceLock;
 use std::time::{Duration, Instant};
@@ -14,9 +14,9 @@ use crate::{Clock, Deadline, Rate, Ticks};
 
 /// The clock of the machine: the time-stamp counter where it is invariant, else `CLOCK_MONOTONIC`.
 ///
-/// All clocks of a process that chose the same source show the same time and share one rate, so
-/// making a second one costs next to nothing and deadlines may be carried between them. Readings
-/// of the two sources have nothing in common.
+/// All clocks of a process with the same source show the same time and share one rate. So a second clock
+/// costs almost nothing, and a deadline of one is valid for the other. Readings of different sources cannot
+/// be compared.
 ///
 /// The rate drifts against `CLOCK_MONOTONIC` by no more than
 /// [`INITIAL_DRIFT_BOUND_PPM`](crate::INITIAL_DRIFT_BOUND_PPM), and by no more than
@@ -40,7 +40,7 @@ pub struct SystemClock {
     source: Source,
 }
 
-/// Where the ticks come from.
+/// The source of the ticks.
 #[derive(Clone, Debug)]
 enum Source {
     /// Cycles of the processor's counter.
@@ -52,9 +52,9 @@ enum Source {
 impl SystemClock {
     /// Chooses the best source there is.
     ///
-    /// The first call in a process measures the counter and takes about 2 ms, asleep (up to 20 ms
-    /// on a noisy machine). Later calls take a microsecond or two, and
-    /// [refine](SystemClock::refine) the rate if the baseline has doubled since.
+    /// The first call in a process measures the counter, and sleeps for about 2 ms (up to 20 ms on a noisy
+    /// machine). Later calls take a microsecond or two, and [refine](SystemClock::refine) the rate if the
+    /// baseline has doubled since.
     pub fn new() -> SystemClock {
         match Counter::get() {
             Some(counter) => SystemClock { source: Source::Counter(counter) },
@@ -62,9 +62,9 @@ impl SystemClock {
         }
     }
 
-    /// The fallback even where there is a better source: `CLOCK_MONOTONIC`, in nanoseconds.
+    /// The fallback, also where there is a better source: `CLOCK_MONOTONIC`, in nanoseconds.
     ///
-    /// For machines that suspend, for virtual ones that emulate the counter badly, and to compare.
+    /// For machines that suspend, for virtual machines that emulate the counter badly, and for comparisons.
     pub fn monotonic() -> SystemClock {
         static EPOCH: OnceLock<Instant> = OnceLock::new();
         SystemClock { source: Source::Monotonic(*EPOCH.get_or_init(Instant::now)) }
@@ -75,14 +75,13 @@ impl SystemClock {
         matches!(self.source, Source::Counter(_))
     }
 
-    /// Measures the rate again, over all the time since it was first measured, and answers the
-    /// rate now in use.
+    /// Measures the rate again, over the whole time since the first measurement, and returns the rate in
+    /// use.
     ///
-    /// The longer the program runs, the less error is left. All clocks of the process get the new
-    /// rate; no deadline moves, and what is read from old ticks changes by the correction. A
-    /// measurement that is no better than the one in use is ignored, and so is one that differs
-    /// so much that the counter must have stepped. Takes about a microsecond; the monotonic
-    /// source, having nothing to refine, answers at once.
+    /// The longer the program runs, the smaller the error. All clocks of the process get the new rate. No
+    /// deadline moves, and durations that are computed from old ticks change by the correction. A measurement
+    /// that is no better than the one in use is ignored, and so is one that shows a step of the counter. The
+    /// call takes about a microsecond. The monotonic source has nothing to refine.
     pub fn refine(&self) -> Rate {
         if let Source::Counter(counter) = self.source {
             counter.refine();
@@ -90,8 +89,8 @@ impl SystemClock {
         self.rate()
     }
 
-    /// By how much the rate may be off `CLOCK_MONOTONIC`, in parts per billion: the measured
-    /// bound, not the promised one. Zero for the monotonic source.
+    /// The measured bound on the error of the rate against `CLOCK_MONOTONIC`, in parts per billion; zero for
+    /// the monotonic source.
     pub fn error_ppb(&self) -> u64 {
         match self.source {
             Source::Counter(counter) => counter.error_ppb(),
@@ -136,8 +135,8 @@ mod tests {
     use crate::{INITIAL_DRIFT_BOUND_PPM, REFINED_BASELINE, REFINED_DRIFT_BOUND_PPM};
     use std::thread;
 
-    /// A reading of the clock and the monotonic time around it; tightest of several, so that an
-    /// interruption in between does not count as drift.
+    /// A reading of the clock and the monotonic time around it: the tightest of several, so that an
+    /// interrupted one does not count as drift.
     fn both(clock: &SystemClock, epoch: Instant) -> (Ticks, f64) {
         let brackets = (0..50).map(|_| {
             let before = epoch.elapsed();
@@ -149,7 +148,7 @@ mod tests {
         (ticks, nanos)
     }
 
-    /// How far the clock drifts from `CLOCK_MONOTONIC` over `length` by the given rate, in ppm.
+    /// The drift of the clock from `CLOCK_MONOTONIC` over `length` by the given rate, in ppm.
     fn drift_ppm(clock: &SystemClock, rate: Rate, length: Duration) -> f64 {
         let epoch = Instant::now();
         let (start, start_nanos) = both(clock, epoch);
@@ -160,11 +159,10 @@ mod tests {
         (shown - real).abs() / real * 1e6
     }
 
-    /// What the comparison itself may be wrong by: brackets of a microsecond over 0.3 s.
+    /// The error of the comparison itself: brackets of a microsecond over 0.3 s.
     const COMPARISON_PPM: f64 = 4.0;
 
-    /// Real time, unavoidably: there is nothing else to compare the counter with. How long the
-    /// sleeps really last does not matter.
+    /// Real time is the subject. The exact length of the sleeps does not matter.
     #[test]
     fn the_drift_is_within_its_bounds() {
         let clock = SystemClock::new();
@@ -197,7 +195,7 @@ mod tests {
     }
 
     #[test]
-    fn idle_blocks_for_what_is_left() {
+    fn idle_blocks_until_the_deadline() {
         for clock in [SystemClock::new(), SystemClock::monotonic()] {
             assert_eq!(clock.idle(None), None);
             assert_eq!(clock.idle(Some(Deadline::NEVER)), None);

@@ -1,17 +1,15 @@
-//! Moments and lengths: `Ticks`, `Deadline`, and the `Rate` that joins them to `Duration`.
+//! Moments and lengths: `Ticks`, `Deadline`, and the `Rate` that converts them to and from `Duration`.
 //!
-//! A tick is one unit of a source clock, whatever that unit is: a TSC cycle, a nanosecond of the
-//! monotonic clock, a step of a test. The scheduler compares and adds ticks and never asks how
-//! long one is; only the edges of the system (a `sleep` that comes in, a poll that goes out) need
-//! a [`Rate`].
+//! A tick is one unit of a source clock: a TSC cycle, a nanosecond of the monotonic clock, a step of a
+//! test. The scheduler compares and adds ticks, and needs no length of a tick. Only the edges of the
+//! system (a `sleep` that comes in, a poll that goes out) need a [`Rate`].
 //!
-//! The conversions are exact, not approximated by a multiplier and a shift: a `Duration` keeps
-//! seconds and nanoseconds apart, and so does the arithmetic here. Seconds are multiplied by the
-//! frequency; the nanoseconds, being under 10⁹, are multiplied by it without leaving 64 bits for
-//! any counter up to 18.4 GHz, and divided by the constant 10⁹, which compiles to one more
-//! multiplication. So the hot direction ([`Rate::ticks_ceil`]) is three multiplications, needs no
-//! 128-bit arithmetic, and has no error that would have to be argued about. The other direction
-//! pays two real divisions; it happens once per blocking poll, or when a person looks at a clock.
+//! The conversions are exact, not approximated by a multiplier and a shift. A `Duration` keeps seconds and
+//! nanoseconds separate, and so does the arithmetic here. Seconds are multiplied by the frequency. The
+//! product of the nanoseconds, which are under 10⁹, and the frequency fits into 64 bits for any counter up
+//! to 18.4 GHz. The product is divided by the constant 10⁹, which compiles to one more multiplication. So
+//! the hot direction ([`Rate::ticks_ceil`]) is three multiplications, without 128-bit arithmetic and
+//! without an error. The other direction costs two real divisions, once per blocking poll or reading.
 
 use std::time::Duration;
 
@@ -64,7 +62,7 @@ impl Ticks {
         Ticks(self.0.saturating_add(ticks))
     }
 
-    /// How many ticks have passed since `earlier`; zero if `earlier` is in fact later.
+    /// The number of ticks since `earlier`; zero if `earlier` is in fact later.
     ///
     /// Saturating, because two processors may show counts that are a few ticks apart.
     #[inline]
@@ -93,12 +91,12 @@ impl Ticks {
 pub struct Deadline(Ticks);
 
 impl Deadline {
-    /// The deadline that does not come, not even at the end of the clock.
+    /// The deadline that never comes, not even at the end of the clock.
     ///
-    /// It is the greatest, so the minimum of several deadlines needs no special case.
+    /// It is the greatest deadline, so the minimum of several deadlines needs no special case.
     pub const NEVER: Deadline = Deadline(Ticks::MAX);
 
-    /// The deadline at a moment; at [`Ticks::MAX`] it is [`Deadline::NEVER`].
+    /// The deadline at a moment. The deadline at [`Ticks::MAX`] is [`Deadline::NEVER`].
     #[inline]
     pub const fn at(ticks: Ticks) -> Deadline {
         Deadline(ticks)
@@ -123,11 +121,10 @@ impl Deadline {
     }
 }
 
-/// How many ticks a clock makes in a second, and with it the way from lengths to ticks and back.
+/// The ticks of a clock per second, which converts lengths to ticks and back.
 ///
-/// Every conversion is exact up to its rounding, which the name says. Whoever waits takes
-/// [`ticks_ceil`](Rate::ticks_ceil), whoever reads takes [`duration_floor`](Rate::duration_floor).
-/// What is too great for the result saturates.
+/// Every conversion is exact up to the rounding in its name. Waits use [`ticks_ceil`](Rate::ticks_ceil),
+/// readings use [`duration_floor`](Rate::duration_floor). A result that is too great saturates.
 ///
 /// # Examples
 ///
@@ -178,7 +175,7 @@ impl Rate {
         length.as_secs().saturating_mul(self.hz).saturating_add(part)
     }
 
-    /// The greatest number of ticks that lasts at most `length`: for looking back.
+    /// The greatest number of ticks that lasts at most `length`: for moments in the past.
     #[inline]
     pub fn ticks_floor(self, length: Duration) -> u64 {
         let nanos = u64::from(length.subsec_nanos());
@@ -189,7 +186,7 @@ impl Rate {
         length.as_secs().saturating_mul(self.hz).saturating_add(part)
     }
 
-    /// How long `ticks` last, in whole nanoseconds, rounded down: for readings.
+    /// The length of `ticks` in whole nanoseconds, rounded down: for readings.
     #[inline]
     pub fn duration_floor(self, ticks: u64) -> Duration {
         let (secs, rest) = (ticks / self.hz, ticks % self.hz);
@@ -200,7 +197,7 @@ impl Rate {
         Duration::from_secs(secs) + Duration::from_nanos(nanos)
     }
 
-    /// How long `ticks` last, in whole nanoseconds, rounded up: for how long a poll may block.
+    /// The length of `ticks` in whole nanoseconds, rounded up: for the limit of a blocking poll.
     #[inline]
     pub fn duration_ceil(self, ticks: u64) -> Duration {
         let (secs, rest) = (ticks / self.hz, ticks % self.hz);
@@ -213,7 +210,7 @@ impl Rate {
     }
 }
 
-/// `a * b / by` for products beyond 64 bits: counters faster than 18.4 GHz, which only tests have.
+/// `a * b / by` for products beyond 64 bits, as of counters faster than 18.4 GHz, which only tests have.
 /// The quotient fits, since one of the factors is below the divisor.
 #[cold]
 fn wide(a: u64, b: u64, by: u64, divide: fn(u128, u128) -> u128) -> u64 {
@@ -286,13 +283,13 @@ mod tests {
         }
 
         #[test]
-        fn blocking_for_what_is_left_never_ends_early(rate in rates(), ticks in counts()) {
+        fn blocking_until_a_deadline_never_ends_early(rate in rates(), ticks in counts()) {
             prop_assert!(rate.ticks_floor(rate.duration_ceil(ticks)) >= ticks);
         }
     }
 
     #[test]
-    fn the_ends_of_the_scale() {
+    fn conversions_saturate_at_both_ends() {
         assert_eq!(Rate::NANOS.ticks_ceil(Duration::ZERO), 0);
         assert_eq!(Rate::NANOS.ticks_ceil(Duration::MAX), u64::MAX);
         assert_eq!(Rate::from_hz(1).duration_ceil(u64::MAX), Duration::from_secs(u64::MAX));

@@ -1,30 +1,27 @@
-//! The processor's own counter, and how long one of its ticks is.
+//! The processor's time-stamp counter, and the length of its ticks.
 //!
 //! The time-stamp counter (TSC) of an x86-64 processor is read without entering the operating
-//! system, in a third of the time of its monotonic clock. It is usable as a clock if it is
-//! *invariant*: running at one rate through all power and performance states. The processor says
-//! so in CPUID leaf 8000_0007h, EDX bit 8 (Intel SDM vol. 3, "Invariant TSC"; AMD APM vol. 3,
-//! `TscInvariant`). That is not yet proof that the counters of all cores agree. Linux watches for
-//! that, and takes `tsc` off its list of clock sources when they do not; where that list can be
-//! read, its verdict holds. Everything else (other processors, other doubts) gets no counter from
-//! this file, and [`SystemClock`](crate::SystemClock) falls back to the monotonic clock.
+//! system, in a third of the time of its monotonic clock. The counter is usable as a clock if it is
+//! *invariant*: if it runs at one rate through all power and performance states. CPUID leaf 8000_0007h, EDX
+//! bit 8, says so (Intel SDM vol. 3, "Invariant TSC"; AMD APM vol. 3, `TscInvariant`). This does not prove
+//! that the counters of all cores agree. Linux checks them, and removes `tsc` from its list of clock
+//! sources when they disagree, so this file also reads that list where it exists. In all other cases,
+//! [`SystemClock`](crate::SystemClock) falls back to the monotonic clock.
 //!
-//! How long a tick is must be measured against the monotonic clock (`calibration.rs` has the
-//! method and the argument for its error). The first baseline is short, because somebody is waiting
-//! for the clock; its first anchor is kept, and every later measurement against that has a longer
-//! baseline and a smaller error. A measurement whose bound is worse than the one in use is dropped,
-//! and so is one that disagrees by more than any discipline of the system clock explains: then the
-//! counter has stepped.
+//! The length of a tick is measured against the monotonic clock (`calibration.rs` has the method and the
+//! argument for its error). The first baseline is short, because the caller waits for the clock. Its first
+//! anchor is kept, so every later measurement has a longer baseline and a smaller error. A measurement
+//! whose bound is worse than the one in use is dropped. So is a measurement that disagrees by more than
+//! corrections of the system clock explain: the counter has then stepped.
 //!
-//! On the machine this was written on (AMD EPYC guest under KVM, 2.6 GHz) a bracket is 30 ns wide.
-//! Over 2 ms the bound comes out at 29 ppm and the rate was mostly within 0.3 ppm, 7 ppm at worst
-//! in 60 trials; over 1 s the bound is 0.06 ppm and the rate was within 0.02 ppm. The two public
-//! bounds leave room for wider brackets.
+//! On one machine (AMD EPYC guest under KVM, 2.6 GHz) a bracket is 30 ns wide. Over 2 ms the bound is
+//! 29 ppm, and the rate was mostly within 0.3 ppm, 7 ppm at worst in 60 trials. Over 1 s the bound is
+//! 0.06 ppm, and the rate was within 0.02 ppm. The two public bounds leave room for wider brackets.
 //!
-//! # What is not covered
+//! # Limits
 //!
 //! * The monotonic clock is itself disciplined: NTP may slew it by up to 500 ppm (`adjtimex(2)`),
-//!   and no measured rate can foresee a change of that. The bounds hold against an unslewed clock.
+//!   and no measured rate can predict a slew. The bounds hold against an unslewed clock.
 //! * A suspended machine stops the monotonic clock; its counter may run on, or start again at
 //!   zero, in which case timers wait until the old count is reached again. Servers do not suspend;
 //!   on machines that do, choose [`SystemClock::monotonic`](crate::SystemClock::monotonic).
@@ -34,11 +31,11 @@
 //! # Why not quanta
 //!
 //! The crate `quanta` (0.13) reads the same counter, has a mock clock, and is quick: it may take up
-//! to 200 ms to start, but took 0.6 ms here. It does not fit for three reasons. It hands out raw
-//! counts and turns them into durations, but turns no duration into counts, and the timer heap is
-//! keyed on raw counts that a duration was rounded up to. It calibrates once: off by 0.7 ppm here,
-//! which is good, but unknown to the program and the same after a year. And it believes CPUID
-//! alone, not the system that has watched the counters.
+//! to 200 ms to start, but took 0.6 ms on that machine. It does not fit for three reasons. It converts raw
+//! counts to durations, but no duration to counts, and the timer heap is keyed on raw counts that a
+//! duration was rounded up to. It calibrates once: off by 0.7 ppm on that machine, which is good, but the
+//! program does not know the error, and a year does not lower it. It trusts CPUID alone, and ignores the
+//! system's list.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, OnceLock, PoisonError};
@@ -48,56 +45,56 @@ use std::time::{Duration, Instant};
 use crate::Rate;
 use crate::calibration::{Anchor, Baseline, is_plausible, nanos_since, rate_between};
 
-/// How far the rate of a fresh [`SystemClock`](crate::SystemClock) may be off, in parts per
-/// million: 50 µs in every second.
+/// The largest error of the rate of a fresh [`SystemClock`](crate::SystemClock), in parts per million: 50 µs
+/// in every second.
 ///
-/// Enforced: a counter that cannot be measured this well is not used. It is what two anchors that
-/// are good to 50 ns make of a first baseline of 2 ms.
+/// Enforced: a counter that cannot be measured this well is not used. Two anchors that are good to 50 ns
+/// reach this bound over a first baseline of 2 ms.
 pub const INITIAL_DRIFT_BOUND_PPM: u64 = 50;
 
-/// How far the rate may be off, in parts per million, after a refinement over at least
+/// The largest error of the rate, in parts per million, after a refinement over at least
 /// [`REFINED_BASELINE`]: 1 µs in every second.
 ///
-/// It is met as long as an anchor is good to 500 ns, which a system call around every reading
-/// still is. [`SystemClock::error_ppb`](crate::SystemClock::error_ppb) has the actual bound.
+/// The bound holds as long as an anchor is good to 500 ns, also if each reading needs a system call.
+/// [`SystemClock::error_ppb`](crate::SystemClock::error_ppb) has the actual bound.
 pub const REFINED_DRIFT_BOUND_PPM: u64 = 1;
 
 /// The baseline from which on [`REFINED_DRIFT_BOUND_PPM`] holds.
 pub const REFINED_BASELINE: Duration = Duration::from_secs(1);
 
-/// How long the first measurement sleeps between its anchors: short enough to go unnoticed at the
-/// start of a program, long enough for [`INITIAL_DRIFT_BOUND_PPM`].
+/// The sleep between the anchors of the first measurement: short enough for the start of a program, long
+/// enough for [`INITIAL_DRIFT_BOUND_PPM`].
 const FIRST_BASELINE: Duration = Duration::from_millis(2);
 
-/// How often the first baseline is prolonged while the bound is not met. After that (20 ms) the
-/// counter is given up.
+/// The number of times that the first baseline is extended before it meets the bound. If it does not (in
+/// 20 ms), the counter is not used.
 const FIRST_ROUNDS: u32 = 10;
 
-/// A measurement is repeated unasked once the baseline has grown by this factor: the error halves,
-/// and a day brings no more than 26 repetitions.
+/// A new clock repeats the measurement once the baseline has grown by this factor. The error then halves,
+/// and a day brings at most 26 repetitions.
 const WORTHWHILE_GROWTH: u64 = 2;
 
 /// Parts per billion in a part per million.
 const PPB_PER_PPM: u64 = 1_000;
 
-/// The counter of this process, measured; one for all threads and all clocks.
+/// The measured counter of this process, for all threads and all clocks.
 #[derive(Debug)]
 pub(crate) struct Counter {
-    /// From here the anchors count nanoseconds of the monotonic clock.
+    /// The moment from which anchors count nanoseconds of the monotonic clock.
     epoch: Instant,
-    /// The near end of every baseline.
+    /// The start of every baseline.
     first: Anchor,
     /// The rate in use, in ticks per second; never zero.
     hz: AtomicU64,
-    /// What the rate in use was measured with. Held while another one is being measured.
+    /// The baseline of the rate in use. Locked during a measurement.
     in_use: Mutex<Baseline>,
 }
 
 impl Counter {
-    /// The counter of this process, or `None` if it is not fit to be a clock.
+    /// The counter of this process, or `None` if it is not usable as a clock.
     ///
-    /// The first call measures and takes some milliseconds; a later one takes at most two
-    /// microseconds, in which it refines the rate if that is worthwhile by now.
+    /// The first call measures, and takes some milliseconds. A later call refines the rate if the baseline has
+    /// grown enough, and takes at most two microseconds.
     pub(crate) fn get() -> Option<&'static Counter> {
         static COUNTER: OnceLock<Option<Counter>> = OnceLock::new();
         let counter = COUNTER.get_or_init(Counter::measure).as_ref()?;
@@ -114,7 +111,7 @@ impl Counter {
     /// The rate in use.
     #[inline]
     pub(crate) fn rate(&self) -> Rate {
-        // Relaxed: the number stands for itself, nothing else is published with it.
+        // Relaxed, since no other data is published with the number.
         Rate::from_hz(self.hz.load(Ordering::Relaxed))
     }
 
@@ -138,7 +135,7 @@ impl Counter {
     }
 
     fn refine_if_worthwhile(&self) {
-        // Who meets another thread here leaves the work to it.
+        // If another thread measures, this one does not.
         let Ok(in_use) = self.in_use.try_lock() else {
             return;
         };
@@ -167,7 +164,7 @@ impl Counter {
     }
 }
 
-/// Whether the operating system, if it has an opinion, considers the counter a clock.
+/// Whether the operating system lists the counter as a clock; `true` without a list.
 fn system_trusts_counter() -> bool {
     const LIST: &str = "/sys/devices/system/clocksource/clocksource0/available_clocksource";
     if cfg!(target_os = "linux") {
@@ -177,17 +174,17 @@ fn system_trusts_counter() -> bool {
     }
 }
 
-/// Whether `tsc` itself is in a list of clock sources; relatives such as `tsc-early` are not it.
+/// Whether `tsc` itself is in a list of clock sources; `tsc-early` does not count.
 fn lists_tsc(list: &str) -> bool {
     list.split_ascii_whitespace().any(|source| source == "tsc")
 }
 
-/// The instructions.
+/// The processor's instructions.
 #[cfg(all(target_arch = "x86_64", not(miri)))]
 mod processor {
     use std::arch::x86_64::{__cpuid, _rdtsc};
 
-    /// The CPUID leaf that tells the greatest extended leaf, in EAX.
+    /// The CPUID leaf with the greatest extended leaf, in EAX.
     const GREATEST_EXTENDED_LEAF: u32 = 0x8000_0000;
     /// The CPUID leaf about power management.
     const POWER_MANAGEMENT_LEAF: u32 = 0x8000_0007;
@@ -196,9 +193,9 @@ mod processor {
 
     #[inline]
     pub(super) fn read() -> u64 {
-        // SAFETY: `_rdtsc` asks for a processor that has the instruction; all of x86-64 do. It
-        // touches no memory. A system that forbids it to user code (CR4.TSD) kills the process,
-        // which is not undefined behaviour.
+        // SAFETY: `_rdtsc` needs a processor that has the instruction, as all of x86-64 have, and
+        // touches no memory. A system that forbids the instruction to user code (CR4.TSD) kills the
+        // process, which is not undefined behaviour.
         unsafe { _rdtsc() }
     }
 
@@ -208,7 +205,7 @@ mod processor {
     }
 }
 
-/// No counter that we know how to read; [`Counter::measure`] gives up before it reads.
+/// No readable counter, so [`Counter::measure`] returns before it reads.
 #[cfg(not(all(target_arch = "x86_64", not(miri))))]
 mod processor {
     #[inline]
@@ -226,7 +223,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_the_counter_itself_counts_as_listed() {
+    fn only_the_entry_tsc_lists_the_counter() {
         assert!(lists_tsc("tsc kvm-clock \n"));
         assert!(!lists_tsc("kvm-clock tsc-early hyperv_clocksource_tsc_page acpi_pm\n"));
     }

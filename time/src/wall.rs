@@ -1,20 +1,18 @@
 //! Wall time, pinned to ticks.
 //!
-//! People and protocols want to know what o'clock it is; the scheduler must not. The wall clock is
-//! set by hand, steps when the network corrects it, and stands still in a leap second; a timer
-//! that followed it would do the same. So wall time is derived and never asked for twice: one
-//! relation, "when the source clock showed this, the wall clock showed that", turns any reading
-//! of the source clock into a wall time and back. Between two refreshes user time runs as steadily
-//! as the ticks do, whatever happens to the wall clock. A refresh takes the relation anew: user
-//! time shifts by what the wall clock was moved, and by the drift that has gathered; timers, being
-//! ticks, do not notice.
+//! People and protocols need the wall clock; the scheduler must not use it. The wall clock is set by hand,
+//! steps when the network corrects it, and stands still in a leap second. A timer that followed it would
+//! do the same. So one relation, of a reading of the source clock to a reading of the wall clock, converts
+//! ticks to wall time and back. Between two refreshes user time runs as steadily as the ticks, also if the
+//! wall clock is changed. A refresh takes the relation anew. User time then shifts by the change of the wall
+//! clock and by the accumulated drift. Timers are ticks, and do not change.
 
 use std::time::{Duration, SystemTime};
 
 use crate::{Clock, Rate, Ticks};
 
-/// How many times the wall clock is read for one pin; the reading with the least time around it
-/// counts. Two spare ones are enough to outlive an interruption.
+/// The number of readings of the wall clock for one pin; the reading with the least time around it
+/// counts. Three are enough if one is interrupted.
 const PIN_READINGS: u32 = 3;
 
 /// The relation between ticks and wall time.
@@ -34,17 +32,17 @@ const PIN_READINGS: u32 = 3;
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct WallTime {
-    /// What the source clock showed
+    /// A reading of the source clock.
     ticks: Ticks,
-    /// when the wall clock showed this.
+    /// The reading of the wall clock at the same moment.
     time: SystemTime,
 }
 
 impl WallTime {
-    /// Reads both clocks and pins what they show to each other.
+    /// Reads both clocks, and pins the readings to each other.
     ///
-    /// The two readings cannot be taken at the same moment; the relation is off by at most half
-    /// the time that reading them takes, which is some tens of nanoseconds.
+    /// The two readings cannot be taken at the same moment. The error is at most half the time that the
+    /// readings take, which is some tens of nanoseconds.
     pub fn pin(clock: &(impl Clock + ?Sized)) -> WallTime {
         let read = || {
             let before = clock.now();
@@ -71,7 +69,7 @@ impl WallTime {
     ///
     /// # Panics
     ///
-    /// If [`SystemTime`] cannot represent it, which takes a clock slower than a few hertz: at
+    /// If [`SystemTime`] cannot represent the time, which needs a clock slower than a few hertz: at
     /// 1 GHz all of [`Ticks`] is 584 years.
     pub fn at(&self, ticks: Ticks, rate: Rate) -> SystemTime {
         let time = if ticks >= self.ticks {
@@ -82,11 +80,11 @@ impl WallTime {
         time.expect("SystemTime covers every reading of a clock of some hertz and more")
     }
 
-    /// The first tick at which the wall shows `time` or later: what to wait for.
+    /// The first tick at which the wall time is `time` or later, for a wait until then.
     ///
-    /// Saturates at both ends: a time before the source clock began is [`Ticks::ZERO`] (due
-    /// already), one beyond its end is [`Ticks::MAX`] (never). The answer is a moment of the source
-    /// clock: a later step of the wall clock does not move it.
+    /// The result saturates at both ends: a time before the source clock began is [`Ticks::ZERO`] (due
+    /// already), a time beyond its end is [`Ticks::MAX`] (never). The result is a moment of the source
+    /// clock, so a later step of the wall clock does not move it.
     pub fn ticks_of(&self, time: SystemTime, rate: Rate) -> Ticks {
         match time.duration_since(self.time) {
             Ok(ahead) => self.ticks.saturating_add(rate.ticks_ceil(ahead)),
@@ -112,7 +110,7 @@ mod tests {
     const HOUR: Duration = Duration::from_secs(3_600);
 
     #[test]
-    fn a_step_of_the_wall_clock_shifts_user_time_and_moves_no_timer() {
+    fn a_wall_clock_step_moves_no_timer() {
         let clock = ManualClock::new();
         let mut timers = TimerHeap::new();
         let noon = SystemTime::UNIX_EPOCH + 12 * HOUR;
@@ -125,13 +123,13 @@ mod tests {
         wall = WallTime::pin_at(clock.now(), wall.at(clock.now(), clock.rate()) + HOUR);
 
         assert_eq!(wall.at(clock.now(), clock.rate()), noon + HOUR + HOUR / 2);
-        assert_eq!(timers.pop_due(clock.now()), None, "the watch says it is past one");
+        assert_eq!(timers.pop_due(clock.now()), None, "the wall time is past one");
         clock.advance(HOUR / 2);
         assert_eq!(timers.pop_due(clock.now()), Some((one_o_clock, ())));
     }
 
     #[test]
-    fn refresh_comes_back_to_the_wall_clock() {
+    fn refresh_returns_to_the_wall_clock() {
         let clock = ManualClock::new();
         let wrong = SystemTime::now() + 24 * HOUR;
         let mut wall = WallTime::pin_at(clock.now(), wrong);
