@@ -1,7 +1,7 @@
-//! `#[pikake::job]`: a function as a job that can be sent.
+//! `#[pikake::job]`: makes a job of a function.
 //!
-//! The function becomes an item of its name, which is a type and its only value. What it does stays a function,
-//! hidden beside the implementations in a block of their own.
+//! The function becomes an item of its name, which is a type and its only value. The body stays a function,
+//! hidden in one block with the implementations.
 
 use proc_macro2::{Span, TokenStream as Tokens};
 use quote::{quote, quote_spanned};
@@ -13,14 +13,14 @@ use syn::{
     PathArguments, ReturnType, Safety, Type,
 };
 
-/// As many as serde reads into a tuple.
+/// The size of the largest tuple that serde reads.
 const MOST_ARGUMENTS: usize = 16;
 
 #[derive(Default)]
 pub(crate) struct JobOptions {
     krate: Option<Path>,
     name: Option<LitStr>,
-    /// `__options.field = value;` for each that was given.
+    /// `__options.field = value;` for each given option.
     settings: Vec<Tokens>,
     blocking: Option<Span>,
     process: Option<Span>,
@@ -58,9 +58,9 @@ impl JobOptions {
             "blocking" => self.blocking = Some(meta.path.span()),
             "process" => self.process = Some(meta.path.span()),
             _ => {
-                let message = "a job knows the options `name`, `queue`, `retries`, `backoff`, \
+                let message = "a job has only the options `name`, `queue`, `retries`, `backoff`, \
                      `soft_limit`, `hard_limit`, `acks`, `blocking`, `process`, `priority`, \
-                     `expires`, `ignore_result` and `crate`, and no other";
+                     `expires`, `ignore_result` and `crate`";
                 return Err(meta.error(message));
             }
         }
@@ -92,7 +92,7 @@ impl JobOptions {
     }
 }
 
-/// `"500ms"`, `"30s"`, `"10m"`, `"2h"`, or a number of seconds.
+/// Parses `"500ms"`, `"30s"`, `"10m"`, `"2h"`, or a number of seconds.
 fn duration(meta: &ParseNestedMeta<'_>) -> syn::Result<Tokens> {
     let literal: Lit = meta.value()?.parse()?;
     let wrong = || {
@@ -117,9 +117,9 @@ fn duration(meta: &ParseNestedMeta<'_>) -> syn::Result<Tokens> {
     Ok(quote!(::core::time::Duration::from_millis(#millis)))
 }
 
-/// The arguments of a job.
+/// An argument of a job.
 struct Parameter {
-    /// For the function itself.
+    /// The attributes, for the function itself.
     attributes: Vec<Attribute>,
     pattern: Pat,
     name: Ident,
@@ -167,8 +167,8 @@ pub(crate) fn rewrite(function: ItemFn, options: JobOptions) -> syn::Result<Toke
 
     sig.ident = Ident::new("__pikake_body", job.span());
     let patterns: Vec<_> = parameters.iter().map(|parameter| &parameter.pattern).collect();
-    let said = parameters.iter().map(|parameter| &parameter.attributes);
-    sig.inputs = syn::parse_quote!(#(#(#said)* #patterns: #kinds),*);
+    let attributes = parameters.iter().map(|parameter| &parameter.attributes);
+    sig.inputs = syn::parse_quote!(#(#(#attributes)* #patterns: #kinds),*);
     let read = quote! {
         let #values: #arguments = __jobs::__macros::read_arguments(
             <#job as __jobs::Job>::NAME, <#job as __jobs::Job>::PARAMETERS, __args, __kwargs,
@@ -197,7 +197,7 @@ pub(crate) fn rewrite(function: ItemFn, options: JobOptions) -> syn::Result<Toke
     };
     let direct = match is_async {
         true => quote! {
-            /// Runs it here and now, as the function that it is.
+            /// Runs the function here, and sends no job.
             #vis fn run(self, #(#names: #kinds),*)
                 -> impl ::core::future::Future<Output = #returned>
             {
@@ -205,7 +205,7 @@ pub(crate) fn rewrite(function: ItemFn, options: JobOptions) -> syn::Result<Toke
             }
         },
         false => quote! {
-            /// Calls it here and now, as the function that it is.
+            /// Calls the function here, and sends no job.
             #vis fn now(self, #(#names: #kinds),*) -> #returned {
                 __pikake_body(#(#names),*)
             }
@@ -253,12 +253,12 @@ pub(crate) fn rewrite(function: ItemFn, options: JobOptions) -> syn::Result<Toke
             impl #job {
                 #direct
 
-                /// A call of it with these arguments, to say more about it before it is sent.
+                /// A call with these arguments, for more settings before it is sent.
                 #vis fn with(self, #(#names: #kinds),*) -> __jobs::Call<#value> {
                     __jobs::Call::of(self, &#values)
                 }
 
-                /// Sends it; resolves once the broker has it for good.
+                /// Sends the job; resolves once the broker has confirmed it.
                 #vis fn delay(self, #(#names: #kinds),*) -> impl ::core::future::Future<
                     Output = ::core::result::Result<__jobs::Handle<#value>, __jobs::SendError>,
                 > {
@@ -271,12 +271,12 @@ pub(crate) fn rewrite(function: ItemFn, options: JobOptions) -> syn::Result<Toke
 
 fn check(sig: &syn::Signature, options: &JobOptions) -> syn::Result<Vec<Parameter>> {
     if !sig.generics.params.is_empty() {
-        let message = "a job is sent by its name, which cannot carry types: it has no generics";
+        let message = "a job cannot be generic: its message carries its name, and no types";
         return Err(Error::new(sig.generics.span(), message));
     }
     let is_unsafe = |safety: &Safety| matches!(safety, Safety::Unsafe(_));
-    let odd = sig.abi.as_ref().map(Spanned::span);
-    if let Some(span) = odd.or_else(|| is_unsafe(&sig.safety).then(|| sig.safety.span())) {
+    let abi = sig.abi.as_ref().map(Spanned::span);
+    if let Some(span) = abi.or_else(|| is_unsafe(&sig.safety).then(|| sig.safety.span())) {
         return Err(Error::new(span, "a job is an ordinary function"));
     }
     let wants_thread = options.blocking.or(options.process);
@@ -291,7 +291,7 @@ fn check(sig: &syn::Signature, options: &JobOptions) -> syn::Result<Vec<Paramete
     if let ReturnType::Type(_, kind) = &sig.output
         && let Type::ImplTrait(kind) = &**kind
     {
-        return Err(Error::new(kind.span(), "a job's value is sent, so its type has a name"));
+        return Err(Error::new(kind.span(), "a job's value is sent, so its type must be named"));
     }
     if sig.inputs.len() > MOST_ARGUMENTS {
         let message = "a job has 16 arguments at most; put them into a struct";
@@ -303,18 +303,18 @@ fn check(sig: &syn::Signature, options: &JobOptions) -> syn::Result<Vec<Paramete
 fn parameter(input: &FnArg, job: &Ident) -> syn::Result<Parameter> {
     let typed = match input {
         FnArg::Receiver(receiver) => {
-            let message = "a job is a free function: what it needs comes in its message";
+            let message = "a job is a free function: all its arguments come in its message";
             return Err(Error::new(receiver.span(), message));
         }
         FnArg::Typed(typed) => typed,
     };
     if let Type::Reference(kind) = &*typed.ty {
         let message =
-            "a job's arguments come from a message, so it owns them (`String`, not `&str`)";
+            "a job's arguments come from a message, so the job owns them (`String`, not `&str`)";
         return Err(Error::new(kind.span(), message));
     }
     if let Type::ImplTrait(kind) = &*typed.ty {
-        let message = "a job's arguments come from a message, so their types have names";
+        let message = "a job's arguments come from a message, so their types must be named";
         return Err(Error::new(kind.span(), message));
     }
     let conditional = |attribute: &&Attribute| {
@@ -322,12 +322,12 @@ fn parameter(input: &FnArg, job: &Ident) -> syn::Result<Parameter> {
     };
     if let Some(attribute) = typed.attrs.iter().find(conditional) {
         let message =
-            "a job has the same arguments always: who sends it may have been built otherwise";
+            "a job's arguments cannot be conditional: a sender may be built with other features";
         return Err(Error::new(attribute.span(), message));
     }
     match &*typed.pat {
         Pat::Ident(pattern) if pattern.ident == *job => {
-            let message = "a job is a value of its name, so none of its arguments can be called so";
+            let message = "a job's name is a constant in its function, so no argument can have it";
             Err(Error::new(pattern.ident.span(), message))
         }
         Pat::Ident(pattern) if pattern.by_ref.is_none() && pattern.subpat.is_none() => {
@@ -336,13 +336,13 @@ fn parameter(input: &FnArg, job: &Ident) -> syn::Result<Parameter> {
             Ok(Parameter { attributes, pattern: *pattern, name, kind })
         }
         other => {
-            let message = "a job's arguments have names, by which they can be sent";
+            let message = "a job's arguments must have names, since they can be sent by name";
             Err(Error::new(other.span(), message))
         }
     }
 }
 
-/// The type of a job's value, and whether it is inside a `Result`, as the signature writes it.
+/// The type of a job's value, and whether the signature has it inside a `Result`.
 fn value_of(output: &ReturnType) -> (Tokens, bool) {
     let kind = match output {
         ReturnType::Default => return (quote!(()), false),

@@ -1,10 +1,10 @@
-//! What cannot be a job: what is said, and of what.
+//! The errors for functions that cannot be jobs, and the texts that the errors point at.
 //!
-//! Apart, as a list. What can be one is compiled in the tests of `pikake-jobs`.
+//! The tests of `pikake-jobs` compile functions that can be jobs.
 
 use super::*;
 
-/// The error, and the text that it points at.
+/// The error for a function, and the text that the error points at.
 fn refused(function: &str) -> (String, String) {
     let function: ItemFn = syn::parse_str(function).unwrap();
     let error = rewrite(function, JobOptions::default()).expect_err("it cannot be a job");
@@ -12,11 +12,11 @@ fn refused(function: &str) -> (String, String) {
 }
 
 #[test]
-fn what_cannot_be_a_job_is_pointed_at() {
-    let named = "a job's arguments have names, by which they can be sent";
-    let owns = "a job's arguments come from a message, so it owns them (`String`, not `&str`)";
-    let generics = "a job is sent by its name, which cannot carry types: it has no generics";
-    let own_name = "a job is a value of its name, so none of its arguments can be called so";
+fn errors_point_at_the_refused_part() {
+    let named = "a job's arguments must have names, since they can be sent by name";
+    let owns = "a job's arguments come from a message, so the job owns them (`String`, not `&str`)";
+    let generics = "a job cannot be generic: its message carries its name, and no types";
+    let own_name = "a job's name is a constant in its function, so no argument can have it";
     for (function, at, message) in [
         ("fn f(_: u8) {}", "_", named),
         ("fn f(a: u8, (b, c): (u8, u8)) {}", "(b, c)", named),
@@ -30,20 +30,20 @@ fn what_cannot_be_a_job_is_pointed_at() {
         (
             "fn f(self, a: u8) {}",
             "self",
-            "a job is a free function: what it needs comes in its message",
+            "a job is a free function: all its arguments come in its message",
         ),
         ("unsafe fn f() {}", "unsafe", "a job is an ordinary function"),
         ("extern \"C\" fn f() {}", "extern \"C\"", "a job is an ordinary function"),
         (
             "fn f(a: impl Send) {}",
             "impl Send",
-            "a job's arguments come from a message, so their types have names",
+            "a job's arguments come from a message, so their types must be named",
         ),
-        ("fn f() -> impl Send {}", "impl Send", "a job's value is sent, so its type has a name"),
+        ("fn f() -> impl Send {}", "impl Send", "a job's value is sent, so its type must be named"),
         (
             "fn f(a: u8, #[cfg(unix)] b: u8) {}",
             "#[cfg(unix)]",
-            "a job has the same arguments always: who sends it may have been built otherwise",
+            "a job's arguments cannot be conditional: a sender may be built with other features",
         ),
     ] {
         assert_eq!(refused(function), (message.to_owned(), at.to_owned()), "{function}");

@@ -1,7 +1,7 @@
 //! The attribute macros of pikake. Use them through the `pikake` crate.
 //!
-//! Each turns an `async fn` into an ordinary function that runs it: `main` and `test` in a fresh
-//! kernel, `sim` in a simulated world for each seed. The last two are tests.
+//! `main`, `test` and `sim` turn an `async fn` into an ordinary function that runs it: `main` and `test` in
+//! a fresh kernel, `sim` in a simulated world for each seed. `test` and `sim` make tests. `job` makes a job.
 
 #[cfg(feature = "jobs")]
 mod job;
@@ -17,32 +17,32 @@ use syn::{ItemFn, LitInt, LitStr, Signature, parse_macro_input};
 ///
 /// Options:
 ///
-/// * `name = "…"`: the name of the main task; without it, that of the function.
+/// * `name = "…"`: the name of the main task; by default that of the function.
 /// * `signals`: the first SIGINT or SIGTERM interrupts the main task; see
 ///   `pikake::interrupt_on_signals`;
-/// * `threads = 4`: so many kernels, each on a thread of its own. The function runs on the first, the
+/// * `threads = 4`: four kernels, each on a thread of its own. The function runs on the first, the
 ///   others wait for work; see `pikake::other_kernels`.
 #[proc_macro_attribute]
 pub fn main(options: TokenStream, function: TokenStream) -> TokenStream {
     expand(Options { may_handle_signals: true, ..Options::default() }, options, function)
 }
 
-/// Makes a test of an `async fn`, which is run in a fresh kernel.
+/// Makes a test of an `async fn`, which runs in a fresh kernel.
 ///
-/// Options: `name`, as for `main`. The function may return whatever a test may return.
+/// Options: `name`, as for `main`. The function may return any type that a test may return.
 #[proc_macro_attribute]
 pub fn test(options: TokenStream, function: TokenStream) -> TokenStream {
     let attribute = quote!(#[::core::prelude::v1::test]);
     expand(Options { attribute, ..Options::default() }, options, function)
 }
 
-/// Makes a test of an `async fn`, which is run in a simulated world for each of many seeds.
+/// Makes a test of an `async fn`, which runs in a simulated world for each of many seeds.
 ///
-/// The function is the main task of the one host there is; see `pikake::sim` for what a simulation
-/// is, and how to see a run again that failed. Options:
+/// The function is the main task of the world's only host. `pikake::sim` explains simulations, and how to
+/// repeat a failed run. Options:
 ///
-/// * `seeds = 200`: for how many seeds; without it, a hundred;
-/// * `name = "…"`: the name of the host and of its main task; without it, that of the function.
+/// * `seeds = 200`: the number of seeds; by default a hundred;
+/// * `name = "…"`: the name of the host and of its main task; by default that of the function.
 ///
 /// The function may return nothing, or a result.
 #[proc_macro_attribute]
@@ -54,28 +54,30 @@ pub fn sim(options: TokenStream, function: TokenStream) -> TokenStream {
     rewrite_sim(function, &found).unwrap_or_else(|error| error.to_compile_error()).into()
 }
 
-/// Makes a job of a function, to be sent and run later, in another process or on another machine.
+/// Makes a job of a function, which runs later, in another process or on another machine.
 ///
-/// The function's name becomes an item: `add.delay(2, 3).await?` sends it and gives a handle,
-/// `add.with(2, 3)` is a call to which more can be said before it is sent, and `add.run(2, 3).await`
+/// The function's name becomes an item: `add.delay(2, 3).await?` sends the job and returns a handle,
+/// `add.with(2, 3)` is a call with settings of its own, to be sent later, and `add.run(2, 3).await`
 /// (of a plain `fn`: `add.now(2, 3)`) calls the function itself. See `pikake::jobs`.
-/// As with a constant, no variable and no argument can have that name where it is in scope.
+/// As with a constant, no variable and no argument can have that name where the job is in scope.
 ///
 /// An `async fn` runs as a task, a plain `fn` in a thread. Arguments and value are sent as JSON; an
-/// argument of an `Option` type may be left out. Where the return type is written as a `Result`, an
+/// argument of an `Option` type may be left out. If the return type is written as a `Result`, an
 /// error is a failure of the job. Options:
 ///
-/// * `name = "tasks.add"`: the name it is sent under; without, the function's path;
-/// * `queue = "mail"`: the queue it is sent to; without, the application's default;
-/// * `retries = 3`: how often it is tried again when it fails; without, never;
-/// * `backoff(first = "1s", cap = "10m")`: how long it waits before, at most: `first`, doubled each time;
-/// * `soft_limit = "30s"`: interrupted after so long; `hard_limit = "60s"`: dropped, or its process
-///   killed;
-/// * `acks = "early"`: its message is acknowledged before it is run, so that it runs once, or perhaps not
-///   at all (and twice if RabbitMQ is lost just then); without, `"late"`, after its outcome is stored;
-/// * `blocking`: in a thread, as a plain `fn` is anyway; `process`: in a process of the same program;
-/// * `priority = 5`, `expires = "1h"`, `ignore_result`: what it is sent with;
-/// * `crate = path`: where `pikake::jobs` is, if not there.
+/// * `name = "tasks.add"`: the name of the job in messages; by default the function's path;
+/// * `queue = "mail"`: the job's queue; by default the application's;
+/// * `retries = 3`: the number of retries after failures; by default none;
+/// * `backoff(first = "1s", cap = "10m")`: the longest wait before a retry: `first`, doubled each time, at
+///   most `cap`;
+/// * `soft_limit = "30s"`: the time after which the job is interrupted; `hard_limit = "60s"`: the time after
+///   which the job is dropped, or its process killed;
+/// * `acks = "early"`: the message is acknowledged before the job runs, so that the job runs at most once
+///   (or twice if RabbitMQ is lost just then); by default `"late"`, after its outcome is stored;
+/// * `blocking`: run in a thread, the default of a plain `fn`; `process`: run in a process of the same
+///   program;
+/// * `priority = 5`, `expires = "1h"`, `ignore_result`: properties of the message;
+/// * `crate = path`: the path of `pikake::jobs`, if another.
 ///
 /// Lengths are `"500ms"`, `"30s"`, `"10m"`, `"2h"`, or a number of seconds.
 #[cfg(feature = "jobs")]
@@ -101,8 +103,7 @@ impl SimOptions {
         } else if meta.path.is_ident("seeds") {
             self.seeds = Some(meta.value()?.parse()?);
         } else {
-            let message =
-                "this attribute knows the options `seeds = …` and `name = \"…\"`, and no other";
+            let message = "this attribute has only the options `seeds = …` and `name = \"…\"`";
             return Err(meta.error(message));
         }
         Ok(())
@@ -146,10 +147,10 @@ fn check_signature(sig: &Signature) -> syn::Result<()> {
 
 #[derive(Default)]
 struct Options {
-    /// What is put before the function.
+    /// The attribute of the function.
     attribute: Tokens,
     name: Option<LitStr>,
-    /// Signals are the process's, and a test does not have one to itself.
+    /// A test may not handle signals, since it shares its process with other tests.
     may_handle_signals: bool,
     threads: Option<syn::Expr>,
     signals: bool,
@@ -162,15 +163,15 @@ impl Options {
             return Ok(());
         }
         if !self.may_handle_signals {
-            return Err(meta.error("this attribute knows the option `name = \"…\"`, and no other"));
+            return Err(meta.error("this attribute has only the option `name = \"…\"`"));
         }
         if meta.path.is_ident("threads") {
             self.threads = Some(meta.value()?.parse()?);
             return Ok(());
         }
         if !meta.path.is_ident("signals") {
-            let message = "this attribute knows the options `name = \"…\"`, `signals` and \
-                           `threads = …`, and no other";
+            let message = "this attribute has only the options `name = \"…\"`, `signals` and \
+                           `threads = …`";
             return Err(meta.error(message));
         }
         if !cfg!(feature = "signals") {
