@@ -275,23 +275,23 @@ struct Entry {
     pulse: Arc<Pulse>,
     seen: Option<Seen>,
     /// The guard was dropped, and only the end of a long step is left to report.
-    is_left: bool,
+    is_unwatched: bool,
 }
 
 impl Entry {
     /// Whether a long step was reported, and its end was not.
-    fn owes_report(&self) -> bool {
+    fn has_unreported_end(&self) -> bool {
         self.seen.as_ref().is_some_and(|seen| seen.report.is_some())
     }
 
     /// Whether there is nothing to look at before the kernel comes back.
     fn is_idle(&self) -> bool {
-        self.pulse.is_asleep.load(Ordering::SeqCst) && !self.owes_report()
+        self.pulse.is_asleep.load(Ordering::SeqCst) && !self.has_unreported_end()
     }
 
     fn look(&mut self, now: Instant) -> Option<Report> {
-        let Self { pulse, seen, is_left } = self;
-        let current = if *is_left { None } else { pulse.current() };
+        let Self { pulse, seen, is_unwatched } = self;
+        let current = if *is_unwatched { None } else { pulse.current() };
         match (seen, current) {
             (Some(seen), Some(current)) if seen.step.number == current.number => {
                 let took = now.saturating_duration_since(seen.since);
@@ -343,7 +343,7 @@ impl State {
     /// Looks at all kernels; returns the reports that are due.
     fn look(&mut self, now: Instant) -> Vec<Report> {
         let reports = self.entries.iter_mut().filter_map(|entry| entry.look(now)).collect();
-        self.entries.retain(|entry| !entry.is_left);
+        self.entries.retain(|entry| !entry.is_unwatched);
         reports
     }
 }
@@ -421,7 +421,7 @@ impl Watchdog {
     /// Puts a kernel on the list, and unparks the thread: a kernel that is awake may not call
     /// [`Pulse::is_back`] for long.
     fn add(pulse: &Arc<Pulse>) -> Watched {
-        let entry = Entry { pulse: pulse.clone(), seen: None, is_left: false };
+        let entry = Entry { pulse: pulse.clone(), seen: None, is_unwatched: false };
         lock(&pulse.watchdog.state).entries.push(entry);
         pulse.watchdog.unpark();
         Watched(pulse.clone())
@@ -441,10 +441,10 @@ pub(crate) struct Watched(Arc<Pulse>);
 impl Drop for Watched {
     fn drop(&mut self) {
         let mut state = lock(&self.0.watchdog.state);
-        let is_this = |entry: &Entry| !entry.is_left && Arc::ptr_eq(&entry.pulse, &self.0);
+        let is_this = |entry: &Entry| !entry.is_unwatched && Arc::ptr_eq(&entry.pulse, &self.0);
         let Some(index) = state.entries.iter().position(is_this) else { return };
-        if state.entries[index].owes_report() {
-            state.entries[index].is_left = true;
+        if state.entries[index].has_unreported_end() {
+            state.entries[index].is_unwatched = true;
         } else {
             state.entries.swap_remove(index);
         }

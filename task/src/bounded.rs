@@ -50,7 +50,7 @@ pub struct BoundedGroup<T: 'static> {
 
 impl<T: 'static> BoundedGroup<T> {
     #[track_caller]
-    pub(crate) fn around(group: TaskGroup<T>, limit: usize) -> Self {
+    pub(crate) fn new(group: TaskGroup<T>, limit: usize) -> Self {
         check(limit);
         Self { group, limit }
     }

@@ -129,10 +129,10 @@ impl Error for Failure {
 /// # }
 /// # pikake_sim::example(example());
 /// ```
-pub struct GroupError(Box<Inside>);
+pub struct GroupError(Box<Inner>);
 
 #[derive(Default)]
-struct Inside {
+struct Inner {
     interrupted: Option<Interrupted>,
     failures: Vec<Failure>,
     aftermath: Vec<Failure>,
@@ -144,7 +144,7 @@ impl GroupError {
         failures: Vec<Failure>,
         aftermath: Vec<Failure>,
     ) -> Self {
-        Self(Box::new(Inside { interrupted, failures, aftermath }))
+        Self(Box::new(Inner { interrupted, failures, aftermath }))
     }
 
     /// The interruption of the joiner, if it ended the group.

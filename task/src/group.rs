@@ -130,7 +130,7 @@ impl<T: 'static> TaskGroup<T> {
     /// When the limit is zero.
     #[track_caller]
     pub fn bounded(limit: usize) -> BoundedGroup<T> {
-        BoundedGroup::around(Self::at(Location::caller()), limit)
+        BoundedGroup::new(Self::at(Location::caller()), limit)
     }
 
     /// The number of members that have not ended, without daemons.

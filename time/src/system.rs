@@ -137,7 +137,7 @@ mod tests {
 
     /// A reading of the clock and the monotonic time around it: the tightest of several, so that an
     /// interrupted one does not count as drift.
-    fn both(clock: &SystemClock, epoch: Instant) -> (Ticks, f64) {
+    fn tightest_bracket(clock: &SystemClock, epoch: Instant) -> (Ticks, f64) {
         let brackets = (0..50).map(|_| {
             let before = epoch.elapsed();
             let ticks = clock.now();
@@ -151,9 +151,9 @@ mod tests {
     /// The drift of the clock from `CLOCK_MONOTONIC` over `length` by the given rate, in ppm.
     fn drift_ppm(clock: &SystemClock, rate: Rate, length: Duration) -> f64 {
         let epoch = Instant::now();
-        let (start, start_nanos) = both(clock, epoch);
+        let (start, start_nanos) = tightest_bracket(clock, epoch);
         thread::sleep(length);
-        let (end, end_nanos) = both(clock, epoch);
+        let (end, end_nanos) = tightest_bracket(clock, epoch);
         let shown = rate.duration_floor(end.since(start)).as_nanos() as f64;
         let real = end_nanos - start_nanos;
         (shown - real).abs() / real * 1e6

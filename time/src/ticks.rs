@@ -170,7 +170,7 @@ impl Rate {
         let nanos = u64::from(length.subsec_nanos());
         let part = match nanos.checked_mul(self.hz) {
             Some(product) => product.div_ceil(NANOS_PER_SEC),
-            None => wide(nanos, self.hz, NANOS_PER_SEC, u128::div_ceil),
+            None => divide_wide(nanos, self.hz, NANOS_PER_SEC, u128::div_ceil),
         };
         length.as_secs().saturating_mul(self.hz).saturating_add(part)
     }
@@ -181,7 +181,7 @@ impl Rate {
         let nanos = u64::from(length.subsec_nanos());
         let part = match nanos.checked_mul(self.hz) {
             Some(product) => product / NANOS_PER_SEC,
-            None => wide(nanos, self.hz, NANOS_PER_SEC, |product, by| product / by),
+            None => divide_wide(nanos, self.hz, NANOS_PER_SEC, |product, by| product / by),
         };
         length.as_secs().saturating_mul(self.hz).saturating_add(part)
     }
@@ -192,7 +192,7 @@ impl Rate {
         let (secs, rest) = (ticks / self.hz, ticks % self.hz);
         let nanos = match rest.checked_mul(NANOS_PER_SEC) {
             Some(product) => product / self.hz,
-            None => wide(rest, NANOS_PER_SEC, self.hz, |product, by| product / by),
+            None => divide_wide(rest, NANOS_PER_SEC, self.hz, |product, by| product / by),
         };
         Duration::from_secs(secs) + Duration::from_nanos(nanos)
     }
@@ -203,7 +203,7 @@ impl Rate {
         let (secs, rest) = (ticks / self.hz, ticks % self.hz);
         let nanos = match rest.checked_mul(NANOS_PER_SEC) {
             Some(product) => product.div_ceil(self.hz),
-            None => wide(rest, NANOS_PER_SEC, self.hz, u128::div_ceil),
+            None => divide_wide(rest, NANOS_PER_SEC, self.hz, u128::div_ceil),
         };
         // The sum cannot overflow: seconds reach u64::MAX only at 1 Hz, and there `rest` is zero.
         Duration::from_secs(secs) + Duration::from_nanos(nanos)
@@ -213,7 +213,7 @@ impl Rate {
 /// `a * b / by` for products beyond 64 bits, as of counters faster than 18.4 GHz, which only tests have.
 /// The quotient fits, since one of the factors is below the divisor.
 #[cold]
-fn wide(a: u64, b: u64, by: u64, divide: fn(u128, u128) -> u128) -> u64 {
+fn divide_wide(a: u64, b: u64, by: u64, divide: fn(u128, u128) -> u128) -> u64 {
     let quotient = divide(u128::from(a) * u128::from(b), u128::from(by));
     u64::try_from(quotient).unwrap_or(u64::MAX)
 }

@@ -251,10 +251,13 @@ impl<R> Blocking<R> {
     }
 
     fn start(&mut self, start: Start<R>) -> Result<(), Interrupted> {
-        match door::try_with(|local| local.polled().is_some()) {
+        match door::try_with(|local| local.current_uncounted().is_some()) {
             Some(true) => {}
-            Some(false) => door::outside_a_task(TrapKind::Blocking, self.place),
-            None => door::outside(&format!("the trap `{}`", TrapKind::Blocking), self.place),
+            Some(false) => door::panic_outside_task(TrapKind::Blocking, self.place),
+            None => door::panic_outside_kernel(
+                &format!("the trap `{}`", TrapKind::Blocking),
+                self.place,
+            ),
         }
         check_interrupt()?;
         self.state = State::Waiting(start(self.flag.clone(), self.place));

@@ -533,7 +533,8 @@ pub fn shield<F: Future>(future: F) -> Shield<F> {
 #[track_caller]
 pub fn check_interrupt() -> Result<(), Interrupted> {
     door::with(|_| ());
-    let due = door::try_with_task(|local, task| local.due(task, &Query::new(local.branch())));
+    let due =
+        door::try_with_task(|local, task| local.collect_due(task, &Query::new(local.branch())));
     due.flatten().map_or(Ok(()), Err)
 }
 
@@ -768,7 +769,7 @@ impl<F: Future> Future for FutureWait<F> {
     fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
         let mut this = self.project();
         if let Poll::Ready(output) = this.future.as_mut().poll(cx) {
-            this.trap.satisfied();
+            this.trap.finish_satisfied();
             return Poll::Ready(Ok(output));
         }
         match Pin::new(&mut *this.trap).poll(cx) {

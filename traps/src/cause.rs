@@ -4,7 +4,7 @@
 //! number of the moment at which it came up; and one bit: whether a poll has returned it. There is no
 //! list of the waits inside an owner. When a cause comes up, the task is flagged, and the owner and the
 //! sub-waits below are polled ([`deadline_passed`](crate::Local::deadline_passed),
-//! [`request_cancel`](crate::TaskRef::request_cancel)). Each wait then applies the rule (`Local::due`):
+//! [`request_cancel`](crate::TaskRef::request_cancel)). Each wait then applies the rule (`Local::collect_due`):
 //!
 //! ```text
 //!   a wait that is polled and not satisfied returns the outermost cause, of the owners between it and

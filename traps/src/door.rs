@@ -37,7 +37,7 @@ pub(crate) fn try_with<R>(work: impl FnOnce(&Local) -> R) -> Option<R> {
 #[inline(always)]
 pub(crate) fn try_with_task<R>(work: impl FnOnce(&Local, &TaskRef) -> R) -> Option<R> {
     try_with(|local| {
-        let task = local.polled()?;
+        let task = local.current_uncounted()?;
         Some(work(local, &task))
     })?
 }
@@ -57,14 +57,14 @@ pub(crate) fn current_kernel() -> Option<KernelId> {
 pub(crate) fn with<R>(work: impl FnOnce(&Local) -> R) -> R {
     match try_with(work) {
         Some(result) => result,
-        None => outside("this call", Location::caller()),
+        None => panic_outside_kernel("this call", Location::caller()),
     }
 }
 
 /// Panics for a trap that is used outside of a kernel.
 #[cold]
 #[inline(never)]
-pub(crate) fn outside(what: &str, place: &'static Location<'static>) -> ! {
+pub(crate) fn panic_outside_kernel(what: &str, place: &'static Location<'static>) -> ! {
     panic!(
         "{what} (at {place}) needs a pikake kernel, and this thread is not inside one: call it \
          from a task, under #[pikake::main], pikake::run or Kernel::run, and not from a thread \
@@ -75,7 +75,7 @@ pub(crate) fn outside(what: &str, place: &'static Location<'static>) -> ! {
 /// Panics for a trap that is executed between steps, where there is no task to suspend.
 #[cold]
 #[track_caller]
-pub(crate) fn outside_a_task(what: TrapKind, place: &'static Location<'static>) -> ! {
+pub(crate) fn panic_outside_task(what: TrapKind, place: &'static Location<'static>) -> ! {
     panic!(
         "the trap `{what}` (at {place}) was polled inside a kernel but outside a task: \
          spawn a task and await it there"
@@ -207,7 +207,7 @@ impl Drop for Registration {
 
 /// The current kernel, and the task whose future it is polling or dropping.
 #[inline]
-pub(crate) fn polling() -> (KernelId, TaskId) {
+pub(crate) fn current_ids() -> (KernelId, TaskId) {
     let found = try_with_task(|local, task| (local.id(), task.id()));
     found.unwrap_or((KernelId::NONE, TaskId(0)))
 }

@@ -283,12 +283,12 @@ impl Local {
 
     /// The task whose future is being polled or dropped; `None` between steps.
     pub fn current(&self) -> Option<TaskRef> {
-        Some(TaskRef::clone(&*self.polled()?))
+        Some(TaskRef::clone(&*self.current_uncounted()?))
     }
 
     /// The current task, as an uncounted reference, which must not outlive the step.
     #[inline(always)]
-    pub(crate) fn polled(&self) -> Option<ManuallyDrop<TaskRef>> {
+    pub(crate) fn current_uncounted(&self) -> Option<ManuallyDrop<TaskRef>> {
         let task = self.task.get()?;
         // SAFETY: the code that set the pointer holds a reference to the task until it resets the
         // pointer, on every path, on this thread. The reference made here is not counted, and not dropped.
@@ -451,12 +451,12 @@ impl Local {
     #[inline]
     pub fn call_wakers(&self) {
         if self.attention.get() {
-            self.call_collected();
+            self.call_collected_wakers();
         }
     }
 
     #[cold]
-    fn call_collected(&self) {
+    fn call_collected_wakers(&self) {
         loop {
             let wakers = std::mem::take(&mut *self.wakers.borrow_mut());
             if wakers.is_empty() {
@@ -545,18 +545,18 @@ impl Local {
     /// Spends one of the attempts that the current task may make in this step; `false`: none is left.
     #[inline(always)]
     pub fn take_attempt(&self) -> bool {
-        take_one(&self.attempts_left)
+        spend_one(&self.attempts_left)
     }
 
     /// Spends one of the answers that the current task may get at once in this step; `false`: none is left.
     #[inline(always)]
     pub fn take_answer(&self) -> bool {
-        take_one(&self.answers_left)
+        spend_one(&self.answers_left)
     }
 }
 
 #[inline(always)]
-fn take_one(left: &Cell<u32>) -> bool {
+fn spend_one(left: &Cell<u32>) -> bool {
     let count = left.get();
     left.set(count.saturating_sub(1));
     count > 0

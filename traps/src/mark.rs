@@ -30,7 +30,7 @@ impl TaskMark {
     /// The task whose future is being polled or dropped; [`NONE`](Self::NONE) outside of a task.
     #[inline]
     pub fn current() -> Self {
-        let (kernel, task) = door::polling();
+        let (kernel, task) = door::current_ids();
         Self { kernel, task }
     }
 

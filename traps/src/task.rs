@@ -110,7 +110,7 @@ where
     F: Future + 'static,
 {
     let task = door::with(|local| {
-        let parent = local.polled().map(|task| task.id());
+        let parent = local.current_uncounted().map(|task| task.id());
         let task = TaskRef::new(future, local.home(), name, spawned_at, parent);
         if !local.kernel().spawn(&task) {
             refuse(&task);
@@ -300,7 +300,7 @@ impl<T> Future for Task<T> {
     #[inline]
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
         let this = &mut *self;
-        this.join.await_at(Location::caller());
+        this.join.set_place(Location::caller());
         match Pin::new(&mut this.join).poll(cx) {
             Poll::Pending => return Poll::Pending,
             Poll::Ready(Ok(())) => {}

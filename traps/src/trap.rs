@@ -233,7 +233,7 @@ impl<T: Trap> KernelTrap<T> {
     }
 
     /// Sets the place that is reported for the wait, if the wait has not begun.
-    pub(crate) fn await_at(&mut self, place: &'static Location<'static>) {
+    pub(crate) fn set_place(&mut self, place: &'static Location<'static>) {
         if self.state.kernel == KernelId::NONE {
             self.state.place = place;
         }
@@ -250,7 +250,7 @@ impl<T: Trap> KernelTrap<T> {
 
     /// Ends a foreign trap whose future is ready, as a wait that was satisfied.
     #[inline]
-    pub(crate) fn satisfied(&mut self) {
+    pub(crate) fn finish_satisfied(&mut self) {
         if self.is_waiting() {
             self.end_satisfied();
         }
@@ -311,7 +311,7 @@ impl State {
 fn panic_misplaced(kind: TrapKind, state: &State) -> ! {
     let State { kernel, place, .. } = *state;
     match door::current_kernel() {
-        None => door::outside(&format!("the trap `{kind}`"), place),
+        None => door::panic_outside_kernel(&format!("the trap `{kind}`"), place),
         _ if kernel == KernelId::FINISHED => {
             panic!("the trap `{kind}` (at {place}) was polled after it had answered")
         }
@@ -319,7 +319,7 @@ fn panic_misplaced(kind: TrapKind, state: &State) -> ! {
             "the trap `{kind}` (at {place}) waits in kernel {kernel} and was polled in kernel \
              {other}: a future that has started to wait stays with its kernel"
         ),
-        Some(_) => door::outside_a_task(kind, place),
+        Some(_) => door::panic_outside_task(kind, place),
     }
 }
 
@@ -338,7 +338,7 @@ impl<T: Trap> Future for KernelTrap<T> {
                 let polled = poll_watched(trap, &mut given, state, local, task, cx);
                 return polled.map(|result| trap.answer(result.map(|()| given)));
             }
-            let waiter = &*Waiter::lent(task);
+            let waiter = &*Waiter::uncounted(task);
             let wait = trap.wait(&mut given);
             let kind = wait.kind();
             let progress = if state.kernel == KernelId::NONE {
@@ -432,7 +432,7 @@ fn poll_watched<T: Trap>(
                 && state.task == task.id()
                 && state.key.is_last_step_of(task);
             let due = match may_return_cause {
-                true => local.due(task, &query.before(local.step_began())),
+                true => local.collect_due(task, &query.before(local.step_began())),
                 false => None,
             };
             if due.is_none() && is_interruptible && is_flagged && !is_new {
@@ -442,7 +442,8 @@ fn poll_watched<T: Trap>(
         }
         Progress::Pending(key) => {
             state.key = key;
-            let due = if is_interruptible && is_flagged { local.due(task, &query) } else { None };
+            let due =
+                if is_interruptible && is_flagged { local.collect_due(task, &query) } else { None };
             if due.is_some()
                 && let Some(entry) = key.as_entry()
             {

@@ -116,7 +116,7 @@ impl Waiter {
     /// The waiter of a poll with the task's own waker. Its reference is not counted, so the waiter must not
     /// outlive `task`.
     #[inline(always)]
-    pub(crate) fn lent(task: &TaskRef) -> ManuallyDrop<Self> {
+    pub(crate) fn uncounted(task: &TaskRef) -> ManuallyDrop<Self> {
         let task = ManuallyDrop::into_inner(task.uncounted());
         ManuallyDrop::new(Self { task, sub_wait: SubWait::NONE })
     }

@@ -32,7 +32,7 @@ impl RemoteWake {
         // SAFETY: as above.
         unsafe { cell::receive_wake(header) };
         // SAFETY: this is the home thread, as the assertion checks, and the cell lives.
-        let task = unsafe { TaskRef::of_live(header) }?;
+        let task = unsafe { TaskRef::live_from_header(header) }?;
         Some(TaskRef::clone(&task))
     }
 }
@@ -100,7 +100,7 @@ unsafe fn waker_ref(data: *const ()) {
         let is_home = local.is_home(home);
         if is_home {
             // SAFETY: this is the home thread, as was just checked, and the caller keeps the cell alive.
-            if let Some(task) = unsafe { TaskRef::of_live(header) } {
+            if let Some(task) = unsafe { TaskRef::live_from_header(header) } {
                 local.make_ready(&task);
             }
         }

@@ -19,7 +19,7 @@ impl<D: Driver, C: Clock, P: Pick> Machine<D, C, P> {
     pub(crate) fn run_until(&self, is_done: impl Fn() -> bool) -> io::Result<()> {
         self.while_awake(|| {
             loop {
-                let steps = self.undisturbed_steps();
+                let steps = self.steps_without_turn();
                 if steps > 0 {
                     self.run_ready(steps);
                 } else if self.is_stopped.get() || is_done() {
@@ -149,7 +149,7 @@ impl<D: Driver, C: Clock, P: Pick> Machine<D, C, P> {
         for _ in 0..steps {
             let Some(task) = self.pick.pop(self.local.ready()) else { return };
             self.step(task);
-            if self.local.needs_attention() && self.ends_pass() {
+            if self.local.needs_attention() && self.handle_attention() {
                 return;
             }
         }
@@ -158,7 +158,7 @@ impl<D: Driver, C: Clock, P: Pick> Machine<D, C, P> {
     /// Drops the tasks that were aborted in the step before. Returns whether the pass is over, because the
     /// main task has ended or a poll of the driver is due.
     #[cold]
-    fn ends_pass(&self) -> bool {
+    fn handle_attention(&self) -> bool {
         self.local.clear_attention();
         self.drop_aborted();
         let is_main_over = self.main_has_ended.take();
@@ -171,7 +171,7 @@ impl<D: Driver, C: Clock, P: Pick> Machine<D, C, P> {
 
     /// The number of steps of a turn that would only make steps; zero if the turn would do more.
     #[inline]
-    fn undisturbed_steps(&self) -> u64 {
+    fn steps_without_turn(&self) -> u64 {
         if self.local.needs_attention() || self.home().has_mail() || self.ready_count() == 0 {
             return 0;
         }
@@ -226,7 +226,7 @@ impl<D: Driver, C: Clock, P: Pick> Machine<D, C, P> {
             {
                 let mut sockets = self.sockets.borrow_mut();
                 for event in &events {
-                    sockets.note(*event, &self.local, &mut released);
+                    sockets.note_event(*event, &self.local, &mut released);
                 }
             }
             self.drop_released(released);

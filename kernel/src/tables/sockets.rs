@@ -147,7 +147,7 @@ impl<S> Sockets<S> {
                 _ if !has_budget => None,
                 Attempt::IsReady(_) => Some(Ok(0)),
                 Attempt::Accept(to) => self.accept(socket, to, driver),
-                attempt => entry.make(socket, attempt, direction, driver),
+                attempt => entry.make_attempt(socket, attempt, direction, driver),
             };
             if done.is_some() || !has_budget {
                 if let Some((_, Some(key))) = waiter {
@@ -236,7 +236,7 @@ impl<S> Sockets<S> {
 
     /// Notes an event, and notifies the waiters of the directions that became ready.
     #[inline]
-    pub(crate) fn note(&mut self, event: Event, local: &Local, released: &mut Vec<Waiter>) {
+    pub(crate) fn note_event(&mut self, event: Event, local: &Local, released: &mut Vec<Waiter>) {
         let Token { index, generation } = event.token;
         let found = self.entries.get_mut(index as usize);
         let Some(entry) = found.filter(|entry| entry.generation == generation) else { return };
@@ -265,14 +265,14 @@ impl<S> Sockets<S> {
 impl<S> Entry<S> {
     /// Makes an attempt, and notes the readiness that its result shows. `None`: the attempt would block.
     #[inline]
-    fn make<D: Driver<Socket = S>>(
+    fn make_attempt<D: Driver<Socket = S>>(
         &mut self,
         socket: SocketId,
         attempt: &mut Attempt<'_>,
         direction: Direction,
         driver: &mut D,
     ) -> Option<io::Result<usize>> {
-        let asked = asked_for(attempt);
+        let asked = requested_bytes(attempt);
         let done = driver.attempt(&self.socket, attempt);
         match &done {
             None => return self.would_block(socket, direction, driver),
@@ -324,7 +324,7 @@ fn refuse(why: impl Into<io::Error>, is_wait: bool, local: &Local) -> Attempted 
 
 /// The number of bytes that an attempt asks to move; `None` if the attempt is no transfer of a stream.
 #[inline]
-fn asked_for(attempt: &Attempt<'_>) -> Option<usize> {
+fn requested_bytes(attempt: &Attempt<'_>) -> Option<usize> {
     match attempt {
         Attempt::Read(buffer) => Some(buffer.len()),
         Attempt::Write(data) => Some(data.len()),

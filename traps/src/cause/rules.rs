@@ -61,7 +61,7 @@ impl Local {
     /// The interruption that is due to a wait, which must return it. Marks the cause as returned, and raises
     /// the branch's floor.
     #[cold]
-    pub(crate) fn due(&self, task: &TaskRef, query: &Query) -> Option<Interrupted> {
+    pub(crate) fn collect_due(&self, task: &TaskRef, query: &Query) -> Option<Interrupted> {
         let (opened, cause) = self.find_due(task, query)?;
         cause.returned.set(true);
         let raised = query.branch.map(|branch| Branch { floor: opened + 1, ..branch });
@@ -69,7 +69,7 @@ impl Local {
         Some(cause.why())
     }
 
-    /// The result that [`due`](Self::due) would have, without changes.
+    /// The result that [`collect_due`](Self::collect_due) would have, without changes.
     pub(crate) fn peek_due(&self, task: &TaskRef) -> Option<Interrupted> {
         let query = Query::new(self.branch());
         self.find_due(task, &query).map(|(_, cause)| cause.why())

@@ -27,9 +27,9 @@
 //!                           (5)
 //! ```
 //!
-//! (1) [`Arena::usable`], when no chunk of the class has a free cell; (2) the same, when the current
+//! (1) [`Arena::usable_chunk`], when no chunk of the class has a free cell; (2) the same, when the current
 //! chunk has none; (3) [`Arena::attend`], when a quarter of the cells is free; (4) the same, when
-//! all cells are free and the thread has few spare chunks of the class; (5) [`Arena::usable`], when
+//! all cells are free and the thread has few spare chunks of the class; (5) [`Arena::usable_chunk`], when
 //! the current chunk becomes full; (6) [`Arena::attend`], when all cells are free and the thread has
 //! enough spare chunks.
 //!
@@ -301,7 +301,7 @@ unsafe fn push(cell: NonNull<u8>, chunk: *const Chunk) -> bool {
 fn take_from_arena(class: SizeClass) -> NonNull<u8> {
     let chunk = ARENA.try_with(|arena| {
         arena.empty_returns();
-        let chunk = arena.usable(class);
+        let chunk = arena.usable_chunk(class);
         // An error means that the thread ends and every call comes here.
         let _ = NEAR.try_with(|near| {
             near.home.set(Arc::as_ptr(arena.returns()));
@@ -511,7 +511,7 @@ impl Arena {
 
     /// Makes a chunk of the class with a free cell the current one, and returns it: the one before, another
     /// one of the ring, or a new one.
-    fn usable(&self, class: SizeClass) -> *const Chunk {
+    fn usable_chunk(&self, class: SizeClass) -> *const Chunk {
         let ring = &self.rings[usize::from(class.0)];
         let current = ring.current.get();
         // SAFETY: chunks in a ring of this thread live.

@@ -57,7 +57,7 @@ impl TaskRef {
     ///
     /// This is the home thread, and the cell lives for as long as the reference is used.
     #[inline(always)]
-    pub(crate) unsafe fn of_live(header: NonNull<Header>) -> Option<ManuallyDrop<Self>> {
+    pub(crate) unsafe fn live_from_header(header: NonNull<Header>) -> Option<ManuallyDrop<Self>> {
         // SAFETY: the caller's promise.
         let flags = unsafe { &(*header.as_ptr()).own.flags };
         // The local count of a task that has not ended is not zero.

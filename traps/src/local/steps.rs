@@ -81,7 +81,7 @@ impl Local {
         for waker in after_step {
             catch_and_log("a combinator's waker", || waker.wake());
         }
-        self.call_collected();
+        self.call_collected_wakers();
     }
 
     #[inline(always)]

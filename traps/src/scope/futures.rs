@@ -165,13 +165,13 @@ impl Frame {
         door::reach(self.kernel.get(), |local| self.close_in(local)).unwrap_or(false)
     }
 
-    /// Whether there is nothing to end but the timer.
+    /// Whether the scope's end has at most a timer to disarm.
     #[inline(always)]
     fn is_plain(&self) -> bool {
         self.passed.get().is_none() && self.node.get().is_none() && self.stamp.get() == 0
     }
 
-    /// Takes the timer back.
+    /// Disarms the timer.
     #[inline(always)]
     fn disarm(&self, local: &Local) {
         if let Some(disarmed) = self.timer.take().and_then(|timer| local.kernel().disarm(timer)) {
@@ -279,7 +279,7 @@ impl<F: Future> Scoped<F> {
         let body = body.expect("a scope was polled after it had given its output");
         let (kind, frame) = (*this.kind, &*this.frame);
         let polled = door::try_with_task(|local, task| poll_in(kind, frame, body, local, task, cx));
-        let Some(polled) = polled else { outside(frame) };
+        let Some(polled) = polled else { panic_misplaced(frame) };
         polled.map(|end| match end {
             End::Done(output) => {
                 this.body.set(None);
@@ -310,7 +310,7 @@ fn poll_in<F: Future>(
     if frame.opened.get() == 0 {
         frame.open(local, until);
     } else if frame.kernel.get() != local.id() {
-        outside(frame);
+        panic_misplaced(frame);
     }
     let entered = Entered::new(local, frame);
     let is_own = task.owns(cx.waker());
@@ -357,10 +357,10 @@ fn poll_in<F: Future>(
 /// Panics because a scope was polled outside of its kernel, or of any task.
 #[cold]
 #[inline(never)]
-fn outside(frame: &Frame) -> ! {
+fn panic_misplaced(frame: &Frame) -> ! {
     let place = Location::caller();
     match door::current_kernel() {
-        None => door::outside("a scope", place),
+        None => door::panic_outside_kernel("a scope", place),
         Some(current) if frame.opened() != 0 && frame.kernel.get() != current => panic!(
             "a scope that was opened in kernel {} was polled outside of it: a future that \
              has started stays with its kernel",
