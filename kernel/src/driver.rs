@@ -60,7 +60,7 @@ pub struct HelperThreads {
 /// driver also reports one each time the socket becomes ready after an attempt that would have blocked.
 #[expect(clippy::missing_errors_doc, reason = "the errors are the system's, passed on")]
 pub trait Driver {
-    /// A socket. Its drop closes it.
+    /// A socket. The drop closes the socket.
     type Socket;
 
     /// A closure for any thread that makes [`wait`](Self::wait) return.

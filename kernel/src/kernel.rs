@@ -190,8 +190,8 @@ impl<C: Clock + 'static, P: Pick + 'static, D: Driver + 'static> Kernel<C, P, D>
 
     /// The waits of the tasks that are not ready, in no order.
     ///
-    /// The list has all waits that were polled with a combinator's waker. Of a task's other waits it has the
-    /// last one, or all after [`inspect`](Self::inspect). A task that is not ready and has no wait in the list
+    /// The list has all waits that were polled with a combinator's waker. Of a task's other waits the list has
+    /// the last one, or all after [`inspect`](Self::inspect). A task that is not ready and has no wait in the list
     /// waits on a foreign future.
     pub fn waits(&self) -> Vec<Waiting> {
         self.machine.waits()

@@ -42,10 +42,10 @@ mod alarm {
 /// The number of events that one call takes from the system. The next call takes the rest.
 const EVENTS_PER_WAIT: usize = 1024;
 
-/// The token of the waker. No socket has it, since no table is large enough for its index.
+/// The token of the waker. No socket has this token, since no table is large enough for its index.
 const WAKER: mio::Token = mio::Token(usize::MAX);
 
-/// The token of the alarm. No socket has it, either.
+/// The token of the alarm. No socket has this token, either.
 const ALARM: mio::Token = mio::Token(usize::MAX - 1);
 
 /// Whether mio uses its poll(2) back end, which emulates edges: it reports a registered socket once.

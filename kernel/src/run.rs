@@ -25,8 +25,8 @@ use crate::Kernel;
 ///
 /// # Panics
 ///
-/// With the future's panic; when the main task was cancelled or the kernel stopped before it
-/// returned; inside a running kernel on the same thread; when the process is out of descriptors.
+/// With the future's panic. When the main task was cancelled, or the kernel stopped, before the future
+/// returned. Inside a running kernel on the same thread. When the process is out of descriptors.
 #[track_caller]
 pub fn run<F: Future>(future: F) -> F::Output {
     run_named("main", future)
@@ -49,7 +49,7 @@ pub fn try_run<F: Future>(future: F) -> Result<F::Output, TaskError> {
     outcome
 }
 
-/// [`run`], with a name for the kernel. `#[pikake::main]` expands to a call of it.
+/// [`run`], with a name for the kernel. `#[pikake::main]` expands to a call of this function.
 #[doc(hidden)]
 #[track_caller]
 pub fn run_named<F: Future>(name: &str, future: F) -> F::Output {

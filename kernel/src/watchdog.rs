@@ -47,8 +47,8 @@
 //!
 //! A kernel that comes back stores `is_asleep` and then loads `is_parked`. A watchdog that parks
 //! stores `is_parked` and then loads each `is_asleep`. All four are sequentially consistent, so at
-//! least one side sees the other's store. If the watchdog does, it does not park. If the kernel does,
-//! it takes the lock, which the watchdog holds until it waits, and notifies. If the kernel finds
+//! least one side sees the other's store. A watchdog that sees the store does not park. A kernel that does
+//! takes the lock, which the watchdog holds until it waits, and notifies. If the kernel finds
 //! `is_parked` cleared by another kernel, that kernel has notified the watchdog.
 //!
 //! # Forks

@@ -56,9 +56,9 @@ pub fn sim(options: TokenStream, function: TokenStream) -> TokenStream {
 
 /// Makes a job of a function, which runs later, in another process or on another machine.
 ///
-/// The function's name becomes an item: `add.delay(2, 3).await?` sends the job and returns a handle,
-/// `add.with(2, 3)` is a call with settings of its own, to be sent later, and `add.run(2, 3).await`
-/// (of a plain `fn`: `add.now(2, 3)`) calls the function itself. See `pikake::jobs`.
+/// The function's name becomes an item. `add.delay(2, 3).await?` sends the job and returns a handle.
+/// `add.with(2, 3)` is a call with settings of its own, to be sent later. `add.run(2, 3).await` (of a plain
+/// `fn`: `add.now(2, 3)`) calls the function itself. See `pikake::jobs`.
 /// As with a constant, no variable and no argument can have that name where the job is in scope.
 ///
 /// An `async fn` runs as a task, a plain `fn` in a thread. Arguments and value are sent as JSON; an
@@ -72,8 +72,8 @@ pub fn sim(options: TokenStream, function: TokenStream) -> TokenStream {
 ///   most `cap`;
 /// * `soft_limit = "30s"`: the time after which the job is interrupted; `hard_limit = "60s"`: the time after
 ///   which the job is dropped, or its process killed;
-/// * `acks = "early"`: the message is acknowledged before the job runs, so that the job runs at most once
-///   (or twice if RabbitMQ is lost just then); by default `"late"`, after its outcome is stored;
+/// * `acks = "early"`: the message is acknowledged before the job runs. The job then runs at most once (or
+///   twice if RabbitMQ is lost just then). The default is `"late"`, after the job's outcome is stored;
 /// * `blocking`: run in a thread, the default of a plain `fn`; `process`: run in a process of the same
 ///   program;
 /// * `priority = 5`, `expires = "1h"`, `ignore_result`: properties of the message;

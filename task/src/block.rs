@@ -11,7 +11,7 @@ use crate::group::TaskGroup;
 
 /// Runs a block with a group, and ends the group before it returns.
 ///
-/// When the block has returned `Ok`, the group is joined as by [`join_all`](TaskGroup::join_all): if a
+/// When the block has returned `Ok`, the group is joined as by [`join_all`](TaskGroup::join_all). If a
 /// member fails, the others are asked to end, and the failure is the error. When the block has returned
 /// `Err`, for example because it was interrupted, or panicked, the members are asked to end. The call
 /// waits for them, and then returns the error or goes on with the panic. In all cases no member is left.

@@ -119,7 +119,7 @@ impl<T: 'static> BoundedGroup<T> {
     ///
     /// # Cancellation
     ///
-    /// An interruption point while the call waits. Nothing is lost when it is dropped.
+    /// An interruption point while the call waits. Nothing is lost when the future is dropped.
     ///
     /// # Errors
     ///

@@ -108,7 +108,7 @@ impl Error for Failure {
 
 /// The error of joining a group.
 ///
-/// All members have ended when a join returns this error. It has the [interruption](Self::interrupted) of the
+/// All members have ended when a join returns this error. The error has the [interruption](Self::interrupted) of the
 /// joiner, if any, and every [failure](Self::failures). Without both, the group had no member whose value
 /// could have been returned.
 ///

@@ -43,8 +43,8 @@ use crate::spawner::{Member, MemberBuilder, Spawner};
 /// further interruptions. The policy then reports the interruption in its [`GroupError`]. A dropped policy
 /// leaves the outcomes in the group, and a policy may be called again.
 ///
-/// The drop of a group before its members have ended cannot wait for them. It asks them to end, leaves them
-/// to the kernel, and logs a warning.
+/// The drop of a group before its members have ended cannot wait for them. The drop asks them to end, leaves
+/// them to the kernel, and logs a warning.
 #[must_use = "a group that is dropped asks its members to end: join it"]
 pub struct TaskGroup<T: 'static> {
     pub(crate) members: Rc<Members<T>>,
@@ -99,8 +99,8 @@ impl<T: 'static> TaskGroup<T> {
         unless_ended(self.member().name(name).spawn(future))
     }
 
-    /// Starts a task as a daemon of the group: joins do not wait for its end, its value and its errors are
-    /// ignored, and it is cancelled when the group ends.
+    /// Starts a task as a daemon of the group. Joins do not wait for a daemon, and ignore its value and its
+    /// errors. The end of the group cancels its daemons.
     ///
     /// # Panics
     ///
@@ -164,7 +164,7 @@ impl<T: 'static> TaskGroup<T> {
     ///
     /// # Cancellation
     ///
-    /// An interruption point while the call waits; it may be repeated. Nothing is lost when it is dropped.
+    /// An interruption point while the call waits; it may be repeated. Nothing is lost when the future is dropped.
     ///
     /// # Errors
     ///
@@ -231,8 +231,8 @@ impl<T: 'static> TaskGroup<T> {
     ///
     /// # Errors
     ///
-    /// [`GroupError`]: the first member to end panicked or was cancelled from outside (and is the first of
-    /// the failures), or the caller was interrupted, or there was [no member](GroupError::had_no_members).
+    /// [`GroupError`]: the first member to end panicked or was cancelled from outside, and is the first of the
+    /// failures. Or the caller was interrupted, or there was [no member](GroupError::had_no_members).
     ///
     /// # Panics
     ///

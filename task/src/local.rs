@@ -14,7 +14,7 @@ use pikake_traps::{Current, LocalKey, try_current};
 /// A static that has a value of its own in every task.
 ///
 /// The value is dropped with its task: after the task's future, on the same thread, while the task
-/// is still current. It need not be `Send`. A spawned task does not inherit it.
+/// is still current. The value need not be `Send`. A spawned task does not inherit it.
 ///
 /// [`local!`](crate::local) declares statics of this type in the way of `thread_local!`.
 ///

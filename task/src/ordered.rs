@@ -85,7 +85,7 @@ where
     ///
     /// # Cancellation
     ///
-    /// An interruption point while the call waits; it may be repeated. Nothing is lost when it is dropped.
+    /// An interruption point while the call waits; it may be repeated. Nothing is lost when the future is dropped.
     ///
     /// # Errors
     ///

@@ -1,8 +1,9 @@
 //! The common parts of the policies of joining.
 //!
-//! Every policy has three parts. It *waits* until the result is settled, checking each finished member once,
-//! or until it is interrupted. It *ends* the group: it asks all running members to end, and then waits for
-//! their ends, inside a shield. It *sums up* the outcomes. So a policy never returns while a member runs.
+//! Every policy has three parts. A policy *waits* until an interruption, or until the result is settled,
+//! and checks each finished member once. Then the policy *ends* the group: it asks all running members to
+//! end, and waits for their ends, inside a shield. Last, the policy *sums up* the outcomes. So a policy never
+//! returns while a member runs.
 
 use std::collections::VecDeque;
 use std::panic::Location;

@@ -145,8 +145,8 @@ impl<'a, T: 'static> MemberBuilder<'a, T> {
         self
     }
 
-    /// Makes the member a daemon: joins do not wait for its end, its value and its errors are ignored, and it
-    /// is cancelled when the group ends. A panic of a daemon is logged.
+    /// Makes the member a daemon. Joins do not wait for a daemon, and ignore its value and its errors. The end
+    /// of the group cancels its daemons. A panic of a daemon is logged.
     pub fn daemon(mut self) -> Self {
         self.is_daemon = true;
         self

@@ -77,7 +77,7 @@ fn as_cancel(why: Interrupted) -> Interrupted {
 
 /// Starts a task, and a thread of its own for a closure. In the closure, [`block_on`] waits for the kernel.
 ///
-/// The thread starts with the first step of the task, and has the task's name. It is no helper thread of the
+/// The thread starts with the first step of the task, and has the task's name. The thread is no helper thread of the
 /// kernel, and counts against no limit. The join of the task returns the closure's result.
 ///
 /// # Examples

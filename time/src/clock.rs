@@ -22,8 +22,8 @@ use crate::{Deadline, Rate, Ticks};
 ///   change with it: a deadline stays the same number of ticks.
 ///
 /// A wait is not exact. A deadline is due at the first reading that reaches it, and a reading is rounded
-/// down to a whole tick. So a wait may be short by less than one tick and the error of the rate. It is
-/// late by the time until the next reading.
+/// down to a whole tick. So a wait may be short by less than one tick and the error of the rate. A wait
+/// is late by the time until the next reading.
 pub trait Clock {
     /// A fresh reading.
     fn now(&self) -> Ticks;

@@ -5,12 +5,12 @@
 //! its working size. The design is a plain binary heap of small entries beside a table of slots.
 //! An entry has only the fields for the order (16 bytes, four to a cache line); its slot has the item.
 //! Removal takes the item out of the slot at once. The dead entry stays in the heap until it comes to the
-//! top. So that far deadlines do not pile up there, the heap is pruned of all dead entries as soon as they
-//! outnumber the live ones by more than [`PRUNE_SLACK`]. More than half of the visited entries are then
-//! dead, so the cost per removal is constant.
+//! top. So that far deadlines do not pile up there, the heap prunes all dead entries once they outnumber
+//! the live ones by more than [`PRUNE_SLACK`]. More than half of the visited entries are then dead, so the
+//! cost per removal is constant.
 //!
-//! Most timers are gone before the kernel asks for the next one. So a new entry first lies in a plain
-//! list, and moves to the heap at a call of `next`, or when the earliest entry of the list is due.
+//! Most timers are gone before the kernel asks for the next one. So a new entry first enters a plain list.
+//! The entry moves to the heap at a call of `next`, or when the earliest entry of the list is due.
 //!
 //! The states of a slot:
 //!
@@ -43,7 +43,7 @@ use crate::entry::{Entry, SlotId, TimerKey};
 
 /// The number by which dead entries may exceed live ones before the heap is pruned.
 ///
-/// Large enough that a heap of a few timers is not pruned at every other removal; small enough
+/// Large enough that a heap of a few timers is not pruned at every other removal. Small enough
 /// that the dead entries of an idle kernel fit in a page of memory (64 × 16 bytes).
 pub const PRUNE_SLACK: usize = 64;
 

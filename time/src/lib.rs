@@ -1,7 +1,7 @@
 //! Time for pikake: ticks, deadlines, clocks and the timer heap.
 //!
-//! This is one of the two ground crates. It does not know tasks, traps or kernels. It has four parts, and
-//! every other crate uses them.
+//! This is one of the two ground crates. The crate does not know tasks, traps or kernels. Every other crate
+//! uses its four parts.
 //!
 //! 1. *Moments* ([`Ticks`], [`Deadline`], [`Rate`]). The scheduler counts ticks of one source clock, and
 //!    computes with nothing else. A moment ([`Deadline`]) and a length

@@ -1,10 +1,9 @@
 //! The clock of the real machine, chosen once.
 //!
-//! A kernel reads its clock at every sleep, so the cheapest source that is good enough is chosen. That is
-//! the processor's counter where it can be trusted (the header of `tsc.rs` has the conditions, the
-//! measurement and the limits), else the monotonic clock of the operating system, in nanoseconds. Each
-//! reading branches on the choice, always the same way, which costs less than code above that is generic
-//! over the source.
+//! A kernel reads its clock at every sleep, so the cheapest source that is good enough is chosen. The best
+//! source is the processor's counter where it can be trusted; `tsc.rs` has the conditions, the measurement
+//! and the limits. The fallback is the monotonic clock of the operating system, in nanoseconds. Each reading
+//! branches on the choice, always the same way, which costs less than generic code above.
 
 use std::sync::OnceLock;
 use std::time::{Duration, Instant};
@@ -18,10 +17,10 @@ use crate::{Clock, Deadline, Rate, Ticks};
 /// costs almost nothing, and a deadline of one is valid for the other. Readings of different sources cannot
 /// be compared.
 ///
-/// The rate drifts against `CLOCK_MONOTONIC` by no more than
-/// [`INITIAL_DRIFT_BOUND_PPM`](crate::INITIAL_DRIFT_BOUND_PPM), and by no more than
+/// The rate drifts against an unslewed `CLOCK_MONOTONIC` by at most
+/// [`INITIAL_DRIFT_BOUND_PPM`](crate::INITIAL_DRIFT_BOUND_PPM). The bound is
 /// [`REFINED_DRIFT_BOUND_PPM`](crate::REFINED_DRIFT_BOUND_PPM) after a refinement over
-/// [`REFINED_BASELINE`](crate::REFINED_BASELINE) or longer, as long as that clock is not slewed.
+/// [`REFINED_BASELINE`](crate::REFINED_BASELINE) or longer.
 ///
 /// # Examples
 ///

@@ -93,7 +93,7 @@ pub struct Deadline(Ticks);
 impl Deadline {
     /// The deadline that never comes, not even at the end of the clock.
     ///
-    /// It is the greatest deadline, so the minimum of several deadlines needs no special case.
+    /// `NEVER` is the greatest deadline, so the minimum of several deadlines needs no special case.
     pub const NEVER: Deadline = Deadline(Ticks::MAX);
 
     /// The deadline at a moment. The deadline at [`Ticks::MAX`] is [`Deadline::NEVER`].

@@ -22,20 +22,20 @@
 //!
 //! * The monotonic clock is itself disciplined: NTP may slew it by up to 500 ppm (`adjtimex(2)`),
 //!   and no measured rate can predict a slew. The bounds hold against an unslewed clock.
-//! * A suspended machine stops the monotonic clock; its counter may run on, or start again at
-//!   zero, in which case timers wait until the old count is reached again. Servers do not suspend;
+//! * A suspended machine stops the monotonic clock. The machine's counter may run on, or start again at
+//!   zero. In the second case, timers wait until the old count is reached again. Servers do not suspend;
 //!   on machines that do, choose [`SystemClock::monotonic`](crate::SystemClock::monotonic).
 //! * The counter is read without a fence: the processor may take the reading some nanoseconds
 //!   before or after the instructions next to it.
 //!
 //! # Why not quanta
 //!
-//! The crate `quanta` (0.13) reads the same counter, has a mock clock, and is quick: it may take up
-//! to 200 ms to start, but took 0.6 ms on that machine. It does not fit for three reasons. It converts raw
+//! The crate `quanta` (0.13) reads the same counter, has a mock clock, and is quick. Its start may take up
+//! to 200 ms, but took 0.6 ms on that machine. `quanta` does not fit for three reasons. The crate converts raw
 //! counts to durations, but no duration to counts, and the timer heap is keyed on raw counts that a
-//! duration was rounded up to. It calibrates once: off by 0.7 ppm on that machine, which is good, but the
-//! program does not know the error, and a year does not lower it. It trusts CPUID alone, and ignores the
-//! system's list.
+//! duration was rounded up to. The crate calibrates once, with an error of 0.7 ppm on that machine, which is good.
+//! But the program does not know the error, and a year does not lower it. `quanta` trusts CPUID alone, and
+//! ignores the system's list.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, OnceLock, PoisonError};

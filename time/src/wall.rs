@@ -11,8 +11,8 @@ use std::time::{Duration, SystemTime};
 
 use crate::{Clock, Rate, Ticks};
 
-/// The number of readings of the wall clock for one pin; the reading with the least time around it
-/// counts. Three are enough if one is interrupted.
+/// The number of readings of the wall clock for one pin. The reading with the shortest bracket counts, so
+/// three are enough if one is interrupted.
 const PIN_READINGS: u32 = 3;
 
 /// The relation between ticks and wall time.

@@ -37,8 +37,8 @@ impl<T: ?Sized + 'static> BlockingCall<T> {
         self.1
     }
 
-    /// Whether a task waits for the reply. An unwanted call stays unwanted. It can be dropped, and holds no
-    /// values of its maker any more.
+    /// Whether a task waits for the reply. An unwanted call stays unwanted, can be dropped, and holds no values
+    /// of its maker any more.
     pub fn is_wanted(&self) -> bool {
         self.0.is_wanted()
     }

@@ -101,7 +101,7 @@ pub struct Bound<T: Unpin + 'static> {
 }
 
 // SAFETY: another thread that owns a `Bound` reaches neither the value nor its destructor, see the
-// head of this file. It can only move the bytes, which is sound for an `Unpin` value. The other fields,
+// head of this file. The thread can only move the bytes, which is sound for an `Unpin` value. The other fields,
 // an `Arc<Home>` and a number, are `Send`.
 unsafe impl<T: Unpin> Send for Bound<T> {}
 

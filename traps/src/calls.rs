@@ -53,7 +53,7 @@ use crate::wait::{Until, Wait};
 ///
 /// # Cancellation
 ///
-/// An interruption point. Nothing is lost when it is dropped.
+/// An interruption point. Nothing is lost when the future is dropped.
 ///
 /// # Errors
 ///
@@ -87,7 +87,7 @@ pub fn sleep(length: Duration) -> KernelTrap<SleepTrap> {
 ///
 /// # Cancellation
 ///
-/// An interruption point. Nothing is lost when it is dropped.
+/// An interruption point. Nothing is lost when the future is dropped.
 ///
 /// # Errors
 ///
@@ -122,7 +122,7 @@ pub fn sleep_until(deadline: Deadline) -> KernelTrap<SleepTrap> {
 ///
 /// # Cancellation
 ///
-/// Not an interruption point. Nothing is lost when it is dropped.
+/// Not an interruption point. Nothing is lost when the future is dropped.
 ///
 /// # Panics
 ///
@@ -136,7 +136,7 @@ pub fn elapse(length: Duration) -> KernelTrap<ElapseTrap> {
 ///
 /// # Cancellation
 ///
-/// Not an interruption point. Nothing is lost when it is dropped.
+/// Not an interruption point. Nothing is lost when the future is dropped.
 ///
 /// # Panics
 ///
@@ -150,7 +150,7 @@ pub fn elapse_until(deadline: Deadline) -> KernelTrap<ElapseTrap> {
 ///
 /// # Cancellation
 ///
-/// An interruption point. Nothing is lost when it is dropped.
+/// An interruption point. Nothing is lost when the future is dropped.
 ///
 /// # Errors
 ///
@@ -231,7 +231,7 @@ pub fn take_at<'a>(
 ///
 /// # Cancellation
 ///
-/// An interruption point. Nothing is lost when it is dropped.
+/// An interruption point. Nothing is lost when the future is dropped.
 ///
 /// # Errors
 ///
@@ -249,7 +249,7 @@ pub fn read_wait(socket: SocketId) -> KernelTrap<SocketTrap<IsReady>> {
 ///
 /// # Cancellation
 ///
-/// An interruption point. Nothing is lost when it is dropped.
+/// An interruption point. Nothing is lost when the future is dropped.
 ///
 /// # Errors
 ///
@@ -353,7 +353,7 @@ pub async fn shown_at<F: Future>(future: F, place: &'static Location<'static>) -
 ///
 /// # Cancellation
 ///
-/// An interruption point. Nothing is lost when it is dropped.
+/// An interruption point. Nothing is lost when the future is dropped.
 ///
 /// # Errors
 ///
@@ -492,8 +492,8 @@ pub fn ignore_after<F: Future>(length: Duration, future: F) -> IgnoreAfter<F> {
 
 /// Runs a future to its end before a cancel or an outer deadline interrupts its task.
 ///
-/// The shield holds back cancels, and deadlines of scopes around it, while the future is being polled. They
-/// are due at the first wait after the shield that would suspend. Deadlines set inside the shield work as
+/// The shield holds back cancels, and deadlines of scopes around it, while the future is being polled. Their
+/// interruptions are due at the first wait after the shield that would suspend. Deadlines set inside the shield work as
 /// usual. Shields may nest. [`Task::abort`](crate::Task::abort) and the end of a kernel's grace ignore
 /// shields.
 ///

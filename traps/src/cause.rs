@@ -1,10 +1,11 @@
 //! Causes of interruption, and the rule by which a polled wait finds a cause to return.
 //!
-//! A *cause* is a deadline that passed or a request to end. A cause has one owner, a scope or a task; the
-//! number of the moment at which it came up; and one bit: whether a poll has returned it. There is no
-//! list of the waits inside an owner. When a cause comes up, the task is flagged, and the owner and the
-//! sub-waits below are polled ([`deadline_passed`](crate::Local::deadline_passed),
-//! [`request_cancel`](crate::TaskRef::request_cancel)). Each wait then applies the rule (`Local::collect_due`):
+//! A *cause* is a deadline that passed or a request to end. A cause has one owner, a scope or a task. A
+//! cause also has the number of the moment at which it came up, and a bit that tells whether a poll has
+//! returned it. There is no list of the waits inside an owner. When a cause comes up, the task is flagged,
+//! and the owner and the sub-waits below are polled ([`deadline_passed`](crate::Local::deadline_passed),
+//! [`request_cancel`](crate::TaskRef::request_cancel)). Each wait then applies the rule
+//! (`Local::collect_due`):
 //!
 //! ```text
 //!   a wait that is polled and not satisfied returns the outermost cause, of the owners between it and
@@ -24,7 +25,7 @@
 //! A wait that was satisfied before a cause came up gives its answer. The cause is then due to the next
 //! wait of the same branch of the task, also if another branch has returned the cause already. So an older
 //! wait that has its answer leaves its stamp behind ([`Branch`]), which a new wait takes for its own. A
-//! wait that returned one of two causes leaves its stamp, too, with a floor: owners that were opened before
+//! wait that returned one of two causes leaves its stamp, too, with a floor. Owners that were opened before
 //! the floor have no more causes for the branch. A branch ends when an older wait is polled, when a new
 //! wait parks, and with the step. A shield that ends leaves the moment at which it was opened, so causes
 //! that came up meanwhile are due to its branch.

@@ -45,8 +45,8 @@
 //! (1) `TaskRef::poll`, while the caller holds a `TaskRef`; (2) the same, when the future is ready or
 //! panics: the future is dropped in place, then the outcome is written and the flags get the exit; (3)
 //! `TaskRef::take_outcome` or the end of the local side; (4) [`TaskRef::abandon`](crate::TaskRef::abandon).
-//! The flags get the exit before anything of (4) or of the local side's end is dropped, so that a wake
-//! from a destructor finds a task that has ended.
+//! In (4) and at the local side's end, the flags get the exit before the drops. So a wake from a destructor
+//! finds a task that has ended.
 
 use std::cell::{Cell, OnceCell, RefCell, UnsafeCell};
 use std::future::Future;
@@ -505,8 +505,8 @@ pub(crate) unsafe fn send_wake(header: NonNull<Header>) {
     // SAFETY: the reference was just made, the pointer is that of a cell, and `release` may be called on
     // any thread.
     let wake = unsafe { RemoteWake::new(header.cast(), release_erased) };
-    // SAFETY: the pointer is that of an `Arc`, which lives: all cells with a local side share a
-    // reference, and a cell without a local side has its own.
+    // SAFETY: the pointer is that of an `Arc`, which lives. All cells with a local side share a reference,
+    // and a cell without a local side has its own.
     unsafe { Arc::increment_strong_count(shared.home.as_ptr()) };
     // SAFETY: the reference that was just made.
     let home: Arc<Home> = unsafe { Arc::from_raw(shared.home.as_ptr()) };

@@ -158,8 +158,8 @@ impl KernelHandle {
         self.send(Message::Stop)
     }
 
-    /// Asks the kernel to cancel all its tasks, newest first, the main task last, and to return
-    /// from `run` when they have ended or the shutdown grace is over.
+    /// Asks the kernel to cancel all its tasks, newest first, the main task last. The kernel returns from
+    /// `run` when the tasks have ended or the shutdown grace is over.
     ///
     /// # Errors
     ///

@@ -15,7 +15,7 @@
 //! ```
 //!
 //! In these steps all accesses to the flags are sequentially consistent, so at least one side sees the
-//! other: either the kernel finds `waiting`, or the thread finds `asleep`. The thread that clears `asleep`
+//! other. Either the kernel finds `waiting`, or the thread finds `asleep`. The thread that clears `asleep`
 //! makes the one system call; the rest of a burst makes none. A running kernel reads `waiting` with a plain
 //! load, once a turn.
 //!
@@ -120,7 +120,7 @@ pub struct Home {
     cells: CellCount,
 }
 
-/// The number of a home's task cells with a local side. They share one reference of the home.
+/// The number of a home's task cells with a local side, which share one reference of the home.
 #[derive(Default)]
 struct CellCount(Cell<usize>);
 

@@ -82,13 +82,13 @@ pub trait TrapHandler {
     /// [granted](WaitQueue::grant).
     fn serve(&self, queue: &WaitQueue);
 
-    /// Removes the waiters of a queue that is being dropped. They wait for ever.
+    /// Removes the waiters of a queue that is being dropped. These waiters wait for ever.
     fn forget_waiters(&self, queue: &WaitQueue);
 
     // --- deadlines of scopes -------------------------------------------------------------------
 
-    /// Sets a deadline. When the deadline has passed, and the waits that were due no later have been notified,
-    /// the kernel calls [`Local::deadline_passed`] with the waiter, once, and keeps the number.
+    /// Sets a deadline. When the deadline has passed, the kernel first notifies the waits that were due no later.
+    /// Then the kernel calls [`Local::deadline_passed`] with the waiter, once, and keeps the number.
     fn arm(&self, deadline: Deadline, waiter: Waiter) -> TimerKey;
 
     /// Whether an armed deadline has passed.
@@ -209,8 +209,8 @@ pub struct Local {
     attention: Cell<bool>,
     /// The number of wakes of the current task in this step; counted only for a watched task.
     wakes: Cell<u32>,
-    /// The waits and shields of the current task that were polled in this step with the task's own waker, and
-    /// are pending: the moment of the poll, marked [`OVER`] when the wait ends. Kept only for a watched task.
+    /// The moments of this step's pending polls of waits and shields with the current task's own waker. A moment
+    /// is marked [`OVER`] when its wait ends. Kept only for a watched task.
     pending: RefCell<Vec<u64>>,
     branch: Cell<Option<Branch>>,
     sub_waits: SubWaits,

@@ -1,8 +1,8 @@
 //! Scopes: regions of a task with a deadline of their own, and shields.
 //!
 //! A scope is a *frame* in its future. While the future is polled, the frame is in the chain of the current
-//! scopes (`Local::innermost`). At no other time does anything point to the frame: a kernel names a scope
-//! by the deadline that it armed, and sub-waits name the scope by its node. So a scope follows polling, and
+//! scopes (`Local::innermost`). Nothing points to the frame at other times. A kernel names a scope by the
+//! deadline that the scope armed, and sub-waits name the scope by its node. So a scope follows polling, and
 //! holds for exactly the futures that are polled inside, also when several scopes run side by side in one
 //! task.
 //!

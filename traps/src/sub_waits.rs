@@ -185,8 +185,8 @@ impl SubWaits {
     }
 
     /// Takes the wakers of the sub-waits that a cause of a scope (`None`: of the task) can interrupt, at any
-    /// depth: all but shields, the nodes below shields, and waits that are never interrupted. The outer ones
-    /// come first, of siblings the oldest.
+    /// depth. Shields, the nodes below shields, and waits that are never interrupted are left out. The outer
+    /// ones come first, of siblings the oldest.
     pub(crate) fn take_wakers(&self, task: &TaskRef, scope: Option<SubWait>) -> Vec<Waker> {
         self.take_wakers_if(task, scope, Node::is_interruptible)
     }

@@ -21,7 +21,7 @@ use crate::wait::Wait;
 
 /// Starts a task in the current kernel.
 ///
-/// The task starts in a later step, after the tasks that are ready already. It inherits no scope.
+/// The task starts in a later step, after the tasks that are ready already, and inherits no scope.
 ///
 /// # Examples
 ///

@@ -103,7 +103,7 @@ pub fn kernel_trap_at<T: Trap>(trap: T, place: &'static Location<'static>) -> Ke
 
 /// The future of [`kernel_trap`].
 ///
-/// It cannot leave its thread:
+/// The future cannot leave its thread:
 ///
 /// ```compile_fail,E0277
 /// fn send<T: Send>(_: T) {}

@@ -1,7 +1,7 @@
 //! A task's waker, and wakes that arrive through the wake queue.
 //!
 //! A waker may be cloned, called and dropped on any thread, long after the end of its task and its kernel.
-//! It owns an atomic reference to the cell, and uses only the shared part of the header. A call inside the
+//! A waker owns an atomic reference to the cell, and uses only the shared part of the header. A call inside the
 //! task's own kernel, and so on the home thread, makes the task ready directly.
 
 use std::mem::ManuallyDrop;

@@ -1,4 +1,4 @@
-//! The turn: one pass of a kernel's loop. The crate's front page draws it.
+//! The turn: one pass of a kernel's loop. The crate's front page has a diagram.
 
 use std::io;
 use std::mem;
@@ -15,7 +15,7 @@ use crate::pick::Pick;
 impl<D: Driver, C: Clock, P: Pick> Machine<D, C, P> {
     /// Turns until `is_done` holds, or until a stop.
     ///
-    /// Where a turn would only make steps, makes these steps without a turn.
+    /// Steps tasks without a turn as long as a turn would do nothing else.
     pub(crate) fn run_until(&self, is_done: impl Fn() -> bool) -> io::Result<()> {
         self.while_awake(|| {
             loop {

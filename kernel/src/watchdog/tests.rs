@@ -333,7 +333,7 @@ mod model {
         shuttle::check_random(program, SCHEDULES);
     }
 
-    /// A watchdog's thread. It ends at the first look that finds this number of kernels ended. One kernel
+    /// A watchdog's thread. The thread ends at the first look that finds this number of kernels ended. One kernel
     /// stays awake, so this look happens.
     fn look_until(
         watchdog: &'static Watchdog,

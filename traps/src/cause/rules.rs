@@ -208,7 +208,7 @@ fn report(task: &TaskRef, why: &Interrupted) {
     );
 }
 
-/// Takes the cause of a disarmed deadline that has passed off the count of the task that it was armed for.
+/// Removes the cause of a disarmed deadline, if it has passed, from the count of the task that it was for.
 pub(crate) fn discount_disarmed(disarmed: &Disarmed) {
     if disarmed.passed.is_some() {
         disarmed.waiter.task().discount_cause();

@@ -70,8 +70,8 @@ const LINKED_AT_ONCE: usize = 4096;
 
 /// The number of spare chunks that a thread keeps for each class.
 ///
-/// They hold at least five hundred cells. So five hundred tasks of one size may come and go at once,
-/// repeatedly, without a call of the allocator.
+/// The spare chunks of a class hold at least five hundred cells. So five hundred tasks of one size may come
+/// and go at once, repeatedly, without a call of the allocator.
 const SPARE_CHUNKS: u32 = 8;
 
 /// The part of a full chunk that must be free before the chunk is used again: a quarter.
@@ -184,7 +184,7 @@ enum Fill {
 struct Near {
     /// The `home` of this thread's chunks; null before the first and after the last of them.
     home: Cell<*const Returns>,
-    /// By class, the current chunk or [`NONE`].
+    /// The current chunk of each class, or [`NONE`].
     current: [Cell<*const Chunk>; CLASSES],
 }
 
@@ -509,8 +509,8 @@ impl Arena {
         self.returns.get_or_init(|| Arc::new(Returns(AtomicPtr::new(ptr::null_mut()))))
     }
 
-    /// Makes a chunk of the class with a free cell the current one, and returns it: the one before, another
-    /// one of the ring, or a new one.
+    /// Makes a chunk of the class with a free cell the current one, and returns it. The chunk is the previous
+    /// current one, another one of the ring, or a new one.
     fn usable_chunk(&self, class: SizeClass) -> *const Chunk {
         let ring = &self.rings[usize::from(class.0)];
         let current = ring.current.get();
@@ -632,9 +632,9 @@ mod tests {
     use std::thread;
 
     thread_local! {
-        /// How many chunks this thread has made.
+        /// The number of chunks that this thread has made.
         pub(super) static MADE: Cell<usize> = const { Cell::new(0) };
-        /// How many chunks this thread has freed.
+        /// The number of chunks that this thread has freed.
         pub(super) static FREED: Cell<usize> = const { Cell::new(0) };
     }
 
@@ -683,7 +683,7 @@ mod tests {
         (1..=LARGEST as u8).map(SizeClass)
     }
 
-    /// Its strong count is the number of this thread's chunks, plus one for the arena while there is one.
+    /// A reference whose strong count is the number of this thread's chunks, plus one while there is an arena.
     fn chunks() -> Weak<Returns> {
         ARENA.with(|arena| Arc::downgrade(arena.returns()))
     }

@@ -368,8 +368,8 @@ impl TaskRef {
             return None;
         }
         let mut outcome: Option<Result<T, TaskError>> = None;
-        // SAFETY: the vtable is that of the cell's type, this is the home thread, the stage is not
-        // in use since the task is not busy, and `outcome` has the type that `take` writes.
+        // SAFETY: the vtable is that of the cell's type, and this is the home thread. The stage is not in
+        // use, since the task is not busy. `outcome` has the type that `take` writes.
         unsafe {
             (self.shared().vtable.take)(self.header, NonNull::from(&mut outcome).cast());
         }
