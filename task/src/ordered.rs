@@ -58,7 +58,7 @@ where
 
 /// The outcomes of [`ordered_map`].
 ///
-/// The drop of unfinished calls asks them to end and logs a warning, since it cannot wait for them;
+/// A drop asks the calls that are under way to end, and logs a warning, since a drop cannot wait;
 /// [`cancel_all`](Self::cancel_all) waits.
 #[must_use = "nothing is called until an outcome is asked for"]
 pub struct OrderedMap<I: Iterator, M, T: 'static> {

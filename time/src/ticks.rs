@@ -273,7 +273,7 @@ mod tests {
         }
 
         #[test]
-        fn a_wait_is_never_early_and_at_most_a_tick_late(rate in rates(), length in lengths()) {
+        fn waits_round_up_to_the_next_tick(rate in rates(), length in lengths()) {
             let ticks = rate.ticks_ceil(length);
             prop_assume!(ticks < u64::MAX);
             prop_assert!(rate.duration_floor(ticks) >= length);

@@ -328,9 +328,9 @@ impl<F: Future> TaskCell<F> {
     /// stage and cold part are empty.
     unsafe fn free(header: NonNull<Header>) {
         let Some(class) = (const { memory::class_of::<Self>() }) else {
-            let place = header.cast::<Self>().as_ptr();
+            let cell = header.cast::<Self>().as_ptr();
             // SAFETY: the cell is a box of its own, made in `allocate`, and this is the last use.
-            return drop(unsafe { Box::from_raw(place) });
+            return drop(unsafe { Box::from_raw(cell) });
         };
         // Nothing in the cell needs to be dropped any more.
         // SAFETY: the memory was taken in `allocate`, of the same class, and this is the last use.
@@ -351,17 +351,17 @@ where
     F: Future + 'static,
 {
     // The cell is written in place, which saves a move of a large future.
-    let place: NonNull<TaskCell<F>> = match const { memory::class_of::<TaskCell<F>>() } {
+    let cell: NonNull<TaskCell<F>> = match const { memory::class_of::<TaskCell<F>>() } {
         Some(class) => memory::take(class).cast(),
         None => NonNull::from(Box::leak(Box::<TaskCell<F>>::new_uninit())).cast(),
     };
     // SAFETY: a `LocalHome` is on the home thread.
     unsafe { home.shared().add_cell() };
-    let place = place.as_ptr();
-    // SAFETY: the place is large enough for a cell, aligned, and used by nothing else.
-    let header = unsafe { &raw mut (*place).header };
+    let cell = cell.as_ptr();
+    // SAFETY: the memory is large enough for a cell, aligned, and used by nothing else.
+    let header = unsafe { &raw mut (*cell).header };
     // SAFETY: as above.
-    let stage = unsafe { &raw mut (*place).stage };
+    let stage = unsafe { &raw mut (*cell).stage };
     // SAFETY: the stage is valid for writing.
     unsafe { stage.write(UnsafeCell::new(Stage::Future(future))) };
     // SAFETY: the header is valid for writing.

@@ -110,7 +110,7 @@ fn each_message_reaches_a_sleeping_kernel_once() {
 }
 
 #[test]
-fn each_message_reaches_a_kernel_that_was_left_once() {
+fn each_message_reaches_a_left_kernel_once() {
     check_messages(Driver::leave);
 }
 

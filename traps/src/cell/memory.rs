@@ -243,21 +243,21 @@ pub(crate) fn take(class: SizeClass) -> NonNull<u8> {
 ///
 /// # Safety
 ///
-/// `place` came from `take(class)` on any thread, and nothing uses the cell any more. The pointer is a
+/// `cell` came from `take(class)` on any thread, and nothing uses the cell any more. The pointer is a
 /// copy of that one: a pointer from a reference into the cell is not valid for the chunk.
 #[inline]
-pub(crate) unsafe fn give_back(place: NonNull<u8>, class: SizeClass) {
+pub(crate) unsafe fn give_back(cell: NonNull<u8>, class: SizeClass) {
     // The pointer keeps its provenance, which is that of the whole chunk.
-    let chunk = place.as_ptr().map_addr(|cell| cell & !(class.chunk_align() - 1));
+    let chunk = cell.as_ptr().map_addr(|address| address & !(class.chunk_align() - 1));
     let chunk = chunk.cast_const().cast::<Chunk>();
     // SAFETY: the chunk lives, because a cell of it is in use.
     let home = unsafe { (*chunk).home };
     if NEAR.try_with(|near| near.home.get()) != Ok(home) {
         // SAFETY: the cell is one of the chunk, and in use until now.
-        return unsafe { give_back_elsewhere(place, chunk) };
+        return unsafe { give_back_elsewhere(cell, chunk) };
     }
     // SAFETY: as above, and this is the home thread.
-    if unsafe { push(place, chunk) } {
+    if unsafe { push(cell, chunk) } {
         // SAFETY: this is the home thread, and the chunk is in its ring.
         unsafe { attend(chunk) };
     }
@@ -642,7 +642,7 @@ mod tests {
 
     /// A cell in use, filled with a pattern that its neighbours do not have.
     struct Filled {
-        place: NonNull<u8>,
+        cell: NonNull<u8>,
         class: SizeClass,
         seed: u8,
     }
@@ -652,22 +652,22 @@ mod tests {
 
     impl Filled {
         fn new(class: SizeClass, seed: u8) -> Self {
-            let place = take(class);
-            assert_eq!(place.addr().get() % LINE, 0);
+            let cell = take(class);
+            assert_eq!(cell.addr().get() % LINE, 0);
             // SAFETY: the cell has this size, and is used by nothing else.
-            unsafe { place.write_bytes(seed, class.cell_size()) };
-            Self { place, class, seed }
+            unsafe { cell.write_bytes(seed, class.cell_size()) };
+            Self { cell, class, seed }
         }
     }
 
     impl Drop for Filled {
         fn drop(&mut self) {
-            let bytes = NonNull::slice_from_raw_parts(self.place, self.class.cell_size());
+            let bytes = NonNull::slice_from_raw_parts(self.cell, self.class.cell_size());
             // SAFETY: the cell has this size, is initialised, and is used by nothing else.
             let bytes = unsafe { bytes.as_ref() };
             assert!(bytes.iter().all(|byte| *byte == self.seed), "a used cell was overwritten");
             // SAFETY: `new` took the cell, and this is the last use of it.
-            unsafe { give_back(self.place, self.class) };
+            unsafe { give_back(self.cell, self.class) };
         }
     }
 
@@ -732,10 +732,10 @@ mod tests {
     #[test]
     fn take_gives_the_cell_given_back_last() {
         let first = Filled::new(SOME, 1);
-        let place = first.place;
+        let cell = first.cell;
         drop(first);
         for _ in 0..1000 {
-            assert_eq!(Filled::new(SOME, 2).place, place);
+            assert_eq!(Filled::new(SOME, 2).cell, cell);
         }
         assert_eq!(MADE.get(), 1);
     }
@@ -813,7 +813,7 @@ mod tests {
     }
 
     #[test]
-    fn the_last_cell_of_an_ended_thread_frees_its_chunk() {
+    fn an_ended_threads_last_cell_frees_its_chunk() {
         let mut cells = on_a_thread(|| fill(SOME, 3 * capacity(SOME)));
         let rest = cells.split_off(capacity(SOME) - 1);
         drop(cells);
