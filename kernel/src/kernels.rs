@@ -75,7 +75,7 @@ impl Drop for Kernels {
         }
         for (_, thread) in &mut self.running {
             if let Some(Err(_)) = thread.take().map(JoinHandle::join) {
-                tracing::error!("the thread of a kernel ended by a panic, which it has reported");
+                tracing::error!("the thread of a kernel panicked");
             }
         }
     }

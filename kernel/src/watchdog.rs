@@ -435,7 +435,7 @@ pub(crate) fn watch(pulse: &Arc<Pulse>) -> Watched {
 }
 
 /// The watch of a kernel, which the drop ends.
-#[must_use = "dropped, the kernel is not watched any more"]
+#[must_use = "the drop ends the watch of the kernel"]
 pub(crate) struct Watched(Arc<Pulse>);
 
 impl Drop for Watched {

@@ -206,7 +206,7 @@ enum State<R> {
 }
 
 /// The future of [`blocking`], [`blocking_with`] and [`blocking_on`].
-#[must_use = "a future does nothing until it is awaited: the closure is not even sent"]
+#[must_use = "a future does nothing until it is awaited, and sends no closure"]
 pub struct Blocking<R> {
     state: State<R>,
     flag: CancelFlag,

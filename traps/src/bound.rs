@@ -163,8 +163,8 @@ impl<T: Unpin> Bound<T> {
     fn check(&self) {
         assert!(
             self.is_home(),
-            "a value that belongs to the thread of kernel {} was used on another thread: let what \
-             uses it run in a task of that kernel",
+            "a value that belongs to the thread of kernel {} was used on another thread: use the \
+             value in a task of that kernel",
             self.home.id()
         );
     }

@@ -383,7 +383,7 @@ pub fn lookup_at(
         door::with(|local| local.kernel().outside().lookup(&host, port, reply));
         match foreign_wait_at(replied, TrapKind::Lookup, place).await? {
             Some(addresses) => addresses,
-            None => Err(io::Error::other(format!("the lookup of {host} was given up"))),
+            None => Err(io::Error::other(format!("the kernel dropped the lookup of {host}"))),
         }
     }
 }

@@ -16,10 +16,7 @@ impl KernelId {
     pub(crate) fn fresh() -> Self {
         static NEXT: AtomicU32 = AtomicU32::new(1);
         let id = NEXT.fetch_add(1, Ordering::Relaxed);
-        assert!(
-            id != 0 && id != Self::FINISHED.0,
-            "four thousand million kernels were made in one process"
-        );
+        assert!(id != 0 && id != Self::FINISHED.0, "a process makes fewer than 2^32 kernels");
         Self(id)
     }
 }

@@ -92,7 +92,7 @@ impl<D: Driver, C: Clock, P: Pick> Machine<D, C, P> {
                         self.local.make_ready(&task);
                     }
                 }
-                Message::Call(call) => catch_and_log("a closure that was sent here", call),
+                Message::Call(call) => catch_and_log("a closure from another thread", call),
                 Message::Interrupt(reason) => self.interrupt_main(reason),
                 Message::Stop => {
                     self.is_stopped.set(true);

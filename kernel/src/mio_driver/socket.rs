@@ -81,7 +81,7 @@ impl MioSocket {
             what => {
                 return Err(io::Error::new(
                     io::ErrorKind::Unsupported,
-                    format!("this kernel does not know how to open {what:?}"),
+                    format!("this kernel cannot open {what:?}"),
                 ));
             }
         };

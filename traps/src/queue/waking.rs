@@ -132,7 +132,7 @@ impl WaitQueue {
         assert!(
             before == KernelId::NONE || self.forget_ended_kernel(),
             "a wait queue (of a lock, a channel or a task) was used in two kernels at once: \
-             kernel {before} knows it, and kernel {kernel} was asked to park on it"
+             kernel {before} has its waiters, and a task of kernel {kernel} waits in it"
         );
         self.kernel.set(kernel);
     }
