@@ -45,6 +45,7 @@
 mod client;
 mod error;
 mod message;
+mod reply_name;
 mod session;
 
 pub use client::address::Address;
@@ -59,6 +60,7 @@ pub use message::{
     Array, ConsumeOptions, ExchangeOptions, Message, Properties, Queue, QueueOptions, Table, Value,
     persistent, short,
 };
+pub use reply_name::is_malformed_reply_to;
 
 /// The codec, for the broker of `pikake-amqp-testing`, so that it is written once. Public because that
 /// broker is a crate of its own, which only tests depend on; hidden because it is of no use to programs

@@ -285,7 +285,7 @@ impl State {
 
     fn take_in(&mut self, id: u64, number: u16, mut message: Message) {
         if wants_answer(&message) {
-            let to = format!("{REPLY_TO}.{id}.{number}");
+            let to = format!("{REPLY_TO}.{PROCESS}.{id}-{number}");
             message.properties = message.properties.with_reply_to(to.as_str().into());
         }
         let key = message.routing_key.as_str();
@@ -322,14 +322,20 @@ fn wants_answer(message: &Message) -> bool {
     message.properties.reply_to().as_ref().is_some_and(|to| to.as_str() == REPLY_TO)
 }
 
-/// The connection and the channel of a name to answer to, if the key is such a name; they are `None` if it
-/// only looks like one.
+/// The process that this broker's names of direct reply-to name, in RabbitMQ's form; connection and channel
+/// are in the key behind it.
+const PROCESS: &str = "g1h3B3JlcGx5QDEAAAABAAAAAAAAAAE=";
+
+/// The connection and the channel that a name of direct reply-to stands for, if the key begins like such a
+/// name; they are `None` if this broker has not given it.
 fn direct_reply(key: &str) -> Option<Option<(u64, u16)>> {
-    let to = key.strip_prefix(REPLY_TO)?.strip_prefix('.')?;
-    Some(to.split_once('.').and_then(|(p, c)| Some((p.parse().ok()?, c.parse().ok()?))))
+    let process = key.strip_prefix(REPLY_TO)?.strip_prefix('.')?;
+    let to = process.strip_prefix(PROCESS).and_then(|key| key.strip_prefix('.'));
+    let to = to.and_then(|to| to.split_once('-'));
+    Some(to.and_then(|(p, c)| Some((p.parse().ok()?, c.parse().ok()?))))
 }
 
-/// RabbitMQ has an internal error at such a message.
+/// RabbitMQ 3.10 has an internal error at a name that is malformed, or of a node that is not running.
 fn is_misread(message: &Message) -> bool {
     direct_reply(message.routing_key.as_str()) == Some(None)
 }

@@ -46,7 +46,7 @@ pub(super) enum ContentOf {
     },
     Get(Box<Content>),
     Return(Box<(basic::Return, Properties)>),
-    /// It is rejected as soon as it is there as a whole.
+    /// A message that is rejected once all of it has come.
     Unreadable(Unreadable),
 }
 

@@ -18,8 +18,8 @@ use super::{Phase, Session};
 use crate::error::{CloseReason, Error};
 use crate::message::Properties;
 
-/// A body that claims to be larger is no message: RabbitMQ's own limit.
-const LARGEST_BODY: u64 = 512 * 1024 * 1024;
+/// No larger body is sent or taken: the highest `max_message_size` that RabbitMQ can be set to.
+pub(super) const LARGEST_BODY: u64 = 512 * 1024 * 1024;
 /// Room made for a body before it is there. A peer's claim alone should cost no memory.
 const ROOM_AHEAD: u64 = 1024 * 1024;
 

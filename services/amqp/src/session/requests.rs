@@ -4,9 +4,11 @@ use amq_protocol::frame::{AMQPContentHeader, AMQPFrame};
 use amq_protocol::protocol::{AMQPClass, basic, channel, exchange, queue};
 
 use super::channel::{Asked, ChannelState, Queued, ids};
+use super::input::LARGEST_BODY;
 use super::{Phase, Session, wire};
 use crate::error::Error;
 use crate::message::{Message, Table, Value};
+use crate::reply_name::is_malformed_reply_to;
 
 impl<T, P> Session<T, P> {
     /// There are as many channels as there may be.
@@ -113,8 +115,8 @@ impl<T, P> Session<T, P> {
             Some(channel) if is_open && !channel.is_closing => channel,
             _ => return Err((Error::Closed, message, token)),
         };
-        if let Some(value) = message.properties.headers().as_ref().and_then(unsendable) {
-            return Err((refused(value), message, token));
+        if let Err(error) = check(&message) {
+            return Err((error, message, token));
         }
         let before = self.output.len();
         let frame_max = self.limits.frame_max;
@@ -207,6 +209,27 @@ fn arguments(method: &AMQPClass) -> Option<&Table> {
         }
         _ => None,
     }
+}
+
+/// Refuses a message that would cost the channel or the connection. (Its properties are checked when they
+/// are encoded. The broker does not tell which size it is set to take: an attempt shows that.)
+fn check(message: &Message) -> Result<(), Error> {
+    if let Some(value) = message.properties.headers().as_ref().and_then(unsendable) {
+        return Err(refused(value));
+    }
+    let size = message.body.len() as u64;
+    if size > LARGEST_BODY {
+        return Err(Error::Invalid(format!(
+            "a body of {size} bytes, where brokers take {LARGEST_BODY} at most"
+        )));
+    }
+    let key = message.routing_key.as_str();
+    if message.exchange.as_str().is_empty() && is_malformed_reply_to(key) {
+        return Err(Error::Invalid(format!(
+            "`{key}` looks like a name of direct reply-to and is none: the broker would hang up"
+        )));
+    }
+    Ok(())
 }
 
 /// A value that RabbitMQ cannot read: it would hang up, at a message again and again.

@@ -45,7 +45,7 @@ pub struct Raw<'a> {
 pub enum Frame<'a> {
     /// A method, and with it a request or an answer.
     Method(AMQPClass),
-    /// A method that a message follows, of which a name is not UTF-8.
+    /// A method with a name that is not UTF-8, and behind which a message follows.
     Unreadable(Unreadable),
     /// The properties of a message, and its length.
     Header(Box<AMQPContentHeader>),

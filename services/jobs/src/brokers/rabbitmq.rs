@@ -7,12 +7,12 @@ mod dead;
 mod delay;
 mod deliveries;
 mod error;
-mod line;
 mod message;
 mod publisher;
 mod queues;
 mod replies;
 mod routes;
+mod shared_channel;
 mod value;
 
 use std::any::Any;
@@ -35,6 +35,7 @@ use crate::brokers::rabbitmq::publisher::Publisher;
 use crate::brokers::rabbitmq::queues::to_queue;
 use crate::brokers::rabbitmq::replies::REPLY_TO;
 use crate::brokers::rabbitmq::routes::Routes;
+use crate::brokers::rabbitmq::shared_channel::SharedChannel;
 use crate::message::{JobId, Message, Outcome};
 
 /// AMQP's delivery mode of a message that need not outlive the broker.
@@ -45,9 +46,10 @@ const TRANSIENT: u8 = 1;
 /// Queues are quorum queues, unless they are declared as not replicated; then they are as Celery's
 /// are. `name.dead` is the dead letters' queue of a queue, `name.delay.N` are those in which messages
 /// wait for their time, in steps of 100 ms, up to 77 days. Publishing is confirmed, with many under
-/// way. A message that was not confirmed when the connection was lost is sent again over the next one,
-/// so it may come twice. Outcomes come back over direct reply-to: what was asked over a connection that
-/// is lost is not answered any more.
+/// way. A message that was not confirmed when its channel or its connection was lost is sent again over the
+/// next one, so it may come twice; a message that costs the channel each time fails with RabbitMQ's error,
+/// and no other message does. Outcomes come back over direct reply-to: what was asked over a channel or a
+/// connection that is lost is not answered any more.
 ///
 /// A broker that is short of memory or disk takes no messages, and after the first one that it did not
 /// take, no acknowledgements on the same connection either: with
@@ -111,7 +113,7 @@ impl AmqpBroker {
         if let Some(length) = opening.blocked_timeout {
             options.blocked_deadline = length;
         }
-        let patience = options.blocked_deadline;
+        let wait_limit = options.blocked_deadline;
         let connection = Connection::open(&address, options.clone()).await?;
         let publishing = match opening.is_split {
             true => Connection::open(&address, options).await?.channel().await?,
@@ -119,7 +121,7 @@ impl AmqpBroker {
         };
         Ok(Self(Rc::new(Session {
             connection,
-            publisher: Publisher::on(publishing, patience),
+            publisher: Publisher::new(SharedChannel::new(publishing), wait_limit),
             routes: Routes::default(),
             unsettled: Rc::default(),
         })))
@@ -145,10 +147,10 @@ impl Session {
     ) -> Result<(), BrokerError> {
         let owed = self.unsettled.take(receipt)?;
         let is_replicated = self.routes.is_replicated(&owed.queue).unwrap_or(true);
-        let mend = async || {
+        let repair = async || {
             Ok(queues::declare_dead(&self.channel().await?, &owed.queue, is_replicated).await?)
         };
-        match dead::bury(&self.publisher, &owed.queue, message, reason, mend).await {
+        match dead::bury(&self.publisher, &owed.queue, message, reason, repair).await {
             Ok(()) => owed.receipt.ack().map_err(|_| BrokerError::Stale),
             Err(error) => {
                 self.unsettled.put_back(receipt, owed);
@@ -167,7 +169,7 @@ impl Broker for AmqpBroker {
         Box::pin(async move {
             let channel = async || self.0.channel().await;
             let is_replicated = queues::declare(channel, queue, options).await?;
-            self.0.routes.is_declared(queue, is_replicated);
+            self.0.routes.add_declared(queue, is_replicated);
             Ok(())
         })
     }

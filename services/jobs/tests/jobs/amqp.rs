@@ -4,5 +4,6 @@ mod channels;
 #[path = "../support/fake.rs"]
 mod fake;
 mod losses;
+mod lost_messages;
 mod sim;
-mod turns;
+mod waiting;

@@ -1,12 +1,13 @@
-//! A message that a real RabbitMQ does not take, among many that it does.
+//! Messages that a real RabbitMQ refuses, among many that it takes.
 
+use std::collections::BTreeSet;
 use std::time::Duration;
 
 use pikake_jobs::broker::PublishFailure;
-use pikake_jobs::{App, BrokerError, SendError};
+use pikake_jobs::{AmqpBroker, App, Broker, BrokerError, Message, QueueOptions, SendError};
 use pikake_kernel::Kernel;
 use pikake_macros::job;
-use pikake_traps::{spawn, timeout_after};
+use pikake_traps::{spawn, timeout_after, wall_time};
 
 use crate::server::Server;
 
@@ -21,7 +22,7 @@ async fn length(text: String) -> usize {
 }
 
 #[test]
-fn it_alone_is_refused_and_the_others_are_answered() {
+fn neighbours_of_messages_too_large_are_answered() {
     Kernel::new().unwrap().run(async {
         let server = Server::start();
         let limit = format!("ctl eval application:set_env(rabbit,max_message_size,{LARGEST}).");
@@ -67,5 +68,48 @@ fn it_alone_is_refused_and_the_others_are_answered() {
         assert!(done > JOBS - 4, "each was run, {done} in all");
         server.comes_to("pikake", (0, 0)).await;
         app.close().await.unwrap();
+    });
+}
+
+#[test]
+fn neighbours_of_a_missing_exchange_all_arrive() {
+    let url = crate::rabbit::fresh_url();
+    Kernel::new().unwrap().run(async {
+        let broker = AmqpBroker::open(&url).await.unwrap();
+        broker.declare("jobs", &QueueOptions::default()).await.unwrap();
+        let later = wall_time() + Duration::from_secs(3_600);
+        broker.publish("jobs", Message::default(), Some(later)).await.unwrap();
+        let channel = broker.connection().channel().await.unwrap();
+        for level in 0..26 {
+            channel.delete_exchange(&format!("pikake.delay.{level}")).await.unwrap();
+        }
+        let publish = |job: u32| {
+            let (broker, mut message) = (broker.clone(), Message::default());
+            message.correlation_id = Some(job.to_string());
+            spawn(
+                async move { broker.publish("jobs", message, (job == 50).then_some(later)).await },
+            )
+        };
+        let sent: Vec<_> = (0..=100).map(publish).collect();
+        for (job, sent) in sent.into_iter().enumerate() {
+            match timeout_after(PATIENCE, sent).await.expect("it hangs").unwrap() {
+                Err(error) if job == 50 => {
+                    assert!(error.to_string().contains("404 NOT_FOUND - no exchange"), "{error}");
+                    assert!(!error.is_uncertain, "{error}");
+                }
+                sent => assert!(sent.is_ok() && job != 50, "{job}: {sent:?}"),
+            }
+        }
+        let mut deliveries = broker.consume("jobs", 100).await.unwrap();
+        let mut came = BTreeSet::new();
+        while came.len() < 100 {
+            let next = timeout_after(PATIENCE, deliveries.next()).await.expect("all are there");
+            let delivery = next.unwrap().unwrap();
+            came.insert(delivery.message.job().unwrap().parse::<u32>().unwrap());
+            broker.ack(delivery.receipt).await.unwrap();
+        }
+        assert!(!came.contains(&50) && came.contains(&0) && came.contains(&100));
+        drop(deliveries);
+        broker.close().await.unwrap();
     });
 }

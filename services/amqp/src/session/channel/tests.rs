@@ -119,6 +119,47 @@ fn a_message_comes_back_whatever_its_properties_are() {
 }
 
 #[test]
+fn messages_that_no_broker_takes_are_not_sent() {
+    let mut too_large = message(b"", false);
+    // Zeroed by the system, so that nothing is touched.
+    too_large.body = vec![0; (512 << 20) + 1];
+    let mut reply = message(b"x", false);
+    reply.routing_key = "amq.rabbitmq.reply-to.x.y".into();
+    let cases = [
+        (too_large, "a body of 536870913 bytes"),
+        (reply, "`amq.rabbitmq.reply-to.x.y` looks like a name of direct reply-to"),
+        (
+            with_value(Value::LongString(vec![b'x'; FRAME_MAX].into())),
+            "where a frame may have 4096",
+        ),
+        (with_value(Value::Float(f32::NAN)), "brokers take finite numbers only"),
+    ];
+    for (unsendable, words) in cases {
+        let mut session = with_channels();
+        session.publish(1, message(b"before", false), "before").unwrap();
+        let before = session.queued();
+        let size = unsendable.body.len();
+        let (error, back, _) = session.publish(1, unsendable, "never").unwrap_err();
+        assert!(error.to_string().contains(words), "{error}");
+        assert_eq!(back.body.len(), size, "{words}: it is given back");
+        assert_eq!(session.queued(), before, "{words}: octets of it are to leave");
+        session.publish(1, message(b"behind", false), "behind").unwrap();
+        session.input(&bytes(&[ack(2, true)]), secs(0));
+        assert_eq!(events(&mut session), ["before: Acked", "behind: Acked"]);
+    }
+    // In another exchange it is any key.
+    let mut other = message(b"x", false);
+    (other.exchange, other.routing_key) = ("topic".into(), "amq.rabbitmq.reply-to.x.y".into());
+    with_channels().publish(1, other, "sent").unwrap();
+}
+
+fn with_value(value: Value) -> Box<crate::message::Message> {
+    let mut message = message(b"x", false);
+    message.properties = with_header(value);
+    message
+}
+
+#[test]
 fn the_message_that_is_the_same_comes_back_before_one_that_is_like_it() {
     let mut session = with_channels();
     for (id, token) in [("1", "first"), ("2", "second")] {

@@ -7,22 +7,22 @@
 use amq_protocol::protocol::{AMQPClass, channel, connection};
 use amq_protocol::types::ShortString;
 
-/// A message that comes in, and whose names or properties cannot be read.
+/// A message whose names or properties cannot be read.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Unreadable {
-    /// It is delivered to a consumer.
+    /// A delivery to a consumer.
     Delivery {
         /// The consumer's tag.
         consumer: ShortString,
         /// The delivery's tag.
         tag: u64,
     },
-    /// It answers a get.
+    /// The answer to a get.
     Got {
         /// The delivery's tag.
         tag: u64,
     },
-    /// The broker returns it. This side publishes only names that are UTF-8, so nobody waits for it.
+    /// A message that the broker returns, and that this side has not sent: its own names are UTF-8.
     Returned,
 }
 

@@ -11,32 +11,36 @@ use crate::brokers::rabbitmq::publisher::Publisher;
 use crate::brokers::rabbitmq::queues::{dead_queue, look, to_queue};
 use crate::message::{JobId, Message};
 
-/// Puts a message among the dead of a queue. `mend` makes the dead's own queue again.
+/// Moves a message to the dead of a queue. `repair` declares their queue again.
 pub(crate) async fn bury(
     publisher: &Publisher,
     queue: &str,
     message: &Message,
     reason: &str,
-    mend: impl AsyncFnOnce() -> Result<(), BrokerError>,
+    repair: impl AsyncFnOnce() -> Result<(), BrokerError>,
 ) -> Result<(), BrokerError> {
     let now = wall_time();
     let dead = dead_queue(queue);
     let (reason, since) = (Value::LongString(reason.into()), Value::LongLongInt(millis(now)));
-    let bare = with_header(headless(message, now)?, SINCE, since)?;
-    let told = with_header(bare.clone(), REASON, reason)?;
+    let without_reason = with_header(headless(message, now)?, SINCE, since)?;
+    let with_reason = with_header(without_reason.clone(), REASON, reason)?;
     let send = async |properties: &Properties| {
         publisher.send(|| to_queue(&dead, properties.clone(), message.body.clone())).await
     };
-    let sent = match send(&told).await {
-        // Its own headers leave no room for a reason: it is dead all the same.
-        Err(BrokerError::Refused(_)) => send(&bare).await,
+    let sent = match send(&with_reason).await {
+        // Its own headers may leave no room for a reason.
+        Err(BrokerError::Refused(_)) => send(&without_reason).await,
         sent => sent,
     };
     let Err(BrokerError::Refused(why)) = sent else { return sent };
-    tracing::warn!(queue = dead, why, "a message cannot be moved to the dead; once more");
-    match mend().await {
-        // It is there, and of another kind.
-        Ok(()) | Err(BrokerError::Refused(_)) => send(&told).await,
+    tracing::warn!(
+        queue = dead,
+        why,
+        "a message cannot be moved to the dead; declares their queue again"
+    );
+    match repair().await {
+        // The queue is there, and of another kind.
+        Ok(()) | Err(BrokerError::Refused(_)) => send(&with_reason).await,
         lost => lost,
     }
 }
@@ -70,8 +74,8 @@ fn read(delivery: &Delivery) -> Message {
     message(&delivery.properties, delivery.body.clone(), wall_time())
 }
 
-/// Publishes the dead again that are meant, and then takes them from the dead: lost in between, one is
-/// there twice. The others go back when they have all been looked at.
+/// Publishes dead messages again, all or those of one job, and then takes them from the dead. If the
+/// connection is lost in between, a message is in both queues. The others go back in the end.
 pub(crate) async fn replay(
     channel: &Channel,
     queue: &str,
@@ -83,7 +87,7 @@ pub(crate) async fn replay(
     let mut replayed = 0;
     let (mut unseen, _) = look(channel, &dead_queue(queue)).await?;
     while let Some(delivery) = get(channel, queue, 1).await?.pop() {
-        // Those that were there at the beginning come first, whatever the clock was that they died by.
+        // The messages that were there at the beginning come first, whatever clock their time is of.
         let was_there = unseen > 0;
         unseen = unseen.saturating_sub(1);
         if !was_there && time_of(&delivery.properties, SINCE).is_some_and(|since| since > begun) {
@@ -97,7 +101,7 @@ pub(crate) async fn replay(
         }
         let properties = properties(&message, wall_time())?;
         publisher.send(|| to_queue(queue, properties.clone(), message.body.clone())).await?;
-        // Stale: the connection was lost, and it is among the dead as well.
+        // Stale: the connection was lost, and the message is among the dead as well.
         let _ = delivery.ack();
         replayed += 1;
     }

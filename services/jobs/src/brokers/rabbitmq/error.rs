@@ -1,4 +1,4 @@
-//! What errors of the AMQP client mean for who uses a broker.
+//! What errors of the AMQP client mean to the user of a broker.
 
 use std::io;
 use std::time::Duration;
@@ -17,7 +17,7 @@ impl From<Error> for BrokerError {
         match error {
             Error::Interrupted(why) => Self::Interrupted(why),
             Error::Closed => Self::Closed,
-            // A handshake of TLS that came to nothing: somebody is there.
+            // A handshake of TLS has failed: the broker is there.
             Error::Connect { ref source, .. } if source.kind() == io::ErrorKind::InvalidData => {
                 Self::Refused(error.to_string())
             }
@@ -30,20 +30,19 @@ impl From<Error> for BrokerError {
     }
 }
 
-/// What was not sent, or not confirmed.
+/// A message that was not sent, or not confirmed.
 #[derive(Debug)]
 pub(crate) struct Unsent {
-    /// It may be there all the same.
+    /// Whether it may have arrived all the same.
     pub(crate) is_uncertain: bool,
     pub(crate) cause: PublishFailure,
-    /// It costs the connection each time.
-    pub(crate) is_stumbled_over: bool,
+    /// The error that its channel or its connection was closed with while it was under way.
+    pub(crate) lost: Option<Error>,
 }
 
 impl Unsent {
     pub(crate) fn of(error: BrokerError) -> Self {
-        let cause = PublishFailure::Broker(error);
-        Self { is_uncertain: false, cause, is_stumbled_over: false }
+        Self { is_uncertain: false, cause: PublishFailure::Broker(error), lost: None }
     }
 
     pub(crate) fn uncertain(error: BrokerError) -> Self {
@@ -51,31 +50,32 @@ impl Unsent {
     }
 }
 
-/// The same for who does not mind whether it is there.
-pub(crate) fn lost(unsent: Unsent) -> BrokerError {
-    match unsent.cause {
-        PublishFailure::Broker(error) => error,
-        blocked => BrokerError::Lost(blocked.to_string()),
+/// For callers to whom it makes no difference whether the message has arrived.
+impl From<Unsent> for BrokerError {
+    fn from(unsent: Unsent) -> Self {
+        match unsent.cause {
+            PublishFailure::Broker(error) => error,
+            blocked @ PublishFailure::Blocked(_) => Self::Lost(blocked.to_string()),
+        }
     }
 }
 
-/// Why a message was not confirmed, and whether it may be there all the same.
-pub(crate) fn unpublished(error: Unpublished, over: &Connection, blocked: Duration) -> Unsent {
+/// Why a message was not confirmed, and whether it may have arrived all the same.
+pub(crate) fn unpublished(error: Unpublished, over: &Connection, wait_limit: Duration) -> Unsent {
     let is_uncertain = error.is_uncertain();
-    let is_stumbled_over =
-        matches!(&error, Unpublished::Closed { error: Error::ConnectionClosed(_), .. });
     let cause = match error {
         Unpublished::Blocked { .. } if matches!(over.state(), State::Blocked { .. }) => {
-            let cause = PublishFailure::Blocked(blocked);
-            return Unsent { is_uncertain, cause, is_stumbled_over };
+            PublishFailure::Blocked(wait_limit)
         }
-        Unpublished::Interrupted { why, .. } => BrokerError::Interrupted(why),
-        Unpublished::Closed { error, .. } => error.into(),
+        Unpublished::Interrupted { why, .. } => {
+            PublishFailure::Broker(BrokerError::Interrupted(why))
+        }
+        Unpublished::Closed { error, .. } => PublishFailure::Broker(error.into()),
         // There was no connection for that long, or the broker did not read.
         Unpublished::Blocked { .. } | Unpublished::Uncertain => {
-            BrokerError::Lost(error.to_string())
+            PublishFailure::Broker(BrokerError::Lost(error.to_string()))
         }
-        _ => BrokerError::Refused(error.to_string()),
+        _ => PublishFailure::Broker(BrokerError::Refused(error.to_string())),
     };
-    Unsent { is_uncertain, cause: PublishFailure::Broker(cause), is_stumbled_over }
+    Unsent { is_uncertain, cause, lost: None }
 }

@@ -1,296 +1,253 @@
-//! How messages go out: over one channel, which a message may cost, and then over the next.
+//! How messages are published, and sent again when they are lost.
 //!
-//! A message that RabbitMQ cannot take (too large, or its exchange is gone)
-//! costs the channel that it came over, and with it the confirms of all others that are under way.
-//! Which one it was is not told: each of them is sent again over a channel of its own, so those that
-//! had been taken already are there twice, and only the one to blame is refused. One that the broker
-//! stumbles over (an answer to a name that only looks like one of its own) costs the connection: then
-//! those that were under way are sent again one after the other.
+//! All messages go over one channel, many of them at a time. A message that RabbitMQ refuses (too large,
+//! no such exchange) closes the channel, and one that RabbitMQ fails at closes the connection. Both take
+//! the confirms of all messages under way with them, and RabbitMQ does not say which message it was. The
+//! contract:
+//!
+//! * **A message that was under way is sent again, by itself**: retries go one after the other, with no
+//!   other message of this publisher under way. If the channel or the connection is closed twice more, this
+//!   message is to blame, and its caller gets the broker's error. (Once may be for a message whose caller
+//!   was interrupted.)
+//! * **No message fails because of another one.** It may arrive twice. A message that waits behind retries
+//!   comes to its limit only when the broker confirms none of them for that long.
+//! * **A retry costs no answers.** It goes over a channel that no answer is to come to.
+//! * **What no broker takes is not sent**: malformed names, and properties and bodies that are too large,
+//!   are refused by the client. An answer is dropped if its name is malformed, or has ended a connection
+//!   (RabbitMQ 3.10 fails at a name whose node is not running).
+//!
+//! When a connection is lost without an error of the broker's, the client sends its messages again.
 
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
-use std::ops::ControlFlow;
+use std::future::Future;
 use std::time::Duration;
 
 use pikake_amqp::{
-    Channel, Connection, Error, Message as Publishing, PublishError as Unpublished, Room, State,
-    persistent,
+    Connection, Error, Message as Publishing, PublishError as Unpublished, Room, State,
+    is_malformed_reply_to, persistent,
 };
-use pikake_sync::{Entered, Mutex, MutexGuard, Semaphore, WaitGroup};
+use pikake_sync::{RwLock, WaitGroup};
 use pikake_traps::{Interrupted, ignore_after};
 
 use crate::broker::{BrokerError, LocalFuture};
-use crate::brokers::rabbitmq::error::{Unsent, lost, unpublished};
-use crate::brokers::rabbitmq::line::{KeptLines, Line, Patience, SharedLine};
+use crate::brokers::rabbitmq::error::{Unsent, unpublished};
 use crate::brokers::rabbitmq::queues::to_queue;
 use crate::brokers::rabbitmq::replies::Replies;
+use crate::brokers::rabbitmq::shared_channel::{PublishChannel, SharedChannel, WaitLimit};
 use crate::message::JobId;
 
 /// A broker that takes messages has confirmed one by then.
 const PROBE_LIMIT: Duration = Duration::from_secs(1);
 
-/// A message that has cost so many connections by itself, after one that it may have cost, is to blame.
-const STUMBLES: u32 = 2;
-/// So many messages at a time are sent again over channels of their own: a broker grants a number of them.
-const MOST_ALONE: usize = 16;
-/// So many names are remembered that the broker stumbles over.
-const MOST_STUMBLES: usize = 100;
+/// How many names that have ended a connection are remembered.
+const MOST_REJECTED: usize = 100;
 
-/// What comes of making a message.
+/// A message that is about to be sent.
 #[expect(clippy::large_enum_variant, reason = "nearly all are messages, and none is kept")]
-pub(crate) enum Made<'a> {
+pub(crate) enum Prepared<'a> {
     Message(Publishing),
-    /// It need not be sent any more.
-    Nothing,
-    /// This has to be done before.
+    /// The message is to be prepared again after this is done.
     After(LocalFuture<'a, Result<(), BrokerError>>),
 }
 
 pub(crate) struct Publisher {
-    line: SharedLine,
-    /// Messages that are sent again, and of which one may have cost a connection,
-    suspects: WaitGroup,
-    /// one after the other.
-    turns: Mutex<()>,
-    /// Messages that have a channel of their own.
-    alone: Semaphore,
-    /// The channels of those of them that are to be answered.
-    kept: KeptLines,
-    /// Names to answer to that cost a connection, the latest first.
-    stumbles: RefCell<VecDeque<String>>,
+    shared: SharedChannel,
+    /// Held for reading while a message is under way, and for writing while a lost one is sent again.
+    order: RwLock<()>,
+    /// How many messages the broker has confirmed.
+    confirmed: Cell<u64>,
     pub(crate) replies: Replies,
-    /// Messages that are.
-    under_way: WaitGroup,
-    /// How long a message is held back by a broker that takes none.
-    pub(crate) patience: Duration,
+    /// Names to answer to that have ended a connection, the latest first.
+    rejected_reply_tos: RefCell<VecDeque<String>>,
+    /// The calls of [`publish`](Self::publish) that have not returned.
+    publishing: WaitGroup,
+    /// How long a message waits for a broker that takes none, and for those before it.
+    wait_limit: Duration,
 }
 
 impl Publisher {
-    pub(crate) fn on(channel: Channel, patience: Duration) -> Self {
+    pub(crate) fn new(shared: SharedChannel, wait_limit: Duration) -> Self {
         Self {
-            line: SharedLine::on(channel),
-            suspects: WaitGroup::new(),
-            turns: Mutex::default(),
-            alone: Semaphore::new(MOST_ALONE),
-            kept: KeptLines::default(),
-            stumbles: RefCell::default(),
+            shared,
+            order: RwLock::default(),
+            confirmed: Cell::new(0),
             replies: Replies::default(),
-            under_way: WaitGroup::new(),
-            patience,
+            rejected_reply_tos: RefCell::default(),
+            publishing: WaitGroup::new(),
+            wait_limit,
         }
     }
 
     pub(crate) fn connection(&self) -> Connection {
-        self.line.current().channel.connection().clone()
+        self.shared.current().channel.connection().clone()
     }
 
-    /// Has the answers read that come to what is published from now on.
+    /// Reads the answers to what is published from now on.
     pub(crate) async fn read(&self) -> Result<(), BrokerError> {
-        self.line.read(&self.replies, &Patience::of(self.patience)).await
+        self.shared.read(&self.replies, &WaitLimit::new(self.wait_limit)).await
     }
 
-    /// Publishes a message, which `asks` for the outcome of that job. Each time it is to be sent it is
-    /// made, when nothing is waited for any more.
-    ///
-    /// If its channel is lost while it is under way, because of it or because of another one, it is made
-    /// again and goes over a channel of its own: what that one is lost for is this message.
+    /// Publishes a message, which `asks` for the outcome of that job. It is prepared each time that it is
+    /// sent, when nothing is left to wait for.
     pub(crate) async fn publish<'a>(
         &self,
         asks: Option<&JobId>,
-        make: impl Fn() -> Result<Made<'a>, BrokerError>,
+        prepare: impl Fn() -> Result<Prepared<'a>, BrokerError>,
     ) -> Result<(), Unsent> {
-        let _under_way = self.under_way.enter();
-        let lost = match self.publish_among_others(asks, &make).await? {
-            ControlFlow::Break(()) => return Ok(()),
-            ControlFlow::Continue(lost) => lost,
+        let _publishing = self.publishing.enter();
+        let first = match self.send_once(asks, &prepare, false).await {
+            Err(Unsent { lost: Some(first), .. }) if !self.is_closed() => first,
+            sent => return sent,
         };
-        // That it was sent was progress.
-        let patience = Patience::of(self.patience);
-        let mut turn = match lost {
-            Error::ConnectionClosed(_) => Some(self.turn(&patience).await?),
-            _ => None,
-        };
-        let mut stumbles = 0;
-        loop {
-            match self.publish_alone(asks, &make, &patience).await.map_err(Unsent::uncertain)? {
-                Ok(()) => return Ok(()),
-                // Lost for the same reason, it was that before.
-                Err(Unpublished::Closed { error: Error::ChannelClosed(reason), .. }) => {
-                    let is_it =
-                        matches!(lost, Error::ChannelClosed(ref before) if *before == reason);
-                    let unsent = Unsent::of(Error::ChannelClosed(reason).into());
-                    return Err(Unsent { is_uncertain: !is_it, ..unsent });
-                }
-                Err(Unpublished::Closed { error: Error::ConnectionClosed(_), .. })
-                    if stumbles + 1 < STUMBLES && !self.is_closed() =>
-                {
-                    match turn {
-                        Some(_) => stumbles += 1,
-                        // Others were under way: it may have been one of them.
-                        None => turn = Some(self.turn(&patience).await?),
-                    }
-                }
-                Err(error) => {
-                    return Err(Unsent { is_uncertain: true, ..self.unpublished(error) });
-                }
-            }
+        let _by_itself = self.turn(|| self.order.write()).await.map_err(Unsent::uncertain)?;
+        let mut sent = self.send_once(asks, &prepare, true).await;
+        if matches!(sent, Err(Unsent { lost: Some(_), .. })) && !self.is_closed() {
+            // A publisher that was interrupted may have left a message under way. That one is lost now, too.
+            sent = self.send_once(asks, &prepare, true).await;
         }
+        sent.map_err(|again| {
+            // Refused for the same reason as at first, the message has not arrived then either.
+            let is_refused = matches!(
+                (&first, &again.lost),
+                (Error::ChannelClosed(first), Some(Error::ChannelClosed(again))) if first == again
+            );
+            Unsent { is_uncertain: !is_refused, ..again }
+        })
     }
 
-    /// Over the line that all share; or the error that it was lost with after it was sent, for which it
-    /// may be to blame.
-    async fn publish_among_others<'a>(
+    /// Sends a message beside others, or a retry, whose caller holds `order` alone.
+    async fn send_once<'a>(
         &self,
         asks: Option<&JobId>,
-        make: &impl Fn() -> Result<Made<'a>, BrokerError>,
-    ) -> Result<ControlFlow<(), Error>, Unsent> {
-        let patience = Patience::of(self.patience);
+        prepare: &impl Fn() -> Result<Prepared<'a>, BrokerError>,
+        is_retry: bool,
+    ) -> Result<(), Unsent> {
+        let limit = WaitLimit::new(self.wait_limit);
         loop {
-            let line = self.line.open(&self.replies, &patience).await.map_err(Unsent::of)?;
-            let room = match line.channel.room().await {
+            let shared = self.shared.open(&self.replies, &limit, is_retry).await;
+            let shared = shared.map_err(Unsent::of)?;
+            let room = match shared.channel.room().await {
                 Ok(room) => room,
-                // Another message has cost it.
-                Err(Unpublished::Closed { .. }) if line.is_closed() && !self.is_closed() => {
+                // Another message has cost the channel.
+                Err(Unpublished::Closed { .. }) if shared.is_closed() && !self.is_closed() => {
                     continue;
                 }
                 Err(error) => {
                     return Err(Unsent { is_uncertain: false, ..self.unpublished(error) });
                 }
             };
-            if self.suspects.count() > 0 {
-                // It would be lost with what has cost a connection before.
+            let beside_others = self.order.try_read();
+            if beside_others.is_none() && !is_retry {
                 drop(room);
-                patience.in_time(self.suspects.wait()).await.map_err(Unsent::of)?;
+                drop(self.turn(|| self.order.read()).await.map_err(Unsent::of)?);
                 continue;
             }
-            let message = match make().map_err(Unsent::of)? {
-                Made::Message(message) => message,
-                Made::Nothing => return Ok(ControlFlow::Break(())),
-                Made::After(first) => {
-                    drop(room);
-                    patience.in_time(first).await.map_err(Unsent::of)?;
+            let message = match prepare().map_err(Unsent::of)? {
+                Prepared::Message(message) => message,
+                Prepared::After(first) => {
+                    drop((room, beside_others));
+                    limit.within(first).await.map_err(Unsent::of)?;
                     continue;
                 }
             };
-            return match self.publish_over(&line, room, message, asks).await {
-                Ok(()) => Ok(ControlFlow::Break(())),
-                Err(Unpublished::Closed { error, message: None })
-                    if matches!(error, Error::ConnectionClosed(_)) || line.is_closed() =>
-                {
-                    Ok(ControlFlow::Continue(error))
-                }
-                Err(error) => Err(self.unpublished(error)),
-            };
-        }
-    }
-
-    /// The turn of a message that may have cost a connection.
-    async fn turn(&self, patience: &Patience) -> Result<(Entered<'_>, MutexGuard<'_, ()>), Unsent> {
-        let suspect = self.suspects.enter();
-        let turn = patience.in_time(self.turns.lock()).await.map_err(Unsent::uncertain)?;
-        Ok((suspect, turn))
-    }
-
-    fn unpublished(&self, error: Unpublished) -> Unsent {
-        unpublished(error, &self.connection(), self.patience)
-    }
-
-    fn is_closed(&self) -> bool {
-        matches!(self.connection().state(), State::Closed(_))
-    }
-
-    /// Over a channel of its own.
-    async fn publish_alone<'a>(
-        &self,
-        asks: Option<&JobId>,
-        make: &impl Fn() -> Result<Made<'a>, BrokerError>,
-        patience: &Patience,
-    ) -> Result<Result<(), Unpublished>, BrokerError> {
-        let _one_of_few = patience.in_time(self.alone.acquire(1)).await?;
-        let open = async {
-            let alone = Line::on(self.connection().channel().await?);
-            if asks.is_some() {
-                alone.read(&self.replies).await?;
-            }
-            Ok::<_, Error>(alone)
-        };
-        let alone = match asks.and_then(|_| self.kept.take()) {
-            Some(kept) => kept,
-            None => patience.in_time(open).await?,
-        };
-        loop {
-            let room = match alone.channel.room().await {
-                Ok(room) => room,
-                Err(error) => return Ok(Err(error)),
-            };
-            match make()? {
-                Made::Message(message) => {
-                    let sent = self.publish_over(&alone, room, message, asks).await;
-                    if asks.is_some() && sent.is_ok() {
-                        self.kept.put(&alone);
+            return self.send_over(&shared, room, message, asks).await.map_err(|error| {
+                let lost = match &error {
+                    Unpublished::Closed { error, message: None }
+                        if matches!(error, Error::ConnectionClosed(_)) || shared.is_closed() =>
+                    {
+                        Some(error.clone())
                     }
-                    return Ok(sent);
-                }
-                Made::Nothing => return Ok(Ok(())),
-                Made::After(first) => {
-                    drop(room);
-                    patience.in_time(first).await?;
-                }
-            }
+                    _ => None,
+                };
+                Unsent { lost, ..self.unpublished(error) }
+            });
         }
     }
 
-    async fn publish_over(
+    async fn send_over(
         &self,
-        line: &Line,
+        shared: &PublishChannel,
         room: Room,
         message: Publishing,
         asks: Option<&JobId>,
     ) -> Result<(), Unpublished> {
         let mut confirm = room.post(message)?;
         (&mut confirm).await?;
-        let asked = asks.zip(line.reading.get()).zip(confirm.epoch());
-        if let Some(((job, reading), epoch)) = asked {
-            self.replies.is_asked(job, reading, epoch);
+        self.confirmed.set(self.confirmed.get() + 1);
+        let asked = asks.zip(shared.replies.get()).zip(confirm.epoch());
+        if let Some(((job, reader), epoch)) = asked {
+            self.replies.set_asked(job, reader, epoch);
         }
         Ok(())
+    }
+
+    /// Waits for `order`, as long as the broker goes on confirming messages.
+    async fn turn<G, F: Future<Output = Result<G, Interrupted>>>(
+        &self,
+        lock: impl Fn() -> F,
+    ) -> Result<G, BrokerError> {
+        loop {
+            let confirmed = self.confirmed.get();
+            match WaitLimit::new(self.wait_limit).within(lock()).await {
+                Err(BrokerError::Lost(_)) if self.confirmed.get() != confirmed => {}
+                turn => return turn,
+            }
+        }
+    }
+
+    fn unpublished(&self, error: Unpublished) -> Unsent {
+        unpublished(error, &self.connection(), self.wait_limit)
+    }
+
+    fn is_closed(&self) -> bool {
+        matches!(self.connection().state(), State::Closed(_))
     }
 
     /// Sends a message of the broker's own.
     pub(crate) async fn send(
         &self,
-        make: impl Fn() -> Result<Publishing, Error>,
+        prepare: impl Fn() -> Result<Publishing, Error>,
     ) -> Result<(), BrokerError> {
-        self.publish(None, || Ok(Made::Message(make()?))).await.map_err(lost)
+        self.publish(None, || Ok(Prepared::Message(prepare()?))).await.map_err(Into::into)
     }
 
-    /// Sends an answer. That nobody is there for it is no error, nor is a name that the broker stumbles over:
-    /// the message that it came with would have its worker cost a connection again and again.
+    /// Sends an answer. An answer that nobody takes is no error. One to a name that ends the connection is
+    /// dropped: its job would be delivered again, and end the next connection.
     pub(crate) async fn answer(
         &self,
         to: &str,
-        make: impl Fn() -> Result<Publishing, Error>,
+        prepare: impl Fn() -> Result<Publishing, Error>,
     ) -> Result<(), BrokerError> {
-        // It may turn out to be such a name while this waits for its turn.
-        let is_known = || self.stumbles.borrow().iter().any(|known| known == to);
-        let make = || if is_known() { Ok(Made::Nothing) } else { Ok(Made::Message(make()?)) };
-        match self.publish(None, make).await {
-            Err(unsent) if unsent.is_stumbled_over && !self.is_closed() => {
-                tracing::warn!(to, "the broker cannot stand this name to answer to");
-                let mut stumbles = self.stumbles.borrow_mut();
-                stumbles.truncate(MOST_STUMBLES - 1);
-                stumbles.push_front(to.to_owned());
+        let is_rejected = || {
+            is_malformed_reply_to(to) || self.rejected_reply_tos.borrow().iter().any(|r| r == to)
+        };
+        let sent = self.publish(None, || match is_rejected() {
+            true => Err(BrokerError::Refused(format!("nothing can be sent to `{to}`"))),
+            false => Ok(Prepared::Message(prepare()?)),
+        });
+        let sent = sent.await;
+        if let Err(Unsent { lost: Some(Error::ConnectionClosed(_)), .. }) = sent
+            && !self.is_closed()
+        {
+            let mut rejected = self.rejected_reply_tos.borrow_mut();
+            rejected.truncate(MOST_REJECTED - 1);
+            rejected.push_front(to.to_owned());
+        }
+        match sent.map_err(BrokerError::from) {
+            Err(error) if is_rejected() => {
+                tracing::warn!(to, %error, "drops an outcome that ends connections");
                 Ok(())
             }
-            sent => sent.map_err(lost),
+            sent => sent,
         }
     }
 
-    /// Sends a message that goes nowhere: whoever publishes is told that the broker takes none.
+    /// Sends a message that goes nowhere: the broker says to publishers only that it takes none.
     pub(crate) async fn probe(&self) -> Result<(), BrokerError> {
         let nowhere = || Ok(Publishing { mandatory: false, ..to_queue("", persistent(), vec![])? });
         match ignore_after(PROBE_LIMIT, self.send(nowhere)).await {
-            // Who may send nothing is not kept from sending.
+            // A user without the permission to publish has asked all the same.
             None | Some(Err(BrokerError::Refused(_))) => Ok(()),
             Some(sent) => sent,
         }
@@ -298,6 +255,6 @@ impl Publisher {
 
     /// Waits until no message is under way.
     pub(crate) async fn settled(&self) -> Result<(), Interrupted> {
-        self.under_way.wait().await
+        self.publishing.wait().await
     }
 }

@@ -1,8 +1,8 @@
-//! Outcomes that are sent back to who asked: RabbitMQ's direct reply-to.
+//! Outcomes that come back by RabbitMQ's direct reply-to.
 //!
-//! The answers come to the channel that published the question, so one task
-//! reads them, and a table says who waits for which. What was asked over a connection that is lost can
-//! not be answered any more.
+//! The answers come to the channel that published the question. One task of each channel reads them, and
+//! a table has the outcomes that are expected. A question that was asked over a channel or a connection
+//! that is lost is not answered any more.
 
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
@@ -22,17 +22,17 @@ pub(crate) const REPLY_TO: &str = "amq.rabbitmq.reply-to";
 #[derive(Debug, Default)]
 struct Expected {
     outcome: Option<Outcome>,
-    /// Set once the question has reached the broker: over which channel the answer comes, which is kept for
-    /// that until it has come or cannot come any more, and the epoch of its connection.
-    asked_over: Option<(Rc<Reading>, u64)>,
-    /// The channel is gone over which it was to come.
+    /// The channel over which the answer comes, and the epoch of its connection; set once the broker has
+    /// the question, until the answer has come or is lost. Meanwhile the channel stays open.
+    asked_over: Option<(Rc<ReplyReader>, u64)>,
+    /// Whether that channel is lost.
     is_lost: bool,
-    /// Set when there is something to look at.
-    look: Rc<Event>,
+    /// Set when something has changed.
+    changed: Rc<Event>,
 }
 
 impl Expected {
-    /// Its outcome has come.
+    /// Whether its outcome has come.
     fn is_over(&self) -> bool {
         self.outcome.as_ref().is_some_and(|outcome| outcome.state.is_final())
     }
@@ -43,34 +43,48 @@ type Table = RefCell<BTreeMap<JobId, Expected>>;
 #[derive(Debug, Default)]
 pub(crate) struct Replies {
     table: Rc<Table>,
-    readings: Cell<u64>,
+    /// The number of the last reader.
+    numbers: Cell<u64>,
+    /// Cloned by each reader, so that they can be counted.
+    living: Rc<()>,
 }
 
-/// Reads what comes to a channel, until it is dropped.
+/// Reads the answers that come to a channel, until it is dropped.
 #[derive(Debug)]
-pub(crate) struct Reading {
+pub(crate) struct ReplyReader {
     number: u64,
-    pub(crate) channel: Channel,
+    channel: Channel,
     reader: CancelOnDrop<()>,
     _watcher: CancelOnDrop<()>,
+    _living: Rc<()>,
 }
 
 impl Replies {
     /// Begins to read what comes to a channel.
-    pub(crate) async fn read(&self, channel: &Channel) -> Result<Rc<Reading>, Error> {
+    pub(crate) async fn read(&self, channel: &Channel) -> Result<Rc<ReplyReader>, Error> {
         let consumer = channel.direct_reply_to().await?;
-        let number = self.readings.replace(self.readings.get() + 1);
+        let number = self.numbers.replace(self.numbers.get() + 1);
         let table = || Rc::downgrade(&self.table);
         let reader = Builder::new().name("replies").spawn(read(consumer, table(), number));
         let watch = watch(channel.connection().clone(), table(), number);
         let watcher = Builder::new().name("lost replies").spawn(watch);
-        let (reader, _watcher) = (reader.cancel_on_drop(), watcher.cancel_on_drop());
-        Ok(Rc::new(Reading { number, channel: channel.clone(), reader, _watcher }))
+        Ok(Rc::new(ReplyReader {
+            number,
+            channel: channel.clone(),
+            reader: reader.cancel_on_drop(),
+            _watcher: watcher.cancel_on_drop(),
+            _living: self.living.clone(),
+        }))
     }
 
-    /// The broker had the question in that epoch of the connection: when the channel is gone, or that
-    /// connection, it is not answered any more. They may be by now.
-    pub(crate) fn is_asked(&self, job: &JobId, over: &Rc<Reading>, epoch: u64) {
+    /// How many channels are read.
+    pub(crate) fn readers(&self) -> usize {
+        Rc::strong_count(&self.living) - 1
+    }
+
+    /// The broker has had the question over that channel, in that epoch of the connection. The channel may
+    /// be lost by now.
+    pub(crate) fn set_asked(&self, job: &JobId, over: &Rc<ReplyReader>, epoch: u64) {
         if let Some(expected) = self.table.borrow_mut().get_mut(job)
             && !expected.is_over()
         {
@@ -78,7 +92,7 @@ impl Replies {
             expected.is_lost = over.reader.is_finished() || !is_current;
             expected.asked_over = (!expected.is_lost).then(|| (over.clone(), epoch));
             if expected.is_lost {
-                expected.look.set();
+                expected.changed.set();
             }
         }
     }
@@ -90,7 +104,7 @@ impl Replies {
     pub(crate) fn forget(&self, job: &JobId) {
         let gone = self.table.borrow_mut().remove(job);
         if let Some(expected) = gone {
-            expected.look.set();
+            expected.changed.set();
         }
     }
 
@@ -100,7 +114,7 @@ impl Replies {
 
     pub(crate) async fn wait(&self, job: &JobId) -> Result<Outcome, BrokerError> {
         loop {
-            let look = {
+            let changed = {
                 let mut table = self.table.borrow_mut();
                 let expected = table.get_mut(job).ok_or(BrokerError::NoOutcome)?;
                 if let Some(outcome) = expected.outcome.as_ref().filter(|o| o.state.is_final()) {
@@ -109,18 +123,18 @@ impl Replies {
                 if expected.is_lost {
                     return Err(BrokerError::NoOutcome);
                 }
-                expected.look.clear();
-                expected.look.clone()
+                expected.changed.clear();
+                expected.changed.clone()
             };
-            look.wait().await?;
+            changed.wait().await?;
         }
     }
 
-    /// Nothing comes any more.
+    /// Notifies all waiters that nothing comes any more.
     pub(crate) fn close(&self) {
         let gone = self.table.take();
         for expected in gone.values() {
-            expected.look.set();
+            expected.changed.set();
         }
     }
 }
@@ -134,33 +148,34 @@ async fn read(mut consumer: Consumer, table: Weak<Table>, number: u64) {
         let before = expected.outcome.as_ref();
         if before.is_none_or(|before| replaces(outcome.state, before.state)) {
             expected.outcome = Some(outcome);
-            expected.look.set();
+            expected.changed.set();
         }
         if expected.is_over() {
             // The channel may go with it, and this task with that.
             expected.asked_over = None;
         }
     }
-    lose(&table, number, |_| true);
+    set_lost(&table, number, |_| true);
 }
 
-/// The channel or its connection is gone. What was asked over it, in such an epoch, is not answered any
-/// more; what is still to be asked goes over another.
-fn lose(table: &Weak<Table>, number: u64, is_gone: impl Fn(u64) -> bool) {
+/// What was asked over that channel in a lost epoch is not answered any more. What is still to be asked goes
+/// over another channel.
+fn set_lost(table: &Weak<Table>, number: u64, is_lost: impl Fn(u64) -> bool) {
     let Some(table) = table.upgrade() else { return };
     for expected in table.borrow_mut().values_mut() {
         let asked_over = expected.asked_over.as_ref();
-        if asked_over.is_some_and(|(over, epoch)| over.number == number && is_gone(*epoch)) {
+        if asked_over.is_some_and(|(over, epoch)| over.number == number && is_lost(*epoch)) {
             expected.asked_over = None;
             expected.is_lost = true;
-            expected.look.set();
+            expected.changed.set();
         }
     }
 }
 
+/// Looks at each change of the connection for one that has lost the answers.
 async fn watch(connection: Connection, table: Weak<Table>, number: u64) {
     while !matches!(connection.changed().await, Ok(State::Closed(_)) | Err(_)) {
-        // It may have been lost, and made again since.
-        lose(&table, number, |epoch| epoch != connection.epoch());
+        // It may have been lost, and recovered since.
+        set_lost(&table, number, |epoch| epoch != connection.epoch());
     }
 }

@@ -1,6 +1,7 @@
-//! The way of a message into its queue, at once or later.
+//! The route of a message into its queue, at once or later.
 //!
-//! [`Routes`] knows which queues there are, and which of them can delay. The scheme of delay queues is in `delay.rs`.
+//! [`Routes`] has the queues that were declared here, and those among them that have delay queues. `delay.rs` has the
+//! scheme of these.
 
 use std::cell::RefCell;
 use std::collections::BTreeMap;
@@ -14,26 +15,26 @@ use pikake_traps::wall_time;
 use crate::broker::BrokerError;
 use crate::brokers::rabbitmq::delay;
 use crate::brokers::rabbitmq::message::{headless, properties};
-use crate::brokers::rabbitmq::publisher::Made;
+use crate::brokers::rabbitmq::publisher::Prepared;
 use crate::brokers::rabbitmq::queues::to_queue;
 use crate::message::Message;
 
-/// What a broker has declared.
+/// The queues that this broker has declared.
 #[derive(Debug, Default)]
 pub(crate) struct Routes {
-    /// The queues that are there. One that is declared again may be another one.
+    /// By name. A queue that is declared again may be another one, without delay queues.
     declared: RefCell<BTreeMap<String, Rc<Declared>>>,
 }
 
 #[derive(Debug)]
 struct Declared {
     is_replicated: bool,
-    /// It has delay queues.
+    /// Set once it has delay queues.
     delays: OnceCell<()>,
 }
 
 impl Routes {
-    pub(crate) fn is_declared(&self, queue: &str, is_replicated: bool) {
+    pub(crate) fn add_declared(&self, queue: &str, is_replicated: bool) {
         let declared = Declared { is_replicated, delays: OnceCell::new() };
         self.declared.borrow_mut().insert(queue.to_owned(), Rc::new(declared));
     }
@@ -43,18 +44,18 @@ impl Routes {
         self.declared.borrow().get(queue).map(|queue| queue.is_replicated)
     }
 
-    /// A message on its way into its queue, after what is to be declared for that.
+    /// Prepares a message for its queue, after its delay queues are declared if it is to wait.
     pub(crate) fn of<'a>(
         &self,
         connection: &'a Connection,
         queue: &'a str,
         message: &Message,
         not_before: Option<SystemTime>,
-    ) -> Result<Made<'a>, BrokerError> {
+    ) -> Result<Prepared<'a>, BrokerError> {
         let now = wall_time();
         let Some(length) = delay::until(not_before, now) else {
             let properties = properties(message, now)?;
-            return Ok(Made::Message(to_queue(queue, properties, message.body.clone())?));
+            return Ok(Prepared::Message(to_queue(queue, properties, message.body.clone())?));
         };
         let Some((exchange, key)) = delay::route(queue, length) else {
             return Err(BrokerError::Refused(format!(
@@ -69,17 +70,23 @@ impl Routes {
             ))
         })?;
         if declared.delays.get().is_none() {
-            return Ok(Made::After(Box::pin(declared.let_delay(connection, queue))));
+            return Ok(Prepared::After(Box::pin(declared.declare_delays(connection, queue))));
         }
         let (exchange, routing_key) = (short(&exchange)?, short(&key)?);
         let (properties, body) = (headless(message, now)?, message.body.clone());
-        Ok(Made::Message(Publishing { exchange, routing_key, properties, body, mandatory: true }))
+        Ok(Prepared::Message(Publishing {
+            exchange,
+            routing_key,
+            properties,
+            body,
+            mandatory: true,
+        }))
     }
 }
 
 impl Declared {
-    /// Sees to it that the queue has delay queues.
-    async fn let_delay(
+    /// Declares the delay queues, once.
+    async fn declare_delays(
         self: Rc<Self>,
         connection: &Connection,
         queue: &str,

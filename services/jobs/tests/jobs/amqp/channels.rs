@@ -42,7 +42,7 @@ fn publish(
     })
 }
 
-/// Publishes so many messages whose outcomes are awaited, each of which has its channel lost for another one.
+/// Publishes so many messages whose outcomes are awaited, which all lose their channel to another message.
 async fn asks_beside_one_to_blame(broker: &AmqpBroker, count: usize) {
     without_delays(broker).await;
     // Has the answers read that come to the channel, so that all go in the same turn.
@@ -78,23 +78,8 @@ fn few_channels_are_enough_to_delay() {
 }
 
 #[test]
-fn few_channels_are_enough_to_find_the_message_to_blame() {
-    on_a_broker_at(FEW, async |_server, broker| {
-        without_delays(&broker).await;
-        let innocent = || (0..20).map(|n| publish(&broker, &n.to_string(), false, false));
-        let mut sent: Vec<_> = innocent().collect();
-        let to_blame = publish(&broker, "to blame", false, true);
-        sent.extend(innocent());
-        to_blame.await.unwrap().expect_err("there is no exchange");
-        for sent in sent {
-            sent.await.unwrap().unwrap();
-        }
-    });
-}
-
-#[test]
-fn messages_that_are_sent_again_need_no_channel_each() {
-    on_a_broker(async |server, broker| {
+fn one_channel_is_enough_to_send_again() {
+    on_a_broker_at(FEW, async |server, broker| {
         without_delays(&broker).await;
         let (most, _looking) = most_channels(&server);
         let mut sent: Vec<_> =
@@ -105,7 +90,8 @@ fn messages_that_are_sent_again_need_no_channel_each() {
         for sent in sent {
             sent.await.unwrap().unwrap();
         }
-        assert!((2..50).contains(&most.get()), "{} channels", most.get());
+        // The broker closes the old one a moment after the next one is open.
+        assert!(most.get() <= 2, "{} channels", most.get());
     });
 }
 
@@ -128,7 +114,7 @@ fn an_outcome_that_has_come_needs_no_channel() {
 }
 
 #[test]
-fn whoever_begins_to_ask_is_not_refused_for_a_message_of_another() {
+fn expect_survives_a_refused_message() {
     on_a_broker(async |server, broker| {
         without_delays(&broker).await;
         let to_blame = publish(&broker, "to blame", false, true);
@@ -170,7 +156,7 @@ fn an_outcome_that_cannot_come_needs_no_channel() {
     on_a_broker(async |server, broker| {
         asks_beside_one_to_blame(&broker, 5).await;
         publish(&broker, "another", false, false).await.unwrap().unwrap();
-        assert_eq!(server.channels(), 6);
+        assert_eq!(server.channels(), 5);
         server.cut();
         while !matches!(broker.connection().changed().await, Ok(State::Open)) {}
         sleep(SECOND).await.unwrap();
@@ -180,13 +166,13 @@ fn an_outcome_that_cannot_come_needs_no_channel() {
     });
 }
 
-/// Nor one each, when they are many.
+/// Beyond a number of channels.
 #[test]
-fn those_who_wait_for_outcomes_share_channels() {
+fn many_awaited_outcomes_share_channels() {
     on_a_broker(async |server, broker| {
         asks_beside_one_to_blame(&broker, 600).await;
         sleep(SECOND).await.unwrap();
-        assert!(server.channels() <= 256 + 16, "{} channels", server.channels());
+        assert!((200..=257).contains(&server.channels()), "{} channels", server.channels());
         carry_out(&broker, 600).await;
         for job in 0..600 {
             let job = JobId(job.to_string());

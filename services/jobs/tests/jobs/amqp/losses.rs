@@ -181,27 +181,6 @@ fn the_dead_have_a_queue_also_when_it_was_deleted() {
 }
 
 #[test]
-fn a_burial_is_not_hindered_by_a_message_that_costs_the_channel() {
-    on_a_broker(async |server, broker| {
-        without_delays(&broker).await;
-        broker.publish("jobs", message("a"), None).await.unwrap();
-        let mut deliveries = broker.consume("jobs", 1).await.unwrap();
-        let delivery = deliveries.next().await.unwrap().unwrap();
-        let other = broker.clone();
-        let to_blame = spawn(async move {
-            other.publish("jobs", message("to blame"), Some(wall_time() + SECOND)).await
-        });
-        let (receipt, message) = (delivery.receipt, delivery.message);
-        let burying = broker.clone();
-        let buried = spawn(async move { burying.bury(receipt, message, "why".to_owned()).await });
-        to_blame.await.unwrap().expect_err("there is no exchange");
-        buried.await.unwrap().unwrap();
-        sleep(SECOND).await.unwrap();
-        assert_eq!((server.ready("jobs.dead"), server.unacked("jobs")), (1, 0));
-    });
-}
-
-#[test]
 fn what_cannot_be_buried_is_given_back_after_a_while() {
     on_a_broker(async |server, broker| {
         let mut poison = message("poison");
