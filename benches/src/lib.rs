@@ -9,17 +9,6 @@ mod load;
 pub mod measure;
 mod meeting;
 mod memory;
-#[cfg(feature = "compio")]
-mod on_compio;
-#[cfg(feature = "glommio")]
-mod on_glommio;
-#[cfg(feature = "monoio")]
-mod on_monoio;
-pub mod on_pikake;
-#[cfg(feature = "smol")]
-mod on_smol;
-#[cfg(feature = "tokio")]
-pub mod on_tokio;
 pub mod results;
 pub mod runtime;
 mod scheduling;
@@ -28,3 +17,7 @@ mod system;
 mod threads;
 mod timers;
 pub mod workloads;
+
+pub use runtime::pikake as on_pikake;
+#[cfg(feature = "tokio")]
+pub use runtime::tokio as on_tokio;

@@ -1,5 +1,17 @@
 //! What a workload asks of a runtime. Each workload is written once, against this.
 
+#[cfg(feature = "compio")]
+pub(crate) mod compio;
+#[cfg(feature = "glommio")]
+pub(crate) mod glommio;
+#[cfg(feature = "monoio")]
+pub(crate) mod monoio;
+pub mod pikake;
+#[cfg(feature = "smol")]
+pub(crate) mod smol;
+#[cfg(feature = "tokio")]
+pub mod tokio;
+
 use std::cell::Cell;
 use std::future::{Future, poll_fn};
 use std::io;

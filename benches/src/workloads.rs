@@ -136,42 +136,42 @@ macro_rules! on_runtime {
     ($name:expr, $Runtime:ident => $do:expr $(, $own_name:pat $(if $if:expr)? => $own:expr)*) => {
         match $name {
             "pikake" => {
-                type $Runtime = $crate::on_pikake::Pikake;
+                type $Runtime = $crate::runtime::pikake::Pikake;
                 Some($do)
             }
             #[cfg(feature = "tokio")]
             "tokio" => {
-                type $Runtime = $crate::on_tokio::Tokio;
+                type $Runtime = $crate::runtime::tokio::Tokio;
                 Some($do)
             }
             #[cfg(feature = "smol")]
             "smol" => {
-                type $Runtime = $crate::on_smol::Smol;
+                type $Runtime = $crate::runtime::smol::Smol;
                 Some($do)
             }
             #[cfg(feature = "monoio")]
             "monoio" => {
-                type $Runtime = $crate::on_monoio::Monoio<$crate::on_monoio::Best>;
+                type $Runtime = $crate::runtime::monoio::Monoio<$crate::runtime::monoio::Best>;
                 Some($do)
             }
             #[cfg(feature = "monoio")]
             "monoio-epoll" => {
-                type $Runtime = $crate::on_monoio::Monoio<$crate::on_monoio::Epoll>;
+                type $Runtime = $crate::runtime::monoio::Monoio<$crate::runtime::monoio::Epoll>;
                 Some($do)
             }
             #[cfg(feature = "compio")]
             "compio" => {
-                type $Runtime = $crate::on_compio::Compio<false>;
+                type $Runtime = $crate::runtime::compio::Compio<false>;
                 Some($do)
             }
             #[cfg(feature = "compio")]
             "compio-epoll" => {
-                type $Runtime = $crate::on_compio::Compio<true>;
+                type $Runtime = $crate::runtime::compio::Compio<true>;
                 Some($do)
             }
             #[cfg(feature = "glommio")]
             "glommio" => {
-                type $Runtime = $crate::on_glommio::Glommio;
+                type $Runtime = $crate::runtime::glommio::Glommio;
                 Some($do)
             }
             $($own_name $(if $if)? => $own,)*

@@ -51,38 +51,11 @@ mod queue;
 mod reentrant;
 mod rwlock;
 mod semaphore;
-mod shared_block;
-mod shared_channel;
-mod shared_event;
-mod shared_items;
-mod shared_line;
-mod shared_mutex;
-mod shared_queue;
-#[cfg(all(test, pikake_shuttle))]
-mod shared_tests;
-mod shared_wait;
+pub mod shared;
 mod signals;
 mod store;
 mod wait_group;
 pub mod watch;
-
-/// The same between threads and kernels, in any mix: a task awaits, a thread blocks.
-///
-/// What is in the rest of the crate belongs to one kernel and costs no atomic operation. What is
-/// here is `Send` and `Sync`, is meant to be put into an [`Arc`](std::sync::Arc), and takes a lock of
-/// the standard library for a few instructions. Each wait comes in two forms: `get().await` in a
-/// task, which suspends that task, and `get_blocking()` elsewhere, which blocks its thread and
-/// panics inside a kernel. Whoever comes first is served first, whichever way they wait; and what
-/// was handed over to somebody who is interrupted or dropped before they have seen it goes to the
-/// next.
-pub mod shared {
-    pub use crate::shared_channel::{
-        Receiver, RecvStream, Sender, bounded as bounded_channel, unbounded as unbounded_channel,
-    };
-    pub use crate::shared_event::Event;
-    pub use crate::shared_mutex::{Mutex, MutexGuard};
-    pub use crate::shared_queue::Queue;
-}
 
 pub use barrier::Barrier;
 pub use condvar::{Condvar, WaitInterrupted};

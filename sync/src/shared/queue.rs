@@ -7,12 +7,10 @@ use std::time::{Duration, Instant};
 
 use pikake_traps::Interrupted;
 
+use super::items::{Items, Joining, Numbered, get, get_blocking, put, put_blocking, try_get};
+use super::line::Shared;
+use super::wait::{Trapped, Wait};
 use crate::error::{GetError, NothingToDo, PutError, TryGetError};
-use crate::shared_items::{
-    Items, Joining, Numbered, get, get_blocking, put, put_blocking, try_get,
-};
-use crate::shared_line::Shared;
-use crate::shared_wait::{Trapped, Wait};
 
 /// A queue between threads and tasks of any kernel, in any mix.
 ///

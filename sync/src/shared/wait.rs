@@ -1,5 +1,5 @@
 //! A wait for something that threads share: as a thread blocks on it, and as a task awaits it. See
-//! `shared_line.rs` for the line it is in.
+//! `line.rs` for the line it is in.
 //!
 //! What can be had at once takes one look under the lock. Otherwise the waker is cloned with the
 //! lock open, and a second look takes a place in the line, with the waker; a third one, after the
@@ -17,8 +17,8 @@ use pikake_traps::{
     ForeignTrap, Interrupted, KernelTrap, TrapKind, kernel_trap_at, yield_thread_before_sleep,
 };
 
-use crate::shared_block;
-use crate::shared_line::{Left, Shared, Side, State, Wakers};
+use super::block;
+use super::line::{Left, Shared, Side, State, Wakers};
 
 /// How often a thread lets others run before it takes a place in the line and sleeps. Where many
 /// threads wait for one, that one gets to do a lot at a time, and not one thing for each wake.
@@ -64,10 +64,10 @@ where
                 return Some(Ok(gets));
             }
             if attempt < YIELDS {
-                shared_block::yield_now();
+                block::yield_now();
             }
         }
-        let done = shared_block::block_on(&mut *self, until);
+        let done = block::block_on(&mut *self, until);
         if done.is_none() {
             self.leave(true);
         }

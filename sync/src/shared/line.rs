@@ -6,7 +6,7 @@
 //! function serves: it calls who is first as long as the state allows, and what somebody was called
 //! for is theirs from then on.
 //!
-//! A wait has two sides (`shared_wait.rs`). To the line it is a `Wait`, a future that knows nothing of kernels; a
+//! A wait has two sides (`wait.rs`). To the line it is a `Wait`, a future that knows nothing of kernels; a
 //! thread blocks on it, and a task awaits it inside `Trapped`, which shows it to
 //! the kernel. Who is interrupted gives back what it was called for in the same moment. What
 //! somebody has *brought* and another has taken cannot be given back: so those who bring something
@@ -18,7 +18,7 @@ use std::task::Waker;
 
 use pikake_traps::catch_and_log;
 
-use crate::shared_block::{self, Guard, Mutex};
+use super::block::{self, Guard, Mutex};
 
 /// What is behind the lock: the state that is waited for, and those who wait.
 pub(crate) trait State {
@@ -57,7 +57,7 @@ impl<S: State> Shared<S> {
     }
 
     pub(crate) fn lock(&self) -> Guard<'_, S> {
-        shared_block::lock(&self.0)
+        block::lock(&self.0)
     }
 
     /// Changes the state, serves, and wakes who was called.

@@ -7,8 +7,8 @@ use std::time::{Duration, Instant};
 
 use pikake_traps::Interrupted;
 
-use crate::shared_line::{Line, Shared, Side, State, Wakers};
-use crate::shared_wait::{Trapped, Wait};
+use super::line::{Line, Shared, Side, State, Wakers};
+use super::wait::{Trapped, Wait};
 
 /// A flag that threads and tasks of any kernel wait for.
 ///

@@ -9,9 +9,9 @@ use std::task::{Context, Poll, Waker};
 
 use shuttle::thread;
 
+use super::items::{Getting, Putting};
+use super::wait::Wait;
 use crate::shared::{Event, Mutex, Queue, bounded_channel};
-use crate::shared_items::{Getting, Putting};
-use crate::shared_wait::Wait;
 
 /// How many schedules each program is run under.
 const SCHEDULES: usize = 3_000;

@@ -12,11 +12,11 @@ use std::time::{Duration, Instant};
 use futures_core::Stream;
 use pikake_traps::Interrupted;
 
+use super::items::{self, Getting, Items, Numbered};
+use super::line::Shared;
+use super::queue::Queue;
+use super::wait::Trapped;
 use crate::error::{GetError, PutError, TryGetError};
-use crate::shared_items::{self, Getting, Items, Numbered};
-use crate::shared_line::Shared;
-use crate::shared_queue::Queue;
-use crate::shared_wait::Trapped;
 
 /// A channel that holds so many items; whoever sends more has to wait. With none, a sender waits
 /// for the receiver.
@@ -76,7 +76,7 @@ impl<T> Sender<T> {
     /// When it has to wait outside a task of a kernel.
     #[track_caller]
     pub fn send(&self, item: T) -> impl Future<Output = Result<(), PutError<T>>> {
-        shared_items::put(&self.shared, item, Location::caller())
+        items::put(&self.shared, item, Location::caller())
     }
 
     /// Sends an item, blocking the thread until there is room for it.
@@ -89,7 +89,7 @@ impl<T> Sender<T> {
     ///
     /// Inside a kernel, whose tasks would all be stopped.
     pub fn send_blocking(&self, item: T) -> Result<(), PutError<T>> {
-        shared_items::put_blocking(&self.shared, item, None)
+        items::put_blocking(&self.shared, item, None)
     }
 
     /// Sends an item, if there is room for it now and nobody waits for room.
@@ -139,7 +139,7 @@ impl<T> Receiver<T> {
     /// When it has to wait outside a task of a kernel.
     #[track_caller]
     pub fn recv(&mut self) -> impl Future<Output = Result<Option<T>, Interrupted>> {
-        let get = shared_items::get(&*self.0, Location::caller());
+        let get = items::get(&*self.0, Location::caller());
         async move {
             match get.await {
                 Ok(item) => Ok(Some(item)),
@@ -156,7 +156,7 @@ impl<T> Receiver<T> {
     ///
     /// Inside a kernel, whose tasks would all be stopped.
     pub fn recv_blocking(&mut self) -> Option<T> {
-        shared_items::get_blocking(&self.0, None).ok()
+        items::get_blocking(&self.0, None).ok()
     }
 
     /// Receives the next item, blocking the thread until there is one, but only so long.
@@ -169,7 +169,7 @@ impl<T> Receiver<T> {
     ///
     /// Inside a kernel, whose tasks would all be stopped.
     pub fn recv_blocking_timeout(&mut self, length: Duration) -> Result<T, TryGetError> {
-        shared_items::get_blocking(&self.0, Instant::now().checked_add(length))
+        items::get_blocking(&self.0, Instant::now().checked_add(length))
     }
 
     /// Receives the next item, if there is one.
@@ -178,7 +178,7 @@ impl<T> Receiver<T> {
     ///
     /// [`TryGetError`]: there is none, and whether there may be one later.
     pub fn try_recv(&mut self) -> Result<T, TryGetError> {
-        shared_items::try_get(&self.0)
+        items::try_get(&self.0)
     }
 
     /// The items, as a stream for a task.

@@ -6,9 +6,9 @@ use std::ops::Deref;
 use std::panic::Location;
 use std::time::Instant;
 
+use super::line::{Line, Shared, Side, State, Wakers};
+use super::wait::{Trapped, Wait};
 use crate::error::{GetError, NotPut, PutError, TryGetError};
-use crate::shared_line::{Line, Shared, Side, State, Wakers};
-use crate::shared_wait::{Trapped, Wait};
 
 /// What is in a queue, and who waits.
 pub(crate) struct Items<T> {

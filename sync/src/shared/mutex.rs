@@ -8,9 +8,9 @@ use std::thread::{self, ThreadId};
 
 use pikake_traps::{Interrupted, TaskMark};
 
-use crate::shared_block::{self, Guard};
-use crate::shared_line::{Line, Shared, Side, State, Wakers};
-use crate::shared_wait::{Trapped, Wait};
+use super::block::{self, Guard};
+use super::line::{Line, Shared, Side, State, Wakers};
+use super::wait::{Trapped, Wait};
 
 /// A lock around a value that threads and tasks of any kernel share.
 ///
@@ -39,7 +39,7 @@ use crate::shared_wait::{Trapped, Wait};
 pub struct Mutex<T: ?Sized> {
     lock: Shared<Lock>,
     /// Locked by whoever has the lock, and so never waited for.
-    value: shared_block::Mutex<T>,
+    value: block::Mutex<T>,
 }
 
 #[derive(Debug)]
@@ -112,7 +112,7 @@ impl<T> Mutex<T> {
     /// A lock that nobody holds.
     pub fn new(value: T) -> Self {
         let lock = Shared::new(Lock { held: false, holder: None, line: Line::new() });
-        Self { lock, value: shared_block::Mutex::new(value) }
+        Self { lock, value: block::Mutex::new(value) }
     }
 
     /// The value.
@@ -163,7 +163,7 @@ impl<T: ?Sized> Mutex<T> {
     }
 
     fn guard(&self) -> MutexGuard<'_, T> {
-        MutexGuard { value: shared_block::lock(&self.value), _held: Held(&self.lock) }
+        MutexGuard { value: block::lock(&self.value), _held: Held(&self.lock) }
     }
 }
 
