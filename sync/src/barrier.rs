@@ -1,4 +1,4 @@
-//! A place where tasks wait for each other.
+//! A barrier, at which tasks wait for each other.
 
 use std::cell::Cell;
 use std::fmt;
@@ -10,10 +10,10 @@ use pikake_traps::{Interrupted, WaitQueue};
 use crate::name::Name;
 use crate::signals::{Signals, signal};
 
-/// A place where so many tasks wait for each other, again and again.
+/// A reusable barrier, at which a fixed number of tasks wait for each other.
 ///
-/// The one that completes the number lets all go on. Who is interrupted before that does not count
-/// any more, and another has to come in its place.
+/// The last task to arrive releases all of them. A task that is interrupted before that no longer
+/// counts, and another has to arrive instead.
 ///
 /// # Examples
 ///
@@ -40,44 +40,44 @@ use crate::signals::{Signals, signal};
 /// ```
 pub struct Barrier {
     size: usize,
-    /// How often it has let all go on.
+    /// How often the barrier released its waiters.
     rounds: Cell<u64>,
     waiters: WaitQueue,
     name: Name,
 }
 
 impl Barrier {
-    /// A barrier for so many; none and one are the same.
+    /// Creates a barrier for `size` tasks; zero and one are the same.
     pub const fn new(size: usize) -> Self {
         Self { size, rounds: Cell::new(0), waiters: WaitQueue::new(), name: Name::NONE }
     }
 
-    /// The same with a name, which `Debug` and listings of waits show.
+    /// Adds a name, which `Debug` and listings of waits show.
     pub const fn named(mut self, name: &'static str) -> Self {
         self.name = Name::new(name);
         self
     }
 
-    /// Waits until all are here. `true` for one of them, the one that came last.
+    /// Waits until all tasks have arrived. Returns `true` to the last of them.
     ///
     /// # Cancellation
     ///
-    /// An interruption point while it waits. Interrupted or dropped before all were here, it does
-    /// not count.
+    /// The wait is an interruption point. A wait that is interrupted or dropped before the release
+    /// no longer counts.
     ///
     /// # Errors
     ///
-    /// [`Interrupted`], before all were here.
+    /// [`Interrupted`], before all tasks had arrived.
     ///
     /// # Panics
     ///
-    /// When it has to wait outside a task of a kernel.
+    /// If the caller has to wait outside a task of a kernel.
     #[track_caller]
     pub fn wait(&self) -> impl Future<Output = Result<bool, Interrupted>> {
         let place = Location::caller();
         async move {
             let round = self.rounds.get();
-            // Who is interrupted is out of the wait queue at once, so this counts nobody else.
+            // An interrupted task leaves the wait queue at once, so the length counts waiters only.
             while self.waiters.len() + 1 < self.size {
                 signal(self, place).await?;
                 if self.rounds.get() != round {
@@ -90,12 +90,12 @@ impl Barrier {
         }
     }
 
-    /// For how many it is.
+    /// The number of tasks that the barrier waits for.
     pub fn size(&self) -> usize {
         self.size
     }
 
-    /// How many wait.
+    /// The number of waiters.
     pub fn waiting(&self) -> usize {
         self.waiters.len()
     }

@@ -1,4 +1,4 @@
-//! A channel in which every receiver gets every item.
+//! A channel that delivers every item to every receiver.
 
 use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
@@ -17,11 +17,11 @@ use crate::error::TryGetError;
 use crate::name::Name;
 use crate::signals::{Signal, Signals, signal};
 
-/// A channel in which every receiver gets every item that is sent after it was made.
+/// Creates a channel in which every receiver gets every item that is sent after its creation.
 ///
-/// Senders never wait. Of what some receiver has not received yet, the last `capacity` items are
-/// kept; a receiver that is further behind is told [how many](RecvError::Lagged) it has missed, and
-/// goes on with the oldest that is there.
+/// Senders never wait. The channel keeps the last `capacity` items that some receiver has not
+/// received. A receiver that is further behind gets [`RecvError::Lagged`] with the number of missed
+/// items, and continues with the oldest item that is kept.
 ///
 /// # Examples
 ///
@@ -39,7 +39,7 @@ use crate::signals::{Signal, Signals, signal};
 ///
 /// # Panics
 ///
-/// With a capacity of zero.
+/// If the capacity is zero.
 pub fn channel<T>(capacity: usize) -> (Sender<T>, Receiver<T>) {
     assert!(capacity > 0, "a broadcast channel keeps one item at least");
     let shared = Rc::new(Shared {
@@ -63,10 +63,10 @@ struct Shared<T> {
 }
 
 struct Kept<T> {
-    /// Each with the number of receivers that have not received it. Counted, so that cloning one
-    /// for a receiver, which is not our code, needs no borrow.
+    /// Each item with the number of receivers that have not received it. The `Rc` lets a receiver
+    /// clone the item, which runs foreign code, without a borrow.
     items: VecDeque<(Rc<T>, usize)>,
-    /// The number of the first, counted from the beginning of the channel.
+    /// The number of the first item, counted from the creation of the channel.
     first: u64,
 }
 
@@ -75,7 +75,7 @@ impl<T> Kept<T> {
         self.first + self.items.len() as u64
     }
 
-    /// The item of that number, for one who has not received it.
+    /// The item `number`, for a receiver that has not received it.
     fn receive(&mut self, number: u64) -> Option<Rc<T>> {
         let index = usize::try_from(number.checked_sub(self.first)?).ok()?;
         let (item, left) = self.items.get_mut(index)?;
@@ -83,7 +83,7 @@ impl<T> Kept<T> {
         Some(item.clone())
     }
 
-    /// Takes out the first item, if everybody has received it.
+    /// Removes the first item, if all receivers have received it.
     fn take_received(&mut self) -> Option<Rc<T>> {
         let (_, left) = self.items.front()?;
         if *left > 0 {
@@ -98,7 +98,7 @@ impl<T> Shared<T> {
     fn receive(&self, number: u64) -> Option<Rc<T>> {
         let item = self.kept.borrow_mut().receive(number);
         loop {
-            // One by one, since dropping an item is not our code.
+            // One by one, since dropping an item runs foreign code.
             let received = self.kept.borrow_mut().take_received();
             if received.is_none() {
                 return item;
@@ -127,7 +127,7 @@ impl<T> Sender<T> {
         self
     }
 
-    /// Sends an item to all receivers; tells how many there are. Without any, it is dropped.
+    /// Sends an item to all receivers, and returns their number. Without receivers, the item is dropped.
     pub fn send(&self, item: T) -> usize {
         let receivers = self.0.receivers.get();
         if receivers == 0 {
@@ -148,14 +148,14 @@ impl<T> Sender<T> {
         receivers
     }
 
-    /// One more receiver, for what is sent from now on.
+    /// Adds a receiver for all items that are sent from now on.
     pub fn subscribe(&self) -> Receiver<T> {
         self.0.receivers.set(self.0.receivers.get() + 1);
         let next = self.0.kept.borrow().end();
         Receiver { shared: self.0.clone(), next, wait: None }
     }
 
-    /// How many receivers there are.
+    /// The number of receivers.
     pub fn receivers(&self) -> usize {
         self.0.receivers.get()
     }
@@ -180,29 +180,29 @@ impl<T> Drop for Sender<T> {
 
 /// The side of a [`channel`] that receives.
 ///
-/// It is a [`Stream`] as well, of `Result<T, RecvError>`; after an error it goes on.
+/// Also a [`Stream`] of `Result<T, RecvError>`, which continues after an error.
 pub struct Receiver<T> {
     shared: Rc<Shared<T>>,
-    /// The number of the item it receives next.
+    /// The number of the next item to receive.
     next: u64,
     /// The wait of the stream.
     wait: Option<KernelTrap<Signal<Rc<Shared<T>>>>>,
 }
 
 impl<T: Clone> Receiver<T> {
-    /// Receives the next item, when there is one; `None` when there will be none.
+    /// Receives the next item, waiting until there is one; `None` once the channel is closed and empty.
     ///
     /// # Cancellation
     ///
-    /// An interruption point while it waits. Nothing is lost when it is dropped.
+    /// The wait is an interruption point. Dropping the future loses nothing.
     ///
     /// # Errors
     ///
-    /// [`RecvError`]: interrupted, or items were missed; it can be called again.
+    /// [`RecvError`]: the wait was interrupted, or items were missed. `recv` can be called again.
     ///
     /// # Panics
     ///
-    /// When it has to wait outside a task of a kernel.
+    /// If the caller has to wait outside a task of a kernel.
     #[track_caller]
     pub fn recv(&mut self) -> impl Future<Output = Result<Option<T>, RecvError>> {
         let place = Location::caller();
@@ -223,7 +223,7 @@ impl<T: Clone> Receiver<T> {
     ///
     /// # Errors
     ///
-    /// [`TryRecvError`]: there is none, and whether there may be one later, or items were missed.
+    /// [`TryRecvError`]: the channel is empty or closed, or items were missed.
     pub fn try_recv(&mut self) -> Result<T, TryRecvError> {
         let first = self.shared.kept.borrow().first;
         if self.next < first {
@@ -271,7 +271,7 @@ impl<T: Clone> Stream for Receiver<T> {
 }
 
 impl<T> Receiver<T> {
-    /// One more receiver, which has received what this one has.
+    /// Adds a receiver at the same position as this one.
     pub fn resubscribe(&self) -> Self {
         let mut kept = self.shared.kept.borrow_mut();
         let first = kept.first;
@@ -322,11 +322,11 @@ fn show<T>(name: &str, shared: &Shared<T>, f: &mut fmt::Formatter<'_>) -> fmt::R
         .finish()
 }
 
-/// Why nothing was received.
+/// Why `recv` returned no item.
 #[derive(Clone, PartialEq, Eq, Debug)]
 #[non_exhaustive]
 pub enum RecvError {
-    /// So many items were missed: they had to make room for later ones.
+    /// The number of missed items, which the channel discarded for later ones.
     Lagged(u64),
     /// The wait was interrupted.
     Interrupted(Interrupted),
@@ -358,15 +358,15 @@ impl Error for RecvError {
     }
 }
 
-/// Why [`Receiver::try_recv`] received nothing.
+/// Why [`Receiver::try_recv`] returned no item.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[non_exhaustive]
 pub enum TryRecvError {
-    /// It has received everything that was sent.
+    /// The receiver has received all items so far.
     Empty,
-    /// It has received everything, and nothing more will be sent.
+    /// The receiver has received all items, and all senders are gone.
     Closed,
-    /// So many items were missed: they had to make room for later ones.
+    /// The number of missed items, which the channel discarded for later ones.
     Lagged(u64),
 }
 

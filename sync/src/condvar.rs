@@ -1,4 +1,4 @@
-//! Waiting for a change of what a mutex guards.
+//! A condition variable: waiting for a change of a mutex's value.
 
 use std::error::Error;
 use std::fmt;
@@ -13,11 +13,10 @@ use crate::mutex::MutexGuard;
 use crate::name::Name;
 use crate::signals::{Signals, signal};
 
-/// Waiting for a change of what a [`Mutex`](crate::Mutex) guards.
+/// A condition variable: waits for a change of a [`Mutex`](crate::Mutex)'s value.
 ///
-/// Who waits gives the lock up meanwhile, and has it again afterwards, whatever it is told. Those
-/// who wait are notified in the order in which they came. A notification that nobody waits for is
-/// gone.
+/// A wait releases the lock and takes it again before it returns, also with an error. Waiters are
+/// notified in order of arrival. A notification without a waiter has no effect.
 ///
 /// # Examples
 ///
@@ -50,28 +49,28 @@ pub struct Condvar {
 }
 
 impl Condvar {
-    /// A condition that nobody waits for.
+    /// Creates a condition without waiters.
     pub const fn new() -> Self {
         Self { waiters: WaitQueue::new(), name: Name::NONE }
     }
 
-    /// The same with a name, which `Debug` and listings of waits show.
+    /// Adds a name, which `Debug` and listings of waits show.
     pub const fn named(mut self, name: &'static str) -> Self {
         self.name = Name::new(name);
         self
     }
 
-    /// Gives the lock up, waits to be notified, and waits for the lock.
+    /// Releases the lock, waits for a notification, and takes the lock again.
     ///
-    /// It is never notified for nothing; but what it waits for may have changed again before it has
-    /// the lock, so look at it, or use [`wait_while`](Self::wait_while).
+    /// There are no spurious notifications, but the value may change again before the waiter has
+    /// the lock: check the value, or use [`wait_while`](Self::wait_while).
     ///
     /// # Cancellation
     ///
-    /// An interruption point until it is notified. Then, and also when it is interrupted, it waits
-    /// for the lock, which is not an interruption point: a lock that is never given back is waited
-    /// for for ever. Dropped, it does not have the lock; a notification that it had got goes to the
-    /// next.
+    /// An interruption point until the notification. Afterwards, and after an interruption too, the
+    /// future waits for the lock, which is not an interruption point: with a lock that is never
+    /// released, it waits forever. A dropped future does not hold the lock, and its notification
+    /// goes to the next waiter.
     ///
     /// # Errors
     ///
@@ -95,7 +94,7 @@ impl Condvar {
     ) -> Result<MutexGuard<'a, T>, WaitInterrupted<'a, T>> {
         let mutex = guard.mutex();
         let mut wait = signal(self, place);
-        // Begun before the lock is free, lest a notification in between be missed.
+        // The wait begins before the lock is free, so no notification in between is missed.
         let begun = poll_fn(|cx| Poll::Ready(Pin::new(&mut wait).poll(cx))).await;
         drop(guard);
         let answer = match begun {
@@ -117,7 +116,7 @@ impl Condvar {
         }
     }
 
-    /// Waits as long as `condition` holds of what the mutex guards; not at all if it does not.
+    /// Waits as long as `condition` returns `true` for the mutex's value.
     ///
     /// # Cancellation
     ///
@@ -145,23 +144,23 @@ impl Condvar {
         }
     }
 
-    /// Lets up to so many go on, those that came first; tells how many there were.
+    /// Notifies up to `count` waiters, in order of arrival, and returns their number.
     pub fn notify(&self, count: usize) -> usize {
         self.waiters.wake(count)
     }
 
-    /// Lets all go on that wait now; tells how many there were.
+    /// Notifies all current waiters, and returns their number.
     pub fn notify_all(&self) -> usize {
         self.notify(usize::MAX)
     }
 
-    /// How many wait to be notified.
+    /// The number of waiters.
     pub fn waiting(&self) -> usize {
         self.waiters.len()
     }
 }
 
-/// A notification whose receiver does not have the lock yet. Dropped with it, it goes to the next.
+/// A notification whose receiver does not have the lock yet. Its drop notifies the next waiter.
 struct Notified<'a>(&'a Condvar);
 
 impl Drop for Notified<'_> {
@@ -188,16 +187,16 @@ impl fmt::Debug for Condvar {
     }
 }
 
-/// A wait for a [`Condvar`] was interrupted before it was notified; the lock is there again.
+/// A wait for a [`Condvar`] was interrupted before its notification. The error holds the lock.
 #[non_exhaustive]
 pub struct WaitInterrupted<'a, T: ?Sized> {
-    /// The lock.
+    /// The guard of the lock, which was taken again.
     pub guard: MutexGuard<'a, T>,
-    /// Why.
+    /// The interruption.
     pub interrupted: Interrupted,
 }
 
-/// Gives the lock back.
+/// Releases the lock.
 impl<T: ?Sized> From<WaitInterrupted<'_, T>> for Interrupted {
     fn from(error: WaitInterrupted<'_, T>) -> Self {
         error.interrupted

@@ -1,6 +1,4 @@
-//! Why nothing was put into a queue or a channel, or got out of one.
-//!
-//! What could not be put is in the error, so that nothing is lost.
+//! Errors of queues and channels. A failed `put` or `send` returns the item in its error.
 
 use std::error::Error;
 use std::fmt;
@@ -8,11 +6,11 @@ use std::io;
 
 use pikake_traps::Interrupted;
 
-/// Why nothing came out of a queue.
+/// Why `get` returned no item.
 #[derive(Clone, PartialEq, Eq, Debug)]
 #[non_exhaustive]
 pub enum GetError {
-    /// The queue is closed, and empty.
+    /// The queue is closed and empty.
     Closed,
     /// The wait was interrupted.
     Interrupted(Interrupted),
@@ -42,7 +40,7 @@ impl Error for GetError {
     }
 }
 
-/// `UnexpectedEof` if the queue is closed; see the conversion from [`Interrupted`] otherwise.
+/// `UnexpectedEof` if the queue is closed. Otherwise as the conversion from [`Interrupted`].
 impl From<GetError> for io::Error {
     fn from(error: GetError) -> Self {
         match error {
@@ -52,20 +50,20 @@ impl From<GetError> for io::Error {
     }
 }
 
-/// Why [`Queue::try_get`](crate::AnyQueue::try_get) got nothing.
+/// Why [`Queue::try_get`](crate::AnyQueue::try_get) returned no item.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[non_exhaustive]
 pub enum TryGetError {
-    /// There is nothing that is not spoken for.
+    /// The queue is empty, or its items are granted to waiters.
     Empty,
-    /// There is nothing, and there will be nothing.
+    /// The queue is closed and empty.
     Closed,
 }
 
 impl fmt::Display for TryGetError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
-            Self::Empty => "nothing is there to be taken",
+            Self::Empty => "no item is available",
             Self::Closed => "the queue is closed and empty",
         })
     }
@@ -73,7 +71,7 @@ impl fmt::Display for TryGetError {
 
 impl Error for TryGetError {}
 
-/// An item was not put into a queue or sent into a channel: why, and the item.
+/// An item was not put into a queue or not sent. The error holds the item.
 ///
 /// # Examples
 ///
@@ -90,9 +88,9 @@ impl Error for TryGetError {}
 #[derive(Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct PutError<T> {
-    /// What was to be put.
+    /// The item.
     pub item: T,
-    /// Why it was not.
+    /// Why the item was not put.
     pub why: NotPut,
 }
 
@@ -100,9 +98,9 @@ pub struct PutError<T> {
 #[derive(Clone, PartialEq, Eq, Debug)]
 #[non_exhaustive]
 pub enum NotPut {
-    /// Nobody takes anything any more.
+    /// The queue is closed, or the receiver is gone.
     Closed,
-    /// There is no room, and it was not to be waited for.
+    /// There is no room, and the call does not wait.
     Full,
     /// There was no room in time.
     TimedOut,
@@ -115,12 +113,12 @@ impl<T> PutError<T> {
         Self { item, why }
     }
 
-    /// The item, to be kept.
+    /// The item.
     pub fn into_item(self) -> T {
         self.item
     }
 
-    /// The interruption, if that is why.
+    /// The interruption, if the wait was interrupted.
     pub fn interrupted(&self) -> Option<&Interrupted> {
         match &self.why {
             NotPut::Interrupted(why) => Some(why),
@@ -132,7 +130,7 @@ impl<T> PutError<T> {
 impl fmt::Display for NotPut {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Closed => f.write_str("nobody takes anything any more"),
+            Self::Closed => f.write_str("the queue or channel is closed"),
             Self::Full => f.write_str("there is no room"),
             Self::TimedOut => f.write_str("there was no room in time"),
             Self::Interrupted(why) => write!(f, "waiting for room was cut short ({why})"),
@@ -167,8 +165,8 @@ impl<T> Error for PutError<T> {
     }
 }
 
-/// Gives the item up. `BrokenPipe` if nobody takes anything any more, `WouldBlock` if there is no
-/// room, `TimedOut` after a deadline of its own; see the conversion from [`Interrupted`] otherwise.
+/// Drops the item. `BrokenPipe` if the queue is closed, `WouldBlock` if it is full, `TimedOut` after
+/// the timeout of the call. Otherwise as the conversion from [`Interrupted`].
 impl<T> From<PutError<T>> for io::Error {
     fn from(error: PutError<T>) -> Self {
         let kind = match error.why {
@@ -187,7 +185,7 @@ pub struct NothingToDo;
 
 impl fmt::Display for NothingToDo {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("`task_done` was called more often than items were put: call it once for each")
+        f.write_str("`task_done` was called more often than items were put: call it once per item")
     }
 }
 

@@ -12,8 +12,7 @@ use crate::signals::{Signals, signal};
 
 /// A flag that tasks wait for.
 ///
-/// [`set`](Self::set) lets everybody go on who waits, also if the flag is cleared again before
-/// they run.
+/// [`set`](Self::set) releases all waiters, also if the flag is cleared again before they run.
 ///
 /// # Examples
 ///
@@ -35,14 +34,14 @@ use crate::signals::{Signals, signal};
 #[derive(Default)]
 pub struct Event {
     is_set: Cell<bool>,
-    /// How often it was set.
+    /// How often the flag was set.
     count: Cell<u64>,
     waiters: WaitQueue,
     name: Name,
 }
 
 impl Event {
-    /// An event that is not set.
+    /// Creates an event that is not set.
     pub const fn new() -> Self {
         Self {
             is_set: Cell::new(false),
@@ -52,18 +51,18 @@ impl Event {
         }
     }
 
-    /// The same with a name, which `Debug` and listings of waits show.
+    /// Adds a name, which `Debug` and listings of waits show.
     pub const fn named(mut self, name: &'static str) -> Self {
         self.name = Name::new(name);
         self
     }
 
-    /// Whether it is set.
+    /// Whether the event is set.
     pub fn is_set(&self) -> bool {
         self.is_set.get()
     }
 
-    /// Sets it, and lets all go on that wait.
+    /// Sets the event, and releases all waiters.
     pub fn set(&self) {
         if !self.is_set.replace(true) {
             self.count.set(self.count.get() + 1);
@@ -71,24 +70,24 @@ impl Event {
         }
     }
 
-    /// Clears it: from now on, who waits has to wait until it is set again.
+    /// Clears the event: later waits last until it is set again.
     pub fn clear(&self) {
         self.is_set.set(false);
     }
 
-    /// Waits until it is set; not at all if it is.
+    /// Waits until the event is set. Returns at once if it is.
     ///
     /// # Cancellation
     ///
-    /// An interruption point while it waits. Nothing is lost when it is dropped.
+    /// The wait is an interruption point. Dropping the future loses nothing.
     ///
     /// # Errors
     ///
-    /// [`Interrupted`], before it was set.
+    /// [`Interrupted`], before the event was set.
     ///
     /// # Panics
     ///
-    /// When it has to wait outside a task of a kernel.
+    /// If the caller has to wait outside a task of a kernel.
     #[track_caller]
     pub fn wait(&self) -> impl Future<Output = Result<(), Interrupted>> {
         let place = Location::caller();
@@ -101,7 +100,7 @@ impl Event {
         }
     }
 
-    /// How many wait.
+    /// The number of waiters.
     pub fn waiting(&self) -> usize {
         self.waiters.len()
     }

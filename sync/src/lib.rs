@@ -1,33 +1,33 @@
 //! Locks, semaphores, events, queues and channels for the tasks of one kernel; and a few of them
 //! for threads.
 //!
-//! | tasks want | use |
+//! | for | use |
 //! | --- | --- |
-//! | state that nobody holds over an await | [`Local`] |
-//! | one at a time, over an await | [`Mutex`]; where the holder may come again, [`ReentrantMutex`] |
+//! | shared state without a lock, between awaits | [`Local`] |
+//! | one task at a time, across awaits | [`Mutex`]; [`ReentrantMutex`], if its holder may lock again |
 //! | many readers or one writer | [`RwLock`] |
-//! | so many at a time | [`Semaphore`] |
-//! | to wait until something is so | [`Event`]; a state behind a mutex: [`Condvar`] |
-//! | to wait until so many are done | [`WaitGroup`]; for each other: [`Barrier`] |
-//! | a value that is made once | [`OnceCell`]; that somebody sets: [`Promise`] |
-//! | to hand on items, each to one | [`Queue`], [`PriorityQueue`], [`LifoQueue`]; [`mpsc`], [`oneshot`] |
-//! | to tell everybody | [`broadcast`]; only the last state: [`watch`] |
+//! | a limited number of tasks at a time | [`Semaphore`] |
+//! | waiting for a condition | [`Event`]; on state behind a mutex: [`Condvar`] |
+//! | waiting until other tasks are done | [`WaitGroup`]; for each other: [`Barrier`] |
+//! | a value initialised once | [`OnceCell`] by its first user; [`Promise`] by another task |
+//! | items, each for one receiver | [`Queue`], [`PriorityQueue`], [`LifoQueue`]; [`mpsc`], [`oneshot`] |
+//! | items for all receivers | [`broadcast`]; only the last value: [`watch`] |
 //! | any of this with other threads | [`shared`] |
 //!
-//! # What holds for all of them
+//! # Common rules
 //!
-//! * **Who comes first is served first**, and what is handed over to somebody is theirs before they
-//!   run: nobody who comes later can take it. What can be had at once is had without suspending.
-//! * **Every wait is an interruption point**, and tells of it by an error. What is handed over before
-//!   the waiter is polled counts, also after a cancel or a deadline came up. An operation that could be done at once is done, also when
-//!   an interruption is due: that is told by the next wait.
-//! * **Nothing is lost.** A lock, a permit or an item that was handed over to a waiter which is
-//!   dropped before it has seen it goes to the next in line. An item that could not be put is in the
-//!   error. A waiter that is interrupted is out of the line with that poll.
-//! * **`Debug` shows** who holds and how many wait.
+//! * **Waiters are served in order.** A lock, permit or item that is handed over belongs to the waiter
+//!   even before it runs; no later caller can take it. Operations that need not wait do not suspend.
+//! * **Every wait is an interruption point**, and returns the interruption as an error. A hand-over
+//!   before the waiter's next poll wins over a cancel or a deadline. An operation that need not wait
+//!   is done even when an interruption is due; the next wait returns that.
+//! * **Nothing is lost.** A lock, permit or item that was handed to a waiter goes to the next waiter if
+//!   the first is dropped uncollected. An error returns the item that was not put. An interrupted
+//!   waiter leaves the wait queue in the same poll.
+//! * **`Debug` shows** the holder and the number of waiters.
 //!
-//! Everything here but [`shared`] is made of traps alone, so it runs on any kernel, belongs to the one
-//! that first waits on it (until that is gone), and does without atomic operations.
+//! Everything except [`shared`] consists of traps alone: it runs on any kernel, belongs to the kernel
+//! that first waits on it (until that kernel is gone), and uses no atomic operations.
 
 #![forbid(unsafe_code)]
 

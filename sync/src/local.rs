@@ -1,14 +1,13 @@
-//! State that tasks share, and that nobody holds over an await.
+//! State that tasks share without a lock, and hold across no await.
 
 use std::cell::RefCell;
 use std::fmt;
 
 /// State that the tasks of one kernel share without a lock.
 ///
-/// Between two awaits a task is alone, so what it does to shared state there needs no lock, but it
-/// must not keep a reference to the state while it waits. This cell is entered by a closure only,
-/// and a closure cannot await: so whatever compiles is right. For state that is to be kept over an
-/// await there is [`Mutex`](crate::Mutex).
+/// Between two awaits a task runs alone, so it can change shared state without a lock, if it keeps
+/// no reference to the state while it waits. This cell lends its state to closures only, and a
+/// closure cannot await. To hold state across an await, use [`Mutex`](crate::Mutex).
 ///
 /// # Examples
 ///
@@ -25,7 +24,7 @@ use std::fmt;
 pub struct Local<T: ?Sized>(RefCell<T>);
 
 impl<T> Local<T> {
-    /// Makes the state.
+    /// Wraps a state.
     pub const fn new(value: T) -> Self {
         Self(RefCell::new(value))
     }
@@ -39,7 +38,7 @@ impl<T> Local<T> {
     ///
     /// # Panics
     ///
-    /// Inside a closure that works with it.
+    /// Inside a closure that [`with`](Self::with) runs.
     #[track_caller]
     pub fn get(&self) -> T
     where
@@ -48,14 +47,14 @@ impl<T> Local<T> {
         self.with(|value| value.clone())
     }
 
-    /// Replaces the state, and gives the one that was there before.
+    /// Replaces the state, and returns the previous one.
     ///
     /// # Panics
     ///
-    /// Inside a closure that works with it.
+    /// Inside a closure that [`with`](Self::with) runs.
     #[track_caller]
     pub fn replace(&self, value: T) -> T {
-        self.with(|place| std::mem::replace(place, value))
+        self.with(|state| std::mem::replace(state, value))
     }
 }
 
@@ -64,7 +63,7 @@ impl<T: ?Sized> Local<T> {
     ///
     /// # Panics
     ///
-    /// Inside a closure that works with it already.
+    /// Inside another call of `with`.
     #[track_caller]
     pub fn with<R>(&self, work: impl FnOnce(&mut T) -> R) -> R {
         match self.0.try_borrow_mut() {

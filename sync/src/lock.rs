@@ -1,4 +1,4 @@
-//! What the two kinds of mutex have in common: one permit, and who holds it.
+//! The lock inside both kinds of mutex: one permit and its holder.
 
 use std::fmt;
 use std::future::Future;
@@ -11,15 +11,15 @@ use pikake_traps::{Builder, Interrupted, TaskMark, TrapKind, WaitQueue, sleep};
 
 use crate::holder::Holder;
 use crate::name::Name;
-use crate::permits::{Permits, Taking};
+use crate::permits::{PermitRequest, Taking};
 
-/// How long a task may wait for a lock of its own before that is reported. Another branch of the task may give
-/// the lock back, but seldom takes so long.
+/// How long a task waits for a lock of its own before a warning. Another branch of the task may release the
+/// lock, but seldom takes this long.
 const OWN_LOCK_REPORT: Duration = Duration::from_secs(1);
 
-/// A lock, without anything in it.
+/// A lock without a value.
 pub(crate) struct Lock {
-    /// One permit: the holder's.
+    /// One permit, which the holder has.
     permit: WaitQueue,
     /// The last task that took the lock.
     holder: Holder,
@@ -35,8 +35,8 @@ impl Lock {
         self.name = Name::new(name);
     }
 
-    /// Takes the lock if nobody holds it or waits for it. A lock that was granted in a kernel that has ended is
-    /// free, too: a caller that does not wait has to ask for that.
+    /// Takes the lock if it is free and has no waiters. A lock that was granted in an ended kernel is free too,
+    /// but only after `recover`.
     pub(crate) fn try_lock(&self, place: &'static Location<'static>) -> bool {
         self.take(place) || {
             self.permit.recover();
@@ -44,7 +44,7 @@ impl Lock {
         }
     }
 
-    /// Takes the lock if nobody holds it or waits for it.
+    /// Takes the lock if it is free and has no waiters.
     #[inline(always)]
     fn take(&self, place: &'static Location<'static>) -> bool {
         let is_taken = self.permit.try_take(1);
@@ -54,7 +54,7 @@ impl Lock {
         is_taken
     }
 
-    /// Gives the lock to the first waiter.
+    /// Hands the lock to the first waiter, or frees it.
     #[inline]
     pub(crate) fn unlock(&self) {
         self.holder.clear();
@@ -82,7 +82,7 @@ impl Default for Lock {
     }
 }
 
-impl Permits for &Lock {
+impl PermitRequest for &Lock {
     #[inline]
     fn queue(&self) -> &WaitQueue {
         &self.permit
@@ -93,7 +93,7 @@ impl Permits for &Lock {
     }
 }
 
-/// Taking a lock, if need be by waiting for it.
+/// The future that takes a lock.
 pub(crate) struct Locking<'a> {
     taking: Taking<&'a Lock>,
     awaited_at: &'static Location<'static>,
@@ -117,7 +117,7 @@ impl<'a> Locking<'a> {
     }
 }
 
-/// Reports a task that waits for a lock of its own, if it still waits there in a second.
+/// Warns if the current task still waits for its own lock after [`OWN_LOCK_REPORT`].
 #[cold]
 fn report_later(lock: String, awaited_at: &'static Location<'static>) {
     let mark = TaskMark::current();
@@ -129,8 +129,8 @@ fn report_later(lock: String, awaited_at: &'static Location<'static>) {
             tracing::warn!(
                 task = task.id().0,
                 waits_at = %awaited_at,
-                "a task waits for a {lock}: unless another branch of the task gives the lock back, the task \
-                 waits for ever",
+                "a task waits for a {lock}: unless another branch of the task releases the lock, the task \
+                 waits forever",
             );
         }
     };

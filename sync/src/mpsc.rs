@@ -1,7 +1,7 @@
 //! A channel from many senders to one receiver.
 //!
-//! It is a [`Queue`] with two kinds of handles: it is closed when the last sender is
-//! dropped, and when the receiver is.
+//! The channel is a [`Queue`] with two kinds of handles. It closes with its last sender or its
+//! receiver.
 
 use std::cell::Cell;
 use std::fmt;
@@ -16,16 +16,16 @@ use futures_core::Stream;
 use pikake_traps::{Interrupted, WaitQueue};
 
 use crate::error::{PutError, TryGetError};
-use crate::permits::Permits;
+use crate::permits::PermitRequest;
 use crate::queue::Queue;
-use crate::queue::waits::{Gets, Next};
+use crate::queue::waits::{ItemRequest, Next};
 use crate::store::Fifo;
 
-/// What a sender gets back that could not send.
+/// The error of a send, with the item.
 pub type SendError<T> = PutError<T>;
 
-/// A channel that holds so many items; whoever sends more has to wait. With none, a sender waits
-/// for the receiver.
+/// Creates a channel that holds up to `capacity` items. A sender waits while the channel is full;
+/// with capacity zero, it waits for the receiver.
 ///
 /// # Examples
 ///
@@ -45,7 +45,7 @@ pub fn bounded<T>(capacity: usize) -> (Sender<T>, Receiver<T>) {
     with(Queue::bounded(capacity))
 }
 
-/// A channel that holds any number of items.
+/// Creates a channel that holds any number of items.
 pub fn unbounded<T>() -> (Sender<T>, Receiver<T>) {
     with(Queue::unbounded())
 }
@@ -70,27 +70,27 @@ impl<T> Sender<T> {
         self
     }
 
-    /// Sends an item, when there is room for it.
+    /// Sends an item, waiting for room.
     ///
     /// # Cancellation
     ///
-    /// An interruption point while it waits. Interrupted, it gives the item back in the error.
-    /// Dropped, it leaves the line, and the item is dropped, unless it was received already.
+    /// The wait is an interruption point. An interruption returns the item in the error. Dropping
+    /// the future drops the item, unless the channel or queue has already taken it in.
     ///
     /// # Errors
     ///
-    /// [`SendError`], with the item: interrupted, or the receiver is gone.
+    /// [`SendError`], with the item: the wait was interrupted, or the receiver is gone.
     ///
     /// # Panics
     ///
-    /// When it has to wait outside a task of a kernel.
+    /// If the caller has to wait outside a task of a kernel.
     #[track_caller]
     #[inline]
     pub fn send(&self, item: T) -> impl Future<Output = Result<(), SendError<T>>> {
         self.0.queue.put(item)
     }
 
-    /// Sends an item, if there is room for it within so long.
+    /// Sends an item, waiting at most `length` for room.
     ///
     /// # Cancellation
     ///
@@ -98,7 +98,7 @@ impl<T> Sender<T> {
     ///
     /// # Errors
     ///
-    /// [`SendError`], with the item: it was too late, interrupted, or the receiver is gone.
+    /// [`SendError`], with the item: the time is up, the wait was interrupted, or the receiver is gone.
     ///
     /// # Panics
     ///
@@ -112,7 +112,7 @@ impl<T> Sender<T> {
         self.0.queue.put_timeout(item, length)
     }
 
-    /// Sends an item, if there is room for it now and nobody waits for room.
+    /// Sends an item, if there is room now and no other caller waits for room.
     ///
     /// # Errors
     ///
@@ -121,17 +121,17 @@ impl<T> Sender<T> {
         self.0.queue.try_put(item)
     }
 
-    /// Whether nobody receives any more.
+    /// Whether the channel is closed.
     pub fn is_closed(&self) -> bool {
         self.0.queue.is_closed()
     }
 
-    /// How many items have been sent and not received.
+    /// The number of items that were sent and not received.
     pub fn len(&self) -> usize {
         self.0.queue.len()
     }
 
-    /// Whether everything has been received that was sent.
+    /// Whether all sent items have been received.
     pub fn is_empty(&self) -> bool {
         self.0.queue.is_empty()
     }
@@ -156,28 +156,28 @@ impl<T> Drop for Sender<T> {
 
 /// The side of a channel that receives. See [`bounded`] and [`unbounded`].
 ///
-/// It is a [`Stream`] as well, of `Result<T, Interrupted>`; after an interruption it goes on. Dropped,
-/// it drops the items that it has not received.
+/// Also a [`Stream`] of `Result<T, Interrupted>`, which continues after an interruption. A receiver
+/// that is dropped drops the items that it has not received.
 pub struct Receiver<T> {
     shared: Rc<Shared<T>>,
     /// The wait of the stream.
-    next: Option<Next<Getter<T>>>,
+    next: Option<Next<SharedGetRequest<T>>>,
 }
 
 impl<T> Receiver<T> {
-    /// Receives the next item, when there is one; `None` when there will be none.
+    /// Receives the next item, waiting until there is one; `None` once the channel is closed and empty.
     ///
     /// # Cancellation
     ///
-    /// An interruption point while it waits. Nothing is lost when it is dropped.
+    /// The wait is an interruption point. Dropping the future loses nothing.
     ///
     /// # Errors
     ///
-    /// [`Interrupted`]; it can be called again.
+    /// [`Interrupted`]; `recv` can be called again.
     ///
     /// # Panics
     ///
-    /// When it has to wait outside a task of a kernel.
+    /// If the caller has to wait outside a task of a kernel.
     #[track_caller]
     #[inline]
     pub fn recv(&mut self) -> impl Future<Output = Result<Option<T>, Interrupted>> {
@@ -185,7 +185,7 @@ impl<T> Receiver<T> {
         self.shared.queue.next(Location::caller())
     }
 
-    /// Gives up the wait of the stream.
+    /// Withdraws the wait of the stream.
     #[inline]
     fn stop_streaming(&mut self) {
         if self.next.is_some() {
@@ -197,23 +197,23 @@ impl<T> Receiver<T> {
     ///
     /// # Errors
     ///
-    /// [`TryGetError`]: there is none, and whether there may be one later.
+    /// [`TryGetError`], which tells an empty queue from one that is closed.
     pub fn try_recv(&mut self) -> Result<T, TryGetError> {
         self.stop_streaming();
         self.shared.queue.try_get()
     }
 
-    /// Lets nobody send any more. What has been sent can still be received.
+    /// Refuses further items. Items that were sent can still be received.
     pub fn close(&mut self) {
         self.shared.queue.close();
     }
 
-    /// How many items have been sent and not received.
+    /// The number of items that were sent and not received.
     pub fn len(&self) -> usize {
         self.shared.queue.len()
     }
 
-    /// Whether everything has been received that was sent.
+    /// Whether all sent items have been received.
     pub fn is_empty(&self) -> bool {
         self.shared.queue.is_empty()
     }
@@ -226,7 +226,7 @@ impl<T> Stream for Receiver<T> {
     fn poll_next(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Self::Item>> {
         let this = &mut *self;
         let place = Location::caller();
-        let next = || Next::new(Getter(this.shared.clone()), place);
+        let next = || Next::new(SharedGetRequest(this.shared.clone()), place);
         let got = ready!(Pin::new(this.next.get_or_insert_with(next)).poll(cx));
         this.next = None;
         Poll::Ready(got.transpose())
@@ -244,24 +244,24 @@ impl<T> Drop for Receiver<T> {
     }
 }
 
-/// The receiver, as it waits in a stream.
-struct Getter<T>(Rc<Shared<T>>);
+/// A share of the channel, held by the wait of a stream.
+struct SharedGetRequest<T>(Rc<Shared<T>>);
 
-impl<T> Clone for Getter<T> {
+impl<T> Clone for SharedGetRequest<T> {
     fn clone(&self) -> Self {
         Self(self.0.clone())
     }
 }
 
-impl<T> Gets for Getter<T> {
+impl<T> ItemRequest for SharedGetRequest<T> {
     type Store = Fifo<T>;
 
-    fn items(&self) -> &Queue<T> {
+    fn item_queue(&self) -> &Queue<T> {
         &self.0.queue
     }
 }
 
-impl<T> Permits for Getter<T> {
+impl<T> PermitRequest for SharedGetRequest<T> {
     fn queue(&self) -> &WaitQueue {
         self.0.queue.getters()
     }

@@ -14,12 +14,12 @@ use crate::lock::{Lock, Locking};
 
 /// A lock around a value, held by one task at a time.
 ///
-/// It is given to those who wait in the order in which they came: when the guard is dropped, the
-/// lock belongs to the first of them at once, and nobody who comes later can take it before they
-/// run. A lock that nobody holds is taken without suspending.
+/// Waiters get the lock in order of arrival: when a guard is dropped, the lock belongs to the first
+/// waiter at once, and no later caller can take it before that waiter runs. Taking a free lock does
+/// not suspend.
 ///
-/// Tasks of one kernel run one at a time, so a lock is needed only around what awaits in between.
-/// For state that is changed between two awaits see [`Local`](crate::Local).
+/// Tasks of one kernel run one at a time, so only a change that awaits in between needs a lock. For
+/// state that is changed between two awaits see [`Local`](crate::Local).
 ///
 /// # Examples
 ///
@@ -31,7 +31,7 @@ use crate::lock::{Lock, Locking};
 /// {
 ///     let mut balance = balance.lock().await?;
 ///     *balance -= 10;
-///     // … and whatever is to be awaited before others may see it.
+///     // … and awaits that must end before other tasks see the change.
 /// }
 /// assert_eq!(*balance.lock().await?, 90);
 /// # Ok::<_, pikake_traps::Interrupted>(()) }).unwrap();
@@ -43,12 +43,12 @@ pub struct Mutex<T: ?Sized> {
 }
 
 impl<T> Mutex<T> {
-    /// A lock that nobody holds.
+    /// Creates an unlocked lock.
     pub const fn new(value: T) -> Self {
         Self { lock: Lock::new(), value: RefCell::new(value) }
     }
 
-    /// The same with a name, which `Debug` and listings of waits show.
+    /// Adds a name, which `Debug` and listings of waits show.
     pub const fn named(mut self, name: &'static str) -> Self {
         self.lock.set_name(name);
         self
@@ -63,21 +63,21 @@ impl<T> Mutex<T> {
 impl<T: ?Sized> Mutex<T> {
     /// Waits for the lock.
     ///
-    /// A task that holds the lock and waits for it again waits for ever, unless another branch of the task (of
-    /// a `join!`, say) gives the lock back. After a second a warning names both places.
+    /// A task that holds the lock and waits for it again waits forever, unless another branch of the task (of
+    /// a `join!`, say) releases the lock. After a second a warning names both places.
     ///
     /// # Cancellation
     ///
-    /// An interruption point while it waits. Dropped, it leaves the line; if it had been given the
-    /// lock and had not seen it yet, the lock goes to the next.
+    /// The wait is an interruption point. A dropped future stops waiting; a lock that was already
+    /// granted to it goes to the next waiter.
     ///
     /// # Errors
     ///
-    /// [`Interrupted`], without having got the lock.
+    /// [`Interrupted`]: the caller did not get the lock.
     ///
     /// # Panics
     ///
-    /// When it has to wait outside a task of a kernel.
+    /// If the caller has to wait outside a task of a kernel.
     #[track_caller]
     #[inline]
     pub fn lock(&self) -> impl Future<Output = Result<MutexGuard<'_, T>, Interrupted>> {
@@ -89,23 +89,23 @@ impl<T: ?Sized> Mutex<T> {
         Locked { mutex: self, locking: Locking::new(&self.lock, place) }
     }
 
-    /// Takes the lock if nobody holds it or waits for it.
+    /// Takes the lock if it is free and has no waiters.
     #[track_caller]
     pub fn try_lock(&self) -> Option<MutexGuard<'_, T>> {
         self.lock.try_lock(Location::caller()).then(|| self.guard())
     }
 
-    /// Whether somebody holds the lock.
+    /// Whether the lock is held.
     pub fn is_locked(&self) -> bool {
         self.lock.is_held()
     }
 
-    /// How many wait for the lock.
+    /// The number of tasks that wait for the lock.
     pub fn waiting(&self) -> usize {
         self.lock.waiting()
     }
 
-    /// The value, which nobody else can have.
+    /// The value; `&mut self` rules out other holders.
     pub fn get_mut(&mut self) -> &mut T {
         self.value.get_mut()
     }
@@ -132,10 +132,10 @@ impl<'a, T: ?Sized> Future for Locked<'a, T> {
     }
 }
 
-/// The right to a [`Mutex`]'s value. Dropped, it hands the lock to the next in line.
-#[must_use = "dropped at once, it gives the lock back at once"]
+/// Access to a [`Mutex`]'s value. Its drop hands the lock to the next waiter.
+#[must_use = "a guard that is dropped at once releases the lock at once"]
 pub struct MutexGuard<'a, T: ?Sized> {
-    // Dropped in this order: the value is free before the lock is somebody else's.
+    // Dropped in this order: the value is free before the lock is handed over.
     value: RefMut<'a, T>,
     held: Held<'a, T>,
 }
@@ -150,7 +150,7 @@ impl<T: ?Sized> Drop for Held<'_, T> {
 }
 
 impl<'a, T: ?Sized> MutexGuard<'a, T> {
-    /// The lock that it is the guard of.
+    /// The lock of this guard.
     pub fn mutex(&self) -> &'a Mutex<T> {
         self.held.0
     }

@@ -1,4 +1,4 @@
-//! The name of a primitive, if it was given one: for listings.
+//! The optional name of a primitive, for listings.
 
 use std::fmt;
 
@@ -13,7 +13,7 @@ impl Name {
         Self(Some(name))
     }
 
-    /// Adds it to what is shown.
+    /// Adds the name to a `Debug` output.
     pub(crate) fn show(self, shown: &mut fmt::DebugStruct<'_, '_>) {
         if let Some(name) = self.0 {
             shown.field("name", &name);
@@ -21,7 +21,7 @@ impl Name {
     }
 }
 
-/// With a blank before it, behind the word for what has the name.
+/// With a leading blank, to follow the kind of the primitive.
 impl fmt::Display for Name {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self.0 {

@@ -1,4 +1,4 @@
-//! A value that is made once, by whoever needs it first.
+//! A value that is initialised once, by the first task that needs it.
 
 use std::cell::Cell;
 use std::fmt;
@@ -10,9 +10,9 @@ use pikake_traps::{Interrupted, WaitQueue, shown_at};
 use crate::name::Name;
 use crate::signals::{Signals, signal};
 
-/// A value that is made once, by whoever needs it first; the others wait for it.
+/// A value that is initialised once, by the first task that needs it; the others wait for it.
 ///
-/// If the one that makes it fails, is interrupted or dropped, the next of those who wait tries.
+/// If the initialisation fails, is interrupted or dropped, the next waiter tries.
 ///
 /// # Examples
 ///
@@ -29,14 +29,13 @@ use crate::signals::{Signals, signal};
 #[derive(Default)]
 pub struct OnceCell<T> {
     value: std::cell::OnceCell<T>,
-    /// Somebody makes it.
     is_being_made: Cell<bool>,
     waiters: WaitQueue,
     name: Name,
 }
 
 impl<T> OnceCell<T> {
-    /// A cell without a value.
+    /// Creates a cell without a value.
     pub const fn new() -> Self {
         Self {
             value: std::cell::OnceCell::new(),
@@ -46,49 +45,48 @@ impl<T> OnceCell<T> {
         }
     }
 
-    /// The same with a name, which `Debug` and listings of waits show.
+    /// Adds a name, which `Debug` and listings of waits show.
     pub const fn named(mut self, name: &'static str) -> Self {
         self.name = Name::new(name);
         self
     }
 
-    /// The value, if it has been made.
+    /// The value, if the cell has one.
     pub fn get(&self) -> Option<&T> {
         self.value.get()
     }
 
-    /// Gives it its value, if it has none; those who wait go on. Who is making one makes it in
-    /// vain.
+    /// Sets the value and releases all waiters. The cell drops the result of an initialisation that
+    /// is still running.
     ///
     /// # Errors
     ///
-    /// The value that was to be its, because it has one.
+    /// The given value, if the cell already has one.
     pub fn set(&self, value: T) -> Result<(), T> {
         self.value.set(value)?;
         self.waiters.wake(usize::MAX);
         Ok(())
     }
 
-    /// The value, if it has been made.
+    /// The value, if the cell has one.
     pub fn into_inner(self) -> Option<T> {
         self.value.into_inner()
     }
 
-    /// The value; it is made if there is none, or waited for if somebody is making it.
+    /// Returns the value. Calls `make` if there is none, or waits while another task initialises it.
     ///
     /// # Cancellation
     ///
-    /// An interruption point while it waits for somebody else. What happens to one that makes the
-    /// value is the matter of `make`; if it returns, that is the value. Dropped, it lets the next
-    /// try.
+    /// The wait for another task is an interruption point. `make` handles its own interruptions, and
+    /// what it returns is the value. If the future is dropped, the next waiter tries.
     ///
     /// # Errors
     ///
-    /// [`Interrupted`], while it waited for somebody else.
+    /// [`Interrupted`], while it waited for another task.
     ///
     /// # Panics
     ///
-    /// When it has to wait outside a task of a kernel.
+    /// If the caller has to wait outside a task of a kernel.
     #[track_caller]
     pub fn get_or_init(
         &self,
@@ -97,21 +95,20 @@ impl<T> OnceCell<T> {
         self.get_or_try_init(async || Ok(make().await))
     }
 
-    /// [`get_or_init`](Self::get_or_init) with something that may fail, by an interruption or
-    /// otherwise.
+    /// [`get_or_init`](Self::get_or_init) with a `make` that may fail, by an interruption or otherwise.
     ///
     /// # Cancellation
     ///
-    /// As there.
+    /// As [`get_or_init`](Self::get_or_init).
     ///
     /// # Errors
     ///
-    /// What `make` returned; then the next of those who wait tries. [`Interrupted`], made into an
-    /// error of that type, while it waited for somebody else.
+    /// The error of `make`; the next waiter tries. [`Interrupted`], converted to that type, while it
+    /// waited for another task.
     ///
     /// # Panics
     ///
-    /// When it has to wait outside a task of a kernel.
+    /// If the caller has to wait outside a task of a kernel.
     #[track_caller]
     pub fn get_or_try_init<E: From<Interrupted>>(
         &self,
@@ -130,20 +127,20 @@ impl<T> OnceCell<T> {
             }
             let making = Making::begin(self);
             let value = shown_at(make(), place).await?;
-            // Somebody may have set one meanwhile; then theirs is the value.
+            // `set` may have been called meanwhile; its value stays.
             drop(self.value.set(value));
             drop(making);
             Ok(self.get().expect("it has just been set"))
         }
     }
 
-    /// How many wait for the value.
+    /// The number of waiters.
     pub fn waiting(&self) -> usize {
         self.waiters.len()
     }
 }
 
-/// Somebody makes the value, until this is dropped.
+/// Marks the value as being initialised, until the mark is dropped.
 struct Making<'a, T>(&'a OnceCell<T>);
 
 impl<'a, T> Making<'a, T> {

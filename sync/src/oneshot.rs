@@ -29,8 +29,8 @@ use crate::signals::{Signal, Signals, signal};
 pub fn channel<T>() -> (Sender<T>, Receiver<T>) {
     let shared = Rc::new(Shared {
         item: Cell::new(None),
-        over: Cell::new(false),
-        abandoned: Cell::new(false),
+        is_sender_gone: Cell::new(false),
+        is_receiver_gone: Cell::new(false),
         waiters: WaitQueue::new(),
         name: Cell::default(),
     });
@@ -40,10 +40,8 @@ pub fn channel<T>() -> (Sender<T>, Receiver<T>) {
 
 struct Shared<T> {
     item: Cell<Option<T>>,
-    /// The sender has sent, or is gone.
-    over: Cell<bool>,
-    /// The receiver is gone.
-    abandoned: Cell<bool>,
+    is_sender_gone: Cell<bool>,
+    is_receiver_gone: Cell<bool>,
     waiters: WaitQueue,
     name: Cell<Name>,
 }
@@ -72,8 +70,7 @@ impl<T> Sender<T> {
     ///
     /// # Errors
     ///
-    /// The item, if the receiver is gone. (A receiver that goes without having looked takes what
-    /// was sent with it.)
+    /// The item, if the receiver is gone. A receiver that is dropped later drops the item.
     pub fn send(self, item: T) -> Result<(), T> {
         if self.is_closed() {
             return Err(item);
@@ -84,28 +81,27 @@ impl<T> Sender<T> {
 
     /// Whether the receiver is gone.
     pub fn is_closed(&self) -> bool {
-        self.0.abandoned.get()
+        self.0.is_receiver_gone.get()
     }
 }
 
 impl<T> Drop for Sender<T> {
     fn drop(&mut self) {
-        self.0.over.set(true);
+        self.0.is_sender_gone.set(true);
         self.0.waiters.wake(usize::MAX);
     }
 }
 
-/// The side of a [`channel`] that receives: the future of the item.
+/// The side of a [`channel`] that receives: a future of the item.
 ///
 /// # Cancellation
 ///
-/// An interruption point. After an interruption `&mut receiver` may be awaited again. Dropped, it
-/// drops an item that was sent.
+/// An interruption point. After an interruption, `&mut receiver` can be awaited again. The drop of
+/// a receiver drops an item that was sent.
 ///
 /// # Panics
 ///
-/// Polled again after it gave the item or said that there is none. When it has to wait outside a
-/// task of a kernel.
+/// If it has to wait outside a task of a kernel.
 #[must_use = "nothing is received until it is awaited"]
 pub struct Receiver<T> {
     shared: Rc<Shared<T>>,
@@ -113,15 +109,15 @@ pub struct Receiver<T> {
 }
 
 impl<T> Receiver<T> {
-    /// The item, if it has been sent.
+    /// Receives the item, if it has been sent.
     ///
     /// # Errors
     ///
-    /// [`TryRecvError`]: there is none, and whether there may be one later.
+    /// [`TryRecvError`], which tells an empty channel from one that is closed.
     pub fn try_recv(&mut self) -> Result<T, TryRecvError> {
         match self.shared.item.take() {
             Some(item) => Ok(item),
-            None if self.shared.over.get() => Err(TryRecvError::Closed),
+            None if self.shared.is_sender_gone.get() => Err(TryRecvError::Closed),
             None => Err(TryRecvError::Empty),
         }
     }
@@ -136,7 +132,7 @@ impl<T> Future for Receiver<T> {
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
         let this = &mut *self;
         let place = Location::caller();
-        while this.wait.is_some() || !this.shared.over.get() {
+        while this.wait.is_some() || !this.shared.is_sender_gone.get() {
             let wait = || signal(this.shared.clone(), place);
             match Pin::new(this.wait.get_or_insert_with(wait)).poll(cx) {
                 Poll::Pending => return Poll::Pending,
@@ -153,7 +149,7 @@ impl<T> Future for Receiver<T> {
 impl<T> Drop for Receiver<T> {
     fn drop(&mut self) {
         self.wait = None;
-        self.shared.abandoned.set(true);
+        self.shared.is_receiver_gone.set(true);
         drop(self.shared.item.take());
     }
 }
@@ -175,16 +171,16 @@ impl<T> fmt::Debug for Receiver<T> {
         self.shared.name.get().show(&mut shown);
         shown
             .field("receiving", &!self.shared.waiters.is_empty())
-            .field("sender_gone", &self.shared.over.get())
+            .field("sender_gone", &self.shared.is_sender_gone.get())
             .finish()
     }
 }
 
-/// Why nothing was received.
+/// Why `recv` returned no item.
 #[derive(Clone, PartialEq, Eq, Debug)]
 #[non_exhaustive]
 pub enum RecvError {
-    /// The sender was dropped without having sent anything.
+    /// The sender was dropped without sending.
     Closed,
     /// The wait was interrupted; the receiver can be awaited again.
     Interrupted(Interrupted),
@@ -193,7 +189,7 @@ pub enum RecvError {
 impl fmt::Display for RecvError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Closed => f.write_str("the sender was dropped without having sent anything"),
+            Self::Closed => f.write_str("the sender was dropped without sending"),
             Self::Interrupted(why) => write!(f, "waiting for an item was cut short ({why})"),
         }
     }
@@ -214,7 +210,7 @@ impl From<Interrupted> for RecvError {
     }
 }
 
-/// `UnexpectedEof` if the sender is gone; see the conversion from [`Interrupted`] otherwise.
+/// `UnexpectedEof` if the sender is gone. Otherwise as the conversion from [`Interrupted`].
 impl From<RecvError> for io::Error {
     fn from(error: RecvError) -> Self {
         match error {
@@ -224,21 +220,21 @@ impl From<RecvError> for io::Error {
     }
 }
 
-/// Why [`Receiver::try_recv`] received nothing.
+/// Why [`Receiver::try_recv`] returned no item.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[non_exhaustive]
 pub enum TryRecvError {
-    /// Nothing has been sent.
+    /// The sender has not sent yet.
     Empty,
-    /// Nothing will be sent, or it has been received.
+    /// The item was received, or the sender was dropped without sending.
     Closed,
 }
 
 impl fmt::Display for TryRecvError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
-            Self::Empty => "nothing has been sent",
-            Self::Closed => "nothing will be sent, or it has been received",
+            Self::Empty => "the sender has not sent yet",
+            Self::Closed => "the item was received, or the sender was dropped without sending",
         })
     }
 }

@@ -1,14 +1,14 @@
-//! Items that wait for room, in the order in which they were brought.
+//! Items that wait for room, in order of arrival.
 
 use std::collections::VecDeque;
 
-/// Items that wait for room. Each has a number, by which the putter takes it back.
+/// Items that wait for room. The putter of an item takes it back by its number.
 pub(crate) struct Pending<T> {
     /// In the order of their numbers; `None` for an item that was taken back.
     items: VecDeque<(u64, Option<T>)>,
     /// The number of the next item.
     next: u64,
-    /// How many are there.
+    /// The number of items, without those taken back.
     count: usize,
 }
 
@@ -23,7 +23,7 @@ impl<T> Pending<T> {
         self.count
     }
 
-    /// Adds an item at the end, and gives its number.
+    /// Adds an item at the end, and returns its number.
     pub(crate) fn push(&mut self, item: T) -> u64 {
         let number = self.next;
         self.next += 1;
@@ -49,7 +49,7 @@ impl<T> Pending<T> {
         let (_, item) = &mut self.items[index];
         let item = item.take()?;
         self.count -= 1;
-        // Half of them at the most are gaps, so each item is moved once on average.
+        // At most half of the entries are gaps, so each item is moved once on average.
         if self.items.len() > 2 * self.count {
             self.items.retain(|(_, item)| item.is_some());
         }
@@ -67,17 +67,17 @@ mod tests {
         let numbers: Vec<_> = (0..6).map(|item| pending.push(item)).collect();
         assert_eq!(pending.take_back(numbers[0]), Some(0));
         assert_eq!(pending.take_back(numbers[3]), Some(3));
-        assert_eq!(pending.take_back(numbers[3]), None, "it was taken back");
+        assert_eq!(pending.take_back(numbers[3]), None, "item 3 was taken back");
         assert_eq!(pending.take_back(numbers[5]), Some(5));
         assert_eq!((pending.pop(), pending.pop()), (Some(1), Some(2)));
-        assert_eq!(pending.take_back(numbers[2]), None, "it was taken out");
+        assert_eq!(pending.take_back(numbers[2]), None, "item 2 was popped");
         let next = pending.push(6);
         assert_eq!((pending.pop(), pending.pop(), pending.pop()), (Some(4), Some(6), None));
         assert_eq!((pending.take_back(next), pending.len()), (None, 0));
     }
 
     #[test]
-    fn gaps_do_not_pile_up() {
+    fn gaps_do_not_accumulate() {
         let mut pending = Pending::default();
         let stays = pending.push(0);
         let mut last = pending.push(1);

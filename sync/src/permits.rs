@@ -1,8 +1,7 @@
-//! Waiting for the permits of a primitive's wait queue: what a lock, a semaphore and a queue of items have in
-//! common.
+//! Waits for the permits of a wait queue, as locks, semaphores and queues of items use them.
 //!
-//! A primitive says how many permits are free, by its [`WaitQueue`], and hands them on. Here is the wait. The
-//! kernel serves it in its turn, and what a waiter did not collect is free again when the waiter has left.
+//! The primitive keeps its free permits in a [`WaitQueue`] and releases them. The kernel grants them to waiters
+//! in order. A permit that a waiter did not collect is free again once the waiter has left.
 
 use std::panic::Location;
 use std::pin::Pin;
@@ -10,21 +9,21 @@ use std::task::{Context, Poll, ready};
 
 use pikake_traps::{Interrupted, KernelTrap, Trap, Wait, WaitQueue, kernel_trap_at};
 
-/// A request for permits: of which queue, and how many.
-pub(crate) trait Permits: Clone {
+/// A request for permits of a queue.
+pub(crate) trait PermitRequest: Clone {
     /// The queue that has the permits.
     fn queue(&self) -> &WaitQueue;
 
-    /// How many.
+    /// The number of permits.
     #[inline]
     fn count(&self) -> usize {
         1
     }
 
-    /// What has the permits, for a listing.
+    /// A description of the permits' owner, for listings of waits.
     fn about(&self) -> String;
 
-    /// A waiter has left, and what was granted to it is free again.
+    /// Frees the permits granted to a waiter that left without collecting them.
     fn left(&self) {
         self.queue().recover();
         self.queue().serve();
@@ -34,7 +33,7 @@ pub(crate) trait Permits: Clone {
 /// The trap that takes permits.
 struct Take<P>(P);
 
-impl<P: Permits> Trap for Take<P> {
+impl<P: PermitRequest> Trap for Take<P> {
     type Answer = Result<(), Interrupted>;
     type Given = ();
 
@@ -58,15 +57,15 @@ impl<P: Permits> Trap for Take<P> {
 }
 
 /// A wait for permits, begun by its first poll.
-pub(crate) struct Taking<P: Permits>(Stage<P>);
+pub(crate) struct Taking<P: PermitRequest>(Stage<P>);
 
-enum Stage<P: Permits> {
+enum Stage<P: PermitRequest> {
     New(P),
     Waiting(KernelTrap<Take<P>>),
     Ended,
 }
 
-impl<P: Permits> Taking<P> {
+impl<P: PermitRequest> Taking<P> {
     #[inline]
     pub(crate) fn new(permits: P) -> Self {
         Self(Stage::New(permits))
@@ -81,17 +80,17 @@ impl<P: Permits> Taking<P> {
         }
     }
 
-    /// It is over: what it would have waited for was there.
+    /// Ends the wait: its caller got the permits without waiting.
     #[inline]
     pub(crate) fn end(&mut self) {
         self.0 = Stage::Ended;
     }
 
-    /// Waits, as one that is awaited at `place`. The request comes back with the answer.
+    /// Waits, awaited at `place`, and returns the request with the answer.
     ///
     /// # Panics
     ///
-    /// After the answer.
+    /// When it is polled after the answer.
     #[inline]
     pub(crate) fn poll(
         &mut self,
@@ -111,11 +110,11 @@ impl<P: Permits> Taking<P> {
     }
 }
 
-// It is used by reference and by value, and never pinned.
-impl<P: Permits> Unpin for Taking<P> {}
+// The wait is used by reference and by value, and never pinned.
+impl<P: PermitRequest> Unpin for Taking<P> {}
 
-/// Takes permits, if need be by waiting for them, reported as awaited at `place`.
-pub(crate) async fn take<P: Permits>(
+/// Takes permits, waiting for them if necessary. Listings show the wait at `place`.
+pub(crate) async fn take<P: PermitRequest>(
     permits: P,
     place: &'static Location<'static>,
 ) -> Result<(), Interrupted> {

@@ -1,4 +1,4 @@
-//! A value that one task sets and others wait for.
+//! A value that one task sets once and others wait for.
 
 use std::cell::OnceCell;
 use std::fmt;
@@ -10,10 +10,10 @@ use pikake_traps::{Interrupted, WaitQueue};
 use crate::name::Name;
 use crate::signals::{Signals, signal};
 
-/// A value that is set once, and that any number of tasks wait for.
+/// A value that is set once, for any number of waiters.
 ///
-/// It has no handles to be dropped: who waits for a promise that nobody keeps waits for ever. With
-/// one that waits, and to be told when nobody will send, use [`oneshot`](crate::oneshot).
+/// A promise cannot be closed: if the value is never set, its waiters wait forever. For a single
+/// waiter that gets an error once the sender is gone, use [`oneshot`](crate::oneshot).
 ///
 /// # Examples
 ///
@@ -35,22 +35,22 @@ pub struct Promise<T> {
 }
 
 impl<T> Promise<T> {
-    /// A promise that has not been kept.
+    /// Creates a promise without a value.
     pub const fn new() -> Self {
         Self { value: OnceCell::new(), waiters: WaitQueue::new(), name: Name::NONE }
     }
 
-    /// The same with a name, which `Debug` and listings of waits show.
+    /// Adds a name, which `Debug` and listings of waits show.
     pub const fn named(mut self, name: &'static str) -> Self {
         self.name = Name::new(name);
         self
     }
 
-    /// Sets the value, and lets all go on that wait.
+    /// Sets the value, and releases all waiters.
     ///
     /// # Errors
     ///
-    /// The value that was to be set, because there is one.
+    /// The given value, if the promise already has one.
     pub fn set(&self, value: T) -> Result<(), T> {
         self.value.set(value)?;
         self.waiters.wake(usize::MAX);
@@ -76,15 +76,15 @@ impl<T> Promise<T> {
     ///
     /// # Cancellation
     ///
-    /// An interruption point while it waits. Nothing is lost when it is dropped.
+    /// The wait is an interruption point. Dropping the future loses nothing.
     ///
     /// # Errors
     ///
-    /// [`Interrupted`], before it was set.
+    /// [`Interrupted`], before the value was set.
     ///
     /// # Panics
     ///
-    /// When it has to wait outside a task of a kernel.
+    /// If the caller has to wait outside a task of a kernel.
     #[track_caller]
     pub fn wait(&self) -> impl Future<Output = Result<&T, Interrupted>> {
         let place = Location::caller();
@@ -98,7 +98,7 @@ impl<T> Promise<T> {
         }
     }
 
-    /// How many wait.
+    /// The number of waiters.
     pub fn waiting(&self) -> usize {
         self.waiters.len()
     }

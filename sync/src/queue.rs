@@ -6,13 +6,13 @@
 //!                                                 [ getters ] ───┘ one permit for each item
 //! ```
 //!
-//! *Each item is a permit* of the queue of getters. A getter takes a permit, then the item. A permit that was granted to
-//! a getter keeps an item for it, and the item stays where it is until the getter runs. So an
-//! item whose getter is gone is still there.
+//! *Each item is a permit* of the queue of getters. A getter takes a permit, then the item. A permit that was granted
+//! to a getter reserves an item, which stays in the queue until the getter runs. So the queue
+//! still holds the item if the getter is dropped.
 //!
-//! *A putter that waits* puts its item into the list of pending items. A call that makes room moves the first pending
-//! item to the items, and grants the item's putter a permit. Such a putter has nothing left to do. Putters and
-//! their items wait in the same order, and leave both at once.
+//! *A putter that waits* adds its item to the pending items. A call that makes room moves the first pending
+//! item to the items, and grants the item's putter a permit, which ends the `put`. Putters and
+//! their pending items have the same order, and leave together.
 
 use std::cell::{Cell, RefCell};
 use std::fmt;
@@ -30,17 +30,17 @@ use crate::store::{Fifo, Lifo, Smallest, Store};
 
 pub(crate) mod waits;
 
-use waits::{Get, Getters, Next, Put, QueueStream};
+use waits::{Get, GetRequest, Next, Put, QueueStream};
 
 /// Items that some tasks put and others get.
 ///
-/// What was put first is got first. A [`LifoQueue`] gives the last first, a [`PriorityQueue`] the
-/// smallest. Those who wait for an item, and those who wait for room, are each served in the order
-/// in which they came. See [`AnyQueue`] for what can be done with it.
+/// The first item in is the first out. A [`LifoQueue`] returns the last item first, a
+/// [`PriorityQueue`] the smallest. Getters and putters wait in order of arrival. See [`AnyQueue`]
+/// for the methods.
 ///
-/// A queue of [capacity](AnyQueue::bounded) zero holds nothing: `put` waits for somebody who gets, and
-/// returns when the item was handed over. (Should that somebody be interrupted in this very moment,
-/// the item waits for the next.)
+/// A queue of [capacity](AnyQueue::bounded) zero holds no items: `put` waits for a getter, and
+/// returns when the item was handed over. If that getter is interrupted before it runs, the item
+/// waits for the next getter.
 ///
 /// # Examples
 ///
@@ -56,7 +56,7 @@ use waits::{Get, Getters, Next, Put, QueueStream};
 /// # Ok::<_, Box<dyn std::error::Error>>(()) }).unwrap();
 /// ```
 ///
-/// Waiting until everything is done that was put:
+/// Waiting until all items are processed:
 ///
 /// ```
 /// # async fn copy(file: u32) {}
@@ -70,7 +70,7 @@ use waits::{Get, Getters, Next, Put, QueueStream};
 ///     let worker = pikake_traps::spawn(async move {
 ///         while let Ok(file) = files.get().await {
 ///             copy(file).await;
-///             files.task_done().expect("once for each");
+///             files.task_done().expect("called once per item");
 ///         }
 ///     });
 ///     worker.detach();
@@ -85,7 +85,7 @@ use waits::{Get, Getters, Next, Put, QueueStream};
 /// ```
 pub type Queue<T> = AnyQueue<Fifo<T>>;
 
-/// A [`Queue`] that gives the smallest item first, and of equal ones the one that was put first.
+/// A [`Queue`] that returns the smallest item first, and equal items in order of arrival.
 ///
 /// # Examples
 ///
@@ -100,7 +100,7 @@ pub type Queue<T> = AnyQueue<Fifo<T>>;
 /// ```
 pub type PriorityQueue<T> = AnyQueue<Smallest<T>>;
 
-/// A [`Queue`] that gives the last item first.
+/// A [`Queue`] that returns the last item first.
 ///
 /// # Examples
 ///
@@ -115,7 +115,7 @@ pub type PriorityQueue<T> = AnyQueue<Smallest<T>>;
 /// ```
 pub type LifoQueue<T> = AnyQueue<Lifo<T>>;
 
-/// A [`Queue`], [`LifoQueue`] or [`PriorityQueue`]: `S` decides which item comes next.
+/// A [`Queue`], [`LifoQueue`] or [`PriorityQueue`]: `S` determines the order of the items.
 pub struct AnyQueue<S: Store> {
     items: RefCell<S>,
     capacity: usize,
@@ -123,23 +123,23 @@ pub struct AnyQueue<S: Store> {
     /// One permit for each item, free or granted.
     getters: WaitQueue,
     pending: RefCell<Pending<S::Item>>,
-    /// A permit is granted to the first putter when its item is no longer pending.
+    /// A permit is granted to the first putter when its item is not pending any more.
     putters: WaitQueue,
-    /// How many were put and not reported done.
+    /// Items that were put and not reported done.
     unfinished: Cell<usize>,
-    /// How often everything was done.
+    /// How often `unfinished` became zero.
     rounds: Cell<u64>,
     joiners: WaitQueue,
     name: Cell<Name>,
 }
 
 impl<S: Store> AnyQueue<S> {
-    /// A queue that takes any number of items.
+    /// Creates a queue that holds any number of items.
     pub fn unbounded() -> Self {
         Self::bounded(usize::MAX)
     }
 
-    /// A queue that takes so many items; whoever puts more has to wait.
+    /// Creates a queue that holds up to `capacity` items. `put` waits while the queue is full.
     pub fn bounded(capacity: usize) -> Self {
         Self {
             items: RefCell::default(),
@@ -155,33 +155,33 @@ impl<S: Store> AnyQueue<S> {
         }
     }
 
-    /// The same with a name, which `Debug` and listings of waits show.
+    /// Adds a name, which `Debug` and listings of waits show.
     pub fn named(self, name: &'static str) -> Self {
         self.set_name(name);
         self
     }
 
-    /// Puts an item, when there is room for it.
+    /// Puts an item, waiting for room.
     ///
     /// # Cancellation
     ///
-    /// An interruption point while it waits. Interrupted, it gives the item back in the error.
-    /// Dropped, it leaves the line, and the item is dropped, unless somebody has got it already.
+    /// The wait is an interruption point. An interruption returns the item in the error. Dropping
+    /// the future drops the item, unless the channel or queue has already taken it in.
     ///
     /// # Errors
     ///
-    /// [`PutError`], with the item: interrupted, or the queue is closed.
+    /// [`PutError`], with the item: the wait was interrupted, or the queue is closed.
     ///
     /// # Panics
     ///
-    /// When it has to wait outside a task of a kernel.
+    /// If the caller has to wait outside a task of a kernel.
     #[track_caller]
     #[inline]
     pub fn put(&self, item: S::Item) -> impl Future<Output = Result<(), PutError<S::Item>>> {
         Put::new(self, item, Location::caller())
     }
 
-    /// Puts an item, if there is room for it within so long.
+    /// Puts an item, waiting at most `length` for room.
     ///
     /// # Cancellation
     ///
@@ -189,7 +189,7 @@ impl<S: Store> AnyQueue<S> {
     ///
     /// # Errors
     ///
-    /// [`PutError`], with the item: it was too late, interrupted, or the queue is closed.
+    /// [`PutError`], with the item: the time is up, the wait was interrupted, or the queue is closed.
     ///
     /// # Panics
     ///
@@ -203,7 +203,8 @@ impl<S: Store> AnyQueue<S> {
         let put = timed(length, self.put(item));
         async move {
             let put = put.await;
-            let outcome = put.output.expect("a wait on a trap alone is told, and not dropped");
+            let outcome =
+                put.output.expect("an expired wait on a trap alone returns, and is not dropped");
             outcome.map_err(|error| match error.why {
                 NotPut::Interrupted(_) if put.expired => {
                     PutError::new(error.item, NotPut::TimedOut)
@@ -213,7 +214,7 @@ impl<S: Store> AnyQueue<S> {
         }
     }
 
-    /// Puts an item, if there is room for it now and nobody waits for room.
+    /// Puts an item, if there is room now and no other caller waits for room.
     ///
     /// # Errors
     ///
@@ -234,48 +235,48 @@ impl<S: Store> AnyQueue<S> {
         Ok(())
     }
 
-    /// Gets the next item, when there is one.
+    /// Gets the next item, waiting until there is one.
     ///
     /// # Cancellation
     ///
-    /// An interruption point while it waits. Dropped, it leaves the line; an item that was promised
-    /// to it goes to the next.
+    /// The wait is an interruption point. A dropped future stops waiting; an item that was granted
+    /// to it goes to the next getter.
     ///
     /// # Errors
     ///
-    /// [`GetError`]: interrupted, or the queue is closed and empty.
+    /// [`GetError`]: the wait was interrupted, or the queue is closed and empty.
     ///
     /// # Panics
     ///
-    /// When it has to wait outside a task of a kernel.
+    /// If the caller has to wait outside a task of a kernel.
     #[track_caller]
     #[inline]
     pub fn get(&self) -> impl Future<Output = Result<S::Item, GetError>> {
         Get(self.next(Location::caller()))
     }
 
-    /// The items as they come, as a stream of `Result<S::Item, Interrupted>` that ends when the queue
-    /// is closed and empty. After an interruption it goes on.
+    /// Returns a stream of `Result<S::Item, Interrupted>`, which ends when the queue is closed and
+    /// empty, and continues after an interruption.
     ///
     /// # Cancellation
     ///
-    /// Each wait as [`get`](Self::get).
+    /// As [`get`](Self::get), for each item.
     #[track_caller]
     pub fn stream(&self) -> QueueStream<'_, S> {
         QueueStream::new(self, Location::caller())
     }
 
-    /// What waits for the next item.
+    /// The wait for the next item.
     #[inline]
-    pub(crate) fn next(&self, place: &'static Location<'static>) -> Next<Getters<'_, S>> {
-        Next::new(Getters(self), place)
+    pub(crate) fn next(&self, place: &'static Location<'static>) -> Next<GetRequest<'_, S>> {
+        Next::new(GetRequest(self), place)
     }
 
-    /// Gets the next item, if one is there that is not promised to somebody who waits.
+    /// Gets the next item, unless all items are granted to waiting getters.
     ///
     /// # Errors
     ///
-    /// [`TryGetError`]: there is none, and whether there may be one later.
+    /// [`TryGetError`], which tells an empty queue from one that is closed.
     #[inline]
     pub fn try_get(&self) -> Result<S::Item, TryGetError> {
         if self.capacity == 0
@@ -294,14 +295,14 @@ impl<S: Store> AnyQueue<S> {
         if self.getters.granted() > 0 {
             self.getters.recover();
             if self.getters.granted() == 0 {
-                // They were promised in a kernel that has ended.
+                // The items were granted to getters of an ended kernel.
                 return self.try_get();
             }
         }
         Err(TryGetError::Empty)
     }
 
-    /// Gets all items that are there and not promised to somebody else, waiting until there is one.
+    /// Gets all items that are not granted to other getters, waiting until there is one.
     ///
     /// # Cancellation
     ///
@@ -313,7 +314,7 @@ impl<S: Store> AnyQueue<S> {
     ///
     /// # Panics
     ///
-    /// When it has to wait outside a task of a kernel.
+    /// If the caller has to wait outside a task of a kernel.
     #[track_caller]
     pub fn pop_all(&self) -> impl Future<Output = Result<Vec<S::Item>, GetError>> {
         let first = self.get();
@@ -326,11 +327,11 @@ impl<S: Store> AnyQueue<S> {
         }
     }
 
-    /// Reports that one of the items that were put has been dealt with. See [`join`](Self::join).
+    /// Reports one item as processed. See [`join`](Self::join).
     ///
     /// # Errors
     ///
-    /// [`NothingToDo`]: that was reported of every item already.
+    /// [`NothingToDo`]: every item was already reported.
     pub fn task_done(&self) -> Result<(), NothingToDo> {
         let left = self.unfinished.get().checked_sub(1).ok_or(NothingToDo)?;
         self.unfinished.set(left);
@@ -341,75 +342,74 @@ impl<S: Store> AnyQueue<S> {
         Ok(())
     }
 
-    /// Waits until everything has been [reported done](Self::task_done) that was put; not at all
-    /// if that is so.
+    /// Waits until all items that were put are [reported done](Self::task_done).
     ///
     /// # Cancellation
     ///
-    /// An interruption point while it waits. Nothing is lost when it is dropped.
+    /// The wait is an interruption point. Dropping the future loses nothing.
     ///
     /// # Errors
     ///
-    /// [`Interrupted`], before it was so.
+    /// [`Interrupted`], before all items were done.
     ///
     /// # Panics
     ///
-    /// When it has to wait outside a task of a kernel.
+    /// If the caller has to wait outside a task of a kernel.
     #[track_caller]
     pub fn join(&self) -> impl Future<Output = Result<(), Interrupted>> {
         let place = Location::caller();
         async move {
             let before = self.rounds.get();
             while self.unfinished.get() > 0 && self.rounds.get() == before {
-                signal(Joiners(self), place).await?;
+                signal(JoinWait(self), place).await?;
             }
             Ok(())
         }
     }
 
-    /// Lets nobody put anything any more. What is there can still be got.
+    /// Refuses further items. Items in the queue can still be got.
     ///
-    /// Those who wait for room get their items back; those who wait for an item are told.
+    /// Pending `put`s return their items; pending `get`s return [`GetError::Closed`] once the queue is empty.
     pub fn close(&self) {
         self.closed.set(true);
-        // They find their items still pending.
+        // The putters find their items still pending.
         self.putters.give(self.putters.len());
         self.putters.reclaim();
         self.dismiss_if_over();
     }
 
-    /// Whether it was closed.
+    /// Whether the queue is closed.
     pub fn is_closed(&self) -> bool {
         self.closed.get()
     }
 
-    /// How many items are there, those included that are promised to somebody who waits.
+    /// The number of items, with those that are granted to waiting getters.
     #[inline]
     pub fn len(&self) -> usize {
         self.items.borrow().len()
     }
 
-    /// Whether no item is there.
+    /// Whether the queue holds no items.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
 
-    /// Whether whoever puts now has to wait.
+    /// Whether a `put` would have to wait.
     pub fn is_full(&self) -> bool {
         !self.has_room() || self.putting() > 0
     }
 
-    /// How many items it takes; `None` if any number.
+    /// The capacity; `None` if the queue is unbounded.
     pub fn capacity(&self) -> Option<usize> {
         (self.capacity < usize::MAX).then_some(self.capacity)
     }
 
-    /// How many wait for an item.
+    /// The number of waiting getters.
     pub fn getting(&self) -> usize {
         self.getters.len()
     }
 
-    /// How many wait for room.
+    /// The number of waiting putters.
     pub fn putting(&self) -> usize {
         self.pending.borrow().len()
     }
@@ -424,7 +424,7 @@ impl<S: Store> AnyQueue<S> {
         self.name.get()
     }
 
-    /// What it is, for a listing.
+    /// A description for listings of waits.
     pub(crate) fn about(&self) -> String {
         let capacity = match self.capacity() {
             Some(capacity) => format!(" of {capacity}"),
@@ -433,7 +433,7 @@ impl<S: Store> AnyQueue<S> {
         format!("queue{}, length {}{capacity}", self.name(), self.len())
     }
 
-    /// Whether nothing will ever come out.
+    /// Whether the queue is closed and empty.
     #[inline]
     fn is_over(&self) -> bool {
         self.closed.get() && self.is_empty()
@@ -442,7 +442,7 @@ impl<S: Store> AnyQueue<S> {
     #[inline]
     fn has_room(&self) -> bool {
         match self.capacity {
-            // Only what somebody waits for.
+            // Room for one item per waiting getter.
             0 => self.getters.free() == 0 && !self.getters.is_empty(),
             capacity => self.len() < capacity,
         }
@@ -455,8 +455,8 @@ impl<S: Store> AnyQueue<S> {
         self.getters.give(1);
     }
 
-    /// Takes out the item that comes after so many others, for a permit; somebody may have room now. `None`: the permit was one
-    /// of a queue that is over.
+    /// Takes out the item behind the first `after` ones, for a permit, and fills the room with pending items. `None`
+    /// if the permit only reported that the queue is closed and empty.
     #[inline]
     fn take_out(&self, after: usize) -> Option<S::Item> {
         let item = self.items.borrow_mut().pop(after)?;
@@ -469,13 +469,13 @@ impl<S: Store> AnyQueue<S> {
         Some(item)
     }
 
-    /// Takes in what is pending, as far as there is room.
+    /// Moves pending items into the queue while there is room.
     #[inline(never)]
     fn take_pending(&self) {
         while !self.closed.get() && self.has_room() {
             let Some(item) = self.pending.borrow_mut().pop() else { return };
-            // Also if the order of a priority queue panics.
-            let granted = PutterGranted(self);
+            // Also if the comparison of a priority queue panics.
+            let granted = GrantPutterOnDrop(self);
             self.unfinished.set(self.unfinished.get() + 1);
             self.items.borrow_mut().push(item);
             drop(granted);
@@ -483,7 +483,7 @@ impl<S: Store> AnyQueue<S> {
         }
     }
 
-    /// Takes an item from the hands of the first putter.
+    /// Takes the item of the first waiting putter.
     #[inline(never)]
     fn take_from_putter(&self) -> Option<S::Item> {
         if self.closed.get() || self.getters.free() > 0 || !self.getters.is_empty() {
@@ -495,8 +495,8 @@ impl<S: Store> AnyQueue<S> {
         Some(item)
     }
 
-    /// Grants a permit to the first putter, whose item is no longer pending. A permit that is left over, because the putter's
-    /// kernel has ended or because it has just left, is no other putter's.
+    /// Grants a permit to the first putter, whose item is not pending any more. If that putter has left or its kernel
+    /// has ended, the permit is discarded, since it is no other putter's.
     #[inline]
     fn grant_putter(&self) {
         self.putters.reclaim();
@@ -504,7 +504,7 @@ impl<S: Store> AnyQueue<S> {
         self.putters.reclaim();
     }
 
-    /// Has getters look that wait for what never comes.
+    /// Wakes all getters if the queue is closed and empty.
     #[inline(never)]
     fn dismiss_if_over(&self) {
         if self.is_over() {
@@ -514,10 +514,10 @@ impl<S: Store> AnyQueue<S> {
 }
 
 impl<T> Queue<T> {
-    /// Puts an item before all others, as one that was got and could not be dealt with.
+    /// Puts an item before all others, for an item that a worker got but could not process.
     ///
-    /// Never waits, and may exceed the capacity; also when the queue is closed. It counts as one
-    /// more item for [`join`](Self::join).
+    /// Never waits, may exceed the capacity, and works on a closed queue. [`join`](Self::join)
+    /// counts the item once more.
     pub fn push_front(&self, item: T) {
         self.items.borrow_mut().0.push_front(item);
         self.unfinished.set(self.unfinished.get() + 1);
@@ -525,20 +525,20 @@ impl<T> Queue<T> {
     }
 }
 
-/// Grants a permit to the first putter when it is dropped.
-struct PutterGranted<'a, S: Store>(&'a AnyQueue<S>);
+/// Grants a permit to the first putter on drop.
+struct GrantPutterOnDrop<'a, S: Store>(&'a AnyQueue<S>);
 
-impl<S: Store> Drop for PutterGranted<'_, S> {
+impl<S: Store> Drop for GrantPutterOnDrop<'_, S> {
     #[inline]
     fn drop(&mut self) {
         self.0.grant_putter();
     }
 }
 
-/// Waits for the end of all work.
-struct Joiners<'a, S: Store>(&'a AnyQueue<S>);
+/// A wait until all items are done.
+struct JoinWait<'a, S: Store>(&'a AnyQueue<S>);
 
-impl<S: Store> Signals for Joiners<'_, S> {
+impl<S: Store> Signals for JoinWait<'_, S> {
     fn queue(&self) -> &WaitQueue {
         &self.0.joiners
     }
@@ -555,7 +555,7 @@ impl<S: Store> fmt::Debug for AnyQueue<S> {
         shown
             .field("length", &self.len())
             .field("capacity", &self.capacity())
-            .field("promised", &self.getters.granted())
+            .field("granted", &self.getters.granted())
             .field("getting", &self.getting())
             .field("putting", &self.putting())
             .field("unfinished", &self.unfinished.get())

@@ -10,13 +10,13 @@ use pikake_traps::{Interrupted, TaskId, current};
 
 use crate::lock::{Lock, Locking};
 
-/// A lock that the task which holds it may take again.
+/// A lock that its holder task may take again.
 ///
-/// It is free again when all its guards are dropped. Since one task may have several guards, they
-/// give shared access only; put a [`Cell`] or a [`Local`](crate::Local) inside for more.
+/// The lock is free again when all its guards are dropped. Since one task may have several guards,
+/// they give shared access only; to change the value, use a [`Cell`] or a [`Local`](crate::Local).
 ///
-/// It belongs to the task, not to a branch of it: what is joined inside one task with `join!` holds
-/// it together. A guard that is moved to another task remains the first one's.
+/// The lock belongs to the task, not to a branch of it: the branches of a `join!` share it. A guard
+/// that is moved to another task still belongs to the first task.
 ///
 /// # Examples
 ///
@@ -33,7 +33,7 @@ use crate::lock::{Lock, Locking};
 ///
 /// let sum = ReentrantMutex::new(Cell::new(0));
 /// let all = sum.lock().await?;
-/// add(&sum, 1).await?; // nobody else comes in between
+/// add(&sum, 1).await?; // no other task gets the lock in between
 /// add(&sum, 2).await?;
 /// assert_eq!(all.get(), 3);
 /// # Ok(()) }
@@ -43,18 +43,18 @@ use crate::lock::{Lock, Locking};
 pub struct ReentrantMutex<T: ?Sized> {
     lock: Lock,
     owner: Cell<Option<TaskId>>,
-    /// How many guards there are.
+    /// The number of guards.
     depth: Cell<usize>,
     value: T,
 }
 
 impl<T> ReentrantMutex<T> {
-    /// A lock that nobody holds.
+    /// Creates an unlocked lock.
     pub const fn new(value: T) -> Self {
         Self { lock: Lock::new(), owner: Cell::new(None), depth: Cell::new(0), value }
     }
 
-    /// The same with a name, which `Debug` and listings of waits show.
+    /// Adds a name, which `Debug` and listings of waits show.
     pub const fn named(mut self, name: &'static str) -> Self {
         self.lock.set_name(name);
         self
@@ -67,16 +67,16 @@ impl<T> ReentrantMutex<T> {
 }
 
 impl<T: ?Sized> ReentrantMutex<T> {
-    /// Waits for the lock, unless the current task has it already.
+    /// Waits for the lock, unless the current task already holds it.
     ///
     /// # Cancellation
     ///
-    /// An interruption point while it waits. Dropped, it leaves the line; if it had been given the
-    /// lock and had not seen it yet, the lock goes to the next.
+    /// The wait is an interruption point. A dropped future stops waiting; a lock that was already
+    /// granted to it goes to the next waiter.
     ///
     /// # Errors
     ///
-    /// [`Interrupted`], without having got the lock.
+    /// [`Interrupted`]: the caller did not get the lock.
     ///
     /// # Panics
     ///
@@ -94,7 +94,7 @@ impl<T: ?Sized> ReentrantMutex<T> {
         }
     }
 
-    /// Takes the lock if the current task has it already, or nobody has it or waits for it.
+    /// Takes the lock if the current task already holds it, or if it is free and has no waiters.
     ///
     /// # Panics
     ///
@@ -111,22 +111,22 @@ impl<T: ?Sized> ReentrantMutex<T> {
         Some(self.guard())
     }
 
-    /// Whether somebody holds the lock.
+    /// Whether the lock is held.
     pub fn is_locked(&self) -> bool {
         self.lock.is_held()
     }
 
-    /// The task that holds the lock, if one does.
+    /// The task that holds the lock.
     pub fn owner(&self) -> Option<TaskId> {
         self.owner.get()
     }
 
-    /// How many wait for the lock.
+    /// The number of tasks that wait for the lock.
     pub fn waiting(&self) -> usize {
         self.lock.waiting()
     }
 
-    /// The value, which nobody else can have.
+    /// The value; `&mut self` rules out other holders.
     pub fn get_mut(&mut self) -> &mut T {
         &mut self.value
     }
@@ -137,9 +137,9 @@ impl<T: ?Sized> ReentrantMutex<T> {
     }
 }
 
-/// A share in the right to a [`ReentrantMutex`]'s value. When the last one is dropped, the lock is
-/// handed to the next in line.
-#[must_use = "dropped at once, it gives the lock back at once"]
+/// Shared access to a [`ReentrantMutex`]'s value. The drop of the last guard hands the lock to the
+/// next waiter.
+#[must_use = "a guard that is dropped at once releases the lock at once"]
 pub struct ReentrantGuard<'a, T: ?Sized>(&'a ReentrantMutex<T>);
 
 impl<T: ?Sized> Deref for ReentrantGuard<'_, T> {

@@ -1,4 +1,4 @@
-//! A lock around a value that many may read, or one may write.
+//! A lock around a value for many readers or one writer.
 
 use std::cell::{Cell, Ref, RefCell, RefMut};
 use std::fmt;
@@ -10,16 +10,16 @@ use pikake_traps::{Interrupted, WaitQueue};
 
 use crate::holder::Holder;
 use crate::name::Name;
-use crate::permits::{Permits, take};
+use crate::permits::{PermitRequest, take};
 
-/// A lock around a value that many tasks may read at a time, or one may write.
+/// A lock around a value for many readers or one writer at a time.
 ///
-/// Writers come first: while one waits, no reader is let in, and a writer that leaves gives the lock
-/// to the next writer rather than to readers. Among themselves, both are served in the order in
-/// which they came. So a stream of writers that never ends keeps readers out.
+/// Writers have priority: while one waits, no new reader gets the lock, and a writer hands it to the
+/// next writer rather than to readers. Readers and writers each wait in order of arrival. An endless
+/// stream of writers starves readers.
 ///
-/// A task that reads must not wait for the lock again before it is done, neither to write nor, where
-/// there are writers, to read: it would wait for itself.
+/// A task that reads must not wait for the lock again before it drops its guard: a write would wait
+/// for that guard, and so would a read behind a waiting writer.
 ///
 /// # Examples
 ///
@@ -41,7 +41,7 @@ pub struct RwLock<T: ?Sized> {
     value: RefCell<T>,
 }
 
-/// Who may read and write. A waiter's permit is made when its turn has come, in one of two queues.
+/// The lock without its value. `serve` creates the permits of the waiters that get the lock.
 #[derive(Default)]
 struct Gate {
     reading: Cell<usize>,
@@ -53,7 +53,7 @@ struct Gate {
 }
 
 impl<T> RwLock<T> {
-    /// A lock that nobody holds.
+    /// Creates an unlocked lock.
     pub const fn new(value: T) -> Self {
         let gate = Gate {
             reading: Cell::new(0),
@@ -66,7 +66,7 @@ impl<T> RwLock<T> {
         Self { gate, value: RefCell::new(value) }
     }
 
-    /// The same with a name, which `Debug` and listings of waits show.
+    /// Adds a name, which `Debug` and listings of waits show.
     pub const fn named(mut self, name: &'static str) -> Self {
         self.gate.name = Name::new(name);
         self
@@ -79,84 +79,84 @@ impl<T> RwLock<T> {
 }
 
 impl<T: ?Sized> RwLock<T> {
-    /// Waits until nobody writes or waits to write.
+    /// Waits until no task writes or waits to write.
     ///
     /// # Cancellation
     ///
-    /// An interruption point while it waits. Nothing is lost when it is dropped.
+    /// The wait is an interruption point. Dropping the future loses nothing.
     ///
     /// # Errors
     ///
-    /// [`Interrupted`], without having got the lock.
+    /// [`Interrupted`]: the caller did not get the lock.
     ///
     /// # Panics
     ///
-    /// When it has to wait outside a task of a kernel.
+    /// If the caller has to wait outside a task of a kernel.
     #[track_caller]
     pub fn read(&self) -> impl Future<Output = Result<ReadGuard<'_, T>, Interrupted>> {
         let place = Location::caller();
         async move {
             if !self.gate.try_read() {
-                take(Readers(&self.gate), place).await?;
+                take(ReadRequest(&self.gate), place).await?;
             }
             Ok(self.read_guard())
         }
     }
 
-    /// Waits until nobody reads or writes.
+    /// Waits until no task reads or writes.
     ///
     /// # Cancellation
     ///
-    /// An interruption point while it waits. Interrupted or dropped, it lets those readers go on that
-    /// waited because of it. If it had been given the lock and had not seen it yet, that goes to the
-    /// next.
+    /// The wait is an interruption point. A wait that is interrupted or dropped releases the readers
+    /// that waited because of it. A lock that was already granted to the future goes to the next
+    /// waiter.
     ///
     /// # Errors
     ///
-    /// [`Interrupted`], without having got the lock.
+    /// [`Interrupted`]: the caller did not get the lock.
     ///
     /// # Panics
     ///
-    /// When it has to wait outside a task of a kernel.
+    /// If the caller has to wait outside a task of a kernel.
     #[track_caller]
     pub fn write(&self) -> impl Future<Output = Result<WriteGuard<'_, T>, Interrupted>> {
         let place = Location::caller();
         async move {
             if !self.gate.try_write() {
-                take(Writers(&self.gate), place).await?;
+                take(WriteRequest(&self.gate), place).await?;
             }
             Ok(self.write_guard(place))
         }
     }
 
-    /// Reads if nobody writes or waits to write.
+    /// Takes the lock for reading, if no task writes or waits to write.
     pub fn try_read(&self) -> Option<ReadGuard<'_, T>> {
         self.gate.try_read().then(|| self.read_guard())
     }
 
-    /// Writes if nobody reads, writes or waits.
+    /// Takes the lock for writing, if it is free and has no waiters.
     #[track_caller]
     pub fn try_write(&self) -> Option<WriteGuard<'_, T>> {
         let place = Location::caller();
         self.gate.try_write().then(|| self.write_guard(place))
     }
 
-    /// How many read.
+    /// The number of readers.
     pub fn reading(&self) -> usize {
         self.gate.reading.get()
     }
 
-    /// Whether somebody writes.
+    /// Whether a task holds the lock for writing.
     pub fn is_writing(&self) -> bool {
         self.gate.writing.get()
     }
 
-    /// How many wait, to read or to write.
+    /// The number of waiters, to read or to write.
     pub fn waiting(&self) -> usize {
         self.gate.readers.len() + self.gate.writers.len()
     }
 
-    /// The value, which nobody else can have.
+    /// The value; `&mut self` rules out other holders.
     pub fn get_mut(&mut self) -> &mut T {
         self.value.get_mut()
     }
@@ -175,7 +175,7 @@ impl Gate {
     fn try_read(&self) -> bool {
         let may = !self.writing.get() && self.writers.is_empty();
         if !may {
-            return self.has_recovered() && self.try_read();
+            return self.recover() && self.try_read();
         }
         self.reading.set(self.reading.get() + 1);
         true
@@ -185,7 +185,7 @@ impl Gate {
         let is_free = !self.writing.get() && self.reading.get() == 0;
         let may = is_free && self.writers.is_empty() && self.readers.is_empty();
         if !may {
-            return self.has_recovered() && self.try_write();
+            return self.recover() && self.try_write();
         }
         self.writing.set(true);
         true
@@ -201,9 +201,9 @@ impl Gate {
         self.serve();
     }
 
-    /// Takes back what was granted in a kernel that has ended, if that is so.
+    /// Takes back locks that were granted in an ended kernel. Returns whether there were any.
     #[cold]
-    fn has_recovered(&self) -> bool {
+    fn recover(&self) -> bool {
         self.writers.recover();
         self.readers.recover();
         let has_recovered = self.writers.free() + self.readers.free() > 0;
@@ -213,7 +213,7 @@ impl Gate {
         has_recovered
     }
 
-    /// Lets those in whose turn has come: a writer, or all readers that wait.
+    /// Grants the lock, if it is free, to the first writer or else to all waiting readers.
     fn serve(&self) {
         self.take_back();
         if self.reading.get() == 0 && !self.writing.get() && !self.writers.is_empty() {
@@ -235,7 +235,7 @@ impl Gate {
         }
     }
 
-    /// Takes back the permits of waiters that left without having seen them.
+    /// Takes back the permits of waiters that left without collecting them.
     fn take_back(&self) {
         if self.writers.reclaim() > 0 {
             self.writing.set(false);
@@ -244,11 +244,11 @@ impl Gate {
     }
 }
 
-/// A wait to read.
+/// A request to read.
 #[derive(Clone)]
-struct Readers<'a>(&'a Gate);
+struct ReadRequest<'a>(&'a Gate);
 
-impl Permits for Readers<'_> {
+impl PermitRequest for ReadRequest<'_> {
     fn queue(&self) -> &WaitQueue {
         &self.0.readers
     }
@@ -263,11 +263,11 @@ impl Permits for Readers<'_> {
     }
 }
 
-/// A wait to write.
+/// A request to write.
 #[derive(Clone)]
-struct Writers<'a>(&'a Gate);
+struct WriteRequest<'a>(&'a Gate);
 
-impl Permits for Writers<'_> {
+impl PermitRequest for WriteRequest<'_> {
     fn queue(&self) -> &WaitQueue {
         &self.0.writers
     }
@@ -282,16 +282,16 @@ impl Permits for Writers<'_> {
     }
 }
 
-/// The right to read an [`RwLock`]'s value.
-#[must_use = "dropped at once, it gives the lock back at once"]
+/// Shared access to an [`RwLock`]'s value.
+#[must_use = "a guard that is dropped at once releases the lock at once"]
 pub struct ReadGuard<'a, T: ?Sized> {
-    // Dropped in this order: the value is free before the lock is somebody else's.
+    // Dropped in this order: the value is free before the lock is handed over.
     value: Ref<'a, T>,
     _reads: Reads<'a>,
 }
 
-/// The right to change an [`RwLock`]'s value.
-#[must_use = "dropped at once, it gives the lock back at once"]
+/// Exclusive access to an [`RwLock`]'s value.
+#[must_use = "a guard that is dropped at once releases the lock at once"]
 pub struct WriteGuard<'a, T: ?Sized> {
     value: RefMut<'a, T>,
     _writes: Writes<'a>,

@@ -1,4 +1,4 @@
-//! A number of permits, of which tasks take some at a time.
+//! A counting semaphore.
 
 use std::cell::Cell;
 use std::error::Error;
@@ -9,17 +9,17 @@ use std::panic::Location;
 use pikake_traps::{Interrupted, WaitQueue};
 
 use crate::name::Name;
-use crate::permits::{Permits, take};
+use crate::permits::{PermitRequest, take};
 
-/// A number of permits, of which tasks take some at a time.
+/// A counting semaphore: a number of permits, of which tasks take some at a time.
 ///
-/// Those who wait are served in the order in which they came, whatever they ask for: a large
-/// request at the head of the line keeps what comes free until it has enough, and small ones behind
-/// it wait. Permits that are there when nobody waits are taken without suspending.
+/// Waiters are served in order of arrival: a large request at the head of the queue collects free
+/// permits until it has enough, and smaller requests behind it wait. Taking free permits without
+/// waiters does not suspend.
 ///
-/// Permits need not come back from the one who took them. [`Permit::forget`] takes them out of
-/// circulation, and [`release`](Self::release) brings new ones in. A semaphore that is
-/// [bounded](Self::bounded) refuses those that were never taken out.
+/// Permits need not return by way of their taker. [`Permit::forget`] removes permits, and
+/// [`release`](Self::release) adds permits. A [bounded](Self::bounded) semaphore refuses to hold
+/// more permits than it began with.
 ///
 /// # Examples
 ///
@@ -37,30 +37,30 @@ use crate::permits::{Permits, take};
 /// ```
 pub struct Semaphore {
     permits: WaitQueue,
-    /// How many there are, free or not.
+    /// The number of permits, free or taken.
     total: Cell<usize>,
     bound: usize,
     name: Name,
 }
 
 impl Semaphore {
-    /// A semaphore with so many permits, to which any number may be added.
+    /// Creates a semaphore with `permits` permits and no upper bound.
     pub const fn new(permits: usize) -> Self {
-        Self::made(permits, usize::MAX)
+        Self::with_bound(permits, usize::MAX)
     }
 
-    /// A semaphore with so many permits, of which there can never be more.
+    /// Creates a semaphore with `permits` permits, and with that number as upper bound.
     pub const fn bounded(permits: usize) -> Self {
-        Self::made(permits, permits)
+        Self::with_bound(permits, permits)
     }
 
-    /// The same with a name, which `Debug` and listings of waits show.
+    /// Adds a name, which `Debug` and listings of waits show.
     pub const fn named(mut self, name: &'static str) -> Self {
         self.name = Name::new(name);
         self
     }
 
-    const fn made(permits: usize, bound: usize) -> Self {
+    const fn with_bound(permits: usize, bound: usize) -> Self {
         Self {
             permits: WaitQueue::with_permits(permits),
             total: Cell::new(permits),
@@ -69,21 +69,20 @@ impl Semaphore {
         }
     }
 
-    /// Waits for so many permits, and takes them all at once.
+    /// Waits for `count` permits, and takes them all at once.
     ///
     /// # Cancellation
     ///
-    /// An interruption point while it waits. Nothing is taken until everything is. Dropped, it
-    /// leaves the line; permits that it had been given and had not seen yet go to the next.
+    /// The wait is an interruption point, and takes no part of the permits. A dropped future stops
+    /// waiting; permits that were already granted to it go to the next waiter.
     ///
     /// # Errors
     ///
-    /// [`Interrupted`], without having got any.
+    /// [`Interrupted`]: the caller got no permits.
     ///
     /// # Panics
     ///
-    /// When it has to wait outside a task of a kernel. When it asks a bounded semaphore for more
-    /// than there can be.
+    /// If the caller has to wait outside a task of a kernel, or if `count` exceeds the bound.
     #[track_caller]
     pub fn acquire(&self, count: usize) -> impl Future<Output = Result<Permit<'_>, Interrupted>> {
         let place = Location::caller();
@@ -98,17 +97,16 @@ impl Semaphore {
         }
     }
 
-    /// Takes so many permits if they are there and nobody waits.
+    /// Takes `count` permits, if they are free and there are no waiters.
     pub fn try_acquire(&self, count: usize) -> Option<Permit<'_>> {
         self.take(count).then(|| Permit { semaphore: self, count })
     }
 
-    /// Adds so many permits, and gives them to those who wait.
+    /// Adds `count` permits, and grants them to waiters.
     ///
     /// # Errors
     ///
-    /// [`TooMany`], and nothing is added: the bound would be exceeded by what is there and what is
-    /// held as [`Permit`]s.
+    /// [`TooMany`]: free and taken permits would exceed the bound. No permit is added.
     pub fn release(&self, count: usize) -> Result<(), TooMany> {
         match self.total.get().checked_add(count) {
             Some(total) if total <= self.bound => {
@@ -127,12 +125,12 @@ impl Semaphore {
         }
     }
 
-    /// How many permits could be taken if nobody waited.
+    /// The number of free permits.
     pub fn available(&self) -> usize {
         self.permits.free()
     }
 
-    /// How many wait, whatever they ask for.
+    /// The number of waiters.
     pub fn waiting(&self) -> usize {
         self.permits.len()
     }
@@ -145,7 +143,7 @@ struct Request<'a> {
     count: usize,
 }
 
-impl Permits for Request<'_> {
+impl PermitRequest for Request<'_> {
     fn queue(&self) -> &WaitQueue {
         &self.semaphore.permits
     }
@@ -174,20 +172,20 @@ impl fmt::Debug for Semaphore {
     }
 }
 
-/// Permits of a [`Semaphore`]. Dropped, they go to the next in line.
-#[must_use = "dropped at once, it gives the permits back at once"]
+/// Permits of a [`Semaphore`]. Their drop hands them to the next waiter.
+#[must_use = "permits that are dropped at once are released at once"]
 pub struct Permit<'a> {
     semaphore: &'a Semaphore,
     count: usize,
 }
 
 impl Permit<'_> {
-    /// How many it stands for.
+    /// The number of permits.
     pub fn count(&self) -> usize {
         self.count
     }
 
-    /// Takes the permits out of circulation: they do not come back by themselves.
+    /// Removes the permits from the semaphore: they are not released.
     pub fn forget(mut self) {
         let total = &self.semaphore.total;
         total.set(total.get() - self.count);
@@ -209,13 +207,13 @@ impl fmt::Debug for Permit<'_> {
     }
 }
 
-/// A [`Semaphore`] was to get more permits than it may have.
+/// The permits released into a [`Semaphore`] would exceed its bound.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[non_exhaustive]
 pub struct TooMany {
-    /// How many were to be added.
+    /// The number of released permits.
     pub count: usize,
-    /// How many there can be.
+    /// The bound of the semaphore.
     pub bound: usize,
 }
 
@@ -225,7 +223,7 @@ impl fmt::Display for TooMany {
         write!(
             f,
             "{count} permits were released into a semaphore that would then have more than \
-             {bound}: release what was acquired and forgotten, once"
+             {bound}: release only permits that were acquired and forgotten, once each"
         )
     }
 }

@@ -11,12 +11,12 @@ mod block;
 mod channel;
 mod event;
 mod items;
-mod line;
 mod mutex;
 mod queue;
 #[cfg(all(test, pikake_shuttle))]
 mod tests;
 mod wait;
+mod waiters;
 
 pub use channel::{
     Receiver, RecvStream, Sender, bounded as bounded_channel, unbounded as unbounded_channel,

@@ -1,16 +1,16 @@
-//! Waiting for a signal of a primitive's wait queue.
+//! Waits for a signal of a primitive's wait queue.
 
 use std::panic::Location;
 use std::rc::Rc;
 
 use pikake_traps::{Interrupted, KernelTrap, Trap, Wait, WaitQueue, kernel_trap_at};
 
-/// Something that signals those who wait for it.
+/// A primitive that signals its waiters.
 pub(crate) trait Signals {
     /// The queue of the waiters.
     fn queue(&self) -> &WaitQueue;
 
-    /// What it is, for a listing.
+    /// A description for listings of waits.
     fn about(&self) -> String;
 }
 
@@ -56,7 +56,7 @@ impl<P: Signals> Trap for Signal<P> {
     }
 }
 
-/// Waits for a signal, by reference or by a share of what signals, as a wait that is awaited at `place`.
+/// Waits for a signal of a primitive, held by reference or shared. Listings show the wait at `place`.
 #[inline]
 pub(crate) fn signal<P: Signals>(
     of: P,

@@ -1,31 +1,31 @@
-//! In which order items come out of a queue.
+//! The stores of a queue, which determine the order of its items.
 
 use std::cmp::{Ordering, Reverse};
 use std::collections::{BinaryHeap, VecDeque};
 use std::fmt;
 
-/// Keeps the items of a [queue](crate::AnyQueue), and decides which comes next.
+/// Holds the items of a [queue](crate::AnyQueue), and determines their order.
 pub trait Store: Default {
-    /// What is kept.
+    /// The type of the items.
     type Item;
 
-    /// Takes an item in.
+    /// Adds an item.
     fn push(&mut self, item: Self::Item);
 
-    /// Gives out the item that is next for somebody who comes after those so many who have been
-    /// called and have not taken theirs yet.
-    fn pop(&mut self, called: usize) -> Option<Self::Item>;
+    /// Removes the next item for a getter behind `granted` getters, to which items are granted
+    /// that they have not collected.
+    fn pop(&mut self, granted: usize) -> Option<Self::Item>;
 
-    /// How many there are.
+    /// The number of items.
     fn len(&self) -> usize;
 
-    /// Whether there is none.
+    /// Whether there are no items.
     fn is_empty(&self) -> bool {
         self.len() == 0
     }
 }
 
-/// The first in comes out first.
+/// First in, first out.
 #[derive(Clone, Debug)]
 pub struct Fifo<T>(pub(crate) VecDeque<T>);
 
@@ -43,8 +43,8 @@ impl<T> Store for Fifo<T> {
     }
 
     #[inline]
-    fn pop(&mut self, called: usize) -> Option<T> {
-        if called == 0 { self.0.pop_front() } else { self.0.remove(called) }
+    fn pop(&mut self, granted: usize) -> Option<T> {
+        if granted == 0 { self.0.pop_front() } else { self.0.remove(granted) }
     }
 
     fn len(&self) -> usize {
@@ -52,7 +52,7 @@ impl<T> Store for Fifo<T> {
     }
 }
 
-/// The last in comes out first.
+/// Last in, first out.
 #[derive(Clone, Debug)]
 pub struct Lifo<T>(Vec<T>);
 
@@ -69,7 +69,7 @@ impl<T> Store for Lifo<T> {
         self.0.push(item);
     }
 
-    fn pop(&mut self, _called: usize) -> Option<T> {
+    fn pop(&mut self, _granted: usize) -> Option<T> {
         self.0.pop()
     }
 
@@ -78,7 +78,7 @@ impl<T> Store for Lifo<T> {
     }
 }
 
-/// The smallest comes out first; of equal ones, the first in.
+/// The smallest item comes out first; equal items in order of arrival.
 pub struct Smallest<T> {
     heap: BinaryHeap<Reverse<Numbered<T>>>,
     next: u64,
@@ -103,7 +103,7 @@ impl<T: Ord> Store for Smallest<T> {
         self.next += 1;
     }
 
-    fn pop(&mut self, _called: usize) -> Option<T> {
+    fn pop(&mut self, _granted: usize) -> Option<T> {
         self.heap.pop().map(|Reverse(numbered)| numbered.item)
     }
 

@@ -1,4 +1,4 @@
-//! A count that tasks wait for to be zero.
+//! A count of running operations; tasks wait until it is zero.
 
 use std::cell::Cell;
 use std::error::Error;
@@ -11,11 +11,10 @@ use pikake_traps::{Interrupted, WaitQueue};
 use crate::name::Name;
 use crate::signals::{Signals, signal};
 
-/// A count that tasks wait for to be zero: a semaphore the other way round.
+/// A count of running operations; tasks wait until it is zero.
 ///
-/// Whoever begins something counts it [up](Self::up), whoever ends it counts it [down](Self::down),
-/// and neither ever waits. Everybody who waits goes on when the count is zero, also if it has been
-/// counted up again before they run.
+/// The begin of an operation counts [up](Self::up), its end counts [down](Self::down); neither
+/// waits. A count of zero releases all waiters, also if it is counted up again before they run.
 ///
 /// # Examples
 ///
@@ -25,7 +24,7 @@ use crate::signals::{Signals, signal};
 ///
 /// let requests = WaitGroup::new();
 /// {
-///     let _request = requests.enter(); // counted down when it is dropped, however that comes
+///     let _request = requests.enter(); // its drop counts down, also on a panic
 ///     assert_eq!(requests.count(), 1);
 /// }
 /// requests.wait().await?;
@@ -34,14 +33,14 @@ use crate::signals::{Signals, signal};
 #[derive(Default)]
 pub struct WaitGroup {
     count: Cell<usize>,
-    /// How often the count has become zero.
+    /// How often the count became zero.
     zeros: Cell<u64>,
     waiters: WaitQueue,
     name: Name,
 }
 
 impl WaitGroup {
-    /// A count of zero.
+    /// Creates a count of zero.
     pub const fn new() -> Self {
         Self {
             count: Cell::new(0),
@@ -51,27 +50,27 @@ impl WaitGroup {
         }
     }
 
-    /// The same with a name, which `Debug` and listings of waits show.
+    /// Adds a name, which `Debug` and listings of waits show.
     pub const fn named(mut self, name: &'static str) -> Self {
         self.name = Name::new(name);
         self
     }
 
-    /// Counts up by so many.
+    /// Increases the count.
     ///
     /// # Panics
     ///
-    /// When there are more than can be counted.
+    /// If the count would exceed `usize::MAX`.
     pub fn up(&self, by: usize) {
         let count = self.count.get().checked_add(by);
-        self.count.set(count.expect("a wait group counts no further than `usize::MAX`"));
+        self.count.set(count.expect("a wait group counts up to `usize::MAX`"));
     }
 
-    /// Counts down by so many, and lets all go on that wait if it is zero then.
+    /// Decreases the count, and releases all waiters if it is then zero.
     ///
     /// # Errors
     ///
-    /// [`BelowZero`], and nothing is counted: it was not up so far.
+    /// [`BelowZero`]: the count is smaller than `by`, and stays as it is.
     pub fn down(&self, by: usize) -> Result<(), BelowZero> {
         let count = self.count.get();
         let left = count.checked_sub(by).ok_or(BelowZero { count, by })?;
@@ -83,7 +82,7 @@ impl WaitGroup {
         Ok(())
     }
 
-    /// Counts up by one until what it returns is dropped.
+    /// Counts up by one, until the returned guard is dropped.
     ///
     /// # Panics
     ///
@@ -98,19 +97,19 @@ impl WaitGroup {
         self.count.get()
     }
 
-    /// Waits until the count is zero; not at all if it is.
+    /// Waits until the count is zero. Returns at once if it is.
     ///
     /// # Cancellation
     ///
-    /// An interruption point while it waits. Nothing is lost when it is dropped.
+    /// The wait is an interruption point. Dropping the future loses nothing.
     ///
     /// # Errors
     ///
-    /// [`Interrupted`], before it was zero.
+    /// [`Interrupted`], before the count was zero.
     ///
     /// # Panics
     ///
-    /// When it has to wait outside a task of a kernel.
+    /// If the caller has to wait outside a task of a kernel.
     #[track_caller]
     pub fn wait(&self) -> impl Future<Output = Result<(), Interrupted>> {
         let place = Location::caller();
@@ -123,7 +122,7 @@ impl WaitGroup {
         }
     }
 
-    /// How many wait.
+    /// The number of waiters.
     pub fn waiting(&self) -> usize {
         self.waiters.len()
     }
@@ -147,26 +146,25 @@ impl fmt::Debug for WaitGroup {
     }
 }
 
-/// One that is counted in a [`WaitGroup`], until it is dropped.
+/// One operation of a [`WaitGroup`]. Its drop counts down.
 #[derive(Debug)]
-#[must_use = "dropped at once, it counts down at once"]
+#[must_use = "a guard that is dropped at once counts down at once"]
 pub struct Entered<'a>(&'a WaitGroup);
 
 impl Drop for Entered<'_> {
     fn drop(&mut self) {
-        // It may have been counted down already by somebody who counts wrong; they were not told,
-        // and this is not the place to.
+        // The count is zero already if `down` was called too often. A drop cannot report that.
         let _ = self.0.down(1);
     }
 }
 
-/// A [`WaitGroup`] was to be counted down further than it had been counted up.
+/// A [`WaitGroup`] was counted down below zero.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[non_exhaustive]
 pub struct BelowZero {
-    /// What the count was.
+    /// The count.
     pub count: usize,
-    /// By how much it was to be counted down.
+    /// The number to count down by.
     pub by: usize,
 }
 
@@ -175,7 +173,7 @@ impl fmt::Display for BelowZero {
         let Self { count, by } = self;
         write!(
             f,
-            "a wait group at {count} was counted down by {by}: count down what was counted up, once"
+            "a wait group at {count} was counted down by {by}: count down once for each count up"
         )
     }
 }

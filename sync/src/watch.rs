@@ -1,4 +1,4 @@
-//! A value that changes, and of which only the last state matters.
+//! A channel for a value that changes; receivers see its last state.
 
 use std::cell::{Cell, RefCell};
 use std::fmt;
@@ -14,8 +14,8 @@ use pikake_traps::{Interrupted, KernelTrap, WaitQueue};
 use crate::name::Name;
 use crate::signals::{Signal, Signals, signal};
 
-/// A value that changes, and those who want to know. States that nobody looked at in time are
-/// skipped.
+/// Creates a channel for a value that changes. Receivers see the last state and skip those that
+/// they missed.
 ///
 /// # Examples
 ///
@@ -32,7 +32,7 @@ pub fn channel<T>(value: T) -> (Sender<T>, Receiver<T>) {
     let shared = Rc::new(Shared {
         value: RefCell::new(value),
         changes: Cell::new(0),
-        over: Cell::new(false),
+        is_sender_gone: Cell::new(false),
         waiters: WaitQueue::new(),
         name: Cell::default(),
     });
@@ -41,10 +41,9 @@ pub fn channel<T>(value: T) -> (Sender<T>, Receiver<T>) {
 
 struct Shared<T> {
     value: RefCell<T>,
-    /// How often it was changed.
+    /// How often the value was changed.
     changes: Cell<u64>,
-    /// The sender is gone.
-    over: Cell<bool>,
+    is_sender_gone: Cell<bool>,
     waiters: WaitQueue,
     name: Cell<Name>,
 }
@@ -61,10 +60,10 @@ impl<T> Signals for Shared<T> {
 
 impl<T> Shared<T> {
     #[track_caller]
-    fn with<R>(&self, look: impl FnOnce(&T) -> R) -> R {
+    fn with<R>(&self, read: impl FnOnce(&T) -> R) -> R {
         match self.value.try_borrow() {
-            Ok(value) => look(&value),
-            Err(_) => panic!("a watched value was looked at by the closure that changes it"),
+            Ok(value) => read(&value),
+            Err(_) => panic!("a watched value was read inside the closure that changes it"),
         }
     }
 }
@@ -79,15 +78,15 @@ impl<T> Sender<T> {
         self
     }
 
-    /// Replaces the value, and gives the one that was there before.
+    /// Replaces the value, and returns the previous one.
     ///
     /// # Panics
     ///
-    /// Inside a closure that looks at the value.
+    /// Inside a closure that reads the value.
     #[track_caller]
     pub fn send(&self, value: T) -> T {
         let mut before = value;
-        self.modify(|place| std::mem::swap(place, &mut before));
+        self.modify(|current| std::mem::swap(current, &mut before));
         before
     }
 
@@ -95,29 +94,29 @@ impl<T> Sender<T> {
     ///
     /// # Panics
     ///
-    /// Inside a closure that looks at the value.
+    /// Inside a closure that reads the value.
     #[track_caller]
     pub fn modify<R>(&self, change: impl FnOnce(&mut T) -> R) -> R {
         let result = match self.0.value.try_borrow_mut() {
             Ok(mut value) => change(&mut value),
-            Err(_) => panic!("a watched value was changed by a closure that looks at it"),
+            Err(_) => panic!("a watched value was changed inside a closure that reads it"),
         };
         self.0.changes.set(self.0.changes.get() + 1);
         self.0.waiters.wake(usize::MAX);
         result
     }
 
-    /// Calls `look` with the value.
+    /// Calls `read` with the value.
     ///
     /// # Panics
     ///
     /// Inside a closure that changes it.
     #[track_caller]
-    pub fn with<R>(&self, look: impl FnOnce(&T) -> R) -> R {
-        self.0.with(look)
+    pub fn with<R>(&self, read: impl FnOnce(&T) -> R) -> R {
+        self.0.with(read)
     }
 
-    /// One more receiver, which has seen the value as it is now.
+    /// Adds a receiver, which counts the current value as seen.
     pub fn subscribe(&self) -> Receiver<T> {
         Receiver { shared: self.0.clone(), seen: self.0.changes.get(), wait: None }
     }
@@ -125,37 +124,37 @@ impl<T> Sender<T> {
 
 impl<T> Drop for Sender<T> {
     fn drop(&mut self) {
-        self.0.over.set(true);
+        self.0.is_sender_gone.set(true);
         self.0.waiters.wake(usize::MAX);
     }
 }
 
-/// The side of a [`channel`] that is told of changes.
+/// The side of a [`channel`] that sees the changes.
 ///
-/// It is a [`Stream`] as well, of copies of the value, one for each change that it comes to see.
+/// Also a [`Stream`] of copies of the value, one for each change that the receiver does not miss.
 pub struct Receiver<T> {
     shared: Rc<Shared<T>>,
-    /// Which change it has seen.
+    /// The number of the last change that the receiver has seen.
     seen: u64,
     /// The wait of the stream.
     wait: Option<KernelTrap<Signal<Rc<Shared<T>>>>>,
 }
 
 impl<T> Receiver<T> {
-    /// Waits until the value has changed since it was last waited for; `false`: it never will, for
-    /// the sender is gone.
+    /// Waits for a change that the receiver has not seen. `false` if there is none and the sender is
+    /// gone.
     ///
     /// # Cancellation
     ///
-    /// An interruption point while it waits. Nothing is lost when it is dropped.
+    /// The wait is an interruption point. Dropping the future loses nothing.
     ///
     /// # Errors
     ///
-    /// [`Interrupted`], before it changed.
+    /// [`Interrupted`], before the value changed.
     ///
     /// # Panics
     ///
-    /// When it has to wait outside a task of a kernel.
+    /// If the caller has to wait outside a task of a kernel.
     #[track_caller]
     pub fn changed(&mut self) -> impl Future<Output = Result<bool, Interrupted>> {
         let place = Location::caller();
@@ -166,7 +165,7 @@ impl<T> Receiver<T> {
                     self.seen = self.shared.changes.get();
                     return Ok(true);
                 }
-                if self.shared.over.get() {
+                if self.shared.is_sender_gone.get() {
                     return Ok(false);
                 }
                 signal(&*self.shared, place).await?;
@@ -174,19 +173,19 @@ impl<T> Receiver<T> {
         }
     }
 
-    /// Whether the value has changed since it was last waited for.
+    /// Whether there is a change that the receiver has not seen.
     pub fn has_changed(&self) -> bool {
         self.seen != self.shared.changes.get()
     }
 
-    /// Calls `look` with the value.
+    /// Calls `read` with the value.
     ///
     /// # Panics
     ///
     /// Inside a closure that changes it.
     #[track_caller]
-    pub fn with<R>(&self, look: impl FnOnce(&T) -> R) -> R {
-        self.shared.with(look)
+    pub fn with<R>(&self, read: impl FnOnce(&T) -> R) -> R {
+        self.shared.with(read)
     }
 
     /// A copy of the value.
@@ -204,7 +203,7 @@ impl<T> Receiver<T> {
 }
 
 impl<T> Clone for Receiver<T> {
-    /// One more receiver, which has seen what this one has.
+    /// Adds a receiver, which has seen the same changes as this one.
     fn clone(&self) -> Self {
         Self { shared: self.shared.clone(), seen: self.seen, wait: None }
     }
@@ -229,7 +228,7 @@ impl<T: Clone> Stream for Receiver<T> {
                 this.seen = this.shared.changes.get();
                 return Poll::Ready(Some(Ok(this.get())));
             }
-            if this.shared.over.get() {
+            if this.shared.is_sender_gone.get() {
                 return Poll::Ready(None);
             }
             this.wait = Some(signal(this.shared.clone(), place));
@@ -259,6 +258,6 @@ fn show<T: fmt::Debug>(name: &str, shared: &Shared<T>, f: &mut fmt::Formatter<'_
     shown
         .field("changes", &shared.changes.get())
         .field("waiting", &shared.waiters.len())
-        .field("sender_gone", &shared.over.get())
+        .field("sender_gone", &shared.is_sender_gone.get())
         .finish()
 }

@@ -84,7 +84,7 @@ fn everything_shows_itself_outside_a_kernel_too() {
         "Mutex { value: 1, held_by: None, waiting: 0 }",
         "OnceCell { value: None, is_being_made: false, waiting: 0 }",
         "Promise { value: None, waiting: 0 }",
-        "Queue { length: 0, capacity: Some(1), promised: 0, getting: 0, putting: 0, unfinished: 0, \
+        "Queue { length: 0, capacity: Some(1), granted: 0, getting: 0, putting: 0, unfinished: 0, \
          closed: false }",
         "RwLock { value: 1, reading: 0, written_by: None, waiting_to_read: 0, waiting_to_write: 0 }",
         "Semaphore { available: 1, held: 0, bound: 1, waiting: 0 }",
@@ -156,7 +156,7 @@ fn a_holder_is_shown_however_it_was_polled_and_as_long_as_it_is_known() {
         });
         yield_now().await.unwrap();
         drop(held);
-        assert!(shown(mutex).contains("the next in line, who has not run since"));
+        assert!(shown(mutex).contains("handed over, not running yet"));
         let id = next.id();
         yield_now().await.unwrap();
         assert!(shown(mutex).contains(&format!("task {id} `next` since ")), "{}", shown(mutex));
@@ -166,7 +166,7 @@ fn a_holder_is_shown_however_it_was_polled_and_as_long_as_it_is_known() {
     });
     let mutex = Mutex::new(());
     let held = mutex.try_lock().unwrap();
-    assert!(format!("{mutex:?}").contains("held_by: Some(somebody outside a task since "));
+    assert!(format!("{mutex:?}").contains("held_by: Some(a caller outside tasks since "));
     drop(held);
     assert!(format!("{mutex:?}").contains("held_by: None"));
 }
@@ -189,7 +189,7 @@ fn a_shared_lock_shows_who_holds_it() {
         let mut next = std::pin::pin!(mutex.lock());
         assert!(futures::poll!(next.as_mut()).is_pending());
         drop(held);
-        assert!(format!("{mutex:?}").contains("Some(the next in line, who has not run since)"));
+        assert!(format!("{mutex:?}").contains("Some(handed over, not running yet)"));
         drop(next.await.unwrap());
     });
 }

@@ -1,7 +1,7 @@
 //! The waits of a queue: for an item, and for room.
 //!
-//! They are written out, and not async functions, because most of them find what they want at the
-//! first look.
+//! They are hand-written futures, since most of them are ready at the first poll and then never
+//! reach the wait.
 
 use std::fmt;
 use std::future::Future;
@@ -14,35 +14,35 @@ use pikake_traps::{Interrupted, KernelTrap, Trap, Wait, WaitQueue, kernel_trap_a
 
 use super::AnyQueue;
 use crate::error::{GetError, NotPut, PutError, TryGetError};
-use crate::permits::{Permits, Taking};
+use crate::permits::{PermitRequest, Taking};
 use crate::store::Store;
 
-/// A way to have a queue: by reference, or by a share of it.
-pub(crate) trait Gets: Permits {
+/// A request for an item of a queue, held by reference or shared.
+pub(crate) trait ItemRequest: PermitRequest {
     type Store: Store;
 
-    fn items(&self) -> &AnyQueue<Self::Store>;
+    fn item_queue(&self) -> &AnyQueue<Self::Store>;
 }
 
-/// Getters by reference.
-pub(crate) struct Getters<'a, S: Store>(pub(super) &'a AnyQueue<S>);
+/// A request for an item of a queue held by reference.
+pub(crate) struct GetRequest<'a, S: Store>(pub(super) &'a AnyQueue<S>);
 
-impl<S: Store> Clone for Getters<'_, S> {
+impl<S: Store> Clone for GetRequest<'_, S> {
     fn clone(&self) -> Self {
         Self(self.0)
     }
 }
 
-impl<S: Store> Gets for Getters<'_, S> {
+impl<S: Store> ItemRequest for GetRequest<'_, S> {
     type Store = S;
 
     #[inline]
-    fn items(&self) -> &AnyQueue<S> {
+    fn item_queue(&self) -> &AnyQueue<S> {
         self.0
     }
 }
 
-impl<S: Store> Permits for Getters<'_, S> {
+impl<S: Store> PermitRequest for GetRequest<'_, S> {
     #[inline]
     fn queue(&self) -> &WaitQueue {
         &self.0.getters
@@ -61,13 +61,13 @@ impl<S: Store> AnyQueue<S> {
     }
 }
 
-/// The wait for the next item; `None` when there will be none.
-pub(crate) struct Next<G: Gets> {
+/// The wait for the next item; `None` if the queue is closed and empty.
+pub(crate) struct Next<G: ItemRequest> {
     taking: Taking<G>,
     awaited_at: &'static Location<'static>,
 }
 
-impl<G: Gets> Next<G> {
+impl<G: ItemRequest> Next<G> {
     #[inline]
     pub(crate) fn new(getter: G, awaited_at: &'static Location<'static>) -> Self {
         Self { taking: Taking::new(getter), awaited_at }
@@ -79,19 +79,19 @@ impl<G: Gets> Next<G> {
         cx: &mut Context<'_>,
     ) -> Poll<Result<Option<<G::Store as Store>::Item>, Interrupted>> {
         let getter = ready!(self.taking.poll(cx, self.awaited_at))?;
-        Poll::Ready(Ok(getter.items().take_out(0)))
+        Poll::Ready(Ok(getter.item_queue().take_out(0)))
     }
 }
 
-impl<G: Gets> Unpin for Next<G> {}
+impl<G: ItemRequest> Unpin for Next<G> {}
 
-impl<G: Gets> Future for Next<G> {
+impl<G: ItemRequest> Future for Next<G> {
     type Output = Result<Option<<G::Store as Store>::Item>, Interrupted>;
 
     #[inline]
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
         if let Some(getter) = self.taking.if_new() {
-            let got = match getter.items().try_get() {
+            let got = match getter.item_queue().try_get() {
                 Ok(item) => Some(Some(item)),
                 Err(TryGetError::Closed) => Some(None),
                 Err(TryGetError::Empty) => None,
@@ -106,9 +106,9 @@ impl<G: Gets> Future for Next<G> {
 }
 
 /// The future of [`AnyQueue::get`].
-pub(crate) struct Get<G: Gets>(pub(super) Next<G>);
+pub(crate) struct Get<G: ItemRequest>(pub(super) Next<G>);
 
-impl<G: Gets> Future for Get<G> {
+impl<G: ItemRequest> Future for Get<G> {
     type Output = Result<<G::Store as Store>::Item, GetError>;
 
     #[inline]
@@ -119,10 +119,10 @@ impl<G: Gets> Future for Get<G> {
 }
 
 /// The items of a queue as a stream. Made by [`AnyQueue::stream`].
-#[must_use = "nothing is taken until it is polled"]
+#[must_use = "a stream takes no item until it is polled"]
 pub struct QueueStream<'a, S: Store> {
     queue: &'a AnyQueue<S>,
-    next: Option<Next<Getters<'a, S>>>,
+    next: Option<Next<GetRequest<'a, S>>>,
     made_at: &'static Location<'static>,
 }
 
@@ -163,7 +163,7 @@ enum Stage<'a, S: Store> {
     Ended,
 }
 
-/// The trap that waits until a pending item is taken in.
+/// The trap that waits until a pending item moves into the queue.
 struct PutTrap<'a, S: Store>(&'a AnyQueue<S>);
 
 impl<S: Store> Trap for PutTrap<'_, S> {
@@ -185,7 +185,7 @@ impl<S: Store> Trap for PutTrap<'_, S> {
     }
 
     fn left(&mut self) {
-        // It was granted for an item that is taken in, and concerns no other putter.
+        // The permit was granted for an item that is in the queue, and concerns no other putter.
         self.0.putters.recover();
         self.0.putters.reclaim();
     }
@@ -206,16 +206,16 @@ impl<'a, S: Store> Put<'a, S> {
         let queue = self.queue;
         let answer = match &mut self.stage {
             Stage::New(_) => {
-                // A permit granted in a kernel that has ended was for an item that is taken in.
+                // A permit granted in an ended kernel was for an item that is in the queue.
                 queue.putters.recover();
                 queue.putters.reclaim();
                 let mut trap = kernel_trap_at(PutTrap(queue), self.awaited_at);
                 let polled = Pin::new(&mut trap).poll(cx);
                 let Stage::New(item) = std::mem::replace(&mut self.stage, Stage::Ended) else {
-                    unreachable!("nobody else has the future")
+                    unreachable!("polling the trap does not reach this future")
                 };
                 match polled {
-                    // Pending from the moment on at which the putter waits, and no sooner.
+                    // The item is pending from the moment the putter waits, no sooner.
                     Poll::Pending => {
                         let number = queue.pending.borrow_mut().push(item);
                         self.stage = Stage::Waiting(trap, number);

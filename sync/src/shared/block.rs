@@ -1,5 +1,5 @@
-//! What is used of threads: a lock, and waiting for a waker to be called. In a file of its own so
-//! that a model checker can be put in its place.
+//! Locks and blocking waits on threads. Under the model checker, its own locks and threads replace
+//! those of the standard library.
 
 use std::future::Future;
 use std::pin::Pin;
@@ -20,7 +20,7 @@ mod threads {
     pub(crate) use shuttle::sync::{Mutex, MutexGuard as Guard};
     pub(crate) use shuttle::thread::{Thread, current, park, yield_now};
 
-    /// There is no time under the model checker.
+    /// The model checker has no time.
     pub(crate) fn park_timeout(_: std::time::Duration) {
         park();
     }
@@ -29,7 +29,7 @@ mod threads {
 use threads::{AtomicBool, Ordering, Thread, current, park, park_timeout};
 pub(crate) use threads::{Guard, Mutex, yield_now};
 
-/// Takes the lock. Nobody's code runs under it, so a poisoned one is whole all the same.
+/// Takes the lock. No foreign code runs under it, so the state of a poisoned lock is intact.
 pub(crate) fn lock<T: ?Sized>(mutex: &Mutex<T>) -> Guard<'_, T> {
     mutex.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
 }
@@ -45,7 +45,7 @@ impl Wake for Unpark {
     }
 
     fn wake_by_ref(self: &Arc<Self>) {
-        // Once woken it is parked no more, so only the first has to do it.
+        // After the first wake the thread is not parked any more.
         if !self.is_woken.swap(true, Ordering::SeqCst) {
             self.thread.unpark();
         }
@@ -61,11 +61,11 @@ impl Unpark {
 
 #[cfg(not(pikake_shuttle))]
 thread_local! {
-    /// Who blocks often makes no new one each time. A wake that comes late is one for nothing.
+    /// Reused by all waits of the thread. A late wake is a spurious wake of a later wait.
     static UNPARK: (Arc<Unpark>, Waker) = Unpark::of_this_thread();
 }
 
-/// Blocks the thread until the future is ready; `None` if it is not by then.
+/// Blocks the thread until the future is ready; `None` if it is not ready by `until`.
 pub(crate) fn block_on<F: Future + Unpin>(
     future: &mut F,
     until: Option<Instant>,

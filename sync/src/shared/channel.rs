@@ -1,4 +1,4 @@
-//! A channel from many senders to one receiver, on any threads and in tasks of any kernel.
+//! A channel from many senders to one receiver, between threads and tasks of any kernel.
 
 use std::fmt;
 use std::future::Future;
@@ -13,13 +13,13 @@ use futures_core::Stream;
 use pikake_traps::Interrupted;
 
 use super::items::{self, Getting, Items, Numbered};
-use super::line::Shared;
 use super::queue::Queue;
-use super::wait::Trapped;
+use super::wait::TaskWait;
+use super::waiters::Shared;
 use crate::error::{GetError, PutError, TryGetError};
 
-/// A channel that holds so many items; whoever sends more has to wait. With none, a sender waits
-/// for the receiver.
+/// Creates a channel that holds up to `capacity` items. A sender waits while the channel is full;
+/// with capacity zero, it waits for the receiver.
 ///
 /// # Examples
 ///
@@ -42,7 +42,7 @@ pub fn bounded<T>(capacity: usize) -> (Sender<T>, Receiver<T>) {
     with(Queue::bounded(capacity))
 }
 
-/// A channel that holds any number of items.
+/// Creates a channel that holds any number of items.
 pub fn unbounded<T>() -> (Sender<T>, Receiver<T>) {
     with(Queue::unbounded())
 }
@@ -60,26 +60,26 @@ pub struct Sender<T> {
 }
 
 impl<T> Sender<T> {
-    /// Sends an item, as a task, when there is room for it.
+    /// Sends an item, as a task, waiting for room.
     ///
     /// # Cancellation
     ///
-    /// An interruption point while it waits. Interrupted, it gives the item back in the error.
-    /// Dropped, it leaves the line, and the item is dropped, unless it was received already.
+    /// The wait is an interruption point. An interruption returns the item in the error. Dropping
+    /// the future drops the item, unless the channel or queue has already taken it in.
     ///
     /// # Errors
     ///
-    /// [`PutError`], with the item: interrupted, or the receiver is gone.
+    /// [`PutError`], with the item: the wait was interrupted, or the receiver is gone.
     ///
     /// # Panics
     ///
-    /// When it has to wait outside a task of a kernel.
+    /// If the caller has to wait outside a task of a kernel.
     #[track_caller]
     pub fn send(&self, item: T) -> impl Future<Output = Result<(), PutError<T>>> {
         items::put(&self.shared, item, Location::caller())
     }
 
-    /// Sends an item, blocking the thread until there is room for it.
+    /// Sends an item, blocking the thread until there is room.
     ///
     /// # Errors
     ///
@@ -87,12 +87,12 @@ impl<T> Sender<T> {
     ///
     /// # Panics
     ///
-    /// Inside a kernel, whose tasks would all be stopped.
+    /// Inside a kernel, since the call would stop all its tasks.
     pub fn send_blocking(&self, item: T) -> Result<(), PutError<T>> {
         items::put_blocking(&self.shared, item, None)
     }
 
-    /// Sends an item, if there is room for it now and nobody waits for room.
+    /// Sends an item, if there is room now and no other caller waits for room.
     ///
     /// # Errors
     ///
@@ -111,7 +111,7 @@ impl<T> Clone for Sender<T> {
 
 impl<T> Drop for Sender<T> {
     fn drop(&mut self) {
-        // What each of them has sent is ordered by the lock of the queue.
+        // The lock of the queue orders the senders' items before this close.
         if self.senders.fetch_sub(1, Ordering::AcqRel) == 1 {
             self.shared.close();
         }
@@ -120,23 +120,24 @@ impl<T> Drop for Sender<T> {
 
 /// The side of a channel that receives. See [`bounded_channel`](crate::shared::bounded_channel).
 ///
-/// Dropped, it drops the items that it has not received.
+/// A receiver that is dropped drops the items that it has not received.
 pub struct Receiver<T>(Arc<Shared<Items<T>>>);
 
 impl<T> Receiver<T> {
-    /// Receives the next item, as a task, when there is one; `None` when there will be none.
+    /// Receives the next item, as a task, waiting until there is one; `None` once the channel is
+    /// closed and empty.
     ///
     /// # Cancellation
     ///
-    /// An interruption point while it waits. Nothing is lost when it is dropped.
+    /// The wait is an interruption point. Dropping the future loses nothing.
     ///
     /// # Errors
     ///
-    /// [`Interrupted`]; it can be called again.
+    /// [`Interrupted`]; `recv` can be called again.
     ///
     /// # Panics
     ///
-    /// When it has to wait outside a task of a kernel.
+    /// If the caller has to wait outside a task of a kernel.
     #[track_caller]
     pub fn recv(&mut self) -> impl Future<Output = Result<Option<T>, Interrupted>> {
         let get = items::get(&*self.0, Location::caller());
@@ -149,25 +150,25 @@ impl<T> Receiver<T> {
         }
     }
 
-    /// Receives the next item, blocking the thread until there is one; `None` when there will be
-    /// none.
+    /// Receives the next item, blocking the thread until there is one; `None`
+    /// once the channel is closed and empty.
     ///
     /// # Panics
     ///
-    /// Inside a kernel, whose tasks would all be stopped.
+    /// Inside a kernel, since the call would stop all its tasks.
     pub fn recv_blocking(&mut self) -> Option<T> {
         items::get_blocking(&self.0, None).ok()
     }
 
-    /// Receives the next item, blocking the thread until there is one, but only so long.
+    /// Receives the next item, blocking the thread for at most `length` until there is one.
     ///
     /// # Errors
     ///
-    /// [`TryGetError`]: there was none in time, or there will be none.
+    /// [`TryGetError`]: the time is up, or the channel is closed and empty.
     ///
     /// # Panics
     ///
-    /// Inside a kernel, whose tasks would all be stopped.
+    /// Inside a kernel, since the call would stop all its tasks.
     pub fn recv_blocking_timeout(&mut self, length: Duration) -> Result<T, TryGetError> {
         items::get_blocking(&self.0, Instant::now().checked_add(length))
     }
@@ -176,18 +177,18 @@ impl<T> Receiver<T> {
     ///
     /// # Errors
     ///
-    /// [`TryGetError`]: there is none, and whether there may be one later.
+    /// [`TryGetError`], which tells an empty queue from one that is closed.
     pub fn try_recv(&mut self) -> Result<T, TryGetError> {
         items::try_get(&self.0)
     }
 
-    /// The items, as a stream for a task.
+    /// Returns a stream of the items, for a task.
     #[track_caller]
     pub fn stream(&mut self) -> RecvStream<'_, T> {
         RecvStream { shared: &self.0, wait: None, made_at: Location::caller() }
     }
 
-    /// Lets nobody send any more. What has been sent can still be received.
+    /// Refuses further items. Items that were sent can still be received.
     pub fn close(&mut self) {
         self.0.close();
     }
@@ -195,16 +196,16 @@ impl<T> Receiver<T> {
 
 impl<T> Drop for Receiver<T> {
     fn drop(&mut self) {
-        self.0.abandon();
+        self.0.close_and_clear();
     }
 }
 
 /// A wait for the next item.
-type Next<'a, T> = Trapped<&'a Shared<Items<T>>, Items<T>, Getting>;
+type Next<'a, T> = TaskWait<&'a Shared<Items<T>>, Items<T>, Getting>;
 
-/// The items of a [`Receiver`], as a stream of `Result<T, Interrupted>`; after an interruption it
-/// goes on.
-#[must_use = "nothing is received until it is polled"]
+/// A stream of the items of a [`Receiver`], as `Result<T, Interrupted>`. It continues after an
+/// interruption.
+#[must_use = "a stream receives nothing until it is polled"]
 pub struct RecvStream<'a, T> {
     shared: &'a Shared<Items<T>>,
     wait: Option<Next<'a, T>>,
@@ -216,7 +217,7 @@ impl<T> Stream for RecvStream<'_, T> {
 
     fn poll_next(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Self::Item>> {
         let Self { shared, wait, made_at } = &mut *self;
-        let begun = wait.get_or_insert_with(|| Trapped::new(*shared, (), made_at));
+        let begun = wait.get_or_insert_with(|| TaskWait::new(*shared, (), made_at));
         let done = ready!(Pin::new(begun).poll(cx));
         *wait = None;
         Poll::Ready(match done {

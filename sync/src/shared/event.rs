@@ -7,13 +7,12 @@ use std::time::{Duration, Instant};
 
 use pikake_traps::Interrupted;
 
-use super::line::{Line, Shared, Side, State, Wakers};
-use super::wait::{Trapped, Wait};
+use super::wait::{TaskWait, Wait};
+use super::waiters::{Shared, WaitKind, Waitable, Waiters, Wakers};
 
 /// A flag that threads and tasks of any kernel wait for.
 ///
-/// [`set`](Self::set) lets everybody go on who waits, also if the flag is cleared again before they
-/// run.
+/// [`set`](Self::set) releases all waiters, also if the flag is cleared again before they run.
 ///
 /// # Examples
 ///
@@ -35,26 +34,26 @@ pub struct Event(Shared<Flag>);
 #[derive(Debug)]
 struct Flag {
     is_set: bool,
-    line: Line<(), ()>,
+    waiters: Waiters<(), ()>,
 }
 
-impl State for Flag {
+impl Waitable for Flag {
     fn serve(&mut self, wakers: &mut Wakers) {
-        while self.is_set && self.line.call(wakers, || ()).is_some() {}
+        while self.is_set && self.waiters.grant(wakers, || ()).is_some() {}
     }
 }
 
 struct Waiting;
 
-impl Side<Flag> for Waiting {
+impl WaitKind<Flag> for Waiting {
     type Request = ();
-    type Gets = ();
+    type Grant = ();
 
-    fn line(flag: &mut Flag) -> &mut Line<(), ()> {
-        &mut flag.line
+    fn waiters(flag: &mut Flag) -> &mut Waiters<(), ()> {
+        &mut flag.waiters
     }
 
-    fn now(flag: &mut Flag, (): ()) -> Result<(), ()> {
+    fn try_now(flag: &mut Flag, (): ()) -> Result<(), ()> {
         if flag.is_set { Ok(()) } else { Err(()) }
     }
 
@@ -62,59 +61,59 @@ impl Side<Flag> for Waiting {
 }
 
 impl Event {
-    /// An event that is not set.
+    /// Creates an event that is not set.
     pub fn new() -> Self {
-        Self(Shared::new(Flag { is_set: false, line: Line::new() }))
+        Self(Shared::new(Flag { is_set: false, waiters: Waiters::new() }))
     }
 
-    /// Whether it is set.
+    /// Whether the event is set.
     pub fn is_set(&self) -> bool {
         self.0.lock().is_set
     }
 
-    /// Sets it, and lets all go on that wait.
+    /// Sets the event, and releases all waiters.
     pub fn set(&self) {
         self.0.change(|flag| flag.is_set = true);
     }
 
-    /// Clears it: from now on, who waits has to wait until it is set again.
+    /// Clears the event: later waits last until it is set again.
     pub fn clear(&self) {
         self.0.lock().is_set = false;
     }
 
-    /// Waits until it is set, as a task; not at all if it is.
+    /// Waits, as a task, until the event is set. Returns at once if it is.
     ///
     /// # Cancellation
     ///
-    /// An interruption point while it waits. Nothing is lost when it is dropped.
+    /// The wait is an interruption point. Dropping the future loses nothing.
     ///
     /// # Errors
     ///
-    /// [`Interrupted`], before it was set.
+    /// [`Interrupted`], before the event was set.
     ///
     /// # Panics
     ///
-    /// When it has to wait outside a task of a kernel.
+    /// If the caller has to wait outside a task of a kernel.
     #[track_caller]
     pub fn wait(&self) -> impl Future<Output = Result<(), Interrupted>> {
-        let wait = Trapped::<_, _, Waiting>::new(&self.0, (), Location::caller());
+        let wait = TaskWait::<_, _, Waiting>::new(&self.0, (), Location::caller());
         async move { wait.await.map(|_| ()) }
     }
 
-    /// Blocks the thread until it is set.
+    /// Blocks the thread until the event is set.
     ///
     /// # Panics
     ///
-    /// Inside a kernel, whose tasks would all be stopped.
+    /// Inside a kernel, since the call would stop all its tasks.
     pub fn wait_blocking(&self) {
         Wait::<_, _, Waiting>::new(&self.0, ()).block(None);
     }
 
-    /// Blocks the thread until it is set, or so long; tells whether it was set.
+    /// Blocks the thread until the event is set, at most `length`. Returns whether it was set.
     ///
     /// # Panics
     ///
-    /// Inside a kernel, whose tasks would all be stopped.
+    /// Inside a kernel, since the call would stop all its tasks.
     pub fn wait_blocking_timeout(&self, length: Duration) -> bool {
         let until = Instant::now().checked_add(length);
         Wait::<_, _, Waiting>::new(&self.0, ()).block(until).is_some()
@@ -131,7 +130,7 @@ impl fmt::Debug for Event {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let (is_set, waiting) = {
             let flag = self.0.lock();
-            (flag.is_set, flag.line.len())
+            (flag.is_set, flag.waiters.len())
         };
         f.debug_struct("Event").field("is_set", &is_set).field("waiting", &waiting).finish()
     }

@@ -1,4 +1,4 @@
-//! What is in a queue or a channel between threads, who waits for it, and the ways to wait.
+//! The state of a queue or channel between threads, and its kinds of waits.
 
 use std::collections::VecDeque;
 use std::fmt;
@@ -6,29 +6,30 @@ use std::ops::Deref;
 use std::panic::Location;
 use std::time::Instant;
 
-use super::line::{Line, Shared, Side, State, Wakers};
-use super::wait::{Trapped, Wait};
+use super::wait::{TaskWait, Wait};
+use super::waiters::{Shared, WaitKind, Waitable, Waiters, Wakers};
 use crate::error::{GetError, NotPut, PutError, TryGetError};
 
-/// What is in a queue, and who waits.
+/// The items of a queue and its waiters.
 pub(crate) struct Items<T> {
-    /// In the order of their numbers.
+    /// Sorted by number.
     pub(crate) items: VecDeque<Numbered<T>>,
-    /// The number of the next to be put, and of the last that was put before all others.
+    /// The number of the next item that is put at the end.
     pub(crate) next: i64,
+    /// The number of the last item that was put before all others.
     pub(crate) first: i64,
     pub(crate) capacity: usize,
-    /// How many items were given to getters that have not seen them and may be gone before they do.
-    pub(crate) on_the_way: usize,
+    /// Items granted to getters that have not collected them.
+    pub(crate) granted: usize,
     pub(crate) closed: bool,
-    pub(crate) getters: Line<(), Numbered<T>>,
-    pub(crate) putters: Line<T, ()>,
-    /// How many were put and not reported done.
+    pub(crate) getters: Waiters<(), Numbered<T>>,
+    pub(crate) putters: Waiters<T, ()>,
+    /// Items that were put and not reported done.
     pub(crate) unfinished: usize,
-    pub(crate) joiners: Line<(), ()>,
+    pub(crate) joiners: Waiters<(), ()>,
 }
 
-/// An item with its number, by which it finds its place again if it comes back.
+/// An item with its number, which restores its position if a getter gives it back.
 pub(crate) struct Numbered<T>(pub(crate) i64, pub(crate) T);
 
 impl<T> Items<T> {
@@ -38,24 +39,24 @@ impl<T> Items<T> {
             next: 0,
             first: 0,
             capacity,
-            on_the_way: 0,
+            granted: 0,
             closed: false,
-            getters: Line::new(),
-            putters: Line::new(),
+            getters: Waiters::new(),
+            putters: Waiters::new(),
             unfinished: 0,
-            joiners: Line::new(),
+            joiners: Waiters::new(),
         }
     }
 
     fn has_room(&self) -> bool {
         match self.capacity {
-            0 => self.items.is_empty() && self.getters.has_callable(),
+            0 => self.items.is_empty() && self.getters.can_grant(),
             capacity => self.items.len() < capacity,
         }
     }
 
     fn is_over(&self) -> bool {
-        self.closed && self.items.is_empty() && self.on_the_way == 0
+        self.closed && self.items.is_empty() && self.granted == 0
     }
 
     fn take_in(&mut self, item: T) {
@@ -65,8 +66,8 @@ impl<T> Items<T> {
     }
 
     pub(crate) fn put_back(&mut self, item: Numbered<T>) {
-        let place = self.items.partition_point(|other| other.0 < item.0);
-        self.items.insert(place, item);
+        let index = self.items.partition_point(|other| other.0 < item.0);
+        self.items.insert(index, item);
     }
 
     pub(crate) fn try_put(&mut self, item: T) -> Result<(), PutError<T>> {
@@ -85,19 +86,19 @@ impl<T> Items<T> {
     }
 }
 
-impl<T> State for Items<T> {
+impl<T> Waitable for Items<T> {
     fn serve(&mut self, wakers: &mut Wakers) {
         if self.closed {
             self.putters.dismiss_all(wakers);
         }
         loop {
-            if self.getters.has_callable()
+            if self.getters.can_grant()
                 && let Some(item) = self.items.pop_front()
             {
-                self.getters.call(wakers, || item);
-                self.on_the_way += 1;
+                self.getters.grant(wakers, || item);
+                self.granted += 1;
             } else if self.has_room()
-                && let Some(item) = self.putters.call(wakers, || ())
+                && let Some(item) = self.putters.grant(wakers, || ())
             {
                 self.take_in(item);
             } else {
@@ -107,67 +108,67 @@ impl<T> State for Items<T> {
         if self.is_over() {
             self.getters.dismiss_all(wakers);
         }
-        while self.unfinished == 0 && self.joiners.call(wakers, || ()).is_some() {}
+        while self.unfinished == 0 && self.joiners.grant(wakers, || ()).is_some() {}
     }
 }
 
-/// Those who wait for an item.
+/// The waits for an item.
 pub(crate) struct Getting;
 
-impl<T> Side<Items<T>> for Getting {
+impl<T> WaitKind<Items<T>> for Getting {
     type Request = ();
-    type Gets = Numbered<T>;
+    type Grant = Numbered<T>;
 
-    fn line(items: &mut Items<T>) -> &mut Line<(), Numbered<T>> {
+    fn waiters(items: &mut Items<T>) -> &mut Waiters<(), Numbered<T>> {
         &mut items.getters
     }
 
-    fn now(items: &mut Items<T>, (): ()) -> Result<Numbered<T>, ()> {
+    fn try_now(items: &mut Items<T>, (): ()) -> Result<Numbered<T>, ()> {
         items.try_get().ok_or(())
     }
 
     fn collected(items: &mut Items<T>) {
-        items.on_the_way -= 1;
+        items.granted -= 1;
     }
 
     fn give_back(items: &mut Items<T>, item: Numbered<T>) {
-        items.on_the_way -= 1;
+        items.granted -= 1;
         items.put_back(item);
     }
 }
 
-/// Those who wait for room.
+/// The waits for room.
 pub(crate) struct Putting;
 
-impl<T> Side<Items<T>> for Putting {
+impl<T> WaitKind<Items<T>> for Putting {
     type Request = T;
-    type Gets = ();
-    const STEPS_ASIDE: bool = true;
+    type Grant = ();
+    const MAY_PAUSE: bool = true;
 
-    fn line(items: &mut Items<T>) -> &mut Line<T, ()> {
+    fn waiters(items: &mut Items<T>) -> &mut Waiters<T, ()> {
         &mut items.putters
     }
 
-    fn now(items: &mut Items<T>, item: T) -> Result<(), T> {
+    fn try_now(items: &mut Items<T>, item: T) -> Result<(), T> {
         items.try_put(item).map_err(PutError::into_item)
     }
 
-    /// It has been taken in, and stays there.
+    /// The item is in the queue, and stays there.
     fn give_back(_: &mut Items<T>, (): ()) {}
 }
 
-/// Those who wait until everything is done.
+/// The waits until all items are done.
 pub(crate) struct Joining;
 
-impl<T> Side<Items<T>> for Joining {
+impl<T> WaitKind<Items<T>> for Joining {
     type Request = ();
-    type Gets = ();
+    type Grant = ();
 
-    fn line(items: &mut Items<T>) -> &mut Line<(), ()> {
+    fn waiters(items: &mut Items<T>) -> &mut Waiters<(), ()> {
         &mut items.joiners
     }
 
-    fn now(items: &mut Items<T>, (): ()) -> Result<(), ()> {
+    fn try_now(items: &mut Items<T>, (): ()) -> Result<(), ()> {
         if items.unfinished == 0 { Ok(()) } else { Err(()) }
     }
 
@@ -178,7 +179,7 @@ impl<T> Shared<Items<T>> {
     pub(crate) fn show(&self, shown: &mut fmt::DebugStruct<'_, '_>) {
         let items = self.lock();
         let [length, getting, putting, unfinished] = [
-            items.items.len() + items.on_the_way,
+            items.items.len() + items.granted,
             items.getters.len(),
             items.putters.len(),
             items.unfinished,
@@ -198,8 +199,8 @@ impl<T> Shared<Items<T>> {
         self.change(|items| items.closed = true);
     }
 
-    /// Ends the queue from the getting side: what is in it is dropped.
-    pub(crate) fn abandon(&self) {
+    /// Closes the queue and drops its items.
+    pub(crate) fn close_and_clear(&self) {
         let items = self.change(|items| {
             items.closed = true;
             std::mem::take(&mut items.items)
@@ -213,12 +214,12 @@ pub(crate) async fn put<T>(
     item: T,
     place: &'static Location<'static>,
 ) -> Result<(), PutError<T>> {
-    let mut wait = Trapped::<_, _, Putting>::new(shared, item, place);
+    let mut wait = TaskWait::<_, _, Putting>::new(shared, item, place);
     match (&mut wait).await {
         Ok(Ok(())) => Ok(()),
         Ok(Err(item)) => Err(PutError::new(item, NotPut::Closed)),
         Err(interrupted) => {
-            let item = wait.take_back().expect("what was not taken is there");
+            let item = wait.take_back().expect("an interrupted wait keeps its item");
             Err(PutError::new(item, NotPut::Interrupted(interrupted)))
         }
     }
@@ -235,7 +236,7 @@ pub(crate) fn put_blocking<T>(
         Some(Err(item)) => Err(PutError::new(item, NotPut::Closed)),
         None => match wait.take_back() {
             Some(item) => Err(PutError::new(item, NotPut::TimedOut)),
-            None => Ok(()), // taken in the last moment
+            None => Ok(()), // granted after the time was up
         },
     }
 }
@@ -244,7 +245,7 @@ pub(crate) async fn get<T, P>(shared: P, place: &'static Location<'static>) -> R
 where
     P: Deref<Target = Shared<Items<T>>>,
 {
-    match Trapped::<_, _, Getting>::new(shared, (), place).await? {
+    match TaskWait::<_, _, Getting>::new(shared, (), place).await? {
         Ok(Numbered(_, item)) => Ok(item),
         Err(()) => Err(GetError::Closed),
     }

@@ -1,4 +1,4 @@
-//! A lock around a value that threads and tasks of any kernel share.
+//! A mutex for threads and for tasks of any kernel.
 
 use std::fmt;
 use std::future::Future;
@@ -9,13 +9,14 @@ use std::thread::{self, ThreadId};
 use pikake_traps::{Interrupted, TaskMark};
 
 use super::block::{self, Guard};
-use super::line::{Line, Shared, Side, State, Wakers};
-use super::wait::{Trapped, Wait};
+use super::wait::{TaskWait, Wait};
+use super::waiters::{Shared, WaitKind, Waitable, Waiters, Wakers};
+use crate::holder::HANDED_OVER;
 
-/// A lock around a value that threads and tasks of any kernel share.
+/// A mutex for threads and for tasks of any kernel.
 ///
-/// As [`sync::Mutex`](crate::Mutex) it is given to those who wait in the order in which they came,
-/// whether they await it or block on it. A panic of the one who holds it does not poison it.
+/// As with [`sync::Mutex`](crate::Mutex), waiters get the lock in order of arrival, whether they
+/// await or block. A panic of the holder does not poison the lock.
 ///
 /// # Examples
 ///
@@ -38,16 +39,16 @@ use super::wait::{Trapped, Wait};
 /// ```
 pub struct Mutex<T: ?Sized> {
     lock: Shared<Lock>,
-    /// Locked by whoever has the lock, and so never waited for.
+    /// Locked by the holder of `lock` alone, so this lock is never contended.
     value: block::Mutex<T>,
 }
 
 #[derive(Debug)]
 struct Lock {
     held: bool,
-    /// Who has it; `None` if it was handed over and they have not run since.
+    /// `None` if the lock was handed over and its new holder has not run since.
     holder: Option<Holder>,
-    line: Line<(), ()>,
+    waiters: Waiters<(), ()>,
 }
 
 impl Lock {
@@ -71,9 +72,9 @@ impl fmt::Debug for Holder {
     }
 }
 
-impl State for Lock {
+impl Waitable for Lock {
     fn serve(&mut self, wakers: &mut Wakers) {
-        if !self.held && self.line.call(wakers, || ()).is_some() {
+        if !self.held && self.waiters.grant(wakers, || ()).is_some() {
             self.held = true;
             self.holder = None;
         }
@@ -82,16 +83,16 @@ impl State for Lock {
 
 struct Locking;
 
-impl Side<Lock> for Locking {
+impl WaitKind<Lock> for Locking {
     type Request = ();
-    type Gets = ();
+    type Grant = ();
 
-    fn line(lock: &mut Lock) -> &mut Line<(), ()> {
-        &mut lock.line
+    fn waiters(lock: &mut Lock) -> &mut Waiters<(), ()> {
+        &mut lock.waiters
     }
 
-    fn now(lock: &mut Lock, (): ()) -> Result<(), ()> {
-        if lock.held || !lock.line.is_empty() {
+    fn try_now(lock: &mut Lock, (): ()) -> Result<(), ()> {
+        if lock.held || !lock.waiters.is_empty() {
             return Err(());
         }
         lock.held = true;
@@ -109,9 +110,9 @@ impl Side<Lock> for Locking {
 }
 
 impl<T> Mutex<T> {
-    /// A lock that nobody holds.
+    /// Creates an unlocked lock.
     pub fn new(value: T) -> Self {
-        let lock = Shared::new(Lock { held: false, holder: None, line: Line::new() });
+        let lock = Shared::new(Lock { held: false, holder: None, waiters: Waiters::new() });
         Self { lock, value: block::Mutex::new(value) }
     }
 
@@ -126,39 +127,39 @@ impl<T: ?Sized> Mutex<T> {
     ///
     /// # Cancellation
     ///
-    /// An interruption point while it waits. Dropped, it leaves the line; if it had been given the
-    /// lock and had not seen it yet, the lock goes to the next.
+    /// The wait is an interruption point. A dropped future stops waiting; a lock that was already
+    /// granted to it goes to the next waiter.
     ///
     /// # Errors
     ///
-    /// [`Interrupted`], without having got the lock.
+    /// [`Interrupted`]: the caller did not get the lock.
     ///
     /// # Panics
     ///
-    /// When it has to wait outside a task of a kernel.
+    /// If the caller has to wait outside a task of a kernel.
     #[track_caller]
     pub fn lock(&self) -> impl Future<Output = Result<MutexGuard<'_, T>, Interrupted>> {
         let place = Location::caller();
         async move {
-            let locked = Trapped::<_, _, Locking>::new(&self.lock, (), place).await?;
-            debug_assert!(locked.is_ok(), "a lock sends nobody away");
+            let locked = TaskWait::<_, _, Locking>::new(&self.lock, (), place).await?;
+            debug_assert!(locked.is_ok(), "a lock dismisses no waiter");
             Ok(self.guard())
         }
     }
 
-    /// Blocks the thread until it has the lock.
+    /// Takes the lock, blocking the thread until it is free.
     ///
     /// # Panics
     ///
-    /// Inside a kernel, whose tasks would all be stopped.
+    /// Inside a kernel, since the call would stop all its tasks.
     pub fn lock_blocking(&self) -> MutexGuard<'_, T> {
         Wait::<_, _, Locking>::new(&self.lock, ()).block(None);
         self.guard()
     }
 
-    /// Takes the lock if nobody holds it or waits for it.
+    /// Takes the lock if it is free and has no waiters.
     pub fn try_lock(&self) -> Option<MutexGuard<'_, T>> {
-        let locked = Locking::now(&mut self.lock.lock(), ());
+        let locked = Locking::try_now(&mut self.lock.lock(), ());
         locked.is_ok().then(|| self.guard())
     }
 
@@ -173,12 +174,12 @@ impl<T: Default> Default for Mutex<T> {
     }
 }
 
-/// The right to a [`Mutex`]'s value. Dropped, it hands the lock to the next in line.
+/// Access to a [`Mutex`]'s value. Its drop hands the lock to the next waiter.
 ///
-/// It stays on its thread.
-#[must_use = "dropped at once, it gives the lock back at once"]
+/// The guard stays on its thread.
+#[must_use = "a guard that is dropped at once releases the lock at once"]
 pub struct MutexGuard<'a, T: ?Sized> {
-    // Dropped in this order: the value is free before the lock is somebody else's.
+    // Dropped in this order: the value is free before the lock is handed over.
     value: Guard<'a, T>,
     _held: Held<'a>,
 }
@@ -215,9 +216,9 @@ impl<T: ?Sized> fmt::Debug for Mutex<T> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let (held, holder, waiting) = {
             let lock = self.lock.lock();
-            (lock.held, lock.holder, lock.line.len())
+            (lock.held, lock.holder, lock.waiters.len())
         };
-        let next = &format_args!("the next in line, who has not run since");
+        let next = &format_args!("{HANDED_OVER}");
         let holder = holder.as_ref().map_or(next as &dyn fmt::Debug, |holder| holder);
         f.debug_struct("Mutex")
             .field("held_by", &held.then_some(holder))

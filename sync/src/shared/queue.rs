@@ -8,15 +8,14 @@ use std::time::{Duration, Instant};
 use pikake_traps::Interrupted;
 
 use super::items::{Items, Joining, Numbered, get, get_blocking, put, put_blocking, try_get};
-use super::line::Shared;
-use super::wait::{Trapped, Wait};
+use super::wait::{TaskWait, Wait};
+use super::waiters::Shared;
 use crate::error::{GetError, NothingToDo, PutError, TryGetError};
 
 /// A queue between threads and tasks of any kernel, in any mix.
 ///
-/// As in a [`sync::Queue`](crate::Queue), what was put first is got first, and those who wait for an
-/// item and those who wait for room are each served in the order in which they came, whether they
-/// await or block.
+/// As in a [`sync::Queue`](crate::Queue), the first item in is the first out. Getters and putters
+/// wait in order of arrival, whether they await or block.
 ///
 /// # Examples
 ///
@@ -37,37 +36,37 @@ use crate::error::{GetError, NothingToDo, PutError, TryGetError};
 pub struct Queue<T>(pub(crate) Shared<Items<T>>);
 
 impl<T> Queue<T> {
-    /// A queue that takes any number of items.
+    /// Creates a queue that holds any number of items.
     pub fn unbounded() -> Self {
         Self::bounded(usize::MAX)
     }
 
-    /// A queue that takes so many items; whoever puts more has to wait. With none, who puts waits
-    /// for somebody who gets.
+    /// Creates a queue that holds up to `capacity` items. `put` waits while the queue is full; with
+    /// capacity zero, `put` waits for a getter.
     pub fn bounded(capacity: usize) -> Self {
         Self(Shared::new(Items::new(capacity)))
     }
 
-    /// Puts an item, as a task, when there is room for it.
+    /// Puts an item, as a task, waiting for room.
     ///
     /// # Cancellation
     ///
-    /// An interruption point while it waits. Interrupted, it gives the item back in the error.
-    /// Dropped, it leaves the line, and the item is dropped, unless somebody has got it already.
+    /// The wait is an interruption point. An interruption returns the item in the error. Dropping
+    /// the future drops the item, unless the channel or queue has already taken it in.
     ///
     /// # Errors
     ///
-    /// [`PutError`], with the item: interrupted, or the queue is closed.
+    /// [`PutError`], with the item: the wait was interrupted, or the queue is closed.
     ///
     /// # Panics
     ///
-    /// When it has to wait outside a task of a kernel.
+    /// If the caller has to wait outside a task of a kernel.
     #[track_caller]
     pub fn put(&self, item: T) -> impl Future<Output = Result<(), PutError<T>>> {
         put(&self.0, item, Location::caller())
     }
 
-    /// Puts an item, blocking the thread until there is room for it.
+    /// Puts an item, blocking the thread until there is room.
     ///
     /// # Errors
     ///
@@ -75,25 +74,25 @@ impl<T> Queue<T> {
     ///
     /// # Panics
     ///
-    /// Inside a kernel, whose tasks would all be stopped.
+    /// Inside a kernel, since the call would stop all its tasks.
     pub fn put_blocking(&self, item: T) -> Result<(), PutError<T>> {
         put_blocking(&self.0, item, None)
     }
 
-    /// Puts an item, blocking the thread until there is room for it, but only so long.
+    /// Puts an item, blocking the thread for at most `length` until there is room.
     ///
     /// # Errors
     ///
-    /// [`PutError`], with the item: it was too late, or the queue is closed.
+    /// [`PutError`], with the item: the time is up, or the queue is closed.
     ///
     /// # Panics
     ///
-    /// Inside a kernel, whose tasks would all be stopped.
+    /// Inside a kernel, since the call would stop all its tasks.
     pub fn put_blocking_timeout(&self, item: T, length: Duration) -> Result<(), PutError<T>> {
         put_blocking(&self.0, item, Instant::now().checked_add(length))
     }
 
-    /// Puts an item, if there is room for it now and nobody waits for room.
+    /// Puts an item, if there is room now and no other caller waits for room.
     ///
     /// # Errors
     ///
@@ -102,20 +101,20 @@ impl<T> Queue<T> {
         self.0.change(|items| items.try_put(item))
     }
 
-    /// Gets the next item, as a task, when there is one.
+    /// Gets the next item, as a task, waiting until there is one.
     ///
     /// # Cancellation
     ///
-    /// An interruption point while it waits. Dropped, it leaves the line; an item that it had been
-    /// given and had not seen yet goes to the next.
+    /// The wait is an interruption point. A dropped future stops waiting; an item that was granted
+    /// to it goes to the next getter.
     ///
     /// # Errors
     ///
-    /// [`GetError`]: interrupted, or the queue is closed and empty.
+    /// [`GetError`]: the wait was interrupted, or the queue is closed and empty.
     ///
     /// # Panics
     ///
-    /// When it has to wait outside a task of a kernel.
+    /// If the caller has to wait outside a task of a kernel.
     #[track_caller]
     pub fn get(&self) -> impl Future<Output = Result<T, GetError>> {
         get(&self.0, Location::caller())
@@ -126,37 +125,37 @@ impl<T> Queue<T> {
     ///
     /// # Panics
     ///
-    /// Inside a kernel, whose tasks would all be stopped.
+    /// Inside a kernel, since the call would stop all its tasks.
     pub fn get_blocking(&self) -> Option<T> {
         get_blocking(&self.0, None).ok()
     }
 
-    /// Gets the next item, blocking the thread until there is one, but only so long.
+    /// Gets the next item, blocking the thread for at most `length` until there is one.
     ///
     /// # Errors
     ///
-    /// [`TryGetError`]: there was none in time, or the queue is closed and empty.
+    /// [`TryGetError`]: the time is up, or the queue is closed and empty.
     ///
     /// # Panics
     ///
-    /// Inside a kernel, whose tasks would all be stopped.
+    /// Inside a kernel, since the call would stop all its tasks.
     pub fn get_blocking_timeout(&self, length: Duration) -> Result<T, TryGetError> {
         get_blocking(&self.0, Instant::now().checked_add(length))
     }
 
-    /// Gets the next item, if there is one and nobody waits for it.
+    /// Gets the next item, if there is one and no other getter waits.
     ///
     /// # Errors
     ///
-    /// [`TryGetError`]: there is none, and whether there may be one later.
+    /// [`TryGetError`], which tells an empty queue from one that is closed.
     pub fn try_get(&self) -> Result<T, TryGetError> {
         try_get(&self.0)
     }
 
-    /// Puts an item before all others, as one that was got and could not be dealt with.
+    /// Puts an item before all others, for an item that a worker got but could not process.
     ///
-    /// Never waits, and may exceed the capacity; also when the queue is closed. It counts as one
-    /// more item for [`join`](Self::join).
+    /// Never waits, may exceed the capacity, and works on a closed queue. [`join`](Self::join)
+    /// counts the item once more.
     pub fn push_front(&self, item: T) {
         self.0.change(|items| {
             items.first -= 1;
@@ -165,11 +164,11 @@ impl<T> Queue<T> {
         });
     }
 
-    /// Reports that one of the items that were put has been dealt with. See [`join`](Self::join).
+    /// Reports one item as processed. See [`join`](Self::join).
     ///
     /// # Errors
     ///
-    /// [`NothingToDo`]: that was reported of every item already.
+    /// [`NothingToDo`]: every item was already reported.
     pub fn task_done(&self) -> Result<(), NothingToDo> {
         self.0.change(|items| {
             items.unfinished = items.unfinished.checked_sub(1).ok_or(NothingToDo)?;
@@ -177,54 +176,53 @@ impl<T> Queue<T> {
         })
     }
 
-    /// Waits, as a task, until everything has been [reported done](Self::task_done) that was put.
+    /// Waits, as a task, until all items that were put are [reported done](Self::task_done).
     ///
     /// # Cancellation
     ///
-    /// An interruption point while it waits. Nothing is lost when it is dropped.
+    /// The wait is an interruption point. Dropping the future loses nothing.
     ///
     /// # Errors
     ///
-    /// [`Interrupted`], before it was so.
+    /// [`Interrupted`], before all items were done.
     ///
     /// # Panics
     ///
-    /// When it has to wait outside a task of a kernel.
+    /// If the caller has to wait outside a task of a kernel.
     #[track_caller]
     pub fn join(&self) -> impl Future<Output = Result<(), Interrupted>> {
-        let wait = Trapped::<_, _, Joining>::new(&self.0, (), Location::caller());
+        let wait = TaskWait::<_, _, Joining>::new(&self.0, (), Location::caller());
         async move { wait.await.map(|_| ()) }
     }
 
-    /// Blocks the thread until everything has been [reported done](Self::task_done) that was put.
+    /// Blocks the thread until all items that were put are [reported done](Self::task_done).
     ///
     /// # Panics
     ///
-    /// Inside a kernel, whose tasks would all be stopped.
+    /// Inside a kernel, since the call would stop all its tasks.
     pub fn join_blocking(&self) {
         Wait::<_, _, Joining>::new(&self.0, ()).block(None);
     }
 
-    /// Lets nobody put anything any more. What is there can still be got.
+    /// Refuses further items. Items in the queue can still be got.
     ///
-    /// Those who wait for room get their items back; those who wait for an item are told.
+    /// Pending `put`s return their items; pending `get`s return [`GetError::Closed`] once the queue is empty.
     pub fn close(&self) {
         self.0.close();
     }
 
-    /// Whether it was closed.
+    /// Whether the queue is closed.
     pub fn is_closed(&self) -> bool {
         self.0.lock().closed
     }
 
-    /// How many items are there, those included that were given to somebody who waited for one and
-    /// has not run since.
+    /// The number of items, with those that are granted to waiting getters.
     pub fn len(&self) -> usize {
         let items = self.0.lock();
-        items.items.len() + items.on_the_way
+        items.items.len() + items.granted
     }
 
-    /// Whether no item is there.
+    /// Whether the queue holds no items.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }

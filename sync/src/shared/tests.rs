@@ -1,5 +1,4 @@
-//! What threads share, under the model checker: all interleavings of a few small programs that
-//! random schedules reach.
+//! Small programs of several threads, run by the model checker under random schedules.
 
 use std::collections::BTreeSet;
 use std::future::Future;
@@ -13,7 +12,7 @@ use super::items::{Getting, Putting};
 use super::wait::Wait;
 use crate::shared::{Event, Mutex, Queue, bounded_channel};
 
-/// How many schedules each program is run under.
+/// The number of schedules of each program.
 const SCHEDULES: usize = 3_000;
 
 #[track_caller]
@@ -21,19 +20,19 @@ fn check(program: impl Fn() + Send + Sync + 'static) {
     shuttle::check_random(program, SCHEDULES);
 }
 
-/// Polls a wait once and drops it, as one is that was interrupted. Gives its output if it had one.
+/// Polls a wait once and drops it, as an interruption does. Returns its output, if there is one.
 fn poll_and_drop<F: Future + Unpin>(mut wait: F) -> Option<F::Output> {
     match Pin::new(&mut wait).poll(&mut Context::from_waker(Waker::noop())) {
         Poll::Ready(output) => Some(output),
         Poll::Pending => {
-            thread::yield_now(); // somebody may call it now
+            thread::yield_now(); // another thread may grant it something now
             None
         }
     }
 }
 
 #[test]
-fn a_mutex_excludes_and_reaches_everybody() {
+fn mutex_excludes_and_serves_all_threads() {
     check(|| {
         let mutex = Arc::new(Mutex::new(0));
         let threads: Vec<_> = (0..3)
@@ -55,16 +54,16 @@ fn a_mutex_excludes_and_reaches_everybody() {
 }
 
 #[test]
-fn every_item_comes_once_and_in_its_senders_order() {
+fn items_arrive_once_in_order_of_their_sender() {
     for capacity in [0, 1, 2] {
         check(move || {
             let queue = Arc::new(Queue::bounded(capacity));
             let putters: Vec<_> = (0..2)
-                .map(|who| {
+                .map(|sender| {
                     let queue = queue.clone();
                     thread::spawn(move || {
                         for number in 0..2 {
-                            queue.put_blocking((who, number)).unwrap();
+                            queue.put_blocking((sender, number)).unwrap();
                         }
                     })
                 })
@@ -88,8 +87,8 @@ fn every_item_comes_once_and_in_its_senders_order() {
             let mut all = BTreeSet::new();
             for getter in getters {
                 let got = getter.join().unwrap();
-                for who in 0..2 {
-                    assert!(got.iter().filter(|item| item.0 == who).is_sorted(), "{got:?}");
+                for sender in 0..2 {
+                    assert!(got.iter().filter(|item| item.0 == sender).is_sorted(), "{got:?}");
                 }
                 for item in got {
                     assert!(all.insert(item), "{item:?} came twice");
@@ -101,14 +100,14 @@ fn every_item_comes_once_and_in_its_senders_order() {
 }
 
 #[test]
-fn what_was_handed_to_one_who_is_gone_goes_to_the_next() {
+fn uncollected_item_goes_to_next_getter() {
     check(|| {
         let queue = Arc::new(Queue::bounded(1));
         let putter = thread::spawn({
             let queue = queue.clone();
             move || (0..3).for_each(|number| queue.put_blocking(number).unwrap())
         });
-        let fickle = thread::spawn({
+        let dropping = thread::spawn({
             let queue = queue.clone();
             move || {
                 let mut got = Vec::new();
@@ -118,7 +117,7 @@ fn what_was_handed_to_one_who_is_gone_goes_to_the_next() {
                 got.into_iter().map(|got| got.ok().unwrap().1).collect::<Vec<_>>()
             }
         });
-        let steady = thread::spawn({
+        let waiting = thread::spawn({
             let queue = queue.clone();
             move || {
                 let mut got = Vec::new();
@@ -129,19 +128,19 @@ fn what_was_handed_to_one_who_is_gone_goes_to_the_next() {
             }
         });
         putter.join().unwrap();
-        let mut got = fickle.join().unwrap();
+        let mut got = dropping.join().unwrap();
         queue.close();
-        got.extend(steady.join().unwrap());
+        got.extend(waiting.join().unwrap());
         got.sort_unstable();
         assert_eq!(got, [0, 1, 2]);
     });
 }
 
 #[test]
-fn what_is_taken_back_was_not_taken() {
+fn item_is_got_or_taken_back() {
     check(|| {
         let queue = Arc::new(Queue::bounded(0));
-        let fickle = thread::spawn({
+        let dropping = thread::spawn({
             let queue = queue.clone();
             move || {
                 let mut wait = Wait::<_, _, Putting>::new(&queue.0, 7);
@@ -161,7 +160,7 @@ fn what_is_taken_back_was_not_taken() {
             let queue = queue.clone();
             move || queue.get_blocking()
         });
-        let back = fickle.join().unwrap();
+        let back = dropping.join().unwrap();
         queue.close();
         let got = getter.join().unwrap();
         assert!(got.is_some() ^ back.is_some(), "{got:?}, {back:?}");
@@ -169,7 +168,7 @@ fn what_is_taken_back_was_not_taken() {
 }
 
 #[test]
-fn an_event_that_is_set_and_cleared_lets_go_on_who_waited() {
+fn event_set_and_cleared_releases_waiters() {
     check(|| {
         let event = Arc::new(Event::new());
         let waiters: Vec<_> = (0..2)
@@ -188,7 +187,7 @@ fn an_event_that_is_set_and_cleared_lets_go_on_who_waited() {
 }
 
 #[test]
-fn a_channel_ends_with_its_senders() {
+fn channel_ends_with_its_last_sender() {
     check(|| {
         let (sender, mut receiver) = bounded_channel(1);
         let threads: Vec<_> = (0..2)

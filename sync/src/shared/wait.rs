@@ -1,9 +1,7 @@
-//! A wait for something that threads share: as a thread blocks on it, and as a task awaits it. See
-//! `line.rs` for the line it is in.
+//! A wait for a state that threads share, by a thread that blocks or by a task. See `waiters.rs`.
 //!
-//! What can be had at once takes one look under the lock. Otherwise the waker is cloned with the
-//! lock open, and a second look takes a place in the line, with the waker; a third one, after the
-//! wake, gives the place up.
+//! An operation that need not wait locks once. Otherwise the waker is cloned without the lock; the
+//! second lock enqueues the waiter, and the third, after the wake, removes it.
 
 use std::future::Future;
 use std::marker::PhantomData;
@@ -18,18 +16,18 @@ use pikake_traps::{
 };
 
 use super::block;
-use super::line::{Left, Shared, Side, State, Wakers};
+use super::waiters::{Outcome, Shared, WaitKind, Waitable, Wakers};
 
-/// How often a thread lets others run before it takes a place in the line and sleeps. Where many
-/// threads wait for one, that one gets to do a lot at a time, and not one thing for each wake.
+/// How often a thread yields before it enqueues itself and sleeps. Where many threads wait for one,
+/// that thread then does more work per wake.
 const YIELDS: usize = 8;
 
-/// A wait in a line. `Err`: there will be nothing, and here is what was brought.
+/// A wait for a grant. `Err`: the waiter was dismissed, and gets its request back.
 pub(crate) struct Wait<P, S, D>
 where
     P: Deref<Target = Shared<S>>,
-    S: State,
-    D: Side<S>,
+    S: Waitable,
+    D: WaitKind<S>,
 {
     shared: P,
     request: Option<D::Request>,
@@ -40,28 +38,28 @@ where
 impl<P, S, D> Wait<P, S, D>
 where
     P: Deref<Target = Shared<S>>,
-    S: State,
-    D: Side<S>,
+    S: Waitable,
+    D: WaitKind<S>,
 {
     pub(crate) fn new(shared: P, request: D::Request) -> Self {
         Self { shared, request: Some(request), ticket: None, side: PhantomData }
     }
 
-    /// What was brought, of one who is out of the line.
+    /// The request, if the wait has ended and nothing was granted.
     pub(crate) fn take_back(&mut self) -> Option<D::Request> {
         self.request.take()
     }
 
-    /// Blocks the thread until it is its turn; `None` if it was not by then.
-    pub(crate) fn block(&mut self, until: Option<Instant>) -> Option<Result<D::Gets, D::Request>> {
+    /// Blocks the thread until the wait ends; `None` if it has not ended by `until`.
+    pub(crate) fn block(&mut self, until: Option<Instant>) -> Option<Result<D::Grant, D::Request>> {
         assert!(
             !pikake_traps::door::is_open(),
             "a call that blocks its thread was made inside a kernel, all of whose tasks it would \
              stop: await the call without `_blocking` instead, or make it on another thread"
         );
         for attempt in 0..=YIELDS {
-            if let Some(gets) = self.at_once() {
-                return Some(Ok(gets));
+            if let Some(grant) = self.try_now() {
+                return Some(Ok(grant));
             }
             if attempt < YIELDS {
                 block::yield_now();
@@ -74,12 +72,12 @@ where
         done
     }
 
-    /// Does it, if that is possible at once.
-    fn at_once(&mut self) -> Option<D::Gets> {
-        let request = self.request.take().expect("a wait was polled after it had ended");
+    /// The grant, if no wait is needed.
+    fn try_now(&mut self) -> Option<D::Grant> {
+        let request = self.request.take().expect("a wait must not be polled after its end");
         let mut wakers = Wakers::default();
         let mut state = self.shared.lock();
-        let done = D::now(&mut state, request);
+        let done = D::try_now(&mut state, request);
         if done.is_ok() {
             state.serve(&mut wakers);
         }
@@ -88,20 +86,20 @@ where
         done.map_err(|request| self.request = Some(request)).ok()
     }
 
-    /// Does it, or takes the last place in the line.
-    fn join(&mut self, waker: Waker, aside: bool) -> Option<Result<D::Gets, D::Request>> {
-        let request = self.request.take().expect("a wait was polled after it had ended");
+    /// The grant, if no wait is needed; otherwise enqueues the waiter.
+    fn enqueue(&mut self, waker: Waker, paused: bool) -> Option<Result<D::Grant, D::Request>> {
+        let request = self.request.take().expect("a wait must not be polled after its end");
         let mut wakers = Wakers::default();
         let mut surplus = None;
         let mut state = self.shared.lock();
-        let done = match D::now(&mut state, request) {
-            Ok(gets) => {
+        let done = match D::try_now(&mut state, request) {
+            Ok(grant) => {
                 state.serve(&mut wakers);
                 surplus = Some(waker);
-                Some(Ok(gets))
+                Some(Ok(grant))
             }
             Err(request) => {
-                let ticket = D::line(&mut state).join(request, waker, aside);
+                let ticket = D::waiters(&mut state).enqueue(request, waker, paused);
                 state.serve(&mut wakers);
                 let done = Self::collect(&mut state, ticket, &mut wakers);
                 if done.is_none() {
@@ -116,29 +114,29 @@ where
         done
     }
 
-    /// What has come of somebody who is out of the line; nothing if they still wait.
+    /// The outcome of a ticket, unless it still waits.
     fn collect(
         state: &mut S,
         ticket: u64,
         wakers: &mut Wakers,
-    ) -> Option<Result<D::Gets, D::Request>> {
-        let line = D::line(state);
-        if line.waiting(ticket).is_some() {
+    ) -> Option<Result<D::Grant, D::Request>> {
+        let waiters = D::waiters(state);
+        if waiters.waiting(ticket).is_some() {
             return None;
         }
-        let done = match line.leave(ticket).0 {
-            Left::Called(gets) => {
+        let done = match waiters.leave(ticket).0 {
+            Outcome::Granted(grant) => {
                 D::collected(state);
-                Ok(gets)
+                Ok(grant)
             }
-            Left::Uncalled(request) => Err(request),
+            Outcome::Dismissed(request) => Err(request),
         };
         state.serve(wakers);
         Some(done)
     }
 
-    /// Its turn, if it has come; otherwise that waker will be called.
-    fn look(&mut self, waker: &Waker, aside: bool) -> Option<Result<D::Gets, D::Request>> {
+    /// The outcome, unless the ticket still waits; then `waker` is called later.
+    fn check(&mut self, waker: &Waker, paused: bool) -> Option<Result<D::Grant, D::Request>> {
         let ticket = self.ticket?;
         let mut fresh = None;
         loop {
@@ -151,14 +149,14 @@ where
                 wakers.wake();
                 return done;
             }
-            let waiting = D::line(&mut state).waiting(ticket)?;
-            // A waker is another's code, and not cloned under the lock.
+            let waiting = D::waiters(&mut state).waiting(ticket)?;
+            // Cloning a waker runs foreign code, so it happens without the lock.
             if !waiting.waker.will_wake(waker) && fresh.is_none() {
                 drop(state);
                 fresh = Some(waker.clone());
                 continue;
             }
-            waiting.aside = aside;
+            waiting.paused = paused;
             let before = fresh.map(|fresh| std::mem::replace(&mut waiting.waker, fresh));
             drop(state);
             drop(before);
@@ -166,30 +164,29 @@ where
         }
     }
 
-    /// Steps back into the line; tells whether its turn has come meanwhile.
-    fn step_back(&mut self) -> bool {
+    /// Ends the pause of the waiter. Returns whether its wait has ended.
+    fn resume(&mut self) -> bool {
         let Some(ticket) = self.ticket else { return false };
         let mut wakers = Wakers::default();
         let mut state = self.shared.lock();
-        let line = D::line(&mut state);
-        line.step_back(ticket);
+        let waiters = D::waiters(&mut state);
+        waiters.resume(ticket);
         state.serve(&mut wakers);
-        let is_called = D::line(&mut state).waiting(ticket).is_none();
+        let is_done = D::waiters(&mut state).waiting(ticket).is_none();
         drop(state);
         wakers.wake();
-        is_called
+        is_done
     }
 
-    /// Leaves the line, and gives back what it was called for; it is a matter of `keep` whether
-    /// what was brought stays here.
+    /// Removes the waiter and gives its grant back. With `keep`, a request without grant stays here.
     pub(crate) fn leave(&mut self, keep: bool) {
         let Some(ticket) = self.ticket.take() else { return };
-        let (request, waker) = self.shared.change(|state| match D::line(state).leave(ticket) {
-            (Left::Called(gets), waker) => {
-                D::give_back(state, gets);
+        let (request, waker) = self.shared.change(|state| match D::waiters(state).leave(ticket) {
+            (Outcome::Granted(grant), waker) => {
+                D::give_back(state, grant);
                 (None, waker)
             }
-            (Left::Uncalled(request), waker) => (Some(request), waker),
+            (Outcome::Dismissed(request), waker) => (Some(request), waker),
         });
         drop(waker);
         if keep {
@@ -198,27 +195,27 @@ where
     }
 }
 
-// It is used by reference and by value, and never pinned.
+// The wait is used by reference and by value, and never pinned.
 impl<P, S, D> Unpin for Wait<P, S, D>
 where
     P: Deref<Target = Shared<S>>,
-    S: State,
-    D: Side<S>,
+    S: Waitable,
+    D: WaitKind<S>,
 {
 }
 
 impl<P, S, D> Future for Wait<P, S, D>
 where
     P: Deref<Target = Shared<S>>,
-    S: State,
-    D: Side<S>,
+    S: Waitable,
+    D: WaitKind<S>,
 {
-    type Output = Result<D::Gets, D::Request>;
+    type Output = Result<D::Grant, D::Request>;
 
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
         let done = match self.ticket {
-            None => self.join(cx.waker().clone(), false),
-            Some(_) => self.look(cx.waker(), false),
+            None => self.enqueue(cx.waker().clone(), false),
+            Some(_) => self.check(cx.waker(), false),
         };
         done.map_or(Poll::Pending, Poll::Ready)
     }
@@ -227,49 +224,49 @@ where
 impl<P, S, D> Drop for Wait<P, S, D>
 where
     P: Deref<Target = Shared<S>>,
-    S: State,
-    D: Side<S>,
+    S: Waitable,
+    D: WaitKind<S>,
 {
     fn drop(&mut self) {
         self.leave(false);
     }
 }
 
-/// Who is aside, and steps back into the line if the kernel panics, which others would wait for.
-struct Aside<'a, P, S, D>(&'a mut Wait<P, S, D>)
+/// Ends the pause of a waiter if the kernel panics. Otherwise those behind it would wait forever.
+struct ResumeOnDrop<'a, P, S, D>(&'a mut Wait<P, S, D>)
 where
     P: Deref<Target = Shared<S>>,
-    S: State,
-    D: Side<S>;
+    S: Waitable,
+    D: WaitKind<S>;
 
-impl<P, S, D> Drop for Aside<'_, P, S, D>
+impl<P, S, D> Drop for ResumeOnDrop<'_, P, S, D>
 where
     P: Deref<Target = Shared<S>>,
-    S: State,
-    D: Side<S>,
+    S: Waitable,
+    D: WaitKind<S>,
 {
     fn drop(&mut self) {
-        self.0.step_back();
+        self.0.resume();
     }
 }
 
-/// A [`Wait`] as a task awaits it: visible to the kernel, and interruptible.
-pub(crate) struct Trapped<P, S, D>
+/// A [`Wait`] of a task, which the kernel lists and interrupts.
+pub(crate) struct TaskWait<P, S, D>
 where
     P: Deref<Target = Shared<S>>,
-    S: State,
-    D: Side<S>,
+    S: Waitable,
+    D: WaitKind<S>,
 {
     wait: Wait<P, S, D>,
     trap: Option<KernelTrap<ForeignTrap>>,
     awaited_at: &'static Location<'static>,
 }
 
-impl<P, S, D> Trapped<P, S, D>
+impl<P, S, D> TaskWait<P, S, D>
 where
     P: Deref<Target = Shared<S>>,
-    S: State,
-    D: Side<S>,
+    S: Waitable,
+    D: WaitKind<S>,
 {
     pub(crate) fn new(
         shared: P,
@@ -279,48 +276,48 @@ where
         Self { wait: Wait::new(shared, request), trap: None, awaited_at }
     }
 
-    /// What was brought, of one who is out of the line.
+    /// The request, if the wait has ended and nothing was granted.
     pub(crate) fn take_back(&mut self) -> Option<D::Request> {
         self.wait.take_back()
     }
 }
 
-impl<P, S, D> Unpin for Trapped<P, S, D>
+impl<P, S, D> Unpin for TaskWait<P, S, D>
 where
     P: Deref<Target = Shared<S>>,
-    S: State,
-    D: Side<S>,
+    S: Waitable,
+    D: WaitKind<S>,
 {
 }
 
-impl<P, S, D> Future for Trapped<P, S, D>
+impl<P, S, D> Future for TaskWait<P, S, D>
 where
     P: Deref<Target = Shared<S>>,
-    S: State,
-    D: Side<S>,
+    S: Waitable,
+    D: WaitKind<S>,
 {
-    type Output = Result<Result<D::Gets, D::Request>, Interrupted>;
+    type Output = Result<Result<D::Grant, D::Request>, Interrupted>;
 
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
         let Self { wait, trap, awaited_at } = &mut *self;
         if wait.ticket.is_none() {
-            let done = wait.at_once().map(Ok);
-            if let Some(done) = done.or_else(|| wait.join(cx.waker().clone(), D::STEPS_ASIDE)) {
+            let done = wait.try_now().map(Ok);
+            if let Some(done) = done.or_else(|| wait.enqueue(cx.waker().clone(), D::MAY_PAUSE)) {
                 return Poll::Ready(Ok(done));
             }
-        } else if let Some(done) = wait.look(cx.waker(), D::STEPS_ASIDE) {
+        } else if let Some(done) = wait.check(cx.waker(), D::MAY_PAUSE) {
             *trap = None;
             return Poll::Ready(Ok(done));
         }
         loop {
             let foreign = || kernel_trap_at(ForeignTrap::new(TrapKind::FutureWait), awaited_at);
             let asked = trap.get_or_insert_with(foreign);
-            let aside = Aside(wait);
+            let paused = ResumeOnDrop(wait);
             let answer = Pin::new(asked).poll(cx);
-            std::mem::forget(aside);
+            std::mem::forget(paused);
             match answer {
                 Poll::Pending => {
-                    if !D::STEPS_ASIDE || !wait.step_back() {
+                    if !D::MAY_PAUSE || !wait.resume() {
                         yield_thread_before_sleep();
                         return Poll::Pending;
                     }
@@ -332,7 +329,7 @@ where
                     return Poll::Ready(Err(interrupted));
                 }
             }
-            if let Some(done) = wait.look(cx.waker(), D::STEPS_ASIDE) {
+            if let Some(done) = wait.check(cx.waker(), D::MAY_PAUSE) {
                 *trap = None;
                 return Poll::Ready(Ok(done));
             }
