@@ -1,7 +1,7 @@
-//! What a program may write where a host and port are wanted.
+//! Conversion of strings and tuples to socket addresses.
 //!
-//! An address in numbers is parsed and nobody is asked. Anything else is a name, and looking it up
-//! is a trap, so a simulated kernel answers it from its own world.
+//! A numeric address is parsed. Anything else is a name, and its lookup is a trap, so a simulated
+//! kernel answers it from its world.
 
 use std::fmt;
 use std::future::Future;
@@ -13,11 +13,11 @@ use pikake_traps::lookup_at;
 
 use crate::error::AddressErrors;
 
-/// What can be turned into the address of a host and a port.
+/// A type that names a host and a port.
 ///
-/// It is implemented for [`SocketAddr`], for a host with a port (`(&str, u16)`, `(String, u16)`,
-/// `(IpAddr, u16)`), for `"host:port"` in one string, and for references to these. It cannot be
-/// implemented elsewhere.
+/// The trait is implemented for [`SocketAddr`], for a host with a port (`(&str, u16)`, `(String,
+/// u16)`, `(IpAddr, u16)`), for `"host:port"` in one string, and for references to these. It is
+/// sealed.
 ///
 /// # Examples
 ///
@@ -36,13 +36,12 @@ pub trait ToAddresses: sealed::Sealed {}
 
 impl<T: sealed::Sealed> ToAddresses for T {}
 
-/// Something to connect or bind to.
+/// An address or a name to connect or bind to.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Target {
     Known(SocketAddr),
     Name(String, u16),
-    /// A string that is neither.
-    Neither(String),
+    Invalid(String),
 }
 
 impl fmt::Display for Target {
@@ -50,7 +49,7 @@ impl fmt::Display for Target {
         match self {
             Self::Known(address) => address.fmt(f),
             Self::Name(host, port) => write!(f, "{host}:{port}"),
-            Self::Neither(text) => write!(f, "{text:?}"),
+            Self::Invalid(text) => write!(f, "{text:?}"),
         }
     }
 }
@@ -101,7 +100,7 @@ impl Sealed for str {
         let parts = self.rsplit_once(':').filter(|(host, _)| !host.is_empty());
         match parts.map(|(host, port)| (host, port.parse())) {
             Some((host, Ok(port))) => (host, port).target(),
-            _ => Target::Neither(self.to_owned()),
+            _ => Target::Invalid(self.to_owned()),
         }
     }
 }
@@ -118,14 +117,14 @@ impl<T: Sealed + ?Sized> Sealed for &T {
     }
 }
 
-/// A target's addresses, and where to note what comes of each.
+/// A target's addresses, and the errors of those that were tried.
 pub(crate) struct Resolved {
     pub(crate) addresses: Vec<SocketAddr>,
     pub(crate) errors: AddressErrors,
 }
 
 impl Resolved {
-    /// The first address that something can be done with.
+    /// The result of `work` for the first address with which it succeeds.
     pub(crate) fn first<R>(
         self,
         mut work: impl FnMut(SocketAddr) -> io::Result<R>,
@@ -141,7 +140,7 @@ impl Resolved {
     }
 }
 
-/// Finds the addresses for something that is to be done: `connect to`, `bind`.
+/// Finds the addresses of `to`. Errors begin with `doing`, as `connect to` or `bind`.
 #[track_caller]
 pub(crate) fn resolve<A: ToAddresses>(
     doing: &'static str,
@@ -151,7 +150,7 @@ pub(crate) fn resolve<A: ToAddresses>(
     resolve_by(doing, to, move |host, port| lookup_at(&host, port, place))
 }
 
-/// As [`resolve`], with names looked up elsewhere.
+/// As [`resolve`], with `look_up` for names.
 pub(crate) fn resolve_by<A: ToAddresses, L, F>(
     doing: &'static str,
     to: A,
@@ -167,7 +166,7 @@ where
         let addresses = match target {
             Target::Known(address) => Ok(vec![address]),
             Target::Name(host, port) => look_up(host, port).await,
-            Target::Neither(_) => Err(io::Error::new(
+            Target::Invalid(_) => Err(io::Error::new(
                 io::ErrorKind::InvalidInput,
                 "not an address; write \"host:port\", as in \"127.0.0.1:80\", \"[::1]:80\" or \
                  \"example.org:80\"",
@@ -175,7 +174,7 @@ where
         };
         match addresses {
             Ok(addresses) => Ok(Resolved { addresses, errors }),
-            Err(error) => Err(errors.instead(error)),
+            Err(error) => Err(errors.with_cause(error)),
         }
     }
 }
@@ -193,7 +192,7 @@ mod tests {
     }
 
     #[test]
-    fn numbers_are_parsed_and_names_are_kept() {
+    fn numeric_addresses_are_parsed_and_names_kept() {
         assert_eq!("127.0.0.1:80".target(), known("127.0.0.1:80"));
         assert_eq!("[::1]:80".target(), known("[::1]:80"));
         assert_eq!(("::1", 80).target(), known("[::1]:80"));
@@ -203,9 +202,9 @@ mod tests {
     }
 
     #[test]
-    fn what_is_neither_is_told_apart() {
+    fn text_without_host_and_port_is_invalid() {
         for text in ["", "localhost", ":80", "localhost:", "localhost:http", "localhost:65536"] {
-            assert_eq!(text.target(), Target::Neither(text.into()));
+            assert_eq!(text.target(), Target::Invalid(text.into()));
         }
     }
 }

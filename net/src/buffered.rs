@@ -1,9 +1,8 @@
-//! Reading by lines and other pieces whose length the peer decides.
+//! Reading lines and other pieces whose length the peer decides.
 //!
-//! What has arrived is kept in a buffer of the reader until a whole piece is there, and only then
-//! is it taken out. So an interruption loses nothing: whoever asks again gets the piece from its
-//! beginning. And a peer that never ends its line is stopped by a *limit*: what is kept never grows
-//! beyond it, but for one read.
+//! The reader buffers the bytes until a piece is whole, and removes them only then. So an
+//! interruption loses nothing: the next call returns the piece from its beginning. A *limit* stops
+//! a peer that never ends its line: the buffer exceeds it by one read at most.
 
 use std::cell::RefCell;
 use std::fmt;
@@ -16,14 +15,14 @@ use crate::codec::text_of;
 use crate::error::ReadExactError;
 use crate::read_write::{Read, Write};
 
-/// How long a line, or another piece that is read as a whole, may be unless its reader was told
-/// otherwise. Header lines and commands of the usual protocols are shorter by far.
+/// The default limit of a line or another piece that is read as a whole. Header lines and commands
+/// of the usual protocols are far shorter.
 pub const DEFAULT_READ_LIMIT: usize = 64 * 1024;
 
-/// What is read at once. Larger ones save few system calls, and each reader has one.
+/// The size of one read. Larger buffers save few system calls, and each reader has one.
 const CHUNK: usize = 8 * 1024;
 
-/// A piece was longer than its reader allows. It is the payload of an [`io::Error`] of the kind
+/// A piece exceeded its reader's limit. The payload of an [`io::Error`] of the kind
 /// [`InvalidData`](io::ErrorKind::InvalidData).
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[non_exhaustive]
@@ -36,7 +35,7 @@ impl fmt::Display for LimitExceeded {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(
             f,
-            "the peer sent more than {} bytes without an end of what it sends; close the \
+            "the peer sent more than {} bytes without the end of a message; close the \
              connection, or raise the reader's limit",
             self.limit
         )
@@ -51,12 +50,12 @@ impl From<LimitExceeded> for io::Error {
     }
 }
 
-/// Bytes that have arrived and were not taken, somewhere in a piece of memory.
+/// Bytes that were read from a stream and not consumed: the range `used` of `memory`.
 #[derive(Default)]
 pub(crate) struct Buffer {
     memory: Vec<u8>,
     used: Range<usize>,
-    /// Somebody reads into it right now, elsewhere.
+    /// A read is filling the buffer, which is moved into a [`Taken`].
     is_taken: bool,
 }
 
@@ -67,17 +66,17 @@ impl Buffer {
 
     pub(crate) fn consume(&mut self, length: usize) {
         self.used.start += length;
-        debug_assert!(self.used.start <= self.used.end, "no more is taken than there is");
+        debug_assert!(self.used.start <= self.used.end, "at most the buffered bytes are consumed");
         if self.used.is_empty() {
             self.used = 0..0;
-            // A long piece is not to be paid for as long as the reader lives.
+            // Memory for a long piece is not kept for the reader's lifetime.
             if self.memory.len() > 2 * CHUNK {
                 self.memory = Vec::new();
             }
         }
     }
 
-    /// Makes room for a chunk behind what is there.
+    /// Makes room for a chunk behind the buffered bytes.
     fn room(&mut self) -> &mut [u8] {
         if self.used.start > 0 {
             self.memory.copy_within(self.used.clone(), 0);
@@ -88,38 +87,38 @@ impl Buffer {
     }
 }
 
-/// The buffer while it is read into. It is put back however that ends.
+/// The buffer during a read. Its drop puts the buffer back.
 struct Taken<'a> {
-    home: &'a RefCell<Buffer>,
+    slot: &'a RefCell<Buffer>,
     buffer: Buffer,
 }
 
 impl<'a> Taken<'a> {
-    fn take(home: &'a RefCell<Buffer>) -> io::Result<Self> {
-        if home.borrow().is_taken {
+    fn take(slot: &'a RefCell<Buffer>) -> io::Result<Self> {
+        if slot.borrow().is_taken {
             return Err(ResourceBusy(Direction::Read).into());
         }
-        let buffer = home.replace(Buffer { is_taken: true, ..Buffer::default() });
-        Ok(Self { home, buffer })
+        let buffer = slot.replace(Buffer { is_taken: true, ..Buffer::default() });
+        Ok(Self { slot, buffer })
     }
 }
 
 impl Drop for Taken<'_> {
     fn drop(&mut self) {
-        self.home.replace(std::mem::take(&mut self.buffer));
+        self.slot.replace(std::mem::take(&mut self.buffer));
     }
 }
 
-/// Reads more behind what is there; 0 is the end of the stream. Dropped or interrupted, nothing has
-/// changed.
-pub(crate) async fn fill(home: &RefCell<Buffer>, from: &impl Read) -> io::Result<usize> {
-    let mut taken = Taken::take(home)?;
+/// Reads more bytes behind the buffered ones; 0 is the end of the stream. A call that is dropped or
+/// interrupted changes nothing.
+pub(crate) async fn fill(slot: &RefCell<Buffer>, from: &impl Read) -> io::Result<usize> {
+    let mut taken = Taken::take(slot)?;
     let length = from.read(taken.buffer.room()).await?;
     taken.buffer.used.end += length;
     Ok(length)
 }
 
-/// Reads in pieces from a stream, keeping what has arrived until a piece is whole.
+/// Reads a stream in pieces, and buffers the bytes of a piece until it is whole.
 ///
 /// # Examples
 ///
@@ -147,28 +146,28 @@ pub struct BufReader<R> {
 }
 
 impl<R> BufReader<R> {
-    /// Reads from a stream, with the [`DEFAULT_READ_LIMIT`].
+    /// Creates a reader with the [`DEFAULT_READ_LIMIT`].
     pub fn new(inner: R) -> Self {
         Self { inner, limit: DEFAULT_READ_LIMIT, buffer: RefCell::default() }
     }
 
-    /// How many bytes a piece may have. What is kept in memory is no more than this and 8 KiB.
+    /// Sets the largest piece. The reader buffers at most this and 8 KiB.
     pub fn limit(mut self, bytes: usize) -> Self {
         self.limit = bytes;
         self
     }
 
-    /// The stream. What is read from it directly is missing here.
+    /// The stream. Bytes that are read from it directly are missing here.
     pub fn get_ref(&self) -> &R {
         &self.inner
     }
 
-    /// How many bytes have arrived and were not taken.
+    /// The number of buffered bytes.
     pub fn buffered(&self) -> usize {
         self.buffer.borrow().bytes().len()
     }
 
-    /// The stream, and what has arrived from it and was not taken.
+    /// The stream and the buffered bytes.
     pub fn into_parts(self) -> (R, Vec<u8>) {
         let rest = self.buffer.borrow().bytes().to_vec();
         (self.inner, rest)
@@ -176,8 +175,8 @@ impl<R> BufReader<R> {
 }
 
 impl<R: Read> BufReader<R> {
-    /// Reads up to a byte and takes all of it, with that byte. At the end of the stream that is what
-    /// is left, without; and `None` if nothing is.
+    /// Reads up to and including a delimiter. At the end of the stream, returns the rest without
+    /// the delimiter; `None` if there is no rest.
     ///
     /// # Examples
     ///
@@ -194,20 +193,20 @@ impl<R: Read> BufReader<R> {
     ///
     /// # Cancellation
     ///
-    /// An interruption point while the piece is not whole. Dropped or interrupted, it has taken
-    /// nothing: what has arrived is kept, and the next call goes on.
+    /// An interruption point while the piece is not whole. A call that is dropped or interrupted
+    /// keeps the bytes buffered, and the next call continues.
     ///
     /// # Errors
     ///
-    /// [`LimitExceeded`] if the byte is not within the limit; then nothing was taken, and it stays
-    /// so. Else what the stream reports; the interruption;
-    /// [`ResourceBusy`](pikake_traps::ResourceBusy) if another task reads from this.
+    /// [`LimitExceeded`] if the delimiter is not within the limit; later calls return the same
+    /// error. The stream's error; the interruption; [`ResourceBusy`](pikake_traps::ResourceBusy) if
+    /// another task reads.
     pub async fn read_until(&self, delimiter: u8) -> io::Result<Option<Vec<u8>>> {
         let length = self.find(delimiter).await?;
         Ok(self.take(length))
     }
 
-    /// Takes so many bytes; `None` of none.
+    /// Consumes `length` bytes; `None` if that is zero.
     fn take(&self, length: usize) -> Option<Vec<u8>> {
         let mut buffer = self.buffer.borrow_mut();
         let piece = buffer.bytes()[..length].to_vec();
@@ -215,7 +214,7 @@ impl<R: Read> BufReader<R> {
         (length > 0).then_some(piece)
     }
 
-    /// The length of the piece up to a byte, or to the end of the stream.
+    /// The length of the piece up to the delimiter, or to the end of the stream.
     async fn find(&self, delimiter: u8) -> io::Result<usize> {
         let mut searched = 0;
         loop {
@@ -223,7 +222,7 @@ impl<R: Read> BufReader<R> {
                 let buffer = self.buffer.borrow();
                 let bytes = buffer.bytes();
                 let found = bytes[searched..].iter().position(|byte| *byte == delimiter);
-                let length = found.map(|place| searched + place + 1);
+                let length = found.map(|index| searched + index + 1);
                 searched = bytes.len();
                 length
             };
@@ -238,8 +237,8 @@ impl<R: Read> BufReader<R> {
         }
     }
 
-    /// Reads a line and takes it, without the `\n` or `\r\n` at its end. `None` at the end of the
-    /// stream; a last line may lack its end.
+    /// Reads a line, without its `\n` or `\r\n`. `None` at the end of the stream; the last line may
+    /// lack its end.
     ///
     /// # Examples
     ///
@@ -261,13 +260,13 @@ impl<R: Read> BufReader<R> {
     /// # Errors
     ///
     /// As for [`read_until`](Self::read_until); [`InvalidData`](io::ErrorKind::InvalidData) for a
-    /// line that is not UTF-8, which has been taken then.
+    /// line that is not UTF-8, which is consumed.
     pub async fn read_line(&self) -> io::Result<Option<String>> {
         let Some(line) = self.read_until(b'\n').await? else { return Ok(None) };
         text_of(line.strip_suffix(b"\n").unwrap_or(&line)).map(Some)
     }
 
-    /// The lines of the stream, one after the other.
+    /// The lines of the stream.
     pub fn lines(&self) -> Lines<'_, R> {
         Lines { reader: self }
     }
@@ -280,7 +279,7 @@ impl<R: Read> BufReader<R> {
     ///
     /// # Errors
     ///
-    /// [`LimitExceeded`], if it is more than the limit; and as for
+    /// [`LimitExceeded`] if the rest of the stream exceeds the limit; otherwise as for
     /// [`read_until`](Self::read_until).
     pub async fn read_to_end(&self) -> io::Result<Vec<u8>> {
         loop {
@@ -297,13 +296,13 @@ impl<R: Read> BufReader<R> {
     ///
     /// # Cancellation
     ///
-    /// An interruption point while nothing is there. Interrupted, the error says how many bytes are
-    /// in the buffer. Dropped, nobody knows.
+    /// An interruption point while there is nothing to read. The error of an interruption has the
+    /// number of bytes read; a drop loses it.
     ///
     /// # Errors
     ///
-    /// [`UnexpectedEof`](io::ErrorKind::UnexpectedEof) if the stream ended before; what the stream
-    /// reports; the interruption; with the number of bytes that were read.
+    /// [`UnexpectedEof`](io::ErrorKind::UnexpectedEof) if the stream ended before; the stream's
+    /// error; the interruption; with the number of bytes that were read.
     pub async fn read_exact(&self, buffer: &mut [u8]) -> Result<(), ReadExactError> {
         let mut read = 0;
         while read < buffer.len() {
@@ -324,7 +323,7 @@ impl<R: Read> Read for BufReader<R> {
         }
         if self.buffered() == 0 {
             if buffer.len() >= CHUNK {
-                // Not past somebody who has read the beginning of a piece and waits for the rest.
+                // A concurrent read of a piece must not lose bytes to this read.
                 let _taken = Taken::take(&self.buffer)?;
                 return self.inner.read(buffer).await;
             }
@@ -338,7 +337,7 @@ impl<R: Read> Read for BufReader<R> {
     }
 }
 
-/// It buffers nothing in this direction.
+/// Writes are not buffered.
 impl<W: Write> Write for BufReader<W> {
     async fn write(&self, data: &[u8]) -> io::Result<usize> {
         self.inner.write(data).await

@@ -1,15 +1,14 @@
-//! Frames: where one message ends and the next begins.
+//! Codecs, which split a stream of bytes into messages.
 //!
-//! A codec looks at bytes that have arrived and says how far the first frame reaches, or that there
-//! is no whole one yet. It never asks for memory: the reader keeps what has *arrived*, so a peer
-//! that announces four gigabytes has to send them to have them kept, and is refused at its
-//! announcement if that is beyond the codec's limit.
+//! A codec decodes the first message of the bytes that have arrived, or reports that it is
+//! incomplete. A codec reserves no memory: the reader buffers only bytes that have *arrived*. A
+//! message whose announced length exceeds the codec's limit is refused at once.
 
 use std::io;
 
 use crate::buffered::{DEFAULT_READ_LIMIT, LimitExceeded};
 
-/// Finds messages in bytes.
+/// Decodes messages from bytes.
 ///
 /// # Examples
 ///
@@ -32,46 +31,45 @@ use crate::buffered::{DEFAULT_READ_LIMIT, LimitExceeded};
 /// }
 /// ```
 pub trait Decode {
-    /// A message.
+    /// The type of a message.
     type Item;
 
-    /// Looks for a message at the beginning of what has arrived.
+    /// Decodes a message at the beginning of the buffered bytes.
     ///
-    /// It is called again with more when more has come, from the same beginning.
+    /// The reader calls again with the same bytes and more, when more have arrived.
     ///
     /// # Errors
     ///
-    /// What was sent can be no message. A frame that is too long is [`LimitExceeded`].
+    /// The bytes are not a valid message. A frame that is too long is [`LimitExceeded`].
     fn decode(&mut self, bytes: &[u8]) -> io::Result<Decoded<Self::Item>>;
 
-    /// The stream has ended with these bytes, in which no message was found: there are some.
+    /// Decodes the bytes at the end of the stream, which are an incomplete message. There is at
+    /// least one.
     ///
     /// # Errors
     ///
-    /// Unless told otherwise, that the stream ended within a message.
+    /// By default, the stream ended within a message.
     fn decode_rest(&mut self, bytes: &[u8]) -> io::Result<Option<Self::Item>> {
-        let text =
-            format!("the stream ended within a message, of which there are {} bytes", bytes.len());
+        let text = format!("the stream ended within a message, after {} bytes of it", bytes.len());
         Err(io::Error::new(io::ErrorKind::UnexpectedEof, text))
     }
 
-    /// How many bytes may be kept in which there is no message. It is the last resort, should the
-    /// codec itself not refuse.
+    /// The largest number of bytes to buffer for one message, for a codec that refuses none itself.
     fn limit(&self) -> usize {
         DEFAULT_READ_LIMIT
     }
 }
 
-/// What a codec found.
+/// The result of [`Decode::decode`].
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Decoded<T> {
-    /// A message, and how many bytes it took: at least one.
+    /// A message and its number of bytes, at least one.
     Item(T, usize),
-    /// No whole message yet.
+    /// The message is not complete.
     Incomplete,
 }
 
-/// Makes bytes of messages.
+/// Encodes messages to bytes.
 ///
 /// # Examples
 ///
@@ -90,18 +88,18 @@ pub enum Decoded<T> {
 /// }
 /// ```
 pub trait Encode {
-    /// A message.
+    /// The type of a message.
     type Item: ?Sized;
 
-    /// Puts a message's bytes behind what is there.
+    /// Appends a message's bytes.
     ///
     /// # Errors
     ///
-    /// The message cannot be sent. What was put there by then is taken away.
+    /// The message cannot be sent. The caller discards the bytes appended for it.
     fn encode(&mut self, message: &Self::Item, to: &mut Vec<u8>) -> io::Result<()>;
 }
 
-/// Frames with their length in front, big-endian.
+/// Frames with a big-endian length in front.
 ///
 /// # Examples
 ///
@@ -113,7 +111,7 @@ pub trait Encode {
 /// codec.encode(b"hello", &mut bytes).unwrap();
 /// assert_eq!(bytes, b"\0\x05hello");
 /// assert_eq!(codec.decode(&bytes).unwrap(), Decoded::Item(b"hello".to_vec(), 7));
-/// assert!(codec.decode(b"\xff\xff").is_err(), "refused before it comes");
+/// assert!(codec.decode(b"\xff\xff").is_err(), "refused before it arrives");
 /// ```
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct LengthDelimited {
@@ -122,7 +120,7 @@ pub struct LengthDelimited {
 }
 
 impl LengthDelimited {
-    /// With a length of so many bytes, and the [`DEFAULT_READ_LIMIT`] for a frame.
+    /// Creates a codec with lengths of `width` bytes and frames of up to [`DEFAULT_READ_LIMIT`].
     ///
     /// # Panics
     ///
@@ -133,7 +131,7 @@ impl LengthDelimited {
         Self { width, limit: DEFAULT_READ_LIMIT }
     }
 
-    /// How long a frame may be, without its length; to be received, and to be sent.
+    /// Sets the largest frame, without its length, in both directions.
     pub fn limit(mut self, bytes: usize) -> Self {
         self.limit = bytes;
         self
@@ -184,7 +182,7 @@ impl Encode for LengthDelimited {
     }
 }
 
-/// Lines of text, each ended by `\n` or `\r\n`; written with `\n`. The last one may lack its end.
+/// Lines of text, each ended by `\n` or `\r\n`, and written with `\n`. The last line may lack its end.
 ///
 /// # Examples
 ///
@@ -207,12 +205,12 @@ impl Default for LineCodec {
 }
 
 impl LineCodec {
-    /// With the [`DEFAULT_READ_LIMIT`] for a line.
+    /// Creates a codec with lines of up to [`DEFAULT_READ_LIMIT`].
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// How long a line may be, with its end.
+    /// Sets the longest line, with its end.
     pub fn limit(mut self, bytes: usize) -> Self {
         self.limit = bytes;
         self
@@ -245,7 +243,7 @@ impl Encode for LineCodec {
 
     fn encode(&mut self, line: &str, to: &mut Vec<u8>) -> io::Result<()> {
         if line.contains('\n') {
-            let text = "a line with a line's end in it would be two: send them one by one";
+            let text = "a line must not contain `\\n`: send the lines one by one";
             return Err(io::Error::new(io::ErrorKind::InvalidInput, text));
         }
         to.extend(line.bytes());

@@ -1,7 +1,7 @@
-//! From one stream to another.
+//! Copying between streams.
 //!
-//! What was read and not yet written is in nobody's hands but these functions', so when they fail
-//! they give it back: with it and the counts, a copy can go on where it ended.
+//! A copy that fails returns the bytes that it has read and not written, and the counts, so a
+//! caller can continue.
 
 use std::cell::{Cell, RefCell};
 use std::fmt;
@@ -13,13 +13,13 @@ use std::task::Poll;
 use crate::error::WriteAllError;
 use crate::read_write::{Read, Write};
 
-/// What is read at once: larger pieces were not faster on a loopback.
+/// The size of one read: larger reads were not faster on a loopback.
 const CHUNK: usize = 16 * 1024;
 
-/// How far one direction has come.
+/// The progress of one direction.
 struct Progress {
     copied: Cell<u64>,
-    /// What was read and not written yet: from `begin` on.
+    /// Bytes that were read; those from `begin` on are not written yet.
     held: RefCell<Vec<u8>>,
     begin: Cell<usize>,
 }
@@ -68,9 +68,9 @@ impl Progress {
     }
 }
 
-/// Copies from one stream to another until the first one ends, and says how many bytes it was.
+/// Copies from one stream to another until the first one ends, and returns the number of bytes.
 ///
-/// The other is flushed, and left open.
+/// The second stream is flushed and left open.
 ///
 /// # Examples
 ///
@@ -90,12 +90,12 @@ impl Progress {
 ///
 /// # Cancellation
 ///
-/// An interruption point. Interrupted, the error says how much was copied, and has what was read and
-/// not written. Dropped, that is lost.
+/// An interruption point. The error of an interruption has the number of bytes copied and the bytes
+/// that were read and not written. A drop loses both.
 ///
 /// # Errors
 ///
-/// What either stream reports; the interruption.
+/// An error of either stream; the interruption.
 pub async fn copy<R: Read, W: Write>(from: R, to: W) -> Result<u64, CopyError> {
     let progress = Progress::new();
     let done = async {
@@ -112,11 +112,11 @@ pub async fn copy<R: Read, W: Write>(from: R, to: W) -> Result<u64, CopyError> {
 #[derive(Debug)]
 #[non_exhaustive]
 pub struct CopyError {
-    /// How many bytes were written.
+    /// The number of bytes written.
     pub copied: u64,
-    /// What was read and not written: it comes next.
+    /// The bytes that were read and not written.
     pub unwritten: Vec<u8>,
-    /// Why: a stream's error, or an interruption.
+    /// The cause: a stream's error, or an interruption.
     pub source: io::Error,
 }
 
@@ -139,7 +139,7 @@ impl From<CopyError> for io::Error {
     }
 }
 
-/// How much [`copy_bidirectional`] has copied.
+/// The numbers of bytes that [`copy_bidirectional`] has copied.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
 pub struct Copied {
     /// From the first stream to the second, in bytes.
@@ -150,8 +150,8 @@ pub struct Copied {
 
 /// Copies between two streams, both ways, until both have ended.
 ///
-/// When one ends, so does the direction that it was copied to: half a connection that was closed is
-/// passed on as that, and the other half goes on.
+/// The end of one stream ends the same direction of the other stream. The opposite direction
+/// continues.
 ///
 /// # Examples
 ///
@@ -167,53 +167,53 @@ pub struct Copied {
 ///
 /// # Cancellation
 ///
-/// An interruption point. Interrupted, the error says how far each direction came, and has what was
-/// read and not written. Dropped, that is lost.
+/// An interruption point. The error of an interruption has, for each direction, the number of bytes
+/// copied and the bytes that were read and not written. A drop loses both.
 ///
 /// # Errors
 ///
-/// What either stream reports, at the first such error in either direction; the interruption.
+/// The first error of either stream; the interruption.
 pub async fn copy_bidirectional<A, B>(first: A, second: B) -> Result<Copied, CopyBothError>
 where
     A: Read + Write,
     B: Read + Write,
 {
-    let (there, back) = (Progress::new(), Progress::new());
+    let (forward, back) = (Progress::new(), Progress::new());
     let done = {
         let mut to_second = pin!(async {
-            there.run(&first, &second).await?;
+            forward.run(&first, &second).await?;
             second.finish().await
         });
         let mut to_first = pin!(async {
             back.run(&second, &first).await?;
             first.finish().await
         });
-        let (mut is_there, mut is_back) = (false, false);
+        let (mut is_forward_done, mut is_back_done) = (false, false);
         poll_fn(|cx| {
             let mut failed = None;
-            // An interruption meets both directions, so both are asked before it is told.
-            if !is_there && let Poll::Ready(done) = to_second.as_mut().poll(cx) {
-                is_there = true;
+            // An interruption concerns both directions, so both are polled before it is returned.
+            if !is_forward_done && let Poll::Ready(done) = to_second.as_mut().poll(cx) {
+                is_forward_done = true;
                 failed = done.err();
             }
-            if !is_back && let Poll::Ready(done) = to_first.as_mut().poll(cx) {
-                is_back = true;
+            if !is_back_done && let Poll::Ready(done) = to_first.as_mut().poll(cx) {
+                is_back_done = true;
                 failed = failed.take().or(done.err());
             }
             match failed {
                 Some(error) => Poll::Ready(Err(error)),
-                None if is_there && is_back => Poll::Ready(Ok(())),
+                None if is_forward_done && is_back_done => Poll::Ready(Ok(())),
                 None => Poll::Pending,
             }
         })
         .await
     };
-    let copied = Copied { to_second: there.copied.get(), to_first: back.copied.get() };
+    let copied = Copied { to_second: forward.copied.get(), to_first: back.copied.get() };
     match done {
         Ok(()) => Ok(copied),
         Err(source) => {
             let [for_second, for_first] =
-                [there, back].map(|way| way.held.into_inner().split_off(way.begin.get()));
+                [forward, back].map(|way| way.held.into_inner().split_off(way.begin.get()));
             Err(CopyBothError { copied, for_second, for_first, source })
         }
     }
@@ -223,13 +223,13 @@ where
 #[derive(Debug)]
 #[non_exhaustive]
 pub struct CopyBothError {
-    /// How many bytes were written.
+    /// The numbers of bytes written.
     pub copied: Copied,
-    /// What was read from the first stream and not written to the second.
+    /// The bytes that were read from the first stream and not written to the second.
     pub for_second: Vec<u8>,
-    /// What was read from the second stream and not written to the first.
+    /// The bytes that were read from the second stream and not written to the first.
     pub for_first: Vec<u8>,
-    /// Why: a stream's error, or an interruption.
+    /// The cause: a stream's error, or an interruption.
     pub source: io::Error,
 }
 
@@ -237,7 +237,10 @@ impl fmt::Display for CopyBothError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Copied { to_second, to_first } = self.copied;
         let source = &self.source;
-        write!(f, "after {to_second} bytes were copied there and {to_first} back: {source}")
+        write!(
+            f,
+            "after {to_second} bytes to the second stream and {to_first} to the first: {source}"
+        )
     }
 }
 

@@ -1,8 +1,7 @@
-//! What every datagram socket can do, written once for UDP and Unix.
+//! The methods of datagram sockets, for UDP and Unix.
 //!
-//! A datagram arrives whole or not at all, and what does not fit into the buffer that it is
-//! received into is lost. A socket that was given a peer with `connect` uses `send`, and receives
-//! from nobody else.
+//! A datagram arrives whole or not at all; bytes that do not fit into the receiver's buffer are
+//! lost. A socket with a peer, set by `connect`, uses `send`, and receives from that peer only.
 
 /// The methods of every datagram socket.
 macro_rules! datagrams {
@@ -12,7 +11,7 @@ macro_rules! datagrams {
         /// # Errors
         ///
         /// [`Unsupported`](io::ErrorKind::Unsupported), from a kernel whose sockets are no
-        /// descriptors; else the system's.
+        /// descriptors; otherwise the system's error.
         ///
         /// # Panics
         ///
@@ -22,7 +21,7 @@ macro_rules! datagrams {
             Socket::adopt(socket.into()).map(|socket| Self { socket })
         }
 
-        /// Receives a datagram, waiting until there is one, and tells where it comes from.
+        /// Receives a datagram, waiting until there is one, and returns its length and sender.
         ///
         /// # Examples
         ///
@@ -36,16 +35,16 @@ macro_rules! datagrams {
         ///
         /// # Cancellation
         ///
-        /// An interruption point while there is none. Dropped or interrupted, it has taken none.
+        /// An interruption point while there is none. A call that is dropped or interrupted takes none.
         ///
         /// # Errors
         ///
-        /// The system's; the interruption; [`ResourceBusy`](pikake_traps::ResourceBusy) if another
+        /// The system's error; the interruption; [`ResourceBusy`](pikake_traps::ResourceBusy) if another
         /// task waits to receive; [`Closed`](pikake_traps::Closed).
         ///
         /// # Panics
         ///
-        /// When polled outside a task of its kernel.
+        /// If polled outside a task of its kernel.
         #[track_caller]
         pub fn recv_from(
             &self,
@@ -67,19 +66,19 @@ macro_rules! datagrams {
         /// # Errors
         ///
         /// As for [`recv_from`](Self::recv_from);
-        /// [`ConnectionRefused`](io::ErrorKind::ConnectionRefused) if it came out that nobody
-        /// receives what was sent to the peer.
+        /// [`ConnectionRefused`](io::ErrorKind::ConnectionRefused) if no socket receives at the
+        /// peer's address.
         ///
         /// # Panics
         ///
-        /// When polled outside a task of its kernel.
+        /// If polled outside a task of its kernel.
         #[track_caller]
         pub fn recv(&self, buffer: &mut [u8]) -> impl Future<Output = io::Result<usize>> {
             let receiving = self.socket.receive(buffer);
             async move { receiving.await.map(|(length, _)| length) }
         }
 
-        /// Receives a datagram and leaves it there, waiting until there is one.
+        /// Receives a datagram without removing it, waiting until there is one.
         ///
         /// # Cancellation
         ///
@@ -91,7 +90,7 @@ macro_rules! datagrams {
         ///
         /// # Panics
         ///
-        /// When polled outside a task of its kernel.
+        /// If polled outside a task of its kernel.
         #[track_caller]
         pub fn peek(&self, buffer: &mut [u8]) -> impl Future<Output = io::Result<usize>> {
             self.socket.peek(buffer)
@@ -109,17 +108,16 @@ macro_rules! datagrams {
         ///
         /// # Cancellation
         ///
-        /// An interruption point while there is no room. Dropped or interrupted, it has sent
-        /// nothing.
+        /// An interruption point while there is no room. A call that is dropped or interrupted sends nothing.
         ///
         /// # Errors
         ///
-        /// The system's; the interruption; [`ResourceBusy`](pikake_traps::ResourceBusy) if another
+        /// The system's error; the interruption; [`ResourceBusy`](pikake_traps::ResourceBusy) if another
         /// task waits to send; [`Closed`](pikake_traps::Closed).
         ///
         /// # Panics
         ///
-        /// When polled outside a task of its kernel.
+        /// If polled outside a task of its kernel.
         #[track_caller]
         pub fn send(&self, data: &[u8]) -> impl Future<Output = io::Result<usize>> {
             self.socket.send(data, None)
@@ -129,7 +127,7 @@ macro_rules! datagrams {
         ///
         /// # Errors
         ///
-        /// [`Closed`](pikake_traps::Closed), or the system's.
+        /// [`Closed`](pikake_traps::Closed), or the system's error.
         pub fn local_addr(&self) -> io::Result<$address> {
             self.socket.local_address().and_then($convert)
         }
@@ -144,7 +142,7 @@ macro_rules! datagrams {
             self.socket.peer_address().and_then($convert)
         }
 
-        /// Closes the socket while others may still hold it. Whoever waits on it is woken with
+        /// Closes the socket, even if other tasks still hold it. Waiting tasks get
         /// [`Closed`](pikake_traps::Closed).
         pub fn close(&self) {
             self.socket.close();

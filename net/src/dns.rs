@@ -1,8 +1,8 @@
-//! Names asked of DNS servers directly, by hickory-resolver on this kernel's traps.
+//! Lookups at DNS servers, by hickory-resolver on this kernel's traps.
 //!
-//! The system's way (`getaddrinfo`) takes a thread for each lookup and tells no TTL. This one takes
-//! a datagram, and its answers say for how long they hold. It knows the DNS and the hosts file, and
-//! nothing else that a system may be set up to ask.
+//! The system's lookup (`getaddrinfo`) takes a thread and returns no TTL. A DNS lookup takes a
+//! datagram, and its answers have a TTL. It uses the DNS and the hosts file, but no other source of
+//! names that a system may have.
 //!
 //! ```no_run
 //! use pikake_net::{Resolver, dns::DnsServers};
@@ -13,10 +13,9 @@
 //! # Ok(()) }
 //! ```
 //!
-//! Answers that do not belong to a question (another id, another question, another sender) are
-//! ignored by hickory, which goes on waiting; a truncated one is asked for again over TCP. hickory
-//! draws its ids and ports from the system, and weighs its servers by the system's clock, so in a
-//! simulation these two are not the seed's.
+//! hickory ignores answers with another id, question or sender, and asks again over TCP after a
+//! truncated answer. hickory takes ids and ports from the system's random numbers, and rates its
+//! servers by the system's clock, so in a simulation both are independent of the seed.
 
 use std::fmt;
 use std::future::Future;
@@ -42,8 +41,8 @@ pub struct DnsServers {
 }
 
 impl DnsServers {
-    /// The servers in `/etc/resolv.conf`, with its options, and the hosts file. Reads those files,
-    /// which may block for a moment.
+    /// The servers and options in `/etc/resolv.conf`, and the hosts file. Reading the files blocks
+    /// the thread.
     ///
     /// # Errors
     ///
@@ -54,12 +53,11 @@ impl DnsServers {
         Self::with(config, options)
     }
 
-    /// These servers, over UDP, and TCP for answers that are too long for that. Without the hosts
-    /// file.
+    /// The given servers, over UDP, and over TCP for long answers. Without the hosts file.
     ///
     /// # Errors
     ///
-    /// hickory takes offence at them.
+    /// hickory refuses the servers.
     pub fn at(servers: impl IntoIterator<Item = SocketAddr>) -> io::Result<Self> {
         let servers = servers.into_iter().map(|server| {
             let mut config = NameServerConfig::udp_and_tcp(server.ip());
@@ -74,12 +72,12 @@ impl DnsServers {
         Self::with(config, options)
     }
 
-    /// Servers and options as hickory has them. Its own cache is switched off: the resolver's keeps
-    /// the kernel's time.
+    /// Servers and options of hickory, without hickory's cache: the cache of the resolver uses the
+    /// kernel's clock.
     ///
     /// # Errors
     ///
-    /// hickory takes offence at them.
+    /// hickory refuses the configuration.
     pub fn with(config: ResolverConfig, mut options: ResolverOpts) -> io::Result<Self> {
         options.cache_size = 0;
         let mut builder = hickory_resolver::Resolver::builder_with_config(config, DnsRuntime);
@@ -95,8 +93,8 @@ impl fmt::Debug for DnsServers {
     }
 }
 
-/// hickory takes any error for a server's and tries the next, an interruption, too. So its task is
-/// never interrupted: when nobody waits for it any more it is dropped.
+/// Drops hickory's task with its last waiter. hickory would take an interruption for a server's
+/// error and try the next server, so its task is never interrupted.
 struct AbortOnDrop<T>(Task<T>);
 
 impl<T> Drop for AbortOnDrop<T> {
@@ -127,7 +125,7 @@ impl NameSource for DnsServers {
                     Ok(NameAnswer { addresses: Vec::new(), ttl: none.negative_ttl.map(seconds) })
                 }
                 Err(NetError::Timeout) => {
-                    let text = "none of the DNS servers has answered";
+                    let text = "no DNS server answered in time";
                     Err(io::Error::new(io::ErrorKind::TimedOut, text))
                 }
                 Err(error) => Err(io::Error::other(error)),

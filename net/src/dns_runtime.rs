@@ -1,8 +1,8 @@
-//! hickory-resolver on the traps of this kernel: its sockets, its timers, its tasks.
+//! Sockets, timers and tasks for hickory-resolver, by traps.
 //!
-//! hickory asks for everything through one trait, and demands that all of it be `Send`, though it is
-//! polled where it was made. So it holds [`Bound`] values. Each direction of a socket has one stored
-//! wait, which is polled again with whatever waker comes.
+//! hickory requires `Send` of all values that it gets through its runtime trait, though it polls
+//! them on this thread. So they are [`Bound`]. Each direction of a socket stores one wait, which is
+//! polled again with the waker of the latest poll.
 
 use std::cell::RefCell;
 use std::fmt;
@@ -21,7 +21,7 @@ use pikake_traps::{Bound, Builder, sleep, timeout_after};
 use crate::tcp::TcpStream;
 use crate::udp::UdpSocket;
 
-/// How long to wait for a server to take a connection, where hickory does not say.
+/// The timeout of a TCP connection, where hickory sets none.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// Runs hickory's resolver on this kernel. Pass it where hickory wants a `RuntimeProvider`.
@@ -88,7 +88,8 @@ impl Spawn for DnsSpawner {
 
 impl Time for DnsTime {
     fn delay_for<'a>(duration: Duration) -> Pin<Box<dyn Future<Output = ()> + Send + 'a>> {
-        // An interruption ends it early. Who asked is told: the lookup runs in a task of its own.
+        // An interruption ends the sleep early. The lookup's caller waits in another task, and gets
+        // its own error.
         Box::pin(Bound::future(async move { drop(sleep(duration).await) }))
     }
 
@@ -100,7 +101,7 @@ impl Time for DnsTime {
     }
 }
 
-/// A timeout around a future whose output may borrow nothing, and is not known to be `'static`.
+/// A timeout around a future whose output is not known to be `'static`.
 struct BoundTimeout<F> {
     future: Pin<Box<F>>,
     timer: Bound<Pin<Box<dyn Future<Output = ()>>>>,
@@ -122,13 +123,16 @@ impl<F: Future> Future for BoundTimeout<F> {
             return Poll::Ready(Ok(output));
         }
         ready!(Pin::new(&mut self.timer).poll(cx));
-        Poll::Ready(Err(io::Error::new(io::ErrorKind::TimedOut, "the server has not answered")))
+        Poll::Ready(Err(io::Error::new(
+            io::ErrorKind::TimedOut,
+            "the server did not answer in time",
+        )))
     }
 }
 
 type Wait = Pin<Box<dyn Future<Output = io::Result<()>>>>;
 
-/// A socket, and for each direction the wait that is outstanding.
+/// A socket with the outstanding wait of each direction.
 struct Ready<S> {
     socket: Rc<S>,
     to_read: RefCell<Option<Wait>>,
@@ -140,7 +144,7 @@ impl<S> Ready<S> {
         Self { socket: Rc::new(socket), to_read: RefCell::default(), to_write: RefCell::default() }
     }
 
-    /// Attempts something until it can be done, with a stored wait in between.
+    /// Repeats an attempt while it would block, with the stored wait in between.
     fn poll<R>(
         slot: &RefCell<Option<Wait>>,
         cx: &mut Context<'_>,

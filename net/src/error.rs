@@ -1,8 +1,8 @@
-//! What can go wrong, with what is needed to go on.
+//! Errors that tell how far an operation came.
 //!
-//! Operations that do one thing report an [`io::Error`]. Those that do several keep what they
-//! know: how many bytes have moved, which addresses were tried. Each of them turns into an
-//! [`io::Error`] of the same kind by `?`, and stays inside it as the payload.
+//! A single operation reports an [`io::Error`]. An operation of several steps has an error type of
+//! its own, with the bytes that moved or the addresses that were tried. `?` turns it into an
+//! [`io::Error`] of the same kind, with the error as payload.
 
 use std::error::Error;
 use std::fmt;
@@ -13,9 +13,9 @@ use pikake_traps::{Closed, Interrupted, ResourceBusy};
 
 use crate::halves::{OwnedReadHalf, OwnedWriteHalf};
 
-/// The interruption inside an error, if that is what it came from.
+/// The interruption that caused an error, if there is one.
 ///
-/// It looks through everything that was put around it on the way.
+/// Searches the error and all its sources.
 ///
 /// # Examples
 ///
@@ -34,7 +34,7 @@ pub fn interruption(error: &io::Error) -> Option<&Interrupted> {
         if let Some(interrupted) = at.downcast_ref() {
             return Some(interrupted);
         }
-        // An `io::Error` passes its payload over and gives the payload's source as its own.
+        // `io::Error::source` skips the payload and returns the payload's source.
         at = match at.downcast_ref::<io::Error>() {
             Some(error) => error.get_ref()?,
             None => at.source()?,
@@ -48,7 +48,7 @@ pub fn interruption(error: &io::Error) -> Option<&Interrupted> {
 ///
 /// # Examples
 ///
-/// Keeping what came before a deadline:
+/// Keeping the bytes before the end of the stream:
 ///
 /// ```no_run
 /// # async fn example(stream: pikake_net::TcpStream) -> std::io::Result<()> {
@@ -65,9 +65,9 @@ pub fn interruption(error: &io::Error) -> Option<&Interrupted> {
 #[derive(Debug)]
 #[non_exhaustive]
 pub struct ReadExactError {
-    /// How many bytes were read; they are at the buffer's beginning.
+    /// The number of bytes read; they are at the beginning of the buffer.
     pub read: usize,
-    /// Why not more: the system's error, an interruption, or
+    /// The cause: the system's error, an interruption, or
     /// [`UnexpectedEof`](io::ErrorKind::UnexpectedEof).
     pub source: io::Error,
 }
@@ -97,13 +97,13 @@ impl From<ReadExactError> for io::Error {
     }
 }
 
-/// [`write_all`](crate::TcpStream::write_all) ended before everything was written.
+/// [`write_all`](crate::TcpStream::write_all) ended before all data was written.
 ///
 /// As an [`io::Error`] it has the kind of its source.
 ///
 /// # Examples
 ///
-/// Going on where it was interrupted:
+/// Counting the bytes that are left:
 ///
 /// ```no_run
 /// # async fn example(stream: pikake_net::TcpStream, data: &[u8]) -> std::io::Result<()> {
@@ -115,15 +115,15 @@ impl From<ReadExactError> for io::Error {
 #[derive(Debug)]
 #[non_exhaustive]
 pub struct WriteAllError {
-    /// How many bytes the system took. They may or may not reach the peer.
+    /// The number of bytes that the system took. They may not have reached the peer.
     pub written: usize,
-    /// Why not more: the system's error, or an interruption.
+    /// The cause: the system's error, or an interruption.
     pub source: io::Error,
 }
 
 impl WriteAllError {
-    /// How much was taken by a write that failed: what a `WriteAllError` inside the error says, and
-    /// nothing if there is none.
+    /// The number of bytes that a failed write took: the count of a `WriteAllError` inside the
+    /// error, or else zero.
     ///
     /// # Examples
     ///
@@ -137,8 +137,7 @@ impl WriteAllError {
         inside.map_or(0, |error| error.written)
     }
 
-    /// So much was written, and then that happened. For those who write a [`Write`](crate::Write)
-    /// of their own.
+    /// Creates an error, for implementations of [`Write`](crate::Write).
     pub fn new(written: usize, source: io::Error) -> Self {
         Self { written, source }
     }
@@ -167,9 +166,9 @@ impl From<WriteAllError> for io::Error {
     }
 }
 
-/// None of a host's addresses could be used: which were tried, and what came of each.
+/// None of a host's addresses could be used. Has the error of each address that was tried.
 ///
-/// It is the payload of the [`io::Error`] of a `connect` or a `bind`, whose kind is that of the
+/// The payload of the [`io::Error`] of a `connect` or a `bind`, whose kind is that of the
 /// last address tried.
 ///
 /// # Examples
@@ -188,7 +187,7 @@ impl From<WriteAllError> for io::Error {
 /// ```
 #[derive(Debug)]
 pub struct AddressErrors {
-    /// What was to be done, and to what: `connect to localhost:9`.
+    /// The attempted operation: `connect to localhost:9`.
     what: String,
     tried: Vec<(SocketAddr, io::Error)>,
 }
@@ -208,8 +207,8 @@ impl AddressErrors {
         &self.tried
     }
 
-    /// What was to be done: for the error of something that went before.
-    pub(crate) fn instead(self, error: io::Error) -> io::Error {
+    /// An error with this context, for a failure before any address was tried.
+    pub(crate) fn with_cause(self, error: io::Error) -> io::Error {
         in_context(error, || self.what)
     }
 }
@@ -223,7 +222,7 @@ impl fmt::Display for AddressErrors {
         for (number, (address, error)) in self.tried.iter().enumerate() {
             f.write_str(if number == 0 { ": " } else { "; " })?;
             let address = address.to_string();
-            // Where an address was asked for, it has been said.
+            // If the caller gave an address, `what` ends with it.
             if !self.what.ends_with(&address) {
                 write!(f, "{address}: ")?;
             }
@@ -247,7 +246,7 @@ impl From<AddressErrors> for io::Error {
     }
 }
 
-/// An error, and what was being done.
+/// An error with the operation that failed.
 #[derive(Debug)]
 struct InContext {
     what: String,
@@ -266,10 +265,10 @@ impl Error for InContext {
     }
 }
 
-/// Says what was being done. What is not the system's error, but this side's own doing (an
-/// interruption, a socket that was closed or is busy), is passed on as it is.
+/// Adds the operation that failed to a system error. Errors of this side (an interruption, a socket
+/// that was closed or is busy) are returned unchanged.
 ///
-/// The kind stays the same, and the error itself is the source of the new one.
+/// The new error has the same kind, and the given error as its source.
 ///
 /// # Examples
 ///
@@ -282,17 +281,17 @@ impl Error for InContext {
 /// assert_eq!(error.to_string(), "open shop.db: entity not found");
 /// ```
 pub fn in_context(source: io::Error, what: impl FnOnce() -> String) -> io::Error {
-    let is_own_doing = source.get_ref().is_some_and(|inside| {
+    let is_local = source.get_ref().is_some_and(|inside| {
         inside.is::<Interrupted>() || inside.is::<Closed>() || inside.is::<ResourceBusy>()
     });
-    if is_own_doing {
+    if is_local {
         return source;
     }
     let kind = source.kind();
     io::Error::new(kind, InContext { what: what(), source })
 }
 
-/// Two halves that were not split from the same stream; both are inside.
+/// Two halves that were not split from the same stream. The error holds both.
 ///
 /// # Examples
 ///

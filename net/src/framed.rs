@@ -1,8 +1,7 @@
-//! Messages instead of bytes: a codec on a stream.
+//! Messages on a stream, by a codec.
 //!
-//! Reading keeps what has arrived until there is a whole message. Writing keeps what the stream did
-//! not take yet, and sends it before all else. So neither loses its place in the stream when it is
-//! interrupted.
+//! A reader buffers bytes until a message is whole. A writer buffers the bytes that the stream did
+//! not take, and sends them first. So neither loses its position in the stream by an interruption.
 
 use std::cell::RefCell;
 use std::fmt;
@@ -35,12 +34,12 @@ pub struct FramedReader<R, D> {
 }
 
 impl<R, D> FramedReader<R, D> {
-    /// Reads from a stream. For the other direction of the same stream, give a reference to each.
+    /// Creates a reader. To read and write the same stream, pass a reference to both.
     pub fn new(inner: R, codec: D) -> Self {
         Self { inner, codec, buffer: RefCell::default() }
     }
 
-    /// The stream, the codec, and what has arrived and was not taken.
+    /// The stream, the codec, and the buffered bytes.
     pub fn into_parts(self) -> (R, D, Vec<u8>) {
         let rest = self.buffer.borrow().bytes().to_vec();
         (self.inner, self.codec, rest)
@@ -52,12 +51,12 @@ impl<R: Read, D: Decode> FramedReader<R, D> {
     ///
     /// # Cancellation
     ///
-    /// An interruption point while there is no whole message. Dropped or interrupted, it has taken
-    /// nothing: what has arrived is kept, and the next call goes on.
+    /// An interruption point while there is no whole message. A call that is dropped or interrupted
+    /// keeps the bytes buffered, and the next call continues.
     ///
     /// # Errors
     ///
-    /// The codec's; what the stream reports; the interruption; [`LimitExceeded`] if the codec finds
+    /// The codec's error; the stream's error; the interruption; [`LimitExceeded`] if the codec finds
     /// no message within its limit.
     pub async fn next(&mut self) -> io::Result<Option<D::Item>> {
         loop {
@@ -99,18 +98,18 @@ impl<R: fmt::Debug, D: fmt::Debug> fmt::Debug for FramedReader<R, D> {
 pub struct FramedWriter<W, E> {
     inner: W,
     codec: E,
-    /// What the stream has not taken yet, from `sent` on.
+    /// Encoded messages; the stream has not taken the bytes from `sent` on.
     pending: Vec<u8>,
     sent: usize,
 }
 
 impl<W, E> FramedWriter<W, E> {
-    /// Writes to a stream.
+    /// Creates a writer.
     pub fn new(inner: W, codec: E) -> Self {
         Self { inner, codec, pending: Vec::new(), sent: 0 }
     }
 
-    /// The stream, the codec, and what is still to be written.
+    /// The stream, the codec, and the bytes that are not written yet.
     pub fn into_parts(self) -> (W, E, Vec<u8>) {
         let pending = self.pending[self.sent..].to_vec();
         (self.inner, self.codec, pending)
@@ -122,13 +121,13 @@ impl<W: Write, E: Encode> FramedWriter<W, E> {
     ///
     /// # Cancellation
     ///
-    /// An interruption point. Interrupted, the error says whether the message counts as sent: what
-    /// the stream has not taken of it then follows with the next message, or by
-    /// [`flush`](Self::flush). Dropped, the message counts as sent if it was begun; nobody knows.
+    /// An interruption point. The error of an interruption says whether the message counts as sent:
+    /// its rest then goes out with the next message, or by [`flush`](Self::flush). If the future is
+    /// dropped, a message that was begun counts as sent.
     ///
     /// # Errors
     ///
-    /// The codec's; what the stream reports; the interruption.
+    /// The codec's error; the stream's error; the interruption.
     pub async fn send(&mut self, message: &E::Item) -> Result<(), SendMessageError> {
         let not_taken = |source| SendMessageError { is_taken: false, source };
         self.drain().await.map_err(not_taken)?;
@@ -141,29 +140,29 @@ impl<W: Write, E: Encode> FramedWriter<W, E> {
         self.inner.flush().await.map_err(|source| SendMessageError { is_taken: true, source })
     }
 
-    /// Has the stream take what an interrupted [`send`](Self::send) has left.
+    /// Writes the rest that an interrupted [`send`](Self::send) has left.
     ///
     /// # Cancellation
     ///
-    /// An interruption point; nothing is lost.
+    /// An interruption point; a drop loses nothing.
     ///
     /// # Errors
     ///
-    /// What the stream reports; the interruption.
+    /// The stream's error; the interruption.
     pub async fn flush(&mut self) -> io::Result<()> {
         self.drain().await?;
         self.inner.flush().await
     }
 
-    /// As [`flush`](Self::flush), and ends the direction.
+    /// As [`flush`](Self::flush), and ends this direction of the stream.
     ///
     /// # Cancellation
     ///
-    /// An interruption point; nothing is lost.
+    /// An interruption point; a drop loses nothing.
     ///
     /// # Errors
     ///
-    /// What the stream reports; the interruption.
+    /// The stream's error; the interruption.
     pub async fn finish(&mut self) -> io::Result<()> {
         self.drain().await?;
         self.inner.finish().await
@@ -196,21 +195,21 @@ impl<W: fmt::Debug, E: fmt::Debug> fmt::Debug for FramedWriter<W, E> {
     }
 }
 
-/// A message was not sent, or not all of it.
+/// A message was not sent, or only in part.
 #[derive(Debug)]
 #[non_exhaustive]
 pub struct SendMessageError {
-    /// Whether the message counts as sent: the rest of it goes before the next one. If not, nothing
-    /// of it was written, and it can be sent again.
+    /// Whether the message counts as sent: its rest goes out before the next message. Otherwise no
+    /// byte was written, and the message can be sent again.
     pub is_taken: bool,
-    /// Why: the codec's error, the stream's, or an interruption.
+    /// The cause: the codec's error, the stream's error, or an interruption.
     pub source: io::Error,
 }
 
 impl fmt::Display for SendMessageError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let what = match self.is_taken {
-            true => "not all of the message was written, and the rest will follow",
+            true => "the message was written in part, and the rest goes out with the next write",
             false => "the message was not sent",
         };
         write!(f, "{what}: {}", self.source)

@@ -1,20 +1,19 @@
-//! Ending a server without hurting anybody who can still be served.
+//! Graceful shutdown of a server.
 //!
-//! Who stops a server wants three things that contradict each other: no request is lost, the
-//! process ends, and it ends soon. Two deadlines say how that is settled:
+//! A shutdown has conflicting goals: to lose no request, to end the process, and to end it soon.
+//! Two deadlines settle the conflict:
 //!
 //! ```text
 //!  serving ──(1)──▶ ending ─────────(2)────────▶ interrupted ────────(3)───────▶ dropped
-//!                   no further connections;      every handler has an            what is left,
-//!                   requests come to their end   error at its await, and         by name
-//!                   until the soft deadline      may say goodbye until
-//!                                                the hard one
+//!                   no further connections;      every handler gets an           remaining handlers,
+//!                   requests are finished        error at its await, and         reported by name
+//!                   until the soft deadline      may clean up until the
+//!                                                hard deadline
 //! ```
-//!
-//! (1) [`Closing::begin`], an interruption of the server, or an end of its listener. Whoever was in the
-//! backlog by then is let in, if there is room: they may have sent a request. (2) The soft
-//! deadline, or another interruption. (3) The hard one, or yet another. From each state it is over
-//! as soon as no handler runs any more.
+//! (1) [`Closing::begin`], an interruption of the server, or a failure of its listener. Connections
+//! in the backlog are accepted as far as there is room, since their clients may have sent a
+//! request. (2) The soft deadline, or a second interruption. (3) The hard deadline, or a third
+//! interruption. In each state, the server ends when no handler runs any more.
 
 use std::cell::Cell;
 use std::collections::BTreeMap;
@@ -33,36 +32,36 @@ use crate::error::interruption;
 use crate::handlers::Handlers;
 use crate::serve::{Listener, next_connection};
 
-/// What handlers are told when the soft deadline has passed.
+/// The reason of the cancel at the soft deadline.
 const SOFT_REASON: &str = "the server is ending, and its soft deadline has passed";
 
-/// How long a server that ends looks for connections in its listener's backlog: enough to ask the
-/// system once, which a kernel does not before everything is done that it knows of.
+/// How long a server that ends accepts connections from its backlog: enough for one poll of the
+/// driver, which a kernel does after all tasks that are ready.
 pub const BACKLOG_WAIT: Duration = Duration::from_millis(1);
 
-/// How long a server's handlers may take when it ends.
+/// How long a server's handlers may take when the server ends.
 ///
-/// The two together should be less than whoever ends the process waits before it kills: 30 s, for
-/// many.
+/// The sum should be less than the time that a service manager waits before it kills the process,
+/// often 30 s.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Patience {
-    /// Until handlers are interrupted.
+    /// The time until handlers are interrupted.
     pub soft: Duration,
-    /// From then on, until they are dropped.
+    /// The time from the interruption until handlers are dropped.
     pub hard: Duration,
 }
 
 impl Default for Patience {
-    /// 20 s to come to an end, and 5 s to say goodbye.
+    /// 20 s to finish requests, and 5 s to clean up.
     fn default() -> Self {
         Self { soft: Duration::from_secs(20), hard: Duration::from_secs(5) }
     }
 }
 
-/// Tells a server that it is to end, and its handlers that it does. Clones are one.
+/// Requests the shutdown of a server, and notifies its handlers. Clones share one state.
 ///
-/// A handler that waits for the next request of a client, who may be in no hurry, waits for this as
-/// well, and ends its connection between two requests.
+/// A handler that waits for the next request of an idle client waits for this too, and ends its
+/// connection between two requests.
 ///
 /// # Examples
 ///
@@ -73,28 +72,28 @@ pub struct Closing {
 }
 
 impl Closing {
-    /// Nobody has asked yet.
+    /// Creates a `Closing` that has not begun.
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// The server is to end. Once is enough.
+    /// Requests the shutdown. A second call has no effect.
     pub fn begin(&self) {
         let (has_begun, waiting) = &*self.shared;
         has_begun.set(true);
         waiting.wake(usize::MAX);
     }
 
-    /// Whether the server is to end.
+    /// Whether the shutdown was requested.
     pub fn has_begun(&self) -> bool {
         self.shared.0.get()
     }
 
-    /// Waits until the server is to end.
+    /// Waits until the shutdown is requested.
     ///
     /// # Cancellation
     ///
-    /// An interruption point, until then. Nothing is lost when it is dropped.
+    /// The wait is an interruption point. Dropping the future loses nothing.
     ///
     /// # Errors
     ///
@@ -125,15 +124,15 @@ pub enum Ended {
     Failed(io::Error),
 }
 
-/// A handler that did not end by itself.
+/// A handler that still ran at a deadline.
 #[derive(Clone, PartialEq, Eq, Debug)]
 #[non_exhaustive]
 pub struct Left<A> {
-    /// Where its connection came from.
+    /// The address of the client.
     pub address: A,
     /// The handler's task.
     pub task: TaskId,
-    /// How long it had been running.
+    /// How long the handler had been running.
     pub age: Duration,
 }
 
@@ -144,22 +143,22 @@ impl<A: fmt::Debug> fmt::Display for Left<A> {
     }
 }
 
-/// How a server has ended, and who was still there. See [`serve_until`].
+/// The report of a server that has ended. See [`serve_until`].
 #[derive(Debug)]
 #[non_exhaustive]
 pub struct Farewell<A> {
-    /// Why it has ended.
+    /// Why the server has ended.
     pub why: Ended,
-    /// How many connections it has handled.
+    /// The number of connections handled.
     pub handled: u64,
-    /// Who ran at the soft deadline and was interrupted, oldest first.
+    /// The handlers interrupted at the soft deadline, oldest first.
     pub interrupted: Vec<Left<A>>,
-    /// Who of them ran at the hard deadline and was dropped.
+    /// The handlers dropped at the hard deadline.
     pub dropped: Vec<Left<A>>,
 }
 
 impl<A> Farewell<A> {
-    /// Whether all handlers have ended by themselves.
+    /// Whether no handler was interrupted.
     pub fn is_clean(&self) -> bool {
         self.interrupted.is_empty()
     }
@@ -174,26 +173,25 @@ impl<A: fmt::Debug> fmt::Display for Farewell<A> {
     }
 }
 
-/// Serves as [`serve`](crate::serve()) does until it is told to end, and then ends gracefully: takes
-/// the connections that wait already, as many as there is room for, and no further one; lets
-/// handlers end, interrupts them at the soft deadline, drops them at the hard one, and reports who was
-/// left.
+/// Serves as [`serve`](crate::serve()) until a shutdown is requested, and then ends gracefully. It
+/// accepts the connections in the backlog, as far as there is room. Handlers may end; they are
+/// interrupted at the soft deadline and dropped at the hard deadline, and both are reported.
 ///
-/// An interruption of the task counts as the word to end, so with
-/// `#[pikake::main(signals)]` a SIGTERM is all it takes; one by another cause, as a deadline around
-/// it, ends the patience of the moment. In a
-/// [`timeout_after`](pikake_traps::timeout_after) the farewell is lost; use
+/// An interruption of the task requests the shutdown, so with `#[pikake::main(signals)]` a SIGTERM
+/// suffices. A further interruption, as by a deadline around it, ends the current wait early.
+/// [`timeout_after`](pikake_traps::timeout_after) loses the [`Farewell`]; use
 /// [`timed`](pikake_traps::timed).
-/// The listener is dropped when ending has begun and [`BACKLOG_WAIT`] is over, which closes it unless somebody else has it. Who was
-/// in its backlog and there was no room for is reset, and so knows at once that nobody has read what
-/// it sent.
+///
+/// The listener is dropped [`BACKLOG_WAIT`] after the request at the latest, which closes it unless
+/// it is shared. Connections in the backlog for which there was no room are reset, so their clients
+/// know at once that the server has read nothing.
 ///
 /// # Examples
 ///
 /// ```
 /// use pikake_net::{BufReader, Closing, Patience, TcpListener, TcpStream, serve_until};
 ///
-/// /// Answers line by line; between two lines it may be told that the server ends.
+/// /// Answers line by line, and ends between two lines if the server ends.
 /// async fn answer(stream: TcpStream, closing: Closing) -> std::io::Result<()> {
 ///     let reader = BufReader::new(&stream);
 ///     let mut lines = reader.lines();
@@ -207,10 +205,10 @@ impl<A: fmt::Debug> fmt::Display for Farewell<A> {
 /// # async fn example() -> std::io::Result<()> {
 /// let listener = TcpListener::bind("127.0.0.1:7000").await?;
 /// let closing = Closing::new();
-/// let told = closing.clone();
+/// let for_handlers = closing.clone();
 /// let farewell = serve_until(listener, 1000, closing, Patience::default(), move |stream, _| {
-///     let told = told.clone();
-///     async move { drop(answer(stream, told).await) }
+///     let closing = for_handlers.clone();
+///     async move { drop(answer(stream, closing).await) }
 /// })
 /// .await;
 /// println!("{farewell}");
@@ -219,12 +217,12 @@ impl<A: fmt::Debug> fmt::Display for Farewell<A> {
 ///
 /// # Cancellation
 ///
-/// An interruption point; see above. Dropped, it asks the handlers to end, and nobody waits for
+/// An interruption point; see above. A drop requests a cancel of the handlers and does not wait for
 /// them.
 ///
 /// # Panics
 ///
-/// When `limit` is zero; when polled outside a task.
+/// If `limit` is zero, or when polled outside a task.
 pub fn serve_until<L, H, F>(
     listener: L,
     limit: usize,
@@ -239,7 +237,7 @@ where
     H: Fn(L::Connection, L::Address) -> F + 'static,
     F: Future<Output = ()> + 'static,
 {
-    assert!(limit > 0, "a server that may handle no connection at a time never handles any");
+    assert!(limit > 0, "a server must be allowed at least one connection");
     let handler = Rc::new(handler);
     async move {
         let mut handlers = Handlers::new(limit);
@@ -262,11 +260,11 @@ where
             }
         };
         closing.begin();
-        let mut is_patient = true;
+        let mut may_wait = true;
         if !matches!(why, Ended::Failed(_)) {
-            // What is in the backlog came in time, and its requests may have been sent.
+            // Connections in the backlog came in time, and their clients may have sent requests.
             let room = handlers.limit.saturating_sub(handlers.running().count());
-            let letting_in = timeout_after(BACKLOG_WAIT, async {
+            let accepting = timeout_after(BACKLOG_WAIT, async {
                 for _ in 0..room {
                     match listener.accept().await {
                         Ok((connection, address)) => start(&mut handlers, connection, address),
@@ -275,17 +273,17 @@ where
                 }
                 true
             });
-            is_patient = letting_in.await.unwrap_or(true);
+            may_wait = accepting.await.unwrap_or(true);
         }
         drop(listener);
         let mut farewell = Farewell { why, handled, interrupted: Vec::new(), dropped: Vec::new() };
-        if !is_patient || !all_end(&mut handlers, patience.soft).await {
-            farewell.interrupted = left(&mut handlers, &begun);
+        if !may_wait || !all_end_within(&mut handlers, patience.soft).await {
+            farewell.interrupted = still_running(&mut handlers, &begun);
             handlers.request_cancel(SOFT_REASON);
-            if !all_end(&mut handlers, patience.hard).await {
-                farewell.dropped = left(&mut handlers, &begun);
+            if !all_end_within(&mut handlers, patience.hard).await {
+                farewell.dropped = still_running(&mut handlers, &begun);
                 handlers.abort();
-                // Their destructors are about to run, which is no matter of patience.
+                // The destructors of the handlers run now, and no deadline cuts them short.
                 while handlers.fewer_than(1).await.is_err() {}
             }
         }
@@ -293,10 +291,10 @@ where
     }
 }
 
-/// Where the handlers' connections come from, and since when.
+/// The client and the start of each handler, by its key.
 type Begun<A> = BTreeMap<usize, (A, Ticks)>;
 
-/// The next connection; `None` when the server is to end.
+/// The next connection; `None` when the shutdown is requested.
 async fn next_or_end<L: Listener>(
     listener: &L,
     handlers: &mut Handlers,
@@ -313,13 +311,13 @@ async fn next_or_end<L: Listener>(
     .await
 }
 
-/// Whether all handlers end within so long, and this is not interrupted.
-async fn all_end(handlers: &mut Handlers, within: Duration) -> bool {
+/// Whether all handlers end in time, without an interruption of this wait.
+async fn all_end_within(handlers: &mut Handlers, within: Duration) -> bool {
     matches!(timeout_after(within, handlers.fewer_than(1)).await, Ok(Ok(())))
 }
 
-/// Those who run, oldest first.
-fn left<A: Clone>(handlers: &mut Handlers, begun: &Begun<A>) -> Vec<Left<A>> {
+/// The running handlers, oldest first.
+fn still_running<A: Clone>(handlers: &mut Handlers, begun: &Begun<A>) -> Vec<Left<A>> {
     handlers.reap();
     let of = |(key, task)| {
         let (address, since) = begun.get(&key)?;

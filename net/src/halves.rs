@@ -1,12 +1,10 @@
-//! The two directions of a stream, each by itself.
+//! The two directions of a stream, as separate values.
 //!
-//! Reading and writing never meet in a stream, and often they belong to two parts of a program. A
-//! borrowed half is the promise, in a function's signature, to leave the other direction alone. An
-//! owned half can move into a task of its own; the two share the socket, which is closed when both
-//! are gone.
+//! Reading and writing are independent, and often belong to two parts of a program. A function that
+//! takes a borrowed half cannot use the other direction. An owned half can move into another task;
+//! the two halves share the socket, which is closed when both are dropped.
 //!
-//! To drop the half that writes is to say that no more will come: it ends that direction, and the
-//! peer reads the end of the stream.
+//! Dropping the writing half ends its direction: the peer reads the end of the stream.
 
 use std::fmt;
 use std::future::Future;
@@ -45,7 +43,7 @@ pub struct OwnedReadHalf<S = TcpStream> {
 pub struct OwnedWriteHalf<S = TcpStream> {
     socket: Rc<Socket>,
     family: PhantomData<S>,
-    /// To drop it is to say that no more will come.
+    /// Whether the drop ends the direction.
     ends: bool,
 }
 
@@ -67,7 +65,7 @@ pub(crate) fn whole<S>(
         return Err(ReuniteError { read, write });
     }
     write.forget();
-    Ok(Rc::into_inner(read.socket).expect("a stream has two halves, and both were given"))
+    Ok(Rc::into_inner(read.socket).expect("only the two halves share a socket"))
 }
 
 impl ReadHalf<'_> {
@@ -128,7 +126,7 @@ impl<S> OwnedWriteHalf<S> {
     /// ```no_run
     /// # async fn example(stream: pikake_net::TcpStream) -> std::io::Result<()> {
     /// let (read, write) = stream.into_split();
-    /// write.forget(); // some servers take the end of what they read for a farewell
+    /// write.forget(); // some servers close the connection at the end of their input
     /// let mut buffer = [0; 4096];
     /// let length = read.read(&mut buffer).await?;
     /// # Ok(()) }
@@ -143,7 +141,7 @@ impl<S> OwnedWriteHalf<S> {
 impl<S> Drop for OwnedWriteHalf<S> {
     fn drop(&mut self) {
         if self.ends {
-            // It fails where the connection has ended already, and then nothing is left to end.
+            // `shutdown` fails if the connection has ended already.
             drop(self.socket.shutdown(Shutdown::Write));
         }
     }

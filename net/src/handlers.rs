@@ -1,8 +1,8 @@
-//! The tasks of a server: counting them, waiting for them, ending them.
+//! The tasks of a server: its handlers.
 //!
-//! A handler's task holds a [`Place`], whose drop tells the server that it has ended, whatever the
-//! end was: a return, a panic, an abort, or being dropped before it ever ran. The server holds the
-//! task's handle until then, so that dropping the server asks every handler to end.
+//! A handler's task holds an [`EndGuard`], whose drop notifies the server of any end: a return, a
+//! panic, an abort, or a drop before the first step. The server holds the task's handle until then,
+//! so dropping the server requests a cancel of all handlers.
 
 use std::cell::RefCell;
 use std::future::Future;
@@ -18,35 +18,35 @@ use slab::Slab;
 
 use crate::error::interruption;
 
-/// A shortage that comes back within this time counts as the same one, and is not reported again.
+/// A shortage that returns within this time counts as the same one, and is not reported again.
 const SHORTAGE_REPORTED_FOR: Duration = Duration::from_secs(10);
 
 /// The name of the tasks that handle connections.
 const HANDLER_NAME: &str = "connection";
 
-/// What the handlers' tasks share with the loop.
+/// State that the handlers' tasks share with the accept loop.
 #[derive(Default)]
 pub(crate) struct Shared {
-    /// The keys of the handlers that have ended and were not reaped yet.
+    /// The keys of handlers that have ended and were not reaped yet.
     ended: RefCell<Vec<usize>>,
-    /// Where the loop waits for one.
+    /// Woken when a handler ends.
     pub(crate) ended_one: WaitQueue,
 }
 
-/// Held by a handler's task for as long as it lives, however it ends.
-struct Place {
+/// Notifies the server of a handler's end, on drop.
+struct EndGuard {
     shared: Rc<Shared>,
     key: usize,
 }
 
-impl Drop for Place {
+impl Drop for EndGuard {
     fn drop(&mut self) {
         self.shared.ended.borrow_mut().push(self.key);
         self.shared.ended_one.wake(1);
     }
 }
 
-/// The handlers that run. Dropping it asks them to end.
+/// The running handlers. The drop requests their cancel.
 pub(crate) struct Handlers {
     pub(crate) limit: usize,
     pub(crate) shared: Rc<Shared>,
@@ -59,14 +59,14 @@ impl Handlers {
         Self { limit, shared: Rc::default(), tasks: Slab::new(), shortage: Shortage::default() }
     }
 
-    /// Lets go of the handlers that have ended.
+    /// Removes the handlers that have ended.
     pub(crate) fn reap(&mut self) {
         for key in self.shared.ended.take() {
             drop(self.tasks.remove(key));
         }
     }
 
-    /// Waits until fewer than so many run.
+    /// Waits until fewer than `count` handlers run.
     pub(crate) async fn fewer_than(&mut self, count: usize) -> Result<(), Interrupted> {
         loop {
             self.reap();
@@ -77,30 +77,31 @@ impl Handlers {
         }
     }
 
-    /// Waits so long, or until a handler ends and gives back what it held.
+    /// Waits until a handler ends and releases its resources, at most `length`.
     pub(crate) async fn pause(&self, length: Duration) -> Result<(), Interrupted> {
         timeout_after(length, park(&self.shared.ended_one)).await.unwrap_or(Ok(()))
     }
 
-    /// Starts a handler, and gives its key, which is nobody else's while it runs. The task calls `handler`, so a
-    /// panic in the call is the task's, and the task has room for one future, not for that future twice.
+    /// Starts a handler, and returns its key, which is unique while it runs. The task calls
+    /// `handler`, so a panic of the call ends that task only, and the task's cell holds the future
+    /// once, not twice.
     pub(crate) fn start<F>(&mut self, handler: impl FnOnce() -> F + 'static) -> usize
     where
         F: Future<Output = ()> + 'static,
     {
         let entry = self.tasks.vacant_entry();
         let key = entry.key();
-        let place = Place { shared: self.shared.clone(), key };
+        let guard = EndGuard { shared: self.shared.clone(), key };
         let task = Builder::new().name(HANDLER_NAME).spawn(async move {
-            // The connection is closed before its place is free.
-            let _place = place;
+            // The connection is closed before the guard is dropped.
+            let _guard = guard;
             handler().await;
         });
         entry.insert(task.cancel_on_drop());
         key
     }
 
-    /// Those that run: their keys and tasks. Reap before.
+    /// The keys and tasks of the handlers that were not reaped.
     pub(crate) fn running(&self) -> impl Iterator<Item = (usize, TaskId)> {
         self.tasks.iter().map(|(key, task)| (key, task.id()))
     }
@@ -113,17 +114,18 @@ impl Handlers {
         self.tasks.iter().for_each(|(_, task)| task.abort());
     }
 
-    /// Ends the handlers as the error demands, and gives the error that the loop ends with.
+    /// Waits until all handlers have ended. An interruption cancels them, a second one aborts them.
+    /// Returns the last error.
     pub(crate) async fn end(mut self, mut error: io::Error) -> io::Error {
-        let mut asked = false;
+        let mut is_cancelled = false;
         loop {
             if interruption(&error).is_some() {
-                if asked {
+                if is_cancelled {
                     self.abort();
                 } else {
-                    self.request_cancel("the server was asked to end");
+                    self.request_cancel("the server is ending");
                 }
-                asked = true;
+                is_cancelled = true;
             }
             match self.fewer_than(1).await {
                 Ok(()) => return error,
@@ -133,7 +135,7 @@ impl Handlers {
     }
 }
 
-/// When a shortage was last met.
+/// The time of the last shortage.
 #[derive(Default)]
 pub(crate) struct Shortage {
     last: Option<Ticks>,

@@ -1,14 +1,13 @@
 //! Sockets, by trap.
 //!
-//! TCP, UDP and Unix sockets as the rest of the world knows them, with waits that are traps. What a
-//! socket *is* the kernel decides: nothing here names a descriptor, a poller or a system call, so
-//! the same program runs on sockets of the operating system and on those of a simulator.
+//! TCP, UDP and Unix sockets with the usual methods, whose waits are traps. The kernel defines a
+//! socket: this crate names no descriptor, poller or system call, so the same program runs on
+//! sockets of the operating system and on those of a simulator.
 //!
-//! Every operation is one idea: *attempt it, and while it would block, wait until an attempt is
-//! worthwhile*. It follows that an operation that can be done now is done without waiting, that an
-//! interruption never hits an operation that succeeded, and that a future dropped while it waits
-//! has moved no bytes (but for the two that move many, `read_exact` and `write_all`, whose errors
-//! say how far they came).
+//! Every operation *attempts, and while the attempt would block, waits for readiness*. So an
+//! operation that is possible now does not wait, an interruption never hits an operation that
+//! succeeded, and a future that is dropped while it waits has moved no bytes. Only `read_exact` and
+//! `write_all` move bytes before they end; their errors have the number.
 //!
 //! ```
 //! use pikake_net::{TcpListener, TcpStream, serve};
@@ -38,34 +37,32 @@
 //!
 //! # On top of sockets
 //!
-//! | you want | use |
+//! | for | use |
 //! | --- | --- |
 //! | lines, or pieces up to a byte, with a limit | [`BufReader`] |
 //! | messages | [`FramedReader`], [`FramedWriter`], and a codec: [`LengthDelimited`], [`LineCodec`], your own |
 //! | a proxy | [`copy_bidirectional`], [`copy`] |
-//! | to write code for any of these streams | [`Read`], [`Write`]; [`MemoryStream`] to test it |
-//! | names that are kept and asked for once | [`Resolver`] |
-//! | a server that ends gracefully | [`serve_until`] |
+//! | code for any of these streams | [`Read`], [`Write`]; [`MemoryStream`] for its tests |
+//! | cached and shared name lookups | [`Resolver`] |
+//! | graceful shutdown of a server | [`serve_until`] |
 //! | TLS | `tls`, a feature |
 //! | names from DNS servers, with their TTL | `dns`, a feature |
 //!
 //! # Rules for all sockets
 //!
-//! * Operations take `&self`, so one task may read while another writes. Two tasks that wait for
-//!   the same direction of the same socket are a mistake: the second one gets
-//!   [`ResourceBusy`](pikake_traps::ResourceBusy).
-//! * Dropping a socket closes it. `close` does so while others still hold it: whoever waits on it
-//!   is woken, and every later operation fails with [`Closed`](pikake_traps::Closed), kind
+//! * Operations take `&self`, so one task may read while another writes. Only one task may wait for
+//!   a direction of a socket: a second one gets [`ResourceBusy`](pikake_traps::ResourceBusy).
+//! * Dropping a socket closes it. `close` does so even if other tasks still hold the socket: waits
+//!   and later operations fail with [`Closed`](pikake_traps::Closed), kind
 //!   [`NotConnected`](std::io::ErrorKind::NotConnected).
-//! * A wait that is interrupted gives the interruption inside an [`std::io::Error`], never of the
-//!   kind `Interrupted`, which everybody retries. [`interruption`] finds it.
-//! * An error says what was attempted where the system's words do not: `bind 127.0.0.1:80:
-//!   Permission denied (os error 13)`. Its kind is the one the system gave, and the system's error
-//!   is its source.
-//! * With the features `tokio-io` and `futures-io`, streams and their halves also have the traits of
-//!   these names, for the libraries that are written for them.
-//! * A socket belongs to the kernel it was opened in, and so to that kernel's thread. Opening one
-//!   outside a kernel is a panic.
+//! * An interrupted wait returns the interruption inside an [`std::io::Error`], never of the kind
+//!   `Interrupted`, which libraries retry. [`interruption`] finds it.
+//! * An error names the operation where the system's message does not: `bind 127.0.0.1:80:
+//!   Permission denied (os error 13)`. It has the kind of the system's error, which is its source.
+//! * With the features `tokio-io` and `futures-io`, streams and their halves also implement the
+//!   traits of these crates.
+//! * A socket belongs to the kernel that opened it, and to that kernel's thread. Opening a socket
+//!   outside a kernel panics.
 
 mod address;
 mod buffered;

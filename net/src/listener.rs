@@ -1,6 +1,7 @@
-//! What a listener of connections can do, written once for TCP and Unix sockets.
+//! The methods of listeners, for TCP and Unix sockets.
 
-/// The methods of a listener: what it gives, how that shows an address, and two lines of the examples.
+/// The methods of a listener. Arguments: types and conversion of its connections, two lines of
+/// examples.
 macro_rules! listening {
     ($stream:ident, $address:ty, $to_address:expr, $standard:ty, $bind:literal, $client:literal) => {
         /// Takes over a listener of the standard library.
@@ -8,7 +9,7 @@ macro_rules! listening {
         /// # Errors
         ///
         /// [`Unsupported`](io::ErrorKind::Unsupported), from a kernel whose sockets are no
-        /// descriptors; else the system's.
+        /// descriptors; otherwise the system's error.
         ///
         /// # Panics
         ///
@@ -18,24 +19,25 @@ macro_rules! listening {
             Socket::adopt(listener.into()).map(|socket| Self { socket })
         }
 
-        /// Takes a connection, waiting until there is one, and tells where it comes from. (Few clients of
-        /// Unix sockets have an address.)
+        /// Accepts a connection, waiting until there is one, and returns it with its peer's
+        /// address. (Few clients of Unix sockets have an address.)
         ///
-        /// A connection that failed before it was accepted is passed over.
+        /// Connections that failed before they were accepted are skipped.
         ///
         /// # Cancellation
         ///
-        /// An interruption point while there is none. Dropped or interrupted, it has taken none.
+        /// An interruption point while there is none. A call that is dropped or interrupted takes
+        /// none.
         ///
         /// # Errors
         ///
-        /// The system's, of which those about a lack of descriptors or memory pass; the interruption;
+        /// The system's error, where a lack of descriptors or memory is temporary; the interruption;
         /// [`ResourceBusy`](pikake_traps::ResourceBusy) if another task waits to accept;
         /// [`Closed`](pikake_traps::Closed).
         ///
         /// # Panics
         ///
-        /// When polled outside a task of its kernel.
+        /// If polled outside a task of its kernel.
         #[track_caller]
         pub fn accept(&self) -> impl Future<Output = io::Result<($stream, $address)>> {
             let accepting = self.socket.accept();
@@ -45,9 +47,9 @@ macro_rules! listening {
             }
         }
 
-        /// Takes at most `most` of the connections that are there, and waits until there is one.
+        /// Accepts up to `most` connections, waiting until there is one.
         ///
-        /// One wait for a burst of clients, where [`accept`](Self::accept) has one for each.
+        /// Takes one wait for a burst of clients, where [`accept`](Self::accept) takes one for each.
         ///
         /// # Examples
         ///
@@ -64,16 +66,15 @@ macro_rules! listening {
         ///
         /// # Cancellation
         ///
-        /// An interruption point while there is none. Dropped or interrupted, it has taken none.
+        /// An interruption point while there is none. A call that is dropped or interrupted takes none.
         ///
         /// # Errors
         ///
-        /// As for [`accept`](Self::accept). An error that comes after connections have been taken is
-        /// left for the next call.
+        /// As for [`accept`](Self::accept). An error after the first connection is left for the next call.
         ///
         /// # Panics
         ///
-        /// When polled outside a task of its kernel.
+        /// If polled outside a task of its kernel.
         #[track_caller]
         pub fn accept_many(
             &self,
@@ -96,18 +97,18 @@ macro_rules! listening {
             }
         }
 
-        /// Where it listens; with the port that the system chose.
+        /// The address of the listener, with the port that the system chose.
         ///
         /// # Errors
         ///
-        /// [`Closed`](pikake_traps::Closed), or the system's.
+        /// [`Closed`](pikake_traps::Closed), or the system's error.
         pub fn local_addr(&self) -> io::Result<$address> {
             self.socket.local_address().and_then($to_address)
         }
 
-        /// Closes the listener, also while other tasks still hold it. A task that waits to accept gets
-        /// [`Closed`](pikake_traps::Closed), and connections that were not accepted are reset. The file of a
-        /// Unix socket stays.
+        /// Closes the listener, even if other tasks still hold it. A task that waits to accept
+        /// gets [`Closed`](pikake_traps::Closed), and connections that were not accepted are reset.
+        /// The file of a Unix socket stays.
         pub fn close(&self) {
             self.socket.close();
         }

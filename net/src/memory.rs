@@ -1,8 +1,8 @@
-//! A stream in memory, for two tasks of one kernel.
+//! A stream in memory, between two tasks of one kernel.
 //!
-//! It behaves as a connection does: what nobody reads stops the writer, each direction ends by
-//! itself, and a peer that is gone is an error. It takes no descriptor and no system call, so a
-//! protocol can be tested on it, or a layer that wants a stream be given one.
+//! The stream behaves like a connection: unread bytes stop the writer, each direction ends
+//! separately, and a dropped peer is an error. It needs no descriptor and no system call, for tests
+//! of protocols and for layers that take a stream.
 
 use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
@@ -19,10 +19,9 @@ use crate::read_write::{Read, Write};
 struct Channel {
     bytes: RefCell<VecDeque<u8>>,
     capacity: usize,
-    /// No more will come.
+    /// The writer is gone or has finished.
     is_ended: Cell<bool>,
-    /// Nobody reads any more.
-    is_unread: Cell<bool>,
+    is_reader_gone: Cell<bool>,
     readers: WaitQueue,
     writers: WaitQueue,
 }
@@ -37,8 +36,8 @@ impl Channel {
         self.readers.wake(usize::MAX);
     }
 
-    fn leave_unread(&self) {
-        self.is_unread.set(true);
+    fn close_reader(&self) {
+        self.is_reader_gone.set(true);
         self.writers.wake(usize::MAX);
     }
 
@@ -62,7 +61,7 @@ impl Channel {
 
     async fn write(&self, data: &[u8]) -> io::Result<usize> {
         loop {
-            if self.is_ended.get() || self.is_unread.get() {
+            if self.is_ended.get() || self.is_reader_gone.get() {
                 return Err(io::ErrorKind::BrokenPipe.into());
             }
             let room = self.capacity - self.bytes.borrow().len();
@@ -97,15 +96,15 @@ pub struct MemoryStream {
 }
 
 impl MemoryStream {
-    /// Two streams that are connected to each other. Each holds so many bytes that were written
-    /// and not read.
+    /// Returns two streams that are connected to each other. Each direction buffers up to
+    /// `capacity` bytes.
     ///
     /// # Panics
     ///
-    /// When `capacity` is zero.
+    /// If `capacity` is zero.
     #[track_caller]
     pub fn pair(capacity: usize) -> (Self, Self) {
-        assert!(capacity > 0, "a stream without room for a byte never carries one");
+        assert!(capacity > 0, "a stream must have room for at least one byte");
         let (one, other) = (Channel::new(capacity), Channel::new(capacity));
         let first = Self { incoming: one.clone(), outgoing: other.clone() };
         (first, Self { incoming: other, outgoing: one })
@@ -132,7 +131,7 @@ impl Write for MemoryStream {
 impl Drop for MemoryStream {
     fn drop(&mut self) {
         self.outgoing.end();
-        self.incoming.leave_unread();
+        self.incoming.close_reader();
     }
 }
 

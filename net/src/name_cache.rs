@@ -1,4 +1,4 @@
-//! What was answered about names, for as long as it holds.
+//! The cache of a resolver.
 
 use std::collections::BTreeMap;
 use std::net::IpAddr;
@@ -10,10 +10,10 @@ use pikake_traps::{deadline_after, now};
 
 use crate::names::NameError;
 
-/// What a lookup came to: addresses, or that there are none.
+/// The outcome of a lookup: addresses, or an error.
 pub(crate) type Outcome = Result<Rc<[IpAddr]>, NameError>;
 
-/// Names and what is known of them. It never holds more than its capacity.
+/// Names with the outcome of their lookup, up to a capacity.
 pub(crate) struct NameCache {
     capacity: usize,
     entries: BTreeMap<String, (Outcome, Deadline)>,
@@ -43,7 +43,7 @@ impl NameCache {
         self.entries.insert(host.to_owned(), (outcome, deadline_after(ttl)));
     }
 
-    /// Forgets what does not hold any more, or else what holds for the shortest time.
+    /// Removes expired entries, or else those that expire first.
     fn make_room(&mut self) {
         let now = now();
         self.entries.retain(|_, (_, until)| !until.is_due(now));

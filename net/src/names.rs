@@ -1,4 +1,4 @@
-//! Where names are looked up, and what comes of it.
+//! Sources of names for a resolver.
 
 use std::fmt;
 use std::future::Future;
@@ -10,16 +10,16 @@ use std::time::Duration;
 
 use pikake_traps::lookup;
 
-/// What is known about a name.
+/// The answer of a source of names.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct NameAnswer {
-    /// Its addresses, best first. None: there is no such name, or it has no address.
+    /// The addresses, best first. Empty if there is no such name, or it has no address.
     pub addresses: Vec<IpAddr>,
-    /// For how long that holds; `None` if it was not said.
+    /// How long the answer is valid; `None` if the source does not say.
     pub ttl: Option<Duration>,
 }
 
-/// Something that knows the addresses of names: the system, or servers that are asked.
+/// A source of names: the system, or DNS servers.
 ///
 /// # Examples
 ///
@@ -27,10 +27,10 @@ pub struct NameAnswer {
 /// use pikake_net::{NameAnswer, NameSource};
 /// use std::{future::Future, io, net::Ipv4Addr, pin::Pin};
 ///
-/// /// Everybody lives here.
-/// struct Home;
+/// /// Every name is this machine.
+/// struct Loopback;
 ///
-/// impl NameSource for Home {
+/// impl NameSource for Loopback {
 ///     fn look_up(&self, _: &str) -> Pin<Box<dyn Future<Output = io::Result<NameAnswer>>>> {
 ///         let addresses = vec![Ipv4Addr::LOCALHOST.into()];
 ///         Box::pin(async { Ok(NameAnswer { addresses, ttl: None }) })
@@ -42,13 +42,13 @@ pub trait NameSource {
     ///
     /// # Errors
     ///
-    /// It could not be found out. That there is no such name is an answer.
+    /// The lookup failed. A name that does not exist is an answer, not an error.
     fn look_up(&self, host: &str) -> Pin<Box<dyn Future<Output = io::Result<NameAnswer>>>>;
 }
 
-/// What the system knows: its files, its name servers, whatever it is set up to ask
-/// (`getaddrinfo`), on a helper thread. It does not say for how long an answer holds, nor whether
-/// there is no such name or nobody could be asked. In a simulation, the world's table of hosts.
+/// The system's lookup (`getaddrinfo`) on a helper thread, by files, name servers and other
+/// configured sources. It returns no TTL, and does not distinguish an unknown name from a failed
+/// lookup. In a simulation, the world's table of hosts.
 #[derive(Clone, Copy, Default, Debug)]
 pub struct SystemNames;
 
@@ -87,8 +87,8 @@ impl NameError {
         &self.host
     }
 
-    /// The kind of the cause: [`NotFound`](io::ErrorKind::NotFound) if there is no such name, where
-    /// the source tells; [`TimedOut`](io::ErrorKind::TimedOut) if nobody answered in time.
+    /// The kind of the cause: [`NotFound`](io::ErrorKind::NotFound) if the source says that there
+    /// is no such name; [`TimedOut`](io::ErrorKind::TimedOut) if there was no answer in time.
     pub fn kind(&self) -> io::ErrorKind {
         self.source.kind()
     }

@@ -1,7 +1,7 @@
 //! Pipes of the system: bytes in one direction, between two processes or within one.
 //!
-//! A pipe is no socket: it can be read or written and nothing else. Its ends are adopted by trap,
-//! as whatever comes from outside, so a simulation refuses them.
+//! The ends of a pipe can be read or written, and nothing else. They are adopted by trap, as all
+//! descriptors from outside, so a simulation refuses them.
 
 use std::fmt;
 use std::future::Future;
@@ -11,10 +11,10 @@ use std::os::fd::OwnedFd;
 use crate::error::{ReadExactError, WriteAllError};
 use crate::socket::Socket;
 
-/// Opens a pipe: what is written to one end is read from the other.
+/// Opens a pipe: bytes written to one end are read from the other.
 ///
-/// Neither end is inherited by child processes. For one that is, see the pipes of
-/// [`std::io::pipe`] and `from_fd`.
+/// Child processes inherit neither end. For an inherited end, see `from_fd` and the pipes of
+/// [`std::io::pipe`].
 ///
 /// # Examples
 ///
@@ -41,12 +41,12 @@ pub fn pipe() -> io::Result<(PipeReader, PipeWriter)> {
     Ok((PipeReader::from_fd(reader.into())?, PipeWriter::from_fd(writer.into())?))
 }
 
-/// The end of a pipe that is read from. Dropping it closes it, and whoever writes is told.
+/// The reading end of a pipe. Its drop closes it, and the writer gets an error.
 pub struct PipeReader {
     socket: Socket,
 }
 
-/// The end of a pipe that is written to. Dropping it closes it: the reader comes to the end.
+/// The writing end of a pipe. Its drop closes it, and the reader reads the end.
 pub struct PipeWriter {
     socket: Socket,
 }
@@ -54,13 +54,13 @@ pub struct PipeWriter {
 macro_rules! both {
     ($($end:ident)*) => {$(
         impl $end {
-            /// Takes over a descriptor, of a pipe or of anything else that is read or written as
-            /// one. It is made non-blocking, as is every duplicate of it.
+            /// Takes over a descriptor of a pipe, or another that is read or written like one. It
+            /// becomes non-blocking, with all its duplicates.
             ///
             /// # Errors
             ///
-            /// [`Unsupported`](io::ErrorKind::Unsupported), from a kernel without descriptors; else
-            /// the system's.
+            /// [`Unsupported`](io::ErrorKind::Unsupported), from a kernel without descriptors;
+            /// otherwise the system's error.
             ///
             /// # Panics
             ///
@@ -70,8 +70,7 @@ macro_rules! both {
                 Socket::adopt(descriptor).map(|socket| Self { socket })
             }
 
-            /// Closes this end while others may still hold it, as dropping it does when nobody
-            /// does. Closing it again does nothing.
+            /// Closes this end, even if other tasks still hold it. A second call has no effect.
             pub fn close(&self) {
                 self.socket.close();
             }
@@ -88,21 +87,22 @@ macro_rules! both {
 both!(PipeReader PipeWriter);
 
 impl PipeReader {
-    /// Reads what there is, waiting until there is something. 0 is the end (or of no room in the
-    /// buffer).
+    /// Reads some bytes, waiting until there are any. Returns 0 at the end of the stream (or for an
+    /// empty buffer).
     ///
     /// # Cancellation
     ///
-    /// An interruption point while nothing is there. Dropped or interrupted, it has taken no bytes.
+    /// An interruption point while there is nothing to read. A read that is dropped or interrupted
+    /// takes no bytes.
     ///
     /// # Errors
     ///
-    /// The system's; the interruption; [`ResourceBusy`](pikake_traps::ResourceBusy) if another task
-    /// waits to read; [`Closed`](pikake_traps::Closed).
+    /// The system's error; the interruption; [`ResourceBusy`](pikake_traps::ResourceBusy) if
+    /// another task waits to read; [`Closed`](pikake_traps::Closed).
     ///
     /// # Panics
     ///
-    /// When polled outside a task of its kernel.
+    /// If polled outside a task of its kernel.
     #[track_caller]
     pub fn read(&self, buffer: &mut [u8]) -> impl Future<Output = io::Result<usize>> {
         self.socket.read(buffer)
@@ -120,7 +120,7 @@ impl PipeReader {
     ///
     /// # Panics
     ///
-    /// When polled outside a task of its kernel.
+    /// If polled outside a task of its kernel.
     #[track_caller]
     pub fn read_vectored(
         &self,
@@ -133,8 +133,8 @@ impl PipeReader {
     ///
     /// # Cancellation
     ///
-    /// An interruption point while nothing is there. Interrupted, the error says how many bytes are
-    /// in the buffer. Dropped, nobody knows.
+    /// An interruption point while there is nothing to read. The error of an interruption has the
+    /// number of bytes read; a drop loses it.
     ///
     /// # Errors
     ///
@@ -143,7 +143,7 @@ impl PipeReader {
     ///
     /// # Panics
     ///
-    /// When polled outside a task of its kernel.
+    /// If polled outside a task of its kernel.
     #[track_caller]
     pub fn read_exact(
         &self,
@@ -152,39 +152,40 @@ impl PipeReader {
         self.socket.read_exact(buffer)
     }
 
-    /// Reads what there is. Never suspends.
+    /// Reads some bytes. Never suspends.
     ///
     /// # Errors
     ///
-    /// [`WouldBlock`](io::ErrorKind::WouldBlock) if nothing is there, or if the task has had its
-    /// share of attempts for this step; what [`read`](Self::read) reports.
+    /// [`WouldBlock`](io::ErrorKind::WouldBlock) if there is nothing to read or the task has used
+    /// up the attempts of its step; as for [`read`](Self::read).
     pub fn try_read(&self, buffer: &mut [u8]) -> io::Result<usize> {
         self.socket.try_read(buffer)
     }
 }
 
 impl PipeWriter {
-    /// Writes some of the data, waiting until there is room, and tells how much it was.
+    /// Writes some of the data, waiting until there is room, and returns the number of bytes.
     ///
     /// # Cancellation
     ///
-    /// An interruption point while there is no room. Dropped or interrupted, it has written nothing.
+    /// An interruption point while there is no room. A write that is dropped or interrupted writes
+    /// nothing.
     ///
     /// # Errors
     ///
-    /// [`BrokenPipe`](io::ErrorKind::BrokenPipe) if nobody reads any more; the interruption;
+    /// [`BrokenPipe`](io::ErrorKind::BrokenPipe) if the reading end is closed; the interruption;
     /// [`ResourceBusy`](pikake_traps::ResourceBusy) if another task waits to write;
     /// [`Closed`](pikake_traps::Closed).
     ///
     /// # Panics
     ///
-    /// When polled outside a task of its kernel.
+    /// If polled outside a task of its kernel.
     #[track_caller]
     pub fn write(&self, data: &[u8]) -> impl Future<Output = io::Result<usize>> {
         self.socket.write(data)
     }
 
-    /// Writes some of the data of several buffers, in their order, and tells how much it was.
+    /// Writes some of the data of several buffers, in their order, and returns the number of bytes.
     ///
     /// # Cancellation
     ///
@@ -196,7 +197,7 @@ impl PipeWriter {
     ///
     /// # Panics
     ///
-    /// When polled outside a task of its kernel.
+    /// If polled outside a task of its kernel.
     #[track_caller]
     pub fn write_vectored(
         &self,
@@ -209,8 +210,8 @@ impl PipeWriter {
     ///
     /// # Cancellation
     ///
-    /// An interruption point while there is no room. Interrupted, the error says how many bytes were
-    /// written. Dropped, nobody knows.
+    /// An interruption point while there is no room. The error of an interruption has the number of
+    /// bytes written; a drop loses it.
     ///
     /// # Errors
     ///
@@ -218,7 +219,7 @@ impl PipeWriter {
     ///
     /// # Panics
     ///
-    /// When polled outside a task of its kernel.
+    /// If polled outside a task of its kernel.
     #[track_caller]
     pub fn write_all(&self, data: &[u8]) -> impl Future<Output = Result<(), WriteAllError>> {
         self.socket.write_all(data)
@@ -228,8 +229,8 @@ impl PipeWriter {
     ///
     /// # Errors
     ///
-    /// [`WouldBlock`](io::ErrorKind::WouldBlock) if there is no room, or if the task has had its
-    /// share of attempts for this step; what [`write`](Self::write) reports.
+    /// [`WouldBlock`](io::ErrorKind::WouldBlock) if there is no room or the task has used up the
+    /// attempts of its step; as for [`write`](Self::write).
     pub fn try_write(&self, data: &[u8]) -> io::Result<usize> {
         self.socket.try_write(data)
     }

@@ -1,9 +1,8 @@
 //! Connecting to a host that has several addresses: happy eyeballs, version 2 (RFC 8305).
 //!
-//! A host has addresses of two families, and one of them may lead nowhere without anybody saying so.
-//! So attempts overlap: the next one begins when the one before has failed, or has not succeeded
-//! within [`ATTEMPT_DELAY`]; the first connection that is made is the one, and the sockets of the
-//! others are closed.
+//! A host may have addresses of two families, of which one may be unreachable without an error. So
+//! attempts overlap: the next one begins when the one before has failed, or has not succeeded
+//! within [`ATTEMPT_DELAY`]. The first connection wins, and the other sockets are closed.
 //!
 //! ```text
 //! ::1        ├──────────────────────────────── …          no answer
@@ -24,12 +23,11 @@ use pikake_traps::{KernelTrap, SleepTrap, Until, kernel_trap_at};
 
 use crate::error::{AddressErrors, interruption};
 
-/// How long an attempt to connect is alone before the next one begins: the RFC's "Connection Attempt
-/// Delay".
+/// The delay between two attempts to connect: the RFC's "Connection Attempt Delay".
 pub const ATTEMPT_DELAY: Duration = Duration::from_millis(250);
 
-/// The addresses in the order in which they are tried: as they came, but with the families taking
-/// turns (RFC 8305, section 4), and each only once.
+/// The addresses in the order of the attempts: as given, but alternating the families (RFC 8305,
+/// section 4), and without duplicates.
 fn interleaved(addresses: Vec<SocketAddr>) -> Vec<SocketAddr> {
     let Some(first) = addresses.first() else { return addresses };
     let is_v6 = first.is_ipv6();
@@ -46,7 +44,7 @@ fn interleaved(addresses: Vec<SocketAddr>) -> Vec<SocketAddr> {
     order
 }
 
-/// An attempt that is under way.
+/// A running attempt.
 struct Attempt<S> {
     number: usize,
     connecting: Pin<Box<dyn Future<Output = io::Result<S>>>>,
@@ -58,7 +56,7 @@ struct Race<S, C> {
     begun: usize,
     attempts: Vec<Attempt<S>>,
     failed: Vec<(usize, io::Error)>,
-    /// Until the next attempt begins, while there is a next one.
+    /// The delay until the next attempt, if there is a next one.
     stagger: Option<KernelTrap<SleepTrap>>,
     place: &'static Location<'static>,
 }
@@ -79,7 +77,7 @@ where
         true
     }
 
-    /// The winner, or that all have failed, or the interruption.
+    /// The winner, `None` if all attempts failed, or the interruption.
     fn poll(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<Option<S>>> {
         if self.begun == 0 {
             self.begin();
@@ -96,7 +94,6 @@ where
                 Poll::Ready(Err(error)) => {
                     self.failed.push((*number, error));
                     self.attempts.remove(at);
-                    // Why wait: the one before has failed.
                     self.begin();
                 }
             }
@@ -107,7 +104,6 @@ where
                 Poll::Ready(Err(interrupted)) => return Poll::Ready(Err(interrupted.into())),
                 Poll::Ready(Ok(())) => {
                     self.begin();
-                    // Poll the new one; what it says is what counts.
                     return self.poll(cx);
                 }
             }
@@ -116,7 +112,7 @@ where
     }
 }
 
-/// The first connection that can be made to one of the addresses.
+/// The first connection that succeeds to one of the addresses.
 pub(crate) async fn race<S, C, F>(
     addresses: Vec<SocketAddr>,
     mut errors: AddressErrors,
@@ -159,7 +155,7 @@ mod tests {
     }
 
     #[test]
-    fn families_take_turns() {
+    fn address_families_alternate() {
         let both = ["[::1]:1", "[::2]:1", "[::3]:1", "1.1.1.1:1", "[::1]:1", "2.2.2.2:1"];
         assert_eq!(order(&both), ["[::1]:1", "1.1.1.1:1", "[::2]:1", "2.2.2.2:1", "[::3]:1"],);
         assert_eq!(order(&["1.1.1.1:1", "2.2.2.2:1"]), ["1.1.1.1:1", "2.2.2.2:1"]);

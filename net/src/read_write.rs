@@ -1,12 +1,12 @@
-//! What everything that carries bytes has in common.
+//! The traits of byte streams.
 //!
-//! A socket is read by its own methods, and nobody imports a trait for that. But a buffered reader,
-//! a codec or TLS does not care what is beneath it, and stacks on anything that can be read from and
-//! written to: [`Read`] and [`Write`] say what that takes. They take `&self`, as sockets do, so
-//! that one task may read while another writes, through TLS as well, without splitting anything.
+//! Sockets have methods of their own, so reading a socket needs no trait. A buffered reader, a
+//! codec or TLS stacks on any stream that implements [`Read`] and [`Write`]. Their methods take
+//! `&self`, as those of sockets, so one task may read while another writes, through TLS as well,
+//! without a split.
 //!
-//! The contract is in what an interruption leaves behind, since that is what layers rely on: a read
-//! that did not return has taken nothing, and a write that did not return tells what it took.
+//! Layers rely on the state after an interruption: a read that did not return has taken nothing,
+//! and a write that did not return reports how many bytes it took.
 
 use std::future::Future;
 use std::io;
@@ -19,7 +19,7 @@ use crate::pipe::{PipeReader, PipeWriter};
 use crate::tcp::TcpStream;
 use crate::unix::UnixStream;
 
-/// What bytes can be read from.
+/// A source of bytes.
 ///
 /// # Examples
 ///
@@ -27,7 +27,7 @@ use crate::unix::UnixStream;
 /// use pikake_net::Read;
 /// use std::io;
 ///
-/// /// Reads and throws away, and says how much that was.
+/// /// Reads and discards all bytes, and returns their number.
 /// async fn drain(from: impl Read) -> io::Result<usize> {
 ///     let (mut all, mut buffer) = (0, [0; 4096]);
 ///     loop {
@@ -39,21 +39,21 @@ use crate::unix::UnixStream;
 /// }
 /// ```
 pub trait Read {
-    /// Reads what there is, waiting until there is something. 0 is the end (or of no room in the
-    /// buffer).
+    /// Reads some bytes, waiting until there are any. Returns 0 at the end of the stream (or for an
+    /// empty buffer).
     ///
     /// # Cancellation
     ///
-    /// An interruption point while nothing is there. Dropped or interrupted, it has taken no bytes.
-    /// Every implementation keeps to that; all that stacks on this relies on it.
+    /// An interruption point while there is nothing to read. A read that is dropped or interrupted
+    /// takes no bytes. All implementations must guarantee this, since layers rely on it.
     ///
     /// # Errors
     ///
-    /// What the stream reports; the interruption.
+    /// The stream's error; the interruption.
     fn read(&self, buffer: &mut [u8]) -> impl Future<Output = io::Result<usize>>;
 }
 
-/// What bytes can be written to.
+/// A sink of bytes.
 ///
 /// # Examples
 ///
@@ -67,29 +67,29 @@ pub trait Read {
 /// }
 /// ```
 pub trait Write {
-    /// Writes some of the data, waiting until there is room, and tells how much it was.
+    /// Writes some of the data, waiting until there is room, and returns the number of bytes.
     ///
     /// # Cancellation
     ///
-    /// An interruption point while there is no room. Interrupted, it has written nothing, unless
-    /// there is a [`WriteAllError`] in the error, which then says how much was taken (see
-    /// [`WriteAllError::written_in`]). Dropped, a socket has taken nothing either.
+    /// An interruption point while there is no room. An interrupted write has written nothing,
+    /// unless its error contains a [`WriteAllError`] with the number of bytes (see
+    /// [`WriteAllError::written_in`]). A dropped write to a socket has written nothing.
     ///
     /// # Errors
     ///
-    /// What the stream reports; the interruption.
+    /// The stream's error; the interruption.
     fn write(&self, data: &[u8]) -> impl Future<Output = io::Result<usize>>;
 
     /// Writes all of the data.
     ///
     /// # Cancellation
     ///
-    /// An interruption point. Interrupted, the error says how many bytes were taken. Dropped,
-    /// nobody knows.
+    /// An interruption point. The error of an interruption has the number of bytes written; a drop
+    /// loses it.
     ///
     /// # Errors
     ///
-    /// As for [`write`](Self::write), with the number of bytes that were taken.
+    /// As for [`write`](Self::write), with the number of bytes that were written.
     fn write_all(&self, data: &[u8]) -> impl Future<Output = Result<(), WriteAllError>> {
         async move {
             let mut written = 0;
@@ -107,11 +107,11 @@ pub trait Write {
         }
     }
 
-    /// Passes on what the stream still holds back. Sockets hold nothing back.
+    /// Writes the bytes that the stream buffers. Sockets buffer none.
     ///
     /// # Cancellation
     ///
-    /// An interruption point. Interrupted or dropped, nothing is lost: the next one goes on.
+    /// An interruption point. An interruption or a drop loses nothing: the next call continues.
     ///
     /// # Errors
     ///
@@ -120,8 +120,8 @@ pub trait Write {
         async { Ok(()) }
     }
 
-    /// Passes on what is held back, and says that no more will come: the peer reads the end of the
-    /// stream. What it sends can still be read.
+    /// Writes the bytes that the stream buffers, and ends this direction: the peer reads the end of
+    /// the stream. The other direction continues.
     ///
     /// # Cancellation
     ///

@@ -1,20 +1,19 @@
-//! Looking names up, once for many who ask.
+//! Name lookup with a cache and shared lookups.
 //!
 //! A lookup is the slowest and least reliable step to a connection, and a busy program does it for
-//! the same few names. So answers are kept for as long as they hold, and those who ask for a name
-//! that is being looked up already wait for that lookup. It runs in a task of its own, since whoever
-//! began it may be interrupted:
+//! the same few names. So answers are cached for their TTL, and callers that ask for the same name
+//! share one lookup. It runs in a task of its own, since its first caller may be interrupted:
 //!
 //! ```text
-//!            (1) known                    (3) answered: kept for its TTL
-//!  ask ──────────────▶ answer   ┌──────────────────────────────────▶ all who ask
-//!   │ (2) unknown               │
-//!   └──────────────▶ flight ────┤ (4) nobody asks any more
-//!        or joins one           └──────────────────────────────────▶ cancelled
+//!             (1) known                    (3) answered: cached for its TTL
+//!  call ──────────────▶ answer   ┌──────────────────────────────────▶ all callers
+//!   │ (2) unknown                │
+//!   └──────────────▶ lookup ─────┤ (4) no caller waits any more
+//!       new, or shared           └──────────────────────────────────▶ cancelled
 //! ```
 //!
-//! (1) [`NameCache::get`]. (2) [`Resolver::lookup`]. (3) [`Landing::land`]. (4) the drop of
-//! [`Flight`], which those who ask hold together.
+//! (1) [`NameCache::get`]. (2) [`SharedLookup::join`]. (3) [`LookupEnd::finish`]. (4) The drop of
+//! [`SharedLookup`], which all callers share.
 
 use std::cell::RefCell;
 use std::collections::BTreeMap;
@@ -34,27 +33,27 @@ use crate::name_cache::{NameCache, Outcome};
 use crate::names::{NameAnswer, NameError, NameSource, SystemNames};
 use crate::tcp::TcpStream;
 
-/// For how long an answer holds that does not say so itself, as the system's do not. Short enough to
-/// follow a server that moves, long enough to spare a busy program nearly all lookups.
+/// The TTL of an answer without one, as the system's answers are. Short enough to follow a server
+/// that moves, long enough to spare a busy program nearly all lookups.
 pub const DEFAULT_TTL: Duration = Duration::from_secs(30);
 
-/// For how long it holds that a name has no address, where that is not said; and any failure, so that
-/// those who try again at once do not make it worse.
+/// The TTL of a failure, or of an answer without addresses and TTL. It limits the load by callers
+/// that retry at once.
 pub const NEGATIVE_TTL: Duration = Duration::from_secs(5);
 
-/// The longest time for which an answer is believed, whatever it says.
+/// The longest TTL of an answer; longer ones are cut to it.
 pub const MAX_TTL: Duration = Duration::from_secs(24 * 60 * 60);
 
-/// How long one attempt may take: that of the system's own resolver.
+/// The timeout of one attempt, as in the system's resolver.
 const ATTEMPT_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// How often a lookup that was not answered is tried.
+/// The number of attempts of a lookup.
 const ATTEMPTS: u32 = 2;
 
-/// How long a lookup may take, with all its attempts.
+/// The timeout of a lookup with all its attempts.
 const LOOKUP_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// How many names are kept.
+/// The default capacity of the cache, in names.
 const CAPACITY: usize = 1024;
 
 #[derive(Clone, Copy)]
@@ -66,7 +65,7 @@ struct Settings {
     timeout: Duration,
 }
 
-/// Makes a [`Resolver`]. See [`Resolver::builder`].
+/// Builds a [`Resolver`]. See [`Resolver::builder`].
 #[must_use = "a builder does nothing until `build` is called"]
 pub struct ResolverBuilder {
     source: Box<dyn NameSource>,
@@ -75,56 +74,55 @@ pub struct ResolverBuilder {
 }
 
 impl ResolverBuilder {
-    /// Whom to ask, instead of the system.
+    /// Sets the source of names, instead of the system.
     pub fn source(mut self, source: impl NameSource + 'static) -> Self {
         self.source = Box::new(source);
         self
     }
 
-    /// For how long an answer holds that does not say so, instead of [`DEFAULT_TTL`]. With zero it
-    /// is not kept.
+    /// Sets the TTL of answers without one, instead of [`DEFAULT_TTL`]. With zero they are not cached.
     pub fn ttl(mut self, ttl: Duration) -> Self {
         self.settings.ttl = ttl;
         self
     }
 
-    /// For how long a failure is kept, instead of [`NEGATIVE_TTL`].
+    /// Sets the TTL of failures, instead of [`NEGATIVE_TTL`].
     pub fn negative_ttl(mut self, ttl: Duration) -> Self {
         self.settings.negative_ttl = ttl;
         self
     }
 
-    /// How long one attempt may take (5 s), and how many there are (2).
+    /// Sets the number of attempts (2) and the timeout of each (5 s).
     ///
     /// # Panics
     ///
-    /// When there are to be none.
+    /// If `count` is zero.
     #[track_caller]
     pub fn attempts(mut self, count: u32, timeout: Duration) -> Self {
-        assert!(count > 0, "a lookup that is never tried has no answer");
+        assert!(count > 0, "a lookup needs at least one attempt");
         self.settings.attempts = count;
         self.settings.attempt_timeout = timeout;
         self
     }
 
-    /// How long a lookup may take with all its attempts (10 s).
+    /// Sets the timeout of a lookup with all its attempts (10 s).
     pub fn timeout(mut self, timeout: Duration) -> Self {
         self.settings.timeout = timeout;
         self
     }
 
-    /// How many names are kept (1024).
+    /// Sets the capacity of the cache (1024 names).
     pub fn capacity(mut self, names: usize) -> Self {
         self.capacity = names;
         self
     }
 
-    /// The resolver.
+    /// Builds the resolver.
     pub fn build(self) -> Resolver {
         let Self { source, settings, capacity } = self;
         let cache = RefCell::new(NameCache::new(capacity));
-        let flights = RefCell::default();
-        Resolver { inner: Rc::new(Inner { source, settings, cache, flights }) }
+        let lookups = RefCell::default();
+        Resolver { inner: Rc::new(Inner { source, settings, cache, lookups }) }
     }
 }
 
@@ -138,13 +136,13 @@ struct Inner {
     source: Box<dyn NameSource>,
     settings: Settings,
     cache: RefCell<NameCache>,
-    /// What is being looked up.
-    flights: RefCell<BTreeMap<String, Weak<Flight>>>,
+    /// The running lookups.
+    lookups: RefCell<BTreeMap<String, Weak<SharedLookup>>>,
 }
 
-/// Looks names up, keeps what was answered, and asks only once for many.
+/// Looks names up, caches the answers, and shares lookups between callers.
 ///
-/// Clones share what they know. A resolver belongs to its kernel's thread.
+/// Clones share one cache. A resolver belongs to its kernel's thread.
 ///
 /// # Examples
 ///
@@ -170,12 +168,12 @@ impl Default for Resolver {
 }
 
 impl Resolver {
-    /// A resolver that asks the system.
+    /// Creates a resolver that asks the system.
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// A resolver with something to set.
+    /// Returns a builder with the default settings.
     ///
     /// # Examples
     ///
@@ -200,21 +198,22 @@ impl Resolver {
         ResolverBuilder { source: Box::new(SystemNames), settings, capacity: CAPACITY }
     }
 
-    /// The addresses of a name, best first; at least one. An address in numbers is its own.
+    /// The addresses of a name, best first; at least one. A numeric address needs no lookup.
     ///
     /// # Cancellation
     ///
-    /// An interruption point, unless the answer is known. Others who wait for the same name go on
-    /// waiting; the lookup is given up when nobody does any more.
+    /// An interruption point, unless the answer is cached. Other callers of the same name keep
+    /// waiting; the last one to leave cancels the lookup.
     ///
     /// # Errors
     ///
-    /// [`NameError`], of the kind [`NotFound`](io::ErrorKind::NotFound) where it is known that there
-    /// is no address, [`TimedOut`](io::ErrorKind::TimedOut) where nobody answered; the interruption.
+    /// [`NameError`], of the kind [`NotFound`](io::ErrorKind::NotFound) if the source says that
+    /// there is no address, [`TimedOut`](io::ErrorKind::TimedOut) if there was no answer in time;
+    /// the interruption.
     ///
     /// # Panics
     ///
-    /// When polled outside a task.
+    /// If polled outside a task.
     #[track_caller]
     pub fn lookup(&self, host: &str) -> impl Future<Output = io::Result<Vec<IpAddr>>> + use<> {
         let (place, this, host) = (Location::caller(), self.clone(), host.to_owned());
@@ -233,12 +232,12 @@ impl Resolver {
         let known = self.inner.cache.borrow_mut().get(&host);
         let outcome = match known {
             Some(outcome) => outcome,
-            None => Flight::join(&self.inner, &host).landed(place).await?,
+            None => SharedLookup::join(&self.inner, &host).outcome(place).await?,
         };
         Ok(outcome?.to_vec())
     }
 
-    /// Connects to a host as [`TcpStream::connect`] does, with the addresses from here.
+    /// Connects to a host as [`TcpStream::connect`], with addresses from this resolver.
     ///
     /// # Cancellation
     ///
@@ -250,7 +249,7 @@ impl Resolver {
     ///
     /// # Panics
     ///
-    /// When polled outside a task.
+    /// If polled outside a task.
     #[track_caller]
     pub fn connect<A: ToAddresses>(
         &self,
@@ -264,12 +263,12 @@ impl Resolver {
         async move { TcpStream::connect_resolved(resolving.await?, place).await }
     }
 
-    /// How many names are known.
+    /// The number of cached names.
     pub fn known(&self) -> usize {
         self.inner.cache.borrow().len()
     }
 
-    /// Forgets all names.
+    /// Clears the cache.
     pub fn forget(&self) {
         self.inner.cache.borrow_mut().clear();
     }
@@ -279,94 +278,94 @@ impl fmt::Debug for Resolver {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Resolver")
             .field("known", &self.known())
-            .field("under_way", &self.inner.flights.borrow().len())
+            .field("under_way", &self.inner.lookups.borrow().len())
             .finish_non_exhaustive()
     }
 }
 
-/// A lookup that is under way. Those who ask hold it, its task does not.
-struct Flight {
+/// A running lookup. Its callers hold it, its task does not.
+struct SharedLookup {
     resolver: Weak<Inner>,
     host: String,
     outcome: RefCell<Option<Outcome>>,
-    landed: WaitQueue,
+    waiters: WaitQueue,
     task: RefCell<Option<CancelOnDrop<()>>>,
 }
 
-impl Flight {
+impl SharedLookup {
     fn join(resolver: &Rc<Inner>, host: &str) -> Rc<Self> {
-        let under_way = resolver.flights.borrow().get(host).and_then(Weak::upgrade);
-        if let Some(flight) = under_way {
-            return flight;
+        let under_way = resolver.lookups.borrow().get(host).and_then(Weak::upgrade);
+        if let Some(lookup) = under_way {
+            return lookup;
         }
-        let flight = Rc::new(Self {
+        let lookup = Rc::new(Self {
             resolver: Rc::downgrade(resolver),
             host: host.to_owned(),
             outcome: RefCell::default(),
-            landed: WaitQueue::new(),
+            waiters: WaitQueue::new(),
             task: RefCell::default(),
         });
-        resolver.flights.borrow_mut().insert(host.to_owned(), Rc::downgrade(&flight));
-        let landing = Landing(Rc::downgrade(&flight));
+        resolver.lookups.borrow_mut().insert(host.to_owned(), Rc::downgrade(&lookup));
+        let end = LookupEnd(Rc::downgrade(&lookup));
         let (resolver, host) = (resolver.clone(), host.to_owned());
         let task = Builder::new().name(format!("look up {host}")).spawn(async move {
             let (outcome, ttl) = look_up(&resolver, &host).await;
             resolver.cache.borrow_mut().put(&host, outcome.clone(), ttl);
-            landing.land(outcome);
+            end.finish(outcome);
         });
-        *flight.task.borrow_mut() = Some(task.cancel_on_drop());
-        flight
+        *lookup.task.borrow_mut() = Some(task.cancel_on_drop());
+        lookup
     }
 
-    async fn landed(&self, place: &'static Location<'static>) -> io::Result<Outcome> {
+    async fn outcome(&self, place: &'static Location<'static>) -> io::Result<Outcome> {
         loop {
             if let Some(outcome) = self.outcome.borrow().clone() {
                 return Ok(outcome);
             }
-            park_at(&self.landed, place).await?;
+            park_at(&self.waiters, place).await?;
         }
     }
 }
 
-impl Drop for Flight {
+impl Drop for SharedLookup {
     fn drop(&mut self) {
         if let Some(resolver) = self.resolver.upgrade() {
-            let mut flights = resolver.flights.borrow_mut();
-            // It may be somebody else's by now: one that began when this had been given up.
-            if flights.get(&self.host).is_some_and(|flight| flight.strong_count() == 0) {
-                flights.remove(&self.host);
+            let mut lookups = resolver.lookups.borrow_mut();
+            // A new lookup of the same name may have replaced this one.
+            if lookups.get(&self.host).is_some_and(|lookup| lookup.strong_count() == 0) {
+                lookups.remove(&self.host);
             }
         }
     }
 }
 
-/// Held by the task of a flight: however that ends, those who wait are told.
-struct Landing(Weak<Flight>);
+/// Held by the task of a lookup: wakes the callers at any end of the task.
+struct LookupEnd(Weak<SharedLookup>);
 
-impl Landing {
-    fn land(&self, outcome: Outcome) {
-        let Some(flight) = self.0.upgrade() else { return };
-        flight.outcome.borrow_mut().get_or_insert(outcome);
-        flight.landed.wake(usize::MAX);
-        if let Some(resolver) = flight.resolver.upgrade() {
-            // Those who ask from now on have it from the cache, or begin anew.
-            resolver.flights.borrow_mut().remove(&flight.host);
+impl LookupEnd {
+    fn finish(&self, outcome: Outcome) {
+        let Some(lookup) = self.0.upgrade() else { return };
+        lookup.outcome.borrow_mut().get_or_insert(outcome);
+        lookup.waiters.wake(usize::MAX);
+        if let Some(resolver) = lookup.resolver.upgrade() {
+            // Later callers use the cache, or begin a new lookup.
+            resolver.lookups.borrow_mut().remove(&lookup.host);
         }
     }
 }
 
-impl Drop for Landing {
+impl Drop for LookupEnd {
     fn drop(&mut self) {
-        if let Some(flight) = self.0.upgrade()
-            && flight.outcome.borrow().is_none()
+        if let Some(lookup) = self.0.upgrade()
+            && lookup.outcome.borrow().is_none()
         {
-            let error = io::Error::other("the lookup was ended from elsewhere");
-            self.land(Err(NameError::new(&flight.host, error)));
+            let error = io::Error::other("the task of the lookup ended without an answer");
+            self.finish(Err(NameError::new(&lookup.host, error)));
         }
     }
 }
 
-/// Asks, as often as it takes. Also says for how long the outcome holds.
+/// Asks the source, with retries. Returns the outcome with its TTL.
 async fn look_up(resolver: &Inner, host: &str) -> (Outcome, Duration) {
     let Settings { ttl, negative_ttl, attempt_timeout, attempts, timeout } = resolver.settings;
     let asking = async {
@@ -387,14 +386,14 @@ async fn look_up(resolver: &Inner, host: &str) -> (Outcome, Duration) {
         }
     };
     match answer {
-        Ok(NameAnswer { addresses, ttl: said }) if !addresses.is_empty() => {
-            (Ok(addresses.into()), said.unwrap_or(ttl).min(MAX_TTL))
+        Ok(NameAnswer { addresses, ttl: given }) if !addresses.is_empty() => {
+            (Ok(addresses.into()), given.unwrap_or(ttl).min(MAX_TTL))
         }
-        Ok(NameAnswer { ttl: said, .. }) => {
+        Ok(NameAnswer { ttl: given, .. }) => {
             let error = io::Error::new(io::ErrorKind::NotFound, "the name has no address");
-            (Err(NameError::new(host, error)), said.unwrap_or(negative_ttl).min(MAX_TTL))
+            (Err(NameError::new(host, error)), given.unwrap_or(negative_ttl).min(MAX_TTL))
         }
-        // A lookup that was ended says nothing about the name.
+        // An interruption says nothing about the name.
         Err(error) if interruption(&error).is_some() => {
             (Err(NameError::new(host, error)), Duration::ZERO)
         }

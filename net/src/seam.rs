@@ -1,13 +1,11 @@
-//! The poll-based faces of streams: `tokio::io` and `futures_io`.
+//! The poll-based traits of streams: `tokio::io` and `futures_io`.
 //!
-//! Code that was written for these traits polls a stream and, told to wait, expects to be woken. So
-//! a stream keeps one wait per direction between two polls, and polls it again with the waker of
-//! the next ([`Waits`]). Everything else is as with the methods of a stream: an attempt first, and
-//! an interruption is an error that nobody retries.
+//! A stream keeps one wait per direction between two polls, and polls it again with the next waker
+//! ([`Waits`]). Otherwise these traits work as the methods of a stream: the attempt comes first,
+//! and an interruption is an error of a kind that is not retried.
 //!
-//! The last one who polled a direction is woken, as these traits say. A wait that was given up
-//! unfinished (a future of another library was dropped) stays with its stream until somebody reads
-//! or writes again, and is in nobody's way.
+//! The latest waker of a direction is woken, as these traits require. An abandoned wait (a future
+//! of another library was dropped) stays with its stream until the next read or write replaces it.
 
 use std::cell::RefCell;
 use std::future::Future;
@@ -43,15 +41,15 @@ impl Waits {
         }
     }
 
-    /// Takes back a wait that was given up: who waits now is the only one.
+    /// Drops an abandoned wait, since another wait of this direction begins.
     #[inline]
-    pub(crate) fn give_up(&self, direction: Direction) {
+    pub(crate) fn abandon(&self, direction: Direction) {
         drop(self.of(direction).take());
     }
 }
 
 impl Socket {
-    /// Attempts to move bytes in a direction: `attempt` makes the attempt of `with`.
+    /// Attempts to move bytes in a direction: `attempt` returns the attempt on `with`.
     fn poll_attempt<T>(
         &self,
         cx: &mut Context<'_>,
@@ -60,7 +58,7 @@ impl Socket {
         attempt: impl Fn(&mut T) -> Attempt<'_>,
     ) -> Poll<io::Result<usize>> {
         let wait = self.waits().of(direction);
-        // Taken out, so that nothing is borrowed while the kernel calls a waker.
+        // The wait is taken out, so nothing is borrowed while the kernel calls a waker.
         let mut waiting = wait.take();
         loop {
             if let Some(mut trap) = waiting.take() {
@@ -115,8 +113,7 @@ impl Socket {
         self.poll_attempt(cx, Direction::Write, data, |data| Attempt::WriteVectored(data))
     }
 
-    /// Ends the direction that is written to. Where the connection has ended, nothing is left to
-    /// end.
+    /// Ends the writing direction. Succeeds if the connection has ended already.
     fn poll_end(&self) -> Poll<io::Result<()>> {
         let is_over = |error: &io::Error| error.raw_os_error().is_some();
         match self.shutdown(Shutdown::Write) {
@@ -128,7 +125,7 @@ impl Socket {
     }
 }
 
-/// What the seams ask of a type: its socket.
+/// A type with a socket, for which the traits are implemented.
 trait Polled {
     fn polled(&self) -> &Socket;
 }
@@ -143,7 +140,7 @@ macro_rules! polled {
     )*};
 }
 
-/// For each type: the traits of both seams, for what it can do.
+/// Implements the traits of both crates for each type.
 macro_rules! seams {
     (read: $([$($of:tt)*] $type:ty;)*) => {$(
         #[cfg(feature = "tokio-io")]

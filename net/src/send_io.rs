@@ -1,4 +1,4 @@
-//! A stream in a wrapper that is `Send`, for libraries that demand it.
+//! A `Send` wrapper of a stream, for libraries that require it.
 
 #[cfg(feature = "futures-io")]
 use std::io::IoSliceMut;
@@ -8,10 +8,11 @@ use std::task::{Context, Poll};
 
 use pikake_traps::Bound;
 
-/// A stream that stays on its kernel's thread, in a wrapper that is `Send` and `Sync`.
+/// A `Send` and `Sync` wrapper of a stream, which stays on its kernel's thread.
 ///
-/// It is what the stream inside is to `tokio::io` and `futures_io`. See [`Bound`] for what happens
-/// on other threads: used there it panics, dropped there it is closed at home.
+/// The wrapper implements the traits of `tokio::io` and `futures_io` that the stream does. On
+/// another thread, a use panics, and a drop sends the stream back to its kernel, which closes it;
+/// see [`Bound`].
 ///
 /// # Examples
 ///
@@ -51,7 +52,7 @@ impl<S: Unpin> SendIo<S> {
         self.0.get()
     }
 
-    /// The stream, not bound any more.
+    /// Unwraps the stream.
     ///
     /// # Panics
     ///

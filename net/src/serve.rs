@@ -1,10 +1,9 @@
 //! The accept loop, with a limit.
 //!
-//! [`serve`] is the loop that every server needs and that is easy to get wrong. A connection is
-//! taken only when there is room for it, so that under load clients wait in the system's backlog
-//! and not in this process. Each runs in a task of its own, so that one that panics takes nobody
-//! with it. No task outlives the loop unasked. And when the process is out of descriptors, the loop
-//! neither ends nor spins:
+//! [`serve`] is the accept loop of a server. It accepts a connection only when there is room, so
+//! under load clients wait in the system's backlog and not in this process. Each handler runs in a
+//! task of its own, so a panic ends only that connection. The loop ends its tasks before it
+//! returns. When the process is out of descriptors, the loop neither ends nor spins:
 //!
 //! ```text
 //!            ┌───────────────────────────────────────────────┐
@@ -17,7 +16,7 @@
 //! ```
 //!
 //! (1) [`Handlers::fewer_than`]. (2) [`Listener::accept`]. (3) [`Handlers::start`]. (4) and (5)
-//! [`Handlers::pause`]. Every wait in the picture can be interrupted, which leads to [`Handlers::end`].
+//! [`Handlers::pause`]. An interruption of any of these waits leads to [`Handlers::end`].
 
 use std::convert::Infallible;
 use std::future::{Future, poll_fn};
@@ -40,14 +39,14 @@ use crate::unix::{UnixListener, UnixStream};
 /// shorter than a person notices, longer than an attempt takes by three orders of magnitude.
 const SHORTAGE_PAUSE: Duration = Duration::from_millis(5);
 
-/// The longest such pause; each is twice the one before. So long it takes at most until new
-/// connections are taken after the shortage has ended.
+/// The longest such pause; each is twice the one before. It bounds the delay of new connections
+/// after the shortage has ended.
 const SHORTAGE_PAUSE_LIMIT: Duration = Duration::from_secs(1);
 
-/// What [`serve`] takes connections from.
+/// A source of connections for [`serve`].
 ///
-/// Implement it to put something between listener and handler: a handshake, a filter. Remember that
-/// the next connection is accepted only when this has returned.
+/// Implement it to add a step between listener and handler, as a filter. The next connection is
+/// accepted only after [`accept`](Self::accept) has returned.
 ///
 /// # Examples
 ///
@@ -70,21 +69,22 @@ const SHORTAGE_PAUSE_LIMIT: Duration = Duration::from_secs(1);
 /// }
 /// ```
 pub trait Listener {
-    /// A connection.
+    /// The type of a connection.
     type Connection;
 
-    /// Where a connection comes from.
+    /// The type of a peer's address.
     type Address;
 
-    /// Takes a connection, waiting until there is one.
+    /// Accepts a connection, waiting until there is one.
     ///
     /// # Cancellation
     ///
-    /// An interruption point; dropped or interrupted, it has taken none.
+    /// An interruption point. A call that is dropped or interrupted takes none.
     ///
     /// # Errors
     ///
-    /// Whatever ends the listener; an interruption; a lack of descriptors or memory, which passes.
+    /// A failure of the listener; an interruption; a lack of descriptors or memory, which is
+    /// temporary.
     fn accept(&self) -> impl Future<Output = io::Result<(Self::Connection, Self::Address)>>;
 }
 
@@ -127,24 +127,25 @@ listen_through!(&L, Rc<L>);
 /// Accepts connections and handles each in a task of its own, at most `limit` at a time.
 ///
 /// While `limit` connections are being handled, no further one is accepted: clients wait in the
-/// system's backlog. A handler that panics ends its own connection only; the panic is logged as
-/// any task's is. Where the process lacks descriptors or memory for a connection, that is logged
-/// once, and accepting is tried again after a pause (5 ms at first, a second at most) or as soon as
-/// a handler has ended.
+/// system's backlog. A handler that panics ends its own connection only; the panic is logged like
+/// that of any task. If the process lacks descriptors or memory for a connection, `serve` logs that
+/// once, and tries again after a pause (5 ms at first, a second at most) or when a handler has
+/// ended.
 ///
 /// # Ending
 ///
-/// It goes on until one of these happens:
+/// `serve` runs until one of these events:
 ///
-/// * *It is interrupted.* Every handler is asked to end, and it returns when they have. If it is
-///   interrupted again meanwhile, those that are left are aborted: so
+/// * *An interruption.* All handlers are cancelled, and `serve` returns when they have ended. A
+///   second interruption aborts the remaining handlers: so
 ///   `timeout_after(longer, timeout_after(shorter, serve(..)))` gives the handlers the difference
-///   of the two to say goodbye.
-/// * *The listener fails*, as it does when it is closed from elsewhere. Handlers go on, and it
-///   returns when the last one has ended. This is how to stop without hurting anybody.
-/// * *It is dropped.* Handlers are asked to end, and nobody waits for them.
+///   of the two to clean up.
+/// * *A failure of the listener*, also because another task closed it. Handlers continue, and
+///   `serve` returns when the last one has ended. So closing the listener stops a server without
+///   interrupting requests.
+/// * *A drop.* Handlers are cancelled, without a wait for their end.
 ///
-/// To let requests come to their end, with deadlines, see [`serve_until`](crate::serve_until).
+/// To finish requests within deadlines, see [`serve_until`](crate::serve_until).
 ///
 /// # Examples
 ///
@@ -172,11 +173,12 @@ listen_through!(&L, Rc<L>);
 ///
 /// # Errors
 ///
-/// The interruption ([`interruption`](crate::interruption) finds it), or the listener's error. It never returns `Ok`.
+/// The interruption ([`interruption`](crate::interruption) finds it), or the listener's error. It
+/// never returns `Ok`.
 ///
 /// # Panics
 ///
-/// When `limit` is zero; when polled outside a task.
+/// If `limit` is zero, or when polled outside a task.
 pub fn serve<L, H, F>(
     listener: L,
     limit: usize,
@@ -189,7 +191,7 @@ where
     H: Fn(L::Connection, L::Address) -> F + 'static,
     F: Future<Output = ()> + 'static,
 {
-    assert!(limit > 0, "a server that may handle no connection at a time never handles any");
+    assert!(limit > 0, "a server must be allowed at least one connection");
     let handler = Rc::new(handler);
     async move {
         let mut handlers = Handlers::new(limit);
@@ -206,7 +208,7 @@ where
     }
 }
 
-/// Waits until there is room for a connection, and takes one.
+/// Waits until there is room for a connection, and accepts one.
 pub(crate) async fn next_connection<L: Listener>(
     listener: &L,
     handlers: &mut Handlers,
@@ -225,8 +227,8 @@ pub(crate) async fn next_connection<L: Listener>(
     }
 }
 
-/// Takes a connection. Handlers that end meanwhile are reaped at once, and not when the next
-/// connection comes, so that a panic is reported when it happened.
+/// Accepts a connection. Handlers that end meanwhile are reaped at once, so a panic is reported
+/// when it happens and not with the next connection.
 async fn accept_and_reap<L: Listener>(
     listener: &L,
     handlers: &mut Handlers,
@@ -248,8 +250,7 @@ async fn accept_and_reap<L: Listener>(
     }
 }
 
-/// Whether an error of `accept` says that the process or the machine lacks something which others
-/// will give back.
+/// Whether an error of `accept` is a temporary lack of descriptors or memory.
 fn is_shortage(error: &io::Error) -> bool {
     const SHORTAGES: [Errno; 4] = [Errno::MFILE, Errno::NFILE, Errno::NOBUFS, Errno::NOMEM];
     let code = error.raw_os_error();

@@ -1,8 +1,8 @@
-//! The socket that all the others are made of.
+//! The socket inside all public socket types.
 //!
-//! A kernel knows a socket by its number, and a number can be copied. [`Socket`] is the number
-//! with an owner: dropping it closes the socket, and it stays on its kernel's thread. Each
-//! operation is written once, here; the public types choose which of them they offer.
+//! A kernel knows a socket by its number. [`Socket`] owns the number: its drop closes the socket,
+//! and it stays on its kernel's thread. It has all operations, of which the public types offer
+//! some.
 
 use std::fmt;
 use std::future::Future;
@@ -26,8 +26,8 @@ use crate::error::{ReadExactError, WriteAllError};
 
 pub(crate) struct Socket {
     id: SocketId,
-    /// Its kernel is one of this thread.
-    home: PhantomData<Rc<()>>,
+    /// Makes the type `!Send`, since the kernel belongs to this thread.
+    not_send: PhantomData<Rc<()>>,
     #[cfg(any(feature = "tokio-io", feature = "futures-io"))]
     waits: crate::seam::Waits,
 }
@@ -36,7 +36,7 @@ impl Socket {
     fn own(id: SocketId) -> Self {
         Self {
             id,
-            home: PhantomData,
+            not_send: PhantomData,
             #[cfg(any(feature = "tokio-io", feature = "futures-io"))]
             waits: Default::default(),
         }
@@ -52,12 +52,12 @@ impl Socket {
         &self.waits
     }
 
-    /// Whoever polled this direction has given up, if another one waits for it now.
+    /// Drops an abandoned wait of a poll-based trait, since a new operation of its direction begins.
     #[inline]
     fn begin(&self, direction: Option<Direction>) {
         #[cfg(any(feature = "tokio-io", feature = "futures-io"))]
         if let Some(direction) = direction {
-            self.waits.give_up(direction);
+            self.waits.abandon(direction);
         }
         #[cfg(not(any(feature = "tokio-io", feature = "futures-io")))]
         let _ = direction;
@@ -67,7 +67,7 @@ impl Socket {
     pub(crate) fn open(what: OpenSocket<'_>) -> io::Result<Self> {
         match open_socket(what)? {
             Opened::One(id) => Ok(Self::own(id)),
-            other => misanswered(other),
+            other => wrong_answer(other),
         }
     }
 
@@ -75,7 +75,7 @@ impl Socket {
     pub(crate) fn open_pair(what: OpenSocket<'_>) -> io::Result<(Self, Self)> {
         match open_socket(what)? {
             Opened::Pair(one, other) => Ok((Self::own(one), Self::own(other))),
-            other => misanswered(other),
+            other => wrong_answer(other),
         }
     }
 
@@ -84,13 +84,13 @@ impl Socket {
         Self::open(OpenSocket::Adopt(descriptor))
     }
 
-    /// Attempts something without waiting.
+    /// Makes an attempt without waiting.
     pub(crate) fn attempt(&self, what: Attempt<'_>) -> io::Result<usize> {
         attempt(self.id, what)
     }
 
-    /// Attempts something until it can be done: `attempt` makes it of `with`, `output` takes from `with`
-    /// what has come of it, and the number of bytes that were moved.
+    /// Repeats an attempt until it no longer blocks. `attempt` returns the attempt on `with`, and
+    /// `output` the result, given `with` and the number of bytes moved.
     #[inline]
     fn operation<T, R>(
         &self,
@@ -104,9 +104,9 @@ impl Socket {
         kernel_trap_at(SocketTrap::new(self.id, operation), place)
     }
 
-    /// Closes the socket; once is enough.
+    /// Closes the socket. A second call has no effect.
     pub(crate) fn close(&self) {
-        // It fails if the socket was closed before, or its kernel has ended and closed it.
+        // `Close` fails if the socket was closed before, or if its kernel has ended and closed it.
         drop(self.attempt(Attempt::Close));
     }
 
@@ -120,14 +120,14 @@ impl Socket {
         self.attempt(Attempt::Connect(to)).map(drop)
     }
 
-    /// Waits until an attempt is worthwhile. A socket that was closed meanwhile is an error.
+    /// Waits until an attempt may succeed. A socket that was closed meanwhile is an error.
     #[track_caller]
     pub(crate) fn ready(&self, direction: Direction) -> impl Future<Output = io::Result<()>> {
         self.begin(Some(direction));
         kernel_trap_at(SocketTrap::new(self.id, IsReady(direction)), Location::caller())
     }
 
-    /// Waits until a connection is made, or has failed.
+    /// Waits until an attempt to connect has succeeded or failed.
     pub(crate) fn connected(
         &self,
         place: &'static Location<'static>,
@@ -144,15 +144,15 @@ impl Socket {
                     .operation(place, None, |to| Attempt::Accept(to), |to, _| accepted(to))
                     .await
                 {
-                    Err(error) if is_of_the_connection(&error) => {}
+                    Err(error) if is_connection_error(&error) => {}
                     result => return result,
                 }
             }
         }
     }
 
-    /// A connection that is there already; `None` also for any error, which is there again when
-    /// next asked for, or was the connection's.
+    /// A connection from the backlog. `None` also for an error, which the next call reports again
+    /// unless it was the connection's.
     pub(crate) fn try_accept(&self) -> Option<(Self, Address)> {
         let mut to = None;
         self.attempt(Attempt::Accept(&mut to)).ok().map(|_| accepted(&mut to))
@@ -255,7 +255,7 @@ impl Socket {
             Location::caller(),
             (buffer, None),
             |(buffer, from)| Attempt::Receive(buffer, from),
-            |(_, from), length| (length, put(from)),
+            |(_, from), length| (length, filled_in(from)),
         )
     }
 
@@ -271,12 +271,12 @@ impl Socket {
 
     pub(crate) fn local_address(&self) -> io::Result<Address> {
         let mut address = None;
-        self.attempt(Attempt::LocalAddress(&mut address)).map(|_| put(&mut address))
+        self.attempt(Attempt::LocalAddress(&mut address)).map(|_| filled_in(&mut address))
     }
 
     pub(crate) fn peer_address(&self) -> io::Result<Address> {
         let mut address = None;
-        self.attempt(Attempt::PeerAddress(&mut address)).map(|_| put(&mut address))
+        self.attempt(Attempt::PeerAddress(&mut address)).map(|_| filled_in(&mut address))
     }
 
     pub(crate) fn set(&self, option: SocketOption) -> io::Result<()> {
@@ -302,7 +302,7 @@ impl fmt::Debug for Socket {
     }
 }
 
-/// Something to attempt until it can be done. See [`Socket::operation`].
+/// An attempt to repeat until it no longer blocks. See [`Socket::operation`].
 struct Operation<T, A, O> {
     with: T,
     attempt: A,
@@ -327,8 +327,7 @@ where
     }
 }
 
-/// Reads. Without room in the buffers there is nothing to wait for, and the system is not asked,
-/// since it would wait.
+/// A read. With empty buffers it returns at once, since the system would block.
 struct Reading<T: Trap> {
     trap: KernelTrap<T>,
     is_empty: bool,
@@ -351,7 +350,7 @@ pub(crate) fn has_no_room(buffers: &[IoSliceMut<'_>]) -> bool {
 }
 
 fn accepted(to: &mut Option<(SocketId, Address)>) -> (Socket, Address) {
-    let (id, address) = put(to);
+    let (id, address) = filled_in(to);
     (Socket::own(id), address)
 }
 
@@ -360,19 +359,19 @@ fn bytes<T>(_: &mut T, moved: usize) -> usize {
     moved
 }
 
-/// What the kernel has put there for an attempt that succeeded.
-pub(crate) fn put<T>(place: &mut Option<T>) -> T {
-    place.take().expect("a kernel puts there what an attempt gives (I1)")
+/// The result that the kernel filled in for a successful attempt.
+pub(crate) fn filled_in<T>(result: &mut Option<T>) -> T {
+    result.take().expect("a kernel fills in the result of a successful attempt (I1)")
 }
 
 #[cold]
-fn misanswered(answer: impl fmt::Debug) -> ! {
-    panic!("a kernel answers what it was asked, not with {answer:?} (I1)")
+fn wrong_answer(answer: impl fmt::Debug) -> ! {
+    panic!("a kernel answered another request: {answer:?} (I1)")
 }
 
-/// Whether an error of `accept` is that of a connection that failed while it waited to be
-/// accepted, which says nothing about the next one. Linux hands out such errors; see accept(2).
-fn is_of_the_connection(error: &io::Error) -> bool {
+/// Whether an error of `accept` concerns one connection that failed in the backlog, and not the
+/// listener. Linux returns such errors; see accept(2).
+fn is_connection_error(error: &io::Error) -> bool {
     use io::ErrorKind::{ConnectionAborted, HostUnreachable, NetworkDown, NetworkUnreachable};
     matches!(error.kind(), ConnectionAborted | HostUnreachable | NetworkDown | NetworkUnreachable)
 }
@@ -393,7 +392,7 @@ pub(crate) fn unix(address: Address) -> io::Result<unix::SocketAddr> {
     }
 }
 
-/// The address that a path is.
+/// The address of a path.
 pub(crate) fn unix_path(path: &Path) -> io::Result<Address> {
     Ok(Address::Unix(Box::new(unix::SocketAddr::from_pathname(path)?)))
 }
@@ -404,7 +403,7 @@ fn wrong_family(socket: &str, address: &str) -> io::Error {
     io::Error::new(io::ErrorKind::InvalidData, message)
 }
 
-/// A property that was read must be the one that was asked for.
+/// The error of an answer with another property than the requested one.
 #[cold]
 pub(crate) fn wrong_option(option: SocketOption) -> io::Error {
     let message = format!("the kernel answered with another property: {option:?}");

@@ -1,17 +1,16 @@
-//! What a stream of bytes can do, written once for everything that is one.
+//! The methods of byte streams.
 //!
-//! TCP streams, Unix streams and the halves of both offer the same operations, each with its
-//! documentation. They are inherent methods, so that nobody has to import a trait to read from a
-//! socket, and so they come from macros: [`reading`] and [`writing`] for what has that direction,
-//! [`whole`] for a stream that has both. Each expects a field or method `socket` and is told what
-//! the type is called in the examples.
+//! TCP streams, Unix streams and their halves have the same documented operations. They are
+//! inherent methods, so reading a socket needs no trait, and come from macros: [`reading`] and
+//! [`writing`] for one direction, [`whole`] for a stream with both. Each macro expects a field
+//! `socket` and takes the type's name for its examples.
 
-/// The methods of everything that can be read from.
+/// The methods of a readable type.
 macro_rules! reading {
     ($name:literal) => {
-        /// Reads what there is, waiting until there is something.
+        /// Reads some bytes, waiting until there are any.
         ///
-        /// 0 is the end of the stream (or of no room in the buffer).
+        /// Returns 0 at the end of the stream (or for an empty buffer).
         ///
         /// # Examples
         ///
@@ -25,18 +24,17 @@ macro_rules! reading {
         ///
         /// # Cancellation
         ///
-        /// An interruption point while nothing is there. Dropped or interrupted, it has taken no
-        /// bytes.
+        /// An interruption point while there is nothing to read. A read that is dropped or interrupted takes no bytes.
         ///
         /// # Errors
         ///
-        /// The system's, as [`ConnectionReset`](std::io::ErrorKind::ConnectionReset); the
+        /// The system's error, as [`ConnectionReset`](std::io::ErrorKind::ConnectionReset); the
         /// interruption; [`ResourceBusy`](pikake_traps::ResourceBusy) if another task waits to
         /// read; [`Closed`](pikake_traps::Closed).
         ///
         /// # Panics
         ///
-        /// When polled outside a task of its kernel.
+        /// If polled outside a task of its kernel.
         #[track_caller]
         pub fn read(&self, buffer: &mut [u8]) -> impl Future<Output = io::Result<usize>> {
             self.socket.read(buffer)
@@ -56,8 +54,7 @@ macro_rules! reading {
         ///
         /// # Cancellation
         ///
-        /// An interruption point while nothing is there. Interrupted, the error says how many bytes
-        /// are in the buffer. Dropped, nobody knows.
+        /// An interruption point while there is nothing to read. The error of an interruption has the number of bytes read; a drop loses it.
         ///
         /// # Errors
         ///
@@ -66,7 +63,7 @@ macro_rules! reading {
         ///
         /// # Panics
         ///
-        /// When polled outside a task of its kernel.
+        /// If polled outside a task of its kernel.
         #[track_caller]
         pub fn read_exact(
             &self,
@@ -99,7 +96,7 @@ macro_rules! reading {
         ///
         /// # Panics
         ///
-        /// When polled outside a task of its kernel.
+        /// If polled outside a task of its kernel.
         #[track_caller]
         pub fn read_vectored(
             &self,
@@ -108,7 +105,7 @@ macro_rules! reading {
             self.socket.read_vectored(buffers)
         }
 
-        /// Reads what there is and leaves it there, waiting until there is something.
+        /// Reads some bytes without removing them, waiting until there are any.
         ///
         /// # Examples
         ///
@@ -129,20 +126,20 @@ macro_rules! reading {
         ///
         /// # Panics
         ///
-        /// When polled outside a task of its kernel.
+        /// If polled outside a task of its kernel.
         #[track_caller]
         pub fn peek(&self, buffer: &mut [u8]) -> impl Future<Output = io::Result<usize>> {
             self.socket.peek(buffer)
         }
 
-        /// Waits until [`try_read`](Self::try_read) is worthwhile.
+        /// Waits until [`try_read`](Self::try_read) may succeed.
         ///
-        /// That is a hint: it may still say that it would block, and then this waits. A socket that
-        /// was never read from counts as worthwhile.
+        /// This is a hint: the attempt may still report that it would block. A socket that
+        /// was never read from counts as readable.
         ///
         /// # Cancellation
         ///
-        /// An interruption point. Nothing is lost when it is dropped.
+        /// An interruption point. Dropping the future loses nothing.
         ///
         /// # Errors
         ///
@@ -151,13 +148,13 @@ macro_rules! reading {
         ///
         /// # Panics
         ///
-        /// When polled outside a task.
+        /// If polled outside a task.
         #[track_caller]
         pub fn readable(&self) -> impl Future<Output = io::Result<()>> {
             self.socket.ready(Direction::Read)
         }
 
-        /// Reads what there is. Never suspends.
+        /// Reads some bytes. Never suspends.
         ///
         /// # Examples
         ///
@@ -177,18 +174,17 @@ macro_rules! reading {
         ///
         /// # Errors
         ///
-        /// [`WouldBlock`](std::io::ErrorKind::WouldBlock) if nothing is there, or if the task has
-        /// had its share of attempts for this step; what [`read`](Self::read) reports.
+        /// [`WouldBlock`](std::io::ErrorKind::WouldBlock) if there is nothing to read or the task has used up the attempts of its step; as for [`read`](Self::read).
         pub fn try_read(&self, buffer: &mut [u8]) -> io::Result<usize> {
             self.socket.try_read(buffer)
         }
     };
 }
 
-/// The methods of everything that can be written to.
+/// The methods of a writable type.
 macro_rules! writing {
     ($name:literal) => {
-        /// Writes some of the data, waiting until there is room, and tells how much it was.
+        /// Writes some of the data, waiting until there is room, and returns the number of bytes.
         ///
         /// # Examples
         ///
@@ -201,18 +197,17 @@ macro_rules! writing {
         ///
         /// # Cancellation
         ///
-        /// An interruption point while there is no room. Dropped or interrupted, it has written
-        /// nothing.
+        /// An interruption point while there is no room. A write that is dropped or interrupted writes nothing.
         ///
         /// # Errors
         ///
-        /// The system's, as [`BrokenPipe`](std::io::ErrorKind::BrokenPipe); the interruption;
+        /// The system's error, as [`BrokenPipe`](std::io::ErrorKind::BrokenPipe); the interruption;
         /// [`ResourceBusy`](pikake_traps::ResourceBusy) if another task waits to write;
         /// [`Closed`](pikake_traps::Closed).
         ///
         /// # Panics
         ///
-        /// When polled outside a task of its kernel.
+        /// If polled outside a task of its kernel.
         #[track_caller]
         pub fn write(&self, data: &[u8]) -> impl Future<Output = io::Result<usize>> {
             self.socket.write(data)
@@ -230,8 +225,7 @@ macro_rules! writing {
         ///
         /// # Cancellation
         ///
-        /// An interruption point while there is no room. Interrupted, the error says how many bytes
-        /// were written. Dropped, nobody knows.
+        /// An interruption point while there is no room. The error of an interruption has the number of bytes written; a drop loses it.
         ///
         /// # Errors
         ///
@@ -239,13 +233,14 @@ macro_rules! writing {
         ///
         /// # Panics
         ///
-        /// When polled outside a task of its kernel.
+        /// If polled outside a task of its kernel.
         #[track_caller]
         pub fn write_all(&self, data: &[u8]) -> impl Future<Output = Result<(), WriteAllError>> {
             self.socket.write_all(data)
         }
 
-        /// Writes some of the data of several buffers, in their order, and tells how much it was.
+        /// Writes some of the data of several buffers, in their order, and returns the number of
+        /// bytes.
         ///
         /// # Examples
         ///
@@ -268,7 +263,7 @@ macro_rules! writing {
         ///
         /// # Panics
         ///
-        /// When polled outside a task of its kernel.
+        /// If polled outside a task of its kernel.
         #[track_caller]
         pub fn write_vectored(
             &self,
@@ -277,13 +272,13 @@ macro_rules! writing {
             self.socket.write_vectored(buffers)
         }
 
-        /// Waits until [`try_write`](Self::try_write) is worthwhile.
+        /// Waits until [`try_write`](Self::try_write) may succeed.
         ///
-        /// That is a hint: it may still say that it would block, and then this waits.
+        /// This is a hint: the attempt may still report that it would block.
         ///
         /// # Cancellation
         ///
-        /// An interruption point. Nothing is lost when it is dropped.
+        /// An interruption point. Dropping the future loses nothing.
         ///
         /// # Errors
         ///
@@ -292,25 +287,25 @@ macro_rules! writing {
         ///
         /// # Panics
         ///
-        /// When polled outside a task.
+        /// If polled outside a task.
         #[track_caller]
         pub fn writable(&self) -> impl Future<Output = io::Result<()>> {
             self.socket.ready(Direction::Write)
         }
 
-        /// Writes some of the data, and tells how much it was. Never suspends.
+        /// Writes some of the data, and returns the number of bytes. Never suspends.
         ///
         /// # Errors
         ///
-        /// [`WouldBlock`](std::io::ErrorKind::WouldBlock) if there is no room, or if the task has
-        /// had its share of attempts for this step; what [`write`](Self::write) reports.
+        /// [`WouldBlock`](std::io::ErrorKind::WouldBlock) if there is no room or the task has used
+        /// up the attempts of its step; as for [`write`](Self::write).
         pub fn try_write(&self, data: &[u8]) -> io::Result<usize> {
             self.socket.try_write(data)
         }
     };
 }
 
-/// The methods of a stream that has both directions, and nothing to do with its family.
+/// The methods of a stream with both directions, of any address family.
 macro_rules! whole {
     ($stream:ident, $name:literal, $address:ty, $convert:path, $std:ty) => {
         /// Takes over a stream of the standard library.
@@ -318,7 +313,7 @@ macro_rules! whole {
         /// # Errors
         ///
         /// [`Unsupported`](std::io::ErrorKind::Unsupported), from a kernel whose sockets are no
-        /// descriptors; else the system's.
+        /// descriptors; otherwise the system's error.
         ///
         /// # Panics
         ///
@@ -330,8 +325,7 @@ macro_rules! whole {
 
         /// Ends one or both directions.
         ///
-        /// The peer reads the end of the stream where writing was ended; the other direction goes
-        /// on.
+        /// If writing is ended, the peer reads the end of the stream. The other direction continues.
         ///
         /// # Examples
         ///
@@ -348,16 +342,16 @@ macro_rules! whole {
         ///
         /// # Errors
         ///
-        /// The system's, as [`NotConnected`](std::io::ErrorKind::NotConnected);
+        /// The system's error, as [`NotConnected`](std::io::ErrorKind::NotConnected);
         /// [`Closed`](pikake_traps::Closed).
         pub fn shutdown(&self, how: Shutdown) -> io::Result<()> {
             self.socket.shutdown(how)
         }
 
-        /// Closes the stream while others may still hold it, as dropping it does when nobody does.
+        /// Closes the stream, even if other tasks still hold it.
         ///
-        /// Whoever waits on it is woken with [`Closed`](pikake_traps::Closed), and so fails every
-        /// later operation. Closing it again does nothing.
+        /// Waits and later operations fail with [`Closed`](pikake_traps::Closed). A second call has
+        /// no effect.
         pub fn close(&self) {
             self.socket.close();
         }
@@ -366,7 +360,7 @@ macro_rules! whole {
         ///
         /// # Errors
         ///
-        /// [`Closed`](pikake_traps::Closed), or the system's.
+        /// [`Closed`](pikake_traps::Closed), or the system's error.
         pub fn local_addr(&self) -> io::Result<$address> {
             self.socket.local_address().and_then($convert)
         }
@@ -375,13 +369,13 @@ macro_rules! whole {
         ///
         /// # Errors
         ///
-        /// [`NotConnected`](std::io::ErrorKind::NotConnected), if the peer has gone;
+        /// [`NotConnected`](std::io::ErrorKind::NotConnected), if the peer is gone;
         /// [`Closed`](pikake_traps::Closed).
         pub fn peer_addr(&self) -> io::Result<$address> {
             self.socket.peer_address().and_then($convert)
         }
 
-        /// The stream's two directions, each by itself, for as long as the stream is borrowed.
+        /// The two directions of the stream, as borrowed halves.
         ///
         /// # Examples
         ///
@@ -397,10 +391,10 @@ macro_rules! whole {
             halves::borrowed(&self.socket)
         }
 
-        /// The stream's two directions as values of their own, for two tasks.
+        /// The two directions of the stream, as owned halves for two tasks.
         ///
-        /// Dropping the half that writes ends that direction. When both have been dropped, the
-        /// stream is closed. [`OwnedReadHalf::reunite`] makes it whole again.
+        /// Dropping the writing half ends its direction. When both are dropped, the stream is
+        /// closed. [`OwnedReadHalf::reunite`] joins the halves.
         ///
         /// # Examples
         ///
@@ -421,15 +415,15 @@ macro_rules! whole {
     };
 }
 
-/// The methods of the owned halves that depend on what they are halves of.
+/// The methods of owned halves that depend on the stream's type.
 macro_rules! owned_halves {
     ($stream:ident) => {
         impl OwnedReadHalf<$stream> {
-            /// Makes the stream whole again.
+            /// Joins the halves to a stream.
             ///
             /// # Errors
             ///
-            /// [`ReuniteError`] with both halves inside, if they are not of the same stream.
+            /// [`ReuniteError`] with both halves, if they are not of the same stream.
             pub fn reunite(
                 self,
                 write: OwnedWriteHalf<$stream>,

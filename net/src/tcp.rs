@@ -16,8 +16,8 @@ use crate::race::race;
 use crate::socket::{Socket, ip, wrong_option};
 use crate::stream::{owned_halves, reading, whole, writing};
 
-/// Connections that the system keeps for a listener until they are accepted. Systems have a limit
-/// of their own, 4096 on Linux; a burst of this size is not refused anywhere.
+/// The backlog of a listener. Systems cap it, Linux at 4096; no common system refuses a burst of
+/// this size.
 pub(crate) const BACKLOG: u32 = 1024;
 
 /// A TCP connection.
@@ -34,12 +34,11 @@ impl TcpStream {
 
     /// Connects to a host.
     ///
-    /// If it has several addresses, they are tried with little patience, as in RFC 8305 ("happy
-    /// eyeballs"): IPv6 and IPv4 take turns, and the next attempt begins when the one before has
-    /// failed, or has not come to anything within 250 ms. The first connection that is made is the
-    /// one; the others are closed.
+    /// If the host has several addresses, they are tried as in RFC 8305 ("happy eyeballs"): IPv6
+    /// and IPv4 alternate, and the next attempt begins when the one before has failed, or has not
+    /// succeeded within 250 ms. The first connection wins; the others are closed.
     ///
-    /// The name is looked up each time; a [`Resolver`](crate::Resolver) keeps what it was told.
+    /// Each call looks the name up; a [`Resolver`](crate::Resolver) caches the answers.
     ///
     /// # Examples
     ///
@@ -62,18 +61,18 @@ impl TcpStream {
     ///
     /// # Cancellation
     ///
-    /// An interruption point, in looking up the name and in connecting to each address. Interrupted
-    /// or dropped, it closes the sockets that were being connected.
+    /// An interruption point during the lookup and the attempts. An interruption or a drop closes
+    /// the sockets that were being connected.
     ///
     /// # Errors
     ///
     /// [`AddressErrors`](crate::AddressErrors) with every address that was tried, as
-    /// [`ConnectionRefused`](io::ErrorKind::ConnectionRefused); that the name has no address or is
-    /// none; the interruption.
+    /// [`ConnectionRefused`](io::ErrorKind::ConnectionRefused); a name that has no address or is
+    /// invalid; the interruption.
     ///
     /// # Panics
     ///
-    /// When called or polled outside a task.
+    /// If called or polled outside a task.
     #[track_caller]
     pub fn connect<A: ToAddresses>(to: A) -> impl Future<Output = io::Result<Self>> + use<A> {
         let place = Location::caller();
@@ -108,16 +107,16 @@ impl TcpStream {
         Ok(Self { socket })
     }
 
-    /// Whether small writes are sent at once, instead of being collected (`TCP_NODELAY`).
+    /// Sets whether small writes are sent at once, instead of being collected (`TCP_NODELAY`).
     ///
     /// # Errors
     ///
-    /// [`Closed`](pikake_traps::Closed), or the system's.
+    /// [`Closed`](pikake_traps::Closed), or the system's error.
     pub fn set_nodelay(&self, on: bool) -> io::Result<()> {
         self.socket.set(SocketOption::NoDelay(on))
     }
 
-    /// Whether small writes are sent at once. It is off for a new connection.
+    /// Whether small writes are sent at once. Off for a new connection.
     ///
     /// # Errors
     ///
@@ -129,11 +128,10 @@ impl TcpStream {
         }
     }
 
-    /// How long the system goes on sending what is left when the stream is closed (`SO_LINGER`);
-    /// `None` leaves it to the system, and zero resets the connection, so that the peer sees an
-    /// error.
+    /// Sets how long the system sends unsent data after the stream is closed (`SO_LINGER`). `None`
+    /// leaves that to the system; zero resets the connection, so the peer gets an error.
     ///
-    /// Closing never waits. Whole seconds are all that systems know.
+    /// Closing never waits. Systems know whole seconds only.
     ///
     /// # Errors
     ///
@@ -142,7 +140,7 @@ impl TcpStream {
         self.socket.set(SocketOption::Linger(time))
     }
 
-    /// How long the system goes on sending what is left when the stream is closed.
+    /// How long the system sends unsent data after the stream is closed.
     ///
     /// # Errors
     ///
@@ -159,7 +157,7 @@ impl TcpStream {
 
 owned_halves!(TcpStream);
 
-/// Takes TCP connections.
+/// A listener for TCP connections.
 ///
 /// # Examples
 ///
@@ -176,29 +174,29 @@ owned_halves!(TcpStream);
 /// # pikake_sim::example(example()).unwrap();
 /// ```
 ///
-/// To serve many, see [`serve`](crate::serve()).
+/// For a server, see [`serve`](crate::serve()).
 #[derive(Debug)]
 pub struct TcpListener {
     socket: Socket,
 }
 
 impl TcpListener {
-    /// Listens at the first of a host's addresses that can be listened at. Port 0 lets the system
-    /// choose one.
+    /// Listens at the first of a host's addresses that is available. With port 0 the system chooses
+    /// a port.
     ///
     /// # Cancellation
     ///
-    /// An interruption point while a name is looked up; an address in numbers waits for nothing.
+    /// An interruption point while a name is looked up. A numeric address needs no wait.
     ///
     /// # Errors
     ///
     /// [`AddressErrors`](crate::AddressErrors) with every address that was tried, as
-    /// [`AddrInUse`](io::ErrorKind::AddrInUse); that the name has no address or is none; the
+    /// [`AddrInUse`](io::ErrorKind::AddrInUse); a name that has no address or is invalid; the
     /// interruption.
     ///
     /// # Panics
     ///
-    /// When called or polled outside a kernel.
+    /// If called or polled outside a kernel.
     #[track_caller]
     pub fn bind<A: ToAddresses>(to: A) -> impl Future<Output = io::Result<Self>> + use<A> {
         let resolving = resolve("bind", to);
@@ -208,11 +206,11 @@ impl TcpListener {
         }
     }
 
-    /// Listens at an address beside other listeners that were bound in this way, each perhaps in a
-    /// kernel of its own: the system spreads the connections over them.
+    /// Listens at an address together with other listeners that were bound in this way, in any
+    /// kernels: the system distributes the connections.
     ///
-    /// A connection stays with the listener that got it. If that one is closed, those that it had
-    /// not accepted are reset. With port 0 each gets a port of its own.
+    /// Closing a listener resets the connections in its backlog, also if other listeners remain.
+    /// With port 0 each listener gets a port of its own.
     ///
     /// # Examples
     ///
@@ -236,12 +234,12 @@ impl TcpListener {
     ///
     /// # Errors
     ///
-    /// As for [`bind`](Self::bind); [`Unsupported`](io::ErrorKind::Unsupported), from a kernel that
-    /// has no such listeners.
+    /// As for [`bind`](Self::bind); [`Unsupported`](io::ErrorKind::Unsupported), from a kernel
+    /// without shared listeners.
     ///
     /// # Panics
     ///
-    /// When called or polled outside a kernel.
+    /// If called or polled outside a kernel.
     #[track_caller]
     pub fn bind_shared<A: ToAddresses>(to: A) -> impl Future<Output = io::Result<Self>> + use<A> {
         let resolving = resolve("bind", to);

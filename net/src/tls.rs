@@ -1,9 +1,9 @@
 //! TLS, by rustls.
 //!
-//! A [`TlsConnector`] makes TLS of a stream on a client's side, a [`TlsAcceptor`] on a server's, each
-//! by a handshake that has a deadline. The stream may be anything that can be read from and written
-//! to. The handshake belongs into the connection's own task, as here, and not into the loop that
-//! accepts: a client that never finishes it keeps nobody else waiting.
+//! A [`TlsConnector`] starts TLS on a client's stream, a [`TlsAcceptor`] on a server's, each by a
+//! handshake with a deadline, on any type that implements [`Read`] and [`Write`]. The handshake
+//! belongs into the connection's own task, as here, and not into the accept loop, so a client that
+//! never finishes it delays no other client.
 //!
 //! ```no_run
 //! use pikake_net::tls::{Identity, TlsAcceptor};
@@ -30,9 +30,9 @@
 //! # Ok(()) }
 //! ```
 //!
-//! Randomness and the time by which certificates are judged are asked of the kernel. `ring` draws the
-//! keys of an exchange itself, from the system: in a simulation, which bytes they are is not the
-//! seed's, and how many they are is, with keys whose signatures have one length (Ed25519).
+//! The kernel supplies random numbers and the time that certificates are checked against. `ring`
+//! takes the keys of an exchange from the system: in a simulation, the seed does not determine
+//! their bytes. It determines their number, with keys whose signatures have one length (Ed25519).
 
 use std::fmt;
 use std::io;
@@ -52,15 +52,15 @@ use rustls::{
 };
 
 use crate::read_write::{Read, Write};
-use crate::tls_unverified::Anybody;
+use crate::tls_unverified::AnyCertificate;
 
 pub use crate::tls_stream::TlsStream;
 pub use rustls;
 
-/// How long a handshake may take unless told otherwise: several round trips over a bad connection.
+/// The default timeout of a handshake: several round trips over a bad connection.
 pub const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// Random bytes from the kernel, or outside of one from the system.
+/// Random bytes from the kernel, or from the system outside a kernel.
 #[derive(Debug)]
 struct KernelRandom;
 
@@ -74,7 +74,7 @@ impl SecureRandom for KernelRandom {
     }
 }
 
-/// The kernel's wall clock, or outside of one the system's.
+/// The kernel's wall clock, or the system's outside a kernel.
 #[derive(Debug)]
 struct KernelTime;
 
@@ -125,7 +125,7 @@ fn protocols<P: Into<Vec<u8>>>(alpn: impl IntoIterator<Item = P>) -> Vec<Vec<u8>
     alpn.into_iter().map(Into::into).collect()
 }
 
-/// Who one is: a certificate, those that vouch for it, and its key.
+/// An identity: a certificate with its chain, and its key.
 #[derive(Debug)]
 pub struct Identity {
     chain: Vec<CertificateDer<'static>>,
@@ -133,29 +133,28 @@ pub struct Identity {
 }
 
 impl Identity {
-    /// From PEM: the certificate with those that vouch for it, in this order, and the key (PKCS#8,
-    /// PKCS#1 or SEC1).
+    /// Reads PEM: the certificate followed by its chain, and the key (PKCS#8, PKCS#1 or SEC1).
     ///
     /// # Errors
     ///
-    /// [`InvalidInput`](io::ErrorKind::InvalidInput), if there is no certificate or no key in it.
+    /// [`InvalidInput`](io::ErrorKind::InvalidInput), if the certificate or the key is missing.
     pub fn from_pem(chain: &[u8], key: &[u8]) -> io::Result<Self> {
         let key = PrivateKeyDer::from_pem_slice(key);
         let key = key.map_err(|error| pem_error("the private key", error))?;
         Ok(Self { chain: certificates("the certificate", chain)?, key })
     }
 
-    /// From two PEM files, read on this thread: before there is anything else to do.
+    /// Reads two PEM files, which blocks the thread: for the start of a program.
     ///
     /// # Errors
     ///
-    /// The system's, with the path; as for [`from_pem`](Self::from_pem).
+    /// The system's error, with the path; as for [`from_pem`](Self::from_pem).
     pub fn from_pem_files(chain: impl AsRef<Path>, key: impl AsRef<Path>) -> io::Result<Self> {
         Self::from_pem(&read(chain.as_ref())?, &read(key.as_ref())?)
     }
 }
 
-/// Makes a [`TlsConnector`]. See [`TlsConnector::builder`].
+/// Builds a [`TlsConnector`]. See [`TlsConnector::builder`].
 #[derive(Debug)]
 #[must_use = "a builder does nothing until `build` is called"]
 pub struct TlsConnectorBuilder {
@@ -167,7 +166,7 @@ pub struct TlsConnectorBuilder {
 }
 
 impl TlsConnectorBuilder {
-    /// Trusts whom the platform trusts. Reads its files, which may block for a moment.
+    /// Trusts the platform's root certificates. Reading them blocks the thread.
     ///
     /// # Errors
     ///
@@ -187,52 +186,52 @@ impl TlsConnectorBuilder {
         Ok(self)
     }
 
-    /// Trusts whoever these PEM certificates vouch for.
+    /// Trusts these root certificates, as PEM.
     ///
     /// # Errors
     ///
-    /// [`InvalidInput`](io::ErrorKind::InvalidInput), if there are none in it.
+    /// [`InvalidInput`](io::ErrorKind::InvalidInput), if there are none.
     pub fn roots_pem(mut self, pem: &[u8]) -> io::Result<Self> {
         add_roots(&mut self.roots, "the root certificates", pem)?;
         Ok(self)
     }
 
-    /// Takes whatever certificate the server shows, whoever vouches for it, whatever its name, and
-    /// expired or not. So anybody on the way can be the server, and read and change everything: for
-    /// tests, and to find out what is wrong with a certificate.
+    /// Accepts any certificate of the server, without a check of its chain, name and dates. An
+    /// attacker on the path can then impersonate the server, and read and change all data: use this
+    /// only for tests and to examine a certificate.
     pub fn dangerous_unverified(mut self) -> Self {
         self.is_unverified = true;
         self
     }
 
-    /// Shows who one is to servers that ask.
+    /// Sets the identity for servers that request one.
     pub fn identity(mut self, identity: Identity) -> Self {
         self.identity = Some(identity);
         self
     }
 
-    /// The protocols to offer, best first (ALPN), as `["h2", "http/1.1"]`.
+    /// Sets the protocols to offer, best first (ALPN), as `["h2", "http/1.1"]`.
     pub fn alpn<P: Into<Vec<u8>>>(mut self, protocols_: impl IntoIterator<Item = P>) -> Self {
         self.alpn = protocols(protocols_);
         self
     }
 
-    /// How long a handshake may take, instead of [`HANDSHAKE_TIMEOUT`].
+    /// Sets the timeout of a handshake, instead of [`HANDSHAKE_TIMEOUT`].
     pub fn handshake_timeout(mut self, timeout: Duration) -> Self {
         self.timeout = timeout;
         self
     }
 
-    /// The connector.
+    /// Builds the connector.
     ///
     /// # Errors
     ///
-    /// [`InvalidInput`](io::ErrorKind::InvalidInput), if nobody is trusted, or the key is not the
-    /// certificate's.
+    /// [`InvalidInput`](io::ErrorKind::InvalidInput), if there are no root certificates, or the key
+    /// does not match its certificate.
     pub fn build(self) -> io::Result<TlsConnector> {
         let Self { roots, is_unverified, identity, alpn, timeout } = self;
         if roots.is_empty() && !is_unverified {
-            let text = "nobody is trusted: call `platform_roots` or `roots_pem`";
+            let text = "there are no root certificates: call `platform_roots` or `roots_pem`";
             return Err(io::Error::new(io::ErrorKind::InvalidInput, text));
         }
         let builder = ClientConfig::builder_with_details(provider(), Arc::new(KernelTime))
@@ -240,8 +239,8 @@ impl TlsConnectorBuilder {
             .map_err(refused)?;
         let builder = match is_unverified {
             true => {
-                let anybody = Arc::new(Anybody(provider()));
-                builder.dangerous().with_custom_certificate_verifier(anybody)
+                let verifier = Arc::new(AnyCertificate(provider()));
+                builder.dangerous().with_custom_certificate_verifier(verifier)
             }
             false => builder.with_root_certificates(roots),
         };
@@ -278,7 +277,7 @@ pub struct TlsConnector {
 }
 
 impl TlsConnector {
-    /// A connector with something to set; whom to trust has to be.
+    /// Returns a builder. Root certificates have to be set.
     pub fn builder() -> TlsConnectorBuilder {
         let roots = RootCertStore::empty();
         let timeout = HANDSHAKE_TIMEOUT;
@@ -286,22 +285,22 @@ impl TlsConnector {
         TlsConnectorBuilder { roots, is_unverified: false, identity: None, alpn, timeout }
     }
 
-    /// From a configuration of rustls, for what cannot be set here.
+    /// Takes a configuration of rustls, for options that the builder lacks.
     pub fn with_config(config: impl Into<Arc<ClientConfig>>) -> Self {
         Self { config: config.into(), timeout: HANDSHAKE_TIMEOUT }
     }
 
-    /// Shakes hands with the server of that name. An address in numbers is a name as well.
+    /// Performs the handshake with the server `name`, which may be a numeric address.
     ///
     /// # Cancellation
     ///
-    /// An interruption point. Interrupted or dropped, the stream is closed.
+    /// An interruption point. An interruption or a drop closes the stream.
     ///
     /// # Errors
     ///
     /// [`InvalidData`](io::ErrorKind::InvalidData) with the [`rustls::Error`] inside, as for a
     /// certificate that is not trusted; [`TimedOut`](io::ErrorKind::TimedOut) if the handshake took
-    /// too long; what the stream reports; the interruption. Each says to whom.
+    /// too long; the stream's error; the interruption. Each error names the server.
     pub async fn connect<S: Read + Write>(
         &self,
         name: &str,
@@ -317,7 +316,7 @@ impl TlsConnector {
     }
 }
 
-/// Makes a [`TlsAcceptor`]. See [`TlsAcceptor::builder`].
+/// Builds a [`TlsAcceptor`]. See [`TlsAcceptor::builder`].
 #[derive(Debug)]
 #[must_use = "a builder does nothing until `build` is called"]
 pub struct TlsAcceptorBuilder {
@@ -328,11 +327,11 @@ pub struct TlsAcceptorBuilder {
 }
 
 impl TlsAcceptorBuilder {
-    /// Demands a certificate of every client, for which one of these PEM certificates vouches.
+    /// Requires a certificate of every client, issued under one of these root certificates (PEM).
     ///
     /// # Errors
     ///
-    /// [`InvalidInput`](io::ErrorKind::InvalidInput), if there are none in it.
+    /// [`InvalidInput`](io::ErrorKind::InvalidInput), if there are none.
     pub fn require_clients_of_pem(self, pem: &[u8]) -> io::Result<Self> {
         self.ask_clients(pem, true)
     }
@@ -342,7 +341,7 @@ impl TlsAcceptorBuilder {
     ///
     /// # Errors
     ///
-    /// [`InvalidInput`](io::ErrorKind::InvalidInput), if there are none in it.
+    /// [`InvalidInput`](io::ErrorKind::InvalidInput), if there are none.
     pub fn ask_clients_of_pem(self, pem: &[u8]) -> io::Result<Self> {
         self.ask_clients(pem, false)
     }
@@ -354,24 +353,23 @@ impl TlsAcceptorBuilder {
         Ok(self)
     }
 
-    /// The protocols that are spoken, best first (ALPN). A client that offers others only is
-    /// refused.
+    /// Sets the supported protocols, best first (ALPN). A client that offers only others is refused.
     pub fn alpn<P: Into<Vec<u8>>>(mut self, protocols_: impl IntoIterator<Item = P>) -> Self {
         self.alpn = protocols(protocols_);
         self
     }
 
-    /// How long a handshake may take, instead of [`HANDSHAKE_TIMEOUT`].
+    /// Sets the timeout of a handshake, instead of [`HANDSHAKE_TIMEOUT`].
     pub fn handshake_timeout(mut self, timeout: Duration) -> Self {
         self.timeout = timeout;
         self
     }
 
-    /// The acceptor.
+    /// Builds the acceptor.
     ///
     /// # Errors
     ///
-    /// [`InvalidInput`](io::ErrorKind::InvalidInput), if the key is not the certificate's.
+    /// [`InvalidInput`](io::ErrorKind::InvalidInput), if the key does not match the certificate.
     pub fn build(self) -> io::Result<TlsAcceptor> {
         let Self { identity, client_roots, alpn, timeout } = self;
         let builder = ServerConfig::builder_with_details(provider(), Arc::new(KernelTime))
@@ -397,7 +395,7 @@ impl TlsAcceptorBuilder {
     }
 }
 
-/// A server's side of TLS. Clones share everything.
+/// A server's side of TLS. Clones share the configuration and its sessions.
 #[derive(Clone, Debug)]
 pub struct TlsAcceptor {
     config: Arc<ServerConfig>,
@@ -405,22 +403,22 @@ pub struct TlsAcceptor {
 }
 
 impl TlsAcceptor {
-    /// An acceptor with something to set.
+    /// Returns a builder.
     pub fn builder(identity: Identity) -> TlsAcceptorBuilder {
         let timeout = HANDSHAKE_TIMEOUT;
         TlsAcceptorBuilder { identity, client_roots: None, alpn: Vec::new(), timeout }
     }
 
-    /// From a configuration of rustls, for what cannot be set here, as several certificates.
+    /// Takes a configuration of rustls, for options that the builder lacks, as several certificates.
     pub fn with_config(config: impl Into<Arc<ServerConfig>>) -> Self {
         Self { config: config.into(), timeout: HANDSHAKE_TIMEOUT }
     }
 
-    /// Shakes hands with the client at the other end.
+    /// Performs the handshake with a client.
     ///
     /// # Cancellation
     ///
-    /// An interruption point. Interrupted or dropped, the stream is closed.
+    /// An interruption point. An interruption or a drop closes the stream.
     ///
     /// # Errors
     ///

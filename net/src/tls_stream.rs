@@ -1,19 +1,18 @@
-//! A stream inside of a stream: rustls between a program and what carries its bytes.
+//! A TLS stream: rustls between a program and the stream that carries its records, the *carrier*.
 //!
-//! rustls does no I/O. It is fed what arrives, and asked for what is to go out, and in between
-//! are two buffers, which are the stream's and outlive every wait:
+//! rustls does no I/O. This stream passes it the bytes that arrive and sends its records. Two
+//! buffers of the stream are in between, and outlive every wait:
 //!
 //! ```text
 //!   carrier ──read──▶ incoming ──▶ rustls ──▶ plaintext ──▶ read
 //!   carrier ◀──write── outgoing ◀── rustls ◀── plaintext ◀── write
 //! ```
 //!
-//! So a wait that is interrupted leaves half a record where it was. The one thing that cannot be
-//! taken back is a record that was made: plaintext that has gone into it counts as written, and an
-//! error that comes while it is sent says how much that was.
+//! So an interrupted wait keeps half a record in its buffer. A record cannot be taken back: its
+//! plaintext counts as written, and an error while it is sent has the number of bytes.
 //!
-//! The two directions share rustls, which is borrowed between waits only, and nothing else: one task
-//! may read while another writes.
+//! The two directions share only rustls, which is not borrowed during waits: one task may read
+//! while another writes.
 
 use std::cell::{Cell, RefCell};
 use std::fmt;
@@ -30,42 +29,42 @@ use crate::buffered::{Buffer, fill};
 use crate::error::{ReadExactError, WriteAllError};
 use crate::read_write::{Read, Write};
 
-/// Records that were made and not sent, from `sent` on.
+/// Records to send; those before `sent` are sent.
 #[derive(Default)]
 struct Outgoing {
     records: Vec<u8>,
     sent: usize,
 }
 
-/// What is to be sent, while somebody sends it. It is put back however that ends.
+/// The records while a call sends them. Its drop puts them back.
 struct Sending<'a> {
-    home: &'a Cell<Option<Outgoing>>,
+    slot: &'a Cell<Option<Outgoing>>,
     outgoing: Outgoing,
 }
 
 impl Drop for Sending<'_> {
     fn drop(&mut self) {
-        self.home.set(Some(std::mem::take(&mut self.outgoing)));
+        self.slot.set(Some(std::mem::take(&mut self.outgoing)));
     }
 }
 
-/// A TLS connection on a stream. Made by a [`TlsConnector`](crate::tls::TlsConnector) or
+/// A TLS connection on a stream, from a [`TlsConnector`](crate::tls::TlsConnector) or
 /// [`TlsAcceptor`](crate::tls::TlsAcceptor).
 ///
-/// It takes `&self` as sockets do: to read and write in two tasks, share it in an
+/// Its methods take `&self`, as those of sockets: to read and write in two tasks, share it in an
 /// [`Rc`](std::rc::Rc).
 ///
 /// # The end
 ///
-/// TLS says goodbye (`close_notify`), so that an end can be told from a cut. [`finish`](Self::finish)
-/// says it. A peer that closes its connection without is an error here,
-/// [`UnexpectedEof`](io::ErrorKind::UnexpectedEof), and so is this side to the peer when the stream
-/// is dropped without: dropping never waits.
+/// TLS ends with a message (`close_notify`), to distinguish an end from a truncation.
+/// [`finish`](Self::finish) sends it. If a peer closes its connection without that message, reads
+/// fail with [`UnexpectedEof`](io::ErrorKind::UnexpectedEof). A drop never waits and sends no
+/// `close_notify`, so the peer gets such an error.
 pub struct TlsStream<S> {
     carrier: S,
     tls: RefCell<Connection>,
     incoming: RefCell<Buffer>,
-    /// `None` while somebody sends.
+    /// `None` while a call sends.
     outgoing: Cell<Option<Outgoing>>,
 }
 
@@ -75,17 +74,17 @@ impl<S> TlsStream<S> {
         Self { carrier, tls: RefCell::new(tls), incoming: RefCell::default(), outgoing }
     }
 
-    /// What carries it.
+    /// The carrier.
     pub fn get_ref(&self) -> &S {
         &self.carrier
     }
 
-    /// The protocol that was agreed upon (ALPN), as `b"h2"`.
+    /// The negotiated protocol (ALPN), as `b"h2"`.
     pub fn alpn_protocol(&self) -> Option<Vec<u8>> {
         self.tls.borrow().alpn_protocol().map(<[u8]>::to_vec)
     }
 
-    /// The name that the client wanted to speak to (SNI); of a client's own stream, `None`.
+    /// The server name that the client requested (SNI); `None` on a client's stream.
     pub fn server_name(&self) -> Option<String> {
         match &*self.tls.borrow() {
             Connection::Server(server) => server.server_name().map(str::to_owned),
@@ -93,12 +92,12 @@ impl<S> TlsStream<S> {
         }
     }
 
-    /// The certificates that the peer has shown, its own first; none if it was not asked for any.
+    /// The certificates of the peer, its own first; none if no certificate was requested or sent.
     pub fn peer_certificates(&self) -> Vec<CertificateDer<'static>> {
         self.tls.borrow().peer_certificates().map(<[_]>::to_vec).unwrap_or_default()
     }
 
-    /// The version and the cipher, for people: `TLSv1_3, TLS13_AES_256_GCM_SHA384`.
+    /// The version and the cipher as text: `TLSv1_3, TLS13_AES_256_GCM_SHA384`.
     pub fn description(&self) -> String {
         let tls = self.tls.borrow();
         let version = tls.protocol_version().map(|version| format!("{version:?}"));
@@ -108,16 +107,18 @@ impl<S> TlsStream<S> {
 }
 
 impl<S: Read + Write> TlsStream<S> {
-    /// Reads what there is, waiting until there is something. 0 is the end that the peer has said.
+    /// Reads some bytes, waiting until there are any. Returns 0 at the end, after the peer's
+    /// `close_notify`.
     ///
     /// # Cancellation
     ///
-    /// An interruption point while nothing is there. Dropped or interrupted, it has taken no bytes.
+    /// An interruption point while there is nothing to read. A read that is dropped or interrupted
+    /// takes no bytes.
     ///
     /// # Errors
     ///
     /// [`UnexpectedEof`](io::ErrorKind::UnexpectedEof) if the connection was cut;
-    /// [`InvalidData`](io::ErrorKind::InvalidData) for what is no TLS; what the carrier reports; the
+    /// [`InvalidData`](io::ErrorKind::InvalidData) for invalid TLS; what the carrier reports; the
     /// interruption.
     pub async fn read(&self, buffer: &mut [u8]) -> io::Result<usize> {
         if buffer.is_empty() {
@@ -130,7 +131,7 @@ impl<S: Read + Write> TlsStream<S> {
                 result => return result,
             }
             self.receive().await?;
-            // As an answer to new keys. If somebody sends already, it goes with that.
+            // The answer to a key update. A call that is sending already sends it too.
             if self.tls.borrow().wants_write() && !self.is_sending() {
                 self.drain().await?;
             }
@@ -141,8 +142,8 @@ impl<S: Read + Write> TlsStream<S> {
     ///
     /// # Cancellation
     ///
-    /// An interruption point. Interrupted, the error says how many bytes are in the buffer. Dropped,
-    /// nobody knows.
+    /// An interruption point. The error of an interruption has the number of bytes read; a drop
+    /// loses it.
     ///
     /// # Errors
     ///
@@ -159,17 +160,18 @@ impl<S: Read + Write> TlsStream<S> {
         Ok(())
     }
 
-    /// Writes some of the data, waiting until the carrier has taken it, and tells how much it was.
+    /// Writes some of the data, waiting until the carrier has taken it, and returns the number of
+    /// bytes.
     ///
     /// # Cancellation
     ///
-    /// An interruption point. Interrupted, nothing was written, unless there is a [`WriteAllError`]
-    /// in the error, which says how much was; that is then sent with what is written next, or by
-    /// [`flush`](Self::flush). Dropped, nobody knows.
+    /// An interruption point. An interrupted write has written nothing, unless its error contains a
+    /// [`WriteAllError`] with the number of bytes; these are sent with the next write or by
+    /// [`flush`](Self::flush). A drop loses the number.
     ///
     /// # Errors
     ///
-    /// What the carrier reports; the interruption; [`ResourceBusy`] if another task is writing.
+    /// The carrier's error; the interruption; [`ResourceBusy`] if another task is writing.
     pub async fn write(&self, data: &[u8]) -> io::Result<usize> {
         self.drain().await?;
         let written = self.tls.borrow_mut().writer().write(data)?;
@@ -183,8 +185,8 @@ impl<S: Read + Write> TlsStream<S> {
     ///
     /// # Cancellation
     ///
-    /// An interruption point. Interrupted, the error says how many bytes count as written, as for
-    /// [`write`](Self::write). Dropped, nobody knows.
+    /// An interruption point. The error of an interruption has the number of bytes that count as
+    /// written, as for [`write`](Self::write); a drop loses it.
     ///
     /// # Errors
     ///
@@ -193,11 +195,11 @@ impl<S: Read + Write> TlsStream<S> {
         Write::write_all(self, data).await
     }
 
-    /// Has the carrier take what an interrupted [`write`](Self::write) has left.
+    /// Sends the records that an interrupted [`write`](Self::write) has left.
     ///
     /// # Cancellation
     ///
-    /// An interruption point; nothing is lost.
+    /// An interruption point; a drop loses nothing.
     ///
     /// # Errors
     ///
@@ -207,12 +209,11 @@ impl<S: Read + Write> TlsStream<S> {
         self.carrier.flush().await
     }
 
-    /// Says goodbye (`close_notify`), and ends this direction of the carrier. What the peer still
-    /// sends can be read.
+    /// Sends `close_notify` and ends this direction of the carrier. The other direction continues.
     ///
     /// # Cancellation
     ///
-    /// An interruption point; what is left to be sent is sent when it is called again.
+    /// An interruption point; a second call sends the rest.
     ///
     /// # Errors
     ///
@@ -223,7 +224,7 @@ impl<S: Read + Write> TlsStream<S> {
         self.carrier.finish().await
     }
 
-    /// Exchanges what it takes until both sides have keys.
+    /// Exchanges records until the handshake is complete.
     pub(crate) async fn shake_hands(&self) -> io::Result<()> {
         loop {
             self.drain().await?;
@@ -237,7 +238,7 @@ impl<S: Read + Write> TlsStream<S> {
         }
     }
 
-    /// Passes on to rustls what has arrived, waiting for it if need be; 0 if it was the end.
+    /// Passes received bytes to rustls, waiting until there are any; 0 at the end of the carrier.
     async fn receive(&self) -> io::Result<usize> {
         if self.incoming.borrow().bytes().is_empty()
             && fill(&self.incoming, &self.carrier).await? == 0
@@ -253,8 +254,8 @@ impl<S: Read + Write> TlsStream<S> {
         match processed {
             Ok(length) => Ok(length),
             Err(error) => {
-                // The alert that says so, as far as it can be sent without waiting.
-                self.drain_at_once().await;
+                // Sends the alert, as far as possible without waiting.
+                self.drain_without_waiting().await;
                 Err(io::Error::new(io::ErrorKind::InvalidData, error))
             }
         }
@@ -267,12 +268,12 @@ impl<S: Read + Write> TlsStream<S> {
         is_sending
     }
 
-    /// Sends all records that were made.
+    /// Sends all records.
     async fn drain(&self) -> io::Result<()> {
         let Some(outgoing) = self.outgoing.take() else {
             return Err(ResourceBusy(Direction::Write).into());
         };
-        let mut sending = Sending { home: &self.outgoing, outgoing };
+        let mut sending = Sending { slot: &self.outgoing, outgoing };
         loop {
             let Outgoing { records, sent } = &mut sending.outgoing;
             if *sent == records.len() {
@@ -291,14 +292,14 @@ impl<S: Read + Write> TlsStream<S> {
                 Ok(length) => *sent += length,
                 Err(error) => {
                     *sent += WriteAllError::written_in(&error);
-                    return Err(bare(error));
+                    return Err(without_count(error));
                 }
             }
         }
     }
 
-    async fn drain_at_once(&self) {
-        // An interruption is not for this attempt, which nobody hears of.
+    async fn drain_without_waiting(&self) {
+        // Shielded: the attempt returns no error, so it must not collect an interruption.
         let mut draining = pin!(shield(self.drain()));
         poll_fn(|cx| {
             let _ = draining.as_mut().poll(cx);
@@ -308,8 +309,8 @@ impl<S: Read + Write> TlsStream<S> {
     }
 }
 
-/// An error without the count of the carrier's bytes, which are records and nobody's data.
-fn bare(error: io::Error) -> io::Error {
+/// An error without the count of the carrier's bytes, which are records and not plaintext.
+fn without_count(error: io::Error) -> io::Error {
     match error.downcast::<WriteAllError>() {
         Ok(inside) => inside.source,
         Err(error) => error,

@@ -1,6 +1,5 @@
-//! A client that speaks to whoever answers.
-//!
-//! The one place where a connector gives up what it promises.
+//! The certificate verifier of
+//! [`dangerous_unverified`](crate::tls::TlsConnectorBuilder::dangerous_unverified).
 
 use std::sync::Arc;
 
@@ -9,11 +8,11 @@ use rustls::crypto::{CryptoProvider, verify_tls12_signature, verify_tls13_signat
 use rustls::pki_types::{CertificateDer, ServerName, UnixTime};
 use rustls::{DigitallySignedStruct, Error, SignatureScheme};
 
-/// Takes any certificate. That the peer has the key of the one it shows is still verified.
+/// Accepts any certificate. The signature by the certificate's key is still verified.
 #[derive(Debug)]
-pub(crate) struct Anybody(pub(crate) Arc<CryptoProvider>);
+pub(crate) struct AnyCertificate(pub(crate) Arc<CryptoProvider>);
 
-impl ServerCertVerifier for Anybody {
+impl ServerCertVerifier for AnyCertificate {
     fn verify_server_cert(
         &self,
         _certificate: &CertificateDer<'_>,

@@ -12,7 +12,7 @@ use crate::address::{ToAddresses, resolve};
 use crate::datagram::datagrams;
 use crate::error::in_context;
 #[cfg(feature = "dns")]
-use crate::socket::put;
+use crate::socket::filled_in;
 use crate::socket::{Socket, ip, wrong_option};
 
 /// A UDP socket.
@@ -35,12 +35,12 @@ pub struct UdpSocket {
 }
 
 impl UdpSocket {
-    /// Opens a socket at the first of a host's addresses that can be had. Port 0 lets the system
-    /// choose one.
+    /// Opens a socket at the first of a host's addresses that is available. With port 0 the system
+    /// chooses a port.
     ///
     /// # Cancellation
     ///
-    /// An interruption point while a name is looked up; an address in numbers waits for nothing.
+    /// An interruption point while a name is looked up. A numeric address needs no wait.
     ///
     /// # Errors
     ///
@@ -48,7 +48,7 @@ impl UdpSocket {
     ///
     /// # Panics
     ///
-    /// When called or polled outside a kernel.
+    /// If called or polled outside a kernel.
     #[track_caller]
     pub fn bind<A: ToAddresses>(to: A) -> impl Future<Output = io::Result<Self>> + use<A> {
         let resolving = resolve("bind", to);
@@ -62,12 +62,12 @@ impl UdpSocket {
     ///
     /// # Cancellation
     ///
-    /// An interruption point while a name is looked up; an address in numbers waits for nothing.
+    /// An interruption point while a name is looked up. A numeric address needs no wait.
     ///
     /// # Errors
     ///
-    /// [`AddressErrors`](crate::AddressErrors) with every address that was tried; that the name has
-    /// no address or is none; the interruption; [`Closed`](pikake_traps::Closed).
+    /// [`AddressErrors`](crate::AddressErrors) with every address that was tried; a name that has
+    /// no address or is invalid; the interruption; [`Closed`](pikake_traps::Closed).
     ///
     /// # Panics
     ///
@@ -80,7 +80,7 @@ impl UdpSocket {
 
     /// Sends a datagram to an address, waiting until there is room.
     ///
-    /// An address only: a lookup for every datagram is never what is meant.
+    /// Takes no names, since each datagram would need a lookup.
     ///
     /// # Cancellation
     ///
@@ -94,23 +94,23 @@ impl UdpSocket {
     ///
     /// # Panics
     ///
-    /// When polled outside a task of its kernel.
+    /// If polled outside a task of its kernel.
     #[track_caller]
     pub fn send_to(&self, data: &[u8], to: SocketAddr) -> impl Future<Output = io::Result<usize>> {
         let sending = self.socket.send(data, Some(Address::Ip(to)));
         async move { sending.await.map_err(|error| in_context(error, || format!("send to {to}"))) }
     }
 
-    /// Receives a datagram that is there. Never suspends.
+    /// Receives a datagram, if there is one. Never suspends.
     #[cfg(feature = "dns")]
     pub(crate) fn try_recv_from(&self, buffer: &mut [u8]) -> io::Result<(usize, SocketAddr)> {
         let mut from = None;
         let length = self.socket.attempt(Attempt::Receive(buffer, &mut from))?;
-        let from = put(&mut from);
+        let from = filled_in(&mut from);
         Ok((length, ip(from)?))
     }
 
-    /// Sends a datagram for which there is room. Never suspends.
+    /// Sends a datagram, if there is room. Never suspends.
     #[cfg(feature = "dns")]
     pub(crate) fn try_send_to(&self, data: &[u8], to: SocketAddr) -> io::Result<usize> {
         self.socket.attempt(Attempt::Send(data, Some(&Address::Ip(to))))
@@ -126,20 +126,20 @@ impl UdpSocket {
         self.socket.ready(Direction::Write).await
     }
 
-    /// Whether datagrams may be sent to broadcast addresses (`SO_BROADCAST`).
+    /// Sets whether datagrams may be sent to broadcast addresses (`SO_BROADCAST`).
     ///
     /// # Errors
     ///
-    /// [`Closed`](pikake_traps::Closed), or the system's.
+    /// [`Closed`](pikake_traps::Closed), or the system's error.
     pub fn set_broadcast(&self, on: bool) -> io::Result<()> {
         self.socket.set(SocketOption::Broadcast(on))
     }
 
-    /// Whether datagrams may be sent to broadcast addresses. At first they may not.
+    /// Whether datagrams may be sent to broadcast addresses. Off for a new socket.
     ///
     /// # Errors
     ///
-    /// [`Closed`](pikake_traps::Closed), or the system's.
+    /// [`Closed`](pikake_traps::Closed), or the system's error.
     pub fn broadcast(&self) -> io::Result<bool> {
         match self.socket.option(SocketOption::Broadcast(false))? {
             SocketOption::Broadcast(on) => Ok(on),

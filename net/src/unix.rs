@@ -1,8 +1,8 @@
 //! Unix sockets: streams and listeners within one machine, named by paths.
 //!
-//! A listener's path is a file that the system makes and nobody removes: not the system, when the
-//! listener is closed, and not this crate, since by then the file may be another listener's. Who
-//! binds a path removes it, before or after.
+//! Binding a path creates a file, which stays when the listener is closed. This crate does not
+//! remove it either, since the file may by then belong to another listener. The program removes it,
+//! before the next `bind` or after the close.
 
 use std::future::Future;
 use std::io::{self, IoSlice, IoSliceMut};
@@ -21,8 +21,8 @@ use crate::socket::{Socket, unix};
 use crate::stream::{owned_halves, reading, whole, writing};
 use crate::tcp::BACKLOG;
 
-/// How long to wait before a listener whose backlog is full is tried again. No system tells when
-/// there is room; a listener that is alive makes some within a few steps.
+/// The pause before a listener with a full backlog is tried again. No system reports when there is
+/// room; a running listener makes room within a few steps.
 const FULL_BACKLOG_PAUSE: Duration = Duration::from_millis(1);
 
 /// The longest such pause; each is twice the one before.
@@ -42,7 +42,7 @@ impl UnixStream {
 
     /// Connects to the listener at a path.
     ///
-    /// While that listener's backlog is full, it waits and tries again.
+    /// While the listener's backlog is full, `connect` waits and tries again.
     ///
     /// # Examples
     ///
@@ -56,18 +56,18 @@ impl UnixStream {
     ///
     /// # Cancellation
     ///
-    /// An interruption point while it waits. Interrupted or dropped, it closes the socket that was
+    /// The wait is an interruption point. An interruption or a drop closes the socket that was
     /// being connected.
     ///
     /// # Errors
     ///
-    /// The system's, with the path: [`NotFound`](io::ErrorKind::NotFound) if there is no such
-    /// file, [`ConnectionRefused`](io::ErrorKind::ConnectionRefused) if nobody listens any more;
+    /// The system's error, with the path: [`NotFound`](io::ErrorKind::NotFound) if there is no such
+    /// file, [`ConnectionRefused`](io::ErrorKind::ConnectionRefused) if its listener is closed;
     /// the interruption.
     ///
     /// # Panics
     ///
-    /// When polled outside a task.
+    /// If polled outside a task.
     #[track_caller]
     pub fn connect<P: AsRef<Path>>(path: P) -> impl Future<Output = io::Result<Self>> {
         let place = Location::caller();
@@ -79,7 +79,7 @@ impl UnixStream {
         }
     }
 
-    /// Two streams that are connected to each other.
+    /// Returns two streams that are connected to each other.
     ///
     /// # Examples
     ///
@@ -93,7 +93,7 @@ impl UnixStream {
     ///
     /// # Errors
     ///
-    /// The system's, as when the process is out of descriptors.
+    /// The system's error, as when the process is out of descriptors.
     ///
     /// # Panics
     ///
@@ -136,7 +136,7 @@ pub(crate) fn at_path(error: io::Error, doing: &str, path: &Path) -> io::Error {
     })
 }
 
-/// Takes connections at a path.
+/// A listener for connections at a path.
 ///
 /// # Examples
 ///
@@ -161,8 +161,8 @@ impl UnixListener {
     ///
     /// # Errors
     ///
-    /// The system's, with the path: [`AddrInUse`](io::ErrorKind::AddrInUse) if there is such a
-    /// file, whether or not anybody listens there.
+    /// The system's error, with the path: [`AddrInUse`](io::ErrorKind::AddrInUse) if there is such
+    /// a file, even without a listener.
     ///
     /// # Panics
     ///

@@ -1,4 +1,4 @@
-//! Unix datagram sockets: UDP's likeness within one machine, where nothing is lost on the way.
+//! Unix datagram sockets: datagrams within one machine, without loss.
 
 use std::future::Future;
 use std::io;
@@ -49,11 +49,11 @@ impl UnixDatagram {
         }
     }
 
-    /// Opens a socket without an address, which can send and cannot be answered.
+    /// Opens a socket without an address, which can send but not be addressed.
     ///
     /// # Errors
     ///
-    /// The system's, as when the process is out of descriptors.
+    /// The system's error, as when the process is out of descriptors.
     ///
     /// # Panics
     ///
@@ -63,11 +63,11 @@ impl UnixDatagram {
         Socket::open(OpenSocket::UnixDatagram(None)).map(|socket| Self { socket })
     }
 
-    /// Two sockets that are each other's peers.
+    /// Returns two sockets that are each other's peers.
     ///
     /// # Errors
     ///
-    /// The system's, as when the process is out of descriptors.
+    /// The system's error, as when the process is out of descriptors.
     ///
     /// # Panics
     ///
@@ -82,8 +82,8 @@ impl UnixDatagram {
     ///
     /// # Errors
     ///
-    /// The system's, with the path: [`NotFound`](io::ErrorKind::NotFound) if there is no such file,
-    /// [`ConnectionRefused`](io::ErrorKind::ConnectionRefused) if nobody receives there any more;
+    /// The system's error, with the path: [`NotFound`](io::ErrorKind::NotFound) if there is no such
+    /// file, [`ConnectionRefused`](io::ErrorKind::ConnectionRefused) if its socket is closed;
     /// [`Closed`](pikake_traps::Closed).
     pub fn connect<P: AsRef<Path>>(&self, path: P) -> io::Result<()> {
         let path = path.as_ref();
@@ -93,9 +93,9 @@ impl UnixDatagram {
 
     /// Sends a datagram to the socket at a path, waiting until there is room.
     ///
-    /// Systems tell that the receiver of a *connected* socket has room again. Without a connection
-    /// they tell it of datagrams of this socket's own only: where many senders may fill one
-    /// receiver, [`connect`](Self::connect) and [`send`](Self::send).
+    /// Systems report room at the receiver of a *connected* socket. Without a connection they
+    /// report it only for this socket's own datagrams: if several senders may fill one receiver,
+    /// use [`connect`](Self::connect) and [`send`](Self::send).
     ///
     /// # Cancellation
     ///
@@ -107,7 +107,7 @@ impl UnixDatagram {
     ///
     /// # Panics
     ///
-    /// When polled outside a task of its kernel.
+    /// If polled outside a task of its kernel.
     #[track_caller]
     pub fn send_to<P: AsRef<Path>>(
         &self,

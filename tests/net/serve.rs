@@ -61,7 +61,7 @@ async fn politely(stream: TcpStream, log: Log, count: Rc<Count>) {
     count.add(1);
     let error = stream.read(&mut [0]).await.unwrap_err();
     let why = interruption(&error).unwrap();
-    assert_eq!(why.reason(), Some("the server was asked to end"));
+    assert_eq!(why.reason(), Some("the server is ending"));
     log.add("asked");
     yield_now().await.unwrap();
     stream.write_all(b"bye").await.unwrap();
@@ -292,7 +292,7 @@ async fn a_handler_that_cannot_be_asked_is_dropped() {
 }
 
 #[test]
-#[should_panic(expected = "handle no connection at a time")]
+#[should_panic(expected = "at least one connection")]
 fn a_limit_of_zero_is_a_panic() {
     pikake::run(async {
         let (listener, _) = listen().await;
