@@ -1,9 +1,9 @@
-//! Moving bytes between a program's buffers and a stream's.
+//! Copies bytes between a program's buffers and a stream's.
 
 use std::collections::VecDeque;
 use std::io::{IoSlice, IoSliceMut};
 
-/// Appends so many bytes of some buffers.
+/// Appends the first `length` bytes of some buffers.
 pub(crate) fn put(into: &mut VecDeque<u8>, from: &[IoSlice<'_>], length: usize) {
     let mut left = length;
     for buffer in from {
@@ -13,7 +13,7 @@ pub(crate) fn put(into: &mut VecDeque<u8>, from: &[IoSlice<'_>], length: usize) 
     }
 }
 
-/// Copies the first so many bytes into some buffers, which have room for them.
+/// Copies the first `length` bytes into some buffers, which have room for them.
 pub(crate) fn copy(from: &VecDeque<u8>, to: &mut [IoSliceMut<'_>], length: usize) {
     let (front, back) = from.as_slices();
     let front = &front[..length.min(front.len())];
@@ -36,7 +36,7 @@ pub(crate) fn copy(from: &VecDeque<u8>, to: &mut [IoSliceMut<'_>], length: usize
     }
 }
 
-/// Takes the first so many bytes.
+/// Removes the first `length` bytes.
 pub(crate) fn take(from: &mut VecDeque<u8>, length: usize) -> Vec<u8> {
     let mut taken = vec![0; length];
     copy(from, &mut [IoSliceMut::new(&mut taken)], length);
@@ -49,7 +49,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn bytes_keep_their_order_over_the_seam_of_the_ring() {
+    fn bytes_keep_order_across_ring_wraparound() {
         let mut ring = VecDeque::with_capacity(8);
         put(&mut ring, &[IoSlice::new(b"abc"), IoSlice::new(b"def")], 5);
         assert_eq!(take(&mut ring, 4), b"abcd");

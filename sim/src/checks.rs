@@ -1,4 +1,4 @@
-//! What must hold in a run, and how long it may take.
+//! The checks and limits of a run.
 
 use std::fmt;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -10,24 +10,24 @@ use crate::host::{Outcome, text_of};
 use crate::report::Cause;
 use crate::world::World;
 
-/// Steps after which a run counts as one that never ends.
+/// The default limit of steps.
 const STEP_LIMIT: u64 = 10_000_000;
 
-/// Virtual time after which a run counts as one that never ends.
+/// The default limit of virtual time.
 const TIME_LIMIT: Duration = Duration::from_secs(24 * 3_600);
 
-/// Something that must hold, and says what does not.
+/// A check. Its error describes the violation.
 pub(crate) type Check = Box<dyn FnMut() -> Result<(), String>>;
 
-/// A check of what may say by a result or by a panic that it does not hold.
-pub(crate) fn check<O: Outcome>(mut asked: impl FnMut() -> O + 'static) -> Check {
-    Box::new(move || match catch_unwind(AssertUnwindSafe(&mut asked)) {
+/// A check by a closure, which fails by its result or by a panic.
+pub(crate) fn check<O: Outcome>(mut holds: impl FnMut() -> O + 'static) -> Check {
+    Box::new(move || match catch_unwind(AssertUnwindSafe(&mut holds)) {
         Ok(outcome) => outcome.outcome(),
         Err(payload) => Err(text_of(&*payload)),
     })
 }
 
-/// Something that must come to hold when all is well again.
+/// A condition that must hold some time after all faults are repaired.
 pub(crate) struct Liveness {
     pub(crate) what: String,
     pub(crate) heal_at: Duration,
@@ -42,9 +42,9 @@ pub(crate) struct Checks {
     pub(crate) liveness: Option<Liveness>,
     pub(crate) step_limit: u64,
     pub(crate) time_limit: Duration,
-    /// When the run ends well whatever its hosts do.
+    /// The virtual time at which the run succeeds, whether its hosts have ended or not.
     pub(crate) stop_after: Option<Duration>,
-    /// A task that panics is no failure, unless it is a main task.
+    /// Whether only the panic of a main task is a failure.
     pub(crate) tolerates_panics: bool,
 }
 
@@ -73,7 +73,7 @@ impl Checks {
         self.liveness.as_ref().is_some_and(|liveness| !liveness.has_held)
     }
 
-    /// When a check has to be made although nothing happens then.
+    /// The next time at which a check is due, also without an event.
     pub(crate) fn next_moment(&self) -> Option<u64> {
         let liveness = self.liveness.as_ref().filter(|liveness| !liveness.has_held);
         let liveness = liveness.map(|liveness| match liveness.has_healed {
@@ -85,7 +85,7 @@ impl Checks {
 }
 
 impl World {
-    /// Makes the checks that are made after each step.
+    /// Makes the checks of each step.
     pub(crate) fn check(&mut self) -> Result<(), Cause> {
         if self.steps.get() > self.checks.step_limit {
             return Err(Cause::StepLimit(self.checks.step_limit));
@@ -107,7 +107,7 @@ impl World {
         if !liveness.has_healed {
             liveness.has_healed = true;
             self.forget_faults();
-            self.carry_out(&Fault::HealAll);
+            self.apply(&Fault::HealAll);
         }
         let Some(liveness) = &mut self.checks.liveness else { return Ok(()) };
         if (liveness.condition)() {

@@ -1,8 +1,7 @@
-//! The time of a host.
+//! The clocks of a host.
 //!
-//! The world has one virtual time, which jumps. A host's clock shows that, or a little more: a step
-//! costs time, so while a host is stepped its clock runs ahead, and the world does not step it again
-//! before it has caught up.
+//! The world has one virtual time, which jumps. A step takes time and moves the host's clock ahead
+//! of it; the world steps the host again when virtual time has caught up.
 
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
@@ -44,12 +43,12 @@ impl Clock for SimClock {
 }
 
 thread_local! {
-    /// The clock of the host that is being turned.
+    /// The clock of the host whose turn runs.
     static HERE: RefCell<Option<SimClock>> = const { RefCell::new(None) };
 }
 
 impl SimClock {
-    /// Makes it the clock of the host that is being turned, while `inside` runs.
+    /// Makes this the clock of [`busy_for`] while `inside` runs.
     pub(crate) fn while_here<R>(&self, inside: impl FnOnce() -> R) -> R {
         struct Leave;
         impl Drop for Leave {
@@ -63,8 +62,8 @@ impl SimClock {
     }
 }
 
-/// Lets virtual time pass in the current step, as a computation would that takes so long. Nothing
-/// else happens on the host meanwhile.
+/// Lets virtual time pass in the current step, as a long computation does. No other task of the
+/// host runs meanwhile.
 ///
 /// # Examples
 ///
@@ -84,7 +83,7 @@ impl SimClock {
 ///
 /// # Panics
 ///
-/// Outside of a simulation.
+/// Outside a simulation.
 #[track_caller]
 pub fn busy_for(length: Duration) {
     match HERE.with_borrow(Clone::clone) {
@@ -93,25 +92,24 @@ pub fn busy_for(length: Duration) {
     }
 }
 
-/// A length of time in ticks of virtual time; what is longer than five hundred years is as long as
-/// that.
+/// A length of time in ticks of virtual time, capped at five hundred years.
 pub(crate) fn nanos(length: Duration) -> u64 {
     u64::try_from(length.as_nanos()).unwrap_or(u64::MAX)
 }
 
-/// Virtual time as people read it.
+/// Virtual time as a `Duration`, for messages.
 pub(crate) fn shown(ticks: u64) -> Duration {
     Duration::from_nanos(ticks)
 }
 
-/// The wall clock of a host, which may be wrong and may be set.
+/// The wall clock of a host, which may be wrong and can be set.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct WallClock {
-    /// What it shows when virtual time is zero.
+    /// The time that it shows at virtual time zero.
     pub(crate) start: SystemTime,
-    /// By how much it is ahead; below zero, behind. Nanoseconds.
+    /// The nanoseconds by which it is ahead; below zero, behind.
     pub(crate) offset: i64,
-    /// By how much it goes too fast, in millionths.
+    /// The millionths by which it is too fast; below zero, too slow.
     pub(crate) drift_ppm: i32,
 }
 

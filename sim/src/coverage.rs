@@ -1,10 +1,9 @@
-//! What was seen to happen, over all runs: `sometimes!` and `always!`.
+//! Coverage over all runs: `sometimes!` and `always!`.
 //!
-//! A simulation that never gets into the states it is meant to test finds nothing, and nobody
-//! notices. So a program says which states it expects to get into. A place is known from when it is
-//! first reached. A list that the linker makes of all places would know them before, but not which of
-//! them this test is to reach; so who wants to be told of places never reached names them
-//! ([`Runs::expect`](crate::Runs::expect)).
+//! A simulation that never reaches the states it should test finds nothing, without a sign of that.
+//! So a program marks the states that it expects. A place is known once it is reached. A list of
+//! all places, made by the linker, could not tell which of them a test should reach; so a test
+//! lists these by [`Runs::expect`](crate::Runs::expect).
 
 use std::cell::RefCell;
 use std::collections::BTreeMap;
@@ -17,17 +16,17 @@ thread_local! {
 
 type Place = (&'static str, u32, u32);
 
-/// A place, and how often what it says was so.
+/// A place with its condition, and how often that held.
 #[derive(Clone, PartialEq, Eq, Debug)]
 #[non_exhaustive]
 pub struct Seen {
-    /// What it says.
+    /// The description of the condition.
     pub what: &'static str,
-    /// Whether it must always be so, and not only sometimes.
+    /// Whether the condition must always hold, and not only sometimes.
     pub always: bool,
     /// How often the place was reached.
     pub reached: u64,
-    /// How often it was so.
+    /// How often the condition held.
     pub held: u64,
 }
 
@@ -35,17 +34,17 @@ pub struct Seen {
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Coverage {
     places: Vec<(Place, Seen)>,
-    /// What was expected and no place says that was reached.
+    /// Expected conditions whose place was never reached.
     unreached: Vec<&'static str>,
 }
 
 impl Coverage {
-    /// Forgets what was seen on this thread.
+    /// Clears the coverage of this thread.
     pub fn reset() {
         SEEN.with_borrow_mut(BTreeMap::clear);
     }
 
-    /// What was seen on this thread since [`reset`](Self::reset).
+    /// The coverage of this thread since [`reset`](Self::reset).
     pub fn so_far() -> Self {
         let seen = |seen: &BTreeMap<Place, Seen>| {
             seen.iter().map(|(place, seen)| (*place, seen.clone())).collect()
@@ -59,7 +58,7 @@ impl Coverage {
         self
     }
 
-    /// The places whose `sometimes!` was never so, and what was expected and never reached.
+    /// The places whose `sometimes!` never held, and the expected conditions that were never reached.
     pub fn never(&self) -> impl Iterator<Item = String> {
         let never = self.places.iter().filter(|(_, seen)| !seen.always && seen.held == 0);
         let never =
@@ -67,10 +66,10 @@ impl Coverage {
         never.chain(self.unreached.iter().map(|what| format!("`{what}`, which was never reached")))
     }
 
-    /// What of this was not so in any run.
+    /// The expected conditions that held in no run.
     pub(crate) fn missed(&self, expected: &[&'static str]) -> impl Iterator<Item = &'static str> {
-        let is_so = |what: &str| self.places().any(|seen| seen.what == what && seen.held > 0);
-        expected.iter().copied().filter(move |what| !is_so(what))
+        let held = |what: &str| self.places().any(|seen| seen.what == what && seen.held > 0);
+        expected.iter().copied().filter(move |what| !held(what))
     }
 
     /// Every place.
@@ -90,21 +89,22 @@ impl fmt::Display for Coverage {
     }
 }
 
-/// What the macros expand to calls of.
+/// The function that the macros call.
 #[doc(hidden)]
 #[track_caller]
-pub fn note(is_so: bool, always: bool, what: &'static str) {
+pub fn note(holds: bool, always: bool, what: &'static str) {
     let place = Location::caller();
     let place = (place.file(), place.line(), place.column());
     SEEN.with_borrow_mut(|seen| {
         let seen = seen.entry(place).or_insert(Seen { what, always, reached: 0, held: 0 });
         seen.reached += 1;
-        seen.held += u64::from(is_so);
+        seen.held += u64::from(holds);
     });
-    assert!(is_so || !always, "always: {what}");
+    assert!(holds || !always, "always: {what}");
 }
 
-/// Says that something must be so in some of the runs, or the test tests too little.
+/// Marks a condition that should hold in some run. See
+/// [`Runs::need_coverage`](crate::Runs::need_coverage).
 ///
 /// # Examples
 ///
@@ -114,12 +114,12 @@ pub fn note(is_so: bool, always: bool, what: &'static str) {
 /// ```
 #[macro_export]
 macro_rules! sometimes {
-    ($is_so:expr, $what:literal $(,)?) => {
-        $crate::note_coverage($is_so, false, $what)
+    ($holds:expr, $what:literal $(,)?) => {
+        $crate::note_coverage($holds, false, $what)
     };
 }
 
-/// Says that something must be so whenever this place is reached; panics if it is not.
+/// Asserts a condition that must hold whenever this place is reached, and counts it for the coverage.
 ///
 /// # Examples
 ///
@@ -129,7 +129,7 @@ macro_rules! sometimes {
 /// ```
 #[macro_export]
 macro_rules! always {
-    ($is_so:expr, $what:literal $(,)?) => {
-        $crate::note_coverage($is_so, true, $what)
+    ($holds:expr, $what:literal $(,)?) => {
+        $crate::note_coverage($holds, true, $what)
     };
 }

@@ -12,19 +12,20 @@ use crate::ports::Ports;
 use crate::socket::{DEFAULT_BUFFER, Key, Kind, Readiness, Socket};
 use crate::wire::Later;
 
-/// The most that fits into a datagram: a packet of IPv4 without its headers.
+/// The largest datagram: a packet of IPv4 without its headers.
 const MOST: usize = 65_507;
 
-/// What the system adds to a datagram that it keeps, about.
-const KEPT_BESIDE: usize = 256;
+/// The system's overhead for a buffered datagram, roughly.
+const DATAGRAM_OVERHEAD: usize = 256;
 
 #[derive(Debug)]
 pub(crate) struct Datagram {
     pub(crate) local: SocketAddr,
     peer: Option<SocketAddr>,
     inbox: VecDeque<(Vec<u8>, SocketAddr)>,
+    /// The bytes of the inbox, with the overhead of each datagram.
     kept: usize,
-    /// Told to the next attempt, once.
+    /// Returned by the next attempt, once.
     error: Option<Errno>,
 }
 
@@ -62,7 +63,7 @@ impl Net {
         let before = datagram.local;
         datagram.peer = Some(SocketAddr::new(ip, to.port()));
         if before.ip().is_unspecified() {
-            // From now on it has the address that it speaks from.
+            // `connect` binds an unspecified address to the source address.
             datagram.local.set_ip(source);
             let local = datagram.local;
             self.nodes[host].datagrams.remove(&before);
@@ -119,7 +120,7 @@ impl Net {
         Ok(data.len())
     }
 
-    /// A datagram has come to the end of its way.
+    /// Delivers a datagram.
     pub(crate) fn datagram_arrives(
         &mut self,
         from: Key,
@@ -145,16 +146,16 @@ impl Net {
         };
         let length = data.len();
         let Some(datagram) = self.datagram_mut(receiver) else { return };
-        if datagram.kept + length + KEPT_BESIDE > DEFAULT_BUFFER {
+        if datagram.kept + length + DATAGRAM_OVERHEAD > DEFAULT_BUFFER {
             return self.note(host, What::Lost("a datagram", from_host));
         }
-        datagram.kept += length + KEPT_BESIDE;
+        datagram.kept += length + DATAGRAM_OVERHEAD;
         datagram.inbox.push_back((data, source));
         self.note(host, What::Packet("a datagram", from_host, length));
         self.notify(receiver);
     }
 
-    /// Nobody had wanted a datagram. A socket with a peer is told.
+    /// A datagram had no receiver. A socket with a peer gets an error.
     pub(crate) fn datagram_unwanted(&mut self, key: Key) {
         if let Some(datagram) = self.datagram_mut(key)
             && datagram.peer.is_some()
@@ -180,7 +181,7 @@ impl Net {
         let (whole, length, source) = (data.len(), data.len().min(to.len()), *source);
         to[..length].copy_from_slice(&data[..length]);
         if takes {
-            datagram.kept -= whole + KEPT_BESIDE;
+            datagram.kept -= whole + DATAGRAM_OVERHEAD;
             datagram.inbox.pop_front();
         }
         Ok((length, source))

@@ -1,4 +1,4 @@
-//! The driver of a simulated host: what its kernel asks of the outside, answered from the world.
+//! The driver of a simulated host, which answers its kernel from the world.
 
 use std::fmt;
 use std::io::{self, IoSlice, IoSliceMut};
@@ -102,7 +102,7 @@ impl Driver for SimDriver {
             OpenSocket::Adopt(_) => Err(unsupported(
                 "a simulation has no descriptors: a socket from outside cannot take part in it",
             )),
-            what => Err(unsupported(&format!("a simulation does not know how to open {what:?}"))),
+            what => Err(unsupported(&format!("a simulation cannot open {what:?}"))),
         });
         Ok(opened?.map(|key| self.socket(key)))
     }
@@ -148,15 +148,15 @@ impl Driver for SimDriver {
 
     fn start_thread(&mut self, _: &str, life: Life) -> Result<(), (io::Error, Option<Life>)> {
         let error = unsupported(
-            "a simulation has no threads that await, nor threads for objects: their order would be \
-             the system's; closures in helper threads are run inline",
+            "a simulation has no threads that await, nor threads for objects: the system would \
+             determine their order; closures in helper threads are run inline",
         );
         Err((error, Some(life)))
     }
 
     fn system(&self) -> io::Result<()> {
         Err(unsupported(
-            "a simulation has no files, processes, signals or terminals: what the system has \
+            "a simulation has no files, processes, signals or terminals: objects of the system \
              cannot take part in it",
         ))
     }
@@ -186,7 +186,7 @@ impl Driver for SimDriver {
     }
 }
 
-/// Tells an attempt that would block from one that has failed.
+/// `None` for an attempt that would block.
 fn unless_it_blocks<T>(done: io::Result<T>) -> Option<io::Result<T>> {
     match done {
         Err(error) if error.kind() == io::ErrorKind::WouldBlock => None,
@@ -194,7 +194,7 @@ fn unless_it_blocks<T>(done: io::Result<T>) -> Option<io::Result<T>> {
     }
 }
 
-/// Takes a connection from a listener of the simulated network.
+/// Accepts a connection from a listener of the simulated network.
 fn accept(net: &mut Net, key: Key) -> io::Result<(Key, Address)> {
     if let Kind::UnixListener(_) = net.kind(key)? {
         let (key, name) = net.unix_accept(key)?;

@@ -1,7 +1,7 @@
-//! What may go wrong at a set time, as values and as text.
+//! Faults, as values and as text.
 //!
-//! A plan that was drawn from a seed, or written by hand, is a list of entries. It can be printed,
-//! read again, and made smaller by leaving out one entry after the other.
+//! A plan, drawn from a seed or written by hand, is a list of faults with times. It can be printed,
+//! parsed, and made smaller by removing entries.
 
 use std::fmt;
 use std::str::FromStr;
@@ -9,19 +9,19 @@ use std::time::Duration;
 
 use crate::latency::{Latency, ParseError, parse_length};
 
-/// Which ways a fault concerns: those between two groups of hosts.
+/// The links of a fault: those between two groups of hosts.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Between {
     /// The hosts on one side.
     pub one: Vec<String>,
     /// The hosts on the other side.
     pub other: Vec<String>,
-    /// Only the ways from the first side to the second.
+    /// Whether only the links from the first side to the second are meant.
     pub one_way: bool,
 }
 
 impl Between {
-    /// Both ways between two groups.
+    /// The links between two groups, in both directions.
     pub fn two_way<S: Into<String>>(
         one: impl IntoIterator<Item = S>,
         other: impl IntoIterator<Item = S>,
@@ -31,7 +31,7 @@ impl Between {
         Self { one, other, one_way: false }
     }
 
-    /// Only the ways from the first group to the second.
+    /// The links from the first group to the second.
     pub fn one_way<S: Into<String>>(
         from: impl IntoIterator<Item = S>,
         to: impl IntoIterator<Item = S>,
@@ -40,75 +40,74 @@ impl Between {
     }
 }
 
-/// A property of ways that can be set.
+/// A property of links that can be set.
 #[derive(Clone, Copy, PartialEq, Debug)]
 #[non_exhaustive]
 pub enum LinkChange {
     /// How long a packet takes.
     Latency(Latency),
-    /// How likely a packet is lost.
+    /// The probability that a packet is lost.
     Loss(f64),
-    /// How likely a datagram arrives twice.
+    /// The probability that a datagram arrives twice.
     Duplicate(f64),
-    /// How likely a datagram is overtaken.
+    /// The probability that a datagram is delayed, so later ones overtake it.
     Reorder(f64),
-    /// Bytes a second; `None`: without limit.
+    /// Bytes per second; `None`: unlimited.
     Bandwidth(Option<u64>),
-    /// How likely a segment meets a reset.
+    /// The probability that a segment causes a reset.
     Reset(f64),
-    /// How likely an attempt to connect is refused.
+    /// The probability that an attempt to connect is refused.
     Refuse(f64),
 }
 
-/// Something that goes wrong, or is put right.
+/// A fault, or the repair of one.
 #[derive(Clone, PartialEq, Debug)]
 #[non_exhaustive]
 pub enum Fault {
-    /// Nothing gets through.
+    /// The links lose all packets.
     Partition(Between),
-    /// Nothing gets from or to a host: its packets vanish, and so do those for it.
+    /// All links from and to a host lose all packets.
     Isolate(String),
-    /// What was cut between these gets through again.
+    /// The links deliver packets again.
     Heal(Between),
-    /// Nothing is cut any more, every host runs, and all ways are as they were at first.
+    /// Repairs everything: links have no faults, and every host runs.
     HealAll,
-    /// A property of ways changes.
+    /// A property of links changes.
     Link(Between, LinkChange),
-    /// The host refuses whoever wants to connect, until [`Fault::Admit`].
+    /// The host refuses new connections, until [`Fault::Admit`].
     Refuse(String),
-    /// The host admits connections again.
+    /// The host accepts connections again.
     Admit(String),
-    /// All connections between these are reset, in mid-stream.
+    /// Resets all connections over the links.
     Reset(Between),
-    /// Connections come before their listener only so much later.
+    /// Delays new connections to the host by this time before they can be accepted.
     SlowAccept(String, Duration),
-    /// The host's wall clock is put forward by so many nanoseconds, or back.
+    /// Sets the host's wall clock forward by these nanoseconds, or back.
     SetClock(String, i64),
-    /// The host's wall clock goes too fast by so many millionths, or too slow.
+    /// Makes the host's wall clock too fast by these millionths, or too slow.
     Drift(String, i32),
-    /// The host stands still. Packets still reach it.
+    /// Pauses the host. Packets still reach it.
     Pause(String),
-    /// The host goes on.
+    /// Resumes the host.
     Resume(String),
-    /// The host loses power: its tasks do nothing any more, and its peers hear nothing.
+    /// Ends the host's tasks, as a loss of power. Its peers get no packets any more.
     PowerOff(String),
-    /// The host's program ends as if killed: its tasks do nothing any more, and its peers see their
-    /// connections reset.
+    /// Ends the host's tasks, as a kill of its process. Its peers get resets of their connections.
     Kill(String),
-    /// A host that was powered off or killed, or whose program has ended, starts anew.
+    /// Restarts a host that was powered off or killed, or whose program has ended.
     Restart(String),
-    /// The next step on the host takes so long.
+    /// Makes the next step on the host take this time.
     LongStep(String, Duration),
-    /// So many closures may run on the host's helper threads; with none, all wait.
+    /// Sets the number of the host's helper threads; with zero, all closures wait.
     Helpers(String, usize),
-    /// The task of that number on the host is asked to end while it waits in that trap of it; both
-    /// are counted from one. The time of such an entry counts for nothing.
+    /// Cancels a task of the host while it waits in one of its traps; both are counted from one.
+    /// The time of such an entry is ignored.
     Cancel {
         /// The host.
         host: String,
         /// The task's number.
         task: u64,
-        /// Which of its traps that wait.
+        /// The number of the trap, of those that wait.
         trap: u64,
     },
 }
@@ -252,7 +251,7 @@ impl FromStr for Fault {
 pub struct TimedFault {
     /// The virtual time, from the start of the run.
     pub at: Duration,
-    /// What happens then.
+    /// The fault.
     pub fault: Fault,
 }
 

@@ -1,4 +1,4 @@
-//! Faults, carried out.
+//! Applies faults to the world.
 
 use pikake_kernel::BlockingCall;
 
@@ -14,10 +14,10 @@ use crate::world::World;
 impl Net {
     fn host_named(&self, name: &str) -> usize {
         let found = self.nodes.iter().position(|node| node.name == name);
-        found.unwrap_or_else(|| panic!("the fault plan names a host that there is not: `{name}`"))
+        found.unwrap_or_else(|| panic!("the fault plan names an unknown host: `{name}`"))
     }
 
-    /// The ways that a fault concerns.
+    /// The links of a fault.
     fn ways_between(&self, between: &Between) -> Vec<(usize, usize)> {
         let mut ways = Vec::new();
         for one in &between.one {
@@ -37,9 +37,9 @@ impl Net {
         others.flat_map(|other| [(host, other), (other, host)]).collect()
     }
 
-    /// Ends all that a host has open. `resets`: its peers are told. What user code may be dropped
-    /// with comes back.
-    pub(crate) fn sever(&mut self, host: usize, resets: bool) -> Vec<BlockingCall> {
+    /// Closes all sockets of a host. With `resets`, its peers get resets. Returns the waiting
+    /// closures, which are user code and must be dropped outside the network.
+    pub(crate) fn close_all(&mut self, host: usize, resets: bool) -> Vec<BlockingCall> {
         for key in self.sockets.of_host(host) {
             let Some(socket) = self.sockets.get_mut(key) else { continue };
             socket.token = None;
@@ -113,8 +113,8 @@ impl Link {
 }
 
 impl World {
-    /// Carries a fault out.
-    pub(crate) fn carry_out(&mut self, fault: &Fault) {
+    /// Applies a fault.
+    pub(crate) fn apply(&mut self, fault: &Fault) {
         let text = fault.to_string();
         self.log.note(self.now, 0, What::Fault(text.into()));
         let net = self.net.clone();
@@ -181,9 +181,9 @@ impl World {
                 let host = find(name);
                 let mut net = net.borrow_mut();
                 net.nodes[host].helpers = *count;
-                net.start_jobs(host);
+                net.start_calls(host);
             }
-            // Watched for from the start.
+            // The recorder of the host applies these.
             Fault::Cancel { .. } => {}
         }
         self.make_woken_hosts_ready();
@@ -212,12 +212,12 @@ impl World {
             let helpers = pikake_kernel::HELPER_THREADS;
             let mut net = self.net.borrow_mut();
             net.nodes[host].helpers = net.nodes[host].helpers.max(helpers);
-            net.start_jobs(host);
+            net.start_calls(host);
         }
     }
 
-    /// Does what was due to happen in the network.
-    pub(crate) fn happen(&mut self, what: Later) {
+    /// Performs a due event of the network.
+    pub(crate) fn perform(&mut self, what: Later) {
         let mut net = self.net.borrow_mut();
         match what {
             Later::Connect { from, to, tries } => net.connect_request(from, to, tries),
@@ -225,8 +225,8 @@ impl World {
             Later::Segment { from, from_host, to, to_host, segment } => {
                 net.segment_arrives(from, (from_host, to_host), to, segment);
             }
-            Later::ToAccept { listener, stream } => net.bring_before(listener, stream),
-            Later::Again(key) => net.again(key),
+            Later::ToAccept { listener, stream } => net.make_acceptable(listener, stream),
+            Later::Resend(key) => net.resend(key),
             Later::Datagram { from, from_host, source, to, data } => {
                 net.datagram_arrives(from, from_host, source, to, data);
             }
@@ -236,11 +236,11 @@ impl World {
                 if is_alive {
                     net.note(host, What::BlockingCall);
                     net.nodes[host].calls_running -= 1;
-                    net.start_jobs(host);
+                    net.start_calls(host);
                 }
                 drop(net);
                 if is_alive {
-                    // Outside of every kernel, as a thread would be.
+                    // Outside all kernels, as on a thread.
                     let place = call.place();
                     self.pulse.closure(host, self.now, place, || call.run());
                 }
@@ -254,9 +254,9 @@ impl World {
 }
 
 impl crate::clock::WallClock {
-    /// Goes at another rate from now on.
+    /// Changes the rate from `now` on.
     fn set_drift(&mut self, now: u64, millionths: i32) {
-        // What it shows now must not change by it.
+        // The time that it shows now stays the same.
         let shown = self.at(now);
         self.drift_ppm = millionths;
         let shows = self.at(now);

@@ -1,9 +1,9 @@
-//! A watch by the real clock. A step or a closure that never comes back stops the whole world, and
-//! nothing inside of it can say so any more.
+//! A watchdog on the real clock. A step or a closure that never returns stops the whole world, so
+//! the world itself cannot report it.
 //!
-//! Each world has a [`Pulse`], which it moves as it gets on. One thread looks at all pulses of the
-//! process now and then; if one has stood still for too long, it says where, and ends the process:
-//! there is no other way out of somebody's endless loop.
+//! Each world counts its progress in a [`Pulse`]. One thread checks all pulses of the process. If
+//! one has not moved for too long, the thread reports the step or closure, and aborts the process,
+//! since an endless loop cannot be interrupted.
 
 use std::fmt::Write as _;
 use std::panic::Location;
@@ -15,14 +15,14 @@ use std::time::{Duration, Instant};
 
 use crate::clock::shown;
 
-/// After which real time without a step the world counts as hung, unless it is set otherwise. A
-/// step takes microseconds; a machine that swaps may take seconds.
+/// The default real time without progress after which a world counts as hung. A step takes
+/// microseconds; a machine that swaps may take seconds.
 pub(crate) const HANG_AFTER: Duration = Duration::from_secs(60);
 
-/// How often the pulses are looked at.
-const LOOK_EVERY: Duration = Duration::from_millis(100);
+/// The interval between two checks of the pulses.
+const CHECK_INTERVAL: Duration = Duration::from_millis(100);
 
-/// What a world shows of itself to the thread that watches.
+/// The progress of a world, for the watchdog thread.
 #[derive(Default, Debug)]
 pub(crate) struct Pulse {
     moves: AtomicU64,
@@ -38,12 +38,12 @@ struct About {
     hosts: Vec<String>,
     test: Option<String>,
     hang_after: Duration,
-    /// The closure that is run, and where it is waited for.
+    /// The running closure, with the place of its await if that is known.
     closure: Option<Option<&'static Location<'static>>>,
 }
 
 impl Pulse {
-    /// Of a world that is about to be run; watched for as long as that lasts. `None`: never.
+    /// Starts to watch a world until its pulse is dropped; with `None`, it is not watched.
     pub(crate) fn start(seed: u64, hosts: Vec<String>, hang_after: Option<Duration>) -> Arc<Self> {
         let test = thread::current().name().filter(|name| *name != "main").map(str::to_owned);
         let about =
@@ -57,21 +57,21 @@ impl Pulse {
             });
             static STARTED: Once = Once::new();
             STARTED.call_once(|| {
-                // Without that thread a hang is not told of, and nothing else is different.
+                // Without this thread a hang is not reported.
                 drop(thread::Builder::new().name("pikake-sim-watch".into()).spawn(watch));
             });
         }
         pulse
     }
 
-    /// A host is turned.
+    /// Notes a turn of a host.
     pub(crate) fn turn(&self, host: usize, time: u64) {
         self.moves.fetch_add(1, Ordering::Relaxed);
         self.time.store(time, Ordering::Relaxed);
         self.host.store(host as u64, Ordering::Relaxed);
     }
 
-    /// A task is stepped.
+    /// Notes a step of a task.
     pub(crate) fn step(&self, task: u64) {
         self.task.store(task, Ordering::Relaxed);
     }
@@ -91,7 +91,7 @@ impl Pulse {
         self.moves.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// What is told of a world that has stood still for so long.
+    /// The report of a world that hangs.
     fn text(&self) -> String {
         let about = lock(&self.about);
         let host = about.hosts.get(self.host.load(Ordering::Relaxed) as usize);
@@ -108,7 +108,7 @@ impl Pulse {
         };
         let _ = write!(
             text,
-            " has not come back for {:?} of real time: does it block, or loop for ever?\n\
+            " has not returned for {:?} of real time: does it block, or loop forever?\n\
              seed {}, at {:?} of virtual time\n\
              replay:  PIKAKE_SEED={} cargo test {}",
             about.hang_after,
@@ -121,7 +121,7 @@ impl Pulse {
     }
 }
 
-/// A pulse as it was seen last.
+/// The last observed state of a pulse.
 struct Seen {
     pulse: Weak<Pulse>,
     moves: u64,
@@ -136,7 +136,7 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 
 fn watch() {
     loop {
-        thread::sleep(LOOK_EVERY);
+        thread::sleep(CHECK_INTERVAL);
         lock(&WATCHED).retain_mut(|seen| {
             let Some(pulse) = seen.pulse.upgrade() else { return false };
             let moves = pulse.moves.load(Ordering::Relaxed);

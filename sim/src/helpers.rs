@@ -1,4 +1,4 @@
-//! Helper threads and name lookup: what a host has done elsewhere, in virtual time.
+//! Helper threads and name lookup of a host, in virtual time.
 
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
@@ -10,15 +10,14 @@ use crate::net::Net;
 use crate::wire::Later;
 
 impl Net {
-    /// Puts a closure in line for a helper thread.
+    /// Queues a closure for a helper thread.
     pub(crate) fn blocking(&mut self, host: usize, call: BlockingCall) {
         self.nodes[host].calls.push_back(call);
-        self.start_jobs(host);
+        self.start_calls(host);
     }
 
-    /// Starts closures while there are threads for them. What nobody waits for any more comes back,
-    /// to be dropped outside.
-    pub(crate) fn start_jobs(&mut self, host: usize) {
+    /// Starts queued closures while there are helper threads for them.
+    pub(crate) fn start_calls(&mut self, host: usize) {
         let now = self.now;
         let node = &mut self.nodes[host];
         while node.calls_running < node.helpers

@@ -1,4 +1,4 @@
-//! A simulation around a future that is there already: one that borrows, or whose output is wanted.
+//! A simulation around a given future, which may borrow and return a value.
 
 use std::future::Future;
 use std::panic::{Location, resume_unwind};
@@ -12,22 +12,23 @@ use crate::report::{Failure, Report};
 use crate::sim::Sim;
 use crate::trace;
 
-/// What came of [`Sim::run_here`].
+/// The result of [`Sim::run_here`].
 #[derive(Debug)]
 #[non_exhaustive]
 pub struct Ran<T> {
-    /// What the future gave; or why it gave nothing: it panicked, was cancelled, or the run was over
-    /// before it was.
+    /// The output of the future, or why there is none: it panicked, was cancelled, or the run ended
+    /// first.
     pub outcome: Result<T, TaskError>,
-    /// The run.
+    /// The report of the run.
     pub report: Report,
 }
 
 impl Sim {
-    /// Runs the simulation with one client more, whose main task is this future.
+    /// Runs the simulation with one more client, whose main task is this future.
     ///
-    /// The future may borrow from the caller, and its output comes back. It is there but once, so this
-    /// host cannot start anew. That the future panics is its outcome, and no failure of the run.
+    /// The future may borrow from the caller, and its output is returned. There is only one such
+    /// future, so this host cannot restart. A panic of the future is its outcome, and not a failure
+    /// of the run.
     ///
     /// # Examples
     ///
@@ -46,12 +47,12 @@ impl Sim {
     ///
     /// # Errors
     ///
-    /// What went wrong, and all that is known about it.
+    /// The failure of the run.
     ///
     /// # Panics
     ///
-    /// Inside a running kernel on the same thread; if there is a host of that name; if a plan wants to
-    /// crash it, or names a host that there is not.
+    /// Inside a running kernel on the same thread; if there is already a host of that name; if a
+    /// plan crashes the host, or names an unknown host.
     #[track_caller]
     pub fn run_here<F: Future>(
         &mut self,
@@ -67,7 +68,7 @@ impl Sim {
         let mut result = None;
         let outcome = kernel.try_run_by(future, |main| {
             world.hosts[host].begin(main);
-            result = Some(world.run_and_tell());
+            result = Some(world.run_and_report());
         });
         drop(kernel);
         world.end();
@@ -88,17 +89,17 @@ fn assert_no_crash(plan: &FaultPlan, name: &str) {
     let crash = plan.entries().iter().find(|entry| crashes(&entry.fault));
     assert!(
         crash.is_none(),
-        "host `{name}` cannot be crashed, as planned ({}): its program is a future, which is there but \
-         once; add it with `Sim::client`",
+        "host `{name}` cannot be crashed, as planned ({}): its program is a single future, which \
+         cannot start again; add it with `Sim::client`",
         crash.map(ToString::to_string).unwrap_or_default(),
     );
 }
 
-/// Runs the code of a documentation's example: on one host, by one seed, in no time.
+/// Runs the code of a documentation example on one host, with one seed, in virtual time.
 ///
 /// # Panics
 ///
-/// When it does, or the run fails.
+/// If the code panics, or the run fails.
 #[doc(hidden)]
 #[track_caller]
 pub fn example<F: Future>(future: F) -> F::Output {
@@ -107,7 +108,7 @@ pub fn example<F: Future>(future: F) -> F::Output {
         Ok(Ran { outcome: Err(TaskError::Panicked(panic)), .. }) => {
             resume_unwind(panic.into_payload())
         }
-        Ok(Ran { outcome: Err(error), .. }) => panic!("the example gave no value: {error}"),
+        Ok(Ran { outcome: Err(error), .. }) => panic!("the example returned no value: {error}"),
         Err(failure) => panic!("{failure}"),
     }
 }

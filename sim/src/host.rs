@@ -1,4 +1,4 @@
-//! A host: a kernel, the program on it, and what became of both.
+//! A host: a kernel and the program on it.
 //!
 //! ```text
 //!          (1)             (2)            (3)
@@ -9,10 +9,10 @@
 //!    └────────────────────────────────────────────┘ (5) and at once (1)
 //! ```
 //!
-//! (1) [`Host::start`]: a fresh kernel, with the program's future as its main task; or [`Host::open`],
-//! and somebody else brings that. (2) The main task
-//! has ended; the others are asked to, as under `#[pikake::main]`. (3) They have, or the grace is
-//! over; the kernel is dropped and its sockets are closed. (4) [`Host::crash`]. (5) A restart.
+//! (1) [`Host::start`]: a fresh kernel, with the program's future as its main task; or
+//! [`Host::open`], for a main task of the caller. (2) The main task has ended; the other tasks are
+//! cancelled, as under `#[pikake::main]`. (3) They have ended, or the grace is over; the kernel is
+//! dropped and its sockets are closed. (4) [`Host::crash`]. (5) A restart.
 
 use std::cell::RefCell;
 use std::future::Future;
@@ -46,10 +46,10 @@ pub(crate) enum Ended {
 
 pub(crate) struct Host {
     pub(crate) name: String,
-    /// `None`: its main task is a future of whoever runs the simulation, and there is but one.
+    /// `None`: the main task is a single future, given to [`Sim::run_here`](crate::Sim::run_here).
     program: Option<Program>,
     place: &'static Location<'static>,
-    /// The run is over when all of these have exited.
+    /// The run is over when all clients have exited.
     pub(crate) is_client: bool,
     pub(crate) kernel: Option<Rc<SimKernel>>,
     pub(crate) outside: Outside,
@@ -59,13 +59,13 @@ pub(crate) struct Host {
     /// The kernel is being shut down.
     is_closing: bool,
     pub(crate) is_paused: bool,
-    /// Something came up while it was paused.
+    /// A turn became due while the host was paused.
     pub(crate) has_missed: bool,
-    /// It is among those to be turned now.
+    /// The host is in the ready list of the world.
     pub(crate) is_queued: bool,
-    /// When it is to be turned next, as far as is known.
+    /// The time of the next turn, as far as is known.
     pub(crate) due: Option<u64>,
-    /// The program has ended by itself.
+    /// The program has ended, without a crash.
     pub(crate) has_exited: bool,
 }
 
@@ -97,7 +97,7 @@ impl Host {
         }
     }
 
-    /// Starts the program in a fresh kernel, unless it is brought by somebody else.
+    /// Starts the program in a fresh kernel, if the host has one.
     pub(crate) fn start(&mut self, seed: u64, schedule: Schedule, log: &Log) {
         let Some(program) = self.program.clone() else { return };
         let kernel = self.open(seed, schedule, log);
@@ -110,17 +110,17 @@ impl Host {
         }
     }
 
-    /// The future of somebody else is the main task.
+    /// Sets the main task of a host without a program.
     pub(crate) fn begin(&mut self, main: &TaskRef) {
         self.main = Some(main.clone());
     }
 
-    /// Whether the main task is somebody else's, who is told how it ended.
+    /// Whether the main task is a future of the caller, who gets its outcome.
     pub(crate) fn is_borrowed(&self) -> bool {
         self.program.is_none()
     }
 
-    /// Has a fresh kernel.
+    /// Creates a fresh kernel.
     pub(crate) fn open(&mut self, seed: u64, schedule: Schedule, log: &Log) -> Rc<SimKernel> {
         let life = {
             let mut net = self.outside.net.borrow_mut();
@@ -153,7 +153,7 @@ impl Host {
         kernel
     }
 
-    /// Turns the kernel once: one step, if a task is ready. `None`: there is none.
+    /// Turns the kernel once: one step, if a task is ready. `None` if the host has no kernel.
     pub(crate) fn turn(&mut self) -> Option<Turn> {
         let kernel = self.kernel.as_ref()?;
         let turn = || kernel.turn(Some(std::time::Duration::ZERO));
@@ -163,14 +163,14 @@ impl Host {
         }
     }
 
-    /// Asks the other tasks to end once the main task has. `true`: the program has exited.
+    /// Shuts the kernel down once the main task has ended. `true`: the program has exited.
     pub(crate) fn close_if_ended(&mut self) -> bool {
         let Some(kernel) = &self.kernel else { return false };
         if !self.has_ended() {
             return false;
         }
         if !std::mem::replace(&mut self.is_closing, true) {
-            // It has not ended, as it is here.
+            // The kernel exists, so its handle works.
             let _ = kernel.handle().shutdown();
         }
         if kernel.task_count() > 0 && !kernel.is_shut_down() {
@@ -189,32 +189,33 @@ impl Host {
         self.main.as_ref().is_some_and(TaskRef::is_ended)
     }
 
-    /// Whether the program is over, and its other tasks are asked to end. What they do then is their
-    /// own business, as it is under `#[pikake::main]`.
+    /// Whether the main task has ended and the other tasks are being shut down. Their panics are no
+    /// failure then, as under `#[pikake::main]`.
     pub(crate) fn is_closing(&self) -> bool {
         self.is_closing
     }
 
-    /// How the main task ended, told once.
+    /// Takes the outcome of the main task.
     pub(crate) fn take_ended(&self) -> Option<Ended> {
         self.ended.borrow_mut().take()
     }
 
-    /// Ends the program in mid-step, as it were: nothing its tasks do when they are dropped gets out.
+    /// Crashes the program: its sockets close first, so nothing that its tasks do when they are
+    /// dropped leaves the host.
     pub(crate) fn crash(&mut self, resets: bool) {
         let host = self.outside.host;
-        let jobs = self.outside.net.borrow_mut().sever(host, resets);
+        let calls = self.outside.net.borrow_mut().close_all(host, resets);
         self.main = None;
         self.kernel = None;
-        let more_jobs = self.outside.net.borrow_mut().sever(host, false);
-        // They are user code, which the network does not run.
-        drop((jobs, more_jobs));
+        let more_calls = self.outside.net.borrow_mut().close_all(host, false);
+        // Dropping closures runs user code, so it happens without a borrow of the network.
+        drop((calls, more_calls));
         self.is_closing = false;
         self.due = None;
     }
 }
 
-/// A program's future, which tells how it ended.
+/// A program's future, which stores its outcome.
 struct Main {
     future: Pin<Box<dyn Future<Output = Result<(), String>>>>,
     ended: Rc<RefCell<Option<Ended>>>,
@@ -224,7 +225,7 @@ impl Future for Main {
     type Output = ();
 
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<()> {
-        // A panic goes on; whoever sees the future afterwards is the kernel, which drops it.
+        // Unwind safe: the panic is resumed, and the kernel only drops the future afterwards.
         let ended = match catch_unwind(AssertUnwindSafe(|| self.future.as_mut().poll(cx))) {
             Ok(Poll::Pending) => return Poll::Pending,
             Ok(Poll::Ready(Ok(()))) => Ended::Done,
@@ -246,13 +247,13 @@ pub(crate) fn text_of(payload: &(dyn std::any::Any + Send)) -> String {
     text.unwrap_or("a panic without a text").to_owned()
 }
 
-/// What a program may return: nothing, or a result that says why it failed.
+/// The return type of a program: `()`, or a result with its failure.
 pub trait Outcome {
-    /// What went wrong, if something did.
+    /// Converts the outcome.
     ///
     /// # Errors
     ///
-    /// Its text.
+    /// The text of the failure.
     fn outcome(self) -> Result<(), String>;
 }
 
@@ -262,7 +263,7 @@ impl Outcome for () {
     }
 }
 
-/// The type of what never returns, as a server's endless loop, which has no other name as yet.
+/// The never type, as the type of a server's endless loop, which stable Rust cannot name yet.
 type Never = <fn() -> ! as never::Returns>::Output;
 
 mod never {

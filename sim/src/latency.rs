@@ -1,4 +1,4 @@
-//! How long things take: distributions of lengths of time, and their text form.
+//! Latencies: distributions of lengths of time, and their text form.
 
 use std::fmt;
 use std::str::FromStr;
@@ -7,7 +7,7 @@ use std::time::Duration;
 use crate::clock::nanos;
 use crate::rng::Rng;
 
-/// How long something takes, each time anew.
+/// A distribution of lengths of time.
 ///
 /// # Examples
 ///
@@ -25,21 +25,21 @@ use crate::rng::Rng;
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[non_exhaustive]
 pub enum Latency {
-    /// Always so long.
+    /// Always this length.
     Fixed(Duration),
-    /// Between these two, each length as likely as any other.
+    /// Uniformly distributed between these two lengths.
     Uniform(Duration, Duration),
-    /// At least `floor`, and more by an exponential distribution: mostly little, seldom a lot.
+    /// The sum of `floor` and an exponentially distributed length.
     Tail {
-        /// The least.
+        /// The shortest length.
         floor: Duration,
-        /// What is added on average.
+        /// The mean of the exponential distribution.
         mean: Duration,
     },
 }
 
 impl Latency {
-    /// No time at all.
+    /// Zero.
     pub const NONE: Self = Self::Fixed(Duration::ZERO);
 
     pub(crate) fn draw(&self, rng: &mut Rng) -> u64 {
@@ -80,7 +80,7 @@ impl FromStr for Latency {
     }
 }
 
-/// A text is not what it should be.
+/// A text cannot be parsed.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct ParseError {
     expected: &'static str,
@@ -101,11 +101,11 @@ impl fmt::Display for ParseError {
 
 impl std::error::Error for ParseError {}
 
-/// The units in which [`Duration`] shows itself, and how many nanoseconds they have.
+/// The units of the `Debug` output of [`Duration`], in nanoseconds.
 const UNITS: [(&str, u64); 5] =
     [("ns", 1), ("µs", 1_000), ("us", 1_000), ("ms", 1_000_000), ("s", 1_000_000_000)];
 
-/// Reads a length of time as [`Duration`] shows it: `1.5ms`.
+/// Parses the `Debug` output of [`Duration`]: `1.5ms`.
 pub(crate) fn parse_length(text: &str) -> Result<Duration, ParseError> {
     let wrong = || ParseError::new("a length of time, as `1.5ms`", text);
     let text = text.trim();
@@ -127,7 +127,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_shown_can_be_read() {
+    fn durations_parse_from_their_debug_output() {
         for nanos in [0, 1, 999, 1_500, 40_000_000, 1_234_567_890, 86_400_000_000_000] {
             let length = Duration::from_nanos(nanos);
             assert_eq!(parse_length(&format!("{length:?}")), Ok(length));
@@ -138,7 +138,7 @@ mod tests {
     }
 
     #[test]
-    fn draws_are_within_bounds_and_of_that_mean() {
+    fn draws_match_bounds_and_mean() {
         let ms = Duration::from_millis;
         let mut rng = Rng::split(3, "", "");
         let tail = Latency::Tail { floor: ms(1), mean: ms(10) };

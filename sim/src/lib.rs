@@ -1,20 +1,20 @@
 //! Simulated worlds: the same program, deterministic, with faults.
 //!
 //! A pikake program asks its kernel for everything it waits for. So a kernel that answers from a
-//! simulated world runs the unchanged program: time is virtual and jumps over every wait, the
-//! network is a model that can fail, and whatever is left to chance is drawn from one *seed*. A run
-//! that fails is run again by its seed, to the last event.
+//! simulated world runs the unchanged program: time is virtual and jumps over waits, the network is
+//! a model with faults, and all random choices come from one *seed*. The seed replays a failed run,
+//! to the last event.
 //!
 //! # The shortest simulation
 //!
-//! A test in which everything happens on one machine becomes a simulation by its attribute:
+//! A test on one machine becomes a simulation by its attribute:
 //!
 //! ```text
 //! #[pikake::test]                     #[pikake::sim(seeds = 200)]
 //! async fn echo() { … }      ──▶      async fn echo() { … }
 //! ```
 //!
-//! It runs once for each seed, and each time its tasks take turns in another order. Sockets on
+//! The test runs once for each seed, each time with another order of its tasks. Sockets on
 //! `127.0.0.1` work as before.
 //!
 //! # Hosts, and faults between them
@@ -35,58 +35,55 @@
 //! ```
 //!
 //! A [`Sim`] is one world: hosts with names, addresses, clocks and programs, a [`Network`], a
-//! [`FaultPlan`], and checks. [`Runs`] makes one for each seed. Hosts know each other by name. A future
-//! that borrows, or whose output is wanted, is run by [`Sim::run_here`].
+//! [`FaultPlan`], and checks. [`Runs`] makes one for each seed. Hosts address each other by name.
+//! [`Sim::run_here`] runs a future that borrows, and returns its output.
 //!
 //! # When a run fails
 //!
-//! It fails when a task panics (before its program has ended), a main task returns an error, an [invariant](Sim::invariant) does not
-//! hold, all tasks wait for ever, or a limit is reached. Then it is told which seed it was and what
-//! to type to see it again, what had been planned to go wrong, the last events, and what each task of
-//! each host waits for, and where. Of the planned faults, [`Runs`] finds out which are needed, and tells
-//! of the failure with these alone.
+//! A run fails when a task panics (before its program has ended), a main task returns an error, an
+//! [invariant](Sim::invariant) is violated, all tasks wait forever, or a limit is reached. The
+//! report has the seed, the command of a replay, the planned faults, the last events, and the waits
+//! of all tasks with their places. [`Runs`] finds the planned faults that the failure needs, and
+//! reports it with these alone.
 //!
 //! | variable | means |
 //! | --- | --- |
 //! | `PIKAKE_SEED=17` | run this seed only |
-//! | `PIKAKE_RUNS=10000` | run so many seeds |
-//! | `PIKAKE_FAULTS='2s partition a \| b'` | these faults, and none of those that the test plans |
+//! | `PIKAKE_RUNS=10000` | run this number of seeds |
+//! | `PIKAKE_FAULTS='2s partition a \| b'` | apply these faults instead of the test's |
 //! | `PIKAKE_TRACE=file` | write every event of the last run into a file |
 //!
-//! # What is deterministic, and what is not
+//! # Determinism
 //!
-//! The world is one thread, and everything that pikake answers is the seed's: the order of tasks,
-//! time, sockets, names, how long closures in threads take, [`random`](pikake_traps::random), and
-//! [`wall_time`](pikake_traps::wall_time). What a program gets elsewhere is not:
+//! The world is one thread, and the seed determines every answer of pikake: the order of tasks,
+//! time, sockets, names, the duration of closures in threads, [`random`](pikake_traps::random), and
+//! [`wall_time`](pikake_traps::wall_time). Other inputs of a program are not deterministic:
 //!
-//! | leak | what to do |
+//! | input | remedy |
 //! | --- | --- |
 //! | the order of a `HashMap` or `HashSet`, which differs in each process | a `BTreeMap`, or a hasher without a random state, where the order matters |
 //! | `Instant::now`, `SystemTime::now` | [`now`](pikake_traps::now) and [`wall_time`](pikake_traps::wall_time) |
 //! | `rand::rng()`, `getrandom`, and crates that call them | [`random`](pikake_traps::random), or a generator seeded from it |
-//! | threads of one's own, other runtimes | closures on helper threads (they are run inline); nothing else takes part |
-//! | files, processes, signals, descriptors from outside | nothing: they are the real ones, and descriptors are refused |
-//! | statics and thread-locals, which live on from run to run | keep state in the program's future |
+//! | own threads, other runtimes | closures on helper threads, which are run inline |
+//! | files, processes, signals, descriptors from outside | none: they are the real ones, and descriptors are refused |
+//! | statics and thread-locals, which survive a run | keep state in the program's future |
 //! | addresses of memory, as in `{:p}` | do not decide by them |
 //!
 //! [`Runs::check_determinism`] runs each seed twice and names the first event that differs. A seed
-//! means the same for the same build of the program; a change of the program makes it mean another
-//! run.
+//! gives the same run for the same build of the program; a change of the program changes the run.
 //!
-//! A closure on a helper thread is run outside of every kernel when its virtual time is over. One
-//! that loops until it is told to stop, or that blocks on something a task of the world is to do,
-//! never comes back, and neither does the simulation: after a minute by the real clock
-//! ([`Sim::hang_after`]) it says which closure that is, or which task's step, and the process is
-//! aborted. Threads of the program's own are refused, as their
-//! steps would be in the system's order: those that await (`spawn_thread`, `in_thread`), and those of
-//! objects (`ThreadProxy`).
+//! A closure on a helper thread runs outside all kernels when its virtual time is over. A closure
+//! that waits for a task of the world never returns, and stops the simulation. After a minute of
+//! real time ([`Sim::hang_after`]) the simulation reports the closure, or the task whose step does
+//! not return, and aborts the process. A simulation refuses threads whose order the system would
+//! determine: those that await (`spawn_thread`, `in_thread`), and those of objects (`ThreadProxy`).
 //!
 //! # The model
 //!
-//! Sockets behave as Linux's do, as far as programs see: the tests run each case on both. Not there:
-//! congestion, `TIME_WAIT`, keep-alive probes, broadcast and multicast, an IPv6 listener that also
-//! takes IPv4. Unix sockets bind names in the world, and make no files. A host's timers follow
-//! virtual time exactly; its wall clock may be wrong.
+//! Programs see the same behaviour of sockets as on Linux: the tests run each case on both. The
+//! model lacks congestion, `TIME_WAIT`, keep-alive probes, broadcast and multicast, and IPv6
+//! listeners that also accept IPv4. Unix sockets bind names in the world, and create no files. A
+//! host's timers follow virtual time exactly; its wall clock may be wrong.
 #![forbid(unsafe_code)]
 
 mod bytes;

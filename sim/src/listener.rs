@@ -1,9 +1,9 @@
-//! TCP listeners: who may come in, and who waits to be accepted.
+//! TCP listeners: their backlog and their handshakes.
 //!
-//! A request to connect that finds a listener with room makes an *embryo*, which becomes a
-//! connection when the other side has heard of it, and then waits in the listener's line. When
-//! embryos and line together are more than the backlog, a request is dropped, as on Linux, and its
-//! sender tries again.
+//! A request to a listener with room creates a *half-open* connection, which becomes established
+//! when the client's answer arrives, and then waits to be accepted. When half-open and waiting
+//! connections together exceed the backlog, a request is dropped, as on Linux, and its sender tries
+//! again.
 
 use std::collections::VecDeque;
 use std::io;
@@ -19,24 +19,24 @@ use crate::socket::{Key, Kind, Readiness, Socket};
 use crate::stream::{State, Stream};
 use crate::wire::{Later, Segment};
 
-/// After how long a request to connect is made again for the first time; the distance doubles.
+/// The delay of the first retry of a request to connect; each further delay doubles.
 const FIRST_RETRY: Duration = Duration::from_secs(1);
 
 #[derive(Debug)]
 pub(crate) struct Listener {
     pub(crate) address: SocketAddr,
     backlog: usize,
-    embryos: Vec<Key>,
-    line: VecDeque<Key>,
+    half_open: Vec<Key>,
+    waiting: VecDeque<Key>,
 }
 
 impl Listener {
     pub(crate) fn readiness(&self) -> Readiness {
-        Readiness { read: !self.line.is_empty(), ..Readiness::default() }
+        Readiness { read: !self.waiting.is_empty(), ..Readiness::default() }
     }
 
     fn is_full(&self) -> bool {
-        self.embryos.len() + self.line.len() > self.backlog
+        self.half_open.len() + self.waiting.len() > self.backlog
     }
 }
 
@@ -56,7 +56,8 @@ impl Net {
     ) -> io::Result<Key> {
         let address = self.bind(host, Ports::Tcp, address)?;
         let backlog = backlog as usize;
-        let listener = Listener { address, backlog, embryos: Vec::new(), line: VecDeque::new() };
+        let listener =
+            Listener { address, backlog, half_open: Vec::new(), waiting: VecDeque::new() };
         let key = self.sockets.insert(Socket::new(host, Kind::Listener(listener)));
         self.nodes[host].listeners.insert(address, key);
         Ok(key)
@@ -83,45 +84,45 @@ impl Net {
             return self.connect_again(from, to, tries, host);
         }
         self.note(host, What::Packet("connect", from_host, 0));
-        let mut stream = Stream::new(to, remote, from_host, State::Embryo(listener));
+        let mut stream = Stream::new(to, remote, from_host, State::HalfOpen(listener));
         stream.peer = Some(from);
         let key = self.sockets.insert(Socket::new(host, Kind::Stream(stream)));
         if let Some(listener) = self.listener_mut(listener) {
-            listener.embryos.push(key);
+            listener.half_open.push(key);
         }
         self.transmit(key, Segment::Accepted);
     }
 
     fn connect_again(&mut self, from: Key, to: SocketAddr, tries: u32, host: usize) {
         self.note(host, What::Lost("connect", self.sockets.get(from).map_or(host, |s| s.host)));
-        // The attempt as a whole has a limit, after which this one finds nobody.
+        // `ConnectTimeout` ends the attempt; a later retry then finds no socket.
         let pause = FIRST_RETRY.saturating_mul(1 << tries.min(16));
         self.queue.push_after(self.now, pause, Later::Connect { from, to, tries: tries + 1 });
     }
 
-    /// A connection was made; it comes before its listener, at once or later.
-    pub(crate) fn hatch(&mut self, listener: Key, stream: Key) {
+    /// A connection is established. It can be accepted at once, or after the host's delay.
+    pub(crate) fn established(&mut self, listener: Key, stream: Key) {
         let Some(host) = self.sockets.get(listener).map(|socket| socket.host) else { return };
         let slow = self.nodes[host].slow_accept;
         match slow.is_zero() {
-            true => self.bring_before(listener, stream),
+            true => self.make_acceptable(listener, stream),
             false => self.queue.push_after(self.now, slow, Later::ToAccept { listener, stream }),
         }
     }
 
-    pub(crate) fn bring_before(&mut self, listener: Key, stream: Key) {
+    pub(crate) fn make_acceptable(&mut self, listener: Key, stream: Key) {
         let is_there = self.sockets.get(stream).is_some();
         let Some(found) = self.listener_mut(listener) else { return };
-        found.embryos.retain(|embryo| *embryo != stream);
+        found.half_open.retain(|key| *key != stream);
         if is_there {
-            found.line.push_back(stream);
+            found.waiting.push_back(stream);
         }
         self.notify(listener);
     }
 
-    pub(crate) fn forget_embryo(&mut self, listener: Key, stream: Key) {
+    pub(crate) fn forget_half_open(&mut self, listener: Key, stream: Key) {
         if let Some(listener) = self.listener_mut(listener) {
-            listener.embryos.retain(|embryo| *embryo != stream);
+            listener.half_open.retain(|key| *key != stream);
         }
     }
 
@@ -130,7 +131,7 @@ impl Net {
             let Some(listener) = self.listener_mut(key) else {
                 return Err(Errno::INVAL.into());
             };
-            let Some(stream) = listener.line.pop_front() else {
+            let Some(stream) = listener.waiting.pop_front() else {
                 return Err(io::ErrorKind::WouldBlock.into());
             };
             if let Some(found) = self.stream(stream) {
@@ -139,14 +140,14 @@ impl Net {
         }
     }
 
-    /// The program has closed a listener: who was not accepted yet is reset.
+    /// The program has closed a listener: connections that were not accepted are reset.
     pub(crate) fn listener_close(&mut self, key: Key) {
         let Some(Socket { host, kind: Kind::Listener(listener), .. }) = self.sockets.remove(key)
         else {
             return;
         };
         self.nodes[host].listeners.remove(&listener.address);
-        for stream in listener.embryos.into_iter().chain(listener.line) {
+        for stream in listener.half_open.into_iter().chain(listener.waiting) {
             self.stream_close(stream, true);
         }
     }

@@ -1,7 +1,7 @@
-//! What happened: the last events to show, and a hash of all of them.
+//! The log of a run: its last events, and a hash of all events.
 //!
-//! The hash is chained: each event is mixed into what came of those before it. Two runs that differ
-//! anywhere differ from there on, so the ends tell whether they were the same.
+//! The hash is chained: each event is mixed into the hash of the events before it. So two runs with
+//! the same final hash had the same events.
 
 use std::cell::RefCell;
 use std::collections::VecDeque;
@@ -13,10 +13,10 @@ use pikake_traps::{Exit, TaskId, TrapKind};
 use crate::clock::shown;
 use crate::rng::{MIX_START, mix};
 
-/// How many events a failure shows.
+/// The number of events that a failure shows.
 const SHOWN: usize = 40;
 
-/// What an event is about.
+/// The kind of an event, with its data.
 #[derive(Clone, PartialEq, Debug)]
 pub(crate) enum What {
     Created(TaskId, Option<Rc<str>>),
@@ -24,17 +24,17 @@ pub(crate) enum What {
     Trapped(TaskId, TrapKind, &'static Location<'static>),
     Answered(TaskId, TrapKind, bool),
     Exited(TaskId, Exit),
-    /// A packet came, from a host, with so many bytes.
+    /// A packet arrived: its kind, its sender's host and its bytes.
     Packet(&'static str, usize, usize),
-    /// A fault, or what became of the host.
+    /// A fault was applied.
     Fault(Rc<str>),
-    /// A segment, a datagram or a request to connect did not come, from a host.
+    /// A segment, datagram or request to connect was lost: its kind and its sender's host.
     Lost(&'static str, usize),
-    /// A closure of a helper thread is done.
+    /// A closure on a helper thread ended.
     BlockingCall,
 }
 
-/// Something that happened at a virtual time on a host.
+/// An event of a host at a virtual time.
 #[derive(Clone, PartialEq, Debug)]
 pub(crate) struct Happened {
     pub(crate) at: u64,
@@ -64,11 +64,11 @@ impl Happened {
         };
         let hash = mix(hash, &[kind]);
         let numbers = [self.at, self.host as u64].into_iter().chain(numbers);
-        // A word at a time: this is done for every event there is.
+        // A word at a time, since this runs for every event.
         numbers.fold(hash, |hash, number| (hash ^ number).wrapping_mul(WORD_FACTOR).rotate_left(23))
     }
 
-    /// Shows it with names for hosts.
+    /// The text of the event, with the names of hosts.
     pub(crate) fn shown(&self, names: &[String]) -> String {
         let name = |host: usize| names.get(host).map_or("?", String::as_str);
         let (at, host) = (shown(self.at), name(self.host));
@@ -92,7 +92,7 @@ impl Happened {
     }
 }
 
-/// Odd, and its bits are in no order; that of splitmix64.
+/// An odd factor with well mixed bits, from splitmix64.
 const WORD_FACTOR: u64 = 0xbf58_476d_1ce4_e5b9;
 
 #[derive(Debug)]
@@ -100,7 +100,7 @@ struct Inner {
     hash: u64,
     count: u64,
     last: VecDeque<Happened>,
-    /// Everything, where somebody wants that.
+    /// All events, for a trace or a comparison.
     all: Option<Vec<Happened>>,
 }
 
@@ -109,7 +109,7 @@ struct Inner {
 pub(crate) struct Log(Rc<RefCell<Inner>>);
 
 impl Log {
-    /// `keeps_all`: every event is kept, for a trace or a comparison.
+    /// Creates a log. With `keeps_all` it stores all events.
     pub(crate) fn new(keeps_all: bool) -> Self {
         Self(Rc::new(RefCell::new(Inner {
             hash: MIX_START,
@@ -136,7 +136,7 @@ impl Log {
         inner.last.push_back(happened);
     }
 
-    /// The hash of all events, and how many there were.
+    /// The hash and the number of all events.
     pub(crate) fn state(&self) -> (u64, u64) {
         let inner = self.0.borrow();
         (inner.hash, inner.count)

@@ -1,4 +1,4 @@
-//! A simulation becomes a world, which is run.
+//! Builds the world of a simulation and runs it.
 
 use std::cell::RefCell;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
@@ -18,14 +18,14 @@ use crate::trace;
 use crate::world::World;
 
 impl Sim {
-    /// Runs it, and gives back all events if they are to be kept.
+    /// Runs the simulation. With `keeps_all`, returns all events.
     pub(crate) fn run_logged(
         &mut self,
         keeps_all: bool,
     ) -> (Result<Report, Box<Failure>>, Vec<Happened>, Vec<String>) {
         let log = Log::new(keeps_all);
         let mut world = std::mem::replace(self, Self::new(self.seed)).into_world(log);
-        let result = world.run_and_tell();
+        let result = world.run_and_report();
         let (events, names) = world.end();
         (result, events, names)
     }
@@ -70,15 +70,15 @@ impl Sim {
 }
 
 impl World {
-    /// Runs it, and says what came of that.
-    pub(crate) fn run_and_tell(&mut self) -> Result<Report, Box<Failure>> {
+    /// Runs the world, and returns its report or failure.
+    pub(crate) fn run_and_report(&mut self) -> Result<Report, Box<Failure>> {
         match self.run() {
             Ok(()) => Ok(self.report()),
             Err(cause) => Err(Box::new(self.failure(cause))),
         }
     }
 
-    /// Drops what is left as if the power went; gives the events and the names of the hosts.
+    /// Drops all hosts as after a loss of power. Returns the events and the names of the hosts.
     pub(crate) fn end(mut self) -> (Vec<Happened>, Vec<String>) {
         let (events, names) = (self.log.take_all(), self.names());
         for host in self.hosts.iter_mut().rev() {
@@ -91,7 +91,7 @@ impl World {
     }
 }
 
-/// Addresses that a host is given: 10.0.0.1 and fd00::1 for the first.
+/// The addresses of a host: 10.0.0.1 and fd00::1 for the first.
 pub(crate) fn addresses_of(host: usize) -> Vec<IpAddr> {
     let number = host + 1;
     let [high, low] = u16::try_from(number).expect("fewer than 65,535 hosts").to_be_bytes();

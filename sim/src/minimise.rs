@@ -1,25 +1,24 @@
-//! Which of the planned faults a failure needs.
+//! Finds the planned faults that a failure needs.
 //!
-//! A plan that was drawn has a dozen faults, and most of them have nothing to do with what went
-//! wrong. So the run is made again with fewer, by the same seed: without any, without half of them,
-//! without a quarter, and in the end without each (the order of Zeller's *ddmin*). What it still
-//! fails without, for the same cause, stays out.
+//! A drawn plan has a dozen faults, most of which do not cause the failure. So the seed is run
+//! again with fewer faults: without any, without half of them, without a quarter, and finally
+//! without each (the order of Zeller's *ddmin*). Faults without which the run still fails, for the
+//! same cause, are left out.
 //!
-//! A fault and what puts it right again are left out together. Otherwise the smaller plan would be the
-//! graver one: a partition that is never healed.
+//! A fault and its repair are left out together. Otherwise the smaller plan would be worse, as with
+//! a partition that never heals.
 
 use crate::fault::{Fault, TimedFault};
 use crate::plan::FaultPlan;
 use crate::report::{Failure, Report};
 
-/// How often a run is made again at most.
+/// The largest number of reruns.
 const MOST_RUNS: u32 = 200;
 
-/// Steps in all of these runs after which no other is made; a run may be short of them alone.
+/// The number of steps in all reruns after which no other begins.
 const MOST_STEPS: u64 = 5_000_000;
 
-/// Gives back the failure with the smallest plan that was found. `again` runs the same seed with
-/// another plan.
+/// Returns the failure with the smallest plan found. `again` runs the same seed with another plan.
 pub(crate) fn minimise(
     failure: Box<Failure>,
     mut again: impl FnMut(FaultPlan) -> Result<Report, Box<Failure>>,
@@ -44,14 +43,14 @@ pub(crate) fn minimise(
                 _ => start += size,
             }
         }
-        // One that was needed beside others may not be without them.
+        // A fault that was needed with others may be unneeded without them.
         size = if size == 1 && has_shrunk { 1 } else { size / 2 };
     }
     smallest.left_out = planned - smallest.plan.entries().len();
     smallest
 }
 
-/// Faults, each with what puts it right.
+/// A fault with its repair.
 type Unit = Vec<TimedFault>;
 
 fn plan_of(units: &[Unit]) -> FaultPlan {
@@ -62,8 +61,7 @@ fn plan_of(units: &[Unit]) -> FaultPlan {
 fn units(entries: &[TimedFault]) -> Vec<Unit> {
     let mut units: Vec<Unit> = Vec::new();
     for entry in entries {
-        let is_open =
-            |unit: &&mut Unit| unit.len() == 1 && puts_right(&entry.fault, &unit[0].fault);
+        let is_open = |unit: &&mut Unit| unit.len() == 1 && repairs(&entry.fault, &unit[0].fault);
         match units.iter_mut().find(is_open) {
             Some(unit) => unit.push(entry.clone()),
             None => units.push(vec![entry.clone()]),
@@ -72,9 +70,9 @@ fn units(entries: &[TimedFault]) -> Vec<Unit> {
     units
 }
 
-/// Whether one fault is there to put the other right. [`Fault::HealAll`] is one by itself.
-fn puts_right(right: &Fault, wrong: &Fault) -> bool {
-    match (right, wrong) {
+/// Whether one entry repairs the other. [`Fault::HealAll`] is a unit of its own.
+fn repairs(repair: &Fault, fault: &Fault) -> bool {
+    match (repair, fault) {
         (Fault::Heal(healed), Fault::Partition(cut)) => healed == cut,
         (Fault::Resume(host), Fault::Pause(other))
         | (Fault::Restart(host), Fault::PowerOff(other) | Fault::Kill(other))
@@ -92,7 +90,7 @@ mod tests {
         6s partition a | b; 7s restart b; 8s heal a | b; 9s refuse a";
 
     #[test]
-    fn what_puts_a_fault_right_goes_with_it() {
+    fn fault_and_repair_form_a_unit() {
         let plan: FaultPlan = PLAN.parse().unwrap();
         let shown: Vec<String> = units(plan.entries())
             .iter()
@@ -110,7 +108,7 @@ mod tests {
         );
     }
 
-    /// A run that fails if its plan has all of these words.
+    /// A run that fails if its plan contains all of these words.
     fn needs(
         words: &'static [&str],
         runs: &mut u32,
@@ -137,7 +135,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_left_is_needed() {
+    fn remaining_faults_are_needed() {
         smallest_is(&[], "");
         smallest_is(&["kill"], "3s kill b; 7s restart b");
         smallest_is(&["pause", "refuse"], "1s pause a; 4s resume a; 9s refuse a");
@@ -145,7 +143,7 @@ mod tests {
     }
 
     #[test]
-    fn another_failure_is_not_the_same() {
+    fn another_failure_is_not_accepted() {
         let mut runs = 0;
         let failure = needs(&["kill"], &mut runs, PLAN.parse().unwrap()).unwrap_err();
         let kept = minimise(failure, |plan| needs(&[], &mut runs, plan));
@@ -153,7 +151,7 @@ mod tests {
     }
 
     #[test]
-    fn it_ends_although_nothing_can_be_left_out() {
+    fn minimising_stops_at_the_run_limit() {
         let plan = (0..1_000).fold(FaultPlan::new(), |plan, second| {
             plan.at(std::time::Duration::from_secs(second), Fault::SetClock("a".into(), 1))
         });

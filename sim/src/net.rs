@@ -1,8 +1,8 @@
-//! The network of the world: hosts, addresses, ports, and the ways between them.
+//! The network of the world: hosts, addresses, ports, and links.
 //!
-//! It is one value that all drivers share. What a socket does is in the file of its kind; here is
-//! what they have in common. Nothing in it runs user code or wakes anybody: what became ready is
-//! noted with its host, and the world turns that host.
+//! All drivers share one network. This file has the common part of all sockets; each kind of socket
+//! has its own file. The network runs no user code and calls no waker: it stores events with their
+//! host, and the world turns that host.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::ffi::OsString;
@@ -21,39 +21,38 @@ use crate::socket::{Key, Kind, Readiness, Socket, Sockets};
 use crate::stream::State;
 use crate::wire::{Later, Link, Queue, Way};
 
-/// What a name lookup takes.
+/// The default duration of a name lookup.
 const LOOKUP: Duration = Duration::from_micros(300);
 
-/// Room for a stream's data that arrived and was not read, and what a stream keeps for sending.
+/// The default size of a stream's send buffer, and of its receive buffer.
 const STREAM_BUFFER: usize = 65_536;
 
-/// The largest piece of a stream that travels as one.
+/// The default size of the largest segment.
 const SEGMENT: usize = 16_384;
 
-/// What can be set about the network.
+/// The settings of the network.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct Network {
-    /// Between two hosts.
+    /// The links between two hosts.
     pub link: Link,
-    /// From a host to itself.
+    /// The latency from a host to itself.
     pub loopback: Latency,
-    /// What a stream keeps for sending, and as much again for what arrived and was not read.
+    /// The size of a stream's send buffer, and of its receive buffer, in bytes.
     pub stream_buffer: usize,
-    /// The largest piece of a stream that travels as one.
+    /// The size of the largest segment, in bytes.
     pub segment: usize,
-    /// How likely an attempt on a stream between two hosts moves less than it could have. Within a
-    /// host, none does.
+    /// The probability that an attempt on a stream between two hosts moves fewer bytes than
+    /// possible. Within a host it is zero.
     pub short: f64,
-    /// What a name lookup takes.
+    /// The duration of a name lookup.
     pub lookup: Latency,
-    /// What a closure on a helper thread takes.
+    /// The duration of a closure on a helper thread.
     pub blocking: Latency,
 }
 
 impl Default for Network {
-    /// A network without faults: half a millisecond to five between hosts, and up to fifty
-    /// microseconds within one.
+    /// A network without faults: latencies of 0.5 to 5 ms between hosts, and up to 50 µs within one.
     fn default() -> Self {
         let (least, most) = (Duration::from_micros(500), Duration::from_millis(5));
         Self {
@@ -73,11 +72,11 @@ impl Default for Network {
 pub(crate) struct Node {
     pub(crate) name: String,
     pub(crate) addresses: Vec<IpAddr>,
-    /// Its machine runs: packets reach it.
+    /// The machine runs, so packets reach it.
     pub(crate) is_up: bool,
-    /// How often it was started.
+    /// How often the host was started.
     pub(crate) life: u32,
-    /// What its kernel has not been told yet.
+    /// Events that its kernel has not polled yet.
     pub(crate) events: Vec<Event>,
     pub(crate) listeners: BTreeMap<SocketAddr, Key>,
     pub(crate) datagrams: BTreeMap<SocketAddr, Key>,
@@ -88,19 +87,21 @@ pub(crate) struct Node {
     pub(crate) paths: BTreeMap<OsString, Key>,
     pub(crate) refuses: bool,
     pub(crate) slow_accept: Duration,
-    /// Closures that wait for a helper thread, how many run, and how many may.
+    /// Closures that wait for a helper thread.
     pub(crate) calls: VecDeque<BlockingCall>,
+    /// The number of running closures.
     pub(crate) calls_running: usize,
+    /// The number of helper threads.
     pub(crate) helpers: usize,
     pub(crate) blocking: Rng,
     short: Rng,
-    /// What the program draws.
+    /// The random numbers of the program.
     pub(crate) program: Rng,
 }
 
 #[derive(Debug)]
 pub(crate) struct Net {
-    /// The time of whoever acts.
+    /// The time of the current operation: of the host that makes it, or of the world.
     pub(crate) now: u64,
     pub(crate) seed: u64,
     pub(crate) settings: Network,
@@ -108,13 +109,13 @@ pub(crate) struct Net {
     pub(crate) sockets: Sockets,
     pub(crate) queue: Queue,
     ways: BTreeMap<(usize, usize), Way>,
-    /// From where to where nothing gets through.
+    /// The links that lose all packets.
     pub(crate) cut: BTreeSet<(usize, usize)>,
     /// Hosts to be turned.
     pub(crate) notified: Vec<usize>,
     pub(crate) log: Log,
     pub(crate) lookups: Rng,
-    /// Which host has an address.
+    /// The host of each address.
     pub(crate) addresses: BTreeMap<IpAddr, usize>,
 }
 
@@ -164,7 +165,7 @@ impl Net {
         host
     }
 
-    /// The way from one host to another.
+    /// The link from one host to another, with its state.
     pub(crate) fn way(&mut self, from: usize, to: usize) -> &mut Way {
         let Self { ways, nodes, settings, seed, .. } = self;
         ways.entry((from, to)).or_insert_with(|| {
@@ -184,18 +185,18 @@ impl Net {
         self.log.note(self.now, host, what);
     }
 
-    /// When something happens next. What has become pointless meanwhile is forgotten: nobody is to
-    /// wait for the time limit of a connection that was made.
+    /// The time of the next event. Removes obsolete events: no run waits for the timeout of a
+    /// connection that was made.
     pub(crate) fn next_moment(&mut self) -> Option<u64> {
         loop {
             let (at, what) = self.queue.peek()?;
-            let is_pointless = match what {
+            let is_obsolete = match what {
                 Later::ConnectTimeout(key) => {
                     self.stream(*key).is_none_or(|stream| stream.state != State::Connecting)
                 }
                 _ => false,
             };
-            if !is_pointless {
+            if !is_obsolete {
                 return Some(at);
             }
             self.queue.pop_due(at);
@@ -216,7 +217,7 @@ impl Net {
         }
     }
 
-    /// Reports what became ready of what an attempt would have blocked on.
+    /// Reports the armed directions that became ready.
     pub(crate) fn notify(&mut self, key: Key) {
         let Some(socket) = self.sockets.get(key) else { return };
         if socket.token.is_none() || !(socket.read_armed || socket.write_armed) {
@@ -226,7 +227,7 @@ impl Net {
         self.report(key, |socket| (is.read && socket.read_armed, is.write && socket.write_armed));
     }
 
-    /// Reports what is ready, asked for or not: the socket has just been registered.
+    /// Reports the ready directions of a socket that was just registered, armed or not.
     pub(crate) fn notify_registered(&mut self, key: Key) {
         let is = self.readiness(key);
         self.report(key, |_| (is.read, is.write));
@@ -244,7 +245,7 @@ impl Net {
         self.notified.push(host);
     }
 
-    /// Notes that an attempt would have blocked, if that is what came of it.
+    /// Arms the direction of an attempt that would have blocked.
     pub(crate) fn attempted<R>(
         &mut self,
         key: Key,
@@ -260,7 +261,7 @@ impl Net {
         result
     }
 
-    /// How many of so many bytes an attempt on a stream moves.
+    /// The number of bytes that an attempt on a stream moves, of the `most` possible.
     pub(crate) fn shortened(&mut self, (host, remote): (usize, usize), most: usize) -> usize {
         let short = &mut self.nodes[host].short;
         match host != remote && most > 1 && short.chance(self.settings.short) {

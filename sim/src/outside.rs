@@ -1,4 +1,4 @@
-//! What a simulated host has of the world: its sockets, its clocks, and how it is woken.
+//! A simulated host's view of the world: sockets, clocks, and wakes.
 
 use std::cell::RefCell;
 use std::ffi::{OsStr, OsString};
@@ -41,7 +41,7 @@ impl Drop for SimSocket {
     }
 }
 
-/// Hosts that were woken from outside their turn: by a task of another host, or by a thread.
+/// Hosts that were woken outside their turn: by a task of another host, or by a thread.
 #[derive(Default, Debug)]
 pub(crate) struct Woken {
     hosts: Mutex<Vec<usize>>,
@@ -62,13 +62,12 @@ impl Woken {
     }
 }
 
-/// What its host shares with the world.
+/// The state that a host shares with the world.
 #[derive(Clone)]
 pub(crate) struct Outside {
     pub(crate) net: Rc<RefCell<Net>>,
     pub(crate) clock: SimClock,
     pub(crate) wall: Rc<RefCell<WallClock>>,
-    /// Hosts for which somebody outside their turn has something.
     pub(crate) woken: Arc<Woken>,
     pub(crate) host: usize,
 }
@@ -78,7 +77,7 @@ impl Net {
         self.sockets.get(key).map(|socket| &socket.kind).ok_or_else(|| Errno::NOTCONN.into())
     }
 
-    /// The program has closed a socket, or the host's kernel has.
+    /// The program or the host's kernel has closed a socket.
     pub(crate) fn close(&mut self, key: Key) {
         let Some(socket) = self.sockets.get_mut(key) else { return };
         socket.token = None;
@@ -101,7 +100,7 @@ pub(crate) fn ip(address: &Address) -> io::Result<SocketAddr> {
     }
 }
 
-/// A Unix address as the world keeps it: a path, or an abstract name behind a zero.
+/// A Unix address as the world stores it: a path, or a zero byte and an abstract name.
 pub(crate) fn unix_name(address: &Address) -> io::Result<OsString> {
     let Address::Unix(address) = address else { return Err(Errno::AFNOSUPPORT.into()) };
     if let Some(path) = address.as_pathname() {

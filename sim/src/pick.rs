@@ -1,10 +1,9 @@
-//! Which ready task is stepped next: by a rule, and by the seed.
+//! The ready queue of a simulated host, whose order depends on the seed.
 //!
-//! A program may rely on no order, so a simulation tries many. Drawing at random reaches most
-//! orders sooner or later. Some mistakes show only when one task is held back for long, or runs far
-//! ahead; for these, tasks get priorities, a few of which change in the course of the run
-//! (Burckhardt et al., "A randomized scheduler with probabilistic guarantees of finding bugs",
-//! ASPLOS 2010).
+//! A program must not rely on an order of its tasks, so a simulation tries many. A random choice
+//! reaches most orders eventually. Some bugs show only when one task is delayed for long, or runs
+//! far ahead; for these, tasks get priorities, a few of which change during the run (Burckhardt et
+//! al., "A randomized scheduler with probabilistic guarantees of finding bugs", ASPLOS 2010).
 
 use std::cell::RefCell;
 use std::collections::{BTreeMap, VecDeque};
@@ -18,31 +17,30 @@ use crate::rng::Rng;
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 #[non_exhaustive]
 pub enum Schedule {
-    /// One of the others, by the seed: half of the seeds at random, a quarter each in order and by
-    /// priority.
+    /// One of the others, by the seed: half of the seeds use `Random`, a quarter each `Fifo` and
+    /// `Priorities`.
     #[default]
     Mixed,
     /// First in, first out, as on the real kernel.
     Fifo,
-    /// Any of the ready tasks.
+    /// A random choice among the ready tasks.
     Random,
-    /// The ready task of the highest priority. Each task draws one; so many times in a run, at
-    /// moments drawn, the highest falls below all others.
+    /// The ready task of the highest priority. Each task draws a priority. At random steps, the
+    /// highest one falls below all others.
     Priorities {
         /// How often a priority changes.
         changes: u32,
     },
 }
 
-/// Priority changes of a seed that has priorities under [`Schedule::Mixed`]: most mistakes need no
-/// more than two.
+/// The priority changes under [`Schedule::Mixed`]: most bugs need at most two.
 const MIXED_CHANGES: u32 = 3;
 
-/// The steps among which those are drawn before which a priority changes.
+/// The range from which the steps of priority changes are drawn.
 const CHANGE_WITHIN_STEPS: u64 = 2_000;
 
-/// A task that was chosen so many times running while others were ready falls below them, so that
-/// one that spins does not hold up the others for ever.
+/// The number of consecutive choices, while other tasks are ready, after which a task falls below
+/// them. So a task that spins does not starve the others.
 const MOST_RUNNING: u32 = 64;
 
 impl Schedule {
@@ -79,10 +77,10 @@ enum Order {
 #[derive(Debug)]
 struct Priorities {
     of: BTreeMap<TaskId, u64>,
-    /// Before which steps one changes, the last first.
+    /// The steps before which a priority changes, the last first.
     changes: Vec<u64>,
     steps: u64,
-    /// Given to the next task that falls below all others; drawn ones are above it.
+    /// The lowest priority given so far; drawn priorities are above it.
     lowest: u64,
     running: (Option<TaskId>, u32),
 }
@@ -94,7 +92,7 @@ impl Default for SimPick {
 }
 
 impl SimPick {
-    /// A ready queue that draws from this stream.
+    /// Creates a ready queue that draws from `rng`.
     pub fn new(schedule: Schedule, mut rng: Rng) -> Self {
         let order = match schedule.settle(&mut rng) {
             Schedule::Random => Order::Random,
@@ -122,7 +120,7 @@ impl Priorities {
     }
 
     fn highest(&self, ready: &VecDeque<TaskRef>) -> usize {
-        let priority = |place: &usize| self.of.get(&ready[*place].id()).copied().unwrap_or(0);
+        let priority = |index: &usize| self.of.get(&ready[*index].id()).copied().unwrap_or(0);
         (0..ready.len()).max_by_key(priority).unwrap_or(0)
     }
 
@@ -152,10 +150,10 @@ impl Priorities {
 }
 
 impl Queue {
-    fn take_in(&mut self, task: TaskRef) {
+    fn add(&mut self, task: TaskRef) {
         if let Order::Priorities(priorities) = &mut self.order {
             let rng = &mut self.rng;
-            // Above all that were lowered, and no two alike but by an accident that does no harm.
+            // Above all lowered priorities. A rare tie is harmless.
             let drawn = || rng.range(1 << 33..u64::MAX);
             priorities.of.entry(task.id()).or_insert_with(drawn);
         }
@@ -166,14 +164,14 @@ impl Queue {
         if self.ready.is_empty() {
             return None;
         }
-        let place = match &mut self.order {
+        let index = match &mut self.order {
             Order::Fifo => 0,
             Order::Random => self.rng.index(self.ready.len()),
             Order::Priorities(priorities) => priorities.choose(&self.ready),
         };
         match self.order {
             Order::Fifo => self.ready.pop_front(),
-            Order::Random | Order::Priorities(_) => self.ready.swap_remove_back(place),
+            Order::Random | Order::Priorities(_) => self.ready.swap_remove_back(index),
         }
     }
 }
@@ -182,7 +180,7 @@ impl Pick for SimPick {
     fn pop(&self, ready: &ReadyList) -> Option<TaskRef> {
         let mut queue = self.0.borrow_mut();
         while let Some(task) = ready.pop() {
-            queue.take_in(task);
+            queue.add(task);
         }
         queue.choose()
     }

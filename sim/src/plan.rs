@@ -1,4 +1,4 @@
-//! Plans of faults, and where they come from.
+//! Plans of faults, written or drawn from the seed.
 
 use std::fmt;
 use std::str::FromStr;
@@ -9,7 +9,7 @@ use crate::fault::{Between, Fault, TimedFault};
 use crate::latency::ParseError;
 use crate::rng::Rng;
 
-/// What goes wrong in a run, and when.
+/// The faults of a run, with their times.
 ///
 /// # Examples
 ///
@@ -29,29 +29,29 @@ pub struct FaultPlan {
 }
 
 impl FaultPlan {
-    /// Nothing goes wrong.
+    /// Creates a plan without faults.
     pub fn new() -> Self {
         Self::default()
     }
 
     /// Adds a fault at a virtual time.
-    #[must_use = "it gives back the plan with the fault"]
+    #[must_use = "`at` returns the plan with the fault"]
     pub fn at(mut self, at: Duration, fault: Fault) -> Self {
         self.push(TimedFault { at, fault });
         self
     }
 
     fn push(&mut self, entry: TimedFault) {
-        let place = self.entries.partition_point(|other| other.at <= entry.at);
-        self.entries.insert(place, entry);
+        let index = self.entries.partition_point(|other| other.at <= entry.at);
+        self.entries.insert(index, entry);
     }
 
-    /// Adds all of another plan.
+    /// Adds all faults of another plan.
     pub fn extend(&mut self, other: &Self) {
         other.entries.iter().for_each(|entry| self.push(entry.clone()));
     }
 
-    /// What happens, earliest first.
+    /// The faults, earliest first.
     pub fn entries(&self) -> &[TimedFault] {
         &self.entries
     }
@@ -60,8 +60,8 @@ impl FaultPlan {
     ///
     /// # Panics
     ///
-    /// If it has fewer.
-    #[must_use = "it gives back the smaller plan"]
+    /// If there is no such entry.
+    #[must_use = "`without` returns the smaller plan"]
     pub fn without(&self, index: usize) -> Self {
         let mut smaller = self.clone();
         smaller.entries.remove(index);
@@ -92,33 +92,33 @@ impl FromStr for FaultPlan {
     }
 }
 
-/// How much of what is to go wrong in a run, for a plan that is drawn from the seed.
+/// The numbers of faults in a plan that is drawn from the seed.
 ///
-/// Every kind of fault draws from a stream of its own, so more of one kind leaves the others where
-/// they were. What is broken is put right again before the time is over.
+/// Each kind of fault draws from its own stream, so more faults of one kind do not move the others.
+/// All faults are repaired within the time.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[non_exhaustive]
 pub struct FaultMix {
-    /// The time in which it all happens.
+    /// The time within which all faults happen.
     pub within: Duration,
-    /// Partitions that cut both ways.
+    /// The number of partitions in both directions.
     pub partitions: u32,
-    /// Partitions that cut one.
+    /// The number of partitions in one direction.
     pub one_way: u32,
-    /// Hosts that are killed, or lose their power, and start anew.
+    /// The number of kills and power losses, each followed by a restart.
     pub crashes: u32,
-    /// Hosts that stand still for a while.
+    /// The number of pauses of a host.
     pub pauses: u32,
-    /// Resets of all connections between two hosts.
+    /// The number of resets of all connections between two groups of hosts.
     pub resets: u32,
-    /// Wall clocks that are put forward or back.
+    /// The number of jumps of a wall clock, forward or back.
     pub clock_jumps: u32,
-    /// Steps that take long.
+    /// The number of long steps.
     pub long_steps: u32,
 }
 
 impl FaultMix {
-    /// A little of everything, within so long.
+    /// A few faults of every kind.
     pub fn new(within: Duration) -> Self {
         Self {
             within,
@@ -132,7 +132,7 @@ impl FaultMix {
         }
     }
 
-    /// Only faults of the network between hosts that go on running.
+    /// Only faults of the network; the hosts keep running.
     pub fn network(within: Duration) -> Self {
         Self { crashes: 0, pauses: 0, clock_jumps: 0, long_steps: 0, ..Self::new(within) }
     }
@@ -195,12 +195,12 @@ impl FaultMix {
     }
 }
 
-/// The longest step that is drawn: as long as a machine that swaps may take.
+/// The longest step of a drawn plan: as long as a machine that swaps may take.
 const LONGEST_STEP: Duration = Duration::from_secs(2);
 
 type Draw<'a> = &'a mut dyn FnMut(&mut Rng, &mut FaultPlan, Duration, Duration);
 
-/// The hosts in two groups, neither of them empty.
+/// Splits the hosts into two groups, neither empty.
 fn halves(rng: &mut Rng, hosts: &[String], one_way: bool) -> Between {
     let mut names = hosts.to_vec();
     for last in (1..names.len()).rev() {
@@ -225,7 +225,7 @@ mod tests {
         25ms long-step a 1.5s; 26ms helpers a 0; 27ms cancel a 3 7";
 
     #[test]
-    fn a_plan_is_read_as_it_is_shown() {
+    fn plan_parses_from_its_text() {
         let plan: FaultPlan = EVERYTHING.parse().unwrap();
         assert_eq!(plan.to_string(), EVERYTHING);
         assert_eq!(plan.entries().len(), 28);
@@ -238,7 +238,7 @@ mod tests {
     }
 
     #[test]
-    fn more_of_one_kind_leaves_the_others_where_they_were() {
+    fn more_faults_of_one_kind_keep_the_others() {
         let hosts = ["a", "b", "c"].map(String::from);
         let mix = FaultMix::new(Duration::from_secs(60));
         let (one, other) = (mix.draw(9, &hosts), FaultMix { pauses: 4, ..mix }.draw(9, &hosts));
@@ -253,7 +253,7 @@ mod tests {
     }
 
     #[test]
-    fn what_needs_two_hosts_is_not_drawn_for_one() {
+    fn network_faults_need_two_hosts() {
         let plan = FaultMix::network(Duration::from_secs(1)).draw(1, &["a".to_owned()]);
         assert_eq!(plan, FaultPlan::new());
     }

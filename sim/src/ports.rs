@@ -1,4 +1,4 @@
-//! Addresses and ports: who is where, and who may bind what.
+//! Addresses and ports: routes and bindings.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -9,10 +9,10 @@ use rustix::io::Errno;
 use crate::net::Net;
 use crate::socket::Key;
 
-/// The ports that a host gives to sockets which ask for none in particular; those of Linux.
+/// The range of automatically chosen ports; that of Linux.
 pub(crate) const EPHEMERAL: std::ops::Range<u16> = 32_768..61_000;
 
-/// One of the two families of ports.
+/// The namespaces of ports.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Ports {
     Tcp,
@@ -20,7 +20,8 @@ pub(crate) enum Ports {
 }
 
 impl Net {
-    /// Which host an address is, seen from another, and which address that one speaks from.
+    /// The host of an address, seen from another host; the source address and the destination
+    /// address of its packets.
     pub(crate) fn route(&self, from: usize, to: IpAddr) -> io::Result<(usize, IpAddr, IpAddr)> {
         if to.is_unspecified() {
             let own = loopback_like(to);
@@ -54,7 +55,7 @@ impl Net {
         })
     }
 
-    /// A port that nobody has.
+    /// A free port.
     pub(crate) fn free_port(
         &mut self,
         host: usize,
@@ -74,7 +75,7 @@ impl Net {
         Err(Errno::ADDRINUSE)
     }
 
-    /// Which address a socket that asks for one gets.
+    /// The address that a socket gets, with a free port for port zero.
     pub(crate) fn bind(
         &mut self,
         host: usize,
@@ -94,7 +95,7 @@ impl Net {
         Ok(address)
     }
 
-    /// Who is bound to an address, or to its port at any address.
+    /// The socket that is bound to an address, or to its port at any address.
     pub(crate) fn bound_at(&self, host: usize, ports: Ports, address: SocketAddr) -> Option<Key> {
         let bound = self.bound(host, ports);
         let any = SocketAddr::new(unspecified_like(address.ip()), address.port());

@@ -1,5 +1,5 @@
-//! The observer of a simulated host: it writes down what happens, lets steps take time, notices
-//! panics, and asks tasks to end where a plan wants that.
+//! The observer of a simulated host: it logs events, lets steps take time, notes panics, and
+//! cancels tasks by the fault plan.
 
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
@@ -15,23 +15,23 @@ use crate::clock::SimClock;
 use crate::hang::Pulse;
 use crate::log::{Log, What};
 
-/// What the world wants of a host's observer, and hears from it.
+/// The state that the world shares with a host's observer.
 #[derive(Default, Debug)]
 pub(crate) struct Watch {
-    /// What a step costs.
+    /// The virtual time of a step.
     pub(crate) step_cost: Cell<Duration>,
     pub(crate) pulse: Arc<Pulse>,
-    /// How many steps a turn makes at most.
+    /// The largest number of steps of a turn.
     pub(crate) steps_per_turn: u32,
-    /// What the next one costs in addition.
+    /// Additional virtual time of the next step.
     pub(crate) long_step: Cell<Duration>,
-    /// Steps that were made on all hosts.
+    /// The number of steps of all hosts.
     pub(crate) steps: Rc<Cell<u64>>,
     /// The last task that panicked.
     pub(crate) panicked: RefCell<Option<String>>,
-    /// Which tasks are to be asked to end in which of their traps.
+    /// The cancels of the plan: the number of a task, and of its trap that waits.
     pub(crate) cancels: RefCell<Vec<(u64, u64)>>,
-    /// How many traps of each task have waited, where somebody wants to know.
+    /// The number of traps of each task that waited, if the plan has cancels.
     traps: RefCell<BTreeMap<TaskId, u64>>,
 }
 
@@ -46,7 +46,7 @@ impl Watch {
         Self { steps, pulse, step_cost, steps_per_turn, ..Self::default() }
     }
 
-    /// The host starts anew.
+    /// The host restarts.
     pub(crate) fn restart(&self) {
         self.traps.borrow_mut().clear();
     }
@@ -64,8 +64,8 @@ impl Recorder {
         self.log.note(self.clock.get(), self.host, what);
     }
 
-    /// Whether this is where the task is to be asked to end.
-    fn is_to_end(&self, task: TaskId) -> bool {
+    /// Counts a trap that waits. Returns whether the plan cancels the task in it.
+    fn counts_to_cancel(&self, task: TaskId) -> bool {
         let cancels = self.watch.cancels.borrow();
         if cancels.is_empty() {
             return false;
@@ -77,8 +77,8 @@ impl Recorder {
     }
 }
 
-/// A task as people know it.
-pub(crate) fn called(task: &TaskRef) -> String {
+/// The name of a task in messages.
+pub(crate) fn label(task: &TaskRef) -> String {
     match task.name() {
         "" => format!("task {} of {}", task.id().0, task.spawned_at()),
         name => format!("task {} `{name}`", task.id().0),
@@ -102,7 +102,7 @@ impl Observer for Recorder {
 
     fn trapped(&self, task: &TaskRef, kind: TrapKind, place: &'static Location<'static>) {
         self.note(What::Trapped(task.id(), kind, place));
-        if self.is_to_end(task.id()) {
+        if self.counts_to_cancel(task.id()) {
             task.request_cancel(Interrupted::cancelled("by the fault plan"));
         }
     }
@@ -114,7 +114,7 @@ impl Observer for Recorder {
     fn exited(&self, task: &TaskRef, exit: Exit) {
         self.note(What::Exited(task.id(), exit));
         if exit == Exit::Panicked {
-            *self.watch.panicked.borrow_mut() = Some(called(task));
+            *self.watch.panicked.borrow_mut() = Some(label(task));
         }
     }
 }

@@ -1,4 +1,4 @@
-//! What came of a run, for people.
+//! The reports of runs.
 
 use std::fmt::{self, Write as _};
 use std::time::Duration;
@@ -8,22 +8,22 @@ use pikake_traps::TaskRef;
 use crate::clock::shown;
 use crate::host::Host;
 use crate::plan::FaultPlan;
-use crate::recorder::called;
+use crate::recorder::label;
 use crate::world::World;
 
-/// A run that went well.
+/// The report of a run that succeeded.
 #[derive(Clone, PartialEq, Eq, Debug)]
 #[non_exhaustive]
 pub struct Report {
     /// The seed.
     pub seed: u64,
-    /// How much virtual time has passed.
+    /// The virtual time of the end.
     pub time: Duration,
-    /// How many steps all tasks made.
+    /// The number of steps of all tasks.
     pub steps: u64,
-    /// How many events there were.
+    /// The number of events.
     pub events: u64,
-    /// The hash of all events: two runs of one seed have the same.
+    /// The hash of all events, which is the same in all runs of a seed.
     pub hash: u64,
 }
 
@@ -33,53 +33,53 @@ pub struct Report {
 pub enum Cause {
     /// A task panicked.
     Panicked {
-        /// On which host.
+        /// The host.
         host: String,
-        /// Which task.
+        /// The task.
         task: String,
-        /// The panic's text, where it is known.
+        /// The panic's message, if it is known.
         text: String,
     },
     /// A program returned an error.
     Failed {
-        /// On which host.
+        /// The host.
         host: String,
         /// The error.
         text: String,
     },
-    /// All tasks wait, and nothing will ever happen.
+    /// All tasks wait, and no event is due.
     Deadlock,
-    /// The tasks made so many steps.
+    /// The tasks made more than this number of steps.
     StepLimit(u64),
-    /// So much virtual time has passed.
+    /// The run did not end within this virtual time.
     TimeLimit(Duration),
-    /// Something that must always hold does not.
+    /// An invariant does not hold.
     Invariant {
-        /// Its name.
+        /// The invariant's name.
         name: String,
-        /// What is wrong.
+        /// The violation.
         text: String,
     },
-    /// Something did not come to hold although all was well again.
+    /// A condition did not hold in time after all faults were repaired.
     Liveness {
-        /// What.
+        /// The condition.
         what: String,
-        /// For how long all was well.
+        /// The time since the repair.
         within: Duration,
     },
-    /// A second run of the same seed was not the same.
+    /// A second run of the same seed differs.
     Differs {
         /// The number of the first event that differs.
         event: u64,
         /// That event in the first run.
         first: String,
-        /// And in the second.
+        /// That event in the second run.
         second: String,
     },
 }
 
 impl Cause {
-    /// Whether it is the same that went wrong, at another time perhaps, and with other numbers.
+    /// Whether both are the same failure, perhaps with other times and numbers.
     pub fn is_like(&self, other: &Self) -> bool {
         let alike = |one: &str, other: &str| {
             let letters = |text: &str| text.replace(|char: char| char.is_ascii_digit(), "");
@@ -128,40 +128,41 @@ impl fmt::Display for Cause {
     }
 }
 
-/// A run that failed, and all that is known about it.
+/// The report of a run that failed.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct Failure {
-    /// Why.
+    /// The cause.
     pub cause: Cause,
     /// The seed.
     pub seed: u64,
-    /// The virtual time.
+    /// The virtual time of the failure.
     pub time: Duration,
-    /// How many steps all tasks had made.
+    /// The number of steps of all tasks.
     pub steps: u64,
-    /// What had been planned to go wrong.
+    /// The planned faults.
     pub plan: FaultPlan,
-    /// The plan stands in the place of the one that the test makes for this seed.
+    /// Whether the plan overrides the one that the test makes for this seed.
     pub plan_is_given: bool,
-    /// How many more faults were planned, and turned out not to be needed.
+    /// The number of planned faults that were left out, since the failure does not need them.
     pub left_out: usize,
     /// The last events.
     pub events: Vec<String>,
-    /// The tasks of each host, and what they wait for.
+    /// The tasks of each host, with their waits.
     pub tasks: String,
-    /// The test that failed, if it is known.
+    /// The name of the test, if it is known.
     pub test: Option<String>,
 }
 
 impl Failure {
-    /// What to type to see it again, with the same faults.
+    /// The command that replays the failure with the same faults.
     pub fn replay(&self) -> String {
         let test = self.test.as_deref().map(|test| format!(" {test}")).unwrap_or_default();
         format!("PIKAKE_SEED={}{} cargo test{test}", self.seed, self.faults_of_replay())
     }
 
-    /// Nothing where the seed says it all, or where a host has a name that no plan can be read with.
+    /// The variable with the faults. Empty if the seed determines them, or if the name of a host
+    /// prevents parsing.
     fn faults_of_replay(&self) -> String {
         let text = self.plan.to_string();
         if !self.plan_is_given || text.parse().as_ref() != Ok(&self.plan) {
@@ -224,7 +225,7 @@ impl World {
     }
 }
 
-/// The tasks of a host as a tree, each with what it waits for.
+/// The tasks of a host as a tree, with their waits.
 fn tree(host: &Host) -> String {
     let mut text = String::new();
     let state = match &host.kernel {
@@ -233,7 +234,7 @@ fn tree(host: &Host) -> String {
         None if host.has_exited => "has exited",
         None => "is down",
     };
-    // A string takes whatever is written.
+    // Writing to a string does not fail.
     let _ = writeln!(text, "  host `{}` {state}", host.name);
     if let Some(kernel) = &host.kernel {
         let (tasks, waits) = (kernel.tasks(), kernel.waits());
@@ -256,7 +257,7 @@ fn branch(
     depth: usize,
 ) {
     let indent = "  ".repeat(depth);
-    let _ = writeln!(text, "{indent}{}", called(task));
+    let _ = writeln!(text, "{indent}{}", label(task));
     for wait in waits.iter().filter(|wait| wait.task.is(task)) {
         let _ = writeln!(text, "{indent}  waits: {} at {}", wait.trap, wait.place);
     }

@@ -1,8 +1,8 @@
-//! Segments on their way, and again if they did not get through.
+//! Transmission and retransmission of segments.
 //!
-//! Whatever finds its way cut is *held* by its sender, and so is all that was sent after it. A timer
-//! has it sent again; the distance doubles each time. A sender also hears nothing when only the way
-//! back is cut, and gives up in the same time.
+//! A segment whose link is cut is *held* by its sender, with all later segments. A timer sends them
+//! again, at doubling intervals. A sender whose return link is cut gets no acknowledgements, and
+//! gives up in the same time.
 
 use std::collections::VecDeque;
 use std::time::Duration;
@@ -15,30 +15,32 @@ use crate::net::Net;
 use crate::socket::Key;
 use crate::wire::{Later, Segment};
 
-/// After how long a segment is sent again for the first time, and at most; those of Linux.
-const FIRST_AGAIN: Duration = Duration::from_millis(200);
-const LAST_AGAIN: Duration = Duration::from_secs(120);
+/// The first interval between retransmissions; that of Linux.
+const FIRST_INTERVAL: Duration = Duration::from_millis(200);
 
-/// How often before the connection is given up: after a quarter of an hour, about
-/// (`net.ipv4.tcp_retries2`).
-const AGAIN_LIMIT: u32 = 15;
+/// The longest interval between retransmissions; that of Linux.
+const LONGEST_INTERVAL: Duration = Duration::from_secs(120);
 
-/// What a sender has to send again.
+/// The number of retransmissions before the connection fails (`net.ipv4.tcp_retries2`), after about
+/// a quarter of an hour.
+const RESEND_LIMIT: u32 = 15;
+
+/// The state of a sender's retransmissions.
 #[derive(Default, Debug)]
 pub(crate) struct Resend {
     held: VecDeque<Segment>,
-    /// Something arrived, and the sender cannot have heard of it.
-    unheard: bool,
-    /// The timer runs, for the time of this number.
+    /// A segment arrived, but its acknowledgement could not reach the sender.
+    is_unacknowledged: bool,
+    /// The number of the retransmission that the timer is set for.
     timer: Option<u32>,
 }
 
 fn pause(tries: u32) -> Duration {
-    FIRST_AGAIN.saturating_mul(1 << tries.min(16)).min(LAST_AGAIN)
+    FIRST_INTERVAL.saturating_mul(1 << tries.min(16)).min(LONGEST_INTERVAL)
 }
 
 impl Net {
-    /// Sends a segment off.
+    /// Transmits a segment.
     pub(crate) fn transmit(&mut self, from: Key, segment: Segment) {
         let Some(from_host) = self.sockets.get(from).map(|socket| socket.host) else { return };
         let Some(stream) = self.stream_mut(from) else { return };
@@ -55,7 +57,7 @@ impl Net {
         let way = self.way(from_host, to_host);
         let mut at = way.arrival(now, segment.len());
         let mut tries = 0;
-        while tries < AGAIN_LIMIT && way.loses() {
+        while tries < RESEND_LIMIT && way.loses() {
             at = at.saturating_add(nanos(pause(tries)));
             tries += 1;
         }
@@ -66,7 +68,7 @@ impl Net {
         self.queue.push(at, Later::Segment { from: Some(from), from_host, to, to_host, segment });
     }
 
-    /// A segment has come to the end of its way.
+    /// Delivers a segment, or holds it for retransmission.
     pub(crate) fn segment_arrives(
         &mut self,
         from: Option<Key>,
@@ -85,10 +87,10 @@ impl Net {
             }
             return;
         }
-        let is_heard = self.is_open(to_host, from_host);
+        let can_acknowledge = self.is_open(to_host, from_host);
         if let Some(from) = from {
-            if !is_heard && let Some(sender) = self.stream_mut(from) {
-                sender.resend.unheard = true;
+            if !can_acknowledge && let Some(sender) = self.stream_mut(from) {
+                sender.resend.is_unacknowledged = true;
                 self.send_again(from, 0);
             }
             if matches!(segment, Segment::Data(_)) && self.way(from_host, to_host).resets() {
@@ -99,14 +101,14 @@ impl Net {
         self.receive_segment(from, to, segment);
     }
 
-    /// Ends a connection as if a reset had come from the other side, on both.
+    /// Resets a connection on both sides.
     pub(crate) fn reset_both(&mut self, one: Key, other: Key) {
         for key in [one, other] {
             self.receive_segment(None, key, Segment::Reset);
         }
     }
 
-    /// A segment came for a connection that is not there.
+    /// Answers a segment for an unknown connection with a reset.
     pub(crate) fn refuse_segment(&mut self, from: Option<Key>, segment: &Segment) {
         if let Some(from) = from.filter(|_| !matches!(segment, Segment::Reset))
             && let Some(stream) = self.stream(from)
@@ -134,31 +136,31 @@ impl Net {
         let Some(stream) = self.stream_mut(key) else { return };
         if stream.resend.timer.is_none() {
             stream.resend.timer = Some(tries);
-            self.queue.push_after(now, pause(tries), Later::Again(key));
+            self.queue.push_after(now, pause(tries), Later::Resend(key));
         }
     }
 
-    /// The timer has run out.
-    pub(crate) fn again(&mut self, key: Key) {
+    /// The timer has expired.
+    pub(crate) fn resend(&mut self, key: Key) {
         let Some(host) = self.sockets.get(key).map(|socket| socket.host) else { return };
         let Some(stream) = self.stream_mut(key) else { return };
         let Some(tries) = stream.resend.timer.take() else { return };
         let remote = stream.remote_host;
-        let (there, back) = (self.is_open(host, remote), self.is_open(remote, host));
+        let (can_send, can_receive) = (self.is_open(host, remote), self.is_open(remote, host));
         let Some(stream) = self.stream_mut(key) else { return };
-        stream.resend.unheard &= !(there && back);
-        let held = match there {
+        stream.resend.is_unacknowledged &= !(can_send && can_receive);
+        let held = match can_send {
             true => std::mem::take(&mut stream.resend.held),
             false => VecDeque::new(),
         };
-        let is_waiting = stream.resend.unheard || !stream.resend.held.is_empty();
+        let is_waiting = stream.resend.is_unacknowledged || !stream.resend.held.is_empty();
         for segment in held {
             self.transmit(key, segment);
         }
         if is_waiting {
-            match tries < AGAIN_LIMIT {
+            match tries < RESEND_LIMIT {
                 true => self.send_again(key, tries + 1),
-                false => self.kill(key, Errno::TIMEDOUT),
+                false => self.fail(key, Errno::TIMEDOUT),
             }
         }
     }

@@ -1,4 +1,4 @@
-//! Many runs, one for each seed.
+//! Runs of a simulation, one for each seed.
 
 use std::env;
 
@@ -10,7 +10,7 @@ use crate::plan::FaultPlan;
 use crate::report::{Cause, Failure, Report};
 use crate::sim::Sim;
 
-/// How many seeds are run if nobody says.
+/// The default number of seeds.
 const SEEDS: u64 = 100;
 
 const SEED: &str = "PIKAKE_SEED";
@@ -18,12 +18,12 @@ const FAULTS: &str = "PIKAKE_FAULTS";
 
 /// Runs a simulation for each of many seeds, until one fails.
 ///
-/// The environment overrides what is set: `PIKAKE_SEED` names the first seed, and alone the only
-/// one; `PIKAKE_RUNS` says how many. `PIKAKE_FAULTS` is a [`FaultPlan`] in the place of all faults
-/// that are planned or drawn.
+/// The environment overrides the settings: `PIKAKE_SEED` is the first seed, and without
+/// `PIKAKE_RUNS` the only one; `PIKAKE_RUNS` is the number of seeds. `PIKAKE_FAULTS` is a
+/// [`FaultPlan`] that replaces all planned and drawn faults.
 ///
-/// When a run with faults fails, it is made again with fewer, and what is told is the failure with the
-/// smallest plan that was found. A fault is left out together with what puts it right.
+/// A failed run with faults is repeated with fewer faults, and the failure with the smallest plan
+/// is reported. A fault is left out together with its repair.
 ///
 /// # Examples
 ///
@@ -40,7 +40,7 @@ const FAULTS: &str = "PIKAKE_FAULTS";
 /// assert_eq!(summary.coverage.never().count(), 0);
 /// ```
 #[derive(Clone, Debug)]
-#[must_use = "it does nothing until `run` is called"]
+#[must_use = "`Runs` does nothing until `run` is called"]
 pub struct Runs {
     test: String,
     seeds: u64,
@@ -50,20 +50,20 @@ pub struct Runs {
     minimises: bool,
 }
 
-/// What came of many runs.
+/// The summary of many runs.
 #[derive(Clone, PartialEq, Eq, Debug)]
 #[non_exhaustive]
 pub struct Summary {
-    /// How many runs there were.
+    /// The number of runs.
     pub runs: u64,
-    /// The last of them.
+    /// The report of the last run.
     pub last: Option<Report>,
-    /// What was seen in all of them.
+    /// The coverage of all runs.
     pub coverage: Coverage,
 }
 
 impl Runs {
-    /// Runs of the test of this name, as `cargo test` knows it.
+    /// Creates runs for the test of this name, as `cargo test` knows it.
     pub fn new(test: impl Into<String>) -> Self {
         Self {
             test: test.into(),
@@ -75,22 +75,22 @@ impl Runs {
         }
     }
 
-    /// How many seeds, from zero on; without this, a hundred.
+    /// Sets the number of seeds, which start at zero; 100 by default.
     pub fn seeds(mut self, seeds: u64) -> Self {
         self.seeds = seeds;
         self
     }
 
-    /// Runs each seed twice; if they differ in any event, that is a failure.
+    /// Runs each seed twice; a difference in any event is a failure.
     pub fn check_determinism(mut self) -> Self {
         self.checks_determinism = true;
         self
     }
 
-    /// What must have been so in some run, in the words of its `sometimes!`; else that is a failure.
+    /// Requires that these conditions of `sometimes!` hold in some run; otherwise `run` fails.
     ///
-    /// A `sometimes!` is known from when it is first reached. Here it is known before, so that one
-    /// which is never reached at all is missed as well.
+    /// A `sometimes!` is known once it is reached. This list also finds conditions that are never
+    /// reached.
     ///
     /// # Examples
     ///
@@ -111,23 +111,23 @@ impl Runs {
         self
     }
 
-    /// A `sometimes!` that was reached and never so, over all seeds, is a failure.
+    /// Requires that every `sometimes!` that is reached holds in some run; otherwise `run` fails.
     pub fn need_coverage(mut self) -> Self {
         self.needs_coverage = true;
         self
     }
 
-    /// Tells of a failure as it was, with all faults that were planned.
+    /// Reports failures with all planned faults, without minimising the plan.
     pub fn keep_all_faults(mut self) -> Self {
         self.minimises = false;
         self
     }
 
-    /// Runs `set_up` for each seed, and then what it has set up.
+    /// Sets up a simulation for each seed by `set_up`, and runs it.
     ///
     /// # Panics
     ///
-    /// When a run fails, with all that is known about it.
+    /// If a run fails, with its report.
     #[track_caller]
     pub fn run(self, set_up: impl Fn(&mut Sim)) -> Summary {
         match self.try_run(set_up) {
@@ -144,7 +144,7 @@ impl Runs {
         }
     }
 
-    /// As [`run`](Self::run), but gives the failure back.
+    /// As [`run`](Self::run), but returns the failure.
     ///
     /// # Errors
     ///
@@ -152,7 +152,7 @@ impl Runs {
     ///
     /// # Panics
     ///
-    /// When a variable of the environment cannot be read.
+    /// If a variable of the environment cannot be parsed.
     pub fn try_run(&self, set_up: impl Fn(&mut Sim)) -> Result<Summary, Box<Failure>> {
         let (first, runs) = match (number(SEED), number("PIKAKE_RUNS")) {
             (None, runs) => (0, runs.unwrap_or(self.seeds)),
@@ -164,13 +164,13 @@ impl Runs {
         for seed in (first..).take(usize::try_from(runs).unwrap_or(usize::MAX)) {
             match self.once(seed, only.as_ref(), &set_up) {
                 Ok(report) => last = Some(report),
-                Err(failure) => return Err(self.told(failure, &set_up)),
+                Err(failure) => return Err(self.minimised(failure, &set_up)),
             }
         }
         Ok(Summary { runs, last, coverage: Coverage::so_far().with_expected(&self.expected) })
     }
 
-    /// Who runs chosen seeds looks for something else.
+    /// Whether the required coverage was reached. Chosen seeds need none.
     fn saw_enough(&self, coverage: &Coverage) -> bool {
         let is_enough = match self.needs_coverage {
             true => coverage.never().next().is_none(),
@@ -179,8 +179,8 @@ impl Runs {
         is_enough || env::var_os(SEED).is_some()
     }
 
-    /// A failure with no more faults than it needs.
-    fn told(&self, failure: Box<Failure>, set_up: &impl Fn(&mut Sim)) -> Box<Failure> {
+    /// The failure with a minimised plan.
+    fn minimised(&self, failure: Box<Failure>, set_up: &impl Fn(&mut Sim)) -> Box<Failure> {
         let seed = failure.seed;
         let is_small = failure.plan_is_given || failure.plan.entries().is_empty();
         let is_comparison = matches!(failure.cause, Cause::Differs { .. });
@@ -218,7 +218,7 @@ impl Runs {
     }
 }
 
-/// The world of a seed, as the test sets it up.
+/// The simulation of a seed, set up by the test.
 fn fresh(seed: u64, only: Option<&FaultPlan>, set_up: &impl Fn(&mut Sim)) -> Sim {
     let mut sim = Sim::new(seed);
     set_up(&mut sim);
@@ -228,15 +228,15 @@ fn fresh(seed: u64, only: Option<&FaultPlan>, set_up: &impl Fn(&mut Sim)) -> Sim
     sim
 }
 
-/// The first event that is not the same.
+/// The first event that differs.
 fn difference(first: &[Happened], second: &[Happened], names: &[String]) -> Option<Cause> {
     let length = first.len().max(second.len());
-    let place = (0..length).find(|place| first.get(*place) != second.get(*place))?;
-    let show = |events: &[Happened]| match events.get(place) {
+    let index = (0..length).find(|index| first.get(*index) != second.get(*index))?;
+    let show = |events: &[Happened]| match events.get(index) {
         Some(event) => event.shown(names),
         None => "the run had ended".to_owned(),
     };
-    Some(Cause::Differs { event: place as u64, first: show(first), second: show(second) })
+    Some(Cause::Differs { event: index as u64, first: show(first), second: show(second) })
 }
 
 fn differing(seed: u64, cause: Cause, failure: Option<Box<Failure>>) -> Box<Failure> {
@@ -256,7 +256,7 @@ fn differing(seed: u64, cause: Cause, failure: Option<Box<Failure>>) -> Box<Fail
     Box::new(Failure { cause: cause.clone(), ..known })
 }
 
-/// Runs a simulation for so many seeds, in a test of the current name.
+/// Runs a simulation for a number of seeds, in the current test.
 ///
 /// # Examples
 ///
@@ -268,16 +268,16 @@ fn differing(seed: u64, cause: Cause, failure: Option<Box<Failure>>) -> Box<Fail
 ///
 /// # Panics
 ///
-/// When a run fails, with all that is known about it.
+/// If a run fails, with its report.
 #[track_caller]
 pub fn runs(seeds: u64, set_up: impl Fn(&mut Sim)) -> Summary {
     let thread = std::thread::current();
-    // The harness calls a test's thread by the test's name.
+    // The harness names the thread of a test after the test.
     let test = thread.name().filter(|name| *name != "main").unwrap_or_default();
     Runs::new(test).seeds(seeds).run(set_up)
 }
 
-/// The faults that the environment wants in the place of those that are planned.
+/// The faults of the environment, which replace planned ones.
 fn faults() -> Option<FaultPlan> {
     let text = env::var(FAULTS).ok()?;
     Some(text.parse().unwrap_or_else(|error| panic!("{FAULTS} is no plan of faults: {error}")))
@@ -292,15 +292,15 @@ fn number(variable: &str) -> Option<u64> {
     Some(parsed.unwrap_or_else(|_| panic!("{variable} is no number: {text:?}")))
 }
 
-/// Runs a future as the main task of one host, in a fresh world for each seed. `#[pikake::sim]` expands to a
-/// call of it.
+/// Runs a future as the main task of one host, in a fresh world for each seed. `#[pikake::sim]`
+/// expands to a call of this function.
 #[doc(hidden)]
 #[track_caller]
 pub fn simulate<F>(path: &str, name: &str, seeds: Option<u64>, body: fn() -> F)
 where
     F: Future<Output: Outcome> + 'static,
 {
-    // The harness leaves out the crate's name.
+    // Names of tests lack the name of the crate.
     let test = path.split_once("::").map_or(name.to_owned(), |(_, path)| path.to_owned());
     let runs = Runs::new(test);
     let runs = match seeds {

@@ -1,4 +1,4 @@
-//! A simulation, as its owner sets it up.
+//! The set-up of a simulation.
 
 use std::fmt;
 use std::future::Future;
@@ -18,10 +18,10 @@ use crate::report::{Failure, Report};
 use crate::rng::Rng;
 use crate::trace;
 
-/// What the wall clocks show when a run begins: the start of the year 2030, in seconds since 1970.
+/// The wall-clock time at the start of a run: the start of the year 2030, since 1970.
 const START: Duration = Duration::from_secs(1_893_456_000);
 
-/// What a step takes.
+/// The default virtual time of a step.
 const STEP_COST: Duration = Duration::from_micros(1);
 
 pub(crate) struct HostPlan {
@@ -34,7 +34,7 @@ pub(crate) struct HostPlan {
     pub(crate) clock_offset: i64,
 }
 
-/// A world of hosts that is to be run once, by a seed.
+/// A world of hosts, which runs once, with a seed.
 ///
 /// # Examples
 ///
@@ -63,7 +63,7 @@ pub struct Sim {
     pub(crate) hosts: Vec<HostPlan>,
     pub(crate) plan: FaultPlan,
     pub(crate) mix: Option<FaultMix>,
-    /// In the place of both.
+    /// Replaces `plan` and `mix`.
     pub(crate) only: Option<FaultPlan>,
     pub(crate) checks: Checks,
 }
@@ -79,7 +79,7 @@ impl fmt::Debug for Sim {
 }
 
 impl Sim {
-    /// A world without hosts.
+    /// Creates a world without hosts.
     pub fn new(seed: u64) -> Self {
         Self {
             seed,
@@ -102,20 +102,20 @@ impl Sim {
         self.seed
     }
 
-    /// A stream of chance for the test's own use, as to choose what to do.
+    /// A stream of random numbers for the test itself.
     pub fn rng(&self, purpose: &str) -> Rng {
         Rng::split(self.seed, "test", purpose)
     }
 
     /// Adds a host that runs for as long as there are clients.
     ///
-    /// It has an address of each family, and its name is known to all. `program` makes the future
-    /// of its main task, also when it starts anew after a fault. When the program has ended, its
-    /// other tasks are asked to, and its sockets are closed.
+    /// The host has an address of each family, and all hosts can look its name up. `program`
+    /// creates the future of its main task, again after each restart. When the main task has ended,
+    /// the host's other tasks are cancelled, and its sockets are closed.
     ///
     /// # Panics
     ///
-    /// If there is a host of that name.
+    /// If there is already a host of that name.
     #[track_caller]
     pub fn host<F>(&mut self, name: &str, program: impl Fn() -> F + 'static) -> &mut Self
     where
@@ -124,13 +124,13 @@ impl Sim {
         self.add(name, program, false, Location::caller())
     }
 
-    /// Adds a host on whose end the run waits.
+    /// Adds a host whose end the run waits for.
     ///
     /// A simulation without clients waits for all its hosts.
     ///
     /// # Panics
     ///
-    /// If there is a host of that name.
+    /// If there is already a host of that name.
     #[track_caller]
     pub fn client<F>(&mut self, name: &str, program: impl Fn() -> F + 'static) -> &mut Self
     where
@@ -177,7 +177,7 @@ impl Sim {
         found.unwrap_or_else(|| panic!("there is no host `{name}`: add it first"))
     }
 
-    /// The addresses of a host, instead of those it was given.
+    /// Sets the addresses of a host, instead of the automatic ones.
     ///
     /// # Panics
     ///
@@ -191,7 +191,7 @@ impl Sim {
         self
     }
 
-    /// By how many nanoseconds a host's wall clock is ahead; below zero, behind.
+    /// Sets the nanoseconds by which a host's wall clock is ahead; below zero, behind.
     ///
     /// # Panics
     ///
@@ -201,61 +201,60 @@ impl Sim {
         self
     }
 
-    /// What the wall clocks show when the run begins; without this, the start of 2030.
+    /// Sets the wall-clock time at the start of the run; the start of 2030 by default.
     pub fn start_time(&mut self, start: SystemTime) -> &mut Self {
         self.start = start;
         self
     }
 
-    /// The network.
+    /// Sets the network.
     pub fn network(&mut self, network: Network) -> &mut Self {
         self.network = network;
         self
     }
 
-    /// How ready tasks are chosen.
+    /// Sets the order of ready tasks.
     pub fn schedule(&mut self, schedule: Schedule) -> &mut Self {
         self.schedule = schedule;
         self
     }
 
-    /// What a step takes; without this, a microsecond. With nothing, a task that spins stops time.
+    /// Sets the virtual time of a step; 1 µs by default. With zero, a task that spins stops time.
     pub fn step_cost(&mut self, length: Duration) -> &mut Self {
         self.step_cost = length;
         self
     }
 
-    /// How many steps a host makes, if so many of its tasks are ready, before anything else happens in
-    /// the world; without this, one. With as many as the real kernel makes
-    /// ([`POLL_EVERY_STEPS`](pikake_kernel::POLL_EVERY_STEPS)) and steps that take no time, a host does
-    /// all in the very order in which that does.
+    /// Sets the largest number of steps that a host makes in one turn of the world; one by default.
+    /// With the real kernel's number ([`POLL_EVERY_STEPS`](pikake_kernel::POLL_EVERY_STEPS)) and
+    /// steps that take no time, a host has the same order of steps as the real kernel.
     pub fn steps_per_turn(&mut self, steps: u32) -> &mut Self {
         self.steps_per_turn = steps;
         self
     }
 
-    /// Faults at set times, in addition to others.
+    /// Adds faults at set times.
     pub fn faults(&mut self, plan: FaultPlan) -> &mut Self {
         self.plan.extend(&plan);
         self
     }
 
-    /// Faults that are drawn from the seed, in addition to others.
+    /// Adds faults that are drawn from the seed.
     pub fn fault_mix(&mut self, mix: FaultMix) -> &mut Self {
         self.mix = Some(mix);
         self
     }
 
-    /// These faults and no others, whatever else is planned or drawn, before or after this.
+    /// Sets the only faults of the run: all other planned or drawn faults are ignored.
     ///
-    /// With the plan of a failure it is that failure again; with a part of it, the question which of
-    /// its faults matter, which [`Runs`](crate::Runs) asks by itself.
+    /// The plan of a failure repeats that failure. A part of the plan shows which faults matter,
+    /// which [`Runs`](crate::Runs) finds automatically.
     pub fn only_faults(&mut self, plan: FaultPlan) -> &mut Self {
         self.only = Some(plan);
         self
     }
 
-    /// Something that must hold after every step. It says by a panic or a result that it does not.
+    /// Adds an invariant, which is checked after every step. It fails by a panic or an error.
     pub fn invariant<O: Outcome>(
         &mut self,
         name: &str,
@@ -265,8 +264,8 @@ impl Sim {
         self
     }
 
-    /// At a virtual time all is put right, and no fault happens any more; from then on, something
-    /// must come to hold within so long. The run does not end before.
+    /// Repairs all faults at the virtual time `heal_at`, with no faults afterwards; the condition
+    /// must then hold within `within`. The run does not end before.
     pub fn heal_and_expect(
         &mut self,
         heal_at: Duration,
@@ -281,49 +280,48 @@ impl Sim {
         self
     }
 
-    /// How many steps there may be.
+    /// Sets the limit of steps.
     pub fn step_limit(&mut self, steps: u64) -> &mut Self {
         self.checks.step_limit = steps;
         self
     }
 
-    /// How much virtual time may pass.
+    /// Sets the limit of virtual time.
     pub fn time_limit(&mut self, time: Duration) -> &mut Self {
         self.checks.time_limit = time;
         self
     }
 
-    /// When the run ends well, whatever its hosts do then.
+    /// Sets the virtual time at which the run succeeds, whether its hosts have ended or not.
     pub fn stop_after(&mut self, time: Duration) -> &mut Self {
         self.checks.stop_after = Some(time);
         self
     }
 
-    /// A task that panics is no failure, unless it is a host's main task. For programs that deal
-    /// with the panics of their tasks.
+    /// Counts only the panic of a host's main task as a failure. For programs that handle panics of
+    /// their tasks.
     pub fn tolerate_panics(&mut self) -> &mut Self {
         self.checks.tolerates_panics = true;
         self
     }
 
-    /// How long a step or a closure may take by the real clock; without this, a minute. One that takes
-    /// longer counts as hung: it is named, with the seed, and the process is aborted, as there is no
-    /// other way out of it. `None`: it is waited for, as by somebody with a debugger.
+    /// Sets the real time that a step or a closure may take; a minute by default. A longer one
+    /// counts as hung: it is reported with the seed, and the process is aborted, since it cannot be
+    /// interrupted. `None` disables this, as for a debugger.
     pub fn hang_after(&mut self, length: Option<Duration>) -> &mut Self {
         self.hang_after = length;
         self
     }
 
-    /// Runs it. The simulation is empty afterwards.
+    /// Runs the simulation, which is empty afterwards.
     ///
     /// # Errors
     ///
-    /// What went wrong, and all that is known about it.
+    /// The failure of the run.
     ///
     /// # Panics
     ///
-    /// Inside a running kernel on the same thread; when the fault plan names a host that there is
-    /// not.
+    /// Inside a running kernel on the same thread, or if the fault plan names an unknown host.
     pub fn run(&mut self) -> Result<Report, Box<Failure>> {
         self.run_logged(trace::is_wanted()).0
     }

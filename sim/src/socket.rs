@@ -1,4 +1,4 @@
-//! What is behind a socket of a simulated host, whichever kind it is.
+//! The sockets of simulated hosts, of all kinds.
 //!
 //! # Readiness
 //!
@@ -7,10 +7,11 @@
 //!   quiet ────────▶ registered ────────▶ armed ────────────▶ reported ──▶ registered
 //! ```
 //!
-//! (1) The kernel registers the socket; what is ready then is reported. (2) An attempt would have
-//! blocked. (3) It became ready: one event, and no other until the next attempt would have blocked.
-//! Each direction is armed by itself. This is the least that [`Driver`](pikake_kernel::Driver)
-//! promises; a kernel that needs more is found out.
+//! (1) The kernel registers the socket; directions that are ready are reported. (2) An attempt
+//! would have blocked. (3) The direction became ready: one event, and no other until the next
+//! attempt would have blocked. Each direction is armed separately.
+//! [`Driver`](pikake_kernel::Driver) guarantees no more than this, so a test finds a kernel that
+//! relies on more.
 
 use std::io;
 use std::time::Duration;
@@ -26,14 +27,14 @@ use crate::stream::Stream;
 use crate::unix::{UnixListener, UnixStream};
 use crate::unix_datagram::UnixDatagram;
 
-/// Names a socket of the world. Numbers are not used again.
+/// The key of a socket of the world. Numbers are not reused.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Key {
     index: usize,
     number: u64,
 }
 
-/// Which of the six kinds.
+/// The kind of a socket, with its state.
 #[derive(Debug)]
 pub(crate) enum Kind {
     Listener(Listener),
@@ -44,7 +45,7 @@ pub(crate) enum Kind {
     UnixDatagram(UnixDatagram),
 }
 
-/// What an attempt would come to.
+/// The readiness of a socket, and which directions have ended.
 #[derive(Clone, Copy, Default, Debug)]
 pub(crate) struct Readiness {
     pub(crate) read: bool,
@@ -55,9 +56,9 @@ pub(crate) struct Readiness {
 
 #[derive(Debug)]
 pub(crate) struct Socket {
-    /// The host it is on.
+    /// The socket's host.
     pub(crate) host: usize,
-    /// What the kernel calls it, once it is registered.
+    /// The kernel's token, once the socket is registered.
     pub(crate) token: Option<Token>,
     /// An attempt to read would have blocked.
     pub(crate) read_armed: bool,
@@ -109,7 +110,7 @@ impl Sockets {
         Some(self.slots.remove(key.index).1)
     }
 
-    /// Those of a host, in the order in which they were opened.
+    /// The sockets of a host, in the order in which they were opened.
     pub(crate) fn of_host(&self, host: usize) -> Vec<Key> {
         let mut keys: Vec<Key> = self
             .slots
@@ -122,7 +123,7 @@ impl Sockets {
     }
 }
 
-/// What programs have set. Only the linger time and the send buffer have an effect here.
+/// The options of a socket. Only the linger time and the send buffer have an effect.
 #[derive(Clone, Debug)]
 pub(crate) struct Options {
     no_delay: bool,
@@ -133,7 +134,7 @@ pub(crate) struct Options {
     pub(crate) send_buffer: usize,
 }
 
-/// What a socket of the real system keeps for each direction, about (`net.core.rmem_default`).
+/// The default size of a buffer, as on Linux (`net.core.rmem_default`).
 pub(crate) const DEFAULT_BUFFER: usize = 212_992;
 
 impl Default for Options {
@@ -150,8 +151,8 @@ impl Default for Options {
 }
 
 impl Socket {
-    /// Whether its kind knows of such an option.
-    fn knows(&self, option: SocketOption) -> bool {
+    /// Whether the socket's kind supports an option.
+    fn supports(&self, option: SocketOption) -> bool {
         match option {
             SocketOption::NoDelay(_) => matches!(self.kind, Kind::Listener(_) | Kind::Stream(_)),
             _ => true,
@@ -159,7 +160,7 @@ impl Socket {
     }
 
     pub(crate) fn set_option(&mut self, option: SocketOption) -> io::Result<()> {
-        if !self.knows(option) {
+        if !self.supports(option) {
             return Err(Errno::OPNOTSUPP.into());
         }
         let options = &mut self.options;
@@ -168,7 +169,7 @@ impl Socket {
             SocketOption::Broadcast(on) => options.broadcast = on,
             SocketOption::KeepAlive(on) => options.keep_alive = on,
             SocketOption::Linger(time) => options.linger = time,
-            // As Linux, which needs half of it for itself.
+            // As Linux, which uses half for its own data.
             SocketOption::ReceiveBuffer(bytes) => options.receive_buffer = 2 * bytes,
             SocketOption::SendBuffer(bytes) => options.send_buffer = 2 * bytes,
             _ => return Err(io::ErrorKind::Unsupported.into()),
@@ -177,7 +178,7 @@ impl Socket {
     }
 
     pub(crate) fn option(&self, which: SocketOption) -> io::Result<SocketOption> {
-        if !self.knows(which) {
+        if !self.supports(which) {
             return Err(Errno::OPNOTSUPP.into());
         }
         let options = &self.options;

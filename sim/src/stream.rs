@@ -1,31 +1,31 @@
-//! TCP connections: one end of one, and what segments do to it.
+//! TCP connections: the state of one end, and its transitions by segments.
 //!
 //! ```text
 //!                 (1)            (2)
 //!   connecting ─────────▶ open ───────────▶ dead
 //!        │                 ▲                  ▲
 //!        └─────────────────┼──────────────────┘ (4)
-//!   embryo ────────────────┘ (3)
+//!   half open ─────────────┘ (3)
 //! ```
 //!
-//! (1) `Accepted` comes back from the listener's host. (2) `Reset`, or the other side was out of
-//! reach for too long. (3) `Established` arrives; the end comes before its listener. (4) Refused, or
-//! nobody answered.
+//! (1) `Accepted` arrives from the listener's host. (2) `Reset`, or the peer was unreachable for
+//! too long. (3) `Established` arrives, and the listener can accept this end. (4) The attempt was
+//! refused or timed out.
 //!
-//! Each direction of an open connection ends by itself:
+//! Each direction of an open connection ends separately:
 //!
 //! ```text
 //!          (5)           (6)          (7)
-//!   going ─────▶ wanted ─────▶ sent ─────▶ arrived
+//!   open ─────▶ requested ─────▶ sent ─────▶ arrived
 //! ```
 //!
-//! (5) [`Net::stream_shutdown`], or the close of the socket. (6) Everything written before is on its
-//! way. (7) The other side has it. A socket that was closed lives on as an *orphan* until both
-//! directions have ended; data that still come for it are met with a reset, as on Linux.
+//! (5) [`Net::stream_shutdown`], or the close of the socket. (6) All data written before were sent.
+//! (7) The peer received the end. A closed socket remains as an *orphan* until both directions have
+//! ended; data that arrive for it cause a reset, as on Linux.
 //!
-//! Segments of one direction arrive in order. Where the way is cut they are *held* by their sender
-//! and sent again, at growing distances, until that gives up. What a stream may send is bounded by
-//! the room at the other end, so that data which are not read fill first that, then the sender.
+//! Segments of one direction arrive in order. If the link is cut, their sender *holds* them and
+//! sends them again, at growing intervals, until it gives up. The room at the receiver limits a
+//! sender, so unread data fill first the receiver's buffer, then the sender's.
 
 use std::collections::VecDeque;
 use std::io;
@@ -41,23 +41,23 @@ use crate::resend::Resend;
 use crate::socket::{Key, Kind, Readiness, Socket};
 use crate::wire::{Later, Segment};
 
-/// How long an attempt to connect is made, as on Linux.
+/// The timeout of an attempt to connect, as on Linux.
 const CONNECT_LIMIT: std::time::Duration = std::time::Duration::from_secs(127);
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum State {
     Connecting,
-    /// Made by a listener that has not been told yet.
-    Embryo(Key),
+    /// The handshake with a client of this listener is not complete.
+    HalfOpen(Key),
     Open,
     Dead,
 }
 
-/// How far the end of what this side sends has come.
+/// The progress of this side's end of data.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Fin {
-    Going,
-    Wanted,
+    Open,
+    Requested,
     Sent,
     Arrived,
 }
@@ -70,25 +70,25 @@ pub(crate) struct Stream {
     /// The other end, once it is known.
     pub(crate) peer: Option<Key>,
     pub(crate) state: State,
-    /// Arrived and not read.
+    /// Bytes that arrived and were not read.
     pub(crate) inbox: VecDeque<u8>,
-    /// The other side's end has arrived.
+    /// The peer's end of data has arrived.
     pub(crate) fin_in: bool,
     pub(crate) shut_read: bool,
-    /// Written and not on its way.
+    /// Bytes that were written and not sent.
     pub(crate) outbox: VecDeque<u8>,
     pub(crate) fin: Fin,
-    /// How much the other end has room for.
+    /// The room at the peer, in bytes.
     credit: usize,
-    /// How much room the other end has not been told of.
+    /// The room that was not announced to the peer yet, in bytes.
     pub(crate) owed: usize,
-    /// Told to the next attempt, once.
+    /// Returned by the next attempt, once.
     pub(crate) error: Option<Errno>,
-    /// The program has closed it.
+    /// The program has closed the socket.
     pub(crate) orphan: bool,
-    /// It has its port to itself.
+    /// The socket has a port of its own, as a client.
     has_port: bool,
-    /// When the last segment that was sent arrives.
+    /// The arrival of the last segment that was sent.
     pub(crate) last_arrival: u64,
     pub(crate) resend: Resend,
 }
@@ -105,7 +105,7 @@ impl Stream {
             fin_in: false,
             shut_read: false,
             outbox: VecDeque::new(),
-            fin: Fin::Going,
+            fin: Fin::Open,
             credit: 0,
             owed: 0,
             error: None,
@@ -120,7 +120,7 @@ impl Stream {
         let is_over = self.state == State::Dead || self.error.is_some();
         let is_open = self.state == State::Open;
         let read_ended = self.fin_in || self.shut_read || is_over;
-        let write_ended = is_over || is_open && self.fin != Fin::Going;
+        let write_ended = is_over || is_open && self.fin != Fin::Open;
         Readiness {
             read: !self.inbox.is_empty() || read_ended,
             write: write_ended || is_open && self.outbox.is_empty(),
@@ -129,7 +129,7 @@ impl Stream {
         }
     }
 
-    /// Whether nothing of it is left to happen.
+    /// Whether the connection can be removed.
     fn is_over(&self) -> bool {
         self.orphan && (self.state == State::Dead || self.fin == Fin::Arrived && self.fin_in)
     }
@@ -166,7 +166,7 @@ impl Net {
         }
     }
 
-    /// Starts to connect.
+    /// Begins an attempt to connect.
     pub(crate) fn stream_connect(&mut self, host: usize, to: SocketAddr) -> io::Result<Key> {
         let (remote_host, source, ip) = self.route(host, to.ip())?;
         let to = SocketAddr::new(ip, to.port());
@@ -184,11 +184,11 @@ impl Net {
 
     pub(crate) fn stream_connect_timeout(&mut self, key: Key) {
         if self.stream(key).is_some_and(|stream| stream.state == State::Connecting) {
-            self.kill(key, Errno::TIMEDOUT);
+            self.fail(key, Errno::TIMEDOUT);
         }
     }
 
-    /// What became of the attempt to connect.
+    /// The result of the attempt to connect.
     pub(crate) fn stream_connected(&mut self, key: Key) -> io::Result<()> {
         let Some(stream) = self.stream_mut(key) else { return gone() };
         match stream.error.take() {
@@ -198,19 +198,19 @@ impl Net {
         }
     }
 
-    /// The connection has failed on this side.
-    pub(crate) fn kill(&mut self, key: Key, error: Errno) {
+    /// The connection fails on this side.
+    pub(crate) fn fail(&mut self, key: Key, error: Errno) {
         let Some(stream) = self.stream_mut(key) else { return };
         stream.state = State::Dead;
         stream.error = Some(error);
         stream.outbox.clear();
         stream.resend = Resend::default();
         self.notify(key);
-        self.bury(key);
+        self.remove_if_over(key);
     }
 
-    /// Forgets a connection that is over.
-    pub(crate) fn bury(&mut self, key: Key) {
+    /// Removes a connection that is over.
+    pub(crate) fn remove_if_over(&mut self, key: Key) {
         if self.stream(key).is_some_and(Stream::is_over) {
             self.remove_stream(key);
         }
@@ -223,14 +223,14 @@ impl Net {
         if stream.has_port {
             self.nodes[host].connected.remove(&stream.local.port());
         }
-        if let State::Embryo(listener) = stream.state {
-            self.forget_embryo(listener, key);
+        if let State::HalfOpen(listener) = stream.state {
+            self.forget_half_open(listener, key);
         }
     }
 
     // --- segments ------------------------------------------------------------------------------
 
-    /// Sends off what the other end has room for.
+    /// Sends the data for which the peer has room.
     pub(crate) fn pump(&mut self, key: Key) {
         let most = self.settings.segment;
         while let Some(stream) = self.stream_mut(key)
@@ -241,7 +241,7 @@ impl Net {
                 stream.credit -= length;
                 let data = bytes::take(&mut stream.outbox, length);
                 self.transmit(key, Segment::Data(data));
-            } else if stream.fin == Fin::Wanted && stream.outbox.is_empty() {
+            } else if stream.fin == Fin::Requested && stream.outbox.is_empty() {
                 stream.fin = Fin::Sent;
                 self.transmit(key, Segment::Fin);
             } else {
@@ -250,7 +250,7 @@ impl Net {
         }
     }
 
-    /// A segment came through.
+    /// Processes a segment that arrived.
     pub(crate) fn receive_segment(&mut self, from: Option<Key>, to: Key, segment: Segment) {
         let buffer = self.settings.stream_buffer;
         let host = self.sockets.get(to).map(|socket| socket.host);
@@ -269,9 +269,9 @@ impl Net {
             }
             Segment::Established => {
                 stream.credit = buffer;
-                if let State::Embryo(listener) = stream.state {
+                if let State::HalfOpen(listener) = stream.state {
                     stream.state = State::Open;
-                    self.hatch(listener, to);
+                    self.established(listener, to);
                 }
             }
             Segment::Data(_) if stream.orphan || stream.state == State::Dead => {
@@ -285,7 +285,7 @@ impl Net {
                     sender.fin = Fin::Arrived;
                 }
                 if let Some(from) = from {
-                    self.bury(from);
+                    self.remove_if_over(from);
                 }
             }
             Segment::Room(more) => {
@@ -295,15 +295,15 @@ impl Net {
             Segment::Reset => {
                 let error = match stream.state {
                     State::Connecting => Errno::CONNREFUSED,
-                    State::Embryo(_) => return self.remove_stream(to),
+                    State::HalfOpen(_) => return self.remove_stream(to),
                     State::Dead => return,
                     State::Open if stream.fin_in => Errno::PIPE,
                     State::Open => Errno::CONNRESET,
                 };
-                return self.kill(to, error);
+                return self.fail(to, error);
             }
         }
         self.notify(to);
-        self.bury(to);
+        self.remove_if_over(to);
     }
 }

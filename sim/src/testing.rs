@@ -1,9 +1,8 @@
-//! Interrupts a program at every place where it can be interrupted, one after another.
+//! Interrupts a program at each of its suspensions, one per run.
 //!
-//! An interruption is an error that any await may return, so a program has as many ways through it
-//! as it has suspensions. Nobody writes a test for each. [`interrupt_everywhere`] does: it runs the
-//! program once to see where it suspends, and then again and again, each time in a fresh kernel and
-//! with one interruption, and has every run checked.
+//! An interruption is an error that any await may return, so each suspension is a failure path.
+//! [`interrupt_everywhere`] tests all of them: it runs the program once to find its suspensions,
+//! and then repeatedly, each time in a fresh kernel with one interruption, and checks every run.
 //!
 //! ```
 //! use pikake::sleep;
@@ -14,12 +13,12 @@
 //!
 //! const NETWORK_DELAY: Duration = Duration::from_millis(5);
 //!
-//! /// Moves money from one account to the other, or does not.
+//! /// Moves money from one account to the other, or changes nothing.
 //! async fn transfer(from: &Cell<i32>, to: &Cell<i32>) -> Result<(), pikake::Interrupted> {
 //!     sleep(NETWORK_DELAY).await?;
 //!     from.set(from.get() - 10);
 //!     if let Err(interrupted) = sleep(NETWORK_DELAY).await {
-//!         sleep(NETWORK_DELAY).await?; // the rollback is not interrupted by what led to it
+//!         sleep(NETWORK_DELAY).await?; // the same cause does not interrupt the rollback
 //!         from.set(from.get() + 10);
 //!         return Err(interrupted);
 //!     }
@@ -34,14 +33,14 @@
 //!         (done.is_ok(), from.get(), to.get())
 //!     },
 //!     |run| {
-//!         let (done, from, to) = run.output.expect("it waits on nothing but traps");
+//!         let (done, from, to) = run.output.expect("the program waits on traps only");
 //!         assert_eq!((from, to), if done { (90, 10) } else { (100, 0) });
 //!     },
 //! );
 //! assert_eq!(report.suspensions, 2);
 //! ```
 //!
-//! A check that fails says where the interruption was:
+//! A failed check names the interruption:
 //!
 //! ```text
 //! with a cancel while it waited in suspension 2 of 2, `sleep` at src/bank.rs:14:34:
@@ -50,35 +49,34 @@
 //!
 //! # What is injected
 //!
-//! *The task under test* is the main task: the future that the program makes. Each of its
-//! suspensions, that is, each trap of it that is parked, is met with
+//! *The task under test* is the main task: the future that the program creates. Each of its
+//! suspensions, that is, each of its traps that is parked, gets
 //!
-//! * a cancel, the moment it waits: the wait is interrupted;
-//! * a cancel, when it has its answer and is about to go on: the answer counts, and the next wait
+//! * a cancel while it waits: the wait is interrupted;
+//! * a cancel when it has its answer, before the next step: the answer counts, and the next wait
 //!   is interrupted;
 //! * an expiry of a scope around the whole program, at every instant at which the task began to wait
 //!   or went on.
 //!
-//! So each run has one cause, and none has two. A program that takes another way when it is
-//! interrupted is not interrupted on that way.
+//! So each run has exactly one cause. The path that a program takes after an interruption is not
+//! interrupted itself.
 //!
 //! # What is checked
 //!
-//! The program's own invariant, by the closure. And in each run, of the kernel: the program ends;
-//! no task has to be dropped because it does not end when it is asked to; when the run is over, no
-//! socket is open, no wait outstanding and no timer set. The program must not keep sockets in what it
-//! captured.
+//! The closure checks the program's own invariant. Each run also checks the kernel: the program
+//! ends; all tasks end after a cancel; and at the end, no socket is open, no wait outstanding and
+//! no timer set. The program must not keep sockets in its captured variables.
 //!
 //! # Time
 //!
-//! Time is virtual, and one nanosecond is added to it whenever the task under test begins to wait,
-//! so that each of its waits has an instant of its own. By default it jumps as soon as nothing is
-//! ready, as for programs that wait on their own kernel only. A program that uses sockets, helper
-//! threads or other threads needs an [`Injector`] with [`patience`](Injector::patience), under
-//! which time jumps only when nothing has happened for a while.
+//! Time is virtual, and advances by one nanosecond when the task under test begins to wait, so each
+//! wait has an instant of its own. By default, time jumps as soon as no task is ready, for programs
+//! that wait on their own kernel only. A program that uses sockets, helper threads or other threads
+//! needs an [`Injector`] with [`patience`](Injector::patience), under which time jumps only after
+//! an idle time.
 //!
-//! Interruptions are found by counting, so the program should suspend at the same places in each
-//! run. Where it does not, some runs are not interrupted; [`Report::missed`] counts them.
+//! Suspensions are identified by their number, so the program should suspend at the same places in
+//! each run. Otherwise some runs are not interrupted; [`Report::missed`] counts them.
 
 use std::any::Any;
 use std::fmt;
@@ -97,10 +95,9 @@ mod probe;
 
 /// Runs a program with an interruption at each of its suspensions in turn, and checks each run.
 ///
-/// `program` makes the future anew for each run. `check` is called when the run is over and all its
-/// tasks have ended; it gets what the future returned and says by panicking what is wrong. The
-/// first run is not interrupted. See the [module](self) for what is injected and what else is
-/// checked.
+/// `program` creates the future of each run. `check` is called when the run is over and all its
+/// tasks have ended; it gets the output of the future, and panics if the run is wrong. The first
+/// run is not interrupted. The [module](self) documents the interruptions and the other checks.
 ///
 /// # Examples
 ///
@@ -108,8 +105,8 @@ mod probe;
 ///
 /// # Panics
 ///
-/// When a check fails, with the place of the interruption; inside a running kernel on the same
-/// thread; when the process is out of descriptors.
+/// If a check fails, with the place of the interruption; inside a running kernel on the same
+/// thread; if the process is out of descriptors.
 #[track_caller]
 pub fn interrupt_everywhere<F: Future>(
     program: impl FnMut() -> F,
@@ -118,7 +115,7 @@ pub fn interrupt_everywhere<F: Future>(
     Injector::new().run(program, check)
 }
 
-/// [`interrupt_everywhere`], with something to set.
+/// [`interrupt_everywhere`] with settings.
 ///
 /// # Examples
 ///
@@ -148,16 +145,16 @@ pub struct Injector {
 }
 
 impl Injector {
-    /// For a program that waits on nothing outside its kernel.
+    /// Creates an injector for programs without outside waits.
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// For a program that uses sockets, helper threads or other threads: before time jumps to the
-    /// next timer, they have so long, in real time, to do something.
+    /// Sets the real time to wait for outside events before time jumps to the next timer, for
+    /// programs that use sockets, helper threads or other threads.
     ///
-    /// A millisecond is enough for sockets whose other end is in the same kernel; twenty for
-    /// helper threads and other processes that answer at once.
+    /// A millisecond suffices for sockets whose other end is in the same kernel, twenty for helper
+    /// threads and for other processes that answer at once.
     pub fn patience(mut self, length: Duration) -> Self {
         self.patience = length;
         self
@@ -208,8 +205,8 @@ impl Injector {
             .clock(clock.clone())
             .observer(Watching(probe.clone()))
             .build()
-            .unwrap_or_else(|error| panic!("no kernel could be made: {error}"));
-        clock.can_stop(kernel.handle());
+            .unwrap_or_else(|error| panic!("the kernel could not be created: {error}"));
+        clock.set_kernel(kernel.handle());
         let expiry = match plan {
             Plan::Expire(instant) => Duration::from_nanos(instant.get()),
             _ => Duration::MAX,
@@ -258,7 +255,8 @@ impl Injector {
     }
 }
 
-/// Asks all tasks to end, and lets them, as a shutdown does. Gives those that do not.
+/// Cancels all tasks and waits for their end, as a shutdown does. The error is the number of tasks
+/// that do not end.
 fn end_tasks(kernel: &Kernel<TestClock>, clock: &TestClock) -> Result<(), usize> {
     let grace = clock.after(SHUTDOWN_GRACE);
     if kernel.task_count() > 0 {
@@ -278,30 +276,30 @@ fn text(payload: &(dyn Any + Send)) -> &str {
     text.or_else(|| payload.downcast_ref::<&str>().copied()).unwrap_or("a panic without a text")
 }
 
-/// What came of a program that was run.
+/// The result of one run.
 #[derive(Debug)]
 #[non_exhaustive]
 pub struct Run<T> {
-    /// What the program returned. `None` if it was dropped: when it was interrupted it waited on
-    /// foreign futures alone.
+    /// The output of the program. `None` if it was dropped, since it waited on foreign futures
+    /// alone when it was interrupted.
     pub output: Option<T>,
-    /// How it was interrupted; `None` if it was not.
+    /// The interruption; `None` in the first run.
     pub interruption: Option<Interruption>,
 }
 
-/// How a program was interrupted.
+/// The interruption of a program.
 #[derive(Clone, PartialEq, Eq, Debug)]
 #[non_exhaustive]
 pub struct Interruption {
-    /// By what, and when.
+    /// The kind.
     pub kind: Kind,
-    /// In which of its suspensions, counted from one.
+    /// The number of the suspension, counted from one.
     pub suspension: usize,
-    /// How many suspensions the first run had.
+    /// The number of suspensions in the first run.
     pub suspensions: usize,
-    /// The trap it waited in.
+    /// The trap of the suspension.
     pub trap: TrapKind,
-    /// Where that was awaited.
+    /// The place of its await.
     pub place: &'static Location<'static>,
 }
 
@@ -309,16 +307,17 @@ pub struct Interruption {
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[non_exhaustive]
 pub enum Kind {
-    /// A cancel, while it waited.
+    /// A cancel while the task waited.
     CancelWhileWaiting,
-    /// A cancel, when it had its answer and had not seen it yet.
+    /// A cancel when the wait had its answer, before the task's next step.
     CancelGoingOn,
-    /// The deadline of a scope around it, at the instant at which it began to wait or went on.
+    /// The deadline of a scope around the program, at an instant at which the task began to wait or
+    /// went on.
     Timeout,
 }
 
 impl Kind {
-    /// Whether the task was cancelled, by either kind of cancel.
+    /// Whether this is one of the two cancels.
     pub fn is_cancel(self) -> bool {
         matches!(self, Self::CancelWhileWaiting | Self::CancelGoingOn)
     }
@@ -336,17 +335,16 @@ impl fmt::Display for Interruption {
     }
 }
 
-/// How much was injected.
+/// The numbers of injected interruptions.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[non_exhaustive]
 pub struct Report {
-    /// How often the task under test suspended in the run without interruption.
+    /// The suspensions of the task under test in the run without interruption.
     pub suspensions: usize,
-    /// How many runs were met with a cancel.
+    /// The runs with a cancel.
     pub cancels: usize,
-    /// How many runs were told of a timeout.
+    /// The runs with a timeout.
     pub timeouts: usize,
-    /// How many runs were to be interrupted and were not: the program took another way, or had
-    /// ended before it was told.
+    /// The runs whose interruption did not happen: the program took another path, or had ended before.
     pub missed: usize,
 }

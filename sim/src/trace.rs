@@ -4,14 +4,14 @@ use std::io::Write;
 
 use crate::log::Happened;
 
-/// Names the file into which a run's events are written, one a line.
+/// The variable with the path of the file, which gets one event per line.
 const VARIABLE: &str = "PIKAKE_TRACE";
 
 pub(crate) fn is_wanted() -> bool {
     std::env::var_os(VARIABLE).is_some()
 }
 
-/// Writes the events. The file of the run before is overwritten, so the one that failed stays.
+/// Writes the events over those of the run before. So the file of a failed run, the last one, stays.
 pub(crate) fn write(events: &[Happened], names: &[String]) {
     let Some(path) = std::env::var_os(VARIABLE) else { return };
     let written = std::fs::File::create(&path).and_then(|file| {

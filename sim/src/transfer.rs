@@ -1,8 +1,8 @@
-//! What a program does with a TCP connection: reads, writes, ends it.
+//! Operations of a program on a TCP connection: read, write, shutdown, close.
 //!
-//! The order in which an attempt looks at data, ends and errors is Linux's, since programs see it:
-//! data that arrived before a reset can be read; then the error is told, once; after that a read
-//! finds the end of the stream, and a write a broken pipe.
+//! An attempt checks data, ends and errors in the order of Linux, since programs see it: data that
+//! arrived before a reset can be read; then one attempt returns the error; after that a read
+//! returns the end of the stream, and a write a broken pipe.
 
 use std::io::{self, IoSlice, IoSliceMut};
 use std::net::{Shutdown, SocketAddr};
@@ -15,8 +15,8 @@ use crate::socket::{Key, Kind, Socket};
 use crate::stream::{Fin, State, gone, would_block};
 use crate::wire::Segment;
 
-/// A sender is told of room when so large a part of the receiver's has become free.
-const ROOM_TOLD_FROM: usize = 4;
+/// A receiver announces room when one part in this number of its buffer has become free.
+const ANNOUNCED_FRACTION: usize = 4;
 
 impl Net {
     pub(crate) fn stream_read(
@@ -29,15 +29,15 @@ impl Net {
         let Some(Socket { host, kind: Kind::Stream(stream), .. }) = self.sockets.get(key) else {
             return gone();
         };
-        let (way, there) = ((*host, stream.remote_host), stream.inbox.len());
+        let (way, available) = ((*host, stream.remote_host), stream.inbox.len());
         if most == 0 {
             return Ok(0);
         }
-        if there == 0 {
-            return self.read_nothing(key);
+        if available == 0 {
+            return self.read_empty(key);
         }
-        let length = self.shortened(way, there.min(most));
-        let room = self.settings.stream_buffer / ROOM_TOLD_FROM;
+        let length = self.shortened(way, available.min(most));
+        let room = self.settings.stream_buffer / ANNOUNCED_FRACTION;
         let Some(stream) = self.stream_mut(key) else { return gone() };
         bytes::copy(&stream.inbox, to, length);
         if takes {
@@ -51,7 +51,7 @@ impl Net {
         Ok(length)
     }
 
-    fn read_nothing(&mut self, key: Key) -> io::Result<usize> {
+    fn read_empty(&mut self, key: Key) -> io::Result<usize> {
         let Some(stream) = self.stream_mut(key) else { return gone() };
         if stream.fin_in {
             return Ok(0);
@@ -77,10 +77,10 @@ impl Net {
         match stream.state {
             State::Connecting => return would_block(),
             State::Dead => return Err(Errno::PIPE.into()),
-            State::Embryo(_) | State::Open if stream.fin != Fin::Going => {
+            State::HalfOpen(_) | State::Open if stream.fin != Fin::Open => {
                 return Err(Errno::PIPE.into());
             }
-            State::Embryo(_) | State::Open => {}
+            State::HalfOpen(_) | State::Open => {}
         }
         let most: usize = from.iter().map(|buffer| buffer.len()).sum();
         let room = buffer.min(options.send_buffer).saturating_sub(stream.outbox.len());
@@ -104,8 +104,8 @@ impl Net {
         if how != Shutdown::Write {
             stream.shut_read = true;
         }
-        if how != Shutdown::Read && stream.fin == Fin::Going {
-            stream.fin = Fin::Wanted;
+        if how != Shutdown::Read && stream.fin == Fin::Open {
+            stream.fin = Fin::Requested;
         }
         self.pump(key);
         self.notify(key);
@@ -118,7 +118,7 @@ impl Net {
         Ok(stream.remote)
     }
 
-    /// The program has closed the socket. `resets`: it wants that seen.
+    /// The program has closed the socket. With `resets`, it asked for a reset.
     pub(crate) fn stream_close(&mut self, key: Key, resets: bool) {
         let Some(stream) = self.stream_mut(key) else { return };
         stream.orphan = true;
@@ -126,17 +126,17 @@ impl Net {
         match stream.state {
             State::Dead => {}
             State::Connecting => return self.remove_stream(key),
-            State::Open | State::Embryo(_) if resets || is_unread => {
+            State::Open | State::HalfOpen(_) if resets || is_unread => {
                 self.transmit(key, Segment::Reset);
                 return self.remove_stream(key);
             }
-            State::Open | State::Embryo(_) => {
-                if stream.fin == Fin::Going {
-                    stream.fin = Fin::Wanted;
+            State::Open | State::HalfOpen(_) => {
+                if stream.fin == Fin::Open {
+                    stream.fin = Fin::Requested;
                 }
                 self.pump(key);
             }
         }
-        self.bury(key);
+        self.remove_if_over(key);
     }
 }

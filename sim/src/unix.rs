@@ -1,9 +1,9 @@
-//! Unix sockets, their names and streams: within a host, in order, and at once.
+//! Unix sockets, their names and streams: within a host, in order, and without delay.
 //!
-//! A path is bound in the world's own table, and no file is made. On a real system the file stays
-//! when its socket is closed, and binding the path again fails until somebody removes it; here
-//! nobody could, so a path whose socket is closed can be bound again. To connect to it is refused, as
-//! there.
+//! A path is bound in the world's own table, without a file. On a real system the file stays when
+//! its socket is closed, and binding the path again fails until the file is removed. A simulated
+//! program cannot remove it, so a path whose socket is closed can be bound again. Connecting to
+//! such a path is refused, as on a real system.
 
 use std::collections::VecDeque;
 use std::ffi::{OsStr, OsString};
@@ -21,28 +21,28 @@ use crate::unix_datagram::UnixDatagram;
 pub(crate) struct UnixListener {
     pub(crate) path: OsString,
     backlog: usize,
-    line: VecDeque<Key>,
+    waiting: VecDeque<Key>,
 }
 
 #[derive(Debug, Default)]
 pub(crate) struct UnixStream {
-    /// The other end, while that is open.
+    /// The other end, while it is open.
     peer: Option<Key>,
-    /// What it is called: the listener's path, at the accepted end.
+    /// The listener's path, at the accepted end; otherwise empty.
     pub(crate) name: OsString,
     pub(crate) peer_name: OsString,
     inbox: VecDeque<u8>,
-    /// The other end will write no more.
+    /// The other end has ended its writing direction.
     ended: bool,
     shut_read: bool,
     shut_write: bool,
-    /// Told to the next read of nothing, once.
+    /// Returned by the next read without data, once.
     error: Option<Errno>,
 }
 
 impl UnixListener {
     pub(crate) fn readiness(&self) -> Readiness {
-        Readiness { read: !self.line.is_empty(), ..Readiness::default() }
+        Readiness { read: !self.waiting.is_empty(), ..Readiness::default() }
     }
 }
 
@@ -105,8 +105,8 @@ impl Net {
     }
 
     pub(crate) fn unix_listen(&mut self, host: usize, path: &OsStr, most: u32) -> io::Result<Key> {
-        let line = VecDeque::new();
-        let listener = UnixListener { path: path.to_owned(), backlog: most as usize, line };
+        let waiting = VecDeque::new();
+        let listener = UnixListener { path: path.to_owned(), backlog: most as usize, waiting };
         let key = self.sockets.insert(Socket::new(host, Kind::UnixListener(listener)));
         self.unix_bind(host, path, key)?;
         Ok(key)
@@ -114,7 +114,9 @@ impl Net {
 
     pub(crate) fn unix_connect(&mut self, host: usize, path: &OsStr) -> io::Result<Key> {
         let listener = match self.unix_bound(host, path)? {
-            (key, Kind::UnixListener(listener)) if listener.line.len() <= listener.backlog => key,
+            (key, Kind::UnixListener(listener)) if listener.waiting.len() <= listener.backlog => {
+                key
+            }
             (_, Kind::UnixListener(_)) => return would_block(),
             (_, Kind::UnixStream(_) | Kind::UnixDatagram(_)) => {
                 return Err(Errno::PROTOTYPE.into());
@@ -131,7 +133,7 @@ impl Net {
         if let Some(Kind::UnixListener(found)) =
             self.sockets.get_mut(listener).map(|socket| &mut socket.kind)
         {
-            found.line.push_back(other);
+            found.waiting.push_back(other);
         }
         self.notify(listener);
         Ok(one)
@@ -139,7 +141,7 @@ impl Net {
 
     pub(crate) fn unix_accept(&mut self, key: Key) -> io::Result<(Key, OsString)> {
         match self.sockets.get_mut(key).map(|socket| &mut socket.kind) {
-            Some(Kind::UnixListener(listener)) => match listener.line.pop_front() {
+            Some(Kind::UnixListener(listener)) => match listener.waiting.pop_front() {
                 Some(stream) => Ok((stream, OsString::new())),
                 None => would_block(),
             },
@@ -241,7 +243,7 @@ impl Net {
         let Some(Socket { kind, .. }) = self.sockets.remove(key) else { return };
         match kind {
             Kind::UnixListener(listener) => {
-                for stream in listener.line {
+                for stream in listener.waiting {
                     self.unix_close(stream);
                 }
             }

@@ -1,4 +1,4 @@
-//! Unix datagram sockets: in order, nothing lost, and a sender waits for its receiver.
+//! Unix datagram sockets: in order, without loss, and a sender waits for room at its receiver.
 
 use std::collections::VecDeque;
 use std::ffi::{OsStr, OsString};
@@ -10,7 +10,7 @@ use crate::net::Net;
 use crate::socket::{Key, Kind, Readiness, Socket};
 use crate::unix::{gone, would_block};
 
-/// Datagrams that wait at a socket until their senders have to wait (`net.unix.max_dgram_qlen`).
+/// The capacity of a socket, in datagrams (`net.unix.max_dgram_qlen`).
 const DATAGRAMS: usize = 10;
 
 #[derive(Debug, Default)]
@@ -18,9 +18,9 @@ pub(crate) struct UnixDatagram {
     pub(crate) name: OsString,
     pub(crate) peer: Option<Key>,
     inbox: VecDeque<(Vec<u8>, OsString)>,
-    /// Who waits for room here.
+    /// The senders that wait for room at this socket.
     pub(crate) waiting: Vec<Key>,
-    /// Where it waits for room.
+    /// The receiver at which this socket waits for room.
     blocked_on: Option<Key>,
 }
 

@@ -1,8 +1,7 @@
-//! What is under way between hosts, and what the ways are like.
+//! Links between hosts, and the queue of pending events.
 //!
-//! Everything that happens later is an entry in one queue, ordered by virtual time and, at one
-//! time, by when it was sent off. A *link* is one direction between two hosts, with its own streams
-//! of chance.
+//! All pending events are in one queue, ordered by virtual time and, at one time, by the order of
+//! insertion. A *link* is one direction between two hosts, with its own streams of random numbers.
 
 use std::cmp::Ordering;
 use std::collections::BinaryHeap;
@@ -16,31 +15,30 @@ use crate::latency::Latency;
 use crate::rng::Rng;
 use crate::socket::Key;
 
-/// A way between two hosts, in one direction.
+/// One direction between two hosts.
 ///
-/// What is lost on the way makes a TCP connection slower, since it is sent again; datagrams are
-/// gone.
+/// Losses delay a TCP connection, which sends lost segments again. Lost datagrams are not sent again.
 #[derive(Clone, PartialEq, Debug)]
 #[non_exhaustive]
 pub struct Link {
     /// How long a packet takes.
     pub latency: Latency,
-    /// How likely a packet is lost.
+    /// The probability that a packet is lost.
     pub loss: f64,
-    /// How likely a datagram arrives twice.
+    /// The probability that a datagram arrives twice.
     pub duplicate: f64,
-    /// How likely a datagram is held up, so that later ones overtake it.
+    /// The probability that a datagram is delayed, so later ones overtake it.
     pub reorder: f64,
-    /// Bytes a second; `None`: without limit.
+    /// Bytes per second; `None`: unlimited.
     pub bandwidth: Option<u64>,
-    /// How likely a segment of a TCP stream meets a reset instead of its receiver.
+    /// The probability that a segment of a TCP stream causes a reset.
     pub reset: f64,
-    /// How likely an attempt to connect is refused.
+    /// The probability that an attempt to connect is refused.
     pub refuse: f64,
 }
 
 impl Link {
-    /// A link without faults.
+    /// Creates a link without faults.
     pub fn new(latency: Latency) -> Self {
         Self {
             latency,
@@ -54,16 +52,16 @@ impl Link {
     }
 }
 
-/// By how many latencies a datagram is held up that is to be overtaken.
-const HELD_UP: u64 = 4;
+/// The delay of a reordered datagram, in latencies.
+const REORDER_LATENCIES: u64 = 4;
 
 const NANOS_PER_SECOND: u128 = 1_000_000_000;
 
-/// A link and its streams of chance.
+/// A link with its streams of random numbers.
 #[derive(Debug)]
 pub(crate) struct Way {
     pub(crate) link: Link,
-    /// When the last byte that was sent off leaves.
+    /// The time at which the last byte leaves, with a limited bandwidth.
     free_at: u64,
     latency: Rng,
     loss: Rng,
@@ -88,7 +86,7 @@ impl Way {
         }
     }
 
-    /// When something that is sent off now arrives.
+    /// The arrival of a packet that is sent now.
     pub(crate) fn arrival(&mut self, now: u64, bytes: usize) -> u64 {
         let departure = match self.link.bandwidth {
             None => now,
@@ -113,11 +111,13 @@ impl Way {
         self.refuse.chance(self.link.refuse)
     }
 
-    /// When the copies of a datagram arrive: never, once, or twice.
+    /// The arrivals of the copies of a datagram: none, one, or two.
     pub(crate) fn datagram(&mut self, now: u64, bytes: usize) -> [Option<u64>; 2] {
         let mut first = self.arrival(now, bytes);
         if self.reorder.chance(self.link.reorder) {
-            first += (0..HELD_UP).map(|_| self.link.latency.draw(&mut self.reorder)).sum::<u64>();
+            first += (0..REORDER_LATENCIES)
+                .map(|_| self.link.latency.draw(&mut self.reorder))
+                .sum::<u64>();
         }
         let second = match self.duplicate.chance(self.link.duplicate) {
             true => Some(now + self.link.latency.draw(&mut self.duplicate)),
@@ -127,17 +127,17 @@ impl Way {
     }
 }
 
-/// A part of a TCP stream, or what is said beside it.
+/// A segment of a TCP connection.
 #[derive(Debug)]
 pub(crate) enum Segment {
-    /// The other side took the connection on.
+    /// The listener's host accepts the request.
     Accepted,
-    /// The side that connected has heard of it.
+    /// The client has received `Accepted`.
     Established,
     Data(Vec<u8>),
-    /// No more data will come.
+    /// The end of the data.
     Fin,
-    /// The receiver has room for so many more bytes.
+    /// The receiver has room for this number of further bytes.
     Room(usize),
     Reset,
 }
@@ -162,26 +162,26 @@ impl Segment {
     }
 }
 
-/// Something that happens later.
+/// A pending event.
 #[derive(Debug)]
 pub(crate) enum Later {
-    /// A request to connect arrives; so many were sent before.
+    /// A request to connect arrives, after `tries` earlier ones.
     Connect { from: Key, to: SocketAddr, tries: u32 },
-    /// A connection that is still being made is given up.
+    /// An attempt to connect times out.
     ConnectTimeout(Key),
-    /// A segment arrives; one that a host made up has no sender.
+    /// A segment arrives. A reset by a host without such a connection has no sender.
     Segment { from: Option<Key>, from_host: usize, to: Key, to_host: usize, segment: Segment },
-    /// A connection that waited long enough comes before its listener.
+    /// A connection can be accepted, after the host's delay.
     ToAccept { listener: Key, stream: Key },
-    /// What did not get through is sent again.
-    Again(Key),
+    /// The retransmission timer of a sender expires.
+    Resend(Key),
     /// A datagram arrives.
     Datagram { from: Key, from_host: usize, source: SocketAddr, to: SocketAddr, data: Vec<u8> },
-    /// Nobody had wanted a datagram of this socket.
+    /// A datagram of this socket had no receiver.
     Unwanted(Key),
-    /// A closure on a helper thread is done.
+    /// A closure on a helper thread ends.
     BlockingCall { host: usize, life: u32, call: BlockingCall },
-    /// A name was looked up.
+    /// A name lookup ends.
     Lookup { reply: Reply<Addresses>, found: Addresses },
 }
 
@@ -207,13 +207,13 @@ impl PartialOrd for Entry {
 }
 
 impl Ord for Entry {
-    /// The earliest is the greatest, for the heap has that on top.
+    /// Reversed, since the heap returns its greatest entry first.
     fn cmp(&self, other: &Self) -> Ordering {
         (other.at, other.number).cmp(&(self.at, self.number))
     }
 }
 
-/// Everything that happens later, earliest first.
+/// The pending events, earliest first.
 #[derive(Default, Debug)]
 pub(crate) struct Queue {
     entries: BinaryHeap<Entry>,

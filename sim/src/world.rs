@@ -3,15 +3,15 @@
 //! ```text
 //!        ┌──────────────────────────────────────────────────────────────┐
 //!        ▼                                                              │
-//!   what is due in the network, faults ──▶ one turn of one host ────────┤
-//!                                          that has something to do     │ checks
-//!                                          nobody has: time jumps ──────┘
+//!   due events of the network, faults ───▶ one turn of one ready host ──┤
+//!                                                                       │ checks
+//!                                          no host is ready: time jumps ┘
 //! ```
 //!
-//! A turn is at most one step of one task, unless more are asked for. Of the hosts that have something to do at one virtual
-//! time, the seed says which is turned. A step takes virtual time, in which its host is not turned
-//! again and others are. When no host has anything to do, time jumps to the next timer, packet or
-//! fault; when there is none of these either, nothing will ever happen again.
+//! A turn is at most one step of one task, by default. The seed selects one of the hosts that are
+//! ready at the same virtual time. A step takes virtual time, during which only other hosts run.
+//! When no host is ready, time jumps to the next timer, packet or fault; if there is none, the run
+//! is a deadlock.
 
 use std::cell::{Cell, RefCell};
 use std::cmp::Reverse;
@@ -41,20 +41,20 @@ pub(crate) struct World {
     pub(crate) woken: Arc<Woken>,
     pub(crate) now: u64,
     pub(crate) plan: FaultPlan,
-    /// It stands in the place of what the test plans.
+    /// The plan overrides the test's own.
     pub(crate) plan_is_given: bool,
     pub(crate) checks: Checks,
-    /// Hosts to be turned now.
+    /// Hosts that are ready now.
     ready: Vec<usize>,
-    /// Hosts to be turned later. What was overtaken by [`Host::due`] counts no more.
+    /// Hosts with a later turn. An entry that differs from [`Host::due`] is obsolete.
     due: BinaryHeap<Reverse<(u64, usize)>>,
     order: Rng,
     next_fault: usize,
-    /// Shows the outside that it gets on.
+    /// The progress, for the watchdog.
     pub(crate) pulse: Arc<Pulse>,
     /// Steps of all hosts.
     pub(crate) steps: Rc<Cell<u64>>,
-    /// Hosts whose end is still waited for.
+    /// The number of hosts whose end the run waits for.
     waited_for: usize,
 }
 
@@ -88,7 +88,7 @@ impl World {
         self.make_ready(host);
     }
 
-    /// Has a host turned as soon as its clock allows.
+    /// Schedules a turn of a host, as early as its clock allows.
     pub(crate) fn make_ready(&mut self, host: usize) {
         let found = &mut self.hosts[host];
         let at = found.outside.clock.get();
@@ -110,7 +110,7 @@ impl World {
         }
     }
 
-    /// Makes the hosts ready that have a message, an event on a socket, or a wake.
+    /// Makes the hosts ready that have an event of a socket or were woken.
     pub(crate) fn make_woken_hosts_ready(&mut self) {
         let mut notified = std::mem::take(&mut self.net.borrow_mut().notified);
         for host in notified.drain(..).chain(self.woken.take()) {
@@ -122,16 +122,17 @@ impl World {
         }
     }
 
-    /// Runs to the end, which is a good one or not.
+    /// Runs the world to its end. The error is the cause of a failure.
     pub(crate) fn run(&mut self) -> Result<(), Cause> {
-        self.watch_for_cancels();
+        self.register_cancels();
         for host in 0..self.hosts.len() {
             self.start(host);
         }
-        // A new kernel shows its main task. The hosts are ready already, and need no second turn for that.
+        // Spawning the main tasks has woken the hosts. They are ready already, so no second turn
+        // follows.
         self.make_woken_hosts_ready();
         loop {
-            self.let_happen();
+            self.perform_due();
             if self.is_over() {
                 return Ok(());
             }
@@ -145,29 +146,31 @@ impl World {
         }
     }
 
-    /// Has no fault of the plan happen any more.
+    /// Discards the remaining faults of the plan.
     pub(crate) fn forget_faults(&mut self) {
         self.next_fault = self.plan.entries().len();
     }
 
-    fn watch_for_cancels(&mut self) {
+    /// Passes the cancels of the plan to the observers of their hosts.
+    fn register_cancels(&mut self) {
         for entry in self.plan.entries() {
             if let Fault::Cancel { host, task, trap } = &entry.fault {
                 let found = self.hosts.iter().find(|one| one.name == *host);
-                let found = found.unwrap_or_else(|| panic!("the plan names no host: `{host}`"));
+                let found = found
+                    .unwrap_or_else(|| panic!("the fault plan names an unknown host: `{host}`"));
                 found.watch.cancels.borrow_mut().push((*task, *trap));
             }
         }
     }
 
-    /// Lets happen what is due.
-    fn let_happen(&mut self) {
+    /// Applies due faults, performs due events, and makes due hosts ready.
+    fn perform_due(&mut self) {
         while let Some(entry) = self.plan.entries().get(self.next_fault)
             && nanos(entry.at) <= self.now
         {
             let fault = entry.fault.clone();
             self.next_fault += 1;
-            self.carry_out(&fault);
+            self.apply(&fault);
         }
         loop {
             let next = {
@@ -176,7 +179,7 @@ impl World {
                 net.queue.pop_due(self.now)
             };
             let Some((_, what)) = next else { break };
-            self.happen(what);
+            self.perform(what);
             self.make_woken_hosts_ready();
         }
         while let Some(Reverse((at, host))) = self.due.peek().copied()
@@ -192,8 +195,8 @@ impl World {
 
     fn next_ready(&mut self) -> Option<usize> {
         while !self.ready.is_empty() {
-            let place = self.order.index(self.ready.len());
-            let host = self.ready.swap_remove(place);
+            let index = self.order.index(self.ready.len());
+            let host = self.ready.swap_remove(index);
             let found = &mut self.hosts[host];
             found.is_queued = false;
             if found.is_paused {
@@ -212,7 +215,7 @@ impl World {
         let Some(turn) = found.turn() else { return Ok(()) };
         let at = found.outside.clock.get();
         let panicked = found.watch.panicked.borrow_mut().take();
-        // Who has lent it the main task is told of its panic, if it was that one's.
+        // The panic of a borrowed main task is its outcome, which its owner gets.
         let panicked = panicked.filter(|_| !(found.is_borrowed() && found.has_ended()));
         let name = || found.name.clone();
         match (found.take_ended(), panicked) {
@@ -257,7 +260,7 @@ impl World {
         self.waited_for = self.hosts.iter().filter(is_waited_for).count();
     }
 
-    /// When something happens next.
+    /// The time of the next event, turn or fault.
     fn next_moment(&mut self) -> Option<u64> {
         let packet = self.net.borrow_mut().next_moment();
         let host = loop {
@@ -271,7 +274,7 @@ impl World {
         [packet, host, fault].into_iter().flatten().min()
     }
 
-    /// Moves time to where something happens.
+    /// Moves time to the next event, turn, fault or check.
     fn jump(&mut self) -> Result<(), Cause> {
         let next = self.next_moment();
         let planned = self.checks.next_moment();

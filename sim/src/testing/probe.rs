@@ -1,6 +1,6 @@
-//! What [`testing`](crate::testing) puts into a kernel: an observer that finds the suspensions of
-//! the task under test and injects one interruption, and a clock that gives each of them an
-//! instant of its own and notices when a program does not end.
+//! The observer and the clock of [`testing`](crate::testing). The observer finds the suspensions of
+//! the task under test and injects one interruption. The clock gives each suspension an instant of
+//! its own, and detects a program that does not end.
 
 use std::cell::{Cell, OnceCell, RefCell};
 use std::panic::Location;
@@ -13,29 +13,29 @@ use pikake_traps::{KernelHandle, TaskId, TaskRef, TrapKind, current};
 
 use crate::testing::{Interruption, Kind};
 
-/// How long nothing happens, and no timer is set, before a program that waits on its own kernel only
-/// counts as one that never ends. Not zero, since one that uses sockets by mistake may go on.
+/// The idle real time without a timer after which a program without outside waits counts as hung.
+/// Not zero, since a program that uses sockets by mistake may continue.
 const HANG_INSIDE: Duration = Duration::from_millis(20);
 
-/// The same, for a program that waits for the outside.
+/// The same for a program with outside waits.
 const HANG_OUTSIDE: Duration = Duration::from_secs(10);
 
-/// Steps of all tasks in one run after which the program counts as one that never ends: far more
-/// than a program has that is run once for each of its suspensions.
+/// The number of steps after which a program counts as hung: far more than a program has that is
+/// run once per suspension.
 const STEPS_LIMIT: u64 = 200_000;
 
 /// The reason of the cancels.
 const REASON: &str = "injected";
 
-/// What a run is to be interrupted with.
+/// The interruption of a run.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Plan {
     Nothing,
-    /// When that many traps have been parked, counted from one.
+    /// A cancel in the suspension of this number, counted from one.
     CancelWhileWaiting(usize),
-    /// Before that step, counted from one.
+    /// A cancel before the step of this number, counted from one.
     CancelGoingOn(usize),
-    /// At this instant.
+    /// A timeout at this instant.
     Expire(Ticks),
 }
 
@@ -43,20 +43,20 @@ pub(crate) enum Plan {
 struct Seen {
     trap: TrapKind,
     place: &'static Location<'static>,
-    /// When it had begun to wait.
+    /// The instant at which the wait began.
     at: Ticks,
 }
 
-/// What is known of the task under test, and what is to be done to it.
+/// The observations of the task under test, and its planned interruption.
 pub(crate) struct Probe {
     plan: Plan,
     clock: TestClock,
     task: Cell<Option<TaskId>>,
     seen: RefCell<Vec<Seen>>,
     steps: Cell<usize>,
-    /// When something happened to it, each instant once.
+    /// The instants at which the task began to wait or went on, without duplicates.
     instants: RefCell<Vec<Ticks>>,
-    /// In which suspension it was interrupted.
+    /// The number of the suspension that was interrupted.
     injected: Cell<Option<usize>>,
 }
 
@@ -73,22 +73,22 @@ impl Probe {
         }
     }
 
-    /// How often the task under test suspended.
+    /// The number of suspensions of the task under test.
     pub(crate) fn suspensions(&self) -> usize {
         self.seen.borrow().len()
     }
 
-    /// How often it was stepped.
+    /// The number of its steps.
     pub(crate) fn steps(&self) -> usize {
         self.steps.get()
     }
 
-    /// When something happened to it.
+    /// The instants at which the task began to wait or went on.
     pub(crate) fn instants(&self) -> Vec<Ticks> {
         self.instants.take()
     }
 
-    /// Whether it was interrupted.
+    /// Whether the task was interrupted.
     pub(crate) fn has_injected(&self) -> bool {
         self.injected.get().is_some()
     }
@@ -105,7 +105,7 @@ impl Probe {
         }
     }
 
-    /// The interruption takes place now, or was told at the instant that was planned.
+    /// Notes that the interruption took place: now, or at the planned instant of a timeout.
     pub(crate) fn inject(&self) {
         let seen = self.seen.borrow();
         let suspension = match self.plan {
@@ -176,13 +176,13 @@ impl Observer for Watching {
     }
 }
 
-/// Virtual time that notices when a program does not end.
+/// Virtual time that detects a program that does not end.
 #[derive(Clone)]
 pub(crate) struct TestClock {
     time: ManualClock,
-    /// How long, in real time, something outside may take before time jumps.
+    /// The real time to wait for outside events before time jumps.
     patience: Duration,
-    /// Since when the kernel has found nothing to do, if it has not made a step since.
+    /// The start of the current idle time.
     quiet: Rc<Cell<Option<Instant>>>,
     steps: Rc<Cell<u64>>,
     stop: Rc<OnceCell<KernelHandle>>,
@@ -199,9 +199,9 @@ impl TestClock {
         }
     }
 
-    /// The kernel to stop when its program does not end.
-    pub(crate) fn can_stop(&self, kernel: KernelHandle) {
-        self.stop.set(kernel).expect("a clock is one kernel's");
+    /// Sets the kernel to stop when its program does not end.
+    pub(crate) fn set_kernel(&self, kernel: KernelHandle) {
+        self.stop.set(kernel).expect("a clock belongs to one kernel");
     }
 
     fn tick(&self) {
@@ -218,7 +218,7 @@ impl TestClock {
 
     fn give_up(&self) {
         if let Some(kernel) = self.stop.get() {
-            // A kernel that has ended does not end any better.
+            // `stop` fails if the kernel has ended already.
             let _ = kernel.stop();
         }
     }
@@ -227,7 +227,7 @@ impl TestClock {
         !self.patience.is_zero()
     }
 
-    /// Why the program was given up.
+    /// Why the program counts as hung.
     pub(crate) fn why(&self) -> String {
         match self.steps.get() {
             steps if steps >= STEPS_LIMIT => format!("its tasks made {steps} steps"),
@@ -253,7 +253,7 @@ impl Clock for TestClock {
         if next.is_some_and(|next| next.is_due(self.now())) {
             return Some(Duration::ZERO);
         }
-        // A kernel may be woken for nothing, so only the time that has passed tells.
+        // Spurious wakes end an idle wait early, so the time since its start is measured.
         let since = self.quiet.get().unwrap_or_else(Instant::now);
         self.quiet.set(Some(since));
         let limit = match next {
