@@ -1,11 +1,10 @@
 //! The commands and the examples on a real RabbitMQ.
 
-mod support;
-
 use rustix::process::Signal;
 use serde_json::json;
-use support::rabbit::{Rabbit, with_rabbit};
-use support::{Place, Running, application, example, pikake, wait_for};
+
+use crate::support::rabbit::{Rabbit, with_rabbit};
+use crate::support::{Ended, Place, Running, application, example, pikake, run, wait_for};
 
 fn fresh() -> Place {
     Place::at(with_rabbit(|rabbit| rabbit.fresh().1))
@@ -112,10 +111,10 @@ fn over_tls() {
 }
 
 /// Runs `pikake`, without a broker in its environment.
-fn run_with(arguments: &[&str]) -> support::Ended {
+fn run_with(arguments: &[&str]) -> Ended {
     let mut command = std::process::Command::new(pikake());
     command.args(arguments).env_remove("PIKAKE_BROKER").stdin(std::process::Stdio::null());
-    support::run(command)
+    run(command)
 }
 
 /// Celery's: durable, classic, and without one for the dead.

@@ -1,10 +1,9 @@
 //! What a signal does to a worker and to who waits, and that no job is lost by it.
 
-mod support;
-
 use rustix::process::Signal;
 use serde_json::json;
-use support::{Place, Running, application, pikake, wait_for};
+
+use crate::support::{Place, Running, application, pikake, wait_for};
 
 /// A worker with one job that naps so long.
 fn napping(place: &Place, arguments: &[&str], millis: &str) -> (Running, String) {

@@ -1,8 +1,5 @@
 //! Runs the real programs: to their end, or in the background until they are sent a signal.
 
-#![allow(dead_code, reason = "not every test file needs all of it")]
-#![allow(unreachable_pub, reason = "a module of several test files")]
-
 use std::io::{BufRead, BufReader, Read};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Stdio};
@@ -14,20 +11,20 @@ use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
 use tempfile::TempDir;
 
-pub mod rabbit;
+pub(crate) mod rabbit;
 
 /// What has not happened by then never will.
-pub const HANG: Duration = Duration::from_secs(90);
+pub(crate) const HANG: Duration = Duration::from_secs(90);
 /// How often something is looked at.
 const MOMENT: Duration = Duration::from_millis(10);
 
 /// The program `pikake`.
-pub fn pikake() -> PathBuf {
+pub(crate) fn pikake() -> PathBuf {
     env!("CARGO_BIN_EXE_pikake").into()
 }
 
 /// An example of this package.
-pub fn example(name: &str) -> PathBuf {
+pub(crate) fn example(name: &str) -> PathBuf {
     let folder = pikake().parent().expect("target/<profile>").join("examples");
     let path = folder.join(name);
     assert!(path.exists(), "{} is missing: run the package's whole `cargo test`", path.display());
@@ -35,70 +32,70 @@ pub fn example(name: &str) -> PathBuf {
 }
 
 /// The application of the tests.
-pub fn application() -> PathBuf {
+pub(crate) fn application() -> PathBuf {
     example("cli_test_app")
 }
 
 /// A folder, and the URL of a database in it.
-pub struct Place {
+pub(crate) struct Place {
     folder: TempDir,
     url: String,
 }
 
 impl Place {
-    pub fn new() -> Self {
+    pub(crate) fn new() -> Self {
         let folder = tempfile::tempdir().expect("a folder");
         let url = format!("sqlite://{}", folder.path().join("jobs.db").display());
         Self { folder, url }
     }
 
     /// The same with another broker.
-    pub fn at(url: String) -> Self {
+    pub(crate) fn at(url: String) -> Self {
         Self { url, ..Self::new() }
     }
 
-    pub fn folder(&self) -> &Path {
+    pub(crate) fn folder(&self) -> &Path {
         self.folder.path()
     }
 
     /// The folder, as an argument of a job.
-    pub fn argument(&self) -> String {
+    pub(crate) fn argument(&self) -> String {
         format!("\"{}\"", self.folder().display())
     }
 
     /// How many files in the folder end like this.
-    pub fn count(&self, end: &str) -> usize {
+    pub(crate) fn count(&self, end: &str) -> usize {
         let names = std::fs::read_dir(self.folder()).expect("it is there");
         names
             .filter(|name| name.as_ref().unwrap().file_name().to_string_lossy().ends_with(end))
             .count()
     }
 
-    pub fn command(&self, program: &Path, arguments: &[&str]) -> Command {
+    pub(crate) fn command(&self, program: &Path, arguments: &[&str]) -> Command {
         let mut command = Command::new(program);
         command.args(arguments).env("PIKAKE_BROKER", &self.url).stdin(Stdio::null());
         command
     }
 
     #[track_caller]
-    pub fn run(&self, program: &Path, arguments: &[&str]) -> Ended {
+    pub(crate) fn run(&self, program: &Path, arguments: &[&str]) -> Ended {
         run(self.command(program, arguments))
     }
 
     /// Runs `pikake`, which has to end well; gives what it printed.
     #[track_caller]
-    pub fn pikake(&self, arguments: &[&str]) -> String {
+    pub(crate) fn pikake(&self, arguments: &[&str]) -> String {
         self.run(&pikake(), arguments).good()
     }
 
     /// The numbers of a queue.
     #[track_caller]
-    pub fn counts(&self, queue: &str) -> Value {
+    pub(crate) fn counts(&self, queue: &str) -> Value {
         let status = self.run(&pikake(), &["status", queue, "--json"]).json();
         status["queues"][0].clone()
     }
 
-    pub fn worker(&self, program: &Path, arguments: &[&str]) -> Running {
+    pub(crate) fn worker(&self, program: &Path, arguments: &[&str]) -> Running {
         let mut worker = Running::start(self.command(program, arguments));
         worker.until("the worker is ready");
         worker
@@ -107,28 +104,28 @@ impl Place {
 
 /// How a program ended.
 #[derive(Debug)]
-pub struct Ended {
-    pub code: Option<i32>,
-    pub out: String,
-    pub err: String,
+pub(crate) struct Ended {
+    pub(crate) code: Option<i32>,
+    pub(crate) out: String,
+    pub(crate) err: String,
 }
 
 impl Ended {
     #[track_caller]
-    pub fn good(self) -> String {
+    pub(crate) fn good(self) -> String {
         assert_eq!(self.code, Some(0), "{self:?}");
         self.out.trim_end().to_owned()
     }
 
     /// One JSON document.
     #[track_caller]
-    pub fn json(&self) -> Value {
+    pub(crate) fn json(&self) -> Value {
         serde_json::from_str(&self.out).unwrap_or_else(|error| panic!("{error}: {self:?}"))
     }
 
     /// The code, and all of these in what it said.
     #[track_caller]
-    pub fn failed(&self, code: i32, said: &[&str]) {
+    pub(crate) fn failed(&self, code: i32, said: &[&str]) {
         assert_eq!(self.code, Some(code), "{self:?}");
         for said in said {
             assert!(self.err.contains(said), "`{said}` is not in {self:?}");
@@ -137,12 +134,12 @@ impl Ended {
 }
 
 #[track_caller]
-pub fn run(command: Command) -> Ended {
+pub(crate) fn run(command: Command) -> Ended {
     Running::start(command).end()
 }
 
 /// A program in the background. Dropped, it is killed.
-pub struct Running {
+pub(crate) struct Running {
     child: Child,
     lines: Receiver<String>,
     out: Option<thread::JoinHandle<String>>,
@@ -150,7 +147,7 @@ pub struct Running {
 }
 
 impl Running {
-    pub fn start(mut command: Command) -> Self {
+    pub(crate) fn start(mut command: Command) -> Self {
         let mut child = command
             .stdout(Stdio::piped())
             .stderr(Stdio::piped())
@@ -172,7 +169,7 @@ impl Running {
 
     /// Waits for a line with these words on its standard error.
     #[track_caller]
-    pub fn until(&mut self, words: &str) {
+    pub(crate) fn until(&mut self, words: &str) {
         loop {
             match self.lines.recv_timeout(HANG) {
                 Ok(line) => {
@@ -187,18 +184,18 @@ impl Running {
         }
     }
 
-    pub fn id(&self) -> u32 {
+    pub(crate) fn id(&self) -> u32 {
         self.child.id()
     }
 
-    pub fn signal(&self, signal: Signal) {
+    pub(crate) fn signal(&self, signal: Signal) {
         let id = Pid::from_child(&self.child);
         kill_process(id, signal).expect("it runs");
     }
 
     /// Waits for its end.
     #[track_caller]
-    pub fn end(mut self) -> Ended {
+    pub(crate) fn end(mut self) -> Ended {
         let mut status: Option<ExitStatus> = None;
         wait_for("the end of a program", || {
             status = self.child.try_wait().expect("it can be waited for");
@@ -225,7 +222,7 @@ impl Drop for Running {
 }
 
 #[track_caller]
-pub fn wait_for(what: &str, mut is_there: impl FnMut() -> bool) {
+pub(crate) fn wait_for(what: &str, mut is_there: impl FnMut() -> bool) {
     let begin = Instant::now();
     while !is_there() {
         assert!(begin.elapsed() < HANG, "waited in vain for {what}");

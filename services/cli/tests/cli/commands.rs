@@ -1,12 +1,11 @@
 //! Each command on a database: what it prints, what it says, and its exit code.
 
-mod support;
-
 use std::io::Read;
 use std::process::Stdio;
 
 use serde_json::{Value, json};
-use support::{Place, application, pikake, run, wait_for};
+
+use crate::support::{Place, Running, application, example, pikake, run, wait_for};
 
 #[test]
 fn a_job_is_sent_and_its_value_comes_back() {
@@ -86,7 +85,7 @@ fn an_unknown_job_is_replayed_when_somebody_knows_it() {
             sent.json()["id"].as_str().expect("text").to_owned()
         };
         let ids = vec![send("\"one\""), send("\"two\"")];
-        support::wait_for("the dead", || place.counts("pikake")["dead"] == 2);
+        wait_for("the dead", || place.counts("pikake")["dead"] == 2);
         ids
     };
     let listed = place.pikake(&["dead", "list", "pikake", "--json"]);
@@ -104,13 +103,13 @@ fn an_unknown_job_is_replayed_when_somebody_knows_it() {
 
     let mut worker = place.command(&application(), &["worker", "--json"]);
     worker.env("TEST_APP_KNOWS_LATE", "1");
-    let mut worker = support::Running::start(worker);
+    let mut worker = Running::start(worker);
     worker.until("the worker is ready");
     let one =
         place.run(&pikake(), &["dead", "replay", "--job", &ids[1], "pikake", "--json"]).json();
     assert_eq!(one, json!({ "queue": "pikake", "replayed": 1 }));
     assert_eq!(place.pikake(&["dead", "replay", "pikake"]), "in pikake again: 1 job");
-    support::wait_for("the jobs", || {
+    wait_for("the jobs", || {
         let counts = place.counts("pikake");
         counts["ready"] == 0 && counts["taken"] == 0
     });
@@ -199,7 +198,7 @@ fn the_tool_becomes_the_worker_of_an_application() {
 #[test]
 fn an_application_that_cannot_be_set_up() {
     let place = Place::new();
-    let failed = place.run(&support::example("async_celery"), &[]);
+    let failed = place.run(&example("async_celery"), &[]);
     failed.failed(5, &["the setup of the application failed", "give an `amqp://` URL"]);
 }
 

@@ -1,11 +1,10 @@
 //! The shop, as the README has it run: what it prints, and that it is an application like others.
 
-mod support;
-
 use std::time::Instant;
 
 use rustix::process::Signal;
-use support::{Ended, Place, Running, example, wait_for};
+
+use crate::support::{Ended, HANG, Place, Running, example, run, wait_for};
 
 /// What the shop prints, but for its first and its last line.
 const SHOP: &str = "\
@@ -41,8 +40,8 @@ fn the_shop_on_a_database_of_its_own() {
     let mut command = place.command(&example("shop"), &[]);
     command.env_remove("PIKAKE_BROKER").env("TMPDIR", place.folder());
     let begin = Instant::now();
-    is_as_promised(&support::run(command), "sqlite://");
-    assert!(begin.elapsed() < support::HANG, "{:?}", begin.elapsed());
+    is_as_promised(&run(command), "sqlite://");
+    assert!(begin.elapsed() < HANG, "{:?}", begin.elapsed());
     assert_eq!(place.count(""), 0, "it leaves nothing behind");
 }
 
@@ -94,9 +93,9 @@ fn the_shop_from_the_command_line() {
 /// Its text is in the README as it is, from its first line of code on.
 #[test]
 fn the_program_of_the_readme() {
-    let program = include_str!("../examples/first_job.rs");
+    let program = include_str!("../../examples/first_job.rs");
     let program = &program[program.find("use std").expect("it has code")..];
-    let readme = include_str!("../../../README.md");
+    let readme = include_str!("../../../../README.md");
     assert!(readme.contains(program), "README.md shows another program than first_job.rs");
     let place = Place::new();
     let _worker = place.worker(&example("first_job"), &["worker"]);

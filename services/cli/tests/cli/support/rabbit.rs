@@ -5,7 +5,7 @@ use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 /// The script that runs it. It ends when its input does.
-pub struct Rabbit {
+pub(crate) struct Rabbit {
     _script: Child,
     port: u16,
     input: ChildStdin,
@@ -16,7 +16,7 @@ pub struct Rabbit {
 static RABBIT: Mutex<Option<Rabbit>> = Mutex::new(None);
 
 impl Rabbit {
-    pub fn start() -> Self {
+    pub(crate) fn start() -> Self {
         let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../../scripts/real-server");
         let mut command = Command::new(path);
         command.arg("rabbitmq").stdin(Stdio::piped()).stdout(Stdio::piped());
@@ -29,7 +29,7 @@ impl Rabbit {
     }
 
     /// What `rabbitmqctl` prints.
-    pub fn control(&mut self, command: &str) -> Vec<String> {
+    pub(crate) fn control(&mut self, command: &str) -> Vec<String> {
         self.command(&format!("ctl {command}"))
     }
 
@@ -47,7 +47,7 @@ impl Rabbit {
     }
 
     /// The same virtual host over TLS, trusting an authority that the script has made.
-    pub fn over_tls(&mut self, url: &str, ca: &str) -> String {
+    pub(crate) fn over_tls(&mut self, url: &str, ca: &str) -> String {
         let said = self.command("tls").concat();
         let (port, folder) = said.split_once(' ').expect("port and folder");
         let host = url.rsplit('/').next().expect("a virtual host");
@@ -55,7 +55,7 @@ impl Rabbit {
     }
 
     /// The name and the URL of a virtual host in which there is nothing.
-    pub fn fresh(&mut self) -> (String, String) {
+    pub(crate) fn fresh(&mut self) -> (String, String) {
         self.hosts += 1;
         let host = format!("case{}", self.hosts);
         self.control(&format!("add_vhost {host}"));
@@ -66,7 +66,7 @@ impl Rabbit {
 }
 
 /// Calls something with the one broker of this process.
-pub fn with_rabbit<T>(use_it: impl FnOnce(&mut Rabbit) -> T) -> T {
+pub(crate) fn with_rabbit<T>(use_it: impl FnOnce(&mut Rabbit) -> T) -> T {
     let mut rabbit: MutexGuard<'_, Option<Rabbit>> =
         RABBIT.lock().unwrap_or_else(PoisonError::into_inner);
     use_it(rabbit.get_or_insert_with(Rabbit::start))
