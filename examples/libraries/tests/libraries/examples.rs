@@ -6,17 +6,17 @@ use std::time::Duration;
 use pikake::timeout_after;
 use pikake_libraries::server::RealServer;
 
-#[path = "../examples/hyper.rs"]
+#[path = "../../examples/hyper.rs"]
 mod hyper_example;
 #[expect(dead_code, reason = "the example's main is for people")]
-#[path = "../examples/postgres.rs"]
+#[path = "../../examples/postgres.rs"]
 mod postgres;
 #[expect(dead_code, reason = "the example's main is for people")]
-#[path = "../examples/rabbitmq.rs"]
+#[path = "../../examples/rabbitmq.rs"]
 mod rabbitmq;
-#[path = "../examples/tonic.rs"]
+#[path = "../../examples/tonic.rs"]
 mod tonic_example;
-#[path = "../examples/websocket.rs"]
+#[path = "../../examples/websocket.rs"]
 mod websocket;
 
 /// An example that has not ended by then never will.
@@ -51,27 +51,27 @@ fn no_runtime_of_tokio_is_built_for_them() {
 
 #[test]
 fn hyper_serves_and_asks_http_1_and_2() {
-    check(include_str!("../examples/hyper.rs"), hyper_example::demo());
+    check(include_str!("../../examples/hyper.rs"), hyper_example::demo());
 }
 
 #[test]
 fn tonic_serves_and_calls_without_its_transport() {
-    check(include_str!("../examples/tonic.rs"), tonic_example::demo());
+    check(include_str!("../../examples/tonic.rs"), tonic_example::demo());
 }
 
 #[test]
 fn async_tungstenite_echoes() {
-    check(include_str!("../examples/websocket.rs"), websocket::demo());
+    check(include_str!("../../examples/websocket.rs"), websocket::demo());
 }
 
 #[test]
 fn tokio_postgres_talks_to_a_real_postgresql_and_rolls_back() {
     let server = RealServer::start("postgres").unwrap();
-    check(include_str!("../examples/postgres.rs"), postgres::demo(server.port()));
+    check(include_str!("../../examples/postgres.rs"), postgres::demo(server.port()));
 }
 
 #[test]
 fn lapin_talks_to_a_real_rabbitmq() {
     let server = RealServer::start("rabbitmq").unwrap();
-    check(include_str!("../examples/rabbitmq.rs"), rabbitmq::demo(server.port()));
+    check(include_str!("../../examples/rabbitmq.rs"), rabbitmq::demo(server.port()));
 }

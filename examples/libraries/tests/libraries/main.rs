@@ -1,0 +1,7 @@
+//! Tests of other libraries on pikake: the examples, the traits of streams, and the HTTP server.
+
+mod examples;
+mod http;
+mod servers;
+mod streams;
+mod worlds;
