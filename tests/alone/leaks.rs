@@ -11,7 +11,7 @@ use pikake::signal::{SIGUSR1, Signals};
 use pikake::{Kernel, spawn, timeout_after};
 
 use crate::alone;
-use crate::scratch::Scratch;
+use crate::support::scratch::Scratch;
 
 const SHORT: Duration = Duration::from_millis(5);
 

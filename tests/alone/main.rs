@@ -3,11 +3,6 @@
 //! Each test runs its body in a child process, and one child runs at a time. So no other test
 //! changes what the body counts, and no other test of this binary takes time from it.
 
-#[path = "../child/mod.rs"]
-mod child;
-#[cfg(all(feature = "process", feature = "watch"))]
-#[path = "../scratch/mod.rs"]
-mod scratch;
 #[path = "../support/mod.rs"]
 mod support;
 
@@ -23,6 +18,8 @@ mod shortage;
 mod wake_descriptor;
 
 use std::sync::{Mutex, PoisonError};
+
+use support::child;
 
 /// Printed by a child whose body has returned.
 const DONE: &str = "the body has returned";

@@ -63,15 +63,15 @@
 //! | task_cancel_timeout | decided otherwise: `cleanup_after_a_cancel_still_has_the_deadlines_around_it` |
 //! | reentrant_kernel | `a_kernel_inside_a_running_kernel_is_an_error` |
 //! | pending_cancellation | `a_pending_cancel_is_told_by_every_wait_that_would_suspend`, `a_pending_timeout_is_gone_with_its_scope` |
-//! | single_stepping | not here: `Kernel::turn`, in `tests/kernel/runs.rs` |
+//! | single_stepping | not here: `Kernel::turn`, in `kernel/tests/kernel/runs.rs` |
 //! | io_registration | `refusing_a_second_reader_leaves_the_first`, `cancelling_a_writer_leaves_the_reader_working` |
 //! | coro_partial | not applicable: a future is a future |
 //! | custom_cancel | `a_cancel_carries_its_reason`: a text, not a class |
 //! | timeout_badness | `an_overrun_without_waits_is_reported_as_late` |
-//! | kernel_no_shutdown, kernel_exit | not here: the kernel as its owner sees it, in `tests/kernel/runs.rs` |
+//! | kernel_no_shutdown, kernel_exit | not here: the kernel as its owner sees it, in `kernel/tests/kernel/runs.rs` |
 //! | kernel_badtrap | not applicable: there is no unknown trap |
 //! | kernel_multischedule | `an_event_beats_a_timeout_of_its_turn` |
-//! | kernel_debug | not here: observers, in `tests/kernel/order.rs` |
+//! | kernel_debug | not here: observers, in `kernel/tests/kernel/order.rs` |
 //!
 //! # Curio's `test_task`
 //!
@@ -118,8 +118,8 @@
 //! | cond_notify_all | `notified_waiters_wait_for_the_notifiers_lock` |
 //! | cond_waitfor | `each_notification_checks_the_predicate_again` |
 //! | TestResult::value, ::error | `a_promise_is_kept_once`; an error is a value |
-//! | repr | not here: `everything_shows_itself_outside_a_kernel_too`, in `tests/sync` |
-//! | uevent_get_wait, uevent_get_twait, uevent_get_wait_timeout | not here: `an_event_is_waited_for_by_threads_and_tasks`, in `tests/sync` |
+//! | repr | not here: `everything_shows_itself_outside_a_kernel_too`, in `sync/tests/sync` |
+//! | uevent_get_wait, uevent_get_twait, uevent_get_wait_timeout | not here: `an_event_is_waited_for_by_threads_and_tasks`, in `sync/tests/sync` |
 //! | uevent_get_asyncio_set, …_wait, TestUniversalResult | not applicable: there is no asyncio; a thread blocks |
 //!
 //! # Curio's `test_queue`
@@ -133,11 +133,11 @@
 //! | queue_put_cancel, queue_put_timeout | `a_put_can_be_cancelled_or_time_out` |
 //! | queue_qsize | `a_queue_knows_its_length` |
 //! | priority_queue, lifo_queue | `priority_queues_give_the_smallest_stacks_the_last` |
-//! | univ_queue_basic | not here: `a_new_queue_is_empty_also_outside_a_kernel`, in `tests/sync` |
-//! | univ_queue_sync_async, univ_queue_async_sync | not here: `a_thread_produces_and_joins_and_a_task_consumes` and the other way round, in `tests/sync` |
-//! | univ_queue_cancel | not here: `a_consumer_whose_gets_keep_timing_out_misses_nothing`, in `tests/sync` |
-//! | univ_queue_multiple_consumer, univ_queue_multiple_kernels | not here: `three_kernels_on_three_threads_get_each_item_once`, in `tests/sync` |
-//! | uqueue_put_cancel | not here: `a_put_times_out_and_gives_the_item_back_to_task_and_thread`, in `tests/sync` |
+//! | univ_queue_basic | not here: `a_new_queue_is_empty_also_outside_a_kernel`, in `sync/tests/sync` |
+//! | univ_queue_sync_async, univ_queue_async_sync | not here: `a_thread_produces_and_joins_and_a_task_consumes` and the other way round, in `sync/tests/sync` |
+//! | univ_queue_cancel | not here: `a_consumer_whose_gets_keep_timing_out_misses_nothing`, in `sync/tests/sync` |
+//! | univ_queue_multiple_consumer, univ_queue_multiple_kernels | not here: `three_kernels_on_three_threads_get_each_item_once`, in `sync/tests/sync` |
+//! | uqueue_put_cancel | not here: `a_put_times_out_and_gives_the_item_back_to_task_and_thread`, in `sync/tests/sync` |
 //! | univ_queue_withfd, uqueue_withfd_corner | not applicable: a queue has no descriptor |
 //! | uqueue_asyncio_prod, uqueue_asyncio_consumer | not applicable: there is no asyncio |
 //!
@@ -147,8 +147,8 @@
 //! | --- | --- |
 //! | a queue of size 0 is a rendezvous, both empty and full | `a_queue_without_room_hands_items_over` |
 //! | `task_done` once too often is an error | `one_task_done_too_many_is_an_error` |
-//! | waiters of a queue are in no order | decided otherwise: `an_interrupted_getter_leaves_the_item_to_others`, and the orders in `tests/sync` |
-//! | a bounded semaphore refuses what is too much | not here: `misuse_is_an_error`, in `tests/sync` |
+//! | waiters of a queue are in no order | decided otherwise: `an_interrupted_getter_leaves_the_item_to_others`, and the orders in `sync/tests/sync` |
+//! | a bounded semaphore refuses what is too much | not here: `misuse_is_an_error`, in `sync/tests/sync` |
 //! | a capped semaphore's `release` blocks | not applicable: a release never waits; that is a bounded queue |
 //!
 //! # Curio's `test_workers`
@@ -175,17 +175,17 @@
 //! | task_group_thread | `a_thread_of_its_own_uses_a_group` |
 //! | task_group_spawn_thread | `threads_are_members_of_groups` |
 //! | await_passthrough | not applicable: what is no future is not awaited |
-//! | errors | not here: `blocking_elsewhere_says_what_is_wrong`, in `tests/threads/tasks.rs`; the rest is a matter of types |
+//! | errors | not here: `blocking_elsewhere_says_what_is_wrong`, in `task/tests/task/threads.rs`; the rest is a matter of types |
 //!
 //! # eventlet's `tpool` and `GreenPool`
 //!
 //! | rule | here |
 //! | --- | --- |
 //! | a closure's failure is told to whoever waits; a cancel of that one does not stop it | `a_failure_of_a_worker_is_what_it_failed_with`, `a_cancelled_worker_is_used_again_and_counts_until_it_is_done` |
-//! | `Proxy`: methods of an object in a thread | not here: `tests/threads/proxy.rs`; an object has one thread, and its calls are in order |
+//! | `Proxy`: methods of an object in a thread | not here: `task/tests/task/proxy.rs`; an object has one thread, and its calls are in order |
 //! | `spawn` waits for room | `a_group_with_a_limit_waits_for_room` |
-//! | a member that spawns into its full pool runs the function itself | decided otherwise: `members_add_members_without_waiting_for_room`, in `tests/task/bounded.rs` |
-//! | `resize` | not here: `a_limit_can_be_changed_and_leaves_those_alone_that_run`, in `tests/task/bounded.rs`; a limit of zero is refused |
+//! | a member that spawns into its full pool runs the function itself | decided otherwise: `members_add_members_without_waiting_for_room`, in `task/tests/task/bounded.rs` |
+//! | `resize` | not here: `a_limit_can_be_changed_and_leaves_those_alone_that_run`, in `task/tests/task/bounded.rs`; a limit of zero is refused |
 //! | `imap`: results in order, so many at a time and kept, an error in its place | `results_come_in_order_and_a_failure_in_its_place` |
 //!
 //! # Shrapnel's tests of its locks

@@ -15,7 +15,7 @@ use pikake_amqp::{
 };
 use pikake_amqp_testing::{Broker, serve};
 
-use crate::insist::{Failure, Insistent, SOCKETS, insist, ms};
+use crate::support::insist::{Failure, Insistent, SOCKETS, insist, ms};
 
 impl Failure for Error {
     fn interruption(&self) -> Option<&Interrupted> {

@@ -12,7 +12,7 @@ use pikake::testing::Injector;
 use pikake::traps::shield;
 use pikake::{sleep, spawn};
 
-use crate::scratch::Scratch;
+use crate::support::scratch::Scratch;
 
 const QUEUE: &str = "mail";
 const MOMENT: Duration = Duration::from_millis(1);

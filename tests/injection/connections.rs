@@ -14,8 +14,8 @@ use pikake::testing::Injector;
 use pikake::traps::Closed;
 use pikake::{sleep, spawn, timeout_after};
 
-use crate::insist::{A_FEW, SOCKETS, a_moment, insist_on_sockets, insist_outside, ms};
-use crate::scratch::Scratch;
+use crate::support::insist::{A_FEW, SOCKETS, a_moment, insist_on_sockets, insist_outside, ms};
+use crate::support::scratch::Scratch;
 
 fn tcp_listener() -> (TcpListener, SocketAddr) {
     let listener = std::net::TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();

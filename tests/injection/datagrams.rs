@@ -6,8 +6,8 @@ use std::net::{Ipv4Addr, SocketAddr};
 use pikake::net::{UdpSocket, UnixDatagram};
 use pikake::{Task, shield, spawn};
 
-use crate::insist::{a_moment, insist_on_sockets};
-use crate::scratch::Scratch;
+use crate::support::insist::{a_moment, insist_on_sockets};
+use crate::support::scratch::Scratch;
 
 async fn udp_pair() -> (UdpSocket, UdpSocket) {
     let anywhere = SocketAddr::from((Ipv4Addr::LOCALHOST, 0));

@@ -7,7 +7,7 @@ use pikake::testing::{Kind, interrupt_everywhere};
 use pikake::traps::{WaitQueue, park};
 use pikake::{Interrupted, shield, sleep, spawn, timeout_after, yield_now};
 
-use crate::insist::{FOREVER, a_few_steps, check_told, ms};
+use crate::support::insist::{FOREVER, a_few_steps, check_told, ms};
 
 /// The channel of `examples/05_primitive.rs`.
 #[derive(Default)]

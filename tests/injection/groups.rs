@@ -8,7 +8,7 @@ use pikake::task::{GroupError, in_parallel};
 use pikake::testing::interrupt_everywhere;
 use pikake::{Interrupted, TaskGroup, sleep, task_group, try_task_group};
 
-use crate::insist::{a_few_steps, insist_inside, ms};
+use crate::support::insist::{a_few_steps, insist_inside, ms};
 
 /// Counts the tasks that are alive.
 #[derive(Clone, Default)]

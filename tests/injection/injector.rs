@@ -10,7 +10,7 @@ use pikake::testing::{Kind, Run, interrupt_everywhere};
 use pikake::traps::{WaitQueue, park};
 use pikake::{sleep, spawn, yield_now};
 
-use crate::insist::{FOREVER, ms};
+use crate::support::insist::{FOREVER, ms};
 
 /// The message of a run that fails.
 fn failure<F: Future>(program: impl FnMut() -> F, check: impl FnMut(&Run<F::Output>)) -> String {

@@ -7,7 +7,7 @@ use pikake::jobs::{App, Broker, JobError, MemoryStore, OutcomeState};
 use pikake::testing::interrupt_everywhere;
 use pikake::{Kernel, sleep, spawn};
 
-use crate::insist::ms;
+use crate::support::insist::ms;
 
 #[pikake::job]
 async fn work(number: u64) -> Result<u64, String> {

@@ -10,7 +10,7 @@ use pikake::testing::interrupt_everywhere;
 use pikake::traps::{WaitQueue, park};
 use pikake::{Interrupted, future_wait, shield, sleep, spawn, timeout_after};
 
-use crate::insist::{Insistent, ms};
+use crate::support::insist::{Insistent, ms};
 
 /// Interrupts something everywhere that may drop waits, or be told several times. Whatever it does,
 /// somebody is told: if not it, then the wait after it.

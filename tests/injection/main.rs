@@ -1,8 +1,8 @@
-//! An interruption at every suspension of everything that suspends.
+//! Tests that interrupt programs at every suspension.
 //!
-//! Most programs here do something in a loop until it is done, however often it is interrupted:
-//! [`insist::Insistent`] counts how often that was. What has been lost or done twice shows in the
-//! result, and an interruption that was lost, or told twice, shows in the count.
+//! Most programs retry in a loop until they are done, and [`support::insist::Insistent`] counts the
+//! interruptions. A wrong result shows work that is lost or done twice; a wrong count shows an
+//! interruption that is lost or reported twice.
 
 mod amqp;
 #[cfg(feature = "jobs")]
@@ -12,14 +12,13 @@ mod datagrams;
 mod examples;
 mod groups;
 mod injector;
-mod insist;
 #[cfg(feature = "jobs")]
 mod jobs;
 mod lost;
 mod pieces;
-#[path = "../scratch/mod.rs"]
-mod scratch;
 mod streams;
+#[path = "../support/mod.rs"]
+mod support;
 #[cfg(all(feature = "process", feature = "watch"))]
 mod system;
 mod threads;

@@ -6,7 +6,7 @@ use pikake::net::{
 };
 use pikake::{Task, sleep, spawn};
 
-use crate::insist::{Insistent, a_moment, insist_inside, insist_on_sockets, ms};
+use crate::support::insist::{Insistent, a_moment, insist_inside, insist_on_sockets, ms};
 
 /// A stream on which these come one by one, with time in between.
 fn dribble(parts: &'static [&'static str]) -> MemoryStream {

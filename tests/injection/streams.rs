@@ -7,7 +7,7 @@ use pikake::net::{TcpStream, UnixStream};
 use pikake::{Task, spawn};
 use rustix::net::sockopt::{set_socket_recv_buffer_size, set_socket_send_buffer_size};
 
-use crate::insist::{a_moment, insist_on_sockets};
+use crate::support::insist::{a_moment, insist_on_sockets};
 
 /// As small as the system allows, so that little data needs many waits.
 const SMALL_BUFFER: usize = 4096;

@@ -11,8 +11,8 @@ use pikake::signal::{SIGURG, Signals};
 use pikake::testing::Injector;
 use pikake::{sleep, spawn};
 
-use crate::insist::{Insistent, THREADS, a_moment, insist, insist_outside, ms};
-use crate::scratch::Scratch;
+use crate::support::insist::{Insistent, THREADS, a_moment, insist, insist_outside, ms};
+use crate::support::scratch::Scratch;
 
 /// What is waited for may have come in the moment of an interruption, which is told by the wait after
 /// that.

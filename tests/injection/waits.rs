@@ -19,7 +19,7 @@ use pikake::{
     timed, timeout_after, yield_now,
 };
 
-use crate::insist::{
+use crate::support::insist::{
     A_FEW, FOREVER, Insistent, a_few_steps, a_moment, insist_inside, insist_on_sockets,
     insist_outside, ms,
 };

@@ -1,11 +1,15 @@
-//! Shared by the tests: a kernel whose time is moved by hand or by itself, a recorder of what the
-//! kernel does, a driver that fails on demand, a limit for tests that would hang, calls on sockets,
-//! and a subscriber to warnings.
+//! Helpers for the tests of all crates: a kernel with virtual time, a recorder of kernel events, a
+//! driver that fails on demand, and a time limit for tests that may hang. The modules have child
+//! processes, scratch directories, programs that retry after an interruption, calls on sockets, and
+//! a subscriber to warnings.
 #![allow(
     dead_code,
     reason = "each test binary uses its part; an `expect` would fail in those that use all"
 )]
 
+pub(crate) mod child;
+pub(crate) mod insist;
+pub(crate) mod scratch;
 pub(crate) mod sockets;
 pub(crate) mod warnings;
 

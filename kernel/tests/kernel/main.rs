@@ -1,0 +1,26 @@
+//! Tests of the kernel: runs, turns and shutdown, order, waits, interruptions, its driver, helper
+//! threads, wakes from other threads, and user code that panics or breaks its contract.
+
+#[path = "../../../tests/support/mod.rs"]
+mod support;
+
+mod bound;
+mod cell;
+mod closing;
+mod combinators;
+mod driver;
+#[cfg(not(mio_unsupported_force_poll_poll))]
+mod embedding;
+mod handlers;
+mod helpers;
+mod interruption;
+mod kernels;
+mod mended_waits;
+mod order;
+mod panics;
+mod random;
+mod random_waits;
+mod runs;
+mod shutdown;
+mod waits;
+mod wakes;

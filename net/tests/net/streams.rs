@@ -1,0 +1,449 @@
+//! Reading in pieces, frames, copies, and connections taken many at a time.
+
+use std::cell::Cell;
+use std::io::{self, ErrorKind};
+use std::net::{Ipv4Addr, Shutdown, SocketAddr};
+use std::rc::Rc;
+
+use pikake::net::{
+    BufReader, Copied, Decode, Decoded, FramedReader, FramedWriter, LengthDelimited, LimitExceeded,
+    LineCodec, MemoryStream, Read, TcpListener, TcpStream, UnixListener, UnixStream, Write, copy,
+    copy_bidirectional, interruption,
+};
+use pikake::{sleep, spawn, timeout_after};
+use proptest::prelude::*;
+
+use crate::support::scratch::Scratch;
+use crate::support::{ms, run};
+
+/// More than any test here writes without being read.
+const ROOMY: usize = 1 << 20;
+
+fn is_limit(error: &io::Error) -> bool {
+    error.kind() == ErrorKind::InvalidData
+        && error.get_ref().is_some_and(|inside| inside.is::<LimitExceeded>())
+}
+
+/// A stream on which this comes, and then the end.
+async fn with(data: &[u8]) -> MemoryStream {
+    let (there, here) = MemoryStream::pair(ROOMY);
+    there.write_all(data).await.unwrap();
+    here
+}
+
+async fn tcp_pair() -> (TcpStream, TcpStream) {
+    let listener =
+        TcpListener::bind((std::net::IpAddr::from(Ipv4Addr::LOCALHOST), 0)).await.unwrap();
+    let client = TcpStream::connect(listener.local_addr().unwrap()).await.unwrap();
+    (client, listener.accept().await.unwrap().0)
+}
+
+#[test]
+fn pieces_are_taken_whole_and_in_order() {
+    run(async {
+        let reader = BufReader::new(with(b"one\r\ntwo\n\nfour|five|sixseven").await);
+        assert_eq!(reader.read_line().await.unwrap().as_deref(), Some("one"));
+        let mut lines = reader.lines();
+        assert_eq!(lines.next().await.unwrap().as_deref(), Some("two"));
+        assert_eq!(lines.next().await.unwrap().as_deref(), Some(""));
+        assert_eq!(reader.read_until(b'|').await.unwrap().as_deref(), Some(&b"four|"[..]));
+        let mut five = [0; 5];
+        reader.read_exact(&mut five).await.unwrap();
+        assert_eq!(&five, b"five|");
+        let mut three = [0; 3];
+        assert_eq!(reader.read(&mut three).await.unwrap(), 3);
+        assert_eq!((&three, reader.buffered()), (b"six", 5));
+        assert_eq!(reader.read_until(b'|').await.unwrap().as_deref(), Some(&b"seven"[..]));
+        assert_eq!(reader.read_until(b'|').await.unwrap(), None);
+        assert_eq!(reader.read_line().await.unwrap(), None);
+        let error = reader.read_exact(&mut five).await.unwrap_err();
+        assert_eq!((error.read, error.source.kind()), (0, ErrorKind::UnexpectedEof));
+    });
+}
+
+#[test]
+fn nobody_reads_past_a_piece_that_has_begun() {
+    run(async {
+        let (there, here) = MemoryStream::pair(ROOMY);
+        there.write_all(b"be").await.unwrap();
+        let reader = Rc::new(BufReader::new(here));
+        let shared = reader.clone();
+        let line = spawn(async move { shared.read_line().await });
+        sleep(ms(1)).await.unwrap();
+        // The line's task is awake, and somebody else is first.
+        there.write_all(b"gun\n").await.unwrap();
+        for length in [1, 1 << 16] {
+            let error = reader.read(&mut vec![0; length]).await.unwrap_err();
+            assert_eq!(error.kind(), ErrorKind::ResourceBusy);
+        }
+        assert_eq!(line.await.unwrap().unwrap().as_deref(), Some("begun"));
+    });
+}
+
+#[test]
+fn no_room_is_not_waited_for() {
+    run(async {
+        let (_there, here) = MemoryStream::pair(ROOMY);
+        let reader = BufReader::new(here);
+        assert_eq!(timeout_after(ms(10), reader.read(&mut [])).await.unwrap().unwrap(), 0);
+    });
+}
+
+#[test]
+fn what_is_left_goes_on_with_the_stream() {
+    run(async {
+        let reader = BufReader::new(with(b"CONNECT\nthe rest").await);
+        reader.read_line().await.unwrap();
+        let (stream, rest) = reader.into_parts();
+        assert_eq!(rest, b"the rest");
+        assert_eq!(stream.read(&mut [0; 8]).await.unwrap(), 0);
+    });
+}
+
+#[test]
+fn a_line_that_is_no_text_is_passed_over() {
+    run(async {
+        let reader = BufReader::new(with(b"\xff\xfe\nplain\n").await);
+        assert_eq!(reader.read_line().await.unwrap_err().kind(), ErrorKind::InvalidData);
+        assert_eq!(reader.read_line().await.unwrap().as_deref(), Some("plain"));
+    });
+}
+
+#[test]
+fn a_line_without_end_is_an_error_at_the_limit() {
+    run(async {
+        let (hostile, stream) = MemoryStream::pair(100);
+        let sent = std::rc::Rc::new(Cell::new(0));
+        let counted = sent.clone();
+        let flood = spawn(async move {
+            while hostile.write_all(&[b'x'; 100]).await.is_ok() {
+                counted.set(counted.get() + 100);
+            }
+        });
+        let reader = BufReader::new(stream).limit(50_000);
+        for _ in 0..2 {
+            let error = reader.read_line().await.unwrap_err();
+            assert!(is_limit(&error), "{error}");
+            assert!(error.to_string().contains("50000 bytes"), "{error}");
+        }
+        // No more was kept than the limit and a chunk.
+        assert!(reader.buffered() > 50_000 && reader.buffered() <= 50_000 + 8 * 1024);
+        assert!(sent.get() <= 50_000 + 8 * 1024 + 200);
+        assert!(is_limit(&reader.read_to_end().await.unwrap_err()));
+        drop(reader);
+        flood.await.unwrap();
+
+        // At the limit is within it.
+        let reader = BufReader::new(with(b"12345678\n123456789\n").await).limit(9);
+        assert_eq!(reader.read_line().await.unwrap().as_deref(), Some("12345678"));
+        assert!(is_limit(&reader.read_line().await.unwrap_err()));
+    });
+}
+
+#[test]
+fn a_whole_stream_is_read_up_to_the_limit() {
+    run(async {
+        let data: Vec<u8> = (0..100_000_u32).map(|number| number as u8).collect();
+        let reader = BufReader::new(with(&data).await).limit(100_000);
+        assert_eq!(reader.read_to_end().await.unwrap(), data);
+        assert_eq!(reader.read_to_end().await.unwrap(), b"");
+        let reader = BufReader::new(with(&data).await).limit(99_999);
+        assert!(is_limit(&reader.read_to_end().await.unwrap_err()));
+    });
+}
+
+#[test]
+fn a_line_that_is_interrupted_or_dropped_is_there_again() {
+    run(async {
+        let (there, here) = MemoryStream::pair(ROOMY);
+        let reader = BufReader::new(here);
+        there.write_all(b"half a ").await.unwrap();
+        let line = timeout_after(ms(5), reader.read_line()).await;
+        assert!(line.is_err());
+        assert_eq!(reader.buffered(), 7);
+        {
+            let mut dropped = std::pin::pin!(reader.read_line());
+            assert!(futures::poll!(dropped.as_mut()).is_pending());
+            // Meanwhile nobody else may.
+            let error = reader.read_line().await.unwrap_err();
+            assert_eq!(error.kind(), ErrorKind::ResourceBusy);
+        }
+        there.write_all(b"line\n").await.unwrap();
+        assert_eq!(reader.read_line().await.unwrap().as_deref(), Some("half a line"));
+    });
+}
+
+#[test]
+fn frames_have_their_bounds() {
+    run(async {
+        let (one, other) = MemoryStream::pair(7);
+        let codec = LengthDelimited::new(4).limit(300);
+        let mut writer = FramedWriter::new(one, codec);
+        let frames: Vec<Vec<u8>> = [0, 1, 300, 17].map(|length| vec![b'x'; length]).into();
+        let sent = frames.clone();
+        let writing = spawn(async move {
+            let too_long = writer.send(&[0; 301]).await.unwrap_err();
+            assert!(!too_long.is_taken);
+            for frame in &sent {
+                writer.send(frame).await.unwrap();
+            }
+            writer.finish().await.unwrap();
+        });
+        let mut reader = FramedReader::new(other, codec);
+        let mut received = Vec::new();
+        while let Some(frame) = reader.next().await.unwrap() {
+            received.push(frame);
+        }
+        assert_eq!(received, frames);
+        writing.await.unwrap();
+    });
+}
+
+#[test]
+fn a_frame_that_is_too_long_is_refused_at_its_announcement() {
+    run(async {
+        let mut reader =
+            FramedReader::new(with(&u64::MAX.to_be_bytes()).await, LengthDelimited::new(8));
+        assert!(is_limit(&reader.next().await.unwrap_err()));
+        // A liar that announces what is allowed, and sends nothing, has no memory kept for it.
+        let (_there, here) = MemoryStream::pair(ROOMY);
+        _there.write_all(&60_000_u32.to_be_bytes()).await.unwrap();
+        let mut reader = FramedReader::new(here, LengthDelimited::new(4));
+        timeout_after(ms(5), reader.next()).await.unwrap_err();
+        assert_eq!(reader.into_parts().2.len(), 4);
+    });
+}
+
+#[test]
+fn a_stream_that_ends_within_a_frame_is_an_error() {
+    run(async {
+        let mut reader = FramedReader::new(with(b"\0\x05hel").await, LengthDelimited::new(2));
+        let error = reader.next().await.unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::UnexpectedEof);
+        assert!(error.to_string().contains("5 bytes"), "{error}");
+        let mut reader = FramedReader::new(with(b"one\r\nlast").await, LineCodec::new());
+        assert_eq!(reader.next().await.unwrap().as_deref(), Some("one"));
+        assert_eq!(reader.next().await.unwrap().as_deref(), Some("last"));
+        assert_eq!(reader.next().await.unwrap(), None);
+    });
+}
+
+/// A codec that never finds anything and trusts in the reader.
+struct Never;
+
+impl Decode for Never {
+    type Item = ();
+
+    fn decode(&mut self, _: &[u8]) -> io::Result<Decoded<()>> {
+        Ok(Decoded::Incomplete)
+    }
+
+    fn limit(&self) -> usize {
+        1000
+    }
+}
+
+#[test]
+fn lines_have_their_limits_and_no_ends_within() {
+    run(async {
+        let mut reader = FramedReader::new(with(&[b'x'; 2000]).await, LineCodec::new().limit(10));
+        assert!(is_limit(&reader.next().await.unwrap_err()));
+        let mut reader = FramedReader::new(with(&[b'x'; 2000]).await, Never);
+        assert!(is_limit(&reader.next().await.unwrap_err()));
+        let (one, other) = MemoryStream::pair(ROOMY);
+        let mut writer = FramedWriter::new(one, LineCodec::new());
+        let error = writer.send("two\nlines").await.unwrap_err();
+        assert!(!error.is_taken && error.source.kind() == ErrorKind::InvalidInput);
+        writer.send("one line").await.unwrap();
+        let reader = BufReader::new(other);
+        assert_eq!(reader.read_line().await.unwrap().as_deref(), Some("one line"));
+    });
+}
+
+#[test]
+fn an_interrupted_message_is_finished_before_the_next() {
+    run(async {
+        let (one, other) = MemoryStream::pair(4);
+        let mut writer = FramedWriter::new(one, LineCodec::new());
+        let error =
+            pikake::timed(ms(5), writer.send("first line")).await.output.unwrap().unwrap_err();
+        assert!(error.is_taken && interruption(&error.source).is_some());
+        let error = pikake::timed(ms(5), writer.send("second")).await.output.unwrap().unwrap_err();
+        assert!(!error.is_taken, "{error}");
+        let reading = spawn(async move {
+            let reader = BufReader::new(other);
+            let mut lines = Vec::new();
+            while let Some(line) = reader.read_line().await.unwrap() {
+                lines.push(line);
+            }
+            lines
+        });
+        writer.send("third").await.unwrap();
+        drop(writer);
+        assert_eq!(reading.await.unwrap(), ["first line", "third"]);
+    });
+}
+
+#[test]
+fn copying_counts_and_gives_back_what_it_holds() {
+    run(async {
+        let (there, here) = MemoryStream::pair(10);
+        let data = vec![7; 1000];
+        let from = with(&data).await;
+        let reading = spawn(async move { BufReader::new(there).read_to_end().await.unwrap() });
+        assert_eq!(copy(&from, &here).await.unwrap(), 1000);
+        drop(here);
+        assert_eq!(reading.await.unwrap(), data);
+
+        let (_there, here) = MemoryStream::pair(10);
+        let from = with(b"more than there is room for").await;
+        let timed = pikake::timed(ms(5), copy(&from, &here)).await;
+        let error = timed.output.unwrap().unwrap_err();
+        assert!(interruption(&error.source).is_some());
+        assert_eq!((error.copied, &error.unwritten[..]), (10, &b"there is room for"[..]));
+        let error = io::Error::from(error);
+        assert_eq!(error.kind(), ErrorKind::TimedOut);
+        assert!(interruption(&error).is_some());
+    });
+}
+
+#[test]
+fn both_ways_are_copied_and_half_closed_by_themselves() {
+    run(async {
+        let (client, near) = tcp_pair().await;
+        let (far, server) = tcp_pair().await;
+        let proxy = spawn(async move { copy_bidirectional(&near, &far).await });
+        client.write_all(b"question").await.unwrap();
+        client.shutdown(Shutdown::Write).unwrap();
+        let asked = BufReader::new(&server).read_to_end().await.unwrap();
+        assert_eq!(asked, b"question");
+        // The other half goes on.
+        server.write_all(b"the answer").await.unwrap();
+        drop(server);
+        assert_eq!(BufReader::new(&client).read_to_end().await.unwrap(), b"the answer");
+        let copied = proxy.await.unwrap().unwrap();
+        assert_eq!(copied, Copied { to_second: 8, to_first: 10 });
+    });
+}
+
+#[test]
+fn an_interrupted_proxy_knows_what_it_holds_of_both() {
+    run(async {
+        let (client, near) = MemoryStream::pair(100);
+        let (far, server) = MemoryStream::pair(4);
+        client.write_all(b"question").await.unwrap();
+        server.write_all(b"an").await.unwrap();
+        let timed = pikake::timed(ms(5), copy_bidirectional(&near, &far)).await;
+        let error = timed.output.unwrap().unwrap_err();
+        assert!(interruption(&error.source).is_some());
+        assert_eq!(error.copied, Copied { to_second: 4, to_first: 2 });
+        assert_eq!((&error.for_second[..], &error.for_first[..]), (&b"tion"[..], &b""[..]));
+    });
+}
+
+#[test]
+fn a_peer_that_is_gone_ends_a_proxy() {
+    run(async {
+        let (client, near) = MemoryStream::pair(100);
+        let (far, server) = MemoryStream::pair(100);
+        let proxy = spawn(async move { copy_bidirectional(&near, &far).await });
+        drop(server);
+        sleep(ms(1)).await.unwrap();
+        client.write_all(b"too late").await.unwrap();
+        let error = proxy.await.unwrap().unwrap_err();
+        assert_eq!(error.source.kind(), ErrorKind::BrokenPipe);
+        assert_eq!((error.copied, &error.for_second[..]), (Copied::default(), &b"too late"[..]));
+    });
+}
+
+#[test]
+fn a_burst_of_clients_is_taken_at_once() {
+    run(async {
+        let address = SocketAddr::from((Ipv4Addr::LOCALHOST, 0));
+        let listener = TcpListener::bind(address).await.unwrap();
+        let address = listener.local_addr().unwrap();
+        assert!(listener.accept_many(0).await.unwrap().is_empty());
+        let mut clients = Vec::new();
+        for _ in 0..10 {
+            clients.push(TcpStream::connect(address).await.unwrap());
+        }
+        let first = listener.accept_many(7).await.unwrap();
+        let second = listener.accept_many(7).await.unwrap();
+        assert_eq!((first.len(), second.len()), (7, 3));
+        for (client, (_, peer)) in clients.iter().zip(first.iter().chain(&second)) {
+            assert_eq!(client.local_addr().unwrap(), *peer);
+        }
+        let none = timeout_after(ms(5), listener.accept_many(7)).await;
+        assert!(none.is_err());
+        listener.close();
+        assert_eq!(listener.accept_many(7).await.unwrap_err().kind(), ErrorKind::NotConnected);
+    });
+    run(async {
+        let scratch = Scratch::new();
+        let path = scratch.path("burst");
+        let listener = UnixListener::bind(&path).unwrap();
+        let _one = UnixStream::connect(&path).await.unwrap();
+        let _two = UnixStream::connect(&path).await.unwrap();
+        assert_eq!(listener.accept_many(7).await.unwrap().len(), 2);
+    });
+}
+
+#[test]
+fn a_stream_in_memory_is_a_stream() {
+    run(async {
+        let (one, other) = MemoryStream::pair(3);
+        assert_eq!(one.write(b"hello").await.unwrap(), 3);
+        assert!(timeout_after(ms(1), one.write(b"lo")).await.is_err());
+        assert_eq!(other.read(&mut []).await.unwrap(), 0);
+        let mut buffer = [0; 8];
+        assert_eq!(other.read(&mut buffer).await.unwrap(), 3);
+        one.finish().await.unwrap();
+        assert_eq!(other.read(&mut buffer).await.unwrap(), 0);
+        assert_eq!(one.write(b"x").await.unwrap_err().kind(), ErrorKind::BrokenPipe);
+        other.write_all(b"yes").await.unwrap();
+        drop(other);
+        assert_eq!(one.read(&mut buffer).await.unwrap(), 3);
+        assert_eq!(one.read(&mut buffer).await.unwrap(), 0);
+    });
+}
+
+proptest! {
+    /// However bytes are cut on their way, the same frames come out, and no cut makes a codec fail.
+    #[test]
+    fn frames_do_not_depend_on_how_they_arrive(
+        frames in prop::collection::vec(prop::collection::vec(any::<u8>(), 0..40), 0..8),
+        room in 1_usize..30,
+        width in 1_usize..9,
+    ) {
+        let sent = frames.clone();
+        let received = run(async move {
+            let (one, other) = MemoryStream::pair(room);
+            let codec = LengthDelimited::new(width);
+            spawn(async move {
+                let mut writer = FramedWriter::new(one, codec);
+                for frame in &sent {
+                    writer.send(frame).await.unwrap();
+                }
+            })
+            .detach();
+            let mut reader = FramedReader::new(other, codec);
+            let mut received = Vec::new();
+            while let Some(frame) = reader.next().await.unwrap() {
+                received.push(frame);
+            }
+            received
+        });
+        prop_assert_eq!(received, frames);
+    }
+
+    /// Whatever is sent, a codec answers, and keeps to its limit.
+    #[test]
+    fn no_bytes_break_a_codec(bytes in prop::collection::vec(any::<u8>(), 0..200), limit in 0_usize..50) {
+        if let Ok(Decoded::Item(frame, length)) = LengthDelimited::new(2).limit(limit).decode(&bytes) {
+            prop_assert!(frame.len() <= limit && length == frame.len() + 2);
+        }
+        if let Ok(Decoded::Item(line, length)) = LineCodec::new().limit(limit).decode(&bytes) {
+            prop_assert!(line.len() < length && length <= limit);
+        }
+    }
+}

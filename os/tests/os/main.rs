@@ -1,0 +1,11 @@
+//! Tests of files, watched directories, child processes, standard streams and signals.
+
+#[path = "../../../tests/support/mod.rs"]
+mod support;
+
+mod files;
+mod process;
+mod signals;
+mod sim;
+mod stdio;
+mod watch;

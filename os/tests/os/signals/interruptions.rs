@@ -1,0 +1,227 @@
+//! Signals as interruptions of the main task.
+//!
+//! A signal is the process's, so each test runs this binary anew as a child process, with the test
+//! [`child`] alone and a variable that says which program it is to be. The child reports on its error
+//! output what it does, and the test signals it by its process id.
+
+use std::future::pending;
+use std::io::{BufRead, BufReader, Lines};
+use std::os::unix::process::ExitStatusExt;
+use std::process::{Child, ChildStderr, Command, ExitStatus, Stdio, exit};
+use std::thread;
+use std::time::Duration;
+
+use pikake::{Interrupted, Kernel, interrupt_on_signals, sleep, spawn, yield_now};
+use rustix::process::{Pid, Signal, kill_process};
+
+/// Tells the child which program to be.
+const PROGRAM: &str = "PIKAKE_TEST_PROGRAM";
+
+/// Longer than any test takes. A child that nobody signals ends after it.
+const FOREVER: Duration = Duration::from_secs(60);
+
+/// Long enough to be seen as a wait.
+const A_MOMENT: Duration = Duration::from_millis(2);
+
+/// The exit code of a child that ended by itself.
+const ENDED: i32 = 42;
+
+#[test]
+fn child() {
+    let Ok(program) = std::env::var(PROGRAM) else { return };
+    match &*program {
+        "polite" => drop(polite()),
+        "stubborn" => stubborn(),
+        "foreign" => foreign(),
+        "as_usual" => as_usual(),
+        "without_macro" => without_macro(),
+        "two_kernels" => {
+            let other = thread::spawn(without_macro);
+            without_macro();
+            other.join().unwrap();
+        }
+        other => unreachable!("no program is called {other}"),
+    }
+    exit(ENDED);
+}
+
+/// Says goodbye, and lets a task of its own do so.
+#[pikake::main(signals)]
+async fn polite() -> Result<(), Interrupted> {
+    spawn(async {
+        let why = sleep(FOREVER).await.unwrap_err();
+        eprintln!("task: {why}");
+    })
+    .detach();
+    yield_now().await?;
+    eprintln!("ready");
+    let why = sleep(FOREVER).await.unwrap_err();
+    sleep(A_MOMENT).await?;
+    eprintln!("main: {why}");
+    Err(why)
+}
+
+/// Takes its time to say goodbye.
+#[pikake::main(name = "the stubborn one", signals)]
+async fn stubborn() {
+    eprintln!("ready");
+    let why = sleep(FOREVER).await.unwrap_err();
+    eprintln!("main: {why}");
+    sleep(FOREVER).await.unwrap();
+}
+
+/// Waits for what nobody can interrupt.
+#[pikake::main(signals)]
+async fn foreign() {
+    spawn(async {
+        sleep(FOREVER).await.unwrap_err();
+        eprintln!("task: goodbye");
+    })
+    .detach();
+    yield_now().await.unwrap();
+    eprintln!("ready");
+    pending().await
+}
+
+/// Has had enough of signals.
+fn as_usual() {
+    let kernel = Kernel::new().unwrap();
+    drop(interrupt_on_signals(&kernel.handle()).unwrap());
+    kernel.run(async {
+        eprintln!("ready");
+        sleep(FOREVER).await.unwrap();
+    });
+}
+
+fn without_macro() {
+    let kernel = Kernel::new().unwrap();
+    let _on_signals = interrupt_on_signals(&kernel.handle()).unwrap();
+    let why = kernel.run(async {
+        eprintln!("ready");
+        sleep(FOREVER).await.unwrap_err()
+    });
+    kernel.shutdown();
+    eprintln!("main: {why}");
+}
+
+/// A program in a process of its own.
+struct Program {
+    process: Child,
+    reports: Lines<BufReader<ChildStderr>>,
+}
+
+impl Program {
+    /// Starts it, and waits until so many of its kernels are ready.
+    fn start(name: &str, kernels: usize) -> Self {
+        let mut process = Command::new(std::env::current_exe().unwrap())
+            .args(["signals::interruptions::child", "--exact", "--nocapture"])
+            .env(PROGRAM, name)
+            .stdin(Stdio::null())
+            .stdout(Stdio::null())
+            .stderr(Stdio::piped())
+            .spawn()
+            .unwrap();
+        let reports = BufReader::new(process.stderr.take().unwrap()).lines();
+        let mut program = Self { process, reports };
+        for _ in 0..kernels {
+            assert_eq!(program.report(), "ready");
+        }
+        program
+    }
+
+    fn report(&mut self) -> String {
+        self.reports.next().expect("a report, and not the end").unwrap()
+    }
+
+    fn signal(&self, signal: Signal) {
+        kill_process(Pid::from_child(&self.process), signal).unwrap();
+    }
+
+    /// The rest of its reports, and how it ended.
+    fn end(mut self) -> (Vec<String>, ExitStatus) {
+        let reports = self.reports.by_ref().map(Result::unwrap).collect();
+        (reports, self.process.wait().unwrap())
+    }
+}
+
+#[test]
+fn the_first_signal_interrupts_the_main_task_and_all_may_say_goodbye() {
+    for (signal, name) in [(Signal::TERM, "SIGTERM"), (Signal::INT, "SIGINT")] {
+        let program = Program::start("polite", 1);
+        program.signal(signal);
+        let (reports, status) = program.end();
+        let expected = [
+            format!("main: cancelled: {name}"),
+            "task: cancelled: the kernel is being shut down".into(),
+        ];
+        assert_eq!(reports, expected);
+        assert_eq!(status.code(), Some(ENDED));
+    }
+}
+
+#[test]
+fn the_second_signal_ends_the_process_as_usual() {
+    for second in [Signal::TERM, Signal::INT] {
+        let mut program = Program::start("stubborn", 1);
+        program.signal(Signal::TERM);
+        assert_eq!(program.report(), "main: cancelled: SIGTERM");
+        program.signal(second);
+        let (reports, status) = program.end();
+        assert_eq!((reports, status.signal()), (vec![], Some(second.as_raw())));
+    }
+}
+
+#[test]
+fn a_main_task_that_nobody_can_tell_ends_by_the_signal_after_the_others_goodbyes() {
+    let program = Program::start("foreign", 1);
+    program.signal(Signal::TERM);
+    let (reports, status) = program.end();
+    assert_eq!(reports, ["task: goodbye"]);
+    assert_eq!(status.signal(), Some(Signal::TERM.as_raw()));
+}
+
+#[test]
+fn without_a_kernel_that_asked_a_signal_has_its_default_action() {
+    let program = Program::start("as_usual", 1);
+    program.signal(Signal::TERM);
+    let (reports, status) = program.end();
+    assert_eq!((reports, status.signal()), (vec![], Some(Signal::TERM.as_raw())));
+}
+
+#[test]
+fn a_kernel_may_ask_by_itself() {
+    let program = Program::start("without_macro", 1);
+    program.signal(Signal::INT);
+    let (reports, status) = program.end();
+    assert_eq!(reports, ["main: cancelled: SIGINT"]);
+    assert_eq!(status.code(), Some(ENDED));
+}
+
+#[test]
+fn one_signal_interrupts_the_main_tasks_of_all_kernels_that_asked() {
+    let program = Program::start("two_kernels", 2);
+    program.signal(Signal::TERM);
+    let (reports, status) = program.end();
+    assert_eq!(reports, ["main: cancelled: SIGTERM", "main: cancelled: SIGTERM"]);
+    assert_eq!(status.code(), Some(ENDED));
+}
+
+#[test]
+fn a_handle_interrupts_the_main_task_and_no_other() {
+    let kernel = Kernel::new().unwrap();
+    let handle = kernel.handle();
+    let (why, other) = kernel.run(async move {
+        let other = spawn(async { sleep(A_MOMENT).await });
+        yield_now().await.unwrap();
+        thread::spawn(move || handle.interrupt("enough").unwrap());
+        let why = sleep(FOREVER).await.unwrap_err();
+        (why, other.await.unwrap())
+    });
+    assert_eq!((why.reason(), other), (Some("enough"), Ok(())));
+    // Nobody is there to be interrupted, so the next one is.
+    kernel.handle().interrupt("too early").unwrap();
+    let error = kernel.try_run(sleep(FOREVER)).unwrap_err();
+    assert_eq!(error.to_string(), "the task ended by a cancel (cancelled: too early)");
+    kernel.shutdown();
+    assert!(kernel.handle().interrupt("too late").is_err());
+}

@@ -1,0 +1,220 @@
+//! What a person sees of a run that fails.
+
+use std::cell::Cell;
+use std::collections::HashMap;
+use std::rc::Rc;
+use std::time::Duration;
+
+use pikake::net::{TcpListener, TcpStream};
+use pikake::sim::{Cause, Failure, Runs, Schedule, Sim, always, sometimes};
+use pikake::sync::Mutex;
+use pikake::{random, sleep, spawn, yield_now};
+
+const SECOND: Duration = Duration::from_secs(1);
+
+fn failure(set_up: impl FnOnce(&mut Sim)) -> Failure {
+    let mut sim = Sim::new(11);
+    set_up(&mut sim);
+    *sim.run().unwrap_err()
+}
+
+#[test]
+fn a_deadlock_names_hosts_tasks_traps_and_places() {
+    let failure = failure(|sim| {
+        sim.host("server", || async {
+            let listener = TcpListener::bind("0.0.0.0:7").await.unwrap();
+            let (stream, _) = listener.accept().await.unwrap();
+            let _ = stream.read(&mut [0; 8]).await;
+        });
+        sim.client("client", || async {
+            sleep(SECOND).await.unwrap();
+            let stream = TcpStream::connect("server:7").await.unwrap();
+            let reader = spawn(async move { stream.read(&mut [0; 8]).await });
+            let _ = reader.await;
+        });
+    });
+    assert_eq!(failure.cause, Cause::Deadlock);
+    assert_eq!(failure.time.as_secs(), 1, "a connection's time limit is waited for by nobody");
+    let text = failure.to_string();
+    for expected in [
+        "seed 11, at 1.",
+        "replay:  PIKAKE_SEED=11 cargo test",
+        "host `server` runs",
+        "task 1 `client`",
+        "waits: join at sim/tests/sim/failures.rs:",
+        "waits: read_wait at sim/tests/sim/failures.rs:",
+        "server: receives established from client",
+    ] {
+        assert!(text.contains(expected), "{expected:?} is not in {text}");
+    }
+}
+
+#[test]
+fn panics_errors_and_broken_invariants_are_failures() {
+    let panicked = failure(|sim| {
+        sim.client("a", || async { panic!("this panic is part of the test") });
+    });
+    assert!(matches!(panicked.cause, Cause::Panicked { ref text, .. } if text.contains("part of")));
+    let in_a_task = failure(|sim| {
+        sim.client("a", || async {
+            spawn(async { panic!("this panic is part of the test") }).detach();
+            sleep(SECOND).await.unwrap();
+        });
+    });
+    assert!(matches!(in_a_task.cause, Cause::Panicked { ref task, .. } if task.contains("task 2")));
+    let failed = failure(|sim| {
+        sim.client("a", || async { Err::<(), _>("it did not work") });
+    });
+    assert!(failed.cause.to_string().contains("it did not work"));
+    let broken = failure(|sim| {
+        let count = Rc::new(Cell::new(0));
+        let counted = count.clone();
+        sim.client("a", move || {
+            let count = count.clone();
+            async move {
+                loop {
+                    count.set(count.get() + 1);
+                    sleep(SECOND).await.unwrap();
+                }
+            }
+        });
+        sim.invariant("few", move || assert!(counted.get() < 4, "this panic is part of the test"));
+    });
+    assert!(matches!(broken.cause, Cause::Invariant { ref name, .. } if name == "few"));
+    assert_eq!(broken.time.as_secs(), 3);
+}
+
+#[test]
+fn what_never_ends_is_ended() {
+    let spins = failure(|sim| {
+        sim.client("a", || async { while yield_now().await.is_ok() {} }).step_limit(1_000);
+    });
+    assert_eq!(spins.cause, Cause::StepLimit(1_000));
+    let sleeps = failure(|sim| {
+        sim.client("a", || async { while sleep(SECOND).await.is_ok() {} }).time_limit(SECOND * 60);
+    });
+    assert_eq!((sleeps.cause, sleeps.time), (Cause::TimeLimit(SECOND * 60), SECOND * 60));
+    let mut serves = Sim::new(1);
+    serves.host("a", || async { while sleep(SECOND).await.is_ok() {} }).stop_after(SECOND * 60);
+    assert_eq!(serves.run().unwrap().time, SECOND * 60);
+}
+
+#[test]
+fn what_does_not_recover_is_not_live() {
+    let world = |sim: &mut Sim, gives_up: bool| {
+        let connected = Rc::new(Cell::new(false));
+        let seen = connected.clone();
+        sim.host("server", || async {
+            let listener = TcpListener::bind("0.0.0.0:7").await.unwrap();
+            while listener.accept().await.is_ok() {}
+        });
+        sim.host("client", move || {
+            let connected = connected.clone();
+            async move {
+                while TcpStream::connect("server:7").await.is_err() && !gives_up {}
+                connected.set(!gives_up);
+                sleep(SECOND * 10_000).await.unwrap();
+            }
+        });
+        sim.faults("0s isolate server".parse().unwrap());
+        sim.heal_and_expect(SECOND * 200, SECOND * 60, "connected", move || seen.get());
+        sim.stop_after(SECOND * 1_000);
+    };
+    let failed = failure(|sim| world(sim, true));
+    assert!(matches!(failed.cause, Cause::Liveness { ref what, .. } if what == "connected"));
+    assert_eq!(failed.time.as_secs(), 260);
+    let mut sim = Sim::new(1);
+    world(&mut sim, false);
+    sim.run().unwrap();
+}
+
+#[test]
+fn a_run_that_is_not_the_same_again_is_told_of() {
+    let outside = Rc::new(Cell::new(0));
+    let runs = Runs::new("leaky").seeds(1).check_determinism();
+    let failure = runs.try_run(move |sim| {
+        let outside = outside.clone();
+        sim.client("a", move || {
+            outside.set(outside.get() + 1);
+            let leaked = outside.get();
+            async move { sleep(SECOND * leaked).await.unwrap() }
+        });
+    });
+    let failure = failure.unwrap_err();
+    let Cause::Differs { first, second, .. } = &failure.cause else { panic!("{failure}") };
+    assert!(first.contains("1.00000") && second.contains("2.00000"), "{failure}");
+}
+
+#[test]
+fn an_order_that_seldom_comes_is_found_and_found_again() {
+    // Two tasks take two locks, each in its own order; round-robin, one is always late enough.
+    let set_up = |sim: &mut Sim| {
+        sim.client("a", || async {
+            let locks = Rc::new((Mutex::new(()), Mutex::new(())));
+            let other = locks.clone();
+            let task = spawn(async move {
+                yield_now().await.unwrap();
+                yield_now().await.unwrap();
+                let _first = other.1.lock().await.unwrap();
+                yield_now().await.unwrap();
+                let _second = other.0.lock().await.unwrap();
+            });
+            let first = locks.0.lock().await.unwrap();
+            yield_now().await.unwrap();
+            let second = locks.1.lock().await.unwrap();
+            drop((first, second));
+            task.await.unwrap();
+        });
+        sim.schedule(Schedule::Random);
+    };
+    let fair = |sim: &mut Sim| {
+        set_up(sim);
+        sim.schedule(Schedule::Fifo);
+    };
+    Runs::new("locks").seeds(20).try_run(fair).unwrap();
+    let found = Runs::new("locks").seeds(100).try_run(set_up).unwrap_err();
+    assert_eq!(found.cause, Cause::Deadlock);
+    assert_eq!(found.replay(), format!("PIKAKE_SEED={} cargo test locks", found.seed));
+    let mut again = Sim::new(found.seed);
+    set_up(&mut again);
+    assert_eq!(again.run().unwrap_err().to_string(), found.to_string().replace(" locks\n", "\n"));
+}
+
+#[test]
+fn what_was_seen_is_counted_over_all_seeds() {
+    let both = |sim: &mut Sim| {
+        sim.client("b", || async {
+            let mut counts = HashMap::new();
+            *counts.entry(random::range(0..4)).or_insert(0) += 1;
+            sometimes!(counts.contains_key(&3), "a three");
+            sometimes!(counts.is_empty(), "never");
+            always!(counts.len() == 1, "one");
+        });
+    };
+    let summary = Runs::new("coverage").seeds(40).run(both);
+    assert_eq!(summary.coverage.never().count(), 1);
+    assert!(summary.coverage.to_string().starts_with("sometimes: 1 of 2 seen; always: 1 held"));
+}
+
+#[test]
+fn what_was_expected_and_never_reached_is_missed() {
+    let dice = |sim: &mut Sim| {
+        sim.client("player", || async {
+            match random::range(1..7) {
+                6 => sometimes!(true, "a six"),
+                7.. => sometimes!(true, "a seven"),
+                _ => {}
+            }
+        });
+    };
+    let runs = || Runs::new("dice").seeds(40);
+    runs().expect(["a six"]).need_coverage().run(dice);
+    let summary = runs().expect(["a six", "a seven"]).try_run(dice).unwrap();
+    assert_eq!(
+        summary.coverage.to_string(),
+        "sometimes: 1 of 2 seen; always: 0 held\n  never seen: `a seven`, which was never reached"
+    );
+    let panicked = std::panic::catch_unwind(|| runs().expect(["a seven"]).run(dice));
+    let text = *panicked.unwrap_err().downcast::<String>().unwrap();
+    assert!(text.starts_with("dice: something was never seen\nsometimes: 1 of 2"), "{text}");
+}

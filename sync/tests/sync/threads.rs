@@ -1,0 +1,411 @@
+//! What threads and kernels share: in any mix of awaiting and blocking, under interruption, and in
+//! a storm.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+use std::thread;
+use std::time::Duration;
+
+use futures::stream::StreamExt;
+use pikake::sync::shared::{Event, Mutex, Queue, bounded_channel, unbounded_channel};
+use pikake::sync::{GetError, NotPut, TryGetError};
+use pikake::testing::Injector;
+use pikake::{Kernel, TimedOut, sleep, spawn, timeout_after, yield_now};
+
+use crate::support::insist::{FOREVER, Insistent, THREADS};
+use crate::support::{ms, within};
+
+fn assert_shared<T: Send + Sync>() {}
+
+#[test]
+fn all_of_it_may_be_shared_between_threads() {
+    assert_shared::<Mutex<std::cell::Cell<u8>>>();
+    assert_shared::<Queue<std::cell::Cell<u8>>>();
+    assert_shared::<Event>();
+    assert_shared::<pikake::sync::shared::Sender<u8>>();
+    assert_shared::<pikake::sync::shared::Receiver<u8>>();
+}
+
+#[test]
+fn a_new_queue_is_empty_also_outside_a_kernel() {
+    let queue: Queue<u8> = Queue::bounded(2);
+    assert!(queue.is_empty() && !queue.is_closed());
+    assert_eq!(queue.try_get(), Err(TryGetError::Empty));
+    let expected = "Queue { length: 0, capacity: Some(2), getting: 0, putting: 0, unfinished: 0, closed: false }";
+    assert_eq!(format!("{queue:?}"), expected);
+    assert_eq!(format!("{:?}", Mutex::new(1)), "Mutex { held_by: None, waiting: 0, .. }");
+    assert_eq!(format!("{:?}", Event::new()), "Event { is_set: false, waiting: 0 }");
+}
+
+#[test]
+fn a_thread_produces_and_joins_and_a_task_consumes() {
+    within(|| {
+        let queue = Arc::new(Queue::bounded(2));
+        let producer = thread::spawn({
+            let queue = queue.clone();
+            move || {
+                (0..10).for_each(|number| queue.put_blocking(number).unwrap());
+                queue.join_blocking();
+                queue.close();
+            }
+        });
+        let got = pikake::run(async {
+            let mut got = Vec::new();
+            while let Ok(item) = queue.get().await {
+                got.push(item);
+                queue.task_done().unwrap();
+            }
+            got
+        });
+        assert_eq!(got, (0..10).collect::<Vec<_>>());
+        producer.join().unwrap();
+    });
+}
+
+#[test]
+fn a_task_produces_and_joins_and_a_thread_consumes() {
+    within(|| {
+        let queue = Arc::new(Queue::bounded(0));
+        let consumer = thread::spawn({
+            let queue = queue.clone();
+            move || {
+                let mut got = Vec::new();
+                while let Some(item) = queue.get_blocking() {
+                    got.push(item);
+                    queue.task_done().unwrap();
+                }
+                got
+            }
+        });
+        pikake::run(async {
+            for number in 0..10 {
+                queue.put(number).await.unwrap();
+            }
+            queue.join().await.unwrap();
+            queue.close();
+        });
+        assert_eq!(consumer.join().unwrap(), (0..10).collect::<Vec<_>>());
+    });
+}
+
+#[test]
+fn a_consumer_whose_gets_keep_timing_out_misses_nothing() {
+    within(|| {
+        let queue = Arc::new(Queue::bounded(2));
+        let producer = thread::spawn({
+            let queue = queue.clone();
+            move || {
+                for number in 0..30 {
+                    thread::sleep(Duration::from_micros(number * 37 % 400));
+                    queue.put_blocking(number).unwrap();
+                }
+                queue.close();
+            }
+        });
+        let got = pikake::run(async {
+            let mut got = Vec::new();
+            loop {
+                match timeout_after(Duration::from_micros(100), queue.get()).await {
+                    Ok(Ok(item)) => got.push(item),
+                    Ok(Err(GetError::Closed)) => return got,
+                    Ok(Err(error)) => panic!("{error}"),
+                    Err(TimedOut) => {}
+                }
+            }
+        });
+        assert_eq!(got, (0..30).collect::<Vec<_>>());
+        producer.join().unwrap();
+    });
+}
+
+#[test]
+fn a_put_times_out_and_gives_the_item_back_to_task_and_thread() {
+    within(|| {
+        let queue = Queue::bounded(1);
+        queue.try_put(1).unwrap();
+        let error = queue.put_blocking_timeout(2, ms(1)).unwrap_err();
+        assert_eq!((error.item, error.why), (2, NotPut::TimedOut));
+        assert_eq!(queue.try_put(3).unwrap_err().why, NotPut::Full);
+        pikake::run(async {
+            let mut back = None;
+            let put = async {
+                let error = queue.put(4).await.unwrap_err();
+                back = error.interrupted().is_some().then_some(error.item);
+            };
+            assert_eq!(timeout_after(ms(1), put).await, Err(TimedOut));
+            assert_eq!(back, Some(4));
+        });
+        queue.close();
+        assert_eq!(queue.put_blocking(5).unwrap_err().why, NotPut::Closed);
+        assert_eq!(queue.get_blocking_timeout(ms(1)), Ok(1));
+        assert_eq!(queue.get_blocking_timeout(ms(1)), Err(TryGetError::Closed));
+    });
+}
+
+#[test]
+fn three_kernels_on_three_threads_get_each_item_once() {
+    const ITEMS: usize = 1_000;
+    within(|| {
+        let queue = Arc::new(Queue::bounded(10));
+        let consumers: Vec<_> = (0..3)
+            .map(|_| {
+                let queue = queue.clone();
+                thread::spawn(move || {
+                    pikake::run(async {
+                        let mut got = Vec::new();
+                        while let Ok(item) = queue.get().await {
+                            got.push(item);
+                        }
+                        got
+                    })
+                })
+            })
+            .collect();
+        pikake::run(async {
+            for number in 0..ITEMS {
+                queue.put(number).await.unwrap();
+            }
+            queue.close();
+        });
+        let mut all = BTreeSet::new();
+        for consumer in consumers {
+            let got = consumer.join().unwrap();
+            assert!(got.is_sorted());
+            for item in got {
+                assert!(all.insert(item), "{item} came twice");
+            }
+        }
+        assert_eq!(all.len(), ITEMS);
+    });
+}
+
+#[test]
+fn an_event_is_waited_for_by_threads_and_tasks() {
+    within(|| {
+        let (event, begun) = (Arc::new(Event::new()), Arc::new(Event::new()));
+        assert!(!event.wait_blocking_timeout(ms(1)));
+        let waiter = thread::spawn({
+            let (event, begun) = (event.clone(), begun.clone());
+            move || {
+                begun.set();
+                event.wait_blocking();
+            }
+        });
+        pikake::run(async {
+            begun.wait().await.unwrap();
+            let too_early = timeout_after(ms(1), event.wait()).await;
+            assert!(too_early.is_err() && !event.is_set());
+            let task = spawn({
+                let event = event.clone();
+                async move { event.wait().await }
+            });
+            yield_now().await.unwrap();
+            event.set();
+            task.await.unwrap().unwrap();
+        });
+        waiter.join().unwrap();
+        event.clear();
+        assert!(!event.is_set());
+    });
+}
+
+#[test]
+fn a_channel_is_a_stream_for_a_task() {
+    within(|| {
+        let (sender, mut receiver) = unbounded_channel();
+        let thread = thread::spawn(move || {
+            (1..=3).for_each(|number| sender.try_send(number).unwrap());
+        });
+        let got: Vec<_> =
+            pikake::run(async { receiver.stream().map(Result::unwrap).collect().await });
+        assert_eq!(got, [1, 2, 3]);
+        thread.join().unwrap();
+
+        let (sender, receiver) = bounded_channel(1);
+        drop(receiver);
+        assert_eq!(sender.send_blocking(1).unwrap_err().why, NotPut::Closed);
+    });
+}
+
+#[test]
+fn to_block_inside_a_kernel_panics_and_says_what_to_do() {
+    let outcome = pikake::try_run(async { Queue::<u8>::unbounded().get_blocking() });
+    let error = outcome.unwrap_err();
+    let message = error.panic_message().unwrap();
+    assert!(message.contains("await the call without `_blocking`"), "{message}");
+}
+
+#[test]
+fn tasks_and_threads_are_served_in_the_order_in_which_they_came() {
+    within(|| {
+        let queue = Arc::new(Queue::unbounded());
+        let until_waiting = |count: usize| {
+            let shown = format!("getting: {count},");
+            while !format!("{queue:?}").contains(&shown) {
+                thread::yield_now();
+            }
+        };
+        let waiters: Vec<_> = (0..6)
+            .map(|number| {
+                let waiter = thread::spawn({
+                    let queue = queue.clone();
+                    move || match number % 2 {
+                        0 => queue.get_blocking().unwrap(),
+                        _ => pikake::run(async { queue.get().await.unwrap() }),
+                    }
+                });
+                until_waiting(number + 1);
+                waiter
+            })
+            .collect();
+        (0..6).for_each(|number| queue.try_put(number).unwrap());
+        let got: Vec<_> = waiters.into_iter().map(|waiter| waiter.join().unwrap()).collect();
+        assert_eq!(got, [0, 1, 2, 3, 4, 5]);
+    });
+}
+
+#[test]
+fn a_shared_lock_is_given_on_when_its_waiter_is_interrupted_or_dropped() {
+    within(|| {
+        let mutex = Mutex::new(0);
+        pikake::run(async {
+            let held = mutex.try_lock().unwrap();
+            let mut dropped = Box::pin(mutex.lock());
+            assert!(futures::poll!(dropped.as_mut()).is_pending());
+            let timed_out = timeout_after(ms(1), async { mutex.lock().await.map(drop) }).await;
+            assert_eq!(timed_out, Err(TimedOut));
+            let mut last = Box::pin(mutex.lock());
+            assert!(futures::poll!(last.as_mut()).is_pending());
+            drop(held); // it is the first one's, which goes away
+            assert!(mutex.try_lock().is_none());
+            drop(dropped);
+            *last.await.unwrap() += 1;
+        });
+        assert_eq!(mutex.into_inner(), 1);
+    });
+}
+
+#[test]
+fn interrupted_everywhere_it_loses_nothing() {
+    let program = || async {
+        // A driver may wake for a message that has been read already, which must not pass for
+        // a program that does nothing any more: so there is always a timer.
+        spawn(async { while sleep(FOREVER).await.is_ok() {} }).detach();
+        let insistent = Insistent::default();
+        let (there, back) = (Arc::new(Queue::bounded(1)), Arc::new(Queue::bounded(1)));
+        let echo = thread::spawn({
+            let (there, back) = (there.clone(), back.clone());
+            move || {
+                while let Some(item) = there.get_blocking() {
+                    back.put_blocking(item).unwrap();
+                }
+            }
+        });
+        let mut got = Vec::new();
+        for number in 0..4 {
+            let mut item = number;
+            while let Err(error) = there.put(item).await {
+                insistent.note(&error);
+                item = error.into_item();
+            }
+            got.push(insistent.on(|| back.get()).await);
+        }
+        there.close();
+        echo.join().unwrap();
+        (got, insistent.told.get())
+    };
+    Injector::new().patience(THREADS).run(program, |run| {
+        let (got, told) = run.output.as_ref().unwrap();
+        assert_eq!(*got, [0, 1, 2, 3]);
+        assert!(*told <= 1);
+    });
+}
+
+/// Eight threads, of which four run kernels, put and get through one small queue, under one lock;
+/// half of the waits are given up early.
+#[test]
+fn a_storm() {
+    const EACH: u64 = 2_000;
+    const THREADS: u64 = 8;
+    within(|| {
+        let queue = Arc::new(Queue::bounded(3));
+        let tally = Arc::new(Mutex::new((0, 0)));
+        let threads: Vec<_> = (0..THREADS)
+            .map(|who| {
+                let (queue, tally) = (queue.clone(), tally.clone());
+                thread::spawn(move || match who % 4 {
+                    // Threads and kernels that put, in pairs with those that get.
+                    0 => {
+                        for number in 0..EACH {
+                            let mut item = number;
+                            while let Err(error) =
+                                queue.put_blocking_timeout(item, Duration::from_micros(20))
+                            {
+                                item = error.item;
+                            }
+                        }
+                    }
+                    1 => pikake::run(async {
+                        for number in 0..EACH {
+                            let mut item = Some(number);
+                            while let Some(again) = item.take() {
+                                let put =
+                                    async { item = queue.put(again).await.err().map(|e| e.item) };
+                                let _ = timeout_after(Duration::from_micros(20), put).await;
+                            }
+                        }
+                    }),
+                    2 => {
+                        let mut got = 0;
+                        while got < EACH {
+                            if let Ok(item) = queue.get_blocking_timeout(Duration::from_micros(20))
+                            {
+                                got += 1;
+                                let mut tally = tally.lock_blocking();
+                                tally.0 += 1;
+                                tally.1 += item;
+                            }
+                        }
+                    }
+                    _ => pikake::run(async {
+                        let mut got = 0;
+                        while got < EACH {
+                            let item = timeout_after(Duration::from_micros(20), queue.get()).await;
+                            if let Ok(Ok(item)) = item {
+                                got += 1;
+                                let mut tally = tally.lock().await.unwrap();
+                                tally.0 += 1;
+                                tally.1 += item;
+                            }
+                        }
+                    }),
+                })
+            })
+            .collect();
+        threads.into_iter().for_each(|thread| thread.join().unwrap());
+        assert!(queue.is_empty());
+        let putters = THREADS / 2;
+        assert_eq!(*tally.lock_blocking(), (putters * EACH, putters * EACH * (EACH - 1) / 2));
+    });
+}
+
+#[test]
+fn a_kernel_sleeps_until_another_thread_sends() {
+    within(|| {
+        let (sender, mut receiver) = bounded_channel(1);
+        let kernel = Kernel::new().unwrap();
+        let thread = thread::spawn(move || {
+            thread::sleep(ms(5));
+            sender.send_blocking(7).unwrap();
+        });
+        let got = kernel.run(async {
+            let also = spawn(async { sleep(ms(1)).await });
+            let got = receiver.recv().await;
+            also.await.unwrap().unwrap();
+            got
+        });
+        assert_eq!(got, Ok(Some(7)));
+        thread.join().unwrap();
+        kernel.shutdown();
+    });
+}
