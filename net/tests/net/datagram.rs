@@ -76,7 +76,7 @@ async fn udp_broadcast_must_be_allowed() {
 }
 
 #[pikake::test]
-async fn what_does_not_fit_is_lost() {
+async fn datagram_longer_than_the_buffer_is_cut() {
     let (one, other) = UnixDatagram::pair().unwrap();
     one.send(b"long").await.unwrap();
     one.send(b"next").await.unwrap();

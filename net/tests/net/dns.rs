@@ -199,7 +199,7 @@ fn answers_come_with_their_ttl() {
 }
 
 #[test]
-fn what_is_cut_is_asked_for_over_tcp() {
+fn truncated_answer_is_asked_for_over_tcp() {
     real(async {
         let (server, asked) = serve_names(LOOPBACK).await;
         let resolver = Resolver::builder().source(servers(server, SECOND)).build();
@@ -211,7 +211,7 @@ fn what_is_cut_is_asked_for_over_tcp() {
 }
 
 #[test]
-fn lies_are_not_believed() {
+fn forged_records_are_not_used() {
     real(async {
         let (server, _) = serve_names(LOOPBACK).await;
         let resolver = Resolver::builder().source(servers(server, SECOND)).build();
@@ -222,7 +222,7 @@ fn lies_are_not_believed() {
 }
 
 #[test]
-fn names_of_names_without_an_end_are_given_up() {
+fn endless_cname_chain_is_an_error() {
     real(async {
         let (server, asked) = serve_names(LOOPBACK).await;
         let resolver = Resolver::builder().source(servers(server, SECOND)).build();
@@ -291,7 +291,7 @@ fn in_a_world<F: Future<Output = ()> + 'static>(
 }
 
 #[test]
-fn a_server_that_never_answers_takes_no_longer_than_it_may() {
+fn silent_server_costs_no_more_than_the_timeout() {
     in_a_world(FaultPlan::new(), |server| async move {
         let resolver = Resolver::builder()
             .source(servers(server, Duration::from_secs(60)))
@@ -319,7 +319,7 @@ async fn is_asked(resolver: &Resolver, name: &str) -> bool {
 }
 
 #[test]
-fn answers_are_kept_for_as_long_as_the_server_said() {
+fn answers_are_cached_for_their_ttl() {
     in_a_world(FaultPlan::new(), |server| async move {
         let resolver = Resolver::builder().source(servers(server, SECOND)).build();
         for (name, holds) in [("good.test", 60), ("none.test", 7)] {

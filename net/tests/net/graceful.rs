@@ -94,7 +94,7 @@ fn numbers(left: &[pikake::net::Left<u32>]) -> Vec<u32> {
 }
 
 #[test]
-fn who_ends_in_time_is_left_alone() {
+fn handlers_that_end_in_time_are_not_interrupted() {
     run(async {
         let (door, closing) = (Door::default(), Closing::new());
         let server = serving(&door, &closing, &[100, 500, 1]).await;
@@ -128,7 +128,7 @@ fn an_idle_server_ends_at_once() {
 }
 
 #[test]
-fn who_does_not_is_interrupted_and_then_dropped_and_named() {
+fn slow_handlers_are_interrupted_then_dropped_and_reported() {
     run(async {
         let (door, closing) = (Door::default(), Closing::new());
         let server = serving(&door, &closing, &[100, 5000, 9000, 7000]).await;
@@ -147,7 +147,7 @@ fn who_does_not_is_interrupted_and_then_dropped_and_named() {
 }
 
 #[test]
-fn an_interruption_is_the_word_to_end_and_each_more_ends_a_patience() {
+fn interruption_starts_shutdown_and_another_shortens_it() {
     run(async {
         let (door, closing) = (Door::default(), Closing::new());
         let server = serving(&door, &closing, &[100, 5000]).await;
@@ -235,7 +235,7 @@ fn handlers_may_end_between_two_requests() {
 }
 
 #[test]
-fn a_listener_on_a_port_is_closed_when_ending_begins() {
+fn shutdown_closes_the_listener_on_a_port_first() {
     // In real time: the machine's loopback does not wait for a virtual clock.
     pikake::run(async {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
@@ -258,8 +258,9 @@ fn a_listener_on_a_port_is_closed_when_ending_begins() {
     });
 }
 
+/// Connections beyond the limit are reset.
 #[test]
-fn who_is_in_the_backlog_is_handled_as_far_as_there_is_room_and_reset_beyond() {
+fn shutdown_serves_the_backlog_up_to_the_limit() {
     use std::io::{Read, Write};
     pikake::run(async {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();

@@ -77,7 +77,7 @@ fn here() -> Vec<IpAddr> {
 }
 
 #[test]
-fn an_answer_is_kept_for_as_long_as_it_holds() {
+fn answer_is_cached_until_its_ttl_ends() {
     run(async {
         let answers = [Some(60 * SECOND), None, Some(Duration::ZERO), Some(SECOND)];
         let source = Scripted::new(answers.map(|ttl| Says::Addresses(here(), ttl)));
@@ -100,7 +100,7 @@ fn an_answer_is_kept_for_as_long_as_it_holds() {
 }
 
 #[test]
-fn what_failed_is_kept_for_a_while() {
+fn failed_lookup_is_cached_for_a_while() {
     run(async {
         let negative = Says::Addresses(Vec::new(), Some(60 * SECOND));
         let source = Scripted::new([Says::Fails, negative, Says::Fails]);
@@ -127,7 +127,7 @@ fn what_failed_is_kept_for_a_while() {
 }
 
 #[test]
-fn no_more_names_are_kept_than_there_is_room_for() {
+fn cache_keeps_no_more_names_than_its_size() {
     run(async {
         let holding = |seconds| Says::Addresses(here(), Some(seconds * SECOND));
         let source = Scripted::new([100, 10, 50, 100, 3].map(holding));
@@ -146,7 +146,7 @@ fn no_more_names_are_kept_than_there_is_room_for() {
 }
 
 #[test]
-fn an_address_in_numbers_is_nobody_s_business() {
+fn numeric_address_needs_no_lookup() {
     run(async {
         let resolver = Scripted::new([]).resolver();
         assert_eq!(resolver.lookup("127.0.0.1").await.unwrap(), here());
@@ -155,7 +155,7 @@ fn an_address_in_numbers_is_nobody_s_business() {
 }
 
 #[test]
-fn many_who_ask_are_one_lookup() {
+fn concurrent_lookups_of_a_name_are_one() {
     run(async {
         let source = Scripted::new([Says::Addresses(here(), None)]);
         let resolver = source.resolver();
@@ -172,7 +172,7 @@ fn many_who_ask_are_one_lookup() {
 }
 
 #[test]
-fn who_asks_and_is_interrupted_takes_nothing_from_others() {
+fn interrupted_lookup_leaves_others_their_answer() {
     run(async {
         let source = Scripted::new([Says::Addresses(here(), None)]);
         let resolver = source.resolver();
@@ -189,7 +189,7 @@ fn who_asks_and_is_interrupted_takes_nothing_from_others() {
 }
 
 #[test]
-fn a_lookup_that_nobody_wants_is_given_up() {
+fn lookup_without_waiters_is_cancelled() {
     run(async {
         let source = Scripted::new([Says::Never, Says::Addresses(here(), None)]);
         let resolver = source.resolver();

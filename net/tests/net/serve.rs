@@ -89,7 +89,7 @@ async fn farewell(client: &TcpStream) -> [u8; 3] {
 }
 
 #[pikake::test]
-async fn the_limit_is_kept_and_everybody_is_served() {
+async fn limit_holds_and_all_clients_are_served() {
     let (listener, address) = listen().await;
     let count = Rc::new(Count::default());
     let server: Task<_> = spawn({
@@ -127,7 +127,7 @@ async fn the_limit_is_kept_and_everybody_is_served() {
 }
 
 #[pikake::test]
-async fn a_handler_that_panics_takes_nobody_with_it() {
+async fn handler_panic_leaves_other_handlers_running() {
     let (listener, address) = listen().await;
     let server = spawn(serve(listener, 1, |stream: TcpStream, _| async move {
         let mut buffer = [0; 1];
@@ -144,7 +144,7 @@ async fn a_handler_that_panics_takes_nobody_with_it() {
 }
 
 #[pikake::test]
-async fn cancelled_it_asks_the_handlers_to_end_and_waits_for_them() {
+async fn cancel_interrupts_the_handlers_and_waits_for_them() {
     let log = Log::default();
     let (client, server, count) = polite_server(&log).await;
     let server = spawn({
@@ -164,7 +164,7 @@ async fn cancelled_it_asks_the_handlers_to_end_and_waits_for_them() {
 }
 
 #[pikake::test]
-async fn timed_out_it_asks_the_handlers_to_end_and_waits_for_them() {
+async fn timeout_interrupts_the_handlers_and_waits_for_them() {
     let log = Log::default();
     let (client, server, count) = polite_server(&log).await;
     let mut server = Box::pin(server);
@@ -177,7 +177,7 @@ async fn timed_out_it_asks_the_handlers_to_end_and_waits_for_them() {
 }
 
 #[pikake::test]
-async fn dropped_it_asks_the_handlers_to_end() {
+async fn drop_interrupts_the_handlers() {
     let log = Log::default();
     let (listener, address) = listen().await;
     let client = TcpStream::connect(address).await.unwrap();
@@ -198,7 +198,7 @@ async fn dropped_it_asks_the_handlers_to_end() {
 }
 
 #[pikake::test]
-async fn interrupted_twice_it_aborts_the_handlers_that_are_left() {
+async fn second_interruption_aborts_the_remaining_handlers() {
     let (listener, address) = listen().await;
     let client = TcpStream::connect(address).await.unwrap();
     let (started, asked) = (Rc::new(Count::default()), Rc::new(Count::default()));
@@ -225,7 +225,7 @@ async fn interrupted_twice_it_aborts_the_handlers_that_are_left() {
 }
 
 #[pikake::test]
-async fn a_listener_that_is_closed_lets_the_handlers_finish() {
+async fn closed_listener_lets_the_handlers_finish() {
     let (listener, address) = listen().await;
     let listener = Rc::new(listener);
     let log = Log::default();
@@ -280,7 +280,7 @@ async fn unix_listeners_are_served_as_well() {
 }
 
 #[pikake::test]
-async fn a_handler_that_cannot_be_asked_is_dropped() {
+async fn handler_in_a_foreign_wait_is_dropped() {
     let (listener, address) = listen().await;
     let client = TcpStream::connect(address).await.unwrap();
     let server = serve(listener, 4, |stream: TcpStream, _| async move {

@@ -62,7 +62,7 @@ fn pieces_are_taken_whole_and_in_order() {
 }
 
 #[test]
-fn nobody_reads_past_a_piece_that_has_begun() {
+fn partly_read_piece_refuses_other_readers() {
     run(async {
         let (there, here) = MemoryStream::pair(ROOMY);
         there.write_all(b"be").await.unwrap();
@@ -81,7 +81,7 @@ fn nobody_reads_past_a_piece_that_has_begun() {
 }
 
 #[test]
-fn no_room_is_not_waited_for() {
+fn read_into_an_empty_buffer_returns_at_once() {
     run(async {
         let (_there, here) = MemoryStream::pair(ROOMY);
         let reader = BufReader::new(here);
@@ -90,7 +90,7 @@ fn no_room_is_not_waited_for() {
 }
 
 #[test]
-fn what_is_left_goes_on_with_the_stream() {
+fn into_parts_returns_the_buffered_bytes() {
     run(async {
         let reader = BufReader::new(with(b"CONNECT\nthe rest").await);
         reader.read_line().await.unwrap();
@@ -101,7 +101,7 @@ fn what_is_left_goes_on_with_the_stream() {
 }
 
 #[test]
-fn a_line_that_is_no_text_is_passed_over() {
+fn line_that_is_not_utf8_is_skipped() {
     run(async {
         let reader = BufReader::new(with(b"\xff\xfe\nplain\n").await);
         assert_eq!(reader.read_line().await.unwrap_err().kind(), ErrorKind::InvalidData);
@@ -110,7 +110,7 @@ fn a_line_that_is_no_text_is_passed_over() {
 }
 
 #[test]
-fn a_line_without_end_is_an_error_at_the_limit() {
+fn line_over_the_limit_is_an_error() {
     run(async {
         let (hostile, stream) = MemoryStream::pair(100);
         let sent = std::rc::Rc::new(Cell::new(0));
@@ -141,7 +141,7 @@ fn a_line_without_end_is_an_error_at_the_limit() {
 }
 
 #[test]
-fn a_whole_stream_is_read_up_to_the_limit() {
+fn read_to_end_stops_at_the_limit() {
     run(async {
         let data: Vec<u8> = (0..100_000_u32).map(|number| number as u8).collect();
         let reader = BufReader::new(with(&data).await).limit(100_000);
@@ -153,7 +153,7 @@ fn a_whole_stream_is_read_up_to_the_limit() {
 }
 
 #[test]
-fn a_line_that_is_interrupted_or_dropped_is_there_again() {
+fn interrupted_or_dropped_line_is_read_again() {
     run(async {
         let (there, here) = MemoryStream::pair(ROOMY);
         let reader = BufReader::new(here);
@@ -200,7 +200,7 @@ fn frames_have_their_bounds() {
 }
 
 #[test]
-fn a_frame_that_is_too_long_is_refused_at_its_announcement() {
+fn frame_over_the_limit_fails_at_its_header() {
     run(async {
         let mut reader =
             FramedReader::new(with(&u64::MAX.to_be_bytes()).await, LengthDelimited::new(8));
@@ -215,7 +215,7 @@ fn a_frame_that_is_too_long_is_refused_at_its_announcement() {
 }
 
 #[test]
-fn a_stream_that_ends_within_a_frame_is_an_error() {
+fn end_within_a_frame_is_an_error() {
     run(async {
         let mut reader = FramedReader::new(with(b"\0\x05hel").await, LengthDelimited::new(2));
         let error = reader.next().await.unwrap_err();
@@ -285,7 +285,7 @@ fn an_interrupted_message_is_finished_before_the_next() {
 }
 
 #[test]
-fn copying_counts_and_gives_back_what_it_holds() {
+fn copy_counts_and_returns_unwritten_bytes() {
     run(async {
         let (there, here) = MemoryStream::pair(10);
         let data = vec![7; 1000];
@@ -308,7 +308,7 @@ fn copying_counts_and_gives_back_what_it_holds() {
 }
 
 #[test]
-fn both_ways_are_copied_and_half_closed_by_themselves() {
+fn proxy_copies_and_half_closes_each_way() {
     run(async {
         let (client, near) = tcp_pair().await;
         let (far, server) = tcp_pair().await;
@@ -327,7 +327,7 @@ fn both_ways_are_copied_and_half_closed_by_themselves() {
 }
 
 #[test]
-fn an_interrupted_proxy_knows_what_it_holds_of_both() {
+fn interrupted_proxy_returns_the_bytes_of_both_ways() {
     run(async {
         let (client, near) = MemoryStream::pair(100);
         let (far, server) = MemoryStream::pair(4);

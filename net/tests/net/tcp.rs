@@ -145,7 +145,7 @@ async fn dropping_the_owned_writer_ends_its_direction() {
 }
 
 #[pikake::test]
-async fn halves_make_a_whole_again_and_only_of_the_same_stream() {
+async fn only_halves_of_one_stream_reunite() {
     let (client, server) = pair().await;
     let (client_read, client_write) = client.into_split();
     let (server_read, server_write) = server.into_split();
@@ -201,7 +201,7 @@ async fn more_buffers_than_the_system_takes_at_once() {
 }
 
 #[pikake::test]
-async fn no_room_and_nothing_to_say_wait_for_nothing() {
+async fn empty_reads_and_writes_return_at_once() {
     let (client, _server) = pair().await;
     assert_eq!(client.read(&mut []).await.unwrap(), 0);
     assert_eq!(client.read_vectored(&mut []).await.unwrap(), 0);
@@ -235,7 +235,7 @@ async fn options_are_kept() {
 }
 
 #[pikake::test]
-async fn attempts_never_suspend_and_waits_tell_when_to_try_again() {
+async fn attempts_never_suspend_and_waits_report_readiness() {
     let (client, server) = pair().await;
     let mut buffer = [0; 16];
     assert_eq!(server.try_read(&mut buffer).unwrap_err().kind(), ErrorKind::WouldBlock);
@@ -259,7 +259,7 @@ async fn a_refused_connection_says_so_and_where() {
 }
 
 #[pikake::test]
-async fn every_address_of_a_name_is_tried_and_told() {
+async fn connect_tries_and_reports_every_address() {
     let (_kept, address) = deaf_address();
     let name = format!("localhost:{}", address.port());
     let error = TcpStream::connect(&name).await.unwrap_err();
@@ -271,7 +271,7 @@ async fn every_address_of_a_name_is_tried_and_told() {
 }
 
 #[pikake::test]
-async fn a_connection_by_name_finds_the_address_that_listens() {
+async fn connect_by_name_finds_the_listening_address() {
     let listener = TcpListener::bind(("localhost".to_owned(), 0)).await.unwrap();
     let port = listener.local_addr().unwrap().port();
     for _ in 0..2 {
@@ -282,7 +282,7 @@ async fn a_connection_by_name_finds_the_address_that_listens() {
 }
 
 #[pikake::test]
-async fn what_is_no_address_is_refused_with_an_example() {
+async fn invalid_address_is_an_error_with_an_example() {
     let error = TcpStream::connect("localhost").await.unwrap_err();
     assert_eq!(error.kind(), ErrorKind::InvalidInput);
     assert!(error.to_string().starts_with("connect to \"localhost\": not an address"), "{error}");
@@ -318,7 +318,7 @@ async fn a_reset_interrupts_a_read() {
 }
 
 #[pikake::test]
-async fn the_end_of_a_stream_is_no_error_unless_more_was_wanted() {
+async fn end_of_stream_fails_only_read_exact() {
     let (client, server) = pair().await;
     server.write_all(b"abc").await.unwrap();
     drop(server);
@@ -332,7 +332,7 @@ async fn the_end_of_a_stream_is_no_error_unless_more_was_wanted() {
 }
 
 #[pikake::test]
-async fn a_peer_that_never_reads_meets_a_deadline_and_the_progress_is_known() {
+async fn timed_out_write_reports_its_progress() {
     let (client, server) = pair().await;
     let data = pattern(8 * MUCH, 4);
     let mut interrupted: Option<WriteAllError> = None;
@@ -404,7 +404,7 @@ async fn closing_wakes_a_reader() {
 }
 
 #[pikake::test]
-async fn closing_wakes_whoever_waits_for_readiness() {
+async fn closing_wakes_readiness_waiters() {
     let (client, _server) = pair().await;
     assert_eq!(client.try_read(&mut [0]).unwrap_err().kind(), ErrorKind::WouldBlock);
     let (ready, ()) = join!(client.readable(), async { client.close() });
@@ -424,7 +424,7 @@ async fn closing_wakes_an_accept() {
 }
 
 #[pikake::test]
-async fn a_cancel_arrives_as_the_error_of_the_read() {
+async fn cancel_is_the_error_of_the_read() {
     let (client, _server) = pair().await;
     let reader = spawn(async move { client.read(&mut [0; 8]).await });
     yield_now().await.unwrap();

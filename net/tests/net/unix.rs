@@ -55,7 +55,7 @@ async fn a_listener_at_a_path() {
 }
 
 #[pikake::test]
-async fn a_path_in_use_is_told_and_the_file_stays() {
+async fn path_in_use_is_refused_and_kept() {
     let scratch = Scratch::new();
     let path = scratch.path("twice");
     let listener = UnixListener::bind(&path).unwrap();

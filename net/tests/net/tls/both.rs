@@ -37,7 +37,7 @@ async fn pair(authority: &Authority) -> (TlsStream<MemoryStream>, TlsStream<Memo
 }
 
 #[test]
-fn what_is_written_is_read_and_the_end_is_one() {
+fn data_and_the_end_of_stream_arrive() {
     run(async {
         let (client, server) = pair(&Authority::new()).await;
         assert_eq!(server.server_name().as_deref(), Some(SERVER));
@@ -84,7 +84,7 @@ fn both_directions_at_once() {
 }
 
 #[test]
-fn a_stream_that_is_cut_is_no_stream_that_ended() {
+fn truncated_stream_is_an_error() {
     run(async {
         let (client, server) = pair(&Authority::new()).await;
         server.write_all(b"half of the truth").await.unwrap();
@@ -153,7 +153,7 @@ fn a_server_that_is_not_trusted_is_refused() {
 
 /// Whatever its name and whoever vouches for it, but its certificate has to be its own.
 #[test]
-fn an_unverified_server_has_its_key_all_the_same() {
+fn unverified_server_must_still_prove_its_key() {
     run(async {
         let (authority, stranger) = (Authority::new(), Authority::new());
         let connector = TlsConnector::builder().dangerous_unverified().build().unwrap();
@@ -184,7 +184,7 @@ fn pem<T: PemObject>(text: &str) -> T {
 }
 
 #[test]
-fn clients_show_who_they_are() {
+fn client_certificates_are_checked() {
     run(async {
         let authority = Authority::new();
         let roots = authority.root.as_bytes();
@@ -245,7 +245,7 @@ fn layers_stack() {
 }
 
 #[test]
-fn what_is_no_certificate_says_so() {
+fn invalid_certificate_is_an_error() {
     let pem = Authority::new().server;
     for (certificate, key, what) in [
         ("", &*pem.key, "the certificate: there is no certificate"),

@@ -96,7 +96,7 @@ fn real<F: Future>(future: F) -> F::Output {
 }
 
 #[test]
-fn whatever_clients_do_others_are_served() {
+fn hostile_clients_do_not_stop_the_server() {
     real(async {
         let authority = Authority::new();
         let (address, ends, server) = echo_server(&authority).await;
@@ -155,7 +155,7 @@ fn whatever_clients_do_others_are_served() {
 
 /// In a world of its own, where time is virtual and the network is not the machine's.
 #[pikake::sim(seeds = 5)]
-async fn a_handshake_that_is_never_finished_has_a_deadline() {
+async fn unfinished_handshake_times_out() {
     let authority = Authority::new();
     let (address, ends, server) = echo_server(&authority).await;
     let hello = client_hello(&authority).await;
@@ -190,7 +190,7 @@ async fn a_handshake_that_is_never_finished_has_a_deadline() {
 }
 
 #[test]
-fn a_deadline_of_ones_own_is_no_deadline_of_the_handshake() {
+fn outer_deadline_is_not_a_handshake_timeout() {
     run(async {
         let authority = Authority::new();
         let (one, _other) = MemoryStream::pair(10_000);
@@ -209,7 +209,7 @@ fn a_deadline_of_ones_own_is_no_deadline_of_the_handshake() {
 }
 
 #[test]
-fn data_that_were_changed_on_their_way_are_refused() {
+fn corrupted_data_are_refused() {
     run(async {
         let authority = Authority::new();
         let ((client, near), (far, server)) =
@@ -249,7 +249,7 @@ fn data_that_were_changed_on_their_way_are_refused() {
 /// The alert that answers garbage is sent if that can be done at once. What the attempt would have
 /// waited for is nobody's wait, so the request to end that comes in the same moment is for the task.
 #[test]
-fn an_alert_that_cannot_be_sent_swallows_no_interruption() {
+fn unsent_alert_swallows_no_interruption() {
     run(async {
         let authority = Authority::new();
         let (near, far) = MemoryStream::pair(10_000);

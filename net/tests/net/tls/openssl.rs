@@ -215,7 +215,7 @@ async fn openssl_asks_for_a_certificate() {
 
 /// Whoever the platform trusts does not vouch for the tests; but there are some.
 #[pikake::test]
-async fn the_platform_has_roots_or_says_what_to_do() {
+async fn platform_roots_load_or_the_error_helps() {
     let script = concat!(env!("CARGO_MANIFEST_DIR"), "/../scripts/install");
     let installs = ["update-ca-certificates", "ca-certificates"];
     assert!(Command::new(script).args(installs).status().unwrap().success());

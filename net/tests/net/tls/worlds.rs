@@ -112,7 +112,7 @@ fn a_partition_is_waited_out_or_timed_out() {
 }
 
 #[test]
-fn a_reset_in_the_middle_is_an_error_and_the_next_one_is_served() {
+fn reset_is_an_error_and_serving_continues() {
     let plan =
         FaultPlan::new().at(5 * SECOND, Fault::Reset(Between::two_way(["client"], ["server"])));
     world(10, plan, |authority| async move {
