@@ -7,12 +7,12 @@
 //! | read, readall | `a_file_is_read_whole_or_in_pieces` (`read_to_end`, `fs::read_to_string`) |
 //! | read1, readinto, readinto1 | the same (`read`, which reads into the caller's buffer) |
 //! | readline, readlines, readiter, anext (2) | `lines_come_with_a_limit` |
-//! | write, writelines | `what_was_written_is_there` |
-//! | seek_tell | `the_position_is_where_one_left_it` |
+//! | write, writelines | `written_data_are_in_the_file` |
+//! | seek_tell | `position_stays_between_operations` |
 //! | truncate | `a_file_is_cut_and_filled` |
 //! | bad_usage, must_be_asynccontext | a file is opened or there is none; nothing to test |
 //! | sync_iter, sync_with | a future that is not awaited does nothing, and the compiler says so |
-//! | blocking | `File::from_std`, in `a_file_of_the_standard_library_goes_on_where_it_was` |
+//! | blocking | `File::from_std`, in `file_from_std_keeps_its_position` |
 //! | misc (repr) | `a_file_shows_itself` |
 
 use std::io::{ErrorKind, Seek, SeekFrom};
@@ -68,7 +68,7 @@ async fn a_file_is_read_whole_or_in_pieces() {
 }
 
 #[pikake::test]
-async fn what_is_read_to_the_end_has_a_limit() {
+async fn read_to_end_stops_at_the_limit() {
     let scratch = Scratch::new();
     let path = scratch.path("three");
     fs::write(&path, THREE_LINES).await.unwrap();
@@ -100,7 +100,7 @@ async fn lines_come_with_a_limit() {
 }
 
 #[pikake::test]
-async fn what_was_written_is_there() {
+async fn written_data_are_in_the_file() {
     let scratch = Scratch::new();
     let path = scratch.path("written");
     let file = File::create(&path).await.unwrap();
@@ -116,7 +116,7 @@ async fn what_was_written_is_there() {
 }
 
 #[pikake::test]
-async fn the_position_is_where_one_left_it() {
+async fn position_stays_between_operations() {
     let scratch = Scratch::new();
     let path = scratch.path("three");
     fs::write(&path, THREE_LINES).await.unwrap();
@@ -153,7 +153,7 @@ async fn a_file_is_cut_and_filled() {
 }
 
 #[pikake::test]
-async fn what_is_appended_comes_last() {
+async fn appended_data_come_last() {
     let scratch = Scratch::new();
     let path = scratch.path("log");
     let (one, two) = (File::append(&path).await.unwrap(), File::append(&path).await.unwrap());
@@ -166,7 +166,7 @@ async fn what_is_appended_comes_last() {
 }
 
 #[pikake::test]
-async fn a_file_of_the_standard_library_goes_on_where_it_was() {
+async fn file_from_std_keeps_its_position() {
     let scratch = Scratch::new();
     let path = scratch.path("three");
     fs::write(&path, THREE_LINES).await.unwrap();
@@ -217,7 +217,7 @@ async fn directories_and_names() {
 }
 
 #[pikake::test]
-async fn an_error_says_what_was_to_be_done_and_to_what() {
+async fn errors_name_the_operation_and_the_path() {
     for (error, text) in [
         (File::open("/no/file").await.unwrap_err(), "open /no/file: "),
         (fs::read("/no/file").await.unwrap_err(), "read /no/file: "),
@@ -231,7 +231,7 @@ async fn an_error_says_what_was_to_be_done_and_to_what() {
 }
 
 #[pikake::test]
-async fn a_full_disk_is_an_error_with_what_was_written() {
+async fn full_disk_error_reports_the_bytes_written() {
     let full = OpenOptions::new().write(true).clone();
     let file = File::open_with("/dev/full", full).await.unwrap();
     let error = file.write_all(b"hello").await.unwrap_err();
@@ -242,7 +242,7 @@ async fn a_full_disk_is_an_error_with_what_was_written() {
 }
 
 #[pikake::test]
-async fn a_disk_that_fills_up_tells_how_far_it_came() {
+async fn partial_write_on_a_full_disk_is_reported() {
     let scratch = Scratch::new();
     let directory = scratch.path("small");
     fs::create_dir(&directory).await.unwrap();
@@ -270,7 +270,7 @@ async fn a_disk_that_fills_up_tells_how_far_it_came() {
 }
 
 #[pikake::test]
-async fn operations_of_tasks_are_done_in_order_and_in_one_piece() {
+async fn operations_of_tasks_are_ordered_and_whole() {
     let scratch = Scratch::new();
     let path = scratch.path("pieces");
     let file = Rc::new(File::create(&path).await.unwrap());
@@ -287,7 +287,7 @@ async fn operations_of_tasks_are_done_in_order_and_in_one_piece() {
 }
 
 #[test]
-fn who_waits_for_a_thread_is_interrupted_without_a_trace() {
+fn interrupted_wait_for_a_thread_leaves_no_trace() {
     with_one_thread(async {
         let scratch = Scratch::new();
         let path = scratch.path("file");
@@ -308,7 +308,7 @@ fn who_waits_for_a_thread_is_interrupted_without_a_trace() {
 /// A file whose writes block: the system asks a process that does not answer. A FIFO does the same,
 /// but has no positions; so the write is of a lock's holder.
 #[pikake::test]
-async fn the_next_operation_waits_for_one_that_was_given_up() {
+async fn next_operation_waits_for_an_abandoned_one() {
     let scratch = Scratch::new();
     let path = scratch.path("slow");
     let file = Rc::new(File::create(&path).await.unwrap());
@@ -329,11 +329,11 @@ async fn the_next_operation_waits_for_one_that_was_given_up() {
 }
 
 #[test]
-fn a_write_that_goes_on_and_fails_is_told_by_the_next_operation() {
+fn failed_abandoned_write_fails_the_next_operation() {
     // Nobody may write more than this to a file of a child, and this is run in one.
     if std::env::var_os("PIKAKE_LIMITED").is_none() {
         let this = std::env::current_exe().unwrap();
-        let test = "files::a_write_that_goes_on_and_fails_is_told_by_the_next_operation";
+        let test = "files::failed_abandoned_write_fails_the_next_operation";
         let script =
             format!("ulimit -f 4096; trap '' XFSZ; exec '{}' --exact {test}", this.display());
         let limited = std::process::Command::new("bash")
@@ -378,7 +378,7 @@ fn a_write_that_goes_on_and_fails_is_told_by_the_next_operation() {
 }
 
 #[pikake::test]
-async fn a_read_that_is_given_up_takes_nothing() {
+async fn abandoned_read_takes_nothing() {
     let scratch = Scratch::new();
     let path = scratch.path("long");
     let content: Vec<u8> = (0..100_000_u32).flat_map(u32::to_le_bytes).collect();
@@ -400,7 +400,7 @@ async fn a_read_that_is_given_up_takes_nothing() {
 }
 
 #[test]
-fn a_file_that_does_not_answer_keeps_no_other_and_no_kernel() {
+fn hanging_file_blocks_no_other_and_no_shutdown() {
     // The other end of a FIFO that nobody opens: `open` blocks until somebody does.
     let scratch = Scratch::new();
     let path = scratch.path("fifo");

@@ -65,7 +65,7 @@ async fn output_has_both_streams_and_the_status() {
 }
 
 #[pikake::test]
-async fn the_status_tells_the_signal_and_whether_there_is_a_core() {
+async fn status_reports_the_signal_and_core_dump() {
     let status = shell("kill -TERM $$").status().await.unwrap();
     assert_eq!((status.code(), status.signal()), (None, Some(SIGTERM)));
     assert!(!status.core_dumped());
@@ -86,15 +86,16 @@ async fn surroundings_are_as_set() {
 }
 
 #[pikake::test]
-async fn more_than_a_pipe_holds_on_both_streams_does_not_deadlock() {
+async fn large_output_on_both_streams_does_not_deadlock() {
     let script =
         format!("head -c {MORE_THAN_A_PIPE} /dev/zero >&2; head -c {MORE_THAN_A_PIPE} /dev/zero");
     let output = shell(&script).output().await.unwrap();
     assert_eq!((output.stdout.len(), output.stderr.len()), (MORE_THAN_A_PIPE, MORE_THAN_A_PIPE));
 }
 
+/// The output up to the limit is kept.
 #[pikake::test]
-async fn more_than_the_limit_ends_it_and_what_fits_is_kept() {
+async fn output_over_the_limit_ends_the_child() {
     let error = shell("yes").limit(1000).output().await.unwrap_err();
     let inside = error.source.get_ref().and_then(|inside| inside.downcast_ref::<TooMuchOutput>());
     assert_eq!(inside.map(|too_much| too_much.limit), Some(1000));
@@ -106,7 +107,7 @@ async fn more_than_the_limit_ends_it_and_what_fits_is_kept() {
 }
 
 #[pikake::test]
-async fn what_cannot_be_run_is_named() {
+async fn spawn_error_names_the_command() {
     let error = Command::new("/no/such/program").spawn().unwrap_err();
     assert_eq!(error.kind(), ErrorKind::NotFound);
     assert!(error.to_string().starts_with("run /no/such/program: No such file"), "{error}");
@@ -136,7 +137,7 @@ async fn a_wait_is_interrupted_and_done_again() {
 }
 
 #[pikake::test]
-async fn a_child_that_ended_before_it_is_waited_for_is_told_truly() {
+async fn early_exit_status_is_kept_until_the_wait() {
     let mut child = shell("exit 9").spawn().unwrap();
     let stat = format!("/proc/{}/stat", child.id());
     until("the end", || std::fs::read_to_string(&stat).unwrap().contains(") Z ")).await;
@@ -165,14 +166,14 @@ async fn signals_reach_the_child() {
 }
 
 #[pikake::test]
-async fn an_interrupted_output_ends_the_child_and_keeps_what_it_wrote() {
+async fn interrupted_output_ends_the_child_keeping_its_output() {
     let error = cut_short(&mut shell("echo t-minus 4; sleep 20 & exec sleep 100"), STARTED).await;
     assert_eq!(error.stdout, b"t-minus 4\n");
     assert_eq!(error.status.and_then(|status| status.signal()), Some(SIGTERM));
 }
 
 #[pikake::test]
-async fn a_child_may_say_goodbye_at_length() {
+async fn grace_lets_a_child_write_much() {
     let script = format!(
         "trap 'head -c {MORE_THAN_A_PIPE} /dev/zero; exit 4' TERM; echo ready; while :; do sleep 0.01; done"
     );
@@ -183,7 +184,7 @@ async fn a_child_may_say_goodbye_at_length() {
 }
 
 #[pikake::test]
-async fn a_child_that_ignores_sigterm_is_killed_after_its_grace() {
+async fn grace_ends_with_sigkill() {
     let script = "trap '' TERM; echo ready; while :; do sleep 0.01; done";
     let since = Instant::now();
     let error = cut_short(shell(script).grace(A_MOMENT * 2), STARTED).await;
@@ -193,7 +194,7 @@ async fn a_child_that_ignores_sigterm_is_killed_after_its_grace() {
 }
 
 #[pikake::test]
-async fn a_grandchild_that_holds_the_pipe_keeps_nobody_past_the_deadline() {
+async fn grandchild_holding_the_pipe_delays_no_deadline() {
     let error = cut_short(&mut shell("echo first; sleep 20 & exit 0"), STARTED).await;
     assert_eq!(error.stdout, b"first\n");
     // The child itself had ended well.
@@ -201,7 +202,7 @@ async fn a_grandchild_that_holds_the_pipe_keeps_nobody_past_the_deadline() {
 }
 
 #[pikake::test]
-async fn a_cancel_ends_the_child_and_a_second_cause_waits_for_that() {
+async fn cancel_ends_the_child_before_a_second_cause() {
     let task = spawn(async {
         let mut command = shell("trap 'sleep 2; exit 5' TERM; while :; do sleep 0.01; done");
         // The timeout falls into the goodbye of the cancel.
@@ -230,7 +231,7 @@ async fn stopping_asks_first_and_kills_then() {
 }
 
 #[pikake::test]
-async fn a_dropped_child_goes_on_and_leaves_no_zombie() {
+async fn dropped_child_goes_on_and_leaves_no_zombie() {
     let child = shell("sleep 2").spawn().unwrap();
     let id = child.id();
     drop(child);
@@ -245,7 +246,7 @@ async fn a_dropped_child_goes_on_and_leaves_no_zombie() {
 }
 
 #[pikake::test]
-async fn a_child_that_is_to_be_killed_on_drop_is() {
+async fn kill_on_drop_kills_the_child() {
     let child = shell("exec sleep 100").kill_on_drop(true).spawn().unwrap();
     let id = child.id();
     drop(child);
@@ -298,7 +299,7 @@ async fn much_goes_in_and_comes_out() {
 }
 
 #[pikake::test]
-async fn writing_to_a_child_that_reads_no_more_is_an_error_with_what_was_written() {
+async fn failed_write_to_a_child_reports_its_progress() {
     let mut child = shell("exec 0<&-; echo closed; exec sleep 5")
         .stdin(Stdio::piped())
         .stdout(Stdio::piped())
@@ -352,7 +353,7 @@ async fn two_hundred_children_at_once() {
 }
 
 #[pikake::test]
-async fn in_a_shield_a_child_comes_to_its_end() {
+async fn shielded_child_runs_to_its_end() {
     let done = timed(A_MOMENT, shield(shell("sleep 0.3; echo done").output())).await;
     assert_eq!(done.output.unwrap().unwrap().stdout, b"done\n");
 }

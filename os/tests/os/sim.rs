@@ -15,7 +15,7 @@ fn is_refused<T>(result: io::Result<T>) {
 }
 
 #[pikake::sim(seeds = 2)]
-async fn what_belongs_to_the_system_is_refused() {
+async fn simulation_refuses_the_system() {
     let path = std::env::temp_dir().join("pikake-is-not-made-by-a-simulation");
     is_refused(fs::write(&path, "x").await);
     is_refused(File::create(&path).await);

@@ -153,7 +153,7 @@ fn ends_well(mut child: Child) -> (String, String) {
 const SAID: &str = "you said one\nyou said two\nthe end\n";
 
 #[test]
-fn a_pipe_is_read_by_lines_while_others_go_on() {
+fn pipe_is_read_while_other_tasks_run() {
     let mut child = start("echo", Stdio::piped(), Stdio::piped());
     let mut stdin = child.stdin.take().unwrap();
     let mut errors = StdReader::new(child.stderr.as_mut().unwrap());
@@ -168,7 +168,7 @@ fn a_pipe_is_read_by_lines_while_others_go_on() {
 }
 
 #[test]
-fn a_file_a_socket_and_nothing_are_read_as_well() {
+fn files_sockets_and_closed_input_are_read() {
     let path = std::env::temp_dir().join(format!("pikake-stdin-{}", std::process::id()));
     std::fs::write(&path, "one\ntwo\n").unwrap();
     let file = std::fs::File::open(&path).unwrap();
@@ -183,7 +183,7 @@ fn a_file_a_socket_and_nothing_are_read_as_well() {
 }
 
 #[test]
-fn the_flags_of_a_stream_that_others_have_stay_as_they_are() {
+fn shared_stream_keeps_its_flags() {
     for is_nonblocking in [false, true] {
         let (here, there) = UnixStream::pair().unwrap();
         there.set_nonblocking(is_nonblocking).unwrap();
@@ -216,7 +216,7 @@ fn an_interrupted_read_loses_nothing() {
 }
 
 #[test]
-fn a_read_that_waits_does_not_keep_the_process() {
+fn waiting_read_does_not_delay_the_exit() {
     let mut child = start("impatient", Stdio::piped(), Stdio::null());
     let _kept_open = child.stdin.take();
     let since = Instant::now();
@@ -225,7 +225,7 @@ fn a_read_that_waits_does_not_keep_the_process() {
 }
 
 #[test]
-fn a_broken_pipe_is_an_error_with_what_was_written() {
+fn broken_pipe_error_reports_the_bytes_written() {
     let mut child = start("loud", Stdio::null(), Stdio::piped());
     let mut stdout = child.stdout.take().unwrap();
     stdout.read_exact(&mut [0; 1000]).unwrap();
@@ -234,7 +234,7 @@ fn a_broken_pipe_is_an_error_with_what_was_written() {
 }
 
 #[test]
-fn a_write_that_is_given_up_says_whether_it_goes_on() {
+fn abandoned_write_reports_whether_it_goes_on() {
     let mut child = start("stalled", Stdio::null(), Stdio::piped());
     let mut line = String::new();
     StdReader::new(child.stderr.as_mut().unwrap()).read_line(&mut line).unwrap();
@@ -244,7 +244,7 @@ fn a_write_that_is_given_up_says_whether_it_goes_on() {
 }
 
 #[test]
-fn interrupted_everywhere_a_write_loses_no_byte_and_writes_none_twice() {
+fn interrupted_writes_neither_lose_nor_repeat_bytes() {
     let (out, runs) = ends_well(start("injected", Stdio::null(), Stdio::piped()));
     let runs: usize = runs.parse().unwrap();
     assert!(runs > 3 && out.ends_with("x!"));
@@ -252,7 +252,7 @@ fn interrupted_everywhere_a_write_loses_no_byte_and_writes_none_twice() {
 }
 
 #[test]
-fn writes_come_in_the_order_in_which_they_were_asked_for() {
+fn writes_are_in_order_of_request() {
     let path = std::env::temp_dir().join(format!("pikake-stdout-{}", std::process::id()));
     let mut file = std::fs::File::options()
         .read(true)

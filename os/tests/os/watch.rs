@@ -95,7 +95,7 @@ async fn directories_below_are_watched_if_asked_for() {
 }
 
 #[pikake::test]
-async fn a_wait_that_is_interrupted_loses_no_change() {
+async fn interrupted_wait_loses_no_change() {
     let (_scratch, directory) = watched();
     let mut watcher = watch(&directory, false).await.unwrap();
     for number in 0..20 {
@@ -107,14 +107,14 @@ async fn a_wait_that_is_interrupted_loses_no_change() {
 }
 
 #[pikake::test]
-async fn what_is_not_there_cannot_be_watched() {
+async fn watching_a_missing_path_is_an_error() {
     let error = watch("/no/such/directory", true).await.unwrap_err();
     assert_eq!(error.kind(), ErrorKind::NotFound);
     assert!(error.to_string().starts_with("watch /no/such/directory: "), "{error}");
 }
 
 #[pikake::test]
-async fn who_does_not_keep_up_is_told_that_changes_were_missed() {
+async fn slow_watcher_is_notified_of_missed_changes() {
     let (_scratch, directory) = watched();
     let mut watcher = watch(&directory, false).await.unwrap();
     // More than are kept; nobody asks meanwhile.

@@ -145,7 +145,7 @@ impl Program {
 }
 
 #[test]
-fn the_first_signal_interrupts_the_main_task_and_all_may_say_goodbye() {
+fn first_signal_interrupts_the_main_task_then_others() {
     for (signal, name) in [(Signal::TERM, "SIGTERM"), (Signal::INT, "SIGINT")] {
         let program = Program::start("polite", 1);
         program.signal(signal);
@@ -171,8 +171,9 @@ fn the_second_signal_ends_the_process_as_usual() {
     }
 }
 
+/// The other tasks clean up first.
 #[test]
-fn a_main_task_that_nobody_can_tell_ends_by_the_signal_after_the_others_goodbyes() {
+fn foreign_main_task_ends_by_the_signal() {
     let program = Program::start("foreign", 1);
     program.signal(Signal::TERM);
     let (reports, status) = program.end();
@@ -181,7 +182,7 @@ fn a_main_task_that_nobody_can_tell_ends_by_the_signal_after_the_others_goodbyes
 }
 
 #[test]
-fn without_a_kernel_that_asked_a_signal_has_its_default_action() {
+fn signal_has_its_default_action_without_a_guard() {
     let program = Program::start("as_usual", 1);
     program.signal(Signal::TERM);
     let (reports, status) = program.end();
@@ -189,7 +190,7 @@ fn without_a_kernel_that_asked_a_signal_has_its_default_action() {
 }
 
 #[test]
-fn a_kernel_may_ask_by_itself() {
+fn kernel_is_interrupted_without_the_macro() {
     let program = Program::start("without_macro", 1);
     program.signal(Signal::INT);
     let (reports, status) = program.end();
@@ -198,7 +199,7 @@ fn a_kernel_may_ask_by_itself() {
 }
 
 #[test]
-fn one_signal_interrupts_the_main_tasks_of_all_kernels_that_asked() {
+fn one_signal_interrupts_the_main_tasks_of_kernels() {
     let program = Program::start("two_kernels", 2);
     program.signal(Signal::TERM);
     let (reports, status) = program.end();
@@ -207,7 +208,7 @@ fn one_signal_interrupts_the_main_tasks_of_all_kernels_that_asked() {
 }
 
 #[test]
-fn a_handle_interrupts_the_main_task_and_no_other() {
+fn handle_interrupts_only_the_main_task() {
     let kernel = Kernel::new().unwrap();
     let handle = kernel.handle();
     let (why, other) = kernel.run(async move {

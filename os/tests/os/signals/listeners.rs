@@ -50,7 +50,7 @@ async fn a_signal_wakes_a_kernel_that_sleeps() {
 }
 
 #[pikake::test]
-async fn what_came_several_times_is_told_once_to_everybody() {
+async fn repeated_signal_reaches_each_listener_once() {
     let mut one = Signals::new([SIGALRM]).unwrap();
     let mut two = Signals::new([SIGALRM]).unwrap();
     for _ in 0..10 {
@@ -103,7 +103,7 @@ async fn signals_are_a_stream() {
 }
 
 #[pikake::test]
-async fn what_is_no_signal_or_cannot_be_handled_is_refused() {
+async fn invalid_signals_are_refused() {
     for number in [SIGKILL, signal::SIGSEGV, 0, -1, 1000] {
         let error = Signals::new([number]).unwrap_err();
         assert_eq!(error.kind(), ErrorKind::InvalidInput);
@@ -113,7 +113,7 @@ async fn what_is_no_signal_or_cannot_be_handled_is_refused() {
 }
 
 #[pikake::test]
-async fn dropped_they_leave_no_descriptor() {
+async fn dropped_listeners_leave_no_descriptor() {
     let count = || std::fs::read_dir("/proc/self/fd").unwrap().count();
     // Other tests of this process open and close some of their own.
     let before = count();
@@ -219,14 +219,14 @@ fn run(program: &str, ignored: &str, steps: &[(&str, i32)]) -> std::process::Exi
 }
 
 #[test]
-fn who_listens_keeps_the_default_action_away_until_they_stop() {
+fn listener_suppresses_the_default_action_until_dropped() {
     let steps =
         [("ready", SIGTERM), ("15", SIGTERM), ("15", SIGINT), ("2", 0), ("dropped", SIGTERM)];
     assert_eq!(run("listened", "", &steps).signal(), Some(SIGTERM));
 }
 
 #[test]
-fn an_interruption_of_the_main_task_and_a_listener_are_both_told() {
+fn signal_reaches_main_task_and_listener() {
     let steps = [
         ("ready", SIGTERM),
         ("15 cancelled: SIGTERM", 0),
@@ -238,14 +238,14 @@ fn an_interruption_of_the_main_task_and_a_listener_are_both_told() {
 }
 
 #[test]
-fn a_signal_that_was_ignored_is_ignored_again() {
+fn ignored_signal_is_ignored_after_the_listener() {
     let steps = [("ready", SIGHUP)];
     assert_eq!(run("ignored", "trap '' HUP;", &steps).code(), Some(42));
 }
 
 /// It is told, or has its default action, in whichever moment of the beginning it comes.
 #[test]
-fn a_signal_that_comes_when_listening_begins_is_not_lost() {
+fn signal_at_the_start_of_listening_is_kept() {
     for _ in 0..100 {
         let status = run("begins", "", &[]);
         assert!(status.signal() == Some(SIGTERM) || status.code() == Some(42), "{status}");
@@ -253,7 +253,7 @@ fn a_signal_that_comes_when_listening_begins_is_not_lost() {
 }
 
 #[test]
-fn kernels_beside_that_of_main_say_goodbye_before_the_process_ends_by_the_signal() {
+fn other_kernels_clean_up_before_the_process_ends() {
     let steps = [("ready", SIGTERM), ("cancelled: the kernel is being shut down", 0)];
     assert_eq!(run("with_threads", "", &steps).signal(), Some(SIGTERM));
 }
