@@ -36,7 +36,7 @@ fn drawn(seed: u64, others: usize, plan: FaultPlan) -> Vec<u64> {
 }
 
 #[test]
-fn a_program_draws_what_its_seed_says_whatever_others_do() {
+fn random_numbers_depend_only_on_the_seed() {
     let alone = drawn(1, 0, FaultPlan::new());
     assert_eq!(alone, drawn(1, 3, FaultPlan::new()));
     assert_eq!(alone, drawn(1, 0, FaultPlan::new().at(SECOND, Fault::Isolate("a".into()))));
@@ -58,7 +58,7 @@ async fn chance_is_the_systems_on_the_real_kernel() {
 }
 
 #[test]
-fn each_host_has_a_wall_clock_that_may_be_wrong_and_jump_and_no_timer_notices() {
+fn wall_clocks_jump_without_moving_timers() {
     let start = SystemTime::UNIX_EPOCH + 1_000 * SECOND;
     let mut sim = Sim::new(1);
     let tells = move |first: i64, second: i64| {
@@ -83,7 +83,7 @@ fn each_host_has_a_wall_clock_that_may_be_wrong_and_jump_and_no_timer_notices() 
 }
 
 #[test]
-fn closures_take_virtual_time_and_wait_for_a_thread() {
+fn closures_take_virtual_time_and_queue() {
     let done = Rc::new(Cell::new(0));
     let mut sim = Sim::new(3);
     sim.client("a", {

@@ -54,7 +54,7 @@ fn park_for_ever() {
 }
 
 #[test]
-fn what_never_comes_back_is_named() {
+fn hang_report_names_the_closure_or_step() {
     for (variables, what) in [
         (&[("IN_A_CLOSURE", "1")][..], "the closure awaited at sim/tests/sim/environment.rs:"),
         (&[], "the step of task 1 has not"),
@@ -105,7 +105,7 @@ fn pikake_runs_says_how_many_seeds() {
 }
 
 #[test]
-fn pikake_seed_is_the_first_and_alone_the_only_one() {
+fn pikake_seed_is_first_and_alone_only() {
     let (is_good, printed) = run(&[("PIKAKE_SEED", "8")]);
     assert!(is_good, "{printed}");
     assert_eq!(seeds(&printed), [8]);
@@ -115,7 +115,7 @@ fn pikake_seed_is_the_first_and_alone_the_only_one() {
 }
 
 #[test]
-fn a_seed_that_fails_is_the_last_and_says_how_to_see_it_again() {
+fn failing_seed_ends_the_test_with_a_replay() {
     let (is_good, printed) = run(&[("PIKAKE_SEED", "15"), ("PIKAKE_RUNS", "5")]);
     assert!(!is_good, "{printed}");
     assert_eq!(seeds(&printed), [15, 16, 17]);
@@ -125,7 +125,7 @@ fn a_seed_that_fails_is_the_last_and_says_how_to_see_it_again() {
 }
 
 #[test]
-fn pikake_trace_is_a_file_with_every_event_of_the_last_run() {
+fn pikake_trace_records_every_event() {
     let trace = |name: &str, variables: &[(&str, &str)]| {
         let name = format!("pikake-{}-{name}", std::process::id());
         let path = std::env::temp_dir().join(name);
@@ -144,7 +144,7 @@ fn pikake_trace_is_a_file_with_every_event_of_the_last_run() {
 }
 
 #[test]
-fn what_is_no_number_is_refused() {
+fn invalid_number_is_refused() {
     let (is_good, printed) = run(&[("PIKAKE_RUNS", "many")]);
     assert!(!is_good && printed.contains("PIKAKE_RUNS is no number: \"many\""), "{printed}");
 }

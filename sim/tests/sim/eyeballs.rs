@@ -157,7 +157,7 @@ fn a_refusal_costs_no_more_than_it_takes() {
 }
 
 #[test]
-fn who_was_first_may_still_win_and_the_loser_is_closed() {
+fn first_attempt_may_win_and_losers_close() {
     connects(&[FAR, HOLE_V6], FAR, ms(400));
     // The first has its connection at 400, the second would have had its own at 650.
     let heard = in_the_world(|| async {
@@ -175,7 +175,7 @@ fn who_was_first_may_still_win_and_the_loser_is_closed() {
 }
 
 #[test]
-fn when_all_fail_the_error_names_them_in_their_order() {
+fn error_lists_failed_addresses_in_order() {
     in_the_world(|| async {
         let addresses = [SERVER_V6, CLIENT, NOBODY];
         let resolver = Resolver::builder().source(Fixed::new(&addresses)).build();

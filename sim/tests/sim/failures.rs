@@ -85,7 +85,7 @@ fn panics_errors_and_broken_invariants_are_failures() {
 }
 
 #[test]
-fn what_never_ends_is_ended() {
+fn endless_run_is_ended_with_a_failure() {
     let spins = failure(|sim| {
         sim.client("a", || async { while yield_now().await.is_ok() {} }).step_limit(1_000);
     });
@@ -100,7 +100,7 @@ fn what_never_ends_is_ended() {
 }
 
 #[test]
-fn what_does_not_recover_is_not_live() {
+fn run_without_recovery_fails_liveness() {
     let world = |sim: &mut Sim, gives_up: bool| {
         let connected = Rc::new(Cell::new(false));
         let seen = connected.clone();
@@ -129,7 +129,7 @@ fn what_does_not_recover_is_not_live() {
 }
 
 #[test]
-fn a_run_that_is_not_the_same_again_is_told_of() {
+fn run_that_differs_on_replay_is_reported() {
     let outside = Rc::new(Cell::new(0));
     let runs = Runs::new("leaky").seeds(1).check_determinism();
     let failure = runs.try_run(move |sim| {
@@ -146,7 +146,7 @@ fn a_run_that_is_not_the_same_again_is_told_of() {
 }
 
 #[test]
-fn an_order_that_seldom_comes_is_found_and_found_again() {
+fn rare_order_is_found_and_replayed() {
     // Two tasks take two locks, each in its own order; round-robin, one is always late enough.
     let set_up = |sim: &mut Sim| {
         sim.client("a", || async {
@@ -181,7 +181,7 @@ fn an_order_that_seldom_comes_is_found_and_found_again() {
 }
 
 #[test]
-fn what_was_seen_is_counted_over_all_seeds() {
+fn observed_states_are_counted_over_all_seeds() {
     let both = |sim: &mut Sim| {
         sim.client("b", || async {
             let mut counts = HashMap::new();
@@ -197,7 +197,7 @@ fn what_was_seen_is_counted_over_all_seeds() {
 }
 
 #[test]
-fn what_was_expected_and_never_reached_is_missed() {
+fn unreached_expectation_fails() {
     let dice = |sim: &mut Sim| {
         sim.client("player", || async {
             match random::range(1..7) {

@@ -78,7 +78,7 @@ async fn ask_every_second(notes: Notes) {
 }
 
 #[test]
-fn a_partition_holds_everything_up_until_it_is_healed() {
+fn partition_delays_everything_until_healed() {
     let (notes, _) =
         run("1500ms partition client | server; 10s heal client | server", ask_every_second);
     let [first, second, rest @ ..] = &notes[..] else { panic!("{notes:?}") };
@@ -89,7 +89,7 @@ fn a_partition_holds_everything_up_until_it_is_healed() {
 }
 
 #[test]
-fn a_connection_that_is_cut_for_long_is_given_up_whichever_way_is_cut() {
+fn connection_times_out_after_a_long_cut() {
     for plan in [
         "1500ms partition client > server",
         "1500ms partition server > client",
@@ -103,7 +103,7 @@ fn a_connection_that_is_cut_for_long_is_given_up_whichever_way_is_cut() {
 }
 
 #[test]
-fn who_connects_into_the_void_hears_nothing_for_two_minutes() {
+fn connect_without_answer_times_out_after_minutes() {
     let (notes, _) = run("0s isolate server", async |notes| {
         notes.note(came_to(TcpStream::connect("10.0.0.1:7").await));
     });
@@ -111,7 +111,7 @@ fn who_connects_into_the_void_hears_nothing_for_two_minutes() {
 }
 
 #[test]
-fn a_host_may_refuse_and_reset_and_accept_late() {
+fn host_refuses_resets_or_accepts_late() {
     let (notes, _) =
         run("0s refuse server; 2s admit server; 3s slow-accept server 5s", async |notes| {
             sleep(SECOND).await.unwrap();
@@ -126,8 +126,9 @@ fn a_host_may_refuse_and_reset_and_accept_late() {
     assert_eq!(notes, ["1 ok", "2 ok", "3 ConnectionReset"]);
 }
 
+/// Both start anew.
 #[test]
-fn a_host_that_is_killed_resets_and_one_without_power_is_silent_and_both_start_anew() {
+fn killed_host_resets_and_powerless_host_is_silent() {
     let (notes, _) = run("2500ms kill server", ask_every_second);
     assert_eq!(notes, ["1 ok", "2 ok", "3 ConnectionReset"]);
     let (notes, _) = run("2500ms power-off server; 20s restart server", async |notes| {
@@ -147,7 +148,7 @@ fn a_host_stands_still_and_goes_on() {
 }
 
 #[test]
-fn a_long_step_takes_its_time_and_the_others_go_on_meanwhile() {
+fn long_step_takes_time_of_its_host_only() {
     let (notes, _) = run("500ms long-step client 3s", async |notes| {
         sleep(SECOND).await.unwrap();
         notes.note("first");
@@ -158,7 +159,7 @@ fn a_long_step_takes_its_time_and_the_others_go_on_meanwhile() {
 }
 
 #[test]
-fn a_task_is_asked_to_end_in_one_of_its_traps() {
+fn fault_cancels_a_task_in_a_trap() {
     let (notes, _) = run("0s cancel client 1 3", async |notes| {
         for _ in 0..5 {
             notes.note(sleep(SECOND).await.is_ok());
@@ -168,7 +169,7 @@ fn a_task_is_asked_to_end_in_one_of_its_traps() {
 }
 
 #[test]
-fn datagrams_are_lost_doubled_and_overtaken_and_streams_are_not() {
+fn only_datagrams_are_lost_doubled_or_reordered() {
     const COUNT: u16 = 500;
     let mut network = Network::default();
     network.link = Link::new(Latency::Uniform(SECOND / 1_000, SECOND / 100));

@@ -12,7 +12,7 @@ use pikake::{Interrupted, TaskError, sleep, spawn};
 const SECOND: Duration = Duration::from_secs(1);
 
 #[test]
-fn a_future_that_borrows_is_a_client_of_the_world() {
+fn borrowing_future_runs_as_a_client() {
     let mut heard = String::new();
     let mut sim = Sim::new(3);
     sim.host("server", || async {
@@ -34,7 +34,7 @@ fn a_future_that_borrows_is_a_client_of_the_world() {
 }
 
 #[test]
-fn its_other_tasks_are_asked_to_end_and_may_clean_up() {
+fn other_tasks_are_cancelled_and_clean_up() {
     let (told, hears) = std::sync::mpsc::channel();
     let ran = Sim::new(1).run_here("main", async {
         spawn(async move {
@@ -50,7 +50,7 @@ fn its_other_tasks_are_asked_to_end_and_may_clean_up() {
 }
 
 #[test]
-fn that_it_panics_is_its_outcome_and_that_another_task_does_is_a_failure() {
+fn only_panics_of_other_tasks_are_failures() {
     let ran = Sim::new(1).run_here("main", async { panic!("this panic is part of the test") });
     let outcome: Result<(), _> = ran.unwrap().outcome;
     assert!(matches!(outcome, Err(TaskError::Panicked(_))));
@@ -116,7 +116,7 @@ fn an_object_in_a_thread_is_refused() {
 }
 
 #[test]
-fn a_port_is_shared_by_no_two_kernels_of_a_world() {
+fn two_kernels_never_share_a_port() {
     let ran = Sim::new(1).run_here("main", TcpListener::bind_shared("127.0.0.1:0"));
     let refused = ran.unwrap().outcome.unwrap().unwrap_err();
     assert_eq!(refused.kind(), ErrorKind::Unsupported);

@@ -38,14 +38,14 @@ async fn echo_is_a_simulation() {
 }
 
 #[pikake::sim(name = "another name", seeds = 2)]
-async fn a_simulation_may_have_a_name_and_return_a_result() -> io::Result<()> {
+async fn simulation_has_a_name_and_returns_result() -> io::Result<()> {
     assert_eq!(pikake::current().name(), "another name");
     TcpListener::bind("another name:80").await?;
     Ok(())
 }
 
 #[pikake::sim(seeds = 5)]
-async fn a_server_that_panics_when_it_is_asked_to_end_is_no_failure() {
+async fn server_panic_during_shutdown_is_no_failure() {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = listener.local_addr().unwrap();
     spawn(async move {
@@ -92,7 +92,7 @@ fn echo_world(sim: &mut Sim) {
 }
 
 #[test]
-fn two_hosts_talk_and_every_run_is_the_same_again() {
+fn runs_of_two_hosts_repeat_exactly() {
     let ran = Rc::new(Cell::new(0));
     let counted = ran.clone();
     let summary = Runs::new("two_hosts").seeds(20).check_determinism().run(move |sim| {

@@ -82,7 +82,7 @@ fn world(sim: &mut Sim, bug: bool) {
 }
 
 #[test]
-fn a_reply_before_its_registration_is_found_within_300_seeds() {
+fn early_reply_is_found_within_300_seeds() {
     let failure = super::found_within(300, world);
     assert!(matches!(failure.cause, Cause::Failed { ref host, .. } if host == "client"));
 }

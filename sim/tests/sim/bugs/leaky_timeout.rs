@@ -83,7 +83,7 @@ fn world(sim: &mut Sim, bug: bool) {
 }
 
 #[test]
-fn a_timeout_that_leaks_is_found_within_100_seeds() {
+fn leaky_timeout_is_found_within_100_seeds() {
     let failure = super::found_within(100, world);
     let Cause::Panicked { text, .. } = &failure.cause else { panic!("{failure}") };
     assert!(text.contains("every connection is back"));

@@ -70,7 +70,7 @@ fn world(sim: &mut Sim, bug: bool) {
 }
 
 #[test]
-fn an_order_of_locks_is_found_within_500_seeds() {
+fn lock_order_is_found_within_500_seeds() {
     let failure = super::found_within(500, world);
     assert_eq!(failure.cause, Cause::Deadlock);
     assert!(failure.tasks.matches("lock_order.rs:").count() >= 2, "{failure}");

@@ -63,7 +63,7 @@ fn world(sim: &mut Sim, bug: bool) {
 }
 
 #[test]
-fn a_cancel_that_loses_an_item_is_found_within_20_seeds() {
+fn lossy_cancel_is_found_within_20_seeds() {
     let failure = super::found_within(20, world);
     // Another item in the place of the lost one, or none for ever, if it was the last.
     assert!(matches!(failure.cause, Cause::Panicked { .. } | Cause::TimeLimit(_)), "{failure}");

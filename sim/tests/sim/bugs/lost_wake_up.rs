@@ -67,7 +67,7 @@ fn world(sim: &mut Sim, bug: bool) {
 }
 
 #[test]
-fn a_lost_wake_up_is_found_within_200_seeds() {
+fn lost_wake_is_found_within_200_seeds() {
     let failure = super::found_within(200, world);
     assert_eq!(failure.cause, Cause::Deadlock);
     assert!(failure.tasks.contains("lost_wake_up.rs"), "{failure}");

@@ -72,7 +72,7 @@ fn world(sim: &mut Sim) -> [Heard; 2] {
 }
 
 #[test]
-fn a_guest_who_was_cut_off_hears_everything_in_the_end() {
+fn reconnected_guest_receives_every_message() {
     let heard = RefCell::new(None);
     Runs::new("chat").seeds(50).run(|sim| {
         // What the run before has heard.
@@ -84,7 +84,7 @@ fn a_guest_who_was_cut_off_hears_everything_in_the_end() {
 }
 
 #[pikake::test]
-async fn two_talk_over_loopback_and_hear_that_the_chat_is_closed() {
+async fn two_guests_chat_over_loopback_until_closed() {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = listener.local_addr().unwrap();
     let server = spawn(server::run(listener));

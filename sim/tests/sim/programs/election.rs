@@ -81,13 +81,13 @@ fn go_wrong(sim: &mut Sim) {
 }
 
 #[test]
-fn there_is_at_most_one_leader_in_a_term() {
-    let runs = Runs::new("election::there_is_at_most_one_leader_in_a_term").seeds(100);
+fn terms_have_at_most_one_leader() {
+    let runs = Runs::new("election::terms_have_at_most_one_leader").seeds(100);
     runs.run(|sim| world(sim, false));
 }
 
 #[test]
-fn a_vote_that_is_forgotten_is_found_and_told_with_what_it_takes() {
+fn forgotten_vote_is_found_and_minimised() {
     let runs = Runs::new("election").seeds(1_000);
     let failure = runs.try_run(|sim| world(sim, true)).unwrap_err();
     assert!(matches!(failure.cause, Cause::Invariant { .. }), "{failure}");
