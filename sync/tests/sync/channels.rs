@@ -35,7 +35,7 @@ fn queues_give_out_in_their_order() {
 struct Equal;
 
 #[test]
-fn of_equal_priorities_the_first_in_is_the_first_out() {
+fn equal_priorities_are_first_in_first_out() {
     #[derive(Debug)]
     struct Job(u8, char);
     impl PartialEq for Job {
@@ -65,7 +65,7 @@ fn of_equal_priorities_the_first_in_is_the_first_out() {
 }
 
 #[test]
-fn a_rendezvous_returns_when_the_item_is_in_other_hands() {
+fn rendezvous_put_returns_after_the_handover() {
     run(async {
         let queue = Rc::new(Queue::bounded(0));
         assert!(queue.is_full() && queue.is_empty());
@@ -91,7 +91,7 @@ fn a_rendezvous_returns_when_the_item_is_in_other_hands() {
 }
 
 #[test]
-fn a_put_that_is_too_late_says_so_and_gives_the_item_back() {
+fn put_after_close_returns_the_item() {
     run(async {
         let queue = Queue::bounded(1);
         queue.put_timeout(1, ms(5)).await.unwrap();
@@ -156,7 +156,7 @@ fn a_closed_queue_gives_what_it_has() {
 }
 
 #[test]
-fn what_was_promised_before_the_end_reaches_somebody() {
+fn granted_items_are_delivered_after_close() {
     run(async {
         let queue = Rc::new(Queue::unbounded());
         let mut first = Box::pin(queue.get());
@@ -174,7 +174,7 @@ fn what_was_promised_before_the_end_reaches_somebody() {
 }
 
 #[test]
-fn a_channel_ends_with_its_last_sender_or_its_receiver() {
+fn channel_ends_with_last_sender_or_receiver() {
     run(async {
         let (sender, mut receiver) = mpsc::bounded(1);
         let other = sender.clone();
@@ -249,7 +249,7 @@ fn a_receiver_may_change_between_streaming_and_receiving() {
 }
 
 #[test]
-fn a_oneshot_gives_the_item_or_says_that_there_will_be_none() {
+fn oneshot_returns_the_item_or_an_error() {
     run(async {
         let (sender, mut receiver) = oneshot::channel();
         assert_eq!(receiver.try_recv(), Err(TryRecvError::Empty));
@@ -270,7 +270,7 @@ fn a_oneshot_gives_the_item_or_says_that_there_will_be_none() {
 }
 
 #[test]
-fn who_is_slow_is_told_what_it_missed() {
+fn slow_receiver_learns_how_much_it_missed() {
     run(async {
         let (sender, mut slow) = broadcast::channel(2);
         let mut fast = sender.subscribe();
@@ -292,7 +292,7 @@ fn who_is_slow_is_told_what_it_missed() {
 }
 
 #[test]
-fn a_watch_tells_of_the_last_change_and_of_the_end() {
+fn watch_reports_the_last_change_and_the_end() {
     run(async {
         let (sender, mut receiver) = watch::channel(1);
         assert!(!receiver.has_changed());
@@ -315,7 +315,7 @@ fn a_watch_tells_of_the_last_change_and_of_the_end() {
 }
 
 #[test]
-fn a_queue_is_a_stream_that_goes_on_after_an_interruption() {
+fn queue_stream_goes_on_after_an_interruption() {
     run(async {
         let queue = Rc::new(Queue::bounded(1));
         let putting = spawn({

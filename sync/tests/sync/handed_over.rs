@@ -13,7 +13,7 @@ use crate::order::all;
 use crate::support::{ms, named, run};
 
 #[test]
-fn what_is_free_is_not_taken_by_a_newcomer_while_somebody_waits() {
+fn newcomers_do_not_overtake_waiters() {
     run(async {
         let mutex = Rc::new(Mutex::new(()));
         let held = mutex.lock().await.unwrap();
@@ -107,7 +107,7 @@ dropped!(
 );
 
 #[test]
-fn a_large_request_that_leaves_lets_the_small_ones_behind_it_go() {
+fn leaving_large_request_lets_small_ones_proceed() {
     run(async {
         let semaphore = Rc::new(Semaphore::new(2));
         let mut large = Box::pin(semaphore.acquire(3));
@@ -194,7 +194,7 @@ fn several_waits_of_one_task() {
 }
 
 #[test]
-fn the_loser_of_a_select_gives_up_what_it_got() {
+fn loser_of_a_select_releases_its_permit() {
     run(async {
         let (one, other) = (Semaphore::new(0), Semaphore::new(0));
         let both = select(Box::pin(one.acquire(1)), Box::pin(other.acquire(1)));
@@ -216,8 +216,9 @@ fn the_loser_of_a_select_gives_up_what_it_got() {
     });
 }
 
+/// The receiver of the notification is dropped before it has the lock.
 #[test]
-fn a_notification_whose_receiver_is_dropped_before_it_has_the_lock_goes_to_the_next() {
+fn unused_notification_goes_to_the_next_waiter() {
     run(async {
         let shared = Rc::new((Mutex::new(()), Condvar::new()));
         let mut first = Box::pin({
@@ -272,7 +273,7 @@ fn places_in_a_line_are_used_again() {
 }
 
 #[test]
-fn a_lock_outlives_its_kernel_and_so_may_those_who_wait_for_it() {
+fn lock_and_its_waiters_outlive_their_kernel() {
     let mutex = Mutex::new(0);
     let queue = Queue::bounded(1);
     let mut left_over = Box::pin(mutex.lock());
@@ -299,7 +300,7 @@ fn a_lock_outlives_its_kernel_and_so_may_those_who_wait_for_it() {
 }
 
 #[test]
-fn what_can_be_had_at_once_is_had_also_when_an_interruption_is_due() {
+fn free_permit_is_taken_despite_a_due_interruption() {
     run(async {
         let (mutex, semaphore, queue) = (Mutex::new(()), Semaphore::new(1), Queue::unbounded());
         pikake::current().request_cancel("soon");

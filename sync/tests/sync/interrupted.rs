@@ -209,7 +209,7 @@ fn a_wait_group_an_event_and_a_promise() {
 }
 
 #[test]
-fn a_condvar_gives_the_lock_back_whatever_it_tells() {
+fn condvar_holds_the_lock_after_every_wait() {
     insist_inside((A_FEW, 0), async |insistent| {
         let shared = Rc::new((Mutex::new(0), Condvar::new()));
         let others = several(|_| {
@@ -294,7 +294,7 @@ fn a_barrier_counts_those_that_wait() {
 }
 
 #[test]
-fn a_once_cell_is_made_by_the_next_when_the_first_fails() {
+fn next_caller_initialises_after_a_failed_one() {
     let program = || async {
         let cell = Rc::new(OnceCell::new());
         let attempts = Rc::new(Cell::new(0));
@@ -356,7 +356,7 @@ fn a_bounded_queue_loses_nothing_and_doubles_nothing() {
 }
 
 #[test]
-fn who_puts_gets_the_item_back() {
+fn interrupted_put_returns_the_item() {
     for capacity in [0, 1, 2] {
         insist_inside((0..2 * A_FEW).collect::<Vec<_>>(), async |insistent| {
             let queue = Rc::new(Queue::bounded(capacity));
@@ -537,7 +537,7 @@ fn joining_a_queue() {
 }
 
 #[test]
-fn one_of_several_getters_interrupted_leaves_its_item_to_the_others() {
+fn interrupted_getter_leaves_its_item_to_others() {
     // Two items come in one moment, for two that wait; a third waits behind them.
     let program = || async {
         let queue = Rc::new(Queue::unbounded());

@@ -88,7 +88,7 @@ fn a_lock_in_a_second_living_kernel_panics() {
 
 /// What was handed over in a kernel that has ended, to a wait that nobody drops, is there in the next kernel.
 #[test]
-fn a_second_kernel_gets_what_a_forgotten_wait_had() {
+fn second_kernel_gets_permits_of_a_forgotten_wait() {
     let (mutex, semaphore, queue) = (Mutex::new(()), Semaphore::new(0), Queue::bounded(1));
     let lock = RwLock::new(());
     run(async {

@@ -140,7 +140,7 @@ proptest! {
     }
 
     #[test]
-    fn items_are_neither_lost_nor_made_and_come_in_order(
+    fn items_come_once_and_in_order(
         capacity in 0..4usize,
         askers in vec(asker(3), 1..30),
     ) {
@@ -205,7 +205,7 @@ proptest! {
     }
 
     #[test]
-    fn a_queue_that_nobody_waits_for_is_a_deque(
+    fn queue_without_waiters_is_a_deque(
         capacity in 1..5usize,
         operations in vec((0..4u8, any::<u16>()), 0..60),
     ) {

@@ -26,7 +26,7 @@ pub(crate) async fn all(tasks: Vec<Task<()>>) {
 }
 
 #[test]
-fn a_mutex_goes_round_in_the_order_of_arrival() {
+fn mutex_is_granted_in_order_of_arrival() {
     let got = Rc::new(RefCell::new(Vec::new()));
     run(async {
         let mutex = Rc::new(Mutex::new(()));
@@ -52,7 +52,7 @@ fn a_mutex_goes_round_in_the_order_of_arrival() {
 }
 
 #[test]
-fn a_semaphore_serves_in_the_order_of_arrival_whatever_is_asked_for() {
+fn semaphore_is_granted_in_order_of_arrival() {
     let got = Rc::new(RefCell::new(Vec::new()));
     run(async {
         let semaphore = Rc::new(Semaphore::new(10));
@@ -74,7 +74,7 @@ fn a_semaphore_serves_in_the_order_of_arrival_whatever_is_asked_for() {
 }
 
 #[test]
-fn a_queue_serves_getters_and_putters_in_the_order_of_arrival() {
+fn getters_and_putters_proceed_in_order_of_arrival() {
     let got = Rc::new(RefCell::new(Vec::new()));
     run(async {
         let queue = Rc::new(Queue::bounded(3));
@@ -108,7 +108,7 @@ fn a_queue_serves_getters_and_putters_in_the_order_of_arrival() {
 }
 
 #[test]
-fn readers_and_writers_are_each_served_in_the_order_of_arrival_and_writers_first() {
+fn readers_and_writers_keep_order_writers_first() {
     let got = Rc::new(RefCell::new(Vec::new()));
     run(async {
         let lock = Rc::new(RwLock::new(()));

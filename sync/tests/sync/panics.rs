@@ -30,7 +30,7 @@ impl Ord for Item {
 }
 
 #[test]
-fn a_panic_of_the_order_leaves_no_putter_hanging() {
+fn panic_of_the_comparison_leaves_no_putter_hanging() {
     run(async {
         let queue = Rc::new(PriorityQueue::bounded(2));
         queue.put(Item(1)).await.unwrap();
@@ -60,7 +60,7 @@ impl Wake for Bad {
 }
 
 #[test]
-fn a_waker_that_panics_costs_no_item_and_no_other_wake() {
+fn waker_panic_loses_no_item_and_no_wake() {
     let queue = Arc::new(shared::Queue::<u32>::bounded(1));
     queue.put_blocking(7).unwrap();
     run(async {
@@ -97,7 +97,7 @@ fn vt() -> &'static std::task::RawWakerVTable {
 }
 
 #[test]
-fn putters_are_served_in_the_order_in_which_they_came() {
+fn putters_proceed_in_order_of_arrival() {
     let queue = Arc::new(shared::Queue::<u32>::bounded(1));
     queue.put_blocking(0).unwrap();
     let other = queue.clone();
@@ -128,7 +128,7 @@ fn putters_are_served_in_the_order_in_which_they_came() {
 }
 
 #[test]
-fn one_whose_kernel_panics_does_not_stand_in_the_way() {
+fn waiter_of_a_panicked_kernel_blocks_no_other() {
     let queue = Arc::new(shared::Queue::<u32>::bounded(1));
     queue.put_blocking(0).unwrap();
     let other = queue.clone();

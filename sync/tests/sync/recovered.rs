@@ -83,7 +83,7 @@ fn items_promised_in_an_ended_kernel_are_got() {
 }
 
 #[test]
-fn a_put_outlives_its_kernel_and_costs_no_other() {
+fn put_that_outlives_its_kernel_blocks_no_other() {
     let queue = Queue::bounded(1);
     let mut put = Box::pin(queue.put(2));
     run(async {
@@ -98,7 +98,7 @@ fn a_put_outlives_its_kernel_and_costs_no_other() {
 }
 
 #[test]
-fn a_put_granted_before_its_kernel_ended_costs_no_other() {
+fn put_granted_before_kernel_end_blocks_no_other() {
     let queue = Queue::bounded(1);
     let mut older = Box::pin(queue.put(2));
     run(async {
@@ -156,7 +156,7 @@ impl Wake for Hooked {
 
 /// The getter's waker drops the put whose item is promised to that getter.
 #[test]
-fn a_put_dropped_while_taken_in_costs_no_other() {
+fn put_dropped_during_its_transfer_blocks_no_other() {
     run(async {
         let queue: &Queue<i32> = Box::leak(Box::new(Queue::bounded(1)));
         let (mut first, mut second) = (Box::pin(queue.get()), Box::pin(queue.get()));
@@ -181,7 +181,7 @@ fn a_put_dropped_while_taken_in_costs_no_other() {
 
 /// The waiter of the put has the last reference to a task whose output makes room when it is dropped.
 #[test]
-fn a_destructor_that_gets_costs_no_putter() {
+fn destructor_that_gets_blocks_no_putter() {
     run(async {
         let queue: &Queue<i32> = Box::leak(Box::new(Queue::bounded(1)));
         queue.put(1).await.unwrap();

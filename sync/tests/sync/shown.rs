@@ -20,7 +20,7 @@ use crate::support::warnings::OnWarning;
 use crate::support::{kernel, ms, named, run};
 
 #[test]
-fn a_lock_shows_its_holder_and_how_many_wait() {
+fn lock_debug_shows_holder_and_waiter_count() {
     run(async {
         let shared = Rc::new((Mutex::new(5), RwLock::new(6), ReentrantMutex::new(7)));
         assert_eq!(format!("{:?}", shared.0), "Mutex { value: 5, held_by: None, waiting: 0 }");
@@ -58,7 +58,7 @@ fn a_lock_shows_its_holder_and_how_many_wait() {
 }
 
 #[test]
-fn everything_shows_itself_outside_a_kernel_too() {
+fn debug_works_outside_a_kernel() {
     let shown = [
         format!("{:?}", Barrier::new(2)),
         format!("{:?}", Condvar::new()),
@@ -140,7 +140,7 @@ fn local_state_is_not_entered_twice() {
 }
 
 #[test]
-fn a_holder_is_shown_however_it_was_polled_and_as_long_as_it_is_known() {
+fn debug_shows_the_holder_while_it_is_known() {
     run(async {
         let mutex: &'static Mutex<()> = Box::leak(Box::default());
         let held = mutex.lock().await.unwrap();
@@ -172,7 +172,7 @@ fn a_holder_is_shown_however_it_was_polled_and_as_long_as_it_is_known() {
 }
 
 #[test]
-fn a_shared_lock_shows_who_holds_it() {
+fn shared_lock_debug_shows_its_holder() {
     let mutex = pikake::sync::shared::Mutex::new(());
     assert_eq!(format!("{mutex:?}"), "Mutex { held_by: None, waiting: 0, .. }");
     let held = mutex.lock_blocking();

@@ -18,7 +18,7 @@ use crate::support::{ms, within};
 fn assert_shared<T: Send + Sync>() {}
 
 #[test]
-fn all_of_it_may_be_shared_between_threads() {
+fn shared_primitives_are_send_and_sync() {
     assert_shared::<Mutex<std::cell::Cell<u8>>>();
     assert_shared::<Queue<std::cell::Cell<u8>>>();
     assert_shared::<Event>();
@@ -27,7 +27,7 @@ fn all_of_it_may_be_shared_between_threads() {
 }
 
 #[test]
-fn a_new_queue_is_empty_also_outside_a_kernel() {
+fn new_queue_is_empty_outside_a_kernel() {
     let queue: Queue<u8> = Queue::bounded(2);
     assert!(queue.is_empty() && !queue.is_closed());
     assert_eq!(queue.try_get(), Err(TryGetError::Empty));
@@ -38,7 +38,7 @@ fn a_new_queue_is_empty_also_outside_a_kernel() {
 }
 
 #[test]
-fn a_thread_produces_and_joins_and_a_task_consumes() {
+fn thread_produces_and_joins_while_task_consumes() {
     within(|| {
         let queue = Arc::new(Queue::bounded(2));
         let producer = thread::spawn({
@@ -63,7 +63,7 @@ fn a_thread_produces_and_joins_and_a_task_consumes() {
 }
 
 #[test]
-fn a_task_produces_and_joins_and_a_thread_consumes() {
+fn task_produces_and_joins_while_thread_consumes() {
     within(|| {
         let queue = Arc::new(Queue::bounded(0));
         let consumer = thread::spawn({
@@ -89,7 +89,7 @@ fn a_task_produces_and_joins_and_a_thread_consumes() {
 }
 
 #[test]
-fn a_consumer_whose_gets_keep_timing_out_misses_nothing() {
+fn timed_out_gets_lose_no_item() {
     within(|| {
         let queue = Arc::new(Queue::bounded(2));
         let producer = thread::spawn({
@@ -119,7 +119,7 @@ fn a_consumer_whose_gets_keep_timing_out_misses_nothing() {
 }
 
 #[test]
-fn a_put_times_out_and_gives_the_item_back_to_task_and_thread() {
+fn timed_out_put_returns_the_item() {
     within(|| {
         let queue = Queue::bounded(1);
         queue.try_put(1).unwrap();
@@ -143,7 +143,7 @@ fn a_put_times_out_and_gives_the_item_back_to_task_and_thread() {
 }
 
 #[test]
-fn three_kernels_on_three_threads_get_each_item_once() {
+fn three_kernels_get_each_item_once() {
     const ITEMS: usize = 1_000;
     within(|| {
         let queue = Arc::new(Queue::bounded(10));
@@ -180,7 +180,7 @@ fn three_kernels_on_three_threads_get_each_item_once() {
 }
 
 #[test]
-fn an_event_is_waited_for_by_threads_and_tasks() {
+fn threads_and_tasks_wait_for_one_event() {
     within(|| {
         let (event, begun) = (Arc::new(Event::new()), Arc::new(Event::new()));
         assert!(!event.wait_blocking_timeout(ms(1)));
@@ -228,7 +228,7 @@ fn a_channel_is_a_stream_for_a_task() {
 }
 
 #[test]
-fn to_block_inside_a_kernel_panics_and_says_what_to_do() {
+fn blocking_inside_a_kernel_panics_with_advice() {
     let outcome = pikake::try_run(async { Queue::<u8>::unbounded().get_blocking() });
     let error = outcome.unwrap_err();
     let message = error.panic_message().unwrap();
@@ -236,7 +236,7 @@ fn to_block_inside_a_kernel_panics_and_says_what_to_do() {
 }
 
 #[test]
-fn tasks_and_threads_are_served_in_the_order_in_which_they_came() {
+fn tasks_and_threads_proceed_in_order_of_arrival() {
     within(|| {
         let queue = Arc::new(Queue::unbounded());
         let until_waiting = |count: usize| {
@@ -265,7 +265,7 @@ fn tasks_and_threads_are_served_in_the_order_in_which_they_came() {
 }
 
 #[test]
-fn a_shared_lock_is_given_on_when_its_waiter_is_interrupted_or_dropped() {
+fn shared_lock_passes_over_interrupted_or_dropped_waiters() {
     within(|| {
         let mutex = Mutex::new(0);
         pikake::run(async {
@@ -324,7 +324,7 @@ fn interrupted_everywhere_it_loses_nothing() {
 /// Eight threads, of which four run kernels, put and get through one small queue, under one lock;
 /// half of the waits are given up early.
 #[test]
-fn a_storm() {
+fn random_calls_from_threads_and_tasks_lose_nothing() {
     const EACH: u64 = 2_000;
     const THREADS: u64 = 8;
     within(|| {
