@@ -118,8 +118,8 @@
 //! | cond_notify_all | `notified_waiters_wait_for_the_notifiers_lock` |
 //! | cond_waitfor | `each_notification_checks_the_predicate_again` |
 //! | TestResult::value, ::error | `a_promise_is_kept_once`; an error is a value |
-//! | repr | not here: `everything_shows_itself_outside_a_kernel_too`, in `sync/tests/sync` |
-//! | uevent_get_wait, uevent_get_twait, uevent_get_wait_timeout | not here: `an_event_is_waited_for_by_threads_and_tasks`, in `sync/tests/sync` |
+//! | repr | not here: `debug_works_outside_a_kernel`, in `sync/tests/sync` |
+//! | uevent_get_wait, uevent_get_twait, uevent_get_wait_timeout | not here: `threads_and_tasks_wait_for_one_event`, in `sync/tests/sync` |
 //! | uevent_get_asyncio_set, …_wait, TestUniversalResult | not applicable: there is no asyncio; a thread blocks |
 //!
 //! # Curio's `test_queue`
@@ -133,11 +133,11 @@
 //! | queue_put_cancel, queue_put_timeout | `a_put_can_be_cancelled_or_time_out` |
 //! | queue_qsize | `a_queue_knows_its_length` |
 //! | priority_queue, lifo_queue | `priority_queues_give_the_smallest_stacks_the_last` |
-//! | univ_queue_basic | not here: `a_new_queue_is_empty_also_outside_a_kernel`, in `sync/tests/sync` |
-//! | univ_queue_sync_async, univ_queue_async_sync | not here: `a_thread_produces_and_joins_and_a_task_consumes` and the other way round, in `sync/tests/sync` |
-//! | univ_queue_cancel | not here: `a_consumer_whose_gets_keep_timing_out_misses_nothing`, in `sync/tests/sync` |
-//! | univ_queue_multiple_consumer, univ_queue_multiple_kernels | not here: `three_kernels_on_three_threads_get_each_item_once`, in `sync/tests/sync` |
-//! | uqueue_put_cancel | not here: `a_put_times_out_and_gives_the_item_back_to_task_and_thread`, in `sync/tests/sync` |
+//! | univ_queue_basic | not here: `new_queue_is_empty_outside_a_kernel`, in `sync/tests/sync` |
+//! | univ_queue_sync_async, univ_queue_async_sync | not here: `thread_produces_and_joins_while_task_consumes` and the other way round, in `sync/tests/sync` |
+//! | univ_queue_cancel | not here: `timed_out_gets_lose_no_item`, in `sync/tests/sync` |
+//! | univ_queue_multiple_consumer, univ_queue_multiple_kernels | not here: `three_kernels_get_each_item_once`, in `sync/tests/sync` |
+//! | uqueue_put_cancel | not here: `timed_out_put_returns_the_item`, in `sync/tests/sync` |
 //! | univ_queue_withfd, uqueue_withfd_corner | not applicable: a queue has no descriptor |
 //! | uqueue_asyncio_prod, uqueue_asyncio_consumer | not applicable: there is no asyncio |
 //!
@@ -185,7 +185,7 @@
 //! | `Proxy`: methods of an object in a thread | not here: `task/tests/task/proxy.rs`; an object has one thread, and its calls are in order |
 //! | `spawn` waits for room | `a_group_with_a_limit_waits_for_room` |
 //! | a member that spawns into its full pool runs the function itself | decided otherwise: `members_add_members_without_waiting_for_room`, in `task/tests/task/bounded.rs` |
-//! | `resize` | not here: `a_limit_can_be_changed_and_leaves_those_alone_that_run`, in `task/tests/task/bounded.rs`; a limit of zero is refused |
+//! | `resize` | not here: `changed_limit_leaves_running_members_alone`, in `task/tests/task/bounded.rs`; a limit of zero is refused |
 //! | `imap`: results in order, so many at a time and kept, an error in its place | `results_come_in_order_and_a_failure_in_its_place` |
 //!
 //! # Shrapnel's tests of its locks

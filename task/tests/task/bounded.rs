@@ -46,7 +46,7 @@ fn spawning_waits_for_room() {
 }
 
 #[test]
-fn never_more_than_so_many_run_whatever_they_do() {
+fn running_members_never_exceed_the_limit() {
     run(async {
         let (running, most) = (Rc::new(Cell::new(0)), Rc::new(Cell::new(0)));
         let mut group = TaskGroup::bounded(7);
@@ -77,7 +77,7 @@ fn never_more_than_so_many_run_whatever_they_do() {
 }
 
 #[test]
-fn a_wait_for_room_can_be_interrupted_and_the_members_run_on() {
+fn interrupted_wait_for_room_leaves_members_running() {
     run(async {
         let mut group = TaskGroup::bounded(1);
         group.spawn(sleep(ms(100))).await.unwrap();
@@ -99,7 +99,7 @@ fn a_wait_for_room_can_be_interrupted_and_the_members_run_on() {
 }
 
 #[test]
-fn a_limit_can_be_changed_and_leaves_those_alone_that_run() {
+fn changed_limit_leaves_running_members_alone() {
     run(async {
         let mut group = TaskGroup::bounded(4);
         for number in 1..=4 {
@@ -152,7 +152,7 @@ fn a_bounded_group_shows_itself() {
 }
 
 #[test]
-fn results_come_in_the_order_of_the_items_and_so_many_at_a_time() {
+fn results_come_in_order_within_the_limit() {
     run(async {
         let begun = Rc::new(RefCell::new(Vec::new()));
         let inside = begun.clone();
@@ -177,7 +177,7 @@ fn results_come_in_the_order_of_the_items_and_so_many_at_a_time() {
 }
 
 #[test]
-fn a_failure_is_told_in_its_place_and_the_others_go_on() {
+fn failure_is_in_its_place_among_results() {
     run(async {
         let mut map = ordered_map(1..=3, 3, async |number| {
             assert_ne!(number, 2, "not this one");
@@ -193,7 +193,7 @@ fn a_failure_is_told_in_its_place_and_the_others_go_on() {
 }
 
 #[test]
-fn an_interruption_leaves_the_calls_going_unless_they_are_collected() {
+fn interruption_ends_calls_only_of_a_collect() {
     run(async {
         let call = async |length| sleep(ms(length)).await.map(|()| length);
         let mut map = ordered_map([20, 10], 2, call);
@@ -226,7 +226,7 @@ fn an_interruption_leaves_the_calls_going_unless_they_are_collected() {
 }
 
 #[test]
-fn what_is_under_way_can_be_cancelled_and_nothing_is_left_of_it() {
+fn cancel_ends_all_running_calls() {
     run(async {
         let mut map = ordered_map(0.., 5, async |number: u64| sleep(ms(number)).await);
         map.next_outcome().await.unwrap().unwrap().unwrap().unwrap();

@@ -61,7 +61,7 @@ fn the_macro_declares_them_too() {
 }
 
 #[test]
-fn a_value_may_be_replaced_while_it_is_looked_at() {
+fn local_can_be_replaced_while_borrowed() {
     run(async {
         NAME.set("before".into());
         NAME.with(|name| {
@@ -106,8 +106,9 @@ fn end_of(name: &str) -> [String; 3] {
     ]
 }
 
+/// The task is still the current one.
 #[test]
-fn values_are_dropped_with_their_task_after_its_future_while_it_is_current() {
+fn locals_are_dropped_after_the_future() {
     let log = Log::default();
     run(async {
         named("returns", keeps_two(log.clone())).await.unwrap();
@@ -136,7 +137,7 @@ fn values_are_dropped_with_their_task_after_its_future_while_it_is_current() {
 }
 
 #[test]
-fn the_main_task_has_locals_too_and_loses_them_with_its_run() {
+fn main_task_locals_end_with_its_run() {
     let log = Log::default();
     let kernel = kernel();
     kernel.run(async {
@@ -147,7 +148,7 @@ fn the_main_task_has_locals_too_and_loses_them_with_its_run() {
 }
 
 #[test]
-fn a_destructor_that_panics_takes_no_other_value_with_it() {
+fn destructor_panic_spares_the_other_locals() {
     static BOMB: TaskLocal<OnDrop<fn()>> = TaskLocal::new();
     static AFTER: TaskLocal<Rc<()>> = TaskLocal::new();
     run(async {
@@ -166,7 +167,7 @@ fn a_destructor_that_panics_takes_no_other_value_with_it() {
 }
 
 #[test]
-fn outside_of_a_task_there_is_a_clear_error() {
+fn local_outside_a_task_panics_with_advice() {
     assert_eq!(COUNT.try_with(Cell::get), Err(LocalError::OutsideTask));
     assert_eq!(NAME.try_set("nobody".into()), Err(LocalError::OutsideTask));
     let panic = std::panic::catch_unwind(|| COUNT.with(Cell::get)).unwrap_err();

@@ -58,7 +58,7 @@ fn calls_are_made_in_order_in_one_thread() {
 }
 
 #[test]
-fn a_panic_is_told_and_the_object_stays_as_it_was_left() {
+fn panic_is_reported_and_the_object_stays() {
     within(|| {
         pikake::run(async {
             let (proxy, _is_gone) = notes().await;
@@ -74,7 +74,7 @@ fn a_panic_is_told_and_the_object_stays_as_it_was_left() {
 }
 
 #[test]
-fn an_object_that_cannot_be_made_says_why() {
+fn failed_construction_returns_its_error() {
     within(|| {
         pikake::run(async {
             let refused = ThreadProxy::<Notes>::open(|| Err("no such file")).await.unwrap();
@@ -87,8 +87,9 @@ fn an_object_that_cannot_be_made_says_why() {
     });
 }
 
+/// A call in the queue is not made; a call that runs is notified.
 #[test]
-fn a_call_whose_turn_has_not_come_is_not_made_and_one_that_was_begun_is_told() {
+fn interrupted_call_is_withdrawn_or_notified() {
     within(|| {
         pikake::run(async {
             let (proxy, _is_gone) = notes().await;
@@ -123,7 +124,7 @@ fn a_call_whose_turn_has_not_come_is_not_made_and_one_that_was_begun_is_told() {
 }
 
 #[test]
-fn dropped_it_makes_the_calls_that_are_waited_for_and_no_other() {
+fn dropped_proxy_makes_only_awaited_calls() {
     within(|| {
         pikake::run(async {
             let (proxy, is_gone) = notes().await;
@@ -146,7 +147,7 @@ fn dropped_it_makes_the_calls_that_are_waited_for_and_no_other() {
 }
 
 #[test]
-fn it_ends_with_its_kernel_and_when_its_opening_is_interrupted() {
+fn proxy_ends_with_its_kernel_or_interrupted_opening() {
     within(|| {
         let kernel = Kernel::new().unwrap();
         let is_gone = kernel.run(async {
@@ -179,7 +180,7 @@ fn it_ends_with_its_kernel_and_when_its_opening_is_interrupted() {
 }
 
 #[test]
-fn a_close_that_is_interrupted_is_a_drop() {
+fn interrupted_close_is_a_drop() {
     within(|| {
         pikake::run(async {
             let (proxy, is_gone) = notes().await;

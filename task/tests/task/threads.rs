@@ -15,7 +15,7 @@ const PATIENCE: Duration = Duration::from_secs(20);
 const FOREVER: Duration = Duration::from_secs(3600);
 
 #[test]
-fn a_thread_waits_for_futures_that_run_in_its_kernel() {
+fn thread_awaits_futures_in_its_kernel() {
     within(|| {
         pikake::run(async {
             let here = threads::current().id();
@@ -59,7 +59,7 @@ fn panics_go_both_ways() {
 }
 
 #[test]
-fn a_cancel_goes_to_the_await_that_the_thread_is_blocked_in_and_is_told_once() {
+fn cancel_interrupts_the_blocked_thread_once() {
     within(|| {
         pikake::run(async {
             let (waits, is_waiting) = mpsc::channel();
@@ -84,8 +84,9 @@ fn a_cancel_goes_to_the_await_that_the_thread_is_blocked_in_and_is_told_once() {
     });
 }
 
+/// The next wait returns the cancel, and so does a check.
 #[test]
-fn a_cancel_of_a_thread_that_computes_is_told_at_its_next_wait_or_when_it_asks() {
+fn cancel_of_a_computing_thread_shows_later() {
     within(|| {
         pikake::run(async {
             for asks in [true, false] {
@@ -116,7 +117,7 @@ fn a_cancel_of_a_thread_that_computes_is_told_at_its_next_wait_or_when_it_asks()
 }
 
 #[test]
-fn a_cancel_waits_for_the_end_of_the_thread() {
+fn cancel_waits_for_the_thread_to_end() {
     within(|| {
         pikake::run(async {
             let held = Arc::new(());
@@ -140,8 +141,9 @@ fn a_cancel_waits_for_the_end_of_the_thread() {
     });
 }
 
+/// The thread goes on.
 #[test]
-fn a_future_that_waits_on_foreign_futures_alone_is_dropped_and_the_thread_goes_on() {
+fn cancel_drops_a_future_in_foreign_waits() {
     within(|| {
         pikake::run(async {
             let (waits, is_waiting) = mpsc::channel();
@@ -162,7 +164,7 @@ fn a_future_that_waits_on_foreign_futures_alone_is_dropped_and_the_thread_goes_o
 }
 
 #[test]
-fn the_end_of_the_kernel_or_an_abort_detaches_the_thread() {
+fn kernel_end_or_abort_detaches_the_thread() {
     within(|| {
         for aborts in [true, false] {
             let (told, is_told) = mpsc::channel();
@@ -196,7 +198,7 @@ fn the_end_of_the_kernel_or_an_abort_detaches_the_thread() {
 }
 
 #[test]
-fn a_shutdown_tells_the_thread_and_waits_for_it() {
+fn shutdown_interrupts_the_thread_and_waits() {
     within(|| {
         let (told, is_told) = mpsc::channel();
         let kernel = Kernel::new().unwrap();
@@ -224,7 +226,7 @@ fn a_shutdown_tells_the_thread_and_waits_for_it() {
 }
 
 #[test]
-fn a_thread_has_the_name_of_its_task_and_its_futures_say_where_they_are_awaited() {
+fn thread_has_its_tasks_name_and_await_locations() {
     within(|| {
         pikake::run(async {
             let task = named(

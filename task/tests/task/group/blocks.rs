@@ -57,8 +57,9 @@ fn a_block_fails_when_a_member_does() {
     });
 }
 
+/// So does a block that is interrupted or panics.
 #[test]
-fn a_block_that_fails_or_is_interrupted_or_panics_ends_its_members_first() {
+fn failed_block_ends_its_members_first() {
     run(async {
         let trace = Trace::new();
         let failed: Result<(), std::io::Error> = task_group(async |group| {
@@ -139,7 +140,7 @@ fn a_block_that_fails_or_is_interrupted_or_panics_ends_its_members_first() {
 }
 
 #[test]
-fn a_block_may_join_its_group_itself_and_lend_it_out() {
+fn block_may_join_and_lend_its_group() {
     run(async {
         let sum: Result<u32, GroupError> = task_group(async |group| {
             for number in 0..4 {
@@ -164,7 +165,7 @@ fn a_block_may_join_its_group_itself_and_lend_it_out() {
 }
 
 #[test]
-fn a_block_that_is_dropped_asks_its_members_to_end() {
+fn dropped_block_cancels_its_members() {
     run(async {
         let trace = Trace::new();
         {
@@ -199,7 +200,7 @@ fn in_parallel_gives_every_outcome_in_order() {
 }
 
 #[test]
-fn in_parallel_leaves_no_child_behind_when_it_is_interrupted() {
+fn interrupted_in_parallel_leaves_no_child_behind() {
     run(async {
         let trace = Trace::new();
         let children = ["one", "two"].map(|name| worker(name, 100, 10, trace.clone()));

@@ -10,7 +10,7 @@ use super::helpers::{Trace, told, worker};
 use crate::support::{Log, kernel, ms, named, run};
 
 #[test]
-fn daemons_are_cancelled_at_the_end_and_never_looked_at() {
+fn daemons_are_cancelled_at_the_end_unseen() {
     run(async {
         let trace = Trace::new();
         let mut group = TaskGroup::new();
@@ -42,7 +42,7 @@ fn daemons_are_cancelled_at_the_end_and_never_looked_at() {
 }
 
 #[test]
-fn a_group_that_is_dropped_asks_its_members_to_end_and_the_kernel_sees_to_them() {
+fn dropped_group_cancels_its_members() {
     run(async {
         let trace = Trace::new();
         let mut group = TaskGroup::new();
@@ -70,7 +70,7 @@ fn a_group_that_is_dropped_asks_its_members_to_end_and_the_kernel_sees_to_them()
 }
 
 #[test]
-fn what_members_returned_is_dropped_with_their_group_and_not_later() {
+fn outputs_are_dropped_with_their_group() {
     run(async {
         let value = Rc::new(());
         let mut group = TaskGroup::new();
@@ -157,7 +157,7 @@ impl tracing::Subscriber for Lines {
 }
 
 #[test]
-fn failures_that_nobody_is_told_of_are_logged() {
+fn unobserved_failures_are_logged() {
     let lines = lines_of(|| {
         run(async {
             let mut group = TaskGroup::new();
@@ -237,6 +237,6 @@ fn a_group_may_outlive_its_kernel() {
 
 #[test]
 #[should_panic(expected = "needs a pikake kernel")]
-fn spawning_outside_of_a_kernel_is_a_clear_error() {
+fn spawn_outside_a_kernel_panics_with_advice() {
     TaskGroup::new().spawn(async {});
 }

@@ -8,7 +8,7 @@ use super::helpers::{Trace, broken, told, worker};
 use crate::support::{OnDrop, ms, run};
 
 #[test]
-fn a_failure_interrupts_the_others_and_waits_for_their_cleanup() {
+fn failure_cancels_the_others_and_awaits_cleanup() {
     run(async {
         let trace = Trace::new();
         let mut group = TaskGroup::new();
@@ -37,7 +37,7 @@ fn a_failure_interrupts_the_others_and_waits_for_their_cleanup() {
 }
 
 #[test]
-fn an_err_is_a_value_to_join_all_and_a_failure_to_try_join_all() {
+fn only_try_join_all_takes_err_for_failure() {
     async fn parse(text: &'static str) -> Result<u8, std::num::ParseIntError> {
         text.parse()
     }
@@ -64,7 +64,7 @@ fn an_err_is_a_value_to_join_all_and_a_failure_to_try_join_all() {
 }
 
 #[test]
-fn every_failure_is_told_and_the_first_is_the_source() {
+fn every_failure_is_reported_the_first_as_source() {
     run(async {
         let mut group = TaskGroup::<Result<(), String>>::new();
         let first = group.spawn_named("first", async { Err("no".into()) });
@@ -115,7 +115,7 @@ fn a_cleanup_that_panics_is_a_failure_too() {
 }
 
 #[test]
-fn a_member_that_is_cancelled_from_outside_has_failed_unless_it_returns_a_value() {
+fn member_cancelled_from_outside_fails_without_a_value() {
     run(async {
         let mut group = TaskGroup::new();
         let member = group.spawn(async { sleep(ms(100)).await.is_err() });
@@ -135,7 +135,7 @@ fn a_member_that_is_cancelled_from_outside_has_failed_unless_it_returns_a_value(
 }
 
 #[test]
-fn the_abort_of_a_member_drops_it_before_the_group_goes_on() {
+fn aborted_member_is_dropped_before_the_join_returns() {
     run(async {
         let trace = Trace::new();
         let mut group = TaskGroup::<()>::new();
@@ -168,7 +168,7 @@ fn the_abort_of_a_member_drops_it_before_the_group_goes_on() {
 }
 
 #[test]
-fn a_destructor_that_panics_does_not_hide_the_end_of_its_member() {
+fn destructor_panic_does_not_hide_a_member_end() {
     run(async {
         let mut group = TaskGroup::new();
         group.spawn(async {

@@ -14,7 +14,7 @@ use super::helpers::{Trace, broken, told, worker};
 use crate::support::{ms, run};
 
 #[test]
-fn a_joiner_that_is_timed_out_ends_its_members_first() {
+fn timed_out_joiner_ends_its_members_first() {
     run(async {
         let trace = Trace::new();
         let mut group = TaskGroup::new();
@@ -41,7 +41,7 @@ fn a_joiner_that_is_timed_out_ends_its_members_first() {
 }
 
 #[test]
-fn a_second_interruption_does_not_cut_the_waiting_short() {
+fn second_interruption_does_not_shorten_the_join() {
     run(async {
         let trace = Trace::new();
         let joiner = spawn({
@@ -79,7 +79,7 @@ fn a_second_interruption_does_not_cut_the_waiting_short() {
 }
 
 #[test]
-fn an_interruption_is_reported_even_if_the_policy_was_dropped_over_it() {
+fn interruption_is_reported_after_a_dropped_policy() {
     run(async {
         let mut group = TaskGroup::new();
         group.spawn(async {
@@ -101,7 +101,7 @@ fn an_interruption_is_reported_even_if_the_policy_was_dropped_over_it() {
 }
 
 #[test]
-fn failures_during_an_interrupted_join_are_told_as_well() {
+fn failures_during_an_interrupted_join_are_reported() {
     run(async {
         let mut group = TaskGroup::new();
         group.spawn_named("bad", async {
@@ -170,7 +170,7 @@ fn brief<T>(result: Result<T, GroupError>) -> Result<T, bool> {
 }
 
 #[test]
-fn whichever_wait_of_a_joiner_is_interrupted_its_members_end_first() {
+fn interrupted_join_ends_members_at_every_wait() {
     // While it waits for members.
     let all = async |group: &mut TaskGroup<_>| brief(group.join_all().await);
     assert_eq!(
@@ -223,7 +223,7 @@ fn whichever_wait_of_a_joiner_is_interrupted_its_members_end_first() {
 }
 
 #[test]
-fn a_joiner_that_is_aborted_leaves_its_members_asked_to_end() {
+fn aborted_joiner_leaves_its_members_cancelled() {
     run(async {
         let trace = Trace::new();
         let joiner = spawn({

@@ -31,7 +31,7 @@ fn values_come_in_the_order_of_the_spawns() {
 }
 
 #[test]
-fn members_may_spawn_siblings_while_the_group_is_joined() {
+fn members_spawn_siblings_during_a_join() {
     async fn countdown(left: u32, spawner: Spawner<u32>) -> u32 {
         sleep(ms(10)).await.unwrap();
         if left > 0 {
@@ -66,7 +66,7 @@ fn an_ended_group_takes_no_members() {
 }
 
 #[test]
-fn a_group_that_is_being_ended_takes_no_members() {
+fn ending_group_takes_no_members() {
     run(async {
         let mut group = TaskGroup::new();
         let spawner = group.spawner();
@@ -114,7 +114,7 @@ fn next_done_follows_the_order_of_the_ends() {
 }
 
 #[test]
-fn an_interrupted_next_done_leaves_the_members_and_may_be_called_again() {
+fn interrupted_next_done_can_be_repeated() {
     run(async {
         let mut group = TaskGroup::new();
         group.spawn(async { sleep(ms(50)).await });
@@ -162,7 +162,7 @@ fn a_policy_that_is_dropped_loses_nothing() {
 }
 
 #[test]
-fn any_gives_the_first_to_end_and_waits_for_the_rest() {
+fn any_returns_the_first_and_awaits_the_rest() {
     run(async {
         let trace = Trace::new();
         let mut group = TaskGroup::new();
@@ -242,7 +242,7 @@ fn the_first_value_passes_over_failures() {
 }
 
 #[test]
-fn the_first_value_is_an_error_when_all_have_failed() {
+fn first_value_fails_after_all_members_failed() {
     run(async {
         let mut group = TaskGroup::<Result<u8, &str>>::new();
         group.spawn_named("one", async { Err("no") });
@@ -281,7 +281,7 @@ fn every_policy_knows_what_to_do_without_members() {
 }
 
 #[test]
-fn cancel_all_asks_all_before_it_waits_for_any() {
+fn cancel_all_requests_all_before_waiting() {
     run(async {
         let trace = Trace::new();
         let mut group = TaskGroup::new();
