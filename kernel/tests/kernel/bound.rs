@@ -74,7 +74,7 @@ fn elsewhere_every_use_is_a_panic() {
 }
 
 #[test]
-fn what_is_dropped_elsewhere_is_dropped_at_home() {
+fn value_dropped_elsewhere_is_dropped_at_home() {
     pikake::run(async {
         let dropped = Rc::default();
         let bound = Bound::new(Dropped(Rc::clone(&dropped)));
@@ -85,8 +85,9 @@ fn what_is_dropped_elsewhere_is_dropped_at_home() {
     });
 }
 
+/// The sleeping kernel wakes for it.
 #[test]
-fn a_wait_that_is_dropped_elsewhere_is_withdrawn_and_wakes_the_sleeping_kernel() {
+fn wait_dropped_elsewhere_is_withdrawn() {
     let kernel = Kernel::new().unwrap();
     kernel.run(async {
         let mut nap = Bound::new(sleep(ms(3_600_000)));
@@ -108,7 +109,7 @@ fn a_wait_that_is_dropped_elsewhere_is_withdrawn_and_wakes_the_sleeping_kernel()
 }
 
 #[test]
-fn what_is_dropped_elsewhere_after_the_kernel_is_leaked() {
+fn value_dropped_elsewhere_after_the_kernel_leaks() {
     let dropped: Rc<RefCell<Vec<ThreadId>>> = Rc::default();
     let bound = {
         let dropped = dropped.clone();
@@ -120,7 +121,7 @@ fn what_is_dropped_elsewhere_after_the_kernel_is_leaked() {
 }
 
 #[test]
-fn what_is_dropped_at_home_after_the_kernel_is_dropped() {
+fn value_dropped_at_home_after_the_kernel_drops() {
     let dropped: Rc<RefCell<Vec<ThreadId>>> = Rc::default();
     let bound = {
         let dropped = dropped.clone();
@@ -131,7 +132,7 @@ fn what_is_dropped_at_home_after_the_kernel_is_dropped() {
 }
 
 #[test]
-fn what_arrives_while_the_kernel_ends_is_dropped_at_home_or_leaked_and_never_elsewhere() {
+fn value_arriving_at_kernel_end_never_drops_elsewhere() {
     const ROUNDS: usize = 100;
     let dropped: Rc<RefCell<Vec<ThreadId>>> = Rc::default();
     for _ in 0..ROUNDS {
@@ -150,7 +151,7 @@ fn what_arrives_while_the_kernel_ends_is_dropped_at_home_or_leaked_and_never_els
 }
 
 #[test]
-fn a_task_of_another_thread_may_carry_it_home() {
+fn task_of_another_thread_carries_a_value_home() {
     pikake::run(async {
         let (sender, receiver) = futures::channel::oneshot::channel::<Bound<Rc<u8>>>();
         let bound = Bound::new(Rc::new(7));

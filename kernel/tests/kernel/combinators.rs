@@ -19,7 +19,7 @@ use pikake::{
 use crate::support::{Log, kernel, ms, run};
 
 #[test]
-fn join_waits_for_all_and_select_withdraws_the_loser() {
+fn join_awaits_all_and_select_withdraws_the_loser() {
     run(async {
         let queue = WaitQueue::new();
         let (one, two) = futures::join!(sleep(ms(20)), sleep(ms(10)));
@@ -62,7 +62,7 @@ fn futures_unordered_polls_only_whom_it_woke() {
 }
 
 #[test]
-fn yields_inside_futures_unordered_end_and_do_not_spin() {
+fn yields_inside_futures_unordered_do_not_spin() {
     run(async {
         let mut set: FuturesUnordered<_> =
             (0..10).map(|number| async move { yield_now().await.map(|()| number) }).collect();
@@ -75,7 +75,7 @@ fn yields_inside_futures_unordered_end_and_do_not_spin() {
 }
 
 #[test]
-fn a_shared_future_wakes_every_task_that_waits_for_it() {
+fn shared_future_wakes_every_waiting_task() {
     run(async {
         type Nap = Shared<Pin<Box<dyn Future<Output = u32>>>>;
         let nap: Nap = async {
@@ -92,7 +92,7 @@ fn a_shared_future_wakes_every_task_that_waits_for_it() {
 }
 
 #[test]
-fn a_future_that_waits_may_move_to_another_task() {
+fn waiting_future_moves_to_another_task() {
     run(async {
         let mut nap = Box::pin(sleep(ms(50)));
         assert!(futures::poll!(nap.as_mut()).is_pending());
@@ -218,7 +218,7 @@ fn many_waits_of_one_task_end_together() {
 }
 
 #[test]
-fn a_trap_outside_a_kernel_says_what_to_do_and_where() {
+fn trap_outside_a_kernel_panics_with_advice() {
     let line = line!() + 1;
     let mut nap = pin!(sleep(ms(1)));
     let panic = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
@@ -232,7 +232,7 @@ fn a_trap_outside_a_kernel_says_what_to_do_and_where() {
 }
 
 #[test]
-fn a_future_that_waits_in_one_kernel_cannot_be_polled_in_another() {
+fn waiting_future_panics_in_another_kernel() {
     let one = kernel();
     let other = kernel();
     let mut nap = Box::pin(sleep(ms(10)));
@@ -267,7 +267,7 @@ fn a_shield_holds_back_and_lets_go_afterwards() {
 }
 
 #[test]
-fn a_shield_in_one_branch_does_not_shield_the_other() {
+fn shield_does_not_reach_the_other_branch() {
     run(async {
         let outcome = timeout_after(ms(10), async {
             futures::join!(shield(sleep(ms(30))), sleep(ms(30)), async {
@@ -331,7 +331,7 @@ fn cleanup_through_a_foreign_future_has_a_grace() {
 }
 
 #[test]
-fn a_scope_with_a_grace_is_dropped_when_that_is_over() {
+fn scope_is_dropped_after_its_grace() {
     let log = Log::default();
     run(async {
         let started = pikake::now();

@@ -44,7 +44,7 @@ fn with_threads(limit: usize) -> Kernel {
 }
 
 #[test]
-fn no_more_closures_run_at_a_time_than_the_kernel_allows() {
+fn running_closures_never_exceed_the_thread_limit() {
     within(|| {
         let kernel = with_threads(3);
         let running = Arc::new(AtomicUsize::new(0));
@@ -73,7 +73,7 @@ fn no_more_closures_run_at_a_time_than_the_kernel_allows() {
 }
 
 #[test]
-fn closures_wait_their_turn_in_the_order_in_which_they_came() {
+fn waiting_closures_run_in_order_of_arrival() {
     within(|| {
         let kernel = with_threads(1);
         let order = Arc::new(Mutex::new(Vec::new()));
@@ -99,7 +99,7 @@ fn closures_wait_their_turn_in_the_order_in_which_they_came() {
 }
 
 #[test]
-fn the_thread_that_was_busy_last_is_used_again_and_the_others_end() {
+fn last_busy_thread_is_reused_and_others_end() {
     const IDLE: Duration = Duration::from_secs(1);
     within(|| {
         let kernel = Kernel::builder().helper_idle_exit(IDLE).build().unwrap();
@@ -128,7 +128,7 @@ fn the_thread_that_was_busy_last_is_used_again_and_the_others_end() {
 }
 
 #[test]
-fn a_panic_of_the_closure_reaches_the_caller_and_its_thread_goes_on() {
+fn closure_panic_reaches_the_caller_thread_goes_on() {
     within(|| {
         let kernel = with_threads(1);
         kernel.run(async {
@@ -144,7 +144,7 @@ fn a_panic_of_the_closure_reaches_the_caller_and_its_thread_goes_on() {
 }
 
 #[test]
-fn an_interruption_lets_the_caller_go_on_at_once_and_the_closure_know() {
+fn interruption_returns_at_once_and_notifies_the_closure() {
     within(|| {
         let kernel = with_threads(1);
         kernel.run(async {
@@ -212,7 +212,7 @@ fn the_limit_holds_when_callers_gave_up() {
 }
 
 #[test]
-fn a_storm_of_calls_and_cancels_leaves_nothing_behind() {
+fn many_calls_and_cancels_leave_nothing_behind() {
     within(|| {
         let kernel = with_threads(3);
         let (running, most) = (Arc::new(AtomicUsize::new(0)), Arc::new(AtomicUsize::new(0)));
@@ -260,7 +260,7 @@ fn a_storm_of_calls_and_cancels_leaves_nothing_behind() {
 }
 
 #[test]
-fn a_call_of_one_who_was_interrupted_already_is_not_started() {
+fn call_with_a_pending_interruption_never_starts() {
     within(|| {
         pikake::run(async {
             let started = Arc::new(AtomicUsize::new(0));
@@ -279,7 +279,7 @@ fn a_call_of_one_who_was_interrupted_already_is_not_started() {
 }
 
 #[test]
-fn a_call_that_is_dropped_is_told_and_its_hook_may_panic() {
+fn dropped_call_is_notified_despite_hook_panic() {
     within(|| {
         pikake::run(async {
             let (tell, told) = mpsc::channel();
@@ -304,7 +304,7 @@ fn a_call_that_is_dropped_is_told_and_its_hook_may_panic() {
 }
 
 #[test]
-fn a_kernel_that_ends_waits_for_no_thread() {
+fn kernel_end_waits_for_no_thread() {
     within(|| {
         for shuts_down in [true, false] {
             let kernel = with_threads(1);
@@ -354,7 +354,7 @@ fn tasks_go_on_while_a_thread_blocks() {
 }
 
 #[test]
-fn a_call_shows_what_it_is_doing_and_names_its_place_outside_of_a_kernel() {
+fn call_debug_shows_state_and_location() {
     within(|| {
         pikake::run(async {
             let (open, wait) = gate();

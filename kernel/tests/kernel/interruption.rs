@@ -34,7 +34,7 @@ async fn interrupt_unseen(wait: Pin<&mut impl Future>) {
 }
 
 #[test]
-fn a_socket_wait_that_left_its_scope_sees_what_arrived_meanwhile() {
+fn moved_socket_wait_sees_earlier_data() {
     within(|| {
         run(async {
             let (here, there) = pair();
@@ -52,7 +52,7 @@ fn a_socket_wait_that_left_its_scope_sees_what_arrived_meanwhile() {
 }
 
 #[test]
-fn a_place_in_a_queue_that_left_its_scope_sees_a_wake_that_happened_meanwhile() {
+fn moved_queue_wait_sees_an_earlier_wake() {
     within(|| {
         run(async {
             let queue = Rc::new(WaitQueue::new());
@@ -75,7 +75,7 @@ fn a_place_in_a_queue_that_left_its_scope_sees_a_wake_that_happened_meanwhile() 
 }
 
 #[test]
-fn a_join_that_left_its_scope_sees_that_the_task_has_ended_meanwhile() {
+fn moved_join_sees_an_earlier_task_end() {
     within(|| {
         run(async {
             let mut task = spawn(async {
@@ -89,7 +89,7 @@ fn a_join_that_left_its_scope_sees_that_the_task_has_ended_meanwhile() {
 }
 
 #[test]
-fn a_cancel_that_left_its_scope_sees_that_the_task_has_ended_meanwhile() {
+fn moved_cancel_sees_an_earlier_task_end() {
     within(|| {
         run(async {
             let task = spawn(async {
@@ -106,7 +106,7 @@ fn a_cancel_that_left_its_scope_sees_that_the_task_has_ended_meanwhile() {
 }
 
 #[test]
-fn a_sleep_that_left_its_scope_ends_at_its_own_time() {
+fn moved_sleep_keeps_its_deadline() {
     for (length, expected) in [(ms(20), ms(40)), (ms(70), ms(70))] {
         within(move || {
             run(async {
@@ -121,7 +121,7 @@ fn a_sleep_that_left_its_scope_ends_at_its_own_time() {
 }
 
 #[test]
-fn a_wait_that_moves_into_a_task_that_was_asked_to_end_is_interrupted() {
+fn wait_moved_into_a_cancelled_task_is_interrupted() {
     within(|| {
         run(async {
             let mut nap = Box::pin(sleep(LONG));
@@ -136,7 +136,7 @@ fn a_wait_that_moves_into_a_task_that_was_asked_to_end_is_interrupted() {
 }
 
 #[test]
-fn a_wait_that_moves_into_a_scope_that_is_due_is_interrupted() {
+fn wait_moved_into_a_due_scope_is_interrupted() {
     within(|| {
         let clock = ManualClock::new();
         let kernel = Kernel::builder().clock(clock.clone()).build().unwrap();
@@ -166,7 +166,7 @@ async fn next_step() {
 }
 
 #[test]
-fn a_cancel_that_was_told_only_to_a_dropped_wait_is_told_again() {
+fn cancel_returned_to_a_dropped_wait_is_repeated() {
     within(|| {
         run(async {
             let task = spawn(async {
@@ -219,7 +219,7 @@ fn with_clock(test: impl AsyncFnOnce(&ManualClock) + Send + 'static) {
 }
 
 #[test]
-fn a_scope_of_foreign_futures_ends_in_time_after_a_sibling_that_wakes_itself() {
+fn foreign_scope_ends_on_time_after_self_waker() {
     with_clock(async |clock| {
         let ((), gave_up) = futures::join!(spin(clock, ms(2_000)), give_up());
         assert!(gave_up <= IN_TIME, "{gave_up:?}");
@@ -227,7 +227,7 @@ fn a_scope_of_foreign_futures_ends_in_time_after_a_sibling_that_wakes_itself() {
 }
 
 #[test]
-fn a_scope_of_foreign_futures_ends_in_time_before_a_sibling_that_wakes_itself() {
+fn foreign_scope_ends_on_time_before_self_waker() {
     with_clock(async |clock| {
         let (gave_up, ()) = futures::join!(give_up(), spin(clock, ms(2_000)));
         assert!(gave_up <= IN_TIME, "{gave_up:?}");
@@ -235,7 +235,7 @@ fn a_scope_of_foreign_futures_ends_in_time_before_a_sibling_that_wakes_itself() 
 }
 
 #[test]
-fn a_scope_of_foreign_futures_ends_in_time_in_futures_unordered() {
+fn foreign_scope_ends_on_time_in_futures_unordered() {
     with_clock(async |clock| {
         type Child<'a> = Pin<Box<dyn Future<Output = Option<Duration>> + 'a>>;
         let children: [Child<'_>; 2] = [
@@ -253,7 +253,7 @@ fn a_scope_of_foreign_futures_ends_in_time_in_futures_unordered() {
 }
 
 #[test]
-fn a_scope_that_woke_only_a_sibling_when_it_was_due_is_asked_again() {
+fn due_scope_is_polled_again_after_its_sibling() {
     within(|| {
         run(async {
             type Child = Pin<Box<dyn Future<Output = &'static str>>>;
@@ -289,7 +289,7 @@ fn a_scope_that_woke_only_a_sibling_when_it_was_due_is_asked_again() {
 }
 
 #[test]
-fn a_queue_that_another_kernel_was_refused_keeps_its_waiters() {
+fn queue_refused_to_another_kernel_keeps_waiters() {
     within(|| {
         let (one, other) = (kernel(), kernel());
         let queue = Rc::new(WaitQueue::new());
@@ -327,7 +327,7 @@ static CALLS_BACK: RawWakerVTable = RawWakerVTable::new(
 );
 
 #[test]
-fn a_wait_that_is_woken_while_its_waker_is_cloned_is_not_forgotten() {
+fn wake_during_waker_clone_is_not_lost() {
     within(|| {
         run(async {
             let queue = Rc::new(WaitQueue::new());

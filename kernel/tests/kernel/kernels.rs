@@ -14,7 +14,7 @@ use pikake::{Kernels, TaskError, other_kernels, sleep, timeout_after, yield_now}
 const LONG: Duration = Duration::from_secs(3600);
 
 #[test]
-fn work_runs_where_it_was_sent_and_its_result_comes_back() {
+fn call_runs_on_its_kernel_and_returns() {
     pikake::run(async {
         let kernels = Kernels::start(2).unwrap();
         let mut threads = vec![thread::current().id()];
@@ -33,7 +33,7 @@ fn work_runs_where_it_was_sent_and_its_result_comes_back() {
 }
 
 #[test]
-fn a_call_says_that_there_is_no_result() {
+fn call_without_a_result_returns_the_error() {
     pikake::run(async {
         let kernels = Kernels::start(1).unwrap();
         let kernel = kernels.handles().remove(0);
@@ -48,7 +48,7 @@ fn a_call_says_that_there_is_no_result() {
 }
 
 #[test]
-fn those_that_are_dropped_let_their_tasks_say_goodbye() {
+fn dropped_kernels_let_tasks_clean_up() {
     let goodbyes = Arc::new(AtomicUsize::new(0));
     pikake::run(async {
         let kernels = Kernels::start(2).unwrap();
@@ -68,7 +68,7 @@ fn those_that_are_dropped_let_their_tasks_say_goodbye() {
 }
 
 #[test]
-fn a_main_with_threads_has_the_others_and_the_system_spreads_connections() {
+fn connections_spread_over_kernels_of_main() {
     /// So many that all of them with one listener of three is as good as impossible.
     const CONNECTIONS: usize = 200;
 

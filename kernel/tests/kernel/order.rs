@@ -56,7 +56,7 @@ fn ready_tasks_take_turns() {
 }
 
 #[test]
-fn sleepers_wake_by_deadline_and_first_come_among_equals() {
+fn sleepers_wake_by_deadline_then_arrival() {
     let log = Log::default();
     run(async {
         let mut tasks = Vec::new();
@@ -75,7 +75,7 @@ fn sleepers_wake_by_deadline_and_first_come_among_equals() {
 }
 
 #[test]
-fn waiters_wake_in_the_order_in_which_they_parked() {
+fn waiters_wake_in_order_of_arrival() {
     let log = Log::default();
     run(async {
         let queue = Rc::new(WaitQueue::new());
@@ -103,7 +103,7 @@ fn waiters_wake_in_the_order_in_which_they_parked() {
 }
 
 #[test]
-fn a_wake_that_is_dropped_unseen_goes_to_the_next() {
+fn unseen_wake_goes_to_the_next_waiter() {
     let log = Log::default();
     run(async {
         let queue = Rc::new(WaitQueue::new());
@@ -129,7 +129,7 @@ fn a_wake_that_is_dropped_unseen_goes_to_the_next() {
 }
 
 #[test]
-fn a_wait_that_was_satisfied_keeps_its_value_and_the_next_one_is_interrupted() {
+fn satisfied_wait_returns_before_the_interruption() {
     let recorder = Recorder::default();
     let kernel = builder().observer(recorder.clone()).build().unwrap();
     kernel.run(async {
@@ -164,7 +164,7 @@ fn a_wait_that_was_satisfied_keeps_its_value_and_the_next_one_is_interrupted() {
 }
 
 #[test]
-fn a_sleep_that_is_due_beats_a_deadline_that_is_due() {
+fn due_sleep_beats_a_due_deadline() {
     // Both are overdue after a stall of the clock: the event wins.
     let clock = ManualClock::new();
     let kernel = Kernel::builder().clock(clock.clone()).build().unwrap();

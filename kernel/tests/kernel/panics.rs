@@ -44,7 +44,7 @@ impl<T: Unpin> Future for Done<T> {
 }
 
 #[test]
-fn a_bomb_in_a_task_that_is_aborted_stays_in_the_task() {
+fn destructor_panic_at_abort_stays_in_task() {
     within(|| {
         run(async {
             let bomb = bomb();
@@ -61,7 +61,7 @@ fn a_bomb_in_a_task_that_is_aborted_stays_in_the_task() {
 }
 
 #[test]
-fn a_bomb_in_a_task_that_returns_stays_in_the_task() {
+fn destructor_panic_at_return_stays_in_task() {
     within(|| {
         run(async {
             let bomb = bomb();
@@ -76,7 +76,7 @@ fn a_bomb_in_a_task_that_returns_stays_in_the_task() {
 }
 
 #[test]
-fn a_bomb_in_a_future_that_is_done_stays_in_the_task() {
+fn destructor_panic_of_done_future_stays_in_task() {
     within(|| {
         run(async {
             spawn(Done(bomb())).detach();
@@ -86,7 +86,7 @@ fn a_bomb_in_a_future_that_is_done_stays_in_the_task() {
 }
 
 #[test]
-fn a_bomb_in_an_output_that_nobody_takes_stays_in_the_task() {
+fn destructor_panic_of_unread_output_stays_in_task() {
     within(|| {
         run(async {
             let bomb = bomb();
@@ -97,7 +97,7 @@ fn a_bomb_in_an_output_that_nobody_takes_stays_in_the_task() {
 }
 
 #[test]
-fn a_bomb_in_the_main_future_leaves_the_kernel_whole() {
+fn destructor_panic_of_main_future_spares_the_kernel() {
     within(|| {
         let kernel = kernel();
         let outcome = catch_unwind(AssertUnwindSafe(|| kernel.try_run(Done(bomb())).is_ok()));
@@ -112,7 +112,7 @@ fn a_bomb_in_the_main_future_leaves_the_kernel_whole() {
 }
 
 #[test]
-fn a_bomb_in_a_combinators_waker_leaves_the_kernel_whole() {
+fn waker_panic_of_a_combinator_spares_the_kernel() {
     struct Bomb;
     impl Wake for Bomb {
         fn wake(self: Arc<Self>) {
@@ -141,7 +141,7 @@ fn send_bomb(handle: &KernelHandle) {
 }
 
 #[test]
-fn a_bomb_in_a_closure_that_was_sent_does_not_reach_whoever_drops_the_kernel() {
+fn closure_destructor_panic_stays_within_kernel_drop() {
     within(|| {
         let kernel = kernel();
         send_bomb(&kernel.handle());
@@ -150,7 +150,7 @@ fn a_bomb_in_a_closure_that_was_sent_does_not_reach_whoever_drops_the_kernel() {
 }
 
 #[test]
-fn a_bomb_in_a_closure_that_was_sent_too_late_does_not_reach_whoever_shuts_down() {
+fn late_closure_destructor_panic_stays_within_shutdown() {
     within(|| {
         let kernel = kernel();
         let handle = kernel.handle();
@@ -168,7 +168,7 @@ fn a_bomb_in_a_closure_that_was_sent_too_late_does_not_reach_whoever_shuts_down(
 }
 
 #[test]
-fn helper_threads_survive_results_that_panic_when_they_are_dropped() {
+fn helper_threads_survive_result_destructor_panics() {
     /// More than there are helper threads.
     const CALLS: usize = 100;
 
@@ -192,7 +192,7 @@ fn helper_threads_survive_results_that_panic_when_they_are_dropped() {
 }
 
 #[test]
-fn a_slow_destructor_is_not_charged_to_the_next_step() {
+fn slow_destructor_is_no_part_of_next_step() {
     #[derive(Clone)]
     struct Steps(Rc<RefCell<Vec<(String, Duration)>>>);
     impl Observer for Steps {
@@ -331,7 +331,7 @@ impl Storms {
 }
 
 #[test]
-fn destructors_that_use_the_kernel_all_the_time_each_run_once() {
+fn destructors_that_use_the_kernel_run_once() {
     within(|| {
         let storms = Storms::default();
         let kernel = kernel();
@@ -350,7 +350,7 @@ fn destructors_that_use_the_kernel_all_the_time_each_run_once() {
 }
 
 #[test]
-fn destructors_that_use_the_kernel_each_run_once_when_it_is_dropped() {
+fn destructors_run_once_when_the_kernel_drops() {
     within(|| {
         let storms = Storms::default();
         let kernel = kernel();
@@ -364,7 +364,7 @@ fn destructors_that_use_the_kernel_each_run_once_when_it_is_dropped() {
 }
 
 #[test]
-fn destructors_that_use_the_kernel_each_run_once_when_it_is_dropped_inside_another() {
+fn destructors_run_once_within_another_kernel() {
     within(|| {
         let storms = Storms::default();
         let kernel = kernel();

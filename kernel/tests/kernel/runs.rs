@@ -15,7 +15,7 @@ use pikake::{
 use crate::support::{Log, builder, kernel, ms, named, run};
 
 #[test]
-fn the_main_future_may_borrow_and_its_panic_comes_out() {
+fn main_future_may_borrow_and_panic() {
     let kernel = kernel();
     let mut list = vec![1, 2];
     kernel.run(async {
@@ -30,7 +30,7 @@ fn the_main_future_may_borrow_and_its_panic_comes_out() {
 
 #[test]
 #[expect(clippy::async_yields_async, reason = "the handle itself is wanted")]
-fn other_tasks_stand_still_between_runs_and_go_on_in_the_next() {
+fn tasks_pause_between_runs_and_resume() {
     let log = Log::default();
     let kernel = kernel();
     let task = kernel.run(async {
@@ -52,7 +52,7 @@ fn other_tasks_stand_still_between_runs_and_go_on_in_the_next() {
 }
 
 #[test]
-fn a_kernel_inside_a_running_one_is_a_clear_error() {
+fn kernel_inside_a_running_one_is_refused() {
     let error = pikake::try_run(async { pikake::run(async {}) }).unwrap_err();
     assert!(error.panic_message().unwrap().contains("inside a running kernel"), "{error}");
     let outer = kernel();
@@ -63,7 +63,7 @@ fn a_kernel_inside_a_running_one_is_a_clear_error() {
 }
 
 #[test]
-fn turn_makes_one_pass_and_says_what_is_left() {
+fn turn_makes_one_pass_and_reports_the_rest() {
     let clock = ManualClock::new();
     let kernel = Kernel::builder().clock(clock.clone()).build().unwrap();
     let log = Log::default();
@@ -90,7 +90,7 @@ fn turn_makes_one_pass_and_says_what_is_left() {
 
 #[cfg(not(mio_unsupported_force_poll_poll))]
 #[test]
-fn a_wake_from_another_thread_shows_on_the_descriptor_of_a_kernel_that_is_turned() {
+fn wake_from_a_thread_makes_the_descriptor_readable() {
     use mio::unix::SourceFd;
     use std::os::fd::AsRawFd;
 
@@ -119,7 +119,7 @@ fn a_wake_from_another_thread_shows_on_the_descriptor_of_a_kernel_that_is_turned
 }
 
 #[test]
-fn a_panic_is_the_outcome_of_its_task_alone() {
+fn panic_ends_only_its_task() {
     run(async {
         let task: Task<()> = spawn(async { panic!("{} broke", "this") });
         let error: TaskError = task.await.unwrap_err();
@@ -129,7 +129,7 @@ fn a_panic_is_the_outcome_of_its_task_alone() {
 }
 
 #[test]
-fn a_panic_in_a_destructor_does_not_reach_the_kernel() {
+fn destructor_panic_does_not_reach_the_kernel() {
     struct Bomb(&'static str);
     impl Drop for Bomb {
         fn drop(&mut self) {
@@ -192,7 +192,7 @@ fn destructors_may_use_the_kernel() {
 }
 
 #[test]
-fn abort_from_inside_drops_the_task_after_its_step() {
+fn self_abort_drops_the_task_after_its_step() {
     let log = Log::default();
     run(async {
         let own: Rc<RefCell<Option<Task<()>>>> = Rc::default();
@@ -231,7 +231,7 @@ fn a_task_that_never_ran_is_dropped_unpolled() {
 }
 
 #[test]
-fn a_second_request_does_not_interrupt_the_cleanup_of_the_first() {
+fn second_cancel_does_not_interrupt_the_cleanup() {
     run(async {
         let task = spawn(async {
             let first = sleep(ms(1_000)).await.unwrap_err();
@@ -248,7 +248,7 @@ fn a_second_request_does_not_interrupt_the_cleanup_of_the_first() {
 }
 
 #[test]
-fn a_task_can_cancel_itself_and_join_the_one_that_cancels_it() {
+fn task_cancels_itself_and_joins_its_canceller() {
     run(async {
         let task = spawn(async {
             current().request_cancel("enough of this");
@@ -294,7 +294,7 @@ impl<F: FnMut()> Drop for OnDrop<F> {
 }
 
 #[test]
-fn shutdown_asks_the_newest_first_and_waits_for_their_cleanup() {
+fn shutdown_cancels_newest_first_and_awaits_cleanup() {
     let log = Log::default();
     let kernel = kernel();
     kernel.run(async {
@@ -331,7 +331,7 @@ fn shutdown_asks_the_newest_first_and_waits_for_their_cleanup() {
 }
 
 #[test]
-fn shutdown_drops_what_does_not_end_within_the_grace() {
+fn shutdown_drops_tasks_after_the_grace() {
     let log = Log::default();
     let kernel = builder().shutdown_grace(ms(50)).build().unwrap();
     kernel.run(async {
@@ -352,7 +352,7 @@ fn shutdown_drops_what_does_not_end_within_the_grace() {
 
 #[test]
 #[expect(clippy::async_yields_async, reason = "the handle itself is wanted")]
-fn dropping_a_kernel_drops_its_tasks_on_its_thread_and_outlives_nothing() {
+fn dropped_kernel_drops_its_tasks_on_its_thread() {
     let log = Log::default();
     let kernel = kernel();
     let handle = kernel.handle();
@@ -375,7 +375,7 @@ fn dropping_a_kernel_drops_its_tasks_on_its_thread_and_outlives_nothing() {
 }
 
 #[test]
-fn a_long_step_and_every_step_is_seen_by_an_observer() {
+fn observer_sees_every_step_and_long_steps() {
     #[derive(Default, Clone)]
     struct Longest(Rc<Cell<Duration>>, Rc<Cell<u32>>);
     impl Observer for Longest {
@@ -395,7 +395,7 @@ fn a_long_step_and_every_step_is_seen_by_an_observer() {
 }
 
 #[test]
-fn a_task_that_never_has_to_wait_still_lets_others_run() {
+fn task_that_never_suspends_lets_others_run() {
     // An always-ready wait: joining tasks that have ended.
     let log = Log::default();
     let kernel = builder().answers_per_step(4).build().unwrap();
@@ -430,7 +430,7 @@ fn names_and_places_are_kept() {
 }
 
 #[test]
-fn a_timeout_of_zero_lets_the_body_run_until_it_would_suspend() {
+fn zero_timeout_runs_the_body_until_it_suspends() {
     run(async {
         let ran = Cell::new(false);
         let body = async {

@@ -16,7 +16,7 @@ use pikake::{
 use crate::support::{Faults, Faulty, Log, OnDrop, builder, kernel, ms, within};
 
 #[test]
-fn a_shutdown_by_handle_tells_the_main_task_last_and_waits_for_the_others() {
+fn shutdown_by_handle_cancels_the_main_task_last() {
     within(|| {
         let log = Log::default();
         let kernel = kernel();
@@ -46,7 +46,7 @@ fn a_shutdown_by_handle_tells_the_main_task_last_and_waits_for_the_others() {
 }
 
 #[test]
-fn a_shutdown_by_handle_ends_with_the_grace_whatever_the_main_task_does() {
+fn shutdown_by_handle_ends_with_the_grace() {
     within(|| {
         let clock = ManualClock::auto();
         let builder = Kernel::builder().clock(clock.clone()).shutdown_grace(ms(100));
@@ -67,7 +67,7 @@ fn a_shutdown_by_handle_ends_with_the_grace_whatever_the_main_task_does() {
 }
 
 #[test]
-fn a_shutdown_on_virtual_time_ends_although_only_its_grace_is_left_to_wait_for() {
+fn shutdown_on_virtual_time_ends_after_its_grace() {
     within(|| {
         let kernel = builder().shutdown_grace(ms(50)).build().unwrap();
         kernel.run(async {
@@ -86,7 +86,7 @@ fn a_shutdown_on_virtual_time_ends_although_only_its_grace_is_left_to_wait_for()
 }
 
 #[test]
-fn a_run_after_a_shutdown_by_handle_says_cancelled_and_polls_nothing() {
+fn run_after_shutdown_is_cancelled_unpolled() {
     within(|| {
         let kernel = kernel();
         let handle = kernel.handle();
@@ -102,7 +102,7 @@ fn a_run_after_a_shutdown_by_handle_says_cancelled_and_polls_nothing() {
 }
 
 #[test]
-fn a_shutdown_that_arrives_between_two_runs_ends_the_next_at_once() {
+fn shutdown_between_runs_ends_the_next_run() {
     within(|| {
         let log = Log::default();
         let kernel = kernel();
@@ -125,7 +125,7 @@ fn a_shutdown_that_arrives_between_two_runs_ends_the_next_at_once() {
 }
 
 #[test]
-fn a_turn_that_fails_ends_the_run_and_not_the_kernel() {
+fn failed_turn_ends_only_the_run() {
     within(|| {
         let log = Log::default();
         let faults = Faults::default();
@@ -157,8 +157,9 @@ fn a_turn_that_fails_ends_the_run_and_not_the_kernel() {
     });
 }
 
+/// Another kernel refuses to poll them.
 #[test]
-fn futures_that_outlive_their_kernel_can_be_dropped_and_not_be_polled_in_another() {
+fn futures_that_outlive_their_kernel_can_be_dropped() {
     within(|| {
         type Waiting<'a> = Pin<Box<dyn Future<Output = ()> + 'a>>;
         let queue = WaitQueue::new();
@@ -211,7 +212,7 @@ fn in_use() -> (Kernel<ManualClock>, Task<()>, Nap) {
 }
 
 #[test]
-fn a_thread_may_end_with_a_kernel_in_its_locals_whichever_of_them_goes_first() {
+fn kernel_in_thread_locals_drops_in_any_order() {
     // Thread-locals are dropped in an order that depends on who was used first.
     for kept_first in [true, false] {
         within(move || {

@@ -52,7 +52,7 @@ impl Future for Rung {
 }
 
 #[test]
-fn a_storm_of_wakes_from_eight_threads_loses_none() {
+fn wakes_from_eight_threads_are_not_lost() {
     const THREADS: usize = 8;
     const TASKS: usize = 50;
     const RINGS: usize = 2_000;
@@ -101,7 +101,7 @@ fn a_storm_of_wakes_from_eight_threads_loses_none() {
 }
 
 #[test]
-fn a_sleeping_kernel_is_woken_at_once_and_not_by_a_poll_timeout() {
+fn wake_interrupts_the_sleep_at_once() {
     // With nothing else to do the kernel blocks without limit: only the wake brings it back.
     let kernel = Kernel::new().unwrap();
     let bell = Arc::new(Bell::default());
@@ -208,7 +208,7 @@ fn handles_start_tasks_from_other_threads() {
 }
 
 #[test]
-fn shutdown_and_stop_from_another_thread_end_the_run() {
+fn shutdown_and_stop_from_threads_end_the_run() {
     for shutdown in [false, true] {
         let kernel = Kernel::new().unwrap();
         let handle = kernel.handle();
@@ -226,7 +226,7 @@ fn shutdown_and_stop_from_another_thread_end_the_run() {
 }
 
 #[test]
-fn a_closure_that_is_sent_to_a_kernel_that_ends_is_dropped() {
+fn closure_sent_to_an_ending_kernel_is_dropped() {
     let kernel = Kernel::new().unwrap();
     let handle = kernel.handle();
     let held = Arc::new(());
