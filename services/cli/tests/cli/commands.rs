@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 use crate::support::{Place, Running, application, example, pikake, run, wait_for};
 
 #[test]
-fn a_job_is_sent_and_its_value_comes_back() {
+fn send_returns_the_value_of_a_job() {
     let place = Place::new();
     let _worker =
         place.worker(&application(), &["worker", "--concurrency", "2", "--processes", "1"]);
@@ -25,7 +25,7 @@ fn a_job_is_sent_and_its_value_comes_back() {
 }
 
 #[test]
-fn a_failure_is_told_and_is_exit_code_one() {
+fn failed_job_is_reported_with_exit_code_one() {
     let place = Place::new();
     let _worker = place.worker(&application(), &["worker"]);
     let failed = place.run(&pikake(), &["send", "fails", "\"no luck\"", "--wait", "--json"]);
@@ -38,7 +38,7 @@ fn a_failure_is_told_and_is_exit_code_one() {
 }
 
 #[test]
-fn who_waits_too_long_is_told_so() {
+fn send_times_out_with_an_error() {
     let place = Place::new();
     let late = place.run(&pikake(), &["send", "add", "1", "2", "--wait", "--timeout", "0.2"]);
     late.failed(4, &["has not ended within 200ms", "Does a worker run?"]);
@@ -50,7 +50,7 @@ fn who_waits_too_long_is_told_so() {
 }
 
 #[test]
-fn status_and_purge() {
+fn status_counts_jobs_and_purge_removes_them() {
     let place = Place::new();
     let id = place.pikake(&["send", "add", "1", "2"]);
     assert_eq!(id.len(), 36, "{id}");
@@ -75,7 +75,7 @@ fn status_and_purge() {
 }
 
 #[test]
-fn an_unknown_job_is_replayed_when_somebody_knows_it() {
+fn replay_runs_a_job_that_was_unknown() {
     let place = Place::new();
     let ids: Vec<String> = {
         let _worker = place.worker(&application(), &["worker"]);
@@ -120,7 +120,7 @@ fn an_unknown_job_is_replayed_when_somebody_knows_it() {
 }
 
 #[test]
-fn wrong_command_lines() {
+fn wrong_command_lines_are_refused() {
     let place = Place::new();
     let wrong = |arguments: &[&str], said: &[&str]| place.run(&pikake(), arguments).failed(2, said);
     wrong(&["send", "add", "1", "x y"], &["argument 2 of `add`, `x y`, is not JSON", "'\"x y\"'"]);
@@ -141,7 +141,7 @@ fn wrong_command_lines() {
 }
 
 #[test]
-fn brokers_and_queues_that_are_not_there() {
+fn missing_brokers_and_queues_are_errors() {
     let place = Place::new();
     let missing =
         |arguments: &[&str], said: &[&str]| place.run(&pikake(), arguments).failed(3, said);
@@ -168,7 +168,7 @@ fn brokers_and_queues_that_are_not_there() {
 }
 
 #[test]
-fn a_worker_runs_the_queues_that_it_is_told() {
+fn worker_runs_only_its_queues() {
     let place = Place::new();
     let _worker =
         place.worker(&application(), &["worker", "--queue", "greetings", "--queue", "new"]);
@@ -179,7 +179,7 @@ fn a_worker_runs_the_queues_that_it_is_told() {
 }
 
 #[test]
-fn the_tool_becomes_the_worker_of_an_application() {
+fn pikake_worker_becomes_the_application() {
     let place = Place::new();
     place.run(&pikake(), &["worker"]).failed(2, &["whose worker?", "pikake_cli::run(app)"]);
     place
@@ -196,14 +196,14 @@ fn the_tool_becomes_the_worker_of_an_application() {
 }
 
 #[test]
-fn an_application_that_cannot_be_set_up() {
+fn failed_setup_of_an_application_is_reported() {
     let place = Place::new();
     let failed = place.run(&example("async_celery"), &[]);
     failed.failed(5, &["the setup of the application failed", "give an `amqp://` URL"]);
 }
 
 #[test]
-fn a_broken_pipe_ends_it_quietly() {
+fn broken_pipe_ends_the_program_silently() {
     let place = Place::new();
     place.pikake(&["send", "add", "1", "2"]);
     let (reader, writer) = std::io::pipe().unwrap();
@@ -221,7 +221,7 @@ fn a_broken_pipe_ends_it_quietly() {
 }
 
 #[test]
-fn a_worker_whose_program_was_replaced_still_starts_processes() {
+fn worker_of_a_replaced_program_starts_processes() {
     let place = Place::new();
     let program = application().with_file_name(format!("replaced-{}", std::process::id()));
     std::fs::hard_link(application(), &program).unwrap();
@@ -231,7 +231,7 @@ fn a_worker_whose_program_was_replaced_still_starts_processes() {
 }
 
 #[test]
-fn a_broken_pipe_hides_no_failure() {
+fn broken_pipe_keeps_the_exit_code() {
     let place = Place::new();
     let _worker = place.worker(&application(), &["worker"]);
     let (reader, writer) = std::io::pipe().unwrap();
@@ -243,7 +243,7 @@ fn a_broken_pipe_hides_no_failure() {
 }
 
 #[test]
-fn what_others_have_sent_does_nothing_to_the_terminal() {
+fn escape_sequences_do_not_reach_the_terminal() {
     let place = Place::new();
     let name = "\u{1b}[2Jgone\nnot a row";
     let worker = place.worker(&application(), &["worker"]);

@@ -35,7 +35,7 @@ fn is_as_promised(ended: &Ended, place: &str) {
 }
 
 #[test]
-fn the_shop_on_a_database_of_its_own() {
+fn shop_runs_on_its_own_database() {
     let place = Place::new();
     let mut command = place.command(&example("shop"), &[]);
     command.env_remove("PIKAKE_BROKER").env("TMPDIR", place.folder());
@@ -57,7 +57,7 @@ fn children(of: u32) -> Vec<u32> {
 }
 
 #[test]
-fn the_shop_ended_by_a_signal() {
+fn shop_ends_by_a_signal() {
     for (signal, code) in [(Signal::INT, 130), (Signal::TERM, 143)] {
         let place = Place::new();
         let mut command = place.command(&example("shop"), &[]);
@@ -80,7 +80,7 @@ fn the_shop_ended_by_a_signal() {
 }
 
 #[test]
-fn the_shop_from_the_command_line() {
+fn shop_runs_from_the_command_line() {
     let place = Place::new();
     let _worker = place.worker(&example("shop"), &["worker", "--processes", "1"]);
     let send = |arguments: &[&str]| place.run(&example("shop"), arguments);
@@ -92,7 +92,7 @@ fn the_shop_from_the_command_line() {
 
 /// Its text is in the README as it is, from its first line of code on.
 #[test]
-fn the_program_of_the_readme() {
+fn program_of_the_readme_runs() {
     let program = include_str!("../../examples/first_job.rs");
     let program = &program[program.find("use std").expect("it has code")..];
     let readme = include_str!("../../../../README.md");

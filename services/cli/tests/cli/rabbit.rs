@@ -11,7 +11,7 @@ fn fresh() -> Place {
 }
 
 #[test]
-fn each_command() {
+fn each_command_works_on_rabbitmq() {
     let place = fresh();
     place.run(&pikake(), &["status", "nope"]).failed(3, &["no queue 'nope'", "`status` shows"]);
     let status = place.run(&pikake(), &["status", "--json"]).json();
@@ -59,7 +59,7 @@ fn each_command() {
 }
 
 #[test]
-fn a_second_signal_gives_back() {
+fn second_signal_requeues_running_jobs() {
     let place = fresh();
     let mut worker = place.worker(&application(), &["worker", "--json"]);
     place.pikake(&["send", "nap", &place.argument(), "600000"]);
@@ -74,7 +74,7 @@ fn a_second_signal_gives_back() {
 }
 
 #[test]
-fn a_wrong_password_is_refused() {
+fn wrong_password_is_refused() {
     let place = fresh();
     let url = with_rabbit(|rabbit| rabbit.fresh().1).replace("guest:guest", "guest:wrong");
     let refused = place.run(&pikake(), &["status", "--broker", &url]);
@@ -83,7 +83,7 @@ fn a_wrong_password_is_refused() {
 }
 
 #[test]
-fn over_tls() {
+fn commands_work_over_tls() {
     let url = with_rabbit(|rabbit| rabbit.fresh().1);
     let [good, other] = ["ca.pem", "other-ca.pem"]
         .map(|authority| with_rabbit(|rabbit| rabbit.over_tls(&url, authority)));
@@ -119,7 +119,7 @@ fn run_with(arguments: &[&str]) -> Ended {
 
 /// Celery's: durable, classic, and without one for the dead.
 #[test]
-fn a_queue_that_others_have_made_is_used_as_it_is() {
+fn classic_queue_of_celery_is_used_unchanged() {
     let (host, url) = with_rabbit(|rabbit| rabbit.fresh());
     let place = Place::at(url);
     let made = with_rabbit(|rabbit| {
@@ -150,7 +150,7 @@ fn a_queue_that_others_have_made_is_used_as_it_is() {
 }
 
 #[test]
-fn the_shop() {
+fn shop_runs_on_rabbitmq() {
     let place = fresh();
     let ended = place.run(&example("shop"), &[]);
     assert_eq!(ended.code, Some(0), "{ended:?}");
@@ -160,7 +160,7 @@ fn the_shop() {
 }
 
 #[test]
-fn async_celery() {
+fn async_celery_runs_on_rabbitmq() {
     let (host, url) = with_rabbit(|rabbit| rabbit.fresh());
     let place = Place::at(url);
     let mut program = Running::start(place.command(&example("async_celery"), &[]));
@@ -189,7 +189,7 @@ fn async_celery() {
 }
 
 #[test]
-fn a_broker_that_is_short_of_memory() {
+fn memory_alarm_of_the_broker_is_reported() {
     let mut rabbit = Rabbit::start();
     let place = Place::at(rabbit.fresh().1);
     let worker = place.worker(&application(), &["worker", "--connections", "2"]);

@@ -15,7 +15,7 @@ fn napping(place: &Place, arguments: &[&str], millis: &str) -> (Running, String)
 }
 
 #[test]
-fn the_first_signal_waits_for_what_runs() {
+fn first_signal_waits_for_running_jobs() {
     for signal in [Signal::TERM, Signal::INT] {
         let place = Place::new();
         let (worker, _) = napping(&place, &[], "700");
@@ -31,7 +31,7 @@ fn the_first_signal_waits_for_what_runs() {
 }
 
 #[test]
-fn after_the_grace_a_job_is_given_back() {
+fn job_is_requeued_after_the_grace() {
     let place = Place::new();
     let (worker, id) = napping(&place, &["--grace", "0.2"], "600000");
     worker.signal(Signal::TERM);
@@ -43,7 +43,7 @@ fn after_the_grace_a_job_is_given_back() {
 }
 
 #[test]
-fn the_second_signal_does_not_wait() {
+fn second_signal_requeues_at_once() {
     let place = Place::new();
     let (mut worker, id) = napping(&place, &[], "600000");
     worker.signal(Signal::INT);
@@ -58,7 +58,7 @@ fn the_second_signal_does_not_wait() {
 }
 
 #[test]
-fn the_third_signal_ends_the_process_and_loses_nothing() {
+fn third_signal_ends_the_process_losing_nothing() {
     let place = Place::new();
     let mut worker = place.worker(&application(), &["worker"]);
     place.pikake(&["send", "stubborn", &place.argument()]);
@@ -76,7 +76,7 @@ fn the_third_signal_ends_the_process_and_loses_nothing() {
 }
 
 #[test]
-fn many_jobs_outlive_many_workers() {
+fn jobs_survive_many_workers() {
     const JOBS: usize = 40;
     let place = Place::new();
     for _ in 0..JOBS {
@@ -103,7 +103,7 @@ fn many_jobs_outlive_many_workers() {
 }
 
 #[test]
-fn who_waits_for_a_job_may_be_interrupted() {
+fn signal_interrupts_a_wait_for_a_job() {
     for (signal, code) in [(Signal::INT, 130), (Signal::TERM, 143)] {
         let place = Place::new();
         let waiting =
@@ -122,7 +122,7 @@ fn who_waits_for_a_job_may_be_interrupted() {
 }
 
 #[test]
-fn a_worker_that_is_being_set_up_is_ended_as_well() {
+fn signal_during_setup_ends_the_worker() {
     for (setup, signals) in [("fails", 1), ("goes on", 1), ("deaf", 3)] {
         let place = Place::new();
         let mut command = place.command(&application(), &["worker"]);
