@@ -11,7 +11,7 @@ const MOMENT: Duration = Duration::from_millis(10);
 const LONG: Duration = Duration::from_secs(3600);
 
 #[test]
-fn reqwest_gets_a_page_from_a_server_of_ours() {
+fn reqwest_gets_a_page_from_a_pikake_server() {
     let kernel = Kernel::new().unwrap();
     let page = kernel.run(async {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
@@ -38,7 +38,7 @@ fn reqwest_gets_a_page_from_a_server_of_ours() {
 }
 
 #[test]
-fn it_is_interrupted_as_any_wait() {
+fn timeout_interrupts_a_tokio_future() {
     Kernel::new().unwrap().run(async {
         let outcome = timeout_after(MOMENT, async {
             in_tokio(async { tokio::time::sleep(LONG).await }).await.unwrap_err();
@@ -49,7 +49,7 @@ fn it_is_interrupted_as_any_wait() {
 }
 
 #[test]
-fn what_it_spawns_runs_beside() {
+fn tasks_of_tokio_run_on_its_thread() {
     Kernel::new().unwrap().run(async {
         let here = std::thread::current().id();
         let there =
@@ -68,7 +68,7 @@ impl Drop for Needy {
 }
 
 #[test]
-fn its_destructors_find_the_runtime_and_nobody_else_does() {
+fn only_destructors_of_the_future_find_the_runtime() {
     let found = std::rc::Rc::default();
     Kernel::new().unwrap().run(async {
         let needy = Needy(std::rc::Rc::clone(&found));
