@@ -19,8 +19,9 @@ fn client(address: std::net::SocketAddr) -> std::net::TcpStream {
     client
 }
 
+/// Connections beyond the limit are reset.
 #[test]
-fn who_is_in_the_backlog_is_answered_as_far_as_there_is_room_and_reset_beyond() {
+fn shutdown_serves_the_backlog_up_to_the_limit() {
     const ROOM: usize = 3;
     let _alone = alone();
     Kernel::new().unwrap().run(async {
@@ -50,7 +51,7 @@ fn who_is_in_the_backlog_is_answered_as_far_as_there_is_room_and_reset_beyond() 
 }
 
 #[test]
-fn a_full_server_refuses_at_once_when_it_is_shut_down() {
+fn full_server_resets_its_backlog_at_shutdown() {
     let _alone = alone();
     Kernel::new().unwrap().run(async {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
@@ -79,7 +80,7 @@ fn a_full_server_refuses_at_once_when_it_is_shut_down() {
 }
 
 #[test]
-fn the_end_waits_for_handlers_that_clean_up_after_their_clients() {
+fn shutdown_waits_for_handlers_that_clean_up() {
     let _alone = alone();
     Kernel::new().unwrap().run(async {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
@@ -103,7 +104,7 @@ fn the_end_waits_for_handlers_that_clean_up_after_their_clients() {
 }
 
 #[test]
-fn a_request_that_comes_when_the_kernel_is_shut_down_keeps_nobody_waiting() {
+fn request_at_kernel_shutdown_delays_no_end() {
     let _alone = alone();
     let kernel = Kernel::new().unwrap();
     let mut stopping = None;

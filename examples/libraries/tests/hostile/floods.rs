@@ -10,7 +10,7 @@ use rustix::time::{ClockId, clock_gettime};
 use crate::site::{CONNECTIONS, Site, ms, reset};
 
 #[test]
-fn resets_at_every_stage_leave_nothing() {
+fn resets_at_every_stage_leave_nothing_behind() {
     const TIMES: usize = 400;
     const STAGES: [&str; 5] = [
         "",
@@ -42,7 +42,7 @@ fn resets_at_every_stage_leave_nothing() {
 }
 
 #[test]
-fn handlers_whose_clients_are_reset_are_told() {
+fn reset_clients_interrupt_their_handlers() {
     Site::run(async |site| {
         let mut clients = Vec::new();
         for _ in 0..CONNECTIONS - 1 {
@@ -63,7 +63,7 @@ fn allow_descriptors_below(number: u64) {
 }
 
 #[test]
-fn without_descriptors_the_server_waits_and_then_goes_on() {
+fn server_waits_while_descriptors_are_short() {
     Site::run(async |site| {
         let before = getrlimit(Resource::Nofile).current.unwrap();
         // In one step, so that the server has not taken them yet.

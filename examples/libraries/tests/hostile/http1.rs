@@ -9,7 +9,7 @@ use crate::site::{CONNECTIONS, MUCH, PATIENCE, SOON, Site, dribble, ms, rest};
 const HEAD: &str = "POST /upload HTTP/1.1\r\nhost: x\r\ncontent-length: 100000\r\n\r\n";
 
 #[test]
-fn who_is_silent_is_cut_off() {
+fn silent_client_is_disconnected() {
     Site::run(async |site| {
         let since = Instant::now();
         // Nothing at all, half of a line, half of a head, half of what both versions begin with.
@@ -27,7 +27,7 @@ fn who_is_silent_is_cut_off() {
 }
 
 #[test]
-fn a_head_byte_by_byte_is_not_waited_for() {
+fn slow_head_is_disconnected() {
     Site::run(async |site| {
         let client = site.sends("GET / HTTP/1.1\r\n").await;
         futures::join!(dribble(&client, b"x: y\r\n"), site.is_serving());
@@ -35,7 +35,7 @@ fn a_head_byte_by_byte_is_not_waited_for() {
 }
 
 #[test]
-fn a_body_that_does_not_come_or_comes_byte_by_byte_is_not_waited_for() {
+fn missing_or_slow_body_is_disconnected() {
     Site::run(async |site| {
         let silent = site.sends(HEAD).await;
         site.is_serving().await;
@@ -50,7 +50,7 @@ fn a_body_that_does_not_come_or_comes_byte_by_byte_is_not_waited_for() {
 }
 
 #[test]
-fn who_is_merely_slow_is_served_to_the_end() {
+fn slow_but_steady_client_is_served() {
     Site::run(async |site| {
         // A body that takes thrice the server's patience, at a decent pace.
         let client = site.sends(HEAD).await;
@@ -82,7 +82,7 @@ fn who_is_merely_slow_is_served_to_the_end() {
 }
 
 #[test]
-fn who_does_not_read_the_response_is_not_waited_for() {
+fn client_that_does_not_read_is_disconnected() {
     Site::run(async |site| {
         let request = "GET /much HTTP/1.1\r\nhost: x\r\n\r\n";
         let silent = site.sends(request).await;
@@ -110,7 +110,7 @@ fn who_does_not_read_the_response_is_not_waited_for() {
 }
 
 #[test]
-fn what_is_too_large_is_refused() {
+fn oversized_requests_are_refused() {
     Site::run(async |site| {
         let get = "GET / HTTP/1.1\r\nhost: x\r\n";
         let line = format!("GET /{} HTTP/1.1\r\nhost: x\r\n\r\n", "x".repeat(100_000));
@@ -146,7 +146,7 @@ fn what_is_too_large_is_refused() {
 }
 
 #[test]
-fn requests_in_a_row_are_answered_up_to_the_one_that_is_none() {
+fn pipelined_requests_are_answered_until_garbage() {
     Site::run(async |site| {
         let get = "GET / HTTP/1.1\r\nhost: x\r\n\r\n";
         let client = site.sends(format!("{}\0\x01\x02nonsense\r\n\r\n{get}", get.repeat(3))).await;
@@ -157,7 +157,7 @@ fn requests_in_a_row_are_answered_up_to_the_one_that_is_none() {
 }
 
 #[test]
-fn silent_clients_hold_no_place_for_ever() {
+fn silent_clients_free_their_connections() {
     Site::run(async |site| {
         let mut silent = Vec::new();
         for number in 0..CONNECTIONS * 3 {

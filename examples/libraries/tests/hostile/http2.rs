@@ -68,7 +68,7 @@ fn garbage_ends_the_connection() {
 }
 
 #[test]
-fn a_head_without_an_end_is_not_collected() {
+fn endless_head_ends_the_connection() {
     Site::run(async |site| {
         let client = client(site, &[]).await;
         client.write_all(&frame(HEADERS, END_STREAM, 1, &head("/"))).await.unwrap();
@@ -82,7 +82,7 @@ fn a_head_without_an_end_is_not_collected() {
 }
 
 #[test]
-fn who_is_idle_or_stalls_is_cut_off() {
+fn idle_or_stalled_client_is_disconnected() {
     Site::run(async |site| {
         // Nothing after the beginning; nothing after an answer.
         for path in [None, Some("/")] {
@@ -115,7 +115,7 @@ fn who_is_idle_or_stalls_is_cut_off() {
 }
 
 #[test]
-fn who_pings_and_does_not_read_is_cut_off() {
+fn pinging_client_that_does_not_read_is_disconnected() {
     Site::run(async |site| {
         let client = client(site, &[]).await;
         let pings = frame(PING, 0, 0, &[0; 8]).repeat(1000);
@@ -128,7 +128,7 @@ fn who_pings_and_does_not_read_is_cut_off() {
 }
 
 #[test]
-fn requests_that_are_reset_at_once_start_no_more_handlers_than_there_may_be() {
+fn rapid_resets_start_limited_handlers() {
     Site::run(async |site| {
         let client = client(site, &[]).await;
         // So that the server sees each for itself.

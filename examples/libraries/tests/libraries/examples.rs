@@ -35,7 +35,7 @@ fn check(source: &str, demo: impl Future<Output = Result<Vec<String>, Box<dyn Er
 }
 
 #[test]
-fn no_runtime_of_tokio_is_built_for_them() {
+fn examples_build_no_tokio_runtime() {
     let output = std::process::Command::new(env!("CARGO"))
         .args(["tree", "--offline", "-p", "pikake-libraries", "-e", "features", "-i", "tokio"])
         .current_dir(env!("CARGO_MANIFEST_DIR"))
@@ -65,13 +65,13 @@ fn async_tungstenite_echoes() {
 }
 
 #[test]
-fn tokio_postgres_talks_to_a_real_postgresql_and_rolls_back() {
+fn tokio_postgres_queries_and_rolls_back() {
     let server = RealServer::start("postgres").unwrap();
     check(include_str!("../../examples/postgres.rs"), postgres::demo(server.port()));
 }
 
 #[test]
-fn lapin_talks_to_a_real_rabbitmq() {
+fn lapin_publishes_and_consumes() {
     let server = RealServer::start("rabbitmq").unwrap();
     check(include_str!("../../examples/rabbitmq.rs"), rabbitmq::demo(server.port()));
 }

@@ -167,7 +167,7 @@ fn requests_are_answered_and_counted() {
 }
 
 #[test]
-fn a_handler_that_panics_gives_500_and_the_connection_goes_on() {
+fn handler_panic_answers_500_on_a_living_connection() {
     run(async || {
         let site = site().await;
         let mut client = site.http1().await;
@@ -178,7 +178,7 @@ fn a_handler_that_panics_gives_500_and_the_connection_goes_on() {
 }
 
 #[test]
-fn a_handler_is_told_that_its_client_has_gone_and_may_clean_up() {
+fn client_disconnect_interrupts_the_handler() {
     run(async || {
         let site = site().await;
         let mut client = site.http1().await;
@@ -199,7 +199,7 @@ fn a_handler_is_told_that_its_client_has_gone_and_may_clean_up() {
 }
 
 #[test]
-fn a_handler_is_told_that_its_stream_was_reset_and_the_connection_goes_on() {
+fn stream_reset_interrupts_only_its_handler() {
     run(async || {
         let site = site().await;
         let mut client = site.http2().await;
@@ -218,7 +218,7 @@ fn a_handler_is_told_that_its_stream_was_reset_and_the_connection_goes_on() {
 }
 
 #[test]
-fn a_shutdown_lets_requests_end_then_tells_them_then_drops_them() {
+fn shutdown_waits_then_interrupts_then_drops_handlers() {
     run(async || {
         let site = Rc::new(site().await);
         let ask = |path: &'static str| {
@@ -253,7 +253,7 @@ fn a_shutdown_lets_requests_end_then_tells_them_then_drops_them() {
 }
 
 #[test]
-fn an_interruption_is_a_shutdown_and_comes_back_with_the_report() {
+fn interruption_shuts_down_and_returns_the_report() {
     run(async || {
         let site = site().await;
         let mut client = site.http1().await;
@@ -270,7 +270,7 @@ fn an_interruption_is_a_shutdown_and_comes_back_with_the_report() {
 }
 
 #[test]
-fn who_sends_its_head_slowly_or_not_at_all_is_cut_off_and_others_are_served() {
+fn slow_heads_are_disconnected_others_are_served() {
     run(async || {
         let site = site().await;
         let silent = TcpStream::connect(site.address).await.unwrap();

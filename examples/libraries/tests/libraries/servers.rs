@@ -71,7 +71,7 @@ impl Drop for Server {
 }
 
 #[test]
-fn axum_tells_a_handler_whose_client_has_gone_and_ends_in_good_order() {
+fn axum_interrupts_abandoned_handlers_and_shuts_down() {
     let server = Server::start("axum");
     assert_eq!(server.get("/"), "hello from pikake\n");
     let begun = Instant::now();
@@ -88,7 +88,7 @@ fn axum_tells_a_handler_whose_client_has_gone_and_ends_in_good_order() {
 }
 
 #[test]
-fn every_core_serves_and_all_end_in_good_order() {
+fn every_core_serves_and_shuts_down() {
     const MOST: usize = 1000;
     let server = Server::start("cores");
     let mut threads = BTreeSet::new();

@@ -39,7 +39,7 @@ fn much() -> Vec<u8> {
 }
 
 #[pikake::test]
-async fn by_tokio_io_everything_arrives_both_ways_at_once() {
+async fn tokio_io_transfers_both_ways_at_once() {
     let (mut one, other) = tcp_pair().await;
     let echo = spawn(async move {
         let (mut from, mut to) = other.into_split();
@@ -86,7 +86,7 @@ async fn by_tokio_io_everything_arrives_both_ways_at_once() {
 }
 
 #[pikake::test]
-async fn by_futures_io_everything_arrives_on_unix_streams_and_their_borrowed_halves() {
+async fn futures_io_transfers_over_unix_streams_and_halves() {
     let (mut one, other) = UnixStream::pair().unwrap();
     let data = much();
     let expected = data.clone();
@@ -102,7 +102,7 @@ async fn by_futures_io_everything_arrives_on_unix_streams_and_their_borrowed_hal
 }
 
 #[pikake::test]
-async fn an_interruption_is_an_error_that_nobody_retries() {
+async fn interruption_is_an_error_without_retry() {
     let (mut one, _other) = tcp_pair().await;
     let outcome = timed(MOMENT, read(&mut one, &mut [0; 8])).await;
     let error = outcome.output.expect("it was told").unwrap_err();
@@ -118,7 +118,7 @@ async fn an_interruption_is_an_error_that_nobody_retries() {
 }
 
 #[pikake::test]
-async fn a_wait_that_was_given_up_is_in_nobodys_way() {
+async fn abandoned_wait_blocks_no_other() {
     let (mut one, other) = tcp_pair().await;
     let mut buffer = [0; 8];
     // Polled once, and left there: no other wait may find that the stream is busy.
@@ -146,7 +146,7 @@ async fn a_wait_that_was_given_up_is_in_nobodys_way() {
 }
 
 #[pikake::test]
-async fn a_cancel_is_told_though_a_wait_was_given_up() {
+async fn cancel_is_reported_after_an_abandoned_wait() {
     let (mut one, _other) = tcp_pair().await;
     let task = spawn(async move {
         let polled = poll_fn(|cx| {
@@ -165,7 +165,7 @@ async fn a_cancel_is_told_though_a_wait_was_given_up() {
 }
 
 #[pikake::test]
-async fn closing_wakes_who_polls() {
+async fn close_wakes_a_pending_poll() {
     let (one, _other) = tcp_pair().await;
     let (mut from, to) = one.into_split();
     let reader = spawn(async move {
@@ -179,7 +179,7 @@ async fn closing_wakes_who_polls() {
 }
 
 #[pikake::test]
-async fn a_send_io_is_a_stream_and_is_closed_at_home() {
+async fn send_io_is_closed_on_its_kernel() {
     fn demanding<T: Send + Sync + 'static>(value: T) -> T {
         value
     }
@@ -246,7 +246,7 @@ fn nothing_is_lost(
 }
 
 #[test]
-fn an_interruption_anywhere_loses_nothing_by_tokio_io() {
+fn interrupted_tokio_io_loses_nothing() {
     nothing_is_lost(
         async |stream, data| write(stream, data).await,
         async |stream, buffer| read(stream, buffer).await,
@@ -254,7 +254,7 @@ fn an_interruption_anywhere_loses_nothing_by_tokio_io() {
 }
 
 #[test]
-fn an_interruption_anywhere_loses_nothing_by_futures_io() {
+fn interrupted_futures_io_loses_nothing() {
     nothing_is_lost(
         async |stream, data| AsyncWriteExt::write(stream, data).await,
         async |stream, buffer| AsyncReadExt::read(stream, buffer).await,

@@ -43,7 +43,7 @@ async fn text(answer: hyper::Response<hyper::body::Incoming>) -> String {
 }
 
 #[pikake::sim(seeds = 10)]
-async fn http_runs_in_a_world_and_its_deadlines_are_the_worlds() {
+async fn http_uses_the_virtual_time_of_simulation() {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = listener.local_addr().unwrap();
     let stop = Rc::<Event>::default();
@@ -117,7 +117,7 @@ impl Listener for Door {
 }
 
 #[test]
-fn a_server_that_is_interrupted_anywhere_ends_whole() {
+fn interrupted_server_leaves_nothing_behind() {
     let report = Injector::new().patience(MOMENT / 10).run(
         || async {
             let door = Door::default();
@@ -179,7 +179,7 @@ fn a_server_that_is_interrupted_anywhere_ends_whole() {
 }
 
 #[test]
-fn a_handler_whose_client_is_interrupted_anywhere_is_told_or_has_answered() {
+fn handler_of_interrupted_client_answers_or_is_interrupted() {
     let report = Injector::new().patience(MOMENT / 10).run(
         || async {
             let door = Door::default();
