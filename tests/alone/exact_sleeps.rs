@@ -18,8 +18,8 @@ async fn least_late(length: Duration) -> Duration {
 }
 
 #[test]
-fn a_sleep_of_a_fraction_of_milliseconds_is_not_rounded_up() {
-    alone("exact_sleeps::a_sleep_of_a_fraction_of_milliseconds_is_not_rounded_up", measure_sleeps);
+fn sleep_below_a_millisecond_is_exact() {
+    alone("exact_sleeps::sleep_below_a_millisecond_is_exact", measure_sleeps);
 }
 
 fn measure_sleeps() {

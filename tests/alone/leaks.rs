@@ -49,8 +49,8 @@ fn shell(script: &str) -> Command {
 }
 
 #[test]
-fn nothing_is_left_behind() {
-    alone("leaks::nothing_is_left_behind", count_what_is_left);
+fn programs_leave_nothing_behind() {
+    alone("leaks::programs_leave_nothing_behind", count_what_is_left);
 }
 
 fn count_what_is_left() {

@@ -102,8 +102,8 @@ async fn reaches((count, changed): &(Cell<usize>, WaitQueue), wanted: usize) {
 }
 
 #[test]
-fn a_shortage_of_descriptors_is_sat_out() {
-    alone("shortage::a_shortage_of_descriptors_is_sat_out", serve_without_descriptors);
+fn descriptor_shortage_is_waited_out() {
+    alone("shortage::descriptor_shortage_is_waited_out", serve_without_descriptors);
 }
 
 fn serve_without_descriptors() {

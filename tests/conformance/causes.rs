@@ -150,7 +150,7 @@ fn a_yield_moved_into_a_shield_is_uninterrupted<R: Runner>() {
 
 /// A task drops a yield of an earlier step, spawns a child and yields again. The second yield makes the
 /// task ready after its step, so the child comes first.
-fn a_dropped_yield_wakes_nobody<R: Runner>() {
+fn dropped_yield_wakes_no_task<R: Runner>() {
     let events = R::run(async |world| {
         let task = spawn({
             let world = world.clone();
@@ -520,7 +520,7 @@ fn a_yield_after_its_step_is_not_interrupted<R: Runner>() {
 on_every_kernel! {
     in_order {
         a_select_loses_no_deadline_with_a_branch
-        a_dropped_yield_wakes_nobody
+        dropped_yield_wakes_no_task
         a_parked_wait_returns_the_outermost_cause_first
         a_zero_timeout_lets_the_body_run_first
         a_wake_beats_a_deadline_of_its_turn

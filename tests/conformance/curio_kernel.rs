@@ -14,12 +14,12 @@ use pikake::{
 
 use crate::runner::{Runner, World, describe, ms, on_every_kernel};
 
-fn a_run_gives_the_value_of_the_main_task<R: Runner>() {
+fn run_returns_the_value_of_main<R: Runner>() {
     let (outcome, _) = R::outcome(async |_| "hello");
     assert_eq!(outcome.unwrap(), "hello");
 }
 
-fn a_run_gives_the_panic_of_the_main_task<R: Runner>() {
+fn run_resumes_the_panic_of_main<R: Runner>() {
     let (outcome, _) = R::outcome(async |_| panic!("on purpose"));
     let error: TaskError = outcome.unwrap_err();
     assert_eq!(error.panic_message(), Some("on purpose"));
@@ -34,7 +34,7 @@ fn a_sleep_lasts_as_long_as_it_says<R: Runner>() {
     });
 }
 
-fn a_sleeper_that_is_cancelled_is_told<R: Runner>() {
+fn cancel_interrupts_a_sleep<R: Runner>() {
     let events = R::run(async |world| {
         let task = spawn({
             let world = world.clone();
@@ -56,7 +56,7 @@ fn a_sleep_longer_than_its_timeout_times_out<R: Runner>() {
     assert_eq!(events, ["100 Err(TimedOut)", "200 None", "300 true Some(\"a deadline passed\")"]);
 }
 
-fn a_timeout_that_was_not_needed_is_not_seen_in_a_later_sleep<R: Runner>() {
+fn unused_timeout_does_not_reach_later_sleeps<R: Runner>() {
     let events = R::run(async |world| {
         world.note(format_args!("{:?}", timeout_after(ms(200), sleep(ms(100))).await));
         world.note(describe(sleep(ms(500)).await));
@@ -64,7 +64,7 @@ fn a_timeout_that_was_not_needed_is_not_seen_in_a_later_sleep<R: Runner>() {
     assert_eq!(events, ["100 Ok(Ok(()))", "600 ok"]);
 }
 
-fn joining_gives_the_value_or_what_the_task_panicked_with<R: Runner>() {
+fn join_returns_the_value_or_the_panic<R: Runner>() {
     R::run(async |_| {
         assert_eq!(spawn(async { 37 }).await.unwrap(), 37);
         let task: Task<()> = spawn(async { panic!("bad value") });
@@ -91,7 +91,7 @@ fn a_cancel_waits_for_the_end<R: Runner>() {
     assert_eq!(events, ["0 cancelled", "100 cleaned up", "100 ok", "100 Ok(\"value\")"]);
 }
 
-fn a_masked_task_finishes_its_sleep_and_asks_by_itself<R: Runner>() {
+fn shielded_sleep_completes_despite_a_cancel<R: Runner>() {
     let events = R::run(async |world| {
         let task = spawn({
             let world = world.clone();
@@ -107,7 +107,7 @@ fn a_masked_task_finishes_its_sleep_and_asks_by_itself<R: Runner>() {
     assert_eq!(events, ["500 ok", "500 cancelled", "501 ok", "501 ok"]);
 }
 
-fn a_request_returns_at_once_and_cleanup_may_wait_for_others<R: Runner>() {
+fn request_cancel_returns_at_once<R: Runner>() {
     let events = R::run(async |world| {
         let (is_set, queue) = (Rc::new(Cell::new(false)), Rc::new(WaitQueue::new()));
         let task = spawn({
@@ -131,7 +131,7 @@ fn a_request_returns_at_once_and_cleanup_may_wait_for_others<R: Runner>() {
     assert_eq!(events, ["0 requested", "0 cancelled", "10 cleaned up"]);
 }
 
-fn joining_a_task_that_ended_by_a_cancel_says_so<R: Runner>() {
+fn join_of_a_cancelled_task_is_an_error<R: Runner>() {
     let events = R::run(async |world| {
         let task = spawn(std::future::pending::<()>());
         let third = spawn(async move {
@@ -154,7 +154,7 @@ fn joining_a_task_that_ended_by_a_cancel_says_so<R: Runner>() {
     assert_eq!(events, ["10 the task ended by a cancel (cancelled: by a third task)"]);
 }
 
-fn a_joiner_learns_of_a_cancel_by_somebody_else<R: Runner>() {
+fn joiner_sees_a_cancel_by_another_task<R: Runner>() {
     let events = R::run(async |world| {
         let task = spawn(async { describe(sleep(ms(1_000)).await) });
         yield_now().await.unwrap();
@@ -169,7 +169,7 @@ fn a_joiner_learns_of_a_cancel_by_somebody_else<R: Runner>() {
     assert_eq!(events, ["10 Ok(\"cancelled\")"]);
 }
 
-fn a_cancel_that_is_handed_down_ends_the_children_first<R: Runner>() {
+fn forwarded_cancel_ends_the_children_first<R: Runner>() {
     let events = R::run(async |world| {
         fn level(world: &World, names: &'static [&'static str]) -> Task<()> {
             let world = world.clone();
@@ -191,7 +191,7 @@ fn a_cancel_that_is_handed_down_ends_the_children_first<R: Runner>() {
     assert_eq!(events, ["10 child", "10 parent", "10 grandparent", "10 done"]);
 }
 
-fn a_sleep_that_is_over_returns_and_the_next_one_is_told<R: Runner>() {
+fn finished_sleep_returns_before_the_cancel<R: Runner>() {
     let events = R::run(async |world| {
         let task = spawn({
             let world = world.clone();
@@ -235,7 +235,7 @@ fn nested_deadlines_are_reported_by_their_owners_alone<R: Runner>() {
     );
 }
 
-fn an_inner_timeout_that_is_passed_on_is_not_the_outer_one<R: Runner>() {
+fn propagated_inner_timeout_is_not_the_outer<R: Runner>() {
     let events = R::run(async |world| {
         let inner = timeout_after(ms(10), sleep(ms(100)));
         world.note(format_args!("{:?}", timeout_after(ms(50), inner).await));
@@ -263,7 +263,7 @@ fn equal_deadlines_are_the_outermost_ones<R: Runner>() {
     assert_eq!(events, ["10 Err(TimedOut)", "20 Some(Err(TimedOut))"]);
 }
 
-fn a_scope_without_a_deadline_leaves_the_outer_one_in_force<R: Runner>() {
+fn scope_without_deadline_keeps_the_outer<R: Runner>() {
     let events = R::run(async |world| {
         let inner = timeout_at(Deadline::NEVER, sleep(ms(2_000)));
         world.note(format_args!("{:?}", timeout_after(ms(1_000), inner).await.map(|_| ())));
@@ -286,7 +286,7 @@ fn a_child_inherits_no_deadline<R: Runner>() {
     assert_eq!(events, ["50 Ok(\"ok\")"]);
 }
 
-fn an_endless_yielder_starves_nobody_and_can_be_cancelled<R: Runner>() {
+fn endless_yields_starve_no_task<R: Runner>() {
     let events = R::run(async |world| {
         let spins = Rc::new(Cell::new(0));
         let task = spawn({
@@ -306,7 +306,7 @@ fn an_endless_yielder_starves_nobody_and_can_be_cancelled<R: Runner>() {
     assert!(events[0].ends_with(" ok"));
 }
 
-fn two_tasks_that_wake_each_other_do_not_starve_a_third<R: Runner>() {
+fn mutual_wakes_starve_no_third_task<R: Runner>() {
     let events = R::run(async |world| {
         let queues = Rc::new([WaitQueue::new(), WaitQueue::new()]);
         let players: Vec<_> = (0..2)
@@ -337,7 +337,7 @@ fn two_tasks_that_wake_each_other_do_not_starve_a_third<R: Runner>() {
     assert!(events[0].ends_with("the third"));
 }
 
-fn cleanup_after_a_cancel_still_has_the_deadlines_around_it<R: Runner>() {
+fn cleanup_after_a_cancel_keeps_outer_deadlines<R: Runner>() {
     let events = R::run(async |world| {
         let task = spawn({
             let world = world.clone();
@@ -356,7 +356,7 @@ fn cleanup_after_a_cancel_still_has_the_deadlines_around_it<R: Runner>() {
     assert_eq!(events, ["10 cancelled", "20 a deadline passed", "20 Err(TimedOut)", "120 ok"]);
 }
 
-fn a_kernel_inside_a_running_kernel_is_an_error<R: Runner>() {
+fn nested_kernel_is_an_error<R: Runner>() {
     R::run(async |_| {
         let inner = catch_unwind(AssertUnwindSafe(|| R::run(async |_| {})));
         assert!(inner.is_err());
@@ -364,7 +364,7 @@ fn a_kernel_inside_a_running_kernel_is_an_error<R: Runner>() {
     });
 }
 
-fn a_pending_cancel_is_told_by_every_wait_that_would_suspend<R: Runner>() {
+fn pending_cancel_interrupts_every_wait_that_suspends<R: Runner>() {
     let events = R::run(async |world| {
         for which in 0..5 {
             let task = spawn({
@@ -394,7 +394,7 @@ fn a_pending_cancel_is_told_by_every_wait_that_would_suspend<R: Runner>() {
     assert_eq!(events, ["0 cancelled: pending", "0 ok"].repeat(5));
 }
 
-fn what_does_not_suspend_is_no_interruption_point<R: Runner>() {
+fn pending_cancel_skips_calls_that_do_not_suspend<R: Runner>() {
     let events = R::run(async |world| {
         let ended = spawn(async { 1 });
         yield_now().await.unwrap();
@@ -439,7 +439,7 @@ fn a_cancel_carries_its_reason<R: Runner>() {
     assert_eq!(events, ["0 Ok(Some(\"the client went away\"))"]);
 }
 
-fn an_interruption_inside_an_io_error_is_never_one_to_retry<R: Runner>() {
+fn interruption_in_an_io_error_forbids_retry<R: Runner>() {
     R::run(async |_| {
         let outcome =
             timed(ms(10), async { std::io::Error::from(sleep(ms(100)).await.unwrap_err()) });
@@ -453,7 +453,7 @@ fn an_interruption_inside_an_io_error_is_never_one_to_retry<R: Runner>() {
     });
 }
 
-fn at_the_end_the_newest_are_asked_first_and_may_clean_up<R: Runner>() {
+fn shutdown_cancels_newest_first<R: Runner>() {
     let events = R::run(async |world| {
         for name in ["oldest", "middle", "newest"] {
             let world = world.clone();
@@ -484,7 +484,7 @@ fn at_the_end_the_newest_are_asked_first_and_may_clean_up<R: Runner>() {
     );
 }
 
-fn at_the_end_what_does_not_end_in_time_is_dropped<R: Runner>() {
+fn shutdown_drops_tasks_after_the_grace<R: Runner>() {
     let events = R::run(async |world| {
         for name in ["older", "newer"] {
             let world = world.clone();
@@ -504,36 +504,36 @@ fn at_the_end_what_does_not_end_in_time_is_dropped<R: Runner>() {
 on_every_kernel! {
     in_order {
         a_cancel_waits_for_the_end
-        a_masked_task_finishes_its_sleep_and_asks_by_itself
-        a_request_returns_at_once_and_cleanup_may_wait_for_others
-        a_sleep_that_is_over_returns_and_the_next_one_is_told
-        an_endless_yielder_starves_nobody_and_can_be_cancelled
-        what_does_not_suspend_is_no_interruption_point
+        shielded_sleep_completes_despite_a_cancel
+        request_cancel_returns_at_once
+        finished_sleep_returns_before_the_cancel
+        endless_yields_starve_no_task
+        pending_cancel_skips_calls_that_do_not_suspend
         a_cancel_carries_its_reason
-        at_the_end_the_newest_are_asked_first_and_may_clean_up
-        at_the_end_what_does_not_end_in_time_is_dropped
+        shutdown_cancels_newest_first
+        shutdown_drops_tasks_after_the_grace
     }
     in_any_order {
-        a_run_gives_the_value_of_the_main_task
-        a_run_gives_the_panic_of_the_main_task
+        run_returns_the_value_of_main
+        run_resumes_the_panic_of_main
         a_sleep_lasts_as_long_as_it_says
-        a_sleeper_that_is_cancelled_is_told
+        cancel_interrupts_a_sleep
         a_sleep_longer_than_its_timeout_times_out
-        a_timeout_that_was_not_needed_is_not_seen_in_a_later_sleep
-        joining_gives_the_value_or_what_the_task_panicked_with
-        joining_a_task_that_ended_by_a_cancel_says_so
-        a_joiner_learns_of_a_cancel_by_somebody_else
-        a_cancel_that_is_handed_down_ends_the_children_first
+        unused_timeout_does_not_reach_later_sleeps
+        join_returns_the_value_or_the_panic
+        join_of_a_cancelled_task_is_an_error
+        joiner_sees_a_cancel_by_another_task
+        forwarded_cancel_ends_the_children_first
         nested_deadlines_are_reported_by_their_owners_alone
-        an_inner_timeout_that_is_passed_on_is_not_the_outer_one
+        propagated_inner_timeout_is_not_the_outer
         equal_deadlines_are_the_outermost_ones
-        a_scope_without_a_deadline_leaves_the_outer_one_in_force
+        scope_without_deadline_keeps_the_outer
         a_child_inherits_no_deadline
-        two_tasks_that_wake_each_other_do_not_starve_a_third
-        cleanup_after_a_cancel_still_has_the_deadlines_around_it
-        a_kernel_inside_a_running_kernel_is_an_error
-        a_pending_cancel_is_told_by_every_wait_that_would_suspend
+        mutual_wakes_starve_no_third_task
+        cleanup_after_a_cancel_keeps_outer_deadlines
+        nested_kernel_is_an_error
+        pending_cancel_interrupts_every_wait_that_suspends
         a_pending_timeout_is_gone_with_its_scope
-        an_interruption_inside_an_io_error_is_never_one_to_retry
+        interruption_in_an_io_error_forbids_retry
     }
 }

@@ -11,7 +11,7 @@ use pikake::{
 
 use crate::runner::{Runner, World, describe, ms, named, on_every_kernel};
 
-fn a_request_returns_before_the_task_runs_and_a_later_cancel_waits<R: Runner>() {
+fn request_cancel_returns_and_cancel_waits<R: Runner>() {
     let events = R::run(async |world| {
         let task = spawn({
             let world = world.clone();
@@ -29,7 +29,7 @@ fn a_request_returns_before_the_task_runs_and_a_later_cancel_waits<R: Runner>() 
     assert_eq!(events, ["0 requested", "0 cancelled", "10 ends", "10 ok"]);
 }
 
-fn what_was_asked_for_first_is_what_is_told<R: Runner>() {
+fn first_cancel_reason_is_reported<R: Runner>() {
     let events = R::run(async |world| {
         let task = spawn(async { sleep(ms(1_000)).await.unwrap_err() });
         yield_now().await.unwrap();
@@ -42,7 +42,7 @@ fn what_was_asked_for_first_is_what_is_told<R: Runner>() {
     assert_eq!(events, ["0 cancelled: first"]);
 }
 
-fn a_cancel_is_held_back_by_a_shield_and_found_after_it<R: Runner>() {
+fn shield_delays_a_cancel_to_its_end<R: Runner>() {
     let events = R::run(async |world| {
         let task = spawn({
             let world = world.clone();
@@ -63,7 +63,7 @@ fn a_cancel_is_held_back_by_a_shield_and_found_after_it<R: Runner>() {
     assert_eq!(events, ["10 ok", "10 cancelled", "10 ok"]);
 }
 
-fn an_interruption_that_a_shielded_body_returns_is_its_output<R: Runner>() {
+fn interruption_inside_a_shield_is_its_output<R: Runner>() {
     let events = R::run(async |world| {
         let inner = shield(shield(async { Err::<(), _>(Interrupted::cancelled("by hand")) }));
         world.note(describe(inner.await));
@@ -72,7 +72,7 @@ fn an_interruption_that_a_shielded_body_returns_is_its_output<R: Runner>() {
     assert_eq!(events, ["0 cancelled: by hand", "1 ok"]);
 }
 
-fn a_task_that_cancels_itself_is_told_at_its_next_wait<R: Runner>() {
+fn self_cancel_interrupts_the_next_wait<R: Runner>() {
     let events = R::run(async |world| {
         let task = spawn({
             let world = world.clone();
@@ -110,7 +110,7 @@ fn values_of_a_task_are_its_own<R: Runner>() {
     assert_eq!(events, ["0 11", "0 21", "0 31", "0 12", "0 22", "0 32", "0 0"]);
 }
 
-fn a_fresh_task_says_who_it_is<R: Runner>() {
+fn new_task_has_its_id_and_name<R: Runner>() {
     R::run(async |_| {
         let line = line!() + 1;
         let task = named("reader", async { (current().id(), current().spawned_at().line()) });
@@ -136,7 +136,7 @@ fn a_cancel_after_the_end_changes_nothing<R: Runner>() {
     assert_eq!(events, ["1 ok", "1 Ok(7)"]);
 }
 
-fn a_handle_that_is_dropped_detaches_and_one_that_cancels_does_not<R: Runner>() {
+fn dropped_handle_detaches_its_task<R: Runner>() {
     let events = R::run(async |world| {
         let sleeper = |world: World| async move { world.note(describe(sleep(ms(10)).await)) };
         drop(spawn(sleeper(world.clone())));
@@ -166,7 +166,7 @@ async fn fails(length: u64) -> u64 {
     panic!("member {length}");
 }
 
-fn a_group_gives_results_in_the_order_of_its_spawns<R: Runner>() {
+fn group_results_are_in_spawn_order<R: Runner>() {
     let events = R::run(async |world| {
         let mut group = TaskGroup::new();
         for length in [30, 10, 20] {
@@ -177,7 +177,7 @@ fn a_group_gives_results_in_the_order_of_its_spawns<R: Runner>() {
     assert_eq!(events, ["30 [30, 10, 20]"]);
 }
 
-fn the_daemons_of_a_group_count_for_nothing_and_end_with_it<R: Runner>() {
+fn daemons_give_no_results_to_the_group<R: Runner>() {
     let events = R::run(async |world| {
         let mut group = TaskGroup::new();
         group.spawn_daemon(member(&world, 1_000));
@@ -200,7 +200,7 @@ fn daemons_end_when_the_block_fails<R: Runner>() {
     assert_eq!(events, ["10 1000 told: true", "10 the block"]);
 }
 
-fn whoever_ends_first_is_the_result_and_the_rest_is_cancelled<R: Runner>() {
+fn first_result_cancels_the_rest<R: Runner>() {
     let events = R::run(async |world| {
         let mut group = TaskGroup::new();
         for length in [30, 10, 20] {
@@ -222,7 +222,7 @@ fn a_failure_may_end_first_too<R: Runner>() {
     assert_eq!(events, ["10 30 told: true", "10 Some(\"member 10\")"]);
 }
 
-fn members_can_be_taken_one_by_one_as_they_end<R: Runner>() {
+fn members_are_taken_as_they_end<R: Runner>() {
     let events = R::run(async |world| {
         let mut group = TaskGroup::new();
         for length in [30, 10, 20] {
@@ -261,7 +261,7 @@ fn one_failure_cancels_the_others<R: Runner>() {
     assert_eq!(events, ["10 20 told: true", "10 30 told: true", "10 Some(\"member 10\")"]);
 }
 
-fn an_error_of_the_block_cancels_the_members_and_goes_on<R: Runner>() {
+fn block_error_cancels_the_members<R: Runner>() {
     let events = R::run(async |world| {
         let outcome = task_group(async |group| {
             group.spawn(member(&world, 30));
@@ -274,7 +274,7 @@ fn an_error_of_the_block_cancels_the_members_and_goes_on<R: Runner>() {
     assert_eq!(events, ["0 20 told: true", "0 30 told: true", "0 the block"]);
 }
 
-fn a_cancel_of_the_owner_ends_the_members_before_it_unwinds<R: Runner>() {
+fn owner_cancel_ends_the_members_first<R: Runner>() {
     let events = R::run(async |world| {
         let owner = spawn({
             let world = world.clone();
@@ -311,7 +311,7 @@ fn a_timeout_around_a_group_cancels_its_members<R: Runner>() {
     );
 }
 
-fn a_group_without_members_has_no_results_and_no_first<R: Runner>() {
+fn empty_group_has_no_results<R: Runner>() {
     R::run(async |_| {
         assert!(TaskGroup::<u32>::new().join_all().await.unwrap().is_empty());
         assert!(TaskGroup::<u32>::new().join_any().await.unwrap_err().had_no_members());
@@ -331,7 +331,7 @@ fn a_group_that_has_ended_takes_no_members<R: Runner>() {
     });
 }
 
-fn a_member_may_spawn_siblings_while_the_group_is_joined<R: Runner>() {
+fn member_spawns_siblings_during_a_join<R: Runner>() {
     let events = R::run(async |world| {
         let mut group = TaskGroup::new();
         let spawner = group.spawner();
@@ -346,7 +346,7 @@ fn a_member_may_spawn_siblings_while_the_group_is_joined<R: Runner>() {
     assert_eq!(events, ["30 [10, 20]"]);
 }
 
-fn a_group_that_is_dropped_asks_its_members_to_end<R: Runner>() {
+fn dropped_group_cancels_its_members<R: Runner>() {
     let events = R::run(async |world| {
         let mut group = TaskGroup::new();
         group.spawn(member(&world, 30));
@@ -377,32 +377,32 @@ fn futures_in_parallel_give_their_outcomes_in_order<R: Runner>() {
 
 on_every_kernel! {
     in_order {
-        a_request_returns_before_the_task_runs_and_a_later_cancel_waits
-        what_was_asked_for_first_is_what_is_told
-        a_cancel_is_held_back_by_a_shield_and_found_after_it
+        request_cancel_returns_and_cancel_waits
+        first_cancel_reason_is_reported
+        shield_delays_a_cancel_to_its_end
         values_of_a_task_are_its_own
-        a_handle_that_is_dropped_detaches_and_one_that_cancels_does_not
-        whoever_ends_first_is_the_result_and_the_rest_is_cancelled
+        dropped_handle_detaches_its_task
+        first_result_cancels_the_rest
         the_rest_of_a_group_can_be_cancelled
         one_failure_cancels_the_others
-        an_error_of_the_block_cancels_the_members_and_goes_on
+        block_error_cancels_the_members
         a_timeout_around_a_group_cancels_its_members
-        a_group_that_is_dropped_asks_its_members_to_end
+        dropped_group_cancels_its_members
     }
     in_any_order {
-        an_interruption_that_a_shielded_body_returns_is_its_output
-        a_task_that_cancels_itself_is_told_at_its_next_wait
-        a_fresh_task_says_who_it_is
+        interruption_inside_a_shield_is_its_output
+        self_cancel_interrupts_the_next_wait
+        new_task_has_its_id_and_name
         a_cancel_after_the_end_changes_nothing
-        a_group_gives_results_in_the_order_of_its_spawns
-        the_daemons_of_a_group_count_for_nothing_and_end_with_it
+        group_results_are_in_spawn_order
+        daemons_give_no_results_to_the_group
         daemons_end_when_the_block_fails
         a_failure_may_end_first_too
-        members_can_be_taken_one_by_one_as_they_end
-        a_cancel_of_the_owner_ends_the_members_before_it_unwinds
-        a_group_without_members_has_no_results_and_no_first
+        members_are_taken_as_they_end
+        owner_cancel_ends_the_members_first
+        empty_group_has_no_results
         a_group_that_has_ended_takes_no_members
-        a_member_may_spawn_siblings_while_the_group_is_joined
+        member_spawns_siblings_during_a_join
         futures_in_parallel_give_their_outcomes_in_order
     }
 }

@@ -39,7 +39,7 @@ fn a_group_with_a_limit_waits_for_room<R: Runner>() {
     assert_eq!(events, ["0 spawned 1", "0 spawned 2", "10 1", "10 spawned 3", "20 2", "40 3"]);
 }
 
-fn results_come_in_order_and_a_failure_in_its_place<R: Runner>() {
+fn results_and_failures_are_in_order<R: Runner>() {
     let events = R::run(|world: World| async move {
         let mut map = ordered_map([30_u64, 10, 20], 2, async |length| {
             sleep(ms(length)).await.unwrap();
@@ -59,7 +59,7 @@ fn results_come_in_order_and_a_failure_in_its_place<R: Runner>() {
 on_every_kernel! {
     in_any_order {
         a_group_with_a_limit_waits_for_room
-        results_come_in_order_and_a_failure_in_its_place
+        results_and_failures_are_in_order
     }
 }
 
@@ -79,7 +79,7 @@ fn a_blocking_call_does_not_delay_the_ticks_of_others() {
 }
 
 #[test]
-fn who_waits_for_a_worker_can_be_cancelled_and_can_time_out() {
+fn waits_for_workers_are_cancelled_or_time_out() {
     pikake::run(async {
         let (open, gate) = mpsc::channel::<()>();
         let gate = Arc::new(Mutex::new(gate));
@@ -100,7 +100,7 @@ fn who_waits_for_a_worker_can_be_cancelled_and_can_time_out() {
 }
 
 #[test]
-fn a_failure_of_a_worker_is_what_it_failed_with() {
+fn worker_failure_carries_its_error() {
     pikake::run(async {
         let failed = run_in_thread(|| "many".parse::<u8>()).await.unwrap();
         assert_eq!(failed.unwrap_err(), "many".parse::<u8>().unwrap_err());
@@ -124,7 +124,7 @@ fn a_thread_awaits_and_is_joined() {
 }
 
 #[test]
-fn what_a_thread_or_its_await_fails_with_is_told_to_whoever_waits() {
+fn thread_and_await_failures_reach_the_waiter() {
     pikake::run(async {
         let task = spawn_thread(|| block_on(|| async { "many".parse::<u8>() }).unwrap());
         assert!(task.await.unwrap().is_err());
@@ -135,7 +135,7 @@ fn what_a_thread_or_its_await_fails_with_is_told_to_whoever_waits() {
 }
 
 #[test]
-fn a_cancel_of_a_thread_arrives_at_its_await() {
+fn cancel_of_a_thread_interrupts_its_await() {
     pikake::run(async {
         let (waits, is_waiting) = mpsc::channel();
         let task = spawn_thread(move || {
@@ -152,7 +152,7 @@ fn a_cancel_of_a_thread_arrives_at_its_await() {
 }
 
 #[test]
-fn a_thread_waits_for_a_lock_that_a_task_holds() {
+fn thread_waits_for_a_lock_of_a_task() {
     pikake::run(async {
         let lock = Arc::new(shared::Mutex::new(Vec::new()));
         let mut held = lock.lock().await.unwrap();
@@ -180,7 +180,7 @@ fn an_await_of_a_thread_can_time_out() {
 }
 
 #[test]
-fn a_thread_can_hold_interruptions_back_for_an_await() {
+fn thread_shields_an_await() {
     pikake::run(async {
         let (waits, is_waiting) = mpsc::channel();
         let (open, is_open) = futures::channel::oneshot::channel();
@@ -236,7 +236,7 @@ fn a_thread_of_its_own_uses_a_group() {
 }
 
 #[test]
-fn a_cancelled_worker_is_used_again_and_counts_until_it_is_done() {
+fn cancelled_worker_counts_until_it_ends() {
     let kernel = pikake::Kernel::builder().helper_threads(1).build().unwrap();
     kernel.run(async {
         let (open, gate) = mpsc::channel::<()>();

@@ -40,29 +40,29 @@
 //!
 //! | test | here |
 //! | --- | --- |
-//! | hello | `a_run_gives_the_value_of_the_main_task` |
-//! | raise, task_run_error | `a_run_gives_the_panic_of_the_main_task`; an `Err` is a value |
+//! | hello | `run_returns_the_value_of_main` |
+//! | raise, task_run_error | `run_resumes_the_panic_of_main`; an `Err` is a value |
 //! | sleep, clock | `a_sleep_lasts_as_long_as_it_says` |
-//! | sleep_cancel | `a_sleeper_that_is_cancelled_is_told` |
+//! | sleep_cancel | `cancel_interrupts_a_sleep` |
 //! | sleep_timeout, sleep_ignore_timeout | `a_sleep_longer_than_its_timeout_times_out` |
-//! | sleep_notimeout | `a_timeout_that_was_not_needed_is_not_seen_in_a_later_sleep` |
-//! | task_join, task_join_error | `joining_gives_the_value_or_what_the_task_panicked_with` |
+//! | sleep_notimeout | `unused_timeout_does_not_reach_later_sleeps` |
+//! | task_join, task_join_error | `join_returns_the_value_or_the_panic` |
 //! | task_cancel | `a_cancel_waits_for_the_end`; right after `spawn`: `a_task_that_never_ran_is_dropped_unpolled` |
-//! | task_cancel_poll | `a_masked_task_finishes_its_sleep_and_asks_by_itself` |
-//! | task_cancel_not_blocking | `a_request_returns_at_once_and_cleanup_may_wait_for_others` |
-//! | task_cancel_join | `joining_a_task_that_ended_by_a_cancel_says_so` |
-//! | task_cancel_join_wait | `a_joiner_learns_of_a_cancel_by_somebody_else` |
-//! | task_child_cancel | `a_cancel_that_is_handed_down_ends_the_children_first` |
-//! | task_ready_cancel | `a_sleep_that_is_over_returns_and_the_next_one_is_told` |
+//! | task_cancel_poll | `shielded_sleep_completes_despite_a_cancel` |
+//! | task_cancel_not_blocking | `request_cancel_returns_at_once` |
+//! | task_cancel_join | `join_of_a_cancelled_task_is_an_error` |
+//! | task_cancel_join_wait | `joiner_sees_a_cancel_by_another_task` |
+//! | task_child_cancel | `forwarded_cancel_ends_the_children_first` |
+//! | task_ready_cancel | `finished_sleep_returns_before_the_cancel` |
 //! | double_cancel | `a_second_request_does_not_interrupt_the_cleanup` |
 //! | nested_timeout, nested_context_timeout, …2, …3 | `nested_deadlines_are_reported_by_their_owners_alone`, `equal_deadlines_are_the_outermost_ones`; one form only |
-//! | nested_timeout_uncaught, nested_context_timeout_uncaught | `an_inner_timeout_that_is_passed_on_is_not_the_outer_one` |
-//! | nested_timeout_none | `a_scope_without_a_deadline_leaves_the_outer_one_in_force` |
-//! | sleep_0_starvation | `an_endless_yielder_starves_nobody_and_can_be_cancelled`, `an_endless_yielder_does_not_starve_sockets` |
-//! | ping_pong_starvation | `two_tasks_that_wake_each_other_do_not_starve_a_third` |
-//! | task_cancel_timeout | decided otherwise: `cleanup_after_a_cancel_still_has_the_deadlines_around_it` |
-//! | reentrant_kernel | `a_kernel_inside_a_running_kernel_is_an_error` |
-//! | pending_cancellation | `a_pending_cancel_is_told_by_every_wait_that_would_suspend`, `a_pending_timeout_is_gone_with_its_scope` |
+//! | nested_timeout_uncaught, nested_context_timeout_uncaught | `propagated_inner_timeout_is_not_the_outer` |
+//! | nested_timeout_none | `scope_without_deadline_keeps_the_outer` |
+//! | sleep_0_starvation | `endless_yields_starve_no_task`, `an_endless_yielder_does_not_starve_sockets` |
+//! | ping_pong_starvation | `mutual_wakes_starve_no_third_task` |
+//! | task_cancel_timeout | decided otherwise: `cleanup_after_a_cancel_keeps_outer_deadlines` |
+//! | reentrant_kernel | `nested_kernel_is_an_error` |
+//! | pending_cancellation | `pending_cancel_interrupts_every_wait_that_suspends`, `a_pending_timeout_is_gone_with_its_scope` |
 //! | single_stepping | not here: `Kernel::turn`, in `kernel/tests/kernel/runs.rs` |
 //! | io_registration | `refusing_a_second_reader_leaves_the_first`, `cancelling_a_writer_leaves_the_reader_working` |
 //! | coro_partial | not applicable: a future is a future |
@@ -77,28 +77,28 @@
 //!
 //! | test | here |
 //! | --- | --- |
-//! | cancel_noblock | `a_request_returns_before_the_task_runs_and_a_later_cancel_waits` |
-//! | cancel_custom_exception, …_instance | `what_was_asked_for_first_is_what_is_told`, by value |
-//! | task_group, task_group_existing | `a_group_gives_results_in_the_order_of_its_spawns`; groups adopt no tasks |
-//! | task_group_daemon, task_join_daemon | `the_daemons_of_a_group_count_for_nothing_and_end_with_it` |
+//! | cancel_noblock | `request_cancel_returns_and_cancel_waits` |
+//! | cancel_custom_exception, …_instance | `first_cancel_reason_is_reported`, by value |
+//! | task_group, task_group_existing | `group_results_are_in_spawn_order`; groups adopt no tasks |
+//! | task_group_daemon, task_join_daemon | `daemons_give_no_results_to_the_group` |
 //! | task_group_daemon_error | `daemons_end_when_the_block_fails` |
-//! | task_any_cancel, task_group_result | `whoever_ends_first_is_the_result_and_the_rest_is_cancelled` |
+//! | task_any_cancel, task_group_result | `first_result_cancels_the_rest` |
 //! | task_any_error | `a_failure_may_end_first_too` |
-//! | task_group_iter, task_group_join_done | `members_can_be_taken_one_by_one_as_they_end` |
+//! | task_group_iter, task_group_join_done | `members_are_taken_as_they_end` |
 //! | task_wait_none, task_group_cancel_remaining | `the_rest_of_a_group_can_be_cancelled` |
 //! | task_group_error | `one_failure_cancels_the_others` |
-//! | task_group_error_block | `an_error_of_the_block_cancels_the_members_and_goes_on` |
+//! | task_group_error_block | `block_error_cancels_the_members` |
 //! | task_group_join | not applicable: a member is joined by its group alone |
-//! | task_group_cancel | `a_cancel_of_the_owner_ends_the_members_before_it_unwinds` |
+//! | task_group_cancel | `owner_cancel_ends_the_members_first` |
 //! | task_group_timeout | `a_timeout_around_a_group_cancels_its_members` |
 //! | task_group_use_error, errors | `a_group_that_has_ended_takes_no_members`; results before the end cannot be asked for |
-//! | task_group_empty, taskgroup_misc | `a_group_without_members_has_no_results_and_no_first` |
-//! | defer_cancellation, disable_cancellation_function | `a_cancel_is_held_back_by_a_shield_and_found_after_it` |
-//! | explicit_raise_cancel_disable, disable_cancellation_explicit_raise | `an_interruption_that_a_shielded_body_returns_is_its_output` |
-//! | self_cancellation | `a_task_that_cancels_itself_is_told_at_its_next_wait` |
+//! | task_group_empty, taskgroup_misc | `empty_group_has_no_results` |
+//! | defer_cancellation, disable_cancellation_function | `shield_delays_a_cancel_to_its_end` |
+//! | explicit_raise_cancel_disable, disable_cancellation_explicit_raise | `interruption_inside_a_shield_is_its_output` |
+//! | self_cancellation | `self_cancel_interrupts_the_next_wait` |
 //! | set_cancellation | not applicable: no call sets a pending interruption |
 //! | contextvars | `values_of_a_task_are_its_own` |
-//! | task_diag | `a_fresh_task_says_who_it_is` |
+//! | task_diag | `new_task_has_its_id_and_name` |
 //! | late_join | `a_cancel_after_the_end_changes_nothing` |
 //! | diag | not applicable: a future has no stack to extract |
 //!
@@ -156,21 +156,21 @@
 //! | test | here |
 //! | --- | --- |
 //! | blocking | `a_blocking_call_does_not_delay_the_ticks_of_others` |
-//! | worker_cancel, worker_timeout (thread) | `who_waits_for_a_worker_can_be_cancelled_and_can_time_out` |
-//! | exception | `a_failure_of_a_worker_is_what_it_failed_with` |
+//! | worker_cancel, worker_timeout (thread) | `waits_for_workers_are_cancelled_or_time_out` |
+//! | exception | `worker_failure_carries_its_error` |
 //! | cpu, bad_cpu, worker_cancel and worker_timeout (process) | not applicable: there are no worker processes |
-//! | that a cancelled worker's slot is free at once | decided otherwise: `a_cancelled_worker_is_used_again_and_counts_until_it_is_done` |
+//! | that a cancelled worker's slot is free at once | decided otherwise: `cancelled_worker_counts_until_it_ends` |
 //!
 //! # Curio's `test_thread`
 //!
 //! | test | here |
 //! | --- | --- |
 //! | good_result, thread_good_result | `a_thread_awaits_and_is_joined` |
-//! | bad_result, thread_bad_result | `what_a_thread_or_its_await_fails_with_is_told_to_whoever_waits` |
-//! | cancel_result, thread_cancel_result | `a_cancel_of_a_thread_arrives_at_its_await` |
-//! | thread_sync | `a_thread_waits_for_a_lock_that_a_task_holds`, by `sync::shared` |
+//! | bad_result, thread_bad_result | `thread_and_await_failures_reach_the_waiter` |
+//! | cancel_result, thread_cancel_result | `cancel_of_a_thread_interrupts_its_await` |
+//! | thread_sync | `thread_waits_for_a_lock_of_a_task`, by `sync::shared` |
 //! | thread_timeout | `an_await_of_a_thread_can_time_out`: the deadline is inside the await |
-//! | thread_disable_cancellation | `a_thread_can_hold_interruptions_back_for_an_await` |
+//! | thread_disable_cancellation | `thread_shields_an_await` |
 //! | thread_read | not applicable: files are read by a thread as always |
 //! | task_group_thread | `a_thread_of_its_own_uses_a_group` |
 //! | task_group_spawn_thread | `threads_are_members_of_groups` |
@@ -181,12 +181,12 @@
 //!
 //! | rule | here |
 //! | --- | --- |
-//! | a closure's failure is told to whoever waits; a cancel of that one does not stop it | `a_failure_of_a_worker_is_what_it_failed_with`, `a_cancelled_worker_is_used_again_and_counts_until_it_is_done` |
+//! | a closure's failure is told to whoever waits; a cancel of that one does not stop it | `worker_failure_carries_its_error`, `cancelled_worker_counts_until_it_ends` |
 //! | `Proxy`: methods of an object in a thread | not here: `task/tests/task/proxy.rs`; an object has one thread, and its calls are in order |
 //! | `spawn` waits for room | `a_group_with_a_limit_waits_for_room` |
 //! | a member that spawns into its full pool runs the function itself | decided otherwise: `members_add_members_without_waiting_for_room`, in `task/tests/task/bounded.rs` |
 //! | `resize` | not here: `changed_limit_leaves_running_members_alone`, in `task/tests/task/bounded.rs`; a limit of zero is refused |
-//! | `imap`: results in order, so many at a time and kept, an error in its place | `results_come_in_order_and_a_failure_in_its_place` |
+//! | `imap`: results in order, so many at a time and kept, an error in its place | `results_and_failures_are_in_order` |
 //!
 //! # Shrapnel's tests of its locks
 //!

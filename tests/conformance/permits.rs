@@ -77,7 +77,7 @@ fn free_permits_are_taken_without_suspending<R: Runner>() {
     });
 }
 
-fn a_newcomer_takes_nothing_while_somebody_waits<R: Runner>() {
+fn newcomer_does_not_overtake_a_waiter<R: Runner>() {
     let events = R::run(async |world| {
         let queue = queue(2);
         let large = taker(&world, "large", &queue, 3);
@@ -136,7 +136,7 @@ fn one_give_serves_all_it_suffices_for<R: Runner>() {
     assert_eq!(events, ["0 one: ok", "0 two: ok", "1 four: ok", "2 last: ok"]);
 }
 
-fn permits_that_nobody_wants_stay_free<R: Runner>() {
+fn unclaimed_permits_stay_free<R: Runner>() {
     let events = R::run(async |world| {
         let queue = queue(0);
         queue.give(1);
@@ -249,7 +249,7 @@ fn an_aborted_head_lets_those_behind_on<R: Runner>() {
     leaves_those_behind::<R>(Aborted, &["1 one: ok", "2 two: ok"]);
 }
 
-fn whoever_leaves_from_elsewhere_changes_nothing_else<R: Runner>() {
+fn waiter_leaving_from_elsewhere_changes_nothing_else<R: Runner>() {
     let events = R::run(async |world| {
         let queue = queue(0);
         let names = ["first", "second", "third", "fourth", "fifth"];
@@ -668,7 +668,7 @@ fn permits_survive_their_queues_kernels<R: Runner>() {
 on_every_kernel! {
     in_order {
         permits_are_granted_in_order_of_arrival
-        a_newcomer_takes_nothing_while_somebody_waits
+        newcomer_does_not_overtake_a_waiter
         a_large_request_keeps_what_comes_free
         one_give_serves_all_it_suffices_for
         a_wait_for_no_permits_waits_its_turn
@@ -676,7 +676,7 @@ on_every_kernel! {
         a_cancelled_head_lets_those_behind_on
         a_head_timed_out_lets_those_behind_on
         an_aborted_head_lets_those_behind_on
-        whoever_leaves_from_elsewhere_changes_nothing_else
+        waiter_leaving_from_elsewhere_changes_nothing_else
         a_dropped_grant_goes_to_the_next
         a_grant_of_an_aborted_task_goes_on
         a_grant_beats_a_cancel_of_its_step
@@ -691,7 +691,7 @@ on_every_kernel! {
     }
     in_any_order {
         free_permits_are_taken_without_suspending
-        permits_that_nobody_wants_stay_free
+        unclaimed_permits_stay_free
         a_dropped_grant_is_free_without_a_next
         a_grant_dropped_with_its_scope_goes_on
         a_due_cancel_leaves_free_permits_to_take

@@ -499,7 +499,7 @@ proptest! {
 
 /// Time that the clock of a test jumps over is no time without a poll, after which a pass is cut short.
 #[test]
-fn a_pass_after_a_jump_of_the_clock_is_whole() {
+fn pass_after_a_clock_jump_is_complete() {
     let block = |is_stubborn, ops| Block { is_stubborn, ops };
     let late = Op::Timed(0, None, block(false, vec![Op::Sleep(1)]));
     let programs = vec![block(

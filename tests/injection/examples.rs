@@ -41,7 +41,7 @@ impl Slot {
 }
 
 #[test]
-fn a_channel_loses_no_message_of_an_interrupted_sender() {
+fn interrupted_send_loses_no_message() {
     let program = || async {
         let slot = Rc::new(Slot::default());
         let received = Rc::new(RefCell::new(Vec::new()));
@@ -74,7 +74,7 @@ fn a_channel_loses_no_message_of_an_interrupted_sender() {
 }
 
 #[test]
-fn a_channel_loses_no_message_of_an_interrupted_receiver() {
+fn interrupted_receive_loses_no_message() {
     let program = || async {
         let slot = Rc::new(Slot::default());
         for sender in 0..2 {

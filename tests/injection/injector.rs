@@ -95,7 +95,7 @@ fn a_program_that_does_not_end_is_found() {
 }
 
 #[test]
-fn what_is_left_behind_is_found() {
+fn leftover_sockets_and_waits_are_reported() {
     let kept = RefCell::new(Vec::new());
     let text = failure(
         || async {

@@ -59,7 +59,7 @@ fn a_worker_loses_no_job() {
 }
 
 #[test]
-fn a_wait_for_a_job_may_be_made_again() {
+fn interrupted_wait_for_a_job_can_repeat() {
     let report = interrupt_everywhere(
         || async {
             let store = MemoryStore::new();

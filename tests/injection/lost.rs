@@ -52,7 +52,7 @@ impl Insistent {
 }
 
 #[test]
-fn an_interruption_is_never_lost_with_what_is_dropped() {
+fn interruption_survives_dropped_waits() {
     // The loser of a select.
     never_lost(2, async |insistent| {
         let queue = WaitQueue::new();
@@ -89,7 +89,7 @@ fn an_interruption_is_never_lost_with_what_is_dropped() {
 }
 
 #[test]
-fn an_interruption_is_never_lost_on_its_way_through_scopes() {
+fn interruption_passes_through_every_scope() {
     // Of an own deadline and one from outside, both are told to whom they concern.
     never_lost(2, async |insistent| {
         insistent.note_if(timeout_after(ms(1), sleep(ms(5))).await.unwrap_or(Ok(())));

@@ -29,7 +29,7 @@ fn closures_in_threads() {
 }
 
 #[test]
-fn a_call_is_made_once_or_its_caller_knows_that_it_may_have_been() {
+fn interrupted_call_runs_at_most_once() {
     let program = || async {
         let done = Arc::new(AtomicUsize::new(0));
         let mut told = 0;
@@ -101,7 +101,7 @@ fn joining_a_thread() {
 }
 
 #[test]
-fn a_thread_that_is_interrupted_is_told_once_and_ended_by_the_time_its_task_is() {
+fn interrupted_thread_ends_before_its_task() {
     let program = || async {
         let (tell, told) = mpsc::channel();
         in_thread(move || {

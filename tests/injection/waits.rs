@@ -71,7 +71,7 @@ fn a_wait_queue_wakes_each_waiter_once() {
 }
 
 #[test]
-fn a_wake_that_meets_an_interruption_goes_to_the_next() {
+fn interrupted_waiter_passes_its_wake_on() {
     // Two wait for one permit each. Whoever is interrupted takes no permit with it.
     let program = || async {
         let permits = Rc::new((Cell::new(0), WaitQueue::new()));
@@ -138,7 +138,7 @@ fn taking_permits_of_a_queue() {
 }
 
 #[test]
-fn permits_that_meet_an_interruption_go_on() {
+fn interrupted_waiter_passes_its_permits_on() {
     // Two permits come in one step, for a wait for both; another one waits for one of them.
     let program = || async {
         let queue = Rc::new(WaitQueue::new());
@@ -230,7 +230,7 @@ fn joining_a_task() {
 }
 
 #[test]
-fn a_task_that_is_joined_by_value_runs_on() {
+fn interrupted_join_by_value_detaches_the_task() {
     let program = || async {
         let done = Rc::new(Cell::new(false));
         let task = spawn({
@@ -264,7 +264,7 @@ fn foreign_futures() {
 }
 
 #[test]
-fn a_foreign_future_without_a_trap_is_dropped_with_its_program() {
+fn foreign_future_is_dropped_with_its_program() {
     let program = || async {
         sleep(ms(1)).await?;
         let (send, receive) = futures::channel::oneshot::channel();
@@ -348,7 +348,7 @@ fn readiness_waits() {
 }
 
 #[test]
-fn what_is_in_a_shield_is_done() {
+fn shielded_body_completes() {
     let program = || async {
         let mut done = 0;
         let inside = shield(async {
@@ -405,7 +405,7 @@ fn deadlines_inside_deadlines() {
 }
 
 #[test]
-fn asking_instead_of_waiting() {
+fn check_interrupt_reports_each_interruption() {
     insist_inside(A_FEW, async |insistent| {
         let mut rounds = 0;
         while rounds < A_FEW {
