@@ -1,5 +1,4 @@
-//! What pikake does again and again allocates nothing: a run that is longer, but otherwise the same,
-//! makes as many allocations.
+//! The steady state allocates nothing: a longer run of the same program makes as many allocations.
 
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::cell::Cell;
@@ -59,7 +58,7 @@ fn extra_allocations(run: impl Fn(usize), shorter: usize, longer: usize) -> isiz
         run(rounds);
         (ALLOCATIONS.load(Relaxed) - before) as isize
     };
-    // What is made once in a process does not count.
+    // Allocations that a process makes once do not count.
     count(shorter);
     let short = count(shorter);
     count(longer) - short

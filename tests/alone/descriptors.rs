@@ -1,6 +1,6 @@
-//! No descriptor is leaked, and none carries news from its former life.
+//! No descriptor leaks, and no event of a closed descriptor reaches its successor.
 //!
-//! Descriptors are counted for the whole process.
+//! The tests count the descriptors of their process.
 
 use std::io::{self, ErrorKind};
 use std::net::{Ipv4Addr, SocketAddr};

@@ -1,5 +1,6 @@
-//! Nothing grows: the memory that a kernel holds after a hundred thousand tasks is what it held
-//! before. The bytes are counted by the allocator, which serves the other tests of this binary, too.
+//! The memory of a kernel is the same after a hundred thousand tasks as before.
+//!
+//! The allocator counts the bytes. The allocator serves the other tests of this binary, too.
 
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::sync::atomic::{AtomicIsize, Ordering};

@@ -1,6 +1,6 @@
-//! Nothing is left behind: no descriptor, no zombie, and nothing in a child's hands.
+//! Programs leave no descriptor and no zombie, and give no descriptor to a child.
 //!
-//! Descriptors and children are counted for the whole process.
+//! The tests count the descriptors and children of their process.
 
 use std::time::{Duration, Instant};
 
@@ -15,7 +15,7 @@ use crate::support::scratch::Scratch;
 
 const SHORT: Duration = Duration::from_millis(5);
 
-/// What threads let go of they let go of soon.
+/// A limit for threads that release something.
 const SOON: Duration = Duration::from_secs(10);
 
 fn descriptors() -> usize {
@@ -55,10 +55,10 @@ fn programs_leave_nothing_behind() {
 
 fn count_what_is_left() {
     let scratch = Scratch::new();
-    // What this process itself was given, and the directory that is looked at.
+    // The descriptors that this process inherited, and the one of the listed directory.
     let given = std::process::Command::new("ls").arg("/proc/self/fd").output().unwrap().stdout;
     let kernel = Kernel::new().unwrap();
-    // What a process needs once: the kernel's alarm, its threads.
+    // The first run creates what stays for the process: the kernel's alarm and threads.
     kernel.run(async {
         // One sleep may be over before it is waited for.
         for _ in 0..20 {
@@ -144,7 +144,7 @@ fn count_what_is_left() {
     });
     check("signals and watchers");
 
-    // What a child has in its hands while this process has much.
+    // The descriptors of a child, while this process has many.
     let seen = kernel.run(async {
         let _listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let _pair = UnixStream::pair().unwrap();

@@ -1,7 +1,7 @@
-//! Tests that concern a whole process: its memory, descriptors, limits, children and punctuality.
+//! Tests of a whole process: its memory, descriptors, limits, children and punctuality.
 //!
 //! Each test runs its body in a child process, and one child runs at a time. So no other test
-//! changes what the body counts, and no other test of this binary takes time from it.
+//! changes the counts of the body, and no other test of this binary delays it.
 
 #[path = "../support/mod.rs"]
 mod support;

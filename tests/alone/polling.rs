@@ -1,4 +1,4 @@
-//! The driver is polled in time.
+//! The kernel polls its driver between long steps.
 use pikake::kernel::Observer;
 use pikake::{sleep, spawn, yield_now};
 use std::cell::Cell;

@@ -1,6 +1,6 @@
-//! A server in a process that is out of descriptors.
+//! A server in a process without free descriptors.
 //!
-//! The limit of open files is the process's.
+//! The limit of open files belongs to the process.
 
 use std::cell::{Cell, RefCell};
 use std::fs::File;

@@ -391,7 +391,7 @@ fn a_grant_beats_a_deadline_of_its_turn<R: Runner>() {
     assert_eq!(events, ["10 ok", "10 a deadline passed", "10 Err(TimedOut)"]);
 }
 
-/// What could be had at once is had; what an interruption is due to is the next wait that suspends.
+/// Free permits are taken at once. The next wait that suspends returns the due interruption.
 fn a_due_cancel_leaves_free_permits_to_take<R: Runner>() {
     let events = R::run(async |world| {
         let queue = queue(1);

@@ -1,4 +1,4 @@
-//! What the tasks of random programs meet at: locks, permits, items, and wait queues with permits.
+//! Objects that the tasks of random programs share: locks, permits, items, and wait queues.
 
 use std::cell::Cell;
 use std::fmt;
@@ -16,7 +16,7 @@ const MUTEXES: usize = 2;
 /// How many permits there are.
 const PERMITS: usize = 2;
 
-/// What is held during a block.
+/// Locks and permits that a block holds.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Held {
     Lock(usize),
@@ -27,7 +27,7 @@ pub(crate) enum Held {
     Taken(usize, usize),
 }
 
-/// What is done with items, notifications, and permits that any task may give back.
+/// Operations on items, notifications, and permits that any task may return.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Exchange {
     Put(usize),
@@ -90,7 +90,7 @@ fn taken() -> impl Strategy<Value = (usize, usize)> {
     (0..POOLS, 0..4_usize)
 }
 
-/// What is noted when nobody is left, if nothing was lost.
+/// The note at the end of all tasks, if nothing was lost.
 pub(crate) const ALL_GIVEN_BACK: &str = "everything was given back";
 
 /// A wait queue with permits, and how many permits are not in it.
@@ -139,7 +139,7 @@ impl fmt::Display for Pool {
     }
 }
 
-/// What is noted when a permit is in no place, or in two.
+/// The note when a permit is lost or doubled.
 pub(crate) const UNBALANCED: &str = ", which is not what there is";
 
 /// Permits that are held during a block.

@@ -1,8 +1,8 @@
-//! Everything of the AMQP client that suspends, over a broker in the same kernel.
+//! Every call of the AMQP client, interrupted at each suspension, over a broker in the same kernel.
 //!
-//! Each program starts with a queue of two messages and a channel. Whatever it is interrupted in, the
-//! error says so; afterwards the connection serves, no message is lost, and the broker has nothing left
-//! of what was given up: no channel, no consumer, no delivery that nobody settles.
+//! Each program starts with a queue of two messages and a channel. The error of an interrupted call
+//! says so. Afterwards the connection works, no message is lost, and the broker has no channel, no
+//! consumer and no unsettled delivery of abandoned calls.
 
 use std::net::Ipv4Addr;
 
@@ -212,7 +212,7 @@ fn getting() {
     everywhere(BOTH, async |insistent, Stage { channel, .. }| {
         let mut done = Vec::new();
         while done.len() < 2 {
-            // What an interrupted one has got may be on its way back.
+            // The delivery of an interrupted get may be on its way back.
             let got = insistent.on(async || channel.get(QUEUE, false).await).await;
             if let Some(delivery) = got {
                 delivery.ack().unwrap();
@@ -232,7 +232,7 @@ fn publishing() {
     });
 }
 
-/// Who keeps the message that comes back, and the confirm, sends it exactly once.
+/// A sender that keeps the returned message and the confirm sends it exactly once.
 #[test]
 fn posting_exactly_once() {
     everywhere(&[&[1, 2, 3, 4]], async |insistent, Stage { channel, .. }| {
@@ -319,7 +319,7 @@ fn answers_without_a_queue() {
         let ask = async || channel.publish("", "q", asks.clone(), vec![9], true).await;
         insistent.on(ask).await;
         let mut question = loop {
-            // What an interrupted one has got may be on its way back.
+            // The delivery of an interrupted get may be on its way back.
             if let Some(question) = insistent.on(async || channel.get("q", false).await).await {
                 break question;
             }

@@ -1,4 +1,4 @@
-//! How connections come about, and a server of them.
+//! Connecting and accepting, and a server of connections.
 
 use std::cell::Cell;
 use std::io::{self};
@@ -29,7 +29,7 @@ fn connecting_over_tcp_by_name() {
         let (listener, address) = tcp_listener();
         let to = ("localhost", address.port());
         let stream = insistent.on(async || TcpStream::connect(to).await).await;
-        // Whoever was interrupted has left no connection behind.
+        // An interrupted call leaves no connection behind.
         let (accepted, _) = insistent.on(async || listener.accept().await).await;
         assert_eq!(accepted.peer_addr().unwrap(), stream.local_addr().unwrap());
         insistent.on(async || stream.write(b"hi").await).await
@@ -230,7 +230,7 @@ fn connecting_to_one_of_several_addresses() {
         let to = ("example.org", address.port());
         let stream = insistent.on(async || resolver.connect(to).await).await;
         assert_eq!(stream.peer_addr().unwrap(), address);
-        // Whoever was interrupted has left no connection behind.
+        // An interrupted call leaves no connection behind.
         let (accepted, _) = insistent.on(async || listener.accept().await).await;
         assert_eq!(accepted.peer_addr().unwrap(), stream.local_addr().unwrap());
         insistent.on(async || stream.write(b"hi").await).await

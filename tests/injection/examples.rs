@@ -1,4 +1,4 @@
-//! What the examples do.
+//! The programs of the examples.
 
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;

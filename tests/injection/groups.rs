@@ -1,4 +1,4 @@
-//! Groups of tasks: whatever happens, no member outlives its group.
+//! Task groups: no member outlives its group.
 
 use std::cell::Cell;
 use std::fmt::Debug;

@@ -1,4 +1,4 @@
-//! The injector itself.
+//! Tests of the injector.
 
 use std::cell::RefCell;
 use std::future::{Future, poll_fn};

@@ -1,5 +1,5 @@
-//! A sender, a waiter and a worker, interrupted at each of their suspensions by either kind of cancel and by a
-//! timeout: no job is lost, none is left without an end, and nothing stays behind.
+//! A sender, a waiter and a worker, interrupted at each suspension by both kinds of cancel and by a
+//! timeout: no job is lost, every job ends, and nothing stays behind.
 
 use std::rc::Rc;
 

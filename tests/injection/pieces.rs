@@ -1,4 +1,4 @@
-//! What reads by pieces, frames and copies.
+//! Reads by pieces, frames, and copies.
 
 use pikake::net::{
     BufReader, FramedReader, FramedWriter, LengthDelimited, LineCodec, MemoryStream, Read,
@@ -133,7 +133,7 @@ fn copying_both_ways() {
     let report = pikake::testing::interrupt_everywhere(
         || async {
             let (near, far) = (dribble(&["ques", "tion"]), dribble(&["an", "swer", "s"]));
-            // What went where, however it ended.
+            // The copied bytes of both ways, for each end.
             match copy_bidirectional(&near, &far).await {
                 Ok(copied) => (copied, 0, true),
                 Err(error) => {

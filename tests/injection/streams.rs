@@ -1,4 +1,4 @@
-//! What reads and writes.
+//! Reads and writes of streams.
 
 use std::io::{IoSlice, IoSliceMut};
 use std::net::Ipv4Addr;

@@ -1,5 +1,4 @@
-//! What the system has besides sockets: it is interrupted at every wait, and no child, byte, signal or
-//! change is lost, or left behind.
+//! Files, children, signals and watched directories: no child, byte, signal or change is lost.
 
 use std::cell::Cell;
 use std::time::Duration;
@@ -14,8 +13,8 @@ use pikake::{sleep, spawn};
 use crate::support::insist::{Insistent, THREADS, a_moment, insist, insist_outside, ms};
 use crate::support::scratch::Scratch;
 
-/// What is waited for may have come in the moment of an interruption, which is told by the wait after
-/// that.
+/// An event that comes in the moment of an interruption wins. This wait then returns the
+/// interruption.
 async fn last_wait(insistent: &Insistent) {
     insistent.on(|| sleep(ms(1))).await;
 }

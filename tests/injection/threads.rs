@@ -1,5 +1,4 @@
-//! Everything that other threads do for a task: it is interrupted at every wait, and nothing of it is
-//! lost, done twice, or left behind.
+//! Closures, objects and programs in other threads: nothing is lost, done twice, or left behind.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, mpsc};

@@ -1,4 +1,4 @@
-//! The traps, one by one and combined.
+//! Traps, one by one and combined.
 
 use std::cell::{Cell, RefCell};
 use std::io;
@@ -365,7 +365,7 @@ fn shielded_body_completes() {
     let report = interrupt_everywhere(program, |run| {
         let (done, told) = run.output.unwrap();
         assert_eq!(done, A_FEW);
-        // Whatever was held back is told as soon as the shield is gone.
+        // The first wait after the shield returns the delayed interruption.
         let ends = run
             .interruption
             .as_ref()
@@ -377,7 +377,7 @@ fn shielded_body_completes() {
 
 #[test]
 fn deadlines_inside_deadlines() {
-    // What is not the inner scope's own passes through it.
+    // Foreign timeouts pass through the inner scope.
     let program = || async {
         let inner = timeout_after(ms(20), async {
             sleep(ms(5)).await?;

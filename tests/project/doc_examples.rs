@@ -1,5 +1,4 @@
-//! Examples in the documentation are run. Those that are only compiled are counted here, with the
-//! reason, so that another one has to be thought about.
+//! The examples of the documentation run. A list counts those that only compile, with the reason.
 
 use std::fs;
 use std::path::{Path, PathBuf};

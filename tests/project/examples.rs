@@ -199,7 +199,7 @@ fn with_a_limit(descriptors: u32) -> Output {
 fn ten_thousand_in_two_processes() {
     let output = with_a_limit(800);
     is_a_summary(&output, "500", "5,000 messages of 64 bytes");
-    // Who may raise the limit does, and needs no second process.
+    // With the right to raise the limit, the example needs no second process.
     let said = text(&output.stderr).contains("a process of their own");
     assert_eq!(text(&output.stdout).contains("a process each"), said);
 }

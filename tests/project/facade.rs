@@ -7,7 +7,7 @@ use pikake::traps::{Interrupted as Why, SleepTrap, Trap, Until, kernel_trap};
 
 use crate::support::ms;
 
-/// What every error must be to travel through `?` into the error types that people use.
+/// Bounds that let an error pass through `?` into common error types.
 fn travels<E: std::error::Error + Send + Sync + 'static>() {}
 
 #[test]

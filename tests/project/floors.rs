@@ -1,7 +1,6 @@
-//! The floors of the house: no crate imports one beside or above it.
+//! The dependencies between the crates: no crate imports one beside or above its floor.
 //!
-//! What a crate of the workspace may depend on is written down here, once. Whoever adds an edge
-//! has to add it here, and so has to think about it.
+//! A list names the crates of the workspace that each crate may use.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::process::Command;
@@ -61,7 +60,7 @@ const HOUSE: [(&str, u8, &[&str]); 17] = [
 /// Crates that tests and examples depend on, on whatever floor: the facade, a simulation, a broker.
 const FOR_TESTS: [&str; 3] = ["pikake", "pikake-amqp-testing", "pikake-sim"];
 
-/// What only the kernel's driver may use: the system itself.
+/// Crates of the system, for the kernel's driver alone.
 const DRIVERS_ONLY: [&str; 2] = ["mio", "socket2"];
 
 #[test]
@@ -86,9 +85,8 @@ fn no_crate_imports_across_the_floors() {
             let used = dependency["name"].as_str().expect("a name");
             let is_dev = dependency["kind"].as_str() == Some("dev");
             if let Some(used_floor) = floors.get(used) {
-                // What waits in a test or an example may do so in a simulation, and examples are written
-                // on the facade, as users write. A crate that depends on itself turns its features for
-                // tests on.
+                // Tests and examples may use a simulation, and the facade, as users do. A crate
+                // that depends on itself turns its features for tests on.
                 let is_for_tests =
                     is_dev && (used_floor < floor || FOR_TESTS.contains(&used) || used == name);
                 let may = allowed.contains(&used) || is_for_tests;
@@ -107,7 +105,7 @@ fn no_crate_imports_across_the_floors() {
     }
 }
 
-/// What is in the facade without asking for it; everything else is behind a feature.
+/// The default features of the facade; everything else is behind a feature.
 const DEFAULT_FEATURES: [&str; 1] = ["signals"];
 
 /// Dependencies of `pikake-net` that only a feature brings in.

@@ -1,4 +1,4 @@
-//! Words that were replaced do not come back: names that only their author understood.
+//! Names that were replaced by the words of the field do not return.
 
 use std::fs;
 use std::path::{Path, PathBuf};

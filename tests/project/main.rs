@@ -1,5 +1,5 @@
-//! The project as a whole: its crates and their dependencies, the names of the facade, the examples,
-//! and the examples of the documentation.
+//! Tests of the whole project: dependencies between its crates, the names of the facade, the
+//! examples, and the examples of the documentation.
 
 #[path = "../support/mod.rs"]
 mod support;

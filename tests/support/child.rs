@@ -1,7 +1,7 @@
-//! A test binary as its own child: one test starts another one in a process of its own.
+//! Runs one test of this binary in a child process.
 //!
-//! The test that is to be started returns at once unless [`is_child`] says that a parent asks for it.
-//! Such a return is a success, too, so the parent looks for what the child prints.
+//! The test returns at once unless [`is_child`] is true. Such a return counts as success, so the
+//! parent checks the child's output.
 
 use std::process::Command;
 

@@ -1,4 +1,4 @@
-//! Programs that go on until they are done, and what is to hold for them.
+//! Programs that retry until they are done, and checks of their results.
 
 use std::cell::Cell;
 use std::fmt::Debug;
@@ -38,7 +38,7 @@ pub(crate) async fn a_moment() {
     sleep(ms(1)).await.unwrap();
 }
 
-/// Whatever an interruption comes in.
+/// An error that may be an interruption.
 pub(crate) trait Failure: Debug {
     fn interruption(&self) -> Option<&Interrupted>;
 }

@@ -1,4 +1,4 @@
-//! Values bound to their thread: used at home, refused elsewhere, dropped at home whoever drops them.
+//! Values bound to their thread: usable at home, refused elsewhere, and always dropped at home.
 
 use std::cell::RefCell;
 use std::panic::{AssertUnwindSafe, catch_unwind};

@@ -1,7 +1,7 @@
-//! The task cell under every order in which its owners can let go of it, on every thread.
+//! The task cell, released by its owners in every order and on every thread.
 //!
-//! What is checked is that future and output are dropped once, on the home thread. That no memory
-//! is touched after it was freed, or leaked, is for valgrind to see: `scripts/memcheck`.
+//! The tests check that future and output are dropped once, on the home thread. `scripts/memcheck`
+//! runs them under valgrind, which finds leaks and accesses to freed memory.
 
 use std::cell::RefCell;
 use std::future::Future;

@@ -1,5 +1,5 @@
-//! A kernel written in safe code and written badly cannot make the door, the task cell, a wait or a
-//! waker unsound.
+//! A kernel in safe code that breaks its contract cannot make the task cell, a wait or a waker
+//! unsound.
 //!
 //! Such faults would corrupt memory, so these tests are worth most under valgrind. Without valgrind
 //! they still detect a future that is dropped twice or never, and a count below zero.

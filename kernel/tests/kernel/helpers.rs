@@ -1,5 +1,4 @@
-//! Closures on helper threads: how many run at a time, who is next, which thread it is, and what
-//! becomes of a closure that nobody waits for any more.
+//! Closures on helper threads: the limit, their order, the reuse of threads, and cancelled calls.
 
 use std::cell::Cell;
 use std::collections::BTreeSet;

@@ -1,8 +1,8 @@
-//! Interruptions and wake-ups on their bad days: waits that leave their scope or their task while
-//! something happens, scopes that nobody can tell, wakers that run back into the kernel.
+//! Interruptions and wakes at inconvenient moments: waits that leave their scope or task, scopes of
+//! foreign futures, wakers that call the kernel.
 //!
-//! What each test waits for has happened already, or will without anybody's help. So a wake-up that
-//! is lost is a test that hangs, and `within` makes that a failure.
+//! Each awaited event has happened already, or will happen by itself. A lost wake-up therefore
+//! hangs its test, which `within` turns into a failure.
 
 use std::cell::{Cell, RefCell};
 use std::future::{Future, poll_fn};
@@ -308,7 +308,7 @@ fn queue_refused_to_another_kernel_keeps_waiters() {
 }
 
 thread_local! {
-    /// What [`CALLS_BACK`] wakes while it is being cloned.
+    /// The queue that [`CALLS_BACK`] wakes during its clone.
     static WOKEN_BY_CLONE: RefCell<Option<Rc<WaitQueue>>> = const { RefCell::new(None) };
     /// How often it was called.
     static CALLS: Cell<u32> = const { Cell::new(0) };

@@ -1,4 +1,4 @@
-//! More than one kernel: work is sent across, connections are spread, and all end with the first.
+//! Several kernels: calls from one to another, connections spread over them, and their common end.
 
 use std::collections::BTreeMap;
 use std::net::Ipv4Addr;

@@ -355,7 +355,7 @@ fn report_slowly(_: &tracing::Event<'_>) {
 /// The test that the next one starts.
 const SLOW_REPORT: &str = "mended_waits::report_that_outlasts_a_grace";
 
-/// What a child says of a task that was dropped in time.
+/// The output of a child whose task was dropped in time.
 const WAS_DROPPED: &str = "the task was dropped in time";
 
 /// The report of the slow cleanup begins 10 ms before the foreign grace ends, and takes 60 ms.

@@ -1,6 +1,6 @@
-//! Other people's code where the kernel calls it: destructors and wakers that panic, with payloads
-//! that panic when they are dropped in turn, that take their time, or that use the kernel at the
-//! worst moment.
+//! User code that the kernel calls: destructors and wakers that panic, are slow, or use the kernel.
+//!
+//! The payload of a panic may panic in turn when it is dropped.
 
 use std::cell::{Cell, RefCell};
 use std::future::{Future, poll_fn};
@@ -184,7 +184,7 @@ fn helper_threads_survive_result_destructor_panics() {
                 }));
                 assert!(futures::poll!(call.as_mut()).is_pending());
             }
-            // Nobody waits for the results any more, so the helper threads drop them.
+            // No task waits for the results any more, so the helper threads drop them.
             drop(open);
             assert_eq!(blocking(|| 5).await.unwrap(), 5);
         });
@@ -374,7 +374,7 @@ fn destructors_run_once_within_another_kernel() {
         });
         run(async {
             drop(kernel);
-            // What they have begun in this kernel goes on to its end.
+            // Tasks that they have begun in this kernel run to their end.
             sleep(ms(100)).await.unwrap();
         });
         storms.assert_each_ended_once();

@@ -64,7 +64,7 @@ fn op() -> impl Strategy<Value = Op> {
     leaf.prop_recursive(3, 60, 8, |op| prop::collection::vec(op, 0..8).prop_map(Op::Spawn))
 }
 
-/// What the time of a program depends on nothing but itself: its length in milliseconds.
+/// The length of a program in milliseconds, if no other program changes it.
 fn length(program: &[Op]) -> Option<u64> {
     program.iter().try_fold(0, |sum, op| {
         Some(

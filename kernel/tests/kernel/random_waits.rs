@@ -1,10 +1,9 @@
-//! Random programs in search of a wait that is never answered: waits inside combinators with wakers
-//! of their own, waits that are polled a while and then go on in another scope or another task, and
-//! deadlines, cancels and aborts that hit them meanwhile.
+//! Random programs that search for a wait without an answer.
 //!
-//! Every wait here ends: sleeps by themselves, and queues are woken again and again as long as
-//! anybody is there. So a task that is still there in the end has missed a wake-up. Who missed one
-//! is not helped by a later one, since whoever was woken has left the queue.
+//! Waits are inside combinators with wakers of their own, move to another scope or task after some
+//! polls, and meet deadlines, cancels and aborts. Every wait ends: sleeps by themselves, and queues
+//! are woken until no waiter is left. A task that is still there in the end has missed a wake-up; a
+//! later wake-up cannot repair that, since a woken waiter has left the queue.
 
 use std::cell::{Cell, RefCell};
 use std::future::{Future, poll_fn};
@@ -28,7 +27,7 @@ const ROUNDS: usize = 2_000;
 /// How long one task waits for another, which may wait for it in turn; in milliseconds.
 const PATIENCE: u64 = 30;
 
-/// What a program waits for in one place. Times are milliseconds.
+/// One wait of a program. Times are milliseconds.
 #[derive(Clone, Debug)]
 enum Wait {
     Sleep(u64),
@@ -113,7 +112,7 @@ type Running = Pin<Box<dyn Future<Output = ()>>>;
 #[derive(Default)]
 struct World {
     queues: [WaitQueue; QUEUES],
-    /// What was polled and left, for any task to go on with.
+    /// Futures that a task has polled and left, for any task to continue.
     pool: RefCell<Vec<Running>>,
     tasks: RefCell<Vec<Task<()>>>,
     /// How many programs have begun, and how many of them were dropped, done or not.
@@ -262,8 +261,8 @@ fn check(programs: Vec<Vec<Op>>) {
             if kernel.task_count() > 1 {
                 continue;
             }
-            // Nobody is left but this task. What lies in the pool must end as well, wherever it
-            // was polled before.
+            // This task is the last one. The futures in the pool must end as well, wherever they
+            // were polled before.
             let left = world.pool.take();
             if left.is_empty() {
                 break;

@@ -1,4 +1,4 @@
-//! The kernel as its owner sees it: runs, turns, stops, ends, and what it does about panics.
+//! Kernels from the view of their owner: runs, turns, stops, shutdowns, and panics of tasks.
 
 use std::cell::{Cell, RefCell};
 use std::panic::{AssertUnwindSafe, catch_unwind};

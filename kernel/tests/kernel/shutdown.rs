@@ -1,5 +1,5 @@
-//! How a kernel ends, and what is left then: shutdown asked for by a handle, the grace, a turn that
-//! fails, and futures, wakers and kernels that are kept longer than that.
+//! Shutdowns: by a handle, within a grace, after a failed turn. Futures, wakers and threads may
+//! outlive the kernel.
 
 use std::cell::RefCell;
 use std::future::{Future, poll_fn};

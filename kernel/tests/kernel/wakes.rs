@@ -1,4 +1,4 @@
-//! Other threads: wakes are delivered once, at once and never lost, and nothing is left behind.
+//! Wakes from other threads: each arrives once and at once, and nothing is left behind.
 
 use std::future::Future;
 use std::pin::{Pin, pin};
@@ -185,7 +185,7 @@ fn handles_start_tasks_from_other_threads() {
                     let send = send.clone();
                     handle
                         .spawn(move || async move {
-                            // What is made here need not be Send.
+                            // Values of this future need not be `Send`.
                             let local = std::rc::Rc::new(thread * 100 + number);
                             yield_now().await.unwrap();
                             send.unbounded_send(*local).unwrap();

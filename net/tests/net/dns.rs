@@ -1,4 +1,5 @@
-//! Names by hickory-resolver on this kernel, from a DNS server of the test's own, which also lies.
+//! Names by hickory-resolver on this kernel. The DNS server is the test's, and also sends wrong
+//! answers.
 
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
@@ -26,14 +27,14 @@ const SECOND: Duration = Duration::from_secs(1);
 /// More than fits into a datagram without the client's leave, and more than it leaves.
 const MANY: u8 = 100;
 
-/// What was asked, over what.
+/// The questions, with their transports.
 type Asked = Rc<RefCell<BTreeMap<String, usize>>>;
 
 fn is_named(query: &Query, name: &str) -> bool {
     *query.name() == Name::from_str(name).unwrap()
 }
 
-/// What `circle.test` is, and `17.far.test`, and so on: always one more.
+/// The alias of a name: `circle.test` is its own, and `17.far.test` has `18.far.test`.
 fn alias(name: &Name) -> Option<Name> {
     let text = name.to_string();
     let next = match text.strip_suffix(".far.test.") {
@@ -244,7 +245,7 @@ fn connecting_by_a_name_of_the_dns() {
         let resolver = Resolver::builder().source(servers(server, SECOND)).build();
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let to = ("both.test", listener.local_addr().unwrap().port());
-        // Nobody listens at its IPv6 address.
+        // No socket listens at its IPv6 address.
         let stream = resolver.connect(to).await.unwrap();
         assert_eq!(stream.peer_addr().unwrap(), listener.local_addr().unwrap());
     });
@@ -368,7 +369,7 @@ fn an_interruption_at_every_wait() {
                 Ok(found) => assert_eq!(found, here()),
                 Err(error) => assert!(interruption(&error).is_some(), "{error}"),
             }
-            // Whoever was interrupted may ask again.
+            // An interrupted lookup can be repeated.
             loop {
                 match resolver.lookup("good.test").await {
                     Ok(found) => break found,

@@ -1,4 +1,4 @@
-//! How a server ends: who is let go, who is interrupted, who is dropped, and when.
+//! Graceful shutdown of a server: handlers end in time, are interrupted, or are dropped.
 
 use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
@@ -65,8 +65,8 @@ const fn ms_const(length: u64) -> std::time::Duration {
     std::time::Duration::from_millis(length)
 }
 
-/// What handlers are like: by their connection's number, they take so many milliseconds; from 5000
-/// on they need 50 to say goodbye, and from 9000 on they never do.
+/// A handler that takes as many milliseconds as its connection's number. From 5000 on it needs 50
+/// to clean up, and from 9000 on its cleanup never ends.
 async fn handle(_stream: MemoryStream, number: u32) {
     if sleep(ms(number.into())).await.is_ok() {
         return;
@@ -103,7 +103,7 @@ fn handlers_that_end_in_time_are_not_interrupted() {
         let farewell = server.await.unwrap();
         assert!(farewell.is_clean() && matches!(farewell.why, Ended::Asked), "{farewell}");
         assert_eq!((farewell.handled, elapsed_since(since)), (3, ms(490)));
-        // Nobody is let in any more.
+        // The server accepts no more clients.
         assert!(door.0.clients.borrow().is_empty());
         door.connect(1);
         sleep(ms(10)).await.unwrap();

@@ -21,7 +21,7 @@ use crate::support::{OnDrop, ms, run};
 
 const SECOND: Duration = Duration::from_secs(1);
 
-/// What a source is to do with a question.
+/// The reaction of a source to a question.
 #[derive(Clone)]
 enum Says {
     Addresses(Vec<IpAddr>, Option<Duration>),
@@ -202,7 +202,7 @@ fn lookup_without_waiters_is_cancelled() {
         assert!(other.await.unwrap().is_err());
         sleep(ms(1)).await.unwrap();
         assert_eq!(source.given_up.get(), 1);
-        // Whoever asks then begins anew.
+        // A later lookup begins anew.
         assert_eq!(resolver.lookup("example.org").await.unwrap(), here());
         assert_eq!(source.asked.get(), 2);
     });
@@ -248,7 +248,7 @@ fn an_interruption_at_every_wait() {
             });
             let asked = resolver.lookup("example.org").await;
             let told = asked.as_ref().err().map(|error| interruption(error).cloned());
-            // Whatever has happened here, the other one has its answer.
+            // The other lookup always has its answer.
             let other = pikake::shield(other).await.unwrap();
             (told, other)
         },

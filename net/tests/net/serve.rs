@@ -1,4 +1,4 @@
-//! The accept loop: its limit, and the ways in which it ends.
+//! The accept loop: its limit, and its end by cancel, timeout, drop, or a closed listener.
 
 use std::cell::{Cell, RefCell};
 use std::convert::Infallible;
@@ -46,7 +46,7 @@ impl Count {
     }
 }
 
-/// What happened, in the order in which it did.
+/// The events, in their order.
 #[derive(Clone, Default)]
 struct Log(Rc<RefCell<Vec<&'static str>>>);
 

@@ -436,7 +436,7 @@ proptest! {
         prop_assert_eq!(received, frames);
     }
 
-    /// Whatever is sent, a codec answers, and keeps to its limit.
+    /// A codec returns for every input, within its limit.
     #[test]
     fn no_bytes_break_a_codec(bytes in prop::collection::vec(any::<u8>(), 0..200), limit in 0_usize..50) {
         if let Ok(Decoded::Item(frame, length)) = LengthDelimited::new(2).limit(limit).decode(&bytes) {

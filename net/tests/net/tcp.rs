@@ -1,5 +1,4 @@
-//! TCP over the real loopback: what programs do with streams and listeners, and what peers do to
-//! them.
+//! TCP over the real loopback: streams, listeners, addresses, and misbehaving peers.
 
 use std::io::{self, ErrorKind, IoSlice, IoSliceMut};
 use std::net::{IpAddr, Ipv4Addr, Shutdown, SocketAddr};

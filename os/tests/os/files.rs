@@ -1,6 +1,6 @@
 //! Files, in threads.
 //!
-//! What Curio's own tests of files assert, and where it is here:
+//! The assertions of Curio's tests of files, and their tests here:
 //!
 //! | there | here |
 //! | --- | --- |
@@ -29,7 +29,7 @@ use crate::support::scratch::Scratch;
 /// Long enough to be seen as a wait.
 const A_MOMENT: Duration = Duration::from_millis(50);
 
-/// What is to happen at once may take so long on a machine that has other things to do.
+/// A limit for immediate effects, on a busy machine.
 const AT_ONCE: Duration = Duration::from_secs(10);
 
 const THREE_LINES: &str = "line 1\nline 2\nline 3\n";
@@ -174,7 +174,7 @@ async fn file_from_std_keeps_its_position() {
     file.seek(SeekFrom::Start(7)).unwrap();
     let file = File::from_std(file).unwrap();
     assert_eq!(file.read_to_end(100).await.unwrap(), b"line 2\nline 3\n");
-    // What has no positions is refused.
+    // Files without positions are refused.
     let (reader, _writer) = std::io::pipe().unwrap();
     let error = File::from_std(std::os::fd::OwnedFd::from(reader).into()).unwrap_err();
     assert_eq!(error.kind(), ErrorKind::NotSeekable);
@@ -322,7 +322,7 @@ async fn next_operation_waits_for_an_abandoned_one() {
         Err(error) => taken.push(error.written),
     }
     assert!(since.elapsed() < AT_ONCE);
-    // Whatever it was, it is true as soon as the next one is done.
+    // The reported length is true as soon as the next operation is done.
     let length = file.seek(SeekFrom::Current(0)).await.unwrap();
     assert_eq!(length as usize, taken[0]);
     assert_eq!(std::fs::metadata(&path).unwrap().len() as usize, taken[0]);
@@ -330,7 +330,7 @@ async fn next_operation_waits_for_an_abandoned_one() {
 
 #[test]
 fn failed_abandoned_write_fails_the_next_operation() {
-    // Nobody may write more than this to a file of a child, and this is run in one.
+    // The limit of file sizes belongs to the process, so the body runs in a child.
     if std::env::var_os("PIKAKE_LIMITED").is_none() {
         let this = std::env::current_exe().unwrap();
         let test = "files::failed_abandoned_write_fails_the_next_operation";

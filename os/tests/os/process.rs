@@ -1,4 +1,4 @@
-//! Child processes: started, talked with, waited for, ended.
+//! Child processes: spawning, pipes, statuses, signals, graces, and drops.
 
 use std::io::{self, ErrorKind};
 use std::os::unix::process::ExitStatusExt;
@@ -22,7 +22,7 @@ const A_MOMENT: Duration = Duration::from_millis(50);
 /// Long enough for a child to start and to say what it is told to.
 const STARTED: Duration = Duration::from_secs(2);
 
-/// What is to happen at once may take so long on a machine that has other things to do.
+/// A limit for immediate effects, on a busy machine.
 const AT_ONCE: Duration = Duration::from_secs(10);
 
 /// A pipe of Linux holds less.
@@ -47,7 +47,7 @@ async fn until(what: &str, mut holds: impl FnMut() -> bool) {
     }
 }
 
-/// What a command's error says when it has run into a deadline around it.
+/// The error of a command that ran into a deadline around it.
 async fn cut_short(command: &mut Command, after: Duration) -> CommandError {
     let since = Instant::now();
     let done = timed(after, command.output()).await;

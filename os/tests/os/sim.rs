@@ -1,4 +1,4 @@
-//! A simulation refuses what belongs to the system, before anything has happened.
+//! A simulation refuses files, processes, signals and standard streams.
 
 use std::io::{self, ErrorKind};
 

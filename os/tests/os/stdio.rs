@@ -1,4 +1,4 @@
-//! Standard input and output, of a child that this binary is run anew as.
+//! Standard input and output. Each test runs this binary anew as a child.
 
 use std::io::{BufRead, BufReader as StdReader, ErrorKind, Read, Seek, SeekFrom, Write};
 use std::os::fd::OwnedFd;
@@ -18,13 +18,13 @@ const PROGRAM: &str = "PIKAKE_TEST_PROGRAM";
 /// Long enough to be seen as a wait.
 const A_MOMENT: Duration = Duration::from_millis(20);
 
-/// What is to happen at once may take so long on a machine that has other things to do.
+/// A limit for immediate effects, on a busy machine.
 const AT_ONCE: Duration = Duration::from_secs(10);
 
 /// A pipe of Linux holds less.
 const MORE_THAN_A_PIPE: usize = 300_000;
 
-/// What takes a while to be read.
+/// More data than one read returns.
 const MUCH: usize = 8_000_000;
 
 #[test]

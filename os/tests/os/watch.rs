@@ -1,4 +1,4 @@
-//! What happens in a directory.
+//! Watched directories.
 
 use std::fs as std_fs;
 use std::io::ErrorKind;
@@ -10,7 +10,7 @@ use pikake::{TimedOut, sleep, timeout_after};
 
 use crate::support::scratch::Scratch;
 
-/// What the system tells may take so long on a machine that has other things to do.
+/// A limit for events of the system, on a busy machine.
 const SOON: Duration = Duration::from_secs(10);
 
 /// Long enough to be seen as a wait.
@@ -83,7 +83,7 @@ async fn directories_below_are_watched_if_asked_for() {
     let later = directory.join("later");
     std_fs::create_dir(&later).unwrap();
     assert_eq!(next_name(&mut all).await, Change::Created(later.clone()));
-    // That may take a moment.
+    // The new watch may take a moment.
     let since = Instant::now();
     for number in 0.. {
         std_fs::write(later.join(number.to_string()), "x").unwrap();

@@ -1,4 +1,4 @@
-//! Libraries that insist on tokio, awaited in tasks of pikake.
+//! Libraries that need tokio, awaited in tasks of pikake.
 
 use std::time::Duration;
 

@@ -1,4 +1,4 @@
-//! Chance, the wall clock, helper threads: what a program gets of the outside that is no socket.
+//! Random numbers, the wall clock and helper threads of a simulation.
 
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;

@@ -1,5 +1,5 @@
-//! The variables that a simulation heeds. Each test starts this program again, with other variables,
-//! and looks at what it prints.
+//! The environment variables of a simulation. Each test runs this program again with other
+//! variables and checks its output.
 
 use std::time::Duration;
 
@@ -72,7 +72,7 @@ fn hang_report_names_the_closure_or_step() {
     }
 }
 
-/// What the program prints, and whether it went well.
+/// Whether the program succeeded, and its output.
 fn run(variables: &[(&str, &str)]) -> (bool, String) {
     start(PROGRAM, variables)
 }

@@ -1,4 +1,4 @@
-//! What a person sees of a run that fails.
+//! Reports of failed runs.
 
 use std::cell::Cell;
 use std::collections::HashMap;

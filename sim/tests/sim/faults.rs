@@ -1,4 +1,4 @@
-//! Faults: each of them does what it says, and programs see what they would see of the real thing.
+//! Faults: programs see the same effects as of a real fault.
 
 use std::cell::RefCell;
 use std::io::{self, ErrorKind};
@@ -12,7 +12,7 @@ use pikake::{sleep, spawn, timeout_after};
 
 const SECOND: Duration = Duration::from_secs(1);
 
-/// What programs wrote down, each behind the second in which it did.
+/// The notes of programs, each with its second.
 #[derive(Clone, Default)]
 struct Notes(Rc<RefCell<Vec<String>>>);
 

@@ -1,4 +1,4 @@
-//! A future of the caller as a host's main task; and what a simulation refuses, because it would hang.
+//! A future of the caller as a host's main task, and calls that a simulation refuses.
 
 use std::io::ErrorKind;
 use std::panic::{AssertUnwindSafe, catch_unwind};

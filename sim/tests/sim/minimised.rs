@@ -1,4 +1,4 @@
-//! A failure is told with the faults it needs, and its replay command brings it back.
+//! A failure report has only the faults that the failure needs, and its replay command repeats it.
 
 use std::io;
 use std::time::Duration;

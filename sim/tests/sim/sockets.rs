@@ -1,5 +1,5 @@
-//! What sockets do, written once: each case runs on the system's loopback and in a simulation, and
-//! must come to the same on both.
+//! The behaviour of sockets: each case runs on the system's loopback and in a simulation, with the
+//! same result.
 
 use std::io::{self, ErrorKind};
 use std::net::{IpAddr, Ipv4Addr, Shutdown, SocketAddr};

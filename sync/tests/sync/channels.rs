@@ -1,4 +1,4 @@
-//! What is special about each kind of queue and channel.
+//! Properties of each kind of queue and channel.
 
 use std::cell::Cell;
 use std::rc::Rc;

@@ -1,4 +1,4 @@
-//! To whom things are handed over, and to whom they go if it is not there any more.
+//! Hand-over of locks, permits and notifications, also when the receiver has left.
 
 use std::cell::Cell;
 use std::pin::pin;

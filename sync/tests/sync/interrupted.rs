@@ -1,5 +1,5 @@
-//! Everything that waits, interrupted at every place where it waits: what others and it itself have
-//! done in the end is the same, and nothing that was handed over is lost.
+//! Every primitive, interrupted at each of its waits: the result is the same, and no hand-over is
+//! lost.
 
 use std::cell::Cell;
 use std::rc::Rc;

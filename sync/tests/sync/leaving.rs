@@ -1,5 +1,5 @@
-//! A thousand waiters, of which many leave while others are served: nothing is lost, and those that stay are
-//! served in the order in which they came.
+//! A thousand waiters, of which many leave: the others proceed in order of arrival, and nothing is
+//! lost.
 
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
@@ -326,7 +326,7 @@ proptest! {
                 let mut notified = 0;
                 let mut held = None;
                 for round in 0..SPAN {
-                    // Whoever is notified waits for the lock, in half of the rounds.
+                    // The notified task waits for the lock in half of the rounds.
                     match round % 40 {
                         0 => drop(held.take()),
                         20 => held = Some(shared.0.lock().await.unwrap()),
@@ -406,7 +406,7 @@ fn count_steps<F: Future<Output = ()> + 'static>(wait: impl Fn(usize) -> F) {
     }
 }
 
-/// Whoever leaves resumes nobody else.
+/// A waiter that leaves resumes no other.
 #[test]
 fn leaving_steps_no_other_waiter() {
     let mutex = Rc::new(Mutex::new(()));

@@ -12,8 +12,8 @@ use proptest::prelude::*;
 
 use crate::support::{ms, run};
 
-/// What one task does: when it begins, how much it asks for, how long it is ready to wait, when
-/// somebody cancels or drops it, and how long it keeps what it got.
+/// The plan of one task: its start, its request, its timeout, its cancel or drop, and how long it
+/// keeps the permits.
 #[derive(Clone, Debug)]
 struct Asker {
     begins: u64,
@@ -179,7 +179,7 @@ proptest! {
                     }
                 }
             });
-            // Nobody waits for ever: in the end the queue is closed.
+            // Every wait ends, since the queue is closed in the end.
             let closing = async {
                 sleep(ms(100)).await.unwrap();
                 queue.close();

@@ -1,4 +1,4 @@
-//! In which order a thousand are served.
+//! The order in which a thousand waiters proceed.
 
 use std::cell::RefCell;
 use std::rc::Rc;
@@ -46,7 +46,7 @@ fn mutex_is_granted_in_order_of_arrival() {
         drop(held);
         all(tasks).await;
     });
-    // Nobody waits longer than for everybody else once.
+    // A waiter waits at most for one turn of each other one.
     let expected: Vec<_> = (0..2).flat_map(|round| (0..MANY).map(move |n| (round, n))).collect();
     assert_eq!(got.take(), expected);
 }

@@ -1,5 +1,4 @@
-//! Random operations on a queue, compared with a plain model after each: putters and getters that wait, are
-//! polled, and leave.
+//! Random operations on a queue, compared with a plain model after each operation.
 
 use std::collections::VecDeque;
 use std::fmt::Debug;
@@ -393,7 +392,7 @@ fn compare<'a>(queue: &'a Queue<u32>, capacity: usize, program: Vec<Op>) {
     assert_eq!((try_get(queue), queue.len()), (model.try_get(), 0));
 }
 
-/// What was put and what was got, by those that were told.
+/// The items of completed puts and gets.
 #[derive(Default)]
 struct Totals {
     put: Vec<u32>,

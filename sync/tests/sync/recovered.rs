@@ -1,4 +1,4 @@
-//! What was granted to waiters whose kernel has ended, and what user code may do while others are served.
+//! Permits and items that were granted in an ended kernel, and user code that runs during a grant.
 
 use std::cell::RefCell;
 use std::future::{Future, poll_fn};

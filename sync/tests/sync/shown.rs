@@ -1,4 +1,4 @@
-//! Who holds what and how many wait: what `Debug` shows. And what is said about misuse.
+//! `Debug` of the primitives, inspections of waits, and reports of misuse.
 
 use std::cell::RefCell;
 use std::mem::forget;
@@ -194,7 +194,7 @@ fn shared_lock_debug_shows_its_holder() {
     });
 }
 
-/// What the tasks of a kernel wait for, after somebody has looked.
+/// The listed waits of a kernel's tasks.
 fn waited_for<C: Clock + 'static>(kernel: &Kernel<C>) -> Vec<String> {
     kernel.inspect();
     kernel.run(async { sleep(ms(1)).await.unwrap() });

@@ -1,5 +1,4 @@
-//! What threads and kernels share: in any mix of awaiting and blocking, under interruption, and in
-//! a storm.
+//! Primitives that threads and kernels share: awaiting and blocking, interruptions, random calls.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;

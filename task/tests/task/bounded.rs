@@ -1,4 +1,4 @@
-//! Groups that have room for so many members, and results in order of an async function.
+//! Groups with a limit of members, and maps with ordered results.
 
 use std::cell::{Cell, RefCell};
 use std::panic::{AssertUnwindSafe, catch_unwind};

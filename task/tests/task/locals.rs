@@ -96,7 +96,7 @@ async fn keeps_two(log: Log) {
     sleep(ms(10)).await.unwrap();
 }
 
-/// What [`keeps_two`] writes down at its end, in a task of that name.
+/// The notes of [`keeps_two`] at its end, in a task of that name.
 fn end_of(name: &str) -> [String; 3] {
     let seen = "(Some(Unset), Some(TaskEnded))";
     [

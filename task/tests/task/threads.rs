@@ -1,4 +1,4 @@
-//! Threads that wait for their kernel: what goes from one to the other, and how both end.
+//! Threads that await in their kernel: values, panics and cancels between both, and both ends.
 
 use std::rc::Rc;
 use std::sync::{Arc, mpsc};
@@ -25,7 +25,7 @@ fn thread_awaits_futures_in_its_kernel() {
                 let mut sum = 0;
                 for number in 1..=10 {
                     sum += block_on(move || async move {
-                        // What is made here need not be Send.
+                        // Values of this future need not be `Send`.
                         let number = Rc::new(number);
                         yield_now().await.unwrap();
                         assert_eq!(threads::current().id(), here);

@@ -1,4 +1,4 @@
-//! Clients that are in the listener's backlog when the server is shut down.
+//! Shutdowns of the server with clients in the backlog, with running handlers, and with its kernel.
 
 use std::io::{ErrorKind, Read, Write};
 use std::rc::Rc;

@@ -1,4 +1,4 @@
-//! HTTP/1: heads, bodies and readers that never come to an end, or are too large.
+//! HTTP/1: heads, bodies and readers that are endless, slow or too large.
 
 use std::time::Instant;
 

@@ -1,5 +1,7 @@
-//! Clients that mean no good, against the HTTP server on real sockets: others are served meanwhile,
-//! nothing outlasts its deadline, and nothing is left.
+//! Tests of hostile clients against the HTTP server on real sockets.
+//!
+//! Other clients are served meanwhile, every deadline holds, and nothing is left behind. The tests
+//! count and limit the descriptors of this process.
 
 mod endings;
 mod floods;

@@ -1,4 +1,4 @@
-//! A server with short deadlines, and what is there when nobody is.
+//! A server with short deadlines, whose tasks, waits and sockets are counted around each test.
 
 use std::cell::Cell;
 use std::io::ErrorKind;
@@ -18,7 +18,7 @@ use pikake::{Bound, Kernel, Task, shield, sleep, spawn, timeout_after};
 /// How long the server waits for a client that owes it something.
 pub(crate) const PATIENCE: Duration = Duration::from_millis(200);
 pub(crate) const LONG: Duration = Duration::from_secs(3600);
-/// What happens within this time, happens.
+/// A limit for anything that should happen.
 pub(crate) const SOON: Duration = Duration::from_secs(20);
 /// How many connections the server has at a time.
 pub(crate) const CONNECTIONS: usize = 30;
@@ -31,7 +31,7 @@ pub(crate) fn ms(length: u64) -> Duration {
     Duration::from_millis(length)
 }
 
-/// What handlers do at the moment, and have done.
+/// The counts of running and past handlers.
 #[derive(Default)]
 pub(crate) struct Handlers {
     pub(crate) running: Cell<usize>,
@@ -40,7 +40,7 @@ pub(crate) struct Handlers {
     pub(crate) told: Cell<usize>,
 }
 
-/// What there is of everything.
+/// The counts of tasks, waits, sockets and descriptors.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 struct Count {
     tasks: usize,
@@ -183,7 +183,7 @@ impl Site<'_> {
     }
 }
 
-/// What comes until the connection is closed or reset, which has to be soon.
+/// Reads until the connection is closed or reset, which has to be soon.
 pub(crate) async fn rest(client: &TcpStream) -> String {
     let mut all = Vec::new();
     let reading = async {

@@ -1,4 +1,4 @@
-//! Runs each example, and compares what it gives with what its header says.
+//! Runs each example and compares its output with the header of its file.
 
 use std::error::Error;
 use std::time::Duration;

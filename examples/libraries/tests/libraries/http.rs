@@ -1,5 +1,4 @@
-//! The HTTP server: requests are tasks that are told when their client has gone, and a shutdown ends
-//! in good order.
+//! The HTTP server: a request is a task, a disconnect interrupts it, and a shutdown waits for it.
 
 use std::cell::RefCell;
 use std::io::ErrorKind;
@@ -21,10 +20,10 @@ use pikake::{Bound, Task, future_wait, shield, sleep, spawn, timeout_after};
 
 const MOMENT: Duration = Duration::from_millis(20);
 const LONG: Duration = Duration::from_secs(3600);
-/// What happens within this time, happens.
+/// A limit for anything that should happen.
 const SOON: Duration = Duration::from_secs(20);
 
-/// What a handler that waits for ever has seen.
+/// The events of a handler that waits for ever.
 #[derive(Clone, Default)]
 struct Seen {
     events: Rc<RefCell<Vec<String>>>,

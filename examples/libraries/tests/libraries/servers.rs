@@ -1,6 +1,6 @@
 //! The examples that are servers, as processes: asked over HTTP, and ended by a signal.
 //!
-//! The binaries are those that cargo has built beside this one: a whole `cargo test` builds them.
+//! Cargo builds their binaries with a whole `cargo test`.
 
 use std::collections::BTreeSet;
 use std::env::consts::EXE_SUFFIX;
@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 
 use rustix::process::{Pid, Signal, kill_process};
 
-/// What has not happened by then never will.
+/// A limit for anything that should happen.
 const HANG: Duration = Duration::from_secs(60);
 
 struct Server {

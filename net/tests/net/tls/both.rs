@@ -1,4 +1,4 @@
-//! Both sides are ours.
+//! TLS with pikake on both sides.
 
 use std::io::ErrorKind;
 use std::rc::Rc;
@@ -151,7 +151,7 @@ fn a_server_that_is_not_trusted_is_refused() {
     });
 }
 
-/// Whatever its name and whoever vouches for it, but its certificate has to be its own.
+/// The name and the issuer are not checked. The server must own the key of its certificate.
 #[test]
 fn unverified_server_must_still_prove_its_key() {
     run(async {

@@ -1,4 +1,4 @@
-//! Peers that mean no good, and others that are served meanwhile.
+//! Hostile peers of a TLS server, beside peers that it serves.
 
 use std::cell::RefCell;
 use std::io::{self, ErrorKind};
@@ -17,7 +17,7 @@ use crate::support::{ms, run};
 /// How long the servers here wait for a handshake.
 const PATIENCE: Duration = Duration::from_secs(5);
 
-/// What the server's connections came to, in the order of their ends.
+/// The errors of the server's connections, in the order of their ends.
 type Ends = Rc<RefCell<Vec<ErrorKind>>>;
 
 /// Echoes one message to each client.

@@ -1,4 +1,4 @@
-//! An interruption at every suspension.
+//! TLS handshakes, reads and writes, interrupted at every suspension.
 
 use std::cell::Cell;
 use std::io;
@@ -128,7 +128,7 @@ fn data_are_neither_lost_nor_doubled() {
         || async move {
             let (client, server) = MemoryStream::pair(ROOM);
             let mut server = echo(authority, server);
-            // What was held back by the shield is told at the first wait after it.
+            // The first wait after the shield returns the delayed cause.
             let stream = shield(authority.connector().connect(SERVER, client)).await.unwrap();
             let stream = Rc::new(stream);
             let reading = stream.clone();

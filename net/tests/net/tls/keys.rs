@@ -1,4 +1,4 @@
-//! New keys in the middle of a connection.
+//! Key updates within a TLS connection.
 
 use std::io::{Read, Write};
 use std::sync::Arc;
@@ -15,7 +15,7 @@ use super::certificates::{Authority, SERVER};
 use crate::support::run;
 
 const SECOND: Duration = Duration::from_secs(1);
-/// What the carrier holds, and far more than that.
+/// The capacity of the carrier, and far more than that.
 const ROOM: usize = 1000;
 const MUCH: usize = 10_000;
 

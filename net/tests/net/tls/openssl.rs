@@ -1,4 +1,4 @@
-//! The other side is the system's openssl.
+//! TLS against the programs of openssl.
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::SocketAddr;
@@ -151,7 +151,7 @@ fn s_server(folder: &Path, more: &[&str]) -> (Running, SocketAddr) {
         assert!(output.read_line(&mut line).unwrap() > 0, "s_server ended early");
         if let Some(address) = line.trim().strip_prefix("ACCEPT ") {
             let address = address.parse().unwrap();
-            // What else it says must not fill the pipe.
+            // The rest of its output must not fill the pipe.
             std::thread::spawn(move || output.read_to_end(&mut Vec::new()));
             return (server, address);
         }
@@ -213,7 +213,7 @@ async fn openssl_asks_for_a_certificate() {
     assert!(error.to_string().contains("ertificate"), "{error}");
 }
 
-/// Whoever the platform trusts does not vouch for the tests; but there are some.
+/// The platform's roots do not sign the tests' certificates, but some exist.
 #[pikake::test]
 async fn platform_roots_load_or_the_error_helps() {
     let script = concat!(env!("CARGO_MANIFEST_DIR"), "/../scripts/install");

@@ -1,8 +1,7 @@
 //! Signals as interruptions of the main task.
 //!
-//! A signal is the process's, so each test runs this binary anew as a child process, with the test
-//! [`child`] alone and a variable that says which program it is to be. The child reports on its error
-//! output what it does, and the test signals it by its process id.
+//! Each test runs this binary anew as a child process, with the test [`child`] alone and a variable
+//! that names its program. The child reports on its standard error, and the test signals it.
 
 use std::future::pending;
 use std::io::{BufRead, BufReader, Lines};
@@ -219,7 +218,7 @@ fn handle_interrupts_only_the_main_task() {
         (why, other.await.unwrap())
     });
     assert_eq!((why.reason(), other), (Some("enough"), Ok(())));
-    // Nobody is there to be interrupted, so the next one is.
+    // No main task runs, so the interruption waits for the next one.
     kernel.handle().interrupt("too early").unwrap();
     let error = kernel.try_run(sleep(FOREVER)).unwrap_err();
     assert_eq!(error.to_string(), "the task ended by a cancel (cancelled: too early)");

@@ -1,7 +1,7 @@
-//! Signals as they come.
+//! Listeners to signals.
 //!
-//! A signal is the process's, and so is what it does: each test has signals of its own. Those that are
-//! to end a process are sent to a child.
+//! Each test has signals of its own, since handlers belong to the process. Signals that end a
+//! process go to a child.
 
 use std::io::{BufRead, BufReader, ErrorKind};
 use std::os::unix::process::ExitStatusExt;

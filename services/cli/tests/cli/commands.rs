@@ -1,4 +1,4 @@
-//! Each command on a database: what it prints, what it says, and its exit code.
+//! Each command on a database: its output, its messages, and its exit code.
 
 use std::io::Read;
 use std::process::Stdio;
@@ -147,7 +147,7 @@ fn missing_brokers_and_queues_are_errors() {
         |arguments: &[&str], said: &[&str]| place.run(&pikake(), arguments).failed(3, said);
     missing(&["status"], &["there is no database", "no job was sent there yet"]);
     missing(&["send", "add", "--broker", "sqlite:///no/such/folder/jobs.db"], &["does not exist"]);
-    // Nobody listens at the port of a socket that is bound and no more.
+    // A socket that is only bound does not listen at its port.
     let bound = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
     let address = bound.local_addr().unwrap();
     drop(bound);

@@ -1,4 +1,4 @@
-//! The shop, as the README has it run: what it prints, and that it is an application like others.
+//! The shop of the README, and the first program: their output, and their command lines.
 
 use std::time::Instant;
 
@@ -6,7 +6,7 @@ use rustix::process::Signal;
 
 use crate::support::{Ended, HANG, Place, Running, example, run, wait_for};
 
-/// What the shop prints, but for its first and its last line.
+/// The output of the shop without its first and last line.
 const SHOP: &str = "\
 shop.price      240 orders for 1293.60
 shop.label      the last one says `parcel 0119`

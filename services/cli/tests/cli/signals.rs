@@ -1,4 +1,4 @@
-//! What a signal does to a worker and to who waits, and that no job is lost by it.
+//! Signals to a worker and to a program that waits for a job: no job is lost.
 
 use rustix::process::Signal;
 use serde_json::json;

@@ -1,5 +1,6 @@
-//! A client that sends its payments again when the connection broke before they were confirmed. The
-//! bug: the bank does not look whether it has booked the payment already.
+//! A client resends its payments when the connection breaks before their confirmation.
+//!
+//! The bug: the bank does not check whether it has booked the payment already.
 
 use std::cell::RefCell;
 use std::io;
@@ -55,7 +56,7 @@ fn world(sim: &mut Sim, bug: bool) {
     sim.client("payer", || async {
         let mut confirmed = 0;
         while confirmed < PAYMENTS {
-            // Whatever went wrong, it is tried again.
+            // Every failure is retried.
             let _ = timeout_after(PATIENCE * u32::from(PAYMENTS), pay(&mut confirmed)).await;
             sleep(Duration::from_millis(100)).await?;
         }

@@ -1,6 +1,7 @@
-//! A client that has many requests under way on one connection. The bug: who waits for a reply is
-//! registered after the request was sent and written down, when a fast reply has come already and
-//! found nobody.
+//! A client that has many requests under way on one connection.
+//!
+//! The bug: the client registers its wait for a reply after it has sent the request. A fast reply
+//! then finds no registered wait.
 
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
@@ -50,7 +51,7 @@ impl Client {
         loop {
             self.stream.read_exact(&mut reply).await?;
             let waiting = self.waiting.borrow_mut().remove(&reply[0]);
-            // Nobody waits any more for what was given up.
+            // Abandoned requests have no waiter.
             waiting.map(|sender| sender.send(reply[1]));
         }
     }

@@ -1,5 +1,6 @@
-//! A pool of connections, and queries with a time limit. The bug: a query that runs out of time
-//! leaves by `?`, and the pool is one connection poorer for ever.
+//! A pool of connections, and queries with a time limit.
+//!
+//! The bug: a query that times out leaves by `?` and does not return its connection to the pool.
 
 use std::io;
 use std::rc::Rc;

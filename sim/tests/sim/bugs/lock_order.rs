@@ -1,5 +1,6 @@
-//! A server moves money between accounts, each behind a lock. The bug: it locks the payer's account
-//! first, so that two who pay each other at once wait for ever.
+//! A server moves money between accounts, each behind a lock.
+//!
+//! The bug: the server locks the payer's account first. Two opposite payments at once deadlock.
 
 use std::rc::Rc;
 use std::time::Duration;

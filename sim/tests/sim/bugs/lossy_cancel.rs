@@ -1,5 +1,6 @@
-//! A task moves items from one queue to another, and is replaced now and then. The bug: a cancel that
-//! comes while it waits for room drops the item it has in hand.
+//! A task moves items from one queue to another, and is replaced now and then.
+//!
+//! The bug: a cancel during the wait for room drops the item that the task holds.
 
 use std::rc::Rc;
 use std::time::Duration;

@@ -1,5 +1,7 @@
-//! A worker looks whether there is work, and then waits to be told of some. The bug: it looks before
-//! it has the lock under which work is added, so that what is added in between is told to nobody.
+//! A worker checks for work, and then waits for a notification.
+//!
+//! The bug: the worker checks before it has the lock under which work is added. Work that is added
+//! in between notifies no worker.
 
 use std::cell::RefCell;
 use std::collections::VecDeque;
@@ -24,7 +26,7 @@ struct Work {
 impl Work {
     async fn add(&self, job: u32) -> Result<(), Interrupted> {
         let _guard = self.lock.lock().await?;
-        // What is added is written down first.
+        // The job goes into the journal first.
         sleep(JOURNAL).await?;
         self.jobs.borrow_mut().push_back(job);
         self.added.notify(1);

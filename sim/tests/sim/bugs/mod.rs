@@ -1,8 +1,8 @@
-//! Known bugs, planted: the simulator finds each within a stated number of seeds, and finds nothing
-//! without it.
+//! Planted bugs: the simulator finds each within a stated number of seeds, and finds nothing in the
+//! sound program.
 //!
-//! Each file is a small program with a switch. `PIKAKE_RUNS=10000 cargo test --release --test
-//! sim bugs` runs the sound programs for ten thousand seeds; without the variable it is two hundred.
+//! Each file is a small program with a switch. The sound programs run with two hundred seeds. For
+//! ten thousand: `PIKAKE_RUNS=10000 cargo test --release -p pikake-sim bugs`.
 
 use pikake::sim::{Failure, Runs, Sim};
 

@@ -75,7 +75,7 @@ fn world(sim: &mut Sim) -> [Heard; 2] {
 fn reconnected_guest_receives_every_message() {
     let heard = RefCell::new(None);
     Runs::new("chat").seeds(50).run(|sim| {
-        // What the run before has heard.
+        // The messages of the run before.
         heard.borrow_mut().take().inspect(|heard: &[Heard; 2]| check(heard));
         *heard.borrow_mut() = Some(world(sim));
         sim.faults("3s partition bert | server; 30s heal bert | server".parse().unwrap());

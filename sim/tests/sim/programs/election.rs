@@ -1,5 +1,6 @@
-//! `examples/election`: at most one leader in a term, and one again when all is well. And a bug: a
-//! node that forgets over a restart for whom it has voted.
+//! `examples/election`: at most one leader in a term, and a leader after the faults have ended.
+//!
+//! The planted bug: a node forgets its vote over a restart.
 
 use std::cell::RefCell;
 use std::collections::BTreeMap;
@@ -18,7 +19,7 @@ const HEAL_AT: Duration = Duration::from_secs(20);
 const SETTLES_WITHIN: Duration = Duration::from_secs(5);
 const CRASHES: u32 = 10;
 
-/// Who was elected, by term.
+/// The elected node of each term.
 type Leaders = Rc<RefCell<BTreeMap<Term, Vec<Id>>>>;
 
 fn world(sim: &mut Sim, forgets_votes: bool) {

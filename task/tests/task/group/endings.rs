@@ -1,4 +1,4 @@
-//! Groups that end without having been joined: dropped, or gone with their kernel; daemons.
+//! Groups that end without a join: dropped, or with their kernel; daemons.
 
 use std::cell::RefCell;
 use std::rc::Rc;

@@ -1,4 +1,4 @@
-//! What fails, and how that is told.
+//! Failures of members, and their reports.
 
 use std::error::Error;
 

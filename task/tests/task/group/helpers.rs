@@ -1,4 +1,4 @@
-//! What the tests of groups write down, and members of different kinds.
+//! Members of different kinds, and the trace of their events.
 
 use std::fmt::Display;
 
@@ -48,7 +48,7 @@ pub(crate) async fn worker(
     name
 }
 
-/// What a failure says but for place and number: the name and the error.
+/// The name and error of each failure, without location and number.
 pub(crate) fn told(failures: &[Failure]) -> Vec<String> {
     failures.iter().map(|failure| format!("{}: {}", failure.name(), failure.error())).collect()
 }

@@ -56,7 +56,7 @@ fn second_interruption_does_not_shorten_the_join() {
                     })
                     .await
                     .unwrap_err();
-                    // What was held back is due now, the outermost first.
+                    // Delayed causes are due now, the outermost first.
                     let why = sleep(ms(1)).await.unwrap_err();
                     assert_eq!(why.reason(), Some("as well"));
                     assert!(sleep(ms(1)).await.unwrap_err().is_timeout());
@@ -164,7 +164,7 @@ where
     })
 }
 
-/// What is wanted of a result here: the value, or whether the joiner was interrupted.
+/// Reduces a result to its value, or to whether the joiner was interrupted.
 fn brief<T>(result: Result<T, GroupError>) -> Result<T, bool> {
     result.map_err(|error| error.interrupted().is_some())
 }

@@ -1,4 +1,4 @@
-//! Task groups: who is waited for, who is asked to end, and what comes out.
+//! Task groups: joins, cancels, failures, results.
 
 mod blocks;
 mod endings;

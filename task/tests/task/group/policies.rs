@@ -1,4 +1,4 @@
-//! Joining for all, for any, for the first value, for the next: what each policy gives.
+//! Joins for all members, for any, for the first value, and for the next.
 
 use std::cell::Cell;
 use std::error::Error;
@@ -107,7 +107,7 @@ fn next_done_follows_the_order_of_the_ends() {
         }
         let expected = [("fast", Some(10)), ("middle", None), ("slow", Some(30))];
         assert_eq!(seen, expected.map(|(name, value)| (name.to_owned(), value)));
-        // What was taken is not the group's any more: its failure does not count.
+        // Members that were taken have left the group: their failures do not count.
         assert_eq!(group.join_all().await.unwrap(), [40]);
         assert!(group.next_done().await.unwrap().is_none());
     });

@@ -1,4 +1,4 @@
-//! What a member costs, what is seen of it, and what may travel.
+//! The steps of members, their names, parents and locations, and errors that are `Send`.
 
 use std::cell::Cell;
 use std::error::Error;
@@ -103,7 +103,7 @@ fn names_parents_and_places_are_visible() {
     });
 }
 
-/// What every error must be to travel through `?` into the error types that people use.
+/// Bounds that let an error pass through `?` into common error types.
 fn travels<E: Error + Send + Sync + 'static>() {}
 
 #[test]

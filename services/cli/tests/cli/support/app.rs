@@ -1,4 +1,4 @@
-//! The application that the tests of the command line run: jobs that end well, badly, late and never.
+//! The application of these tests: jobs that succeed, fail, take long, and ignore a cancel.
 
 use std::fs;
 use std::path::PathBuf;

@@ -1,4 +1,4 @@
-//! Runs the real programs: to their end, or in the background until they are sent a signal.
+//! Runs programs to their end, or in the background until a signal.
 
 use std::io::{BufRead, BufReader, Read};
 use std::path::{Path, PathBuf};
@@ -13,7 +13,7 @@ use tempfile::TempDir;
 
 pub(crate) mod rabbit;
 
-/// What has not happened by then never will.
+/// A limit for anything that should happen.
 pub(crate) const HANG: Duration = Duration::from_secs(90);
 /// How often something is looked at.
 const MOMENT: Duration = Duration::from_millis(10);

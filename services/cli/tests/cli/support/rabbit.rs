@@ -1,4 +1,4 @@
-//! A real RabbitMQ for a test file, which ends when the test process does.
+//! A real RabbitMQ that ends with the test process.
 
 use std::io::{BufRead, BufReader, Lines, Write};
 use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
@@ -28,12 +28,12 @@ impl Rabbit {
         Self { _script: script, port, input, output, hosts: 0 }
     }
 
-    /// What `rabbitmqctl` prints.
+    /// The output of `rabbitmqctl`.
     pub(crate) fn control(&mut self, command: &str) -> Vec<String> {
         self.command(&format!("ctl {command}"))
     }
 
-    /// What the script prints.
+    /// The output of the script.
     fn command(&mut self, command: &str) -> Vec<String> {
         writeln!(self.input, "{command}").expect("it reads");
         let mut said = Vec::new();
