@@ -64,7 +64,7 @@ on_every_kernel! {
 }
 
 #[test]
-fn a_blocking_call_does_not_delay_the_ticks_of_others() {
+fn blocking_call_does_not_delay_other_ticks() {
     pikake::run(async {
         let (open, gate) = mpsc::channel::<()>();
         let blocked = spawn(run_in_thread(move || gate.recv().is_err()));

@@ -148,14 +148,14 @@
 //! | a queue of size 0 is a rendezvous, both empty and full | `a_queue_without_room_hands_items_over` |
 //! | `task_done` once too often is an error | `one_task_done_too_many_is_an_error` |
 //! | waiters of a queue are in no order | decided otherwise: `an_interrupted_getter_leaves_the_item_to_others`, and the orders in `sync/tests/sync` |
-//! | a bounded semaphore refuses what is too much | not here: `misuse_is_an_error`, in `sync/tests/sync` |
+//! | a bounded semaphore refuses what is too much | not here: `misuse_returns_an_error`, in `sync/tests/sync` |
 //! | a capped semaphore's `release` blocks | not applicable: a release never waits; that is a bounded queue |
 //!
 //! # Curio's `test_workers`
 //!
 //! | test | here |
 //! | --- | --- |
-//! | blocking | `a_blocking_call_does_not_delay_the_ticks_of_others` |
+//! | blocking | `blocking_call_does_not_delay_other_ticks` |
 //! | worker_cancel, worker_timeout (thread) | `waits_for_workers_are_cancelled_or_time_out` |
 //! | exception | `worker_failure_carries_its_error` |
 //! | cpu, bad_cpu, worker_cancel and worker_timeout (process) | not applicable: there are no worker processes |
@@ -175,13 +175,13 @@
 //! | task_group_thread | `a_thread_of_its_own_uses_a_group` |
 //! | task_group_spawn_thread | `threads_are_members_of_groups` |
 //! | await_passthrough | not applicable: what is no future is not awaited |
-//! | errors | not here: `blocking_elsewhere_says_what_is_wrong`, in `task/tests/task/threads.rs`; the rest is a matter of types |
+//! | errors | not here: `blocking_outside_a_thread_task_panics`, in `task/tests/task/threads.rs`; the rest is a matter of types |
 //!
 //! # eventlet's `tpool` and `GreenPool`
 //!
 //! | rule | here |
 //! | --- | --- |
-//! | a closure's failure is told to whoever waits; a cancel of that one does not stop it | `worker_failure_carries_its_error`, `cancelled_worker_counts_until_it_ends` |
+//! | a closure's failure reaches its waiter; a cancel of the waiter does not stop it | `worker_failure_carries_its_error`, `cancelled_worker_counts_until_it_ends` |
 //! | `Proxy`: methods of an object in a thread | not here: `task/tests/task/proxy.rs`; an object has one thread, and its calls are in order |
 //! | `spawn` waits for room | `a_group_with_a_limit_waits_for_room` |
 //! | a member that spawns into its full pool runs the function itself | decided otherwise: `members_add_members_without_waiting_for_room`, in `task/tests/task/bounded.rs` |

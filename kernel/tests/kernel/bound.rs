@@ -29,7 +29,7 @@ fn demanding<T: Send + Sync + 'static>(value: T) -> T {
 }
 
 #[test]
-fn at_home_it_is_what_it_holds() {
+fn bound_value_is_usable_at_home() {
     pikake::run(async {
         let text = Rc::new("text");
         let mut bound = demanding(Bound::new(text.clone()));
@@ -45,7 +45,7 @@ fn at_home_it_is_what_it_holds() {
 }
 
 #[test]
-fn elsewhere_every_use_is_a_panic() {
+fn bound_value_panics_on_other_threads() {
     pikake::run(async {
         let bound = Bound::new(Rc::new(()));
         let future = Bound::future(async {});

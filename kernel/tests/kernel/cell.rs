@@ -176,7 +176,7 @@ fn wakers_on_many_threads_outlive_everything() {
 }
 
 #[test]
-fn an_outcome_is_taken_once() {
+fn outcome_is_taken_once() {
     let drops = Arc::new(AtomicUsize::new(0));
     kernel().run(async {
         let probe = Probe::new(&drops);

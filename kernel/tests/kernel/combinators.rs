@@ -33,7 +33,7 @@ fn join_awaits_all_and_select_withdraws_the_loser() {
 }
 
 #[test]
-fn futures_unordered_polls_only_whom_it_woke() {
+fn futures_unordered_polls_only_woken_futures() {
     let log = Log::default();
     run(async {
         let polls = Rc::new(Cell::new(0));
@@ -191,7 +191,7 @@ async fn next_step() {
 }
 
 #[test]
-fn forgetting_a_future_that_waits_is_harmless() {
+fn forgotten_waiting_future_is_harmless() {
     run(async {
         let queue = Rc::new(WaitQueue::new());
         for _ in 0..3 {

@@ -331,7 +331,7 @@ fn poll_with<F: Future + Unpin>(future: &mut F, waker: &Waker) -> Poll<F::Output
 }
 
 #[test]
-fn a_panicking_handler_leaves_the_door_shut() {
+fn panicking_handler_leaves_the_kernel() {
     let kernel = Careless::new();
     kernel.panics.set(true);
     assert!(catch_unwind(AssertUnwindSafe(|| kernel.enter(|| ()))).is_err());
@@ -342,7 +342,7 @@ fn a_panicking_handler_leaves_the_door_shut() {
 }
 
 #[test]
-fn a_body_that_panics_leaves_the_door_shut() {
+fn panicking_body_leaves_the_kernel() {
     let kernel = Careless::new();
     let panic = catch_unwind(AssertUnwindSafe(|| kernel.enter(|| panic!("inside"))));
     assert!(panic.is_err());
@@ -369,7 +369,7 @@ fn a_forgotten_ready_task_is_dropped_once() {
 }
 
 #[test]
-fn a_kernel_that_ends_drops_its_ready_tasks() {
+fn kernel_end_drops_ready_tasks() {
     let kernel = Careless::new();
     let (drops, guard) = counted();
     let waker = kernel.start(hold(guard));

@@ -171,7 +171,7 @@ fn interruption_returns_at_once_and_notifies_the_closure() {
 }
 
 #[test]
-fn the_limit_holds_when_callers_gave_up() {
+fn thread_limit_holds_after_interrupted_calls() {
     within(|| {
         let kernel = with_threads(2);
         let (open, gate) = mpsc::channel::<()>();

@@ -179,7 +179,7 @@ fn due_sleep_beats_a_due_deadline() {
 }
 
 #[test]
-fn of_two_yielders_neither_starves_a_timer() {
+fn two_yielders_do_not_starve_a_timer() {
     let log = Log::default();
     let clock = ManualClock::new();
     let kernel = Kernel::builder().clock(clock.clone()).build().unwrap();

@@ -287,7 +287,7 @@ proptest! {
     #![proptest_config(ProptestConfig { cases: 300, ..ProptestConfig::default() })]
 
     #[test]
-    fn no_wait_is_forgotten_wherever_it_is_polled(
+    fn moved_waits_are_never_lost(
         programs in prop::collection::vec(prop::collection::vec(op(), 0..10), 1..5),
     ) {
         within(move || check(programs));

@@ -88,7 +88,7 @@ fn a_parked_task_is_listed_until_woken() {
 }
 
 #[test]
-fn waiters_are_woken_in_the_order_they_came() {
+fn waiters_wake_first_come_first_served() {
     let kernel = kernel();
     let log = Log::default();
     kernel.run(async {
@@ -596,7 +596,7 @@ fn a_call_reports_a_panic_of_the_closure() {
 }
 
 #[test]
-fn current_between_steps_says_what_to_do() {
+fn current_between_steps_panics_with_advice() {
     let kernel = kernel();
     let panic = catch_unwind(AssertUnwindSafe(|| kernel.enter(|| current().id())));
     let panic = panic.expect_err("there is no current task");

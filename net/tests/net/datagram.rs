@@ -52,7 +52,7 @@ async fn udp_with_a_peer() {
 }
 
 #[pikake::test]
-async fn udp_to_a_peer_that_is_not_there() {
+async fn udp_receive_reports_a_missing_peer() {
     let (one, gone) = (udp().await, udp().await);
     one.connect(gone.local_addr().unwrap()).await.unwrap();
     drop(gone);
@@ -135,7 +135,7 @@ async fn unix_by_path() {
 }
 
 #[pikake::test]
-async fn a_full_receiver_holds_the_sender_up() {
+async fn full_receiver_blocks_the_sender() {
     let (one, other) = UnixDatagram::pair().unwrap();
     const COUNT: u32 = 2000;
     let sending = async {

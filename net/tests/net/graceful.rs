@@ -175,7 +175,7 @@ fn interruption_starts_shutdown_and_another_shortens_it() {
 }
 
 #[test]
-fn a_deadline_around_it_is_one_too() {
+fn deadline_starts_shutdown_as_well() {
     run(async {
         let (door, closing) = (Door::default(), Closing::new());
         door.connect(300);
@@ -189,7 +189,7 @@ fn a_deadline_around_it_is_one_too() {
 }
 
 #[test]
-fn a_listener_that_fails_ends_it_gracefully() {
+fn failed_listener_starts_a_graceful_shutdown() {
     run(async {
         let (door, closing) = (Door::default(), Closing::new());
         let server = serving(&door, &closing, &[100]).await;
@@ -202,7 +202,7 @@ fn a_listener_that_fails_ends_it_gracefully() {
 }
 
 #[test]
-fn handlers_may_end_between_two_requests() {
+fn handlers_end_between_two_requests() {
     run(async {
         let (door, closing) = (Door::default(), Closing::new());
         let told = closing.clone();

@@ -304,6 +304,6 @@ async fn an_error_lists_every_address() {
 }
 
 #[test]
-fn the_delay_is_the_standard_s() {
+fn attempt_delay_is_250_milliseconds() {
     assert_eq!(ATTEMPT_DELAY, ms(250));
 }

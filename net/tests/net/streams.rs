@@ -174,7 +174,7 @@ fn interrupted_or_dropped_line_is_read_again() {
 }
 
 #[test]
-fn frames_have_their_bounds() {
+fn frames_are_split_by_their_headers() {
     run(async {
         let (one, other) = MemoryStream::pair(7);
         let codec = LengthDelimited::new(4).limit(300);
@@ -244,7 +244,7 @@ impl Decode for Never {
 }
 
 #[test]
-fn lines_have_their_limits_and_no_ends_within() {
+fn written_lines_are_limited_and_single() {
     run(async {
         let mut reader = FramedReader::new(with(&[b'x'; 2000]).await, LineCodec::new().limit(10));
         assert!(is_limit(&reader.next().await.unwrap_err()));
@@ -342,7 +342,7 @@ fn interrupted_proxy_returns_the_bytes_of_both_ways() {
 }
 
 #[test]
-fn a_peer_that_is_gone_ends_a_proxy() {
+fn closed_peer_ends_a_proxy() {
     run(async {
         let (client, near) = MemoryStream::pair(100);
         let (far, server) = MemoryStream::pair(100);
@@ -389,7 +389,7 @@ fn a_burst_of_clients_is_taken_at_once() {
 }
 
 #[test]
-fn a_stream_in_memory_is_a_stream() {
+fn memory_stream_behaves_as_a_stream() {
     run(async {
         let (one, other) = MemoryStream::pair(3);
         assert_eq!(one.write(b"hello").await.unwrap(), 3);

@@ -59,7 +59,7 @@ async fn read_to_end(stream: &TcpStream) -> io::Result<Vec<u8>> {
 }
 
 #[pikake::test]
-async fn a_small_echo() {
+async fn small_message_is_echoed() {
     let (client, server) = pair().await;
     let echo = spawn(async move {
         let mut buffer = [0; 64];

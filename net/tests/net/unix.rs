@@ -38,7 +38,7 @@ async fn a_pair_in_both_directions_at_once() {
 }
 
 #[pikake::test]
-async fn a_listener_at_a_path() {
+async fn listener_at_a_path_accepts_connections() {
     let scratch = Scratch::new();
     let path = scratch.path("listener");
     let listener = UnixListener::bind(&path).unwrap();
@@ -74,7 +74,7 @@ async fn path_in_use_is_refused_and_kept() {
 }
 
 #[pikake::test]
-async fn a_full_backlog_is_waited_for() {
+async fn connect_waits_for_a_full_backlog() {
     let scratch = Scratch::new();
     let path = scratch.path("full");
     let listener = std::os::unix::net::UnixListener::bind(&path).unwrap();
@@ -117,7 +117,7 @@ async fn owned_halves_in_two_tasks() {
 }
 
 #[pikake::test]
-async fn halves_make_a_whole_again() {
+async fn halves_reunite_into_the_stream() {
     let (one, other) = UnixStream::pair().unwrap();
     let (read, write) = one.into_split();
     let one = read.reunite(write).unwrap();

@@ -6,14 +6,14 @@
 //! | --- | --- |
 //! | read, readall | `a_file_is_read_whole_or_in_pieces` (`read_to_end`, `fs::read_to_string`) |
 //! | read1, readinto, readinto1 | the same (`read`, which reads into the caller's buffer) |
-//! | readline, readlines, readiter, anext (2) | `lines_come_with_a_limit` |
+//! | readline, readlines, readiter, anext (2) | `lines_are_read_up_to_a_limit` |
 //! | write, writelines | `written_data_are_in_the_file` |
 //! | seek_tell | `position_stays_between_operations` |
-//! | truncate | `a_file_is_cut_and_filled` |
+//! | truncate | `file_is_truncated_and_extended` |
 //! | bad_usage, must_be_asynccontext | a file is opened or there is none; nothing to test |
 //! | sync_iter, sync_with | a future that is not awaited does nothing, and the compiler says so |
 //! | blocking | `File::from_std`, in `file_from_std_keeps_its_position` |
-//! | misc (repr) | `a_file_shows_itself` |
+//! | misc (repr) | `file_debug_shows_its_path` |
 
 use std::io::{ErrorKind, Seek, SeekFrom};
 use std::os::unix::fs::{FileExt, PermissionsExt};
@@ -82,7 +82,7 @@ async fn read_to_end_stops_at_the_limit() {
 }
 
 #[pikake::test]
-async fn lines_come_with_a_limit() {
+async fn lines_are_read_up_to_a_limit() {
     let scratch = Scratch::new();
     let path = scratch.path("three");
     fs::write(&path, THREE_LINES).await.unwrap();
@@ -138,7 +138,7 @@ async fn position_stays_between_operations() {
 }
 
 #[pikake::test]
-async fn a_file_is_cut_and_filled() {
+async fn file_is_truncated_and_extended() {
     let scratch = Scratch::new();
     let path = scratch.path("three");
     fs::write(&path, THREE_LINES).await.unwrap();
@@ -181,13 +181,13 @@ async fn file_from_std_keeps_its_position() {
 }
 
 #[pikake::test]
-async fn a_file_shows_itself() {
+async fn file_debug_shows_its_path() {
     let file = File::open("/etc/passwd").await.unwrap();
     assert!(format!("{file:?}").contains("/etc/passwd"));
 }
 
 #[pikake::test]
-async fn directories_and_names() {
+async fn directories_are_made_listed_renamed_removed() {
     let scratch = Scratch::new();
     let deep = scratch.path("a/b/c");
     fs::create_dir_all(&deep).await.unwrap();

@@ -72,7 +72,7 @@ async fn status_reports_the_signal_and_core_dump() {
 }
 
 #[pikake::test]
-async fn surroundings_are_as_set() {
+async fn child_has_its_directory_and_environment() {
     let output = shell("pwd; echo $ONE-$TWO")
         .env_clear()
         .env("ONE", "1")
@@ -121,7 +121,7 @@ async fn spawn_error_names_the_command() {
 }
 
 #[pikake::test]
-async fn a_wait_is_interrupted_and_done_again() {
+async fn interrupted_wait_for_a_child_can_repeat() {
     let mut child = shell("read line; exit 7").stdin(Stdio::piped()).spawn().unwrap();
     let stdin = child.stdin.take().unwrap();
     for _ in 0..3 {
@@ -217,7 +217,7 @@ async fn cancel_ends_the_child_before_a_second_cause() {
 }
 
 #[pikake::test]
-async fn stopping_asks_first_and_kills_then() {
+async fn stop_sends_sigterm_then_sigkill() {
     let mut polite = shell("trap 'exit 6' TERM; echo; while :; do sleep 0.01; done");
     let mut polite = polite.stdout(Stdio::piped()).spawn().unwrap();
     let mut deaf = shell("trap '' TERM; echo; while :; do sleep 0.01; done");
@@ -288,7 +288,7 @@ async fn upper(mut child: Child, text: &str) -> io::Result<String> {
 }
 
 #[pikake::test]
-async fn much_goes_in_and_comes_out() {
+async fn large_input_and_output_pass_a_child() {
     let child = Command::new("tr")
         .args(["a-z", "A-Z"])
         .stdin(Stdio::piped())
@@ -326,7 +326,7 @@ async fn failed_write_to_a_child_reports_its_progress() {
 }
 
 #[pikake::test]
-async fn output_goes_from_one_child_to_the_next() {
+async fn output_pipes_from_child_to_child() {
     let (reader, writer) = io::pipe().unwrap();
     let mut first = shell("printf 'b\\na\\n'");
     let mut child = first.stdout(writer).spawn().unwrap();
@@ -338,7 +338,7 @@ async fn output_goes_from_one_child_to_the_next() {
 }
 
 #[pikake::test]
-async fn two_hundred_children_at_once() {
+async fn two_hundred_children_run_at_once() {
     let mut group = TaskGroup::new();
     for number in 0..200 {
         group.spawn(async move {

@@ -70,7 +70,7 @@ async fn a_file_is_made_changed_renamed_and_removed() {
 }
 
 #[pikake::test]
-async fn directories_below_are_watched_if_asked_for() {
+async fn subdirectories_are_watched_on_request() {
     let (_scratch, directory) = watched();
     let below = directory.join("below");
     std_fs::create_dir(&below).unwrap();

@@ -44,7 +44,7 @@ fn random_numbers_depend_only_on_the_seed() {
 }
 
 #[pikake::test]
-async fn chance_is_the_systems_on_the_real_kernel() {
+async fn real_kernel_draws_from_the_system() {
     assert_ne!(random::u64(), random::u64());
     assert!((0..100).all(|_| (3..7).contains(&random::range(3..7))));
     assert!((0..100).all(|_| (0.0..1.0).contains(&random::f64())));

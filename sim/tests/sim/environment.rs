@@ -91,14 +91,14 @@ fn seeds(printed: &str) -> Vec<u64> {
 }
 
 #[test]
-fn without_variables_the_program_says_how_many_seeds() {
+fn program_sets_the_seed_count_by_default() {
     let (is_good, printed) = run(&[]);
     assert!(is_good, "{printed}");
     assert_eq!(seeds(&printed), [0, 1, 2]);
 }
 
 #[test]
-fn pikake_runs_says_how_many_seeds() {
+fn pikake_runs_sets_the_seed_count() {
     let (is_good, printed) = run(&[("PIKAKE_RUNS", "5")]);
     assert!(is_good, "{printed}");
     assert_eq!(seeds(&printed), [0, 1, 2, 3, 4]);

@@ -144,12 +144,12 @@ fn broken_ipv6_costs_a_quarter_of_a_second() {
 }
 
 #[test]
-fn each_hole_costs_as_much() {
+fn every_dead_address_costs_one_delay() {
     connects(&[HOLE_V6, HOLE, SERVER], SERVER, ms(500) + BOTH_WAYS);
 }
 
 #[test]
-fn a_refusal_costs_no_more_than_it_takes() {
+fn refused_attempt_starts_the_next_at_once() {
     connects(&[SERVER_V6, SERVER], SERVER, BOTH_WAYS + BOTH_WAYS);
     connects(&[NOBODY, SERVER], SERVER, BOTH_WAYS);
     // While a hole is waited for, a refusal begins the next attempt, before its time.
@@ -210,7 +210,7 @@ fn a_deadline_ends_all_attempts() {
 }
 
 #[test]
-fn the_table_of_the_world_is_raced_too() {
+fn names_of_the_world_are_raced() {
     in_the_world(|| async {
         let since = now();
         // 300 µs for the lookup; its addresses are an IPv4 one that listens and an IPv6 one.

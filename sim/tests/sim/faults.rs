@@ -142,7 +142,7 @@ fn killed_host_resets_and_powerless_host_is_silent() {
 }
 
 #[test]
-fn a_host_stands_still_and_goes_on() {
+fn paused_host_resumes() {
     let (notes, _) = run("1500ms pause server; 8s resume server", ask_every_second);
     assert_eq!(notes, ["1 ok", "8 ok", "9 ok", "10 ok", "11 ok"]);
 }
@@ -239,7 +239,7 @@ fn bandwidth_is_shared_by_what_is_sent() {
 }
 
 #[test]
-fn drawn_faults_end_and_the_program_goes_on() {
+fn program_survives_drawn_faults() {
     Runs::new("drawn").seeds(30).check_determinism().run(|sim| {
         sim.host("server", echo).host("spare", echo);
         sim.client("client", || async {

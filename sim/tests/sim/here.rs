@@ -62,7 +62,7 @@ fn only_panics_of_other_tasks_are_failures() {
 }
 
 #[test]
-fn a_run_that_ends_before_it_drops_it() {
+fn stopped_run_drops_the_future() {
     let ran = Sim::new(1).stop_after(SECOND).run_here("main", sleep(SECOND * 2));
     assert!(matches!(ran.unwrap().outcome, Err(TaskError::Stopped)));
     let failure = Sim::new(1).run_here("main", std::future::pending::<()>()).unwrap_err();
@@ -71,7 +71,7 @@ fn a_run_that_ends_before_it_drops_it() {
 }
 
 #[test]
-fn its_host_cannot_be_crashed() {
+fn host_of_the_caller_cannot_crash() {
     let planned = catch_unwind(AssertUnwindSafe(|| {
         let mut sim = Sim::new(1);
         sim.faults("1s kill main".parse().unwrap());

@@ -65,7 +65,7 @@ fn one_fault_of_many_is_left() {
 }
 
 #[test]
-fn the_replay_command_does_what_it_says() {
+fn replay_command_repeats_the_failure() {
     let found = found();
     let replayed = |faults: &str| {
         let mut child = child(NAME);

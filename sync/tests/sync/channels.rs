@@ -104,7 +104,7 @@ fn put_after_close_returns_the_item() {
 }
 
 #[test]
-fn all_there_is_can_be_got_at_once() {
+fn pop_all_returns_all_items() {
     run(async {
         let queue = Rc::new(Queue::bounded(2));
         let getter = spawn({
@@ -125,7 +125,7 @@ fn all_there_is_can_be_got_at_once() {
 }
 
 #[test]
-fn a_closed_queue_gives_what_it_has() {
+fn closed_queue_returns_its_remaining_items() {
     run(async {
         let queue = Rc::new(Queue::bounded(2));
         let putters: Vec<_> = (0..3)

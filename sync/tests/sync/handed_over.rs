@@ -249,7 +249,7 @@ fn unused_notification_goes_to_the_next_waiter() {
 }
 
 #[test]
-fn places_in_a_line_are_used_again() {
+fn places_in_the_queue_are_reused() {
     // Nothing to be seen from outside but that it works, with more and fewer waiters than before.
     run(async {
         let semaphore = Rc::new(Semaphore::new(0));

@@ -468,7 +468,7 @@ proptest! {
     #![proptest_config(config())]
 
     #[test]
-    fn a_queue_does_what_its_model_does(capacity in capacity(), program in program()) {
+    fn queue_behaves_as_its_model(capacity in capacity(), program in program()) {
         run(async { compare(&Queue::bounded(capacity), capacity, program) });
     }
 

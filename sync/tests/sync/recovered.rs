@@ -111,7 +111,7 @@ fn put_granted_before_kernel_end_blocks_no_other() {
 }
 
 #[test]
-fn a_writer_gets_what_an_ended_reader_had() {
+fn writer_gets_the_lock_of_ended_readers() {
     let lock = RwLock::new(());
     let mut reader = Box::pin(lock.read());
     run(async {
@@ -124,7 +124,7 @@ fn a_writer_gets_what_an_ended_reader_had() {
 }
 
 #[test]
-fn a_put_polled_outside_a_kernel_brings_nothing() {
+fn put_polled_outside_a_kernel_adds_nothing() {
     let queue: &Queue<i32> = Box::leak(Box::new(Queue::bounded(1)));
     queue.try_put(1).unwrap();
     let mut stray = Box::pin(queue.put(2));

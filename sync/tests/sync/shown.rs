@@ -99,7 +99,7 @@ fn debug_works_outside_a_kernel() {
 }
 
 #[test]
-fn misuse_is_an_error() {
+fn misuse_returns_an_error() {
     let queue = Queue::bounded(1);
     assert_eq!(queue.task_done(), Err(NothingToDo));
     queue.try_put(1).unwrap();
@@ -134,7 +134,7 @@ fn a_request_that_can_never_be_met_panics() {
 
 #[test]
 #[should_panic(expected = "inside a closure that works with it already")]
-fn local_state_is_not_entered_twice() {
+fn nested_use_of_local_state_panics() {
     let state = Local::new(1);
     state.with(|_| state.with(|_| ()));
 }

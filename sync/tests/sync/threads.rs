@@ -285,7 +285,7 @@ fn shared_lock_passes_over_interrupted_or_dropped_waiters() {
 }
 
 #[test]
-fn interrupted_everywhere_it_loses_nothing() {
+fn interrupted_shared_queue_loses_nothing() {
     let program = || async {
         // A driver may wake for a message that has been read already, which must not pass for
         // a program that does nothing any more: so there is always a timer.

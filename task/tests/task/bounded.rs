@@ -140,7 +140,7 @@ fn members_add_members_without_waiting_for_room() {
 }
 
 #[test]
-fn a_bounded_group_shows_itself() {
+fn bounded_group_debug_shows_its_limit() {
     run(async {
         let mut group = TaskGroup::bounded(3);
         group.spawn_named("one", sleep(ms(1))).await.unwrap();

@@ -49,7 +49,7 @@ fn a_spawned_task_inherits_nothing() {
 }
 
 #[test]
-fn the_macro_declares_them_too() {
+fn macro_declares_task_locals() {
     run(async {
         assert_eq!(WORD.try_with(|word| word.len()), Err(LocalError::Unset));
         WORD.set("abc");

@@ -195,7 +195,7 @@ fn interrupted_close_is_a_drop() {
 }
 
 #[test]
-fn tasks_of_two_kernels_share_one() {
+fn two_kernels_share_a_proxy() {
     within(|| {
         let proxy = Arc::new(ThreadProxy::new(Vec::new()).unwrap());
         let threads: Vec<_> = (0..2_u32)

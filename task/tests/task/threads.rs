@@ -42,7 +42,7 @@ fn thread_awaits_futures_in_its_kernel() {
 }
 
 #[test]
-fn panics_go_both_ways() {
+fn panics_pass_between_thread_and_task() {
     within(|| {
         pikake::run(async {
             let error = spawn_thread(|| panic!("in the thread")).await.unwrap_err();
@@ -249,7 +249,7 @@ fn thread_has_its_tasks_name_and_await_locations() {
 }
 
 #[test]
-fn blocking_elsewhere_says_what_is_wrong() {
+fn blocking_outside_a_thread_task_panics() {
     within(|| {
         let outside = threads::spawn(|| block_on(|| async {})).join().unwrap_err();
         let text = outside.downcast::<&str>().unwrap();
@@ -260,7 +260,7 @@ fn blocking_elsewhere_says_what_is_wrong() {
 }
 
 #[test]
-fn many_threads_at_once_with_interruptions() {
+fn many_interrupted_threads_end() {
     within(|| {
         pikake::run(async {
             let tasks: Vec<_> = (0..20_u64)

@@ -100,7 +100,7 @@ fn truncated_stream_is_an_error() {
 }
 
 #[test]
-fn protocols_are_agreed_upon() {
+fn alpn_selects_a_common_protocol() {
     run(async {
         let authority = Authority::new();
         let roots = authority.root.as_bytes();
@@ -215,7 +215,7 @@ fn client_certificates_are_checked() {
 }
 
 #[test]
-fn layers_stack() {
+fn proxies_and_codecs_run_over_tls() {
     run(async {
         let authority = Authority::new();
         let (client, near) = pair(&authority).await;

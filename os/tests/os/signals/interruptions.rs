@@ -159,7 +159,7 @@ fn first_signal_interrupts_the_main_task_then_others() {
 }
 
 #[test]
-fn the_second_signal_ends_the_process_as_usual() {
+fn second_signal_has_its_default_action() {
     for second in [Signal::TERM, Signal::INT] {
         let mut program = Program::start("stubborn", 1);
         program.signal(Signal::TERM);

@@ -78,6 +78,6 @@ fn a_double_delivery_is_found_within_20_seeds() {
 }
 
 #[test]
-fn without_it_nothing_is_found() {
+fn sound_program_fails_no_seed() {
     super::sound(world);
 }

@@ -89,6 +89,6 @@ fn early_reply_is_found_within_300_seeds() {
 }
 
 #[test]
-fn without_it_nothing_is_found() {
+fn sound_program_fails_no_seed() {
     super::sound(world);
 }

@@ -91,6 +91,6 @@ fn leaky_timeout_is_found_within_100_seeds() {
 }
 
 #[test]
-fn without_it_nothing_is_found() {
+fn sound_program_fails_no_seed() {
     super::sound(world);
 }

@@ -71,6 +71,6 @@ fn lossy_cancel_is_found_within_20_seeds() {
 }
 
 #[test]
-fn without_it_nothing_is_found() {
+fn sound_program_fails_no_seed() {
     super::sound(world);
 }

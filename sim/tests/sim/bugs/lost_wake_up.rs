@@ -76,6 +76,6 @@ fn lost_wake_is_found_within_200_seeds() {
 }
 
 #[test]
-fn without_it_nothing_is_found() {
+fn sound_program_fails_no_seed() {
     super::sound(world);
 }

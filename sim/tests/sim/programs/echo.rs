@@ -10,8 +10,8 @@ use pikake::{sleep, spawn};
 use super::echo_program::{MOST_CONNECTIONS, attend, talk};
 
 #[test]
-fn it_outlasts_a_partition() {
-    let runs = Runs::new("echo::it_outlasts_a_partition").seeds(50).check_determinism();
+fn echo_survives_a_partition() {
+    let runs = Runs::new("echo::echo_survives_a_partition").seeds(50).check_determinism();
     let summary = runs.run(|sim| {
         sim.host("server", || async {
             let listener = TcpListener::bind("0.0.0.0:7").await?;
@@ -29,7 +29,7 @@ fn it_outlasts_a_partition() {
 }
 
 #[pikake::test]
-async fn it_echoes_over_loopback() {
+async fn echo_runs_over_loopback() {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = listener.local_addr().unwrap();
     let server = spawn(serve(listener, MOST_CONNECTIONS, attend));

@@ -255,7 +255,7 @@ fn first_value_fails_after_all_members_failed() {
 }
 
 #[test]
-fn every_policy_knows_what_to_do_without_members() {
+fn every_policy_handles_an_empty_group() {
     run(async {
         fn group() -> TaskGroup<Result<u8, String>> {
             TaskGroup::new()

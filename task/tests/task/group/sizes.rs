@@ -107,7 +107,7 @@ fn names_parents_and_places_are_visible() {
 fn travels<E: Error + Send + Sync + 'static>() {}
 
 #[test]
-fn errors_travel() {
+fn group_errors_are_send_and_sync() {
     travels::<GroupError>();
     travels::<GroupEnded>();
     travels::<Failure>();
