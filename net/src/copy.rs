@@ -239,7 +239,8 @@ impl fmt::Display for CopyBothError {
         let source = &self.source;
         write!(
             f,
-            "after {to_second} bytes to the second stream and {to_first} to the first: {source}"
+            "after {to_second} bytes were copied to the second stream and {to_first} to the first: \
+             {source}"
         )
     }
 }

@@ -108,7 +108,8 @@ macro_rules! datagrams {
         ///
         /// # Cancellation
         ///
-        /// An interruption point while there is no room. A call that is dropped or interrupted sends nothing.
+        /// An interruption point while there is no room. A call that is dropped or interrupted
+        /// sends nothing.
         ///
         /// # Errors
         ///

@@ -31,8 +31,10 @@ use pikake_traps::{Builder, Task, TaskError};
 
 use crate::names::{NameAnswer, NameSource};
 
-pub use crate::dns_runtime::{DnsRuntime, DnsSpawner, DnsTcp, DnsTime, DnsUdp};
+mod runtime;
+
 pub use hickory_resolver;
+pub use runtime::{DnsRuntime, DnsSpawner, DnsTcp, DnsTime, DnsUdp};
 
 /// DNS servers, as a source of names for a [`Resolver`](crate::Resolver).
 #[derive(Clone)]

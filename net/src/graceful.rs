@@ -10,6 +10,7 @@
 //!                   until the soft deadline      may clean up until the
 //!                                                hard deadline
 //! ```
+//!
 //! (1) [`Closing::begin`], an interruption of the server, or a failure of its listener. Connections
 //! in the backlog are accepted as far as there is room, since their clients may have sent a
 //! request. (2) The soft deadline, or a second interruption. (3) The hard deadline, or a third

@@ -71,8 +71,6 @@ mod copy;
 mod datagram;
 #[cfg(feature = "dns")]
 pub mod dns;
-#[cfg(feature = "dns")]
-mod dns_runtime;
 mod error;
 mod framed;
 mod graceful;
@@ -96,13 +94,8 @@ mod stream;
 mod tcp;
 #[cfg(feature = "tls")]
 pub mod tls;
-#[cfg(feature = "tls")]
-mod tls_stream;
-#[cfg(feature = "tls")]
-mod tls_unverified;
 mod udp;
 mod unix;
-mod unix_datagram;
 
 pub use address::ToAddresses;
 pub use buffered::{BufReader, DEFAULT_READ_LIMIT, LimitExceeded, Lines};
@@ -125,5 +118,4 @@ pub use send_io::SendIo;
 pub use serve::{Listener, serve};
 pub use tcp::{TcpListener, TcpStream};
 pub use udp::UdpSocket;
-pub use unix::{UnixListener, UnixStream};
-pub use unix_datagram::UnixDatagram;
+pub use unix::{UnixDatagram, UnixListener, UnixStream};

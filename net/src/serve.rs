@@ -2,8 +2,8 @@
 //!
 //! [`serve`] is the accept loop of a server. It accepts a connection only when there is room, so
 //! under load clients wait in the system's backlog and not in this process. Each handler runs in a
-//! task of its own, so a panic ends only that connection. The loop ends its tasks before it
-//! returns. When the process is out of descriptors, the loop neither ends nor spins:
+//! task of its own, so a panic ends only that connection. The end of the loop ends its tasks. When
+//! the process is out of descriptors, the loop neither ends nor spins:
 //!
 //! ```text
 //!            ┌───────────────────────────────────────────────┐

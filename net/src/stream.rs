@@ -24,7 +24,8 @@ macro_rules! reading {
         ///
         /// # Cancellation
         ///
-        /// An interruption point while there is nothing to read. A read that is dropped or interrupted takes no bytes.
+        /// An interruption point while there is nothing to read. A read that is dropped or
+        /// interrupted takes no bytes.
         ///
         /// # Errors
         ///
@@ -54,7 +55,8 @@ macro_rules! reading {
         ///
         /// # Cancellation
         ///
-        /// An interruption point while there is nothing to read. The error of an interruption has the number of bytes read; a drop loses it.
+        /// An interruption point while there is nothing to read. The error of an interruption has
+        /// the number of bytes read; a drop loses it.
         ///
         /// # Errors
         ///
@@ -174,7 +176,8 @@ macro_rules! reading {
         ///
         /// # Errors
         ///
-        /// [`WouldBlock`](std::io::ErrorKind::WouldBlock) if there is nothing to read or the task has used up the attempts of its step; as for [`read`](Self::read).
+        /// [`WouldBlock`](std::io::ErrorKind::WouldBlock) if there is nothing to read or the task
+        /// has used up the attempts of its step; as for [`read`](Self::read).
         pub fn try_read(&self, buffer: &mut [u8]) -> io::Result<usize> {
             self.socket.try_read(buffer)
         }
@@ -197,7 +200,8 @@ macro_rules! writing {
         ///
         /// # Cancellation
         ///
-        /// An interruption point while there is no room. A write that is dropped or interrupted writes nothing.
+        /// An interruption point while there is no room. A write that is dropped or interrupted
+        /// writes nothing.
         ///
         /// # Errors
         ///
@@ -225,7 +229,8 @@ macro_rules! writing {
         ///
         /// # Cancellation
         ///
-        /// An interruption point while there is no room. The error of an interruption has the number of bytes written; a drop loses it.
+        /// An interruption point while there is no room. The error of an interruption has the
+        /// number of bytes written; a drop loses it.
         ///
         /// # Errors
         ///

@@ -52,10 +52,14 @@ use rustls::{
 };
 
 use crate::read_write::{Read, Write};
-use crate::tls_unverified::AnyCertificate;
 
-pub use crate::tls_stream::TlsStream;
+mod stream;
+mod unverified;
+
+use unverified::AnyCertificate;
+
 pub use rustls;
+pub use stream::TlsStream;
 
 /// The default timeout of a handshake: several round trips over a bad connection.
 pub const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(10);

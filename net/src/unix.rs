@@ -21,6 +21,10 @@ use crate::socket::{Socket, unix};
 use crate::stream::{owned_halves, reading, whole, writing};
 use crate::tcp::BACKLOG;
 
+mod datagram;
+
+pub use datagram::UnixDatagram;
+
 /// The pause before a listener with a full backlog is tried again. No system reports when there is
 /// room; a running listener makes room within a few steps.
 const FULL_BACKLOG_PAUSE: Duration = Duration::from_millis(1);

@@ -1,11 +1,11 @@
-//! A descriptor that the kernel has adopted, and only waits for.
+//! A descriptor that a kernel has adopted in order to wait for it.
 
 use std::io;
 use std::os::fd::OwnedFd;
 
 use pikake_traps::{Attempt, OpenSocket, Opened, SocketId, attempt, open_socket};
 
-/// Closes what the kernel has adopted when it is dropped.
+/// An adopted descriptor. Its drop closes it.
 #[derive(Debug)]
 pub(crate) struct Adopted(SocketId);
 
@@ -14,7 +14,7 @@ impl Adopted {
     pub(crate) fn new(descriptor: OwnedFd) -> io::Result<Self> {
         match open_socket(OpenSocket::Adopt(descriptor))? {
             Opened::One(id) => Ok(Self(id)),
-            other => panic!("a kernel answers what it was asked, not with {other:?} (I1)"),
+            other => panic!("a kernel answered another request: {other:?} (I1)"),
         }
     }
 
@@ -25,7 +25,7 @@ impl Adopted {
 
 impl Drop for Adopted {
     fn drop(&mut self) {
-        // It fails if its kernel has ended, which has closed it.
+        // `Close` fails if the kernel has ended, which has closed the descriptor.
         let _ = attempt(self.0, Attempt::Close);
     }
 }

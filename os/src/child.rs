@@ -15,20 +15,24 @@ use signal_hook::consts::{SIGKILL, SIGTERM};
 use crate::exit::Exit;
 use crate::reaper;
 
-/// How soon a child is looked at again that the system says has ended and does not show yet, as when
-/// somebody traces it.
-const LOOK_AGAIN: Duration = Duration::from_millis(1);
+#[cfg(test)]
+mod tests;
 
-/// A child process, given by [`Command::spawn`](crate::process::Command::spawn).
+/// The delay before a child is checked again whose descriptor reports an end that `wait` does not
+/// see yet, as for a traced process.
+const CHECK_INTERVAL: Duration = Duration::from_millis(1);
+
+/// A child process, returned by [`Command::spawn`](crate::process::Command::spawn).
 ///
-/// Dropped, it goes on and is waited for by a thread, or is killed if its command said so.
-#[must_use = "a child that is dropped goes on by itself"]
+/// After a drop, the child keeps running and a thread waits for it. With
+/// [`kill_on_drop`](crate::process::Command::kill_on_drop), the drop kills it.
+#[must_use = "a child that is dropped keeps running"]
 pub struct Child {
-    /// Its standard input, if that is a pipe.
+    /// The child's standard input, if that is a pipe.
     pub stdin: Option<PipeWriter>,
-    /// Its standard output, if that is a pipe.
+    /// The child's standard output, if that is a pipe.
     pub stdout: Option<PipeReader>,
-    /// Its standard error, if that is a pipe.
+    /// The child's standard error, if that is a pipe.
     pub stderr: Option<PipeReader>,
     id: u32,
     /// Taken by the drop.
@@ -58,7 +62,7 @@ impl Child {
             process: Some(process),
             status: None,
             exit,
-            // Until it is whole.
+            // Set below; until then, an error kills the child.
             kill_on_drop: true,
         };
         child.stdin = stdin.map(|pipe| PipeWriter::from_fd(pipe.into())).transpose()?;
@@ -68,9 +72,9 @@ impl Child {
         Ok(child)
     }
 
-    /// Hears of its end as where a process has no descriptor.
+    /// Uses SIGCHLD to detect the end, as on systems without process descriptors.
     #[cfg(test)]
-    pub(crate) fn hear_by_signal(&mut self) -> io::Result<()> {
+    pub(crate) fn detect_exit_by_signal(&mut self) -> io::Result<()> {
         self.exit = Exit::by_signal()?;
         Ok(())
     }
@@ -80,16 +84,16 @@ impl Child {
     }
 
     fn process(&mut self) -> &mut process::Child {
-        self.process.as_mut().expect("it is there until the drop")
+        self.process.as_mut().expect("only the drop takes the process")
     }
 
-    /// Its process id. It may become another process's when the child has been waited for.
+    /// The process id. After a wait for the child, another process may get the same id.
     pub fn id(&self) -> u32 {
         self.id
     }
 
-    /// Waits for its end and gives how it ended: with which code, or by which signal. Closes
-    /// [`stdin`](Self::stdin) first, if that is still here, since the child may wait for that.
+    /// Waits for the end of the child and returns its exit code or signal. Closes
+    /// [`stdin`](Self::stdin) first, since the child may wait for its end.
     ///
     /// # Examples
     ///
@@ -108,17 +112,17 @@ impl Child {
     ///
     /// # Cancellation
     ///
-    /// An interruption point while it has not ended. Dropped or interrupted, nothing happens to the
-    /// child, and it can be waited for again.
+    /// An interruption point while the child runs. A wait that is dropped or interrupted does not
+    /// affect the child, and `wait` can be called again.
     ///
     /// # Errors
     ///
-    /// The interruption; the system's, as when the process ignores SIGCHLD, so that nobody keeps how
-    /// its children ended.
+    /// The interruption; the system's error, as when the process ignores SIGCHLD, so the system
+    /// discards the exit status.
     ///
     /// # Panics
     ///
-    /// When it has to wait outside a task of its kernel.
+    /// If it has to wait outside a task of its kernel.
     #[track_caller]
     pub fn wait(&mut self) -> impl Future<Output = io::Result<ExitStatus>> {
         let place = Location::caller();
@@ -136,18 +140,18 @@ impl Child {
             if let Some(status) = self.try_wait()? {
                 return Ok(status);
             }
-            self.exit.news(place).await?;
+            self.exit.changed(place).await?;
             if self.try_wait()?.is_none() && matches!(self.exit, Exit::Descriptor(_)) {
-                sleep(LOOK_AGAIN).await?;
+                sleep(CHECK_INTERVAL).await?;
             }
         }
     }
 
-    /// How it has ended; `None` if it has not. Never suspends.
+    /// The exit status; `None` while the child runs. Never suspends.
     ///
     /// # Errors
     ///
-    /// The system's, as for [`wait`](Self::wait).
+    /// The system's error, as for [`wait`](Self::wait).
     pub fn try_wait(&mut self) -> io::Result<Option<ExitStatus>> {
         if self.status.is_none() {
             self.status = self.process().try_wait()?;
@@ -155,7 +159,7 @@ impl Child {
         Ok(self.status)
     }
 
-    /// Sends it SIGKILL. Wait for it to see it ended.
+    /// Sends SIGKILL to the child. [`wait`](Self::wait) returns its end.
     ///
     /// # Errors
     ///
@@ -164,7 +168,7 @@ impl Child {
         self.signal(SIGKILL)
     }
 
-    /// Sends it a signal, by its number.
+    /// Sends a signal to the child.
     ///
     /// # Examples
     ///
@@ -180,8 +184,8 @@ impl Child {
     ///
     /// # Errors
     ///
-    /// [`NotFound`](io::ErrorKind::NotFound) if it has ended and was waited for: its id may be
-    /// another process's by now. Else the system's.
+    /// [`NotFound`](io::ErrorKind::NotFound) if the child has ended and was waited for, since
+    /// another process may have its id; otherwise the system's error.
     pub fn signal(&mut self, signal: i32) -> io::Result<()> {
         if self.status.is_some() {
             return Err(io::Error::new(io::ErrorKind::NotFound, "the child has ended"));
@@ -193,12 +197,12 @@ impl Child {
             .map_err(|error| in_context(error.into(), || format!("signal process {pid}")))
     }
 
-    /// Ends it: asks it to by SIGTERM, kills it by SIGKILL when the grace is over, and waits for it.
+    /// Ends the child: sends SIGTERM, after the grace SIGKILL, and waits for its end.
     ///
     /// # Cancellation
     ///
-    /// An interruption point. Interrupted or dropped, it has been asked to end or been killed, and
-    /// can be waited for again.
+    /// An interruption point. A call that is interrupted or dropped has sent at least SIGTERM, and
+    /// the child can be waited for again.
     ///
     /// # Errors
     ///
@@ -206,7 +210,7 @@ impl Child {
     ///
     /// # Panics
     ///
-    /// When it has to wait outside a task of its kernel.
+    /// If it has to wait outside a task of its kernel.
     #[track_caller]
     pub fn stop(&mut self, grace: Duration) -> impl Future<Output = io::Result<ExitStatus>> {
         let place = Location::caller();

@@ -1,4 +1,4 @@
-//! What to run, and how.
+//! Commands, which run programs.
 
 use std::ffi::OsStr;
 use std::fmt;
@@ -15,13 +15,13 @@ use pikake_traps::system;
 use crate::child::Child;
 use crate::output::{self, CommandError, Policy};
 
-/// How long a child may take to end after it was asked to, unless its command says otherwise.
+/// The default time between SIGTERM and SIGKILL.
 pub const DEFAULT_GRACE: Duration = Duration::from_secs(1);
 
-/// A program to run, with its arguments and surroundings.
+/// A program to run, with its arguments and environment.
 ///
-/// It inherits what the process has: environment, directory, standard streams; and no other
-/// descriptor.
+/// The child inherits the environment, the directory and the standard streams of the process, and
+/// no other descriptor.
 ///
 /// # Examples
 ///
@@ -30,25 +30,25 @@ pub const DEFAULT_GRACE: Duration = Duration::from_secs(1);
 ///
 /// # async fn example() -> std::io::Result<()> {
 /// let mut child = Command::new("sort").stdin(Stdio::piped()).stdout(Stdio::piped()).spawn()?;
-/// let stdin = child.stdin.take().expect("it is piped");
+/// let stdin = child.stdin.take().expect("a piped stream");
 /// stdin.write_all(b"pear\napple\n").await?;
 /// drop(stdin);
 /// let mut sorted = [0; 100];
-/// let length = child.stdout.take().expect("it is piped").read(&mut sorted).await?;
+/// let length = child.stdout.take().expect("a piped stream").read(&mut sorted).await?;
 /// println!("{}", child.wait().await?);
 /// # Ok(()) }
 /// ```
 #[must_use = "a command does nothing until it is run"]
 pub struct Command {
     inner: process::Command,
-    /// Whether the caller has said where a stream leads: in, out, errors.
+    /// Whether the caller has set the stream: input, output, errors.
     is_set: [bool; 3],
     kill_on_drop: bool,
     policy: Policy,
 }
 
 impl Command {
-    /// Runs a program: a path, or a name that is looked for in `PATH`.
+    /// Creates a command for a path, or for a name in `PATH`.
     pub fn new(program: impl AsRef<OsStr>) -> Self {
         let policy = Policy { grace: DEFAULT_GRACE, limit: usize::MAX };
         let inner = process::Command::new(program);
@@ -67,83 +67,83 @@ impl Command {
         self
     }
 
-    /// Sets a variable of its environment.
+    /// Sets a variable of the child's environment.
     pub fn env(&mut self, name: impl AsRef<OsStr>, value: impl AsRef<OsStr>) -> &mut Self {
         self.inner.env(name, value);
         self
     }
 
-    /// Takes a variable out of its environment.
+    /// Removes a variable from the child's environment.
     pub fn env_remove(&mut self, name: impl AsRef<OsStr>) -> &mut Self {
         self.inner.env_remove(name);
         self
     }
 
-    /// Gives it an empty environment, but for what is set after this.
+    /// Clears the child's environment. Later calls can set variables.
     pub fn env_clear(&mut self) -> &mut Self {
         self.inner.env_clear();
         self
     }
 
-    /// Sets the directory it starts in.
+    /// Sets the child's directory.
     pub fn current_dir(&mut self, directory: impl AsRef<Path>) -> &mut Self {
         self.inner.current_dir(directory);
         self
     }
 
-    /// Where it reads from. Without this: nothing is there for [`output`](Self::output), and what the
-    /// process reads from for the others.
+    /// Sets the standard input. By default it is empty for [`output`](Self::output), and inherited
+    /// otherwise.
     pub fn stdin(&mut self, stdin: impl Into<Stdio>) -> &mut Self {
         self.inner.stdin(stdin);
         self.is_set[0] = true;
         self
     }
 
-    /// Where it writes to. Without this: a pipe for [`output`](Self::output), and where the process
-    /// writes to for the others.
+    /// Sets the standard output. By default it is a pipe for [`output`](Self::output), and
+    /// inherited otherwise.
     pub fn stdout(&mut self, stdout: impl Into<Stdio>) -> &mut Self {
         self.inner.stdout(stdout);
         self.is_set[1] = true;
         self
     }
 
-    /// Where it writes errors to, as for [`stdout`](Self::stdout).
+    /// Sets the standard error, with the defaults of [`stdout`](Self::stdout).
     pub fn stderr(&mut self, stderr: impl Into<Stdio>) -> &mut Self {
         self.inner.stderr(stderr);
         self.is_set[2] = true;
         self
     }
 
-    /// Whether a [`Child`] that is dropped before it has ended is killed. It is not, unless this says
-    /// so.
+    /// Sets whether dropping a running [`Child`] kills it; by default it does not.
     pub fn kill_on_drop(&mut self, kill: bool) -> &mut Self {
         self.kill_on_drop = kill;
         self
     }
 
-    /// How long a child may take to end after [`output`](Self::output) or [`status`](Self::status)
-    /// was interrupted: [`DEFAULT_GRACE`], unless this says otherwise. Then it is killed.
+    /// Sets the time between SIGTERM and SIGKILL after [`output`](Self::output) or
+    /// [`status`](Self::status) was interrupted; [`DEFAULT_GRACE`] by default.
     pub fn grace(&mut self, grace: Duration) -> &mut Self {
         self.policy.grace = grace;
         self
     }
 
-    /// How many bytes [`output`](Self::output) takes from either stream; without this, all.
+    /// Sets the limit of bytes that [`output`](Self::output) takes from each stream; none by default.
     pub fn limit(&mut self, bytes: usize) -> &mut Self {
         self.policy.limit = bytes;
         self
     }
 
-    /// The command of the standard library, for what else can be set. Streams are to be set here.
+    /// The command of the standard library, for other settings. Streams must be set by the methods
+    /// of this type.
     pub fn as_std_mut(&mut self) -> &mut process::Command {
         &mut self.inner
     }
 
-    /// Starts the program. It blocks for as long as the system takes to load it.
+    /// Starts the program. Blocks while the system loads it.
     ///
     /// # Errors
     ///
-    /// The system's, with the program's name, as [`NotFound`](io::ErrorKind::NotFound);
+    /// The system's error, with the program's name, as [`NotFound`](io::ErrorKind::NotFound);
     /// [`Unsupported`](io::ErrorKind::Unsupported), in a simulation.
     ///
     /// # Panics
@@ -156,25 +156,25 @@ impl Command {
         spawned.map_err(|error| in_context(error, || format!("run {}", self.program())))
     }
 
-    /// Runs the program to its end and gives what it has written.
+    /// Runs the program to its end and returns its output.
     ///
     /// Both streams are read at the same time, to their ends.
     ///
     /// # Cancellation
     ///
-    /// An interruption point. Interrupted, the child is asked to end, killed when its
-    /// [grace](Self::grace) is over, and waited for, and then the error has what it had written.
-    /// Other interruptions are held back meanwhile. Dropped, the child is killed and what it had
-    /// written is lost.
+    /// An interruption point. An interruption sends SIGTERM, after the [grace](Self::grace)
+    /// SIGKILL, and waits for the child; the error then contains its output. Further interruptions
+    /// are held back meanwhile. A drop kills the child and loses its output.
     ///
     /// # Errors
     ///
-    /// As for [`spawn`](Self::spawn); the interruption; [`TooMuchOutput`](crate::process::TooMuchOutput),
-    /// as for an interruption. That the program failed is no error: see the status.
+    /// As for [`spawn`](Self::spawn); the interruption;
+    /// [`TooMuchOutput`](crate::process::TooMuchOutput), as for an interruption. A program that
+    /// fails is no error: check its status.
     ///
     /// # Panics
     ///
-    /// When polled outside a task of a kernel.
+    /// If polled outside a task of a kernel.
     #[track_caller]
     pub fn output(&mut self) -> impl Future<Output = Result<Output, CommandError>> {
         let place = Location::caller();
@@ -204,7 +204,7 @@ impl Command {
     ///
     /// # Panics
     ///
-    /// When polled outside a task of a kernel.
+    /// If polled outside a task of a kernel.
     #[track_caller]
     pub fn status(&mut self) -> impl Future<Output = Result<ExitStatus, CommandError>> {
         let place = Location::caller();

@@ -1,9 +1,9 @@
-//! What a signal does when nobody listens to it any more.
+//! The default action of signals without listeners.
 //!
-//! A handler that was installed stays: taking it out again could take out somebody else's. So the
-//! handler itself does what would have been done without it, for as long as nobody listens. That is
-//! the signal's default action, unless the process was started with the signal ignored, or somebody
-//! else's handler had been there before, which is called in any case.
+//! An installed handler stays, since removing it could remove another library's handler. So the
+//! handler itself performs the default action while there are no listeners. It does not if the
+//! process was started with the signal ignored, or if another handler was installed before, which
+//! is called in any case.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -13,47 +13,48 @@ use signal_hook::flag;
 
 struct Entry {
     listeners: usize,
-    /// Nobody listens. Read by the handler.
-    nobody: Arc<AtomicBool>,
+    /// Whether there are no listeners. Read by the handler.
+    has_no_listener: Arc<AtomicBool>,
 }
 
 static ENTRIES: Mutex<BTreeMap<i32, Entry>> = Mutex::new(BTreeMap::new());
 
 fn entries() -> MutexGuard<'static, BTreeMap<i32, Entry>> {
-    // Whole after each statement, so a panic elsewhere on the thread leaves nothing half done.
+    // Each statement leaves the map consistent, so a poisoned lock is usable.
     ENTRIES.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Somebody listens to these signals: they have no default action.
+/// A listener of these signals, which suppresses their default action.
 #[derive(Debug)]
 pub(crate) struct Listening(Vec<i32>);
 
-/// Has the handler do what is done without it, for signals that nobody listens to. To be called
-/// before anything else handles them.
+/// Registers the default action of signals, for the times without listeners. Must be called before
+/// other handlers are installed.
 pub(crate) fn keep(signals: &[i32]) {
     let mut entries = entries();
     for signal in signals {
         if !entries.contains_key(signal) {
-            let nobody = Arc::new(AtomicBool::new(true));
+            let has_no_listener = Arc::new(AtomicBool::new(true));
             if has_default_action(*signal) {
-                // Refused for signals without a name, as the real-time ones: those are
-                // ignored from now on while nobody listens.
-                let _ = flag::register_conditional_default(*signal, nobody.clone());
+                // Fails for unnamed signals, as the real-time ones: these are ignored from now on
+                // while there are no listeners.
+                let _ = flag::register_conditional_default(*signal, has_no_listener.clone());
             }
-            entries.insert(*signal, Entry { listeners: 0, nobody });
+            entries.insert(*signal, Entry { listeners: 0, has_no_listener });
         }
     }
 }
 
 impl Listening {
-    /// From now on, for signals that are [kept](keep), when somebody hears of them already.
+    /// Suppresses the default action of signals that were [kept](keep). To be called when the
+    /// listener's handler is installed.
     pub(crate) fn to(signals: &[i32]) -> Self {
         let mut listening = Self(Vec::new());
         let mut entries = entries();
         for signal in signals {
             if let Some(entry) = entries.get_mut(signal) {
                 entry.listeners += 1;
-                entry.nobody.store(false, Ordering::SeqCst);
+                entry.has_no_listener.store(false, Ordering::SeqCst);
                 listening.0.push(*signal);
             }
         }
@@ -67,14 +68,13 @@ impl Drop for Listening {
         for signal in &self.0 {
             if let Some(entry) = entries.get_mut(signal) {
                 entry.listeners -= 1;
-                entry.nobody.store(entry.listeners == 0, Ordering::SeqCst);
+                entry.has_no_listener.store(entry.listeners == 0, Ordering::SeqCst);
             }
         }
     }
 }
 
-/// Whether a signal was neither ignored nor handled until now. Where the system does not tell, it
-/// counts as such.
+/// Whether a signal is neither ignored nor handled. `true` if the system does not report it.
 fn has_default_action(signal: i32) -> bool {
     let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
     let is_in = |set: &str| {

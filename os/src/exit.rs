@@ -1,8 +1,8 @@
-//! How a kernel hears that a child has ended.
+//! Detects the end of a child.
 //!
-//! Linux has descriptors of processes (pidfd), which become readable then and are adopted as any
-//! other. Where there are none, or they are refused, there is the signal that tells of any child
-//! (SIGCHLD); it does not say which, so whoever waits looks at theirs.
+//! Linux has process descriptors (pidfd), which become readable at the end of the process, and are
+//! adopted like other descriptors. Without them, SIGCHLD reports the end of some child; it does not
+//! say which, so each waiter checks its own child.
 
 use std::io;
 use std::panic::Location;
@@ -20,7 +20,8 @@ pub(crate) enum Exit {
 }
 
 impl Exit {
-    /// To be asked before the child is first looked at, so that its end cannot slip through.
+    /// Starts to detect the end of a child. Must be called before its status is first checked, so
+    /// no end is missed.
     pub(crate) fn of(child: &Child) -> io::Result<Self> {
         match descriptor_of(child) {
             Ok(descriptor) => Adopted::new(descriptor).map(Self::Descriptor),
@@ -32,8 +33,8 @@ impl Exit {
         Signals::new([SIGCHLD]).map(|signals| Self::Signal(Box::new(signals)))
     }
 
-    /// Waits until it is worthwhile to look at the child (again).
-    pub(crate) async fn news(&mut self, place: &'static Location<'static>) -> io::Result<()> {
+    /// Waits until the child may have ended.
+    pub(crate) async fn changed(&mut self, place: &'static Location<'static>) -> io::Result<()> {
         match self {
             Self::Descriptor(descriptor) => {
                 kernel_trap_at(SocketTrap::new(descriptor.id(), HasEnded), place).await

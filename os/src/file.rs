@@ -1,14 +1,14 @@
-//! A file, whose operations are done in threads, one after the other.
+//! Files, whose operations run in helper threads, one at a time.
 //!
-//! No system can wait for a disk; all one can do is block. So each operation is a closure in one of
-//! the kernel's helper threads. What an interruption leaves of it follows from three rules:
+//! Systems offer no readiness for files: their operations block. So each operation is a closure on
+//! a helper thread of the kernel. Three rules determine the effect of an interruption:
 //!
-//! * *One at a time.* An operation begins when the one before it has ended, also one that nobody
-//!   waits for any more. Who has to wait for their turn is interrupted there without a trace.
-//! * *The position is this side's.* It moves when a read is delivered, so that one that was given up
-//!   has taken nothing; and it moves in the thread that writes, by as much as was written.
-//! * *What was begun is finished.* A write that was interrupted after its thread had begun has taken
-//!   all its data. Should it fail, the next operation says so, and does nothing else.
+//! * *One at a time.* An operation begins when the previous one has ended, even if that was
+//!   abandoned. An interruption during this wait has no effect on the file.
+//! * *pikake keeps the position.* A read moves it when its bytes are delivered, so an abandoned read
+//!   takes nothing. A write moves it in its thread, by the number of bytes written.
+//! * *A write that has begun is finished.* If it is interrupted, it still takes all its data. If it
+//!   then fails, the next operation returns that error and does nothing else.
 
 use std::cell::Cell;
 use std::fmt;
@@ -21,31 +21,31 @@ use std::path::Path;
 use std::rc::Rc;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use pikake_sync::Mutex as Turns;
+use pikake_sync::Mutex as TaskMutex;
 use pikake_traps::{Replied, Reply, blocking, future_wait_at, system};
 use rustix::fs::{OFlags, fcntl_getfl};
 
 use crate::pool::{awaited, on_path};
 
-/// Bytes that a write was to write and did not, found out after its caller had gone on.
+/// A write that failed after its caller had abandoned it.
 ///
-/// It is the payload of the [`io::Error`] of the operation that follows, whose kind is that of
+/// The payload of the next operation's [`io::Error`], which has the kind of
 /// [`source`](std::error::Error::source).
 #[derive(Debug)]
 #[non_exhaustive]
 pub struct LostWrite {
-    /// How many bytes of that write are in the file.
+    /// The number of bytes of that write that are in the file.
     pub written: usize,
-    /// How many are not.
+    /// The number of bytes that are not.
     pub missing: usize,
-    /// Why.
+    /// The cause.
     pub source: io::Error,
 }
 
 impl fmt::Display for LostWrite {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { written, missing, source } = self;
-        write!(f, "a write that went on wrote {written} bytes and lost {missing}: {source}")
+        write!(f, "an abandoned write wrote {written} bytes and lost {missing}: {source}")
     }
 }
 
@@ -58,9 +58,9 @@ impl std::error::Error for LostWrite {
 pub(crate) struct State {
     pub(crate) file: fs::File,
     pub(crate) position: u64,
-    /// Writes go to the end, wherever that is.
+    /// Whether writes go to the end of the file.
     appends: bool,
-    /// Of the last write; taken by its caller, or by the next operation if that has gone.
+    /// The failure of the last write, returned to its caller or to the next operation.
     failed: Option<LostWrite>,
 }
 
@@ -71,7 +71,7 @@ impl State {
         Ok(Self { file, position, appends, failed: None })
     }
 
-    /// Writes all of it, at the position or the end.
+    /// Writes all data, at the position or the end.
     fn write(&mut self, data: &[u8]) {
         let mut written = 0;
         while written < data.len() {
@@ -104,34 +104,33 @@ impl State {
         self.position = match to {
             SeekFrom::Start(position) => position,
             SeekFrom::Current(by) => self.position.checked_add_signed(by).ok_or_else(before)?,
-            // The system knows the ends of more than files.
+            // The system also knows the end of devices.
             SeekFrom::End(_) => self.file.seek(to)?,
         };
         Ok(self.position)
     }
 }
 
-/// An operation that did not come to its end.
-pub(crate) struct GivenUp {
+/// An operation that failed or was abandoned.
+pub(crate) struct Abandoned {
     pub(crate) error: io::Error,
-    /// It goes on in its thread.
-    pub(crate) goes_on: bool,
+    /// Whether the operation continues in its thread.
+    pub(crate) continues: bool,
 }
 
-impl<E: Into<io::Error>> From<E> for GivenUp {
+impl<E: Into<io::Error>> From<E> for Abandoned {
     fn from(error: E) -> Self {
-        Self { error: error.into(), goes_on: false }
+        Self { error: error.into(), continues: false }
     }
 }
 
-/// A file, or anything else that the system keeps at a path and that has positions.
+/// A file, or another object at a path that has positions, as a block device.
 ///
-/// Operations take `&self` and are done in the order in which they are first polled, each in one
-/// piece, in the kernel's helper threads. Read lines with a
-/// [`BufReader`](pikake_net::BufReader), which has a limit.
+/// Operations take `&self` and run on the kernel's helper threads, one at a time, in the order of
+/// their first polls. To read lines, use a [`BufReader`](pikake_net::BufReader), which has a limit.
 ///
-/// Dropping a file closes it, when the operation that runs has ended. An error of that is lost, as is
-/// that of a write that was given up: [`close`](Self::close) tells.
+/// Dropping a file closes it after the running operation. The drop loses errors of the close and of
+/// abandoned writes; [`close`](Self::close) returns them.
 ///
 /// # Examples
 ///
@@ -149,23 +148,22 @@ impl<E: Into<io::Error>> From<E> for GivenUp {
 /// ```
 pub struct File {
     state: Arc<Mutex<State>>,
-    /// Whose turn it is; and what tells when the operation before has ended, if its caller has not
-    /// seen that.
-    turns: Turns<Option<Replied<()>>>,
+    /// Held by the running operation. The value is the end of an abandoned operation.
+    running: TaskMutex<Option<Replied<()>>>,
 }
 
 fn lock(state: &Mutex<State>) -> MutexGuard<'_, State> {
-    // An operation that panicked has done what it had done.
+    // A panic of an operation leaves the state consistent.
     state.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 impl File {
-    /// Opens a file that exists, to read from it.
+    /// Opens an existing file for reading.
     ///
     /// # Cancellation
     ///
-    /// An interruption point. Interrupted or dropped, the file may be opened all the same, and is
-    /// closed in its thread.
+    /// An interruption point. After an interruption or a drop, the file may still be opened, and is
+    /// then closed in its thread.
     ///
     /// # Errors
     ///
@@ -174,13 +172,13 @@ impl File {
     ///
     /// # Panics
     ///
-    /// When polled outside a task of a kernel, as all operations on files.
+    /// If polled outside a task of a kernel, as all operations on files.
     #[track_caller]
     pub fn open(path: impl AsRef<Path>) -> impl Future<Output = io::Result<Self>> {
         Self::open_with(path, OpenOptions::new().read(true).clone())
     }
 
-    /// Opens a file to write to it, empty: made if there was none.
+    /// Opens a file for writing: truncates it, or creates it if it is missing.
     ///
     /// # Cancellation
     ///
@@ -194,8 +192,8 @@ impl File {
         Self::open_with(path, OpenOptions::new().write(true).create(true).truncate(true).clone())
     }
 
-    /// Opens a file to write behind its end: made if there was none. What several processes append
-    /// does not overwrite each other.
+    /// Opens a file for appending, and creates it if it is missing. Data that several processes
+    /// append do not overwrite each other.
     ///
     /// # Cancellation
     ///
@@ -209,7 +207,7 @@ impl File {
         Self::open_with(path, OpenOptions::new().append(true).create(true).clone())
     }
 
-    /// Opens a file in whichever way.
+    /// Opens a file with options.
     ///
     /// # Examples
     ///
@@ -257,29 +255,29 @@ impl File {
     }
 
     fn of(state: State) -> Self {
-        Self { state: Arc::new(Mutex::new(state)), turns: Turns::new(None) }
+        Self { state: Arc::new(Mutex::new(state)), running: TaskMutex::new(None) }
     }
 
-    /// Does an operation, when its turn has come.
+    /// Runs an operation after the previous ones.
     pub(crate) async fn perform<R: Send + 'static>(
         &self,
         place: &'static Location<'static>,
         work: impl FnOnce(&mut State) -> io::Result<R> + Send + 'static,
-    ) -> Result<R, GivenUp> {
-        let mut turn = self.turns.lock().await?;
-        if let Some(before) = &mut *turn {
-            // It says that it has ended by answering, or by being gone.
+    ) -> Result<R, Abandoned> {
+        let mut running = self.running.lock().await?;
+        if let Some(before) = &mut *running {
+            // The operation ends by an answer or a drop of its reply.
             let _: Option<()> = future_wait_at(before, place).await?;
-            *turn = None;
+            *running = None;
         }
         if let Some(lost) = lock(&self.state).failed.take() {
             return Err(io::Error::new(lost.source.kind(), lost).into());
         }
         let (ended, replied) = Reply::channel();
-        *turn = Some(replied);
+        *running = Some(replied);
         let state = self.state.clone();
-        let goes_on = Rc::new(Cell::new(false));
-        let note = goes_on.clone();
+        let continues = Rc::new(Cell::new(false));
+        let note = continues.clone();
         let work = move || {
             let _ended = ended;
             work(&mut lock(&state))
@@ -287,24 +285,24 @@ impl File {
         let work = blocking(work).on_cancel(move || note.set(true)).awaited_at(place);
         match awaited(work).await {
             Ok(value) => {
-                *turn = None;
+                *running = None;
                 Ok(value)
             }
-            Err(error) => Err(GivenUp { error, goes_on: goes_on.get() }),
+            Err(error) => Err(Abandoned { error, continues: continues.get() }),
         }
     }
 
-    /// As [`perform`](Self::perform), for what leaves nothing to be said when it is given up.
+    /// As [`perform`](Self::perform), with the error alone.
     async fn call<R: Send + 'static>(
         &self,
         place: &'static Location<'static>,
         work: impl FnOnce(&mut State) -> io::Result<R> + Send + 'static,
     ) -> io::Result<R> {
-        self.perform(place, work).await.map_err(|given_up| given_up.error)
+        self.perform(place, work).await.map_err(|abandoned| abandoned.error)
     }
 
-    /// Writes all of it; what failed is told by how far it came.
-    pub(crate) async fn write_in_one(
+    /// Writes all data in one operation. The error has the number of bytes written.
+    pub(crate) async fn write_whole(
         &self,
         place: &'static Location<'static>,
         data: &[u8],
@@ -320,21 +318,20 @@ impl File {
                 None => Ok(()),
                 Some(lost) => Err((lost.written, lost.source)),
             },
-            Err(given_up) => Err((if given_up.goes_on { length } else { 0 }, given_up.error)),
+            Err(abandoned) => Err((if abandoned.continues { length } else { 0 }, abandoned.error)),
         }
     }
 
-    /// Moves the position when what was read there is delivered.
+    /// Moves the position by the bytes that a read delivers.
     pub(crate) fn advance(&self, by: usize) {
         lock(&self.state).position += by as u64;
     }
 
-    /// Moves the position, and tells where it is now.
+    /// Moves the position, and returns the new one.
     ///
     /// # Cancellation
     ///
-    /// An interruption point. Interrupted or dropped, the position may have been moved, and nothing
-    /// else.
+    /// An interruption point. After an interruption or a drop, the position may still be moved.
     ///
     /// # Errors
     ///
@@ -345,22 +342,22 @@ impl File {
         self.call(Location::caller(), move |state| state.seek(to))
     }
 
-    /// Makes the file so long: cuts it, or fills it up with zeros. The position stays.
+    /// Sets the length of the file: truncates it, or extends it with zeros. The position stays.
     ///
     /// # Cancellation
     ///
-    /// An interruption point. Interrupted or dropped, it may be done all the same, before the next
-    /// operation.
+    /// An interruption point. After an interruption or a drop, the operation may still be done,
+    /// before the next one.
     ///
     /// # Errors
     ///
-    /// The system's; the interruption; a [`LostWrite`].
+    /// The system's error; the interruption; a [`LostWrite`].
     #[track_caller]
     pub fn set_len(&self, length: u64) -> impl Future<Output = io::Result<()>> {
         self.call(Location::caller(), move |state| state.file.set_len(length))
     }
 
-    /// Waits until the disk has what was written, and what the system keeps about the file.
+    /// Waits until the disk has the written data and the file's metadata.
     ///
     /// # Cancellation
     ///
@@ -374,7 +371,7 @@ impl File {
         self.call(Location::caller(), |state| state.file.sync_all())
     }
 
-    /// As [`sync_all`](Self::sync_all), without what is not needed to read the data again.
+    /// As [`sync_all`](Self::sync_all), without metadata that is not needed to read the data.
     ///
     /// # Cancellation
     ///
@@ -388,11 +385,11 @@ impl File {
         self.call(Location::caller(), |state| state.file.sync_data())
     }
 
-    /// What the system keeps about the file: its length, its times, its owner.
+    /// The file's metadata: its length, times and owner.
     ///
     /// # Cancellation
     ///
-    /// An interruption point. Nothing is lost.
+    /// An interruption point; a drop loses nothing.
     ///
     /// # Errors
     ///
@@ -402,11 +399,11 @@ impl File {
         self.call(Location::caller(), |state| state.file.metadata())
     }
 
-    /// Waits until all operations have ended, tells of a write that was lost, and closes the file.
+    /// Waits until all operations have ended, and closes the file.
     ///
     /// # Cancellation
     ///
-    /// An interruption point. Interrupted or dropped, it is the drop of the file.
+    /// An interruption point. An interruption or a drop drops the file.
     ///
     /// # Errors
     ///

@@ -1,5 +1,4 @@
-//! Reading from a file and writing to it: the operations that move bytes, and the traits that
-//! everything has that does.
+//! Reads and writes of files, with the traits of byte streams.
 
 use std::future::Future;
 use std::io;
@@ -10,11 +9,11 @@ use pikake_net::{Read, Write, WriteAllError};
 
 use crate::file::File;
 
-/// What is read at once at most, however large the buffer. It is read into memory of its own.
-const MOST_AT_ONCE: usize = 1 << 20;
+/// The largest read of a helper thread, which has a buffer of its own.
+const LARGEST_READ: usize = 1 << 20;
 
 fn read_at(file: &std::fs::File, most: usize, position: u64) -> io::Result<Vec<u8>> {
-    let mut bytes = vec![0; most.min(MOST_AT_ONCE)];
+    let mut bytes = vec![0; most.min(LARGEST_READ)];
     let length = loop {
         match file.read_at(&mut bytes, position) {
             Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
@@ -26,35 +25,36 @@ fn read_at(file: &std::fs::File, most: usize, position: u64) -> io::Result<Vec<u
 }
 
 impl File {
-    /// Reads at the position and moves it by as much. 0 is the end of the file (or of no room in the
-    /// buffer).
+    /// Reads at the position, and moves it by the number of bytes. Returns 0 at the end of the file
+    /// (or for an empty buffer).
     ///
     /// # Cancellation
     ///
-    /// An interruption point. Dropped or interrupted, it has taken no bytes: the position stays.
+    /// An interruption point. A read that is dropped or interrupted takes no bytes: the position
+    /// stays.
     ///
     /// # Errors
     ///
-    /// The system's; the interruption; a [`LostWrite`](crate::fs::LostWrite).
+    /// The system's error; the interruption; a [`LostWrite`](crate::fs::LostWrite).
     #[track_caller]
     pub fn read(&self, buffer: &mut [u8]) -> impl Future<Output = io::Result<usize>> {
         let place = Location::caller();
         async move {
             let most = buffer.len();
             let read = self.perform(place, move |state| read_at(&state.file, most, state.position));
-            let bytes = read.await.map_err(|given_up| given_up.error)?;
+            let bytes = read.await.map_err(|abandoned| abandoned.error)?;
             buffer[..bytes.len()].copy_from_slice(&bytes);
             self.advance(bytes.len());
             Ok(bytes.len())
         }
     }
 
-    /// Reads at a place and leaves the position. 0 is the end of the file (or of no room in the
-    /// buffer).
+    /// Reads at `position`, without moving the file's position. Returns 0 at the end of the file
+    /// (or for an empty buffer).
     ///
     /// # Cancellation
     ///
-    /// An interruption point. Nothing is lost.
+    /// An interruption point; a drop loses nothing.
     ///
     /// # Errors
     ///
@@ -69,22 +69,23 @@ impl File {
         async move {
             let most = buffer.len();
             let read = self.perform(place, move |state| read_at(&state.file, most, position));
-            let bytes = read.await.map_err(|given_up| given_up.error)?;
+            let bytes = read.await.map_err(|abandoned| abandoned.error)?;
             buffer[..bytes.len()].copy_from_slice(&bytes);
             Ok(bytes.len())
         }
     }
 
-    /// Reads from the position to the end, if that is not more than so many bytes.
+    /// Reads from the position to the end, at most `limit` bytes.
     ///
     /// # Cancellation
     ///
-    /// An interruption point. Dropped or interrupted, it has taken no bytes: the position stays.
+    /// An interruption point. A read that is dropped or interrupted takes no bytes: the position
+    /// stays.
     ///
     /// # Errors
     ///
-    /// [`FileTooLarge`](io::ErrorKind::FileTooLarge), having taken nothing, if there is more; and as
-    /// for [`read`](Self::read).
+    /// [`FileTooLarge`](io::ErrorKind::FileTooLarge) if there are more bytes; the position stays.
+    /// Otherwise as for [`read`](Self::read).
     #[track_caller]
     pub fn read_to_end(&self, limit: usize) -> impl Future<Output = io::Result<Vec<u8>>> {
         let place = Location::caller();
@@ -92,7 +93,7 @@ impl File {
             let read = self.perform(place, move |state| {
                 let mut all = Vec::new();
                 loop {
-                    // One more, to see whether there is.
+                    // One more byte than allowed, to detect a longer file.
                     let most = (limit - all.len()).saturating_add(1);
                     let more = read_at(&state.file, most, state.position + all.len() as u64)?;
                     if more.is_empty() {
@@ -105,7 +106,7 @@ impl File {
                     }
                 }
             });
-            let all = read.await.map_err(|given_up| given_up.error)?;
+            let all = read.await.map_err(|abandoned| abandoned.error)?;
             self.advance(all.len());
             Ok(all)
         }
@@ -115,18 +116,18 @@ impl File {
     ///
     /// # Cancellation
     ///
-    /// An interruption point. Interrupted, the error says how many bytes were taken: none if its
-    /// thread had not begun; else all, which will be written before the next operation. If they
-    /// cannot be, that one fails with a [`LostWrite`](crate::fs::LostWrite). Dropped, nobody knows
-    /// which of the two it was.
+    /// An interruption point. The error of an interruption has the number of bytes taken: zero if
+    /// the write had not begun, otherwise all, which are written before the next operation. If that
+    /// write fails, the next operation returns a [`LostWrite`](crate::fs::LostWrite). A drop loses
+    /// the number.
     ///
     /// # Errors
     ///
-    /// The system's, as [`StorageFull`](io::ErrorKind::StorageFull), with the number of bytes that
-    /// were written; the interruption; a [`LostWrite`](crate::fs::LostWrite).
+    /// The system's error, as [`StorageFull`](io::ErrorKind::StorageFull), with the number of bytes
+    /// that were written; the interruption; a [`LostWrite`](crate::fs::LostWrite).
     #[track_caller]
     pub fn write_all(&self, data: &[u8]) -> impl Future<Output = Result<(), WriteAllError>> {
-        let written = self.write_in_one(Location::caller(), data);
+        let written = self.write_whole(Location::caller(), data);
         async move { written.await.map_err(|(written, source)| WriteAllError::new(written, source)) }
     }
 }
@@ -138,7 +139,7 @@ impl Read for File {
     }
 }
 
-/// What is written is written whole, or fails.
+/// A write takes all data, or fails.
 impl Write for File {
     #[track_caller]
     fn write(&self, data: &[u8]) -> impl Future<Output = io::Result<usize>> {
@@ -154,14 +155,14 @@ impl Write for File {
         Self::write_all(self, data)
     }
 
-    /// Waits for the writes that go on, and tells of one that was lost.
+    /// Waits for abandoned writes, and returns the error of one that failed.
     #[track_caller]
     fn flush(&self) -> impl Future<Output = io::Result<()>> {
         let flushed = self.perform(Location::caller(), |_| Ok(()));
-        async move { flushed.await.map_err(|given_up| given_up.error) }
+        async move { flushed.await.map_err(|abandoned| abandoned.error) }
     }
 
-    /// As `flush`: a file has no end that could be told.
+    /// As `flush`: a file has no direction to end.
     #[track_caller]
     fn finish(&self) -> impl Future<Output = io::Result<()>> {
         self.flush()

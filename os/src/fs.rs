@@ -1,7 +1,6 @@
 //! Files and directories, in the kernel's helper threads.
 //!
-//! Each function does what the one of [`std::fs`] with the same name does, and names the path in its
-//! error.
+//! Each function works as the one of the same name in [`std::fs`], with the path in its error.
 //!
 //! ```no_run
 //! use pikake_os::fs;
@@ -17,18 +16,19 @@
 //!
 //! # Cancellation
 //!
-//! All are interruption points. The caller goes on at once. What waits for a thread is not done; what
-//! was begun goes on to its end there, and nobody hears of it. So an interrupted `write` or `copy`
-//! may have been done or not, or be done presently: write to another name and [`rename`] it.
+//! All functions are interruption points. The caller continues at once. An operation that waits for
+//! a thread is not done; one that has begun runs to its end, and its result is discarded. So an
+//! interrupted `write` or `copy` may be done or not, also later: write to another name and
+//! [`rename`] it.
 //!
 //! # Errors
 //!
-//! The system's, with the path; the interruption; [`Unsupported`](std::io::ErrorKind::Unsupported),
-//! in a simulation.
+//! The system's error, with the path; the interruption;
+//! [`Unsupported`](std::io::ErrorKind::Unsupported), in a simulation.
 //!
 //! # Panics
 //!
-//! When polled outside a task of a kernel.
+//! If polled outside a task of a kernel.
 
 use std::future::Future;
 use std::io;
@@ -59,27 +59,27 @@ macro_rules! of_a_path {
 }
 
 of_a_path! {
-    /// All of a file. For one that may be large, [`File::read_to_end`] has a limit.
+    /// Reads a whole file. [`File::read_to_end`] has a limit, for files that may be large.
     read: "read" -> Vec<u8>;
-    /// All of a file, as text.
+    /// Reads a whole file as text.
     read_to_string: "read" -> String;
-    /// What the system keeps about a file or directory; of what a link leads to.
+    /// The metadata of a file or directory; follows links.
     metadata: "look at" -> Metadata;
-    /// What the system keeps about a file, directory or link.
+    /// The metadata of a file, directory or link.
     symlink_metadata: "look at" -> Metadata;
     /// The path without links, `.` and `..`.
     canonicalize: "resolve" -> PathBuf;
-    /// Where a link leads.
+    /// The target of a link.
     read_link: "read the link" -> PathBuf;
-    /// Makes a directory.
+    /// Creates a directory.
     create_dir: "make the directory" -> ();
-    /// Makes a directory and those above it, as far as they are missing.
+    /// Creates a directory and its missing parents.
     create_dir_all: "make the directory" -> ();
     /// Removes a file or a link.
     remove_file: "remove" -> ();
     /// Removes an empty directory.
     remove_dir: "remove the directory" -> ();
-    /// Removes a directory with all that is in it.
+    /// Removes a directory with its contents.
     remove_dir_all: "remove the directory" -> ();
 }
 
@@ -102,14 +102,13 @@ macro_rules! of_two_paths {
 }
 
 of_two_paths! {
-    /// Copies a file with its permissions, over one that is there; gives its length.
+    /// Copies a file with its permissions, replacing an existing one; returns its length.
     copy: "copy", "to", std::fs::copy => u64;
-    /// Gives a file or directory another name, in the place of a file that had it. On one file system
-    /// everybody sees either the old or the new.
+    /// Renames a file or directory, replacing an existing file. Within one file system this is atomic.
     rename: "rename", "to", std::fs::rename => ();
-    /// Gives a file a second name.
+    /// Creates a hard link `to` for the file `from`.
     hard_link: "link", "as", std::fs::hard_link => ();
-    /// Makes a link `to`, which leads to `from`.
+    /// Creates a symbolic link `to` with the target `from`.
     symlink: "link to", "as", std::os::unix::fs::symlink => ();
 }
 
@@ -127,7 +126,7 @@ fn two<R: Send + 'static>(
     on_path(place, verb, what, move |_| call(from, to))
 }
 
-/// Writes a file: made if there was none, else in the place of what was in it.
+/// Writes a file: replaces its contents, or creates it if it is missing.
 ///
 /// # Errors
 ///
@@ -143,7 +142,7 @@ pub fn write(
     })
 }
 
-/// What is in a directory, in no order.
+/// The entries of a directory, in no particular order.
 ///
 /// # Errors
 ///
@@ -155,17 +154,17 @@ pub fn read_dir(path: impl AsRef<Path>) -> impl Future<Output = io::Result<Vec<D
     })
 }
 
-/// Whether there is something at a path.
+/// Whether a path exists; follows links.
 ///
 /// # Errors
 ///
-/// See the [module](self): that it cannot be found out.
+/// See the [module](self).
 #[track_caller]
 pub fn exists(path: impl AsRef<Path>) -> impl Future<Output = io::Result<bool>> {
     on_path(Location::caller(), "look for", path.as_ref().to_owned(), Path::try_exists)
 }
 
-/// Sets who may do what with a file or directory.
+/// Sets the permissions of a file or directory.
 ///
 /// # Errors
 ///

@@ -1,7 +1,7 @@
-//! Signals that ask the process to end, as interruptions of a main task.
+//! SIGINT and SIGTERM as interruptions of a main task.
 //!
-//! Each kernel has a task that listens and interrupts the main task. What the second signal does is
-//! for the handler itself to do, since the program may be stuck:
+//! Each kernel has a task that listens and interrupts the main task. The handler itself acts on the
+//! second signal, since the program may be stuck:
 //!
 //! ```text
 //!   SIGINT,      ┌──────────── handler ────────────┐
@@ -11,8 +11,9 @@
 //!                └─────────────────────────────────┘
 //! ```
 //!
-//! The default action is the end of the process. *Second* holds from the first signal on until no
-//! kernel is on the list any more: whatever the program does with that one, the next one ends it.
+//! The default action ends the process. *Second* is set by the first signal, and stays set until no
+//! kernel is on the list. So the second signal ends the process, whatever the program does with the
+//! first.
 
 use std::fmt;
 use std::io;
@@ -28,17 +29,17 @@ use signal_hook::iterator::backend::Handle;
 use signal_hook::low_level::{emulate_default_handler, signal_name, unregister};
 
 use crate::default_action::Listening;
-use crate::signals::Heard;
+use crate::signals::Delivered;
 
 const SIGNALS: [i32; 2] = [SIGINT, SIGTERM];
 
-/// What stands for no signal: none has this number.
+/// The value for no signal: none has this number.
 const NONE: i32 = 0;
 
 static SECOND: Mutex<Second> =
     Mutex::new(Second { kernels: 0, actions: Vec::new(), is_second: None });
 
-/// That a second signal ends the process, while kernels are on the list.
+/// The actions of the second signal, while kernels are on the list.
 struct Second {
     kernels: usize,
     actions: Vec<SigId>,
@@ -55,7 +56,7 @@ impl Second {
     fn add_kernel(&mut self) -> io::Result<()> {
         if self.kernels == 0 {
             let is_second = Arc::new(AtomicBool::new(false));
-            // In the order in which they act on a signal.
+            // The handlers run in the order of their registration.
             for signal in SIGNALS {
                 let action = flag::register_conditional_default(signal, is_second.clone())?;
                 self.actions.push(action);
@@ -67,12 +68,12 @@ impl Second {
         Ok(())
     }
 
-    /// Whether a signal was counted, and the next one ends the process.
-    fn has_one(&self) -> bool {
+    /// Whether the first signal was counted, so the next one ends the process.
+    fn has_first(&self) -> bool {
         self.is_second.as_ref().is_some_and(|flag| flag.load(Ordering::SeqCst))
     }
 
-    fn take_kernel(&mut self) {
+    fn remove_kernel(&mut self) {
         self.kernels -= 1;
         if self.kernels == 0 {
             for action in self.actions.drain(..) {
@@ -84,18 +85,17 @@ impl Second {
 
 /// Turns the first SIGINT or SIGTERM into an interruption of a kernel's main task.
 ///
-/// The await that the main task sits in returns [`Interrupted`](pikake_traps::Interrupted) with the
-/// reason `SIGINT` or `SIGTERM`, as when somebody had
-/// [cancelled](pikake_traps::Task::request_cancel) the task. So it may say goodbye, and when it has
-/// ended its kernel is shut down as always, with everybody else's goodbyes. A second signal, of
-/// either kind, ends the process as usual, also one that is [listened to](crate::signal::Signals)
-/// besides. Where several kernels ask for this, one signal interrupts all their main tasks.
+/// The current await of the main task returns [`Interrupted`](pikake_traps::Interrupted) with the
+/// reason `SIGINT` or `SIGTERM`, like a [cancel](pikake_traps::Task::request_cancel) of the task.
+/// So the main task can clean up. After its end the kernel shuts down as usual, so other tasks can
+/// clean up too. A second signal, of either kind, ends the process, even if
+/// [`Signals`](crate::signal::Signals) listens to it. One signal interrupts the main tasks of all
+/// kernels that called this.
 ///
-/// It holds until what it gives is dropped; then signals have their default action again, unless
-/// another kernel has asked or somebody listens. `#[pikake::main(signals)]` does all of this for a
-/// `main`.
+/// The guard that is returned restores the signals' default action on drop, unless other kernels or
+/// listeners remain. `#[pikake::main(signals)]` does all this for a `main`.
 ///
-/// The kernel has one more task for it, and is woken by a signal however long it would have slept.
+/// The kernel gets an additional task, and a signal wakes the kernel.
 ///
 /// # Examples
 ///
@@ -106,7 +106,7 @@ impl Second {
 /// let kernel = Kernel::new()?;
 /// let on_signals = interrupt_on_signals(&kernel.handle())?;
 /// kernel.run(async {
-///     // Serve; an `Interrupted` with the reason `SIGTERM` comes when it is time to stop.
+///     // Serve until an await returns `Interrupted` with the reason `SIGTERM`.
 /// });
 /// kernel.shutdown();
 /// drop(on_signals);
@@ -115,28 +115,28 @@ impl Second {
 ///
 /// # Errors
 ///
-/// The system's, when the handlers cannot be installed or the process is out of descriptors.
+/// The system's error, if the handlers cannot be installed or the process is out of descriptors.
 pub fn interrupt_on_signals(kernel: &KernelHandle) -> io::Result<OnSignals> {
-    let mut heard = Heard::new(&SIGNALS)?;
-    let (stop, listening) = (heard.handle(), heard.take_listening());
+    let mut delivered = Delivered::new(&SIGNALS)?;
+    let (stop, listening) = (delivered.handle(), delivered.take_listening());
     second().add_kernel()?;
     let taken = Arc::new(AtomicI32::new(NONE));
     let on_signals = OnSignals { kernel: kernel.id(), stop, taken: taken.clone(), listening };
-    let (to_interrupt, place) = (kernel.clone(), taken);
+    let to_interrupt = kernel.clone();
     // A kernel that has ended has no main task to interrupt.
-    let _ = kernel.spawn(move || interrupt_on(heard, to_interrupt, place));
+    let _ = kernel.spawn(move || interrupt_on(delivered, to_interrupt, taken));
     Ok(on_signals)
 }
 
-async fn interrupt_on(heard: Heard, kernel: KernelHandle, taken: Arc<AtomicI32>) {
-    let mut signals = match heard.adopt() {
+async fn interrupt_on(delivered: Delivered, kernel: KernelHandle, taken: Arc<AtomicI32>) {
+    let mut signals = match delivered.adopt() {
         Ok(signals) => signals,
         Err(error) => {
             tracing::error!(%error, "signals cannot interrupt the main task");
             return;
         }
     };
-    // Until nobody wants it any more, or the kernel is shut down.
+    // Until `OnSignals` is dropped, or the kernel shuts down.
     while let Ok(signal) = signals.next().await {
         taken.store(signal, Ordering::SeqCst);
         wait_until_counted().await;
@@ -144,19 +144,19 @@ async fn interrupt_on(heard: Heard, kernel: KernelHandle, taken: Arc<AtomicI32>)
     }
 }
 
-/// Waits until the handler of the signal has done all it does, if it is at work in another thread: it
-/// counts the signal last. Were the main task told before, the next signal might come before that.
+/// Waits until the handler of the signal has ended, if it runs on another thread: it counts the
+/// signal last. Otherwise the next signal could arrive before the first is counted.
 async fn wait_until_counted() {
-    // One that came while the handlers were being installed is not counted.
+    // A signal during the installation of the handlers is not counted, so the wait is bounded.
     for _ in 0..100 {
-        if second().has_one() || sleep(Duration::from_millis(1)).await.is_err() {
+        if second().has_first() || sleep(Duration::from_millis(1)).await.is_err() {
             return;
         }
     }
 }
 
-/// Signals interrupt a main task for as long as this lives. Given by [`interrupt_on_signals`].
-#[must_use = "dropping it at once gives the signals their default action back at once"]
+/// Signals interrupt a main task until this is dropped. Returned by [`interrupt_on_signals`].
+#[must_use = "dropping the guard restores the signals' default action at once"]
 pub struct OnSignals {
     kernel: KernelId,
     stop: Handle,
@@ -165,16 +165,16 @@ pub struct OnSignals {
 }
 
 impl OnSignals {
-    /// The number of the signal that interrupted the main task last, if one did.
+    /// The number of the last signal that interrupted the main task.
     pub fn taken(&self) -> Option<i32> {
         Some(self.taken.load(Ordering::SeqCst)).filter(|signal| *signal != NONE)
     }
 
-    /// Ends the process by the signal that interrupted the main task last, as if nobody had asked
-    /// for it, so that whoever waits for the process sees what ended it. Returns if there was none.
+    /// Ends the process by the last signal that interrupted the main task, as if it were not
+    /// handled, so the parent process sees that signal. Returns if there was none.
     pub fn end_process(&self) {
         if let Some(signal) = self.taken() {
-            // It returns only for signals that end nothing.
+            // Returns only for signals that do not end the process.
             let _ = emulate_default_handler(signal);
         }
     }
@@ -182,10 +182,10 @@ impl OnSignals {
 
 impl Drop for OnSignals {
     fn drop(&mut self) {
-        // Who is not told has the default action.
+        // First, so no signal is both undelivered and without its default action.
         drop(self.listening.take());
         self.stop.close();
-        second().take_kernel();
+        second().remove_kernel();
     }
 }
 

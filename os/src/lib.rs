@@ -1,20 +1,20 @@
-//! What the system has besides sockets: signals, child processes, files, terminals.
+//! Signals, child processes, files and terminals.
 //!
-//! | you want | use | the feature |
+//! | for | use | feature |
 //! | --- | --- | --- |
-//! | to hear of signals | [`signal::Signals`] | `signals` |
-//! | to be told by a signal to end | [`signal::interrupt_on_signals`] | `signals` |
-//! | to run a program | [`process::Command`] | `process` |
+//! | signals | [`signal::Signals`] | `signals` |
+//! | an interruption of the main task by a signal | [`signal::interrupt_on_signals`] | `signals` |
+//! | child processes | [`process::Command`] | `process` |
 //! | files and directories | [`fs`] | |
-//! | to know what happens in a directory | [`fs::watch`] | `watch` |
-//! | what the process was given to read from, and to write to | [`stdio`] | |
+//! | changes in a directory | [`fs::watch`] | `watch` |
+//! | standard input, output and error | [`stdio`] | |
 //!
-//! Two ways lead there. What the system can wait for (a pipe, a process, the pipe behind a signal
-//! handler) is a descriptor that the kernel *adopts*, and is waited for as a socket. What the system
-//! can only block on (a file, a directory, a terminal that others share) is done in a thread.
+//! Objects with readiness (a pipe, a process, the pipe behind a signal handler) are descriptors:
+//! the kernel *adopts* them and waits for them as for sockets. Operations that can only block (on a
+//! file, a directory, a shared terminal) run on threads.
 //!
-//! None of it can be simulated: a kernel that simulates the world refuses all of this with
-//! [`Unsupported`](std::io::ErrorKind::Unsupported), before anything has happened.
+//! A simulated kernel refuses all of this with [`Unsupported`](std::io::ErrorKind::Unsupported),
+//! before any effect.
 
 #![forbid(unsafe_code)]
 
@@ -22,8 +22,6 @@
 mod adopted;
 #[cfg(feature = "process")]
 mod child;
-#[cfg(all(test, feature = "process"))]
-mod child_tests;
 #[cfg(feature = "process")]
 mod command;
 #[cfg(feature = "signals")]

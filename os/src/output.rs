@@ -1,4 +1,4 @@
-//! Running a program to its end: its streams read, its end awaited, and it ended if need be.
+//! Runs a program to its end: reads its streams, waits for its end, and ends it after an error.
 
 use std::cell::RefCell;
 use std::error::Error;
@@ -17,24 +17,24 @@ use pikake_traps::{shield, timeout_after};
 use crate::child::Child;
 use crate::command::Command;
 
-/// What is read at once: as much as a pipe of Linux holds.
+/// The size of one read: the capacity of a pipe on Linux.
 const CHUNK: usize = 64 * 1024;
 
-/// How long a child that was killed may take to be gone. One that the system itself holds up (by a
-/// disk that does not answer) is left to the thread that waits for such.
+/// How long a killed child may take to end. A child that the system delays (as by an unresponsive
+/// disk) is left to the reaper thread.
 const KILL_PATIENCE: Duration = Duration::from_secs(1);
 
-/// What happens when a program is not let come to its end.
+/// The settings of a run.
 #[derive(Clone, Copy)]
 pub(crate) struct Policy {
     pub(crate) grace: Duration,
     pub(crate) limit: usize,
 }
 
-/// Running a program was cut short, or it could not be run: why, and what there was until then.
+/// A program could not be run to its end. Has the cause and the output so far.
 ///
-/// As an [`io::Error`] it has the kind of its source. Of an interruption,
-/// [`interruption`](pikake_net::interruption) finds it there.
+/// As an [`io::Error`] it has the kind of its source, and
+/// [`interruption`](pikake_net::interruption) finds an interruption in it.
 ///
 /// # Examples
 ///
@@ -56,13 +56,13 @@ pub(crate) struct Policy {
 pub struct CommandError {
     /// The program.
     pub program: String,
-    /// What it had written to its standard output.
+    /// The program's standard output so far.
     pub stdout: Vec<u8>,
-    /// What it had written to its standard error.
+    /// The program's standard error so far.
     pub stderr: Vec<u8>,
-    /// How it ended, if it was started and has ended.
+    /// The exit status, if the program was started and has ended.
     pub status: Option<ExitStatus>,
-    /// Why: the system's error, an interruption, or [`TooMuchOutput`].
+    /// The cause: the system's error, an interruption, or [`TooMuchOutput`].
     pub source: io::Error,
 }
 
@@ -70,7 +70,7 @@ impl fmt::Display for CommandError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self.status {
             Some(status) => write!(f, "{}: {} ({status})", self.program, self.source),
-            // What could not be started has its name in the error.
+            // The error of a program that was not started contains its name.
             None => self.source.fmt(f),
         }
     }
@@ -88,24 +88,24 @@ impl From<CommandError> for io::Error {
     }
 }
 
-/// A program wrote more than its command takes. It is the payload of an [`io::Error`] of the kind
+/// A program wrote more than its command's limit. The payload of an [`io::Error`] of the kind
 /// [`InvalidData`](io::ErrorKind::InvalidData).
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[non_exhaustive]
 pub struct TooMuchOutput {
-    /// How many bytes it takes from a stream.
+    /// The limit, in bytes per stream.
     pub limit: usize,
 }
 
 impl fmt::Display for TooMuchOutput {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "it wrote more than {} bytes: raise the command's limit", self.limit)
+        write!(f, "the program wrote more than {} bytes: raise the command's limit", self.limit)
     }
 }
 
 impl Error for TooMuchOutput {}
 
-/// A stream of a child, and what was read from it.
+/// A stream of a child, and the bytes that were read from it.
 struct Stream {
     pipe: Option<PipeReader>,
     read: RefCell<Vec<u8>>,
@@ -117,7 +117,7 @@ impl Stream {
         Self { pipe, read: RefCell::default(), limit }
     }
 
-    /// Keeps as much as may be kept; `false` if that was not all.
+    /// Keeps bytes up to the limit; `false` if there were more.
     fn keep(&self, bytes: &[u8]) -> bool {
         let mut read = self.read.borrow_mut();
         let room = self.limit - read.len();
@@ -141,11 +141,11 @@ impl Stream {
         }
     }
 
-    /// Reads what is there.
+    /// Reads the bytes that are available.
     fn drain_now(&self) {
         let Some(pipe) = &self.pipe else { return };
         let mut chunk = vec![0; CHUNK];
-        // What it does not keep is not worth reading.
+        // Bytes beyond the limit need not be read.
         while let Ok(length @ 1..) = pipe.try_read(&mut chunk)
             && self.keep(&chunk[..length])
         {}
@@ -174,9 +174,9 @@ pub(crate) async fn run(
     let result = match result {
         Ok(status) => Ok(status),
         Err(source) => {
-            // The goodbye is not to be interrupted by what else may come.
+            // Further interruptions must not cut the child's end short.
             shield(end(&mut child, &stdout, &stderr, grace)).await;
-            // The system was asked before, so this is how it ended.
+            // `end` has waited already, so this returns the stored status.
             Err((source, child.try_wait().unwrap_or_default()))
         }
     };
@@ -187,11 +187,11 @@ pub(crate) async fn run(
     }
 }
 
-/// Ends a child, and reads on while it takes its leave, which it may do at length.
+/// Ends a child, and reads its output meanwhile.
 async fn end(child: &mut Child, stdout: &Stream, stderr: &Stream, grace: Duration) {
     let reading = all_of(stdout.drain(false), stderr.drain(false), async { Ok(()) });
     let mut reading = pin!(async {
-        // Errors are told by the first one.
+        // The caller returns the first error.
         let _ = reading.await;
     });
     let mut stopping = pin!(child.stop(grace));
@@ -202,7 +202,7 @@ async fn end(child: &mut Child, stdout: &Stream, stderr: &Stream, grace: Duratio
         }
         stopping.as_mut().poll(cx)
     });
-    // The error of a child that could not be signalled or waited for; there is nothing more to do.
+    // After a failed signal or wait there is nothing more to do.
     let _ = timeout_after(grace.saturating_add(KILL_PATIENCE), stopped).await;
     stdout.drain_now();
     stderr.drain_now();
@@ -230,7 +230,7 @@ async fn all_of<T>(
     .await
 }
 
-/// Polls what is not done yet; whether it is now.
+/// Polls a future that is not done yet. Returns whether it is done.
 fn step<T>(
     future: Pin<&mut impl Future<Output = io::Result<T>>>,
     value: &mut Option<T>,

@@ -1,4 +1,4 @@
-//! Work that blocks, in the kernel's helper threads, with an `io::Error` for whatever goes wrong.
+//! Blocking work on the kernel's helper threads, with an `io::Error` for each failure.
 
 use std::future::Future;
 use std::io;
@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use pikake_net::in_context;
 use pikake_traps::{Blocking, TaskError, blocking, system};
 
-/// Does something in a thread.
+/// Runs a closure on a helper thread.
 pub(crate) async fn in_pool<R: Send + 'static>(
     place: &'static Location<'static>,
     work: impl FnOnce() -> io::Result<R> + Send + 'static,
@@ -17,7 +17,7 @@ pub(crate) async fn in_pool<R: Send + 'static>(
     awaited(blocking(work).awaited_at(place)).await
 }
 
-/// As [`in_pool`], to a path, which an error is to name.
+/// As [`in_pool`], on a path, which an error contains.
 pub(crate) fn on_path<R: Send + 'static>(
     place: &'static Location<'static>,
     verb: &'static str,
@@ -29,12 +29,12 @@ pub(crate) fn on_path<R: Send + 'static>(
     })
 }
 
-/// What a closure in a thread has come to.
+/// The result of a closure on a helper thread.
 pub(crate) async fn awaited<R>(work: Blocking<io::Result<R>>) -> io::Result<R> {
     match work.await {
         Ok(result) => result,
         Err(TaskError::Interrupted(why)) => Err(why.into()),
-        // Of this crate or of the standard library: the caller is to see it.
+        // A panic of this crate or of the standard library: resumed in the caller.
         Err(TaskError::Panicked(panic)) => resume_unwind(panic.into_payload()),
         Err(error) => Err(io::Error::other(error)),
     }

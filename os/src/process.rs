@@ -1,4 +1,4 @@
-//! Child processes: run a program, talk with it, wait for its end.
+//! Child processes: start programs, communicate with them, wait for their end.
 //!
 //! ```no_run
 //! use pikake_os::process::Command;
@@ -9,21 +9,20 @@
 //! # Ok(()) }
 //! ```
 //!
-//! # Who ends a child, and who waits for it
+//! # The end of a child
 //!
-//! | what happens | what becomes of the child |
+//! | event | effect on the child |
 //! | --- | --- |
-//! | [`output`](Command::output) or [`status`](Command::status) is interrupted | it is asked to end by SIGTERM, killed when its [grace](Command::grace) is over, and waited for; the error has what it had written |
-//! | one of them is dropped half-way | it is killed |
-//! | a [`Child`] is dropped | it goes on, unless it is to be [killed then](Command::kill_on_drop) |
-//! | [`Child::wait`] is interrupted or dropped | nothing; wait again |
+//! | [`output`](Command::output) or [`status`](Command::status) is interrupted | SIGTERM, SIGKILL after its [grace](Command::grace), and a wait for its end; the error has its output |
+//! | the future of one of them is dropped | SIGKILL |
+//! | a [`Child`] is dropped | none, or SIGKILL with [`kill_on_drop`](Command::kill_on_drop) |
+//! | [`Child::wait`] is interrupted or dropped | none; wait again |
 //! | [`Child::stop`] | SIGTERM, then SIGKILL |
 //!
-//! No child stays a zombie: those that nobody waits for any more are waited for by a thread of the
-//! process, which is there for as long as there are any.
+//! No child stays a zombie: a thread waits for dropped children, as long as there are any.
 //!
-//! Only the child itself is signalled, not what it has started. A grandchild that holds a pipe open
-//! keeps `output` waiting for its end, up to the caller's deadline.
+//! Signals go to the child only, not to its own children. If one of these holds a pipe open,
+//! `output` waits for its end, up to the caller's deadline.
 
 pub use std::process::{ExitStatus, Output, Stdio};
 

@@ -1,8 +1,8 @@
-//! Children that nobody waits for any more.
+//! The reaper thread, which waits for dropped children.
 //!
-//! A process that has ended stays in the system's table until its parent has asked how. A child that
-//! is dropped may outlive its task and its kernel, so none of those can ask: a thread does, which
-//! waits for all such children at once and ends with the last of them.
+//! A process that has ended stays in the system's table until its parent waits for it. A dropped
+//! child may outlive its task and its kernel, so a thread waits for all dropped children at once,
+//! and ends with the last of them.
 
 use std::io::{Read, Write};
 use std::os::fd::{AsFd, OwnedFd};
@@ -16,18 +16,18 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
 use crate::exit::descriptor_of;
 
-/// How often a child is looked at that cannot be waited for.
-const LOOK_EVERY: Duration = Duration::from_millis(100);
+/// The interval of checks of children without process descriptors.
+const CHECK_INTERVAL: Duration = Duration::from_millis(100);
 
 struct Orphan {
     child: Child,
-    /// Readable when it has ended. `None`: the system has no such thing.
+    /// Readable when the child has ended. `None`: the system has no process descriptors.
     ended: Option<OwnedFd>,
 }
 
 #[derive(Default)]
 struct Orphans {
-    /// Those that the thread has not taken over yet.
+    /// Children that the thread has not taken over yet.
     new: Vec<Orphan>,
     /// Wakes the thread; `None` while there is none.
     wake: Option<UnixStream>,
@@ -36,17 +36,17 @@ struct Orphans {
 static ORPHANS: Mutex<Orphans> = Mutex::new(Orphans { new: Vec::new(), wake: None });
 
 fn orphans() -> MutexGuard<'static, Orphans> {
-    // Whole after each statement.
+    // Each statement leaves the state consistent.
     ORPHANS.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Has a child waited for, perhaps killed first.
+/// Leaves a child to the thread, and kills it first if `kill` is set.
 pub(crate) fn leave(mut child: Child, kill: bool) {
     if kill {
-        // It fails if the child has ended.
+        // `kill` fails if the child has ended.
         let _ = child.kill();
     }
-    // An error means that there is nothing to be waited for.
+    // After an error there is no child to wait for.
     if !matches!(child.try_wait(), Ok(None)) {
         return;
     }
@@ -55,12 +55,12 @@ pub(crate) fn leave(mut child: Child, kill: bool) {
     orphans.new.push(Orphan { child, ended });
     match &mut orphans.wake {
         Some(wake) => {
-            // There is room for the byte, or the thread has many to read already.
+            // The write fails only if the pipe is full, and then the thread wakes anyway.
             let _ = wake.write(&[0]);
         }
         None => {
             if let Err(error) = start(&mut orphans) {
-                tracing::error!(%error, "no thread waits for a child that was left");
+                tracing::error!(%error, "no thread waits for a dropped child");
             }
         }
     }
@@ -75,7 +75,7 @@ fn start(orphans: &mut Orphans) -> std::io::Result<()> {
     Ok(())
 }
 
-/// The life of the thread.
+/// The main function of the thread.
 fn reap(mut woken: &UnixStream) {
     let mut waiting: Vec<Orphan> = Vec::new();
     loop {
@@ -88,15 +88,15 @@ fn reap(mut woken: &UnixStream) {
                 return;
             }
         }
-        let asked = std::iter::once(woken.as_fd())
+        let descriptors = std::iter::once(woken.as_fd())
             .chain(waiting.iter().filter_map(|orphan| orphan.ended.as_ref().map(AsFd::as_fd)));
-        let mut asked: Vec<_> =
-            asked.map(|what| PollFd::from_borrowed_fd(what, PollFlags::IN)).collect();
-        let must_look = asked.len() <= waiting.len();
-        let limit = Timespec::try_from(LOOK_EVERY).expect("it is short");
-        // Whatever it says, they are all looked at.
-        if poll(&mut asked, must_look.then_some(&limit)).is_err() {
-            thread::sleep(LOOK_EVERY);
+        let mut polled: Vec<_> =
+            descriptors.map(|fd| PollFd::from_borrowed_fd(fd, PollFlags::IN)).collect();
+        let must_check = polled.len() <= waiting.len();
+        let limit = Timespec::try_from(CHECK_INTERVAL).expect("the interval is short");
+        // The next round checks all children, whatever `poll` reports.
+        if poll(&mut polled, must_check.then_some(&limit)).is_err() {
+            thread::sleep(CHECK_INTERVAL);
         }
         let _ = woken.read(&mut [0; 64]);
     }

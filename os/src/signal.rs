@@ -1,4 +1,4 @@
-//! Signals, as they come or as an interruption of the main task.
+//! Signals, as a stream or as an interruption of the main task.
 //!
 //! ```no_run
 //! use pikake_os::signal::{SIGHUP, SIGTERM, Signals};

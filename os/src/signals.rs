@@ -1,9 +1,9 @@
-//! Signals as they come.
+//! Listeners of signals.
 //!
-//! A signal handler may do next to nothing. This one sets a flag for each signal and writes a byte to
-//! a pipe; the kernel has adopted the pipe's other end and waits for it as for a socket. So no thread
-//! is needed, and a kernel that sleeps is woken. What is told is the flag: a signal that came again
-//! before it was asked for is told once, as the system itself does with a signal that is pending.
+//! The signal handler sets a flag for the signal and writes a byte to a pipe; the kernel has
+//! adopted the other end and waits for it as for a socket. So no thread is needed, and a sleeping
+//! kernel is woken. The flag merges signals: one that arrives again before it is received is
+//! received once, as the system does with pending signals.
 
 use std::collections::{BTreeSet, VecDeque};
 use std::fmt;
@@ -24,19 +24,20 @@ use signal_hook::low_level::signal_name;
 use crate::adopted::Adopted;
 use crate::default_action::{Listening, keep};
 
-/// The highest number of a signal on any system that there is.
+/// The highest number of a signal on any supported system.
 const MAX_SIGNAL: i32 = 64;
 
-/// Signals that are listened to, by no kernel yet.
-pub(crate) struct Heard {
-    /// `None` if somebody else sees to it. Dropped first: who is not told has the default action.
+/// Signals whose handler is installed, before a kernel adopts the pipe.
+pub(crate) struct Delivered {
+    /// `None` if it was taken. Dropped before the handler: undelivered signals have their default
+    /// action.
     listening: Option<Listening>,
     delivery: SignalDelivery<UnixStream, SignalOnly>,
-    /// The pipe's end that is to be adopted.
+    /// The end of the pipe for the kernel.
     awake: UnixStream,
 }
 
-impl Heard {
+impl Delivered {
     pub(crate) fn new(signals: &[i32]) -> io::Result<Self> {
         for signal in signals {
             if FORBIDDEN.contains(signal) || !(1..=MAX_SIGNAL).contains(signal) {
@@ -47,19 +48,19 @@ impl Heard {
         }
         let (read, write) = UnixStream::pair()?;
         let awake = read.try_clone()?;
-        // In an order in which a signal has its default action until it is heard.
+        // In this order, a signal has its default action until it is delivered.
         keep(signals);
         let delivery = SignalDelivery::with_pipe(read, write, SignalOnly, signals)?;
         let listening = Some(Listening::to(signals));
         Ok(Self { listening, delivery, awake })
     }
 
-    /// What ends the listening from outside.
+    /// The handle that ends the delivery from outside.
     pub(crate) fn handle(&self) -> Handle {
         self.delivery.handle()
     }
 
-    /// What keeps the signals from their default action.
+    /// Takes the guard that suppresses the signals' default action.
     pub(crate) fn take_listening(&mut self) -> Option<Listening> {
         self.listening.take()
     }
@@ -74,30 +75,30 @@ impl Heard {
     }
 }
 
-/// Signals as they come, one after the other; also a stream of them.
+/// A listener of signals; also a stream of their numbers.
 ///
-/// Each listener has all its signals told, however many there are. A signal that comes again before
-/// the last one of its kind was asked for is told once. The default action does not happen while
-/// somebody listens, and happens again when nobody does; a signal that the process was started with
-/// as ignored is ignored again.
+/// Each listener receives all its signals, also with several listeners. A signal that arrives again
+/// before it is received is received once. Signals have no default action while there is a
+/// listener, and have it again afterwards; a signal that was ignored at the start of the process is
+/// then ignored again.
 ///
-/// Signals are the process's: a handler is installed, for good. One that was there before is called
-/// as well.
+/// Signals concern the whole process: the handler stays installed. An earlier handler is called as
+/// well.
 ///
 /// # Examples
 ///
 /// See the [module](crate::signal).
-#[must_use = "signals that nobody listens to have their default action"]
+#[must_use = "signals without listeners have their default action"]
 pub struct Signals {
-    /// Dropped first: who is not told has the default action.
+    /// Dropped before `delivery`: undelivered signals have their default action.
     listening: Option<Listening>,
     delivery: SignalDelivery<UnixStream, SignalOnly>,
-    /// Tells when somebody has ended the listening.
+    /// Closed when the delivery has ended.
     handle: Handle,
     awake: Adopted,
-    /// Those that have come and were not told yet.
+    /// Signals that arrived and were not received yet.
     arrived: VecDeque<i32>,
-    /// Of the stream, between its polls.
+    /// The wait of the stream, between its polls.
     wait: Option<KernelTrap<SocketTrap<Drain>>>,
     place: &'static Location<'static>,
 }
@@ -107,9 +108,9 @@ impl Signals {
     ///
     /// # Errors
     ///
-    /// [`InvalidInput`](io::ErrorKind::InvalidInput), for a number that is no signal or one that the
-    /// system lets nobody handle, as SIGKILL; [`Unsupported`](io::ErrorKind::Unsupported), in a
-    /// simulation; else the system's.
+    /// [`InvalidInput`](io::ErrorKind::InvalidInput), for a number that is not a signal, or a
+    /// signal that cannot be handled, as SIGKILL; [`Unsupported`](io::ErrorKind::Unsupported), in a
+    /// simulation; otherwise the system's error.
     ///
     /// # Panics
     ///
@@ -120,14 +121,14 @@ impl Signals {
         let signals: BTreeSet<i32> = signals.into_iter().collect();
         let signals: Vec<i32> = signals.into_iter().collect();
         let place = Location::caller();
-        Heard::new(&signals)?.adopt().map(|signals| Self { place, ..signals })
+        Delivered::new(&signals)?.adopt().map(|signals| Self { place, ..signals })
     }
 
-    /// Waits for the next signal and gives its number.
+    /// Waits for the next signal and returns its number.
     ///
     /// # Cancellation
     ///
-    /// An interruption point while none has come. Dropped or interrupted, no signal is lost.
+    /// The wait is an interruption point. A call that is dropped or interrupted loses no signal.
     ///
     /// # Errors
     ///
@@ -135,11 +136,8 @@ impl Signals {
     ///
     /// # Panics
     ///
-    /// When it has to wait outside a task of the kernel that it was made in.
-    #[expect(
-        clippy::should_implement_trait,
-        reason = "it is what one waits for; streams have it, too"
-    )]
+    /// If it has to wait outside a task of the kernel in which the listener was created.
+    #[expect(clippy::should_implement_trait, reason = "an async `next`, as streams have it")]
     #[track_caller]
     pub fn next(&mut self) -> impl Future<Output = io::Result<i32>> {
         self.wait = None;
@@ -147,7 +145,7 @@ impl Signals {
         Next(self)
     }
 
-    /// A signal that has come, if there is one. Never suspends.
+    /// Receives a signal that has arrived. Never suspends.
     pub fn try_next(&mut self) -> Option<i32> {
         if self.arrived.is_empty() {
             self.arrived.extend(self.delivery.pending());
@@ -174,7 +172,7 @@ impl Signals {
     }
 }
 
-/// Takes from the pipe what nobody looks at.
+/// The attempt that empties the pipe; the bytes have no meaning.
 struct Drain([u8; 64]);
 
 impl AsAttempt for Drain {
@@ -187,7 +185,7 @@ impl AsAttempt for Drain {
     fn output(&mut self, _: usize) {}
 }
 
-/// The future of [`Signals::next`]. It takes its wait back when it is dropped.
+/// The future of [`Signals::next`]. Its drop withdraws the wait.
 struct Next<'a>(&'a mut Signals);
 
 impl Future for Next<'_> {
@@ -204,7 +202,7 @@ impl Drop for Next<'_> {
     }
 }
 
-/// The signals as they come. It has no end; after an interruption it goes on.
+/// An endless stream of signals, which continues after an interruption.
 impl Stream for Signals {
     type Item = io::Result<i32>;
 

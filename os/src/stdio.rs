@@ -1,10 +1,9 @@
-//! What the process was given to read from and to write to.
+//! Standard input, output and error.
 //!
-//! These three streams are not the process's own: a shell, a pipeline, a child may have the same
-//! ones, and making them non-blocking here would make them so for everybody. Opening them anew is not
-//! possible for all (sockets) and not allowed for some (another user's terminal). So each is read or
-//! written in a thread of its own, which blocks; it is started when it is first needed and does not
-//! keep the process from ending.
+//! Other processes share these three streams (a shell, a pipeline, a child), so making them
+//! non-blocking would affect these processes. Reopening is impossible for sockets, and not allowed
+//! for another user's terminal. So each stream has a thread that reads or writes and blocks. It
+//! starts at the first use and does not keep the process from ending.
 //!
 //! ```no_run
 //! use pikake_net::BufReader;
@@ -36,7 +35,7 @@ use rustix::io::Errno;
 
 use crate::pool::awaited;
 
-/// What is read at once at most.
+/// The size of one read.
 const CHUNK: usize = 8 * 1024;
 
 /// The thread of one stream.
@@ -49,7 +48,7 @@ impl Stream {
             return Ok(thread);
         }
         let thread = ThreadProxy::new(())?;
-        // Another thread may have been faster; then this one ends.
+        // If another caller was faster, this thread ends.
         Ok(self.0.get_or_init(|| thread))
     }
 }
@@ -58,22 +57,23 @@ static IN: Stream = Stream(OnceLock::new());
 static OUT: Stream = Stream(OnceLock::new());
 static ERR: Stream = Stream(OnceLock::new());
 
-/// What was read from standard input and not taken.
+/// The bytes that were read from standard input and not delivered.
 struct Input {
     bytes: Vec<u8>,
-    /// The end comes after them. A terminal may go on after its end, so it is told once each time.
+    /// The stream ended after the bytes. A terminal may continue after its end, so each end is
+    /// reported once.
     has_ended: bool,
 }
 
 static INPUT: Mutex<Input> = Mutex::new(Input { bytes: Vec::new(), has_ended: false });
 
 fn input() -> MutexGuard<'static, Input> {
-    // Whole after each statement.
+    // Each statement leaves the state consistent.
     INPUT.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 impl Input {
-    /// Gives what is there; `None` if nothing is, not even the end.
+    /// Takes bytes, or the end as 0; `None` if there is neither.
     fn take(&mut self, buffer: &mut [u8]) -> Option<usize> {
         let length = buffer.len().min(self.bytes.len());
         buffer[..length].copy_from_slice(&self.bytes[..length]);
@@ -85,22 +85,22 @@ impl Input {
     }
 }
 
-/// Blocks until a stream that somebody else has made non-blocking is ready.
+/// Blocks until a stream is ready, if another process has made it non-blocking.
 fn wait_for(stream: BorrowedFd<'_>, flags: PollFlags) {
     // An error shows at the next attempt.
     let _ = poll(&mut [PollFd::from_borrowed_fd(stream, flags)], None);
 }
 
-/// Standard input. Everybody who reads from it takes from the same stream.
+/// Standard input. All readers of the process share the stream.
 ///
-/// What [`std::io::stdin`] has buffered is not seen here: use one or the other.
+/// Bytes in the buffer of [`std::io::stdin`] are missing here: use one or the other.
 pub fn stdin() -> Stdin {
     Stdin(())
 }
 
 /// Standard output, written in order.
 ///
-/// What [`println!`] writes goes there by itself, and may come between two writes.
+/// Output of [`println!`] is written independently, and may appear between two writes.
 pub fn stdout() -> Stdout {
     Stdout(())
 }
@@ -110,26 +110,28 @@ pub fn stderr() -> Stderr {
     Stderr(())
 }
 
-/// The process's standard input, given by [`stdin`].
+/// The process's standard input, returned by [`stdin`].
 #[derive(Clone, Copy, Debug)]
 pub struct Stdin(());
 
 impl Stdin {
-    /// Reads what there is, waiting until there is something. 0 is the end (or of no room in the
-    /// buffer).
+    /// Reads some bytes, waiting until there are any. Returns 0 at the end of the stream (or for an
+    /// empty buffer).
     ///
     /// # Cancellation
     ///
-    /// An interruption point. Dropped or interrupted, it has taken no bytes. Its thread reads on:
-    /// what comes next is kept for the next read of this process, and no other process gets it.
+    /// An interruption point. A read that is dropped or interrupted takes no bytes. Its thread
+    /// continues to read: the next bytes are kept for the next read of this process, and no other
+    /// process gets them.
     ///
     /// # Errors
     ///
-    /// The system's; the interruption; [`Unsupported`](io::ErrorKind::Unsupported), in a simulation.
+    /// The system's error; the interruption; [`Unsupported`](io::ErrorKind::Unsupported), in a
+    /// simulation.
     ///
     /// # Panics
     ///
-    /// When polled outside a task of a kernel.
+    /// If polled outside a task of a kernel.
     #[track_caller]
     pub fn read(&self, buffer: &mut [u8]) -> impl Future<Output = io::Result<usize>> {
         let place = Location::caller();
@@ -148,7 +150,7 @@ impl Stdin {
     }
 }
 
-/// Reads, unless something is there: a read that was given up may have found it.
+/// Reads, unless there are bytes from an abandoned read.
 fn fill() -> io::Result<()> {
     {
         let input = input();
@@ -179,7 +181,7 @@ impl Read for Stdin {
     }
 }
 
-/// Writes all of it, or so much until there was an error.
+/// Writes all data, or up to an error.
 fn write(stream: BorrowedFd<'_>, data: &[u8]) -> Result<(), WriteAllError> {
     let mut written = 0;
     while written < data.len() {
@@ -194,7 +196,8 @@ fn write(stream: BorrowedFd<'_>, data: &[u8]) -> Result<(), WriteAllError> {
     Ok(())
 }
 
-/// The error of a write that its thread goes on with has all bytes taken.
+/// Writes all data on the stream's thread. If an interrupted write continues there, its error
+/// counts all bytes as written.
 async fn write_all(
     stream: &'static Stream,
     descriptor: fn() -> BorrowedFd<'static>,
@@ -202,13 +205,13 @@ async fn write_all(
     place: &'static Location<'static>,
 ) -> Result<(), WriteAllError> {
     let refused = |error| WriteAllError::new(0, error);
-    let goes_on = Rc::new(Cell::new(false));
-    let note = goes_on.clone();
+    let continues = Rc::new(Cell::new(false));
+    let note = continues.clone();
     let (length, data) = (data.len(), data.to_vec());
     let call = stream.thread().map_err(refused)?.call(move |()| Ok(write(descriptor(), &data)));
     match awaited(call.on_cancel(move || note.set(true)).awaited_at(place)).await {
         Ok(written) => written,
-        Err(error) => Err(WriteAllError::new(if goes_on.get() { length } else { 0 }, error)),
+        Err(error) => Err(WriteAllError::new(if continues.get() { length } else { 0 }, error)),
     }
 }
 
@@ -219,24 +222,23 @@ macro_rules! written {
         pub struct $type(());
 
         impl $type {
-            /// Writes all of the data, in one piece, after what others have asked to be written
-            /// before.
+            /// Writes all of the data, in one piece, after all earlier writes.
             ///
             /// # Cancellation
             ///
-            /// An interruption point. Interrupted, the error says how many bytes were taken: none if
-            /// others were still before it; else all, which its thread goes on to write, and
-            /// whether it can nobody is told. Dropped, nobody knows which of the two it was.
+            /// An interruption point. The error of an interruption has the number of bytes taken:
+            /// zero if the write had not begun, otherwise all. The thread then continues the write,
+            /// and its result is discarded. A drop loses the number.
             ///
             /// # Errors
             ///
-            /// The system's, as [`BrokenPipe`](io::ErrorKind::BrokenPipe) if nobody reads any more,
+            /// The system's error, as [`BrokenPipe`](io::ErrorKind::BrokenPipe) if the reader is gone,
             /// with the number of bytes that were written; the interruption;
             /// [`Unsupported`](io::ErrorKind::Unsupported), in a simulation.
             ///
             /// # Panics
             ///
-            /// When polled outside a task of a kernel.
+            /// If polled outside a task of a kernel.
             #[track_caller]
             pub fn write_all(
                 &self,
@@ -261,7 +263,7 @@ macro_rules! written {
                 Self::write_all(self, data)
             }
 
-            /// As `flush`, which has nothing to do: closing the stream would be for all that use it.
+            /// Does nothing, as `flush`: closing the stream would affect its other users.
             async fn finish(&self) -> io::Result<()> {
                 Ok(())
             }
@@ -270,8 +272,8 @@ macro_rules! written {
 }
 
 written! {
-    /// The process's standard output, given by [`stdout`].
+    /// The process's standard output, returned by [`stdout`].
     Stdout: OUT, stdout;
-    /// The process's standard error, given by [`stderr`].
+    /// The process's standard error, returned by [`stderr`].
     Stderr: ERR, stderr;
 }

@@ -1,8 +1,8 @@
-//! What happens in a directory.
+//! Watches files and directories for changes.
 //!
-//! `notify` asks the system, in a thread of its own, and what it reports goes into a queue that
-//! whoever watches empties. The queue has a limit: who is slower than the changes come is told once
-//! that some were missed, and that is also what they are told when the system's own queue was full.
+//! `notify` gets the changes from the system, on a thread of its own, and puts them into the
+//! watcher's queue. The queue has a limit: a watcher that is too slow gets one [`Change::Missed`],
+//! as it does when the system's own queue was full.
 
 use std::collections::VecDeque;
 use std::fmt;
@@ -20,28 +20,28 @@ use pikake_traps::future_wait_at;
 
 use crate::pool::on_path;
 
-/// How many changes wait to be asked for, at most.
-const MOST_WAITING: usize = 4096;
+/// The capacity of a watcher's queue.
+const CAPACITY: usize = 4096;
 
-/// Something that happened to a file or directory.
+/// A change of a file or directory.
 #[derive(Clone, PartialEq, Eq, Debug)]
 #[non_exhaustive]
 pub enum Change {
-    /// It was made, or moved here from a directory that is not watched.
+    /// The path was created, or moved from a directory that is not watched.
     Created(PathBuf),
-    /// What is in it, or its permissions or times, have changed.
+    /// The contents, permissions or times of the path have changed.
     Modified(PathBuf),
-    /// It was removed, or has another name now. Where that is watched too, a `Renamed` follows.
+    /// The path was removed or renamed. If the new name is watched too, a `Renamed` follows.
     Removed(PathBuf),
-    /// It has another name. A `Removed` of the old one came before.
+    /// The path was renamed. A `Removed` of the old name came before.
     Renamed {
-        /// The name it had.
+        /// The old name.
         from: PathBuf,
-        /// The name it has.
+        /// The new name.
         to: PathBuf,
     },
-    /// Changes were missed, since there were too many: look at the directory anew. What is told
-    /// after this happened after it.
+    /// Changes were missed, since there were too many: read the directory again. Later changes
+    /// happened after this.
     Missed,
 }
 
@@ -49,23 +49,23 @@ pub enum Change {
 struct Queue {
     changes: VecDeque<Change>,
     has_missed: bool,
-    /// What went wrong, which is told after the changes before.
+    /// An error, which is returned after the changes before it.
     error: Option<io::Error>,
-    /// The move that is under way, by its number: its old name was told, its new one comes next.
+    /// The number of a rename whose old name was queued and whose new name comes next.
     moving: Option<usize>,
     waker: Option<Waker>,
 }
 
 impl Queue {
     fn put(&mut self, change: Change) {
-        if self.changes.len() < MOST_WAITING {
+        if self.changes.len() < CAPACITY {
             self.changes.push_back(change);
         } else {
             self.miss();
         }
     }
 
-    /// All that was there is part of what has to be looked at anew.
+    /// Discards the queued changes, since the watcher must read the directory again.
     fn miss(&mut self) {
         self.changes.clear();
         self.has_missed = true;
@@ -92,7 +92,7 @@ impl Queue {
                 self.moving = number;
                 self.put(Change::Removed(path));
             }
-            // Of a move within, both names are told next.
+            // For a rename within the watched paths, an event with both names follows.
             (EventKind::Modify(ModifyKind::Name(RenameMode::To)), ..)
                 if number.is_some() && number == self.moving.take() => {}
             (EventKind::Modify(ModifyKind::Name(RenameMode::To)), Some(path), _) => {
@@ -101,7 +101,7 @@ impl Queue {
             (EventKind::Create(_), Some(path), _) => self.put(Change::Created(path)),
             (EventKind::Modify(_), Some(path), _) => self.put(Change::Modified(path)),
             (EventKind::Remove(_), Some(path), _) => self.put(Change::Removed(path)),
-            // That it was opened, read, closed.
+            // Other events: the file was opened, read or closed.
             _ => {}
         }
     }
@@ -116,12 +116,11 @@ impl Queue {
 }
 
 fn lock(queue: &Mutex<Queue>) -> MutexGuard<'_, Queue> {
-    // No code of others runs under the lock.
+    // No foreign code runs under the lock, so a poisoned one is usable.
     queue.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Watches a file or directory: what happens to it, to what is in it, and, if `recursive`, in all
-/// directories below.
+/// Watches a file, or a directory with its entries, and with all directories below if `recursive`.
 ///
 /// # Examples
 ///
@@ -142,22 +141,22 @@ fn lock(queue: &Mutex<Queue>) -> MutexGuard<'_, Queue> {
 ///
 /// # Cancellation
 ///
-/// An interruption point. Interrupted or dropped, nothing is watched.
+/// An interruption point. After an interruption or a drop, nothing is watched.
 ///
 /// # Errors
 ///
-/// [`NotFound`](io::ErrorKind::NotFound) if there is nothing at the path; the system's, as when too
-/// much is watched already; the interruption; [`Unsupported`](io::ErrorKind::Unsupported), in a
+/// [`NotFound`](io::ErrorKind::NotFound) if the path does not exist; the system's error, as when a
+/// user watches too many files; the interruption; [`Unsupported`](io::ErrorKind::Unsupported), in a
 /// simulation.
 ///
 /// # Panics
 ///
-/// When polled outside a task of a kernel.
+/// If polled outside a task of a kernel.
 #[track_caller]
 pub fn watch(path: impl AsRef<Path>, recursive: bool) -> impl Future<Output = io::Result<Watcher>> {
     let mode = if recursive { RecursiveMode::Recursive } else { RecursiveMode::NonRecursive };
     on_path(Location::caller(), "watch", path.as_ref().to_owned(), move |path| {
-        // A file that cannot be looked at is told by the system's words.
+        // Returns the system's error for a path that cannot be accessed.
         std::fs::metadata(path)?;
         let queue = Arc::new(Mutex::new(Queue::default()));
         let noted = queue.clone();
@@ -189,8 +188,8 @@ fn to_io(error: notify::Error) -> io::Error {
     }
 }
 
-/// Tells of changes, given by [`watch`]. Dropped, it stops to watch.
-#[must_use = "who does not ask is told nothing"]
+/// A watcher of changes, returned by [`watch`]. Its drop ends the watch.
+#[must_use = "a watcher that is dropped watches nothing"]
 pub struct Watcher {
     queue: Arc<Mutex<Queue>>,
     _watcher: RecommendedWatcher,
@@ -201,19 +200,16 @@ impl Watcher {
     ///
     /// # Cancellation
     ///
-    /// An interruption point while there is none. Dropped or interrupted, no change is lost.
+    /// The wait is an interruption point. A call that is dropped or interrupted loses no change.
     ///
     /// # Errors
     ///
-    /// The system's; the interruption.
+    /// The system's error; the interruption.
     ///
     /// # Panics
     ///
-    /// When it has to wait outside a task of a kernel.
-    #[expect(
-        clippy::should_implement_trait,
-        reason = "it is what one waits for; streams have it, too"
-    )]
+    /// If it has to wait outside a task of a kernel.
+    #[expect(clippy::should_implement_trait, reason = "an async `next`, as streams have it")]
     #[track_caller]
     pub fn next(&mut self) -> impl Future<Output = io::Result<Change>> {
         let place = Location::caller();
@@ -221,7 +217,7 @@ impl Watcher {
     }
 
     fn poll_change(&self, cx: &mut Context<'_>) -> Poll<io::Result<Change>> {
-        // Wakers are another's code: cloned and dropped outside of the lock.
+        // Wakers run foreign code, so they are cloned and dropped without the lock.
         let waker = cx.waker().clone();
         let (change, before) = {
             let mut queue = lock(&self.queue);

@@ -6,11 +6,11 @@ use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 
 use rustix::io::Errno;
 
-use crate::log::What;
+use crate::log::EventKind;
 use crate::net::Net;
 use crate::ports::Ports;
 use crate::socket::{DEFAULT_BUFFER, Key, Kind, Readiness, Socket};
-use crate::wire::Later;
+use crate::wire::PendingEvent;
 
 /// The largest datagram: a packet of IPv4 without its headers.
 const MOST: usize = 65_507;
@@ -109,13 +109,14 @@ impl Net {
             false => local,
         };
         let (now, to) = (self.now, SocketAddr::new(ip, to.port()));
-        let copies = self.way(host, to_host).datagram(now, data.len());
+        let copies = self.link_state(host, to_host).datagram(now, data.len());
         if copies.iter().all(Option::is_none) {
-            self.note(to_host, What::Lost("a datagram", host));
+            self.note(to_host, EventKind::Lost("a datagram", host));
         }
         for at in copies.into_iter().flatten() {
             let data = data.to_vec();
-            self.queue.push(at, Later::Datagram { from: key, from_host: host, source, to, data });
+            self.queue
+                .push(at, PendingEvent::Datagram { from: key, from_host: host, source, to, data });
         }
         Ok(data.len())
     }
@@ -131,7 +132,7 @@ impl Net {
     ) {
         let Ok((host, ..)) = self.route(from_host, to.ip()) else { return };
         if !self.is_open(from_host, host) {
-            return self.note(host, What::Lost("a datagram", from_host));
+            return self.note(host, EventKind::Lost("a datagram", from_host));
         }
         let receiver = self.bound_at(host, Ports::Udp, to);
         let receiver = receiver.filter(|key| match self.sockets.get(*key).map(|one| &one.kind) {
@@ -139,19 +140,19 @@ impl Net {
             _ => false,
         });
         let Some(receiver) = receiver else {
-            self.note(host, What::Lost("a datagram", from_host));
+            self.note(host, EventKind::Lost("a datagram", from_host));
             let now = self.now;
-            let at = self.way(host, from_host).arrival(now, 0);
-            return self.queue.push(at, Later::Unwanted(from));
+            let at = self.link_state(host, from_host).arrival(now, 0);
+            return self.queue.push(at, PendingEvent::Unwanted(from));
         };
         let length = data.len();
         let Some(datagram) = self.datagram_mut(receiver) else { return };
         if datagram.kept + length + DATAGRAM_OVERHEAD > DEFAULT_BUFFER {
-            return self.note(host, What::Lost("a datagram", from_host));
+            return self.note(host, EventKind::Lost("a datagram", from_host));
         }
         datagram.kept += length + DATAGRAM_OVERHEAD;
         datagram.inbox.push_back((data, source));
-        self.note(host, What::Packet("a datagram", from_host, length));
+        self.note(host, EventKind::Packet("a datagram", from_host, length));
         self.notify(receiver);
     }
 

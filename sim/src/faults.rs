@@ -4,11 +4,11 @@ use pikake_kernel::BlockingCall;
 
 use crate::clock::nanos;
 use crate::fault::{Between, Fault, LinkChange};
-use crate::log::What;
+use crate::log::EventKind;
 use crate::net::Net;
 use crate::socket::{Key, Kind};
 use crate::stream::State;
-use crate::wire::{Later, Link, Segment};
+use crate::wire::{Link, PendingEvent, Segment};
 use crate::world::World;
 
 impl Net {
@@ -18,21 +18,21 @@ impl Net {
     }
 
     /// The links of a fault.
-    fn ways_between(&self, between: &Between) -> Vec<(usize, usize)> {
-        let mut ways = Vec::new();
+    fn links_between(&self, between: &Between) -> Vec<(usize, usize)> {
+        let mut links = Vec::new();
         for one in &between.one {
             for other in &between.other {
                 let (one, other) = (self.host_named(one), self.host_named(other));
-                ways.push((one, other));
+                links.push((one, other));
                 if !between.one_way {
-                    ways.push((other, one));
+                    links.push((other, one));
                 }
             }
         }
-        ways
+        links
     }
 
-    fn ways_of(&self, host: usize) -> Vec<(usize, usize)> {
+    fn links_of(&self, host: usize) -> Vec<(usize, usize)> {
         let others = (0..self.nodes.len()).filter(|other| *other != host);
         others.flat_map(|other| [(host, other), (other, host)]).collect()
     }
@@ -63,7 +63,7 @@ impl Net {
     }
 
     fn change_link(&mut self, (from, to): (usize, usize), change: LinkChange) {
-        let link = &mut self.way(from, to).link;
+        let link = &mut self.link_state(from, to).link;
         match change {
             LinkChange::Latency(latency) => link.latency = latency,
             LinkChange::Loss(likely) => link.loss = likely,
@@ -96,7 +96,7 @@ impl Net {
                     true => Link::new(self.settings.loopback),
                     false => self.settings.link.without_faults(),
                 };
-                self.way(from, to).link = link;
+                self.link_state(from, to).link = link;
             }
         }
         for node in &mut self.nodes {
@@ -116,32 +116,32 @@ impl World {
     /// Applies a fault.
     pub(crate) fn apply(&mut self, fault: &Fault) {
         let text = fault.to_string();
-        self.log.note(self.now, 0, What::Fault(text.into()));
+        self.log.note(self.now, 0, EventKind::Fault(text.into()));
         let net = self.net.clone();
         net.borrow_mut().now = self.now;
         let find = |name: &String| net.borrow().host_named(name);
         match fault {
             Fault::Partition(between) => {
                 let mut net = net.borrow_mut();
-                let ways = net.ways_between(between);
-                net.cut.extend(ways);
+                let links = net.links_between(between);
+                net.cut.extend(links);
             }
             Fault::Isolate(name) => {
                 let mut net = net.borrow_mut();
-                let ways = net.ways_of(net.host_named(name));
-                net.cut.extend(ways);
+                let links = net.links_of(net.host_named(name));
+                net.cut.extend(links);
             }
             Fault::Heal(between) => {
                 let mut net = net.borrow_mut();
-                for way in net.ways_between(between) {
-                    net.cut.remove(&way);
+                for link in net.links_between(between) {
+                    net.cut.remove(&link);
                 }
             }
             Fault::HealAll => self.heal_all(),
             Fault::Link(between, change) => {
                 let mut net = net.borrow_mut();
-                for way in net.ways_between(between) {
-                    net.change_link(way, *change);
+                for link in net.links_between(between) {
+                    net.change_link(link, *change);
                 }
             }
             Fault::Refuse(name) | Fault::Admit(name) => {
@@ -150,7 +150,7 @@ impl World {
             }
             Fault::Reset(between) => {
                 let mut net = net.borrow_mut();
-                for (one, other) in net.ways_between(between) {
+                for (one, other) in net.links_between(between) {
                     net.reset_between(one, other);
                 }
             }
@@ -217,24 +217,24 @@ impl World {
     }
 
     /// Performs a due event of the network.
-    pub(crate) fn perform(&mut self, what: Later) {
+    pub(crate) fn perform(&mut self, what: PendingEvent) {
         let mut net = self.net.borrow_mut();
         match what {
-            Later::Connect { from, to, tries } => net.connect_request(from, to, tries),
-            Later::ConnectTimeout(key) => net.stream_connect_timeout(key),
-            Later::Segment { from, from_host, to, to_host, segment } => {
+            PendingEvent::Connect { from, to, tries } => net.connect_request(from, to, tries),
+            PendingEvent::ConnectTimeout(key) => net.stream_connect_timeout(key),
+            PendingEvent::Segment { from, from_host, to, to_host, segment } => {
                 net.segment_arrives(from, (from_host, to_host), to, segment);
             }
-            Later::ToAccept { listener, stream } => net.make_acceptable(listener, stream),
-            Later::Resend(key) => net.resend(key),
-            Later::Datagram { from, from_host, source, to, data } => {
+            PendingEvent::ToAccept { listener, stream } => net.make_acceptable(listener, stream),
+            PendingEvent::Resend(key) => net.resend(key),
+            PendingEvent::Datagram { from, from_host, source, to, data } => {
                 net.datagram_arrives(from, from_host, source, to, data);
             }
-            Later::Unwanted(key) => net.datagram_unwanted(key),
-            Later::BlockingCall { host, life, mut call } => {
+            PendingEvent::Unwanted(key) => net.datagram_unwanted(key),
+            PendingEvent::BlockingCall { host, life, mut call } => {
                 let is_alive = net.nodes[host].life == life;
                 if is_alive {
-                    net.note(host, What::BlockingCall);
+                    net.note(host, EventKind::BlockingCall);
                     net.nodes[host].calls_running -= 1;
                     net.start_calls(host);
                 }
@@ -245,7 +245,7 @@ impl World {
                     self.pulse.closure(host, self.now, place, || call.run());
                 }
             }
-            Later::Lookup { reply, found } => {
+            PendingEvent::Lookup { reply, found } => {
                 drop(net);
                 reply.send(found);
             }

@@ -7,7 +7,7 @@ use pikake_kernel::BlockingCall;
 use pikake_traps::{Addresses, Reply};
 
 use crate::net::Net;
-use crate::wire::Later;
+use crate::wire::PendingEvent;
 
 impl Net {
     /// Queues a closure for a helper thread.
@@ -25,7 +25,7 @@ impl Net {
         {
             node.calls_running += 1;
             let at = now.saturating_add(self.settings.blocking.draw(&mut node.blocking));
-            self.queue.push(at, Later::BlockingCall { host, life: node.life, call });
+            self.queue.push(at, PendingEvent::BlockingCall { host, life: node.life, call });
         }
     }
 
@@ -42,6 +42,6 @@ impl Net {
             },
         };
         let at = self.now.saturating_add(self.settings.lookup.draw(&mut self.lookups));
-        self.queue.push(at, Later::Lookup { reply, found });
+        self.queue.push(at, PendingEvent::Lookup { reply, found });
     }
 }

@@ -120,7 +120,6 @@ pub mod testing;
 mod trace;
 mod transfer;
 mod unix;
-mod unix_datagram;
 mod wire;
 mod world;
 

@@ -12,12 +12,12 @@ use std::time::Duration;
 
 use rustix::io::Errno;
 
-use crate::log::What;
+use crate::log::EventKind;
 use crate::net::Net;
 use crate::ports::Ports;
 use crate::socket::{Key, Kind, Readiness, Socket};
 use crate::stream::{State, Stream};
-use crate::wire::{Later, Segment};
+use crate::wire::{PendingEvent, Segment};
 
 /// The delay of the first retry of a request to connect; each further delay doubles.
 const FIRST_RETRY: Duration = Duration::from_secs(1);
@@ -70,20 +70,20 @@ impl Net {
             return;
         };
         let (host, remote) = (client.remote_host, client.local);
-        let way_is_open = self.is_open(from_host, host);
-        if !way_is_open || self.way(from_host, host).loses() {
+        let is_reachable = self.is_open(from_host, host);
+        if !is_reachable || self.link_state(from_host, host).loses() {
             return self.connect_again(from, to, tries, host);
         }
-        let is_refused = self.nodes[host].refuses || self.way(from_host, host).refuses();
+        let is_refused = self.nodes[host].refuses || self.link_state(from_host, host).refuses();
         let listener = self.bound_at(host, Ports::Tcp, to).filter(|_| !is_refused);
         let Some(listener) = listener else {
-            self.note(host, What::Lost("connect", from_host));
+            self.note(host, EventKind::Lost("connect", from_host));
             return self.refuse_segment(Some(from), &Segment::Accepted);
         };
         if self.listener_mut(listener).is_some_and(|listener| listener.is_full()) {
             return self.connect_again(from, to, tries, host);
         }
-        self.note(host, What::Packet("connect", from_host, 0));
+        self.note(host, EventKind::Packet("connect", from_host, 0));
         let mut stream = Stream::new(to, remote, from_host, State::HalfOpen(listener));
         stream.peer = Some(from);
         let key = self.sockets.insert(Socket::new(host, Kind::Stream(stream)));
@@ -94,10 +94,17 @@ impl Net {
     }
 
     fn connect_again(&mut self, from: Key, to: SocketAddr, tries: u32, host: usize) {
-        self.note(host, What::Lost("connect", self.sockets.get(from).map_or(host, |s| s.host)));
+        self.note(
+            host,
+            EventKind::Lost("connect", self.sockets.get(from).map_or(host, |s| s.host)),
+        );
         // `ConnectTimeout` ends the attempt; a later retry then finds no socket.
         let pause = FIRST_RETRY.saturating_mul(1 << tries.min(16));
-        self.queue.push_after(self.now, pause, Later::Connect { from, to, tries: tries + 1 });
+        self.queue.push_after(
+            self.now,
+            pause,
+            PendingEvent::Connect { from, to, tries: tries + 1 },
+        );
     }
 
     /// A connection is established. It can be accepted at once, or after the host's delay.
@@ -106,7 +113,9 @@ impl Net {
         let slow = self.nodes[host].slow_accept;
         match slow.is_zero() {
             true => self.make_acceptable(listener, stream),
-            false => self.queue.push_after(self.now, slow, Later::ToAccept { listener, stream }),
+            false => {
+                self.queue.push_after(self.now, slow, PendingEvent::ToAccept { listener, stream })
+            }
         }
     }
 

@@ -18,7 +18,7 @@ const SHOWN: usize = 40;
 
 /// The kind of an event, with its data.
 #[derive(Clone, PartialEq, Debug)]
-pub(crate) enum What {
+pub(crate) enum EventKind {
     Created(TaskId, Option<Rc<str>>),
     Stepping(TaskId),
     Trapped(TaskId, TrapKind, &'static Location<'static>),
@@ -36,31 +36,31 @@ pub(crate) enum What {
 
 /// An event of a host at a virtual time.
 #[derive(Clone, PartialEq, Debug)]
-pub(crate) struct Happened {
+pub(crate) struct LogEvent {
     pub(crate) at: u64,
     pub(crate) host: usize,
-    pub(crate) what: What,
+    pub(crate) kind: EventKind,
 }
 
-impl Happened {
+impl LogEvent {
     fn hash_onto(&self, hash: u64) -> u64 {
-        let (kind, numbers): (u8, [u64; 3]) = match &self.what {
-            What::Created(task, _) => (0, [task.0, 0, 0]),
-            What::Stepping(task) => (1, [task.0, 0, 0]),
-            What::Trapped(task, kind, place) => {
+        let (kind, numbers): (u8, [u64; 3]) = match &self.kind {
+            EventKind::Created(task, _) => (0, [task.0, 0, 0]),
+            EventKind::Stepping(task) => (1, [task.0, 0, 0]),
+            EventKind::Trapped(task, kind, place) => {
                 let place = u64::from(place.line()) << 32 | u64::from(place.column());
                 (2, [task.0, *kind as u64, place])
             }
-            What::Answered(task, kind, is_interrupted) => {
+            EventKind::Answered(task, kind, is_interrupted) => {
                 (3, [task.0, *kind as u64, u64::from(*is_interrupted)])
             }
-            What::Exited(task, exit) => (4, [task.0, *exit as u64, 0]),
-            What::Packet(name, from, length) => {
+            EventKind::Exited(task, exit) => (4, [task.0, *exit as u64, 0]),
+            EventKind::Packet(name, from, length) => {
                 (5, [mix(MIX_START, name.as_bytes()), *from as u64, *length as u64])
             }
-            What::Fault(text) => (6, [mix(MIX_START, text.as_bytes()), 0, 0]),
-            What::Lost(name, from) => (7, [mix(MIX_START, name.as_bytes()), *from as u64, 0]),
-            What::BlockingCall => (8, [0; 3]),
+            EventKind::Fault(text) => (6, [mix(MIX_START, text.as_bytes()), 0, 0]),
+            EventKind::Lost(name, from) => (7, [mix(MIX_START, name.as_bytes()), *from as u64, 0]),
+            EventKind::BlockingCall => (8, [0; 3]),
         };
         let hash = mix(hash, &[kind]);
         let numbers = [self.at, self.host as u64].into_iter().chain(numbers);
@@ -72,23 +72,29 @@ impl Happened {
     pub(crate) fn shown(&self, names: &[String]) -> String {
         let name = |host: usize| names.get(host).map_or("?", String::as_str);
         let (at, host) = (shown(self.at), name(self.host));
-        let what = match &self.what {
-            What::Created(task, None) => format!("task {} is created", task.0),
-            What::Created(task, Some(name)) => format!("task {} `{name}` is created", task.0),
-            What::Stepping(task) => format!("task {} is stepped", task.0),
-            What::Trapped(task, kind, place) => format!("task {} waits: {kind} at {place}", task.0),
-            What::Answered(task, kind, false) => format!("task {} has its answer: {kind}", task.0),
-            What::Answered(task, kind, true) => format!("task {} is interrupted: {kind}", task.0),
-            What::Exited(task, exit) => format!("task {} ends: {exit:?}", task.0),
-            What::Packet(kind, from, 0) => format!("receives {kind} from {}", name(*from)),
-            What::Packet(kind, from, length) => {
+        let text = match &self.kind {
+            EventKind::Created(task, None) => format!("task {} is created", task.0),
+            EventKind::Created(task, Some(name)) => format!("task {} `{name}` is created", task.0),
+            EventKind::Stepping(task) => format!("task {} is stepped", task.0),
+            EventKind::Trapped(task, kind, place) => {
+                format!("task {} waits: {kind} at {place}", task.0)
+            }
+            EventKind::Answered(task, kind, false) => {
+                format!("task {} has its answer: {kind}", task.0)
+            }
+            EventKind::Answered(task, kind, true) => {
+                format!("task {} is interrupted: {kind}", task.0)
+            }
+            EventKind::Exited(task, exit) => format!("task {} ends: {exit:?}", task.0),
+            EventKind::Packet(kind, from, 0) => format!("receives {kind} from {}", name(*from)),
+            EventKind::Packet(kind, from, length) => {
                 format!("receives {kind} from {}, {length} bytes", name(*from))
             }
-            What::Fault(text) => return format!("{at:>14?}  * {text}"),
-            What::Lost(kind, from) => format!("does not receive {kind} from {}", name(*from)),
-            What::BlockingCall => "a closure is done".to_owned(),
+            EventKind::Fault(text) => return format!("{at:>14?}  * {text}"),
+            EventKind::Lost(kind, from) => format!("does not receive {kind} from {}", name(*from)),
+            EventKind::BlockingCall => "a closure is done".to_owned(),
         };
-        format!("{at:>14?}  {host}: {what}")
+        format!("{at:>14?}  {host}: {text}")
     }
 }
 
@@ -99,9 +105,9 @@ const WORD_FACTOR: u64 = 0xbf58_476d_1ce4_e5b9;
 struct Inner {
     hash: u64,
     count: u64,
-    last: VecDeque<Happened>,
+    last: VecDeque<LogEvent>,
     /// All events, for a trace or a comparison.
-    all: Option<Vec<Happened>>,
+    all: Option<Vec<LogEvent>>,
 }
 
 /// The log of a run. Clones share it.
@@ -119,21 +125,21 @@ impl Log {
         })))
     }
 
-    pub(crate) fn note(&self, at: u64, host: usize, what: What) {
-        let happened = Happened { at, host, what };
+    pub(crate) fn note(&self, at: u64, host: usize, kind: EventKind) {
+        let event = LogEvent { at, host, kind };
         let mut inner = self.0.borrow_mut();
-        inner.hash = happened.hash_onto(inner.hash);
+        inner.hash = event.hash_onto(inner.hash);
         inner.count += 1;
         if let Some(all) = &mut inner.all {
-            all.push(happened.clone());
+            all.push(event.clone());
         }
-        if matches!(happened.what, What::Stepping(_)) {
+        if matches!(event.kind, EventKind::Stepping(_)) {
             return;
         }
         if inner.last.len() == SHOWN {
             inner.last.pop_front();
         }
-        inner.last.push_back(happened);
+        inner.last.push_back(event);
     }
 
     /// The hash and the number of all events.
@@ -143,10 +149,10 @@ impl Log {
     }
 
     pub(crate) fn last(&self, names: &[String]) -> Vec<String> {
-        self.0.borrow().last.iter().map(|happened| happened.shown(names)).collect()
+        self.0.borrow().last.iter().map(|event| event.shown(names)).collect()
     }
 
-    pub(crate) fn take_all(&self) -> Vec<Happened> {
+    pub(crate) fn take_all(&self) -> Vec<LogEvent> {
         self.0.borrow_mut().all.take().unwrap_or_default()
     }
 }

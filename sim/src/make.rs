@@ -8,7 +8,7 @@ use std::sync::Arc;
 use crate::clock::{SimClock, WallClock};
 use crate::hang::Pulse;
 use crate::host::Host;
-use crate::log::{Happened, Log};
+use crate::log::{Log, LogEvent};
 use crate::net::Net;
 use crate::outside::{Outside, Woken};
 use crate::recorder::Watch;
@@ -22,7 +22,7 @@ impl Sim {
     pub(crate) fn run_logged(
         &mut self,
         keeps_all: bool,
-    ) -> (Result<Report, Box<Failure>>, Vec<Happened>, Vec<String>) {
+    ) -> (Result<Report, Box<Failure>>, Vec<LogEvent>, Vec<String>) {
         let log = Log::new(keeps_all);
         let mut world = std::mem::replace(self, Self::new(self.seed)).into_world(log);
         let result = world.run_and_report();
@@ -79,7 +79,7 @@ impl World {
     }
 
     /// Drops all hosts as after a loss of power. Returns the events and the names of the hosts.
-    pub(crate) fn end(mut self) -> (Vec<Happened>, Vec<String>) {
+    pub(crate) fn end(mut self) -> (Vec<LogEvent>, Vec<String>) {
         let (events, names) = (self.log.take_all(), self.names());
         for host in self.hosts.iter_mut().rev() {
             host.crash(false);

@@ -14,12 +14,12 @@ use pikake_kernel::{BlockingCall, Event};
 use pikake_traps::Direction;
 
 use crate::latency::Latency;
-use crate::log::{Log, What};
+use crate::log::{EventKind, Log};
 use crate::ports::EPHEMERAL;
 use crate::rng::Rng;
 use crate::socket::{Key, Kind, Readiness, Socket, Sockets};
 use crate::stream::State;
-use crate::wire::{Later, Link, Queue, Way};
+use crate::wire::{Link, LinkState, PendingEvent, Queue};
 
 /// The default duration of a name lookup.
 const LOOKUP: Duration = Duration::from_micros(300);
@@ -108,7 +108,7 @@ pub(crate) struct Net {
     pub(crate) nodes: Vec<Node>,
     pub(crate) sockets: Sockets,
     pub(crate) queue: Queue,
-    ways: BTreeMap<(usize, usize), Way>,
+    links: BTreeMap<(usize, usize), LinkState>,
     /// The links that lose all packets.
     pub(crate) cut: BTreeSet<(usize, usize)>,
     /// Hosts to be turned.
@@ -128,7 +128,7 @@ impl Net {
             nodes: Vec::new(),
             sockets: Sockets::default(),
             queue: Queue::default(),
-            ways: BTreeMap::new(),
+            links: BTreeMap::new(),
             cut: BTreeSet::new(),
             notified: Vec::new(),
             log,
@@ -166,14 +166,14 @@ impl Net {
     }
 
     /// The link from one host to another, with its state.
-    pub(crate) fn way(&mut self, from: usize, to: usize) -> &mut Way {
-        let Self { ways, nodes, settings, seed, .. } = self;
-        ways.entry((from, to)).or_insert_with(|| {
+    pub(crate) fn link_state(&mut self, from: usize, to: usize) -> &mut LinkState {
+        let Self { links, nodes, settings, seed, .. } = self;
+        links.entry((from, to)).or_insert_with(|| {
             let link = match from == to {
                 true => Link::new(settings.loopback),
                 false => settings.link.clone(),
             };
-            Way::new(link, *seed, &format!("{}>{}", nodes[from].name, nodes[to].name))
+            LinkState::new(link, *seed, &format!("{}>{}", nodes[from].name, nodes[to].name))
         })
     }
 
@@ -181,8 +181,8 @@ impl Net {
         !self.cut.contains(&(from, to)) && self.nodes[to].is_up
     }
 
-    pub(crate) fn note(&self, host: usize, what: What) {
-        self.log.note(self.now, host, what);
+    pub(crate) fn note(&self, host: usize, kind: EventKind) {
+        self.log.note(self.now, host, kind);
     }
 
     /// The time of the next event. Removes obsolete events: no run waits for the timeout of a
@@ -191,7 +191,7 @@ impl Net {
         loop {
             let (at, what) = self.queue.peek()?;
             let is_obsolete = match what {
-                Later::ConnectTimeout(key) => {
+                PendingEvent::ConnectTimeout(key) => {
                     self.stream(*key).is_none_or(|stream| stream.state != State::Connecting)
                 }
                 _ => false,

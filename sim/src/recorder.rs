@@ -13,7 +13,7 @@ use pikake_traps::{Exit, Interrupted, TaskId, TaskRef, TrapKind};
 
 use crate::clock::SimClock;
 use crate::hang::Pulse;
-use crate::log::{Log, What};
+use crate::log::{EventKind, Log};
 
 /// The state that the world shares with a host's observer.
 #[derive(Default, Debug)]
@@ -60,8 +60,8 @@ pub(crate) struct Recorder {
 }
 
 impl Recorder {
-    fn note(&self, what: What) {
-        self.log.note(self.clock.get(), self.host, what);
+    fn note(&self, kind: EventKind) {
+        self.log.note(self.clock.get(), self.host, kind);
     }
 
     /// Counts a trap that waits. Returns whether the plan cancels the task in it.
@@ -89,7 +89,7 @@ impl Observer for Recorder {
     fn created(&self, task: &TaskRef) {
         let name = task.name();
         let name = (!name.is_empty()).then(|| name.into());
-        self.note(What::Created(task.id(), name));
+        self.note(EventKind::Created(task.id(), name));
     }
 
     fn stepping(&self, task: &TaskRef) {
@@ -97,22 +97,22 @@ impl Observer for Recorder {
         self.watch.pulse.step(task.id().0);
         steps.set(steps.get() + 1);
         self.clock.advance(step_cost.get() + long_step.take());
-        self.note(What::Stepping(task.id()));
+        self.note(EventKind::Stepping(task.id()));
     }
 
     fn trapped(&self, task: &TaskRef, kind: TrapKind, place: &'static Location<'static>) {
-        self.note(What::Trapped(task.id(), kind, place));
+        self.note(EventKind::Trapped(task.id(), kind, place));
         if self.counts_to_cancel(task.id()) {
             task.request_cancel(Interrupted::cancelled("by the fault plan"));
         }
     }
 
     fn answered(&self, task: &TaskRef, kind: TrapKind, interrupted: bool) {
-        self.note(What::Answered(task.id(), kind, interrupted));
+        self.note(EventKind::Answered(task.id(), kind, interrupted));
     }
 
     fn exited(&self, task: &TaskRef, exit: Exit) {
-        self.note(What::Exited(task.id(), exit));
+        self.note(EventKind::Exited(task.id(), exit));
         if exit == Exit::Panicked {
             *self.watch.panicked.borrow_mut() = Some(label(task));
         }

@@ -10,10 +10,10 @@ use std::time::Duration;
 use rustix::io::Errno;
 
 use crate::clock::nanos;
-use crate::log::What;
+use crate::log::EventKind;
 use crate::net::Net;
 use crate::socket::Key;
-use crate::wire::{Later, Segment};
+use crate::wire::{PendingEvent, Segment};
 
 /// The first interval between retransmissions; that of Linux.
 const FIRST_INTERVAL: Duration = Duration::from_millis(200);
@@ -54,10 +54,10 @@ impl Net {
             return;
         }
         let now = self.now;
-        let way = self.way(from_host, to_host);
-        let mut at = way.arrival(now, segment.len());
+        let link = self.link_state(from_host, to_host);
+        let mut at = link.arrival(now, segment.len());
         let mut tries = 0;
-        while tries < RESEND_LIMIT && way.loses() {
+        while tries < RESEND_LIMIT && link.loses() {
             at = at.saturating_add(nanos(pause(tries)));
             tries += 1;
         }
@@ -65,7 +65,8 @@ impl Net {
         if let Some(stream) = self.stream_mut(from) {
             stream.last_arrival = at;
         }
-        self.queue.push(at, Later::Segment { from: Some(from), from_host, to, to_host, segment });
+        self.queue
+            .push(at, PendingEvent::Segment { from: Some(from), from_host, to, to_host, segment });
     }
 
     /// Delivers a segment, or holds it for retransmission.
@@ -81,7 +82,7 @@ impl Net {
             .and_then(|from| self.stream(from))
             .is_some_and(|sender| !sender.resend.held.is_empty());
         if !self.is_open(from_host, to_host) || is_behind && !is_reset {
-            self.note(to_host, What::Lost(segment.name(), from_host));
+            self.note(to_host, EventKind::Lost(segment.name(), from_host));
             if !is_reset && let Some(from) = from {
                 self.hold(from, segment);
             }
@@ -93,7 +94,7 @@ impl Net {
                 sender.resend.is_unacknowledged = true;
                 self.send_again(from, 0);
             }
-            if matches!(segment, Segment::Data(_)) && self.way(from_host, to_host).resets() {
+            if matches!(segment, Segment::Data(_)) && self.link_state(from_host, to_host).resets() {
                 self.reset_both(from, to);
                 return;
             }
@@ -116,9 +117,10 @@ impl Net {
         {
             let (from_host, to_host) = (stream.remote_host, socket.host);
             let now = self.now;
-            let at = self.way(from_host, to_host).arrival(now, 0);
+            let at = self.link_state(from_host, to_host).arrival(now, 0);
             let reset = Segment::Reset;
-            let later = Later::Segment { from: None, from_host, to: from, to_host, segment: reset };
+            let later =
+                PendingEvent::Segment { from: None, from_host, to: from, to_host, segment: reset };
             self.queue.push(at, later);
         }
     }
@@ -136,7 +138,7 @@ impl Net {
         let Some(stream) = self.stream_mut(key) else { return };
         if stream.resend.timer.is_none() {
             stream.resend.timer = Some(tries);
-            self.queue.push_after(now, pause(tries), Later::Resend(key));
+            self.queue.push_after(now, pause(tries), PendingEvent::Resend(key));
         }
     }
 

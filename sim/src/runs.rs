@@ -4,7 +4,7 @@ use std::env;
 
 use crate::coverage::Coverage;
 use crate::host::Outcome;
-use crate::log::Happened;
+use crate::log::LogEvent;
 use crate::minimise::minimise;
 use crate::plan::FaultPlan;
 use crate::report::{Cause, Failure, Report};
@@ -229,10 +229,10 @@ fn fresh(seed: u64, only: Option<&FaultPlan>, set_up: &impl Fn(&mut Sim)) -> Sim
 }
 
 /// The first event that differs.
-fn difference(first: &[Happened], second: &[Happened], names: &[String]) -> Option<Cause> {
+fn difference(first: &[LogEvent], second: &[LogEvent], names: &[String]) -> Option<Cause> {
     let length = first.len().max(second.len());
     let index = (0..length).find(|index| first.get(*index) != second.get(*index))?;
-    let show = |events: &[Happened]| match events.get(index) {
+    let show = |events: &[LogEvent]| match events.get(index) {
         Some(event) => event.shown(names),
         None => "the run had ended".to_owned(),
     };

@@ -24,8 +24,7 @@ use slab::Slab;
 use crate::datagram::Datagram;
 use crate::listener::Listener;
 use crate::stream::Stream;
-use crate::unix::{UnixListener, UnixStream};
-use crate::unix_datagram::UnixDatagram;
+use crate::unix::{UnixDatagram, UnixListener, UnixStream};
 
 /// The key of a socket of the world. Numbers are not reused.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

@@ -34,12 +34,12 @@ use std::net::SocketAddr;
 use rustix::io::Errno;
 
 use crate::bytes;
-use crate::log::What;
+use crate::log::EventKind;
 use crate::net::Net;
 use crate::ports::Ports;
 use crate::resend::Resend;
 use crate::socket::{Key, Kind, Readiness, Socket};
-use crate::wire::{Later, Segment};
+use crate::wire::{PendingEvent, Segment};
 
 /// The timeout of an attempt to connect, as on Linux.
 const CONNECT_LIMIT: std::time::Duration = std::time::Duration::from_secs(127);
@@ -176,9 +176,9 @@ impl Net {
         let stream = Stream::new(local, to, remote_host, State::Connecting);
         let key = self.sockets.insert(Socket::new(host, Kind::Stream(stream)));
         let at = self.now;
-        let at = self.way(host, remote_host).arrival(at, 0);
-        self.queue.push(at, Later::Connect { from: key, to, tries: 0 });
-        self.queue.push_after(self.now, CONNECT_LIMIT, Later::ConnectTimeout(key));
+        let at = self.link_state(host, remote_host).arrival(at, 0);
+        self.queue.push(at, PendingEvent::Connect { from: key, to, tries: 0 });
+        self.queue.push_after(self.now, CONNECT_LIMIT, PendingEvent::ConnectTimeout(key));
         Ok(key)
     }
 
@@ -258,7 +258,7 @@ impl Net {
             return self.refuse_segment(from, &segment);
         };
         let remote = self.stream(to).map_or(host, |stream| stream.remote_host);
-        self.note(host, What::Packet(segment.name(), remote, segment.len()));
+        self.note(host, EventKind::Packet(segment.name(), remote, segment.len()));
         let Some(stream) = self.stream_mut(to) else { return };
         match segment {
             Segment::Accepted => {

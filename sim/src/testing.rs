@@ -47,7 +47,7 @@
 //! assertion `left == right` failed …
 //! ```
 //!
-//! # What is injected
+//! # Interruptions
 //!
 //! *The task under test* is the main task: the future that the program creates. Each of its
 //! suspensions, that is, each of its traps that is parked, gets
@@ -61,7 +61,7 @@
 //! So each run has exactly one cause. The path that a program takes after an interruption is not
 //! interrupted itself.
 //!
-//! # What is checked
+//! # Checks
 //!
 //! The closure checks the program's own invariant. Each run also checks the kernel: the program
 //! ends; all tasks end after a cancel; and at the end, no socket is open, no wait outstanding and

@@ -29,14 +29,14 @@ impl Net {
         let Some(Socket { host, kind: Kind::Stream(stream), .. }) = self.sockets.get(key) else {
             return gone();
         };
-        let (way, available) = ((*host, stream.remote_host), stream.inbox.len());
+        let (hosts, available) = ((*host, stream.remote_host), stream.inbox.len());
         if most == 0 {
             return Ok(0);
         }
         if available == 0 {
             return self.read_empty(key);
         }
-        let length = self.shortened(way, available.min(most));
+        let length = self.shortened(hosts, available.min(most));
         let room = self.settings.stream_buffer / ANNOUNCED_FRACTION;
         let Some(stream) = self.stream_mut(key) else { return gone() };
         bytes::copy(&stream.inbox, to, length);
@@ -90,8 +90,8 @@ impl Net {
         if room == 0 {
             return would_block();
         }
-        let way = (*host, stream.remote_host);
-        let length = self.shortened(way, most.min(room));
+        let hosts = (*host, stream.remote_host);
+        let length = self.shortened(hosts, most.min(room));
         let Some(stream) = self.stream_mut(key) else { return gone() };
         bytes::put(&mut stream.outbox, from, length);
         self.pump(key);

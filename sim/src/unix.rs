@@ -15,7 +15,10 @@ use rustix::io::Errno;
 use crate::bytes;
 use crate::net::Net;
 use crate::socket::{Key, Kind, Readiness, Socket};
-use crate::unix_datagram::UnixDatagram;
+
+mod datagram;
+
+pub(crate) use datagram::UnixDatagram;
 
 #[derive(Debug)]
 pub(crate) struct UnixListener {

@@ -59,7 +59,7 @@ const NANOS_PER_SECOND: u128 = 1_000_000_000;
 
 /// A link with its streams of random numbers.
 #[derive(Debug)]
-pub(crate) struct Way {
+pub(crate) struct LinkState {
     pub(crate) link: Link,
     /// The time at which the last byte leaves, with a limited bandwidth.
     free_at: u64,
@@ -71,7 +71,7 @@ pub(crate) struct Way {
     refuse: Rng,
 }
 
-impl Way {
+impl LinkState {
     pub(crate) fn new(link: Link, seed: u64, name: &str) -> Self {
         let stream = |purpose| Rng::split(seed, name, purpose);
         Self {
@@ -164,7 +164,7 @@ impl Segment {
 
 /// A pending event.
 #[derive(Debug)]
-pub(crate) enum Later {
+pub(crate) enum PendingEvent {
     /// A request to connect arrives, after `tries` earlier ones.
     Connect { from: Key, to: SocketAddr, tries: u32 },
     /// An attempt to connect times out.
@@ -189,7 +189,7 @@ pub(crate) enum Later {
 struct Entry {
     at: u64,
     number: u64,
-    what: Later,
+    what: PendingEvent,
 }
 
 impl PartialEq for Entry {
@@ -221,20 +221,20 @@ pub(crate) struct Queue {
 }
 
 impl Queue {
-    pub(crate) fn push(&mut self, at: u64, what: Later) {
+    pub(crate) fn push(&mut self, at: u64, what: PendingEvent) {
         self.last += 1;
         self.entries.push(Entry { at, number: self.last, what });
     }
 
-    pub(crate) fn push_after(&mut self, now: u64, length: std::time::Duration, what: Later) {
+    pub(crate) fn push_after(&mut self, now: u64, length: std::time::Duration, what: PendingEvent) {
         self.push(now.saturating_add(nanos(length)), what);
     }
 
-    pub(crate) fn peek(&self) -> Option<(u64, &Later)> {
+    pub(crate) fn peek(&self) -> Option<(u64, &PendingEvent)> {
         self.entries.peek().map(|entry| (entry.at, &entry.what))
     }
 
-    pub(crate) fn pop_due(&mut self, now: u64) -> Option<(u64, Later)> {
+    pub(crate) fn pop_due(&mut self, now: u64) -> Option<(u64, PendingEvent)> {
         if self.peek()?.0 > now {
             return None;
         }

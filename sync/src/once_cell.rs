@@ -78,7 +78,7 @@ impl<T> OnceCell<T> {
     /// # Cancellation
     ///
     /// The wait for another task is an interruption point. `make` handles its own interruptions, and
-    /// what it returns is the value. If the future is dropped, the next waiter tries.
+    /// its output is the value. If the future is dropped, the next waiter tries.
     ///
     /// # Errors
     ///

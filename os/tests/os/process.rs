@@ -101,7 +101,7 @@ async fn output_over_the_limit_ends_the_child() {
     assert_eq!(inside.map(|too_much| too_much.limit), Some(1000));
     assert_eq!(error.stdout, b"y\n".repeat(500));
     assert_eq!(error.status.and_then(|status| status.signal()), Some(SIGTERM));
-    assert!(error.to_string().starts_with("sh: it wrote more than 1000 bytes"), "{error}");
+    assert!(error.to_string().starts_with("sh: the program wrote more than 1000 bytes"), "{error}");
     // As much as the limit is not more.
     assert!(shell("printf 12345").limit(5).output().await.is_ok());
 }

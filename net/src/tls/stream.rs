@@ -118,7 +118,7 @@ impl<S: Read + Write> TlsStream<S> {
     /// # Errors
     ///
     /// [`UnexpectedEof`](io::ErrorKind::UnexpectedEof) if the connection was cut;
-    /// [`InvalidData`](io::ErrorKind::InvalidData) for invalid TLS; what the carrier reports; the
+    /// [`InvalidData`](io::ErrorKind::InvalidData) for invalid TLS; the carrier's error; the
     /// interruption.
     pub async fn read(&self, buffer: &mut [u8]) -> io::Result<usize> {
         if buffer.is_empty() {

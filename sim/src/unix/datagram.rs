@@ -6,9 +6,9 @@ use std::io;
 
 use rustix::io::Errno;
 
+use super::{gone, would_block};
 use crate::net::Net;
 use crate::socket::{Key, Kind, Readiness, Socket};
-use crate::unix::{gone, would_block};
 
 /// The capacity of a socket, in datagrams (`net.unix.max_dgram_qlen`).
 const DATAGRAMS: usize = 10;
