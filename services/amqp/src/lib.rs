@@ -69,6 +69,6 @@ pub use reply_name::is_malformed_reply_to;
 pub mod wire {
     pub use crate::message::REPLY_TO;
     pub use crate::session::wire::{
-        Frame, PROTOCOL_HEADER, Raw, Unreadable, append, append_body, append_method, split,
+        Frame, PROTOCOL_HEADER, Raw, append, append_body, append_method, split,
     };
 }

@@ -121,7 +121,7 @@ impl State {
                     },
                 }
             }
-            Frame::Unreadable(_) | Frame::UnreadableHeader { .. } => {
+            Frame::UnreadableMethod(_) | Frame::UnreadableHeader { .. } => {
                 self.hang_up(id, 501, "FRAME_ERROR - not UTF-8", (0, 0));
             }
             Frame::Header(header) => {

@@ -9,7 +9,7 @@ use amq_protocol::types::ShortString;
 use crate::error::Error;
 use crate::message::{Message, Properties};
 use crate::session::event::{Content, Outcome, Reply};
-use crate::session::wire::{Unreadable, append_method};
+use crate::session::wire::append_method;
 
 /// Sent, and not answered yet.
 #[derive(Debug)]
@@ -40,36 +40,25 @@ struct Unconfirmed<P> {
 /// What a content belongs to.
 #[derive(Debug)]
 pub(super) enum ContentOf {
-    Deliver {
-        consumer: ShortString,
-        content: Box<Content>,
-    },
+    Deliver { consumer: ShortString, content: Box<Content> },
     Get(Box<Content>),
     Return(Box<(basic::Return, Properties)>),
-    /// A message that is rejected once all of it has come.
-    Unreadable(Unreadable),
 }
 
 impl ContentOf {
-    /// The same with its properties.
-    pub(super) fn with(mut self, properties: Properties) -> Self {
-        match &mut self {
+    /// The properties have come.
+    pub(super) fn set_properties(&mut self, properties: Properties) {
+        match self {
             Self::Deliver { content, .. } | Self::Get(content) => content.properties = properties,
             Self::Return(returned) => returned.1 = properties,
-            Self::Unreadable(_) => {}
         }
-        self
     }
 
-    /// The same without properties, as they cannot be read. A returned message is found by the rest.
-    pub(super) fn unreadable(self) -> Self {
-        Self::Unreadable(match self {
-            Self::Deliver { consumer, content } => {
-                Unreadable::Delivery { consumer, tag: content.tag }
-            }
-            Self::Get(content) => Unreadable::Got { tag: content.tag },
-            Self::Return(_) | Self::Unreadable(_) => return self,
-        })
+    /// Names or properties cannot be read. (A returned message is found by the rest.)
+    pub(super) fn set_unreadable(&mut self) {
+        if let Self::Deliver { content, .. } | Self::Get(content) = self {
+            content.is_unreadable = true;
+        }
     }
 }
 
@@ -195,11 +184,6 @@ impl<T, P> ChannelState<T, P> {
     /// No longer tells what becomes of the messages that are not confirmed.
     pub(super) fn abandon(&mut self) -> Vec<P> {
         self.unconfirmed.values_mut().filter_map(|entry| entry.token.take()).collect()
-    }
-
-    /// Whether a consumer has to acknowledge its deliveries.
-    pub(super) fn must_ack(&self, consumer: &ShortString) -> bool {
-        !self.consumers.iter().any(|(tag, no_ack)| *no_ack && tag == consumer)
     }
 
     /// A delivery has come that has to be acknowledged.

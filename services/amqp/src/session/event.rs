@@ -11,6 +11,8 @@ pub(crate) struct Content {
     pub(crate) tag: u64,
     /// It has to be acknowledged.
     pub(crate) is_owed: bool,
+    /// Its names or properties cannot be read: the session rejects it, and hands it to nobody.
+    pub(crate) is_unreadable: bool,
     pub(crate) redelivered: bool,
     pub(crate) exchange: ShortString,
     pub(crate) routing_key: ShortString,

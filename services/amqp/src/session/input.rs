@@ -13,7 +13,7 @@ use amq_protocol::types::ShortString;
 
 use super::channel::{Assembly, ChannelState, ContentOf, answer, ids};
 use super::event::{Content, Ended, Event, Outcome, Reply};
-use super::wire::{self, Frame, Unreadable, append_method};
+use super::wire::{self, Frame, append_method};
 use super::{Phase, Session};
 use crate::error::{CloseReason, Error};
 use crate::message::Properties;
@@ -137,26 +137,27 @@ impl<T, P> Session<T, P> {
             (_, Frame::Method(method @ AMQPClass::Channel(channel::AMQPMethod::Close(_)))) => {
                 self.method(number, method)
             }
-            (Assembly::None, Frame::Unreadable(unreadable)) => {
-                if matches!(unreadable, Unreadable::Got { .. }) && !channel.has_asked((60, 70)) {
-                    return Err(unasked(number));
+            (Assembly::None, Frame::UnreadableMethod(method)) => {
+                self.method(number, method)?;
+                let channel = self.channels.get_mut(&number);
+                if let Some(Assembly::Header(of)) = channel.map(|channel| &mut channel.assembly) {
+                    of.set_unreadable();
                 }
-                channel.assembly = Assembly::Header(ContentOf::Unreadable(unreadable));
                 Ok(())
             }
-            (Assembly::Header(of), Frame::Header(header)) => {
-                self.content_header(number, of.with(header.properties), header.body_size)
+            (Assembly::Header(mut of), Frame::Header(header)) => {
+                of.set_properties(header.properties);
+                self.content_header(number, of, header.body_size)
             }
-            (Assembly::Header(of), Frame::UnreadableHeader { body_size }) => {
-                self.content_header(number, of.unreadable(), body_size)
+            (Assembly::Header(mut of), Frame::UnreadableHeader { body_size }) => {
+                of.set_unreadable();
+                self.content_header(number, of, body_size)
             }
             (Assembly::Body { of, mut body, missing }, Frame::Body(part)) => {
                 if part.len() as u64 > missing {
                     return Err(wrong(format!("a body longer than it said on channel {number}")));
                 }
-                if !matches!(of, ContentOf::Unreadable(_)) {
-                    body.extend_from_slice(part);
-                }
+                body.extend_from_slice(part);
                 self.content_body(number, of, body, missing - part.len() as u64)
             }
             (_, frame) => Err(wrong(format!("out of order on channel {number}: {}", frame.what()))),
@@ -167,8 +168,7 @@ impl<T, P> Session<T, P> {
         if body_size > LARGEST_BODY {
             return Err(wrong(format!("a body of {body_size} bytes")));
         }
-        let room = if matches!(of, ContentOf::Unreadable(_)) { 0 } else { ROOM_AHEAD };
-        let body = Vec::with_capacity(body_size.min(room) as usize);
+        let body = Vec::with_capacity(body_size.min(ROOM_AHEAD) as usize);
         self.content_body(number, of, body, body_size)
     }
 
@@ -187,13 +187,17 @@ impl<T, P> Session<T, P> {
         match of {
             ContentOf::Return(returned) => channel.returned(returned.0, &returned.1, &body),
             ContentOf::Deliver { consumer, mut content } => {
-                content.is_owed = channel.must_ack(&consumer);
+                content.is_owed =
+                    !channel.consumers.iter().any(|(tag, no_ack)| *no_ack && *tag == consumer);
                 if content.is_owed {
                     if channel.has_asked((60, 110)) {
                         // On its way when all was to be taken back, and so is this.
                         return Ok(());
                     }
                     channel.owe(content.tag)?;
+                }
+                if content.is_unreadable {
+                    return self.reject_unreadable(number, consumer.as_str(), &content);
                 }
                 content.body = body;
                 self.events.push_back(Event::Delivered { channel: number, consumer, content });
@@ -203,40 +207,39 @@ impl<T, P> Session<T, P> {
                 if content.is_owed {
                     channel.owe(content.tag)?;
                 }
-                content.body = body;
-                self.answered(number, Reply::Got(Some(content)));
+                let reply = match content.is_unreadable {
+                    true => {
+                        self.reject_unreadable(number, "(a get)", &content)?;
+                        Reply::Rejected
+                    }
+                    false => {
+                        content.body = body;
+                        Reply::Got(Some(content))
+                    }
+                };
+                self.answered(number, reply);
             }
-            ContentOf::Unreadable(unreadable) => return self.reject_unreadable(number, unreadable),
         }
         Ok(())
     }
 
     /// Rejects a message that cannot be read. Requeued, it would be delivered again without end.
-    fn reject_unreadable(&mut self, number: u16, unreadable: Unreadable) -> Result<(), Error> {
-        let Some(channel) = self.channels.get_mut(&number) else { return Ok(()) };
+    fn reject_unreadable(
+        &mut self,
+        number: u16,
+        consumer: &str,
+        content: &Content,
+    ) -> Result<(), Error> {
         tracing::warn!(
             channel = number,
-            message = ?unreadable,
+            consumer,
+            tag = content.tag,
             "rejects a message whose names or properties are not UTF-8, or nested too deep"
         );
-        let owed = match &unreadable {
-            // Before the answer to `basic.recover`, the broker takes all of them back.
-            Unreadable::Delivery { consumer, tag } => {
-                (channel.must_ack(consumer) && !channel.has_asked((60, 110))).then_some(*tag)
-            }
-            Unreadable::Got { tag } => {
-                channel.asked.as_ref().is_some_and(|asked| !asked.is_free).then_some(*tag)
-            }
-            Unreadable::Returned => None,
-        };
-        if let Some(tag) = owed {
-            channel.owe(tag)?;
-            self.reject(number, tag, false)?;
+        match content.is_owed {
+            true => self.reject(number, content.tag, false),
+            false => Ok(()),
         }
-        if matches!(unreadable, Unreadable::Got { .. }) {
-            self.answered(number, Reply::Rejected);
-        }
-        Ok(())
     }
 
     /// The answer to what was asked last on the channel.
@@ -265,7 +268,7 @@ impl<T, P> Session<T, P> {
             }
             AMQPClass::Basic(B::GetOk(get)) => {
                 if !channel.has_asked((60, 70)) {
-                    return Err(unasked(number));
+                    return Err(wrong(format!("a message nobody asked for on channel {number}")));
                 }
                 let basic::GetOk { delivery_tag, redelivered, exchange, routing_key, .. } = get;
                 let content = content(delivery_tag, redelivered, exchange, routing_key);
@@ -422,11 +425,17 @@ fn content(
     routing_key: ShortString,
 ) -> Box<Content> {
     let (properties, body) = (Properties::default(), Vec::new());
-    Box::new(Content { tag, is_owed: true, redelivered, exchange, routing_key, properties, body })
-}
-
-fn unasked(number: u16) -> Error {
-    wrong(format!("a message nobody asked for on channel {number}"))
+    let (is_owed, is_unreadable) = (true, false);
+    Box::new(Content {
+        tag,
+        is_owed,
+        is_unreadable,
+        redelivered,
+        exchange,
+        routing_key,
+        properties,
+        body,
+    })
 }
 
 /// What the broker's reason for not doing something is to whoever asked for it.

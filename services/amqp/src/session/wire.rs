@@ -4,7 +4,7 @@
 //! client needs that may be connected to anything: the frame is found first (so that it is known how
 //! much is missing, what is too large and what is no frame at all), methods that no broker sends
 //! are refused before they are parsed, and so are tables that are nested too deep (`depth`). A message
-//! whose names are not UTF-8 comes as [`Unreadable`], so that it can be rejected.
+//! whose names are not UTF-8 comes without them (`unreadable`), so that it can be rejected.
 
 mod depth;
 mod unreadable;
@@ -19,8 +19,6 @@ use amq_protocol::protocol::{AMQPClass, constants, parse_class};
 use amq_protocol::types::{LongUInt, ShortUInt};
 
 use crate::error::Error;
-
-pub use self::unreadable::Unreadable;
 
 /// Type, channel and length before a payload.
 const HEAD: usize = 7;
@@ -45,8 +43,8 @@ pub struct Raw<'a> {
 pub enum Frame<'a> {
     /// A method, and with it a request or an answer.
     Method(AMQPClass),
-    /// A method with a name that is not UTF-8, and behind which a message follows.
-    Unreadable(Unreadable),
+    /// A method that a message follows, without names, as one of them is not UTF-8.
+    UnreadableMethod(AMQPClass),
     /// The properties of a message, and its length.
     Header(Box<AMQPContentHeader>),
     /// The length of a message whose properties cannot be read.
@@ -64,10 +62,9 @@ impl Frame<'_> {
     /// Its name, for errors.
     pub(crate) fn what(&self) -> String {
         match self {
-            Self::Method(method) => {
+            Self::Method(method) | Self::UnreadableMethod(method) => {
                 format!("method {}.{}", method.get_amqp_class_id(), method.get_amqp_method_id())
             }
-            Self::Unreadable(what) => format!("{what:?}"),
             Self::Header(_) | Self::UnreadableHeader { .. } => "a content header".to_owned(),
             Self::Body(part) => format!("{} bytes of a body", part.len()),
             Self::Heartbeat => "a heartbeat".to_owned(),
@@ -149,9 +146,8 @@ impl<'a> Raw<'a> {
         let malformed = |what: &str| wrong(format!("a malformed {what}"));
         match self.kind {
             constants::FRAME_METHOD => parse_method(self.payload)
-                .or_else(|| unreadable::close(self.payload))
                 .map(Frame::Method)
-                .or_else(|| unreadable::message(self.payload).map(Frame::Unreadable))
+                .or_else(|| unreadable::method(self.payload))
                 .ok_or_else(|| malformed(&format!("method {:?}", self.method()))),
             constants::FRAME_HEADER => {
                 parse_header(self.payload).ok_or_else(|| malformed("content header"))

@@ -202,7 +202,7 @@ fn a_tag_is_read_beside_names_that_are_not_utf8() {
     }));
     let got = unreadable(basic::AMQPMethod::GetOk(basic::GetOk {
         delivery_tag: 3,
-        redelivered: true,
+        redelivered: false,
         exchange: "key".into(),
         routing_key: "x".into(),
         message_count: 4,
@@ -213,13 +213,27 @@ fn a_tag_is_read_beside_names_that_are_not_utf8() {
         exchange: "key".into(),
         routing_key: "x".into(),
     }));
-    let delivery = Unreadable::Delivery { consumer: "c".into(), tag: 1 << 40 };
-    for (bytes, expected) in
-        [(deliver, delivery), (got, Unreadable::Got { tag: 3 }), (returned, Unreadable::Returned)]
-    {
+    let delivery = basic::AMQPMethod::Deliver(basic::Deliver {
+        consumer_tag: "c".into(),
+        delivery_tag: 1 << 40,
+        redelivered: true,
+        ..basic::Deliver::default()
+    });
+    let answer = basic::AMQPMethod::GetOk(basic::GetOk {
+        delivery_tag: 3,
+        redelivered: false,
+        message_count: 4,
+        ..basic::GetOk::default()
+    });
+    let back = basic::AMQPMethod::Return(basic::Return {
+        reply_code: 312,
+        reply_text: "NO_ROUTE".into(),
+        ..basic::Return::default()
+    });
+    for (bytes, expected) in [(deliver, delivery), (got, answer), (returned, back)] {
         let raw = split(&bytes, 4096).unwrap().unwrap();
         match raw.decode() {
-            Ok(Frame::Unreadable(found)) => assert_eq!(found, expected),
+            Ok(Frame::UnreadableMethod(found)) => assert_eq!(found, AMQPClass::Basic(expected)),
             other => panic!("{other:?}"),
         }
         // Cut, or with something behind it, it is no method.

@@ -1,30 +1,13 @@
 //! Methods that the parser refuses because a text in them is not UTF-8.
 //!
-//! Publishers may write any octets into names and properties, and brokers pass them on. Such a message
-//! must not end the connection, as the broker would deliver it again over the next one. This walk finds
-//! how a message is settled; its names are skipped.
+//! Publishers may write any octets into names, and brokers pass them on. Such a message must not end the
+//! connection, as the broker would deliver it again over the next one. This walk finds what settles the
+//! message, and skips its names.
 
-use amq_protocol::protocol::{AMQPClass, channel, connection};
+use amq_protocol::protocol::{AMQPClass, basic, channel, connection};
 use amq_protocol::types::ShortString;
 
-/// A message whose names or properties cannot be read.
-#[derive(Clone, PartialEq, Eq, Debug)]
-pub enum Unreadable {
-    /// A delivery to a consumer.
-    Delivery {
-        /// The consumer's tag.
-        consumer: ShortString,
-        /// The delivery's tag.
-        tag: u64,
-    },
-    /// The answer to a get.
-    Got {
-        /// The delivery's tag.
-        tag: u64,
-    },
-    /// A message that the broker returns, and that this side has not sent: its own names are UTF-8.
-    Returned,
-}
+use super::Frame;
 
 /// The fields of a method that are still to be read.
 struct Fields<'a>(&'a [u8]);
@@ -36,8 +19,16 @@ impl<'a> Fields<'a> {
         Some(octets)
     }
 
+    fn bit(&mut self) -> Option<bool> {
+        Some(self.octets(1)?.first()? & 1 == 1)
+    }
+
     fn u16(&mut self) -> Option<u16> {
         Some(u16::from_be_bytes(*self.octets(2)?.first_chunk()?))
+    }
+
+    fn u32(&mut self) -> Option<u32> {
+        Some(u32::from_be_bytes(*self.octets(4)?.first_chunk()?))
     }
 
     fn u64(&mut self) -> Option<u64> {
@@ -48,55 +39,71 @@ impl<'a> Fields<'a> {
         let length = *self.octets(1)?.first()?;
         self.octets(length.into())
     }
+
+    /// A text of the broker's own. RabbitMQ cuts its reasons at 255 octets, also within a character; what
+    /// is not UTF-8 becomes a `?`.
+    fn reason(&mut self) -> Option<ShortString> {
+        let reason = String::from_utf8_lossy(self.text()?);
+        Some(ShortString::from(reason.replace(char::REPLACEMENT_CHARACTER, "?")))
+    }
+
+    /// Exchange and routing key of a message, which are skipped.
+    fn names(&mut self) -> Option<(ShortString, ShortString)> {
+        let _names = (self.text()?, self.text()?);
+        Some(Default::default())
+    }
 }
 
-/// The method, if a message follows it. `None`: it is another one, or malformed.
-pub(crate) fn message(payload: &[u8]) -> Option<Unreadable> {
+/// What the method says, without its names. `None`: no publisher writes into it, or it is malformed.
+pub(crate) fn method(payload: &[u8]) -> Option<Frame<'static>> {
     let mut fields = Fields(payload);
-    let (unreadable, behind) = match (fields.u16()?, fields.u16()?) {
+    let frame = match (fields.u16()?, fields.u16()?) {
+        (10, 50) => {
+            let (reply_code, reply_text) = (fields.u16()?, fields.reason()?);
+            let (class_id, method_id) = (fields.u16()?, fields.u16()?);
+            let close = connection::Close { reply_code, reply_text, class_id, method_id };
+            Frame::Method(AMQPClass::Connection(connection::AMQPMethod::Close(close)))
+        }
+        (20, 40) => {
+            let (reply_code, reply_text) = (fields.u16()?, fields.reason()?);
+            let (class_id, method_id) = (fields.u16()?, fields.u16()?);
+            let close = channel::Close { reply_code, reply_text, class_id, method_id };
+            Frame::Method(AMQPClass::Channel(channel::AMQPMethod::Close(close)))
+        }
         (60, 50) => {
-            fields.u16()?;
-            fields.text()?;
-            (Unreadable::Returned, 0)
+            let (reply_code, reply_text) = (fields.u16()?, fields.reason()?);
+            let (exchange, routing_key) = fields.names()?;
+            let back = basic::Return { reply_code, reply_text, exchange, routing_key };
+            Frame::UnreadableMethod(AMQPClass::Basic(basic::AMQPMethod::Return(back)))
         }
         (60, 60) => {
             // The consumer's tag is this side's own.
-            let consumer = ShortString::from(str::from_utf8(fields.text()?).ok()?);
-            let tag = fields.u64()?;
-            let _redelivered = fields.octets(1)?;
-            (Unreadable::Delivery { consumer, tag }, 0)
+            let consumer_tag = ShortString::from(str::from_utf8(fields.text()?).ok()?);
+            let (delivery_tag, redelivered) = (fields.u64()?, fields.bit()?);
+            let (exchange, routing_key) = fields.names()?;
+            let deliver = basic::AMQPMethod::Deliver(basic::Deliver {
+                consumer_tag,
+                delivery_tag,
+                redelivered,
+                exchange,
+                routing_key,
+            });
+            Frame::UnreadableMethod(AMQPClass::Basic(deliver))
         }
         (60, 71) => {
-            let tag = fields.u64()?;
-            let _redelivered = fields.octets(1)?;
-            // The count of the messages that are left.
-            (Unreadable::Got { tag }, 4)
+            let (delivery_tag, redelivered) = (fields.u64()?, fields.bit()?);
+            let (exchange, routing_key) = fields.names()?;
+            let message_count = fields.u32()?;
+            let ok = basic::AMQPMethod::GetOk(basic::GetOk {
+                delivery_tag,
+                redelivered,
+                exchange,
+                routing_key,
+                message_count,
+            });
+            Frame::UnreadableMethod(AMQPClass::Basic(ok))
         }
         _ => return None,
     };
-    let (_exchange, _routing_key) = (fields.text()?, fields.text()?);
-    (fields.0.len() == behind).then_some(unreadable)
-}
-
-/// The method, if it closes a channel or the connection: RabbitMQ cuts its reasons at 255 octets, also
-/// within a character. Each sequence that is not UTF-8 becomes a `?`.
-pub(crate) fn close(payload: &[u8]) -> Option<AMQPClass> {
-    let mut fields = Fields(payload);
-    let ids = (fields.u16()?, fields.u16()?);
-    let reply_code = fields.u16()?;
-    let text = String::from_utf8_lossy(fields.text()?).replace(char::REPLACEMENT_CHARACTER, "?");
-    let reply_text = ShortString::from(text);
-    let (class_id, method_id) = (fields.u16()?, fields.u16()?);
-    let method = match ids {
-        (10, 50) => {
-            let close = connection::Close { reply_code, reply_text, class_id, method_id };
-            AMQPClass::Connection(connection::AMQPMethod::Close(close))
-        }
-        (20, 40) => {
-            let close = channel::Close { reply_code, reply_text, class_id, method_id };
-            AMQPClass::Channel(channel::AMQPMethod::Close(close))
-        }
-        _ => return None,
-    };
-    fields.0.is_empty().then_some(method)
+    fields.0.is_empty().then_some(frame)
 }
