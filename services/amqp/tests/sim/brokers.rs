@@ -14,7 +14,7 @@ use crate::{SECOND, message, options, with_broker};
 
 /// The publisher of such a message could otherwise end every connection that it is delivered over.
 #[test]
-fn messages_that_are_not_utf8_go_to_the_dead_letters() {
+fn messages_not_in_utf8_become_dead_letters() {
     with_broker(async |broker| {
         let (middle, address, _listening) = Middle::new(&broker).await;
         middle.others.replace(vec![

@@ -144,13 +144,13 @@ async fn run_answered_at(name: &str) -> u32 {
 }
 
 #[test]
-fn a_job_to_be_answered_at_a_malformed_name_runs_once() {
+fn a_malformed_reply_to_runs_its_job_once() {
     Kernel::new().unwrap().run(async { assert_eq!(run_answered_at(MALFORMED[0]).await, 1) });
 }
 
 /// Its message comes again with each connection that it costs.
 #[test]
-fn a_job_to_be_answered_at_a_departed_node_ends() {
+fn a_job_for_a_departed_node_ends() {
     Kernel::new().unwrap().run(async {
         let times = run_answered_at(DEPARTED).await;
         assert!((1..=4).contains(&times), "{times} runs");

@@ -240,7 +240,7 @@ fn a_reason_that_is_cut_is_told() {
 /// Whichever octet of a delivery changes, the deliveries behind it come as they are, or the session ends
 /// with a clear error.
 #[test]
-fn a_changed_octet_costs_one_delivery_or_ends_the_session() {
+fn a_changed_octet_ends_one_delivery_or_the_session() {
     let one = delivered(1);
     let mut after = Vec::new();
     let mut expected = Vec::new();

@@ -192,7 +192,7 @@ fn unreadable(method: basic::AMQPMethod) -> Vec<u8> {
 }
 
 #[test]
-fn a_tag_is_read_beside_names_that_are_not_utf8() {
+fn tags_are_read_beside_unreadable_names() {
     let deliver = unreadable(basic::AMQPMethod::Deliver(basic::Deliver {
         consumer_tag: "c".into(),
         delivery_tag: 1 << 40,

@@ -271,7 +271,7 @@ fn malformed_names_cost_no_connection() {
 }
 
 #[test]
-fn what_no_broker_takes_is_refused_before_it_is_sent() {
+fn unsendable_messages_are_refused_before_they_leave() {
     on_a_broker(async |server, broker| {
         publish(&broker, message("1"), true, false).await.unwrap().unwrap();
         let mut large = message("large");

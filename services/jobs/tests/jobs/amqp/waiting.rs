@@ -72,7 +72,7 @@ fn a_message_without_a_channel_fails_as_soon() {
 }
 
 #[test]
-fn a_delayed_message_that_was_held_back_is_in_time() {
+fn a_held_back_delayed_message_is_in_time() {
     on_a_broker(async |server, broker| {
         let since = now();
         let later = wall_time() + 20 * SECOND;
