@@ -1,5 +1,8 @@
 //! Jobs in worker processes, for real: this program is its own worker process, so it has no harness.
 
+mod connections;
+#[path = "../support/rabbit.rs"]
+mod rabbit;
 mod trouble;
 
 use std::fs;
@@ -199,7 +202,7 @@ fn a_hard_limit_kills_the_process() {
     assert!(children(id()).is_empty());
 }
 
-fn a_shutdown_kills_what_does_not_end_and_gives_it_back() {
+fn shutdown_kills_and_requeues_an_endless_job() {
     let store = MemoryStore::new();
     let app = app(&store);
     let note = folder("shutdown").join("process");
@@ -222,7 +225,7 @@ fn kill(process: u32, signal: &str) {
 }
 
 /// A terminal's Ctrl-C and a service manager's stop go to the worker's processes, too.
-fn what_ends_the_worker_does_not_end_its_processes() {
+fn signal_to_the_worker_spares_its_processes() {
     let app = app(&MemoryStore::new());
     let note = folder("signals").join("process");
     with_worker(&app, async |_| {
@@ -239,7 +242,7 @@ fn what_ends_the_worker_does_not_end_its_processes() {
 }
 
 /// No job has ended it, so none is charged with it.
-fn an_idle_process_that_is_gone_costs_nothing() {
+fn dead_idle_process_is_replaced() {
     let app = app(&MemoryStore::new()).processes(1);
     with_worker(&app, async |_| {
         let (first, ..) = whoami.delay().await.unwrap().wait().await.unwrap();
@@ -252,7 +255,7 @@ fn an_idle_process_that_is_gone_costs_nothing() {
     assert!(children(id()).is_empty(), "both were reaped");
 }
 
-/// What a process of [`the_workers_death_ends_its_processes`] does: a worker with one endless job.
+/// What a process of [`death_of_the_worker_ends_its_processes`] does: a worker with one endless job.
 const VICTIM: &str = "victim";
 
 fn victim(note: PathBuf) {
@@ -263,7 +266,7 @@ fn victim(note: PathBuf) {
     });
 }
 
-fn the_workers_death_ends_its_processes() {
+fn death_of_the_worker_ends_its_processes() {
     let note = folder("death").join("process");
     let program = std::env::current_exe().unwrap();
     let mut worker = Command::new(program).arg(VICTIM).arg(&note).spawn().unwrap();
@@ -295,7 +298,7 @@ fn nothing_is_inherited() {
     assert_eq!(fs::read_dir("/proc/self/fd").unwrap().count(), before);
 }
 
-fn limits_begin_when_it_is_the_jobs_turn() {
+fn limits_begin_when_the_job_begins() {
     let app = app(&MemoryStore::new()).processes(1);
     with_worker(&app, async |_| {
         let mut all = Vec::new();
@@ -333,34 +336,33 @@ fn main() {
     if trouble::play() {
         return;
     }
+    connections::run_if_child();
     let mut arguments = std::env::args().skip(1);
     if arguments.next().as_deref() == Some(VICTIM) {
         app(&MemoryStore::new()).run_if_child();
         return victim(arguments.next().unwrap().into());
     }
     app(&MemoryStore::new()).run_if_child();
-    let tests: [(&str, fn()); 15] = [
+    let tests: [(&str, fn()); 16] = [
         ("values_and_failures", values_and_failures),
         ("a_killed_process_costs_one_redelivery", a_killed_process_costs_one_redelivery),
         ("a_hard_limit_kills_the_process", a_hard_limit_kills_the_process),
-        (
-            "a_shutdown_kills_what_does_not_end",
-            a_shutdown_kills_what_does_not_end_and_gives_it_back,
-        ),
-        (
-            "what_ends_the_worker_does_not_end_its_processes",
-            what_ends_the_worker_does_not_end_its_processes,
-        ),
-        ("an_idle_process_that_is_gone_costs_nothing", an_idle_process_that_is_gone_costs_nothing),
-        ("the_workers_death_ends_its_processes", the_workers_death_ends_its_processes),
+        ("shutdown_kills_and_requeues_an_endless_job", shutdown_kills_and_requeues_an_endless_job),
+        ("signal_to_the_worker_spares_its_processes", signal_to_the_worker_spares_its_processes),
+        ("dead_idle_process_is_replaced", dead_idle_process_is_replaced),
+        ("death_of_the_worker_ends_its_processes", death_of_the_worker_ends_its_processes),
         ("nothing_is_inherited", nothing_is_inherited),
-        ("limits_begin_when_it_is_the_jobs_turn", limits_begin_when_it_is_the_jobs_turn),
+        ("limits_begin_when_the_job_begins", limits_begin_when_the_job_begins),
         ("a_process_without_its_worker_ends", a_process_without_its_worker_ends),
-        ("however_a_process_ends_its_worker_lives", trouble::however_a_process_ends),
-        ("what_it_started_does_not_hold_it_up", trouble::what_it_started_does_not_hold_it_up),
-        ("who_ends_after_its_job_has_done_it", trouble::who_ends_after_its_job_has_done_it),
+        ("worker_outlives_every_end_of_a_process", trouble::worker_outlives_every_end_of_a_process),
+        (
+            "child_of_a_process_does_not_delay_its_end",
+            trouble::child_of_a_process_does_not_delay_its_end,
+        ),
+        ("process_may_end_after_its_job", trouble::process_may_end_after_its_job),
         ("big_arguments_and_values", trouble::big_arguments_and_values),
         ("a_flood_of_output", trouble::a_flood_of_output),
+        ("one_connection_for_all_jobs", connections::one_connection_for_all_jobs),
     ];
     for (name, test) in tests {
         test();

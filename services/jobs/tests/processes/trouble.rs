@@ -95,7 +95,7 @@ fn failure<T: std::fmt::Debug>(outcome: Result<T, JobError>) -> (String, String)
     }
 }
 
-pub(crate) fn however_a_process_ends() {
+pub(crate) fn worker_outlives_every_end_of_a_process() {
     let app = app(&MemoryStore::new());
     with_worker(&app, async |_| {
         let ways = [
@@ -116,7 +116,7 @@ pub(crate) fn however_a_process_ends() {
     assert!(children(id()).is_empty());
 }
 
-pub(crate) fn what_it_started_does_not_hold_it_up() {
+pub(crate) fn child_of_a_process_does_not_delay_its_end() {
     let app = app(&MemoryStore::new());
     with_worker(&app, async |_| {
         let begun = Instant::now();
@@ -127,7 +127,7 @@ pub(crate) fn what_it_started_does_not_hold_it_up() {
 }
 
 /// The worker comes to look at a process that has answered, and has ended since.
-pub(crate) fn who_ends_after_its_job_has_done_it() {
+pub(crate) fn process_may_end_after_its_job() {
     let app = app(&MemoryStore::new()).processes(1);
     // A task has read the head of an answer, and is to come back for the rest.
     let kernel = Kernel::builder().attempts_per_step(1).build().unwrap();

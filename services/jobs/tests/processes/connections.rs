@@ -1,8 +1,4 @@
-//! One connection to the broker, however many jobs there are at a time, in tasks that send jobs themselves, in threads
-//! and in processes: counted at a real RabbitMQ. This program is its own worker process, so it has no harness.
-
-#[path = "support/rabbit.rs"]
-mod rabbit;
+//! The number of connections to RabbitMQ: one, with 1, 20 and 100 jobs at a time in tasks, threads and processes.
 
 use std::cell::Cell;
 use std::os::unix::process::parent_id;
@@ -16,7 +12,7 @@ use pikake_macros::job;
 use pikake_sync::Event;
 use pikake_traps::{blocking, sleep, spawn};
 
-use rabbit::Rabbit;
+use crate::rabbit::Rabbit;
 
 thread_local! {
     /// How many jobs wait for [`GO_ON`], and what they wait for.
@@ -72,10 +68,14 @@ fn note(worker: u32) -> PathBuf {
     PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join(format!("connections-of-{worker}"))
 }
 
-fn main() {
+/// Runs the jobs of a worker of this test; returns in other processes.
+pub(crate) fn run_if_child() {
     if let Ok(url) = std::fs::read_to_string(note(parent_id())) {
         app(&url).run_if_child();
     }
+}
+
+pub(crate) fn one_connection_for_all_jobs() {
     let note = note(std::process::id());
     let mut rabbit = Rabbit::start();
     for jobs in [1, 20, 100] {
