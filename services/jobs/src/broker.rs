@@ -1,17 +1,17 @@
-//! What a broker does for jobs: the contract that memory, SQLite and RabbitMQ keep.
+//! The contract of brokers, which memory, SQLite and RabbitMQ keep.
 //!
-//! A broker belongs to one kernel (`!Send`); it is chosen by URL at run time, so the trait is object-safe.
+//! A broker belongs to one kernel (`!Send`). The trait is object-safe, since a URL chooses the broker at run time.
 //!
 //! # At least once
 //!
-//! A message that `publish` confirmed is delivered until somebody acknowledges it or moves it to the dead: to one
-//! consumer at a time, again (with [`Delivery::attempt`] one higher) if that consumer is lost. Nothing else ends it,
-//! but its own `expires` (it may be delivered once more, and is then told to have expired), `purge`, and the end of the process for `memory://`.
+//! A message that `publish` confirmed is delivered until a consumer acknowledges it or moves it to the dead: to one
+//! consumer at a time, and again (with [`Delivery::attempt`] one higher) if that consumer is lost. Besides, a message
+//! ends by its `expires` (a worker may still get it, and revokes the job), by `purge`, and with a `memory://` process.
 //!
 //! # Interruption
 //!
-//! Every wait is an interruption point. Interrupted `publish`: uncertain, the message is in the error. Interrupted
-//! `next`: nothing is lost, what had come is returned by the next call. `ack`, `give_back` and `bury` are not
+//! Every wait is an interruption point. Interrupted, `publish` is uncertain, and the error has the message. Interrupted,
+//! `next` loses nothing: the next call returns a message that has arrived. `ack`, `give_back` and `bury` are not
 //! interruption points where the broker can do them without waiting.
 
 mod error;
@@ -30,9 +30,9 @@ use crate::message::{JobId, Message, Outcome};
 /// A future of one kernel, boxed since the broker is chosen at run time.
 pub type LocalFuture<'a, T> = Pin<Box<dyn Future<Output = T> + 'a>>;
 
-/// The contract; see the module for what holds of all of it.
+/// A broker; see the module for the rules that hold for all methods.
 pub trait Broker: fmt::Debug {
-    /// Makes sure that a queue exists; does nothing if it does. A queue with other options is an error, unless
+    /// Declares a queue, if there is none of this name. A queue with other options is an error, unless
     /// [`QueueOptions::as_found`].
     fn declare<'a>(
         &'a self,
@@ -40,9 +40,9 @@ pub trait Broker: fmt::Debug {
         options: &'a QueueOptions,
     ) -> LocalFuture<'a, Result<(), BrokerError>>;
 
-    /// Puts a message into a queue; resolves once the broker has it for good (pipelined: many may be under way).
+    /// Publishes a message to a queue; resolves once the broker has confirmed it. Many calls may be under way at once.
     ///
-    /// With `not_before` in the future, it is delivered from then on, and waits at the broker until then.
+    /// With `not_before` in the future, the message stays at the broker until then.
     fn publish<'a>(
         &'a self,
         queue: &'a str,
@@ -50,21 +50,21 @@ pub trait Broker: fmt::Debug {
         not_before: Option<SystemTime>,
     ) -> LocalFuture<'a, Result<(), PublishError>>;
 
-    /// Begins to take messages of a queue, `prefetch` unacknowledged ones at most.
+    /// Starts a consumer of a queue, with `prefetch` unacknowledged messages at most.
     fn consume<'a>(
         &'a self,
         queue: &'a str,
         prefetch: u16,
     ) -> LocalFuture<'a, Result<Box<dyn Deliveries>, BrokerError>>;
 
-    /// The job is done: its message is removed.
+    /// Acknowledges a message, which removes it.
     fn ack(&self, receipt: Receipt) -> LocalFuture<'_, Result<(), BrokerError>>;
 
-    /// Not done: others may take it at once. It keeps its place in line if the broker can do that.
+    /// Requeues a message, at its old position where the broker supports that.
     fn give_back(&self, receipt: Receipt) -> LocalFuture<'_, Result<(), BrokerError>>;
 
-    /// Moves a message to the dead of its queue, with the reason why. Refused, the message is still the consumer's, to be
-    /// given back.
+    /// Moves a message to the dead of its queue, with the reason. If the broker refuses, the message is still delivered
+    /// to this consumer, which must requeue it.
     fn bury(
         &self,
         receipt: Receipt,
@@ -72,7 +72,7 @@ pub trait Broker: fmt::Debug {
         reason: String,
     ) -> LocalFuture<'_, Result<(), BrokerError>>;
 
-    /// The names of all queues; `None` if the broker does not tell.
+    /// The names of all queues; `None` if the broker cannot list them.
     fn queues(&self) -> LocalFuture<'_, Result<Option<Vec<String>>, BrokerError>> {
         Box::pin(async { Ok(None) })
     }
@@ -80,37 +80,37 @@ pub trait Broker: fmt::Debug {
     /// How many messages a queue has.
     fn counts<'a>(&'a self, queue: &'a str) -> LocalFuture<'a, Result<Counts, BrokerError>>;
 
-    /// Removes the messages that wait in a queue, delayed ones with them; says how many. Who waits for one of their jobs is
-    /// told that it was revoked, unless the broker cannot say which they were (RabbitMQ). Interrupted, some may be there yet.
+    /// Removes the ready and delayed messages of a queue, and returns how many. Waiters of their jobs are notified that
+    /// these were revoked, unless the broker cannot say which they were (RabbitMQ). Interrupted, some may remain.
     fn purge<'a>(&'a self, queue: &'a str) -> LocalFuture<'a, Result<u64, BrokerError>>;
 
-    /// The dead of a queue, oldest first, `limit` at most. They stay.
+    /// The dead of a queue, oldest first, `limit` at most. They stay dead.
     fn dead<'a>(
         &'a self,
         queue: &'a str,
         limit: usize,
     ) -> LocalFuture<'a, Result<Vec<DeadJob>, BrokerError>>;
 
-    /// Puts dead messages back into their queue, all or the one of `job`; says how many.
+    /// Puts dead messages back into their queue, all or the one of `job`, and returns how many.
     fn replay<'a>(
         &'a self,
         queue: &'a str,
         job: Option<&'a JobId>,
     ) -> LocalFuture<'a, Result<u64, BrokerError>>;
 
-    /// Prepares for the outcome of a job that is about to be published, so that none can come too early.
+    /// Prepares for the outcome of a job that is about to be published, so that an early outcome is not lost.
     ///
     /// Sets [`Message::reply_to`] if the broker needs it.
     fn expect<'a>(&'a self, message: &'a mut Message) -> LocalFuture<'a, Result<(), BrokerError>>;
 
-    /// Stores the outcome of the job of a message, or sends it to who asked for it.
+    /// Stores the outcome of a message's job, or sends it to the waiter.
     fn store<'a>(
         &'a self,
         message: &'a Message,
         outcome: Outcome,
     ) -> LocalFuture<'a, Result<(), BrokerError>>;
 
-    /// What is known of a job's outcome now; `None` if nothing.
+    /// The latest outcome of a job; `None` if none is known.
     fn outcome<'a>(
         &'a self,
         job: &'a JobId,
@@ -119,81 +119,81 @@ pub trait Broker: fmt::Debug {
     /// Waits for the final outcome of a job (success, failure or revoked). May be called again after an interruption.
     fn wait<'a>(&'a self, job: &'a JobId) -> LocalFuture<'a, Result<Outcome, BrokerError>>;
 
-    /// One who expected the outcome of this job will not ask for it any more; called once for each `expect`.
+    /// Cancels one `expect`. Call exactly once per `expect`.
     fn forget(&self, job: &JobId);
 
-    /// How the connection to the broker is, in a word or two for people (`open`, `blocked: memory`, `connecting (3)`).
+    /// The state of the connection, for people (`open`, `blocked: memory`, `connecting (3)`).
     fn state(&self) -> String;
 
-    /// Asks the broker how it is, for [`state`](Self::state) to tell. RabbitMQ says that it is short of memory or disk only
-    /// to who has sent it something.
+    /// Updates [`state`](Self::state) with a round trip. RabbitMQ reports that it is short of memory or disk only to
+    /// connections that have published.
     fn probe(&self) -> LocalFuture<'_, Result<(), BrokerError>> {
         Box::pin(async { Ok(()) })
     }
 
-    /// Ends: waits until what was acknowledged and published has reached the broker, then closes.
+    /// Closes the connection, once all acknowledgements and published messages have reached the broker.
     fn close(&self) -> LocalFuture<'_, Result<(), BrokerError>>;
 
-    /// The broker itself, where it has more to offer than this contract; to be downcast.
+    /// The broker's own type, for a downcast, if it offers more than this trait.
     fn as_any(&self) -> Option<&dyn Any> {
         None
     }
 }
 
-/// Messages of one queue for one consumer. Dropped: consuming ends, what was not acknowledged is given back.
+/// A consumer of one queue. Dropped, it requeues its unacknowledged messages.
 pub trait Deliveries: fmt::Debug {
     /// The next message; `None` once the consumer has been cancelled.
     fn next(&mut self) -> LocalFuture<'_, Result<Option<Delivery>, BrokerError>>;
 
-    /// No more messages, also if this fails: those that had come already are still returned by `next`, then `None`.
+    /// Takes no more messages, even if this call fails: `next` returns those that have arrived, then `None`.
     fn cancel(&mut self) -> LocalFuture<'_, Result<(), BrokerError>>;
 }
 
-/// A message that one consumer has, until it acknowledges it, gives it back, buries it, or is lost.
+/// A message that one consumer holds, until the consumer acknowledges, requeues or buries it, or is lost.
 #[derive(Debug)]
 #[non_exhaustive]
 pub struct Delivery {
-    /// What to hand to `ack`, `give_back` or `bury`.
+    /// The argument for `ack`, `give_back` or `bury`.
     pub receipt: Receipt,
-    /// The queue that it came from.
+    /// The queue of the message.
     pub queue: String,
-    /// How often it was delivered before this time, as far as the broker knows.
+    /// How often the message was delivered before, as far as the broker knows.
     pub attempt: u32,
-    /// The message as it came; it may be anything at all (see [`Message::request`](crate::message::Message)).
+    /// The message, unchecked (see [`Request::read`](crate::Request::read)).
     pub message: Message,
 }
 
 impl Delivery {
-    /// For brokers.
+    /// A delivery, for implementations of [`Broker`].
     pub fn new(receipt: Receipt, queue: String, attempt: u32, message: Message) -> Self {
         Self { receipt, queue, attempt, message }
     }
 }
 
-/// What identifies a delivery to its broker: one of an earlier connection is refused.
+/// Identifies a delivery to its broker, which refuses receipts of an earlier connection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Receipt {
-    /// Which connection, or consumer, it belongs to.
+    /// The connection or consumer of the delivery.
     pub session: u64,
     /// The delivery tag, or row.
     pub tag: u64,
 }
 
-/// What a queue is to be.
+/// The options of a queue.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct QueueOptions {
-    /// Whether several machines keep it (RabbitMQ: a quorum queue, else a classic one). Others ignore it.
+    /// Whether the queue is replicated (RabbitMQ: a quorum queue, else a classic one). Other brokers ignore this.
     pub replicated: bool,
-    /// The highest priority that messages may have; 0: none. Not with RabbitMQ's quorum queues.
+    /// The highest priority of a message; 0: no priorities. Not with RabbitMQ's quorum queues.
     pub max_priority: u8,
-    /// Whether a queue that is there already is used as it is, and the rest counts only for one that has to be made.
+    /// Whether an existing queue is used as it is. The other options then apply to a new queue only.
     pub as_found: bool,
 }
 
 impl QueueOptions {
-    /// For a queue of which nobody has said what it is to be: as it is found, or the default.
-    pub(crate) fn unsaid() -> Self {
+    /// For a queue without options of its own: an existing one as it is, or a default one.
+    pub(crate) fn unspecified() -> Self {
         Self { as_found: true, ..Self::default() }
     }
 }
@@ -208,15 +208,15 @@ impl Default for QueueOptions {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 #[non_exhaustive]
 pub struct Counts {
-    /// Waiting to be taken.
+    /// Messages that may be delivered.
     pub ready: u64,
-    /// Taken and not acknowledged, if the broker tells.
+    /// Messages that were delivered and not acknowledged, if the broker counts them.
     pub taken: Option<u64>,
-    /// Waiting for their time.
+    /// Messages whose time has not come.
     pub delayed: u64,
-    /// Dead.
+    /// Dead messages.
     pub dead: u64,
-    /// Consumers, if the broker tells.
+    /// Consumers, if the broker counts them.
     pub consumers: Option<u64>,
 }
 
@@ -224,65 +224,65 @@ pub struct Counts {
 #[derive(Debug)]
 #[non_exhaustive]
 pub struct DeadJob {
-    /// Why it died.
+    /// Why the message is dead.
     pub reason: String,
-    /// When, if the broker tells.
+    /// When the message was moved, if the broker knows.
     pub since: Option<SystemTime>,
-    /// The message as it was.
+    /// The message.
     pub message: Message,
 }
 
 impl DeadJob {
-    /// For brokers.
+    /// A dead message, for implementations of [`Broker`].
     pub fn new(reason: String, since: Option<SystemTime>, message: Message) -> Self {
         Self { reason, since, message }
     }
 }
 
-/// What can go wrong at a broker.
+/// An error of a broker.
 #[derive(Debug)]
 #[non_exhaustive]
 pub enum BrokerError {
     /// This wait was interrupted.
     Interrupted(Interrupted),
-    /// The broker was lost and is being looked for; the call may be made again.
+    /// The connection is lost and being recovered; the call may be retried.
     Lost(String),
-    /// The broker refused, and would again (no such queue, other options, no permission).
+    /// The broker refuses, and would do so again (no such queue, other options, no permission).
     Refused(String),
-    /// The receipt is of an earlier connection, or was used: the message is somebody else's by now.
+    /// The receipt is of an earlier connection or was used: this consumer no longer has the message.
     Stale,
-    /// The outcome can't be known here: nobody asked for it before the job was sent, it was forgotten, or the
-    /// connection was lost over which it was to come.
+    /// The outcome cannot arrive here: it was not expected before the job was sent, it was forgotten, or its
+    /// connection was lost.
     NoOutcome,
     /// The connection has been closed.
     Closed,
-    /// The system or a file: disk full, no permission.
+    /// The system or a file failed: disk full, no permission.
     Io(std::io::Error),
 }
 
-/// How a broker is opened, where that makes a difference.
+/// The options of opening a broker. Brokers other than RabbitMQ ignore them.
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct Opening {
-    /// Messages go over a connection of their own.
+    /// Whether messages are published over a connection of their own.
     pub(crate) is_split: bool,
-    /// How long a message is held back while the broker takes none; `None`: as the client does.
+    /// How long a message waits while the broker accepts none; `None`: the default of the AMQP client.
     pub(crate) blocked_timeout: Option<Duration>,
 }
 
-/// A message that may not have reached the broker, given back.
+/// A message that was not confirmed.
 #[derive(Debug)]
 #[non_exhaustive]
 pub struct PublishError {
     /// The message.
     pub message: Box<Message>,
-    /// Whether it may have arrived all the same.
+    /// Whether the message may have arrived nevertheless.
     pub is_uncertain: bool,
-    /// Why.
+    /// Why the message was not confirmed.
     pub cause: PublishFailure,
 }
 
 impl PublishError {
-    /// For brokers.
+    /// An error, for implementations of [`Broker`].
     pub fn new(message: Message, is_uncertain: bool, cause: PublishFailure) -> Self {
         Self { message: Box::new(message), is_uncertain, cause }
     }
@@ -292,8 +292,8 @@ impl PublishError {
 #[derive(Debug)]
 #[non_exhaustive]
 pub enum PublishFailure {
-    /// The broker's memory or disk is short, and it did not take messages for this long.
+    /// The broker is short of memory or disk, and has accepted no messages for this long.
     Blocked(Duration),
-    /// Anything else.
+    /// Any other error.
     Broker(BrokerError),
 }

@@ -1,4 +1,4 @@
-//! Which broker a URL means.
+//! Opening a broker by its URL.
 //!
 //! This file is the only one that knows all brokers.
 
@@ -18,7 +18,7 @@ pub use rabbitmq::AmqpBroker;
 #[cfg(feature = "sqlite")]
 pub use sqlite::SqliteBroker;
 
-/// How brokers' URLs begin.
+/// The schemes of broker URLs.
 const SCHEMES: &[&str] = &[
     "memory",
     #[cfg(feature = "sqlite")]
@@ -29,25 +29,25 @@ const SCHEMES: &[&str] = &[
     "amqps",
 ];
 
-/// The URL, if it is a broker's as far as that can be seen; else what it is not.
+/// The URL if its scheme is known, or else an error text.
 pub(crate) fn checked(url: String) -> Result<String, String> {
     let is_known = url.split_once("://").is_some_and(|(scheme, _)| SCHEMES.contains(&scheme));
     match is_known {
         true => Ok(url),
         false => Err(format!(
-            "`{url}` is not a broker's URL; those begin with `{}://`",
+            "`{url}` is not a broker's URL; such a URL begins with `{}://`",
             SCHEMES.join("://`, `")
         )),
     }
 }
 
-/// Opens the broker that a URL means.
+/// Opens the broker at a URL.
 ///
 /// | URL | broker |
 /// | --- | --- |
-/// | `memory://` | in memory, its own |
-/// | `memory://name` | in memory, the same for all of this process that say this name |
-/// | `sqlite:///path` | in a SQLite database at `/path`; `sqlite://path`: at a relative one |
+/// | `memory://` | in memory, with a store of its own |
+/// | `memory://name` | in memory, with the store of this name in this process |
+/// | `sqlite:///path` | in a SQLite database at `/path`; `sqlite://path`: at a relative path |
 /// | `sqlite:///path?lease=30` | the same with a lease of 30 seconds (see `SqliteBroker`) |
 /// | `amqp://user:password@host:port/vhost` | RabbitMQ; with the feature `tls`, `amqps://` |
 ///
@@ -62,19 +62,19 @@ pub(crate) fn checked(url: String) -> Result<String, String> {
 ///
 /// # Errors
 ///
-/// [`BrokerError::Refused`] for a URL that means no broker.
+/// [`BrokerError::Refused`] for a URL that names no broker.
 pub fn open(url: &str) -> LocalFuture<'_, Result<Rc<dyn Broker>, BrokerError>> {
     open_as(url, Opening::default())
 }
 
-#[cfg_attr(not(feature = "amqp"), expect(unused_variables, reason = "as above"))]
+#[cfg_attr(not(feature = "amqp"), expect(unused_variables, reason = "only RabbitMQ has options"))]
 pub(crate) fn open_as(
     url: &str,
     opening: Opening,
 ) -> LocalFuture<'_, Result<Rc<dyn Broker>, BrokerError>> {
     Box::pin(async move {
         let Some((scheme, rest)) = url.split_once("://") else {
-            return Err(BrokerError::Refused(format!("`{url}` is not a URL, as `memory://` is")));
+            return Err(BrokerError::Refused(format!("`{url}` is not a URL such as `memory://`")));
         };
         match scheme {
             "memory" if rest.is_empty() => Ok(Rc::new(MemoryStore::new().open()) as Rc<dyn Broker>),
@@ -91,7 +91,7 @@ pub(crate) fn open_as(
             #[cfg(feature = "amqp")]
             "amqp" | "amqps" => Ok(Rc::new(AmqpBroker::open_as(url, opening).await?)),
             _ => Err(BrokerError::Refused(format!(
-                "`{scheme}://` is not the beginning of a broker's URL, as `memory://` is"
+                "`{scheme}://` is not the scheme of a broker, such as `memory://`"
             ))),
         }
     })

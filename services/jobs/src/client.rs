@@ -1,4 +1,4 @@
-//! The side that sends: the application, calls of jobs, and handles to what was sent.
+//! The sending side: the application, calls of jobs, and handles to jobs that were sent.
 
 pub(crate) mod app;
 pub(crate) mod call;

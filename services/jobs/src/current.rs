@@ -1,6 +1,6 @@
-//! What code can find out about the job that runs it.
+//! The current job, for the code that it runs.
 //!
-//! A job is current while its future is polled or its closure runs, on whichever thread.
+//! A job is current on a thread while that thread polls its future or runs its closure.
 
 use std::cell::RefCell;
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
@@ -13,11 +13,11 @@ thread_local! {
     static JOB: RefCell<Option<CurrentJob>> = const { RefCell::new(None) };
 }
 
-/// The job that is being run here.
+/// The job that runs the calling code.
 ///
 /// # Examples
 ///
-/// A job that knows better than its back-off when to try again:
+/// A job that sets its own delay before the next retry:
 ///
 /// ```
 /// use pikake_jobs::current_job;
@@ -34,19 +34,19 @@ thread_local! {
 ///
 /// # Panics
 ///
-/// Outside a job: in a task that the job has spawned, too.
+/// Outside a job, and in a task that a job has spawned.
 #[track_caller]
 pub fn current_job() -> CurrentJob {
     try_current_job()
         .expect("`current_job` is for code that a job runs itself, and no job runs here")
 }
 
-/// The job that is being run here; `None` outside of jobs.
+/// The job that runs the calling code; `None` outside a job.
 pub fn try_current_job() -> Option<CurrentJob> {
     JOB.with_borrow(Clone::clone)
 }
 
-/// What a job can know of itself. Given by [`current_job`].
+/// The facts of a running job. Returned by [`current_job`].
 #[derive(Debug, Clone)]
 pub struct CurrentJob {
     pub(crate) facts: Arc<Facts>,
@@ -62,7 +62,7 @@ pub(crate) struct Facts {
     pub(crate) retries: u32,
     pub(crate) max_retries: u32,
     pub(crate) attempt: u32,
-    /// Set when its limits begin.
+    /// When the soft limit interrupts the job. Set when the limits begin.
     pub(crate) deadline: OnceLock<Deadline>,
     pub(crate) retry_in: Mutex<Option<Duration>>,
 }
@@ -79,52 +79,52 @@ impl CurrentJob {
         &self.facts.id
     }
 
-    /// The name of its definition.
+    /// The name of the job's definition.
     pub fn name(&self) -> &str {
         self.facts.name
     }
 
-    /// The queue that it came from.
+    /// The queue that the message came from.
     pub fn queue(&self) -> &str {
         &self.facts.queue
     }
 
-    /// How often it was tried again after a failure, before this time.
+    /// How many retries were made before this run.
     pub fn retries(&self) -> u32 {
         self.facts.retries
     }
 
-    /// How often it may be.
+    /// How many retries the job has in all.
     pub fn max_retries(&self) -> u32 {
         self.facts.max_retries
     }
 
-    /// How often this try was begun before, by workers that were lost.
+    /// The earlier deliveries of this message, plus the worker processes that the job has ended.
     pub fn attempt(&self) -> u32 {
         self.facts.attempt
     }
 
-    /// When its soft time limit is over, by its kernel's clock; `None` without one, and for jobs that are no tasks, which
-    /// have no such clock.
+    /// The end of the soft time limit, by the kernel's clock; `None` without a limit, and in a thread or process, which
+    /// has no such clock.
     pub fn deadline(&self) -> Option<Deadline> {
         self.facts.deadline.get().copied()
     }
 
-    /// Whether a job in a thread has been interrupted: nobody waits for its end any more.
+    /// Whether a job in a thread has been interrupted, so that its value is no longer used.
     ///
-    /// Jobs that are tasks are told at their next wait, those in processes are killed.
+    /// A task is interrupted at its next wait instead, and a process is killed.
     pub fn is_cancelled(&self) -> bool {
         self.cancel.as_ref().is_some_and(CancelFlag::is_cancelled)
     }
 
-    /// Should this try fail, the next one is not begun before so long, whatever the back-off says.
+    /// Sets the delay before the next retry if this run fails, in place of the back-off's.
     ///
-    /// It counts as a retry: without one left, nothing comes of it.
+    /// The retry counts as any other: without one left, the job fails for good.
     pub fn retry_in(&self, length: Duration) {
         *self.facts.retry_in.lock().unwrap_or_else(PoisonError::into_inner) = Some(length);
     }
 
-    /// Makes it the current job for the length of a call.
+    /// Makes this the current job during a call.
     pub(crate) fn run<R>(&self, work: impl FnOnce() -> R) -> R {
         struct Before(Option<CurrentJob>);
         impl Drop for Before {

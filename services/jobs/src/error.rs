@@ -1,4 +1,4 @@
-//! What can go wrong when an application is set up, a job is sent, or its outcome is waited for.
+//! The errors of setting up an application, sending a job, and waiting for its outcome.
 
 use std::error::Error;
 use std::fmt;
@@ -8,17 +8,17 @@ use pikake_traps::Interrupted;
 use crate::broker::{BrokerError, PublishError};
 use crate::wire::failure::Failure;
 
-/// Why an application could not be made, connected or run.
+/// Why an application could not be created, connected or run.
 #[derive(Debug)]
 #[non_exhaustive]
 pub enum AppError {
-    /// The URL names no broker that there is.
+    /// The URL names no known broker.
     Url(String),
-    /// The broker.
+    /// The broker failed.
     Broker(BrokerError),
     /// The hook of [`App::setup`](crate::App::setup) failed.
     Setup(Box<dyn Error>),
-    /// This application's worker runs already.
+    /// This application's worker is already running.
     AlreadyRunning,
     /// Worker processes could not be started.
     Processes(std::io::Error),
@@ -31,10 +31,10 @@ impl fmt::Display for AppError {
             Self::Broker(error) => error.fmt(f),
             Self::Setup(error) => write!(f, "the setup of the application failed: {error}"),
             Self::AlreadyRunning => f.write_str(
-                "this application's worker runs already: raise its concurrency, or make another \
-                 application",
+                "this application's worker is already running: raise its concurrency, or create \
+                 another application",
             ),
-            Self::Processes(error) => write!(f, "no worker process can be started: {error}"),
+            Self::Processes(error) => write!(f, "worker processes cannot be started: {error}"),
         }
     }
 }
@@ -62,7 +62,7 @@ impl From<Interrupted> for AppError {
     }
 }
 
-/// Why a job was not sent, or may not have been.
+/// Why a job was not sent, or may not have been sent.
 #[derive(Debug)]
 #[non_exhaustive]
 pub enum SendError {
@@ -70,9 +70,9 @@ pub enum SendError {
     NoApp,
     /// The arguments cannot be written as JSON.
     Arguments(String),
-    /// The broker, before the job was published.
+    /// The broker failed before the job was published.
     Broker(BrokerError),
-    /// The broker has not confirmed the job.
+    /// The broker did not confirm the job.
     Publish(PublishError),
 }
 
@@ -118,17 +118,17 @@ impl From<PublishError> for SendError {
 #[derive(Debug)]
 #[non_exhaustive]
 pub enum JobError {
-    /// It failed for good.
+    /// The job failed for good.
     Failed(Failure),
-    /// It was cancelled or expired; with the words of whoever did that.
+    /// The job was cancelled, purged, or expired; with the reason.
     Revoked(String),
-    /// Its value is of another type than this handle's.
+    /// The job's value has another type than the handle.
     Value(serde_json::Error),
-    /// It was sent with `ignore_result`, so nobody will know.
+    /// The job was sent with `ignore_result`, so no outcome is stored.
     Ignored,
-    /// Not the job but this wait was interrupted. It may be made again.
+    /// This wait was interrupted, not the job. The wait may be repeated.
     Interrupted(Interrupted),
-    /// The broker.
+    /// The broker failed.
     Broker(BrokerError),
 }
 
@@ -139,7 +139,7 @@ impl fmt::Display for JobError {
             Self::Revoked(why) => write!(f, "the job was revoked: {why}"),
             Self::Value(error) => write!(f, "the job's value is of another type: {error}"),
             Self::Ignored => f.write_str("the job was sent with `ignore_result`"),
-            Self::Interrupted(why) => write!(f, "waiting for the job was cut short: {why}"),
+            Self::Interrupted(why) => write!(f, "the wait for the job was interrupted: {why}"),
             Self::Broker(error) => error.fmt(f),
         }
     }

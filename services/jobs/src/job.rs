@@ -13,13 +13,13 @@ use crate::options::JobOptions;
 use crate::wire::arguments::WrongArguments;
 use crate::wire::failure::Failure;
 
-/// What one run of a job came to: its value as JSON, or how it failed.
+/// The result of one run of a job: its value as JSON, or its failure.
 pub type Returned = Result<Value, Failure>;
 
 /// A job's definition, as a type. Implemented by `#[pikake::job]`.
 ///
-/// What cannot be a job is refused where it is written: a method, a generic function, borrowed arguments, arguments
-/// or a value that are not JSON, and options that contradict each other.
+/// These do not compile: a method, a generic function, borrowed arguments, arguments or a value that are not JSON,
+/// and options that contradict each other.
 ///
 /// ```compile_fail
 /// #[pikake_macros::job(crate = pikake_jobs)]
@@ -60,18 +60,18 @@ pub trait Job: Copy + 'static {
     type Arguments: Serialize + DeserializeOwned;
     /// The value.
     type Output: Serialize + DeserializeOwned + 'static;
-    /// The name it is sent under.
+    /// The name in the job's messages.
     const NAME: &'static str;
-    /// The names of its arguments, in their order.
+    /// The names of the arguments, in their order.
     const PARAMETERS: &'static [&'static str];
-    /// What holds of all its runs.
+    /// The options of all runs.
     const OPTIONS: JobOptions;
 
-    /// How it is run.
+    /// Where the job runs, and its function.
     fn runner() -> Runner;
 }
 
-/// Where a job is run, and the function that reads its arguments and runs it.
+/// Where a job runs, and the function that reads its arguments and runs it.
 #[derive(Clone, Copy)]
 #[non_exhaustive]
 pub enum Runner {
@@ -100,15 +100,15 @@ impl fmt::Debug for Runner {
     }
 }
 
-/// A job as workers know it.
+/// A job as workers register it.
 #[derive(Debug, Clone, Copy)]
 #[non_exhaustive]
 pub struct Definition {
-    /// The name it is sent under.
+    /// The name in the job's messages.
     pub name: &'static str,
-    /// What holds of all its runs.
+    /// The options of all runs.
     pub options: JobOptions,
-    /// How it is run.
+    /// Where the job runs, and its function.
     pub runner: Runner,
 }
 
@@ -121,7 +121,7 @@ impl Definition {
 
 /// One job, or several of them in a tuple: what [`App::jobs`](crate::App::jobs) takes.
 pub trait Jobs {
-    /// Their definitions.
+    /// The definition of each job.
     fn definitions(self) -> Vec<Definition>;
 }
 
@@ -154,34 +154,34 @@ tuples!(A B C D E F);
 tuples!(A B C D E F G);
 tuples!(A B C D E F G H);
 
-/// What a job that returns no `Result` came to. Called by what `#[pikake::job]` makes.
+/// The result of a job that returns no `Result`. Called by the expansion of `#[pikake::job]`.
 #[doc(hidden)]
 pub fn returned<T: Serialize>(value: T) -> Returned {
     let refused = |why: String| Failure::new("EncodeError", "kombu.exceptions", why);
     let value = serde_json::to_value(value)
         .map_err(|error| refused(format!("the value is not JSON: {error}")))?;
-    match is_at_most(DEEPEST, &value) {
+    match is_nested_at_most(MAX_NESTING, &value) {
         true => Ok(value),
-        false => Err(refused(format!("the value is nested more than {DEEPEST} deep"))),
+        false => Err(refused(format!("the value is nested more than {MAX_NESTING} deep"))),
     }
 }
 
-/// How deep a value may be nested: whoever reads it again takes 127, of which those that carry it need a few.
-const DEEPEST: usize = 120;
+/// How deep a value may be nested: `serde_json` reads 127 levels, and the message around the value has a few.
+const MAX_NESTING: usize = 120;
 
-fn is_at_most(depth: usize, value: &Value) -> bool {
+fn is_nested_at_most(depth: usize, value: &Value) -> bool {
     match value {
         Value::Array(values) => {
-            depth > 0 && values.iter().all(|value| is_at_most(depth - 1, value))
+            depth > 0 && values.iter().all(|value| is_nested_at_most(depth - 1, value))
         }
         Value::Object(values) => {
-            depth > 0 && values.values().all(|value| is_at_most(depth - 1, value))
+            depth > 0 && values.values().all(|value| is_nested_at_most(depth - 1, value))
         }
         _ => true,
     }
 }
 
-/// What a job that returns a `Result` came to. Called by what `#[pikake::job]` makes.
+/// The result of a job that returns a `Result`. Called by the expansion of `#[pikake::job]`.
 #[doc(hidden)]
 pub fn returned_result<T: Serialize, E: fmt::Display + 'static>(result: Result<T, E>) -> Returned {
     match result {

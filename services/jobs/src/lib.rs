@@ -37,7 +37,7 @@ pub use report::{JobStats, Left, Report, Stats};
 pub use wire::{Failure, Poison, Request, WrongArguments};
 pub use worker::{ShutdownHandle, Worker};
 
-/// What `#[pikake::job]` expands to uses of.
+/// Used by the expansion of `#[pikake::job]`.
 #[doc(hidden)]
 pub mod __macros {
     pub use crate::broker::LocalFuture;

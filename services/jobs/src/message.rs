@@ -1,20 +1,20 @@
 //! The message of a job: Celery's protocol 2, as properties, headers and a body.
 //!
-//! Brokers, workers, senders and the command line all read and write it.
+//! Brokers, workers, senders and the command line all read and write such messages.
 
 use std::time::SystemTime;
 
 use serde_json::Value;
 
-/// The name of one job: a UUID when it was made here, any text when it came from elsewhere.
+/// The id of one job: a UUID by default, any text if the sender chose it.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct JobId(pub String);
 
-/// A message as brokers carry it. Nothing of it is checked until it is read as a request.
+/// A message as brokers carry it. Brokers check nothing: [`Request::read`](crate::Request::read) does.
 #[derive(Debug, Clone, PartialEq, Default)]
 #[non_exhaustive]
 pub struct Message {
-    /// `content_type`: `application/json` of all messages made here.
+    /// `content_type`: `application/json` in every message of this library.
     pub content_type: Option<String>,
     /// `content_encoding`: `utf-8`.
     pub content_encoding: Option<String>,
@@ -22,9 +22,9 @@ pub struct Message {
     pub priority: u8,
     /// `correlation_id`: the job's id.
     pub correlation_id: Option<String>,
-    /// `reply_to`: where the outcome is to go.
+    /// `reply_to`: where to send the outcome.
     pub reply_to: Option<String>,
-    /// After when it is worth nothing (`expiration`).
+    /// When the message expires (`expiration`).
     pub expires: Option<SystemTime>,
     /// The headers, as JSON (AMQP's integers, texts and tables of all widths are read into it).
     pub headers: serde_json::Map<String, Value>,
@@ -33,7 +33,7 @@ pub struct Message {
 }
 
 impl Message {
-    /// The job that it is about: its `id` header, or else its `correlation_id`.
+    /// The job's id: the header `id`, or else `correlation_id`.
     pub fn job(&self) -> Option<&str> {
         let id = self.headers.get("id").and_then(Value::as_str);
         id.or(self.correlation_id.as_deref())
@@ -46,11 +46,11 @@ impl std::fmt::Display for JobId {
     }
 }
 
-/// How a job ended, or how far it is.
+/// The state of a job, with its value or error.
 #[derive(Debug, Clone, PartialEq)]
 #[non_exhaustive]
 pub struct Outcome {
-    /// How far it is.
+    /// The job's state.
     pub state: OutcomeState,
     /// The value of a success; of a failure `{exc_type, exc_message, exc_module}`; else null.
     pub result: Value,
@@ -58,18 +58,18 @@ pub struct Outcome {
     pub traceback: Option<String>,
 }
 
-/// How far a job is, in Celery's words.
+/// The states of a job, as Celery names them.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum OutcomeState {
-    /// A worker has it.
+    /// A worker runs the job.
     Started,
-    /// It failed and will be tried again.
+    /// The job failed and will be retried.
     Retry,
-    /// It returned a value.
+    /// The job returned a value.
     Success,
-    /// It failed for good.
+    /// The job failed for good.
     Failure,
-    /// It was cancelled, or expired.
+    /// The job was cancelled, purged, or expired.
     Revoked,
 }

@@ -1,35 +1,35 @@
-//! What can be said about a job: where it is defined, and when it is sent.
+//! The options of a job.
 
 use std::time::Duration;
 
 use pikake_traps::random;
 
-/// What a job's definition says of all its runs. Made by `#[pikake::job]`.
+/// The options in a job's definition, for all its runs. Made by `#[pikake::job]`.
 #[derive(Debug, Clone, Copy, PartialEq)]
 #[non_exhaustive]
 pub struct JobOptions {
-    /// The queue it is sent to; `None`: the application's default.
+    /// The queue for the job's messages; `None`: the application's default.
     pub queue: Option<&'static str>,
-    /// How often it is tried again after a failure.
+    /// How many retries follow a failure.
     pub retries: u32,
-    /// How long it waits before it is.
+    /// The delay before a retry.
     pub backoff: Backoff,
-    /// Interrupted after so long.
+    /// How long a run may take before it is interrupted.
     pub soft_limit: Option<Duration>,
-    /// Dropped after so long.
+    /// How long a run may take before it is dropped, or its process killed.
     pub hard_limit: Option<Duration>,
-    /// When its message is acknowledged.
+    /// When the message is acknowledged.
     pub acks: Acks,
-    /// The priority it is sent with.
+    /// The priority of the message.
     pub priority: u8,
-    /// Worth nothing if not begun so long after it was sent.
+    /// How long after sending the job is revoked unless it has begun.
     pub expires: Option<Duration>,
-    /// Nobody wants its outcome.
+    /// Whether no outcome is stored.
     pub ignore_result: bool,
 }
 
 impl JobOptions {
-    /// What holds if nothing is said.
+    /// The options of a job whose definition sets none.
     pub const DEFAULT: Self = Self {
         queue: None,
         retries: 0,
@@ -47,47 +47,47 @@ impl JobOptions {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Acks {
-    /// After its outcome is stored: a job whose worker is lost is run again.
+    /// After the outcome is stored: a job whose worker is lost runs again.
     Late,
-    /// Before it is run: a job whose worker is lost is lost. For jobs that had better not run at all than twice.
+    /// Before the job runs: a job whose worker is lost is lost. For jobs that must not run twice.
     ///
-    /// RabbitMQ confirms no acknowledgement: where the connection or the worker is lost in the moment in which the job is
-    /// begun, it is delivered again, and runs twice all the same.
+    /// RabbitMQ confirms no acknowledgement: if the connection or the worker is lost just when the job begins, the
+    /// message is delivered again and the job runs twice.
     Early,
 }
 
-/// How long to wait before the next try: exponential, with full jitter.
+/// The delay before a retry: exponential, with full jitter.
 ///
-/// Before try `n + 1` it is a random length between nothing and `first · 2ⁿ⁻¹`, or `cap` if that is less.
+/// The delay before retry `n` is random, between zero and the lesser of `first · 2ⁿ⁻¹` and `cap`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Backoff {
-    /// The longest wait before the first retry.
+    /// The longest delay before the first retry.
     pub first: Duration,
-    /// The longest wait of all.
+    /// The longest delay before any retry.
     pub cap: Duration,
 }
 
 impl Backoff {
-    /// From a second to ten minutes.
+    /// A first delay of one second at most, and a cap of ten minutes.
     pub const DEFAULT: Self = Self::new(Duration::from_secs(1), Duration::from_secs(600));
 
-    /// From `first` to `cap`.
+    /// A back-off with these limits.
     pub const fn new(first: Duration, cap: Duration) -> Self {
         Self { first, cap }
     }
 
-    /// The longest wait before a retry, when so many were made already.
+    /// The longest delay before a retry, after `retries` earlier ones.
     pub fn limit(self, retries: u32) -> Duration {
         let factor = 1_u32.checked_shl(retries).unwrap_or(u32::MAX);
         self.first.saturating_mul(factor).min(self.cap)
     }
 
-    /// The wait before a retry, when so many were made already.
+    /// A random delay before a retry, after `retries` earlier ones.
     ///
     /// # Panics
     ///
-    /// Outside a kernel, which is asked for the chance.
+    /// Outside a kernel, which supplies the random number.
     pub fn draw(self, retries: u32) -> Duration {
         self.limit(retries).mul_f64(random::f64())
     }

@@ -1,4 +1,4 @@
-//! What a worker has done: counts while it runs, and the report at its end.
+//! A worker's counts while it runs, and its report at the end.
 
 use std::cell::Cell;
 use std::collections::BTreeMap;
@@ -6,23 +6,23 @@ use std::fmt;
 
 use pikake_traps::Interrupted;
 
-/// What became of the runs of one job.
+/// How many runs of one job ended in which way.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 #[non_exhaustive]
 pub struct JobStats {
-    /// Running now.
+    /// Runs that have not ended.
     pub running: u64,
-    /// Returned a value.
+    /// Runs that returned a value.
     pub done: u64,
-    /// Failed for good.
+    /// Runs that failed for good.
     pub failed: u64,
-    /// Failed, and were sent again.
+    /// Runs that failed and are retried.
     pub retried: u64,
-    /// Were cancelled, or had expired.
+    /// Jobs that were cancelled or had expired.
     pub revoked: u64,
-    /// Went to the dead.
+    /// Messages that were moved to the dead.
     pub dead: u64,
-    /// Were given back: by a shutdown, or because the broker was lost.
+    /// Messages that were requeued, by a shutdown or because the broker was lost.
     pub given_back: u64,
 }
 
@@ -49,36 +49,36 @@ impl fmt::Display for JobStats {
     }
 }
 
-/// What became of all jobs that a worker has received.
+/// The counts of all messages that a worker has received.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 #[non_exhaustive]
 pub struct Stats {
-    /// All of them, with those that have no name or an unknown one.
+    /// All messages, including those without a known job.
     pub all: JobStats,
-    /// By the name of their job.
+    /// The counts of each job, by its name.
     pub by_job: BTreeMap<&'static str, JobStats>,
 }
 
 impl Stats {
     pub(crate) fn collect(
         jobs: impl Iterator<Item = (&'static str, JobStats)>,
-        nameless: JobStats,
+        unknown: JobStats,
     ) -> Self {
-        let mut all = nameless;
+        let mut all = unknown;
         let by_job: BTreeMap<_, _> = jobs.inspect(|(_, stats)| all.add(stats)).collect();
         Self { all, by_job }
     }
 }
 
-/// What a worker did, told at its end.
+/// A worker's report at its end.
 #[derive(Debug)]
 #[non_exhaustive]
 pub struct Report {
     /// The counts.
     pub stats: Stats,
-    /// The jobs that the shutdown did not wait for. They were given back, and are run again.
+    /// The jobs that the shutdown did not wait for. Their messages were requeued, so the jobs run again.
     pub left: Vec<Left>,
-    /// Set if the worker was ended by an interruption of its task, as by a signal.
+    /// The interruption of the worker's task that ended it, for example by a signal.
     pub interrupted: Option<Interrupted>,
 }
 
@@ -86,13 +86,13 @@ pub struct Report {
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Left {
-    /// Its id.
+    /// The job's id.
     pub id: String,
-    /// Its name.
+    /// The job's name.
     pub name: String,
 }
 
-/// Counts of a job that is known here.
+/// The counts of one job.
 #[derive(Debug, Default)]
 pub(crate) struct Counters(Cell<JobStats>);
 

@@ -1,4 +1,4 @@
-//! The jobs that a worker runs: their tasks, and why these were cancelled.
+//! The jobs that a worker runs: their tasks, and why each was cancelled.
 
 use std::cell::RefCell;
 use std::collections::{BTreeSet, VecDeque};
@@ -10,15 +10,15 @@ use slab::Slab;
 
 use crate::current::Facts;
 
-/// How many cancelled jobs are remembered that have not arrived; the oldest are forgotten first.
+/// How many ids of cancelled jobs are kept for messages that are still to come; the oldest are dropped first.
 const REVOKED_LIMIT: usize = 10_000;
 
 /// Why a running job was cancelled.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum CancelReason {
-    /// The worker ends.
+    /// The worker shuts down.
     Shutdown,
-    /// A caller cancelled the job.
+    /// A [`Handle`](crate::Handle) cancelled the job.
     Revoked,
 }
 
@@ -26,28 +26,28 @@ pub(crate) enum CancelReason {
 struct RunningJob {
     task: Option<TaskRef>,
     facts: Option<Arc<Facts>>,
-    /// The first reason that was given.
+    /// Why the job was first cancelled.
     reason: Option<CancelReason>,
 }
 
-/// The jobs that a worker runs, by key. Keys are reused.
+/// The jobs that a worker runs, by keys that are reused.
 #[derive(Default)]
 pub(crate) struct RunningJobs(RefCell<Slab<RunningJob>>);
 
 impl RunningJobs {
-    /// Adds a job that is about to run; returns its key.
+    /// Adds a job that is about to run.
     pub(crate) fn add(&self) -> usize {
         self.0.borrow_mut().insert(RunningJob::default())
     }
 
     pub(crate) fn set_task(&self, key: usize, task: &TaskRef) {
-        // The task may be gone already: a kernel that ends drops it at once.
+        // A spawned task runs after this step, but a kernel that shuts down drops it at once, with its entry here.
         if let Some(job) = self.0.borrow_mut().get_mut(key) {
             job.task = Some(task.clone());
         }
     }
 
-    /// Sets the facts of a job, by which it can be revoked from now on.
+    /// Sets the facts of a job whose message was read. From here on it can be revoked.
     pub(crate) fn set_facts(&self, key: usize, facts: Arc<Facts>) {
         self.0.borrow_mut()[key].facts = Some(facts);
     }
@@ -56,7 +56,7 @@ impl RunningJobs {
         self.0.borrow()[key].reason
     }
 
-    /// Removes a job that has ended; returns why it was cancelled.
+    /// Removes a job that has ended. Returns why it was cancelled.
     pub(crate) fn remove(&self, key: usize) -> Option<CancelReason> {
         self.0.borrow_mut().remove(key).reason
     }
@@ -70,20 +70,20 @@ impl RunningJobs {
         self.interrupt(CancelReason::Shutdown, why, |_| true);
     }
 
-    /// Interrupts a job; `false` if it does not run here.
+    /// Interrupts the job if it runs here, and returns whether it does.
     pub(crate) fn revoke(&self, id: &str) -> bool {
-        let is_it = |job: &RunningJob| job.facts.as_ref().is_some_and(|facts| facts.id == id);
-        self.interrupt(CancelReason::Revoked, "the job was cancelled", is_it)
+        let has_id = |job: &RunningJob| job.facts.as_ref().is_some_and(|facts| facts.id == id);
+        self.interrupt(CancelReason::Revoked, "the job was cancelled", has_id)
     }
 
     fn interrupt(
         &self,
         reason: CancelReason,
         why: &str,
-        which: impl Fn(&RunningJob) -> bool,
+        is_affected: impl Fn(&RunningJob) -> bool,
     ) -> bool {
         let mut tasks = Vec::new();
-        for (_, job) in self.0.borrow_mut().iter_mut().filter(|(_, job)| which(job)) {
+        for (_, job) in self.0.borrow_mut().iter_mut().filter(|(_, job)| is_affected(job)) {
             job.reason.get_or_insert(reason);
             tasks.extend(job.task.clone());
         }
@@ -93,7 +93,7 @@ impl RunningJobs {
         !tasks.is_empty()
     }
 
-    /// Aborts all jobs.
+    /// Aborts the tasks of all jobs.
     pub(crate) fn abort_all(&self) {
         let tasks: Vec<_> =
             self.0.borrow().iter().filter_map(|(_, job)| job.task.clone()).collect();
@@ -109,7 +109,7 @@ impl fmt::Debug for RunningJobs {
     }
 }
 
-/// The ids of jobs that were cancelled before they arrived: the last [`REVOKED_LIMIT`].
+/// The ids of the jobs that were cancelled last, at most [`REVOKED_LIMIT`].
 #[derive(Debug, Default)]
 pub(crate) struct Revoked {
     ids: BTreeSet<String>,
@@ -129,7 +129,7 @@ impl Revoked {
         }
     }
 
-    /// Whether a job was cancelled. Its id is kept, for the job may be delivered again.
+    /// Whether the job was cancelled. The id is kept, since its message may be delivered again.
     pub(crate) fn contains(&self, id: &str) -> bool {
         !self.ids.is_empty() && self.ids.contains(id)
     }

@@ -1,4 +1,4 @@
-//! What goes over the wire, in Celery's form: requests, their arguments, outcomes, moments.
+//! Celery's wire format: requests, their arguments, outcomes, points in time.
 
 pub(crate) mod arguments;
 pub(crate) mod failure;

@@ -1,4 +1,4 @@
-//! How errors of brokers read.
+//! The texts of broker errors, and conversions to and from them.
 
 use std::error::Error;
 use std::fmt;
@@ -9,7 +9,7 @@ use pikake_traps::Interrupted;
 use crate::broker::{BrokerError, PublishError, PublishFailure};
 
 impl BrokerError {
-    /// Whether the same call may well succeed in a while: the broker is lost, or its disk is full.
+    /// Whether the same call may succeed later: the broker is lost, or its disk is full.
     pub fn is_lost(&self) -> bool {
         match self {
             Self::Lost(_) => true,
@@ -22,16 +22,16 @@ impl BrokerError {
 impl fmt::Display for BrokerError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Interrupted(why) => write!(f, "the broker was being waited for: {why}"),
-            Self::Lost(why) => write!(f, "the broker is lost, and being looked for: {why}"),
+            Self::Interrupted(why) => write!(f, "the wait for the broker was interrupted: {why}"),
+            Self::Lost(why) => write!(f, "the connection to the broker is lost: {why}"),
             Self::Refused(why) => write!(f, "the broker refuses: {why}"),
             Self::Stale => f.write_str(
-                "the receipt is of an earlier connection or was used: the message is somebody \
-                 else's by now",
+                "the receipt is of an earlier connection or was used: this consumer no longer has \
+                 the message",
             ),
             Self::NoOutcome => f.write_str(
-                "the outcome cannot be known here: nobody asked for it before the job was sent, \
-                 or it was forgotten",
+                "the outcome cannot arrive here: it was not expected before the job was sent, it \
+                 was forgotten, or its connection was lost",
             ),
             Self::Closed => f.write_str("the connection to the broker has been closed"),
             Self::Io(error) => write!(f, "the broker failed: {error}"),
@@ -68,7 +68,7 @@ impl fmt::Display for PublishError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "a message was not confirmed: {}", self.cause)?;
         match self.is_uncertain {
-            true => f.write_str(" (it may have arrived all the same)"),
+            true => f.write_str(" (it may have arrived nevertheless)"),
             false => Ok(()),
         }
     }
@@ -85,8 +85,8 @@ impl fmt::Display for PublishFailure {
         match self {
             Self::Blocked(length) => write!(
                 f,
-                "the broker is short of memory or disk, and took no messages for {length:?}; see \
-                 to its alarm and send again"
+                "the broker is short of memory or disk, and took no messages for {length:?}; \
+                 clear its alarm and send again"
             ),
             Self::Broker(error) => error.fmt(f),
         }

@@ -1,5 +1,5 @@
-//! What all stores of outcomes agree on: which job a message is, which outcome replaces which, and what becomes of
-//! a job that expires.
+//! The rules of all outcome stores: the job of a message, the outcome that replaces another, and the outcomes of
+//! jobs that expire or are purged.
 
 use std::time::{Duration, SystemTime};
 
@@ -11,15 +11,15 @@ use crate::broker::BrokerError;
 use crate::message::{JobId, Message, Outcome, OutcomeState};
 use crate::wire::request::IGNORE_RESULT;
 
-/// The wall clock may be set, so nobody who waits for a moment of it sleeps longer than this.
+/// The longest sleep until a time of the wall clock, which may be set meanwhile.
 const LONGEST_SLEEP: Duration = Duration::from_secs(30);
 
-/// What becomes of a job that has expired before anybody began it.
+/// The outcome of a job that expired before it began.
 pub(crate) fn expired() -> Outcome {
     revoked("expired")
 }
 
-/// What becomes of a job whose message is purged.
+/// The outcome of a job whose message is purged.
 pub(crate) fn purged() -> Outcome {
     revoked("purged")
 }
@@ -34,20 +34,19 @@ pub(crate) fn job_to_tell_of(message: &Message) -> Option<JobId> {
     message.job().filter(|_| !is_ignored).map(|job| JobId(job.to_owned()))
 }
 
-/// The job of a message whose outcome is asked for or stored.
+/// The job of a message whose outcome is expected or stored.
 pub(crate) fn job_of(message: &Message) -> Result<JobId, BrokerError> {
     let without = || "the message has no id, so its job can have no outcome".to_owned();
     let job = message.job().map(|job| JobId(job.to_owned()));
     job.ok_or_else(|| BrokerError::Refused(without()))
 }
 
-/// Whether an outcome is stored although there is that other one: a success stays, and a job that
-/// has ended does not begin again.
+/// Whether a new outcome replaces an old one: a success stays, and no other replaces a final one unless it is final.
 pub(crate) fn replaces(new: OutcomeState, old: OutcomeState) -> bool {
     old != OutcomeState::Success && (new.is_final() || !old.is_final())
 }
 
-/// Waits for an event, and until a moment of the wall clock at most. It may come back earlier than both.
+/// Waits for an event, at most until a time of the wall clock. Returns spuriously, too.
 pub(crate) async fn wait_until(
     event: &Event,
     moment: Option<SystemTime>,

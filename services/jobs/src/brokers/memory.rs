@@ -1,8 +1,7 @@
 //! The broker in memory: for tests, simulations, and programs that are one process.
 //!
-//! What waits is here; what a store keeps never waits (`state.rs`). A store may be
-//! shared by several brokers, on one kernel or on many: then they are like connections to one server.
-//! In a simulation hosts share it, too, and no fault concerns it: a broker that never fails.
+//! This file has the waits; the store itself never waits (`state.rs`). Several brokers may share a store, on one
+//! kernel or on many, as connections share a server. In a simulation, hosts share it as well, and no fault affects it.
 
 mod outcomes;
 mod queue;
@@ -21,19 +20,19 @@ use crate::broker::{
     Broker, BrokerError, Counts, DeadJob, Deliveries, Delivery, LocalFuture, PublishError,
     QueueOptions, Receipt,
 };
-use crate::brokers::memory::state::{Next, State};
+use crate::brokers::memory::state::{Next, StoreState};
 use crate::message::{JobId, Message, Outcome};
 
-/// How often who waits for a job that ran when it expired looks whether it has been given back.
-const LOOK_AGAIN: Duration = Duration::from_secs(30);
+/// How often the waiter of a job that was running when it expired checks whether the job was requeued.
+const RECHECK_INTERVAL: Duration = Duration::from_secs(30);
 
-/// The stores that have a name. They last as long as the process.
+/// The stores that have a name, until the process ends.
 static STORES: LazyLock<Mutex<BTreeMap<String, MemoryStore>>> = LazyLock::new(Mutex::default);
 
-/// What brokers in memory share: queues and outcomes.
+/// The queues and outcomes that brokers in memory share.
 ///
-/// Any number of brokers, of any kernels and threads, may be opened on it. An outcome that somebody
-/// expects is kept until they forget it, or are gone; others for an hour, ten thousand at most.
+/// Any number of brokers, of any kernels and threads, may be opened on a store. An expected outcome is kept until
+/// every waiter has forgotten it or closed its broker; other outcomes for an hour, ten thousand at most.
 ///
 /// # Examples
 ///
@@ -51,24 +50,23 @@ static STORES: LazyLock<Mutex<BTreeMap<String, MemoryStore>>> = LazyLock::new(Mu
 /// # Ok::<_, Box<dyn std::error::Error>>(()) }).unwrap();
 /// ```
 #[derive(Clone, Default)]
-pub struct MemoryStore(Arc<Mutex<State>>);
+pub struct MemoryStore(Arc<Mutex<StoreState>>);
 
 impl MemoryStore {
-    /// A store of its own, empty, which nobody finds by a name.
+    /// A new empty store without a name.
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// The store that has this name in the whole process: what `memory://name` means.
+    /// The store with this name in this process, as in `memory://name`.
     pub fn named(name: &str) -> Self {
         let mut stores = STORES.lock().unwrap_or_else(PoisonError::into_inner);
         stores.entry(name.to_owned()).or_default().clone()
     }
 
-    /// Gives the name to an empty store from now on. Brokers that were opened before keep theirs.
+    /// Gives the name to a new empty store. Brokers that were opened before keep theirs.
     ///
-    /// A test, or each run of a simulation, begins with this where it is to find nothing of the one
-    /// before.
+    /// A test, or each run of a simulation, begins with this call to see no messages of an earlier run.
     pub fn fresh(name: &str) -> Self {
         let store = Self::new();
         let mut stores = STORES.lock().unwrap_or_else(PoisonError::into_inner);
@@ -78,19 +76,19 @@ impl MemoryStore {
 
     /// A broker on this store.
     pub fn open(&self) -> MemoryBroker {
-        let id = self.change(State::join);
+        let id = self.change(StoreState::open_session);
         MemoryBroker(Rc::new(Session { store: self.clone(), id }))
     }
 
-    /// Changes what is stored, then calls those whom it concerns.
-    fn change<T>(&self, change: impl FnOnce(&mut State) -> T) -> T {
-        let (done, calls) = {
-            // No other code runs under the lock, so a poisoned one is whole all the same.
+    /// Changes the state, then sets the events that the change has queued.
+    fn change<T>(&self, change: impl FnOnce(&mut StoreState) -> T) -> T {
+        let (done, notifications) = {
+            // No user code runs under the lock, so the state is consistent even if the lock is poisoned.
             let mut state = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-            (change(&mut state), state.take_calls())
+            (change(&mut state), state.take_notifications())
         };
-        for look in calls {
-            look.set();
+        for event in notifications {
+            event.set();
         }
         done
     }
@@ -102,13 +100,13 @@ impl fmt::Debug for MemoryStore {
     }
 }
 
-/// A broker in memory: one connection, so to speak, to a [`MemoryStore`].
+/// A broker in memory, like one connection to a [`MemoryStore`].
 ///
-/// When it is dropped, and its consumers, what they have not acknowledged goes back.
+/// When the broker and its consumers are dropped, their unacknowledged messages are requeued.
 #[derive(Debug)]
 pub struct MemoryBroker(Rc<Session>);
 
-/// What a broker and its consumers share.
+/// The session that a broker and its consumers share.
 #[derive(Debug)]
 struct Session {
     store: MemoryStore,
@@ -118,11 +116,11 @@ struct Session {
 impl Session {
     fn change<T>(
         &self,
-        change: impl FnOnce(&mut State, SystemTime) -> Result<T, BrokerError>,
+        change: impl FnOnce(&mut StoreState, SystemTime) -> Result<T, BrokerError>,
     ) -> Result<T, BrokerError> {
         let now = wall_time();
         self.store.change(|state| {
-            state.is_open(self.id)?;
+            state.check_open(self.id)?;
             change(state, now)
         })
     }
@@ -130,7 +128,7 @@ impl Session {
 
 impl Drop for Session {
     fn drop(&mut self) {
-        self.store.change(|state| state.leave(self.id));
+        self.store.change(|state| state.close_session(self.id));
     }
 }
 
@@ -235,8 +233,8 @@ impl Broker for MemoryBroker {
         Box::pin(async move {
             let job = job_of(message)?;
             self.0.change(|state, now| {
-                let told = state.outcomes.store(job, outcome, now);
-                state.call(told);
+                let waiter = state.outcomes.store(job, outcome, now);
+                state.notify(waiter);
                 Ok(())
             })
         })
@@ -258,7 +256,7 @@ impl Broker for MemoryBroker {
                         .as_ref()
                         .is_some_and(|(_, expires)| expires.is_some_and(|it| it <= now))
                     {
-                        // Without a consumer, nobody else looks.
+                        // Queues without a consumer expire messages only here.
                         state.expire_all(now);
                     }
                     let known = state.outcomes.get(job);
@@ -266,10 +264,11 @@ impl Broker for MemoryBroker {
                         Some(outcome) => Ok(Ok(outcome.clone())),
                         None => {
                             let (arrived, expires) = arrival.ok_or(BrokerError::NoOutcome)?;
-                            // One that runs then may yet be given back.
-                            let look =
-                                |expires| if expires > now { expires } else { now + LOOK_AGAIN };
-                            Ok(Err((arrived, expires.map(look))))
+                            // A job that was running when it expired may still be requeued.
+                            let recheck_at = |expires| {
+                                if expires > now { expires } else { now + RECHECK_INTERVAL }
+                            };
+                            Ok(Err((arrived, expires.map(recheck_at))))
                         }
                     }
                 })?;
@@ -283,19 +282,19 @@ impl Broker for MemoryBroker {
 
     fn forget(&self, job: &JobId) {
         self.0.store.change(|state| {
-            let told = state.outcomes.forget(self.0.id, job);
-            state.call(told);
+            let waiter = state.outcomes.forget(self.0.id, job);
+            state.notify(waiter);
         });
     }
 
     fn state(&self) -> String {
-        let is_open = self.0.store.change(|state| state.is_open(self.0.id).is_ok());
+        let is_open = self.0.store.change(|state| state.check_open(self.0.id).is_ok());
         if is_open { "open" } else { "closed" }.to_owned()
     }
 
     fn close(&self) -> LocalFuture<'_, Result<(), BrokerError>> {
         Box::pin(async move {
-            self.0.store.change(|state| state.leave(self.0.id));
+            self.0.store.change(|state| state.close_session(self.0.id));
             Ok(())
         })
     }
@@ -310,15 +309,15 @@ struct MemoryDeliveries {
 
 impl MemoryDeliveries {
     async fn wait_for_next(&mut self) -> Result<Option<Delivery>, BrokerError> {
-        // Who does not wait any more is given nothing.
-        let _waiting = InLine(self);
+        // A consumer gets messages only while it waits.
+        let _waiting = Waiting(self);
         loop {
             let now = wall_time();
             match self.session.store.change(|state| state.next(self.id, now)) {
                 Next::Message(delivery) => return Ok(Some(*delivery)),
                 Next::Cancelled => return Ok(None),
                 Next::Closed => return Err(BrokerError::Closed),
-                Next::Wait(look, due) => wait_until(&look, due).await?,
+                Next::Wait(changed, due) => wait_until(&changed, due).await?,
             }
         }
     }
@@ -336,15 +335,15 @@ impl Deliveries for MemoryDeliveries {
 
 impl Drop for MemoryDeliveries {
     fn drop(&mut self) {
-        self.session.store.change(|state| state.end(self.id));
+        self.session.store.change(|state| state.remove_consumer(self.id));
     }
 }
 
-/// A consumer that may be in the line of those that wait for a message.
-struct InLine<'a>(&'a MemoryDeliveries);
+/// Removes a consumer from its queue's waiting consumers on drop.
+struct Waiting<'a>(&'a MemoryDeliveries);
 
-impl Drop for InLine<'_> {
+impl Drop for Waiting<'_> {
     fn drop(&mut self) {
-        self.0.session.store.change(|state| state.leave_line(self.0.id));
+        self.0.session.store.change(|state| state.stop_waiting(self.0.id));
     }
 }

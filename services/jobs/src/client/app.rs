@@ -1,4 +1,4 @@
-//! The application: which jobs there are, which broker they go through, and what is done when it is reached.
+//! The application: its jobs, its queues, and its connection to a broker.
 
 use std::cell::{Cell, OnceCell, RefCell};
 use std::collections::{BTreeMap, BTreeSet};
@@ -19,20 +19,20 @@ use crate::job::Definition;
 use crate::report::{Counters, Stats};
 use crate::running::{Revoked, RunningJobs};
 
-/// The queue that jobs go to unless something else is said.
+/// The default queue of jobs that name none.
 const DEFAULT_QUEUE: &str = "pikake";
-/// How many jobs run at a time unless something else is said.
+/// How many jobs run at a time by default.
 const DEFAULT_CONCURRENCY: usize = 64;
-/// How often a message is delivered at most. A broker counts it whenever a worker is lost that has the message,
-/// begun or not, so it is generous.
+/// How often a message is delivered at most by default. Generous, since a broker also counts a delivery when it loses
+/// a worker that had not begun the job.
 const DEFAULT_MAX_DELIVERIES: u32 = 20;
-/// How many worker processes a job may end.
+/// How many worker processes a job may end by default.
 const DEFAULT_MAX_KILLS: u32 = 3;
-/// How long to wait before a broker that was lost is asked again.
+/// The pause before a call to a lost broker is retried.
 const LOST_PAUSE: Duration = Duration::from_millis(50);
 
 thread_local! {
-    /// The applications that are connected, by kernel: a simulation has many kernels in one thread.
+    /// The connected applications, with their kernels: a simulation has many kernels in one thread.
     static APPS: RefCell<Vec<(KernelId, Weak<Inner>)>> = const { RefCell::new(Vec::new()) };
 }
 
@@ -40,8 +40,7 @@ pub(crate) type SetUp = Rc<dyn Fn(App) -> LocalFuture<'static, Result<(), Box<dy
 
 /// An application: its jobs, its queues, and one connection to a broker.
 ///
-/// It is made outside or inside a kernel, belongs to one when it is connected, and is a reference: clones are the
-/// same application.
+/// An application may be created outside a kernel, and belongs to a kernel once connected. Clones share one application.
 ///
 /// # Examples
 ///
@@ -61,10 +60,10 @@ pub struct App(pub(crate) Rc<Inner>);
 pub(crate) struct Inner {
     pub(crate) url: RefCell<String>,
     pub(crate) opening: RefCell<Opening>,
-    /// A broker that was brought along, instead of the URL's.
+    /// The open broker of [`App::on`], used instead of the URL.
     pub(crate) given: RefCell<Option<Rc<dyn Broker>>>,
     pub(crate) jobs: RefCell<BTreeMap<&'static str, Rc<Registered>>>,
-    /// Counts messages that are of no job known here.
+    /// The counts of messages without a known job.
     pub(crate) nameless: Counters,
     pub(crate) queues: RefCell<BTreeMap<String, QueueOptions>>,
     pub(crate) default_queue: RefCell<String>,
@@ -81,7 +80,7 @@ pub(crate) struct Inner {
     broker: RefCell<Option<Rc<dyn Broker>>>,
     declared: RefCell<BTreeSet<String>>,
     pub(crate) revoked: RefCell<Revoked>,
-    /// The jobs that its worker runs; `None` without a worker.
+    /// The jobs that the worker runs; `None` without a worker.
     pub(crate) running: RefCell<Option<Rc<RunningJobs>>>,
     origin: OnceCell<String>,
 }
@@ -94,21 +93,21 @@ pub(crate) struct Registered {
 }
 
 impl App {
-    /// An application on the broker that a URL means; see [`open`](crate::open()). Nothing is connected yet.
+    /// An application on the broker at a URL; see [`open`](crate::open()). It is not connected yet.
     ///
     /// # Errors
     ///
-    /// [`AppError::Url`], if it is not the URL of a broker.
+    /// [`AppError::Url`] if the URL is not that of a broker.
     pub fn new(url: impl Into<String>) -> Result<Self, AppError> {
-        Ok(Self::made(checked(url.into()).map_err(AppError::Url)?, None))
+        Ok(Self::with_defaults(checked(url.into()).map_err(AppError::Url)?, None))
     }
 
-    /// An application on a broker that is open already.
+    /// An application on a broker that is already open.
     pub fn on(broker: Rc<dyn Broker>) -> Self {
-        Self::made("(a broker that was brought along)".to_owned(), Some(broker))
+        Self::with_defaults("(an open broker)".to_owned(), Some(broker))
     }
 
-    fn made(url: String, given: Option<Rc<dyn Broker>>) -> Self {
+    fn with_defaults(url: String, given: Option<Rc<dyn Broker>>) -> Self {
         Self(Rc::new(Inner {
             url: RefCell::new(url),
             opening: RefCell::default(),
@@ -135,12 +134,12 @@ impl App {
         }))
     }
 
-    /// Connects, unless it is connected: declares its queues, then calls the hook of [`setup`](Self::setup). From here on
-    /// the jobs of this kernel are sent through this application, for as long as it is kept.
+    /// Connects, unless the application is connected: declares the queues, then calls the hook of
+    /// [`setup`](Self::setup). From then on this kernel's jobs are sent through this application, until it is dropped.
     ///
     /// # Cancellation
     ///
-    /// An interruption point. It is not connected then, and may be connected again.
+    /// An interruption point. Interrupted, the application is not connected, and may connect again.
     ///
     /// # Errors
     ///
@@ -161,7 +160,7 @@ impl App {
             *self.0.broker.borrow_mut() = Some(broker);
             let unprepared = Unprepared(&self);
             self.prepare().await?;
-            // It may have been closed meanwhile.
+            // The setup hook may have closed the application.
             self.broker()?;
             std::mem::forget(unprepared);
         }
@@ -188,28 +187,27 @@ impl App {
         self.0.broker.take();
     }
 
-    /// Makes sure that a queue exists.
+    /// Declares a queue.
     ///
     /// # Errors
     ///
-    /// The broker's: not connected, or there is such a queue with other options.
+    /// The broker's: not connected, or a queue of this name has other options.
     pub async fn declare(&self, queue: &str, options: &QueueOptions) -> Result<(), BrokerError> {
         let broker = self.broker()?;
         broker.declare(queue, options).await?;
-        // By now it may be connected to another one.
+        // The application may have connected to another broker meanwhile.
         if self.broker().is_ok_and(|now| Rc::ptr_eq(&now, &broker)) {
             self.0.declared.borrow_mut().insert(queue.to_owned());
         }
         Ok(())
     }
 
-    /// Has the worker run the jobs of a queue that was declared, beside those it knows of. For
-    /// [`setup`](Self::setup).
+    /// Adds a declared queue to those that the worker consumes. For use in [`setup`](Self::setup).
     pub fn consume(&self, queue: impl Into<String>) {
-        self.0.queues.borrow_mut().entry(queue.into()).or_insert_with(QueueOptions::unsaid);
+        self.0.queues.borrow_mut().entry(queue.into()).or_insert_with(QueueOptions::unspecified);
     }
 
-    /// Starts a task that is asked to end when the application is closed.
+    /// Spawns a task that is cancelled when the application is closed.
     ///
     /// # Panics
     ///
@@ -221,27 +219,27 @@ impl App {
         tasks.push(spawn(future).cancel_on_drop());
     }
 
-    /// The broker.
+    /// The connected broker.
     ///
     /// # Errors
     ///
-    /// [`BrokerError::Closed`], if it is not connected.
+    /// [`BrokerError::Closed`] if the application is not connected.
     pub fn broker(&self) -> Result<Rc<dyn Broker>, BrokerError> {
         self.0.broker.borrow().clone().ok_or(BrokerError::Closed)
     }
 
-    /// The broker, if it is RabbitMQ: for exchanges, bindings and whatever else jobs have no word for.
+    /// The broker, if it is RabbitMQ: for exchanges, bindings and other features that [`Broker`] lacks.
     #[cfg(feature = "amqp")]
     pub fn amqp(&self) -> Option<crate::brokers::AmqpBroker> {
         self.broker().ok()?.as_any()?.downcast_ref::<crate::brokers::AmqpBroker>().cloned()
     }
 
-    /// Closes the connection, when all that was sent and acknowledged has reached the broker. Tasks that were started by
-    /// [`spawn`](Self::spawn) are asked to end.
+    /// Closes the connection, once all messages and acknowledgements have reached the broker. The tasks of
+    /// [`spawn`](Self::spawn) are cancelled.
     ///
     /// # Errors
     ///
-    /// The broker's; the connection is gone all the same.
+    /// The broker's; the connection is closed even then.
     pub async fn close(&self) -> Result<(), BrokerError> {
         let broker = self.broker();
         self.disconnect();
@@ -251,19 +249,19 @@ impl App {
         }
     }
 
-    /// What became of the jobs that its worker received so far.
+    /// The counts of the jobs that the worker has received so far.
     pub fn stats(&self) -> Stats {
         let jobs = self.0.jobs.borrow();
         let by_job = jobs.iter().map(|(name, job)| (*name, job.counters.get()));
         Stats::collect(by_job, self.0.nameless.get())
     }
 
-    /// The URL of its broker, password and all.
+    /// The broker's URL, including the password.
     pub fn url(&self) -> String {
         self.0.url.borrow().clone()
     }
 
-    /// The URL of its broker as it may be shown: without user and password.
+    /// The broker's URL without user and password, for display.
     pub fn place(&self) -> String {
         without_password(&self.0.url.borrow())
     }
@@ -273,14 +271,14 @@ impl App {
         self.0.default_queue.borrow().clone()
     }
 
-    /// The queues that it knows of: its default, those that were added, and those that its jobs name.
+    /// The application's queues: the default one, those that were added, and those that its jobs name.
     pub fn queues(&self) -> BTreeMap<String, QueueOptions> {
         let mut queues = self.0.queues.borrow().clone();
-        queues.entry(self.default_queue_name()).or_insert_with(QueueOptions::unsaid);
+        queues.entry(self.default_queue_name()).or_insert_with(QueueOptions::unspecified);
         queues
     }
 
-    /// The definition of the job of that name, if it is one of its own.
+    /// The definition of the registered job of this name.
     pub fn definition(&self, name: &str) -> Option<Definition> {
         self.0.jobs.borrow().get(name).map(|job| job.definition)
     }
@@ -290,19 +288,19 @@ impl App {
         self.queues().into_keys().collect()
     }
 
-    /// Declares a queue that is about to be sent to, once.
+    /// Declares a queue before the first message to it.
     pub(crate) async fn ensure_queue(&self, queue: &str) -> Result<(), BrokerError> {
         if self.0.declared.borrow().contains(queue) {
             return Ok(());
         }
-        self.declare(queue, &QueueOptions::unsaid()).await
+        self.declare(queue, &QueueOptions::unspecified()).await
     }
 
     pub(crate) async fn pause(&self) -> Result<(), Interrupted> {
         sleep(LOST_PAUSE).await
     }
 
-    /// Makes it the one that jobs of this kernel are sent through.
+    /// Makes this the application through which this kernel's jobs are sent.
     fn enter(&self) {
         let Some(task) = try_current() else { return };
         let app = Rc::downgrade(&self.0);
@@ -312,7 +310,7 @@ impl App {
         });
     }
 
-    /// The application of this kernel that was connected last, of those that are still there.
+    /// The application of this kernel that connected last, of those that still exist.
     pub(crate) fn current() -> Option<Self> {
         let kernel = try_current()?.kernel();
         APPS.with_borrow(|apps| {
@@ -321,13 +319,13 @@ impl App {
         })
     }
 
-    /// Who sends, for people.
+    /// The sender's name in messages, for people.
     pub(crate) fn origin(&self) -> &str {
         self.0.origin.get_or_init(|| format!("pikake{}", std::process::id()))
     }
 }
 
-/// An application whose connection is not ready for use. Dropped, also half-way, it is not connected.
+/// Disconnects on drop an application whose setup has not completed.
 struct Unprepared<'a>(&'a App);
 
 impl Drop for Unprepared<'_> {
@@ -348,10 +346,10 @@ impl fmt::Debug for App {
     }
 }
 
-/// The URL as it may be shown.
+/// The URL with `…` in place of user and password.
 fn without_password(url: &str) -> String {
     match (url.split_once("://"), url.rsplit_once('@')) {
-        // What is behind another scheme is a path.
+        // Other schemes have a path, in which `@` is an ordinary character.
         (Some((scheme @ ("amqp" | "amqps"), _)), Some((_, host))) => format!("{scheme}://…@{host}"),
         _ => url.to_owned(),
     }

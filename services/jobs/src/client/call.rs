@@ -1,4 +1,4 @@
-//! A job that is about to be sent: its arguments, where it goes, and when.
+//! A job that is about to be sent: its arguments, its queue, and its options.
 
 use std::marker::PhantomData;
 use std::time::{Duration, SystemTime};
@@ -13,18 +13,18 @@ use crate::error::SendError;
 use crate::job::Job;
 use crate::message::JobId;
 
-/// A job that is about to be sent, for a value of type `T`. Made by the `with` of a job; cloned, it is sent again.
+/// A job that is about to be sent, for a value of type `T`. Made by the `with` of a job; each clone sends another job.
 #[derive(Debug, Clone)]
 #[must_use = "nothing is sent before `send`"]
 pub struct Call<T> {
-    /// `None`: the application that is connected in this kernel.
+    /// `None`: the connected application of this kernel.
     app: Option<App>,
     signature: Signature,
     value: PhantomData<fn() -> T>,
 }
 
 impl<T> Call<T> {
-    /// A job known by its name only, as one of Celery's. `args` is a tuple or a list of its arguments.
+    /// A call of a job by its name, for example one of Celery's. `args` is a tuple or a list of the arguments.
     ///
     /// # Examples
     ///
@@ -33,7 +33,7 @@ impl<T> Call<T> {
     /// ```
     pub fn named(name: impl Into<String>, args: impl Serialize) -> Self {
         let args = serde_json::to_string(&args).map_err(|error| error.to_string());
-        // `()` is null to serde, and no arguments here.
+        // serde writes `()` as null.
         let args = args.map(|args| if args == "null" { "[]".to_owned() } else { args });
         Self::from_signature(Signature::new(name.into(), args))
     }
@@ -42,7 +42,7 @@ impl<T> Call<T> {
         Self { app: None, signature, value: PhantomData }
     }
 
-    /// A call of a job. For what `#[pikake::job]` makes.
+    /// A call of a job. For the expansion of `#[pikake::job]`.
     #[doc(hidden)]
     pub fn of<J: Job<Output = T>>(_: J, args: &J::Arguments) -> Self {
         let options = J::OPTIONS;
@@ -54,94 +54,94 @@ impl<T> Call<T> {
         call
     }
 
-    /// Arguments by name, an object of them.
+    /// Sets arguments by name: a struct or a map.
     pub fn kwargs(mut self, kwargs: impl Serialize) -> Self {
         self.signature.kwargs = serde_json::to_string(&kwargs).map_err(|error| error.to_string());
         self
     }
 
-    /// To this queue.
+    /// Sets the queue.
     pub fn queue(mut self, queue: impl Into<String>) -> Self {
         self.signature.queue = Some(queue.into());
         self
     }
 
-    /// Not to be run before so long. It waits at the broker.
+    /// Sets how long the job waits at the broker before it may run.
     pub fn countdown(mut self, length: Duration) -> Self {
         self.signature.when = When::After(length);
         self
     }
 
-    /// Not to be run before this moment.
+    /// Sets the time before which the job does not run.
     pub fn eta(mut self, moment: SystemTime) -> Self {
         self.signature.when = When::At(moment);
         self
     }
 
-    /// Worth nothing if it was not begun so long after it was sent: it is revoked then.
+    /// Sets how long after sending the job is revoked unless it has begun.
     pub fn expires(mut self, length: Duration) -> Self {
         self.signature.expires = Some(length);
         self
     }
 
-    /// How often it may be tried again, instead of what its definition says.
+    /// Sets the number of retries, in place of the definition's.
     pub fn retries(mut self, retries: u32) -> Self {
         self.signature.max_retries = Some(retries);
         self
     }
 
-    /// The higher, the sooner, in queues that have priorities.
+    /// Sets the priority: higher ones run first, in queues that have priorities.
     pub fn priority(mut self, priority: u8) -> Self {
         self.signature.priority = priority;
         self
     }
 
-    /// Interrupted after so long, instead of what its definition says.
+    /// Sets how long the job may run before it is interrupted, in place of the definition's limit.
     pub fn soft_limit(mut self, length: Duration) -> Self {
         self.signature.limits[1] = Some(length);
         self
     }
 
-    /// Dropped after so long, instead of what its definition says.
+    /// Sets how long the job may run before it is dropped, in place of the definition's limit.
     pub fn hard_limit(mut self, length: Duration) -> Self {
         self.signature.limits[0] = Some(length);
         self
     }
 
-    /// Nobody wants its outcome: none is stored.
+    /// Has no outcome stored.
     pub fn ignore_result(mut self) -> Self {
         self.signature.ignore_result = true;
         self
     }
 
-    /// Its id; without, a random UUID. To send with an id twice is to have it run twice.
+    /// Sets the id, by default a random UUID. Two jobs with the same id both run.
     pub fn id(mut self, id: impl Into<String>) -> Self {
         self.signature.id = Some(id.into());
         self
     }
 
-    /// Through this application, instead of the one that is connected in this kernel.
+    /// Sets the application that sends the job, in place of the connected one of this kernel.
     pub fn on(mut self, app: &App) -> Self {
         self.app = Some(app.clone());
         self
     }
 
-    /// The same, for a value of any kind.
+    /// The same call, with a value of any type.
     pub fn untyped(self) -> Call<Value> {
         Call { app: self.app, signature: self.signature, value: PhantomData }
     }
 
-    /// What is sent, without the application that sends it.
+    /// The call without its application.
     pub(crate) fn into_signature(self) -> Signature {
         self.signature
     }
 
-    /// Sends it; resolves once the broker has it for good.
+    /// Sends the job; resolves once the broker has confirmed it.
     ///
     /// # Cancellation
     ///
-    /// An interruption point. Interrupted while the broker has not confirmed, it is uncertain whether the job was sent:
-    /// the error has the message. Dropped, the same.
+    /// An interruption point. Interrupted or dropped before the broker has confirmed, the job may or may not have been
+    /// sent. The error of an interruption has the message.
     ///
     /// # Errors
     ///
@@ -165,7 +165,7 @@ impl<T> Call<T> {
             return Ok(Handle::new(app, id, true));
         }
         broker.expect(&mut message).await?;
-        // From here on somebody expects the outcome, until the handle is dropped.
+        // From here on the outcome is expected, until the handle is dropped.
         let handle = Handle::new(app, id, false);
         broker.publish(&queue, message, not_before).await?;
         Ok(handle)

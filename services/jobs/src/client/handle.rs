@@ -13,7 +13,7 @@ use crate::wire::failure::Failure;
 
 /// A job that was sent, for a value of type `T`.
 ///
-/// Dropped, the job runs all the same, and nobody asks for its outcome any more.
+/// Dropping the handle forgets the outcome; the job still runs.
 pub struct Handle<T> {
     app: App,
     id: JobId,
@@ -31,7 +31,7 @@ impl<T> Handle<T> {
         &self.id
     }
 
-    /// How far the job is; `None` while nothing is known.
+    /// The job's state; `None` while nothing is known.
     ///
     /// # Errors
     ///
@@ -41,22 +41,21 @@ impl<T> Handle<T> {
         Ok(outcome.map(|outcome| outcome.state))
     }
 
-    /// Takes the job back, as far as that can be done from here. Never waits.
+    /// Cancels the job, as far as this application can. Never waits.
     ///
-    /// A job that runs in this application is interrupted, and revoked unless it returns a value all the same; it is not
-    /// tried again. One that has not come yet is revoked when this application's worker gets it. If another process gets
-    /// it, it runs.
+    /// A job that runs in this application is interrupted, and revoked unless it still returns a value; there is no
+    /// retry. A job that has not arrived is revoked when this application's worker gets it. Another process runs it.
     pub fn cancel(&self) -> Cancelled {
         let inner = &self.app.0;
         let Some(running) = inner.running.borrow().clone() else { return Cancelled::NotReached };
-        // Also one that runs: it may be about to be sent again.
+        // A running job is listed, too: its message may be about to be sent again.
         inner.revoked.borrow_mut().insert(self.id.0.clone());
         if running.revoke(&self.id.0) { Cancelled::Running } else { Cancelled::Waiting }
     }
 }
 
 impl<T: DeserializeOwned> Handle<T> {
-    /// Waits for the job's value. May be called again, after an interruption and after it gave the value.
+    /// Waits for the job's value. May be called again, after an interruption and after a value.
     ///
     /// # Examples
     ///
@@ -64,7 +63,7 @@ impl<T: DeserializeOwned> Handle<T> {
     ///
     /// # Cancellation
     ///
-    /// An interruption point. Nothing is lost, neither interrupted nor dropped: the job goes on.
+    /// An interruption point. Interrupted or dropped, nothing is lost, and the job goes on.
     ///
     /// # Errors
     ///
@@ -118,10 +117,10 @@ impl<T> fmt::Debug for Handle<T> {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Cancelled {
-    /// The job runs here, and is interrupted.
+    /// The job runs in this application, and is interrupted.
     Running,
-    /// It is revoked when this application's worker gets it.
+    /// The job is revoked when this application's worker gets it.
     Waiting,
-    /// This application has no worker, so the job goes on.
+    /// This application has no worker, so the job is not cancelled.
     NotReached,
 }

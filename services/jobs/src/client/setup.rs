@@ -1,4 +1,4 @@
-//! What an application is set up with, before it is connected.
+//! The settings of an application, made before it connects.
 
 use std::error::Error;
 use std::future::Future;
@@ -14,18 +14,18 @@ use crate::job::Jobs;
 use crate::report::Counters;
 
 impl App {
-    /// Adds jobs that its worker runs: one, or a tuple of them.
+    /// Registers jobs for the worker: one, or a tuple of them.
     ///
     /// # Panics
     ///
-    /// If there is another job of one of these names.
+    /// If another job has one of these names.
     #[track_caller]
     pub fn jobs(self, jobs: impl Jobs) -> Self {
         for definition in jobs.definitions() {
             let name = definition.name;
             if let Some(queue) = definition.options.queue {
                 let mut queues = self.0.queues.borrow_mut();
-                queues.entry(queue.to_owned()).or_insert_with(QueueOptions::unsaid);
+                queues.entry(queue.to_owned()).or_insert_with(QueueOptions::unspecified);
             }
             let job = Registered { definition, counters: Counters::default() };
             let before = self.0.jobs.borrow_mut().insert(name, Rc::new(job));
@@ -34,106 +34,105 @@ impl App {
         self
     }
 
-    /// Another broker instead, as one that was named on the command line. It counts from the next
+    /// Replaces the broker's URL, for example by one from the command line. It applies from the next
     /// [`connect`](Self::connect) on.
     ///
     /// # Errors
     ///
-    /// [`AppError::Url`], if it is not the URL of a broker.
+    /// [`AppError::Url`] if the URL is not that of a broker.
     pub fn at(self, url: impl Into<String>) -> Result<Self, AppError> {
         *self.0.url.borrow_mut() = checked(url.into()).map_err(AppError::Url)?;
         self.0.given.take();
         Ok(self)
     }
 
-    /// Adds a queue that it declares when it connects, and whose jobs its worker runs. Without it, the queue is used
-    /// as it is found, or made by the default options.
+    /// Adds a queue that the application declares with these options, and that its worker consumes. Other queues are
+    /// used as they are, or created with the default options.
     pub fn queue(self, name: impl Into<String>, options: QueueOptions) -> Self {
         self.0.queues.borrow_mut().insert(name.into(), options);
         self
     }
 
-    /// The queue of jobs that name none; without, `pikake`. Its worker runs the jobs of this one, too.
+    /// Sets the queue of jobs that name none, by default `pikake`. The worker consumes this queue, too.
     pub fn default_queue(self, name: impl Into<String>) -> Self {
         *self.0.default_queue.borrow_mut() = name.into();
         self
     }
 
-    /// How many jobs of all queues run at a time, at most; without, 64.
+    /// Sets how many jobs of all queues run at a time, by default 64.
     ///
     /// # Panics
     ///
-    /// If it is zero.
+    /// If `limit` is zero.
     #[track_caller]
     pub fn concurrency(self, limit: usize) -> Self {
-        assert!(limit > 0, "a worker that runs no jobs at a time runs none");
+        assert!(limit > 0, "the concurrency of a worker is at least 1");
         self.0.concurrency.set(limit);
         self
     }
 
-    /// How many unacknowledged messages of each queue the worker may have; without, twice the concurrency.
+    /// Sets how many unacknowledged messages of each queue the worker may hold, by default twice the concurrency.
     pub fn prefetch(self, limit: u16) -> Self {
         self.0.prefetch.set(Some(limit));
         self
     }
 
-    /// How many connections it has to RabbitMQ: 1, unless something is said, or 2. With two, jobs that are sent and their
-    /// outcomes go over one, deliveries and acknowledgements over the other: a broker that is short of memory or disk
-    /// stops reading from those who publish, and so its queues are worked off all the same. Other brokers have no
-    /// connections, and take no notice.
+    /// Sets the number of connections to RabbitMQ: 1, the default, or 2. With two, messages and outcomes are published
+    /// over one, deliveries and acknowledgements go over the other. A RabbitMQ that is short of memory or disk stops
+    /// reading from publishing connections, and the worker still drains the queues. Other brokers ignore this.
     ///
     /// # Panics
     ///
-    /// If it is neither.
+    /// If `count` is neither 1 nor 2.
     #[track_caller]
     pub fn connections(self, count: usize) -> Self {
-        assert!(matches!(count, 1 | 2), "an application has one connection, or two");
+        assert!(matches!(count, 1 | 2), "an application has one or two connections");
         self.0.opening.borrow_mut().is_split = count == 2;
         self
     }
 
-    /// How long a job that is sent is held back at most while RabbitMQ takes none, or cannot be reached; without, 30 s.
+    /// Sets how long a message waits while RabbitMQ accepts none or cannot be reached, by default 30 s.
     pub fn blocked_timeout(self, length: Duration) -> Self {
         self.0.opening.borrow_mut().blocked_timeout = Some(length);
         self
     }
 
-    /// How many worker processes run jobs marked `process`; without, as many as there are processors.
+    /// Sets how many worker processes run jobs marked `process`, by default one per processor.
     ///
     /// # Panics
     ///
-    /// If it is zero.
+    /// If `count` is zero.
     #[track_caller]
     pub fn processes(self, count: usize) -> Self {
-        assert!(count > 0, "no process runs no jobs");
+        assert!(count > 0, "a worker has at least 1 process");
         self.0.processes.set(Some(count));
         self
     }
 
-    /// Buries a message that ended so many worker processes; without, 3.
+    /// Sets how many worker processes a message may end before it is moved to the dead, by default 3.
     pub fn max_kills(self, kills: u32) -> Self {
         self.0.max_kills.set(kills);
         self
     }
 
-    /// Buries a message that was delivered so often without an end; without, 20.
+    /// Sets how often a message may be delivered before it is moved to the dead, by default 20.
     ///
-    /// A delivery counts when its worker was lost or gave it back, whether or not the job had been begun.
+    /// A delivery counts if its worker was lost or requeued the message, even before the job had begun.
     pub fn max_deliveries(self, deliveries: u32) -> Self {
         self.0.max_deliveries.set(deliveries);
         self
     }
 
-    /// Moves jobs that have failed for good to the dead of their queue, from where they can be sent again.
+    /// Moves jobs that have failed for good to the dead of their queue, for a later replay.
     pub fn bury_failed(self) -> Self {
         self.0.buries_failed.set(true);
         self
     }
 
-    /// What is done once it is connected, before anything is consumed. A later call replaces an earlier one.
+    /// Sets the hook that runs after connecting, before the worker consumes. A later call replaces an earlier one.
     ///
-    /// Queues are declared, tasks beside the jobs spawned ([`App::spawn`]), jobs sent. The hook is called again only if
-    /// the application is connected again after [`close`](Self::close), or after the hook failed.
+    /// The hook may declare queues, send jobs, and spawn tasks ([`App::spawn`]). It runs again only when the application
+    /// connects again, after [`close`](Self::close) or after the hook failed.
     pub fn setup<F, R, E>(self, hook: F) -> Self
     where
         F: Fn(Self) -> R + 'static,
@@ -148,16 +147,16 @@ impl App {
         self
     }
 
-    /// Sends a job again and again while its worker runs: first after one interval, then every interval.
+    /// Sends a job periodically while the worker runs, for the first time after one interval.
     ///
-    /// An interval that passed while the broker could not be reached is left out, not made up for.
+    /// Intervals that pass while the broker cannot be reached are skipped, not made up for.
     ///
     /// # Panics
     ///
     /// If the interval is zero.
     #[track_caller]
     pub fn every<T>(self, interval: Duration, call: Call<T>) -> Self {
-        assert!(!interval.is_zero(), "a job cannot be sent at intervals of nothing");
+        assert!(!interval.is_zero(), "the interval of a periodic job is longer than zero");
         self.0.schedules.borrow_mut().push((interval, call.into_signature()));
         self
     }

@@ -1,7 +1,7 @@
-//! What a call sends: a job's name, arguments and options (Celery's word is *signature*), and the message of them by
+//! The content of a call: a job's name, arguments and options (Celery's word is *signature*), and their message in
 //! Celery's protocol 2.
 //!
-//! Headers that would say nothing (`null`) are left out, as Celery's workers allow.
+//! Headers that would be `null` are omitted, as Celery's workers allow.
 
 use std::time::{Duration, SystemTime};
 
@@ -14,22 +14,22 @@ use crate::message::Message;
 use crate::wire::instant;
 use crate::wire::request::{IGNORE_RESULT, LANGUAGE, MAX_RETRIES};
 
-/// What logs and listings show of arguments, in bytes.
+/// How many bytes of the arguments logs and listings show.
 const SHOWN: usize = 1024;
 
 /// A job that may be sent, through any application and any number of times.
 #[derive(Debug, Clone)]
 pub(crate) struct Signature {
     pub(crate) name: String,
-    /// A JSON array, or why there is none.
+    /// A JSON array, or the error of writing it.
     pub(crate) args: Result<String, String>,
-    /// A JSON object, or why there is none.
+    /// A JSON object, or the error of writing it.
     pub(crate) kwargs: Result<String, String>,
     /// `None`: the application's default.
     pub(crate) queue: Option<String>,
     pub(crate) when: When,
     pub(crate) expires: Option<Duration>,
-    /// The hard one and the soft one.
+    /// The hard limit and the soft limit.
     pub(crate) limits: [Option<Duration>; 2],
     pub(crate) max_retries: Option<u32>,
     pub(crate) priority: u8,
@@ -37,7 +37,7 @@ pub(crate) struct Signature {
     pub(crate) id: Option<String>,
 }
 
-/// When it may be run.
+/// When a job may run.
 #[derive(Debug, Clone, Copy)]
 pub(crate) enum When {
     Now,
@@ -62,7 +62,7 @@ impl Signature {
         }
     }
 
-    /// The message, and when it may be delivered: when it expires at the latest, for then somebody is to say so.
+    /// The message, and when it may be delivered: at its expiry at the latest, so that a worker can revoke the job.
     pub(crate) fn message(&self, origin: &str) -> Result<(Message, Option<SystemTime>), SendError> {
         let (args, kwargs) = match (&self.args, &self.kwargs) {
             (Ok(args), Ok(kwargs)) if args.starts_with('[') && kwargs.starts_with('{') => {
@@ -70,7 +70,7 @@ impl Signature {
             }
             (Err(why), _) | (_, Err(why)) => return Err(SendError::Arguments(why.clone())),
             _ => {
-                let why = "args are a tuple or a list, kwargs a struct or a map";
+                let why = "args must be a tuple or a list, kwargs a struct or a map";
                 return Err(SendError::Arguments(why.to_owned()));
             }
         };
@@ -122,7 +122,7 @@ impl Signature {
     }
 }
 
-/// No workflow follows.
+/// The `embed` of a message without a workflow.
 const EMBED: &str = r#"{"callbacks":null,"errbacks":null,"chain":null,"chord":null}"#;
 
 impl Message {
@@ -144,7 +144,7 @@ fn new_id() -> String {
     uuid::Builder::from_random_bytes(bytes).into_uuid().to_string()
 }
 
-/// JSON between other brackets, and not too much of it.
+/// JSON with its outer brackets replaced, truncated to [`SHOWN`] bytes.
 fn shown(json: &str, [open, close]: [char; 2]) -> String {
     let inner = &json[1..json.len() - 1];
     let mut shown = String::with_capacity(inner.len().min(SHOWN) + 2);

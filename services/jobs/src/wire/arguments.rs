@@ -1,4 +1,4 @@
-//! The arguments of a job: a JSON array and an object, read into a tuple as Python would bind them.
+//! The arguments of a job: a JSON array and an object, bound to parameters as Python does.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -8,7 +8,7 @@ use serde_json::value::RawValue;
 
 use crate::wire::reason::shortened;
 
-/// The arguments do not fit the job. Celery's word for it is `TypeError`.
+/// The arguments do not fit the job's parameters. Celery reports a `TypeError`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct WrongArguments(String);
 
@@ -20,10 +20,10 @@ impl fmt::Display for WrongArguments {
 
 impl std::error::Error for WrongArguments {}
 
-/// What stands for an argument that was not given, so that `Option`s may be left out.
+/// The value of a missing argument, so that `Option`s may be omitted.
 const ABSENT: &str = "null";
 
-/// Reads the arguments of a job: those of `args` in their order, the rest from `kwargs`. One that is absent is null.
+/// Reads the arguments of a job: those of `args` in their order, the rest from `kwargs`. A missing one is null.
 ///
 /// # Errors
 ///
@@ -34,7 +34,7 @@ pub fn read_arguments<A: DeserializeOwned>(
     args: &str,
     kwargs: &str,
 ) -> Result<A, WrongArguments> {
-    // Almost always they are all there, in order, and right.
+    // The common case: all arguments are positional and valid.
     if kwargs == "{}"
         && let Ok(arguments) = serde_json::from_str(args)
     {
@@ -52,13 +52,16 @@ pub fn read_arguments<A: DeserializeOwned>(
     }
     text.push(']');
     serde_json::from_str(&text).map_err(|error| {
-        // Errors say where in the text they are, raw values have no line ends outside of it.
-        let place = column(&text, error.line(), error.column());
-        let at = ends.iter().position(|end| place <= *end).unwrap_or(0);
+        // The position of the error in the text tells which argument is wrong.
+        let offset = byte_offset(&text, error.line(), error.column());
+        let at = ends.iter().position(|end| offset <= *end).unwrap_or(0);
         let name = parameters.get(at).copied().unwrap_or_default();
         match bound.get(at) {
             Some(None) => wrong(format!("{job}() is missing the argument '{name}'")),
-            _ => wrong(format!("{job}() argument '{name}': {}", without_place(&error.to_string()))),
+            _ => wrong(format!(
+                "{job}() argument '{name}': {}",
+                without_position(&error.to_string())
+            )),
         }
     })
 }
@@ -94,13 +97,13 @@ fn bind<'a>(
     Ok(bound)
 }
 
-/// The byte that a line and column of an error mean; both count from one.
-fn column(text: &str, line: usize, column: usize) -> usize {
+/// The byte offset of an error's line and column, which count from one.
+fn byte_offset(text: &str, line: usize, column: usize) -> usize {
     let before: usize = text.split_inclusive('\n').take(line.saturating_sub(1)).map(str::len).sum();
     before + column
 }
 
-fn without_place(error: &str) -> &str {
+fn without_position(error: &str) -> &str {
     error.rfind(" at line ").map_or(error, |end| &error[..end])
 }
 
@@ -114,7 +117,7 @@ mod tests {
     }
 
     #[test]
-    fn bound_as_python_does() {
+    fn arguments_are_bound_as_in_python() {
         let all = Ok((2, "ann".to_owned(), Some(3)));
         assert_eq!(read(r#"[2, "ann", 3]"#, "{}"), all);
         assert_eq!(read("[2]", r#"{"tone": 3, "name": "ann"}"#), all);
@@ -125,7 +128,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_wrong_is_said() {
+    fn errors_name_the_wrong_argument() {
         let error = |args, kwargs| read(args, kwargs).unwrap_err();
         assert_eq!(error("[1,2,3,4]", "{}"), "greet() takes 3 arguments but 4 were given");
         assert_eq!(error("[1]", "{}"), "greet() is missing the argument 'name'");

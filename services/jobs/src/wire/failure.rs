@@ -1,4 +1,4 @@
-//! How a job failed, and the outcome that says so in Celery's form.
+//! The failure of a job, and its outcome in Celery's form.
 
 use std::any::Any;
 use std::fmt;
@@ -7,22 +7,22 @@ use serde_json::Value;
 
 use crate::message::{Outcome, OutcomeState};
 
-/// How a job failed.
+/// The failure of a job.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Failure {
     /// The type of the error.
     pub kind: String,
-    /// The module that it is from.
+    /// The module of that type.
     pub module: String,
-    /// What it said.
+    /// The error's message.
     pub message: String,
-    /// Where it came from, as text.
+    /// The traceback, as text.
     pub traceback: Option<String>,
 }
 
 impl Failure {
-    /// A failure with an error of that type.
+    /// A failure with an error of this type, module and message.
     pub fn new(
         kind: impl Into<String>,
         module: impl Into<String>,
@@ -32,25 +32,25 @@ impl Failure {
         Self { kind, module, message, traceback: None }
     }
 
-    /// With the text that says where it came from.
+    /// The failure with a traceback.
     pub(crate) fn traced(mut self, traceback: impl Into<String>) -> Self {
         self.traceback = Some(traceback.into());
         self
     }
 
-    /// The failure that an error of a job is.
+    /// The failure for a job's error.
     pub(crate) fn of<E: fmt::Display + 'static>(error: &E) -> Self {
         if let Some(failure) = (error as &dyn Any).downcast_ref::<Self>() {
             return failure.clone();
         }
         let path = std::any::type_name::<E>();
-        // The type's own path, without its generics and those of what is inside.
+        // The type's own path, without its generics.
         let path = path.split('<').next().unwrap_or(path).trim_start_matches(['&', '(', '[']);
         let (module, kind) = path.rsplit_once("::").unwrap_or(("builtins", path));
         Self::new(kind, module, error.to_string())
     }
 
-    /// The failure that an outcome tells of. Its result is `{"exc_type", "exc_message": […] or text, "exc_module"}`.
+    /// The failure in an outcome, whose result is `{"exc_type", "exc_message": […] or text, "exc_module"}`.
     pub(crate) fn from_outcome(outcome: Outcome) -> Self {
         let text = |name: &str| match &outcome.result[name] {
             Value::String(text) => text.clone(),
@@ -66,7 +66,7 @@ impl Failure {
         failure
     }
 
-    /// The outcome of a job that has failed so for good.
+    /// The outcome of a job that has failed for good.
     pub(crate) fn into_outcome(self) -> Outcome {
         Outcome::error(OutcomeState::Failure, &self.kind, &self.module, &self.message)
             .with_traceback(self.traceback)

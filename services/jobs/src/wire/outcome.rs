@@ -1,4 +1,4 @@
-//! Outcomes as Celery's result backends keep them: one JSON object, written and read.
+//! Outcomes in the form of Celery's result backends: one JSON object, written and read.
 
 use std::fmt;
 use std::time::SystemTime;
@@ -10,7 +10,7 @@ use crate::message::{JobId, Outcome, OutcomeState};
 use crate::wire::instant;
 
 impl OutcomeState {
-    /// Celery's name of it.
+    /// Celery's name of the state.
     pub fn as_str(self) -> &'static str {
         match self {
             Self::Started => "STARTED",
@@ -21,8 +21,7 @@ impl OutcomeState {
         }
     }
 
-    /// The state of that name. One that is not known here, as a job of Celery's may have, counts as
-    /// [`Started`](Self::Started).
+    /// The state of this name. An unknown name, such as a custom state of Celery's, is [`Started`](Self::Started).
     pub fn of(name: &str) -> Self {
         match name {
             "RETRY" => Self::Retry,
@@ -33,7 +32,7 @@ impl OutcomeState {
         }
     }
 
-    /// Whether nothing comes after it.
+    /// Whether the job has ended.
     pub fn is_final(self) -> bool {
         matches!(self, Self::Success | Self::Failure | Self::Revoked)
     }
@@ -76,7 +75,7 @@ impl Outcome {
         Self::new(OutcomeState::Success, value)
     }
 
-    /// An outcome with an error of that type, module and message, in Celery's form.
+    /// An outcome with an error of this type, module and message, in Celery's form.
     pub fn error(state: OutcomeState, kind: &str, module: &str, message: &str) -> Self {
         let result = serde_json::json!({
             "exc_type": kind, "exc_message": [message], "exc_module": module,
@@ -84,13 +83,13 @@ impl Outcome {
         Self::new(state, result)
     }
 
-    /// With the text that says where a failure came from.
+    /// The outcome with a traceback.
     pub fn with_traceback(mut self, traceback: Option<String>) -> Self {
         self.traceback = traceback;
         self
     }
 
-    /// The JSON that Celery keeps of an outcome: `{"status", "result", "traceback", …}`.
+    /// The outcome as Celery's JSON: `{"status", "result", "traceback", …}`.
     pub fn to_meta(&self, job: &str, now: SystemTime) -> Vec<u8> {
         let written = Written {
             status: self.state.as_str(),
@@ -100,15 +99,15 @@ impl Outcome {
             date_done: self.state.is_final().then(|| instant::write(now)).flatten(),
             task_id: job,
         };
-        // Texts and JSON values can always be written as JSON.
+        // Texts and JSON values always serialize.
         serde_json::to_vec(&written).unwrap_or_default()
     }
 
-    /// Reads what [`to_meta`](Self::to_meta) or Celery has written.
+    /// Reads the JSON of [`to_meta`](Self::to_meta) or of Celery.
     ///
     /// # Errors
     ///
-    /// It is not JSON, or has no `status` or `task_id`.
+    /// The text is not JSON, or has no `status` or `task_id`.
     pub fn from_meta(meta: &[u8]) -> Result<(JobId, Self), serde_json::Error> {
         let Read { status, task_id, result, traceback } = serde_json::from_slice(meta)?;
         Ok((JobId(task_id), Self { state: OutcomeState::of(&status), result, traceback }))
@@ -121,7 +120,7 @@ mod tests {
     use std::time::UNIX_EPOCH;
 
     #[test]
-    fn written_as_celery_does() {
+    fn outcome_is_written_in_celerys_form() {
         let outcome = Outcome::error(OutcomeState::Failure, "ValueError", "builtins", "bad")
             .with_traceback(Some("Traceback…".into()));
         let meta = outcome.to_meta("17", UNIX_EPOCH);
@@ -133,7 +132,7 @@ mod tests {
     }
 
     #[test]
-    fn read_as_celery_wrote_it() {
+    fn celerys_outcome_is_read() {
         let meta = br#"{"status": "SUCCESS", "result": 3, "traceback": null, "children": [[["c1", null], null]], "date_done": "2026-11-21T00:12:17.037221+00:00", "task_id": "cf8e101d"}"#;
         let (id, outcome) = Outcome::from_meta(meta).unwrap();
         assert_eq!((id.0.as_str(), outcome), ("cf8e101d", Outcome::success(3.into())));

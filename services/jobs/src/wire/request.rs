@@ -1,7 +1,7 @@
-//! A message read as a request to run a job, or the reason why it cannot be.
+//! Reading a message as a request to run a job, or as poison.
 //!
-//! Brokers carry messages unread. Nothing is copied: a request points into its
-//! message, and the arguments stay text until the job's own types read them.
+//! Nothing is copied: a request borrows from its message, and the arguments stay text until the job's own types read
+//! them.
 
 use std::fmt;
 use std::time::{Duration, SystemTime};
@@ -12,15 +12,15 @@ use serde_json::{Map, Value};
 use crate::message::Message;
 use crate::wire::instant;
 
-/// Says that nobody wants the job's outcome.
+/// The header of a job without an outcome.
 pub(crate) const IGNORE_RESULT: &str = "ignore_result";
-/// How often the job has ended a worker process so far. A header of our own; Celery passes it on.
+/// The header that counts the worker processes which the job has ended. Our own; Celery passes it on.
 pub(crate) const KILLS: &str = "pikake_kills";
-/// How many retries the sender allows, where that is not the worker's to say. A header of our own.
+/// The header with the sender's number of retries, in place of the definition's. Our own.
 pub(crate) const MAX_RETRIES: &str = "pikake_max_retries";
-/// The headers that a message which is taken from the dead has no more.
+/// The headers that a replayed message loses.
 pub(crate) const ENDED_WITH_DEATH: [&str; 2] = ["expires", KILLS];
-/// Names this library to workers that care, which Celery's do not.
+/// The header `lang` of our messages. Celery's workers ignore it.
 pub(crate) const LANGUAGE: &str = "rs";
 
 /// A message that asks for a job to be run.
@@ -31,43 +31,43 @@ pub struct Request<'m> {
     pub job: &'m str,
     /// The job's id.
     pub id: &'m str,
-    /// The first job of the workflow that this one belongs to; itself if there is none.
+    /// The id of the workflow's first job; without a workflow, the job's own.
     pub root_id: &'m str,
-    /// The job that sent this one; of a retry, itself.
+    /// The id of the job that sent this one; of a retry, the job's own.
     pub parent_id: Option<&'m str>,
-    /// The group that it belongs to.
+    /// The job's group in a workflow.
     pub group: Option<&'m str>,
-    /// Not to be run before this.
+    /// The time before which the job does not run.
     pub eta: Option<SystemTime>,
-    /// Not to be run after this.
+    /// The time from which the job does not run any more.
     pub expires: Option<SystemTime>,
-    /// How often it was tried again already.
+    /// How many retries were made.
     pub retries: u32,
-    /// How many retries the sender allows; `None`: as the job's definition says.
+    /// How many retries the sender allows; `None`: the definition's number.
     pub max_retries: Option<u32>,
-    /// How often it ended its worker process.
+    /// How many worker processes the job has ended.
     pub kills: u32,
-    /// Dropped after so long.
+    /// How long the job may run before it is dropped.
     pub hard_limit: Option<Duration>,
-    /// Interrupted after so long.
+    /// How long the job may run before it is interrupted.
     pub soft_limit: Option<Duration>,
-    /// Nobody wants its outcome.
+    /// Whether no outcome is stored.
     pub ignore_result: bool,
     /// The positional arguments, a JSON array.
     pub args: &'m str,
     /// The arguments by name, a JSON object.
     pub kwargs: &'m str,
-    /// What is to be done with the outcome (`callbacks`, `errbacks`, `chain`, `chord`), an object or null.
+    /// The workflow to follow (`callbacks`, `errbacks`, `chain`, `chord`), an object or null.
     pub embed: &'m str,
 }
 
 impl<'m> Request<'m> {
-    /// Reads a message, tolerating what Celery tolerates: absent headers, parts of `embed` that are absent or null,
-    /// moments with `Z` or without a zone.
+    /// Reads a message, as tolerant as Celery: headers and parts of `embed` may be absent or null, and times may have
+    /// `Z` or no zone.
     ///
     /// # Errors
     ///
-    /// [`Poison`], with all that is wrong; such a message can never be run.
+    /// [`Poison`]: the job of such a message can never run.
     pub fn read(message: &'m Message) -> Result<Self, Poison> {
         let headers = &message.headers;
         let text = |name: &str| headers.get(name).and_then(Value::as_str);
@@ -99,7 +99,7 @@ impl<'m> Request<'m> {
 }
 
 impl Message {
-    /// As a new one: it does not expire, and has ended no process. For one that was dead.
+    /// A dead message as a new one: it does not expire, and has ended no process.
     pub(crate) fn revived(mut self) -> Self {
         self.expires = None;
         for header in ENDED_WITH_DEATH {
@@ -131,7 +131,7 @@ fn check_coding(message: &Message) -> Result<(), Poison> {
 
 fn body(body: &[u8]) -> Result<(&str, &str, &str), Poison> {
     let parts: [&RawValue; 3] = serde_json::from_slice(body).map_err(|error| {
-        // An array of another length is an error of the data, all others are of the text.
+        // An array of another length is an error of category `Data`.
         match error.classify() {
             serde_json::error::Category::Data if std::str::from_utf8(body).is_ok() => Poison::Body,
             _ if serde_json::from_slice::<serde::de::IgnoredAny>(body).is_ok() => Poison::Body,
@@ -169,7 +169,7 @@ fn count(headers: &Map<String, Value>, name: &'static str) -> Result<Option<u32>
     }
 }
 
-/// Hard, soft.
+/// The hard limit and the soft limit.
 type Limits = (Option<Duration>, Option<Duration>);
 
 fn limits(headers: &Map<String, Value>) -> Result<Limits, Poison> {
@@ -185,7 +185,7 @@ fn limits(headers: &Map<String, Value>) -> Result<Limits, Poison> {
             let seconds = value.as_f64().ok_or(Poison::Header(NAME))?;
             match Duration::try_from_secs_f64(seconds) {
                 Ok(limit) => Ok(Some(limit)),
-                // Longer than can be said is none.
+                // A limit too long for a `Duration` is no limit.
                 Err(_) if seconds > 0.0 => Ok(None),
                 Err(_) => Err(Poison::Header(NAME)),
             }
@@ -194,25 +194,25 @@ fn limits(headers: &Map<String, Value>) -> Result<Limits, Poison> {
     Ok((limit(&pair[0])?, limit(&pair[1])?))
 }
 
-/// Why a message can never be run, whoever gets it. It goes to the dead of its queue.
+/// Why the job of a message can never run on any worker. Such a message goes to the dead of its queue.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Poison {
-    /// There is no `task` header: it is of protocol 1, or no job at all.
+    /// The header `task` is missing: the message is of protocol 1, or not a job.
     NoJob,
-    /// There is no `id` header.
+    /// The header `id` is missing.
     NoId,
-    /// There is no `content_type`.
+    /// The `content_type` is missing.
     NoContentType,
-    /// A `content_type` that is not JSON's.
+    /// The `content_type` is not that of JSON.
     ContentType(String),
-    /// A `content_encoding` or compression that is not read here.
+    /// The `content_encoding` or compression is not supported.
     ContentEncoding(String),
     /// The body is not JSON.
     NotJson(String),
     /// The body is not `[args, kwargs, embed]`: a list, an object, and an object or null.
     Body,
-    /// A header that is not what it should be.
+    /// The header of this name has an invalid value.
     Header(&'static str),
 }
 
@@ -220,21 +220,21 @@ impl fmt::Display for Poison {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::NoJob => f.write_str(
-                "no header `task`: not a job, or of Celery's protocol 1, which is not read here \
+                "no header `task`: not a job, or of Celery's protocol 1, which is not supported \
                  (set task_protocol = 2)",
             ),
             Self::NoId => f.write_str("no header `id`"),
             Self::NoContentType => f.write_str("no content_type"),
             Self::ContentType(kind) => write!(
                 f,
-                "content_type `{kind}` is not read here; send application/json (task_serializer)"
+                "content_type `{kind}` is not supported; send application/json (task_serializer)"
             ),
             Self::ContentEncoding(coding) => {
-                write!(f, "content_encoding `{coding}` is not read here; send utf-8, uncompressed")
+                write!(f, "content_encoding `{coding}` is not supported; send utf-8, uncompressed")
             }
             Self::NotJson(why) => write!(f, "the body is not JSON: {why}"),
             Self::Body => f.write_str("the body is not [args, kwargs, embed]"),
-            Self::Header(name) => write!(f, "the header `{name}` is not what it should be"),
+            Self::Header(name) => write!(f, "the header `{name}` has an invalid value"),
         }
     }
 }

@@ -1,7 +1,6 @@
-//! The outcomes that a store in memory has, and who waits for them.
+//! The outcomes in a memory store, and their waiters.
 //!
-//! What somebody expects is kept until
-//! they forget it or are gone; what nobody expects is kept for a while, as somebody may ask.
+//! An expected outcome is kept until its waiters forget it or close their sessions; any other for a limited time.
 
 use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
@@ -12,53 +11,52 @@ use pikake_sync::shared::Event;
 use crate::broker::outcomes::replaces;
 use crate::message::{JobId, Outcome};
 
-/// How long an outcome that nobody expects is kept.
-pub(crate) const UNEXPECTED_LIFE: Duration = Duration::from_secs(3_600);
+/// How long an outcome without waiters is kept.
+pub(crate) const UNEXPECTED_LIFETIME: Duration = Duration::from_secs(3_600);
 
-/// How many outcomes that nobody expects are kept.
+/// How many outcomes without waiters are kept.
 pub(crate) const UNEXPECTED_LIMIT: usize = 10_000;
 
 #[derive(Debug, Default)]
 pub(crate) struct Outcomes {
-    /// By hash, since there may be very many of them, and ids are long: a tree would compare as many as it is deep, each
-    /// somewhere else in memory. Never gone through in its own order.
+    /// A hash map, since jobs may be many and ids are long: a tree would compare one id per level, each a cache miss.
+    /// Its iteration order must not become visible.
     jobs: HashMap<JobId, Entry>,
-    /// Outcomes that nobody expects, the oldest first; some may be gone or expected by now.
+    /// Outcomes without waiters, the oldest first. Some may since have been removed or expected again.
     unexpected: VecDeque<(SystemTime, JobId)>,
 }
 
-/// What is known of a job, or expected.
+/// A job's outcome and its waiters.
 #[derive(Debug, Default)]
 struct Entry {
-    /// With the time since when.
+    /// The latest outcome, and when it was stored.
     known: Option<(Outcome, SystemTime)>,
     expected: Option<Expected>,
 }
 
 #[derive(Debug, Default)]
 struct Expected {
-    /// The sessions that expect it, each as often as it does; almost always one.
+    /// The sessions that expect the outcome, one entry for each `expect`; almost always one.
     by: Vec<u64>,
-    /// When the job is worth nothing any more.
+    /// When the job expires.
     expires: Option<SystemTime>,
-    /// Set once the final outcome is there. Who expects it no more leaves others a new one.
+    /// Set when the final outcome is stored. Replaced when a session stops expecting the outcome.
     arrived: Arc<Event>,
 }
 
 impl Expected {
-    /// The session expects it once less, if it did: what is returned is to be told so. Who expects it still looks again, and
-    /// waits on.
+    /// Removes one `expect` of the session. Returns the event to set: other waiters then check again and wait on.
     fn remove(&mut self, session: u64) -> Option<Arc<Event>> {
         let at = self.by.iter().position(|by| *by == session)?;
         self.by.swap_remove(at);
         Some(std::mem::take(&mut self.arrived))
     }
 
-    /// The session is gone, however often it expected it; as above.
+    /// Removes every `expect` of the session. Returns the event to set, as [`remove`](Self::remove) does.
     fn remove_all(&mut self, session: u64) -> Option<Arc<Event>> {
-        let told = self.remove(session)?;
+        let waiter = self.remove(session)?;
         self.by.retain(|by| *by != session);
-        Some(told)
+        Some(waiter)
     }
 }
 
@@ -69,7 +67,7 @@ impl Outcomes {
         expected.by.push(session);
     }
 
-    /// Whose wait ends by this outcome is in the answer.
+    /// Stores an outcome. Returns the event to set if a wait ends by it.
     pub(crate) fn store(
         &mut self,
         job: JobId,
@@ -93,7 +91,7 @@ impl Outcomes {
                 self.jobs.insert(job.clone(), entry);
             }
         }
-        self.keep_for_a_while(job, now);
+        self.keep_unexpected(job, now);
         None
     }
 
@@ -101,7 +99,7 @@ impl Outcomes {
         self.jobs.get(job)?.known.as_ref().map(|(outcome, _)| outcome)
     }
 
-    /// What is set when the outcome comes that this session expects, and when its job expires.
+    /// The event for an outcome that this session expects, and when its job expires.
     pub(crate) fn arrival(
         &self,
         session: u64,
@@ -111,54 +109,54 @@ impl Outcomes {
         expected.by.contains(&session).then(|| (expected.arrived.clone(), expected.expires))
     }
 
-    /// The session asks no more; what is returned is to be told so.
+    /// Cancels one `expect` of the session. Returns the event to set.
     pub(crate) fn forget(&mut self, session: u64, job: &JobId) -> Option<Arc<Event>> {
         let Some(expected) = self.jobs.get_mut(job)?.expected.as_mut() else {
             self.jobs.remove(job);
             return None;
         };
-        let told = expected.remove(session);
+        let waiter = expected.remove(session);
         if expected.by.is_empty() {
             self.jobs.remove(job);
         }
-        told
+        waiter
     }
 
-    /// The session is gone. What it expected is kept for a while.
-    pub(crate) fn leave(&mut self, session: u64) -> Vec<Arc<Event>> {
-        let mut told = Vec::new();
+    /// Cancels every `expect` of a closed session; outcomes that are known become unexpected. Returns the events to set.
+    pub(crate) fn forget_session(&mut self, session: u64) -> Vec<Arc<Event>> {
+        let mut waiters = Vec::new();
         let mut left = Vec::new();
         for (job, entry) in &mut self.jobs {
             let Some(expected) = &mut entry.expected else { continue };
             if let Some(arrived) = expected.remove_all(session) {
-                told.push((job.clone(), arrived));
+                waiters.push((job.clone(), arrived));
                 if expected.by.is_empty() {
                     entry.expected = None;
                     left.push((entry.known.as_ref().map(|(_, since)| *since), job.clone()));
                 }
             }
         }
-        // In an order that a simulation repeats.
+        // Sorted, so that the hash map's order does not show in a simulation.
         left.sort();
-        told.sort_by(|(one, _), (other, _)| one.cmp(other));
+        waiters.sort_by(|(one, _), (other, _)| one.cmp(other));
         for (since, job) in left {
             match since {
                 Some(since) => self.unexpected.push_back((since, job)),
                 None => drop(self.jobs.remove(&job)),
             }
         }
-        told.into_iter().map(|(_, arrived)| arrived).collect()
+        waiters.into_iter().map(|(_, arrived)| arrived).collect()
     }
 
-    /// Nobody expects it. Those go that are too old, or too many.
-    fn keep_for_a_while(&mut self, job: JobId, now: SystemTime) {
+    /// Keeps an outcome without waiters, and removes those that are too old or too many.
+    fn keep_unexpected(&mut self, job: JobId, now: SystemTime) {
         self.unexpected.push_back((now, job));
         while let Some((since, job)) = self.unexpected.front() {
             let age = now.duration_since(*since).unwrap_or_default();
-            if self.unexpected.len() <= UNEXPECTED_LIMIT && age < UNEXPECTED_LIFE {
+            if self.unexpected.len() <= UNEXPECTED_LIMIT && age < UNEXPECTED_LIFETIME {
                 break;
             }
-            // It may have been stored again, or expected, after it came into this line.
+            // The outcome may have been stored again, or expected, since it was queued here.
             let is_as_old = |entry: &Entry| {
                 entry.expected.is_none()
                     && entry.known.as_ref().is_some_and(|(_, known)| known <= since)

@@ -1,7 +1,6 @@
-//! One queue of a store in memory: what is ready, what waits for its time, what is dead.
+//! One queue of a memory store: its ready, delayed and dead messages.
 //!
-//! A queue knows nothing of consumers but the line in which they wait.
-//! Nothing here reads a clock: the caller says what time it is.
+//! Of its consumers, a queue knows only the order in which they wait. Callers pass in the time.
 
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
@@ -13,14 +12,14 @@ use crate::message::{JobId, Message};
 /// A message in a queue.
 #[derive(Debug)]
 pub(crate) struct Entry {
-    /// Its place among those of its priority; kept when it is given back.
-    place: u64,
-    /// How often it was delivered.
+    /// The position among messages of one priority; kept when the message is requeued.
+    sequence: u64,
+    /// How often the message was delivered.
     pub(crate) deliveries: u32,
     pub(crate) message: Message,
 }
 
-/// The highest priority first, of one priority the lowest place.
+/// Sorts by priority, highest first, then by sequence number.
 type Key = (Reverse<u8>, u64);
 
 #[derive(Debug)]
@@ -35,14 +34,14 @@ pub(crate) struct Queue {
     pub(crate) name: String,
     max_priority: u8,
     ready: BTreeMap<Key, Entry>,
-    /// Those of `ready` that expire, the first one first.
+    /// The keys of ready messages that expire, earliest first.
     expiring: BTreeSet<(SystemTime, Key)>,
-    /// By the time from when on they may be delivered; of one time, the one that came first.
+    /// Delayed messages, by the time of delivery and then by sequence number.
     delayed: BTreeMap<(SystemTime, u64), Message>,
     dead: VecDeque<Dead>,
-    /// Counts places of ready and of delayed messages.
-    places: u64,
-    /// Consumers that wait for a message, in the order in which they came.
+    /// The last sequence number of a ready or delayed message.
+    last_sequence: u64,
+    /// Consumers that wait for a message, first come first.
     pub(crate) waiting: VecDeque<u64>,
 }
 
@@ -55,53 +54,53 @@ impl Queue {
             expiring: BTreeSet::new(),
             delayed: BTreeMap::new(),
             dead: VecDeque::new(),
-            places: 0,
+            last_sequence: 0,
             waiting: VecDeque::new(),
         }
     }
 
-    /// What of the options keeps two declarations from meaning the same queue.
+    /// The option in which two declarations of a queue must agree.
     pub(crate) fn max_priority(&self) -> u8 {
         self.max_priority
     }
 
-    fn next_place(&mut self) -> u64 {
-        self.places += 1;
-        self.places
+    fn next_sequence(&mut self) -> u64 {
+        self.last_sequence += 1;
+        self.last_sequence
     }
 
-    /// Puts a message at the end, or aside until its time; tells whether it is the next of those.
+    /// Adds a message at the end, or among the delayed ones. Returns whether it is the next delayed one.
     pub(crate) fn put(
         &mut self,
         message: Message,
         not_before: Option<SystemTime>,
         now: SystemTime,
     ) -> bool {
-        let place = self.next_place();
+        let sequence = self.next_sequence();
         match not_before.filter(|moment| *moment > now) {
             Some(moment) => {
                 let is_first = self.next_due().is_none_or(|due| moment < due);
-                self.delayed.insert((moment, place), message);
+                self.delayed.insert((moment, sequence), message);
                 is_first
             }
             None => {
-                self.put_back(Entry { place, deliveries: 0, message });
+                self.put_back(Entry { sequence, deliveries: 0, message });
                 false
             }
         }
     }
 
-    /// Puts a message where it was.
+    /// Requeues a message at its old position.
     pub(crate) fn put_back(&mut self, entry: Entry) {
         let priority = entry.message.priority.min(self.max_priority);
-        let key = (Reverse(priority), entry.place);
+        let key = (Reverse(priority), entry.sequence);
         if let Some(expires) = entry.message.expires {
             self.expiring.insert((expires, key));
         }
         self.ready.insert(key, entry);
     }
 
-    /// The next message, if there is one. What has expired is to be taken out before.
+    /// Takes the next message. Expired ones must have been removed.
     pub(crate) fn take(&mut self, now: SystemTime) -> Option<Entry> {
         self.promote(now);
         let (key, mut entry) = self.ready.pop_first()?;
@@ -112,7 +111,7 @@ impl Queue {
         Some(entry)
     }
 
-    /// Takes a message out that has expired.
+    /// Removes a message that has expired.
     pub(crate) fn take_expired(&mut self, now: SystemTime) -> Option<Message> {
         self.promote(now);
         let (_, key) = self.expiring.first().filter(|(expires, _)| *expires <= now)?;
@@ -121,14 +120,14 @@ impl Queue {
         entry.map(|entry| entry.message)
     }
 
-    /// Lets those join the line whose time has come.
+    /// Makes delayed messages ready whose time has come.
     fn promote(&mut self, now: SystemTime) {
         while let Some(first) = self.delayed.first_entry()
             && first.key().0 <= now
         {
             let message = first.remove();
-            let place = self.next_place();
-            self.put_back(Entry { place, deliveries: 0, message });
+            let sequence = self.next_sequence();
+            self.put_back(Entry { sequence, deliveries: 0, message });
         }
     }
 
@@ -137,13 +136,13 @@ impl Queue {
         self.delayed.first_key_value().map(|((moment, _), _)| *moment)
     }
 
-    /// How many are ready, and how many wait for their time. What has expired is to be taken out before.
+    /// How many messages are ready, and how many delayed. Expired ones must have been removed.
     pub(crate) fn waiting_messages(&mut self, now: SystemTime) -> (u64, u64) {
         self.promote(now);
         (self.ready.len() as u64, self.delayed.len() as u64)
     }
 
-    /// Takes all out that waits.
+    /// Removes all ready and delayed messages.
     pub(crate) fn purge(&mut self) -> Vec<Message> {
         self.expiring.clear();
         let ready = std::mem::take(&mut self.ready).into_values().map(|entry| entry.message);
@@ -164,13 +163,13 @@ impl Queue {
         self.dead.iter().take(limit).map(job).collect()
     }
 
-    /// Dead messages at the end of the line again, as new ones that do not expire.
+    /// Adds dead messages at the end of the queue again, as new ones that do not expire.
     pub(crate) fn replay(&mut self, job: Option<&JobId>, now: SystemTime) -> u64 {
-        let is_meant = |dead: &Dead| job.is_none_or(|job| dead.message.job() == Some(&*job.0));
-        let (meant, others): (VecDeque<_>, _) = self.dead.drain(..).partition(is_meant);
+        let is_selected = |dead: &Dead| job.is_none_or(|job| dead.message.job() == Some(&*job.0));
+        let (selected, others): (VecDeque<_>, _) = self.dead.drain(..).partition(is_selected);
         self.dead = others;
-        let count = meant.len() as u64;
-        for dead in meant {
+        let count = selected.len() as u64;
+        for dead in selected {
             self.put(dead.message.revived(), None, now);
         }
         count

@@ -1,16 +1,15 @@
-//! What a store in memory knows: its queues, who consumes them, and the outcomes.
+//! The state of a memory store: its queues, their consumers, and the outcomes.
 //!
-//! Nothing here waits: every operation is done at once, under the
-//! store's lock, and leaves in `calls` who has to look again.
+//! Every operation completes without waiting, under the store's lock, and queues the events to set in `notifications`.
 //!
 //! ```text
-//!   publish ─▶ ready ──1──▶ taken ──2──▶ (gone)        1 hand_out   2 ack, bury
-//!                ▲            │                        3 give_back, end (of the consumer)
+//!   publish ─▶ ready ──1──▶ taken ──2──▶ (gone)        1 deliver_ready   2 ack, bury
+//!                ▲            │                        3 give_back, remove_consumer
 //!                └─────3──────┘
 //! ```
 //!
-//! A message is taken for a consumer when the consumer asks for one, or waits for one. Then it is in
-//! the consumer's `arrived` until that looks: an interruption in between loses nothing.
+//! A message is taken for a consumer when the consumer asks for one, or waits for one. The message is then in the
+//! consumer's `arrived` until the next `next`, so an interruption in between loses nothing.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -27,17 +26,17 @@ use crate::brokers::memory::queue::{Entry, Queue};
 use crate::message::{JobId, Message, Outcome};
 
 #[derive(Debug, Default)]
-pub(crate) struct State {
+pub(crate) struct StoreState {
     queues: Vec<Queue>,
     names: BTreeMap<String, usize>,
-    /// The brokers that are open.
+    /// The open brokers.
     sessions: BTreeSet<u64>,
     consumers: BTreeMap<u64, Consumer>,
     pub(crate) outcomes: Outcomes,
-    /// Counts sessions, consumers and deliveries.
-    numbers: u64,
-    /// Those that have something new to look at, to be called when the store is unlocked.
-    calls: Vec<Arc<Event>>,
+    /// The last id of a session, consumer or delivery.
+    last_id: u64,
+    /// The events of waiters that must check again, to be set when the store is unlocked.
+    notifications: Vec<Arc<Event>>,
 }
 
 #[derive(Debug)]
@@ -46,11 +45,11 @@ struct Consumer {
     queue: usize,
     prefetch: usize,
     taken: BTreeMap<u64, Entry>,
-    /// The one of `taken` that it has not seen yet.
+    /// The message in `taken` that `next` has not returned yet.
     arrived: Option<u64>,
     is_cancelled: bool,
-    /// Set when it has something to look at.
-    look: Arc<Event>,
+    /// Set when the consumer has to call `next` again.
+    changed: Arc<Event>,
 }
 
 impl Consumer {
@@ -59,42 +58,42 @@ impl Consumer {
     }
 }
 
-/// What a consumer that asks for a message is told.
+/// The answer to a consumer that asks for a message.
 #[derive(Debug)]
 pub(crate) enum Next {
     Message(Box<Delivery>),
-    /// It was cancelled.
+    /// The consumer was cancelled.
     Cancelled,
-    /// Its session is over.
+    /// The session is closed.
     Closed,
-    /// It waits: until it is called, and until then at most.
+    /// No message is ready: ask again when the event is set, or at that time.
     Wait(Arc<Event>, Option<SystemTime>),
 }
 
-impl State {
-    /// A number that nothing else of this store has.
-    fn number(&mut self) -> u64 {
-        self.numbers += 1;
-        self.numbers
+impl StoreState {
+    /// An id that is unique in this store.
+    fn next_id(&mut self) -> u64 {
+        self.last_id += 1;
+        self.last_id
     }
 
-    /// A broker is opened; the answer is its number.
-    pub(crate) fn join(&mut self) -> u64 {
-        let session = self.number();
+    /// Opens a broker and returns its id.
+    pub(crate) fn open_session(&mut self) -> u64 {
+        let session = self.next_id();
         self.sessions.insert(session);
         session
     }
 
-    pub(crate) fn is_open(&self, session: u64) -> Result<(), BrokerError> {
+    pub(crate) fn check_open(&self, session: u64) -> Result<(), BrokerError> {
         self.sessions.contains(&session).then_some(()).ok_or(BrokerError::Closed)
     }
 
-    pub(crate) fn take_calls(&mut self) -> Vec<Arc<Event>> {
-        std::mem::take(&mut self.calls)
+    pub(crate) fn take_notifications(&mut self) -> Vec<Arc<Event>> {
+        std::mem::take(&mut self.notifications)
     }
 
-    pub(crate) fn call(&mut self, who: impl IntoIterator<Item = Arc<Event>>) {
-        self.calls.extend(who);
+    pub(crate) fn notify(&mut self, waiters: impl IntoIterator<Item = Arc<Event>>) {
+        self.notifications.extend(waiters);
     }
 
     fn index(&self, name: &str) -> Result<usize, BrokerError> {
@@ -140,7 +139,7 @@ impl State {
         not_before: Option<SystemTime>,
         now: SystemTime,
     ) -> Result<(), PublishError> {
-        let index = match self.is_open(session).and_then(|()| self.index(name)) {
+        let index = match self.check_open(session).and_then(|()| self.index(name)) {
             Ok(index) => index,
             Err(error) => {
                 return Err(PublishError::new(message, false, PublishFailure::Broker(error)));
@@ -148,17 +147,17 @@ impl State {
         };
         let is_next_due = self.queues[index].put(message, not_before, now);
         if is_next_due {
-            // Whoever waits has to wait for less long now.
-            self.call_waiting(index);
+            // The consumers that wait must shorten their waits.
+            self.notify_waiting(index);
         }
-        self.hand_out(index, now);
+        self.deliver_ready(index, now);
         Ok(())
     }
 
-    /// Has all look that wait for a message of the queue.
-    fn call_waiting(&mut self, queue: usize) {
-        let looks = self.queues[queue].waiting.iter().filter_map(|id| self.consumers.get(id));
-        self.calls.extend(looks.map(|consumer| consumer.look.clone()));
+    /// Has all consumers that wait for a message of the queue ask again.
+    fn notify_waiting(&mut self, queue: usize) {
+        let waiting = self.queues[queue].waiting.iter().filter_map(|id| self.consumers.get(id));
+        self.notifications.extend(waiting.map(|consumer| consumer.changed.clone()));
     }
 
     pub(crate) fn consume(
@@ -169,9 +168,9 @@ impl State {
     ) -> Result<u64, BrokerError> {
         let queue = self.index(name)?;
         if prefetch == 0 {
-            return Err(BrokerError::Refused("a prefetch of 0 would never be met".to_owned()));
+            return Err(BrokerError::Refused("a prefetch of 0 admits no message".to_owned()));
         }
-        let id = self.number();
+        let id = self.next_id();
         let consumer = Consumer {
             session,
             queue,
@@ -179,22 +178,22 @@ impl State {
             taken: BTreeMap::new(),
             arrived: None,
             is_cancelled: false,
-            look: Arc::new(Event::new()),
+            changed: Arc::new(Event::new()),
         };
         self.consumers.insert(id, consumer);
         Ok(id)
     }
 
-    /// The next message of a consumer; if there is none, it is in the line of those that wait.
+    /// The next message of a consumer. Without one, the consumer is among those that wait.
     pub(crate) fn next(&mut self, id: u64, now: SystemTime) -> Next {
         let Some(consumer) = self.consumers.get(&id) else { return Next::Closed };
         let queue = consumer.queue;
         if !self.queues[queue].waiting.contains(&id) {
             self.queues[queue].waiting.push_back(id);
         }
-        self.hand_out(queue, now);
+        self.deliver_ready(queue, now);
         let Some(consumer) = self.consumers.get_mut(&id) else { return Next::Closed };
-        consumer.look.clear();
+        consumer.changed.clear();
         if let Some(tag) = consumer.arrived.take() {
             let entry = &consumer.taken[&tag];
             let receipt = Receipt { session: id, tag };
@@ -203,70 +202,70 @@ impl State {
             return Next::Message(Box::new(Delivery::new(receipt, name, attempt, message)));
         }
         if consumer.is_cancelled {
-            self.leave_line(id);
+            self.stop_waiting(id);
             return Next::Cancelled;
         }
-        Next::Wait(consumer.look.clone(), self.queues[queue].next_due())
+        Next::Wait(consumer.changed.clone(), self.queues[queue].next_due())
     }
 
-    /// The consumer does not wait any more.
-    pub(crate) fn leave_line(&mut self, id: u64) {
+    /// Removes a consumer from those that wait.
+    pub(crate) fn stop_waiting(&mut self, id: u64) {
         if let Some(consumer) = self.consumers.get(&id) {
             self.queues[consumer.queue].waiting.retain(|waiting| *waiting != id);
         }
     }
 
-    /// Drops what has expired in a queue, and tells whoever waits for it.
+    /// Drops the expired messages of a queue, and stores their outcomes.
     fn expire(&mut self, queue: usize, now: SystemTime) {
         while let Some(message) = self.queues[queue].take_expired(now) {
-            self.tell_of(&message, expired(), now);
+            self.settle_dropped(&message, expired(), now);
         }
     }
 
-    /// A message was dropped unread: whoever waits for its job is told why.
-    fn tell_of(&mut self, message: &Message, outcome: Outcome, now: SystemTime) {
+    /// Stores the outcome of a message that was dropped unread, and notifies its waiters.
+    fn settle_dropped(&mut self, message: &Message, outcome: Outcome, now: SystemTime) {
         if let Some(job) = job_to_tell_of(message) {
-            let told = self.outcomes.store(job, outcome, now);
-            self.call(told);
+            let waiter = self.outcomes.store(job, outcome, now);
+            self.notify(waiter);
         }
     }
 
-    /// The same in all queues.
+    /// Drops the expired messages of all queues.
     pub(crate) fn expire_all(&mut self, now: SystemTime) {
         for queue in 0..self.queues.len() {
             self.expire(queue, now);
         }
     }
 
-    /// Gives what is ready to those that wait and have room.
-    fn hand_out(&mut self, queue: usize, now: SystemTime) {
+    /// Delivers ready messages to consumers that wait and have room.
+    fn deliver_ready(&mut self, queue: usize, now: SystemTime) {
         self.expire(queue, now);
-        let State { queues, consumers, numbers, calls, .. } = self;
+        let StoreState { queues, consumers, last_id, notifications, .. } = self;
         let queue = &mut queues[queue];
-        let mut place = 0;
-        while let Some(id) = queue.waiting.get(place).copied() {
+        let mut position = 0;
+        while let Some(id) = queue.waiting.get(position).copied() {
             let Some(consumer) = consumers.get_mut(&id) else {
-                queue.waiting.remove(place);
+                queue.waiting.remove(position);
                 continue;
             };
             if consumer.arrived.is_some() {
-                queue.waiting.remove(place);
+                queue.waiting.remove(position);
                 continue;
             }
             if !consumer.has_room() {
-                place += 1;
+                position += 1;
                 continue;
             }
             let Some(entry) = queue.take(now) else { return };
-            *numbers += 1;
-            consumer.taken.insert(*numbers, entry);
-            consumer.arrived = Some(*numbers);
-            calls.push(consumer.look.clone());
-            queue.waiting.remove(place);
+            *last_id += 1;
+            consumer.taken.insert(*last_id, entry);
+            consumer.arrived = Some(*last_id);
+            notifications.push(consumer.changed.clone());
+            queue.waiting.remove(position);
         }
     }
 
-    /// What a session was given to ack, give back or bury.
+    /// Takes a delivered message from its consumer, to ack, requeue or bury.
     fn take(&mut self, session: u64, receipt: Receipt) -> Result<(usize, Entry), BrokerError> {
         let consumer = self.consumers.get_mut(&receipt.session);
         let consumer = consumer.filter(|consumer| consumer.session == session);
@@ -282,7 +281,7 @@ impl State {
         now: SystemTime,
     ) -> Result<(), BrokerError> {
         let (queue, _) = self.take(session, receipt)?;
-        self.hand_out(queue, now);
+        self.deliver_ready(queue, now);
         Ok(())
     }
 
@@ -294,7 +293,7 @@ impl State {
     ) -> Result<(), BrokerError> {
         let (queue, entry) = self.take(session, receipt)?;
         self.queues[queue].put_back(entry);
-        self.hand_out(queue, now);
+        self.deliver_ready(queue, now);
         Ok(())
     }
 
@@ -308,7 +307,7 @@ impl State {
     ) -> Result<(), BrokerError> {
         let (queue, _) = self.take(session, receipt)?;
         self.queues[queue].bury(message, reason, now);
-        self.hand_out(queue, now);
+        self.deliver_ready(queue, now);
         Ok(())
     }
 
@@ -320,7 +319,7 @@ impl State {
     ) -> Result<u64, BrokerError> {
         let index = self.index(name)?;
         let count = self.queues[index].replay(job, now);
-        self.hand_out(index, now);
+        self.deliver_ready(index, now);
         Ok(count)
     }
 
@@ -340,7 +339,7 @@ impl State {
         self.expire(index, now);
         let purged_messages = self.queues[index].purge();
         for message in &purged_messages {
-            self.tell_of(message, purged(), now);
+            self.settle_dropped(message, purged(), now);
         }
         Ok(purged_messages.len() as u64)
     }
@@ -348,16 +347,15 @@ impl State {
     pub(crate) fn cancel(&mut self, id: u64) -> Result<(), BrokerError> {
         let consumer = self.consumers.get_mut(&id).ok_or(BrokerError::Closed)?;
         consumer.is_cancelled = true;
-        self.calls.push(consumer.look.clone());
+        self.notifications.push(consumer.changed.clone());
         Ok(())
     }
 
-    /// The consumer is gone: what it has taken goes back to where it was.
+    /// Removes a consumer, and requeues its messages at their old positions.
     ///
-    /// It may be dropped outside of any kernel, where nobody can say what time it is; so others are
-    /// called to look for themselves.
-    pub(crate) fn end(&mut self, id: u64) {
-        self.leave_line(id);
+    /// A consumer may be dropped outside any kernel, where no clock is at hand; so the others are notified to ask again.
+    pub(crate) fn remove_consumer(&mut self, id: u64) {
+        self.stop_waiting(id);
         let Some(consumer) = self.consumers.remove(&id) else { return };
         let queue = &mut self.queues[consumer.queue];
         for (tag, mut entry) in consumer.taken {
@@ -366,19 +364,19 @@ impl State {
             }
             queue.put_back(entry);
         }
-        self.calls.push(consumer.look);
-        self.call_waiting(consumer.queue);
+        self.notifications.push(consumer.changed);
+        self.notify_waiting(consumer.queue);
     }
 
-    /// The session is gone, with its consumers and what it expected.
-    pub(crate) fn leave(&mut self, session: u64) {
+    /// Closes a session: removes its consumers and cancels the outcomes that it expects.
+    pub(crate) fn close_session(&mut self, session: u64) {
         self.sessions.remove(&session);
         let of_session = self.consumers.iter().filter(|(_, consumer)| consumer.session == session);
         let ids: Vec<u64> = of_session.map(|(id, _)| *id).collect();
         for id in ids {
-            self.end(id);
+            self.remove_consumer(id);
         }
-        let told = self.outcomes.leave(session);
-        self.calls.extend(told);
+        let waiters = self.outcomes.forget_session(session);
+        self.notifications.extend(waiters);
     }
 }
