@@ -1,4 +1,4 @@
-//! What may be said on the command line. Its help is written here and nowhere else.
+//! The command line's options, and their help texts.
 
 use std::ffi::OsString;
 use std::path::PathBuf;
@@ -7,9 +7,9 @@ use std::time::Duration;
 use clap::{Args, Parser, Subcommand};
 
 const EXIT_CODES: &str = "Exit codes: 0 done, 1 the job failed, 2 wrong command line, 3 the broker cannot be reached \
-                          or refuses, 4 timed out, 5 something else, 130 SIGINT, 143 SIGTERM";
+                          or refuses, 4 timed out, 5 any other error, 130 SIGINT, 143 SIGTERM";
 
-/// Runs this application's jobs, sends some, and looks at its queues.
+/// Runs this application's jobs, sends jobs, and inspects its queues.
 #[derive(Debug, Parser)]
 #[command(name = "application", after_help = EXIT_CODES)]
 pub(crate) struct AppLine {
@@ -19,7 +19,7 @@ pub(crate) struct AppLine {
     pub(crate) command: AppCommand,
 }
 
-/// Sends jobs, looks at queues, and starts the workers of applications.
+/// Sends jobs, inspects queues, and starts the workers of applications.
 #[derive(Debug, Parser)]
 #[command(name = "pikake", version, after_help = EXIT_CODES)]
 pub(crate) struct ToolLine {
@@ -41,7 +41,7 @@ pub(crate) struct Common {
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum AppCommand {
-    /// Runs jobs until SIGTERM or SIGINT; the second one does not wait for those that run
+    /// Runs jobs until SIGTERM or SIGINT; a second signal interrupts running jobs
     Worker(WorkerOptions),
     #[command(flatten)]
     Shared(Shared),
@@ -49,30 +49,30 @@ pub(crate) enum AppCommand {
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum ToolCommand {
-    /// Runs the worker of an application: its binary, of which this process becomes `worker`
-    Worker(OutsideOptions),
+    /// Runs the worker of an application: executes its binary with `worker`
+    Worker(ExecOptions),
     #[command(flatten)]
     Shared(Shared),
 }
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum Shared {
-    /// Sends a job, and prints its id; with --wait, its value
+    /// Sends a job and prints its id; with --wait, its value
     Send(SendOptions),
-    /// Prints how many jobs are where
+    /// Prints how many jobs each queue has
     Status {
-        /// The queues; without any, all that the broker or the application knows of
+        /// The queues; by default, all that the broker lists or the application names
         queues: Vec<String>,
     },
-    /// Removes all jobs that wait in a queue
+    /// Removes all ready and delayed jobs of a queue
     Purge {
         /// The queue
         queue: String,
-        /// Does not ask first
+        /// Does not ask for confirmation
         #[arg(long)]
         yes: bool,
     },
-    /// What could not be run: lists it, or sends it again
+    /// Lists dead jobs, or puts them back into their queue
     Dead {
         #[command(subcommand)]
         command: DeadCommand,
@@ -93,7 +93,7 @@ pub(crate) enum DeadCommand {
     Replay {
         /// The queue
         queue: String,
-        /// The job of this id, and no other
+        /// Only the job of this id
         #[arg(long, value_name = "ID")]
         job: Option<String>,
     },
@@ -101,28 +101,28 @@ pub(crate) enum DeadCommand {
 
 #[derive(Debug, Args)]
 pub(crate) struct WorkerOptions {
-    /// Runs the jobs of this queue and no others; may be said several times
+    /// Consumes only this queue; may be repeated
     #[arg(long = "queue", value_name = "QUEUE")]
     pub(crate) queues: Vec<String>,
     /// How many jobs run at a time
     #[arg(long, value_name = "N", value_parser = count)]
     pub(crate) concurrency: Option<usize>,
-    /// How many connections it has to RabbitMQ; with 2, its queues are worked off also while RabbitMQ takes no messages
+    /// How many connections to RabbitMQ; with 2, the queues are drained even while RabbitMQ accepts no messages
     #[arg(long, value_name = "1|2", value_parser = one_or_two)]
     pub(crate) connections: Option<usize>,
     /// How many processes run jobs marked `process`
     #[arg(long, value_name = "N", value_parser = count)]
     pub(crate) processes: Option<usize>,
-    /// How long jobs may run on after the first signal
+    /// How long running jobs may go on after the first signal
     #[arg(long, value_name = "SECONDS", value_parser = seconds)]
     pub(crate) grace: Option<Duration>,
 }
 
 #[derive(Debug, Args)]
-pub(crate) struct OutsideOptions {
-    /// The application's binary, as `./target/release/myapp`
+pub(crate) struct ExecOptions {
+    /// The application's binary, for example `./target/release/myapp`
     pub(crate) program: Option<PathBuf>,
-    /// What its `worker` is told, after `--`
+    /// The arguments of its `worker`, after `--`
     #[arg(last = true)]
     pub(crate) arguments: Vec<OsString>,
 }
@@ -131,29 +131,29 @@ pub(crate) struct OutsideOptions {
 pub(crate) struct SendOptions {
     /// The job's name
     pub(crate) name: String,
-    /// Its arguments, each JSON: `2`, `'"a text"'`, `'[1, 2]'`
+    /// The job's arguments, each JSON: `2`, `'"a text"'`, `'[1, 2]'`
     #[arg(value_name = "JSON", allow_negative_numbers = true)]
     pub(crate) arguments: Vec<String>,
-    /// Arguments by name, as `{"to": "ann"}`
+    /// Arguments by name, for example `{"to": "ann"}`
     #[arg(long, value_name = "JSON")]
     pub(crate) kwargs: Option<String>,
-    /// To this queue
+    /// The queue, instead of the job's own
     #[arg(long)]
     pub(crate) queue: Option<String>,
-    /// Not to be run before so long
+    /// How long the job waits at the broker before it may run
     #[arg(long, value_name = "SECONDS", value_parser = seconds)]
     pub(crate) countdown: Option<Duration>,
-    /// Waits for the job's end
+    /// Waits until the job has ended
     #[arg(long)]
     pub(crate) wait: bool,
-    /// Waits no longer than this
+    /// How long to wait at most
     #[arg(long, value_name = "SECONDS", value_parser = seconds, requires = "wait")]
     pub(crate) timeout: Option<Duration>,
 }
 
 fn count(text: &str) -> Result<usize, String> {
     match text.parse() {
-        Ok(0) | Err(_) => Err("a number from 1 on is needed".to_owned()),
+        Ok(0) | Err(_) => Err("a number of at least 1 is needed".to_owned()),
         Ok(count) => Ok(count),
     }
 }
@@ -177,7 +177,7 @@ mod tests {
     use clap::CommandFactory;
 
     #[test]
-    fn the_definitions_hold() {
+    fn command_definitions_are_valid() {
         AppLine::command().debug_assert();
         ToolLine::command().debug_assert();
     }

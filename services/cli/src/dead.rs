@@ -1,12 +1,12 @@
-//! `dead list` and `dead replay`: what could not be run, and why; and once more.
+//! `dead list` and `dead replay`: shows dead jobs with their reasons, and puts them back into their queue.
 
 use jiff::{Timestamp, Unit};
 use pikake::jobs::{App, DeadJob, JobId};
 use serde_json::{Value, json};
 
 use crate::arguments::DeadCommand;
-use crate::output::{Output, Waiting, of_jobs, remark, table};
-use crate::queues::{close, look};
+use crate::output::{Output, Spinner, jobs_text, note, table};
+use crate::queues::{close, open_broker};
 use crate::stop::Stop;
 
 pub(crate) async fn run(app: &App, command: DeadCommand, output: &Output) -> Result<(), Stop> {
@@ -17,7 +17,7 @@ pub(crate) async fn run(app: &App, command: DeadCommand, output: &Output) -> Res
 }
 
 async fn list(app: &App, queue: &str, limit: usize, output: &Output) -> Result<(), Stop> {
-    let broker = look(app).await?;
+    let broker = open_broker(app).await?;
     let dead = broker.dead(queue, limit).await.map_err(|error| Stop::queue(app, error))?;
     let counts = broker.counts(queue).await.map_err(|error| Stop::queue(app, error))?;
     close(app, &broker).await?;
@@ -28,19 +28,19 @@ async fn list(app: &App, queue: &str, limit: usize, output: &Output) -> Result<(
         return Ok(());
     }
     if dead.is_empty() {
-        remark(&format!("nothing is dead in {queue}"));
+        note(&format!("no job is dead in {queue}"));
         return Ok(());
     }
     let rows: Vec<Vec<String>> = dead.iter().map(row_of).collect();
     let head = ["id", "job", "arguments", "since", "reason"];
     output.answer(|| Value::Null, || table(&head, &[false; 5], &rows))?;
     if counts.dead > dead.len() as u64 {
-        remark(&format!("these are {} of {}: say `--limit` for more", dead.len(), counts.dead));
+        note(&format!("these are {} of {}: use `--limit` for more", dead.len(), counts.dead));
     }
     Ok(())
 }
 
-/// A header of a dead message, which may be anything at all.
+/// A header of a dead message; `None` if it is missing or no text.
 fn header<'a>(dead: &'a DeadJob, name: &str) -> Option<&'a str> {
     dead.message.headers.get(name).and_then(Value::as_str)
 }
@@ -74,21 +74,21 @@ fn row_of(dead: &DeadJob) -> Vec<String> {
 }
 
 async fn replay(app: &App, queue: &str, job: Option<String>, output: &Output) -> Result<(), Stop> {
-    let broker = look(app).await?;
+    let broker = open_broker(app).await?;
     let job = job.map(JobId);
     let replayed = {
-        let _waiting = Waiting::for_(format!("replaying {queue}"));
+        let _waiting = Spinner::new(format!("replaying {queue}"));
         let replayed = broker.replay(queue, job.as_ref()).await;
         replayed.map_err(|error| Stop::queue(app, error))?
     };
     close(app, &broker).await?;
     if let (0, Some(job)) = (replayed, &job) {
         return Err(Stop::absent(format!(
-            "no job {job} is among the dead of {queue}: `dead list {queue}` shows those that are"
+            "no job {job} is among the dead of {queue}: `dead list {queue}` shows them"
         )));
     }
     output.answer(
         || json!({ "queue": queue, "replayed": replayed }),
-        || format!("in {queue} again: {}", of_jobs(replayed)),
+        || format!("in {queue} again: {}", jobs_text(replayed)),
     )
 }

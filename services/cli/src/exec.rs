@@ -1,17 +1,17 @@
-//! `pikake worker`: the worker of an application, whose jobs are in a binary of its own.
+//! `pikake worker`: replaces this process by the worker of an application's binary.
 
 use std::os::unix::process::CommandExt;
 use std::process::Command;
 
-use crate::arguments::{Common, OutsideOptions};
+use crate::arguments::{Common, ExecOptions};
 use crate::stop::Stop;
 
-/// Turns this process into the application's worker; returns if that cannot be done.
-pub(crate) fn worker(common: &Common, options: &OutsideOptions) -> Stop {
+/// Executes the application's worker in this process; returns only an error.
+pub(crate) fn worker(common: &Common, options: &ExecOptions) -> Stop {
     let Some(program) = &options.program else {
         return Stop::usage(
             "whose worker? Jobs are functions of your own program: have its `main` call `pikake_cli::run(app)`, and \
-             say `pikake worker ./target/release/myapp`, or `./target/release/myapp worker`",
+             run `pikake worker ./target/release/myapp`, or `./target/release/myapp worker`",
         );
     };
     let mut command = Command::new(program);
@@ -24,7 +24,7 @@ pub(crate) fn worker(common: &Common, options: &OutsideOptions) -> Stop {
     }
     let error = command.exec();
     Stop::usage(format!(
-        "`{}` cannot be run: {error}\nIt is to be the path of a program that calls `pikake_cli::run(app)`.",
+        "`{}` cannot be run: {error}\nName the path of a program that calls `pikake_cli::run(app)`.",
         program.display()
     ))
 }

@@ -1,4 +1,4 @@
-//! The program `pikake`: all of the command line that needs no code of jobs.
+//! The program `pikake`: the commands that need no application.
 
 use std::process::ExitCode;
 

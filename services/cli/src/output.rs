@@ -1,4 +1,4 @@
-//! Standard output: one answer, as text or as JSON; and what moves on a terminal meanwhile.
+//! Output: the answer on standard output, as text or JSON; notes and a spinner on standard error.
 
 use std::io::{self, Write};
 use std::time::Duration;
@@ -8,10 +8,10 @@ use serde_json::Value;
 
 use crate::stop::Stop;
 
-/// How often something moves.
+/// How often the spinner moves.
 const TICK: Duration = Duration::from_millis(100);
 
-/// Where answers go.
+/// Writes answers as text or as JSON.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Output {
     is_json: bool,
@@ -26,7 +26,7 @@ impl Output {
         self.is_json
     }
 
-    /// Gives an answer, in the form that was asked for.
+    /// Writes the answer to standard output.
     pub(crate) fn answer(
         self,
         json: impl FnOnce() -> Value,
@@ -40,51 +40,51 @@ impl Output {
     }
 }
 
-/// Says what is going on, to people.
-pub(crate) fn remark(text: &str) {
-    // Nobody may be there to read it.
+/// Writes a line for people to standard error.
+pub(crate) fn note(text: &str) {
+    // Standard error may be closed.
     let _ = writeln!(io::stderr(), "{text}");
 }
 
 /// `1 job`, `2 jobs`.
-pub(crate) fn of_jobs(count: u64) -> String {
+pub(crate) fn jobs_text(count: u64) -> String {
     match count {
         1 => "1 job".to_owned(),
         count => format!("{count} jobs"),
     }
 }
 
-/// Moves on a terminal for as long as it lives, and leaves nothing behind.
+/// A spinner on a terminal, removed on drop.
 #[derive(Debug)]
-pub(crate) struct Waiting(ProgressBar);
+pub(crate) struct Spinner(ProgressBar);
 
-impl Waiting {
-    pub(crate) fn for_(what: String) -> Self {
-        let bar = ProgressBar::new_spinner().with_message(what);
+impl Spinner {
+    pub(crate) fn new(message: String) -> Self {
+        let bar = ProgressBar::new_spinner().with_message(message);
         bar.enable_steady_tick(TICK);
         Self(bar)
     }
 }
 
-impl Drop for Waiting {
+impl Drop for Spinner {
     fn drop(&mut self) {
         self.0.finish_and_clear();
     }
 }
 
-/// In one line, and without what a terminal obeys: anybody may have sent it.
-fn harmless(cell: &str) -> String {
-    let escaped = |c: char| match c.is_control() {
+/// A cell with its control characters escaped, since a message may come from an untrusted sender.
+fn escaped(cell: &str) -> String {
+    let escape = |c: char| match c.is_control() {
         true => c.escape_debug().to_string(),
         false => c.to_string(),
     };
-    cell.chars().map(escaped).collect()
+    cell.chars().map(escape).collect()
 }
 
-/// Columns, as wide as what is in them; the first is text, the others are numbers where `is_number` says so.
+/// A table with columns as wide as their widest cell; numbers are aligned right.
 pub(crate) fn table(head: &[&str], is_number: &[bool], rows: &[Vec<String>]) -> String {
     let rows: Vec<Vec<String>> =
-        rows.iter().map(|row| row.iter().map(|cell| harmless(cell)).collect()).collect();
+        rows.iter().map(|row| row.iter().map(|cell| escaped(cell)).collect()).collect();
     let width_of = |column: usize| {
         let cells = rows.iter().map(|row| row[column].chars().count());
         cells.chain([head[column].len()]).max().unwrap_or(0)

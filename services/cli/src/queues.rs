@@ -1,4 +1,4 @@
-//! `status` and `purge`: how many jobs are where, and away with them.
+//! `status` and `purge`: counts and removes the jobs of queues.
 
 use std::io::{self, IsTerminal};
 use std::path::Path;
@@ -9,24 +9,24 @@ use pikake::net::BufReader;
 use pikake::stdio::stdin;
 use serde_json::{Value, json};
 
-use crate::output::{Output, Waiting, of_jobs, remark, table};
+use crate::output::{Output, Spinner, jobs_text, note, table};
 use crate::stop::Stop;
 
 const HEAD: [&str; 6] = ["queue", "ready", "taken", "delayed", "dead", "consumers"];
-/// What the broker does not tell.
+/// The cell of a count that the broker does not know.
 const UNKNOWN: &str = "-";
 
 /// Opens the broker, without setting up the application's queues.
-pub(crate) async fn look(app: &App) -> Result<Rc<dyn Broker>, Stop> {
+pub(crate) async fn open_broker(app: &App) -> Result<Rc<dyn Broker>, Stop> {
     let url = app.url();
-    // Opening would make it.
+    // Opening would create the database.
     if let Some(rest) = url.strip_prefix("sqlite://")
         && let path = rest.split('?').next().unwrap_or(rest)
         && !path.is_empty()
         && !Path::new(path).exists()
     {
         return Err(Stop::absent(format!(
-            "there is no database `{path}`: no job was sent there yet, or it is elsewhere"
+            "there is no database `{path}`: no job was sent there yet, or the path is wrong"
         )));
     }
     open(&url).await.map_err(|error| Stop::broker(app, error))
@@ -37,14 +37,14 @@ pub(crate) async fn close(app: &App, broker: &Rc<dyn Broker>) -> Result<(), Stop
 }
 
 pub(crate) async fn status(app: &App, queues: &[String], output: &Output) -> Result<(), Stop> {
-    let broker = look(app).await?;
+    let broker = open_broker(app).await?;
     let mut rows = Vec::new();
     if queues.is_empty() {
         let known = broker.queues().await.map_err(|error| Stop::broker(app, error))?;
         for queue in known.unwrap_or_else(|| app.queues().into_keys().collect()) {
             match broker.counts(&queue).await {
                 Ok(counts) => rows.push((queue, Some(counts))),
-                // The application has not been there yet.
+                // The application has not declared this queue yet.
                 Err(BrokerError::Refused(_)) => rows.push((queue, None)),
                 Err(error) => return Err(Stop::broker(app, error)),
             }
@@ -93,34 +93,34 @@ fn row_of((queue, counts): &(String, Option<Counts>)) -> Vec<String> {
 pub(crate) async fn purge(
     app: &App,
     queue: &str,
-    is_sure: bool,
+    is_confirmed: bool,
     output: &Output,
 ) -> Result<(), Stop> {
-    let broker = look(app).await?;
-    if !is_sure {
+    let broker = open_broker(app).await?;
+    if !is_confirmed {
         let counts = broker.counts(queue).await.map_err(|error| Stop::queue(app, error))?;
-        ask(queue, counts.ready + counts.delayed).await?;
+        confirm(queue, counts.ready + counts.delayed).await?;
     }
     let purged = {
-        let _waiting = Waiting::for_(format!("purging {queue}"));
+        let _waiting = Spinner::new(format!("purging {queue}"));
         broker.purge(queue).await.map_err(|error| Stop::queue(app, error))?
     };
     close(app, &broker).await?;
     output.answer(
         || json!({ "queue": queue, "purged": purged }),
-        || format!("removed from {queue}: {}", of_jobs(purged)),
+        || format!("removed from {queue}: {}", jobs_text(purged)),
     )
 }
 
-/// Whether that is meant.
-async fn ask(queue: &str, count: u64) -> Result<(), Stop> {
+/// Asks for confirmation on a terminal.
+async fn confirm(queue: &str, count: u64) -> Result<(), Stop> {
     if !io::stdin().is_terminal() {
         return Err(Stop::usage(format!(
-            "{} would be removed from {queue} for good; say `--yes` if that is meant",
-            of_jobs(count)
+            "{} would be removed from {queue} for good; use `--yes` to confirm",
+            jobs_text(count)
         )));
     }
-    remark(&format!("Remove {} from {queue} for good? [y/N]", of_jobs(count)));
+    note(&format!("Remove {} from {queue} for good? [y/N]", jobs_text(count)));
     let answer = BufReader::new(stdin()).read_line().await.map_err(Stop::other)?;
     match answer.as_deref().map(str::trim) {
         Some("y" | "Y" | "yes") => Ok(()),

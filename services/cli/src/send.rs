@@ -1,11 +1,11 @@
-//! `send`: a job into a queue, and its value out of it.
+//! `send`: sends a job, and waits for its value.
 
 use pikake::jobs::{App, Call, Failure, JobError};
 use pikake::timeout_after;
 use serde_json::{Map, Value, json};
 
 use crate::arguments::SendOptions;
-use crate::output::{Output, Waiting, remark};
+use crate::output::{Output, Spinner, note};
 use crate::stop::Stop;
 
 pub(crate) async fn run(app: &App, options: SendOptions, output: &Output) -> Result<(), Stop> {
@@ -18,15 +18,15 @@ pub(crate) async fn run(app: &App, options: SendOptions, output: &Output) -> Res
     let mut facts = json!({ "id": id, "job": options.name, "queue": queue });
     let mut ended = Ok(());
     if options.wait {
-        let _waiting = Waiting::for_(format!("{} {id}", options.name));
+        let _waiting = Spinner::new(format!("{} {id}", options.name));
         let waited = match options.timeout {
             None => Some(handle.wait().await),
             Some(limit) => timeout_after(limit, handle.wait()).await.ok(),
         };
-        ended = tell(app, waited, &mut facts, &options, &queue);
+        ended = add_outcome(app, waited, &mut facts, &options, &queue);
     }
-    // A failure is told even if nobody can be told any more that it was sent.
-    let told = match &ended {
+    // The exit code is that of the job's failure even if standard output cannot be written.
+    let printed = match &ended {
         Ok(()) => output.answer(|| facts.clone(), || text(&facts)),
         Err(_) if output.is_json() && facts.get("state").is_some() => {
             output.answer(|| facts.clone(), String::new)
@@ -35,10 +35,10 @@ pub(crate) async fn run(app: &App, options: SendOptions, output: &Output) -> Res
     };
     drop(handle);
     let closed = connected.close().await.map_err(|error| Stop::broker(app, error));
-    ended.and(told).and(closed)
+    ended.and(printed).and(closed)
 }
 
-/// As the application, but for what only its worker is to do: setup, schedules, jobs.
+/// The application without its setup hook, schedules and jobs, which only its worker uses.
 fn sender(app: &App) -> Result<App, Stop> {
     let mut sender =
         App::new(app.url()).map_err(Stop::app)?.default_queue(app.default_queue_name());
@@ -75,12 +75,12 @@ fn call(app: &App, sender: &App, options: &SendOptions) -> Result<Call<Value>, S
         call = call.kwargs(kwargs);
     }
     if let Some(definition) = app.definition(&options.name) {
-        let said = definition.options;
-        call = call.priority(said.priority);
-        if let Some(length) = said.expires {
+        let defaults = definition.options;
+        call = call.priority(defaults.priority);
+        if let Some(length) = defaults.expires {
             call = call.expires(length);
         }
-        if said.ignore_result {
+        if defaults.ignore_result {
             call = call.ignore_result();
         }
     }
@@ -93,8 +93,8 @@ fn call(app: &App, sender: &App, options: &SendOptions) -> Result<Call<Value>, S
     Ok(call.on(sender))
 }
 
-/// Adds to the facts what has come of the job, and says how that is to end.
-fn tell(
+/// Adds the job's outcome to the facts, and returns how the command ends.
+fn add_outcome(
     app: &App,
     waited: Option<Result<Value, JobError>>,
     facts: &mut Value,
@@ -109,22 +109,22 @@ fn tell(
             Ok(())
         }
         Some(Err(JobError::Failed(failure))) => {
-            remark(&format!("error: {name} failed: {failure}"));
+            note(&format!("error: {name} failed: {failure}"));
             if failure.kind == "NotRegistered" {
-                remark(&format!(
-                    "No worker of queue `{queue}` knows that job. It is among the dead: `dead list {queue}`; when a \
-                     worker knows it, `dead replay {queue}`."
+                note(&format!(
+                    "The worker of queue `{queue}` does not know this job. Its message is dead (`dead list {queue}`); \
+                     when a worker knows the job, run `dead replay {queue}`."
                 ));
             }
             if let Some(traceback) = &failure.traceback {
-                remark(traceback);
+                note(traceback);
             }
             facts["state"] = "FAILURE".into();
             facts["error"] = error(failure);
             Err(Stop::job_failed())
         }
         Some(Err(JobError::Revoked(why))) => {
-            remark(&format!("error: {name} was revoked: {why}"));
+            note(&format!("error: {name} was revoked: {why}"));
             facts["state"] = "REVOKED".into();
             facts["error"] = why.into();
             Err(Stop::job_failed())
@@ -134,8 +134,8 @@ fn tell(
             facts["state"] = Value::Null;
             let limit = options.timeout.unwrap_or_default();
             Err(Stop::timed_out(format!(
-                "{name} has not ended within {limit:?}; it goes on, as {}\nDoes a worker run? `status {queue}` shows \
-                 what waits.",
+                "{name} has not ended within {limit:?}; the job goes on, with id {}\nDoes a worker run? \
+                 `status {queue}` shows the waiting jobs.",
                 facts["id"].as_str().unwrap_or_default()
             )))
         }
@@ -147,7 +147,7 @@ fn error(failure: Failure) -> Value {
     json!({ "kind": kind, "module": module, "message": message, "traceback": traceback })
 }
 
-/// The id; or the value of a job that was waited for.
+/// The value of a job that was waited for, or the id.
 fn text(facts: &Value) -> String {
     match facts.get("value") {
         Some(value) => value.to_string(),

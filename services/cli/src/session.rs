@@ -1,4 +1,4 @@
-//! A command in a kernel of its own, and what a signal does to it.
+//! Runs a command in a kernel of its own, with signal handling.
 
 use std::future::Future;
 
@@ -6,23 +6,23 @@ use pikake::{Kernel, interrupt_on_signals};
 
 use crate::stop::Stop;
 
-/// What a first SIGINT or SIGTERM does.
+/// The effect of the first SIGINT or SIGTERM.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Meanwhile {
-    /// Interrupts the command. A second one ends the process.
+pub(crate) enum SignalMode {
+    /// The signal interrupts the command. A second one ends the process.
     Interrupt,
-    /// The command listens itself.
-    Own,
+    /// The command handles signals itself.
+    Handled,
 }
 
 pub(crate) fn run(
-    signals: Meanwhile,
+    signals: SignalMode,
     command: impl Future<Output = Result<(), Stop>>,
 ) -> Result<(), Stop> {
     let kernel = Kernel::new().map_err(|error| Stop::other(format!("no kernel: {error}")))?;
     let on_signals = match signals {
-        Meanwhile::Own => None,
-        Meanwhile::Interrupt => {
+        SignalMode::Handled => None,
+        SignalMode::Interrupt => {
             let listening = interrupt_on_signals(&kernel.handle());
             Some(listening.map_err(|error| Stop::other(format!("no signals: {error}")))?)
         }
@@ -32,7 +32,7 @@ pub(crate) fn run(
     let taken = on_signals.as_ref().and_then(pikake::OnSignals::taken);
     match (ended, taken) {
         (Ok(Ok(())), _) => Ok(()),
-        // Whatever it says: that is what it was ended by.
+        // Any error of an interrupted command counts as the signal's.
         (Ok(Err(_)) | Err(_), Some(signal)) => Err(Stop::signal(signal, None)),
         (Ok(Err(stop)), None) => Err(stop),
         (Err(pikake::TaskError::Panicked(panic)), None) => {

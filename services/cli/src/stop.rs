@@ -1,4 +1,4 @@
-//! Why a command came to no good end: what is said of it, and the exit code.
+//! How a command fails: its error message and exit code.
 
 use std::fmt::Display;
 use std::io::{self, Write};
@@ -11,14 +11,14 @@ const USAGE: u8 = 2;
 const BROKER: u8 = 3;
 const TIMED_OUT: u8 = 4;
 const OTHER: u8 = 5;
-/// What shells add to the number of a signal.
-const SIGNAL: i32 = 128;
+/// The exit code of a process that a signal ends is this plus the signal's number, as in shells.
+pub(crate) const SIGNAL_BASE: i32 = 128;
 
-/// Why a command came to no good end.
+/// The failure of a command.
 #[derive(Debug)]
 pub(crate) struct Stop {
     code: u8,
-    /// `None`: all that there is to say has been said.
+    /// `None` if the message was printed already, or none is needed.
     message: Option<String>,
 }
 
@@ -47,7 +47,7 @@ impl Stop {
         Self::new(OTHER, message)
     }
 
-    /// Standard output cannot be written. That nobody reads it any more is no failure.
+    /// Standard output cannot be written. A closed pipe is no failure.
     pub(crate) fn output(error: &io::Error) -> Self {
         match error.kind() {
             io::ErrorKind::BrokenPipe => Self { code: 0, message: None },
@@ -55,9 +55,9 @@ impl Stop {
         }
     }
 
-    /// A signal came before the end.
+    /// A signal ended the command.
     pub(crate) fn signal(number: i32, message: Option<String>) -> Self {
-        Self { code: u8::try_from(SIGNAL + number).unwrap_or(OTHER), message }
+        Self { code: u8::try_from(SIGNAL_BASE + number).unwrap_or(OTHER), message }
     }
 
     /// An application that could not be connected or run.
@@ -69,7 +69,7 @@ impl Stop {
         }
     }
 
-    /// The same, of one whose broker is known.
+    /// As [`app`](Self::app), with the broker's URL in the message.
     pub(crate) fn app_at(app: &App, error: AppError) -> Self {
         match error {
             AppError::Broker(error) => Self::broker(app, error),
@@ -77,7 +77,7 @@ impl Stop {
         }
     }
 
-    /// The broker could not do what it was asked for.
+    /// A call to the broker failed.
     pub(crate) fn broker(app: &App, error: BrokerError) -> Self {
         let place = app.place();
         let is_server = !place.starts_with("sqlite://");
@@ -95,13 +95,13 @@ impl Stop {
         Self::new(BROKER, message)
     }
 
-    /// A queue could not be looked at, which it may not be there for.
+    /// A call for one queue failed, which may not exist.
     pub(crate) fn queue(app: &App, error: BrokerError) -> Self {
         let is_refused = matches!(error, BrokerError::Refused(_));
         let mut stop = Self::broker(app, error);
         if let (true, Some(message)) = (is_refused, &mut stop.message) {
             message.push_str(
-                "\nA queue is made by the first worker or `send` that names it; `status` shows those that are known.",
+                "\nThe first worker or `send` that names a queue creates it; `status` shows the known queues.",
             );
         }
         stop
@@ -125,10 +125,10 @@ impl Stop {
         }
     }
 
-    /// Says it, and gives the exit code.
-    pub(crate) fn tell(self) -> ExitCode {
+    /// Prints the message and returns the exit code.
+    pub(crate) fn report(self) -> ExitCode {
         if let Some(message) = self.message {
-            // Nobody may be there to read it.
+            // Standard error may be closed.
             let _ = writeln!(io::stderr(), "error: {message}");
         }
         ExitCode::from(self.code)

@@ -1,4 +1,4 @@
-//! `worker`: runs an application's jobs until it is told to end.
+//! `worker`: runs an application's jobs until a signal ends it.
 
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
@@ -11,26 +11,24 @@ use pikake::traps::TaskRef;
 use serde_json::{Value, json};
 
 use crate::arguments::WorkerOptions;
-use crate::output::{Output, of_jobs, remark, table};
-use crate::stop::Stop;
+use crate::output::{Output, jobs_text, note, table};
+use crate::stop::{SIGNAL_BASE, Stop};
 
 const HEAD: [&str; 7] = ["job", "done", "failed", "retried", "revoked", "dead", "given back"];
-/// What shells add to the number of a signal.
-const ENDED_BY: i32 = 128;
 
-/// What the worker is ended through, and what has been asked of it.
+/// The worker's shutdown handle, and the signals so far.
 #[derive(Debug, Default)]
-struct End {
+struct SignalState {
     /// `None` while it connects.
     shutdown: RefCell<Option<ShutdownHandle>>,
     /// The last signal.
     signal: Cell<Option<i32>>,
-    /// How many there were.
+    /// How many signals there were.
     signals: Cell<u32>,
 }
 
 pub(crate) async fn run(app: App, options: WorkerOptions, output: Output) -> Result<(), Stop> {
-    // An application that has its own is left alone.
+    // Fails if the application has set a subscriber of its own, which stays.
     let _ = tracing_subscriber::fmt()
         .with_writer(std::io::stderr)
         .with_max_level(tracing_subscriber::filter::LevelFilter::WARN)
@@ -45,13 +43,13 @@ pub(crate) async fn run(app: App, options: WorkerOptions, output: Output) -> Res
     if let Some(count) = options.processes {
         app = app.processes(count);
     }
-    let end = Rc::new(End::default());
+    let end = Rc::new(SignalState::default());
     let signals = Signals::new([SIGINT, SIGTERM]).map_err(Stop::other)?;
     let mut worker = app.worker().on_start({
         let (end, place) = (end.clone(), app.place());
         move |handle| {
-            remark(&format!("the worker is ready at {place}"));
-            // A setup may take no notice of an interruption.
+            note(&format!("the worker is ready at {place}"));
+            // The setup hook may have ignored the interruption by an earlier signal.
             match end.signals.get() {
                 0 => {}
                 1 => handle.warm(),
@@ -73,26 +71,26 @@ pub(crate) async fn run(app: App, options: WorkerOptions, output: Output) -> Res
     let signal = end.signal.take();
     match (ended, signal) {
         (Ok(report), signal) => {
-            let told = output.answer(|| json_of(&report), || text_of(&report));
+            let printed = output.answer(|| json_of(&report), || text_of(&report));
             match signal {
                 Some(signal) if !report.left.is_empty() => Err(Stop::signal(
                     signal,
                     Some(format!(
-                        "interrupted and given back: {}",
-                        of_jobs(report.left.len() as u64)
+                        "interrupted and requeued: {}",
+                        jobs_text(report.left.len() as u64)
                     )),
                 )),
-                _ => told,
+                _ => printed,
             }
         }
-        // Whatever it says: that is what it was ended by.
+        // Any error of an interrupted setup counts as the signal's.
         (Err(_), Some(signal)) if !was_ready => Err(Stop::signal(signal, None)),
         (Err(error), _) => Err(Stop::app_at(&app, error)),
     }
 }
 
-/// The first signal: warm. The second: cold. The third: now.
-fn listen(mut signals: Signals, end: Rc<End>, worker: TaskRef) -> CancelOnDrop<()> {
+/// The first signal starts a warm shutdown, the second a cold one, the third ends the process.
+fn listen(mut signals: Signals, end: Rc<SignalState>, worker: TaskRef) -> CancelOnDrop<()> {
     let listener = async move {
         while let Ok(signal) = signals.next().await {
             let name = signal_name(signal).unwrap_or("signal");
@@ -100,15 +98,19 @@ fn listen(mut signals: Signals, end: Rc<End>, worker: TaskRef) -> CancelOnDrop<(
             end.signals.update(|signals| signals + 1);
             let shutdown = end.shutdown.borrow().clone();
             match (end.signals.get(), shutdown) {
-                (3.., _) => std::process::exit(ENDED_BY + signal),
-                // It is still connecting.
+                (3.., _) => std::process::exit(SIGNAL_BASE + signal),
+                // The worker is still connecting.
                 (_, None) => worker.request_cancel(pikake::Interrupted::cancelled(name)),
                 (1, Some(shutdown)) => {
-                    remark(&format!("{name}: ending what runs; a second one interrupts it"));
+                    note(&format!(
+                        "{name}: waiting for running jobs; a second signal interrupts them"
+                    ));
                     shutdown.warm();
                 }
                 (_, Some(shutdown)) => {
-                    remark(&format!("{name}: interrupting what runs; a third one does not wait"));
+                    note(&format!(
+                        "{name}: interrupting running jobs; a third signal does not wait"
+                    ));
                     shutdown.cold();
                 }
             }

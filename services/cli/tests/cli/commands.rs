@@ -133,7 +133,7 @@ fn wrong_command_lines_are_refused() {
     wrong(&["status", "--broker", "pigeon://loft"], &["`pigeon://loft` is not a broker's URL"]);
     wrong(&["status", "--broker", "memory://"], &["inside one process"]);
     let zero = place.run(&application(), &["worker", "--concurrency", "0"]);
-    zero.failed(2, &["a number from 1 on"]);
+    zero.failed(2, &["a number of at least 1"]);
     let mut nowhere = place.command(&pikake(), &["status"]);
     nowhere.env_remove("PIKAKE_BROKER");
     run(nowhere).failed(2, &["which broker?", "PIKAKE_BROKER"]);

@@ -65,7 +65,7 @@ fn second_signal_requeues_running_jobs() {
     place.pikake(&["send", "nap", &place.argument(), "600000"]);
     wait_for("the job", || place.count(".begun") == 1);
     worker.signal(Signal::TERM);
-    worker.until("ending what runs");
+    worker.until("waiting for running jobs");
     worker.signal(Signal::TERM);
     let ended = worker.end();
     ended.failed(143, &["given back"]);

@@ -36,7 +36,7 @@ fn job_is_requeued_after_the_grace() {
     let (worker, id) = napping(&place, &["--grace", "0.2"], "600000");
     worker.signal(Signal::TERM);
     let ended = worker.end();
-    ended.failed(143, &["interrupted and given back: 1 job"]);
+    ended.failed(143, &["interrupted and requeued: 1 job"]);
     assert_eq!(ended.json()["left"], json!([{ "id": id, "job": "nap" }]));
     let counts = place.counts("pikake");
     assert_eq!((&counts["ready"], &counts["taken"]), (&json!(1), &json!(0)));
@@ -47,10 +47,10 @@ fn second_signal_requeues_at_once() {
     let place = Place::new();
     let (mut worker, id) = napping(&place, &[], "600000");
     worker.signal(Signal::INT);
-    worker.until("SIGINT: ending what runs");
+    worker.until("SIGINT: waiting for running jobs");
     assert_eq!(place.counts("pikake")["taken"], 1, "it still runs");
     worker.signal(Signal::INT);
-    worker.until("interrupting what runs");
+    worker.until("interrupting running jobs");
     let ended = worker.end();
     ended.failed(130, &[]);
     assert_eq!(ended.json()["left"][0]["id"], json!(id));
@@ -64,7 +64,7 @@ fn third_signal_ends_the_process_losing_nothing() {
     place.pikake(&["send", "stubborn", &place.argument()]);
     let note = place.folder().join("stubborn.begun");
     wait_for("the job", || note.exists());
-    for said in ["ending what runs", "interrupting what runs"] {
+    for said in ["waiting for running jobs", "interrupting running jobs"] {
         worker.signal(Signal::TERM);
         worker.until(said);
     }
