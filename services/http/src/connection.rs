@@ -1,4 +1,4 @@
-//! One connection: hyper's future, and what ends it from outside.
+//! One connection: hyper's future, a shutdown, and the client's time limits.
 
 use std::any::Any;
 use std::cell::Cell;
@@ -18,27 +18,27 @@ use tower_service::Service;
 
 use crate::BoxError;
 use crate::executor::Executor;
-use crate::gate::{Gate, Open};
+use crate::gate::{Gate, OpenConnection};
 use crate::incoming::Incoming;
 use crate::io::Io;
-use crate::pace::{Allowance, Counted, Limits, Turn};
-use crate::request::{Handling, REQUESTS, Requests};
+use crate::pace::{Allowance, Counted, Limits, Phase};
+use crate::request::{REQUESTS, RequestService, Requests};
 use crate::timer::Timer;
 
-/// Held by a connection's task for as long as it is open.
-struct Listed {
+/// Removes a connection from the open ones on drop.
+struct ConnectionGuard {
     gate: Rc<Gate>,
     key: usize,
 }
 
-impl Drop for Listed {
+impl Drop for ConnectionGuard {
     fn drop(&mut self) {
         let open = self.gate.open.borrow_mut().remove(self.key);
         self.gate.answered.set(self.gate.answered.get() + open.requests.answered.get());
     }
 }
 
-/// Serves one connection until it ends, by itself or when the gate is shut, and its requests have.
+/// Serves one connection until it and its requests have ended.
 pub(crate) async fn serve_connection<C, A, S, B>(
     stream: C,
     peer: A,
@@ -53,8 +53,8 @@ pub(crate) async fn serve_connection<C, A, S, B>(
     B: Body + 'static,
     B::Error: Into<BoxError>,
 {
-    // What hyper writes it means to be sent. Kept back until the client has acknowledged what came
-    // before, the second of two small writes comes 40 ms late.
+    // hyper batches its writes itself. With Nagle's algorithm, the second of two small writes would wait for the
+    // acknowledgement of the first, up to 40 ms.
     if let Some(tcp) = (&stream as &dyn Any).downcast_ref::<TcpStream>()
         && let Err(error) = tcp.set_nodelay(true)
     {
@@ -62,22 +62,22 @@ pub(crate) async fn serve_connection<C, A, S, B>(
     }
     let requests = Rc::<Requests>::default();
     let task = current().task_ref().clone();
-    let open = Open { task, peer: format!("{peer:?}"), requests: requests.clone() };
+    let open = OpenConnection { task, peer: format!("{peer:?}"), requests: requests.clone() };
     let key = gate.open.borrow_mut().insert(open);
-    let _listed = Listed { gate: gate.clone(), key };
-    let handling = Handling { service, peer, requests: requests.clone() };
-    if let Err(error) = converse(stream, handling, &gate, limits).await {
+    let _listed = ConnectionGuard { gate: gate.clone(), key };
+    let handling = RequestService { service, peer, requests: requests.clone() };
+    if let Err(error) = serve_http(stream, handling, &gate, limits).await {
         tracing::debug!(error, "a connection ended early");
     }
-    // The stream is closed and requests that were not answered are told. An interruption has nothing
-    // to add to that; who does not wait any longer drops them.
+    // The stream is closed and unanswered requests are cancelled. An interruption adds nothing to that; the hard
+    // deadline drops the requests.
     while requests.until_ended().await.is_err() {}
 }
 
 /// Speaks HTTP with a client, up to the end of the connection.
-async fn converse<C, A, S, B>(
+async fn serve_http<C, A, S, B>(
     stream: C,
-    handling: Handling<S, A>,
+    handling: RequestService<S, A>,
     gate: &Gate,
     limits: Limits,
 ) -> Result<(), BoxError>
@@ -98,30 +98,30 @@ where
     let mut serving = pin!(builder.serve_connection(stream, handling));
     let mut shutting = pin!(gate.until_shut());
     let mut watching = pin!(watch(&requests, &moved, limits));
-    let (mut is_told, mut is_late) = (false, false);
+    let (mut is_shutting_down, mut is_closing) = (false, false);
     poll_fn(|cx| {
         loop {
             if let Poll::Ready(served) = serving.as_mut().poll(cx) {
                 return Poll::Ready(served);
             }
-            if !is_told && let Poll::Ready(told) = shutting.as_mut().poll(cx) {
-                told?;
-                is_told = true;
+            if !is_shutting_down && let Poll::Ready(shut) = shutting.as_mut().poll(cx) {
+                shut?;
+                is_shutting_down = true;
                 serving.as_mut().graceful_shutdown();
                 continue;
             }
-            let Poll::Ready(turn) = watching.as_mut().poll(cx) else { return Poll::Pending };
-            let why = match turn {
+            let Poll::Ready(phase) = watching.as_mut().poll(cx) else { return Poll::Pending };
+            let why = match phase {
                 Err(interrupted) => return Poll::Ready(Err(interrupted.into())),
-                // hyper says goodbye, if there is anybody to say it to.
-                Ok(Turn::Idle) if !is_late => {
-                    is_late = true;
+                // hyper closes the connection in order, with a GOAWAY over HTTP/2.
+                Ok(Phase::Idle) if !is_closing => {
+                    is_closing = true;
                     serving.as_mut().graceful_shutdown();
-                    watching.set(watch(&requests, &moved, limits.goodbye()));
+                    watching.set(watch(&requests, &moved, limits.while_closing()));
                     continue;
                 }
-                Ok(Turn::Idle) => "its client asked for nothing in time",
-                Ok(_) => "its client neither sent its request nor read the response in time",
+                Ok(Phase::Idle) => "the client sent no request in time",
+                Ok(_) => "the client neither sent its request nor read the response in time",
             };
             return Poll::Ready(Err(why.into()));
         }
@@ -129,19 +129,19 @@ where
     .await
 }
 
-/// Waits until the client has used up its time, and says over what.
+/// Waits until the client has used up its time, and returns the phase in which that happened.
 async fn watch(
     requests: &Requests,
     moved: &Cell<u64>,
     limits: Limits,
-) -> Result<Turn, Interrupted> {
+) -> Result<Phase, Interrupted> {
     let Some(interval) = limits.interval() else { return pending().await };
     let mut allowance = Allowance::new(limits);
     loop {
         sleep(interval).await?;
-        let turn = requests.turn();
-        if allowance.is_used_up(interval, turn, moved.get(), requests.begun.get()) {
-            return Ok(turn);
+        let phase = requests.phase();
+        if allowance.spend(interval, phase, moved.get(), requests.begun.get()) {
+            return Ok(phase);
         }
     }
 }

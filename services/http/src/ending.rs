@@ -1,4 +1,4 @@
-//! The end of a server: who is let go, who is told, who is dropped, and when.
+//! The shutdown of a server: it interrupts requests at the soft deadline, and drops them at the hard one.
 
 use std::future::Future;
 use std::time::Duration;
@@ -14,10 +14,10 @@ pub const SHUTTING_DOWN: &str = "the server is being shut down";
 
 impl Gate {
     pub(crate) fn report(&self) -> Report {
-        Report { answered: self.answered.get(), told: Vec::new(), dropped: Vec::new() }
+        Report { answered: self.answered.get(), interrupted: Vec::new(), dropped: Vec::new() }
     }
 
-    /// Who is there: each request, and each connection without one.
+    /// The requests that run, and the connections without one.
     fn left(&self) -> Vec<Left> {
         let mut left = Vec::new();
         for (_, open) in &*self.open.borrow() {
@@ -33,7 +33,7 @@ impl Gate {
         left
     }
 
-    /// Waits for the connections, up to the deadlines. The gate is shut.
+    /// Waits for the connections to end, up to the deadlines. The gate must be shut.
     pub(crate) async fn end<F, T>(
         &self,
         accepting: &mut F,
@@ -43,11 +43,11 @@ impl Gate {
     where
         F: Future<Output = Result<T, TaskError>> + Unpin,
     {
-        let (mut told, mut dropped) = (Vec::new(), Vec::new());
+        let (mut interrupted, mut dropped) = (Vec::new(), Vec::new());
         let mut ended = timeout_after(soft, &mut *accepting).await;
         if ended.is_err() {
-            told = self.left();
-            self.tell();
+            interrupted = self.left();
+            self.interrupt_all();
             ended = timeout_after(hard.saturating_sub(soft), &mut *accepting).await;
         }
         if let Err(_) | Ok(Err(TaskError::Interrupted(_))) = ended {
@@ -55,25 +55,25 @@ impl Gate {
             for left in &dropped {
                 tracing::warn!(%left, "dropped at the hard deadline of a shutdown");
             }
-            self.drop_all();
-            // They are gone before the next step; interrupted once more, nothing is left to do.
+            self.abort_all();
+            // Aborted tasks end before the next step. Another interruption changes nothing.
             drop(accepting.await);
         }
-        Report { told, dropped, ..self.report() }
+        Report { interrupted, dropped, ..self.report() }
     }
 
-    fn tell(&self) {
+    fn interrupt_all(&self) {
         let open: Vec<_> =
             self.open.borrow().iter().map(|(_, o)| (o.task.clone(), o.requests.clone())).collect();
         for (connection, requests) in open {
             if requests.running.borrow().is_empty() {
                 connection.request_cancel(Interrupted::cancelled(SHUTTING_DOWN));
             }
-            requests.tell(SHUTTING_DOWN);
+            requests.cancel_all(SHUTTING_DOWN);
         }
     }
 
-    fn drop_all(&self) {
+    fn abort_all(&self) {
         let mut tasks = Vec::new();
         for (_, open) in &*self.open.borrow() {
             tasks.extend(open.requests.tasks());

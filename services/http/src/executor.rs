@@ -1,4 +1,4 @@
-//! Where hyper starts tasks.
+//! hyper's executor: spawns tasks on the kernel.
 
 use std::future::Future;
 
@@ -7,11 +7,11 @@ use pikake_traps::Builder;
 
 /// Starts hyper's background work as tasks of the current kernel.
 ///
-/// HTTP/2 needs it: each of its streams is a task. Such a task ends when its connection does.
+/// HTTP/2 needs an executor: each stream is a task, which ends with its connection.
 ///
 /// # Panics
 ///
-/// Starting one outside a kernel.
+/// If hyper spawns a task outside a kernel.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Executor;
 

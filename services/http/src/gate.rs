@@ -1,4 +1,4 @@
-//! A listener that can be shut from outside, and what a server knows of its connections.
+//! A listener that a shutdown closes, and the server's list of connections.
 
 use std::cell::{Cell, RefCell};
 use std::fmt;
@@ -14,27 +14,27 @@ use slab::Slab;
 
 use crate::request::Requests;
 
-/// A connection that is open.
-pub(crate) struct Open {
+/// An open connection.
+pub(crate) struct OpenConnection {
     pub(crate) task: TaskRef,
     pub(crate) peer: String,
     pub(crate) requests: Rc<Requests>,
 }
 
-/// What a server's loop, its connections and its owner share.
+/// The state that the accept loop, the connections and the server's future share.
 #[derive(Default)]
 pub(crate) struct Gate {
     shut: Cell<bool>,
-    /// Whether the server's loop waits for a connection, not for room.
+    /// Whether the accept loop waits for a connection, not for room.
     accepting: Cell<bool>,
-    /// Where those wait who want to know.
+    /// The tasks that wait for the shutdown.
     waiters: WaitQueue,
-    pub(crate) open: RefCell<Slab<Open>>,
+    pub(crate) open: RefCell<Slab<OpenConnection>>,
     pub(crate) answered: Cell<u64>,
 }
 
 impl Gate {
-    /// No connection is accepted any more, and none takes another request.
+    /// Starts the shutdown: connections take no more requests, and only those in the backlog are accepted.
     pub(crate) fn shut(&self) {
         self.shut.set(true);
         self.waiters.wake(usize::MAX);
@@ -48,7 +48,7 @@ impl Gate {
         self.accepting.get()
     }
 
-    /// Waits until it is shut.
+    /// Waits until the gate is shut.
     pub(crate) async fn until_shut(&self) -> Result<(), Interrupted> {
         while !self.shut.get() {
             park(&self.waiters).await?;
@@ -57,13 +57,13 @@ impl Gate {
     }
 }
 
-/// A listener that is closed, not only left alone, when the gate is shut: so that clients are
-/// refused and go elsewhere. Before, those in its backlog are let in.
+/// A listener that is closed when the gate is shut, so that new clients are refused. Connections in its backlog are
+/// accepted before.
 pub(crate) struct Gated<L> {
     pub(crate) open: Rc<RefCell<Option<Rc<L>>>>,
     gate: Rc<Gate>,
     connections: usize,
-    /// How many more are let in, when the gate is shut: as many as there was room for then.
+    /// How many more connections are accepted since the gate was shut: the room that there was then.
     late: Cell<Option<usize>>,
 }
 
@@ -73,7 +73,7 @@ impl<L> Gated<L> {
         Self { open, gate, connections, late: Cell::default() }
     }
 
-    /// How many more may be let in; `None`: any number.
+    /// How many more connections may be accepted; `None`: no limit.
     fn room(&self) -> Option<usize> {
         if !self.gate.is_shut() {
             return None;
@@ -85,26 +85,26 @@ impl<L> Gated<L> {
     }
 }
 
-/// Unsets a flag.
-struct Unset<'a>(&'a Cell<bool>);
+/// Clears a flag on drop.
+struct ClearOnDrop<'a>(&'a Cell<bool>);
 
-impl Drop for Unset<'_> {
+impl Drop for ClearOnDrop<'_> {
     fn drop(&mut self) {
         self.0.set(false);
     }
 }
 
-/// What accepting fails with when the gate is shut.
+/// The error of `accept` once the gate is shut.
 #[derive(Debug)]
-pub(crate) struct Shut;
+pub(crate) struct ShuttingDown;
 
-impl fmt::Display for Shut {
+impl fmt::Display for ShuttingDown {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("the server is being shut down")
     }
 }
 
-impl std::error::Error for Shut {}
+impl std::error::Error for ShuttingDown {}
 
 impl<L: Listener> Listener for Gated<L> {
     type Connection = L::Connection;
@@ -117,12 +117,12 @@ impl<L: Listener> Listener for Gated<L> {
         let accepted = match listener {
             Some(listener) if gate.is_shut() => {
                 gate.accepting.set(true);
-                let _unset = Unset(&gate.accepting);
+                let _unset = ClearOnDrop(&gate.accepting);
                 timeout_after(BACKLOG_WAIT, listener.accept()).await.ok().transpose()?
             }
             Some(listener) => {
                 gate.accepting.set(true);
-                let _unset = Unset(&gate.accepting);
+                let _unset = ClearOnDrop(&gate.accepting);
                 let mut accepting = pin!(listener.accept());
                 let mut shutting = pin!(gate.until_shut());
                 poll_fn(|cx| {
@@ -130,7 +130,7 @@ impl<L: Listener> Listener for Gated<L> {
                         return Poll::Ready(accepted.map(Some));
                     }
                     let shut = shutting.as_mut().poll(cx);
-                    shut.map(|told| told.map(|()| None).map_err(io::Error::from))
+                    shut.map(|shut| shut.map(|()| None).map_err(io::Error::from))
                 })
                 .await?
             }
@@ -143,11 +143,11 @@ impl<L: Listener> Listener for Gated<L> {
                 }
                 Ok(accepted)
             }
-            // Shut in this moment: once more, for the backlog.
+            // The gate was shut during this call: accept again, for the backlog.
             None if !was_shut => Box::pin(self.accept()).await,
             None => {
                 drop(open.take());
-                Err(io::Error::other(Shut))
+                Err(io::Error::other(ShuttingDown))
             }
         }
     }

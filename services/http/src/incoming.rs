@@ -1,4 +1,4 @@
-//! The body of a request, which knows whether a handler waits for it.
+//! The body of a request, which records whether a handler waits for it.
 
 use std::fmt;
 use std::pin::Pin;
@@ -10,24 +10,24 @@ use http_body::{Body, Frame, SizeHint};
 use hyper::body;
 use pikake_traps::Bound;
 
-use crate::request::Line;
+use crate::request::RequestLine;
 
-/// The body of a request, read from the connection as it is asked for.
+/// The body of a request, read from the connection on demand.
 ///
-/// It has no limit of its own: use `http_body_util::Limited`, or an extractor of axum, which has one.
-/// While it is waited for, the client's time runs, see
-/// [`stall_timeout`](crate::Server::stall_timeout); on another thread than the server's it does not.
+/// The body has no size limit: use `http_body_util::Limited`, or an extractor of axum, which has one.
+/// While a handler waits for the body, the client's time runs, see
+/// [`stall_timeout`](crate::Server::stall_timeout); on another thread than the server's, it does not.
 ///
 /// # Errors
 ///
-/// Its frames fail with a [`hyper::Error`] when the client has sent no proper body or has gone.
+/// Its frames fail with a [`hyper::Error`] if the client sends an invalid body or disconnects.
 pub struct Incoming {
     body: body::Incoming,
-    line: Bound<Rc<Line>>,
+    line: Bound<Rc<RequestLine>>,
 }
 
 impl Incoming {
-    pub(crate) fn new(body: body::Incoming, line: Rc<Line>) -> Self {
+    pub(crate) fn new(body: body::Incoming, line: Rc<RequestLine>) -> Self {
         Self { body, line: Bound::new(line) }
     }
 }

@@ -1,4 +1,4 @@
-//! Streams as hyper wants them.
+//! hyper's stream traits for streams of `tokio::io`.
 
 use std::cell::Cell;
 use std::io::{self, IoSlice};
@@ -13,11 +13,10 @@ const SCRATCH: usize = 64 * 1024;
 
 /// A stream with the traits of `tokio::io`, for hyper.
 ///
-/// Every stream of pikake is one with the feature `tokio-io`, and so is whatever wraps one, such as
-/// TLS.
+/// Every stream of pikake has these traits with the feature `tokio-io`, and so has a wrapper such as TLS.
 ///
-/// What is read passes through a buffer of the thread on its way to hyper's, which may be filled by
-/// unsafe code or by copying only. So an idle connection holds no buffer.
+/// Data is read into a buffer of the thread and copied to hyper's, which only unsafe code could fill directly. So an
+/// idle connection holds no buffer.
 ///
 /// # Examples
 ///
@@ -47,7 +46,7 @@ impl<S> Io<S> {
         &self.0
     }
 
-    /// The stream, not wrapped any more.
+    /// Unwraps the stream.
     pub fn into_inner(self) -> S {
         self.0
     }
@@ -57,7 +56,7 @@ thread_local! {
     static FREE: Cell<Vec<u8>> = const { Cell::new(Vec::new()) };
 }
 
-/// The thread's buffer, for the length of one attempt. Who asks for it meanwhile gets another one.
+/// Calls `work` with the thread's buffer; a nested call gets a new one.
 fn with_scratch<R>(work: impl FnOnce(&mut [u8]) -> R) -> R {
     let mut scratch = FREE.take();
     scratch.resize(SCRATCH, 0);

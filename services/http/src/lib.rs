@@ -1,8 +1,7 @@
-//! HTTP by other people's protocol code and our own waits: hyper on pikake's kernel.
+//! hyper on pikake's kernel, and an HTTP server whose requests are tasks.
 //!
-//! [`Io`], [`Executor`] and [`Timer`] are what hyper 1.x asks of a runtime, for servers and clients
-//! alike. [`serve`] is a server on top of them that takes any [`tower_service::Service`], such as an
-//! `axum::Router`. What it adds to hyper is that a request is a *task*:
+//! [`Io`], [`Executor`] and [`Timer`] implement the runtime traits of hyper 1.x, for servers and clients. [`serve`] is
+//! a server on top of them for any [`tower_service::Service`], such as an `axum::Router`. Each request is a *task*:
 //!
 //! ```text
 //!    listener ──▶ connection task ──▶ hyper ──▶ request task ──▶ the service
@@ -11,14 +10,13 @@
 //!                 hyper drops its future                 and it may clean up, awaiting
 //! ```
 //!
-//! Elsewhere a handler whose client hangs up is dropped wherever it stands. Here it is told, and it
-//! ends as it sees fit. The same happens at a shutdown: connections are given time to finish, then
-//! requests are told, then what is left is dropped and reported.
+//! Other servers drop a handler at its current await when the client hangs up. This one interrupts the handler,
+//! which may clean up. A shutdown lets connections finish, then interrupts requests, then drops and reports the rest.
 //!
 //! # `Send`
 //!
-//! Some libraries, axum among them, demand `Send` of a handler's future, though nothing here ever
-//! moves one to another thread. [`Bound`](pikake_traps::Bound) is the way in:
+//! Some libraries, axum among them, require handlers' futures to be `Send`, though this server never moves one to
+//! another thread. [`Bound`](pikake_traps::Bound) makes such a future:
 //!
 //! ```
 //! use pikake_traps::{Bound, Interrupted, sleep};
@@ -26,7 +24,7 @@
 //!
 //! async fn handler() -> Result<&'static str, &'static str> {
 //!     let slow = Bound::future(async { sleep(Duration::from_millis(5)).await });
-//!     slow.await.map_err(|_: Interrupted| "told to end")?;
+//!     slow.await.map_err(|_: Interrupted| "interrupted")?;
 //!     Ok("done")
 //! }
 //!

@@ -1,29 +1,25 @@
-//! Whose turn it is on a connection, and how long a client may take over its own.
+//! How long a client may keep its connection waiting.
 //!
-//! A connection is held for a client, so a client that owes something must come up with it: the head
-//! of a request, the rest of a body that a handler waits for, the reading of a response. As long as
-//! the *server* owes something, no clock runs.
+//! A connection waits either for its client (the head of a request, the rest of a body that a handler reads, the
+//! reading of a response) or for its server. Time counts only while the connection waits for its client.
 //!
 //! ```text
 //!                  ┌────────── a request has begun ─────────┐
 //!                  │                                        ▼
-//!     idle: the client owes a head            answering: the server owes a response
+//!     `Idle`: awaits a request's head         `AwaitsServer`: awaits a response
 //!                  ▲                            │ (1)  ▲         │ (3)  ▲
 //!                  │                            ▼      │ (2)     ▼      │ (4)
-//!                  │           the client owes a body ─┘   the client owes its reading
-//!                  └─────────── the response is gone ──────────────┘
+//!                  │         `AwaitsClient`: a body  ──┘   `AwaitsClient`: the reading
+//!                  └─────────── the response is sent ──────────────┘
 //! ```
 //!
-//! (1) A handler waits for a piece of the request's body ([`Incoming`](crate::Incoming)); (2) it has
-//! come. (3) A piece of the response is ready, and hyper does not ask for the next
-//! ([`Reply`](crate::Reply)); (4) it does, and there is none yet. With HTTP/2 there are several
-//! requests at a time, and the server owes something if it does for one of them.
+//! (1) A handler waits for a part of the request's body ([`Incoming`](crate::Incoming)); (2) the part has arrived.
+//! (3) A part of the response is ready, and hyper does not ask for the next ([`Reply`](crate::Reply)); (4) hyper asks,
+//! and no part is ready. HTTP/2 has several requests at a time: `AwaitsServer` if one of them awaits the server.
 //!
-//! What a client may take is an allowance of time ([`Allowance`]): its turn uses it up, bytes that
-//! get through earn some of it back, and it is whole again whenever the server owes something or a
-//! request begins. So neither a client that stops nor one that moves a byte now and then lasts, and
-//! one that is merely slow does. This is looked at now and then and not at each change, which costs
-//! the requests nothing but counting.
+//! A client has an [`Allowance`] of time. Waiting for the client uses it up, bytes that get through earn some back, and
+//! `AwaitsServer` or a new request restores it. So a client that stops or sends single bytes is cut off, a slow one is
+//! not. The allowance is checked periodically, not at each change, so requests pay for counting only.
 
 use std::cell::Cell;
 use std::io::{self, IoSlice};
@@ -34,14 +30,13 @@ use std::time::Duration;
 
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
-/// How fast bytes have to get through for a client to last for ever, in bytes a second: a thousandth
-/// of what a bad mobile connection manages.
+/// The lowest rate at which a client is never cut off, in bytes a second: a thousandth of a bad mobile connection's.
 pub const MINIMUM_PACE: u32 = 500;
 
-/// Into how many parts an allowance is divided by the looks at it.
-const LOOKS: u32 = 4;
+/// How often an allowance is checked before it can run out.
+const CHECKS: u32 = 4;
 
-/// Counts what gets through a connection.
+/// A stream that counts the bytes read and written.
 pub(crate) struct Counted<S> {
     pub(crate) stream: S,
     pub(crate) moved: Rc<Cell<u64>>,
@@ -100,46 +95,47 @@ impl<S: AsyncWrite + Unpin> AsyncWrite for Counted<S> {
     }
 }
 
-/// How long a client may take over its turn; `None`: for ever.
+/// How long a connection waits for its client; `None`: for ever.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Limits {
-    /// While it is in no request.
+    /// Without a request.
     pub(crate) idle: Option<Duration>,
-    /// While it is in one.
+    /// During a request.
     pub(crate) stalled: Option<Duration>,
 }
 
 impl Limits {
-    /// How long to wait between two looks; `None` if there is nothing to look at.
+    /// The time between two checks; `None` without limits.
     pub(crate) fn interval(&self) -> Option<Duration> {
         let shortest = [self.idle, self.stalled].into_iter().flatten().min()?;
-        Some((shortest / LOOKS).max(Duration::from_millis(1)))
+        Some((shortest / CHECKS).max(Duration::from_millis(1)))
     }
 
-    /// Those of a connection that is being closed: a look's time for each.
-    pub(crate) fn goodbye(&self) -> Self {
+    /// The limits of an idle connection that hyper closes: one check later, the connection is cut off.
+    pub(crate) fn while_closing(&self) -> Self {
         Self { idle: self.interval(), stalled: self.stalled }
     }
 }
 
-/// Whose turn it is.
+/// For which side a connection waits.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum Turn {
-    /// Nobody is in a request.
+pub(crate) enum Phase {
+    /// For a request.
     Idle,
-    /// A request waits for its client.
-    Client,
-    /// A request waits for its handler.
-    Server,
+    /// For the client, in all its requests.
+    AwaitsClient,
+    /// For the server, in at least one request.
+    AwaitsServer,
 }
 
-/// What is left of a client's time.
+/// The time that a client has left.
 #[derive(Debug)]
 pub(crate) struct Allowance {
     limits: Limits,
     left: Duration,
-    /// Bytes and requests up to the last look.
+    /// The bytes at the last check.
     moved: u64,
+    /// The requests at the last check.
     begun: u64,
 }
 
@@ -148,27 +144,20 @@ impl Allowance {
         Self { limits, left: Duration::MAX, moved: 0, begun: 0 }
     }
 
-    /// Looks again when so much time has passed, and says whether the client has used up its own.
-    pub(crate) fn is_used_up(
-        &mut self,
-        passed: Duration,
-        turn: Turn,
-        moved: u64,
-        begun: u64,
-    ) -> bool {
+    /// Spends the time `passed` if the connection awaits its client, and returns whether the allowance is used up.
+    pub(crate) fn spend(&mut self, passed: Duration, phase: Phase, moved: u64, begun: u64) -> bool {
         let bytes = moved - std::mem::replace(&mut self.moved, moved);
         let is_new = std::mem::replace(&mut self.begun, begun) != begun;
-        let limit = match turn {
-            Turn::Idle => self.limits.idle,
-            Turn::Client => self.limits.stalled,
-            Turn::Server => None,
+        let limit = match phase {
+            Phase::Idle => self.limits.idle,
+            Phase::AwaitsClient => self.limits.stalled,
+            Phase::AwaitsServer => None,
         };
         let Some(limit) = limit.filter(|_| !is_new) else {
             self.left = Duration::MAX;
             return false;
         };
-        // The turn may have begun right after the look before, or right before this one: the client
-        // has the benefit of the doubt.
+        // The phase may have begun at any time since the last check: assume the latest, in favour of the client.
         let whole = limit + passed;
         let earned = Duration::from_secs_f64(bytes as f64 / f64::from(MINIMUM_PACE));
         self.left = self.left.min(whole).saturating_add(earned).min(whole).saturating_sub(passed);
@@ -186,53 +175,53 @@ mod tests {
         Allowance::new(Limits { idle: Some(4 * SECOND), stalled: Some(8 * SECOND) })
     }
 
-    /// At which look, of one a second, it is used up by a turn in which so many bytes move.
-    fn lasts(turn: Turn, bytes: u64) -> Option<u64> {
+    /// The second at which a phase uses up the allowance, with this many bytes a second.
+    fn lasts(phase: Phase, bytes: u64) -> Option<u64> {
         let mut allowance = allowance();
-        (1..100).find(|look| allowance.is_used_up(SECOND, turn, look * bytes, 0))
+        (1..100).find(|second| allowance.spend(SECOND, phase, second * bytes, 0))
     }
 
     #[test]
-    fn who_does_nothing_has_its_time_and_no_more() {
-        assert_eq!(lasts(Turn::Idle, 0), Some(5));
-        assert_eq!(lasts(Turn::Client, 0), Some(9));
-        assert_eq!(lasts(Turn::Server, 0), None);
+    fn inactive_client_is_cut_off_at_its_limit() {
+        assert_eq!(lasts(Phase::Idle, 0), Some(5));
+        assert_eq!(lasts(Phase::AwaitsClient, 0), Some(9));
+        assert_eq!(lasts(Phase::AwaitsServer, 0), None);
     }
 
     #[test]
-    fn who_is_slow_lasts_and_who_dribbles_does_not() {
-        assert_eq!(lasts(Turn::Client, u64::from(MINIMUM_PACE)), None);
-        assert_eq!(lasts(Turn::Client, 1), Some(10));
-        assert_eq!(lasts(Turn::Client, u64::from(MINIMUM_PACE) / 2), Some(17));
+    fn client_below_minimum_pace_is_cut_off() {
+        assert_eq!(lasts(Phase::AwaitsClient, u64::from(MINIMUM_PACE)), None);
+        assert_eq!(lasts(Phase::AwaitsClient, 1), Some(10));
+        assert_eq!(lasts(Phase::AwaitsClient, u64::from(MINIMUM_PACE) / 2), Some(17));
     }
 
     #[test]
-    fn much_at_once_is_not_saved_up() {
+    fn burst_earns_at_most_one_allowance() {
         let mut allowance = allowance();
-        assert!(!allowance.is_used_up(SECOND, Turn::Client, 1_000_000, 0));
-        let lasts = (1..100).find(|_| allowance.is_used_up(SECOND, Turn::Client, 1_000_000, 0));
+        assert!(!allowance.spend(SECOND, Phase::AwaitsClient, 1_000_000, 0));
+        let lasts = (1..100).find(|_| allowance.spend(SECOND, Phase::AwaitsClient, 1_000_000, 0));
         assert_eq!(lasts, Some(8));
     }
 
     #[test]
-    fn a_turn_of_the_server_and_a_request_make_it_whole() {
+    fn server_phase_or_request_restores_the_allowance() {
         let mut allowance = allowance();
         for _ in 0..10 {
-            assert!(!allowance.is_used_up(3 * SECOND, Turn::Client, 0, 0));
-            assert!(!allowance.is_used_up(3 * SECOND, Turn::Server, 0, 0));
+            assert!(!allowance.spend(3 * SECOND, Phase::AwaitsClient, 0, 0));
+            assert!(!allowance.spend(3 * SECOND, Phase::AwaitsServer, 0, 0));
         }
         for begun in 0..10 {
-            assert!(!allowance.is_used_up(3 * SECOND, Turn::Idle, 0, begun));
+            assert!(!allowance.spend(3 * SECOND, Phase::Idle, 0, begun));
         }
     }
 
     #[test]
-    fn without_limits_nobody_looks() {
+    fn unlimited_phases_are_not_checked() {
         let mut limits = Limits { idle: None, stalled: None };
         assert_eq!(limits.interval(), None);
         limits.stalled = Some(4 * SECOND);
         assert_eq!(limits.interval(), Some(SECOND));
         let mut allowance = Allowance::new(limits);
-        assert!((1..100).all(|_| !allowance.is_used_up(SECOND, Turn::Idle, 0, 0)));
+        assert!((1..100).all(|_| !allowance.spend(SECOND, Phase::Idle, 0, 0)));
     }
 }

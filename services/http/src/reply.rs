@@ -1,4 +1,4 @@
-//! The body of what is sent back: the service's, or none.
+//! The body of a response.
 
 use std::fmt;
 use std::pin::Pin;
@@ -9,10 +9,10 @@ use http_body::{Body, Frame, SizeHint};
 
 use crate::request::Requests;
 
-/// Whether a body that is being sent is waited for, counted among its connection's.
+/// Counts a body among those of its connection, and among those that hyper waits for.
 struct Sending {
     requests: Rc<Requests>,
-    /// hyper has asked for a piece, and there was none.
+    /// Whether hyper has asked for a part, and none was ready.
     is_due: bool,
 }
 
@@ -39,8 +39,7 @@ impl Drop for Sending {
 }
 
 pin_project_lite::pin_project! {
-    /// The body of a response: the service's own, or an empty one where the service gave none,
-    /// since it panicked or was dropped.
+    /// The body of a response: the service's own, or an empty one if the service panicked, was dropped or not called.
     pub struct Reply<B> {
         #[pin]
         own: Option<B>,

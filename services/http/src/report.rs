@@ -1,18 +1,18 @@
-//! What a server says at its end.
+//! The report of a server at its end.
 
 use std::error::Error;
 use std::fmt;
 use std::io;
 
-/// What a server has done, and whom it had to cut short.
+/// A server's count of requests, and those that a shutdown has cut short.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 #[non_exhaustive]
 pub struct Report {
     /// How many requests were answered.
     pub answered: u64,
-    /// Who was left at the soft deadline and was told to end.
-    pub told: Vec<Left>,
-    /// Who was left at the hard deadline and was dropped.
+    /// The requests and connections that were interrupted at the soft deadline.
+    pub interrupted: Vec<Left>,
+    /// The requests and connections that were dropped at the hard deadline.
     pub dropped: Vec<Left>,
 }
 
@@ -25,7 +25,7 @@ impl Report {
 impl fmt::Display for Report {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{} requests were answered", self.answered)?;
-        for (what, left) in [("told to end", &self.told), ("dropped", &self.dropped)] {
+        for (what, left) in [("interrupted", &self.interrupted), ("dropped", &self.dropped)] {
             for (number, left) in left.iter().enumerate() {
                 f.write_str(if number == 0 { "; " } else { ", " })?;
                 match number {
@@ -42,9 +42,9 @@ impl fmt::Display for Report {
 #[derive(Clone, PartialEq, Eq, Debug)]
 #[non_exhaustive]
 pub struct Left {
-    /// Where it came from.
+    /// The client's address.
     pub peer: String,
-    /// Method and target; `None` for a connection that was in no request.
+    /// Method and target; `None` for a connection without a request.
     pub request: Option<String>,
 }
 
@@ -57,11 +57,11 @@ impl fmt::Display for Left {
     }
 }
 
-/// Why a server ended that was not asked to, and what it had done by then.
+/// Why a server ended without being asked, and its report.
 #[derive(Debug)]
 #[non_exhaustive]
 pub struct ServeError {
-    /// What it had done.
+    /// The report up to then.
     pub report: Report,
     /// The interruption, which [`pikake_net::interruption`] finds, or the listener's error.
     pub source: io::Error,

@@ -1,4 +1,4 @@
-//! A request as a task: told when its client has gone.
+//! A request as a task, cancelled when its client has gone.
 
 use std::cell::{Cell, RefCell};
 use std::fmt;
@@ -15,17 +15,17 @@ use tower_service::Service;
 
 use crate::BoxError;
 use crate::incoming::Incoming;
-use crate::pace::Turn;
+use crate::pace::Phase;
 use crate::reply::Reply;
 
-/// The reason with which a request's task is cancelled when nobody waits for its answer any more:
-/// the client hung up, reset the stream, or the connection broke.
+/// The reason with which a request's task is cancelled when its client hangs up or resets the stream, or when the
+/// connection breaks.
 pub const CLIENT_GONE: &str = "the client has gone";
 
 /// The name of the tasks that answer requests.
 const REQUEST_NAME: &str = "http request";
 
-/// Where a request comes from; in its extensions.
+/// The client's address, in the extensions of a request.
 ///
 /// # Examples
 ///
@@ -41,20 +41,19 @@ const REQUEST_NAME: &str = "http request";
 #[derive(Clone, Debug)]
 pub struct Peer<A>(pub A);
 
-/// How many requests of one connection may run at a time, also those whose client did not wait for
-/// the answer and which clean up. A client has no use for more, and one that asks and resets in turn
-/// (the "rapid reset" of HTTP/2) would start tasks without a limit.
+/// How many requests of one connection may run at a time, including those that clean up after a reset. Clients need no
+/// more, and without a limit, HTTP/2's "rapid reset" would start any number of tasks.
 pub(crate) const REQUESTS: u32 = 200;
 
-/// What a request asks for.
-pub(crate) struct Line {
+/// The method and target of a request, and the state of its body.
+pub(crate) struct RequestLine {
     method: Method,
     uri: Uri,
-    /// Whether a piece of its body was asked for that has not come.
+    /// Whether the handler waits for a part of the body.
     pub(crate) awaits_body: Cell<bool>,
 }
 
-impl fmt::Display for Line {
+impl fmt::Display for RequestLine {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{} {}", self.method, self.uri)
     }
@@ -63,49 +62,51 @@ impl fmt::Display for Line {
 /// A request whose task has not ended.
 pub(crate) struct Running {
     pub(crate) task: TaskRef,
-    pub(crate) line: Rc<Line>,
+    pub(crate) line: Rc<RequestLine>,
 }
 
 /// The requests of one connection.
 #[derive(Default)]
 pub(crate) struct Requests {
     pub(crate) running: RefCell<Slab<Running>>,
-    /// Where the connection waits for the last of them.
+    /// Woken when a request ends.
     ended_one: WaitQueue,
-    /// How many there ever were.
+    /// How many requests have begun.
     pub(crate) begun: Cell<u64>,
     pub(crate) answered: Cell<u64>,
-    /// How many bodies of responses there are, and how many of them are waited for.
+    /// How many response bodies are being sent.
     pub(crate) replies: Cell<usize>,
+    /// How many of these hyper waits for.
     pub(crate) replies_due: Cell<usize>,
 }
 
 impl Requests {
-    /// The tasks that run, to be told or dropped with nothing borrowed.
+    /// The tasks that run, collected so that `running` is not borrowed while they are cancelled.
     pub(crate) fn tasks(&self) -> Vec<TaskRef> {
         self.running.borrow().iter().map(|(_, running)| running.task.clone()).collect()
     }
 
-    pub(crate) fn tell(&self, reason: &str) {
+    pub(crate) fn cancel_all(&self, reason: &str) {
         for task in self.tasks() {
             task.request_cancel(Interrupted::cancelled(reason));
         }
     }
 
-    /// Whose turn it is.
-    pub(crate) fn turn(&self) -> Turn {
+    /// For which side the connection waits.
+    pub(crate) fn phase(&self) -> Phase {
         let running = self.running.borrow();
-        let is_busy = |running: &Running| !running.line.awaits_body.get();
-        if self.replies_due.get() > 0 || running.iter().any(|(_, running)| is_busy(running)) {
-            Turn::Server
+        let awaits_handler = |running: &Running| !running.line.awaits_body.get();
+        if self.replies_due.get() > 0 || running.iter().any(|(_, running)| awaits_handler(running))
+        {
+            Phase::AwaitsServer
         } else if !running.is_empty() || self.replies.get() > 0 {
-            Turn::Client
+            Phase::AwaitsClient
         } else {
-            Turn::Idle
+            Phase::Idle
         }
     }
 
-    /// Waits until none runs.
+    /// Waits until no request runs.
     pub(crate) async fn until_ended(&self) -> Result<(), Interrupted> {
         while !self.running.borrow().is_empty() {
             park(&self.ended_one).await?;
@@ -114,13 +115,13 @@ impl Requests {
     }
 }
 
-/// Held by a request's task for as long as it lives, however it ends.
-struct Place {
+/// Removes a request from the running ones on drop.
+struct RequestGuard {
     requests: Rc<Requests>,
     key: usize,
 }
 
-impl Drop for Place {
+impl Drop for RequestGuard {
     fn drop(&mut self) {
         let ended = self.requests.running.borrow_mut().try_remove(self.key);
         drop(ended);
@@ -128,14 +129,14 @@ impl Drop for Place {
     }
 }
 
-/// The service as hyper sees it: each call starts a task.
-pub(crate) struct Handling<S, A> {
+/// The service for hyper: each call spawns a task.
+pub(crate) struct RequestService<S, A> {
     pub(crate) service: S,
     pub(crate) peer: A,
     pub(crate) requests: Rc<Requests>,
 }
 
-impl<S, A, B> hyper::service::Service<Request<body::Incoming>> for Handling<S, A>
+impl<S, A, B> hyper::service::Service<Request<body::Incoming>> for RequestService<S, A>
 where
     S: Service<Request<Incoming>, Response = Response<B>> + Clone + 'static,
     S::Error: Into<BoxError>,
@@ -144,49 +145,48 @@ where
 {
     type Response = Response<Reply<B>>;
     type Error = BoxError;
-    type Future = Answering<B, S::Error>;
+    type Future = ResponseFuture<B, S::Error>;
 
     fn call(&self, request: Request<body::Incoming>) -> Self::Future {
         let requests = self.requests.clone();
         requests.begun.set(requests.begun.get() + 1);
-        let line = Rc::new(Line {
+        let line = Rc::new(RequestLine {
             method: request.method().clone(),
             uri: request.uri().clone(),
             awaits_body: Cell::default(),
         });
         if requests.running.borrow().len() >= REQUESTS as usize {
-            return Answering { task: None, requests, line };
+            return ResponseFuture { task: None, requests, line };
         }
         let mut request = request.map(|body| Incoming::new(body, line.clone()));
         request.extensions_mut().insert(Peer(self.peer.clone()));
         let mut service = self.service.clone();
         let key = requests.running.borrow().vacant_key();
-        let place = Place { requests: requests.clone(), key };
+        let place = RequestGuard { requests: requests.clone(), key };
         let task = Builder::new().name(REQUEST_NAME).spawn(async move {
             let _place = place;
             poll_fn(|cx| service.poll_ready(cx)).await?;
             service.call(request).await
         });
-        // In a kernel that is being shut down it has ended already, and never ran.
+        // A kernel that shuts down ends a spawned task at once.
         if !task.is_finished() {
             let running = Running { task: task.task_ref().clone(), line: line.clone() };
             requests.running.borrow_mut().insert(running);
         }
-        Answering { task: Some(task), requests, line }
+        ResponseFuture { task: Some(task), requests, line }
     }
 }
 
-/// Waits for a request's task, if there was room for one. Dropped by hyper before that has ended, it
-/// tells the task that nobody wants its answer.
-pub(crate) struct Answering<B, E> {
+/// Waits for a request's task; without a task, answers 503. If hyper drops the future early, the task is cancelled.
+pub(crate) struct ResponseFuture<B, E> {
     task: Option<Task<Result<Response<B>, E>>>,
     requests: Rc<Requests>,
-    line: Rc<Line>,
+    line: Rc<RequestLine>,
 }
 
-impl<B, E> Unpin for Answering<B, E> {}
+impl<B, E> Unpin for ResponseFuture<B, E> {}
 
-impl<B, E: Into<BoxError>> Future for Answering<B, E> {
+impl<B, E: Into<BoxError>> Future for ResponseFuture<B, E> {
     type Output = Result<Response<Reply<B>>, BoxError>;
 
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
@@ -196,7 +196,7 @@ impl<B, E: Into<BoxError>> Future for Answering<B, E> {
         };
         let status = match outcome {
             Some(Err(TaskError::Interrupted(interrupted))) => {
-                // The connection's task is to end, and its drop of this tells the request.
+                // The connection's task is interrupted: it drops this future, which cancels the request.
                 return Poll::Ready(Err(interrupted.into()));
             }
             Some(Ok(answer)) => {
@@ -222,7 +222,7 @@ impl<B, E: Into<BoxError>> Future for Answering<B, E> {
     }
 }
 
-impl<B, E> Drop for Answering<B, E> {
+impl<B, E> Drop for ResponseFuture<B, E> {
     fn drop(&mut self) {
         if let Some(task) = self.task.take() {
             task.request_cancel(CLIENT_GONE);

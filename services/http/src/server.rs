@@ -1,17 +1,16 @@
-//! The server: accept, serve, and end in good order.
+//! The server: accept, serve, and shut down in order.
 //!
 //! ```text
-//!   serving ──(1) asked, or interrupted──▶ finishing ──(2) soft deadline──▶ told ──(3) hard──▶ dropped
-//!      │                                       │                             │                   │
-//!      │ (4) the listener failed               └──────────┬──────────────────┴───────────────────┘
-//!      ▼                                                  ▼ (5) nobody is left
+//!   serving ──(1) asked, or interrupted──▶ finishing ──(2) soft deadline──▶ interrupted ──(3) hard──▶ dropped
+//!      │                                       │                                │                       │
+//!      │ (4) the listener failed               └──────────┬─────────────────────┴───────────────────────┘
+//!      ▼                                                  ▼ (5) no connection is left
 //!    error                                              report
 //! ```
 //!
-//! (1) Who waits in the backlog is let in, the listener is closed, idle connections are, and the
-//! others after the request that they are in. (2) The tasks of requests are told, and connections without one are closed. (3) What is left
-//! is dropped and reported. An interruption during (1) or (2) leads to (3) at once. (4) As when it
-//! is closed from elsewhere; connections that are open end by themselves.
+//! (1) Connections in the backlog are accepted, then the listener is closed. Idle connections are closed, others after
+//! their current request. (2) Requests are interrupted, and connections without one are closed. (3) The rest is dropped
+//! and reported. An interruption during (1) or (2) leads to (3) at once. (4) Open connections go on until they end.
 
 use std::fmt::{self, Debug};
 use std::future::{Future, IntoFuture, pending, poll_fn};
@@ -35,55 +34,52 @@ use crate::incoming::Incoming;
 use crate::pace::Limits;
 use crate::report::{Report, ServeError};
 
-/// How many connections a server has at a time, unless it is told otherwise.
+/// The default number of connections at a time.
 pub const CONNECTIONS: usize = 10_000;
 
-/// How long a client may take to send the head of a request, and how long a connection may be idle,
-/// unless the server is told otherwise. Long enough for people on trains.
+/// How long a client may take to send the head of a request, and a connection may be idle, by default. Long enough for
+/// people on trains.
 pub const HEADER_TIMEOUT: Duration = Duration::from_secs(30);
 
-/// How long a client may let a request wait, unless the server is told otherwise: as long as for a
-/// head.
+/// How long a client may let a request wait by default: as long as for a head.
 pub const STALL_TIMEOUT: Duration = Duration::from_secs(30);
 
-/// How long after the begin of a shutdown requests are told to end, unless the server is told
-/// otherwise.
+/// How long after the start of a shutdown requests are interrupted by default.
 pub const SOFT_DEADLINE: Duration = Duration::from_secs(10);
 
-/// How long after the begin of a shutdown requests are dropped, unless the server is told otherwise.
-/// Less than the half minute that supervisors give a process.
+/// How long after the start of a shutdown requests are dropped by default. Less than the half minute that supervisors
+/// give a process.
 pub const HARD_DEADLINE: Duration = Duration::from_secs(20);
 
-/// Serves HTTP/1 and HTTP/2 from a listener, with a service for the requests. Await it.
+/// Serves HTTP/1 and HTTP/2 from a listener, with a service for the requests. The server runs when awaited.
 ///
-/// The service is any [`tower_service::Service`], such as an `axum::Router`; each request is a call
-/// of a clone of it, in a task of its own. When the client goes away, that task is cancelled with the
-/// reason [`CLIENT_GONE`](crate::CLIENT_GONE): its await returns
-/// [`Interrupted`](pikake_traps::Interrupted), and it may clean up; its connection has its place until
-/// it has ended. A handler that panics gives the status 500, and the panic is logged.
+/// The service is any [`tower_service::Service`], such as an `axum::Router`. Each request calls a clone of the service,
+/// in a task of its own. When the client goes away, that task is cancelled with the reason
+/// [`CLIENT_GONE`](crate::CLIENT_GONE): its await returns [`Interrupted`](pikake_traps::Interrupted), and it may clean
+/// up; until it has ended, its connection counts as open. A handler that panics gives the status 500, and the panic is
+/// logged.
 ///
 /// An `axum::Router` without a state makes its routes anew for each request, unless `with_state(())` was called.
 ///
-/// Small writes on a [`TcpStream`](pikake_net::TcpStream) are sent at once. A listener that wraps its
-/// connections, as in TLS, has to see to that itself.
+/// Small writes on a [`TcpStream`](pikake_net::TcpStream) are sent at once. A listener that wraps its connections, as
+/// for TLS, has to set `TCP_NODELAY` itself.
 ///
 /// # Limits
 ///
 /// A client holds a connection only as long as it uses it, see [`connections`](Server::connections),
 /// [`header_timeout`](Server::header_timeout) and [`stall_timeout`](Server::stall_timeout). At most
 /// 200 requests of a connection run at a time; more are answered with the status 503. hyper's own
-/// limits hold besides: a hundred headers, and half a megabyte (HTTP/2: 16 KiB) of them. A request's
-/// body has the limit that the service sets.
+/// limits apply as well: a hundred headers, of half a megabyte (HTTP/2: 16 KiB) in all. The service
+/// limits the request's body.
 ///
-/// # Ending
+/// # Shutdown
 ///
-/// It is shut down by [`shutdown_when`](Server::shutdown_when), or when its own task is interrupted,
-/// as by a signal. Then it takes the connections that wait in the listener's backlog, as far as there
-/// is room, so that requests that were sent are answered; closes the listener, which resets whoever
-/// is left there; and lets the requests end. It tells them after the
-/// [soft deadline](Server::soft_deadline); and drops them at the [hard
-/// one](Server::hard_deadline). Interrupted meanwhile, it drops them at once. Dropped, it has
-/// connections closed and requests told, and nobody waits for them.
+/// The server shuts down when the future of [`shutdown_when`](Server::shutdown_when) completes, or when its own task is
+/// interrupted, for example by a signal. The server then accepts the connections in the listener's backlog, as far as
+/// there is room, so that requests already sent are answered; closes the listener, which resets connections left there;
+/// and lets the requests end. The server interrupts them at the [soft deadline](Server::soft_deadline), and drops them
+/// at the [hard one](Server::hard_deadline). Another interruption drops them at once. Dropping the server closes
+/// connections and interrupts requests, without waiting for them.
 ///
 /// # Examples
 ///
@@ -146,28 +142,26 @@ pub struct Server<L, S> {
 }
 
 impl<L, S> Server<L, S> {
-    /// How many connections may be open at a time; further clients wait to be accepted.
+    /// Sets how many connections may be open at a time; further clients wait to be accepted.
     pub fn connections(self, connections: usize) -> Self {
         Self { connections, ..self }
     }
 
-    /// How long a client may take to send the head of a request, also the first one, and so how long
-    /// a connection may be idle. `None`: for ever, and then anybody can hold all connections.
+    /// Sets how long a client may take to send the head of a request, including the first one, and so how long a
+    /// connection may be idle. `None`: for ever, so a single client can occupy all connections.
     ///
-    /// Up to a quarter more passes before an idle connection is closed.
+    /// Closing an idle connection may take up to a quarter longer.
     pub fn header_timeout(mut self, header_timeout: impl Into<Option<Duration>>) -> Self {
         self.limits.idle = header_timeout.into();
         self
     }
 
-    /// How long a client may let a request wait: for the body that its handler waits for, or by not
-    /// reading the response. `None`: for ever.
+    /// Sets how long a client may let a request wait, by not sending a body that the handler reads or by not reading
+    /// the response. `None`: for ever.
     ///
-    /// Time in which the handler or the response's body has the next move does not count, however
-    /// long it is. Bytes that get through earn time, a second for each [`MINIMUM_PACE`]; so a client
-    /// that is merely slow is served to the end, and one that sends or takes a byte now and then is
-    /// not. Its connection is then closed, and its handlers are told that it has gone. Up to half
-    /// more passes before that.
+    /// Time in which the connection waits for the handler or the response's body does not count. Bytes that get through
+    /// earn time, a second for each [`MINIMUM_PACE`]: a slow client is served to the end, one that sends or reads
+    /// single bytes is not. The connection is then closed, and its handlers are cancelled, up to half later than the limit.
     ///
     /// [`MINIMUM_PACE`]: crate::MINIMUM_PACE
     pub fn stall_timeout(mut self, stall_timeout: impl Into<Option<Duration>>) -> Self {
@@ -175,17 +169,17 @@ impl<L, S> Server<L, S> {
         self
     }
 
-    /// Shuts down in good order when this future is done, and then gives the report.
+    /// Shuts the server down when this future completes; the server then returns its report.
     pub fn shutdown_when(self, asked: impl Future<Output = ()> + 'static) -> Self {
         Self { asked: Some(Box::pin(asked)), ..self }
     }
 
-    /// How long after the begin of a shutdown requests are told to end.
+    /// Sets how long after the start of a shutdown requests are interrupted.
     pub fn soft_deadline(self, soft: Duration) -> Self {
         Self { soft, ..self }
     }
 
-    /// How long after the begin of a shutdown requests are dropped.
+    /// Sets how long after the start of a shutdown requests are dropped.
     pub fn hard_deadline(self, hard: Duration) -> Self {
         Self { hard, ..self }
     }
@@ -228,7 +222,7 @@ where
                     serve_connection(stream, peer, service, gate, limits)
                 }
             };
-            // In a task of its own, so that an interruption of this one is not the connections'.
+            // In a task of its own, so that an interruption of this task does not reach the connections.
             let accepting = pikake_net::serve(listener, connections, handler);
             let mut accepting =
                 Builder::new().name("http server").spawn(accepting).cancel_on_drop();
@@ -246,7 +240,7 @@ where
             };
             gate.shut();
             if !gate.is_accepting() {
-                // There is room for nobody, so those in the backlog need not wait to hear of it.
+                // Without room, closing the listener at once resets the connections in the backlog.
                 drop(open.take());
             }
             let report = gate.end(&mut accepting, soft, hard).await;

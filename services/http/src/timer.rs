@@ -1,4 +1,4 @@
-//! Timers as hyper wants them: `Send`, `Sync`, and without an error.
+//! Timers for hyper: `Send`, `Sync`, and without an error.
 
 use std::future::Future;
 use std::pin::Pin;
@@ -13,10 +13,10 @@ use pikake_traps::{
 
 /// The kernel's clock and timers, for hyper.
 ///
-/// hyper's moments are [`Instant`]s. This one counts them from when it was made, on the kernel's
-/// clock, so a kernel with a clock of its own (a simulation, a test) gives its own time to hyper.
+/// hyper measures time in [`Instant`]s. This timer computes them from its creation and the kernel's clock, so hyper
+/// follows a virtual clock (in a simulation or a test), too.
 ///
-/// Its timers cannot be interrupted, see [`elapse`](pikake_traps::elapse).
+/// The timers cannot be interrupted, see [`elapse`](pikake_traps::elapse).
 ///
 /// # Examples
 ///
@@ -44,8 +44,8 @@ impl Timer {
         Self { made_at: Instant::now(), made_at_ticks: now() }
     }
 
-    fn rings_after(length: Duration) -> Ring {
-        Ring(Bound::new(elapse_until(deadline_after(length))))
+    fn sleep_for(length: Duration) -> KernelSleep {
+        KernelSleep(Bound::new(elapse_until(deadline_after(length))))
     }
 
     fn until(&self, moment: Instant) -> Duration {
@@ -53,9 +53,9 @@ impl Timer {
     }
 }
 
-struct Ring(Bound<KernelTrap<ElapseTrap>>);
+struct KernelSleep(Bound<KernelTrap<ElapseTrap>>);
 
-impl Future for Ring {
+impl Future for KernelSleep {
     type Output = ();
 
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<()> {
@@ -63,17 +63,17 @@ impl Future for Ring {
     }
 }
 
-impl rt::Sleep for Ring {}
+impl rt::Sleep for KernelSleep {}
 
 impl rt::Timer for Timer {
     #[track_caller]
     fn sleep(&self, length: Duration) -> Pin<Box<dyn rt::Sleep>> {
-        Box::pin(Self::rings_after(length))
+        Box::pin(Self::sleep_for(length))
     }
 
     #[track_caller]
     fn sleep_until(&self, moment: Instant) -> Pin<Box<dyn rt::Sleep>> {
-        Box::pin(Self::rings_after(self.until(moment)))
+        Box::pin(Self::sleep_for(self.until(moment)))
     }
 
     #[track_caller]
@@ -82,8 +82,8 @@ impl rt::Timer for Timer {
     }
 
     fn reset(&self, sleep: &mut Pin<Box<dyn rt::Sleep>>, moment: Instant) {
-        match sleep.as_mut().downcast_mut_pin::<Ring>() {
-            Some(ring) => *ring.get_mut() = Self::rings_after(self.until(moment)),
+        match sleep.as_mut().downcast_mut_pin::<KernelSleep>() {
+            Some(sleep) => *sleep.get_mut() = Self::sleep_for(self.until(moment)),
             None => *sleep = self.sleep_until(moment),
         }
     }

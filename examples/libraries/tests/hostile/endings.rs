@@ -75,7 +75,7 @@ fn full_server_resets_its_backlog_at_shutdown() {
         let reset = waiting.read(&mut [0; 8]).unwrap_err();
         assert_eq!(reset.kind(), ErrorKind::ConnectionReset);
         let ended = server.await.unwrap().unwrap_err();
-        assert_eq!((ended.report.answered, ended.report.told.len()), (1, 1), "{ended}");
+        assert_eq!((ended.report.answered, ended.report.interrupted.len()), (1, 1), "{ended}");
     });
 }
 
@@ -99,7 +99,10 @@ fn shutdown_waits_for_handlers_that_clean_up() {
         server.request_cancel("enough");
         let ended = server.await.unwrap().unwrap_err();
         assert_eq!(handlers.running.get(), 0);
-        assert!(ended.report.told.is_empty(), "it was told that its client has gone: {ended}");
+        assert!(
+            ended.report.interrupted.is_empty(),
+            "it was told that its client has gone: {ended}"
+        );
     });
 }
 

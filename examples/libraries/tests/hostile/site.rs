@@ -126,7 +126,7 @@ impl Site<'_> {
             site.settles().await;
             site.stop.set();
             let report = site.server.await.unwrap().unwrap();
-            assert_eq!((&*report.told, &*report.dropped), (&[][..], &[][..]), "{report}");
+            assert_eq!((&*report.interrupted, &*report.dropped), (&[][..], &[][..]), "{report}");
         });
         kernel.shutdown();
         assert_eq!((kernel.task_count(), kernel.socket_count()), (0, 0));

@@ -158,7 +158,10 @@ fn requests_are_answered_and_counted() {
         assert_eq!(response.status(), StatusCode::OK);
         site.stop.set();
         let report = site.server.await.unwrap().unwrap();
-        assert_eq!((report.answered, &*report.told, &*report.dropped), (4, &[][..], &[][..]));
+        assert_eq!(
+            (report.answered, &*report.interrupted, &*report.dropped),
+            (4, &[][..], &[][..])
+        );
         // Closed, not left alone.
         let refused = TcpStream::connect(site.address).await.unwrap_err();
         assert_eq!(refused.kind(), ErrorKind::ConnectionRefused);
@@ -244,7 +247,7 @@ fn shutdown_waits_then_interrupts_then_drops_handlers() {
             names
         };
         let name = |path| Some(format!("GET http://{}{path}", site.address));
-        assert_eq!(left(&report.told), [name("/hang"), name("/ignore")]);
+        assert_eq!(left(&report.interrupted), [name("/hang"), name("/ignore")]);
         assert_eq!(left(&report.dropped), [name("/ignore")]);
         let expected = format!("cleaned up after: cancelled: {SHUTTING_DOWN}");
         assert_eq!(site.seen.events.borrow().last(), Some(&expected));
@@ -264,7 +267,7 @@ fn interruption_shuts_down_and_returns_the_report() {
         let ended = site.server.await.unwrap().unwrap_err();
         let told = pikake::net::interruption(&ended.source).expect("an interruption");
         assert!(told.is_cancel());
-        assert_eq!((ended.report.answered, ended.report.told.len()), (2, 1));
+        assert_eq!((ended.report.answered, ended.report.interrupted.len()), (2, 1));
     });
 }
 
