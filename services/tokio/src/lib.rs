@@ -1,15 +1,13 @@
-//! The way out for libraries that insist on tokio: its runtime on a thread beside, entered where
-//! they are polled.
+//! A tokio runtime on a thread of its own, for libraries that need one.
 //!
-//! Such a library asks a thread-local for "the current runtime" when it opens a socket, sets a timer
-//! or spawns. [`in_tokio`] polls its futures here, in a task of pikake, with that thread-local set to
-//! a runtime of one thread, which is started when it is first needed. Sockets and timers of the
-//! library are driven there, tasks that it spawns run there, and each wake comes back through the
-//! kernel's wake queue.
+//! Such a library finds the current runtime in a thread-local when it opens a socket, sets a timer or spawns.
+//! [`in_tokio`] polls the library's futures in a task of pikake, with that thread-local set to a runtime of one thread,
+//! started on first use. That thread drives the library's sockets and timers and runs the tasks it spawns. Wakes
+//! come back through the kernel's wake queue.
 //!
-//! What that costs: a thread, and two changes of threads for each time the library waits. What it
-//! gives up: a simulated kernel knows nothing of these sockets and timers, and listings show one
-//! `future_wait`. A library with a seam of its own is better served by that.
+//! The costs are a thread, and two thread switches for each wait of the library. A simulated kernel does not see these
+//! sockets and timers, and task listings show one `future_wait`. If a library accepts another runtime's traits, use
+//! those instead.
 #![forbid(unsafe_code)]
 
 use std::fmt;
@@ -22,26 +20,26 @@ use std::task::{Context, Poll};
 use pikake_traps::{FutureWait, future_wait_at};
 use tokio::runtime::{Builder, Handle};
 
-/// The runtime beside. Starts it if need be.
+/// The tokio runtime, started on first use.
 ///
 /// # Panics
 ///
-/// When the process is out of threads or descriptors.
+/// If the process is out of threads or descriptors.
 pub fn runtime() -> &'static Handle {
     static RUNTIME: OnceLock<Handle> = OnceLock::new();
     RUNTIME.get_or_init(|| {
         let runtime = Builder::new_current_thread().enable_all().build();
         let runtime = runtime.unwrap_or_else(|error| panic!("tokio cannot be started: {error}"));
         let handle = runtime.handle().clone();
-        let thread = std::thread::Builder::new().name("tokio beside pikake".to_owned());
-        // It runs until the process ends.
+        let thread = std::thread::Builder::new().name("pikake-tokio".to_owned());
+        // The thread runs until the process ends.
         let started = thread.spawn(move || runtime.block_on(pending::<()>()));
         started.unwrap_or_else(|error| panic!("no thread can be started for tokio: {error}"));
         handle
     })
 }
 
-/// Calls something that asks for a runtime of tokio, as constructors of clients do.
+/// Calls `work` in the context of the tokio runtime, which constructors of clients often need.
 ///
 /// # Examples
 ///
@@ -54,13 +52,13 @@ pub fn runtime() -> &'static Handle {
 ///
 /// # Panics
 ///
-/// As for [`runtime`], and with the panic of `work`.
+/// As for [`runtime`], and if `work` panics.
 pub fn with_tokio<R>(work: impl FnOnce() -> R) -> R {
     let _entered = runtime().enter();
     work()
 }
 
-/// Awaits a future of a library that insists on tokio.
+/// Awaits a future of a library that needs tokio.
 ///
 /// # Examples
 ///
@@ -77,8 +75,8 @@ pub fn with_tokio<R>(work: impl FnOnce() -> R) -> R {
 ///
 /// # Cancellation
 ///
-/// An interruption point; the future is dropped with the wait, in the runtime's context. What is
-/// lost then is for its library to say.
+/// An interruption point; the future is dropped with the wait, in the runtime's context. Its library documents what is
+/// lost then.
 ///
 /// # Errors
 ///
@@ -86,14 +84,14 @@ pub fn with_tokio<R>(work: impl FnOnce() -> R) -> R {
 ///
 /// # Panics
 ///
-/// As for [`runtime`]; when the future is pending and this is polled outside a task of a kernel.
+/// As for [`runtime`], and if the future is pending when polled outside a task of a kernel.
 #[track_caller]
 pub fn in_tokio<F: Future>(future: F) -> FutureWait<InTokio<F>> {
     future_wait_at(InTokio { future: Some(future) }, Location::caller())
 }
 
 pin_project_lite::pin_project! {
-    /// A future that is polled and dropped in the context of the runtime beside.
+    /// A future that is polled and dropped in the context of the tokio runtime.
     pub struct InTokio<F> {
         #[pin]
         future: Option<F>,
