@@ -115,7 +115,7 @@ fn open(app: App) -> Result<ExitCode, Box<dyn Error>> {
 /// Sends all jobs, and waits for what becomes of them.
 async fn a_day(app: App) -> Result<(), Box<dyn Error>> {
     let app = app.connect().await?;
-    println!("{ALL} jobs through {}", app.place());
+    println!("{ALL} jobs through {}", app.redacted_url());
     let begin = Instant::now();
     let worker = spawn(app.run_worker());
     let progress = spawn(progress(app.clone())).cancel_on_drop();

@@ -61,12 +61,12 @@ pub(crate) async fn status(app: &App, queues: &[String], output: &Output) -> Res
     output.answer(
         || {
             let queues: Vec<Value> = rows.iter().map(json_of).collect();
-            json!({ "broker": app.place(), "connection": state, "queues": queues })
+            json!({ "broker": app.redacted_url(), "connection": state, "queues": queues })
         },
         || {
             let rows: Vec<Vec<String>> = rows.iter().map(row_of).collect();
             let is_number = [false, true, true, true, true, true];
-            format!("{}: {state}\n{}", app.place(), table(&HEAD, &is_number, &rows))
+            format!("{}: {state}\n{}", app.redacted_url(), table(&HEAD, &is_number, &rows))
         },
     )
 }

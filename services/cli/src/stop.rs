@@ -79,18 +79,18 @@ impl Stop {
 
     /// A call to the broker failed.
     pub(crate) fn broker(app: &App, error: BrokerError) -> Self {
-        let place = app.place();
-        let is_server = !place.starts_with("sqlite://");
+        let url = app.redacted_url();
+        let is_server = !url.starts_with("sqlite://");
         let message = match error {
             BrokerError::Lost(why) if is_server => format!(
-                "the broker {place} cannot be reached: {why}\n\
+                "the broker {url} cannot be reached: {why}\n\
                  Is it running? On Debian, `apt-get install rabbitmq-server` installs and starts one; without any \
                  server, there is `--broker sqlite:///path/to/jobs.db`."
             ),
-            BrokerError::Lost(why) => format!("the broker {place} cannot be reached: {why}"),
-            BrokerError::Refused(why) => format!("the broker {place} refuses: {why}"),
-            BrokerError::Io(error) => format!("the broker {place} failed: {error}"),
-            error => format!("the broker {place}: {error}"),
+            BrokerError::Lost(why) => format!("the broker {url} cannot be reached: {why}"),
+            BrokerError::Refused(why) => format!("the broker {url} refuses: {why}"),
+            BrokerError::Io(error) => format!("the broker {url} failed: {error}"),
+            error => format!("the broker {url}: {error}"),
         };
         Self::new(BROKER, message)
     }
@@ -112,7 +112,7 @@ impl Stop {
             SendError::Broker(error) => Self::broker(app, error),
             SendError::Publish(error) => match error.cause {
                 PublishFailure::Broker(cause) if !error.is_uncertain => Self::broker(app, cause),
-                _ => Self::new(BROKER, format!("the broker {}: {error}", app.place())),
+                _ => Self::new(BROKER, format!("the broker {}: {error}", app.redacted_url())),
             },
             error => Self::other(error),
         }

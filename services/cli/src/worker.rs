@@ -46,9 +46,9 @@ pub(crate) async fn run(app: App, options: WorkerOptions, output: Output) -> Res
     let end = Rc::new(SignalState::default());
     let signals = Signals::new([SIGINT, SIGTERM]).map_err(Stop::other)?;
     let mut worker = app.worker().on_start({
-        let (end, place) = (end.clone(), app.place());
+        let (end, url) = (end.clone(), app.redacted_url());
         move |handle| {
-            note(&format!("the worker is ready at {place}"));
+            note(&format!("the worker is ready at {url}"));
             // The setup hook may have ignored the interruption by an earlier signal.
             match end.signals.get() {
                 0 => {}

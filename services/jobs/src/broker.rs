@@ -10,8 +10,8 @@
 //!
 //! # Interruption
 //!
-//! Every wait is an interruption point. Interrupted, `publish` is uncertain, and the error has the message. Interrupted,
-//! `next` loses nothing: the next call returns a message that has arrived. `ack`, `give_back` and `bury` are not
+//! Every wait is an interruption point. Interrupted, `publish` is uncertain, and the error has the message.
+//! Interrupted, `next` loses nothing: the next call returns a message that has arrived. `ack`, `give_back` and `bury` are not
 //! interruption points where the broker can do them without waiting.
 
 mod error;
@@ -84,7 +84,7 @@ pub trait Broker: fmt::Debug {
     /// these were revoked, unless the broker cannot say which they were (RabbitMQ). Interrupted, some may remain.
     fn purge<'a>(&'a self, queue: &'a str) -> LocalFuture<'a, Result<u64, BrokerError>>;
 
-    /// The dead of a queue, oldest first, `limit` at most. They stay dead.
+    /// Lists the dead of a queue, oldest first, `limit` at most.
     fn dead<'a>(
         &'a self,
         queue: &'a str,

@@ -30,7 +30,7 @@ const SCHEMES: &[&str] = &[
 ];
 
 /// The URL if its scheme is known, or else an error text.
-pub(crate) fn checked(url: String) -> Result<String, String> {
+pub(crate) fn check_url(url: String) -> Result<String, String> {
     let is_known = url.split_once("://").is_some_and(|(scheme, _)| SCHEMES.contains(&scheme));
     match is_known {
         true => Ok(url),

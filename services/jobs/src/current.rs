@@ -68,7 +68,7 @@ pub(crate) struct Facts {
 }
 
 impl Facts {
-    pub(crate) fn wanted_retry(&self) -> Option<Duration> {
+    pub(crate) fn requested_delay(&self) -> Option<Duration> {
         *self.retry_in.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

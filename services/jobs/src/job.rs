@@ -119,7 +119,7 @@ impl Definition {
     }
 }
 
-/// One job, or several of them in a tuple: what [`App::jobs`](crate::App::jobs) takes.
+/// One job, or a tuple of several, for [`App::jobs`](crate::App::jobs).
 pub trait Jobs {
     /// The definition of each job.
     fn definitions(self) -> Vec<Definition>;

@@ -54,7 +54,7 @@ pub struct Outcome {
     pub state: OutcomeState,
     /// The value of a success; of a failure `{exc_type, exc_message, exc_module}`; else null.
     pub result: Value,
-    /// Where a failure came from, as text.
+    /// The traceback of a failure, as text.
     pub traceback: Option<String>,
 }
 

@@ -49,7 +49,7 @@ impl JobOptions {
 pub enum Acks {
     /// After the outcome is stored: a job whose worker is lost runs again.
     Late,
-    /// Before the job runs: a job whose worker is lost is lost. For jobs that must not run twice.
+    /// Before the job runs: a job whose worker is lost is lost. For jobs that should rather be lost than run twice.
     ///
     /// RabbitMQ confirms no acknowledgement: if the connection or the worker is lost just when the job begins, the
     /// message is delivered again and the job runs twice.

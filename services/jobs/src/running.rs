@@ -47,7 +47,7 @@ impl RunningJobs {
         }
     }
 
-    /// Sets the facts of a job whose message was read. From here on it can be revoked.
+    /// Sets the facts of a job whose arguments were read. From here on the job can be revoked.
     pub(crate) fn set_facts(&self, key: usize, facts: Arc<Facts>) {
         self.0.borrow_mut()[key].facts = Some(facts);
     }

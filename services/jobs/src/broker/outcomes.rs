@@ -28,8 +28,8 @@ pub(crate) fn revoked(why: &str) -> Outcome {
     Outcome::error(OutcomeState::Revoked, "TaskRevokedError", "celery.exceptions", why)
 }
 
-/// The job of a message that is dropped unread, if an outcome of it is to be stored.
-pub(crate) fn job_to_tell_of(message: &Message) -> Option<JobId> {
+/// The job of a message, unless its sender ignores the outcome.
+pub(crate) fn job_with_outcome(message: &Message) -> Option<JobId> {
     let is_ignored = message.headers.get(IGNORE_RESULT).and_then(Value::as_bool).unwrap_or(false);
     message.job().filter(|_| !is_ignored).map(|job| JobId(job.to_owned()))
 }
@@ -41,7 +41,7 @@ pub(crate) fn job_of(message: &Message) -> Result<JobId, BrokerError> {
     job.ok_or_else(|| BrokerError::Refused(without()))
 }
 
-/// Whether a new outcome replaces an old one: a success stays, and no other replaces a final one unless it is final.
+/// Whether a new outcome replaces an old one: a success stays, and only a final outcome replaces a final one.
 pub(crate) fn replaces(new: OutcomeState, old: OutcomeState) -> bool {
     old != OutcomeState::Success && (new.is_final() || !old.is_final())
 }

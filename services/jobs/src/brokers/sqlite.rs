@@ -187,7 +187,7 @@ impl Broker for SqliteBroker {
     ) -> LocalFuture<'a, Result<Box<dyn Deliveries>, BrokerError>> {
         Box::pin(async move {
             if prefetch == 0 {
-                let why = "a prefetch of 0 would never be met".to_owned();
+                let why = "a prefetch of 0 admits no message".to_owned();
                 return Err(BrokerError::Refused(why));
             }
             let (id, inbox, opened) = (random::u64(), Arc::new(Inbox::default()), self.0.clone());

@@ -12,7 +12,7 @@ use pikake_sync::Mutex;
 use pikake_traps::{CancelOnDrop, Interrupted, KernelId, sleep, spawn, try_current};
 
 use crate::broker::{Broker, BrokerError, LocalFuture, Opening, QueueOptions};
-use crate::brokers::{checked, open_as};
+use crate::brokers::{check_url, open_as};
 use crate::client::signature::Signature;
 use crate::error::AppError;
 use crate::job::Definition;
@@ -36,11 +36,11 @@ thread_local! {
     static APPS: RefCell<Vec<(KernelId, Weak<Inner>)>> = const { RefCell::new(Vec::new()) };
 }
 
-pub(crate) type SetUp = Rc<dyn Fn(App) -> LocalFuture<'static, Result<(), Box<dyn Error>>>>;
+pub(crate) type SetupHook = Rc<dyn Fn(App) -> LocalFuture<'static, Result<(), Box<dyn Error>>>>;
 
 /// An application: its jobs, its queues, and one connection to a broker.
 ///
-/// An application may be created outside a kernel, and belongs to a kernel once connected. Clones share one application.
+/// An application may be created outside a kernel, and belongs to a kernel once connected. Clones share it.
 ///
 /// # Examples
 ///
@@ -64,7 +64,7 @@ pub(crate) struct Inner {
     pub(crate) given: RefCell<Option<Rc<dyn Broker>>>,
     pub(crate) jobs: RefCell<BTreeMap<&'static str, Rc<Registered>>>,
     /// The counts of messages without a known job.
-    pub(crate) nameless: Counters,
+    pub(crate) unknown: Counters,
     pub(crate) queues: RefCell<BTreeMap<String, QueueOptions>>,
     pub(crate) default_queue: RefCell<String>,
     pub(crate) concurrency: Cell<usize>,
@@ -73,7 +73,7 @@ pub(crate) struct Inner {
     pub(crate) max_kills: Cell<u32>,
     pub(crate) buries_failed: Cell<bool>,
     pub(crate) processes: Cell<Option<usize>>,
-    pub(crate) set_up: RefCell<Option<SetUp>>,
+    pub(crate) setup_hook: RefCell<Option<SetupHook>>,
     pub(crate) schedules: RefCell<Vec<(Duration, Signature)>>,
     tasks: RefCell<Vec<CancelOnDrop<()>>>,
     connecting: Mutex<()>,
@@ -93,13 +93,13 @@ pub(crate) struct Registered {
 }
 
 impl App {
-    /// An application on the broker at a URL; see [`open`](crate::open()). It is not connected yet.
+    /// An application, not yet connected, on the broker at a URL; see [`open`](crate::open()).
     ///
     /// # Errors
     ///
     /// [`AppError::Url`] if the URL is not that of a broker.
     pub fn new(url: impl Into<String>) -> Result<Self, AppError> {
-        Ok(Self::with_defaults(checked(url.into()).map_err(AppError::Url)?, None))
+        Ok(Self::with_defaults(check_url(url.into()).map_err(AppError::Url)?, None))
     }
 
     /// An application on a broker that is already open.
@@ -113,7 +113,7 @@ impl App {
             opening: RefCell::default(),
             given: RefCell::new(given),
             jobs: RefCell::default(),
-            nameless: Counters::default(),
+            unknown: Counters::default(),
             queues: RefCell::default(),
             default_queue: RefCell::new(DEFAULT_QUEUE.to_owned()),
             concurrency: Cell::new(DEFAULT_CONCURRENCY),
@@ -122,7 +122,7 @@ impl App {
             max_kills: Cell::new(DEFAULT_MAX_KILLS),
             buries_failed: Cell::new(false),
             processes: Cell::new(None),
-            set_up: RefCell::default(),
+            setup_hook: RefCell::default(),
             schedules: RefCell::default(),
             tasks: RefCell::default(),
             connecting: Mutex::new(()),
@@ -158,13 +158,13 @@ impl App {
                 None => open_as(&url, opening).await?,
             };
             *self.0.broker.borrow_mut() = Some(broker);
-            let unprepared = Unprepared(&self);
+            let disconnect = DisconnectOnDrop(&self);
             self.prepare().await?;
             // The setup hook may have closed the application.
             self.broker()?;
-            std::mem::forget(unprepared);
+            std::mem::forget(disconnect);
         }
-        self.enter();
+        self.make_current();
         drop(guard);
         Ok(self)
     }
@@ -173,8 +173,8 @@ impl App {
         for (name, options) in self.queues() {
             self.declare(&name, &options).await?;
         }
-        self.enter();
-        let hook = self.0.set_up.borrow().clone();
+        self.make_current();
+        let hook = self.0.setup_hook.borrow().clone();
         match hook {
             Some(hook) => hook(self.clone()).await.map_err(AppError::Setup),
             None => Ok(()),
@@ -253,7 +253,7 @@ impl App {
     pub fn stats(&self) -> Stats {
         let jobs = self.0.jobs.borrow();
         let by_job = jobs.iter().map(|(name, job)| (*name, job.counters.get()));
-        Stats::collect(by_job, self.0.nameless.get())
+        Stats::collect(by_job, self.0.unknown.get())
     }
 
     /// The broker's URL, including the password.
@@ -262,7 +262,7 @@ impl App {
     }
 
     /// The broker's URL without user and password, for display.
-    pub fn place(&self) -> String {
+    pub fn redacted_url(&self) -> String {
         without_password(&self.0.url.borrow())
     }
 
@@ -301,7 +301,7 @@ impl App {
     }
 
     /// Makes this the application through which this kernel's jobs are sent.
-    fn enter(&self) {
+    fn make_current(&self) {
         let Some(task) = try_current() else { return };
         let app = Rc::downgrade(&self.0);
         APPS.with_borrow_mut(|apps| {
@@ -326,9 +326,9 @@ impl App {
 }
 
 /// Disconnects on drop an application whose setup has not completed.
-struct Unprepared<'a>(&'a App);
+struct DisconnectOnDrop<'a>(&'a App);
 
-impl Drop for Unprepared<'_> {
+impl Drop for DisconnectOnDrop<'_> {
     fn drop(&mut self) {
         self.0.disconnect();
     }
@@ -339,7 +339,7 @@ impl fmt::Debug for App {
         let broker = self.0.broker.borrow();
         let state = broker.as_ref().map_or_else(|| "not connected".to_owned(), |b| b.state());
         f.debug_struct("App")
-            .field("url", &self.place())
+            .field("url", &self.redacted_url())
             .field("broker", &state)
             .field("stats", &self.stats())
             .finish_non_exhaustive()

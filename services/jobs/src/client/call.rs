@@ -13,7 +13,7 @@ use crate::error::SendError;
 use crate::job::Job;
 use crate::message::JobId;
 
-/// A job that is about to be sent, for a value of type `T`. Made by the `with` of a job; each clone sends another job.
+/// A job that is about to be sent, for a value of type `T`. Made by the `with` of a job; each clone may be sent.
 #[derive(Debug, Clone)]
 #[must_use = "nothing is sent before `send`"]
 pub struct Call<T> {

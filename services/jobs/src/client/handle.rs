@@ -44,7 +44,7 @@ impl<T> Handle<T> {
     /// Cancels the job, as far as this application can. Never waits.
     ///
     /// A job that runs in this application is interrupted, and revoked unless it still returns a value; there is no
-    /// retry. A job that has not arrived is revoked when this application's worker gets it. Another process runs it.
+    /// retry. A job that has not arrived is revoked when this application's worker gets it; another process runs it.
     pub fn cancel(&self) -> Cancelled {
         let inner = &self.app.0;
         let Some(running) = inner.running.borrow().clone() else { return Cancelled::NotReached };

@@ -6,8 +6,8 @@ use std::rc::Rc;
 use std::time::Duration;
 
 use crate::broker::QueueOptions;
-use crate::brokers::checked;
-use crate::client::app::{App, Registered, SetUp};
+use crate::brokers::check_url;
+use crate::client::app::{App, Registered, SetupHook};
 use crate::client::call::Call;
 use crate::error::AppError;
 use crate::job::Jobs;
@@ -34,14 +34,13 @@ impl App {
         self
     }
 
-    /// Replaces the broker's URL, for example by one from the command line. It applies from the next
-    /// [`connect`](Self::connect) on.
+    /// Replaces the broker's URL from the next [`connect`](Self::connect) on, for example by one from the command line.
     ///
     /// # Errors
     ///
     /// [`AppError::Url`] if the URL is not that of a broker.
     pub fn at(self, url: impl Into<String>) -> Result<Self, AppError> {
-        *self.0.url.borrow_mut() = checked(url.into()).map_err(AppError::Url)?;
+        *self.0.url.borrow_mut() = check_url(url.into()).map_err(AppError::Url)?;
         self.0.given.take();
         Ok(self)
     }
@@ -131,19 +130,19 @@ impl App {
 
     /// Sets the hook that runs after connecting, before the worker consumes. A later call replaces an earlier one.
     ///
-    /// The hook may declare queues, send jobs, and spawn tasks ([`App::spawn`]). It runs again only when the application
-    /// connects again, after [`close`](Self::close) or after the hook failed.
+    /// The hook may declare queues, send jobs, and spawn tasks ([`App::spawn`]). The hook runs again only when the
+    /// application connects again, after [`close`](Self::close) or after the hook failed.
     pub fn setup<F, R, E>(self, hook: F) -> Self
     where
         F: Fn(Self) -> R + 'static,
         R: Future<Output = Result<(), E>> + 'static,
         E: Into<Box<dyn Error>>,
     {
-        let hook: SetUp = Rc::new(move |app| {
+        let hook: SetupHook = Rc::new(move |app| {
             let done = hook(app);
             Box::pin(async { done.await.map_err(Into::into) })
         });
-        *self.0.set_up.borrow_mut() = Some(hook);
+        *self.0.setup_hook.borrow_mut() = Some(hook);
         self
     }
 

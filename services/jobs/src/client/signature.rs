@@ -15,7 +15,7 @@ use crate::wire::instant;
 use crate::wire::request::{IGNORE_RESULT, LANGUAGE, MAX_RETRIES};
 
 /// How many bytes of the arguments logs and listings show.
-const SHOWN: usize = 1024;
+const MAX_REPR: usize = 1024;
 
 /// A job that may be sent, through any application and any number of times.
 #[derive(Debug, Clone)]
@@ -94,8 +94,8 @@ impl Signature {
             }
         }
         set("retries", 0.into());
-        set("argsrepr", shown(args, ['(', ')']).into());
-        set("kwargsrepr", shown(kwargs, ['{', '}']).into());
+        set("argsrepr", repr_of(args, ['(', ')']).into());
+        set("kwargsrepr", repr_of(kwargs, ['{', '}']).into());
         set("origin", origin.into());
         if self.ignore_result {
             set(IGNORE_RESULT, true.into());
@@ -144,18 +144,18 @@ fn new_id() -> String {
     uuid::Builder::from_random_bytes(bytes).into_uuid().to_string()
 }
 
-/// JSON with its outer brackets replaced, truncated to [`SHOWN`] bytes.
-fn shown(json: &str, [open, close]: [char; 2]) -> String {
+/// JSON with its outer brackets replaced, truncated to [`MAX_REPR`] bytes.
+fn repr_of(json: &str, [open, close]: [char; 2]) -> String {
     let inner = &json[1..json.len() - 1];
-    let mut shown = String::with_capacity(inner.len().min(SHOWN) + 2);
-    shown.push(open);
-    match inner.len() <= SHOWN {
-        true => shown.push_str(inner),
+    let mut repr = String::with_capacity(inner.len().min(MAX_REPR) + 2);
+    repr.push(open);
+    match inner.len() <= MAX_REPR {
+        true => repr.push_str(inner),
         false => {
-            shown.push_str(&inner[..inner.floor_char_boundary(SHOWN)]);
-            shown.push('…');
+            repr.push_str(&inner[..inner.floor_char_boundary(MAX_REPR)]);
+            repr.push('…');
         }
     }
-    shown.push(close);
-    shown
+    repr.push(close);
+    repr
 }

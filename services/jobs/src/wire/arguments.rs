@@ -21,7 +21,7 @@ impl fmt::Display for WrongArguments {
 impl std::error::Error for WrongArguments {}
 
 /// The value of a missing argument, so that `Option`s may be omitted.
-const ABSENT: &str = "null";
+const MISSING: &str = "null";
 
 /// Reads the arguments of a job: those of `args` in their order, the rest from `kwargs`. A missing one is null.
 ///
@@ -47,7 +47,7 @@ pub fn read_arguments<A: DeserializeOwned>(
         if text.len() > 1 {
             text.push(',');
         }
-        text.push_str(value.unwrap_or(ABSENT));
+        text.push_str(value.unwrap_or(MISSING));
         ends.push(text.len());
     }
     text.push(']');

@@ -19,7 +19,7 @@ pub(crate) const KILLS: &str = "pikake_kills";
 /// The header with the sender's number of retries, in place of the definition's. Our own.
 pub(crate) const MAX_RETRIES: &str = "pikake_max_retries";
 /// The headers that a replayed message loses.
-pub(crate) const ENDED_WITH_DEATH: [&str; 2] = ["expires", KILLS];
+pub(crate) const DROPPED_ON_REPLAY: [&str; 2] = ["expires", KILLS];
 /// The header `lang` of our messages. Celery's workers ignore it.
 pub(crate) const LANGUAGE: &str = "rs";
 
@@ -100,9 +100,9 @@ impl<'m> Request<'m> {
 
 impl Message {
     /// A dead message as a new one: it does not expire, and has ended no process.
-    pub(crate) fn revived(mut self) -> Self {
+    pub(crate) fn for_replay(mut self) -> Self {
         self.expires = None;
-        for header in ENDED_WITH_DEATH {
+        for header in DROPPED_ON_REPLAY {
             self.headers.remove(header);
         }
         self

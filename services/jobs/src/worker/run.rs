@@ -98,7 +98,7 @@ impl Run {
     pub(crate) fn count(&self, change: impl FnOnce(&mut JobStats)) {
         match self.job.get() {
             Some(job) => job.counters.count(change),
-            None => self.worker.app.0.nameless.count(change),
+            None => self.worker.app.0.unknown.count(change),
         }
     }
 
@@ -293,7 +293,7 @@ impl Run {
             return self.fail(failed);
         }
         let backoff = job.definition.options.backoff;
-        let pause = facts.wanted_retry().unwrap_or_else(|| backoff.draw(request.retries));
+        let pause = facts.requested_delay().unwrap_or_else(|| backoff.draw(request.retries));
         let not_before = instant::after(pause);
         if request.expires.is_some_and(|expires| expires <= not_before) {
             // The retry would come too late. Its cause goes into the traceback.

@@ -114,7 +114,7 @@ impl WorkerState {
         let id = delivery.message.job().unwrap_or_default();
         let name = delivery.message.headers.get("task").and_then(|name| name.as_str());
         let job = name.and_then(|name| self.app.0.jobs.borrow().get(name).cloned());
-        let counters = job.as_ref().map_or(&self.app.0.nameless, |job| &job.counters);
+        let counters = job.as_ref().map_or(&self.app.0.unknown, |job| &job.counters);
         let end = match reason {
             Some(CancelReason::Revoked) => {
                 counters.count(|stats| stats.revoked += 1);

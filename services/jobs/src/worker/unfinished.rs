@@ -12,7 +12,7 @@ use std::time::Duration;
 use pikake_sync::Event;
 use pikake_traps::sleep;
 
-use crate::broker::outcomes::{job_to_tell_of, revoked};
+use crate::broker::outcomes::{job_with_outcome, revoked};
 use crate::broker::{Broker, BrokerError, Delivery, LocalFuture};
 use crate::message::{Message, Outcome};
 use crate::wire::failure::Failure;
@@ -134,7 +134,7 @@ async fn store(
     message: &Message,
     outcome: Outcome,
 ) -> Result<(), BrokerError> {
-    match job_to_tell_of(message) {
+    match job_with_outcome(message) {
         Some(_) => broker.store(message, outcome).await,
         None => Ok(()),
     }

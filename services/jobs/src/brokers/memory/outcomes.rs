@@ -20,7 +20,7 @@ pub(crate) const UNEXPECTED_LIMIT: usize = 10_000;
 #[derive(Debug, Default)]
 pub(crate) struct Outcomes {
     /// A hash map, since jobs may be many and ids are long: a tree would compare one id per level, each a cache miss.
-    /// Its iteration order must not become visible.
+    /// The map's iteration order must not become visible.
     jobs: HashMap<JobId, Entry>,
     /// Outcomes without waiters, the oldest first. Some may since have been removed or expected again.
     unexpected: VecDeque<(SystemTime, JobId)>,
@@ -122,7 +122,7 @@ impl Outcomes {
         waiter
     }
 
-    /// Cancels every `expect` of a closed session; outcomes that are known become unexpected. Returns the events to set.
+    /// Cancels every `expect` of a closed session; known outcomes become unexpected. Returns the events to set.
     pub(crate) fn forget_session(&mut self, session: u64) -> Vec<Arc<Event>> {
         let mut waiters = Vec::new();
         let mut left = Vec::new();

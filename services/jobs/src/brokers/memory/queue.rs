@@ -170,7 +170,7 @@ impl Queue {
         self.dead = others;
         let count = selected.len() as u64;
         for dead in selected {
-            self.put(dead.message.revived(), None, now);
+            self.put(dead.message.for_replay(), None, now);
         }
         count
     }

@@ -17,7 +17,7 @@ use std::time::SystemTime;
 
 use pikake_sync::shared::Event;
 
-use crate::broker::outcomes::{expired, job_to_tell_of, purged};
+use crate::broker::outcomes::{expired, job_with_outcome, purged};
 use crate::broker::{
     BrokerError, Counts, Delivery, PublishError, PublishFailure, QueueOptions, Receipt,
 };
@@ -224,7 +224,7 @@ impl StoreState {
 
     /// Stores the outcome of a message that was dropped unread, and notifies its waiters.
     fn settle_dropped(&mut self, message: &Message, outcome: Outcome, now: SystemTime) {
-        if let Some(job) = job_to_tell_of(message) {
+        if let Some(job) = job_with_outcome(message) {
             let waiter = self.outcomes.store(job, outcome, now);
             self.notify(waiter);
         }
@@ -353,7 +353,7 @@ impl StoreState {
 
     /// Removes a consumer, and requeues its messages at their old positions.
     ///
-    /// A consumer may be dropped outside any kernel, where no clock is at hand; so the others are notified to ask again.
+    /// A consumer may be dropped outside any kernel, where there is no clock; so the others are notified to ask again.
     pub(crate) fn remove_consumer(&mut self, id: u64) {
         self.stop_waiting(id);
         let Some(consumer) = self.consumers.remove(&id) else { return };

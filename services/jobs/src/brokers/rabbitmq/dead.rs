@@ -94,7 +94,7 @@ pub(crate) async fn replay(
             // It has died again in the meantime.
             break;
         }
-        let message = read(&delivery).revived();
+        let message = read(&delivery).for_replay();
         if job.is_some_and(|job| message.job() != Some(&job.0)) {
             others.push(delivery);
             continue;

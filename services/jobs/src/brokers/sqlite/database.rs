@@ -12,7 +12,7 @@ use std::{fs, io};
 
 use rusqlite::{Connection, Result};
 
-use crate::broker::outcomes::{expired, job_to_tell_of, purged};
+use crate::broker::outcomes::{expired, job_with_outcome, purged};
 use crate::broker::{BrokerError, Receipt};
 use crate::brokers::sqlite::inbox::{Arrived, Inbox, InboxState};
 use crate::brokers::sqlite::lease::Lease;
@@ -377,5 +377,5 @@ fn file_id(path: &Path) -> io::Result<FileId> {
 
 /// The job of a message that is removed unread, if its outcome is to be stored.
 fn job_of_row(properties: &str) -> Option<JobId> {
-    job_to_tell_of(&message(properties, None, Vec::new()))
+    job_with_outcome(&message(properties, None, Vec::new()))
 }

@@ -7,7 +7,7 @@ use rusqlite::{Connection, OptionalExtension, Result, params};
 use crate::broker::outcomes::replaces;
 use crate::brokers::sqlite::row::{Row, message, micros_of, number, outcome};
 use crate::message::Outcome;
-use crate::wire::request::ENDED_WITH_DEATH;
+use crate::wire::request::DROPPED_ON_REPLAY;
 
 /// How long an outcome is kept. Celery keeps them for a day, too.
 pub(crate) const OUTCOME_LIFE: Duration = Duration::from_secs(24 * 3_600);
@@ -192,7 +192,7 @@ pub(crate) fn replay(
                -min(coalesce(properties ->> 'priority', 0), ?3), \
                json_remove(properties, '$.headers.' || ?4, '$.headers.' || ?5), body \
                FROM dead WHERE queue = ?1 AND (?2 IS NULL OR job = ?2) ORDER BY id";
-    let [expires, kills] = ENDED_WITH_DEATH;
+    let [expires, kills] = DROPPED_ON_REPLAY;
     let count =
         db.prepare_cached(sql)?.execute(params![queue, job, max_priority, expires, kills])?;
     let sql = "DELETE FROM dead WHERE queue = ?1 AND (?2 IS NULL OR job = ?2)";

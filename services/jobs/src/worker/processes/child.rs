@@ -130,5 +130,5 @@ fn run(app: &App, work: Work) -> Done {
         Ok(Err(wrong)) => What::WrongArguments(wrong.to_string()),
         Err(panic) => What::Panicked(panic),
     };
-    Done { what, retry_in: current.facts.wanted_retry() }
+    Done { what, retry_in: current.facts.requested_delay() }
 }
