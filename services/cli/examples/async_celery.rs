@@ -1,17 +1,17 @@
 //! Pikake's first program: a Celery-like application with an exchange, a queue and a binding of its own, on RabbitMQ.
 //!
-//! In Python it was a class `AsyncCelery` with a method `setup_app`, called once the channel was open:
+//! In Python, the program was a class `AsyncCelery` with a method `setup_app`, called once the channel was open:
 //!
 //! | there | here |
 //! | --- | --- |
 //! | `setup_app` | the hook of `App::setup` |
 //! | `await spawn(self.periodic_info())` | `app.spawn(periodic_info(…))` |
-//! | `task = await spawn(self._setup())` | `spawn(set_up(…))`, and its end is waited for |
+//! | `task = await spawn(self._setup())` | `spawn(set_up(…))`, and an await of the task |
 //! | `setup_qos(10, global_qos=True)` | `concurrency(10)` for all queues, `prefetch(10)` for each; quorum queues know no global limit |
 //! | `declare_x`, `declare_q`, `bind_x_q`, `consume_queue` | `declare_exchange`, `App::declare`, `bind`, `App::consume` |
 //!
-//! It runs until SIGINT or SIGTERM. `PIKAKE_BROKER` names another RabbitMQ than the one on this machine. It prints
-//! something like this, and last what its worker did:
+//! The program runs until SIGINT or SIGTERM. `PIKAKE_BROKER` names another RabbitMQ than the one on this machine.
+//! Before the report of its worker, the program prints something like this:
 //!
 //! ```text
 //! hello ann
@@ -31,7 +31,7 @@ const EXCHANGE: &str = "Pikake.x";
 const QUEUE: &str = "Pikake.q";
 const KEY: &str = "Pikake.k";
 
-/// How often there is information.
+/// How often the program prints information.
 const PERIOD: Duration = Duration::from_secs(1);
 
 #[pikake::job(name = "greet")]
@@ -61,7 +61,7 @@ async fn set_up(app: App) -> Result<(), Box<dyn Error>> {
     Ok(())
 }
 
-/// A job as Celery's protocol 2 writes it, through the exchange: so others send who are no `App`.
+/// Publishes a job in Celery's protocol 2 through the exchange, as senders without an `App` do.
 async fn publish(channel: &Channel, name: &str) -> Result<(), Box<dyn Error>> {
     let id = format!("{:016x}", random::u64());
     let mut headers = Table::default();

@@ -5,11 +5,10 @@
 //! PIKAKE_BROKER=amqp://localhost cargo run --release -p pikake-cli --example shop   # on RabbitMQ
 //! ```
 //!
-//! Prices are asked by tasks, labels made by threads, catalogues by processes of this same program. Charging fails now
-//! and then and is tried again, once for good; and somebody sends a job that nobody here has. It prints what came of it
-//! all, and ends by itself.
+//! Tasks ask for prices, threads make labels, and processes of this program make catalogues. Some charges fail and are
+//! retried, one fails for good, and one job is unknown to the worker. The program prints the results and exits.
 //!
-//! With arguments it is the same application from the command line: `shop worker`, `shop send shop.price 3`, `shop status`.
+//! With arguments, the program is the application's command line: `shop worker`, `shop send shop.price 3`.
 
 use std::error::Error;
 use std::io::{self, Write};
@@ -25,37 +24,37 @@ const PRICES: u64 = 240;
 const LABELS: u64 = 120;
 const CATALOGUES: u64 = 8;
 const CHARGES: u64 = 60;
-/// Prices, labels, catalogues and charges, and the one job that nobody has.
+/// Prices, labels, catalogues and charges, and the one unknown job.
 const ALL: u64 = PRICES + LABELS + CATALOGUES + CHARGES + 1;
 
 /// How many jobs are on their way to the broker at a time.
 const SENDING: usize = 64;
 
-/// How often the bar moves.
-const MOMENT: Duration = Duration::from_millis(50);
+/// How often the progress bar moves.
+const BAR_INTERVAL: Duration = Duration::from_millis(50);
 
-/// The price of an order in cents. It asks somebody for it, which takes a while.
+/// The price of an order in cents, after a wait as for another service.
 #[pikake::job(name = "shop.price", queue = "shop")]
 async fn price(order: u64) -> Result<u64, pikake::Interrupted> {
     sleep(Duration::from_millis(20)).await?;
     Ok(100 + order * 37 % 900)
 }
 
-/// The label of a parcel. It blocks, as printers do.
+/// The label of a parcel. This job blocks, as printers do.
 #[pikake::job(name = "shop.label", queue = "shop")]
 fn label(order: u64) -> String {
     std::thread::sleep(Duration::from_millis(5));
     format!("parcel {order:04}")
 }
 
-/// How many goods a catalogue has: the primes below a number. It keeps a processor busy, so it has a process.
+/// How many goods a catalogue has: the primes below a number. This job keeps a processor busy, so it runs in a process.
 #[pikake::job(name = "shop.catalogue", queue = "shop", process)]
 fn catalogue(below: u64) -> u64 {
     let is_prime = |n: &u64| (2..).take_while(|d| d * d <= *n).all(|d| !n.is_multiple_of(d));
     (2..below).filter(is_prime).count() as u64
 }
 
-/// Charges for an order. The bank does not answer each tenth at once, and that of order 13 never does.
+/// Charges for an order. The first try of every tenth order fails, and each try of order 13.
 #[pikake::job(
     name = "shop.charge",
     queue = "shop",
@@ -92,28 +91,28 @@ fn open(app: App) -> Result<ExitCode, Box<dyn Error>> {
     if std::env::args_os().len() > 1 {
         return Ok(pikake_cli::run(app));
     }
-    // One of the processes that make catalogues ends here.
+    // A process that makes catalogues never gets past this call.
     app.run_if_child();
     let kernel = Kernel::new()?;
-    // Before the folder: nothing ends this process any more without its removal.
+    // Before the folder is created, so that a signal does not end this process without removing the folder.
     let on_signals = interrupt_on_signals(&kernel.handle())?;
     let folder = tempfile::tempdir()?;
     let url = match std::env::var("PIKAKE_BROKER") {
         Ok(url) => url,
         Err(_) => format!("sqlite://{}", folder.path().join("shop.db").display()),
     };
-    let ended = kernel.run(a_day(app.at(url)?));
+    let ended = kernel.run(run_all(app.at(url)?));
     kernel.shutdown();
     match (ended, on_signals.taken()) {
         (Ok(()), _) => Ok(ExitCode::SUCCESS),
-        // As shells say it of what a signal has ended.
+        // The exit code of a process that a signal ends, as in shells.
         (Err(_), Some(signal)) => Ok(ExitCode::from(u8::try_from(128 + signal)?)),
         (Err(error), None) => Err(error),
     }
 }
 
-/// Sends all jobs, and waits for what becomes of them.
-async fn a_day(app: App) -> Result<(), Box<dyn Error>> {
+/// Sends all jobs, waits for their outcomes, and prints them.
+async fn run_all(app: App) -> Result<(), Box<dyn Error>> {
     let app = app.connect().await?;
     println!("{ALL} jobs through {}", app.redacted_url());
     let begin = Instant::now();
@@ -138,17 +137,17 @@ async fn a_day(app: App) -> Result<(), Box<dyn Error>> {
     for handle in &catalogues {
         goods.push(handle.wait().await?);
     }
-    let (mut again, mut unpaid) = (0, Vec::new());
+    let (mut retried, mut unpaid) = (0, Vec::new());
     for handle in &charges {
         match handle.wait().await {
-            Ok(retries) => again += retries,
+            Ok(retries) => retried += retries,
             Err(JobError::Failed(failure)) => unpaid.push(failure.message),
             Err(error) => return Err(error.into()),
         }
     }
     let unwrapped = match wrapping.wait().await {
         Err(JobError::Failed(failure)) => failure.to_string(),
-        other => return Err(format!("nobody can wrap gifts, and yet: {other:?}").into()),
+        other => return Err(format!("the unknown job did not fail: {other:?}").into()),
     };
     let seconds = begin.elapsed().as_secs_f64();
     drop(progress);
@@ -159,7 +158,7 @@ async fn a_day(app: App) -> Result<(), Box<dyn Error>> {
     writeln!(out, "shop.price      {PRICES} orders for {}.{:02}", income / 100, income % 100)?;
     writeln!(out, "shop.label      the last one says `{last}`")?;
     writeln!(out, "shop.catalogue  {goods:?} goods")?;
-    writeln!(out, "shop.charge     {again} were tried again; not paid: {}", unpaid.join(", "))?;
+    writeln!(out, "shop.charge     {retried} were tried again; not paid: {}", unpaid.join(", "))?;
     writeln!(out, "shop.gift_wrap  {unwrapped}")?;
     writeln!(out)?;
     writeln!(out, "{:<16}{:>6}{:>9}{:>8}{:>6}", "job", "done", "retried", "failed", "dead")?;
@@ -172,7 +171,7 @@ async fn a_day(app: App) -> Result<(), Box<dyn Error>> {
     Ok(())
 }
 
-/// Sends jobs, many at a time: the broker has them all when it returns.
+/// Sends jobs, many at a time, and returns when the broker has confirmed all.
 async fn send<T: 'static>(
     calls: impl IntoIterator<Item = Call<T>>,
 ) -> Result<Vec<Handle<T>>, Box<dyn Error>> {
@@ -193,8 +192,8 @@ async fn progress(app: App) {
     loop {
         let JobStats { running, done, retried, failed, dead, .. } = app.stats().all;
         bar.set_position(done + failed + dead);
-        bar.set_message(format!("{running} running, {retried} tried again"));
-        if sleep(MOMENT).await.is_err() {
+        bar.set_message(format!("{running} running, {retried} retried"));
+        if sleep(BAR_INTERVAL).await.is_err() {
             break;
         }
     }
