@@ -1,14 +1,17 @@
 //! What locks and channels take of memory: the size of their handles, and the heap bytes that they hold. See the
 //! README.
 
-use std::alloc::{GlobalAlloc, Layout, System};
+#[path = "../../tests/support/live_bytes.rs"]
+mod live_bytes;
+
 use std::future::Future;
-use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 
 use futures_util::join;
 
 use pikake_benches::on_pikake::Pikake;
 use pikake_benches::runtime::{Channel, Common, Runtime};
+
+use live_bytes::live_bytes;
 
 /// How many of each are made.
 const COUNT: usize = 1_000;
@@ -16,36 +19,13 @@ const COUNT: usize = 1_000;
 /// Messages that a channel has room for.
 const ROOM: usize = 64;
 
-/// The system's allocator, which counts the bytes that are in use.
-struct Counting;
-
-static LIVE: AtomicUsize = AtomicUsize::new(0);
-
-#[global_allocator]
-static ALLOCATOR: Counting = Counting;
-
-// SAFETY: it does what the system's allocator does.
-unsafe impl GlobalAlloc for Counting {
-    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
-        LIVE.fetch_add(layout.size(), Relaxed);
-        // SAFETY: the caller's obligations are the same.
-        unsafe { System.alloc(layout) }
-    }
-
-    unsafe fn dealloc(&self, pointer: *mut u8, layout: Layout) {
-        LIVE.fetch_sub(layout.size(), Relaxed);
-        // SAFETY: the caller's obligations are the same.
-        unsafe { System.dealloc(pointer, layout) }
-    }
-}
-
 /// Makes some, uses each once, and prints the bytes of one: its size, its heap when made, its heap after use.
 async fn print<T: 'static>(name: &str, make: impl Fn() -> T, using: impl AsyncFn(&'static mut T)) {
     // What the kernel keeps for later waits does not count.
     using(Box::leak(Box::new(make()))).await;
     let mut all = Vec::with_capacity(COUNT);
-    let before = LIVE.load(Relaxed);
-    let heap = || (LIVE.load(Relaxed) - before) as f64 / COUNT as f64;
+    let before = live_bytes();
+    let heap = || (live_bytes() - before) as f64 / COUNT as f64;
     all.resize_with(COUNT, make);
     let made = heap();
     // Leaked, so that tasks can use them.

@@ -3,6 +3,8 @@
 //! Each test runs its body in a child process, and one child runs at a time. So no other test
 //! changes the counts of the body, and no other test of this binary delays it.
 
+#[path = "../support/live_bytes.rs"]
+mod live_bytes;
 #[path = "../support/mod.rs"]
 mod support;
 

@@ -5,12 +5,15 @@
 //! memory <runtime> [connections]
 //! ```
 
-use std::alloc::{GlobalAlloc, Layout, System};
+#[path = "../../../tests/support/live_bytes.rs"]
+mod live_bytes;
+
 use std::io::{Read, Write};
 use std::net::{Ipv4Addr, TcpStream};
-use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use std::sync::mpsc;
 use std::time::Duration;
+
+use live_bytes::live_bytes;
 
 /// Connections, unless told otherwise.
 const CONNECTIONS: usize = 2_000;
@@ -22,36 +25,6 @@ const REQUEST: &[u8] = b"GET /users/7 HTTP/1.1\r\nhost: localhost\r\n\r\n";
 
 /// How the response ends.
 const END: &[u8] = b"user 7";
-
-/// The system's allocator, which counts the bytes that are in use.
-struct Counting;
-
-static LIVE: AtomicUsize = AtomicUsize::new(0);
-
-#[global_allocator]
-static ALLOCATOR: Counting = Counting;
-
-// SAFETY: it does what the system's allocator does.
-unsafe impl GlobalAlloc for Counting {
-    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
-        LIVE.fetch_add(layout.size(), Relaxed);
-        // SAFETY: the caller's obligations are the same.
-        unsafe { System.alloc(layout) }
-    }
-
-    unsafe fn dealloc(&self, pointer: *mut u8, layout: Layout) {
-        LIVE.fetch_sub(layout.size(), Relaxed);
-        // SAFETY: the caller's obligations are the same.
-        unsafe { System.dealloc(pointer, layout) }
-    }
-
-    unsafe fn realloc(&self, pointer: *mut u8, layout: Layout, size: usize) -> *mut u8 {
-        LIVE.fetch_add(size, Relaxed);
-        LIVE.fetch_sub(layout.size(), Relaxed);
-        // SAFETY: the caller's obligations are the same.
-        unsafe { System.realloc(pointer, layout, size) }
-    }
-}
 
 /// Has a request answered. The client's buffer is on its stack.
 fn ask(connection: &mut TcpStream) {
@@ -75,12 +48,12 @@ fn measure(port: u16, count: usize) -> f64 {
     // What a server makes once, with its first connection, does not count.
     let _first = open();
     std::thread::sleep(REST);
-    let before = LIVE.load(Relaxed);
+    let before = live_bytes();
     for _ in 0..count {
         connections.push(open());
     }
     std::thread::sleep(REST);
-    (LIVE.load(Relaxed) - before) as f64 / count as f64
+    (live_bytes() - before) as f64 / count as f64
 }
 
 fn main() {
