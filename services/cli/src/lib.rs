@@ -74,8 +74,8 @@ use crate::stop::Stop;
 
 /// Runs the command on this process's command line for an application, and returns the exit code for `main`.
 ///
-/// Call it outside a kernel. In a process that a worker has started for jobs marked `process`, it runs those jobs and
-/// never returns.
+/// Call this function outside a kernel; it creates one. In a process that a worker has started for jobs marked
+/// `process`, the function runs those jobs and never returns.
 pub fn run(app: App) -> ExitCode {
     run_from(app, std::env::args_os())
 }

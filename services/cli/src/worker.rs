@@ -19,7 +19,7 @@ const HEAD: [&str; 7] = ["job", "done", "failed", "retried", "revoked", "dead", 
 /// The worker's shutdown handle, and the signals so far.
 #[derive(Debug, Default)]
 struct SignalState {
-    /// `None` while it connects.
+    /// `None` while the worker connects.
     shutdown: RefCell<Option<ShutdownHandle>>,
     /// The last signal.
     signal: Cell<Option<i32>>,
@@ -43,19 +43,19 @@ pub(crate) async fn run(app: App, options: WorkerOptions, output: Output) -> Res
     if let Some(count) = options.processes {
         app = app.processes(count);
     }
-    let end = Rc::new(SignalState::default());
+    let state = Rc::new(SignalState::default());
     let signals = Signals::new([SIGINT, SIGTERM]).map_err(Stop::other)?;
     let mut worker = app.worker().on_start({
-        let (end, url) = (end.clone(), app.redacted_url());
+        let (state, url) = (state.clone(), app.redacted_url());
         move |handle| {
             note(&format!("the worker is ready at {url}"));
             // The setup hook may have ignored the interruption by an earlier signal.
-            match end.signals.get() {
+            match state.signals.get() {
                 0 => {}
                 1 => handle.warm(),
                 _ => handle.cold(),
             }
-            end.shutdown.replace(Some(handle));
+            state.shutdown.replace(Some(handle));
         }
     });
     if let Some(grace) = options.grace {
@@ -65,10 +65,10 @@ pub(crate) async fn run(app: App, options: WorkerOptions, output: Output) -> Res
         worker = worker.queues(options.queues);
     }
     let task = spawn(worker.run());
-    let _listening = listen(signals, end.clone(), task.task_ref().clone());
+    let _listening = listen(signals, state.clone(), task.task_ref().clone());
     let ended = task.await.map_err(Stop::other)?;
-    let was_ready = end.shutdown.take().is_some();
-    let signal = end.signal.take();
+    let was_ready = state.shutdown.take().is_some();
+    let signal = state.signal.take();
     match (ended, signal) {
         (Ok(report), signal) => {
             let printed = output.answer(|| json_of(&report), || text_of(&report));
@@ -90,14 +90,14 @@ pub(crate) async fn run(app: App, options: WorkerOptions, output: Output) -> Res
 }
 
 /// The first signal starts a warm shutdown, the second a cold one, the third ends the process.
-fn listen(mut signals: Signals, end: Rc<SignalState>, worker: TaskRef) -> CancelOnDrop<()> {
+fn listen(mut signals: Signals, state: Rc<SignalState>, worker: TaskRef) -> CancelOnDrop<()> {
     let listener = async move {
         while let Ok(signal) = signals.next().await {
             let name = signal_name(signal).unwrap_or("signal");
-            end.signal.set(Some(signal));
-            end.signals.update(|signals| signals + 1);
-            let shutdown = end.shutdown.borrow().clone();
-            match (end.signals.get(), shutdown) {
+            state.signal.set(Some(signal));
+            state.signals.update(|signals| signals + 1);
+            let shutdown = state.shutdown.borrow().clone();
+            match (state.signals.get(), shutdown) {
                 (3.., _) => std::process::exit(SIGNAL_BASE + signal),
                 // The worker is still connecting.
                 (_, None) => worker.request_cancel(pikake::Interrupted::cancelled(name)),
