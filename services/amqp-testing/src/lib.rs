@@ -1,16 +1,16 @@
-//! A broker for tests of what uses `pikake-amqp`: it speaks the codec of the client, lives in the program, and forgets nothing it has
-//! confirmed.
+//! An AMQP broker in the test program, for tests of programs that use `pikake-amqp`. The broker shares
+//! the client's codec, and keeps all confirmed messages.
 //!
-//! [`Broker`] is a state machine without sockets (bytes of a connection in, bytes out, time told), and
-//! [`serve`] runs it behind a listener, in a simulation or on loopback. It knows: queues with what is
-//! ready and what is unacknowledged, acks, nacks and requeueing with counted deliveries, prefetch of
-//! consumers, confirms and returns, time to live and dead-letter exchanges, exclusive and auto-delete
-//! queues, direct, fanout and topic exchanges, direct reply-to, a broker that is blocked, and the
-//! usual errors. It does not know priorities, transactions, users and virtual hosts: whoever comes is
-//! let in.
+//! [`Broker`] is a state machine without sockets: callers pass in the bytes of connections and the time,
+//! and take out bytes. [`serve`] runs a broker behind a listener, in a simulation or on loopback.
 //!
-//! It differs from RabbitMQ where that costs a test nothing: a confirm comes at once, each alone, and
-//! a message that expires inside a queue leaves it also when it is not at its head.
+//! Supported are queues with ready and unacknowledged messages, acks, nacks and requeueing with delivery
+//! counts, prefetch of consumers, confirms, returns, time to live, dead-letter exchanges, exclusive and
+//! auto-delete queues, direct, fanout and topic exchanges, direct reply-to, connection.blocked, and the
+//! usual errors. Not supported are priorities, transactions, users and virtual hosts: any login is accepted.
+//!
+//! Two differences from RabbitMQ do not matter to tests. The broker confirms each message at once and
+//! alone, and removes an expired message even if it is not at the head of its queue.
 //!
 //! # Examples
 //!

@@ -1,4 +1,4 @@
-//! The broker as tests hold it, and behind a listener.
+//! The handle of the broker, and the tasks that serve it behind a listener.
 
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
@@ -15,28 +15,28 @@ use pikake_traps::{CancelOnDrop, WaitQueue, elapsed_since, ignore_after, now, pa
 
 use crate::state::{Exchange, State};
 
-/// A broker that lives in the program. Clones are the same broker.
+/// A broker in the test program. Clones are the same broker.
 #[derive(Clone, Default)]
 pub struct Broker(Rc<Inner>);
 
 #[derive(Default)]
 struct Inner {
     state: RefCell<State>,
-    /// Who writes to each connection.
-    wires: RefCell<BTreeMap<u64, Rc<Wire>>>,
-    /// Its time when it was served last, and when that was. It goes on over restarts.
-    begun: Cell<Option<(Duration, Ticks)>>,
+    /// The links of served connections, by connection.
+    links: RefCell<BTreeMap<u64, Rc<Link>>>,
+    /// The broker's time and the kernel's at the last [`serve`]. Time continues over restarts.
+    served_since: Cell<Option<(Duration, Ticks)>>,
 }
 
-/// What reader and writer of a connection share.
+/// The state that reader and writer of a connection share.
 #[derive(Default)]
-struct Wire {
+struct Link {
     output: WaitQueue,
     is_cut: Cell<bool>,
 }
 
 impl Broker {
-    /// A broker without queues, and with the exchanges that are always there.
+    /// A broker without queues, and with the predeclared exchanges.
     pub fn new() -> Self {
         let broker = Self::default();
         for kind in ["direct", "fanout", "topic"] {
@@ -46,51 +46,51 @@ impl Broker {
         broker
     }
 
-    /// A new connection has been made. For programs that bring their own transport; [`serve`] does this.
+    /// Adds a connection, and returns its id. For programs with their own transport; [`serve`] does this.
     pub fn connect(&self) -> u64 {
         self.0.state.borrow_mut().connect()
     }
 
-    /// Takes what came over a connection.
+    /// Handles bytes from a connection.
     pub fn input(&self, connection: u64, bytes: &[u8]) {
         self.0.state.borrow_mut().input(connection, bytes);
-        self.kick();
+        self.wake_writers();
     }
 
-    /// What is to be sent over a connection, and whether it is to be closed behind that.
+    /// Takes the output for a connection, and whether to close the connection after it.
     pub fn output(&self, connection: u64) -> (Vec<u8>, bool) {
         match self.0.state.borrow_mut().peers.get_mut(&connection) {
-            Some(peer) => (std::mem::take(&mut peer.output), peer.is_over),
+            Some(peer) => (std::mem::take(&mut peer.output), peer.is_ended),
             None => (Vec::new(), true),
         }
     }
 
-    /// A connection has gone: what it had unacknowledged goes back.
+    /// Removes a connection, and requeues its unacknowledged messages.
     pub fn disconnect(&self, connection: u64) {
         self.0.state.borrow_mut().disconnect(connection);
-        self.kick();
+        self.wake_writers();
     }
 
-    /// Tells the time, counted from any moment: messages expire by it.
+    /// Sets the time since an arbitrary moment, and expires messages.
     pub fn tick(&self, now: Duration) {
         self.0.state.borrow_mut().tick(now);
-        self.kick();
+        self.wake_writers();
     }
 
-    /// When the next message expires.
+    /// The time at which the next message expires.
     pub fn next_expiry(&self) -> Option<Duration> {
         self.0.state.borrow().next_expiry()
     }
 
-    /// Cuts all connections, without a word.
+    /// Cuts all connections without connection.close.
     pub fn cut(&self) {
-        for wire in self.0.wires.borrow().values() {
-            wire.is_cut.set(true);
+        for link in self.0.links.borrow().values() {
+            link.is_cut.set(true);
         }
-        self.kick();
+        self.wake_writers();
     }
 
-    /// What is left after a crash: durable queues, with everything that was in them.
+    /// Simulates a crash and restart: only durable queues remain, with all their messages.
     pub fn restart(&self) {
         let mut state = self.0.state.borrow_mut();
         for id in state.peers.keys().copied().collect::<Vec<_>>() {
@@ -98,63 +98,61 @@ impl Broker {
         }
         state.queues.retain(|_, queue| queue.durable);
         drop(state);
-        self.0.wires.borrow_mut().clear();
+        self.0.links.borrow_mut().clear();
     }
 
-    /// Knows a kind of exchanges no more, nor the exchanges of it, as after a restart without the plugin
-    /// that brings it. To declare one costs the connection.
+    /// Removes a kind of exchange and its exchanges, as a restart without its plugin does. Declaring one
+    /// then closes the connection.
     pub fn forget_kind(&self, kind: &str) {
         let mut state = self.0.state.borrow_mut();
         state.exchanges.retain(|_, exchange| exchange.kind != kind);
         state.forgotten_kinds.insert(kind.to_owned());
     }
 
-    /// Grants connections that are made from now on so many channels.
+    /// Limits the channels of later connections to `most`.
     pub fn limit_channels(&self, most: u16) {
         self.0.state.borrow_mut().channel_max = Some(most);
     }
 
-    /// Takes no messages any more, for a reason; or does again.
+    /// Blocks publishers for a reason, or unblocks them (`None`).
     pub fn block(&self, reason: Option<&str>) {
         let mut state = self.0.state.borrow_mut();
         state.blocked = reason.map(str::to_owned);
         if reason.is_none() {
             for id in state.peers.keys().copied().collect::<Vec<_>>() {
-                let was_stopped =
-                    state.peers.get_mut(&id).map(|p| std::mem::take(&mut p.is_stopped));
-                if was_stopped == Some(true) {
+                let was_paused = state.peers.get_mut(&id).map(|p| std::mem::take(&mut p.is_paused));
+                if was_paused == Some(true) {
                     let unblocked = connection::AMQPMethod::Unblocked(connection::Unblocked {});
-                    state.say(id, 0, AMQPClass::Connection(unblocked));
-                    state.frames(id);
+                    state.send_method(id, 0, AMQPClass::Connection(unblocked));
+                    state.handle_frames(id);
                 }
             }
         }
         drop(state);
-        self.kick();
+        self.wake_writers();
     }
 
-    /// How many messages of a queue wait to be delivered; none if there is no such queue.
+    /// The number of ready messages of a queue; 0 if there is no such queue.
     pub fn ready(&self, queue: &str) -> usize {
         self.0.state.borrow().queues.get(queue).map_or(0, |queue| queue.ready.len())
     }
 
-    /// How many messages of a queue are delivered and not acknowledged.
+    /// The number of unacknowledged messages of a queue.
     pub fn unacked(&self, queue: &str) -> usize {
         self.0.state.borrow().queues.get(queue).map_or(0, |queue| queue.unacked)
     }
 
-    /// How many consumers a queue has.
+    /// The number of consumers of a queue.
     pub fn consumers(&self, queue: &str) -> usize {
         self.0.state.borrow().queues.get(queue).map_or(0, |queue| queue.consumers.len())
     }
 
-    /// How many channels are open, of all connections.
+    /// The number of open channels of all connections.
     pub fn channels(&self) -> usize {
         self.0.state.borrow().peers.values().map(|peer| peer.channels.len()).sum()
     }
 
-    /// The bodies of all that is in a queue: what waits, oldest first, then what is delivered and not
-    /// acknowledged.
+    /// The bodies of all messages of a queue: first the ready ones, oldest first, then the unacknowledged.
     pub fn bodies(&self, queue: &str) -> Vec<Vec<u8>> {
         let state = self.0.state.borrow();
         let ready = state.queues.get(queue).into_iter().flat_map(|queue| &queue.ready);
@@ -170,22 +168,22 @@ impl Broker {
         self.0.state.borrow().queues.keys().cloned().collect()
     }
 
-    /// How many connections there are.
+    /// The number of connections.
     pub fn connections(&self) -> usize {
         self.0.state.borrow().peers.len()
     }
 
-    /// Looks at the clock.
-    fn look(&self) {
-        if let Some((before, begun)) = self.0.begun.get() {
-            self.tick(before + elapsed_since(begun));
+    /// Sets the broker's time to the kernel's.
+    fn advance_clock(&self) {
+        if let Some((before, served_since)) = self.0.served_since.get() {
+            self.tick(before + elapsed_since(served_since));
         }
     }
 
-    /// Every writer looks whether it has something.
-    fn kick(&self) {
-        for wire in self.0.wires.borrow().values() {
-            wire.output.wake(1);
+    /// Wakes all writers, which check for output.
+    fn wake_writers(&self) {
+        for link in self.0.links.borrow().values() {
+            link.output.wake(1);
         }
     }
 }
@@ -199,63 +197,63 @@ impl fmt::Debug for Broker {
     }
 }
 
-/// Serves all who connect, until it is dropped or interrupted.
+/// Serves all connections of the listener until the future is dropped or interrupted.
 ///
 /// # Errors
 ///
-/// The listener's; the interruption.
+/// The error of the listener, or the interruption.
 pub fn serve(broker: Broker, listener: TcpListener) -> impl Future<Output = io::Result<()>> {
-    /// How often it looks whether messages expire sooner than was known.
-    const LOOK: Duration = Duration::from_millis(20);
+    /// The period at which messages expire.
+    const CLOCK_PERIOD: Duration = Duration::from_millis(20);
     async move {
         let mut tasks: Vec<CancelOnDrop<()>> = Vec::new();
-        broker.0.begun.set(Some((broker.0.state.borrow().now, now())));
+        broker.0.served_since.set(Some((broker.0.state.borrow().now, now())));
         let clock = broker.clone();
         tasks.push(
             spawn(async move {
-                while sleep(LOOK).await.is_ok() {
-                    clock.look();
+                while sleep(CLOCK_PERIOD).await.is_ok() {
+                    clock.advance_clock();
                 }
             })
             .cancel_on_drop(),
         );
         loop {
             let (stream, _) = listener.accept().await?;
-            tasks.push(spawn(talk(broker.clone(), stream)).cancel_on_drop());
+            tasks.push(spawn(serve_connection(broker.clone(), stream)).cancel_on_drop());
         }
     }
 }
 
-/// One connection, until its end.
-async fn talk(broker: Broker, stream: TcpStream) {
-    /// After a farewell the peer has so long to hang up.
-    const FAREWELL: Duration = Duration::from_secs(1);
+/// Serves one connection until its end.
+async fn serve_connection(broker: Broker, stream: TcpStream) {
+    /// The time after connection.close in which the peer may hang up.
+    const CLOSE_WAIT: Duration = Duration::from_secs(1);
     let id = broker.connect();
-    let wire = Rc::new(Wire::default());
-    broker.0.wires.borrow_mut().insert(id, wire.clone());
+    let link = Rc::new(Link::default());
+    broker.0.links.borrow_mut().insert(id, link.clone());
     let stream = Rc::new(stream);
     let writer = {
-        let (broker, wire, stream) = (broker.clone(), wire.clone(), stream.clone());
+        let (broker, link, stream) = (broker.clone(), link.clone(), stream.clone());
         spawn(async move {
             loop {
-                let (output, is_over) = broker.output(id);
-                if wire.is_cut.get() || (output.is_empty() && is_over) {
+                let (output, is_ended) = broker.output(id);
+                if link.is_cut.get() || (output.is_empty() && is_ended) {
                     break;
                 }
                 let done = match output.is_empty() {
-                    true => park(&wire.output).await.is_ok(),
+                    true => park(&link.output).await.is_ok(),
                     false => stream.write_all(&output).await.is_ok(),
                 };
                 if !done {
                     break;
                 }
             }
-            if !wire.is_cut.get() {
+            if !link.is_cut.get() {
                 drop(stream.shutdown(std::net::Shutdown::Write));
-                // What still comes in is read, so that the last words are not lost to a reset.
+                // The reader goes on, so that a reset does not destroy the last output.
                 let hung_up =
-                    async { while !wire.is_cut.get() && park(&wire.output).await.is_ok() {} };
-                let _interrupted = ignore_after(FAREWELL, hung_up).await;
+                    async { while !link.is_cut.get() && park(&link.output).await.is_ok() {} };
+                let _interrupted = ignore_after(CLOSE_WAIT, hung_up).await;
             }
             stream.close();
         })
@@ -263,10 +261,10 @@ async fn talk(broker: Broker, stream: TcpStream) {
     };
     let mut buffer = [0; 16 * 1024];
     while let Ok(length @ 1..) = stream.read(&mut buffer).await {
-        broker.look();
+        broker.advance_clock();
         broker.input(id, &buffer[..length]);
     }
     drop(writer);
-    broker.0.wires.borrow_mut().remove(&id);
+    broker.0.links.borrow_mut().remove(&id);
     broker.disconnect(id);
 }

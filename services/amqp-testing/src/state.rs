@@ -1,4 +1,4 @@
-//! What the broker knows.
+//! The state of the broker.
 
 mod peer;
 mod queues;
@@ -9,14 +9,14 @@ use std::time::Duration;
 
 use pikake_amqp::{Message, Table, Value};
 
-/// A consumer: its connection, its channel, its tag.
+/// The key of a consumer: connection, channel and tag.
 pub(crate) type ConsumerKey = (u64, u16, String);
 
 /// A message in a queue.
 #[derive(Clone, Debug)]
 pub(crate) struct Stored {
     pub(crate) message: Message,
-    /// How often it was delivered before.
+    /// The number of earlier deliveries.
     pub(crate) deliveries: u32,
     pub(crate) expires: Option<Duration>,
 }
@@ -24,15 +24,15 @@ pub(crate) struct Stored {
 #[derive(Debug)]
 pub(crate) struct QueueState {
     pub(crate) durable: bool,
-    /// The connection it belongs to.
+    /// The connection of an exclusive queue.
     pub(crate) owner: Option<u64>,
     pub(crate) auto_delete: bool,
     pub(crate) arguments: Table,
     pub(crate) ready: VecDeque<Stored>,
     pub(crate) unacked: usize,
-    /// The next one comes first.
+    /// Consumers in round-robin order, the next one first.
     pub(crate) consumers: VecDeque<ConsumerKey>,
-    pub(crate) is_taken: bool,
+    pub(crate) has_exclusive_consumer: bool,
 }
 
 impl QueueState {
@@ -63,11 +63,11 @@ impl QueueState {
 #[derive(Debug)]
 pub(crate) struct Exchange {
     pub(crate) kind: String,
-    /// Whereto, whether that is a queue, and under which key.
+    /// Destination, whether the destination is a queue, and binding key.
     pub(crate) routes: Vec<(String, bool, String)>,
 }
 
-/// Delivered and not settled.
+/// A delivery that is not settled.
 #[derive(Debug)]
 pub(crate) struct Unacked {
     pub(crate) queue: String,
@@ -82,7 +82,7 @@ pub(crate) struct ConsumerState {
     pub(crate) prefetch: usize,
 }
 
-/// A message that is coming in.
+/// A message whose content is incomplete.
 #[derive(Debug)]
 pub(crate) struct Incoming {
     pub(crate) message: Message,
@@ -94,15 +94,15 @@ pub(crate) struct Incoming {
 pub(crate) struct ChannelState {
     pub(crate) next_tag: u64,
     pub(crate) prefetch: usize,
-    pub(crate) is_limited: bool,
+    pub(crate) has_global_limit: bool,
     pub(crate) consumers: BTreeMap<String, ConsumerState>,
     pub(crate) unacked: BTreeMap<u64, Unacked>,
-    /// Messages published in confirm mode.
+    /// The number of messages published in confirm mode; `None` in normal mode.
     pub(crate) published: Option<u64>,
     pub(crate) incoming: Option<Incoming>,
-    /// The consumer of direct answers.
-    pub(crate) answers: Option<String>,
-    /// It was closed here, and everything but the answer to that is ignored.
+    /// The tag of the consumer of direct replies.
+    pub(crate) direct_reply_consumer: Option<String>,
+    /// The broker closed the channel, and ignores everything before channel.close-ok.
     pub(crate) is_closing: bool,
 }
 
@@ -112,10 +112,10 @@ pub(crate) struct Peer {
     pub(crate) output: Vec<u8>,
     pub(crate) is_greeted: bool,
     pub(crate) channels: BTreeMap<u16, ChannelState>,
-    /// Nothing more comes after the output.
-    pub(crate) is_over: bool,
-    /// Not read any more, as the broker is blocked.
-    pub(crate) is_stopped: bool,
+    /// Whether the connection closes after the output.
+    pub(crate) is_ended: bool,
+    /// Whether input is buffered but not handled, as the broker is blocked.
+    pub(crate) is_paused: bool,
 }
 
 #[derive(Debug, Default)]
@@ -125,9 +125,9 @@ pub(crate) struct State {
     pub(crate) next_peer: u64,
     pub(crate) queues: BTreeMap<String, QueueState>,
     pub(crate) exchanges: BTreeMap<String, Exchange>,
-    /// Kinds of exchanges that it does not know any more.
+    /// The kinds of exchanges that were removed.
     pub(crate) forgotten_kinds: BTreeSet<String>,
     pub(crate) blocked: Option<String>,
-    /// How many channels it grants, if it was told.
+    /// The limit of channels for new connections.
     pub(crate) channel_max: Option<u16>,
 }

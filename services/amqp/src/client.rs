@@ -1,4 +1,4 @@
-//! What drives a session: the tasks of a connection, and the handles that tasks of the program hold.
+//! The tasks of a connection, which drive its session, and the handles that the program holds.
 
 pub(crate) mod address;
 pub(crate) mod channel;

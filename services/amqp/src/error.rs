@@ -1,5 +1,4 @@
-//! What can go wrong with a request, or with a connection: an [`Error`], which can be cloned and carried
-//! to other threads.
+//! The [`Error`] of a request or connection. Errors can be cloned and sent to other threads.
 
 use std::error::Error as StdError;
 use std::fmt;
@@ -11,22 +10,22 @@ use pikake_traps::Interrupted;
 /// A reason to close a channel or a connection, as the broker gave it.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct CloseReason {
-    /// AMQP's number of it: 404 for something that is not there, 403 for something not allowed.
+    /// AMQP's reply code: 404 for a missing object, 403 for a refused access.
     pub code: u16,
-    /// In the broker's words, which name the object.
+    /// The broker's reply text, which names the object.
     pub text: String,
 }
 
-/// The broker has an error of its own.
+/// The reply code for an internal error of the broker.
 const INTERNAL: u16 = 541;
 
 impl CloseReason {
-    /// Whether the broker has an error of its own.
+    /// Whether the reason is an internal error of the broker.
     pub(crate) fn is_internal(&self) -> bool {
         self.code == INTERNAL
     }
 
-    /// Whether the reason is the broker's (a shutdown, a lack of something), and not what we did.
+    /// Whether the cause is the broker's state (a shutdown, a lack of resources), and not a request.
     pub(crate) fn is_passing(&self) -> bool {
         /// Connection forced, resource error, internal error.
         const PASSING: [u16; 3] = [320, 506, INTERNAL];
@@ -41,53 +40,53 @@ impl fmt::Display for CloseReason {
     }
 }
 
-/// Why something that was asked of the broker was not done.
+/// The error of a request, a consumer or a connection.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub enum Error {
-    /// No connection came about: the address, and the system's error or the peer's silence.
+    /// Connecting failed: the system reports an error, or the peer does not answer in time.
     Connect {
-        /// Where to: host and port.
+        /// Host and port.
         address: String,
-        /// What the system said.
+        /// The system's error, or a timeout.
         source: Arc<io::Error>,
     },
-    /// The broker does not let us in: a wrong password, no such virtual host.
+    /// The broker refuses the connection: a wrong password, no such virtual host.
     Refused {
-        /// Where: host and port.
+        /// Host and port.
         address: String,
-        /// In the broker's words.
+        /// The broker's reason.
         reason: CloseReason,
     },
-    /// The peer sent what AMQP 0-9-1 does not allow, or is no AMQP broker.
+    /// The peer violates AMQP 0-9-1, or is no AMQP broker.
     Protocol(String),
-    /// The connection was lost while the broker had not answered yet. What was asked may have been
-    /// done. The channel goes on with the next connection.
+    /// The connection was lost before the broker replied. The broker may have executed the request. The
+    /// channel recovers with the next connection.
     ConnectionLost(String),
     /// The broker closed the connection for good.
     ConnectionClosed(CloseReason),
-    /// The broker closed this channel, and only this one. Open another.
+    /// The broker closed this channel, but no other one. Open a new channel.
     ChannelClosed(CloseReason),
     /// This side has closed the channel or the connection.
     Closed,
-    /// The broker ended the consumer: its queue was deleted, or has another leader.
+    /// The broker cancelled the consumer: its queue was deleted, or has another leader.
     ConsumerCancelled,
-    /// A URL means nothing, or names files that cannot be used; or arguments cannot be sent. Nothing was.
+    /// A URL is invalid or names unusable files, or arguments cannot be encoded. Nothing was sent.
     Invalid(String),
-    /// The broker refuses a limit for the whole channel, as RabbitMQ does for quorum queues. Use
-    /// [`ConsumeOptions::prefetch`](crate::ConsumeOptions::prefetch), one limit for each consumer,
-    /// and a semaphore for the whole. The channel was closed by that. (RabbitMQ closes the whole
-    /// connection, which then recovers without the channel.)
+    /// The broker refuses a prefetch for the whole channel, as RabbitMQ does for quorum queues. Set
+    /// [`ConsumeOptions::prefetch`](crate::ConsumeOptions::prefetch) for each consumer, and limit the
+    /// channel with a semaphore. The channel is closed. (RabbitMQ closes the whole connection, which
+    /// then recovers without the channel.)
     NoGlobalQos(CloseReason),
-    /// There was no connection to ask over, or as many channels as there may be, and that did not
-    /// change within the time that [`Options::blocked_deadline`](crate::Options::blocked_deadline) allows.
+    /// There was no connection, no free channel or no reply within the time that
+    /// [`Options::blocked_deadline`](crate::Options::blocked_deadline) allows.
     Unavailable(String),
-    /// The wait was interrupted. An answer that comes later is thrown away.
+    /// The wait was interrupted. A later reply is dropped.
     Interrupted(Interrupted),
 }
 
 impl Error {
-    /// The interruption, if that is what it was.
+    /// The interruption, if the error is one.
     pub fn interrupted(&self) -> Option<&Interrupted> {
         match self {
             Self::Interrupted(why) => Some(why),
@@ -95,7 +94,7 @@ impl Error {
         }
     }
 
-    /// What the broker gave as its reason, if it was the broker.
+    /// The broker's reason, if the error comes from the broker.
     pub fn reason(&self) -> Option<&CloseReason> {
         match self {
             Self::Refused { reason, .. }
@@ -124,15 +123,15 @@ impl fmt::Display for Error {
             Self::ChannelClosed(reason) => write!(f, "the broker closed the channel: {reason}"),
             Self::Closed => f.write_str("the channel or its connection has been closed"),
             Self::ConsumerCancelled => {
-                f.write_str("the broker ended the consumer, as its queue is gone or moved")
+                f.write_str("the broker cancelled the consumer: its queue was deleted or has moved")
             }
             Self::Invalid(what) => f.write_str(what),
             Self::NoGlobalQos(reason) => write!(
                 f,
-                "the broker knows no limit for a whole channel here ({reason}); set the prefetch \
-                 of each consumer instead, and limit the whole by a semaphore"
+                "the broker supports no prefetch for a whole channel ({reason}); set the prefetch \
+                 of each consumer, and limit the channel with a semaphore"
             ),
-            Self::Unavailable(why) => write!(f, "the broker cannot be asked: {why}"),
+            Self::Unavailable(why) => write!(f, "the broker is unavailable: {why}"),
             Self::Interrupted(why) => write!(f, "waiting for the broker was cut short ({why})"),
         }
     }

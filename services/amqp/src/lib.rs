@@ -1,45 +1,44 @@
 //! An AMQP 0-9-1 client, for RabbitMQ.
 //!
-//! One [`Connection`] of the kernel's, shared by its tasks; [`Channel`]s to ask and to publish over,
-//! with confirms unless said otherwise; [`Consumer`]s that go on over lost connections. Everything that
-//! waits is an interruption point and loses nothing when it is interrupted.
+//! The tasks of a kernel share one [`Connection`]. [`Channel`]s send requests and publish, with confirms
+//! by default; [`Consumer`]s survive lost connections. Every wait is an interruption point, and loses
+//! nothing when it is interrupted.
 //!
 //! | you want | use |
 //! | --- | --- |
-//! | to know that a message is in the broker's hands | [`Channel::publish`] |
-//! | many messages under way from one task | [`Channel::post`], which gives the future of the confirm |
+//! | to publish a message and wait for its confirm | [`Channel::publish`] |
+//! | many messages in flight from one task | [`Channel::post`], which returns the future of the confirm |
 //! | deliveries | [`Channel::consume`], [`Consumer::next`], [`Delivery::ack`] |
-//! | to settle a delivery when its content has long been used up | [`Delivery::receipt`] |
-//! | answers without a queue for them | [`Channel::direct_reply_to`] |
-//! | to see how the connection is | [`Connection::state`], [`Connection::changed`] |
+//! | to settle a delivery after its content was moved out | [`Delivery::receipt`] |
+//! | replies without a reply queue | [`Channel::direct_reply_to`] |
+//! | to observe the state of the connection | [`Connection::state`], [`Connection::changed`] |
 //! | TLS | the feature `tls`, and an `amqps://` [`Address`] |
 //! | a broker for tests | the crate `pikake-amqp-testing`, a dev-dependency |
 //!
 //! # When the connection is lost
 //!
-//! It is made again, with waits that double up to a cap ([`Backoff`]). What was declared, limits and
-//! consumers are as before (what cannot be declared any more is left out, with a warning); messages that
-//! were not confirmed are sent again, with the same message id, so that some may be there twice (not if
-//! the broker has closed it for an error of its own: one of them may be the cause, so they are
-//! uncertain); deliveries that were not acknowledged come again, and to settle the old ones is
-//! [`Stale`]. A request whose answer was outstanding fails with
-//! [`Error::ConnectionLost`], and one that comes up meanwhile waits for the next connection, though not
-//! for ever ([`Options::blocked_deadline`]).
+//! The client reconnects, with waits that double up to a cap ([`Backoff`]). Then:
 //!
-//! # What others do
+//! * The client restores declarations, limits and consumers; failed declarations are skipped with a warning.
+//! * Unconfirmed messages are sent again with the same message id, so some may be duplicates. After an
+//!   internal error of the broker they are uncertain instead: one of them may be the cause.
+//! * The broker redelivers unacknowledged messages. Settling an old delivery is [`Stale`].
+//! * Pending requests fail with [`Error::ConnectionLost`]. New ones wait for the next connection, up to
+//!   [`Options::blocked_deadline`].
+//!
+//! # Hostile peers
 //!
 //! Publishers may write any octets into names and properties, and brokers pass them on. The client rejects
 //! a delivery whose names or properties are not UTF-8, or whose headers are nested too deep, with a warning
-//! and without requeueing it: the queue's dead-letter exchange gets it, if there is one. A peer that breaks
-//! the protocol, floods or falls silent costs its connection, which is made again, with waits in between.
+//! and without requeueing: the queue's dead-letter exchange receives the message, if there is one. If a
+//! peer breaks the protocol, floods or falls silent, the client drops the connection and reconnects.
 //!
-//! # How it is made
+//! # Implementation
 //!
-//! The session (`session.rs`) knows no socket, clock or task. Four tasks of the client drive it: one
-//! reads, one writes what others have queued until its turn comes, one watches the time
-//! (`client/link.rs`), and one keeps the connection up (`client/supervisor.rs`). They are shielded
-//! from a shutdown, since tasks that are being ended still have to acknowledge and to give back; they end
-//! when the last handle is gone.
+//! The session (`session.rs`) uses no socket, clock or task. Four tasks drive the session: reader, writer
+//! and timer (`client/link.rs`), and the supervisor, which reconnects (`client/supervisor.rs`). They are
+//! shielded from a shutdown, since tasks that are ending still have to acknowledge and requeue. They end
+//! when the last handle is dropped.
 #![forbid(unsafe_code)]
 
 mod client;
@@ -62,9 +61,8 @@ pub use message::{
 };
 pub use reply_name::is_malformed_reply_to;
 
-/// The codec, for the broker of `pikake-amqp-testing`, so that it is written once. Public because that
-/// broker is a crate of its own, which only tests depend on; hidden because it is of no use to programs
-/// and changes with the client.
+/// The codec, shared with the broker of `pikake-amqp-testing`. Hidden because programs have no use for
+/// the codec, and its interface changes with the client.
 #[doc(hidden)]
 pub mod wire {
     pub use crate::message::REPLY_TO;

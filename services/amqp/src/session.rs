@@ -1,5 +1,5 @@
-//! One AMQP connection without a socket, a clock or a task: bytes in, events out; requests in, bytes
-//! out; and the time told with each.
+//! One AMQP connection as a state machine without a socket, a clock or a task. Callers pass in bytes,
+//! requests and the time, and take out events and bytes.
 //!
 //! ```text
 //!  input(bytes, now) ──▶ ┌───────────┐ ──▶ next_event()
@@ -9,13 +9,13 @@
 //!  Greeting ─1─▶ Tuning ─2─▶ Opening ─3─▶ Open ─4─▶ Closing ─5─▶ Over
 //! ```
 //!
-//! 1 the broker's start (`Greeter::start_ok`), 2 its tune (`Greeter::agree`), 3 open-ok,
-//! 4 [`close`](Session::close), 5 close-ok. A close of the broker, silence, and what is not AMQP lead
-//! from everywhere to `Over` (`end`). Of a request the expectation is there before its bytes can leave,
-//! and what cannot be encoded leaves neither.
+//! 1 the broker's start (`HandshakeConfig::start_ok`), 2 its tune (`HandshakeConfig::agree`), 3 open-ok,
+//! 4 [`close`](Session::close), 5 close-ok. The broker's close and a protocol error lead from every
+//! phase to `Over`, missed heartbeats from `Open` and `Closing` (`end`). A request is registered as
+//! pending before its bytes can be taken; a request that cannot be encoded leaves neither.
 //!
-//! What the broker sends is handled in `input`, what the client asks in `requests`; `channel` has the
-//! state of one channel, `handshake` the answers of the handshake, and `wire` the frames.
+//! `input` handles the broker's bytes, `requests` the client's requests; `channel` has the state of one
+//! channel, `handshake` the client's replies in the handshake, and `wire` the frames.
 
 mod channel;
 pub(crate) mod event;
@@ -33,13 +33,13 @@ use amq_protocol::frame::AMQPFrame;
 use amq_protocol::protocol::{AMQPClass, connection};
 
 use self::channel::ChannelState;
-use self::event::{Ended, Event, Remains};
-use self::handshake::{Greeter, Limits};
+use self::event::{Ended, Event, Unanswered};
+use self::handshake::{HandshakeConfig, Limits};
 use crate::error::Error;
 
-/// Frames may be that large before another size is agreed.
+/// The frame size that every peer must accept, in octets (AMQP 0-9-1, frame-min-size).
 const FRAME_MIN: usize = 4096;
-/// Hangs up when nothing came for so many heartbeats.
+/// Heartbeat intervals without input after which the broker counts as dead.
 const HEARTBEATS_MISSED: u32 = 2;
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -52,36 +52,36 @@ enum Phase {
     Over,
 }
 
-/// See the top of this file. `T` names a request, `P` a published message.
+/// The state machine. `T` identifies a request, `P` a published message.
 #[derive(Debug)]
 pub(crate) struct Session<T, P> {
-    greeter: Greeter,
+    handshake_config: HandshakeConfig,
     phase: Phase,
     pub(crate) limits: Limits,
     output: Vec<u8>,
-    /// A frame that is not there as a whole.
-    rest: Vec<u8>,
+    /// The received beginning of the next frame.
+    partial_frame: Vec<u8>,
     channels: BTreeMap<u16, ChannelState<T, P>>,
     events: VecDeque<Event<T, P>>,
-    /// How much of the output answers the broker.
-    answers: usize,
+    /// Octets of the output that reply to the broker.
+    reply_bytes: usize,
     last_sent: Duration,
     last_received: Duration,
 }
 
 impl<T, P> Session<T, P> {
-    /// A session that has greeted the broker. Times are counted from any moment.
-    pub(crate) fn new(greeter: Greeter, now: Duration) -> Self {
-        let wanted = greeter.wanted;
+    /// A session whose first output is the protocol header. All times count from one arbitrary moment.
+    pub(crate) fn new(handshake_config: HandshakeConfig, now: Duration) -> Self {
+        let wanted = handshake_config.wanted;
         Self {
-            greeter,
+            handshake_config,
             phase: Phase::Greeting,
             limits: Limits { frame_max: wanted.frame_max.max(FRAME_MIN), ..wanted },
             output: wire::PROTOCOL_HEADER.to_vec(),
-            rest: Vec::new(),
+            partial_frame: Vec::new(),
             channels: BTreeMap::new(),
             events: VecDeque::new(),
-            answers: 0,
+            reply_bytes: 0,
             last_sent: now,
             last_received: now,
         }
@@ -92,7 +92,7 @@ impl<T, P> Session<T, P> {
         wire::append_method(&mut self.output, 0, method, self.limits.frame_max)
     }
 
-    /// Says goodbye. What is queued leaves before.
+    /// Queues connection.close behind all other output.
     pub(crate) fn close(&mut self) {
         if !matches!(self.phase, Phase::Open) {
             return;
@@ -106,7 +106,7 @@ impl<T, P> Session<T, P> {
             method_id: 0,
         };
         let queued = self.queue_connection(connection::AMQPMethod::Close(close));
-        debug_assert!(queued.is_ok(), "a farewell fits into a frame");
+        debug_assert!(queued.is_ok(), "connection.close fits into a frame");
     }
 
     fn end(&mut self, why: Ended) {
@@ -116,25 +116,25 @@ impl<T, P> Session<T, P> {
         }
     }
 
-    /// The broker does what it must not.
+    /// Ends the session because the broker broke the protocol.
     pub(crate) fn fail(&mut self, error: Error) {
         self.end(Ended::Protocol(error));
     }
 
-    /// What happened, oldest first.
+    /// The oldest event that was not taken yet.
     pub(crate) fn next_event(&mut self) -> Option<Event<T, P>> {
         self.events.pop_front()
     }
 
-    /// Bytes that wait to be sent, without acknowledgements.
+    /// Octets of queued output, without acknowledgements.
     pub(crate) fn queued(&self) -> usize {
         self.output.len()
     }
 
-    /// Moves all that is to be sent into an empty buffer, whose room is used again.
+    /// Moves all output into `into`, whose old content is dropped and whose allocation is reused.
     pub(crate) fn take_output(&mut self, into: &mut Vec<u8>, now: Duration) {
         self.flush_acks();
-        self.answers = 0;
+        self.reply_bytes = 0;
         into.clear();
         std::mem::swap(&mut self.output, into);
         if !into.is_empty() {
@@ -142,14 +142,14 @@ impl<T, P> Session<T, P> {
         }
     }
 
-    /// Sends what is known to be acknowledged.
+    /// Queues the acknowledgements of all channels.
     fn flush_acks(&mut self) {
         for (&number, channel) in &mut self.channels {
             channel.flush_acks(number, &mut self.output);
         }
     }
 
-    /// Looks at the time: queues a heartbeat, or finds the broker dead.
+    /// Queues a heartbeat if one is due, or ends the session if the broker missed too many.
     pub(crate) fn tick(&mut self, now: Duration) {
         let heartbeat = self.limits.heartbeat;
         if heartbeat.is_zero() || !matches!(self.phase, Phase::Open | Phase::Closing) {
@@ -158,7 +158,7 @@ impl<T, P> Session<T, P> {
         if now.saturating_sub(self.last_received) >= heartbeat * HEARTBEATS_MISSED {
             self.end(Ended::Silent);
         } else if now.saturating_sub(self.last_sent) >= heartbeat / 2 {
-            // Counted from here: until it is really written, another would not help.
+            // A second heartbeat would not help before the first is written.
             self.last_sent = now;
             let frame = AMQPFrame::Heartbeat;
             let queued = wire::append(&mut self.output, &frame, self.limits.frame_max);
@@ -166,7 +166,7 @@ impl<T, P> Session<T, P> {
         }
     }
 
-    /// When to look at the time again.
+    /// When [`tick`](Self::tick) has to be called next.
     pub(crate) fn next_tick(&self) -> Option<Duration> {
         let heartbeat = self.limits.heartbeat;
         let is_up = matches!(self.phase, Phase::Open | Phase::Closing);
@@ -176,17 +176,17 @@ impl<T, P> Session<T, P> {
         })
     }
 
-    /// Gives up: what is left without an answer.
-    pub(crate) fn dismantle(&mut self) -> Remains<T, P> {
+    /// Ends the session without an event, and returns all unanswered requests and messages.
+    pub(crate) fn take_unanswered(&mut self) -> Unanswered<T, P> {
         self.phase = Phase::Over;
-        let mut remains = Remains { requests: Vec::new(), unconfirmed: Vec::new() };
+        let mut unanswered = Unanswered { requests: Vec::new(), unconfirmed: Vec::new() };
         for (number, channel) in std::mem::take(&mut self.channels) {
-            let (requests, unconfirmed) = channel.dismantle();
-            remains.requests.extend(requests);
+            let (requests, unconfirmed) = channel.into_unanswered();
+            unanswered.requests.extend(requests);
             let unconfirmed = unconfirmed.into_iter().map(|(message, p)| (number, message, p));
-            remains.unconfirmed.extend(unconfirmed);
+            unanswered.unconfirmed.extend(unconfirmed);
         }
-        remains
+        unanswered
     }
 }
 

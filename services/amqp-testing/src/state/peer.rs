@@ -1,4 +1,4 @@
-//! A connection, as the broker sees it: frames, the handshake, channels, errors.
+//! The connections of the broker: frames, handshake, channels, errors.
 
 use amq_protocol::protocol::{AMQPClass, basic, channel, connection};
 
@@ -9,7 +9,7 @@ use pikake_amqp::wire::REPLY_TO;
 use pikake_amqp::wire::{self, Frame};
 use pikake_amqp::{Message, Properties, Table};
 
-/// What a client may not do: it costs its channel, or its connection if that is so.
+/// The refusal of a request, which closes the channel, or the connection if `is_hard`.
 #[derive(Debug)]
 pub(crate) struct Refusal {
     pub(crate) code: u16,
@@ -28,7 +28,7 @@ impl State {
         self.next_peer
     }
 
-    /// Its connection has gone: what it had goes back.
+    /// Removes a connection, requeues its messages, and deletes its exclusive queues.
     pub(crate) fn disconnect(&mut self, id: u64) {
         let Some(peer) = self.peers.get_mut(&id) else { return };
         for number in peer.channels.keys().copied().collect::<Vec<_>>() {
@@ -47,7 +47,7 @@ impl State {
             peer.is_greeted = true;
             if header != wire::PROTOCOL_HEADER {
                 peer.output.extend(wire::PROTOCOL_HEADER);
-                peer.is_over = true;
+                peer.is_ended = true;
                 return;
             }
             let start = connection::Start {
@@ -57,16 +57,16 @@ impl State {
                 mechanisms: "PLAIN".into(),
                 locales: "en_US".into(),
             };
-            self.say(id, 0, AMQPClass::Connection(connection::AMQPMethod::Start(start)));
+            self.send_method(id, 0, AMQPClass::Connection(connection::AMQPMethod::Start(start)));
         }
-        self.frames(id);
+        self.handle_frames(id);
     }
 
-    /// Handles what has come whole.
-    pub(crate) fn frames(&mut self, id: u64) {
+    /// Handles all complete frames.
+    pub(crate) fn handle_frames(&mut self, id: u64) {
         loop {
             let Some(peer) = self.peers.get_mut(&id) else { return };
-            if peer.is_over || peer.is_stopped || !peer.is_greeted {
+            if peer.is_ended || peer.is_paused || !peer.is_greeted {
                 return;
             }
             let rest = std::mem::take(&mut peer.rest);
@@ -84,10 +84,14 @@ impl State {
                 Some(Ok((_, Frame::Method(AMQPClass::Basic(basic::AMQPMethod::Publish(_)))))),
             ) = (self.blocked.clone(), &result)
             {
-                peer.is_stopped = true;
+                peer.is_paused = true;
                 peer.rest = rest;
                 let reason = connection::Blocked { reason: reason.as_str().into() };
-                self.say(id, 0, AMQPClass::Connection(connection::AMQPMethod::Blocked(reason)));
+                self.send_method(
+                    id,
+                    0,
+                    AMQPClass::Connection(connection::AMQPMethod::Blocked(reason)),
+                );
                 return;
             }
             match result {
@@ -95,8 +99,8 @@ impl State {
                     peer.rest = rest;
                     return;
                 }
-                Some(Ok((number, frame))) => self.frame(id, number, frame),
-                Some(Err(error)) => self.hang_up(id, 501, &error.to_string(), (0, 0)),
+                Some(Ok((number, frame))) => self.handle_frame(id, number, frame),
+                Some(Err(error)) => self.close_connection(id, 501, &error.to_string(), (0, 0)),
             }
             if let Some(peer) = self.peers.get_mut(&id) {
                 peer.rest = rest[used..].to_vec();
@@ -104,38 +108,42 @@ impl State {
         }
     }
 
-    fn frame(&mut self, id: u64, number: u16, frame: Frame<'_>) {
+    fn handle_frame(&mut self, id: u64, number: u16, frame: Frame<'_>) {
         match frame {
             Frame::Heartbeat => {}
-            Frame::Method(AMQPClass::Connection(method)) => self.connection_method(id, method),
-            Frame::Method(AMQPClass::Channel(method)) => self.channel_method(id, number, method),
+            Frame::Method(AMQPClass::Connection(method)) => {
+                self.handle_connection_method(id, method)
+            }
+            Frame::Method(AMQPClass::Channel(method)) => {
+                self.handle_channel_method(id, number, method)
+            }
             Frame::Method(method) => {
                 let ids = (method.get_amqp_class_id(), method.get_amqp_method_id());
                 match self.channel(id, number) {
-                    None => self.hang_up(id, 504, "CHANNEL_ERROR - not open", ids),
+                    None => self.close_connection(id, 504, "CHANNEL_ERROR - not open", ids),
                     Some(channel) if channel.is_closing => {}
                     Some(_) => match self.request(id, number, method) {
-                        Ok(Some(reply)) => self.say(id, number, reply),
+                        Ok(Some(reply)) => self.send_method(id, number, reply),
                         Ok(None) => {}
-                        Err(why) => self.refused(id, number, why, ids),
+                        Err(why) => self.refuse_request(id, number, why, ids),
                     },
                 }
             }
             Frame::UnreadableMethod(_) | Frame::UnreadableHeader { .. } => {
-                self.hang_up(id, 501, "FRAME_ERROR - not UTF-8", (0, 0));
+                self.close_connection(id, 501, "FRAME_ERROR - not UTF-8", (0, 0));
             }
             Frame::Header(header) => {
                 let Some(incoming) = self.incoming(id, number) else { return };
                 incoming.message.properties = header.properties;
                 incoming.missing = header.body_size;
                 incoming.has_header = true;
-                self.come_in(id, number);
+                self.finish_message(id, number);
             }
             Frame::Body(part) => {
                 let Some(incoming) = self.incoming(id, number) else { return };
                 incoming.message.body.extend_from_slice(part);
                 incoming.missing = incoming.missing.saturating_sub(part.len() as u64);
-                self.come_in(id, number);
+                self.finish_message(id, number);
             }
         }
     }
@@ -148,9 +156,9 @@ impl State {
         self.channel(id, number)?.incoming.as_mut()
     }
 
-    fn refused(&mut self, id: u64, number: u16, why: Refusal, ids: (u16, u16)) {
+    fn refuse_request(&mut self, id: u64, number: u16, why: Refusal, ids: (u16, u16)) {
         if why.is_hard {
-            return self.hang_up(id, why.code, &why.text, ids);
+            return self.close_connection(id, why.code, &why.text, ids);
         }
         self.end_channel(id, number);
         if let Some(peer) = self.peers.get_mut(&id) {
@@ -163,10 +171,10 @@ impl State {
             class_id: ids.0,
             method_id: ids.1,
         };
-        self.say(id, number, AMQPClass::Channel(channel::AMQPMethod::Close(close)));
+        self.send_method(id, number, AMQPClass::Channel(channel::AMQPMethod::Close(close)));
     }
 
-    pub(crate) fn hang_up(&mut self, id: u64, code: u16, text: &str, ids: (u16, u16)) {
+    pub(crate) fn close_connection(&mut self, id: u64, code: u16, text: &str, ids: (u16, u16)) {
         let text: String = text.chars().take(200).collect();
         let close = connection::Close {
             reply_code: code,
@@ -174,20 +182,20 @@ impl State {
             class_id: ids.0,
             method_id: ids.1,
         };
-        self.say(id, 0, AMQPClass::Connection(connection::AMQPMethod::Close(close)));
+        self.send_method(id, 0, AMQPClass::Connection(connection::AMQPMethod::Close(close)));
         if let Some(peer) = self.peers.get_mut(&id) {
-            peer.is_over = true;
+            peer.is_ended = true;
         }
     }
 
-    pub(crate) fn say(&mut self, id: u64, number: u16, method: AMQPClass) {
+    pub(crate) fn send_method(&mut self, id: u64, number: u16, method: AMQPClass) {
         if let Some(peer) = self.peers.get_mut(&id) {
             let queued = wire::append_method(&mut peer.output, number, method, FRAME_MAX);
-            assert!(queued.is_ok(), "what the broker says fits into a frame");
+            assert!(queued.is_ok(), "the method fits into a frame");
         }
     }
 
-    fn connection_method(&mut self, id: u64, method: connection::AMQPMethod) {
+    fn handle_connection_method(&mut self, id: u64, method: connection::AMQPMethod) {
         use connection::AMQPMethod as M;
         let reply = match method {
             M::StartOk(_) => M::Tune(connection::Tune {
@@ -198,16 +206,16 @@ impl State {
             M::Open(_) => M::OpenOk(connection::OpenOk {}),
             M::Close(_) => {
                 if let Some(peer) = self.peers.get_mut(&id) {
-                    peer.is_over = true;
+                    peer.is_ended = true;
                 }
                 M::CloseOk(connection::CloseOk {})
             }
             _ => return,
         };
-        self.say(id, 0, AMQPClass::Connection(reply));
+        self.send_method(id, 0, AMQPClass::Connection(reply));
     }
 
-    fn channel_method(&mut self, id: u64, number: u16, method: channel::AMQPMethod) {
+    fn handle_channel_method(&mut self, id: u64, number: u16, method: channel::AMQPMethod) {
         use channel::AMQPMethod as M;
         let reply = match method {
             M::Open(_) => {
@@ -223,17 +231,17 @@ impl State {
             M::CloseOk(_) => return self.end_channel(id, number),
             _ => return,
         };
-        self.say(id, number, AMQPClass::Channel(reply));
+        self.send_method(id, number, AMQPClass::Channel(reply));
     }
 
-    /// What the channel had goes back.
+    /// Removes a channel, and requeues its messages.
     fn end_channel(&mut self, id: u64, number: u16) {
         let Some(peer) = self.peers.get_mut(&id) else { return };
         let Some(channel) = peer.channels.remove(&number) else { return };
         let mut queues = Vec::new();
         for unacked in channel.unacked.into_values().rev() {
             queues.push(unacked.queue.clone());
-            self.give_back(unacked, true);
+            self.reject(unacked, true);
         }
         for (tag, consumer) in channel.consumers {
             self.forget_consumer(id, number, &tag, &consumer.queue);
@@ -245,15 +253,15 @@ impl State {
         let Some(state) = self.queues.get_mut(queue) else { return };
         state.consumers.retain(|key| (key.0, key.1, key.2.as_str()) != (id, number, tag));
         if state.consumers.is_empty() {
-            state.is_taken = false;
+            state.has_exclusive_consumer = false;
             if state.auto_delete {
                 self.queues.remove(queue);
             }
         }
     }
 
-    /// A message is there, or more of it.
-    fn come_in(&mut self, id: u64, number: u16) {
+    /// Accepts and confirms the incoming message if it is complete.
+    fn finish_message(&mut self, id: u64, number: u16) {
         let Some(channel) = self.channel(id, number) else { return };
         let Some(incoming) = channel.incoming.take_if(|i| i.has_header && i.missing == 0) else {
             return;
@@ -267,31 +275,37 @@ impl State {
             && !self.exchanges.contains_key(message.exchange.as_str())
         {
             let text = format!("NOT_FOUND - no exchange '{}' in vhost '/'", message.exchange);
-            return self.refused(id, number, Refusal { code: 404, text, is_hard: false }, (60, 40));
+            let refusal = Refusal { code: 404, text, is_hard: false };
+            return self.refuse_request(id, number, refusal, (60, 40));
         }
-        if wants_answer(&message) && self.channel(id, number).is_some_and(|c| c.answers.is_none()) {
+        if has_direct_reply_to(&message)
+            && self.channel(id, number).is_some_and(|c| c.direct_reply_consumer.is_none())
+        {
             let text = "PRECONDITION_FAILED - fast reply consumer does not exist".to_owned();
-            return self.refused(id, number, Refusal { code: 406, text, is_hard: false }, (60, 40));
+            let refusal = Refusal { code: 406, text, is_hard: false };
+            return self.refuse_request(id, number, refusal, (60, 40));
         }
-        if is_misread(&message) {
-            return self.hang_up(id, 541, "INTERNAL_ERROR", (0, 0));
+        if breaks_direct_reply(&message) {
+            return self.close_connection(id, 541, "INTERNAL_ERROR", (0, 0));
         }
-        self.take_in(id, number, message);
+        self.accept_message(id, number, message);
         if let Some(delivery_tag) = confirm {
             let ack = basic::Ack { delivery_tag, multiple: false };
-            self.say(id, number, AMQPClass::Basic(basic::AMQPMethod::Ack(ack)));
+            self.send_method(id, number, AMQPClass::Basic(basic::AMQPMethod::Ack(ack)));
         }
     }
 
-    fn take_in(&mut self, id: u64, number: u16, mut message: Message) {
-        if wants_answer(&message) {
+    fn accept_message(&mut self, id: u64, number: u16, mut message: Message) {
+        if has_direct_reply_to(&message) {
             let to = format!("{REPLY_TO}.{PROCESS}.{id}-{number}");
             message.properties = message.properties.with_reply_to(to.as_str().into());
         }
         let key = message.routing_key.as_str();
-        if let Some(to) = direct_reply(key) {
+        if let Some(to) = parse_direct_reply(key) {
             if let Some((peer, channel)) = to {
-                let tag = self.channel(peer, channel).and_then(|channel| channel.answers.clone());
+                let tag = self
+                    .channel(peer, channel)
+                    .and_then(|channel| channel.direct_reply_consumer.clone());
                 if let Some(tag) = tag {
                     let stored = Stored { message, deliveries: 0, expires: None };
                     self.send(peer, channel, &tag, "", stored, true);
@@ -318,7 +332,7 @@ impl State {
     }
 }
 
-fn wants_answer(message: &Message) -> bool {
+fn has_direct_reply_to(message: &Message) -> bool {
     message.properties.reply_to().as_ref().is_some_and(|to| to.as_str() == REPLY_TO)
 }
 
@@ -328,7 +342,7 @@ const PROCESS: &str = "g1h3B3JlcGx5QDEAAAABAAAAAAAAAAE=";
 
 /// The connection and the channel that a name of direct reply-to stands for, if the key begins like such a
 /// name; they are `None` if this broker has not given it.
-fn direct_reply(key: &str) -> Option<Option<(u64, u16)>> {
+fn parse_direct_reply(key: &str) -> Option<Option<(u64, u16)>> {
     let process = key.strip_prefix(REPLY_TO)?.strip_prefix('.')?;
     let to = process.strip_prefix(PROCESS).and_then(|key| key.strip_prefix('.'));
     let to = to.and_then(|to| to.split_once('-'));
@@ -336,11 +350,11 @@ fn direct_reply(key: &str) -> Option<Option<(u64, u16)>> {
 }
 
 /// RabbitMQ 3.10 has an internal error at a name that is malformed, or of a node that is not running.
-fn is_misread(message: &Message) -> bool {
-    direct_reply(message.routing_key.as_str()) == Some(None)
+fn breaks_direct_reply(message: &Message) -> bool {
+    parse_direct_reply(message.routing_key.as_str()) == Some(None)
 }
 
-/// A message whose content is still to come.
+/// A message without its content.
 pub(crate) fn incoming(publish: basic::Publish) -> Incoming {
     let message = Message {
         exchange: publish.exchange,

@@ -1,4 +1,4 @@
-//! Where messages go: routing, queues, deliveries, what expires and what is given back.
+//! Routing, queues, deliveries, expiry and dead-lettering.
 
 use std::time::Duration;
 
@@ -9,25 +9,26 @@ use super::{ChannelState, QueueState, State, Stored, Unacked};
 use pikake_amqp::wire;
 use pikake_amqp::{Message, Properties, Value, short};
 
-/// Frames of this size are agreed with every peer.
+/// The frame size that the broker proposes to every client.
 pub(crate) const FRAME_MAX: usize = 128 * 1024;
 
-/// Whether a topic's pattern covers a key.
-fn covers(pattern: &[&str], key: &[&str]) -> bool {
+/// Whether a topic pattern matches a routing key.
+fn topic_matches(pattern: &[&str], key: &[&str]) -> bool {
     match (pattern.split_first(), key.split_first()) {
         (None, None) => true,
         (Some((&"#", rest)), _) => {
-            covers(rest, key) || key.split_first().is_some_and(|(_, key)| covers(pattern, key))
+            topic_matches(rest, key)
+                || key.split_first().is_some_and(|(_, key)| topic_matches(pattern, key))
         }
         (Some((word, rest)), Some((first, key))) => {
-            (*word == "*" || word == first) && covers(rest, key)
+            (*word == "*" || word == first) && topic_matches(rest, key)
         }
         _ => false,
     }
 }
 
 impl State {
-    /// The queues a message goes to.
+    /// The queues to which an exchange routes a key.
     pub(crate) fn route(&self, exchange: &str, key: &str) -> Vec<String> {
         if exchange.is_empty() {
             return self.queues.contains_key(key).then(|| key.to_owned()).into_iter().collect();
@@ -42,7 +43,7 @@ impl State {
                         |text: &'_ str| text.split('.').map(str::to_owned).collect::<Vec<_>>();
                     let (pattern, key) = (words(pattern), words(key));
                     let pattern: Vec<&str> = pattern.iter().map(String::as_str).collect();
-                    covers(&pattern, &key.iter().map(String::as_str).collect::<Vec<_>>())
+                    topic_matches(&pattern, &key.iter().map(String::as_str).collect::<Vec<_>>())
                 }
                 _ => pattern == key,
             };
@@ -68,7 +69,7 @@ impl State {
         self.deliver(queue);
     }
 
-    /// Hands out what can be handed out.
+    /// Delivers ready messages to consumers that have room.
     pub(crate) fn deliver(&mut self, queue: &str) {
         self.expire(queue);
         loop {
@@ -76,7 +77,7 @@ impl State {
             if state.ready.is_empty() {
                 return;
             }
-            let mut taker = None;
+            let mut consumer_with_room = None;
             for _ in 0..state.consumers.len() {
                 let Some(consumer) = state.consumers.pop_front() else { break };
                 state.consumers.push_back(consumer.clone());
@@ -85,11 +86,11 @@ impl State {
                 let Some(known) = channel.consumers.get(&consumer.2) else { continue };
                 let held = channel.unacked.values().filter(|u| u.consumer == consumer.2).count();
                 if known.no_ack || known.prefetch == 0 || held < known.prefetch {
-                    taker = Some((consumer, known.no_ack));
+                    consumer_with_room = Some((consumer, known.no_ack));
                     break;
                 }
             }
-            let Some(((peer, number, tag), no_ack)) = taker else { return };
+            let Some(((peer, number, tag), no_ack)) = consumer_with_room else { return };
             let Some(stored) = state.ready.pop_front() else { return };
             self.send(peer, number, &tag, queue, stored, no_ack);
         }
@@ -107,7 +108,7 @@ impl State {
         let is_quorum = self.queues.get(queue).is_some_and(QueueState::is_quorum);
         let Some(peer) = self.peers.get_mut(&peer) else { return };
         let Some(channel) = peer.channels.get_mut(&number) else { return };
-        let delivery_tag = channel.tag();
+        let delivery_tag = channel.take_tag();
         let deliver = basic::Deliver {
             consumer_tag: tag.into(),
             delivery_tag,
@@ -116,7 +117,7 @@ impl State {
             routing_key: stored.message.routing_key.clone(),
         };
         let method = AMQPClass::Basic(basic::AMQPMethod::Deliver(deliver));
-        append_content(&mut peer.output, number, method, &delivered(&stored, is_quorum));
+        append_content(&mut peer.output, number, method, &as_delivered(&stored, is_quorum));
         if !no_ack {
             if let Some(queue) = self.queues.get_mut(queue) {
                 queue.unacked += 1;
@@ -126,8 +127,8 @@ impl State {
         }
     }
 
-    /// Gives an unacknowledged message back, or to where dead ones go.
-    pub(crate) fn give_back(&mut self, unacked: Unacked, requeue: bool) {
+    /// Requeues an unacknowledged message, or dead-letters it.
+    pub(crate) fn reject(&mut self, unacked: Unacked, requeue: bool) {
         let Unacked { queue, mut stored, .. } = unacked;
         let Some(state) = self.queues.get_mut(&queue) else { return };
         state.unacked -= 1;
@@ -135,14 +136,14 @@ impl State {
         let limit = state.number("x-delivery-limit").filter(|_| state.is_quorum());
         match limit {
             Some(limit) if requeue && u64::from(stored.deliveries) > limit => {
-                self.bury(&queue, stored, "delivery_limit");
+                self.dead_letter(&queue, stored, "delivery_limit");
             }
             _ if requeue => state.ready.push_front(stored),
-            _ => self.bury(&queue, stored, "rejected"),
+            _ => self.dead_letter(&queue, stored, "rejected"),
         }
     }
 
-    fn bury(&mut self, queue: &str, stored: Stored, reason: &str) {
+    fn dead_letter(&mut self, queue: &str, stored: Stored, reason: &str) {
         let Some(state) = self.queues.get(queue) else { return };
         let Some(exchange) = state.text("x-dead-letter-exchange") else { return };
         let mut message = stored.message;
@@ -163,29 +164,29 @@ impl State {
         }
     }
 
-    /// Takes out what has expired.
+    /// Dead-letters the expired messages of a queue.
     pub(crate) fn expire(&mut self, queue: &str) {
         let now = self.now;
         let Some(state) = self.queues.get_mut(queue) else { return };
-        let is_over = |stored: &Stored| stored.expires.is_some_and(|at| at <= now);
-        if !state.ready.iter().any(is_over) {
+        let has_expired = |stored: &Stored| stored.expires.is_some_and(|at| at <= now);
+        if !state.ready.iter().any(has_expired) {
             return;
         }
-        let (over, ready): (Vec<_>, Vec<_>) =
-            std::mem::take(&mut state.ready).into_iter().partition(is_over);
+        let (expired, ready): (Vec<_>, Vec<_>) =
+            std::mem::take(&mut state.ready).into_iter().partition(has_expired);
         state.ready = ready.into();
-        for stored in over {
-            self.bury(queue, stored, "expired");
+        for stored in expired {
+            self.dead_letter(queue, stored, "expired");
         }
     }
 
-    /// When the next message expires.
+    /// The time at which the next message expires.
     pub(crate) fn next_expiry(&self) -> Option<Duration> {
         let stored = self.queues.values().flat_map(|queue| &queue.ready);
         stored.filter_map(|stored| stored.expires).min()
     }
 
-    /// Time goes on.
+    /// Advances the time, and delivers to all queues.
     pub(crate) fn tick(&mut self, now: Duration) {
         self.now = self.now.max(now);
         for queue in self.queues.keys().cloned().collect::<Vec<_>>() {
@@ -195,15 +196,15 @@ impl State {
 }
 
 impl ChannelState {
-    /// The number of the next delivery.
-    pub(crate) fn tag(&mut self) -> u64 {
+    /// The tag of the next delivery.
+    pub(crate) fn take_tag(&mut self) -> u64 {
         self.next_tag += 1;
         self.next_tag
     }
 }
 
-/// A quorum queue says how often it has tried.
-pub(crate) fn delivered(stored: &Stored, is_quorum: bool) -> Message {
+/// The message as a delivery. A quorum queue adds the number of earlier deliveries.
+pub(crate) fn as_delivered(stored: &Stored, is_quorum: bool) -> Message {
     let mut message = stored.message.clone();
     if is_quorum && stored.deliveries > 0 {
         let mut headers = message.properties.headers().clone().unwrap_or_default();
@@ -214,7 +215,7 @@ pub(crate) fn delivered(stored: &Stored, is_quorum: bool) -> Message {
     message
 }
 
-/// A message that has died may not expire again.
+/// The properties without the expiration: a dead-lettered message must not expire again.
 fn without_expiration(properties: &Properties) -> Properties {
     let mut kept = Properties::default();
     macro_rules! keep {
@@ -249,6 +250,6 @@ pub(crate) fn append_content(
     );
     let queued = wire::append_method(output, channel, method, FRAME_MAX)
         .and_then(|()| wire::append(output, &header, FRAME_MAX));
-    assert!(queued.is_ok(), "what came in a frame goes out in a frame");
+    assert!(queued.is_ok(), "a content that arrived in frames fits into frames");
     wire::append_body(output, channel, &message.body, FRAME_MAX);
 }

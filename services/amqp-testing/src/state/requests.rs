@@ -1,9 +1,9 @@
-//! What a client asks of the broker on a channel.
+//! The requests of a client on a channel.
 
 use amq_protocol::protocol::{AMQPClass, basic, confirm, exchange, queue};
 
 use super::peer::{Refusal, incoming, refuse};
-use super::queues::{append_content, delivered};
+use super::queues::{append_content, as_delivered};
 use super::{ConsumerState, Exchange, QueueState, State, Unacked};
 use pikake_amqp::wire::REPLY_TO;
 
@@ -42,7 +42,7 @@ impl State {
         }
     }
 
-    /// A queue that is there and may be used by the connection.
+    /// A queue that exists, and that the connection may use.
     fn queue(&mut self, id: u64, name: &str) -> Result<&mut QueueState, Refusal> {
         match self.queues.get_mut(name) {
             None => refuse(404, format!("NOT_FOUND - no queue '{name}' in vhost '/'")),
@@ -77,7 +77,7 @@ impl State {
                         ready: Default::default(),
                         unacked: 0,
                         consumers: Default::default(),
-                        is_taken: false,
+                        has_exclusive_consumer: false,
                     };
                     self.queues.insert(name.clone(), state);
                 }
@@ -129,7 +129,7 @@ impl State {
                     }
                     let cancel = basic::Cancel { consumer_tag: tag.as_str().into(), nowait: true };
                     let cancel = AMQPClass::Basic(basic::AMQPMethod::Cancel(cancel));
-                    self.say(*peer, *channel, cancel);
+                    self.send_method(*peer, *channel, cancel);
                 }
                 let message_count = removed.map_or(0, |queue| queue.ready.len()) as u32;
                 queue_reply(Q::DeleteOk(queue::DeleteOk { message_count }))
@@ -150,8 +150,8 @@ impl State {
                 }
                 if !declare.passive {
                     let kind = declare.kind.to_string();
-                    let fresh = || Exchange { kind, routes: Vec::new() };
-                    self.exchanges.entry(name.clone()).or_insert_with(fresh);
+                    let new_exchange = || Exchange { kind, routes: Vec::new() };
+                    self.exchanges.entry(name.clone()).or_insert_with(new_exchange);
                 }
                 let known = self.exchange(&name)?;
                 if !declare.passive && known.kind != declare.kind.as_str() {
@@ -193,7 +193,7 @@ impl State {
                 Ok(None)
             }
             B::Ack(ack) => {
-                let taken = self.settle(id, number, ack.delivery_tag, ack.multiple)?;
+                let taken = self.take_unacked(id, number, ack.delivery_tag, ack.multiple)?;
                 for unacked in &taken {
                     if let Some(queue) = self.queues.get_mut(&unacked.queue) {
                         queue.unacked -= 1;
@@ -202,11 +202,15 @@ impl State {
                 taken.iter().for_each(|unacked| self.deliver(&unacked.queue));
                 Ok(None)
             }
-            B::Nack(nack) => self.back(id, number, nack.delivery_tag, nack.multiple, nack.requeue),
-            B::Reject(reject) => self.back(id, number, reject.delivery_tag, false, reject.requeue),
+            B::Nack(nack) => {
+                self.reject_unacked(id, number, nack.delivery_tag, nack.multiple, nack.requeue)
+            }
+            B::Reject(reject) => {
+                self.reject_unacked(id, number, reject.delivery_tag, false, reject.requeue)
+            }
             B::Qos(qos) => {
                 if let Some(channel) = self.channel(id, number) {
-                    channel.is_limited = qos.global && qos.prefetch_count > 0;
+                    channel.has_global_limit = qos.global && qos.prefetch_count > 0;
                     channel.prefetch = usize::from(qos.prefetch_count);
                 }
                 basic_reply(B::QosOk(basic::QosOk {}))
@@ -223,15 +227,15 @@ impl State {
             }
             B::Get(get) => self.get(id, number, get),
             B::Recover(_) => {
-                // Deliveries come behind it.
-                self.say(id, number, AMQPClass::Basic(B::RecoverOk(basic::RecoverOk {})));
-                self.back(id, number, 0, true, true)
+                // Deliveries follow the reply.
+                self.send_method(id, number, AMQPClass::Basic(B::RecoverOk(basic::RecoverOk {})));
+                self.reject_unacked(id, number, 0, true, true)
             }
             other => refuse(540, format!("NOT_IMPLEMENTED - {other:?}")),
         }
     }
 
-    fn settle(
+    fn take_unacked(
         &mut self,
         id: u64,
         number: u16,
@@ -250,12 +254,19 @@ impl State {
         }
     }
 
-    fn back(&mut self, id: u64, number: u16, tag: u64, multiple: bool, requeue: bool) -> Reply {
-        let taken = self.settle(id, number, tag, multiple)?;
+    fn reject_unacked(
+        &mut self,
+        id: u64,
+        number: u16,
+        tag: u64,
+        multiple: bool,
+        requeue: bool,
+    ) -> Reply {
+        let taken = self.take_unacked(id, number, tag, multiple)?;
         let queues: Vec<String> = taken.iter().map(|unacked| unacked.queue.clone()).collect();
-        // The oldest comes first again.
+        // In reverse, so that the oldest is first again.
         for unacked in taken.into_iter().rev() {
-            self.give_back(unacked, requeue);
+            self.reject(unacked, requeue);
         }
         queues.iter().for_each(|queue| self.deliver(queue));
         Ok(None)
@@ -267,28 +278,29 @@ impl State {
         let ok = AMQPClass::Basic(basic::AMQPMethod::ConsumeOk(ok));
         if name == REPLY_TO {
             if let Some(channel) = self.channel(id, number) {
-                channel.answers = Some(tag);
+                channel.direct_reply_consumer = Some(tag);
             }
             return Ok(Some(ok));
         }
-        let is_limited = self.channel(id, number).is_some_and(|channel| channel.is_limited);
+        let has_global_limit =
+            self.channel(id, number).is_some_and(|channel| channel.has_global_limit);
         let state = self.queue(id, &name)?;
-        if is_limited && state.is_quorum() {
+        if has_global_limit && state.is_quorum() {
             let text = format!("NOT_IMPLEMENTED - queue '{name}' does not support global qos");
             return Err(Refusal { code: 540, text, is_hard: true });
         }
-        if state.is_taken || consume.exclusive && !state.consumers.is_empty() {
+        if state.has_exclusive_consumer || consume.exclusive && !state.consumers.is_empty() {
             return refuse(403, format!("ACCESS_REFUSED - queue '{name}' in exclusive use"));
         }
-        state.is_taken = consume.exclusive;
+        state.has_exclusive_consumer = consume.exclusive;
         state.consumers.push_back((id, number, tag.clone()));
         if let Some(channel) = self.channel(id, number) {
             let prefetch = channel.prefetch;
             let known = ConsumerState { queue: name.clone(), no_ack: consume.no_ack, prefetch };
             channel.consumers.insert(tag, known);
         }
-        // Deliveries come behind it.
-        self.say(id, number, ok);
+        // Deliveries follow the reply.
+        self.send_method(id, number, ok);
         self.deliver(&name);
         Ok(None)
     }
@@ -305,7 +317,7 @@ impl State {
         state.unacked += usize::from(!get.no_ack);
         let Some(peer) = self.peers.get_mut(&id) else { return Ok(None) };
         let Some(channel) = peer.channels.get_mut(&number) else { return Ok(None) };
-        let delivery_tag = channel.tag();
+        let delivery_tag = channel.take_tag();
         let got = basic::GetOk {
             delivery_tag,
             redelivered: stored.deliveries > 0,
@@ -314,7 +326,7 @@ impl State {
             message_count,
         };
         let method = AMQPClass::Basic(basic::AMQPMethod::GetOk(got));
-        append_content(&mut peer.output, number, method, &delivered(&stored, is_quorum));
+        append_content(&mut peer.output, number, method, &as_delivered(&stored, is_quorum));
         if !get.no_ack {
             let unacked = Unacked { queue: name, consumer: String::new(), stored };
             channel.unacked.insert(delivery_tag, unacked);

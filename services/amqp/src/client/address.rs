@@ -1,4 +1,4 @@
-//! Where a broker is, and who asks: an `amqp://` or `amqps://` URL.
+//! The `amqp://` or `amqps://` URL of a broker.
 
 pub(crate) mod query;
 
@@ -11,28 +11,28 @@ use amq_protocol::uri::{AMQPScheme, AMQPUri};
 use crate::client::address::query::Query;
 use crate::error::Error;
 
-/// Where a broker is, and who asks.
+/// The URL of a broker: where it runs, and the user who connects.
 ///
-/// Made of `amqp://user:password@host:port/vhost`; `amqps` is TLS. User, password and virtual host are
-/// percent-decoded; without them it is guest, guest, and `/` (also for an empty path). Its `Debug` and
+/// The format is `amqp://user:password@host:port/vhost`; `amqps` is TLS. User, password and virtual host
+/// are percent-decoded; the defaults are guest, guest and `/` (also for an empty path). `Debug` and
 /// `Display` do not show the password.
 ///
-/// After a question mark there may be what RabbitMQ calls query parameters, as
-/// `amqps://host?cacertfile=/etc/ca.pem&heartbeat=10`. They count more than [`Options`](crate::Options).
+/// RabbitMQ's query parameters may follow, as in
+/// `amqps://host?cacertfile=/etc/ca.pem&heartbeat=10`. They override [`Options`](crate::Options).
 ///
 /// | parameter | meaning |
 /// | --- | --- |
-/// | `cacertfile` | trusts whoever the certificates of this PEM file vouch for, and not whom the platform trusts |
-/// | `certfile`, `keyfile` | shows this certificate to the broker; PEM files. Without `keyfile` the key is in `certfile` |
-/// | `verify` | `verify_none`: takes any certificate, so anybody on the way can be the broker. `verify_peer` is the default |
-/// | `server_name_indication` | the name that the broker's certificate has to be for, instead of the host's |
-/// | `auth_mechanism` | `external`: `certfile` says who asks, instead of user and password. `plain` is the default |
+/// | `cacertfile` | trusts the certificate authorities in this PEM file, instead of the platform's |
+/// | `certfile`, `keyfile` | the client certificate and its key; PEM files. Without `keyfile`, `certfile` has the key |
+/// | `verify` | `verify_none` accepts any certificate, so a man in the middle can pose as the broker. `verify_peer` is the default |
+/// | `server_name_indication` | the name that the broker's certificate must have, instead of the host's |
+/// | `auth_mechanism` | `external` authenticates with `certfile`, instead of user and password. `plain` is the default |
 /// | `heartbeat` | in seconds: [`Options::heartbeat`](crate::Options::heartbeat) |
 /// | `connection_timeout` | in milliseconds: [`Options::connect_timeout`](crate::Options::connect_timeout) |
 /// | `channel_max` | [`Options::channel_max`](crate::Options::channel_max) |
 ///
-/// The first five are for `amqps` only. Their files are read for each connection, so a certificate that
-/// was renewed is used from the next one on.
+/// The first five are for `amqps` only. Each connection reads the files anew, so the next connection
+/// uses a renewed certificate.
 ///
 /// # Examples
 ///
@@ -51,7 +51,7 @@ pub struct Address {
 }
 
 impl Address {
-    /// The host's name or number.
+    /// The host's name or IP address.
     pub fn host(&self) -> &str {
         &self.uri.authority.host
     }
@@ -66,12 +66,12 @@ impl Address {
         &self.uri.vhost
     }
 
-    /// Who asks.
+    /// The user.
     pub fn user(&self) -> &str {
         &self.uri.authority.userinfo.username
     }
 
-    /// Whether it is `amqps://`.
+    /// Whether the scheme is `amqps://`.
     pub fn is_tls(&self) -> bool {
         self.uri.scheme == AMQPScheme::AMQPS
     }
@@ -84,12 +84,12 @@ impl Address {
         &self.uri.authority.userinfo.password
     }
 
-    /// The error of a connection that was not made.
+    /// The error of a failed connection attempt.
     pub(crate) fn no_connection(&self, source: io::Error) -> Error {
         Error::Connect { address: self.place(), source: source.into() }
     }
 
-    /// Host and port, as errors name it.
+    /// Host and port, for error messages.
     pub(crate) fn place(&self) -> String {
         match self.host().contains(':') {
             true => format!("[{}]:{}", self.host(), self.port()),
@@ -103,12 +103,12 @@ impl FromStr for Address {
 
     /// # Errors
     ///
-    /// [`Error::Invalid`], which does not repeat the URL (there may be a password in it).
+    /// [`Error::Invalid`], without the URL, which may contain a password.
     fn from_str(url: &str) -> Result<Self, Error> {
         let invalid = |why: &str| {
             Error::Invalid(format!("the broker's URL: {why} (amqp://user:password@host/vhost)"))
         };
-        // The library takes a number of IPv6 for no host, and falls back to its default.
+        // The library does not parse IPv6 addresses, and falls back to its default host.
         let host = url.find("://").map_or(0, |at| at + "://".len());
         let end = url[host..].find(['/', '?', '#']).map_or(url.len(), |length| host + length);
         let (plain, number) = match (url[..end].find('['), url[..end].find(']')) {
@@ -160,7 +160,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_left_out_is_the_usual() {
+    fn missing_parts_have_defaults() {
         let usual = ("h".into(), 5672, "/".into(), "guest".into());
         for url in ["amqp://h", "amqp://h/", "amqp://h/%2F", "amqp://h:5672/%2f", "amqp://guest@h"]
         {
@@ -183,7 +183,7 @@ mod tests {
     }
 
     #[test]
-    fn a_wrong_url_is_an_error_without_the_password() {
+    fn errors_do_not_show_the_password() {
         for url in [
             "",
             "h",

@@ -1,6 +1,6 @@
-//! A channel, as tasks hold it: what is asked of the broker.
+//! The handle of a channel, with its requests.
 //!
-//! Queues and exchanges are in `declare`, publishing in `publish`, what comes in in `consumer`.
+//! Queues and exchanges are in `declare`, publishing in `publish`, deliveries in `consumer`.
 
 pub(crate) mod declare;
 pub(crate) mod publish;
@@ -13,20 +13,22 @@ use amq_protocol::protocol::{AMQPClass, basic};
 use pikake_sync::oneshot;
 
 use crate::client::consumer::Consumer;
-use crate::client::hub::{Answer, Asker, ChannelInner, Connection, Delivery, wrong_answer};
+use crate::client::hub::{
+    Answer, ChannelInner, Connection, Delivery, Requester, unexpected_answer,
+};
 use crate::error::Error;
 use crate::message::{ConsumeOptions, REPLY_TO, short};
 
-/// A channel of a connection: a line of requests and messages of its own.
+/// A channel of a connection: an independent sequence of requests and messages.
 ///
-/// Clones are the same channel. Requests are sent one after the other, and each gets its own answer. It
-/// is closed when the last clone is gone, with the last consumer and unsettled delivery. When the
-/// connection is lost, it goes on with the next one. When the broker closes it (which is how AMQP
-/// reports most errors), it stays closed, and another can be opened; its connection and other channels
-/// know nothing of it.
+/// Clones are the same channel. The channel sends one request at a time. The channel closes when the
+/// last clone, consumer and unsettled delivery are dropped. A lost connection does not close the
+/// channel, which recovers with the next connection. The broker reports most errors by closing the
+/// channel: then it stays closed, and a new one can be opened. The connection and other channels are
+/// not affected.
 ///
-/// Of all requests: an interruption point. If one is interrupted or dropped while it waits for its
-/// answer, it may have been done; the channel remains usable.
+/// Every request is an interruption point. The broker may execute a request that was interrupted or
+/// dropped while it waited for the reply; the channel remains usable.
 #[derive(Clone)]
 pub struct Channel(pub(crate) Rc<ChannelInner>);
 
@@ -35,8 +37,8 @@ impl Channel {
         let hub = connection.hub().clone();
         hub.room_for_channel().await?;
         let (sender, receiver) = oneshot::channel();
-        let asker = Asker { sender: Some(sender), channel: None };
-        let opened = hub.with(|session| session.open_channel(asker));
+        let requester = Requester { sender: Some(sender), channel: None };
+        let opened = hub.with(|session| session.open_channel(requester));
         let number = match opened {
             Some(Ok(number)) => number,
             Some(Err((error, _))) => return Err(error),
@@ -53,12 +55,12 @@ impl Channel {
         Ok(channel)
     }
 
-    /// The connection it belongs to.
+    /// The channel's connection.
     pub fn connection(&self) -> &Connection {
         self.0.connection()
     }
 
-    /// Why it is closed, or its connection is for good; `None` while it can be used.
+    /// The error that closed the channel or its connection; `None` while the channel is usable.
     pub fn closed(&self) -> Option<Error> {
         self.0.closed()
     }
@@ -67,14 +69,14 @@ impl Channel {
         self.0.ask(method?).await
     }
 
-    /// Limits how many unacknowledged deliveries there may be: of each consumer that comes after
-    /// (which [`ConsumeOptions::prefetch`] does as well), or, if `global`, of the channel, whose
-    /// consumers then have none of their own.
+    /// Limits unacknowledged deliveries: of each later consumer (as [`ConsumeOptions::prefetch`] does),
+    /// or, if `global`, of the whole channel. A global limit replaces the limits of the channel's
+    /// consumers.
     ///
     /// # Errors
     ///
-    /// [`Error::NoGlobalQos`] where the broker knows no limit for a channel (RabbitMQ 4.3 and later;
-    /// with quorum queues, consuming fails). Others as for any request.
+    /// [`Error::NoGlobalQos`] if the broker supports no limit for a channel (RabbitMQ 4.3 and later;
+    /// with quorum queues, consuming fails); others as for any request.
     pub fn qos(
         &self,
         prefetch: u16,
@@ -84,18 +86,18 @@ impl Channel {
         async move {
             channel.0.ask(ChannelInner::qos(prefetch, global)).await?;
             if global {
-                channel.0.limit_all(prefetch);
+                channel.0.set_global_limit(prefetch);
             }
             Ok(())
         }
     }
 
-    /// Takes deliveries from a queue.
+    /// Starts a consumer of a queue.
     ///
     /// # Errors
     ///
-    /// [`Error::ChannelClosed`] with 404 if the queue is not there, 403 if another consumer has it for
-    /// itself; [`Error::NoGlobalQos`]; others as for any request.
+    /// [`Error::ChannelClosed`] with 404 if the queue does not exist, 403 if another consumer is
+    /// exclusive; [`Error::NoGlobalQos`]; others as for any request.
     pub fn consume(
         &self,
         queue: &str,
@@ -105,20 +107,20 @@ impl Channel {
         async move {
             let queue = queue?;
             channel.hub().ready().await?;
-            // It is known here before a delivery can come, and ends if this is given up.
+            // Registered before the first delivery can arrive, and dropped if this future is dropped.
             let consumer = Consumer::new(&channel, channel.new_tag()?, queue, options);
-            if let Some(limit) = channel.limit(&consumer.inner) {
-                channel.request(limit, Asker::NOBODY)?;
+            if let Some(limit) = channel.prefetch_request(&consumer.inner) {
+                channel.request(limit, Requester::NONE)?;
             }
             channel.ask(consumer.inner.request()).await?;
             Ok(consumer)
         }
     }
 
-    /// Takes the answers to what this channel publishes with
-    /// `reply_to: amq.rabbitmq.reply-to`, without a queue and without acknowledgements. Once a
-    /// channel. Who answers must not publish as mandatory: RabbitMQ finds no queue then. Answers that
-    /// come while the connection is lost are lost.
+    /// Starts the consumer of replies to messages that this channel publishes with
+    /// `reply_to: amq.rabbitmq.reply-to`, without a queue and without acknowledgements. A channel can
+    /// have one. Repliers must not publish as mandatory: RabbitMQ finds no queue then. Replies during a
+    /// lost connection are lost.
     ///
     /// # Errors
     ///
@@ -127,13 +129,13 @@ impl Channel {
         self.consume(REPLY_TO, ConsumeOptions { no_ack: true, ..ConsumeOptions::default() })
     }
 
-    /// Takes one message from a queue, if there is one. Messages that cannot be read are rejected, and
-    /// the one behind them is taken.
+    /// Takes one message from a queue, if there is one. Unreadable messages are rejected, and the next
+    /// one is taken.
     ///
     /// # Errors
     ///
-    /// [`Error::ChannelClosed`] with 404 if the queue is not there; others as for any request.
-    /// Interrupted, it gives the message back, unless it needs no acknowledgement: then it is lost.
+    /// [`Error::ChannelClosed`] with 404 if the queue does not exist; others as for any request.
+    /// An interrupted get requeues its message. With `no_ack` the message is lost.
     pub fn get(
         &self,
         queue: &str,
@@ -147,14 +149,14 @@ impl Channel {
                 match channel.clone().ask(get.clone()).await? {
                     Answer::Got(delivery) => return Ok(delivery.map(|delivery| *delivery)),
                     Answer::Rejected => {}
-                    _ => return Err(wrong_answer()),
+                    _ => return Err(unexpected_answer()),
                 }
             }
         }
     }
 
-    /// Gives all unsettled deliveries of the channel back to their queues, which deliver them again;
-    /// to settle those then is [`Stale`](crate::Stale).
+    /// Requeues all unsettled deliveries of the channel, which the broker redelivers. Settling the old
+    /// deliveries afterwards is [`Stale`](crate::Stale).
     ///
     /// # Errors
     ///
@@ -165,17 +167,17 @@ impl Channel {
         async move { asked.await.map(drop) }
     }
 
-    /// Closes it, for all its clones, and waits until the broker knows. Without a connection there is
-    /// nothing to wait for: it does not come back with the next one. Messages that are not confirmed yet
-    /// are uncertain: await them before.
+    /// Closes the channel and all its clones, and waits for the broker's reply. Without a connection the
+    /// channel closes at once, and does not recover with the next one. Unconfirmed messages become
+    /// uncertain: await their confirms first.
     ///
     /// # Cancellation
     ///
-    /// An interruption point. The channel is closed also if this is interrupted or dropped in its wait.
+    /// An interruption point. The channel closes even if the wait is interrupted or dropped.
     ///
     /// # Errors
     ///
-    /// That it was closed before, or that no answer came; the interruption. It is closed then, too.
+    /// The error of an earlier close, a missing reply, the interruption. The channel is closed then, too.
     pub fn close(&self) -> impl Future<Output = Result<(), Error>> + use<> {
         let channel = self.0.clone();
         async move {
@@ -183,14 +185,14 @@ impl Channel {
                 return Err(error);
             }
             let (sender, receiver) = oneshot::channel();
-            let asker = Asker { sender: Some(sender), channel: None };
+            let requester = Requester { sender: Some(sender), channel: None };
             let number = channel.number.get();
-            let asked = channel.hub().with(|session| session.close_channel(number, asker));
+            let asked = channel.hub().with(|session| session.close_channel(number, requester));
             channel.hub().channels.borrow_mut().remove(&number);
             channel.end(&Error::Closed);
             match asked {
                 Some(Ok(())) => channel.hub().answer(receiver).await.map(drop),
-                // The broker does not know it, or knows no more of this connection.
+                // The broker has no such channel, or the connection is lost or closing.
                 Some(Err(_)) | None => Ok(()),
             }
         }

@@ -1,4 +1,4 @@
-//! The connection, as tasks hold it.
+//! The methods of a connection's handle.
 
 use std::fmt;
 use std::future::Future;
@@ -18,14 +18,13 @@ impl Connection {
     ///
     /// # Cancellation
     ///
-    /// An interruption point. Interrupted or dropped, it leaves no connection.
+    /// An interruption point. An interrupted or dropped future leaves no connection.
     ///
     /// # Errors
     ///
-    /// [`Error::Connect`], also for a handshake of TLS that failed, and [`Error::Refused`] with address
-    /// and cause, at once unless [`Options::keep_trying`]; [`Error::Invalid`] for files that the URL names
-    /// and that cannot be used; [`Error::Protocol`] if something else than a broker is there; the
-    /// interruption.
+    /// [`Error::Connect`], also for a failed TLS handshake, and [`Error::Refused`], both at once unless
+    /// [`Options::keep_trying`]; [`Error::Invalid`] for unusable files in the URL; [`Error::Protocol`] if
+    /// the peer is no AMQP broker; the interruption.
     ///
     /// # Panics
     ///
@@ -36,7 +35,7 @@ impl Connection {
     ) -> impl Future<Output = Result<Self, Error>> + use<> {
         let address = address.clone();
         async move {
-            let options = address.query().over(options);
+            let options = address.query().apply_to(options);
             let hub = Hub::new(address, options);
             let connection = Self::of(&hub);
             spawn("amqp connection", supervise(hub)).detach();
@@ -50,23 +49,23 @@ impl Connection {
         }
     }
 
-    /// Opens a channel whose messages are confirmed. If there are as many as there may be
-    /// ([`Options::channel_max`]), it waits for the end of another; who came first is first.
+    /// Opens a channel in confirm mode. If all [`Options::channel_max`] channels are open, this waits
+    /// for the close of one, in first-come order.
     ///
     /// # Cancellation
     ///
-    /// An interruption point. Interrupted or dropped, it leaves no channel.
+    /// An interruption point. An interrupted or dropped future leaves no channel.
     ///
     /// # Errors
     ///
-    /// [`Error::Unavailable`] if there is no connection, or no channel to be had, for longer than
+    /// [`Error::Unavailable`] if there is no connection or free channel for longer than
     /// [`Options::blocked_deadline`]; [`Error::Closed`]; the interruption.
     pub fn channel(&self) -> impl Future<Output = Result<Channel, Error>> + use<> {
         Channel::open(self.clone(), true)
     }
 
-    /// Opens a channel whose messages are not confirmed: publishing ends when the message is queued
-    /// here, and what is lost on the way is lost.
+    /// Opens a channel without confirms: publishing ends when the message is queued in this process, and
+    /// the message may be lost unnoticed.
     ///
     /// # Errors
     ///
@@ -75,28 +74,28 @@ impl Connection {
         Channel::open(self.clone(), false)
     }
 
-    /// How it is.
+    /// The state of the connection.
     pub fn state(&self) -> State {
         self.hub().state.borrow().clone()
     }
 
-    /// How often it was lost. What a broker keeps for a connection is gone when this has changed: whom
-    /// it answers directly, what it has delivered.
+    /// The number of times that the connection was lost. A change means that the broker has dropped its
+    /// state for the connection: direct reply-to addresses and unsettled deliveries.
     pub fn epoch(&self) -> u64 {
         self.hub().epoch.get()
     }
 
-    /// Where it goes.
+    /// The broker's address.
     pub fn address(&self) -> &Address {
         &self.hub().address
     }
 
-    /// Waits until its state changes, and gives the new one. At the end there is no change any more,
-    /// and the end is given at once.
+    /// Waits until the state changes, and returns the new one. A closed connection returns its state at
+    /// once.
     ///
     /// # Cancellation
     ///
-    /// An interruption point. Nothing is lost when it is dropped.
+    /// An interruption point. Dropping the future loses nothing.
     ///
     /// # Errors
     ///
@@ -119,18 +118,18 @@ impl Connection {
         Ok(())
     }
 
-    /// Closes it: what is queued is sent, the broker told, and its answer awaited for three seconds.
+    /// Closes the connection: sends all queued output and the close, and waits three seconds for the reply.
     ///
-    /// Whoever waits on it gets [`Error::Closed`]. Messages that are not confirmed yet are uncertain:
-    /// await them before.
+    /// All waits on the connection fail with [`Error::Closed`]. Unconfirmed messages become uncertain:
+    /// await their confirms first.
     ///
     /// # Cancellation
     ///
-    /// An interruption point. The connection is closed also if this is interrupted or dropped.
+    /// An interruption point. The connection closes even if the wait is interrupted or dropped.
     ///
     /// # Errors
     ///
-    /// Only the interruption: that a connection cannot be closed in good order does not keep it open.
+    /// Only the interruption. The connection closes even if the broker does not reply.
     pub fn close(&self) -> impl Future<Output = Result<(), Error>> + use<> {
         let connection = self.clone();
         async move {

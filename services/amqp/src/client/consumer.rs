@@ -1,4 +1,4 @@
-//! Who takes deliveries from a queue.
+//! The handle of a consumer.
 
 use std::fmt;
 use std::future::Future;
@@ -9,15 +9,15 @@ use amq_protocol::protocol::{AMQPClass, basic};
 use amq_protocol::types::ShortString;
 use pikake_traps::park_at;
 
-use crate::client::hub::{Asker, ChannelInner, ConsumerInner, Delivery};
+use crate::client::hub::{ChannelInner, ConsumerInner, Delivery, Requester};
 use crate::error::Error;
 use crate::message::ConsumeOptions;
 
 /// Takes deliveries from a queue.
 ///
-/// It goes on over lost connections. Dropped, it ends at the broker, and what was delivered and not
-/// taken goes back to the queue; deliveries that were taken stay with who took them.
-#[must_use = "dropped, it ends"]
+/// A consumer survives lost connections. Dropping the consumer cancels it at the broker and requeues the
+/// deliveries that were not taken. Taken deliveries are not affected.
+#[must_use = "dropping a consumer cancels it"]
 pub struct Consumer {
     pub(crate) inner: Rc<ConsumerInner>,
     pub(crate) channel: Rc<ChannelInner>,
@@ -35,15 +35,15 @@ impl Consumer {
         Self { inner, channel: channel.clone() }
     }
 
-    /// The next delivery, as soon as there is one.
+    /// Waits for the next delivery.
     ///
     /// # Cancellation
     ///
-    /// An interruption point while there is none. Dropped or interrupted, it has taken none.
+    /// An interruption point while there is no delivery. A dropped or interrupted wait takes none.
     ///
     /// # Errors
     ///
-    /// When no more will come: [`Error::ConsumerCancelled`] by the broker, [`Error::ChannelClosed`],
+    /// After the last delivery: [`Error::ConsumerCancelled`] by the broker, [`Error::ChannelClosed`],
     /// [`Error::ConnectionClosed`], [`Error::Closed`]. The interruption.
     #[expect(clippy::should_implement_trait, reason = "an iterator could not wait")]
     #[track_caller]
@@ -62,37 +62,37 @@ impl Consumer {
         }
     }
 
-    /// A delivery that is here already.
+    /// The next delivery, if it has arrived.
     pub fn try_next(&mut self) -> Option<Delivery> {
         self.inner.buffer.borrow_mut().pop_front()
     }
 
-    /// The consumer's name at the broker.
+    /// The consumer tag.
     pub fn tag(&self) -> &str {
         self.inner.tag.as_str()
     }
 
-    /// Ends it, and waits until the broker knows. What was delivered and not taken goes back.
+    /// Cancels the consumer, waits for the broker's reply, and requeues deliveries that were not taken.
     ///
     /// # Cancellation
     ///
-    /// An interruption point. It ends also if this is interrupted or dropped.
+    /// An interruption point. The consumer ends even if the wait is interrupted or dropped.
     ///
     /// # Errors
     ///
-    /// That its channel or connection has ended, or no answer came; the interruption.
+    /// The end of the channel or connection, a missing reply, the interruption.
     pub fn cancel(self) -> impl Future<Output = Result<(), Error>> {
         let channel = self.channel.clone();
         async move {
             let asked = channel.ask(self.stop()).await;
-            self.inner.is_gone.set(asked.is_ok());
-            // What is here goes back now that the broker knows: it would send it here again.
+            self.inner.has_ended_at_broker.set(asked.is_ok());
+            // Requeues the buffer only now: before the cancel, the broker would redeliver it here.
             drop(self);
             asked.map(drop)
         }
     }
 
-    /// Ends it on this side, and gives what is to be asked of the broker.
+    /// Ends the consumer on this side, and returns the request that cancels it.
     fn stop(&self) -> AMQPClass {
         self.inner.ended.borrow_mut().get_or_insert(Error::Closed);
         AMQPClass::Basic(basic::AMQPMethod::Cancel(basic::Cancel {
@@ -105,13 +105,13 @@ impl Consumer {
 impl Drop for Consumer {
     fn drop(&mut self) {
         self.channel.forget_consumer(&self.inner);
-        if !self.inner.is_gone.get() {
+        if !self.inner.has_ended_at_broker.get() {
             let (number, cancel) = (self.channel.number.get(), self.stop());
-            let asked = self.channel.hub().with(|s| s.request(number, cancel, Asker::NOBODY));
-            // A channel that has ended has ended its consumers.
+            let asked = self.channel.hub().with(|s| s.request(number, cancel, Requester::NONE));
+            // On an error the channel has ended, and its consumers with it.
             drop(asked);
         }
-        // After the broker was told: it would send them here again.
+        // Only after the cancel: before, the broker would redeliver them here.
         drop(self.inner.buffer.take());
     }
 }

@@ -1,5 +1,5 @@
-//! What can go wrong with a message: a [`PublishError`], which gives the message back where it has not
-//! been sent, and [`Stale`] for a delivery that is settled too late.
+//! The errors of messages: [`PublishError`], which contains an unsent message, and [`Stale`] for a
+//! delivery that is settled too late.
 
 use std::error::Error as StdError;
 use std::fmt;
@@ -9,49 +9,49 @@ use pikake_traps::Interrupted;
 use crate::error::Error;
 use crate::message::Message;
 
-/// Why a message is not known to be in the broker's hands.
+/// The error of a message that the broker has not confirmed.
 ///
-/// Where the message has certainly not been sent, it is inside: [`into_message`](Self::into_message).
+/// If the message was certainly not sent, [`into_message`](Self::into_message) returns the message.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub enum PublishError {
-    /// The broker took it and could not keep it: a full queue that rejects, an internal error.
+    /// The broker received the message but refused it: a full queue, an internal error.
     Nacked,
-    /// It was published as mandatory, and no queue takes it.
+    /// The message was mandatory, and no queue is bound for it.
     Returned {
-        /// 312 where no queue is bound.
+        /// The reply code: 312 if no queue is bound.
         code: u16,
-        /// In the broker's words.
+        /// The broker's reply text.
         text: String,
     },
-    /// It was sent, the connection was lost, and it was not sent again. It may be there or not.
+    /// The connection was lost after the message was sent, and the message was not sent again.
     Uncertain,
-    /// The broker takes no messages (an alarm of memory or disk), or there was no connection, for
-    /// longer than [`Options::blocked_deadline`](crate::Options::blocked_deadline).
+    /// The broker accepted no messages (a memory or disk alarm), or there was no connection, for longer
+    /// than [`Options::blocked_deadline`](crate::Options::blocked_deadline).
     Blocked {
-        /// What the broker says, or why there is no connection.
+        /// The broker's reason, or the state of the connection.
         reason: String,
-        /// The message, if it was held back. Without, it was sent and its outcome is uncertain.
+        /// The message, if it was not sent. `None` if it was sent and its outcome is uncertain.
         message: Option<Box<Message>>,
     },
     /// The wait was interrupted.
     Interrupted {
-        /// By what.
+        /// The interruption.
         why: Interrupted,
-        /// The message, if it had not been sent. Without, its outcome is uncertain.
+        /// The message, if it was not sent. `None` if its outcome is uncertain.
         message: Option<Box<Message>>,
     },
     /// The channel or the connection was closed, or the message cannot be encoded.
     Closed {
-        /// Why.
+        /// The cause.
         error: Error,
-        /// The message, if it had not been sent. Without, its outcome is uncertain.
+        /// The message, if it was not sent. `None` if its outcome is uncertain.
         message: Option<Box<Message>>,
     },
 }
 
 impl PublishError {
-    /// The message, if it has certainly not been sent.
+    /// The message, if it was certainly not sent.
     pub fn into_message(self) -> Option<Message> {
         match self {
             Self::Blocked { message, .. }
@@ -61,7 +61,7 @@ impl PublishError {
         }
     }
 
-    /// Whether the message may have reached its queue all the same.
+    /// Whether the message may have reached its queue despite the error.
     pub fn is_uncertain(&self) -> bool {
         match self {
             Self::Uncertain => true,
@@ -72,8 +72,8 @@ impl PublishError {
         }
     }
 
-    /// The same with a message that has not been sent.
-    pub(crate) fn about(mut self, unsent: Message) -> Self {
+    /// Adds a message that was not sent.
+    pub(crate) fn with_message(mut self, unsent: Message) -> Self {
         if let Self::Blocked { message, .. }
         | Self::Interrupted { message, .. }
         | Self::Closed { message, .. } = &mut self
@@ -83,7 +83,7 @@ impl PublishError {
         self
     }
 
-    /// The interruption, if that is what it was.
+    /// The interruption, if the error is one.
     pub fn interrupted(&self) -> Option<&Interrupted> {
         match self {
             Self::Interrupted { why, .. } => Some(why),
@@ -95,14 +95,14 @@ impl PublishError {
 impl fmt::Display for PublishError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Nacked => f.write_str("the broker could not keep the message"),
+            Self::Nacked => f.write_str("the broker refused the message"),
             Self::Returned { code, text } => {
-                write!(f, "the broker returned the message, as no queue takes it: {code} {text}")
+                write!(f, "the broker returned the message as unroutable: {code} {text}")
             }
             Self::Uncertain => {
                 f.write_str("the connection was lost before the message was confirmed")
             }
-            Self::Blocked { reason, .. } => write!(f, "no message is taken: {reason}"),
+            Self::Blocked { reason, .. } => write!(f, "publishing is blocked: {reason}"),
             Self::Interrupted { why, .. } => write!(f, "publishing was cut short ({why})"),
             Self::Closed { error, .. } => write!(f, "the message was not confirmed: {error}"),
         }
@@ -119,14 +119,14 @@ impl StdError for PublishError {
     }
 }
 
-/// A delivery was acknowledged too late: it belongs to an earlier connection or a closed channel, and
-/// the broker has given the message back to its queue, or it was settled before.
+/// A delivery was settled too late or twice. Its connection or channel has ended, and the broker has
+/// requeued the message; or an earlier call has settled the delivery.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Stale;
 
 impl fmt::Display for Stale {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("the delivery is no longer this channel's: the broker has taken it back")
+        f.write_str("the delivery was settled before, or its channel or connection has ended")
     }
 }
 

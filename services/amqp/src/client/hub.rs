@@ -1,10 +1,10 @@
-//! What handles and tasks of a connection share: the session, the waiters, and the parts that refer to
-//! each other. A connection lists its channels, a channel its consumers, a consumer holds deliveries, and a
-//! delivery keeps its channel and connection open.
+//! The state that handles and tasks of a connection share: the session, the waiters, and the parts that
+//! refer to each other. A connection lists its channels, a channel its consumers, a consumer holds
+//! deliveries, and a delivery keeps its channel and connection open.
 //!
-//! Handles ask the session and wake the writer. The reader feeds the session and hands its events out
-//! (`dispatch`). The session is never borrowed while anybody is told something, as whoever is told may
-//! ask at once.
+//! Handles call the session and wake the writer. The reader passes bytes to the session and dispatches
+//! its events (`dispatch`). No event is handled while the session is borrowed, since the handler may
+//! call the session.
 
 mod channel;
 mod consumer;
@@ -32,41 +32,41 @@ use crate::message::{ConsumeOptions, Message, Properties, Queue};
 use crate::session::Session;
 use crate::session::event::Ended;
 
-/// No more than so many bytes wait to be written; then publishers wait.
-const MOST_QUEUED: usize = 8 * 1024 * 1024;
+/// Bytes of queued output above which publishers wait.
+const MAX_QUEUED: usize = 8 * 1024 * 1024;
 
-/// How a connection is.
+/// The state of a connection.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub enum State {
-    /// The first connection is being made.
+    /// The first connection is being established.
     Connecting,
-    /// All is well.
+    /// The connection is usable.
     Open,
-    /// The broker takes no messages, for the reason it gives. Messages are held back.
+    /// The broker accepts no messages (connection.blocked). Publishers wait.
     Blocked {
-        /// In the broker's words: `low on memory`.
+        /// The broker's reason, for example `low on memory`.
         reason: String,
     },
-    /// The connection was lost and is being made again.
+    /// The connection was lost, and the client reconnects.
     Recovering {
-        /// Which attempt is under way, from 1 on.
+        /// The number of the current attempt, from 1.
         attempt: u32,
     },
-    /// Over, and why.
+    /// The connection is closed for good, with its cause.
     Closed(Error),
 }
 
-/// A connection to a broker, which is made again when it is lost.
+/// A connection to a broker, which reconnects when it is lost.
 ///
-/// It belongs to the kernel of the task that opened it, whose tasks share it by clones; one connection
-/// is enough for all of them. Threads do not touch it: they send what they have over a queue of
-/// `pikake-sync` to a task that does. When the last clone is gone, with the last channel, consumer and
-/// unsettled delivery, it is closed in the background, within three seconds.
+/// A connection belongs to the kernel of the task that opened it. One connection, shared by clones, is
+/// enough for all tasks of the kernel. Other threads send messages over a queue of `pikake-sync` to a
+/// task that publishes them. When the last clone, channel, consumer and unsettled delivery are dropped,
+/// the connection closes in the background, within three seconds.
 ///
-/// While a broker is short of memory or disk it stops reading from connections that publish, and so it
-/// does not see their acknowledgements either. A program that must go on draining its queues then opens
-/// two connections, and publishes over one of them only.
+/// A broker that is short of memory or disk stops reading from connections that publish, including their
+/// acknowledgements. A program that must consume even then opens two connections, and publishes over
+/// one of them only.
 ///
 /// # Examples
 ///
@@ -94,7 +94,7 @@ pub enum State {
 #[derive(Clone)]
 pub struct Connection(Rc<Handle>);
 
-/// As long as this lives, so does the connection.
+/// The shared handle, whose drop closes the connection.
 struct Handle(Rc<Hub>);
 
 impl Drop for Handle {
@@ -114,40 +114,40 @@ impl Connection {
     }
 }
 
-/// What handles and tasks of a connection share.
+/// The shared state of a connection.
 pub(crate) struct Hub {
     pub(super) address: Address,
     pub(super) options: Options,
     pub(super) state: RefCell<State>,
-    /// How often the state has changed.
+    /// The number of state changes.
     pub(super) changes: Cell<u64>,
     pub(super) changed: WaitQueue,
-    /// There is none between two connections.
+    /// `None` between two connections.
     pub(super) session: RefCell<Option<HubSession>>,
-    /// How often the connection was lost. What belongs to an earlier one is stale.
+    /// The number of lost connections. Deliveries of an earlier epoch are stale.
     pub(super) epoch: Cell<u64>,
-    /// Callers may use the session: it is open, and everything is as it was before.
+    /// Whether callers may use the session: it is open, and recovery is complete.
     pub(super) is_ready: Cell<bool>,
-    /// All that live, whether or not the session knows them: a recovery that is cut short must not
-    /// forget those whose turn had not come.
+    /// All live channels. An interrupted recovery must not forget channels that the session does not
+    /// know yet.
     all_channels: RefCell<Vec<Weak<ChannelInner>>>,
-    /// By their number in the session.
+    /// The channels of the session, by number.
     pub(super) channels: RefCell<BTreeMap<u16, Weak<ChannelInner>>>,
     pub(super) topology: RefCell<Topology>,
-    /// Something in it costs the connection, and it is not known what.
-    is_careful: Cell<bool>,
+    /// Whether recovery declares one by one, to find the declaration that closes the connection.
+    declares_one_by_one: Cell<bool>,
     retained: RefCell<Vec<Retained>>,
-    /// Why the broker takes no messages, and since when.
+    /// The reason and start of connection.blocked.
     pub(super) blocked: RefCell<Option<(String, Duration)>>,
-    /// Who waits for a connection, or for a broker that takes messages.
+    /// Waiters for a usable connection, or for a broker that accepts messages.
     pub(super) gate: WaitQueue,
-    /// Where one waits for the number of a channel to become free,
-    numbers: WaitQueue,
-    /// and where the others do, until it is their turn.
-    openers: Mutex<()>,
-    /// Where the writer waits for something to write.
+    /// The first opener of a channel waits here for a free number.
+    number_freed: WaitQueue,
+    /// The other openers of channels wait here in first-come order.
+    open_order: Mutex<()>,
+    /// The writer waits here for output.
     pub(super) writer: WaitQueue,
-    /// Where the timer waits for less.
+    /// Wakes the timer when a deadline may have become earlier.
     pub(super) timer: WaitQueue,
     pub(super) milestone: RefCell<Option<Milestone>>,
     pub(super) supervisor: WaitQueue,
@@ -155,22 +155,22 @@ pub(crate) struct Hub {
     origin: Ticks,
 }
 
-/// What the handles of a channel share with its connection.
+/// The state of a channel, shared by its handles.
 pub(crate) struct ChannelInner {
     connection: Connection,
-    /// In the session that is; 0 while there is none.
+    /// The number in the current session; 0 without a session or after the end.
     pub(super) number: Cell<u16>,
     confirms: bool,
-    /// The limit for the whole channel.
+    /// The prefetch of the whole channel.
     global_limit: Cell<Option<u16>>,
     consumers: RefCell<Vec<Weak<ConsumerInner>>>,
     next_consumer: Cell<u64>,
     ended: RefCell<Option<Error>>,
-    /// Who waits for a confirm of another message.
+    /// Publishers that wait for room in the publish window.
     pub(super) window: WaitQueue,
 }
 
-/// What channel and consumer share.
+/// The state that channel and consumer share.
 pub(crate) struct ConsumerInner {
     pub(super) tag: ShortString,
     pub(super) queue: ShortString,
@@ -178,34 +178,33 @@ pub(crate) struct ConsumerInner {
     pub(super) buffer: RefCell<VecDeque<Delivery>>,
     pub(super) waiters: WaitQueue,
     pub(super) ended: RefCell<Option<Error>>,
-    /// The broker knows that it has ended.
-    pub(super) is_gone: Cell<bool>,
+    /// Whether the broker has ended the consumer, or knows of its end.
+    pub(super) has_ended_at_broker: Cell<bool>,
 }
 
-/// A message that was delivered.
+/// A delivered message.
 #[derive(Debug)]
 #[non_exhaustive]
 pub struct Delivery {
     /// The content.
     pub body: Vec<u8>,
-    /// Headers and the rest.
+    /// The properties, including the headers.
     pub properties: Properties,
-    /// The exchange it was published to.
+    /// The exchange that the message was published to.
     pub exchange: String,
-    /// Its routing key.
+    /// The routing key.
     pub routing_key: String,
-    /// It was delivered before, and not settled.
+    /// Whether the message was delivered before without being settled.
     pub redelivered: bool,
-    /// What it is settled with. It can be taken out, to outlive the content.
+    /// Settles the delivery. The receipt can be moved out, to outlive the content.
     pub receipt: Receipt,
 }
 
-/// What a delivery is settled with.
+/// Settles a delivery.
 ///
-/// Settling never waits: it queues bytes, which leave when the tasks that are ready have run, many
-/// acknowledgements as one. Dropped without having been settled, it gives the message back to its
-/// queue. It keeps its channel open.
-#[must_use = "dropped, it gives the message back to its queue"]
+/// Settling never waits. Acknowledgements are queued and merged, and are sent when all ready tasks have
+/// run. Dropping an unsettled receipt requeues the message. A receipt keeps its channel open.
+#[must_use = "dropping a receipt requeues the message"]
 pub struct Receipt {
     channel: Rc<ChannelInner>,
     tag: u64,
@@ -213,39 +212,39 @@ pub struct Receipt {
     is_settled: Cell<bool>,
 }
 
-/// The answer to a request, as its caller gets it.
+/// The answer to a request.
 #[derive(Debug)]
 pub(crate) enum Answer {
     Done,
     Queue(Queue),
     Count(u32),
     Got(Option<Box<Delivery>>),
-    /// The message that was there could not be read, and is rejected.
+    /// The message for basic.get was unreadable, and is rejected.
     Rejected,
 }
 
-/// Who asked. Nobody, if the sender is `None`.
-pub(crate) struct Asker {
+/// The task that waits for an answer; no task if the sender is `None`.
+pub(crate) struct Requester {
     pub(super) sender: Option<oneshot::Sender<Result<Answer, Error>>>,
-    /// For a get, which has to be given back if its asker has gone.
+    /// The channel on which an unclaimed answer to basic.get is requeued.
     pub(super) channel: Option<Rc<ChannelInner>>,
 }
 
-impl Asker {
-    pub(crate) const NOBODY: Self = Self { sender: None, channel: None };
+impl Requester {
+    pub(crate) const NONE: Self = Self { sender: None, channel: None };
 }
 
-/// Who published.
+/// The task that waits for a confirm.
 pub(crate) struct Publisher {
-    /// Told in which epoch it was confirmed.
+    /// Receives the epoch of the confirm.
     pub(super) sender: oneshot::Sender<Result<u64, PublishError>>,
-    /// It stays open until the message is confirmed.
+    /// Stays open until the message is confirmed.
     pub(super) channel: Rc<ChannelInner>,
-    /// When the first of the connections was lost that it was sent over.
+    /// The time at which the first connection of the message was lost.
     pub(super) lost_at: Option<Duration>,
 }
 
-/// What the one who keeps the connection up waits for.
+/// An event that the supervisor waits for.
 #[derive(Debug)]
 pub(crate) enum Milestone {
     Opened,
@@ -253,14 +252,14 @@ pub(crate) enum Milestone {
     Lost(String),
 }
 
-/// A message that was not confirmed when its connection was lost.
+/// A message that was unconfirmed when its connection was lost.
 pub(crate) type Retained = (Box<Message>, Publisher);
 
-pub(crate) type HubSession = Session<Asker, Publisher>;
+pub(crate) type HubSession = Session<Requester, Publisher>;
 
-/// The session matches answers to requests, so this is not reached.
-pub(crate) fn wrong_answer() -> Error {
-    Error::Protocol("an answer to another question".to_owned())
+/// Unreachable: the session matches replies to requests.
+pub(crate) fn unexpected_answer() -> Error {
+    Error::Protocol("the reply to another request".to_owned())
 }
 
 impl Hub {
@@ -277,12 +276,12 @@ impl Hub {
             all_channels: RefCell::default(),
             channels: RefCell::default(),
             topology: RefCell::default(),
-            is_careful: Cell::new(false),
+            declares_one_by_one: Cell::new(false),
             retained: RefCell::default(),
             blocked: RefCell::default(),
             gate: WaitQueue::new(),
-            numbers: WaitQueue::new(),
-            openers: Mutex::new(()),
+            number_freed: WaitQueue::new(),
+            open_order: Mutex::new(()),
             writer: WaitQueue::new(),
             timer: WaitQueue::new(),
             milestone: RefCell::default(),
@@ -292,12 +291,12 @@ impl Hub {
         })
     }
 
-    /// The time since this was made, which is what the session counts in.
+    /// The time since the hub was created, as the session counts it.
     pub(crate) fn time(&self) -> Duration {
         elapsed_since(self.origin)
     }
 
-    /// Does something with the session, then sees to it that what it wants to say is written.
+    /// Calls a function with the session, if there is one, and wakes the writer.
     pub(crate) fn with<R>(&self, ask: impl FnOnce(&mut HubSession) -> R) -> Option<R> {
         let result = self.session.borrow_mut().as_mut().map(ask);
         self.writer.wake(1);
@@ -310,13 +309,13 @@ impl Hub {
         self.changed.wake(usize::MAX);
     }
 
-    pub(crate) fn reach(&self, milestone: Milestone) {
+    pub(crate) fn set_milestone(&self, milestone: Milestone) {
         if !matches!(milestone, Milestone::Opened) {
-            // Who comes from now on waits for the next connection.
+            // New requests wait for the next connection.
             self.is_ready.set(false);
         }
         let mut slot = self.milestone.borrow_mut();
-        // What ended it is worth more than that it has ended.
+        // The broker's reason is not replaced by the loss of the connection.
         if !matches!(*slot, Some(Milestone::Ended(_))) {
             *slot = Some(milestone);
         }
@@ -324,7 +323,7 @@ impl Hub {
         self.supervisor.wake(usize::MAX);
     }
 
-    /// Why nothing may be published just now; `None` if it may.
+    /// The reason why no message can be sent now, if there is one.
     pub(crate) fn obstacle(&self) -> Option<String> {
         if !self.is_ready.get() {
             return Some(match &*self.state.borrow() {
@@ -338,11 +337,11 @@ impl Hub {
             return Some(format!("the broker is blocked: {reason}"));
         }
         let queued = self.session.borrow().as_ref().map_or(0, Session::queued);
-        (queued > MOST_QUEUED).then(|| "the broker reads too slowly".to_owned())
+        (queued > MAX_QUEUED).then(|| "the broker reads too slowly".to_owned())
     }
 
-    /// Whether it is closed for good, and why.
-    pub(crate) fn end(&self) -> Option<Error> {
+    /// The error of the close, if the connection is closed or about to close.
+    pub(crate) fn closed(&self) -> Option<Error> {
         match &*self.state.borrow() {
             State::Closed(error) => Some(error.clone()),
             _ if self.close_requested.get() => Some(Error::Closed),
@@ -354,7 +353,7 @@ impl Hub {
     pub(crate) async fn ready(&self) -> Result<(), Error> {
         let waiting = async {
             while !self.is_ready.get() {
-                if let Some(error) = self.end() {
+                if let Some(error) = self.closed() {
                     return Err(error);
                 }
                 park(&self.gate).await?;
@@ -362,7 +361,7 @@ impl Hub {
             Ok(())
         };
         if self.is_ready.get() {
-            return self.end().map_or(Ok(()), Err);
+            return self.closed().map_or(Ok(()), Err);
         }
         match timeout_after(self.options.blocked_deadline, waiting).await {
             Ok(result) => result,
@@ -370,16 +369,16 @@ impl Hub {
         }
     }
 
-    /// Waits until a channel can be opened. Who came first is first.
+    /// Waits until a channel can be opened, in first-come order.
     pub(crate) async fn room_for_channel(&self) -> Result<(), Error> {
         let waiting = async {
-            let _turn = self.openers.lock().await?;
+            let _turn = self.open_order.lock().await?;
             loop {
                 self.ready().await?;
                 if !self.session.borrow().as_ref().is_some_and(Session::is_full) {
                     return Ok(());
                 }
-                park(&self.numbers).await?;
+                park(&self.number_freed).await?;
             }
         };
         if let Ok(result) = timeout_after(self.options.blocked_deadline, waiting).await {
@@ -392,8 +391,7 @@ impl Hub {
         }))
     }
 
-    /// Waits for the answer to a request. No broker needs that long, and a connection of its own would
-    /// need no less.
+    /// Waits for the answer to a request, up to the longer of `blocked_deadline` and `connect_timeout`.
     pub(crate) async fn answer(
         &self,
         receiver: oneshot::Receiver<Result<Answer, Error>>,
@@ -402,14 +400,14 @@ impl Hub {
         match timeout_after(limit, receiver).await {
             Ok(Ok(result)) => result,
             Ok(Err(oneshot::RecvError::Interrupted(why))) => Err(why.into()),
-            Ok(Err(_)) => Err(self.end().unwrap_or_else(|| {
-                Error::ConnectionLost("before the broker had answered".to_owned())
-            })),
+            Ok(Err(_)) => Err(self
+                .closed()
+                .unwrap_or_else(|| Error::ConnectionLost("before the broker replied".to_owned()))),
             Err(_) => Err(Error::Unavailable(format!("no answer within {limit:?}"))),
         }
     }
 
-    /// A channel has been opened.
+    /// Adds an opened channel.
     pub(crate) fn add_channel(&self, number: u16, channel: &Rc<ChannelInner>) {
         let mut all = self.all_channels.borrow_mut();
         all.retain(|channel| channel.strong_count() > 0);
@@ -417,17 +415,17 @@ impl Hub {
         self.channels.borrow_mut().insert(number, Rc::downgrade(channel));
     }
 
-    /// The channels that live and have not been closed.
+    /// The live channels that have not ended.
     pub(crate) fn live_channels(&self) -> Vec<Rc<ChannelInner>> {
         let all = self.all_channels.borrow();
         let live = all.iter().filter_map(Weak::upgrade);
         live.filter(|channel| !channel.has_ended()).collect()
     }
 
-    /// Everybody looks again.
+    /// Wakes all waiters but the supervisor, which check their conditions again.
     pub(crate) fn wake_all(&self) {
         self.gate.wake(usize::MAX);
-        self.numbers.wake(1);
+        self.number_freed.wake(1);
         self.writer.wake(1);
         self.timer.wake(1);
         for channel in self.live_channels() {
@@ -435,7 +433,7 @@ impl Hub {
         }
     }
 
-    /// Asks for the end of the connection, and does not wait.
+    /// Requests the close of the connection without waiting.
     pub(crate) fn request_close(&self) {
         self.close_requested.set(true);
         self.supervisor.wake(usize::MAX);

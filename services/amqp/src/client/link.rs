@@ -1,7 +1,7 @@
-//! The tasks of one connection: one reads, one writes, one watches the time.
+//! The tasks of one connection: reader, writer and timer.
 //!
-//! The writer takes what has been queued until its turn comes, and writes it at once: what the tasks
-//! of a turn publish and acknowledge leaves together.
+//! The writer takes all queued output when it is stepped: messages and acknowledgements of all tasks of
+//! a turn are one write.
 
 use std::future::Future;
 use std::io;
@@ -14,15 +14,15 @@ use crate::client::error::PublishError;
 use crate::client::hub::{Hub, Milestone};
 use crate::client::stream::Stream;
 
-/// What is read at once, at most.
-const READ: usize = 64 * 1024;
-/// A buffer that has grown beyond is given up when it is empty.
-const KEPT: usize = 256 * 1024;
-/// After a write has failed, the reader has so long to find out why: a broker that hangs up has said
-/// so before.
-const LAST_WORDS: Duration = Duration::from_millis(500);
+/// The size of the read buffer, in bytes.
+const READ_SIZE: usize = 64 * 1024;
+/// The capacity, in bytes, to which the empty write buffer is shrunk.
+const MAX_KEPT_BUFFER: usize = 256 * 1024;
+/// The wait after a failed write in which the reader may receive the broker's close, which has the
+/// reason.
+const CLOSE_REASON_WAIT: Duration = Duration::from_millis(500);
 
-/// The tasks of one connection. They end with this.
+/// The tasks of one connection, which are aborted on drop.
 #[derive(Debug)]
 pub(crate) struct Link {
     tasks: [Task<()>; 3],
@@ -32,9 +32,9 @@ impl Link {
     pub(crate) fn start(hub: &Rc<Hub>, stream: Stream) -> Self {
         let stream = Rc::new(stream);
         let tasks = [
-            spawn("amqp reader", read(hub.clone(), stream.clone())),
-            spawn("amqp writer", write(hub.clone(), stream)),
-            spawn("amqp timer", watch(hub.clone())),
+            spawn("amqp reader", run_reader(hub.clone(), stream.clone())),
+            spawn("amqp writer", run_writer(hub.clone(), stream)),
+            spawn("amqp timer", run_timer(hub.clone())),
         ];
         Self { tasks }
     }
@@ -46,32 +46,32 @@ impl Drop for Link {
     }
 }
 
-/// Starts a task that ends with its connection, not with a shutdown: tasks that are being ended still
-/// have to acknowledge and to give back. The connection ends when the last of them lets go of it.
+/// Spawns a task that is shielded from a shutdown: tasks that are ending still have to acknowledge and
+/// requeue. The task ends with its connection.
 pub(crate) fn spawn(name: &str, body: impl Future<Output = ()> + 'static) -> Task<()> {
     Builder::new().name(name).spawn(shield(body))
 }
 
-fn why(error: &io::Error) -> Milestone {
+fn lost(error: &io::Error) -> Milestone {
     Milestone::Lost(error.to_string())
 }
 
-async fn read(hub: Rc<Hub>, stream: Rc<Stream>) {
-    let mut buffer = vec![0; READ];
+async fn run_reader(hub: Rc<Hub>, stream: Rc<Stream>) {
+    let mut buffer = vec![0; READ_SIZE];
     loop {
         match stream.read(&mut buffer).await {
-            Ok(0) => return hub.reach(Milestone::Lost("the broker hung up".to_owned())),
+            Ok(0) => return hub.set_milestone(Milestone::Lost("the broker hung up".to_owned())),
             Ok(length) => {
                 let now = hub.time();
                 hub.with(|session| session.input(&buffer[..length], now));
                 hub.dispatch();
             }
-            Err(error) => return hub.reach(why(&error)),
+            Err(error) => return hub.set_milestone(lost(&error)),
         }
     }
 }
 
-async fn write(hub: Rc<Hub>, stream: Rc<Stream>) {
+async fn run_writer(hub: Rc<Hub>, stream: Rc<Stream>) {
     let mut buffer = Vec::new();
     loop {
         let now = hub.time();
@@ -85,32 +85,30 @@ async fn write(hub: Rc<Hub>, stream: Rc<Stream>) {
             continue;
         }
         if let Err(error) = stream.write_all(&buffer).await {
-            let _interrupted = sleep(LAST_WORDS).await;
-            return hub.reach(why(&error));
+            let _interrupted = sleep(CLOSE_REASON_WAIT).await;
+            return hub.set_milestone(lost(&error));
         }
         buffer.clear();
-        buffer.shrink_to(KEPT);
+        buffer.shrink_to(MAX_KEPT_BUFFER);
         hub.gate.wake(usize::MAX);
     }
 }
 
-/// Heartbeats, and the end of patience with a broker that takes no messages.
-async fn watch(hub: Rc<Hub>) {
+/// Sends heartbeats, and fails unconfirmed messages when `blocked_deadline` has passed.
+async fn run_timer(hub: Rc<Hub>) {
     loop {
         let now = hub.time();
         hub.with(|session| session.tick(now));
         hub.dispatch();
         let next = hub.session.borrow().as_ref().and_then(|session| session.next_tick());
         let blocked = hub.blocked.borrow().clone();
-        let patience = hub.options.blocked_deadline;
+        let limit = hub.options.blocked_deadline;
         let next = match blocked {
-            Some((reason, since)) if now >= since + patience => {
+            Some((reason, since)) if now >= since + limit => {
                 hub.abandon_unconfirmed(&PublishError::Blocked { reason, message: None });
                 next
             }
-            Some((_, since)) => {
-                Some(next.map_or(since + patience, |next| next.min(since + patience)))
-            }
+            Some((_, since)) => Some(next.map_or(since + limit, |next| next.min(since + limit))),
             None => next,
         };
         let again = park(&hub.timer);

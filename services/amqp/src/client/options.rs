@@ -1,33 +1,33 @@
-//! How a connection behaves, and how it is made again.
+//! The options of a connection.
 
 use std::time::Duration;
 
-/// How a connection behaves. The default is right for most.
+/// The options of a connection. The default suits most programs.
 #[derive(Clone, Debug)]
 pub struct Options {
-    /// What the broker shows in its list of connections.
+    /// The connection's name in the broker's listings.
     pub name: String,
-    /// After twice this time without a sign of life the connection is lost. The broker may ask for
-    /// less; zero leaves it to the broker.
+    /// The heartbeat interval: the connection is lost after twice this time without input. The broker
+    /// may choose less; zero leaves the interval to the broker.
     pub heartbeat: Duration,
-    /// How long TCP and the handshake may take together.
+    /// The time limit for TCP connect and handshake together.
     pub connect_timeout: Duration,
-    /// The largest frame, in bytes. The broker may ask for less.
+    /// The largest frame, in bytes. The broker may choose less.
     pub frame_max: u32,
-    /// How many channels there may be. The broker may ask for less. Who opens one more waits.
+    /// The largest number of channels. The broker may choose less. Opening another one waits.
     pub channel_max: u16,
-    /// How a lost connection is made again; `None` leaves it lost.
+    /// The waits between reconnects; `None` never reconnects.
     pub reconnect: Option<Backoff>,
-    /// Whether the first connection is tried again like a lost one. Otherwise its failure is an error
+    /// Whether a failed first connection is retried like a lost one. Otherwise its failure is an error
     /// at once.
     pub keep_trying: bool,
-    /// How long a message is held back, and a request waits, while the broker takes none or there is
-    /// no connection, or no channel to be had. An answer is waited for as long, and no less than `connect_timeout`.
+    /// How long messages and requests wait while the broker is blocked, or for a connection or channel.
+    /// The limit for a reply is the longer of this and `connect_timeout`.
     pub blocked_deadline: Duration,
-    /// How many unconfirmed messages a channel may have; who publishes more waits.
+    /// The largest number of unconfirmed messages of a channel. Publishing more waits.
     pub publish_window: usize,
-    /// Whether messages that were not confirmed when the connection was lost are sent again, so that
-    /// some may be there twice. Otherwise they are [`Uncertain`](crate::PublishError::Uncertain).
+    /// Whether messages that are unconfirmed when the connection is lost are sent again, so that some
+    /// may be duplicates. Otherwise they fail as [`Uncertain`](crate::PublishError::Uncertain).
     pub republish: bool,
 }
 
@@ -48,19 +48,19 @@ impl Default for Options {
     }
 }
 
-/// Waits between attempts to connect: each twice as long as the one before, up to `cap`, less a part
-/// that is left to chance, so that many clients do not come back at once.
+/// Waits between attempts to connect. Each wait is twice as long as the one before, up to `cap`, less a
+/// random part, so that many clients do not reconnect at once.
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub struct Backoff {
-    /// The wait before the second attempt; the first is made at once.
+    /// The wait before the second attempt. The first attempt has none.
     pub first: Duration,
-    /// No wait is longer. More than five seconds counts as five.
+    /// The longest wait. More than five seconds counts as five.
     pub cap: Duration,
-    /// The part of a wait that is left to chance, from 0 to 1.
+    /// The random part of a wait, from 0 to 1.
     pub jitter: f64,
 }
 
-/// No wait between two attempts is longer, whatever was asked for.
+/// The upper bound of `cap`.
 const LONGEST_WAIT: Duration = Duration::from_secs(5);
 
 impl Default for Backoff {
@@ -70,7 +70,7 @@ impl Default for Backoff {
 }
 
 impl Backoff {
-    /// The wait after so many failed attempts; `chance` is a number from 0 to 1.
+    /// The wait after `failed` attempts; `chance` is a random number from 0 to 1.
     pub fn wait(&self, failed: u32, chance: f64) -> Duration {
         let cap = self.cap.min(LONGEST_WAIT);
         let doubled = self.first.saturating_mul(1 << failed.saturating_sub(1).min(20));
@@ -84,7 +84,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn waits_double_up_to_the_cap_and_jitter_only_shortens() {
+    fn waits_double_up_to_the_cap() {
         let ms = Duration::from_millis;
         let backoff = Backoff { first: ms(100), cap: Duration::from_secs(60), jitter: 0.5 };
         let waits: Vec<_> = [1, 2, 3, 7, 1000].map(|n| backoff.wait(n, 0.0)).into();

@@ -1,6 +1,6 @@
-//! What a connection runs over: TCP, or TLS over it.
+//! The transport of a connection: TCP, or TLS over TCP.
 //!
-//! All that the driver asks of a stream is here: read some, write all. It is closed by being dropped.
+//! A stream can read some and write all bytes. Dropping the stream closes it.
 
 #[cfg(feature = "tls")]
 mod tls;
@@ -15,7 +15,7 @@ use pikake_net::tls::TlsStream;
 use crate::client::address::Address;
 use crate::error::Error;
 
-/// What a connection runs over.
+/// The transport of a connection.
 #[derive(Debug)]
 pub(crate) enum Stream {
     Tcp(TcpStream),
@@ -24,7 +24,7 @@ pub(crate) enum Stream {
 }
 
 impl Stream {
-    /// A handshake of TLS may take as long as the limit says.
+    /// Connects. `limit` bounds the TLS handshake.
     pub(crate) async fn connect(address: &Address, limit: Duration) -> Result<Self, Error> {
         match address.is_tls() {
             true => Self::connect_tls(address, limit).await,
@@ -36,13 +36,13 @@ impl Stream {
     async fn connect_tls(address: &Address, limit: Duration) -> Result<Self, Error> {
         let connector = tls::connector(&address.query().tls, limit).await?;
         let stream = tcp(address).await?;
-        let made = tls::shake_hands(&connector, address, stream).await;
+        let made = tls::handshake(&connector, address, stream).await;
         Ok(Self::Tls(made.map_err(|source| address.no_connection(source))?.into()))
     }
 
     #[cfg(not(feature = "tls"))]
     async fn connect_tls(_: &Address, _: Duration) -> Result<Self, Error> {
-        let what = "the broker's URL: amqps:// needs TLS, which this client is built without: its \
+        let what = "the broker's URL: amqps:// needs TLS, but this client is built without its \
                     feature `tls`";
         Err(Error::Invalid(what.to_owned()))
     }
@@ -51,7 +51,7 @@ impl Stream {
         match self {
             Self::Tcp(stream) => stream.read(buffer).await,
             #[cfg(feature = "tls")]
-            Self::Tls(stream) => stream.read(buffer).await.map_err(tls::explained),
+            Self::Tls(stream) => stream.read(buffer).await.map_err(tls::with_advice),
         }
     }
 
@@ -67,7 +67,7 @@ impl Stream {
 async fn tcp(address: &Address) -> Result<TcpStream, Error> {
     let connecting = async {
         let stream = TcpStream::connect((address.host(), address.port())).await?;
-        // What is written together is written at once; to wait for more would only delay it.
+        // The writer already batches, so Nagle's algorithm would only delay.
         stream.set_nodelay(true)?;
         Ok(stream)
     };

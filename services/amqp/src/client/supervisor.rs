@@ -1,4 +1,4 @@
-//! Keeps a connection up: connects, waits for its end, and connects again.
+//! The supervisor of a connection: connects, waits for the end, and reconnects.
 //!
 //! ```text
 //!   Connecting ─1─▶ Open ◀─────────5────────┐
@@ -8,9 +8,9 @@
 //!       └──3──▶ Closed ◀──────────3─────────┘
 //! ```
 //!
-//! 1 the handshake is over (`connect`), 2 the connection was lost (`supervise`), 3 it is closed, or
-//! not to be made again (`Hub::finish`), 4 the broker says so (`dispatch`), 5 everything is as it
-//! was before (`recover`).
+//! 1 the handshake is complete (`connect`), 2 the connection was lost (`connect_until_closed`), 3 the
+//! connection is closed, or must not reconnect (`Hub::finish`), 4 the broker sent connection.blocked or
+//! unblocked (`dispatch`), 5 recovery is complete (`recover`).
 
 use std::future::{Future, poll_fn};
 use std::pin::pin;
@@ -28,23 +28,23 @@ use crate::error::Error;
 use crate::message::short;
 use crate::session::Session;
 use crate::session::event::Ended;
-use crate::session::handshake::{Greeter, Limits, Password};
+use crate::session::handshake::{HandshakeConfig, Limits, Password};
 
-/// A connection that was lost sooner counts as another attempt that failed: it would be made, and lost,
-/// again and again without a wait.
+/// A connection that is lost sooner counts as a failed attempt. Otherwise the client would reconnect
+/// without a wait, again and again.
 const STEADY: Duration = Duration::from_secs(1);
-/// How long the broker has to answer a farewell.
-const FAREWELL: Duration = Duration::from_secs(3);
+/// The time limit for the reply to connection.close.
+const CLOSE_OK_WAIT: Duration = Duration::from_secs(3);
 
-/// Keeps the connection up until it is closed.
+/// Runs the connection until it is closed.
 pub(crate) async fn supervise(hub: Rc<Hub>) {
-    let end = keep_up(&hub).await;
+    let end = connect_until_closed(&hub).await;
     hub.finish(end);
 }
 
-async fn keep_up(hub: &Rc<Hub>) -> Error {
+async fn connect_until_closed(hub: &Rc<Hub>) -> Error {
     let mut failed = 0;
-    // Of those that came about and were lost at once.
+    // Connections in a row that were lost before `STEADY`.
     let mut cut_short = 0;
     let mut was_open = false;
     loop {
@@ -56,7 +56,7 @@ async fn keep_up(hub: &Rc<Hub>) -> Error {
         let error = match outcome.await {
             Ok(link) => {
                 (failed, was_open) = (0, true);
-                open_up(hub);
+                enter_open(hub);
                 let opened = hub.time();
                 let end = end_of_connection(hub).await;
                 let was_steady = hub.time().saturating_sub(opened) >= STEADY;
@@ -95,7 +95,7 @@ async fn keep_up(hub: &Rc<Hub>) -> Error {
     }
 }
 
-fn open_up(hub: &Hub) {
+fn enter_open(hub: &Hub) {
     hub.is_ready.set(true);
     let blocked = hub.blocked.borrow().as_ref().map(|(reason, _)| reason.clone());
     hub.set_state(match blocked {
@@ -105,13 +105,13 @@ fn open_up(hub: &Hub) {
     hub.wake_all();
 }
 
-/// Makes a connection, up to the end of the handshake.
+/// Connects, and waits for the end of the handshake.
 async fn connect(hub: &Rc<Hub>) -> Result<Link, Error> {
     let failed = |source| hub.address.no_connection(source);
     let making = async {
         let stream = Stream::connect(&hub.address, hub.options.connect_timeout).await?;
         hub.milestone.take();
-        let session = Session::new(greeter(hub)?, hub.time());
+        let session = Session::new(handshake_config(hub)?, hub.time());
         hub.session.replace(Some(session));
         let link = Link::start(hub, stream);
         match milestone(hub).await? {
@@ -139,7 +139,7 @@ async fn until_closed(hub: &Hub) {
     while !hub.close_requested.get() && park(&hub.supervisor).await.is_ok() {}
 }
 
-/// A peer that does not answer, in the middle of a handshake or later, keeps nobody who wants to go.
+/// Runs `work` until the close of the connection is requested: a silent peer must not delay a close.
 async fn unless_closed<T>(
     hub: &Hub,
     work: impl Future<Output = Result<T, Error>>,
@@ -152,9 +152,9 @@ async fn unless_closed<T>(
     .await
 }
 
-fn greeter(hub: &Hub) -> Result<Greeter, Error> {
+fn handshake_config(hub: &Hub) -> Result<HandshakeConfig, Error> {
     let options = &hub.options;
-    Ok(Greeter {
+    Ok(HandshakeConfig {
         is_external: hub.address.query().is_external,
         user: hub.address.user().to_owned(),
         password: Password(hub.address.password().to_owned()),
@@ -168,7 +168,7 @@ fn greeter(hub: &Hub) -> Result<Greeter, Error> {
     })
 }
 
-/// What happens next; an error if the connection is to be closed before.
+/// Waits for the next milestone; an error if the close of the connection is requested first.
 async fn milestone(hub: &Hub) -> Result<Milestone, Error> {
     loop {
         if let Some(milestone) = hub.milestone.take() {
@@ -181,35 +181,35 @@ async fn milestone(hub: &Hub) -> Result<Milestone, Error> {
     }
 }
 
-/// Waits until the connection ends, or ends it. An inner error is worth another attempt.
+/// Waits for the end of the connection, or closes it. `Ok` has an error after which the client retries.
 async fn end_of_connection(hub: &Hub) -> Result<Error, Error> {
     let end = match milestone(hub).await {
         Ok(end) => end,
         Err(_) => {
             hub.with(|session| session.close());
             let answered = async {
-                // Not a close that was asked for: it is what is going on.
+                // Checks no close request, since this is the close.
                 while hub.milestone.take().is_none() {
                     if park(&hub.supervisor).await.is_err() {
                         return;
                     }
                 }
             };
-            let _in_time = ignore_after(FAREWELL, answered).await;
+            let _in_time = ignore_after(CLOSE_OK_WAIT, answered).await;
             return Err(Error::Closed);
         }
     };
     match end {
-        Milestone::Opened => Err(Error::Protocol("the handshake came twice".to_owned())),
+        Milestone::Opened => Err(Error::Protocol("a second handshake".to_owned())),
         Milestone::Lost(why) => Ok(Error::ConnectionLost(why)),
-        Milestone::Ended(Ended::Silent) => Ok(Error::ConnectionLost(
-            "the broker has given no sign of life for two heartbeats".to_owned(),
-        )),
+        Milestone::Ended(Ended::Silent) => {
+            Ok(Error::ConnectionLost("no input from the broker for two heartbeats".to_owned()))
+        }
         Milestone::Ended(Ended::Protocol(error)) => Ok(error),
         Milestone::Ended(Ended::ByUs) => Err(Error::Closed),
         Milestone::Ended(Ended::ByBroker { reason, is_blamed }) => {
             if reason.is_internal() {
-                // One of them may be the cause, and would be again.
+                // One of the sent messages may be the cause, and would be again after a resend.
                 let error = Error::ConnectionClosed(reason.clone());
                 hub.abandon_sent(&PublishError::Closed { error, message: None });
             }

@@ -1,4 +1,4 @@
-//! What was declared over a connection, to be declared again over the next.
+//! The declarations of a connection, which recovery repeats over the next one.
 
 use amq_protocol::protocol::{AMQPClass, exchange, queue};
 use amq_protocol::types::ShortString;
@@ -6,7 +6,7 @@ use amq_protocol::types::ShortString;
 use crate::error::Error;
 use crate::message::{Table, short};
 
-/// A route from an exchange to a queue or to another exchange.
+/// A binding from an exchange to a queue or to another exchange.
 #[derive(Clone, PartialEq, Debug)]
 pub(crate) struct Binding {
     pub(crate) to: ShortString,
@@ -16,7 +16,7 @@ pub(crate) struct Binding {
     pub(crate) arguments: Table,
 }
 
-/// In the order in which it was declared.
+/// The declarations, in their order.
 #[derive(Default, Debug)]
 pub(crate) struct Topology {
     exchanges: Vec<(ShortString, AMQPClass)>,
@@ -60,14 +60,14 @@ impl Topology {
         self.bindings.retain(|known| known != binding);
     }
 
-    /// Removes what this request declares.
+    /// Removes the declaration that this request repeats.
     pub(crate) fn remove(&mut self, request: &AMQPClass) {
         self.exchanges.retain(|(_, declare)| declare != request);
         self.queues.retain(|(_, declare)| declare != request);
         self.bindings.retain(|binding| binding.bind() != *request);
     }
 
-    /// All of it, as requests: what is in one list needs nothing but what is in those before.
+    /// All declarations as requests. Each list depends only on the lists before.
     pub(crate) fn stages(&self) -> [Vec<AMQPClass>; 3] {
         let declared = |list: &[(ShortString, AMQPClass)]| {
             list.iter().map(|(_, declare)| declare.clone()).collect()

@@ -1,5 +1,5 @@
-//! One channel of a session: its requests, one at a time; its contents, put together; what it owes
-//! the broker, and what the broker owes it.
+//! One channel of a session: it sends one request at a time, assembles contents, and tracks unconfirmed
+//! messages and unsettled deliveries.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
@@ -11,33 +11,33 @@ use crate::message::{Message, Properties};
 use crate::session::event::{Content, Outcome, Reply};
 use crate::session::wire::append_method;
 
-/// Sent, and not answered yet.
+/// A request that awaits its reply.
 #[derive(Debug)]
-pub(super) struct Asked<T> {
-    /// Class and method of the request.
+pub(super) struct PendingRequest<T> {
+    /// Class and method ids.
     pub(super) method: (u16, u16),
-    /// A get whose message needs no acknowledgement.
-    pub(super) is_free: bool,
+    /// The request is basic.get with `no_ack`.
+    pub(super) is_no_ack: bool,
     pub(super) token: T,
 }
 
-/// Encoded, and waiting for the answer to the one before.
+/// An encoded request, which is sent after the reply to the request before.
 #[derive(Debug)]
-pub(super) struct Queued<T> {
+pub(super) struct QueuedRequest<T> {
     pub(super) bytes: Vec<u8>,
-    pub(super) asked: Asked<T>,
+    pub(super) request: PendingRequest<T>,
 }
 
-/// Published in confirm mode.
+/// A message that was published in confirm mode.
 #[derive(Debug)]
 struct Unconfirmed<P> {
     message: Box<Message>,
-    /// `None`: given up by this side.
+    /// `None` once the message was abandoned.
     token: Option<P>,
     returned: Option<(u16, String)>,
 }
 
-/// What a content belongs to.
+/// The method that a content belongs to.
 #[derive(Debug)]
 pub(super) enum ContentOf {
     Deliver { consumer: ShortString, content: Box<Content> },
@@ -62,7 +62,7 @@ impl ContentOf {
     }
 }
 
-/// A content that is coming in.
+/// The part of a content that was received.
 #[derive(Debug)]
 pub(super) enum Assembly {
     None,
@@ -72,31 +72,31 @@ pub(super) enum Assembly {
 
 #[derive(Debug)]
 pub(super) struct ChannelState<T, P> {
-    pub(super) asked: Option<Asked<T>>,
-    pub(super) queue: VecDeque<Queued<T>>,
+    pub(super) pending: Option<PendingRequest<T>>,
+    pub(super) queue: VecDeque<QueuedRequest<T>>,
     pub(super) assembly: Assembly,
-    /// Consumers, and whether their deliveries need no acknowledgement.
+    /// Tags of the consumers, each with its `no_ack`.
     pub(super) consumers: Vec<(ShortString, bool)>,
-    /// Confirms are on.
+    /// Whether the channel is in confirm mode.
     pub(super) confirms: bool,
-    /// The broker has asked for a pause.
+    /// Whether the broker paused the channel by channel.flow.
     pub(super) is_paused: bool,
-    /// We have asked for its end.
+    /// Whether this side has requested channel.close.
     pub(super) is_closing: bool,
-    /// How many messages were published in confirm mode.
+    /// The number of messages published in confirm mode.
     published: u64,
-    /// Those that are not confirmed, by their numbers. (One may never be, while many others are.)
+    /// Unconfirmed messages by publish number. A map, since the broker may skip one for ever.
     unconfirmed: BTreeMap<u64, Unconfirmed<P>>,
-    /// Delivered, and neither acknowledged nor rejected here.
-    owed: BTreeSet<u64>,
-    /// Acknowledged here, and not yet there.
-    acked: Vec<u64>,
+    /// Tags of deliveries that this side has neither acknowledged nor rejected.
+    unsettled: BTreeSet<u64>,
+    /// Tags that this side has acknowledged, and whose basic.ack is not queued yet.
+    unsent_acks: Vec<u64>,
 }
 
 impl<T, P> ChannelState<T, P> {
     pub(super) fn new() -> Self {
         Self {
-            asked: None,
+            pending: None,
             queue: VecDeque::new(),
             assembly: Assembly::None,
             consumers: Vec::new(),
@@ -105,41 +105,41 @@ impl<T, P> ChannelState<T, P> {
             is_closing: false,
             published: 0,
             unconfirmed: BTreeMap::new(),
-            owed: BTreeSet::new(),
-            acked: Vec::new(),
+            unsettled: BTreeSet::new(),
+            unsent_acks: Vec::new(),
         }
     }
 
-    /// Whether the method was sent, and not answered yet.
-    pub(super) fn has_asked(&self, method: (u16, u16)) -> bool {
-        self.asked.as_ref().is_some_and(|asked| asked.method == method)
+    /// Whether the pending request has these ids.
+    pub(super) fn awaits_reply(&self, method: (u16, u16)) -> bool {
+        self.pending.as_ref().is_some_and(|request| request.method == method)
     }
 
-    /// Expects the confirm of a message that was just queued.
+    /// Registers a message that was just queued as unconfirmed.
     pub(super) fn expect_confirm(&mut self, message: Box<Message>, token: P) {
         self.published += 1;
         let entry = Unconfirmed { message, token: Some(token), returned: None };
         self.unconfirmed.insert(self.published, entry);
     }
 
-    /// How many messages are not confirmed.
+    /// The number of unconfirmed messages.
     pub(super) fn unconfirmed(&self) -> usize {
         self.unconfirmed.len()
     }
 
-    /// The broker has confirmed, or refused, one message or all up to one.
+    /// Handles basic.ack or basic.nack for one message, or for all up to it.
     pub(super) fn confirm(
         &mut self,
         tag: u64,
         multiple: bool,
         is_ack: bool,
-        mut tell: impl FnMut(Option<P>, Outcome),
+        mut notify: impl FnMut(Option<P>, Outcome),
     ) -> Result<(), Error> {
         let confirmed = match (tag, multiple) {
             (0, true) => 1..=self.published,
             (tag, true) if tag <= self.published => 1..=tag,
             (tag, false) if self.unconfirmed.contains_key(&tag) => tag..=tag,
-            _ => return Err(Error::Protocol(format!("a confirm of message {tag}, which is none"))),
+            _ => return Err(Error::Protocol(format!("a confirm of message {tag}: unknown tag"))),
         };
         while let Some((&tag, _)) = self.unconfirmed.range(confirmed.clone()).next() {
             let Some(entry) = self.unconfirmed.remove(&tag) else { break };
@@ -148,17 +148,16 @@ impl<T, P> ChannelState<T, P> {
                 (None, true) => Outcome::Acked,
                 (Some((code, text)), true) => Outcome::Returned { code, text },
             };
-            tell(entry.token, outcome);
+            notify(entry.token, outcome);
         }
         Ok(())
     }
 
-    /// The broker returns a message. It does not say which; it comes before its confirm, so it is the
-    /// oldest that is the same. (Two that are the same in everything are one as good as the other.)
-    /// Properties may come back as others than were sent, or not be readable here; then place and body
-    /// have to do.
+    /// Marks the message that the broker returns. basic.return has no publish number but precedes the
+    /// confirm, so the oldest equal unconfirmed message is taken. The broker may change properties, or
+    /// they may be unreadable: then exchange, routing key and body decide.
     pub(super) fn returned(&mut self, why: basic::Return, properties: &Properties, body: &[u8]) {
-        let is_like_it = |entry: &Unconfirmed<P>| {
+        let is_candidate = |entry: &Unconfirmed<P>| {
             let message = &entry.message;
             message.mandatory
                 && entry.returned.is_none()
@@ -166,73 +165,80 @@ impl<T, P> ChannelState<T, P> {
                 && message.routing_key == why.routing_key
                 && message.body == body
         };
-        let mut like_it = self.unconfirmed.iter().filter(|(_, entry)| is_like_it(entry));
-        let oldest = like_it.clone().next();
-        // The broker puts a name of its own in the place of direct reply-to.
-        let but_reply = |properties: &Properties| properties.clone().with_reply_to("".into());
-        let back = but_reply(properties);
-        let same = like_it.find(|(_, entry)| but_reply(&entry.message.properties) == back);
+        let mut candidates = self.unconfirmed.iter().filter(|(_, entry)| is_candidate(entry));
+        let oldest = candidates.clone().next();
+        // The broker replaces the direct reply-to by a name of its own.
+        let without_reply_to =
+            |properties: &Properties| properties.clone().with_reply_to("".into());
+        let back = without_reply_to(properties);
+        let same =
+            candidates.find(|(_, entry)| without_reply_to(&entry.message.properties) == back);
         let found = same.or(oldest).map(|(&tag, _)| tag);
         match found.and_then(|tag| self.unconfirmed.get_mut(&tag)) {
             Some(entry) => entry.returned = Some((why.reply_code, why.reply_text.to_string())),
             None => {
-                tracing::debug!(key = %why.routing_key, "a message came back that nobody waits for")
+                tracing::debug!(key = %why.routing_key, "a returned message matches none in flight")
             }
         }
     }
 
-    /// No longer tells what becomes of the messages that are not confirmed.
+    /// Takes the tokens of all unconfirmed messages: their confirms produce no event.
     pub(super) fn abandon(&mut self) -> Vec<P> {
         self.unconfirmed.values_mut().filter_map(|entry| entry.token.take()).collect()
     }
 
     /// A delivery has come that has to be acknowledged.
-    pub(super) fn owe(&mut self, tag: u64) -> Result<(), Error> {
-        match tag != 0 && self.owed.insert(tag) {
+    pub(super) fn add_unsettled(&mut self, tag: u64) -> Result<(), Error> {
+        match tag != 0 && self.unsettled.insert(tag) {
             true => Ok(()),
             false if tag == 0 => Err(Error::Protocol("a delivery without a number".to_owned())),
             false => Err(Error::Protocol(format!("delivery {tag} came twice"))),
         }
     }
 
-    /// Whether the delivery is still to be settled.
-    pub(super) fn owes(&self, tag: u64) -> bool {
-        self.owed.contains(&tag)
+    /// Whether the delivery is not settled.
+    pub(super) fn is_unsettled(&self, tag: u64) -> bool {
+        self.unsettled.contains(&tag)
     }
 
-    /// Whether the delivery was still to be settled; now it is not.
+    /// Marks a delivery as settled, and returns whether it was unsettled.
     pub(super) fn settle(&mut self, tag: u64) -> bool {
-        self.owed.remove(&tag)
+        self.unsettled.remove(&tag)
     }
 
-    /// A request leaves. What was acknowledged must be known before all is taken back, and from then on
-    /// nothing of it can be settled.
-    pub(super) fn leaving(&mut self, method: (u16, u16), channel: u16, output: &mut Vec<u8>) {
+    /// Prepares the output for a request. Acknowledgements go before channel.close and basic.recover;
+    /// after basic.recover no earlier delivery can be settled.
+    pub(super) fn before_sending(
+        &mut self,
+        method: (u16, u16),
+        channel: u16,
+        output: &mut Vec<u8>,
+    ) {
         if matches!(method, (20, 40) | (60, 110)) {
             self.flush_acks(channel, output);
         }
         if method == (60, 110) {
-            self.owed.clear();
+            self.unsettled.clear();
         }
     }
 
-    /// Acknowledges a delivery, when the next output is taken.
+    /// Acknowledges a delivery when the next output is taken; returns whether it was unsettled.
     pub(super) fn ack(&mut self, tag: u64) -> bool {
-        let is_owed = self.settle(tag);
-        if is_owed && !self.is_closing {
-            self.acked.push(tag);
+        let was_unsettled = self.settle(tag);
+        if was_unsettled && !self.is_closing {
+            self.unsent_acks.push(tag);
         }
-        is_owed
+        was_unsettled
     }
 
-    /// One acknowledgement for all below the lowest that is still owed, one for each of the others.
+    /// Queues one basic.ack for all tags below the lowest unsettled one, and one for each other tag.
     pub(super) fn flush_acks(&mut self, channel: u16, output: &mut Vec<u8>) {
-        if self.acked.is_empty() {
+        if self.unsent_acks.is_empty() {
             return;
         }
-        self.acked.sort_unstable();
-        let lowest = self.owed.first().copied().unwrap_or(u64::MAX);
-        let together = self.acked.partition_point(|tag| *tag < lowest);
+        self.unsent_acks.sort_unstable();
+        let lowest = self.unsettled.first().copied().unwrap_or(u64::MAX);
+        let together = self.unsent_acks.partition_point(|tag| *tag < lowest);
         let mut send = |tag, multiple| {
             let ack = basic::Ack { delivery_tag: tag, multiple };
             let method = AMQPClass::Basic(basic::AMQPMethod::Ack(ack));
@@ -240,32 +246,32 @@ impl<T, P> ChannelState<T, P> {
             debug_assert!(queued.is_ok(), "an acknowledgement fits into a frame");
         };
         if together > 0 {
-            send(self.acked[together - 1], together > 1);
+            send(self.unsent_acks[together - 1], together > 1);
         }
-        for tag in &self.acked[together..] {
+        for tag in &self.unsent_acks[together..] {
             send(*tag, false);
         }
-        self.acked.clear();
+        self.unsent_acks.clear();
     }
 
-    /// All who wait: requests, and messages with their tokens.
-    pub(super) fn dismantle(self) -> (Vec<T>, Vec<(Box<Message>, P)>) {
-        let asked = self.asked.into_iter();
-        let requests = asked.chain(self.queue.into_iter().map(|queued| queued.asked));
+    /// The tokens of all unanswered requests, and the unconfirmed messages with theirs.
+    pub(super) fn into_unanswered(self) -> (Vec<T>, Vec<(Box<Message>, P)>) {
+        let pending = self.pending.into_iter();
+        let requests = pending.chain(self.queue.into_iter().map(|queued| queued.request));
         let unconfirmed = self.unconfirmed.into_values();
         (
-            requests.map(|asked| asked.token).collect(),
+            requests.map(|request| request.token).collect(),
             unconfirmed.filter_map(|entry| Some((entry.message, entry.token?))).collect(),
         )
     }
 }
 
-/// Whether a method answers a request, and what it says.
+/// The reply in a method, if the method answers the request.
 pub(super) fn answer(request: (u16, u16), method: &AMQPClass) -> Option<Reply> {
     use amq_protocol::protocol::queue::AMQPMethod as Q;
     let got = ids(method);
     let expected = match request {
-        // The one exception: exchange.unbind.
+        // exchange.unbind-ok is the one reply whose id is not the next after its request.
         (40, 40) => (40, 51),
         (class, method) => (class, method + 1),
     };
@@ -287,7 +293,7 @@ pub(super) fn answer(request: (u16, u16), method: &AMQPClass) -> Option<Reply> {
     })
 }
 
-/// Class and method.
+/// Class and method ids.
 pub(super) fn ids(method: &AMQPClass) -> (u16, u16) {
     (method.get_amqp_class_id(), method.get_amqp_method_id())
 }

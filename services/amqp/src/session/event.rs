@@ -1,16 +1,16 @@
-//! What a session tells.
+//! The events of a session.
 
 use amq_protocol::types::ShortString;
 
 use crate::error::{CloseReason, Error};
 use crate::message::{Message, Properties, Queue};
 
-/// A message as it came in.
+/// A received message.
 #[derive(Clone, PartialEq, Debug)]
 pub(crate) struct Content {
     pub(crate) tag: u64,
     /// It has to be acknowledged.
-    pub(crate) is_owed: bool,
+    pub(crate) needs_ack: bool,
     /// Its names or properties cannot be read: the session rejects it, and hands it to nobody.
     pub(crate) is_unreadable: bool,
     pub(crate) redelivered: bool,
@@ -20,19 +20,19 @@ pub(crate) struct Content {
     pub(crate) body: Vec<u8>,
 }
 
-/// The answer to a request.
+/// The reply to a request.
 #[derive(Clone, PartialEq, Debug)]
 pub(crate) enum Reply {
     Done,
     Queue(Queue),
-    /// Messages that were purged or deleted.
+    /// The number of messages that were purged or deleted.
     Count(u32),
     Got(Option<Box<Content>>),
-    /// The message that was there could not be read, and is rejected.
+    /// The answer to basic.get was an unreadable message, which is rejected.
     Rejected,
 }
 
-/// What became of a published message.
+/// The outcome of a published message.
 #[derive(Clone, Debug)]
 pub(crate) enum Outcome {
     Acked,
@@ -41,11 +41,11 @@ pub(crate) enum Outcome {
         code: u16,
         text: String,
     },
-    /// The channel has ended before; nobody knows.
+    /// The channel ended before the confirm.
     Unknown(Error),
 }
 
-/// What a session tells. `T` names a request, `P` a published message.
+/// An event of a session. `T` identifies a request, `P` a published message.
 #[derive(Debug)]
 pub(crate) enum Event<T, P> {
     /// The handshake is over.
@@ -63,49 +63,49 @@ pub(crate) enum Event<T, P> {
         consumer: ShortString,
         content: Box<Content>,
     },
-    /// What was delivered before, and not settled, is the broker's again.
-    TakenBack {
+    /// The broker has requeued all earlier unsettled deliveries of the channel (basic.recover-ok).
+    Recovered {
         channel: u16,
     },
-    /// By the broker.
+    /// The broker cancelled the consumer.
     ConsumerCancelled {
         channel: u16,
         consumer: ShortString,
     },
-    /// By the broker. Those who waited have been told before.
+    /// The broker closed the channel. Events for its requests and messages come before this one.
     ChannelClosed {
         channel: u16,
         reason: CloseReason,
     },
-    /// Another channel may be opened.
-    NumberFree,
-    /// More messages may be published on a channel than before, or none.
+    /// A channel number is free again.
+    NumberFreed,
+    /// The publish window of a channel has changed.
     Flow,
     Blocked(String),
     Unblocked,
-    /// Nothing comes after this.
+    /// The last event.
     Ended(Ended),
 }
 
 /// Why a session is over.
 #[derive(Clone, Debug)]
 pub(crate) enum Ended {
-    /// The broker closed it, in the handshake or later. What it was blamed on has been told; the
-    /// others may try again.
+    /// The broker closed the connection, in the handshake or later. If `is_blamed`, the channels that
+    /// caused the close have ended, and the others may recover.
     ByBroker { reason: CloseReason, is_blamed: bool },
-    /// The broker has answered our farewell.
+    /// The broker has answered this side's connection.close.
     ByUs,
-    /// What came is not AMQP.
+    /// The broker broke the protocol.
     Protocol(Error),
-    /// Nothing came for too long.
+    /// The broker missed too many heartbeats.
     Silent,
 }
 
-/// What is left when a session is given up.
+/// The requests and messages that a session leaves unanswered at its end.
 #[derive(Debug)]
-pub(crate) struct Remains<T, P> {
-    /// Requests without an answer.
+pub(crate) struct Unanswered<T, P> {
+    /// Requests without a reply.
     pub(crate) requests: Vec<T>,
-    /// Messages without a confirm, with their channels, in the order of each channel.
+    /// Messages without a confirm, each with its channel, in publish order per channel.
     pub(crate) unconfirmed: Vec<(u16, Box<Message>, P)>,
 }

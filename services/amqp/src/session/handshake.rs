@@ -1,4 +1,4 @@
-//! How a session begins: who we are, what we can, what both can live with.
+//! The handshake: authentication, capabilities, and the limits that both sides accept.
 
 use std::time::Duration;
 
@@ -7,7 +7,7 @@ use amq_protocol::types::{AMQPValue, FieldTable, ShortString};
 
 use crate::error::Error;
 
-/// What this client can do; announced, so that a broker uses it.
+/// Extensions that this client announces.
 const CAPABILITIES: [&str; 6] = [
     "publisher_confirms",
     "exchange_exchange_bindings",
@@ -17,29 +17,29 @@ const CAPABILITIES: [&str; 6] = [
     "authentication_failure_close",
 ];
 
-/// What was agreed with the broker.
+/// The limits of a connection: wanted ones, or those agreed with the broker.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Limits {
     pub(crate) frame_max: usize,
     pub(crate) channel_max: u16,
-    /// Zero: none.
+    /// Zero is no heartbeats.
     pub(crate) heartbeat: Duration,
 }
 
-/// Who we are, and what we want.
+/// Credentials and wanted limits of this side.
 #[derive(Clone, Debug)]
-pub(crate) struct Greeter {
-    /// What carries the session says who asks (by a certificate), and user and password do not count.
+pub(crate) struct HandshakeConfig {
+    /// Whether the TLS certificate authenticates this side, instead of user and password (EXTERNAL).
     pub(crate) is_external: bool,
     pub(crate) user: String,
     pub(crate) password: Password,
     pub(crate) vhost: ShortString,
-    /// What the broker shows.
+    /// The connection's name in the broker's listings.
     pub(crate) name: String,
     pub(crate) wanted: Limits,
 }
 
-/// Not shown by `Debug`.
+/// A password, which `Debug` does not show.
 #[derive(Clone)]
 pub(crate) struct Password(pub(crate) String);
 
@@ -49,7 +49,7 @@ impl std::fmt::Debug for Password {
     }
 }
 
-impl Greeter {
+impl HandshakeConfig {
     fn properties(&self) -> FieldTable {
         let mut capabilities = FieldTable::default();
         for capability in CAPABILITIES {
@@ -65,11 +65,11 @@ impl Greeter {
         properties
     }
 
-    /// The answer to the broker's start.
+    /// The reply to connection.start.
     pub(super) fn start_ok(&self, start: &Start) -> Result<StartOk, Error> {
         if (start.version_major, start.version_minor) != (0, 9) {
             let (a, b) = (start.version_major, start.version_minor);
-            return Err(Error::Protocol(format!("it wants version {a}.{b} of AMQP, this is 0.9")));
+            return Err(Error::Protocol(format!("the broker speaks AMQP {a}.{b}, not 0.9")));
         }
         let (mechanism, what, response) = match self.is_external {
             true => ("EXTERNAL", "by certificate", String::new()),
@@ -82,7 +82,7 @@ impl Greeter {
         if !mechanisms.split(' ').any(|known| known == mechanism) {
             let known: String = mechanisms.chars().take(100).collect();
             return Err(Error::Protocol(format!(
-                "it knows no login {what} ({mechanism}), but: {known}"
+                "the broker offers no login {what} ({mechanism}), only: {known}"
             )));
         }
         Ok(StartOk {
@@ -93,13 +93,13 @@ impl Greeter {
         })
     }
 
-    /// The limits that the broker's tune and this side agree on; `frame_max` is this side's.
+    /// The agreed limits after connection.tune; `frame_max` is this side's limit.
     pub(super) fn agree(&self, frame_max: usize, tune: &Tune) -> Result<Limits, Error> {
         let theirs = tune.frame_max as usize;
         if theirs != 0 && theirs < 4096 {
-            return Err(Error::Protocol(format!("it wants frames of at most {theirs} bytes")));
+            return Err(Error::Protocol(format!("the frame limit {theirs} is below 4096")));
         }
-        // Zero would be no limit; what a frame may have must be known here.
+        // Zero is no limit, so all channel numbers are allowed.
         let channel_max = match agreed(self.wanted.channel_max, tune.channel_max) {
             0 => u16::MAX,
             most => most,
@@ -115,7 +115,7 @@ impl Greeter {
 }
 
 impl Limits {
-    /// The answer to the broker's tune, with the limits agreed on.
+    /// The reply to connection.tune, with the agreed limits.
     pub(super) fn tune_ok(&self) -> TuneOk {
         TuneOk {
             channel_max: self.channel_max,
@@ -125,7 +125,7 @@ impl Limits {
     }
 }
 
-/// The smaller of both, where zero is no limit.
+/// The smaller limit, where zero is no limit.
 fn agreed<N: Ord + Default>(ours: N, theirs: N) -> N {
     let none = N::default();
     match (ours == none, theirs == none) {

@@ -1,4 +1,4 @@
-//! What the broker sends: bytes to frames, and frames to events.
+//! Decodes the broker's bytes to frames, and turns frames into events.
 
 #[cfg(test)]
 mod hostile_tests;
@@ -23,38 +23,38 @@ pub(super) const LARGEST_BODY: u64 = 512 * 1024 * 1024;
 /// Room made for a body before it is there. A peer's claim alone should cost no memory.
 const ROOM_AHEAD: u64 = 1024 * 1024;
 
-/// So many octets of answers, and of refusals, may wait for a broker that asks and does not read.
-const MOST_ANSWERS: usize = 1024 * 1024;
+/// Octets of replies and rejects that may be queued for a broker that does not read them.
+const MAX_UNREAD_REPLIES: usize = 1024 * 1024;
 
-fn wrong(what: String) -> Error {
+fn violation(what: String) -> Error {
     Error::Protocol(what)
 }
 
 impl<T, P> Session<T, P> {
-    /// Takes what came from the broker.
+    /// Handles bytes from the broker.
     pub(crate) fn input(&mut self, bytes: &[u8], now: Duration) {
         self.last_received = now;
-        if self.rest.is_empty() {
-            let used = self.frames(bytes);
-            self.rest.extend_from_slice(&bytes[used..]);
+        if self.partial_frame.is_empty() {
+            let used = self.handle_frames(bytes);
+            self.partial_frame.extend_from_slice(&bytes[used..]);
         } else {
-            let mut rest = mem::take(&mut self.rest);
+            let mut rest = mem::take(&mut self.partial_frame);
             rest.extend_from_slice(bytes);
-            let used = self.frames(&rest);
+            let used = self.handle_frames(&rest);
             rest.drain(..used);
-            self.rest = rest;
+            self.partial_frame = rest;
         }
     }
 
-    /// Handles the whole frames at the beginning of the bytes, and tells how many bytes that were.
-    fn frames(&mut self, bytes: &[u8]) -> usize {
+    /// Handles the complete frames at the beginning of the bytes, and returns their total length.
+    fn handle_frames(&mut self, bytes: &[u8]) -> usize {
         let mut used = 0;
         while self.phase != Phase::Over {
             let handled = match wire::split(&bytes[used..], self.limits.frame_max) {
                 Ok(None) => return used,
                 Ok(Some(raw)) => {
                     used += raw.length;
-                    raw.decode().and_then(|frame| self.frame(raw.channel, frame))
+                    raw.decode().and_then(|frame| self.handle_frame(raw.channel, frame))
                 }
                 Err(error) => Err(error),
             };
@@ -65,19 +65,19 @@ impl<T, P> Session<T, P> {
         bytes.len()
     }
 
-    fn frame(&mut self, channel: u16, frame: Frame<'_>) -> Result<(), Error> {
+    fn handle_frame(&mut self, channel: u16, frame: Frame<'_>) -> Result<(), Error> {
         match frame {
             Frame::Heartbeat => Ok(()),
-            Frame::Method(method) if channel == 0 => self.connection_method(method),
+            Frame::Method(method) if channel == 0 => self.handle_connection_method(method),
             _ if channel == 0 => Err(Error::Protocol("content on channel 0".to_owned())),
             _ if !matches!(self.phase, Phase::Open | Phase::Closing) => {
                 Err(Error::Protocol(format!("channel {channel} in the handshake")))
             }
-            frame => self.channel_frame(channel, frame),
+            frame => self.handle_channel_frame(channel, frame),
         }
     }
 
-    fn connection_method(&mut self, method: AMQPClass) -> Result<(), Error> {
+    fn handle_connection_method(&mut self, method: AMQPClass) -> Result<(), Error> {
         use connection::AMQPMethod as M;
         let AMQPClass::Connection(method) = method else {
             return Err(Error::Protocol("a channel's method on channel 0".to_owned()));
@@ -104,15 +104,15 @@ impl<T, P> Session<T, P> {
                 Ok(())
             }
             (Phase::Greeting, M::Start(start)) => {
-                let ok = self.greeter.start_ok(&start)?;
+                let ok = self.handshake_config.start_ok(&start)?;
                 self.phase = Phase::Tuning;
                 self.queue_connection(M::StartOk(ok))
             }
             (Phase::Tuning, M::Tune(tune)) => {
-                self.limits = self.greeter.agree(self.limits.frame_max, &tune)?;
+                self.limits = self.handshake_config.agree(self.limits.frame_max, &tune)?;
                 self.queue_connection(M::TuneOk(self.limits.tune_ok()))?;
                 self.phase = Phase::Opening;
-                let virtual_host = self.greeter.vhost.clone();
+                let virtual_host = self.handshake_config.vhost.clone();
                 self.queue_connection(M::Open(connection::Open { virtual_host }))
             }
             (Phase::Opening, M::OpenOk(_)) => {
@@ -127,18 +127,18 @@ impl<T, P> Session<T, P> {
         }
     }
 
-    fn channel_frame(&mut self, number: u16, frame: Frame<'_>) -> Result<(), Error> {
+    fn handle_channel_frame(&mut self, number: u16, frame: Frame<'_>) -> Result<(), Error> {
         let Some(channel) = self.channels.get_mut(&number) else {
-            return Err(wrong(format!("channel {number}, which is not open")));
+            return Err(violation(format!("channel {number}, which is not open")));
         };
         match (mem::replace(&mut channel.assembly, Assembly::None), frame) {
-            (Assembly::None, Frame::Method(method)) => self.method(number, method),
-            // The broker may give up in the middle of a content.
+            (Assembly::None, Frame::Method(method)) => self.handle_method(number, method),
+            // The broker may close the channel in the middle of a content.
             (_, Frame::Method(method @ AMQPClass::Channel(channel::AMQPMethod::Close(_)))) => {
-                self.method(number, method)
+                self.handle_method(number, method)
             }
             (Assembly::None, Frame::UnreadableMethod(method)) => {
-                self.method(number, method)?;
+                self.handle_method(number, method)?;
                 let channel = self.channels.get_mut(&number);
                 if let Some(Assembly::Header(of)) = channel.map(|channel| &mut channel.assembly) {
                     of.set_unreadable();
@@ -147,32 +147,41 @@ impl<T, P> Session<T, P> {
             }
             (Assembly::Header(mut of), Frame::Header(header)) => {
                 of.set_properties(header.properties);
-                self.content_header(number, of, header.body_size)
+                self.handle_content_header(number, of, header.body_size)
             }
             (Assembly::Header(mut of), Frame::UnreadableHeader { body_size }) => {
                 of.set_unreadable();
-                self.content_header(number, of, body_size)
+                self.handle_content_header(number, of, body_size)
             }
             (Assembly::Body { of, mut body, missing }, Frame::Body(part)) => {
                 if part.len() as u64 > missing {
-                    return Err(wrong(format!("a body longer than it said on channel {number}")));
+                    return Err(violation(format!(
+                        "a body longer than announced on channel {number}"
+                    )));
                 }
                 body.extend_from_slice(part);
-                self.content_body(number, of, body, missing - part.len() as u64)
+                self.handle_content_body(number, of, body, missing - part.len() as u64)
             }
-            (_, frame) => Err(wrong(format!("out of order on channel {number}: {}", frame.what()))),
+            (_, frame) => {
+                Err(violation(format!("out of order on channel {number}: {}", frame.what())))
+            }
         }
     }
 
-    fn content_header(&mut self, number: u16, of: ContentOf, body_size: u64) -> Result<(), Error> {
+    fn handle_content_header(
+        &mut self,
+        number: u16,
+        of: ContentOf,
+        body_size: u64,
+    ) -> Result<(), Error> {
         if body_size > LARGEST_BODY {
-            return Err(wrong(format!("a body of {body_size} bytes")));
+            return Err(violation(format!("a body of {body_size} bytes")));
         }
         let body = Vec::with_capacity(body_size.min(ROOM_AHEAD) as usize);
-        self.content_body(number, of, body, body_size)
+        self.handle_content_body(number, of, body, body_size)
     }
 
-    fn content_body(
+    fn handle_content_body(
         &mut self,
         number: u16,
         of: ContentOf,
@@ -187,14 +196,14 @@ impl<T, P> Session<T, P> {
         match of {
             ContentOf::Return(returned) => channel.returned(returned.0, &returned.1, &body),
             ContentOf::Deliver { consumer, mut content } => {
-                content.is_owed =
+                content.needs_ack =
                     !channel.consumers.iter().any(|(tag, no_ack)| *no_ack && *tag == consumer);
-                if content.is_owed {
-                    if channel.has_asked((60, 110)) {
+                if content.needs_ack {
+                    if channel.awaits_reply((60, 110)) {
                         // On its way when all was to be taken back, and so is this.
                         return Ok(());
                     }
-                    channel.owe(content.tag)?;
+                    channel.add_unsettled(content.tag)?;
                 }
                 if content.is_unreadable {
                     return self.reject_unreadable(number, consumer.as_str(), &content);
@@ -203,9 +212,9 @@ impl<T, P> Session<T, P> {
                 self.events.push_back(Event::Delivered { channel: number, consumer, content });
             }
             ContentOf::Get(mut content) => {
-                content.is_owed = channel.asked.as_ref().is_some_and(|asked| !asked.is_free);
-                if content.is_owed {
-                    channel.owe(content.tag)?;
+                content.needs_ack = channel.pending.as_ref().is_some_and(|get| !get.is_no_ack);
+                if content.needs_ack {
+                    channel.add_unsettled(content.tag)?;
                 }
                 let reply = match content.is_unreadable {
                     true => {
@@ -217,7 +226,7 @@ impl<T, P> Session<T, P> {
                         Reply::Got(Some(content))
                     }
                 };
-                self.answered(number, reply);
+                self.complete_request(number, reply);
             }
         }
         Ok(())
@@ -236,25 +245,25 @@ impl<T, P> Session<T, P> {
             tag = content.tag,
             "rejects a message whose names or properties are not UTF-8, or nested too deep"
         );
-        match content.is_owed {
+        match content.needs_ack {
             true => self.reject(number, content.tag, false),
             false => Ok(()),
         }
     }
 
-    /// The answer to what was asked last on the channel.
-    fn answered(&mut self, number: u16, reply: Reply) {
+    /// Reports the reply to the pending request, and sends the next request.
+    fn complete_request(&mut self, number: u16, reply: Reply) {
         let Some(channel) = self.channels.get_mut(&number) else { return };
-        let Some(asked) = channel.asked.take() else { return };
-        let is_farewell = asked.method == (20, 40);
-        self.events.push_back(Event::Replied { token: asked.token, result: Ok(reply) });
-        match is_farewell {
+        let Some(request) = channel.pending.take() else { return };
+        let is_close = request.method == (20, 40);
+        self.events.push_back(Event::Replied { token: request.token, result: Ok(reply) });
+        match is_close {
             true => self.drop_channel(number, &Error::Closed),
             false => self.next_request(number),
         }
     }
 
-    fn method(&mut self, number: u16, method: AMQPClass) -> Result<(), Error> {
+    fn handle_method(&mut self, number: u16, method: AMQPClass) -> Result<(), Error> {
         use basic::AMQPMethod as B;
         use channel::AMQPMethod as C;
         let Some(channel) = self.channels.get_mut(&number) else { return Ok(()) };
@@ -262,16 +271,18 @@ impl<T, P> Session<T, P> {
             AMQPClass::Basic(B::Deliver(deliver)) => {
                 let basic::Deliver { delivery_tag, redelivered, exchange, routing_key, .. } =
                     deliver;
-                let content = content(delivery_tag, redelivered, exchange, routing_key);
+                let content = empty_content(delivery_tag, redelivered, exchange, routing_key);
                 let consumer = deliver.consumer_tag;
                 channel.assembly = Assembly::Header(ContentOf::Deliver { consumer, content });
             }
             AMQPClass::Basic(B::GetOk(get)) => {
-                if !channel.has_asked((60, 70)) {
-                    return Err(wrong(format!("a message nobody asked for on channel {number}")));
+                if !channel.awaits_reply((60, 70)) {
+                    return Err(violation(format!(
+                        "a message nobody asked for on channel {number}"
+                    )));
                 }
                 let basic::GetOk { delivery_tag, redelivered, exchange, routing_key, .. } = get;
-                let content = content(delivery_tag, redelivered, exchange, routing_key);
+                let content = empty_content(delivery_tag, redelivered, exchange, routing_key);
                 channel.assembly = Assembly::Header(ContentOf::Get(content));
             }
             AMQPClass::Basic(B::Return(why)) => {
@@ -280,16 +291,16 @@ impl<T, P> Session<T, P> {
                 channel.assembly = Assembly::Header(ContentOf::Return(returned));
             }
             AMQPClass::Basic(B::Ack(ack)) => {
-                return self.confirmed(number, ack.delivery_tag, ack.multiple, true);
+                return self.handle_confirm(number, ack.delivery_tag, ack.multiple, true);
             }
             AMQPClass::Basic(B::Nack(nack)) => {
-                return self.confirmed(number, nack.delivery_tag, nack.multiple, false);
+                return self.handle_confirm(number, nack.delivery_tag, nack.multiple, false);
             }
             AMQPClass::Basic(B::Cancel(cancel)) => {
                 channel.consumers.retain(|(tag, _)| *tag != cancel.consumer_tag);
                 if !cancel.nowait {
                     let ok = basic::CancelOk { consumer_tag: cancel.consumer_tag.clone() };
-                    self.say(number, AMQPClass::Basic(B::CancelOk(ok)))?;
+                    self.send_reply(number, AMQPClass::Basic(B::CancelOk(ok)))?;
                 }
                 let consumer = cancel.consumer_tag;
                 self.events.push_back(Event::ConsumerCancelled { channel: number, consumer });
@@ -297,24 +308,24 @@ impl<T, P> Session<T, P> {
             AMQPClass::Channel(C::Flow(flow)) => {
                 channel.is_paused = !flow.active;
                 let ok = channel::FlowOk { active: flow.active };
-                self.say(number, AMQPClass::Channel(C::FlowOk(ok)))?;
+                self.send_reply(number, AMQPClass::Channel(C::FlowOk(ok)))?;
                 self.events.push_back(Event::Flow);
             }
             AMQPClass::Channel(C::Close(close)) => {
-                return self.closed_by_broker(number, close);
+                return self.handle_channel_close(number, close);
             }
-            method => return self.reply(number, &method),
+            method => return self.handle_reply(number, &method),
         }
         Ok(())
     }
 
-    fn reply(&mut self, number: u16, method: &AMQPClass) -> Result<(), Error> {
+    fn handle_reply(&mut self, number: u16, method: &AMQPClass) -> Result<(), Error> {
         let Some(channel) = self.channels.get_mut(&number) else { return Ok(()) };
-        let asked = channel.asked.as_ref().map(|asked| asked.method);
-        let Some(reply) = asked.and_then(|asked| answer(asked, method)) else {
+        let pending = channel.pending.as_ref().map(|request| request.method);
+        let Some(reply) = pending.and_then(|request| answer(request, method)) else {
             let (class, id) = ids(method);
-            return Err(wrong(format!(
-                "method {class}.{id} on channel {number}, where {asked:?} was asked"
+            return Err(violation(format!(
+                "method {class}.{id} on channel {number}, where {pending:?} is pending"
             )));
         };
         match method {
@@ -322,46 +333,52 @@ impl<T, P> Session<T, P> {
                 forget_consumer(channel, &ok.consumer_tag);
             }
             AMQPClass::Basic(basic::AMQPMethod::RecoverOk(_)) => {
-                self.events.push_back(Event::TakenBack { channel: number });
+                self.events.push_back(Event::Recovered { channel: number });
             }
             _ => {}
         }
-        self.answered(number, reply);
+        self.complete_request(number, reply);
         Ok(())
     }
 
-    fn confirmed(&mut self, number: u16, tag: u64, multiple: bool, ack: bool) -> Result<(), Error> {
+    fn handle_confirm(
+        &mut self,
+        number: u16,
+        tag: u64,
+        multiple: bool,
+        ack: bool,
+    ) -> Result<(), Error> {
         let Some(channel) = self.channels.get_mut(&number) else { return Ok(()) };
         let events = &mut self.events;
-        let mut is_told = true;
+        let mut has_publisher = true;
         channel.confirm(tag, multiple, ack, |token, outcome| match token {
             Some(token) => events.push_back(Event::Confirmed { token, outcome }),
-            None => is_told = false,
+            None => has_publisher = false,
         })?;
-        if !is_told {
-            // Nobody waits for it, but for the room that it took.
+        if !has_publisher {
+            // The message was abandoned, but publishers may wait for its place in the window.
             events.push_back(Event::Flow);
         }
         Ok(())
     }
 
-    /// Answers the broker. Of a channel that is being closed it wants to know no more: it may have
-    /// forgotten it when it reads this, and then would close the connection.
-    fn say(&mut self, number: u16, method: AMQPClass) -> Result<(), Error> {
+    /// Replies to the broker, unless the channel is closing: the broker may have released the channel
+    /// when it reads the reply, and would then close the connection.
+    fn send_reply(&mut self, number: u16, method: AMQPClass) -> Result<(), Error> {
         if self.channels.get(&number).is_some_and(|channel| channel.is_closing) {
             return Ok(());
         }
         let before = self.output.len();
         append_method(&mut self.output, number, method, self.limits.frame_max)?;
-        self.answers += self.output.len() - before;
-        match self.answers <= MOST_ANSWERS {
+        self.reply_bytes += self.output.len() - before;
+        match self.reply_bytes <= MAX_UNREAD_REPLIES {
             true => Ok(()),
-            false => Err(wrong(format!("it has {} octets of answers to read", self.answers))),
+            false => Err(violation(format!("{} octets of replies unread", self.reply_bytes))),
         }
     }
 
-    /// Gives back a delivery that nobody here takes.
-    pub(crate) fn give_back(&mut self, number: u16, tag: u64) {
+    /// Requeues a delivery whose consumer is gone.
+    pub(crate) fn requeue(&mut self, number: u16, tag: u64) {
         if let Err(error) = self.reject(number, tag, true) {
             self.fail(error);
         }
@@ -373,16 +390,16 @@ impl<T, P> Session<T, P> {
             return Ok(());
         }
         let reject = basic::Reject { delivery_tag: tag, requeue };
-        self.say(number, AMQPClass::Basic(basic::AMQPMethod::Reject(reject)))
+        self.send_reply(number, AMQPClass::Basic(basic::AMQPMethod::Reject(reject)))
     }
 
-    fn closed_by_broker(&mut self, number: u16, close: channel::Close) -> Result<(), Error> {
+    fn handle_channel_close(&mut self, number: u16, close: channel::Close) -> Result<(), Error> {
         let ok = AMQPClass::Channel(channel::AMQPMethod::CloseOk(channel::CloseOk {}));
         append_method(&mut self.output, number, ok, self.limits.frame_max)?;
         let reason = CloseReason { code: close.reply_code, text: close.reply_text.to_string() };
-        let error = refusal((close.class_id, close.method_id), &reason);
-        if self.channels.get(&number).is_some_and(|channel| channel.has_asked((20, 40))) {
-            // Both ends have closed it; the answer to ours is still to come.
+        let error = close_error((close.class_id, close.method_id), &reason);
+        if self.channels.get(&number).is_some_and(|channel| channel.awaits_reply((20, 40))) {
+            // Both sides closed the channel; the broker's close-ok is still to come.
             return Ok(());
         }
         self.drop_channel(number, &error);
@@ -390,22 +407,22 @@ impl<T, P> Session<T, P> {
         Ok(())
     }
 
-    /// The broker closes the connection for what was asked on a channel. Only who asked has to do with
-    /// it: for them it is as if the channel had been closed. `false`: nobody asked.
+    /// Ends the channels whose pending request has these ids, as if the broker had closed them: the
+    /// broker closed the connection because of this method. Returns whether there was such a channel.
     fn blame(&mut self, method: (u16, u16), reason: &CloseReason) -> bool {
-        let asked = self.channels.iter().filter(|(_, channel)| channel.has_asked(method));
-        let blamed: Vec<u16> = asked.map(|(&number, _)| number).collect();
+        let waiting = self.channels.iter().filter(|(_, channel)| channel.awaits_reply(method));
+        let blamed: Vec<u16> = waiting.map(|(&number, _)| number).collect();
         for &channel in &blamed {
-            self.drop_channel(channel, &refusal(method, reason));
+            self.drop_channel(channel, &close_error(method, reason));
             self.events.push_back(Event::ChannelClosed { channel, reason: reason.clone() });
         }
         !blamed.is_empty()
     }
 
-    /// Tells all who wait for the channel that it has ended.
+    /// Removes a channel, and fails its requests and unconfirmed messages.
     fn drop_channel(&mut self, number: u16, error: &Error) {
         let Some(channel) = self.channels.remove(&number) else { return };
-        let (requests, unconfirmed) = channel.dismantle();
+        let (requests, unconfirmed) = channel.into_unanswered();
         for token in requests {
             self.events.push_back(Event::Replied { token, result: Err(error.clone()) });
         }
@@ -413,22 +430,22 @@ impl<T, P> Session<T, P> {
             let outcome = Outcome::Unknown(error.clone());
             self.events.push_back(Event::Confirmed { token, outcome });
         }
-        self.events.push_back(Event::NumberFree);
+        self.events.push_back(Event::NumberFreed);
     }
 }
 
-/// What comes in next.
-fn content(
+/// A content without properties and body, which follow in other frames.
+fn empty_content(
     tag: u64,
     redelivered: bool,
     exchange: ShortString,
     routing_key: ShortString,
 ) -> Box<Content> {
     let (properties, body) = (Properties::default(), Vec::new());
-    let (is_owed, is_unreadable) = (true, false);
+    let (needs_ack, is_unreadable) = (true, false);
     Box::new(Content {
         tag,
-        is_owed,
+        needs_ack,
         is_unreadable,
         redelivered,
         exchange,
@@ -438,8 +455,8 @@ fn content(
     })
 }
 
-/// What the broker's reason for not doing something is to whoever asked for it.
-fn refusal(method: (u16, u16), reason: &CloseReason) -> Error {
+/// The error for a request that the broker answers by closing the channel or connection.
+fn close_error(method: (u16, u16), reason: &CloseReason) -> Error {
     match (reason.code, method) {
         (540, (60, 10 | 20)) => Error::NoGlobalQos(reason.clone()),
         _ => Error::ChannelClosed(reason.clone()),

@@ -1,9 +1,9 @@
-//! What is asked of a session, channel by channel: requests, messages, acknowledgements.
+//! Requests, messages and acknowledgements of the client, each on a channel.
 
 use amq_protocol::frame::{AMQPContentHeader, AMQPFrame};
 use amq_protocol::protocol::{AMQPClass, basic, channel, exchange, queue};
 
-use super::channel::{Asked, ChannelState, Queued, ids};
+use super::channel::{ChannelState, PendingRequest, QueuedRequest, ids};
 use super::input::LARGEST_BODY;
 use super::{Phase, Session, wire};
 use crate::error::Error;
@@ -11,29 +11,26 @@ use crate::message::{Message, Table, Value};
 use crate::reply_name::is_malformed_reply_to;
 
 impl<T, P> Session<T, P> {
-    /// There are as many channels as there may be.
+    /// Whether all agreed channel numbers are in use.
     pub(crate) fn is_full(&self) -> bool {
         self.channels.len() >= usize::from(self.limits.channel_max)
     }
 
-    /// Opens a channel, under the lowest number that is free.
+    /// Opens a channel under the lowest free number.
     pub(crate) fn open_channel(&mut self, token: T) -> Result<u16, (Error, T)> {
         let free = (1..=self.limits.channel_max).find(|n| !self.channels.contains_key(n));
         let Some(number) = free else {
             let most = self.limits.channel_max;
-            return Err((
-                Error::Invalid(format!("one channel more than the {most} agreed")),
-                token,
-            ));
+            return Err((Error::Invalid(format!("all {most} agreed channels are in use")), token));
         };
         self.channels.insert(number, ChannelState::new());
         let open = AMQPClass::Channel(channel::AMQPMethod::Open(channel::Open {}));
         self.request(number, open, token).map(|()| number)
     }
 
-    /// Asks something on a channel. It is sent when what was asked before has been answered.
+    /// Queues a request on a channel, and sends it once the requests before it have their replies.
     ///
-    /// The token comes back in the event, or at once if nothing was asked.
+    /// [`Event::Replied`](super::event::Event::Replied) returns the token; an error returns it at once.
     pub(crate) fn request(
         &mut self,
         number: u16,
@@ -46,10 +43,10 @@ impl<T, P> Session<T, P> {
             _ => return Err((Error::Closed, token)),
         };
         if let Some(value) = arguments(&method).and_then(unsendable) {
-            return Err((refused(value), token));
+            return Err((unsendable_error(value), token));
         }
-        let is_free = matches!(&method, AMQPClass::Basic(basic::AMQPMethod::Get(g)) if g.no_ack);
-        let asked = Asked { method: ids(&method), is_free, token };
+        let is_no_ack = matches!(&method, AMQPClass::Basic(basic::AMQPMethod::Get(g)) if g.no_ack);
+        let request = PendingRequest { method: ids(&method), is_no_ack, token };
         let consumer = match &method {
             AMQPClass::Basic(basic::AMQPMethod::Consume(consume)) => {
                 Some((consume.consumer_tag.clone(), consume.no_ack))
@@ -57,34 +54,34 @@ impl<T, P> Session<T, P> {
             _ => None,
         };
         let mut bytes = Vec::new();
-        let goes_now = channel.asked.is_none();
-        let to = if goes_now { &mut self.output } else { &mut bytes };
-        if goes_now {
-            channel.leaving(asked.method, number, to);
+        let is_next = channel.pending.is_none();
+        let to = if is_next { &mut self.output } else { &mut bytes };
+        if is_next {
+            channel.before_sending(request.method, number, to);
         }
         if let Err(error) = wire::append_method(to, number, method, self.limits.frame_max) {
-            return Err((error, asked.token));
+            return Err((error, request.token));
         }
         channel.consumers.extend(consumer);
-        channel.is_closing = asked.method == (20, 40);
-        match goes_now {
-            true => channel.asked = Some(asked),
-            false => channel.queue.push_back(Queued { bytes, asked }),
+        channel.is_closing = request.method == (20, 40);
+        match is_next {
+            true => channel.pending = Some(request),
+            false => channel.queue.push_back(QueuedRequest { bytes, request }),
         }
         Ok(())
     }
 
-    /// Sends the next request of a channel whose last one was answered.
+    /// Sends the next queued request of a channel that has no pending one.
     pub(super) fn next_request(&mut self, number: u16) {
         let Some(channel) = self.channels.get_mut(&number) else { return };
         if let Some(queued) = channel.queue.pop_front() {
-            channel.leaving(queued.asked.method, number, &mut self.output);
+            channel.before_sending(queued.request.method, number, &mut self.output);
             self.output.extend_from_slice(&queued.bytes);
-            channel.asked = Some(queued.asked);
+            channel.pending = Some(queued.request);
         }
     }
 
-    /// Asks for the end of a channel.
+    /// Requests channel.close.
     pub(crate) fn close_channel(&mut self, number: u16, token: T) -> Result<(), (Error, T)> {
         let close = channel::Close {
             reply_code: 200,
@@ -95,15 +92,15 @@ impl<T, P> Session<T, P> {
         self.request(number, AMQPClass::Channel(channel::AMQPMethod::Close(close)), token)
     }
 
-    /// From now on the messages of the channel are confirmed. (After confirm.select was asked for:
-    /// a message that is published behind it is counted by the broker as well.)
+    /// Puts the channel into confirm mode. Call this together with the request confirm.select: the
+    /// broker counts messages published after that request, even before its reply.
     pub(crate) fn expect_confirms(&mut self, number: u16) {
         if let Some(channel) = self.channels.get_mut(&number) {
             channel.confirms = true;
         }
     }
 
-    /// Publishes. In confirm mode the token comes back in an event, otherwise at once.
+    /// Queues a message. The token comes back in an event in confirm mode, otherwise at once.
     pub(crate) fn publish(
         &mut self,
         number: u16,
@@ -151,44 +148,44 @@ impl<T, P> Session<T, P> {
         Ok(Some(token))
     }
 
-    /// Whether the broker takes messages on the channel, and how many are unconfirmed. `None`: there is
-    /// no such channel.
+    /// Whether the broker accepts messages on the channel, and the number of unconfirmed ones. `None`
+    /// if there is no such channel.
     pub(crate) fn window(&self, number: u16) -> Option<(bool, usize)> {
         let channel = self.channels.get(&number).filter(|channel| !channel.is_closing)?;
         Some((!channel.is_paused, channel.unconfirmed()))
     }
 
-    /// Gives up all messages that are not confirmed; their confirms will not be told.
+    /// Takes the tokens of all unconfirmed messages: their confirms produce no event.
     pub(crate) fn abandon_unconfirmed(&mut self) -> Vec<P> {
         self.channels.values_mut().flat_map(ChannelState::abandon).collect()
     }
 
-    /// Whether a delivery is to be settled, and can be: after a farewell the broker listens no more.
-    pub(crate) fn owes(&self, number: u16, tag: u64) -> bool {
+    /// Whether a delivery is unsettled and the session open: a closing broker ignores acknowledgements.
+    pub(crate) fn can_settle(&self, number: u16, tag: u64) -> bool {
         let channel = self.channels.get(&number).filter(|_| self.phase == Phase::Open);
-        channel.is_some_and(|channel| channel.owes(tag))
+        channel.is_some_and(|channel| channel.is_unsettled(tag))
     }
 
-    /// Acknowledges a delivery. `false`: it was not owed.
+    /// Acknowledges a delivery. `false` if the delivery was settled before, or is unknown.
     pub(crate) fn ack(&mut self, number: u16, tag: u64) -> bool {
         self.phase == Phase::Open
             && self.channels.get_mut(&number).is_some_and(|channel| channel.ack(tag))
     }
 
-    /// Refuses a delivery. `false`: it was not owed.
+    /// Rejects a delivery. `false` if the delivery was settled before, or is unknown.
     pub(crate) fn nack(&mut self, number: u16, tag: u64, requeue: bool) -> bool {
         let Some(channel) = self.channels.get_mut(&number) else { return false };
         if self.phase != Phase::Open || !channel.settle(tag) {
             return false;
         }
         if channel.is_closing {
-            // It goes back with the channel.
+            // The broker requeues the delivery when it closes the channel.
             return true;
         }
         let reject = basic::Reject { delivery_tag: tag, requeue };
         let method = AMQPClass::Basic(basic::AMQPMethod::Reject(reject));
         let queued = wire::append_method(&mut self.output, number, method, self.limits.frame_max);
-        debug_assert!(queued.is_ok(), "a refusal fits into a frame");
+        debug_assert!(queued.is_ok(), "basic.reject fits into a frame");
         true
     }
 }
@@ -215,7 +212,7 @@ fn arguments(method: &AMQPClass) -> Option<&Table> {
 /// are encoded. The broker does not tell which size it is set to take: an attempt shows that.)
 fn check(message: &Message) -> Result<(), Error> {
     if let Some(value) = message.properties.headers().as_ref().and_then(unsendable) {
-        return Err(refused(value));
+        return Err(unsendable_error(value));
     }
     let size = message.body.len() as u64;
     if size > LARGEST_BODY {
@@ -226,19 +223,19 @@ fn check(message: &Message) -> Result<(), Error> {
     let key = message.routing_key.as_str();
     if message.exchange.as_str().is_empty() && is_malformed_reply_to(key) {
         return Err(Error::Invalid(format!(
-            "`{key}` looks like a name of direct reply-to and is none: the broker would hang up"
+            "`{key}` is a malformed direct reply-to name: the broker would close the connection"
         )));
     }
     Ok(())
 }
 
-/// A value that RabbitMQ cannot read: it would hang up, at a message again and again.
+/// A value that RabbitMQ cannot read. RabbitMQ would close the connection, and again after each resend.
 fn unsendable(table: &Table) -> Option<&Value> {
     fn find(value: &Value) -> Option<&Value> {
         match value {
             Value::Float(number) if !number.is_finite() => Some(value),
             Value::Double(number) if !number.is_finite() => Some(value),
-            // As AMQP has it, but no broker.
+            // AMQP 0-9-1 defines short strings in tables, but brokers do not read them.
             Value::ShortString(_) => Some(value),
             Value::FieldArray(array) => array.as_slice().iter().find_map(find),
             Value::FieldTable(table) => unsendable(table),
@@ -248,9 +245,9 @@ fn unsendable(table: &Table) -> Option<&Value> {
     table.inner().values().find_map(find)
 }
 
-fn refused(value: &Value) -> Error {
+fn unsendable_error(value: &Value) -> Error {
     Error::Invalid(match value {
-        Value::ShortString(_) => "a short string as a value in a table, use a long one".to_owned(),
-        number => format!("{number:?} in a table: brokers take finite numbers only"),
+        Value::ShortString(_) => "a short string in a table; use a long string".to_owned(),
+        number => format!("{number:?} in a table: brokers accept finite numbers only"),
     })
 }

@@ -1,4 +1,4 @@
-//! What session and broker say in tests: frames written one by one, events and methods as texts.
+//! Test support: a broker's frames as bytes, and a session's events and sent methods as texts.
 
 use std::time::Duration;
 
@@ -9,10 +9,10 @@ use amq_protocol::types::FieldTable;
 use crate::message::{Message, Properties};
 use crate::session::Session;
 use crate::session::event::{Ended, Event, Outcome, Reply};
-use crate::session::handshake::{Greeter, Limits, Password};
+use crate::session::handshake::{HandshakeConfig, Limits, Password};
 use crate::session::wire::{self, Frame, append_method};
 
-pub(crate) type Test = Session<&'static str, &'static str>;
+pub(crate) type TestSession = Session<&'static str, &'static str>;
 
 pub(crate) const FRAME_MAX: usize = 4096;
 
@@ -20,8 +20,8 @@ pub(crate) fn secs(n: u64) -> Duration {
     Duration::from_secs(n)
 }
 
-pub(crate) fn greeter() -> Greeter {
-    Greeter {
+pub(crate) fn handshake_config() -> HandshakeConfig {
+    HandshakeConfig {
         is_external: false,
         user: "ann".to_owned(),
         password: Password("secret".to_owned()),
@@ -31,10 +31,10 @@ pub(crate) fn greeter() -> Greeter {
     }
 }
 
-/// What the broker says.
-pub(crate) fn bytes(says: &[(u16, AMQPClass)]) -> Vec<u8> {
+/// The frames of a broker's methods.
+pub(crate) fn bytes(methods: &[(u16, AMQPClass)]) -> Vec<u8> {
     let mut bytes = Vec::new();
-    for (channel, method) in says {
+    for (channel, method) in methods {
         append_method(&mut bytes, *channel, method.clone(), FRAME_MAX).unwrap();
     }
     bytes
@@ -91,8 +91,8 @@ pub(crate) fn deliver(channel: u16, tag: u64, body: &[u8]) -> Vec<u8> {
     content(channel, basic::AMQPMethod::Deliver(deliver), body)
 }
 
-pub(crate) fn events(session: &mut Test) -> Vec<String> {
-    let told = |event| match event {
+pub(crate) fn events(session: &mut TestSession) -> Vec<String> {
+    let text = |event| match event {
         Event::Opened => "opened".to_owned(),
         Event::Replied { token, result: Ok(Reply::Got(Some(content))) } => {
             format!("{token}: got {}", content.tag)
@@ -107,27 +107,27 @@ pub(crate) fn events(session: &mut Test) -> Vec<String> {
         Event::Delivered { channel, content, .. } => {
             format!("delivered {} of {} octets on {channel}", content.tag, content.body.len())
         }
-        Event::TakenBack { channel } => format!("taken back on {channel}"),
+        Event::Recovered { channel } => format!("recovered on {channel}"),
         Event::ConsumerCancelled { channel, .. } => format!("consumer gone on {channel}"),
         Event::ChannelClosed { channel, reason } => format!("channel {channel} closed: {reason}"),
-        Event::NumberFree => "a number is free".to_owned(),
+        Event::NumberFreed => "a number is free".to_owned(),
         Event::Flow => "flow".to_owned(),
         Event::Blocked(reason) => format!("blocked: {reason}"),
         Event::Unblocked => "unblocked".to_owned(),
         Event::Ended(Ended::Protocol(error)) => format!("ended: {error}"),
         Event::Ended(why) => format!("ended: {why:?}"),
     };
-    std::iter::from_fn(|| session.next_event()).map(told).collect()
+    std::iter::from_fn(|| session.next_event()).map(text).collect()
 }
 
-/// The methods that would be sent, as class and method, with their channels.
-pub(crate) fn said(session: &mut Test) -> Vec<(u16, String)> {
+/// All queued frames, each with its channel.
+pub(crate) fn sent(session: &mut TestSession) -> Vec<(u16, String)> {
     let mut output = Vec::new();
     session.take_output(&mut output, secs(0));
     let mut rest = output.as_slice();
-    let mut said = Vec::new();
+    let mut frames = Vec::new();
     while let Some(raw) = wire::split(rest, FRAME_MAX).unwrap() {
-        said.push((
+        frames.push((
             raw.channel,
             match raw.decode_any().unwrap() {
                 Frame::Method(AMQPClass::Basic(basic::AMQPMethod::Ack(ack))) => {
@@ -151,19 +151,19 @@ pub(crate) fn said(session: &mut Test) -> Vec<(u16, String)> {
         rest = &rest[raw.length..];
     }
     assert!(rest.is_empty());
-    said
+    frames
 }
 
-pub(crate) fn opened() -> Test {
-    let mut session = Session::new(greeter(), secs(0));
+pub(crate) fn opened() -> TestSession {
+    let mut session = Session::new(handshake_config(), secs(0));
     session.input(&welcome(), secs(0));
     assert_eq!(events(&mut session), ["opened"]);
     session.output.clear();
     session
 }
 
-/// A session with open channels 1 and 2, the first of which confirms.
-pub(crate) fn with_channels() -> Test {
+/// A session with open channels 1 and 2. Channel 1 is in confirm mode.
+pub(crate) fn with_channels() -> TestSession {
     let mut session = opened();
     assert_eq!(session.open_channel("one").unwrap(), 1);
     assert_eq!(session.open_channel("two").unwrap(), 2);
@@ -197,7 +197,7 @@ pub(crate) fn ack(delivery_tag: u64, multiple: bool) -> (u16, AMQPClass) {
     (1, AMQPClass::Basic(basic::AMQPMethod::Ack(basic::Ack { delivery_tag, multiple })))
 }
 
-/// A frame, whatever is in it.
+/// A frame with any payload.
 pub(crate) fn frame(kind: u8, number: u16, payload: &[u8]) -> Vec<u8> {
     let mut bytes = vec![kind];
     bytes.extend(number.to_be_bytes());

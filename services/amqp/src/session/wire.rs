@@ -22,44 +22,44 @@ use crate::error::Error;
 
 /// Type, channel and length before a payload.
 const HEAD: usize = 7;
-/// What a frame has around its payload: [`HEAD`], and an octet that ends it.
+/// Octets of a frame around its payload: [`HEAD`] and the frame-end octet.
 pub(crate) const FRAMING: usize = HEAD + 1;
-/// What a client says first.
+/// The first octets that a client sends.
 pub const PROTOCOL_HEADER: [u8; 8] = *b"AMQP\0\0\x09\x01";
 
-/// A frame whose payload has not been looked at.
+/// A frame whose payload is not decoded.
 #[derive(Clone, Copy, Debug)]
 pub struct Raw<'a> {
     kind: u8,
-    /// The channel it is for; 0 is the connection.
+    /// The frame's channel; 0 is the connection.
     pub channel: u16,
     payload: &'a [u8],
-    /// All of it, in bytes.
+    /// The length of the whole frame, in octets.
     pub length: usize,
 }
 
-/// What a frame says.
+/// A decoded frame.
 #[derive(Debug)]
 pub enum Frame<'a> {
-    /// A method, and with it a request or an answer.
+    /// A method: a request or a reply.
     Method(AMQPClass),
     /// A method that a message follows, without names, as one of them is not UTF-8.
     UnreadableMethod(AMQPClass),
     /// The properties of a message, and its length.
     Header(Box<AMQPContentHeader>),
-    /// The length of a message whose properties cannot be read.
+    /// The body size of a message whose properties cannot be read.
     UnreadableHeader {
-        /// How many octets its body has.
+        /// The length of the body, in octets.
         body_size: u64,
     },
     /// A part of the body of a message.
     Body(&'a [u8]),
-    /// A sign of life.
+    /// A heartbeat.
     Heartbeat,
 }
 
 impl Frame<'_> {
-    /// Its name, for errors.
+    /// The name of the frame, for errors.
     pub(crate) fn what(&self) -> String {
         match self {
             Self::Method(method) | Self::UnreadableMethod(method) => {
@@ -72,23 +72,23 @@ impl Frame<'_> {
     }
 }
 
-fn wrong(what: String) -> Error {
+fn violation(what: String) -> Error {
     Error::Protocol(what)
 }
 
-/// The first frame in the bytes; `None` while it is not there as a whole.
+/// The first frame in the bytes; `None` while the frame is incomplete.
 ///
 /// # Errors
 ///
-/// [`Error::Protocol`], if the bytes are no frame, or one that is larger than agreed.
+/// [`Error::Protocol`], if the bytes are no frame, or a frame larger than agreed.
 pub fn split(bytes: &[u8], frame_max: usize) -> Result<Option<Raw<'_>>, Error> {
     let Some(&kind) = bytes.first() else { return Ok(None) };
     if kind == b'A' {
-        // A broker that does not speak our version answers with the one it speaks, and hangs up.
+        // A broker of another version replies with a protocol header of its own, and hangs up.
         return match bytes {
             [b'A', b'M', b'Q', b'P', rest @ ..] if rest.len() < 4 => Ok(None),
             [b'A', b'M', b'Q', b'P', _, a, b, c, ..] => {
-                Err(wrong(format!("it wants version {a}.{b}.{c} of AMQP, this is 0.9.1")))
+                Err(violation(format!("the broker speaks AMQP version {a}.{b}.{c}, not 0.9.1")))
             }
             _ if b"AMQP".starts_with(bytes) => Ok(None),
             _ => Err(not_amqp(bytes)),
@@ -107,29 +107,29 @@ pub fn split(bytes: &[u8], frame_max: usize) -> Result<Option<Raw<'_>>, Error> {
     let [_, c0, c1, s0, s1, s2, s3] = *head;
     let size = u32::from_be_bytes([s0, s1, s2, s3]) as usize;
     if size > frame_max.saturating_sub(FRAMING) {
-        return Err(wrong(format!("a frame of {size} bytes, where {frame_max} are agreed")));
+        return Err(violation(format!("a frame of {size} bytes, where {frame_max} are agreed")));
     }
     let Some(&end) = rest.get(size) else { return Ok(None) };
     if end != constants::FRAME_END {
-        return Err(wrong(format!("a frame ends with octet {end:#04x} in the place of 0xce")));
+        return Err(violation(format!("a frame ends with octet {end:#04x} instead of 0xce")));
     }
     let channel = u16::from_be_bytes([c0, c1]);
     Ok(Some(Raw { kind, channel, payload: &rest[..size], length: size + FRAMING }))
 }
 
-/// A record of TLS: an alert, which is how a server answers who does not speak it.
+/// The beginning of a TLS alert record, with which a TLS server answers a client that does not speak TLS.
 const TLS_ALERT: [u8; 2] = [21, 3];
 
 fn not_amqp(bytes: &[u8]) -> Error {
     if bytes.starts_with(&TLS_ALERT) {
-        return wrong("it speaks TLS, as the port for amqps:// does".to_owned());
+        return violation("it speaks TLS, as the port for amqps:// does".to_owned());
     }
     let begin = &bytes[..bytes.len().min(16)];
-    wrong(format!("what it sends is no frame: {:?}", begin.escape_ascii().to_string()))
+    violation(format!("the peer's bytes are no frame: {:?}", begin.escape_ascii().to_string()))
 }
 
 impl<'a> Raw<'a> {
-    /// What the frame of a broker says.
+    /// Decodes the frame of a broker.
     pub(crate) fn decode(&self) -> Result<Frame<'a>, Error> {
         if self.kind == constants::FRAME_METHOD {
             self.check_method()?;
@@ -137,13 +137,13 @@ impl<'a> Raw<'a> {
         self.decode_any()
     }
 
-    /// What the frame of a broker or of a client says.
+    /// Decodes the frame of a broker or of a client.
     ///
     /// # Errors
     ///
-    /// [`Error::Protocol`], if it is malformed.
+    /// [`Error::Protocol`], if the frame is malformed.
     pub fn decode_any(&self) -> Result<Frame<'a>, Error> {
-        let malformed = |what: &str| wrong(format!("a malformed {what}"));
+        let malformed = |what: &str| violation(format!("a malformed {what}"));
         match self.kind {
             constants::FRAME_METHOD => parse_method(self.payload)
                 .map(Frame::Method)
@@ -158,16 +158,17 @@ impl<'a> Raw<'a> {
         }
     }
 
-    /// Class and method.
+    /// Class and method ids.
     fn method(&self) -> Option<(u16, u16)> {
         let [a, b, c, d] = *self.payload.first_chunk()?;
         Some((u16::from_be_bytes([a, b]), u16::from_be_bytes([c, d])))
     }
 
-    /// Whether a broker may send such a method.
+    /// Checks that a broker may send the method, and that its table is not nested too deep.
     fn check_method(&self) -> Result<(), Error> {
-        let (class, method) = self.method().ok_or_else(|| wrong("an empty method".to_owned()))?;
-        let is_brokers = match class {
+        let (class, method) =
+            self.method().ok_or_else(|| violation("an empty method".to_owned()))?;
+        let is_from_broker = match class {
             10 => matches!(method, 10 | 20 | 30 | 41 | 50 | 51 | 60 | 61 | 71),
             20 => matches!(method, 11 | 20 | 21 | 40 | 41),
             40 => matches!(method, 11 | 21 | 31 | 51),
@@ -176,15 +177,15 @@ impl<'a> Raw<'a> {
             85 => method == 11,
             _ => false,
         };
-        if !is_brokers {
-            return Err(wrong(format!("a method that no broker sends: {class}.{method}")));
+        if !is_from_broker {
+            return Err(violation(format!("a method that no broker sends: {class}.{method}")));
         }
-        // The only one with a table: the broker's properties, behind ids and version.
+        // connection.start is the only one with a table: server properties, after ids and version.
         const PROPERTIES: usize = 6;
         let has_table = (class, method) == (10, 10);
         if has_table && !depth::is_shallow(self.payload, PROPERTIES) {
             let most = depth::DEEPEST_TABLE;
-            return Err(wrong(format!("tables in tables, more than {most} deep")));
+            return Err(violation(format!("tables nested more than {most} deep")));
         }
         Ok(())
     }
@@ -197,30 +198,30 @@ fn parse_method(payload: &[u8]) -> Option<AMQPClass> {
     }
 }
 
-/// A content header. `None`: it has not even a length.
+/// Decodes a content header. `None` if the payload is too short for the body size.
 fn parse_header(payload: &[u8]) -> Option<Frame<'static>> {
     // A table that is too deep would exhaust the parser's stack.
     let is_safe = depth::headers_at(payload).is_none_or(|at| depth::is_shallow(payload, at));
     if is_safe && let Ok(([], header)) = parse_content_header(payload) {
         return Some(Frame::Header(Box::new(header)));
     }
-    // Behind class and weight.
+    // After class and weight.
     let body_size = u64::from_be_bytes(*payload.get(4..)?.first_chunk()?);
     Some(Frame::UnreadableHeader { body_size })
 }
 
-/// Appends a frame. If it is larger than agreed, nothing is appended.
+/// Appends a frame, or nothing on an error.
 ///
 /// # Errors
 ///
-/// [`Error::Invalid`], if it is larger than agreed, or cannot be encoded.
+/// [`Error::Invalid`], if the frame is larger than agreed, or cannot be encoded.
 pub fn append(to: &mut Vec<u8>, frame: &AMQPFrame, frame_max: usize) -> Result<(), Error> {
     let before = to.len();
     let generated = gen_frame(frame)(WriteContext::from(Out { to, at: None })).map(drop);
     let result = match generated {
         Ok(()) if to.len() - before <= frame_max => return Ok(()),
         Ok(()) => Error::Invalid(format!(
-            "properties or arguments of {} bytes, where a frame may have {frame_max}",
+            "properties or arguments of {} bytes exceed the frame limit of {frame_max}",
             to.len() - before
         )),
         Err(error) => Error::Invalid(error.to_string()),
@@ -243,7 +244,7 @@ pub fn append_method(
     append(to, &AMQPFrame::Method(channel, method), frame_max)
 }
 
-/// Appends the body of a message, in as many frames as it takes.
+/// Appends the body of a message, split into frames.
 pub fn append_body(to: &mut Vec<u8>, channel: u16, body: &[u8], frame_max: usize) {
     for part in body.chunks(frame_max - FRAMING) {
         to.push(constants::FRAME_BODY);
@@ -254,7 +255,7 @@ pub fn append_body(to: &mut Vec<u8>, channel: u16, body: &[u8], frame_max: usize
     }
 }
 
-/// Where the generator writes: at the end, but for a length, which it knows after what it counts.
+/// The generator's writer: appends, or overwrites at `at` to fill in a length that was reserved.
 struct Out<'a> {
     to: &'a mut Vec<u8>,
     at: Option<usize>,

@@ -92,10 +92,10 @@ fn deliveries_of_a_channel_that_the_broker_closes_are_not_handed_out() {
         let channel = connection.channel().await?;
         let mut consumer = channel.consume("jobs", ConsumeOptions::default()).await?;
         let held = consumer.next().await?;
-        assert!(held.receipt.is_owed());
+        assert!(held.receipt.can_settle());
         channel.purge("no such queue").await.unwrap_err();
         assert_eq!((broker.ready("jobs"), broker.unacked("jobs")), (3, 0));
-        assert!(!held.receipt.is_owed());
+        assert!(!held.receipt.can_settle());
         let next = consumer.next().await;
         assert!(matches!(next, Err(pikake_amqp::Error::ChannelClosed(_))), "{next:?}");
         held.ack().unwrap_err();

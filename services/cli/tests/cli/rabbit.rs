@@ -100,7 +100,7 @@ fn commands_work_over_tls() {
     assert_eq!(worker.end().code, Some(0));
 
     let refused = run_with(&["status", "--broker", &other]);
-    refused.failed(3, &["nobody who is trusted vouches"]);
+    refused.failed(3, &["no trusted authority signed"]);
     assert!(!refused.err.contains("Is it running?"), "{refused:?}");
     let misspelt = good.replace("cacertfile", "cacert");
     run_with(&["status", "--broker", &misspelt]).failed(3, &["`cacert` is unknown", "cacertfile"]);

@@ -1,7 +1,7 @@
-//! What the query of a broker's URL says: `?cacertfile=/etc/ca.pem&heartbeat=10`.
+//! The query of a broker's URL: `?cacertfile=/etc/ca.pem&heartbeat=10`.
 //!
-//! Apart from the address, whose library passes over what it does not know: a misspelt `cacertfile`
-//! would not be noticed. The names are RabbitMQ's ("URI Query Parameters").
+//! The URL library ignores unknown names, so a misspelt `cacertfile` would go unnoticed. The names are
+//! RabbitMQ's ("URI Query Parameters").
 
 use std::fmt::Display;
 use std::path::PathBuf;
@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use crate::client::options::Options;
 
-/// What is known, in the order of the documentation.
+/// All known names, in the order of the documentation.
 const KNOWN: [&str; 9] = [
     "cacertfile",
     "certfile",
@@ -23,29 +23,29 @@ const KNOWN: [&str; 9] = [
     "channel_max",
 ];
 
-/// Those that mean something with TLS only.
+/// The names for TLS only.
 const OF_TLS: [&str; 5] = ["cacertfile", "certfile", "keyfile", "verify", "server_name_indication"];
 
 #[derive(Clone, PartialEq, Eq, Default, Debug)]
 pub(crate) struct Query {
     pub(crate) tls: Tls,
-    /// Whether the certificate says who asks, instead of user and password.
+    /// Whether the client certificate authenticates, instead of user and password.
     pub(crate) is_external: bool,
     heartbeat: Option<Duration>,
     connect_timeout: Option<Duration>,
     channel_max: Option<u16>,
 }
 
-/// Whom to trust, and who one is.
+/// Trusted certificate authorities, and the client's certificate.
 #[derive(Clone, PartialEq, Eq, Default, Debug)]
 pub(crate) struct Tls {
-    /// Instead of those whom the platform trusts.
+    /// The file of trusted authorities, instead of the platform's.
     pub(crate) roots: Option<PathBuf>,
     pub(crate) certificate: Option<PathBuf>,
-    /// Without, the key is in the certificate's file.
+    /// The file of the key. `None` if the certificate's file has the key.
     pub(crate) key: Option<PathBuf>,
     pub(crate) is_unverified: bool,
-    /// Instead of the host's.
+    /// The name that the certificate must have, instead of the host's.
     pub(crate) name: Option<String>,
 }
 
@@ -57,7 +57,7 @@ where
 }
 
 fn wrong(name: &str, value: &str, known: &str) -> String {
-    format!("`{name}={value}`: {known} is known")
+    format!("`{name}={value}`: known are {known}")
 }
 
 impl Query {
@@ -70,7 +70,7 @@ impl Query {
                 return Err(format!("`{name}` is unknown; known are {}", KNOWN.join(", ")));
             }
             if seen.contains(&name.to_owned()) {
-                return Err(format!("`{name}` is there twice"));
+                return Err(format!("`{name}` is given twice"));
             }
             if OF_TLS.contains(&name) && !is_tls {
                 return Err(format!("`{name}` is for amqps:// only"));
@@ -100,7 +100,7 @@ impl Query {
                 tls.is_unverified = match value {
                     "verify_peer" => false,
                     "verify_none" => true,
-                    _ => return Err(wrong(name, value, "verify_peer or verify_none")),
+                    _ => return Err(wrong(name, value, "verify_peer and verify_none")),
                 };
             }
             "server_name_indication" => tls.name = Some(value.to_owned()),
@@ -108,7 +108,7 @@ impl Query {
                 self.is_external = match &*value.to_ascii_lowercase() {
                     "plain" => false,
                     "external" => true,
-                    _ => return Err(wrong(name, value, "plain or external")),
+                    _ => return Err(wrong(name, value, "plain and external")),
                 };
             }
             "heartbeat" => {
@@ -124,8 +124,8 @@ impl Query {
         Ok(())
     }
 
-    /// The options, where the query says nothing else.
-    pub(crate) fn over(&self, options: Options) -> Options {
+    /// The options, overridden by the query.
+    pub(crate) fn apply_to(&self, options: Options) -> Options {
         Options {
             heartbeat: self.heartbeat.unwrap_or(options.heartbeat),
             connect_timeout: self.connect_timeout.unwrap_or(options.connect_timeout),
@@ -140,13 +140,13 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_it_says_counts_more_than_the_options() {
+    fn query_overrides_the_options() {
         let query = "heartbeat=7&connection_timeout=1500&channel_max=9&auth_mechanism=PLAIN";
-        let options = Query::parse(query, false).unwrap().over(Options::default());
+        let options = Query::parse(query, false).unwrap().apply_to(Options::default());
         assert_eq!(options.heartbeat, Duration::from_secs(7));
         assert_eq!(options.connect_timeout, Duration::from_millis(1500));
         assert_eq!(options.channel_max, 9);
-        let none = Query::parse("", false).unwrap().over(Options::default());
+        let none = Query::parse("", false).unwrap().apply_to(Options::default());
         assert_eq!(none.heartbeat, Options::default().heartbeat);
 
         let query = "cacertfile=%2Fa%20b%2Fca.pem&certfile=/c&keyfile=/k&verify=verify_none\
@@ -164,7 +164,7 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_meant_is_an_error_that_names_it() {
+    fn invalid_parameters_are_named_in_the_error() {
         let cases = [
             ("cacert=/ca", "`cacert` is unknown; known are cacertfile, "),
             ("depth=2", "`depth` is unknown"),
@@ -172,10 +172,10 @@ mod tests {
             ("heartbeat=70000", "`heartbeat=70000`: number too large"),
             ("connection_timeout=0", "`connection_timeout=0`: "),
             ("channel_max=-1", "`channel_max=-1`: "),
-            ("heartbeat=1&heartbeat=2", "`heartbeat` is there twice"),
+            ("heartbeat=1&heartbeat=2", "`heartbeat` is given twice"),
             ("heartbeat", "`heartbeat` has no value"),
-            ("verify=none", "`verify=none`: verify_peer or verify_none is known"),
-            ("auth_mechanism=amqplain", "`auth_mechanism=amqplain`: plain or external is known"),
+            ("verify=none", "`verify=none`: known are verify_peer and verify_none"),
+            ("auth_mechanism=amqplain", "`auth_mechanism=amqplain`: known are plain and external"),
             ("keyfile=/k", "`keyfile` without `certfile`"),
             ("auth_mechanism=external", "`auth_mechanism=external` is a login by `certfile`"),
         ];

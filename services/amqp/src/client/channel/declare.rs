@@ -1,4 +1,4 @@
-//! Queues, exchanges and routes: what a channel declares and deletes.
+//! Requests that declare, bind and delete queues and exchanges.
 
 use std::future::Future;
 
@@ -6,29 +6,29 @@ use amq_protocol::protocol::{AMQPClass, exchange, queue};
 use pikake_traps::random;
 
 use super::Channel;
-use crate::client::hub::{Answer, wrong_answer};
+use crate::client::hub::{Answer, unexpected_answer};
 use crate::client::topology::Binding;
 use crate::error::Error;
 use crate::message::{ExchangeOptions, Queue, QueueOptions, Table, short};
 
 impl Channel {
-    /// Declares a queue: makes it, or sees that it is there and the same. An empty name stands for one
-    /// that is made up here. It is declared again when the connection recovers.
+    /// Declares a queue: creates the queue, or checks that an equal one exists. The client generates a
+    /// name if the name is empty. The queue is declared again when the connection recovers.
     ///
     /// # Errors
     ///
-    /// [`Error::ChannelClosed`] with 406 if it is there and different, 405 if it is another
-    /// connection's, 404 if it is not there and was to be; others as for any request.
+    /// [`Error::ChannelClosed`] with 406 if the queue exists with other options, 405 if another
+    /// connection owns it, 404 if `passive` and it does not exist; others as for any request.
     pub fn declare_queue(
         &self,
         name: &str,
         options: QueueOptions,
     ) -> impl Future<Output = Result<Queue, Error>> + use<> {
-        let made_up;
+        let generated;
         let name = match name {
             "" => {
-                made_up = format!("pikake.{:016x}", random::u64());
-                short(&made_up)
+                generated = format!("pikake.{:016x}", random::u64());
+                short(&generated)
             }
             name => short(name),
         };
@@ -37,7 +37,7 @@ impl Channel {
             let (name, is_kept) = (name?, !options.passive);
             let declare = options.declare(name.clone());
             let Answer::Queue(queue) = channel.0.ask(declare.clone()).await? else {
-                return Err(wrong_answer());
+                return Err(unexpected_answer());
             };
             if is_kept {
                 channel.0.hub().topology.borrow_mut().add_queue(name, declare);
@@ -46,7 +46,7 @@ impl Channel {
         }
     }
 
-    /// Deletes a queue, and tells how many messages were in it. That it is not there is no error.
+    /// Deletes a queue, and returns the number of its messages. A missing queue is no error.
     ///
     /// # Errors
     ///
@@ -55,7 +55,7 @@ impl Channel {
         let (channel, name) = (self.clone(), short(name));
         async move {
             let queue = name?;
-            // What was interrupted before it was asked for is not forgotten.
+            // An interruption before the request leaves the queue in the topology.
             channel.0.hub().ready().await?;
             channel.0.hub().topology.borrow_mut().remove_queue(queue.as_str());
             let delete = queue::Delete { queue, if_unused: false, if_empty: false, nowait: false };
@@ -64,11 +64,11 @@ impl Channel {
         }
     }
 
-    /// Empties a queue of what is ready, and tells how much that was.
+    /// Removes all ready messages from a queue, and returns their number.
     ///
     /// # Errors
     ///
-    /// [`Error::ChannelClosed`] with 404 if it is not there; others as for any request.
+    /// [`Error::ChannelClosed`] with 404 if the queue does not exist; others as for any request.
     pub fn purge(&self, queue: &str) -> impl Future<Output = Result<u32, Error>> + use<> {
         let purge = short(queue).map(|queue| {
             AMQPClass::Queue(queue::AMQPMethod::Purge(queue::Purge { queue, nowait: false }))
@@ -77,11 +77,11 @@ impl Channel {
         async move { count(asked.await?) }
     }
 
-    /// Routes what an exchange gets under a key to a queue. Done again when the connection recovers.
+    /// Binds a queue to an exchange under a routing key, also when the connection recovers.
     ///
     /// # Errors
     ///
-    /// [`Error::ChannelClosed`] with 404 if one of them is not there; others as for any request.
+    /// [`Error::ChannelClosed`] with 404 if queue or exchange is missing; others as for any request.
     pub fn bind(
         &self,
         queue: &str,
@@ -92,7 +92,7 @@ impl Channel {
         self.add(Binding::new(queue, true, exchange, key, arguments))
     }
 
-    /// Takes a route back.
+    /// Removes a binding.
     ///
     /// # Errors
     ///
@@ -107,7 +107,7 @@ impl Channel {
         self.remove(Binding::new(queue, true, exchange, key, arguments))
     }
 
-    /// Routes what an exchange gets under a key to another exchange. Done again when the connection
+    /// Binds the exchange `to` to the exchange `from` under a routing key, also when the connection
     /// recovers.
     ///
     /// # Errors
@@ -123,7 +123,7 @@ impl Channel {
         self.add(Binding::new(to, false, from, key, arguments))
     }
 
-    /// Takes a route between exchanges back.
+    /// Removes a binding between exchanges.
     ///
     /// # Errors
     ///
@@ -164,13 +164,13 @@ impl Channel {
         }
     }
 
-    /// Declares an exchange: makes it, or sees that it is there and the same. Done again when the
-    /// connection recovers.
+    /// Declares an exchange: creates the exchange, or checks that an equal one exists. The exchange is
+    /// declared again when the connection recovers.
     ///
     /// # Errors
     ///
-    /// [`Error::ChannelClosed`] with 406 if it is there and different; [`Error::ConnectionClosed`] for
-    /// a kind that the broker does not know; others as for any request.
+    /// [`Error::ChannelClosed`] with 406 if the exchange exists with other options;
+    /// [`Error::ConnectionClosed`] for a kind unknown to the broker; others as for any request.
     pub fn declare_exchange(
         &self,
         name: &str,
@@ -188,7 +188,7 @@ impl Channel {
         }
     }
 
-    /// Deletes an exchange. That it is not there is no error.
+    /// Deletes an exchange. A missing exchange is no error.
     ///
     /// # Errors
     ///
@@ -209,6 +209,6 @@ impl Channel {
 fn count(answer: Answer) -> Result<u32, Error> {
     match answer {
         Answer::Count(count) => Ok(count),
-        _ => Err(wrong_answer()),
+        _ => Err(unexpected_answer()),
     }
 }

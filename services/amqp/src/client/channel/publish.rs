@@ -1,4 +1,4 @@
-//! Publishing: sent when the broker takes messages and the window has room, done when confirmed.
+//! Publishing: waits until the broker accepts messages and the window has room, sends, and confirms.
 
 use std::fmt;
 use std::future::Future;
@@ -15,27 +15,27 @@ use crate::client::hub::{ChannelInner, Publisher};
 use crate::error::Error;
 use crate::message::{Message, Properties, short};
 
-/// Whether a message can be sent just now.
-enum Look {
-    Room,
-    /// The broker takes none, or none on this channel, or there is no connection.
-    Hindered(String),
-    /// Too many are unconfirmed.
-    Full,
+/// Whether a message can be sent now.
+enum Readiness {
+    Ready,
+    /// The broker accepts no messages, or has paused the channel, or there is no connection.
+    Blocked(String),
+    /// The channel has too many unconfirmed messages.
+    WindowFull,
     Closed(Error),
 }
 
 impl Channel {
-    /// Publishes a message, and waits until the broker has confirmed it. On a quorum queue that means
-    /// that most of its replicas have it on disk.
+    /// Publishes a message, and waits for its confirm. A quorum queue confirms when most of its replicas
+    /// have the message on disk.
     ///
-    /// With confirms, a message that no queue takes is an error only if it is `mandatory`. To have many
-    /// under way, use [`post`](Self::post), or many tasks.
+    /// With confirms, an unroutable message is an error only if it is `mandatory`. For many messages in
+    /// flight, use [`post`](Self::post) or several tasks.
     ///
     /// # Cancellation
     ///
-    /// An interruption point. Interrupted before it was sent, the error gives the message back;
-    /// afterwards, or dropped, its outcome is uncertain.
+    /// An interruption point. If the message was not sent, the error of the interruption contains the
+    /// message. After that, or when the future is dropped, the outcome is uncertain.
     ///
     /// # Errors
     ///
@@ -58,14 +58,14 @@ impl Channel {
         }
     }
 
-    /// Sends a message, and gives the future of its confirm, which may be awaited later or never: many
-    /// messages can be under way from one task.
+    /// Sends a message, and returns the future of its confirm, which may be awaited later or never. One
+    /// task can so have many messages in flight.
     ///
     /// # Cancellation
     ///
     /// An interruption point, while [`Options::publish_window`](crate::Options::publish_window) is
-    /// full, the broker takes no messages, or there is no connection. Interrupted, the error gives the
-    /// message back; dropped, it is dropped with it, unsent.
+    /// full, the broker accepts no messages, or there is no connection. The error of an interruption
+    /// contains the message; a dropped future drops the message unsent.
     ///
     /// # Errors
     ///
@@ -78,43 +78,43 @@ impl Channel {
         async move {
             match room.await {
                 Ok(room) => room.post(message),
-                Err(error) => Err(error.about(message)),
+                Err(error) => Err(error.with_message(message)),
             }
         }
     }
 
-    /// Waits until a message can be sent, for those that are to be made only then.
+    /// Waits until a message can be sent, for callers that create the message only then.
     ///
     /// # Cancellation
     ///
-    /// An interruption point, as [`post`](Self::post) is. Nothing is lost when it is dropped.
+    /// An interruption point, as [`post`](Self::post) is. Dropping the future loses nothing.
     ///
     /// # Errors
     ///
-    /// [`PublishError`], without a message: there was none yet.
+    /// [`PublishError`], without a message.
     pub fn room(&self) -> impl Future<Output = Result<Room, PublishError>> + use<> {
         let channel = self.0.clone();
         async move {
-            let mut patience = None;
-            let mut room = Room { channel, is_unused: false };
+            let mut deadline = None;
+            let mut room = Room { channel, passes_wake_on: false };
             loop {
                 let hub = room.channel.hub();
-                let waited = match look(&room.channel) {
-                    Look::Room => return Ok(room),
-                    Look::Closed(error) => {
+                let waited = match readiness(&room.channel) {
+                    Readiness::Ready => return Ok(room),
+                    Readiness::Closed(error) => {
                         return Err(PublishError::Closed { error, message: None });
                     }
-                    Look::Full => {
-                        // The broker takes messages: the next hindrance is another one.
-                        patience = None;
-                        room.is_unused = false;
+                    Readiness::WindowFull => {
+                        // The broker accepts messages now, so a later block has a new deadline.
+                        deadline = None;
+                        room.passes_wake_on = false;
                         let waited = park(&room.channel.window).await;
-                        room.is_unused = true;
+                        room.passes_wake_on = true;
                         waited
                     }
-                    Look::Hindered(reason) => {
+                    Readiness::Blocked(reason) => {
                         let limit = hub.options.blocked_deadline;
-                        let until = *patience.get_or_insert_with(|| deadline_after(limit));
+                        let until = *deadline.get_or_insert_with(|| deadline_after(limit));
                         match timeout_at(until, park(&hub.gate)).await {
                             Ok(waited) => waited,
                             Err(_) => return Err(PublishError::Blocked { reason, message: None }),
@@ -129,12 +129,12 @@ impl Channel {
     }
 }
 
-/// Room for one message on a channel, to be used before anything is awaited: it is there now, and not kept.
+/// Room for one message on a channel. Use it before the next await: the room is not reserved.
 #[must_use = "a message is posted with it"]
 pub struct Room {
     channel: Rc<ChannelInner>,
-    /// It was waited for. If it is not used by whoever has it, the wake is passed on: there may be no other.
-    is_unused: bool,
+    /// Whether the drop wakes the next publisher, because this room consumed a wake and was not used.
+    passes_wake_on: bool,
 }
 
 impl Room {
@@ -145,7 +145,7 @@ impl Room {
     /// [`PublishError::Closed`], with the message unless it was sent.
     pub fn post(mut self, message: Message) -> Result<Confirm, PublishError> {
         let sent = send(&self.channel, Box::new(message));
-        self.is_unused &= sent.is_err();
+        self.passes_wake_on &= sent.is_err();
         sent
     }
 }
@@ -158,27 +158,29 @@ impl fmt::Debug for Room {
 
 impl Drop for Room {
     fn drop(&mut self) {
-        if self.is_unused {
+        if self.passes_wake_on {
             self.channel.window.wake(1);
         }
     }
 }
 
-fn look(channel: &ChannelInner) -> Look {
+fn readiness(channel: &ChannelInner) -> Readiness {
     let hub = channel.hub();
     if let Some(error) = channel.closed() {
-        return Look::Closed(error);
+        return Readiness::Closed(error);
     }
     if let Some(reason) = hub.obstacle() {
-        return Look::Hindered(reason);
+        return Readiness::Blocked(reason);
     }
     let number = channel.number.get();
     let window = hub.session.borrow().as_ref().and_then(|session| session.window(number));
     match window {
-        None => Look::Closed(Error::Closed),
-        Some((false, _)) => Look::Hindered("the broker has paused the channel".to_owned()),
-        Some((true, unconfirmed)) if unconfirmed < hub.options.publish_window.max(1) => Look::Room,
-        Some(_) => Look::Full,
+        None => Readiness::Closed(Error::Closed),
+        Some((false, _)) => Readiness::Blocked("the broker has paused the channel".to_owned()),
+        Some((true, unconfirmed)) if unconfirmed < hub.options.publish_window.max(1) => {
+            Readiness::Ready
+        }
+        Some(_) => Readiness::WindowFull,
     }
 }
 
@@ -191,8 +193,8 @@ fn send(channel: &Rc<ChannelInner>, message: Box<Message>) -> Result<Confirm, Pu
     match hub.with(|session| session.publish(number, message, publisher)) {
         Some(Ok(None)) => Ok(confirm),
         Some(Ok(Some(publisher))) => {
-            // Without confirms, that it is queued is all there is to know.
-            let _told = publisher.sender.send(Ok(hub.epoch.get()));
+            // Without confirms, a queued message is done.
+            let _receiver_dropped = publisher.sender.send(Ok(hub.epoch.get()));
             Ok(confirm)
         }
         Some(Err((error, message, _))) => {
@@ -202,22 +204,22 @@ fn send(channel: &Rc<ChannelInner>, message: Box<Message>) -> Result<Confirm, Pu
     }
 }
 
-/// The future of a message's confirm. Its channel stays open until it has come.
+/// The future of a message's confirm, which keeps the channel open.
 ///
 /// # Cancellation
 ///
-/// An interruption point. After an interruption `&mut confirm` may be awaited again. Dropped, the
-/// message is still published, and nobody is told what became of it.
-#[must_use = "whether the message was confirmed is told to whoever awaits this"]
+/// An interruption point. After an interruption `&mut confirm` may be awaited again. Dropping the future
+/// does not take the message back, but its outcome is lost.
+#[must_use = "the result says whether the broker confirmed the message"]
 pub struct Confirm {
     receiver: oneshot::Receiver<Result<u64, PublishError>>,
     channel: Rc<ChannelInner>,
-    /// Of the connection that has brought it.
+    /// The epoch of the connection that brought the confirm.
     epoch: Option<u64>,
 }
 
 impl Confirm {
-    /// The [epoch](crate::Connection::epoch) of the connection that brought the confirm, once it has come.
+    /// The [epoch](crate::Connection::epoch) of the connection that brought the confirm, if it has arrived.
     pub fn epoch(&self) -> Option<u64> {
         self.epoch
     }

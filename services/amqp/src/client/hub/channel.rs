@@ -1,4 +1,4 @@
-//! A channel, as its connection knows it: its consumers, its limits, its end.
+//! The shared state of a channel: consumers, prefetch, end.
 
 use std::cell::{Cell, RefCell};
 use std::rc::{Rc, Weak};
@@ -8,7 +8,7 @@ use amq_protocol::types::ShortString;
 use pikake_sync::oneshot;
 use pikake_traps::WaitQueue;
 
-use super::{Answer, Asker, ChannelInner, Connection, ConsumerInner, Hub};
+use super::{Answer, ChannelInner, Connection, ConsumerInner, Hub, Requester};
 use crate::error::Error;
 use crate::message::short;
 
@@ -37,9 +37,9 @@ impl ChannelInner {
         self.connection.hub()
     }
 
-    /// Why it is closed, if it is.
+    /// The error that closed the channel or its connection, if one has.
     pub(crate) fn closed(&self) -> Option<Error> {
-        self.ended.borrow().clone().or_else(|| self.hub().end())
+        self.ended.borrow().clone().or_else(|| self.hub().closed())
     }
 
     pub(crate) fn has_ended(&self) -> bool {
@@ -47,13 +47,13 @@ impl ChannelInner {
     }
 
     pub(crate) fn end(&self, error: &Error) {
-        // Another channel may get the number, and deliveries of this one must not be taken for its.
+        // Another channel may reuse the number, and must not settle deliveries of this one.
         self.number.set(0);
         self.ended.borrow_mut().get_or_insert_with(|| error.clone());
         for consumer in self.live_consumers() {
             consumer.end(error.clone());
-            // The broker has taken them back with the channel.
-            consumer.forget_deliveries();
+            // The broker has requeued them with the end of the channel.
+            consumer.drop_unsettled();
         }
         self.wake_all();
     }
@@ -87,25 +87,25 @@ impl ChannelInner {
         self.consumers.borrow_mut().retain(|known| !Weak::ptr_eq(known, &Rc::downgrade(gone)));
     }
 
-    /// Its connection has gone.
-    pub(crate) fn forget_deliveries(&self) {
+    /// Releases the number, and drops buffered deliveries, after the connection was lost.
+    pub(crate) fn detach(&self) {
         self.number.set(0);
-        self.forget_waiting();
+        self.drop_buffered();
     }
 
-    /// What was delivered and not taken is the broker's again.
-    pub(crate) fn forget_waiting(&self) {
+    /// Drops buffered deliveries, which the broker has requeued.
+    pub(crate) fn drop_buffered(&self) {
         for consumer in self.live_consumers() {
-            consumer.forget_deliveries();
+            consumer.drop_unsettled();
         }
     }
 
-    /// The request that limits the unacknowledged deliveries of a consumer, or of the whole channel.
+    /// The request that sets the prefetch of later consumers, or of the whole channel.
     pub(crate) fn qos(prefetch_count: u16, global: bool) -> AMQPClass {
         AMQPClass::Basic(basic::AMQPMethod::Qos(basic::Qos { prefetch_count, global }))
     }
 
-    /// What a new channel has to be told to be this one.
+    /// The requests that restore the settings on a new channel.
     pub(crate) fn settings(&self) -> Vec<AMQPClass> {
         let select = confirm::Select { nowait: false };
         let select = AMQPClass::Confirm(confirm::AMQPMethod::Select(select));
@@ -113,33 +113,34 @@ impl ChannelInner {
         self.confirms.then_some(select).into_iter().chain(limit).collect()
     }
 
-    /// The broker has set a limit for the whole channel.
-    pub(crate) fn limit_all(&self, prefetch: u16) {
+    /// Records the prefetch of the whole channel.
+    pub(crate) fn set_global_limit(&self, prefetch: u16) {
         self.global_limit.set(Some(prefetch));
     }
 
-    /// The limit to be set before a consumer; RabbitMQ applies it to those that come after. It would
-    /// take a limit of the whole channel away, so it is one or the other.
-    pub(crate) fn limit(&self, consumer: &ConsumerInner) -> Option<AMQPClass> {
-        let is_limited = consumer.options.no_ack || self.global_limit.get().is_some();
-        (!is_limited).then(|| Self::qos(consumer.options.prefetch, false))
+    /// The prefetch request before a consumer; RabbitMQ applies it to later consumers. `None` if the
+    /// channel has a global prefetch, which the request would remove.
+    pub(crate) fn prefetch_request(&self, consumer: &ConsumerInner) -> Option<AMQPClass> {
+        let needs_none = consumer.options.no_ack || self.global_limit.get().is_some();
+        (!needs_none).then(|| Self::qos(consumer.options.prefetch, false))
     }
 
-    /// Asks the broker, and waits for its answer.
+    /// Sends a request, and waits for its answer.
     pub(crate) async fn ask(self: &Rc<Self>, method: AMQPClass) -> Result<Answer, Error> {
         self.hub().ready().await?;
         let (sender, receiver) = oneshot::channel();
-        // What is got and not taken is given back.
+        // An unclaimed answer to basic.get is requeued.
         let channel = Some(self.clone());
-        self.request(method, Asker { sender: Some(sender), channel })?;
+        self.request(method, Requester { sender: Some(sender), channel })?;
         self.hub().answer(receiver).await
     }
 
-    pub(crate) fn request(&self, method: AMQPClass, asker: Asker) -> Result<(), Error> {
+    pub(crate) fn request(&self, method: AMQPClass, requester: Requester) -> Result<(), Error> {
         if let Some(error) = self.closed() {
             return Err(error);
         }
-        let asked = self.hub().with(|session| session.request(self.number.get(), method, asker));
+        let asked =
+            self.hub().with(|session| session.request(self.number.get(), method, requester));
         match asked {
             Some(Ok(())) => Ok(()),
             Some(Err((error, _))) => Err(error),
@@ -155,7 +156,7 @@ impl Drop for ChannelInner {
         let was_open = self.ended.borrow().is_none();
         if number != 0 && was_open {
             hub.channels.borrow_mut().remove(&number);
-            drop(hub.with(|session| session.close_channel(number, Asker::NOBODY)));
+            drop(hub.with(|session| session.close_channel(number, Requester::NONE)));
         }
     }
 }

@@ -1,4 +1,4 @@
-//! A consumer, as its channel knows it: the deliveries that nobody has taken yet, and its end.
+//! The shared state of a consumer: buffered deliveries and the end.
 
 use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
@@ -11,9 +11,9 @@ use super::{ConsumerInner, Delivery};
 use crate::error::Error;
 use crate::message::ConsumeOptions;
 
-/// A broker that keeps to the prefetch has no more under way. (RabbitMQ delivers a stream in chunks of
-/// some thousands, beyond the prefetch.)
-const MOST_BEYOND: usize = 10_000;
+/// Buffered deliveries beyond the prefetch that the client tolerates: RabbitMQ delivers streams in chunks
+/// of some thousands.
+const MAX_BEYOND_PREFETCH: usize = 10_000;
 
 impl ConsumerInner {
     pub(crate) fn new(tag: ShortString, queue: ShortString, options: ConsumeOptions) -> Self {
@@ -24,15 +24,15 @@ impl ConsumerInner {
             buffer: RefCell::default(),
             waiters: WaitQueue::new(),
             ended: RefCell::new(None),
-            is_gone: Cell::new(false),
+            has_ended_at_broker: Cell::new(false),
         }
     }
 
-    /// Whether the broker may deliver another one. Without a limit, as was asked for, it may.
+    /// Whether the buffer takes another delivery. Always, for a consumer without prefetch or acks.
     pub(crate) fn has_room(&self) -> bool {
         let prefetch = usize::from(self.options.prefetch);
         let has_limit = prefetch > 0 && !self.options.no_ack;
-        !has_limit || self.buffer.borrow().len() < prefetch + MOST_BEYOND
+        !has_limit || self.buffer.borrow().len() < prefetch + MAX_BEYOND_PREFETCH
     }
 
     pub(crate) fn put(&self, delivery: Delivery) {
@@ -40,9 +40,9 @@ impl ConsumerInner {
         self.waiters.wake(1);
     }
 
-    /// It has ended, and not by this side. The first reason counts.
+    /// Ends the consumer after the broker or the connection ended it. The first error is kept.
     pub(crate) fn end(&self, why: Error) {
-        self.is_gone.set(true);
+        self.has_ended_at_broker.set(true);
         self.ended.borrow_mut().get_or_insert(why);
         self.waiters.wake(usize::MAX);
     }
@@ -51,13 +51,13 @@ impl ConsumerInner {
         self.ended.borrow().is_some()
     }
 
-    /// What is here and unsettled is the broker's again. What needs no acknowledgement stays.
-    pub(crate) fn forget_deliveries(&self) {
+    /// Drops unsettled deliveries, which the broker requeues. Deliveries without ack stay.
+    pub(crate) fn drop_unsettled(&self) {
         let before = self.buffer.take();
-        let (stay, go): (VecDeque<_>, VecDeque<_>) =
-            before.into_iter().partition(|delivery| !delivery.receipt.is_owed_at_all());
-        self.buffer.replace(stay);
-        drop(go);
+        let (kept, dropped): (VecDeque<_>, VecDeque<_>) =
+            before.into_iter().partition(|delivery| !delivery.receipt.is_unsettled());
+        self.buffer.replace(kept);
+        drop(dropped);
     }
 
     pub(crate) fn request(&self) -> AMQPClass {

@@ -1,4 +1,4 @@
-//! What came in, and what it is settled with.
+//! Deliveries, and the receipts that settle them.
 
 use std::cell::Cell;
 use std::fmt;
@@ -10,7 +10,7 @@ use crate::session::event::Content;
 
 impl Delivery {
     pub(crate) fn new(channel: Rc<ChannelInner>, content: Content, epoch: u64) -> Self {
-        let is_settled = Cell::new(!content.is_owed);
+        let is_settled = Cell::new(!content.needs_ack);
         Self {
             body: content.body,
             properties: content.properties,
@@ -21,12 +21,12 @@ impl Delivery {
         }
     }
 
-    /// The broker's number for it, on this channel and connection.
+    /// The delivery tag, unique to this channel and connection.
     pub fn tag(&self) -> u64 {
         self.receipt.tag
     }
 
-    /// Acknowledges it: the broker may forget it.
+    /// Acknowledges the delivery: the broker removes the message.
     ///
     /// # Errors
     ///
@@ -35,7 +35,7 @@ impl Delivery {
         self.receipt.ack()
     }
 
-    /// Refuses it: the broker puts it back into its queue, or dead-letters or drops it.
+    /// Rejects the delivery: the broker requeues the message, or dead-letters or drops it.
     ///
     /// # Errors
     ///
@@ -55,33 +55,32 @@ impl Delivery {
 }
 
 impl Receipt {
-    /// The broker's number for the delivery, on this channel and connection.
+    /// The delivery tag, unique to this channel and connection.
     pub fn tag(&self) -> u64 {
         self.tag
     }
 
-    /// Whether the delivery still has to be settled, and can be.
-    pub fn is_owed(&self) -> bool {
+    /// Whether the delivery is unsettled, and can still be settled.
+    pub fn can_settle(&self) -> bool {
         let hub = self.channel.hub();
         let is_here = || {
             let (session, number) = (hub.session.borrow(), self.channel.number.get());
-            session.as_ref().is_some_and(|session| session.owes(number, self.tag))
+            session.as_ref().is_some_and(|session| session.can_settle(number, self.tag))
         };
         !self.is_settled.get() && hub.epoch.get() == self.epoch && is_here()
     }
 
-    /// Acknowledges the delivery: the broker may forget it. Of a consumer without acknowledgements
-    /// nothing is owed, and nothing happens.
+    /// Acknowledges the delivery: the broker removes the message.
     ///
     /// # Errors
     ///
-    /// [`Stale`], if the connection it came over, or its channel, has ended. The broker delivers it
-    /// again. Also when it was settled before.
+    /// [`Stale`], if the channel or connection of the delivery has ended, and the broker redelivers the
+    /// message, or if nothing is to settle: after an earlier call, or with `no_ack`.
     pub fn ack(&self) -> Result<(), Stale> {
         self.settle(|session, number| session.ack(number, self.tag))
     }
 
-    /// Refuses the delivery: the broker puts it back into its queue, or dead-letters or drops it.
+    /// Rejects the delivery: the broker requeues the message, or dead-letters or drops it.
     ///
     /// # Errors
     ///
@@ -99,8 +98,8 @@ impl Receipt {
         self.nack(requeue)
     }
 
-    /// Whether something is to be done before it is dropped.
-    pub(crate) fn is_owed_at_all(&self) -> bool {
+    /// Whether no call has settled the delivery.
+    pub(crate) fn is_unsettled(&self) -> bool {
         !self.is_settled.get()
     }
 
@@ -118,9 +117,9 @@ impl Receipt {
 
 impl Drop for Receipt {
     fn drop(&mut self) {
-        if self.is_owed_at_all() {
-            // Stale: the broker has it already.
-            let _back = self.nack(true);
+        if self.is_unsettled() {
+            // If stale, the broker has requeued the message already.
+            let _stale = self.nack(true);
         }
     }
 }
@@ -129,7 +128,7 @@ impl fmt::Debug for Receipt {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Receipt")
             .field("tag", &self.tag)
-            .field("is_owed", &self.is_owed())
+            .field("can_settle", &self.can_settle())
             .finish_non_exhaustive()
     }
 }

@@ -1,21 +1,21 @@
-//! Hands the session's events to whom they concern.
+//! Dispatches the session's events to channels, consumers and waiting tasks.
 
 use std::rc::Rc;
 use std::time::Duration;
 
-use super::{Answer, Asker, ChannelInner, Delivery, Hub, Milestone, Publisher, State};
+use super::{Answer, ChannelInner, Delivery, Hub, Milestone, Publisher, Requester, State};
 use crate::client::error::PublishError;
 use crate::error::Error;
 use crate::session::Session;
 use crate::session::event::{Event, Outcome, Reply};
 
 impl Hub {
-    /// Hands out all that has happened.
+    /// Handles all events of the session.
     pub(crate) fn dispatch(&self) {
         loop {
             let event = self.session.borrow_mut().as_mut().and_then(Session::next_event);
             let Some(event) = event else { return };
-            self.tell(event);
+            self.handle_event(event);
         }
     }
 
@@ -23,7 +23,7 @@ impl Hub {
         self.channels.borrow().get(&number).and_then(std::rc::Weak::upgrade)
     }
 
-    fn tell(&self, event: Event<Asker, Publisher>) {
+    fn handle_event(&self, event: Event<Requester, Publisher>) {
         match event {
             Event::Delivered { channel: number, consumer, content } => {
                 let channel = self.channel(number);
@@ -35,12 +35,12 @@ impl Hub {
                     }
                     (_, Some(consumer)) => {
                         let (tag, most) = (consumer.tag.as_str(), consumer.options.prefetch);
-                        let what = format!("far more deliveries than the {most} of consumer {tag}");
+                        let what = format!("consumer {tag} has far more deliveries than {most}");
                         self.with(|session| session.fail(Error::Protocol(what)));
                     }
-                    // Its consumer has gone: back to where it came from.
-                    _ if content.is_owed => {
-                        self.with(|session| session.give_back(number, content.tag));
+                    // The consumer is gone.
+                    _ if content.needs_ack => {
+                        self.with(|session| session.requeue(number, content.tag));
                     }
                     _ => {}
                 }
@@ -53,14 +53,14 @@ impl Hub {
                     Outcome::Returned { code, text } => Err(PublishError::Returned { code, text }),
                     Outcome::Unknown(error) => Err(PublishError::Closed { error, message: None }),
                 };
-                // Whoever published may have stopped waiting.
-                let _told = sender.send(result);
+                // The publisher may have dropped the future.
+                let _receiver_dropped = sender.send(result);
                 channel.window.wake(1);
             }
-            Event::Replied { token, result } => self.replied(token, result),
-            Event::TakenBack { channel } => {
+            Event::Replied { token, result } => self.handle_reply(token, result),
+            Event::Recovered { channel } => {
                 if let Some(channel) = self.channel(channel) {
-                    channel.forget_waiting();
+                    channel.drop_buffered();
                 }
             }
             Event::ConsumerCancelled { channel, consumer } => {
@@ -77,8 +77,8 @@ impl Hub {
                     channel.end(&Error::ChannelClosed(reason));
                 }
             }
-            Event::NumberFree => {
-                self.numbers.wake(1);
+            Event::NumberFreed => {
+                self.number_freed.wake(1);
             }
             Event::Flow => self.wake_all(),
             Event::Blocked(reason) => {
@@ -87,7 +87,7 @@ impl Hub {
                 if self.is_ready.get() {
                     self.set_state(State::Blocked { reason });
                 }
-                // Who waits for room as well: from now on there is a deadline.
+                // Waiters for room in the window now have a deadline, too.
                 self.wake_all();
             }
             Event::Unblocked => {
@@ -98,16 +98,16 @@ impl Hub {
                 self.wake_all();
             }
             Event::Opened => {
-                self.reach(Milestone::Opened);
-                // From now on there are heartbeats.
+                self.set_milestone(Milestone::Opened);
+                // Heartbeats start now.
                 self.timer.wake(1);
             }
-            Event::Ended(why) => self.reach(Milestone::Ended(why)),
+            Event::Ended(why) => self.set_milestone(Milestone::Ended(why)),
         }
     }
 
-    fn replied(&self, asker: Asker, result: Result<Reply, Error>) {
-        let answer = result.map(|reply| match (reply, asker.channel) {
+    fn handle_reply(&self, requester: Requester, result: Result<Reply, Error>) {
+        let answer = result.map(|reply| match (reply, requester.channel) {
             (Reply::Queue(queue), _) => Answer::Queue(queue),
             (Reply::Count(count), _) => Answer::Count(count),
             (Reply::Got(Some(content)), Some(channel)) => {
@@ -117,35 +117,35 @@ impl Hub {
             (Reply::Rejected, _) => Answer::Rejected,
             (Reply::Done, _) => Answer::Done,
         });
-        if let Some(sender) = asker.sender {
-            // An answer that nobody waits for any more is dropped, and a message in it given back.
-            let _told = sender.send(answer);
+        if let Some(sender) = requester.sender {
+            // An unclaimed answer is dropped, and a message in it is requeued.
+            let _receiver_dropped = sender.send(answer);
         }
     }
 
-    /// The connection is gone: what was asked fails, what was not confirmed is kept, and what was
-    /// delivered is the broker's again.
+    /// Drops the session of a lost connection: requests fail, unconfirmed messages are retained, and
+    /// deliveries become stale.
     pub(crate) fn drop_session(&self) {
         self.is_ready.set(false);
         self.blocked.replace(None);
         let session = self.session.borrow_mut().take();
         for channel in self.live_channels() {
-            channel.forget_deliveries();
+            channel.detach();
         }
-        // The next session uses their numbers again.
+        // The next session reuses the numbers.
         self.channels.borrow_mut().clear();
         let Some(mut session) = session else { return };
-        // What the broker said last still counts.
+        // The last confirms and replies still count.
         while let Some(event) = session.next_event() {
             if matches!(event, Event::Confirmed { .. } | Event::Replied { .. }) {
-                self.tell(event);
+                self.handle_event(event);
             }
         }
         self.epoch.set(self.epoch.get() + 1);
-        let remains = session.dismantle();
-        // Their senders tell them.
-        drop(remains.requests);
-        for (_, message, mut publisher) in remains.unconfirmed {
+        let unanswered = session.take_unanswered();
+        // Dropping the senders fails the requests.
+        drop(unanswered.requests);
+        for (_, message, mut publisher) in unanswered.unconfirmed {
             publisher.lost_at.get_or_insert(self.time());
             match self.options.republish {
                 true => self.retained.borrow_mut().push((message, publisher)),
@@ -155,39 +155,39 @@ impl Hub {
         self.wake_all();
     }
 
-    /// Nobody is kept waiting any longer for messages that were sent.
+    /// Fails all messages that were sent and not confirmed.
     pub(crate) fn abandon_unconfirmed(&self, error: &PublishError) {
         self.abandon_sent(error);
         for (_, publisher) in self.retained.take() {
-            let _told = publisher.sender.send(Err(error.clone()));
+            let _receiver_dropped = publisher.sender.send(Err(error.clone()));
         }
     }
 
-    /// The same of those that were sent over this connection.
+    /// Fails the unconfirmed messages of this connection.
     pub(crate) fn abandon_sent(&self, error: &PublishError) {
         let sent = self.with(|session| session.abandon_unconfirmed()).unwrap_or_default();
         for publisher in sent {
-            let _told = publisher.sender.send(Err(error.clone()));
+            let _receiver_dropped = publisher.sender.send(Err(error.clone()));
         }
     }
 
-    /// Nobody is kept waiting any longer for messages that were lost long ago. They may have been sent
-    /// again since, over connections that were lost as well.
+    /// Fails retained messages whose first connection was lost `blocked_deadline` ago. They may have been
+    /// sent again since, over connections that were lost as well.
     pub(crate) fn abandon_lost(&self) {
-        let (now, patience) = (self.time(), self.options.blocked_deadline);
-        let is_old = |at: Duration| now.saturating_sub(at) >= patience;
-        let (gone, kept): (Vec<_>, _) = self
+        let (now, limit) = (self.time(), self.options.blocked_deadline);
+        let is_old = |at: Duration| now.saturating_sub(at) >= limit;
+        let (expired, kept): (Vec<_>, _) = self
             .retained
             .take()
             .into_iter()
             .partition(|(_, publisher)| publisher.lost_at.is_some_and(is_old));
         self.retained.replace(kept);
-        for (_, publisher) in gone {
-            let _told = publisher.sender.send(Err(PublishError::Uncertain));
+        for (_, publisher) in expired {
+            let _receiver_dropped = publisher.sender.send(Err(PublishError::Uncertain));
         }
     }
 
-    /// It is over for good.
+    /// Closes the connection for good: fails all waits, and ends all channels.
     pub(crate) fn finish(&self, error: Error) {
         self.drop_session();
         let closed = PublishError::Closed { error: error.clone(), message: None };

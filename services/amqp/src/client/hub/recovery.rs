@@ -1,8 +1,8 @@
-//! Makes everything on a new connection what it was on the one before.
+//! Restores topology, channels and messages on a new connection.
 //!
-//! First what was declared, over a channel of its own, since what cannot be declared any more costs
-//! its channel. Then each channel: confirms, limits, consumers (those of answers first), and the
-//! messages that were not confirmed, before any new ones.
+//! Declarations come first, over extra channels, since the broker closes the channel of a failed one. Then
+//! each channel: confirm mode, prefetch, consumers (those of direct replies first). Unconfirmed messages
+//! are sent again last, before any new ones.
 
 use std::cell::{Cell, RefCell};
 use std::future::{Future, poll_fn};
@@ -15,31 +15,32 @@ use amq_protocol::protocol::AMQPClass;
 use pikake_sync::oneshot;
 use pikake_traps::{park, sleep, timeout_after};
 
-use super::{Answer, Asker, ChannelInner, Hub, Milestone};
+use super::{Answer, ChannelInner, Hub, Milestone, Requester};
 use crate::client::error::PublishError;
 use crate::error::{CloseReason, Error};
 use crate::message::REPLY_TO;
 use crate::session::event::Ended;
 
-/// An exclusive queue may still belong to the connection that was lost, until the broker notices.
+/// RESOURCE_LOCKED: the lost connection owns an exclusive queue until the broker notices the loss.
 const LOCKED: u16 = 405;
-/// How often, and after which waits, such a queue is asked for again.
+/// The number of attempts to declare a locked queue.
 const LOCKED_TRIES: u32 = 20;
+/// The wait between two such attempts.
 const LOCKED_WAIT: Duration = Duration::from_millis(250);
 
-/// So many channels, at most, declare side by side,
+/// The largest number of lanes: channels that declare concurrently.
 const LANES: usize = 16;
-/// and each of them so much, before there is another.
+/// The number of declarations above which another lane is opened.
 const LANE_SHARE: usize = 8;
 
-/// What is declared side by side.
+/// Declarations that do not depend on each other.
 struct Stage {
     requests: RefCell<std::vec::IntoIter<AMQPClass>>,
-    /// Those of them that were under way when the broker closed the connection for one of them.
+    /// The requests that were pending when the broker closed the connection because of one.
     blamed: RefCell<Vec<AMQPClass>>,
 }
 
-/// Waits for all of them, or for the first error.
+/// Waits for all futures, or for the first error.
 async fn all(
     futures: impl Iterator<Item: Future<Output = Result<(), Error>>>,
 ) -> Result<(), Error> {
@@ -63,7 +64,7 @@ async fn all(
 }
 
 impl Hub {
-    /// Makes everything what it was before. An error is one of the connection.
+    /// Restores everything. An error is one of the connection.
     pub(crate) async fn recover(self: &Rc<Self>) -> Result<(), Error> {
         let mut body = pin!(self.recover_all());
         let mut lost = pin!(async {
@@ -77,7 +78,7 @@ impl Hub {
                 return Poll::Ready(result);
             }
             let lost = lost.as_mut().poll(cx);
-            lost.map(|_| Err(Error::ConnectionLost("while it was being recovered".to_owned())))
+            lost.map(|_| Err(Error::ConnectionLost("during recovery".to_owned())))
         })
         .await
     }
@@ -104,7 +105,7 @@ impl Hub {
                 Some(Err((error, _, publisher))) => {
                     let error = channel.closed().unwrap_or(error);
                     let closed = PublishError::Closed { error, message: None };
-                    let _told = publisher.sender.send(Err(closed));
+                    let _receiver_dropped = publisher.sender.send(Err(closed));
                 }
                 None => {}
             }
@@ -112,46 +113,46 @@ impl Hub {
         Ok(())
     }
 
-    /// Declares again what was declared, over a few channels at a time: what a queue needs that delays is
-    /// more than a hundred round trips one after the other.
+    /// Repeats all declarations, over several lanes. One queue with delays alone needs more than a
+    /// hundred, each of them a round trip.
     ///
-    /// What costs the connection would cost the next one as well, so it is forgotten. If it may have been
-    /// one of several, they are declared one after the other next time.
+    /// A declaration that makes the broker close the connection is dropped, since it would do so again. If
+    /// several were pending, the next recovery declares one by one.
     async fn recover_topology(&self) -> Result<(), Error> {
         let stages = self.topology.borrow().stages();
         let lanes = [const { Cell::new(None) }; LANES];
-        let most = if self.is_careful.get() { 1 } else { LANES };
+        let most = if self.declares_one_by_one.get() { 1 } else { LANES };
         for stage in stages {
             let count = stage.len().div_ceil(LANE_SHARE).min(most);
             let requests = RefCell::new(stage.into_iter());
             let stage = Stage { requests, blamed: RefCell::default() };
             let lanes = lanes[..count].iter().enumerate();
-            let done = all(lanes.map(|(n, lane)| self.recover_some(&stage, lane, n > 0))).await;
+            let done = all(lanes.map(|(n, lane)| self.redeclare_from(&stage, lane, n > 0))).await;
             match &*stage.blamed.take() {
                 [] => {}
                 [one] => {
-                    tracing::warn!(?one, "it costs the connection, and is not declared any more");
+                    tracing::warn!(?one, "dropped a declaration that closes the connection");
                     self.topology.borrow_mut().remove(one);
                 }
-                _ => self.is_careful.set(true),
+                _ => self.declares_one_by_one.set(true),
             }
             done?;
         }
-        self.is_careful.set(false);
+        self.declares_one_by_one.set(false);
         let open = lanes.iter().filter_map(Cell::take);
-        all(open.map(|number| self.close_number(number))).await
+        all(open.map(|number| self.close_channel_number(number))).await
     }
 
-    /// Makes one request after the other, as long as there are any. One of the lanes has to, `may_fail`
-    /// the others: there may be no more channels.
-    async fn recover_some(
+    /// Sends the requests of a stage one by one, until none is left. Only the first lane fails if all
+    /// channels are in use; the others `may_fail`.
+    async fn redeclare_from(
         &self,
         stage: &Stage,
         lane: &Cell<Option<u16>>,
         may_fail: bool,
     ) -> Result<(), Error> {
         if lane.get().is_none() {
-            match self.open_number().await {
+            match self.open_channel_number().await {
                 Ok(number) => lane.set(Some(number)),
                 Err(Error::Invalid(_)) if may_fail => return Ok(()),
                 Err(error) => return Err(error),
@@ -159,11 +160,11 @@ impl Hub {
         }
         loop {
             let Some(request) = stage.requests.borrow_mut().next() else { return Ok(()) };
-            self.recover_one(request, lane, &stage.blamed).await?;
+            self.redeclare(request, lane, &stage.blamed).await?;
         }
     }
 
-    async fn recover_one(
+    async fn redeclare(
         &self,
         request: AMQPClass,
         lane: &Cell<Option<u16>>,
@@ -172,7 +173,7 @@ impl Hub {
         for attempt in 1.. {
             let number = match lane.get() {
                 Some(number) => number,
-                None => self.open_number().await?,
+                None => self.open_channel_number().await?,
             };
             lane.set(Some(number));
             match self.ask(number, request.clone()).await {
@@ -186,7 +187,7 @@ impl Hub {
                     sleep(LOCKED_WAIT).await?;
                 }
                 Err(error @ (Error::ChannelClosed(_) | Error::Invalid(_))) => {
-                    tracing::warn!(%error, "could not be declared again");
+                    tracing::warn!(%error, "a declaration could not be repeated");
                     lane.set(None);
                     break;
                 }
@@ -196,7 +197,7 @@ impl Hub {
         Ok(())
     }
 
-    /// Whether a channel's end was the connection's, and would be again.
+    /// Whether the error that ended a channel closed the connection, and would do so again.
     fn was_closed_for(&self, why: &CloseReason) -> bool {
         let milestone = self.milestone.borrow();
         let Some(Milestone::Ended(Ended::ByBroker { reason, .. })) = &*milestone else {
@@ -206,18 +207,18 @@ impl Hub {
     }
 
     /// Closes a channel, and waits until its number is free.
-    async fn close_number(&self, number: u16) -> Result<(), Error> {
+    async fn close_channel_number(&self, number: u16) -> Result<(), Error> {
         let (sender, receiver) = oneshot::channel();
-        let asker = Asker { sender: Some(sender), channel: None };
-        let asked = self.with(|session| session.close_channel(number, asker));
+        let requester = Requester { sender: Some(sender), channel: None };
+        let asked = self.with(|session| session.close_channel(number, requester));
         asked.ok_or(Error::Closed)?.map_err(|(error, _)| error)?;
-        self.soon(receiver).await.map(drop)
+        self.answer_in_recovery(receiver).await.map(drop)
     }
 
     async fn recover_channel(&self, channel: &Rc<ChannelInner>) -> Result<(), Error> {
-        let number = self.open_number().await?;
+        let number = self.open_channel_number().await?;
         if channel.has_ended() {
-            self.with(|session| session.close_channel(number, Asker::NOBODY).is_ok());
+            self.with(|session| session.close_channel(number, Requester::NONE).is_ok());
             return Ok(());
         }
         channel.number.set(number);
@@ -227,56 +228,58 @@ impl Hub {
         }
         for request in channel.settings() {
             self.ask(number, request).await?;
-            // Whoever closed it meanwhile has told the broker.
+            // A close during the wait has sent its own channel.close.
             if channel.has_ended() {
                 return Ok(());
             }
         }
         let mut consumers = channel.consumers.borrow().clone();
-        // What is published as soon as this is done must not overtake the consumer of its answers. Of
-        // all that are asked for, only the first is sent at once.
+        // A message published after recovery must not overtake the consumer of its replies. Only the
+        // first of these requests is sent at once.
         consumers.sort_by_key(|consumer| {
             consumer.upgrade().is_none_or(|consumer| consumer.queue.as_str() != REPLY_TO)
         });
         for consumer in consumers {
-            // One that has gone meanwhile must not be asked for: nobody would end it.
+            // A consumer that has ended must not be restored: its cancel was already sent.
             let Some(consumer) = consumer.upgrade().filter(|consumer| !consumer.has_ended()) else {
                 continue;
             };
-            if let Some(limit) = channel.limit(&consumer) {
-                self.with(|session| session.request(number, limit, Asker::NOBODY).is_ok());
+            if let Some(limit) = channel.prefetch_request(&consumer) {
+                self.with(|session| session.request(number, limit, Requester::NONE).is_ok());
             }
-            // Not waited for: one queue that has trouble must not keep the others waiting. If it is
-            // refused, the channel is closed.
-            self.with(|session| session.request(number, consumer.request(), Asker::NOBODY).is_ok());
+            // Not awaited: one slow queue must not delay the others. If the broker refuses, it closes
+            // the channel.
+            self.with(|session| {
+                session.request(number, consumer.request(), Requester::NONE).is_ok()
+            });
         }
         Ok(())
     }
 
-    async fn open_number(&self) -> Result<u16, Error> {
+    async fn open_channel_number(&self) -> Result<u16, Error> {
         let (sender, receiver) = oneshot::channel();
-        let asker = Asker { sender: Some(sender), channel: None };
-        let opened = self.with(|session| session.open_channel(asker));
+        let requester = Requester { sender: Some(sender), channel: None };
+        let opened = self.with(|session| session.open_channel(requester));
         let number = opened.ok_or(Error::Closed)?.map_err(|(error, _)| error)?;
-        self.soon(receiver).await?;
+        self.answer_in_recovery(receiver).await?;
         Ok(number)
     }
 
     async fn ask(&self, number: u16, method: AMQPClass) -> Result<Answer, Error> {
         let (sender, receiver) = oneshot::channel();
-        let asker = Asker { sender: Some(sender), channel: None };
-        let asked = self.with(|session| session.request(number, method, asker));
+        let requester = Requester { sender: Some(sender), channel: None };
+        let asked = self.with(|session| session.request(number, method, requester));
         asked.ok_or(Error::Closed)?.map_err(|(error, _)| error)?;
-        self.soon(receiver).await
+        self.answer_in_recovery(receiver).await
     }
 
-    async fn soon(
+    async fn answer_in_recovery(
         &self,
         receiver: oneshot::Receiver<Result<Answer, Error>>,
     ) -> Result<Answer, Error> {
         match timeout_after(self.options.connect_timeout, receiver).await {
             Ok(Ok(answer)) => answer,
-            _ => Err(Error::ConnectionLost("while it was being recovered".to_owned())),
+            _ => Err(Error::ConnectionLost("during recovery".to_owned())),
         }
     }
 }

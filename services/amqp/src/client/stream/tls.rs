@@ -1,6 +1,4 @@
-//! TLS of a connection: whom to trust, who one is, and what a failed handshake means.
-//!
-//! Apart from the stream, since it is behind a feature.
+//! TLS of a connection: trusted authorities, the client's certificate, and advice on failed handshakes.
 
 use std::error::Error as StdError;
 use std::fmt::Display;
@@ -17,18 +15,18 @@ use crate::client::address::Address;
 use crate::client::address::query::Tls;
 use crate::error::Error;
 
-/// Files are read for each connection: certificates are renewed while programs run.
+/// Reads the files anew for each connection, since certificates are renewed while programs run.
 pub(crate) async fn connector(tls: &Tls, limit: Duration) -> Result<TlsConnector, Error> {
     let tls = tls.clone();
     let unusable = |error: &dyn Display| Error::Invalid(format!("the broker's URL: {error}"));
-    match blocking(move || make(&tls, limit)).await {
+    match blocking(move || build_connector(&tls, limit)).await {
         Ok(made) => made.map_err(|error| unusable(&error)),
         Err(TaskError::Interrupted(why)) => Err(why.into()),
         Err(error) => Err(unusable(&error)),
     }
 }
 
-fn make(tls: &Tls, limit: Duration) -> io::Result<TlsConnector> {
+fn build_connector(tls: &Tls, limit: Duration) -> io::Result<TlsConnector> {
     let named = |name, path: &Path| format!("`{name}={}`", path.display());
     let read = |name, path: &Path| {
         std::fs::read(path).map_err(|error| in_context(error, || named(name, path)))
@@ -44,32 +42,32 @@ fn make(tls: &Tls, limit: Duration) -> io::Result<TlsConnector> {
     };
     let Some(certificate) = &tls.certificate else { return builder.build() };
     let key = tls.key.as_deref().unwrap_or(certificate);
-    let who = Identity::from_pem(&read("certfile", certificate)?, &read("keyfile", key)?);
-    who.and_then(|who| builder.identity(who).build()).map_err(|error| {
+    let identity = Identity::from_pem(&read("certfile", certificate)?, &read("keyfile", key)?);
+    identity.and_then(|identity| builder.identity(identity).build()).map_err(|error| {
         let files = || format!("{}, {}", named("certfile", certificate), named("keyfile", key));
         in_context(error, files)
     })
 }
 
-pub(crate) async fn shake_hands(
+pub(crate) async fn handshake(
     connector: &TlsConnector,
     address: &Address,
     stream: TcpStream,
 ) -> io::Result<TlsStream<TcpStream>> {
     let name = address.query().tls.name.as_deref().unwrap_or(address.host());
-    connector.connect(name, stream).await.map_err(explained)
+    connector.connect(name, stream).await.map_err(with_advice)
 }
 
-/// The error, with what to do about it, where that can be told. A broker's opinion of a client's
-/// certificate comes when the client is through with the handshake, and reads.
-pub(crate) fn explained(error: io::Error) -> io::Error {
-    match meaning(&error) {
-        Some(meaning) => in_context(error, || meaning.to_owned()),
+/// Adds advice to a TLS error. In TLS 1.3 the broker refuses a client's certificate only after the
+/// client's handshake, so reads have such errors, too.
+pub(crate) fn with_advice(error: io::Error) -> io::Error {
+    match advice(&error) {
+        Some(advice) => in_context(error, || advice.to_owned()),
         None => error,
     }
 }
 
-fn meaning(error: &io::Error) -> Option<&'static str> {
+fn advice(error: &io::Error) -> Option<&'static str> {
     let mut at: Option<&(dyn StdError + 'static)> = error.get_ref().map(|inside| inside as _);
     let mut tls = None;
     while let Some(error) = at {
@@ -81,11 +79,11 @@ fn meaning(error: &io::Error) -> Option<&'static str> {
     }
     match tls {
         Some(TlsError::InvalidMessage(_)) => {
-            Some("what answers does not speak TLS (the port for amqp:// does not)")
+            Some("the peer does not speak TLS (this may be the port for amqp://)")
         }
-        Some(TlsError::InvalidCertificate(CertificateError::UnknownIssuer)) => Some(
-            "nobody who is trusted vouches for the broker's certificate (`cacertfile` names others)",
-        ),
+        Some(TlsError::InvalidCertificate(CertificateError::UnknownIssuer)) => {
+            Some("no trusted authority signed the broker's certificate (`cacertfile` names others)")
+        }
         Some(TlsError::InvalidCertificate(
             CertificateError::NotValidForName | CertificateError::NotValidForNameContext { .. },
         )) => Some(
@@ -96,7 +94,7 @@ fn meaning(error: &io::Error) -> Option<&'static str> {
             | AlertDescription::BadCertificate
             | AlertDescription::UnknownCA
             | AlertDescription::HandshakeFailure,
-        )) => Some("the broker refuses this side (`certfile` and `keyfile` say who it is)"),
+        )) => Some("the broker refuses the client's certificate (see `certfile` and `keyfile`)"),
         _ => None,
     }
 }

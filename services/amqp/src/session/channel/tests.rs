@@ -1,4 +1,4 @@
-//! What a channel carries and counts: contents, confirms, returns, acknowledgements.
+//! Contents, confirms, returns and acknowledgements of a channel.
 
 use amq_protocol::protocol::{AMQPClass, basic, channel};
 use amq_protocol::types::FieldTable;
@@ -8,11 +8,11 @@ use crate::message::{Properties, QueueOptions, Value};
 use crate::session::script::*;
 
 #[test]
-fn bodies_are_cut_to_frames_and_put_together_again_between_other_channels() {
+fn bodies_are_split_and_reassembled_across_channels() {
     let mut session = with_channels();
     let body = vec![7; 2 * (FRAME_MAX - 8) + 1];
     session.publish(1, message(&body, false), "m").unwrap();
-    let sizes: Vec<String> = said(&mut session).into_iter().map(|(_, what)| what).collect();
+    let sizes: Vec<String> = sent(&mut session).into_iter().map(|(_, what)| what).collect();
     assert_eq!(sizes, ["(60, 40)", "header", "4088 octets", "4088 octets", "1 octets"]);
     let (one, two) = (deliver(1, 1, &body), deliver(2, 1, &[]));
     let cut = one.len() - 9; // before the last frame of the body
@@ -24,7 +24,7 @@ fn bodies_are_cut_to_frames_and_put_together_again_between_other_channels() {
 }
 
 #[test]
-fn confirms_come_in_any_order_one_by_one_or_together() {
+fn confirms_in_any_order_single_or_multiple() {
     let mut session = with_channels();
     for token in ["a", "b", "c", "d", "e"] {
         assert!(session.publish(1, message(b"x", false), token).unwrap().is_none());
@@ -38,7 +38,7 @@ fn confirms_come_in_any_order_one_by_one_or_together() {
 }
 
 #[test]
-fn a_message_comes_back_before_its_confirm() {
+fn return_precedes_the_confirm() {
     let mut session = with_channels();
     session.publish(1, message(b"x", false), "not mandatory").unwrap();
     session.publish(1, message(b"x", true), "first").unwrap();
@@ -57,7 +57,7 @@ fn a_message_comes_back_before_its_confirm() {
 }
 
 #[test]
-fn acks_leave_as_one_up_to_the_lowest_that_is_owed() {
+fn acks_merge_below_the_lowest_unsettled_tag() {
     let mut session = with_channels();
     (1..=8).for_each(|tag| session.input(&deliver(1, tag, b""), secs(0)));
     events(&mut session);
@@ -66,8 +66,8 @@ fn acks_leave_as_one_up_to_the_lowest_that_is_owed() {
     }
     assert!(!session.ack(1, 2), "twice");
     assert!(!session.ack(1, 9), "never delivered");
-    let acks = |session: &mut Test| -> Vec<String> {
-        said(session).into_iter().map(|(_, what)| what).collect()
+    let acks = |session: &mut TestSession| -> Vec<String> {
+        sent(session).into_iter().map(|(_, what)| what).collect()
     };
     assert_eq!(acks(&mut session), ["ack 3 and below", "ack 6", "ack 8"]);
     assert!(session.nack(1, 4, true) && session.ack(1, 5));
@@ -95,9 +95,9 @@ fn with_header(value: Value) -> Properties {
     Properties::default().with_headers(headers)
 }
 
-/// What comes back as something else, or as nothing that can be read.
+/// Returned properties differ from the sent ones, or cannot be read.
 #[test]
-fn a_message_comes_back_whatever_its_properties_are() {
+fn returns_match_despite_changed_properties() {
     let number = with_header(Value::Double(1.0));
     let nan = with_header(Value::Double(f64::NAN));
     let asks = Properties::default().with_reply_to("amq.rabbitmq.reply-to".into());
@@ -127,7 +127,7 @@ fn messages_that_no_broker_takes_are_not_sent() {
     reply.routing_key = "amq.rabbitmq.reply-to.x.y".into();
     let cases = [
         (too_large, "a body of 536870913 bytes"),
-        (reply, "`amq.rabbitmq.reply-to.x.y` looks like a name of direct reply-to"),
+        (reply, "`amq.rabbitmq.reply-to.x.y` is a malformed direct reply-to name"),
         (
             with_value(Value::LongString(vec![b'x'; FRAME_MAX].into())),
             "where a frame may have 4096",
@@ -172,9 +172,9 @@ fn the_message_that_is_the_same_comes_back_before_one_that_is_like_it() {
     assert_eq!(events(&mut session), ["first: Acked", "second: returned 312"]);
 }
 
-/// The broker puts a name of its own in the place of direct reply-to: the rest still says which it is.
+/// The broker replaces the direct reply-to by a name of its own; the other properties decide.
 #[test]
-fn of_two_questions_with_the_same_body_the_one_that_is_the_same_comes_back() {
+fn returns_ignore_a_changed_reply_to() {
     let asks = |id: &str, to: &str| {
         Properties::default().with_correlation_id(id.into()).with_reply_to(to.into())
     };
@@ -189,10 +189,10 @@ fn of_two_questions_with_the_same_body_the_one_that_is_the_same_comes_back() {
     assert_eq!(events(&mut session), ["first: Acked", "second: returned 312"]);
 }
 
-/// The broker takes back what it has delivered when it gets to read that it shall: what is under way
-/// until it answers, too. To settle any of it afterwards would cost the channel.
+/// The broker requeues all deliveries when it reads basic.recover, also those in flight until its
+/// reply. To settle any of them afterwards would close the channel.
 #[test]
-fn nothing_that_was_delivered_before_all_is_taken_back_can_be_settled() {
+fn recover_makes_earlier_deliveries_stale() {
     let mut session = with_channels();
     session.input(&deliver(1, 1, b""), secs(0));
     session.input(&deliver(1, 2, b""), secs(0));
@@ -200,23 +200,23 @@ fn nothing_that_was_delivered_before_all_is_taken_back_can_be_settled() {
     assert!(session.ack(1, 1));
     let recover = basic::AMQPMethod::Recover(basic::Recover { requeue: true });
     session.request(1, AMQPClass::Basic(recover.clone()), "back").unwrap();
-    assert!(!session.ack(1, 2), "the broker has it when it gets to read this");
+    assert!(!session.ack(1, 2), "the broker requeues the delivery");
     let expected = [(1, "ack 1".to_owned()), (1, "(60, 110)".to_owned())];
-    assert_eq!(said(&mut session), expected);
-    session.input(&deliver(1, 3, b"under way"), secs(0));
+    assert_eq!(sent(&mut session), expected);
+    session.input(&deliver(1, 3, b"in flight"), secs(0));
     assert!(events(&mut session).is_empty());
-    // What needs no acknowledgement is not taken back.
+    // Deliveries without acknowledgement are not requeued.
     session.channels.get_mut(&1).unwrap().consumers.push(("c".into(), true));
-    session.input(&deliver(1, 4, b"free"), secs(0));
+    session.input(&deliver(1, 4, b"auto"), secs(0));
     assert_eq!(events(&mut session), ["delivered 4 of 4 octets on 1"]);
     session.channels.get_mut(&1).unwrap().consumers.clear();
     let ok = AMQPClass::Basic(basic::AMQPMethod::RecoverOk(basic::RecoverOk {}));
     session.input(&bytes(&[(1, ok.clone())]), secs(0));
     session.input(&deliver(1, 5, b""), secs(0));
-    let expected = ["taken back on 1", "back: Done", "delivered 5 of 0 octets on 1"];
+    let expected = ["recovered on 1", "back: Done", "delivered 5 of 0 octets on 1"];
     assert_eq!(events(&mut session), expected);
     assert!(!session.nack(1, 3, true));
-    // Behind another request: until it leaves, all is as before.
+    // A queued basic.recover has no effect before it is sent.
     session.request(1, purge(), "a").unwrap();
     session.request(1, AMQPClass::Basic(recover), "b").unwrap();
     assert!(session.ack(1, 5));
@@ -224,11 +224,11 @@ fn nothing_that_was_delivered_before_all_is_taken_back_can_be_settled() {
     session.input(&bytes(&[(1, purged(0))]), secs(0));
     assert!(!session.ack(1, 6));
     let expected = ["(50, 30)", "ack 5", "(60, 110)"].map(|what| (1, what.to_owned()));
-    assert_eq!(said(&mut session), expected);
+    assert_eq!(sent(&mut session), expected);
 }
 
 #[test]
-fn a_message_that_is_never_confirmed_keeps_only_itself() {
+fn missing_confirm_retains_one_message() {
     let mut session = with_channels();
     session.publish(1, message(b"stuck", false), "stuck").unwrap();
     for tag in 2..10_000 {
@@ -242,9 +242,9 @@ fn a_message_that_is_never_confirmed_keeps_only_itself() {
     assert!(events(&mut session).pop().unwrap().contains("a confirm of message 2"));
 }
 
-/// Nobody is told of it any more, but there may be those who wait for its room.
+/// No publisher waits for the message, but others may wait for its place in the window.
 #[test]
-fn a_message_that_was_given_up_makes_room_when_it_is_confirmed() {
+fn abandoned_message_frees_window_when_confirmed() {
     let mut session = with_channels();
     session.publish(1, message(b"x", false), "x").unwrap();
     session.publish(1, message(b"y", false), "y").unwrap();
@@ -256,20 +256,20 @@ fn a_message_that_was_given_up_makes_room_when_it_is_confirmed() {
 }
 
 #[test]
-fn the_broker_may_pause_a_channel() {
+fn channel_flow_pauses_publishing() {
     let mut session = with_channels();
     for active in [false, true] {
         let flow = channel::AMQPMethod::Flow(channel::Flow { active });
         session.input(&bytes(&[(1, AMQPClass::Channel(flow))]), secs(0));
         assert_eq!(events(&mut session), ["flow"]);
-        assert_eq!(said(&mut session), [(1, "(20, 21)".to_owned())]);
+        assert_eq!(sent(&mut session), [(1, "(20, 21)".to_owned())]);
         assert_eq!((session.window(1), session.window(2)), (Some((active, 0)), Some((true, 0))));
     }
 }
 
-/// Brokers hang up on them, and would again when the message is sent over the next connection.
+/// Brokers close the connection at such values, and would again after a resend.
 #[test]
-fn values_that_no_broker_reads_are_not_sent() {
+fn unsendable_values_are_refused() {
     let array = |value: Value| Value::FieldArray(vec![value].into());
     let table = |value: Value| {
         let mut table = FieldTable::default();
@@ -293,6 +293,6 @@ fn values_that_no_broker_reads_are_not_sent() {
         let (error, _) = session.request(1, declare, "a").unwrap_err();
         assert!(matches!(error, Error::Invalid(_)), "{error}");
     }
-    assert!(said(&mut session).is_empty());
+    assert!(sent(&mut session).is_empty());
     assert_eq!(session.window(1), Some((true, 0)));
 }

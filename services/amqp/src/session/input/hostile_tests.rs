@@ -1,4 +1,4 @@
-//! What a hostile, or broken, broker may cost.
+//! Bounds on the resources that a hostile or broken broker can use.
 
 use amq_protocol::protocol::{AMQPClass, basic, channel};
 
@@ -6,11 +6,11 @@ use crate::session::event::{Ended, Event};
 use crate::session::script::*;
 use crate::session::wire;
 
-/// What ends a session at once, and how that is told.
+/// The one event of a session that these bytes end.
 fn refused(says: &[u8]) -> String {
     let mut session = with_channels();
     session.input(says, secs(0));
-    // Whatever comes then is not looked at.
+    // The session ignores later input.
     session.input(&deliver(1, 7, b""), secs(0));
     let told = events(&mut session);
     assert_eq!(told.len(), 1, "{told:?}");
@@ -18,7 +18,7 @@ fn refused(says: &[u8]) -> String {
 }
 
 #[test]
-fn what_a_broker_must_not_say_ends_the_session_before_it_costs_anything() {
+fn protocol_violations_end_the_session() {
     let begun = deliver(1, 1, b"x");
     let method = wire::split(&begun, FRAME_MAX).unwrap().unwrap().length;
     let header = |size: u64| {
@@ -32,15 +32,15 @@ fn what_a_broker_must_not_say_ends_the_session_before_it_costs_anything() {
     let says: [(&str, Vec<u8>, &str); 12] = [
         ("a body of 2^63", header(1 << 63), "a body of 9223372036854775808 bytes"),
         ("a body of 2^64 - 1", header(u64::MAX), "a body of 18446744073709551615 bytes"),
-        ("more than announced", body(b"12345"), "a body longer than it said on channel 1"),
+        ("more than announced", body(b"12345"), "a body longer than announced on channel 1"),
         ("a frame too large", too_long, "a frame of 4089 bytes, where 4096 are agreed"),
         ("an unknown channel", deliver(9, 1, b""), "channel 9, which is not open"),
         ("content on channel 0", frame(2, 0, &[0; 14]), "content on channel 0"),
         ("a body of nothing", frame(3, 1, b"x"), "out of order on channel 1: 1 bytes of a body"),
         ("a header of nothing", frame(2, 1, &[0; 14]), "out of order on channel 1: a content"),
-        ("no number", deliver(1, 0, b""), "a delivery without a number"),
-        ("two in each other", [&begun[..method], &begun[..]].concat(), "method 60.60"),
-        ("an answer to nothing", bytes(&[(1, purged(1))]), "where None was asked"),
+        ("delivery tag 0", deliver(1, 0, b""), "a delivery without a number"),
+        ("a method inside a content", [&begun[..method], &begun[..]].concat(), "method 60.60"),
+        ("an answer to nothing", bytes(&[(1, purged(1))]), "where None is pending"),
         ("a confirm of nothing", bytes(&[ack(1, false)]), "a confirm of message 1"),
     ];
     for (what, says, words) in says {
@@ -50,7 +50,7 @@ fn what_a_broker_must_not_say_ends_the_session_before_it_costs_anything() {
 }
 
 #[test]
-fn a_large_body_takes_no_memory_before_it_is_there() {
+fn announced_body_size_allocates_little() {
     let mut session = with_channels();
     let all = deliver(1, 1, b"x");
     let method = wire::split(&all, FRAME_MAX).unwrap().unwrap().length;
@@ -63,9 +63,9 @@ fn a_large_body_takes_no_memory_before_it_is_there() {
     assert!(body.capacity() <= 2 << 20 && *missing == 512 << 20, "{}", body.capacity());
 }
 
-/// It asks and asks, and reads no answer.
+/// The broker sends requests, and reads no reply.
 #[test]
-fn questions_without_end_end_the_session() {
+fn unread_replies_end_the_session() {
     let flow = channel::AMQPMethod::Flow(channel::Flow { active: true });
     let flow = bytes(&[(1, AMQPClass::Channel(flow))]);
     let cancel = basic::Cancel { consumer_tag: "x".into(), nowait: false };
@@ -78,9 +78,9 @@ fn questions_without_end_end_the_session() {
         }
         let told = std::iter::from_fn(|| session.next_event()).last();
         let Some(Event::Ended(Ended::Protocol(error))) = told else { panic!("{told:?}") };
-        assert!(error.to_string().contains("octets of answers to read"), "{error}");
+        assert!(error.to_string().contains("octets of replies unread"), "{error}");
         assert!(session.queued() < 2 << 20, "{}", session.queued());
-        // Who reads them may ask for ever.
+        // A broker that reads the replies has no limit.
         let (mut session, mut output) = (with_channels(), Vec::new());
         for _ in 0..100 {
             session.input(&thousand, secs(0));
@@ -92,18 +92,18 @@ fn questions_without_end_end_the_session() {
 }
 
 #[test]
-fn deliveries_to_nobody_go_back_and_not_without_end() {
+fn deliveries_without_consumer_are_requeued_within_bounds() {
     let mut session = with_channels();
     session.input(&deliver(1, 1, b""), secs(0));
     events(&mut session);
-    session.give_back(1, 1);
-    session.give_back(1, 1);
-    assert_eq!(said(&mut session), [(1, "reject 1 to its queue".to_owned())]);
+    session.requeue(1, 1);
+    session.requeue(1, 1);
+    assert_eq!(sent(&mut session), [(1, "reject 1 to its queue".to_owned())]);
     let mut tags = 2..;
     while session.next_event().is_none_or(|event| !matches!(event, Event::Ended(_))) {
         let tag = tags.next().unwrap();
         session.input(&deliver(1, tag, b""), secs(0));
-        session.give_back(1, tag);
+        session.requeue(1, tag);
         session.next_event();
     }
     assert!(session.queued() < 2 << 20, "{}", session.queued());

@@ -1,4 +1,4 @@
-//! What hostile publishers have a broker say, and any octets and frames.
+//! Messages of hostile publishers, and arbitrary octets and frames.
 
 use amq_protocol::protocol::{AMQPClass, basic, channel, connection};
 
@@ -9,7 +9,7 @@ use crate::session::event::{Ended, Event};
 use crate::session::script::*;
 use crate::session::wire;
 
-/// Replaces a text by as many octets.
+/// Overwrites each occurrence of a text with other octets.
 fn replaced(mut bytes: Vec<u8>, text: &[u8], by: &[u8]) -> Vec<u8> {
     let found: Vec<usize> = (0..bytes.len()).filter(|at| bytes[*at..].starts_with(text)).collect();
     assert!(!found.is_empty());
@@ -53,8 +53,8 @@ fn delivered(tag: u64) -> Vec<u8> {
     content_with(1, basic::AMQPMethod::Deliver(deliver), rich(), b"the body")
 }
 
-/// The contents that came.
-fn contents(session: &mut Test) -> Vec<crate::session::event::Content> {
+/// The contents of all events, which must be deliveries.
+fn contents(session: &mut TestSession) -> Vec<crate::session::event::Content> {
     let events = std::iter::from_fn(|| session.next_event());
     let content = |event| match event {
         Event::Delivered { content, .. } => *content,
@@ -64,7 +64,7 @@ fn contents(session: &mut Test) -> Vec<crate::session::event::Content> {
 }
 
 #[test]
-fn names_that_are_not_utf8_reject_the_delivery() {
+fn non_utf8_names_reject_the_delivery() {
     let texts: [&[u8]; 13] = [
         b"exchange",
         b"routing",
@@ -89,7 +89,7 @@ fn names_that_are_not_utf8_reject_the_delivery() {
         assert_eq!((second.tag, &*second.body), (2, &b"the body"[..]));
         assert_eq!(second.properties, rich());
         assert!(session.ack(1, 2) && !session.ack(1, 1), "only the second is to be settled");
-        assert_eq!(said(&mut session), [(1, "reject 1".into()), (1, "ack 2".into())]);
+        assert_eq!(sent(&mut session), [(1, "reject 1".into()), (1, "ack 2".into())]);
     }
 }
 
@@ -108,7 +108,7 @@ fn an_unreadable_body_is_skipped_frame_by_frame() {
     session.input(&replaced(deliver, b"routing", b"\xff"), secs(0));
     session.input(&delivered(2), secs(0));
     assert_eq!(contents(&mut session).len(), 1);
-    assert_eq!(said(&mut session), [(1, "reject 1".into())]);
+    assert_eq!(sent(&mut session), [(1, "reject 1".into())]);
 }
 
 #[test]
@@ -125,11 +125,11 @@ fn unreadable_deliveries_without_acknowledgement_are_dropped() {
     let ok = basic::ConsumeOk { consumer_tag: "consumer".into() };
     session.input(&bytes(&[(1, AMQPClass::Basic(basic::AMQPMethod::ConsumeOk(ok)))]), secs(0));
     assert_eq!(events(&mut session), ["consume: Done"]);
-    said(&mut session);
+    sent(&mut session);
     session.input(&replaced(delivered(1), b"reply", b"\xff"), secs(0));
     session.input(&delivered(2), secs(0));
     assert_eq!(events(&mut session), ["delivered 2 of 8 octets on 1"]);
-    assert_eq!(said(&mut session), []);
+    assert_eq!(sent(&mut session), []);
 }
 
 fn got_ok(tag: u64) -> Vec<u8> {
@@ -154,24 +154,24 @@ fn an_unreadable_answer_to_get_is_rejected() {
         session.input(&replaced(got_ok(1), b"routing", b"\xff"), secs(0));
         session.input(&got_ok(2), secs(0));
         assert_eq!(events(&mut session), ["first: Rejected", "second: got 2"]);
-        let said = said(&mut session);
+        let said = sent(&mut session);
         assert_eq!(said.iter().filter(|(_, what)| what == "reject 1").count(), rejects, "{said:?}");
     }
 }
 
 #[test]
-fn an_unreadable_answer_nobody_asked_for_ends_the_session() {
+fn unrequested_unreadable_reply_ends_the_session() {
     let mut session = with_channels();
     session.input(&replaced(got_ok(1), b"routing", b"\xff"), secs(0));
     let told = events(&mut session);
-    assert!(told[0].contains("a message nobody asked for on channel 1"), "{told:?}");
+    assert!(told[0].contains("an unrequested message on channel 1"), "{told:?}");
 }
 
 #[test]
 fn an_unreadable_return_is_dropped() {
     let mut session = with_channels();
     session.publish(1, message(b"x", true), "ours").unwrap();
-    said(&mut session);
+    sent(&mut session);
     let back = basic::AMQPMethod::Return(basic::Return {
         reply_code: 312,
         reply_text: "NO_ROUTE".into(),
@@ -181,28 +181,28 @@ fn an_unreadable_return_is_dropped() {
     session.input(&replaced(content(1, back, b"x"), b"routing", b"\xff"), secs(0));
     session.input(&bytes(&[ack(1, false)]), secs(0));
     assert_eq!(events(&mut session), ["ours: Acked"]);
-    assert_eq!(said(&mut session), []);
+    assert_eq!(sent(&mut session), []);
 }
 
-/// The broker takes it back with all others, and a reject would cost the channel.
+/// The broker requeues all deliveries by itself, and a reject would close the channel.
 #[test]
 fn an_unreadable_delivery_is_not_rejected_during_recover() {
     let mut session = with_channels();
     let recover = AMQPClass::Basic(basic::AMQPMethod::Recover(basic::Recover { requeue: true }));
     session.request(1, recover, "recover").unwrap();
-    said(&mut session);
+    sent(&mut session);
     session.input(&replaced(delivered(1), b"routing", b"\xff"), secs(0));
     let ok = AMQPClass::Basic(basic::AMQPMethod::RecoverOk(basic::RecoverOk {}));
     session.input(&bytes(&[(1, ok)]), secs(0));
-    // It comes again.
+    // The broker redelivers the message.
     session.input(&replaced(delivered(1), b"routing", b"\xff"), secs(0));
-    assert_eq!(events(&mut session), ["taken back on 1", "recover: Done"]);
-    assert_eq!(said(&mut session), [(1, "reject 1".into())]);
+    assert_eq!(events(&mut session), ["recovered on 1", "recover: Done"]);
+    assert_eq!(sent(&mut session), [(1, "reject 1".into())]);
 }
 
-/// Its rejects are answers that the broker does not read.
+/// The rejects count as replies that the broker does not read.
 #[test]
-fn unreadable_deliveries_without_end_end_the_session() {
+fn unread_rejects_end_the_session() {
     let mut session = with_channels();
     let mut tags = 1..100_000;
     while session.next_event().is_none() {
@@ -212,9 +212,9 @@ fn unreadable_deliveries_without_end_end_the_session() {
     assert!(session.queued() < 2 << 20, "{}", session.queued());
 }
 
-/// RabbitMQ cuts its texts at 255 octets, which may be in the middle of a character.
+/// RabbitMQ cuts its texts at 255 octets, even inside a character.
 #[test]
-fn a_reason_that_is_cut_is_told() {
+fn cut_close_reason_is_reported() {
     let mut session = with_channels();
     session.request(1, purge(), "a").unwrap();
     let close = channel::AMQPMethod::Close(channel::Close {
@@ -237,14 +237,14 @@ fn a_reason_that_is_cut_is_told() {
     assert!(events(&mut session)[0].contains("320, text: \"?\""));
 }
 
-/// Whichever octet of a delivery changes, the deliveries behind it come as they are, or the session ends
-/// with a clear error.
+/// If any octet of a delivery changes, the later deliveries arrive unchanged, or the session ends with a
+/// protocol error.
 #[test]
 fn a_changed_octet_ends_one_delivery_or_the_session() {
     let one = delivered(1);
     let mut after = Vec::new();
     let mut expected = Vec::new();
-    // More than a frame of the largest size could swallow.
+    // More octets than the largest frame can hold.
     for tag in 2..=(FRAME_MAX / one.len() + 4) as u64 {
         after.extend(delivered(tag));
         expected.push(tag);
@@ -264,8 +264,8 @@ fn a_changed_octet_ends_one_delivery_or_the_session() {
     assert!(fine > one.len() && ended > 50, "{fine} fine, {ended} ended");
 }
 
-/// Whether the first delivery is handed out or rejected, and all others come as they are. Otherwise the
-/// session must have ended.
+/// Whether the first delivery is handed out or rejected, and all others arrive unchanged. If not, the
+/// session must have ended with a protocol error.
 fn goes_on(bytes: &[u8], after: &[u8], expected: &[u64]) -> bool {
     let mut session = with_channels();
     session.input(bytes, secs(0));
@@ -280,7 +280,7 @@ fn goes_on(bytes: &[u8], after: &[u8], expected: &[u64]) -> bool {
         other => panic!("{other:?}"),
     };
     let told: Vec<_> = told.into_iter().map(content).collect();
-    let is_rejected = said(&mut session).iter().any(|(_, what)| what.starts_with("reject"));
+    let is_rejected = sent(&mut session).iter().any(|(_, what)| what.starts_with("reject"));
     let (first, others) = told.split_at(if is_rejected { 0 } else { 1 });
     let tags: Vec<u64> = others.iter().map(|content| content.tag).collect();
     assert_eq!(tags, expected);
@@ -290,15 +290,15 @@ fn goes_on(bytes: &[u8], after: &[u8], expected: &[u64]) -> bool {
 }
 
 proptest! {
-    /// Whichever octets a publisher writes into properties, they cost one delivery at most.
+    /// Arbitrary octets in properties cost one delivery at most.
     #[test]
-    fn properties_of_any_octets_end_no_session(
+    fn arbitrary_property_octets_keep_the_session(
         changes in prop::collection::vec((any::<prop::sample::Index>(), any::<u8>()), 1..40),
     ) {
         let mut bytes = delivered(1);
         let method = wire::split(&bytes, FRAME_MAX).unwrap().unwrap().length;
         let header = wire::split(&bytes[method..], FRAME_MAX).unwrap().unwrap().length;
-        // Behind type, channel, size, class, weight and body size, up to the end of the frame.
+        // After type, channel, size, class, weight and body size, up to the frame-end octet.
         let properties = method + 7 + 12..method + header - 1;
         for (at, octet) in changes {
             let at = properties.start + at.index(properties.len());
@@ -309,7 +309,7 @@ proptest! {
     }
 }
 
-/// Frames of a broker, each fine in its place.
+/// Frames of a broker, each valid in some state.
 fn any_frame() -> Vec<Vec<u8>> {
     use basic::AMQPMethod as B;
     use channel::AMQPMethod as C;
@@ -352,9 +352,9 @@ fn any_frame() -> Vec<Vec<u8>> {
 }
 
 proptest! {
-    /// In any order, whole or cut in the middle, and whatever is asked in between.
+    /// Frames in any order, complete or cut, mixed with requests of this side.
     #[test]
-    fn frames_in_any_order_are_events_or_the_end(
+    fn frames_in_any_order_lose_no_reply(
         steps in prop::collection::vec((0..40_usize, any::<prop::sample::Index>(), 1..5_usize), 1..40),
     ) {
         let frames = any_frame();
@@ -382,16 +382,16 @@ proptest! {
                 33..=35 => drop(session.publish(number, message(b"x", true), "publish")),
                 36 => drop(session.ack(number, part as u64)),
                 37 => drop(session.nack(number, part as u64, true)),
-                38 => session.give_back(number, part as u64),
+                38 => session.requeue(number, part as u64),
                 _ => asked += usize::from(session.open_channel("asked").is_ok()),
             }
         }
-        said(&mut session);
+        sent(&mut session);
         let told = events(&mut session);
         let ends = told.iter().filter(|event| event.starts_with("ended")).count();
         prop_assert!(ends <= 1, "{told:?}");
-        // Nobody who has asked is forgotten, and nobody told twice.
+        // Each request has exactly one reply, or is left unanswered.
         let told = told.iter().filter(|event| event.starts_with("asked")).count();
-        prop_assert_eq!(told + session.dismantle().requests.len(), asked);
+        prop_assert_eq!(told + session.take_unanswered().requests.len(), asked);
     }
 }

@@ -1,20 +1,20 @@
-//! How deep tables are nested, counted before the parser sees them.
+//! Counts how deep tables are nested, before the parser sees them.
 //!
-//! The parser recurses, so a table in a table in a table would exhaust its stack. Publishers choose the
-//! headers of a message, and brokers pass them on unread.
+//! The parser recurses, so deeply nested tables would exhaust its stack. Publishers choose the headers
+//! of a message, and brokers pass the headers on unread.
 
 use std::ops::Range;
 
 /// The depth up to which tables and arrays are parsed; Celery's deepest header is 4 deep.
 pub(crate) const DEEPEST_TABLE: usize = 64;
-/// Where the flags of the properties are in a content header: behind class, weight and size.
+/// Offset of the property flags in a content header: after class, weight and body size.
 const FLAGS: usize = 12;
 
-/// Where the headers are in the payload of a content header, if there are any.
+/// The offset of the headers in the payload of a content header, if there are any.
 pub(crate) fn headers_at(payload: &[u8]) -> Option<usize> {
     let flags = u16::from_be_bytes(*payload.get(FLAGS..)?.first_chunk()?);
     let mut at = FLAGS + 2;
-    // Content type and content encoding, short strings.
+    // Skips content type and content encoding, which are short strings.
     for bit in [15, 14] {
         if flags & (1 << bit) != 0 {
             at += 1 + usize::from(*payload.get(at)?);
@@ -23,7 +23,7 @@ pub(crate) fn headers_at(payload: &[u8]) -> Option<usize> {
     (flags & (1 << 13) != 0).then_some(at)
 }
 
-/// What is inside of the table, array or long string at the place.
+/// The range of the content of the table, array or long string at the offset.
 fn inside(payload: &[u8], at: usize) -> Option<Range<usize>> {
     let begin = at.checked_add(4)?;
     let length = u32::from_be_bytes(*payload.get(at..)?.first_chunk()?) as usize;
@@ -31,11 +31,11 @@ fn inside(payload: &[u8], at: usize) -> Option<Range<usize>> {
     Some(begin..end)
 }
 
-/// Whether the table at the place may be parsed: its depth is within the limit, or it is so malformed
-/// that the parser refuses it.
+/// Whether the table at the offset may be parsed: its depth is within the limit, or the parser refuses
+/// the table as malformed.
 pub(crate) fn is_shallow(payload: &[u8], at: usize) -> bool {
     let Some(table) = inside(payload, at) else { return true };
-    // What is left of each table or array, and whether it has names.
+    // The unread rest of each open table or array, and whether its values have names.
     let mut levels = vec![(table, true)];
     while let Some((rest, has_names)) = levels.last_mut() {
         if rest.start >= rest.end {

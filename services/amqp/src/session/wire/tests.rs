@@ -1,4 +1,4 @@
-//! The codec against arbitrary bytes, arbitrary cuts, and tables made to exhaust the stack.
+//! The codec against arbitrary bytes, arbitrary cuts, and tables that would exhaust the stack.
 
 use amq_protocol::protocol::{basic, connection};
 use amq_protocol::types::{AMQPValue, FieldArray, FieldTable};
@@ -40,7 +40,7 @@ fn valid_stream(body: &[u8], header: &str) -> Vec<u8> {
 }
 
 #[test]
-fn generated_bytes_are_those_of_the_library() {
+fn generated_bytes_match_the_library() {
     let start = AMQPFrame::Method(
         0,
         AMQPClass::Connection(connection::AMQPMethod::Blocked(connection::Blocked {
@@ -54,7 +54,7 @@ fn generated_bytes_are_those_of_the_library() {
 }
 
 #[test]
-fn what_is_too_large_appends_nothing() {
+fn oversized_frame_appends_nothing() {
     let mut table = FieldTable::default();
     table.insert("h".into(), AMQPValue::LongString(vec![b'x'; MAX].into()));
     let properties = Properties::default().with_headers(table);
@@ -65,14 +65,14 @@ fn what_is_too_large_appends_nothing() {
 }
 
 #[test]
-fn each_wrong_beginning_has_its_words() {
+fn malformed_input_has_specific_errors() {
     let words = |bytes: &[u8]| decode_all(bytes).unwrap_err().to_string();
     assert!(words(b"HTTP/1.1 400").contains("no frame: \"HTTP/1.1 400\""));
     assert!(words(b"AMQP\0\x01\0\0").contains("version 1.0.0"));
     assert!(words(b"AMPQ").contains("no frame"));
     assert!(words(&[21, 3, 3, 0, 2, 2, 70]).contains("it speaks TLS"));
     assert!(words(&[1, 0, 0, 0x7f, 0xff, 0xff, 0xff]).contains("2147483647 bytes"));
-    assert!(words(&[8, 0, 0, 0, 0, 0, 0, 0]).contains("0x00 in the place of 0xce"));
+    assert!(words(&[8, 0, 0, 0, 0, 0, 0, 0]).contains("0x00 instead of 0xce"));
     assert!(words(&[8, 0, 1, 0, 0, 0, 0, 0xce]).contains("malformed heartbeat"));
     assert!(words(&[1, 0, 0, 0, 0, 0, 2, 0, 1, 0xce]).contains("an empty method"));
     assert!(words(&[1, 0, 0, 0, 0, 0, 4, 0, 60, 0, 99, 0xce]).contains("60.99"));
@@ -80,7 +80,7 @@ fn each_wrong_beginning_has_its_words() {
     assert_eq!(decode_all(b"AM").unwrap(), Vec::<String>::new());
 }
 
-/// Tables in tables, as deep as a frame of the usual size allows, must not reach the parser.
+/// Tables as deep as a frame of the usual size allows must not reach the parser.
 #[test]
 fn tables_nested_too_deep_are_not_parsed() {
     let nested = |depth: usize, kind: u8| {
@@ -121,7 +121,7 @@ proptest! {
     }
 
     #[test]
-    fn arbitrary_payloads_too(
+    fn arbitrary_payloads_are_frames_or_an_error(
         kind in prop::sample::select(vec![1_u8, 2, 3, 8]),
         ids in prop::sample::select(vec![(10_u16, 10_u16), (60, 60), (60, 50), (60, 71), (10, 50), (50, 11), (20, 40)]),
         tail in prop::collection::vec(any::<u8>(), 0..300),
@@ -145,7 +145,7 @@ proptest! {
     }
 
     #[test]
-    fn where_a_stream_is_cut_changes_nothing(
+    fn stream_cuts_do_not_change_frames(
         body in prop::collection::vec(any::<u8>(), 0..300),
         header in "[a-z]{0,40}",
         cut in any::<prop::sample::Index>(),
@@ -158,9 +158,9 @@ proptest! {
     }
 }
 
-/// A broker does not look at what publishers write.
+/// Brokers do not validate properties.
 #[test]
-fn properties_that_are_not_utf8_leave_the_length() {
+fn non_utf8_properties_leave_the_body_size() {
     let header = AMQPFrame::Header(
         1,
         AMQPContentHeader {
@@ -176,7 +176,7 @@ fn properties_that_are_not_utf8_leave_the_length() {
     let raw = split(&bytes, 4096).unwrap().unwrap();
     let frame = raw.decode().unwrap();
     assert!(matches!(frame, Frame::UnreadableHeader { body_size: 7 }), "{frame:?}");
-    // Without a length, it is no header.
+    // A payload without a body size is malformed.
     for length in 0..12 {
         let raw = Raw { payload: &raw.payload[..length], ..raw };
         assert!(raw.decode().unwrap_err().to_string().contains("a malformed content header"));
@@ -236,7 +236,7 @@ fn tags_are_read_beside_unreadable_names() {
             Ok(Frame::UnreadableMethod(found)) => assert_eq!(found, AMQPClass::Basic(expected)),
             other => panic!("{other:?}"),
         }
-        // Cut, or with something behind it, it is no method.
+        // A cut or longer payload is malformed.
         let longer = [raw.payload, &[0]].concat();
         let cuts = (4..raw.payload.len()).map(|length| &raw.payload[..length]);
         for payload in cuts.chain([&longer[..]]) {

@@ -9,7 +9,7 @@ use amq_protocol::types::ShortString;
 
 use super::Frame;
 
-/// The fields of a method that are still to be read.
+/// The unread fields of a method.
 struct Fields<'a>(&'a [u8]);
 
 impl<'a> Fields<'a> {

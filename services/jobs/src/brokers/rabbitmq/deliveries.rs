@@ -47,7 +47,7 @@ impl UnsettledDeliveries {
     /// What the receipt stands for, for who settles it.
     pub(crate) fn take(&self, receipt: Receipt) -> Result<Owed, BrokerError> {
         let owed = self.owed.borrow_mut().remove(&(receipt.session, receipt.tag));
-        owed.filter(|owed| owed.receipt.is_owed()).ok_or(BrokerError::Stale)
+        owed.filter(|owed| owed.receipt.can_settle()).ok_or(BrokerError::Stale)
     }
 
     /// It could not be settled yet.

@@ -281,7 +281,7 @@ fn unsendable_messages_are_refused_before_they_leave() {
         let cases = [
             ("jobs", large, "where a frame may have 131072"),
             ("jobs", named, "255 are allowed"),
-            ("amq.rabbitmq.reply-to.x.y", message("reply"), "looks like a name of direct reply-to"),
+            ("amq.rabbitmq.reply-to.x.y", message("reply"), "is a malformed direct reply-to name"),
         ];
         for (queue, message, words) in cases {
             let error = broker.publish(queue, message, None).await.unwrap_err();
