@@ -90,7 +90,6 @@ const REPLACED: &[(&str, &str)] = &[
     ("of_live", "live_from_header"),
     ("on_the_way", "granted"),
     ("open_up", "enter_open"),
-    ("openers", "open_order"),
     ("out_of_place", "panic_misplaced"),
     ("outside_a_task", "panic_outside_task"),
     ("owes_report", "has_unreported_end"),

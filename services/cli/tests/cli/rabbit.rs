@@ -68,7 +68,7 @@ fn second_signal_requeues_running_jobs() {
     worker.until("waiting for running jobs");
     worker.signal(Signal::TERM);
     let ended = worker.end();
-    ended.failed(143, &["given back"]);
+    ended.failed(143, &["interrupted and requeued: 1 job"]);
     assert_eq!(ended.json()["all"]["given_back"], 1);
     wait_for("the job, in its queue again", || place.counts("pikake")["ready"] == 1);
 }
