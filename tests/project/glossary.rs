@@ -73,6 +73,7 @@ const REPLACED: &[(&str, &str)] = &[
     ("is_misread", "breaks_direct_reply"),
     ("is_owed", "can_settle"),
     ("is_owed_at_all", "is_unsettled"),
+    ("is_passing", "is_transient"),
     ("is_told_from_here", "was_cancelled_here"),
     ("job_to_tell_of", "job_with_outcome"),
     ("jobs_running", "calls_running"),
@@ -86,6 +87,7 @@ const REPLACED: &[(&str, &str)] = &[
     ("make_deaf", "make_uninterruptible"),
     ("misanswered", "wrong_answer"),
     ("misunderstood", "print_usage"),
+    ("no_connection", "connect_error"),
     ("nudge", "wake_if_asleep"),
     ("of_live", "live_from_header"),
     ("on_the_way", "granted"),
@@ -98,6 +100,7 @@ const REPLACED: &[(&str, &str)] = &[
     ("recover_one", "redeclare"),
     ("recover_some", "redeclare_from"),
     ("rings_after", "sleep_for"),
+    ("room_for_channel", "until_channel_free"),
     ("rouse", "notify"),
     ("roused", "notified"),
     ("seated", "placed"),
@@ -115,6 +118,7 @@ const REPLACED: &[(&str, &str)] = &[
     ("waiters_left", "waiters_removed"),
     ("wanted_retry", "requested_delay"),
     ("wants_answer", "has_direct_reply_to"),
+    ("was_closed_for", "closed_connection_for_good"),
 ];
 
 /// The folders whose sources are read, with the folders below them.

@@ -26,10 +26,10 @@ impl CloseReason {
     }
 
     /// Whether the cause is the broker's state (a shutdown, a lack of resources), and not a request.
-    pub(crate) fn is_passing(&self) -> bool {
+    pub(crate) fn is_transient(&self) -> bool {
         /// Connection forced, resource error, internal error.
-        const PASSING: [u16; 3] = [320, 506, INTERNAL];
-        PASSING.contains(&self.code)
+        const TRANSIENT: [u16; 3] = [320, 506, INTERNAL];
+        TRANSIENT.contains(&self.code)
     }
 }
 

@@ -9,7 +9,7 @@
 //!  Greeting ─1─▶ Tuning ─2─▶ Opening ─3─▶ Open ─4─▶ Closing ─5─▶ Over
 //! ```
 //!
-//! 1 the broker's start (`HandshakeConfig::start_ok`), 2 its tune (`HandshakeConfig::agree`), 3 open-ok,
+//! 1 start (`HandshakeConfig::start_ok`), 2 tune (`HandshakeConfig::agreed_limits`), 3 open-ok,
 //! 4 [`close`](Session::close), 5 close-ok. The broker's close and a protocol error lead from every
 //! phase to `Over`, missed heartbeats from `Open` and `Closing` (`end`). A request is registered as
 //! pending before its bytes can be taken; a request that cannot be encoded leaves neither.

@@ -111,12 +111,8 @@ impl State {
     fn handle_frame(&mut self, id: u64, number: u16, frame: Frame<'_>) {
         match frame {
             Frame::Heartbeat => {}
-            Frame::Method(AMQPClass::Connection(method)) => {
-                self.handle_connection_method(id, method)
-            }
-            Frame::Method(AMQPClass::Channel(method)) => {
-                self.handle_channel_method(id, number, method)
-            }
+            Frame::Method(AMQPClass::Connection(method)) => self.connection_request(id, method),
+            Frame::Method(AMQPClass::Channel(method)) => self.channel_request(id, number, method),
             Frame::Method(method) => {
                 let ids = (method.get_amqp_class_id(), method.get_amqp_method_id());
                 match self.channel(id, number) {
@@ -195,7 +191,7 @@ impl State {
         }
     }
 
-    fn handle_connection_method(&mut self, id: u64, method: connection::AMQPMethod) {
+    fn connection_request(&mut self, id: u64, method: connection::AMQPMethod) {
         use connection::AMQPMethod as M;
         let reply = match method {
             M::StartOk(_) => M::Tune(connection::Tune {
@@ -215,7 +211,7 @@ impl State {
         self.send_method(id, 0, AMQPClass::Connection(reply));
     }
 
-    fn handle_channel_method(&mut self, id: u64, number: u16, method: channel::AMQPMethod) {
+    fn channel_request(&mut self, id: u64, number: u16, method: channel::AMQPMethod) {
         use channel::AMQPMethod as M;
         let reply = match method {
             M::Open(_) => {

@@ -202,12 +202,8 @@ impl State {
                 taken.iter().for_each(|unacked| self.deliver(&unacked.queue));
                 Ok(None)
             }
-            B::Nack(nack) => {
-                self.reject_unacked(id, number, nack.delivery_tag, nack.multiple, nack.requeue)
-            }
-            B::Reject(reject) => {
-                self.reject_unacked(id, number, reject.delivery_tag, false, reject.requeue)
-            }
+            B::Nack(nack) => self.nack(id, number, nack.delivery_tag, nack.multiple, nack.requeue),
+            B::Reject(reject) => self.nack(id, number, reject.delivery_tag, false, reject.requeue),
             B::Qos(qos) => {
                 if let Some(channel) = self.channel(id, number) {
                     channel.has_global_limit = qos.global && qos.prefetch_count > 0;
@@ -229,7 +225,7 @@ impl State {
             B::Recover(_) => {
                 // Deliveries follow the reply.
                 self.send_method(id, number, AMQPClass::Basic(B::RecoverOk(basic::RecoverOk {})));
-                self.reject_unacked(id, number, 0, true, true)
+                self.nack(id, number, 0, true, true)
             }
             other => refuse(540, format!("NOT_IMPLEMENTED - {other:?}")),
         }
@@ -254,14 +250,7 @@ impl State {
         }
     }
 
-    fn reject_unacked(
-        &mut self,
-        id: u64,
-        number: u16,
-        tag: u64,
-        multiple: bool,
-        requeue: bool,
-    ) -> Reply {
+    fn nack(&mut self, id: u64, number: u16, tag: u64, multiple: bool, requeue: bool) -> Reply {
         let taken = self.take_unacked(id, number, tag, multiple)?;
         let queues: Vec<String> = taken.iter().map(|unacked| unacked.queue.clone()).collect();
         // In reverse, so that the oldest is first again.

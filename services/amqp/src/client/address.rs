@@ -85,12 +85,12 @@ impl Address {
     }
 
     /// The error of a failed connection attempt.
-    pub(crate) fn no_connection(&self, source: io::Error) -> Error {
-        Error::Connect { address: self.place(), source: source.into() }
+    pub(crate) fn connect_error(&self, source: io::Error) -> Error {
+        Error::Connect { address: self.host_and_port(), source: source.into() }
     }
 
     /// Host and port, for error messages.
-    pub(crate) fn place(&self) -> String {
+    pub(crate) fn host_and_port(&self) -> String {
         match self.host().contains(':') {
             true => format!("[{}]:{}", self.host(), self.port()),
             false => format!("{}:{}", self.host(), self.port()),
@@ -140,7 +140,7 @@ impl fmt::Display for Address {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let scheme = if self.is_tls() { "amqps" } else { "amqp" };
         let vhost = self.vhost().replace('%', "%25").replace('/', "%2F");
-        write!(f, "{scheme}://{}@{}/{vhost}", self.user(), self.place())
+        write!(f, "{scheme}://{}@{}/{vhost}", self.user(), self.host_and_port())
     }
 }
 

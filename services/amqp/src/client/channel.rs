@@ -35,7 +35,7 @@ pub struct Channel(pub(crate) Rc<ChannelInner>);
 impl Channel {
     pub(crate) async fn open(connection: Connection, confirms: bool) -> Result<Self, Error> {
         let hub = connection.hub().clone();
-        hub.room_for_channel().await?;
+        hub.until_channel_free().await?;
         let (sender, receiver) = oneshot::channel();
         let requester = Requester { sender: Some(sender), channel: None };
         let opened = hub.with(|session| session.open_channel(requester));
@@ -46,7 +46,7 @@ impl Channel {
         };
         let channel = Self(ChannelInner::open(connection, number, confirms));
         if confirms {
-            hub.with(|session| session.expect_confirms(number));
+            hub.with(|session| session.enable_confirms(number));
         }
         hub.answer(receiver).await?;
         for setting in channel.0.settings() {
@@ -106,7 +106,7 @@ impl Channel {
         let (channel, queue) = (self.0.clone(), short(queue));
         async move {
             let queue = queue?;
-            channel.hub().ready().await?;
+            channel.hub().until_ready().await?;
             // Registered before the first delivery can arrive, and dropped if this future is dropped.
             let consumer = Consumer::new(&channel, channel.new_tag()?, queue, options);
             if let Some(limit) = channel.prefetch_request(&consumer.inner) {

@@ -37,12 +37,12 @@ impl Connection {
         async move {
             let options = address.query().apply_to(options);
             let hub = Hub::new(address, options);
-            let connection = Self::of(&hub);
+            let connection = Self::first_handle(&hub);
             spawn("amqp connection", supervise(hub)).detach();
             loop {
                 match connection.state() {
                     State::Closed(error) => return Err(error),
-                    State::Connecting => connection.change().await?,
+                    State::Connecting => connection.until_changed().await?,
                     _ => return Ok(connection),
                 };
             }
@@ -104,13 +104,13 @@ impl Connection {
         let connection = self.clone();
         async move {
             if !matches!(connection.state(), State::Closed(_)) {
-                connection.change().await?;
+                connection.until_changed().await?;
             }
             Ok(connection.state())
         }
     }
 
-    async fn change(&self) -> Result<(), Error> {
+    async fn until_changed(&self) -> Result<(), Error> {
         let before = self.hub().changes.get();
         while self.hub().changes.get() == before {
             park(&self.hub().changed).await?;
@@ -135,7 +135,7 @@ impl Connection {
         async move {
             connection.hub().request_close();
             while !matches!(connection.state(), State::Closed(_)) {
-                connection.change().await?;
+                connection.until_changed().await?;
             }
             Ok(())
         }

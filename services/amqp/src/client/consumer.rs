@@ -92,7 +92,7 @@ impl Consumer {
         }
     }
 
-    /// Ends the consumer on this side, and returns the request that cancels it.
+    /// Ends the consumer on this side, and returns basic.cancel.
     fn stop(&self) -> AMQPClass {
         self.inner.ended.borrow_mut().get_or_insert(Error::Closed);
         AMQPClass::Basic(basic::AMQPMethod::Cancel(basic::Cancel {

@@ -105,7 +105,7 @@ impl Drop for Handle {
 
 impl Connection {
     /// The first handle of a connection.
-    pub(super) fn of(hub: &Rc<Hub>) -> Self {
+    pub(super) fn first_handle(hub: &Rc<Hub>) -> Self {
         Self(Rc::new(Handle(hub.clone())))
     }
 
@@ -141,9 +141,9 @@ pub(crate) struct Hub {
     pub(super) blocked: RefCell<Option<(String, Duration)>>,
     /// Waiters for a usable connection, or for a broker that accepts messages.
     pub(super) gate: WaitQueue,
-    /// The first opener of a channel waits here for a free number.
+    /// The next task that opens a channel waits here for a free number.
     number_freed: WaitQueue,
-    /// The other openers of channels wait here in first-come order.
+    /// Orders the tasks that open channels, first come first served.
     open_order: Mutex<()>,
     /// The writer waits here for output.
     pub(super) writer: WaitQueue,
@@ -328,9 +328,9 @@ impl Hub {
         if !self.is_ready.get() {
             return Some(match &*self.state.borrow() {
                 State::Recovering { attempt } => {
-                    format!("no connection to {}, attempt {attempt}", self.address.place())
+                    format!("no connection to {}, attempt {attempt}", self.address.host_and_port())
                 }
-                _ => format!("no connection to {} yet", self.address.place()),
+                _ => format!("no connection to {} yet", self.address.host_and_port()),
             });
         }
         if let Some((reason, _)) = &*self.blocked.borrow() {
@@ -350,7 +350,7 @@ impl Hub {
     }
 
     /// Waits until requests can be sent.
-    pub(crate) async fn ready(&self) -> Result<(), Error> {
+    pub(crate) async fn until_ready(&self) -> Result<(), Error> {
         let waiting = async {
             while !self.is_ready.get() {
                 if let Some(error) = self.closed() {
@@ -370,11 +370,11 @@ impl Hub {
     }
 
     /// Waits until a channel can be opened, in first-come order.
-    pub(crate) async fn room_for_channel(&self) -> Result<(), Error> {
+    pub(crate) async fn until_channel_free(&self) -> Result<(), Error> {
         let waiting = async {
             let _turn = self.open_order.lock().await?;
             loop {
-                self.ready().await?;
+                self.until_ready().await?;
                 if !self.session.borrow().as_ref().is_some_and(Session::is_full) {
                     return Ok(());
                 }

@@ -37,7 +37,7 @@ impl Stream {
         let connector = tls::connector(&address.query().tls, limit).await?;
         let stream = tcp(address).await?;
         let made = tls::handshake(&connector, address, stream).await;
-        Ok(Self::Tls(made.map_err(|source| address.no_connection(source))?.into()))
+        Ok(Self::Tls(made.map_err(|source| address.connect_error(source))?.into()))
     }
 
     #[cfg(not(feature = "tls"))]
@@ -71,5 +71,5 @@ async fn tcp(address: &Address) -> Result<TcpStream, Error> {
         stream.set_nodelay(true)?;
         Ok(stream)
     };
-    connecting.await.map_err(|source| address.no_connection(source))
+    connecting.await.map_err(|source| address.connect_error(source))
 }

@@ -45,7 +45,7 @@ pub(crate) async fn supervise(hub: Rc<Hub>) {
 async fn connect_until_closed(hub: &Rc<Hub>) -> Error {
     let mut failed = 0;
     // Connections in a row that were lost before `STEADY`.
-    let mut cut_short = 0;
+    let mut short_lived = 0;
     let mut was_open = false;
     loop {
         let outcome = async {
@@ -60,7 +60,7 @@ async fn connect_until_closed(hub: &Rc<Hub>) -> Error {
                 let opened = hub.time();
                 let end = end_of_connection(hub).await;
                 let was_steady = hub.time().saturating_sub(opened) >= STEADY;
-                cut_short = if was_steady { 0 } else { cut_short + 1 };
+                short_lived = if was_steady { 0 } else { short_lived + 1 };
                 drop(link);
                 if hub.close_requested.get() {
                     return Error::Closed;
@@ -80,14 +80,14 @@ async fn connect_until_closed(hub: &Rc<Hub>) -> Error {
         let is_hopeless = matches!(error, Error::Invalid(_));
         let may_retry = was_open || hub.options.keep_trying && !is_hopeless;
         let Some(backoff) = hub.options.reconnect.filter(|_| may_retry) else { return error };
-        tracing::warn!(broker = %hub.address.place(), failed, %error, "no connection");
+        tracing::warn!(broker = %hub.address.host_and_port(), failed, %error, "no connection");
         if was_open {
             hub.set_state(State::Recovering { attempt: failed + 1 });
         }
         hub.abandon_lost();
-        let waits = failed + cut_short;
-        if waits > 0 {
-            let _closed = ignore_after(backoff.wait(waits, random::f64()), until_closed(hub)).await;
+        let fails = failed + short_lived;
+        if fails > 0 {
+            let _closed = ignore_after(backoff.wait(fails, random::f64()), until_closed(hub)).await;
         }
         if hub.close_requested.get() {
             return Error::Closed;
@@ -107,7 +107,7 @@ fn enter_open(hub: &Hub) {
 
 /// Connects, and waits for the end of the handshake.
 async fn connect(hub: &Rc<Hub>) -> Result<Link, Error> {
-    let failed = |source| hub.address.no_connection(source);
+    let failed = |source| hub.address.connect_error(source);
     let making = async {
         let stream = Stream::connect(&hub.address, hub.options.connect_timeout).await?;
         hub.milestone.take();
@@ -121,7 +121,7 @@ async fn connect(hub: &Rc<Hub>) -> Result<Link, Error> {
                 format!("in the handshake: {why}"),
             ))),
             Milestone::Ended(Ended::ByBroker { reason, .. }) => {
-                Err(Error::Refused { address: hub.address.place(), reason })
+                Err(Error::Refused { address: hub.address.host_and_port(), reason })
             }
             Milestone::Ended(Ended::Protocol(error)) => Err(error),
             Milestone::Ended(Ended::ByUs | Ended::Silent) => Err(Error::Closed),
@@ -213,7 +213,7 @@ async fn end_of_connection(hub: &Hub) -> Result<Error, Error> {
                 let error = Error::ConnectionClosed(reason.clone());
                 hub.abandon_sent(&PublishError::Closed { error, message: None });
             }
-            match is_blamed || reason.is_passing() {
+            match is_blamed || reason.is_transient() {
                 true => Ok(Error::ConnectionLost(reason.to_string())),
                 false => Err(Error::ConnectionClosed(reason)),
             }

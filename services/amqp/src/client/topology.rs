@@ -24,7 +24,7 @@ pub(crate) struct Topology {
     bindings: Vec<Binding>,
 }
 
-fn set(list: &mut Vec<(ShortString, AMQPClass)>, name: ShortString, declare: AMQPClass) {
+fn upsert(list: &mut Vec<(ShortString, AMQPClass)>, name: ShortString, declare: AMQPClass) {
     match list.iter_mut().find(|(known, _)| *known == name) {
         Some(entry) => entry.1 = declare,
         None => list.push((name, declare)),
@@ -33,11 +33,11 @@ fn set(list: &mut Vec<(ShortString, AMQPClass)>, name: ShortString, declare: AMQ
 
 impl Topology {
     pub(crate) fn add_exchange(&mut self, name: ShortString, declare: AMQPClass) {
-        set(&mut self.exchanges, name, declare);
+        upsert(&mut self.exchanges, name, declare);
     }
 
     pub(crate) fn add_queue(&mut self, name: ShortString, declare: AMQPClass) {
-        set(&mut self.queues, name, declare);
+        upsert(&mut self.queues, name, declare);
     }
 
     pub(crate) fn add_binding(&mut self, binding: Binding) {

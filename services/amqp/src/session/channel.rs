@@ -116,7 +116,7 @@ impl<T, P> ChannelState<T, P> {
     }
 
     /// Registers a message that was just queued as unconfirmed.
-    pub(super) fn expect_confirm(&mut self, message: Box<Message>, token: P) {
+    pub(super) fn add_unconfirmed(&mut self, message: Box<Message>, token: P) {
         self.published += 1;
         let entry = Unconfirmed { message, token: Some(token), returned: None };
         self.unconfirmed.insert(self.published, entry);
@@ -156,7 +156,7 @@ impl<T, P> ChannelState<T, P> {
     /// Marks the message that the broker returns. basic.return has no publish number but precedes the
     /// confirm, so the oldest equal unconfirmed message is taken. The broker may change properties, or
     /// they may be unreadable: then exchange, routing key and body decide.
-    pub(super) fn returned(&mut self, why: basic::Return, properties: &Properties, body: &[u8]) {
+    pub(super) fn mark_return(&mut self, why: basic::Return, properties: &Properties, body: &[u8]) {
         let is_candidate = |entry: &Unconfirmed<P>| {
             let message = &entry.message;
             message.mandatory
@@ -208,12 +208,7 @@ impl<T, P> ChannelState<T, P> {
 
     /// Prepares the output for a request. Acknowledgements go before channel.close and basic.recover;
     /// after basic.recover no earlier delivery can be settled.
-    pub(super) fn before_sending(
-        &mut self,
-        method: (u16, u16),
-        channel: u16,
-        output: &mut Vec<u8>,
-    ) {
+    pub(super) fn prepare(&mut self, method: (u16, u16), channel: u16, output: &mut Vec<u8>) {
         if matches!(method, (20, 40) | (60, 110)) {
             self.flush_acks(channel, output);
         }
@@ -267,7 +262,7 @@ impl<T, P> ChannelState<T, P> {
 }
 
 /// The reply in a method, if the method answers the request.
-pub(super) fn answer(request: (u16, u16), method: &AMQPClass) -> Option<Reply> {
+pub(super) fn reply_to(request: (u16, u16), method: &AMQPClass) -> Option<Reply> {
     use amq_protocol::protocol::queue::AMQPMethod as Q;
     let got = ids(method);
     let expected = match request {

@@ -94,20 +94,20 @@ impl HandshakeConfig {
     }
 
     /// The agreed limits after connection.tune; `frame_max` is this side's limit.
-    pub(super) fn agree(&self, frame_max: usize, tune: &Tune) -> Result<Limits, Error> {
+    pub(super) fn agreed_limits(&self, frame_max: usize, tune: &Tune) -> Result<Limits, Error> {
         let theirs = tune.frame_max as usize;
         if theirs != 0 && theirs < 4096 {
             return Err(Error::Protocol(format!("the frame limit {theirs} is below 4096")));
         }
         // Zero is no limit, so all channel numbers are allowed.
-        let channel_max = match agreed(self.wanted.channel_max, tune.channel_max) {
+        let channel_max = match min_limit(self.wanted.channel_max, tune.channel_max) {
             0 => u16::MAX,
             most => most,
         };
         let heartbeat =
-            agreed(self.wanted.heartbeat.as_secs().min(u16::MAX.into()) as u16, tune.heartbeat);
+            min_limit(self.wanted.heartbeat.as_secs().min(u16::MAX.into()) as u16, tune.heartbeat);
         Ok(Limits {
-            frame_max: agreed(frame_max, theirs),
+            frame_max: min_limit(frame_max, theirs),
             channel_max,
             heartbeat: Duration::from_secs(heartbeat.into()),
         })
@@ -126,7 +126,7 @@ impl Limits {
 }
 
 /// The smaller limit, where zero is no limit.
-fn agreed<N: Ord + Default>(ours: N, theirs: N) -> N {
+fn min_limit<N: Ord + Default>(ours: N, theirs: N) -> N {
     let none = N::default();
     match (ours == none, theirs == none) {
         (true, _) => theirs,

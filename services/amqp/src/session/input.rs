@@ -11,7 +11,7 @@ use std::time::Duration;
 use amq_protocol::protocol::{AMQPClass, basic, channel, connection};
 use amq_protocol::types::ShortString;
 
-use super::channel::{Assembly, ChannelState, ContentOf, answer, ids};
+use super::channel::{Assembly, ChannelState, ContentOf, ids, reply_to};
 use super::event::{Content, Ended, Event, Outcome, Reply};
 use super::wire::{self, Frame, append_method};
 use super::{Phase, Session};
@@ -87,7 +87,7 @@ impl<T, P> Session<T, P> {
                 self.queue_connection(M::CloseOk(connection::CloseOk {}))?;
                 let reason =
                     CloseReason { code: close.reply_code, text: close.reply_text.to_string() };
-                let is_blamed = self.blame((close.class_id, close.method_id), &reason);
+                let is_blamed = self.end_blamed((close.class_id, close.method_id), &reason);
                 self.end(Ended::ByBroker { reason, is_blamed });
                 Ok(())
             }
@@ -109,7 +109,7 @@ impl<T, P> Session<T, P> {
                 self.queue_connection(M::StartOk(ok))
             }
             (Phase::Tuning, M::Tune(tune)) => {
-                self.limits = self.handshake_config.agree(self.limits.frame_max, &tune)?;
+                self.limits = self.handshake_config.agreed_limits(self.limits.frame_max, &tune)?;
                 self.queue_connection(M::TuneOk(self.limits.tune_ok()))?;
                 self.phase = Phase::Opening;
                 let virtual_host = self.handshake_config.vhost.clone();
@@ -147,11 +147,11 @@ impl<T, P> Session<T, P> {
             }
             (Assembly::Header(mut of), Frame::Header(header)) => {
                 of.set_properties(header.properties);
-                self.handle_content_header(number, of, header.body_size)
+                self.start_body(number, of, header.body_size)
             }
             (Assembly::Header(mut of), Frame::UnreadableHeader { body_size }) => {
                 of.set_unreadable();
-                self.handle_content_header(number, of, body_size)
+                self.start_body(number, of, body_size)
             }
             (Assembly::Body { of, mut body, missing }, Frame::Body(part)) => {
                 if part.len() as u64 > missing {
@@ -160,28 +160,23 @@ impl<T, P> Session<T, P> {
                     )));
                 }
                 body.extend_from_slice(part);
-                self.handle_content_body(number, of, body, missing - part.len() as u64)
+                self.continue_body(number, of, body, missing - part.len() as u64)
             }
             (_, frame) => {
-                Err(violation(format!("out of order on channel {number}: {}", frame.what())))
+                Err(violation(format!("out of order on channel {number}: {}", frame.name())))
             }
         }
     }
 
-    fn handle_content_header(
-        &mut self,
-        number: u16,
-        of: ContentOf,
-        body_size: u64,
-    ) -> Result<(), Error> {
+    fn start_body(&mut self, number: u16, of: ContentOf, body_size: u64) -> Result<(), Error> {
         if body_size > LARGEST_BODY {
             return Err(violation(format!("a body of {body_size} bytes")));
         }
         let body = Vec::with_capacity(body_size.min(ROOM_AHEAD) as usize);
-        self.handle_content_body(number, of, body, body_size)
+        self.continue_body(number, of, body, body_size)
     }
 
-    fn handle_content_body(
+    fn continue_body(
         &mut self,
         number: u16,
         of: ContentOf,
@@ -194,7 +189,7 @@ impl<T, P> Session<T, P> {
             return Ok(());
         }
         match of {
-            ContentOf::Return(returned) => channel.returned(returned.0, &returned.1, &body),
+            ContentOf::Return(returned) => channel.mark_return(returned.0, &returned.1, &body),
             ContentOf::Deliver { consumer, mut content } => {
                 content.needs_ack =
                     !channel.consumers.iter().any(|(tag, no_ack)| *no_ack && *tag == consumer);
@@ -291,10 +286,10 @@ impl<T, P> Session<T, P> {
                 channel.assembly = Assembly::Header(ContentOf::Return(returned));
             }
             AMQPClass::Basic(B::Ack(ack)) => {
-                return self.handle_confirm(number, ack.delivery_tag, ack.multiple, true);
+                return self.confirm(number, ack.delivery_tag, ack.multiple, true);
             }
             AMQPClass::Basic(B::Nack(nack)) => {
-                return self.handle_confirm(number, nack.delivery_tag, nack.multiple, false);
+                return self.confirm(number, nack.delivery_tag, nack.multiple, false);
             }
             AMQPClass::Basic(B::Cancel(cancel)) => {
                 channel.consumers.retain(|(tag, _)| *tag != cancel.consumer_tag);
@@ -322,7 +317,7 @@ impl<T, P> Session<T, P> {
     fn handle_reply(&mut self, number: u16, method: &AMQPClass) -> Result<(), Error> {
         let Some(channel) = self.channels.get_mut(&number) else { return Ok(()) };
         let pending = channel.pending.as_ref().map(|request| request.method);
-        let Some(reply) = pending.and_then(|request| answer(request, method)) else {
+        let Some(reply) = pending.and_then(|request| reply_to(request, method)) else {
             let (class, id) = ids(method);
             return Err(violation(format!(
                 "method {class}.{id} on channel {number}, where {pending:?} is pending"
@@ -341,13 +336,7 @@ impl<T, P> Session<T, P> {
         Ok(())
     }
 
-    fn handle_confirm(
-        &mut self,
-        number: u16,
-        tag: u64,
-        multiple: bool,
-        ack: bool,
-    ) -> Result<(), Error> {
+    fn confirm(&mut self, number: u16, tag: u64, multiple: bool, ack: bool) -> Result<(), Error> {
         let Some(channel) = self.channels.get_mut(&number) else { return Ok(()) };
         let events = &mut self.events;
         let mut has_publisher = true;
@@ -409,7 +398,7 @@ impl<T, P> Session<T, P> {
 
     /// Ends the channels whose pending request has these ids, as if the broker had closed them: the
     /// broker closed the connection because of this method. Returns whether there was such a channel.
-    fn blame(&mut self, method: (u16, u16), reason: &CloseReason) -> bool {
+    fn end_blamed(&mut self, method: (u16, u16), reason: &CloseReason) -> bool {
         let waiting = self.channels.iter().filter(|(_, channel)| channel.awaits_reply(method));
         let blamed: Vec<u16> = waiting.map(|(&number, _)| number).collect();
         for &channel in &blamed {

@@ -57,7 +57,7 @@ impl<T, P> Session<T, P> {
         let is_next = channel.pending.is_none();
         let to = if is_next { &mut self.output } else { &mut bytes };
         if is_next {
-            channel.before_sending(request.method, number, to);
+            channel.prepare(request.method, number, to);
         }
         if let Err(error) = wire::append_method(to, number, method, self.limits.frame_max) {
             return Err((error, request.token));
@@ -75,7 +75,7 @@ impl<T, P> Session<T, P> {
     pub(super) fn next_request(&mut self, number: u16) {
         let Some(channel) = self.channels.get_mut(&number) else { return };
         if let Some(queued) = channel.queue.pop_front() {
-            channel.before_sending(queued.request.method, number, &mut self.output);
+            channel.prepare(queued.request.method, number, &mut self.output);
             self.output.extend_from_slice(&queued.bytes);
             channel.pending = Some(queued.request);
         }
@@ -94,7 +94,7 @@ impl<T, P> Session<T, P> {
 
     /// Puts the channel into confirm mode. Call this together with the request confirm.select: the
     /// broker counts messages published after that request, even before its reply.
-    pub(crate) fn expect_confirms(&mut self, number: u16) {
+    pub(crate) fn enable_confirms(&mut self, number: u16) {
         if let Some(channel) = self.channels.get_mut(&number) {
             channel.confirms = true;
         }
@@ -142,7 +142,7 @@ impl<T, P> Session<T, P> {
         }
         wire::append_body(&mut self.output, number, &message.body, frame_max);
         if channel.confirms {
-            channel.expect_confirm(message, token);
+            channel.add_unconfirmed(message, token);
             return Ok(None);
         }
         Ok(Some(token))

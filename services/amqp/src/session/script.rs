@@ -145,7 +145,7 @@ pub(crate) fn sent(session: &mut TestSession) -> Vec<(u16, String)> {
                 Frame::Header(_) => "header".to_owned(),
                 Frame::Body(part) => format!("{} octets", part.len()),
                 Frame::Heartbeat => "heartbeat".to_owned(),
-                other => other.what(),
+                other => other.name(),
             },
         ));
         rest = &rest[raw.length..];
@@ -167,7 +167,7 @@ pub(crate) fn with_channels() -> TestSession {
     let mut session = opened();
     assert_eq!(session.open_channel("one").unwrap(), 1);
     assert_eq!(session.open_channel("two").unwrap(), 2);
-    session.expect_confirms(1);
+    session.enable_confirms(1);
     let ok = || AMQPClass::Channel(channel::AMQPMethod::OpenOk(channel::OpenOk {}));
     session.input(&bytes(&[(2, ok()), (1, ok())]), secs(0));
     assert_eq!(events(&mut session), ["two: Done", "one: Done"]);

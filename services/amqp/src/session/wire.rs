@@ -60,7 +60,7 @@ pub enum Frame<'a> {
 
 impl Frame<'_> {
     /// The name of the frame, for errors.
-    pub(crate) fn what(&self) -> String {
+    pub(crate) fn name(&self) -> String {
         match self {
             Self::Method(method) | Self::UnreadableMethod(method) => {
                 format!("method {}.{}", method.get_amqp_class_id(), method.get_amqp_method_id())

@@ -49,14 +49,14 @@ pub(crate) struct Tls {
     pub(crate) name: Option<String>,
 }
 
-fn number<N: FromStr>(name: &str, value: &str) -> Result<N, String>
+fn parse_number<N: FromStr>(name: &str, value: &str) -> Result<N, String>
 where
     N::Err: Display,
 {
     value.parse().map_err(|error| format!("`{name}={value}`: {error}"))
 }
 
-fn wrong(name: &str, value: &str, known: &str) -> String {
+fn unknown_value(name: &str, value: &str, known: &str) -> String {
     format!("`{name}={value}`: known are {known}")
 }
 
@@ -100,7 +100,7 @@ impl Query {
                 tls.is_unverified = match value {
                     "verify_peer" => false,
                     "verify_none" => true,
-                    _ => return Err(wrong(name, value, "verify_peer and verify_none")),
+                    _ => return Err(unknown_value(name, value, "verify_peer and verify_none")),
                 };
             }
             "server_name_indication" => tls.name = Some(value.to_owned()),
@@ -108,18 +108,18 @@ impl Query {
                 self.is_external = match &*value.to_ascii_lowercase() {
                     "plain" => false,
                     "external" => true,
-                    _ => return Err(wrong(name, value, "plain and external")),
+                    _ => return Err(unknown_value(name, value, "plain and external")),
                 };
             }
             "heartbeat" => {
-                let seconds: u16 = number(name, value)?;
+                let seconds: u16 = parse_number(name, value)?;
                 self.heartbeat = Some(Duration::from_secs(seconds.into()));
             }
             "connection_timeout" => {
-                let milliseconds: std::num::NonZeroU32 = number(name, value)?;
+                let milliseconds: std::num::NonZeroU32 = parse_number(name, value)?;
                 self.connect_timeout = Some(Duration::from_millis(milliseconds.get().into()));
             }
-            _ => self.channel_max = Some(number(name, value)?),
+            _ => self.channel_max = Some(parse_number(name, value)?),
         }
         Ok(())
     }

@@ -56,7 +56,7 @@ impl Channel {
         async move {
             let queue = name?;
             // An interruption before the request leaves the queue in the topology.
-            channel.0.hub().ready().await?;
+            channel.0.hub().until_ready().await?;
             channel.0.hub().topology.borrow_mut().remove_queue(queue.as_str());
             let delete = queue::Delete { queue, if_unused: false, if_empty: false, nowait: false };
             let method = AMQPClass::Queue(queue::AMQPMethod::Delete(delete));
@@ -158,7 +158,7 @@ impl Channel {
         let channel = self.clone();
         async move {
             let binding = binding?;
-            channel.0.hub().ready().await?;
+            channel.0.hub().until_ready().await?;
             channel.0.hub().topology.borrow_mut().remove_binding(&binding);
             channel.0.ask(binding.unbind()).await.map(drop)
         }
@@ -197,7 +197,7 @@ impl Channel {
         let (channel, name) = (self.clone(), short(name));
         async move {
             let exchange = name?;
-            channel.0.hub().ready().await?;
+            channel.0.hub().until_ready().await?;
             channel.0.hub().topology.borrow_mut().remove_exchange(exchange.as_str());
             let delete = exchange::Delete { exchange, if_unused: false, nowait: false };
             let method = AMQPClass::Exchange(exchange::AMQPMethod::Delete(delete));

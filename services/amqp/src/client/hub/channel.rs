@@ -127,7 +127,7 @@ impl ChannelInner {
 
     /// Sends a request, and waits for its answer.
     pub(crate) async fn ask(self: &Rc<Self>, method: AMQPClass) -> Result<Answer, Error> {
-        self.hub().ready().await?;
+        self.hub().until_ready().await?;
         let (sender, receiver) = oneshot::channel();
         // An unclaimed answer to basic.get is requeued.
         let channel = Some(self.clone());

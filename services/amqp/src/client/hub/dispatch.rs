@@ -82,7 +82,7 @@ impl Hub {
             }
             Event::Flow => self.wake_all(),
             Event::Blocked(reason) => {
-                tracing::warn!(broker = %self.address.place(), %reason, "the broker is blocked");
+                tracing::warn!(broker = %self.address.host_and_port(), %reason, "the broker is blocked");
                 self.blocked.replace(Some((reason.clone(), self.time())));
                 if self.is_ready.get() {
                     self.set_state(State::Blocked { reason });

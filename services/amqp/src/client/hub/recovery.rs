@@ -178,7 +178,7 @@ impl Hub {
             lane.set(Some(number));
             match self.ask(number, request.clone()).await {
                 Ok(_) => break,
-                Err(Error::ChannelClosed(why)) if self.was_closed_for(&why) => {
+                Err(Error::ChannelClosed(why)) if self.closed_connection_for_good(&why) => {
                     blamed.borrow_mut().push(request);
                     return Err(Error::ConnectionLost(why.to_string()));
                 }
@@ -198,12 +198,12 @@ impl Hub {
     }
 
     /// Whether the error that ended a channel closed the connection, and would do so again.
-    fn was_closed_for(&self, why: &CloseReason) -> bool {
+    fn closed_connection_for_good(&self, why: &CloseReason) -> bool {
         let milestone = self.milestone.borrow();
         let Some(Milestone::Ended(Ended::ByBroker { reason, .. })) = &*milestone else {
             return false;
         };
-        reason == why && !why.is_passing()
+        reason == why && !why.is_transient()
     }
 
     /// Closes a channel, and waits until its number is free.
@@ -224,7 +224,7 @@ impl Hub {
         channel.number.set(number);
         self.channels.borrow_mut().insert(number, Rc::downgrade(channel));
         if channel.confirms {
-            self.with(|session| session.expect_confirms(number));
+            self.with(|session| session.enable_confirms(number));
         }
         for request in channel.settings() {
             self.ask(number, request).await?;

@@ -24,7 +24,7 @@ pub(crate) fn headers_at(payload: &[u8]) -> Option<usize> {
 }
 
 /// The range of the content of the table, array or long string at the offset.
-fn inside(payload: &[u8], at: usize) -> Option<Range<usize>> {
+fn content_range(payload: &[u8], at: usize) -> Option<Range<usize>> {
     let begin = at.checked_add(4)?;
     let length = u32::from_be_bytes(*payload.get(at..)?.first_chunk()?) as usize;
     let end = begin.checked_add(length).filter(|end| *end <= payload.len())?;
@@ -34,7 +34,7 @@ fn inside(payload: &[u8], at: usize) -> Option<Range<usize>> {
 /// Whether the table at the offset may be parsed: its depth is within the limit, or the parser refuses
 /// the table as malformed.
 pub(crate) fn is_shallow(payload: &[u8], at: usize) -> bool {
-    let Some(table) = inside(payload, at) else { return true };
+    let Some(table) = content_range(payload, at) else { return true };
     // The unread rest of each open table or array, and whether its values have names.
     let mut levels = vec![(table, true)];
     while let Some((rest, has_names)) = levels.last_mut() {
@@ -54,8 +54,8 @@ pub(crate) fn is_shallow(payload: &[u8], at: usize) -> bool {
             b'I' | b'i' | b'f' => value + 4,
             b'D' => value + 5,
             b'L' | b'l' | b'd' | b'T' => value + 8,
-            b'S' | b'x' | b'A' | b'F' => match inside(payload, value) {
-                Some(inside) => inside.end,
+            b'S' | b'x' | b'A' | b'F' => match content_range(payload, value) {
+                Some(content) => content.end,
                 None => return true,
             },
             _ => return true,
