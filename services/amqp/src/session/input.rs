@@ -272,9 +272,7 @@ impl<T, P> Session<T, P> {
             }
             AMQPClass::Basic(B::GetOk(get)) => {
                 if !channel.awaits_reply((60, 70)) {
-                    return Err(violation(format!(
-                        "a message nobody asked for on channel {number}"
-                    )));
+                    return Err(violation(format!("an unrequested message on channel {number}")));
                 }
                 let basic::GetOk { delivery_tag, redelivered, exchange, routing_key, .. } = get;
                 let content = empty_content(delivery_tag, redelivered, exchange, routing_key);

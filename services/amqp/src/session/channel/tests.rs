@@ -130,9 +130,9 @@ fn messages_that_no_broker_takes_are_not_sent() {
         (reply, "`amq.rabbitmq.reply-to.x.y` is a malformed direct reply-to name"),
         (
             with_value(Value::LongString(vec![b'x'; FRAME_MAX].into())),
-            "where a frame may have 4096",
+            "exceed the frame limit of 4096",
         ),
-        (with_value(Value::Float(f32::NAN)), "brokers take finite numbers only"),
+        (with_value(Value::Float(f32::NAN)), "brokers accept finite numbers only"),
     ];
     for (unsendable, words) in cases {
         let mut session = with_channels();
