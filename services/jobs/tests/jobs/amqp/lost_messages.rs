@@ -279,7 +279,7 @@ fn unsendable_messages_are_refused_before_they_leave() {
         let mut named = message("named");
         named.headers.insert("x".repeat(256), "x".into());
         let cases = [
-            ("jobs", large, "where a frame may have 131072"),
+            ("jobs", large, "exceed the frame limit of 131072"),
             ("jobs", named, "255 are allowed"),
             ("amq.rabbitmq.reply-to.x.y", message("reply"), "is a malformed direct reply-to name"),
         ];
