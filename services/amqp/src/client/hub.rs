@@ -422,7 +422,7 @@ impl Hub {
         live.filter(|channel| !channel.has_ended()).collect()
     }
 
-    /// Wakes all waiters but the supervisor, which check their conditions again.
+    /// Wakes all waiters except the supervisor, to check their conditions again.
     pub(crate) fn wake_all(&self) {
         self.gate.wake(usize::MAX);
         self.number_freed.wake(1);

@@ -94,7 +94,7 @@ async fn run_writer(hub: Rc<Hub>, stream: Rc<Stream>) {
     }
 }
 
-/// Sends heartbeats, and fails unconfirmed messages when `blocked_deadline` has passed.
+/// Sends heartbeats, and fails unconfirmed messages once the broker is blocked for `blocked_deadline`.
 async fn run_timer(hub: Rc<Hub>) {
     loop {
         let now = hub.time();

@@ -191,8 +191,8 @@ impl<T, P> ChannelState<T, P> {
     pub(super) fn add_unsettled(&mut self, tag: u64) -> Result<(), Error> {
         match tag != 0 && self.unsettled.insert(tag) {
             true => Ok(()),
-            false if tag == 0 => Err(Error::Protocol("a delivery without a number".to_owned())),
-            false => Err(Error::Protocol(format!("delivery {tag} came twice"))),
+            false if tag == 0 => Err(Error::Protocol("a delivery with tag 0".to_owned())),
+            false => Err(Error::Protocol(format!("delivery {tag} arrived twice"))),
         }
     }
 

@@ -1,4 +1,4 @@
-//! Publishing: waits until the broker accepts messages and the window has room, sends, and confirms.
+//! Publishing: waits until the broker accepts messages and the window has room, and sends.
 
 use std::fmt;
 use std::future::Future;
@@ -59,7 +59,7 @@ impl Channel {
     }
 
     /// Sends a message, and returns the future of its confirm, which may be awaited later or never. One
-    /// task can so have many messages in flight.
+    /// task can thus have many messages in flight.
     ///
     /// # Cancellation
     ///
@@ -130,7 +130,7 @@ impl Channel {
 }
 
 /// Room for one message on a channel. Use it before the next await: the room is not reserved.
-#[must_use = "a message is posted with it"]
+#[must_use = "post a message with the room"]
 pub struct Room {
     channel: Rc<ChannelInner>,
     /// Whether the drop wakes the next publisher, because this room consumed a wake and was not used.

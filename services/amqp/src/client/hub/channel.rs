@@ -118,8 +118,8 @@ impl ChannelInner {
         self.global_limit.set(Some(prefetch));
     }
 
-    /// The prefetch request before a consumer; RabbitMQ applies it to later consumers. `None` if the
-    /// channel has a global prefetch, which the request would remove.
+    /// The prefetch request before a consumer; RabbitMQ applies it to later consumers. `None` with
+    /// `no_ack`, or if the channel has a global prefetch, which the request would remove.
     pub(crate) fn prefetch_request(&self, consumer: &ConsumerInner) -> Option<AMQPClass> {
         let needs_none = consumer.options.no_ack || self.global_limit.get().is_some();
         (!needs_none).then(|| Self::qos(consumer.options.prefetch, false))

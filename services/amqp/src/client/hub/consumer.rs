@@ -28,7 +28,7 @@ impl ConsumerInner {
         }
     }
 
-    /// Whether the buffer takes another delivery. Always, for a consumer without prefetch or acks.
+    /// Whether the buffer takes another delivery. Always `true` without prefetch or acks.
     pub(crate) fn has_room(&self) -> bool {
         let prefetch = usize::from(self.options.prefetch);
         let has_limit = prefetch > 0 && !self.options.no_ack;

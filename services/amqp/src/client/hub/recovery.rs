@@ -30,7 +30,7 @@ const LOCKED_WAIT: Duration = Duration::from_millis(250);
 
 /// The largest number of lanes: channels that declare concurrently.
 const LANES: usize = 16;
-/// The number of declarations above which another lane is opened.
+/// The number of declarations per lane, up to the largest number of lanes.
 const LANE_SHARE: usize = 8;
 
 /// Declarations that do not depend on each other.

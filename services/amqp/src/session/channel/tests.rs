@@ -76,7 +76,7 @@ fn acks_merge_below_the_lowest_unsettled_tag() {
     assert_eq!(acks(&mut session), ["ack 7"]);
     session.input(&deliver(1, 8, b""), secs(0));
     session.input(&deliver(1, 8, b""), secs(0));
-    assert!(events(&mut session)[1].contains("delivery 8 came twice"));
+    assert!(events(&mut session)[1].contains("delivery 8 arrived twice"));
 }
 
 fn returned(properties: Properties, body: &[u8]) -> Vec<u8> {

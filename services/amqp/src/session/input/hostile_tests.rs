@@ -38,7 +38,7 @@ fn protocol_violations_end_the_session() {
         ("content on channel 0", frame(2, 0, &[0; 14]), "content on channel 0"),
         ("a body of nothing", frame(3, 1, b"x"), "out of order on channel 1: 1 bytes of a body"),
         ("a header of nothing", frame(2, 1, &[0; 14]), "out of order on channel 1: a content"),
-        ("delivery tag 0", deliver(1, 0, b""), "a delivery without a number"),
+        ("delivery tag 0", deliver(1, 0, b""), "a delivery with tag 0"),
         ("a method inside a content", [&begun[..method], &begun[..]].concat(), "method 60.60"),
         ("an answer to nothing", bytes(&[(1, purged(1))]), "where None is pending"),
         ("a confirm of nothing", bytes(&[ack(1, false)]), "a confirm of message 1"),
