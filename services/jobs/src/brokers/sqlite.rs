@@ -36,8 +36,7 @@ use crate::message::{JobId, Message, Outcome};
 const ASK_AGAIN: Duration = Duration::from_secs(30);
 
 /// The leases that a database may be opened with.
-const LEASES: RangeInclusive<Duration> =
-    Duration::from_millis(100)..=Duration::from_secs(24 * 3_600);
+const LEASES: RangeInclusive<Duration> = Duration::from_secs(1)..=Duration::from_secs(24 * 3_600);
 
 /// The most messages that one transaction purges: less than a second's work, for other calls wait for it.
 const PURGED_AT_ONCE: usize = 50_000;
@@ -50,7 +49,8 @@ const PURGED_AT_ONCE: usize = 50_000;
 ///
 /// A process holds the messages that it has taken under a lease, [`LEASE`](Self::LEASE) unless it is opened with another
 /// one, and renews it every third of it. The messages of a process that was killed, or hangs, are delivered again when its
-/// lease expires, and count as delivered even if no consumer has seen them. No clock setting ends a lease.
+/// lease has expired, after a lease and a third of it at most. They count as delivered even if no consumer has seen them.
+/// Setting the clock ends no lease.
 ///
 /// A consumer or waiter notices the messages and outcomes of other processes within 20 ms. An outcome is kept for a day, or
 /// until the handle is dropped that waited for it; the outcome of a job that has ended twice, as one whose id was sent
@@ -94,7 +94,7 @@ impl SqliteBroker {
         Self::open_with_lease(path, Self::LEASE).await
     }
 
-    /// Opens the database as [`open`](Self::open) does, with another lease: from 100 ms to a day.
+    /// Opens the database as [`open`](Self::open) does, with another lease: from a second to a day.
     ///
     /// With a shorter lease, the messages of a killed process are delivered again sooner; a process that does not run for
     /// that long, on a loaded machine say, loses its messages to others. The processes of a database should agree on it.

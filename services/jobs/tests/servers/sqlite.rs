@@ -198,10 +198,10 @@ fn urls_set_the_lease() {
         Kernel::new().unwrap().run(async move { pikake_jobs::open(&url).await.map(drop) })
     };
     opened("?lease=30").unwrap();
-    opened("?lease=0.5").unwrap();
+    opened("?lease=1.5").unwrap();
     for (query, why) in [
-        ("?lease=0", "a lease of 0ns is not between 100ms and a day"),
-        ("?lease=86401", "a lease of 86401s is not between 100ms and a day"),
+        ("?lease=0.9", "a lease of 900ms is not between 1s and a day"),
+        ("?lease=86401", "a lease of 86401s is not between 1s and a day"),
         ("?lease=-1", "only `?lease=SECONDS` may follow the path"),
         ("?lease=soon", "only `?lease=SECONDS` may follow the path"),
         ("?mode=ro", "only `?lease=SECONDS` may follow the path"),

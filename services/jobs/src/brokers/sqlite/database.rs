@@ -38,6 +38,8 @@ pub(crate) struct Database {
     pub(crate) consumers: BTreeMap<u64, Consumer>,
     /// Queues that may have ready messages.
     pub(crate) full: BTreeSet<i64>,
+    /// Whether messages of expired leases were requeued, of which some may have expired since.
+    has_requeued: bool,
     /// When the next delayed message of a queue is due.
     pub(crate) due: BTreeMap<i64, i64>,
     pub(crate) outcomes: Outcomes,
@@ -94,6 +96,7 @@ impl Database {
             held: BTreeMap::new(),
             consumers: BTreeMap::new(),
             full: BTreeSet::new(),
+            has_requeued: false,
             due: BTreeMap::new(),
             outcomes: Outcomes::new(watches),
             changes: Changes::default(),
@@ -147,43 +150,51 @@ impl Database {
         Ok(was_ours)
     }
 
-    /// Whether there is a consumer that could be given something.
-    pub(crate) fn could_give(&self) -> bool {
-        self.consumers.values().any(|consumer| {
-            consumer.inbox.state() == InboxState::Left
-                || (consumer.room() > 0 && self.full.contains(&consumer.queue))
-        })
+    /// Whether [`fill`](Self::fill) has something to do.
+    pub(crate) fn needs_fill(&self) -> bool {
+        self.has_requeued
+            || self.consumers.values().any(|consumer| {
+                consumer.inbox.state() == InboxState::Left
+                    || (consumer.room() > 0 && self.full.contains(&consumer.queue))
+            })
     }
 
     /// Takes messages for all consumers with room, and requeues those of dropped consumers.
     pub(crate) fn fill(&mut self, now: i64) -> Result<()> {
         self.requeue_of_dropped_consumers()?;
-        let full: Vec<i64> = self.full.iter().copied().collect();
-        for queue in full {
-            let mut room: Vec<(u64, usize)> = Vec::new();
-            for (id, consumer) in &self.consumers {
-                if consumer.queue == queue && consumer.room() > 0 {
-                    room.push((*id, consumer.room()));
-                }
+        let mut wanting: BTreeMap<i64, Vec<(u64, usize)>> = BTreeMap::new();
+        for (id, consumer) in &self.consumers {
+            if consumer.room() > 0 && self.full.contains(&consumer.queue) {
+                wanting.entry(consumer.queue).or_default().push((*id, consumer.room()));
             }
-            let wanted = room.iter().map(|(_, room)| room).sum();
-            if wanted == 0 {
-                continue;
-            }
-            let lease = self.lease.ensure(&self.db)?;
+        }
+        if self.has_requeued || !wanting.is_empty() {
             self.expire(now)?;
+            self.has_requeued = false;
+        }
+        for (queue, room) in wanting {
             sql::promote(&self.db, queue, now)?;
-            let taken = sql::take(&self.db, queue, lease, wanted)?;
+            let (is_ready, _) = sql::ready_and_due(&self.db, queue)?;
+            let wanted = room.iter().map(|(_, room)| room).sum();
+            // Without a message, no lease is begun: an idle process writes nothing.
+            let taken = match is_ready {
+                true => sql::take(&self.db, queue, self.lease.ensure(&self.db)?, wanted)?,
+                false => Vec::new(),
+            };
             if taken.len() < wanted {
                 self.full.remove(&queue);
             }
-            match sql::next_due(&self.db, queue)? {
-                Some(due) => self.due.insert(queue, due),
-                None => self.due.remove(&queue),
-            };
+            self.set_due(queue, sql::next_due(&self.db, queue)?);
             self.distribute(taken, room);
         }
         Ok(())
+    }
+
+    fn set_due(&mut self, queue: i64, due: Option<i64>) {
+        match due {
+            Some(due) => self.due.insert(queue, due),
+            None => self.due.remove(&queue),
+        };
     }
 
     /// Removes expired messages, and stores the outcomes of their jobs.
@@ -239,15 +250,7 @@ impl Database {
             .map(|(id, _)| *id)
             .collect();
         for id in left {
-            let consumer = &self.consumers[&id];
-            self.full.insert(consumer.queue);
-            let unseen: BTreeSet<u64> = consumer.inbox.unseen();
-            for (tag, held) in self.held.iter().filter(|(_, held)| held.consumer == id) {
-                if let Some(lease) = self.lease.id() {
-                    sql::put_back(&self.db, held.id, lease, !unseen.contains(tag))?;
-                }
-                self.changes.done.push(*tag);
-            }
+            self.requeue_of(id)?;
             self.changes.ended.push(id);
         }
         // Without a consumer there are no heartbeats.
@@ -255,6 +258,20 @@ impl Database {
             true => self.lease.end(&self.db),
             false => Ok(()),
         }
+    }
+
+    /// Requeues the messages that a consumer holds.
+    fn requeue_of(&mut self, id: u64) -> Result<()> {
+        let Some((consumer, lease)) = self.consumers.get(&id).zip(self.lease.id()) else {
+            return Ok(());
+        };
+        self.full.insert(consumer.queue);
+        let unseen: BTreeSet<u64> = consumer.inbox.unseen();
+        for (tag, held) in self.held.iter().filter(|(_, held)| held.consumer == id) {
+            sql::put_back(&self.db, held.id, lease, !unseen.contains(tag))?;
+            self.changes.done.push(*tag);
+        }
+        Ok(())
     }
 
     /// The transaction has been committed.
@@ -299,27 +316,24 @@ impl Database {
         self.changes = Changes::default();
         self.lease.unsettle();
         self.outcomes.unsettle();
+        // Also if the transaction was not the one that has requeued: `fill` then finds nothing.
+        self.has_requeued = true;
         self.full.extend(self.consumers.values().map(|consumer| consumer.queue));
     }
 
     /// Requeues everything that is held, and ends the lease.
     pub(crate) fn leave(&mut self) -> Result<()> {
-        for consumer in self.consumers.values() {
-            consumer.inbox.set_state(InboxState::Closed);
-        }
-        let Some(lease) = self.lease.id() else { return Ok(()) };
-        for (tag, held) in &self.held {
-            let consumer = self.consumers.get(&held.consumer);
-            let was_seen = consumer.is_none_or(|consumer| !consumer.inbox.unseen().contains(tag));
-            sql::put_back(&self.db, held.id, lease, was_seen)?;
+        for id in self.consumers.keys().copied().collect::<Vec<_>>() {
+            self.consumers[&id].inbox.set_state(InboxState::Closed);
+            self.requeue_of(id)?;
         }
         self.lease.end(&self.db)
     }
 
-    /// Renews the lease, and requeues the messages of sessions whose leases have expired.
-    pub(crate) fn heartbeat(&mut self, now: i64) -> Result<()> {
+    /// Renews the lease, and requeues the messages of leases that have expired.
+    pub(crate) fn heartbeat(&mut self) -> Result<()> {
         if self.lease.heartbeat(&self.db, !self.held.is_empty())? {
-            self.expire(now)?;
+            self.has_requeued = true;
             self.full.extend(self.consumers.values().map(|consumer| consumer.queue));
         }
         Ok(())
@@ -346,8 +360,8 @@ impl Database {
             if is_ready || due.is_some_and(|due| due <= now) {
                 self.full.insert(*queue);
                 is_any_found = true;
-            } else if let Some(due) = due {
-                self.due.insert(*queue, due);
+            } else {
+                self.set_due(*queue, due);
             }
         }
         Ok(is_any_found)

@@ -16,6 +16,10 @@ use rusqlite::{Connection, Result};
 use crate::brokers::sqlite::row::micros_of;
 use crate::brokers::sqlite::statements as sql;
 
+/// The longest pause before a heartbeat that failed is retried. After a pause of all processes, the holder of a lease has at
+/// least a sixth of the lease left.
+const RETRY_PAUSE: Duration = Duration::from_secs(1);
+
 pub(crate) struct Lease {
     length: Duration,
     committed: State,
@@ -56,6 +60,16 @@ impl Lease {
             self.committed = self.current;
         }
         Ok(is_idle)
+    }
+
+    /// Forgets the database's time: from now on this process sends no heartbeats.
+    pub(crate) fn rest(&mut self) {
+        (self.current.pinned, self.committed.pinned) = (None, None);
+    }
+
+    /// The pause before a heartbeat that failed is retried.
+    pub(crate) fn retry_pause(&self) -> Duration {
+        RETRY_PAUSE.min(self.length / 12)
     }
 
     /// Advances the database's time, renews the lease (or ends it, if the process holds no messages) and ends the expired
@@ -112,6 +126,13 @@ impl Lease {
 
     /// The transaction has been committed; `true` if the lease that there was before has ended.
     pub(crate) fn settle(&mut self) -> bool {
+        if let Some((now, at)) = self.current.pinned
+            && self.committed.pinned != self.current.pinned
+        {
+            // The time that the commit took does not count: a slow disk would end leases.
+            self.current.next_heartbeat += at.elapsed();
+            self.current.pinned = Some((now, Instant::now()));
+        }
         let has_ended = self.committed.id.is_some() && self.committed.id != self.current.id;
         self.committed = self.current;
         has_ended
@@ -214,7 +235,7 @@ mod tests {
         }
         // The next heartbeat is due when the lease expires, and not later.
         let left = other.lease.until_heartbeat();
-        assert!(left <= Duration::from_secs(1), "{left:?}");
+        assert!(left < Duration::from_secs(2), "{left:?}");
         other.pass(Duration::from_secs(1));
         assert_eq!(other.heartbeat(), (true, false));
         assert!(!hung.holds(message));
@@ -255,6 +276,40 @@ mod tests {
         assert_eq!(other.heartbeat(), (false, false));
         assert_eq!(holder.heartbeat(), (false, false));
         assert!(holder.holds(message));
+    }
+
+    /// Heartbeats that follow each other without a gap would keep the holder from writing.
+    #[test]
+    fn a_slow_commit_does_not_advance_the_clock() {
+        let (_directory, mut holder, mut other) = two();
+        holder.take();
+        other.heartbeat();
+        let before = sql::clock(&other.db).unwrap();
+        for _ in 0..5 {
+            other.lease.heartbeat(&other.db, false).unwrap();
+            let slow = LEASE / 2;
+            other.lease.current.next_heartbeat -= slow;
+            other.lease.current.pinned =
+                other.lease.current.pinned.map(|(now, at)| (now, at - slow));
+            other.lease.settle();
+            let left = other.lease.until_heartbeat();
+            assert!(left > LEASE / 4, "{left:?}");
+        }
+        let passed = sql::clock(&other.db).unwrap() - before;
+        assert!(passed < micros_of(LEASE / 4), "{passed} µs");
+    }
+
+    /// Else a pause of all processes could advance the clock by half a lease twice.
+    #[test]
+    fn a_process_at_rest_forgets_the_time() {
+        let (_directory, mut holder, mut other) = two();
+        other.heartbeat();
+        other.lease.rest();
+        holder.take();
+        other.pass(LEASE);
+        let before = sql::clock(&other.db).unwrap();
+        other.heartbeat();
+        assert_eq!(sql::clock(&other.db).unwrap(), before);
     }
 
     #[test]

@@ -1,5 +1,5 @@
-//! What the thread of a database does unasked, and when: it looks for other processes' messages and outcomes, sends
-//! heartbeats, and removes old outcomes.
+//! The work that the thread of a database does without a call, and its times: it looks for other processes' messages and
+//! outcomes, sends heartbeats, and removes old outcomes.
 
 use std::time::{Duration, Instant};
 
@@ -29,7 +29,10 @@ pub(crate) struct Maintenance {
     look_every: Duration,
     looked: Instant,
     forgotten: Option<Instant>,
+    /// When the last transaction failed, until one succeeds.
     failed: Option<Instant>,
+    /// The same for heartbeats.
+    heartbeat_failed: Option<Instant>,
     /// A heartbeat is due, and there are leases.
     needs_heartbeat: bool,
 }
@@ -41,43 +44,51 @@ impl Default for Maintenance {
             looked: Instant::now(),
             forgotten: None,
             failed: None,
+            heartbeat_failed: None,
             needs_heartbeat: false,
         }
     }
 }
 
+/// What is left of a pause that began at `since`.
+fn left(since: Option<Instant>, pause: Duration) -> Duration {
+    since.map_or(Duration::ZERO, |since| pause.saturating_sub(since.elapsed()))
+}
+
 impl Maintenance {
     /// How long the thread may sleep if no call comes.
     pub(crate) fn pause(&self, database: &Database) -> Duration {
-        if self.needs_transaction(database) {
-            let since = self.failed.map(|failed| failed.elapsed());
-            return since.map_or(Duration::ZERO, |since| RETRY_AFTER.saturating_sub(since));
-        }
         let mut pause = LONGEST_PAUSE;
+        if database.needs_fill() {
+            pause = pause.min(left(self.failed, RETRY_AFTER));
+        }
         if watches_others(database) {
-            pause = pause.min(self.look_every.saturating_sub(self.looked.elapsed()));
+            pause = pause.min(left(Some(self.looked), self.look_every));
         }
         if let Some(due) = database.next_due() {
             let length = u64::try_from(due - wall_now()).unwrap_or(0);
             pause = pause.min(Duration::from_micros(length));
         }
-        if sends_heartbeats(database) {
-            pause = pause.min(database.lease.until_heartbeat());
+        match self.needs_heartbeat {
+            true => pause.min(left(self.heartbeat_failed, database.lease.retry_pause())),
+            false if sends_heartbeats(database) => pause.min(database.lease.until_heartbeat()),
+            false => pause,
         }
-        pause
     }
 
-    fn needs_transaction(&self, database: &Database) -> bool {
-        self.needs_heartbeat || database.could_give()
+    /// Whether a heartbeat is due, and the last failure of one is long enough ago.
+    pub(crate) fn may_send_heartbeat(&self, database: &Database) -> bool {
+        let retry_pause = database.lease.retry_pause();
+        self.needs_heartbeat && left(self.heartbeat_failed, retry_pause).is_zero()
     }
 
-    /// Whether the last failure is long enough ago.
-    pub(crate) fn may_try(&self) -> bool {
-        self.failed.is_none_or(|failed| failed.elapsed() >= RETRY_AFTER)
+    /// Whether a transaction is needed without calls, and the last failure is long enough ago.
+    pub(crate) fn may_fill(&self, database: &Database) -> bool {
+        database.needs_fill() && left(self.failed, RETRY_AFTER).is_zero()
     }
 
-    /// Reads what has changed; `true` if a transaction is needed.
-    pub(crate) fn look_around(&mut self, database: &mut Database) -> Result<bool> {
+    /// Reads what has changed.
+    pub(crate) fn look_around(&mut self, database: &mut Database) -> Result<()> {
         let now = wall_now();
         for (queue, due) in &database.due {
             if *due <= now {
@@ -85,45 +96,71 @@ impl Maintenance {
             }
         }
         if sends_heartbeats(database) && database.lease.until_heartbeat().is_zero() {
-            self.needs_heartbeat = !database.lease.skip_heartbeat(&database.db)?;
+            // An error here is that of the heartbeat, too.
+            self.needs_heartbeat = !database.lease.skip_heartbeat(&database.db).unwrap_or(false);
         }
         if watches_others(database) && self.looked.elapsed() >= self.look_every {
             self.look_at_others(database, now)?;
         }
-        Ok(self.needs_transaction(database))
+        Ok(())
     }
 
     fn look_at_others(&mut self, database: &mut Database, now: i64) -> Result<()> {
         self.looked = Instant::now();
+        self.look_every = (self.look_every * 2).min(LAST_PAUSE);
         database.check_file()?;
         let has_messages = database.look_for_messages(now)?;
         let has_outcomes = database.outcomes.look(&database.db)?;
-        self.look_every = match has_messages || has_outcomes {
-            true => FIRST_PAUSE,
-            false => (self.look_every * 2).min(LAST_PAUSE),
-        };
+        if has_messages || has_outcomes {
+            self.look_every = FIRST_PAUSE;
+        }
         Ok(())
     }
 
-    /// What is done in each transaction, after the calls.
+    /// Work for each transaction, after the calls.
     pub(crate) fn work(&mut self, database: &mut Database) -> Result<()> {
         let now = wall_now();
-        if self.needs_heartbeat {
-            database.heartbeat(now)?;
-        }
-        if self.forgotten.is_none_or(|forgotten| forgotten.elapsed() >= FORGET_EVERY) {
+        if left(self.forgotten, FORGET_EVERY).is_zero() {
             sql::forget_before(&database.db, now - micros_of(OUTCOME_LIFE))?;
             self.forgotten = Some(Instant::now());
         }
-        database.fill(now)?;
-        (self.needs_heartbeat, self.failed) = (false, None);
-        Ok(())
+        database.fill(now)
+    }
+
+    /// A transaction has been committed, or has failed.
+    pub(crate) fn worked(&mut self, database: &Database, done: Result<()>) {
+        match done {
+            Ok(()) => self.failed = None,
+            Err(error) => self.fail(database, &error),
+        }
+    }
+
+    /// A heartbeat has been committed, or has failed.
+    pub(crate) fn heartbeat_sent(&mut self, database: &Database, sent: Result<()>) {
+        match sent {
+            Ok(()) => (self.needs_heartbeat, self.heartbeat_failed) = (false, None),
+            Err(error) => {
+                self.heartbeat_failed = Some(Instant::now());
+                database.fail(|| failed(&database.path, &error));
+            }
+        }
     }
 
     /// The database could not be read or written.
     pub(crate) fn fail(&mut self, database: &Database, error: &rusqlite::Error) {
         self.failed = Some(Instant::now());
         database.fail(|| failed(&database.path, error));
+    }
+
+    /// Forgets what is kept only for consumers and waiters that are gone.
+    pub(crate) fn rest(&mut self, database: &mut Database) {
+        if !database.outcomes.watches.are_awaited() {
+            database.outcomes.rest();
+        }
+        if !sends_heartbeats(database) {
+            self.needs_heartbeat = false;
+            database.lease.rest();
+        }
     }
 }
 

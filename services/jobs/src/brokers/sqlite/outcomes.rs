@@ -20,13 +20,15 @@ pub(crate) struct Outcomes {
     pub(crate) watches: Arc<Watches>,
     /// The id of the last outcome that was read, while a task waits for one.
     last: Option<i64>,
+    /// The same as of the last committed transaction.
+    committed_last: Option<i64>,
     /// Outcomes to deliver once the transaction has been committed.
     stored: Vec<(JobId, Outcome)>,
 }
 
 impl Outcomes {
     pub(crate) fn new(watches: Arc<Watches>) -> Self {
-        Self { watches, last: None, stored: Vec::new() }
+        Self { watches, last: None, committed_last: None, stored: Vec::new() }
     }
 
     pub(crate) fn store(
@@ -52,9 +54,6 @@ impl Outcomes {
 
     /// Notifies the waiters of the outcomes that other processes have stored; `true` if there were any.
     pub(crate) fn look(&mut self, db: &Connection) -> Result<bool> {
-        if !self.watches.are_awaited() {
-            self.last = None;
-        }
         let Some(last) = self.last else { return Ok(false) };
         for (id, job) in sql::outcomes_after(db, last)? {
             let job = JobId(job);
@@ -64,13 +63,19 @@ impl Outcomes {
             {
                 self.watches.arrive(&job, outcome);
             }
-            self.last = Some(id);
+            (self.last, self.committed_last) = (Some(id), Some(id));
         }
         Ok(self.last != Some(last))
     }
 
+    /// Forgets the last outcome that was read: no task waits.
+    pub(crate) fn rest(&mut self) {
+        (self.last, self.committed_last) = (None, None);
+    }
+
     /// The transaction has been committed.
     pub(crate) fn settle(&mut self) {
+        self.committed_last = self.last;
         for (job, outcome) in std::mem::take(&mut self.stored) {
             self.watches.arrive(&job, outcome);
         }
@@ -79,6 +84,7 @@ impl Outcomes {
     /// The transaction was rolled back.
     pub(crate) fn unsettle(&mut self) {
         self.stored.clear();
+        self.last = self.committed_last;
     }
 }
 

@@ -204,7 +204,9 @@ pub(crate) fn replay(
 pub(crate) fn counts(db: &Connection, queue: i64, now: i64) -> Result<[u64; 4]> {
     let sql = "SELECT \
         (SELECT count(*) FROM message WHERE queue = ?1 AND taken_by IS NULL \
-            AND ifnull(not_before, 0) <= ?2 AND (expires IS NULL OR expires > ?2)), \
+            AND not_before IS NULL AND (expires IS NULL OR expires > ?2)) + \
+        (SELECT count(*) FROM message WHERE queue = ?1 AND taken_by IS NULL \
+            AND not_before <= ?2 AND (expires IS NULL OR expires > ?2)), \
         (SELECT count(*) FROM message WHERE queue = ?1 AND taken_by IS NOT NULL), \
         (SELECT count(*) FROM message WHERE queue = ?1 AND not_before > ?2), \
         (SELECT count(*) FROM dead WHERE queue = ?1)";

@@ -195,3 +195,78 @@ fn an_outcome_that_could_not_be_read_is_read_again() {
         }
     });
 }
+
+/// A call that fails rolls back its transaction, and the heartbeat must not be in it.
+#[test]
+fn failing_calls_do_not_end_the_lease() {
+    let directory = TempDir::new().unwrap();
+    let path = directory.path().join("jobs.db");
+    Kernel::new().unwrap().run(async {
+        let lease = Duration::from_secs(2);
+        let holder = SqliteBroker::open_with_lease(&path, lease).await.unwrap();
+        let other = SqliteBroker::open_with_lease(&path, lease).await.unwrap();
+        holder.declare("work", &QueueOptions::default()).await.unwrap();
+        holder.publish("work", Message::default(), None).await.unwrap();
+        let mut deliveries = holder.consume("work", 1).await.unwrap();
+        let held = deliveries.next().await.unwrap().unwrap();
+        let mut others = other.consume("work", 1).await.unwrap();
+        limit(&holder, 60).await;
+        let big = Message { body: vec![0; 1 << 20], ..Message::default() };
+        for _ in 0..10 {
+            holder.publish("work", big.clone(), None).await.unwrap_err();
+            let taken = timeout_after(lease / 4, others.next()).await;
+            assert!(taken.is_err(), "{taken:?}");
+        }
+        holder.ack(held.receipt).await.unwrap();
+    });
+}
+
+#[test]
+fn a_failing_heartbeat_is_retried_after_a_pause() {
+    let directory = TempDir::new().unwrap();
+    Kernel::new().unwrap().run(async {
+        let broker = SqliteBroker::open(directory.path().join("jobs.db")).await.unwrap();
+        broker.declare("work", &QueueOptions::default()).await.unwrap();
+        execute(&broker, "CREATE TEMP TABLE lease (it)").await.unwrap();
+        let mut deliveries = broker.consume("work", 1).await.unwrap();
+        let mut errors = 0;
+        let counted = timeout_after(Duration::from_secs(1), async {
+            while let Err(BrokerError::Io(_)) = deliveries.next().await {
+                errors += 1;
+            }
+        });
+        counted.await.unwrap_err();
+        assert!((1..50).contains(&errors), "{errors} in a second");
+    });
+}
+
+/// The id of an outcome that was rolled back is that of the next one, of another process.
+#[test]
+fn an_outcome_after_a_rollback_is_noticed() {
+    let directory = TempDir::new().unwrap();
+    let path = directory.path().join("jobs.db");
+    Kernel::new().unwrap().run(async {
+        let (broker, other) =
+            (SqliteBroker::open(&path).await.unwrap(), SqliteBroker::open(&path).await.unwrap());
+        let mut message = Message { correlation_id: Some("job".into()), ..Message::default() };
+        broker.expect(&mut message).await.unwrap();
+        let job = JobId("job".to_owned());
+        let rolled_back = broker.0.link.call(move |database| {
+            let (db, outcomes) = (&database.db, &mut database.outcomes);
+            let lost = Outcome::success(0.into());
+            outcomes.store(db, JobId("lost".to_owned()), lost, wall_now())?;
+            outcomes.ask(db, &JobId("job".to_owned()))?;
+            let full = rusqlite::ffi::Error::new(rusqlite::ffi::SQLITE_FULL);
+            Err::<(), _>(rusqlite::Error::SqliteFailure(full, None).into())
+        });
+        rolled_back.await.unwrap_err();
+        let waiting = spawn({
+            let (broker, job) = (broker.clone(), job.clone());
+            async move { broker.wait(&job).await }
+        });
+        sleep(Duration::from_millis(100)).await.unwrap();
+        other.store(&message, Outcome::success(1.into())).await.unwrap();
+        let waited = timeout_after(ASK_AGAIN / 2, waiting).await.expect("an outcome");
+        assert_eq!(waited.unwrap().unwrap(), Outcome::success(1.into()));
+    });
+}

@@ -235,48 +235,46 @@ impl Thread {
         if let Err(error) = &looked {
             self.maintenance.fail(&self.database, error);
         }
-        let is_due = looked.unwrap_or(false) && self.maintenance.may_try();
-        if calls.is_empty() && !is_due {
-            return;
+        // In a transaction of its own: a call that fails, as on a full disk, must not end the lease.
+        if self.maintenance.may_send_heartbeat(&self.database) {
+            let sent = transact(&mut self.database, Database::heartbeat);
+            self.maintenance.heartbeat_sent(&self.database, sent);
         }
-        match transact(&mut self.database, &mut self.maintenance, &mut calls) {
-            Ok(()) => {
-                self.database.settle();
-                for call in calls {
-                    call.finish(None);
+        let is_due = self.maintenance.may_fill(&self.database);
+        if !calls.is_empty() || is_due {
+            let done = transact(&mut self.database, |database| {
+                for call in &mut calls {
+                    call.run(database)?;
                 }
+                self.maintenance.work(database)
+            });
+            for call in calls {
+                let error = done.as_ref().err().map(|error| failed(&self.database.path, error));
+                call.finish(error);
             }
-            Err(error) => {
-                self.database.unsettle();
-                let path = self.database.path.clone();
-                for call in calls {
-                    call.finish(Some(failed(&path, &error)));
-                }
-                self.maintenance.fail(&self.database, &error);
-            }
+            self.maintenance.worked(&self.database, done);
         }
+        self.maintenance.rest(&mut self.database);
     }
 }
 
-/// One transaction: the calls, and the maintenance.
+/// Does some work in a transaction.
 fn transact(
     database: &mut Database,
-    maintenance: &mut Maintenance,
-    calls: &mut [Box<dyn Call>],
+    work: impl FnOnce(&mut Database) -> rusqlite::Result<()>,
 ) -> rusqlite::Result<()> {
     database.check_file()?;
     database.db.execute_batch("BEGIN IMMEDIATE")?;
-    let work = || {
-        for call in calls {
-            call.run(database)?;
+    let done = work(database).and_then(|()| database.db.execute_batch("COMMIT"));
+    match &done {
+        Ok(()) => database.settle(),
+        Err(_) => {
+            if !database.db.is_autocommit() {
+                // If this fails, too, SQLite drops the transaction with the connection.
+                let _ = database.db.execute_batch("ROLLBACK");
+            }
+            database.unsettle();
         }
-        maintenance.work(database)?;
-        database.db.execute_batch("COMMIT")
-    };
-    let done: rusqlite::Result<()> = work();
-    if done.is_err() && !database.db.is_autocommit() {
-        // If this fails, too, SQLite drops the transaction with the connection.
-        let _ = database.db.execute_batch("ROLLBACK");
     }
     done
 }
@@ -284,8 +282,7 @@ fn transact(
 /// Requeues everything that is held.
 fn end(mut database: Database) {
     // If this fails, the messages are requeued when the lease expires.
-    let _ = database.db.execute_batch("BEGIN IMMEDIATE");
-    if database.leave().is_ok() {
+    if database.db.execute_batch("BEGIN IMMEDIATE").is_ok() && database.leave().is_ok() {
         let _ = database.db.execute_batch("COMMIT");
     }
 }
