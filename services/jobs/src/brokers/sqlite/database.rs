@@ -344,10 +344,13 @@ impl Database {
         self.consumers.values().any(|consumer| consumer.room() > 0)
     }
 
-    /// When the next delayed message is due in a queue of a consumer with room.
+    /// When the next delayed message is due in a queue of a consumer with room, unless the queue may have ready ones already.
     pub(crate) fn next_due(&self) -> Option<i64> {
-        let with_room = self.consumers.values().filter(|consumer| consumer.room() > 0);
-        with_room.filter_map(|consumer| self.due.get(&consumer.queue).copied()).min()
+        let waiting = self
+            .consumers
+            .values()
+            .filter(|consumer| consumer.room() > 0 && !self.full.contains(&consumer.queue));
+        waiting.filter_map(|consumer| self.due.get(&consumer.queue).copied()).min()
     }
 
     /// Finds the queues with messages for a consumer here; `true` if there are any.

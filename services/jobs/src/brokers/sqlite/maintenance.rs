@@ -173,3 +173,35 @@ fn watches_others(database: &Database) -> bool {
 fn sends_heartbeats(database: &Database) -> bool {
     !database.consumers.is_empty() || database.outcomes.watches.are_awaited()
 }
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use super::*;
+    use crate::brokers::sqlite::row::Row;
+    use crate::message::Message;
+
+    /// The time of a delayed message has come, and its transaction has failed.
+    #[test]
+    fn a_failed_transaction_is_retried_after_a_pause() {
+        let directory = tempfile::TempDir::new().unwrap();
+        let path = directory.path().join("jobs.db");
+        let mut database =
+            Database::open(path, Duration::from_secs(10), Arc::default()).ok().unwrap();
+        sql::make_queue(&database.db, "work", 0).unwrap();
+        let queue = sql::queue(&database.db, "work").unwrap().unwrap();
+        let row = Row::of(&Message::default());
+        sql::publish(&database.db, queue, &row, Some(wall_now() - 1)).unwrap();
+        database.add_consumer(1, queue.0, 1, Arc::default());
+        database.due.insert(queue.0, wall_now() - 1);
+        let mut maintenance = Maintenance { look_every: LONGEST_PAUSE, ..Maintenance::default() };
+        maintenance.look_around(&mut database).unwrap();
+        assert!(maintenance.may_fill(&database));
+        maintenance.needs_heartbeat = false;
+        maintenance.worked(&database, Err(rusqlite::Error::InvalidQuery));
+        assert!(!maintenance.may_fill(&database));
+        let pause = maintenance.pause(&database);
+        assert!(pause > RETRY_AFTER / 4 && pause <= RETRY_AFTER, "{pause:?}");
+    }
+}
