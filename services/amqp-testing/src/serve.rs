@@ -114,6 +114,16 @@ impl Broker {
         self.0.state.borrow_mut().channel_max = Some(most);
     }
 
+    /// Accepts the messages of a queue from now on, and never confirms them.
+    pub fn hold_confirms(&self, queue: &str) {
+        self.0.state.borrow_mut().held_confirms.insert(queue.to_owned());
+    }
+
+    /// Refuses new consumers of direct replies from now on, which closes their channels.
+    pub fn refuse_direct_reply(&self) {
+        self.0.state.borrow_mut().refuses_direct_reply = true;
+    }
+
     /// Blocks publishers for a reason, or unblocks them (`None`).
     pub fn block(&self, reason: Option<&str>) {
         let mut state = self.0.state.borrow_mut();

@@ -128,6 +128,9 @@ pub(crate) struct State {
     /// The kinds of exchanges that were removed.
     pub(crate) forgotten_kinds: BTreeSet<String>,
     pub(crate) blocked: Option<String>,
+    /// The queues whose messages are not confirmed.
+    pub(crate) held_confirms: BTreeSet<String>,
+    pub(crate) refuses_direct_reply: bool,
     /// The limit of channels for new connections.
     pub(crate) channel_max: Option<u16>,
 }

@@ -284,8 +284,10 @@ impl State {
         if breaks_direct_reply(&message) {
             return self.close_connection(id, 541, "INTERNAL_ERROR", (0, 0));
         }
+        let queues = self.route(message.exchange.as_str(), message.routing_key.as_str());
+        let is_held = queues.iter().any(|queue| self.held_confirms.contains(queue));
         self.accept_message(id, number, message);
-        if let Some(delivery_tag) = confirm {
+        if let Some(delivery_tag) = confirm.filter(|_| !is_held) {
             let ack = basic::Ack { delivery_tag, multiple: false };
             self.send_method(id, number, AMQPClass::Basic(basic::AMQPMethod::Ack(ack)));
         }

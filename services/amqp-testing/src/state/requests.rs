@@ -266,6 +266,9 @@ impl State {
         let ok = basic::ConsumeOk { consumer_tag: consume.consumer_tag };
         let ok = AMQPClass::Basic(basic::AMQPMethod::ConsumeOk(ok));
         if name == REPLY_TO {
+            if self.refuses_direct_reply {
+                return refuse(403, "ACCESS_REFUSED - direct reply-to".to_owned());
+            }
             if let Some(channel) = self.channel(id, number) {
                 channel.direct_reply_consumer = Some(tag);
             }

@@ -85,6 +85,12 @@ impl Connection {
         self.hub().epoch.get()
     }
 
+    /// The number of channels that can be open at a time, as agreed with the broker. `None` without a
+    /// connection.
+    pub fn channel_max(&self) -> Option<u16> {
+        self.hub().session.borrow().as_ref().map(|session| session.limits.channel_max)
+    }
+
     /// The broker's address.
     pub fn address(&self) -> &Address {
         &self.hub().address

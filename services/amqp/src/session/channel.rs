@@ -136,7 +136,8 @@ impl<T, P> ChannelState<T, P> {
         mut notify: impl FnMut(Option<P>, Outcome),
     ) -> Result<(), Error> {
         let confirmed = match (tag, multiple) {
-            (0, true) => 1..=self.published,
+            // Not from 1: the range would be invalid while nothing is published.
+            (0, true) => 0..=self.published,
             (tag, true) if tag <= self.published => 1..=tag,
             (tag, false) if self.unconfirmed.contains_key(&tag) => tag..=tag,
             _ => return Err(Error::Protocol(format!("a confirm of message {tag}: unknown tag"))),

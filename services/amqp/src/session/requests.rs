@@ -5,6 +5,7 @@ use amq_protocol::protocol::{AMQPClass, basic, channel, exchange, queue};
 
 use super::channel::{ChannelState, PendingRequest, QueuedRequest, ids};
 use super::input::LARGEST_BODY;
+use super::wire::DEEPEST_TABLE;
 use super::{Phase, Session, wire};
 use crate::error::Error;
 use crate::message::{Message, Table, Value};
@@ -42,8 +43,8 @@ impl<T, P> Session<T, P> {
             Some(channel) if is_open && !channel.is_closing => channel,
             _ => return Err((Error::Closed, token)),
         };
-        if let Some(value) = arguments(&method).and_then(unsendable) {
-            return Err((unsendable_error(value), token));
+        if let Some(Err(error)) = arguments(&method).map(check_table) {
+            return Err((error, token));
         }
         let is_no_ack = matches!(&method, AMQPClass::Basic(basic::AMQPMethod::Get(g)) if g.no_ack);
         let request = PendingRequest { method: ids(&method), is_no_ack, token };
@@ -211,9 +212,7 @@ fn arguments(method: &AMQPClass) -> Option<&Table> {
 /// Refuses a message that would cost the channel or the connection. (Its properties are checked when they
 /// are encoded. The broker does not tell which size it is set to take: an attempt shows that.)
 fn check(message: &Message) -> Result<(), Error> {
-    if let Some(value) = message.properties.headers().as_ref().and_then(unsendable) {
-        return Err(unsendable_error(value));
-    }
+    message.properties.headers().as_ref().map_or(Ok(()), check_table)?;
     let size = message.body.len() as u64;
     if size > LARGEST_BODY {
         return Err(Error::Invalid(format!(
@@ -229,25 +228,35 @@ fn check(message: &Message) -> Result<(), Error> {
     Ok(())
 }
 
-/// A value that RabbitMQ cannot read. RabbitMQ would close the connection, and again after each resend.
-fn unsendable(table: &Table) -> Option<&Value> {
-    fn find(value: &Value) -> Option<&Value> {
-        match value {
-            Value::Float(number) if !number.is_finite() => Some(value),
-            Value::Double(number) if !number.is_finite() => Some(value),
-            // AMQP 0-9-1 defines short strings in tables, but brokers do not read them.
-            Value::ShortString(_) => Some(value),
-            Value::FieldArray(array) => array.as_slice().iter().find_map(find),
-            Value::FieldTable(table) => unsendable(table),
-            _ => None,
-        }
-    }
-    table.inner().values().find_map(find)
+/// Refuses values that RabbitMQ cannot read, and tables that receivers do not parse. RabbitMQ would close
+/// the connection for the values, and again after each resend.
+fn check_table(table: &Table) -> Result<(), Error> {
+    check_values(table, 1)
 }
 
-fn unsendable_error(value: &Value) -> Error {
-    Error::Invalid(match value {
+/// Checks the values of a table. `level` is 1 for the outermost table.
+fn check_values(table: &Table, level: usize) -> Result<(), Error> {
+    table.inner().values().try_for_each(|value| check_value(value, level))
+}
+
+fn check_value(value: &Value, level: usize) -> Result<(), Error> {
+    let why = match value {
+        Value::FieldArray(_) | Value::FieldTable(_) if level == DEEPEST_TABLE => {
+            format!("tables nested more than {DEEPEST_TABLE} deep: receivers reject the message")
+        }
+        Value::FieldArray(array) => {
+            return array.as_slice().iter().try_for_each(|value| check_value(value, level + 1));
+        }
+        Value::FieldTable(table) => return check_values(table, level + 1),
+        Value::Float(number) if !number.is_finite() => not_finite(value),
+        Value::Double(number) if !number.is_finite() => not_finite(value),
+        // AMQP 0-9-1 defines short strings in tables, but brokers do not read them.
         Value::ShortString(_) => "a short string in a table; use a long string".to_owned(),
-        number => format!("{number:?} in a table: brokers accept finite numbers only"),
-    })
+        _ => return Ok(()),
+    };
+    Err(Error::Invalid(why))
+}
+
+fn not_finite(number: &Value) -> String {
+    format!("{number:?} in a table: brokers accept finite numbers only")
 }

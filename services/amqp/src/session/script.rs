@@ -75,7 +75,7 @@ pub(crate) fn content_with(
         body_size: body.len() as u64,
         properties,
     };
-    wire::append(&mut to, &AMQPFrame::Header(channel, header), FRAME_MAX).unwrap();
+    wire::append(&mut to, &AMQPFrame::Header(channel, header), usize::MAX).unwrap();
     wire::append_body(&mut to, channel, body, FRAME_MAX);
     to
 }

@@ -9,6 +9,8 @@
 mod depth;
 mod unreadable;
 
+pub(super) use depth::DEEPEST_TABLE;
+
 use std::io::{self, Write};
 
 use amq_protocol::frame::{
@@ -24,6 +26,9 @@ use crate::error::Error;
 const HEAD: usize = 7;
 /// Octets of a frame around its payload: [`HEAD`] and the frame-end octet.
 pub(crate) const FRAMING: usize = HEAD + 1;
+/// The largest content header, in octets. RabbitMQ sends a header in one frame, larger than agreed if its
+/// own entries (`x-delivery-count`, `x-death`) do not fit.
+const LARGEST_HEADER: usize = 1024 * 1024;
 /// The first octets that a client sends.
 pub const PROTOCOL_HEADER: [u8; 8] = *b"AMQP\0\0\x09\x01";
 
@@ -80,7 +85,8 @@ fn violation(what: String) -> Error {
 ///
 /// # Errors
 ///
-/// [`Error::Protocol`], if the bytes are no frame, or a frame larger than agreed.
+/// [`Error::Protocol`], if the bytes are no frame, or a frame larger than agreed. Content headers may be
+/// larger, up to a megabyte.
 pub fn split(bytes: &[u8], frame_max: usize) -> Result<Option<Raw<'_>>, Error> {
     let Some(&kind) = bytes.first() else { return Ok(None) };
     if kind == b'A' {
@@ -106,6 +112,10 @@ pub fn split(bytes: &[u8], frame_max: usize) -> Result<Option<Raw<'_>>, Error> {
     let Some((head, rest)) = bytes.split_first_chunk::<HEAD>() else { return Ok(None) };
     let [_, c0, c1, s0, s1, s2, s3] = *head;
     let size = u32::from_be_bytes([s0, s1, s2, s3]) as usize;
+    let frame_max = match kind {
+        constants::FRAME_HEADER => frame_max.max(LARGEST_HEADER),
+        _ => frame_max,
+    };
     if size > frame_max.saturating_sub(FRAMING) {
         return Err(violation(format!("a frame of {size} bytes, where {frame_max} are agreed")));
     }
@@ -184,8 +194,7 @@ impl<'a> Raw<'a> {
         const PROPERTIES: usize = 6;
         let has_table = (class, method) == (10, 10);
         if has_table && !depth::is_shallow(self.payload, PROPERTIES) {
-            let most = depth::DEEPEST_TABLE;
-            return Err(violation(format!("tables nested more than {most} deep")));
+            return Err(violation(format!("tables nested more than {DEEPEST_TABLE} deep")));
         }
         Ok(())
     }

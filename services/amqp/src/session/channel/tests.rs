@@ -38,6 +38,34 @@ fn confirms_in_any_order_single_or_multiple() {
 }
 
 #[test]
+fn ack_of_all_before_any_message_is_ignored() {
+    let mut session = with_channels();
+    session.input(&bytes(&[ack(0, true)]), secs(0));
+    assert_eq!(events(&mut session), Vec::<String>::new());
+    session.publish(1, message(b"x", false), "a").unwrap();
+    session.input(&bytes(&[ack(0, true)]), secs(0));
+    assert_eq!(events(&mut session), ["a: Acked"]);
+}
+
+/// RabbitMQ adds `x-delivery-count` to headers that fill a frame.
+#[test]
+fn header_larger_than_a_frame_is_delivered() {
+    let delivery = |size: usize| {
+        let deliver = basic::Deliver { delivery_tag: 1, ..basic::Deliver::default() };
+        let properties = with_header(Value::LongString(vec![b'x'; size].into()));
+        content_with(1, basic::AMQPMethod::Deliver(deliver), properties, b"x")
+    };
+    let mut session = with_channels();
+    session.request(1, purge(), "a").unwrap();
+    session.input(&[delivery(2 * FRAME_MAX), bytes(&[(1, purged(0))])].concat(), secs(0));
+    assert_eq!(events(&mut session), ["delivered 1 of 1 octets on 1", "a: Count(0)"]);
+    let mut session = with_channels();
+    session.input(&delivery(1024 * 1024), secs(0));
+    let ended = events(&mut session);
+    assert!(ended[0].contains("where 1048576 are agreed"), "{ended:?}");
+}
+
+#[test]
 fn return_precedes_the_confirm() {
     let mut session = with_channels();
     session.publish(1, message(b"x", false), "not mandatory").unwrap();
@@ -104,7 +132,7 @@ fn returns_match_despite_changed_properties() {
     let named = Properties::default().with_reply_to("amq.rabbitmq.reply-to.g1".into());
     let deep = (0..100).fold(Value::Void, |inner, _| Value::FieldArray(vec![inner].into()));
     let deep = with_header(deep);
-    for (sent, back) in [(number, nan), (asks, named), (deep.clone(), deep)] {
+    for (sent, back) in [(number.clone(), nan), (asks, named), (number, deep)] {
         let mut session = with_channels();
         session.publish(1, message(b"x", false), "not mandatory").unwrap();
         session.publish(1, message(b"y", true), "other").unwrap();
@@ -116,6 +144,25 @@ fn returns_match_despite_changed_properties() {
         let expected = ["not mandatory: Acked", "other: Acked", "first: returned 312"];
         assert_eq!(events(&mut session), expected, "{back:?}");
     }
+}
+
+/// Clients of this library would reject the message unread.
+#[test]
+fn headers_nested_too_deep_are_refused() {
+    let nested = |depth: usize| {
+        let array = |inner, _| Value::FieldArray(vec![inner].into());
+        with_value((0..depth).fold(Value::Void, array))
+    };
+    let mut session = with_channels();
+    // The headers are a table themselves.
+    session.publish(1, nested(63), "sent").unwrap();
+    let frames: Vec<String> = sent(&mut session).into_iter().map(|(_, what)| what).collect();
+    assert_eq!(frames, ["(60, 40)", "header", "1 octets"], "it can be read");
+    for depth in [64, 100] {
+        let (error, ..) = session.publish(1, nested(depth), "never").unwrap_err();
+        assert!(error.to_string().contains("nested more than 64 deep"), "{error}");
+    }
+    assert!(sent(&mut session).is_empty());
 }
 
 #[test]
