@@ -131,7 +131,8 @@ pub trait Broker: fmt::Debug {
         Box::pin(async { Ok(()) })
     }
 
-    /// Closes the connection, once all acknowledgements and published messages have reached the broker.
+    /// Closes the connection, once all acknowledgements and published messages have reached the broker. Messages
+    /// published after this call may fail with [`BrokerError::Closed`], also if the call was interrupted.
     fn close(&self) -> LocalFuture<'_, Result<(), BrokerError>>;
 
     /// The broker's own type, for a downcast, if it offers more than this trait.
@@ -275,7 +276,8 @@ pub(crate) struct Opening {
 pub struct PublishError {
     /// The message.
     pub message: Box<Message>,
-    /// Whether the message may have arrived nevertheless.
+    /// Whether the message may have arrived nevertheless. With RabbitMQ also `true` for a refused message: the
+    /// broker closes the channel, and does not say which messages arrived before.
     pub is_uncertain: bool,
     /// Why the message was not confirmed.
     pub cause: PublishFailure,

@@ -336,7 +336,7 @@ impl Broker for AmqpBroker {
 
     fn close(&self) -> LocalFuture<'_, Result<(), BrokerError>> {
         Box::pin(async move {
-            self.0.publisher.settled().await?;
+            self.0.publisher.finish().await?;
             self.0.publisher.replies.close();
             self.0.publisher.connection().close().await?;
             self.0.connection.close().await?;

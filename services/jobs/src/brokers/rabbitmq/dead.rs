@@ -24,14 +24,15 @@ pub(crate) async fn bury(
     let (reason, since) = (Value::LongString(reason.into()), Value::LongLongInt(millis(now)));
     let without_reason = with_header(headless(message, now)?, SINCE, since)?;
     let with_reason = with_header(without_reason.clone(), REASON, reason)?;
-    let send = async |properties: &Properties| {
+    let send_with = async |properties: &Properties| {
         publisher.send(|| to_queue(&dead, properties.clone(), message.body.clone())).await
     };
-    let sent = match send(&with_reason).await {
+    let send = async || match send_with(&with_reason).await {
         // Its own headers may leave no room for a reason.
-        Err(BrokerError::Refused(_)) => send(&without_reason).await,
+        Err(BrokerError::Refused(_)) => send_with(&without_reason).await,
         sent => sent,
     };
+    let sent = send().await;
     let Err(BrokerError::Refused(why)) = sent else { return sent };
     tracing::warn!(
         queue = dead,
@@ -40,7 +41,7 @@ pub(crate) async fn bury(
     );
     match repair().await {
         // The queue is there, and of another kind.
-        Ok(()) | Err(BrokerError::Refused(_)) => send(&with_reason).await,
+        Ok(()) | Err(BrokerError::Refused(_)) => send().await,
         lost => lost,
     }
 }

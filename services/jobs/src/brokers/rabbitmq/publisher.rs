@@ -8,9 +8,10 @@
 //! * **A message that was under way is sent again, by itself**: retries go one after the other, with no
 //!   other message of this publisher under way. If the channel or the connection is closed twice more, this
 //!   message is to blame, and its caller gets the broker's error. (Once may be for a message whose caller
-//!   was interrupted.)
+//!   was interrupted.) The error is uncertain: the first attempt may have arrived.
 //! * **No message fails because of another one.** It may arrive twice. A message that waits behind retries
-//!   comes to its limit only when the broker confirms none of them for that long.
+//!   comes to its limit only when none of them ends for that long. A retry waits for its confirm half as
+//!   long at most.
 //! * **A retry costs no answers.** It goes over a channel that no answer is to come to.
 //! * **What no broker takes is not sent**: malformed names, and properties and bodies that are too large,
 //!   are refused by the client. An answer is dropped if its name is malformed, or has ended a connection
@@ -55,13 +56,14 @@ pub(crate) struct Publisher {
     shared: SharedChannel,
     /// Held for reading while a message is under way, and for writing while a lost one is sent again.
     order: RwLock<()>,
-    /// How many messages the broker has confirmed.
-    confirmed: Cell<u64>,
+    /// How many messages were sent and have an outcome.
+    progress: Cell<u64>,
     pub(crate) replies: Replies,
     /// Names to answer to that have ended a connection, the latest first.
     rejected_reply_tos: RefCell<VecDeque<String>>,
     /// The calls of [`publish`](Self::publish) that have not returned.
     publishing: WaitGroup,
+    is_closing: Cell<bool>,
     /// How long a message waits for a broker that takes none, and for those before it.
     wait_limit: Duration,
 }
@@ -71,10 +73,11 @@ impl Publisher {
         Self {
             shared,
             order: RwLock::default(),
-            confirmed: Cell::new(0),
+            progress: Cell::new(0),
             replies: Replies::default(),
             rejected_reply_tos: RefCell::default(),
             publishing: WaitGroup::new(),
+            is_closing: Cell::new(false),
             wait_limit,
         }
     }
@@ -95,25 +98,22 @@ impl Publisher {
         asks: Option<&JobId>,
         prepare: impl Fn() -> Result<Prepared<'a>, BrokerError>,
     ) -> Result<(), Unsent> {
+        if self.is_closing.get() {
+            return Err(Unsent::of(BrokerError::Closed));
+        }
         let _publishing = self.publishing.enter();
-        let first = match self.send_once(asks, &prepare, false).await {
-            Err(Unsent { lost: Some(first), .. }) if !self.is_closed() => first,
-            sent => return sent,
-        };
+        let sent = self.send_once(asks, &prepare, false).await;
+        if !matches!(sent, Err(Unsent { lost: Some(_), .. })) || self.is_closed() {
+            return sent;
+        }
         let _by_itself = self.turn(|| self.order.write()).await.map_err(Unsent::uncertain)?;
         let mut sent = self.send_once(asks, &prepare, true).await;
         if matches!(sent, Err(Unsent { lost: Some(_), .. })) && !self.is_closed() {
             // A publisher that was interrupted may have left a message under way. That one is lost now, too.
             sent = self.send_once(asks, &prepare, true).await;
         }
-        sent.map_err(|again| {
-            // Refused for the same reason as at first, the message has not arrived then either.
-            let is_refused = matches!(
-                (&first, &again.lost),
-                (Error::ChannelClosed(first), Some(Error::ChannelClosed(again))) if first == again
-            );
-            Unsent { is_uncertain: !is_refused, ..again }
-        })
+        // The message may have arrived the first time, before another one closed the channel.
+        sent.map_err(|error| Unsent { is_uncertain: true, ..error })
     }
 
     /// Sends a message beside others, or a retry, whose caller holds `order` alone.
@@ -123,7 +123,7 @@ impl Publisher {
         prepare: &impl Fn() -> Result<Prepared<'a>, BrokerError>,
         is_retry: bool,
     ) -> Result<(), Unsent> {
-        let limit = WaitLimit::new(self.wait_limit);
+        let mut limit = WaitLimit::new(self.wait_limit);
         loop {
             let shared = self.shared.open(&self.replies, &limit, is_retry).await;
             let shared = shared.map_err(Unsent::of)?;
@@ -141,6 +141,7 @@ impl Publisher {
             if beside_others.is_none() && !is_retry {
                 drop(room);
                 drop(self.turn(|| self.order.read()).await.map_err(Unsent::of)?);
+                limit = WaitLimit::new(self.wait_limit);
                 continue;
             }
             let message = match prepare().map_err(Unsent::of)? {
@@ -151,7 +152,17 @@ impl Publisher {
                     continue;
                 }
             };
-            return self.send_over(&shared, room, message, asks).await.map_err(|error| {
+            let sending = self.send_over(&shared, room, message, asks);
+            let sent = match is_retry {
+                true => ignore_after(self.wait_limit / 2, sending).await,
+                false => Some(sending.await),
+            };
+            self.progress.set(self.progress.get() + 1);
+            let Some(sent) = sent else {
+                let why = format!("no confirm came within {:?}", self.wait_limit / 2);
+                return Err(Unsent::uncertain(BrokerError::Lost(why)));
+            };
+            return sent.map_err(|error| {
                 let lost = match &error {
                     Unpublished::Closed { error, message: None }
                         if matches!(error, Error::ConnectionClosed(_)) || shared.is_closed() =>
@@ -174,7 +185,6 @@ impl Publisher {
     ) -> Result<(), Unpublished> {
         let mut confirm = room.post(message)?;
         (&mut confirm).await?;
-        self.confirmed.set(self.confirmed.get() + 1);
         let asked = asks.zip(shared.replies.get()).zip(confirm.epoch());
         if let Some(((job, reader), epoch)) = asked {
             self.replies.set_asked(job, reader, epoch);
@@ -182,15 +192,15 @@ impl Publisher {
         Ok(())
     }
 
-    /// Waits for `order`, as long as the broker goes on confirming messages.
+    /// Waits for `order`, as long as messages before this one end.
     async fn turn<G, F: Future<Output = Result<G, Interrupted>>>(
         &self,
         lock: impl Fn() -> F,
     ) -> Result<G, BrokerError> {
         loop {
-            let confirmed = self.confirmed.get();
+            let progress = self.progress.get();
             match WaitLimit::new(self.wait_limit).within(lock()).await {
-                Err(BrokerError::Lost(_)) if self.confirmed.get() != confirmed => {}
+                Err(BrokerError::Lost(_)) if self.progress.get() != progress => {}
                 turn => return turn,
             }
         }
@@ -235,7 +245,7 @@ impl Publisher {
             rejected.push_front(to.to_owned());
         }
         match sent.map_err(BrokerError::from) {
-            Err(error) if is_rejected() => {
+            Err(error @ (BrokerError::Refused(_) | BrokerError::Lost(_))) if is_rejected() => {
                 tracing::warn!(to, %error, "drops an outcome that ends connections");
                 Ok(())
             }
@@ -253,8 +263,9 @@ impl Publisher {
         }
     }
 
-    /// Waits until no message is under way.
-    pub(crate) async fn settled(&self) -> Result<(), Interrupted> {
+    /// Publishes no new messages, and waits until none is under way.
+    pub(crate) async fn finish(&self) -> Result<(), Interrupted> {
+        self.is_closing.set(true);
         self.publishing.wait().await
     }
 }

@@ -16,7 +16,8 @@ use pikake_traps::{deadline_after, timeout_at};
 use crate::broker::BrokerError;
 use crate::brokers::rabbitmq::replies::{Replies, ReplyReader};
 
-/// How many channels may wait for answers at a time, of some two thousand that a broker grants.
+/// How many channels may wait for answers at a time, of some two thousand that a broker grants. If the
+/// broker grants few, a quarter of them may wait.
 const MOST_REPLY_CHANNELS: usize = 256;
 
 /// How long a message waits to be sent, over all of its waits together.
@@ -107,31 +108,55 @@ impl SharedChannel {
         limit: &WaitLimit,
         may_close: bool,
     ) -> Result<Rc<PublishChannel>, BrokerError> {
+        self.open_for(replies, limit, may_close, false).await
+    }
+
+    /// The same. A caller that `must_read` gets an error if the broker refuses to send answers.
+    async fn open_for(
+        &self,
+        replies: &Replies,
+        limit: &WaitLimit,
+        may_close: bool,
+        must_read: bool,
+    ) -> Result<Rc<PublishChannel>, BrokerError> {
+        let granted = self.current().channel.connection().channel_max();
+        let most = granted.map_or(MOST_REPLY_CHANNELS, |granted| {
+            MOST_REPLY_CHANNELS.min(usize::from(granted) / 4)
+        });
         let is_usable = |channel: &PublishChannel| {
-            let is_shared =
-                || !channel.awaits_answers() || replies.readers() >= MOST_REPLY_CHANNELS;
+            let is_shared = || !channel.awaits_answers() || replies.readers() >= most;
             !channel.is_closed() && (!may_close || is_shared())
         };
         let current = self.current();
         if is_usable(&current) {
             return Ok(current);
         }
-        limit.within(self.open_next(replies, is_usable)).await
+        limit.within(self.open_next(replies, is_usable, must_read)).await
     }
 
     async fn open_next(
         &self,
         replies: &Replies,
         is_usable: impl Fn(&PublishChannel) -> bool,
+        must_read: bool,
     ) -> Result<Rc<PublishChannel>, Error> {
         let _opening = self.opening.lock().await?;
         let current = self.current();
         if is_usable(&current) {
             return Ok(current);
         }
-        let next = PublishChannel::new(current.channel.connection().channel().await?);
-        if self.reads_replies.get() {
-            next.read(replies).await?;
+        let connection = current.channel.connection();
+        let mut next = PublishChannel::new(connection.channel().await?);
+        if self.reads_replies.get()
+            && let Err(error) = next.read(replies).await
+        {
+            // Nothing was sent over this channel: the broker refuses to send answers.
+            let is_refused = matches!(error, Error::ChannelClosed(_));
+            self.reads_replies.set(!is_refused);
+            if must_read || !is_refused {
+                return Err(error);
+            }
+            next = PublishChannel::new(connection.channel().await?);
         }
         let next = Rc::new(next);
         self.current.replace(next.clone());
@@ -144,10 +169,10 @@ impl SharedChannel {
         replies: &Replies,
         limit: &WaitLimit,
     ) -> Result<(), BrokerError> {
-        // From now on the next channels are read as well.
-        self.reads_replies.set(true);
         loop {
-            let channel = self.open(replies, limit, false).await?;
+            // From now on the next channels are read as well.
+            self.reads_replies.set(true);
+            let channel = self.open_for(replies, limit, false, true).await?;
             let reading = async {
                 match channel.read(replies).await {
                     Err(Error::ChannelClosed(_)) if channel.is_closed() => Ok(false),
@@ -155,6 +180,8 @@ impl SharedChannel {
                 }
             };
             if limit.within(reading).await? {
+                // A failure of another caller may have cleared it.
+                self.reads_replies.set(true);
                 return Ok(());
             }
             // A message has cost the channel meanwhile.

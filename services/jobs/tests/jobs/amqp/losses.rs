@@ -138,7 +138,7 @@ fn of_all_that_are_under_way_only_the_message_to_blame_is_refused() {
                 Err(error) => format!("{} {}", error.is_uncertain, error.message.job().unwrap()),
             });
         }
-        assert_eq!(told, ["sent", "false to blame", "sent", "false to blame, too", "sent"]);
+        assert_eq!(told, ["sent", "true to blame", "sent", "true to blame, too", "sent"]);
 
         // Each came once, and whoever asked over a channel that is still there is answered.
         let mut deliveries = broker.consume("jobs", 10).await.unwrap();

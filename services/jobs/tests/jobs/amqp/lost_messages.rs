@@ -7,11 +7,13 @@ use std::time::Duration;
 
 use pikake_amqp_testing::Broker as Server;
 use pikake_jobs::broker::{PublishError, PublishFailure};
-use pikake_jobs::{AmqpBroker, Broker, BrokerError, JobId, Message, Outcome};
+use pikake_jobs::{AmqpBroker, Broker, BrokerError, JobId, Message, Outcome, QueueOptions};
 use pikake_sim::{Latency, Network, Schedule, Sim};
 use pikake_traps::{Task, elapsed_since, now, random, sleep, spawn, timeout_after, wall_time};
 
-use super::fake::{SECOND, connected, message, on_a_broker, serving, without_delays};
+use super::fake::{
+    SECOND, connected, message, on_a_broker, on_a_broker_at, serving, without_delays,
+};
 
 /// A name as the broker gives to direct reply-to, of a node that is not running.
 const DEPARTED: &str = "amq.rabbitmq.reply-to.g1h3B3JlcGx5QDIAAAABAAAAAAAAAAE=.1-1";
@@ -49,7 +51,7 @@ async fn publish_beside(broker: &AmqpBroker, count: usize, refused: &[usize]) {
                     panic!("{n}: {error}");
                 };
                 assert!(why.contains("404 NOT_FOUND - no exchange"), "{n}: {why}");
-                assert!(!error.is_uncertain, "{n}: {error}");
+                assert!(error.is_uncertain, "{n}: {error}");
             }
             sent => assert!(sent.is_ok() && !refused.contains(&n), "{n}: {sent:?}"),
         }
@@ -270,6 +272,18 @@ fn malformed_names_cost_no_connection() {
     }
 }
 
+/// The answer was not refused, so its job has to be delivered again.
+#[test]
+fn store_to_malformed_name_fails_after_close() {
+    on_a_broker(async |_server, broker| {
+        let message = answered_at("amq.rabbitmq.reply-to.x.y");
+        broker.store(&message, Outcome::success(1.into())).await.unwrap();
+        broker.close().await.unwrap();
+        let stored = broker.store(&message, Outcome::success(1.into())).await;
+        assert!(matches!(stored, Err(BrokerError::Closed)), "{stored:?}");
+    });
+}
+
 #[test]
 fn unsendable_messages_are_refused_before_they_leave() {
     on_a_broker(async |server, broker| {
@@ -311,6 +325,169 @@ fn a_burial_is_sent_again_beside_a_refused_message() {
         let buried = spawn(async move { burying.bury(receipt, message, "why".to_owned()).await });
         to_blame.await.unwrap().expect_err("there is no exchange");
         buried.await.unwrap().unwrap();
+        sleep(SECOND).await.unwrap();
+        assert_eq!((server.ready("jobs.dead"), server.unacked("jobs")), (1, 0));
+    });
+}
+
+/// The broker keeps the message, and never confirms it.
+#[test]
+fn withheld_confirm_fails_no_other_message() {
+    on_a_broker(async |server, broker| {
+        broker.declare("held", &QueueOptions::default()).await.unwrap();
+        without_delays(&broker).await;
+        server.hold_confirms("held");
+        let holding = broker.clone();
+        let held = spawn(async move { holding.publish("held", message("held"), None).await });
+        sleep(SECOND).await.unwrap();
+        let to_blame = publish(&broker, message("to blame"), false, true);
+        sleep(SECOND).await.unwrap();
+        for n in 0..20 {
+            publish(&broker, message(&n.to_string()), false, false).await.unwrap().unwrap();
+        }
+        to_blame.await.unwrap().expect_err("there is no exchange");
+        let error = held.await.unwrap().expect_err("there is no confirm");
+        let is_lost = matches!(&error.cause, PublishFailure::Broker(BrokerError::Lost(_)));
+        assert!(is_lost && error.is_uncertain, "{error}");
+        assert_eq!(server.ready("held"), 2, "the retry came, too");
+        timeout_after(SECOND, broker.close()).await.expect("nothing is under way").unwrap();
+    });
+}
+
+/// The exchange is gone before the retry.
+#[test]
+fn arrived_message_with_refused_retry_is_uncertain() {
+    on_a_broker(async |server, broker| {
+        let later = Some(wall_time() + LATER);
+        broker.publish("jobs", message("before"), later).await.unwrap();
+        let queues = server.queues();
+        let delays = || queues.iter().filter(|queue| queue.starts_with("jobs.delay."));
+        let delayed = || delays().map(|queue| server.ready(queue)).sum::<usize>();
+        assert_eq!(delayed(), 1);
+        delays().for_each(|queue| server.hold_confirms(queue));
+        let arrived = publish(&broker, message("1"), false, true);
+        sleep(SECOND).await.unwrap();
+        assert_eq!(delayed(), 2);
+        let channel = broker.connection().channel().await.unwrap();
+        for level in 0..26 {
+            channel.delete_exchange(&format!("pikake.delay.{level}")).await.unwrap();
+        }
+        let to_blame = publish(&broker, message("2"), false, true);
+        for sent in [to_blame, arrived] {
+            let error = sent.await.unwrap().expect_err("there is no exchange");
+            assert!(error.is_uncertain && error.to_string().contains("404"), "{error}");
+        }
+        assert_eq!(delayed(), 2);
+    });
+}
+
+/// The retries take longer than the thirty seconds for which a message waits.
+#[test]
+fn neighbours_wait_behind_ten_refused_messages() {
+    on_a_distant_broker(async |_server, broker| {
+        without_delays(&broker).await;
+        let begun = now();
+        let publish = |n: usize| publish(&broker, message(&n.to_string()), false, n < 10);
+        let sent: Vec<_> = (0..20).map(publish).collect();
+        for (n, sent) in sent.into_iter().enumerate() {
+            let sent = sent.await.unwrap();
+            assert_eq!(sent.is_err(), n < 10, "{n}: {sent:?}");
+        }
+        assert!(elapsed_since(begun) > 30 * SECOND, "{:?}", elapsed_since(begun));
+    });
+}
+
+/// The last retry closes the channel, so the message that waits behind it has to open one.
+#[test]
+fn waiting_behind_retries_leaves_time_for_a_channel() {
+    on_a_distant_broker(async |_server, broker| {
+        without_delays(&broker).await;
+        let begun = now();
+        let waiting = broker.clone();
+        let behind = spawn(async move {
+            sleep(SECOND + SECOND / 2).await.unwrap();
+            waiting.publish("jobs", message("behind"), None).await
+        });
+        let is_refused = |n: usize| n == 0 || n == 59;
+        let publish = |n: usize| publish(&broker, message(&n.to_string()), false, is_refused(n));
+        let sent: Vec<_> = (0..60).map(publish).collect();
+        for (n, sent) in sent.into_iter().enumerate() {
+            let sent = sent.await.unwrap();
+            assert_eq!(sent.is_err(), is_refused(n), "{n}: {sent:?}");
+        }
+        assert!(elapsed_since(begun) > 40 * SECOND, "{:?}", elapsed_since(begun));
+        behind.await.unwrap().unwrap();
+    });
+}
+
+#[test]
+fn close_ends_while_others_publish() {
+    on_a_distant_broker(async |_server, broker| {
+        let publish_on = |n: u32| {
+            let broker = broker.clone();
+            spawn(async move {
+                sleep(n * SECOND / 2).await.unwrap();
+                for confirmed in 0..100 {
+                    if let Err(error) = broker.publish("jobs", message("1"), None).await {
+                        return (confirmed, error);
+                    }
+                }
+                panic!("the broker was not closed");
+            })
+        };
+        let publishing: Vec<_> = (0..2).map(publish_on).collect();
+        sleep(3 * SECOND).await.unwrap();
+        timeout_after(5 * SECOND, broker.close()).await.expect("it ends").unwrap();
+        for publishing in publishing {
+            let (confirmed, error) = publishing.await.unwrap();
+            let is_closed = matches!(&error.cause, PublishFailure::Broker(BrokerError::Closed));
+            assert!(confirmed > 0 && is_closed && !error.is_uncertain, "{confirmed}: {error}");
+        }
+    });
+}
+
+#[test]
+fn refused_expect_leaves_publishing_intact() {
+    on_a_broker(async |server, broker| {
+        server.refuse_direct_reply();
+        let begun = now();
+        let beside = publish(&broker, message("1"), false, false);
+        let expected = broker.expect(&mut message("2")).await;
+        assert!(matches!(expected, Err(BrokerError::Refused(_))), "{expected:?}");
+        beside.await.unwrap().unwrap();
+        publish(&broker, message("3"), false, false).await.unwrap().unwrap();
+        assert!(elapsed_since(begun) < SECOND, "{:?}", elapsed_since(begun));
+    });
+}
+
+#[test]
+fn few_channels_are_enough_for_retries_of_questions() {
+    on_a_broker_at("amqp://127.0.0.1?channel_max=20", async |_server, broker| {
+        assert_eq!(broker.connection().channel_max(), Some(20));
+        without_delays(&broker).await;
+        broker.expect(&mut message("nothing")).await.unwrap();
+        let publish = |n: usize| publish(&broker, message(&n.to_string()), true, n == 0);
+        let sent: Vec<_> = (0..60).map(publish).collect();
+        for (n, sent) in sent.into_iter().enumerate() {
+            let sent = sent.await.unwrap();
+            assert_eq!(sent.is_err(), n == 0, "{n}: {sent:?}");
+        }
+    });
+}
+
+/// The queue for dead letters is gone, and the headers leave no room for a reason.
+#[test]
+fn full_headers_are_buried_after_a_repair() {
+    on_a_broker(async |server, broker| {
+        let mut full = message("a");
+        full.headers.insert("full".to_owned(), "x".repeat(128 * 1024 - 200).into());
+        broker.publish("jobs", full, None).await.unwrap();
+        let mut deliveries = broker.consume("jobs", 1).await.unwrap();
+        let delivery = deliveries.next().await.unwrap().unwrap();
+        let channel = broker.connection().channel().await.unwrap();
+        channel.delete_queue("jobs.dead").await.unwrap();
+        let reason = "x".repeat(500);
+        broker.bury(delivery.receipt, delivery.message, reason).await.unwrap();
         sleep(SECOND).await.unwrap();
         assert_eq!((server.ready("jobs.dead"), server.unacked("jobs")), (1, 0));
     });
