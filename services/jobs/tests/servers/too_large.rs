@@ -113,3 +113,31 @@ fn neighbours_of_a_missing_exchange_all_arrive() {
         broker.close().await.unwrap();
     });
 }
+
+/// RabbitMQ adds `x-delivery-count` to the header upon redelivery.
+#[test]
+fn redelivered_header_that_fills_a_frame_arrives() {
+    let url = crate::rabbit::fresh_url();
+    Kernel::new().unwrap().run(async {
+        let broker = AmqpBroker::open(&url).await.unwrap();
+        broker.declare("jobs", &QueueOptions::default()).await.unwrap();
+        let mut size = 128 * 1024;
+        loop {
+            let mut message = Message::default();
+            message.headers.insert("full".to_owned(), "x".repeat(size).into());
+            let Err(error) = broker.publish("jobs", message, None).await else { break };
+            assert!(error.to_string().contains("exceed the frame limit of 131072"), "{error}");
+            size -= 1;
+        }
+        let mut deliveries = broker.consume("jobs", 1).await.unwrap();
+        for attempt in 0..3 {
+            let next = timeout_after(PATIENCE, deliveries.next()).await.expect("it is redelivered");
+            let delivery = next.unwrap().unwrap();
+            assert_eq!(delivery.attempt, attempt);
+            broker.give_back(delivery.receipt).await.unwrap();
+        }
+        assert_eq!(broker.connection().epoch(), 0);
+        drop(deliveries);
+        broker.close().await.unwrap();
+    });
+}
