@@ -7,7 +7,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 use std::{fs, io};
 
 use rusqlite::{Connection, Result};
@@ -32,6 +32,8 @@ pub(crate) struct Database {
     /// The file that the path led to when it was opened.
     file: FileId,
     pub(crate) lease: Lease,
+    /// Before this moment, no transaction begins: others may be waiting for the lock.
+    pub(crate) gap_until: Instant,
     tags: u64,
     /// The messages that consumers hold, by tag.
     pub(crate) held: BTreeMap<u64, Held>,
@@ -92,6 +94,7 @@ impl Database {
             path,
             file,
             lease: Lease::new(lease),
+            gap_until: Instant::now(),
             tags: 0,
             held: BTreeMap::new(),
             consumers: BTreeMap::new(),
@@ -317,7 +320,7 @@ impl Database {
         self.lease.unsettle();
         self.outcomes.unsettle();
         // Also if the transaction was not the one that has requeued: `fill` then finds nothing.
-        self.has_requeued = true;
+        self.has_requeued |= !self.consumers.is_empty();
         self.full.extend(self.consumers.values().map(|consumer| consumer.queue));
     }
 

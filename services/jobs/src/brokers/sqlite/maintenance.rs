@@ -35,6 +35,8 @@ pub(crate) struct Maintenance {
     heartbeat_failed: Option<Instant>,
     /// A heartbeat is due, and there are leases.
     needs_heartbeat: bool,
+    /// The heartbeat could not begin its transaction, and has to be in the next one that can.
+    is_heartbeat_late: bool,
 }
 
 impl Default for Maintenance {
@@ -46,6 +48,7 @@ impl Default for Maintenance {
             failed: None,
             heartbeat_failed: None,
             needs_heartbeat: false,
+            is_heartbeat_late: false,
         }
     }
 }
@@ -124,32 +127,42 @@ impl Maintenance {
             sql::forget_before(&database.db, now - micros_of(OUTCOME_LIFE))?;
             self.forgotten = Some(Instant::now());
         }
+        if self.is_heartbeat_late {
+            database.heartbeat()?;
+        }
         database.fill(now)
     }
 
     /// A transaction has been committed, or has failed.
     pub(crate) fn worked(&mut self, database: &Database, done: Result<()>) {
         match done {
-            Ok(()) => self.failed = None,
-            Err(error) => self.fail(database, &error),
+            Ok(()) => {
+                self.failed = None;
+                if self.is_heartbeat_late {
+                    self.heartbeat_sent(database, Ok(()));
+                }
+            }
+            Err(error) => {
+                self.failed = Some(Instant::now());
+                database.fail(|| failed(&database.path, &error));
+            }
         }
     }
 
     /// A heartbeat has been committed, or has failed.
     pub(crate) fn heartbeat_sent(&mut self, database: &Database, sent: Result<()>) {
         match sent {
-            Ok(()) => (self.needs_heartbeat, self.heartbeat_failed) = (false, None),
+            Ok(()) => {
+                (self.needs_heartbeat, self.heartbeat_failed) = (false, None);
+                self.is_heartbeat_late = false;
+            }
             Err(error) => {
                 self.heartbeat_failed = Some(Instant::now());
+                self.is_heartbeat_late =
+                    error.sqlite_error_code() == Some(rusqlite::ErrorCode::DatabaseBusy);
                 database.fail(|| failed(&database.path, &error));
             }
         }
-    }
-
-    /// The database could not be read or written.
-    pub(crate) fn fail(&mut self, database: &Database, error: &rusqlite::Error) {
-        self.failed = Some(Instant::now());
-        database.fail(|| failed(&database.path, error));
     }
 
     /// Forgets what is kept only for consumers and waiters that are gone.
@@ -158,7 +171,7 @@ impl Maintenance {
             database.outcomes.rest();
         }
         if !sends_heartbeats(database) {
-            self.needs_heartbeat = false;
+            (self.needs_heartbeat, self.is_heartbeat_late) = (false, false);
             database.lease.rest();
         }
     }

@@ -19,6 +19,9 @@ const SCHEMA_VERSION: i32 = 3;
 /// How long a statement waits for another process that writes; a transaction takes milliseconds.
 const BUSY_TIMEOUT: Duration = Duration::from_secs(5);
 
+/// The pause between two tries. SQLite's own grow to 100 ms, and miss the gaps between the transactions of a busy process.
+const BUSY_PAUSE: Duration = Duration::from_millis(1);
+
 /// How many prepared statements are kept: all that there are.
 const STATEMENTS: usize = 64;
 
@@ -83,8 +86,8 @@ pub(crate) fn open(path: &Path) -> Result<Connection, BrokerError> {
     let flags = OpenFlags::SQLITE_OPEN_READ_WRITE
         | OpenFlags::SQLITE_OPEN_CREATE
         | OpenFlags::SQLITE_OPEN_NO_MUTEX;
-    let connection = Connection::open_with_flags(path, flags).map_err(fail)?;
-    connection.busy_timeout(BUSY_TIMEOUT).map_err(fail)?;
+    let mut connection = Connection::open_with_flags(path, flags).map_err(fail)?;
+    connection.busy_handler(Some(wait_for_writer)).map_err(fail)?;
     connection.set_prepared_statement_cache_capacity(STATEMENTS);
     // Else a prepared statement is compiled again whenever other values are bound.
     connection.set_db_config(DbConfig::SQLITE_DBCONFIG_ENABLE_QPSG, true).map_err(fail)?;
@@ -100,6 +103,12 @@ pub(crate) fn open(path: &Path) -> Result<Connection, BrokerError> {
     }
     connection.execute_batch("PRAGMA synchronous = FULL").map_err(fail)?;
     Ok(connection)
+}
+
+/// Called by SQLite before each further try to begin a transaction; `false` ends the tries.
+fn wait_for_writer(tries: i32) -> bool {
+    std::thread::sleep(BUSY_PAUSE);
+    u128::from(tries.unsigned_abs()) < BUSY_TIMEOUT.as_millis() / BUSY_PAUSE.as_millis()
 }
 
 fn check_or_make(connection: &Connection, path: &Path) -> Result<(), BrokerError> {

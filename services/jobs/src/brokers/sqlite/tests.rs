@@ -270,3 +270,39 @@ fn an_outcome_after_a_rollback_is_noticed() {
         assert_eq!(waited.unwrap().unwrap(), Outcome::success(1.into()));
     });
 }
+
+/// With transactions one after the other, and each as long as on a slow disk.
+#[test]
+fn a_busy_process_leaves_gaps_for_others() {
+    let directory = TempDir::new().unwrap();
+    let path = directory.path().join("jobs.db");
+    Kernel::new().unwrap().run(async {
+        let busy = SqliteBroker::open(&path).await.unwrap();
+        let other = SqliteBroker::open(&path).await.unwrap();
+        busy.declare("work", &QueueOptions::default()).await.unwrap();
+        let is_over = Rc::new(std::cell::Cell::new(false));
+        let writers: Vec<_> = (0..2)
+            .map(|_| {
+                let (busy, is_over) = (busy.clone(), is_over.clone());
+                spawn(async move {
+                    while !is_over.get() {
+                        let slow = busy.0.link.call(|database| {
+                            sql::set_clock(&database.db, 0)?;
+                            std::thread::sleep(Duration::from_millis(100));
+                            Ok(())
+                        });
+                        slow.await.unwrap();
+                    }
+                })
+            })
+            .collect();
+        sleep(Duration::from_millis(150)).await.unwrap();
+        for _ in 0..10 {
+            other.publish("work", Message::default(), None).await.unwrap();
+        }
+        is_over.set(true);
+        for writer in writers {
+            writer.await.unwrap();
+        }
+    });
+}

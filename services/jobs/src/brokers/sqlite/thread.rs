@@ -7,7 +7,7 @@
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use pikake_traps::{Reply, future_wait, start_thread, yield_thread_before_sleep};
 
@@ -20,6 +20,11 @@ use crate::brokers::sqlite::schema::{concerns_all, failed};
 
 /// The most calls in one transaction: the first one waits for all of them.
 const CALLS_AT_ONCE: usize = 1_000;
+
+/// After a transaction of this length, other processes get a gap to begin theirs in: they may be waiting for the lock.
+const LONG_TRANSACTION: Duration = Duration::from_millis(20);
+/// The length of the gap, in which a waiting process tries to begin its transaction at least once.
+const GAP: Duration = Duration::from_millis(3);
 
 /// Why a call failed.
 pub(crate) enum Failure {
@@ -231,9 +236,8 @@ impl Thread {
     }
 
     fn serve(&mut self, mut calls: Vec<Box<dyn Call>>) {
-        let looked = self.maintenance.look_around(&mut self.database);
-        if let Err(error) = &looked {
-            self.maintenance.fail(&self.database, error);
+        if let Err(error) = self.maintenance.look_around(&mut self.database) {
+            self.database.fail(|| failed(&self.database.path, &error));
         }
         // In a transaction of its own: a call that fails, as on a full disk, must not end the lease.
         if self.maintenance.may_send_heartbeat(&self.database) {
@@ -264,7 +268,9 @@ fn transact(
     work: impl FnOnce(&mut Database) -> rusqlite::Result<()>,
 ) -> rusqlite::Result<()> {
     database.check_file()?;
+    std::thread::sleep(database.gap_until.saturating_duration_since(Instant::now()));
     database.db.execute_batch("BEGIN IMMEDIATE")?;
+    let begun = Instant::now();
     let done = work(database).and_then(|()| database.db.execute_batch("COMMIT"));
     match &done {
         Ok(()) => database.settle(),
@@ -275,6 +281,9 @@ fn transact(
             }
             database.unsettle();
         }
+    }
+    if begun.elapsed() > LONG_TRANSACTION {
+        database.gap_until = Instant::now() + GAP;
     }
     done
 }
