@@ -195,7 +195,7 @@ fn urls_set_the_lease() {
     let url = format!("sqlite://{}", directory.path().join("jobs.db").display());
     let opened = |query: &str| {
         let url = format!("{url}{query}");
-        Kernel::new().unwrap().run(async move { pikake_jobs::open(&url).await.map(drop) })
+        Kernel::new().unwrap().run(async move { pikake_jobs::open(&url).await?.close().await })
     };
     opened("?lease=30").unwrap();
     opened("?lease=1.5").unwrap();
