@@ -49,7 +49,7 @@ const PURGED_AT_ONCE: usize = 50_000;
 ///
 /// A process holds the messages that it has taken under a lease, [`LEASE`](Self::LEASE) unless it is opened with another
 /// one, and renews it every third of it. The messages of a process that was killed, or hangs, are delivered again when its
-/// lease has expired, after a lease and a third of it at most. They count as delivered even if no consumer has seen them.
+/// lease has expired, after about a lease and a third of it. They count as delivered even if no consumer has seen them.
 /// Setting the clock ends no lease.
 ///
 /// A consumer or waiter notices the messages and outcomes of other processes within 20 ms. An outcome is kept for a day, or

@@ -177,7 +177,7 @@ impl Database {
         }
         for (queue, room) in wanting {
             sql::promote(&self.db, queue, now)?;
-            let (is_ready, _) = sql::ready_and_due(&self.db, queue)?;
+            let (is_ready, due) = sql::ready_and_due(&self.db, queue)?;
             let wanted = room.iter().map(|(_, room)| room).sum();
             // Without a message, no lease is begun: an idle process writes nothing.
             let taken = match is_ready {
@@ -187,7 +187,7 @@ impl Database {
             if taken.len() < wanted {
                 self.full.remove(&queue);
             }
-            self.set_due(queue, sql::next_due(&self.db, queue)?);
+            self.set_due(queue, due);
             self.distribute(taken, room);
         }
         Ok(())
@@ -257,7 +257,8 @@ impl Database {
             self.changes.ended.push(id);
         }
         // Without a consumer there are no heartbeats.
-        match self.changes.ended.len() == self.consumers.len() {
+        let ended = self.changes.ended.len();
+        match ended > 0 && ended == self.consumers.len() {
             true => self.lease.end(&self.db),
             false => Ok(()),
         }

@@ -76,12 +76,6 @@ pub(crate) fn promote(db: &Connection, queue: i64, now: i64) -> Result<()> {
     Ok(())
 }
 
-/// When the next delayed message of a queue is due.
-pub(crate) fn next_due(db: &Connection, queue: i64) -> Result<Option<i64>> {
-    let sql = "SELECT min(not_before) FROM message WHERE queue = ?1 AND not_before IS NOT NULL";
-    db.prepare_cached(sql)?.query_row([queue], |row| row.get(0))
-}
-
 /// Whether a queue has a ready message, and when its next delayed one is due.
 pub(crate) fn ready_and_due(db: &Connection, queue: i64) -> Result<(bool, Option<i64>)> {
     let sql = "SELECT \
