@@ -186,7 +186,7 @@
 //! | `spawn` waits for room | `a_group_with_a_limit_waits_for_room` |
 //! | a member that spawns into its full pool runs the function itself | decided otherwise: `members_add_members_without_waiting_for_room`, in `task/tests/task/bounded.rs` |
 //! | `resize` | not here: `changed_limit_leaves_running_members_alone`, in `task/tests/task/bounded.rs`; a limit of zero is refused |
-//! | `imap`: results in order, so many at a time and kept, an error in its place | `results_and_failures_are_in_order` |
+//! | `imap`: results in order, with a limit on running and kept ones, and each error in its place | `results_and_failures_are_in_order` |
 //!
 //! # Shrapnel's tests of its locks
 //!

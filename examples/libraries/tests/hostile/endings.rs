@@ -99,10 +99,7 @@ fn shutdown_waits_for_handlers_that_clean_up() {
         server.request_cancel("enough");
         let ended = server.await.unwrap().unwrap_err();
         assert_eq!(handlers.running.get(), 0);
-        assert!(
-            ended.report.interrupted.is_empty(),
-            "it was told that its client has gone: {ended}"
-        );
+        assert!(ended.report.interrupted.is_empty(), "the handler had ended before: {ended}");
     });
 }
 

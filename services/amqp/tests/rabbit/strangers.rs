@@ -133,7 +133,7 @@ async fn got(channel: &Channel, queue: &str) -> Delivery {
     }
 }
 
-/// Waits until so many messages are in a queue: dead letters arrive a moment later.
+/// Waits until a queue has this many messages: dead letters arrive a moment later.
 async fn until_left(channel: &Channel, queue: &str, count: u32) {
     let counted =
         async || channel.declare_queue(queue, QueueOptions::passive()).await.unwrap().messages;

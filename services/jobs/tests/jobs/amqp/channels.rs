@@ -42,7 +42,7 @@ fn publish(
     })
 }
 
-/// Publishes so many messages whose outcomes are awaited, which all lose their channel to another message.
+/// Publishes `count` messages whose outcomes are awaited, which all lose their channel to another message.
 async fn asks_beside_one_to_blame(broker: &AmqpBroker, count: usize) {
     without_delays(broker).await;
     // Has the answers read that come to the channel, so that all go in the same turn.

@@ -34,7 +34,7 @@ fn publish(broker: &AmqpBroker, mut message: Message, asks: bool, is_refused: bo
     })
 }
 
-/// Publishes so many messages, of which every second asks for an outcome, and those at `refused` are refused.
+/// Publishes `count` messages. Every second one asks for an outcome, and the broker refuses those in `refused`.
 /// The others must be confirmed.
 async fn publish_beside(broker: &AmqpBroker, count: usize, refused: &[usize]) {
     without_delays(broker).await;
