@@ -36,7 +36,7 @@ pub trait Clock {
     /// # Examples
     ///
     /// ```
-    /// use pikake_time::{Clock, Deadline, ManualClock, Ticks};
+    /// use pikake::time::{Clock, Deadline, ManualClock, Ticks};
     /// use std::time::Duration;
     ///
     /// let clock = ManualClock::new();
@@ -68,7 +68,7 @@ pub trait Clock {
 /// The time of [`new`](ManualClock::new) changes only by a call:
 ///
 /// ```
-/// use pikake_time::{Clock, ManualClock};
+/// use pikake::time::{Clock, ManualClock};
 /// use std::time::Duration;
 ///
 /// let clock = ManualClock::new();
@@ -81,7 +81,7 @@ pub trait Clock {
 /// The time of [`auto`](ManualClock::auto) jumps over every idle time:
 ///
 /// ```
-/// use pikake_time::{Clock, ManualClock};
+/// use pikake::time::{Clock, ManualClock};
 /// use std::time::Duration;
 ///
 /// let clock = ManualClock::auto();

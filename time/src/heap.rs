@@ -52,7 +52,7 @@ pub const PRUNE_SLACK: usize = 64;
 /// # Examples
 ///
 /// ```
-/// use pikake_time::{Ticks, TimerHeap};
+/// use pikake::time::{Ticks, TimerHeap};
 ///
 /// let mut timers = TimerHeap::new();
 /// let tea = timers.insert(Ticks::new(300), "tea");

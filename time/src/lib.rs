@@ -21,7 +21,7 @@
 //! The whole crate in one loop: a clock, two timers, and time that moves when the kernel is idle.
 //!
 //! ```
-//! use pikake_time::{Clock, Deadline, ManualClock, TimerHeap};
+//! use pikake::time::{Clock, Deadline, ManualClock, TimerHeap};
 //! use std::time::Duration;
 //!
 //! let clock = ManualClock::auto();

@@ -25,7 +25,7 @@ use crate::{Clock, Deadline, Rate, Ticks};
 /// # Examples
 ///
 /// ```
-/// use pikake_time::{Clock, SystemClock};
+/// use pikake::time::{Clock, SystemClock};
 /// use std::time::Duration;
 ///
 /// let clock = SystemClock::new();

@@ -24,7 +24,7 @@ pub(crate) const NANOS_PER_SEC: u64 = 1_000_000_000;
 /// # Examples
 ///
 /// ```
-/// use pikake_time::Ticks;
+/// use pikake::time::Ticks;
 ///
 /// let start = Ticks::new(100);
 /// let end = start.saturating_add(20);
@@ -79,7 +79,7 @@ impl Ticks {
 /// # Examples
 ///
 /// ```
-/// use pikake_time::{Deadline, Ticks};
+/// use pikake::time::{Deadline, Ticks};
 ///
 /// let deadline = Deadline::at(Ticks::new(10));
 /// assert!(!deadline.is_due(Ticks::new(9)));
@@ -129,7 +129,7 @@ impl Deadline {
 /// # Examples
 ///
 /// ```
-/// use pikake_time::Rate;
+/// use pikake::time::Rate;
 /// use std::time::Duration;
 ///
 /// let rate = Rate::from_hz(3); // a very slow clock: a third of a second per tick

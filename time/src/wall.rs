@@ -20,7 +20,7 @@ const PIN_READINGS: u32 = 3;
 /// # Examples
 ///
 /// ```
-/// use pikake_time::{Rate, Ticks, WallTime};
+/// use pikake::time::{Rate, Ticks, WallTime};
 /// use std::time::{Duration, SystemTime};
 ///
 /// let noon = SystemTime::UNIX_EPOCH + Duration::from_secs(43_200);
