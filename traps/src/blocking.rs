@@ -61,10 +61,10 @@ impl fmt::Debug for CancelFlag {
 /// # Examples
 ///
 /// ```
-/// # async fn example() -> Result<(), pikake_traps::TaskError> {
-/// let text = pikake_traps::blocking(|| std::fs::read_to_string("/etc/hostname")).await?;
+/// # async fn example() -> Result<(), pikake::TaskError> {
+/// let text = pikake::thread::run_in_thread(|| std::fs::read_to_string("/etc/hostname")).await?;
 /// # Ok(()) }
-/// # pikake_sim::example(example()).unwrap();
+/// # pikake::sim::example(example()).unwrap();
 /// ```
 ///
 /// # Cancellation
@@ -103,8 +103,8 @@ where
 ///
 /// ```no_run
 /// # fn next_guess(n: u64) -> Option<u64> { None }
-/// # async fn example() -> Result<(), pikake_traps::TaskError> {
-/// let found = pikake_traps::blocking_with(|cancel| {
+/// # async fn example() -> Result<(), pikake::TaskError> {
+/// let found = pikake::thread::run_in_thread_with(|cancel| {
 ///     (0..).take_while(|_| !cancel.is_cancelled()).find_map(next_guess)
 /// });
 /// let found = found.await?;
@@ -231,7 +231,7 @@ impl<R> Blocking<R> {
     ///
     /// let mut stream = TcpStream::connect("localhost:79")?;
     /// let stop = stream.try_clone()?;
-    /// let answer = pikake_traps::blocking(move || {
+    /// let answer = pikake::thread::run_in_thread(move || {
     ///     let mut answer = String::new();
     ///     stream.read_to_string(&mut answer).map(|_| answer)
     /// })

@@ -69,8 +69,8 @@ impl Thread {
 /// # Examples
 ///
 /// ```
-/// # pikake_sim::example(async {
-/// use pikake_traps::{Bound, Interrupted, sleep};
+/// # pikake::sim::example(async {
+/// use pikake::{Bound, Interrupted, sleep};
 /// use std::time::Duration;
 ///
 /// fn demanding<F: Future + Send + 'static>(future: F) -> F {

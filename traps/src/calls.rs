@@ -45,10 +45,10 @@ use crate::wait::{Until, Wait};
 /// # Examples
 ///
 /// ```
-/// # async fn example() -> Result<(), pikake_traps::Interrupted> {
-/// pikake_traps::sleep(std::time::Duration::from_millis(20)).await?;
+/// # async fn example() -> Result<(), pikake::Interrupted> {
+/// pikake::sleep(std::time::Duration::from_millis(20)).await?;
 /// # Ok(()) }
-/// # pikake_sim::example(example()).unwrap();
+/// # pikake::sim::example(example()).unwrap();
 /// ```
 ///
 /// # Cancellation
@@ -74,15 +74,16 @@ pub fn sleep(length: Duration) -> KernelTrap<SleepTrap> {
 /// A loop that does not drift:
 ///
 /// ```
-/// # async fn example() -> Result<(), pikake_traps::Interrupted> {
-/// use pikake_traps::{deadline_after, sleep, sleep_until};
+/// # async fn example() -> Result<(), pikake::Interrupted> {
+/// use pikake::time::deadline_after;
+/// use pikake::{sleep, sleep_until};
 /// use std::time::Duration;
 ///
 /// let soon = deadline_after(Duration::from_millis(250));
 /// sleep(Duration::from_millis(200)).await?;
 /// sleep_until(soon).await?; // 50 ms, not 250
 /// # Ok(()) }
-/// # pikake_sim::example(example()).unwrap();
+/// # pikake::sim::example(example()).unwrap();
 /// ```
 ///
 /// # Cancellation
@@ -110,8 +111,9 @@ pub fn sleep_until(deadline: Deadline) -> KernelTrap<SleepTrap> {
 /// # Examples
 ///
 /// ```
-/// # pikake_sim::example(async {
-/// use pikake_traps::{TimedOut, elapse, timeout_after};
+/// # pikake::sim::example(async {
+/// use pikake::traps::elapse;
+/// use pikake::{TimedOut, timeout_after};
 /// use std::time::Duration;
 ///
 /// let second = Duration::from_secs(1);
@@ -291,12 +293,12 @@ pub fn socket_wait<A: AsAttempt>(socket: SocketId, attempt: A) -> KernelTrap<Soc
 /// # Examples
 ///
 /// ```
-/// # async fn example() -> Result<(), pikake_traps::Interrupted> {
+/// # async fn example() -> Result<(), pikake::Interrupted> {
 /// use std::future::ready;
 ///
-/// assert_eq!(pikake_traps::future_wait(ready(7)).await?, 7);
+/// assert_eq!(pikake::future_wait(ready(7)).await?, 7);
 /// # Ok(()) }
-/// # pikake_sim::example(example()).unwrap();
+/// # pikake::sim::example(example()).unwrap();
 /// ```
 ///
 /// # Cancellation
@@ -402,13 +404,13 @@ pub fn lookup_at(
 ///
 /// ```
 /// # async fn example() {
-/// use pikake_traps::{TimedOut, sleep, timeout_after};
+/// use pikake::{TimedOut, sleep, timeout_after};
 /// use std::time::Duration;
 ///
 /// let nap = sleep(Duration::from_secs(60));
 /// assert_eq!(timeout_after(Duration::from_millis(10), nap).await, Err(TimedOut));
 /// # }
-/// # pikake_sim::example(example());
+/// # pikake::sim::example(example());
 /// ```
 ///
 /// # Cancellation
@@ -448,7 +450,7 @@ pub fn timeout_at<F: Future>(deadline: Deadline, future: F) -> Timeout<F> {
 ///
 /// ```
 /// # async fn example() {
-/// use pikake_traps::{sleep, timed};
+/// use pikake::{sleep, timed};
 /// use std::time::Duration;
 ///
 /// let timed = timed(Duration::from_millis(10), async {
@@ -461,7 +463,7 @@ pub fn timeout_at<F: Future>(deadline: Deadline, future: F) -> Timeout<F> {
 /// assert!(timed.expired);
 /// assert_eq!(timed.output, Some("as far as we got"));
 /// # }
-/// # pikake_sim::example(example());
+/// # pikake::sim::example(example());
 /// ```
 ///
 /// # Cancellation
@@ -500,11 +502,11 @@ pub fn ignore_after<F: Future>(length: Duration, future: F) -> IgnoreAfter<F> {
 /// # Examples
 ///
 /// ```
-/// # async fn close() -> Result<(), pikake_traps::Interrupted> { Ok(()) }
-/// # async fn example() -> Result<(), pikake_traps::Interrupted> {
-/// pikake_traps::shield(close()).await?; // is done, or fails, but is not interrupted
+/// # async fn close() -> Result<(), pikake::Interrupted> { Ok(()) }
+/// # async fn example() -> Result<(), pikake::Interrupted> {
+/// pikake::shield(close()).await?; // is done, or fails, but is not interrupted
 /// # Ok(()) }
-/// # pikake_sim::example(example()).unwrap();
+/// # pikake::sim::example(example()).unwrap();
 /// ```
 ///
 /// # Cancellation

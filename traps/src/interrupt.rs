@@ -23,7 +23,7 @@ pub struct ScopeId(pub u64);
 /// # Examples
 ///
 /// ```
-/// use pikake_traps::Interrupted;
+/// use pikake::Interrupted;
 ///
 /// let stop = Interrupted::cancelled("client went away");
 /// assert!(stop.is_cancel());
@@ -108,7 +108,7 @@ impl std::error::Error for Interrupted {}
 /// # Examples
 ///
 /// ```
-/// use pikake_traps::Interrupted;
+/// use pikake::Interrupted;
 /// use std::io;
 ///
 /// let error = io::Error::from(Interrupted::cancelled("stop"));

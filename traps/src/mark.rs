@@ -13,7 +13,7 @@ use crate::names::TaskId;
 /// # Examples
 ///
 /// ```
-/// use pikake_traps::TaskMark;
+/// use pikake::traps::TaskMark;
 ///
 /// assert!(TaskMark::current().is_none(), "no task runs here");
 /// ```

@@ -17,10 +17,10 @@ use crate::door;
 ///
 /// ```
 /// # async fn example() {
-/// let shown = pikake_traps::wall_time();
+/// let shown = pikake::time::wall_time();
 /// println!("{:?} since 1970", shown.duration_since(std::time::UNIX_EPOCH));
 /// # }
-/// # pikake_sim::example(example());
+/// # pikake::sim::example(example());
 /// ```
 ///
 /// # Panics
@@ -97,14 +97,14 @@ pub mod random {
     //!
     //! ```
     //! # async fn example() {
-    //! use pikake_traps::random;
+    //! use pikake::random;
     //!
     //! let dice = random::range(1..7);
     //! let mut players = ["ann", "bob", "eve"];
     //! random::shuffle(&mut players);
     //! println!("{} throws {dice}", players[0]);
     //! # }
-    //! # pikake_sim::example(example());
+    //! # pikake::sim::example(example());
     //! ```
 
     use std::ops::Range;

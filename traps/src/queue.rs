@@ -40,7 +40,8 @@ mod waking;
 /// An event, made of a flag and a queue:
 ///
 /// ```
-/// use pikake_traps::{Interrupted, WaitQueue, park};
+/// use pikake::Interrupted;
+/// use pikake::traps::{WaitQueue, park};
 /// use std::cell::Cell;
 ///
 /// #[derive(Default)]
@@ -67,7 +68,8 @@ mod waking;
 /// A lock, made of a queue with one permit:
 ///
 /// ```
-/// use pikake_traps::{Interrupted, WaitQueue, take};
+/// use pikake::Interrupted;
+/// use pikake::traps::{WaitQueue, take};
 ///
 /// struct Lock(WaitQueue);
 ///
@@ -84,7 +86,7 @@ mod waking;
 ///         self.0.give(1);
 ///     }
 /// }
-/// # pikake_sim::example(async {
+/// # pikake::sim::example(async {
 /// # let lock = Lock::new();
 /// # lock.lock().await?;
 /// # assert!(!lock.0.try_take(1));
@@ -97,12 +99,12 @@ mod waking;
 ///
 /// ```compile_fail,E0277
 /// fn send<T: Send>(_: T) {}
-/// send(pikake_traps::WaitQueue::new());
+/// send(pikake::traps::WaitQueue::new());
 /// ```
 ///
 /// ```compile_fail,E0277
 /// fn send<T: Send>(_: T) {}
-/// send(&pikake_traps::WaitQueue::new());
+/// send(&pikake::traps::WaitQueue::new());
 /// ```
 pub struct WaitQueue {
     /// The kernel whose table has the waiters; none before the first wait.

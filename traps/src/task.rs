@@ -26,11 +26,11 @@ use crate::wait::Wait;
 /// # Examples
 ///
 /// ```
-/// # async fn example() -> Result<(), pikake_traps::TaskError> {
-/// let task = pikake_traps::spawn(async { 6 * 7 });
+/// # async fn example() -> Result<(), pikake::TaskError> {
+/// let task = pikake::spawn(async { 6 * 7 });
 /// assert_eq!(task.await?, 42);
 /// # Ok(()) }
-/// # pikake_sim::example(example()).unwrap();
+/// # pikake::sim::example(example()).unwrap();
 /// ```
 ///
 /// In a kernel that is being shut down the future is dropped, and the task is cancelled from the
@@ -53,8 +53,8 @@ where
 /// # Examples
 ///
 /// ```
-/// # pikake_sim::example(async {
-/// let task = pikake_traps::Builder::new().name("reader").spawn(async {});
+/// # pikake::sim::example(async {
+/// let task = pikake::task::Builder::new().name("reader").spawn(async {});
 /// assert_eq!(task.name(), "reader");
 /// # });
 /// ```
@@ -229,20 +229,20 @@ impl<T> Task<T> {
     /// # Examples
     ///
     /// ```
-    /// # async fn example() -> Result<(), pikake_traps::Interrupted> {
+    /// # async fn example() -> Result<(), pikake::Interrupted> {
     /// use std::time::Duration;
     ///
-    /// let task = pikake_traps::spawn(async {
-    ///     match pikake_traps::sleep(Duration::from_secs(60)).await {
+    /// let task = pikake::spawn(async {
+    ///     match pikake::sleep(Duration::from_secs(60)).await {
     ///         Ok(()) => "slept",
     ///         Err(_) => "woken",
     ///     }
     /// });
-    /// pikake_traps::yield_now().await?;
+    /// pikake::yield_now().await?;
     /// task.cancel().await?;
     /// assert_eq!(task.await.unwrap(), "woken");
     /// # Ok(()) }
-    /// # pikake_sim::example(example()).unwrap();
+    /// # pikake::sim::example(example()).unwrap();
     /// ```
     ///
     /// # Cancellation

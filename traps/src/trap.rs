@@ -61,13 +61,14 @@ pub trait Trap {
 /// # Examples
 ///
 /// ```
-/// use pikake_traps::{Interrupted, SleepTrap, Until, kernel_trap};
+/// use pikake::Interrupted;
+/// use pikake::traps::{SleepTrap, Until, kernel_trap};
 /// use std::time::Duration;
 ///
 /// async fn nap() -> Result<(), Interrupted> {
 ///     kernel_trap(SleepTrap::new(Until::After(Duration::from_millis(5)))).await
 /// }
-/// # pikake_sim::example(nap()).unwrap();
+/// # pikake::sim::example(nap()).unwrap();
 /// ```
 ///
 /// # Cancellation
@@ -107,7 +108,7 @@ pub fn kernel_trap_at<T: Trap>(trap: T, place: &'static Location<'static>) -> Ke
 ///
 /// ```compile_fail,E0277
 /// fn send<T: Send>(_: T) {}
-/// send(pikake_traps::yield_now());
+/// send(pikake::yield_now());
 /// ```
 #[must_use = "a trap does nothing until it is awaited"]
 pub struct KernelTrap<T: Trap> {

@@ -430,7 +430,7 @@ scoped_futures! {
     ///
     /// ```compile_fail,E0277
     /// fn send<T: Send>(_: T) {}
-    /// send(pikake_traps::timeout_after(std::time::Duration::ZERO, std::future::ready(())));
+    /// send(pikake::timeout_after(std::time::Duration::ZERO, std::future::ready(())));
     /// ```
     Timeout => Result<F::Output, TimedOut>, |_, output: Option<F::Output>, expired: bool| {
         output.filter(|_| !expired).ok_or(TimedOut)
