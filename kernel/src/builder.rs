@@ -114,7 +114,7 @@ impl Settings {
 /// # Examples
 ///
 /// ```
-/// use pikake_kernel::Kernel;
+/// use pikake::Kernel;
 /// use std::time::Duration;
 ///
 /// let kernel = Kernel::builder().long_step(Some(Duration::from_millis(50))).build()?;

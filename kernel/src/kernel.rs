@@ -28,7 +28,7 @@ use crate::pick::{Fifo, Pick};
 /// # Examples
 ///
 /// ```
-/// use pikake_kernel::Kernel;
+/// use pikake::Kernel;
 ///
 /// let kernel = Kernel::new()?;
 /// let name = String::from("world");
@@ -163,10 +163,10 @@ impl<C: Clock + 'static, P: Pick + 'static, D: Driver + 'static> Kernel<C, P, D>
     /// # Examples
     ///
     /// ```
-    /// use pikake_kernel::Kernel;
+    /// use pikake::Kernel;
     ///
     /// let kernel = Kernel::new()?;
-    /// let task = kernel.enter(|| pikake_traps::spawn(async { 6 * 7 }))?;
+    /// let task = kernel.enter(|| pikake::spawn(async { 6 * 7 }))?;
     /// assert_eq!(kernel.run(task).unwrap(), 42);
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```

@@ -23,9 +23,9 @@ use crate::Kernel;
 /// # Examples
 ///
 /// ```
-/// use pikake_kernel::Kernels;
+/// use pikake::Kernels;
 ///
-/// let sum = pikake_kernel::run(async {
+/// let sum = pikake::run(async {
 ///     let kernels = Kernels::start(2)?;
 ///     let mut sum = 0;
 ///     for (kernel, number) in kernels.handles().iter().zip([40, 2]) {

@@ -16,8 +16,8 @@ use crate::Kernel;
 /// ```
 /// use std::time::Duration;
 ///
-/// let answer = pikake_kernel::run(async {
-///     pikake_traps::sleep(Duration::from_millis(1)).await.unwrap();
+/// let answer = pikake::run(async {
+///     pikake::sleep(Duration::from_millis(1)).await.unwrap();
 ///     6 * 7
 /// });
 /// assert_eq!(answer, 42);

@@ -73,7 +73,7 @@ impl<C: Clock + 'static, P: Pick + 'static, D: Driver + 'static> Kernel<C, P, D>
     /// # Examples
     ///
     /// ```
-    /// use pikake_kernel::Kernel;
+    /// use pikake::Kernel;
     ///
     /// let kernel = Kernel::new()?;
     /// let name = String::from("world");
