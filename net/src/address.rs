@@ -23,7 +23,7 @@ use crate::error::AddressErrors;
 ///
 /// ```no_run
 /// # async fn example() -> std::io::Result<()> {
-/// use pikake_net::TcpStream;
+/// use pikake::net::TcpStream;
 /// use std::net::Ipv6Addr;
 ///
 /// TcpStream::connect("example.org:80").await?;

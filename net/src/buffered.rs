@@ -123,7 +123,7 @@ pub(crate) async fn fill(slot: &RefCell<Buffer>, from: &impl Read) -> io::Result
 /// # Examples
 ///
 /// ```
-/// use pikake_net::{BufReader, MemoryStream, Write};
+/// use pikake::net::{BufReader, MemoryStream, Write};
 ///
 /// # async fn example() -> std::io::Result<()> {
 /// let (peer, stream) = MemoryStream::pair(1024);
@@ -181,8 +181,8 @@ impl<R: Read> BufReader<R> {
     /// # Examples
     ///
     /// ```
-    /// # pikake_sim::example(async {
-    /// use pikake_net::{BufReader, MemoryStream, Write};
+    /// # pikake::sim::example(async {
+    /// use pikake::net::{BufReader, MemoryStream, Write};
     ///
     /// let (near, far) = MemoryStream::pair(100);
     /// near.write_all(b"one\0two\0").await?;
@@ -243,8 +243,8 @@ impl<R: Read> BufReader<R> {
     /// # Examples
     ///
     /// ```
-    /// # pikake_sim::example(async {
-    /// use pikake_net::{BufReader, MemoryStream, Write};
+    /// # pikake::sim::example(async {
+    /// use pikake::net::{BufReader, MemoryStream, Write};
     ///
     /// let (near, far) = MemoryStream::pair(100);
     /// near.write_all(b"HELO example.org\r\n").await?;

@@ -15,7 +15,7 @@ use crate::buffered::{DEFAULT_READ_LIMIT, LimitExceeded};
 /// Messages of three bytes:
 ///
 /// ```
-/// use pikake_net::{Decode, Decoded};
+/// use pikake::net::{Decode, Decoded};
 ///
 /// struct Threes;
 ///
@@ -74,7 +74,7 @@ pub enum Decoded<T> {
 /// # Examples
 ///
 /// ```
-/// use pikake_net::Encode;
+/// use pikake::net::Encode;
 ///
 /// struct Decimal;
 ///
@@ -104,7 +104,7 @@ pub trait Encode {
 /// # Examples
 ///
 /// ```
-/// use pikake_net::{Decode, Decoded, Encode, LengthDelimited};
+/// use pikake::net::{Decode, Decoded, Encode, LengthDelimited};
 ///
 /// let mut codec = LengthDelimited::new(2).limit(1000);
 /// let mut bytes = Vec::new();
@@ -187,7 +187,7 @@ impl Encode for LengthDelimited {
 /// # Examples
 ///
 /// ```
-/// use pikake_net::{Decode, Decoded, LineCodec};
+/// use pikake::net::{Decode, Decoded, LineCodec};
 ///
 /// let mut codec = LineCodec::new();
 /// assert_eq!(codec.decode(b"one\r\ntwo").unwrap(), Decoded::Item("one".to_owned(), 5));

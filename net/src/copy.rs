@@ -75,9 +75,9 @@ impl Progress {
 /// # Examples
 ///
 /// ```
-/// # pikake_sim::example(async {
-/// use pikake_net::{MemoryStream, Read, Write, copy};
-/// use pikake_traps::spawn;
+/// # pikake::sim::example(async {
+/// use pikake::net::{MemoryStream, Read, Write, copy};
+/// use pikake::spawn;
 ///
 /// let (client, server) = MemoryStream::pair(100);
 /// spawn(async move { copy(&server, &server).await }).detach(); // an echo server
@@ -156,7 +156,7 @@ pub struct Copied {
 /// # Examples
 ///
 /// ```no_run
-/// use pikake_net::{TcpStream, copy_bidirectional};
+/// use pikake::net::{TcpStream, copy_bidirectional};
 ///
 /// # async fn example(client: TcpStream) -> std::io::Result<()> {
 /// let server = TcpStream::connect("backend.example:80").await?;

@@ -5,7 +5,8 @@
 //! names that a system may have.
 //!
 //! ```no_run
-//! use pikake_net::{Resolver, dns::DnsServers};
+//! use pikake::net::Resolver;
+//! use pikake::net::dns::DnsServers;
 //!
 //! # async fn example() -> std::io::Result<()> {
 //! let resolver = Resolver::builder().source(DnsServers::of_the_system()?).build();

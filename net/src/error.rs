@@ -20,8 +20,8 @@ use crate::halves::{OwnedReadHalf, OwnedWriteHalf};
 /// # Examples
 ///
 /// ```
-/// use pikake_net::interruption;
-/// use pikake_traps::Interrupted;
+/// use pikake::Interrupted;
+/// use pikake::net::interruption;
 /// use std::io;
 ///
 /// let error = io::Error::from(Interrupted::cancelled("stop"));
@@ -51,7 +51,7 @@ pub fn interruption(error: &io::Error) -> Option<&Interrupted> {
 /// Keeping the bytes before the end of the stream:
 ///
 /// ```no_run
-/// # async fn example(stream: pikake_net::TcpStream) -> std::io::Result<()> {
+/// # async fn example(stream: pikake::net::TcpStream) -> std::io::Result<()> {
 /// let mut buffer = [0; 512];
 /// let header = match stream.read_exact(&mut buffer).await {
 ///     Ok(()) => &buffer[..],
@@ -106,7 +106,7 @@ impl From<ReadExactError> for io::Error {
 /// Counting the bytes that are left:
 ///
 /// ```no_run
-/// # async fn example(stream: pikake_net::TcpStream, data: &[u8]) -> std::io::Result<()> {
+/// # async fn example(stream: pikake::net::TcpStream, data: &[u8]) -> std::io::Result<()> {
 /// if let Err(error) = stream.write_all(data).await {
 ///     println!("{} bytes are left: {}", data.len() - error.written, error.source);
 /// }
@@ -128,7 +128,7 @@ impl WriteAllError {
     /// # Examples
     ///
     /// ```
-    /// use pikake_net::WriteAllError;
+    /// use pikake::net::WriteAllError;
     ///
     /// assert_eq!(WriteAllError::written_in(&std::io::ErrorKind::BrokenPipe.into()), 0);
     /// ```
@@ -175,7 +175,7 @@ impl From<WriteAllError> for io::Error {
 ///
 /// ```
 /// # async fn example() -> std::io::Result<()> {
-/// use pikake_net::{AddressErrors, TcpStream};
+/// use pikake::net::{AddressErrors, TcpStream};
 ///
 /// let error = TcpStream::connect("localhost:9").await.unwrap_err();
 /// let errors = error.get_ref().and_then(|inside| inside.downcast_ref::<AddressErrors>());
@@ -183,7 +183,7 @@ impl From<WriteAllError> for io::Error {
 ///     println!("{address}: {error}");
 /// }
 /// # Ok(()) }
-/// # pikake_sim::example(example()).unwrap();
+/// # pikake::sim::example(example()).unwrap();
 /// ```
 #[derive(Debug)]
 pub struct AddressErrors {
@@ -273,7 +273,7 @@ impl Error for InContext {
 /// # Examples
 ///
 /// ```
-/// use pikake_net::in_context;
+/// use pikake::net::in_context;
 /// use std::io;
 ///
 /// let error = in_context(io::ErrorKind::NotFound.into(), || "open shop.db".to_owned());
@@ -296,7 +296,7 @@ pub fn in_context(source: io::Error, what: impl FnOnce() -> String) -> io::Error
 /// # Examples
 ///
 /// ```no_run
-/// # fn example(one: pikake_net::TcpStream, other: pikake_net::TcpStream) {
+/// # fn example(one: pikake::net::TcpStream, other: pikake::net::TcpStream) {
 /// let (read, _) = one.into_split();
 /// let (_, write) = other.into_split();
 /// let error = read.reunite(write).unwrap_err();

@@ -17,7 +17,7 @@ use crate::read_write::{Read, Write};
 /// # Examples
 ///
 /// ```
-/// use pikake_net::{FramedReader, FramedWriter, LineCodec, MemoryStream};
+/// use pikake::net::{FramedReader, FramedWriter, LineCodec, MemoryStream};
 ///
 /// # async fn example() -> std::io::Result<()> {
 /// let (one, other) = MemoryStream::pair(1024);

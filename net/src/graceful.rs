@@ -190,7 +190,7 @@ impl<A: fmt::Debug> fmt::Display for Farewell<A> {
 /// # Examples
 ///
 /// ```
-/// use pikake_net::{BufReader, Closing, Patience, TcpListener, TcpStream, serve_until};
+/// use pikake::net::{BufReader, Closing, Patience, TcpListener, TcpStream, serve_until};
 ///
 /// /// Answers line by line, and ends between two lines if the server ends.
 /// async fn answer(stream: TcpStream, closing: Closing) -> std::io::Result<()> {

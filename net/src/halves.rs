@@ -74,7 +74,7 @@ impl ReadHalf<'_> {
         self.socket
     }
 
-    reading!("pikake_net::ReadHalf<'_>");
+    reading!("pikake::net::ReadHalf<'_>");
 }
 
 impl WriteHalf<'_> {
@@ -92,7 +92,7 @@ impl WriteHalf<'_> {
         self.socket.shutdown(Shutdown::Write)
     }
 
-    writing!("pikake_net::WriteHalf<'_>");
+    writing!("pikake::net::WriteHalf<'_>");
 }
 
 impl<S> OwnedReadHalf<S> {
@@ -101,7 +101,7 @@ impl<S> OwnedReadHalf<S> {
         &self.socket
     }
 
-    reading!("pikake_net::OwnedReadHalf");
+    reading!("pikake::net::OwnedReadHalf");
 }
 
 impl<S> OwnedWriteHalf<S> {
@@ -124,7 +124,7 @@ impl<S> OwnedWriteHalf<S> {
     /// # Examples
     ///
     /// ```no_run
-    /// # async fn example(stream: pikake_net::TcpStream) -> std::io::Result<()> {
+    /// # async fn example(stream: pikake::net::TcpStream) -> std::io::Result<()> {
     /// let (read, write) = stream.into_split();
     /// write.forget(); // some servers close the connection at the end of their input
     /// let mut buffer = [0; 4096];
@@ -135,7 +135,7 @@ impl<S> OwnedWriteHalf<S> {
         self.ends = false;
     }
 
-    writing!("pikake_net::OwnedWriteHalf");
+    writing!("pikake::net::OwnedWriteHalf");
 }
 
 impl<S> Drop for OwnedWriteHalf<S> {

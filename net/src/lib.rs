@@ -10,7 +10,7 @@
 //! `write_all` move bytes before they end; their errors have the number.
 //!
 //! ```
-//! use pikake_net::{TcpListener, TcpStream, serve};
+//! use pikake::net::{TcpListener, TcpStream, serve};
 //!
 //! async fn echo(stream: TcpStream) -> std::io::Result<()> {
 //!     let mut buffer = [0; 4096];
@@ -32,7 +32,7 @@
 //! .await?;
 //! # Ok(()) }
 //! # let limit = std::time::Duration::from_secs(1);
-//! # assert!(pikake_sim::example(pikake_traps::timeout_after(limit, example())).is_err());
+//! # assert!(pikake::sim::example(pikake::timeout_after(limit, example())).is_err());
 //! ```
 //!
 //! # On top of sockets

@@ -54,11 +54,11 @@ macro_rules! listening {
         /// # Examples
         ///
         /// ```
-        /// # pikake_sim::example(async {
+        /// # pikake::sim::example(async {
         #[doc = $bind]
         #[doc = $client]
         /// for (stream, _) in listener.accept_many(100).await? {
-        ///     pikake_traps::spawn(async move { stream.write_all(b"hello").await }).detach();
+        ///     pikake::spawn(async move { stream.write_all(b"hello").await }).detach();
         /// }
         /// client.read_exact(&mut [0; 5]).await?;
         /// # std::io::Result::Ok(()) }).unwrap();

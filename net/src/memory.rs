@@ -81,7 +81,7 @@ impl Channel {
 /// # Examples
 ///
 /// ```
-/// use pikake_net::{MemoryStream, Read, Write};
+/// use pikake::net::{MemoryStream, Read, Write};
 ///
 /// # async fn example() -> std::io::Result<()> {
 /// let (one, other) = MemoryStream::pair(1024);

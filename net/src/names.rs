@@ -24,7 +24,7 @@ pub struct NameAnswer {
 /// # Examples
 ///
 /// ```
-/// use pikake_net::{NameAnswer, NameSource};
+/// use pikake::net::{NameAnswer, NameSource};
 /// use std::{future::Future, io, net::Ipv4Addr, pin::Pin};
 ///
 /// /// Every name is this machine.

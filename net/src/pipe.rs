@@ -20,7 +20,7 @@ use crate::socket::Socket;
 ///
 /// ```no_run
 /// # async fn example() -> std::io::Result<()> {
-/// let (reader, writer) = pikake_net::pipe()?;
+/// let (reader, writer) = pikake::net::pipe()?;
 /// writer.write_all(b"hello").await?;
 /// let mut buffer = [0; 16];
 /// assert_eq!(reader.read(&mut buffer).await?, 5);

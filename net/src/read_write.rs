@@ -24,7 +24,7 @@ use crate::unix::UnixStream;
 /// # Examples
 ///
 /// ```
-/// use pikake_net::Read;
+/// use pikake::net::Read;
 /// use std::io;
 ///
 /// /// Reads and discards all bytes, and returns their number.
@@ -58,7 +58,7 @@ pub trait Read {
 /// # Examples
 ///
 /// ```
-/// use pikake_net::Write;
+/// use pikake::net::Write;
 /// use std::io;
 ///
 /// async fn greet(to: impl Write) -> io::Result<()> {

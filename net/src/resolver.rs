@@ -148,7 +148,7 @@ struct Inner {
 ///
 /// ```no_run
 /// # async fn example() -> std::io::Result<()> {
-/// use pikake_net::Resolver;
+/// use pikake::net::Resolver;
 ///
 /// let resolver = Resolver::new();
 /// for _ in 0..3 {
@@ -178,7 +178,7 @@ impl Resolver {
     /// # Examples
     ///
     /// ```
-    /// use pikake_net::Resolver;
+    /// use pikake::net::Resolver;
     /// use std::time::Duration;
     ///
     /// let resolver = Resolver::builder()

@@ -18,7 +18,7 @@ use pikake_traps::Bound;
 ///
 /// ```no_run
 /// # async fn example() -> std::io::Result<()> {
-/// use pikake_net::{SendIo, TcpStream};
+/// use pikake::net::{SendIo, TcpStream};
 ///
 /// let stream = SendIo::new(TcpStream::connect("127.0.0.1:5672").await?);
 /// let boxed: Box<dyn std::any::Any + Send> = Box::new(stream);

@@ -51,7 +51,7 @@ const SHORTAGE_PAUSE_LIMIT: Duration = Duration::from_secs(1);
 /// # Examples
 ///
 /// ```
-/// use pikake_net::{Listener, TcpListener, TcpStream};
+/// use pikake::net::{Listener, TcpListener, TcpStream};
 /// use std::{io, net::SocketAddr};
 ///
 /// /// Connections on which small writes are sent at once.
@@ -150,7 +150,7 @@ listen_through!(&L, Rc<L>);
 /// # Examples
 ///
 /// ```
-/// use pikake_net::{TcpListener, TcpStream, serve};
+/// use pikake::net::{TcpListener, TcpStream, serve};
 /// use std::net::SocketAddr;
 ///
 /// async fn greet(stream: TcpStream, peer: SocketAddr) {
@@ -164,7 +164,7 @@ listen_through!(&L, Rc<L>);
 /// serve(listener, 1000, greet).await?;
 /// # Ok(()) }
 /// # let limit = std::time::Duration::from_secs(1);
-/// # assert!(pikake_sim::example(pikake_traps::timeout_after(limit, example())).is_err());
+/// # assert!(pikake::sim::example(pikake::timeout_after(limit, example())).is_err());
 /// ```
 ///
 /// # Cancellation

@@ -406,7 +406,7 @@ macro_rules! whole {
         /// ```no_run
         #[doc = concat!("# async fn example(stream: ", $name, ") -> std::io::Result<()> {")]
         /// let (read, write) = stream.into_split();
-        /// let writer = pikake_traps::spawn(async move { write.write_all(b"hello").await });
+        /// let writer = pikake::spawn(async move { write.write_all(b"hello").await });
         /// let mut buffer = [0; 4096];
         /// let length = read.read(&mut buffer).await?;
         /// # Ok(()) }

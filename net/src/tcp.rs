@@ -44,16 +44,16 @@ impl TcpStream {
     ///
     /// ```
     /// # async fn example() -> Result<(), Box<dyn std::error::Error>> {
-    /// use pikake_net::TcpStream;
-    /// use pikake_traps::timeout_after;
+    /// use pikake::net::TcpStream;
+    /// use pikake::timeout_after;
     /// use std::time::Duration;
     ///
     /// let limit = Duration::from_secs(3);
     /// let stream = timeout_after(limit, TcpStream::connect("example.org:80")).await??;
     /// # Ok(()) }
-    /// # let mut sim = pikake_sim::Sim::new(0);
+    /// # let mut sim = pikake::sim::Sim::new(0);
     /// # sim.host("example.org", || async {
-    /// #     let listener = pikake_net::TcpListener::bind("0.0.0.0:80").await.unwrap();
+    /// #     let listener = pikake::net::TcpListener::bind("0.0.0.0:80").await.unwrap();
     /// #     while listener.accept().await.is_ok() {}
     /// # });
     /// # sim.run_here("client", example()).unwrap().outcome.unwrap().unwrap();
@@ -152,7 +152,7 @@ impl TcpStream {
         }
     }
 
-    whole!(TcpStream, "pikake_net::TcpStream", SocketAddr, ip, std::net::TcpStream);
+    whole!(TcpStream, "pikake::net::TcpStream", SocketAddr, ip, std::net::TcpStream);
 }
 
 owned_halves!(TcpStream);
@@ -163,15 +163,15 @@ owned_halves!(TcpStream);
 ///
 /// ```
 /// # async fn example() -> std::io::Result<()> {
-/// use pikake_net::TcpListener;
+/// use pikake::net::TcpListener;
 ///
 /// let listener = TcpListener::bind("127.0.0.1:0").await?;
 /// println!("listening at {}", listener.local_addr()?);
-/// # let client = pikake_net::TcpStream::connect(listener.local_addr()?);
-/// # pikake_traps::spawn(async { client.await }).detach();
+/// # let client = pikake::net::TcpStream::connect(listener.local_addr()?);
+/// # pikake::spawn(async { client.await }).detach();
 /// let (stream, peer) = listener.accept().await?;
 /// # Ok(()) }
-/// # pikake_sim::example(example()).unwrap();
+/// # pikake::sim::example(example()).unwrap();
 /// ```
 ///
 /// For a server, see [`serve`](crate::serve()).
@@ -215,8 +215,8 @@ impl TcpListener {
     /// # Examples
     ///
     /// ```no_run
-    /// # async fn example(others: Vec<pikake_traps::KernelHandle>) {
-    /// use pikake_net::{TcpListener, serve};
+    /// # async fn example(others: Vec<pikake::KernelHandle>) {
+    /// use pikake::net::{TcpListener, serve};
     ///
     /// for kernel in &others {
     ///     let served = kernel.spawn(|| async {
@@ -254,7 +254,7 @@ impl TcpListener {
         SocketAddr,
         ip,
         std::net::TcpListener,
-        r#"let listener = pikake_net::TcpListener::bind("127.0.0.1:0").await?;"#,
-        "let client = pikake_net::TcpStream::connect(listener.local_addr()?).await?;"
+        r#"let listener = pikake::net::TcpListener::bind("127.0.0.1:0").await?;"#,
+        "let client = pikake::net::TcpStream::connect(listener.local_addr()?).await?;"
     );
 }

@@ -6,8 +6,8 @@
 //! never finishes it delays no other client.
 //!
 //! ```no_run
-//! use pikake_net::tls::{Identity, TlsAcceptor};
-//! use pikake_net::{TcpListener, serve};
+//! use pikake::net::tls::{Identity, TlsAcceptor};
+//! use pikake::net::{TcpListener, serve};
 //!
 //! # async fn example() -> std::io::Result<()> {
 //! let identity = Identity::from_pem_files("server.crt", "server.key")?;
@@ -264,8 +264,8 @@ impl TlsConnectorBuilder {
 /// # Examples
 ///
 /// ```no_run
-/// use pikake_net::TcpStream;
-/// use pikake_net::tls::TlsConnector;
+/// use pikake::net::TcpStream;
+/// use pikake::net::tls::TlsConnector;
 ///
 /// # async fn example() -> std::io::Result<()> {
 /// let connector = TlsConnector::builder().platform_roots()?.build()?;

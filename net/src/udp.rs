@@ -21,13 +21,13 @@ use crate::socket::{Socket, ip, wrong_option};
 ///
 /// ```
 /// # async fn example() -> std::io::Result<()> {
-/// use pikake_net::UdpSocket;
+/// use pikake::net::UdpSocket;
 /// use std::net::{Ipv4Addr, SocketAddr};
 ///
 /// let socket = UdpSocket::bind("127.0.0.1:0").await?;
 /// socket.send_to(b"ping", SocketAddr::from((Ipv4Addr::LOCALHOST, 7000))).await?;
 /// # Ok(()) }
-/// # pikake_sim::example(example()).unwrap();
+/// # pikake::sim::example(example()).unwrap();
 /// ```
 #[derive(Debug)]
 pub struct UdpSocket {
@@ -147,5 +147,5 @@ impl UdpSocket {
         }
     }
 
-    datagrams!("pikake_net::UdpSocket", SocketAddr, ip, std::net::UdpSocket);
+    datagrams!("pikake::net::UdpSocket", SocketAddr, ip, std::net::UdpSocket);
 }

@@ -52,10 +52,10 @@ impl UnixStream {
     ///
     /// ```
     /// # async fn example() -> std::io::Result<()> {
-    /// # let _listener = pikake_net::UnixListener::bind("/run/app.sock")?;
-    /// let stream = pikake_net::UnixStream::connect("/run/app.sock").await?;
+    /// # let _listener = pikake::net::UnixListener::bind("/run/app.sock")?;
+    /// let stream = pikake::net::UnixStream::connect("/run/app.sock").await?;
     /// # Ok(()) }
-    /// # pikake_sim::example(example()).unwrap();
+    /// # pikake::sim::example(example()).unwrap();
     /// ```
     ///
     /// # Cancellation
@@ -89,10 +89,10 @@ impl UnixStream {
     ///
     /// ```
     /// # async fn example() -> std::io::Result<()> {
-    /// let (one, other) = pikake_net::UnixStream::pair()?;
+    /// let (one, other) = pikake::net::UnixStream::pair()?;
     /// one.write_all(b"hello").await?;
     /// # Ok(()) }
-    /// # pikake_sim::example(example()).unwrap();
+    /// # pikake::sim::example(example()).unwrap();
     /// ```
     ///
     /// # Errors
@@ -108,7 +108,7 @@ impl UnixStream {
         Ok((Self { socket: one }, Self { socket: other }))
     }
 
-    whole!(UnixStream, "pikake_net::UnixStream", SocketAddr, unix, std::os::unix::net::UnixStream);
+    whole!(UnixStream, "pikake::net::UnixStream", SocketAddr, unix, std::os::unix::net::UnixStream);
 }
 
 owned_halves!(UnixStream);
@@ -146,14 +146,14 @@ pub(crate) fn at_path(error: io::Error, doing: &str, path: &Path) -> io::Error {
 ///
 /// ```
 /// # async fn example() -> std::io::Result<()> {
-/// use pikake_net::UnixListener;
+/// use pikake::net::UnixListener;
 ///
 /// let listener = UnixListener::bind("/run/app.sock")?;
-/// # let client = pikake_net::UnixStream::connect("/run/app.sock");
-/// # pikake_traps::spawn(async { client.await }).detach();
+/// # let client = pikake::net::UnixStream::connect("/run/app.sock");
+/// # pikake::spawn(async { client.await }).detach();
 /// let (stream, _) = listener.accept().await?;
 /// # Ok(()) }
-/// # pikake_sim::example(example()).unwrap();
+/// # pikake::sim::example(example()).unwrap();
 /// ```
 #[derive(Debug)]
 pub struct UnixListener {
@@ -185,7 +185,7 @@ impl UnixListener {
         SocketAddr,
         unix,
         std::os::unix::net::UnixListener,
-        r#"let listener = pikake_net::UnixListener::bind("/run/greeter")?;"#,
-        r#"let client = pikake_net::UnixStream::connect("/run/greeter").await?;"#
+        r#"let listener = pikake::net::UnixListener::bind("/run/greeter")?;"#,
+        r#"let client = pikake::net::UnixStream::connect("/run/greeter").await?;"#
     );
 }

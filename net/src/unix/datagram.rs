@@ -17,13 +17,13 @@ use crate::unix::at_path;
 ///
 /// ```
 /// # async fn example() -> std::io::Result<()> {
-/// use pikake_net::UnixDatagram;
+/// use pikake::net::UnixDatagram;
 ///
 /// # let _manager = UnixDatagram::bind("/run/notify.sock")?;
 /// let socket = UnixDatagram::unbound()?;
 /// socket.send_to(b"READY=1", "/run/notify.sock").await?;
 /// # Ok(()) }
-/// # pikake_sim::example(example()).unwrap();
+/// # pikake::sim::example(example()).unwrap();
 /// ```
 #[derive(Debug)]
 pub struct UnixDatagram {
@@ -124,5 +124,5 @@ impl UnixDatagram {
         }
     }
 
-    datagrams!("pikake_net::UnixDatagram", SocketAddr, unix, std::os::unix::net::UnixDatagram);
+    datagrams!("pikake::net::UnixDatagram", SocketAddr, unix, std::os::unix::net::UnixDatagram);
 }
