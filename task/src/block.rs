@@ -26,19 +26,20 @@ use crate::group::TaskGroup;
 /// ```
 /// # use std::time::Duration;
 /// # async fn answer(line: u32) {}
-/// # async fn example() -> Result<(), pikake_task::GroupError> {
-/// use pikake_task::{GroupError, task_group};
+/// # async fn example() -> Result<(), pikake::task::GroupError> {
+/// use pikake::task::GroupError;
+/// use pikake::task_group;
 ///
 /// let lines = task_group(async |group| {
 ///     for line in 0..10 {
 ///         group.spawn(answer(line));
-///         pikake_traps::sleep(Duration::from_millis(1)).await?;
+///         pikake::sleep(Duration::from_millis(1)).await?;
 ///     }
 ///     Ok::<_, GroupError>(10)
 /// })
 /// .await?;
 /// # Ok(()) }
-/// # pikake_sim::example(example()).unwrap();
+/// # pikake::sim::example(example()).unwrap();
 /// ```
 ///
 /// # Cancellation
@@ -72,7 +73,7 @@ where
 /// ```
 /// # async fn copy(file: u32) -> std::io::Result<()> { Ok(()) }
 /// # async fn example() -> std::io::Result<()> {
-/// pikake_task::try_task_group(async |group| {
+/// pikake::try_task_group(async |group| {
 ///     for file in 0..10 {
 ///         group.spawn(copy(file));
 ///     }
@@ -80,7 +81,7 @@ where
 /// })
 /// .await
 /// # }
-/// # pikake_sim::example(example()).unwrap();
+/// # pikake::sim::example(example()).unwrap();
 /// ```
 ///
 /// # Errors

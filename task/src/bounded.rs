@@ -23,10 +23,10 @@ use crate::spawner::Member;
 ///
 /// ```no_run
 /// # struct Requests;
-/// # impl Requests { async fn next(&mut self) -> Result<u32, pikake_traps::Interrupted> { Ok(1) } }
+/// # impl Requests { async fn next(&mut self) -> Result<u32, pikake::Interrupted> { Ok(1) } }
 /// # async fn answer(request: u32) {}
-/// # async fn example(mut requests: Requests) -> Result<(), pikake_task::GroupError> {
-/// use pikake_task::TaskGroup;
+/// # async fn example(mut requests: Requests) -> Result<(), pikake::task::GroupError> {
+/// use pikake::TaskGroup;
 ///
 /// let mut group = TaskGroup::bounded(100);
 /// for _ in 0..10_000 {

@@ -118,7 +118,7 @@ impl Error for Failure {
 ///
 /// ```
 /// # async fn example() {
-/// use pikake_task::TaskGroup;
+/// use pikake::TaskGroup;
 ///
 /// let mut group = TaskGroup::new();
 /// group.spawn_named("reader", async { "12".parse::<u8>() });
@@ -127,7 +127,7 @@ impl Error for Failure {
 /// assert_eq!(error.failures().len(), 1);
 /// assert_eq!(error.failures()[0].name(), "writer");
 /// # }
-/// # pikake_sim::example(example());
+/// # pikake::sim::example(example());
 /// ```
 pub struct GroupError(Box<Inner>);
 

@@ -25,8 +25,8 @@ use crate::spawner::{Member, MemberBuilder, Spawner};
 ///
 /// ```
 /// # async fn fetch(page: u32) -> Result<String, std::io::Error> { Ok(page.to_string()) }
-/// # async fn example() -> Result<(), pikake_task::GroupError> {
-/// use pikake_task::TaskGroup;
+/// # async fn example() -> Result<(), pikake::task::GroupError> {
+/// use pikake::TaskGroup;
 ///
 /// let mut group = TaskGroup::new();
 /// for page in 1..=3 {
@@ -34,7 +34,7 @@ use crate::spawner::{Member, MemberBuilder, Spawner};
 /// }
 /// let pages: Vec<String> = group.try_join_all().await?; // in the order of the spawns
 /// # Ok(()) }
-/// # pikake_sim::example(example()).unwrap();
+/// # pikake::sim::example(example()).unwrap();
 /// ```
 ///
 /// # Cancellation
@@ -146,7 +146,7 @@ impl<T: 'static> TaskGroup<T> {
     /// # Examples
     ///
     /// ```
-    /// # async fn example(mut group: pikake_task::TaskGroup<u32>) -> Result<(), pikake_task::GroupError> {
+    /// # async fn example(mut group: pikake::TaskGroup<u32>) -> Result<(), pikake::task::GroupError> {
     /// while let Some(done) = group.next_done().await? {
     ///     match done.outcome {
     ///         Ok(value) => println!("{} gave {value}", done.member.id()),
@@ -154,8 +154,8 @@ impl<T: 'static> TaskGroup<T> {
     ///     }
     /// }
     /// # Ok(()) }
-    /// # pikake_sim::example(async {
-    /// #     let mut group = pikake_task::TaskGroup::new();
+    /// # pikake::sim::example(async {
+    /// #     let mut group = pikake::TaskGroup::new();
     /// #     group.spawn(async { 7 });
     /// #     example(group).await
     /// # })

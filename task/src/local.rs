@@ -21,7 +21,7 @@ use pikake_traps::{Current, LocalKey, try_current};
 /// # Examples
 ///
 /// ```
-/// use pikake_task::TaskLocal;
+/// use pikake::task::TaskLocal;
 /// use std::cell::Cell;
 ///
 /// static USER: TaskLocal<String> = TaskLocal::new();
@@ -32,7 +32,7 @@ use pikake_traps::{Current, LocalKey, try_current};
 /// QUERIES.with(|count| count.set(count.get() + 1));
 /// assert_eq!(USER.with(|user| user.len()), 3);
 /// # }
-/// # pikake_sim::example(example());
+/// # pikake::sim::example(example());
 /// ```
 pub struct TaskLocal<T: 'static> {
     first: Option<fn() -> T>,
@@ -183,7 +183,7 @@ impl std::error::Error for LocalError {}
 /// ```
 /// use std::cell::Cell;
 ///
-/// pikake_task::local! {
+/// pikake::task::local! {
 ///     /// The user of the request.
 ///     pub static USER: String;
 ///     static QUERIES: Cell<u32> = Cell::new(0);
@@ -193,7 +193,7 @@ impl std::error::Error for LocalError {}
 /// USER.set("ada".into());
 /// QUERIES.with(|count| count.set(count.get() + 1));
 /// # }
-/// # pikake_sim::example(example());
+/// # pikake::sim::example(example());
 /// ```
 #[macro_export]
 macro_rules! local {

@@ -25,8 +25,8 @@ use crate::parallel::Outcomes;
 ///
 /// ```
 /// # async fn fetch(page: u32) -> String { page.to_string() }
-/// # async fn example() -> Result<(), pikake_traps::Interrupted> {
-/// use pikake_task::ordered_map;
+/// # async fn example() -> Result<(), pikake::Interrupted> {
+/// use pikake::task::ordered_map;
 ///
 /// let mut pages = ordered_map(1..=1000, 10, fetch);
 /// while let Some(page) = pages.next_outcome().await? {
@@ -36,7 +36,7 @@ use crate::parallel::Outcomes;
 ///     }
 /// }
 /// # Ok(()) }
-/// # pikake_sim::example(example()).unwrap();
+/// # pikake::sim::example(example()).unwrap();
 /// ```
 ///
 /// # Panics

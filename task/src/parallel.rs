@@ -18,12 +18,12 @@ pub type Outcomes<T> = Vec<Result<T, TaskError>>;
 /// # Examples
 ///
 /// ```
-/// # async fn example() -> Result<(), pikake_traps::Interrupted> {
-/// let squares = pikake_task::in_parallel((1..=3).map(|n| async move { n * n })).await?;
+/// # async fn example() -> Result<(), pikake::Interrupted> {
+/// let squares = pikake::task::in_parallel((1..=3).map(|n| async move { n * n })).await?;
 /// let squares: Result<Vec<i32>, _> = squares.into_iter().collect();
 /// assert_eq!(squares.unwrap(), [1, 4, 9]);
 /// # Ok(()) }
-/// # pikake_sim::example(example()).unwrap();
+/// # pikake::sim::example(example()).unwrap();
 /// ```
 ///
 /// # Cancellation

@@ -35,7 +35,7 @@ use pikake_traps::{
 /// #     fn count(&mut self, table: &str) -> std::io::Result<u64> { Ok(1) }
 /// # }
 /// # async fn example() -> Result<(), Box<dyn std::error::Error>> {
-/// use pikake_task::ThreadProxy;
+/// use pikake::thread::ThreadProxy;
 ///
 /// let database = ThreadProxy::open(|| Database::open("shop.db")).await??;
 /// let orders = database.call(|database| database.count("orders")).await??;

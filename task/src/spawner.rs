@@ -63,7 +63,8 @@ impl fmt::Debug for Member {
 /// # Examples
 ///
 /// ```
-/// use pikake_task::{Spawner, TaskGroup};
+/// use pikake::TaskGroup;
+/// use pikake::task::Spawner;
 ///
 /// async fn visit(page: u32, spawner: Spawner<()>) {
 ///     if page < 1_000 {
@@ -75,12 +76,12 @@ impl fmt::Debug for Member {
 /// #     Box::pin(visit(page, spawner))
 /// # }
 ///
-/// # async fn example() -> Result<(), pikake_task::GroupError> {
+/// # async fn example() -> Result<(), pikake::task::GroupError> {
 /// let mut group = TaskGroup::new();
 /// group.spawn(visit(1, group.spawner()));
 /// group.join_all().await?;
 /// # Ok(()) }
-/// # pikake_sim::example(example()).unwrap();
+/// # pikake::sim::example(example()).unwrap();
 /// ```
 pub struct Spawner<T: 'static>(pub(crate) Rc<Members<T>>);
 

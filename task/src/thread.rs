@@ -84,13 +84,13 @@ fn as_cancel(why: Interrupted) -> Interrupted {
 ///
 /// ```no_run
 /// # use std::time::Duration;
-/// # async fn example() -> Result<(), pikake_traps::TaskError> {
-/// use pikake_task::thread;
+/// # async fn example() -> Result<(), pikake::TaskError> {
+/// use pikake::thread;
 ///
 /// let task = thread::spawn_thread(|| {
 ///     let sum: u64 = (0..1_000_000).sum(); // may take long, or block
-///     thread::block_on(|| pikake_traps::sleep(Duration::from_millis(10)))??;
-///     Ok::<_, pikake_traps::Interrupted>(sum)
+///     thread::block_on(|| pikake::sleep(Duration::from_millis(10)))??;
+///     Ok::<_, pikake::Interrupted>(sum)
 /// });
 /// let sum = task.await?;
 /// # Ok(()) }
@@ -128,8 +128,8 @@ where
 /// # Examples
 ///
 /// ```no_run
-/// # async fn example() -> Result<(), pikake_task::GroupError> {
-/// use pikake_task::{TaskGroup, thread};
+/// # async fn example() -> Result<(), pikake::task::GroupError> {
+/// use pikake::{TaskGroup, thread};
 ///
 /// let mut group = TaskGroup::new();
 /// for number in 1..=3 {
