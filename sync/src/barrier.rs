@@ -20,23 +20,23 @@ use crate::signals::{Signals, signal};
 /// ```
 /// # async fn step(round: u32) {}
 /// # async fn example() {
-/// use pikake_sync::Barrier;
+/// use pikake::sync::Barrier;
 /// use std::rc::Rc;
 ///
 /// let barrier = Rc::new(Barrier::new(3));
 /// for _ in 0..3 {
 ///     let barrier = barrier.clone();
-///     let worker = pikake_traps::spawn(async move {
+///     let worker = pikake::spawn(async move {
 ///         for round in 0..10 {
 ///             step(round).await;
 ///             barrier.wait().await?; // until all have done this round
 ///         }
-///         Ok::<_, pikake_traps::Interrupted>(())
+///         Ok::<_, pikake::Interrupted>(())
 ///     });
 ///     worker.detach();
 /// }
 /// # }
-/// # pikake_sim::example(example());
+/// # pikake::sim::example(example());
 /// ```
 pub struct Barrier {
     size: usize,

@@ -26,15 +26,15 @@ use crate::signals::{Signal, Signals, signal};
 /// # Examples
 ///
 /// ```
-/// # pikake_sim::example(async {
-/// let (sender, mut one) = pikake_sync::broadcast::channel(16);
+/// # pikake::sim::example(async {
+/// let (sender, mut one) = pikake::sync::broadcast::channel(16);
 /// let mut other = sender.subscribe();
 /// sender.send("hello");
 /// assert_eq!(one.recv().await?, Some("hello"));
 /// assert_eq!(other.recv().await?, Some("hello"));
 /// drop(sender);
 /// assert_eq!(one.recv().await?, None);
-/// # Ok::<_, pikake_sync::broadcast::RecvError>(()) }).unwrap();
+/// # Ok::<_, pikake::sync::broadcast::RecvError>(()) }).unwrap();
 /// ```
 ///
 /// # Panics

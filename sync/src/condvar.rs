@@ -21,26 +21,26 @@ use crate::signals::{Signals, signal};
 /// # Examples
 ///
 /// ```
-/// # async fn example() -> Result<(), pikake_traps::Interrupted> {
-/// use pikake_sync::{Condvar, Mutex};
+/// # async fn example() -> Result<(), pikake::Interrupted> {
+/// use pikake::sync::{Condvar, Mutex};
 /// use std::rc::Rc;
 ///
 /// let shared = Rc::new((Mutex::new(0), Condvar::new()));
-/// let counter = pikake_traps::spawn({
+/// let counter = pikake::spawn({
 ///     let shared = shared.clone();
 ///     async move {
 ///         for _ in 0..10 {
 ///             *shared.0.lock().await? += 1;
 ///             shared.1.notify_all();
 ///         }
-///         Ok::<_, pikake_traps::Interrupted>(())
+///         Ok::<_, pikake::Interrupted>(())
 ///     }
 /// });
 /// let count = shared.0.lock().await?;
 /// let count = shared.1.wait_while(count, |count| *count < 10).await?;
 /// assert_eq!(*count, 10);
 /// # Ok(()) }
-/// # pikake_sim::example(example()).unwrap();
+/// # pikake::sim::example(example()).unwrap();
 /// ```
 #[derive(Default)]
 pub struct Condvar {

@@ -76,8 +76,8 @@ impl Error for TryGetError {}
 /// # Examples
 ///
 /// ```
-/// # pikake_sim::example(async {
-/// use pikake_sync::{NotPut, Queue};
+/// # pikake::sim::example(async {
+/// use pikake::sync::{NotPut, Queue};
 ///
 /// let queue = Queue::unbounded();
 /// queue.close();

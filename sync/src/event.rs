@@ -17,19 +17,19 @@ use crate::signals::{Signals, signal};
 /// # Examples
 ///
 /// ```
-/// # async fn example() -> Result<(), pikake_traps::TaskError> {
-/// use pikake_sync::Event;
+/// # async fn example() -> Result<(), pikake::TaskError> {
+/// use pikake::sync::Event;
 /// use std::rc::Rc;
 ///
 /// let ready = Rc::new(Event::new());
-/// let server = pikake_traps::spawn({
+/// let server = pikake::spawn({
 ///     let ready = ready.clone();
 ///     async move { ready.wait().await }
 /// });
 /// ready.set();
 /// server.await??;
 /// # Ok(()) }
-/// # pikake_sim::example(example()).unwrap();
+/// # pikake::sim::example(example()).unwrap();
 /// ```
 #[derive(Default)]
 pub struct Event {

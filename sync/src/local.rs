@@ -12,7 +12,7 @@ use std::fmt;
 /// # Examples
 ///
 /// ```
-/// use pikake_sync::Local;
+/// use pikake::sync::Local;
 /// use std::collections::HashMap;
 /// use std::rc::Rc;
 ///

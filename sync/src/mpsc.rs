@@ -30,8 +30,8 @@ pub type SendError<T> = PutError<T>;
 /// # Examples
 ///
 /// ```
-/// # pikake_sim::example(async {
-/// let (sender, mut receiver) = pikake_sync::mpsc::bounded(8);
+/// # pikake::sim::example(async {
+/// let (sender, mut receiver) = pikake::sync::mpsc::bounded(8);
 /// let other = sender.clone();
 /// sender.send(1).await?;
 /// other.send(2).await?;

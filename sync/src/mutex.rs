@@ -24,8 +24,8 @@ use crate::lock::{Lock, Locking};
 /// # Examples
 ///
 /// ```
-/// # pikake_sim::example(async {
-/// use pikake_sync::Mutex;
+/// # pikake::sim::example(async {
+/// use pikake::sync::Mutex;
 ///
 /// let balance = Mutex::new(100);
 /// {
@@ -34,7 +34,7 @@ use crate::lock::{Lock, Locking};
 ///     // … and awaits that must end before other tasks see the change.
 /// }
 /// assert_eq!(*balance.lock().await?, 90);
-/// # Ok::<_, pikake_traps::Interrupted>(()) }).unwrap();
+/// # Ok::<_, pikake::Interrupted>(()) }).unwrap();
 /// ```
 #[derive(Default)]
 pub struct Mutex<T: ?Sized> {

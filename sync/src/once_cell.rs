@@ -17,14 +17,14 @@ use crate::signals::{Signals, signal};
 /// # Examples
 ///
 /// ```
-/// # pikake_sim::example(async {
-/// use pikake_sync::OnceCell;
+/// # pikake::sim::example(async {
+/// use pikake::sync::OnceCell;
 ///
 /// let greeting = OnceCell::new();
 /// let text = greeting.get_or_init(async || "hello").await?;
 /// assert_eq!(*text, "hello");
 /// assert_eq!(greeting.get(), Some(&"hello"));
-/// # Ok::<_, pikake_traps::Interrupted>(()) }).unwrap();
+/// # Ok::<_, pikake::Interrupted>(()) }).unwrap();
 /// ```
 #[derive(Default)]
 pub struct OnceCell<T> {

@@ -20,11 +20,11 @@ use crate::signals::{Signal, Signals, signal};
 /// # Examples
 ///
 /// ```
-/// # pikake_sim::example(async {
-/// let (sender, receiver) = pikake_sync::oneshot::channel();
+/// # pikake::sim::example(async {
+/// let (sender, receiver) = pikake::sync::oneshot::channel();
 /// sender.send(42).unwrap();
 /// assert_eq!(receiver.await?, 42);
-/// # Ok::<_, pikake_sync::oneshot::RecvError>(()) }).unwrap();
+/// # Ok::<_, pikake::sync::oneshot::RecvError>(()) }).unwrap();
 /// ```
 pub fn channel<T>() -> (Sender<T>, Receiver<T>) {
     let shared = Rc::new(Shared {

@@ -18,14 +18,14 @@ use crate::signals::{Signals, signal};
 /// # Examples
 ///
 /// ```
-/// # pikake_sim::example(async {
-/// use pikake_sync::Promise;
+/// # pikake::sim::example(async {
+/// use pikake::sync::Promise;
 ///
 /// let port = Promise::new();
 /// port.set(8080).unwrap();
 /// assert_eq!(*port.wait().await?, 8080);
 /// assert_eq!(port.set(9090), Err(9090));
-/// # Ok::<_, pikake_traps::Interrupted>(()) }).unwrap();
+/// # Ok::<_, pikake::Interrupted>(()) }).unwrap();
 /// ```
 #[derive(Default)]
 pub struct Promise<T> {

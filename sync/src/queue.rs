@@ -45,8 +45,8 @@ use waits::{Get, GetRequest, Next, Put, QueueStream};
 /// # Examples
 ///
 /// ```
-/// # pikake_sim::example(async {
-/// use pikake_sync::Queue;
+/// # pikake::sim::example(async {
+/// use pikake::sync::Queue;
 ///
 /// let queue = Queue::bounded(2);
 /// queue.put("first").await?;
@@ -61,13 +61,13 @@ use waits::{Get, GetRequest, Next, Put, QueueStream};
 /// ```
 /// # async fn copy(file: u32) {}
 /// # async fn example() -> Result<(), Box<dyn std::error::Error>> {
-/// use pikake_sync::Queue;
+/// use pikake::sync::Queue;
 /// use std::rc::Rc;
 ///
 /// let files = Rc::new(Queue::unbounded());
 /// for _ in 0..4 {
 ///     let files = files.clone();
-///     let worker = pikake_traps::spawn(async move {
+///     let worker = pikake::spawn(async move {
 ///         while let Ok(file) = files.get().await {
 ///             copy(file).await;
 ///             files.task_done().expect("called once per item");
@@ -81,7 +81,7 @@ use waits::{Get, GetRequest, Next, Put, QueueStream};
 /// files.join().await?;
 /// files.close(); // the workers end
 /// # Ok(()) }
-/// # pikake_sim::example(example()).unwrap();
+/// # pikake::sim::example(example()).unwrap();
 /// ```
 pub type Queue<T> = AnyQueue<Fifo<T>>;
 
@@ -90,7 +90,7 @@ pub type Queue<T> = AnyQueue<Fifo<T>>;
 /// # Examples
 ///
 /// ```
-/// use pikake_sync::PriorityQueue;
+/// use pikake::sync::PriorityQueue;
 ///
 /// let queue = PriorityQueue::unbounded();
 /// for number in [3, 1, 2] {
@@ -105,7 +105,7 @@ pub type PriorityQueue<T> = AnyQueue<Smallest<T>>;
 /// # Examples
 ///
 /// ```
-/// use pikake_sync::LifoQueue;
+/// use pikake::sync::LifoQueue;
 ///
 /// let queue = LifoQueue::unbounded();
 /// for number in [3, 1, 2] {

@@ -21,11 +21,11 @@ use crate::lock::{Lock, Locking};
 /// # Examples
 ///
 /// ```
-/// # async fn example() -> Result<(), pikake_traps::Interrupted> {
-/// use pikake_sync::ReentrantMutex;
+/// # async fn example() -> Result<(), pikake::Interrupted> {
+/// use pikake::sync::ReentrantMutex;
 /// use std::cell::Cell;
 ///
-/// async fn add(sum: &ReentrantMutex<Cell<u32>>, number: u32) -> Result<(), pikake_traps::Interrupted> {
+/// async fn add(sum: &ReentrantMutex<Cell<u32>>, number: u32) -> Result<(), pikake::Interrupted> {
 ///     let sum = sum.lock().await?;
 ///     sum.set(sum.get() + number);
 ///     Ok(())
@@ -37,7 +37,7 @@ use crate::lock::{Lock, Locking};
 /// add(&sum, 2).await?;
 /// assert_eq!(all.get(), 3);
 /// # Ok(()) }
-/// # pikake_sim::example(example()).unwrap();
+/// # pikake::sim::example(example()).unwrap();
 /// ```
 #[derive(Default)]
 pub struct ReentrantMutex<T: ?Sized> {

@@ -24,8 +24,8 @@ use crate::permits::{PermitRequest, take};
 /// # Examples
 ///
 /// ```
-/// # pikake_sim::example(async {
-/// use pikake_sync::RwLock;
+/// # pikake::sim::example(async {
+/// use pikake::sync::RwLock;
 ///
 /// let routes = RwLock::new(vec!["/"]);
 /// {
@@ -33,7 +33,7 @@ use crate::permits::{PermitRequest, take};
 ///     assert_eq!(one.len() + other.len(), 2);
 /// }
 /// routes.write().await?.push("/about");
-/// # Ok::<_, pikake_traps::Interrupted>(()) }).unwrap();
+/// # Ok::<_, pikake::Interrupted>(()) }).unwrap();
 /// ```
 #[derive(Default)]
 pub struct RwLock<T: ?Sized> {

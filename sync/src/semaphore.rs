@@ -24,8 +24,8 @@ use crate::permits::{PermitRequest, take};
 /// # Examples
 ///
 /// ```
-/// # pikake_sim::example(async {
-/// use pikake_sync::Semaphore;
+/// # pikake::sim::example(async {
+/// use pikake::sync::Semaphore;
 ///
 /// let connections = Semaphore::new(10);
 /// {
@@ -33,7 +33,7 @@ use crate::permits::{PermitRequest, take};
 ///     assert_eq!(connections.available(), 7);
 /// }
 /// assert_eq!(connections.available(), 10);
-/// # Ok::<_, pikake_traps::Interrupted>(()) }).unwrap();
+/// # Ok::<_, pikake::Interrupted>(()) }).unwrap();
 /// ```
 pub struct Semaphore {
     permits: WaitQueue,

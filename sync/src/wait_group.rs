@@ -19,8 +19,8 @@ use crate::signals::{Signals, signal};
 /// # Examples
 ///
 /// ```
-/// # pikake_sim::example(async {
-/// use pikake_sync::WaitGroup;
+/// # pikake::sim::example(async {
+/// use pikake::sync::WaitGroup;
 ///
 /// let requests = WaitGroup::new();
 /// {
@@ -28,7 +28,7 @@ use crate::signals::{Signals, signal};
 ///     assert_eq!(requests.count(), 1);
 /// }
 /// requests.wait().await?;
-/// # Ok::<_, pikake_traps::Interrupted>(()) }).unwrap();
+/// # Ok::<_, pikake::Interrupted>(()) }).unwrap();
 /// ```
 #[derive(Default)]
 pub struct WaitGroup {

@@ -20,13 +20,13 @@ use crate::signals::{Signal, Signals, signal};
 /// # Examples
 ///
 /// ```
-/// # pikake_sim::example(async {
-/// let (sender, mut receiver) = pikake_sync::watch::channel("starting");
+/// # pikake::sim::example(async {
+/// let (sender, mut receiver) = pikake::sync::watch::channel("starting");
 /// sender.send("loading");
 /// sender.send("running");
 /// assert!(receiver.changed().await?);
 /// assert_eq!(receiver.get(), "running");
-/// # Ok::<_, pikake_traps::Interrupted>(()) }).unwrap();
+/// # Ok::<_, pikake::Interrupted>(()) }).unwrap();
 /// ```
 pub fn channel<T>(value: T) -> (Sender<T>, Receiver<T>) {
     let shared = Rc::new(Shared {

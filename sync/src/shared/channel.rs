@@ -24,12 +24,12 @@ use crate::error::{GetError, PutError, TryGetError};
 /// # Examples
 ///
 /// ```
-/// let (sender, mut receiver) = pikake_sync::shared::bounded_channel(8);
+/// let (sender, mut receiver) = pikake::sync::shared::bounded_channel(8);
 /// let thread = std::thread::spawn(move || {
 ///     for number in 0..10 {
 ///         sender.send_blocking(number)?; // a task would say `sender.send(number).await?`
 ///     }
-///     Ok::<_, pikake_sync::PutError<u32>>(())
+///     Ok::<_, pikake::sync::PutError<u32>>(())
 /// });
 /// let mut sum = 0;
 /// while let Some(number) = receiver.recv_blocking() {

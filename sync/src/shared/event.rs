@@ -17,7 +17,7 @@ use super::waiters::{Shared, WaitKind, Waitable, Waiters, Wakers};
 /// # Examples
 ///
 /// ```
-/// use pikake_sync::shared::Event;
+/// use pikake::sync::shared::Event;
 /// use std::sync::Arc;
 ///
 /// let ready = Arc::new(Event::new());

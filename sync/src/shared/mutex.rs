@@ -21,7 +21,7 @@ use crate::holder::HANDED_OVER;
 /// # Examples
 ///
 /// ```
-/// use pikake_sync::shared::Mutex;
+/// use pikake::sync::shared::Mutex;
 /// use std::sync::Arc;
 ///
 /// let sum = Arc::new(Mutex::new(0));

@@ -20,7 +20,7 @@ use crate::error::{GetError, NothingToDo, PutError, TryGetError};
 /// # Examples
 ///
 /// ```
-/// use pikake_sync::shared::Queue;
+/// use pikake::sync::shared::Queue;
 /// use std::sync::Arc;
 ///
 /// let queue = Arc::new(Queue::bounded(2));
