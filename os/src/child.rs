@@ -98,7 +98,7 @@ impl Child {
     /// # Examples
     ///
     /// ```no_run
-    /// use pikake_os::process::Command;
+    /// use pikake::process::Command;
     /// use std::os::unix::process::ExitStatusExt;
     ///
     /// # async fn example() -> std::io::Result<()> {
@@ -173,8 +173,8 @@ impl Child {
     /// # Examples
     ///
     /// ```no_run
-    /// use pikake_os::process::Command;
-    /// use pikake_os::signal::SIGHUP;
+    /// use pikake::process::Command;
+    /// use pikake::signal::SIGHUP;
     ///
     /// # async fn example() -> std::io::Result<()> {
     /// let mut child = Command::new("nginx").spawn()?;

@@ -26,7 +26,7 @@ pub const DEFAULT_GRACE: Duration = Duration::from_secs(1);
 /// # Examples
 ///
 /// ```no_run
-/// use pikake_os::process::{Command, Stdio};
+/// use pikake::process::{Command, Stdio};
 ///
 /// # async fn example() -> std::io::Result<()> {
 /// let mut child = Command::new("sort").stdin(Stdio::piped()).stdout(Stdio::piped()).spawn()?;

@@ -135,8 +135,8 @@ impl<E: Into<io::Error>> From<E> for Abandoned {
 /// # Examples
 ///
 /// ```no_run
-/// use pikake_net::BufReader;
-/// use pikake_os::fs::File;
+/// use pikake::fs::File;
+/// use pikake::net::BufReader;
 ///
 /// # async fn example() -> std::io::Result<()> {
 /// let reader = BufReader::new(File::open("/etc/passwd").await?);
@@ -212,7 +212,7 @@ impl File {
     /// # Examples
     ///
     /// ```no_run
-    /// use pikake_os::fs::{File, OpenOptions};
+    /// use pikake::fs::{File, OpenOptions};
     ///
     /// # async fn example() -> std::io::Result<()> {
     /// let options = OpenOptions::new().read(true).write(true).create_new(true).clone();

@@ -3,7 +3,7 @@
 //! Each function works as the one of the same name in [`std::fs`], with the path in its error.
 //!
 //! ```no_run
-//! use pikake_os::fs;
+//! use pikake::fs;
 //!
 //! # async fn example() -> std::io::Result<()> {
 //! fs::create_dir_all("log").await?;

@@ -100,8 +100,7 @@ impl Second {
 /// # Examples
 ///
 /// ```
-/// use pikake_kernel::Kernel;
-/// use pikake_os::signal::interrupt_on_signals;
+/// use pikake::{Kernel, interrupt_on_signals};
 ///
 /// let kernel = Kernel::new()?;
 /// let on_signals = interrupt_on_signals(&kernel.handle())?;

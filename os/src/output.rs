@@ -39,8 +39,8 @@ pub(crate) struct Policy {
 /// # Examples
 ///
 /// ```no_run
-/// use pikake_os::process::Command;
-/// use pikake_traps::timed;
+/// use pikake::process::Command;
+/// use pikake::timed;
 /// use std::time::Duration;
 ///
 /// # async fn example() {

@@ -1,7 +1,7 @@
 //! Child processes: start programs, communicate with them, wait for their end.
 //!
 //! ```no_run
-//! use pikake_os::process::Command;
+//! use pikake::process::Command;
 //!
 //! # async fn example() -> Result<(), Box<dyn std::error::Error>> {
 //! let output = Command::new("git").args(["log", "--oneline"]).output().await?;

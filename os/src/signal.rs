@@ -1,7 +1,7 @@
 //! Signals, as a stream or as an interruption of the main task.
 //!
 //! ```no_run
-//! use pikake_os::signal::{SIGHUP, SIGTERM, Signals};
+//! use pikake::signal::{SIGHUP, SIGTERM, Signals};
 //!
 //! # async fn example() -> std::io::Result<()> {
 //! let mut signals = Signals::new([SIGHUP, SIGTERM])?;

@@ -6,8 +6,8 @@
 //! starts at the first use and does not keep the process from ending.
 //!
 //! ```no_run
-//! use pikake_net::BufReader;
-//! use pikake_os::stdio::{stdin, stdout};
+//! use pikake::net::BufReader;
+//! use pikake::stdio::{stdin, stdout};
 //!
 //! # async fn example() -> std::io::Result<()> {
 //! let reader = BufReader::new(stdin());

@@ -125,7 +125,7 @@ fn lock(queue: &Mutex<Queue>) -> MutexGuard<'_, Queue> {
 /// # Examples
 ///
 /// ```no_run
-/// use pikake_os::fs::{Change, watch};
+/// use pikake::fs::{Change, watch};
 ///
 /// # async fn example() -> std::io::Result<()> {
 /// let mut watcher = watch("inbox", false).await?;
