@@ -68,8 +68,9 @@ impl SimClock {
 /// # Examples
 ///
 /// ```
-/// use pikake_sim::{Sim, busy_for};
-/// use pikake_traps::{elapsed_since, now};
+/// use pikake::now;
+/// use pikake::sim::{Sim, busy_for};
+/// use pikake::time::elapsed_since;
 /// use std::time::Duration;
 ///
 /// let mut sim = Sim::new(1);

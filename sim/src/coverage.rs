@@ -110,7 +110,7 @@ pub fn note(holds: bool, always: bool, what: &'static str) {
 ///
 /// ```
 /// # let queue = [1];
-/// pikake_sim::sometimes!(queue.is_empty(), "a worker finds the queue empty");
+/// pikake::sim::sometimes!(queue.is_empty(), "a worker finds the queue empty");
 /// ```
 #[macro_export]
 macro_rules! sometimes {
@@ -125,7 +125,7 @@ macro_rules! sometimes {
 ///
 /// ```
 /// # let (sent, received) = (2, 1);
-/// pikake_sim::always!(received <= sent, "nothing is received that was not sent");
+/// pikake::sim::always!(received <= sent, "nothing is received that was not sent");
 /// ```
 #[macro_export]
 macro_rules! always {

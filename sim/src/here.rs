@@ -33,14 +33,14 @@ impl Sim {
     /// # Examples
     ///
     /// ```
-    /// use pikake_sim::Sim;
-    /// use pikake_traps::sleep;
+    /// use pikake::sim::Sim;
+    /// use pikake::sleep;
     /// use std::time::Duration;
     ///
     /// let name = String::from("world");
     /// let ran = Sim::new(7).run_here("greeter", async {
     ///     sleep(Duration::from_secs(3_600)).await?;
-    ///     Ok::<_, pikake_traps::Interrupted>(format!("hello {name}"))
+    ///     Ok::<_, pikake::Interrupted>(format!("hello {name}"))
     /// });
     /// assert_eq!(ran.unwrap().outcome.unwrap().unwrap(), "hello world");
     /// ```

@@ -14,7 +14,7 @@ use crate::rng::Rng;
 /// The text form is that of a fault plan:
 ///
 /// ```
-/// use pikake_sim::Latency;
+/// use pikake::sim::Latency;
 /// use std::time::Duration;
 ///
 /// let ms = Duration::from_millis;

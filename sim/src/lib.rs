@@ -20,8 +20,8 @@
 //! # Hosts, and faults between them
 //!
 //! ```
-//! use pikake_sim::{FaultMix, Runs};
-//! use pikake_traps::{Interrupted, random, sleep};
+//! use pikake::sim::{FaultMix, Runs};
+//! use pikake::{Interrupted, random, sleep};
 //! use std::time::Duration;
 //!
 //! Runs::new("two_sleepers").seeds(20).run(|sim| {

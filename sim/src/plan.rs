@@ -14,7 +14,7 @@ use crate::rng::Rng;
 /// # Examples
 ///
 /// ```
-/// use pikake_sim::{Between, Fault, FaultPlan};
+/// use pikake::sim::{Between, Fault, FaultPlan};
 /// use std::time::Duration;
 ///
 /// let plan = FaultPlan::new()

@@ -28,8 +28,8 @@ const FAULTS: &str = "PIKAKE_FAULTS";
 /// # Examples
 ///
 /// ```
-/// use pikake_sim::{Runs, sometimes};
-/// use pikake_traps::random;
+/// use pikake::random;
+/// use pikake::sim::{Runs, sometimes};
 ///
 /// let summary = Runs::new("dice").seeds(20).run(|sim| {
 ///     sim.client("player", || async {
@@ -95,8 +95,8 @@ impl Runs {
     /// # Examples
     ///
     /// ```should_panic
-    /// use pikake_sim::{Runs, sometimes};
-    /// use pikake_traps::random;
+    /// use pikake::random;
+    /// use pikake::sim::{Runs, sometimes};
     ///
     /// Runs::new("dice").seeds(20).expect(["a seven is thrown"]).run(|sim| {
     ///     sim.client("player", || async {
@@ -261,7 +261,7 @@ fn differing(seed: u64, cause: Cause, failure: Option<Box<Failure>>) -> Box<Fail
 /// # Examples
 ///
 /// ```
-/// pikake_sim::runs(10, |sim| {
+/// pikake::sim::runs(10, |sim| {
 ///     sim.client("idler", || async {});
 /// });
 /// ```

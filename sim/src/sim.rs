@@ -39,8 +39,8 @@ pub(crate) struct HostPlan {
 /// # Examples
 ///
 /// ```
-/// use pikake_sim::Sim;
-/// use pikake_traps::{Interrupted, sleep};
+/// use pikake::sim::Sim;
+/// use pikake::{Interrupted, sleep};
 /// use std::time::Duration;
 ///
 /// let mut sim = Sim::new(7);
