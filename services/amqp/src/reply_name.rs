@@ -16,7 +16,7 @@ const PREFIX: &str = "amq.rabbitmq.reply-to.";
 /// # Examples
 ///
 /// ```
-/// use pikake_amqp::is_malformed_reply_to;
+/// use pikake::amqp::is_malformed_reply_to;
 ///
 /// assert!(is_malformed_reply_to("amq.rabbitmq.reply-to.x.y"));
 /// assert!(!is_malformed_reply_to("amq.rabbitmq.reply-to.g1h3B3JlcGx5QDEAAAABAAAAAAAAAAE=.y"));

@@ -37,12 +37,12 @@ use crate::error::Error;
 /// # Examples
 ///
 /// ```
-/// use pikake_amqp::Address;
+/// use pikake::amqp::Address;
 ///
 /// let address: Address = "amqp://ann:s%40crt@broker.example/%2Fjobs".parse()?;
 /// assert_eq!((address.host(), address.port(), address.vhost()), ("broker.example", 5672, "/jobs"));
 /// assert_eq!(address.to_string(), "amqp://ann@broker.example:5672/%2Fjobs");
-/// # Ok::<(), pikake_amqp::Error>(())
+/// # Ok::<(), pikake::amqp::Error>(())
 /// ```
 #[derive(Clone, PartialEq, Eq)]
 pub struct Address {

@@ -72,10 +72,10 @@ pub enum State {
 ///
 /// ```
 /// # async fn example() -> Result<(), Box<dyn std::error::Error>> {
-/// # let listener = pikake_net::TcpListener::bind("127.0.0.1:5672").await?;
+/// # let listener = pikake::net::TcpListener::bind("127.0.0.1:5672").await?;
 /// # let serving = pikake_amqp_testing::serve(pikake_amqp_testing::Broker::new(), listener);
-/// # let _serving = pikake_traps::spawn(serving).cancel_on_drop();
-/// use pikake_amqp::{ConsumeOptions, Connection, Options, QueueOptions, persistent};
+/// # let _serving = pikake::spawn(serving).cancel_on_drop();
+/// use pikake::amqp::{Connection, ConsumeOptions, Options, QueueOptions, persistent};
 ///
 /// let address = "amqp://guest:guest@127.0.0.1/".parse()?;
 /// let connection = Connection::open(&address, Options::default()).await?;
@@ -89,7 +89,7 @@ pub enum State {
 /// delivery.ack()?;
 /// connection.close().await?;
 /// # Ok(()) }
-/// # pikake_sim::example(async { example().await.unwrap() });
+/// # pikake::sim::example(async { example().await.unwrap() });
 /// ```
 #[derive(Clone)]
 pub struct Connection(Rc<Handle>);
