@@ -15,14 +15,14 @@
 //! # Examples
 //!
 //! ```
-//! use pikake_amqp::{ConsumeOptions, Connection, Options, QueueOptions, persistent};
+//! use pikake::amqp::{Connection, ConsumeOptions, Options, QueueOptions, persistent};
+//! use pikake::net::TcpListener;
 //! use pikake_amqp_testing::{Broker, serve};
-//! use pikake_net::TcpListener;
 //!
 //! # async fn example() -> Result<(), Box<dyn std::error::Error>> {
 //! let listener = TcpListener::bind("127.0.0.1:5672").await?;
 //! let broker = Broker::new();
-//! let _serving = pikake_traps::spawn(serve(broker.clone(), listener)).cancel_on_drop();
+//! let _serving = pikake::spawn(serve(broker.clone(), listener)).cancel_on_drop();
 //!
 //! let address = "amqp://127.0.0.1".parse()?;
 //! let connection = Connection::open(&address, Options::default()).await?;
@@ -33,7 +33,7 @@
 //! let mut consumer = channel.consume("jobs", ConsumeOptions::default()).await?;
 //! consumer.next().await?.ack()?;
 //! # Ok(()) }
-//! # pikake_sim::example(async { example().await.unwrap() });
+//! # pikake::sim::example(async { example().await.unwrap() });
 //! ```
 
 #![forbid(unsafe_code)]
