@@ -22,8 +22,8 @@ const SCRATCH: usize = 64 * 1024;
 ///
 /// ```no_run
 /// # async fn example() -> Result<(), Box<dyn std::error::Error>> {
-/// use pikake_http::Io;
-/// use pikake_net::TcpStream;
+/// use pikake::http::Io;
+/// use pikake::net::TcpStream;
 ///
 /// let stream = Io::new(TcpStream::connect("127.0.0.1:80").await?);
 /// # Ok(()) }

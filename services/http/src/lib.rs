@@ -19,7 +19,7 @@
 //! another thread. [`Bound`](pikake_traps::Bound) makes such a future:
 //!
 //! ```
-//! use pikake_traps::{Bound, Interrupted, sleep};
+//! use pikake::{Bound, Interrupted, sleep};
 //! use std::time::Duration;
 //!
 //! async fn handler() -> Result<&'static str, &'static str> {

@@ -63,7 +63,7 @@ impl fmt::Display for Left {
 pub struct ServeError {
     /// The report up to then.
     pub report: Report,
-    /// The interruption, which [`pikake_net::interruption`] finds, or the listener's error.
+    /// The interruption, which [`interruption`](pikake_net::interruption) finds, or the listener's error.
     pub source: io::Error,
 }
 

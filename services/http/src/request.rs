@@ -31,7 +31,7 @@ const REQUEST_NAME: &str = "http request";
 ///
 /// ```
 /// use http::Request;
-/// use pikake_http::Peer;
+/// use pikake::http::Peer;
 /// use std::net::SocketAddr;
 ///
 /// fn peer<B>(request: &Request<B>) -> Option<SocketAddr> {

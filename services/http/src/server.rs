@@ -85,23 +85,23 @@ pub const HARD_DEADLINE: Duration = Duration::from_secs(20);
 ///
 /// ```no_run
 /// use http::{Request, Response};
-/// use pikake_net::TcpListener;
+/// use pikake::net::TcpListener;
 /// use std::convert::Infallible;
 ///
 /// # use std::task::{Context, Poll};
 /// # #[derive(Clone)] struct Hello;
-/// # impl tower_service::Service<Request<pikake_http::Incoming>> for Hello {
+/// # impl tower_service::Service<Request<pikake::http::Incoming>> for Hello {
 /// #     type Response = Response<String>;
 /// #     type Error = Infallible;
 /// #     type Future = std::future::Ready<Result<Response<String>, Infallible>>;
 /// #     fn poll_ready(&mut self, _: &mut Context<'_>) -> Poll<Result<(), Infallible>> { Poll::Ready(Ok(())) }
-/// #     fn call(&mut self, _: Request<pikake_http::Incoming>) -> Self::Future {
+/// #     fn call(&mut self, _: Request<pikake::http::Incoming>) -> Self::Future {
 /// #         std::future::ready(Ok(Response::new("hello".to_owned())))
 /// #     }
 /// # }
 /// # async fn example() -> Result<(), Box<dyn std::error::Error>> {
 /// let listener = TcpListener::bind("127.0.0.1:8080").await?;
-/// let report = pikake_http::serve(listener, Hello).await?;
+/// let report = pikake::http::serve(listener, Hello).await?;
 /// println!("{report}");
 /// # Ok(()) }
 /// ```

@@ -23,7 +23,7 @@ use pikake_traps::{
 /// ```no_run
 /// # async fn example() {
 /// let mut builder = hyper::server::conn::http1::Builder::new();
-/// builder.timer(pikake_http::Timer::new());
+/// builder.timer(pikake::http::Timer::new());
 /// # }
 /// ```
 #[derive(Clone, Copy, Debug)]
