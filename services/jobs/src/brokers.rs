@@ -54,10 +54,10 @@ pub(crate) fn check_url(url: String) -> Result<String, String> {
 /// # Examples
 ///
 /// ```
-/// # pikake_sim::example(async {
-/// let broker = pikake_jobs::open("memory://example").await?;
+/// # pikake::sim::example(async {
+/// let broker = pikake::jobs::open("memory://example").await?;
 /// assert_eq!(broker.state(), "open");
-/// # Ok::<_, pikake_jobs::BrokerError>(()) }).unwrap();
+/// # Ok::<_, pikake::jobs::BrokerError>(()) }).unwrap();
 /// ```
 ///
 /// # Errors

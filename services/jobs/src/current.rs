@@ -20,7 +20,7 @@ thread_local! {
 /// A job that sets its own delay before the next retry:
 ///
 /// ```
-/// use pikake_jobs::current_job;
+/// use pikake::jobs::current_job;
 /// use std::time::Duration;
 ///
 /// fn busy() -> Result<(), String> {

@@ -22,37 +22,37 @@ pub type Returned = Result<Value, Failure>;
 /// and options that contradict each other.
 ///
 /// ```compile_fail
-/// #[pikake_macros::job(crate = pikake_jobs)]
+/// #[pikake::job]
 /// async fn borrows(name: &str) {}
 /// ```
 ///
 /// ```compile_fail
-/// #[pikake_macros::job(crate = pikake_jobs)]
+/// #[pikake::job]
 /// async fn generic<T>(it: T) {}
 /// ```
 ///
 /// ```compile_fail
-/// #[pikake_macros::job(crate = pikake_jobs)]
+/// #[pikake::job]
 /// async fn no_json() -> std::rc::Rc<std::cell::Cell<fn()>> { unimplemented!() }
 /// ```
 ///
 /// ```compile_fail
-/// #[pikake_macros::job(crate = pikake_jobs, process)]
+/// #[pikake::job(process)]
 /// async fn contradicts() {}
 /// ```
 ///
 /// ```compile_fail
-/// #[pikake_macros::job(crate = pikake_jobs, retry = 3)]
+/// #[pikake::job(retry = 3)]
 /// async fn unknown_option() {}
 /// ```
 ///
 /// The same without the mistakes:
 ///
 /// ```
-/// #[pikake_macros::job(crate = pikake_jobs, retries = 3)]
+/// #[pikake::job(retries = 3)]
 /// async fn fine(name: String) {}
 ///
-/// #[pikake_macros::job(crate = pikake_jobs, process)]
+/// #[pikake::job(process)]
 /// fn fine_too() -> Vec<u8> { Vec::new() }
 /// ```
 pub trait Job: Copy + 'static {

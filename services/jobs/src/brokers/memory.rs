@@ -37,9 +37,9 @@ static STORES: LazyLock<Mutex<BTreeMap<String, MemoryStore>>> = LazyLock::new(Mu
 /// # Examples
 ///
 /// ```
-/// use pikake_jobs::{Broker, MemoryStore, Message, QueueOptions};
+/// use pikake::jobs::{Broker, MemoryStore, Message, QueueOptions};
 ///
-/// # pikake_sim::example(async {
+/// # pikake::sim::example(async {
 /// let store = MemoryStore::new();
 /// let (one, other) = (store.open(), store.open());
 /// one.declare("mail", &QueueOptions::default()).await?;

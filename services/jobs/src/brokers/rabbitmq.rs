@@ -58,7 +58,7 @@ const TRANSIENT: u8 = 1;
 /// # Examples
 ///
 /// ```no_run
-/// use pikake_jobs::{AmqpBroker, Broker, Message, QueueOptions};
+/// use pikake::jobs::{AmqpBroker, Broker, Message, QueueOptions};
 ///
 /// # async fn example() -> Result<(), Box<dyn std::error::Error>> {
 /// let broker = AmqpBroker::open("amqp://guest:guest@localhost/").await?;

@@ -59,7 +59,7 @@ const PURGED_AT_ONCE: usize = 50_000;
 /// # Examples
 ///
 /// ```no_run
-/// use pikake_jobs::{Broker, Message, QueueOptions, SqliteBroker};
+/// use pikake::jobs::{Broker, Message, QueueOptions, SqliteBroker};
 ///
 /// # async fn example() -> Result<(), Box<dyn std::error::Error>> {
 /// let broker = SqliteBroker::open("jobs.db").await?;

@@ -45,9 +45,9 @@ pub(crate) type SetupHook = Rc<dyn Fn(App) -> LocalFuture<'static, Result<(), Bo
 /// # Examples
 ///
 /// ```
-/// use pikake_jobs::{App, Call};
+/// use pikake::jobs::{App, Call};
 ///
-/// # pikake_sim::example(async {
+/// # pikake::sim::example(async {
 /// let app = App::new("memory://")?.connect().await?;
 /// let job = Call::<i64>::named("tasks.add", (2, 3)).send().await?;
 /// assert_eq!(job.status().await?, None);

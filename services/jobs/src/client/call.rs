@@ -29,7 +29,7 @@ impl<T> Call<T> {
     /// # Examples
     ///
     /// ```
-    /// let call = pikake_jobs::Call::<i64>::named("tasks.add", (2, 3)).queue("celery");
+    /// let call = pikake::jobs::Call::<i64>::named("tasks.add", (2, 3)).queue("celery");
     /// ```
     pub fn named(name: impl Into<String>, args: impl Serialize) -> Self {
         let args = serde_json::to_string(&args).map_err(|error| error.to_string());
