@@ -46,8 +46,8 @@ pub fn runtime() -> &'static Handle {
 /// ```
 /// use std::time::Duration;
 ///
-/// let timer = pikake_tokio::with_tokio(|| tokio::time::sleep(Duration::from_secs(1)));
-/// # pikake_tokio::with_tokio(|| drop(timer));
+/// let timer = pikake::tokio::with_tokio(|| tokio::time::sleep(Duration::from_secs(1)));
+/// # pikake::tokio::with_tokio(|| drop(timer));
 /// ```
 ///
 /// # Panics
@@ -63,14 +63,14 @@ pub fn with_tokio<R>(work: impl FnOnce() -> R) -> R {
 /// # Examples
 ///
 /// ```
-/// # use pikake_kernel::Kernel;
-/// use pikake_tokio::in_tokio;
+/// # use pikake::Kernel;
+/// use pikake::tokio::in_tokio;
 /// use std::time::Duration;
 ///
 /// # Kernel::new().unwrap().run(async {
 /// let timer = async { tokio::time::sleep(Duration::from_millis(1)).await };
 /// in_tokio(timer).await?;
-/// # Ok::<_, pikake_traps::Interrupted>(()) }).unwrap();
+/// # Ok::<_, pikake::Interrupted>(()) }).unwrap();
 /// ```
 ///
 /// # Cancellation
