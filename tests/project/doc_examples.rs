@@ -20,7 +20,19 @@ const COMPILED_ONLY: &[(&str, usize, &str)] = &[
     ("net/src/stream.rs", 11, "about any kind of stream, which the macro names"),
     ("net/src/tcp.rs", 1, "other kernels, which a simulation does not share a port with"),
     ("net/src/tls.rs", 2, "certificates in files, names of the outside world"),
+    ("os/src/child.rs", 2, "programs of the system"),
+    ("os/src/command.rs", 1, "programs of the system"),
+    ("os/src/file.rs", 2, "the file system"),
+    ("os/src/fs.rs", 1, "the file system"),
+    ("os/src/output.rs", 1, "programs of the system"),
+    ("os/src/process.rs", 1, "programs of the system"),
+    ("os/src/signal.rs", 1, "signals that somebody else sends"),
+    ("os/src/stdio.rs", 1, "standard input, which the tests have no use for"),
+    ("os/src/watch.rs", 1, "the file system"),
     ("services/cli/src/lib.rs", 1, "an application, which does what its command line says"),
+    ("services/http/src/io.rs", 1, "a server elsewhere"),
+    ("services/http/src/server.rs", 1, "a server that runs until it is stopped"),
+    ("services/http/src/timer.rs", 1, "a builder of hyper, without a server"),
     ("services/jobs/src/brokers/rabbitmq.rs", 1, "a RabbitMQ to connect to"),
     ("services/jobs/src/brokers/sqlite.rs", 1, "a database in the file system"),
     ("task/src/bounded.rs", 1, "requests that never end"),
@@ -29,33 +41,51 @@ const COMPILED_ONLY: &[(&str, usize, &str)] = &[
     ("traps/src/blocking.rs", 2, "closures that loop or read until they are told to stop"),
 ];
 
-/// The folders whose files are read, with the folders below them.
-const FOLDERS: &[&str] = &[
-    "src",
-    "time/src",
-    "traps/src",
-    "kernel/src",
-    "net/src",
-    "services/amqp/src",
-    "services/amqp-testing/src",
-    "task/src",
-    "sync/src",
-    "sim/src",
-    "services/jobs/src",
-    "services/cli/src",
-    "docs",
+/// The crates whose files are read: the pages beside the manifest, and all that is in `src`.
+const CRATES: &[&str] = &[
+    ".",
+    "time",
+    "traps",
+    "kernel",
+    "net",
+    "task",
+    "sync",
+    "os",
+    "sim",
+    "macros",
+    "services/amqp",
+    "services/amqp-testing",
+    "services/cli",
+    "services/http",
+    "services/jobs",
+    "services/tokio",
 ];
 
-/// The folders whose files are read, without the folders below them.
-const PAGES: &[&str] = &["traps", "."];
+/// The crates that a program knows by the name of a module of `pikake`, or not at all.
+const INNER_CRATES: &[&str] = &[
+    "pikake_time",
+    "pikake_traps",
+    "pikake_kernel",
+    "pikake_net",
+    "pikake_task",
+    "pikake_sync",
+    "pikake_os",
+    "pikake_sim",
+    "pikake_macros",
+    "pikake_amqp",
+    "pikake_http",
+    "pikake_jobs",
+    "pikake_tokio",
+];
 
 /// The Rust files and pages that may have examples.
 fn documented_files(root: &Path) -> Vec<PathBuf> {
     let mut files = Vec::new();
-    for page in PAGES {
-        entries(&root.join(page), &mut files);
+    for name in CRATES {
+        entries(&root.join(name), &mut files);
     }
-    let mut folders: Vec<PathBuf> = FOLDERS.iter().map(|folder| root.join(folder)).collect();
+    let mut folders: Vec<PathBuf> = CRATES.iter().map(|name| root.join(name).join("src")).collect();
+    folders.push(root.join("docs"));
     while let Some(folder) = folders.pop() {
         folders.extend(entries(&folder, &mut files));
     }
@@ -72,6 +102,61 @@ fn entries(folder: &Path, files: &mut Vec<PathBuf>) -> Vec<PathBuf> {
     folders
 }
 
+/// A line of documentation, without the marks of a comment.
+fn documentation(line: &str) -> &str {
+    line.trim_start().trim_start_matches(['/', '!']).trim_start()
+}
+
+/// The path of a file below the root.
+fn name(root: &Path, path: &Path) -> String {
+    path.strip_prefix(root).unwrap().to_str().unwrap().trim_start_matches("./").to_owned()
+}
+
+/// The lines that name an inner crate in an example, or in a text that a macro makes documentation of.
+fn lines_with_inner_crates(text: &str) -> Vec<&str> {
+    let mut is_example = false;
+    let mut found = Vec::new();
+    for line in text.lines() {
+        is_example ^= documentation(line).starts_with("```");
+        let is_named = |name: &&str| {
+            let is_text = |at: usize| is_example || line[..at].contains('"');
+            let path = format!("{name}::");
+            line.match_indices(&path).any(|(at, _)| is_text(at))
+        };
+        if INNER_CRATES.iter().any(is_named) {
+            found.push(line.trim());
+        }
+    }
+    found
+}
+
+#[test]
+fn examples_import_pikake_alone() {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR"));
+    let mut found = Vec::new();
+    for path in documented_files(root) {
+        let text = fs::read_to_string(&path).unwrap();
+        let lines = lines_with_inner_crates(&text);
+        found.extend(lines.iter().map(|line| format!("{}: {line}", name(root, &path))));
+    }
+    assert!(found.is_empty(), "name the module of `pikake` instead:\n{}", found.join("\n"));
+}
+
+#[test]
+fn imports_of_inner_crates_are_found() {
+    let text = "\
+/// See [`sleep`](pikake_traps::sleep).
+/// ```
+/// # use pikake_net::TcpStream;
+/// use pikake::net::TcpListener;
+/// use pikake_amqp_testing::Broker;
+/// ```
+    reading!(\"pikake_net::ReadHalf\");
+";
+    let found = ["/// # use pikake_net::TcpStream;", "reading!(\"pikake_net::ReadHalf\");"];
+    assert_eq!(lines_with_inner_crates(text), found);
+}
+
 #[test]
 fn files_in_folders_of_a_crate_are_read() {
     let root = Path::new(env!("CARGO_MANIFEST_DIR"));
@@ -85,13 +170,12 @@ fn examples_that_are_not_run_have_a_reason() {
     for path in documented_files(root) {
         let text = fs::read_to_string(&path).unwrap();
         let is_left_out = |line: &&str| {
-            let line = line.trim_start().trim_start_matches(['/', '!']).trim_start();
+            let line = documentation(line);
             line.starts_with("```") && (line.contains("no_run") || line.contains("ignore"))
         };
         let count = text.lines().filter(is_left_out).count();
         if count > 0 {
-            let name = path.strip_prefix(root).unwrap().to_str().unwrap().to_owned();
-            found.push((name, count));
+            found.push((name(root, &path), count));
         }
     }
     found.sort();
