@@ -117,12 +117,14 @@ pub mod sync {
     pub use pikake_sync::*;
 }
 
-/// Time: ticks, deadlines, clocks, and wall time.
+/// Time: moments, deadlines, clocks, and wall time.
+///
+/// [`Instant`](time::Instant) says which type is for what.
 pub mod time {
     pub use pikake_time::{
         Clock, Deadline, ManualClock, Rate, SystemClock, Ticks, TimerHeap, TimerKey, WallTime,
     };
-    pub use pikake_traps::{clock_rate, deadline_after, elapsed_since, now, wall_time};
+    pub use pikake_traps::{Instant, clock_rate, deadline_after, elapsed_since, now, wall_time};
 }
 
 /// Groups of tasks, futures in parallel, task locals, and threads that may await.

@@ -46,6 +46,10 @@ fn the_calls_have_the_signatures_that_are_promised() -> std::io::Result<()> {
         assert_eq!(waited, Ok(3));
         let timed: Result<u8, TimedOut> = timeout_after(ms(10), async { 4 }).await;
         assert_eq!(timed, Ok(4));
+        let instant: pikake::time::Instant = pikake::time::Instant::now();
+        pikake::sleep_until(instant + ms(1)).await.unwrap();
+        let timed: Result<u8, TimedOut> = pikake::timeout_at(instant, async { 4 }).await;
+        assert_eq!(timed, Ok(4));
         let deadline: pikake::time::Deadline = pikake::time::deadline_after(ms(2));
         pikake::sleep_until(deadline).await.unwrap();
         let timed: Result<u8, TimedOut> = pikake::timeout_at(deadline, async { 4 }).await;

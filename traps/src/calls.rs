@@ -67,7 +67,8 @@ pub fn sleep(length: Duration) -> KernelTrap<SleepTrap> {
     kernel_trap_at(SleepTrap::new(Until::After(length)), Location::caller())
 }
 
-/// Waits until `deadline`. If that has passed, lets the other ready tasks run first.
+/// Waits until `deadline`, a [`Deadline`] or an [`Instant`](crate::Instant). If that has passed, lets the other
+/// ready tasks run first.
 ///
 /// # Examples
 ///
@@ -75,11 +76,11 @@ pub fn sleep(length: Duration) -> KernelTrap<SleepTrap> {
 ///
 /// ```
 /// # async fn example() -> Result<(), pikake::Interrupted> {
-/// use pikake::time::deadline_after;
+/// use pikake::time::Instant;
 /// use pikake::{sleep, sleep_until};
 /// use std::time::Duration;
 ///
-/// let soon = deadline_after(Duration::from_millis(250));
+/// let soon = Instant::now() + Duration::from_millis(250);
 /// sleep(Duration::from_millis(200)).await?;
 /// sleep_until(soon).await?; // 50 ms, not 250
 /// # Ok(()) }
@@ -98,8 +99,8 @@ pub fn sleep(length: Duration) -> KernelTrap<SleepTrap> {
 ///
 /// When polled outside a task of a kernel.
 #[track_caller]
-pub fn sleep_until(deadline: Deadline) -> KernelTrap<SleepTrap> {
-    kernel_trap_at(SleepTrap::new(Until::At(deadline)), Location::caller())
+pub fn sleep_until(deadline: impl Into<Deadline>) -> KernelTrap<SleepTrap> {
+    kernel_trap_at(SleepTrap::new(Until::At(deadline.into())), Location::caller())
 }
 
 /// Waits at least as long as `length`, counted from the first poll, and is never interrupted.
@@ -144,8 +145,8 @@ pub fn elapse(length: Duration) -> KernelTrap<ElapseTrap> {
 ///
 /// When polled outside a task of a kernel.
 #[track_caller]
-pub fn elapse_until(deadline: Deadline) -> KernelTrap<ElapseTrap> {
-    kernel_trap_at(ElapseTrap::new(Until::At(deadline)), Location::caller())
+pub fn elapse_until(deadline: impl Into<Deadline>) -> KernelTrap<ElapseTrap> {
+    kernel_trap_at(ElapseTrap::new(Until::At(deadline.into())), Location::caller())
 }
 
 /// Lets every other task that is ready run once.
@@ -429,7 +430,8 @@ pub fn timeout_after<F: Future>(length: Duration, future: F) -> Timeout<F> {
     Timeout::new(Until::After(length), future)
 }
 
-/// Runs a future with a deadline at a moment. See [`timeout_after`].
+/// Runs a future with a deadline at a moment, a [`Deadline`] or an [`Instant`](crate::Instant). See
+/// [`timeout_after`].
 ///
 /// # Errors
 ///
@@ -438,8 +440,8 @@ pub fn timeout_after<F: Future>(length: Duration, future: F) -> Timeout<F> {
 /// # Panics
 ///
 /// As for [`timeout_after`].
-pub fn timeout_at<F: Future>(deadline: Deadline, future: F) -> Timeout<F> {
-    Timeout::new(Until::At(deadline), future)
+pub fn timeout_at<F: Future>(deadline: impl Into<Deadline>, future: F) -> Timeout<F> {
+    Timeout::new(Until::At(deadline.into()), future)
 }
 
 /// Runs a future with a deadline, and returns both its output and whether the deadline interrupted it.

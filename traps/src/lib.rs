@@ -17,6 +17,7 @@ mod handle;
 mod home;
 #[cfg(all(test, pikake_shuttle))]
 mod home_tests;
+mod instant;
 mod interrupt;
 mod local;
 mod mark;
@@ -53,6 +54,7 @@ pub use cell::ready::ReadyList;
 pub use cell::reference::TaskRef;
 pub use handle::{KernelEnded, KernelHandle};
 pub use home::{Call, Home, LocalHome, Message, RemoteWake};
+pub use instant::Instant;
 pub use interrupt::{Interrupted, Panic, ScopeId, TaskError, TimedOut};
 pub use local::{Graces, Local, Outside, Quotas, TrapHandler};
 pub use mark::TaskMark;
