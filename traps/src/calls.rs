@@ -426,6 +426,7 @@ pub fn lookup_at(
 /// # Panics
 ///
 /// When polled outside a task of a kernel, or in another kernel than before.
+#[track_caller]
 pub fn timeout_after<F: Future>(length: Duration, future: F) -> Timeout<F> {
     Timeout::new(Until::After(length), future)
 }
@@ -440,6 +441,7 @@ pub fn timeout_after<F: Future>(length: Duration, future: F) -> Timeout<F> {
 /// # Panics
 ///
 /// As for [`timeout_after`].
+#[track_caller]
 pub fn timeout_at<F: Future>(deadline: impl Into<Deadline>, future: F) -> Timeout<F> {
     Timeout::new(Until::At(deadline.into()), future)
 }
@@ -475,6 +477,7 @@ pub fn timeout_at<F: Future>(deadline: impl Into<Deadline>, future: F) -> Timeou
 /// # Panics
 ///
 /// As for [`timeout_after`].
+#[track_caller]
 pub fn timed<F: Future>(length: Duration, future: F) -> TimedFuture<F> {
     TimedFuture::new(Until::After(length), future)
 }
@@ -490,6 +493,7 @@ pub fn timed<F: Future>(length: Duration, future: F) -> TimedFuture<F> {
 /// # Panics
 ///
 /// As for [`timeout_after`].
+#[track_caller]
 pub fn ignore_after<F: Future>(length: Duration, future: F) -> IgnoreAfter<F> {
     IgnoreAfter::new(Until::After(length), future)
 }

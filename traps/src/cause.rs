@@ -34,6 +34,7 @@
 //! dropped.
 
 use std::cell::Cell;
+use std::panic::Location;
 
 use pikake_time::Ticks;
 
@@ -109,9 +110,14 @@ impl Cause {
     }
 
     /// The cause of a scope whose deadline has passed.
-    pub(crate) fn of_scope(opened: u64, passed: (u64, Ticks), grace: Option<u64>) -> Self {
+    pub(crate) fn of_scope(
+        opened: u64,
+        set_at: &'static Location<'static>,
+        passed: (u64, Ticks),
+        grace: Option<u64>,
+    ) -> Self {
         let (number, since) = passed;
-        let why = Interrupted::timed_out(ScopeId(opened));
+        let why = Interrupted::timed_out(ScopeId(opened), set_at);
         Self::new(number, why, since, grace.map(|grace| since.saturating_add(grace)))
     }
 

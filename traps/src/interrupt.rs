@@ -7,6 +7,7 @@
 
 use std::any::Any;
 use std::fmt;
+use std::panic::Location;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use crate::catch::text_of;
@@ -34,8 +35,8 @@ pub struct Interrupted(Cause);
 
 #[derive(Clone, PartialEq, Eq)]
 enum Cause {
-    /// The deadline of this scope passed.
-    TimedOut(ScopeId),
+    /// The deadline of this scope passed. The call at this place had set the deadline.
+    TimedOut(ScopeId, &'static Location<'static>),
     /// The task was asked to end, perhaps with a reason.
     Cancelled(Option<Arc<str>>),
 }
@@ -49,8 +50,8 @@ impl Interrupted {
     }
 
     /// The interruption of all waits inside the scope whose deadline passed.
-    pub(crate) fn timed_out(scope: ScopeId) -> Self {
-        Self(Cause::TimedOut(scope))
+    pub(crate) fn timed_out(scope: ScopeId, set_at: &'static Location<'static>) -> Self {
+        Self(Cause::TimedOut(scope, set_at))
     }
 
     /// Whether the task was asked to end.
@@ -60,37 +61,42 @@ impl Interrupted {
 
     /// Whether a deadline passed.
     pub fn is_timeout(&self) -> bool {
-        matches!(self.0, Cause::TimedOut(_))
+        matches!(self.0, Cause::TimedOut(..))
     }
 
     /// The reason of a cancel, if there is one.
     pub fn reason(&self) -> Option<&str> {
         match &self.0 {
             Cause::Cancelled(reason) => reason.as_deref(),
-            Cause::TimedOut(_) => None,
+            Cause::TimedOut(..) => None,
         }
     }
 
     /// The scope whose deadline passed; `None` for a cancel, which belongs to the whole task.
     pub fn owner(&self) -> Option<ScopeId> {
         match self.0 {
-            Cause::TimedOut(scope) => Some(scope),
+            Cause::TimedOut(scope, _) => Some(scope),
             Cause::Cancelled(_) => None,
         }
     }
 }
 
-/// The text of [`Display`](fmt::Display), with the name of the type.
+/// The text of [`Display`](fmt::Display), with the name of the type, and the place of the call that set the
+/// deadline.
 impl fmt::Debug for Interrupted {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_tuple("Interrupted").field(&format_args!("{self}")).finish()
+        write!(f, "Interrupted({self}")?;
+        if let Cause::TimedOut(_, set_at) = self.0 {
+            write!(f, ", set at {set_at}")?;
+        }
+        f.write_str(")")
     }
 }
 
 impl fmt::Display for Interrupted {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match &self.0 {
-            Cause::TimedOut(_) => f.write_str("a deadline passed"),
+            Cause::TimedOut(..) => f.write_str("a deadline passed"),
             Cause::Cancelled(None) => f.write_str("cancelled"),
             Cause::Cancelled(Some(reason)) => write!(f, "cancelled: {reason}"),
         }

@@ -20,6 +20,7 @@
 //! A poll by another task or with another waker (`Frame::rebind`).
 
 use std::cell::{Cell, OnceCell};
+use std::panic::Location;
 use std::ptr::{self, NonNull};
 
 use pikake_time::{Deadline, TimerKey};
@@ -34,7 +35,8 @@ pub(crate) mod futures;
 
 /// The state of a scope. See the head of this file.
 pub(crate) struct Frame {
-    is_shield: bool,
+    /// The call that set the deadline; `None` for a shield.
+    set_at: Option<&'static Location<'static>>,
     kernel: Cell<KernelId>,
     /// The moment of the first poll; 0 before.
     opened: Cell<u64>,
@@ -62,9 +64,9 @@ struct Passed {
 }
 
 impl Frame {
-    fn new(is_shield: bool) -> Self {
+    fn new(set_at: Option<&'static Location<'static>>) -> Self {
         Self {
-            is_shield,
+            set_at,
             kernel: Cell::new(KernelId::NONE),
             opened: Cell::new(0),
             parent: Cell::new(ptr::null()),
@@ -79,7 +81,7 @@ impl Frame {
     }
 
     pub(crate) fn is_shield(&self) -> bool {
-        self.is_shield
+        self.set_at.is_none()
     }
 
     pub(crate) fn opened(&self) -> u64 {

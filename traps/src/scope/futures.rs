@@ -62,7 +62,7 @@ impl Frame {
             Some(parent) => Under::Scope(parent.node(local, task)),
             None => Under::Task,
         };
-        let kind = if self.is_shield { NodeKind::Shield } else { NodeKind::Deadline };
+        let kind = if self.is_shield() { NodeKind::Shield } else { NodeKind::Deadline };
         self.node.set(local.sub_waits().bind(self.node.get(), under, task, waker, kind));
     }
 
@@ -111,9 +111,9 @@ impl Frame {
             && let Some(disarmed) = local.kernel().disarm(timer)
         {
             self.timer.set(None);
-            if let Some(passed) = disarmed.passed {
+            if let (Some(passed), Some(set_at)) = (disarmed.passed, self.set_at) {
                 let grace = grace.map(|grace| local.kernel().rate().ticks_ceil(grace));
-                let cause = Cause::of_scope(self.opened.get(), passed, grace);
+                let cause = Cause::of_scope(self.opened.get(), set_at, passed, grace);
                 let flagged = Cell::new(Some(disarmed.waiter.into_task()));
                 let is_first = self.passed.set(Box::new(Passed { cause, flagged })).is_ok();
                 debug_assert!(is_first, "a deadline passes once");
@@ -260,14 +260,15 @@ pin_project_lite::pin_project! {
 
 impl<F: Future> Scoped<F> {
     #[inline]
-    fn new(kind: Kind, body: F) -> Self {
-        let frame = Frame::new(matches!(kind, Kind::Shield));
+    fn new(kind: Kind, set_at: Option<&'static Location<'static>>, body: F) -> Self {
+        let frame = Frame::new(set_at);
         Self { kind, body: Some(body), frame, _home: PhantomData }
     }
 
+    #[track_caller]
     #[inline]
     fn deadline(until: Until, body: F) -> Self {
-        Self::new(Kind::Deadline { until, grace: None }, body)
+        Self::new(Kind::Deadline { until, grace: None }, Some(Location::caller()), body)
     }
 
     /// Polls the body inside the scope. At the body's end, closes the scope, and also returns whether a poll
@@ -323,7 +324,7 @@ fn poll_in<F: Future>(
         Poll::Ready(output) => {
             drop(entered);
             frame.disarm(local);
-            if frame.is_shield && task.is_watched() {
+            if frame.is_shield() && task.is_watched() {
                 local.set_branch(Some(Branch::of(frame.opened.get())));
             }
             Poll::Ready(End::Done(output))
@@ -340,7 +341,7 @@ fn poll_in<F: Future>(
             if must_drop {
                 return Poll::Ready(End::MustDrop);
             }
-            if frame.is_shield {
+            if frame.is_shield() {
                 // A pending shield counts as a wait of the scopes around the shield.
                 local.forget_pending(frame.stamp.get());
                 if is_own {
@@ -451,6 +452,7 @@ scoped_futures! {
 
 /// Makes the futures of this file, for `calls.rs`.
 impl<F: Future> Timeout<F> {
+    #[track_caller]
     #[inline]
     pub(crate) fn new(until: Until, body: F) -> Self {
         Self { scoped: Scoped::deadline(until, body) }
@@ -458,12 +460,14 @@ impl<F: Future> Timeout<F> {
 }
 
 impl<F: Future> TimedFuture<F> {
+    #[track_caller]
     pub(crate) fn new(until: Until, body: F) -> Self {
         Self { scoped: Scoped::deadline(until, body) }
     }
 }
 
 impl<F: Future> IgnoreAfter<F> {
+    #[track_caller]
     pub(crate) fn new(until: Until, body: F) -> Self {
         Self { scoped: Scoped::deadline(until, body) }
     }
@@ -471,6 +475,6 @@ impl<F: Future> IgnoreAfter<F> {
 
 impl<F: Future> Shield<F> {
     pub(crate) fn new(body: F) -> Self {
-        Self { scoped: Scoped::new(Kind::Shield, body) }
+        Self { scoped: Scoped::new(Kind::Shield, None, body) }
     }
 }
