@@ -12,6 +12,8 @@ pub use pikake_traps::{
     sleep, sleep_until, spawn, timed, timeout_after, timeout_at, yield_now,
 };
 
+#[cfg(feature = "log-to-stderr")]
+pub use pikake_os::log_to_stderr;
 #[cfg(feature = "process")]
 pub use pikake_os::process;
 #[cfg(feature = "signals")]
@@ -255,20 +257,37 @@ pub mod prelude {
 /// The functions that the expanded attribute macros call.
 #[doc(hidden)]
 pub mod __macros {
-    #[cfg(feature = "signals")]
     use std::future::Future;
 
-    pub use pikake_kernel::{run_named as run, with_threads};
+    use pikake_kernel::{fresh_kernel, run_on};
+    #[cfg(feature = "log-to-stderr")]
+    use pikake_os::log_after_first_step;
+
+    use super::Kernel;
+
+    pub use pikake_kernel::with_threads;
     pub use pikake_sim::simulate;
 
-    /// As `run`, with SIGINT and SIGTERM turned into an interruption of the main task.
+    /// Runs a test.
+    #[track_caller]
+    pub fn run_test<F: Future>(name: &str, future: F) -> F::Output {
+        run_on(fresh_kernel(Kernel::builder().name(name)), future)
+    }
+
+    /// Runs a program.
+    #[track_caller]
+    pub fn run_main<F: Future>(name: &str, future: F) -> F::Output {
+        run_on(main_kernel(name), log_after_first_step(future))
+    }
+
+    /// As `run_main`, with SIGINT and SIGTERM turned into an interruption of the main task.
     #[cfg(feature = "signals")]
     #[track_caller]
-    pub fn run_until_signal<F: Future>(name: &str, future: F) -> F::Output {
-        let kernel = pikake_kernel::fresh_kernel(name);
+    pub fn run_main_until_signal<F: Future>(name: &str, future: F) -> F::Output {
+        let kernel = main_kernel(name);
         let on_signals = super::interrupt_on_signals(&kernel.handle())
             .unwrap_or_else(|error| panic!("signals cannot be handled: {error}"));
-        let outcome = kernel.try_run(future);
+        let outcome = kernel.try_run(log_after_first_step(future));
         if let Err(super::TaskError::Panicked(panic)) = outcome {
             std::panic::resume_unwind(panic.into_payload());
         }
@@ -281,5 +300,23 @@ pub mod __macros {
             }
             panic!("the main task gave no value: {error}")
         })
+    }
+
+    #[track_caller]
+    fn main_kernel(name: &str) -> Kernel {
+        let builder = Kernel::builder().name(name);
+        // The kernel asks the subscriber when it is built, and the program's log begins later.
+        #[cfg(feature = "log-to-stderr")]
+        let builder = match pikake_os::is_traced(pikake_kernel::Tracer::TARGET) {
+            true => builder.observer(pikake_kernel::Tracer),
+            false => builder,
+        };
+        fresh_kernel(builder)
+    }
+
+    /// The future itself: without the feature, a program without a subscriber has no log.
+    #[cfg(not(feature = "log-to-stderr"))]
+    fn log_after_first_step<F>(future: F) -> F {
+        future
     }
 }

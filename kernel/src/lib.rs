@@ -47,7 +47,9 @@ pub use kernels::{end_other_kernels, with_threads};
 pub use machine::Waiting;
 pub use mio_driver::{MioDriver, MioSocket};
 pub use observe::Observer;
+#[doc(hidden)]
+pub use observe::Tracer;
 pub use pick::{Fifo, Pick};
 #[doc(hidden)]
-pub use run::{fresh_kernel, run_named};
+pub use run::{fresh_kernel, run_on};
 pub use run::{run, try_run};

@@ -51,9 +51,12 @@ pub trait Observer {
 ///
 /// A kernel that is built while that level is on has a tracer. Other kernels pay nothing for tracing.
 #[derive(Debug)]
-pub(crate) struct Tracer;
+pub struct Tracer;
 
 impl Tracer {
+    /// The target of its events.
+    pub const TARGET: &str = module_path!();
+
     pub(crate) fn is_wanted() -> bool {
         tracing::enabled!(tracing::Level::TRACE)
     }

@@ -4,7 +4,7 @@ use std::future::Future;
 
 use pikake_traps::TaskError;
 
-use crate::Kernel;
+use crate::{Builder, Kernel};
 
 /// Runs a future as the main task of a fresh kernel, then shuts the kernel down.
 ///
@@ -29,7 +29,7 @@ use crate::Kernel;
 /// returned. Inside a running kernel on the same thread. When the process is out of descriptors.
 #[track_caller]
 pub fn run<F: Future>(future: F) -> F::Output {
-    run_named("main", future)
+    run_on(fresh_kernel(Kernel::builder().name("main")), future)
 }
 
 /// As [`run`], but returns an error if the future gives no value.
@@ -43,17 +43,16 @@ pub fn run<F: Future>(future: F) -> F::Output {
 /// Inside a running kernel on the same thread; when the process is out of descriptors.
 #[track_caller]
 pub fn try_run<F: Future>(future: F) -> Result<F::Output, TaskError> {
-    let kernel = fresh_kernel("main");
+    let kernel = fresh_kernel(Kernel::builder().name("main"));
     let outcome = kernel.try_run(future);
     kernel.shutdown();
     outcome
 }
 
-/// [`run`], with a name for the kernel. `#[pikake::main]` expands to a call of this function.
+/// [`run`], in a kernel of the caller's.
 #[doc(hidden)]
 #[track_caller]
-pub fn run_named<F: Future>(name: &str, future: F) -> F::Output {
-    let kernel = fresh_kernel(name);
+pub fn run_on<F: Future>(kernel: Kernel, future: F) -> F::Output {
     let output = kernel.run(future);
     kernel.shutdown();
     output
@@ -62,8 +61,8 @@ pub fn run_named<F: Future>(name: &str, future: F) -> F::Output {
 /// Builds a kernel for a main task, and panics if the system refuses.
 #[doc(hidden)]
 #[track_caller]
-pub fn fresh_kernel(name: &str) -> Kernel {
-    match Kernel::builder().name(name).build() {
+pub fn fresh_kernel(builder: Builder) -> Kernel {
+    match builder.build() {
         Ok(kernel) => kernel,
         Err(error) => panic!("no kernel could be made: {error}"),
     }

@@ -15,6 +15,9 @@ use syn::{ItemFn, LitInt, LitStr, Signature, parse_macro_input};
 
 /// Runs an `async fn main` in a fresh kernel.
 ///
+/// With the default feature `log-to-stderr` the program prints the warnings and errors of `tracing` to standard
+/// error, unless it sets a subscriber of its own before its first `await`; see `pikake::log_to_stderr`.
+///
 /// Options:
 ///
 /// * `name = "…"`: the name of the main task; by default that of the function.
@@ -24,10 +27,12 @@ use syn::{ItemFn, LitInt, LitStr, Signature, parse_macro_input};
 ///   others wait for work; see `pikake::other_kernels`.
 #[proc_macro_attribute]
 pub fn main(options: TokenStream, function: TokenStream) -> TokenStream {
-    expand(Options { may_handle_signals: true, ..Options::default() }, options, function)
+    expand(Options { owns_process: true, ..Options::default() }, options, function)
 }
 
 /// Makes a test of an `async fn`, which runs in a fresh kernel.
+///
+/// Unlike `main`, the attribute sets no subscriber for `tracing`: a test shares its process with others.
 ///
 /// Options: `name`, as for `main`. The function may return any type that a test may return.
 #[proc_macro_attribute]
@@ -150,8 +155,8 @@ struct Options {
     /// The attribute of the function.
     attribute: Tokens,
     name: Option<LitStr>,
-    /// A test may not handle signals, since it shares its process with other tests.
-    may_handle_signals: bool,
+    /// A test shares its process with other tests, so it handles no signals and sets no subscriber.
+    owns_process: bool,
     threads: Option<syn::Expr>,
     signals: bool,
 }
@@ -162,7 +167,7 @@ impl Options {
             self.name = Some(meta.value()?.parse()?);
             return Ok(());
         }
-        if !self.may_handle_signals {
+        if !self.owns_process {
             return Err(meta.error("this attribute has only the option `name = \"…\"`"));
         }
         if meta.path.is_ident("threads") {
@@ -200,9 +205,10 @@ fn rewrite(function: ItemFn, options: &Options) -> syn::Result<Tokens> {
         syn::ReturnType::Default => quote!(()),
         syn::ReturnType::Type(_, kind) => quote!(#kind),
     };
-    let run = match options.signals {
-        true => quote!(run_until_signal),
-        false => quote!(run),
+    let run = match (options.owns_process, options.signals) {
+        (true, true) => quote!(run_main_until_signal),
+        (true, false) => quote!(run_main),
+        (false, _) => quote!(run_test),
     };
     let attribute = &options.attribute;
     let run = quote!(::pikake::__macros::#run(#name, __pikake_body()));

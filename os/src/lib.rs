@@ -8,6 +8,7 @@
 //! | files and directories | [`fs`] | |
 //! | changes in a directory | [`fs::watch`] | `watch` |
 //! | standard input, output and error | [`stdio`] | |
+//! | events of `tracing` on standard error | [`log_to_stderr`] | `log-to-stderr` |
 //!
 //! Objects with readiness (a pipe, a process, the pipe behind a signal handler) are descriptors:
 //! the kernel *adopts* them and waits for them as for sockets. Operations that can only block (on a
@@ -33,6 +34,8 @@ mod file_bytes;
 pub mod fs;
 #[cfg(feature = "signals")]
 mod interrupt;
+#[cfg(feature = "log-to-stderr")]
+mod log;
 #[cfg(feature = "process")]
 mod output;
 mod pool;
@@ -47,3 +50,9 @@ mod signals;
 pub mod stdio;
 #[cfg(feature = "watch")]
 mod watch;
+
+#[cfg(feature = "log-to-stderr")]
+pub use log::log_to_stderr;
+#[cfg(feature = "log-to-stderr")]
+#[doc(hidden)]
+pub use log::{is_traced, log_after_first_step};

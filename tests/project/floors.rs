@@ -106,7 +106,7 @@ fn no_crate_imports_across_the_floors() {
 }
 
 /// The default features of the facade; everything else is behind a feature.
-const DEFAULT_FEATURES: [&str; 1] = ["signals"];
+const DEFAULT_FEATURES: [&str; 2] = ["log-to-stderr", "signals"];
 
 /// Dependencies of `pikake-net` that only a feature brings in.
 const BEHIND_FEATURES: [&str; 5] =
@@ -134,4 +134,11 @@ fn the_default_features_stay_small() {
         .filter_map(|dependency| dependency["name"].as_str())
         .collect();
     assert_eq!(optional, BTreeSet::from(BEHIND_FEATURES));
+    for package in metadata["packages"].as_array().expect("packages") {
+        for dependency in package["dependencies"].as_array().expect("dependencies") {
+            let is_needed = dependency["optional"] == false && dependency["kind"].is_null();
+            let is_subscriber = dependency["name"] == "tracing-subscriber";
+            assert!(!(is_needed && is_subscriber), "{}: a program chooses", package["name"]);
+        }
+    }
 }

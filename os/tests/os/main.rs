@@ -4,6 +4,7 @@
 mod support;
 
 mod files;
+mod log;
 mod process;
 mod signals;
 mod sim;

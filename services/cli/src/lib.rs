@@ -32,6 +32,9 @@
 //! line). Progress and errors go to standard error, with a spinner on a terminal only. If standard output is a closed
 //! pipe, the command ends silently.
 //!
+//! Warnings and errors of `tracing` go to standard error, unless the program has set a subscriber before it calls
+//! [`run`]; `RUST_LOG` chooses other events (see `pikake::log_to_stderr`).
+//!
 //! # Exit codes
 //!
 //! | code | what happened |
@@ -82,6 +85,7 @@ pub fn run(app: App) -> ExitCode {
 
 /// As [`run`], with `line` as the command line. Its first element is the program's name.
 pub fn run_from(app: App, line: impl IntoIterator<Item = OsString>) -> ExitCode {
+    pikake::log_to_stderr();
     app.run_if_child();
     let AppLine { common, command } = match AppLine::try_parse_from(line) {
         Ok(line) => line,
@@ -101,6 +105,7 @@ pub fn run_from(app: App, line: impl IntoIterator<Item = OsString>) -> ExitCode 
 
 /// The `main` of the program `pikake`.
 pub fn tool() -> ExitCode {
+    pikake::log_to_stderr();
     let ToolLine { common, command } = match ToolLine::try_parse() {
         Ok(line) => line,
         Err(error) => return print_usage(&error),

@@ -27,13 +27,7 @@ struct SignalState {
     signals: Cell<u32>,
 }
 
-pub(crate) async fn run(app: App, options: WorkerOptions, output: Output) -> Result<(), Stop> {
-    // Fails if the application has set a subscriber of its own, which stays.
-    let _ = tracing_subscriber::fmt()
-        .with_writer(std::io::stderr)
-        .with_max_level(tracing_subscriber::filter::LevelFilter::WARN)
-        .try_init();
-    let mut app = app;
+pub(crate) async fn run(mut app: App, options: WorkerOptions, output: Output) -> Result<(), Stop> {
     if let Some(limit) = options.concurrency {
         app = app.concurrency(limit);
     }

@@ -178,7 +178,7 @@ fn child() {
             sleep(10 * A_MOMENT).await.unwrap();
         }),
         "with_threads" => pikake::__macros::with_threads(2, || {
-            pikake::__macros::run_until_signal("main", async {
+            pikake::__macros::run_main_until_signal("main", async {
                 let told = || async {
                     eprintln!("ready");
                     eprintln!("{}", sleep(FOREVER).await.unwrap_err());
