@@ -53,6 +53,8 @@ use rustls::{
 
 use crate::read_write::{Read, Write};
 
+#[cfg(any(feature = "tokio-io", feature = "futures-io"))]
+mod polled;
 mod stream;
 mod unverified;
 

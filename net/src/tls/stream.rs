@@ -13,21 +13,26 @@
 //!
 //! The two directions share only rustls, which is not borrowed during waits: one task may read
 //! while another writes.
+//!
+//! All of this is in [`Inner`]. A [`TlsStream`] and the waits of its poll-based traits share it.
 
 use std::cell::{Cell, RefCell};
 use std::fmt;
 use std::future::{Future, poll_fn};
 use std::io::{self, Read as _, Write as _};
 use std::pin::pin;
+use std::rc::Rc;
 use std::task::Poll;
 
 use pikake_traps::{Direction, ResourceBusy, shield};
-use rustls::Connection;
 use rustls::pki_types::CertificateDer;
+use rustls::{Connection, Writer};
 
 use crate::buffered::{Buffer, fill};
 use crate::error::{ReadExactError, WriteAllError};
 use crate::read_write::{Read, Write};
+#[cfg(any(feature = "tokio-io", feature = "futures-io"))]
+use crate::tls::polled::Waits;
 
 /// Records to send; those before `sent` are sent.
 #[derive(Default)]
@@ -60,33 +65,70 @@ impl Drop for Sending<'_> {
 /// [`finish`](Self::finish) sends it. If a peer closes its connection without that message, reads
 /// fail with [`UnexpectedEof`](io::ErrorKind::UnexpectedEof). A drop never waits and sends no
 /// `close_notify`, so the peer gets such an error.
+///
+/// # Other libraries
+///
+/// With the features `tokio-io` and `futures-io`, the stream implements the traits of `tokio::io`
+/// and `futures_io`. Their `poll_write` returns once the data is encrypted, and sends as much as the
+/// carrier takes. The rest is sent by the next write, by a flush, or by the end of the stream: a
+/// program that waits for an answer flushes first. A dropped future of these traits loses no bytes.
 pub struct TlsStream<S> {
-    carrier: S,
+    pub(super) inner: Rc<Inner<S>>,
+    #[cfg(any(feature = "tokio-io", feature = "futures-io"))]
+    pub(super) waits: Waits,
+}
+
+/// What a stream and its waits share.
+pub(super) struct Inner<S> {
+    pub(super) carrier: S,
     tls: RefCell<Connection>,
     incoming: RefCell<Buffer>,
     /// `None` while a call sends.
     outgoing: Cell<Option<Outgoing>>,
+    /// Whether `close_notify` was sent or waits to be sent.
+    is_finished: Cell<bool>,
+    /// Whether the peer's records are invalid; rustls then repeats its error.
+    has_failed: Cell<bool>,
 }
 
 impl<S> TlsStream<S> {
     pub(crate) fn new(carrier: S, tls: Connection) -> Self {
-        let outgoing = Cell::new(Some(Outgoing::default()));
-        Self { carrier, tls: RefCell::new(tls), incoming: RefCell::default(), outgoing }
+        let inner = Inner {
+            carrier,
+            tls: RefCell::new(tls),
+            incoming: RefCell::default(),
+            outgoing: Cell::new(Some(Outgoing::default())),
+            is_finished: Cell::new(false),
+            has_failed: Cell::new(false),
+        };
+        Self {
+            inner: Rc::new(inner),
+            #[cfg(any(feature = "tokio-io", feature = "futures-io"))]
+            waits: Waits::default(),
+        }
+    }
+
+    /// Drops an abandoned wait of a poll-based trait, since a new operation of its direction begins.
+    fn begin(&self, direction: Direction) {
+        #[cfg(any(feature = "tokio-io", feature = "futures-io"))]
+        self.waits.abandon(direction);
+        #[cfg(not(any(feature = "tokio-io", feature = "futures-io")))]
+        let _ = direction;
     }
 
     /// The carrier.
     pub fn get_ref(&self) -> &S {
-        &self.carrier
+        &self.inner.carrier
     }
 
     /// The negotiated protocol (ALPN), as `b"h2"`.
     pub fn alpn_protocol(&self) -> Option<Vec<u8>> {
-        self.tls.borrow().alpn_protocol().map(<[u8]>::to_vec)
+        self.inner.tls.borrow().alpn_protocol().map(<[u8]>::to_vec)
     }
 
     /// The server name that the client requested (SNI); `None` on a client's stream.
     pub fn server_name(&self) -> Option<String> {
-        match &*self.tls.borrow() {
+        match &*self.inner.tls.borrow() {
             Connection::Server(server) => server.server_name().map(str::to_owned),
             Connection::Client(_) => None,
         }
@@ -94,12 +136,12 @@ impl<S> TlsStream<S> {
 
     /// The certificates of the peer, its own first; none if no certificate was requested or sent.
     pub fn peer_certificates(&self) -> Vec<CertificateDer<'static>> {
-        self.tls.borrow().peer_certificates().map(<[_]>::to_vec).unwrap_or_default()
+        self.inner.tls.borrow().peer_certificates().map(<[_]>::to_vec).unwrap_or_default()
     }
 
     /// The version and the cipher as text: `TLSv1_3, TLS13_AES_256_GCM_SHA384`.
     pub fn description(&self) -> String {
-        let tls = self.tls.borrow();
+        let tls = self.inner.tls.borrow();
         let version = tls.protocol_version().map(|version| format!("{version:?}"));
         let cipher = tls.negotiated_cipher_suite().map(|suite| format!("{:?}", suite.suite()));
         [version, cipher].into_iter().flatten().collect::<Vec<_>>().join(", ")
@@ -121,19 +163,14 @@ impl<S: Read + Write> TlsStream<S> {
     /// [`InvalidData`](io::ErrorKind::InvalidData) for invalid TLS; the carrier's error; the
     /// interruption.
     pub async fn read(&self, buffer: &mut [u8]) -> io::Result<usize> {
-        if buffer.is_empty() {
-            return Ok(0);
-        }
+        self.begin(Direction::Read);
         loop {
-            match self.tls.borrow_mut().reader().read(buffer) {
-                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
-                Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => return Err(cut()),
-                result => return result,
+            if let Some(read) = self.inner.read_plaintext(buffer) {
+                return read;
             }
-            self.receive().await?;
-            // The answer to a key update. A call that is sending already sends it too.
-            if self.tls.borrow().wants_write() && !self.is_sending() {
-                self.drain().await?;
+            self.inner.receive().await?;
+            if self.inner.has_an_answer() {
+                self.inner.drain().await?;
             }
         }
     }
@@ -171,11 +208,13 @@ impl<S: Read + Write> TlsStream<S> {
     ///
     /// # Errors
     ///
-    /// The carrier's error; the interruption; [`ResourceBusy`] if another task is writing.
+    /// The carrier's error; the interruption; [`ResourceBusy`] if another task is writing;
+    /// [`BrokenPipe`](io::ErrorKind::BrokenPipe) after [`finish`](Self::finish).
     pub async fn write(&self, data: &[u8]) -> io::Result<usize> {
-        self.drain().await?;
-        let written = self.tls.borrow_mut().writer().write(data)?;
-        match self.drain().await {
+        self.begin(Direction::Write);
+        self.inner.drain().await?;
+        let written = self.inner.write_plaintext(|writer| writer.write(data))?;
+        match self.inner.drain().await {
             Ok(()) => Ok(written),
             Err(source) => Err(WriteAllError { written, source }.into()),
         }
@@ -205,8 +244,9 @@ impl<S: Read + Write> TlsStream<S> {
     ///
     /// As for [`write`](Self::write).
     pub async fn flush(&self) -> io::Result<()> {
-        self.drain().await?;
-        self.carrier.flush().await
+        self.begin(Direction::Write);
+        self.inner.drain().await?;
+        self.inner.carrier.flush().await
     }
 
     /// Sends `close_notify` and ends this direction of the carrier. The other direction continues.
@@ -219,13 +259,21 @@ impl<S: Read + Write> TlsStream<S> {
     ///
     /// As for [`write`](Self::write).
     pub async fn finish(&self) -> io::Result<()> {
-        self.tls.borrow_mut().send_close_notify();
-        self.drain().await?;
-        self.carrier.finish().await
+        self.begin(Direction::Write);
+        self.inner.say_goodbye();
+        self.inner.drain().await?;
+        self.inner.carrier.finish().await
     }
 
     /// Exchanges records until the handshake is complete.
     pub(crate) async fn shake_hands(&self) -> io::Result<()> {
+        self.inner.shake_hands().await
+    }
+}
+
+impl<S: Read + Write> Inner<S> {
+    /// Exchanges records until the handshake is complete.
+    async fn shake_hands(&self) -> io::Result<()> {
         loop {
             self.drain().await?;
             if !self.tls.borrow().is_handshaking() {
@@ -238,9 +286,40 @@ impl<S: Read + Write> TlsStream<S> {
         }
     }
 
+    /// Reads decrypted bytes; `None` until more records are received.
+    pub(super) fn read_plaintext(&self, buffer: &mut [u8]) -> Option<io::Result<usize>> {
+        if buffer.is_empty() {
+            return Some(Ok(0));
+        }
+        match self.tls.borrow_mut().reader().read(buffer) {
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => None,
+            Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => Some(Err(cut())),
+            result => Some(result),
+        }
+    }
+
+    /// Encrypts bytes. `write` passes them to rustls.
+    pub(super) fn write_plaintext(
+        &self,
+        write: impl FnOnce(&mut Writer<'_>) -> io::Result<usize>,
+    ) -> io::Result<usize> {
+        if self.is_finished.get() {
+            let text = "a write after the end of the TLS stream";
+            return Err(io::Error::new(io::ErrorKind::BrokenPipe, text));
+        }
+        write(&mut self.tls.borrow_mut().writer())
+    }
+
+    /// Adds `close_notify` to the records to send.
+    pub(super) fn say_goodbye(&self) {
+        self.is_finished.set(true);
+        self.tls.borrow_mut().send_close_notify();
+    }
+
     /// Passes received bytes to rustls, waiting until there are any; 0 at the end of the carrier.
-    async fn receive(&self) -> io::Result<usize> {
-        if self.incoming.borrow().bytes().is_empty()
+    pub(super) async fn receive(&self) -> io::Result<usize> {
+        if !self.has_failed.get()
+            && self.incoming.borrow().bytes().is_empty()
             && fill(&self.incoming, &self.carrier).await? == 0
         {
             return self.tls.borrow_mut().read_tls(&mut io::empty());
@@ -254,6 +333,7 @@ impl<S: Read + Write> TlsStream<S> {
         match processed {
             Ok(length) => Ok(length),
             Err(error) => {
+                self.has_failed.set(true);
                 // Sends the alert, as far as possible without waiting.
                 self.drain_without_waiting().await;
                 Err(io::Error::new(io::ErrorKind::InvalidData, error))
@@ -261,15 +341,17 @@ impl<S: Read + Write> TlsStream<S> {
         }
     }
 
-    fn is_sending(&self) -> bool {
+    /// Whether a reader has to send something: the answer to a key update. A call that is sending
+    /// already sends it too.
+    pub(super) fn has_an_answer(&self) -> bool {
         let outgoing = self.outgoing.take();
         let is_sending = outgoing.is_none();
         self.outgoing.set(outgoing);
-        is_sending
+        !is_sending && self.tls.borrow().wants_write()
     }
 
     /// Sends all records.
-    async fn drain(&self) -> io::Result<()> {
+    pub(super) async fn drain(&self) -> io::Result<()> {
         let Some(outgoing) = self.outgoing.take() else {
             return Err(ResourceBusy(Direction::Write).into());
         };
@@ -347,7 +429,7 @@ impl<S: Read + Write> Write for TlsStream<S> {
 impl<S: fmt::Debug> fmt::Debug for TlsStream<S> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("TlsStream")
-            .field("carrier", &self.carrier)
+            .field("carrier", &self.inner.carrier)
             .field("tls", &self.description())
             .finish_non_exhaustive()
     }

@@ -1,5 +1,5 @@
-//! TLS: on both sides, against openssl's programs, among hostile peers, in simulated worlds, and
-//! interrupted everywhere.
+//! TLS: on both sides, against openssl's programs, by the traits of other libraries, among hostile
+//! peers, in simulated worlds, and interrupted everywhere.
 
 mod both;
 mod certificates;
@@ -7,4 +7,5 @@ mod hostile;
 mod interrupted;
 mod keys;
 mod openssl;
+mod polled;
 mod worlds;

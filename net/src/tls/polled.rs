@@ -1,0 +1,221 @@
+//! The poll-based traits of a TLS stream: `tokio::io` and `futures_io`.
+//!
+//! A stream stores one *wait* per direction between two polls: a future that receives or sends
+//! records. The next poll of the direction polls it with the new waker. A wait holds no plaintext
+//! of its own, so nothing is lost if the caller never polls again.
+//!
+//! ```text
+//!   poll_read:      decrypted bytes? ──no──▶ receive records, and again
+//!   poll_write:     send what is left ──▶ encrypt ──▶ begin to send ──▶ the number of bytes
+//!   poll_flush:     send what is left ──▶ flush the carrier
+//!   poll_shutdown:  close_notify ──▶ send what is left ──▶ end the carrier's direction
+//! ```
+//!
+//! A write is complete when its data is encrypted, since a record cannot be taken back. The sending
+//! that it begins is shielded: an interruption is left for a poll that can return it.
+
+use std::cell::RefCell;
+use std::future::{Future, poll_fn};
+use std::io::{self, IoSlice, Write as _};
+use std::pin::{Pin, pin};
+use std::task::{Context, Poll, ready};
+
+use pikake_traps::{Direction, shield};
+use rustls::Writer;
+
+use crate::read_write::{Read, Write};
+use crate::tls::stream::TlsStream;
+
+type Wait = Pin<Box<dyn Future<Output = io::Result<()>>>>;
+
+/// What the carrier does once all records are sent.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+enum Goal {
+    Nothing,
+    Flush,
+    Finish,
+}
+
+/// The waits of a stream that is polled, one per direction.
+#[derive(Default)]
+pub(super) struct Waits {
+    read: RefCell<Option<Wait>>,
+    write: RefCell<Option<(Goal, Wait)>>,
+}
+
+impl Waits {
+    /// Drops an abandoned wait, since another operation of this direction begins.
+    pub(super) fn abandon(&self, direction: Direction) {
+        match direction {
+            Direction::Read => drop(self.read.take()),
+            Direction::Write => drop(self.write.take()),
+        }
+    }
+}
+
+impl<S: Read + Write + 'static> TlsStream<S> {
+    /// Receives records.
+    fn poll_receive(&self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        // The wait is taken out, so nothing is borrowed while user code runs.
+        let mut wait = self.waits.read.take().unwrap_or_else(|| {
+            let inner = self.inner.clone();
+            Box::pin(async move { inner.receive().await.map(drop) })
+        });
+        let received = wait.as_mut().poll(cx);
+        if received.is_pending() {
+            self.waits.read.replace(Some(wait));
+        }
+        received
+    }
+
+    /// Sends all records, and reaches a goal.
+    fn poll_send(&self, cx: &mut Context<'_>, goal: Goal) -> Poll<io::Result<()>> {
+        loop {
+            let (reaches, mut wait) = self.waits.write.take().unwrap_or_else(|| {
+                let inner = self.inner.clone();
+                let wait = async move {
+                    inner.drain().await?;
+                    match goal {
+                        Goal::Nothing => Ok(()),
+                        Goal::Flush => inner.carrier.flush().await,
+                        Goal::Finish => inner.carrier.finish().await,
+                    }
+                };
+                (goal, Box::pin(wait))
+            });
+            match wait.as_mut().poll(cx) {
+                Poll::Pending => {
+                    self.waits.write.replace(Some((reaches, wait)));
+                    return Poll::Pending;
+                }
+                // A wait that was stored may have had a smaller goal.
+                Poll::Ready(Ok(())) if reaches < goal => {}
+                sent => return sent,
+            }
+        }
+    }
+
+    /// Sends as much as the carrier takes now. The next poll of the direction continues, and returns
+    /// the error if there is one.
+    fn begin_to_send(&self, cx: &mut Context<'_>) {
+        let sending = pin!(shield(poll_fn(|cx| self.poll_send(cx, Goal::Nothing))));
+        let _ = sending.poll(cx);
+    }
+
+    fn poll_read(&self, cx: &mut Context<'_>, buffer: &mut [u8]) -> Poll<io::Result<usize>> {
+        loop {
+            if let Some(read) = self.inner.read_plaintext(buffer) {
+                return Poll::Ready(read);
+            }
+            ready!(self.poll_receive(cx))?;
+            if self.inner.has_an_answer() {
+                self.begin_to_send(cx);
+            }
+        }
+    }
+
+    /// Encrypts bytes, once all earlier records are sent. `write` passes the bytes to rustls.
+    fn poll_encrypt(
+        &self,
+        cx: &mut Context<'_>,
+        write: impl FnOnce(&mut Writer<'_>) -> io::Result<usize>,
+    ) -> Poll<io::Result<usize>> {
+        ready!(self.poll_send(cx, Goal::Nothing))?;
+        let written = self.inner.write_plaintext(write)?;
+        self.begin_to_send(cx);
+        Poll::Ready(Ok(written))
+    }
+
+    /// Ends the writing direction. Succeeds if the connection has ended already.
+    fn poll_end(&self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        self.inner.say_goodbye();
+        let is_over = |error: &io::Error| {
+            error.kind() == io::ErrorKind::NotConnected && error.raw_os_error().is_some()
+        };
+        match ready!(self.poll_send(cx, Goal::Finish)) {
+            Err(error) if is_over(&error) => Poll::Ready(Ok(())),
+            ended => Poll::Ready(ended),
+        }
+    }
+
+    fn poll_write(&self, cx: &mut Context<'_>, data: &[u8]) -> Poll<io::Result<usize>> {
+        self.poll_encrypt(cx, |writer| writer.write(data))
+    }
+
+    fn poll_write_vectored(
+        &self,
+        cx: &mut Context<'_>,
+        data: &[IoSlice<'_>],
+    ) -> Poll<io::Result<usize>> {
+        self.poll_encrypt(cx, |writer| writer.write_vectored(data))
+    }
+}
+
+#[cfg(feature = "tokio-io")]
+impl<S: Read + Write + 'static> tokio::io::AsyncRead for TlsStream<S> {
+    fn poll_read(
+        self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        buffer: &mut tokio::io::ReadBuf<'_>,
+    ) -> Poll<io::Result<()>> {
+        let length = ready!(Self::poll_read(&self, cx, buffer.initialize_unfilled()))?;
+        buffer.advance(length);
+        Poll::Ready(Ok(()))
+    }
+}
+
+#[cfg(feature = "futures-io")]
+impl<S: Read + Write + 'static> futures_io::AsyncRead for TlsStream<S> {
+    fn poll_read(
+        self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        buffer: &mut [u8],
+    ) -> Poll<io::Result<usize>> {
+        Self::poll_read(&self, cx, buffer)
+    }
+}
+
+/// Implements a trait whose end has this name, with further methods.
+macro_rules! writing {
+    ($trait:path, $end:ident $(, $more:item)*) => {
+        impl<S: Read + Write + 'static> $trait for TlsStream<S> {
+            fn poll_write(
+                self: Pin<&mut Self>,
+                cx: &mut Context<'_>,
+                data: &[u8],
+            ) -> Poll<io::Result<usize>> {
+                Self::poll_write(&self, cx, data)
+            }
+
+            fn poll_write_vectored(
+                self: Pin<&mut Self>,
+                cx: &mut Context<'_>,
+                data: &[IoSlice<'_>],
+            ) -> Poll<io::Result<usize>> {
+                Self::poll_write_vectored(&self, cx, data)
+            }
+
+            fn poll_flush(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+                self.poll_send(cx, Goal::Flush)
+            }
+
+            fn $end(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+                self.poll_end(cx)
+            }
+
+            $($more)*
+        }
+    };
+}
+
+#[cfg(feature = "tokio-io")]
+writing!(
+    tokio::io::AsyncWrite,
+    poll_shutdown,
+    fn is_write_vectored(&self) -> bool {
+        true
+    }
+);
+
+#[cfg(feature = "futures-io")]
+writing!(futures_io::AsyncWrite, poll_close);
