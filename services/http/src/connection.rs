@@ -1,7 +1,6 @@
 //! One connection: hyper's future, a shutdown, and the client's time limits.
 
 use std::any::Any;
-use std::cell::Cell;
 use std::fmt::Debug;
 use std::future::{Future, pending, poll_fn};
 use std::pin::pin;
@@ -21,7 +20,7 @@ use crate::executor::Executor;
 use crate::gate::{Gate, OpenConnection};
 use crate::incoming::Incoming;
 use crate::io::Io;
-use crate::pace::{Allowance, Counted, Limits, Phase};
+use crate::pace::{Allowance, Counted, Limits, Phase, Traffic};
 use crate::request::{REQUESTS, RequestService, Requests};
 use crate::timer::Timer;
 
@@ -93,11 +92,11 @@ where
     let timer = Timer::new();
     builder.http2().timer(timer).max_concurrent_streams(REQUESTS);
     builder.http1().timer(timer).header_read_timeout(limits.idle);
-    let (requests, moved) = (handling.requests.clone(), Rc::<Cell<u64>>::default());
-    let stream = Io::new(Counted { stream, moved: moved.clone() });
+    let (requests, traffic) = (handling.requests.clone(), Rc::<Traffic>::default());
+    let stream = Io::new(Counted { stream, traffic: traffic.clone() });
     let mut serving = pin!(builder.serve_connection(stream, handling));
     let mut shutting = pin!(gate.until_shut());
-    let mut watching = pin!(watch(&requests, &moved, limits));
+    let mut watching = pin!(watch(&requests, &traffic, limits));
     let (mut is_shutting_down, mut is_closing) = (false, false);
     poll_fn(|cx| {
         loop {
@@ -117,7 +116,7 @@ where
                 Ok(Phase::Idle) if !is_closing => {
                     is_closing = true;
                     serving.as_mut().graceful_shutdown();
-                    watching.set(watch(&requests, &moved, limits.while_closing()));
+                    watching.set(watch(&requests, &traffic, limits.while_closing()));
                     continue;
                 }
                 Ok(Phase::Idle) => "the client sent no request in time",
@@ -132,15 +131,22 @@ where
 /// Waits until the client has used up its time, and returns the phase in which that happened.
 async fn watch(
     requests: &Requests,
-    moved: &Cell<u64>,
+    traffic: &Traffic,
     limits: Limits,
 ) -> Result<Phase, Interrupted> {
     let Some(interval) = limits.interval() else { return pending().await };
     let mut allowance = Allowance::new(limits);
     loop {
         sleep(interval).await?;
-        let phase = requests.phase();
-        if allowance.spend(interval, phase, moved.get(), requests.begun.get()) {
+        let phase = match requests.phase() {
+            // What hyper has copied and not written is a response.
+            Phase::Idle if traffic.is_blocked.get() && !requests.is_http2.get() => {
+                Phase::AwaitsClient
+            }
+            phase => phase,
+        };
+        let moved = traffic.moved.get();
+        if allowance.spend(interval, phase, moved, requests.is_caught_up.take()) {
             return Ok(phase);
         }
     }

@@ -51,7 +51,6 @@ pub use executor::Executor;
 pub use incoming::Incoming;
 pub use io::Io;
 pub use pace::MINIMUM_PACE;
-pub use reply::Reply;
 pub use report::{Left, Report, ServeError};
 pub use request::{CLIENT_GONE, Peer};
 pub use server::{

@@ -14,12 +14,15 @@
 //! ```
 //!
 //! (1) A handler waits for a part of the request's body ([`Incoming`](crate::Incoming)); (2) the part has arrived.
-//! (3) A part of the response is ready, and hyper does not ask for the next ([`Reply`](crate::Reply)); (4) hyper asks,
-//! and no part is ready. HTTP/2 has several requests at a time: `AwaitsServer` if one of them awaits the server.
+//! (3) A part of the response is not yet written ([`Reply`](crate::reply::Reply)); (4) all parts are, and hyper asks
+//! for the next. HTTP/2 has several requests at a time: `AwaitsServer` if one of them awaits the server.
 //!
-//! A client has an [`Allowance`] of time. Waiting for the client uses it up, bytes that get through earn some back, and
-//! `AwaitsServer` or a new request restores it. So a client that stops or sends single bytes is cut off, a slow one is
-//! not. The allowance is checked periodically, not at each change, so requests pay for counting only.
+//! A client has an [`Allowance`] of time for each of the two waits. Waiting for the client uses it up. Bytes of a
+//! request or a response earn some back; bytes without a request, such as HTTP/2's pings, earn none. A client that has
+//! *caught up* gets all of it back: a response is sent, or the client has all of one that goes on, and no other request
+//! waits for the client. A request that is begun, or reset, gets nothing back. So a client that stops, sends single
+//! bytes or asks for no answer is cut off, a slow one is not. The allowance is checked periodically, not at each
+//! change, so requests pay for counting only.
 
 use std::cell::Cell;
 use std::io::{self, IoSlice};
@@ -36,15 +39,33 @@ pub const MINIMUM_PACE: u32 = 500;
 /// How often an allowance is checked before it can run out.
 const CHECKS: u32 = 4;
 
+/// The bytes that a connection has moved.
+#[derive(Default)]
+pub(crate) struct Traffic {
+    /// Read and written.
+    pub(crate) moved: Cell<u64>,
+    /// Whether the client does not read what is to be written.
+    pub(crate) is_blocked: Cell<bool>,
+}
+
 /// A stream that counts the bytes read and written.
 pub(crate) struct Counted<S> {
     pub(crate) stream: S,
-    pub(crate) moved: Rc<Cell<u64>>,
+    pub(crate) traffic: Rc<Traffic>,
 }
 
 impl<S> Counted<S> {
     fn count(&self, number: usize) {
-        self.moved.set(self.moved.get() + number as u64);
+        let moved = &self.traffic.moved;
+        moved.set(moved.get() + number as u64);
+    }
+
+    fn count_written(&self, written: Poll<io::Result<usize>>) -> Poll<io::Result<usize>> {
+        self.traffic.is_blocked.set(written.is_pending());
+        if let Poll::Ready(Ok(number)) = written {
+            self.count(number);
+        }
+        written
     }
 }
 
@@ -67,9 +88,8 @@ impl<S: AsyncWrite + Unpin> AsyncWrite for Counted<S> {
         cx: &mut Context<'_>,
         data: &[u8],
     ) -> Poll<io::Result<usize>> {
-        let written = ready!(Pin::new(&mut self.stream).poll_write(cx, data))?;
-        self.count(written);
-        Poll::Ready(Ok(written))
+        let written = Pin::new(&mut self.stream).poll_write(cx, data);
+        self.count_written(written)
     }
 
     fn poll_write_vectored(
@@ -77,9 +97,8 @@ impl<S: AsyncWrite + Unpin> AsyncWrite for Counted<S> {
         cx: &mut Context<'_>,
         data: &[IoSlice<'_>],
     ) -> Poll<io::Result<usize>> {
-        let written = ready!(Pin::new(&mut self.stream).poll_write_vectored(cx, data))?;
-        self.count(written);
-        Poll::Ready(Ok(written))
+        let written = Pin::new(&mut self.stream).poll_write_vectored(cx, data);
+        self.count_written(written)
     }
 
     fn is_write_vectored(&self) -> bool {
@@ -132,36 +151,47 @@ pub(crate) enum Phase {
 #[derive(Debug)]
 pub(crate) struct Allowance {
     limits: Limits,
-    left: Duration,
+    /// Without a request.
+    idle: Duration,
+    /// During requests.
+    stalled: Duration,
     /// The bytes at the last check.
     moved: u64,
-    /// The requests at the last check.
-    begun: u64,
 }
 
 impl Allowance {
     pub(crate) fn new(limits: Limits) -> Self {
-        Self { limits, left: Duration::MAX, moved: 0, begun: 0 }
+        Self { limits, idle: Duration::MAX, stalled: Duration::MAX, moved: 0 }
     }
 
     /// Spends the time `passed` if the connection awaits its client, and returns whether the allowance is used up.
-    pub(crate) fn spend(&mut self, passed: Duration, phase: Phase, moved: u64, begun: u64) -> bool {
+    pub(crate) fn spend(
+        &mut self,
+        passed: Duration,
+        phase: Phase,
+        moved: u64,
+        is_caught_up: bool,
+    ) -> bool {
         let bytes = moved - std::mem::replace(&mut self.moved, moved);
-        let is_new = std::mem::replace(&mut self.begun, begun) != begun;
-        let limit = match phase {
-            Phase::Idle => self.limits.idle,
-            Phase::AwaitsClient => self.limits.stalled,
-            Phase::AwaitsServer => None,
+        if is_caught_up {
+            self.stalled = Duration::MAX;
+        }
+        if is_caught_up || phase != Phase::Idle {
+            self.idle = Duration::MAX;
+        }
+        let (left, limit, earned) = match phase {
+            Phase::Idle => (&mut self.idle, self.limits.idle, Duration::ZERO),
+            Phase::AwaitsClient => {
+                let earned = Duration::from_secs_f64(bytes as f64 / f64::from(MINIMUM_PACE));
+                (&mut self.stalled, self.limits.stalled, earned)
+            }
+            Phase::AwaitsServer => return false,
         };
-        let Some(limit) = limit.filter(|_| !is_new) else {
-            self.left = Duration::MAX;
-            return false;
-        };
+        let Some(limit) = limit.filter(|_| !is_caught_up) else { return false };
         // The phase may have begun at any time since the last check: assume the latest, in favour of the client.
         let whole = limit + passed;
-        let earned = Duration::from_secs_f64(bytes as f64 / f64::from(MINIMUM_PACE));
-        self.left = self.left.min(whole).saturating_add(earned).min(whole).saturating_sub(passed);
-        self.left.is_zero()
+        *left = (*left).min(whole).saturating_add(earned).min(whole).saturating_sub(passed);
+        left.is_zero()
     }
 }
 
@@ -178,7 +208,7 @@ mod tests {
     /// The second at which a phase uses up the allowance, with this many bytes a second.
     fn lasts(phase: Phase, bytes: u64) -> Option<u64> {
         let mut allowance = allowance();
-        (1..100).find(|second| allowance.spend(SECOND, phase, second * bytes, 0))
+        (1..100).find(|second| allowance.spend(SECOND, phase, second * bytes, false))
     }
 
     #[test]
@@ -196,23 +226,36 @@ mod tests {
     }
 
     #[test]
-    fn burst_earns_at_most_one_allowance() {
-        let mut allowance = allowance();
-        assert!(!allowance.spend(SECOND, Phase::AwaitsClient, 1_000_000, 0));
-        let lasts = (1..100).find(|_| allowance.spend(SECOND, Phase::AwaitsClient, 1_000_000, 0));
-        assert_eq!(lasts, Some(8));
+    fn bytes_without_a_request_earn_nothing() {
+        assert_eq!(lasts(Phase::Idle, 1_000_000), Some(5));
     }
 
     #[test]
-    fn server_phase_or_request_restores_the_allowance() {
+    fn burst_earns_at_most_one_allowance() {
+        let mut allowance = allowance();
+        let mut spend = |moved| allowance.spend(SECOND, Phase::AwaitsClient, moved, false);
+        assert!(!spend(1_000_000));
+        assert_eq!((1..100).find(|_| spend(1_000_000)), Some(8));
+    }
+
+    #[test]
+    fn client_that_catches_up_gets_its_allowance_back() {
         let mut allowance = allowance();
         for _ in 0..10 {
-            assert!(!allowance.spend(3 * SECOND, Phase::AwaitsClient, 0, 0));
-            assert!(!allowance.spend(3 * SECOND, Phase::AwaitsServer, 0, 0));
+            assert!(!allowance.spend(3 * SECOND, Phase::AwaitsClient, 0, false));
+            assert!(!allowance.spend(3 * SECOND, Phase::AwaitsClient, 0, true));
+            assert!(!allowance.spend(3 * SECOND, Phase::Idle, 0, true));
+            assert!(!allowance.spend(3 * SECOND, Phase::Idle, 0, false));
         }
-        for begun in 0..10 {
-            assert!(!allowance.spend(3 * SECOND, Phase::Idle, 0, begun));
-        }
+    }
+
+    /// A wait for the server uses up nothing and restores nothing but the time of an idle connection.
+    #[test]
+    fn stalled_allowance_survives_other_phases() {
+        let mut allowance = allowance();
+        let phases = [Phase::AwaitsClient, Phase::Idle, Phase::AwaitsServer].into_iter().cycle();
+        let ends = phases.take(100).position(|phase| allowance.spend(3 * SECOND, phase, 0, false));
+        assert_eq!(ends, Some(9));
     }
 
     #[test]
@@ -222,6 +265,6 @@ mod tests {
         limits.stalled = Some(4 * SECOND);
         assert_eq!(limits.interval(), Some(SECOND));
         let mut allowance = Allowance::new(limits);
-        assert!((1..100).all(|_| !allowance.spend(SECOND, Phase::Idle, 0, 0)));
+        assert!((1..100).all(|_| !allowance.spend(SECOND, Phase::Idle, 0, false)));
     }
 }

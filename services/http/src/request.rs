@@ -7,7 +7,8 @@ use std::pin::Pin;
 use std::rc::Rc;
 use std::task::{Context, Poll, ready};
 
-use http::{Method, Request, Response, StatusCode, Uri};
+use http::{Method, Request, Response, StatusCode, Uri, Version};
+use http_body::Body;
 use hyper::body;
 use pikake_traps::{Builder, Interrupted, Task, TaskError, TaskRef, WaitQueue, park};
 use slab::Slab;
@@ -71,13 +72,16 @@ pub(crate) struct Requests {
     pub(crate) running: RefCell<Slab<Running>>,
     /// Woken when a request ends.
     ended_one: WaitQueue,
-    /// How many requests have begun.
-    pub(crate) begun: Cell<u64>,
     pub(crate) answered: Cell<u64>,
-    /// How many response bodies are being sent.
+    /// Whether a request came by HTTP/2.
+    pub(crate) is_http2: Cell<bool>,
+    /// How many responses are being sent.
     pub(crate) replies: Cell<usize>,
-    /// How many of these hyper waits for.
+    /// How many of these wait for the server.
     pub(crate) replies_due: Cell<usize>,
+    /// Whether the client has caught up since the last check: it has all that the server gave, and no request waits for
+    /// it.
+    pub(crate) is_caught_up: Cell<bool>,
 }
 
 impl Requests {
@@ -104,6 +108,16 @@ impl Requests {
         } else {
             Phase::Idle
         }
+    }
+
+    /// Records that a response is sent, or that the client has all of one that goes on.
+    pub(crate) fn note_progress(&self) {
+        if self.is_caught_up.get() || self.replies.get() > self.replies_due.get() {
+            return;
+        }
+        let running = self.running.borrow();
+        let awaits_client = running.iter().any(|(_, running)| running.line.awaits_body.get());
+        self.is_caught_up.set(!awaits_client);
     }
 
     /// Waits until no request runs.
@@ -141,7 +155,7 @@ where
     S: Service<Request<Incoming>, Response = Response<B>> + Clone + 'static,
     S::Error: Into<BoxError>,
     A: Clone + Send + Sync + 'static,
-    B: 'static,
+    B: Body + 'static,
 {
     type Response = Response<Reply<B>>;
     type Error = BoxError;
@@ -149,7 +163,7 @@ where
 
     fn call(&self, request: Request<body::Incoming>) -> Self::Future {
         let requests = self.requests.clone();
-        requests.begun.set(requests.begun.get() + 1);
+        requests.is_http2.set(request.version() == Version::HTTP_2);
         let line = Rc::new(RequestLine {
             method: request.method().clone(),
             uri: request.uri().clone(),
@@ -186,7 +200,7 @@ pub(crate) struct ResponseFuture<B, E> {
 
 impl<B, E> Unpin for ResponseFuture<B, E> {}
 
-impl<B, E: Into<BoxError>> Future for ResponseFuture<B, E> {
+impl<B: Body, E: Into<BoxError>> Future for ResponseFuture<B, E> {
     type Output = Result<Response<Reply<B>>, BoxError>;
 
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
@@ -203,7 +217,7 @@ impl<B, E: Into<BoxError>> Future for ResponseFuture<B, E> {
                 self.task = None;
                 let response = answer.map_err(Into::into)?;
                 self.requests.answered.set(self.requests.answered.get() + 1);
-                return Poll::Ready(Ok(response.map(|body| Reply::own(body, &self.requests))));
+                return Poll::Ready(Ok(Reply::own(response, &self.line.method, &self.requests)));
             }
             Some(Err(error @ TaskError::Panicked(_))) => {
                 tracing::error!(request = %self.line, %error, "a request's handler panicked");
@@ -216,9 +230,7 @@ impl<B, E: Into<BoxError>> Future for ResponseFuture<B, E> {
             }
         };
         self.task = None;
-        let mut response = Response::new(Reply::EMPTY);
-        *response.status_mut() = status;
-        Poll::Ready(Ok(response))
+        Poll::Ready(Ok(Reply::empty(status, &self.requests)))
     }
 }
 

@@ -150,7 +150,8 @@ impl<L, S> Server<L, S> {
     /// Sets how long a client may take to send the head of a request, including the first one, and so how long a
     /// connection may be idle. `None`: for ever, so a single client can occupy all connections.
     ///
-    /// Closing an idle connection may take up to a quarter longer.
+    /// Bytes without a request, such as HTTP/2's pings, do not extend it. Closing an idle connection may take up to half
+    /// longer, and as long again if the client does not answer HTTP/2's announcement of the end.
     pub fn header_timeout(mut self, header_timeout: impl Into<Option<Duration>>) -> Self {
         self.limits.idle = header_timeout.into();
         self
@@ -161,7 +162,8 @@ impl<L, S> Server<L, S> {
     ///
     /// Time in which the connection waits for the handler or the response's body does not count. Bytes that get through
     /// earn time, a second for each [`MINIMUM_PACE`]: a slow client is served to the end, one that sends or reads
-    /// single bytes is not. The connection is then closed, and its handlers are cancelled, up to half later than the limit.
+    /// single bytes is not. A client that has read its responses has the whole time again; requests that it begins or
+    /// resets give it none. The connection is then closed, and its handlers are cancelled, up to half later than the limit.
     ///
     /// [`MINIMUM_PACE`]: crate::MINIMUM_PACE
     pub fn stall_timeout(mut self, stall_timeout: impl Into<Option<Duration>>) -> Self {

@@ -1,11 +1,15 @@
 //! HTTP/2, frame by frame.
 
-use std::time::Instant;
+use std::net::SocketAddr;
+use std::rc::Rc;
+use std::time::{Duration, Instant};
 
-use pikake::net::TcpStream;
-use pikake::{sleep, timeout_after};
+use pikake::http::serve;
+use pikake::net::{TcpListener, TcpStream};
+use pikake::time::{elapsed_since, now};
+use pikake::{sleep, spawn, timeout_after};
 
-use crate::site::{PATIENCE, SOON, Site, ms, rest};
+use crate::site::{PAGE, PATIENCE, SOON, Site, ms, rest, router};
 
 const PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
 const HEADERS: u8 = 1;
@@ -13,6 +17,7 @@ const RESET: u8 = 3;
 const SETTINGS: u8 = 4;
 const PING: u8 = 6;
 const GOAWAY: u8 = 7;
+const WINDOW_UPDATE: u8 = 8;
 const CONTINUATION: u8 = 9;
 const END_STREAM: u8 = 1;
 const END_HEADERS: u8 = 4;
@@ -165,4 +170,153 @@ fn rapid_resets_start_limited_handlers() {
         // All of them were told, and had their time to clean up.
         assert_eq!(site.handlers.told.get(), site.handlers.begun.get());
     });
+}
+
+const SECOND: Duration = Duration::from_secs(1);
+const HEADER_TIMEOUT: Duration = Duration::from_secs(8);
+const STALL_TIMEOUT: Duration = Duration::from_secs(16);
+/// How long an idle connection is open at most: half later than the limit, and as long for a client that does not answer
+/// the end of the connection.
+const IDLE: Duration = Duration::from_secs(16);
+/// How long a stalled connection is open at most: half later than the limit.
+const STALLED: Duration = Duration::from_secs(24);
+const RESET_FRAME: [u8; 4] = [0, 0, 0, 8];
+/// The setting of a stream's window, of no bytes.
+const NO_WINDOW: [u8; 6] = [0, 4, 0, 0, 0, 0];
+
+/// A server on virtual time with these many connections.
+async fn virtual_server(connections: usize) -> SocketAddr {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let address = listener.local_addr().unwrap();
+    let server = serve(listener, router(&Rc::default()))
+        .connections(connections)
+        .header_timeout(HEADER_TIMEOUT)
+        .stall_timeout(STALL_TIMEOUT);
+    spawn(server.into_future()).detach();
+    address
+}
+
+async fn virtual_client(address: SocketAddr, settings: &[u8]) -> TcpStream {
+    let client = TcpStream::connect(address).await.unwrap();
+    let beginning = [PREFACE, &frame(SETTINGS, 0, 0, settings)].concat();
+    client.write_all(&beginning).await.unwrap();
+    client
+}
+
+/// Sends frames by number, with pauses of this length, until the server closes the connection. Returns how long that
+/// took.
+async fn lasts(client: &TcpStream, pause: Duration, frames: impl Fn(u32) -> Vec<u8>) -> Duration {
+    let since = now();
+    let reading = async {
+        let mut buffer = [0; 4096];
+        while let Ok(1..) = client.read(&mut buffer).await {}
+    };
+    let sending = async {
+        for number in 0.. {
+            if client.write_all(&frames(number)).await.is_err() {
+                break;
+            }
+            sleep(pause).await.unwrap();
+        }
+    };
+    drop(
+        timeout_after(20 * STALLED, futures::future::select(Box::pin(reading), Box::pin(sending)))
+            .await,
+    );
+    elapsed_since(since)
+}
+
+/// Clients that only send pings leave their places to others.
+#[pikake::sim(seeds = 3)]
+async fn pings_do_not_keep_an_idle_connection() {
+    let address = virtual_server(2).await;
+    let ping = frame(PING, 0, 0, &[0; 8]).repeat(20);
+    let pinging = async |beginning: Vec<u8>| {
+        let client = virtual_client(address, &[]).await;
+        client.write_all(&beginning).await.unwrap();
+        lasts(&client, ms(500), |_| ping.clone()).await
+    };
+    let polite = async {
+        sleep(SECOND).await.unwrap();
+        let client = virtual_client(address, &[]).await;
+        client.write_all(&get(1, "/")).await.unwrap();
+        let since = now();
+        while client.read(&mut [0; 100]).await.unwrap() > 0 {}
+        elapsed_since(since)
+    };
+    let (silent, asked, served) = futures::join!(pinging(Vec::new()), pinging(get(1, "/")), polite);
+    for took in [silent, asked] {
+        assert!(took >= HEADER_TIMEOUT && took <= IDLE, "{took:?}");
+    }
+    assert!(served <= 2 * IDLE, "{served:?}");
+}
+
+/// Requests that are begun and reset add nothing to the client's time, whether their answers are long or short, nor do
+/// short answers beside a stalled one.
+#[pikake::sim(seeds = 3)]
+async fn new_requests_do_not_extend_a_stalled_connection() {
+    let address = virtual_server(10).await;
+    let begin_and_reset = |number: u32, path| {
+        let stream = 2 * number + 1;
+        let reset = match stream {
+            1 => Vec::new(),
+            _ => frame(RESET, 0, stream - 2, &RESET_FRAME),
+        };
+        [reset, get(stream, path)].concat()
+    };
+    for path in ["/much", "/"] {
+        let client = virtual_client(address, &NO_WINDOW).await;
+        let took = lasts(&client, 3 * SECOND, |number| begin_and_reset(number, path)).await;
+        assert!(took >= STALL_TIMEOUT && took <= STALLED + 3 * SECOND, "{path}: {took:?}");
+    }
+    // One byte of each stream's window.
+    let client = virtual_client(address, &[0, 4, 0, 0, 0, 1]).await;
+    let took = lasts(&client, 3 * SECOND, |number| begin_and_reset(number, "/much")).await;
+    assert!(took >= STALL_TIMEOUT && took <= STALLED + 3 * SECOND, "{took:?}");
+    // A stalled answer beside answers without a body.
+    let client = virtual_client(address, &NO_WINDOW).await;
+    client.write_all(&get(1, "/much")).await.unwrap();
+    let took = lasts(&client, 3 * SECOND, |number| get(2 * number + 3, "/none")).await;
+    assert!(took >= STALL_TIMEOUT && took <= STALLED, "{took:?}");
+}
+
+/// Clients that are slow, that ask now and then, or whose requests have no body are served for ever.
+#[pikake::sim(seeds = 3)]
+async fn slow_or_occasional_client_keeps_its_connection() {
+    let address = virtual_server(10).await;
+    // A thousand bytes a second, for a minute.
+    let slow = async {
+        let client = virtual_client(address, &NO_WINDOW).await;
+        client.write_all(&get(1, "/page")).await.unwrap();
+        let more = |stream| frame(WINDOW_UPDATE, 0, stream, &1000_u32.to_be_bytes());
+        let mut read = 0;
+        let reading = async {
+            let mut buffer = [0; 4096];
+            while read < PAGE {
+                match client.read(&mut buffer).await.unwrap() {
+                    0 => break,
+                    length => read += length,
+                }
+            }
+        };
+        let updating = async {
+            loop {
+                client.write_all(&[more(0), more(1)].concat()).await.unwrap();
+                sleep(SECOND).await.unwrap();
+            }
+        };
+        futures::future::select(Box::pin(reading), Box::pin(updating)).await;
+        assert!(read >= PAGE, "{read}");
+    };
+    let occasional = async |path: &str, settings: &[u8]| {
+        let client = virtual_client(address, settings).await;
+        let mut buffer = [0; 4096];
+        for number in 0..15 {
+            client.write_all(&get(2 * number + 1, path)).await.unwrap();
+            sleep(6 * SECOND).await.unwrap();
+            let length = client.read(&mut buffer).await.unwrap();
+            assert!(length > 0, "{path}: closed at request {number}");
+        }
+    };
+    futures::join!(slow, occasional("/", &[]), occasional("/none", &NO_WINDOW));
 }

@@ -24,6 +24,8 @@ pub(crate) const SOON: Duration = Duration::from_secs(20);
 pub(crate) const CONNECTIONS: usize = 30;
 /// More than the buffers of two sockets hold.
 pub(crate) const MUCH: usize = 32 << 20;
+/// Less than a buffer of a socket holds.
+pub(crate) const PAGE: usize = 60_000;
 /// How long a handler takes over its cleaning up.
 const CLEAN_UP: Duration = Duration::from_millis(100);
 
@@ -80,6 +82,8 @@ pub(crate) fn router(handlers: &Rc<Handlers>) -> Router {
         .route("/", get(async || "hello"))
         .route("/hang", get(hang))
         .route("/slow", get(slow))
+        .route("/page", get(async || vec![b'x'; PAGE]))
+        .route("/none", get(async || axum::http::StatusCode::NO_CONTENT))
         .route("/much", get(async move || much.clone()))
         .route("/upload", post(async |body: Bytes| body.len().to_string()))
 }
