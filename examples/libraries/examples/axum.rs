@@ -59,12 +59,7 @@ async fn main() -> Result<(), Box<dyn Error>> {
     let address = std::env::args().nth(1).unwrap_or_else(|| "127.0.0.1:8080".to_owned());
     let listener = TcpListener::bind(address).await?;
     println!("listening on http://{}", listener.local_addr()?);
-    match pikake::http::serve(listener, router(Shop::default())).await {
-        Ok(report) => println!("{report}"),
-        Err(ended) if pikake::net::interruption(&ended.source).is_some() => {
-            println!("{}", ended.report);
-        }
-        Err(ended) => return Err(ended.into()),
-    }
+    let report = pikake::http::serve(listener, router(Shop::default())).await?;
+    println!("{report}");
     Ok(())
 }

@@ -27,18 +27,6 @@ fn router() -> Router {
     Router::new().route("/", get(hello))
 }
 
-/// The server's end, which is a signal, as a rule.
-fn report(ended: Result<pikake::http::Report, ServeError>) -> io::Result<()> {
-    match ended {
-        Ok(report) => println!("{report}"),
-        Err(ended) if pikake::net::interruption(&ended.source).is_some() => {
-            println!("{}", ended.report);
-        }
-        Err(ended) => return Err(ended.source),
-    }
-    Ok(())
-}
-
 #[pikake::main(threads = 4, signals)]
 async fn main() -> Result<(), Box<dyn Error>> {
     let address = std::env::args().nth(1).unwrap_or_else(|| "127.0.0.1:8080".to_owned());
@@ -47,13 +35,16 @@ async fn main() -> Result<(), Box<dyn Error>> {
     for kernel in other_kernels() {
         let listening = kernel.call(move || async move {
             let listener = TcpListener::bind_shared(address).await?;
-            let serving = async move { report(serve(listener, router()).await) };
+            let serving = async move {
+                println!("{}", serve(listener, router()).await?);
+                Ok::<_, ServeError>(())
+            };
             pikake::spawn(serving).detach();
             Ok::<_, io::Error>(())
         });
         listening.await??;
     }
     println!("listening on http://{address}");
-    report(serve(listener, router()).await)?;
+    println!("{}", serve(listener, router()).await?);
     Ok(())
 }

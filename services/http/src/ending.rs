@@ -14,7 +14,7 @@ pub const SHUTTING_DOWN: &str = "the server is being shut down";
 
 impl Gate {
     pub(crate) fn report(&self) -> Report {
-        Report { answered: self.answered.get(), interrupted: Vec::new(), dropped: Vec::new() }
+        Report { answered: self.answered.get(), ..Report::default() }
     }
 
     /// The requests that run, and the connections without one.
@@ -44,22 +44,28 @@ impl Gate {
         F: Future<Output = Result<T, TaskError>> + Unpin,
     {
         let (mut interrupted, mut dropped) = (Vec::new(), Vec::new());
+        let mut cut_short_by = None;
         let mut ended = timeout_after(soft, &mut *accepting).await;
         if ended.is_err() {
             interrupted = self.left();
             self.interrupt_all();
             ended = timeout_after(hard.saturating_sub(soft), &mut *accepting).await;
         }
-        if let Err(_) | Ok(Err(TaskError::Interrupted(_))) = ended {
+        if let Ok(Err(TaskError::Interrupted(second))) = &ended {
+            cut_short_by = Some(second.clone());
+        }
+        if ended.is_err() || cut_short_by.is_some() {
             dropped = self.left();
             for left in &dropped {
-                tracing::warn!(%left, "dropped at the hard deadline of a shutdown");
+                tracing::warn!(%left, "dropped by the shutdown of a server");
             }
             self.abort_all();
-            // Aborted tasks end before the next step. Another interruption changes nothing.
-            drop(accepting.await);
+            // Aborted tasks end before the next step, so an interruption delays nothing.
+            while let Err(TaskError::Interrupted(second)) = (&mut *accepting).await {
+                cut_short_by.get_or_insert(second);
+            }
         }
-        Report { interrupted, dropped, ..self.report() }
+        Report { interrupted, dropped, cut_short_by, ..self.report() }
     }
 
     fn interrupt_all(&self) {

@@ -4,7 +4,9 @@ use std::error::Error;
 use std::fmt;
 use std::io;
 
-/// A server's count of requests, and those that a shutdown has cut short.
+use pikake_traps::Interrupted;
+
+/// What a server did up to its end: its count of requests, and those that a shutdown has cut short.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 #[non_exhaustive]
 pub struct Report {
@@ -12,8 +14,13 @@ pub struct Report {
     pub answered: u64,
     /// The requests and connections that were interrupted at the soft deadline.
     pub interrupted: Vec<Left>,
-    /// The requests and connections that were dropped at the hard deadline.
+    /// The requests and connections that were dropped, at the hard deadline or by a second interruption.
     pub dropped: Vec<Left>,
+    /// The interruption that began the shutdown, for example by a signal; `None` if
+    /// [`shutdown_when`](crate::Server::shutdown_when) did.
+    pub ended_by: Option<Interrupted>,
+    /// The interruption during the shutdown, if there was one: it drops what is left.
+    pub cut_short_by: Option<Interrupted>,
 }
 
 impl Report {
@@ -32,6 +39,11 @@ impl fmt::Display for Report {
                     0 => write!(f, "{what}: {left}")?,
                     _ => write!(f, "{left}")?,
                 }
+            }
+        }
+        for (what, cause) in [("ended", &self.ended_by), ("cut short", &self.cut_short_by)] {
+            if let Some(cause) = cause {
+                write!(f, "; {what}: {cause}")?;
             }
         }
         Ok(())
@@ -57,13 +69,13 @@ impl fmt::Display for Left {
     }
 }
 
-/// Why a server ended without being asked, and its report.
+/// Why a server failed, and its report.
 #[derive(Debug)]
 #[non_exhaustive]
 pub struct ServeError {
     /// The report up to then.
     pub report: Report,
-    /// The interruption, which [`interruption`](pikake_net::interruption) finds, or the listener's error.
+    /// The listener's error, or the panic of its `accept`.
     pub source: io::Error,
 }
 

@@ -81,6 +81,10 @@ pub const HARD_DEADLINE: Duration = Duration::from_secs(20);
 /// at the [hard one](Server::hard_deadline). Another interruption drops them at once. Dropping the server closes
 /// connections and interrupts requests, without waiting for them.
 ///
+/// A server that was shut down has done its work: it returns its [`Report`], with the interruption as
+/// [`ended_by`](Report::ended_by). So `serve(listener, service).await?` in a `main` with
+/// `#[pikake::main(signals)]` ends with the exit code 0 after a SIGTERM.
+///
 /// # Examples
 ///
 /// ```no_run
@@ -108,11 +112,12 @@ pub const HARD_DEADLINE: Duration = Duration::from_secs(20);
 ///
 /// # Cancellation
 ///
-/// An interruption point; see above.
+/// An interruption point; see above. A [`timeout_after`](pikake_traps::timeout_after) around the server reports
+/// `TimedOut` as always, and drops the server's report; [`timed`](pikake_traps::timed) keeps it.
 ///
 /// # Errors
 ///
-/// [`ServeError`]: the interruption or the listener's error, with the report.
+/// [`ServeError`]: the listener's error, with the report. No shutdown is an error.
 ///
 /// # Panics
 ///
@@ -233,9 +238,9 @@ where
                 Poll::Ready(ended) => Poll::Ready(Some(ended)),
                 Poll::Pending => asked.as_mut().poll(cx).map(|()| None),
             });
-            let why = match ended.await {
+            let ended_by = match ended.await {
                 None => None,
-                Some(Err(TaskError::Interrupted(interrupted))) => Some(interrupted.into()),
+                Some(Err(TaskError::Interrupted(interrupted))) => Some(interrupted),
                 Some(Err(error)) => return Err(gate.report().because(io::Error::other(error))),
                 Some(Ok(Err(error))) => return Err(gate.report().because(error)),
                 Some(Ok(Ok(never))) => match never {},
@@ -245,11 +250,7 @@ where
                 // Without room, closing the listener at once resets the connections in the backlog.
                 drop(open.take());
             }
-            let report = gate.end(&mut accepting, soft, hard).await;
-            match why {
-                None => Ok(report),
-                Some(why) => Err(report.because(why)),
-            }
+            Ok(Report { ended_by, ..gate.end(&mut accepting, soft, hard).await })
         })
     }
 }

@@ -14,9 +14,9 @@ use http_body_util::{BodyExt, Empty};
 use hyper::client::conn::{http1, http2};
 use hyper::{Request, StatusCode};
 use pikake::http::{CLIENT_GONE, Executor, Io, Peer, Report, SHUTTING_DOWN, ServeError, serve};
-use pikake::net::{TcpListener, TcpStream};
+use pikake::net::{Listener, TcpListener, TcpStream};
 use pikake::sync::Event;
-use pikake::{Bound, Task, future_wait, shield, sleep, spawn, timeout_after};
+use pikake::{Bound, Interrupted, Task, future_wait, shield, sleep, spawn, timed, timeout_after};
 
 const MOMENT: Duration = Duration::from_millis(20);
 const LONG: Duration = Duration::from_secs(3600);
@@ -264,10 +264,58 @@ fn interruption_shuts_down_and_returns_the_report() {
         site.seen.wait_for(1).await;
         site.server.request_cancel("enough");
         assert_eq!(request.await.unwrap().status(), StatusCode::OK);
-        let ended = site.server.await.unwrap().unwrap_err();
-        let told = pikake::net::interruption(&ended.source).expect("an interruption");
-        assert!(told.is_cancel());
-        assert_eq!((ended.report.answered, ended.report.interrupted.len()), (2, 1));
+        let report = site.server.await.unwrap().unwrap();
+        assert_eq!((report.answered, report.interrupted.len()), (2, 1));
+        assert_eq!(report.ended_by, Some(Interrupted::cancelled("enough")));
+        assert_eq!(report.cut_short_by, None);
+    });
+}
+
+#[test]
+fn second_interruption_drops_the_rest_and_is_reported() {
+    run(async || {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let address = listener.local_addr().unwrap();
+        let client = spawn(async move {
+            let client = TcpStream::connect(address).await.unwrap();
+            client.write_all(b"GET /ignore HTTP/1.1\r\nhost: x\r\n\r\n").await.unwrap();
+            client.read(&mut [0; 8]).await
+        });
+        let serving = serve(listener, router(Seen::default())).into_future();
+        let outer = timed(MOMENT * 6, timed(MOMENT * 3, serving)).await;
+        let inner = outer.output.unwrap();
+        assert!(inner.expired && outer.expired);
+        let report = inner.output.unwrap().unwrap();
+        assert_eq!(report.dropped[0].request.as_deref(), Some("GET /ignore"));
+        assert!(report.ended_by.is_some_and(|first| first.is_timeout()));
+        assert!(report.cut_short_by.is_some_and(|second| second.is_timeout()));
+        assert!(matches!(client.await.unwrap(), Ok(0) | Err(_)));
+    });
+}
+
+#[test]
+fn timeout_around_a_server_shuts_it_down_and_times_out() {
+    run(async || {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let serving = serve(listener, router(Seen::default())).into_future();
+        assert!(timeout_after(MOMENT, serving).await.is_err());
+    });
+}
+
+#[test]
+fn failed_listener_is_an_error() {
+    run(async || {
+        struct Broken;
+        impl Listener for Broken {
+            type Connection = TcpStream;
+            type Address = std::net::SocketAddr;
+            async fn accept(&self) -> std::io::Result<(TcpStream, std::net::SocketAddr)> {
+                Err(ErrorKind::NotConnected.into())
+            }
+        }
+        let failed = serve(Broken, router(Seen::default())).await.unwrap_err();
+        assert_eq!(failed.source.kind(), ErrorKind::NotConnected);
+        assert_eq!(failed.report, Report::default());
     });
 }
 

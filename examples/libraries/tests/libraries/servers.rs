@@ -84,7 +84,7 @@ fn axum_interrupts_abandoned_handlers_and_shuts_down() {
         assert!(begun.elapsed() < HANG, "the order is not rolled back");
     }
     let last = server.end();
-    assert!(last[0].ends_with("requests were answered"), "{last:?}");
+    assert!(last[0].ends_with("requests were answered; ended: cancelled: SIGTERM"), "{last:?}");
 }
 
 #[test]

@@ -157,17 +157,12 @@ fn interrupted_server_leaves_nothing_behind() {
                 .soft_deadline(SECOND)
                 .hard_deadline(2 * SECOND)
                 .shutdown_when(async move { drop(stopping.wait().await) });
-            let answered = match server.await {
-                Ok(report) => report.answered,
-                Err(error) => {
-                    assert!(pikake::net::interruption(&error.source).is_some(), "{error}");
-                    error.report.answered
-                }
-            };
-            (answered, begun.get(), ended.get())
+            let report = server.await.unwrap();
+            (report.answered, report.ended_by.is_some(), begun.get(), ended.get())
         },
         |run| {
-            let (answered, begun, ended) = run.output.unwrap();
+            let (answered, is_interrupted, begun, ended) = run.output.unwrap();
+            assert!(!is_interrupted || run.interruption.is_some());
             assert_eq!(begun, ended, "a handler has outlived its server, or was dropped");
             assert!(u64::from(ended) >= answered);
             if run.interruption.is_none() {
