@@ -14,8 +14,9 @@
 //! tasks left: 0
 //! ```
 
-use std::io::{self, PipeWriter, Read, Write};
+use std::io::{self, Read, Write};
 use std::os::fd::AsRawFd;
+use std::os::unix::net::UnixStream;
 use std::thread;
 use std::time::Duration;
 
@@ -28,7 +29,7 @@ const OWN: Token = Token(1);
 
 fn main() -> io::Result<()> {
     let kernel = Kernel::new()?;
-    let (mut own, writer) = io::pipe()?;
+    let (mut own, writer) = UnixStream::pair()?;
     let mut poll = Poll::new()?;
     for (descriptor, token) in [(kernel.as_raw_fd(), KERNEL), (own.as_raw_fd(), OWN)] {
         poll.registry().register(&mut SourceFd(&descriptor), token, Interest::READABLE)?;
@@ -59,7 +60,7 @@ fn main() -> io::Result<()> {
     Ok(())
 }
 
-fn send_work(kernel: &KernelHandle, mut writer: PipeWriter) {
+fn send_work(kernel: &KernelHandle, mut writer: UnixStream) {
     let work = || async move {
         println!("task: hello from the other thread");
         if pikake::sleep(Duration::from_millis(20)).await.is_ok() {

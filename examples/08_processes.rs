@@ -33,6 +33,7 @@ async fn say(line: String) -> io::Result<()> {
 }
 
 /// `sort | uniq`, fed by this process.
+#[expect(clippy::incompatible_msrv, reason = "`io::pipe` needs Rust 1.87, and pikake does not")]
 async fn pipeline() -> io::Result<()> {
     let (from_sort, to_uniq) = io::pipe()?;
     let mut sort = Command::new("sort").stdin(Stdio::piped()).stdout(to_uniq).spawn()?;
@@ -70,7 +71,7 @@ async fn directory(path: &Path) -> io::Result<()> {
     let mut command = Command::new("sh");
     command.args(["-c", "echo Dear > draft.txt; mv draft.txt letter.txt"]).current_dir(path);
     command.status().await?;
-    let name = |path: PathBuf| path.file_name().unwrap_or_default().display().to_string();
+    let name = |path: PathBuf| path.file_name().unwrap_or_default().to_string_lossy().into_owned();
     loop {
         match changes.next().await? {
             Change::Created(path) => say(format!("directory: {} was made", name(path))).await?,

@@ -198,11 +198,15 @@ struct ShownName {
 impl ShownName {
     fn set(&self, task: u64, name: &str) {
         let mut bytes = [0; NAME_BYTES];
-        let end = name.floor_char_boundary(NAME_BYTES);
+        let mut end = name.len().min(NAME_BYTES);
+        while !name.is_char_boundary(end) {
+            end -= 1;
+        }
         bytes[..end].copy_from_slice(&name.as_bytes()[..end]);
         self.task.store(task, Ordering::Release);
-        for (word, bytes) in self.words.iter().zip(bytes.as_chunks().0) {
-            word.store(u64::from_le_bytes(*bytes), Ordering::Release);
+        for (word, bytes) in self.words.iter().zip(bytes.chunks_exact(size_of::<u64>())) {
+            let bytes = bytes.try_into().expect("a chunk has the size that it was asked for");
+            word.store(u64::from_le_bytes(bytes), Ordering::Release);
         }
     }
 

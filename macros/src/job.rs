@@ -288,10 +288,13 @@ fn check(sig: &syn::Signature, options: &JobOptions) -> syn::Result<Vec<Paramete
         let message = "a job runs in a thread (`blocking`) or in a process (`process`)";
         return Err(Error::new(span, message));
     }
-    if let ReturnType::Type(_, kind) = &sig.output
-        && let Type::ImplTrait(kind) = &**kind
-    {
-        return Err(Error::new(kind.span(), "a job's value is sent, so its type must be named"));
+    if let ReturnType::Type(_, kind) = &sig.output {
+        if let Type::ImplTrait(kind) = &**kind {
+            return Err(Error::new(
+                kind.span(),
+                "a job's value is sent, so its type must be named",
+            ));
+        }
     }
     if sig.inputs.len() > MOST_ARGUMENTS {
         let message = "a job has 16 arguments at most; put them into a struct";
@@ -348,15 +351,21 @@ fn value_of(output: &ReturnType) -> (Tokens, bool) {
         ReturnType::Default => return (quote!(()), false),
         ReturnType::Type(_, kind) => &**kind,
     };
-    if let Type::Path(path) = kind
-        && let Some(last) = path.path.segments.last()
-        && last.ident == "Result"
-        && let PathArguments::AngleBracketed(arguments) = &last.arguments
-        && let Some(GenericArgument::Type(value)) = arguments.args.first()
-    {
-        return (quote!(#value), true);
+    match value_of_result(kind) {
+        Some(value) => (quote!(#value), true),
+        None => (quote!(#kind), false),
     }
-    (quote!(#kind), false)
+}
+
+/// The first argument of a type that is named `Result`.
+fn value_of_result(kind: &Type) -> Option<&Type> {
+    let Type::Path(path) = kind else { return None };
+    let last = path.path.segments.last().filter(|last| last.ident == "Result")?;
+    let PathArguments::AngleBracketed(arguments) = &last.arguments else { return None };
+    match arguments.args.first()? {
+        GenericArgument::Type(value) => Some(value),
+        _ => None,
+    }
 }
 
 #[cfg(test)]

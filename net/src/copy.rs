@@ -192,13 +192,17 @@ where
         poll_fn(|cx| {
             let mut failed = None;
             // An interruption concerns both directions, so both are polled before it is returned.
-            if !is_forward_done && let Poll::Ready(done) = to_second.as_mut().poll(cx) {
-                is_forward_done = true;
-                failed = done.err();
+            if !is_forward_done {
+                if let Poll::Ready(done) = to_second.as_mut().poll(cx) {
+                    is_forward_done = true;
+                    failed = done.err();
+                }
             }
-            if !is_back_done && let Poll::Ready(done) = to_first.as_mut().poll(cx) {
-                is_back_done = true;
-                failed = failed.take().or(done.err());
+            if !is_back_done {
+                if let Poll::Ready(done) = to_first.as_mut().poll(cx) {
+                    is_back_done = true;
+                    failed = failed.take().or(done.err());
+                }
             }
             match failed {
                 Some(error) => Poll::Ready(Err(error)),

@@ -88,9 +88,8 @@ macro_rules! listening {
                 }
                 let (socket, address) = first.await?;
                 accepted.push(($stream { socket }, $to_address(address)?));
-                while accepted.len() < most
-                    && let Some((socket, address)) = self.socket.try_accept()
-                {
+                while accepted.len() < most {
+                    let Some((socket, address)) = self.socket.try_accept() else { break };
                     accepted.push(($stream { socket }, $to_address(address)?));
                 }
                 Ok(accepted)

@@ -37,8 +37,23 @@ use crate::socket::Socket;
 /// Outside a kernel.
 #[track_caller]
 pub fn pipe() -> io::Result<(PipeReader, PipeWriter)> {
-    let (reader, writer) = io::pipe()?;
-    Ok((PipeReader::from_fd(reader.into())?, PipeWriter::from_fd(writer.into())?))
+    let (reader, writer) = open()?;
+    Ok((PipeReader::from_fd(reader)?, PipeWriter::from_fd(writer)?))
+}
+
+#[cfg(not(target_vendor = "apple"))]
+fn open() -> io::Result<(OwnedFd, OwnedFd)> {
+    Ok(rustix::pipe::pipe_with(rustix::pipe::PipeFlags::CLOEXEC)?)
+}
+
+/// There is no system call that opens both ends with the flag.
+#[cfg(target_vendor = "apple")]
+fn open() -> io::Result<(OwnedFd, OwnedFd)> {
+    let (reader, writer) = rustix::pipe::pipe()?;
+    for end in [&reader, &writer] {
+        rustix::io::fcntl_setfd(end, rustix::io::FdFlags::CLOEXEC)?;
+    }
+    Ok((reader, writer))
 }
 
 /// The reading end of a pipe. Its drop closes it, and the writer gets an error.

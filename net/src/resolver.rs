@@ -356,9 +356,8 @@ impl LookupEnd {
 
 impl Drop for LookupEnd {
     fn drop(&mut self) {
-        if let Some(lookup) = self.0.upgrade()
-            && lookup.outcome.borrow().is_none()
-        {
+        let Some(lookup) = self.0.upgrade() else { return };
+        if lookup.outcome.borrow().is_none() {
             let error = io::Error::other("the task of the lookup ended without an answer");
             self.finish(Err(NameError::new(&lookup.host, error)));
         }

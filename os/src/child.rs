@@ -230,9 +230,10 @@ impl Child {
 
 impl Drop for Child {
     fn drop(&mut self) {
-        if self.status.is_none()
-            && let Some(process) = self.process.take()
-        {
+        if self.status.is_some() {
+            return;
+        }
+        if let Some(process) = self.process.take() {
             reaper::leave(process, self.kill_on_drop);
         }
     }

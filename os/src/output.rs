@@ -146,9 +146,11 @@ impl Stream {
         let Some(pipe) = &self.pipe else { return };
         let mut chunk = vec![0; CHUNK];
         // Bytes beyond the limit need not be read.
-        while let Ok(length @ 1..) = pipe.try_read(&mut chunk)
-            && self.keep(&chunk[..length])
-        {}
+        while let Ok(length @ 1..) = pipe.try_read(&mut chunk) {
+            if !self.keep(&chunk[..length]) {
+                break;
+            }
+        }
     }
 }
 
@@ -236,10 +238,10 @@ fn step<T>(
     value: &mut Option<T>,
     cx: &mut Context<'_>,
 ) -> io::Result<bool> {
-    if value.is_none()
-        && let Poll::Ready(done) = future.poll(cx)
-    {
-        *value = Some(done?);
+    if value.is_none() {
+        if let Poll::Ready(done) = future.poll(cx) {
+            *value = Some(done?);
+        }
     }
     Ok(value.is_some())
 }

@@ -158,9 +158,8 @@ impl Net {
 
     /// A datagram had no receiver. A socket with a peer gets an error.
     pub(crate) fn datagram_unwanted(&mut self, key: Key) {
-        if let Some(datagram) = self.datagram_mut(key)
-            && datagram.peer.is_some()
-        {
+        let Some(datagram) = self.datagram_mut(key) else { return };
+        if datagram.peer.is_some() {
             datagram.error = Some(Errno::CONNREFUSED);
             self.notify(key);
         }

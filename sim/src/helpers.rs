@@ -20,9 +20,8 @@ impl Net {
     pub(crate) fn start_calls(&mut self, host: usize) {
         let now = self.now;
         let node = &mut self.nodes[host];
-        while node.calls_running < node.helpers
-            && let Some(call) = node.calls.pop_front()
-        {
+        while node.calls_running < node.helpers {
+            let Some(call) = node.calls.pop_front() else { break };
             node.calls_running += 1;
             let at = now.saturating_add(self.settings.blocking.draw(&mut node.blocking));
             self.queue.push(at, PendingEvent::BlockingCall { host, life: node.life, call });

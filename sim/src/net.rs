@@ -252,11 +252,13 @@ impl Net {
         direction: Direction,
         result: io::Result<R>,
     ) -> io::Result<R> {
-        if let Err(error) = &result
-            && error.kind() == io::ErrorKind::WouldBlock
-            && let Some(socket) = self.sockets.get_mut(key)
-        {
-            socket.arm(direction);
+        match &result {
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
+                if let Some(socket) = self.sockets.get_mut(key) {
+                    socket.arm(direction);
+                }
+            }
+            _ => {}
         }
         result
     }

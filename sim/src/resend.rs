@@ -83,16 +83,18 @@ impl Net {
             .is_some_and(|sender| !sender.resend.held.is_empty());
         if !self.is_open(from_host, to_host) || is_behind && !is_reset {
             self.note(to_host, EventKind::Lost(segment.name(), from_host));
-            if !is_reset && let Some(from) = from {
+            if let Some(from) = from.filter(|_| !is_reset) {
                 self.hold(from, segment);
             }
             return;
         }
         let can_acknowledge = self.is_open(to_host, from_host);
         if let Some(from) = from {
-            if !can_acknowledge && let Some(sender) = self.stream_mut(from) {
-                sender.resend.is_unacknowledged = true;
-                self.send_again(from, 0);
+            if !can_acknowledge {
+                if let Some(sender) = self.stream_mut(from) {
+                    sender.resend.is_unacknowledged = true;
+                    self.send_again(from, 0);
+                }
             }
             if matches!(segment, Segment::Data(_)) && self.link_state(from_host, to_host).resets() {
                 self.reset_both(from, to);
@@ -111,10 +113,8 @@ impl Net {
 
     /// Answers a segment for an unknown connection with a reset.
     pub(crate) fn refuse_segment(&mut self, from: Option<Key>, segment: &Segment) {
-        if let Some(from) = from.filter(|_| !matches!(segment, Segment::Reset))
-            && let Some(stream) = self.stream(from)
-            && let Some(socket) = self.sockets.get(from)
-        {
+        let Some(from) = from.filter(|_| !matches!(segment, Segment::Reset)) else { return };
+        if let (Some(stream), Some(socket)) = (self.stream(from), self.sockets.get(from)) {
             let (from_host, to_host) = (stream.remote_host, socket.host);
             let now = self.now;
             let at = self.link_state(from_host, to_host).arrival(now, 0);

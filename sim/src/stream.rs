@@ -233,9 +233,10 @@ impl Net {
     /// Sends the data for which the peer has room.
     pub(crate) fn pump(&mut self, key: Key) {
         let most = self.settings.segment;
-        while let Some(stream) = self.stream_mut(key)
-            && stream.state == State::Open
-        {
+        while let Some(stream) = self.stream_mut(key) {
+            if stream.state != State::Open {
+                break;
+            }
             let length = stream.outbox.len().min(stream.credit).min(most);
             if length > 0 {
                 stream.credit -= length;

@@ -1,6 +1,7 @@
 //! A file with every event of a run.
 
 use std::io::Write;
+use std::path::Path;
 
 use crate::log::LogEvent;
 
@@ -20,6 +21,6 @@ pub(crate) fn write(events: &[LogEvent], names: &[String]) {
         file.flush()
     });
     if let Err(error) = written {
-        eprintln!("the trace could not be written to {}: {error}", path.display());
+        eprintln!("the trace could not be written to {}: {error}", Path::new(&path).display());
     }
 }

@@ -218,10 +218,10 @@ impl Net {
         stream.shut_write |= how != Shutdown::Read;
         let peer = stream.peer;
         if let Some(peer) = peer {
-            if how != Shutdown::Read
-                && let Some(other) = self.unix_stream_mut(peer)
-            {
-                other.ended = true;
+            if how != Shutdown::Read {
+                if let Some(other) = self.unix_stream_mut(peer) {
+                    other.ended = true;
+                }
             }
             self.notify(peer);
         }

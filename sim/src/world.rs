@@ -165,9 +165,10 @@ impl World {
 
     /// Applies due faults, performs due events, and makes due hosts ready.
     fn perform_due(&mut self) {
-        while let Some(entry) = self.plan.entries().get(self.next_fault)
-            && nanos(entry.at) <= self.now
-        {
+        while let Some(entry) = self.plan.entries().get(self.next_fault) {
+            if nanos(entry.at) > self.now {
+                break;
+            }
             let fault = entry.fault.clone();
             self.next_fault += 1;
             self.apply(&fault);
@@ -182,9 +183,10 @@ impl World {
             self.perform(what);
             self.make_woken_hosts_ready();
         }
-        while let Some(Reverse((at, host))) = self.due.peek().copied()
-            && at <= self.now
-        {
+        while let Some(Reverse((at, host))) = self.due.peek().copied() {
+            if at > self.now {
+                break;
+            }
             self.due.pop();
             if self.hosts[host].due == Some(at) {
                 self.hosts[host].due = None;

@@ -55,9 +55,7 @@ impl fmt::Debug for Holder {
         } else {
             write!(f, "task {}", mark.id())?;
         }
-        if let Some(task) = mark.find()
-            && !task.name().is_empty()
-        {
+        if let Some(task) = mark.find().filter(|task| !task.name().is_empty()) {
             write!(f, " `{}`", task.name())?;
         }
         write!(f, " since {place}")

@@ -107,9 +107,7 @@ impl<'a> Locking<'a> {
 
     #[inline(never)]
     fn wait(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), Interrupted>> {
-        if let Some(lock) = self.taking.if_new()
-            && lock.holder.is_current_task()
-        {
+        if let Some(lock) = self.taking.if_new().filter(|lock| lock.holder.is_current_task()) {
             report_later(lock.about(), self.awaited_at);
         }
         let taken = ready!(self.taking.poll(cx, self.awaited_at));
@@ -122,10 +120,11 @@ impl<'a> Locking<'a> {
 fn report_later(lock: String, awaited_at: &'static Location<'static>) {
     let mark = TaskMark::current();
     let report = async move {
-        if sleep(OWN_LOCK_REPORT).await.is_ok()
-            && let Some(task) = mark.find()
-            && task.last_wait() == Some((TrapKind::Park, awaited_at))
-        {
+        if sleep(OWN_LOCK_REPORT).await.is_err() {
+            return;
+        }
+        let Some(task) = mark.find() else { return };
+        if task.last_wait() == Some((TrapKind::Park, awaited_at)) {
             tracing::warn!(
                 task = task.id().0,
                 waits_at = %awaited_at,
@@ -142,11 +141,11 @@ impl Future for Locking<'_> {
 
     #[inline(always)]
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
-        if let Some(lock) = self.taking.if_new()
-            && lock.take(self.awaited_at)
-        {
-            self.taking.end();
-            return Poll::Ready(Ok(()));
+        if let Some(lock) = self.taking.if_new() {
+            if lock.take(self.awaited_at) {
+                self.taking.end();
+                return Poll::Ready(Ok(()));
+            }
         }
         self.wait(cx)
     }

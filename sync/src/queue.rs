@@ -279,15 +279,15 @@ impl<S: Store> AnyQueue<S> {
     /// [`TryGetError`], which tells an empty queue from one that is closed.
     #[inline]
     pub fn try_get(&self) -> Result<S::Item, TryGetError> {
-        if self.capacity == 0
-            && let Some(item) = self.take_from_putter()
-        {
-            return Ok(item);
+        if self.capacity == 0 {
+            if let Some(item) = self.take_from_putter() {
+                return Ok(item);
+            }
         }
-        if self.getters.try_take(1)
-            && let Some(item) = self.take_out(self.getters.granted())
-        {
-            return Ok(item);
+        if self.getters.try_take(1) {
+            if let Some(item) = self.take_out(self.getters.granted()) {
+                return Ok(item);
+            }
         }
         if self.is_over() {
             return Err(TryGetError::Closed);

@@ -76,14 +76,12 @@ impl<T: 'static> TaskGroup<T> {
             }
         };
         self.end("another member of its group ended first", place).await;
-        if is_settled
-            && self.members.check(0, has_failed::<T, J>) == Some(false)
-            && let Some(first) = self.members.take(0)
-            && let Some(value) = value_of::<T, J>(first)
-        {
-            // The drop of the other outcomes logs their panics.
-            drop(self.members.take_finished());
-            return Ok(value);
+        if is_settled && self.members.check(0, has_failed::<T, J>) == Some(false) {
+            if let Some(value) = self.members.take(0).and_then(value_of::<T, J>) {
+                // The drop of the other outcomes logs their panics.
+                drop(self.members.take_finished());
+                return Ok(value);
+            }
         }
         Err(self.sum_up::<J>())
     }

@@ -286,11 +286,11 @@ where
         make().await
     };
     let task = Builder::new().name(current().name()).spawned_at(place).spawn(future);
-    if task.is_finished()
-        && let Some(make) = make.take()
-    {
-        // A kernel that is being shut down takes no task, but the thread's cleanup may wait.
-        return Ok(run_here(async move { make().await }).await);
+    if task.is_finished() {
+        if let Some(make) = make.take() {
+            // A kernel that is being shut down takes no task, but the thread's cleanup may wait.
+            return Ok(run_here(async move { make().await }).await);
+        }
     }
     let mut task = task.cancel_on_drop();
     let mut was_cancelled_here = false;

@@ -73,7 +73,7 @@ impl Ord for Entry {
     #[inline]
     fn cmp(&self, other: &Entry) -> Ordering {
         // A later insertion is a small positive distance away, also across the wrap-around.
-        let ahead = other.sequence.wrapping_sub(self.sequence).cast_signed();
+        let ahead = other.sequence.wrapping_sub(self.sequence) as i32;
         other.at.cmp(&self.at).then(ahead.cmp(&0))
     }
 }

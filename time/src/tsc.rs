@@ -182,7 +182,7 @@ fn lists_tsc(list: &str) -> bool {
 /// The processor's instructions.
 #[cfg(all(target_arch = "x86_64", not(miri)))]
 mod processor {
-    use std::arch::x86_64::{__cpuid, _rdtsc};
+    use std::arch::x86_64::{__cpuid, _rdtsc, CpuidResult};
 
     /// The CPUID leaf with the greatest extended leaf, in EAX.
     const GREATEST_EXTENDED_LEAF: u32 = 0x8000_0000;
@@ -200,8 +200,16 @@ mod processor {
     }
 
     pub(super) fn is_invariant() -> bool {
-        __cpuid(GREATEST_EXTENDED_LEAF).eax >= POWER_MANAGEMENT_LEAF
-            && __cpuid(POWER_MANAGEMENT_LEAF).edx & INVARIANT_TSC_BIT != 0
+        cpuid(GREATEST_EXTENDED_LEAF).eax >= POWER_MANAGEMENT_LEAF
+            && cpuid(POWER_MANAGEMENT_LEAF).edx & INVARIANT_TSC_BIT != 0
+    }
+
+    fn cpuid(leaf: u32) -> CpuidResult {
+        // The oldest Rust that is supported has an unsafe function here, and newer ones a safe one.
+        let instruction: unsafe fn(u32) -> CpuidResult = __cpuid;
+        // SAFETY: `__cpuid` needs a processor that has the instruction, as all of x86-64 have, and
+        // touches no memory.
+        unsafe { instruction(leaf) }
     }
 }
 

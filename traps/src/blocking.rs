@@ -273,7 +273,10 @@ impl<R> Blocking<R> {
         let is_withdrawn = withdraw();
         // From now on the call counts as unwanted.
         drop(wait);
-        if !is_withdrawn && let Some(hook) = self.on_cancel.take() {
+        if is_withdrawn {
+            return;
+        }
+        if let Some(hook) = self.on_cancel.take() {
             catch_and_log("the hook of a closure that was cancelled", hook);
         }
     }
@@ -286,11 +289,12 @@ impl<R> Future for Blocking<R> {
 
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
         let this = &mut *self;
-        if let State::New(_) = this.state
-            && let State::New(start) = std::mem::replace(&mut this.state, State::Finished)
-            && let Err(interrupted) = this.start(start)
-        {
-            return Poll::Ready(Err(TaskError::Interrupted(interrupted)));
+        if let State::New(_) = this.state {
+            if let State::New(start) = std::mem::replace(&mut this.state, State::Finished) {
+                if let Err(interrupted) = this.start(start) {
+                    return Poll::Ready(Err(TaskError::Interrupted(interrupted)));
+                }
+            }
         }
         let State::Waiting(started) = &mut this.state else {
             panic!("a blocking call (at {}) was polled after it had given its result", this.place)

@@ -83,9 +83,10 @@ impl<T: ?Sized, R: Send, F: FnOnce(&mut T) -> R + Send> Work<T> for Replying<R, 
     }
 
     fn run_on(&mut self, what: &mut T) {
-        if Work::<T>::is_wanted(self)
-            && let Some(work) = self.work.take()
-        {
+        if !Work::<T>::is_wanted(self) {
+            return;
+        }
+        if let Some(work) = self.work.take() {
             self.result = Some(work(what));
         }
     }

@@ -155,13 +155,12 @@ pub(crate) struct Header {
     own: Own,
 }
 
-/// The largest size of a header, in bytes: a cache line and a quarter. The model checker's atomics are
-/// larger.
+/// A header has a cache line and a quarter at most. The model checker's atomics are larger.
 #[cfg(all(target_pointer_width = "64", not(pikake_shuttle)))]
-const HEADER_BYTES: usize = 80;
-
-#[cfg(all(target_pointer_width = "64", not(pikake_shuttle)))]
-const _: () = assert!(size_of::<Header>() <= HEADER_BYTES, "the header of a task has grown");
+const _: () = {
+    let bytes = 80;
+    assert!(size_of::<Header>() <= bytes, "the header of a task has grown");
+};
 
 /// The header comes first, so that a pointer to the cell is a pointer to its header.
 #[repr(C)]
@@ -452,7 +451,7 @@ pub(crate) unsafe fn release(header: NonNull<Header>) {
 }
 
 /// The limit of a task's wakers. Only a loop that leaks wakers can reach it.
-const MAX_REFS: u32 = i32::MAX.cast_unsigned();
+const MAX_REFS: u32 = i32::MAX as u32;
 
 /// Adds an atomic reference.
 ///

@@ -249,9 +249,10 @@ impl Home {
 
     #[inline(never)]
     fn wake_sleeper(&self) {
-        if self.asleep.swap(false, Ordering::SeqCst)
-            && let Some(wake) = &*self.wake_driver()
-        {
+        if !self.asleep.swap(false, Ordering::SeqCst) {
+            return;
+        }
+        if let Some(wake) = &*self.wake_driver() {
             wake();
         }
     }

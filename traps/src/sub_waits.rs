@@ -224,10 +224,11 @@ impl SubWaits {
     /// Shows every sub-wait that is a wait.
     pub(crate) fn each(&self, mut show: impl FnMut(&TaskRef, SeenWait)) {
         for (_, node) in &*self.0.borrow() {
-            if let NodeKind::Wait(trap, place) = node.kind
-                && !node.task.is_ended()
-            {
-                show(&node.task, SeenWait { trap, place, about: node.about.clone() });
+            match node.kind {
+                NodeKind::Wait(trap, place) if !node.task.is_ended() => {
+                    show(&node.task, SeenWait { trap, place, about: node.about.clone() });
+                }
+                _ => {}
             }
         }
     }

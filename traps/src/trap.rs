@@ -445,11 +445,11 @@ fn poll_watched<T: Trap>(
             state.key = key;
             let due =
                 if is_interruptible && is_flagged { local.collect_due(task, &query) } else { None };
-            if due.is_some()
-                && let Some(entry) = key.as_entry()
-            {
-                local.kernel().withdraw(trap.wait(given), entry);
-                trap.left();
+            if due.is_some() {
+                if let Some(entry) = key.as_entry() {
+                    local.kernel().withdraw(trap.wait(given), entry);
+                    trap.left();
+                }
             }
             due.map(Err)
         }

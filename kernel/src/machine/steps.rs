@@ -96,11 +96,12 @@ impl<D: Driver, C: Clock, P: Pick> Machine<D, C, P> {
     #[inline]
     fn forget(&self, task: &TaskRef) {
         let mut removed = self.tasks.borrow_mut().remove(task);
-        if let Some((_, joiners)) = &mut removed
-            && *joiners != WaiterList::EMPTY
-        {
-            self.queues.borrow_mut().notify(joiners, usize::MAX, &self.local);
-            self.local.call_wakers();
+        match &mut removed {
+            Some((_, joiners)) if *joiners != WaiterList::EMPTY => {
+                self.queues.borrow_mut().notify(joiners, usize::MAX, &self.local);
+                self.local.call_wakers();
+            }
+            _ => {}
         }
         if self.is_main(task) {
             self.main_has_ended.set(true);

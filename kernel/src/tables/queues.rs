@@ -98,10 +98,9 @@ impl Queues {
     #[inline]
     pub(crate) fn notify(&mut self, list: &mut WaiterList, count: usize, local: &Local) -> usize {
         let mut notified = 0;
-        while notified < count
-            && let Some(Entry { wanted: Wanted::Signal, .. }) =
-                self.entries.get(list.first as usize)
-        {
+        while notified < count {
+            let first = self.entries.get(list.first as usize);
+            let Some(Entry { wanted: Wanted::Signal, .. }) = first else { break };
             self.notify_first(list, local);
             notified += 1;
         }
@@ -135,8 +134,10 @@ impl Queues {
         let (mut list, mut served) = (queue.waiters(), 0);
         while let Some(Entry { wanted: Wanted::Permits(count), .. }) =
             self.entries.get(list.first as usize)
-            && queue.grant(*count)
         {
+            if !queue.grant(*count) {
+                break;
+            }
             self.notify_first(&mut list, local);
             served += 1;
         }

@@ -247,10 +247,10 @@ impl<S> Sockets<S> {
         {
             if is_ready {
                 side.ready = true;
-                if let Some(waiter) = side.waiter.take()
-                    && let Some(waiter) = local.notify_owned(waiter)
-                {
-                    released.push(waiter);
+                if let Some(waiter) = side.waiter.take() {
+                    if let Some(waiter) = local.notify_owned(waiter) {
+                        released.push(waiter);
+                    }
                 }
             }
         }

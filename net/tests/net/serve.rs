@@ -34,7 +34,7 @@ struct Count {
 
 impl Count {
     fn add(&self, more: isize) {
-        self.now.set(self.now.get().strict_add_signed(more));
+        self.now.set(self.now.get().checked_add_signed(more).expect("no more end than began"));
         self.most.set(self.most.get().max(self.now.get()));
         self.changed.wake(usize::MAX);
     }

@@ -54,10 +54,10 @@ pub(crate) async fn serve_connection<C, A, S, B>(
 {
     // hyper batches its writes itself. With Nagle's algorithm, the second of two small writes would wait for the
     // acknowledgement of the first, up to 40 ms.
-    if let Some(tcp) = (&stream as &dyn Any).downcast_ref::<TcpStream>()
-        && let Err(error) = tcp.set_nodelay(true)
-    {
-        tracing::debug!(%error, "a connection ended before it was served");
+    if let Some(tcp) = (&stream as &dyn Any).downcast_ref::<TcpStream>() {
+        if let Err(error) = tcp.set_nodelay(true) {
+            tracing::debug!(%error, "a connection ended before it was served");
+        }
     }
     let requests = Rc::<Requests>::default();
     let task = current().task_ref().clone();
@@ -103,11 +103,13 @@ where
             if let Poll::Ready(served) = serving.as_mut().poll(cx) {
                 return Poll::Ready(served);
             }
-            if !is_shutting_down && let Poll::Ready(shut) = shutting.as_mut().poll(cx) {
-                shut?;
-                is_shutting_down = true;
-                serving.as_mut().graceful_shutdown();
-                continue;
+            if !is_shutting_down {
+                if let Poll::Ready(shut) = shutting.as_mut().poll(cx) {
+                    shut?;
+                    is_shutting_down = true;
+                    serving.as_mut().graceful_shutdown();
+                    continue;
+                }
             }
             let Poll::Ready(phase) = watching.as_mut().poll(cx) else { return Poll::Pending };
             let why = match phase {

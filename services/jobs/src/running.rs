@@ -122,10 +122,10 @@ impl Revoked {
             return;
         }
         self.order.push_back(id);
-        if self.order.len() > REVOKED_LIMIT
-            && let Some(oldest) = self.order.pop_front()
-        {
-            self.ids.remove(&oldest);
+        if self.order.len() > REVOKED_LIMIT {
+            if let Some(oldest) = self.order.pop_front() {
+                self.ids.remove(&oldest);
+            }
         }
     }
 

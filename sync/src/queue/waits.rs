@@ -255,13 +255,13 @@ impl<S: Store> Future for Put<'_, S> {
 
     #[inline]
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
-        if let Stage::New(_) = self.stage
-            && let Stage::New(item) = std::mem::replace(&mut self.stage, Stage::Ended)
-        {
-            match self.queue.put_now(item) {
-                Ok(()) => return Poll::Ready(Ok(())),
-                Err((item, NotPut::Full)) => self.stage = Stage::New(item),
-                Err((item, why)) => return Poll::Ready(Err(PutError::new(item, why))),
+        if let Stage::New(_) = self.stage {
+            if let Stage::New(item) = std::mem::replace(&mut self.stage, Stage::Ended) {
+                match self.queue.put_now(item) {
+                    Ok(()) => return Poll::Ready(Ok(())),
+                    Err((item, NotPut::Full)) => self.stage = Stage::New(item),
+                    Err((item, why)) => return Poll::Ready(Err(PutError::new(item, why))),
+                }
             }
         }
         self.wait(cx)

@@ -92,18 +92,18 @@ impl<T> Waitable for Items<T> {
             self.putters.dismiss_all(wakers);
         }
         loop {
-            if self.getters.can_grant()
-                && let Some(item) = self.items.pop_front()
-            {
-                self.getters.grant(wakers, || item);
-                self.granted += 1;
-            } else if self.has_room()
-                && let Some(item) = self.putters.grant(wakers, || ())
-            {
-                self.take_in(item);
-            } else {
+            if self.getters.can_grant() {
+                if let Some(item) = self.items.pop_front() {
+                    self.getters.grant(wakers, || item);
+                    self.granted += 1;
+                    continue;
+                }
+            }
+            if !self.has_room() {
                 break;
             }
+            let Some(item) = self.putters.grant(wakers, || ()) else { break };
+            self.take_in(item);
         }
         if self.is_over() {
             self.getters.dismiss_all(wakers);

@@ -218,10 +218,9 @@ impl<T: ?Sized> fmt::Debug for Mutex<T> {
             let lock = self.lock.lock();
             (lock.held, lock.holder, lock.waiters.len())
         };
-        let next = &format_args!("{HANDED_OVER}");
-        let holder = holder.as_ref().map_or(next as &dyn fmt::Debug, |holder| holder);
+        let holder = holder.map_or_else(|| HANDED_OVER.to_owned(), |holder| format!("{holder:?}"));
         f.debug_struct("Mutex")
-            .field("held_by", &held.then_some(holder))
+            .field("held_by", &held.then_some(format_args!("{holder}")))
             .field("waiting", &waiting)
             .finish_non_exhaustive()
     }

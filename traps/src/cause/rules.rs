@@ -45,9 +45,7 @@ impl Local {
             if scope.is_shield() {
                 return found;
             }
-            if let Some(cause) = scope.cause()
-                && cause.is_due(scope.opened(), query)
-            {
+            if let Some(cause) = scope.cause().filter(|cause| cause.is_due(scope.opened(), query)) {
                 found = Some((scope.opened(), cause));
             }
             at = scope.parent();

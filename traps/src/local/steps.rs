@@ -199,9 +199,10 @@ impl TaskRef {
 fn while_current(task: &TaskRef, work: impl FnOnce()) {
     let mut work = Some(work);
     door::try_with(|local| {
-        if local.id == task.kernel()
-            && let Some(work) = work.take()
-        {
+        if local.id != task.kernel() {
+            return;
+        }
+        if let Some(work) = work.take() {
             let _current = CurrentGuard::set(local, task);
             work();
         }

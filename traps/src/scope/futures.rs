@@ -106,10 +106,8 @@ impl Frame {
             self.bind(local, task, None);
         }
         self.rebind(local, task);
-        if let Some(timer) = self.timer.get()
-            && local.kernel().has_passed(timer)
-            && let Some(disarmed) = local.kernel().disarm(timer)
-        {
+        let passed = self.timer.get().filter(|timer| local.kernel().has_passed(*timer));
+        if let Some(disarmed) = passed.and_then(|timer| local.kernel().disarm(timer)) {
             self.timer.set(None);
             if let (Some(passed), Some(set_at)) = (disarmed.passed, self.set_at) {
                 let grace = grace.map(|grace| local.kernel().rate().ticks_ceil(grace));

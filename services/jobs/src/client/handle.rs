@@ -99,9 +99,10 @@ fn value_of<T: DeserializeOwned>(outcome: Outcome) -> Result<T, JobError> {
 
 impl<T> Drop for Handle<T> {
     fn drop(&mut self) {
-        if !self.is_ignored
-            && let Ok(broker) = self.app.broker()
-        {
+        if self.is_ignored {
+            return;
+        }
+        if let Ok(broker) = self.app.broker() {
             broker.forget(&self.id);
         }
     }

@@ -12,6 +12,7 @@ use crate::current::try_current_job;
 use crate::error::SendError;
 use crate::message::Message;
 use crate::wire::instant;
+use crate::wire::reason::cut;
 use crate::wire::request::{IGNORE_RESULT, LANGUAGE, MAX_RETRIES};
 
 /// How many bytes of the arguments logs and listings show.
@@ -152,7 +153,7 @@ fn repr_of(json: &str, [open, close]: [char; 2]) -> String {
     match inner.len() <= MAX_REPR {
         true => repr.push_str(inner),
         false => {
-            repr.push_str(&inner[..inner.floor_char_boundary(MAX_REPR)]);
+            repr.push_str(cut(inner, MAX_REPR));
             repr.push('…');
         }
     }

@@ -11,7 +11,7 @@ use serde_json::Value;
 
 #[job(crate = pikake_jobs, retries = 1, backoff(first = "20ms", cap = "20ms"))]
 async fn flaky(number: u64) -> Result<u64, String> {
-    if number.is_multiple_of(10) && current_job().retries() == 0 {
+    if number % 10 == 0 && current_job().retries() == 0 {
         return Err("the first time".into());
     }
     Ok(number * 2)

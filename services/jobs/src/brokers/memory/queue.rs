@@ -122,9 +122,10 @@ impl Queue {
 
     /// Makes delayed messages ready whose time has come.
     fn promote(&mut self, now: SystemTime) {
-        while let Some(first) = self.delayed.first_entry()
-            && first.key().0 <= now
-        {
+        while let Some(first) = self.delayed.first_entry() {
+            if first.key().0 > now {
+                break;
+            }
             let message = first.remove();
             let sequence = self.next_sequence();
             self.put_back(Entry { sequence, deliveries: 0, message });

@@ -49,9 +49,8 @@ pub(crate) async fn bury(
 /// The dead as they are, `limit` at most, the oldest first. Dropped, they are back.
 async fn get(channel: &Channel, queue: &str, limit: usize) -> Result<Vec<Delivery>, BrokerError> {
     let mut got = Vec::new();
-    while got.len() < limit
-        && let Some(delivery) = channel.get(&dead_queue(queue), false).await?
-    {
+    while got.len() < limit {
+        let Some(delivery) = channel.get(&dead_queue(queue), false).await? else { break };
         got.push(delivery);
     }
     Ok(got)

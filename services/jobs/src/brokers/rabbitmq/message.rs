@@ -116,11 +116,10 @@ pub(crate) fn message(properties: &Properties, body: Vec<u8>, now: SystemTime) -
             }
         }
     }
-    if expires.is_none()
-        && let Some(length) = properties.expiration().as_ref()
-        && let Ok(length) = length.as_str().parse()
-    {
-        expires = now.checked_add(Duration::from_millis(length));
+    if expires.is_none() {
+        let length =
+            properties.expiration().as_ref().and_then(|length| length.as_str().parse().ok());
+        expires = length.and_then(|length| now.checked_add(Duration::from_millis(length)));
     }
     Message {
         content_type: text(properties.content_type()),

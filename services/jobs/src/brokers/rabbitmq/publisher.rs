@@ -237,9 +237,9 @@ impl Publisher {
             false => Ok(Prepared::Message(prepare()?)),
         });
         let sent = sent.await;
-        if let Err(Unsent { lost: Some(Error::ConnectionClosed(_)), .. }) = sent
-            && !self.is_closed()
-        {
+        let has_ended_connection =
+            matches!(sent, Err(Unsent { lost: Some(Error::ConnectionClosed(_)), .. }));
+        if has_ended_connection && !self.is_closed() {
             let mut rejected = self.rejected_reply_tos.borrow_mut();
             rejected.truncate(MOST_REJECTED - 1);
             rejected.push_front(to.to_owned());

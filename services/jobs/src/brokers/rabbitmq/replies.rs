@@ -85,9 +85,8 @@ impl Replies {
     /// The broker has had the question over that channel, in that epoch of the connection. The channel may
     /// be lost by now.
     pub(crate) fn set_asked(&self, job: &JobId, over: &Rc<ReplyReader>, epoch: u64) {
-        if let Some(expected) = self.table.borrow_mut().get_mut(job)
-            && !expected.is_over()
-        {
+        let mut table = self.table.borrow_mut();
+        if let Some(expected) = table.get_mut(job).filter(|expected| !expected.is_over()) {
             let is_current = epoch == over.channel.connection().epoch();
             expected.is_lost = over.reader.is_finished() || !is_current;
             expected.asked_over = (!expected.is_lost).then(|| (over.clone(), epoch));

@@ -147,16 +147,16 @@ impl SharedChannel {
         }
         let connection = current.channel.connection();
         let mut next = PublishChannel::new(connection.channel().await?);
-        if self.reads_replies.get()
-            && let Err(error) = next.read(replies).await
-        {
-            // Nothing was sent over this channel: the broker refuses to send answers.
-            let is_refused = matches!(error, Error::ChannelClosed(_));
-            self.reads_replies.set(!is_refused);
-            if must_read || !is_refused {
-                return Err(error);
+        if self.reads_replies.get() {
+            if let Err(error) = next.read(replies).await {
+                // Nothing was sent over this channel: the broker refuses to send answers.
+                let is_refused = matches!(error, Error::ChannelClosed(_));
+                self.reads_replies.set(!is_refused);
+                if must_read || !is_refused {
+                    return Err(error);
+                }
+                next = PublishChannel::new(connection.channel().await?);
             }
-            next = PublishChannel::new(connection.channel().await?);
         }
         let next = Rc::new(next);
         self.current.replace(next.clone());

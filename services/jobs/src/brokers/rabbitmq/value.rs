@@ -43,7 +43,7 @@ pub(crate) fn json(value: &Value) -> Json {
 }
 
 fn of_octets(octets: &[u8]) -> Json {
-    match str::from_utf8(octets) {
+    match std::str::from_utf8(octets) {
         Ok(text) => Json::from(text),
         Err(_) => {
             let hexadecimal: String = octets.iter().map(|octet| format!("{octet:02x}")).collect();
@@ -57,8 +57,9 @@ fn octets(map: &Map<String, Json>) -> Option<Vec<u8>> {
     let text = map.get(OCTETS).filter(|_| map.len() == 1)?.as_str()?;
     let digits: Vec<u8> =
         text.chars().map(|c| Some(c.to_digit(16)? as u8)).collect::<Option<_>>()?;
-    let (pairs, []) = digits.as_chunks() else { return None };
-    Some(pairs.iter().map(|[high, low]| high << 4 | low).collect())
+    let pairs = digits.chunks_exact(2);
+    let is_even = pairs.remainder().is_empty();
+    is_even.then(|| pairs.map(|pair| pair[0] << 4 | pair[1]).collect())
 }
 
 /// As Celery's client writes them, so that its workers read them.

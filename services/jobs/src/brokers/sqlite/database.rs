@@ -289,9 +289,8 @@ impl Database {
             }
         }
         for tag in changes.done {
-            if let Some(held) = self.held.remove(&tag)
-                && let Some(consumer) = self.consumers.get_mut(&held.consumer)
-            {
+            let Some(held) = self.held.remove(&tag) else { continue };
+            if let Some(consumer) = self.consumers.get_mut(&held.consumer) {
                 consumer.held -= 1;
             }
         }

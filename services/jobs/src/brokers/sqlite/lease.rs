@@ -92,10 +92,10 @@ impl Lease {
 
     /// The id of a lease under which this transaction may take messages.
     pub(crate) fn ensure(&mut self, db: &Connection) -> Result<i64> {
-        if let Some(id) = self.current.id
-            && sql::has_lease(db, id)?
-        {
-            return Ok(id);
+        if let Some(id) = self.current.id {
+            if sql::has_lease(db, id)? {
+                return Ok(id);
+            }
         }
         let until = self.advance_clock(db)? + micros_of(self.length);
         let id = sql::begin_lease(db, until)?;
@@ -132,9 +132,8 @@ impl Lease {
 
     /// The transaction has been committed; `true` if the lease that there was before has ended.
     pub(crate) fn settle(&mut self) -> bool {
-        if let Some((now, at)) = self.current.pinned
-            && self.committed.pinned != self.current.pinned
-        {
+        let pinned = self.current.pinned.filter(|_| self.committed.pinned != self.current.pinned);
+        if let Some((now, at)) = pinned {
             // The time that the commit took does not count: a slow disk would end leases.
             self.current.next_heartbeat += at.elapsed();
             self.current.pinned = Some((now, Instant::now()));

@@ -57,11 +57,11 @@ impl Outcomes {
         let Some(last) = self.last else { return Ok(false) };
         for (id, job) in sql::outcomes_after(db, last)? {
             let job = JobId(job);
-            if self.watches.get(&job).is_some()
-                && let Some(outcome) = sql::outcome_of(db, &job.0)?
-                && outcome.state.is_final()
-            {
-                self.watches.arrive(&job, outcome);
+            if self.watches.get(&job).is_some() {
+                let outcome = sql::outcome_of(db, &job.0)?;
+                if let Some(outcome) = outcome.filter(|outcome| outcome.state.is_final()) {
+                    self.watches.arrive(&job, outcome);
+                }
             }
             (self.last, self.committed_last) = (Some(id), Some(id));
         }
