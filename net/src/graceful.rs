@@ -30,15 +30,11 @@ use pikake_time::Ticks;
 use pikake_traps::{Interrupted, TaskId, WaitQueue, elapsed_since, now, park, timeout_after};
 
 use crate::error::interruption;
-use crate::handlers::Handlers;
+use crate::handlers::{HANDLER_NAME, Handlers};
 use crate::serve::{Listener, next_connection};
 
 /// The reason of the cancel at the soft deadline.
 const SOFT_REASON: &str = "the server is ending, and its soft deadline has passed";
-
-/// How long a server that ends accepts connections from its backlog: enough for one poll of the
-/// driver, which a kernel does after all tasks that are ready.
-pub const BACKLOG_WAIT: Duration = Duration::from_millis(1);
 
 /// How long a server's handlers may take when the server ends.
 ///
@@ -183,9 +179,10 @@ impl<A: fmt::Debug> fmt::Display for Farewell<A> {
 /// [`timeout_after`](pikake_traps::timeout_after) loses the [`Farewell`]; use
 /// [`timed`](pikake_traps::timed).
 ///
-/// The listener is dropped [`BACKLOG_WAIT`] after the request at the latest, which closes it unless
-/// it is shared. Connections in the backlog for which there was no room are reset, so their clients
-/// know at once that the server has read nothing.
+/// The listener is dropped when its backlog is empty or there is no room
+/// ([`Listener::accept_backlog`]), which closes it unless it is shared. Connections in the backlog
+/// for which there was no room are reset, so their clients know at once that the server has read
+/// nothing.
 ///
 /// # Examples
 ///
@@ -241,7 +238,7 @@ where
     assert!(limit > 0, "a server must be allowed at least one connection");
     let handler = Rc::new(handler);
     async move {
-        let mut handlers = Handlers::new(limit);
+        let mut handlers = Handlers::new(limit, HANDLER_NAME);
         let mut begun = Begun::new();
         let mut handled = 0;
         let mut start = |handlers: &mut Handlers, connection, address: L::Address| {
@@ -265,16 +262,16 @@ where
         if !matches!(why, Ended::Failed(_)) {
             // Connections in the backlog came in time, and their clients may have sent requests.
             let room = handlers.limit.saturating_sub(handlers.running().count());
-            let accepting = timeout_after(BACKLOG_WAIT, async {
-                for _ in 0..room {
-                    match listener.accept().await {
-                        Ok((connection, address)) => start(&mut handlers, connection, address),
-                        Err(error) => return interruption(&error).is_none(),
+            for _ in 0..room {
+                match listener.accept_backlog().await {
+                    Ok(Some((connection, address))) => start(&mut handlers, connection, address),
+                    Ok(None) => break,
+                    Err(error) => {
+                        may_wait = interruption(&error).is_none();
+                        break;
                     }
                 }
-                true
-            });
-            may_wait = accepting.await.unwrap_or(true);
+            }
         }
         drop(listener);
         let mut farewell = Farewell { why, handled, interrupted: Vec::new(), dropped: Vec::new() };

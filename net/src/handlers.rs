@@ -22,7 +22,7 @@ use crate::error::interruption;
 const SHORTAGE_REPORTED_FOR: Duration = Duration::from_secs(10);
 
 /// The name of the tasks that handle connections.
-const HANDLER_NAME: &str = "connection";
+pub(crate) const HANDLER_NAME: &str = "connection";
 
 /// State that the handlers' tasks share with the accept loop.
 #[derive(Default)]
@@ -49,14 +49,26 @@ impl Drop for EndGuard {
 /// The running handlers. The drop requests their cancel.
 pub(crate) struct Handlers {
     pub(crate) limit: usize,
+    /// The name of their tasks.
+    name: &'static str,
     pub(crate) shared: Rc<Shared>,
     tasks: Slab<CancelOnDrop<()>>,
     pub(crate) shortage: Shortage,
 }
 
 impl Handlers {
-    pub(crate) fn new(limit: usize) -> Self {
-        Self { limit, shared: Rc::default(), tasks: Slab::new(), shortage: Shortage::default() }
+    pub(crate) fn new(limit: usize, name: &'static str) -> Self {
+        let (shared, shortage) = (Rc::default(), Shortage::default());
+        Self { limit, name, shared, tasks: Slab::new(), shortage }
+    }
+
+    /// Whether one more may be started.
+    pub(crate) fn has_room(&self) -> bool {
+        self.tasks.len() < self.limit
+    }
+
+    pub(crate) fn is_empty(&self) -> bool {
+        self.tasks.is_empty()
     }
 
     /// Removes the handlers that have ended.
@@ -92,7 +104,7 @@ impl Handlers {
         let entry = self.tasks.vacant_entry();
         let key = entry.key();
         let guard = EndGuard { shared: self.shared.clone(), key };
-        let task = Builder::new().name(HANDLER_NAME).spawn(async move {
+        let task = Builder::new().name(self.name).spawn(async move {
             // The connection is closed before the guard is dropped.
             let _guard = guard;
             handler().await;

@@ -105,7 +105,7 @@ pub use error::{
     AddressErrors, ReadExactError, ReuniteError, WriteAllError, in_context, interruption,
 };
 pub use framed::{FramedReader, FramedWriter, SendMessageError};
-pub use graceful::{BACKLOG_WAIT, Closing, Ended, Farewell, Left, Patience, serve_until};
+pub use graceful::{Closing, Ended, Farewell, Left, Patience, serve_until};
 pub use halves::{OwnedReadHalf, OwnedWriteHalf, ReadHalf, WriteHalf};
 pub use memory::MemoryStream;
 pub use names::{NameAnswer, NameError, NameSource, SystemNames};
@@ -115,7 +115,7 @@ pub use read_write::{Read, Write};
 pub use resolver::{DEFAULT_TTL, MAX_TTL, NEGATIVE_TTL, Resolver, ResolverBuilder};
 #[cfg(any(feature = "tokio-io", feature = "futures-io"))]
 pub use send_io::SendIo;
-pub use serve::{Listener, serve};
+pub use serve::{BACKLOG_WAIT, Listener, serve};
 pub use tcp::{TcpListener, TcpStream};
 pub use udp::UdpSocket;
 pub use unix::{UnixDatagram, UnixListener, UnixStream};

@@ -28,10 +28,10 @@ use std::rc::Rc;
 use std::task::Poll;
 use std::time::Duration;
 
-use pikake_traps::park;
+use pikake_traps::{park, timeout_after};
 use rustix::io::Errno;
 
-use crate::handlers::Handlers;
+use crate::handlers::{HANDLER_NAME, Handlers};
 use crate::tcp::{TcpListener, TcpStream};
 use crate::unix::{UnixListener, UnixStream};
 
@@ -42,6 +42,10 @@ const SHORTAGE_PAUSE: Duration = Duration::from_millis(5);
 /// The longest such pause; each is twice the one before. It bounds the delay of new connections
 /// after the shortage has ended.
 const SHORTAGE_PAUSE_LIMIT: Duration = Duration::from_secs(1);
+
+/// How long a server that ends waits for a connection from its backlog: enough for one poll of the
+/// driver, which a kernel does after all tasks that are ready.
+pub const BACKLOG_WAIT: Duration = Duration::from_millis(1);
 
 /// A source of connections for [`serve`].
 ///
@@ -86,6 +90,29 @@ pub trait Listener {
     /// A failure of the listener; an interruption; a lack of descriptors or memory, which is
     /// temporary.
     fn accept(&self) -> impl Future<Output = io::Result<(Self::Connection, Self::Address)>>;
+
+    /// Accepts a connection that came before the server began to end; `None` if there is none left.
+    /// A server that ends gracefully calls this until then, and drops the listener.
+    ///
+    /// By default, calls [`accept`](Self::accept) and waits for [`BACKLOG_WAIT`].
+    ///
+    /// # Cancellation
+    ///
+    /// As for [`accept`](Self::accept).
+    ///
+    /// # Errors
+    ///
+    /// As for [`accept`](Self::accept).
+    fn accept_backlog(
+        &self,
+    ) -> impl Future<Output = io::Result<Option<(Self::Connection, Self::Address)>>> {
+        async {
+            match timeout_after(BACKLOG_WAIT, self.accept()).await {
+                Ok(accepted) => accepted.map(Some),
+                Err(_) => Ok(None),
+            }
+        }
+    }
 }
 
 impl Listener for TcpListener {
@@ -118,6 +145,13 @@ macro_rules! listen_through {
             fn accept(&self) -> impl Future<Output = io::Result<(L::Connection, L::Address)>> {
                 (**self).accept()
             }
+
+            #[track_caller]
+            fn accept_backlog(
+                &self,
+            ) -> impl Future<Output = io::Result<Option<(L::Connection, L::Address)>>> {
+                (**self).accept_backlog()
+            }
         }
     )*};
 }
@@ -136,7 +170,8 @@ listen_through!(&L, Rc<L>);
 ///
 /// `serve` runs until one of these events:
 ///
-/// * *An interruption.* All handlers are cancelled, and `serve` returns when they have ended. A
+/// * *An interruption.* The listener is dropped, which closes it unless it is shared. All handlers
+///   are cancelled, and `serve` returns when they have ended. A
 ///   second interruption aborts the remaining handlers: so
 ///   `timeout_after(longer, timeout_after(shorter, serve(..)))` gives the handlers the difference
 ///   of the two to clean up.
@@ -194,7 +229,7 @@ where
     assert!(limit > 0, "a server must be allowed at least one connection");
     let handler = Rc::new(handler);
     async move {
-        let mut handlers = Handlers::new(limit);
+        let mut handlers = Handlers::new(limit, HANDLER_NAME);
         let error = loop {
             match next_connection(&listener, &mut handlers).await {
                 Ok((connection, address)) => {
@@ -204,6 +239,7 @@ where
                 Err(error) => break error,
             }
         };
+        drop(listener);
         Err(handlers.end(error).await)
     }
 }

@@ -1,9 +1,9 @@
 //! TLS, by rustls.
 //!
 //! A [`TlsConnector`] starts TLS on a client's stream, a [`TlsAcceptor`] on a server's, each by a
-//! handshake with a deadline, on any type that implements [`Read`] and [`Write`]. The handshake
-//! belongs into the connection's own task, as here, and not into the accept loop, so a client that
-//! never finishes it delays no other client.
+//! handshake with a deadline, on any type that implements [`Read`] and [`Write`]. In a server,
+//! handshakes run beside the accept loop, so a client that never finishes its handshake delays no
+//! other client: see [`TlsAcceptor::listen`].
 //!
 //! ```no_run
 //! use pikake::net::tls::{Identity, TlsAcceptor};
@@ -11,19 +11,15 @@
 //!
 //! # async fn example() -> std::io::Result<()> {
 //! let identity = Identity::from_pem_files("server.crt", "server.key")?;
-//! let acceptor = TlsAcceptor::builder(identity).alpn(["http/1.1"]).build()?;
-//! let listener = TcpListener::bind("0.0.0.0:443").await?;
-//! serve(listener, 1000, move |stream, peer| {
-//!     let acceptor = acceptor.clone();
-//!     async move {
-//!         let greeted = async {
-//!             let stream = acceptor.accept(stream).await?;
-//!             stream.write_all(b"hello\n").await?;
-//!             stream.finish().await
-//!         };
-//!         if let Err(error) = greeted.await {
-//!             eprintln!("{peer}: {error}");
-//!         }
+//! let acceptor = TlsAcceptor::builder(identity).build()?;
+//! let listener = acceptor.listen(TcpListener::bind("0.0.0.0:443").await?);
+//! serve(listener, 1000, async |stream, peer| {
+//!     let greeted = async {
+//!         stream.write_all(b"hello\n").await?;
+//!         stream.finish().await
+//!     };
+//!     if let Err(error) = greeted.await {
+//!         eprintln!("{peer}: {error}");
 //!     }
 //! })
 //! .await?;
@@ -52,7 +48,9 @@ use rustls::{
 };
 
 use crate::read_write::{Read, Write};
+use crate::serve::Listener;
 
+mod listener;
 #[cfg(any(feature = "tokio-io", feature = "futures-io"))]
 mod polled;
 mod stream;
@@ -60,6 +58,7 @@ mod unverified;
 
 use unverified::AnyCertificate;
 
+pub use listener::{HANDSHAKE_GRACE, HANDSHAKES, TlsListener};
 pub use rustls;
 pub use stream::TlsStream;
 
@@ -433,6 +432,12 @@ impl TlsAcceptor {
         let tls = ServerConnection::new(self.config.clone()).map_err(refused)?;
         let stream = TlsStream::new(stream, tls.into());
         shake_hands(stream, self.timeout, || "TLS handshake with a client".to_owned()).await
+    }
+
+    /// Wraps a listener, so that its connections are TLS streams and handshakes run beside the accept
+    /// loop. See [`TlsListener`].
+    pub fn listen<L: Listener>(&self, listener: L) -> TlsListener<L> {
+        TlsListener::new(listener, self.clone())
     }
 }
 

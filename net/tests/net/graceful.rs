@@ -18,21 +18,26 @@ use crate::support::{OnDrop, ms, run};
 
 /// Where clients of the tests come in, each with a number.
 #[derive(Clone, Default)]
-struct Door(Rc<Inside>);
+pub(crate) struct Door(Rc<Inside>);
 
 #[derive(Default)]
-struct Inside {
+pub(crate) struct Inside {
     clients: RefCell<VecDeque<(MemoryStream, u32)>>,
     came: WaitQueue,
     is_closed: Cell<bool>,
 }
 
 impl Door {
-    fn connect(&self, number: u32) -> MemoryStream {
+    pub(crate) fn connect(&self, number: u32) -> MemoryStream {
         let (client, server) = MemoryStream::pair(100);
         self.0.clients.borrow_mut().push_back((server, number));
         self.0.came.wake(1);
         client
+    }
+
+    /// Whether no client waits to be accepted.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.0.clients.borrow().is_empty()
     }
 
     fn close(&self) {
@@ -104,7 +109,7 @@ fn handlers_that_end_in_time_are_not_interrupted() {
         assert!(farewell.is_clean() && matches!(farewell.why, Ended::Asked), "{farewell}");
         assert_eq!((farewell.handled, elapsed_since(since)), (3, ms(490)));
         // The server accepts no more clients.
-        assert!(door.0.clients.borrow().is_empty());
+        assert!(door.is_empty());
         door.connect(1);
         sleep(ms(10)).await.unwrap();
         assert_eq!(door.0.clients.borrow().len(), 1);

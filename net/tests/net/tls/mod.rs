@@ -1,11 +1,12 @@
 //! TLS: on both sides, against openssl's programs, by the traits of other libraries, among hostile
-//! peers, in simulated worlds, and interrupted everywhere.
+//! peers, beside an accept loop, in simulated worlds, and interrupted everywhere.
 
 mod both;
 mod certificates;
 mod hostile;
 mod interrupted;
 mod keys;
+mod listener;
 mod openssl;
 mod polled;
 mod worlds;
