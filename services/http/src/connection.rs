@@ -6,6 +6,7 @@ use std::future::{Future, pending, poll_fn};
 use std::pin::pin;
 use std::rc::Rc;
 use std::task::Poll;
+use std::time::Duration;
 
 use http::{Request, Response};
 use http_body::Body;
@@ -23,6 +24,10 @@ use crate::io::Io;
 use crate::pace::{Allowance, Counted, Limits, Phase, Traffic};
 use crate::request::{REQUESTS, RequestService, Requests};
 use crate::timer::Timer;
+
+/// How long after the start of a shutdown a client that sends no request learns of it over HTTP/2: longer than most
+/// clients take to react to an answer.
+const ANNOUNCEMENT: Duration = Duration::from_millis(100);
 
 /// Removes a connection from the open ones on drop.
 struct ConnectionGuard {
@@ -95,11 +100,21 @@ where
     let (requests, traffic) = (handling.requests.clone(), Rc::<Traffic>::default());
     let stream = Io::new(Counted { stream, traffic: traffic.clone() });
     let mut serving = pin!(builder.serve_connection(stream, handling));
-    let mut shutting = pin!(gate.until_shut());
+    let mut shutting = pin!(until_announced(gate, &requests));
     let mut watching = pin!(watch(&requests, &traffic, limits));
     let (mut is_shutting_down, mut is_closing) = (false, false);
     poll_fn(|cx| {
         loop {
+            // Before answers that are ready are written.
+            if !is_shutting_down
+                && gate.is_shut()
+                && requests.is_http2.get()
+                && let Poll::Ready(announced) = shutting.as_mut().poll(cx)
+            {
+                announced?;
+                is_shutting_down = true;
+                serving.as_mut().graceful_shutdown();
+            }
             if let Poll::Ready(served) = serving.as_mut().poll(cx) {
                 return Poll::Ready(served);
             }
@@ -126,6 +141,26 @@ where
             };
             return Poll::Ready(Err(why.into()));
         }
+    })
+    .await
+}
+
+/// Waits until the client is to learn of the shutdown.
+///
+/// Over HTTP/1 that is at once. Over HTTP/2, many clients fail the requests that they have prepared and not sent when
+/// they read the announcement, although these may be sent again. Clients prepare requests when they read answers. So the
+/// announcement does not follow an answer directly: it precedes the answer of a request that runs, or of the next
+/// request, which a client sends after it has read the answers before. Without a request, it is made after a moment.
+async fn until_announced(gate: &Gate, requests: &Requests) -> Result<(), Interrupted> {
+    gate.until_shut().await?;
+    if !requests.is_http2.get() || !requests.running.borrow().is_empty() {
+        return Ok(());
+    }
+    let begun = requests.begun.get();
+    let mut moment = pin!(sleep(ANNOUNCEMENT));
+    poll_fn(|cx| match requests.begun.get() == begun {
+        true => moment.as_mut().poll(cx),
+        false => Poll::Ready(Ok(())),
     })
     .await
 }

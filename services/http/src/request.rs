@@ -72,6 +72,8 @@ pub(crate) struct Requests {
     pub(crate) running: RefCell<Slab<Running>>,
     /// Woken when a request ends.
     ended_one: WaitQueue,
+    /// How many requests have begun.
+    pub(crate) begun: Cell<u64>,
     pub(crate) answered: Cell<u64>,
     /// Whether a request came by HTTP/2.
     pub(crate) is_http2: Cell<bool>,
@@ -163,6 +165,7 @@ where
 
     fn call(&self, request: Request<body::Incoming>) -> Self::Future {
         let requests = self.requests.clone();
+        requests.begun.set(requests.begun.get() + 1);
         requests.is_http2.set(request.version() == Version::HTTP_2);
         let line = Rc::new(RequestLine {
             method: request.method().clone(),

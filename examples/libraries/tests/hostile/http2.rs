@@ -6,12 +6,14 @@ use std::time::{Duration, Instant};
 
 use pikake::http::serve;
 use pikake::net::{TcpListener, TcpStream};
+use pikake::sync::Event;
 use pikake::time::{elapsed_since, now};
 use pikake::{sleep, spawn, timeout_after};
 
 use crate::site::{PAGE, PATIENCE, SOON, Site, ms, rest, router};
 
 const PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
+const DATA: u8 = 0;
 const HEADERS: u8 = 1;
 const RESET: u8 = 3;
 const SETTINGS: u8 = 4;
@@ -184,16 +186,24 @@ const RESET_FRAME: [u8; 4] = [0, 0, 0, 8];
 /// The setting of a stream's window, of no bytes.
 const NO_WINDOW: [u8; 6] = [0, 4, 0, 0, 0, 0];
 
-/// A server on virtual time with these many connections.
-async fn virtual_server(connections: usize) -> SocketAddr {
+/// A server on virtual time with these many connections, and its end.
+async fn virtual_server_until(
+    connections: usize,
+    stop: impl Future<Output = ()> + 'static,
+) -> SocketAddr {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = listener.local_addr().unwrap();
     let server = serve(listener, router(&Rc::default()))
         .connections(connections)
         .header_timeout(HEADER_TIMEOUT)
-        .stall_timeout(STALL_TIMEOUT);
+        .stall_timeout(STALL_TIMEOUT)
+        .shutdown_when(stop);
     spawn(server.into_future()).detach();
     address
+}
+
+async fn virtual_server(connections: usize) -> SocketAddr {
+    virtual_server_until(connections, std::future::pending()).await
 }
 
 async fn virtual_client(address: SocketAddr, settings: &[u8]) -> TcpStream {
@@ -319,4 +329,47 @@ async fn slow_or_occasional_client_keeps_its_connection() {
         }
     };
     futures::join!(slow, occasional("/", &[]), occasional("/none", &NO_WINDOW));
+}
+
+/// The kind and the stream of each frame up to one of this kind.
+async fn frames_until(client: &TcpStream, last: u8) -> Vec<(u8, u32)> {
+    let mut frames = Vec::new();
+    loop {
+        let mut head = [0; 9];
+        client.read_exact(&mut head).await.unwrap();
+        let length = u32::from_be_bytes([0, head[0], head[1], head[2]]);
+        client.read_exact(&mut vec![0; length as usize]).await.unwrap();
+        frames.push((head[3], u32::from_be_bytes(head[5..].try_into().unwrap())));
+        if head[3] == last {
+            return frames;
+        }
+    }
+}
+
+/// A client that reads the end of the connection together with an answer may have prepared its next request.
+#[pikake::sim(seeds = 3)]
+async fn shutdown_is_announced_before_the_next_answer() {
+    let stop = Rc::<Event>::default();
+    let stopping = stop.clone();
+    let address = virtual_server_until(10, async move { drop(stopping.wait().await) }).await;
+    let (asking, silent) = (virtual_client(address, &[]).await, virtual_client(address, &[]).await);
+    for client in [&asking, &silent] {
+        client.write_all(&get(1, "/")).await.unwrap();
+        frames_until(client, DATA).await;
+    }
+    // The server has its settings acknowledged, and writes nothing more.
+    sleep(ms(50)).await.unwrap();
+    let waiting = virtual_client(address, &[]).await;
+    waiting.write_all(&get(1, "/slow")).await.unwrap();
+    sleep(ms(50)).await.unwrap();
+    stop.set();
+    let since = now();
+    assert_eq!(frames_until(&waiting, GOAWAY).await.last(), Some(&(GOAWAY, 0)));
+    asking.write_all(&get(3, "/")).await.unwrap();
+    let frames = frames_until(&asking, DATA).await;
+    assert_eq!(frames, [(GOAWAY, 0), (PING, 0), (HEADERS, 3), (DATA, 3)]);
+    assert!(elapsed_since(since) < ms(50));
+    // Without a request, a moment later.
+    assert_eq!(frames_until(&silent, PING).await, [(GOAWAY, 0), (PING, 0)]);
+    assert!(elapsed_since(since) >= ms(50) && elapsed_since(since) < SECOND);
 }
