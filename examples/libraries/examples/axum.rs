@@ -1,57 +1,53 @@
-//! axum on pikake: a router, served until SIGINT or SIGTERM, with handlers that are told when their
-//! client has gone.
+//! axum on pikake: a router, served until SIGINT or SIGTERM, whose handlers are interrupted when their client has gone.
 //!
 //! ```sh
 //! cargo run -p pikake-libraries --example axum -- 127.0.0.1:8080
 //! curl http://127.0.0.1:8080/
-//! curl -m 1 http://127.0.0.1:8080/slow    # gives up after a second; the handler says goodbye
+//! curl -m 1 http://127.0.0.1:8080/slow    # gives up after a second; the handler rolls back
 //! ```
 
+use std::cell::Cell;
 use std::error::Error;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::rc::Rc;
 use std::time::Duration;
 
 use axum::extract::State;
 use axum::routing::get;
 use axum::{Json, Router};
+use pikake::http::axum::{Local, local};
 use pikake::net::TcpListener;
-use pikake::{Bound, Interrupted, sleep};
+use pikake::sleep;
 
+/// One kernel is one thread, so the state needs neither locks nor atomics.
 #[derive(Clone, Default)]
 pub(crate) struct Shop {
-    orders: Arc<AtomicU64>,
-    given_up: Arc<AtomicU64>,
+    orders: Rc<Cell<u64>>,
+    given_up: Rc<Cell<u64>>,
 }
 
 pub(crate) fn router(shop: Shop) -> Router {
     Router::new()
         .route("/", get(async || "hello from pikake\n"))
-        .route("/slow", get(slow))
+        .route("/slow", get(local(slow)))
         .route("/orders", get(orders))
-        .with_state(shop)
+        .with_state(Local::new(shop))
 }
 
 /// A handler that waits on traps, and rolls back if it is interrupted.
-///
-/// axum demands `Send`, and waits of pikake are not: `Bound::future` is the way in.
-async fn slow(State(shop): State<Shop>) -> String {
-    let work = async move {
-        shop.orders.fetch_add(1, Ordering::Relaxed);
-        if let Err(interrupted) = sleep(Duration::from_secs(10)).await {
-            eprintln!("rolling back: {interrupted}");
-            sleep(Duration::from_millis(10)).await?; // cleanup may await
-            shop.orders.fetch_sub(1, Ordering::Relaxed);
-            shop.given_up.fetch_add(1, Ordering::Relaxed);
-            return Err(interrupted);
-        }
-        Ok::<_, Interrupted>("ordered\n".to_owned())
-    };
-    Bound::future(work).await.unwrap_or_else(|told| format!("not ordered: {told}\n"))
+async fn slow(State(shop): State<Local<Shop>>) -> String {
+    shop.orders.set(shop.orders.get() + 1);
+    if let Err(interrupted) = sleep(Duration::from_secs(10)).await {
+        eprintln!("rolling back: {interrupted}");
+        drop(sleep(Duration::from_millis(10)).await); // cleanup may await
+        shop.orders.set(shop.orders.get() - 1);
+        shop.given_up.set(shop.given_up.get() + 1);
+        return format!("not ordered: {interrupted}\n");
+    }
+    "ordered\n".to_owned()
 }
 
-async fn orders(State(shop): State<Shop>) -> Json<[u64; 2]> {
-    Json([shop.orders.load(Ordering::Relaxed), shop.given_up.load(Ordering::Relaxed)])
+async fn orders(State(shop): State<Local<Shop>>) -> Json<[u64; 2]> {
+    Json([shop.orders.get(), shop.given_up.get()])
 }
 
 #[pikake::main(signals)]

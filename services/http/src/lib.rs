@@ -13,26 +13,29 @@
 //! Other servers drop a handler at its current await when the client hangs up. This one interrupts the handler,
 //! which may clean up. A shutdown lets connections finish, then interrupts requests, then drops and reports the rest.
 //!
-//! # `Send`
+//! # Send
 //!
-//! Some libraries, axum among them, require handlers' futures to be `Send`, though this server never moves one to
-//! another thread. [`Bound`](pikake_traps::Bound) makes such a future:
+//! axum and tonic require handlers' futures to be `Send`, though this server never moves one to another thread. The
+//! module `axum`, with the feature of that name, has [`local`](axum::local) for handlers and [`Local`](axum::Local) for
+//! state. Elsewhere [`Bound`](pikake_traps::Bound) makes such a future:
 //!
 //! ```
 //! use pikake::{Bound, Interrupted, sleep};
 //! use std::time::Duration;
 //!
-//! async fn handler() -> Result<&'static str, &'static str> {
+//! async fn method() -> Result<&'static str, &'static str> {
 //!     let slow = Bound::future(async { sleep(Duration::from_millis(5)).await });
 //!     slow.await.map_err(|_: Interrupted| "interrupted")?;
 //!     Ok("done")
 //! }
 //!
 //! fn is_send<F: Send>(_: impl Fn() -> F) {}
-//! is_send(handler);
+//! is_send(method);
 //! ```
 #![forbid(unsafe_code)]
 
+#[cfg(feature = "axum")]
+pub mod axum;
 mod connection;
 mod ending;
 mod executor;

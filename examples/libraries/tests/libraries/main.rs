@@ -2,6 +2,7 @@
 
 mod examples;
 mod http;
+mod local;
 mod servers;
 mod streams;
 mod worlds;

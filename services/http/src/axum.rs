@@ -1,0 +1,232 @@
+//! Handlers and state of axum that are not `Send`.
+//!
+//! axum demands that handlers, their futures and the state of a router are `Send`, for runtimes that move them between
+//! threads. This server moves none, and pikake's waits are not `Send`. [`local`] and [`Local`] pass a handler and a
+//! state to axum, bound to the thread of their kernel:
+//!
+//! ```
+//! use std::cell::RefCell;
+//! use std::rc::Rc;
+//! use std::time::Duration;
+//!
+//! use axum::Router;
+//! use axum::extract::{Path, State};
+//! use axum::routing::get;
+//! use pikake::http::axum::{Local, local};
+//! use pikake::sleep;
+//!
+//! #[derive(Default)]
+//! struct Shop {
+//!     names: Rc<RefCell<Vec<String>>>,
+//! }
+//!
+//! async fn order(State(shop): State<Local<Shop>>, Path(name): Path<String>) -> String {
+//!     if let Err(interrupted) = sleep(Duration::from_millis(1)).await {
+//!         return format!("not ordered: {interrupted}"); // the client has gone
+//!     }
+//!     shop.names.borrow_mut().push(name);
+//!     format!("order {}", shop.names.borrow().len())
+//! }
+//!
+//! # fn is_router(_: Router) {}
+//! # pikake::sim::example(async {
+//! let router = Router::new().route("/order/{name}", get(local(order)));
+//! let router = router.with_state(Local::new(Shop::default()));
+//! # is_router(router);
+//! # Ok::<(), pikake::Interrupted>(()) }).unwrap();
+//! ```
+//!
+//! Without `local`, axum refuses the handler with a note on `Handler`, since its future is not `Send`:
+//!
+//! ```compile_fail,E0277
+//! use axum::Router;
+//! use axum::routing::get;
+//!
+//! async fn nap() -> &'static str {
+//!     pikake::sleep(std::time::Duration::from_millis(1)).await.map_or("interrupted", |()| "rested")
+//! }
+//!
+//! let router: Router = Router::new().route("/nap", get(nap));
+//! ```
+//!
+//! Middleware and the bodies of responses have no such wrapper: there, [`Bound`](pikake_traps::Bound) makes a future or
+//! a stream `Send`.
+
+use std::fmt;
+use std::future::Future;
+use std::marker::PhantomData;
+use std::ops::Deref;
+use std::pin::Pin;
+use std::sync::Arc;
+
+use ::axum::extract::{FromRequest, FromRequestParts, Request};
+use ::axum::handler::Handler;
+use ::axum::response::{IntoResponse, Response};
+use pikake_traps::Bound;
+
+/// A value that stays on its kernel's thread, as the state of a router. Clones share the value.
+///
+/// # Examples
+///
+/// ```
+/// use pikake::http::axum::Local;
+/// use std::cell::Cell;
+/// use std::rc::Rc;
+///
+/// fn is_state<S: Clone + Send + Sync + 'static>(_: &S) {}
+///
+/// pikake::run(async {
+///     let count = Local::new(Rc::new(Cell::new(1)));
+///     is_state(&count);
+///     count.clone().set(2);
+///     assert_eq!(count.get(), 2);
+/// });
+/// ```
+///
+/// # Panics
+///
+/// When the value is used on another thread than the one that made it.
+pub struct Local<T: 'static>(Arc<Bound<Box<T>>>);
+
+impl<T> Local<T> {
+    /// Binds a value to the current kernel's thread.
+    ///
+    /// # Panics
+    ///
+    /// Outside a kernel.
+    #[track_caller]
+    pub fn new(value: T) -> Self {
+        Self(Arc::new(Bound::new(Box::new(value))))
+    }
+}
+
+impl<T> Clone for Local<T> {
+    fn clone(&self) -> Self {
+        Self(self.0.clone())
+    }
+}
+
+impl<T> Deref for Local<T> {
+    type Target = T;
+
+    #[track_caller]
+    fn deref(&self) -> &T {
+        self.0.get()
+    }
+}
+
+impl<T: fmt::Debug> fmt::Debug for Local<T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.fmt(f)
+    }
+}
+
+/// A function that answers requests on its kernel's thread, for [`local`].
+///
+/// Every `async` function and closure whose arguments are extractors of axum implements it, up to 16, if only the last
+/// one takes the request's body and the result is a response of axum. Neither the function nor its future has to be
+/// `Send`.
+#[diagnostic::on_unimplemented(
+    message = "`{Self}` is not a handler of HTTP requests",
+    note = "a handler is an async function whose arguments are extractors for the router's state, of which only the \
+            last may take the body, and whose result implements `IntoResponse`",
+    note = "a state that is not `Send` is `State<Local<T>>` on a router `with_state(Local::new(..))`; other values \
+            that must be `Send` are wrapped in `pikake::Bound`"
+)]
+pub trait LocalHandler<M, S>: Clone + 'static {
+    /// Answers a request.
+    fn answer(self, request: Request, state: S) -> impl Future<Output = Response>;
+}
+
+/// Makes a handler of axum from a function that is not `Send` or has a future that is not, see the
+/// [module](self).
+///
+/// # Panics
+///
+/// Outside a kernel. The handler panics when another thread calls it.
+#[track_caller]
+pub fn local<H, M, S>(handler: H) -> LocalRoute<H, M, S>
+where
+    H: LocalHandler<M, S>,
+{
+    LocalRoute { handler: Local::new(handler), marker: PhantomData }
+}
+
+/// A handler of axum made by [`local`].
+pub struct LocalRoute<H: 'static, M, S> {
+    handler: Local<H>,
+    marker: PhantomData<fn(S) -> M>,
+}
+
+impl<H, M, S> Clone for LocalRoute<H, M, S> {
+    fn clone(&self) -> Self {
+        Self { handler: self.handler.clone(), marker: PhantomData }
+    }
+}
+
+impl<H, M, S> fmt::Debug for LocalRoute<H, M, S> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("LocalRoute").finish_non_exhaustive()
+    }
+}
+
+impl<H, M, S> Handler<M, S> for LocalRoute<H, M, S>
+where
+    H: LocalHandler<M, S>,
+    M: 'static,
+    S: 'static,
+{
+    type Future = Bound<Pin<Box<dyn Future<Output = Response>>>>;
+
+    #[track_caller]
+    fn call(self, request: Request, state: S) -> Self::Future {
+        let handler = H::clone(&self.handler);
+        Bound::new(Box::pin(async move { handler.answer(request, state).await }))
+    }
+}
+
+impl<F, Fut, R, S> LocalHandler<((),), S> for F
+where
+    F: FnOnce() -> Fut + Clone + 'static,
+    Fut: Future<Output = R>,
+    R: IntoResponse,
+{
+    async fn answer(self, _: Request, _: S) -> Response {
+        self().await.into_response()
+    }
+}
+
+macro_rules! local_handlers {
+    () => {};
+    ($last:ident $($part:ident)*) => {
+        impl<F, Fut, R, S, M, $($part,)* $last> LocalHandler<(M, $($part,)* $last), S> for F
+        where
+            F: FnOnce($($part,)* $last) -> Fut + Clone + 'static,
+            Fut: Future<Output = R>,
+            R: IntoResponse,
+            $($part: FromRequestParts<S>,)*
+            $last: FromRequest<S, M>,
+        {
+            #[expect(non_snake_case, reason = "an argument has the name of its type")]
+            #[allow(unused_mut, reason = "a single argument changes no parts")]
+            async fn answer(self, request: Request, state: S) -> Response {
+                let (mut parts, body) = request.into_parts();
+                $(
+                    let $part = match $part::from_request_parts(&mut parts, &state).await {
+                        Ok(part) => part,
+                        Err(rejection) => return rejection.into_response(),
+                    };
+                )*
+                let request = Request::from_parts(parts, body);
+                match $last::from_request(request, &state).await {
+                    Ok($last) => self($($part,)* $last).await.into_response(),
+                    Err(rejection) => rejection.into_response(),
+                }
+            }
+        }
+
+        local_handlers!($($part)*);
+    };
+}
+
+local_handlers!(T16 T1 T2 T3 T4 T5 T6 T7 T8 T9 T10 T11 T12 T13 T14 T15);
