@@ -3,10 +3,10 @@
 use std::any::Any;
 use std::fmt::Debug;
 use std::future::{Future, pending, poll_fn};
+use std::io;
 use std::pin::pin;
 use std::rc::Rc;
 use std::task::Poll;
-use std::time::Duration;
 
 use http::{Request, Response};
 use http_body::Body;
@@ -19,15 +19,12 @@ use tower_service::Service;
 use crate::BoxError;
 use crate::executor::Executor;
 use crate::gate::{Gate, OpenConnection};
+use crate::handshake::Handshake;
 use crate::incoming::Incoming;
 use crate::io::Io;
 use crate::pace::{Allowance, Counted, Limits, Phase, Traffic};
 use crate::request::{REQUESTS, RequestService, Requests};
 use crate::timer::Timer;
-
-/// How long after the start of a shutdown a client that sends no request learns of it over HTTP/2: longer than most
-/// clients take to react to an answer.
-const ANNOUNCEMENT: Duration = Duration::from_millis(100);
 
 /// Removes a connection from the open ones on drop.
 struct ConnectionGuard {
@@ -43,14 +40,16 @@ impl Drop for ConnectionGuard {
 }
 
 /// Serves one connection until it and its requests have ended.
-pub(crate) async fn serve_connection<C, A, S, B>(
-    stream: C,
+pub(crate) async fn serve_connection<C, H, A, S, B>(
+    connection: C,
+    handshake: H,
     peer: A,
     service: S,
     gate: Rc<Gate>,
     limits: Limits,
 ) where
-    C: AsyncRead + AsyncWrite + Unpin + 'static,
+    C: 'static,
+    H: Handshake<C>,
     A: Debug + Clone + Send + Sync + 'static,
     S: Service<Request<Incoming>, Response = Response<B>> + Clone + 'static,
     S::Error: Into<BoxError>,
@@ -59,7 +58,7 @@ pub(crate) async fn serve_connection<C, A, S, B>(
 {
     // hyper batches its writes itself. With Nagle's algorithm, the second of two small writes would wait for the
     // acknowledgement of the first, up to 40 ms.
-    if let Some(tcp) = (&stream as &dyn Any).downcast_ref::<TcpStream>() {
+    if let Some(tcp) = (&connection as &dyn Any).downcast_ref::<TcpStream>() {
         if let Err(error) = tcp.set_nodelay(true) {
             tracing::debug!(%error, "a connection ended before it was served");
         }
@@ -70,12 +69,36 @@ pub(crate) async fn serve_connection<C, A, S, B>(
     let key = gate.open.borrow_mut().insert(open);
     let _listed = ConnectionGuard { gate: gate.clone(), key };
     let handling = RequestService { service, peer, requests: requests.clone() };
-    if let Err(error) = serve_http(stream, handling, &gate, limits).await {
+    let served = async {
+        match establish(handshake.establish(connection), &gate, &requests, limits).await? {
+            Some(stream) => serve_http(stream, handling, &gate, limits).await,
+            None => Ok(()),
+        }
+    };
+    if let Err(error) = served.await {
         tracing::debug!(error, "a connection ended early");
     }
     // The stream is closed and unanswered requests are cancelled. An interruption adds nothing to that; the hard
     // deadline drops the requests.
     while requests.until_ended().await.is_err() {}
+}
+
+/// Waits for a handshake; `None` if a shutdown comes before its end, as no request waits for an answer.
+async fn establish<C>(
+    handshake: impl Future<Output = io::Result<C>>,
+    gate: &Gate,
+    requests: &Requests,
+    limits: Limits,
+) -> Result<Option<C>, BoxError> {
+    let mut handshake = pin!(handshake);
+    let mut shutting = pin!(until_announced(gate, requests, limits));
+    poll_fn(|cx| {
+        if let Poll::Ready(stream) = handshake.as_mut().poll(cx) {
+            return Poll::Ready(stream.map(Some).map_err(Into::into));
+        }
+        shutting.as_mut().poll(cx).map(|shut| shut.map(|()| None).map_err(Into::into))
+    })
+    .await
 }
 
 /// Speaks HTTP with a client, up to the end of the connection.
@@ -100,31 +123,19 @@ where
     let (requests, traffic) = (handling.requests.clone(), Rc::<Traffic>::default());
     let stream = Io::new(Counted { stream, traffic: traffic.clone() });
     let mut serving = pin!(builder.serve_connection(stream, handling));
-    let mut shutting = pin!(until_announced(gate, &requests));
+    let mut shutting = pin!(until_announced(gate, &requests, limits));
     let mut watching = pin!(watch(&requests, &traffic, limits));
     let (mut is_shutting_down, mut is_closing) = (false, false);
     poll_fn(|cx| {
         loop {
             // Before answers that are ready are written.
-            if !is_shutting_down
-                && gate.is_shut()
-                && requests.is_http2.get()
-                && let Poll::Ready(announced) = shutting.as_mut().poll(cx)
-            {
+            if !is_shutting_down && let Poll::Ready(announced) = shutting.as_mut().poll(cx) {
                 announced?;
                 is_shutting_down = true;
                 serving.as_mut().graceful_shutdown();
             }
             if let Poll::Ready(served) = serving.as_mut().poll(cx) {
                 return Poll::Ready(served);
-            }
-            if !is_shutting_down {
-                if let Poll::Ready(shut) = shutting.as_mut().poll(cx) {
-                    shut?;
-                    is_shutting_down = true;
-                    serving.as_mut().graceful_shutdown();
-                    continue;
-                }
             }
             let Poll::Ready(phase) = watching.as_mut().poll(cx) else { return Poll::Pending };
             let why = match phase {
@@ -145,19 +156,23 @@ where
     .await
 }
 
-/// Waits until the client is to learn of the shutdown.
+/// Waits until the client is to learn of the shutdown: with the answer of a request that runs, or of the next request
+/// within a moment, or without one after the moment.
 ///
-/// Over HTTP/1 that is at once. Over HTTP/2, many clients fail the requests that they have prepared and not sent when
-/// they read the announcement, although these may be sent again. Clients prepare requests when they read answers. So the
-/// announcement does not follow an answer directly: it precedes the answer of a request that runs, or of the next
-/// request, which a client sends after it has read the answers before. Without a request, it is made after a moment.
-async fn until_announced(gate: &Gate, requests: &Requests) -> Result<(), Interrupted> {
+/// A client may have sent a request that has not arrived. Over HTTP/1 the end of an idle connection would leave that
+/// request without an answer. Over HTTP/2 many clients fail the requests that they have prepared when they read of the
+/// end, and they prepare requests when they read answers. So no announcement follows an answer directly.
+async fn until_announced(
+    gate: &Gate,
+    requests: &Requests,
+    limits: Limits,
+) -> Result<(), Interrupted> {
     gate.until_shut().await?;
-    if !requests.is_http2.get() || !requests.running.borrow().is_empty() {
+    if !requests.running.borrow().is_empty() {
         return Ok(());
     }
     let begun = requests.begun.get();
-    let mut moment = pin!(sleep(ANNOUNCEMENT));
+    let mut moment = pin!(sleep(limits.last));
     poll_fn(|cx| match requests.begun.get() == begun {
         true => moment.as_mut().poll(cx),
         false => Poll::Ready(Ok(())),

@@ -40,6 +40,7 @@ mod connection;
 mod ending;
 mod executor;
 mod gate;
+mod handshake;
 mod incoming;
 mod io;
 mod pace;
@@ -51,6 +52,9 @@ mod timer;
 
 pub use ending::SHUTTING_DOWN;
 pub use executor::Executor;
+#[cfg(feature = "tls")]
+pub use handshake::{ALPN, IntoTls, Tls};
+pub use handshake::{Handshake, Plain};
 pub use incoming::Incoming;
 pub use io::Io;
 pub use pace::MINIMUM_PACE;

@@ -121,6 +121,8 @@ pub(crate) struct Limits {
     pub(crate) idle: Option<Duration>,
     /// During a request.
     pub(crate) stalled: Option<Duration>,
+    /// At a shutdown, for another request.
+    pub(crate) last: Duration,
 }
 
 impl Limits {
@@ -132,7 +134,7 @@ impl Limits {
 
     /// The limits of an idle connection that hyper closes: one check later, the connection is cut off.
     pub(crate) fn while_closing(&self) -> Self {
-        Self { idle: self.interval(), stalled: self.stalled }
+        Self { idle: self.interval(), ..*self }
     }
 }
 
@@ -202,7 +204,7 @@ mod tests {
     const SECOND: Duration = Duration::from_secs(1);
 
     fn allowance() -> Allowance {
-        Allowance::new(Limits { idle: Some(4 * SECOND), stalled: Some(8 * SECOND) })
+        Allowance::new(Limits { idle: Some(4 * SECOND), stalled: Some(8 * SECOND), last: SECOND })
     }
 
     /// The second at which a phase uses up the allowance, with this many bytes a second.
@@ -260,7 +262,7 @@ mod tests {
 
     #[test]
     fn unlimited_phases_are_not_checked() {
-        let mut limits = Limits { idle: None, stalled: None };
+        let mut limits = Limits { idle: None, stalled: None, last: SECOND };
         assert_eq!(limits.interval(), None);
         limits.stalled = Some(4 * SECOND);
         assert_eq!(limits.interval(), Some(SECOND));

@@ -8,8 +8,8 @@
 //!    error                                              report
 //! ```
 //!
-//! (1) Connections in the backlog are accepted, then the listener is closed. Idle connections are closed, others after
-//! their current request. (2) Requests are interrupted, and connections without one are closed. (3) The rest is dropped
+//! (1) Connections in the backlog are accepted, then the listener is closed. Idle connections are closed after a moment
+//! in which a request may arrive, others after their current request. (2) Requests are interrupted, and connections without one are closed. (3) The rest is dropped
 //! and reported. An interruption during (1) or (2) leads to (3) at once. (4) Open connections go on until they end.
 
 use std::fmt::{self, Debug};
@@ -24,12 +24,12 @@ use http::{Request, Response};
 use http_body::Body;
 use pikake_net::Listener;
 use pikake_traps::{Builder, TaskError};
-use tokio::io::{AsyncRead, AsyncWrite};
 use tower_service::Service;
 
 use crate::BoxError;
 use crate::connection::serve_connection;
 use crate::gate::{Gate, Gated};
+use crate::handshake::{Handshake, Plain};
 use crate::incoming::Incoming;
 use crate::pace::Limits;
 use crate::report::{Report, ServeError};
@@ -51,6 +51,10 @@ pub const SOFT_DEADLINE: Duration = Duration::from_secs(10);
 /// give a process.
 pub const HARD_DEADLINE: Duration = Duration::from_secs(20);
 
+/// How long a client that sends no request is waited for at a shutdown: longer than most clients take to react to an
+/// answer.
+const LAST_REQUEST: Duration = Duration::from_millis(100);
+
 /// Serves HTTP/1 and HTTP/2 from a listener, with a service for the requests. The server runs when awaited.
 ///
 /// The service is any [`tower_service::Service`], such as an `axum::Router`. Each request calls a clone of the service,
@@ -61,8 +65,8 @@ pub const HARD_DEADLINE: Duration = Duration::from_secs(20);
 ///
 /// An `axum::Router` without a state makes its routes anew for each request, unless `with_state(())` was called.
 ///
-/// Small writes on a [`TcpStream`](pikake_net::TcpStream) are sent at once. A listener that wraps its connections, as
-/// for TLS, has to set `TCP_NODELAY` itself.
+/// Small writes on a [`TcpStream`](pikake_net::TcpStream) are sent at once. A listener that wraps its connections has to
+/// set `TCP_NODELAY` itself.
 ///
 /// # Limits
 ///
@@ -127,7 +131,12 @@ pub fn serve<L, S>(listener: L, service: S) -> Server<L, S> {
         listener,
         service,
         connections: CONNECTIONS,
-        limits: Limits { idle: Some(HEADER_TIMEOUT), stalled: Some(STALL_TIMEOUT) },
+        limits: Limits {
+            idle: Some(HEADER_TIMEOUT),
+            stalled: Some(STALL_TIMEOUT),
+            last: LAST_REQUEST,
+        },
+        handshake: Ok(Plain),
         soft: SOFT_DEADLINE,
         hard: HARD_DEADLINE,
         asked: None,
@@ -136,9 +145,11 @@ pub fn serve<L, S>(listener: L, service: S) -> Server<L, S> {
 
 /// A server that does nothing until it is awaited. Made by [`serve`].
 #[must_use = "a server does nothing until it is awaited"]
-pub struct Server<L, S> {
+pub struct Server<L, S, H = Plain> {
     listener: L,
     service: S,
+    /// An error of the configuration is returned when the server is awaited.
+    handshake: io::Result<H>,
     connections: usize,
     limits: Limits,
     soft: Duration,
@@ -146,7 +157,44 @@ pub struct Server<L, S> {
     asked: Option<Pin<Box<dyn Future<Output = ()>>>>,
 }
 
+#[cfg(feature = "tls")]
 impl<L, S> Server<L, S> {
+    /// Serves HTTPS: each connection begins with a TLS handshake as this [`Identity`](pikake_net::tls::Identity).
+    ///
+    /// The client chooses HTTP/2 or HTTP/1 in the handshake, among [`ALPN`](crate::ALPN). For other options, such as
+    /// certificates of clients, pass a [`TlsAcceptorBuilder`](pikake_net::tls::TlsAcceptorBuilder); a
+    /// [`TlsAcceptor`](pikake_net::tls::TlsAcceptor) is taken as it is, with its protocols.
+    ///
+    /// A handshake takes place in the connection's own task, within the acceptor's timeout, so a client that does not
+    /// finish it delays no other. Its connection counts as open. A shutdown ends it after a moment.
+    ///
+    /// With the feature `tls`.
+    ///
+    /// # Errors
+    ///
+    /// The server returns the error of a key that does not match its certificate when it is awaited. Failed handshakes
+    /// are logged.
+    ///
+    /// # Examples
+    ///
+    /// ```no_run
+    /// # async fn example(app: axum::Router) -> Result<(), Box<dyn std::error::Error>> {
+    /// use pikake::http;
+    /// use pikake::net::{TcpListener, tls::Identity};
+    ///
+    /// let identity = Identity::from_pem_files("server.crt", "server.key")?;
+    /// let listener = TcpListener::bind("0.0.0.0:443").await?;
+    /// println!("{}", http::serve(listener, app).tls(identity).await?);
+    /// # Ok(()) }
+    /// ```
+    pub fn tls(self, identity: impl crate::IntoTls) -> Server<L, S, crate::Tls> {
+        let Self { listener, service, handshake: _, connections, limits, soft, hard, asked } = self;
+        let handshake = identity.into_tls();
+        Server { listener, service, handshake, connections, limits, soft, hard, asked }
+    }
+}
+
+impl<L, S, H> Server<L, S, H> {
     /// Sets how many connections may be open at a time; further clients wait to be accepted.
     pub fn connections(self, connections: usize) -> Self {
         Self { connections, ..self }
@@ -192,7 +240,7 @@ impl<L, S> Server<L, S> {
     }
 }
 
-impl<L, S> fmt::Debug for Server<L, S> {
+impl<L, S, H> fmt::Debug for Server<L, S, H> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Server")
             .field("connections", &self.connections)
@@ -203,10 +251,11 @@ impl<L, S> fmt::Debug for Server<L, S> {
     }
 }
 
-impl<L, S, B> IntoFuture for Server<L, S>
+impl<L, S, H, B> IntoFuture for Server<L, S, H>
 where
     L: Listener + 'static,
-    L::Connection: AsyncRead + AsyncWrite + Unpin + 'static,
+    L::Connection: 'static,
+    H: Handshake<L::Connection>,
     L::Address: Debug + Clone + Send + Sync + 'static,
     S: Service<Request<Incoming>, Response = Response<B>> + Clone + 'static,
     S::Error: Into<BoxError>,
@@ -218,15 +267,18 @@ where
 
     fn into_future(self) -> Self::IntoFuture {
         Box::pin(async move {
-            let Self { listener, service, connections, limits, soft, hard, asked } = self;
+            let Self { listener, service, handshake, connections, mut limits, soft, hard, asked } =
+                self;
+            let handshake = handshake.map_err(|error| Report::default().because(error))?;
+            limits.last = limits.last.min(soft / 2);
             let gate = Rc::<Gate>::default();
             let listener = Gated::new(listener, connections, gate.clone());
             let open = listener.open.clone();
             let handler = {
                 let gate = gate.clone();
-                move |stream, peer| {
+                move |connection, peer| {
                     let (service, gate) = (service.clone(), gate.clone());
-                    serve_connection(stream, peer, service, gate, limits)
+                    serve_connection(connection, handshake.clone(), peer, service, gate, limits)
                 }
             };
             // In a task of its own, so that an interruption of this task does not reach the connections.
