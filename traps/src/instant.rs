@@ -37,10 +37,11 @@ use crate::door;
 /// # pikake::sim::example(async {
 /// let begin = Instant::now();
 /// sleep(Duration::from_millis(20)).await?;
-/// assert_eq!(begin.elapsed(), Duration::from_millis(20)); // a simulation: exactly
+/// assert!(begin.elapsed() >= Duration::from_millis(20));
 ///
-/// sleep_until(begin + Duration::from_secs(1)).await?;
-/// assert_eq!(Instant::now() - begin, Duration::from_secs(1));
+/// let end = begin + Duration::from_secs(1);
+/// sleep_until(end).await?;
+/// assert!(Instant::now() >= end);
 /// # Ok::<_, pikake::Interrupted>(())
 /// # })
 /// # .unwrap();
