@@ -8,6 +8,7 @@
 //! | many readers or one writer | [`RwLock`] |
 //! | a limited number of tasks at a time | [`Semaphore`] |
 //! | waiting for a condition | [`Event`]; on state behind a mutex: [`Condvar`] |
+//! | waiting for something to do | [`Notify`] |
 //! | waiting until other tasks are done | [`WaitGroup`]; for each other: [`Barrier`] |
 //! | a value initialised once | [`OnceCell`] by its first user; [`Promise`] by another task |
 //! | items, each for one receiver | [`Queue`], [`PriorityQueue`], [`LifoQueue`]; [`mpsc`], [`oneshot`] |
@@ -42,6 +43,7 @@ mod lock;
 pub mod mpsc;
 mod mutex;
 mod name;
+mod notify;
 mod once_cell;
 pub mod oneshot;
 mod pending;
@@ -63,6 +65,7 @@ pub use error::{GetError, NotPut, NothingToDo, PutError, TryGetError};
 pub use event::Event;
 pub use local::Local;
 pub use mutex::{Mutex, MutexGuard};
+pub use notify::Notify;
 pub use once_cell::OnceCell;
 pub use promise::Promise;
 pub use queue::waits::QueueStream;

@@ -6,6 +6,7 @@ mod interrupted;
 mod kernels;
 mod leaving;
 mod models;
+mod notify;
 mod order;
 mod panics;
 mod queue_model;
