@@ -5,7 +5,7 @@ pub use pikake_kernel::{Kernel, Kernels, Turn, other_kernels, run, try_run};
 #[cfg(feature = "jobs")]
 pub use pikake_macros::job;
 pub use pikake_macros::{main, sim, test};
-pub use pikake_task::{TaskGroup, task_group, try_task_group};
+pub use pikake_task::{TaskGroup, interval, interval_at, task_group, try_task_group};
 pub use pikake_traps::{
     Bound, Interrupted, KernelEnded, KernelHandle, Task, TaskError, Timed, TimedOut,
     check_interrupt, current, future_wait, ignore_after, now, pending_interrupt, random, shield,
@@ -19,6 +19,8 @@ pub use pikake_os::process;
 #[cfg(feature = "signals")]
 pub use pikake_os::signal::{self, OnSignals, interrupt_on_signals};
 pub use pikake_os::{fs, stdio};
+
+mod select;
 
 #[doc = include_str!("../docs/interruption.md")]
 pub mod interruption {}
@@ -123,6 +125,7 @@ pub mod sync {
 ///
 /// [`Instant`](time::Instant) says which type is for what.
 pub mod time {
+    pub use pikake_task::{Interval, MissedTicks, interval, interval_at};
     pub use pikake_time::{
         Clock, Deadline, ManualClock, Rate, SystemClock, Ticks, TimerHeap, TimerKey, WallTime,
     };
@@ -266,7 +269,9 @@ pub mod __macros {
     use super::Kernel;
 
     pub use pikake_kernel::with_threads;
+    pub use pikake_macros::select;
     pub use pikake_sim::simulate;
+    pub use pikake_task::select::BranchOrder;
 
     /// Runs a test.
     #[track_caller]

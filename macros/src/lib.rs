@@ -5,6 +5,7 @@
 
 #[cfg(feature = "jobs")]
 mod job;
+mod select;
 
 use proc_macro::TokenStream;
 use proc_macro2::{Span, TokenStream as Tokens};
@@ -93,6 +94,13 @@ pub fn job(options: TokenStream, function: TokenStream) -> TokenStream {
     parse_macro_input!(options with parser);
     let function = parse_macro_input!(function as ItemFn);
     job::rewrite(function, found).unwrap_or_else(|error| error.to_compile_error()).into()
+}
+
+/// The expansion of `pikake::select!`, which adds the path of the `pikake` crate in brackets.
+#[doc(hidden)]
+#[proc_macro]
+pub fn select(branches: TokenStream) -> TokenStream {
+    select::expand(parse_macro_input!(branches as select::Select)).into()
 }
 
 #[derive(Default)]

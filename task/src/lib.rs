@@ -16,6 +16,7 @@
 //! | | the first success | [`TaskGroup::first_value`], [`TaskGroup::try_first_value`] |
 //! | | one outcome after the other | [`TaskGroup::next_done`] |
 //! | | the end of all members | [`TaskGroup::cancel_all`] |
+//! | a period | ticks at a fixed rate | [`interval`] |
 //! | a task | values of its own | [`TaskLocal`] |
 //! | an object whose methods block | to call them | [`ThreadProxy`] |
 //! | code that blocks, and awaits in between | to run it | [`spawn_thread`] |
@@ -34,12 +35,15 @@ mod bounded;
 mod error;
 mod failure_rule;
 mod group;
+mod interval;
 mod local;
 mod members;
 mod ordered;
 mod parallel;
 mod policy;
 mod proxy;
+#[doc(hidden)]
+pub mod select;
 mod spawner;
 pub mod thread;
 
@@ -47,6 +51,7 @@ pub use block::{task_group, try_task_group};
 pub use bounded::BoundedGroup;
 pub use error::{Failure, GroupEnded, GroupError};
 pub use group::{Done, TaskGroup};
+pub use interval::{Interval, MissedTicks, interval, interval_at};
 pub use local::{LocalError, TaskLocal};
 pub use ordered::{OrderedMap, ordered_map};
 pub use parallel::{Outcomes, in_parallel};

@@ -1,4 +1,4 @@
-//! Tests of task groups with and without a limit, task locals, threads that await, and proxies of
+//! Tests of task groups with and without a limit, `select!`, intervals, task locals, threads that await, and proxies of
 //! objects in threads.
 
 #[path = "../../../tests/support/mod.rs"]
@@ -6,6 +6,8 @@ mod support;
 
 mod bounded;
 mod group;
+mod intervals;
 mod locals;
 mod proxy;
+mod select;
 mod threads;
