@@ -35,10 +35,10 @@ pub fn read_arguments<A: DeserializeOwned>(
     kwargs: &str,
 ) -> Result<A, WrongArguments> {
     // The common case: all arguments are positional and valid.
-    if kwargs == "{}"
-        && let Ok(arguments) = serde_json::from_str(args)
-    {
-        return Ok(arguments);
+    if kwargs == "{}" {
+        if let Ok(arguments) = serde_json::from_str(args) {
+            return Ok(arguments);
+        }
     }
     let bound = bind(job, parameters, args, kwargs)?;
     let mut text = String::from("[");
