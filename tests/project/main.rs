@@ -9,3 +9,4 @@ mod examples;
 mod facade;
 mod floors;
 mod glossary;
+mod packages;
