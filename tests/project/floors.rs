@@ -8,9 +8,11 @@ use std::process::Command;
 /// A crate of the workspace, its floor, and the crates of the workspace it may use.
 ///
 /// `kernel` executes traps, `net` asks for them: neither may know the other. Only the roof may.
-const HOUSE: [(&str, u8, &[&str]); 17] = [
+const HOUSE: [(&str, u8, &[&str]); 18] = [
     // They import nothing, and name the roof only in what they write.
     ("pikake-macros", 0, &[]),
+    // The commands of the workspace, and what tests need of the system.
+    ("xtask", 0, &[]),
     ("pikake-time", 0, &[]),
     ("pikake-traps", 0, &["pikake-time"]),
     ("pikake-kernel", 1, &["pikake-time", "pikake-traps"]),
@@ -58,7 +60,7 @@ const HOUSE: [(&str, u8, &[&str]); 17] = [
 ];
 
 /// Crates that tests and examples depend on, on whatever floor: the facade, a simulation, a broker.
-const FOR_TESTS: [&str; 3] = ["pikake", "pikake-amqp-testing", "pikake-sim"];
+const FOR_TESTS: [&str; 4] = ["pikake", "pikake-amqp-testing", "pikake-sim", "xtask"];
 
 /// Crates of the system, for the kernel's driver alone.
 const DRIVERS_ONLY: [&str; 2] = ["mio", "socket2"];

@@ -1,0 +1,83 @@
+//! The checks under valgrind.
+
+use std::process::Command;
+use std::time::Duration;
+
+use xtask::needs::program;
+
+use crate::Result;
+use crate::run::{cargo, within};
+
+const MEMCHECK: Duration = Duration::from_secs(15 * 60);
+const GATE: Duration = Duration::from_secs(10 * 60);
+
+/// Any invalid access, use of uninitialised memory or definite leak fails a test.
+const VALGRIND: [&str; 6] = [
+    "valgrind",
+    "--quiet",
+    "--error-exitcode=9",
+    "--leak-check=full",
+    "--show-leak-kinds=definite",
+    "--errors-for-leak-kinds=definite",
+];
+
+/// The tests of the task cell, of careless kernels, and of other threads' wakes. Two cases of `bound` leak on purpose,
+/// and are left out.
+const TESTS: [&str; 12] = [
+    "cell::",
+    "handlers::",
+    "bound::bound_value_is",
+    "bound::bound_value_panics",
+    "bound::value_dropped_elsewhere_is",
+    "bound::value_dropped_at_home",
+    "bound::wait_dropped",
+    "bound::task_of",
+    "wakes::wakers_that_outlive",
+    "wakes::handles_start",
+    "wakes::shutdown_and_stop",
+    "wakes::closure_sent",
+];
+
+/// `cargo xtask memcheck`.
+pub(crate) fn memcheck(arguments: &[String]) -> Result {
+    if !arguments.is_empty() {
+        return Err("`memcheck` takes no arguments".into());
+    }
+    has_valgrind()?;
+    let words: Vec<_> = VALGRIND.iter().map(|word| format!("'{word}'")).collect();
+    let runner = format!("target.'cfg(all())'.runner=[{}]", words.join(","));
+    let mut command =
+        cargo(&["--config", &runner, "test", "-p", "pikake-kernel", "--test", "kernel"]);
+    // One after another: valgrind runs one thread at a time, and the output stays readable.
+    within(Some(MEMCHECK), command.args(["--", "--test-threads=1"]).args(TESTS))?;
+    println!("memcheck: nothing to report");
+    Ok(())
+}
+
+/// `cargo xtask gate [--renew]`.
+pub(crate) fn gate(arguments: &[String]) -> Result {
+    match arguments {
+        [] => {}
+        [renew] if renew == "--renew" => {}
+        _ => return Err("what with the baselines? cargo xtask gate [--renew]".into()),
+    }
+    has_valgrind()?;
+    let mut command =
+        benches(&["run", "--release", "--quiet", "--no-default-features", "--", "gate"]);
+    within(Some(GATE), command.args(arguments))
+}
+
+/// Cargo in the workspace of the benchmarks.
+pub(crate) fn benches(arguments: &[&str]) -> Command {
+    let mut command = cargo(arguments);
+    command.current_dir(xtask::root().join("benches"));
+    command.env("CARGO_TARGET_DIR", xtask::target().join("benches"));
+    command
+}
+
+fn has_valgrind() -> Result {
+    match program("valgrind") {
+        Some(_) => Ok(()),
+        None => Err("valgrind is missing: apt-get install valgrind".into()),
+    }
+}

@@ -1,0 +1,65 @@
+//! The commands of this workspace: `cargo xtask` lists them.
+
+mod book;
+mod checks;
+mod ci;
+mod group;
+mod install;
+mod run;
+mod serve;
+mod test;
+
+use std::error::Error;
+use std::process::ExitCode;
+
+/// What a command comes to; its error is for people.
+type Result<T = ()> = std::result::Result<T, Box<dyn Error>>;
+
+/// A command: its name and arguments, one line about it, and what it does with the arguments.
+type Command = (&'static str, &'static str, fn(&[String]) -> Result);
+
+const COMMANDS: [Command; 8] = [
+    (
+        "test [ARGUMENTS OF cargo test]",
+        "installs what the tests need and runs all of them",
+        test::test,
+    ),
+    ("install", "installs what the tests need (Debian, as root)", install::install),
+    ("ci", "runs everything that must hold before a change lands", ci::ci),
+    ("book", "builds the book of docs/ into the target folder", book::book),
+    ("memcheck", "runs the task cell's tests under valgrind", checks::memcheck),
+    ("gate [--renew]", "compares instructions per operation with the recorded ones", checks::gate),
+    ("server postgres|rabbitmq", "runs a server on loopback until its input ends", serve::serve),
+    (
+        "celery FOLDER [PACKAGES]",
+        "makes an environment with Celery and prints its Python",
+        install::celery,
+    ),
+];
+
+fn main() -> ExitCode {
+    let arguments: Vec<String> = std::env::args().skip(1).collect();
+    let Some(name) = arguments.first() else {
+        print!("{}", list());
+        return ExitCode::SUCCESS;
+    };
+    let is_named = |(usage, ..): &&Command| usage.split(' ').next() == Some(name.as_str());
+    let Some((.., command)) = COMMANDS.iter().find(is_named) else {
+        eprintln!("error: there is no command `{name}`\n\n{}", list());
+        return ExitCode::from(2);
+    };
+    run::watch_signals();
+    match command(&arguments[1..]) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("error: {error}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn list() -> String {
+    let width = COMMANDS.iter().map(|(usage, ..)| usage.len()).max().unwrap_or(0);
+    let lines = COMMANDS.iter().map(|(usage, about, _)| format!("    {usage:width$}  {about}\n"));
+    format!("cargo xtask COMMAND\n\n{}", lines.collect::<String>())
+}
