@@ -22,7 +22,7 @@ use std::time::Duration;
 
 use http::{Request, Response};
 use http_body::Body;
-use pikake_net::Listener;
+use pikake_net::{Listener, interruption};
 use pikake_traps::{Builder, TaskError};
 use tower_service::Service;
 
@@ -293,8 +293,17 @@ where
             let ended_by = match ended.await {
                 None => None,
                 Some(Err(TaskError::Interrupted(interrupted))) => Some(interrupted),
+                // A kernel that shuts down cancels the accept loop as any task, and its connections.
+                Some(Err(TaskError::Cancelled(interrupted))) => {
+                    return Ok(Report { ended_by: Some(interrupted), ..gate.report() });
+                }
                 Some(Err(error)) => return Err(gate.report().because(io::Error::other(error))),
-                Some(Ok(Err(error))) => return Err(gate.report().because(error)),
+                Some(Ok(Err(error))) => match interruption(&error) {
+                    Some(why) => {
+                        return Ok(Report { ended_by: Some(why.clone()), ..gate.report() });
+                    }
+                    None => return Err(gate.report().because(error)),
+                },
                 Some(Ok(Ok(never))) => match never {},
             };
             gate.shut();

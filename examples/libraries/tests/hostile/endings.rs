@@ -1,5 +1,6 @@
 //! Shutdowns of the server with clients in the backlog, with running handlers, and with its kernel.
 
+use std::cell::RefCell;
 use std::io::{ErrorKind, Read, Write};
 use std::rc::Rc;
 
@@ -125,4 +126,24 @@ fn request_at_kernel_shutdown_delays_no_end() {
     kernel.shutdown();
     let took = stopping.unwrap().elapsed();
     assert!(took < ms(5000), "the connection waited for a request that never ran: {took:?}");
+}
+
+#[test]
+fn kernel_shutdown_ends_a_server_in_order() {
+    let _alone = alone();
+    let kernel = Kernel::new().unwrap();
+    let ended = Rc::new(RefCell::new(None));
+    kernel.run(async {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let address = listener.local_addr().unwrap();
+        let (server, slot) = (serve(listener, router(&Rc::default())), ended.clone());
+        spawn(async move { *slot.borrow_mut() = Some(server.await) }).detach();
+        let client = pikake::net::TcpStream::connect(address).await.unwrap();
+        client.write_all(REQUEST).await.unwrap();
+        client.read(&mut [0; 100]).await.unwrap();
+    });
+    kernel.shutdown();
+    let report = ended.take().expect("the task has ended").expect("in order");
+    assert_eq!(report.answered, 1);
+    assert!(report.ended_by.is_some_and(|why| why.is_cancel()));
 }
