@@ -2,6 +2,7 @@
 
 mod examples;
 mod http;
+mod https;
 mod local;
 mod servers;
 mod streams;

@@ -1,0 +1,198 @@
+//! HTTPS: the protocols, handshakes that fail or do not end, and shutdowns during handshakes.
+
+use std::io;
+use std::net::SocketAddr;
+use std::rc::Rc;
+use std::time::Duration;
+
+use axum::Router;
+use axum::extract::Extension;
+use axum::http::Version;
+use axum::routing::get;
+use bytes::Bytes;
+use http_body_util::{BodyExt, Empty};
+use hyper::Request;
+use hyper::client::conn::{http1, http2};
+use pikake::http::axum::local;
+use pikake::http::{ALPN, Executor, Io, Peer, Report, ServeError, serve};
+use pikake::net::tls::{Identity, TlsAcceptor, TlsConnector, TlsStream};
+use pikake::net::{TcpListener, TcpStream};
+use pikake::sync::Event;
+use pikake::time::{elapsed_since, now};
+use pikake::{Task, future_wait, sleep, spawn, timeout_after};
+use rcgen::{CertificateParams, KeyPair, PKCS_ED25519};
+
+const SECOND: Duration = Duration::from_secs(1);
+const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(5);
+/// More than a shutdown waits for an idle connection.
+const MOMENT: Duration = Duration::from_millis(200);
+
+/// A certificate of `localhost`, and its key, as PEM.
+fn certificate() -> (String, String) {
+    // Its signatures have one length, as simulations need.
+    let key = KeyPair::generate_for(&PKCS_ED25519).unwrap();
+    let certificate = CertificateParams::new(["localhost".to_owned()]).unwrap();
+    (certificate.self_signed(&key).unwrap().pem(), key.serialize_pem())
+}
+
+struct Site {
+    address: SocketAddr,
+    certificate: String,
+    stop: Rc<Event>,
+    server: Task<Result<Report, ServeError>>,
+}
+
+async fn hello(version: Version, Extension(Peer(peer)): Extension<Peer<SocketAddr>>) -> String {
+    format!("{version:?} from {}", peer.ip())
+}
+
+async fn slow() -> &'static str {
+    sleep(SECOND).await.map_or("interrupted", |()| "slow")
+}
+
+/// A server with these many connections.
+async fn site(connections: usize) -> Site {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let address = listener.local_addr().unwrap();
+    let (certificate, key) = certificate();
+    let identity = Identity::from_pem(certificate.as_bytes(), key.as_bytes()).unwrap();
+    let acceptor = TlsAcceptor::builder(identity).handshake_timeout(HANDSHAKE_TIMEOUT);
+    let router = Router::new().route("/", get(hello)).route("/slow", get(local(slow)));
+    let stop = Rc::<Event>::default();
+    let stopping = stop.clone();
+    let server = serve(listener, router)
+        .tls(acceptor)
+        .connections(connections)
+        .shutdown_when(async move { drop(stopping.wait().await) });
+    Site { address, certificate, stop, server: spawn(server.into_future()) }
+}
+
+impl Site {
+    async fn connect(&self, name: &str, alpn: &[&str]) -> io::Result<TlsStream<TcpStream>> {
+        let connector = TlsConnector::builder().roots_pem(self.certificate.as_bytes())?;
+        let connector = connector.alpn(alpn.iter().copied()).build()?;
+        connector.connect(name, TcpStream::connect(self.address).await?).await
+    }
+
+    /// The answer to a request by the protocol that the server chooses.
+    async fn ask(&self, path: &str, alpn: &[&str]) -> String {
+        let stream = self.connect("localhost", alpn).await.unwrap();
+        let uri = format!("https://localhost{path}");
+        let request = Request::get(uri).body(Empty::<Bytes>::new()).unwrap();
+        let is_http2 = stream.alpn_protocol().as_deref() == Some(b"h2");
+        let answer = if is_http2 {
+            let (mut sender, connection) =
+                http2::handshake(Executor, Io::new(stream)).await.unwrap();
+            spawn(connection).detach();
+            sender.send_request(request).await
+        } else {
+            let (mut sender, connection) = http1::handshake(Io::new(stream)).await.unwrap();
+            spawn(connection).detach();
+            sender.send_request(request).await
+        };
+        let body = answer.unwrap().into_body().collect().await.unwrap().to_bytes();
+        String::from_utf8(body.to_vec()).unwrap()
+    }
+
+    async fn end(self) -> Report {
+        self.stop.set();
+        self.server.await.unwrap().unwrap()
+    }
+}
+
+async fn speaks_both_versions() {
+    let site = site(10).await;
+    for (alpn, version) in [
+        (&["h2", "http/1.1"][..], "HTTP/2.0"),
+        (&["http/1.1", "h2"], "HTTP/2.0"),
+        (&["http/1.1"], "HTTP/1.1"),
+        (&[], "HTTP/1.1"),
+    ] {
+        assert_eq!(site.ask("/", alpn).await, format!("{version} from 127.0.0.1"));
+    }
+    let refused = site.connect("localhost", &["spdy/3"]).await.unwrap_err();
+    assert_eq!(refused.kind(), io::ErrorKind::InvalidData, "{refused}");
+    let report = site.end().await;
+    assert_eq!((report.answered, report.interrupted.len()), (4, 0));
+}
+
+#[pikake::sim(seeds = 3)]
+async fn client_chooses_the_version_in_the_handshake() {
+    speaks_both_versions().await;
+}
+
+#[test]
+fn client_chooses_the_version_on_real_sockets() {
+    pikake::run(async {
+        timeout_after(20 * SECOND, future_wait(speaks_both_versions())).await.unwrap().unwrap();
+    });
+}
+
+#[pikake::sim(seeds = 3)]
+async fn failed_handshakes_end_only_their_connections() {
+    let site = site(10).await;
+    let refused = site.connect("elsewhere", &ALPN).await.unwrap_err();
+    assert_eq!(refused.kind(), io::ErrorKind::InvalidData, "{refused}");
+    let plain = "GET / HTTP/1.1\r\nhost: x\r\n\r\n";
+    for nonsense in [plain.as_bytes(), &[0x16, 3, 1, 0xff, 0xff, 0], &[0xff; 20_000]] {
+        let client = TcpStream::connect(site.address).await.unwrap();
+        drop(client.write_all(nonsense).await);
+        drop(client.shutdown(std::net::Shutdown::Write));
+        let mut answer = [0; 1000];
+        while let Ok(length @ 1..) = client.read(&mut answer).await {
+            assert!(!answer[..length].starts_with(b"HTTP"));
+        }
+    }
+    assert_eq!(site.ask("/", &ALPN).await, "HTTP/2.0 from 127.0.0.1");
+    assert_eq!(site.end().await.answered, 1);
+}
+
+/// A client that begins no handshake delays none of the others, up to the number of connections.
+#[pikake::sim(seeds = 3)]
+async fn silent_client_holds_its_place_until_the_handshake_times_out() {
+    let site = site(2).await;
+    let silent = TcpStream::connect(site.address).await.unwrap();
+    let since = now();
+    for _ in 0..5 {
+        assert_eq!(site.ask("/", &["http/1.1"]).await, "HTTP/1.1 from 127.0.0.1");
+    }
+    assert!(elapsed_since(since) < SECOND);
+    let other = TcpStream::connect(site.address).await.unwrap();
+    assert_eq!(site.ask("/", &["http/1.1"]).await, "HTTP/1.1 from 127.0.0.1");
+    let took = elapsed_since(since);
+    assert!(took >= HANDSHAKE_TIMEOUT && took < 2 * HANDSHAKE_TIMEOUT, "{took:?}");
+    drop((silent, other));
+}
+
+#[pikake::sim(seeds = 3)]
+async fn shutdown_ends_handshakes_and_waits_for_requests() {
+    let site = Rc::new(site(10).await);
+    let silent = TcpStream::connect(site.address).await.unwrap();
+    let half = TcpStream::connect(site.address).await.unwrap();
+    half.write_all(&[0x16, 3, 1]).await.unwrap();
+    let asking = spawn({
+        let site = site.clone();
+        async move { site.ask("/slow", &ALPN).await }
+    });
+    sleep(SECOND / 2).await.unwrap();
+    let since = now();
+    site.stop.set();
+    for client in [silent, half] {
+        assert!(matches!(client.read(&mut [0; 8]).await, Ok(0) | Err(_)));
+    }
+    assert!(elapsed_since(since) < MOMENT);
+    assert_eq!(asking.await.unwrap(), "slow");
+    let report = Rc::into_inner(site).unwrap().end().await;
+    assert_eq!((report.answered, report.interrupted.len(), report.dropped.len()), (1, 0, 0));
+    assert!(elapsed_since(since) < SECOND);
+}
+
+#[pikake::sim(seeds = 1)]
+async fn key_of_another_certificate_is_an_error_of_the_server() {
+    let (certificate, _) = certificate();
+    let (_, key) = self::certificate();
+    let identity = Identity::from_pem(certificate.as_bytes(), key.as_bytes()).unwrap();
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let failed = serve(listener, Router::new()).tls(identity).await.unwrap_err();
+    assert_eq!(failed.source.kind(), io::ErrorKind::InvalidInput, "{failed}");
+}
