@@ -5,7 +5,7 @@ use std::future::Future;
 use std::panic::Location;
 use std::rc::Rc;
 
-use pikake_traps::{Interrupted, TaskError, park_at};
+use pikake_traps::{Interrupted, TaskError, TaskRef, park_at};
 
 use crate::bounded::BoundedGroup;
 use crate::error::{BoxError, GroupError};
@@ -13,15 +13,43 @@ use crate::failure_rule::{AnyOutput, OnlyOk};
 use crate::members::Members;
 use crate::spawner::{Member, MemberBuilder, Spawner};
 
+/// The number of places that a warning shows.
+const SPAWN_PLACES: usize = 8;
+
 /// Tasks that end before their owner goes on.
 ///
-/// A program makes a group, adds members, and joins the group by one of its policies; the crate's front page
-/// lists them. A policy returns after the end of every member. The group has then *ended*, and takes no
-/// further members. ([`next_done`](Self::next_done) does not end the group.)
-///
-/// [`task_group`](crate::task_group) joins a group at the end of a block.
+/// [`task_group`](crate::task_group) makes a group for a block, and joins the group on every way out of the block,
+/// also by `?`. A group of one's own is for what a block cannot express. A program makes the group, adds members,
+/// and joins the group by one of its policies; the crate's front page lists them. A policy returns after the end of
+/// every member. The group has then *ended*, and takes no further members. ([`next_done`](Self::next_done) does not
+/// end the group.)
 ///
 /// # Examples
+///
+/// A group that leaves no member behind, whatever happens in its block:
+///
+/// ```
+/// use pikake::task::GroupError;
+/// use pikake::{sleep, task_group};
+/// use std::time::Duration;
+///
+/// # async fn answer(line: u32) {}
+/// # pikake::sim::example(async {
+/// let lines = task_group(async |group| {
+///     for line in 0..10 {
+///         group.spawn(answer(line));
+///         sleep(Duration::from_millis(1)).await?; // an interruption ends the members, too
+///     }
+///     Ok::<_, GroupError>(10)
+/// })
+/// .await?;
+/// assert_eq!(lines, 10);
+/// # Ok::<_, GroupError>(())
+/// # })
+/// # .unwrap();
+/// ```
+///
+/// A group of one's own, whose values are wanted:
 ///
 /// ```
 /// # async fn fetch(page: u32) -> Result<String, std::io::Error> { Ok(page.to_string()) }
@@ -43,8 +71,9 @@ use crate::spawner::{Member, MemberBuilder, Spawner};
 /// further interruptions. The policy then reports the interruption in its [`GroupError`]. A dropped policy
 /// leaves the outcomes in the group, and a policy may be called again.
 ///
-/// The drop of a group before its members have ended cannot wait for them. The drop asks them to end, leaves
-/// them to the kernel, and logs a warning.
+/// The drop of a group before its members have ended, as by a `?` before the join, cannot wait for them. The drop
+/// asks them to end, leaves them to the kernel, and logs a warning with the places of the group and of the spawns.
+/// (A drop by a panic logs none, since the panic is reported.)
 #[must_use = "a group that is dropped asks its members to end: join it"]
 pub struct TaskGroup<T: 'static> {
     pub(crate) members: Rc<Members<T>>,
@@ -356,15 +385,28 @@ impl<T: 'static> Drop for TaskGroup<T> {
     fn drop(&mut self) {
         let why = Interrupted::cancelled("its group was dropped without having been joined");
         let left = self.members.abandon(&why);
-        if left > 0 {
+        // The panic is reported, and is what has to be mended.
+        if !left.is_empty() && !std::thread::panicking() {
             tracing::warn!(
-                members = left,
+                members = left.len(),
                 made_at = %self.members.made_at,
+                spawned_at = spawn_places(&left),
                 "a task group was dropped before its members had ended: they were asked to end, \
-                 and run on unjoined"
+                 and run on unjoined; join the group on every way out of its block, or use \
+                 `task_group`, which does"
             );
         }
     }
+}
+
+/// The places where tasks were spawned, each once, the first ones only.
+fn spawn_places(tasks: &[TaskRef]) -> String {
+    let mut places: Vec<_> = tasks.iter().map(TaskRef::spawned_at).collect();
+    places.sort_unstable();
+    places.dedup();
+    let shown = places.iter().take(SPAWN_PLACES).map(ToString::to_string);
+    let others = (places.len() > SPAWN_PLACES).then(|| "…".to_owned());
+    shown.chain(others).collect::<Vec<_>>().join(", ")
 }
 
 impl<T> fmt::Debug for TaskGroup<T> {

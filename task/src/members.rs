@@ -163,8 +163,8 @@ impl<T: 'static> Members<T> {
         }
     }
 
-    /// As [`end`](Self::end), and drops all tasks and outcomes. Returns the number of running members.
-    pub(crate) fn abandon(&self, why: &Interrupted) -> usize {
+    /// As [`end`](Self::end), and drops all tasks and outcomes. Returns the running members.
+    pub(crate) fn abandon(&self, why: &Interrupted) -> Vec<TaskRef> {
         let left = self.close(State::Ownerless, why);
         for task in &left {
             task.request_cancel(why.clone());
@@ -174,7 +174,7 @@ impl<T: 'static> Members<T> {
         let detached: Vec<_> = list.slots.iter_mut().flatten().filter_map(Slot::detach).collect();
         drop(list);
         drop((finished, detached));
-        left.len()
+        left
     }
 
     fn close(&self, state: State, why: &Interrupted) -> Vec<TaskRef> {

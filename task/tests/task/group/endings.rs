@@ -106,6 +106,62 @@ fn a_dropped_group_is_reported() {
     assert!(line.contains(file!()), "{line}");
 }
 
+/// A group that a `?` leaves before the join.
+async fn left_by_error(members: u32) -> Result<(), &'static str> {
+    let mut group = TaskGroup::new();
+    for _ in 0..members {
+        group.spawn(async { sleep(ms(5)).await });
+    }
+    group.spawn_daemon(async { sleep(ms(5)).await });
+    yield_now().await.unwrap();
+    Err("refused")?;
+    group.join_all().await.map(drop).map_err(|_| "failed")
+}
+
+#[test]
+fn the_report_of_a_dropped_group_names_its_spawns() {
+    let lines = lines_of(|| run(async { assert!(left_by_error(3).await.is_err()) }));
+    let [line] = &*lines else { panic!("one line: {lines:?}") };
+    assert!(line.contains("members=4"), "{line}");
+    // The place of the group, and two places of spawns, each once.
+    assert_eq!(line.matches(file!()).count(), 3, "{line}");
+}
+
+#[test]
+fn a_group_dropped_by_a_panic_is_not_reported() {
+    let lines = lines_of(|| {
+        run(async {
+            let owner = pikake::spawn(async {
+                let mut group = TaskGroup::new();
+                group.spawn(async { sleep(ms(5)).await });
+                yield_now().await.unwrap();
+                panic!("the owner's");
+            });
+            let error = owner.await.unwrap_err();
+            assert_eq!(error.panic_message(), Some("the owner's"));
+            sleep(ms(10)).await.unwrap();
+        });
+    });
+    assert!(lines.is_empty(), "{lines:?}");
+}
+
+/// The kernel ends its tasks, the newest first, so members end before their owner.
+#[test]
+fn a_group_dropped_with_its_kernel_is_not_reported() {
+    let lines = lines_of(|| {
+        run(async {
+            let owner = pikake::spawn(async {
+                let mut group = TaskGroup::new();
+                group.spawn(async { sleep(ms(5_000)).await });
+                group.join_all().await.map(drop)
+            });
+            yield_now().await.unwrap();
+            owner.detach();
+        });
+    });
+    assert!(lines.is_empty(), "{lines:?}");
+}
+
 /// The lines that the second of two calls logs.
 ///
 /// `tracing` decides whether a place in the code logs when a thread first reaches the place. That thread
