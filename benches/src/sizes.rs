@@ -84,7 +84,7 @@ async fn print_all() {
             || Semaphore::new(1),
             async |semaphore: &'static mut Semaphore| {
                 let semaphore = &*semaphore;
-                contend(async move || semaphore.acquire(1).await.expect("nobody interrupts")).await;
+                contend(async move || semaphore.acquire().await.expect("nobody interrupts")).await;
             },
         )
         .await;

@@ -29,8 +29,9 @@ use crate::permits::{PermitRequest, take};
 ///
 /// let connections = Semaphore::new(10);
 /// {
-///     let _three = connections.acquire(3).await?;
-///     assert_eq!(connections.available(), 7);
+///     let _one = connections.acquire().await?;
+///     let _three = connections.acquire_many(3).await?;
+///     assert_eq!(connections.available(), 6);
 /// }
 /// assert_eq!(connections.available(), 10);
 /// # Ok::<_, pikake::Interrupted>(()) }).unwrap();
@@ -69,6 +70,25 @@ impl Semaphore {
         }
     }
 
+    /// Waits for a permit, and takes it.
+    ///
+    /// # Cancellation
+    ///
+    /// The wait is an interruption point. A dropped future stops waiting; a permit that was already granted to it
+    /// goes to the next waiter.
+    ///
+    /// # Errors
+    ///
+    /// [`Interrupted`]: the caller got no permit. There is no other error, since a semaphore cannot be closed.
+    ///
+    /// # Panics
+    ///
+    /// If the caller has to wait outside a task of a kernel, or if the bound is zero.
+    #[track_caller]
+    pub fn acquire(&self) -> impl Future<Output = Result<Permit<'_>, Interrupted>> {
+        self.acquire_many(1)
+    }
+
     /// Waits for `count` permits, and takes them all at once.
     ///
     /// # Cancellation
@@ -84,7 +104,10 @@ impl Semaphore {
     ///
     /// If the caller has to wait outside a task of a kernel, or if `count` exceeds the bound.
     #[track_caller]
-    pub fn acquire(&self, count: usize) -> impl Future<Output = Result<Permit<'_>, Interrupted>> {
+    pub fn acquire_many(
+        &self,
+        count: usize,
+    ) -> impl Future<Output = Result<Permit<'_>, Interrupted>> {
         let place = Location::caller();
         assert!(
             count <= self.bound,
@@ -97,8 +120,13 @@ impl Semaphore {
         }
     }
 
+    /// Takes a permit, if one is free and there are no waiters.
+    pub fn try_acquire(&self) -> Option<Permit<'_>> {
+        self.try_acquire_many(1)
+    }
+
     /// Takes `count` permits, if they are free and there are no waiters.
-    pub fn try_acquire(&self, count: usize) -> Option<Permit<'_>> {
+    pub fn try_acquire_many(&self, count: usize) -> Option<Permit<'_>> {
         self.take(count).then(|| Permit { semaphore: self, count })
     }
 

@@ -128,7 +128,7 @@ fn every_wait_can_be_cancelled_or_time_out<R: Runner>() {
         R::run(async |world| {
             let never = Rc::new(Semaphore::new(0));
             cancelled_and_timed_out(world, "permit", never.clone(), async |s: &Semaphore| {
-                s.acquire(1).await.map(drop)
+                s.acquire().await.map(drop)
             })
             .await;
             assert_eq!((never.available(), never.waiting()), (0, 0));
@@ -191,7 +191,7 @@ async fn take_turns(world: &World, permits: usize) {
             let (world, semaphore) = (world.clone(), semaphore.clone());
             named(name, async move {
                 world.note(format_args!("{name} waits"));
-                let _permit = semaphore.acquire(1).await.unwrap();
+                let _permit = semaphore.acquire().await.unwrap();
                 world.note(format_args!("{name} has it, {} left", semaphore.available()));
                 sleep(ms(5)).await.unwrap();
                 world.note(format_args!("{name} is done"));

@@ -212,7 +212,7 @@ impl Points {
                 block.await
             }
             Held::Permits(count) => {
-                let _permit = self.permits.acquire(count).await?;
+                let _permit = self.permits.acquire_many(count).await?;
                 let (left, waiting) = (self.permits.available(), self.permits.waiting());
                 note(format!("has {count} permits, {left} are left, {waiting} wait"));
                 block.await

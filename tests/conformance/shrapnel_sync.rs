@@ -181,7 +181,7 @@ fn permits_reach_the_sixth<R: Runner>() {
             let wait = |_| {
                 let semaphore = semaphore.clone();
                 async move {
-                    keep_for_a_step(semaphore.acquire(1).await?).await;
+                    keep_for_a_step(semaphore.acquire().await?).await;
                     Ok(())
                 }
             };
@@ -201,7 +201,7 @@ fn a_release_to_interrupted_waiters_is_not_lost<R: Runner>() {
             let waiters: Vec<_> = (0..SOME)
                 .map(|_| {
                     let (world, semaphore) = (world.clone(), semaphore.clone());
-                    spawn(async move { world.note(describe(semaphore.acquire(1).await.map(drop))) })
+                    spawn(async move { world.note(describe(semaphore.acquire().await.map(drop))) })
                 })
                 .collect();
             yield_now().await.unwrap();
@@ -225,7 +225,7 @@ fn a_large_request_precedes_later_small_ones<R: Runner>() {
             .map(|count| {
                 let (world, semaphore) = (world.clone(), semaphore.clone());
                 spawn(async move {
-                    semaphore.acquire(count).await.unwrap().forget();
+                    semaphore.acquire_many(count).await.unwrap().forget();
                     world.note(count);
                 })
             })
@@ -233,7 +233,7 @@ fn a_large_request_precedes_later_small_ones<R: Runner>() {
         for _ in 0..5 {
             sleep(ms(1)).await.unwrap();
             semaphore.release(1).unwrap();
-            assert!(semaphore.waiting() == 0 || semaphore.try_acquire(1).is_none());
+            assert!(semaphore.waiting() == 0 || semaphore.try_acquire().is_none());
         }
         for task in tasks {
             task.await.unwrap();

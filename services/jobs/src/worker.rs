@@ -315,7 +315,7 @@ async fn take(
 ) -> bool {
     while worker.phase() == Phase::Open {
         match deliveries.next().await {
-            Ok(Some(delivery)) => match worker.permits.acquire(1).await {
+            Ok(Some(delivery)) => match worker.permits.acquire().await {
                 // The permit may come from the job that has ended the worker.
                 Ok(permit) if worker.phase() == Phase::Open => {
                     permit.forget();

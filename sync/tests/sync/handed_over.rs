@@ -96,7 +96,7 @@ dropped!(
     a_permit_goes_to_the_next_when_its_waiter_is_dropped,
     Semaphore::new(0),
     async |shared: Rc<Semaphore>| move || shared.release(1).unwrap(),
-    |shared: Rc<Semaphore>| async move { drop(shared.acquire(1).await.unwrap()) }
+    |shared: Rc<Semaphore>| async move { drop(shared.acquire().await.unwrap()) }
 );
 
 dropped!(
@@ -110,11 +110,11 @@ dropped!(
 fn leaving_large_request_lets_small_ones_proceed() {
     run(async {
         let semaphore = Rc::new(Semaphore::new(2));
-        let mut large = Box::pin(semaphore.acquire(3));
+        let mut large = Box::pin(semaphore.acquire_many(3));
         assert!(futures::poll!(large.as_mut()).is_pending());
         let small = spawn({
             let semaphore = semaphore.clone();
-            async move { semaphore.acquire(1).await.unwrap().forget() }
+            async move { semaphore.acquire().await.unwrap().forget() }
         });
         yield_now().await.unwrap();
         assert_eq!((semaphore.waiting(), semaphore.available()), (2, 2));
@@ -154,7 +154,7 @@ fn a_writer_that_leaves_lets_readers_go_on() {
 fn a_permit_beats_a_deadline_before_the_poll() {
     run(async {
         let semaphore = Semaphore::new(0);
-        let mut lies_around = Box::pin(timeout_after(ms(1), semaphore.acquire(1)));
+        let mut lies_around = Box::pin(timeout_after(ms(1), semaphore.acquire()));
         assert!(futures::poll!(lies_around.as_mut()).is_pending());
         sleep(ms(2)).await.unwrap();
         assert_eq!((semaphore.waiting(), semaphore.available()), (1, 0));
@@ -197,7 +197,7 @@ fn several_waits_of_one_task() {
 fn loser_of_a_select_releases_its_permit() {
     run(async {
         let (one, other) = (Semaphore::new(0), Semaphore::new(0));
-        let both = select(Box::pin(one.acquire(1)), Box::pin(other.acquire(1)));
+        let both = select(Box::pin(one.acquire()), Box::pin(other.acquire()));
         let release = async {
             yield_now().await.unwrap();
             one.release(1).unwrap();
@@ -259,7 +259,7 @@ fn places_in_the_queue_are_reused() {
                 .map(|_| {
                     let (semaphore, done) = (semaphore.clone(), done.clone());
                     spawn(async move {
-                        semaphore.acquire(1).await.unwrap().forget();
+                        semaphore.acquire().await.unwrap().forget();
                         done.set(done.get() + 1);
                     })
                 })
@@ -305,7 +305,7 @@ fn free_permit_is_taken_despite_a_due_interruption() {
         let (mutex, semaphore, queue) = (Mutex::new(()), Semaphore::new(1), Queue::unbounded());
         pikake::current().request_cancel("soon");
         drop(mutex.lock().await.unwrap());
-        drop(semaphore.acquire(1).await.unwrap());
+        drop(semaphore.acquire().await.unwrap());
         queue.put(1).await.unwrap();
         assert_eq!(queue.get().await, Ok(1));
         let told = queue.get().await.unwrap_err();

@@ -160,13 +160,13 @@ fn a_semaphore() {
             let semaphore = semaphore.clone();
             async move {
                 for _ in 0..A_FEW {
-                    let _permit = semaphore.acquire(1 + number).await.unwrap();
+                    let _permit = semaphore.acquire_many(1 + number).await.unwrap();
                     a_few_steps().await;
                 }
             }
         });
         for count in 1..=A_FEW {
-            let permit = insistent.on(|| semaphore.acquire(count)).await;
+            let permit = insistent.on(|| semaphore.acquire_many(count)).await;
             assert!(permit.count() + semaphore.available() <= 3);
             insistent.on(yield_now).await;
         }

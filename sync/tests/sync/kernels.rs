@@ -45,7 +45,7 @@ fn a_wait_in_a_second_living_kernel_panics() {
         let lent = Rc::new(Semaphore::new(3));
         refused_by_another(
             lent.clone(),
-            |semaphore| async move { drop(semaphore.acquire(4).await.unwrap()) },
+            |semaphore| async move { drop(semaphore.acquire_many(4).await.unwrap()) },
             |semaphore| (semaphore.waiting(), semaphore.available()),
             |semaphore| semaphore.release(1).unwrap(),
         );
@@ -95,7 +95,7 @@ fn second_kernel_gets_permits_of_a_forgotten_wait() {
         let held = (mutex.lock().await.unwrap(), lock.read().await.unwrap());
         let mut waits = (
             Box::pin(mutex.lock()),
-            Box::pin(semaphore.acquire(2)),
+            Box::pin(semaphore.acquire_many(2)),
             Box::pin(queue.get()),
             Box::pin(lock.write()),
         );
@@ -113,7 +113,7 @@ fn second_kernel_gets_permits_of_a_forgotten_wait() {
     run(async {
         let all = timeout_after(ms(10), async {
             drop(mutex.lock().await.unwrap());
-            assert_eq!(semaphore.acquire(3).await.unwrap().count(), 3);
+            assert_eq!(semaphore.acquire_many(3).await.unwrap().count(), 3);
             assert_eq!(queue.get().await, Ok(1));
             drop(lock.write().await.unwrap());
         });
@@ -128,7 +128,7 @@ fn second_kernel_gets_permits_of_a_forgotten_wait() {
 fn a_second_kernel_waits_behind_no_ended_waits() {
     let semaphore = Semaphore::new(1);
     let queue = Queue::<u8>::bounded(1);
-    let mut left = (Box::pin(semaphore.acquire(2)), Box::pin(queue.get()));
+    let mut left = (Box::pin(semaphore.acquire_many(2)), Box::pin(queue.get()));
     run(async {
         assert!(futures::poll!(left.0.as_mut()).is_pending());
         assert!(futures::poll!(left.1.as_mut()).is_pending());
@@ -137,7 +137,7 @@ fn a_second_kernel_waits_behind_no_ended_waits() {
     assert_eq!((semaphore.waiting(), queue.getting()), (0, 0));
     run(async {
         let all = timeout_after(ms(10), async {
-            drop(semaphore.acquire(1).await.unwrap());
+            drop(semaphore.acquire().await.unwrap());
             queue.put(1).await.unwrap();
             assert_eq!(queue.get().await, Ok(1));
         });

@@ -151,12 +151,12 @@ proptest! {
         let served = Served::default();
         run(async {
             let semaphore = Rc::new(Semaphore::bounded(10));
-            let held = semaphore.acquire(10).await.unwrap();
+            let held = semaphore.acquire_many(10).await.unwrap();
             let out = Rc::new(Cell::new(0));
             let wait = |number, waiter: Waiter| {
                 let (semaphore, served, out) = (semaphore.clone(), served.clone(), out.clone());
                 async move {
-                    let Ok(permit) = semaphore.acquire(waiter.weight).await else { return };
+                    let Ok(permit) = semaphore.acquire_many(waiter.weight).await else { return };
                     served.borrow_mut().push(number);
                     let _out = Counted::new(&out, waiter.weight);
                     assert!(out.get() <= 10, "{} permits are out", out.get());
@@ -420,7 +420,7 @@ fn leaving_steps_no_other_waiter() {
     let semaphore = Rc::new(Semaphore::new(1));
     count_steps(|number| {
         let semaphore = semaphore.clone();
-        async move { drop(semaphore.acquire(2 + number % 3).await) }
+        async move { drop(semaphore.acquire_many(2 + number % 3).await) }
     });
 
     let queue = Rc::new(Queue::bounded(1));

@@ -71,7 +71,7 @@ proptest! {
                         return;
                     }
                     let limit = asker.waits.map_or(std::time::Duration::MAX, ms);
-                    let Some(Ok(permit)) = ignore_after(limit, semaphore.acquire(asker.wants)).await
+                    let Some(Ok(permit)) = ignore_after(limit, semaphore.acquire_many(asker.wants)).await
                     else {
                         return;
                     };

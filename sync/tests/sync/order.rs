@@ -56,11 +56,11 @@ fn semaphore_is_granted_in_order_of_arrival() {
     let got = Rc::new(RefCell::new(Vec::new()));
     run(async {
         let semaphore = Rc::new(Semaphore::new(10));
-        let held = semaphore.acquire(10).await.unwrap();
+        let held = semaphore.acquire_many(10).await.unwrap();
         let tasks = order(|number| {
             let (semaphore, got) = (semaphore.clone(), got.clone());
             async move {
-                let _permit = semaphore.acquire(1 + number % 10).await.unwrap();
+                let _permit = semaphore.acquire_many(1 + number % 10).await.unwrap();
                 got.borrow_mut().push(number);
                 sleep(ms(1)).await.unwrap();
             }

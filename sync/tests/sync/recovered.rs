@@ -42,14 +42,14 @@ fn forgotten_waits_keep_no_permits() {
     let semaphore = Semaphore::new(3);
     run(async {
         let (mut first, mut second) =
-            (Box::pin(semaphore.acquire(2)), Box::pin(semaphore.acquire(3)));
-        let held = semaphore.acquire(3).await.unwrap();
+            (Box::pin(semaphore.acquire_many(2)), Box::pin(semaphore.acquire_many(3)));
+        let held = semaphore.acquire_many(3).await.unwrap();
         assert!(poll_once(&mut first).await.is_pending());
         drop(held);
         assert!(poll_once(&mut second).await.is_pending());
         std::mem::forget((first, second));
     });
-    drop(semaphore.try_acquire(1));
+    drop(semaphore.try_acquire());
     assert_eq!(semaphore.available(), 3);
 }
 

@@ -112,7 +112,7 @@ fn misuse_returns_an_error() {
     assert_eq!(queue.try_get(), Err(TryGetError::Closed));
 
     let semaphore = Semaphore::bounded(2);
-    let permit = semaphore.try_acquire(1).unwrap();
+    let permit = semaphore.try_acquire().unwrap();
     let error = semaphore.release(1).unwrap_err();
     assert_eq!((error.count, error.bound), (1, 2));
     permit.forget();
@@ -129,7 +129,7 @@ fn misuse_returns_an_error() {
 #[test]
 #[should_panic(expected = "3 permits were asked for, and there are never more than 2")]
 fn a_request_that_can_never_be_met_panics() {
-    drop(Semaphore::bounded(2).acquire(3));
+    drop(Semaphore::bounded(2).acquire_many(3));
 }
 
 #[test]
@@ -222,11 +222,11 @@ fn inspected_waits_name_their_primitives() {
             }
         });
         yield_now().await.unwrap();
-        forget((semaphore.try_acquire(1), lock.try_write(), sender));
+        forget((semaphore.try_acquire(), lock.try_write(), sender));
         let id = holder.id();
         let waits: [Pin<Box<dyn Future<Output = ()>>>; 7] = [
             Box::pin(async move { drop(mutex.lock().await) }),
-            Box::pin(async move { drop(semaphore.acquire(2).await) }),
+            Box::pin(async move { drop(semaphore.acquire_many(2).await) }),
             Box::pin({
                 let lock = lock.clone();
                 async move { drop(lock.read().await) }

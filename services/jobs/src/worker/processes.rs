@@ -77,7 +77,7 @@ impl Processes {
 
     /// Waits until one more job may run.
     pub(crate) async fn slot(&self) -> Result<Permit<'_>, Interrupted> {
-        self.slots.acquire(1).await
+        self.slots.acquire().await
     }
 
     /// A process that is ready for a job. The caller holds a slot.
