@@ -1,12 +1,22 @@
 //! The holder of a lock: its task, and the call that took the lock.
 //!
 //! Taking a lock stores three words. `Debug` looks the task up.
+//!
+//! A task that waits for a lock of its own may be right: another branch of a `join!` holds the lock, and releases
+//! it. So the wait is neither an error nor a panic, and a warning comes in two steps. A task that nothing else can
+//! make ready is reported at once: none of its branches has another wait, and no foreign future has its waker. Any
+//! other task is reported if the wait lasts long.
 
 use std::cell::Cell;
 use std::fmt;
 use std::panic::Location;
+use std::time::Duration;
 
-use pikake_traps::TaskMark;
+use pikake_traps::{Builder, Interrupted, SeenWait, TaskMark, TaskRef, TrapKind, sleep, yield_now};
+
+/// How long a task waits for a lock of its own before a warning, if another branch may release the lock. That
+/// seldom takes this long.
+const OWN_LOCK_REPORT: Duration = Duration::from_secs(1);
 
 /// The task that took a lock last. The lock knows whether the task still holds it.
 #[derive(Default)]
@@ -60,4 +70,55 @@ impl fmt::Debug for Holder {
         }
         write!(f, " since {place}")
     }
+}
+
+/// Warns if the current task, which begins to wait for a lock of its own, cannot go on, or waits for long.
+#[cold]
+pub(crate) fn report_own_lock(lock: String, awaited_at: &'static Location<'static>) {
+    let mark = TaskMark::current();
+    let report = async move {
+        let Some(task) = mark.find() else { return Ok(()) };
+        let waits_for_nothing_else = waits_only_at(&task, &lock, awaited_at).await?;
+        if waits_for_nothing_else {
+            tracing::warn!(
+                task = task.id().0,
+                waits_at = %awaited_at,
+                "a task waits for a {lock}, and for nothing else: only a cancel or a deadline can end the \
+                 wait. Drop the first guard before the second call",
+            );
+            return Ok(());
+        }
+        drop(task);
+        sleep(OWN_LOCK_REPORT).await?;
+        if let Some(task) = mark.find()
+            && task.last_wait() == Some((TrapKind::Park, awaited_at))
+        {
+            tracing::warn!(
+                task = task.id().0,
+                waits_at = %awaited_at,
+                "a task waits for a {lock}: unless another branch of the task releases the lock, the task \
+                 waits forever",
+            );
+        }
+        Ok::<_, Interrupted>(())
+    };
+    Builder::new().name("report of a wait for an own lock").spawn(report).detach();
+}
+
+/// Whether a task waits for a lock, and nothing else can make the task ready.
+async fn waits_only_at(
+    task: &TaskRef,
+    lock: &str,
+    awaited_at: &'static Location<'static>,
+) -> Result<bool, Interrupted> {
+    // In its next step the task polls all branches, and the kernel keeps the waits.
+    task.inspect();
+    while task.is_ready() {
+        yield_now().await?;
+    }
+    let waits = task.seen_waits();
+    let [SeenWait { trap: TrapKind::Park, place, about: Some(about), .. }] = &*waits else {
+        return Ok(false);
+    };
+    Ok(*place == awaited_at && **about == *lock && !task.has_wakers())
 }

@@ -5,17 +5,12 @@ use std::future::Future;
 use std::panic::Location;
 use std::pin::Pin;
 use std::task::{Context, Poll, ready};
-use std::time::Duration;
 
-use pikake_traps::{Builder, Interrupted, TaskMark, TrapKind, WaitQueue, sleep};
+use pikake_traps::{Interrupted, WaitQueue};
 
-use crate::holder::Holder;
+use crate::holder::{Holder, report_own_lock};
 use crate::name::Name;
 use crate::permits::{PermitRequest, Taking};
-
-/// How long a task waits for a lock of its own before a warning. Another branch of the task may release the
-/// lock, but seldom takes this long.
-const OWN_LOCK_REPORT: Duration = Duration::from_secs(1);
 
 /// A lock without a value.
 pub(crate) struct Lock {
@@ -108,32 +103,11 @@ impl<'a> Locking<'a> {
     #[inline(never)]
     fn wait(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), Interrupted>> {
         if let Some(lock) = self.taking.if_new().filter(|lock| lock.holder.is_current_task()) {
-            report_later(lock.about(), self.awaited_at);
+            report_own_lock(lock.about(), self.awaited_at);
         }
         let taken = ready!(self.taking.poll(cx, self.awaited_at));
         Poll::Ready(taken.map(|lock| lock.holder.set(self.awaited_at)))
     }
-}
-
-/// Warns if the current task still waits for its own lock after [`OWN_LOCK_REPORT`].
-#[cold]
-fn report_later(lock: String, awaited_at: &'static Location<'static>) {
-    let mark = TaskMark::current();
-    let report = async move {
-        if sleep(OWN_LOCK_REPORT).await.is_err() {
-            return;
-        }
-        let Some(task) = mark.find() else { return };
-        if task.last_wait() == Some((TrapKind::Park, awaited_at)) {
-            tracing::warn!(
-                task = task.id().0,
-                waits_at = %awaited_at,
-                "a task waits for a {lock}: unless another branch of the task releases the lock, the task \
-                 waits forever",
-            );
-        }
-    };
-    Builder::new().name("report of a wait for an own lock").spawn(report).detach();
 }
 
 impl Future for Locking<'_> {

@@ -8,7 +8,7 @@ use std::panic::Location;
 
 use pikake_traps::{Interrupted, WaitQueue};
 
-use crate::holder::Holder;
+use crate::holder::{Holder, report_own_lock};
 use crate::name::Name;
 use crate::permits::{PermitRequest, take};
 
@@ -19,7 +19,8 @@ use crate::permits::{PermitRequest, take};
 /// stream of writers starves readers.
 ///
 /// A task that reads must not wait for the lock again before it drops its guard: a write would wait
-/// for that guard, and so would a read behind a waiting writer.
+/// for that guard, and so would a read behind a waiting writer. A task that writes and waits for the lock again is
+/// reported, as by [`Mutex::lock`](crate::Mutex::lock). Which tasks read is not known.
 ///
 /// # Examples
 ///
@@ -97,6 +98,7 @@ impl<T: ?Sized> RwLock<T> {
         let place = Location::caller();
         async move {
             if !self.gate.try_read() {
+                self.gate.report_if_own(place);
                 take(ReadRequest(&self.gate), place).await?;
             }
             Ok(self.read_guard())
@@ -123,6 +125,7 @@ impl<T: ?Sized> RwLock<T> {
         let place = Location::caller();
         async move {
             if !self.gate.try_write() {
+                self.gate.report_if_own(place);
                 take(WriteRequest(&self.gate), place).await?;
             }
             Ok(self.write_guard(place))
@@ -225,6 +228,13 @@ impl Gate {
             let waiting = self.readers.len();
             self.reading.set(self.reading.get() + waiting);
             self.readers.give(waiting);
+        }
+    }
+
+    /// Reports a wait of the task that writes. Which tasks read is not known.
+    fn report_if_own(&self, awaited_at: &'static Location<'static>) {
+        if self.writing.get() && self.writer.is_current_task() {
+            report_own_lock(self.about(), awaited_at);
         }
     }
 

@@ -214,6 +214,13 @@ impl TaskRef {
         seen.filter(|seen| !seen.is_empty()).unwrap_or_else(|| last().into_iter().collect())
     }
 
+    /// Whether a clone of the task's waker exists, as a pending foreign future keeps one. Without, only the
+    /// task's waits, a cancel or an abort make the task ready.
+    pub fn has_wakers(&self) -> bool {
+        // All `TaskRef`s share one reference.
+        self.shared().refs.load(Ordering::Acquire) > 1
+    }
+
     /// Whether the task is ready to be stepped.
     pub fn is_ready(&self) -> bool {
         self.flags().has(Flags::QUEUED)
