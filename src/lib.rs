@@ -309,6 +309,7 @@ pub mod __macros {
 
     #[track_caller]
     fn main_kernel(name: &str) -> Kernel {
+        pikake_traps::note_panic_places();
         let builder = Kernel::builder().name(name);
         // The kernel asks the subscriber when it is built, and the program's log begins later.
         #[cfg(feature = "log-to-stderr")]

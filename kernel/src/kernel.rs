@@ -205,6 +205,7 @@ impl<C: Clock + 'static, P: Pick + 'static, D: Driver + 'static> Kernel<C, P, D>
     /// # Panics
     ///
     /// Inside a running kernel on the same thread.
+    #[track_caller]
     pub fn inspect(&self) {
         let inspected = self.enter(|| self.tasks().iter().for_each(TaskRef::inspect));
         if let Err(nested) = inspected {
@@ -255,6 +256,7 @@ impl<C: Clock + 'static, P: Pick + 'static, D: Driver + 'static> Kernel<C, P, D>
     /// # Panics
     ///
     /// Inside a running kernel on the same thread.
+    #[track_caller]
     pub fn shutdown(&self) {
         let machine = &self.machine;
         let end = || {

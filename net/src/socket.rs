@@ -336,6 +336,7 @@ struct Reading<T: Trap> {
 impl<T: Trap<Answer = io::Result<usize>>> Future for Reading<T> {
     type Output = io::Result<usize>;
 
+    #[track_caller]
     #[inline]
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<usize>> {
         if self.is_empty {

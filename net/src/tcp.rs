@@ -6,7 +6,7 @@ use std::net::{Shutdown, SocketAddr};
 use std::panic::Location;
 use std::time::Duration;
 
-use pikake_traps::{Direction, OpenSocket, SocketOption};
+use pikake_traps::{Direction, OpenSocket, SocketOption, in_kernel};
 
 use crate::address::{Resolved, ToAddresses, resolve};
 use crate::error::{ReadExactError, ReuniteError, WriteAllError, interruption};
@@ -77,7 +77,7 @@ impl TcpStream {
     pub fn connect<A: ToAddresses>(to: A) -> impl Future<Output = io::Result<Self>> + use<A> {
         let place = Location::caller();
         let resolving = resolve("connect to", to);
-        async move { Self::connect_resolved(resolving.await?, place).await }
+        in_kernel(async move { Self::connect_resolved(resolving.await?, place).await })
     }
 
     pub(crate) async fn connect_resolved(
@@ -200,10 +200,10 @@ impl TcpListener {
     #[track_caller]
     pub fn bind<A: ToAddresses>(to: A) -> impl Future<Output = io::Result<Self>> + use<A> {
         let resolving = resolve("bind", to);
-        async move {
+        in_kernel(async move {
             let open = |address| Socket::open(OpenSocket::TcpListener(address, BACKLOG));
             resolving.await?.first(open).map(|socket| Self { socket })
-        }
+        })
     }
 
     /// Listens at an address together with other listeners that were bound in this way, in any
@@ -243,10 +243,10 @@ impl TcpListener {
     #[track_caller]
     pub fn bind_shared<A: ToAddresses>(to: A) -> impl Future<Output = io::Result<Self>> + use<A> {
         let resolving = resolve("bind", to);
-        async move {
+        in_kernel(async move {
             let open = |address| Socket::open(OpenSocket::SharedTcpListener(address, BACKLOG));
             resolving.await?.first(open).map(|socket| Self { socket })
-        }
+        })
     }
 
     listening!(

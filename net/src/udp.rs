@@ -4,7 +4,7 @@ use std::future::Future;
 use std::io;
 use std::net::SocketAddr;
 
-use pikake_traps::{Address, OpenSocket, SocketOption};
+use pikake_traps::{Address, OpenSocket, SocketOption, in_kernel};
 #[cfg(feature = "dns")]
 use pikake_traps::{Attempt, Direction};
 
@@ -52,10 +52,10 @@ impl UdpSocket {
     #[track_caller]
     pub fn bind<A: ToAddresses>(to: A) -> impl Future<Output = io::Result<Self>> + use<A> {
         let resolving = resolve("bind", to);
-        async move {
+        in_kernel(async move {
             let open = |address| Socket::open(OpenSocket::Udp(address));
             resolving.await?.first(open).map(|socket| Self { socket })
-        }
+        })
     }
 
     /// Gives the socket a peer: the first of a host's addresses that it can send to.

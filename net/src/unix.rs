@@ -12,7 +12,7 @@ use std::panic::Location;
 use std::path::Path;
 use std::time::Duration;
 
-use pikake_traps::{Direction, OpenSocket, sleep};
+use pikake_traps::{Direction, OpenSocket, in_kernel, sleep};
 
 use crate::error::{ReadExactError, ReuniteError, WriteAllError, in_context};
 use crate::halves::{self, OwnedReadHalf, OwnedWriteHalf, ReadHalf, WriteHalf};
@@ -75,12 +75,12 @@ impl UnixStream {
     #[track_caller]
     pub fn connect<P: AsRef<Path>>(path: P) -> impl Future<Output = io::Result<Self>> {
         let place = Location::caller();
-        async move {
+        in_kernel(async move {
             let path = path.as_ref();
             let socket = connect(path, place).await;
             let socket = socket.map_err(|error| at_path(error, "connect to", path))?;
             Ok(Self { socket })
-        }
+        })
     }
 
     /// Returns two streams that are connected to each other.

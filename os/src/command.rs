@@ -10,7 +10,7 @@ use std::process::{self, ExitStatus, Output, Stdio};
 use std::time::Duration;
 
 use pikake_net::in_context;
-use pikake_traps::system;
+use pikake_traps::{in_kernel, system};
 
 use crate::child::Child;
 use crate::output::{self, CommandError, Policy};
@@ -178,7 +178,7 @@ impl Command {
     #[track_caller]
     pub fn output(&mut self) -> impl Future<Output = Result<Output, CommandError>> {
         let place = Location::caller();
-        async move {
+        in_kernel(async move {
             if !self.is_set[0] {
                 self.inner.stdin(Stdio::null());
             }
@@ -189,7 +189,7 @@ impl Command {
                 self.inner.stderr(Stdio::piped());
             }
             output::run(self, place).await
-        }
+        })
     }
 
     /// Runs the program to its end.
@@ -208,7 +208,7 @@ impl Command {
     #[track_caller]
     pub fn status(&mut self) -> impl Future<Output = Result<ExitStatus, CommandError>> {
         let place = Location::caller();
-        async move {
+        in_kernel(async move {
             for (is_set, set) in self.is_set.into_iter().zip([
                 process::Command::stdin::<Stdio>,
                 process::Command::stdout,
@@ -219,7 +219,7 @@ impl Command {
                 }
             }
             output::run(self, place).await.map(|output| output.status)
-        }
+        })
     }
 
     pub(crate) fn program(&self) -> String {

@@ -22,7 +22,7 @@ use std::rc::Rc;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use pikake_sync::Mutex as TaskMutex;
-use pikake_traps::{Replied, Reply, blocking, future_wait_at, system};
+use pikake_traps::{Replied, Reply, blocking, future_wait_at, in_kernel, system};
 use rustix::fs::{OFlags, fcntl_getfl};
 
 use crate::pool::{awaited, on_path};
@@ -235,7 +235,7 @@ impl File {
         let opened = on_path(Location::caller(), "open", path.as_ref().to_owned(), move |path| {
             State::new(options.open(path)?)
         });
-        async move { opened.await.map(Self::of) }
+        in_kernel(async move { opened.await.map(Self::of) })
     }
 
     /// Takes over a file of the standard library, at its position.

@@ -6,7 +6,7 @@ use std::panic::{Location, resume_unwind};
 use std::path::{Path, PathBuf};
 
 use pikake_net::in_context;
-use pikake_traps::{Blocking, TaskError, blocking, system};
+use pikake_traps::{Blocking, TaskError, blocking, in_kernel, system};
 
 /// Runs a closure on a helper thread.
 pub(crate) async fn in_pool<R: Send + 'static>(
@@ -24,9 +24,9 @@ pub(crate) fn on_path<R: Send + 'static>(
     path: PathBuf,
     work: impl FnOnce(&Path) -> io::Result<R> + Send + 'static,
 ) -> impl Future<Output = io::Result<R>> {
-    in_pool(place, move || {
+    in_kernel(in_pool(place, move || {
         work(&path).map_err(|error| in_context(error, || format!("{verb} {}", path.display())))
-    })
+    }))
 }
 
 /// The result of a closure on a helper thread.

@@ -191,6 +191,7 @@ struct Next<'a>(&'a mut Signals);
 impl Future for Next<'_> {
     type Output = io::Result<i32>;
 
+    #[track_caller]
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
         self.0.poll_signal(cx)
     }

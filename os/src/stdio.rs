@@ -28,7 +28,7 @@ use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
 
 use pikake_net::{Read, Write, WriteAllError};
 use pikake_task::ThreadProxy;
-use pikake_traps::system;
+use pikake_traps::{in_kernel, system};
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::fd::BorrowedFd;
 use rustix::io::Errno;
@@ -135,7 +135,7 @@ impl Stdin {
     #[track_caller]
     pub fn read(&self, buffer: &mut [u8]) -> impl Future<Output = io::Result<usize>> {
         let place = Location::caller();
-        async move {
+        in_kernel(async move {
             let thread = IN.thread()?;
             if buffer.is_empty() {
                 return Ok(0);
@@ -146,7 +146,7 @@ impl Stdin {
                 }
                 awaited(thread.call(|()| fill()).awaited_at(place)).await?;
             }
-        }
+        })
     }
 }
 
@@ -244,7 +244,8 @@ macro_rules! written {
                 &self,
                 data: &[u8],
             ) -> impl Future<Output = Result<(), WriteAllError>> {
-                write_all(&$stream, || rustix::stdio::$descriptor(), data, Location::caller())
+                let place = Location::caller();
+                in_kernel(write_all(&$stream, || rustix::stdio::$descriptor(), data, place))
             }
         }
 

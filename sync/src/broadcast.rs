@@ -40,6 +40,7 @@ use crate::signals::{Signal, Signals, signal};
 /// # Panics
 ///
 /// If the capacity is zero.
+#[track_caller]
 pub fn channel<T>(capacity: usize) -> (Sender<T>, Receiver<T>) {
     assert!(capacity > 0, "a broadcast channel keeps one item at least");
     let shared = Rc::new(Shared {

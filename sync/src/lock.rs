@@ -113,6 +113,7 @@ impl<'a> Locking<'a> {
 impl Future for Locking<'_> {
     type Output = Result<(), Interrupted>;
 
+    #[track_caller]
     #[inline(always)]
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
         if let Some(lock) = self.taking.if_new() {

@@ -126,6 +126,7 @@ pub(crate) struct Locked<'a, T: ?Sized> {
 impl<'a, T: ?Sized> Future for Locked<'a, T> {
     type Output = Result<MutexGuard<'a, T>, Interrupted>;
 
+    #[track_caller]
     #[inline(always)]
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
         let locked = ready!(Pin::new(&mut self.locking).poll(cx));

@@ -90,7 +90,8 @@ impl<P: PermitRequest> Taking<P> {
     ///
     /// # Panics
     ///
-    /// When it is polled after the answer.
+    /// When it is polled after the answer, or outside a task.
+    #[track_caller]
     #[inline]
     pub(crate) fn poll(
         &mut self,

@@ -5,7 +5,7 @@ use std::future::Future;
 use std::ops::{Deref, DerefMut};
 use std::panic::Location;
 
-use pikake_traps::Interrupted;
+use pikake_traps::{Interrupted, in_kernel};
 
 use crate::group::TaskGroup;
 use crate::spawner::Member;
@@ -74,7 +74,7 @@ impl<T: 'static> BoundedGroup<T> {
     where
         F: Future<Output = T> + 'static,
     {
-        self.spawn_at(None, future, Location::caller())
+        in_kernel(self.spawn_at(None, future, Location::caller()))
     }
 
     /// As [`spawn`](Self::spawn), with a name.
@@ -95,7 +95,7 @@ impl<T: 'static> BoundedGroup<T> {
     where
         F: Future<Output = T> + 'static,
     {
-        self.spawn_at(Some(name.into()), future, Location::caller())
+        in_kernel(self.spawn_at(Some(name.into()), future, Location::caller()))
     }
 
     /// Starts a task as a member of the group if there is room.

@@ -6,7 +6,7 @@ use std::future::Future;
 use std::iter::Fuse;
 use std::panic::Location;
 
-use pikake_traps::{Interrupted, TaskError};
+use pikake_traps::{Interrupted, TaskError, in_kernel};
 
 use crate::group::TaskGroup;
 use crate::members::Finished;
@@ -100,7 +100,7 @@ where
         &mut self,
     ) -> impl Future<Output = Result<Option<Result<T, TaskError>>, Interrupted>> {
         let place = Location::caller();
-        async move { self.next_at(place).await }
+        in_kernel(async move { self.next_at(place).await })
     }
 
     /// Waits for all outcomes that were not taken yet, and returns them in the order of the items.

@@ -21,7 +21,6 @@ use std::panic::{AssertUnwindSafe, Location, catch_unwind};
 use std::pin::Pin;
 use std::sync::{Arc, PoisonError};
 use std::task::{Context, Poll};
-use std::thread;
 
 use crate::blocking_call::BlockingCall;
 use crate::calls::{FutureWait, check_interrupt, foreign_wait_at};
@@ -173,7 +172,7 @@ where
     };
     let call = BlockingCall::new(reply, move |what: &mut T| {
         let work = take(&work)?;
-        Some(catch_unwind(AssertUnwindSafe(|| work(what, &flag))))
+        Some(catch_unwind(AssertUnwindSafe(|| work(what, &flag))).map_err(Panic::new))
     });
     submit(call.awaited_at(place));
     Started {
@@ -188,7 +187,7 @@ fn take<F>(work: &Mutex<Option<F>>) -> Option<F> {
 }
 
 /// `None`: the closure was withdrawn.
-pub(crate) type Returned<R> = Option<thread::Result<R>>;
+pub(crate) type Returned<R> = Option<Result<R, Panic>>;
 
 pub(crate) struct Started<R> {
     pub(crate) wait: FutureWait<Replied<Returned<R>>>,
@@ -250,18 +249,20 @@ impl<R> Blocking<R> {
         self
     }
 
+    #[track_caller]
     fn start(&mut self, start: Start<R>) -> Result<(), Interrupted> {
         match door::try_with(|local| local.current_uncounted().is_some()) {
             Some(true) => {}
-            Some(false) => door::panic_outside_task(TrapKind::Blocking, self.place),
-            None => door::panic_outside_kernel(
-                &format!("the trap `{}`", TrapKind::Blocking),
-                self.place,
-            ),
+            Some(false) => door::panic_outside_task(&self.what()),
+            None => door::panic_outside_kernel(&self.what()),
         }
         check_interrupt()?;
         self.state = State::Waiting(start(self.flag.clone(), self.place));
         Ok(())
+    }
+
+    fn what(&self) -> String {
+        format!("the trap `{}` (at {})", TrapKind::Blocking, self.place)
     }
 
     fn cancel_call(&mut self) {
@@ -287,6 +288,7 @@ impl<R> Unpin for Blocking<R> {}
 impl<R> Future for Blocking<R> {
     type Output = Result<R, TaskError>;
 
+    #[track_caller]
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
         let this = &mut *self;
         if let State::New(_) = this.state {
@@ -307,7 +309,7 @@ impl<R> Future for Blocking<R> {
             }
             Poll::Ready(Ok(replied)) => match replied.flatten() {
                 Some(Ok(value)) => Ok(value),
-                Some(Err(panic)) => Err(TaskError::Panicked(Panic::new(panic))),
+                Some(Err(panic)) => Err(TaskError::Panicked(panic)),
                 None => Err(TaskError::Cancelled(Interrupted::cancelled(
                     "no thread could be started for the closure",
                 ))),

@@ -774,6 +774,7 @@ impl<F> fmt::Debug for FutureWait<F> {
 impl<F: Future> Future for FutureWait<F> {
     type Output = Result<F::Output, Interrupted>;
 
+    #[track_caller]
     fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
         let mut this = self.project();
         if let Poll::Ready(output) = this.future.as_mut().poll(cx) {

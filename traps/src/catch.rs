@@ -3,13 +3,20 @@
 use std::any::Any;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
+use crate::interrupt::Panic;
+
 /// Calls `work`, and catches a panic and logs it with `what`.
 ///
 /// If the drop of the panic's payload panics, the second payload is leaked.
 pub fn catch_and_log(what: &str, work: impl FnOnce()) {
-    if let Err(panic) = catch_unwind(AssertUnwindSafe(work)) {
-        tracing::error!(panic = text_of(&*panic).unwrap_or("(not a text)"), "{what} panicked");
-        discard(panic);
+    if let Err(payload) = catch_unwind(AssertUnwindSafe(work)) {
+        let panic = Panic::new(payload);
+        tracing::error!(
+            panicked_at = panic.place().map(display),
+            panic = panic.message().unwrap_or("(not a text)"),
+            "{what} panicked"
+        );
+        discard(panic.into_payload());
     }
 }
 

@@ -57,7 +57,7 @@ use std::ptr::NonNull;
 use std::sync::Arc;
 use std::task::{Context, Poll};
 
-use crate::catch::{discard, text_of};
+use crate::catch::discard;
 use crate::cause::Cause;
 use crate::home::{Home, LocalHome, Message, RemoteWake};
 use crate::interrupt::{Panic, TaskError};
@@ -273,10 +273,11 @@ impl<F: Future> TaskCell<F> {
         }));
         // SAFETY: the stage is valid for writing, and its content has been dropped.
         unsafe { stage.write(Stage::Empty) };
-        if let Err(panic) = dropped {
+        if let Err(payload) = dropped {
+            let panic = Panic::new(payload);
             // SAFETY: the header is live, and this is the home thread.
-            log_crash(unsafe { header.as_ref() }, "dropping it panicked", text_of(&*panic));
-            discard(panic);
+            log_crash(unsafe { header.as_ref() }, "dropping it panicked", &panic);
+            discard(panic.into_payload());
         }
     }
 
@@ -309,7 +310,7 @@ impl<F: Future> TaskCell<F> {
             Stage::Ended(Err(TaskError::Panicked(panic))) => {
                 // SAFETY: the header is live, and this is the home thread.
                 let header = unsafe { header.as_ref() };
-                log_crash(header, "it panicked and was not joined", panic.message());
+                log_crash(header, "it panicked and was not joined", panic);
             }
             Stage::Ended(Ok(_)) if !needs_drop::<F::Output>() => {
                 // SAFETY: the stage is valid for writing, and its content need not be dropped.
@@ -389,12 +390,13 @@ where
 }
 
 #[cold]
-fn log_crash(header: &Header, what: &str, panic: Option<&str>) {
+fn log_crash(header: &Header, what: &str, panic: &Panic) {
     tracing::error!(
         task = header.own.id.get().0,
         name = header.name(),
         spawned_at = %header.own.spawned_at,
-        panic = panic.unwrap_or("(not a text)"),
+        panicked_at = panic.place().map(display),
+        panic = panic.message().unwrap_or("(not a text)"),
         "task crashed: {what}"
     );
 }

@@ -10,13 +10,12 @@
 
 use std::cell::{Cell, RefCell};
 use std::fmt;
-use std::panic::Location;
 use std::ptr::NonNull;
 use std::rc::Rc;
 
 use crate::cell::reference::TaskRef;
 use crate::local::{Local, TrapHandler};
-use crate::names::{KernelId, TaskId, TrapKind};
+use crate::names::{KernelId, TaskId};
 
 thread_local! {
     static DOOR: Cell<Option<NonNull<Local>>> = const { Cell::new(None) };
@@ -51,22 +50,23 @@ pub(crate) fn current_kernel() -> Option<KernelId> {
 ///
 /// # Panics
 ///
-/// Outside a kernel, with the place of the caller.
+/// Outside a kernel, at the caller's line.
 #[track_caller]
 #[inline]
 pub(crate) fn with<R>(work: impl FnOnce(&Local) -> R) -> R {
     match try_with(work) {
         Some(result) => result,
-        None => panic_outside_kernel("this call", Location::caller()),
+        None => panic_outside_kernel("this call"),
     }
 }
 
-/// Panics for a trap that is used outside of a kernel.
+/// Panics for a call or a future that is used outside of a kernel.
 #[cold]
 #[inline(never)]
-pub(crate) fn panic_outside_kernel(what: &str, place: &'static Location<'static>) -> ! {
+#[track_caller]
+pub(crate) fn panic_outside_kernel(what: &str) -> ! {
     panic!(
-        "{what} (at {place}) needs a pikake kernel, and this thread is not inside one: call it \
+        "{what} needs a pikake kernel, and this thread is not inside one: call it \
          from a task, under #[pikake::main], pikake::run or Kernel::run, and not from a thread \
          or an executor of another kind"
     )
@@ -75,9 +75,9 @@ pub(crate) fn panic_outside_kernel(what: &str, place: &'static Location<'static>
 /// Panics for a trap that is executed between steps, where there is no task to suspend.
 #[cold]
 #[track_caller]
-pub(crate) fn panic_outside_task(what: TrapKind, place: &'static Location<'static>) -> ! {
+pub(crate) fn panic_outside_task(what: &str) -> ! {
     panic!(
-        "the trap `{what}` (at {place}) was polled inside a kernel but outside a task: \
+        "{what} was polled inside a kernel but outside a task: \
          spawn a task and await it there"
     )
 }

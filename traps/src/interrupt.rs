@@ -11,6 +11,7 @@ use std::panic::Location;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use crate::catch::text_of;
+use crate::panic_place::take_place;
 
 /// Names a scope of a kernel, by the number of the moment at which the scope was opened. No two scopes of
 /// a kernel have the same number.
@@ -193,20 +194,30 @@ pub struct Panic(Box<Panicked>);
 /// Boxed, so that the outcome of a task that does not panic is small.
 struct Panicked {
     message: Option<Box<str>>,
+    place: Option<Box<str>>,
     /// The mutex makes the error `Sync`, and has no other use.
     payload: Mutex<Box<dyn Any + Send>>,
 }
 
 impl Panic {
-    /// A panic with this payload.
+    /// The panic with this payload, which the calling thread has just caught.
     pub fn new(payload: Box<dyn Any + Send>) -> Self {
         let message = text_of(&*payload).map(Into::into);
-        Self(Box::new(Panicked { message, payload: Mutex::new(payload) }))
+        let place = take_place(&*payload);
+        Self(Box::new(Panicked { message, place, payload: Mutex::new(payload) }))
     }
 
     /// The text of the panic, if its payload is a text.
     pub fn message(&self) -> Option<&str> {
         self.0.message.as_deref()
+    }
+
+    /// The file, line and column of the panic, as `src/main.rs:7:5`.
+    ///
+    /// `None` unless [`note_panic_places`](crate::note_panic_places) was called before the panic, as
+    /// `#[pikake::main]` does.
+    pub fn place(&self) -> Option<&str> {
+        self.0.place.as_deref()
     }
 
     /// The payload, for [`std::panic::resume_unwind`].
@@ -238,10 +249,13 @@ impl fmt::Display for TaskError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Cancelled(why) => write!(f, "the task ended by a cancel ({why})"),
-            Self::Panicked(panic) => match panic.message() {
-                Some(text) => write!(f, "the task panicked: {text}"),
-                None => f.write_str("the task panicked"),
-            },
+            Self::Panicked(panic) => {
+                f.write_str("the task panicked")?;
+                if let Some(place) = panic.place() {
+                    write!(f, " at {place}")?;
+                }
+                panic.message().map_or(Ok(()), |text| write!(f, ": {text}"))
+            }
             Self::Interrupted(why) => write!(f, "waiting for the task was cut short ({why})"),
             Self::Stopped => f.write_str("the kernel was stopped before the task ended"),
         }

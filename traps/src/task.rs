@@ -336,6 +336,7 @@ impl<T> Deref for CancelOnDrop<T> {
 impl<T> Future for CancelOnDrop<T> {
     type Output = Result<T, TaskError>;
 
+    #[track_caller]
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
         Pin::new(&mut self.0).poll(cx)
     }

@@ -309,18 +309,20 @@ impl State {
 /// Panics because a trap was polled where it cannot be executed.
 #[cold]
 #[inline(never)]
+#[track_caller]
 fn panic_misplaced(kind: TrapKind, state: &State) -> ! {
     let State { kernel, place, .. } = *state;
+    let what = format!("the trap `{kind}` (at {place})");
     match door::current_kernel() {
-        None => door::panic_outside_kernel(&format!("the trap `{kind}`"), place),
+        None => door::panic_outside_kernel(&what),
         _ if kernel == KernelId::FINISHED => {
-            panic!("the trap `{kind}` (at {place}) was polled after it had answered")
+            panic!("{what} was polled after it had answered")
         }
         Some(other) if kernel != KernelId::NONE && kernel != other => panic!(
-            "the trap `{kind}` (at {place}) waits in kernel {kernel} and was polled in kernel \
+            "{what} waits in kernel {kernel} and was polled in kernel \
              {other}: a future that has started to wait stays with its kernel"
         ),
-        Some(_) => door::panic_outside_task(kind, place),
+        Some(_) => door::panic_outside_task(&what),
     }
 }
 
@@ -330,29 +332,32 @@ impl<T: Trap> Unpin for KernelTrap<T> {}
 impl<T: Trap> Future for KernelTrap<T> {
     type Output = T::Answer;
 
+    // A misplaced poll panics at the line of the `await`.
+    #[track_caller]
     #[inline]
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<T::Answer> {
         let Self { trap, state, .. } = &mut *self;
         let polled = door::try_with_task(|local, task| {
             let mut given = T::Given::default();
+            if state.kernel != KernelId::NONE && state.kernel != local.id() {
+                return None;
+            }
             if task.is_watched() || !task.owns(cx.waker()) || !state.sub_wait.is_none() {
                 let polled = poll_watched(trap, &mut given, state, local, task, cx);
-                return polled.map(|result| trap.answer(result.map(|()| given)));
+                return Some(polled.map(|result| trap.answer(result.map(|()| given))));
             }
             let waiter = &*Waiter::uncounted(task);
             let wait = trap.wait(&mut given);
             let kind = wait.kind();
             let progress = if state.kernel == KernelId::NONE {
                 begin(wait, local, waiter)
-            } else if state.kernel == local.id() {
-                collect(wait, state.key, local, waiter)
             } else {
-                panic_misplaced(kind, state)
+                collect(wait, state.key, local, waiter)
             };
             let key = match progress {
                 Progress::Answered => {
                     state.kernel = KernelId::FINISHED;
-                    return Poll::Ready(trap.answer(Ok(given)));
+                    return Some(Poll::Ready(trap.answer(Ok(given))));
                 }
                 Progress::Pending(key) => key,
             };
@@ -364,9 +369,9 @@ impl<T: Trap> Future for KernelTrap<T> {
                 local.make_ready_after_step(task);
             }
             task.set_wait(kind, state.place);
-            Poll::Pending
+            Some(Poll::Pending)
         });
-        match polled {
+        match polled.flatten() {
             Some(polled) => polled,
             None => panic_misplaced(trap.wait(&mut T::Given::default()).kind(), state),
         }
@@ -390,9 +395,6 @@ fn poll_watched<T: Trap>(
 ) -> Poll<Result<(), Interrupted>> {
     let kind = trap.wait(given).kind();
     let is_new = state.kernel == KernelId::NONE;
-    if !is_new && state.kernel != local.id() {
-        panic_misplaced(kind, state);
-    }
     let is_interruptible = kind != TrapKind::Elapse;
     let is_flagged = task.flags().has(Flags::CAUSE);
     if is_interruptible && !is_new {

@@ -3,6 +3,7 @@
 #[path = "../../../tests/support/mod.rs"]
 mod support;
 
+mod crashes;
 mod files;
 mod log;
 mod process;

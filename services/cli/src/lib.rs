@@ -86,6 +86,7 @@ pub fn run(app: App) -> ExitCode {
 /// As [`run`], with `line` as the command line. Its first element is the program's name.
 pub fn run_from(app: App, line: impl IntoIterator<Item = OsString>) -> ExitCode {
     pikake::log_to_stderr();
+    pikake::traps::note_panic_places();
     app.run_if_child();
     let AppLine { common, command } = match AppLine::try_parse_from(line) {
         Ok(line) => line,

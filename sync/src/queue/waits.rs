@@ -73,6 +73,7 @@ impl<G: ItemRequest> Next<G> {
         Self { taking: Taking::new(getter), awaited_at }
     }
 
+    #[track_caller]
     #[inline]
     fn wait(
         &mut self,
@@ -88,6 +89,7 @@ impl<G: ItemRequest> Unpin for Next<G> {}
 impl<G: ItemRequest> Future for Next<G> {
     type Output = Result<Option<<G::Store as Store>::Item>, Interrupted>;
 
+    #[track_caller]
     #[inline]
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
         if let Some(getter) = self.taking.if_new() {
@@ -111,6 +113,7 @@ pub(crate) struct Get<G: ItemRequest>(pub(super) Next<G>);
 impl<G: ItemRequest> Future for Get<G> {
     type Output = Result<<G::Store as Store>::Item, GetError>;
 
+    #[track_caller]
     #[inline]
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
         let got = ready!(Pin::new(&mut self.0).poll(cx))?;
@@ -253,6 +256,7 @@ impl<S: Store> Unpin for Put<'_, S> {}
 impl<S: Store> Future for Put<'_, S> {
     type Output = Result<(), PutError<S::Item>>;
 
+    #[track_caller]
     #[inline]
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
         if let Stage::New(_) = self.stage {

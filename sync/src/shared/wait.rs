@@ -212,6 +212,7 @@ where
 {
     type Output = Result<D::Grant, D::Request>;
 
+    #[track_caller]
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
         let done = match self.ticket {
             None => self.enqueue(cx.waker().clone(), false),
@@ -298,6 +299,7 @@ where
 {
     type Output = Result<Result<D::Grant, D::Request>, Interrupted>;
 
+    #[track_caller]
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
         let Self { wait, trap, awaited_at } = &mut *self;
         if wait.ticket.is_none() {

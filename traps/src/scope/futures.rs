@@ -4,7 +4,6 @@ use std::cell::Cell;
 use std::fmt;
 use std::future::Future;
 use std::marker::PhantomData;
-use std::panic::Location;
 use std::pin::Pin;
 use std::task::{Context, Poll, Waker};
 use std::time::Duration;
@@ -271,14 +270,18 @@ impl<F: Future> Scoped<F> {
 
     /// Polls the body inside the scope. At the body's end, closes the scope, and also returns whether a poll
     /// has returned its cause.
+    #[track_caller]
     #[inline]
     fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<(Option<F::Output>, bool)> {
         let mut this = self.project();
         let body = this.body.as_mut().as_pin_mut();
         let body = body.expect("a scope was polled after it had given its output");
         let (kind, frame) = (*this.kind, &*this.frame);
-        let polled = door::try_with_task(|local, task| poll_in(kind, frame, body, local, task, cx));
-        let Some(polled) = polled else { panic_misplaced(frame) };
+        let polled = door::try_with_task(|local, task| {
+            let is_here = frame.opened.get() == 0 || frame.kernel.get() == local.id();
+            is_here.then(|| poll_in(kind, frame, body, local, task, cx))
+        });
+        let Some(polled) = polled.flatten() else { panic_misplaced(frame) };
         polled.map(|end| match end {
             End::Done(output) => {
                 this.body.set(None);
@@ -308,8 +311,6 @@ fn poll_in<F: Future>(
     };
     if frame.opened.get() == 0 {
         frame.open(local, until);
-    } else if frame.kernel.get() != local.id() {
-        panic_misplaced(frame);
     }
     let entered = Entered::new(local, frame);
     let is_own = task.owns(cx.waker());
@@ -356,18 +357,16 @@ fn poll_in<F: Future>(
 /// Panics because a scope was polled outside of its kernel, or of any task.
 #[cold]
 #[inline(never)]
+#[track_caller]
 fn panic_misplaced(frame: &Frame) -> ! {
-    let place = Location::caller();
     match door::current_kernel() {
-        None => door::panic_outside_kernel("a scope", place),
+        None => door::panic_outside_kernel("a scope"),
         Some(current) if frame.opened() != 0 && frame.kernel.get() != current => panic!(
             "a scope that was opened in kernel {} was polled outside of it: a future that \
              has started stays with its kernel",
             frame.kernel.get()
         ),
-        Some(_) => panic!(
-            "a scope was polled inside a kernel but outside a task: spawn a task and await it there"
-        ),
+        Some(_) => door::panic_outside_task("a scope"),
     }
 }
 
@@ -406,6 +405,7 @@ macro_rules! scoped_futures {
         impl<F: Future> Future for $name<F> {
             type Output = $output;
 
+            #[track_caller]
             #[inline]
             fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
                 let mut scoped = self.project().scoped;
