@@ -120,6 +120,14 @@ impl Definition {
 }
 
 /// One job, or a tuple of several, for [`App::jobs`](crate::App::jobs).
+///
+/// A tuple has at most 16 elements, and each is a job or a tuple of jobs again.
+#[diagnostic::on_unimplemented(
+    message = "`{Self}` is neither a job nor a tuple of 16 jobs at most",
+    label = "not a job, and no tuple of at most 16 jobs",
+    note = "a job is a function with the attribute `#[pikake::job]`",
+    note = "for more than 16 jobs, call `jobs` again: `app.jobs((a, b)).jobs((c, d))`, or nest tuples: `((a, b), (c, d))`"
+)]
 pub trait Jobs {
     /// The definition of each job.
     fn definitions(self) -> Vec<Definition>;
@@ -153,6 +161,14 @@ tuples!(A B C D E);
 tuples!(A B C D E F);
 tuples!(A B C D E F G);
 tuples!(A B C D E F G H);
+tuples!(A B C D E F G H I);
+tuples!(A B C D E F G H I J);
+tuples!(A B C D E F G H I J K);
+tuples!(A B C D E F G H I J K L);
+tuples!(A B C D E F G H I J K L M);
+tuples!(A B C D E F G H I J K L M N);
+tuples!(A B C D E F G H I J K L M N O);
+tuples!(A B C D E F G H I J K L M N O P);
 
 /// The result of a job that returns no `Result`. Called by the expansion of `#[pikake::job]`.
 #[doc(hidden)]

@@ -133,3 +133,45 @@ fn raw_names_are_sent_bare() {
     assert_eq!(facts(keywords), ("jobs::names::keywords", &["type", "fn", "unused"][..]));
     assert_eq!(facts(r#move).0, "jobs::names::move");
 }
+
+/// Forty jobs, in two calls, with nested tuples.
+#[test]
+fn application_takes_any_number_of_jobs() {
+    macro_rules! numbered {
+        ($($name:ident)+) => {$(
+            #[job(crate = pikake_jobs, name = stringify!($name))]
+            async fn $name() -> String {
+                stringify!($name).to_owned()
+            }
+        )+
+        const NAMES: &[&str] = &[$(stringify!($name)),+];
+        };
+    }
+    numbered! {
+        a0 a1 a2 a3 a4 a5 a6 a7 a8 a9 b0 b1 b2 b3 b4 b5 b6 b7 b8 b9
+        c0 c1 c2 c3 c4 c5 c6 c7 c8 c9 d0 d1 d2 d3 d4 d5 d6 d7 d8 d9
+    }
+    in_worlds(async || {
+        let (app, _store) = app();
+        let app =
+            app.jobs((a0, a1, a2, a3, a4, a5, a6, a7, a8, a9, b0, b1, b2, b3, b4, b5)).jobs((
+                (b6, b7, b8, b9, c0, c1, c2, c3, c4, c5, c6, c7, c8, c9, d0, d1),
+                (d2, d3, d4, d5, d6, d7),
+                (d8, (d9,)),
+            ));
+        assert_eq!(NAMES.len(), 40);
+        assert_eq!(NAMES.iter().find(|name| app.definition(name).is_none()), None);
+        let app = app.connect().await.unwrap();
+        let running = Running::start(&app, SECOND).await;
+        assert_eq!(a0.delay().await.unwrap().wait().await.unwrap(), "a0");
+        assert_eq!(d9.delay().await.unwrap().wait().await.unwrap(), "d9");
+        running.end().await;
+    });
+}
+
+#[test]
+#[should_panic(expected = "two jobs have the name `jobs::names::move`")]
+fn second_job_of_a_name_panics() {
+    let (app, _store) = app();
+    drop(app.jobs((many, r#move)).jobs((keywords, (r#move, called::args))));
+}
