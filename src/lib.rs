@@ -17,7 +17,9 @@ pub use pikake_os::log_to_stderr;
 #[cfg(feature = "process")]
 pub use pikake_os::process;
 #[cfg(feature = "signals")]
-pub use pikake_os::signal::{self, OnSignals, interrupt_on_signals};
+pub use pikake_os::signal;
+#[cfg(feature = "signals")]
+pub use pikake_os::signal::{OnSignals, interrupt_on_signals};
 pub use pikake_os::{fs, stdio};
 
 mod select;
@@ -32,6 +34,11 @@ pub mod simulation {}
 #[doc = include_str!("../docs/jobs.md")]
 pub mod jobs {
     pub use pikake_jobs::*;
+    // As for `net::tls`.
+    #[cfg(feature = "jobs-amqp")]
+    pub use pikake_jobs::AmqpBroker;
+    #[cfg(feature = "jobs-sqlite")]
+    pub use pikake_jobs::SqliteBroker;
 }
 
 /// Sockets, lines, frames, names and servers; TLS and DNS behind features.
@@ -66,6 +73,11 @@ pub mod jobs {
 /// ```
 pub mod net {
     pub use pikake_net::*;
+    // The compiler names the missing feature of an item that is listed here, and not of one behind `*`.
+    #[cfg(feature = "dns")]
+    pub use pikake_net::dns;
+    #[cfg(feature = "tls")]
+    pub use pikake_net::tls;
 }
 
 /// The AMQP 0-9-1 client of the jobs' RabbitMQ broker, also for a program's own exchanges, bindings and limits.

@@ -18,27 +18,39 @@ pub use rabbitmq::AmqpBroker;
 #[cfg(feature = "sqlite")]
 pub use sqlite::SqliteBroker;
 
-/// The schemes of broker URLs.
+/// The schemes of broker URLs, with the features of this build.
 const SCHEMES: &[&str] = &[
     "memory",
     #[cfg(feature = "sqlite")]
     "sqlite",
     #[cfg(feature = "amqp")]
     "amqp",
-    #[cfg(feature = "amqp")]
+    #[cfg(all(feature = "amqp", feature = "tls"))]
     "amqps",
 ];
 
 /// The URL if its scheme is known, or else an error text.
 pub(crate) fn check_url(url: String) -> Result<String, String> {
-    let is_known = url.split_once("://").is_some_and(|(scheme, _)| SCHEMES.contains(&scheme));
-    match is_known {
-        true => Ok(url),
-        false => Err(format!(
-            "`{url}` is not a broker's URL; such a URL begins with `{}://`",
-            SCHEMES.join("://`, `")
-        )),
+    let scheme = url.split_once("://").map_or("", |(scheme, _)| scheme);
+    if SCHEMES.contains(&scheme) {
+        return Ok(url);
     }
+    Err(missing_feature(scheme).unwrap_or_else(|| {
+        let schemes = SCHEMES.join("://`, `");
+        format!("`{url}` is not a broker's URL; such a URL begins with `{schemes}://`")
+    }))
+}
+
+/// The error text for a scheme that a build with more features knows.
+fn missing_feature(scheme: &str) -> Option<String> {
+    let features = match scheme {
+        "sqlite" if !cfg!(feature = "sqlite") => "the feature `jobs-sqlite`",
+        "amqp" if !cfg!(feature = "amqp") => "the feature `jobs-amqp`",
+        "amqps" if !cfg!(feature = "amqp") => "the features `jobs-amqp` and `tls`",
+        "amqps" if !cfg!(feature = "tls") => "the feature `tls`",
+        _ => return None,
+    };
+    Some(format!("`{scheme}://` needs {features} of the crate `pikake` in `Cargo.toml`"))
 }
 
 /// Opens the broker at a URL.
@@ -89,10 +101,12 @@ pub(crate) fn open_as(
                 Ok(Rc::new(SqliteBroker::open_with_lease(path, lease).await?))
             }
             #[cfg(feature = "amqp")]
-            "amqp" | "amqps" => Ok(Rc::new(AmqpBroker::open_as(url, opening).await?)),
-            _ => Err(BrokerError::Refused(format!(
-                "`{scheme}://` is not the scheme of a broker, such as `memory://`"
-            ))),
+            "amqp" | "amqps" if SCHEMES.contains(&scheme) => {
+                Ok(Rc::new(AmqpBroker::open_as(url, opening).await?))
+            }
+            _ => Err(BrokerError::Refused(missing_feature(scheme).unwrap_or_else(|| {
+                format!("`{scheme}://` is not the scheme of a broker, such as `memory://`")
+            }))),
         }
     })
 }
