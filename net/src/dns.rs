@@ -17,6 +17,8 @@
 //! hickory ignores answers with another id, question or sender, and asks again over TCP after a
 //! truncated answer. hickory takes ids and ports from the system's random numbers, and rates its
 //! servers by the system's clock, so in a simulation both are independent of the seed.
+//!
+//! hickory-resolver itself, in the version of these types, is the module `hickory_resolver` in this one.
 
 use std::fmt;
 use std::future::Future;
@@ -26,16 +28,21 @@ use std::pin::Pin;
 use std::rc::Rc;
 use std::time::Duration;
 
-use hickory_resolver::config::{NameServerConfig, ResolveHosts, ResolverConfig, ResolverOpts};
-use hickory_resolver::net::{DnsError, NetError};
+use ::hickory_resolver::config::{NameServerConfig, ResolveHosts, ResolverConfig, ResolverOpts};
+use ::hickory_resolver::net::{DnsError, NetError};
 use pikake_traps::{Builder, Task, TaskError};
 
 use crate::names::{NameAnswer, NameSource};
 
 mod runtime;
 
-pub use hickory_resolver;
 pub use runtime::{DnsRuntime, DnsSpawner, DnsTcp, DnsTime, DnsUdp};
+
+/// hickory-resolver itself. Hidden, or else its own documentation would be shown here once more.
+#[doc(hidden)]
+pub mod hickory_resolver {
+    pub use ::hickory_resolver::*;
+}
 
 /// DNS servers, as a source of names for a [`Resolver`](crate::Resolver).
 #[derive(Clone)]

@@ -28,6 +28,8 @@ use pikake_traps::Bound;
 /// # Cancellation
 ///
 /// As for the stream inside.
+// Also here, where the documentation reads it.
+#[cfg(any(feature = "tokio-io", feature = "futures-io"))]
 #[derive(Debug)]
 pub struct SendIo<S: Unpin + 'static>(Bound<S>);
 

@@ -29,6 +29,8 @@
 //! The kernel supplies random numbers and the time that certificates are checked against. `ring`
 //! takes the keys of an exchange from the system: in a simulation, the seed does not determine
 //! their bytes. It determines their number, with keys whose signatures have one length (Ed25519).
+//!
+//! rustls itself, in the version of these types, is the module `rustls` in this one.
 
 use std::fmt;
 use std::io;
@@ -36,16 +38,16 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
-use pikake_traps::{random, system_random, timeout_after, try_current, wall_time};
-use rustls::crypto::{CryptoProvider, GetRandomFailed, SecureRandom, ring};
-use rustls::pki_types::pem::PemObject;
-use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName, UnixTime};
-use rustls::server::WebPkiClientVerifier;
-use rustls::time_provider::TimeProvider;
-use rustls::{
+use ::rustls::crypto::{CryptoProvider, GetRandomFailed, SecureRandom, ring};
+use ::rustls::pki_types::pem::PemObject;
+use ::rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName, UnixTime};
+use ::rustls::server::WebPkiClientVerifier;
+use ::rustls::time_provider::TimeProvider;
+use ::rustls::{
     ClientConfig, ClientConnection, RootCertStore, ServerConfig, ServerConnection,
     SupportedProtocolVersion,
 };
+use pikake_traps::{random, system_random, timeout_after, try_current, wall_time};
 
 use crate::read_write::{Read, Write};
 use crate::serve::Listener;
@@ -59,8 +61,13 @@ mod unverified;
 use unverified::AnyCertificate;
 
 pub use listener::{HANDSHAKE_GRACE, HANDSHAKES, TlsListener};
-pub use rustls;
 pub use stream::TlsStream;
+
+/// rustls itself. Hidden, or else its own documentation would be shown here once more.
+#[doc(hidden)]
+pub mod rustls {
+    pub use ::rustls::*;
+}
 
 /// The default timeout of a handshake: several round trips over a bad connection.
 pub const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(10);

@@ -24,6 +24,8 @@ use crate::pool::on_path;
 const CAPACITY: usize = 4096;
 
 /// A change of a file or directory.
+// Also here, where the documentation reads it.
+#[cfg(feature = "watch")]
 #[derive(Clone, PartialEq, Eq, Debug)]
 #[non_exhaustive]
 pub enum Change {
@@ -152,6 +154,8 @@ fn lock(queue: &Mutex<Queue>) -> MutexGuard<'_, Queue> {
 /// # Panics
 ///
 /// If polled outside a task of a kernel.
+// Also here, where the documentation reads it.
+#[cfg(feature = "watch")]
 #[track_caller]
 pub fn watch(path: impl AsRef<Path>, recursive: bool) -> impl Future<Output = io::Result<Watcher>> {
     let mode = if recursive { RecursiveMode::Recursive } else { RecursiveMode::NonRecursive };
@@ -189,6 +193,8 @@ fn to_io(error: notify::Error) -> io::Error {
 }
 
 /// A watcher of changes, returned by [`watch`]. Its drop ends the watch.
+// Also here, where the documentation reads it.
+#[cfg(feature = "watch")]
 #[must_use = "a watcher that is dropped watches nothing"]
 pub struct Watcher {
     queue: Arc<Mutex<Queue>>,

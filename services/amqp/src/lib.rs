@@ -40,6 +40,7 @@
 //! shielded from a shutdown, since tasks that are ending still have to acknowledge and requeue. They end
 //! when the last handle is dropped.
 #![forbid(unsafe_code)]
+#![cfg_attr(docsrs, feature(doc_cfg))]
 
 mod client;
 mod error;

@@ -4,6 +4,7 @@
 //! A URL chooses the broker; all brokers keep one contract ([`Broker`]).
 
 #![forbid(unsafe_code)]
+#![cfg_attr(docsrs, feature(doc_cfg))]
 
 pub mod broker;
 mod brokers;

@@ -229,6 +229,8 @@ impl App {
     }
 
     /// The broker, if it is RabbitMQ: for exchanges, bindings and other features that [`Broker`] lacks.
+    ///
+    /// With the feature `jobs-amqp` of `pikake`.
     #[cfg(feature = "amqp")]
     pub fn amqp(&self) -> Option<crate::brokers::AmqpBroker> {
         self.broker().ok()?.as_any()?.downcast_ref::<crate::brokers::AmqpBroker>().cloned()
