@@ -3,6 +3,8 @@
 //! `main`, `test` and `sim` turn an `async fn` into an ordinary function that runs it: `main` and `test` in
 //! a fresh kernel, `sim` in a simulated world for each seed. `test` and `sim` make tests. `job` makes a job.
 
+#![cfg_attr(docsrs, feature(doc_cfg))]
+
 #[cfg(feature = "jobs")]
 mod job;
 mod select;
@@ -26,6 +28,18 @@ use syn::{ItemFn, LitInt, LitStr, Signature, parse_macro_input};
 ///   `pikake::interrupt_on_signals`;
 /// * `threads = 4`: four kernels, each on a thread of its own. The function runs on the first, the
 ///   others wait for work; see `pikake::other_kernels`.
+///
+/// # Examples
+///
+/// ```
+/// use pikake::{Interrupted, sleep};
+/// use std::time::Duration;
+///
+/// #[pikake::main]
+/// async fn main() -> Result<(), Interrupted> {
+///     sleep(Duration::from_millis(1)).await
+/// }
+/// ```
 #[proc_macro_attribute]
 pub fn main(options: TokenStream, function: TokenStream) -> TokenStream {
     expand(Options { owns_process: true, ..Options::default() }, options, function)
@@ -36,6 +50,20 @@ pub fn main(options: TokenStream, function: TokenStream) -> TokenStream {
 /// Unlike `main`, the attribute sets no subscriber for `tracing`: a test shares its process with others.
 ///
 /// Options: `name`, as for `main`. The function may return any type that a test may return.
+///
+/// # Examples
+///
+/// ```
+/// use pikake::{Interrupted, yield_now};
+///
+/// #[pikake::test]
+/// async fn another_task_runs_first() -> Result<(), Interrupted> {
+///     let task = pikake::spawn(async { 6 * 7 });
+///     yield_now().await?;
+///     assert!(task.is_finished());
+///     Ok(())
+/// }
+/// ```
 #[proc_macro_attribute]
 pub fn test(options: TokenStream, function: TokenStream) -> TokenStream {
     let attribute = quote!(#[::core::prelude::v1::test]);
@@ -51,6 +79,19 @@ pub fn test(options: TokenStream, function: TokenStream) -> TokenStream {
 /// * `name = "…"`: the name of the host and of its main task; by default that of the function.
 ///
 /// The function may return nothing, or a result.
+///
+/// # Examples
+///
+/// ```
+/// use pikake::{Interrupted, sleep};
+/// use std::time::Duration;
+///
+/// /// Takes no time: an hour of the world is a step of the test.
+/// #[pikake::sim(seeds = 20)]
+/// async fn an_hour() -> Result<(), Interrupted> {
+///     sleep(Duration::from_secs(3_600)).await
+/// }
+/// ```
 #[proc_macro_attribute]
 pub fn sim(options: TokenStream, function: TokenStream) -> TokenStream {
     let mut found = SimOptions::default();
@@ -86,6 +127,27 @@ pub fn sim(options: TokenStream, function: TokenStream) -> TokenStream {
 /// * `crate = path`: the path of `pikake::jobs`, if another.
 ///
 /// Lengths are `"500ms"`, `"30s"`, `"10m"`, `"2h"`, or a number of seconds.
+///
+/// # Examples
+///
+/// ```
+/// #[pikake::job(name = "tasks.add", retries = 3)]
+/// async fn add(a: i64, b: i64) -> i64 {
+///     a + b
+/// }
+///
+/// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// # pikake::run(async {
+/// let app = pikake::jobs::App::new("memory://")?.jobs(add);
+/// let worker = pikake::spawn(app.run_worker());
+/// let app = app.connect().await?;
+/// assert_eq!(add.delay(2, 3).await?.wait().await?, 5);
+/// # drop(app);
+/// # worker.request_cancel("the example is over");
+/// # worker.await??;
+/// # Ok(()) })
+/// # }
+/// ```
 #[cfg(feature = "jobs")]
 #[proc_macro_attribute]
 pub fn job(options: TokenStream, function: TokenStream) -> TokenStream {

@@ -18,13 +18,14 @@ use crate::socket::Socket;
 ///
 /// # Examples
 ///
-/// ```no_run
+/// ```
 /// # async fn example() -> std::io::Result<()> {
 /// let (reader, writer) = pikake::net::pipe()?;
 /// writer.write_all(b"hello").await?;
 /// let mut buffer = [0; 16];
 /// assert_eq!(reader.read(&mut buffer).await?, 5);
 /// # Ok(()) }
+/// # pikake::run(example()).unwrap();
 /// ```
 ///
 /// # Errors

@@ -30,8 +30,10 @@ pub type SendError<T> = PutError<T>;
 /// # Examples
 ///
 /// ```
+/// use pikake::sync::mpsc;
+///
 /// # pikake::sim::example(async {
-/// let (sender, mut receiver) = pikake::sync::mpsc::bounded(8);
+/// let (sender, mut receiver) = mpsc::bounded(8);
 /// let other = sender.clone();
 /// sender.send(1).await?;
 /// other.send(2).await?;

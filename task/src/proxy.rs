@@ -28,7 +28,7 @@ use pikake_traps::{
 ///
 /// # Examples
 ///
-/// ```no_run
+/// ```
 /// # struct Database;
 /// # impl Database {
 /// #     fn open(path: &str) -> std::io::Result<Self> { Ok(Self) }
@@ -42,6 +42,7 @@ use pikake_traps::{
 /// println!("{orders} orders");
 /// database.close().await?;
 /// # Ok(()) }
+/// # pikake::run(example()).unwrap();
 /// ```
 #[must_use = "a proxy that is dropped ends its thread"]
 pub struct ThreadProxy<T: 'static> {

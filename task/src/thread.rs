@@ -82,7 +82,7 @@ fn as_cancel(why: Interrupted) -> Interrupted {
 ///
 /// # Examples
 ///
-/// ```no_run
+/// ```
 /// # use std::time::Duration;
 /// # async fn example() -> Result<(), pikake::TaskError> {
 /// use pikake::thread;
@@ -93,7 +93,9 @@ fn as_cancel(why: Interrupted) -> Interrupted {
 ///     Ok::<_, pikake::Interrupted>(sum)
 /// });
 /// let sum = task.await?;
+/// assert_eq!(sum, Ok(499_999_500_000));
 /// # Ok(()) }
+/// # pikake::run(example()).unwrap();
 /// ```
 ///
 /// # Cancellation
@@ -127,7 +129,7 @@ where
 ///
 /// # Examples
 ///
-/// ```no_run
+/// ```
 /// # async fn example() -> Result<(), pikake::task::GroupError> {
 /// use pikake::{TaskGroup, thread};
 ///
@@ -137,6 +139,7 @@ where
 /// }
 /// assert_eq!(group.join_all().await?, [1, 4, 9]);
 /// # Ok(()) }
+/// # pikake::run(example()).unwrap();
 /// ```
 ///
 /// # Cancellation

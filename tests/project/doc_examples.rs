@@ -14,7 +14,6 @@ const COMPILED_ONLY: &[(&str, usize, &str)] = &[
     ("net/src/dns.rs", 1, "names of the outside world"),
     ("net/src/error.rs", 3, "about a connection from elsewhere"),
     ("net/src/halves.rs", 1, "about a connection from elsewhere"),
-    ("net/src/pipe.rs", 1, "a simulation has no descriptors"),
     ("net/src/resolver.rs", 1, "names of the outside world"),
     ("net/src/send_io.rs", 1, "a server elsewhere"),
     ("net/src/stream.rs", 11, "about any kind of stream, which the macro names"),
@@ -36,8 +35,6 @@ const COMPILED_ONLY: &[(&str, usize, &str)] = &[
     ("services/jobs/src/brokers/rabbitmq.rs", 1, "a RabbitMQ to connect to"),
     ("services/jobs/src/brokers/sqlite.rs", 1, "a database in the file system"),
     ("task/src/bounded.rs", 1, "requests that never end"),
-    ("task/src/proxy.rs", 1, "a simulation has no threads for objects"),
-    ("task/src/thread.rs", 2, "a simulation has no threads that await"),
     ("traps/src/blocking.rs", 2, "closures that loop or read until they are told to stop"),
 ];
 
@@ -181,5 +178,5 @@ fn examples_that_are_not_run_have_a_reason() {
     found.sort();
     let listed: Vec<(String, usize)> =
         COMPILED_ONLY.iter().map(|(name, count, _)| ((*name).to_owned(), *count)).collect();
-    assert_eq!(found, listed, "have them run (see `pikake_sim::example`), or say why not");
+    assert_eq!(found, listed, "have them run (see `pikake::sim::example`), or say why not");
 }

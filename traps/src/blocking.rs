@@ -60,8 +60,11 @@ impl fmt::Debug for CancelFlag {
 /// # Examples
 ///
 /// ```
-/// # async fn example() -> Result<(), pikake::TaskError> {
-/// let text = pikake::thread::run_in_thread(|| std::fs::read_to_string("/etc/hostname")).await?;
+/// use pikake::TaskError;
+/// use pikake::thread::run_in_thread;
+///
+/// # async fn example() -> Result<(), TaskError> {
+/// let text = run_in_thread(|| std::fs::read_to_string("/etc/hostname")).await?;
 /// # Ok(()) }
 /// # pikake::sim::example(example()).unwrap();
 /// ```

@@ -26,15 +26,11 @@ use crate::attempts::{AsAttempt, IsReady, SocketTrap};
 use crate::cause::Query;
 use crate::door;
 use crate::interrupt::Interrupted;
-#[cfg(doc)]
-use crate::interrupt::TimedOut;
 use crate::names::TrapKind;
 use crate::queue::WaitQueue;
 use crate::reply::Reply;
 use crate::scope::futures::{IgnoreAfter, Shield, TimedFuture, Timeout};
 use crate::socket::{Addresses, Direction, SocketId};
-#[cfg(doc)]
-use crate::socket::{Closed, ResourceBusy};
 use crate::trap::{KernelTrap, Trap, kernel_trap_at};
 use crate::wait::{Until, Wait};
 
@@ -45,8 +41,11 @@ use crate::wait::{Until, Wait};
 /// # Examples
 ///
 /// ```
-/// # async fn example() -> Result<(), pikake::Interrupted> {
-/// pikake::sleep(std::time::Duration::from_millis(20)).await?;
+/// use pikake::{Interrupted, sleep};
+/// use std::time::Duration;
+///
+/// # async fn example() -> Result<(), Interrupted> {
+/// sleep(Duration::from_millis(20)).await?;
 /// # Ok(()) }
 /// # pikake::sim::example(example()).unwrap();
 /// ```
@@ -238,7 +237,7 @@ pub fn take_at<'a>(
 ///
 /// # Errors
 ///
-/// [`Interrupted`], [`ResourceBusy`] or [`Closed`], each inside an [`io::Error`].
+/// [`Interrupted`], [`ResourceBusy`](crate::ResourceBusy) or [`Closed`](crate::Closed), each inside an [`io::Error`].
 ///
 /// # Panics
 ///
@@ -395,7 +394,7 @@ pub fn lookup_at(
 ///
 /// When the deadline passes, the future's current await returns [`Interrupted`](crate::Interrupted). The
 /// future may clean up, also by awaiting. When the future is done, the call drops the output and returns
-/// [`TimedOut`]. If the future ends before one of its waits is interrupted, the call returns the output. A
+/// [`TimedOut`](crate::TimedOut). If the future ends before one of its waits is interrupted, the call returns the output. A
 /// future that waits on foreign futures alone cannot be interrupted, and is dropped.
 ///
 /// Deadlines nest to any depth. The scope of the passed deadline reports `TimedOut`. Scopes inside see an
@@ -404,12 +403,21 @@ pub fn lookup_at(
 /// # Examples
 ///
 /// ```
-/// # async fn example() {
-/// use pikake::{TimedOut, sleep, timeout_after};
+/// use pikake::{Interrupted, TimedOut, sleep, timeout_after};
 /// use std::time::Duration;
 ///
-/// let nap = sleep(Duration::from_secs(60));
-/// assert_eq!(timeout_after(Duration::from_millis(10), nap).await, Err(TimedOut));
+/// async fn transfer() -> Result<(), Interrupted> {
+///     if let Err(interrupted) = sleep(Duration::from_secs(60)).await {
+///         sleep(Duration::from_millis(5)).await?; // roll back, by awaiting
+///         return Err(interrupted);
+///     }
+///     Ok(())
+/// }
+///
+/// # async fn example() {
+/// let limit = Duration::from_millis(10);
+/// assert_eq!(timeout_after(limit, transfer()).await, Err(TimedOut));
+/// assert_eq!(timeout_after(limit, async { 42 }).await, Ok(42));
 /// # }
 /// # pikake::sim::example(example());
 /// ```
@@ -421,7 +429,7 @@ pub fn lookup_at(
 ///
 /// # Errors
 ///
-/// [`TimedOut`].
+/// [`TimedOut`](crate::TimedOut).
 ///
 /// # Panics
 ///
@@ -436,7 +444,7 @@ pub fn timeout_after<F: Future>(length: Duration, future: F) -> Timeout<F> {
 ///
 /// # Errors
 ///
-/// [`TimedOut`].
+/// [`TimedOut`](crate::TimedOut).
 ///
 /// # Panics
 ///

@@ -26,8 +26,10 @@ use crate::wait::Wait;
 /// # Examples
 ///
 /// ```
-/// # async fn example() -> Result<(), pikake::TaskError> {
-/// let task = pikake::spawn(async { 6 * 7 });
+/// use pikake::{TaskError, spawn};
+///
+/// # async fn example() -> Result<(), TaskError> {
+/// let task = spawn(async { 6 * 7 });
 /// assert_eq!(task.await?, 42);
 /// # Ok(()) }
 /// # pikake::sim::example(example()).unwrap();
@@ -156,6 +158,24 @@ impl Trap for JoinTrap {
 /// A handle to a task, and the future of its outcome.
 ///
 /// The drop of the handle detaches the task, which runs on. A panic that is not joined is logged.
+///
+/// # Examples
+///
+/// ```
+/// use pikake::{TaskError, sleep, spawn};
+/// use std::time::Duration;
+///
+/// # async fn example() -> Result<(), TaskError> {
+/// let sum = spawn(async { sleep(Duration::from_secs(1)).await.map(|()| 42) });
+/// let clock = spawn(async { while sleep(Duration::from_secs(1)).await.is_ok() {} });
+/// let clock = clock.cancel_on_drop();
+/// spawn(async { println!("on its own") }).detach();
+///
+/// assert_eq!(sum.await?, Ok(42));
+/// drop(clock); // interrupts the other task's sleep
+/// # Ok(()) }
+/// # pikake::sim::example(example()).unwrap();
+/// ```
 ///
 /// # Cancellation
 ///

@@ -423,7 +423,7 @@ macro_rules! scoped_futures {
 }
 
 scoped_futures! {
-    /// The future of [`timeout_after`] and [`timeout_at`].
+    /// The future of [`timeout_after`](crate::timeout_after) and [`timeout_at`](crate::timeout_at).
     ///
     /// The future cannot leave its thread, whatever its body is:
     ///
@@ -438,11 +438,11 @@ scoped_futures! {
     TimedFuture => Timed<F::Output>, |scoped: Pin<&mut Scoped<F>>, output, expired| {
         Timed { output, expired, late: scoped.frame.lateness() }
     };
-    /// The future of [`ignore_after`].
+    /// The future of [`ignore_after`](crate::ignore_after).
     IgnoreAfter => Option<F::Output>, |_, output: Option<F::Output>, expired: bool| {
         output.filter(|_| !expired)
     };
-    /// The future of [`shield`].
+    /// The future of [`shield`](crate::shield).
     Shield => F::Output, |_, output: Option<F::Output>, _| {
         output.expect("the body of a shield is never dropped by the rules of interruption")
     };
