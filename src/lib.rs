@@ -1,5 +1,167 @@
-#![doc = include_str!("../README.md")]
+//! An async runtime in which every wait is a request to a kernel, and an interruption is an error that a task can handle.
+//!
+//! A task hands each wait (for time, a socket, a lock) as a *trap* to the kernel that runs in its thread.
+//! A timeout or a cancel is therefore an `Err` at the await, where the task can clean up, and may await.
+//! The traps are specified, so a simulator can replace the kernel, and a test repeats the same run by a seed.
+//!
+//! # First steps
+//!
+//! pikake needs Rust 1.95 or later and a Unix system with epoll, kqueue or poll. It is not on crates.io yet:
+//!
+//! ```toml
+//! [dependencies]
+//! pikake = { git = "…" }
+//! ```
+//!
+//! A program, and a deadline that lets it clean up:
+//!
+//! ```
+//! use pikake::{Interrupted, TimedOut, sleep, timeout_after};
+//! use std::time::Duration;
+//!
+//! async fn transfer() -> Result<(), Interrupted> {
+//!     if let Err(interrupted) = sleep(Duration::from_secs(60)).await {
+//!         sleep(Duration::from_millis(10)).await?; // the rollback, which may await
+//!         return Err(interrupted);
+//!     }
+//!     Ok(())
+//! }
+//!
+//! #[pikake::main]
+//! async fn main() {
+//!     let outcome = timeout_after(Duration::from_millis(50), transfer()).await;
+//!     assert_eq!(outcome, Err(TimedOut));
+//! }
+//! ```
+//!
+//! A server. Each connection is a task, and SIGTERM or SIGINT ends the server and its connections:
+//!
+//! ```no_run
+//! use pikake::net::{BufReader, TcpListener, TcpStream, Write, serve};
+//!
+//! /// Answers each line with the same line.
+//! async fn echo(stream: TcpStream) -> std::io::Result<()> {
+//!     let stream = BufReader::new(stream);
+//!     while let Some(line) = stream.read_line().await? {
+//!         stream.write_all(format!("{line}\n").as_bytes()).await?;
+//!     }
+//!     Ok(())
+//! }
+//!
+//! # #[cfg(feature = "signals")]
+//! #[pikake::main(signals)]
+//! async fn main() -> std::io::Result<()> {
+//!     let listener = TcpListener::bind("127.0.0.1:7000").await?;
+//!     serve(listener, 1000, |stream, _| async move { drop(echo(stream).await) }).await?;
+//!     Ok(())
+//! }
+//! # #[cfg(not(feature = "signals"))]
+//! # fn main() {}
+//! ```
+//!
+//! Its test in the simulator, on two hosts with a network between them, for twenty seeds:
+//!
+//! ```
+//! use pikake::net::{BufReader, TcpListener, TcpStream, Write, serve};
+//! use pikake::sim::Runs;
+//!
+//! # async fn echo(stream: TcpStream) -> std::io::Result<()> {
+//! #     let stream = BufReader::new(stream);
+//! #     while let Some(line) = stream.read_line().await? {
+//! #         stream.write_all(format!("{line}\n").as_bytes()).await?;
+//! #     }
+//! #     Ok(())
+//! # }
+//! Runs::new("echo").seeds(20).run(|sim| {
+//!     sim.host("server", || async {
+//!         let listener = TcpListener::bind("0.0.0.0:7000").await?;
+//!         serve(listener, 1000, |stream, _| async move { drop(echo(stream).await) }).await?;
+//!         Ok::<_, std::io::Error>(())
+//!     });
+//!     sim.client("client", || async {
+//!         let stream = BufReader::new(TcpStream::connect("server:7000").await?);
+//!         stream.write_all(b"hello\n").await?;
+//!         assert_eq!(stream.read_line().await?.as_deref(), Some("hello"));
+//!         Ok::<_, std::io::Error>(())
+//!     });
+//! });
+//! ```
+//!
+//! # What is where
+//!
+//! | to | use |
+//! | --- | --- |
+//! | wait for time, or let other tasks run | [`sleep`], [`sleep_until`], [`yield_now`] |
+//! | limit how long a future may take | [`timeout_after`]; to keep its output: [`timed`]; to get an `Option`: [`ignore_after`] |
+//! | keep a future from being interrupted | [`shield`] |
+//! | start a task, and join or cancel it | [`spawn`], [`Task`]; with a name: [`task::Builder`] |
+//! | start tasks that end before a block does | [`TaskGroup`], [`task_group`] |
+//! | run futures in parallel, a limited number at a time | [`task::in_parallel`], [`task::ordered_map`] |
+//! | share state, wait for a condition, pass values on | [`sync`] |
+//! | connect, listen and serve: TCP, UDP, Unix sockets | [`net`] |
+//! | speak TLS, ask DNS servers | [`net::tls`], [`net::dns`] |
+//! | serve HTTP with hyper or axum | [`http`] |
+//! | call code that blocks | [`thread::run_in_thread`] and others in [`thread`] |
+//! | read and write files and standard streams | [`fs`], [`stdio`] |
+//! | start other programs | [`process`] |
+//! | handle signals | [`signal`], `#[pikake::main(signals)]` |
+//! | await a future of another library | [`future_wait`]; of one that requires tokio: [`tokio`] |
+//! | use more than one processor | `#[pikake::main(threads = 4)]`, [`Kernels`] |
+//! | run work later, or on another machine | [`jobs`] |
+//! | read the clock | [`now`], [`time`] |
+//! | get random numbers | [`random`] |
+//! | run a test in a simulated world | `#[pikake::sim]`, [`sim`](mod@sim) |
+//! | interrupt a program at each of its awaits in turn | [`testing`] |
+//! | run tasks inside another event loop | [`Kernel::turn`] |
+//! | start a task from another thread, or stop a kernel from there | [`KernelHandle`] |
+//!
+//! # Features
+//!
+//! | feature | default | adds | with |
+//! | --- | --- | --- | --- |
+//! | `signals` | yes | [`signal`], [`interrupt_on_signals`], `#[pikake::main(signals)]` | signal-hook |
+//! | `process` | | [`process`] | signal-hook |
+//! | `watch` | | [`fs::watch`] | notify |
+//! | `tls` | | [`net::tls`]; with `jobs-amqp`, `amqps://` | rustls with ring |
+//! | `dns` | | [`net::dns`] | hickory-resolver |
+//! | `tokio-io` | | `AsyncRead` and `AsyncWrite` of tokio for the streams of [`net`] | tokio's traits, without its runtime |
+//! | `futures-io` | | `AsyncRead` and `AsyncWrite` of futures for the streams of [`net`] | futures-io |
+//! | `http` | | [`http`]; turns `tokio-io` on | hyper |
+//! | `tokio` | | [`tokio`] | tokio |
+//! | `jobs` | | [`jobs`], `#[pikake::job]`, the broker `memory://` | serde, jiff |
+//! | `jobs-sqlite` | | the broker `sqlite://`; turns `jobs` on | SQLite, which a C compiler builds |
+//! | `jobs-amqp` | | the broker `amqp://` (RabbitMQ), [`amqp`]; turns `jobs` on | amq-protocol |
+//!
+//! # Guides
+//!
+//! * [`interruption`]: how timeouts and cancels reach a task, in ten rules and five programs.
+//! * [`simulation`]: from a test to a bug that is found, repeated, reduced and fixed.
+//! * [`jobs`]: how to write jobs, run workers, and which guarantees hold.
+//!
+//! The folder `examples` of the repository has programs in reading order, and one for each library that is known to
+//! work.
+//!
+//! # For authors of primitives and kernels
+//!
+//! [`traps`] specifies each trap, and has what locks, channels and libraries for sockets are made of. [`kernel`] is
+//! the real kernel, with a driver, a clock and an order of tasks that can be replaced.
+//!
+// The links of items that a feature adds: without the feature, to the list of features.
+#![cfg_attr(not(feature = "tls"), doc = "[`net::tls`]: #features")]
+#![cfg_attr(not(feature = "dns"), doc = "[`net::dns`]: #features")]
+#![cfg_attr(not(feature = "http"), doc = "[`http`]: #features")]
+#![cfg_attr(not(feature = "process"), doc = "[`process`]: #features")]
+#![cfg_attr(not(feature = "signals"), doc = "[`signal`]: #features")]
+#![cfg_attr(not(feature = "signals"), doc = "[`interrupt_on_signals`]: #features")]
+#![cfg_attr(not(feature = "watch"), doc = "[`fs::watch`]: #features")]
+#![cfg_attr(not(feature = "jobs"), doc = "[`jobs`]: #features")]
+#![cfg_attr(not(feature = "jobs-amqp"), doc = "[`amqp`]: #features")]
+#![cfg_attr(not(feature = "tokio"), doc = "[`tokio`]: #features")]
 #![forbid(unsafe_code)]
+#![cfg_attr(docsrs, feature(doc_cfg))]
+// The feature of an inner crate, which `jobs-amqp` turns on.
+#![cfg_attr(docsrs, doc(auto_cfg(hide(feature = "amqp"))))]
+#![cfg_attr(docsrs, expect(unexpected_cfgs, reason = "no feature of this crate"))]
 
 pub use pikake_kernel::{Kernel, Kernels, Turn, other_kernels, run, try_run};
 #[cfg(feature = "jobs")]
@@ -24,9 +186,12 @@ pub use pikake_os::{fs, stdio};
 
 mod select;
 
+/// [`traps/TRAPS.md`]: crate::traps
 #[doc = include_str!("../docs/interruption.md")]
 pub mod interruption {}
 
+/// From a test to a bug that is found, repeated, reduced and fixed.
+///
 #[doc = include_str!("../docs/simulation.md")]
 pub mod simulation {}
 
@@ -34,150 +199,77 @@ pub mod simulation {}
 #[doc = include_str!("../docs/jobs.md")]
 pub mod jobs {
     pub use pikake_jobs::*;
-    // As for `net::tls`.
+
+    // By name, so that the documentation has the features.
     #[cfg(feature = "jobs-amqp")]
     pub use pikake_jobs::AmqpBroker;
     #[cfg(feature = "jobs-sqlite")]
     pub use pikake_jobs::SqliteBroker;
 }
 
-/// Sockets, lines, frames, names and servers; TLS and DNS behind features.
-///
-/// # Examples
-///
-/// A server of lines and its client, in memory:
-///
-/// ```
-/// use pikake::net::{BufReader, MemoryStream, Write};
-/// use pikake::spawn;
-///
-/// # fn main() -> std::io::Result<()> {
-/// pikake::run(async {
-///     let (client, server) = MemoryStream::pair(1024);
-///     spawn(async move {
-///         let reader = BufReader::new(server).limit(100);
-///         while let Ok(Some(line)) = reader.read_line().await {
-///             let answer = format!("you said {line}\n");
-///             if reader.write_all(answer.as_bytes()).await.is_err() {
-///                 break;
-///             }
-///         }
-///     })
-///     .detach();
-///     let client = BufReader::new(client);
-///     client.write_all(b"hello\r\n").await?;
-///     assert_eq!(client.read_line().await?.as_deref(), Some("you said hello"));
-///     Ok(())
-/// })
-/// # }
-/// ```
-pub mod net {
-    pub use pikake_net::*;
-    // The compiler names the missing feature of an item that is listed here, and not of one behind `*`.
-    #[cfg(feature = "dns")]
-    pub use pikake_net::dns;
-    #[cfg(feature = "tls")]
-    pub use pikake_net::tls;
-}
+#[doc(inline)]
+pub use pikake_net as net;
 
-/// The AMQP 0-9-1 client of the jobs' RabbitMQ broker, also for a program's own exchanges, bindings and limits.
-///
-/// With the feature `jobs-amqp`; `amqps://` also needs `tls`.
 #[cfg(feature = "jobs-amqp")]
-pub mod amqp {
-    pub use pikake_amqp::*;
-}
+#[doc(inline)]
+pub use pikake_amqp as amqp;
 
-/// tokio beside a kernel, for libraries that require it.
-///
-/// With the feature `tokio`.
 #[cfg(feature = "tokio")]
-pub mod tokio {
-    pub use pikake_tokio::*;
-}
+#[doc(inline)]
+pub use pikake_tokio as tokio;
 
-/// HTTP: hyper on pikake's kernel, and a server whose requests are tasks.
-///
-/// With the feature `http`.
 #[cfg(feature = "http")]
-pub mod http {
-    pub use pikake_http::*;
-}
+#[doc(inline)]
+pub use pikake_http as http;
 
-/// Locks, semaphores, events, queues and channels, for the tasks of one kernel.
+#[doc(inline)]
+pub use pikake_sync as sync;
+
+/// Moments, lengths and clocks: what the scheduler counts, and the time of day.
+///
+/// A task waits with [`sleep`] and [`timeout_after`], which take a
+/// [`Duration`](std::time::Duration). All moments are those of the kernel's clock, so they are virtual in a
+/// simulation.
+///
+/// | to | use |
+/// | --- | --- |
+/// | set one deadline for several waits | [`Instant::now`](time::Instant::now)` + length` with [`sleep_until`], [`timeout_at`] |
+/// | measure a time | [`Instant::elapsed`](time::Instant::elapsed) |
+/// | do something again and again | [`interval`](time::interval) |
+/// | get the date and the time of day | [`wall_time`](time::wall_time) |
+/// | convert readings | [`Ticks`](time::Ticks), [`Rate`](time::Rate), [`clock_rate`](time::clock_rate) |
+/// | give a kernel another clock | [`ManualClock`](time::ManualClock), which tests move; [`Clock`](time::Clock) |
+/// | write a kernel | [`TimerHeap`](time::TimerHeap), [`WallTime`](time::WallTime) |
 ///
 /// # Examples
 ///
 /// ```
-/// use pikake::sync::mpsc;
+/// use pikake::time::Instant;
+/// use pikake::{sleep, sleep_until, timeout_at};
+/// use std::time::Duration;
 ///
 /// # pikake::sim::example(async {
-/// let (sender, mut receiver) = mpsc::bounded(2);
-/// let producer = pikake::spawn(async move {
-///     for number in 1..=10 {
-///         sender.send(number).await?;
-///     }
-///     Ok::<_, mpsc::SendError<u32>>(())
-/// });
-/// let mut sum = 0;
-/// while let Some(number) = receiver.recv().await? {
-///     sum += number;
-/// }
-/// producer.await.unwrap().unwrap();
-/// assert_eq!(sum, 55);
+/// let begin = Instant::now();
+/// let deadline = begin + Duration::from_secs(2);
+/// sleep_until(deadline).await?;
+/// assert!(begin.elapsed() >= Duration::from_secs(2));
+/// // The deadline has passed, so a body may run until its first wait, and no longer.
+/// assert!(timeout_at(deadline, sleep(Duration::from_secs(1))).await.is_err());
 /// # Ok::<_, pikake::Interrupted>(())
 /// # })
 /// # .unwrap();
 /// ```
-pub mod sync {
-    pub use pikake_sync::*;
-}
-
-/// Time: moments, deadlines, clocks, and wall time.
-///
-/// [`Instant`](time::Instant) says which type is for what.
 pub mod time {
     pub use pikake_task::{Interval, MissedTicks, interval, interval_at};
     pub use pikake_time::{
-        Clock, Deadline, ManualClock, Rate, SystemClock, Ticks, TimerHeap, TimerKey, WallTime,
+        Clock, Deadline, INITIAL_DRIFT_BOUND_PPM, ManualClock, PRUNE_SLACK, REFINED_BASELINE,
+        REFINED_DRIFT_BOUND_PPM, Rate, SystemClock, Ticks, TimerHeap, TimerKey, WallTime,
     };
     pub use pikake_traps::{Instant, clock_rate, deadline_after, elapsed_since, now, wall_time};
 }
 
-/// Groups of tasks, futures in parallel, task locals, and threads that may await.
-///
-/// # Examples
-///
-/// ```
-/// use pikake::task::{GroupError, ordered_map};
-/// use pikake::{TaskGroup, sleep};
-/// use std::time::Duration;
-///
-/// # pikake::sim::example(async {
-/// // At most two members run at a time; `spawn` waits for room.
-/// let mut group = TaskGroup::bounded(2);
-/// for number in 1..=4_u64 {
-///     let member = async move { sleep(Duration::from_secs(number)).await.map(|()| number) };
-///     group.spawn(member).await?;
-/// }
-/// assert_eq!(group.try_join_all().await?, [1, 2, 3, 4]);
-///
-/// // The results of an async function in the order of the items, two at a time.
-/// let mut squares = ordered_map(1..=4, 2, async |number| number * number);
-/// while let Some(square) = squares.next_outcome().await? {
-///     println!("{}", square.unwrap());
-/// }
-/// # Ok::<_, GroupError>(())
-/// # })
-/// # .unwrap();
-/// ```
-pub mod task {
-    pub use pikake_task::*;
-    pub use pikake_traps::{
-        Blocking, Builder, CancelFlag, CancelOnDrop, Current, Exit, Panic, Task, TaskError, TaskId,
-        blocking as run_in_thread, blocking_with as run_in_thread_with,
-    };
-}
+#[doc(inline)]
+pub use pikake_task as task;
 
 /// Code that blocks: closures, objects and whole threads beside a kernel.
 ///
@@ -239,25 +331,17 @@ pub mod thread {
     };
 }
 
-/// Simulated worlds: the same program, deterministic, with faults.
-pub mod sim {
-    pub use pikake_sim::*;
-}
+#[doc(inline)]
+pub use pikake_sim as sim;
 
-/// Tests that interrupt a program at each of its awaits in turn.
-pub mod testing {
-    pub use pikake_sim::testing::*;
-}
+#[doc(inline)]
+pub use pikake_sim::testing;
 
-/// For authors of new primitives and of new kernels: the traps themselves.
-pub mod traps {
-    pub use pikake_traps::*;
-}
+#[doc(inline)]
+pub use pikake_traps as traps;
 
-/// The real kernel, and its exchangeable parts: driver, clock, order of steps, observers.
-pub mod kernel {
-    pub use pikake_kernel::*;
-}
+#[doc(inline)]
+pub use pikake_kernel as kernel;
 
 /// The names that most programs need: `use pikake::prelude::*`.
 pub mod prelude {
@@ -268,6 +352,11 @@ pub mod prelude {
         yield_now,
     };
 }
+
+/// The examples of the README are tested.
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+struct Readme;
 
 /// The functions that the expanded attribute macros call.
 #[doc(hidden)]

@@ -1,5 +1,14 @@
 //! The real kernel: executes pikake's traps on the system's sockets and clock.
 //!
+//! | to | use |
+//! | --- | --- |
+//! | run a main task, in a fresh kernel | [`run()`], [`try_run`] |
+//! | keep a kernel between runs, or set its limits | [`Kernel::new`], [`Builder`] |
+//! | step a kernel from another event loop | [`Kernel::turn`], and [`Turn`] |
+//! | use more than one processor | [`Kernels`], [`other_kernels`] |
+//! | see what tasks do | [`Observer`]; [`Kernel::waits`] |
+//! | replace the system's sockets, time or order of tasks | [`Driver`], [`Clock`](pikake_time::Clock), [`Pick`] |
+//!
 //! # The turn
 //!
 //! ```text

@@ -1,13 +1,24 @@
-//! Sockets, by trap.
+//! Sockets, streams, names and servers.
 //!
-//! TCP, UDP and Unix sockets with the usual methods, whose waits are traps. The kernel defines a
-//! socket: this crate names no descriptor, poller or system call, so the same program runs on
-//! sockets of the operating system and on those of a simulator.
+//! | for | use |
+//! | --- | --- |
+//! | a connection over TCP, or on one machine | [`TcpStream::connect`], [`UnixStream::connect`] |
+//! | a server whose connections are tasks | [`serve`] on a [`TcpListener`] or [`UnixListener`]; with a graceful shutdown: [`serve_until`] |
+//! | datagrams | [`UdpSocket`], [`UnixDatagram`] |
+//! | lines, or pieces up to a byte, with a limit | [`BufReader`] |
+//! | messages | [`FramedReader`], [`FramedWriter`], and a codec: [`LengthDelimited`], [`LineCodec`], your own |
+//! | one task that reads and one that writes | `split`, `into_split` of a stream |
+//! | a proxy | [`copy_bidirectional`], [`copy`] |
+//! | code for any of these streams | [`Read`], [`Write`]; [`MemoryStream`] for its tests |
+//! | pipes | [`pipe`](pipe()) |
+//! | cached and shared name lookups | [`Resolver`] |
+//! | TLS | `tls`, a feature |
+//! | names from DNS servers, with their TTL | `dns`, a feature |
+//! | the interruption in an [`std::io::Error`] | [`interruption`] |
 //!
-//! Every operation *attempts, and while the attempt would block, waits for readiness*. So an
-//! operation that is possible now does not wait, an interruption never hits an operation that
-//! succeeded, and a future that is dropped while it waits has moved no bytes. Only `read_exact` and
-//! `write_all` move bytes before they end; their errors have the number.
+//! # Examples
+//!
+//! A server:
 //!
 //! ```
 //! use pikake::net::{TcpListener, TcpStream, serve};
@@ -35,18 +46,15 @@
 //! # assert!(pikake::sim::example(pikake::timeout_after(limit, example())).is_err());
 //! ```
 //!
-//! # On top of sockets
+//! # How sockets wait
 //!
-//! | for | use |
-//! | --- | --- |
-//! | lines, or pieces up to a byte, with a limit | [`BufReader`] |
-//! | messages | [`FramedReader`], [`FramedWriter`], and a codec: [`LengthDelimited`], [`LineCodec`], your own |
-//! | a proxy | [`copy_bidirectional`], [`copy`] |
-//! | code for any of these streams | [`Read`], [`Write`]; [`MemoryStream`] for its tests |
-//! | cached and shared name lookups | [`Resolver`] |
-//! | graceful shutdown of a server | [`serve_until`] |
-//! | TLS | `tls`, a feature |
-//! | names from DNS servers, with their TTL | `dns`, a feature |
+//! The kernel defines a socket: this module names no descriptor, poller or system call, so the same program
+//! runs on sockets of the operating system and on those of a simulator.
+//!
+//! Every operation *attempts, and while the attempt would block, waits for readiness*. So an
+//! operation that is possible now does not wait, an interruption never hits an operation that
+//! succeeded, and a future that is dropped while it waits has moved no bytes. Only `read_exact` and
+//! `write_all` move bytes before they end; their errors have the number.
 //!
 //! # Rules for all sockets
 //!
@@ -63,6 +71,8 @@
 //!   traits of these crates.
 //! * A socket belongs to the kernel that opened it, and to that kernel's thread. Opening a socket
 //!   outside a kernel panics.
+
+#![cfg_attr(docsrs, feature(doc_cfg))]
 
 mod address;
 mod buffered;

@@ -2,6 +2,15 @@
 //!
 //! Each function works as the one of the same name in [`std::fs`], with the path in its error.
 //!
+//! | for | use |
+//! | --- | --- |
+//! | a whole file | [`read()`], [`read_to_string`], [`write()`], [`copy`] |
+//! | a part of a file, or a file bit by bit | [`File`], with [`OpenOptions`] |
+//! | the lines of a file | a [`BufReader`](pikake_net::BufReader) on a [`File`] |
+//! | directories | [`read_dir`], [`create_dir_all`], [`remove_dir_all`] |
+//! | facts about a path | [`metadata`], [`exists`] |
+//! | changes in a directory | `watch`, with the feature `watch` |
+//!
 //! ```no_run
 //! use pikake::fs;
 //!

@@ -18,6 +18,7 @@
 //! before any effect.
 
 #![forbid(unsafe_code)]
+#![cfg_attr(docsrs, feature(doc_cfg))]
 
 #[cfg(feature = "signals")]
 mod adopted;

@@ -1,5 +1,12 @@
 //! Child processes: start programs, communicate with them, wait for their end.
 //!
+//! | for | use |
+//! | --- | --- |
+//! | the output of a program | [`Command::output`] |
+//! | the exit status of a program | [`Command::status`] |
+//! | a conversation with a program | [`Command::spawn`], and the pipes of the [`Child`] |
+//! | the end of a child | [`Child::wait`], [`Child::stop`], [`Child::signal`] |
+//!
 //! ```no_run
 //! use pikake::process::Command;
 //!

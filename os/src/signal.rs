@@ -1,5 +1,11 @@
 //! Signals, as a stream or as an interruption of the main task.
 //!
+//! | for | use |
+//! | --- | --- |
+//! | a program that cleans up after SIGINT or SIGTERM | `#[pikake::main(signals)]`; in a kernel of your own: [`interrupt_on_signals`] |
+//! | signals one by one, such as SIGHUP | [`Signals`] |
+//! | the name of a signal | [`signal_name`] |
+//!
 //! ```no_run
 //! use pikake::signal::{SIGHUP, SIGTERM, Signals};
 //!

@@ -1,5 +1,10 @@
 //! Standard input, output and error.
 //!
+//! | for | use |
+//! | --- | --- |
+//! | lines of standard input | a [`BufReader`](pikake_net::BufReader) on [`stdin`] |
+//! | output that waits until it is written | `write_all` of [`stdout`] or [`stderr`] |
+//!
 //! Other processes share these three streams (a shell, a pipeline, a child), so making them
 //! non-blocking would affect these processes. Reopening is impossible for sockets, and not allowed
 //! for another user's terminal. So each stream has a thread that reads or writes and blocks. It

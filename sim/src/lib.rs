@@ -5,6 +5,14 @@
 //! a model with faults, and all random choices come from one *seed*. The seed replays a failed run,
 //! to the last event.
 //!
+//! | for | use |
+//! | --- | --- |
+//! | a test on one host | `#[pikake::sim]` |
+//! | a test on several hosts, for many seeds | [`Runs`], which makes a [`Sim`] for each seed |
+//! | faults | [`FaultMix`], a random plan; [`FaultPlan`], a fixed one; [`Network`] and [`Link`] for delays and losses |
+//! | checks | [`Sim::invariant`], [`always!`](crate::always), [`sometimes!`](crate::sometimes) |
+//! | one future in a world, with its output | [`Sim::run_here`] |
+//!
 //! # The shortest simulation
 //!
 //! A test on one machine becomes a simulation by its attribute:

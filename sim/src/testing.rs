@@ -1,5 +1,11 @@
 //! Interrupts a program at each of its suspensions, one per run.
 //!
+//! | for | use |
+//! | --- | --- |
+//! | a program that waits on its own kernel only | [`interrupt_everywhere`] |
+//! | a program with sockets or threads | [`Injector`], with [`patience`](Injector::patience) |
+//! | the interruption of a run, and the numbers of runs | [`Run`], [`Report`] |
+//!
 //! An interruption is an error that any await may return, so each suspension is a failure path.
 //! [`interrupt_everywhere`] tests all of them: it runs the program once to find its suspensions,
 //! and then repeatedly, each time in a fresh kernel with one interruption, and checks every run.

@@ -15,6 +15,30 @@
 //! | items for all receivers | [`broadcast`]; only the last value: [`watch`] |
 //! | any of this with other threads | [`shared`] |
 //!
+//! # Examples
+//!
+//! ```
+//! use pikake::sync::mpsc;
+//!
+//! # pikake::sim::example(async {
+//! let (sender, mut receiver) = mpsc::bounded(2);
+//! let producer = pikake::spawn(async move {
+//!     for number in 1..=10 {
+//!         sender.send(number).await?;
+//!     }
+//!     Ok::<_, mpsc::SendError<u32>>(())
+//! });
+//! let mut sum = 0;
+//! while let Some(number) = receiver.recv().await? {
+//!     sum += number;
+//! }
+//! producer.await.unwrap().unwrap();
+//! assert_eq!(sum, 55);
+//! # Ok::<_, pikake::Interrupted>(())
+//! # })
+//! # .unwrap();
+//! ```
+//!
 //! # Common rules
 //!
 //! * **Waiters are served in order.** A lock, permit or item that is handed over belongs to the waiter

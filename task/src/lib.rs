@@ -1,12 +1,8 @@
-//! Groups of tasks that end before a block does, task locals, and threads that may await.
-//!
-//! This crate is made of traps alone, so it runs on any kernel. A group's members report their own end:
-//! each runs inside a wrapper whose drop reports that its future returned, panicked or was dropped. The
-//! joiner of a group waits in one wait queue, so an end costs the same in a group of ten or of ten
-//! thousand members.
+//! Tasks, groups of tasks that end before a block does, task locals, and threads that may await.
 //!
 //! | you have | and want | use |
 //! | --- | --- | --- |
+//! | a future | a task of its own | [`spawn`](pikake_traps::spawn), [`Task`]; with a name: [`Builder`] |
 //! | some futures | all their outcomes, in order | [`in_parallel`] |
 //! | many items | the results of an async function, in order, a limited number at a time | [`ordered_map`] |
 //! | a source without end | a limited number of tasks at a time | [`TaskGroup::bounded`] |
@@ -19,7 +15,34 @@
 //! | a period | ticks at a fixed rate | [`interval`] |
 //! | a task | values of its own | [`TaskLocal`] |
 //! | an object whose methods block | to call them | [`ThreadProxy`] |
+//! | code that blocks | its result | [`run_in_thread`], [`run_in_thread_with`] |
 //! | code that blocks, and awaits in between | to run it | [`spawn_thread`] |
+//!
+//! # Examples
+//!
+//! ```
+//! use pikake::task::{GroupError, ordered_map};
+//! use pikake::{TaskGroup, sleep};
+//! use std::time::Duration;
+//!
+//! # pikake::sim::example(async {
+//! // At most two members run at a time; `spawn` waits for room.
+//! let mut group = TaskGroup::bounded(2);
+//! for number in 1..=4_u64 {
+//!     let member = async move { sleep(Duration::from_secs(number)).await.map(|()| number) };
+//!     group.spawn(member).await?;
+//! }
+//! assert_eq!(group.try_join_all().await?, [1, 2, 3, 4]);
+//!
+//! // The results of an async function in the order of the items, two at a time.
+//! let mut squares = ordered_map(1..=4, 2, async |number| number * number);
+//! while let Some(square) = squares.next_outcome().await? {
+//!     println!("{}", square.unwrap());
+//! }
+//! # Ok::<_, GroupError>(())
+//! # })
+//! # .unwrap();
+//! ```
 //!
 //! # Failures
 //!
@@ -27,6 +50,13 @@
 //! of the call decides about a returned `Err`. For `join_all`, `join_any` and `first_value` an `Err` is a
 //! value like any other. For `try_join_all`, `try_join_any` and `try_first_value` an `Err` is a failure, and
 //! the values are those inside `Ok`.
+//!
+//! # Implementation
+//!
+//! Groups are made of traps alone, so they run on any kernel. A group's members report their own end:
+//! each runs inside a wrapper whose drop reports that its future returned, panicked or was dropped. The
+//! joiner of a group waits in one wait queue, so an end costs the same in a group of ten or of ten
+//! thousand members.
 
 #![forbid(unsafe_code)]
 
@@ -58,3 +88,8 @@ pub use parallel::{Outcomes, in_parallel};
 pub use proxy::ThreadProxy;
 pub use spawner::{Member, MemberBuilder, Spawner};
 pub use thread::spawn_thread;
+
+pub use pikake_traps::{
+    Blocking, Builder, CancelFlag, CancelOnDrop, Current, Exit, Panic, Task, TaskError, TaskId,
+    blocking as run_in_thread, blocking_with as run_in_thread_with,
+};

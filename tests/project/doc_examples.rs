@@ -34,6 +34,7 @@ const COMPILED_ONLY: &[(&str, usize, &str)] = &[
     ("services/http/src/timer.rs", 1, "a builder of hyper, without a server"),
     ("services/jobs/src/brokers/rabbitmq.rs", 1, "a RabbitMQ to connect to"),
     ("services/jobs/src/brokers/sqlite.rs", 1, "a database in the file system"),
+    ("src/lib.rs", 1, "a server that runs until a signal ends it"),
     ("task/src/bounded.rs", 1, "requests that never end"),
     ("traps/src/blocking.rs", 2, "closures that loop or read until they are told to stop"),
 ];

@@ -1,5 +1,5 @@
 //! Tests of the whole project: dependencies between its crates, the names of the facade, the
-//! examples, and the examples of the documentation.
+//! examples, the examples of the documentation, and its front page.
 
 #[path = "../support/mod.rs"]
 mod support;
@@ -8,5 +8,6 @@ mod doc_examples;
 mod examples;
 mod facade;
 mod floors;
+mod front_page;
 mod glossary;
 mod packages;

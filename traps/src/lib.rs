@@ -1,4 +1,14 @@
-//! Traps: the requests of a task to its kernel.
+//! Traps: the requests of a task to its kernel. For authors of primitives, libraries and kernels.
+//!
+//! | you write | use |
+//! | --- | --- |
+//! | a lock, a channel or another primitive | [`WaitQueue`], [`park`], [`take`] |
+//! | a new kind of socket | [`open_socket`], [`attempt`], [`socket_wait`] |
+//! | a wait for another thread | [`future_wait`], or [`read_wait`] on an adopted descriptor |
+//! | an adapter for a trait that requires `Send` | [`Bound`] |
+//! | an adapter for a trait whose waits cannot fail | [`elapse`] |
+//! | a kernel | [`TrapHandler`], [`Local`] |
+//!
 #![doc = include_str!("../TRAPS.md")]
 
 mod attempts;

@@ -1,5 +1,12 @@
 //! hyper on pikake's kernel, and an HTTP server whose requests are tasks.
 //!
+//! | for | use |
+//! | --- | --- |
+//! | a server for axum, tonic or another tower service | [`serve`] |
+//! | the address of a request's client | [`Peer`] |
+//! | a client or a server of hyper's own | [`Io`], [`Executor`], [`Timer`] |
+//! | the reason of an interruption in a handler | [`CLIENT_GONE`], [`SHUTTING_DOWN`] |
+//!
 //! [`Io`], [`Executor`] and [`Timer`] implement the runtime traits of hyper 1.x, for servers and clients. [`serve`] is
 //! a server on top of them for any [`tower_service::Service`], such as an `axum::Router`. Each request is a *task*:
 //!

@@ -1,5 +1,11 @@
 //! A tokio runtime on a thread of its own, for libraries that need one.
 //!
+//! | for | use |
+//! | --- | --- |
+//! | a future that needs tokio | [`in_tokio`] |
+//! | a constructor that needs tokio | [`with_tokio`] |
+//! | tokio's own functions | [`runtime`] |
+//!
 //! Such a library finds the current runtime in a thread-local when it opens a socket, sets a timer or spawns.
 //! [`in_tokio`] polls the library's futures in a task of pikake, with that thread-local set to a runtime of one thread,
 //! started on first use. That thread drives the library's sockets and timers and runs the tasks it spawns. Wakes
