@@ -19,9 +19,13 @@ class RabbitMq:
     POLL = 0.002  # seconds
 
     def __init__(self):
-        script = HERE.parent.parent / "scripts" / "real-server"
+        command = ["cargo", "xtask", "server", "rabbitmq"]
         self.script = subprocess.Popen(
-            [script, "rabbitmq"], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+            command,
+            cwd=HERE.parent.parent,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
         )
         self.port = int(self.script.stdout.readline().split()[1])
         self.hosts = 0

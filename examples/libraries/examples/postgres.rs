@@ -6,7 +6,7 @@
 //! balance after one that was not: 70
 //! ```
 //!
-//! It starts a PostgreSQL of its own on loopback (Debian; root may install it), or takes the one
+//! It starts a PostgreSQL of its own on loopback (`cargo xtask install` installs it), or takes the one
 //! whose port is its argument, as user `pikake` without a password.
 
 use std::error::Error;
@@ -14,8 +14,8 @@ use std::time::Duration;
 
 use pikake::net::TcpStream;
 use pikake::{Interrupted, future_wait, sleep, spawn, timeout_after};
-use pikake_libraries::server::RealServer;
 use tokio_postgres::{Client, Config, NoTls};
+use xtask::{Kind, Server};
 
 /// Connects, and lets the connection run in a task.
 async fn connect(port: u16) -> Result<Client, Box<dyn Error>> {
@@ -76,7 +76,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     let (port, _server) = match std::env::args().nth(1) {
         Some(port) => (port.parse()?, None),
         None => {
-            let server = RealServer::start("postgres")?;
+            let server = Server::start(Kind::Postgres)?;
             (server.port(), Some(server))
         }
     };

@@ -7,7 +7,7 @@
 //! got: job 2
 //! ```
 //!
-//! It starts a RabbitMQ of its own on loopback (Debian; root may install it), or takes the one
+//! It starts a RabbitMQ of its own on loopback (`cargo xtask install` installs it), or takes the one
 //! whose port is its argument, as user `guest`.
 
 use std::error::Error;
@@ -22,7 +22,7 @@ use lapin::types::FieldTable;
 use lapin::{BasicProperties, Connection, ConnectionProperties};
 use pikake::future_wait;
 use pikake_libraries::kit::Kit;
-use pikake_libraries::server::RealServer;
+use xtask::{Kind, Server};
 
 const JOBS: usize = 3;
 
@@ -78,7 +78,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     let (port, _server) = match std::env::args().nth(1) {
         Some(port) => (port.parse()?, None),
         None => {
-            let server = RealServer::start("rabbitmq")?;
+            let server = Server::start(Kind::RabbitMq)?;
             (server.port(), Some(server))
         }
     };

@@ -3,4 +3,3 @@
 
 pub mod kit;
 pub mod relay;
-pub mod server;

@@ -335,8 +335,8 @@ fn failed_abandoned_write_fails_the_next_operation() {
         let this = std::env::current_exe().unwrap();
         let test = "files::failed_abandoned_write_fails_the_next_operation";
         let script =
-            format!("ulimit -f 4096; trap '' XFSZ; exec '{}' --exact {test}", this.display());
-        let limited = std::process::Command::new("bash")
+            format!("ulimit -f 8192; trap '' XFSZ; exec '{}' --exact {test}", this.display());
+        let limited = std::process::Command::new("sh")
             .args(["-c", &script])
             .env("PIKAKE_LIMITED", "yes")
             .output()

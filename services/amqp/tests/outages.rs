@@ -13,7 +13,8 @@ use pikake_amqp::{
 };
 use pikake_net::{TcpListener, TcpStream};
 use pikake_traps::{CancelOnDrop, blocking, sleep, spawn, timeout_after};
-use support::{Broker, HANG, Shared, connect, run};
+use support::{HANG, Shared, connect, run};
+use xtask::Server;
 
 static BROKER: Shared = Shared::new();
 
@@ -34,17 +35,10 @@ fn message(queue: &str, number: u32) -> Message {
     }
 }
 
-/// A command to the script, while the kernel's tasks go on.
-async fn command(broker: &mut Broker, command: &'static str) {
-    // The broker is lent to the helper thread for as long as that takes.
-    let mut lent = std::mem::replace(broker, Broker::none());
-    let (lent, ()) = blocking(move || {
-        lent.command(command);
-        (lent, ())
-    })
-    .await
-    .unwrap();
-    drop(std::mem::replace(broker, lent));
+/// A command to the broker, while the kernel's tasks go on.
+async fn command(broker: &Server, command: &'static str) {
+    let broker = broker.clone();
+    blocking(move || broker.command(command)).await.unwrap();
 }
 
 async fn until(connection: &Connection, wanted: impl Fn(&State) -> bool) {
@@ -92,7 +86,7 @@ async fn proxy(listener: TcpListener, to: u16, cut: Rc<Cell<u32>>) {
 
 #[test]
 fn a_broker_that_is_killed_and_comes_back_finds_everything_going_on() {
-    let mut broker = BROKER.get();
+    let Some(broker) = BROKER.get() else { return };
     let address = broker.address();
     run(async {
         // What is posted meanwhile waits for as long as a broker takes to start.
@@ -114,7 +108,7 @@ fn a_broker_that_is_killed_and_comes_back_finds_everything_going_on() {
         kept.next().await.unwrap().ack().unwrap();
         sleep(QUORUM_SAVES).await.unwrap();
 
-        command(&mut broker, "kill").await;
+        command(&broker, "kill").await;
         until(&connection, |state| matches!(state, State::Recovering { .. })).await;
         assert_eq!(held.ack(), Err(Stale));
         // Held back until there is a broker.
@@ -123,7 +117,7 @@ fn a_broker_that_is_killed_and_comes_back_finds_everything_going_on() {
             async move { channel.post(message("kept", 5)).await?.await }
         });
         sleep(Duration::from_millis(300)).await.unwrap();
-        command(&mut broker, "start").await;
+        command(&broker, "start").await;
         let back = Instant::now();
         let first = kept.next().await.unwrap();
         let took = back.elapsed();
@@ -149,7 +143,7 @@ fn a_broker_that_is_killed_and_comes_back_finds_everything_going_on() {
 #[test]
 fn messages_under_way_when_connections_are_cut_are_all_there() {
     const COUNT: u32 = 3000;
-    let broker = BROKER.get();
+    let Some(broker) = BROKER.get() else { return };
     let to = broker.port();
     run(async {
         let direct = connect(&broker.address()).await;
@@ -192,7 +186,7 @@ fn messages_under_way_when_connections_are_cut_are_all_there() {
 
 #[test]
 fn without_republishing_what_was_under_way_is_uncertain() {
-    let broker = BROKER.get();
+    let Some(broker) = BROKER.get() else { return };
     let to = broker.port();
     run(async {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
@@ -217,7 +211,7 @@ fn without_republishing_what_was_under_way_is_uncertain() {
 
 #[test]
 fn without_reconnecting_a_lost_connection_is_the_end() {
-    let broker = BROKER.get();
+    let Some(broker) = BROKER.get() else { return };
     let to = broker.port();
     run(async {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
@@ -240,14 +234,14 @@ fn without_reconnecting_a_lost_connection_is_the_end() {
 
 #[test]
 fn a_broker_out_of_memory_holds_messages_back_and_hangs_nobody() {
-    let mut broker = BROKER.get();
+    let Some(broker) = BROKER.get() else { return };
     let address = broker.address();
     run(async {
         let options = Options { blocked_deadline: BLOCKED, ..Options::default() };
         let connection = Connection::open(&address, options).await.unwrap();
         let channel = connection.channel().await.unwrap();
         let queue = channel.declare_queue("", QueueOptions::private()).await.unwrap().name;
-        command(&mut broker, "ctl set_vm_memory_high_watermark 0.00001").await;
+        command(&broker, "ctl set_vm_memory_high_watermark 0.00001").await;
         // The broker says so when it sees the first message, which it does not take.
         let first = channel.post(message(&queue, 1)).await.unwrap();
         until(&connection, |state| matches!(state, State::Blocked { .. })).await;
@@ -265,7 +259,7 @@ fn a_broker_out_of_memory_holds_messages_back_and_hangs_nobody() {
             let (channel, message) = (channel.clone(), message(&queue, 3));
             async move { channel.post(message).await?.await }
         });
-        command(&mut broker, "ctl set_vm_memory_high_watermark 0.4").await;
+        command(&broker, "ctl set_vm_memory_high_watermark 0.4").await;
         waits.await.unwrap().unwrap();
         until(&connection, |state| matches!(state, State::Open)).await;
         let bodies = [channel.get(&queue, true).await, channel.get(&queue, true).await];

@@ -4,13 +4,11 @@
 //! cargo run --release -p pikake-jobs --example outages
 //! ```
 //!
-//! RabbitMQ is installed and started by `scripts/real-server`. Prints how many jobs were done in each second of an
+//! Starts a RabbitMQ, which `cargo xtask install` installs. Prints how many jobs were done in each second of an
 //! alarm, with one connection and with two, in an application that sends a job now and then; and how long it takes from
 //! the moment at which the broker's port answers again to the next job, after the broker was killed and after the
 //! connection was cut by a proxy.
 
-#[path = "../tests/support/rabbit.rs"]
-mod rabbit;
 #[path = "../tests/support/server.rs"]
 mod server;
 
@@ -23,6 +21,7 @@ use pikake_kernel::Kernel;
 use pikake_macros::job;
 use pikake_net::{TcpListener, TcpStream, copy_bidirectional};
 use pikake_traps::{CancelOnDrop, elapsed_since, now, sleep, spawn};
+use xtask::Kind;
 
 use server::Server;
 
@@ -195,7 +194,7 @@ async fn cut(server: &Server) -> Done<()> {
 
 fn main() -> Done<()> {
     Kernel::new()?.run(async {
-        let server = Server::start();
+        let server = Server::of(xtask::Server::start(Kind::RabbitMq)?);
         alarm(&server, 1).await?;
         alarm(&server, 2).await?;
         killed(&server).await?;

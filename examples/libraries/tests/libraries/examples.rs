@@ -4,7 +4,7 @@ use std::error::Error;
 use std::time::Duration;
 
 use pikake::timeout_after;
-use pikake_libraries::server::RealServer;
+use xtask::{Kind, Server};
 
 #[path = "../../examples/hyper.rs"]
 mod hyper_example;
@@ -66,12 +66,12 @@ fn async_tungstenite_echoes() {
 
 #[test]
 fn tokio_postgres_queries_and_rolls_back() {
-    let server = RealServer::start("postgres").unwrap();
+    let Some(server) = Server::start_or_skip(Kind::Postgres) else { return };
     check(include_str!("../../examples/postgres.rs"), postgres::demo(server.port()));
 }
 
 #[test]
 fn lapin_publishes_and_consumes() {
-    let server = RealServer::start("rabbitmq").unwrap();
+    let Some(server) = Server::start_or_skip(Kind::RabbitMq) else { return };
     check(include_str!("../../examples/rabbitmq.rs"), rabbitmq::demo(server.port()));
 }

@@ -4,30 +4,19 @@ use std::io::{BufRead, BufReader, Read, Write};
 use std::net::SocketAddr;
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
-use std::sync::Once;
 use std::time::Duration;
 
 use pikake::net::tls::{TlsAcceptor, TlsConnector};
 use pikake::net::{TcpListener, TcpStream};
 use pikake::thread::run_in_thread;
 use pikake::{spawn, timeout_after};
+use xtask::needs::{CERTIFICATES, OPENSSL};
 
 use super::certificates::{Authority, Pem, SERVER};
 use crate::support::scratch::Scratch;
 
 /// Longer than openssl takes on a machine that has other things to do.
 const LIMIT: Duration = Duration::from_secs(30);
-
-/// The program, installed if it is missing.
-fn openssl() -> Command {
-    static INSTALLED: Once = Once::new();
-    INSTALLED.call_once(|| {
-        let script = concat!(env!("CARGO_MANIFEST_DIR"), "/../scripts/install");
-        let status = Command::new(script).args(["openssl", "openssl"]).status().unwrap();
-        assert!(status.success(), "openssl is missing, and {script} could not install it");
-    });
-    Command::new("openssl")
-}
 
 /// A child that does not outlive its test.
 struct Running(Child);
@@ -53,7 +42,7 @@ fn files(authority: &Authority, scratch: &Scratch) {
 
 /// Starts `openssl s_client`, says a line, and gives all it prints until the end.
 fn s_client(at: SocketAddr, folder: &Path, more: &[&str]) -> std::io::Result<(String, bool)> {
-    let mut client = openssl()
+    let mut client = Command::new("openssl")
         .current_dir(folder)
         .args(["s_client", "-connect", &at.to_string(), "-CAfile", "root.pem"])
         .args(["-servername", SERVER, "-verify_hostname", SERVER, "-verify_return_error"])
@@ -96,6 +85,7 @@ async fn with_s_client(
 
 #[pikake::test]
 async fn openssl_is_served() {
+    let Some(_) = OPENSSL.find_or_skip() else { return };
     let (authority, scratch) = (Authority::for_openssl(), Scratch::new());
     files(&authority, &scratch);
     for (version, name) in [("-tls1_3", "TLSv1.3"), ("-tls1_2", "TLSv1.2")] {
@@ -118,6 +108,7 @@ async fn openssl_is_served() {
 
 #[pikake::test]
 async fn openssl_shows_its_certificate_or_is_refused() {
+    let Some(_) = OPENSSL.find_or_skip() else { return };
     let (authority, scratch) = (Authority::for_openssl(), Scratch::new());
     files(&authority, &scratch);
     let acceptor = || {
@@ -134,7 +125,7 @@ async fn openssl_shows_its_certificate_or_is_refused() {
 
 /// Starts `openssl s_server`, which sends each line back reversed; also where it listens.
 fn s_server(folder: &Path, more: &[&str]) -> (Running, SocketAddr) {
-    let mut server = openssl()
+    let mut server = Command::new("openssl")
         .current_dir(folder)
         .args(["s_server", "-accept", "127.0.0.1:0", "-cert", "server.pem", "-key", "server.key"])
         .args(["-rev"])
@@ -160,6 +151,7 @@ fn s_server(folder: &Path, more: &[&str]) -> (Running, SocketAddr) {
 
 #[pikake::test]
 async fn openssl_serves() {
+    let Some(_) = OPENSSL.find_or_skip() else { return };
     let (authority, scratch) = (Authority::for_openssl(), Scratch::new());
     files(&authority, &scratch);
     for version in ["-tls1_3", "-tls1_2"] {
@@ -192,6 +184,7 @@ async fn openssl_serves() {
 
 #[pikake::test]
 async fn openssl_asks_for_a_certificate() {
+    let Some(_) = OPENSSL.find_or_skip() else { return };
     let (authority, scratch) = (Authority::for_openssl(), Scratch::new());
     files(&authority, &scratch);
     let (_server, address) = s_server(
@@ -216,9 +209,8 @@ async fn openssl_asks_for_a_certificate() {
 /// The platform's roots do not sign the tests' certificates, but some exist.
 #[pikake::test]
 async fn platform_roots_load_or_the_error_helps() {
-    let script = concat!(env!("CARGO_MANIFEST_DIR"), "/../scripts/install");
-    let installs = ["update-ca-certificates", "ca-certificates"];
-    assert!(Command::new(script).args(installs).status().unwrap().success());
+    let Some(_) = OPENSSL.find_or_skip() else { return };
+    let Some(_) = CERTIFICATES.find_or_skip() else { return };
     let (authority, scratch) = (Authority::for_openssl(), Scratch::new());
     files(&authority, &scratch);
     let (_server, address) = s_server(&scratch.path(""), &[]);

@@ -10,7 +10,7 @@ use crate::{BROKER, until_it_has};
 
 #[test]
 fn an_error_of_one_channel_is_told_there_and_nowhere_else() {
-    let broker = BROKER.get();
+    let Some(broker) = BROKER.get() else { return };
     run(async {
         let connection = connect(&broker.address()).await;
         let good = connection.channel().await.unwrap();
@@ -41,7 +41,7 @@ fn an_error_of_one_channel_is_told_there_and_nowhere_else() {
 
 #[test]
 fn who_is_not_let_in_is_told_why_at_once() {
-    let broker = BROKER.get();
+    let Some(broker) = BROKER.get() else { return };
     run(async {
         let open = async |url: String| {
             Connection::open(&url.parse().unwrap(), Options::default()).await.unwrap_err()
@@ -59,7 +59,7 @@ fn who_is_not_let_in_is_told_why_at_once() {
 
 #[test]
 fn the_last_handle_closes_the_connection() {
-    let mut broker = BROKER.get();
+    let Some(broker) = BROKER.get() else { return };
     let address = broker.address();
     run(async {
         let connection = connect(&address).await;
@@ -79,7 +79,7 @@ fn the_last_handle_closes_the_connection() {
 /// The broker has forgotten the channel when it would read what becomes of them.
 #[test]
 fn a_channel_that_is_closed_with_deliveries_under_way_costs_nothing_else() {
-    let broker = BROKER.get();
+    let Some(broker) = BROKER.get() else { return };
     run(async {
         let connection = connect(&broker.address()).await;
         let watching = spawn({

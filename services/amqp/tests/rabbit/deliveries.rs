@@ -13,7 +13,7 @@ use crate::{BROKER, until_it_has};
 
 #[test]
 fn what_is_not_acknowledged_goes_back() {
-    let broker = BROKER.get();
+    let Some(broker) = BROKER.get() else { return };
     run(async {
         let connection = connect(&broker.address()).await;
         let channel = connection.channel().await.unwrap();
@@ -49,7 +49,7 @@ fn what_is_not_acknowledged_goes_back() {
 
 #[test]
 fn a_dropped_consumer_gives_back_what_it_had() {
-    let broker = BROKER.get();
+    let Some(broker) = BROKER.get() else { return };
     run(async {
         let connection = connect(&broker.address()).await;
         let channel = connection.channel().await.unwrap();
@@ -68,7 +68,7 @@ fn a_dropped_consumer_gives_back_what_it_had() {
 
 #[test]
 fn a_consumer_ends_with_its_queue() {
-    let broker = BROKER.get();
+    let Some(broker) = BROKER.get() else { return };
     run(async {
         let connection = connect(&broker.address()).await;
         let channel = connection.channel().await.unwrap();
@@ -84,7 +84,7 @@ fn a_consumer_ends_with_its_queue() {
 
 #[test]
 fn prefetch_limits_each_consumer_and_a_quorum_queue_refuses_a_global_limit() {
-    let broker = BROKER.get();
+    let Some(broker) = BROKER.get() else { return };
     run(async {
         let connection = connect(&broker.address()).await;
         let channel = connection.channel().await.unwrap();
@@ -128,7 +128,7 @@ async fn cut_short<T: Debug + 'static, E: 'static>(
 
 #[test]
 fn an_interrupted_wait_loses_nothing_and_leaves_the_channel_usable() {
-    let broker = BROKER.get();
+    let Some(broker) = BROKER.get() else { return };
     run(async {
         let connection = connect(&broker.address()).await;
         let channel = connection.channel().await.unwrap();
@@ -168,7 +168,7 @@ fn an_interrupted_wait_loses_nothing_and_leaves_the_channel_usable() {
 
 #[test]
 fn a_cancelled_task_gives_its_delivery_back() {
-    let broker = BROKER.get();
+    let Some(broker) = BROKER.get() else { return };
     run(async {
         let connection = connect(&broker.address()).await;
         let channel = connection.channel().await.unwrap();
@@ -197,7 +197,7 @@ fn a_cancelled_task_gives_its_delivery_back() {
 /// Deliveries are under way when all are asked back: none is lost, and none costs the channel.
 #[test]
 fn what_is_taken_back_comes_again_and_the_old_settles_nothing() {
-    let broker = BROKER.get();
+    let Some(broker) = BROKER.get() else { return };
     run(async {
         let connection = connect(&broker.address()).await;
         for (queue, options) in

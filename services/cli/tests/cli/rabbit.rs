@@ -2,17 +2,20 @@
 
 use rustix::process::Signal;
 use serde_json::json;
+use xtask::{Kind, Server};
 
-use crate::support::rabbit::{Rabbit, with_rabbit};
+use crate::support::rabbit::{control, host, over_tls};
 use crate::support::{Ended, Place, Running, application, example, pikake, run, wait_for};
 
-fn fresh() -> Place {
-    Place::at(with_rabbit(|rabbit| rabbit.fresh().1))
+/// `None`: there is no RabbitMQ, and the test is skipped.
+#[track_caller]
+fn fresh() -> Option<Place> {
+    xtask::fresh_url().map(Place::at)
 }
 
 #[test]
 fn each_command_works_on_rabbitmq() {
-    let place = fresh();
+    let Some(place) = fresh() else { return };
     place.run(&pikake(), &["status", "nope"]).failed(3, &["no queue 'nope'", "`status` shows"]);
     let status = place.run(&pikake(), &["status", "--json"]).json();
     assert_eq!(status["queues"], json!([{ "queue": "pikake", "exists": false }]));
@@ -60,7 +63,7 @@ fn each_command_works_on_rabbitmq() {
 
 #[test]
 fn second_signal_requeues_running_jobs() {
-    let place = fresh();
+    let Some(place) = fresh() else { return };
     let mut worker = place.worker(&application(), &["worker", "--json"]);
     place.pikake(&["send", "nap", &place.argument(), "600000"]);
     wait_for("the job", || place.count(".begun") == 1);
@@ -75,8 +78,9 @@ fn second_signal_requeues_running_jobs() {
 
 #[test]
 fn wrong_password_is_refused() {
-    let place = fresh();
-    let url = with_rabbit(|rabbit| rabbit.fresh().1).replace("guest:guest", "guest:wrong");
+    let Some(place) = fresh() else { return };
+    let Some(url) = xtask::fresh_url() else { return };
+    let url = url.replace("guest:guest", "guest:wrong");
     let refused = place.run(&pikake(), &["status", "--broker", &url]);
     refused.failed(3, &["refuses", "ACCESS_REFUSED"]);
     assert!(!refused.err.contains("wrong"), "{refused:?}");
@@ -84,18 +88,18 @@ fn wrong_password_is_refused() {
 
 #[test]
 fn commands_work_over_tls() {
-    let url = with_rabbit(|rabbit| rabbit.fresh().1);
-    let [good, other] = ["ca.pem", "other-ca.pem"]
-        .map(|authority| with_rabbit(|rabbit| rabbit.over_tls(&url, authority)));
+    let Some(rabbit) = xtask::rabbitmq() else { return };
+    let url = rabbit.fresh_url();
+    let [good, other] =
+        ["ca.pem", "other-ca.pem"].map(|authority| over_tls(&rabbit, &url, authority));
     let place = Place::at(good.clone());
     let worker = place.worker(&application(), &["worker", "--json"]);
     assert_eq!(place.pikake(&["send", "add", "2", "3", "--wait"]), "5");
     let status = run_with(&["status", "--broker", &good, "--json"]).json();
     assert_eq!(status["connection"], "open");
     assert!(!status["broker"].as_str().unwrap().contains("guest"), "{status}");
-    let said = with_rabbit(|rabbit| rabbit.control("list_connections vhost ssl"));
-    let host = url.rsplit('/').next().unwrap();
-    assert!(said.contains(&format!("{host}\ttrue")), "{said:?}");
+    let said = control(&rabbit, "list_connections vhost ssl");
+    assert!(said.contains(&format!("{}\ttrue", host(&url))), "{said:?}");
     worker.signal(Signal::TERM);
     assert_eq!(worker.end().code, Some(0));
 
@@ -120,14 +124,14 @@ fn run_with(arguments: &[&str]) -> Ended {
 /// Celery's: durable, classic, and without one for the dead.
 #[test]
 fn classic_queue_of_celery_is_used_unchanged() {
-    let (host, url) = with_rabbit(|rabbit| rabbit.fresh());
-    let place = Place::at(url);
-    let made = with_rabbit(|rabbit| {
-        rabbit.control(&format!(
-            "eval rabbit_amqqueue:declare(rabbit_misc:r(<<\"{host}\">>,queue,<<\"celery\">>),\
-             true,false,[],none,<<\"celery\">>)."
-        ))
-    });
+    let Some(rabbit) = xtask::rabbitmq() else { return };
+    let url = rabbit.fresh_url();
+    let (host, place) = (host(&url), Place::at(url.clone()));
+    let declare = format!(
+        "eval rabbit_amqqueue:declare(rabbit_misc:r(<<\"{host}\">>,queue,<<\"celery\">>),\
+         true,false,[],none,<<\"celery\">>)."
+    );
+    let made = control(&rabbit, &declare);
     assert!(made[0].starts_with("{new,"), "{made:?}");
     assert_eq!(place.counts("celery")["dead"], 0);
     assert_eq!(place.pikake(&["purge", "celery", "--yes"]), "removed from celery: 0 jobs");
@@ -139,7 +143,7 @@ fn classic_queue_of_celery_is_used_unchanged() {
     assert_eq!((&counts["ready"], &counts["delayed"]), (&json!(2), &json!(2)), "{counts}");
     assert_eq!(place.pikake(&["purge", "celery", "--yes"]), "removed from celery: 4 jobs");
     let list = format!("list_queues -p {host} name type durable");
-    let kinds = with_rabbit(|rabbit| rabbit.control(&list));
+    let kinds = control(&rabbit, &list);
     assert!(kinds.contains(&"celery\tclassic\ttrue".to_owned()), "{kinds:?}");
 
     let worker = place.worker(&application(), &["worker", "--queue", "celery"]);
@@ -151,7 +155,7 @@ fn classic_queue_of_celery_is_used_unchanged() {
 
 #[test]
 fn shop_runs_on_rabbitmq() {
-    let place = fresh();
+    let Some(place) = fresh() else { return };
     let ended = place.run(&example("shop"), &[]);
     assert_eq!(ended.code, Some(0), "{ended:?}");
     assert!(ended.out.starts_with("429 jobs through amqp://"), "{ended:?}");
@@ -161,23 +165,23 @@ fn shop_runs_on_rabbitmq() {
 
 #[test]
 fn async_celery_runs_on_rabbitmq() {
-    let (host, url) = with_rabbit(|rabbit| rabbit.fresh());
-    let place = Place::at(url);
+    let Some(rabbit) = xtask::rabbitmq() else { return };
+    let url = rabbit.fresh_url();
+    let (host, place) = (host(&url), Place::at(url.clone()));
     let mut program = Running::start(place.command(&example("async_celery"), &[]));
     program.until("the worker is ready");
     wait_for("its jobs", || {
         let counts = place.counts("Pikake.q");
         counts["ready"] == 0 && counts["consumers"] == 1
     });
-    let asked =
-        |what: &str| with_rabbit(|rabbit| rabbit.control(&format!("{what} -p {host}"))).join("\n");
+    let asked = |what: &str| control(&rabbit, &format!("{what} -p {host}")).join("\n");
     assert!(asked("list_exchanges").contains("Pikake.x\tdirect"));
     let bound = "Pikake.x\texchange\tPikake.q\tqueue\tPikake.k";
     assert!(asked("list_bindings").contains(bound), "{}", asked("list_bindings"));
     let consumers = asked("list_consumers");
     assert!(consumers.contains("Pikake.q") && consumers.contains("\t10\t"), "{consumers}");
-    let connections = with_rabbit(|rabbit| rabbit.control("list_connections vhost"));
-    assert_eq!(connections.iter().filter(|of| **of == host).count(), 1, "{connections:?}");
+    let connections = control(&rabbit, "list_connections vhost");
+    assert_eq!(connections.iter().filter(|of| *of == host).count(), 1, "{connections:?}");
     // Once a second.
     std::thread::sleep(std::time::Duration::from_millis(1500));
     program.signal(Signal::INT);
@@ -190,14 +194,14 @@ fn async_celery_runs_on_rabbitmq() {
 
 #[test]
 fn memory_alarm_of_the_broker_is_reported() {
-    let mut rabbit = Rabbit::start();
-    let place = Place::at(rabbit.fresh().1);
+    let Some(rabbit) = Server::start_or_skip(Kind::RabbitMq) else { return };
+    let place = Place::at(rabbit.fresh_url());
     let worker = place.worker(&application(), &["worker", "--connections", "2"]);
-    assert_eq!(rabbit.control("list_connections pid --no-table-headers").len(), 2);
-    rabbit.control("eval rabbit_alarm:set_alarm({{resource_limit,memory,node()},[]}).");
+    assert_eq!(control(&rabbit, "list_connections pid --no-table-headers").len(), 2);
+    control(&rabbit, "eval rabbit_alarm:set_alarm({{resource_limit,memory,node()},[]}).");
     let connection = || place.run(&pikake(), &["status", "--json"]).json()["connection"].clone();
     wait_for("the alarm", || connection() == "blocked: low on memory");
-    rabbit.control("eval rabbit_alarm:clear_alarm({resource_limit,memory,node()}).");
+    control(&rabbit, "eval rabbit_alarm:clear_alarm({resource_limit,memory,node()}).");
     wait_for("the end of the alarm", || connection() == "open");
     worker.signal(Signal::TERM);
     assert_eq!(worker.end().code, Some(0));

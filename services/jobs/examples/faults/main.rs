@@ -5,19 +5,18 @@
 //! cargo run --release -p pikake-jobs --example faults -- [sqlite|rabbitmq] [jobs] [workers]
 //! ```
 //!
-//! 100,000 jobs and 3 workers, unless it is said. RabbitMQ is installed and started by `scripts/real-server`. Prints
-//! the counts, and fails if a job was lost.
+//! 100,000 jobs and 3 workers, unless it is said. The program starts a RabbitMQ, which `cargo xtask install` installs.
+//! Prints the counts, and fails if a job was lost.
 
 mod plan;
 mod proxy;
-#[path = "../../tests/support/rabbit.rs"]
-mod rabbit;
 mod roles;
 mod run;
 
 use std::process::ExitCode;
 
 use plan::{Kind, Plan};
+use xtask::Server;
 
 fn main() -> ExitCode {
     if roles::play() {
@@ -39,7 +38,17 @@ fn main() -> ExitCode {
         eprintln!("how many jobs, and how many workers, are numbers");
         return ExitCode::from(2);
     };
-    let counts = run::run(&Plan::long(kind, jobs, workers));
+    let rabbit = match kind {
+        Kind::Sqlite => None,
+        Kind::Rabbit => match Server::start(xtask::Kind::RabbitMq) {
+            Ok(rabbit) => Some(rabbit),
+            Err(error) => {
+                eprintln!("{error}");
+                return ExitCode::FAILURE;
+            }
+        },
+    };
+    let counts = run::run(&Plan::long(jobs, workers), rabbit);
     println!("{counts}");
     match counts.is_good() {
         true => ExitCode::SUCCESS,

@@ -14,7 +14,6 @@ pub(crate) enum Kind {
 /// What a run does. Lengths of ranges are drawn.
 #[derive(Debug, Clone)]
 pub(crate) struct Plan {
-    pub(crate) kind: Kind,
     pub(crate) jobs: usize,
     /// Jobs are acknowledged before they run, so that some have to be lost.
     pub(crate) is_early: bool,
@@ -34,9 +33,8 @@ pub(crate) struct Plan {
 
 impl Plan {
     #[allow(dead_code, reason = "the test has another")]
-    pub(crate) fn long(kind: Kind, jobs: usize, workers: usize) -> Self {
+    pub(crate) fn long(jobs: usize, workers: usize) -> Self {
         Self {
-            kind,
             jobs,
             is_early: false,
             patience: Duration::from_secs(60),
@@ -51,7 +49,6 @@ impl Plan {
     #[allow(dead_code, reason = "the example has another")]
     pub(crate) fn short(kind: Kind) -> Self {
         Self {
-            kind,
             jobs: 2_000,
             is_early: false,
             patience: Duration::from_secs(60),

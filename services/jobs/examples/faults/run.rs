@@ -11,10 +11,10 @@ use pikake_jobs::{App, open};
 use pikake_kernel::Kernel;
 use pikake_net::TcpListener;
 use pikake_traps::{blocking, random, sleep, spawn};
+use xtask::Server;
 
-use crate::plan::{Counts, Kind, Plan};
+use crate::plan::{Counts, Plan};
 use crate::proxy::{Weather, proxy};
-use crate::rabbit::Rabbit;
 use crate::roles::{record, record_early, recorded, start};
 
 /// Tasks that send, each one job at a time.
@@ -26,16 +26,16 @@ const LOOK: Duration = Duration::from_millis(500);
 const LEFT_PATIENCE: Duration = Duration::from_secs(60);
 const QUEUE: &str = "pikake";
 
-pub(crate) fn run(plan: &Plan) -> Counts {
+/// On SQLite, or on a RabbitMQ on which nothing has run.
+pub(crate) fn run(plan: &Plan, rabbit: Option<Server>) -> Counts {
     let folder = tempfile::tempdir().expect("a folder");
     Kernel::new().expect("a kernel").run(async {
-        match plan.kind {
-            Kind::Sqlite => {
+        match rabbit {
+            None => {
                 let url = format!("sqlite://{}", folder.path().join("jobs.db").display());
                 under_faults(plan, &url, &url, None, folder.path()).await
             }
-            Kind::Rabbit => {
-                let mut rabbit = Rabbit::start();
+            Some(rabbit) => {
                 let direct = rabbit.fresh_url();
                 under_faults(plan, &direct.clone(), &direct, Some(rabbit), folder.path()).await
             }
@@ -52,7 +52,7 @@ async fn under_faults(
     plan: &Plan,
     direct: &str,
     mut url: &str,
-    rabbit: Option<Rabbit>,
+    rabbit: Option<Server>,
     place: &Path,
 ) -> Counts {
     let begun = Instant::now();
@@ -81,7 +81,7 @@ async fn under_faults(
         place.to_owned(),
         is_over.clone(),
     ));
-    let restarting = spawn(restart(rabbit, plan.restarts, is_over.clone()));
+    let restarting = spawn(restart(rabbit.clone(), plan.restarts, is_over.clone()));
 
     let sending = Rc::new(Sending { sent: Cell::new(0), confirmed: Cell::new(0) });
     let app = loop {
@@ -112,7 +112,7 @@ async fn under_faults(
     is_over.set(true);
     weather.is_bad.set(false);
     let kills = killing.await.expect("it kills");
-    let (restarts, rabbit) = restarting.await.expect("it restarts");
+    let restarts = restarting.await.expect("it restarts");
     drop(app);
     let (left, dead) = leftovers(direct, rabbit).await;
     for worker in workers.borrow_mut().iter_mut() {
@@ -189,42 +189,37 @@ async fn kill(
 const QUORUM_SAVES: Duration = Duration::from_secs(6);
 
 /// Kills the broker and starts it again.
-async fn restart(
-    mut rabbit: Option<Rabbit>,
-    every: Duration,
-    is_over: Rc<Cell<bool>>,
-) -> (usize, Option<Rabbit>) {
+async fn restart(rabbit: Option<Server>, every: Duration, is_over: Rc<Cell<bool>>) -> usize {
     let (mut restarts, mut since) = (0, Instant::now() + QUORUM_SAVES);
     while !is_over.get() {
         sleep(AGAIN).await.expect("it is not interrupted");
         if since.elapsed() < every {
             continue;
         }
-        let Some(mut lent) = rabbit.take() else { continue };
+        let Some(rabbit) = rabbit.clone() else { continue };
         let back = blocking(move || {
-            lent.command("kill");
+            rabbit.command("kill");
             std::thread::sleep(AGAIN * 10);
-            lent.command("start");
-            lent
+            rabbit.command("start");
         });
-        rabbit = Some(back.await.expect("it comes back"));
+        back.await.expect("it comes back");
         (restarts, since) = (restarts + 1, Instant::now());
     }
-    (restarts, rabbit)
+    restarts
 }
 
 /// So many of the dead are shown.
 const SHOWN: usize = 20;
 
 /// What is left at the broker once the workers have had the time to acknowledge.
-async fn leftovers(url: &str, mut rabbit: Option<Rabbit>) -> (u64, u64) {
+async fn leftovers(url: &str, rabbit: Option<Server>) -> (u64, u64) {
     let broker = open(url).await.expect("it connects");
     broker.declare(QUEUE, &Default::default()).await.expect("it is there");
     let (mut before, mut since) = (u64::MAX, Instant::now());
     loop {
         let counts = broker.counts(QUEUE).await.expect("they are counted");
         let mut left = counts.ready + counts.taken.unwrap_or(0) + counts.delayed;
-        if let Some(rabbit) = &mut rabbit {
+        if let Some(rabbit) = &rabbit {
             // Also those that were delivered and not acknowledged.
             let queues = rabbit.command("ctl list_queues -p case1 messages --no-table-headers");
             let all: u64 = queues.iter().filter_map(|line| line.trim().parse::<u64>().ok()).sum();

@@ -5,8 +5,6 @@ mod help;
 mod outcomes;
 mod place;
 mod queues;
-#[path = "../support/rabbit.rs"]
-mod rabbit;
 mod random;
 mod times;
 

@@ -9,6 +9,7 @@ use std::time::{Duration, Instant};
 use pikake_jobs::{Broker, JobId, Message, OutcomeState, QueueOptions, SqliteBroker};
 use pikake_kernel::Kernel;
 use pikake_traps::{sleep, timeout_after, wall_time};
+use rustix::process::{Pid, Signal, kill_process};
 use tempfile::TempDir;
 
 const PLACE: &str = "PIKAKE_HANGS_PLACE";
@@ -39,9 +40,8 @@ pub(crate) fn play() {
     });
 }
 
-fn signal(child: &Child, signal: &str) {
-    let id = child.id().to_string();
-    assert!(Command::new("kill").args([signal, &id]).status().unwrap().success());
+fn signal(child: &Child, signal: Signal) {
+    kill_process(Pid::from_child(child), signal).unwrap();
 }
 
 #[test]
@@ -57,7 +57,7 @@ fn only_a_hung_process_loses_its_messages() {
         while !place.join("taken").exists() {
             sleep(Duration::from_millis(10)).await.unwrap();
         }
-        signal(&hung, "-STOP");
+        signal(&hung, Signal::STOP);
         let stopped = Instant::now();
         lives.publish("work", message("kept"), None).await.unwrap();
         let mut keeps = lives.consume("work", 1).await.unwrap();

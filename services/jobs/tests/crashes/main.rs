@@ -9,8 +9,6 @@ mod kills;
 mod plan;
 #[path = "../../examples/faults/proxy.rs"]
 mod proxy;
-#[path = "../support/rabbit.rs"]
-mod rabbit;
 #[path = "../../examples/faults/roles.rs"]
 mod roles;
 #[path = "../../examples/faults/run.rs"]
@@ -19,6 +17,7 @@ mod run;
 use std::time::Duration;
 
 use plan::{Kind, Plan};
+use xtask::Server;
 
 /// What a process does that was started by one of the tests; nothing in the tests' own.
 #[test]
@@ -28,8 +27,19 @@ fn role() {
     kills::play();
 }
 
+/// The broker of a run: a RabbitMQ, or none for SQLite. Without it, the test is skipped.
+#[track_caller]
+fn broker(kind: Kind) -> Option<Option<Server>> {
+    match kind {
+        Kind::Sqlite => Some(None),
+        Kind::Rabbit => Server::start_or_skip(xtask::Kind::RabbitMq).map(Some),
+    }
+}
+
+#[track_caller]
 fn each_job_is_done(kind: Kind) {
-    let counts = run::run(&Plan::short(kind));
+    let Some(broker) = broker(kind) else { return };
+    let counts = run::run(&Plan::short(kind), broker);
     println!("{counts}");
     assert!(counts.is_good(), "{counts}");
     assert!(counts.kills > 3, "{counts}");
@@ -39,9 +49,12 @@ fn each_job_is_done(kind: Kind) {
 }
 
 /// The count is no good if it does not see what is lost.
+#[track_caller]
 fn what_is_lost_is_seen(kind: Kind) {
+    let Some(broker) = broker(kind) else { return };
     let short = Plan::short(kind);
-    let counts = run::run(&Plan { is_early: true, patience: Duration::from_secs(8), ..short });
+    let early = Plan { is_early: true, patience: Duration::from_secs(8), ..short };
+    let counts = run::run(&early, broker);
     println!("{counts}");
     assert!(counts.lost() > 0 && !counts.is_good(), "{counts}");
     assert_eq!(counts.left, 0, "{counts}");

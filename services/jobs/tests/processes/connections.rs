@@ -12,8 +12,6 @@ use pikake_macros::job;
 use pikake_sync::Event;
 use pikake_traps::{blocking, sleep, spawn};
 
-use crate::rabbit::Rabbit;
-
 thread_local! {
     /// How many jobs wait for [`GO_ON`], and what they wait for.
     static WAITING: Cell<usize> = const { Cell::new(0) };
@@ -51,7 +49,7 @@ fn in_a_process(folder: PathBuf, number: usize) -> u32 {
 }
 
 /// How many connections there are to a virtual host, and how many channels.
-fn counted(rabbit: &mut Rabbit, host: &str) -> (usize, usize) {
+fn counted(rabbit: &xtask::Server, host: &str) -> (usize, usize) {
     let lines = rabbit.command("ctl list_connections vhost channels --no-table-headers");
     let ours = lines.iter().filter_map(|line| line.strip_prefix(host));
     let channels: Vec<usize> =
@@ -76,13 +74,14 @@ pub(crate) fn run_if_child() {
 }
 
 pub(crate) fn one_connection_for_all_jobs() {
+    let Some(rabbit) = xtask::rabbitmq() else { return };
     let note = note(std::process::id());
-    let mut rabbit = Rabbit::start();
     for jobs in [1, 20, 100] {
         let url = rabbit.fresh_url();
         std::fs::write(&note, &url).unwrap();
         let host = url.rsplit('/').next().expect("a virtual host").to_owned();
-        rabbit = Kernel::new().unwrap().run(async move {
+        let rabbit = rabbit.clone();
+        Kernel::new().unwrap().run(async move {
             // Besides those that wait, one at a time.
             let app = app(&url).processes(jobs).concurrency(2 * jobs + 1).connect().await.unwrap();
             let worker = spawn(app.run_worker());
@@ -104,12 +103,8 @@ pub(crate) fn one_connection_for_all_jobs() {
                 threaded.push(in_a_thread.delay(number).await.unwrap());
             }
             // Asked in a thread: the broker is not to find the connection idle for long.
-            let (rabbit, (connections, channels)) = blocking(move || {
-                let counted = counted(&mut rabbit, &host);
-                (rabbit, counted)
-            })
-            .await
-            .unwrap();
+            let (connections, channels) =
+                blocking(move || counted(&rabbit, &host)).await.unwrap();
             println!(
                 "{jobs} jobs at a time, and in {jobs} processes: {connections} connection, {channels} channels"
             );
@@ -127,7 +122,6 @@ pub(crate) fn one_connection_for_all_jobs() {
             assert_eq!(processes.len(), jobs);
             worker.request_cancel("the test is over");
             worker.await.unwrap().unwrap();
-            rabbit
         });
     }
     std::fs::remove_file(note).unwrap();

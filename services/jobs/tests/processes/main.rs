@@ -1,8 +1,6 @@
 //! Jobs in worker processes, for real: this program is its own worker process, so it has no harness.
 
 mod connections;
-#[path = "../support/rabbit.rs"]
-mod rabbit;
 mod trouble;
 
 use std::fs;
@@ -16,6 +14,7 @@ use pikake_kernel::Kernel;
 use pikake_macros::job;
 use pikake_sync::Promise;
 use pikake_traps::{sleep, spawn};
+use rustix::process::{Pid, Signal, kill_process};
 
 const SECOND: Duration = Duration::from_secs(1);
 /// How long anything here may take.
@@ -49,7 +48,7 @@ fn kills(folder: PathBuf, times: usize) -> u32 {
     let before = fs::read_dir(&folder).unwrap().count();
     if before < times {
         fs::write(folder.join(before.to_string()), "").unwrap();
-        Command::new("kill").args(["-9", &id().to_string()]).status().unwrap();
+        kill(id(), Signal::KILL);
         std::thread::sleep(PATIENCE);
     }
     current_job().attempt()
@@ -219,9 +218,9 @@ fn shutdown_kills_and_requeues_an_endless_job() {
     assert_eq!(kernel.run(async { store.open().counts("pikake").await.unwrap().ready }), 1);
 }
 
-fn kill(process: u32, signal: &str) {
-    let status = Command::new("kill").args([signal, &process.to_string()]).status().unwrap();
-    assert!(status.success());
+fn kill(process: u32, signal: Signal) {
+    let process = process.try_into().ok().and_then(Pid::from_raw).unwrap();
+    kill_process(process, signal).unwrap();
 }
 
 /// A terminal's Ctrl-C and a service manager's stop go to the worker's processes, too.
@@ -234,8 +233,8 @@ fn signal_to_the_worker_spares_its_processes() {
             sleep(Duration::from_millis(5)).await.unwrap();
         }
         let process = fs::read_to_string(&note).unwrap().parse().unwrap();
-        kill(process, "-INT");
-        kill(process, "-TERM");
+        kill(process, Signal::INT);
+        kill(process, Signal::TERM);
         assert_eq!(job.wait().await.unwrap(), 0);
     });
     assert_eq!(app.stats().all.given_back, 0);
@@ -246,7 +245,7 @@ fn dead_idle_process_is_replaced() {
     let app = app(&MemoryStore::new()).processes(1);
     with_worker(&app, async |_| {
         let (first, ..) = whoami.delay().await.unwrap().wait().await.unwrap();
-        kill(first, "-KILL");
+        kill(first, Signal::KILL);
         wait_for(|| !is_alive(first), "its end");
         let (second, ..) = whoami.delay().await.unwrap().wait().await.unwrap();
         assert_ne!(first, second);

@@ -12,8 +12,8 @@ use pikake_kernel::Kernel;
 use pikake_macros::job;
 use pikake_sync::Event;
 use pikake_traps::{elapsed_since, now, sleep, spawn, timeout_after};
+use xtask::Kind;
 
-use crate::rabbit::Rabbit;
 use crate::server::Server;
 
 const MOMENT: Duration = Duration::from_millis(20);
@@ -48,13 +48,15 @@ fn app_at(server: &Server) -> App {
 }
 
 /// Of one test at a time, since an alarm is one of the whole broker. It ends when this process does.
-static RABBIT: Mutex<Option<Rabbit>> = Mutex::new(None);
+static RABBIT: Mutex<Option<xtask::Server>> = Mutex::new(None);
 
 fn on_a_server<F: Future<Output = ()>>(test: impl FnOnce(Server) -> F) {
     let mut rabbit = RABBIT.lock().unwrap_or_else(PoisonError::into_inner);
-    let server = Server::of(rabbit.take().unwrap_or_else(Rabbit::start));
-    Kernel::new().unwrap().run(test(server.clone()));
-    *rabbit = server.take();
+    if rabbit.is_none() {
+        *rabbit = xtask::Server::start_or_skip(Kind::RabbitMq);
+    }
+    let Some(rabbit) = rabbit.clone() else { return };
+    Kernel::new().unwrap().run(test(Server::of(rabbit)));
 }
 
 async fn until(mut is_so: impl FnMut() -> bool) {

@@ -7,6 +7,7 @@ mod python;
 mod to_celery;
 
 use std::future::Future;
+use std::path::Path;
 use std::rc::Rc;
 use std::time::Duration;
 
@@ -21,11 +22,11 @@ pub(crate) const QUEUE: &str = "celery";
 const HANG: Duration = Duration::from_secs(120);
 
 /// Runs a case on a real kernel, with a broker in which there is nothing.
-pub(crate) fn with_celery<F: Future>(case: impl FnOnce(&'static str, String) -> F) {
-    let Some(python) = python::python() else { return };
-    let url = crate::rabbit::fresh_url();
+pub(crate) fn with_celery<F: Future>(case: impl FnOnce(Rc<Path>, String) -> F) {
+    let Some(python) = xtask::needs::CELERY.find_or_skip() else { return };
+    let Some(url) = xtask::fresh_url() else { return };
     let kernel = Kernel::new().unwrap();
-    kernel.run(async { timeout_after(HANG, case(python, url)).await }).expect("it hangs");
+    kernel.run(async { timeout_after(HANG, case(python.into(), url)).await }).expect("it hangs");
 }
 
 /// An application whose queue looks like Celery's.

@@ -6,8 +6,6 @@ mod celery;
 mod end_to_end;
 #[cfg(feature = "amqp")]
 mod odd;
-#[path = "../support/rabbit.rs"]
-mod rabbit;
 #[cfg(feature = "amqp")]
 #[path = "../support/server.rs"]
 mod server;

@@ -8,6 +8,7 @@ use pikake_jobs::{AmqpBroker, App, Broker, BrokerError, Message, QueueOptions, S
 use pikake_kernel::Kernel;
 use pikake_macros::job;
 use pikake_traps::{spawn, timeout_after, wall_time};
+use xtask::Kind;
 
 use crate::server::Server;
 
@@ -23,8 +24,9 @@ async fn length(text: String) -> usize {
 
 #[test]
 fn neighbours_of_messages_too_large_are_answered() {
+    let Some(rabbit) = xtask::Server::start_or_skip(Kind::RabbitMq) else { return };
+    let server = Server::of(rabbit);
     Kernel::new().unwrap().run(async {
-        let server = Server::start();
         let limit = format!("ctl eval application:set_env(rabbit,max_message_size,{LARGEST}).");
         server.command(limit).await;
         let app = App::new(server.url()).unwrap().jobs(length).connect().await.unwrap();
@@ -73,7 +75,7 @@ fn neighbours_of_messages_too_large_are_answered() {
 
 #[test]
 fn neighbours_of_a_missing_exchange_all_arrive() {
-    let url = crate::rabbit::fresh_url();
+    let Some(url) = xtask::fresh_url() else { return };
     Kernel::new().unwrap().run(async {
         let broker = AmqpBroker::open(&url).await.unwrap();
         broker.declare("jobs", &QueueOptions::default()).await.unwrap();
@@ -117,7 +119,7 @@ fn neighbours_of_a_missing_exchange_all_arrive() {
 /// RabbitMQ adds `x-delivery-count` to the header upon redelivery.
 #[test]
 fn redelivered_header_that_fills_a_frame_arrives() {
-    let url = crate::rabbit::fresh_url();
+    let Some(url) = xtask::fresh_url() else { return };
     Kernel::new().unwrap().run(async {
         let broker = AmqpBroker::open(&url).await.unwrap();
         broker.declare("jobs", &QueueOptions::default()).await.unwrap();

@@ -2,38 +2,22 @@
 
 #![allow(dead_code, reason = "not every test needs all of it")]
 
-use std::cell::RefCell;
-use std::rc::Rc;
-
 use pikake_traps::blocking;
 
-use crate::rabbit::Rabbit;
-
-/// The broker, whose commands are given in a thread.
+/// The broker, and a virtual host of it that was empty. Commands are given in a thread.
 #[derive(Clone)]
 pub(crate) struct Server {
-    rabbit: Rc<RefCell<Option<Rabbit>>>,
-    port: u16,
+    rabbit: xtask::Server,
     url: String,
 }
 
 impl Server {
-    pub(crate) fn start() -> Self {
-        Self::of(Rabbit::start())
-    }
-
-    pub(crate) fn of(mut rabbit: Rabbit) -> Self {
-        let (port, url) = (rabbit.port(), rabbit.fresh_url());
-        Self { rabbit: Rc::new(RefCell::new(Some(rabbit))), port, url }
-    }
-
-    /// For somebody else's use.
-    pub(crate) fn take(&self) -> Option<Rabbit> {
-        self.rabbit.take()
+    pub(crate) fn of(rabbit: xtask::Server) -> Self {
+        Self { url: rabbit.fresh_url(), rabbit }
     }
 
     pub(crate) fn port(&self) -> u16 {
-        self.port
+        self.rabbit.port()
     }
 
     /// Of a virtual host that was empty.
@@ -41,18 +25,10 @@ impl Server {
         &self.url
     }
 
-    /// As [`Rabbit::command`].
+    /// As [`xtask::Server::command`].
     pub(crate) async fn command(&self, command: String) -> Vec<String> {
-        let rabbit = self.rabbit.take().expect("one command at a time");
-        let (rabbit, said) = blocking(move || {
-            let mut rabbit = rabbit;
-            let said = rabbit.command(&command);
-            (rabbit, said)
-        })
-        .await
-        .unwrap();
-        self.rabbit.replace(Some(rabbit));
-        said
+        let rabbit = self.rabbit.clone();
+        blocking(move || rabbit.command(&command)).await.unwrap()
     }
 
     /// Lets it be short of memory, or not any more.

@@ -89,7 +89,7 @@ fn values_arguments_and_failures() {
             // Nobody wants to know.
             {"task": "tests.add", "args": [1, 2], "options": {"ignore_result": true}, "timeout": 1},
         ]);
-        let told = python::send(python, &url, calls).await;
+        let told = python::send(&python, &url, calls).await;
         let values: Vec<_> = told[..7].iter().map(|told| told["value"].clone()).collect();
         assert_eq!(
             values,
@@ -120,7 +120,7 @@ fn times_are_kept() {
             {"task": "tests.now", "options": {"countdown": 0}},
             {"task": "tests.now", "options": {"countdown": 4, "expires": 60}},
         ]);
-        let told = python::send(python, &url, calls).await;
+        let told = python::send(&python, &url, calls).await;
         for (told, wait) in told.iter().zip([5.0, 0.0, 4.0]) {
             let took = told["value"].as_f64().expect("a time") - told["sent"].as_f64().unwrap();
             // It may be a busy machine, but the time has come.
@@ -144,7 +144,7 @@ fn what_has_expired_is_revoked() {
             // Celery says that this has expired when it sends it.
             {"task": "tests.now", "options": {"expires": -5}, "timeout": 10},
         ]);
-        let told = python::send(python, &url, calls).await;
+        let told = python::send(&python, &url, calls).await;
         failed(&told[1], "REVOKED", "TaskRevokedError", "expired");
         assert_eq!(told[2]["state"], "SUCCESS", "{told:?}");
         failed(&told[3], "REVOKED", "TaskRevokedError", "expired");

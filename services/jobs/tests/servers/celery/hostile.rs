@@ -121,7 +121,7 @@ fn a_worker_outlives_whatever_is_in_its_queue() {
             {"task": "tests.add", "args": [2, 4], "options": {"app_id": "\u{ff}"}, "timeout": 5},
             {"task": "tests.add", "args": [2, 3]},
         ]);
-        let told = python::send(python, &url, calls).await;
+        let told = python::send(&python, &url, calls).await;
         assert_eq!(told[0]["kind"], "TimeoutError", "{told:?}");
         assert_eq!(told[1]["value"], 5);
         while dead(&app).await < cases.len() as u64 {

@@ -14,7 +14,7 @@ const SECOND: Duration = Duration::from_secs(1);
 fn values_and_failures_come_back() {
     with_celery(async |python, url| {
         let app = app(&url).connect().await.unwrap();
-        let mut worker = python::Worker::start(python, &url, super::QUEUE);
+        let mut worker = python::Worker::start(&python, &url, super::QUEUE);
         let send = async |call: Call<Value>| call.send().await.unwrap();
 
         let sum = send(Call::named("tests.add", (2, 3))).await;
@@ -63,7 +63,7 @@ fn values_and_failures_come_back() {
 fn times_are_kept() {
     with_celery(async |python, url| {
         let _app = app(&url).connect().await.unwrap();
-        let _worker = python::Worker::start(python, &url, super::QUEUE);
+        let _worker = python::Worker::start(&python, &url, super::QUEUE);
         let sent = SystemTime::UNIX_EPOCH.elapsed().unwrap().as_secs_f64();
         let later = Call::<f64>::named("tests.now", ()).countdown(2 * SECOND).send().await.unwrap();
         let at = SystemTime::now() + SECOND;
