@@ -14,7 +14,8 @@ use crate::test::test;
 const LIMIT: Duration = Duration::from_secs(10 * 60);
 
 /// Features of the facade, each of which builds without the others.
-const FEATURES: [&str; 13] = [
+const FEATURES: [&str; 15] = [
+    "log-to-stderr",
     "signals",
     "process",
     "watch",
@@ -23,6 +24,7 @@ const FEATURES: [&str; 13] = [
     "tokio-io",
     "futures-io",
     "http",
+    "axum",
     "tokio",
     "jobs",
     "jobs-sqlite",

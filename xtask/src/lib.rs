@@ -32,7 +32,7 @@ pub fn root() -> &'static Path {
 /// Cargo's target folder, into which this program was built.
 pub fn target() -> PathBuf {
     let this = std::env::current_exe().unwrap_or_default();
-    // Cargo marks the folder, so its place and the folders below it may be any.
-    let marked = this.ancestors().find(|folder| folder.join("CACHEDIR.TAG").is_file());
+    // Cargo keeps this file there, so the folder's place and the folders below it may be any.
+    let marked = this.ancestors().find(|folder| folder.join(".rustc_info.json").is_file());
     marked.map_or_else(|| root().join("target"), Path::to_owned)
 }
