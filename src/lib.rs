@@ -186,16 +186,19 @@ pub use pikake_os::{fs, stdio};
 
 mod select;
 
-/// [`traps/TRAPS.md`]: crate::traps
+/// How a task is interrupted, and how it can clean up: a chapter of the book.
+///
 #[doc = include_str!("../docs/interruption.md")]
 pub mod interruption {}
 
-/// From a test to a bug that is found, repeated, reduced and fixed.
+/// From a test to a bug that is found, repeated, reduced and fixed: a chapter of the book.
 ///
 #[doc = include_str!("../docs/simulation.md")]
 pub mod simulation {}
 
 #[cfg(feature = "jobs")]
+/// Typed work that runs later, in another process or on another machine.
+///
 #[doc = include_str!("../docs/jobs.md")]
 pub mod jobs {
     pub use pikake_jobs::*;

@@ -55,6 +55,7 @@ const HOUSE: [(&str, u8, &[&str]); 18] = [
     ),
     // Shows what others can build on the roof; nobody imports it.
     ("pikake-libraries", 5, &["pikake"]),
+    ("pikake-tutorial", 5, &["pikake"]),
     // The command line of what has jobs, and a program with some.
     ("pikake-cli", 5, &["pikake"]),
 ];

@@ -1,0 +1,192 @@
+//! Runs the program at each of its stages, and compares its output with what the tutorial shows.
+
+use std::io::{BufRead, BufReader, Read, Write};
+use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::path::PathBuf;
+use std::process::{Child, ChildStdout, Command, Output, Stdio};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use rustix::process::{Pid, Signal, kill_process};
+
+/// Runs a stage that ends by itself. Its standard output must be the file that the tutorial shows.
+#[track_caller]
+fn prints(program: &str, expected: &str) -> Output {
+    let output = Command::new(program).stdin(Stdio::null()).output().expect("the stage runs");
+    let errors = String::from_utf8_lossy(&output.stderr);
+    assert_eq!(String::from_utf8_lossy(&output.stdout), expected, "{errors}");
+    assert!(output.status.success(), "{}: {errors}", output.status);
+    output
+}
+
+/// A stage that runs until it gets SIGINT.
+struct Running {
+    process: Child,
+    output: BufReader<ChildStdout>,
+    directory: PathBuf,
+}
+
+impl Running {
+    /// Starts a stage in an empty directory of its own.
+    fn start(stage: &str, program: &str, arguments: &[String]) -> Self {
+        let directory = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join(stage);
+        std::fs::create_dir_all(&directory).expect("a directory");
+        let mut command = Command::new(program);
+        command.args(arguments).current_dir(&directory);
+        command.stdin(Stdio::null()).stdout(Stdio::piped());
+        let mut process = command.spawn().expect("the stage starts");
+        let output = BufReader::new(process.stdout.take().expect("it is piped"));
+        Self { process, output, directory }
+    }
+
+    fn next_line(&mut self) -> String {
+        let mut line = String::new();
+        self.output.read_line(&mut line).expect("a line of text");
+        line
+    }
+
+    /// Reads the address of the page, which the stage prints first.
+    fn address(&mut self) -> SocketAddr {
+        let line = self.next_line();
+        let address = line.rsplit([' ', '/']).next().expect("a word");
+        address.trim().parse().unwrap_or_else(|_| panic!("{line:?} has no address"))
+    }
+
+    fn signal(&self, signal: Signal) {
+        let process = Pid::from_child(&self.process);
+        kill_process(process, signal).expect("the stage runs");
+    }
+
+    /// Ends the stage as Ctrl-C does, and returns the rest of its output.
+    fn end(mut self) -> String {
+        self.signal(Signal::INT);
+        let mut rest = String::new();
+        self.output.read_to_string(&mut rest).expect("text");
+        let status = self.process.wait().expect("the stage ends");
+        assert!(status.success(), "{status}");
+        rest
+    }
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        let _ = self.process.kill();
+        let _ = self.process.wait();
+    }
+}
+
+/// Starts a service that answers each `ping` with `pong`.
+fn service() -> SocketAddr {
+    let listener = TcpListener::bind("127.0.0.1:0").expect("a listener");
+    let address = listener.local_addr().expect("an address");
+    thread::spawn(move || {
+        for stream in listener.incoming() {
+            let mut stream = stream.expect("a connection");
+            let mut ping = [0; 5];
+            if stream.read_exact(&mut ping).is_ok() {
+                let _ = stream.write_all(b"pong\n");
+            }
+        }
+    });
+    address
+}
+
+/// A port that no service uses.
+const NOWHERE: &str = "127.0.0.1:1";
+
+#[test]
+fn hello() {
+    let output = prints(env!("CARGO_BIN_EXE_hello"), include_str!("../output/hello.txt"));
+    assert!(output.stderr.is_empty());
+}
+
+#[test]
+fn children() {
+    prints(env!("CARGO_BIN_EXE_children"), include_str!("../output/children.txt"));
+}
+
+#[test]
+fn timeout() {
+    prints(env!("CARGO_BIN_EXE_timeout"), include_str!("../output/timeout.txt"));
+}
+
+#[test]
+fn cancel() {
+    let mut stage = Running::start("cancel", env!("CARGO_BIN_EXE_cancel"), &[]);
+    let page: String = (0..3).map(|_| stage.next_line()).collect();
+    let next_round = stage.next_line();
+    let saved = stage.directory.join("page.txt");
+    let rest = stage.end();
+    assert_eq!(format!("{page}{next_round}{rest}"), include_str!("../output/cancel.txt"));
+    assert_eq!(std::fs::read_to_string(saved).expect("it is saved"), page);
+}
+
+/// Reads the page until it has these lines: the first check takes a moment.
+#[track_caller]
+fn has_page(address: SocketAddr, expected: &str) {
+    loop {
+        let mut page = String::new();
+        let mut stream = TcpStream::connect(address).expect("the server listens");
+        stream.read_to_string(&mut page).expect("text");
+        if page == expected {
+            return;
+        }
+        let is_begin = page.lines().all(|line| expected.contains(line));
+        assert!(is_begin && page.lines().count() < expected.lines().count(), "{page}");
+        thread::yield_now();
+    }
+}
+
+#[test]
+fn server() {
+    let services = [format!("db={}", service()), format!("web={NOWHERE}")];
+    let arguments = ["127.0.0.1:0".to_owned()].into_iter().chain(services).collect::<Vec<_>>();
+    let mut stage = Running::start("server", env!("CARGO_BIN_EXE_server"), &arguments);
+    has_page(stage.address(), include_str!("../output/server.txt"));
+    assert_eq!(stage.end(), "cancelled: SIGINT\n");
+}
+
+/// A service that accepts connections and never answers.
+fn silent_service() -> SocketAddr {
+    let listener = TcpListener::bind("127.0.0.1:0").expect("a listener");
+    let address = listener.local_addr().expect("an address");
+    thread::spawn(move || {
+        let streams: Vec<_> = listener.incoming().collect();
+        drop(streams);
+    });
+    address
+}
+
+/// A list without the lines of places that are not in the tutorial.
+fn shown(list: &str) -> String {
+    let lines =
+        list.lines().filter(|line| !line.is_empty()).map(|line| match line.split_once(".rs:") {
+            Some((place, _)) if !place.contains("examples/tutorial") => format!("{place}.rs:…\n"),
+            _ => format!("{line}\n"),
+        });
+    lines.collect()
+}
+
+#[test]
+fn live() {
+    let services = [format!("db={}", service()), format!("web={}", silent_service())];
+    let arguments = ["127.0.0.1:0".to_owned()].into_iter().chain(services).collect::<Vec<_>>();
+    let mut stage = Running::start("live", env!("CARGO_BIN_EXE_live"), &arguments);
+    stage.address();
+    // Ask until `db` has answered and `web` is asked: most of the time both checks pause.
+    let expected = include_str!("../output/live.txt");
+    let end = Instant::now() + Duration::from_secs(30);
+    loop {
+        stage.signal(Signal::USR1);
+        let mut list = String::new();
+        while !list.ends_with("\n\n") {
+            list.push_str(&stage.next_line());
+        }
+        let list = shown(&list);
+        if list == expected {
+            break;
+        }
+        assert!(Instant::now() < end, "the list is now:\n{list}");
+    }
+    stage.end();
+}

@@ -1,0 +1,133 @@
+//! The book in `docs/`: its pages are listed, its links lead to pages, and each of its Rust blocks is tested.
+
+use std::collections::BTreeSet;
+use std::fs;
+use std::path::{Path, PathBuf};
+
+fn root() -> &'static Path {
+    Path::new(env!("CARGO_MANIFEST_DIR"))
+}
+
+/// The pages of the book, without its summary.
+fn pages() -> BTreeSet<PathBuf> {
+    let mut pages = BTreeSet::new();
+    let mut folders = vec![root().join("docs")];
+    while let Some(folder) = folders.pop() {
+        for entry in fs::read_dir(&folder).unwrap() {
+            let path = entry.unwrap().path();
+            if path.is_dir() {
+                folders.push(path);
+            } else if path.extension().is_some_and(|kind| kind == "md") {
+                pages.insert(path);
+            }
+        }
+    }
+    assert!(pages.remove(&root().join("docs/SUMMARY.md")));
+    pages
+}
+
+/// A block of code: its language, and its lines.
+struct Block<'a> {
+    language: &'a str,
+    lines: Vec<&'a str>,
+}
+
+/// The blocks of code of a page, and the lines outside of them.
+fn parts(text: &str) -> (Vec<Block<'_>>, Vec<&str>) {
+    let (mut blocks, mut outside) = (Vec::<Block<'_>>::new(), Vec::new());
+    let mut is_inside = false;
+    for line in text.lines() {
+        match line.strip_prefix("```") {
+            Some(_) if is_inside => is_inside = false,
+            Some(language) => {
+                is_inside = true;
+                blocks.push(Block { language, lines: Vec::new() });
+            }
+            None if is_inside => blocks.last_mut().unwrap().lines.push(line),
+            None => outside.push(line),
+        }
+    }
+    assert!(!is_inside, "a block is not closed");
+    (blocks, outside)
+}
+
+/// The targets of the links in a line.
+fn links(line: &str) -> impl Iterator<Item = &str> {
+    line.split("](").skip(1).filter_map(|rest| rest.split(')').next())
+}
+
+/// The file, and the part of the file, that a block includes.
+fn included<'a>(block: &Block<'a>) -> Option<(&'a str, Option<&'a str>)> {
+    let [line] = block.lines[..] else { return None };
+    let target = line.strip_prefix("{{#include ")?.strip_suffix("}}")?;
+    Some(target.split_once(':').map_or((target, None), |(file, part)| (file, Some(part))))
+}
+
+fn shown(page: &Path) -> String {
+    page.strip_prefix(root()).unwrap().display().to_string()
+}
+
+#[test]
+fn summary_lists_every_page() {
+    let summary = fs::read_to_string(root().join("docs/SUMMARY.md")).unwrap();
+    let listed: BTreeSet<PathBuf> =
+        summary.lines().flat_map(links).map(|link| root().join("docs").join(link)).collect();
+    assert_eq!(listed, pages());
+}
+
+/// A link to a file outside of `docs` would be broken in the rendered book.
+#[test]
+fn links_lead_to_pages() {
+    let pages = pages();
+    for page in &pages {
+        let text = fs::read_to_string(page).unwrap();
+        for link in parts(&text).1.into_iter().flat_map(links) {
+            if link.starts_with("https://") || link.starts_with('#') {
+                continue;
+            }
+            let file = link.split('#').next().unwrap();
+            let target = page.parent().unwrap().join(file).canonicalize();
+            let is_page = target.is_ok_and(|target| {
+                pages.iter().any(|page| page.canonicalize().is_ok_and(|page| page == target))
+            });
+            assert!(is_page, "{}: {link} is no page", shown(page));
+        }
+    }
+}
+
+/// A Rust block is a part of a file that cargo builds, or it is on a page whose examples `src/lib.rs` tests.
+#[test]
+fn rust_blocks_are_tested() {
+    let facade = fs::read_to_string(root().join("src/lib.rs")).unwrap();
+    for page in pages() {
+        let name = shown(&page);
+        let is_tested = facade.contains(&format!("include_str!(\"../{name}\")"));
+        let text = fs::read_to_string(&page).unwrap();
+        for block in parts(&text).0.iter().filter(|block| block.language.starts_with("rust")) {
+            let is_built = included(block).is_some_and(|(file, _)| file.ends_with(".rs"));
+            assert!(is_built != is_tested, "{name}: the block {:?} …", block.lines[0]);
+        }
+    }
+}
+
+/// Programs and their outputs are included from files, which tests build, run and compare.
+#[test]
+fn included_parts_exist() {
+    let mut count = 0;
+    for page in pages() {
+        let text = fs::read_to_string(&page).unwrap();
+        for (file, part) in parts(&text).0.iter().filter_map(included) {
+            let path = page.parent().unwrap().join(file);
+            let source = fs::read_to_string(&path)
+                .unwrap_or_else(|error| panic!("{}: {file}: {error}", shown(&page)));
+            let lines: Vec<&str> = source.lines().map(str::trim).collect();
+            for marker in part.iter().flat_map(|part| {
+                [format!("// ANCHOR: {part}"), format!("// ANCHOR_END: {part}")]
+            }) {
+                assert!(lines.contains(&&*marker), "{}: {file} has no {marker}", shown(&page));
+            }
+            count += 1;
+        }
+    }
+    assert!(count > 20, "only {count} parts are included");
+}
