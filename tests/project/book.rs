@@ -121,9 +121,10 @@ fn included_parts_exist() {
             let source = fs::read_to_string(&path)
                 .unwrap_or_else(|error| panic!("{}: {file}: {error}", shown(&page)));
             let lines: Vec<&str> = source.lines().map(str::trim).collect();
-            for marker in part.iter().flat_map(|part| {
-                [format!("// ANCHOR: {part}"), format!("// ANCHOR_END: {part}")]
-            }) {
+            for marker in part
+                .iter()
+                .flat_map(|part| [format!("// ANCHOR: {part}"), format!("// ANCHOR_END: {part}")])
+            {
                 assert!(lines.contains(&&*marker), "{}: {file} has no {marker}", shown(&page));
             }
             count += 1;

@@ -33,6 +33,7 @@ pub(crate) fn router(shop: Shop) -> Router {
         .with_state(Local::new(shop))
 }
 
+// ANCHOR: handler
 /// A handler that waits on traps, and rolls back if it is interrupted.
 async fn slow(State(shop): State<Local<Shop>>) -> String {
     shop.orders.set(shop.orders.get() + 1);
@@ -45,11 +46,13 @@ async fn slow(State(shop): State<Local<Shop>>) -> String {
     }
     "ordered\n".to_owned()
 }
+// ANCHOR_END: handler
 
 async fn orders(State(shop): State<Local<Shop>>) -> Json<[u64; 2]> {
     Json([shop.orders.get(), shop.given_up.get()])
 }
 
+// ANCHOR: main
 #[pikake::main(signals)]
 async fn main() -> Result<(), Box<dyn Error>> {
     let address = std::env::args().nth(1).unwrap_or_else(|| "127.0.0.1:8080".to_owned());
@@ -59,3 +62,4 @@ async fn main() -> Result<(), Box<dyn Error>> {
     println!("{report}");
     Ok(())
 }
+// ANCHOR_END: main
