@@ -360,6 +360,15 @@ pub mod prelude {
 #[cfg(doctest)]
 #[doc = include_str!("../README.md")]
 struct Readme;
+/// The other chapters of the book, whose examples are tested with those of this crate.
+#[cfg(doctest)]
+mod book {
+    #[doc = include_str!("../docs/primitive.md")]
+    mod primitive {}
+
+    #[doc = include_str!("../docs/tokio.md")]
+    mod tokio {}
+}
 
 /// The functions that the expanded attribute macros call.
 #[doc(hidden)]
