@@ -27,6 +27,7 @@ use pikake::{Kernel, KernelHandle};
 const KERNEL: Token = Token(0);
 const OWN: Token = Token(1);
 
+// ANCHOR: main
 fn main() -> io::Result<()> {
     let kernel = Kernel::new()?;
     let (mut own, writer) = UnixStream::pair()?;
@@ -70,3 +71,4 @@ fn send_work(kernel: &KernelHandle, mut writer: UnixStream) {
     };
     kernel.spawn(work).expect("the kernel lives until this thread has ended");
 }
+// ANCHOR_END: main

@@ -125,6 +125,7 @@ impl State {
     }
 }
 
+// ANCHOR: kernel
 /// A kernel of this thread; it ends when this is dropped.
 #[derive(Debug)]
 pub(crate) struct Reference {
@@ -143,12 +144,14 @@ impl Reference {
         let kernel = Rc::new(Naive { local, state: RefCell::default() });
         Self { _listed: door::register(kernel.clone()), kernel }
     }
+    // ANCHOR_END: kernel
 
     fn inside<R>(&self, work: impl FnOnce(&Naive) -> R) -> R {
         let kernel: Rc<dyn TrapHandler> = self.kernel.clone();
         door::enter(&kernel, || work(&self.kernel)).expect("not inside a kernel")
     }
 
+    // ANCHOR: run
     /// Runs a future as the main task; time jumps to the next timer when nothing can be done.
     pub(crate) fn run<F: Future>(&self, future: F) -> Result<F::Output, TaskError> {
         let name = Some("main".into());
@@ -165,6 +168,7 @@ impl Reference {
             });
         })
     }
+    // ANCHOR_END: run
 
     /// Asks every task to end, newest first; drops those that have not when the grace is over.
     pub(crate) fn shutdown(&self) {
@@ -263,6 +267,7 @@ impl Naive {
         }
     }
 
+    // ANCHOR: step
     fn step(&self, task: TaskRef) {
         if task.is_ended() {
             return;
@@ -273,7 +278,9 @@ impl Naive {
         }
         self.end(&task);
     }
+    // ANCHOR_END: step
 
+    // ANCHOR: turn
     /// One pass of the loop; `false`: there was nothing to do.
     fn turn(&self) -> bool {
         let turns = self.with(|state| {
@@ -309,6 +316,7 @@ impl Naive {
         }
         count > 0
     }
+    // ANCHOR_END: turn
 }
 
 impl TrapHandler for Naive {
@@ -324,6 +332,7 @@ impl TrapHandler for Naive {
         RATE
     }
 
+    // ANCHOR: waits
     fn begin(&self, wait: Wait<'_>, waiter: &Waiter) -> Begun {
         let event = match wait {
             Wait::Sleep(until) | Wait::Elapse(until) => {
@@ -385,6 +394,8 @@ impl TrapHandler for Naive {
         drop(left);
         self.local.call_wakers();
     }
+
+    // ANCHOR_END: waits
 
     fn notify(&self, queue: &WaitQueue, count: usize) -> usize {
         let event = Event::SignalOf(queue.waiters().first);
