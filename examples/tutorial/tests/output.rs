@@ -1,12 +1,14 @@
 //! Runs the program at each of its stages, and compares its output with what the tutorial shows.
 
-use std::io::{BufRead, BufReader, Read, Write};
+use std::fmt::Display;
+use std::io::{self, BufRead, BufReader, Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::path::PathBuf;
 use std::process::{Child, ChildStdout, Command, Output, Stdio};
 use std::thread;
 use std::time::{Duration, Instant};
 
+use pikake::net::tls::TlsConnector;
 use rustix::process::{Pid, Signal, kill_process};
 
 /// Runs a stage that ends by itself. Its standard output must be the file that the tutorial shows.
@@ -139,11 +141,65 @@ fn has_page(address: SocketAddr, expected: &str) {
 
 #[test]
 fn server() {
-    let services = [format!("db={}", service()), format!("web={NOWHERE}")];
-    let arguments = ["127.0.0.1:0".to_owned()].into_iter().chain(services).collect::<Vec<_>>();
+    let arguments =
+        ["127.0.0.1:0".to_owned(), format!("db={}", service()), format!("web={NOWHERE}")];
     let mut stage = Running::start("server", env!("CARGO_BIN_EXE_server"), &arguments);
     has_page(stage.address(), include_str!("../output/server.txt"));
     assert_eq!(stage.end(), "cancelled: SIGINT\n");
+}
+
+/// The files of a certificate for `localhost` and of its key, for the stage of this name.
+fn certificate(stage: &str) -> [PathBuf; 2] {
+    let made = rcgen::generate_simple_self_signed(["localhost".to_owned()]).expect("a certificate");
+    let files = ["crt", "key"]
+        .map(|kind| PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join(format!("{stage}.{kind}")));
+    std::fs::write(&files[0], made.cert.pem()).expect("the certificate is written");
+    std::fs::write(&files[1], made.signing_key.serialize_pem()).expect("the key is written");
+    files
+}
+
+/// The arguments of a stage with HTTPS: its address, its certificate, its key, and two services.
+fn https_arguments([certificate, key]: &[PathBuf; 2], web: impl Display) -> [String; 5] {
+    let [certificate, key] = [certificate, key].map(|file| file.display().to_string());
+    let services = [format!("db={}", service()), format!("web={web}")];
+    let [db, web] = services;
+    ["127.0.0.1:0".to_owned(), certificate, key, db, web]
+}
+
+/// Reads the page over HTTPS.
+async fn fetch(address: SocketAddr, roots: &[u8]) -> io::Result<String> {
+    let connector = TlsConnector::builder().roots_pem(roots)?.alpn(["http/1.1"]).build()?;
+    let stream = pikake::net::TcpStream::connect(address).await?;
+    let stream = connector.connect("localhost", stream).await?;
+    let request = b"GET / HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\n\r\n";
+    stream.write_all(request).await?;
+    let (mut response, mut buffer) = (Vec::new(), [0; 1024]);
+    loop {
+        match stream.read(&mut buffer).await? {
+            0 => break,
+            length => response.extend_from_slice(&buffer[..length]),
+        }
+    }
+    let response = String::from_utf8(response).map_err(io::Error::other)?;
+    let (head, body) = response.split_once("\r\n\r\n").expect("a head");
+    assert!(head.starts_with("HTTP/1.1 200 OK"), "{head}");
+    Ok(body.to_owned())
+}
+
+#[test]
+fn https() {
+    let files = certificate("https");
+    let roots = std::fs::read(&files[0]).expect("the certificate");
+    for (stage, program) in
+        [("https", env!("CARGO_BIN_EXE_https")), ("simulated", env!("CARGO_BIN_EXE_simulated"))]
+    {
+        let mut stage = Running::start(stage, program, &https_arguments(&files, NOWHERE));
+        let address = stage.address();
+        let expected = include_str!("../output/https.txt");
+        pikake::run(async { while fetch(address, &roots).await.expect("a page") != expected {} });
+        let report = stage.end();
+        assert!(report.contains("answered"), "{report}");
+    }
 }
 
 /// A service that accepts connections and never answers.
@@ -169,8 +225,7 @@ fn shown(list: &str) -> String {
 
 #[test]
 fn live() {
-    let services = [format!("db={}", service()), format!("web={}", silent_service())];
-    let arguments = ["127.0.0.1:0".to_owned()].into_iter().chain(services).collect::<Vec<_>>();
+    let arguments = https_arguments(&certificate("live"), silent_service());
     let mut stage = Running::start("live", env!("CARGO_BIN_EXE_live"), &arguments);
     stage.address();
     // Ask until `db` has answered and `web` is asked: most of the time both checks pause.

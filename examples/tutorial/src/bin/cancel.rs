@@ -1,3 +1,4 @@
+// ANCHOR: all
 //! Pulse, stage 4: rounds of checks until Ctrl-C, which saves the result.
 
 use std::io;
@@ -59,3 +60,4 @@ async fn check(service: &str, milliseconds: u64) -> Result<String, Interrupted> 
     sleep(Duration::from_millis(milliseconds)).await?;
     Ok(format!("{service} answers\n"))
 }
+// ANCHOR_END: all

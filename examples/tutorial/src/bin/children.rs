@@ -1,3 +1,4 @@
+// ANCHOR: all
 //! Pulse, stage 2: a task for each service.
 
 use std::time::Duration;
@@ -30,3 +31,4 @@ async fn check(service: &str, milliseconds: u64) -> Result<String, Interrupted> 
     Ok(format!("{service} answers"))
 }
 // ANCHOR_END: check
+// ANCHOR_END: all

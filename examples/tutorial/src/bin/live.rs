@@ -1,7 +1,8 @@
+// ANCHOR: all
 //! Pulse, stage 8: a list of all tasks and their waits, on a signal.
 //!
 //! ```sh
-//! live 127.0.0.1:7000 db=127.0.0.1:5432 web=127.0.0.1:8080
+//! live 127.0.0.1:8443 cert.pem key.pem db=127.0.0.1:5432 web=127.0.0.1:8080
 //! kill -USR1 $(pidof live)
 //! ```
 
@@ -12,7 +13,13 @@ use std::io;
 use std::rc::Rc;
 use std::time::Duration;
 
-use pikake::net::{TcpListener, TcpStream, interruption, serve};
+use axum::Router;
+use axum::extract::State;
+use axum::routing::get;
+use pikake::http::axum::{Local, local};
+use pikake::http::serve;
+use pikake::net::tls::Identity;
+use pikake::net::{TcpListener, TcpStream, interruption};
 use pikake::signal::{SIGUSR1, Signals};
 use pikake::{Kernel, interrupt_on_signals, sleep, task, timeout_after, try_task_group};
 
@@ -20,11 +27,10 @@ use pikake::{Kernel, interrupt_on_signals, sleep, task, timeout_after, try_task_
 const LIMIT: Duration = Duration::from_millis(250);
 /// The time between two checks of a service.
 const PAUSE: Duration = Duration::from_secs(1);
-/// How many clients may read the page at a time.
-const MOST_CLIENTS: usize = 100;
 
 // ANCHOR: main
 fn main() -> Result<(), Box<dyn Error>> {
+    pikake::log_to_stderr();
     let kernel = Kernel::builder().name("pulse").build()?;
     let _on_signals = interrupt_on_signals(&kernel.handle())?;
     let is_wanted = Rc::new(Cell::new(false));
@@ -59,7 +65,10 @@ fn print_waits(kernel: &Kernel) {
     let mut waits = kernel.waits();
     waits.sort_by_key(|wait| (wait.task.id(), wait.place.line()));
     for wait in waits {
-        let name = if wait.task.name().is_empty() { "(no name)" } else { wait.task.name() };
+        let name = match wait.task.name() {
+            "" => format!("task of {}", wait.task.spawned_at()),
+            name => name.to_owned(),
+        };
         println!("{name}: {} at {}", wait.trap, wait.place);
     }
     println!();
@@ -72,25 +81,31 @@ type Service = (String, String);
 /// Checks the services and serves the page, until it is interrupted.
 async fn pulse() -> Result<(), Box<dyn Error>> {
     let mut arguments = std::env::args().skip(1);
-    let address = arguments.next().ok_or("usage: live ADDRESS NAME=ADDRESS…")?;
+    let mut next =
+        || arguments.next().ok_or("usage: live ADDRESS CERTIFICATE KEY SERVICE=ADDRESS…");
+    let listener = TcpListener::bind(next()?).await?;
+    let identity = Identity::from_pem_files(next()?, next()?)?;
     let mut services: Vec<Service> = Vec::new();
     for argument in arguments {
         let (name, address) = argument.split_once('=').ok_or("a service is NAME=ADDRESS")?;
         services.push((name.to_owned(), address.to_owned()));
     }
-    let listener = TcpListener::bind(&address).await?;
-    println!("the page is at {}", listener.local_addr()?);
+    println!("the page is at https://{}", listener.local_addr()?);
 
     let page = Page::default();
-    let running: io::Result<()> = try_task_group(async |tasks| {
-        tasks.spawn_named("checks", check_all(services, page.clone()));
-        serve(listener, MOST_CLIENTS, move |stream, _| send(page.clone(), stream)).await.map(drop)
+    let report = try_task_group(async |tasks| {
+        tasks.spawn_daemon(check_all(services, page.clone()));
+        let app = Router::new().route("/", get(local(show))).with_state(Local::new(page));
+        Ok::<_, Box<dyn Error>>(serve(listener, app).tls(identity).await?)
     })
-    .await;
-    if let Err(interrupted) = running {
-        println!("{interrupted}");
-    }
+    .await?;
+    println!("{report}");
     Ok(())
+}
+
+/// Answers a request with the page.
+async fn show(State(page): State<Local<Page>>) -> String {
+    page.text()
 }
 
 /// The result of the last check of each service.
@@ -104,13 +119,6 @@ impl Page {
 
     fn text(&self) -> String {
         self.0.borrow().iter().map(|(service, state)| format!("{service} {state}\n")).collect()
-    }
-}
-
-/// Sends the page to a client.
-async fn send(page: Page, stream: TcpStream) {
-    if let Err(error) = stream.write_all(page.text().as_bytes()).await {
-        println!("a client left early: {error}");
     }
 }
 
@@ -151,3 +159,4 @@ async fn ping(address: &str) -> io::Result<()> {
     stream.read_exact(&mut answer).await?;
     if &answer == b"pong\n" { Ok(()) } else { Err(io::Error::other("a wrong answer")) }
 }
+// ANCHOR_END: all

@@ -1,3 +1,4 @@
+// ANCHOR: all
 //! Pulse, stage 5: real checks over TCP, and a server that sends the page.
 //!
 //! ```sh
@@ -109,3 +110,4 @@ async fn check(address: &str) -> io::Result<()> {
     if &answer == b"pong\n" { Ok(()) } else { Err(io::Error::other("a wrong answer")) }
 }
 // ANCHOR_END: check
+// ANCHOR_END: all

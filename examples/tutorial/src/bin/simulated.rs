@@ -1,7 +1,8 @@
+// ANCHOR: all
 //! Pulse, stage 7: tested in the simulator.
 //!
 //! ```sh
-//! simulated 127.0.0.1:7000 db=127.0.0.1:5432 web=127.0.0.1:8080
+//! simulated 127.0.0.1:8443 cert.pem key.pem db=127.0.0.1:5432 web=127.0.0.1:8080
 //! ```
 
 use std::cell::RefCell;
@@ -11,46 +12,53 @@ use std::io;
 use std::rc::Rc;
 use std::time::Duration;
 
-use pikake::net::{TcpListener, TcpStream, interruption, serve};
+use axum::Router;
+use axum::extract::State;
+use axum::routing::get;
+use pikake::http::axum::{Local, local};
+use pikake::http::serve;
+use pikake::net::tls::Identity;
+use pikake::net::{TcpListener, TcpStream, interruption};
 use pikake::{sleep, timeout_after, try_task_group};
 
 /// How long a service may take to answer.
 const LIMIT: Duration = Duration::from_millis(250);
 /// The time between two checks of a service.
 const PAUSE: Duration = Duration::from_secs(1);
-/// How many clients may read the page at a time.
-const MOST_CLIENTS: usize = 100;
 
-// ANCHOR: main
 /// A service: its name and its address.
 type Service = (String, String);
 
 #[pikake::main(signals)]
 async fn main() -> Result<(), Box<dyn Error>> {
     let mut arguments = std::env::args().skip(1);
-    let address = arguments.next().ok_or("usage: server ADDRESS NAME=ADDRESS…")?;
+    let mut next =
+        || arguments.next().ok_or("usage: simulated ADDRESS CERTIFICATE KEY SERVICE=ADDRESS…");
+    let listener = TcpListener::bind(next()?).await?;
+    let identity = Identity::from_pem_files(next()?, next()?)?;
     let mut services: Vec<Service> = Vec::new();
     for argument in arguments {
         let (name, address) = argument.split_once('=').ok_or("a service is NAME=ADDRESS")?;
         services.push((name.to_owned(), address.to_owned()));
     }
-    let listener = TcpListener::bind(&address).await?;
-    println!("the page is at {}", listener.local_addr()?);
+    println!("the page is at https://{}", listener.local_addr()?);
 
     let page = Page::default();
-    let running: io::Result<()> = try_task_group(async |tasks| {
-        tasks.spawn_named("checks", check_all(services, page.clone()));
-        serve(listener, MOST_CLIENTS, move |stream, _| send(page.clone(), stream)).await.map(drop)
+    let report = try_task_group(async |tasks| {
+        tasks.spawn_daemon(check_all(services, page.clone()));
+        let app = Router::new().route("/", get(local(show))).with_state(Local::new(page));
+        Ok::<_, Box<dyn Error>>(serve(listener, app).tls(identity).await?)
     })
-    .await;
-    if let Err(interrupted) = running {
-        println!("{interrupted}");
-    }
+    .await?;
+    println!("{report}");
     Ok(())
 }
-// ANCHOR_END: main
 
-// ANCHOR: page
+/// Answers a request with the page.
+async fn show(State(page): State<Local<Page>>) -> String {
+    page.text()
+}
+
 /// The result of the last check of each service.
 #[derive(Clone, Default)]
 pub(crate) struct Page(pub(crate) Rc<RefCell<BTreeMap<String, &'static str>>>);
@@ -65,15 +73,6 @@ impl Page {
     }
 }
 
-/// Sends the page to a client.
-async fn send(page: Page, stream: TcpStream) {
-    if let Err(error) = stream.write_all(page.text().as_bytes()).await {
-        println!("a client left early: {error}");
-    }
-}
-// ANCHOR_END: page
-
-// ANCHOR: checks
 /// Checks all services, each in a task of its own, until it is interrupted.
 pub(crate) async fn check_all(services: Vec<Service>, page: Page) -> io::Result<()> {
     try_task_group(async |tasks| {
@@ -97,7 +96,6 @@ async fn keep_checking((name, address): Service, page: Page) -> io::Result<()> {
         sleep(PAUSE).await?;
     }
 }
-// ANCHOR_END: checks
 
 // ANCHOR: check
 /// Checks a service within the limit.
@@ -126,3 +124,4 @@ fn results_are_new() {
     pikake::sim::Runs::new("results_are_new").seeds(200).run(world::world);
 }
 // ANCHOR_END: test
+// ANCHOR_END: all

@@ -1,3 +1,4 @@
+// ANCHOR: all
 //! Pulse, stage 3: a check has a limit of time.
 
 use std::time::Duration;
@@ -45,3 +46,4 @@ async fn main() -> Result<(), Interrupted> {
     println!("all are checked");
     Ok(())
 }
+// ANCHOR_END: all
