@@ -132,3 +132,21 @@ fn included_parts_exist() {
     }
     assert!(count > 20, "only {count} parts are included");
 }
+
+/// The figures of the page of questions are those of the benchmarks.
+#[test]
+fn figures_are_recorded() {
+    let questions = fs::read_to_string(root().join("docs/faq.md")).unwrap();
+    let recorded = fs::read_to_string(root().join("benches/README.md")).unwrap();
+    let mut count = 0;
+    for row in questions.lines().filter(|line| line.starts_with("| ")) {
+        let cells: Vec<&str> = row.split('|').map(str::trim).collect();
+        let [_, operation, pikake, tokio, _] = cells[..] else { continue };
+        if pikake.parse::<u32>().is_ok() {
+            let figures = format!("| {pikake} | {tokio} |");
+            assert!(recorded.contains(&figures), "{operation}: {figures}");
+            count += 1;
+        }
+    }
+    assert_eq!(count, 8);
+}
