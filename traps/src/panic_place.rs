@@ -31,10 +31,11 @@ thread_local! {
 /// # Examples
 ///
 /// ```
-/// use pikake_traps::{note_panic_places, spawn};
+/// use pikake::spawn;
+/// use pikake::traps::note_panic_places;
 ///
 /// note_panic_places();
-/// # pikake_sim::example(async {
+/// # pikake::sim::example(async {
 /// let error = spawn(async { panic!("no luck") }).await.unwrap_err();
 /// let text = error.to_string();
 /// assert!(text.starts_with("the task panicked at "), "{text}");
@@ -59,7 +60,7 @@ pub fn note_panic_places() {
 fn note(panic: &PanicHookInfo<'_>) {
     let noted = panic.location().map(|place| Noted {
         place: place.to_string().into(),
-        text: panic.payload_as_str().map(Into::into),
+        text: text_of(panic.payload()).map(Into::into),
     });
     // A thread that ends may have dropped its note already.
     let _ = LAST.try_with(|last| last.set(noted));
