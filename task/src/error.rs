@@ -72,9 +72,17 @@ impl Failure {
     pub(crate) fn log(&self) {
         let (task, name, spawned_at) = (self.task.0, &*self.name, self.spawned_at);
         let error = &self.error;
-        match self.is_panic() {
-            true => tracing::error!(task, name, %spawned_at, %error, "a member of a group crashed"),
-            false => tracing::warn!(task, name, %spawned_at, %error, "a member of a group failed"),
+        let panic = self.task_error().and_then(TaskError::panic);
+        match panic {
+            Some(panic) => tracing::error!(
+                task,
+                name,
+                %spawned_at,
+                panicked_at = panic.place().map(display),
+                %error,
+                "a member of a group crashed"
+            ),
+            None => tracing::warn!(task, name, %spawned_at, %error, "a member of a group failed"),
         }
     }
 }

@@ -174,8 +174,13 @@ impl TaskError {
 
     /// The text of the task's panic, if its payload is a text.
     pub fn panic_message(&self) -> Option<&str> {
+        self.panic()?.message()
+    }
+
+    /// The task's panic, if it panicked.
+    pub fn panic(&self) -> Option<&Panic> {
         match self {
-            Self::Panicked(panic) => panic.message(),
+            Self::Panicked(panic) => Some(panic),
             _ => None,
         }
     }
@@ -249,13 +254,10 @@ impl fmt::Display for TaskError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Cancelled(why) => write!(f, "the task ended by a cancel ({why})"),
-            Self::Panicked(panic) => {
-                f.write_str("the task panicked")?;
-                if let Some(place) = panic.place() {
-                    write!(f, " at {place}")?;
-                }
-                panic.message().map_or(Ok(()), |text| write!(f, ": {text}"))
-            }
+            Self::Panicked(panic) => match panic.message() {
+                Some(text) => write!(f, "the task panicked: {text}"),
+                None => f.write_str("the task panicked"),
+            },
             Self::Interrupted(why) => write!(f, "waiting for the task was cut short ({why})"),
             Self::Stopped => f.write_str("the kernel was stopped before the task ended"),
         }

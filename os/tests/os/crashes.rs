@@ -13,7 +13,7 @@ use pikake::net::{TcpListener, TcpStream, UdpSocket, UnixStream};
 use pikake::sync::{Queue, broadcast, mpsc};
 use pikake::task::{Builder, ordered_map};
 use pikake::thread::{run_in_thread, spawn_thread};
-use pikake::{Bound, Kernel, TaskGroup, sleep, spawn, timeout_after, yield_now};
+use pikake::{Bound, Kernel, TaskError, TaskGroup, sleep, spawn, timeout_after, yield_now};
 
 use crate::support::child::{child, is_child};
 
@@ -82,7 +82,8 @@ fn main_panic_and_joined_panic_are_printed_once() {
     async fn program() {
         let error = spawn(async { panic!("joined") }).await.unwrap_err();
         let thread = run_in_thread(|| panic!("in a thread")).await.unwrap_err();
-        panic!("{error}; {thread}");
+        let place = |error: &TaskError| error.panic().unwrap().place().unwrap().to_owned();
+        panic!("{error} ({}); {thread} ({})", place(&error), place(&thread));
     }
 
     let test = "crashes::main_panic_and_joined_panic_are_printed_once";
@@ -91,7 +92,7 @@ fn main_panic_and_joined_panic_are_printed_once() {
     }
     let output = output_of(test);
     assert!(!output.status.success());
-    let places = [at(LINE, 35), at(LINE + 1, 39), at(LINE + 2, 9)];
+    let places = [at(LINE, 35), at(LINE + 1, 39), at(LINE + 3, 9)];
     let [joined, in_thread, main] = &places;
     assert_eq!(
         reports(&output)[..6],
@@ -102,7 +103,7 @@ fn main_panic_and_joined_panic_are_printed_once() {
             "in a thread".to_owned(),
             format!("at {main}:"),
             format!(
-                "the task panicked at {joined}: joined; the task panicked at {in_thread}: in a thread"
+                "the task panicked: joined ({joined}); the task panicked: in a thread ({in_thread})"
             ),
         ]
     );
