@@ -139,12 +139,12 @@ fn raw_names_are_sent_bare() {
 fn application_takes_any_number_of_jobs() {
     macro_rules! numbered {
         ($($name:ident)+) => {$(
-            #[job(crate = pikake_jobs, name = stringify!($name))]
+            #[job(crate = pikake_jobs)]
             async fn $name() -> String {
                 stringify!($name).to_owned()
             }
         )+
-        const NAMES: &[&str] = &[$(stringify!($name)),+];
+        const NAMES: &[&str] = &[$(concat!(module_path!(), "::", stringify!($name))),+];
         };
     }
     numbered! {
