@@ -32,8 +32,8 @@ fn reports(output: &Output) -> Vec<String> {
         (_, Some((_, event))) => event.to_owned(),
         _ => line.to_owned(),
     };
-    let is_told = |line: &&str| !line.is_empty() && !line.starts_with("note: run with");
-    text.lines().filter(is_told).map(without).collect()
+    let is_kept = |line: &&str| !line.is_empty() && !line.starts_with("note: run with");
+    text.lines().filter(is_kept).map(without).collect()
 }
 
 /// This file at a line.
@@ -224,7 +224,11 @@ fn misuse_of_kernels_panics_at_its_line() {
         std::thread::scope(|scope| {
             scope.spawn(|| {
                 misuse(|| *bound.get());
-                misuse(|| poll(async { future.await }));
+                misuse(|| {
+                    poll(async {
+                        let () = future.await;
+                    })
+                });
             });
         });
         misuse(|| TaskGroup::<()>::bounded(0));
