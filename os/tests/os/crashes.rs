@@ -224,11 +224,7 @@ fn misuse_of_kernels_panics_at_its_line() {
         std::thread::scope(|scope| {
             scope.spawn(|| {
                 misuse(|| *bound.get());
-                misuse(|| {
-                    poll(async {
-                        let () = future.await;
-                    })
-                });
+                misuse(|| poll(async { (future.await, 1) }));
             });
         });
         misuse(|| TaskGroup::<()>::bounded(0));
