@@ -170,8 +170,8 @@ pub use pikake_macros::{main, sim, test};
 pub use pikake_task::{TaskGroup, interval, interval_at, task_group, try_task_group};
 pub use pikake_traps::{
     Bound, Interrupted, KernelEnded, KernelHandle, Task, TaskError, Timed, TimedOut,
-    check_interrupt, current, future_wait, ignore_after, now, pending_interrupt, random, shield,
-    sleep, sleep_until, spawn, timed, timeout_after, timeout_at, yield_now,
+    check_interrupt, current, future_wait, ignore_after, now, on_kernels, pending_interrupt,
+    random, shield, sleep, sleep_until, spawn, timed, timeout_after, timeout_at, yield_now,
 };
 
 #[cfg(feature = "log-to-stderr")]

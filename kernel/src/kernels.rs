@@ -2,7 +2,7 @@
 //!
 //! A kernel never leaves its thread, and neither do its tasks. Another thread sends a closure, which makes a
 //! future on the kernel's thread ([`KernelHandle::spawn`], [`KernelHandle::call`]). The system distributes
-//! connections if each kernel has a listener at the same address (`TcpListener::bind_shared`).
+//! connections if each kernel has a listener at the same address (`serve_on_all`, `TcpListener::bind_shared`).
 
 use std::cell::RefCell;
 use std::fmt;
@@ -42,7 +42,7 @@ pub struct Kernels {
 }
 
 impl Kernels {
-    /// Starts `count` kernels.
+    /// Starts `count` kernels; none if that is zero.
     ///
     /// # Errors
     ///
@@ -120,7 +120,7 @@ pub fn end_other_kernels() {
 ///
 /// # Panics
 ///
-/// When `work` panics, or the process is out of threads or descriptors.
+/// If `threads` is zero; when `work` panics, or the process is out of threads or descriptors.
 #[track_caller]
 pub fn with_threads<R>(threads: usize, work: impl FnOnce() -> R) -> R {
     struct End;
@@ -130,7 +130,8 @@ pub fn with_threads<R>(threads: usize, work: impl FnOnce() -> R) -> R {
         }
     }
 
-    let kernels = Kernels::start(threads.saturating_sub(1))
+    assert!(threads > 0, "`threads = 0`: a program runs on one kernel at least");
+    let kernels = Kernels::start(threads - 1)
         .unwrap_or_else(|error| panic!("{threads} kernels cannot be started: {error}"));
     OTHERS.set(Some(kernels));
     let _end = End;

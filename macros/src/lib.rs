@@ -27,7 +27,7 @@ use syn::{ItemFn, LitInt, LitStr, Signature, parse_macro_input};
 /// * `signals`: the first SIGINT or SIGTERM interrupts the main task; see
 ///   `pikake::interrupt_on_signals`;
 /// * `threads = 4`: four kernels, each on a thread of its own. The function runs on the first, the
-///   others wait for work; see `pikake::other_kernels`.
+///   others wait for work; see `pikake::other_kernels` and `pikake::on_kernels`. Zero is a panic.
 ///
 /// # Examples
 ///

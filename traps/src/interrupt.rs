@@ -193,6 +193,17 @@ impl From<Interrupted> for TaskError {
     }
 }
 
+/// An interruption of the wait is the interruption itself. Any other end of the task is an error of
+/// the kind `Other`.
+impl From<TaskError> for std::io::Error {
+    fn from(error: TaskError) -> Self {
+        match error {
+            TaskError::Interrupted(interrupted) => interrupted.into(),
+            error => Self::other(error),
+        }
+    }
+}
+
 /// The panic of a task.
 pub struct Panic(Box<Panicked>);
 

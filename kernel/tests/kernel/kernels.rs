@@ -5,11 +5,14 @@ use std::net::Ipv4Addr;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::mpsc;
 use std::thread;
 use std::time::Duration;
 
 use pikake::net::{TcpListener, TcpStream, serve};
-use pikake::{Kernels, TaskError, other_kernels, sleep, timeout_after, yield_now};
+use pikake::{
+    Kernels, TaskError, on_kernels, other_kernels, sleep, spawn, timed, timeout_after, yield_now,
+};
 
 const LONG: Duration = Duration::from_secs(3600);
 
@@ -105,4 +108,149 @@ fn connections_spread_over_kernels_of_main() {
     assert_eq!(counts.values().sum::<usize>(), CONNECTIONS);
     assert_eq!(counts.len(), 3, "each got some: {counts:?}");
     assert!(other_kernels().is_empty());
+}
+
+#[test]
+#[should_panic(expected = "`threads = 0`: a program runs on one kernel at least")]
+fn main_without_threads_is_a_panic() {
+    #[pikake::main(threads = 0)]
+    async fn main() {}
+
+    main();
+}
+
+/// The name of this thread, and the reason with which its sleep was interrupted.
+async fn sleep_long(started: mpsc::Sender<()>) -> Result<(String, Option<String>), TaskError> {
+    started.send(()).unwrap();
+    let why = sleep(LONG).await.unwrap_err();
+    let name = thread::current().name().unwrap_or_default().to_owned();
+    Ok((name, why.reason().map(str::to_owned)))
+}
+
+/// Waits for messages of other threads, and yields meanwhile.
+async fn receive<T>(count: usize, from: &mpsc::Receiver<T>) {
+    for _ in 0..count {
+        while from.try_recv().is_err() {
+            yield_now().await.unwrap();
+        }
+    }
+}
+
+#[test]
+fn futures_run_on_all_kernels() {
+    pikake::run(async {
+        let kernels = Kernels::start(2).unwrap();
+        let number = thread::current().id();
+        let outcomes = on_kernels(&kernels.handles(), move || {
+            // Not `Send`.
+            let value = Rc::new(7);
+            async move {
+                yield_now().await.unwrap();
+                Ok::<_, TaskError>((*value, thread::current().id() == number))
+            }
+        });
+        let outcomes: Vec<_> = outcomes.await.into_iter().map(Result::unwrap).collect();
+        assert_eq!(outcomes, [(7, true), (7, false), (7, false)]);
+        assert_eq!(on_kernels(&[], || async { Ok::<_, TaskError>(1) }).await.len(), 1);
+    });
+}
+
+/// An interruption of the caller cancels all tasks, whose outcomes it still receives.
+#[test]
+fn interruption_cancels_all_kernels() {
+    pikake::run(async {
+        let kernels = Kernels::start(2).unwrap();
+        let (sender, started) = mpsc::channel();
+        let handles = kernels.handles();
+        let caller = spawn(async move { on_kernels(&handles, || sleep_long(sender)).await });
+        receive(3, &started).await;
+        caller.request_cancel("a signal");
+        let mut reasons = Vec::new();
+        for outcome in caller.await.unwrap() {
+            reasons.push(outcome.unwrap());
+        }
+        assert_eq!(reasons.len(), 3);
+        assert!(reasons.iter().all(|(_, why)| why.as_deref() == Some("a signal")), "{reasons:?}");
+        assert_eq!([&*reasons[1].0, &*reasons[2].0], ["pikake-1", "pikake-2"]);
+    });
+}
+
+#[test]
+fn second_interruption_aborts_all_kernels() {
+    pikake::run(async {
+        let kernels = Kernels::start(1).unwrap();
+        let (sender, started) = mpsc::channel();
+        let call = on_kernels(&kernels.handles(), || async move {
+            sleep_long(sender.clone()).await?;
+            // A cleanup that never ends.
+            sleep_long(sender).await
+        });
+        let short = Duration::from_millis(1);
+        let call = timed(2 * short, timed(short, call)).await.output.unwrap().output.unwrap();
+        assert!(
+            call.iter().all(|result| matches!(result, Err(TaskError::Cancelled(_)))),
+            "{call:?}"
+        );
+        drop(started);
+    });
+}
+
+/// A panic is a failure too.
+#[test]
+fn first_failure_cancels_the_other_kernels() {
+    pikake::run(async {
+        let kernels = Kernels::start(2).unwrap();
+        let (sender, started) = mpsc::channel();
+        let count = Arc::new(AtomicUsize::new(0));
+        let outcomes = on_kernels(&kernels.handles(), || async move {
+            if thread::current().name() == Some("pikake-2") {
+                // A task that is cancelled before its first step returns nothing.
+                while count.load(Ordering::SeqCst) < 2 {
+                    yield_now().await.unwrap();
+                }
+                panic!("the second kernel's task fails");
+            }
+            count.fetch_add(1, Ordering::SeqCst);
+            sleep_long(sender).await
+        });
+        let [first, second, third] = &outcomes.await[..] else { panic!("three kernels") };
+        drop(started);
+        for outcome in [first, second] {
+            let why = outcome.as_ref().unwrap().1.as_deref();
+            assert_eq!(why, Some("the task of another kernel has failed"));
+        }
+        assert!(matches!(third, Err(TaskError::Panicked(_))), "{third:?}");
+    });
+}
+
+#[test]
+fn ended_kernel_ends_the_others() {
+    pikake::run(async {
+        let kernels = Kernels::start(1).unwrap();
+        let handles = kernels.handles();
+        drop(kernels);
+        let (sender, _started) = mpsc::channel();
+        let outcomes = on_kernels(&handles, || sleep_long(sender)).await;
+        // Cancelled before its first step.
+        let Err(TaskError::Cancelled(why)) = &outcomes[0] else { panic!("{outcomes:?}") };
+        assert_eq!(why.reason(), Some("the task of another kernel has failed"));
+        assert!(matches!(outcomes[1], Err(TaskError::Stopped)), "{outcomes:?}");
+    });
+}
+
+#[test]
+fn dropped_call_cancels_all_kernels() {
+    pikake::run(async {
+        let kernels = Kernels::start(1).unwrap();
+        let (sender, started) = mpsc::channel();
+        let (ended, ends) = mpsc::channel();
+        let call = on_kernels(&kernels.handles(), || async move {
+            ended.send(sleep_long(sender).await?).unwrap();
+            Ok::<_, TaskError>(())
+        });
+        let call = spawn(call);
+        receive(2, &started).await;
+        call.abort();
+        receive(2, &ends).await;
+    });
 }
