@@ -18,6 +18,7 @@
 
 use std::cell::Cell;
 use std::collections::BTreeMap;
+use std::error::Error;
 use std::fmt;
 use std::future::{Future, poll_fn};
 use std::io;
@@ -110,15 +111,13 @@ impl fmt::Debug for Closing {
 }
 
 /// Why a server has ended.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 #[non_exhaustive]
 pub enum Ended {
     /// [`Closing::begin`] was called.
     Asked,
     /// Its task was interrupted.
     Interrupted(Interrupted),
-    /// Its listener has failed.
-    Failed(io::Error),
 }
 
 /// A handler that still ran at a deadline.
@@ -158,6 +157,45 @@ impl<A> Farewell<A> {
     /// Whether no handler was interrupted.
     pub fn is_clean(&self) -> bool {
         self.interrupted.is_empty()
+    }
+}
+
+/// The listener of a server failed, so the server has ended. Its handlers had the same time as in a
+/// requested shutdown.
+///
+/// As an [`io::Error`] it has the kind of its source.
+#[derive(Debug)]
+#[non_exhaustive]
+pub struct ListenerFailed<A> {
+    /// The number of connections handled.
+    pub handled: u64,
+    /// The handlers interrupted at the soft deadline, oldest first.
+    pub interrupted: Vec<Left<A>>,
+    /// The handlers dropped at the hard deadline.
+    pub dropped: Vec<Left<A>>,
+    /// The listener's error.
+    pub source: io::Error,
+}
+
+impl<A> fmt::Display for ListenerFailed<A> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(
+            f,
+            "the server's listener failed after {} connections: {}",
+            self.handled, self.source
+        )
+    }
+}
+
+impl<A: fmt::Debug> Error for ListenerFailed<A> {
+    fn source(&self) -> Option<&(dyn Error + 'static)> {
+        Some(&self.source)
+    }
+}
+
+impl<A: fmt::Debug + Send + Sync + 'static> From<ListenerFailed<A>> for io::Error {
+    fn from(failed: ListenerFailed<A>) -> Self {
+        Self::new(failed.source.kind(), failed)
     }
 }
 
@@ -208,7 +246,7 @@ impl<A: fmt::Debug> fmt::Display for Farewell<A> {
 ///     let closing = for_handlers.clone();
 ///     async move { drop(answer(stream, closing).await) }
 /// })
-/// .await;
+/// .await?;
 /// println!("{farewell}");
 /// # Ok(()) }
 /// ```
@@ -217,6 +255,11 @@ impl<A: fmt::Debug> fmt::Display for Farewell<A> {
 ///
 /// An interruption point; see above. A drop requests a cancel of the handlers and does not wait for
 /// them.
+///
+/// # Errors
+///
+/// [`ListenerFailed`], with the same report. A requested end and an interruption are no errors, so a
+/// program that returns this result exits with the code 0 when a signal ends it.
 ///
 /// # Panics
 ///
@@ -227,7 +270,7 @@ pub fn serve_until<L, H, F>(
     closing: Closing,
     patience: Patience,
     handler: H,
-) -> impl Future<Output = Farewell<L::Address>>
+) -> impl Future<Output = Result<Farewell<L::Address>, ListenerFailed<L::Address>>>
 where
     L: Listener,
     L::Connection: 'static,
@@ -250,16 +293,16 @@ where
         let why = loop {
             match next_or_end(&listener, &mut handlers, &closing).await {
                 Ok(Some((connection, address))) => start(&mut handlers, connection, address),
-                Ok(None) => break Ended::Asked,
+                Ok(None) => break Ok(Ended::Asked),
                 Err(error) => match interruption(&error) {
-                    Some(interrupted) => break Ended::Interrupted(interrupted.clone()),
-                    None => break Ended::Failed(error),
+                    Some(interrupted) => break Ok(Ended::Interrupted(interrupted.clone())),
+                    None => break Err(error),
                 },
             }
         };
         closing.begin();
         let mut may_wait = true;
-        if !matches!(why, Ended::Failed(_)) {
+        if why.is_ok() {
             // Connections in the backlog came in time, and their clients may have sent requests.
             let room = handlers.limit.saturating_sub(handlers.running().count());
             for _ in 0..room {
@@ -274,18 +317,21 @@ where
             }
         }
         drop(listener);
-        let mut farewell = Farewell { why, handled, interrupted: Vec::new(), dropped: Vec::new() };
+        let (mut interrupted, mut dropped) = (Vec::new(), Vec::new());
         if !may_wait || !all_end_within(&mut handlers, patience.soft).await {
-            farewell.interrupted = still_running(&mut handlers, &begun);
+            interrupted = still_running(&mut handlers, &begun);
             handlers.request_cancel(SOFT_REASON);
             if !all_end_within(&mut handlers, patience.hard).await {
-                farewell.dropped = still_running(&mut handlers, &begun);
+                dropped = still_running(&mut handlers, &begun);
                 handlers.abort();
                 // The destructors of the handlers run now, and no deadline cuts them short.
                 while handlers.fewer_than(1).await.is_err() {}
             }
         }
-        farewell
+        match why {
+            Ok(why) => Ok(Farewell { why, handled, interrupted, dropped }),
+            Err(source) => Err(ListenerFailed { handled, interrupted, dropped, source }),
+        }
     }
 }
 

@@ -63,10 +63,12 @@ impl Handlers {
     }
 
     /// Whether one more may be started.
+    #[cfg(feature = "tls")]
     pub(crate) fn has_room(&self) -> bool {
         self.tasks.len() < self.limit
     }
 
+    #[cfg(feature = "tls")]
     pub(crate) fn is_empty(&self) -> bool {
         self.tasks.is_empty()
     }

@@ -90,6 +90,7 @@ mod listener;
 mod memory;
 mod name_cache;
 mod names;
+mod on_all;
 mod pipe;
 mod race;
 mod read_write;
@@ -115,10 +116,11 @@ pub use error::{
     AddressErrors, ReadExactError, ReuniteError, WriteAllError, in_context, interruption,
 };
 pub use framed::{FramedReader, FramedWriter, SendMessageError};
-pub use graceful::{Closing, Ended, Farewell, Left, Patience, serve_until};
+pub use graceful::{Closing, Ended, Farewell, Left, ListenerFailed, Patience, serve_until};
 pub use halves::{OwnedReadHalf, OwnedWriteHalf, ReadHalf, WriteHalf};
 pub use memory::MemoryStream;
 pub use names::{NameAnswer, NameError, NameSource, SystemNames};
+pub use on_all::serve_on_all;
 pub use pipe::{PipeReader, PipeWriter, pipe};
 pub use race::ATTEMPT_DELAY;
 pub use read_write::{Read, Write};

@@ -6,8 +6,8 @@ use std::io;
 use std::rc::Rc;
 
 use pikake::net::{
-    BACKLOG_WAIT, Closing, Ended, Farewell, Listener, MemoryStream, Patience, Read, TcpListener,
-    TcpStream, Write, serve_until,
+    BACKLOG_WAIT, Closing, Ended, Farewell, Listener, ListenerFailed, MemoryStream, Patience, Read,
+    TcpListener, TcpStream, Write, serve_until,
 };
 use pikake::testing::interrupt_everywhere;
 use pikake::time::{elapsed_since, now};
@@ -85,7 +85,11 @@ async fn handle(_stream: MemoryStream, number: u32) {
 }
 
 /// A server with handlers for these, after ten milliseconds.
-async fn serving(door: &Door, closing: &Closing, numbers: &[u32]) -> Task<Farewell<u32>> {
+async fn serving(
+    door: &Door,
+    closing: &Closing,
+    numbers: &[u32],
+) -> Task<Result<Farewell<u32>, ListenerFailed<u32>>> {
     let server = spawn(serve_until(door.clone(), 100, closing.clone(), PATIENCE, handle));
     for number in numbers {
         door.connect(*number);
@@ -105,7 +109,7 @@ fn handlers_that_end_in_time_are_not_interrupted() {
         let server = serving(&door, &closing, &[100, 500, 1]).await;
         let since = now();
         closing.begin();
-        let farewell = server.await.unwrap();
+        let farewell = server.await.unwrap().unwrap();
         assert!(farewell.is_clean() && matches!(farewell.why, Ended::Asked), "{farewell}");
         assert_eq!((farewell.handled, elapsed_since(since)), (3, ms(490)));
         // The server accepts no more clients.
@@ -123,11 +127,11 @@ fn an_idle_server_ends_at_once() {
         let server = serving(&door, &closing, &[]).await;
         let since = now();
         closing.begin();
-        assert!(server.await.unwrap().is_clean());
+        assert!(server.await.unwrap().unwrap().is_clean());
         assert_eq!(elapsed_since(since), BACKLOG_WAIT);
         // One that was told before it began serves who waits already, as far as there is room.
         let _clients = [door.connect(1), door.connect(2), door.connect(3)];
-        let farewell = serve_until(door.clone(), 2, closing, PATIENCE, handle).await;
+        let farewell = serve_until(door.clone(), 2, closing, PATIENCE, handle).await.unwrap();
         assert_eq!((farewell.handled, door.0.clients.borrow().len()), (2, 1));
     });
 }
@@ -139,7 +143,7 @@ fn slow_handlers_are_interrupted_then_dropped_and_reported() {
         let server = serving(&door, &closing, &[100, 5000, 9000, 7000]).await;
         let since = now();
         closing.begin();
-        let farewell = server.await.unwrap();
+        let farewell = server.await.unwrap().unwrap();
         assert_eq!(elapsed_since(since), ms(1100) + BACKLOG_WAIT);
         assert_eq!(numbers(&farewell.interrupted), [5000, 9000, 7000]);
         assert_eq!(numbers(&farewell.dropped), [9000]);
@@ -157,7 +161,7 @@ fn interruption_starts_shutdown_and_another_shortens_it() {
         let (door, closing) = (Door::default(), Closing::new());
         let server = serving(&door, &closing, &[100, 5000]).await;
         server.request_cancel("SIGTERM");
-        let farewell = server.await.unwrap();
+        let farewell = server.await.unwrap().unwrap();
         let Ended::Interrupted(why) = &farewell.why else { panic!("{farewell:?}") };
         assert_eq!(why.reason(), Some("SIGTERM"));
         assert_eq!(numbers(&farewell.interrupted), [5000]);
@@ -172,7 +176,7 @@ fn interruption_starts_shutdown_and_another_shortens_it() {
         }
         sleep(ms(30)).await.unwrap();
         server.request_cancel("SIGTERM");
-        let farewell = server.await.unwrap().output.unwrap().output.unwrap();
+        let farewell = server.await.unwrap().output.unwrap().output.unwrap().unwrap();
         assert_eq!(numbers(&farewell.interrupted), [100, 5000, 9000]);
         assert_eq!(numbers(&farewell.dropped), [100, 5000, 9000]);
         assert_eq!(elapsed_since(since), ms(30));
@@ -186,7 +190,7 @@ fn deadline_starts_shutdown_as_well() {
         door.connect(300);
         let serving = serve_until(door, 100, closing, PATIENCE, handle);
         let ended = timed(ms(100), serving).await;
-        let farewell = ended.output.unwrap();
+        let farewell = ended.output.unwrap().unwrap();
         assert!(ended.expired && farewell.is_clean(), "{farewell}");
         let Ended::Interrupted(why) = &farewell.why else { panic!("{farewell:?}") };
         assert!(why.is_timeout());
@@ -199,10 +203,14 @@ fn failed_listener_starts_a_graceful_shutdown() {
         let (door, closing) = (Door::default(), Closing::new());
         let server = serving(&door, &closing, &[100]).await;
         door.close();
-        let farewell = server.await.unwrap();
-        assert!(farewell.is_clean(), "{farewell}");
-        let Ended::Failed(error) = &farewell.why else { panic!("{farewell:?}") };
-        assert!(error.get_ref().unwrap().is::<Closed>());
+        let failed = server.await.unwrap().unwrap_err();
+        assert!(failed.interrupted.is_empty() && failed.handled == 1, "{failed}");
+        assert!(failed.source.get_ref().unwrap().is::<Closed>());
+        let error = io::Error::from(failed);
+        assert_eq!(error.kind(), io::ErrorKind::NotConnected);
+        assert!(
+            error.to_string().starts_with("the server's listener failed after 1 connections: ")
+        );
     });
 }
 
@@ -233,7 +241,7 @@ fn handlers_end_between_two_requests() {
         assert_eq!(client.read(&mut buffer).await.unwrap(), 6);
         let since = now();
         closing.begin();
-        assert!(server.await.unwrap().is_clean());
+        assert!(server.await.unwrap().unwrap().is_clean());
         assert_eq!(elapsed_since(since), BACKLOG_WAIT);
         assert_eq!(client.read(&mut buffer).await.unwrap(), 0);
     });
@@ -258,7 +266,7 @@ fn shutdown_closes_the_listener_on_a_port_first() {
         let error = TcpStream::connect(address).await.unwrap_err();
         assert_eq!(error.kind(), io::ErrorKind::ConnectionRefused);
         client.write_all(b"x").await.unwrap();
-        let farewell = server.await.unwrap();
+        let farewell = server.await.unwrap().unwrap();
         assert!(farewell.is_clean() && farewell.handled == 1, "{farewell}");
     });
 }
@@ -287,7 +295,7 @@ fn shutdown_serves_the_backlog_up_to_the_limit() {
             })
             .collect();
         closing.begin();
-        let farewell = server.await.unwrap();
+        let farewell = server.await.unwrap().unwrap();
         assert!(farewell.is_clean() && farewell.handled == 2, "{farewell}");
         let answers = clients.into_iter().map(|mut client| {
             let mut answer = String::new();
@@ -326,7 +334,7 @@ fn an_interruption_at_every_wait() {
                     handle(stream, number).await;
                 }
             };
-            let farewell = serve_until(door, 2, closing, PATIENCE, handler).await;
+            let farewell = serve_until(door, 2, closing, PATIENCE, handler).await.unwrap();
             assert!(farewell.dropped.len() <= farewell.interrupted.len());
             (running.get(), farewell)
         },

@@ -9,6 +9,7 @@ mod datagram;
 mod dns;
 mod graceful;
 mod names;
+mod on_all;
 mod serve;
 mod streams;
 mod tcp;

@@ -234,7 +234,7 @@ fn graceful_end_completes_handshakes() {
         let late = client(&authority, door.connect(4), ms(0));
         assert_eq!(slow.await.unwrap().unwrap(), ms(300));
         assert_eq!(backlog.await.unwrap().unwrap(), ms(0));
-        let farewell = server.await.unwrap();
+        let farewell = server.await.unwrap().unwrap();
         assert!(matches!(farewell.why, Ended::Asked) && farewell.is_clean(), "{farewell:?}");
         assert_eq!((farewell.handled, elapsed_since(since)), (2, HANDSHAKE_GRACE));
         assert_eq!(silent.read(&mut [0; 8]).await.unwrap(), 0);
@@ -256,7 +256,7 @@ fn idle_server_ends_at_once() {
         sleep(ms(1)).await.unwrap();
         let since = now();
         closing.begin();
-        assert_eq!(server.await.unwrap().handled, 1);
+        assert_eq!(server.await.unwrap().unwrap().handled, 1);
         assert_eq!(elapsed_since(since), pikake::net::BACKLOG_WAIT);
     });
 }

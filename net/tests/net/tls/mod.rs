@@ -2,7 +2,7 @@
 //! peers, beside an accept loop, in simulated worlds, and interrupted everywhere.
 
 mod both;
-mod certificates;
+pub(crate) mod certificates;
 mod hostile;
 mod interrupted;
 mod keys;
