@@ -10,7 +10,7 @@ use pikake::net::{
     LineCodec, MemoryStream, Read, TcpListener, TcpStream, UnixListener, UnixStream, Write, copy,
     copy_bidirectional, interruption,
 };
-use pikake::{sleep, spawn, timeout_after};
+use pikake::{sleep, spawn, timed, timeout_after};
 use proptest::prelude::*;
 
 use crate::support::scratch::Scratch;
@@ -446,4 +446,44 @@ proptest! {
             prop_assert!(line.len() < length && length <= limit);
         }
     }
+}
+
+/// `?` turns each error of several steps into an `io::Error` or a boxed error, with the kind, the
+/// interruption and the progress.
+#[test]
+fn errors_convert_by_the_question_mark() {
+    use std::error::Error;
+
+    use pikake::net::{
+        CopyBothError, CopyError, ListenerFailed, ReadExactError, SendMessageError, WriteAllError,
+    };
+
+    fn converts<E: Error + Into<io::Error> + Send + Sync + 'static>() {}
+    converts::<ReadExactError>();
+    converts::<WriteAllError>();
+    converts::<SendMessageError>();
+    converts::<CopyError>();
+    converts::<CopyBothError>();
+    converts::<ListenerFailed<std::net::SocketAddr>>();
+
+    async fn read(stream: &MemoryStream) -> io::Result<()> {
+        Ok(BufReader::new(stream).read_exact(&mut [0; 100]).await?)
+    }
+
+    async fn write(stream: &MemoryStream) -> Result<(), Box<dyn Error + Send + Sync>> {
+        Ok(Write::write_all(stream, &[7; 100]).await?)
+    }
+
+    run(async {
+        let (one, other) = MemoryStream::pair(30);
+        Write::write_all(&other, &[7; 20]).await.unwrap();
+        let error = timed(ms(1), read(&one)).await.output.unwrap().unwrap_err();
+        assert_eq!(error.kind(), io::ErrorKind::TimedOut);
+        assert!(interruption(&error).is_some());
+        assert_eq!(error.downcast::<ReadExactError>().unwrap().read, 20);
+        let error = timed(ms(1), write(&one)).await.output.unwrap().unwrap_err();
+        let error = *error.downcast::<WriteAllError>().unwrap();
+        assert_eq!(error.written, 30);
+        assert_eq!(io::Error::from(error).kind(), io::ErrorKind::TimedOut);
+    });
 }
