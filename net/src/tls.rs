@@ -57,6 +57,7 @@ mod listener;
 mod polled;
 mod stream;
 mod unverified;
+mod validity;
 
 use unverified::AnyCertificate;
 
@@ -147,13 +148,20 @@ pub struct Identity {
 impl Identity {
     /// Reads PEM: the certificate followed by its chain, and the key (PKCS#8, PKCS#1 or SEC1).
     ///
+    /// A certificate that has expired or is not valid yet is logged (`tracing`, level `warn`), with its
+    /// subject and the date.
+    ///
     /// # Errors
     ///
     /// [`InvalidInput`](io::ErrorKind::InvalidInput), if the certificate or the key is missing.
     pub fn from_pem(chain: &[u8], key: &[u8]) -> io::Result<Self> {
         let key = PrivateKeyDer::from_pem_slice(key);
         let key = key.map_err(|error| pem_error("the private key", error))?;
-        Ok(Self { chain: certificates("the certificate", chain)?, key })
+        let chain = certificates("the certificate", chain)?;
+        if let Some(now) = KernelTime.current_time() {
+            validity::warn_of_dates(&chain[0], now);
+        }
+        Ok(Self { chain, key })
     }
 
     /// Reads two PEM files, which blocks the thread: for the start of a program.
@@ -455,7 +463,13 @@ async fn shake_hands<S: Read + Write>(
 ) -> io::Result<TlsStream<S>> {
     match timeout_after(timeout, stream.shake_hands()).await {
         Ok(Ok(())) => Ok(stream),
-        Ok(Err(error)) => Err(crate::error::in_context(error, what)),
+        Ok(Err(error)) => {
+            let wrong_date = validity::wrong_date(&error);
+            Err(crate::error::in_context(error, || match wrong_date {
+                Some(wrong_date) => format!("{}: {wrong_date}", what()),
+                None => what(),
+            }))
+        }
         Err(_) => {
             let text = format!("{}: not done within {timeout:?}", what());
             Err(io::Error::new(io::ErrorKind::TimedOut, text))

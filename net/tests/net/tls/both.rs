@@ -2,7 +2,7 @@
 
 use std::io::ErrorKind;
 use std::rc::Rc;
-use std::sync::Arc;
+use std::sync::{Arc, mpsc};
 
 use futures::future::join;
 use pikake::net::tls::rustls::crypto::ring::default_provider;
@@ -18,6 +18,7 @@ use pikake::spawn;
 
 use super::certificates::{Authority, SERVER};
 use crate::support::run;
+use crate::support::warnings::OnWarning;
 
 /// Smaller than a record, so that each takes many waits.
 const ROOM: usize = 1000;
@@ -262,4 +263,41 @@ fn invalid_certificate_is_an_error() {
     let other = Authority::new().server;
     let mixed = Identity::from_pem(pem.certificate.as_bytes(), other.key.as_bytes()).unwrap();
     assert_eq!(TlsAcceptor::builder(mixed).build().unwrap_err().kind(), ErrorKind::InvalidInput);
+}
+
+/// An own certificate that is out of date is logged when it is read; the peer's error has the date.
+#[test]
+fn certificates_out_of_date_are_named() {
+    for (from, to, warning, cause) in [
+        (1999, 2001, "has expired", "the peer's certificate expired on Jan  1 00:00:00 2001"),
+        (
+            3999,
+            4001,
+            "not valid yet",
+            "the peer's certificate is not valid before Jan  1 00:00:00 3999",
+        ),
+    ] {
+        let (sender, warnings) = mpsc::channel();
+        let noted = OnWarning(move |event: &tracing::Event<'_>| {
+            let mut text = String::new();
+            event.record(&mut |field: &tracing::field::Field, value: &dyn std::fmt::Debug| {
+                text.push_str(&format!("{field}: {value:?}; "));
+            });
+            sender.send(text).unwrap();
+        });
+        run(async {
+            let authority = Authority::in_years(from, to);
+            let acceptor = tracing::subscriber::with_default(noted, || authority.acceptor());
+            let text = warnings.try_recv().unwrap();
+            assert!(text.contains(warning) && text.contains("CN=somebody of the tests"), "{text}");
+            assert!(text.contains("Jan  1 00:00:00"), "{text}");
+            let (client, server) = hands(&authority.connector(), &acceptor, SERVER).await;
+            let error = client.unwrap_err();
+            let begin = format!("TLS handshake with {SERVER}: {cause}");
+            assert!(error.to_string().starts_with(&begin), "{error}");
+            assert!(server.unwrap_err().to_string().contains("CertificateExpired"));
+        });
+    }
+    let noted = OnWarning(|_: &tracing::Event<'_>| panic!("a valid certificate is no warning"));
+    tracing::subscriber::with_default(noted, || drop(Authority::new().acceptor()));
 }

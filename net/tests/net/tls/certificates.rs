@@ -3,7 +3,7 @@
 use pikake::net::tls::{Identity, TlsAcceptor, TlsConnector};
 use rcgen::{
     BasicConstraints, CertificateParams, DnType, IsCa, Issuer, KeyPair, PKCS_ECDSA_P256_SHA256,
-    PKCS_ED25519, SignatureAlgorithm,
+    PKCS_ED25519, SignatureAlgorithm, date_time_ymd,
 };
 
 /// The name of the server in the certificate; it is also good for 127.0.0.1.
@@ -39,7 +39,22 @@ impl Authority {
         Self::with(&PKCS_ECDSA_P256_SHA256)
     }
 
+    /// With certificates of the server and the client that are valid in these years alone.
+    pub(crate) fn in_years(from: i32, to: i32) -> Self {
+        Self::dated(&PKCS_ED25519, |params| {
+            params.not_before = date_time_ymd(from, 1, 1);
+            params.not_after = date_time_ymd(to, 1, 1);
+        })
+    }
+
     fn with(algorithm: &'static SignatureAlgorithm) -> Self {
+        Self::dated(algorithm, |_| {})
+    }
+
+    fn dated(
+        algorithm: &'static SignatureAlgorithm,
+        date: impl Fn(&mut CertificateParams),
+    ) -> Self {
         let key = || KeyPair::generate_for(algorithm).unwrap();
         let mut params = CertificateParams::new(Vec::new()).unwrap();
         params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
@@ -51,6 +66,7 @@ impl Authority {
             let names: Vec<String> = names.iter().map(|name| (*name).to_owned()).collect();
             let mut params = CertificateParams::new(names).unwrap();
             params.distinguished_name.push(DnType::CommonName, "somebody of the tests");
+            date(&mut params);
             let key = key();
             let certificate = params.signed_by(&key, &issuer).unwrap().pem();
             Pem { certificate, key: key.serialize_pem() }
