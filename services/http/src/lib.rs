@@ -1,14 +1,30 @@
 //! hyper on pikake's kernel, and an HTTP server whose requests are tasks.
 //!
-//! | for | use |
+//! | you have | use |
 //! | --- | --- |
-//! | a server for axum, tonic or another tower service | [`serve`] |
-//! | the address of a request's client | [`Peer`] |
-//! | a client or a server of hyper's own | [`Io`], [`Executor`], [`Timer`] |
-//! | the reason of an interruption in a handler | [`CLIENT_GONE`], [`SHUTTING_DOWN`] |
+//! | a [`tower_service::Service`], such as an `axum::Router` | [`serve`], which returns a [`Report`] at its end |
+//! | a certificate | [`Server::tls`], with the feature `tls` |
+//! | handlers or state that are not `Send` | [`axum::local`] and [`axum::Local`], with the feature `axum` |
+//! | a request whose client's address or whose interruption matters | [`Peer`]; [`CLIENT_GONE`], [`SHUTTING_DOWN`] |
+//! | a client of hyper, or a server of your own | [`Io`], [`Executor`] and [`Timer`], hyper's runtime traits |
 //!
-//! [`Io`], [`Executor`] and [`Timer`] implement the runtime traits of hyper 1.x, for servers and clients. [`serve`] is
-//! a server on top of them for any [`tower_service::Service`], such as an `axum::Router`. Each request is a *task*:
+//! ```no_run
+//! use axum::Router;
+//! use axum::routing::get;
+//! use pikake::http;
+//! use pikake::net::TcpListener;
+//!
+//! #[pikake::main(signals)]
+//! async fn main() -> Result<(), Box<dyn std::error::Error>> {
+//!     let app = Router::new().route("/", get(async || "hello"));
+//!     let listener = TcpListener::bind("127.0.0.1:8080").await?;
+//!     let report = http::serve(listener, app).await?; // until SIGINT or SIGTERM
+//!     println!("{report}");
+//!     Ok(())
+//! }
+//! ```
+//!
+//! Each request is a *task*:
 //!
 //! ```text
 //!    listener ──▶ connection task ──▶ hyper ──▶ request task ──▶ the service

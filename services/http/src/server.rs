@@ -91,27 +91,31 @@ const LAST_REQUEST: Duration = Duration::from_millis(100);
 ///
 /// # Examples
 ///
-/// ```no_run
-/// use http::{Request, Response};
-/// use pikake::net::TcpListener;
-/// use std::convert::Infallible;
+/// ```
+/// use axum::Router;
+/// use axum::routing::get;
+/// use pikake::http;
+/// use pikake::net::{TcpListener, TcpStream};
+/// use pikake::sleep;
+/// use std::time::Duration;
 ///
-/// # use std::task::{Context, Poll};
-/// # #[derive(Clone)] struct Hello;
-/// # impl tower_service::Service<Request<pikake::http::Incoming>> for Hello {
-/// #     type Response = Response<String>;
-/// #     type Error = Infallible;
-/// #     type Future = std::future::Ready<Result<Response<String>, Infallible>>;
-/// #     fn poll_ready(&mut self, _: &mut Context<'_>) -> Poll<Result<(), Infallible>> { Poll::Ready(Ok(())) }
-/// #     fn call(&mut self, _: Request<pikake::http::Incoming>) -> Self::Future {
-/// #         std::future::ready(Ok(Response::new("hello".to_owned())))
-/// #     }
-/// # }
-/// # async fn example() -> Result<(), Box<dyn std::error::Error>> {
+/// # pikake::sim::example(async {
+/// let app = Router::new().route("/", get(async || "hello"));
 /// let listener = TcpListener::bind("127.0.0.1:8080").await?;
-/// let report = pikake::http::serve(listener, Hello).await?;
-/// println!("{report}");
-/// # Ok(()) }
+/// let server = http::serve(listener, app)
+///     .header_timeout(Duration::from_secs(5))
+///     .shutdown_when(async { drop(sleep(Duration::from_secs(1)).await) });
+/// let server = pikake::spawn(server.into_future());
+///
+/// let client = TcpStream::connect("127.0.0.1:8080").await?;
+/// client.write_all(b"GET / HTTP/1.0\r\n\r\n").await?;
+/// let mut answer = [0; 15];
+/// client.read_exact(&mut answer).await?;
+/// assert_eq!(&answer, b"HTTP/1.0 200 OK");
+///
+/// let report = server.await??;
+/// assert_eq!(report.to_string(), "1 requests were answered");
+/// # Ok::<(), Box<dyn std::error::Error>>(()) }).unwrap();
 /// ```
 ///
 /// # Cancellation

@@ -9,6 +9,7 @@ use std::net::TcpStream;
 use std::process::{Child, ChildStdout, Command, Stdio};
 use std::time::{Duration, Instant};
 
+use pikake::net::tls::TlsConnector;
 use rustix::process::{Pid, Signal, kill_process};
 
 /// A limit for anything that should happen.
@@ -22,17 +23,23 @@ struct Server {
 
 impl Server {
     fn start(example: &str) -> Self {
+        Self::start_with(example, &[])
+    }
+
+    fn start_with(example: &str, arguments: &[&std::path::Path]) -> Self {
         let this = std::env::current_exe().expect("a path to this test");
         let target = this.ancestors().nth(2).expect("tests are built in target/<profile>/deps");
         let binary = target.join("examples").join(format!("{example}{EXE_SUFFIX}"));
         let mut command = Command::new(&binary);
-        let started = command.arg("127.0.0.1:0").stdout(Stdio::piped()).spawn();
+        command.arg("127.0.0.1:0").args(arguments);
+        let started = command.stdout(Stdio::piped()).spawn();
         let mut process = started.unwrap_or_else(|error| {
             panic!("{}: {error}; run the whole `cargo test`", binary.display())
         });
         let mut lines = BufReader::new(process.stdout.take().expect("it is piped")).lines();
         let line = lines.next().expect("it says where it listens").expect("text");
-        let address = line.strip_prefix("listening on http://").expect("an address").to_owned();
+        let (_, address) = line.split_once("://").expect("a URL");
+        let address = address.to_owned();
         Self { process, lines, address }
     }
 
@@ -100,4 +107,28 @@ fn every_core_serves_and_shuts_down() {
     }
     assert_eq!(threads.len(), 4, "{threads:?}");
     assert_eq!(server.end().len(), 4, "a report of each");
+}
+
+#[test]
+fn https_serves_and_shuts_down() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let file = folder.path().join("localhost.pem");
+    let server = Server::start_with("https", &[&file]);
+    let certificate = std::fs::read(&file).expect("it is written before");
+    let address = server.address.clone();
+    let answer = pikake::run(async move {
+        let connector = TlsConnector::builder().roots_pem(&certificate)?.build()?;
+        let stream = pikake::net::TcpStream::connect(address).await?;
+        let stream = connector.connect("localhost", stream).await?;
+        let request = b"GET / HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\n\r\n";
+        stream.write_all(request).await?;
+        let (mut all, mut buffer) = (Vec::new(), [0; 1000]);
+        while let length @ 1.. = stream.read(&mut buffer).await? {
+            all.extend(&buffer[..length]);
+        }
+        std::io::Result::Ok(String::from_utf8_lossy(&all).into_owned())
+    });
+    let answer = answer.expect("it answers");
+    assert!(answer.ends_with("hello 127.0.0.1 over HTTP/1.1\n"), "{answer}");
+    assert_eq!(server.end(), ["1 requests were answered; ended: cancelled: SIGTERM"]);
 }
