@@ -177,6 +177,47 @@ impl Trap for JoinTrap {
 /// # pikake::sim::example(example()).unwrap();
 /// ```
 ///
+/// A task that returns a `Result` has two kinds of errors: the outer one says that there is no value, the inner one
+/// is the task's own. So a join of such a task is followed by `??`, and so are
+/// [`timeout_after`](crate::timeout_after), [`future_wait`](crate::future_wait) and
+/// [`run_in_thread`](crate::blocking). Any error type that both convert into will do: that of the program, a
+/// `Box<dyn Error>`, or [`io::Error`](std::io::Error), to which all errors of pikake's waits convert.
+///
+/// ```
+/// use pikake::{TaskError, sleep, spawn};
+/// use std::num::ParseIntError;
+/// use std::time::Duration;
+///
+/// #[derive(Debug)]
+/// enum Failed {
+///     Task(TaskError),
+///     Number(ParseIntError),
+/// }
+///
+/// impl From<TaskError> for Failed {
+///     fn from(error: TaskError) -> Self {
+///         Self::Task(error)
+///     }
+/// }
+///
+/// impl From<ParseIntError> for Failed {
+///     fn from(error: ParseIntError) -> Self {
+///         Self::Number(error)
+///     }
+/// }
+///
+/// async fn sum(one: &'static str, other: &'static str) -> Result<u32, Failed> {
+///     let one = spawn(async move { one.parse::<u32>() });
+///     let other = spawn(async move { other.parse::<u32>() });
+///     Ok(one.await?? + other.await??)
+/// }
+///
+/// # pikake::sim::example(async {
+/// assert_eq!(sum("3", "4").await.unwrap(), 7);
+/// assert!(matches!(sum("3", "four").await, Err(Failed::Number(_))));
+/// # });
+/// ```
+///
 /// # Cancellation
 ///
 /// An interruption point. An interrupted await returns [`TaskError::Interrupted`]; the task runs on, and

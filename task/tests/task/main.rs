@@ -5,6 +5,7 @@
 mod support;
 
 mod bounded;
+mod errors;
 mod group;
 mod intervals;
 mod locals;
