@@ -138,8 +138,8 @@ fn environment(folder: &Path, others: &[String]) -> Result<PathBuf> {
     let mut packages = vec![CELERY_PACKAGE.to_owned()];
     packages.extend_from_slice(others);
     let wanted = packages.join(" ");
-    fs::create_dir_all(folder)?;
-    let lock = File::create(folder.join("celery.lock"))?;
+    let locked = fs::create_dir_all(folder).and_then(|()| File::create(folder.join("celery.lock")));
+    let lock = locked.map_err(|error| format!("{}: {error}", folder.display()))?;
     flock(&lock, FlockOperation::LockExclusive)?;
     let (place, has) = (folder.join("celery"), folder.join("celery/has"));
     let is_wanted = fs::read_to_string(&has).is_ok_and(|had| had.trim() == wanted);
