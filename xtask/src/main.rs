@@ -5,6 +5,8 @@ mod checks;
 mod ci;
 mod group;
 mod install;
+mod msrv;
+mod package;
 mod run;
 mod serve;
 mod test;
@@ -18,7 +20,7 @@ type Result<T = ()> = std::result::Result<T, Box<dyn Error>>;
 /// A command: its name and arguments, one line about it, and what it does with the arguments.
 type Command = (&'static str, &'static str, fn(&[String]) -> Result);
 
-const COMMANDS: [Command; 8] = [
+const COMMANDS: [Command; 10] = [
     (
         "test [ARGUMENTS OF cargo test]",
         "installs what the tests need and runs all of them",
@@ -27,6 +29,12 @@ const COMMANDS: [Command; 8] = [
     ("install", "installs what the tests need (Debian, as root)", install::install),
     ("ci", "runs everything that must hold before a change lands", ci::ci),
     ("book", "builds the book of docs/ into the target folder", book::book),
+    ("msrv", "builds pikake with the oldest Rust that is supported", msrv::msrv),
+    (
+        "package [ARGUMENTS OF cargo package]",
+        "makes the packages of the published crates, and builds each",
+        package::package,
+    ),
     ("memcheck", "runs the task cell's tests under valgrind", checks::memcheck),
     ("gate [--renew]", "compares instructions per operation with the recorded ones", checks::gate),
     ("server postgres|rabbitmq", "runs a server on loopback until its input ends", serve::serve),
