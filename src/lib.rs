@@ -360,6 +360,7 @@ pub mod prelude {
 #[cfg(doctest)]
 #[doc = include_str!("../README.md")]
 struct Readme;
+
 /// The other chapters of the book, whose examples are tested with those of this crate.
 #[cfg(doctest)]
 mod book {
