@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use pikake_jobs::{Broker, JobId, Message, OutcomeState, QueueOptions, SqliteBroker};
 use pikake_kernel::Kernel;
 use pikake_traps::{sleep, timeout_after, wall_time};
-use rustix::process::{Pid, Signal, kill_process};
+use rustix::process::{Pid, Signal, WaitOptions, kill_process, waitpid};
 use tempfile::TempDir;
 
 const PLACE: &str = "PIKAKE_HANGS_PLACE";
@@ -40,8 +40,16 @@ pub(crate) fn play() {
     });
 }
 
-fn signal(child: &Child, signal: Signal) {
-    kill_process(Pid::from_child(child), signal).unwrap();
+/// Stops a process while another connection holds the database: a process that stops in the middle of a write would
+/// keep all others from writing.
+fn stop(child: &Child, place: &Path) {
+    let database = rusqlite::Connection::open(place.join("jobs.db")).unwrap();
+    database.busy_timeout(PATIENCE).unwrap();
+    database.execute_batch("BEGIN IMMEDIATE").unwrap();
+    let child = Pid::from_child(child);
+    kill_process(child, Signal::STOP).unwrap();
+    waitpid(Some(child), WaitOptions::UNTRACED).unwrap();
+    database.execute_batch("ROLLBACK").unwrap();
 }
 
 #[test]
@@ -57,7 +65,7 @@ fn only_a_hung_process_loses_its_messages() {
         while !place.join("taken").exists() {
             sleep(Duration::from_millis(10)).await.unwrap();
         }
-        signal(&hung, Signal::STOP);
+        stop(&hung, place);
         let stopped = Instant::now();
         lives.publish("work", message("kept"), None).await.unwrap();
         let mut keeps = lives.consume("work", 1).await.unwrap();
