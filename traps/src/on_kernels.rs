@@ -39,13 +39,13 @@ const TIMED_OUT: &str = "a deadline of the caller passed";
 /// # Examples
 ///
 /// ```
-/// use pikake::{TaskError, on_kernels, other_kernels};
+/// # pikake_sim::example(async {
+/// use pikake_traps::{TaskError, on_kernels};
 ///
-/// #[pikake::main(threads = 3)]
-/// async fn main() {
-///     let results = on_kernels(&other_kernels(), || async { Ok::<_, TaskError>(14) }).await;
-///     assert_eq!(results.into_iter().flatten().sum::<i32>(), 42);
-/// }
+/// let others = Vec::new(); // in a program with `#[pikake::main(threads = 4)]`: `other_kernels()`
+/// let results = on_kernels(&others, || async { Ok::<_, TaskError>(42) }).await;
+/// assert!(matches!(results[..], [Ok(42)]));
+/// # });
 /// ```
 ///
 /// # Cancellation
