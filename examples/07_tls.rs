@@ -99,6 +99,6 @@ async fn main() -> Result<(), Box<dyn Error>> {
     closing.begin();
     let line = reader.read_line().await?.unwrap_or_default();
     println!("client: told to go: {line}");
-    println!("server: {}", server.await?);
+    println!("server: {}", server.await??);
     Ok(())
 }
