@@ -6,7 +6,7 @@
 //!
 //! # First steps
 //!
-//! pikake needs Rust 1.95 or later and a Unix system with epoll, kqueue or poll. It is not on crates.io yet:
+//! pikake needs Rust 1.85 or later and a Unix system with epoll, kqueue or poll. It is not on crates.io yet:
 //!
 //! ```toml
 //! [dependencies]
@@ -92,6 +92,8 @@
 //! | to | use |
 //! | --- | --- |
 //! | wait for time, or let other tasks run | [`sleep`], [`sleep_until`], [`yield_now`] |
+//! | do something again and again | [`interval`] |
+//! | wait for the first of several futures | [`select!`] |
 //! | limit how long a future may take | [`timeout_after`]; to keep its output: [`timed`]; to get an `Option`: [`ignore_after`] |
 //! | keep a future from being interrupted | [`shield`] |
 //! | start a task, and join or cancel it | [`spawn`], [`Task`]; with a name: [`task::Builder`] |
@@ -108,7 +110,7 @@
 //! | await a future of another library | [`future_wait`]; of one that requires tokio: [`tokio`] |
 //! | use more than one processor | `#[pikake::main(threads = 4)]`, [`Kernels`] |
 //! | run work later, or on another machine | [`jobs`] |
-//! | read the clock | [`now`], [`time`] |
+//! | read the clock, set deadlines | [`time::Instant`], [`time`] |
 //! | get random numbers | [`random`] |
 //! | run a test in a simulated world | `#[pikake::sim]`, [`sim`](mod@sim) |
 //! | interrupt a program at each of its awaits in turn | [`testing`] |
@@ -119,14 +121,16 @@
 //!
 //! | feature | default | adds | with |
 //! | --- | --- | --- | --- |
+//! | `log-to-stderr` | yes | [`log_to_stderr`], which `#[pikake::main]` calls | tracing-subscriber |
 //! | `signals` | yes | [`signal`], [`interrupt_on_signals`], `#[pikake::main(signals)]` | signal-hook |
 //! | `process` | | [`process`] | signal-hook |
 //! | `watch` | | [`fs::watch`] | notify |
-//! | `tls` | | [`net::tls`]; with `jobs-amqp`, `amqps://` | rustls with ring |
+//! | `tls` | | [`net::tls`]; with `http`, HTTPS; with `jobs-amqp`, `amqps://` | rustls with ring |
 //! | `dns` | | [`net::dns`] | hickory-resolver |
 //! | `tokio-io` | | `AsyncRead` and `AsyncWrite` of tokio for the streams of [`net`] | tokio's traits, without its runtime |
 //! | `futures-io` | | `AsyncRead` and `AsyncWrite` of futures for the streams of [`net`] | futures-io |
 //! | `http` | | [`http`]; turns `tokio-io` on | hyper |
+//! | `axum` | | [`http::axum`]; turns `http` on | axum |
 //! | `tokio` | | [`tokio`] | tokio |
 //! | `jobs` | | [`jobs`], `#[pikake::job]`, the broker `memory://` | serde, jiff |
 //! | `jobs-sqlite` | | the broker `sqlite://`; turns `jobs` on | SQLite, which a C compiler builds |
@@ -150,6 +154,8 @@
 #![cfg_attr(not(feature = "tls"), doc = "[`net::tls`]: #features")]
 #![cfg_attr(not(feature = "dns"), doc = "[`net::dns`]: #features")]
 #![cfg_attr(not(feature = "http"), doc = "[`http`]: #features")]
+#![cfg_attr(not(feature = "axum"), doc = "[`http::axum`]: #features")]
+#![cfg_attr(not(feature = "log-to-stderr"), doc = "[`log_to_stderr`]: #features")]
 #![cfg_attr(not(feature = "process"), doc = "[`process`]: #features")]
 #![cfg_attr(not(feature = "signals"), doc = "[`signal`]: #features")]
 #![cfg_attr(not(feature = "signals"), doc = "[`interrupt_on_signals`]: #features")]

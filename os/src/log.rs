@@ -34,7 +34,7 @@ const DEFAULT: LevelFilter = LevelFilter::WARN;
 /// # Examples
 ///
 /// ```
-/// pikake_os::log_to_stderr();
+/// pikake::log_to_stderr();
 /// tracing::warn!("this line is on standard error");
 /// ```
 pub fn log_to_stderr() {

@@ -31,7 +31,7 @@ const COMPILED_ONLY: &[(&str, usize, &str)] = &[
     ("os/src/watch.rs", 1, "the file system"),
     ("services/cli/src/lib.rs", 1, "an application, which does what its command line says"),
     ("services/http/src/io.rs", 1, "a server elsewhere"),
-    ("services/http/src/server.rs", 1, "a server that runs until it is stopped"),
+    ("services/http/src/server.rs", 2, "servers that run until they are stopped"),
     ("services/http/src/timer.rs", 1, "a builder of hyper, without a server"),
     ("services/jobs/src/brokers/rabbitmq.rs", 1, "a RabbitMQ to connect to"),
     ("services/jobs/src/brokers/sqlite.rs", 1, "a database in the file system"),
