@@ -244,7 +244,7 @@ pub use pikake_sync as sync;
 /// | --- | --- |
 /// | set one deadline for several waits | [`Instant::now`](time::Instant::now)` + length` with [`sleep_until`], [`timeout_at`] |
 /// | measure a time | [`Instant::elapsed`](time::Instant::elapsed) |
-/// | do something again and again | [`interval`](time::interval) |
+/// | do something again and again | [`interval`] |
 /// | get the date and the time of day | [`wall_time`](time::wall_time) |
 /// | convert readings | [`Ticks`](time::Ticks), [`Rate`](time::Rate), [`clock_rate`](time::clock_rate) |
 /// | give a kernel another clock | [`ManualClock`](time::ManualClock), which tests move; [`Clock`](time::Clock) |
