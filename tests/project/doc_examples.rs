@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 
 /// A file, how many of its examples are only compiled, and why.
 const COMPILED_ONLY: &[(&str, usize, &str)] = &[
-    ("README.md", 1, "an application, which a test of the command line runs"),
+    ("docs/jobs.md", 1, "an application, which a test of the command line runs"),
     ("docs/simulation.md", 1, "a sketch of a test whose program is an example"),
     ("net/src/address.rs", 1, "names of the outside world"),
     ("net/src/copy.rs", 1, "a server elsewhere"),

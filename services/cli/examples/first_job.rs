@@ -1,4 +1,4 @@
-//! The program of the README: one job, and a command line for it.
+//! The program of the guide to jobs: one job, and a command line for it.
 //!
 //! ```sh
 //! first_job worker &

@@ -1,4 +1,4 @@
-//! The shop of the README, and the first program: their output, and their command lines.
+//! The shop, and the first program of the guide: their output, and their command lines.
 
 use std::time::Instant;
 
@@ -90,13 +90,13 @@ fn shop_runs_from_the_command_line() {
     send(&["send", "shop.charge", "13", "--wait"]).failed(1, &["the bank does not answer"]);
 }
 
-/// Its text is in the README as it is, from its first line of code on.
+/// Its text is in the guide as it is, from its first line of code on.
 #[test]
-fn program_of_the_readme_runs() {
+fn program_of_the_guide_runs() {
     let program = include_str!("../../examples/first_job.rs");
     let program = &program[program.find("use std").expect("it has code")..];
-    let readme = include_str!("../../../../README.md");
-    assert!(readme.contains(program), "README.md shows another program than first_job.rs");
+    let guide = include_str!("../../../../docs/jobs.md");
+    assert!(guide.contains(program), "docs/jobs.md shows another program than first_job.rs");
     let place = Place::new();
     let _worker = place.worker(&example("first_job"), &["worker"]);
     assert_eq!(place.run(&example("first_job"), &["send", "add", "2", "3", "--wait"]).good(), "5");
