@@ -5,16 +5,13 @@
 //! for i in 1 2 3 4 5 6; do curl http://127.0.0.1:8080/; done
 //! ```
 //!
-//! SIGINT or SIGTERM interrupts `main`, whose server then ends in good order; the other kernels are
-//! shut down after it, and theirs do the same.
+//! SIGINT or SIGTERM ends the servers of all kernels in good order, and a report of each is printed.
 
 use std::error::Error;
-use std::io;
-use std::net::SocketAddr;
 
 use axum::Router;
 use axum::routing::get;
-use pikake::http::{ServeError, serve};
+use pikake::http::{serve, serve_on_all};
 use pikake::net::TcpListener;
 use pikake::other_kernels;
 
@@ -30,21 +27,10 @@ fn router() -> Router {
 #[pikake::main(threads = 4, signals)]
 async fn main() -> Result<(), Box<dyn Error>> {
     let address = std::env::args().nth(1).unwrap_or_else(|| "127.0.0.1:8080".to_owned());
-    let listener = TcpListener::bind_shared(address).await?;
-    let address: SocketAddr = listener.local_addr()?;
-    for kernel in other_kernels() {
-        let listening = kernel.call(move || async move {
-            let listener = TcpListener::bind_shared(address).await?;
-            let serving = async move {
-                println!("{}", serve(listener, router()).await?);
-                Ok::<_, ServeError>(())
-            };
-            pikake::spawn(serving).detach();
-            Ok::<_, io::Error>(())
-        });
-        listening.await??;
-    }
-    println!("listening on http://{address}");
-    println!("{}", serve(listener, router()).await?);
+    let reports = serve_on_all(address, &other_kernels(), |listener: TcpListener| {
+        println!("listening on http://{}", listener.local_addr().expect("it is bound"));
+        serve(listener, router())
+    });
+    println!("{}", reports.await?);
     Ok(())
 }

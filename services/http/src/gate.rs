@@ -8,8 +8,8 @@ use std::pin::pin;
 use std::rc::Rc;
 use std::task::Poll;
 
-use pikake_net::{BACKLOG_WAIT, Listener};
-use pikake_traps::{Interrupted, TaskRef, WaitQueue, park, timeout_after};
+use pikake_net::Listener;
+use pikake_traps::{Interrupted, TaskRef, WaitQueue, park};
 use slab::Slab;
 
 use crate::request::Requests;
@@ -118,7 +118,7 @@ impl<L: Listener> Listener for Gated<L> {
             Some(listener) if gate.is_shut() => {
                 gate.accepting.set(true);
                 let _unset = ClearOnDrop(&gate.accepting);
-                timeout_after(BACKLOG_WAIT, listener.accept()).await.ok().transpose()?
+                listener.accept_backlog().await?
             }
             Some(listener) => {
                 gate.accepting.set(true);

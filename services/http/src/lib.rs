@@ -4,6 +4,7 @@
 //! | --- | --- |
 //! | a [`tower_service::Service`], such as an `axum::Router` | [`serve`], which returns a [`Report`] at its end |
 //! | a certificate | [`Server::tls`], with the feature `tls` |
+//! | several cores | [`serve_on_all`] |
 //! | handlers or state that are not `Send` | [`axum::local`] and [`axum::Local`], with the feature `axum` |
 //! | a request whose client's address or whose interruption matters | [`Peer`]; [`CLIENT_GONE`], [`SHUTTING_DOWN`] |
 //! | a client of hyper, or a server of your own | [`Io`], [`Executor`] and [`Timer`], hyper's runtime traits |
@@ -66,6 +67,7 @@ mod gate;
 mod handshake;
 mod incoming;
 mod io;
+mod on_all;
 mod pace;
 mod reply;
 mod report;
@@ -80,6 +82,7 @@ pub use handshake::{ALPN, IntoTls, Tls};
 pub use handshake::{Handshake, Plain};
 pub use incoming::Incoming;
 pub use io::Io;
+pub use on_all::{Reports, serve_on_all};
 pub use pace::MINIMUM_PACE;
 pub use report::{Left, Report, ServeError};
 pub use request::{CLIENT_GONE, Peer};

@@ -4,6 +4,7 @@ mod examples;
 mod http;
 mod https;
 mod local;
+mod on_all;
 mod servers;
 mod streams;
 mod worlds;
