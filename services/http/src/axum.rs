@@ -49,7 +49,7 @@
 //! let router: Router = Router::new().route("/nap", get(nap));
 //! ```
 //!
-//! Middleware and the bodies of responses have no such wrapper: there, [`Bound`](pikake_traps::Bound) makes a future or
+//! Middleware and the bodies of responses have no such wrapper: there, [`Bound`] makes a future or
 //! a stream `Send`.
 
 use std::fmt;
