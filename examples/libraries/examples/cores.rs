@@ -24,6 +24,7 @@ fn router() -> Router {
     Router::new().route("/", get(hello))
 }
 
+// ANCHOR: main
 #[pikake::main(threads = 4, signals)]
 async fn main() -> Result<(), Box<dyn Error>> {
     let address = std::env::args().nth(1).unwrap_or_else(|| "127.0.0.1:8080".to_owned());
@@ -34,3 +35,4 @@ async fn main() -> Result<(), Box<dyn Error>> {
     println!("{}", reports.await?);
     Ok(())
 }
+// ANCHOR_END: main
