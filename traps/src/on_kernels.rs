@@ -39,8 +39,8 @@ const TIMED_OUT: &str = "a deadline of the caller passed";
 /// # Examples
 ///
 /// ```
-/// # pikake_sim::example(async {
-/// use pikake_traps::{TaskError, on_kernels};
+/// # pikake::sim::example(async {
+/// use pikake::{TaskError, on_kernels};
 ///
 /// let others = Vec::new(); // in a program with `#[pikake::main(threads = 4)]`: `other_kernels()`
 /// let results = on_kernels(&others, || async { Ok::<_, TaskError>(42) }).await;
