@@ -90,9 +90,8 @@ pub(crate) fn report_own_lock(lock: String, awaited_at: &'static Location<'stati
         }
         drop(task);
         sleep(OWN_LOCK_REPORT).await?;
-        if let Some(task) = mark.find()
-            && task.last_wait() == Some((TrapKind::Park, awaited_at))
-        {
+        let still_waits = |task: &TaskRef| task.last_wait() == Some((TrapKind::Park, awaited_at));
+        if let Some(task) = mark.find().filter(still_waits) {
             tracing::warn!(
                 task = task.id().0,
                 waits_at = %awaited_at,

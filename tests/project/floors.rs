@@ -113,7 +113,7 @@ const DEFAULT_FEATURES: [&str; 2] = ["log-to-stderr", "signals"];
 
 /// Dependencies of `pikake-net` that only a feature brings in.
 const BEHIND_FEATURES: [&str; 6] =
-    ["futures-io", "hickory-resolver", "rustls", "rustls-native-certs", "tokio", "x509-parser"];
+    ["futures-io", "hickory-resolver", "rustls", "rustls-native-certs", "tokio", "x509-cert"];
 
 #[test]
 fn the_default_features_stay_small() {

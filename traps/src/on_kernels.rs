@@ -174,15 +174,11 @@ async fn attend<T>(
                 Poll::Pending => break,
             }
         }
-        if let Some(order) = &mut cancelled
-            && let Poll::Ready(order) = Pin::new(order).poll(cx)
-        {
+        if let Some(Poll::Ready(order)) = poll_if_some(&mut cancelled, cx) {
             cancelled = None;
             task.request_cancel(&order.as_ref().map_or_else(|| DROPPED.to_owned(), reason));
         }
-        if let Some(order) = &mut aborted
-            && let Poll::Ready(order) = Pin::new(order).poll(cx)
-        {
+        if let Some(Poll::Ready(order)) = poll_if_some(&mut aborted, cx) {
             aborted = None;
             if order.is_some() {
                 task.abort();
@@ -191,6 +187,14 @@ async fn attend<T>(
         Poll::Pending
     })
     .await
+}
+
+/// Polls the future, if there is one.
+fn poll_if_some<F: Future + Unpin>(
+    future: &mut Option<F>,
+    cx: &mut Context<'_>,
+) -> Option<Poll<F::Output>> {
+    future.as_mut().map(|future| Pin::new(future).poll(cx))
 }
 
 fn reason(why: &Interrupted) -> String {

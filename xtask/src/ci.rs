@@ -7,6 +7,7 @@ use xtask::needs::{MUST_NOT_SKIP, program};
 use crate::Result;
 use crate::book::book;
 use crate::checks::{benches, gate, memcheck};
+use crate::msrv::{self, Rust};
 use crate::run::{cargo, run, within};
 use crate::test::test;
 
@@ -83,6 +84,13 @@ pub(crate) fn ci(arguments: &[String]) -> Result {
         memcheck(&[])?;
     } else {
         say("memcheck: left out, there is no valgrind on this machine");
+    }
+    match Rust::find() {
+        Ok(rust) => {
+            say("the oldest Rust");
+            msrv::build(&rust)?;
+        }
+        Err(missing) => say(&format!("the oldest Rust: left out ({missing})")),
     }
     say("the book");
     book(&[])?;

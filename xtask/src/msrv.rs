@@ -33,7 +33,11 @@ pub(crate) fn msrv(arguments: &[String]) -> Result {
     if !arguments.is_empty() {
         return Err("`msrv` takes no arguments".into());
     }
-    let rust = Rust::find()?;
+    build(&Rust::find()?)
+}
+
+/// Builds the crates with that Rust.
+pub(crate) fn build(rust: &Rust) -> Result {
     let sets: [&[&str]; 3] = [&["--no-default-features"], &[], &["--features", FEATURES]];
     for features in sets {
         let mut cargo = rust.program("cargo");
@@ -51,14 +55,14 @@ fn folder() -> PathBuf {
 }
 
 /// The oldest Rust that is supported.
-enum Rust {
+pub(crate) enum Rust {
     OfRustup,
     /// Unpacked into this folder.
     OfDebian(PathBuf),
 }
 
 impl Rust {
-    fn find() -> Result<Rust> {
+    pub(crate) fn find() -> Result<Rust> {
         if program("rustup").is_some() && Rust::OfRustup.is_oldest() {
             return Ok(Rust::OfRustup);
         }

@@ -162,9 +162,8 @@ where
     }
 
     fn begin(&self, connection: L::Connection, address: L::Address) {
-        if let Some(tcp) = (&connection as &dyn Any).downcast_ref::<TcpStream>()
-            && let Err(error) = tcp.set_nodelay(true)
-        {
+        let tcp = (&connection as &dyn Any).downcast_ref::<TcpStream>();
+        if let Some(Err(error)) = tcp.map(|tcp| tcp.set_nodelay(true)) {
             tracing::debug!(peer = ?address, %error, "a connection ended before its TLS handshake");
         }
         let (acceptor, completed) = (self.acceptor.clone(), self.completed.clone());

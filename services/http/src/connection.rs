@@ -129,10 +129,12 @@ where
     poll_fn(|cx| {
         loop {
             // Before answers that are ready are written.
-            if !is_shutting_down && let Poll::Ready(announced) = shutting.as_mut().poll(cx) {
-                announced?;
-                is_shutting_down = true;
-                serving.as_mut().graceful_shutdown();
+            if !is_shutting_down {
+                if let Poll::Ready(announced) = shutting.as_mut().poll(cx) {
+                    announced?;
+                    is_shutting_down = true;
+                    serving.as_mut().graceful_shutdown();
+                }
             }
             if let Poll::Ready(served) = serving.as_mut().poll(cx) {
                 return Poll::Ready(served);
