@@ -4,7 +4,9 @@ use std::future::Future;
 use std::panic::Location;
 use std::time::Duration;
 
-use pikake_traps::{Instant, Interrupted, SleepTrap, Until, kernel_trap_at};
+use pikake_traps::{
+    ElapseTrap, Instant, Interrupted, SleepTrap, Until, check_interrupt, in_kernel, kernel_trap_at,
+};
 
 /// Makes an interval, whose first tick is due at once, and each later one a `period` after the one before.
 ///
@@ -69,7 +71,7 @@ pub enum MissedTicks {
     /// Missed ticks follow at once, one after the other, until none is left. So there are as many ticks as periods.
     #[default]
     Burst,
-    /// The next tick is due a period after the late one was collected. So ticks are never closer than a period.
+    /// The next tick is due a period after the late one was collected. So the ticks that follow are a period apart.
     Delay,
     /// The missed ticks are left out. The next tick is due at a multiple of the period, as before.
     Skip,
@@ -85,7 +87,8 @@ impl Interval {
 
     /// Waits for the next tick, and returns the moment at which it was due.
     ///
-    /// A tick that is due already lets the other ready tasks run first.
+    /// A tick that is due already is ready at the first poll, so a `select!` in a loop does not starve it. If a
+    /// task collects too many in one step, the other ready tasks run first.
     ///
     /// # Cancellation
     ///
@@ -102,14 +105,20 @@ impl Interval {
     #[track_caller]
     pub fn tick(&mut self) -> impl Future<Output = Result<Instant, Interrupted>> {
         let place = Location::caller();
-        async move {
+        in_kernel(async move {
             // Beyond the end of the clock there is no tick.
             let due = self.start.checked_add(self.due);
             let until = due.map_or(Until::After(Duration::MAX), |due| Until::At(due.into()));
-            kernel_trap_at(SleepTrap::new(until), place).await?;
+            if due.is_some_and(|due| due <= Instant::now()) {
+                // A sleep would end in the next step, and each round of a loop around `select!` makes a new one.
+                check_interrupt()?;
+                kernel_trap_at(ElapseTrap::new(until), place).await;
+            } else {
+                kernel_trap_at(SleepTrap::new(until), place).await?;
+            }
             self.collect(self.start.elapsed());
             Ok(due.expect("a wait for a moment that never comes does not end"))
-        }
+        })
     }
 
     /// Makes the next tick due a period from now.

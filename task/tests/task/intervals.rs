@@ -2,7 +2,7 @@
 
 use pikake::testing::interrupt_everywhere;
 use pikake::time::{Instant, Interval, MissedTicks, interval_at};
-use pikake::{Task, TimedOut, interval, select, sleep, spawn, timeout_after};
+use pikake::{Task, TimedOut, interval, select, sleep, spawn, timeout_after, yield_now};
 
 use crate::support::{ms, run};
 
@@ -119,6 +119,33 @@ fn an_interrupted_tick_comes_again() {
         }
         let came = ticks(interval, begin, &[0, 0]).await;
         assert_eq!(came, [(10, 10), (20, 20)]);
+    });
+}
+
+/// Ticks that are due already suspend seldom.
+#[test]
+fn a_burst_lets_others_run_and_is_interrupted() {
+    run(async {
+        let begin = Instant::now();
+        sleep(ms(1)).await.unwrap();
+        let task = spawn(async move {
+            let mut interval = interval_at(begin, std::time::Duration::from_nanos(1));
+            let mut count = 0;
+            let told = loop {
+                match interval.tick().await {
+                    Ok(_) => count += 1,
+                    Err(told) => break told,
+                }
+            };
+            let tick = interval.tick().await.unwrap();
+            assert_eq!(tick - begin, std::time::Duration::from_nanos(count));
+            (told, count)
+        });
+        yield_now().await.unwrap();
+        task.request_cancel("enough");
+        let (told, count) = task.await.unwrap();
+        assert!(count < 100_000, "{count} ticks in one step");
+        assert_eq!(told.reason(), Some("enough"));
     });
 }
 

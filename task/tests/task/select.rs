@@ -113,6 +113,31 @@ fn a_branch_that_is_always_ready_starves_none() {
 }
 
 #[test]
+fn a_tick_that_is_due_is_not_starved() {
+    example(async {
+        let queue = Queue::unbounded();
+        for number in 0..1_000 {
+            queue.try_put(number).unwrap();
+        }
+        let (mut got, mut ticks, mut interval) = (0, 0, interval(ms(10)));
+        while got < 1_000 {
+            select! {
+                number = queue.get() => {
+                    assert_eq!(number, Ok(got));
+                    got += 1;
+                    sleep(ms(1)).await.unwrap();
+                }
+                tick = interval.tick() => {
+                    tick.unwrap();
+                    ticks += 1;
+                }
+            }
+        }
+        assert!((90..=101).contains(&ticks), "{ticks}");
+    });
+}
+
+#[test]
 fn biased_branches_are_polled_from_the_top() {
     let polled = Log::default();
     let branch = |name: &'static str, is_ready: bool| {
