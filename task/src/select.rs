@@ -28,7 +28,11 @@ impl BranchOrder {
         if N < 2 {
             return order;
         }
-        let mut state = self.0.unwrap_or_else(random::u64);
+        // Not by `unwrap_or_else`, which would hide the caller's line from a panic.
+        let mut state = match self.0 {
+            Some(state) => state,
+            None => random::u64(),
+        };
         for last in (1..N).rev() {
             state = state.wrapping_add(STEP);
             order.swap(last, below(last + 1, mix(state)));

@@ -83,6 +83,7 @@ fn errors_of_waits_convert_into_io_errors() {
         assert_eq!(error.kind(), io::ErrorKind::Other);
         let inside = error.get_ref().and_then(|error| error.downcast_ref::<TaskError>());
         assert!(inside.is_some_and(TaskError::is_cancelled));
+        assert!(interruption(&error).is_none(), "the other task was cancelled, and not this one");
 
         let mut task = spawn(sleep(ms(9)));
         let mut told = None;

@@ -2,14 +2,17 @@
 
 use std::cell::{Cell, RefCell};
 use std::future::{pending, poll_fn, ready};
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::pin::pin;
 use std::rc::Rc;
 use std::task::Poll;
 
 use pikake::sim::{Sim, example};
 use pikake::sync::{Mutex, Notify, Queue, mpsc};
+use pikake::task::Panic;
 use pikake::testing::interrupt_everywhere;
 use pikake::time::Instant;
+use pikake::traps::note_panic_places;
 use pikake::{
     Interrupted, TimedOut, check_interrupt, future_wait, interval, select, sleep, spawn,
     timeout_after, yield_now,
@@ -166,6 +169,19 @@ fn one_branch_and_biased_branches_need_no_kernel() {
         assert_eq!(select! { one = ready(1) => one }, 1);
         assert_eq!(select! { biased; one = ready(1) => one, two = ready(2) => two }, 1);
     });
+}
+
+#[test]
+fn other_branches_panic_outside_a_kernel_at_the_line_of_the_select() {
+    note_panic_places();
+    let line = line!() + 2;
+    let wait = async {
+        select! { _ = pending::<()>() => {}, _ = pending::<()>() => {} }
+    };
+    let waiting = catch_unwind(AssertUnwindSafe(|| futures::executor::block_on(wait)));
+    let panic = Panic::new(waiting.unwrap_err());
+    let place = format!("{}:{line}:", file!());
+    assert!(panic.place().is_some_and(|at| at.starts_with(&place)), "{:?}", panic.place());
 }
 
 #[test]
