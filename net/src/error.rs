@@ -9,13 +9,14 @@ use std::fmt;
 use std::io;
 use std::net::SocketAddr;
 
-use pikake_traps::{Closed, Interrupted, ResourceBusy};
+use pikake_traps::{Closed, Interrupted, ResourceBusy, TaskError};
 
 use crate::halves::{OwnedReadHalf, OwnedWriteHalf};
 
 /// The interruption that caused an error, if there is one.
 ///
-/// Searches the error and all its sources.
+/// Searches the error and all its sources. The cancel of a task that was joined is no interruption of the joiner: an
+/// error made from [`TaskError::Cancelled`] has none.
 ///
 /// # Examples
 ///
@@ -33,6 +34,9 @@ pub fn interruption(error: &io::Error) -> Option<&Interrupted> {
     loop {
         if let Some(interrupted) = at.downcast_ref() {
             return Some(interrupted);
+        }
+        if let Some(TaskError::Cancelled(_)) = at.downcast_ref() {
+            return None;
         }
         // `io::Error::source` skips the payload and returns the payload's source.
         at = match at.downcast_ref::<io::Error>() {
