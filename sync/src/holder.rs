@@ -5,7 +5,8 @@
 //! A task that waits for a lock of its own may be right: another branch of a `join!` holds the lock, and releases
 //! it. So the wait is neither an error nor a panic, and a warning comes in two steps. A task that nothing else can
 //! make ready is reported at once: none of its branches has another wait, and no foreign future has its waker. Any
-//! other task is reported if the wait lasts long.
+//! other task is reported if the wait lasts long. A guard that was moved to another task cannot be told from one
+//! that the task still has.
 
 use std::cell::Cell;
 use std::fmt;
@@ -83,8 +84,8 @@ pub(crate) fn report_own_lock(lock: String, awaited_at: &'static Location<'stati
             tracing::warn!(
                 task = task.id().0,
                 waits_at = %awaited_at,
-                "a task waits for a {lock}, and for nothing else: only a cancel or a deadline can end the \
-                 wait. Drop the first guard before the second call",
+                "a task waits for a {lock}, and for nothing else: unless another task has the guard, only a \
+                 cancel or a deadline can end the wait. Drop the first guard before the second call",
             );
             return Ok(());
         }
