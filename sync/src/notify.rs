@@ -1,22 +1,19 @@
 //! Notifications without a value: one waiter at a time, or all at once.
 //!
-//! A waiter waits in two queues. A call of `notify_one` is a permit of the first, so a waiter that leaves
-//! without its notification returns the permit. A call of `notify_all` begins a new round, and signals the
-//! second queue. A waiter returns when its round is over, so a signal that is passed on to a waiter of the new
-//! round has no effect.
+//! A notification is a permit. A call of `notify_all` begins a new round, and gives each waiter of the old one a permit,
+//! so that all of them leave the queue. A waiter whose round is over returns, and leaves its permit uncollected. That
+//! goes on to the next waiter if `notify_one` had given it, and otherwise is withdrawn.
 
 use std::cell::Cell;
 use std::fmt;
 use std::future::{Future, poll_fn};
 use std::panic::Location;
-use std::pin::Pin;
 use std::task::Poll;
 
 use pikake_traps::{Interrupted, WaitQueue};
 
 use crate::name::Name;
 use crate::permits::{PermitRequest, Taking};
-use crate::signals::{Signals, signal};
 
 /// Tells waiters that there is something to do.
 ///
@@ -65,12 +62,15 @@ use crate::signals::{Signals, signal};
 /// ```
 #[derive(Default)]
 pub struct Notify {
-    /// Has a permit for each notification of `notify_one` that no waiter has collected. At most one is free.
-    ones: WaitQueue,
-    /// Signals the waiters that a round is over.
-    ends_of_rounds: WaitQueue,
+    /// Has a permit for each notification that no waiter has collected. At most one is free.
+    permits: WaitQueue,
     /// The number of calls of `notify_all`.
     round: Cell<u64>,
+    /// The waiters that were in the queue, or notified, when their round ended, and that have not left since. Each
+    /// has a permit.
+    ended: Cell<usize>,
+    /// The number of those permits that are from `notify_one`.
+    ended_ones: Cell<usize>,
     name: Name,
 }
 
@@ -78,9 +78,10 @@ impl Notify {
     /// Creates a `Notify` without waiters and without a notification.
     pub const fn new() -> Self {
         Self {
-            ones: WaitQueue::new(),
-            ends_of_rounds: WaitQueue::new(),
+            permits: WaitQueue::new(),
             round: Cell::new(0),
+            ended: Cell::new(0),
+            ended_ones: Cell::new(0),
             name: Name::NONE,
         }
     }
@@ -93,7 +94,8 @@ impl Notify {
 
     /// Notifies the waiter that came first. Without a waiter, the next [`notified`](Self::notified) returns at once.
     pub fn notify_one(&self) {
-        self.ones.give(1);
+        self.settle();
+        self.permits.give(1);
         self.keep_one();
     }
 
@@ -103,8 +105,12 @@ impl Notify {
     /// yet goes on to the next waiter, or is kept.
     #[doc(alias = "notify_waiters")]
     pub fn notify_all(&self) {
+        self.settle();
         self.round.set(self.round.get() + 1);
-        self.ends_of_rounds.wake(usize::MAX);
+        let ones = self.permits.granted() - self.ended.get();
+        self.ended_ones.set(self.ended_ones.get() + ones);
+        self.permits.give(self.permits.len());
+        self.ended.set(self.permits.granted());
     }
 
     /// Waits for a notification. Waiters are notified in order of arrival.
@@ -130,23 +136,10 @@ impl Notify {
             if self.round.get() != round || self.take() {
                 return Ok(());
             }
-            let mut one = Taking::new(One(self));
-            let mut end_of_round = signal(self, place);
-            poll_fn(|cx| {
-                if self.round.get() != round {
-                    return Poll::Ready(Ok(()));
-                }
-                if let Poll::Ready(notified) = one.poll(cx, place) {
-                    return Poll::Ready(notified.map(drop));
-                }
-                while let Poll::Ready(signalled) = Pin::new(&mut end_of_round).poll(cx) {
-                    if let Err(interrupted) = signalled {
-                        return Poll::Ready(Err(interrupted));
-                    }
-                    // A waiter of an earlier round has left its signal.
-                    end_of_round = signal(self, place);
-                }
-                Poll::Pending
+            let mut one = Taking::new(One { notify: self, round });
+            poll_fn(|cx| match self.round.get() == round {
+                true => one.poll(cx, place).map(|notified| notified.map(drop)),
+                false => Poll::Ready(Ok(())),
             })
             .await
         }
@@ -154,54 +147,73 @@ impl Notify {
 
     /// The number of waiters.
     pub fn waiting(&self) -> usize {
-        self.ones.len()
+        self.permits.len()
     }
 
     /// Takes a notification that was kept.
     fn take(&self) -> bool {
-        self.ones.try_take(1) || {
-            self.ones.recover();
-            self.keep_one();
-            self.ones.try_take(1)
+        self.permits.try_take(1) || {
+            self.settle();
+            self.permits.try_take(1)
         }
     }
 
     /// Keeps at most one notification.
     fn keep_one(&self) {
-        if self.ones.free() > 1 {
-            self.ones.reclaim();
-            self.ones.give(1);
+        if self.permits.free() > 1 {
+            self.withdraw(self.permits.free() - 1);
+        }
+    }
+
+    /// Withdraws free permits.
+    fn withdraw(&self, count: usize) {
+        let free = self.permits.reclaim();
+        self.permits.give(free.saturating_sub(count));
+    }
+
+    /// Forgets the waiters of a kernel that has ended, and keeps one of their notifications.
+    fn settle(&self) {
+        self.permits.recover();
+        if self.permits.granted() < self.ended.get() {
+            self.withdraw(self.ended.take() - self.ended_ones.take());
+        }
+        self.keep_one();
+    }
+
+    /// Notes that a waiter has left after the end of its round. Its permit is free.
+    fn left_ended(&self) {
+        let Some(ended) = self.ended.get().checked_sub(1) else { return };
+        self.ended.set(ended);
+        match self.ended_ones.get().checked_sub(1) {
+            Some(ones) => self.ended_ones.set(ones),
+            None => self.withdraw(1),
         }
     }
 }
 
-impl Signals for Notify {
-    fn queue(&self) -> &WaitQueue {
-        &self.ends_of_rounds
-    }
-
-    fn about(&self) -> String {
-        format!("notification{}", self.name)
-    }
-}
-
-/// A request for a notification of `notify_one`.
+/// A request for a notification in a round.
 #[derive(Clone)]
-struct One<'a>(&'a Notify);
+struct One<'a> {
+    notify: &'a Notify,
+    round: u64,
+}
 
 impl PermitRequest for One<'_> {
     fn queue(&self) -> &WaitQueue {
-        &self.0.ones
+        &self.notify.permits
     }
 
     fn about(&self) -> String {
-        self.0.about()
+        format!("notification{}", self.notify.name)
     }
 
     fn left(&self) {
         self.queue().recover();
+        if self.round != self.notify.round.get() {
+            self.notify.left_ended();
+        }
         self.queue().serve();
-        self.0.keep_one();
+        self.notify.settle();
     }
 }
 
@@ -210,7 +222,7 @@ impl fmt::Debug for Notify {
         let mut shown = f.debug_struct("Notify");
         self.name.show(&mut shown);
         shown
-            .field("is_notified", &(self.ones.free() > 0))
+            .field("is_notified", &(self.permits.free() > 0))
             .field("waiting", &self.waiting())
             .finish()
     }

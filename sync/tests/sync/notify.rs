@@ -2,10 +2,11 @@
 
 use std::cell::Cell;
 use std::future::poll_fn;
-use std::pin::Pin;
+use std::pin::{Pin, pin};
 use std::rc::Rc;
 use std::task::Poll;
 
+use futures::poll;
 use pikake::sync::Notify;
 use pikake::{Interrupted, TimedOut, sleep, spawn, timeout_after, yield_now};
 use proptest::collection::vec;
@@ -125,6 +126,57 @@ fn a_dropped_waiter_of_notify_all_leaves_nothing() {
 }
 
 #[test]
+fn a_waiter_of_an_ended_round_takes_no_notification() {
+    run(async {
+        let (notify, log) = (Rc::new(Notify::new()), Log::default());
+        let mut kept = pin!(notify.notified());
+        assert!(poll!(kept.as_mut()).is_pending());
+        notify.notify_all();
+        let tasks = waiters(&notify, &log, 1).await;
+        notify.notify_one();
+        yield_now().await.unwrap();
+        assert_eq!(log.take(), ["0"]);
+        notify.notify_one();
+        kept.await.unwrap();
+        notify.notified().await.unwrap();
+        assert_eq!(timeout_after(ms(10), notify.notified()).await, Err(TimedOut));
+        drop(tasks);
+    });
+}
+
+#[test]
+fn a_notification_of_an_ended_round_goes_on() {
+    run(async {
+        let (notify, log) = (Rc::new(Notify::new()), Log::default());
+        let ended = waiters(&notify, &log, 2).await;
+        notify.notify_one();
+        notify.notify_all();
+        let later = waiters(&notify, &log, 2).await;
+        // Both have ended, and only one of the later waiters.
+        assert_eq!((log.take(), notify.waiting()), (vec!["0".into(), "1".into(), "0".into()], 1));
+        drop((ended, later));
+    });
+}
+
+#[test]
+fn waiters_of_an_ended_kernel_leave_one_notification_at_most() {
+    for (ones, is_kept) in [(0, false), (1, true), (2, true)] {
+        let notify = Notify::new();
+        let mut futures: Vec<_> = (0..3).map(|_| Box::pin(notify.notified())).collect();
+        run(async {
+            for future in &mut futures {
+                assert!(poll!(future).is_pending());
+            }
+            (0..ones).for_each(|_| notify.notify_one());
+            notify.notify_all();
+        });
+        drop(futures);
+        let shown = format!("{notify:?}");
+        assert!(shown.contains(&format!("is_notified: {is_kept}, waiting: 0")), "{shown}");
+    }
+}
+
+#[test]
 fn a_notification_wins_over_an_interruption() {
     run(async {
         for notify_all in [false, true] {
@@ -230,15 +282,28 @@ fn step() -> impl Strategy<Value = Step> {
     ]
 }
 
+/// Where a waiter is.
+#[derive(Clone, Copy)]
+enum Place {
+    Made,
+    Queued,
+    /// Notified by `notify_one`.
+    Notified,
+    /// Was queued or notified when its round ended.
+    Ended,
+}
+
 /// The rules, on lists.
 #[derive(Default)]
 struct Model {
     round: u64,
     is_kept: bool,
-    /// The waiters in order of arrival, without those notified by `notify_one`.
+    /// The waiters in order of arrival, without those that were notified.
     queue: Vec<usize>,
-    /// The round of each waiter that was made, and whether `notify_one` has notified it.
-    made: [Option<(u64, bool)>; WAITERS],
+    /// The notifications of `notify_one` that waiters had when their round ended.
+    ended_ones: usize,
+    /// The round of each waiter that was made.
+    made: [Option<(u64, Place)>; WAITERS],
 }
 
 impl Model {
@@ -247,31 +312,47 @@ impl Model {
             self.is_kept = true;
         } else {
             let first = self.queue.remove(0);
-            self.made[first].as_mut().unwrap().1 = true;
+            self.made[first].as_mut().unwrap().1 = Place::Notified;
+        }
+    }
+
+    fn notify_all(&mut self) {
+        self.round += 1;
+        self.queue.clear();
+        for (_, place) in self.made.iter_mut().flatten() {
+            match place {
+                Place::Made | Place::Ended => continue,
+                Place::Queued => {}
+                Place::Notified => self.ended_ones += 1,
+            }
+            *place = Place::Ended;
         }
     }
 
     fn leave(&mut self, waiter: usize) {
         self.queue.retain(|other| *other != waiter);
-        if let Some((_, true)) = self.made[waiter].take() {
-            self.notify_one();
+        match self.made[waiter].take() {
+            Some((_, Place::Notified)) => self.notify_one(),
+            Some((_, Place::Ended)) if self.ended_ones > 0 => {
+                self.ended_ones -= 1;
+                self.notify_one();
+            }
+            _ => {}
         }
     }
 
     fn poll(&mut self, waiter: usize) -> bool {
-        let (round, is_notified) = self.made[waiter].unwrap();
-        let is_new = !is_notified && !self.queue.contains(&waiter);
-        if round != self.round {
-            self.leave(waiter);
-        } else if is_notified {
-            self.made[waiter] = None;
-        } else if is_new && self.is_kept {
-            (self.is_kept, self.made[waiter]) = (false, None);
-        } else {
-            if is_new {
+        let (round, place) = self.made[waiter].unwrap();
+        match place {
+            _ if round != self.round => self.leave(waiter),
+            Place::Notified => self.made[waiter] = None,
+            Place::Made if self.is_kept => (self.is_kept, self.made[waiter]) = (false, None),
+            Place::Made => {
                 self.queue.push(waiter);
+                self.made[waiter] = Some((round, Place::Queued));
+                return false;
             }
-            return false;
+            Place::Queued | Place::Ended => return false,
         }
         true
     }
@@ -290,7 +371,7 @@ proptest! {
                 match step {
                     Step::Make(waiter) if model.made[waiter].is_none() => {
                         futures[waiter] = Some(Box::pin(notify.notified()));
-                        model.made[waiter] = Some((model.round, false));
+                        model.made[waiter] = Some((model.round, Place::Made));
                     }
                     Step::Poll(waiter) if model.made[waiter].is_some() => {
                         let future = futures[waiter].as_mut().unwrap();
@@ -310,7 +391,7 @@ proptest! {
                     }
                     Step::All => {
                         notify.notify_all();
-                        model.round += 1;
+                        model.notify_all();
                     }
                     Step::Make(_) | Step::Poll(_) => {}
                 }
