@@ -105,8 +105,11 @@ impl<S: AsyncWrite + Unpin> AsyncWrite for Counted<S> {
         self.stream.is_write_vectored()
     }
 
+    // A TLS stream has taken what it encrypted, and waits here.
     fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.stream).poll_flush(cx)
+        let flushed = Pin::new(&mut self.stream).poll_flush(cx);
+        self.traffic.is_blocked.set(flushed.is_pending());
+        flushed
     }
 
     fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {

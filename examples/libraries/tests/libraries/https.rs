@@ -1,5 +1,7 @@
 //! HTTPS: the protocols, handshakes that fail or do not end, and shutdowns during handshakes.
 
+use std::cell::Cell;
+use std::future::pending;
 use std::io;
 use std::net::SocketAddr;
 use std::rc::Rc;
@@ -16,7 +18,7 @@ use hyper::client::conn::{http1, http2};
 use pikake::http::axum::local;
 use pikake::http::{ALPN, Executor, Io, Peer, Report, ServeError, serve};
 use pikake::net::tls::{Identity, TlsAcceptor, TlsConnector, TlsStream};
-use pikake::net::{TcpListener, TcpStream};
+use pikake::net::{Listener, MemoryStream, TcpListener, TcpStream};
 use pikake::sync::Event;
 use pikake::time::{elapsed_since, now};
 use pikake::{Task, future_wait, sleep, spawn, timeout_after};
@@ -48,6 +50,19 @@ async fn hello(version: Version, Extension(Peer(peer)): Extension<Peer<SocketAdd
 
 async fn slow() -> &'static str {
     sleep(SECOND).await.map_or("interrupted", |()| "slow")
+}
+
+/// A listener that has one connection.
+struct Single(Cell<Option<MemoryStream>>);
+
+impl Listener for Single {
+    type Connection = MemoryStream;
+    type Address = ();
+
+    async fn accept(&self) -> io::Result<(MemoryStream, ())> {
+        let Some(stream) = self.0.take() else { return pending().await };
+        Ok((stream, ()))
+    }
 }
 
 /// A server with these many connections.
@@ -195,4 +210,33 @@ async fn key_of_another_certificate_is_an_error_of_the_server() {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let failed = serve(listener, Router::new()).tls(identity).await.unwrap_err();
     assert_eq!(failed.source.kind(), io::ErrorKind::InvalidInput, "{failed}");
+}
+
+/// What is encrypted and not sent is a part of a response, so the client has the time of a request.
+#[pikake::sim(seeds = 1)]
+async fn slow_client_reads_the_end_of_a_response() {
+    const LENGTH: usize = 60_000;
+    let (near, far) = MemoryStream::pair(1000);
+    let (certificate, key) = certificate();
+    let identity = Identity::from_pem(certificate.as_bytes(), key.as_bytes()).unwrap();
+    let router = Router::new().route("/", get(async || vec![b'x'; LENGTH]));
+    let server = serve(Single(Cell::new(Some(far))), router)
+        .tls(identity)
+        .header_timeout(2 * SECOND)
+        .stall_timeout(30 * SECOND);
+    let server = spawn(server.into_future());
+    let connector = TlsConnector::builder().roots_pem(certificate.as_bytes()).unwrap();
+    let client = connector.build().unwrap().connect("localhost", near).await.unwrap();
+    client.write_all(b"GET / HTTP/1.0\r\n\r\n").await.unwrap();
+    let (mut read, mut buffer) = (0, [0; 3000]);
+    loop {
+        match client.read(&mut buffer).await {
+            Ok(0) => break,
+            Ok(length) => read += length,
+            Err(error) => panic!("after {read} bytes: {error}"),
+        }
+        sleep(SECOND).await.unwrap();
+    }
+    assert!(read > LENGTH, "{read}");
+    server.abort();
 }
