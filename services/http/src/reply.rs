@@ -11,6 +11,7 @@ use std::rc::Rc;
 use std::task::{Context, Poll};
 
 use bytes::{Buf, Bytes};
+use http::header::CONTENT_LENGTH;
 use http::{Method, Response, StatusCode};
 use http_body::{Body, Frame, SizeHint};
 
@@ -24,6 +25,8 @@ struct Sending {
     /// The parts that hyper keeps.
     kept: Cell<usize>,
     is_due: Cell<bool>,
+    /// The bytes that hyper takes before it asks no more, if the response has a length.
+    left: Cell<Option<u64>>,
     /// Whether hyper has all parts.
     is_complete: Cell<bool>,
     /// Whether hyper dropped a part before it was written.
@@ -31,16 +34,24 @@ struct Sending {
 }
 
 impl Sending {
-    fn new(requests: &Rc<Requests>, is_complete: bool) -> Self {
+    fn new(requests: &Rc<Requests>, left: Option<u64>, is_complete: bool) -> Self {
         requests.replies.set(requests.replies.get() + 1);
         Self {
             requests: requests.clone(),
             is_asked: Cell::default(),
             kept: Cell::default(),
             is_due: Cell::default(),
-            is_complete: Cell::new(is_complete),
+            left: Cell::new(left),
+            is_complete: Cell::new(is_complete || left == Some(0)),
             is_cut: Cell::default(),
         }
+    }
+
+    /// Notes a frame that hyper gets.
+    fn note_frame<D: Buf>(&self, frame: &Frame<D>, is_last: bool) {
+        let length = frame.data_ref().map_or(0, |data| data.remaining() as u64);
+        self.left.set(self.left.get().map(|left| left.saturating_sub(length)));
+        self.is_complete.set(is_last || self.left.get() == Some(0));
     }
 
     fn set_asked(&self, is_asked: bool) {
@@ -89,14 +100,16 @@ impl<B: Body> Reply<B> {
         // hyper does not ask these for their parts.
         let has_no_body = method == Method::HEAD
             || matches!(response.status(), StatusCode::NO_CONTENT | StatusCode::NOT_MODIFIED);
+        let length = response.headers().get(CONTENT_LENGTH);
+        let length = length.and_then(|length| length.to_str().ok()?.parse().ok());
         response.map(|body| {
-            let sending = Sending::new(requests, has_no_body || body.is_end_stream());
+            let sending = Sending::new(requests, length, has_no_body || body.is_end_stream());
             Self { own: Some(body), sending: Rc::new(sending) }
         })
     }
 
     pub(crate) fn empty(status: StatusCode, requests: &Rc<Requests>) -> Response<Self> {
-        let sending = Rc::new(Sending::new(requests, true));
+        let sending = Rc::new(Sending::new(requests, None, true));
         let mut response = Response::new(Self { own: None, sending });
         *response.status_mut() = status;
         response
@@ -121,8 +134,8 @@ impl<B: Body> Body for Reply<B> {
         let Some(mut body) = this.own.as_mut().as_pin_mut() else { return Poll::Ready(None) };
         let polled = body.as_mut().poll_frame(cx);
         let sending = &*this.sending;
-        if let Poll::Ready(Some(Ok(_))) = polled {
-            sending.is_complete.set(body.is_end_stream());
+        if let Poll::Ready(Some(Ok(frame))) = &polled {
+            sending.note_frame(frame, body.is_end_stream());
         } else if let Poll::Ready(None) = polled {
             sending.is_complete.set(true);
         }

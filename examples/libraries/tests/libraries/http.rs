@@ -7,9 +7,12 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use axum::Router;
+use axum::body::Body;
 use axum::extract::Extension;
+use axum::http::header::CONTENT_LENGTH;
 use axum::routing::get;
 use bytes::Bytes;
+use futures::{StreamExt, stream};
 use http_body_util::{BodyExt, Empty};
 use hyper::client::conn::{http1, http2};
 use hyper::{Request, StatusCode};
@@ -344,4 +347,26 @@ fn slow_heads_are_disconnected_others_are_served() {
         assert_eq!(site.ask(&mut client, "/").await.unwrap().1, "hello");
         futures::join!(trickling, silence);
     });
+}
+
+/// hyper takes the announced bytes of a response, and does not ask whether there are more.
+#[pikake::sim(seeds = 1)]
+async fn used_connection_is_not_idle_if_responses_have_a_length() {
+    const SECOND: Duration = Duration::from_secs(1);
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let address = listener.local_addr().unwrap();
+    let answer = async || {
+        let parts = stream::iter(["hel", "lo"]).map(Ok::<_, std::io::Error>);
+        ([(CONTENT_LENGTH, 5)], Body::from_stream(parts))
+    };
+    let server = serve(listener, Router::new().route("/", get(answer))).header_timeout(8 * SECOND);
+    let server = spawn(server.into_future());
+    let client = TcpStream::connect(address).await.unwrap();
+    for number in 0..20 {
+        client.write_all(b"GET / HTTP/1.1\r\nhost: x\r\n\r\n").await.unwrap();
+        let length = client.read(&mut [0; 1000]).await.unwrap();
+        assert!(length > 0, "the connection is closed at request {number}");
+        sleep(3 * SECOND).await.unwrap();
+    }
+    server.abort();
 }
