@@ -79,6 +79,7 @@ where
         let mut members: Vec<_> =
             kernels.iter().map(|kernel| Member::start(kernel, &make)).collect();
         drop(make);
+        let mut is_interrupted = false;
         loop {
             let all_ended = poll_fn(|cx| {
                 let mut is_pending = false;
@@ -93,7 +94,11 @@ where
             });
             match future_wait(all_ended).await {
                 Ok(()) => break,
-                Err(why) => members.iter_mut().for_each(|member| member.interrupt(&why)),
+                Err(_) if is_interrupted => members.iter_mut().for_each(Member::abort),
+                Err(why) => {
+                    is_interrupted = true;
+                    members.iter_mut().for_each(|member| member.cancel(&why));
+                }
             }
         }
         let result = |member: Member<_, _>| member.result.expect("all tasks have ended");
@@ -149,11 +154,9 @@ where
         }
     }
 
-    /// Cancels the task, or aborts it if it was cancelled by an interruption before.
-    fn interrupt(&mut self, why: &Interrupted) {
-        match self.cancel.is_some() {
-            true => self.cancel(why),
-            false => self.abort.take().map_or((), |abort| abort.send(())),
+    fn abort(&mut self) {
+        if let Some(abort) = self.abort.take() {
+            abort.send(());
         }
     }
 }

@@ -195,6 +195,30 @@ fn second_interruption_aborts_all_kernels() {
     });
 }
 
+/// The cancel after a failure is no interruption of the caller.
+#[test]
+fn first_interruption_after_a_failure_aborts_no_kernel() {
+    pikake::run(async {
+        let kernels = Kernels::start(1).unwrap();
+        let has_begun = Arc::new(AtomicUsize::new(0));
+        let short = Duration::from_millis(20);
+        let call = on_kernels(&kernels.handles(), move || async move {
+            if thread::current().name() == Some("pikake-1") {
+                while has_begun.load(Ordering::SeqCst) == 0 {
+                    yield_now().await?;
+                }
+                return Err(TaskError::Stopped);
+            }
+            has_begun.store(1, Ordering::SeqCst);
+            let told = sleep(Duration::from_secs(60)).await.unwrap_err();
+            sleep(2 * short).await?; // a cleanup, which the deadline does not cut off
+            Ok(told)
+        });
+        let results = timed(short, call).await.output.unwrap();
+        assert!(matches!(&results[..], [Ok(_), Err(TaskError::Stopped)]), "{results:?}");
+    });
+}
+
 /// A panic is a failure too.
 #[test]
 fn first_failure_cancels_the_other_kernels() {
