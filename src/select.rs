@@ -26,6 +26,10 @@
 ///    use `?`, `break`, `continue` and `return`.
 /// 5. If all branches are disabled, the `else` expression is the value.
 ///
+/// A wait that lets other tasks run first is never ready at its first poll: `yield_now`, `sleep` of zero, `sleep_until`
+/// of a moment that has passed. A loop whose other branch is always ready would drop a new one in each round. Make
+/// such a wait before the loop, and pass `&mut`.
+///
 /// A branch is any `IntoFuture`. To keep a future for later, pass `&mut future`, pinned with [`pin!`](std::pin::pin)
 /// where necessary. Temporary values of the future's expression are dropped before the first poll. The macro
 /// allocates nothing.
