@@ -56,6 +56,9 @@ pub(crate) async fn serve_connection<C, H, A, S, B>(
     B: Body + 'static,
     B::Error: Into<BoxError>,
 {
+    if gate.is_over() {
+        return;
+    }
     // hyper batches its writes itself. With Nagle's algorithm, the second of two small writes would wait for the
     // acknowledgement of the first, up to 40 ms.
     if let Some(tcp) = (&connection as &dyn Any).downcast_ref::<TcpStream>() {

@@ -59,6 +59,7 @@ impl Gate {
             for left in &dropped {
                 tracing::warn!(%left, "dropped by the shutdown of a server");
             }
+            self.end_accepting();
             self.abort_all();
             // Aborted tasks end before the next step, so an interruption delays nothing.
             while let Err(TaskError::Interrupted(second)) = (&mut *accepting).await {

@@ -25,6 +25,8 @@ pub(crate) struct OpenConnection {
 #[derive(Default)]
 pub(crate) struct Gate {
     shut: Cell<bool>,
+    /// Whether the connections are dropped, so that none may begin.
+    over: Cell<bool>,
     /// Whether the accept loop waits for a connection, not for room.
     accepting: Cell<bool>,
     /// The tasks that wait for the shutdown.
@@ -40,6 +42,16 @@ impl Gate {
         self.waiters.wake(usize::MAX);
     }
 
+    /// Ends the accept loop at once, and connections that it has accepted and that have not begun.
+    pub(crate) fn end_accepting(&self) {
+        self.over.set(true);
+        self.waiters.wake(usize::MAX);
+    }
+
+    pub(crate) fn is_over(&self) -> bool {
+        self.over.get()
+    }
+
     pub(crate) fn is_shut(&self) -> bool {
         self.shut.get()
     }
@@ -50,7 +62,11 @@ impl Gate {
 
     /// Waits until the gate is shut.
     pub(crate) async fn until_shut(&self) -> Result<(), Interrupted> {
-        while !self.shut.get() {
+        self.until(&self.shut).await
+    }
+
+    async fn until(&self, flag: &Cell<bool>) -> Result<(), Interrupted> {
+        while !flag.get() {
             park(&self.waiters).await?;
         }
         Ok(())
@@ -106,6 +122,21 @@ impl fmt::Display for ShuttingDown {
 
 impl std::error::Error for ShuttingDown {}
 
+/// The result of `accepting`; `None` if `ended` completes before.
+async fn unless<T>(
+    ended: impl Future<Output = Result<(), Interrupted>>,
+    accepting: impl Future<Output = io::Result<Option<T>>>,
+) -> io::Result<Option<T>> {
+    let (mut ended, mut accepting) = (pin!(ended), pin!(accepting));
+    poll_fn(|cx| {
+        if let Poll::Ready(accepted) = accepting.as_mut().poll(cx) {
+            return Poll::Ready(accepted);
+        }
+        ended.as_mut().poll(cx).map(|ended| ended.map(|()| None).map_err(io::Error::from))
+    })
+    .await
+}
+
 impl<L: Listener> Listener for Gated<L> {
     type Connection = L::Connection;
     type Address = L::Address;
@@ -115,24 +146,16 @@ impl<L: Listener> Listener for Gated<L> {
         let was_shut = gate.is_shut();
         let listener = open.borrow().clone().filter(|_| self.room() != Some(0));
         let accepted = match listener {
-            Some(listener) if gate.is_shut() => {
-                gate.accepting.set(true);
-                let _unset = ClearOnDrop(&gate.accepting);
-                listener.accept_backlog().await?
-            }
             Some(listener) => {
                 gate.accepting.set(true);
                 let _unset = ClearOnDrop(&gate.accepting);
-                let mut accepting = pin!(listener.accept());
-                let mut shutting = pin!(gate.until_shut());
-                poll_fn(|cx| {
-                    if let Poll::Ready(accepted) = accepting.as_mut().poll(cx) {
-                        return Poll::Ready(accepted.map(Some));
+                match was_shut {
+                    true => unless(gate.until(&gate.over), listener.accept_backlog()).await?,
+                    false => {
+                        let accepting = async { listener.accept().await.map(Some) };
+                        unless(gate.until_shut(), accepting).await?
                     }
-                    let shut = shutting.as_mut().poll(cx);
-                    shut.map(|shut| shut.map(|()| None).map_err(io::Error::from))
-                })
-                .await?
+                }
             }
             None => None,
         };

@@ -240,3 +240,33 @@ async fn slow_client_reads_the_end_of_a_response() {
     assert!(read > LENGTH, "{read}");
     server.abort();
 }
+
+/// A handshake that completes after the end belongs to no connection that anyone waits for.
+#[pikake::sim(seeds = 3)]
+async fn late_handshakes_do_not_outlive_the_hard_deadline() {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let address = listener.local_addr().unwrap();
+    let (certificate, key) = certificate();
+    let identity = Identity::from_pem(certificate.as_bytes(), key.as_bytes()).unwrap();
+    let listener = TlsAcceptor::builder(identity).build().unwrap().listen(listener);
+    let hang = local(async || sleep(1000 * SECOND).await.map_or("interrupted", |()| "done"));
+    let server = serve(listener, Router::new().route("/", get(hang)))
+        .soft_deadline(SECOND / 20)
+        .hard_deadline(SECOND / 10);
+    let server = spawn(server.into_future());
+    let client = TcpStream::connect(address).await.unwrap();
+    sleep(SECOND).await.unwrap();
+    let since = now();
+    server.request_cancel("enough");
+    let asking = spawn(async move {
+        sleep(SECOND / 2).await?;
+        let connector = TlsConnector::builder().roots_pem(certificate.as_bytes())?.build()?;
+        let client = connector.connect("localhost", client).await?;
+        client.write_all(b"GET / HTTP/1.0\r\n\r\n").await?;
+        client.read(&mut [0; 100]).await
+    });
+    let report = server.await.unwrap().unwrap();
+    assert_eq!(report.answered, 0);
+    assert!(elapsed_since(since) < SECOND / 5, "{:?}", elapsed_since(since));
+    assert!(!matches!(asking.await.unwrap(), Ok(1..)));
+}
