@@ -33,7 +33,10 @@ use std::time::Duration;
 
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
-/// The lowest rate at which a client is never cut off, in bytes a second: a thousandth of a bad mobile connection's.
+/// The rate at which a client earns the time that it takes, in bytes a second: a thousandth of a bad mobile connection's.
+///
+/// Bytes count when the system takes them from the server, which it does in steps of up to its buffer, 64 KB for
+/// example. So [`stall_timeout`](crate::Server::stall_timeout) has to be longer than the client takes for one such step.
 pub const MINIMUM_PACE: u32 = 500;
 
 /// How often an allowance is checked before it can run out.

@@ -76,6 +76,8 @@ const LAST_REQUEST: Duration = Duration::from_millis(100);
 /// limits apply as well: a hundred headers, of half a megabyte (HTTP/2: 16 KiB) in all. The service
 /// limits the request's body.
 ///
+/// The server upgrades no connection to another protocol, such as WebSocket.
+///
 /// # Shutdown
 ///
 /// The server shuts down when the future of [`shutdown_when`](Server::shutdown_when) completes, or when its own task is
@@ -218,8 +220,8 @@ impl<L, S, H> Server<L, S, H> {
     /// the response. `None`: for ever.
     ///
     /// Time in which the connection waits for the handler or the response's body does not count. Bytes that get through
-    /// earn time, a second for each [`MINIMUM_PACE`]: a slow client is served to the end, one that sends or reads
-    /// single bytes is not. A client that has read its responses has the whole time again; requests that it begins or
+    /// earn time, a second for each [`MINIMUM_PACE`]: a slow client is served to the end if it takes each buffer of the
+    /// system within the limit, and one that sends or reads single bytes is not. A client that has read its responses has the whole time again; requests that it begins or
     /// resets give it none. The connection is then closed, and its handlers are cancelled, up to half later than the limit.
     ///
     /// [`MINIMUM_PACE`]: crate::MINIMUM_PACE
