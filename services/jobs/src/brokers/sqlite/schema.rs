@@ -92,8 +92,19 @@ pub(crate) fn open(path: &Path) -> Result<Connection, BrokerError> {
     // Else a prepared statement is compiled again whenever other values are bound.
     connection.set_db_config(DbConfig::SQLITE_DBCONFIG_ENABLE_QPSG, true).map_err(fail)?;
     check_or_make(&connection, path)?;
-    let mode: String =
-        connection.query_row("PRAGMA journal_mode = WAL", [], |row| row.get(0)).map_err(fail)?;
+    let mut tries = 0;
+    let mode: String = loop {
+        match connection.query_row("PRAGMA journal_mode = WAL", [], |row| row.get(0)) {
+            // Where two connections change the mode at once, SQLite fails without a call of the busy handler.
+            Err(error)
+                if error.sqlite_error_code() == Some(ErrorCode::DatabaseBusy)
+                    && wait_for_writer(tries) =>
+            {
+                tries += 1;
+            }
+            mode => break mode.map_err(fail)?,
+        }
+    };
     if mode != "wal" {
         return Err(BrokerError::Refused(format!(
             "{}: this file system allows SQLite no write-ahead log (it stays in mode {mode}); put \
