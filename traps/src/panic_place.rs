@@ -35,7 +35,7 @@ thread_local! {
 /// use pikake::traps::note_panic_places;
 ///
 /// note_panic_places();
-/// # pikake::sim::example(async {
+/// # pikake::run(async {
 /// let error = spawn(async { panic!("no luck") }).await.unwrap_err();
 /// let place = error.panic().and_then(|panic| panic.place());
 /// assert!(place.is_some_and(|place| place.contains(".rs:")));

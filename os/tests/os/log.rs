@@ -55,6 +55,8 @@ fn every_form_of_main_prints_warnings() {
 
     #[pikake::main(threads = 2, name = "first")]
     async fn with_threads() -> Result<(), Interrupted> {
+        // The other kernel would log before there is a subscriber.
+        yield_now().await?;
         let other = &pikake::other_kernels()[0];
         let logged = other.call(log_late);
         logged.await.unwrap()
