@@ -8,7 +8,7 @@ use std::process::Command;
 /// A crate of the workspace, its floor, and the crates of the workspace it may use.
 ///
 /// `kernel` executes traps, `net` asks for them: neither may know the other. Only the roof may.
-const HOUSE: [(&str, u8, &[&str]); 19] = [
+const HOUSE: [(&str, u8, &[&str]); 20] = [
     // They import nothing, and name the roof only in what they write.
     ("pikake-macros", 0, &[]),
     // The commands of the workspace, and what tests need of the system.
@@ -22,6 +22,12 @@ const HOUSE: [(&str, u8, &[&str]); 19] = [
     ("pikake-os", 2, &["pikake-net", "pikake-sync", "pikake-task", "pikake-time", "pikake-traps"]),
     ("pikake-sim", 2, &["pikake-kernel", "pikake-time", "pikake-traps"]),
     ("pikake-tokio", 2, &["pikake-traps"]),
+    // Looks at kernels, which traps do not show.
+    (
+        "pikake-console",
+        2,
+        &["pikake-kernel", "pikake-net", "pikake-task", "pikake-time", "pikake-traps"],
+    ),
     ("pikake-http", 2, &["pikake-net", "pikake-time", "pikake-traps"]),
     (
         "pikake-amqp",
@@ -39,6 +45,7 @@ const HOUSE: [(&str, u8, &[&str]); 19] = [
         4,
         &[
             "pikake-amqp",
+            "pikake-console",
             "pikake-http",
             "pikake-jobs",
             "pikake-kernel",

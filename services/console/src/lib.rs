@@ -1,0 +1,10 @@
+//! A look into a live pikake process: its tasks, what each one waits for, and where the time goes.
+//!
+//! A process with a console listens on a Unix socket. A client, such as the program `pikake`, sends a
+//! [`Request`](protocol::Request) and gets [`Part`](protocol::Part)s, in frames that [`protocol`] describes.
+
+#![forbid(unsafe_code)]
+#![cfg_attr(docsrs, feature(doc_cfg))]
+
+pub mod model;
+pub mod protocol;
