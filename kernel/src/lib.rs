@@ -6,7 +6,7 @@
 //! | keep a kernel between runs, or set its limits | [`Kernel::new`], [`Builder`] |
 //! | step a kernel from another event loop | [`Kernel::turn`], and [`Turn`] |
 //! | use more than one processor | [`Kernels`], [`other_kernels`] |
-//! | see what tasks do | [`Observer`]; [`Kernel::waits`] |
+//! | see what tasks do | [`Observer`]; [`Kernel::waits`]; [`inspect`], also from other threads |
 //! | replace the system's sockets, time or order of tasks | [`Driver`], [`Clock`](pikake_time::Clock), [`Pick`] |
 //!
 //! # The turn
@@ -31,12 +31,14 @@
 mod builder;
 mod driver;
 mod helpers;
+pub mod inspect;
 mod kernel;
 mod kernels;
 mod machine;
 mod mio_driver;
 mod observe;
 mod pick;
+mod recorder;
 mod run;
 mod tables;
 mod threads;

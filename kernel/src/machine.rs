@@ -5,27 +5,31 @@
 //! has released, and calls wakers ([`Local::call_wakers`]).
 
 mod execute;
+mod inspect;
 mod pace;
 mod shutdown;
 mod steps;
 mod turn;
 
-use std::cell::{Cell, Ref, RefCell};
+use std::cell::{Cell, OnceCell, Ref, RefCell};
 use std::collections::VecDeque;
 use std::panic::Location;
 use std::sync::Arc;
 use std::time::Duration;
 
 use pikake_time::{Clock, Deadline, Ticks};
+use pikake_traps::inspect::Inspect;
 use pikake_traps::{
-    Interrupted, Local, LocalHome, Message, SeenWait, TaskError, TaskId, TaskRef, TrapHandler,
-    TrapKind, Waiter,
+    Interrupted, KernelHandle, Local, LocalHome, Message, SeenWait, TaskError, TaskId, TaskRef,
+    TrapHandler, TrapKind, Waiter,
 };
 
 use crate::builder::Settings;
 use crate::driver::{Driver, Event};
+use crate::inspect::{Listed, records_steps};
 use crate::observe::Observer;
 use crate::pick::Pick;
+use crate::recorder::Recorder;
 use crate::tables::{Queues, Sockets, Tasks, Timers};
 use crate::watchdog::{Pulse, Watched, watch};
 use pace::Pace;
@@ -50,6 +54,8 @@ pub(crate) struct Machine<D: Driver, C, P> {
     clock: C,
     settings: Settings,
     observers: Vec<Box<dyn Observer>>,
+    /// Observers or the recorder see each spawn.
+    shows_tasks: Cell<bool>,
     pick: P,
     tasks: RefCell<Tasks>,
     timers: RefCell<Timers>,
@@ -72,6 +78,11 @@ pub(crate) struct Machine<D: Driver, C, P> {
     pace: Pace,
     pulse: Arc<Pulse>,
     watched: Option<Watched>,
+    /// The place on the list of the process; none for a kernel that simulates the system.
+    listed: Option<Listed>,
+    recorder: OnceCell<Recorder>,
+    /// The number of messages from other threads so far.
+    message_count: Cell<u64>,
     // These vectors are empty between two uses, and kept for their memory.
     events: RefCell<Vec<Event>>,
     released: RefCell<Vec<Waiter>>,
@@ -113,12 +124,16 @@ impl<D: Driver, C: Clock, P: Pick> Machine<D, C, P> {
         let pulse = Pulse::new(long_step.unwrap_or(Duration::MAX));
         let watched = (is_watched && long_step.is_some()).then(|| watch(&pulse));
         let times_steps = watched.is_none() || !observers.is_empty();
-        Self {
+        let is_real = driver.system().is_ok();
+        let handle = || KernelHandle::new(home.shared().clone());
+        let listed = is_real.then(|| Listed::add(handle(), pulse.clone()));
+        let machine = Self {
             sockets: RefCell::new(Sockets::new(home.id())),
             local: Local::new(home, settings.graces(clock.rate()), settings.quotas()),
             pace: Pace::new(&clock, &settings, times_steps),
             clock,
             settings,
+            shows_tasks: Cell::new(!observers.is_empty()),
             observers,
             pick,
             tasks: RefCell::default(),
@@ -134,10 +149,17 @@ impl<D: Driver, C: Clock, P: Pick> Machine<D, C, P> {
             yields_thread: Cell::default(),
             pulse,
             watched,
+            listed,
+            recorder: OnceCell::new(),
+            message_count: Cell::default(),
             events: RefCell::default(),
             released: RefCell::default(),
             messages: RefCell::default(),
+        };
+        if records_steps() {
+            machine.record_steps();
         }
+        machine
     }
 
     pub(crate) fn home(&self) -> &LocalHome {

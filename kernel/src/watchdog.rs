@@ -64,8 +64,9 @@ use std::process;
 use std::sync::{Arc, PoisonError};
 use std::time::Duration;
 
-use pikake_traps::PlaceCell;
+use pikake_traps::{PlaceCell, TaskId};
 
+use crate::inspect::CurrentStep;
 use crate::threads::{
     AtomicBool, AtomicU64, Builder, Condvar, Instant, Mutex, MutexGuard, Ordering, sleep,
 };
@@ -176,6 +177,21 @@ impl Pulse {
         let task = self.task.load(Ordering::Acquire);
         let place = self.place.get()?;
         (number != NO_STEP).then_some(Step { number, task, place })
+    }
+
+    /// Whether the kernel blocks in its driver, or its owner has left it.
+    pub(crate) fn is_asleep(&self) -> bool {
+        self.is_asleep.load(Ordering::Relaxed)
+    }
+
+    /// The step that the kernel is in, from any thread.
+    pub(crate) fn current_step(self: &Arc<Self>) -> Option<CurrentStep> {
+        let step = self.current()?;
+        let since = lock(&self.watchdog.state).since(self, &step);
+        let lasts = since.map(|since| Instant::now().saturating_duration_since(since));
+        let Report { task, name, spawned_at, took: lasts, .. } =
+            self.report(&step, lasts.unwrap_or_default())?;
+        Some(CurrentStep { task: TaskId(task), name, spawned_at, lasts })
     }
 
     /// A report on a step that an earlier look has found. `None` if the step is over by now.
@@ -335,6 +351,13 @@ struct State {
 impl State {
     fn is_idle(&self) -> bool {
         self.entries.iter().all(Entry::is_idle)
+    }
+
+    /// The time of the first look that has found this step of a kernel, if there was one.
+    fn since(&self, pulse: &Arc<Pulse>, step: &Step) -> Option<Instant> {
+        let entry = self.entries.iter().find(|entry| Arc::ptr_eq(&entry.pulse, pulse))?;
+        let seen = entry.seen.as_ref().filter(|seen| seen.step.number == step.number)?;
+        Some(seen.since)
     }
 
     /// The length of the rest between two looks.

@@ -59,6 +59,7 @@ use std::task::{Context, Poll};
 
 use crate::catch::discard;
 use crate::cause::Cause;
+use crate::door;
 use crate::home::{Home, LocalHome, Message, RemoteWake};
 use crate::interrupt::{Panic, TaskError};
 use crate::names::{SeenWait, TaskId};
@@ -391,14 +392,24 @@ where
 
 #[cold]
 fn log_crash(header: &Header, what: &str, panic: &Panic) {
+    let last_events = last_events(header);
     tracing::error!(
         task = header.own.id.get().0,
         name = header.name(),
         spawned_at = %header.own.spawned_at,
         panicked_at = panic.place().map(display),
         panic = panic.message().unwrap_or("(not a text)"),
+        last_events,
         "task crashed: {what}"
     );
+}
+
+/// The last events of a task of the current kernel, if the kernel records steps.
+fn last_events(header: &Header) -> Option<String> {
+    door::try_with(|local| {
+        let kernel = local.is_home(header.shared.home).then(|| local.kernel())?;
+        kernel.inspect()?.last_events(header.own.id.get())
+    })?
 }
 
 impl Header {

@@ -28,6 +28,7 @@ mod home;
 #[cfg(all(test, pikake_shuttle))]
 mod home_tests;
 mod in_kernel;
+pub mod inspect;
 mod instant;
 mod interrupt;
 mod local;

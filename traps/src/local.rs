@@ -32,6 +32,7 @@ use crate::cell::flags::Flags;
 use crate::cell::ready::ReadyList;
 use crate::cell::reference::TaskRef;
 use crate::home::{Home, LocalHome};
+use crate::inspect::Inspect;
 use crate::interrupt::Interrupted;
 use crate::names::{KernelId, SeenWait, TaskId, TrapKind, WaitKey};
 use crate::queue::WaitQueue;
@@ -126,6 +127,13 @@ pub trait TrapHandler {
 
     /// The outside, except for the clock and sockets.
     fn outside(&self) -> &dyn Outside;
+
+    // --- listings ------------------------------------------------------------------------------
+
+    /// The part of the kernel that lists its tasks; `None` if the kernel cannot be looked into.
+    fn inspect(&self) -> Option<&dyn Inspect> {
+        None
+    }
 }
 
 /// The outside of a kernel, except for its clock and sockets.

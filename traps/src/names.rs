@@ -88,8 +88,14 @@ impl TrapKind {
         Self::Lookup,
     ];
 
-    pub(crate) fn from_number(number: u32) -> Option<Self> {
+    /// The kind whose [`number`](Self::number) this is.
+    pub fn from_number(number: u32) -> Option<Self> {
         Self::ALL.get(number as usize).copied()
+    }
+
+    /// The number of the kind in this build of pikake, below 64.
+    pub fn number(self) -> u32 {
+        self as u32
     }
 
     /// The trap's name in listings.

@@ -4,6 +4,7 @@ use std::io;
 use std::time::SystemTime;
 
 use pikake_time::{Clock, Deadline, Rate, Ticks, TimerKey};
+use pikake_traps::inspect::Inspect;
 use pikake_traps::{
     Addresses, Attempt, Begun, BlockingCall, Closed, Collected, Disarmed, Interrupted, Local,
     OpenSocket, Opened, Outcome, Outside, Reply, SocketId, TaskId, TaskRef, TrapHandler, TrapKind,
@@ -129,7 +130,7 @@ impl<D: Driver, C: Clock, P: Pick> TrapHandler for Machine<D, C, P> {
             return false;
         }
         self.tasks.borrow_mut().add(task);
-        if !self.observers.is_empty() {
+        if self.shows_tasks.get() {
             self.announce(task);
         }
         self.local.make_ready(task);
@@ -160,6 +161,10 @@ impl<D: Driver, C: Clock, P: Pick> TrapHandler for Machine<D, C, P> {
 
     fn outside(&self) -> &dyn Outside {
         self
+    }
+
+    fn inspect(&self) -> Option<&dyn Inspect> {
+        Some(self)
     }
 }
 

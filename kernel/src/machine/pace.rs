@@ -12,11 +12,28 @@ use crate::builder::{POLL_EVERY, Settings};
 /// A step takes tens of nanoseconds. At this number a reading adds about a tenth of that to each step.
 const STEPS_PER_READING: u64 = 16;
 
+/// What the machine does beside each step.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) enum Beside {
+    Nothing,
+    /// The recorder notes the step.
+    Records,
+    /// The step is timed: the machine reads the clock after it.
+    Times,
+}
+
 pub(super) struct Pace {
     last_reading: Cell<Ticks>,
-    /// Each step reads the clock: an observer wants the time, or no watchdog finds long steps.
-    times_steps: bool,
+    beside: Cell<Beside>,
+    /// An observer wants the time of each step, or no watchdog finds long steps.
+    always_times: bool,
+    /// The number of requests to time steps.
+    wanted: Cell<u32>,
+    records: Cell<bool>,
+    longest_step: Cell<u64>,
     long_step: u64,
+    /// The number of polls of the driver.
+    polls: Cell<u64>,
     /// The number of the last step before the last poll of the driver.
     polled_after: Cell<u64>,
     poll_every_steps: u64,
@@ -26,12 +43,18 @@ pub(super) struct Pace {
 }
 
 impl Pace {
-    pub(super) fn new(clock: &impl Clock, settings: &Settings, times_steps: bool) -> Self {
+    pub(super) fn new(clock: &impl Clock, settings: &Settings, always_times: bool) -> Self {
         let (rate, now) = (clock.rate(), clock.now());
         let poll_every = rate.ticks_ceil(POLL_EVERY);
+        let beside = if always_times { Beside::Times } else { Beside::Nothing };
         Self {
             last_reading: Cell::new(now),
-            times_steps,
+            beside: Cell::new(beside),
+            always_times,
+            wanted: Cell::new(0),
+            records: Cell::new(false),
+            longest_step: Cell::new(0),
+            polls: Cell::new(0),
             long_step: settings.long_step().map_or(u64::MAX, |length| rate.ticks_ceil(length)),
             polled_after: Cell::new(0),
             poll_every_steps: settings.poll_every_steps().into(),
@@ -41,15 +64,50 @@ impl Pace {
     }
 
     #[inline]
+    pub(super) fn beside(&self) -> Beside {
+        self.beside.get()
+    }
+
+    #[inline]
     pub(super) fn times_steps(&self) -> bool {
-        self.times_steps
+        self.beside.get() == Beside::Times
+    }
+
+    /// Begins or ends one request to time steps.
+    pub(super) fn want_times(&self, is_wanted: bool) {
+        let wanted = self.wanted.get();
+        self.wanted.set(if is_wanted { wanted + 1 } else { wanted.saturating_sub(1) });
+        self.choose();
+    }
+
+    pub(super) fn begin_recording(&self) {
+        self.records.set(true);
+        self.choose();
+    }
+
+    fn choose(&self) {
+        self.beside.set(match (self.always_times || self.wanted.get() > 0, self.records.get()) {
+            (true, _) => Beside::Times,
+            (false, true) => Beside::Records,
+            (false, false) => Beside::Nothing,
+        });
+    }
+
+    /// Notes the length of a step that was timed.
+    pub(super) fn note_length(&self, ticks: u64) {
+        self.longest_step.set(self.longest_step.get().max(ticks));
+    }
+
+    /// The length of the longest step that was timed.
+    pub(super) fn longest_step(&self) -> u64 {
+        self.longest_step.get()
     }
 
     /// The number of steps to make before the next reading of the clock. Where each step reads the clock,
     /// these are the steps of the tasks that are ready now.
     #[inline]
     pub(super) fn steps_at_once(&self, ready: impl FnOnce() -> usize) -> u64 {
-        match self.times_steps {
+        match self.times_steps() {
             true => ready() as u64,
             false => STEPS_PER_READING,
         }
@@ -84,7 +142,13 @@ impl Pace {
 
     pub(super) fn note_poll(&self, last_step: u64) {
         self.polled_after.set(last_step);
+        self.polls.set(self.polls.get() + 1);
         self.put_off_poll();
+    }
+
+    /// The number of polls of the driver.
+    pub(super) fn polls(&self) -> u64 {
+        self.polls.get()
     }
 
     /// Counts the time until the next poll of the driver from the last reading of the clock.

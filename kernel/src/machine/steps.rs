@@ -5,14 +5,20 @@ use pikake_traps::{Exit, TaskError, TaskRef, WaiterList};
 
 use crate::driver::Driver;
 use crate::machine::Machine;
+use crate::machine::pace::Beside;
 use crate::pick::Pick;
 
 impl<D: Driver, C: Clock, P: Pick> Machine<D, C, P> {
-    /// Shows a new task to observers.
+    /// Shows a new task to observers and to the recorder.
     #[inline(never)]
     pub(super) fn announce(&self, task: &TaskRef) {
-        task.set_observed();
-        self.observe_all(|observer| observer.created(task));
+        if let Some(recorder) = self.recorder.get() {
+            recorder.spawned(task, self.pace.last_reading());
+        }
+        if !self.observers.is_empty() {
+            task.set_observed();
+            self.observe_all(|observer| observer.created(task));
+        }
     }
 
     /// Steps a task that was taken out of the ready queue.
@@ -24,28 +30,48 @@ impl<D: Driver, C: Clock, P: Pick> Machine<D, C, P> {
             }
             self.pulse.show_name(task.id().0, task.name());
         }
-        let left = if self.pace.times_steps() {
-            self.step_timed(task)
-        } else {
-            self.pulse.step_begins(self.local.step_number(), task.id().0, task.spawned_at());
-            let left = self.local.step(task);
-            self.pulse.step_is_over();
-            left
+        let left = match self.pace.beside() {
+            Beside::Nothing => self.step_only(task),
+            Beside::Records => self.step_recorded(task),
+            Beside::Times => self.step_timed(task),
         };
         if let Some(task) = left {
             self.end_or_forget(&task);
         }
     }
 
-    /// Steps a task, takes the time, and shows both to observers.
+    /// Steps a task, and shows the step to the watchdog.
+    #[inline(always)]
+    fn step_only(&self, task: TaskRef) -> Option<TaskRef> {
+        self.pulse.step_begins(self.local.step_number(), task.id().0, task.spawned_at());
+        let left = self.local.step(task);
+        self.pulse.step_is_over();
+        left
+    }
+
+    /// Steps a task, and notes the step in the recorder.
+    #[inline(never)]
+    fn step_recorded(&self, task: TaskRef) -> Option<TaskRef> {
+        let left = self.step_only(task.clone());
+        if let Some(recorder) = self.recorder.get() {
+            recorder.stepped(&task, self.pace.last_reading(), None);
+        }
+        left
+    }
+
+    /// Steps a task, takes the time, and shows both to observers and to the recorder.
     #[inline(never)]
     fn step_timed(&self, task: TaskRef) -> Option<TaskRef> {
-        self.local.before_step(&task, || {
-            self.observe_all(|observer| observer.stepping(&task));
-        });
-        let left = self.local.step(task.clone());
+        if !self.observers.is_empty() {
+            self.local.before_step(&task, || {
+                self.observe_all(|observer| observer.stepping(&task));
+            });
+        }
+        let left = self.step_only(task.clone());
         let before = self.pace.last_reading();
-        let ticks = self.read_clock().since(before);
+        let now = self.read_clock();
+        let ticks = now.since(before);
+        self.pace.note_length(ticks);
         let took = || self.clock.rate().duration_floor(ticks);
         if self.pace.is_poll_due() {
             self.local.call_attention();
@@ -58,6 +84,9 @@ impl<D: Driver, C: Clock, P: Pick> Machine<D, C, P> {
                 took = ?took(),
                 "a step took long: the kernel's other tasks had to wait"
             );
+        }
+        if let Some(recorder) = self.recorder.get() {
+            recorder.stepped(&task, now, Some(ticks));
         }
         self.observe_all(|observer| observer.stepped(&task, took()));
         left
@@ -76,6 +105,9 @@ impl<D: Driver, C: Clock, P: Pick> Machine<D, C, P> {
     pub(super) fn end(&self, task: &TaskRef, outcome: TaskError) {
         if !task.is_ended() {
             task.abandon(outcome);
+            if let Some(recorder) = self.recorder.get() {
+                recorder.ended(task, Exit::Dropped, self.pace.last_reading(), None);
+            }
             self.forget(task);
         }
     }

@@ -85,6 +85,7 @@ impl<D: Driver, C: Clock, P: Pick> Machine<D, C, P> {
     fn drain_wake_queue(&self) {
         let mut messages = mem::take(&mut *self.messages.borrow_mut());
         self.home().take_mail(&mut messages);
+        self.message_count.set(self.message_count.get() + messages.len() as u64);
         for message in messages.drain(..) {
             match message {
                 Message::Wake(wake) => {
@@ -120,7 +121,8 @@ impl<D: Driver, C: Clock, P: Pick> Machine<D, C, P> {
         let mut released = mem::take(&mut *self.released.borrow_mut());
         {
             let mut timers = self.timers.borrow_mut();
-            while let Some(waiter) = timers.next_due_wait(now) {
+            while let Some((due, waiter)) = timers.next_due_wait(now) {
+                self.note_lateness(now, due);
                 if let Some(waiter) = self.local.notify_owned(waiter) {
                     released.push(waiter);
                 }
@@ -129,7 +131,8 @@ impl<D: Driver, C: Clock, P: Pick> Machine<D, C, P> {
         self.drop_released(released);
         if self.timers.borrow().may_deadlines_be_due(now) {
             self.wait_for_events(Some(Duration::ZERO))?;
-            self.timers.borrow_mut().pass_deadlines(now, &self.local);
+            let show = |due| self.note_lateness(now, due);
+            self.timers.borrow_mut().pass_deadlines(now, &self.local, show);
             self.local.call_wakers();
         }
         Ok(())
@@ -221,6 +224,9 @@ impl<D: Driver, C: Clock, P: Pick> Machine<D, C, P> {
         let mut events = mem::take(&mut *self.events.borrow_mut());
         let result = self.driver.borrow_mut().wait(limit, &mut events);
         self.pace.note_poll(self.local.step_number());
+        if let Some(recorder) = self.recorder.get() {
+            recorder.note_rate(self.clock.rate());
+        }
         if !events.is_empty() {
             let mut released = mem::take(&mut *self.released.borrow_mut());
             {

@@ -3,6 +3,10 @@
 use pikake_traps::{TaskId, TaskRef, WaiterList};
 use slab::Slab;
 
+/// The number of entries that a page may look at, for each task that it may have: an entry without a task takes a
+/// nanosecond.
+const ENTRIES_PER_TASK: usize = 16;
+
 struct Entry {
     task: TaskRef,
     joiners: WaiterList,
@@ -43,6 +47,25 @@ impl Tasks {
     pub(crate) fn find(&self, id: TaskId) -> Option<TaskRef> {
         let mut all = self.entries.iter().map(|(_, entry)| &entry.task);
         all.find(|task| task.id() == id).cloned()
+    }
+
+    /// Some tasks with their indexes from `first` on, and the index where the next page begins. A page may have no task.
+    pub(crate) fn page(&self, first: u32, limit: usize) -> (Vec<TaskRef>, Option<u32>) {
+        let limit = limit.max(1);
+        let all = self.entries.capacity();
+        let end = (first as usize).saturating_add(limit.saturating_mul(ENTRIES_PER_TASK)).min(all);
+        let mut tasks = Vec::new();
+        let mut index = first as usize;
+        while index < end && tasks.len() < limit {
+            tasks.extend(self.entries.get(index).map(|entry| entry.task.clone()));
+            index += 1;
+        }
+        (tasks, u32::try_from(index).ok().filter(|_| index < all))
+    }
+
+    /// The number of tasks that were added.
+    pub(crate) fn spawned(&self) -> u64 {
+        self.last_id
     }
 
     pub(crate) fn len(&self) -> usize {

@@ -64,10 +64,10 @@ impl Timers {
         self.waits.may_be_due(now) || self.deadlines.may_be_due(now)
     }
 
-    /// Removes the next wait that is due. The caller notifies its waiter.
+    /// Removes the next wait that is due, and returns its moment. The caller notifies its waiter.
     #[inline]
-    pub(crate) fn next_due_wait(&mut self, now: Ticks) -> Option<Waiter> {
-        self.waits.pop_due(now).map(|(_, waiter)| waiter)
+    pub(crate) fn next_due_wait(&mut self, now: Ticks) -> Option<(Ticks, Waiter)> {
+        self.waits.pop_due(now)
     }
 
     /// Whether a deadline may be due.
@@ -75,9 +75,11 @@ impl Timers {
         self.deadlines.may_be_due(now)
     }
 
-    /// Marks the deadlines that are due as passed.
-    pub(crate) fn pass_deadlines(&mut self, now: Ticks, local: &Local) {
-        while let Some((timer, waiter)) = self.deadlines.pop_due_with_key(now) {
+    /// Marks the deadlines that are due as passed, and shows the moment of each.
+    pub(crate) fn pass_deadlines(&mut self, now: Ticks, local: &Local, show: impl Fn(Ticks)) {
+        while let Some(due) = self.deadlines.next() {
+            let Some((timer, waiter)) = self.deadlines.pop_due_with_key(now) else { return };
+            show(due);
             let number = local.deadline_passed(&waiter);
             self.passed.insert(timer, Disarmed { waiter, passed: Some((number, now)) });
         }
@@ -91,6 +93,11 @@ impl Timers {
             (wait, deadline) => wait.or(deadline),
         };
         next.map(Deadline::at)
+    }
+
+    /// The number of waits and deadlines that are not due yet.
+    pub(crate) fn len(&self) -> usize {
+        self.waits.len() + self.deadlines.len()
     }
 
     /// The number of waits.

@@ -1,0 +1,211 @@
+//! Looking into the kernels of the process: which there are, what they do, and what their tasks wait for.
+//!
+//! | from | use |
+//! | --- | --- |
+//! | any thread, also while a kernel is stuck in a step | [`kernels`], and [`KernelView`] |
+//! | a kernel's own thread | [`tasks_from`], [`task_figures`], [`kernel_figures`], [`time_steps`] |
+//!
+//! Another thread sends a closure to the kernel's own thread, with
+//! [`KernelHandle::call_there`](pikake_traps::KernelHandle::call_there). The kernel calls the closure between two
+//! steps, and steps no task meanwhile.
+//!
+//! After [`record_steps`] each kernel keeps a flight recorder: its last 4,095 events, the figures of its tasks, and how
+//! late its timers fire. Without a recorder a step costs nothing more.
+//!
+//! Kernels on a driver that simulates the system are not listed, and have no recorder.
+//!
+//! # Examples
+//!
+//! ```
+//! use pikake::kernel::inspect::{kernels, record_steps, tasks_from};
+//! use std::sync::mpsc;
+//!
+//! record_steps();
+//! # pikake::run(async {
+//! pikake::spawn(std::future::pending::<()>());
+//! // As a thread of its own does.
+//! let (sender, names) = mpsc::channel();
+//! for kernel in kernels() {
+//!     let sender = sender.clone();
+//!     let _ = kernel.handle().call_there(Box::new(move || {
+//!         for task in tasks_from(0, 1_000).tasks {
+//!             let _ = sender.send(task.name().to_owned());
+//!         }
+//!     }));
+//! }
+//! pikake::yield_now().await.unwrap();
+//! # pikake::sleep(std::time::Duration::from_millis(1)).await.unwrap();
+//! assert!(names.try_iter().any(|name| name == "main"));
+//! # });
+//! ```
+
+use std::panic::Location;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::thread::{self, Thread};
+use std::time::{Duration, Instant};
+
+use pikake_traps::inspect::record_current_kernel;
+use pikake_traps::{KernelHandle, KernelId, TaskId};
+
+pub use pikake_traps::inspect::{
+    KernelFigures, TaskFigures, TaskPage, kernel_figures, task_figures, tasks_from, time_steps,
+};
+
+use crate::recorder::Ring;
+pub use crate::recorder::{Event, What};
+use crate::watchdog::Pulse;
+
+/// The kernels of the process that were built and not dropped, the oldest first.
+static KERNELS: Mutex<Vec<KernelView>> = Mutex::new(Vec::new());
+
+/// Whether kernels that are built from now on record steps.
+static RECORDS: AtomicBool = AtomicBool::new(false);
+
+fn list() -> MutexGuard<'static, Vec<KernelView>> {
+    // No code that can panic runs under the lock, so the list behind a poisoned lock is whole.
+    KERNELS.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// The kernels of the process that have not ended, the oldest first.
+pub fn kernels() -> Vec<KernelView> {
+    let mut kernels = list().clone();
+    kernels.retain(|kernel| !kernel.handle().is_closed());
+    kernels
+}
+
+/// Makes every kernel of the process keep a flight recorder, for the rest of its life: those that are built from now
+/// on, and those that run already from their next turn on.
+pub fn record_steps() {
+    RECORDS.store(true, Ordering::Relaxed);
+    for kernel in kernels() {
+        // A kernel that has ended by now needs no recorder.
+        let _ = kernel.handle().call_there(Box::new(record_current_kernel));
+    }
+}
+
+/// Whether a kernel that was just built, and listed, records steps.
+pub(crate) fn records_steps() -> bool {
+    // The lock of the list orders this after the store: either `record_steps` finds the kernel, or the kernel finds
+    // the flag.
+    RECORDS.load(Ordering::Relaxed)
+}
+
+/// A kernel of the process, for other threads.
+#[derive(Clone)]
+pub struct KernelView(Arc<Seen>);
+
+/// The part of a kernel that other threads look at.
+struct Seen {
+    handle: KernelHandle,
+    thread: Thread,
+    tid: Option<u32>,
+    pulse: Arc<Pulse>,
+    ring: OnceLock<Arc<Ring>>,
+}
+
+/// A step that a kernel is in.
+#[derive(Clone, PartialEq, Eq, Debug)]
+#[non_exhaustive]
+pub struct CurrentStep {
+    /// The task.
+    pub task: TaskId,
+    /// The first 48 bytes of the task's name; empty if it has none.
+    pub name: Box<str>,
+    /// The place where the task was spawned.
+    pub spawned_at: &'static Location<'static>,
+    /// The time since the watchdog has found the step; zero if it has not found the step yet, or does not look at the
+    /// kernel. With the default limit of a long step, the step has lasted up to 50 ms longer.
+    pub lasts: Duration,
+}
+
+impl KernelView {
+    /// The id of the kernel.
+    pub fn id(&self) -> KernelId {
+        self.handle().id()
+    }
+
+    /// A handle, which sends closures to the kernel.
+    pub fn handle(&self) -> &KernelHandle {
+        &self.0.handle
+    }
+
+    /// The name of the kernel's thread; empty if it has none.
+    pub fn thread_name(&self) -> String {
+        self.0.thread.name().unwrap_or_default().to_owned()
+    }
+
+    /// The number of the kernel's thread in the system, as debuggers and `/proc` show it. `None` except on Linux.
+    pub fn tid(&self) -> Option<u32> {
+        self.0.tid
+    }
+
+    /// The step that the kernel is in; `None` between two steps.
+    ///
+    /// The answer is that of one moment: a kernel that is not stuck may be in another step by now.
+    pub fn current_step(&self) -> Option<CurrentStep> {
+        self.0.pulse.current_step()
+    }
+
+    /// Whether the kernel blocks in its driver, or is not being run.
+    pub fn is_asleep(&self) -> bool {
+        self.0.pulse.is_asleep()
+    }
+
+    /// The last events of the flight recorder, at most `limit`, the oldest first; none if there is no recorder.
+    ///
+    /// The kernel goes on meanwhile, and does not wait. Events that it overwrites are left out.
+    pub fn events(&self, limit: usize) -> Vec<Event> {
+        self.0.ring.get().map(|ring| ring.read(limit)).unwrap_or_default()
+    }
+
+    /// The moment when the kernel began to record steps, from which [`Event::at`] counts; `None` if it does not.
+    pub fn recorded_since(&self) -> Option<Instant> {
+        self.0.ring.get().map(|ring| ring.began_at())
+    }
+}
+
+impl std::fmt::Debug for KernelView {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("KernelView")
+            .field("id", &self.id())
+            .field("thread", &self.thread_name())
+            .field("asleep", &self.is_asleep())
+            .finish_non_exhaustive()
+    }
+}
+
+/// The place of a kernel on the list, which the drop takes back.
+pub(crate) struct Listed(KernelView);
+
+impl Listed {
+    /// Lists a kernel of this thread.
+    pub(crate) fn add(handle: KernelHandle, pulse: Arc<Pulse>) -> Self {
+        let (thread, tid) = (thread::current(), system_tid());
+        let view = KernelView(Arc::new(Seen { handle, thread, tid, pulse, ring: OnceLock::new() }));
+        list().push(view.clone());
+        Self(view)
+    }
+
+    /// Shows the events of the kernel's recorder.
+    pub(crate) fn show(&self, ring: Arc<Ring>) {
+        let is_first = self.0.0.ring.set(ring).is_ok();
+        debug_assert!(is_first, "a kernel has one recorder");
+    }
+}
+
+impl Drop for Listed {
+    fn drop(&mut self) {
+        list().retain(|other| !Arc::ptr_eq(&other.0, &self.0.0));
+    }
+}
+
+#[cfg(target_os = "linux")]
+fn system_tid() -> Option<u32> {
+    rustix::thread::gettid().as_raw_nonzero().get().try_into().ok()
+}
+
+#[cfg(not(target_os = "linux"))]
+fn system_tid() -> Option<u32> {
+    None
+}

@@ -1,0 +1,73 @@
+//! Looking into the machine: pages of tasks, figures, and the recorder.
+
+use pikake_time::{Clock, Ticks};
+use pikake_traps::inspect::{Inspect, KernelFigures, TaskFigures, TaskPage};
+use pikake_traps::{TaskId, TaskRef};
+
+use crate::driver::Driver;
+use crate::machine::Machine;
+use crate::pick::Pick;
+use crate::recorder::{Recorder, Ring};
+
+impl<D: Driver, C: Clock, P: Pick> Inspect for Machine<D, C, P> {
+    fn tasks_from(&self, index: u32, limit: usize) -> TaskPage {
+        let (tasks, next) = self.tasks.borrow().page(index, limit);
+        TaskPage { tasks, next }
+    }
+
+    fn task_figures(&self, task: &TaskRef) -> Option<TaskFigures> {
+        let recorder = self.recorder.get().filter(|_| !task.is_ended())?;
+        Some(recorder.figures(task, self.clock.now(), self.clock.rate()))
+    }
+
+    fn kernel_figures(&self) -> KernelFigures {
+        let threads = self.driver.borrow().threads();
+        KernelFigures {
+            tasks: self.task_count(),
+            ready: self.ready_count(),
+            spawned: self.tasks.borrow().spawned(),
+            timers: self.timers.borrow().len(),
+            waiters: self.queues.borrow().wait_count(),
+            sockets: self.socket_count(),
+            busy_threads: threads.busy,
+            idle_threads: threads.idle,
+            queued_closures: threads.waiting,
+            steps: self.local.step_number(),
+            polls: self.pace.polls(),
+            messages: self.message_count.get(),
+            longest_step: self.clock.rate().duration_floor(self.pace.longest_step()),
+            lateness: self.recorder.get().map(Recorder::lateness).unwrap_or_default(),
+        }
+    }
+
+    fn time_steps(&self, is_wanted: bool) {
+        // The first step that is timed begins at the last reading.
+        self.read_clock();
+        self.pace.want_times(is_wanted);
+    }
+
+    fn record_steps(&self) {
+        let Some(listed) = &self.listed else { return };
+        self.recorder.get_or_init(|| {
+            let ring = Ring::new(self.read_clock(), self.clock.rate());
+            listed.show(ring.clone());
+            Recorder::new(ring)
+        });
+        self.pace.begin_recording();
+        self.shows_tasks.set(true);
+    }
+
+    fn last_events(&self, task: TaskId) -> Option<String> {
+        self.recorder.get().map(|recorder| recorder.last_events(task))
+    }
+}
+
+impl<D: Driver, C: Clock, P: Pick> Machine<D, C, P> {
+    /// Notes how late a timer has fired, if there is a recorder.
+    #[inline]
+    pub(super) fn note_lateness(&self, now: Ticks, due: Ticks) {
+        if let Some(recorder) = self.recorder.get() {
+            recorder.timer_fired(now.since(due), self.clock.rate());
+        }
+    }
+}
