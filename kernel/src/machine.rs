@@ -20,8 +20,8 @@ use std::time::Duration;
 use pikake_time::{Clock, Deadline, Ticks};
 use pikake_traps::inspect::Inspect;
 use pikake_traps::{
-    Interrupted, KernelHandle, Local, LocalHome, Message, SeenWait, TaskError, TaskId, TaskRef,
-    TrapHandler, TrapKind, Waiter,
+    About, Interrupted, KernelHandle, Local, LocalHome, Message, SeenScope, SeenWait, TaskError,
+    TaskId, TaskRef, TrapHandler, TrapKind, Waiter,
 };
 
 use crate::builder::Settings;
@@ -46,7 +46,11 @@ pub struct Waiting {
     pub place: &'static Location<'static>,
     /// The thing that the task waits for, such as a lock or a task. `None` unless the task was
     /// [inspected](TaskRef::inspect) and stepped since.
-    pub about: Option<Box<str>>,
+    pub about: Option<About>,
+    /// The scopes around the wait, the innermost first. Empty unless the task was inspected and stepped since.
+    pub scopes: Vec<SeenScope>,
+    /// Whether the task polls the wait. See [`SeenWait::is_polled`].
+    pub is_polled: bool,
 }
 
 pub(crate) struct Machine<D: Driver, C, P> {
@@ -205,8 +209,8 @@ impl<D: Driver, C: Clock, P: Pick> Machine<D, C, P> {
     pub(crate) fn waits(&self) -> Vec<Waiting> {
         let mut waits = Vec::new();
         let mut show = |task: &TaskRef, seen| {
-            let SeenWait { trap, place, about, .. } = seen;
-            waits.push(Waiting { task: task.clone(), trap, place, about });
+            let SeenWait { trap, place, about, scopes, is_polled, .. } = seen;
+            waits.push(Waiting { task: task.clone(), trap, place, about, scopes, is_polled });
         };
         for task in self.newest_first().iter().filter(|task| !task.is_ready()) {
             task.seen_waits().into_iter().for_each(|seen| show(task, seen));

@@ -5,7 +5,7 @@ use std::fmt;
 use std::future::Future;
 use std::panic::Location;
 
-use pikake_traps::{Interrupted, WaitQueue};
+use pikake_traps::{About, Interrupted, WaitQueue};
 
 use crate::name::Name;
 use crate::signals::{Signals, signal};
@@ -106,8 +106,8 @@ impl Signals for Barrier {
         &self.waiters
     }
 
-    fn about(&self) -> String {
-        format!("barrier{}, {} of {} wait", self.name, self.waiting(), self.size)
+    fn about(&self) -> About {
+        About::new(format!("barrier{}, {} of {} wait", self.name, self.waiting(), self.size))
     }
 }
 

@@ -11,7 +11,7 @@ use std::rc::Rc;
 use std::task::{Context, Poll, ready};
 
 use futures_core::Stream;
-use pikake_traps::{Interrupted, KernelTrap, WaitQueue};
+use pikake_traps::{About, Interrupted, KernelTrap, WaitQueue};
 
 use crate::error::TryGetError;
 use crate::name::Name;
@@ -113,8 +113,8 @@ impl<T> Signals for Shared<T> {
         &self.waiters
     }
 
-    fn about(&self) -> String {
-        format!("broadcast channel{}", self.name.get())
+    fn about(&self) -> About {
+        About::new(format!("broadcast channel{}", self.name.get()))
     }
 }
 

@@ -7,7 +7,7 @@ use std::panic::Location;
 use std::pin::Pin;
 use std::task::Poll;
 
-use pikake_traps::{Interrupted, WaitQueue, shield};
+use pikake_traps::{About, Interrupted, WaitQueue, shield};
 
 use crate::mutex::MutexGuard;
 use crate::name::Name;
@@ -174,8 +174,8 @@ impl Signals for Condvar {
         &self.waiters
     }
 
-    fn about(&self) -> String {
-        format!("condition{}", self.name)
+    fn about(&self) -> About {
+        About::new(format!("condition{}", self.name))
     }
 }
 

@@ -5,7 +5,7 @@ use std::fmt;
 use std::future::Future;
 use std::panic::Location;
 
-use pikake_traps::{Interrupted, WaitQueue};
+use pikake_traps::{About, Interrupted, WaitQueue};
 
 use crate::name::Name;
 use crate::signals::{Signals, signal};
@@ -111,8 +111,8 @@ impl Signals for Event {
         &self.waiters
     }
 
-    fn about(&self) -> String {
-        format!("event{}", self.name)
+    fn about(&self) -> About {
+        About::new(format!("event{}", self.name))
     }
 }
 

@@ -13,7 +13,9 @@ use std::fmt;
 use std::panic::Location;
 use std::time::Duration;
 
-use pikake_traps::{Builder, Interrupted, SeenWait, TaskMark, TaskRef, TrapKind, sleep, yield_now};
+use pikake_traps::{
+    About, Builder, Interrupted, SeenWait, TaskMark, TaskRef, TrapKind, WaitQueue, sleep, yield_now,
+};
 
 /// How long a task waits for a lock of its own before a warning, if another branch may release the lock. That
 /// seldom takes this long.
@@ -45,6 +47,22 @@ impl Holder {
         self.place.get().is_some() && !task.is_none() && task == TaskMark::current()
     }
 
+    /// The description of a lock for listings. `verb` is how the holder has the lock, and `queue` has the lock's
+    /// permit.
+    pub(crate) fn about(&self, lock: &str, verb: &str, queue: &WaitQueue) -> About {
+        if self.place.get().is_some() {
+            let about = About::new(format!("{lock}, {verb} by {self:?}"));
+            return about.owned_by(self.task.get().id_here());
+        }
+        match queue.granted_to() {
+            Some(task) => {
+                About::new(format!("{lock}, granted to {}, which has not taken it", task.label()))
+                    .granted_to(task.id())
+            }
+            None => About::new(format!("{lock}, {HANDED_OVER}")),
+        }
+    }
+
     /// Notes a hand-over to a waiter that has not run since.
     #[inline]
     pub(crate) fn clear(&self) {
@@ -61,13 +79,9 @@ impl fmt::Debug for Holder {
             return f.write_str(HANDED_OVER);
         };
         let mark = self.task.get();
-        if mark.is_none() {
-            f.write_str("a caller outside tasks")?;
-        } else {
-            write!(f, "task {}", mark.id())?;
-        }
-        if let Some(task) = mark.find().filter(|task| !task.name().is_empty()) {
-            write!(f, " `{}`", task.name())?;
+        match mark.is_none() {
+            true => f.write_str("a caller outside tasks")?,
+            false => f.write_str(&mark.label())?,
         }
         write!(f, " since {place}")
     }
@@ -120,5 +134,5 @@ async fn waits_only_at(
     let [SeenWait { trap: TrapKind::Park, place, about: Some(about), .. }] = &*waits else {
         return Ok(false);
     };
-    Ok(*place == awaited_at && **about == *lock && !task.has_wakers())
+    Ok(*place == awaited_at && about.text() == lock && !task.has_wakers())
 }

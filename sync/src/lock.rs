@@ -6,7 +6,7 @@ use std::panic::Location;
 use std::pin::Pin;
 use std::task::{Context, Poll, ready};
 
-use pikake_traps::{Interrupted, WaitQueue};
+use pikake_traps::{About, Interrupted, WaitQueue};
 
 use crate::holder::{Holder, report_own_lock};
 use crate::name::Name;
@@ -83,8 +83,8 @@ impl PermitRequest for &Lock {
         &self.permit
     }
 
-    fn about(&self) -> String {
-        format!("mutex{}, held by {:?}", self.name, self.holder)
+    fn about(&self) -> About {
+        self.holder.about(&format!("mutex{}", self.name), "held", &self.permit)
     }
 }
 
@@ -103,7 +103,7 @@ impl<'a> Locking<'a> {
     #[inline(never)]
     fn wait(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), Interrupted>> {
         if let Some(lock) = self.taking.if_new().filter(|lock| lock.holder.is_current_task()) {
-            report_own_lock(lock.about(), self.awaited_at);
+            report_own_lock(lock.about().into(), self.awaited_at);
         }
         let taken = ready!(self.taking.poll(cx, self.awaited_at));
         Poll::Ready(taken.map(|lock| lock.holder.set(self.awaited_at)))

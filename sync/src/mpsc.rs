@@ -13,7 +13,7 @@ use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
 use futures_core::Stream;
-use pikake_traps::{Interrupted, WaitQueue};
+use pikake_traps::{About, Interrupted, WaitQueue};
 
 use crate::error::{PutError, TryGetError};
 use crate::permits::PermitRequest;
@@ -268,7 +268,7 @@ impl<T> PermitRequest for SharedGetRequest<T> {
         self.0.queue.getters()
     }
 
-    fn about(&self) -> String {
+    fn about(&self) -> About {
         self.0.queue.about()
     }
 }

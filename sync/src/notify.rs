@@ -10,7 +10,7 @@ use std::future::{Future, poll_fn};
 use std::panic::Location;
 use std::task::Poll;
 
-use pikake_traps::{Interrupted, WaitQueue};
+use pikake_traps::{About, Interrupted, WaitQueue};
 
 use crate::name::Name;
 use crate::permits::{PermitRequest, Taking};
@@ -203,8 +203,8 @@ impl PermitRequest for One<'_> {
         &self.notify.permits
     }
 
-    fn about(&self) -> String {
-        format!("notification{}", self.notify.name)
+    fn about(&self) -> About {
+        About::new(format!("notification{}", self.notify.name))
     }
 
     fn left(&self) {

@@ -5,7 +5,7 @@ use std::fmt;
 use std::future::Future;
 use std::panic::Location;
 
-use pikake_traps::{Interrupted, WaitQueue, shown_at};
+use pikake_traps::{About, Interrupted, TaskMark, WaitQueue, shown_at};
 
 use crate::name::Name;
 use crate::signals::{Signals, signal};
@@ -29,6 +29,8 @@ use crate::signals::{Signals, signal};
 #[derive(Default)]
 pub struct OnceCell<T> {
     value: std::cell::OnceCell<T>,
+    /// The task that initialises the value. [`TaskMark::NONE`] also if no task does, but a future outside of tasks.
+    maker: Cell<TaskMark>,
     is_being_made: Cell<bool>,
     waiters: WaitQueue,
     name: Name,
@@ -39,6 +41,7 @@ impl<T> OnceCell<T> {
     pub const fn new() -> Self {
         Self {
             value: std::cell::OnceCell::new(),
+            maker: Cell::new(TaskMark::NONE),
             is_being_made: Cell::new(false),
             waiters: WaitQueue::new(),
             name: Name::NONE,
@@ -146,6 +149,7 @@ struct Making<'a, T>(&'a OnceCell<T>);
 impl<'a, T> Making<'a, T> {
     fn begin(cell: &'a OnceCell<T>) -> Self {
         cell.is_being_made.set(true);
+        cell.maker.set(TaskMark::current());
         Self(cell)
     }
 }
@@ -162,8 +166,11 @@ impl<T> Signals for OnceCell<T> {
         &self.waiters
     }
 
-    fn about(&self) -> String {
-        format!("once cell{}, which is being initialised", self.name)
+    fn about(&self) -> About {
+        let maker = self.maker.get();
+        let by = if maker.is_none() { String::new() } else { format!(" by {}", maker.label()) };
+        About::new(format!("once cell{}, which is being initialised{by}", self.name))
+            .owned_by(maker.id_here())
     }
 }
 

@@ -10,7 +10,7 @@ use std::pin::Pin;
 use std::rc::Rc;
 use std::task::{Context, Poll};
 
-use pikake_traps::{Interrupted, KernelTrap, WaitQueue};
+use pikake_traps::{About, Interrupted, KernelTrap, WaitQueue};
 
 use crate::name::Name;
 use crate::signals::{Signal, Signals, signal};
@@ -51,8 +51,8 @@ impl<T> Signals for Shared<T> {
         &self.waiters
     }
 
-    fn about(&self) -> String {
-        format!("oneshot channel{}", self.name.get())
+    fn about(&self) -> About {
+        About::new(format!("oneshot channel{}", self.name.get()))
     }
 }
 

@@ -7,7 +7,7 @@ use std::panic::Location;
 use std::pin::Pin;
 use std::task::{Context, Poll, ready};
 
-use pikake_traps::{Interrupted, KernelTrap, Trap, Wait, WaitQueue, kernel_trap_at};
+use pikake_traps::{About, Interrupted, KernelTrap, Trap, Wait, WaitQueue, kernel_trap_at};
 
 /// A request for permits of a queue.
 pub(crate) trait PermitRequest: Clone {
@@ -21,7 +21,7 @@ pub(crate) trait PermitRequest: Clone {
     }
 
     /// A description of the permits' owner, for listings of waits.
-    fn about(&self) -> String;
+    fn about(&self) -> About;
 
     /// Frees the permits granted to a waiter that left without collecting them.
     fn left(&self) {
@@ -47,7 +47,7 @@ impl<P: PermitRequest> Trap for Take<P> {
         result
     }
 
-    fn about(&self) -> Option<String> {
+    fn about(&self) -> Option<About> {
         Some(self.0.about())
     }
 

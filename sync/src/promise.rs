@@ -5,7 +5,7 @@ use std::fmt;
 use std::future::Future;
 use std::panic::Location;
 
-use pikake_traps::{Interrupted, WaitQueue};
+use pikake_traps::{About, Interrupted, WaitQueue};
 
 use crate::name::Name;
 use crate::signals::{Signals, signal};
@@ -109,8 +109,8 @@ impl<T> Signals for Promise<T> {
         &self.waiters
     }
 
-    fn about(&self) -> String {
-        format!("promise{}", self.name)
+    fn about(&self) -> About {
+        About::new(format!("promise{}", self.name))
     }
 }
 

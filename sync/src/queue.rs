@@ -20,7 +20,7 @@ use std::future::Future;
 use std::panic::Location;
 use std::time::Duration;
 
-use pikake_traps::{Interrupted, WaitQueue, timed};
+use pikake_traps::{About, Interrupted, WaitQueue, timed};
 
 use crate::error::{GetError, NotPut, NothingToDo, PutError, TryGetError};
 use crate::name::Name;
@@ -425,12 +425,12 @@ impl<S: Store> AnyQueue<S> {
     }
 
     /// A description for listings of waits.
-    pub(crate) fn about(&self) -> String {
+    pub(crate) fn about(&self) -> About {
         let capacity = match self.capacity() {
             Some(capacity) => format!(" of {capacity}"),
             None => String::new(),
         };
-        format!("queue{}, length {}{capacity}", self.name(), self.len())
+        About::new(format!("queue{}, length {}{capacity}", self.name(), self.len()))
     }
 
     /// Whether the queue is closed and empty.
@@ -543,8 +543,8 @@ impl<S: Store> Signals for JoinWait<'_, S> {
         &self.0.joiners
     }
 
-    fn about(&self) -> String {
-        format!("queue{}, {} not done", self.0.name(), self.0.unfinished.get())
+    fn about(&self) -> About {
+        About::new(format!("queue{}, {} not done", self.0.name(), self.0.unfinished.get()))
     }
 }
 

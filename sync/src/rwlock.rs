@@ -6,7 +6,7 @@ use std::future::Future;
 use std::ops::{Deref, DerefMut};
 use std::panic::Location;
 
-use pikake_traps::{Interrupted, WaitQueue};
+use pikake_traps::{About, Interrupted, WaitQueue};
 
 use crate::holder::{Holder, report_own_lock};
 use crate::name::Name;
@@ -234,14 +234,15 @@ impl Gate {
     /// Reports a wait of the task that writes. Which tasks read is not known.
     fn report_if_own(&self, awaited_at: &'static Location<'static>) {
         if self.writing.get() && self.writer.is_current_task() {
-            report_own_lock(self.about(), awaited_at);
+            report_own_lock(self.about().into(), awaited_at);
         }
     }
 
-    fn about(&self) -> String {
+    fn about(&self) -> About {
+        let lock = format!("reader-writer lock{}", self.name);
         match self.writing.get() {
-            true => format!("reader-writer lock{}, written by {:?}", self.name, self.writer),
-            false => format!("reader-writer lock{}, read by {}", self.name, self.reading.get()),
+            true => self.writer.about(&lock, "written", &self.writers),
+            false => About::new(format!("{lock}, read by {}", self.reading.get())),
         }
     }
 
@@ -263,7 +264,7 @@ impl PermitRequest for ReadRequest<'_> {
         &self.0.readers
     }
 
-    fn about(&self) -> String {
+    fn about(&self) -> About {
         self.0.about()
     }
 
@@ -282,7 +283,7 @@ impl PermitRequest for WriteRequest<'_> {
         &self.0.writers
     }
 
-    fn about(&self) -> String {
+    fn about(&self) -> About {
         self.0.about()
     }
 

@@ -6,7 +6,7 @@ use std::fmt;
 use std::future::Future;
 use std::panic::Location;
 
-use pikake_traps::{Interrupted, WaitQueue};
+use pikake_traps::{About, Interrupted, WaitQueue};
 
 use crate::name::Name;
 use crate::permits::{PermitRequest, take};
@@ -180,10 +180,10 @@ impl PermitRequest for Request<'_> {
         self.count
     }
 
-    fn about(&self) -> String {
+    fn about(&self) -> About {
         let Semaphore { name, total, .. } = self.semaphore;
         let free = self.semaphore.available();
-        format!("{} of semaphore{name}, {free} of {} free", self.count, total.get())
+        About::new(format!("{} of semaphore{name}, {free} of {} free", self.count, total.get()))
     }
 }
 

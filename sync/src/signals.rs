@@ -3,7 +3,7 @@
 use std::panic::Location;
 use std::rc::Rc;
 
-use pikake_traps::{Interrupted, KernelTrap, Trap, Wait, WaitQueue, kernel_trap_at};
+use pikake_traps::{About, Interrupted, KernelTrap, Trap, Wait, WaitQueue, kernel_trap_at};
 
 /// A primitive that signals its waiters.
 pub(crate) trait Signals {
@@ -11,7 +11,7 @@ pub(crate) trait Signals {
     fn queue(&self) -> &WaitQueue;
 
     /// A description for listings of waits.
-    fn about(&self) -> String;
+    fn about(&self) -> About;
 }
 
 impl<P: Signals> Signals for &P {
@@ -19,7 +19,7 @@ impl<P: Signals> Signals for &P {
         (**self).queue()
     }
 
-    fn about(&self) -> String {
+    fn about(&self) -> About {
         (**self).about()
     }
 }
@@ -29,7 +29,7 @@ impl<P: Signals> Signals for Rc<P> {
         (**self).queue()
     }
 
-    fn about(&self) -> String {
+    fn about(&self) -> About {
         (**self).about()
     }
 }
@@ -51,7 +51,7 @@ impl<P: Signals> Trap for Signal<P> {
         result
     }
 
-    fn about(&self) -> Option<String> {
+    fn about(&self) -> Option<About> {
         Some(self.0.about())
     }
 }

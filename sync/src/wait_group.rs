@@ -6,7 +6,7 @@ use std::fmt;
 use std::future::Future;
 use std::panic::Location;
 
-use pikake_traps::{Interrupted, WaitQueue};
+use pikake_traps::{About, Interrupted, WaitQueue};
 
 use crate::name::Name;
 use crate::signals::{Signals, signal};
@@ -133,8 +133,8 @@ impl Signals for WaitGroup {
         &self.waiters
     }
 
-    fn about(&self) -> String {
-        format!("wait group{} at {}", self.name, self.count())
+    fn about(&self) -> About {
+        About::new(format!("wait group{} at {}", self.name, self.count()))
     }
 }
 

@@ -9,7 +9,7 @@ use std::rc::Rc;
 use std::task::{Context, Poll, ready};
 
 use futures_core::Stream;
-use pikake_traps::{Interrupted, KernelTrap, WaitQueue};
+use pikake_traps::{About, Interrupted, KernelTrap, WaitQueue};
 
 use crate::name::Name;
 use crate::signals::{Signal, Signals, signal};
@@ -53,8 +53,8 @@ impl<T> Signals for Shared<T> {
         &self.waiters
     }
 
-    fn about(&self) -> String {
-        format!("watch channel{}", self.name.get())
+    fn about(&self) -> About {
+        About::new(format!("watch channel{}", self.name.get()))
     }
 }
 

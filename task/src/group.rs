@@ -5,7 +5,7 @@ use std::future::Future;
 use std::panic::Location;
 use std::rc::Rc;
 
-use pikake_traps::{Interrupted, TaskError, TaskRef, park_at};
+use pikake_traps::{Interrupted, TaskError, TaskRef};
 
 use crate::bounded::BoundedGroup;
 use crate::error::{BoxError, GroupError};
@@ -213,7 +213,7 @@ impl<T: 'static> TaskGroup<T> {
                 if self.members.running() == 0 {
                     return Ok(None);
                 }
-                park_at(&self.members.ends, place).await?;
+                self.members.next_end(place).await?;
             }
         }
     }

@@ -25,7 +25,10 @@ use std::pin::Pin;
 use std::rc::Rc;
 use std::task::{Context, Poll};
 
-use pikake_traps::{Builder, Interrupted, Task, TaskError, TaskRef, WaitQueue};
+use pikake_traps::{
+    About, Builder, Interrupted, KernelTrap, Task, TaskError, TaskId, TaskRef, Trap, Wait,
+    WaitQueue, kernel_trap_at,
+};
 
 use crate::error::GroupEnded;
 use crate::spawner::Member;
@@ -34,7 +37,7 @@ use crate::spawner::Member;
 pub(crate) struct Members<T> {
     list: RefCell<List<T>>,
     /// The queue in which the joiner waits for the next end.
-    pub(crate) ends: WaitQueue,
+    ends: WaitQueue,
     pub(crate) made_at: &'static Location<'static>,
 }
 
@@ -196,6 +199,26 @@ impl<T: 'static> Members<T> {
         left.into_iter().map(|(_, task)| task).collect()
     }
 
+    /// Waits for the next end of a member. Listings show the wait at `place`.
+    pub(crate) fn next_end(&self, place: &'static Location<'static>) -> KernelTrap<NextEnd<'_, T>> {
+        kernel_trap_at(NextEnd(self), place)
+    }
+
+    /// The tasks for whose ends the joiner waits: those of the members, and of the daemons once the group has asked
+    /// them to end. In the order of the spawns.
+    fn awaited(&self) -> Vec<TaskId> {
+        let list = self.list.borrow();
+        let counts = |slot: &&Slot<T>| !slot.is_daemon || list.state != State::Open;
+        let slots = list.slots.iter().flatten().filter(counts);
+        let tasks = slots.filter_map(|slot| match &slot.state {
+            MemberState::Running(task) => Some(task.id()),
+            _ => None,
+        });
+        let mut tasks: Vec<TaskId> = tasks.collect();
+        tasks.sort_unstable();
+        tasks
+    }
+
     /// The reason with which the members were asked to end.
     pub(crate) fn why(&self) -> Option<Interrupted> {
         self.list.borrow().why.clone()
@@ -237,6 +260,30 @@ impl<T: 'static> Members<T> {
     /// Takes all finished members, in the order of their ends.
     pub(crate) fn take_finished(&self) -> VecDeque<Finished<T>> {
         std::mem::take(&mut self.list.borrow_mut().finished)
+    }
+}
+
+/// The trap that waits for the next end of a member.
+pub(crate) struct NextEnd<'a, T>(&'a Members<T>);
+
+impl<T: 'static> Trap for NextEnd<'_, T> {
+    type Answer = Result<(), Interrupted>;
+    type Given = ();
+
+    #[inline]
+    fn wait(&mut self, (): &mut ()) -> Wait<'_> {
+        Wait::Park(&self.0.ends)
+    }
+
+    #[inline]
+    fn answer(&mut self, result: Result<(), Interrupted>) -> Self::Answer {
+        result
+    }
+
+    fn about(&self) -> Option<About> {
+        let awaited = self.0.awaited();
+        let text = format!("task group made at {}, {} running", self.0.made_at, awaited.len());
+        Some(About::new(text).owned_by(awaited))
     }
 }
 

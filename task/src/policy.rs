@@ -8,7 +8,7 @@
 use std::collections::VecDeque;
 use std::panic::Location;
 
-use pikake_traps::{Interrupted, park_at, shield};
+use pikake_traps::{Interrupted, shield};
 
 use crate::error::GroupError;
 use crate::failure_rule::{FailureRule, Summary, has_failed, value_of};
@@ -32,7 +32,7 @@ impl<T: 'static> TaskGroup<T> {
         place: &'static Location<'static>,
     ) -> Result<(), Interrupted> {
         while self.members.running() >= limit {
-            park_at(&self.members.ends, place).await?;
+            self.members.next_end(place).await?;
         }
         Ok(())
     }
@@ -42,7 +42,7 @@ impl<T: 'static> TaskGroup<T> {
         &self,
         place: &'static Location<'static>,
     ) -> Result<(), Interrupted> {
-        park_at(&self.members.ends, place).await
+        self.members.next_end(place).await
     }
 
     pub(crate) async fn join<J: FailureRule<T>>(
@@ -152,7 +152,7 @@ impl<T: 'static> TaskGroup<T> {
             if self.members.running() == 0 {
                 return Waited::All;
             }
-            if let Err(interrupted) = park_at(&self.members.ends, place).await {
+            if let Err(interrupted) = self.members.next_end(place).await {
                 self.interrupted = Some(interrupted);
                 return Waited::Interrupted;
             }
@@ -168,7 +168,7 @@ impl<T: 'static> TaskGroup<T> {
             shield(async {
                 while is_left() {
                     // The shield hides interruptions, and the loop checks again after each wake.
-                    let _ = park_at(&members.ends, place).await;
+                    let _ = members.next_end(place).await;
                 }
             })
             .await;

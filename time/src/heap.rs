@@ -223,6 +223,16 @@ impl<T> TimerHeap<T> {
         }
     }
 
+    /// The pending timers with their moments, in no particular order. Looks at every timer.
+    pub fn timers(&self) -> impl Iterator<Item = (TimerKey, Ticks)> + '_ {
+        let is_live = |entry: &&Entry| {
+            let slot = &self.slots[entry.slot.index()];
+            slot.sequence == entry.sequence && matches!(slot.state, State::Live(_))
+        };
+        let entries = self.entries.iter().chain(&self.fresh).filter(is_live);
+        entries.map(|entry| (TimerKey { slot: entry.slot, sequence: entry.sequence }, entry.at))
+    }
+
     /// The number of pending timers.
     #[inline]
     pub fn len(&self) -> usize {

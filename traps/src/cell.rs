@@ -62,7 +62,8 @@ use crate::cause::Cause;
 use crate::door;
 use crate::home::{Home, LocalHome, Message, RemoteWake};
 use crate::interrupt::{Panic, TaskError};
-use crate::names::{SeenWait, TaskId};
+use crate::names::TaskId;
+use crate::seen::SeenWait;
 use crate::threads::{AtomicBool, AtomicU32, Ordering, fence};
 
 pub(crate) mod flags;

@@ -41,6 +41,7 @@ mod place_cell;
 mod queue;
 mod reply;
 mod scope;
+mod seen;
 mod socket;
 mod sub_waits;
 mod task;
@@ -73,7 +74,7 @@ pub use instant::Instant;
 pub use interrupt::{Interrupted, Panic, ScopeId, TaskError, TimedOut};
 pub use local::{Graces, Local, Outside, Quotas, TrapHandler};
 pub use mark::TaskMark;
-pub use names::{KernelId, SeenWait, TaskId, TrapKind, WaitKey};
+pub use names::{KernelId, TaskId, TrapKind, WaitKey};
 pub use on_kernels::on_kernels;
 pub use outside::{random, start_thread, system, system_random, system_thread, wall_time};
 pub use panic_place::note_panic_places;
@@ -81,6 +82,7 @@ pub use place_cell::PlaceCell;
 pub use queue::{WaitQueue, WaiterList};
 pub use reply::{Replied, Reply};
 pub use scope::futures::{IgnoreAfter, Shield, Timed, TimedFuture, Timeout};
+pub use seen::{About, SeenScope, SeenWait};
 pub use socket::{
     Address, Addresses, Attempt, Buffers, Closed, Direction, OpenSocket, Opened, ResourceBusy,
     SocketId, SocketOption, first_buffers,

@@ -34,10 +34,11 @@ use crate::cell::reference::TaskRef;
 use crate::home::{Home, LocalHome};
 use crate::inspect::Inspect;
 use crate::interrupt::Interrupted;
-use crate::names::{KernelId, SeenWait, TaskId, TrapKind, WaitKey};
+use crate::names::{KernelId, TaskId, TrapKind, WaitKey};
 use crate::queue::WaitQueue;
 use crate::reply::Reply;
 use crate::scope::Frame;
+use crate::seen::SeenWait;
 use crate::socket::{Addresses, Attempt, OpenSocket, Opened, SocketId};
 use crate::sub_waits::SubWaits;
 use crate::wait::{Begun, Collected, Disarmed, Wait, WaitEvent, Waiter};
@@ -82,6 +83,20 @@ pub trait TrapHandler {
     /// Notifies waiters of a queue in the order of their arrival, for as long as their permits can be
     /// [granted](WaitQueue::grant).
     fn serve(&self, queue: &WaitQueue);
+
+    /// The task of a waiter that was [granted](WaitQueue::grant) permits of a queue and has not collected them. For
+    /// listings; by default, a kernel does not know it.
+    fn granted_to(&self, queue: &WaitQueue) -> Option<TaskRef> {
+        let _ = queue;
+        None
+    }
+
+    /// The moment that ends a wait of the kind [`Wait::Sleep`] or [`Wait::Elapse`]. For listings; by default, a
+    /// kernel does not know it.
+    fn due(&self, key: WaitKey) -> Option<Deadline> {
+        let _ = key;
+        None
+    }
 
     /// Removes the waiters of a queue that is being dropped. These waiters wait for ever.
     fn forget_waiters(&self, queue: &WaitQueue);

@@ -45,7 +45,18 @@ impl TaskMark {
         self.task
     }
 
-    /// The task, if it has not ended. The kernel searches all of its tasks.
+    /// The number of the task, if its kernel is the current one.
+    pub fn id_here(self) -> Option<TaskId> {
+        let is_here = !self.is_none() && door::current_kernel() == Some(self.kernel);
+        is_here.then_some(self.task)
+    }
+
+    /// The number of the task, as `task 3`, with its name if it has one and has not ended.
+    pub fn label(self) -> String {
+        self.find().map_or_else(|| format!("task {}", self.task), |task| task.label())
+    }
+
+    /// The task, if it has not ended. The kernel may search all of its tasks.
     pub fn find(self) -> Option<TaskRef> {
         door::reach(self.kernel, |local| local.kernel().find_task(self.task)).flatten()
     }

@@ -1,7 +1,6 @@
 //! Names: the numbers of kernels, tasks and table entries, and the names of traps.
 
 use std::fmt;
-use std::panic::Location;
 use std::sync::atomic::{AtomicU32, Ordering};
 
 /// Names a kernel; no two kernels of a process share one.
@@ -119,17 +118,4 @@ impl fmt::Display for TrapKind {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(self.name())
     }
-}
-
-/// A wait as listings show it.
-#[derive(Clone, PartialEq, Eq, Debug)]
-#[non_exhaustive]
-pub struct SeenWait {
-    /// The trap.
-    pub trap: TrapKind,
-    /// The place where the task awaits the trap.
-    pub place: &'static Location<'static>,
-    /// The thing that the trap waits for, by [`Trap::about`](crate::Trap::about). `None` unless the task was
-    /// [inspected](crate::TaskRef::inspect).
-    pub about: Option<Box<str>>,
 }

@@ -30,6 +30,7 @@ use crate::cell::Header;
 use crate::cell::reference::TaskRef;
 use crate::cell::sub_wait::SubWait;
 use crate::names::KernelId;
+use crate::seen::SeenScope;
 
 pub(crate) mod futures;
 
@@ -86,6 +87,14 @@ impl Frame {
 
     pub(crate) fn opened(&self) -> u64 {
         self.opened.get()
+    }
+
+    /// The scope as listings show it.
+    pub(crate) fn seen(&self) -> SeenScope {
+        match self.set_at {
+            Some(set_at) => SeenScope::Deadline { at: self.deadline.get(), set_at },
+            None => SeenScope::Shield,
+        }
     }
 
     pub(crate) fn cause(&self) -> Option<&Cause> {

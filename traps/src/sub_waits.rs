@@ -30,7 +30,8 @@ use slab::Slab;
 
 use crate::cell::reference::TaskRef;
 use crate::cell::sub_wait::{Count, List, SubWait};
-use crate::names::{SeenWait, TrapKind};
+use crate::names::TrapKind;
+use crate::seen::SeenWait;
 
 /// The wait or scope that a node belongs to.
 #[derive(Clone, Copy)]
@@ -53,8 +54,8 @@ struct Node {
     /// The last poll had a combinator's waker.
     is_sub_wait: bool,
     kind: NodeKind,
-    /// The thing that the wait is for, if its last poll was in an inspected step.
-    about: Option<Box<str>>,
+    /// The details of the wait, if its last poll was in an inspected step.
+    seen: Option<Box<SeenWait>>,
     under: Under,
     previous: SubWait,
     next: SubWait,
@@ -65,6 +66,18 @@ impl Node {
     /// Whether causes around the node can interrupt the waits of the node and below.
     fn is_interruptible(&self) -> bool {
         !matches!(self.kind, NodeKind::Shield | NodeKind::Wait(TrapKind::Elapse, _))
+    }
+
+    /// The wait as listings show it; `None` for a scope.
+    fn seen_wait(&self) -> Option<SeenWait> {
+        let NodeKind::Wait(trap, place) = self.kind else { return None };
+        let mut seen = match &self.seen {
+            Some(seen) => SeenWait::clone(seen),
+            None => SeenWait::plain(trap, place),
+        };
+        // The waker is called once, and a ready task is about to poll.
+        seen.is_polled = self.waker.is_some() || self.task.is_ready();
+        Some(seen)
     }
 
     /// The node's own part of the counts above.
@@ -115,7 +128,7 @@ impl SubWaits {
                 waker: fresh,
                 is_sub_wait: waker.is_some(),
                 kind,
-                about: None,
+                seen: None,
                 under,
                 previous: SubWait::NONE,
                 next: SubWait::NONE,
@@ -131,7 +144,7 @@ impl SubWaits {
         let found = &mut nodes[node.index()];
         let count_before = found.own_count();
         found.kind = kind;
-        found.about = None;
+        let seen_before = found.seen.take();
         found.is_sub_wait = waker.is_some();
         let waker_before = match waker {
             None => found.waker.take(),
@@ -146,13 +159,13 @@ impl SubWaits {
             recount(&mut nodes, node, count_before);
         }
         drop(nodes);
-        drop((waker_before, task_before));
+        drop((waker_before, task_before, seen_before));
         node
     }
 
-    /// Notes the thing that a wait is for. For listings.
-    pub(crate) fn set_about(&self, node: SubWait, about: Option<Box<str>>) {
-        self.0.borrow_mut()[node.index()].about = about;
+    /// Notes the details of a wait. For listings.
+    pub(crate) fn set_seen(&self, node: SubWait, seen: SeenWait) {
+        self.0.borrow_mut()[node.index()].seen = Some(Box::new(seen));
     }
 
     /// Frees a node, and moves the nodes below one level up.
@@ -224,12 +237,21 @@ impl SubWaits {
     /// Shows every sub-wait that is a wait.
     pub(crate) fn each(&self, mut show: impl FnMut(&TaskRef, SeenWait)) {
         for (_, node) in &*self.0.borrow() {
-            match node.kind {
-                NodeKind::Wait(trap, place) if !node.task.is_ended() => {
-                    show(&node.task, SeenWait { trap, place, about: node.about.clone() });
-                }
-                _ => {}
+            if let Some(seen) = node.seen_wait().filter(|_| !node.task.is_ended()) {
+                show(&node.task, seen);
             }
+        }
+    }
+
+    /// Adds the sub-waits of a task that are waits, the outer ones first, of siblings the oldest.
+    pub(crate) fn push_waits_of(&self, task: &TaskRef, waits: &mut Vec<SeenWait>) {
+        let nodes = self.0.borrow();
+        let mut left = Vec::new();
+        push_siblings(&nodes, task.sub_waits().first(), &mut left);
+        while let Some(node) = left.pop() {
+            let node = &nodes[node.index()];
+            waits.extend(node.seen_wait());
+            push_siblings(&nodes, node.inside.first(), &mut left);
         }
     }
 }

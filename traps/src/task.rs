@@ -16,6 +16,7 @@ use crate::door;
 use crate::interrupt::{Interrupted, TaskError};
 use crate::local::Local;
 use crate::names::{KernelId, TaskId};
+use crate::seen::About;
 use crate::trap::{KernelTrap, Trap, kernel_trap_at};
 use crate::wait::Wait;
 
@@ -149,9 +150,8 @@ impl Trap for JoinTrap {
         result
     }
 
-    fn about(&self) -> Option<String> {
-        let (id, name) = (self.task.id(), self.task.name());
-        Some(if name.is_empty() { format!("task {id}") } else { format!("task {id} `{name}`") })
+    fn about(&self) -> Option<About> {
+        Some(About::new(self.task.label()).owned_by([self.task.id()]))
     }
 }
 

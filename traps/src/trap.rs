@@ -15,6 +15,8 @@ use std::panic::Location;
 use std::pin::Pin;
 use std::task::{Context, Poll};
 
+use pikake_time::Deadline;
+
 use crate::cause::{Branch, Query};
 use crate::cell::flags::Flags;
 use crate::cell::reference::TaskRef;
@@ -22,9 +24,10 @@ use crate::cell::sub_wait::SubWait;
 use crate::door;
 use crate::interrupt::Interrupted;
 use crate::local::Local;
-use crate::names::{KernelId, SeenWait, TaskId, TrapKind, WaitKey};
+use crate::names::{KernelId, TaskId, TrapKind, WaitKey};
+use crate::seen::About;
 use crate::sub_waits::{NodeKind, Under};
-use crate::wait::{Begun, Collected, Wait, WaitEvent, Waiter};
+use crate::wait::{Begun, Collected, Until, Wait, WaitEvent, Waiter};
 
 /// A request of a task to its kernel that may have to wait.
 pub trait Trap {
@@ -41,9 +44,9 @@ pub trait Trap {
     /// Turns the kernel's result into the trap's answer.
     fn answer(&mut self, result: Result<Self::Given, Interrupted>) -> Self::Answer;
 
-    /// The thing that the trap waits for, such as a lock or a task, in words for a listing. Called at a
-    /// pending poll of an [inspected](crate::TaskRef::inspect) task.
-    fn about(&self) -> Option<String> {
+    /// The thing that the trap waits for, such as a lock or a task, for listings. Called at a pending poll of an
+    /// [inspected](crate::TaskRef::inspect) task.
+    fn about(&self) -> Option<About> {
         None
     }
 
@@ -489,16 +492,38 @@ fn poll_watched<T: Trap>(
         task.set_wait(kind, state.place);
     }
     if task.flags().has(Flags::INSPECTED) {
-        let about = trap.about().map(String::into_boxed_str);
-        match is_sub_wait {
-            true => local.sub_waits().set_about(state.sub_wait, about),
-            false => task.note_seen(SeenWait { trap: kind, place: state.place, about }),
-        }
+        let about = match trap.wait(given) {
+            Wait::Sleep(until) | Wait::Elapse(until) => {
+                about_moment(local, until, is_new, state.key)
+            }
+            _ => trap.about(),
+        };
+        local.note_seen(task, is_sub_wait.then_some(state.sub_wait), (kind, state.place), about);
     }
     if is_new && task.flags().has(Flags::OBSERVED) {
         local.kernel().observe(task, kind, WaitEvent::Begins(state.place));
     }
     Poll::Pending
+}
+
+/// The description of a wait for a moment.
+fn about_moment(local: &Local, until: Until, is_new: bool, key: Key) -> Option<About> {
+    let kernel = local.kernel();
+    let at = match until {
+        Until::At(at) => at,
+        Until::After(length) if is_new => {
+            Deadline::at(kernel.now().saturating_add(kernel.rate().ticks_ceil(length)))
+        }
+        Until::After(_) => kernel.due(key.as_entry()?)?,
+    };
+    if at.is_never() {
+        return Some(About::new("a moment that never comes"));
+    }
+    let left = kernel.rate().duration_ceil(at.ticks().since(kernel.now()));
+    Some(About::new(match left.is_zero() {
+        true => "a moment that has come".to_owned(),
+        false => format!("a moment in {left:?}"),
+    }))
 }
 
 impl Local {

@@ -107,6 +107,14 @@ impl<D: Driver, C: Clock, P: Pick> TrapHandler for Machine<D, C, P> {
         self.queues.borrow_mut().serve(queue, &self.local);
     }
 
+    fn granted_to(&self, queue: &WaitQueue) -> Option<TaskRef> {
+        self.queues.borrow_mut().granted_to(queue)
+    }
+
+    fn due(&self, key: WaitKey) -> Option<Deadline> {
+        self.timers.borrow_mut().due(key)
+    }
+
     fn forget_waiters(&self, queue: &WaitQueue) {
         let forgotten = self.queues.borrow_mut().take_all(queue.waiters());
         drop(forgotten);
@@ -145,7 +153,7 @@ impl<D: Driver, C: Clock, P: Pick> TrapHandler for Machine<D, C, P> {
     }
 
     fn find_task(&self, task: TaskId) -> Option<TaskRef> {
-        self.tasks.borrow().find(task)
+        self.tasks.borrow_mut().find(task)
     }
 
     fn open(&self, what: OpenSocket<'_>) -> io::Result<Opened<SocketId>> {

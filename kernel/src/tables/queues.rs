@@ -14,12 +14,13 @@
 //! The owner of a list stores its two ends: a [`WaitQueue`], or the table of tasks.
 
 use std::mem;
+use std::ptr;
 
-use pikake_traps::{Collected, Local, WaitKey, WaitQueue, Waiter, WaiterList};
+use pikake_traps::{Collected, Local, TaskRef, WaitKey, WaitQueue, Waiter, WaiterList};
 use slab::Slab;
 
 /// The kind of a wait in a list.
-#[derive(Clone, Copy)]
+#[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Wanted {
     Signal,
     /// A wait for this number of permits.
@@ -30,15 +31,33 @@ struct Entry {
     waiter: Waiter,
     previous: u32,
     next: u32,
-    wanted: Wanted,
-    /// The waiter was notified, and has left its list.
-    is_notified: bool,
+    state: State,
+}
+
+/// The state of an entry.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum State {
+    /// The waiter is in its list.
+    Waiting(Wanted),
+    /// The waiter was signalled, and has left its list.
+    Signalled,
+    /// The waiter was granted permits of this queue, and has left its list. The address is only compared: a queue
+    /// does not move while a future waits in it.
+    Granted(*const WaitQueue),
+}
+
+impl State {
+    fn is_notified(self) -> bool {
+        !matches!(self, Self::Waiting(_))
+    }
 }
 
 /// The waiters of a kernel that are in lists, or were notified there.
 #[derive(Default)]
 pub(crate) struct Queues {
     entries: Slab<Entry>,
+    /// The entry that the last search for a granted waiter has found.
+    last_found: usize,
 }
 
 fn index(key: WaitKey) -> usize {
@@ -60,7 +79,8 @@ impl Queues {
         wanted: Wanted,
     ) -> WaitKey {
         let previous = list.last;
-        let entry = Entry { waiter, previous, next: WaiterList::NONE, wanted, is_notified: false };
+        let entry =
+            Entry { waiter, previous, next: WaiterList::NONE, state: State::Waiting(wanted) };
         let key = self.entries.insert(entry);
         let number = u32::try_from(key).expect("fewer than 2^32 waiters");
         match self.entries.get_mut(previous as usize) {
@@ -76,7 +96,7 @@ impl Queues {
     #[inline(always)]
     pub(crate) fn rebind(&mut self, key: WaitKey, waiter: &Waiter) -> (Collected, Option<Waiter>) {
         let entry = &mut self.entries[index(key)];
-        if entry.is_notified {
+        if entry.state.is_notified() {
             return (Collected::Answered, Some(self.entries.remove(index(key)).waiter));
         }
         let is_same = entry.waiter == *waiter;
@@ -87,7 +107,8 @@ impl Queues {
     /// Removes a waiter, also from its list unless it was notified, and returns whether it was notified. The
     /// caller drops the waiter when the table is not borrowed.
     pub(crate) fn remove(&mut self, key: WaitKey, list: &mut WaiterList) -> (Waiter, bool) {
-        let Entry { waiter, previous, next, is_notified, .. } = self.entries.remove(index(key));
+        let Entry { waiter, previous, next, state } = self.entries.remove(index(key));
+        let is_notified = state.is_notified();
         if !is_notified {
             self.unlink(list, previous, next);
         }
@@ -100,17 +121,17 @@ impl Queues {
         let mut notified = 0;
         while notified < count {
             let first = self.entries.get(list.first as usize);
-            let Some(Entry { wanted: Wanted::Signal, .. }) = first else { break };
-            self.notify_first(list, local);
+            let Some(Entry { state: State::Waiting(Wanted::Signal), .. }) = first else { break };
+            self.notify_first(list, State::Signalled, local);
             notified += 1;
         }
         notified
     }
 
     #[inline(always)]
-    fn notify_first(&mut self, list: &mut WaiterList, local: &Local) {
+    fn notify_first(&mut self, list: &mut WaiterList, state: State, local: &Local) {
         let entry = &mut self.entries[list.first as usize];
-        entry.is_notified = true;
+        entry.state = state;
         local.notify(&entry.waiter);
         let next = entry.next;
         self.unlink(list, WaiterList::NONE, next);
@@ -120,7 +141,10 @@ impl Queues {
     #[inline]
     pub(crate) fn assert_same_kind(&self, list: WaiterList, wanted: Wanted) {
         if let Some(first) = self.entries.get(list.first as usize) {
-            let is_same = mem::discriminant(&first.wanted) == mem::discriminant(&wanted);
+            let is_same = match first.state {
+                State::Waiting(other) => mem::discriminant(&other) == mem::discriminant(&wanted),
+                _ => true,
+            };
             assert!(
                 is_same,
                 "a wait queue cannot serve waiters for signals and for permits at once: give each a queue"
@@ -132,16 +156,31 @@ impl Queues {
     #[inline]
     pub(crate) fn serve(&mut self, queue: &WaitQueue, local: &Local) {
         let (mut list, mut served) = (queue.waiters(), 0);
-        while let Some(Entry { wanted: Wanted::Permits(count), .. }) =
+        while let Some(Entry { state: State::Waiting(Wanted::Permits(count)), .. }) =
             self.entries.get(list.first as usize)
         {
             if !queue.grant(*count) {
                 break;
             }
-            self.notify_first(&mut list, local);
+            self.notify_first(&mut list, State::Granted(ptr::from_ref(queue)), local);
             served += 1;
         }
         queue.waiters_removed(served, list);
+    }
+
+    /// The task of a waiter that was granted permits of a queue and has not collected them, for listings.
+    ///
+    /// Looks at every waiter, unless the last search was for the same queue.
+    pub(crate) fn granted_to(&mut self, queue: &WaitQueue) -> Option<TaskRef> {
+        if queue.granted() == 0 {
+            return None;
+        }
+        let granted = State::Granted(ptr::from_ref(queue));
+        let is_known = |entry: &Entry| entry.state == granted;
+        if !self.entries.get(self.last_found).is_some_and(is_known) {
+            self.last_found = self.entries.iter().find(|(_, entry)| is_known(entry))?.0;
+        }
+        Some(self.entries[self.last_found].waiter.task().clone())
     }
 
     /// Removes all waiters of a list. The caller drops the waiters when the table is not borrowed.

@@ -1,5 +1,7 @@
 //! The tasks of a kernel that have not ended, each with the list of its joiners.
 
+use std::collections::HashMap;
+
 use pikake_traps::{TaskId, TaskRef, WaiterList};
 use slab::Slab;
 
@@ -17,6 +19,11 @@ struct Entry {
 pub(crate) struct Tasks {
     entries: Slab<Entry>,
     last_id: u64,
+    /// The entries of the tasks that had not ended when a search last looked at all tasks.
+    index: HashMap<TaskId, usize>,
+    /// The last task that was spawned before that. Tasks keep their entries, so `index` has all tasks up to this
+    /// number that have not ended.
+    indexed: u64,
 }
 
 impl Tasks {
@@ -44,9 +51,14 @@ impl Tasks {
         entry.task.is(task).then_some(&mut entry.joiners)
     }
 
-    pub(crate) fn find(&self, id: TaskId) -> Option<TaskRef> {
-        let mut all = self.entries.iter().map(|(_, entry)| &entry.task);
-        all.find(|task| task.id() == id).cloned()
+    /// The task with this number, if it has not ended. For listings, which search for many.
+    pub(crate) fn find(&mut self, id: TaskId) -> Option<TaskRef> {
+        if id.0 > self.indexed && id.0 <= self.last_id {
+            self.indexed = self.last_id;
+            self.index = self.entries.iter().map(|(at, entry)| (entry.task.id(), at)).collect();
+        }
+        let found = &self.entries.get(*self.index.get(&id)?)?.task;
+        (found.id() == id).then(|| found.clone())
     }
 
     /// Some tasks with their indexes from `first` on, and the index where the next page begins. A page may have no task.

@@ -10,7 +10,7 @@ use std::pin::Pin;
 use std::task::{Context, Poll, ready};
 
 use futures_core::Stream;
-use pikake_traps::{Interrupted, KernelTrap, Trap, Wait, WaitQueue, kernel_trap_at};
+use pikake_traps::{About, Interrupted, KernelTrap, Trap, Wait, WaitQueue, kernel_trap_at};
 
 use super::AnyQueue;
 use crate::error::{GetError, NotPut, PutError, TryGetError};
@@ -48,7 +48,7 @@ impl<S: Store> PermitRequest for GetRequest<'_, S> {
         &self.0.getters
     }
 
-    fn about(&self) -> String {
+    fn about(&self) -> About {
         self.0.about()
     }
 }
@@ -183,7 +183,7 @@ impl<S: Store> Trap for PutTrap<'_, S> {
         result
     }
 
-    fn about(&self) -> Option<String> {
+    fn about(&self) -> Option<About> {
         Some(self.0.about())
     }
 

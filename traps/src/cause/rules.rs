@@ -237,6 +237,11 @@ impl TaskRef {
         });
     }
 
+    /// The request to end that a cancel has made, with its reason; also after the task's end.
+    pub fn cancel_reason(&self) -> Option<Interrupted> {
+        self.cause().map(Cause::why)
+    }
+
     /// Whether a cancel has asked the task to end; also after the task's end.
     pub fn was_asked_to_end(&self) -> bool {
         self.cause().is_some()

@@ -21,7 +21,8 @@ use super::{Cold, Header, Own, Shared, allocate, end_local_side};
 use crate::cause::Cause;
 use crate::home::LocalHome;
 use crate::interrupt::TaskError;
-use crate::names::{KernelId, SeenWait, TaskId, TrapKind};
+use crate::names::{KernelId, TaskId, TrapKind};
+use crate::seen::SeenWait;
 
 /// A counted reference to a task, for its home thread.
 ///
@@ -209,7 +210,7 @@ impl TaskRef {
     /// [inspected](Self::inspect) before that step, the list has all of them, else the last one.
     pub fn seen_waits(&self) -> Vec<SeenWait> {
         let seen = self.cold_if_any().and_then(|cold| cold.seen.borrow().clone());
-        let last = || self.last_wait().map(|(trap, place)| SeenWait { trap, place, about: None });
+        let last = || self.last_wait().map(|(trap, place)| SeenWait::plain(trap, place));
         // `shown_at` sets only the last wait, as a foreign future is no trap.
         seen.filter(|seen| !seen.is_empty()).unwrap_or_else(|| last().into_iter().collect())
     }
@@ -264,6 +265,14 @@ impl TaskRef {
     /// The task's name; empty for a task without a name.
     pub fn name(&self) -> &str {
         self.header().name()
+    }
+
+    /// The number of the task, as `task 3`, with its name if it has one, as ``task 3 `reader` ``.
+    pub fn label(&self) -> String {
+        match self.name() {
+            "" => format!("task {}", self.id()),
+            name => format!("task {} `{name}`", self.id()),
+        }
     }
 
     /// The place where the task was spawned.

@@ -181,18 +181,6 @@ impl TaskRef {
     pub fn request_abort(&self, reason: Interrupted) {
         door::reach(self.kernel(), |local| local.kernel().abort(self, reason));
     }
-
-    /// Schedules a step of the task, and polls of its sub-waits, and keeps all pending waits of that step for
-    /// listings. Until the step after that, [`seen_waits`](Self::seen_waits) shows those that were polled with the
-    /// task's own waker.
-    pub fn inspect(&self) {
-        self.begin_inspection();
-        door::reach(self.kernel(), |local| {
-            local.make_ready(self);
-            local.add_wakers(local.sub_waits().take_all_wakers(self));
-            local.call_wakers();
-        });
-    }
 }
 
 /// Does `work`, with a task as the current one if the thread is inside the task's kernel.

@@ -3,6 +3,7 @@
 use std::fmt;
 
 use super::{WaitQueue, WaiterList};
+use crate::cell::reference::TaskRef;
 use crate::door;
 use crate::names::KernelId;
 
@@ -83,6 +84,12 @@ impl WaitQueue {
     #[inline]
     pub fn is_empty(&self) -> bool {
         self.length.get() == 0 || self.forget_ended_kernel()
+    }
+
+    /// The task of a waiter that was granted permits and has not collected them, if there is one and the kernel
+    /// knows it. The kernel may search all of its waits. For listings.
+    pub fn granted_to(&self) -> Option<TaskRef> {
+        door::reach(self.kernel.get(), |local| local.kernel().granted_to(self)).flatten()
     }
 
     /// Frees the permits that a kernel had granted before its end. For primitives, when a waiter has left: an
