@@ -115,6 +115,7 @@
 //! | run a test in a simulated world | `#[pikake::sim]`, [`sim`](mod@sim) |
 //! | interrupt a program at each of its awaits in turn | [`testing`] |
 //! | run tasks inside another event loop | [`Kernel::turn`] |
+//! | look into a live process | [`console`] |
 //! | start a task from another thread, or stop a kernel from there | [`KernelHandle`] |
 //!
 //! # Features
@@ -131,6 +132,7 @@
 //! | `futures-io` | | `AsyncRead` and `AsyncWrite` of futures for the streams of [`net`] | futures-io |
 //! | `http` | | [`http`]; turns `tokio-io` on | hyper |
 //! | `axum` | | [`http::axum`]; turns `http` on | axum |
+//! | `console` | | [`console`], `#[pikake::main(console)]` | serde_json |
 //! | `tokio` | | [`tokio`] | tokio |
 //! | `jobs` | | [`jobs`], `#[pikake::job]`, the broker `memory://` | serde, jiff |
 //! | `jobs-sqlite` | | the broker `sqlite://`; turns `jobs` on | SQLite, which a C compiler builds |
@@ -153,6 +155,7 @@
 // The links of items that a feature adds: without the feature, to the list of features.
 #![cfg_attr(not(feature = "tls"), doc = "[`net::tls`]: #features")]
 #![cfg_attr(not(feature = "dns"), doc = "[`net::dns`]: #features")]
+#![cfg_attr(not(feature = "console"), doc = "[`console`]: #features")]
 #![cfg_attr(not(feature = "http"), doc = "[`http`]: #features")]
 #![cfg_attr(not(feature = "axum"), doc = "[`http::axum`]: #features")]
 #![cfg_attr(not(feature = "log-to-stderr"), doc = "[`log_to_stderr`]: #features")]
@@ -222,6 +225,10 @@ pub use pikake_net as net;
 #[cfg(feature = "jobs-amqp")]
 #[doc(inline)]
 pub use pikake_amqp as amqp;
+
+#[cfg(feature = "console")]
+#[doc(inline)]
+pub use pikake_console as console;
 
 #[cfg(feature = "tokio")]
 #[doc(inline)]

@@ -6,5 +6,7 @@
 #![forbid(unsafe_code)]
 #![cfg_attr(docsrs, feature(doc_cfg))]
 
+pub mod client;
 pub mod model;
+pub mod place;
 pub mod protocol;
