@@ -10,3 +10,4 @@ pub mod client;
 pub mod model;
 pub mod place;
 pub mod protocol;
+pub mod trace;

@@ -1,0 +1,3 @@
+//! Tests of the console.
+
+mod trace;
