@@ -6,8 +6,10 @@
 #![forbid(unsafe_code)]
 #![cfg_attr(docsrs, feature(doc_cfg))]
 
+pub mod answer;
 pub mod client;
 pub mod model;
 pub mod place;
 pub mod protocol;
+pub mod text;
 pub mod trace;

@@ -1,3 +1,4 @@
 //! Tests of the console.
 
+mod text;
 mod trace;

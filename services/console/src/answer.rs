@@ -1,0 +1,61 @@
+//! The parts of one answer, sorted by kind.
+
+use crate::model::{
+    Blocked, Event, Graph, Kernel, KernelStats, ProcessStats, ProfileRow, Samples, Task,
+};
+use crate::protocol::Part;
+
+/// The parts of one answer. What the request did not ask for is empty.
+#[derive(Clone, PartialEq, Debug, Default)]
+pub struct Answer {
+    /// The kernels.
+    pub kernels: Vec<Kernel>,
+    /// The tasks of all kernels.
+    pub tasks: Vec<Task>,
+    /// Who waits for whom.
+    pub graph: Option<Graph>,
+    /// The figures of the process.
+    pub process: Option<ProcessStats>,
+    /// The figures of each kernel.
+    pub stats: Vec<KernelStats>,
+    /// Whether a task that was asked to end has ended, and what became of it in words.
+    pub ended: Option<(bool, String)>,
+    /// The events of all kernels, the oldest first.
+    pub events: Vec<Event>,
+    /// The rows of the profile.
+    pub profile: Vec<ProfileRow>,
+    /// Stacks by samples.
+    pub samples: Option<Samples>,
+    /// The kernels that are in one step for too long.
+    pub blocked: Vec<Blocked>,
+}
+
+impl Answer {
+    /// Sorts the parts of an answer by kind.
+    ///
+    /// # Errors
+    ///
+    /// The reason in [`Part::Failed`], if the request failed.
+    pub fn of(parts: impl IntoIterator<Item = Part>) -> Result<Self, String> {
+        let mut answer = Self::default();
+        for part in parts {
+            match part {
+                Part::Kernel(kernel) => answer.kernels.push(kernel),
+                Part::Tasks(tasks) => answer.tasks.extend(tasks),
+                Part::Graph(graph) => answer.graph = Some(graph),
+                Part::Process(process) => answer.process = Some(process),
+                Part::Stats(stats) => answer.stats.push(stats),
+                Part::Ended(is_over, how) => answer.ended = Some((is_over, how)),
+                Part::Events(events) => answer.events.extend(events),
+                Part::Profile(rows) => answer.profile.extend(rows),
+                Part::Samples(samples) => answer.samples = Some(samples),
+                Part::Blocked(blocked) => answer.blocked.push(blocked),
+                Part::Done => {}
+                Part::Failed(why) => return Err(why),
+            }
+        }
+        // Each kernel sends its events in order.
+        answer.events.sort_by_key(|event| event.at);
+        Ok(answer)
+    }
+}

@@ -1,0 +1,781 @@
+//! What a console tells, as text for people.
+//!
+//! Each function takes an [`Answer`] and returns lines that end with a line break. Lengths of time are rounded
+//! down to two digits. Control characters in names are escaped, since they come from another process.
+
+use std::collections::{BTreeSet, HashMap, HashSet};
+use std::fmt::Write;
+
+use crate::answer::Answer;
+use crate::model::{
+    Edge, Event, Graph, Kernel, KernelStats, Process, ProcessStats, ProfileRow, Samples, Scope,
+    Stack, State, Step, Task, TaskKey, Wait, What,
+};
+
+/// The longest name of a task in a table, in characters.
+const NAME_WIDTH: usize = 32;
+/// The longest place in a table, in characters.
+const PLACE_WIDTH: usize = 44;
+/// The depth from which the tree indents no further: a line stays readable, and the text short.
+const DEPTH_LIMIT: usize = 24;
+/// The length of the longest bar of the histogram, in characters.
+const BAR_WIDTH: u64 = 40;
+/// The number of functions that the profile lists.
+const FUNCTIONS: usize = 20;
+/// The number of traps that a row of the profile lists.
+const TRAPS: usize = 3;
+/// The cell of a value that is not known.
+const UNKNOWN: &str = "-";
+
+/// How tasks are numbered: `17` if there is one kernel, else `2.17`.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Ids {
+    only_kernel: Option<u32>,
+}
+
+impl Ids {
+    /// The numbers of the tasks of these kernels.
+    pub fn of(kernels: &[Kernel]) -> Self {
+        let only_kernel = match kernels {
+            [kernel] => Some(kernel.id),
+            _ => None,
+        };
+        Self { only_kernel }
+    }
+
+    /// The number of a task, as text.
+    pub fn show(self, task: TaskKey) -> String {
+        match self.only_kernel {
+            Some(kernel) if kernel == task.kernel => task.task.to_string(),
+            _ => task.to_string(),
+        }
+    }
+
+    /// The task of a text, which may name the kernel in any case.
+    ///
+    /// # Errors
+    ///
+    /// What is wrong with the text.
+    pub fn parse(self, text: &str) -> Result<TaskKey, String> {
+        match (text.parse(), self.only_kernel) {
+            (Ok(task), Some(kernel)) => Ok(TaskKey { kernel, task }),
+            _ => text.parse(),
+        }
+    }
+}
+
+/// A length of time in nanoseconds, as `1.2 s`, `340 ms` or `12 µs`.
+pub fn duration(nanoseconds: u64) -> String {
+    const UNITS: [(u64, &str); 3] = [(1_000_000_000, "s"), (1_000_000, "ms"), (1_000, "µs")];
+    let seconds = nanoseconds / UNITS[0].0;
+    let (minutes, hours, days) = (seconds / 60, seconds / 3_600, seconds / 86_400);
+    match (days, hours, minutes) {
+        (1.., _, _) => format!("{days} d {} h", hours % 24),
+        (_, 1.., _) => format!("{hours} h {} min", minutes % 60),
+        (_, _, 1..) => format!("{minutes} min {} s", seconds % 60),
+        _ => match UNITS.iter().find(|(unit, _)| nanoseconds >= *unit) {
+            Some((unit, name)) => two_digits(nanoseconds, *unit, name),
+            None => format!("{nanoseconds} ns"),
+        },
+    }
+}
+
+/// A number of bytes, as `1.2 MiB`.
+pub fn bytes(count: u64) -> String {
+    const UNITS: [(u64, &str); 3] = [(1 << 30, "GiB"), (1 << 20, "MiB"), (1 << 10, "KiB")];
+    match UNITS.iter().find(|(unit, _)| count >= *unit) {
+        Some((unit, name)) => two_digits(count, *unit, name),
+        None => format!("{count} B"),
+    }
+}
+
+/// `1.2 s`, but `12 s`.
+fn two_digits(value: u64, unit: u64, name: &str) -> String {
+    match value / unit {
+        whole @ 10.. => format!("{whole} {name}"),
+        whole => format!("{whole}.{} {name}", value % unit * 10 / unit),
+    }
+}
+
+/// `1 task`, `2 tasks`.
+fn counted(count: u64, what: &str) -> String {
+    match count {
+        1 => format!("1 {what}"),
+        _ => format!("{count} {what}s"),
+    }
+}
+
+/// The text with its control characters escaped.
+fn escaped(text: &str) -> String {
+    let mut shown = String::with_capacity(text.len());
+    for c in text.chars() {
+        match c.is_control() {
+            true => shown.extend(c.escape_debug()),
+            false => shown.push(c),
+        }
+    }
+    shown
+}
+
+/// The text, at most so wide, without its middle.
+fn cut_middle(text: &str, width: usize) -> String {
+    let count = text.chars().count();
+    if count <= width {
+        return text.to_owned();
+    }
+    let end = (width - 1) / 2;
+    let begin = width - 1 - end;
+    let kept = text.chars().take(begin).chain(['…']).chain(text.chars().skip(count - end));
+    kept.collect()
+}
+
+/// The text, at most so wide, without its beginning.
+fn cut_beginning(text: &str, width: usize) -> String {
+    match text.chars().count() {
+        count if count > width => {
+            ['…'].into_iter().chain(text.chars().skip(count - width + 1)).collect()
+        }
+        _ => text.to_owned(),
+    }
+}
+
+/// A place of source without the folder of cargo's registry, or that of the compiler's sources.
+fn place(place: &str) -> String {
+    let after_folder = |rest: &str| rest.split_once('/').map(|(_, path)| path.to_owned());
+    let shorter = match (place.split_once("/registry/src/"), place.strip_prefix("/rustc/")) {
+        (Some((_, rest)), _) | (None, Some(rest)) => after_folder(rest),
+        (None, None) => None,
+    };
+    escaped(shorter.as_deref().unwrap_or(place))
+}
+
+/// A table with columns as wide as their widest cell; numbers are aligned right. Control characters are escaped.
+///
+/// # Panics
+///
+/// If a row has fewer cells than the head.
+pub fn table(head: &[&str], is_number: &[bool], rows: &[Vec<String>]) -> String {
+    let rows: Vec<Vec<String>> =
+        rows.iter().map(|row| row.iter().map(|cell| escaped(cell)).collect()).collect();
+    let mut widths: Vec<usize> = head.iter().map(|name| name.chars().count()).collect();
+    for row in &rows {
+        for (width, cell) in widths.iter_mut().zip(row) {
+            *width = (*width).max(cell.chars().count());
+        }
+    }
+    let mut text = String::new();
+    let head: Vec<String> = head.iter().map(|name| (*name).to_owned()).collect();
+    for row in [&head].into_iter().chain(&rows) {
+        for (column, width) in widths.iter().enumerate() {
+            let cell = &row[column];
+            let _ = match is_number[column] {
+                true => write!(text, "{cell:>width$}  "),
+                false => write!(text, "{cell:<width$}  "),
+            };
+        }
+        text.truncate(text.trim_end().len());
+        text.push('\n');
+    }
+    text
+}
+
+/// The numbers and names of tasks.
+struct Names<'a> {
+    ids: Ids,
+    names: HashMap<TaskKey, &'a str>,
+}
+
+impl<'a> Names<'a> {
+    fn of(answer: &'a Answer) -> Self {
+        let names = answer.tasks.iter().map(|task| (task.id, task.name.as_str())).collect();
+        Self { ids: Ids::of(&answer.kernels), names }
+    }
+
+    /// ``17 `worker` ``.
+    fn short(&self, task: TaskKey) -> String {
+        let name = self.names.get(&task).copied().unwrap_or_default();
+        numbered(&self.ids.show(task), name)
+    }
+
+    /// ``task 17 `worker` ``.
+    fn long(&self, task: TaskKey) -> String {
+        format!("task {}", self.short(task))
+    }
+}
+
+fn numbered(id: &str, name: &str) -> String {
+    match name {
+        "" => id.to_owned(),
+        name => format!("{id} `{}`", cut_middle(&escaped(name), NAME_WIDTH)),
+    }
+}
+
+fn state_name(state: State) -> &'static str {
+    match state {
+        State::New => "new",
+        State::Ready => "ready",
+        State::Running => "running",
+        State::Waiting => "waiting",
+    }
+}
+
+/// ``lock at src/main.rs:10:5 (mutex `accounts`, held by task 3)``.
+fn wait_line(wait: &Wait) -> String {
+    wait_words(&wait.trap, &wait.place, wait.about.as_deref())
+}
+
+fn wait_words(trap: &str, at: &str, about: Option<&str>) -> String {
+    let about = about.map(|about| format!(" ({})", escaped(about))).unwrap_or_default();
+    format!("{} at {}{about}", escaped(trap), place(at))
+}
+
+fn scope_line(scope: &Scope) -> String {
+    let Some(left) = scope.left else { return "in a shield".to_owned() };
+    let left = match u64::try_from(left) {
+        Ok(left) => format!("in a deadline with {} left", duration(left)),
+        Err(_) => format!("in a deadline that passed {} ago", duration(left.unsigned_abs())),
+    };
+    let set_at = scope.set_at.as_ref().map(|at| format!(", set at {}", place(at)));
+    left + &set_at.unwrap_or_default()
+}
+
+/// Lines about the kernels that did not answer, each beginning with `!`. Empty if all did.
+pub fn warnings(answer: &Answer) -> String {
+    let names = Names::of(answer);
+    let mut text = String::new();
+    for kernel in answer.kernels.iter().filter(|k| k.stuck.is_some() || k.stale.is_some()) {
+        let thread = escaped(&kernel.thread);
+        let tid = kernel.tid.map(|tid| format!(" ({tid})")).unwrap_or_default();
+        let _ = write!(text, "! kernel {} on thread `{thread}`{tid} ", kernel.id);
+        text += &match &kernel.stuck {
+            Some(step) => format!("is stuck: {}", step_line(names.ids, step)),
+            None => "does not answer".to_owned(),
+        };
+        text += &match kernel.stale {
+            Some(age) => format!("; its tasks are as they were {} ago\n", duration(age)),
+            None if answer.tasks.iter().any(|task| task.id.kernel == kernel.id) => "\n".to_owned(),
+            None => "; its tasks are not known\n".to_owned(),
+        };
+    }
+    text
+}
+
+/// ``task 17 `worker`, spawned at src/main.rs:12:5, has been in one step for 3.2 s``.
+fn step_line(ids: Ids, step: &Step) -> String {
+    let task = numbered(&ids.show(step.task), &step.name);
+    let (at, lasts) = (place(&step.spawned_at), duration(step.lasts));
+    format!("task {task}, spawned at {at}, has been in one step for {lasts}")
+}
+
+/// A table of processes, each with the number of its tasks if that is known.
+pub fn processes(processes: &[(Process, Option<u64>)]) -> String {
+    let row = |(process, tasks): &(Process, Option<u64>)| {
+        let tasks = tasks.map_or_else(|| UNKNOWN.to_owned(), |tasks| tasks.to_string());
+        let program = cut_middle(&process.program, NAME_WIDTH);
+        vec![process.pid.to_string(), program, tasks, duration(process.age)]
+    };
+    let rows: Vec<Vec<String>> = processes.iter().map(row).collect();
+    table(&["pid", "program", "tasks", "age"], &[true, false, true, true], &rows)
+}
+
+/// A table of the tasks.
+pub fn ps(answer: &Answer) -> String {
+    let ids = Ids::of(&answer.kernels);
+    let rows: Vec<Vec<String>> = answer.tasks.iter().map(|task| ps_row(ids, task)).collect();
+    let is_number = [true, false, false, false, true, true, true, false];
+    warnings(answer) + &table(&PS_HEAD, &is_number, &rows) + &totals(&answer.tasks)
+}
+
+/// The names of the columns of [`ps_row`].
+pub const PS_HEAD: [&str; 8] =
+    ["id", "name", "state", "waits for", "since", "steps", "busy", "spawned at"];
+
+/// A task as a row of a table: its number, name, state, wait, the time since its last step, its steps, their time,
+/// and the place of its spawn.
+pub fn ps_row(ids: Ids, task: &Task) -> Vec<String> {
+    let name = match task.name.as_str() {
+        "" => UNKNOWN.to_owned(),
+        name => cut_middle(name, NAME_WIDTH),
+    };
+    let wait = task.waits.first().map_or_else(String::new, |wait| {
+        let more = match task.waits.len() {
+            1 => String::new(),
+            count => format!(" (+{})", count - 1),
+        };
+        let at = cut_beginning(&place(&wait.place), PLACE_WIDTH);
+        format!("{} at {at}{more}", wait.trap)
+    });
+    let known = |time: u64| match time {
+        0 => UNKNOWN.to_owned(),
+        time => duration(time),
+    };
+    vec![
+        ids.show(task.id),
+        name,
+        state_name(task.state).to_owned(),
+        wait,
+        task.since.map_or_else(|| UNKNOWN.to_owned(), duration),
+        task.steps.to_string(),
+        known(task.busy),
+        cut_beginning(&place(&task.spawned_at), PLACE_WIDTH),
+    ]
+}
+
+/// `3 tasks: 1 ready, 2 waiting`.
+fn totals(tasks: &[Task]) -> String {
+    let states = [State::New, State::Ready, State::Running, State::Waiting];
+    let count_of = |state| tasks.iter().filter(|task| task.state == state).count();
+    let parts = states.map(|state| (count_of(state), state_name(state)));
+    let parts: Vec<String> = parts
+        .iter()
+        .filter(|(count, _)| *count > 0)
+        .map(|(count, name)| format!("{count} {name}"))
+        .collect();
+    let separator = if parts.is_empty() { "" } else { ": " };
+    format!("{}{separator}{}\n", counted(tasks.len() as u64, "task"), parts.join(", "))
+}
+
+/// The tasks with their children, their waits, and the scopes around these.
+///
+/// A task whose parent has ended is at the top.
+pub fn tree(answer: &Answer) -> String {
+    let ids = Ids::of(&answer.kernels);
+    let present: HashSet<TaskKey> = answer.tasks.iter().map(|task| task.id).collect();
+    let mut children: HashMap<TaskKey, Vec<&Task>> = HashMap::new();
+    let mut text = warnings(answer);
+    // The tasks that remain to be shown, the next one last, each with what stands before its own branch.
+    let mut rest: Vec<(&Task, Branch)> = Vec::new();
+    for task in &answer.tasks {
+        match task.parent.filter(|parent| present.contains(parent)) {
+            Some(parent) => children.entry(parent).or_default().push(task),
+            None => rest.push((task, Branch::default())),
+        }
+    }
+    rest.reverse();
+    while let Some((task, branch)) = rest.pop() {
+        let below = children.remove(&task.id).unwrap_or_default();
+        let _ = write!(text, "{}{}", branch.begin, numbered(&ids.show(task.id), &task.name));
+        match task.parent {
+            Some(parent) if !present.contains(&parent) => {
+                let _ = write!(text, " (task {}, its parent, has ended)", ids.show(parent));
+            }
+            Some(parent) if branch.depth == DEPTH_LIMIT => {
+                let _ = write!(text, " (child of task {})", ids.show(parent));
+            }
+            _ => {}
+        }
+        let is_deep = branch.depth == DEPTH_LIMIT;
+        // The lines of the task stand left of the branches to its children.
+        let bar = if below.is_empty() || is_deep { "   " } else { "│  " };
+        let before = format!("{}{bar}", branch.next);
+        text += &body(task, &before);
+        let last = below.len().saturating_sub(1);
+        let below = below.into_iter().enumerate().rev();
+        rest.extend(below.map(|(index, child)| (child, branch.below(index == last))));
+    }
+    text
+}
+
+/// What stands before a task of the tree.
+#[derive(Default)]
+struct Branch {
+    depth: usize,
+    /// Before its first line.
+    begin: String,
+    /// Before its next lines and its children.
+    next: String,
+}
+
+impl Branch {
+    /// The branch of a child.
+    fn below(&self, is_last: bool) -> Self {
+        if self.depth == DEPTH_LIMIT {
+            return Self { begin: self.begin.clone(), next: self.next.clone(), ..*self };
+        }
+        let (begin, next) = if is_last { ("└─ ", "   ") } else { ("├─ ", "│  ") };
+        let (begin, next) = (format!("{}{begin}", self.next), format!("{}{next}", self.next));
+        Self { depth: self.depth + 1, begin, next }
+    }
+}
+
+/// The rest of a task's first line in the tree, and its other lines.
+fn body(task: &Task, before: &str) -> String {
+    let mut text = String::new();
+    let since = match (task.state, task.since) {
+        (State::Waiting, Some(since)) => format!(" for {}", duration(since)),
+        _ => String::new(),
+    };
+    let _ = write!(text, ": {}{since}", state_name(task.state));
+    if let Some(reason) = &task.cancelled {
+        let _ = write!(text, ", {}", cancelled(reason));
+    }
+    if let [wait] = &task.waits[..] {
+        let _ = write!(text, ", {}", wait_line(wait));
+    }
+    text.push('\n');
+    for wait in &task.waits {
+        if task.waits.len() > 1 {
+            let _ = writeln!(text, "{before}{}", wait_line(wait));
+        }
+        for scope in &wait.scopes {
+            let _ = writeln!(text, "{before}  {}", scope_line(scope));
+        }
+    }
+    text
+}
+
+fn cancelled(reason: &str) -> String {
+    match reason {
+        "" => "asked to end".to_owned(),
+        reason => format!("asked to end: {}", escaped(reason)),
+    }
+}
+
+/// The tasks of the answer in full: every wait with its trap, its place, what it is for, and the scopes around it.
+pub fn where_(answer: &Answer) -> String {
+    let names = Names::of(answer);
+    let mut text = warnings(answer);
+    for task in &answer.tasks {
+        let _ = writeln!(text, "{}", names.long(task.id));
+        let since = match (task.state, task.since) {
+            (State::Waiting, Some(since)) => format!(" for {}", duration(since)),
+            (_, Some(since)) => format!(", last stepped {} ago", duration(since)),
+            (_, None) => String::new(),
+        };
+        let busy = match task.busy {
+            0 => String::new(),
+            busy => format!(", {} in all, the longest {}", duration(busy), duration(task.longest)),
+        };
+        let lines = [
+            ("state", Some(format!("{}{since}", state_name(task.state)))),
+            ("cancelled", task.cancelled.as_deref().map(cancelled)),
+            ("parent", task.parent.map(|parent| names.long(parent))),
+            ("spawned at", Some(place(&task.spawned_at))),
+            ("future", Some(format!("{}, {}", escaped(&task.future), bytes(task.bytes)))),
+            ("steps", Some(format!("{}{busy}", task.steps))),
+        ];
+        for (what, line) in lines {
+            if let Some(line) = line {
+                let _ = writeln!(text, "  {what:<10}  {line}");
+            }
+        }
+        for wait in &task.waits {
+            let _ = writeln!(text, "  waits in {} at {}", escaped(&wait.trap), place(&wait.place));
+            if let Some(about) = &wait.about {
+                let _ = writeln!(text, "    for {}", escaped(about));
+            }
+            if !wait.owners.is_empty() {
+                let owners: Vec<String> =
+                    wait.owners.iter().map(|owner| names.long(*owner)).collect();
+                let _ = writeln!(text, "    until {} ends the wait", owners.join(" or "));
+            }
+            for scope in &wait.scopes {
+                let _ = writeln!(text, "    {}", scope_line(scope));
+            }
+        }
+    }
+    text
+}
+
+/// Who waits for whom: deadlocks first, then waits that nothing polls, then all other waits for a task.
+pub fn waits(answer: &Answer) -> String {
+    let all = answer.graph.as_ref().map(|graph| graph_text(answer, graph)).unwrap_or_default();
+    match all.as_str() {
+        "" => warnings(answer) + "no task waits for another one, as far as is known\n",
+        _ => warnings(answer) + &all,
+    }
+}
+
+/// The edges of each circle of waits.
+fn circles(graph: &Graph) -> impl Iterator<Item = (TaskKey, TaskKey)> {
+    let edges = |circle: &'_ Vec<TaskKey>| {
+        let next = circle.iter().cycle().skip(1).copied();
+        circle.iter().copied().zip(next).collect::<Vec<_>>()
+    };
+    graph.deadlocks.iter().flat_map(edges)
+}
+
+fn edge_words(edge: &Edge) -> String {
+    wait_words(&edge.trap, &edge.place, edge.about.as_deref())
+}
+
+fn graph_text(answer: &Answer, graph: &Graph) -> String {
+    let names = Names::of(answer);
+    let edges: HashMap<(TaskKey, TaskKey), &Edge> =
+        graph.edges.iter().map(|edge| ((edge.from, edge.to), edge)).collect();
+    let line = |from: TaskKey, to: TaskKey| {
+        let what = edges.get(&(from, to)).map(|edge| format!(": {}", edge_words(edge)));
+        let what = what.unwrap_or_default();
+        format!("{} waits for {}{what}\n", names.long(from), names.long(to))
+    };
+    let mut text = String::new();
+    for circle in &graph.deadlocks {
+        text += &match circle[..] {
+            [task] => format!("DEADLOCK: {} waits for itself\n", names.long(task)),
+            _ => format!("DEADLOCK: {} tasks wait for each other in a circle\n", circle.len()),
+        };
+        let next = circle.iter().cycle().skip(1);
+        for (from, to) in circle.iter().zip(next) {
+            text += "  ";
+            text += &line(*from, *to);
+        }
+    }
+    let tasks: HashMap<TaskKey, &Task> = answer.tasks.iter().map(|task| (task.id, task)).collect();
+    for task in &graph.unpolled {
+        let _ = writeln!(text, "FUTURELOCK: {} waits for itself", names.long(*task));
+        text += "  Another future of the task can end the wait, and nothing polls that future.\n";
+        for wait in tasks.get(task).into_iter().flat_map(|task| &task.waits) {
+            let _ = writeln!(text, "  {}", wait_line(wait));
+        }
+    }
+    let in_circles: HashSet<(TaskKey, TaskKey)> = circles(graph).collect();
+    for edge in graph.edges.iter().filter(|edge| !in_circles.contains(&(edge.from, edge.to))) {
+        let (from, to) = (names.long(edge.from), names.long(edge.to));
+        let _ = writeln!(text, "{from} waits for {to}: {}", edge_words(edge));
+    }
+    text
+}
+
+/// Who waits for whom, as a graph in the language of Graphviz: deadlocks are red, unpolled waits are orange.
+pub fn dot(answer: &Answer) -> String {
+    let names = Names::of(answer);
+    let none = Graph::default();
+    let graph = answer.graph.as_ref().unwrap_or(&none);
+    let in_circles: HashSet<(TaskKey, TaskKey)> = circles(graph).collect();
+    let deadlocked: HashSet<TaskKey> = in_circles.iter().map(|(from, _)| *from).collect();
+    let unpolled: HashSet<TaskKey> = graph.unpolled.iter().copied().collect();
+    let ends = graph.edges.iter().flat_map(|edge| [edge.from, edge.to]);
+    let nodes: BTreeSet<TaskKey> = ends.chain(deadlocked.clone()).chain(unpolled.clone()).collect();
+    let quoted = |text: &str| text.replace('\\', "\\\\").replace('"', "\\\"");
+    let mut text = "digraph waits {\n  node [shape=box]\n".to_owned();
+    for node in nodes {
+        let colour = match (deadlocked.contains(&node), unpolled.contains(&node)) {
+            (true, _) => " color=red",
+            (false, true) => " color=orange",
+            (false, false) => "",
+        };
+        let label = quoted(&names.short(node));
+        let _ = writeln!(text, "  \"{node}\" [label=\"{label}\"{colour}]");
+    }
+    for edge in &graph.edges {
+        let (from, to) = (edge.from, edge.to);
+        let colour = if in_circles.contains(&(from, to)) { " color=red" } else { "" };
+        let label = quoted(&edge_words(edge));
+        let _ = writeln!(text, "  \"{from}\" -> \"{to}\" [label=\"{label}\"{colour}]");
+    }
+    text + "}\n"
+}
+
+/// The figures of the process and of its kernels.
+pub fn stats(answer: &Answer) -> String {
+    let mut text = warnings(answer);
+    if let Some(process) = &answer.process {
+        text += "process\n";
+        text += &lines(&process_lines(process));
+    }
+    for stats in &answer.stats {
+        let _ = writeln!(text, "kernel {}", stats.kernel);
+        text += &lines(&kernel_lines(stats));
+        text += &lateness(&stats.lateness);
+    }
+    text
+}
+
+fn lines(lines: &[(&str, Option<String>)]) -> String {
+    let known = lines.iter().filter_map(|(what, value)| Some((what, value.as_ref()?)));
+    known.map(|(what, value)| format!("  {what:<14}  {value}\n")).collect()
+}
+
+fn process_lines(process: &ProcessStats) -> [(&'static str, Option<String>); 6] {
+    let limit = process.descriptor_limit.map(|limit| format!(" of {limit}")).unwrap_or_default();
+    let (user, system) = (duration(process.user_time), duration(process.system_time));
+    let switches = format!(
+        "{} voluntary, {} involuntary",
+        process.voluntary_switches, process.involuntary_switches
+    );
+    [
+        ("memory", process.resident_bytes.map(bytes)),
+        ("descriptors", process.descriptors.map(|count| format!("{count}{limit}"))),
+        ("threads", process.threads.map(|count| count.to_string())),
+        ("processor time", Some(format!("{user} in the program, {system} in the system"))),
+        ("page faults", Some(format!("{} from the disk", process.major_faults))),
+        ("switches", Some(switches)),
+    ]
+}
+
+fn kernel_lines(stats: &KernelStats) -> [(&'static str, Option<String>); 8] {
+    let futures = bytes(stats.future_bytes);
+    let longest = match stats.longest_step {
+        0 => String::new(),
+        longest => format!(", the longest {}", duration(longest)),
+    };
+    let threads = format!(
+        "{}, {} of them idle; {} queued",
+        stats.threads,
+        stats.idle_threads,
+        counted(stats.queued_closures, "closure")
+    );
+    let tasks = format!(
+        "{}, {} ready, {futures} of futures; {} spawned so far",
+        stats.tasks, stats.ready, stats.spawned
+    );
+    [
+        ("tasks", Some(tasks)),
+        ("steps", Some(format!("{}{longest}", stats.steps))),
+        ("timers", Some(stats.timers.to_string())),
+        ("waiters", Some(stats.waiters.to_string())),
+        ("sockets", Some(stats.sockets.to_string())),
+        ("helper threads", Some(threads)),
+        ("driver polls", Some(stats.polls.to_string())),
+        ("messages", Some(stats.messages.to_string())),
+    ]
+}
+
+/// The histogram of late timers.
+fn lateness(counts: &[u64]) -> String {
+    let Some(first) = counts.iter().position(|count| *count > 0) else { return String::new() };
+    let last = counts.iter().rposition(|count| *count > 0).unwrap_or(first);
+    let most = counts.iter().copied().max().unwrap_or(1);
+    let most_digits = most.to_string().len();
+    let mut text = "  timers were late by less than\n".to_owned();
+    for (power, count) in counts.iter().enumerate().take(last + 1).skip(first) {
+        let limit = 1_000_u64.saturating_mul(1_u64.checked_shl(power as u32).unwrap_or(u64::MAX));
+        let bar = (count.saturating_mul(BAR_WIDTH)).div_ceil(most);
+        let bar = "#".repeat(bar as usize);
+        let line = format!("  {:>14}  {count:>most_digits$}  {bar}", duration(limit));
+        let _ = writeln!(text, "{}", line.trim_end());
+    }
+    text
+}
+
+/// The events of the flight recorder, the oldest first.
+pub fn events(answer: &Answer) -> String {
+    let names = Names::of(answer);
+    let mut text = String::new();
+    for event in &answer.events {
+        let _ = writeln!(text, "{}", event_line(&names, event));
+    }
+    if answer.events.is_empty() {
+        text += "no events\n";
+    }
+    text
+}
+
+fn event_line(names: &Names<'_>, event: &Event) -> String {
+    let microseconds = event.at / 1_000;
+    let at = format!("{}.{:06} s", microseconds / 1_000_000, microseconds % 1_000_000);
+    let length = |took: &Option<u64>| took.map(|took| format!(" {}", duration(took)));
+    let what = match &event.what {
+        What::Spawned => "spawned".to_owned(),
+        What::Stepped { took, trap, place: at } => {
+            let took = length(took).unwrap_or_default();
+            let wait = match (trap, at) {
+                (Some(trap), Some(at)) => format!(", {}", wait_words(trap, at, None)),
+                (Some(trap), None) => format!(", {}", escaped(trap)),
+                _ => String::new(),
+            };
+            format!("stepped{took}{wait}")
+        }
+        What::Ended { took, exit } => {
+            let took = took.map(|took| format!(", the last step {}", duration(took)));
+            format!("{}{}", escaped(exit), took.unwrap_or_default())
+        }
+    };
+    format!("{at:>14}  {}: {what}", names.long(event.task))
+}
+
+/// The kernels that are in one step for too long, each with the stack of its thread.
+pub fn blocked(answer: &Answer) -> String {
+    let ids = Ids::of(&answer.kernels);
+    let mut text = String::new();
+    for blocked in &answer.blocked {
+        let step = step_line(ids, &blocked.step);
+        let _ = writeln!(text, "! kernel {} is stuck: {step}", blocked.kernel);
+        match &blocked.stack {
+            Some(stack) => text += &stack_lines(stack),
+            None => text += "  the stack of its thread could not be read\n",
+        }
+    }
+    if answer.blocked.is_empty() {
+        text += "no kernel is in one step for too long\n";
+    }
+    text
+}
+
+fn stack_lines(stack: &Stack) -> String {
+    let mut text =
+        format!("  thread `{}`, the innermost function first:\n", escaped(&stack.thread));
+    for frame in stack.frames.iter().rev() {
+        let _ = writeln!(text, "    {}", escaped(frame));
+    }
+    text
+}
+
+/// The profile: a row for the tasks of each name and place of spawn, the busiest first, and the functions that most
+/// samples of processor time are in.
+pub fn profile(answer: &Answer) -> String {
+    let mut sorted: Vec<&ProfileRow> = answer.profile.iter().collect();
+    sorted.sort_by_key(|row| (std::cmp::Reverse(row.busy), std::cmp::Reverse(row.steps)));
+    let all: u64 = sorted.iter().map(|row| row.busy).sum();
+    let row = |row: &&ProfileRow| {
+        let mut waits = row.waits.clone();
+        waits.sort_by_key(|(_, count)| std::cmp::Reverse(*count));
+        let waits: Vec<String> =
+            waits.iter().take(TRAPS).map(|(trap, count)| format!("{trap} {count}")).collect();
+        let name = match row.name.as_str() {
+            "" => UNKNOWN.to_owned(),
+            name => cut_middle(name, NAME_WIDTH),
+        };
+        vec![
+            name,
+            percent(row.busy, all),
+            duration(row.busy),
+            row.steps.to_string(),
+            duration(row.longest),
+            row.spawned.to_string(),
+            cut_beginning(&place(&row.spawned_at), PLACE_WIDTH),
+            waits.join(", "),
+        ]
+    };
+    let rows: Vec<Vec<String>> = sorted.iter().map(row).collect();
+    let head = ["name", "share", "busy", "steps", "longest", "spawned", "spawned at", "waits"];
+    let is_number = [false, true, true, true, true, true, false, false];
+    let samples = answer.samples.as_ref().map(functions).unwrap_or_default();
+    table(&head, &is_number, &rows) + &samples
+}
+
+/// The functions that most samples are in.
+fn functions(samples: &Samples) -> String {
+    let all: u64 = samples.stacks.iter().map(|stack| stack.count).sum();
+    let mut counts: HashMap<&str, u64> = HashMap::new();
+    for stack in &samples.stacks {
+        if let Some(innermost) = stack.frames.last() {
+            *counts.entry(innermost).or_default() += stack.count;
+        }
+    }
+    let mut counts: Vec<(&str, u64)> = counts.into_iter().collect();
+    counts.sort_by_key(|(function, count)| (std::cmp::Reverse(*count), *function));
+    let rows = counts.iter().take(FUNCTIONS);
+    let rows: Vec<Vec<String>> = rows
+        .map(|(function, count)| {
+            vec![percent(*count, all), count.to_string(), (*function).to_owned()]
+        })
+        .collect();
+    let head = format!("{} of processor time, {} Hz", counted(all, "sample"), samples.frequency);
+    format!("\n{head}\n{}", table(&["share", "samples", "function"], &[true, true, false], &rows))
+}
+
+fn percent(part: u64, all: u64) -> String {
+    match all {
+        0 => UNKNOWN.to_owned(),
+        _ => format!("{:.1} %", part as f64 * 100.0 / all as f64),
+    }
+}
+
+/// All about the process, as it goes to standard error at a signal: the tasks as a tree, and who waits for whom.
+pub fn dump(process: &Process, answer: &Answer) -> String {
+    let (pid, age) = (process.pid, duration(process.age));
+    let head = format!("pikake: {} (process {pid}, up {age})\n", escaped(&process.program));
+    let graph = answer.graph.as_ref().map(|graph| graph_text(answer, graph)).unwrap_or_default();
+    head + &tree(answer) + &totals(&answer.tasks) + &graph
+}
