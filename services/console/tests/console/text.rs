@@ -142,8 +142,7 @@ fn processes_are_a_table() {
         age: 90 * SECOND,
     };
     let other = Process { pid: 12, program: "a\u{1b}[2J".to_owned(), ..process.clone() };
-    let expected = "\
- pid  program     tasks         age
+    let expected = " pid  program     tasks         age
 4711  shop           17  1 min 30 s
   12  a\\u{1b}[2J      -  1 min 30 s
 ";
