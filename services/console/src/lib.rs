@@ -9,6 +9,7 @@
 pub mod answer;
 pub mod client;
 pub mod model;
+pub mod page;
 pub mod place;
 pub mod protocol;
 pub mod text;

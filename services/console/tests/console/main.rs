@@ -1,4 +1,5 @@
 //! Tests of the console.
 
+mod page;
 mod text;
 mod trace;
