@@ -62,6 +62,8 @@ mod queues;
 mod send;
 mod session;
 mod stop;
+#[expect(dead_code, reason = "the command `console` comes next")]
+mod web;
 mod worker;
 
 use std::ffi::OsString;

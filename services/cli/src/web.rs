@@ -1,0 +1,56 @@
+//! `console --web`: a page about a process, for a browser of the same machine.
+//!
+//! Other users and other pages must not see or do anything:
+//!
+//! * the server listens on loopback only;
+//! * each address begins with a random token, without which every answer is 404;
+//! * a request must name a loopback host, so a foreign name that resolves to this machine (DNS rebinding) is refused;
+//! * what changes the process is a POST with the token in a header, which pages of other origins cannot send;
+//! * the page's policy admits nothing but its own files, and no frame around it.
+
+mod assets;
+mod bridge;
+mod site;
+
+use std::net::{IpAddr, Ipv4Addr};
+use std::time::Duration;
+
+use pikake::http;
+use pikake::net::TcpListener;
+use pikake_console::client::{Client, ClientError};
+use serde_json::json;
+
+use crate::output::{Output, note};
+use crate::session::{self, SignalMode};
+use crate::stop::Stop;
+use crate::web::bridge::Bridge;
+use crate::web::site::{Site, Token};
+
+/// How many connections of browsers are open at a time. A page has six.
+const CONNECTIONS: usize = 100;
+
+/// How long Ctrl-C waits for answers that are being sent.
+const GRACE: Duration = Duration::from_millis(500);
+
+/// Serves the page until SIGINT or SIGTERM. `connect` connects to the process; port 0 is any free one.
+pub(crate) fn run(
+    connect: impl Fn() -> Result<Client, ClientError> + Send + Sync + 'static,
+    port: u16,
+    output: Output,
+) -> Result<(), Stop> {
+    let bridge = Bridge::new(connect).map_err(Stop::absent)?;
+    session::run(SignalMode::Interrupt, async move {
+        let no_listener = |error| Stop::other(format!("port {port} of 127.0.0.1: {error}"));
+        let listener = TcpListener::bind((IpAddr::from(Ipv4Addr::LOCALHOST), port))
+            .await
+            .map_err(no_listener)?;
+        let port = listener.local_addr().map_err(no_listener)?.port();
+        let token = Token::random().map_err(|error| Stop::other(format!("no token: {error}")))?;
+        let address = format!("http://127.0.0.1:{port}/{token}/");
+        output.answer(|| json!({ "address": address }), || address.clone())?;
+        note("Ctrl-C ends the page. Keep the address to yourself: it admits everyone who has it.");
+        let server = http::serve(listener, Site::new(bridge, token)).connections(CONNECTIONS);
+        let report = server.soft_deadline(Duration::ZERO).hard_deadline(GRACE).await;
+        report.map(drop).map_err(Stop::other)
+    })
+}

@@ -1,0 +1,269 @@
+// The view of the waits: a graph of who waits for whom, and a table of the edges.
+
+import { Head, byId, count, el, plural, setText, svg, taskLink } from "./dom.js";
+
+// More nodes make no picture that anybody can read.
+const MOST_NODES = 150;
+// More rows make no table that anybody reads.
+const MOST_ROWS = 500;
+// So many tasks that wait alike for one task are one node.
+const MANY = 4;
+
+const NODE_WIDTH = 200;
+const NODE_HEIGHT = 42;
+const GAP_X = 190;
+const GAP_Y = 18;
+const PADDING = 20;
+
+let context;
+let head;
+let graph = { edges: [], deadlocks: [], unpolled: [] };
+let drawn = "";
+
+export function start(given) {
+  context = given;
+  const columns = [
+    { key: "from", title: "Task", of: (edge) => label(edge.from) },
+    { key: "to", title: "waits for", of: (edge) => label(edge.to) },
+    { key: "trap", title: "Trap", of: (edge) => edge.trap },
+    { key: "place", title: "at", of: (edge) => edge.place },
+    { key: "about", title: "What for", of: (edge) => edge.about },
+  ];
+  head = new Head(byId("waits-table").tHead.rows[0], columns, { key: "from" }, showTable);
+}
+
+const label = (id) => (context.name(id) ? `${context.name(id)} (${id})` : id);
+
+export function show(answer) {
+  graph = answer.graph ?? { edges: [], deadlocks: [], unpolled: [] };
+  if (byId("waits").hidden) return;
+  const waiting = answer.tasks.filter((task) => task.state === "waiting").length;
+  const known = new Set(graph.edges.map((edge) => edge.from)).size;
+  setText(
+    byId("waits-count"),
+    `${plural(waiting, "task")} of ${count(answer.tasks.length)} wait, ${count(known)} of them for other tasks`,
+  );
+  showTable();
+  draw();
+}
+
+function showTable() {
+  const rows = head.apply(graph.edges);
+  const made = rows.slice(0, MOST_ROWS).map((edge) => el(
+    "tr",
+    {},
+    el("td", {}, taskLink(edge.from, context.name(edge.from))),
+    el("td", {}, taskLink(edge.to, context.name(edge.to))),
+    el("td", {}, edge.trap),
+    el("td", {}, el("code", {}, edge.place)),
+    el("td", {}, edge.about ?? ""),
+  ));
+  if (rows.length > MOST_ROWS) {
+    const text = `and ${count(rows.length - MOST_ROWS)} more`;
+    made.push(el("tr", {}, el("td", { colspan: 5, class: "quiet" }, text)));
+  }
+  const body = byId("waits-table").tBodies[0];
+  // The focus and a selection by the mouse stay while nothing changes.
+  const isSame = body.textContent === made.map((row) => row.textContent).join("");
+  if (!isSame) body.replaceChildren(...made);
+}
+
+// Nodes and edges of the picture. Tasks for which nobody waits, and which wait alike, are one node.
+function pictureOf() {
+  const isAwaited = new Set(graph.edges.map((edge) => edge.to));
+  const targets = new Map();
+  for (const edge of graph.edges) {
+    targets.set(edge.from, (targets.get(edge.from) ?? 0) + 1);
+  }
+  const groups = new Map();
+  for (const edge of graph.edges) {
+    if (isAwaited.has(edge.from) || targets.get(edge.from) > 1) continue;
+    const key = JSON.stringify([edge.to, edge.trap, edge.place, edge.about, context.name(edge.from)]);
+    if (!groups.has(key)) groups.set(key, []);
+    groups.get(key).push(edge.from);
+  }
+  const nodeOf = new Map();
+  for (const [key, ids] of groups) {
+    if (ids.length >= MANY) for (const id of ids) nodeOf.set(id, { key: `many ${key}`, ids });
+  }
+  const nodes = new Map();
+  const node = (id) => {
+    const { key, ids } = nodeOf.get(id) ?? { key: id, ids: [id] };
+    if (!nodes.has(key)) nodes.set(key, { key, ids, out: new Set(), in: new Set(), rank: 0 });
+    return nodes.get(key);
+  };
+  const bad = new Set(graph.unpolled);
+  const badEdges = new Set();
+  for (const cycle of graph.deadlocks) {
+    cycle.forEach((id, at) => {
+      bad.add(id);
+      badEdges.add(`${id} ${cycle[(at + 1) % cycle.length]}`);
+    });
+  }
+  const edges = new Map();
+  let isCut = false;
+  // What is bad comes first, lest it be cut off.
+  const isBad = (edge) => badEdges.has(`${edge.from} ${edge.to}`);
+  for (const edge of [...graph.edges].sort((a, b) => isBad(b) - isBad(a))) {
+    if (nodes.size >= MOST_NODES) { isCut = true; break; }
+    const [from, to] = [node(edge.from), node(edge.to)];
+    const key = `${from.key} ${to.key}`;
+    if (edges.has(key)) continue;
+    edges.set(key, { from, to, trap: edge.trap, about: edge.about, isBad: isBad(edge) });
+    if (from !== to) { from.out.add(to); to.in.add(from); }
+  }
+  for (const id of graph.unpolled) if (nodes.size < MOST_NODES) node(id);
+  for (const made of nodes.values()) made.isBad = made.ids.some((id) => bad.has(id));
+  return { nodes: [...nodes.values()], edges: [...edges.values()], isCut };
+}
+
+// Ranks from the right: a node is left of all that it waits for, but for edges that close a cycle.
+function rank(nodes) {
+  const state = new Map();
+  for (const root of nodes) {
+    if (state.has(root)) continue;
+    const stack = [[root, [...root.out].values()]];
+    state.set(root, "open");
+    while (stack.length) {
+      const [node, rest] = stack.at(-1);
+      const next = rest.next();
+      if (next.done) {
+        state.set(node, "done");
+        stack.pop();
+        const parent = stack.at(-1)?.[0];
+        if (parent) parent.rank = Math.max(parent.rank, node.rank + 1);
+      } else if (!state.has(next.value)) {
+        state.set(next.value, "open");
+        stack.push([next.value, [...next.value.out].values()]);
+      } else if (state.get(next.value) === "done") {
+        node.rank = Math.max(node.rank, next.value.rank + 1);
+      }
+    }
+  }
+}
+
+// Places nodes: each connected part below the last one, ranks as columns, each node near those it waits for.
+function place(nodes) {
+  rank(nodes);
+  const most = Math.max(0, ...nodes.map((node) => node.rank));
+  const seen = new Set();
+  let top = PADDING;
+  for (const root of nodes) {
+    if (seen.has(root)) continue;
+    const part = [root];
+    seen.add(root);
+    for (let at = 0; at < part.length; at += 1) {
+      for (const next of [...part[at].out, ...part[at].in]) {
+        if (!seen.has(next)) { seen.add(next); part.push(next); }
+      }
+    }
+    const columns = Array.from({ length: most + 1 }, () => []);
+    for (const node of part) columns[node.rank].push(node);
+    const height = Math.max(...columns.map((column) => column.length)) * (NODE_HEIGHT + GAP_Y);
+    const least = Math.min(...part.map((node) => node.rank));
+    for (let at = least; at <= most; at += 1) {
+      const column = columns[at];
+      const middle = (node) => {
+        const placed = [...node.out].filter((other) => other.rank < at);
+        if (!placed.length) return 0;
+        return placed.reduce((sum, other) => sum + other.y, 0) / placed.length;
+      };
+      column.sort((a, b) => middle(a) - middle(b));
+      const begin = top + (height - column.length * (NODE_HEIGHT + GAP_Y)) / 2;
+      column.forEach((node, line) => {
+        node.x = PADDING + (most - at) * (NODE_WIDTH + GAP_X);
+        node.y = begin + line * (NODE_HEIGHT + GAP_Y);
+      });
+    }
+    top += height + GAP_Y;
+  }
+  return { width: 2 * PADDING + most * (NODE_WIDTH + GAP_X) + NODE_WIDTH, height: top + PADDING };
+}
+
+const cut = (text, length) => (text.length > length ? `${text.slice(0, length - 1)}…` : text);
+
+function drawNode({ ids, x, y, isBad }) {
+  const name = context.name(ids[0]);
+  const isMany = ids.length > 1;
+  const title = isMany ? `${plural(ids.length, "task")}${name ? ` ${name}` : ""}` : name || ids[0];
+  const below = isMany ? `${ids[0]} … ${ids.at(-1)}` : ids[0];
+  const open = () => { location.hash = `#tasks/${ids[0]}`; };
+  const onKey = (event) => { if (event.key === "Enter") open(); };
+  return svg(
+    "g",
+    {
+      class: isBad ? "node bad" : "node",
+      transform: `translate(${x} ${y})`,
+      tabindex: 0,
+      role: "link",
+      "aria-label": `${title}, ${below}`,
+      on: { click: open, keydown: onKey },
+    },
+    svg("title", {}, `${title}\n${isMany ? ids.join(" ") : ids[0]}`),
+    svg("rect", { width: NODE_WIDTH, height: NODE_HEIGHT, rx: 6 }),
+    svg("text", { x: 10, y: 18 }, cut(title, 27)),
+    svg("text", { x: 10, y: 34, class: "quiet" }, cut(below, 32)),
+  );
+}
+
+function drawEdge({ from, to, trap, about, isBad }) {
+  const [y1, y2] = [from.y + NODE_HEIGHT / 2, to.y + NODE_HEIGHT / 2];
+  let path;
+  let at;
+  if (from.rank > to.rank) {
+    const [x1, x2] = [from.x + NODE_WIDTH, to.x - 7];
+    const bend = (x2 - x1) / 3;
+    path = `M${x1} ${y1}C${x1 + bend} ${y1} ${x2 - bend} ${y2} ${x2} ${y2}`;
+    at = [(x1 + x2) / 2, (y1 + y2) / 2 - 5];
+  } else {
+    // It closes a cycle: from below, to below.
+    const [x1, x2] = [from.x + NODE_WIDTH / 2 + 20, to.x + NODE_WIDTH / 2 - 20];
+    const [b1, b2] = [from.y + NODE_HEIGHT, to.y + NODE_HEIGHT + 7];
+    const deep = Math.max(b1, b2) + 34;
+    path = `M${x1} ${b1}C${x1} ${deep} ${x2} ${deep} ${x2} ${b2}`;
+    at = [(x1 + x2) / 2, deep - 6];
+  }
+  const text = about ?? trap;
+  return svg(
+    "g",
+    { class: isBad ? "edge bad" : "edge" },
+    svg("title", {}, about ? `${trap}: ${about}` : trap),
+    svg("path", { d: path, "marker-end": isBad ? "url(#head-bad)" : "url(#head)" }),
+    svg("text", { x: at[0], y: at[1], "text-anchor": "middle" }, cut(text, 30)),
+  );
+}
+
+const marker = (id, name) => svg(
+  "marker",
+  {
+    id, viewBox: "0 0 8 8", refX: 1, refY: 4, markerWidth: 8, markerHeight: 8,
+    orient: "auto", markerUnits: "userSpaceOnUse",
+  },
+  svg("path", { d: "M0 0L8 4L0 8z", class: name }),
+);
+
+function draw() {
+  const { nodes, edges, isCut } = pictureOf();
+  // The picture is left alone while it stays the same.
+  const text = JSON.stringify([
+    nodes.map(({ key, ids, isBad }) => [key, ids, isBad, context.name(ids[0])]),
+    edges.map(({ from, to, trap, about, isBad }) => [from.key, to.key, trap, about, isBad]),
+  ]);
+  if (text === drawn) return;
+  drawn = text;
+  if (!nodes.length) {
+    byId("graph").replaceChildren(el("p", { class: "empty" }, "No task waits for a task that is known."));
+    return;
+  }
+  const { width, height } = place(nodes);
+  const low = edges.some(({ from, to }) => from.rank <= to.rank) ? 36 : 0;
+  const picture = svg(
+    "svg",
+    { width, height: height + low, role: "img", "aria-label": "Who waits for whom; the table below has the same" },
+    svg("defs", {}, marker("head", "head"), marker("head-bad", "head bad")),
+    ...edges.map(drawEdge),
+    ...nodes.map(drawNode),
+  );
+  const note = isCut ? el("p", { class: "empty" }, "There are more tasks than the picture shows; the table has them all.") : null;
+  byId("graph").replaceChildren(...[note, picture].filter(Boolean));
+}
