@@ -130,6 +130,7 @@
 //! | `dns` | | [`net::dns`] | hickory-resolver |
 //! | `tokio-io` | | `AsyncRead` and `AsyncWrite` of tokio for the streams of [`net`] | tokio's traits, without its runtime |
 //! | `futures-io` | | `AsyncRead` and `AsyncWrite` of futures for the streams of [`net`] | futures-io |
+//! | `task-spans` | | [`kernel::TaskSpans`] on the kernels of `#[pikake::main]`: a span of `tracing` for each task | |
 //! | `http` | | [`http`]; turns `tokio-io` on | hyper |
 //! | `axum` | | [`http::axum`]; turns `http` on | axum |
 //! | `console` | | [`console`], `#[pikake::main(console)]` | serde_json |
@@ -395,7 +396,6 @@ pub mod __macros {
 
     use super::Kernel;
 
-    pub use pikake_kernel::with_threads;
     pub use pikake_macros::select;
     pub use pikake_sim::simulate;
     pub use pikake_task::select::BranchOrder;
@@ -434,9 +434,30 @@ pub mod __macros {
         })
     }
 
+    /// Calls a closure beside `threads - 1` other kernels.
+    #[track_caller]
+    pub fn with_threads<R>(threads: usize, work: impl FnOnce() -> R) -> R {
+        observe_kernels();
+        pikake_kernel::with_threads(threads, work)
+    }
+
+    /// Gives the kernels of a program the observers that its features ask for, once.
+    fn observe_kernels() {
+        #[cfg(feature = "task-spans")]
+        {
+            static ONCE: std::sync::Once = std::sync::Once::new();
+            ONCE.call_once(|| {
+                pikake_kernel::observe_new_kernels(|| {
+                    Some(Box::new(pikake_kernel::TaskSpans::new()))
+                });
+            });
+        }
+    }
+
     #[track_caller]
     fn main_kernel(name: &str) -> Kernel {
         pikake_traps::note_panic_places();
+        observe_kernels();
         let builder = Kernel::builder().name(name);
         // The kernel asks the subscriber when it is built, and the program's log begins later.
         #[cfg(feature = "log-to-stderr")]

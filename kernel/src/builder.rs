@@ -8,7 +8,7 @@ use pikake_traps::{Graces, Quotas};
 
 use crate::driver::Driver;
 use crate::helpers::{HELPER_IDLE_EXIT, HELPER_THREADS};
-use crate::observe::{Observer, Tracer};
+use crate::observe::{Observer, Tracer, observers_of_new_kernel};
 use crate::pick::{Fifo, Pick};
 
 /// The number of attempts on sockets that a task may make in one step.
@@ -246,6 +246,7 @@ impl<C: Clock + 'static, P: Pick + 'static> Builder<C, P> {
 
     pub(crate) fn into_parts(self) -> (Settings, C, P, Vec<Box<dyn Observer>>) {
         let Self { settings, clock, pick, mut observers } = self;
+        observers.extend(observers_of_new_kernel());
         if Tracer::is_wanted() {
             observers.push(Box::new(Tracer));
         }

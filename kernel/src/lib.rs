@@ -41,6 +41,7 @@ mod pick;
 mod recorder;
 mod run;
 mod tables;
+mod task_spans;
 mod threads;
 mod watchdog;
 
@@ -57,10 +58,11 @@ pub use kernels::{Kernels, other_kernels};
 pub use kernels::{end_other_kernels, with_threads};
 pub use machine::Waiting;
 pub use mio_driver::{MioDriver, MioSocket};
-pub use observe::Observer;
 #[doc(hidden)]
 pub use observe::Tracer;
+pub use observe::{Observer, observe_new_kernels};
 pub use pick::{Fifo, Pick};
 #[doc(hidden)]
 pub use run::{fresh_kernel, run_on};
 pub use run::{run, try_run};
+pub use task_spans::TaskSpans;

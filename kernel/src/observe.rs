@@ -5,6 +5,7 @@
 //! A panic of an observer unwinds through the kernel's `run` or `turn`.
 
 use std::panic::Location;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use pikake_traps::{Exit, TaskRef, TrapKind};
@@ -45,6 +46,40 @@ pub trait Observer {
     fn polled(&self, events: usize) {
         let _ = events;
     }
+}
+
+/// Makes an observer for a kernel that is being built, on the kernel's thread. `None`: the kernel gets none.
+type Maker = Arc<dyn Fn() -> Option<Box<dyn Observer>> + Send + Sync>;
+
+fn makers() -> MutexGuard<'static, Vec<Maker>> {
+    static MAKERS: Mutex<Vec<Maker>> = Mutex::new(Vec::new());
+    MAKERS.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Gives each kernel that is built from now on an observer, on whatever thread.
+///
+/// `make` is called on the thread of each new kernel; with `None` that kernel gets no observer. A program calls this
+/// function before its kernels are built. A [`Builder`](crate::Builder) with an observer of its own has both.
+///
+/// # Examples
+///
+/// ```
+/// use pikake::kernel::{TaskSpans, observe_new_kernels};
+///
+/// observe_new_kernels(|| Some(Box::new(TaskSpans::new())));
+/// let kernels = pikake::Kernels::start(2)?; // with spans
+/// # drop(kernels);
+/// # Ok::<(), std::io::Error>(())
+/// ```
+pub fn observe_new_kernels(make: impl Fn() -> Option<Box<dyn Observer>> + Send + Sync + 'static) {
+    makers().push(Arc::new(make));
+}
+
+/// The observers for a kernel that is being built.
+pub(crate) fn observers_of_new_kernel() -> Vec<Box<dyn Observer>> {
+    // The makers are called without the lock, since they may build kernels.
+    let makers = makers().clone();
+    makers.iter().filter_map(|make| make()).collect()
 }
 
 /// Reports everything as `tracing` events at trace level.

@@ -22,5 +22,6 @@ mod random;
 mod random_waits;
 mod runs;
 mod shutdown;
+mod task_spans;
 mod waits;
 mod wakes;
