@@ -74,6 +74,8 @@ pub(crate) struct Machine<D: Driver, C, P> {
     main_id: Cell<TaskId>,
     /// Set when the main task ends, cleared when the turn's steps end for that reason.
     main_has_ended: Cell<bool>,
+    /// Set when a step has changed what the machine does beside each step.
+    pass_is_over: Cell<bool>,
     phase: Cell<Phase>,
     /// Set by a stop, cleared when the run or turn returns for that reason.
     is_stopped: Cell<bool>,
@@ -148,6 +150,7 @@ impl<D: Driver, C: Clock, P: Pick> Machine<D, C, P> {
             mains: RefCell::default(),
             main_id: Cell::default(),
             main_has_ended: Cell::default(),
+            pass_is_over: Cell::default(),
             phase: Cell::new(Phase::Open),
             is_stopped: Cell::default(),
             yields_thread: Cell::default(),

@@ -26,6 +26,9 @@ use pikake_traps::{Exit, PlaceCell, TaskId, TaskRef, TrapKind};
 
 use crate::threads::{AtomicU64, Ordering};
 
+#[cfg(test)]
+mod tests;
+
 /// The number of events that a recorder keeps: a busy kernel makes as many in a millisecond, and they take 128 KiB. A
 /// power of two.
 #[cfg(not(pikake_shuttle))]
@@ -152,7 +155,7 @@ impl Ring {
         self.began_at
     }
 
-    #[inline]
+    #[inline(always)]
     fn push(&self, task: TaskId, at: Ticks, what: u64, place: &'static Location<'static>) {
         let head = self.head.load(Ordering::Relaxed);
         let slot = &self.slots[head as usize % EVENTS];
@@ -228,8 +231,12 @@ impl Recorder {
     }
 
     /// Notes a step, which may have ended the task. `took` is the length of a step that was timed, in ticks.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn stepped(&self, task: &TaskRef, at: Ticks, took: Option<u64>) {
+        if task.is_ended() {
+            let exit = task.exit().unwrap_or(Exit::Dropped);
+            return self.ended(task, exit, at, took);
+        }
         self.change_figures(task, |figures| {
             figures.steps += 1;
             figures.since = at;
@@ -238,35 +245,33 @@ impl Recorder {
                 figures.longest = figures.longest.max(took);
             }
         });
-        if let Some(exit) = task.exit() {
-            return self.ended(task, exit, at, took);
-        }
-        let (kind, place) = match task.last_wait() {
-            Some((kind, place)) => (kind.number() + 1, place),
-            None => (0, task.spawned_at()),
-        };
+        let (kind, place) = task.last_wait_parts();
         let what = Code::Stepped as u64 | u64::from(kind) << KIND_SHIFT | pack_took(took);
         self.ring.push(task.id(), at, what, place);
     }
 
     /// Notes the end of a task.
+    #[inline(never)]
     pub(crate) fn ended(&self, task: &TaskRef, exit: Exit, at: Ticks, took: Option<u64>) {
         let what = Code::of(exit) as u64 | pack_took(took);
         self.ring.push(task.id(), at, what, task.spawned_at());
     }
 
-    #[inline]
+    #[inline(always)]
     fn change_figures(&self, task: &TaskRef, change: impl FnOnce(&mut Figures)) {
         let index = task.index() as usize;
-        let mut tasks = self.tasks.borrow_mut();
+        let tasks = &mut *self.tasks.borrow_mut();
         if index >= tasks.len() {
-            self.add_figures(&mut tasks, index);
+            self.add_figures(tasks, index);
         }
-        change(&mut tasks[index]);
+        if let Some(figures) = tasks.get_mut(index) {
+            change(figures);
+        }
     }
 
     /// Adds figures for tasks up to an index. Those tasks may be older than the recorder.
     #[cold]
+    #[inline(never)]
     fn add_figures(&self, tasks: &mut Vec<Figures>, index: usize) {
         tasks.resize(index + 1, Figures { since: self.ring.began, ..Figures::default() });
     }

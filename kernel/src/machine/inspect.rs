@@ -41,9 +41,8 @@ impl<D: Driver, C: Clock, P: Pick> Inspect for Machine<D, C, P> {
     }
 
     fn time_steps(&self, is_wanted: bool) {
-        // The first step that is timed begins at the last reading.
-        self.read_clock();
         self.pace.want_times(is_wanted);
+        self.end_pass();
     }
 
     fn record_steps(&self) {
@@ -53,8 +52,8 @@ impl<D: Driver, C: Clock, P: Pick> Inspect for Machine<D, C, P> {
             listed.show(ring.clone());
             Recorder::new(ring)
         });
-        self.pace.begin_recording();
         self.shows_tasks.set(true);
+        self.end_pass();
     }
 
     fn last_events(&self, task: TaskId) -> Option<String> {
@@ -63,6 +62,12 @@ impl<D: Driver, C: Clock, P: Pick> Inspect for Machine<D, C, P> {
 }
 
 impl<D: Driver, C: Clock, P: Pick> Machine<D, C, P> {
+    /// Makes the machine begin a new pass after the current step, so that steps are recorded or timed from then on.
+    fn end_pass(&self) {
+        self.pass_is_over.set(true);
+        self.local.call_attention();
+    }
+
     /// Notes how late a timer has fired, if there is a recorder.
     #[inline]
     pub(super) fn note_lateness(&self, now: Ticks, due: Ticks) {

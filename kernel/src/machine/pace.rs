@@ -12,24 +12,12 @@ use crate::builder::{POLL_EVERY, Settings};
 /// A step takes tens of nanoseconds. At this number a reading adds about a tenth of that to each step.
 const STEPS_PER_READING: u64 = 16;
 
-/// What the machine does beside each step.
-#[derive(Clone, Copy, PartialEq, Eq)]
-pub(super) enum Beside {
-    Nothing,
-    /// The recorder notes the step.
-    Records,
-    /// The step is timed: the machine reads the clock after it.
-    Times,
-}
-
 pub(super) struct Pace {
     last_reading: Cell<Ticks>,
-    beside: Cell<Beside>,
-    /// An observer wants the time of each step, or no watchdog finds long steps.
-    always_times: bool,
-    /// The number of requests to time steps.
-    wanted: Cell<u32>,
-    records: Cell<bool>,
+    /// The number of requests to time each step.
+    times_wanted: Cell<u32>,
+    /// The number of such requests of the kernel's own: an observer wants the times, or no watchdog finds long steps.
+    times_wanted_always: u32,
     longest_step: Cell<u64>,
     long_step: u64,
     /// The number of polls of the driver.
@@ -46,13 +34,10 @@ impl Pace {
     pub(super) fn new(clock: &impl Clock, settings: &Settings, always_times: bool) -> Self {
         let (rate, now) = (clock.rate(), clock.now());
         let poll_every = rate.ticks_ceil(POLL_EVERY);
-        let beside = if always_times { Beside::Times } else { Beside::Nothing };
         Self {
             last_reading: Cell::new(now),
-            beside: Cell::new(beside),
-            always_times,
-            wanted: Cell::new(0),
-            records: Cell::new(false),
+            times_wanted: Cell::new(always_times.into()),
+            times_wanted_always: always_times.into(),
             longest_step: Cell::new(0),
             polls: Cell::new(0),
             long_step: settings.long_step().map_or(u64::MAX, |length| rate.ticks_ceil(length)),
@@ -64,33 +49,16 @@ impl Pace {
     }
 
     #[inline]
-    pub(super) fn beside(&self) -> Beside {
-        self.beside.get()
-    }
-
-    #[inline]
     pub(super) fn times_steps(&self) -> bool {
-        self.beside.get() == Beside::Times
+        self.times_wanted.get() > 0
     }
 
     /// Begins or ends one request to time steps.
     pub(super) fn want_times(&self, is_wanted: bool) {
-        let wanted = self.wanted.get();
-        self.wanted.set(if is_wanted { wanted + 1 } else { wanted.saturating_sub(1) });
-        self.choose();
-    }
-
-    pub(super) fn begin_recording(&self) {
-        self.records.set(true);
-        self.choose();
-    }
-
-    fn choose(&self) {
-        self.beside.set(match (self.always_times || self.wanted.get() > 0, self.records.get()) {
-            (true, _) => Beside::Times,
-            (false, true) => Beside::Records,
-            (false, false) => Beside::Nothing,
-        });
+        let wanted = self.times_wanted.get();
+        let least = self.times_wanted_always;
+        let wanted = if is_wanted { wanted + 1 } else { wanted.saturating_sub(1).max(least) };
+        self.times_wanted.set(wanted);
     }
 
     /// Notes the length of a step that was timed.

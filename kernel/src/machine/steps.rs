@@ -5,8 +5,18 @@ use pikake_traps::{Exit, TaskError, TaskRef, WaiterList};
 
 use crate::driver::Driver;
 use crate::machine::Machine;
-use crate::machine::pace::Beside;
 use crate::pick::Pick;
+use crate::recorder::Recorder;
+
+/// What the machine does beside each step of a pass.
+#[derive(Clone, Copy)]
+pub(super) enum Beside<'a> {
+    Nothing,
+    /// The recorder notes the step.
+    Records(&'a Recorder),
+    /// The machine reads the clock after the step, and shows the step to observers and to the recorder.
+    Times,
+}
 
 impl<D: Driver, C: Clock, P: Pick> Machine<D, C, P> {
     /// Shows a new task to observers and to the recorder.
@@ -21,18 +31,21 @@ impl<D: Driver, C: Clock, P: Pick> Machine<D, C, P> {
         }
     }
 
-    /// Steps a task that was taken out of the ready queue.
+    /// Steps a task that was taken out of the ready queue, with what the recorder or observers add to a step.
     #[inline(always)]
-    pub(super) fn step(&self, task: TaskRef) {
+    pub(super) fn step(&self, task: TaskRef, beside: Beside<'_>) {
         if task.is_ended_or_named() {
             if task.is_ended() {
                 return;
             }
             self.pulse.show_name(task.id().0, task.name());
         }
-        let left = match self.pace.beside() {
-            Beside::Nothing => self.step_only(task),
-            Beside::Records => self.step_recorded(task),
+        let left = match beside {
+            Beside::Nothing => self.step_and_show(task, |_| ()),
+            Beside::Records(recorder) => {
+                let at = self.pace.last_reading();
+                self.step_and_show(task, |task| recorder.stepped(task, at, None))
+            }
             Beside::Times => self.step_timed(task),
         };
         if let Some(task) = left {
@@ -40,22 +53,12 @@ impl<D: Driver, C: Clock, P: Pick> Machine<D, C, P> {
         }
     }
 
-    /// Steps a task, and shows the step to the watchdog.
+    /// Steps a task, shows the step to the watchdog, and then the task to `show`.
     #[inline(always)]
-    fn step_only(&self, task: TaskRef) -> Option<TaskRef> {
+    fn step_and_show(&self, task: TaskRef, show: impl FnOnce(&TaskRef)) -> Option<TaskRef> {
         self.pulse.step_begins(self.local.step_number(), task.id().0, task.spawned_at());
-        let left = self.local.step(task);
+        let left = self.local.step_and_show(task, show);
         self.pulse.step_is_over();
-        left
-    }
-
-    /// Steps a task, and notes the step in the recorder.
-    #[inline(never)]
-    fn step_recorded(&self, task: TaskRef) -> Option<TaskRef> {
-        let left = self.step_only(task.clone());
-        if let Some(recorder) = self.recorder.get() {
-            recorder.stepped(&task, self.pace.last_reading(), None);
-        }
         left
     }
 
@@ -67,7 +70,7 @@ impl<D: Driver, C: Clock, P: Pick> Machine<D, C, P> {
                 self.observe_all(|observer| observer.stepping(&task));
             });
         }
-        let left = self.step_only(task.clone());
+        let left = self.step_and_show(task.clone(), |_| ());
         let before = self.pace.last_reading();
         let now = self.read_clock();
         let ticks = now.since(before);

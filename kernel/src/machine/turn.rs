@@ -10,6 +10,7 @@ use pikake_traps::{Interrupted, Message, Waiter, catch_and_log};
 
 use crate::driver::Driver;
 use crate::machine::Machine;
+use crate::machine::steps::Beside;
 use crate::pick::Pick;
 
 impl<D: Driver, C: Clock, P: Pick> Machine<D, C, P> {
@@ -18,6 +19,8 @@ impl<D: Driver, C: Clock, P: Pick> Machine<D, C, P> {
     /// Steps tasks without a turn as long as a turn would do nothing else.
     pub(crate) fn run_until(&self, is_done: impl Fn() -> bool) -> io::Result<()> {
         self.while_awake(|| {
+            // The time since the run before does not count as the first step's.
+            self.read_clock();
             loop {
                 let steps = self.steps_without_turn();
                 if steps > 0 {
@@ -149,17 +152,26 @@ impl<D: Driver, C: Clock, P: Pick> Machine<D, C, P> {
     /// Makes this number of steps, or fewer if the pass ends before.
     #[inline]
     fn run_ready(&self, steps: u64) {
+        match self.recorder.get() {
+            _ if self.pace.times_steps() => self.run_ready_beside(steps, Beside::Times),
+            Some(recorder) => self.run_ready_beside(steps, Beside::Records(recorder)),
+            None => self.run_ready_beside(steps, Beside::Nothing),
+        }
+    }
+
+    #[inline(always)]
+    fn run_ready_beside(&self, steps: u64, beside: Beside<'_>) {
         for _ in 0..steps {
             let Some(task) = self.pick.pop(self.local.ready()) else { return };
-            self.step(task);
+            self.step(task, beside);
             if self.local.needs_attention() && self.handle_attention() {
                 return;
             }
         }
     }
 
-    /// Drops the tasks that were aborted in the step before. Returns whether the pass is over, because the
-    /// main task has ended or a poll of the driver is due.
+    /// Drops the tasks that were aborted in the step before. Returns whether the pass is over: the main task has ended, a
+    /// poll of the driver is due, or the machine does something else beside each step from now on.
     #[cold]
     fn handle_attention(&self) -> bool {
         self.local.clear_attention();
@@ -169,7 +181,12 @@ impl<D: Driver, C: Clock, P: Pick> Machine<D, C, P> {
             // Attention makes `run_until` check whether it is done.
             self.local.call_attention();
         }
-        is_main_over || self.pace.is_poll_due()
+        let is_changed = self.pass_is_over.take();
+        if is_changed {
+            // The first step that is timed begins now.
+            self.read_clock();
+        }
+        is_main_over || is_changed || self.pace.is_poll_due()
     }
 
     /// The number of steps of a turn that would only make steps; zero if the turn would do more.

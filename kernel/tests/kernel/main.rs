@@ -13,6 +13,7 @@ mod driver;
 mod embedding;
 mod handlers;
 mod helpers;
+mod inspect;
 mod interruption;
 mod kernels;
 mod mended_waits;

@@ -118,6 +118,12 @@ impl Flags {
 
     /// The kind of the wait that was polled last in the last step; `None`: there was none.
     pub(crate) fn kind(&self) -> Option<TrapKind> {
-        TrapKind::from_number(((self.0.get() & Self::KIND) >> Self::KIND_SHIFT).checked_sub(1)?)
+        TrapKind::from_number(self.kind_plus_one().checked_sub(1)?)
+    }
+
+    /// The number of that kind plus one; zero if there was none.
+    #[inline(always)]
+    pub(crate) fn kind_plus_one(&self) -> u32 {
+        (self.0.get() & Self::KIND) >> Self::KIND_SHIFT
     }
 }

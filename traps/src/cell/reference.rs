@@ -206,6 +206,13 @@ impl TaskRef {
         Some((self.flags().kind()?, self.own().awaits_at.get()))
     }
 
+    /// The parts of [`last_wait`](Self::last_wait) as they are stored: the [number](TrapKind::number) of the kind plus
+    /// one, and the place. Zero: there was no such wait, and the place is any one.
+    #[inline(always)]
+    pub fn last_wait_parts(&self) -> (u32, &'static Location<'static>) {
+        (self.flags().kind_plus_one(), self.own().awaits_at.get())
+    }
+
     /// The waits that were polled with the task's own waker in the last step and were pending. If the task was
     /// [inspected](Self::inspect) before that step, the list has all of them, else the last one.
     pub fn seen_waits(&self) -> Vec<SeenWait> {

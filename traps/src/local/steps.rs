@@ -23,6 +23,16 @@ impl Local {
     /// Inside a step of the same task.
     #[inline(always)]
     pub fn step(&self, task: TaskRef) -> Option<TaskRef> {
+        self.step_and_show(task, |_| ())
+    }
+
+    /// As [`step`](Self::step), and shows the task after the poll.
+    ///
+    /// # Panics
+    ///
+    /// Inside a step of the same task.
+    #[inline(always)]
+    pub fn step_and_show(&self, task: TaskRef, show: impl FnOnce(&TaskRef)) -> Option<TaskRef> {
         self.step.set(self.step.get() + 1);
         self.step_began.set(self.moment.get());
         self.refill();
@@ -39,6 +49,7 @@ impl Local {
             }
             exit
         };
+        show(&task);
         if self.attention.get() {
             self.end_step();
         }
