@@ -6,7 +6,7 @@
 //! | keep a kernel between runs, or set its limits | [`Kernel::new`], [`Builder`] |
 //! | step a kernel from another event loop | [`Kernel::turn`], and [`Turn`] |
 //! | use more than one processor | [`Kernels`], [`other_kernels`] |
-//! | see what tasks do | [`Observer`]; [`Kernel::waits`]; [`inspect`], also from other threads |
+//! | see what tasks do | [`Observer`]; [`Kernel::waits`], [`wait_graph`]; [`inspect`], also from other threads |
 //! | replace the system's sockets, time or order of tasks | [`Driver`], [`Clock`](pikake_time::Clock), [`Pick`] |
 //!
 //! # The turn
@@ -43,6 +43,7 @@ mod run;
 mod tables;
 mod task_spans;
 mod threads;
+pub mod wait_graph;
 mod watchdog;
 
 pub use builder::{

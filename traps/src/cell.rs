@@ -141,9 +141,20 @@ struct Cold {
     causes: Cell<u32>,
     /// The sub-waits that are in no scope.
     sub_waits: Cell<List>,
-    /// The pending waits that were polled with the task's own waker in the last step, if that step was
-    /// inspected.
-    seen: RefCell<Option<Vec<SeenWait>>>,
+    /// The waits of the last step, if that step was inspected.
+    seen: RefCell<Option<Seen>>,
+}
+
+/// The number of steps whose waits an inspection keeps, each instead of those of the step before. More than one,
+/// since combinators that have polled all of their futures wake their task to be polled again.
+const INSPECTED_STEPS: u32 = 4;
+
+/// The waits of an inspected step.
+struct Seen {
+    /// The pending waits that were polled with the task's own waker.
+    waits: Vec<SeenWait>,
+    /// The number of steps that are inspected after this one.
+    steps_left: u32,
 }
 
 impl Cold {

@@ -8,8 +8,8 @@
 //! 2. The kernel steps the task. During that step each pending poll of a wait leaves a [`SeenWait`]. A look from
 //!    outside of the kernel's steps lets the kernel make a turn meanwhile. A task that looks at others yields,
 //!    until the other tasks are no longer [ready](TaskRef::is_ready).
-//! 3. [`TaskRef::waits`] lists the waits of the task, and looks at no other task. The next step of the task that
-//!    was not scheduled by `inspect` removes the details again.
+//! 3. [`TaskRef::waits`] lists the waits of the task, and looks at no other task. If the task goes on, the details
+//!    are gone after a few of its steps.
 //!
 //! Nothing of this costs anything in tasks that nobody inspects.
 
@@ -177,7 +177,8 @@ impl Local {
 
 impl TaskRef {
     /// Schedules a step of the task, and polls of its sub-waits, and keeps all pending waits of that step for
-    /// listings. Until the step after that, [`waits`](Self::waits) shows them with all details.
+    /// [`waits`](Self::waits), with all details. Each of the next few steps replaces them by its own, since
+    /// combinators may need more than one. Then the details are gone.
     pub fn inspect(&self) {
         self.begin_inspection();
         door::reach(self.kernel(), |local| {

@@ -517,12 +517,12 @@ fn about_moment(local: &Local, until: Until, is_new: bool, key: Key) -> Option<A
         Until::After(_) => kernel.due(key.as_entry()?)?,
     };
     if at.is_never() {
-        return Some(About::new("a moment that never comes"));
+        return Some(About::new("timer that never fires"));
     }
     let left = kernel.rate().duration_ceil(at.ticks().since(kernel.now()));
     Some(About::new(match left.is_zero() {
-        true => "a moment that has come".to_owned(),
-        false => format!("a moment in {left:?}"),
+        true => "timer, due".to_owned(),
+        false => format!("timer, {left:?} left"),
     }))
 }
 

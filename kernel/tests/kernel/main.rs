@@ -24,5 +24,6 @@ mod random_waits;
 mod runs;
 mod shutdown;
 mod task_spans;
+mod wait_graph;
 mod waits;
 mod wakes;

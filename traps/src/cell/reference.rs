@@ -17,7 +17,7 @@ use std::task::Context;
 use super::flags::{Exit, Flags};
 use super::locals::LocalKey;
 use super::sub_wait::List;
-use super::{Cold, Header, Own, Shared, allocate, end_local_side};
+use super::{Cold, Header, INSPECTED_STEPS, Own, Seen, Shared, allocate, end_local_side};
 use crate::cause::Cause;
 use crate::home::LocalHome;
 use crate::interrupt::TaskError;
@@ -166,22 +166,25 @@ impl TaskRef {
     /// Keeps a wait of an inspected task for listings, after a poll with the task's own waker.
     pub(crate) fn note_seen(&self, seen: SeenWait) {
         // If a task inspects itself, its waits are kept from its next step on.
-        if let Some(waits) = &mut *self.cold().seen.borrow_mut() {
-            waits.push(seen);
+        if let Some(kept) = &mut *self.cold().seen.borrow_mut() {
+            kept.waits.push(seen);
         }
     }
 
-    /// Begins a step of an inspected task. Starts to keep waits, or, if the last step did so, stops.
+    /// Begins a step of an inspected task. Keeps the waits of this step, unless the inspection ends.
     pub(crate) fn begin_inspected_step(&self) {
-        let seen = self.cold().seen.take();
-        if seen.is_some() {
-            self.flags().clear(Flags::INSPECTED);
-        } else {
-            self.cold().seen.replace(Some(Vec::new()));
+        let before = self.cold().seen.take();
+        let steps_left =
+            before.map_or(Some(INSPECTED_STEPS - 1), |seen| seen.steps_left.checked_sub(1));
+        match steps_left {
+            None => self.flags().clear(Flags::INSPECTED),
+            Some(steps_left) => {
+                self.cold().seen.replace(Some(Seen { waits: Vec::new(), steps_left }));
+            }
         }
     }
 
-    /// Makes the task keep the waits of its next step.
+    /// Makes the task keep the waits of its next steps.
     pub(crate) fn begin_inspection(&self) {
         self.cold().seen.take();
         self.flags().set(Flags::INSPECTED);
@@ -216,7 +219,8 @@ impl TaskRef {
     /// The waits that were polled with the task's own waker in the last step and were pending. If the task was
     /// [inspected](Self::inspect) before that step, the list has all of them, else the last one.
     pub fn seen_waits(&self) -> Vec<SeenWait> {
-        let seen = self.cold_if_any().and_then(|cold| cold.seen.borrow().clone());
+        let kept = |cold: &Cold| cold.seen.borrow().as_ref().map(|seen| seen.waits.clone());
+        let seen = self.cold_if_any().and_then(kept);
         let last = || self.last_wait().map(|(trap, place)| SeenWait::plain(trap, place));
         // `shown_at` sets only the last wait, as a foreign future is no trap.
         seen.filter(|seen| !seen.is_empty()).unwrap_or_else(|| last().into_iter().collect())

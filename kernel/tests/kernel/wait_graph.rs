@@ -1,0 +1,483 @@
+//! The graph of waits: vectors, random graphs against a naive definition, and graphs of real tasks.
+
+use std::collections::BTreeSet;
+use std::future::poll_fn;
+use std::pin::pin;
+use std::rc::Rc;
+use std::task::Poll;
+
+use futures::future::join;
+use futures::stream::{FuturesUnordered, StreamExt};
+use pikake::kernel::wait_graph::{GraphTask, GraphWait, WaitGraph};
+use pikake::sync::{Mutex, Queue, RwLock};
+use pikake::task::Builder;
+use pikake::time::Clock;
+use pikake::{Kernel, TaskGroup, shield, sleep, spawn, timeout_after, yield_now};
+use proptest::prelude::*;
+
+use crate::support::{kernel, ms};
+
+type Key = u32;
+
+/// A wait with these owners.
+fn wait(owners: &[Key]) -> GraphWait<Key> {
+    GraphWait {
+        trap: "park".into(),
+        place: "a.rs:1:1".into(),
+        about: Some("lock".into()),
+        owners: owners.into(),
+        is_granted: false,
+        is_polled: true,
+        ends_by_time: false,
+    }
+}
+
+/// A task with one wait for each list of owners.
+fn task(key: Key, waits: &[&[Key]]) -> GraphTask<Key> {
+    GraphTask {
+        key,
+        name: String::new(),
+        is_ready: false,
+        has_wakers: false,
+        waits: waits.iter().map(|owners| wait(owners)).collect(),
+    }
+}
+
+/// The stuck tasks and the deadlocks.
+fn found(tasks: &[GraphTask<Key>]) -> (Vec<Key>, Vec<Vec<Key>>) {
+    let graph = WaitGraph::new(tasks);
+    (graph.stuck().to_vec(), graph.deadlocks().to_vec())
+}
+
+#[test]
+fn tasks_in_a_cycle_are_a_deadlock() {
+    let tasks = [task(3, &[&[1]]), task(1, &[&[2]]), task(2, &[&[3]]), task(4, &[&[2]])];
+    assert_eq!(found(&tasks), (vec![1, 2, 3, 4], vec![vec![1, 2, 3]]));
+}
+
+#[test]
+fn a_task_with_another_way_on_is_not_stuck() {
+    let cycle = || [task(1, &[&[2]]), task(2, &[&[1]])];
+    let free = (vec![], vec![]);
+    let change = |change: fn(&mut GraphTask<Key>)| {
+        let mut tasks = cycle();
+        change(&mut tasks[1]);
+        found(&tasks)
+    };
+    assert_eq!(change(|_| ()), (vec![1, 2], vec![vec![1, 2]]));
+    assert_eq!(change(|task| task.is_ready = true), free);
+    assert_eq!(change(|task| task.has_wakers = true), free);
+    assert_eq!(change(|task| task.waits[0].ends_by_time = true), free);
+    assert_eq!(change(|task| task.waits[0].is_polled = false), free, "it waits for something else");
+    assert_eq!(change(|task| task.waits[0].owners = vec![]), free, "its owners are not known");
+    assert_eq!(change(|task| task.waits[0].owners.push(9)), free, "the other owner is not known");
+    assert_eq!(change(|task| task.waits.push(wait(&[]))), free, "a select with a way on");
+    assert_eq!(change(|task| task.waits.push(wait(&[2]))), (vec![1, 2], vec![vec![1, 2]]));
+}
+
+#[test]
+fn one_owner_that_goes_on_is_enough() {
+    let group = |other: GraphTask<Key>| found(&[task(1, &[&[2, 3]]), task(2, &[&[1]]), other]);
+    assert_eq!(group(task(3, &[&[]])), (vec![], vec![]));
+    assert_eq!(group(task(3, &[&[1]])), (vec![1, 2, 3], vec![vec![1, 2]]));
+}
+
+#[test]
+fn a_task_that_waits_for_itself_is_not_polled() {
+    let tasks = [task(1, &[&[1]]), task(2, &[&[1]])];
+    let graph = WaitGraph::new(&tasks);
+    assert_eq!((graph.stuck(), graph.deadlocks().len()), (&[1, 2][..], 0));
+    let unpolled: Vec<Key> = graph.unpolled().iter().map(|unpolled| *unpolled.task).collect();
+    assert_eq!(unpolled, [1]);
+}
+
+#[test]
+fn a_grant_that_is_not_taken_is_not_polled() {
+    let mut tasks = [task(1, &[&[2]]), task(2, &[&[]])];
+    tasks[0].waits[0].is_granted = true;
+    let graph = WaitGraph::new(&tasks);
+    let unpolled: Vec<_> =
+        graph.unpolled().iter().map(|found| (*found.task, found.from.key)).collect();
+    assert_eq!((unpolled, graph.stuck().len()), (vec![(2, 1)], 0));
+    tasks[1].is_ready = true;
+    assert_eq!(WaitGraph::new(&tasks).unpolled(), []);
+}
+
+#[test]
+fn the_graph_is_told_in_words() {
+    let mut tasks = [
+        task(1, &[&[2]]),
+        task(2, &[&[1]]),
+        task(3, &[&[1]]),
+        task(4, &[&[4]]),
+        task(5, &[&[6]]),
+        task(6, &[&[]]),
+    ];
+    tasks[0].name = "ada".into();
+    tasks[4].waits[0].about = None;
+    let graph = WaitGraph::new(&tasks);
+    let expected = "\
+deadlock: 2 tasks wait for each other, and none of them can go on
+  task 1 `ada` waits at a.rs:1:1 for lock
+  task 2 waits at a.rs:1:1 for lock
+unpolled: task 4 waits for itself: the future that could end the wait is not polled, or is the one that waits
+  task 4 waits at a.rs:1:1 for lock
+behind them: 1 task that waits for nothing but tasks that cannot go on
+  task 3 waits at a.rs:1:1 for lock
+waits for tasks that may go on:
+  task 5 waits at a.rs:1:1 (park)
+";
+    assert_eq!(graph.to_string(), expected);
+    assert_eq!(WaitGraph::new(&tasks[5..]).to_string(), "");
+}
+
+#[test]
+fn the_graph_is_drawn_with_quoted_texts() {
+    let mut tasks = [task(1, &[&[2]]), task(2, &[&[1]]), task(3, &[&[9]])];
+    tasks[0].name = "a \"b\" \\".into();
+    let expected = r#"digraph waits {
+  node [shape=box];
+  "1" [label="task 1 `a \"b\" \\`", color=red];
+  "2" [label="task 2", color=red];
+  "3" [label="task 3"];
+  "9" [label="task 9"];
+  "1" -> "2" [label="lock\na.rs:1:1"];
+  "2" -> "1" [label="lock\na.rs:1:1"];
+  "3" -> "9" [label="lock\na.rs:1:1"];
+}
+"#;
+    assert_eq!(WaitGraph::new(&tasks).to_dot(), expected);
+}
+
+/// Chains of a hundred thousand tasks take no recursion, and no time that grows faster than the chain.
+#[test]
+fn a_long_chain_is_searched_in_one_pass() {
+    const TASKS: Key = 100_000;
+    let mut tasks: Vec<_> = (0..TASKS).map(|key| task(key, &[&[(key + 1) % TASKS]])).collect();
+    let (stuck, deadlocks) = found(&tasks);
+    assert_eq!((stuck.len(), deadlocks.len()), (TASKS as usize, 1));
+    tasks[0].is_ready = true;
+    assert_eq!(found(&tasks), (vec![], vec![]));
+}
+
+/// The number of tasks in random graphs. One more key has no task.
+const TASKS: Key = 6;
+
+fn any_wait() -> impl Strategy<Value = GraphWait<Key>> {
+    let owners = prop::collection::vec(0..=TASKS, 0..3);
+    let flags = (any::<bool>(), prop::bool::weighted(0.9), prop::bool::weighted(0.1));
+    (owners, flags).prop_map(|(owners, (is_granted, is_polled, ends_by_time))| {
+        // Owners that are not known are rare, so that there are stuck tasks.
+        let owners = if owners.len() == 2 {
+            owners
+        } else {
+            vec![owners.first().map_or(0, |key| key % TASKS)]
+        };
+        GraphWait { is_granted, is_polled, ends_by_time, ..wait(&owners) }
+    })
+}
+
+fn any_tasks() -> impl Strategy<Value = Vec<GraphTask<Key>>> {
+    let flags = (prop::bool::weighted(0.05), prop::bool::weighted(0.05));
+    let one = (prop::collection::vec(any_wait(), 1..3), flags);
+    prop::collection::vec(one, TASKS as usize).prop_map(|tasks| {
+        let number = |(key, (waits, (is_ready, has_wakers)))| GraphTask {
+            is_ready,
+            has_wakers,
+            waits,
+            ..task(key, &[])
+        };
+        (0..).zip(tasks).map(number).collect()
+    })
+}
+
+/// Whether none of a set's tasks can go on unless another one of the set does.
+fn is_stuck(set: &BTreeSet<Key>, tasks: &[GraphTask<Key>]) -> bool {
+    set.iter().all(|key| {
+        let task = &tasks[*key as usize];
+        let polled: Vec<_> = task.waits.iter().filter(|wait| wait.is_polled).collect();
+        let leads_in = |wait: &&GraphWait<Key>| {
+            !wait.ends_by_time
+                && !wait.owners.is_empty()
+                && wait.owners.iter().all(|owner| set.contains(owner))
+        };
+        !task.is_ready && !task.has_wakers && !polled.is_empty() && polled.iter().all(leads_in)
+    })
+}
+
+/// The tasks that a stuck set of any size has.
+fn naively_stuck(tasks: &[GraphTask<Key>]) -> BTreeSet<Key> {
+    let set = |bits: u32| (0..TASKS).filter(|key| bits & 1 << key != 0).collect::<BTreeSet<Key>>();
+    (0..1 << TASKS).map(set).filter(|set| is_stuck(set, tasks)).flatten().collect()
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 500, ..ProptestConfig::default() })]
+
+    #[test]
+    fn random_graphs_agree_with_the_definition(tasks in any_tasks()) {
+        let graph = WaitGraph::new(&tasks);
+        let stuck = naively_stuck(&tasks);
+        prop_assert_eq!(graph.stuck(), stuck.iter().copied().collect::<Vec<_>>());
+
+        let has_edge = |from: Key, to: Key| {
+            graph.edges().iter().any(|edge| edge.from.key == from && *edge.to == to)
+        };
+        let mut found = BTreeSet::new();
+        for cycle in graph.deadlocks() {
+            prop_assert!(cycle.len() > 1);
+            prop_assert_eq!(cycle.iter().min(), cycle.first());
+            for (from, to) in cycle.iter().zip(cycle.iter().cycle().skip(1)) {
+                prop_assert!(has_edge(*from, *to) && stuck.contains(from));
+                prop_assert!(found.insert(*from), "a task is in one cycle");
+            }
+        }
+        for unpolled in graph.unpolled() {
+            let waits_for_itself = *unpolled.task == unpolled.from.key;
+            prop_assert!(unpolled.wait.is_granted || waits_for_itself && stuck.contains(unpolled.task));
+            if waits_for_itself {
+                found.insert(*unpolled.task);
+            }
+        }
+        // Each stuck task leads to one of the findings.
+        let mut left = stuck;
+        while let Some(key) = left.iter().copied().find(|key| {
+            found.contains(key) || found.iter().any(|to| has_edge(*key, *to))
+        }) {
+            left.remove(&key);
+            found.insert(key);
+        }
+        prop_assert!(left.is_empty(), "{:?} lead nowhere", left);
+        prop_assert!(!graph.to_string().contains("deadlock: 1 "));
+    }
+}
+
+/// The graph of a kernel's tasks, after an inspection.
+fn graph_of<C: Clock + 'static>(kernel: &Kernel<C>) -> Vec<GraphTask<u64>> {
+    kernel.inspect();
+    kernel.run(async { yield_now().await.unwrap() });
+    kernel
+        .enter(|| kernel.tasks().iter().map(|task| GraphTask::of(task, |id| id.0)).collect())
+        .unwrap()
+}
+
+/// Starts a task with a name.
+fn named(name: &str, future: impl Future<Output = ()> + 'static) -> u64 {
+    let task = Builder::new().name(name).spawn(future);
+    let id = task.id().0;
+    task.detach();
+    id
+}
+
+/// Locks one mutex, and then waits for another one.
+async fn lock_both(one: Rc<Mutex<()>>, other: Rc<Mutex<()>>) {
+    let _one = one.lock().await.unwrap();
+    sleep(ms(1)).await.unwrap();
+    let _other = other.lock().await.unwrap();
+}
+
+#[test]
+fn a_deadlock_of_two_mutexes_is_found() {
+    let kernel = kernel();
+    let (ada, bob, group) = kernel.run(async {
+        let a = Rc::new(Mutex::new(()).named("a"));
+        let b = Rc::new(Mutex::new(()).named("b"));
+        let ada = named("ada", lock_both(a.clone(), b.clone()));
+        let bob = named("bob", lock_both(b, a.clone()));
+        // The group waits for its member, and the member for the deadlock.
+        let group = named("group", async move {
+            let mut group = TaskGroup::new();
+            group.spawn(async move { drop(a.lock().await) });
+            group.join_all().await.unwrap();
+        });
+        sleep(ms(10)).await.unwrap();
+        (ada, bob, group)
+    });
+    let tasks = graph_of(&kernel);
+    let graph = WaitGraph::new(&tasks);
+    assert_eq!(graph.deadlocks(), [[ada, bob]]);
+    assert_eq!(graph.stuck(), [ada, bob, group, group + 1]);
+    let text = graph.to_string();
+    for part in [
+        format!("task {ada} `ada` waits at {}:", file!()),
+        format!("for mutex `b`, held by task {bob} `bob` since {}:", file!()),
+        "behind them: 2 tasks".into(),
+        format!("for task group made at {}:", file!()),
+    ] {
+        assert!(text.contains(&part), "{part} in:\n{text}");
+    }
+}
+
+#[test]
+fn a_deadline_makes_a_cycle_end() {
+    let kernel = kernel();
+    kernel.run(async {
+        let a = Rc::new(Mutex::new(()));
+        let b = Rc::new(RwLock::new(()));
+        let (one, other) = (a.clone(), b.clone());
+        named("one", async move {
+            let _one = one.lock().await.unwrap();
+            sleep(ms(1)).await.unwrap();
+            let _ = timeout_after(ms(1000), async { drop(other.write().await) }).await;
+        });
+        named("other", async move {
+            let _one = b.write().await.unwrap();
+            sleep(ms(1)).await.unwrap();
+            let _other = a.lock().await.unwrap();
+        });
+        sleep(ms(10)).await.unwrap();
+    });
+    let tasks = graph_of(&kernel);
+    let graph = WaitGraph::new(&tasks);
+    assert_eq!((graph.edges().len(), graph.stuck().len()), (2, 0), "{graph}");
+}
+
+/// The deadline is outside of the shield, so the wait does not see it.
+#[test]
+fn a_shield_hides_the_deadline_from_a_cycle() {
+    let kernel = kernel();
+    kernel.run(async {
+        let (a, b) = (Rc::new(Mutex::new(())), Rc::new(Mutex::new(())));
+        let in_time = lock_both(a.clone(), b.clone());
+        named("one", async move {
+            timeout_after(ms(1000), shield(in_time)).await.unwrap();
+        });
+        named("other", lock_both(b, a));
+        sleep(ms(10)).await.unwrap();
+    });
+    let tasks = graph_of(&kernel);
+    assert_eq!(WaitGraph::new(&tasks).deadlocks().len(), 1);
+}
+
+/// A future is left behind in the queue of a lock. When the lock is released, that future gets it, and does not run.
+#[test]
+fn a_granted_lock_that_no_future_takes_is_found() {
+    let kernel = kernel();
+    let (chooser, waiter) = kernel.run(async {
+        let lock = Rc::new(Mutex::new(()).named("m"));
+        let (held, of_chooser, of_waiter) = (lock.clone(), lock.clone(), lock);
+        let holder = named("holder", async move {
+            let _held = held.lock().await.unwrap();
+            sleep(ms(5)).await.unwrap();
+        });
+        assert!(holder > 0);
+        yield_now().await.unwrap();
+        let chooser = named("chooser", async move {
+            let mut left = pin!(of_chooser.lock());
+            poll_fn(|cx| Poll::Ready(left.as_mut().poll(cx).is_pending())).await;
+            let _again = of_chooser.lock().await.unwrap();
+        });
+        let waiter = named("waiter", async move { drop(of_waiter.lock().await) });
+        sleep(ms(20)).await.unwrap();
+        (chooser, waiter)
+    });
+    let tasks = graph_of(&kernel);
+    let graph = WaitGraph::new(&tasks);
+    let unpolled: Vec<_> =
+        graph.unpolled().iter().map(|found| (*found.task, found.from.key)).collect();
+    assert_eq!(unpolled, [(chooser, chooser), (chooser, waiter)], "{graph}");
+    assert_eq!(graph.stuck(), [chooser, waiter]);
+    let text = graph.to_string();
+    let granted = format!("mutex `m`, granted to task {chooser} `chooser`, which has not taken it");
+    assert!(text.contains(&granted), "{text}");
+}
+
+/// Another future of the task holds the lock, and is not polled any more.
+#[test]
+fn a_lock_held_by_an_unpolled_future_is_found() {
+    let kernel = kernel();
+    let chooser = kernel.run(async {
+        let lock = Rc::new(Mutex::new(()));
+        let chooser = named("chooser", async move {
+            let mut left = FuturesUnordered::new();
+            left.push(async {
+                let _held = lock.lock().await.unwrap();
+                sleep(ms(5)).await.unwrap();
+            });
+            poll_fn(|cx| Poll::Ready(left.poll_next_unpin(cx).is_pending())).await;
+            let _own = lock.lock().await.unwrap();
+        });
+        sleep(ms(20)).await.unwrap();
+        chooser
+    });
+    let tasks = graph_of(&kernel);
+    let graph = WaitGraph::new(&tasks);
+    assert_eq!((graph.stuck(), graph.unpolled().len()), (&[chooser][..], 1), "{tasks:?}");
+}
+
+/// Two branches of one task share a lock, and both are polled.
+#[test]
+fn branches_that_share_a_lock_go_on() {
+    let kernel = kernel();
+    kernel.run(async {
+        let lock = Rc::new(Mutex::new(()));
+        named("both", async move {
+            let first = async {
+                let _held = lock.lock().await.unwrap();
+                sleep(ms(1000)).await.unwrap();
+            };
+            let second = async { drop(lock.lock().await.unwrap()) };
+            join(first, second).await;
+        });
+        sleep(ms(1)).await.unwrap();
+    });
+    let tasks = graph_of(&kernel);
+    let graph = WaitGraph::new(&tasks);
+    assert_eq!((graph.edges().len(), graph.stuck().len()), (1, 0));
+}
+
+/// The waits of one task, with their scopes, read inside the kernel.
+#[test]
+fn waits_of_a_task_have_their_scopes() {
+    let kernel = kernel();
+    let task = kernel.run(async {
+        let task = spawn(timeout_after(ms(500), async {
+            let queue = Queue::<()>::unbounded();
+            let inner = timeout_after(ms(200), queue.get());
+            let mut all = FuturesUnordered::new();
+            all.push(timeout_after(ms(100), sleep(ms(90))));
+            let _ = join(shield(inner), all.next()).await;
+        }));
+        sleep(ms(1)).await.unwrap();
+        task
+    });
+    let waits = |is_inspected: bool| {
+        if is_inspected {
+            kernel.enter(|| task.task_ref().inspect()).unwrap();
+        }
+        kernel.run(async { yield_now().await.unwrap() });
+        let waits = kernel.enter(|| task.task_ref().waits()).unwrap();
+        let shown = waits.iter().map(|wait| {
+            let scopes: Vec<String> =
+                wait.scopes.iter().map(|scope| format!("{scope:?}")).collect();
+            let kinds =
+                scopes.iter().map(|scope| scope.split(' ').next().unwrap()).collect::<Vec<_>>();
+            let about = wait.about.clone().map_or_else(String::new, String::from);
+            format!("{} `{about}` {} ends {}", wait.trap, kinds.join(" "), wait.ends_by_time())
+        });
+        shown.collect::<Vec<_>>()
+    };
+    assert_eq!(waits(false), ["park ``  ends false", "sleep ``  ends true"]);
+    assert_eq!(
+        waits(true),
+        [
+            "park `queue, length 0` Deadline Shield Deadline ends true",
+            "sleep `timer, 89ms left` Deadline Deadline ends true",
+        ]
+    );
+    drop(task);
+}
+
+#[test]
+fn a_cancelled_task_tells_the_reason() {
+    let kernel = kernel();
+    kernel.run(async {
+        let task = spawn(async { shield(sleep(ms(50))).await });
+        yield_now().await.unwrap();
+        assert_eq!(task.task_ref().cancel_reason(), None);
+        task.request_cancel("enough");
+        let reason = task.task_ref().cancel_reason().unwrap();
+        assert_eq!(reason.reason(), Some("enough"));
+        assert_eq!(task.await.unwrap(), Ok(()));
+    });
+}
