@@ -154,7 +154,7 @@ impl Host {
     }
 
     /// Turns the kernel once: one step, if a task is ready. `None` if the host has no kernel.
-    pub(crate) fn turn(&mut self) -> Option<Turn> {
+    pub(crate) fn turn(&self) -> Option<Turn> {
         let kernel = self.kernel.as_ref()?;
         let turn = || kernel.turn(Some(std::time::Duration::ZERO));
         match self.outside.clock.while_here(turn) {

@@ -128,6 +128,7 @@ pub mod testing;
 mod trace;
 mod transfer;
 mod unix;
+mod waits;
 mod wire;
 mod world;
 

@@ -108,6 +108,8 @@ struct Inner {
     last: VecDeque<LogEvent>,
     /// All events, for a trace or a comparison.
     all: Option<Vec<LogEvent>>,
+    /// Events are not noted.
+    is_paused: bool,
 }
 
 /// The log of a run. Clones share it.
@@ -122,12 +124,16 @@ impl Log {
             count: 0,
             last: VecDeque::new(),
             all: keeps_all.then(Vec::new),
+            is_paused: false,
         })))
     }
 
     pub(crate) fn note(&self, at: u64, host: usize, kind: EventKind) {
         let event = LogEvent { at, host, kind };
         let mut inner = self.0.borrow_mut();
+        if inner.is_paused {
+            return;
+        }
         inner.hash = event.hash_onto(inner.hash);
         inner.count += 1;
         if let Some(all) = &mut inner.all {
@@ -140,6 +146,13 @@ impl Log {
             inner.last.pop_front();
         }
         inner.last.push_back(event);
+    }
+
+    /// Does `work`, whose events are not noted.
+    pub(crate) fn while_paused(&self, work: impl FnOnce()) {
+        self.0.borrow_mut().is_paused = true;
+        work();
+        self.0.borrow_mut().is_paused = false;
     }
 
     /// The hash and the number of all events.

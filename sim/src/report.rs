@@ -9,6 +9,7 @@ use crate::clock::shown;
 use crate::host::Host;
 use crate::plan::FaultPlan;
 use crate::recorder::label;
+use crate::waits::waits_of;
 use crate::world::World;
 
 /// The report of a run that succeeded.
@@ -150,6 +151,8 @@ pub struct Failure {
     pub events: Vec<String>,
     /// The tasks of each host, with their waits.
     pub tasks: String,
+    /// Which tasks wait for which, and the deadlocks among them, if the run came to a stop or was too long.
+    pub waits: String,
     /// The name of the test, if it is known.
     pub test: Option<String>,
 }
@@ -174,7 +177,7 @@ impl Failure {
 
 impl fmt::Display for Failure {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { cause, seed, time, steps, plan, left_out, events, tasks, .. } = self;
+        let Self { cause, seed, time, steps, plan, left_out, events, tasks, waits, .. } = self;
         writeln!(f, "simulation failed: {cause}")?;
         writeln!(f, "seed {seed}, at {time:?} of virtual time, after {steps} steps")?;
         writeln!(f, "replay:  {}", self.replay())?;
@@ -192,7 +195,11 @@ impl fmt::Display for Failure {
         }
         writeln!(f, "last events:")?;
         events.iter().try_for_each(|event| writeln!(f, "  {event}"))?;
-        write!(f, "tasks:\n{tasks}")
+        write!(f, "tasks:\n{tasks}")?;
+        match waits.is_empty() {
+            true => Ok(()),
+            false => write!(f, "waits:\n{waits}"),
+        }
     }
 }
 
@@ -201,7 +208,7 @@ impl std::error::Error for Failure {}
 impl World {
     pub(crate) fn failure(&self, cause: Cause) -> Failure {
         let names = self.names();
-        Failure {
+        let mut failure = Failure {
             cause,
             seed: self.seed,
             time: shown(self.now),
@@ -211,8 +218,14 @@ impl World {
             left_out: 0,
             events: self.log.last(&names),
             tasks: self.hosts.iter().map(tree).collect(),
+            waits: String::new(),
             test: None,
+        };
+        // The rest of the report shows the world as it was before its tasks are polled again.
+        if matches!(failure.cause, Cause::Deadlock | Cause::TimeLimit(_)) {
+            failure.waits = waits_of(self, failure.cause == Cause::Deadlock);
         }
+        failure
     }
 
     pub(crate) fn names(&self) -> Vec<String> {

@@ -250,6 +250,7 @@ fn differing(seed: u64, cause: Cause, failure: Option<Box<Failure>>) -> Box<Fail
         left_out: 0,
         events: Vec::new(),
         tasks: String::new(),
+        waits: String::new(),
         test: None,
     };
     let known = failure.map_or_else(empty, |failure| *failure);

@@ -430,7 +430,7 @@ fn branches_that_share_a_lock_go_on() {
 #[test]
 fn waits_of_a_task_have_their_scopes() {
     let kernel = kernel();
-    let task = kernel.run(async {
+    let [task] = kernel.run(async {
         let task = spawn(timeout_after(ms(500), async {
             let queue = Queue::<()>::unbounded();
             let inner = timeout_after(ms(200), queue.get());
@@ -439,7 +439,7 @@ fn waits_of_a_task_have_their_scopes() {
             let _ = join(shield(inner), all.next()).await;
         }));
         sleep(ms(1)).await.unwrap();
-        task
+        [task]
     });
     let waits = |is_inspected: bool| {
         if is_inspected {

@@ -2,13 +2,15 @@
 
 use std::cell::Cell;
 use std::collections::HashMap;
+use std::future::poll_fn;
 use std::rc::Rc;
+use std::task::Poll;
 use std::time::Duration;
 
 use pikake::net::{TcpListener, TcpStream};
 use pikake::sim::{Cause, Failure, Runs, Schedule, Sim, always, sometimes};
 use pikake::sync::Mutex;
-use pikake::{random, sleep, spawn, yield_now};
+use pikake::{TaskGroup, random, sleep, spawn, yield_now};
 
 const SECOND: Duration = Duration::from_secs(1);
 
@@ -47,6 +49,88 @@ fn a_deadlock_names_hosts_tasks_traps_and_places() {
     ] {
         assert!(text.contains(expected), "{expected:?} is not in {text}");
     }
+}
+
+/// Two tasks of a host that lock two mutexes in opposite order, beside `other`.
+fn deadlock<F: Future<Output = ()> + 'static>(sim: &mut Sim, other: fn() -> F) {
+    sim.client("bank", move || async move {
+        let a = Rc::new(Mutex::new(()).named("a"));
+        let b = Rc::new(Mutex::new(()).named("b"));
+        let lock_both = |first: &Rc<Mutex<()>>, second: &Rc<Mutex<()>>| {
+            let (first, second) = (first.clone(), second.clone());
+            async move {
+                let _first = first.lock().await.unwrap();
+                sleep(SECOND).await.unwrap();
+                let _second = second.lock().await.unwrap();
+            }
+        };
+        let mut group = TaskGroup::new();
+        group.spawn_named("ada", lock_both(&a, &b));
+        group.spawn_named("bob", lock_both(&b, &a));
+        group.spawn(other());
+        group.join_all().await.unwrap();
+    });
+}
+
+#[test]
+fn a_deadlock_is_told_with_its_locks_and_holders() {
+    let failure = failure(|sim| deadlock(sim, || async {}));
+    assert_eq!(failure.cause, Cause::Deadlock);
+    let waits: Vec<&str> =
+        failure.waits.lines().map(|line| line.split(" at sim/tests").next().unwrap()).collect();
+    assert_eq!(
+        waits,
+        [
+            "  deadlock: 2 tasks wait for each other, and none of them can go on",
+            "    task 2 of host `bank` `ada` waits",
+            "    task 3 of host `bank` `bob` waits",
+            "  behind them: 1 task that waits for nothing but tasks that cannot go on",
+            "    task 1 of host `bank` `bank` waits",
+        ],
+        "{failure}"
+    );
+    for part in [
+        "for mutex `b`, held by task 3 `bob` since sim/tests/sim/failures.rs:",
+        "for mutex `a`, held by task 2 `ada` since sim/tests/sim/failures.rs:",
+        "for task group made at sim/tests/sim/failures.rs:",
+    ] {
+        assert!(failure.waits.contains(part), "{part} in {failure}");
+    }
+}
+
+/// A future whose first poll is pending.
+fn pending_once(then: fn()) -> impl Future<Output = ()> {
+    let mut is_first = true;
+    poll_fn(move |_| match std::mem::take(&mut is_first) {
+        true => Poll::Pending,
+        false => Poll::Ready(then()),
+    })
+}
+
+/// The tasks of the failed world are polled again, for their waits. One of them panics then, and another one ends.
+#[test]
+fn polls_for_the_report_may_panic() {
+    let failure = failure(|sim| {
+        deadlock(sim, || async {
+            spawn(pending_once(|| panic!("this panic is part of the test"))).detach();
+            pending_once(|| ()).await;
+        });
+    });
+    assert_eq!(failure.cause, Cause::Deadlock);
+    assert!(failure.waits.contains("for mutex `b`, held by task 3 `bob`"), "{failure}");
+    assert!(failure.tasks.contains("task 5 of"), "as it was before: {failure}");
+}
+
+/// A task that never ends keeps the world alive, and does not hide the deadlock.
+#[test]
+fn a_deadlock_is_told_when_the_time_is_over() {
+    let failure = failure(|sim| {
+        sim.time_limit(60 * SECOND);
+        deadlock(sim, || async { while sleep(SECOND).await.is_ok() {} });
+    });
+    assert_eq!(failure.cause, Cause::TimeLimit(60 * SECOND));
+    assert!(failure.waits.contains("deadlock: 2 tasks wait for each other"), "{failure}");
+    assert!(failure.waits.contains("waits for tasks that may go on:"), "{failure}");
 }
 
 #[test]

@@ -75,6 +75,13 @@ fn lock_order_is_found_within_500_seeds() {
     let failure = super::found_within(500, world);
     assert_eq!(failure.cause, Cause::Deadlock);
     assert!(failure.tasks.matches("lock_order.rs:").count() >= 2, "{failure}");
+    for part in [
+        " tasks wait for each other, and none of them can go on",
+        " of host `bank` `connection` waits at sim/tests/sim/bugs/lock_order.rs:",
+        " for mutex, held by task ",
+    ] {
+        assert!(failure.waits.contains(part), "{part} in {failure}");
+    }
 }
 
 #[test]
