@@ -396,6 +396,8 @@ pub mod __macros {
 
     use super::Kernel;
 
+    #[cfg(feature = "console")]
+    pub use pikake_console::for_main::with_console;
     pub use pikake_macros::select;
     pub use pikake_sim::simulate;
     pub use pikake_task::select::BranchOrder;
@@ -409,7 +411,7 @@ pub mod __macros {
     /// Runs a program.
     #[track_caller]
     pub fn run_main<F: Future>(name: &str, future: F) -> F::Output {
-        run_on(main_kernel(name), log_after_first_step(future))
+        run_on(main_kernel(name), with_reports(future))
     }
 
     /// As `run_main`, with SIGINT and SIGTERM turned into an interruption of the main task.
@@ -419,7 +421,7 @@ pub mod __macros {
         let kernel = main_kernel(name);
         let on_signals = super::interrupt_on_signals(&kernel.handle())
             .unwrap_or_else(|error| panic!("signals cannot be handled: {error}"));
-        let outcome = kernel.try_run(log_after_first_step(future));
+        let outcome = kernel.try_run(with_reports(future));
         if let Err(super::TaskError::Panicked(panic)) = outcome {
             std::panic::resume_unwind(panic.into_payload());
         }
@@ -428,6 +430,8 @@ pub mod __macros {
             if error.is_cancelled() {
                 // The interrupted main task gave no exit code, so the process ends by the signal.
                 pikake_kernel::end_other_kernels();
+                #[cfg(feature = "console")]
+                pikake_console::for_main::end_console();
                 on_signals.end_process();
             }
             panic!("the main task gave no value: {error}")
@@ -452,6 +456,24 @@ pub mod __macros {
                 });
             });
         }
+    }
+
+    /// Calls `work`, without a console.
+    #[cfg(not(feature = "console"))]
+    pub fn with_console<R>(_: bool, work: impl FnOnce() -> R) -> R {
+        work()
+    }
+
+    /// The future, with a log from its first step on.
+    #[cfg(feature = "console")]
+    fn with_reports<F: Future>(future: F) -> impl Future<Output = F::Output> {
+        pikake_console::for_main::warn_after_first_step(log_after_first_step(future))
+    }
+
+    /// The future, with a log from its first step on.
+    #[cfg(not(feature = "console"))]
+    fn with_reports<F: Future>(future: F) -> impl Future<Output = F::Output> {
+        log_after_first_step(future)
     }
 
     #[track_caller]

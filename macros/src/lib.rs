@@ -27,7 +27,9 @@ use syn::{ItemFn, LitInt, LitStr, Signature, parse_macro_input};
 /// * `signals`: the first SIGINT or SIGTERM interrupts the main task; see
 ///   `pikake::interrupt_on_signals`;
 /// * `threads = 4`: four kernels, each on a thread of its own. The function runs on the first, the
-///   others wait for work; see `pikake::other_kernels` and `pikake::on_kernels`. Zero is a panic.
+///   others wait for work; see `pikake::other_kernels` and `pikake::on_kernels`. Zero is a panic;
+/// * `console`: the program `pikake` can look into the process, and SIGUSR1 and SIGQUIT write what it shows to
+///   standard error; see `pikake::console`.
 ///
 /// # Examples
 ///
@@ -229,6 +231,7 @@ struct Options {
     owns_process: bool,
     threads: Option<syn::Expr>,
     signals: bool,
+    console: bool,
 }
 
 impl Options {
@@ -244,9 +247,18 @@ impl Options {
             self.threads = Some(meta.value()?.parse()?);
             return Ok(());
         }
+        if meta.path.is_ident("console") {
+            if !cfg!(feature = "console") {
+                return Err(
+                    meta.error("the option `console` needs the feature `console` of pikake")
+                );
+            }
+            self.console = true;
+            return Ok(());
+        }
         if !meta.path.is_ident("signals") {
-            let message = "this attribute has only the options `name = \"…\"`, `signals` and \
-                           `threads = …`";
+            let message = "this attribute has only the options `name = \"…\"`, `signals`, `console` \
+                           and `threads = …`";
             return Err(meta.error(message));
         }
         if !cfg!(feature = "signals") {
@@ -285,6 +297,13 @@ fn rewrite(function: ItemFn, options: &Options) -> syn::Result<Tokens> {
     let run = match &options.threads {
         Some(threads) => quote!(::pikake::__macros::with_threads(#threads, || #run)),
         None => run,
+    };
+    let run = match options.owns_process {
+        true => {
+            let console = options.console;
+            quote!(::pikake::__macros::with_console(#console, || #run))
+        }
+        false => run,
     };
     Ok(quote! {
         #(#attrs)*

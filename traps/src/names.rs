@@ -18,6 +18,11 @@ impl KernelId {
         assert!(id != 0 && id != Self::FINISHED.0, "a process makes fewer than 2^32 kernels");
         Self(id)
     }
+
+    /// The number of the kernel in its process: 1 for the first kernel.
+    pub fn number(self) -> u32 {
+        self.0
+    }
 }
 
 impl fmt::Display for KernelId {

@@ -8,9 +8,17 @@
 
 pub mod answer;
 pub mod client;
+#[doc(hidden)]
+pub mod for_main;
 pub mod model;
+mod observed;
 pub mod page;
 pub mod place;
 pub mod protocol;
+mod server;
+mod socket_file;
+mod system;
 pub mod text;
 pub mod trace;
+
+pub use server::{Builder, Console};

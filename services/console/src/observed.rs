@@ -1,0 +1,277 @@
+//! The kernels of the process, as the console's thread asks them.
+//!
+//! The console sends a closure to a kernel, which calls it between two steps. A kernel with 100,000 tasks is asked for
+//! a page at a time, so it steps its tasks in between. A kernel that does not answer within [`ANSWER_WITHIN`] is stuck
+//! in a step, or nobody runs it.
+//!
+//! A look at waits takes two closures. The first one has each task of a page polled once more
+//! ([`TaskRef::inspect`]), and the second one reads what the polls have left. The references to the tasks travel with
+//! the console's thread meanwhile, in a [`Bound`].
+
+use std::panic::Location;
+use std::rc::Rc;
+use std::time::{Duration, Instant};
+
+use pikake_kernel::inspect::{KernelView, TaskFigures, TaskPage, task_figures, tasks_from};
+use pikake_traps::{
+    Bound, Replied, Reply, SeenWait, TaskId, TaskRef, future_wait, sleep, timeout_after,
+};
+
+use crate::model::{self, State, TaskKey, Wait};
+
+/// The time after which a kernel counts as one that does not answer. Longer than a step that is no mistake, and short
+/// enough to wait for at a terminal.
+pub(crate) const ANSWER_WITHIN: Duration = Duration::from_millis(250);
+
+/// The number of tasks that one closure lists: the kernel stops for less than a millisecond.
+const PAGE: usize = 1_000;
+
+/// The number of tasks that the kernel polls once more for one closure. A poll takes longer than a listing.
+const INSPECTED_PAGE: usize = 200;
+
+/// The number of tasks that one closure compares with a number.
+const SEARCHED_PAGE: usize = 5_000;
+
+/// The pauses between two closures that read the waits, if the kernel has not stepped all tasks of the page.
+const READ_AGAIN: Duration = Duration::from_micros(200);
+
+/// The number of closures that read the waits of one page. A task that yields in a loop is always ready.
+const READINGS: usize = 10;
+
+/// The largest number of waits of one task that are told.
+const WAITS_OF_TASK: usize = 1_000;
+
+/// The kernel did not answer in time, or it has ended.
+#[derive(Debug)]
+pub(crate) struct Silent;
+
+/// A task, as a closure on its kernel's thread has seen it.
+#[derive(Clone, Debug)]
+pub(crate) struct SeenTask {
+    pub(crate) id: TaskId,
+    name: Box<str>,
+    parent: Option<TaskId>,
+    state: State,
+    figures: Option<TaskFigures>,
+    spawned_at: &'static Location<'static>,
+    future: (&'static str, usize),
+    cancelled: Option<Box<str>>,
+    pub(crate) waits: Vec<SeenWait>,
+}
+
+impl SeenTask {
+    /// Looks at a task, without its waits. On its kernel's thread.
+    fn of(task: &TaskRef) -> Self {
+        let state = match (task.was_stepped(), task.is_ready()) {
+            (false, _) => State::New,
+            (true, true) => State::Ready,
+            (true, false) => State::Waiting,
+        };
+        let reason = |why: pikake_traps::Interrupted| why.reason().unwrap_or_default().into();
+        Self {
+            id: task.id(),
+            name: task.name().into(),
+            parent: task.parent(),
+            state,
+            figures: task_figures(task),
+            spawned_at: task.spawned_at(),
+            future: task.future_type(),
+            cancelled: task.cancelled().map(reason),
+            waits: Vec::new(),
+        }
+    }
+
+    /// The task for a client.
+    pub(crate) fn to_model(&self, kernel: u32) -> model::Task {
+        let key = |task: TaskId| TaskKey { kernel, task: task.0 };
+        let figures = self.figures.unwrap_or_default();
+        model::Task {
+            id: key(self.id),
+            name: self.name.to_string(),
+            parent: self.parent.map(key),
+            state: self.state,
+            since: self.figures.map(|figures| nanoseconds(figures.since)),
+            steps: figures.steps,
+            busy: nanoseconds(figures.busy),
+            longest: nanoseconds(figures.longest),
+            spawned_at: self.spawned_at.to_string(),
+            future: self.future.0.to_owned(),
+            bytes: self.future.1 as u64,
+            cancelled: self.cancelled.as_deref().map(str::to_owned),
+            waits: waits_to_model(&self.waits, kernel),
+        }
+    }
+}
+
+/// The waits of a task for a client. The last one stands for those that are too many.
+fn waits_to_model(waits: &[SeenWait], kernel: u32) -> Vec<Wait> {
+    let mut shown: Vec<Wait> =
+        waits.iter().take(WAITS_OF_TASK).map(|wait| wait_to_model(wait, kernel)).collect();
+    let rest = waits.len() - shown.len();
+    if rest > 0 {
+        shown.push(further_waits(rest));
+    }
+    shown
+}
+
+/// An entry that stands for waits which are too many for a client.
+pub(crate) fn further_waits(count: usize) -> Wait {
+    let about = Some(format!("{count} further waits"));
+    Wait { trap: "more".into(), place: String::new(), about, owners: vec![], scopes: vec![] }
+}
+
+fn wait_to_model(wait: &SeenWait, _kernel: u32) -> Wait {
+    Wait {
+        trap: wait.trap.name().to_owned(),
+        place: wait.place.to_string(),
+        about: wait.about.as_ref().map(|about| about.text().to_owned()),
+        owners: Vec::new(),
+        scopes: Vec::new(),
+    }
+}
+
+/// A length for a client.
+pub(crate) fn nanoseconds(length: Duration) -> u64 {
+    u64::try_from(length.as_nanos()).unwrap_or(u64::MAX)
+}
+
+/// Some tasks of a kernel, and the index where the next ones begin.
+#[derive(Debug)]
+pub(crate) struct Page {
+    pub(crate) tasks: Vec<SeenTask>,
+    pub(crate) next: Option<u32>,
+}
+
+/// Sends a closure to a kernel, and returns the future of its answer. The kernel leaves the closure out if nobody waits
+/// for the answer any more.
+pub(crate) fn send<T, W>(kernel: &KernelView, work: W) -> Replied<T>
+where
+    T: Send + 'static,
+    W: FnOnce() -> T + Send + 'static,
+{
+    let (reply, replied) = Reply::channel();
+    // A kernel that has ended drops the closure, which ends the wait for the reply.
+    let _ = kernel.handle().call_there(Box::new(move || {
+        if reply.is_awaited() {
+            reply.send(work());
+        }
+    }));
+    replied
+}
+
+/// Waits for the answer of a kernel that was asked at this moment.
+pub(crate) async fn answer_since<T>(asked: Instant, replied: Replied<T>) -> Result<T, Silent> {
+    let rest = ANSWER_WITHIN.saturating_sub(asked.elapsed());
+    match timeout_after(rest, future_wait(replied)).await {
+        Ok(Ok(Some(answer))) => Ok(answer),
+        _ => Err(Silent),
+    }
+}
+
+/// Has a kernel call a closure.
+pub(crate) async fn ask<T, W>(kernel: &KernelView, work: W) -> Result<T, Silent>
+where
+    T: Send + 'static,
+    W: FnOnce() -> T + Send + 'static,
+{
+    answer_since(Instant::now(), send(kernel, work)).await
+}
+
+/// Lists some tasks, each with the last wait of those that it polls itself.
+pub(crate) async fn list(kernel: &KernelView, index: u32) -> Result<Page, Silent> {
+    let look = move || {
+        let TaskPage { tasks, next } = tasks_from(index, PAGE);
+        let tasks =
+            tasks.iter().map(|task| SeenTask { waits: last_wait(task), ..SeenTask::of(task) });
+        Page { tasks: tasks.collect(), next }
+    };
+    ask(kernel, look).await
+}
+
+fn last_wait(task: &TaskRef) -> Vec<SeenWait> {
+    // Not that of a step in the future.
+    if task.is_ready() { Vec::new() } else { task.seen_waits() }
+}
+
+/// Lists some tasks with all waits, after one more poll of each.
+pub(crate) async fn list_with_waits(kernel: &KernelView, index: u32) -> Result<Page, Silent> {
+    let look = move || {
+        let TaskPage { tasks, next } = tasks_from(index, INSPECTED_PAGE);
+        (inspect(tasks), next)
+    };
+    let ((tasks, references), next) = ask(kernel, look).await?;
+    let tasks = read_waits(kernel, tasks, references).await?;
+    Ok(Page { tasks, next })
+}
+
+/// References to tasks, on their way through the console's thread.
+type References = Bound<Vec<TaskRef>>;
+
+/// Looks at tasks, and has each of them polled once more.
+fn inspect(tasks: Vec<TaskRef>) -> (Vec<SeenTask>, References) {
+    let seen = tasks.iter().map(SeenTask::of).collect();
+    tasks.iter().for_each(TaskRef::inspect);
+    (seen, Bound::new(tasks))
+}
+
+/// Reads the waits of tasks, when the kernel has polled them.
+async fn read_waits(
+    kernel: &KernelView,
+    mut tasks: Vec<SeenTask>,
+    mut references: References,
+) -> Result<Vec<SeenTask>, Silent> {
+    for reading in 1.. {
+        let is_last = reading == READINGS;
+        let read = move || {
+            let is_polled = |task: &TaskRef| task.is_ended() || !task.is_ready();
+            if !is_last && !references.get().iter().all(is_polled) {
+                return Err(references);
+            }
+            let waits_of = |task: &TaskRef| if task.is_ended() { None } else { Some(waits(task)) };
+            Ok(references.get().iter().map(waits_of).collect::<Vec<_>>())
+        };
+        match ask(kernel, read).await? {
+            Ok(waits) => {
+                let with_waits = tasks.iter_mut().zip(waits);
+                with_waits.for_each(|(task, waits)| task.waits = waits.unwrap_or_default());
+                break;
+            }
+            Err(not_yet) => references = not_yet,
+        }
+        sleep(READ_AGAIN).await.map_err(|_| Silent)?;
+    }
+    Ok(tasks)
+}
+
+/// All waits of a task.
+fn waits(task: &TaskRef) -> Vec<SeenWait> {
+    task.seen_waits()
+}
+
+/// Looks at one task with all waits. `None` if there is no such task.
+pub(crate) async fn look_at(kernel: &KernelView, task: TaskId) -> Result<Option<SeenTask>, Silent> {
+    let Some(found) = find(kernel, task).await? else { return Ok(None) };
+    let (tasks, references) = ask(kernel, move || inspect(found.into_inner())).await?;
+    Ok(read_waits(kernel, tasks, references).await?.pop())
+}
+
+/// Finds a task by its number.
+pub(crate) async fn find(kernel: &KernelView, id: TaskId) -> Result<Option<References>, Silent> {
+    let mut next = Some(0);
+    while let Some(index) = next {
+        let search = move || {
+            let TaskPage { tasks, next } = tasks_from(index, SEARCHED_PAGE);
+            let found = tasks.into_iter().find(|task| task.id() == id);
+            (found.map(|task| Bound::new(vec![task])), next)
+        };
+        let (found, after) = ask(kernel, search).await?;
+        if found.is_some() {
+            return Ok(found);
+        }
+        next = after;
+    }
+    Ok(None)
+}
+
+/// What was seen of a kernel's tasks when it last answered.
+pub(crate) type Look = Rc<Vec<SeenTask>>;

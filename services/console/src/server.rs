@@ -1,0 +1,296 @@
+//! The console of this process: a thread with a kernel of its own, which answers clients.
+//!
+//! Each client has a task there. The thread asks the other kernels by closures, and never waits for one longer than
+//! [`ANSWER_WITHIN`](crate::observed::ANSWER_WITHIN). So the console answers while the program is stuck.
+//!
+//! A fork has no such thread, and serves nobody. A client of the fork's socket, which is that of the process before,
+//! gets no answer.
+
+use std::cell::{Cell, RefCell};
+use std::collections::BTreeMap;
+use std::env;
+use std::fmt;
+use std::future::pending;
+use std::io::{self, Write};
+use std::os::unix::net::{UnixListener, UnixStream};
+use std::path::{Path, PathBuf};
+use std::process;
+use std::rc::Rc;
+use std::sync::mpsc::{self, Receiver, Sender};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use pikake_kernel::Kernel;
+use pikake_kernel::inspect::{KernelView, kernels, record_steps};
+use pikake_traps::{self as task, Interrupted, KernelHandle, KernelId, blocking, future_wait};
+use signal_hook::consts::{SIGQUIT, SIGUSR1};
+use signal_hook::low_level::pipe;
+
+use crate::model::Process;
+use crate::observed::{Look, nanoseconds};
+use crate::protocol::VERSION;
+use crate::socket_file::{SocketFile, listen};
+use crate::system::System;
+
+mod accept;
+mod answers;
+mod connection;
+
+/// The name of the thread. Linux shows fifteen bytes of a name.
+const THREAD: &str = "pikake-console";
+
+/// The time that the thread may take to end.
+const END_WITHIN: Duration = Duration::from_secs(1);
+
+/// A console of this process, until it is dropped.
+///
+/// # Examples
+///
+/// ```
+/// use pikake::console::Console;
+/// use pikake::console::client::{Client, TIMEOUT};
+/// use pikake::console::protocol::Request;
+///
+/// let console = Console::start()?;
+/// let mut client = Client::connect_to(console.path().unwrap(), TIMEOUT)?;
+/// let answer = client.ask(&Request::Kernels)?;
+/// assert!(answer.is_empty(), "no kernel runs yet");
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+#[must_use = "the drop ends the console"]
+pub struct Console {
+    /// Removed before the thread ends.
+    file: Option<SocketFile>,
+    handle: KernelHandle,
+    /// Disconnected at the end of the thread.
+    ended: Receiver<()>,
+    pid: u32,
+}
+
+impl Console {
+    /// Starts a console with its socket in the folder of the user; see [`place`](crate::place).
+    ///
+    /// # Errors
+    ///
+    /// The socket cannot be made, as on a full disk. The process is out of threads or descriptors.
+    pub fn start() -> io::Result<Self> {
+        Self::builder().start()
+    }
+
+    /// A builder of a console with other settings.
+    pub fn builder() -> Builder {
+        Builder::default()
+    }
+
+    /// The path of the socket.
+    pub fn path(&self) -> Option<&Path> {
+        self.file.as_ref().map(SocketFile::path)
+    }
+}
+
+/// The settings of a [`Console`].
+///
+/// # Examples
+///
+/// ```
+/// use pikake::console::Console;
+///
+/// # let folder = tempfile::tempdir()?;
+/// # let path = folder.path().join("app.sock");
+/// let console = Console::builder().path(&path).start()?;
+/// assert_eq!(console.path(), Some(path.as_path()));
+/// # Ok::<(), std::io::Error>(())
+/// ```
+#[derive(Clone, Debug, Default)]
+#[must_use = "a builder does nothing until `start` is called"]
+pub struct Builder {
+    path: Option<PathBuf>,
+    signals: bool,
+}
+
+impl Builder {
+    /// The path of the socket. By default, the socket is in the folder of the user.
+    pub fn path(mut self, path: impl Into<PathBuf>) -> Self {
+        self.path = Some(path.into());
+        self
+    }
+
+    /// Has SIGUSR1 and SIGQUIT write all tasks with their waits, and the figures, to standard error, instead of ending
+    /// the process.
+    pub fn dump_on_signals(mut self) -> Self {
+        self.signals = true;
+        self
+    }
+
+    /// Starts the console.
+    ///
+    /// # Errors
+    ///
+    /// The socket cannot be made, as on a full disk, or because there is another file or a socket in use at its path.
+    /// The process is out of threads or descriptors.
+    pub fn start(self) -> io::Result<Console> {
+        let socket = listen(self.path.as_deref())?;
+        self.serve(Some(socket))
+    }
+
+    /// Starts the console. If the socket cannot be made, and signals have dumps, starts a console without a socket.
+    pub(crate) fn start_for_main(self) -> (Option<Console>, Option<io::Error>) {
+        let (socket, error) = match listen(self.path.as_deref()) {
+            Ok(socket) => (Some(socket), None),
+            Err(error) => (None, Some(error)),
+        };
+        if socket.is_none() && !self.signals {
+            return (None, error);
+        }
+        match self.serve(socket) {
+            Ok(console) => (Some(console), error),
+            Err(error) => (None, Some(error)),
+        }
+    }
+
+    fn serve(self, socket: Option<(UnixListener, SocketFile)>) -> io::Result<Console> {
+        record_steps();
+        let (listener, file) = socket.unzip();
+        let signals = if self.signals { Some(signals()?) } else { None };
+        let (sender, receiver) = mpsc::channel();
+        let (alive, ended) = mpsc::channel();
+        let work = move || {
+            let _alive: Sender<()> = alive;
+            run(listener, signals, &sender);
+        };
+        thread::Builder::new().name(THREAD.into()).spawn(work)?;
+        let handle = receiver.recv().unwrap_or_else(|_| Err(io::ErrorKind::BrokenPipe.into()))?;
+        Ok(Console { file, handle, ended, pid: process::id() })
+    }
+}
+
+/// A pipe that has a byte for each signal which asks for a dump.
+fn signals() -> io::Result<UnixStream> {
+    let (read, write) = UnixStream::pair()?;
+    pipe::register(SIGUSR1, write.try_clone()?)?;
+    pipe::register(SIGQUIT, write)?;
+    Ok(read)
+}
+
+impl Drop for Console {
+    fn drop(&mut self) {
+        // A fork has the value, and not the thread.
+        if self.pid == process::id() && self.handle.shutdown().is_ok() {
+            self.file = None;
+            let _ = self.ended.recv_timeout(END_WITHIN);
+        }
+    }
+}
+
+impl fmt::Debug for Console {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Console").field("path", &self.path()).finish_non_exhaustive()
+    }
+}
+
+/// The thread.
+fn run(
+    listener: Option<UnixListener>,
+    signals: Option<UnixStream>,
+    ready: &Sender<io::Result<KernelHandle>>,
+) {
+    // A long step of the console is no concern of the program.
+    let builder = Kernel::builder().name("console").long_step(None).shutdown_grace(END_WITHIN / 2);
+    let kernel = match builder.build() {
+        Ok(kernel) => kernel,
+        Err(error) => return drop(ready.send(Err(error))),
+    };
+    if ready.send(Ok(kernel.handle())).is_ok() {
+        let server = Rc::new(Server::new(kernel.handle().id()));
+        // The shutdown of the kernel cancels the main task.
+        drop(kernel.try_run(serve(server, listener, signals)));
+    }
+    kernel.shutdown();
+}
+
+async fn serve(
+    server: Rc<Server>,
+    listener: Option<UnixListener>,
+    signals: Option<UnixStream>,
+) -> Result<(), Interrupted> {
+    if let Some(signals) = signals {
+        let server = server.clone();
+        let dumps = async move {
+            if let Err(error) = dump_on_bytes(&server, signals).await {
+                tracing::debug!(%error, "the console waits for no more signals");
+            }
+        };
+        task::Builder::new().name("signals").spawn(dumps).detach();
+    }
+    if let Some(listener) = listener {
+        if let Err(error) = accept::accept_all(&server, listener).await {
+            if pikake_net::interruption(&error).is_none() {
+                tracing::warn!(%error, "the console accepts no more clients");
+            }
+        }
+    }
+    future_wait(pending()).await
+}
+
+/// Writes a dump for the signals of each moment.
+async fn dump_on_bytes(server: &Rc<Server>, signals: UnixStream) -> io::Result<()> {
+    let signals = pikake_net::UnixStream::from_std(signals)?;
+    let mut bytes = [0; 64];
+    while signals.read(&mut bytes).await? > 0 {
+        let text = answers::dump(server).await;
+        // A pipe that nobody reads holds up this thread alone.
+        let written = blocking(move || io::stderr().lock().write_all(text.as_bytes())).await;
+        if let Err(error) = written {
+            tracing::debug!(%error, "a dump was not written");
+        }
+    }
+    Ok(())
+}
+
+/// What the tasks of the console's kernel share.
+struct Server {
+    /// The console's own kernel, which is not shown.
+    own: KernelId,
+    began: Instant,
+    system: RefCell<System>,
+    /// By the number of the kernel.
+    looks: RefCell<BTreeMap<u32, (Instant, Look)>>,
+    clients: Cell<usize>,
+    spare: accept::Spare,
+}
+
+impl Server {
+    fn new(own: KernelId) -> Self {
+        Self {
+            own,
+            began: Instant::now(),
+            system: RefCell::new(System::open()),
+            looks: RefCell::default(),
+            clients: Cell::new(0),
+            spare: accept::Spare::default(),
+        }
+    }
+
+    /// The process, as it introduces itself.
+    fn process(&self) -> Process {
+        let program = env::current_exe().unwrap_or_default();
+        let program = program.file_name().unwrap_or_default().to_string_lossy().into_owned();
+        Process {
+            pid: process::id(),
+            program,
+            pikake: env!("CARGO_PKG_VERSION").to_owned(),
+            protocol: VERSION,
+            age: nanoseconds(self.began.elapsed()),
+        }
+    }
+
+    /// The kernels of the program.
+    fn kernels(&self) -> Vec<KernelView> {
+        let mut kernels = kernels();
+        kernels.retain(|kernel| kernel.id() != self.own);
+        let mut looks = self.looks.borrow_mut();
+        looks.retain(|id, _| kernels.iter().any(|kernel| kernel.id().number() == *id));
+        drop(looks);
+        kernels
+    }
+}

@@ -1,0 +1,397 @@
+//! The answers to requests.
+
+use std::io;
+use std::rc::Rc;
+use std::time::{Duration, Instant};
+
+use pikake_kernel::inspect::{KernelView, kernel_figures};
+use pikake_traps::{Interrupted, Replied, TaskId, sleep};
+
+use super::Server;
+use crate::model::{self, KernelStats, State, Step, Task, TaskKey};
+use crate::observed::{
+    self, Look, SeenTask, Silent, ask, find, list, list_with_waits, look_at, nanoseconds,
+};
+use crate::protocol::{Part, Request};
+
+/// The number of tasks in a frame: less than the limit of a frame has room for, usually by far.
+const TASKS_IN_FRAME: usize = 250;
+
+/// The time in which a task that was asked to end may end, before the client is told that it has not.
+const END_WITHIN: Duration = Duration::from_secs(1);
+
+/// The pause between two looks at such a task.
+const LOOK_AGAIN: Duration = Duration::from_millis(10);
+
+/// The longest time for which steps are traced or profiled.
+const LONGEST: Duration = Duration::from_secs(3_600);
+
+/// Why there is no complete answer.
+pub(super) enum Trouble {
+    /// The request failed, for this reason.
+    Failed(String),
+    /// The client has gone.
+    Lost(#[expect(dead_code, reason = "shown by a debugger")] io::Error),
+}
+
+impl From<io::Error> for Trouble {
+    fn from(error: io::Error) -> Self {
+        Self::Lost(error)
+    }
+}
+
+fn refused<T>(why: impl Into<String>) -> Result<T, Trouble> {
+    Err(Trouble::Failed(why.into()))
+}
+
+/// Takes the parts of an answer.
+pub(super) trait Sink {
+    async fn part(&self, part: Part) -> io::Result<()>;
+}
+
+/// Answers a request, but for the part that says that the answer is complete.
+pub(super) async fn answer(
+    server: &Server,
+    request: &Request,
+    to: &impl Sink,
+) -> Result<(), Trouble> {
+    match request {
+        Request::Kernels => {
+            for (_, shown) in ping(server).await {
+                to.part(Part::Kernel(shown)).await?;
+            }
+            Ok(())
+        }
+        Request::Tasks { waits: false } => tasks(server, false, to).await,
+        Request::Tasks { waits: true } => tasks(server, true, to).await,
+        Request::Waits => {
+            tasks(server, true, to).await?;
+            refused("the graph of waits is not there yet")
+        }
+        Request::Task { task } => {
+            let kernel = kernel_of(server, *task)?;
+            match look_at(&kernel, TaskId(task.task)).await {
+                Ok(Some(seen)) => {
+                    to.part(Part::Tasks(vec![seen.to_model(task.kernel)])).await?;
+                    Ok(())
+                }
+                Ok(None) => refused(no_such_task(*task)),
+                Err(Silent) => silent_task(server, &kernel, *task, to).await,
+            }
+        }
+        Request::Stats => stats(server, to).await,
+        Request::Cancel { task, reason } => end(server, *task, Some(reason), to).await,
+        Request::Abort { task } => end(server, *task, None, to).await,
+        Request::Trace { seconds } => {
+            check_length(seconds.unwrap_or_default())?;
+            refused("traces are not there yet")
+        }
+        Request::Profile { seconds } => {
+            check_length(*seconds)?;
+            refused("profiles are not there yet")
+        }
+        Request::Blocked => refused("stacks are not there yet"),
+        // The connection's own.
+        Request::Time => Ok(()),
+    }
+}
+
+fn check_length(seconds: f64) -> Result<Duration, Trouble> {
+    match Duration::try_from_secs_f64(seconds) {
+        Ok(length) if length <= LONGEST => Ok(length),
+        _ => refused(format!("{seconds} seconds: give a length of 0 to {}", LONGEST.as_secs())),
+    }
+}
+
+/// Asks all kernels at once whether they answer.
+async fn ping(server: &Server) -> Vec<(KernelView, model::Kernel)> {
+    let kernels = server.kernels();
+    let asked: Vec<Replied<()>> =
+        kernels.iter().map(|kernel| observed::send(kernel, || ())).collect();
+    let began = Instant::now();
+    let mut answered = Vec::new();
+    for (kernel, asked) in kernels.into_iter().zip(asked) {
+        let answer = observed::answer_since(began, asked).await;
+        let shown = show(server, &kernel, answer.is_ok());
+        answered.push((kernel, shown));
+    }
+    answered
+}
+
+/// A kernel for a client, and what the watchdog knows of it if it does not answer.
+fn show(server: &Server, kernel: &KernelView, answers: bool) -> model::Kernel {
+    let id = kernel.id().number();
+    let mut shown = model::Kernel {
+        id,
+        thread: kernel.thread_name(),
+        tid: kernel.tid(),
+        stuck: None,
+        stale: None,
+    };
+    if !answers {
+        let since = server.looks.borrow().get(&id).map_or(server.began, |(at, _)| *at);
+        shown.stale = Some(nanoseconds(since.elapsed()));
+        shown.stuck = kernel.current_step().map(|step| Step {
+            task: TaskKey { kernel: id, task: step.task.0 },
+            name: step.name.into(),
+            spawned_at: step.spawned_at.to_string(),
+            lasts: nanoseconds(step.lasts),
+        });
+    }
+    shown
+}
+
+/// All tasks of all kernels.
+async fn tasks(server: &Server, waits: bool, to: &impl Sink) -> Result<(), Trouble> {
+    for (kernel, shown) in ping(server).await {
+        let answers = shown.stale.is_none();
+        let id = shown.id;
+        let stuck = shown.stuck.clone();
+        to.part(Part::Kernel(shown)).await?;
+        if !answers {
+            earlier_tasks(server, id, stuck.as_ref(), to).await?;
+            continue;
+        }
+        let mut look = Vec::new();
+        let mut next = Some(0);
+        while let Some(index) = next {
+            let page = match waits {
+                true => list_with_waits(&kernel, index).await,
+                false => list(&kernel, index).await,
+            };
+            let Ok(page) = page else {
+                // The kernel is stuck since the first look.
+                to.part(Part::Kernel(show(server, &kernel, false))).await?;
+                break;
+            };
+            send_tasks(id, &page.tasks, to).await?;
+            look.extend(page.tasks);
+            next = page.next;
+        }
+        if next.is_none() {
+            let look: Look = Rc::new(look);
+            server.looks.borrow_mut().insert(id, (Instant::now(), look));
+        }
+    }
+    Ok(())
+}
+
+async fn send_tasks(kernel: u32, tasks: &[SeenTask], to: &impl Sink) -> io::Result<()> {
+    for tasks in tasks.chunks(TASKS_IN_FRAME) {
+        let tasks = tasks.iter().map(|task| task.to_model(kernel)).collect();
+        to.part(Part::Tasks(tasks)).await?;
+    }
+    Ok(())
+}
+
+/// The tasks of a kernel that does not answer: those of the last look, and the one that is being stepped.
+async fn earlier_tasks(
+    server: &Server,
+    kernel: u32,
+    stuck: Option<&Step>,
+    to: &impl Sink,
+) -> Result<(), Trouble> {
+    let look = server.looks.borrow().get(&kernel).map(|(_, look)| look.clone());
+    let look = look.unwrap_or_default();
+    let mut running = stuck.map(|step| running(&look, step));
+    for tasks in look.chunks(TASKS_IN_FRAME) {
+        let mut tasks: Vec<Task> = tasks.iter().map(|task| task.to_model(kernel)).collect();
+        for task in &mut tasks {
+            if running.as_ref().is_some_and(|running| running.id == task.id) {
+                *task = running.take().expect("this is some");
+            }
+        }
+        to.part(Part::Tasks(tasks)).await?;
+    }
+    if let Some(task) = running {
+        to.part(Part::Tasks(vec![task])).await?;
+    }
+    Ok(())
+}
+
+/// The task of a step that lasts.
+fn running(look: &[SeenTask], step: &Step) -> Task {
+    let known = look.iter().find(|task| task.id.0 == step.task.task);
+    let known = known.map(|task| task.to_model(step.task.kernel));
+    let unknown = || Task {
+        id: step.task,
+        name: step.name.clone(),
+        parent: None,
+        state: State::Running,
+        since: None,
+        steps: 0,
+        busy: 0,
+        longest: 0,
+        spawned_at: step.spawned_at.clone(),
+        future: String::new(),
+        bytes: 0,
+        cancelled: None,
+        waits: Vec::new(),
+    };
+    let known = known.unwrap_or_else(unknown);
+    Task { state: State::Running, since: None, waits: Vec::new(), ..known }
+}
+
+/// One task of a kernel that does not answer.
+async fn silent_task(
+    server: &Server,
+    kernel: &KernelView,
+    task: TaskKey,
+    to: &impl Sink,
+) -> Result<(), Trouble> {
+    let shown = show(server, kernel, false);
+    let look = server.looks.borrow().get(&task.kernel).map(|(_, look)| look.clone());
+    let look = look.unwrap_or_default();
+    let known = match &shown.stuck {
+        Some(step) if step.task == task => Some(running(&look, step)),
+        _ => look.iter().find(|seen| seen.id.0 == task.task).map(|seen| seen.to_model(task.kernel)),
+    };
+    match known {
+        Some(known) => {
+            to.part(Part::Kernel(shown)).await?;
+            to.part(Part::Tasks(vec![known])).await?;
+            Ok(())
+        }
+        None => refused(no_answer(&shown)),
+    }
+}
+
+fn no_such_task(task: TaskKey) -> String {
+    format!("there is no task {task}: it has ended, or there never was one")
+}
+
+/// Says why a kernel does not answer.
+fn no_answer(kernel: &model::Kernel) -> String {
+    match &kernel.stuck {
+        Some(step) => format!(
+            "kernel {} does not answer: it is in a step of task {}{} for {:.1?}, which was spawned at {}",
+            kernel.id,
+            step.task,
+            if step.name.is_empty() { String::new() } else { format!(" `{}`", step.name) },
+            Duration::from_nanos(step.lasts),
+            step.spawned_at
+        ),
+        None => format!("kernel {} does not answer: the program does not run it", kernel.id),
+    }
+}
+
+/// The kernel of a task.
+fn kernel_of(server: &Server, task: TaskKey) -> Result<KernelView, Trouble> {
+    let found = server.kernels().into_iter().find(|kernel| kernel.id().number() == task.kernel);
+    found.map_or_else(|| refused(format!("there is no kernel {}", task.kernel)), Ok)
+}
+
+/// Asks a task to end, or drops its future, and looks what becomes of it.
+async fn end(
+    server: &Server,
+    task: TaskKey,
+    cancel: Option<&String>,
+    to: &impl Sink,
+) -> Result<(), Trouble> {
+    let kernel = kernel_of(server, task)?;
+    let silent = |Silent| Trouble::Failed(no_answer(&show(server, &kernel, false)));
+    let Some(mut found) = find(&kernel, TaskId(task.task)).await.map_err(silent)? else {
+        return refused(no_such_task(task));
+    };
+    let cancel = cancel.cloned();
+    found = ask(&kernel, move || {
+        let task = &found.get()[0];
+        match cancel {
+            Some(reason) => task.request_cancel(Interrupted::cancelled(&reason)),
+            None => task.request_abort(Interrupted::cancelled("aborted by the console")),
+        }
+        found
+    })
+    .await
+    .map_err(silent)?;
+    let asked = Instant::now();
+    while asked.elapsed() < END_WITHIN {
+        let look = move || {
+            let is_ended = found.get()[0].is_ended();
+            (found, is_ended)
+        };
+        let is_ended;
+        (found, is_ended) = ask(&kernel, look).await.map_err(silent)?;
+        if is_ended {
+            to.part(Part::Ended(true, "ended".into())).await?;
+            return Ok(());
+        }
+        if sleep(LOOK_AGAIN).await.is_err() {
+            return refused("the console ends");
+        }
+    }
+    let text = match look_at(&kernel, TaskId(task.task)).await.map_err(silent)? {
+        Some(seen) => format!("still running: {}", what_it_does(&seen.to_model(task.kernel))),
+        None => "ended".into(),
+    };
+    to.part(Part::Ended(text == "ended", text)).await?;
+    Ok(())
+}
+
+/// What a task does, in words.
+fn what_it_does(task: &Task) -> String {
+    match task.waits.as_slice() {
+        [] => match task.state {
+            State::New => "it was never stepped".into(),
+            State::Ready => "it is ready for its next step".into(),
+            State::Running => "it is being stepped".into(),
+            State::Waiting => "it waits for a foreign future".into(),
+        },
+        [first, rest @ ..] => {
+            let about = first.about.as_deref().unwrap_or(&first.trap);
+            let more = if rest.is_empty() {
+                String::new()
+            } else {
+                format!(", and {} waits more", rest.len())
+            };
+            let is_shielded = first.scopes.iter().any(|scope| scope.left.is_none());
+            let shield = if is_shielded { ", inside a shield" } else { "" };
+            format!("it waits for {about} at {}{shield}{more}", first.place)
+        }
+    }
+}
+
+async fn stats(server: &Server, to: &impl Sink) -> Result<(), Trouble> {
+    let process = server.system.borrow_mut().stats();
+    to.part(Part::Process(process)).await?;
+    for (kernel, shown) in ping(server).await {
+        let figures = match shown.stale {
+            None => ask(&kernel, kernel_figures).await,
+            Some(_) => Err(Silent),
+        };
+        match figures {
+            Ok(figures) => {
+                to.part(Part::Stats(kernel_stats(shown.id, figures))).await?;
+            }
+            Err(Silent) => to.part(Part::Kernel(show(server, &kernel, false))).await?,
+        }
+    }
+    Ok(())
+}
+
+fn kernel_stats(kernel: u32, figures: pikake_kernel::inspect::KernelFigures) -> KernelStats {
+    KernelStats {
+        kernel,
+        tasks: figures.tasks as u64,
+        ready: figures.ready as u64,
+        spawned: figures.spawned,
+        future_bytes: 0,
+        timers: figures.timers as u64,
+        waiters: figures.waiters as u64,
+        sockets: figures.sockets as u64,
+        threads: figures.busy_threads as u64,
+        idle_threads: figures.idle_threads as u64,
+        queued_closures: figures.queued_closures as u64,
+        steps: figures.steps,
+        polls: figures.polls,
+        messages: figures.messages,
+        longest_step: nanoseconds(figures.longest_step),
+        lateness: figures.lateness,
+    }
+}
+
+/// Everything that the console knows, in words.
+pub(super) async fn dump(server: &Server) -> String {
+    let _ = server;
+    String::new()
+}
