@@ -13,11 +13,14 @@ use std::rc::Rc;
 use std::time::{Duration, Instant};
 
 use pikake_kernel::inspect::{KernelView, TaskFigures, TaskPage, task_figures, tasks_from};
+use pikake_kernel::wait_graph::{GraphTask, GraphWait};
+use pikake_time::{Rate, Ticks};
 use pikake_traps::{
-    Bound, Replied, Reply, SeenWait, TaskId, TaskRef, future_wait, sleep, timeout_after,
+    Bound, Replied, Reply, SeenScope, SeenWait, TaskId, TaskRef, clock_rate, future_wait, now,
+    sleep, timeout_after,
 };
 
-use crate::model::{self, State, TaskKey, Wait};
+use crate::model::{self, Scope, State, TaskKey, Wait};
 
 /// The time after which a kernel counts as one that does not answer. Longer than a step that is no mistake, and short
 /// enough to wait for at a terminal.
@@ -56,28 +59,55 @@ pub(crate) struct SeenTask {
     spawned_at: &'static Location<'static>,
     future: (&'static str, usize),
     cancelled: Option<Box<str>>,
-    pub(crate) waits: Vec<SeenWait>,
+    /// Whether a foreign future can wake the task.
+    has_wakers: bool,
+    waits: Vec<SeenWait>,
+    /// The reading of the kernel's clock at which the waits were read, and its rate.
+    read_at: (Ticks, Rate),
+}
+
+fn state_of(task: &TaskRef) -> State {
+    match (task.was_stepped(), task.is_ready()) {
+        (false, _) => State::New,
+        (true, true) => State::Ready,
+        (true, false) => State::Waiting,
+    }
 }
 
 impl SeenTask {
     /// Looks at a task, without its waits. On its kernel's thread.
     fn of(task: &TaskRef) -> Self {
-        let state = match (task.was_stepped(), task.is_ready()) {
-            (false, _) => State::New,
-            (true, true) => State::Ready,
-            (true, false) => State::Waiting,
-        };
         let reason = |why: pikake_traps::Interrupted| why.reason().unwrap_or_default().into();
         Self {
             id: task.id(),
             name: task.name().into(),
             parent: task.parent(),
-            state,
+            state: state_of(task),
             figures: task_figures(task),
             spawned_at: task.spawned_at(),
             future: task.future_type(),
             cancelled: task.cancelled().map(reason),
+            has_wakers: false,
             waits: Vec::new(),
+            read_at: (Ticks::ZERO, Rate::NANOS),
+        }
+    }
+
+    /// Keeps what a closure has read of the waits.
+    fn add(&mut self, read: ReadWaits) {
+        let ReadWaits { state, has_wakers, waits, at } = read;
+        (self.state, self.has_wakers, self.waits, self.read_at) = (state, has_wakers, waits, at);
+    }
+
+    /// The task for the graph of waits.
+    pub(crate) fn to_graph(&self, kernel: u32) -> GraphTask<TaskKey> {
+        let key_of = |task: TaskId| TaskKey { kernel, task: task.0 };
+        GraphTask {
+            key: key_of(self.id),
+            name: self.name.to_string(),
+            is_ready: self.state != State::Waiting,
+            has_wakers: self.has_wakers,
+            waits: self.waits.iter().map(|wait| GraphWait::of(wait, key_of)).collect(),
         }
     }
 
@@ -98,20 +128,23 @@ impl SeenTask {
             future: self.future.0.to_owned(),
             bytes: self.future.1 as u64,
             cancelled: self.cancelled.as_deref().map(str::to_owned),
-            waits: waits_to_model(&self.waits, kernel),
+            waits: self.waits_to_model(kernel),
         }
     }
 }
 
-/// The waits of a task for a client. The last one stands for those that are too many.
-fn waits_to_model(waits: &[SeenWait], kernel: u32) -> Vec<Wait> {
-    let mut shown: Vec<Wait> =
-        waits.iter().take(WAITS_OF_TASK).map(|wait| wait_to_model(wait, kernel)).collect();
-    let rest = waits.len() - shown.len();
-    if rest > 0 {
-        shown.push(further_waits(rest));
+impl SeenTask {
+    /// The waits for a client. The last one stands for those that are too many.
+    fn waits_to_model(&self, kernel: u32) -> Vec<Wait> {
+        let shown = self.waits.iter().take(WAITS_OF_TASK);
+        let mut shown: Vec<Wait> =
+            shown.map(|wait| wait_to_model(wait, kernel, self.read_at)).collect();
+        let rest = self.waits.len() - shown.len();
+        if rest > 0 {
+            shown.push(further_waits(rest));
+        }
+        shown
     }
-    shown
 }
 
 /// An entry that stands for waits which are too many for a client.
@@ -120,13 +153,31 @@ pub(crate) fn further_waits(count: usize) -> Wait {
     Wait { trap: "more".into(), place: String::new(), about, owners: vec![], scopes: vec![] }
 }
 
-fn wait_to_model(wait: &SeenWait, _kernel: u32) -> Wait {
+fn wait_to_model(wait: &SeenWait, kernel: u32, at: (Ticks, Rate)) -> Wait {
+    let owners = wait.about.as_ref().map_or(&[][..], |about| about.owners());
     Wait {
         trap: wait.trap.name().to_owned(),
         place: wait.place.to_string(),
         about: wait.about.as_ref().map(|about| about.text().to_owned()),
-        owners: Vec::new(),
-        scopes: Vec::new(),
+        owners: owners.iter().map(|owner| TaskKey { kernel, task: owner.0 }).collect(),
+        scopes: wait.scopes.iter().map(|scope| scope_to_model(scope, at)).collect(),
+    }
+}
+
+fn scope_to_model(scope: &SeenScope, (now, rate): (Ticks, Rate)) -> Scope {
+    match scope {
+        SeenScope::Deadline { at, set_at, .. } => {
+            let length = |from: Ticks, to: Ticks| {
+                let ticks = to.since(from);
+                i64::try_from(nanoseconds(rate.duration_floor(ticks))).unwrap_or(i64::MAX)
+            };
+            let left = match at.is_due(now) {
+                true => -length(at.ticks(), now),
+                false => length(now, at.ticks()),
+            };
+            Scope { left: Some(left), set_at: Some(set_at.to_string()) }
+        }
+        _ => Scope { left: None, set_at: None },
     }
 }
 
@@ -227,13 +278,13 @@ async fn read_waits(
             if !is_last && !references.get().iter().all(is_polled) {
                 return Err(references);
             }
-            let waits_of = |task: &TaskRef| if task.is_ended() { None } else { Some(waits(task)) };
-            Ok(references.get().iter().map(waits_of).collect::<Vec<_>>())
+            let at = (now(), clock_rate());
+            let read = |task: &TaskRef| ReadWaits::of(task, at);
+            Ok(references.get().iter().map(read).collect::<Vec<_>>())
         };
         match ask(kernel, read).await? {
             Ok(waits) => {
-                let with_waits = tasks.iter_mut().zip(waits);
-                with_waits.for_each(|(task, waits)| task.waits = waits.unwrap_or_default());
+                tasks.iter_mut().zip(waits).for_each(|(task, read)| task.add(read));
                 break;
             }
             Err(not_yet) => references = not_yet,
@@ -243,9 +294,19 @@ async fn read_waits(
     Ok(tasks)
 }
 
-/// All waits of a task.
-fn waits(task: &TaskRef) -> Vec<SeenWait> {
-    task.seen_waits()
+/// The waits of a task, as a closure on its kernel's thread has read them.
+struct ReadWaits {
+    state: State,
+    has_wakers: bool,
+    waits: Vec<SeenWait>,
+    at: (Ticks, Rate),
+}
+
+impl ReadWaits {
+    fn of(task: &TaskRef, at: (Ticks, Rate)) -> Self {
+        let waits = if task.is_ended() { Vec::new() } else { task.waits() };
+        Self { state: state_of(task), has_wakers: task.has_wakers(), waits, at }
+    }
 }
 
 /// Looks at one task with all waits. `None` if there is no such task.

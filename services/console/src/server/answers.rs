@@ -1,18 +1,23 @@
 //! The answers to requests.
 
+use std::cell::RefCell;
+use std::collections::BTreeSet;
 use std::io;
 use std::rc::Rc;
 use std::time::{Duration, Instant};
 
 use pikake_kernel::inspect::{KernelView, kernel_figures};
+use pikake_kernel::wait_graph::{GraphTask, WaitGraph};
 use pikake_traps::{Interrupted, Replied, TaskId, sleep};
 
 use super::Server;
-use crate::model::{self, KernelStats, State, Step, Task, TaskKey};
+use crate::answer::Answer;
+use crate::model::{self, Edge, Graph, KernelStats, State, Step, Task, TaskKey};
 use crate::observed::{
     self, Look, SeenTask, Silent, ask, find, list, list_with_waits, look_at, nanoseconds,
 };
 use crate::protocol::{Part, Request};
+use crate::text;
 
 /// The number of tasks in a frame: less than the limit of a frame has room for, usually by far.
 const TASKS_IN_FRAME: usize = 250;
@@ -62,12 +67,9 @@ pub(super) async fn answer(
             }
             Ok(())
         }
-        Request::Tasks { waits: false } => tasks(server, false, to).await,
-        Request::Tasks { waits: true } => tasks(server, true, to).await,
-        Request::Waits => {
-            tasks(server, true, to).await?;
-            refused("the graph of waits is not there yet")
-        }
+        Request::Tasks { waits: false } => tasks(server, Detail::Tasks, to).await,
+        Request::Tasks { waits: true } => tasks(server, Detail::Waits, to).await,
+        Request::Waits => waits(server, to).await,
         Request::Task { task } => {
             let kernel = kernel_of(server, *task)?;
             match look_at(&kernel, TaskId(task.task)).await {
@@ -141,8 +143,43 @@ fn show(server: &Server, kernel: &KernelView, answers: bool) -> model::Kernel {
     shown
 }
 
+/// What is told of each task.
+enum Detail<'a> {
+    /// The task, and the last wait that it polls itself.
+    Tasks,
+    /// All waits.
+    Waits,
+    /// All waits, which are also collected for the graph.
+    Graph(&'a mut Vec<GraphTask<TaskKey>>),
+}
+
+/// All tasks with all waits, and the graph of the waits.
+async fn waits(server: &Server, to: &impl Sink) -> Result<(), Trouble> {
+    let mut all = Vec::new();
+    tasks(server, Detail::Graph(&mut all), to).await?;
+    to.part(Part::Graph(graph_of(&all))).await?;
+    Ok(())
+}
+
+fn graph_of(tasks: &[GraphTask<TaskKey>]) -> Graph {
+    let graph = WaitGraph::new(tasks);
+    let edges = graph.edges().iter().map(|edge| Edge {
+        from: edge.from.key,
+        to: *edge.to,
+        trap: edge.wait.trap.clone(),
+        place: edge.wait.place.clone(),
+        about: edge.wait.about.clone(),
+    });
+    let unpolled: BTreeSet<TaskKey> = graph.unpolled().iter().map(|wait| *wait.task).collect();
+    Graph {
+        edges: edges.collect(),
+        deadlocks: graph.deadlocks().to_vec(),
+        unpolled: unpolled.into_iter().collect(),
+    }
+}
+
 /// All tasks of all kernels.
-async fn tasks(server: &Server, waits: bool, to: &impl Sink) -> Result<(), Trouble> {
+async fn tasks(server: &Server, mut detail: Detail<'_>, to: &impl Sink) -> Result<(), Trouble> {
     for (kernel, shown) in ping(server).await {
         let answers = shown.stale.is_none();
         let id = shown.id;
@@ -155,15 +192,18 @@ async fn tasks(server: &Server, waits: bool, to: &impl Sink) -> Result<(), Troub
         let mut look = Vec::new();
         let mut next = Some(0);
         while let Some(index) = next {
-            let page = match waits {
-                true => list_with_waits(&kernel, index).await,
-                false => list(&kernel, index).await,
+            let page = match detail {
+                Detail::Tasks => list(&kernel, index).await,
+                Detail::Waits | Detail::Graph(_) => list_with_waits(&kernel, index).await,
             };
             let Ok(page) = page else {
                 // The kernel is stuck since the first look.
                 to.part(Part::Kernel(show(server, &kernel, false))).await?;
                 break;
             };
+            if let Detail::Graph(all) = &mut detail {
+                all.extend(page.tasks.iter().map(|task| task.to_graph(id)));
+            }
             send_tasks(id, &page.tasks, to).await?;
             look.extend(page.tasks);
             next = page.next;
@@ -390,8 +430,23 @@ fn kernel_stats(kernel: u32, figures: pikake_kernel::inspect::KernelFigures) -> 
     }
 }
 
-/// Everything that the console knows, in words.
+/// The parts of an answer, for the console itself.
+#[derive(Default)]
+struct Collected(RefCell<Vec<Part>>);
+
+impl Sink for Collected {
+    async fn part(&self, part: Part) -> io::Result<()> {
+        self.0.borrow_mut().push(part);
+        Ok(())
+    }
+}
+
+/// All tasks with their waits, and the figures, in words.
 pub(super) async fn dump(server: &Server) -> String {
-    let _ = server;
-    String::new()
+    let collected = Collected::default();
+    // Neither fails: there is no client that may go.
+    let _ = waits(server, &collected).await;
+    let _ = stats(server, &collected).await;
+    let answer = Answer::of(collected.0.take()).unwrap_or_default();
+    text::dump(&server.process(), &answer)
 }
