@@ -86,7 +86,7 @@ impl SeenTask {
             figures: task_figures(task),
             spawned_at: task.spawned_at(),
             future: task.future_type(),
-            cancelled: task.cancelled().map(reason),
+            cancelled: task.cancel_reason().map(reason),
             has_wakers: false,
             waits: Vec::new(),
             read_at: (Ticks::ZERO, Rate::NANOS),

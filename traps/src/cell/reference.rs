@@ -20,7 +20,7 @@ use super::sub_wait::List;
 use super::{Cold, Header, INSPECTED_STEPS, Own, Seen, Shared, allocate, end_local_side};
 use crate::cause::Cause;
 use crate::home::LocalHome;
-use crate::interrupt::{Interrupted, TaskError};
+use crate::interrupt::TaskError;
 use crate::names::{KernelId, TaskId, TrapKind};
 use crate::seen::SeenWait;
 
@@ -311,11 +311,6 @@ impl TaskRef {
     #[inline(always)]
     pub fn is_ended_or_named(&self) -> bool {
         self.flags().has(Flags::ENDED | Flags::NAMED)
-    }
-
-    /// The first request to end that the task got, if there was one.
-    pub fn cancelled(&self) -> Option<Interrupted> {
-        self.cause().map(Cause::why)
     }
 
     /// The exit of a task that has ended.
