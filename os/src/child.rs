@@ -35,6 +35,8 @@ pub struct Child {
     /// The child's standard error, if that is a pipe.
     pub stderr: Option<PipeReader>,
     id: u32,
+    /// How listings show the process.
+    label: Box<str>,
     /// Taken by the drop.
     process: Option<process::Child>,
     status: Option<ExitStatus>,
@@ -44,7 +46,11 @@ pub struct Child {
 
 impl Child {
     #[track_caller]
-    pub(crate) fn new(mut process: process::Child, kill_on_drop: bool) -> io::Result<Self> {
+    pub(crate) fn new(
+        mut process: process::Child,
+        program: &str,
+        kill_on_drop: bool,
+    ) -> io::Result<Self> {
         let exit = match Exit::of(&process) {
             Ok(exit) => exit,
             Err(error) => {
@@ -56,6 +62,7 @@ impl Child {
             (process.stdin.take(), process.stdout.take(), process.stderr.take());
         let mut child = Self {
             id: process.id(),
+            label: format!("end of process {} (`{program}`)", process.id()).into(),
             stdin: None,
             stdout: None,
             stderr: None,
@@ -140,7 +147,7 @@ impl Child {
             if let Some(status) = self.try_wait()? {
                 return Ok(status);
             }
-            self.exit.changed(place).await?;
+            self.exit.changed(&self.label, place).await?;
             if self.try_wait()?.is_none() && matches!(self.exit, Exit::Descriptor(_)) {
                 sleep(CHECK_INTERVAL).await?;
             }

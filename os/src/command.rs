@@ -152,8 +152,9 @@ impl Command {
     #[track_caller]
     pub fn spawn(&mut self) -> io::Result<Child> {
         system()?;
-        let spawned = self.inner.spawn().and_then(|child| Child::new(child, self.kill_on_drop));
-        spawned.map_err(|error| in_context(error, || format!("run {}", self.program())))
+        let (spawned, program) = (self.inner.spawn(), self.program());
+        let started = spawned.and_then(|child| Child::new(child, &program, self.kill_on_drop));
+        started.map_err(|error| in_context(error, || format!("run {program}")))
     }
 
     /// Runs the program to its end and returns its output.

@@ -8,7 +8,7 @@ use std::io;
 use std::panic::Location;
 use std::process::Child;
 
-use pikake_traps::{AsAttempt, Attempt, Direction, SocketTrap, kernel_trap_at};
+use pikake_traps::{About, AsAttempt, Attempt, Direction, SocketTrap, kernel_trap_at};
 use signal_hook::consts::SIGCHLD;
 
 use crate::adopted::Adopted;
@@ -33,21 +33,25 @@ impl Exit {
         Signals::new([SIGCHLD]).map(|signals| Self::Signal(Box::new(signals)))
     }
 
-    /// Waits until the child may have ended.
-    pub(crate) async fn changed(&mut self, place: &'static Location<'static>) -> io::Result<()> {
+    /// Waits until the child may have ended. Listings show the wait as one for `process`.
+    pub(crate) async fn changed(
+        &mut self,
+        process: &str,
+        place: &'static Location<'static>,
+    ) -> io::Result<()> {
         match self {
             Self::Descriptor(descriptor) => {
-                kernel_trap_at(SocketTrap::new(descriptor.id(), HasEnded), place).await
+                kernel_trap_at(SocketTrap::new(descriptor.id(), HasEnded(process)), place).await
             }
             Self::Signal(signals) => signals.next().await.map(drop),
         }
     }
 }
 
-/// Whether the process of a descriptor has ended.
-struct HasEnded;
+/// Whether the process of a descriptor has ended, with its description.
+struct HasEnded<'a>(&'a str);
 
-impl AsAttempt for HasEnded {
+impl AsAttempt for HasEnded<'_> {
     type Output = ();
 
     fn attempt(&mut self) -> Attempt<'_> {
@@ -55,6 +59,10 @@ impl AsAttempt for HasEnded {
     }
 
     fn output(&mut self, _: usize) {}
+
+    fn about(&self) -> Option<About> {
+        Some(About::new(self.0))
+    }
 }
 
 /// A descriptor that becomes readable when a process ends.

@@ -15,7 +15,9 @@ use std::pin::Pin;
 use std::task::{Context, Poll, ready};
 
 use futures_core::Stream;
-use pikake_traps::{AsAttempt, Attempt, Closed, KernelTrap, SocketTrap, kernel_trap_at, system};
+use pikake_traps::{
+    About, AsAttempt, Attempt, Closed, KernelTrap, SocketTrap, kernel_trap_at, system,
+};
 use signal_hook::consts::FORBIDDEN;
 use signal_hook::iterator::backend::{Handle, SignalDelivery};
 use signal_hook::iterator::exfiltrator::SignalOnly;
@@ -183,6 +185,10 @@ impl AsAttempt for Drain {
     }
 
     fn output(&mut self, _: usize) {}
+
+    fn about(&self) -> Option<About> {
+        Some(About::new("signal to the process"))
+    }
 }
 
 /// The future of [`Signals::next`]. Its drop withdraws the wait.

@@ -4,7 +4,8 @@ use std::io;
 
 use crate::door;
 use crate::interrupt::Interrupted;
-use crate::socket::{Attempt, Closed, Direction, OpenSocket, Opened, SocketId};
+use crate::seen::About;
+use crate::socket::{Address, Attempt, Closed, Direction, OpenSocket, Opened, SocketId};
 use crate::trap::Trap;
 use crate::wait::{Outcome, Wait};
 
@@ -55,6 +56,11 @@ pub trait AsAttempt {
 
     /// The result of an attempt that succeeded and moved this number of bytes.
     fn output(&mut self, moved: usize) -> Self::Output;
+
+    /// The thing that the operation waits for, for listings. By default, the socket with its addresses.
+    fn about(&self) -> Option<About> {
+        None
+    }
 }
 
 /// Whether an attempt in this direction is worthwhile. See [`Attempt::IsReady`].
@@ -100,4 +106,29 @@ impl<A: AsAttempt> Trap for SocketTrap<A> {
         let moved = result?.take()?;
         Ok(self.what.output(moved))
     }
+
+    fn about(&self) -> Option<About> {
+        self.what.about().or_else(|| Some(about_socket(self.socket)))
+    }
+}
+
+/// A socket with its addresses.
+fn about_socket(socket: SocketId) -> About {
+    let (mut local, mut peer) = (None, None);
+    // A descriptor that is no socket has no address.
+    let _ = attempt(socket, Attempt::LocalAddress(&mut local));
+    let _ = attempt(socket, Attempt::PeerAddress(&mut peer));
+    let shown = |address: &Address| match address {
+        Address::Ip(address) => address.to_string(),
+        Address::Unix(address) => match address.as_pathname() {
+            Some(path) => format!("`{}`", path.display()),
+            None => "(no path)".to_owned(),
+        },
+    };
+    About::new(match (local.as_ref().map(shown), peer.as_ref().map(shown)) {
+        (Some(local), Some(peer)) => format!("socket {local}, connected to {peer}"),
+        (Some(local), None) => format!("socket {local}, without a peer"),
+        (None, Some(peer)) => format!("socket, connected to {peer}"),
+        (None, None) => "descriptor that is not a socket".to_owned(),
+    })
 }

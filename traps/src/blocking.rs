@@ -15,6 +15,7 @@
 //! (1) the first poll of [`Blocking`]. (2) [`BlockingCall::run_on`]. (3) the end of the closure. (4), (5)
 //! [`Blocking::cancel_call`]: the wait is interrupted, or its future dropped.
 
+use std::any::type_name;
 use std::fmt;
 use std::future::Future;
 use std::panic::{AssertUnwindSafe, Location, catch_unwind};
@@ -23,7 +24,7 @@ use std::sync::{Arc, PoisonError};
 use std::task::{Context, Poll};
 
 use crate::blocking_call::BlockingCall;
-use crate::calls::{FutureWait, check_interrupt, foreign_wait_at};
+use crate::calls::{FutureWait, Thing, check_interrupt, foreign_wait_for};
 use crate::catch::catch_and_log;
 use crate::door;
 use crate::interrupt::{Interrupted, Panic, TaskError};
@@ -96,7 +97,7 @@ where
     F: FnOnce() -> R + Send + 'static,
     R: Send + 'static,
 {
-    blocking_with(|_| work())
+    blocking_named(|(), _| work(), type_name::<F>())
 }
 
 /// As [`blocking`], with a flag that shows the closure when no task waits for its result any more.
@@ -126,8 +127,18 @@ where
     F: FnOnce(&CancelFlag) -> R + Send + 'static,
     R: Send + 'static,
 {
+    blocking_named(|(), cancel| work(cancel), type_name::<F>())
+}
+
+/// [`blocking_with`], with the name that listings show.
+#[track_caller]
+fn blocking_named<F, R>(work: F, name: &'static str) -> Blocking<R>
+where
+    F: FnOnce(&mut (), &CancelFlag) -> R + Send + 'static,
+    R: Send + 'static,
+{
     let submit = |call| door::with(|local| local.kernel().outside().blocking(call));
-    blocking_on(submit, |(), cancel| work(cancel))
+    submit_named(submit, work, name)
 }
 
 /// As [`blocking_with`], on a thread that the caller chooses. For libraries with threads of their own.
@@ -149,7 +160,21 @@ where
     F: FnOnce(&mut T, &CancelFlag) -> R + Send + 'static,
     R: Send + 'static,
 {
-    let start = move |flag, place| begin(submit, work, flag, place);
+    submit_named(submit, work, type_name::<F>())
+}
+
+#[track_caller]
+fn submit_named<T, F, R>(
+    submit: impl FnOnce(BlockingCall<T>) + 'static,
+    work: F,
+    name: &'static str,
+) -> Blocking<R>
+where
+    T: ?Sized + 'static,
+    F: FnOnce(&mut T, &CancelFlag) -> R + Send + 'static,
+    R: Send + 'static,
+{
+    let start = move |flag, place| begin(submit, work, flag, name, place);
     let state = State::New(Box::new(start));
     Blocking { state, flag: CancelFlag::default(), on_cancel: None, place: Location::caller() }
 }
@@ -159,6 +184,7 @@ pub(crate) fn begin<T, F, R>(
     submit: impl FnOnce(BlockingCall<T>),
     work: F,
     flag: CancelFlag,
+    name: &'static str,
     place: &'static Location<'static>,
 ) -> Started<R>
 where
@@ -168,19 +194,40 @@ where
 {
     let (reply, replied) = Reply::channel();
     let work = Arc::new(Mutex::new(Some(work)));
-    let withdraw = {
-        let work = work.clone();
-        // The withdrawn closure is dropped here, outside of the lock.
-        move || take(&work).is_some()
-    };
+    let kept: Arc<dyn Work> = work.clone();
     let call = BlockingCall::new(reply, move |what: &mut T| {
         let work = take(&work)?;
         Some(catch_unwind(AssertUnwindSafe(|| work(what, &flag))).map_err(Panic::new))
     });
     submit(call.awaited_at(place));
     Started {
-        wait: foreign_wait_at(replied, TrapKind::Blocking, place),
-        withdraw: Box::new(withdraw),
+        wait: foreign_wait_for(
+            replied,
+            TrapKind::Blocking,
+            Thing::Closure(name, kept.clone()),
+            place,
+        ),
+        work: kept,
+    }
+}
+
+/// A closure for a helper thread, which its caller and the thread share.
+pub(crate) trait Work {
+    /// Withdraws the closure and drops it; `false`: the closure has started.
+    fn withdraw(&self) -> bool;
+
+    /// Whether the closure has not started.
+    fn is_queued(&self) -> bool;
+}
+
+impl<F> Work for Mutex<Option<F>> {
+    fn withdraw(&self) -> bool {
+        // The withdrawn closure is dropped here, outside of the lock.
+        take(self).is_some()
+    }
+
+    fn is_queued(&self) -> bool {
+        self.lock().unwrap_or_else(PoisonError::into_inner).is_some()
     }
 }
 
@@ -194,8 +241,7 @@ pub(crate) type Returned<R> = Option<Result<R, Panic>>;
 
 pub(crate) struct Started<R> {
     pub(crate) wait: FutureWait<Replied<Returned<R>>>,
-    /// Withdraws the closure and drops it; `false`: the closure has started.
-    pub(crate) withdraw: Box<dyn FnOnce() -> bool>,
+    pub(crate) work: Arc<dyn Work>,
 }
 
 /// Submits the closure, with the place of the await.
@@ -272,9 +318,9 @@ impl<R> Blocking<R> {
         let State::Waiting(started) = std::mem::replace(&mut self.state, State::Finished) else {
             return;
         };
-        let Started { wait, withdraw } = started;
+        let Started { wait, work } = started;
         self.flag.cancel();
-        let is_withdrawn = withdraw();
+        let is_withdrawn = work.withdraw();
         // From now on the call counts as unwanted.
         drop(wait);
         if is_withdrawn {

@@ -44,7 +44,7 @@ fn a_closure_is_run_or_withdrawn() {
             }
         };
         let submit = move |call| submit.send(call).expect("it is received below");
-        let started = begin(submit, work, flag.clone(), Location::caller());
+        let started = begin(submit, work, flag.clone(), "closure", Location::caller());
         let mut call = calls.recv().expect("it was sent above");
         let helper = thread::spawn(move || {
             thread::yield_now();
@@ -54,7 +54,7 @@ fn a_closure_is_run_or_withdrawn() {
         thread::yield_now();
         // This is the order of `Blocking::cancel_call`.
         flag.cancel();
-        let is_withdrawn = (started.withdraw)();
+        let is_withdrawn = started.work.withdraw();
         let ran_before = ran.load(Ordering::SeqCst);
         drop(started.wait);
         helper.join().expect("no panics");

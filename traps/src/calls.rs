@@ -12,24 +12,28 @@
 //!
 //! Each call but the scopes waits by one [`KernelTrap`].
 
+use std::any::type_name;
 use std::fmt;
 use std::future::{Future, poll_fn};
 use std::io;
 use std::panic::Location;
 use std::pin::{Pin, pin};
+use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::time::Duration;
 
 use pikake_time::{Deadline, Rate, Ticks};
 
 use crate::attempts::{AsAttempt, IsReady, SocketTrap};
+use crate::blocking::Work;
 use crate::cause::Query;
 use crate::door;
 use crate::interrupt::Interrupted;
-use crate::names::TrapKind;
+use crate::names::{KernelId, TrapKind};
 use crate::queue::WaitQueue;
 use crate::reply::Reply;
 use crate::scope::futures::{IgnoreAfter, Shield, TimedFuture, Timeout};
+use crate::seen::About;
 use crate::socket::{Addresses, Direction, SocketId};
 use crate::trap::{KernelTrap, Trap, kernel_trap_at};
 use crate::wait::{Until, Wait};
@@ -328,7 +332,17 @@ pub fn foreign_wait_at<F: Future>(
     kind: TrapKind,
     place: &'static Location<'static>,
 ) -> FutureWait<F> {
-    FutureWait { future, trap: kernel_trap_at(ForeignTrap::new(kind), place) }
+    foreign_wait_for(future, kind, Thing::Future(type_name::<F>), place)
+}
+
+/// [`foreign_wait_at`], with what listings tell of the wait.
+pub(crate) fn foreign_wait_for<F: Future>(
+    future: F,
+    kind: TrapKind,
+    thing: Thing,
+    place: &'static Location<'static>,
+) -> FutureWait<F> {
+    FutureWait { future, trap: kernel_trap_at(ForeignTrap { kind, thing }, place) }
 }
 
 /// Awaits a foreign future without making it interruptible, and shows the wait in listings at `place`.
@@ -379,11 +393,12 @@ pub fn lookup_at(
     port: u16,
     place: &'static Location<'static>,
 ) -> impl Future<Output = Addresses> + use<> {
-    let host = host.to_owned();
+    let host: Arc<str> = host.into();
     async move {
         let (reply, replied) = Reply::channel();
         door::with(|local| local.kernel().outside().lookup(&host, port, reply));
-        match foreign_wait_at(replied, TrapKind::Lookup, place).await? {
+        let thing = Thing::Host(host.clone());
+        match foreign_wait_for(replied, TrapKind::Lookup, thing, place).await? {
             Some(addresses) => addresses,
             None => Err(io::Error::other(format!("the kernel dropped the lookup of {host}"))),
         }
@@ -686,6 +701,10 @@ impl Trap for YieldTrap {
     fn answer(&mut self, result: Result<(), Interrupted>) -> Self::Answer {
         result
     }
+
+    fn about(&self) -> Option<About> {
+        Some(About::new("the task's next step"))
+    }
 }
 
 /// The trap that waits in a [`WaitQueue`]. See [`park`].
@@ -706,6 +725,11 @@ impl Trap for Park<'_> {
     #[inline]
     fn answer(&mut self, result: Result<(), Interrupted>) -> Self::Answer {
         result
+    }
+
+    fn about(&self) -> Option<About> {
+        let waiting = self.queue.len();
+        Some(About::new(format!("signal of a wait queue, in which {waiting} wait")))
     }
 }
 
@@ -730,6 +754,14 @@ impl Trap for TakeTrap<'_> {
         result
     }
 
+    fn about(&self) -> Option<About> {
+        let (count, free, waiting) = (self.count, self.queue.free(), self.queue.len());
+        let queue = format!(
+            "{count} permits of a wait queue, of which {free} are free and in which {waiting} wait"
+        );
+        Some(About::new(queue))
+    }
+
     fn left(&mut self) {
         self.queue.recover();
         self.queue.serve();
@@ -740,13 +772,59 @@ impl Trap for TakeTrap<'_> {
 #[derive(Debug)]
 pub struct ForeignTrap {
     kind: TrapKind,
+    thing: Thing,
+}
+
+/// What a foreign wait is for.
+pub(crate) enum Thing {
+    /// It is not known.
+    Unknown,
+    /// The thing with this description.
+    Named(&'static str),
+    /// A future of the type with this name.
+    Future(fn() -> &'static str),
+    /// The answer of a task of this kernel.
+    Kernel(KernelId),
+    /// The addresses of this host.
+    Host(Arc<str>),
+    /// A closure on a helper thread, of the type with this name.
+    Closure(&'static str, Arc<dyn Work>),
+}
+
+impl fmt::Debug for Thing {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Unknown => "unknown",
+            Self::Named(name) => name,
+            Self::Future(_) => "future",
+            Self::Kernel(_) => "kernel",
+            Self::Host(_) => "host",
+            Self::Closure(..) => "closure",
+        })
+    }
+}
+
+/// The greatest length of a type's name in a listing.
+const TYPE_NAME_LENGTH: usize = 160;
+
+/// The beginning of a type's name.
+fn shortened(name: &str) -> String {
+    match name.char_indices().nth(TYPE_NAME_LENGTH) {
+        Some((end, _)) => format!("{}…", &name[..end]),
+        None => name.to_owned(),
+    }
 }
 
 impl ForeignTrap {
     /// A wait whose waker is called by code outside of the kernel. Later polls answer only with an
     /// interruption.
     pub fn new(kind: TrapKind) -> Self {
-        Self { kind }
+        Self { kind, thing: Thing::Unknown }
+    }
+
+    /// Sets the description of the thing that the wait is for, for listings.
+    pub fn named(self, thing: &'static str) -> Self {
+        Self { thing: Thing::Named(thing), ..self }
     }
 }
 
@@ -760,6 +838,20 @@ impl Trap for ForeignTrap {
 
     fn answer(&mut self, result: Result<(), Interrupted>) -> Self::Answer {
         result
+    }
+
+    fn about(&self) -> Option<About> {
+        Some(About::new(match &self.thing {
+            Thing::Unknown => return None,
+            Thing::Named(name) => (*name).to_owned(),
+            Thing::Future(type_name) => format!("future `{}`", shortened(type_name())),
+            Thing::Kernel(kernel) => format!("the result of a call to kernel {kernel}"),
+            Thing::Host(host) => format!("addresses of `{host}`"),
+            Thing::Closure(name, work) => {
+                let state = if work.is_queued() { "waits for" } else { "runs on" };
+                format!("closure `{}`, which {state} a helper thread", shortened(name))
+            }
+        }))
     }
 }
 

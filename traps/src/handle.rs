@@ -2,16 +2,17 @@
 
 use std::fmt;
 use std::future::{Future, poll_fn};
-use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::panic::{AssertUnwindSafe, Location, catch_unwind};
 use std::pin::pin;
 use std::sync::Arc;
 use std::task::Poll;
 
-use crate::calls::future_wait;
+use crate::calls::{Thing, foreign_wait_for};
 use crate::door;
 use crate::home::{Call, Home, Message};
 use crate::interrupt::{Interrupted, Panic, TaskError};
 use crate::names::KernelId;
+use crate::names::TrapKind;
 use crate::reply::Reply;
 use crate::task::{Task, spawn_at};
 
@@ -131,7 +132,8 @@ impl KernelHandle {
         };
         // A kernel that has ended drops the closure, and so the reply.
         let _ = self.spawn(task);
-        let waiting = future_wait(replied);
+        let thing = Thing::Kernel(self.home.id());
+        let waiting = foreign_wait_for(replied, TrapKind::FutureWait, thing, Location::caller());
         async move { waiting.await?.unwrap_or(Err(TaskError::Stopped)) }
     }
 

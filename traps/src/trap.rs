@@ -514,6 +514,8 @@ fn about_moment(local: &Local, until: Until, is_new: bool, key: Key) -> Option<A
         Until::After(length) if is_new => {
             Deadline::at(kernel.now().saturating_add(kernel.rate().ticks_ceil(length)))
         }
+        Until::After(_) if key == Key::NEVER => Deadline::NEVER,
+        Until::After(_) if key.is_step() => Deadline::at(kernel.now()),
         Until::After(_) => kernel.due(key.as_entry()?)?,
     };
     if at.is_never() {

@@ -1,18 +1,23 @@
 //! The graph of waits: vectors, random graphs against a naive definition, and graphs of real tasks.
 
 use std::collections::BTreeSet;
-use std::future::poll_fn;
+use std::future::{pending, poll_fn};
 use std::pin::pin;
 use std::rc::Rc;
+use std::sync::mpsc::channel;
 use std::task::Poll;
+use std::time::Duration;
 
 use futures::future::join;
 use futures::stream::{FuturesUnordered, StreamExt};
 use pikake::kernel::wait_graph::{GraphTask, GraphWait, WaitGraph};
+use pikake::net::{TcpListener, TcpStream};
 use pikake::sync::{Mutex, Queue, RwLock};
 use pikake::task::Builder;
+use pikake::thread::run_in_thread;
 use pikake::time::Clock;
-use pikake::{Kernel, TaskGroup, shield, sleep, spawn, timeout_after, yield_now};
+use pikake::traps::{KernelHandle, TaskRef};
+use pikake::{Kernel, TaskGroup, future_wait, shield, sleep, spawn, timeout_after, yield_now};
 use proptest::prelude::*;
 
 use crate::support::{kernel, ms};
@@ -466,6 +471,45 @@ fn waits_of_a_task_have_their_scopes() {
         ]
     );
     drop(task);
+}
+
+/// Waits that other tasks do not end: for sockets, threads, foreign futures, moments.
+#[test]
+fn waits_for_the_outside_tell_what_for() {
+    let kernel = Kernel::new().unwrap();
+    let (go_on, end) = channel();
+    let (local, peer) = kernel.run(async move {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let address = listener.local_addr().unwrap();
+        let stream = TcpStream::connect(address).await.unwrap();
+        let (accepted, peer) = listener.accept().await.unwrap();
+        spawn(async move { drop((listener.accept().await, accepted)) }).detach();
+        spawn(async move { drop(stream.read(&mut [0]).await) }).detach();
+        spawn(async { drop(future_wait(pending::<u8>()).await) }).detach();
+        spawn(async { drop(sleep(Duration::MAX).await) }).detach();
+        spawn(async move { drop(run_in_thread(move || end.recv()).await) }).detach();
+        spawn(async { drop(KernelHandle::current().call(pending::<u8>).await) }).detach();
+        for _ in 0..3 {
+            yield_now().await.unwrap();
+        }
+        (address, peer)
+    });
+    kernel.inspect();
+    kernel.run(async { yield_now().await.unwrap() });
+    let about = |task: &TaskRef| task.waits().into_iter().filter_map(|wait| wait.about);
+    let abouts =
+        kernel.enter(|| kernel.tasks().iter().flat_map(about).collect::<Vec<_>>()).unwrap();
+    let abouts: Vec<&str> = abouts.iter().map(|about| about.text()).collect();
+    let id = kernel.enter(|| KernelHandle::current().id()).unwrap();
+    let closure = "kernel::wait_graph::waits_for_the_outside_tell_what_for::{{closure}}::{{closure}}::{{closure}}";
+    let [accept, read, future, timer, thread, call] = *abouts else { panic!("{abouts:?}") };
+    assert_eq!(accept, format!("socket {local}, without a peer"));
+    assert_eq!(read, format!("socket {peer}, connected to {local}"));
+    assert_eq!(future, "future `core::future::pending::Pending<u8>`");
+    assert_eq!(timer, "timer that never fires");
+    assert!(thread.starts_with(&format!("closure `{closure}`, which ")), "{thread}");
+    assert_eq!(call, format!("the result of a call to kernel {id}"));
+    go_on.send(()).unwrap();
 }
 
 #[test]

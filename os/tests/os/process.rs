@@ -9,7 +9,9 @@ use pikake::net::{BufReader, interruption};
 use pikake::process::{Child, Command, CommandError, Stdio, TooMuchOutput};
 use pikake::signal::{SIGKILL, SIGTERM, SIGUSR1};
 
-use pikake::{Interrupted, TaskGroup, TimedOut, shield, sleep, spawn, timed, timeout_after};
+use pikake::{
+    Interrupted, TaskGroup, TimedOut, shield, sleep, spawn, timed, timeout_after, yield_now,
+};
 
 use crate::support::scratch::Scratch;
 
@@ -55,6 +57,22 @@ async fn cut_short(command: &mut Command, after: Duration) -> CommandError {
     let error = done.output.expect("it was told").unwrap_err();
     assert!(interruption(&error.source).is_some_and(Interrupted::is_timeout), "{error}");
     error
+}
+
+#[pikake::test]
+async fn wait_for_child_tells_process_and_program() {
+    let mut child = Command::new("sleep").arg("60").kill_on_drop(true).spawn().unwrap();
+    let expected = format!("end of process {} (`sleep`)", child.id());
+    let waiting = spawn(async move { child.wait().await });
+    let abouts = || {
+        let waits = waiting.task_ref().waits().into_iter();
+        waits.filter_map(|wait| wait.about.map(String::from)).collect::<Vec<_>>()
+    };
+    yield_now().await.unwrap();
+    waiting.task_ref().inspect();
+    until("the step", || !waiting.task_ref().is_ready()).await;
+    assert_eq!(abouts(), [expected]);
+    waiting.cancel().await.unwrap();
 }
 
 #[pikake::test]

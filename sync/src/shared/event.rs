@@ -48,6 +48,7 @@ struct Waiting;
 impl WaitKind<Flag> for Waiting {
     type Request = ();
     type Grant = ();
+    const NAME: &'static str = "event of several threads";
 
     fn waiters(flag: &mut Flag) -> &mut Waiters<(), ()> {
         &mut flag.waiters

@@ -118,6 +118,7 @@ pub(crate) struct Getting;
 impl<T> WaitKind<Items<T>> for Getting {
     type Request = ();
     type Grant = Numbered<T>;
+    const NAME: &'static str = "item of a queue of several threads";
 
     fn waiters(items: &mut Items<T>) -> &mut Waiters<(), Numbered<T>> {
         &mut items.getters
@@ -143,6 +144,7 @@ pub(crate) struct Putting;
 impl<T> WaitKind<Items<T>> for Putting {
     type Request = T;
     type Grant = ();
+    const NAME: &'static str = "room in a queue of several threads";
     const MAY_PAUSE: bool = true;
 
     fn waiters(items: &mut Items<T>) -> &mut Waiters<T, ()> {
@@ -163,6 +165,7 @@ pub(crate) struct Joining;
 impl<T> WaitKind<Items<T>> for Joining {
     type Request = ();
     type Grant = ();
+    const NAME: &'static str = "end of the work on the items of a queue of several threads";
 
     fn waiters(items: &mut Items<T>) -> &mut Waiters<(), ()> {
         &mut items.joiners

@@ -86,6 +86,7 @@ struct Locking;
 impl WaitKind<Lock> for Locking {
     type Request = ();
     type Grant = ();
+    const NAME: &'static str = "mutex of several threads";
 
     fn waiters(lock: &mut Lock) -> &mut Waiters<(), ()> {
         &mut lock.waiters

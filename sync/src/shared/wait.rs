@@ -312,7 +312,10 @@ where
             return Poll::Ready(Ok(done));
         }
         loop {
-            let foreign = || kernel_trap_at(ForeignTrap::new(TrapKind::FutureWait), awaited_at);
+            let foreign = || {
+                let trap = ForeignTrap::new(TrapKind::FutureWait).named(D::NAME);
+                kernel_trap_at(trap, awaited_at)
+            };
             let asked = trap.get_or_insert_with(foreign);
             let paused = ResumeOnDrop(wait);
             let answer = Pin::new(asked).poll(cx);

@@ -31,6 +31,9 @@ pub(crate) trait WaitKind<S> {
     /// An item to get, or nothing.
     type Grant;
 
+    /// The primitive, for listings of waits.
+    const NAME: &'static str;
+
     /// Whether a grant cannot be given back, so a task pauses while it asks its kernel.
     const MAY_PAUSE: bool = false;
 
