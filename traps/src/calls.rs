@@ -27,6 +27,7 @@ use pikake_time::{Deadline, Rate, Ticks};
 use crate::attempts::{AsAttempt, IsReady, SocketTrap};
 use crate::blocking::Work;
 use crate::cause::Query;
+use crate::cell::flags::Flags;
 use crate::door;
 use crate::interrupt::Interrupted;
 use crate::names::{KernelId, TrapKind};
@@ -354,9 +355,13 @@ pub async fn shown_at<F: Future>(future: F, place: &'static Location<'static>) -
     poll_fn(|cx| {
         let polled = future.as_mut().poll(cx);
         if polled.is_pending() {
-            door::try_with_task(|_, task| {
+            door::try_with_task(|local, task| {
                 if task.owns(cx.waker()) && task.last_wait().is_none() {
                     task.set_wait(TrapKind::FutureWait, place);
+                    if task.flags().has(Flags::INSPECTED) {
+                        let about = about_future(type_name::<F>());
+                        local.note_seen(task, None, (TrapKind::FutureWait, place), Some(about));
+                    }
                 }
             });
         }
@@ -807,6 +812,10 @@ impl fmt::Debug for Thing {
 /// The greatest length of a type's name in a listing.
 const TYPE_NAME_LENGTH: usize = 160;
 
+fn about_future(type_name: &str) -> About {
+    About::new(format!("future `{}`", shortened(type_name)))
+}
+
 /// The beginning of a type's name.
 fn shortened(name: &str) -> String {
     match name.char_indices().nth(TYPE_NAME_LENGTH) {
@@ -844,7 +853,7 @@ impl Trap for ForeignTrap {
         Some(About::new(match &self.thing {
             Thing::Unknown => return None,
             Thing::Named(name) => (*name).to_owned(),
-            Thing::Future(type_name) => format!("future `{}`", shortened(type_name())),
+            Thing::Future(type_name) => return Some(about_future(type_name())),
             Thing::Kernel(kernel) => format!("the result of a call to kernel {kernel}"),
             Thing::Host(host) => format!("addresses of `{host}`"),
             Thing::Closure(name, work) => {

@@ -473,6 +473,58 @@ fn waits_of_a_task_have_their_scopes() {
     drop(task);
 }
 
+/// A look at many tasks takes no time that grows faster than their number: neither the search for holders, nor that
+/// for granted waiters, nor that for the moments of timers.
+#[test]
+fn a_look_at_many_tasks_takes_one_pass() {
+    const TASKS: usize = 30_000;
+    let kernel = kernel();
+    kernel.run(async {
+        let locks: Rc<Vec<_>> = Rc::new((0..TASKS).map(|_| Mutex::new(())).collect());
+        let popular = Rc::new(Mutex::new(()));
+        let (popular_too, held) = (popular.clone(), popular.clone());
+        named("leaves", async move {
+            let mut left = pin!(popular_too.lock());
+            let lock = held.lock().await.unwrap();
+            poll_fn(|cx| Poll::Ready(left.as_mut().poll(cx).is_pending())).await;
+            drop(lock);
+            let _ = timeout_after(ms(1_000_000), pending::<()>()).await;
+        });
+        for number in 0..TASKS {
+            let (locks, popular) = (locks.clone(), popular.clone());
+            spawn(async move {
+                let _own = locks[number].lock().await.unwrap();
+                yield_now().await.unwrap();
+                let mut next = pin!(locks[(number + 1) % TASKS].lock());
+                let mut all = pin!(popular.lock());
+                let mut slept = pin!(sleep(ms(1_000_000)));
+                poll_fn(|cx| {
+                    let _ =
+                        (next.as_mut().poll(cx), all.as_mut().poll(cx), slept.as_mut().poll(cx));
+                    Poll::<()>::Pending
+                })
+                .await;
+            })
+            .detach();
+        }
+        sleep(ms(1)).await.unwrap();
+    });
+    let mut tasks = graph_of(&kernel);
+    let about = |wait: &GraphWait<u64>| wait.about.clone().unwrap();
+    let waits: Vec<String> = tasks[TASKS / 2].waits.iter().map(about).collect();
+    assert!(waits[0].starts_with("mutex, held by task "), "{waits:?}");
+    assert_eq!(
+        waits[1..],
+        ["mutex, granted to task 2 `leaves`, which has not taken it", "timer, 999.999s left"]
+    );
+    let unpolled = WaitGraph::new(&tasks).unpolled().len();
+    assert_eq!(unpolled, TASKS);
+    for task in &mut tasks {
+        task.waits.truncate(1);
+    }
+    assert_eq!(WaitGraph::new(&tasks).deadlocks()[0].len(), TASKS);
+}
+
 /// Waits that other tasks do not end: for sockets, threads, foreign futures, moments.
 #[test]
 fn waits_for_the_outside_tell_what_for() {

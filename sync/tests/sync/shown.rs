@@ -268,6 +268,33 @@ fn inspected_waits_name_their_primitives() {
 }
 
 #[test]
+fn inspected_waits_for_once_cell_name_the_initialiser() {
+    let kernel = kernel();
+    let maker = kernel.run(async {
+        let cell = Rc::new(OnceCell::new().named("settings"));
+        let making = cell.clone();
+        let maker = named("maker", async move {
+            making.get_or_init(std::future::pending::<u32>).await.map(drop).unwrap();
+        });
+        yield_now().await.unwrap();
+        spawn(async move { cell.get_or_init(async || 1).await.map(drop) }).detach();
+        yield_now().await.unwrap();
+        let id = maker.id();
+        maker.detach();
+        id
+    });
+    let abouts = waited_for(&kernel);
+    let expected =
+        format!("once cell `settings`, which is being initialised by task {maker} `maker`");
+    assert_eq!(abouts[1], expected);
+    assert!(abouts[0].starts_with("future `"), "{abouts:?}");
+    let waits = kernel.waits();
+    let owners =
+        waits.iter().find_map(|wait| wait.about.as_ref().filter(|about| about.text() == expected));
+    assert_eq!(owners.unwrap().owners(), [maker]);
+}
+
+#[test]
 fn inspected_sub_waits_name_their_primitives() {
     let kernel = kernel();
     kernel.run(async {
