@@ -8,6 +8,11 @@ use clap::{Args, Parser, Subcommand};
 
 const EXIT_CODES: &str = "Exit codes: 0 done, 1 the job failed, 2 wrong command line, 3 the broker cannot be reached \
                           or refuses, 4 timed out, 5 any other error, 130 SIGINT, 143 SIGTERM";
+const TOOL_EXIT_CODES: &str = "Exit codes: 0 done, 1 the job failed, 2 wrong command line, 3 the broker or the process \
+                               cannot be reached or refuses, or has no such queue, job or task, 4 timed out, 5 any \
+                               other error, 130 SIGINT, 143 SIGTERM";
+/// How long a profile lasts by default.
+const PROFILE_SECONDS: &str = "5";
 
 /// Runs this application's jobs, sends jobs, and inspects its queues.
 #[derive(Debug, Parser)]
@@ -19,14 +24,27 @@ pub(crate) struct AppLine {
     pub(crate) command: AppCommand,
 }
 
-/// Sends jobs, inspects queues, and starts the workers of applications.
+/// Looks into live processes, sends jobs, inspects queues, and starts the workers of applications.
+///
+/// Without a command: lists the processes that have a console.
 #[derive(Debug, Parser)]
-#[command(name = "pikake", version, after_help = EXIT_CODES)]
+#[command(name = "pikake", version, after_help = TOOL_EXIT_CODES)]
 pub(crate) struct ToolLine {
     #[command(flatten)]
     pub(crate) common: Common,
     #[command(subcommand)]
-    pub(crate) command: ToolCommand,
+    pub(crate) command: Option<ToolCommand>,
+}
+
+/// A line of `console`: a command without the process.
+#[derive(Debug, Parser)]
+#[command(name = "", no_binary_name = true)]
+pub(crate) struct ConsoleLine {
+    /// Prints JSON instead of text
+    #[arg(long, global = true)]
+    pub(crate) json: bool,
+    #[command(subcommand)]
+    pub(crate) command: LookCommand,
 }
 
 #[derive(Debug, Args)]
@@ -53,6 +71,127 @@ pub(crate) enum ToolCommand {
     Worker(ExecOptions),
     #[command(flatten)]
     Shared(Shared),
+    #[command(flatten)]
+    Look(LookCommand),
+    /// Reads commands for one process, without its number; with --web, serves a page about it
+    Console {
+        #[command(flatten)]
+        process: ProcessOption,
+        /// Serves a page on this machine for a browser
+        #[arg(long)]
+        web: bool,
+        /// The port of the page; by default, any free one
+        #[arg(long, value_name = "PORT", requires = "web", default_value_t = 0)]
+        port: u16,
+    },
+}
+
+/// The process, as the first argument.
+#[derive(Debug, Args)]
+pub(crate) struct ProcessOption {
+    /// The number of the process; not needed if only one has a console
+    pub(crate) pid: Option<u32>,
+}
+
+/// The commands that look into a process.
+#[derive(Debug, Subcommand)]
+pub(crate) enum LookCommand {
+    /// Lists the tasks: what each one does, and what it waits for
+    Ps(ProcessOption),
+    /// Shows the tasks with their children, all their waits, and the deadlines around these
+    Tree(ProcessOption),
+    /// Shows one task in full
+    #[command(allow_missing_positional = true)]
+    Where {
+        #[command(flatten)]
+        process: ProcessOption,
+        /// The task, as in `ps`
+        task: String,
+    },
+    /// Shows which task waits for which other one, and names deadlocks
+    Waits {
+        #[command(flatten)]
+        process: ProcessOption,
+        /// Prints the graph in the language of Graphviz
+        #[arg(long, conflicts_with = "json")]
+        dot: bool,
+    },
+    /// Prints the figures of the process and of its kernels
+    Stats(ProcessOption),
+    /// Shows the kernels that are in one step for too long, with the stack of the thread
+    Blocked(ProcessOption),
+    /// Asks a task to end: its next wait returns an error with the reason
+    Cancel(CancelOptions),
+    /// Drops the future of a task
+    #[command(allow_missing_positional = true)]
+    Abort {
+        #[command(flatten)]
+        process: ProcessOption,
+        /// The task, as in `ps`
+        task: String,
+    },
+    /// Prints the last events; with --seconds, those of the time from now, with the lengths of steps
+    Trace {
+        #[command(flatten)]
+        process: ProcessOption,
+        /// How long to record
+        #[arg(long, value_name = "N", value_parser = seconds)]
+        seconds: Option<Duration>,
+        /// Writes the events to a file for <https://ui.perfetto.dev>
+        #[arg(long, value_name = "FILE")]
+        perfetto: Option<PathBuf>,
+    },
+    /// Records for some seconds which tasks are stepped, how often and for how long
+    Profile {
+        #[command(flatten)]
+        process: ProcessOption,
+        /// How long to record
+        #[arg(long, value_name = "N", value_parser = seconds, default_value = PROFILE_SECONDS)]
+        seconds: Duration,
+        /// Writes the profile to a page for a browser
+        #[arg(long, value_name = "FILE")]
+        html: Option<PathBuf>,
+    },
+    /// Shows the tasks on the terminal, each second anew, the busiest first
+    Top(ProcessOption),
+}
+
+impl LookCommand {
+    /// The process that the command line names.
+    pub(crate) fn pid(&self) -> Option<u32> {
+        match self {
+            Self::Ps(process) | Self::Tree(process) | Self::Stats(process) => process.pid,
+            Self::Blocked(process) | Self::Top(process) => process.pid,
+            Self::Where { process, .. } | Self::Waits { process, .. } => process.pid,
+            Self::Abort { process, .. } | Self::Trace { process, .. } => process.pid,
+            Self::Profile { process, .. } => process.pid,
+            Self::Cancel(options) => options.parts(false).0,
+        }
+    }
+}
+
+#[derive(Debug, Args)]
+#[command(override_usage = "pikake cancel [OPTIONS] [PID] <TASK> [REASON]...")]
+pub(crate) struct CancelOptions {
+    /// The number of the process, if more than one has a console; the task, as in `ps`; the reason that it sees
+    #[arg(value_name = "WORD", required = true)]
+    words: Vec<String>,
+}
+
+impl CancelOptions {
+    /// The process, the task, and the reason. A task after the first word makes that word the process, unless the
+    /// words begin with the task in any case.
+    pub(crate) fn parts(&self, begins_with_task: bool) -> (Option<u32>, &str, String) {
+        let is_task = |word: &String| {
+            word.split('.').count() <= 2 && word.split('.').all(|part| part.parse::<u64>().is_ok())
+        };
+        let pid = match self.words.get(1) {
+            Some(second) if !begins_with_task && is_task(second) => self.words[0].parse().ok(),
+            _ => None,
+        };
+        let words = &self.words[usize::from(pid.is_some())..];
+        (pid, &words[0], words[1..].join(" "))
+    }
 }
 
 #[derive(Debug, Subcommand)]
@@ -180,5 +319,42 @@ mod tests {
     fn command_definitions_are_valid() {
         AppLine::command().debug_assert();
         ToolLine::command().debug_assert();
+        ConsoleLine::command().debug_assert();
+    }
+
+    fn look(line: &str) -> LookCommand {
+        let words = ["pikake"].into_iter().chain(line.split_whitespace());
+        match ToolLine::try_parse_from(words).map(|line| line.command) {
+            Ok(Some(ToolCommand::Look(command))) => command,
+            other => panic!("{line}: {other:?}"),
+        }
+    }
+
+    #[test]
+    fn process_may_be_left_out() {
+        for (line, expected) in [("where 17", None), ("where 4711 17", Some(4711))] {
+            let LookCommand::Where { process, task } = look(line) else { panic!("{line}") };
+            assert_eq!((process.pid, task.as_str()), (expected, "17"), "{line}");
+        }
+        let LookCommand::Abort { process, task } = look("abort 1.17") else { panic!() };
+        assert_eq!((process.pid, task.as_str()), (None, "1.17"));
+        assert!(matches!(look("ps"), LookCommand::Ps(ProcessOption { pid: None })));
+    }
+
+    #[test]
+    fn cancel_takes_process_task_and_reason() {
+        let cases = [
+            ("cancel 17", None, "17", ""),
+            ("cancel 17 closing time", None, "17", "closing time"),
+            ("cancel 4711 17", Some(4711), "17", ""),
+            ("cancel 4711 1.17 closing time", Some(4711), "1.17", "closing time"),
+            ("cancel 4711 17 3 times", Some(4711), "17", "3 times"),
+        ];
+        for (line, pid, task, reason) in cases {
+            let LookCommand::Cancel(options) = look(line) else { panic!("{line}") };
+            assert_eq!(options.parts(false), (pid, task, reason.to_owned()), "{line}");
+        }
+        let LookCommand::Cancel(options) = look("cancel 17 3 times") else { panic!() };
+        assert_eq!(options.parts(true), (None, "17", "3 times".to_owned()));
     }
 }

@@ -24,7 +24,17 @@
 //! myapp status
 //! ```
 //!
-//! The program `pikake` ([`tool`]) has the same commands without an application.
+//! The program `pikake` ([`tool`]) has the same commands without an application, and commands that look into a live
+//! process:
+//!
+//! ```sh
+//! pikake             # lists the processes that have a console
+//! pikake ps 4711     # lists its tasks
+//! pikake waits 4711  # names deadlocks
+//! ```
+//!
+//! A program has a console by `#[pikake::main(console)]` (see `pikake::console`). The number of the process may be left
+//! out if only one has a console.
 //!
 //! # Output
 //!
@@ -42,8 +52,8 @@
 //! | 0 | the command has succeeded; a worker has shut down in order |
 //! | 1 | the job failed or was revoked (`send --wait`) |
 //! | 2 | the command line is wrong |
-//! | 3 | the broker cannot be reached, refuses, or has no such queue or job |
-//! | 4 | the job has not ended in time (`send --wait --timeout`); it goes on |
+//! | 3 | the broker cannot be reached, refuses, or has no such queue or job; there is no such process, it has no console or refuses, or it has no such task |
+//! | 4 | the job has not ended in time (`send --wait --timeout`), nor the task (`cancel`); it goes on. The process does not answer |
 //! | 5 | any other error, for example in the application's setup or of the system |
 //! | 130, 143 | SIGINT or SIGTERM ended the command; of a worker: jobs were interrupted and requeued |
 //!
@@ -55,6 +65,7 @@
 #![forbid(unsafe_code)]
 
 mod arguments;
+mod console;
 mod dead;
 mod exec;
 mod output;
@@ -62,7 +73,6 @@ mod queues;
 mod send;
 mod session;
 mod stop;
-#[expect(dead_code, reason = "the command `console` comes next")]
 mod web;
 mod worker;
 
@@ -70,6 +80,7 @@ use std::ffi::OsString;
 use std::process::ExitCode;
 
 use clap::Parser;
+use pikake::console::client::{Client, TIMEOUT};
 use pikake::jobs::App;
 
 use crate::arguments::{AppCommand, AppLine, Common, Shared, ToolCommand, ToolLine};
@@ -113,16 +124,26 @@ pub fn tool() -> ExitCode {
         Ok(line) => line,
         Err(error) => return print_usage(&error),
     };
+    let output = Output::new(common.json);
     finish(|| match command {
-        ToolCommand::Worker(options) => Err(exec::worker(&common, &options)),
-        ToolCommand::Shared(command) => {
+        None => console::list(output),
+        Some(ToolCommand::Look(command)) => console::look(command, None, output),
+        Some(ToolCommand::Console { process, web: true, port }) => {
+            let pid = console::choose(process.pid)?;
+            web::run(move || Client::connect(pid, TIMEOUT), port, output)
+        }
+        Some(ToolCommand::Console { process, .. }) => {
+            console::read_lines(console::choose(process.pid)?, output)
+        }
+        Some(ToolCommand::Worker(options)) => Err(exec::worker(&common, &options)),
+        Some(ToolCommand::Shared(command)) => {
             let Some(url) = &common.broker else {
                 return Err(Stop::usage(
                     "which broker? Use `--broker URL` or set PIKAKE_BROKER: `sqlite:///path/to/jobs.db` or \
                      `amqp://user:password@host/vhost`",
                 ));
             };
-            shared(App::new(url).map_err(Stop::app)?, command, Output::new(common.json))
+            shared(App::new(url).map_err(Stop::app)?, command, output)
         }
     })
 }

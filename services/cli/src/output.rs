@@ -4,6 +4,7 @@ use std::io::{self, Write};
 use std::time::Duration;
 
 use indicatif::ProgressBar;
+pub(crate) use pikake::console::text::table;
 use serde_json::Value;
 
 use crate::stop::Stop;
@@ -20,6 +21,11 @@ pub(crate) struct Output {
 impl Output {
     pub(crate) fn new(is_json: bool) -> Self {
         Self { is_json }
+    }
+
+    /// The same, but as JSON if that is asked for.
+    pub(crate) fn or_json(self, is_json: bool) -> Self {
+        Self { is_json: self.is_json || is_json }
     }
 
     pub(crate) fn is_json(self) -> bool {
@@ -70,38 +76,4 @@ impl Drop for Spinner {
     fn drop(&mut self) {
         self.0.finish_and_clear();
     }
-}
-
-/// A cell with its control characters escaped, since a message may come from an untrusted sender.
-fn escaped(cell: &str) -> String {
-    let escape = |c: char| match c.is_control() {
-        true => c.escape_debug().to_string(),
-        false => c.to_string(),
-    };
-    cell.chars().map(escape).collect()
-}
-
-/// A table with columns as wide as their widest cell; numbers are aligned right.
-pub(crate) fn table(head: &[&str], is_number: &[bool], rows: &[Vec<String>]) -> String {
-    let rows: Vec<Vec<String>> =
-        rows.iter().map(|row| row.iter().map(|cell| escaped(cell)).collect()).collect();
-    let width_of = |column: usize| {
-        let cells = rows.iter().map(|row| row[column].chars().count());
-        cells.chain([head[column].len()]).max().unwrap_or(0)
-    };
-    let widths: Vec<usize> = (0..head.len()).map(width_of).collect();
-    let mut text = String::new();
-    let head: Vec<String> = head.iter().map(|name| (*name).to_owned()).collect();
-    for row in [&head].into_iter().chain(&rows) {
-        let cells = row.iter().zip(&widths).zip(is_number);
-        let cells: Vec<String> = cells
-            .map(|((cell, width), is_number)| match is_number {
-                true => format!("{cell:>width$}"),
-                false => format!("{cell:<width$}"),
-            })
-            .collect();
-        text.push_str(cells.join("  ").trim_end());
-        text.push('\n');
-    }
-    text
 }

@@ -4,11 +4,12 @@ use std::fmt::Display;
 use std::io::{self, Write};
 use std::process::ExitCode;
 
+use pikake::console::client::ClientError;
 use pikake::jobs::{App, AppError, BrokerError, JobError, PublishFailure, SendError};
 
 const JOB_FAILED: u8 = 1;
 const USAGE: u8 = 2;
-const BROKER: u8 = 3;
+const ABSENT: u8 = 3;
 const TIMED_OUT: u8 = 4;
 const OTHER: u8 = 5;
 /// The exit code of a process that a signal ends is this plus the signal's number, as in shells.
@@ -36,7 +37,7 @@ impl Stop {
     }
 
     pub(crate) fn absent(message: impl Display) -> Self {
-        Self::new(BROKER, message)
+        Self::new(ABSENT, message)
     }
 
     pub(crate) fn timed_out(message: impl Display) -> Self {
@@ -55,6 +56,11 @@ impl Stop {
         }
     }
 
+    /// Whether standard output was closed.
+    pub(crate) fn is_closed_output(&self) -> bool {
+        self.code == 0
+    }
+
     /// A signal ended the command.
     pub(crate) fn signal(number: i32, message: Option<String>) -> Self {
         Self { code: u8::try_from(SIGNAL_BASE + number).unwrap_or(OTHER), message }
@@ -64,7 +70,7 @@ impl Stop {
     pub(crate) fn app(error: AppError) -> Self {
         match error {
             AppError::Url(what) => Self::usage(what),
-            AppError::Broker(error) => Self::new(BROKER, error),
+            AppError::Broker(error) => Self::new(ABSENT, error),
             error => Self::other(error),
         }
     }
@@ -92,7 +98,20 @@ impl Stop {
             BrokerError::Io(error) => format!("the broker {url} failed: {error}"),
             error => format!("the broker {url}: {error}"),
         };
-        Self::new(BROKER, message)
+        Self::new(ABSENT, message)
+    }
+
+    /// A process that cannot be reached, or refuses.
+    pub(crate) fn console(error: ClientError) -> Self {
+        match error {
+            ClientError::NotAnswering(..) => Self::timed_out(error),
+            error => Self::new(ABSENT, error),
+        }
+    }
+
+    /// A task that was asked to end has not ended yet. The command has said so.
+    pub(crate) fn task_lives() -> Self {
+        Self { code: TIMED_OUT, message: None }
     }
 
     /// A call for one queue failed, which may not exist.
@@ -112,7 +131,7 @@ impl Stop {
             SendError::Broker(error) => Self::broker(app, error),
             SendError::Publish(error) => match error.cause {
                 PublishFailure::Broker(cause) if !error.is_uncertain => Self::broker(app, cause),
-                _ => Self::new(BROKER, format!("the broker {}: {error}", app.redacted_url())),
+                _ => Self::new(ABSENT, format!("the broker {}: {error}", app.redacted_url())),
             },
             error => Self::other(error),
         }

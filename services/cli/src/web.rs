@@ -15,9 +15,9 @@ mod site;
 use std::net::{IpAddr, Ipv4Addr};
 use std::time::Duration;
 
+use pikake::console::client::{Client, ClientError};
 use pikake::http;
 use pikake::net::TcpListener;
-use pikake_console::client::{Client, ClientError};
 use serde_json::json;
 
 use crate::output::{Output, note};

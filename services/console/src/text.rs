@@ -98,7 +98,7 @@ fn two_digits(value: u64, unit: u64, name: &str) -> String {
 }
 
 /// `1 task`, `2 tasks`.
-fn counted(count: u64, what: &str) -> String {
+pub fn counted(count: u64, what: &str) -> String {
     match count {
         1 => format!("1 {what}"),
         _ => format!("{count} {what}s"),
@@ -117,14 +117,14 @@ fn escaped(text: &str) -> String {
     shown
 }
 
-/// The text, at most so wide, without its middle.
-fn cut_middle(text: &str, width: usize) -> String {
+/// The text, at most so many characters long: `…` replaces its middle.
+pub fn cut_middle(text: &str, width: usize) -> String {
     let count = text.chars().count();
     if count <= width {
         return text.to_owned();
     }
-    let end = (width - 1) / 2;
-    let begin = width - 1 - end;
+    let end = width.saturating_sub(1) / 2;
+    let begin = width.saturating_sub(1) - end;
     let kept = text.chars().take(begin).chain(['…']).chain(text.chars().skip(count - end));
     kept.collect()
 }
@@ -281,7 +281,8 @@ pub fn processes(processes: &[(Process, Option<u64>)]) -> String {
 /// A table of the tasks.
 pub fn ps(answer: &Answer) -> String {
     let ids = Ids::of(&answer.kernels);
-    let rows: Vec<Vec<String>> = answer.tasks.iter().map(|task| ps_row(ids, task)).collect();
+    let rows: Vec<Vec<String>> =
+        answer.tasks.iter().map(|task| ps_row(ids, task).to_vec()).collect();
     let is_number = [true, false, false, false, true, true, true, false];
     warnings(answer) + &table(&PS_HEAD, &is_number, &rows) + &totals(&answer.tasks)
 }
@@ -291,8 +292,8 @@ pub const PS_HEAD: [&str; 8] =
     ["id", "name", "state", "waits for", "since", "steps", "busy", "spawned at"];
 
 /// A task as a row of a table: its number, name, state, wait, the time since its last step, its steps, their time,
-/// and the place of its spawn.
-pub fn ps_row(ids: Ids, task: &Task) -> Vec<String> {
+/// and the place of its spawn. Control characters are as they are.
+pub fn ps_row(ids: Ids, task: &Task) -> [String; 8] {
     let name = match task.name.as_str() {
         "" => UNKNOWN.to_owned(),
         name => cut_middle(name, NAME_WIDTH),
@@ -309,7 +310,7 @@ pub fn ps_row(ids: Ids, task: &Task) -> Vec<String> {
         0 => UNKNOWN.to_owned(),
         time => duration(time),
     };
-    vec![
+    [
         ids.show(task.id),
         name,
         state_name(task.state).to_owned(),

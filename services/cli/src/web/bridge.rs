@@ -4,11 +4,11 @@ use std::fmt;
 use std::sync::{Mutex, PoisonError};
 use std::time::Instant;
 
-use pikake_console::client::{Client, ClientError};
-use pikake_console::model::{
+use pikake::console::client::{Client, ClientError};
+use pikake::console::model::{
     Blocked, Event, Graph, Kernel, KernelStats, Process, ProcessStats, ProfileRow, Samples, Task,
 };
-use pikake_console::protocol::{Part, Request};
+use pikake::console::protocol::{Part, Request};
 use serde::Serialize;
 
 /// The parts of an answer. What was not asked for is empty.

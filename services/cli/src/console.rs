@@ -1,0 +1,289 @@
+//! The commands that look into a live process: one request each, answered as text or JSON.
+
+mod lines;
+mod top;
+
+use std::fs::File;
+use std::io::{self, BufWriter, Write};
+use std::path::Path;
+use std::time::Duration;
+
+use clap::CommandFactory;
+use pikake::console::answer::Answer;
+use pikake::console::client::{Client, ClientError, TIMEOUT};
+use pikake::console::model::{Process, TaskKey};
+use pikake::console::page::write_page;
+use pikake::console::place;
+use pikake::console::protocol::Request;
+use pikake::console::text::{self, Ids};
+use pikake::console::trace::TraceWriter;
+use serde_json::{Value, json};
+
+pub(crate) use self::lines::read_lines;
+use crate::arguments::{LookCommand, ToolLine};
+use crate::output::{Output, Spinner, note};
+use crate::stop::Stop;
+
+/// How long the list of processes waits for each of them.
+const LIST_TIMEOUT: Duration = Duration::from_secs(1);
+
+/// How a program gets a console.
+const HINT: &str = "A process is in this list if its program has the feature `console` of pikake, and either \
+                    `#[pikake::main(console)]`\nor the variable PIKAKE_CONSOLE=1. Then `pikake ps PID` lists its tasks, \
+                    and `pikake waits PID` names deadlocks.";
+
+/// Lists the processes that have a console.
+pub(crate) fn list(output: Output) -> Result<(), Stop> {
+    let mut found = Vec::new();
+    for listening in place::processes().map_err(Stop::other)? {
+        let pid = listening.pid;
+        match Client::connect_to(&listening.path, LIST_TIMEOUT) {
+            Ok(mut client) => {
+                let process = client.process().clone();
+                found.push((process, count_tasks(&mut client)));
+            }
+            // It has ended since.
+            Err(ClientError::Closed(_)) => {}
+            Err(error) => note(&format!("process {pid}: {error}")),
+        }
+    }
+    output.answer(
+        || {
+            let all = found.iter().map(|(process, tasks)| with(process, json!({ "tasks": tasks })));
+            json!({ "processes": all.collect::<Vec<Value>>() })
+        },
+        || {
+            let table = match found.is_empty() {
+                true => "no process has a console\n".to_owned(),
+                false => text::processes(&found),
+            };
+            format!("{table}\n{HINT}\n\n{}", ToolLine::command().render_help())
+        },
+    )
+}
+
+/// The number of a process' tasks, if it answers soon.
+fn count_tasks(client: &mut Client) -> Option<u64> {
+    let answer = Answer::of(client.ask(&Request::Stats).ok()?).ok()?;
+    Some(answer.stats.iter().map(|stats| stats.tasks).sum())
+}
+
+/// The fields of an object, and those of another one.
+fn with(process: &Process, more: Value) -> Value {
+    let mut value = json!(process);
+    if let (Value::Object(fields), Value::Object(more)) = (&mut value, more) {
+        fields.extend(more);
+    }
+    value
+}
+
+/// The process that a command is for.
+pub(crate) fn choose(pid: Option<u32>) -> Result<u32, Stop> {
+    if let Some(pid) = pid {
+        return Ok(pid);
+    }
+    let all = place::processes().map_err(Stop::other)?;
+    match &all[..] {
+        [one] => Ok(one.pid),
+        [] => Err(Stop::absent(format!("no process has a console\n{HINT}"))),
+        _ => {
+            let pids: Vec<String> = all.iter().map(|listening| listening.pid.to_string()).collect();
+            Err(Stop::usage(format!("which process? These have a console: {}", pids.join(", "))))
+        }
+    }
+}
+
+/// Connects to a process.
+pub(crate) fn connect(pid: u32) -> Result<Client, Stop> {
+    Client::connect(pid, TIMEOUT).map_err(Stop::console)
+}
+
+fn ask(client: &mut Client, request: &Request) -> Result<Answer, Stop> {
+    let parts = client.ask(request).map_err(Stop::console)?;
+    Answer::of(parts).map_err(Stop::absent)
+}
+
+/// Runs a command. If the process is fixed, the command does not name one.
+pub(crate) fn look(command: LookCommand, fixed: Option<u32>, output: Output) -> Result<(), Stop> {
+    let pid = match (&command, fixed) {
+        (LookCommand::Cancel(_), Some(pid)) => pid,
+        (command, Some(pid)) if command.pid().is_none() => pid,
+        (_, Some(pid)) => {
+            let message = format!("the commands are for process {pid}: leave the number out");
+            return Err(Stop::usage(message));
+        }
+        (command, None) => choose(command.pid())?,
+    };
+    let mut client = connect(pid)?;
+    match command {
+        LookCommand::Ps(_) => tasks(client, false, output, text::ps),
+        LookCommand::Tree(_) => tasks(client, true, output, text::tree),
+        LookCommand::Where { task, .. } => {
+            let (task, kernels) = find(&mut client, &task)?;
+            let answer = ask(&mut client, &Request::Task { task })?;
+            if answer.tasks.is_empty() {
+                return Err(no_task(task, &kernels));
+            }
+            let answer = Answer { kernels: kernels.kernels, ..answer };
+            output.answer(|| tasks_json(&answer), || text::where_(&answer))
+        }
+        LookCommand::Waits { dot, .. } => {
+            let answer = ask(&mut client, &Request::Waits)?;
+            let json = || json!({ "kernels": answer.kernels, "tasks": answer.tasks, "graph": answer.graph });
+            output.answer(json, || if dot { text::dot(&answer) } else { text::waits(&answer) })
+        }
+        LookCommand::Stats(_) => {
+            let kernels = ask(&mut client, &Request::Kernels)?.kernels;
+            let answer = Answer { kernels, ..ask(&mut client, &Request::Stats)? };
+            let json = || json!({ "process": answer.process, "kernels": answer.kernels, "stats": answer.stats });
+            output.answer(json, || text::stats(&answer))
+        }
+        LookCommand::Blocked(_) => {
+            let kernels = ask(&mut client, &Request::Kernels)?.kernels;
+            let answer = Answer { kernels, ..ask(&mut client, &Request::Blocked)? };
+            output.answer(|| json!({ "blocked": answer.blocked }), || text::blocked(&answer))
+        }
+        LookCommand::Cancel(options) => {
+            let (_, task, reason) = options.parts(fixed.is_some());
+            let (task, kernels) = find(&mut client, task)?;
+            end(&mut client, &Request::Cancel { task, reason }, task, &kernels, output)
+        }
+        LookCommand::Abort { task, .. } => {
+            let (task, kernels) = find(&mut client, &task)?;
+            end(&mut client, &Request::Abort { task }, task, &kernels, output)
+        }
+        LookCommand::Trace { seconds, perfetto, .. } => {
+            trace(client, seconds, perfetto.as_deref(), output)
+        }
+        LookCommand::Profile { seconds, html, .. } => {
+            profile(client, seconds, html.as_deref(), output)
+        }
+        LookCommand::Top(_) if output.is_json() => {
+            Err(Stop::usage("`top` needs a terminal; `ps --json` is for programs"))
+        }
+        LookCommand::Top(_) => top::run(client),
+    }
+}
+
+fn tasks(
+    mut client: Client,
+    waits: bool,
+    output: Output,
+    text: fn(&Answer) -> String,
+) -> Result<(), Stop> {
+    let answer = ask(&mut client, &Request::Tasks { waits })?;
+    output.answer(|| tasks_json(&answer), || text(&answer))
+}
+
+fn tasks_json(answer: &Answer) -> Value {
+    json!({ "kernels": answer.kernels, "tasks": answer.tasks })
+}
+
+/// The task that the text names, and the kernels of the process.
+fn find(client: &mut Client, task: &str) -> Result<(TaskKey, Answer), Stop> {
+    let kernels = ask(client, &Request::Kernels)?;
+    let task = Ids::of(&kernels.kernels).parse(task).map_err(Stop::usage)?;
+    Ok((task, kernels))
+}
+
+fn no_task(task: TaskKey, kernels: &Answer) -> Stop {
+    let id = Ids::of(&kernels.kernels).show(task);
+    Stop::absent(format!("there is no task {id}: it has ended, or never was; `ps` lists the tasks"))
+}
+
+/// Cancels or aborts a task.
+fn end(
+    client: &mut Client,
+    request: &Request,
+    task: TaskKey,
+    kernels: &Answer,
+    output: Output,
+) -> Result<(), Stop> {
+    let answer = ask(client, request)?;
+    let (has_ended, how) = answer.ended.ok_or_else(|| no_task(task, kernels))?;
+    let id = Ids::of(&kernels.kernels).show(task);
+    output.answer(
+        || json!({ "task": task, "ended": has_ended, "text": how }),
+        || format!("task {id}: {how}"),
+    )?;
+    if has_ended { Ok(()) } else { Err(Stop::task_lives()) }
+}
+
+/// The seconds of a request, and a spinner for that time.
+fn record(what: &str, length: Duration) -> (f64, Spinner) {
+    let seconds = length.as_secs_f64();
+    (seconds, Spinner::new(format!("{what} for {seconds} s")))
+}
+
+fn trace(
+    mut client: Client,
+    length: Option<Duration>,
+    perfetto: Option<&Path>,
+    output: Output,
+) -> Result<(), Stop> {
+    let file = perfetto.map(create).transpose()?;
+    // Their names: also of tasks that end meanwhile, and of those that begin.
+    let mut named = ask(&mut client, &Request::Tasks { waits: false })?.tasks;
+    let spinner = length.map(|length| record("recording", length));
+    let seconds = spinner.as_ref().map(|(seconds, _)| *seconds);
+    let traced = ask(&mut client, &Request::Trace { seconds })?;
+    drop(spinner);
+    let after = ask(&mut client, &Request::Tasks { waits: false })?;
+    named.extend(after.tasks);
+    let answer = Answer { kernels: after.kernels, tasks: named, ..traced };
+    let (Some(path), Some(file)) = (perfetto, file) else {
+        let json = || json!({ "kernels": answer.kernels, "events": answer.events });
+        return output.answer(json, || text::events(&answer));
+    };
+    write_trace(client.process(), &answer, file).map_err(|error| unwritten(path, &error))?;
+    let count = answer.events.len();
+    output.answer(
+        || json!({ "file": path, "events": count }),
+        || format!("{count} events in {}: open it at https://ui.perfetto.dev", path.display()),
+    )
+}
+
+fn write_trace(process: &Process, answer: &Answer, file: File) -> io::Result<()> {
+    let mut trace = TraceWriter::new(BufWriter::new(file), process.pid, &process.program)?;
+    for kernel in &answer.kernels {
+        trace.kernel(kernel)?;
+    }
+    for task in &answer.tasks {
+        trace.name(task.id, &task.name);
+    }
+    for event in &answer.events {
+        trace.event(event)?;
+    }
+    trace.finish().map(drop)
+}
+
+fn profile(
+    mut client: Client,
+    length: Duration,
+    html: Option<&Path>,
+    output: Output,
+) -> Result<(), Stop> {
+    let file = html.map(create).transpose()?;
+    let (seconds, spinner) = record("profiling", length);
+    let answer = ask(&mut client, &Request::Profile { seconds })?;
+    drop(spinner);
+    let (Some(path), Some(file)) = (html, file) else {
+        let json = || json!({ "profile": answer.profile, "samples": answer.samples });
+        return output.answer(json, || text::profile(&answer));
+    };
+    let Process { pid, program, .. } = client.process();
+    let title = format!("{program} ({pid}), {seconds} s");
+    let samples = answer.samples.unwrap_or_default();
+    let mut file = BufWriter::new(file);
+    let written = write_page(&mut file, &title, &answer.profile, &samples);
+    written.and_then(|()| file.flush()).map_err(|error| unwritten(path, &error))?;
+    output.answer(|| json!({ "file": path }), || format!("the profile is in {}", path.display()))
+}
+
+fn create(path: &Path) -> Result<File, Stop> {
+    File::create(path).map_err(|error| unwritten(path, &error))
+}
+
+fn unwritten(path: &Path, error: &io::Error) -> Stop {
+    Stop::other(format!("{} cannot be written: {error}", path.display()))
+}
