@@ -84,11 +84,29 @@ export function shortFuture(future) {
 // How a task is called: by its name, or else by its future's type.
 export const taskName = (task) => task.name || shortFuture(task.future ?? "");
 
+let onlyKernel = null;
+
+// The kernels of the process. If there is one, tasks are called `17` and not `1.17`, as by the other commands.
+export function setKernels(kernels) {
+  onlyKernel = kernels.length === 1 ? `${kernels[0].id}.` : null;
+}
+
+// The number of a task, as people see it.
+export const showId = (id) => (onlyKernel && id.startsWith(onlyKernel) ? id.slice(onlyKernel.length) : id);
+
+// The name and the number of a task.
+export const label = (id, name) => (name ? `${name} (${showId(id)})` : showId(id));
+
+// The end of a place, for where room is scarce: `…/http/connection.rs:96:31`.
+export function shortPlace(place) {
+  const parts = place.split("/");
+  return parts.length > 3 ? `…/${parts.slice(-2).join("/")}` : place;
+}
+
 // A button that shows a task.
 export function taskLink(id, name) {
   const open = () => { location.hash = `#tasks/${id}`; };
-  const text = name ? `${name} (${id})` : id;
-  return el("button", { type: "button", class: "link", on: { click: open } }, text);
+  return el("button", { type: "button", class: "link", on: { click: open } }, label(id, name));
 }
 
 // Sorts by `of`: undefined and null come last, whatever the direction.

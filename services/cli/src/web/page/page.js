@@ -1,7 +1,7 @@
 // The page: asks for what its view shows, again and again, and tells what is wrong with the process.
 
 import { get } from "./api.js";
-import { ask, byId, duration, el, plural, setText, taskLink } from "./dom.js";
+import { ask, byId, duration, el, label, plural, setKernels, setText, taskLink } from "./dom.js";
 import * as profile from "./profile.js";
 import * as stats from "./stats.js";
 import * as tasks from "./tasks.js";
@@ -40,7 +40,10 @@ function read(answer) {
   shown.process = answer.process;
   shown.at = performance.now();
   shown.trouble = null;
-  if (answer.kernels.length) shown.kernels = answer.kernels;
+  if (answer.kernels.length) {
+    shown.kernels = answer.kernels;
+    setKernels(answer.kernels);
+  }
   if (answer.tasks.length && answer.kernels.length) {
     // Tasks that have ended keep their names for the timelines, within limits.
     if (shown.names.size > 4 * answer.tasks.length + 1000) shown.names.clear();
@@ -113,7 +116,6 @@ function showBanners() {
   }
   for (const { id, thread, stuck, stale } of shown.kernels) {
     if (stuck) {
-      const name = stuck.name ? `${stuck.name} (${stuck.task})` : stuck.task;
       const stack = el("button", { type: "button", on: { click: showBlocked } }, "Show the stack");
       const age = stale == null ? "" : ` What is told of its tasks is ${duration(stale)} old.`;
       const parts = [
@@ -121,7 +123,6 @@ function showBanners() {
         `, spawned at ${stuck.spawned_at}, has been in one step for ${duration(stuck.lasts)}.${age}`,
       ];
       banners.push(banner(true, `Kernel ${id} (${thread}) is stuck`, parts, stack));
-      void name;
     } else if (stale != null) {
       const parts = [`It does not answer. What is told of its tasks is ${duration(stale)} old.`];
       banners.push(banner(false, `Kernel ${id} (${thread})`, parts));
@@ -167,7 +168,7 @@ async function showBlocked() {
     const { blocked } = await get("blocked");
     body = blocked.map(({ kernel, step, stack }) => {
       const frames = stack?.frames ?? [];
-      const name = step.name ? `${step.name} (${step.task})` : step.task;
+      const name = label(step.task, step.name);
       return el(
         "div",
         {},

@@ -7,7 +7,7 @@ const LINE = 18;
 // Narrower boxes are not drawn.
 const NARROWEST_PX = 0.6;
 // About the width of a character.
-const LETTER_PX = 6.3;
+const LETTER_PX = 7;
 
 let head;
 let rows = [];

@@ -38,11 +38,14 @@ const PROCESS = [
 // Steps a second, by kernel, and when the last figures came.
 const trends = new Map();
 
-export function start() {}
+let context;
+
+export function start(given) {
+  context = given;
+}
 
 export function show(answer) {
-  const kernels = answer.kernels.length ? answer.kernels : answer.stats.map(({ kernel }) => ({ id: kernel }));
-  const threadOf = (id) => kernels.find((kernel) => kernel.id === id)?.thread;
+  const threadOf = (id) => context.kernels().find((kernel) => kernel.id === id)?.thread;
   const names = answer.stats.map(({ kernel }) => (threadOf(kernel) ? `${kernel} (${threadOf(kernel)})` : `${kernel}`));
   const table = byId("stats-table");
   table.tHead.rows[0].replaceChildren(

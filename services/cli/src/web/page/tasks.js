@@ -2,7 +2,8 @@
 
 import { post } from "./api.js";
 import {
-  Head, ask, byId, bytes, count, duration, el, plural, setAttribute, setText, taskLink, taskName,
+  Head, ask, byId, bytes, count, duration, el, label, plural, setAttribute, setText, shortPlace, showId, taskLink,
+  taskName,
 } from "./dom.js";
 
 // Rows beyond the edges of what is in sight.
@@ -12,10 +13,10 @@ const INDENT_PX = 16;
 const DEEPEST = 20;
 
 const COLUMNS = [
-  { key: "name", title: "Task", of: taskName, width: "26%" },
+  { key: "name", title: "Task", of: taskName, width: "24%" },
   { key: "id", title: "Number", of: (task) => idNumber(task.id), width: "80px" },
   { key: "state", title: "State", of: (task) => task.state, width: "100px" },
-  { key: "wait", title: "Waits in", of: (task) => waitText(task) || null, width: "32%" },
+  { key: "wait", title: "Waits in", of: (task) => waitText(task) || null, width: "36%" },
   { key: "since", title: "Since", of: (task) => task.since, isNumber: true, width: "90px" },
   { key: "steps", title: "Steps", of: (task) => task.steps, isNumber: true, width: "90px" },
   { key: "busy", title: "Busy", of: (task) => task.busy, isNumber: true, isWide: true, width: "84px" },
@@ -34,6 +35,8 @@ const collapsed = new Set();
 let chosenId = null;
 // The task whose row the Tab key reaches.
 let current = null;
+// The current row is to be scrolled into sight when it is there.
+let isSought = false;
 
 const kernelOf = (id) => Number(id.split(".")[0]);
 
@@ -42,11 +45,11 @@ function idNumber(id) {
   return Number(kernel) * 2 ** 40 + Number(task);
 }
 
-function waitText(task) {
+function waitText(task, place = (place) => place) {
   const wait = task.waits.at(-1);
   if (!wait) return "";
   const about = wait.about ? `, ${wait.about}` : "";
-  return wait.place ? `${wait.trap} at ${wait.place}${about}` : wait.trap + about;
+  return wait.place ? `${wait.trap} at ${place(wait.place)}${about}` : wait.trap + about;
 }
 
 const scroller = () => byId("tasks-scroller");
@@ -124,7 +127,7 @@ export function show(answer) {
 function matches(task, words, state) {
   if (state && task.state !== state) return false;
   if (!words.length) return true;
-  const text = `${task.id} ${taskName(task)} ${task.future} ${task.spawned_at} ${waitText(task)}`.toLowerCase();
+  const text = `${showId(task.id)} ${taskName(task)} ${task.future} ${task.spawned_at} ${waitText(task)}`.toLowerCase();
   return words.every((word) => text.includes(word));
 }
 
@@ -180,7 +183,7 @@ function newRow() {
   const row = el("tr", {});
   COLUMNS.forEach((column, at) => {
     const names = [column.isNumber && "number", column.isWide && "wide"].filter(Boolean).join(" ");
-    const cell = el(at === 0 ? "td" : "td", { class: names || null });
+    const cell = el("td", { class: names || null });
     if (at === 0) {
       cell.append(el("span", { class: "toggle", "aria-hidden": "true" }), el("span", {}));
     } else if (column.key === "state") {
@@ -203,15 +206,15 @@ function fillRow(row, { task, depth, hasChildren, isContext }, at) {
   row.classList.toggle("stale", staleKernels.has(kernelOf(task.id)));
   const texts = [
     null,
-    task.id,
+    showId(task.id),
     null,
-    waitText(task),
+    waitText(task, shortPlace),
     duration(task.since),
     count(task.steps),
     task.busy ? duration(task.busy) : "",
     task.longest ? duration(task.longest) : "",
     bytes(task.bytes),
-    task.spawned_at,
+    shortPlace(task.spawned_at),
   ];
   texts.forEach((text, column) => {
     if (text != null) setText(row.cells[column], text);
@@ -222,10 +225,20 @@ function fillRow(row, { task, depth, hasChildren, isContext }, at) {
   row.cells[0].style.paddingInlineStart = `${4 + Math.min(depth, DEEPEST) * INDENT_PX}px`;
   row.cells[0].title = `${taskName(task)}\n${task.future}`;
   row.cells[3].title = waitText(task);
+  row.cells[9].title = task.spawned_at;
   const state = row.cells[2].firstChild;
   setText(state, task.state);
   state.className = `state ${task.state}${task.cancelled == null ? "" : " asked"}`;
   state.title = task.cancelled == null ? "" : `asked to end: ${task.cancelled}`;
+}
+
+function seek(view, height) {
+  const at = lines.findIndex((line) => line.task.id === current);
+  if (at < 0 || !view.clientHeight) return;
+  isSought = false;
+  const isInSight = at * height >= view.scrollTop && (at + 3) * height <= view.scrollTop + view.clientHeight;
+  if (isInSight) return;
+  view.scrollTop = at * height - view.clientHeight / 3;
 }
 
 // Shows the lines that are in sight.
@@ -235,6 +248,7 @@ function render() {
   const table = byId("tasks-table");
   setAttribute(table, "aria-rowcount", lines.length + 1);
   if (!lines.some((line) => line.task.id === current)) current = lines[0]?.task.id ?? null;
+  if (isSought) seek(view, height);
   const first = Math.max(0, Math.floor(view.scrollTop / height) - MARGIN);
   const fits = Math.ceil(view.clientHeight / height) + 2 * MARGIN;
   const visible = lines.slice(first, first + fits);
@@ -279,7 +293,10 @@ export function choose(id) {
   panel.hidden = !chosenId;
   panel.parentNode.classList.toggle("narrowed", Boolean(chosenId));
   if (isNew) panel.replaceChildren(el("p", { class: "quiet" }, "looking"));
-  if (chosenId) current = chosenId;
+  if (chosenId && isNew) {
+    current = chosenId;
+    isSought = true;
+  }
   render();
 }
 
@@ -294,7 +311,7 @@ export function showTask(answer) {
     ? [...panel.querySelectorAll("button")].indexOf(document.activeElement)
     : -1;
   const top = panel.scrollTop;
-  panel.replaceChildren(...(task ? panelOf(task, answer.kernels) : [closing("The task has ended"), el("p", {}, chosenId)]));
+  panel.replaceChildren(...(task ? panelOf(task) : [closing("The task has ended"), el("p", {}, showId(chosenId))]));
   panel.scrollTop = top;
   if (had >= 0) panel.querySelectorAll("button")[had]?.focus({ preventScroll: true });
 }
@@ -304,15 +321,15 @@ function closing(title) {
   return el("header", {}, el("h3", {}, title), close);
 }
 
-function panelOf(task, kernels) {
+function panelOf(task) {
   const children = tasks.filter((other) => other.parent === task.id).length;
-  const kernel = kernels.find(({ id }) => id === kernelOf(task.id));
+  const kernel = context.kernels().find(({ id }) => id === kernelOf(task.id));
   const state = task.cancelled == null ? task.state : `${task.state}, asked to end: ${task.cancelled}`;
   const parent = task.parent && (tasks.some(({ id }) => id === task.parent)
     ? taskLink(task.parent, context.name(task.parent))
-    : `${task.parent}, which has ended`);
+    : `${showId(task.parent)}, which has ended`);
   const facts = [
-    ["Number", task.id],
+    ["Number", showId(task.id)],
     ["State", state],
     ["Since", duration(task.since)],
     ["Steps", count(task.steps)],
@@ -336,7 +353,7 @@ function panelOf(task, kernels) {
     wait.scopes.length ? el("ul", {}, ...wait.scopes.map((scope) => el("li", {}, ...scopeText(scope)))) : null,
   ));
   return [
-    closing(taskName(task) || task.id),
+    closing(taskName(task) || showId(task.id)),
     el("dl", {}, ...facts.flatMap(([name, value]) => [el("dt", {}, name), el("dd", {}, value)])),
     el("h4", {}, waits.length ? `Waits (${waits.length})` : "The task waits for nothing."),
     el("ol", { class: "waits" }, ...waits),
@@ -357,7 +374,7 @@ function scopeText(scope) {
 
 function askToEnd(how, task) {
   const isCancel = how === "cancel";
-  const name = taskName(task) ? `${taskName(task)} (${task.id})` : task.id;
+  const name = label(task.id, taskName(task));
   const reason = el("input", { type: "text", maxlength: 500, value: "by the console" });
   const note = el("p", { role: "status" });
   const text = isCancel

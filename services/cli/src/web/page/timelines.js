@@ -1,7 +1,7 @@
 // The view of the flight recorder: steps as bars over time, a row for each task or for each kernel.
 
 import { get } from "./api.js";
-import { byId, count, duration, el, plural, setText } from "./dom.js";
+import { byId, count, duration, el, label, plural, setText } from "./dom.js";
 
 const ROW = 22;
 const RULER = 22;
@@ -12,6 +12,7 @@ const MOST_TABLE_ROWS = 300;
 // Steps that take longer keep the other tasks waiting for too long.
 const SLOW_NS = 10e6;
 const ZOOM = 1.5;
+const LEGEND = `Blue: a step. Red: a step of ${duration(SLOW_NS)} or longer. Green: spawned. Dark: ended. Drag to move; Ctrl and the wheel zoom.`;
 
 let context;
 let events = [];
@@ -66,7 +67,7 @@ export function start(given) {
   matchMedia("(prefers-color-scheme: dark)").addEventListener("change", draw);
 }
 
-// The view is shown: the last events are there for the asking.
+// The view is shown. The last events are there for the asking.
 export function enter() {
   if (!hasLooked) load(0);
   else draw();
@@ -87,6 +88,7 @@ async function load(seconds) {
         ? `${plural(events.length, "event")}${isTimed ? "" : "; steps were not timed, so bars have no length: record"}`
         : "There are no events.",
     );
+    setText(byId("timeline-hint"), LEGEND);
     arrange();
     fit();
     showTable();
@@ -121,10 +123,7 @@ function kernelLabel(id) {
   return kernel ? `kernel ${id} (${kernel.thread})` : `kernel ${id}`;
 }
 
-function taskLabel(id) {
-  const name = context.name(id);
-  return name ? `${name} (${id})` : id;
-}
+const taskLabel = (id) => label(id, context.name(id));
 
 function bounds() {
   if (!events.length) return [0, 1];
@@ -246,7 +245,8 @@ function ruler(pen, width, height, colours) {
     pen.fillStyle = colours.line;
     pen.fillRect(x, RULER - 4, 1, height);
     pen.fillStyle = colours.quiet;
-    pen.fillText(at === 0 ? "0" : duration(at * step), x + 4, RULER / 2);
+    const text = at === 0 ? "0" : duration(at * step);
+    if (x + 4 + pen.measureText(text).width < width) pen.fillText(text, x + 4, RULER / 2);
   }
 }
 
@@ -271,7 +271,7 @@ function hint(x, y) {
     const away = Math.max(beginOf(event) - time, time - event.at, 0);
     if (away < distance) [best, distance] = [event, away];
   }
-  setText(byId("timeline-hint"), best ? tell(best) : x < LABEL && row ? row.label : "");
+  setText(byId("timeline-hint"), best ? tell(best) : x < LABEL && row ? row.label : LEGEND);
 }
 
 function showTable() {

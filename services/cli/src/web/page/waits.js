@@ -1,6 +1,6 @@
 // The view of the waits: a graph of who waits for whom, and a table of the edges.
 
-import { Head, byId, count, el, plural, setText, svg, taskLink } from "./dom.js";
+import { Head, byId, count, el, label, plural, setText, showId, svg, taskLink } from "./dom.js";
 
 // More nodes make no picture that anybody can read.
 const MOST_NODES = 150;
@@ -11,9 +11,13 @@ const MANY = 4;
 
 const NODE_WIDTH = 200;
 const NODE_HEIGHT = 42;
-const GAP_X = 190;
+const GAP_X = 250;
 const GAP_Y = 18;
 const PADDING = 20;
+// Room above a part for edges that close a cycle.
+const ARC = 46;
+// The letters of a label that fit between two columns.
+const LABEL_LENGTH = 40;
 
 let context;
 let head;
@@ -23,16 +27,14 @@ let drawn = "";
 export function start(given) {
   context = given;
   const columns = [
-    { key: "from", title: "Task", of: (edge) => label(edge.from) },
-    { key: "to", title: "waits for", of: (edge) => label(edge.to) },
+    { key: "from", title: "Task", of: (edge) => label(edge.from, context.name(edge.from)) },
+    { key: "to", title: "waits for", of: (edge) => label(edge.to, context.name(edge.to)) },
     { key: "trap", title: "Trap", of: (edge) => edge.trap },
     { key: "place", title: "at", of: (edge) => edge.place },
     { key: "about", title: "What for", of: (edge) => edge.about },
   ];
   head = new Head(byId("waits-table").tHead.rows[0], columns, { key: "from" }, showTable);
 }
-
-const label = (id) => (context.name(id) ? `${context.name(id)} (${id})` : id);
 
 export function show(answer) {
   graph = answer.graph ?? { edges: [], deadlocks: [], unpolled: [] };
@@ -160,6 +162,8 @@ function place(nodes) {
     const columns = Array.from({ length: most + 1 }, () => []);
     for (const node of part) columns[node.rank].push(node);
     const height = Math.max(...columns.map((column) => column.length)) * (NODE_HEIGHT + GAP_Y);
+    const hasCycle = part.some((node) => [...node.out].some((other) => other.rank >= node.rank));
+    if (hasCycle) top += ARC;
     const least = Math.min(...part.map((node) => node.rank));
     for (let at = least; at <= most; at += 1) {
       const column = columns[at];
@@ -168,8 +172,10 @@ function place(nodes) {
         if (!placed.length) return 0;
         return placed.reduce((sum, other) => sum + other.y, 0) / placed.length;
       };
-      column.sort((a, b) => middle(a) - middle(b));
-      const begin = top + (height - column.length * (NODE_HEIGHT + GAP_Y)) / 2;
+      // What is bad is on top, where edges that close a cycle have room.
+      column.sort((a, b) => b.isBad - a.isBad || middle(a) - middle(b));
+      const free = height - column.length * (NODE_HEIGHT + GAP_Y);
+      const begin = hasCycle ? top : top + free / 2;
       column.forEach((node, line) => {
         node.x = PADDING + (most - at) * (NODE_WIDTH + GAP_X);
         node.y = begin + line * (NODE_HEIGHT + GAP_Y);
@@ -185,8 +191,8 @@ const cut = (text, length) => (text.length > length ? `${text.slice(0, length - 
 function drawNode({ ids, x, y, isBad }) {
   const name = context.name(ids[0]);
   const isMany = ids.length > 1;
-  const title = isMany ? `${plural(ids.length, "task")}${name ? ` ${name}` : ""}` : name || ids[0];
-  const below = isMany ? `${ids[0]} … ${ids.at(-1)}` : ids[0];
+  const title = isMany ? `${plural(ids.length, "task")}${name ? ` ${name}` : ""}` : name || showId(ids[0]);
+  const below = isMany ? `${showId(ids[0])} … ${showId(ids.at(-1))}` : `task ${showId(ids[0])}`;
   const open = () => { location.hash = `#tasks/${ids[0]}`; };
   const onKey = (event) => { if (event.key === "Enter") open(); };
   return svg(
@@ -199,14 +205,14 @@ function drawNode({ ids, x, y, isBad }) {
       "aria-label": `${title}, ${below}`,
       on: { click: open, keydown: onKey },
     },
-    svg("title", {}, `${title}\n${isMany ? ids.join(" ") : ids[0]}`),
+    svg("title", {}, `${title}\n${ids.map(showId).join(" ")}`),
     svg("rect", { width: NODE_WIDTH, height: NODE_HEIGHT, rx: 6 }),
     svg("text", { x: 10, y: 18 }, cut(title, 27)),
     svg("text", { x: 10, y: 34, class: "quiet" }, cut(below, 32)),
   );
 }
 
-function drawEdge({ from, to, trap, about, isBad }) {
+function drawEdge({ from, to, trap, about, isBad, order }) {
   const [y1, y2] = [from.y + NODE_HEIGHT / 2, to.y + NODE_HEIGHT / 2];
   let path;
   let at;
@@ -214,14 +220,15 @@ function drawEdge({ from, to, trap, about, isBad }) {
     const [x1, x2] = [from.x + NODE_WIDTH, to.x - 7];
     const bend = (x2 - x1) / 3;
     path = `M${x1} ${y1}C${x1 + bend} ${y1} ${x2 - bend} ${y2} ${x2} ${y2}`;
-    at = [(x1 + x2) / 2, (y1 + y2) / 2 - 5];
+    // Above the begin of the line, where no other one crosses it. A task with several waits has several labels.
+    at = [x1 + 6, y1 - 5 + 13 * order];
   } else {
-    // It closes a cycle: from below, to below.
+    // It closes a cycle: from the top, to the top.
     const [x1, x2] = [from.x + NODE_WIDTH / 2 + 20, to.x + NODE_WIDTH / 2 - 20];
-    const [b1, b2] = [from.y + NODE_HEIGHT, to.y + NODE_HEIGHT + 7];
-    const deep = Math.max(b1, b2) + 34;
-    path = `M${x1} ${b1}C${x1} ${deep} ${x2} ${deep} ${x2} ${b2}`;
-    at = [(x1 + x2) / 2, deep - 6];
+    const high = Math.min(from.y, to.y) - ARC;
+    path = `M${x1} ${from.y}C${x1} ${high} ${x2} ${high} ${x2} ${to.y - 7}`;
+    // The curve reaches three quarters of the way.
+    at = [Math.min(x1, x2) + Math.abs(x1 - x2) / 3, high + ARC / 4 - 6];
   }
   const text = about ?? trap;
   return svg(
@@ -229,7 +236,7 @@ function drawEdge({ from, to, trap, about, isBad }) {
     { class: isBad ? "edge bad" : "edge" },
     svg("title", {}, about ? `${trap}: ${about}` : trap),
     svg("path", { d: path, "marker-end": isBad ? "url(#head-bad)" : "url(#head)" }),
-    svg("text", { x: at[0], y: at[1], "text-anchor": "middle" }, cut(text, 30)),
+    svg("text", { x: at[0], y: at[1] }, cut(text, LABEL_LENGTH)),
   );
 }
 
@@ -256,10 +263,15 @@ function draw() {
     return;
   }
   const { width, height } = place(nodes);
-  const low = edges.some(({ from, to }) => from.rank <= to.rank) ? 36 : 0;
+  const labels = new Map();
+  for (const edge of edges) {
+    if (edge.from.rank <= edge.to.rank) continue;
+    edge.order = labels.get(edge.from) ?? 0;
+    labels.set(edge.from, edge.order + 1);
+  }
   const picture = svg(
     "svg",
-    { width, height: height + low, role: "img", "aria-label": "Who waits for whom; the table below has the same" },
+    { width, height, role: "img", "aria-label": "Who waits for whom; the table below has the same" },
     svg("defs", {}, marker("head", "head"), marker("head-bad", "head bad")),
     ...edges.map(drawEdge),
     ...nodes.map(drawNode),
