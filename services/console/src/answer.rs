@@ -1,12 +1,14 @@
 //! The parts of one answer, sorted by kind.
 
+use serde::Serialize;
+
 use crate::model::{
     Blocked, Event, Graph, Kernel, KernelStats, ProcessStats, ProfileRow, Samples, Task,
 };
 use crate::protocol::Part;
 
 /// The parts of one answer. What the request did not ask for is empty.
-#[derive(Clone, PartialEq, Debug, Default)]
+#[derive(Clone, PartialEq, Debug, Default, Serialize)]
 pub struct Answer {
     /// The kernels.
     pub kernels: Vec<Kernel>,

@@ -36,20 +36,20 @@ const context = {
   kernels: () => shown.kernels,
 };
 
-function read(answer) {
-  shown.process = answer.process;
+function read({ process }) {
+  shown.process = process;
   shown.at = performance.now();
   shown.trouble = null;
-  if (answer.kernels.length) {
-    shown.kernels = answer.kernels;
-    setKernels(answer.kernels);
-  }
-  if (answer.tasks.length && answer.kernels.length) {
-    // Tasks that have ended keep their names for the timelines, within limits.
-    if (shown.names.size > 4 * answer.tasks.length + 1000) shown.names.clear();
-    for (const task of answer.tasks) if (task.name) shown.names.set(task.id, task.name);
-  }
-  if (answer.graph) shown.graph = answer.graph;
+}
+
+// Reads an answer about all tasks.
+function readAll({ kernels, tasks, graph }) {
+  shown.kernels = kernels;
+  setKernels(kernels);
+  // Tasks that have ended keep their names for the timelines, within limits.
+  if (shown.names.size > 4 * tasks.length + 1000) shown.names.clear();
+  for (const task of tasks) if (task.name) shown.names.set(task.id, task.name);
+  if (graph) shown.graph = graph;
 }
 
 // Asks again and again while `isWanted`, and shows each answer.
@@ -59,10 +59,10 @@ async function poll(path, interval, isWanted, show) {
     if (isWanted() && !shown.isPaused) {
       const begin = performance.now();
       try {
-        const answer = await get(path());
+        const told = await get(path());
         took = performance.now() - begin;
-        read(answer);
-        if (isWanted()) show?.(answer);
+        read(told);
+        show(told.answer);
       } catch (problem) {
         shown.trouble = problem;
       }
@@ -165,8 +165,8 @@ function replaceUnlessSame(node, banners) {
 async function showBlocked() {
   let body;
   try {
-    const { blocked } = await get("blocked");
-    body = blocked.map(({ kernel, step, stack }) => {
+    const { answer } = await get("blocked");
+    body = answer.blocked.map(({ kernel, step, stack }) => {
       const frames = stack?.frames ?? [];
       const name = label(step.task, step.name);
       return el(
@@ -214,8 +214,15 @@ addEventListener("hashchange", showView);
 showView();
 
 const isShown = (view) => () => shown.view === view;
-poll(() => "tasks", () => INTERVAL_MS, isShown("tasks"), tasks.show);
-poll(() => `task/${tasks.chosen()}`, () => INTERVAL_MS, () => shown.view === "tasks" && tasks.chosen(), tasks.showTask);
-poll(() => "waits", () => (shown.view === "waits" ? INTERVAL_MS : WAITS_INTERVAL_MS), () => true, waits.show);
-poll(() => "stats", () => INTERVAL_MS, isShown("stats"), stats.show);
+const always = () => INTERVAL_MS;
+poll(() => "tasks", always, isShown("tasks"), (answer) => {
+  readAll(answer);
+  tasks.show(answer);
+});
+poll(() => `task/${tasks.chosen()}`, always, () => shown.view === "tasks" && tasks.chosen(), tasks.showTask);
+poll(() => "waits", () => (shown.view === "waits" ? INTERVAL_MS : WAITS_INTERVAL_MS), () => true, (answer) => {
+  readAll(answer);
+  waits.show(answer);
+});
+poll(() => "stats", always, isShown("stats"), stats.show);
 setInterval(showState, INTERVAL_MS);

@@ -44,7 +44,7 @@ async function record() {
   button.disabled = true;
   setText(byId("profile-note"), `recording for ${seconds} s`);
   try {
-    const answer = await get(`profile?seconds=${seconds}`, seconds);
+    const { answer } = await get(`profile?seconds=${seconds}`, seconds);
     rows = answer.profile;
     total = seconds * 1e9;
     samples = answer.samples;

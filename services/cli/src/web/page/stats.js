@@ -54,11 +54,11 @@ export function show(answer) {
   );
   const rows = KERNEL.map(([title, key, text]) => row(title, answer.stats.map((stats) => text(stats[key]))));
   const speeds = answer.stats.map((stats) => trend(stats));
-  rows.splice(11, 0, row("Steps a second", speeds.map(({ now }) => now)), row("", speeds.map(({ picture }) => picture)));
+  rows.splice(11, 0, row("Steps a second", speeds.map(({ now }) => now)), row("Of the last two minutes", speeds.map(({ picture }) => picture)));
   table.tBodies[0].replaceChildren(...rows);
-  if (answer.figures) {
+  if (answer.process) {
     byId("stats-process").tBodies[0].replaceChildren(
-      ...PROCESS.map(([title, text]) => [title, text(answer.figures)])
+      ...PROCESS.map(([title, text]) => [title, text(answer.process)])
         .filter(([, text]) => text)
         .map(([title, text]) => row(title, [text])),
     );

@@ -232,13 +232,17 @@ function fillRow(row, { task, depth, hasChildren, isContext }, at) {
   state.title = task.cancelled == null ? "" : `asked to end: ${task.cancelled}`;
 }
 
-function seek(view, height) {
+// Scrolls to the current row, which may be out of sight.
+function seek() {
+  const view = scroller();
   const at = lines.findIndex((line) => line.task.id === current);
   if (at < 0 || !view.clientHeight) return;
   isSought = false;
-  const isInSight = at * height >= view.scrollTop && (at + 3) * height <= view.scrollTop + view.clientHeight;
+  const top = at * rowHeight();
+  const isInSight = top >= view.scrollTop && top + 3 * rowHeight() <= view.scrollTop + view.clientHeight;
   if (isInSight) return;
-  view.scrollTop = at * height - view.clientHeight / 3;
+  view.scrollTop = top - view.clientHeight / 3;
+  render();
 }
 
 // Shows the lines that are in sight.
@@ -247,8 +251,7 @@ function render() {
   const height = rowHeight();
   const table = byId("tasks-table");
   setAttribute(table, "aria-rowcount", lines.length + 1);
-  if (!lines.some((line) => line.task.id === current)) current = lines[0]?.task.id ?? null;
-  if (isSought) seek(view, height);
+  if (lines.length && !lines.some((line) => line.task.id === current)) current = lines[0].task.id;
   const first = Math.max(0, Math.floor(view.scrollTop / height) - MARGIN);
   const fits = Math.ceil(view.clientHeight / height) + 2 * MARGIN;
   const visible = lines.slice(first, first + fits);
@@ -280,6 +283,7 @@ function render() {
     const row = rows.find((row) => row.dataset.id === focused);
     if (row && row !== document.activeElement) row.focus({ preventScroll: true });
   }
+  if (isSought) seek();
 }
 
 export const chosen = () => chosenId;
@@ -303,6 +307,8 @@ export function choose(id) {
 export function showTask(answer) {
   const task = answer.tasks[0];
   const panel = byId("task");
+  // Another task may have been chosen since.
+  if (task && task.id !== chosenId) return;
   // A text that somebody selects, and a button with the focus, stay.
   const selection = getSelection();
   const isBusy = !selection.isCollapsed && panel.contains(selection.anchorNode);
@@ -382,9 +388,9 @@ function askToEnd(how, task) {
     : "The task's future is dropped where it waits. It cannot clean up with traps.";
   const act = async () => {
     try {
-      const { ended } = await post(`${how}/${task.id}`, { reason: reason.value });
+      const { answer } = await post(`${how}/${task.id}`, { reason: reason.value });
       note.className = "";
-      setText(note, ended?.text ?? "done");
+      setText(note, answer.ended?.[1] ?? "done");
     } catch (problem) {
       note.className = "error";
       setText(note, problem.message);

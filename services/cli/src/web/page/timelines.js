@@ -79,7 +79,7 @@ async function load(seconds) {
   buttons.forEach((button) => { button.disabled = true; });
   setText(byId("trace-note"), seconds ? `recording for ${seconds} s` : "looking");
   try {
-    const answer = await get(seconds ? `trace?seconds=${seconds}` : "trace", seconds);
+    const { answer } = await get(seconds ? `trace?seconds=${seconds}` : "trace", seconds);
     events = answer.events.sort((a, b) => a.at - b.at);
     isTimed = events.some((event) => event.took != null);
     setText(

@@ -9,18 +9,18 @@ const MOST_ROWS = 500;
 // So many tasks that wait alike for one task are one node.
 const MANY = 4;
 
-const NODE_WIDTH = 200;
+const NODE_WIDTH = 280;
 const NODE_HEIGHT = 42;
-const GAP_X = 250;
+const GAP_X = 100;
 const GAP_Y = 18;
 const PADDING = 20;
 // Room above a part for edges that close a cycle.
-const ARC = 46;
-// The letters of a label that fit between two columns.
-const LABEL_LENGTH = 40;
+const ARC = 34;
 
 let context;
 let head;
+// The tasks of the last answer, by number.
+let tasks = new Map();
 let graph = { edges: [], deadlocks: [], unpolled: [] };
 let drawn = "";
 
@@ -38,6 +38,7 @@ export function start(given) {
 
 export function show(answer) {
   graph = answer.graph ?? { edges: [], deadlocks: [], unpolled: [] };
+  tasks = new Map(answer.tasks.map((task) => [task.id, task]));
   if (byId("waits").hidden) return;
   const waiting = answer.tasks.filter((task) => task.state === "waiting").length;
   const known = new Set(graph.edges.map((edge) => edge.from)).size;
@@ -91,7 +92,7 @@ function pictureOf() {
   const nodes = new Map();
   const node = (id) => {
     const { key, ids } = nodeOf.get(id) ?? { key: id, ids: [id] };
-    if (!nodes.has(key)) nodes.set(key, { key, ids, out: new Set(), in: new Set(), rank: 0 });
+    if (!nodes.has(key)) nodes.set(key, { key, ids, abouts: [], out: new Set(), in: new Set(), rank: 0 });
     return nodes.get(key);
   };
   const bad = new Set(graph.unpolled);
@@ -109,9 +110,11 @@ function pictureOf() {
   for (const edge of [...graph.edges].sort((a, b) => isBad(b) - isBad(a))) {
     if (nodes.size >= MOST_NODES) { isCut = true; break; }
     const [from, to] = [node(edge.from), node(edge.to)];
+    const about = edge.about ?? edge.trap;
+    if (!from.abouts.includes(about)) from.abouts.push(about);
     const key = `${from.key} ${to.key}`;
     if (edges.has(key)) continue;
-    edges.set(key, { from, to, trap: edge.trap, about: edge.about, isBad: isBad(edge) });
+    edges.set(key, { from, to, isBad: isBad(edge) });
     if (from !== to) { from.out.add(to); to.in.add(from); }
   }
   for (const id of graph.unpolled) if (nodes.size < MOST_NODES) node(id);
@@ -188,11 +191,21 @@ function place(nodes) {
 
 const cut = (text, length) => (text.length > length ? `${text.slice(0, length - 1)}…` : text);
 
-function drawNode({ ids, x, y, isBad }) {
+// What a node waits for, in words, or what it does.
+function waitText({ ids, abouts }) {
+  if (abouts.length > 1) return `${abouts.length} waits for tasks`;
+  if (abouts.length) return abouts[0];
+  const task = tasks.get(ids[0]);
+  const wait = task?.waits.at(-1);
+  return wait ? `${wait.trap}${wait.about ? `: ${wait.about}` : ""}` : task?.state ?? "";
+}
+
+function drawNode(node) {
+  const { ids, abouts, x, y, isBad } = node;
   const name = context.name(ids[0]);
   const isMany = ids.length > 1;
-  const title = isMany ? `${plural(ids.length, "task")}${name ? ` ${name}` : ""}` : name || showId(ids[0]);
-  const below = isMany ? `${showId(ids[0])} … ${showId(ids.at(-1))}` : `task ${showId(ids[0])}`;
+  const title = isMany ? `${plural(ids.length, "task")}${name ? ` ${name}` : ""}` : label(ids[0], name);
+  const below = waitText(node);
   const open = () => { location.hash = `#tasks/${ids[0]}`; };
   const onKey = (event) => { if (event.key === "Enter") open(); };
   return svg(
@@ -205,39 +218,28 @@ function drawNode({ ids, x, y, isBad }) {
       "aria-label": `${title}, ${below}`,
       on: { click: open, keydown: onKey },
     },
-    svg("title", {}, `${title}\n${ids.map(showId).join(" ")}`),
+    svg("title", {}, [title, isMany ? ids.map(showId).join(" ") : "", ...abouts].filter(Boolean).join("\n")),
     svg("rect", { width: NODE_WIDTH, height: NODE_HEIGHT, rx: 6 }),
-    svg("text", { x: 10, y: 18 }, cut(title, 27)),
-    svg("text", { x: 10, y: 34, class: "quiet" }, cut(below, 32)),
+    svg("text", { x: 10, y: 18 }, cut(title, 38)),
+    svg("text", { x: 10, y: 34, class: "quiet" }, cut(below, 44)),
   );
 }
 
-function drawEdge({ from, to, trap, about, isBad, order }) {
+function drawEdge({ from, to, isBad }) {
   const [y1, y2] = [from.y + NODE_HEIGHT / 2, to.y + NODE_HEIGHT / 2];
   let path;
-  let at;
   if (from.rank > to.rank) {
     const [x1, x2] = [from.x + NODE_WIDTH, to.x - 7];
-    const bend = (x2 - x1) / 3;
+    const bend = (x2 - x1) / 2;
     path = `M${x1} ${y1}C${x1 + bend} ${y1} ${x2 - bend} ${y2} ${x2} ${y2}`;
-    // Above the begin of the line, where no other one crosses it. A task with several waits has several labels.
-    at = [x1 + 6, y1 - 5 + 13 * order];
   } else {
     // It closes a cycle: from the top, to the top.
     const [x1, x2] = [from.x + NODE_WIDTH / 2 + 20, to.x + NODE_WIDTH / 2 - 20];
     const high = Math.min(from.y, to.y) - ARC;
     path = `M${x1} ${from.y}C${x1} ${high} ${x2} ${high} ${x2} ${to.y - 7}`;
-    // The curve reaches three quarters of the way.
-    at = [Math.min(x1, x2) + Math.abs(x1 - x2) / 3, high + ARC / 4 - 6];
   }
-  const text = about ?? trap;
-  return svg(
-    "g",
-    { class: isBad ? "edge bad" : "edge" },
-    svg("title", {}, about ? `${trap}: ${about}` : trap),
-    svg("path", { d: path, "marker-end": isBad ? "url(#head-bad)" : "url(#head)" }),
-    svg("text", { x: at[0], y: at[1] }, cut(text, LABEL_LENGTH)),
-  );
+  const head = isBad ? "url(#head-bad)" : "url(#head)";
+  return svg("g", { class: isBad ? "edge bad" : "edge" }, svg("path", { d: path, "marker-end": head }));
 }
 
 const marker = (id, name) => svg(
@@ -253,8 +255,8 @@ function draw() {
   const { nodes, edges, isCut } = pictureOf();
   // The picture is left alone while it stays the same.
   const text = JSON.stringify([
-    nodes.map(({ key, ids, isBad }) => [key, ids, isBad, context.name(ids[0])]),
-    edges.map(({ from, to, trap, about, isBad }) => [from.key, to.key, trap, about, isBad]),
+    nodes.map((node) => [node.key, node.ids, node.isBad, context.name(node.ids[0]), waitText(node)]),
+    edges.map(({ from, to, isBad }) => [from.key, to.key, isBad]),
   ]);
   if (text === drawn) return;
   drawn = text;
@@ -263,12 +265,6 @@ function draw() {
     return;
   }
   const { width, height } = place(nodes);
-  const labels = new Map();
-  for (const edge of edges) {
-    if (edge.from.rank <= edge.to.rank) continue;
-    edge.order = labels.get(edge.from) ?? 0;
-    labels.set(edge.from, edge.order + 1);
-  }
   const picture = svg(
     "svg",
     { width, height, role: "img", "aria-label": "Who waits for whom; the table below has the same" },
