@@ -30,8 +30,13 @@ pub const PYTHON: Need = Need::new("python3", Source::Debian("python3"), || prog
 pub const CELERY: Need =
     Need::new("Celery", Source::PyPi(CELERY_PACKAGE), || celery(&crate::target()));
 
+/// The browser Chromium, or Chrome.
+pub const CHROMIUM: Need = Need::new("Chromium", Source::Debian("chromium"), || {
+    ["chromium", "chromium-browser", "google-chrome"].into_iter().find_map(program)
+});
+
 /// All of them. Celery is the last, since Python is needed to install it.
-pub const ALL: [Need; 6] = [RABBITMQ, POSTGRESQL, OPENSSL, CERTIFICATES, PYTHON, CELERY];
+pub const ALL: [Need; 7] = [RABBITMQ, POSTGRESQL, OPENSSL, CERTIFICATES, PYTHON, CHROMIUM, CELERY];
 
 /// A server that tests start.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
