@@ -13,11 +13,13 @@ mod bridge;
 mod site;
 
 use std::net::{IpAddr, Ipv4Addr};
+use std::sync::Arc;
 use std::time::Duration;
 
 use pikake::console::client::{Client, ClientError};
 use pikake::http;
 use pikake::net::TcpListener;
+use pikake::{sleep, spawn};
 use serde_json::json;
 
 use crate::output::{Output, note};
@@ -31,6 +33,9 @@ const CONNECTIONS: usize = 100;
 
 /// How long Ctrl-C waits for answers that are being sent.
 const GRACE: Duration = Duration::from_millis(500);
+
+/// How often connections that nobody needs any more are looked for.
+const SWEEP: Duration = Duration::from_secs(1);
 
 /// Serves the page until SIGINT or SIGTERM. `connect` connects to the process; port 0 is any free one.
 pub(crate) fn run(
@@ -49,8 +54,17 @@ pub(crate) fn run(
         let address = format!("http://127.0.0.1:{port}/{token}/");
         output.answer(|| json!({ "address": address }), || address.clone())?;
         note("Ctrl-C ends the page. Keep the address to yourself: it admits everyone who has it.");
+        let bridge = Arc::new(bridge);
+        let _sweeper = spawn(sweep(bridge.clone())).cancel_on_drop();
         let server = http::serve(listener, Site::new(bridge, token)).connections(CONNECTIONS);
         let report = server.soft_deadline(Duration::ZERO).hard_deadline(GRACE).await;
         report.map(drop).map_err(Stop::other)
     })
+}
+
+/// Ends the timing of steps when no page wants it any more.
+async fn sweep(bridge: Arc<Bridge>) {
+    while sleep(SWEEP).await.is_ok() {
+        bridge.end_old_timing();
+    }
 }

@@ -2,7 +2,7 @@
 
 use std::fmt;
 use std::sync::{Mutex, PoisonError};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use pikake::console::answer::Answer;
 use pikake::console::client::{Client, ClientError};
@@ -17,6 +17,10 @@ pub(crate) struct Told {
     process: Process,
     answer: Answer,
 }
+
+/// How long steps are timed after a request that wants it: longer than a page lets pass between two of them, also if
+/// the answers take their time.
+const TIMING_LEASE: Duration = Duration::from_secs(10);
 
 /// A connection, and when it was made.
 #[derive(Debug)]
@@ -41,6 +45,8 @@ impl Connected {
 pub(crate) struct Bridge {
     connect: Box<dyn Fn() -> Result<Client, ClientError> + Send + Sync>,
     kept: Mutex<Option<Connected>>,
+    /// While there is this connection, the process times steps. With the time until which somebody wants that.
+    timing: Mutex<Option<(Connected, Instant)>>,
 }
 
 impl Bridge {
@@ -48,7 +54,8 @@ impl Bridge {
     pub(crate) fn new(
         connect: impl Fn() -> Result<Client, ClientError> + Send + Sync + 'static,
     ) -> Result<Self, ClientError> {
-        let bridge = Self { connect: Box::new(connect), kept: Mutex::default() };
+        let bridge =
+            Self { connect: Box::new(connect), kept: Mutex::default(), timing: Mutex::default() };
         bridge.keep(bridge.connect()?);
         Ok(bridge)
     }
@@ -78,6 +85,27 @@ impl Bridge {
         let answer = connected.ask(request);
         self.keep_unless_broken(connected, &answer);
         answer
+    }
+
+    /// Has the process time steps for some seconds more.
+    pub(crate) fn time_steps(&self) -> Result<(), ClientError> {
+        let until = Instant::now() + TIMING_LEASE;
+        let mut timing = self.timing.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some((_, lease)) = &mut *timing {
+            *lease = until;
+            return Ok(());
+        }
+        let mut connected = self.connect()?;
+        connected.ask(&Request::Time)?;
+        *timing = Some((connected, until));
+        Ok(())
+    }
+
+    /// Ends the timing of steps that nobody wants any more.
+    pub(crate) fn end_old_timing(&self) {
+        // A request that holds the lock wants the timing.
+        let Ok(mut timing) = self.timing.try_lock() else { return };
+        *timing = timing.take().filter(|(_, lease)| *lease > Instant::now());
     }
 
     fn keep_unless_broken(&self, connected: Connected, answer: &Result<Told, ClientError>) {

@@ -108,6 +108,8 @@ const NOT_FOUND: Refusal = Refusal::Status(StatusCode::NOT_FOUND, "nothing is he
 enum Route {
     File(&'static Asset),
     Ask(protocol::Request),
+    /// The tasks, whose steps are timed for the next seconds.
+    Timed(protocol::Request),
     /// A cancellation, whose reason is in the body.
     Cancel(TaskKey),
 }
@@ -120,8 +122,8 @@ struct Cancellation {
 }
 
 impl Site {
-    pub(crate) fn new(bridge: Bridge, token: Token) -> Self {
-        Self { bridge: Arc::new(bridge), token: Rc::new(token) }
+    pub(crate) fn new(bridge: Arc<Bridge>, token: Token) -> Self {
+        Self { bridge, token: Rc::new(token) }
     }
 
     async fn answer(&self, request: Request<Incoming>) -> Response<Full<Bytes>> {
@@ -147,9 +149,14 @@ impl Site {
         head: &Parts,
         body: Incoming,
     ) -> Result<Response<Full<Bytes>>, Refusal> {
+        let mut is_timed = false;
         let request = match self.route(head)? {
             Route::File(asset) => return Ok(respond(StatusCode::OK, asset.media_type, asset.text)),
             Route::Ask(request) => request,
+            Route::Timed(request) => {
+                is_timed = true;
+                request
+            }
             Route::Cancel(task) => {
                 let malformed = |error: String| Refusal::Malformed(error);
                 let body = Limited::new(body, BODY_LIMIT).collect().await;
@@ -161,7 +168,13 @@ impl Site {
             }
         };
         let bridge = self.bridge.clone();
-        let asked = run_in_thread(move || bridge.ask(&request)).await;
+        let ask = move || {
+            if is_timed {
+                bridge.time_steps()?;
+            }
+            bridge.ask(&request)
+        };
+        let asked = run_in_thread(ask).await;
         let answer = asked.map_err(|_| ENDING)??;
         Ok(respond_json(StatusCode::OK, &answer))
     }
@@ -185,13 +198,20 @@ impl Site {
         let path = path.strip_prefix("api/").ok_or(NOT_FOUND)?;
         let (name, argument) = path.split_once('/').unwrap_or((path, ""));
         let task = || argument.parse::<TaskKey>().map_err(Refusal::Malformed);
-        let seconds = || seconds(head.uri.query().unwrap_or(""));
+        let query = head.uri.query().unwrap_or("");
+        let seconds = || seconds(query);
         let (is_change, route) = match name {
             "cancel" => (true, Route::Cancel(task()?)),
             "abort" => (true, Route::Ask(protocol::Request::Abort { task: task()? })),
             "task" => (false, Route::Ask(protocol::Request::Task { task: task()? })),
             _ if !argument.is_empty() => return Err(NOT_FOUND),
-            "tasks" => (false, Route::Ask(protocol::Request::Tasks { waits: false })),
+            "tasks" => {
+                let request = protocol::Request::Tasks { waits: false };
+                match query.split('&').any(|pair| pair == "timed") {
+                    true => (false, Route::Timed(request)),
+                    false => (false, Route::Ask(request)),
+                }
+            }
             "waits" => (false, Route::Ask(protocol::Request::Waits)),
             "stats" => (false, Route::Ask(protocol::Request::Stats)),
             "blocked" => (false, Route::Ask(protocol::Request::Blocked)),

@@ -215,7 +215,7 @@ showView();
 
 const isShown = (view) => () => shown.view === view;
 const always = () => INTERVAL_MS;
-poll(() => "tasks", always, isShown("tasks"), (answer) => {
+poll(() => (byId("timed").checked ? "tasks?timed" : "tasks"), always, isShown("tasks"), (answer) => {
   readAll(answer);
   tasks.show(answer);
 });

@@ -4,6 +4,7 @@ use std::fs::{DirBuilder, Permissions};
 use std::os::unix::fs::{DirBuilderExt, PermissionsExt};
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::Path;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::thread;
 
@@ -20,6 +21,8 @@ pub(super) struct Fake {
     folder: TempDir,
     asked: Arc<Mutex<Vec<Request>>>,
     connections: Arc<Mutex<Vec<UnixStream>>>,
+    /// How many connections are open.
+    open: Arc<AtomicUsize>,
 }
 
 impl Fake {
@@ -31,15 +34,20 @@ impl Fake {
         let socket = sockets.join(format!("{}.sock", std::process::id()));
         let listener = UnixListener::bind(&socket).expect("a socket");
         std::fs::set_permissions(&socket, Permissions::from_mode(0o600)).expect("a mode");
-        let (asked, connections) = (Arc::default(), Arc::default());
-        let fake = Self { folder, asked, connections };
+        let (asked, connections, open) = <_>::default();
+        let fake = Self { folder, asked, connections, open };
         let (asked, connections) = (fake.asked.clone(), fake.connections.clone());
+        let open = fake.open.clone();
         let answers: Arc<Answers> = Arc::new(answers);
         thread::spawn(move || {
             for stream in listener.incoming().flatten() {
-                let (asked, answers) = (asked.clone(), answers.clone());
+                let (asked, answers, open) = (asked.clone(), answers.clone(), open.clone());
                 connections.lock().unwrap().push(stream.try_clone().expect("a descriptor"));
-                thread::spawn(move || serve(stream, &asked, &*answers));
+                thread::spawn(move || {
+                    open.fetch_add(1, Ordering::SeqCst);
+                    serve(stream, &asked, &*answers);
+                    open.fetch_sub(1, Ordering::SeqCst);
+                });
             }
         });
         fake
@@ -53,6 +61,10 @@ impl Fake {
     /// What was asked since the last call.
     pub(super) fn take_asked(&self) -> Vec<Request> {
         std::mem::take(&mut self.asked.lock().unwrap())
+    }
+
+    pub(super) fn open_connections(&self) -> usize {
+        self.open.load(Ordering::SeqCst)
     }
 
     /// Closes all connections; returns how many there were.

@@ -5,6 +5,7 @@ use serde_json::json;
 
 use super::Page;
 use super::fake::{Fake, answers, kernel, key, task};
+use crate::support::wait_for;
 
 fn small() -> Fake {
     let tasks = vec![task(1, "main", None, &[]), task(2, "audit", Some(1), &[1])];
@@ -204,6 +205,19 @@ fn each_route_asks_the_process() {
     assert!(told["process"]["age"].as_u64() > Some(5_000_000_000), "{told}");
     // One connection has served them all.
     assert_eq!(fake.close_connections(), 1);
+}
+
+/// The process times steps as long as a connection is open that has asked for it.
+#[test]
+fn steps_are_timed_while_a_page_wants_it() {
+    let fake = small();
+    let page = Page::of_fake(&fake);
+    assert_eq!(page.get("api/tasks?timed").status, 200);
+    assert_eq!(page.get("api/tasks?timed").status, 200);
+    let tasks = Request::Tasks { waits: false };
+    assert_eq!(fake.take_asked(), [Request::Time, tasks.clone(), tasks]);
+    assert_eq!(fake.open_connections(), 2);
+    wait_for("the end of the timing", || fake.open_connections() == 1);
 }
 
 #[test]
