@@ -52,8 +52,9 @@ pub use pikake_traps::inspect::{
     KernelFigures, TaskFigures, TaskPage, kernel_figures, task_figures, tasks_from, time_steps,
 };
 
+pub use crate::profile::{StepProfile, StepRow};
 use crate::recorder::Ring;
-pub use crate::recorder::{Event, What};
+pub use crate::recorder::{Event, EventPage, What};
 use crate::watchdog::Pulse;
 
 /// The kernels of the process that were built and not dropped, the oldest first.
@@ -157,6 +158,20 @@ impl KernelView {
     /// The kernel goes on meanwhile, and does not wait. Events that it overwrites are left out.
     pub fn events(&self, limit: usize) -> Vec<Event> {
         self.0.ring.get().map(|ring| ring.read(limit)).unwrap_or_default()
+    }
+
+    /// The events of the flight recorder from a number on, the oldest first; none if there is no recorder. Events are
+    /// numbered from zero on.
+    ///
+    /// A reader of all events begins each page at [`EventPage::next`] of the page before.
+    pub fn events_from(&self, number: u64) -> EventPage {
+        self.0.ring.get().map(|ring| ring.read_from(number)).unwrap_or_default()
+    }
+
+    /// Begins a profile, which has the steps that the kernel [times](time_steps) from now on; `None` if the kernel does
+    /// not record steps.
+    pub fn profile(&self) -> Option<StepProfile> {
+        self.0.ring.get().map(|ring| StepProfile::begin(ring.clone()))
     }
 
     /// The moment when the kernel began to record steps, from which [`Event::at`] counts; `None` if it does not.

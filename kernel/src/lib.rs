@@ -38,6 +38,7 @@ mod machine;
 mod mio_driver;
 mod observe;
 mod pick;
+mod profile;
 mod recorder;
 mod run;
 mod tables;

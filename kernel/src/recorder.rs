@@ -24,6 +24,7 @@ use pikake_time::{Rate, Ticks};
 use pikake_traps::inspect::TaskFigures;
 use pikake_traps::{Exit, PlaceCell, TaskId, TaskRef, TrapKind};
 
+use crate::profile::Profiles;
 use crate::threads::{AtomicU64, Ordering};
 
 #[cfg(test)]
@@ -127,7 +128,19 @@ struct Slot {
     place: PlaceCell,
 }
 
-/// The events of a kernel. Only the kernel's thread writes here.
+/// Some events of a kernel's flight recorder, the oldest first.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+#[non_exhaustive]
+pub struct EventPage {
+    /// The events.
+    pub events: Vec<Event>,
+    /// The number of the event after these, where the next page begins.
+    pub next: u64,
+    /// The number of events before these that were overwritten.
+    pub lost: u64,
+}
+
+/// The events of a kernel, and its profiles. Only the kernel's thread writes events.
 pub(crate) struct Ring {
     /// The number of events so far.
     head: AtomicU64,
@@ -138,6 +151,7 @@ pub(crate) struct Ring {
     began_at: Instant,
     /// The ticks of the kernel's clock per second, as measured so far.
     hz: AtomicU64,
+    profiles: Profiles,
 }
 
 impl Ring {
@@ -147,7 +161,16 @@ impl Ring {
             unreachable!("there are as many slots as events")
         };
         let (head, hz) = (AtomicU64::new(0), AtomicU64::new(rate.hz()));
-        Arc::new(Self { head, slots, began, began_at: Instant::now(), hz })
+        let (began_at, profiles) = (Instant::now(), Profiles::default());
+        Arc::new(Self { head, slots, began, began_at, hz, profiles })
+    }
+
+    pub(crate) fn profiles(&self) -> &Profiles {
+        &self.profiles
+    }
+
+    pub(crate) fn rate(&self) -> Rate {
+        Rate::from_hz(self.hz.load(Ordering::Relaxed))
     }
 
     /// The moment when the recording began.
@@ -170,17 +193,26 @@ impl Ring {
     /// The last events, at most `limit`, the oldest first. From any thread.
     pub(crate) fn read(&self, limit: usize) -> Vec<Event> {
         let head = self.head.load(Ordering::Acquire);
-        let first = head.saturating_sub(limit.min(EVENTS) as u64);
+        self.read_from(head.saturating_sub(limit as u64)).events
+    }
+
+    /// The events from a number on. From any thread.
+    pub(crate) fn read_from(&self, number: u64) -> EventPage {
+        let head = self.head.load(Ordering::Acquire);
+        let number = number.min(head);
+        let first = number.max(head.saturating_sub(EVENTS as u64));
         let events: Vec<_> = (first..head).map(|number| (number, self.read_slot(number))).collect();
         // The event of this number may be in the making.
         let making = self.head.load(Ordering::Acquire);
         let whole = events.into_iter().filter(|(number, _)| number + EVENTS as u64 > making);
-        whole.filter_map(|(_, event)| event).collect()
+        let events: Vec<Event> = whole.filter_map(|(_, event)| event).collect();
+        let lost = head - number - events.len() as u64;
+        EventPage { events, next: head, lost }
     }
 
     /// The event with this number, or one of a later number, or a mix of both.
     fn read_slot(&self, number: u64) -> Option<Event> {
-        let rate = Rate::from_hz(self.hz.load(Ordering::Relaxed));
+        let rate = self.rate();
         let slot = &self.slots[number as usize % EVENTS];
         let task = TaskId(slot.task.load(Ordering::Acquire));
         let at = Ticks::new(slot.at.load(Ordering::Acquire)).since(self.began);
@@ -228,11 +260,16 @@ impl Recorder {
     pub(crate) fn spawned(&self, task: &TaskRef, at: Ticks) {
         self.change_figures(task, |figures| *figures = Figures { since: at, ..Figures::default() });
         self.ring.push(task.id(), at, Code::Spawned as u64, task.spawned_at());
+        self.ring.profiles.spawned(task);
     }
 
     /// Notes a step, which may have ended the task. `took` is the length of a step that was timed, in ticks.
     #[inline(always)]
     pub(crate) fn stepped(&self, task: &TaskRef, at: Ticks, took: Option<u64>) {
+        if let Some(took) = took {
+            let wait = if task.is_ended() { None } else { task.last_wait() };
+            self.ring.profiles.stepped(task, took, wait.map(|(kind, _)| kind));
+        }
         if task.is_ended() {
             let exit = task.exit().unwrap_or(Exit::Dropped);
             return self.ended(task, exit, at, took);

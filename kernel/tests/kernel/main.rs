@@ -19,6 +19,7 @@ mod kernels;
 mod mended_waits;
 mod order;
 mod panics;
+mod profile;
 mod random;
 mod random_waits;
 mod runs;
