@@ -3,7 +3,7 @@
 use serde::Serialize;
 
 use crate::model::{
-    Blocked, Event, Graph, Kernel, KernelStats, ProcessStats, ProfileRow, Samples, Task,
+    Blocked, Event, Graph, Kernel, KernelStats, ProcessStats, ProfileRow, Samples, Task, TaskName,
 };
 use crate::protocol::Part;
 
@@ -24,6 +24,10 @@ pub struct Answer {
     pub ended: Option<(bool, String)>,
     /// The events of all kernels, the oldest first.
     pub events: Vec<Event>,
+    /// What the tasks in these events are called.
+    pub names: Vec<TaskName>,
+    /// Events that are not there: the number of the kernel, and how many.
+    pub lost: Vec<(u32, u64)>,
     /// The rows of the profile.
     pub profile: Vec<ProfileRow>,
     /// Stacks by samples.
@@ -49,6 +53,8 @@ impl Answer {
                 Part::Stats(stats) => answer.stats.push(stats),
                 Part::Ended(is_over, how) => answer.ended = Some((is_over, how)),
                 Part::Events(events) => answer.events.extend(events),
+                Part::Names(names) => answer.names.extend(names),
+                Part::Lost(kernel, count) => answer.lost.push((kernel, count)),
                 Part::Profile(rows) => answer.profile.extend(rows),
                 Part::Samples(samples) => answer.samples = Some(samples),
                 Part::Blocked(blocked) => answer.blocked.push(blocked),

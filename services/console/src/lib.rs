@@ -17,6 +17,7 @@ pub mod place;
 pub mod protocol;
 mod server;
 mod socket_file;
+mod stacks;
 mod system;
 pub mod text;
 pub mod trace;

@@ -245,10 +245,22 @@ pub struct ProcessStats {
     pub involuntary_switches: u64,
 }
 
+/// What a task in events is called.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub struct TaskName {
+    /// The number of the task.
+    pub id: TaskKey,
+    /// The name of the task; empty if it has none, or if the task has ended since.
+    pub name: String,
+    /// The place where the task was spawned.
+    pub spawned_at: String,
+}
+
 /// An event of the flight recorder.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct Event {
-    /// The time since the console started. Unless steps were timed: of the last reading of the clock before.
+    /// The time since the console started. Of a step: its end. Unless steps were timed: of the last reading of the
+    /// clock before.
     pub at: u64,
     /// The task.
     pub task: TaskKey,
@@ -307,6 +319,9 @@ pub struct Samples {
     pub frequency: u32,
     /// Each stack with the number of its samples.
     pub stacks: Vec<Stack>,
+    /// The reason why there are no samples.
+    #[serde(default)]
+    pub none: Option<String>,
 }
 
 /// A stack of a thread.
@@ -329,4 +344,10 @@ pub struct Blocked {
     pub step: Step,
     /// The stack of the thread, if it could be read.
     pub stack: Option<Stack>,
+    /// The reason why there is no stack.
+    #[serde(default)]
+    pub no_stack: Option<String>,
+    /// What the thread does, by the system: `running`, or `sleeps in` and the function of the system's kernel.
+    #[serde(default)]
+    pub thread: Option<String>,
 }

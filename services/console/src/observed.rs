@@ -111,6 +111,11 @@ impl SeenTask {
         }
     }
 
+    /// The name of the task, empty if it has none, and the place of its spawn.
+    pub(crate) fn name(&self) -> (&str, &'static Location<'static>) {
+        (&self.name, self.spawned_at)
+    }
+
     /// The task for a client.
     pub(crate) fn to_model(&self, kernel: u32) -> model::Task {
         let key = |task: TaskId| TaskKey { kernel, task: task.0 };

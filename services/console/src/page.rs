@@ -124,6 +124,9 @@ fn write_table(to: &mut impl Write, rows: &[ProfileRow]) -> io::Result<()> {
 fn write_flame(to: &mut impl Write, samples: &Samples) -> io::Result<()> {
     let root = Node::of(samples);
     writeln!(to, "<h2>Processor time by function</h2>")?;
+    if let Some(why) = &samples.none {
+        return writeln!(to, "<p>No samples: {}.</p>", escape(why));
+    }
     if root.count == 0 {
         return writeln!(to, "<p>No samples: the process used no processor time.</p>");
     }

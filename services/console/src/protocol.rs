@@ -17,6 +17,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::model::{
     Blocked, Event, Graph, Kernel, KernelStats, ProcessStats, ProfileRow, Samples, Task, TaskKey,
+    TaskName,
 };
 
 /// The version of the protocol.
@@ -92,6 +93,11 @@ pub enum Part {
     Stats(KernelStats),
     /// What became of a task that was asked to end, in words. `true`: the task has ended.
     Ended(bool, String),
+    /// What tasks in the later events are called.
+    Names(Vec<TaskName>),
+    /// Events of the kernel with this number that are not there, and how many: the kernel made more than the console
+    /// could read, or keep.
+    Lost(u32, u64),
     /// Some events of one kernel, the oldest first.
     Events(Vec<Event>),
     /// Some rows of the profile.

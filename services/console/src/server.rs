@@ -34,7 +34,10 @@ use crate::system::System;
 
 mod accept;
 mod answers;
+mod blocked;
 mod connection;
+mod profile;
+mod trace;
 
 /// The name of the thread. Linux shows fifteen bytes of a name.
 const THREAD: &str = "pikake-console";

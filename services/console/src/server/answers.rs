@@ -2,6 +2,7 @@
 
 use std::cell::RefCell;
 use std::collections::BTreeSet;
+use std::fmt;
 use std::io;
 use std::rc::Rc;
 use std::time::{Duration, Instant};
@@ -11,6 +12,9 @@ use pikake_kernel::wait_graph::{GraphTask, WaitGraph};
 use pikake_traps::{Interrupted, Replied, TaskId, sleep};
 
 use super::Server;
+use super::blocked::blocked;
+use super::profile::profile;
+use super::trace::trace;
 use crate::answer::Answer;
 use crate::model::{self, Edge, Graph, KernelStats, State, Step, Task, TaskKey};
 use crate::observed::{
@@ -49,6 +53,11 @@ fn refused<T>(why: impl Into<String>) -> Result<T, Trouble> {
     Err(Trouble::Failed(why.into()))
 }
 
+/// A wait of the console's own that was not satisfied, as at its end.
+pub(super) fn failed(error: impl fmt::Display) -> Trouble {
+    Trouble::Failed(error.to_string())
+}
+
 /// Takes the parts of an answer.
 pub(super) trait Sink {
     async fn part(&self, part: Part) -> io::Result<()>;
@@ -85,14 +94,14 @@ pub(super) async fn answer(
         Request::Cancel { task, reason } => end(server, *task, Some(reason), to).await,
         Request::Abort { task } => end(server, *task, None, to).await,
         Request::Trace { seconds } => {
-            check_length(seconds.unwrap_or_default())?;
-            refused("traces are not there yet")
+            let length = seconds.map(check_length).transpose()?;
+            trace(server, length, to).await
         }
         Request::Profile { seconds } => {
-            check_length(*seconds)?;
-            refused("profiles are not there yet")
+            let length = check_length(*seconds)?;
+            profile(server, length, to).await
         }
-        Request::Blocked => refused("stacks are not there yet"),
+        Request::Blocked => blocked(server, to).await,
         // The connection's own.
         Request::Time => Ok(()),
     }
@@ -106,7 +115,7 @@ fn check_length(seconds: f64) -> Result<Duration, Trouble> {
 }
 
 /// Asks all kernels at once whether they answer.
-async fn ping(server: &Server) -> Vec<(KernelView, model::Kernel)> {
+pub(super) async fn ping(server: &Server) -> Vec<(KernelView, model::Kernel)> {
     let kernels = server.kernels();
     let asked: Vec<Replied<()>> =
         kernels.iter().map(|kernel| observed::send(kernel, || ())).collect();

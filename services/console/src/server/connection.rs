@@ -15,7 +15,7 @@ use serde::Serialize;
 
 use super::Server;
 use super::answers::{Sink, Trouble, answer};
-use crate::model::Graph;
+use crate::model::{Graph, Samples};
 use crate::observed::further_waits;
 use crate::protocol::{FRAME_LIMIT, Part, Request, frame, text_length};
 
@@ -225,13 +225,17 @@ fn halves(part: Part) -> (Part, Option<Part>) {
             let rest = half(&mut events);
             (Part::Events(events), Some(Part::Events(rest)))
         }
+        Part::Names(mut names) if names.len() > 1 => {
+            let rest = half(&mut names);
+            (Part::Names(names), Some(Part::Names(rest)))
+        }
         Part::Profile(mut rows) if rows.len() > 1 => {
             let rest = half(&mut rows);
             (Part::Profile(rows), Some(Part::Profile(rest)))
         }
         Part::Samples(mut samples) if samples.stacks.len() > 1 => {
             let stacks = half(&mut samples.stacks);
-            let rest = crate::model::Samples { stacks, ..samples };
+            let rest = Samples { stacks, none: None, frequency: samples.frequency };
             (Part::Samples(samples), Some(Part::Samples(rest)))
         }
         _ => (failed(format!("a part of the answer has more than {FRAME_LIMIT} bytes")), None),
@@ -239,10 +243,10 @@ fn halves(part: Part) -> (Part, Option<Part>) {
 }
 
 /// Requests to time steps. The drop takes them back.
-struct Timing(Vec<KernelView>);
+pub(super) struct Timing(Vec<KernelView>);
 
 impl Timing {
-    fn begin(kernels: Vec<KernelView>) -> Self {
+    pub(super) fn begin(kernels: Vec<KernelView>) -> Self {
         set(&kernels, true);
         Self(kernels)
     }

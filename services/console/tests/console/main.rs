@@ -1,5 +1,9 @@
 //! Tests of the console.
 
+#[path = "../../../../tests/support/mod.rs"]
+mod support;
+
+mod live;
 mod page;
 mod text;
 mod trace;

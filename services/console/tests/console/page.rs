@@ -1,7 +1,7 @@
 //! The page of a profile.
 
-use pikake_console::model::{ProfileRow, Samples, Stack};
-use pikake_console::page::write_page;
+use pikake::console::model::{ProfileRow, Samples, Stack};
+use pikake::console::page::write_page;
 
 fn row(name: &str, place: &str, busy: u64) -> ProfileRow {
     ProfileRow {
@@ -22,7 +22,7 @@ fn stack(thread: &str, frames: &[&str], count: u64) -> Stack {
 
 fn page(rows: &[ProfileRow], stacks: Vec<Stack>) -> String {
     let mut page = Vec::new();
-    write_page(&mut page, "a <b>", rows, &Samples { frequency: 99, stacks }).unwrap();
+    write_page(&mut page, "a <b>", rows, &Samples { frequency: 99, stacks, none: None }).unwrap();
     String::from_utf8(page).unwrap()
 }
 

@@ -408,7 +408,8 @@ fn blocked_shows_the_stack() {
     let frames = ["main (src/main.rs:3)", "parse (src/parse.rs:14)"];
     let stack =
         Stack { thread: "main".to_owned(), frames: frames.map(str::to_owned).to_vec(), count: 1 };
-    let blocked = Blocked { kernel: 1, step: step(), stack: Some(stack) };
+    let blocked =
+        Blocked { kernel: 1, step: step(), stack: Some(stack), no_stack: None, thread: None };
     let unread = Blocked { stack: None, ..blocked.clone() };
     let answer =
         Answer { kernels: vec![kernel(1)], blocked: vec![blocked, unread], ..Answer::default() };
@@ -443,7 +444,7 @@ fn profile_lists_the_busiest_first() {
     let stacks =
         vec![stack(&["main", "parse"], 2), stack(&["main"], 5), stack(&["run", "parse"], 4)];
     let rows = vec![row("", 250 * US, &[]), row("parser", 750 * US, &[("park", 1), ("sleep", 9)])];
-    let samples = Some(Samples { frequency: 99, stacks });
+    let samples = Some(Samples { frequency: 99, stacks, none: None });
     let answer = Answer { profile: rows, samples, ..Answer::default() };
     let expected = "\
 name     share    busy  steps  longest  spawned  spawned at        waits

@@ -2,8 +2,8 @@
 
 use std::collections::BTreeMap;
 
-use pikake_console::model::{Event, Kernel, TaskKey, What};
-use pikake_console::trace::TraceWriter;
+use pikake::console::model::{Event, Kernel, TaskKey, What};
+use pikake::console::trace::TraceWriter;
 use proptest::prelude::*;
 use serde_json::Value;
 
@@ -107,7 +107,7 @@ fn a_trace_without_events_is_valid() {
 
 /// The rules of the format for the phases in use: the fields that each phase has, and asynchronous events that
 /// nest.
-fn check_format(text: &str) {
+pub(crate) fn check_format(text: &str) {
     let file: Value = serde_json::from_str(text).unwrap();
     let mut open: BTreeMap<String, Vec<(String, f64)>> = BTreeMap::new();
     for event in file["traceEvents"].as_array().unwrap() {

@@ -1,0 +1,210 @@
+//! The events of the flight recorders, as they are or of the next time.
+//!
+//! A recorder keeps some thousand events, which a busy kernel makes in a millisecond. So the console reads the new
+//! ones at short intervals, keeps them in memory, and sends them in the end: a slow client loses no events.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::io;
+use std::panic::Location;
+use std::time::{Duration, Instant};
+
+use pikake_kernel::inspect::{self, KernelView};
+use pikake_traps::{Exit, TaskId, sleep};
+
+use super::Server;
+use super::answers::{Sink, Trouble, failed, ping};
+use super::connection::Timing;
+use crate::model::{Event, TaskKey, TaskName, What};
+use crate::observed::{list, nanoseconds};
+use crate::protocol::Part;
+
+/// The events of all kernels that are kept, some 25 MB: a thousand each second for eight minutes.
+const EVENTS_KEPT: usize = 500_000;
+
+/// The pause between two readings of the recorders.
+const READ_EVERY: Duration = Duration::from_millis(5);
+
+/// The pause if a kernel made more than [`MANY`] events meanwhile. A reading takes less.
+const READ_SOON: Duration = Duration::from_micros(100);
+
+/// A part of what a recorder keeps.
+const MANY: usize = 512;
+
+/// The events and names in a frame, which has room for more as a rule.
+const IN_FRAME: usize = 1_000;
+
+/// Gives the events of the recorders, or with a length those of the time of that length from now on, with times of steps.
+pub(super) async fn trace(
+    server: &Server,
+    length: Option<Duration>,
+    to: &impl Sink,
+) -> Result<(), Trouble> {
+    let kernels = ping(server).await;
+    let mut records: Vec<Record> =
+        kernels.iter().map(|(kernel, _)| Record::of(kernel.clone())).collect();
+    match length {
+        None => {
+            for record in &mut records {
+                record.read(EVENTS_KEPT);
+            }
+        }
+        Some(length) => record_for(&mut records, length).await?,
+    }
+    for (record, (_, shown)) in records.iter_mut().zip(kernels) {
+        let answers = shown.stale.is_none();
+        to.part(Part::Kernel(shown)).await?;
+        if answers {
+            record.look_up_names().await;
+        }
+        record.send(server.began, to).await?;
+    }
+    Ok(())
+}
+
+/// Times steps, and keeps the events of a time.
+async fn record_for(records: &mut [Record], length: Duration) -> Result<(), Trouble> {
+    for record in &mut *records {
+        record.look_up_all_names().await;
+        record.begin();
+    }
+    let _timing = Timing::begin(records.iter().map(|record| record.kernel.clone()).collect());
+    let began = Instant::now();
+    let mut room = EVENTS_KEPT;
+    loop {
+        let left = length.saturating_sub(began.elapsed());
+        let mut most = 0;
+        for record in &mut *records {
+            let read = record.read(room);
+            room -= read.kept;
+            most = most.max(read.seen);
+        }
+        if left.is_zero() {
+            return Ok(());
+        }
+        let pause = if most > MANY { READ_SOON } else { READ_EVERY };
+        sleep(pause.min(left)).await.map_err(failed)?;
+    }
+}
+
+/// The events of one kernel.
+struct Record {
+    kernel: KernelView,
+    /// The number of the next event.
+    next: u64,
+    events: Vec<inspect::Event>,
+    lost: u64,
+    names: BTreeMap<TaskId, (Box<str>, &'static Location<'static>)>,
+}
+
+/// The numbers of events of one reading.
+struct Read {
+    seen: usize,
+    kept: usize,
+}
+
+impl Record {
+    fn of(kernel: KernelView) -> Self {
+        Self { kernel, next: 0, events: Vec::new(), lost: 0, names: BTreeMap::new() }
+    }
+
+    /// Leaves out the events so far.
+    fn begin(&mut self) {
+        self.next = self.kernel.events_from(u64::MAX).next;
+    }
+
+    /// Reads the new events, and keeps as many as there is room for.
+    fn read(&mut self, room: usize) -> Read {
+        let is_first = self.next == 0;
+        let page = self.kernel.events_from(self.next);
+        self.next = page.next;
+        let seen = page.events.len();
+        let kept = seen.min(room);
+        if !is_first {
+            self.lost += page.lost;
+        }
+        self.lost += (seen - kept) as u64;
+        for event in &page.events {
+            if let inspect::What::Spawned { place } | inspect::What::Ended { place, .. } =
+                event.what
+            {
+                if kept > 0 {
+                    self.names.entry(event.task).or_insert_with(|| (Box::default(), place));
+                }
+            }
+        }
+        self.events.extend(page.events.into_iter().take(kept));
+        Read { seen, kept }
+    }
+
+    /// Looks up the names of the tasks that live.
+    async fn look_up_all_names(&mut self) {
+        let mut next = Some(0);
+        while let Some(index) = next {
+            let Ok(page) = list(&self.kernel, index).await else { return };
+            for task in page.tasks {
+                let (name, spawned_at) = task.name();
+                self.names.insert(task.id, (name.into(), spawned_at));
+            }
+            next = page.next;
+        }
+    }
+
+    /// Looks up the names of tasks with events that were not there before.
+    async fn look_up_names(&mut self) {
+        let named = |task: &TaskId| self.names.get(task).is_some_and(|(name, _)| !name.is_empty());
+        if self.events.iter().any(|event| !named(&event.task)) {
+            self.look_up_all_names().await;
+        }
+    }
+
+    async fn send(&mut self, began: Instant, to: &impl Sink) -> io::Result<()> {
+        let kernel = self.kernel.id().number();
+        let tasks: BTreeSet<TaskId> = self.events.iter().map(|event| event.task).collect();
+        let name = |task: &TaskId| {
+            let (name, spawned_at) = self.names.get(task)?;
+            let id = TaskKey { kernel, task: task.0 };
+            let (name, spawned_at) = (name.to_string(), spawned_at.to_string());
+            Some(TaskName { id, name, spawned_at })
+        };
+        let names: Vec<TaskName> = tasks.iter().filter_map(name).collect();
+        for names in names.chunks(IN_FRAME) {
+            to.part(Part::Names(names.to_vec())).await?;
+        }
+        if self.lost > 0 {
+            to.part(Part::Lost(kernel, self.lost)).await?;
+        }
+        let since = self.kernel.recorded_since().unwrap_or(began);
+        // A kernel may have recorded steps before the console started.
+        let (after, before) =
+            (since.saturating_duration_since(began), began.saturating_duration_since(since));
+        for events in self.events.chunks(IN_FRAME) {
+            let event = |event: &inspect::Event| Event {
+                at: nanoseconds((event.at + after).saturating_sub(before)),
+                task: TaskKey { kernel, task: event.task.0 },
+                what: what(event.what),
+            };
+            to.part(Part::Events(events.iter().map(event).collect())).await?;
+        }
+        Ok(())
+    }
+}
+
+fn what(what: inspect::What) -> What {
+    match what {
+        inspect::What::Stepped { took, wait } => What::Stepped {
+            took: took.map(nanoseconds),
+            trap: wait.map(|(trap, _)| trap.name().to_owned()),
+            place: wait.map(|(_, place)| place.to_string()),
+        },
+        inspect::What::Ended { took, exit, .. } => {
+            let exit = match exit {
+                Exit::Returned => "returned",
+                Exit::Panicked => "panicked",
+                Exit::Dropped => "dropped",
+            };
+            What::Ended { took: took.map(nanoseconds), exit: exit.to_owned() }
+        }
+        // What further events there may be, they are no steps.
+        _ => What::Spawned,
+    }
+}
