@@ -380,7 +380,7 @@ fn steps_are_not_timed_after_the_client_has_gone() {
     let Some(mut program) = program(test, spawns_brief_tasks) else { return };
     for request in [Request::Trace { seconds: Some(60.0) }, Request::Profile { seconds: 60.0 }] {
         let mut client = Client::connect_to(program.path(), LONG).unwrap();
-        drop(client.request(&request).unwrap());
+        let _parts = client.request(&request).unwrap();
         // The console has begun when steps are timed.
         loop {
             let events = events(&program.ask(&Request::Trace { seconds: None }));
