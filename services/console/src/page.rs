@@ -208,11 +208,13 @@ fn function(frame: &str) -> &str {
     }
 }
 
-/// The class of a box: whose function it is, by the first path in its name.
+/// The class of a box: whose function it is, by the first crate in its name. A name without a path is another's.
 fn kind(name: &str) -> &'static str {
-    let path = name.trim_start_matches(|c: char| !c.is_alphanumeric() && c != '_');
+    let is_of_path = |c: char| c.is_alphanumeric() || c == '_' || c == ':';
+    let path = name.trim_start_matches(|c| !is_of_path(c)).trim_start_matches("dyn ");
+    let path = path.split(|c| !is_of_path(c)).next().unwrap_or_default();
     match path.split_once("::").map(|(first, _)| first) {
-        Some("std" | "core" | "alloc" | "dyn core" | "dyn std" | "dyn alloc") | None => "other",
+        Some("std" | "core" | "alloc") | None => "other",
         Some(first) if first.starts_with("pikake") => "pikake",
         Some(_) => "own",
     }

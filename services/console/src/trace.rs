@@ -8,7 +8,7 @@
 use std::collections::BTreeMap;
 use std::io::{self, Write};
 
-use crate::model::{Event, Kernel, TaskKey, What};
+use crate::model::{Event, Kernel, TaskKey, TaskName, What};
 
 /// Writes events as a trace while they come.
 #[derive(Debug)]
@@ -69,6 +69,16 @@ impl<W: Write> TraceWriter<W> {
     pub fn name(&mut self, task: TaskKey, name: &str) {
         if !name.is_empty() {
             self.names.insert(task, name.to_owned());
+        }
+    }
+
+    /// Names tasks, those without a name by the place of their spawn.
+    pub fn names(&mut self, names: &[TaskName]) {
+        for TaskName { id, name, spawned_at } in names {
+            match name.as_str() {
+                "" => self.name(*id, &format!("spawned at {spawned_at}")),
+                name => self.name(*id, name),
+            }
         }
     }
 
@@ -148,11 +158,11 @@ impl<W: Write> TraceWriter<W> {
         track.map_or(Ok(()), |track| self.mark("e", task, at, &track.name))
     }
 
-    /// Writes the begin or the end of something in a task's track.
+    /// Writes the begin or the end of something in a task's track, which is one of the process (`local`).
     fn mark(&mut self, phase: &str, task: TaskKey, at: u64, name: &str) -> io::Result<()> {
         let kernel = task.kernel;
         let at = micros(at);
-        let rest = format!(r#","cat":"task","id":"{task}","tid":{kernel},"ts":{at}"#);
+        let rest = format!(r#","cat":"task","id2":{{"local":"{task}"}},"tid":{kernel},"ts":{at}"#);
         self.write(phase, name, &rest)
     }
 

@@ -8,7 +8,7 @@ use std::io;
 use std::panic::Location;
 use std::time::{Duration, Instant};
 
-use pikake_kernel::inspect::{self, KernelView};
+use pikake_kernel::inspect::{self, KernelView, StepProfile};
 use pikake_traps::{Exit, TaskId, sleep};
 
 use super::Server;
@@ -49,6 +49,9 @@ pub(super) async fn trace(
             }
         }
         Some(length) => record_for(&mut records, length).await?,
+    }
+    for record in &mut records {
+        record.guess_names();
     }
     for (record, (_, shown)) in records.iter_mut().zip(kernels) {
         let answers = shown.stale.is_none();
@@ -94,6 +97,8 @@ struct Record {
     events: Vec<inspect::Event>,
     lost: u64,
     names: BTreeMap<TaskId, (Box<str>, &'static Location<'static>)>,
+    /// Tells the names of tasks that are spawned, and end, during the trace.
+    profile: Option<StepProfile>,
 }
 
 /// The numbers of events of one reading.
@@ -104,12 +109,13 @@ struct Read {
 
 impl Record {
     fn of(kernel: KernelView) -> Self {
-        Self { kernel, next: 0, events: Vec::new(), lost: 0, names: BTreeMap::new() }
+        Self { kernel, next: 0, events: Vec::new(), lost: 0, names: BTreeMap::new(), profile: None }
     }
 
     /// Leaves out the events so far.
     fn begin(&mut self) {
         self.next = self.kernel.events_from(u64::MAX).next;
+        self.profile = self.kernel.profile();
     }
 
     /// Reads the new events, and keeps as many as there is room for.
@@ -154,6 +160,20 @@ impl Record {
         let named = |task: &TaskId| self.names.get(task).is_some_and(|(name, _)| !name.is_empty());
         if self.events.iter().any(|event| !named(&event.task)) {
             self.look_up_all_names().await;
+        }
+    }
+
+    /// Names the tasks that have ended since their spawn like all others of their place, if those have one name.
+    fn guess_names(&mut self) {
+        let mut names = BTreeMap::<&Location<'_>, Option<Box<str>>>::new();
+        for row in self.profile.take().map(StepProfile::finish).unwrap_or_default() {
+            let name = Some(row.name).filter(|_| !names.contains_key(row.spawned_at));
+            names.insert(row.spawned_at, name);
+        }
+        for (name, spawned_at) in self.names.values_mut() {
+            if let (true, Some(Some(known))) = (name.is_empty(), names.get(spawned_at)) {
+                name.clone_from(known);
+            }
         }
     }
 

@@ -240,11 +240,19 @@ fn a_trace_of_a_time_has_timed_steps_and_names() {
     let name_of = |event: &Event| names.iter().find(|name| name.id == event.task).unwrap();
     let place = "live.rs:";
     assert!(events.iter().all(|event| name_of(event).spawned_at.contains(place)), "{names:?}");
-    assert!(names.iter().any(|name| name.name == "main"), "{names:?}");
+    for name in ["main", "brief", ""] {
+        assert!(names.iter().any(|known| known.name == name), "{name}: {names:?}");
+    }
 
     let mut file = TraceWriter::new(Vec::new(), 1, "program").unwrap();
-    names.iter().for_each(|name| file.name(name.id, &name.name));
-    events.iter().for_each(|event| file.event(event).unwrap());
+    for part in &parts {
+        match part {
+            Part::Kernel(kernel) => file.kernel(kernel).unwrap(),
+            Part::Names(names) => file.names(names),
+            Part::Events(events) => events.iter().for_each(|event| file.event(event).unwrap()),
+            part => panic!("{part:?}"),
+        }
+    }
     crate::trace::check_format(&String::from_utf8(file.finish().unwrap()).unwrap());
 
     wait_for_untimed_steps(&mut program);
@@ -352,7 +360,7 @@ fn a_profile_samples_the_stacks_of_what_uses_the_processor() {
         |stack: &&Stack| stack.frames.iter().any(|frame| frame.contains("works_for_a_while"));
     let all: u64 = samples.stacks.iter().map(|stack| stack.count).sum();
     let in_work: u64 = samples.stacks.iter().filter(works).map(|stack| stack.count).sum();
-    assert!(in_work * 2 > all && in_work > 5, "{in_work} of {all}");
+    assert!(in_work * 2 > all, "{in_work} of {all}");
     let stack = samples.stacks.iter().find(works).unwrap();
     assert!(stack.frames.iter().all(|frame| !frame.contains("pprof")), "{:#?}", stack.frames);
 }

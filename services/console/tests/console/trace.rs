@@ -50,36 +50,36 @@ fn timed_steps_are_complete_events() {
         r#"{"ph":"M","name":"process_name","pid":7,"args":{"name":"pro\"gram"}},"#,
         r#"{"ph":"M","name":"thread_name","pid":7,"tid":1,"args":{"name":"kernel 1 (main)"}},"#,
         r#"{"ph":"M","name":"thread_sort_index","pid":7,"tid":1,"args":{"sort_index":1}},"#,
-        r#"{"ph":"b","name":"a\nb","pid":7,"cat":"task","id":"1.2","tid":1,"ts":1.000},"#,
+        r#"{"ph":"b","name":"a\nb","pid":7,"cat":"task","id2":{"local":"1.2"},"tid":1,"ts":1.000},"#,
         concat!(
             r#"{"ph":"X","name":"a\nb","pid":7,"cat":"step","tid":1,"ts":1.500,"dur":2.000,"#,
             r#""args":{"task":"1.2","trap":"sleep","place":"src/a.rs:1:2"}},"#,
         ),
         concat!(
-            r#"{"ph":"b","name":"sleep at src/a.rs:1:2","pid":7,"cat":"task","id":"1.2","tid":1,"#,
+            r#"{"ph":"b","name":"sleep at src/a.rs:1:2","pid":7,"cat":"task","id2":{"local":"1.2"},"tid":1,"#,
             r#""ts":3.500},"#,
         ),
-        r#"{"ph":"b","name":"task 1.1","pid":7,"cat":"task","id":"1.1","tid":1,"ts":3.600},"#,
+        r#"{"ph":"b","name":"task 1.1","pid":7,"cat":"task","id2":{"local":"1.1"},"tid":1,"ts":3.600},"#,
         concat!(
             r#"{"ph":"X","name":"task 1.1","pid":7,"cat":"step","tid":1,"ts":3.600,"dur":0.100,"#,
             r#""args":{"task":"1.1","trap":"yield"}},"#,
         ),
-        r#"{"ph":"b","name":"yield","pid":7,"cat":"task","id":"1.1","tid":1,"ts":3.700},"#,
-        r#"{"ph":"e","name":"yield","pid":7,"cat":"task","id":"1.1","tid":1,"ts":5.000},"#,
+        r#"{"ph":"b","name":"yield","pid":7,"cat":"task","id2":{"local":"1.1"},"tid":1,"ts":3.700},"#,
+        r#"{"ph":"e","name":"yield","pid":7,"cat":"task","id2":{"local":"1.1"},"tid":1,"ts":5.000},"#,
         concat!(
             r#"{"ph":"X","name":"task 1.1","pid":7,"cat":"step","tid":1,"ts":5.000,"dur":0.000,"#,
             r#""args":{"task":"1.1"}},"#,
         ),
         concat!(
-            r#"{"ph":"e","name":"sleep at src/a.rs:1:2","pid":7,"cat":"task","id":"1.2","tid":1,"#,
+            r#"{"ph":"e","name":"sleep at src/a.rs:1:2","pid":7,"cat":"task","id2":{"local":"1.2"},"tid":1,"#,
             r#""ts":9.000},"#,
         ),
         concat!(
             r#"{"ph":"X","name":"a\nb","pid":7,"cat":"step","tid":1,"ts":9.000,"dur":0.001,"#,
             r#""args":{"task":"1.2","exit":"returned"}},"#,
         ),
-        r#"{"ph":"e","name":"a\nb","pid":7,"cat":"task","id":"1.2","tid":1,"ts":9.001},"#,
-        r#"{"ph":"e","name":"task 1.1","pid":7,"cat":"task","id":"1.1","tid":1,"ts":9.001}"#,
+        r#"{"ph":"e","name":"a\nb","pid":7,"cat":"task","id2":{"local":"1.2"},"tid":1,"ts":9.001},"#,
+        r#"{"ph":"e","name":"task 1.1","pid":7,"cat":"task","id2":{"local":"1.1"},"tid":1,"ts":9.001}"#,
         "]}",
     ];
     let text = trace(&[(task(2), "a\nb")], &events);
@@ -110,6 +110,7 @@ fn a_trace_without_events_is_valid() {
 pub(crate) fn check_format(text: &str) {
     let file: Value = serde_json::from_str(text).unwrap();
     let mut open: BTreeMap<String, Vec<(String, f64)>> = BTreeMap::new();
+    let track_of = |event: &Value| event["id2"]["local"].as_str().unwrap().to_owned();
     for event in file["traceEvents"].as_array().unwrap() {
         let text = |key: &str| event[key].as_str().unwrap_or_else(|| panic!("{key} of {event}"));
         let number = |key: &str| event[key].as_f64().unwrap_or_else(|| panic!("{key} of {event}"));
@@ -123,11 +124,11 @@ pub(crate) fn check_format(text: &str) {
             "X" => assert!(number("dur") >= 0.0),
             "i" => assert_eq!(text("s"), "t"),
             "b" => {
-                let track = open.entry(text("id").to_owned()).or_default();
+                let track = open.entry(track_of(event)).or_default();
                 track.push((text("name").to_owned(), number("ts")));
             }
             "e" => {
-                let (name, begin) = open.get_mut(text("id")).unwrap().pop().unwrap();
+                let (name, begin) = open.get_mut(&track_of(event)).unwrap().pop().unwrap();
                 assert_eq!(name, text("name"));
                 assert!(begin <= number("ts"), "{event} ends before its begin, {begin}");
             }
