@@ -130,6 +130,7 @@
 //! | `dns` | | [`net::dns`] | hickory-resolver |
 //! | `tokio-io` | | `AsyncRead` and `AsyncWrite` of tokio for the streams of [`net`] | tokio's traits, without its runtime |
 //! | `futures-io` | | `AsyncRead` and `AsyncWrite` of futures for the streams of [`net`] | futures-io |
+//! | `tokio-console` | | [`console::tokio_console`], which `#[pikake::main]` starts: the program tokio-console can attach | console-api, tonic, hyper |
 //! | `task-spans` | | [`kernel::TaskSpans`] on the kernels of `#[pikake::main]`: a span of `tracing` for each task | |
 //! | `http` | | [`http`]; turns `tokio-io` on | hyper |
 //! | `axum` | | [`http::axum`]; turns `http` on | axum |
@@ -157,6 +158,7 @@
 #![cfg_attr(not(feature = "tls"), doc = "[`net::tls`]: #features")]
 #![cfg_attr(not(feature = "dns"), doc = "[`net::dns`]: #features")]
 #![cfg_attr(not(feature = "console"), doc = "[`console`]: #features")]
+#![cfg_attr(not(feature = "tokio-console"), doc = "[`console::tokio_console`]: #features")]
 #![cfg_attr(not(feature = "http"), doc = "[`http`]: #features")]
 #![cfg_attr(not(feature = "axum"), doc = "[`http::axum`]: #features")]
 #![cfg_attr(not(feature = "log-to-stderr"), doc = "[`log_to_stderr`]: #features")]
@@ -227,7 +229,7 @@ pub use pikake_net as net;
 #[doc(inline)]
 pub use pikake_amqp as amqp;
 
-#[cfg(feature = "console")]
+#[cfg(any(feature = "console", feature = "metrics", feature = "tokio-console"))]
 #[doc(inline)]
 pub use pikake_console as console;
 
@@ -447,15 +449,16 @@ pub mod __macros {
 
     /// Gives the kernels of a program the observers that its features ask for, once.
     fn observe_kernels() {
-        #[cfg(feature = "task-spans")]
-        {
-            static ONCE: std::sync::Once = std::sync::Once::new();
-            ONCE.call_once(|| {
-                pikake_kernel::observe_new_kernels(|| {
-                    Some(Box::new(pikake_kernel::TaskSpans::new()))
-                });
-            });
-        }
+        static ONCE: std::sync::Once = std::sync::Once::new();
+        ONCE.call_once(|| {
+            #[cfg(feature = "tokio-console")]
+            if let Err(error) = pikake_console::tokio_console::start() {
+                // The program's log begins later.
+                eprintln!("pikake: tokio-console cannot be served: {error}");
+            }
+            #[cfg(feature = "task-spans")]
+            pikake_kernel::observe_new_kernels(|| Some(Box::new(pikake_kernel::TaskSpans::new())));
+        });
     }
 
     /// Calls `work`, without a console.

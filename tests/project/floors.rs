@@ -26,7 +26,15 @@ const HOUSE: [(&str, u8, &[&str]); 20] = [
     (
         "pikake-console",
         2,
-        &["pikake-kernel", "pikake-net", "pikake-task", "pikake-time", "pikake-traps"],
+        // Over HTTP only for the program tokio-console.
+        &[
+            "pikake-http",
+            "pikake-kernel",
+            "pikake-net",
+            "pikake-task",
+            "pikake-time",
+            "pikake-traps",
+        ],
     ),
     ("pikake-http", 2, &["pikake-net", "pikake-time", "pikake-traps"]),
     (

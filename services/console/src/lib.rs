@@ -20,6 +20,8 @@ mod socket_file;
 mod stacks;
 mod system;
 pub mod text;
+#[cfg(feature = "tokio-console")]
+pub mod tokio_console;
 pub mod trace;
 
 pub use server::{Builder, Console};

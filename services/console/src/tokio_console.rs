@@ -1,0 +1,121 @@
+//! The program [`tokio-console`](https://github.com/tokio-rs/console), attached to a pikake process.
+//!
+//! ```text
+//!   a kernel ──observer──▶ records of its tasks ◀──looks, once a second── a thread with a kernel of its own ◀──▶ tokio-console
+//! ```
+//!
+//! The records are behind a lock for each kernel. The thread holds such a lock for some thousand tasks at a time, and
+//! never while it sends. So a slow client delays no kernel. The records of ended tasks are limited, and so is a message.
+//!
+//! tokio-console shows each task with its name, its place of spawn, its steps as polls, its busy time and its idle time.
+//! The kernel does not tell when a task is woken. So each step after the first one counts as a wake that took no time,
+//! and a wake in the task's own step (`yield_now`) as a wake of its own. There are no resources.
+//!
+//! A program with the feature `tokio-console` and `#[pikake::main]` calls [`start`]. Another one calls it by itself,
+//! before it builds its kernels:
+//!
+//! ```no_run
+//! let address = pikake::console::tokio_console::start()?;
+//! println!("now call: tokio-console http://{address}");
+//! pikake::run(async { /* … */ });
+//! # Ok::<(), std::io::Error>(())
+//! ```
+
+mod records;
+mod service;
+
+use std::cell::Cell;
+use std::env;
+use std::io;
+use std::net::SocketAddr;
+use std::sync::{Arc, mpsc};
+use std::thread;
+
+use pikake_kernel::{Kernel, Observer, observe_new_kernels};
+use pikake_net::TcpListener;
+
+use records::{Recorder, Records};
+
+/// The address that tokio-console looks for without an argument.
+pub const DEFAULT_ADDRESS: &str = "127.0.0.1:6669";
+
+/// The variable that sets another address, as `127.0.0.1:7000`. tokio's own programs have it as well.
+pub const ADDRESS_VARIABLE: &str = "TOKIO_CONSOLE_BIND";
+
+/// The greatest number of connections at a time. Each has a few streams.
+const CONNECTIONS: usize = 32;
+
+thread_local! {
+    /// Whether this thread serves tokio-console: its kernel is not shown.
+    static SERVES: Cell<bool> = const { Cell::new(false) };
+}
+
+/// Serves tokio-console from a thread of its own until the process ends, and observes the kernels that are built from
+/// now on.
+///
+/// The address is that of [`ADDRESS_VARIABLE`], or [`DEFAULT_ADDRESS`]. Anybody who reaches it sees the names of tasks
+/// and the places of their spawns.
+///
+/// # Errors
+///
+/// The variable holds no address. The system's: the address is in use, the process is out of threads or descriptors.
+/// Kernels are not observed then.
+pub fn start() -> io::Result<SocketAddr> {
+    let text = match env::var(ADDRESS_VARIABLE) {
+        Ok(text) => text,
+        Err(env::VarError::NotPresent) => DEFAULT_ADDRESS.into(),
+        Err(error) => return Err(invalid(&error.to_string())),
+    };
+    start_at(
+        text.parse().map_err(|_| invalid(&format!("`{text}` is not like `{DEFAULT_ADDRESS}`")))?,
+    )
+}
+
+fn invalid(why: &str) -> io::Error {
+    io::Error::new(io::ErrorKind::InvalidInput, format!("{ADDRESS_VARIABLE}: {why}"))
+}
+
+/// As [`start`], at this address. With port 0 the system chooses one, which is in the returned address.
+///
+/// # Errors
+///
+/// The system's, as for [`start`].
+pub fn start_at(address: SocketAddr) -> io::Result<SocketAddr> {
+    let records = Arc::new(Records::new());
+    let (sender, bound) = mpsc::channel();
+    let seen = records.clone();
+    thread::Builder::new()
+        .name("tokio-console".into())
+        .spawn(move || serve(address, seen, &sender))?;
+    let address = bound.recv().unwrap_or_else(|_| Err(io::ErrorKind::BrokenPipe.into()))?;
+    observe_new_kernels(move || {
+        let is_shown = !SERVES.get();
+        is_shown.then(|| Box::new(Recorder::new(&records)) as Box<dyn Observer>)
+    });
+    Ok(address)
+}
+
+fn serve(address: SocketAddr, records: Arc<Records>, bound: &mpsc::Sender<io::Result<SocketAddr>>) {
+    SERVES.set(true);
+    let kernel = match Kernel::builder().name("tokio-console").build() {
+        Ok(kernel) => kernel,
+        Err(error) => return drop(bound.send(Err(error))),
+    };
+    let outcome = kernel.try_run(async {
+        let listener = TcpListener::bind(address).await;
+        let listener = match listener.and_then(|l| l.local_addr().map(|address| (l, address))) {
+            Ok((listener, address)) => {
+                let _ = bound.send(Ok(address));
+                listener
+            }
+            Err(error) => return drop(bound.send(Err(error))),
+        };
+        let server = pikake_http::serve(listener, service::service(records));
+        if let Err(error) = server.connections(CONNECTIONS).await {
+            tracing::error!(%error, "tokio-console is not served any more");
+        }
+    });
+    if let Err(error) = outcome {
+        tracing::error!(%error, "tokio-console is not served any more");
+    }
+}

@@ -1,0 +1,341 @@
+//! A client of tokio-console's protocol sees the tasks of this process.
+//!
+//! All tests share one server, and tell their tasks by the names.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::future::pending;
+use std::net::SocketAddr;
+use std::pin::Pin;
+use std::sync::OnceLock;
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+use console_api::instrument::instrument_client::InstrumentClient;
+use console_api::instrument::{
+    InstrumentRequest, PauseRequest, ResumeRequest, StateRequest, TaskDetailsRequest, Temporality,
+    Update,
+};
+use console_api::tasks::{Stats, Task};
+use console_api::{Field, field};
+use hyper::body::Incoming;
+use hyper::client::conn::http2;
+use pikake::console::tokio_console;
+use pikake::http::{Executor, Io, Timer};
+use pikake::net::TcpStream;
+use pikake::{Kernel, future_wait, sleep, spawn, task, timeout_after, yield_now};
+use tonic::body::Body;
+use tonic::{Code, Streaming};
+use tower_service::Service;
+
+/// The limit of each test: far more than the few seconds that it takes.
+const LIMIT: Duration = Duration::from_secs(60);
+
+/// More tasks than ended ones are kept, and than one message has.
+const MANY: usize = 6_000;
+
+/// The greatest number of tasks in a message.
+const TASKS_OF_MESSAGE: usize = 1_024;
+
+fn server() -> SocketAddr {
+    static SERVER: OnceLock<SocketAddr> = OnceLock::new();
+    *SERVER.get_or_init(|| tokio_console::start_at(([127, 0, 0, 1], 0).into()).expect("a server"))
+}
+
+/// Runs a test in a kernel that the server shows.
+fn run<F: Future<Output = ()>>(test: impl FnOnce(SocketAddr) -> F) {
+    let server = server();
+    Kernel::builder().name("test").build().unwrap().run(async {
+        timeout_after(LIMIT, test(server)).await.expect("the test takes too long");
+    });
+}
+
+/// A hyper connection as tonic wants it.
+struct Channel(http2::SendRequest<Body>);
+
+impl Service<http::Request<Body>> for Channel {
+    type Response = http::Response<Incoming>;
+    type Error = hyper::Error;
+    type Future = Pin<Box<dyn Future<Output = hyper::Result<http::Response<Incoming>>>>>;
+
+    fn poll_ready(&mut self, cx: &mut Context<'_>) -> Poll<hyper::Result<()>> {
+        self.0.poll_ready(cx)
+    }
+
+    fn call(&mut self, request: http::Request<Body>) -> Self::Future {
+        Box::pin(self.0.send_request(request))
+    }
+}
+
+async fn connect(server: SocketAddr) -> InstrumentClient<Channel> {
+    let stream = Io::new(TcpStream::connect(server).await.unwrap());
+    let mut builder = http2::Builder::new(Executor);
+    let handshake = builder.timer(Timer::new()).handshake(stream);
+    let (sender, connection) = future_wait(handshake).await.unwrap().unwrap();
+    spawn(connection).detach();
+    InstrumentClient::with_origin(Channel(sender), format!("http://{server}").parse().unwrap())
+}
+
+/// What a client has learned.
+struct Watch {
+    updates: Streaming<Update>,
+    tasks: BTreeMap<u64, Task>,
+    stats: BTreeMap<u64, Stats>,
+}
+
+impl Watch {
+    async fn begin(client: &mut InstrumentClient<Channel>) -> Self {
+        let updates = future_wait(client.watch_updates(InstrumentRequest {})).await.unwrap();
+        let updates = updates.unwrap().into_inner();
+        let mut watch = Self { updates, tasks: BTreeMap::new(), stats: BTreeMap::new() };
+        let first = watch.next().await;
+        assert_eq!(first.new_metadata.expect("what a task is").metadata.len(), 1);
+        watch
+    }
+
+    async fn next(&mut self) -> Update {
+        let update = future_wait(self.updates.message()).await.unwrap().unwrap().unwrap();
+        let tasks = update.task_update.clone().unwrap();
+        assert!(tasks.stats_update.len() <= TASKS_OF_MESSAGE);
+        for task in tasks.new_tasks {
+            self.tasks.insert(task.id.unwrap().id, task);
+        }
+        self.stats.extend(tasks.stats_update);
+        // tokio-console leaves out a task without figures, and figures without a task.
+        assert!(self.tasks.keys().eq(self.stats.keys()));
+        update
+    }
+
+    /// The tasks with this name, with their figures.
+    fn named(&self, name: &str) -> Vec<(&Task, &Stats)> {
+        let tasks = self.tasks.iter().filter(|(_, task)| text(task, "task.name") == Some(name));
+        tasks.map(|(id, task)| (task, &self.stats[id])).collect()
+    }
+
+    /// The first task with this name, once its figures are so.
+    async fn until(&mut self, name: &str, is_so: impl Fn(&Stats) -> bool) -> (Task, Stats) {
+        loop {
+            match self.named(name).first() {
+                Some((task, stats)) if is_so(stats) => return ((*task).clone(), **stats),
+                _ => drop(self.next().await),
+            }
+        }
+    }
+}
+
+fn value<'a>(task: &'a Task, name: &str) -> Option<&'a field::Value> {
+    let is_it = |field: &&Field| field.name == Some(field::Name::StrName(name.into()));
+    task.fields.iter().find(is_it).and_then(|field| field.value.as_ref())
+}
+
+fn text<'a>(task: &'a Task, name: &str) -> Option<&'a str> {
+    match value(task, name) {
+        Some(field::Value::StrVal(text)) => Some(text),
+        _ => None,
+    }
+}
+
+fn number(task: &Task, name: &str) -> Option<u64> {
+    match value(task, name) {
+        Some(field::Value::U64Val(number)) => Some(*number),
+        _ => None,
+    }
+}
+
+fn polls(stats: &Stats) -> u64 {
+    stats.poll_stats.as_ref().unwrap().polls
+}
+
+#[test]
+fn client_sees_task_its_polls_and_its_end() {
+    run(|server| async move {
+        let mut client = connect(server).await;
+        let mut watch = Watch::begin(&mut client).await;
+        let line = line!() + 1;
+        let task = task::Builder::new().name("seen").spawn(async {
+            for _ in 0..3 {
+                yield_now().await.unwrap();
+            }
+            std::thread::sleep(Duration::from_millis(20));
+            future_wait(pending::<()>()).await.unwrap();
+        });
+        let (seen, stats) = watch.until("seen", |stats| polls(stats) >= 4).await;
+        assert_eq!(text(&seen, "kind"), Some("task"));
+        assert_eq!(number(&seen, "task.id"), Some(task.id().0));
+        assert_eq!(number(&seen, "parent"), Some(pikake::current().id().0));
+        assert_eq!(number(&seen, "kernel"), Some(pikake::current().kernel().number().into()));
+        let place = seen.location.unwrap();
+        assert_eq!((place.file.as_deref(), place.line), (Some(file!()), Some(line)));
+
+        assert_eq!((polls(&stats), stats.wakes, stats.self_wakes), (4, 3, 3));
+        assert_eq!((stats.waker_clones, stats.waker_drops), (1, 0), "its waker is not lost");
+        assert_eq!(stats.dropped_at, None);
+        let times = stats.poll_stats.unwrap();
+        let busy = times.busy_time.unwrap();
+        assert!(busy.seconds > 0 || busy.nanos >= 20_000_000, "{busy:?}");
+        let (began, ended) = (times.last_poll_started.unwrap(), times.last_poll_ended.unwrap());
+        assert!((began.seconds, began.nanos) < (ended.seconds, ended.nanos), "it is not running");
+
+        task.abort();
+        let (_, stats) = watch.until("seen", |stats| stats.dropped_at.is_some()).await;
+        assert_eq!(polls(&stats), 4);
+        // A client that comes later sees the ended task as well.
+        let mut later = Watch::begin(&mut connect(server).await).await;
+        later.until("seen", |stats| stats.dropped_at.is_some()).await;
+    });
+}
+
+#[test]
+fn client_sees_running_task_on_another_thread() {
+    run(|server| async move {
+        let kernels = pikake::Kernels::start(1).unwrap();
+        let (release, released) = std::sync::mpsc::channel::<()>();
+        let stuck = move || async move {
+            let blocks = async move { released.recv().unwrap_err() };
+            drop(task::Builder::new().name("stuck").spawn(blocks).await);
+        };
+        kernels.handles()[0].spawn(stuck).unwrap();
+        let mut watch = Watch::begin(&mut connect(server).await).await;
+        let is_running = |stats: &Stats| {
+            let times = stats.poll_stats.as_ref().unwrap();
+            times.polls == 1 && times.last_poll_ended.is_none()
+        };
+        let (stuck, _) = watch.until("stuck", is_running).await;
+        assert_ne!(number(&stuck, "kernel"), Some(pikake::current().kernel().number().into()));
+        drop(release);
+        drop(kernels);
+        // The kernel has ended, and so have its tasks.
+        watch.until("stuck", |stats| stats.dropped_at.is_some()).await;
+    });
+}
+
+/// The records of some of the tasks are removed before the client looks again.
+#[test]
+fn client_learns_end_of_each_task() {
+    run(|server| async move {
+        let mut watch = Watch::begin(&mut connect(server).await).await;
+        let group: Vec<_> = (0..MANY)
+            .map(|_| task::Builder::new().name("one of many").spawn(pending::<()>()))
+            .collect();
+        while watch.named("one of many").len() < MANY {
+            watch.next().await;
+        }
+        for task in group {
+            task.abort();
+        }
+        let ended = |watch: &Watch| {
+            let tasks = watch.named("one of many");
+            tasks.iter().filter(|(_, stats)| stats.dropped_at.is_some()).count()
+        };
+        while ended(&watch) < MANY {
+            watch.next().await;
+        }
+        // Ended tasks are kept up to a limit, so a later client sees fewer of them.
+        let mut later = Watch::begin(&mut connect(server).await).await;
+        task::Builder::new().name("the last one").spawn(async {}).await.unwrap();
+        later.until("the last one", |_| true).await;
+        let kept = later.named("one of many").len();
+        assert!((1..MANY).contains(&kept), "{kept}");
+    });
+}
+
+#[test]
+fn slow_client_delays_no_other() {
+    run(|server| async move {
+        let mut slow = connect(server).await;
+        // More than the windows of a connection hold, and nobody reads it.
+        let unread = future_wait(slow.watch_updates(InstrumentRequest {})).await.unwrap().unwrap();
+        let spawned: Vec<_> = (0..MANY)
+            .map(|number| {
+                let name = format!("{number} {}", "a long name ".repeat(15));
+                task::Builder::new().name(name).spawn(pending::<()>()).cancel_on_drop()
+            })
+            .collect();
+        let mut watch = Watch::begin(&mut connect(server).await).await;
+        task::Builder::new().name("beside").spawn(async {}).await.unwrap();
+        watch.until("beside", |stats| stats.dropped_at.is_some()).await;
+
+        // The slow client gets what it has missed.
+        let mut names = BTreeSet::new();
+        let mut updates = unread.into_inner();
+        while !names.contains("beside") {
+            let update = future_wait(updates.message()).await.unwrap().unwrap().unwrap();
+            let tasks = update.task_update.unwrap().new_tasks;
+            names.extend(tasks.iter().filter_map(|task| text(task, "task.name")).map(String::from));
+        }
+        drop(spawned);
+    });
+}
+
+#[test]
+fn pause_holds_updates_back_and_state_tells() {
+    // The pause holds for all clients, so the test has a server of its own.
+    run(|_| async move {
+        let server = tokio_console::start_at(([127, 0, 0, 1], 0).into()).unwrap();
+        let mut client = connect(server).await;
+        let states = future_wait(client.watch_state(StateRequest {})).await.unwrap();
+        let mut states = states.unwrap().into_inner();
+        let mut state = async || {
+            let state = future_wait(states.message()).await.unwrap().unwrap().unwrap();
+            state.temporality()
+        };
+        assert_eq!(state().await, Temporality::Live);
+        future_wait(client.pause(PauseRequest {})).await.unwrap().unwrap();
+        assert_eq!(state().await, Temporality::Paused);
+        let mut watch = Watch::begin(&mut client).await;
+        let next = future_wait(watch.updates.message());
+        let held = timeout_after(Duration::from_millis(1_500), next).await;
+        assert!(held.is_err());
+        future_wait(client.resume(ResumeRequest {})).await.unwrap().unwrap();
+        assert_eq!(state().await, Temporality::Live);
+    });
+}
+
+#[test]
+fn details_are_of_known_tasks() {
+    run(|server| async move {
+        let mut client = connect(server).await;
+        let mut watch = Watch::begin(&mut client).await;
+        let running = task::Builder::new().name("detailed").spawn(pending::<()>()).cancel_on_drop();
+        let (task, _) = watch.until("detailed", |_| true).await;
+        // What nobody reads of a stream takes room from the connection's other streams.
+        drop(watch);
+        let request = TaskDetailsRequest { id: task.id };
+        let details = future_wait(client.watch_task_details(request)).await.unwrap().unwrap();
+        let mut details = details.into_inner();
+        for _ in 0..2 {
+            let details = future_wait(details.message()).await.unwrap().unwrap().unwrap();
+            assert_eq!(details.task_id, task.id);
+        }
+        drop(running);
+        for id in [None, Some(u64::MAX.into())] {
+            let request = TaskDetailsRequest { id };
+            let answer = future_wait(client.watch_task_details(request)).await.unwrap();
+            assert_eq!(answer.unwrap_err().code(), Code::NotFound);
+        }
+    });
+}
+
+#[test]
+fn garbage_closes_one_connection() {
+    run(|server| async move {
+        let garbage = TcpStream::connect(server).await.unwrap();
+        garbage.write_all(&[0xff; 1_000]).await.unwrap();
+        let mut rest = [0; 1_000];
+        while !matches!(garbage.read(&mut rest).await, Ok(0) | Err(_)) {}
+        let mut watch = Watch::begin(&mut connect(server).await).await;
+        watch.until("test", |_| true).await;
+    });
+}
+
+#[test]
+fn address_in_use_is_an_error() {
+    let error = tokio_console::start_at(server()).unwrap_err();
+    assert_eq!(error.kind(), std::io::ErrorKind::AddrInUse);
+    // The server itself is not one of the tasks.
+    run(|server| async move {
+        let mut watch = Watch::begin(&mut connect(server).await).await;
+        watch.until("test", |_| true).await;
+        sleep(Duration::from_millis(10)).await.unwrap();
+        assert!(watch.named("tokio-console").is_empty());
+    });
+}
