@@ -9,10 +9,14 @@ use pikake::{Kernel, yield_now};
 const MODES: [&str; 3] = ["plain", "recorded", "timed"];
 
 /// How often each kernel is measured, in turn with the others.
-const REPETITIONS: usize = 21;
+const REPETITIONS: usize = 301;
 
-/// The yields of all tasks together in one measurement.
-const STEPS: usize = 2_000_000;
+/// The least number of steps of all tasks together in one measurement: about a millisecond, so that in most of them
+/// the system does not give the processor to others.
+const STEPS: usize = 50_000;
+
+/// The least number of steps of each task.
+const ROUNDS: usize = 4;
 
 /// A kernel that does what the name of the mode says.
 fn kernel(mode: &str) -> Kernel {
@@ -64,12 +68,12 @@ fn main() {
         return;
     }
     println!("tasks\t{}\tnanoseconds of a step", MODES.join("\t"));
-    for tasks in [1, 100, 1_000, 100_000] {
+    for tasks in [1, 100, 1_000, 10_000] {
         let kernels = MODES.map(kernel);
         let mut times = [const { Vec::new() }; MODES.len()];
         for _ in 0..REPETITIONS {
             for (kernel, times) in kernels.iter().zip(&mut times) {
-                times.push(measure(kernel, tasks, STEPS));
+                times.push(measure(kernel, tasks, STEPS.max(ROUNDS * tasks)));
             }
         }
         let [plain, recorded, timed] = times.map(least);

@@ -22,7 +22,7 @@
 //!
 //! record_steps();
 //! # pikake::run(async {
-//! pikake::spawn(std::future::pending::<()>());
+//! pikake::spawn(std::future::pending::<()>()).detach();
 //! // As a thread of its own does.
 //! let (sender, names) = mpsc::channel();
 //! for kernel in kernels() {
@@ -33,8 +33,7 @@
 //!         }
 //!     }));
 //! }
-//! pikake::yield_now().await.unwrap();
-//! # pikake::sleep(std::time::Duration::from_millis(1)).await.unwrap();
+//! pikake::sleep(std::time::Duration::from_millis(1)).await.unwrap();
 //! assert!(names.try_iter().any(|name| name == "main"));
 //! # });
 //! ```
