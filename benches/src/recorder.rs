@@ -9,14 +9,14 @@ use pikake::{Kernel, yield_now};
 const MODES: [&str; 3] = ["plain", "recorded", "timed"];
 
 /// How often each kernel is measured, in turn with the others.
-const REPETITIONS: usize = 301;
+const REPETITIONS: usize = 101;
 
 /// The least number of steps of all tasks together in one measurement: about a millisecond, so that in most of them
 /// the system does not give the processor to others.
 const STEPS: usize = 50_000;
 
 /// The least number of steps of each task.
-const ROUNDS: usize = 4;
+const ROUNDS: usize = 8;
 
 /// A kernel that does what the name of the mode says.
 fn kernel(mode: &str) -> Kernel {
