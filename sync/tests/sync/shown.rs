@@ -262,7 +262,7 @@ fn inspected_waits_name_their_primitives() {
             "queue `orders`, length 1 of 1",
             "reader-writer lock, written by task 1",
             &format!("task {holder} `holder`"),
-            "timer, 9.999s left",
+            "timer, 10s left",
         ]
     );
 }
