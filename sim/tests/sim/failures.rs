@@ -99,12 +99,10 @@ fn a_deadlock_is_told_with_its_locks_and_holders() {
 }
 
 /// A future whose first poll is pending.
-fn pending_once(then: fn()) -> impl Future<Output = ()> {
+async fn pending_once(then: fn()) {
     let mut is_first = true;
-    poll_fn(move |_| match std::mem::take(&mut is_first) {
-        true => Poll::Pending,
-        false => Poll::Ready(then()),
-    })
+    poll_fn(|_| if std::mem::take(&mut is_first) { Poll::Pending } else { Poll::Ready(()) }).await;
+    then();
 }
 
 /// The tasks of the failed world are polled again, for their waits. One of them panics then, and another one ends.
