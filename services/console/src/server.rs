@@ -22,7 +22,9 @@ use std::time::{Duration, Instant};
 
 use pikake_kernel::Kernel;
 use pikake_kernel::inspect::{KernelView, kernels, record_steps};
-use pikake_traps::{self as task, Interrupted, KernelHandle, KernelId, blocking, future_wait};
+use pikake_traps::{
+    self as task, Interrupted, KernelHandle, KernelId, blocking, future_wait, sleep,
+};
 use signal_hook::consts::{SIGQUIT, SIGUSR1};
 use signal_hook::low_level::pipe;
 
@@ -225,6 +227,8 @@ async fn serve(
         };
         task::Builder::new().name("signals").spawn(dumps).detach();
     }
+    // A short sleep: the kernel opens its timer now, and not when the process is out of descriptors.
+    sleep(Duration::from_millis(1)).await?;
     if let Some(listener) = listener {
         if let Err(error) = accept::accept_all(&server, listener).await {
             if pikake_net::interruption(&error).is_none() {

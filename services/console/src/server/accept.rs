@@ -79,9 +79,10 @@ pub(super) async fn accept_all(server: &Rc<Server>, listener: UnixListener) -> i
             continue;
         }
         let serve = async move {
-            let counted = counted;
+            let _counted = counted;
+            // The drop of the connection comes before that of the count, also if the task is cancelled.
+            let connection = connection;
             connection.serve().await;
-            drop(counted);
         };
         task::Builder::new().name("client").spawn(serve).detach();
     }

@@ -457,5 +457,5 @@ pub(super) async fn dump(server: &Server) -> String {
     let _ = waits(server, &collected).await;
     let _ = stats(server, &collected).await;
     let answer = Answer::of(collected.0.take()).unwrap_or_default();
-    text::dump(&server.process(), &answer)
+    text::dump(&server.process(), &answer) + &text::stats(&answer)
 }

@@ -5,5 +5,6 @@ mod support;
 
 mod live;
 mod page;
+mod served;
 mod text;
 mod trace;

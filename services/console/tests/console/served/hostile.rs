@@ -1,0 +1,187 @@
+//! Clients that do not keep to the protocol, and many clients.
+
+use std::io::{Read, Write};
+use std::os::unix::net::UnixStream;
+use std::time::{Duration, Instant};
+
+use pikake::console::protocol::{FRAME_LIMIT, Part, Request, frame, read_frame, write_frame};
+use pikake::{sleep, spawn, yield_now};
+use proptest::prelude::*;
+use proptest::test_runner::{Config, TestRunner};
+
+use super::{PATIENCE, Program, ask, bare, ready, refusal};
+use crate::support::child::is_child;
+
+/// The number of clients at once.
+const CLIENTS: usize = 100;
+
+#[pikake::main(console)]
+async fn a_thousand_tasks() {
+    for _ in 0..1_000 {
+        spawn(async { sleep(Duration::from_secs(3_600)).await }).detach();
+    }
+    yield_now().await.unwrap();
+    ready().await;
+}
+
+/// Sends bytes, and reads what comes until the console closes the connection, or nothing comes for a moment.
+fn throw(stream: &mut UnixStream, bytes: &[u8]) -> Option<Part> {
+    let _ = stream.write_all(bytes);
+    let _ = stream.shutdown(std::net::Shutdown::Write);
+    let mut last = None;
+    while let Ok(Some(part)) = read_frame(stream) {
+        last = Some(part);
+    }
+    last
+}
+
+/// Frames that are no requests, and bytes that are no frames.
+fn hostile_bytes() -> impl Strategy<Value = Vec<u8>> {
+    let json = prop_oneof![
+        Just(String::from("{}")),
+        Just(String::from("null")),
+        Just(String::from(r#"{"request":"kernels","more":1}"#)),
+        Just(String::from(r#"{"request":"cancel"}"#)),
+        Just(String::from(r#"{"request":"profile","seconds":1e300}"#)),
+        Just(String::from(r#"{"request":"trace","seconds":-1}"#)),
+        Just(String::from(r#"{"request":"task","task":"1.2.3"}"#)),
+        Just("[".repeat(100_000)),
+        any::<String>(),
+    ];
+    let framed = json.prop_map(|json| {
+        let mut bytes = (json.len() as u32).to_be_bytes().to_vec();
+        bytes.extend(json.as_bytes());
+        bytes
+    });
+    let cut = (framed.clone(), any::<prop::sample::Index>())
+        .prop_map(|(bytes, at)| bytes[..at.index(bytes.len())].to_vec());
+    let requests = prop::collection::vec(
+        prop_oneof![
+            Just(Request::Kernels),
+            Just(Request::Stats),
+            Just(Request::Time),
+            Just(Request::Tasks { waits: true }),
+        ],
+        1..5,
+    );
+    let good = requests.prop_map(|all| all.iter().flat_map(|one| frame(one).unwrap()).collect());
+    let mixed =
+        (good.clone(), prop_oneof![framed.clone(), prop::collection::vec(any::<u8>(), 0..64)])
+            .prop_map(|(mut good, bad): (Vec<u8>, Vec<u8>)| {
+                good.extend(bad);
+                good
+            });
+    prop_oneof![framed, cut, good, mixed, prop::collection::vec(any::<u8>(), 0..10_000)]
+}
+
+/// `PIKAKE_HOSTILE_SECONDS` has the test go on for so long.
+#[test]
+fn garbage_closes_one_connection() {
+    if is_child("served::hostile::garbage_closes_one_connection") {
+        return a_thousand_tasks();
+    }
+    let program = Program::start("hostile::garbage_closes_one_connection");
+    let path = program.path();
+    let other = std::cell::RefCell::new(program.client());
+    let seconds = std::env::var("PIKAKE_HOSTILE_SECONDS").ok().map(|text| text.parse().unwrap());
+    let until = seconds.map(|seconds| Instant::now() + Duration::from_secs(seconds));
+    let mut rounds = 0;
+    while rounds == 0 || until.is_some_and(|until| Instant::now() < until) {
+        let config = Config { cases: 64, failure_persistence: None, ..Config::default() };
+        let thrown = TestRunner::new(config).run(&hostile_bytes(), |bytes| {
+            throw(&mut bare(&path), &bytes);
+            let answer = ask(&mut other.borrow_mut(), &Request::Kernels);
+            prop_assert_eq!(answer.kernels.len(), 1);
+            Ok(())
+        });
+        thrown.unwrap();
+        rounds += 1;
+    }
+    println!("{rounds} rounds of 64 cases");
+    program.finish();
+}
+
+#[test]
+fn malformed_requests_are_refused() {
+    if is_child("served::hostile::malformed_requests_are_refused") {
+        return a_thousand_tasks();
+    }
+    let program = Program::start("hostile::malformed_requests_are_refused");
+    let path = program.path();
+    let framed = |json: &str| [&(json.len() as u32).to_be_bytes(), json.as_bytes()].concat();
+    let too_long = u32::MAX.to_be_bytes().to_vec();
+    let above = (FRAME_LIMIT as u32 + 1).to_be_bytes().to_vec();
+    for bytes in [framed("{}"), framed("kernels"), framed(&"[".repeat(1_000)), too_long, above] {
+        let last = throw(&mut bare(&path), &bytes);
+        assert!(matches!(last, Some(Part::Failed(_))), "{last:?}");
+    }
+    let mut client = program.client();
+    for seconds in [-1.0, 1e300, 3_601.0] {
+        let why = refusal(&mut client, &Request::Profile { seconds });
+        assert!(why.contains("seconds"), "{why}");
+    }
+    assert_eq!(ask(&mut client, &Request::Kernels).kernels.len(), 1);
+    program.finish();
+}
+
+proptest! {
+    /// The reader of frames neither panics nor takes more memory than a frame has.
+    #[test]
+    fn any_bytes_are_a_frame_or_an_error(bytes in prop::collection::vec(any::<u8>(), 0..300)) {
+        let mut rest = bytes.as_slice();
+        while let Ok(Some(_)) = read_frame::<Request>(&mut rest) {}
+        let mut rest = bytes.as_slice();
+        while let Ok(Some(_)) = read_frame::<Part>(&mut rest) {}
+    }
+}
+
+#[test]
+fn the_client_above_the_limit_is_refused() {
+    if is_child("served::hostile::the_client_above_the_limit_is_refused") {
+        return a_thousand_tasks();
+    }
+    let program = Program::start("hostile::the_client_above_the_limit_is_refused");
+    let mut clients: Vec<_> = (0..CLIENTS).map(|_| program.client()).collect();
+    let why = refusal(&mut program.client(), &Request::Kernels);
+    assert!(why.contains("100 clients"), "{why}");
+    for client in &mut clients {
+        let answer = ask(client, &Request::Tasks { waits: false });
+        assert_eq!(answer.tasks.len(), 1_001);
+    }
+    clients.pop();
+    super::eventually(|| program.client().ask(&Request::Kernels).ok());
+    program.finish();
+}
+
+/// A client that reads nothing holds up nobody, and neither do clients that are gone.
+#[test]
+fn slow_and_lost_clients_hold_up_nobody() {
+    if is_child("served::hostile::slow_and_lost_clients_hold_up_nobody") {
+        return a_thousand_tasks();
+    }
+    let program = Program::start("hostile::slow_and_lost_clients_hold_up_nobody");
+    let path = program.path();
+    let mut slow = bare(&path);
+    for _ in 0..20 {
+        write_frame(&mut slow, &Request::Waits).unwrap();
+    }
+    for _ in 0..20 {
+        // The connection ends in the midst of the answer, or before it.
+        let mut lost = bare(&path);
+        write_frame(&mut lost, &Request::Tasks { waits: true }).unwrap();
+        let _ = lost.read(&mut [0; 100]);
+        drop(lost);
+        drop(bare(&path));
+    }
+    let answer = program.ask(&Request::Waits);
+    assert_eq!(answer.tasks.len(), 1_001);
+    // The slow one is closed after ten seconds: what was sent before can still be read, and then the stream ends.
+    slow.set_read_timeout(Some(PATIENCE)).unwrap();
+    std::thread::sleep(Duration::from_secs(11));
+    let mut parts = 0;
+    while let Ok(Some(_)) = read_frame::<Part>(&mut slow) {
+        parts += 1;
+    }
+    assert!(parts < 20 * 5, "the answers were cut off: {parts} parts");
+    program.finish();
+}

@@ -1,0 +1,94 @@
+//! Programs with many tasks, and tasks with many waits.
+
+use std::collections::BTreeSet;
+use std::time::{Duration, Instant};
+
+use pikake::console::protocol::Request;
+use pikake::{sleep, spawn, yield_now};
+
+use super::{PATIENCE, Program, ask, ready};
+use crate::support::child::is_child;
+
+const MANY: usize = 100_000;
+const HOUR: Duration = Duration::from_secs(3_600);
+
+#[pikake::main(console)]
+async fn many_tasks() {
+    for number in 0..MANY as u64 {
+        spawn(async move { sleep(HOUR + Duration::from_micros(number)).await }).detach();
+    }
+    yield_now().await.unwrap();
+    ready().await;
+}
+
+/// Prints the time that each request takes. CI checks the times of a release build.
+#[test]
+fn a_hundred_thousand_tasks_are_complete() {
+    if is_child("served::sizes::a_hundred_thousand_tasks_are_complete") {
+        return many_tasks();
+    }
+    let program = Program::start("sizes::a_hundred_thousand_tasks_are_complete");
+    let mut client = program.client();
+    client.ask(&Request::Time).unwrap();
+    for request in [Request::Tasks { waits: false }, Request::Waits, Request::Stats] {
+        let begin = Instant::now();
+        let answer = ask(&mut client, &request);
+        let took = begin.elapsed();
+        println!("{request:?} took {took:?}");
+        assert!(took < 2 * PATIENCE, "{took:?}");
+        if request == Request::Stats {
+            assert_eq!(answer.stats[0].tasks, MANY as u64 + 1);
+            continue;
+        }
+        let tasks: BTreeSet<u64> = answer.tasks.iter().map(|task| task.id.task).collect();
+        assert_eq!((tasks.len(), answer.tasks.len()), (MANY + 1, MANY + 1));
+        let sleeps =
+            answer.tasks.iter().filter(|task| task.waits.iter().any(|w| w.trap == "sleep"));
+        assert_eq!(sleeps.count(), MANY);
+    }
+    let last = Request::Task { task: super::key(1, MANY as u64) };
+    let begin = Instant::now();
+    client.ask(&last).unwrap();
+    println!("{last:?} took {:?}", begin.elapsed());
+    program.finish();
+}
+
+/// One task with more waits than a frame has room for, and a name that has no room beside others.
+#[pikake::main(console)]
+async fn large_task() {
+    let name = "\u{1}".repeat(100_000);
+    let waits: Vec<_> = (0..50_000).map(|_| Box::pin(sleep(HOUR))).collect();
+    let sleeps = async {
+        let mut waits = waits;
+        std::future::poll_fn(|cx| {
+            for wait in &mut waits {
+                let _ = wait.as_mut().poll(cx);
+            }
+            std::task::Poll::<()>::Pending
+        })
+        .await;
+    };
+    for _ in 0..20 {
+        crate::support::named(&name, async { sleep(HOUR).await }).detach();
+    }
+    crate::support::named("large", sleeps).detach();
+    yield_now().await.unwrap();
+    ready().await;
+}
+
+#[test]
+fn large_tasks_fit_into_frames() {
+    if is_child("served::sizes::large_tasks_fit_into_frames") {
+        return large_task();
+    }
+    let program = Program::start("sizes::large_tasks_fit_into_frames");
+    let answer = program.ask(&Request::Waits);
+    assert_eq!(answer.tasks.len(), 22);
+    let waits = &super::named(&answer, "large").waits;
+    let last = waits.last().unwrap();
+    assert_eq!(last.trap, "more", "{last:?}");
+    let about = last.about.as_deref().unwrap();
+    let rest: usize = about.strip_suffix(" further waits").unwrap().parse().unwrap();
+    assert_eq!(waits.len() - 1 + rest, 50_000);
+    program.finish();
+}
