@@ -10,7 +10,7 @@
 
 use std::panic::Location;
 use std::rc::Rc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use pikake_kernel::inspect::{KernelView, TaskFigures, TaskPage, task_figures, tasks_from};
 use pikake_kernel::wait_graph::{GraphTask, GraphWait};
@@ -25,6 +25,9 @@ use crate::model::{self, Scope, State, TaskKey, Wait};
 /// The time after which a kernel counts as one that does not answer. Longer than a step that is no mistake, and short
 /// enough to wait for at a terminal.
 pub(crate) const ANSWER_WITHIN: Duration = Duration::from_millis(250);
+
+/// The time that a kernel which has just answered may take for a closure. It may have to step all its tasks before.
+const WORK_WITHIN: Duration = Duration::from_secs(3);
 
 /// The number of tasks that one closure lists: the kernel stops for less than a millisecond.
 const PAGE: usize = 1_000;
@@ -215,22 +218,21 @@ where
     replied
 }
 
-/// Waits for the answer of a kernel that was asked at this moment.
-pub(crate) async fn answer_since<T>(asked: Instant, replied: Replied<T>) -> Result<T, Silent> {
-    let rest = ANSWER_WITHIN.saturating_sub(asked.elapsed());
-    match timeout_after(rest, future_wait(replied)).await {
+/// Waits so long for the answer of a kernel.
+pub(crate) async fn answer<T>(replied: Replied<T>, within: Duration) -> Result<T, Silent> {
+    match timeout_after(within, future_wait(replied)).await {
         Ok(Ok(Some(answer))) => Ok(answer),
         _ => Err(Silent),
     }
 }
 
-/// Has a kernel call a closure.
+/// Has a kernel call a closure, after it has answered another one.
 pub(crate) async fn ask<T, W>(kernel: &KernelView, work: W) -> Result<T, Silent>
 where
     T: Send + 'static,
     W: FnOnce() -> T + Send + 'static,
 {
-    answer_since(Instant::now(), send(kernel, work)).await
+    answer(send(kernel, work), WORK_WITHIN).await
 }
 
 /// Lists some tasks, each with the last wait of those that it polls itself.
@@ -323,6 +325,7 @@ pub(crate) async fn look_at(kernel: &KernelView, task: TaskId) -> Result<Option<
 
 /// Finds a task by its number.
 pub(crate) async fn find(kernel: &KernelView, id: TaskId) -> Result<Option<References>, Silent> {
+    answer(send(kernel, || ()), ANSWER_WITHIN).await?;
     let mut next = Some(0);
     while let Some(index) = next {
         let search = move || {

@@ -22,9 +22,7 @@ use std::time::{Duration, Instant};
 
 use pikake_kernel::Kernel;
 use pikake_kernel::inspect::{KernelView, kernels, record_steps};
-use pikake_traps::{
-    self as task, Interrupted, KernelHandle, KernelId, blocking, future_wait, sleep,
-};
+use pikake_traps::{self as task, KernelHandle, KernelId, blocking, future_wait, sleep};
 use signal_hook::consts::{SIGQUIT, SIGUSR1};
 use signal_hook::low_level::pipe;
 
@@ -40,6 +38,8 @@ mod blocked;
 mod connection;
 mod profile;
 mod trace;
+
+use accept::Arrivals;
 
 /// The name of the thread. Linux shows fifteen bytes of a name.
 const THREAD: &str = "pikake-console";
@@ -205,19 +205,32 @@ fn run(
         Ok(kernel) => kernel,
         Err(error) => return drop(ready.send(Err(error))),
     };
-    if ready.send(Ok(kernel.handle())).is_ok() {
-        let server = Rc::new(Server::new(kernel.handle().id()));
-        // The shutdown of the kernel cancels the main task.
-        drop(kernel.try_run(serve(server, listener, signals)));
-    }
+    // The shutdown of the kernel cancels the main task.
+    drop(kernel.try_run(async {
+        match prepare(listener).await {
+            Ok((server, arrivals)) => {
+                if ready.send(Ok(KernelHandle::current())).is_ok() {
+                    serve(server, arrivals, signals).await;
+                }
+            }
+            Err(error) => drop(ready.send(Err(error))),
+        }
+    }));
     kernel.shutdown();
 }
 
-async fn serve(
-    server: Rc<Server>,
-    listener: Option<UnixListener>,
-    signals: Option<UnixStream>,
-) -> Result<(), Interrupted> {
+/// Opens everything that the console needs. The process may be out of descriptors later.
+async fn prepare(listener: Option<UnixListener>) -> io::Result<(Rc<Server>, Option<Arrivals>)> {
+    let arrivals = listener.map(Arrivals::of).transpose()?;
+    let server = Rc::new(Server::new(KernelHandle::current().id()));
+    server.spare.refill();
+    // A short sleep makes the kernel open its timer.
+    sleep(Duration::from_millis(1)).await?;
+    Ok((server, arrivals))
+}
+
+/// Serves until the kernel is shut down.
+async fn serve(server: Rc<Server>, arrivals: Option<Arrivals>, signals: Option<UnixStream>) {
     if let Some(signals) = signals {
         let server = server.clone();
         let dumps = async move {
@@ -227,16 +240,13 @@ async fn serve(
         };
         task::Builder::new().name("signals").spawn(dumps).detach();
     }
-    // A short sleep: the kernel opens its timer now, and not when the process is out of descriptors.
-    sleep(Duration::from_millis(1)).await?;
-    if let Some(listener) = listener {
-        if let Err(error) = accept::accept_all(&server, listener).await {
-            if pikake_net::interruption(&error).is_none() {
-                tracing::warn!(%error, "the console accepts no more clients");
-            }
+    if let Some(arrivals) = arrivals {
+        let Err(error) = accept::accept_all(&server, &arrivals).await;
+        if pikake_net::interruption(&error).is_none() {
+            tracing::warn!(%error, "the console accepts no more clients");
         }
     }
-    future_wait(pending()).await
+    let _ = future_wait(pending::<()>()).await;
 }
 
 /// Writes a dump for the signals of each moment.

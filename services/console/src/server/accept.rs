@@ -4,6 +4,7 @@
 //! closes the spare descriptor, and takes the next client instead. The end of that client brings the spare one back.
 
 use std::cell::RefCell;
+use std::convert::Infallible;
 use std::fs::File;
 use std::io;
 use std::os::unix::net::{UnixListener, UnixStream};
@@ -58,12 +59,10 @@ impl Drop for Counted {
 }
 
 /// Accepts clients, each in a task of its own, until the listener fails.
-pub(super) async fn accept_all(server: &Rc<Server>, listener: UnixListener) -> io::Result<()> {
-    listener.set_nonblocking(true)?;
-    let arrivals = Arrivals::of(&listener)?;
+pub(super) async fn accept_all(server: &Rc<Server>, arrivals: &Arrivals) -> io::Result<Infallible> {
     loop {
         server.spare.refill();
-        let stream = next(server, &listener, &arrivals).await?;
+        let stream = next(server, arrivals).await?;
         if !is_trusted(&stream) {
             continue;
         }
@@ -88,13 +87,9 @@ pub(super) async fn accept_all(server: &Rc<Server>, listener: UnixListener) -> i
     }
 }
 
-async fn next(
-    server: &Server,
-    listener: &UnixListener,
-    arrivals: &Arrivals,
-) -> io::Result<UnixStream> {
+async fn next(server: &Server, arrivals: &Arrivals) -> io::Result<UnixStream> {
     loop {
-        let error = match listener.accept() {
+        let error = match arrivals.listener.accept() {
             Ok((stream, _)) => return Ok(stream),
             Err(error) => error,
         };
@@ -125,28 +120,33 @@ fn is_trusted(_: &UnixStream) -> bool {
     true
 }
 
-/// The arrivals of clients at a listener, which the console's kernel waits for.
+/// A listener, whose arrivals the console's kernel waits for.
 ///
 /// The standard library accepts: a stream of the kernel does not tell who is at its other end.
-struct Arrivals(SocketId);
+pub(super) struct Arrivals {
+    listener: UnixListener,
+    /// A duplicate.
+    socket: SocketId,
+}
 
 impl Arrivals {
-    fn of(listener: &UnixListener) -> io::Result<Self> {
+    pub(super) fn of(listener: UnixListener) -> io::Result<Self> {
+        listener.set_nonblocking(true)?;
         match open_socket(OpenSocket::Adopt(listener.try_clone()?.into()))? {
-            Opened::One(id) => Ok(Self(id)),
+            Opened::One(socket) => Ok(Self { listener, socket }),
             other => panic!("a kernel answered another request: {other:?} (I1)"),
         }
     }
 
     async fn wait(&self) -> io::Result<()> {
-        kernel_trap_at(SocketTrap::new(self.0, HasArrived), Location::caller()).await
+        kernel_trap_at(SocketTrap::new(self.socket, HasArrived), Location::caller()).await
     }
 }
 
 impl Drop for Arrivals {
     fn drop(&mut self) {
         // `Close` fails if the kernel has ended, which has closed the descriptor.
-        let _ = task::attempt(self.0, Attempt::Close);
+        let _ = task::attempt(self.socket, Attempt::Close);
     }
 }
 
