@@ -200,7 +200,7 @@ function fillRow(row, { task, depth, hasChildren, isContext }, at) {
   setAttribute(row, "aria-rowindex", at + 2);
   setAttribute(row, "aria-selected", isChosen);
   setAttribute(row, "aria-level", byId("tree").checked ? depth + 1 : null);
-  setAttribute(row, "aria-expanded", hasChildren ? !collapsed.has(task.id) : null);
+  setAttribute(row, "aria-expanded", hasChildren ? String(!collapsed.has(task.id)) : null);
   row.tabIndex = task.id === current ? 0 : -1;
   row.classList.toggle("context", Boolean(isContext));
   row.classList.toggle("stale", staleKernels.has(kernelOf(task.id)));
