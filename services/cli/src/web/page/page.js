@@ -52,8 +52,8 @@ function readAll({ kernels, tasks, graph }) {
   if (graph) shown.graph = graph;
 }
 
-// Asks again and again while `isWanted`, and shows each answer.
-async function poll(path, interval, isWanted, show) {
+// Asks again and again while `isWanted`, and shows each answer. `refused` shows why the process refuses one.
+async function poll(path, interval, isWanted, show, refused) {
   for (;;) {
     let took = 0;
     if (isWanted() && !shown.isPaused) {
@@ -64,7 +64,8 @@ async function poll(path, interval, isWanted, show) {
         read(told);
         show(told.answer);
       } catch (problem) {
-        shown.trouble = problem;
+        if (refused && !problem.isLost) refused(problem.message);
+        else shown.trouble = problem;
       }
       showState();
     }
@@ -219,7 +220,7 @@ poll(() => (byId("timed").checked ? "tasks?timed" : "tasks"), always, isShown("t
   readAll(answer);
   tasks.show(answer);
 });
-poll(() => `task/${tasks.chosen()}`, always, () => shown.view === "tasks" && tasks.chosen(), tasks.showTask);
+poll(() => `task/${tasks.chosen()}`, always, () => shown.view === "tasks" && tasks.chosen(), tasks.showTask, tasks.showRefusal);
 poll(() => "waits", () => (shown.view === "waits" ? INTERVAL_MS : WAITS_INTERVAL_MS), () => true, (answer) => {
   readAll(answer);
   waits.show(answer);

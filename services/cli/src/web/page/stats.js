@@ -21,7 +21,7 @@ const KERNEL = [
   ["Steps", "steps", count],
   ["Polls of the driver", "polls", count],
   ["Messages of other threads", "messages", count],
-  ["Longest step", "longest_step", duration],
+  ["Longest step", "longest_step", (value) => (value ? duration(value) : "not timed")],
 ];
 
 const PROCESS = [

@@ -13,16 +13,16 @@ const INDENT_PX = 16;
 const DEEPEST = 20;
 
 const COLUMNS = [
-  { key: "name", title: "Task", of: taskName, width: "24%" },
-  { key: "id", title: "Number", of: (task) => idNumber(task.id), width: "80px" },
-  { key: "state", title: "State", of: (task) => task.state, width: "100px" },
+  { key: "name", title: "Task", of: taskName, width: "20%" },
+  { key: "id", title: "Number", of: (task) => idNumber(task.id), width: "76px" },
+  { key: "state", title: "State", of: (task) => task.state, width: "92px" },
   { key: "wait", title: "Waits in", of: (task) => waitText(task) || null, width: "36%" },
-  { key: "since", title: "Since", of: (task) => task.since, isNumber: true, width: "90px" },
-  { key: "steps", title: "Steps", of: (task) => task.steps, isNumber: true, width: "90px" },
-  { key: "busy", title: "Busy", of: (task) => task.busy, isNumber: true, isWide: true, width: "84px" },
-  { key: "longest", title: "Longest", of: (task) => task.longest, isNumber: true, isWide: true, width: "84px" },
-  { key: "bytes", title: "Future", of: (task) => task.bytes, isNumber: true, isWide: true, width: "84px" },
-  { key: "place", title: "Spawned at", of: (task) => task.spawned_at, isWide: true, width: "18%" },
+  { key: "since", title: "Since", of: (task) => task.since, isNumber: true, width: "82px" },
+  { key: "steps", title: "Steps", of: (task) => task.steps, isNumber: true, width: "76px" },
+  { key: "busy", title: "Busy", of: (task) => task.busy, isNumber: true, isWide: true, width: "76px" },
+  { key: "longest", title: "Longest", of: (task) => task.longest, isNumber: true, isWide: true, width: "76px" },
+  { key: "bytes", title: "Future", of: (task) => task.bytes, isNumber: true, isWide: true, width: "76px" },
+  { key: "place", title: "Spawned at", of: (task) => task.spawned_at, isWide: true, width: "22%" },
 ];
 
 let context;
@@ -306,9 +306,21 @@ export function choose(id) {
 
 export function showTask(answer) {
   const task = answer.tasks[0];
-  const panel = byId("task");
   // Another task may have been chosen since.
   if (task && task.id !== chosenId) return;
+  fillPanel(task ? panelOf(task) : [closing("The task has ended"), el("p", {}, showId(chosenId))]);
+}
+
+// Shows why the process does not tell of the chosen task now, and what it has told before.
+export function showRefusal(why) {
+  if (!chosenId) return;
+  const task = tasks.find(({ id }) => id === chosenId);
+  const known = task ? panelOf(task) : [closing(label(chosenId, context.name(chosenId)))];
+  fillPanel([...known.slice(0, 1), el("p", { class: "error" }, why), ...known.slice(1)]);
+}
+
+function fillPanel(made) {
+  const panel = byId("task");
   // A text that somebody selects, and a button with the focus, stay.
   const selection = getSelection();
   const isBusy = !selection.isCollapsed && panel.contains(selection.anchorNode);
@@ -317,7 +329,7 @@ export function showTask(answer) {
     ? [...panel.querySelectorAll("button")].indexOf(document.activeElement)
     : -1;
   const top = panel.scrollTop;
-  panel.replaceChildren(...(task ? panelOf(task) : [closing("The task has ended"), el("p", {}, showId(chosenId))]));
+  panel.replaceChildren(...made);
   panel.scrollTop = top;
   if (had >= 0) panel.querySelectorAll("button")[had]?.focus({ preventScroll: true });
 }
