@@ -163,12 +163,47 @@ impl KernelView {
     /// numbered from zero on.
     ///
     /// A reader of all events begins each page at [`EventPage::next`] of the page before.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use pikake::kernel::inspect::{kernels, record_steps};
+    /// use pikake::yield_now;
+    ///
+    /// record_steps();
+    /// # pikake::run(async {
+    /// let kernel = &kernels()[0];
+    /// let earlier = kernel.events_from(0);
+    /// yield_now().await.unwrap();
+    /// let later = kernel.events_from(earlier.next);
+    /// assert_eq!((later.events.len(), later.lost), (1, 0));
+    /// # });
+    /// ```
     pub fn events_from(&self, number: u64) -> EventPage {
         self.0.ring.get().map(|ring| ring.read_from(number)).unwrap_or_default()
     }
 
     /// Begins a profile, which has the steps that the kernel [times](time_steps) from now on; `None` if the kernel does
     /// not record steps.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use pikake::kernel::inspect::{kernels, record_steps, time_steps};
+    /// use pikake::{spawn, yield_now};
+    ///
+    /// record_steps();
+    /// # pikake::run(async {
+    /// time_steps(true);
+    /// let profile = kernels()[0].profile().unwrap();
+    /// for _ in 0..10 {
+    ///     spawn(async { yield_now().await.unwrap() }).await.unwrap();
+    /// }
+    /// let rows = profile.finish();
+    /// assert!(rows.iter().any(|row| row.spawned == 10 && row.steps == 20));
+    /// time_steps(false);
+    /// # });
+    /// ```
     pub fn profile(&self) -> Option<StepProfile> {
         self.0.ring.get().map(|ring| StepProfile::begin(ring.clone()))
     }

@@ -62,6 +62,19 @@ for (const chosen of boxes) chosen.onclick = () => {
 /// The rows are sorted by their time; a click on a column's title sorts by that column. A click on a box of the flame
 /// graph widens it.
 ///
+/// # Examples
+///
+/// ```
+/// use pikake::console::model::{ProfileRow, Samples};
+/// use pikake::console::page::write_page;
+///
+/// let row = ProfileRow { name: "connection".into(), steps: 2, busy: 7_000, ..ProfileRow::default() };
+/// let mut page = Vec::new();
+/// write_page(&mut page, "my_server", &[row], &Samples::default())?;
+/// assert!(String::from_utf8(page).unwrap().contains("7.0µs"));
+/// # Ok::<(), std::io::Error>(())
+/// ```
+///
 /// # Errors
 ///
 /// That of the writer.

@@ -11,6 +11,21 @@ use std::io::{self, Write};
 use crate::model::{Event, Kernel, TaskKey, TaskName, What};
 
 /// Writes events as a trace while they come.
+///
+/// # Examples
+///
+/// ```
+/// use pikake::console::model::{Event, TaskKey, What};
+/// use pikake::console::trace::TraceWriter;
+///
+/// let task = TaskKey { kernel: 1, task: 17 };
+/// let mut trace = TraceWriter::new(Vec::new(), 4711, "my_server")?;
+/// trace.name(task, "connection");
+/// trace.event(&Event { at: 1_000, task, what: What::Spawned })?;
+/// let file = String::from_utf8(trace.finish()?).unwrap();
+/// assert!(file.contains("connection"));
+/// # Ok::<(), std::io::Error>(())
+/// ```
 #[derive(Debug)]
 pub struct TraceWriter<W> {
     to: W,
