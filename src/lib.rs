@@ -131,6 +131,7 @@
 //! | `tokio-io` | | `AsyncRead` and `AsyncWrite` of tokio for the streams of [`net`] | tokio's traits, without its runtime |
 //! | `futures-io` | | `AsyncRead` and `AsyncWrite` of futures for the streams of [`net`] | futures-io |
 //! | `tokio-console` | | [`console::tokio_console`], which `#[pikake::main]` starts: the program tokio-console can attach | console-api, tonic, hyper |
+//! | `metrics` | | [`console::metrics`]: figures of kernels, process and program as an OpenMetrics text | prometheus-client |
 //! | `task-spans` | | [`kernel::TaskSpans`] on the kernels of `#[pikake::main]`: a span of `tracing` for each task | |
 //! | `http` | | [`http`]; turns `tokio-io` on | hyper |
 //! | `axum` | | [`http::axum`]; turns `http` on | axum |
@@ -158,6 +159,7 @@
 #![cfg_attr(not(feature = "tls"), doc = "[`net::tls`]: #features")]
 #![cfg_attr(not(feature = "dns"), doc = "[`net::dns`]: #features")]
 #![cfg_attr(not(feature = "console"), doc = "[`console`]: #features")]
+#![cfg_attr(not(feature = "metrics"), doc = "[`console::metrics`]: #features")]
 #![cfg_attr(not(feature = "tokio-console"), doc = "[`console::tokio_console`]: #features")]
 #![cfg_attr(not(feature = "http"), doc = "[`http`]: #features")]
 #![cfg_attr(not(feature = "axum"), doc = "[`http::axum`]: #features")]

@@ -10,6 +10,8 @@ pub mod answer;
 pub mod client;
 #[doc(hidden)]
 pub mod for_main;
+#[cfg(feature = "metrics")]
+pub mod metrics;
 pub mod model;
 mod observed;
 pub mod page;

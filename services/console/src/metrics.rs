@@ -1,0 +1,349 @@
+//! Figures of the kernels, the process and the program, as an [OpenMetrics] text for Prometheus and its like.
+//!
+//! [`text`] has three parts: a family of figures for each figure of a kernel, named `pikake_…`; the figures that
+//! Prometheus knows of each process, `process_…`; and what the program and its services [`register`]. Those are the
+//! counters, gauges and histograms of the library [`prometheus_client`].
+//!
+//! | family | type | labels | holds |
+//! | --- | --- | --- | --- |
+//! | `pikake_kernel_up` | gauge | `kernel`, `thread` | 1, or 0 if the kernel does not answer: it is in a long step |
+//! | `pikake_tasks` | gauge | the same | the tasks that have not ended |
+//! | `pikake_ready_tasks` | gauge | the same | the tasks that are ready for a step |
+//! | `pikake_timers` | gauge | the same | the sleeps and deadlines in the heap |
+//! | `pikake_waiters` | gauge | the same | the waiters in queues |
+//! | `pikake_sockets` | gauge | the same | the open sockets |
+//! | `pikake_helper_threads` | gauge | and `state`: `busy`, `idle` | the helper threads |
+//! | `pikake_queued_closures` | gauge | `kernel`, `thread` | the closures that wait for a helper thread |
+//! | `pikake_tasks_spawned` | counter | the same | the tasks that were spawned |
+//! | `pikake_steps` | counter | the same | the steps of tasks |
+//! | `pikake_driver_polls` | counter | the same | the polls of the driver |
+//! | `pikake_messages` | counter | the same | the wakes, calls and other messages from other threads |
+//! | `pikake_longest_step_seconds` | gauge | the same | the longest step that was timed |
+//! | `pikake_timer_lateness_seconds` | histogram | the same | how late timers fired since the kernel records its steps |
+//! | `process_cpu_seconds` | counter | | the processor time of the process |
+//! | `process_resident_memory_bytes` | gauge | | the memory of the process in RAM |
+//! | `process_open_fds`, `process_max_fds` | gauge | | its descriptors, and their limit |
+//! | `process_threads` | gauge | | its threads |
+//! | `process_major_page_faults` | counter | | page faults that needed the disk |
+//! | `process_context_switches` | counter | `kind`: `voluntary`, `involuntary` | the switches from one of its threads to another |
+//!
+//! A kernel that does not answer has its `pikake_kernel_up` only. The sum of the lateness is an estimate from the middle
+//! of each bucket.
+//!
+//! # Examples
+//!
+//! An HTTP server with a page for Prometheus, and a counter of its own:
+//!
+//! ```
+//! use axum::Router;
+//! use axum::http::{StatusCode, header::CONTENT_TYPE};
+//! use axum::routing::get;
+//! use pikake::console::metrics::{self, prometheus_client::metrics::counter::Counter};
+//! use pikake::http;
+//! use pikake::net::{TcpListener, TcpStream};
+//!
+//! # fn main() -> Result<(), Box<dyn std::error::Error>> {
+//! # pikake::run(async {
+//! let visits = Counter::<u64>::default();
+//! metrics::register(|registry| registry.register("visits", "Visits of the page", visits.clone()));
+//!
+//! let page = async || {
+//!     let text = metrics::text().await.map_err(|_| StatusCode::SERVICE_UNAVAILABLE)?;
+//!     Ok::<_, StatusCode>(([(CONTENT_TYPE, metrics::CONTENT_TYPE)], text))
+//! };
+//! let app = Router::new().route("/metrics", get(page));
+//! let listener = TcpListener::bind("127.0.0.1:0").await?;
+//! # let address = listener.local_addr()?;
+//! let server = pikake::spawn(http::serve(listener, app).into_future());
+//! visits.inc();
+//!
+//! # let client = TcpStream::connect(address).await?;
+//! # client.write_all(b"GET /metrics HTTP/1.0\r\n\r\n").await?;
+//! # let mut answer = Vec::new();
+//! # let mut buffer = [0; 4096];
+//! # loop {
+//! #     match client.read(&mut buffer).await? {
+//! #         0 => break,
+//! #         read => answer.extend(&buffer[..read]),
+//! #     }
+//! # }
+//! # let answer = String::from_utf8(answer)?;
+//! # let (head, text) = answer.split_once("\r\n\r\n").unwrap();
+//! # assert!(head.starts_with("HTTP/1.0 200 OK") && head.contains(metrics::CONTENT_TYPE));
+//! // What a client gets:
+//! assert!(text.contains("# TYPE pikake_tasks gauge\n"));
+//! assert!(text.contains("# HELP visits Visits of the page.\n# TYPE visits counter\nvisits_total 1\n"));
+//! assert!(text.ends_with("# EOF\n"));
+//! # drop(server);
+//! # Ok(()) })
+//! # }
+//! ```
+//!
+//! [OpenMetrics]: https://prometheus.io/docs/specs/om/open_metrics_spec/
+
+use std::fmt;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+use pikake_kernel::inspect::{KernelView, kernel_figures, kernels};
+use pikake_traps::inspect::KernelFigures;
+use pikake_traps::{Bound, Interrupted, Replied, check_interrupt};
+use prometheus_client::collector::Collector;
+use prometheus_client::encoding::{
+    DescriptorEncoder, EncodeMetric, MetricEncoder, NoLabelSet, text,
+};
+use prometheus_client::metrics::MetricType;
+use prometheus_client::metrics::counter::ConstCounter;
+use prometheus_client::metrics::gauge::ConstGauge;
+use prometheus_client::registry::{Registry, Unit};
+
+use crate::model::ProcessStats;
+use crate::observed::{answer_since, send};
+use crate::system::System;
+
+/// The library of the figures that a program registers.
+pub use prometheus_client;
+
+/// The type of the text, for the header `Content-Type` of a response.
+pub const CONTENT_TYPE: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
+
+/// The figures of the program.
+static PROGRAM: Mutex<Option<Registry>> = Mutex::new(None);
+
+fn lock() -> MutexGuard<'static, Option<Registry>> {
+    // A registry whose collector panicked is whole.
+    PROGRAM.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Gives the program's registry to a closure, which adds figures.
+///
+/// The figures are in each [`text`] from then on. A figure is shared with the registry, as a clone of a
+/// [`Counter`](prometheus_client::metrics::counter::Counter) is, and any thread may change it. The registry adds the
+/// point to the end of a description, and `_total` to the name of a counter. Names that begin with `pikake_` or
+/// `process_` are taken.
+///
+/// The closure, and a collector in the registry, must call neither `register` nor [`text`].
+///
+/// # Examples
+///
+/// ```
+/// use pikake::console::metrics;
+/// use pikake::console::metrics::prometheus_client::metrics::family::Family;
+/// use pikake::console::metrics::prometheus_client::metrics::gauge::Gauge;
+///
+/// let open = Family::<[(&str, &str); 1], Gauge>::default();
+/// metrics::register(|registry| registry.register("open_orders", "Open orders", open.clone()));
+/// open.get_or_create(&[("shop", "north")]).set(3);
+///
+/// let text = pikake::run(metrics::text()).unwrap();
+/// assert!(text.contains("open_orders{shop=\"north\"} 3\n"));
+/// ```
+pub fn register(add: impl FnOnce(&mut Registry)) {
+    add(lock().get_or_insert_default());
+}
+
+/// The figures of all kernels, of the process and of the program, as an OpenMetrics text.
+///
+/// Each kernel of the process is asked for its figures, and answers between two steps. A kernel that has not answered
+/// within a quarter of a second is shown as one that is not up.
+///
+/// # Cancellation
+///
+/// An interruption point.
+///
+/// # Errors
+///
+/// [`Interrupted`].
+///
+/// # Panics
+///
+/// When polled outside a task. When a collector of the program panics, or fails.
+pub async fn text() -> Result<String, Interrupted> {
+    // Servers such as axum want a future that is `Send`.
+    let kernels = Bound::future(look()).await?;
+    let mut ours = Registry::default();
+    let process = System::open().stats();
+    ours.register_collector(Box::new(Figures { kernels, process }));
+    let mut text = String::new();
+    let program = lock();
+    let encoded = text::encode_registry(&mut text, &ours)
+        .and_then(|()| program.as_ref().map_or(Ok(()), |it| text::encode_registry(&mut text, it)))
+        .and_then(|()| text::encode_eof(&mut text));
+    encoded.expect("a collector failed");
+    Ok(text)
+}
+
+/// Asks all kernels at the same time.
+async fn look() -> Result<Vec<SeenKernel>, Interrupted> {
+    let asked = Instant::now();
+    let ask = |kernel: KernelView| (send(&kernel, kernel_figures), kernel);
+    let asked_kernels: Vec<(Replied<KernelFigures>, KernelView)> =
+        kernels().into_iter().map(ask).collect();
+    let mut seen = Vec::new();
+    for (replied, kernel) in asked_kernels {
+        let figures = answer_since(asked, replied).await.ok();
+        if figures.is_none() && kernel.handle().is_closed() {
+            continue;
+        }
+        let labels = [("kernel", kernel.id().to_string()), ("thread", kernel.thread_name())];
+        seen.push(SeenKernel { labels, figures });
+    }
+    check_interrupt()?;
+    Ok(seen)
+}
+
+/// A kernel, with its figures if it has answered.
+#[derive(Debug)]
+struct SeenKernel {
+    labels: [(&'static str, String); 2],
+    figures: Option<KernelFigures>,
+}
+
+/// The figures of the kernels and of the process.
+#[derive(Debug)]
+struct Figures {
+    kernels: Vec<SeenKernel>,
+    process: ProcessStats,
+}
+
+impl Collector for Figures {
+    fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> fmt::Result {
+        self.encode_kernels(&mut encoder)?;
+        self.encode_process(&mut encoder)
+    }
+}
+
+/// A family with a value for each kernel that has answered.
+type OfKernel<T> = (&'static str, &'static str, fn(&KernelFigures) -> T);
+
+const GAUGES: [OfKernel<usize>; 6] = [
+    ("pikake_tasks", "Tasks that have not ended.", |it| it.tasks),
+    ("pikake_ready_tasks", "Tasks that are ready for a step.", |it| it.ready),
+    ("pikake_timers", "Sleeps and deadlines in the heap.", |it| it.timers),
+    ("pikake_waiters", "Waiters in queues.", |it| it.waiters),
+    ("pikake_sockets", "Open sockets.", |it| it.sockets),
+    ("pikake_queued_closures", "Closures that wait for a helper thread.", |it| it.queued_closures),
+];
+
+const COUNTERS: [OfKernel<u64>; 4] = [
+    ("pikake_tasks_spawned", "Tasks that were spawned.", |it| it.spawned),
+    ("pikake_steps", "Steps of tasks.", |it| it.steps),
+    ("pikake_driver_polls", "Polls of the driver.", |it| it.polls),
+    ("pikake_messages", "Wakes, calls and other messages from other threads.", |it| it.messages),
+];
+
+impl Figures {
+    fn encode_kernels(&self, encoder: &mut DescriptorEncoder<'_>) -> fmt::Result {
+        let help = "Whether the kernel answers.";
+        let mut up =
+            encoder.encode_descriptor("pikake_kernel_up", help, None, MetricType::Gauge)?;
+        for kernel in &self.kernels {
+            gauge(u64::from(kernel.figures.is_some()), up.encode_family(&kernel.labels)?)?;
+        }
+        for (name, help, value) in GAUGES {
+            let mut family = encoder.encode_descriptor(name, help, None, MetricType::Gauge)?;
+            for (labels, figures) in self.answers() {
+                gauge(value(figures) as u64, family.encode_family(labels)?)?;
+            }
+        }
+        let (name, help) = ("pikake_helper_threads", "Helper threads.");
+        let mut family = encoder.encode_descriptor(name, help, None, MetricType::Gauge)?;
+        for (labels, figures) in self.answers() {
+            for (state, count) in [("busy", figures.busy_threads), ("idle", figures.idle_threads)] {
+                let labels = (labels.as_slice(), [("state", state)]);
+                gauge(count as u64, family.encode_family(&labels)?)?;
+            }
+        }
+        for (name, help, value) in COUNTERS {
+            let mut family = encoder.encode_descriptor(name, help, None, MetricType::Counter)?;
+            for (labels, figures) in self.answers() {
+                counter(value(figures), family.encode_family(labels)?)?;
+            }
+        }
+        let (name, help) = ("pikake_longest_step", "The longest step that was timed.");
+        let unit = Some(&Unit::Seconds);
+        let mut family = encoder.encode_descriptor(name, help, unit, MetricType::Gauge)?;
+        for (labels, figures) in self.answers() {
+            let seconds = figures.longest_step.as_secs_f64();
+            ConstGauge::new(seconds).encode(family.encode_family(labels)?)?;
+        }
+        let (name, help) = ("pikake_timer_lateness", "How late timers fired.");
+        let mut family = encoder.encode_descriptor(name, help, unit, MetricType::Histogram)?;
+        for (labels, figures) in self.answers() {
+            if !figures.lateness.is_empty() {
+                let (sum, count, buckets) = lateness(&figures.lateness);
+                let mut metric = family.encode_family(labels)?;
+                metric.encode_histogram::<NoLabelSet>(sum, count, &buckets, None)?;
+            }
+        }
+        Ok(())
+    }
+
+    fn answers(&self) -> impl Iterator<Item = (&[(&'static str, String); 2], &KernelFigures)> {
+        let kernels = self.kernels.iter();
+        kernels.filter_map(|kernel| Some((&kernel.labels, kernel.figures.as_ref()?)))
+    }
+
+    fn encode_process(&self, encoder: &mut DescriptorEncoder<'_>) -> fmt::Result {
+        let process = &self.process;
+        let help = "Processor time of the process.";
+        let unit = Some(&Unit::Seconds);
+        let cpu = encoder.encode_descriptor("process_cpu", help, unit, MetricType::Counter)?;
+        let time = Duration::from_nanos(process.user_time + process.system_time);
+        ConstCounter::new(time.as_secs_f64()).encode(cpu)?;
+
+        let gauges = [
+            (
+                "process_resident_memory",
+                "Memory of the process in RAM.",
+                Some(&Unit::Bytes),
+                process.resident_bytes,
+            ),
+            ("process_open_fds", "Open descriptors.", None, process.descriptors),
+            ("process_max_fds", "The limit of open descriptors.", None, process.descriptor_limit),
+            ("process_threads", "Threads of the process.", None, process.threads),
+        ];
+        for (name, help, unit, value) in gauges {
+            if let Some(value) = value {
+                gauge(value, encoder.encode_descriptor(name, help, unit, MetricType::Gauge)?)?;
+            }
+        }
+        let (name, help) = ("process_major_page_faults", "Page faults that needed the disk.");
+        let faults = encoder.encode_descriptor(name, help, None, MetricType::Counter)?;
+        counter(process.major_faults, faults)?;
+        let (name, help) = ("process_context_switches", "Switches from a thread of the process.");
+        let mut switches = encoder.encode_descriptor(name, help, None, MetricType::Counter)?;
+        let kinds = [
+            ("voluntary", process.voluntary_switches),
+            ("involuntary", process.involuntary_switches),
+        ];
+        for (kind, count) in kinds {
+            counter(count, switches.encode_family(&[("kind", kind)])?)?;
+        }
+        Ok(())
+    }
+}
+
+fn gauge(value: u64, encoder: MetricEncoder<'_>) -> fmt::Result {
+    ConstGauge::new(value).encode(encoder)
+}
+
+fn counter(value: u64, encoder: MetricEncoder<'_>) -> fmt::Result {
+    ConstCounter::new(value).encode(encoder)
+}
+
+/// The number of buckets of the lateness that have a limit: up to four seconds. Always the same ones, as Prometheus
+/// wants it.
+const LATENESS_LIMITS: usize = 23;
+
+/// The sum, the count and the buckets of a histogram in seconds. Element `n` counts what was late by less than 2^n
+/// microseconds and by at least half of that. Zeros at the end may be left out.
+fn lateness(counts: &[u64]) -> (f64, u64, Vec<(f64, u64)>) {
+    let limit = |n: usize| (n as f64).exp2() / 1e6;
+    let middle = |n: usize| limit(n) * 0.75;
+    let sum = counts.iter().enumerate().map(|(n, count)| middle(n) * *count as f64).sum();
+    let count = |n: usize| counts.get(n).copied().unwrap_or_default();
+    let mut buckets: Vec<_> = (0..LATENESS_LIMITS).map(|n| (limit(n), count(n))).collect();
+    buckets.push((f64::INFINITY, counts.iter().skip(LATENESS_LIMITS).sum()));
+    (sum, counts.iter().sum(), buckets)
+}
