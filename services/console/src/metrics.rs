@@ -98,7 +98,7 @@ use prometheus_client::metrics::gauge::ConstGauge;
 use prometheus_client::registry::{Registry, Unit};
 
 use crate::model::ProcessStats;
-use crate::observed::{answer_since, send};
+use crate::observed::{ANSWER_WITHIN, answer, send};
 use crate::system::System;
 
 /// The library of the figures that a program registers.
@@ -181,7 +181,7 @@ async fn look() -> Result<Vec<SeenKernel>, Interrupted> {
         kernels().into_iter().map(ask).collect();
     let mut seen = Vec::new();
     for (replied, kernel) in asked_kernels {
-        let figures = answer_since(asked, replied).await.ok();
+        let figures = answer(replied, ANSWER_WITHIN.saturating_sub(asked.elapsed())).await.ok();
         if figures.is_none() && kernel.handle().is_closed() {
             continue;
         }
