@@ -333,7 +333,8 @@ pub fn foreign_wait_at<F: Future>(
     kind: TrapKind,
     place: &'static Location<'static>,
 ) -> FutureWait<F> {
-    foreign_wait_for(future, kind, Thing::Future(type_name::<F>), place)
+    let trap = ForeignTrap { kind, type_name: Some(type_name::<F>), thing: None };
+    FutureWait { future, trap: kernel_trap_at(trap, place) }
 }
 
 /// [`foreign_wait_at`], with what listings tell of the wait.
@@ -343,7 +344,8 @@ pub(crate) fn foreign_wait_for<F: Future>(
     thing: Thing,
     place: &'static Location<'static>,
 ) -> FutureWait<F> {
-    FutureWait { future, trap: kernel_trap_at(ForeignTrap { kind, thing }, place) }
+    let trap = ForeignTrap { kind, type_name: None, thing: Some(Box::new(thing)) };
+    FutureWait { future, trap: kernel_trap_at(trap, place) }
 }
 
 /// Awaits a foreign future without making it interruptible, and shows the wait in listings at `place`.
@@ -777,17 +779,16 @@ impl Trap for TakeTrap<'_> {
 #[derive(Debug)]
 pub struct ForeignTrap {
     kind: TrapKind,
-    thing: Thing,
+    /// The name of the future's type.
+    type_name: Option<fn() -> &'static str>,
+    /// Boxed, so that most waits are small and have nothing to drop.
+    thing: Option<Box<Thing>>,
 }
 
 /// What a foreign wait is for.
 pub(crate) enum Thing {
-    /// It is not known.
-    Unknown,
     /// The thing with this description.
     Named(&'static str),
-    /// A future of the type with this name.
-    Future(fn() -> &'static str),
     /// The answer of a task of this kernel.
     Kernel(KernelId),
     /// The addresses of this host.
@@ -799,9 +800,7 @@ pub(crate) enum Thing {
 impl fmt::Debug for Thing {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
-            Self::Unknown => "unknown",
             Self::Named(name) => name,
-            Self::Future(_) => "future",
             Self::Kernel(_) => "kernel",
             Self::Host(_) => "host",
             Self::Closure(..) => "closure",
@@ -828,12 +827,12 @@ impl ForeignTrap {
     /// A wait whose waker is called by code outside of the kernel. Later polls answer only with an
     /// interruption.
     pub fn new(kind: TrapKind) -> Self {
-        Self { kind, thing: Thing::Unknown }
+        Self { kind, type_name: None, thing: None }
     }
 
     /// Sets the description of the thing that the wait is for, for listings.
     pub fn named(self, thing: &'static str) -> Self {
-        Self { thing: Thing::Named(thing), ..self }
+        Self { thing: Some(Box::new(Thing::Named(thing))), ..self }
     }
 }
 
@@ -850,10 +849,11 @@ impl Trap for ForeignTrap {
     }
 
     fn about(&self) -> Option<About> {
-        Some(About::new(match &self.thing {
-            Thing::Unknown => return None,
+        let Some(thing) = &self.thing else {
+            return self.type_name.map(|type_name| about_future(type_name()));
+        };
+        Some(About::new(match &**thing {
             Thing::Named(name) => (*name).to_owned(),
-            Thing::Future(type_name) => return Some(about_future(type_name())),
             Thing::Kernel(kernel) => format!("the result of a call to kernel {kernel}"),
             Thing::Host(host) => format!("addresses of `{host}`"),
             Thing::Closure(name, work) => {
