@@ -8,8 +8,10 @@
 //! ([`TaskRef::inspect`]), and the second one reads what the polls have left. The references to the tasks travel with
 //! the console's thread meanwhile, in a [`Bound`].
 
+use std::collections::BTreeSet;
 use std::panic::Location;
 use std::rc::Rc;
+use std::sync::Arc;
 use std::time::Duration;
 
 use pikake_kernel::inspect::{KernelView, TaskFigures, TaskPage, task_figures, tasks_from};
@@ -33,7 +35,7 @@ const WORK_WITHIN: Duration = Duration::from_secs(3);
 const PAGE: usize = 1_000;
 
 /// The number of tasks that the kernel polls once more for one closure. A poll takes longer than a listing.
-const INSPECTED_PAGE: usize = 200;
+pub(crate) const INSPECTED_PAGE: usize = 200;
 
 /// The number of tasks that one closure compares with a number.
 const SEARCHED_PAGE: usize = 5_000;
@@ -318,28 +320,44 @@ impl ReadWaits {
 
 /// Looks at one task with all waits. `None` if there is no such task.
 pub(crate) async fn look_at(kernel: &KernelView, task: TaskId) -> Result<Option<SeenTask>, Silent> {
-    let Some(found) = find(kernel, task).await? else { return Ok(None) };
+    answer(send(kernel, || ()), ANSWER_WITHIN).await?;
+    Ok(look_at_all(kernel, BTreeSet::from([task])).await?.pop())
+}
+
+/// Looks at some tasks with all waits, at all of them between the same two steps. Those that have ended are left out.
+pub(crate) async fn look_at_all(
+    kernel: &KernelView,
+    tasks: BTreeSet<TaskId>,
+) -> Result<Vec<SeenTask>, Silent> {
+    let found = find_all(kernel, tasks).await?;
     let (tasks, references) = ask(kernel, move || inspect(found.into_inner())).await?;
-    Ok(read_waits(kernel, tasks, references).await?.pop())
+    read_waits(kernel, tasks, references).await
 }
 
 /// Finds a task by its number.
 pub(crate) async fn find(kernel: &KernelView, id: TaskId) -> Result<Option<References>, Silent> {
     answer(send(kernel, || ()), ANSWER_WITHIN).await?;
+    let found = find_all(kernel, BTreeSet::from([id])).await?;
+    ask(kernel, move || (!found.get().is_empty()).then_some(found)).await
+}
+
+/// Finds tasks by their numbers.
+async fn find_all(kernel: &KernelView, ids: BTreeSet<TaskId>) -> Result<References, Silent> {
+    let ids = Arc::new(ids);
+    let mut found = ask(kernel, || Bound::new(Vec::new())).await?;
     let mut next = Some(0);
     while let Some(index) = next {
+        let ids = ids.clone();
         let search = move || {
             let TaskPage { tasks, next } = tasks_from(index, SEARCHED_PAGE);
-            let found = tasks.into_iter().find(|task| task.id() == id);
-            (found.map(|task| Bound::new(vec![task])), next)
+            let wanted = tasks.into_iter().filter(|task| ids.contains(&task.id()));
+            found.get_mut().extend(wanted);
+            let is_complete = found.get().len() == ids.len();
+            (found, next.filter(|_| !is_complete))
         };
-        let (found, after) = ask(kernel, search).await?;
-        if found.is_some() {
-            return Ok(found);
-        }
-        next = after;
+        (found, next) = ask(kernel, search).await?;
     }
-    Ok(None)
+    Ok(found)
 }
 
 /// What was seen of a kernel's tasks when it last answered.

@@ -1,7 +1,7 @@
 //! The answers to requests.
 
 use std::cell::RefCell;
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::io;
 use std::rc::Rc;
@@ -18,14 +18,17 @@ use super::trace::trace;
 use crate::answer::Answer;
 use crate::model::{self, Edge, Graph, KernelStats, State, Step, Task, TaskKey};
 use crate::observed::{
-    self, ANSWER_WITHIN, Look, SeenTask, Silent, ask, find, list, list_with_waits, look_at,
-    nanoseconds,
+    self, ANSWER_WITHIN, INSPECTED_PAGE, Look, SeenTask, Silent, ask, find, list, list_with_waits,
+    look_at, look_at_all, nanoseconds,
 };
 use crate::protocol::{Part, Request};
 use crate::text;
 
 /// The number of tasks in a frame: less than the limit of a frame has room for, usually by far.
 const TASKS_IN_FRAME: usize = 250;
+
+/// The largest number of tasks that are polled once more at the same time.
+const LOOKED_AT_AGAIN: usize = 2_000;
 
 /// The time in which a task that was asked to end may end, before the client is told that it has not.
 const END_WITHIN: Duration = Duration::from_secs(1);
@@ -167,8 +170,36 @@ enum Detail<'a> {
 async fn waits(server: &Server, to: &impl Sink) -> Result<(), Trouble> {
     let mut all = Vec::new();
     tasks(server, Detail::Graph(&mut all), to).await?;
+    look_again_at_stuck_tasks(server, &mut all).await;
     to.part(Part::Graph(graph_of(&all))).await?;
     Ok(())
+}
+
+/// Looks once more at the tasks that cannot go on: at those of a kernel all at once. The pages of the listing are of
+/// different moments, so tasks that hand locks around may look like a deadlock.
+async fn look_again_at_stuck_tasks(server: &Server, all: &mut [GraphTask<TaskKey>]) {
+    let stuck = WaitGraph::new(all).stuck().to_vec();
+    if all.len() <= INSPECTED_PAGE || stuck.len() > LOOKED_AT_AGAIN {
+        return;
+    }
+    let mut now = BTreeMap::new();
+    for kernel in server.kernels() {
+        let id = kernel.id().number();
+        let ids = stuck.iter().filter(|key| key.kernel == id).map(|key| TaskId(key.task));
+        let ids: BTreeSet<TaskId> = ids.collect();
+        if ids.is_empty() {
+            continue;
+        }
+        // A kernel that is stuck by now keeps what was seen.
+        if let Ok(seen) = look_at_all(&kernel, ids).await {
+            now.extend(seen.iter().map(|task| task.to_graph(id)).map(|task| (task.key, task)));
+        }
+    }
+    for task in all {
+        if let Some(later) = now.remove(&task.key) {
+            *task = later;
+        }
+    }
 }
 
 fn graph_of(tasks: &[GraphTask<TaskKey>]) -> Graph {

@@ -1,13 +1,15 @@
 //! Programs with many tasks, and tasks with many waits.
 
+use std::cell::Cell;
 use std::collections::BTreeSet;
+use std::rc::Rc;
 use std::task::Poll;
 use std::time::{Duration, Instant};
 
 use pikake::console::protocol::Request;
 use pikake::{sleep, spawn, yield_now};
 
-use super::{PATIENCE, Program, ask, ready};
+use super::{PATIENCE, Program, ask, ready, say_ready, wait_for_parent};
 use crate::support::child::is_child;
 
 const MANY: usize = 100_000;
@@ -19,10 +21,24 @@ async fn many_tasks() {
         spawn(async move { sleep(HOUR + Duration::from_micros(number)).await }).detach();
     }
     yield_now().await.unwrap();
-    ready().await;
+    let longest = Rc::new(Cell::new(Duration::ZERO));
+    let seen = longest.clone();
+    say_ready();
+    let ticker = spawn(async move {
+        let mut last = Instant::now();
+        while sleep(Duration::from_millis(1)).await.is_ok() {
+            seen.set(seen.get().max(last.elapsed()));
+            last = Instant::now();
+        }
+    });
+    pikake::thread::run_in_thread(wait_for_parent).await.unwrap();
+    ticker.cancel().await.unwrap();
+    println!("the longest pause of a task that sleeps for 1 ms: {:?}", longest.get());
+    // The shutdown of so many tasks takes longer than all requests.
+    std::process::exit(0);
 }
 
-/// Prints the time that each request takes. CI checks the times of a release build.
+/// Prints the time that each request takes, and for how long the kernel stepped no task.
 #[test]
 fn a_hundred_thousand_tasks_are_complete() {
     if is_child("served::sizes::a_hundred_thousand_tasks_are_complete") {
@@ -38,21 +54,21 @@ fn a_hundred_thousand_tasks_are_complete() {
         println!("{request:?} took {took:?}");
         assert!(took < 2 * PATIENCE, "{took:?}");
         if request == Request::Stats {
-            assert_eq!(answer.stats[0].tasks, MANY as u64 + 1);
+            assert_eq!(answer.stats[0].tasks, MANY as u64 + 2);
             continue;
         }
         let tasks: BTreeSet<u64> = answer.tasks.iter().map(|task| task.id.task).collect();
-        assert_eq!((tasks.len(), answer.tasks.len()), (MANY + 1, MANY + 1), "{:?}", answer.kernels);
+        assert_eq!((tasks.len(), answer.tasks.len()), (MANY + 2, MANY + 2), "{:?}", answer.kernels);
         let sleeps =
             answer.tasks.iter().filter(|task| task.waits.iter().any(|w| w.trap == "sleep"));
-        assert_eq!(sleeps.count(), MANY);
+        assert!(sleeps.count() >= MANY);
     }
     let kernel = ask(&mut client, &Request::Kernels).kernels[0].id;
     let last = Request::Task { task: super::key(kernel, MANY as u64) };
     let begin = Instant::now();
     client.ask(&last).unwrap();
     println!("{last:?} took {:?}", begin.elapsed());
-    program.finish();
+    println!("{}", program.finish());
 }
 
 /// The number of waits of one task: more than a frame has room for.
