@@ -36,7 +36,7 @@ pub(crate) struct ToolLine {
     pub(crate) command: Option<ToolCommand>,
 }
 
-/// A line of `console`: a command without the process.
+/// Looks into one process; Ctrl-D ends
 #[derive(Debug, Parser)]
 #[command(name = "", no_binary_name = true)]
 pub(crate) struct ConsoleLine {

@@ -11,7 +11,7 @@ use std::time::Duration;
 use clap::CommandFactory;
 use pikake::console::answer::Answer;
 use pikake::console::client::{Client, ClientError, TIMEOUT};
-use pikake::console::model::{Process, TaskKey};
+use pikake::console::model::{Kernel, Process, TaskKey};
 use pikake::console::page::write_page;
 use pikake::console::place;
 use pikake::console::protocol::Request;
@@ -62,10 +62,19 @@ pub(crate) fn list(output: Output) -> Result<(), Stop> {
     )
 }
 
-/// The number of a process' tasks, if it answers soon.
+/// The number of a process' tasks, if all its kernels answer.
 fn count_tasks(client: &mut Client) -> Option<u64> {
-    let answer = Answer::of(client.ask(&Request::Stats).ok()?).ok()?;
-    Some(answer.stats.iter().map(|stats| stats.tasks).sum())
+    let kernels = Answer::of(client.ask(&Request::Kernels).ok()?).ok()?.kernels;
+    if kernels.iter().any(is_silent) {
+        return None;
+    }
+    let stats = Answer::of(client.ask(&Request::Stats).ok()?).ok()?.stats;
+    Some(stats.iter().map(|stats| stats.tasks).sum())
+}
+
+/// Whether the kernel did not answer.
+fn is_silent(kernel: &Kernel) -> bool {
+    kernel.stuck.is_some() || kernel.stale.is_some()
 }
 
 /// The fields of an object, and those of another one.
@@ -103,6 +112,24 @@ fn ask(client: &mut Client, request: &Request) -> Result<Answer, Stop> {
     Answer::of(parts).map_err(Stop::absent)
 }
 
+/// Asks for or about a task of one of these kernels.
+fn ask_of_task(
+    client: &mut Client,
+    request: &Request,
+    task: TaskKey,
+    kernels: &[Kernel],
+) -> Result<Answer, Stop> {
+    match client.ask(request) {
+        Err(ClientError::Failed(why))
+            if kernels.iter().any(|kernel| kernel.id == task.kernel && is_silent(kernel)) =>
+        {
+            Err(Stop::timed_out(why))
+        }
+        Err(error) => Err(Stop::console(error)),
+        Ok(parts) => Answer::of(parts).map_err(Stop::absent),
+    }
+}
+
 /// Runs a command. If the process is fixed, the command does not name one.
 pub(crate) fn look(command: LookCommand, fixed: Option<u32>, output: Output) -> Result<(), Stop> {
     let pid = match (&command, fixed) {
@@ -120,11 +147,12 @@ pub(crate) fn look(command: LookCommand, fixed: Option<u32>, output: Output) -> 
         LookCommand::Tree(_) => tasks(client, true, output, text::tree),
         LookCommand::Where { task, .. } => {
             let (task, kernels) = find(&mut client, &task)?;
-            let answer = ask(&mut client, &Request::Task { task })?;
+            let request = Request::Task { task };
+            let answer = ask_of_task(&mut client, &request, task, &kernels)?;
             if answer.tasks.is_empty() {
                 return Err(no_task(task, &kernels));
             }
-            let answer = Answer { kernels: kernels.kernels, ..answer };
+            let answer = Answer { kernels, ..answer };
             output.answer(|| tasks_json(&answer), || text::where_(&answer))
         }
         LookCommand::Waits { dot, .. } => {
@@ -180,14 +208,14 @@ fn tasks_json(answer: &Answer) -> Value {
 }
 
 /// The task that the text names, and the kernels of the process.
-fn find(client: &mut Client, task: &str) -> Result<(TaskKey, Answer), Stop> {
-    let kernels = ask(client, &Request::Kernels)?;
-    let task = Ids::of(&kernels.kernels).parse(task).map_err(Stop::usage)?;
+fn find(client: &mut Client, task: &str) -> Result<(TaskKey, Vec<Kernel>), Stop> {
+    let kernels = ask(client, &Request::Kernels)?.kernels;
+    let task = Ids::of(&kernels).parse(task).map_err(Stop::usage)?;
     Ok((task, kernels))
 }
 
-fn no_task(task: TaskKey, kernels: &Answer) -> Stop {
-    let id = Ids::of(&kernels.kernels).show(task);
+fn no_task(task: TaskKey, kernels: &[Kernel]) -> Stop {
+    let id = Ids::of(kernels).show(task);
     Stop::absent(format!("there is no task {id}: it has ended, or never was; `ps` lists the tasks"))
 }
 
@@ -196,12 +224,12 @@ fn end(
     client: &mut Client,
     request: &Request,
     task: TaskKey,
-    kernels: &Answer,
+    kernels: &[Kernel],
     output: Output,
 ) -> Result<(), Stop> {
-    let answer = ask(client, request)?;
+    let answer = ask_of_task(client, request, task, kernels)?;
     let (has_ended, how) = answer.ended.ok_or_else(|| no_task(task, kernels))?;
-    let id = Ids::of(&kernels.kernels).show(task);
+    let id = Ids::of(kernels).show(task);
     output.answer(
         || json!({ "task": task, "ended": has_ended, "text": how }),
         || format!("task {id}: {how}"),

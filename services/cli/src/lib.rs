@@ -53,7 +53,7 @@
 //! | 1 | the job failed or was revoked (`send --wait`) |
 //! | 2 | the command line is wrong |
 //! | 3 | the broker cannot be reached, refuses, or has no such queue or job; there is no such process, it has no console or refuses, or it has no such task |
-//! | 4 | the job has not ended in time (`send --wait --timeout`), nor the task (`cancel`); it goes on. The process does not answer |
+//! | 4 | the job has not ended in time (`send --wait --timeout`), nor the task (`cancel`), which go on; the process or its kernel does not answer |
 //! | 5 | any other error, for example in the application's setup or of the system |
 //! | 130, 143 | SIGINT or SIGTERM ended the command; of a worker: jobs were interrupted and requeued |
 //!
