@@ -167,16 +167,16 @@ async function showBlocked() {
   let body;
   try {
     const { answer } = await get("blocked");
-    body = answer.blocked.map(({ kernel, step, stack }) => {
+    body = answer.blocked.map(({ kernel, step, stack, no_stack: why, thread }) => {
       const frames = stack?.frames ?? [];
       const name = label(step.task, step.name);
       return el(
         "div",
         {},
-        el("p", {}, `Kernel ${kernel}: task ${name}, for ${duration(step.lasts)}. The innermost function is the first.`),
+        el("p", {}, `Kernel ${kernel}: task ${name}, for ${duration(step.lasts)}. ${thread ? `The thread: ${thread}.` : ""}`),
         frames.length
-          ? el("pre", {}, [...frames].reverse().join("\n"))
-          : el("p", { class: "quiet" }, "The stack of its thread cannot be read."),
+          ? el("pre", {}, ["The innermost function is the first.", "", ...[...frames].reverse()].join("\n"))
+          : el("p", { class: "quiet" }, `There is no stack: ${why ?? "it cannot be read"}.`),
       );
     });
     if (!body.length) body = [el("p", {}, "No kernel is stuck.")];

@@ -52,9 +52,9 @@ async function record() {
     const taken = samples?.stacks.reduce((sum, { count }) => sum + count, 0) ?? 0;
     setText(
       byId("profile-note"),
-      samples
+      samples && samples.none == null
         ? `${plural(taken, "sample")} at ${count(samples.frequency)} a second of processor time, in ${seconds} s`
-        : "The process gives no samples of its processor time.",
+        : `recorded for ${seconds} s`,
     );
     showTable();
     draw();
@@ -108,7 +108,8 @@ let treeFor = null;
 function draw() {
   const place = byId("flame");
   if (!samples?.stacks.length) {
-    const text = rows.length ? "There are no samples: the process used next to no processor time." : "Nothing is recorded yet.";
+    const why = samples?.none ?? "the process used next to no processor time";
+    const text = rows.length ? `There are no samples: ${why}.` : "Nothing is recorded yet.";
     place.replaceChildren(el("p", { class: "empty" }, text));
     byId("profile-reset").hidden = true;
     return;

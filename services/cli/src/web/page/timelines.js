@@ -1,7 +1,7 @@
 // The view of the flight recorder: steps as bars over time, a row for each task or for each kernel.
 
 import { get } from "./api.js";
-import { byId, count, duration, el, label, plural, setText } from "./dom.js";
+import { byId, count, duration, el, label, plural, setText, shortPlace } from "./dom.js";
 
 const ROW = 22;
 const RULER = 22;
@@ -16,6 +16,8 @@ const LEGEND = `Blue: a step. Red: a step of ${duration(SLOW_NS)} or longer. Gre
 
 let context;
 let events = [];
+// What the events' tasks are called, `{ name, spawned_at }` by number.
+let names = new Map();
 let rows = [];
 let left = 0;
 let right = 1;
@@ -81,13 +83,15 @@ async function load(seconds) {
   try {
     const { answer } = await get(seconds ? `trace?seconds=${seconds}` : "trace", seconds);
     events = answer.events.sort((a, b) => a.at - b.at);
+    names = new Map(answer.names.map((task) => [task.id, task]));
     isTimed = events.some((event) => event.took != null);
-    setText(
-      byId("trace-note"),
-      events.length
-        ? `${plural(events.length, "event")}${isTimed ? "" : "; steps were not timed, so bars have no length: record"}`
-        : "There are no events.",
-    );
+    const lost = answer.lost.reduce((sum, [, number]) => sum + number, 0);
+    const notes = [
+      events.length ? plural(events.length, "event") : "There are no events.",
+      lost ? `${count(lost)} more are lost` : "",
+      events.length && !isTimed ? "steps were not timed, so bars have no length: record" : "",
+    ];
+    setText(byId("trace-note"), notes.filter(Boolean).join("; "));
     setText(byId("timeline-hint"), LEGEND);
     arrange();
     fit();
@@ -103,18 +107,20 @@ async function load(seconds) {
 const beginOf = (event) => event.at - (event.took ?? 0);
 
 function arrange() {
-  const isByKernel = byId("trace-rows").value === "kernel";
+  const [keyOf, labelOf] = {
+    task: [(id) => id, taskLabel],
+    place: [placeLabel, (key) => key],
+    kernel: [(id) => id.split(".")[0], kernelLabel],
+  }[byId("trace-rows").value];
   const made = new Map();
   for (const event of events) {
-    const key = isByKernel ? event.task.split(".")[0] : event.task;
-    if (!made.has(key)) made.set(key, { key, events: [], busy: 0 });
-    const row = made.get(key);
-    row.events.push(event);
-    row.busy += event.took ?? 0;
+    const key = keyOf(event.task);
+    if (!made.has(key)) made.set(key, { key, events: [] });
+    made.get(key).events.push(event);
   }
   const compare = (a, b) => a.key.localeCompare(b.key, "en", { numeric: true });
   rows = [...made.values()].sort(compare).slice(0, MOST_ROWS);
-  for (const row of rows) row.label = isByKernel ? kernelLabel(row.key) : taskLabel(row.key);
+  for (const row of rows) row.label = labelOf(row.key);
   draw();
 }
 
@@ -123,7 +129,13 @@ function kernelLabel(id) {
   return kernel ? `kernel ${id} (${kernel.thread})` : `kernel ${id}`;
 }
 
-const taskLabel = (id) => label(id, context.name(id));
+// A task without a name is called by the place of its spawn.
+const taskLabel = (id) => label(id, placeLabel(id));
+
+function placeLabel(id) {
+  const task = names.get(id);
+  return task?.name || context.name(id) || (task ? shortPlace(task.spawned_at) : "");
+}
 
 function bounds() {
   if (!events.length) return [0, 1];
