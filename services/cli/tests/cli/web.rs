@@ -2,6 +2,7 @@
 
 mod browser;
 mod fake;
+mod live;
 mod site;
 
 use std::io::{BufRead, BufReader, Read, Write};
