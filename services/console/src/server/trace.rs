@@ -96,6 +96,7 @@ struct Record {
     next: u64,
     events: Vec<inspect::Event>,
     lost: u64,
+    counts_lost: bool,
     names: BTreeMap<TaskId, (Box<str>, &'static Location<'static>)>,
     /// Tells the names of tasks that are spawned, and end, during the trace.
     profile: Option<StepProfile>,
@@ -109,23 +110,24 @@ struct Read {
 
 impl Record {
     fn of(kernel: KernelView) -> Self {
-        Self { kernel, next: 0, events: Vec::new(), lost: 0, names: BTreeMap::new(), profile: None }
+        let (events, names) = (Vec::new(), BTreeMap::new());
+        Self { kernel, next: 0, events, lost: 0, counts_lost: false, names, profile: None }
     }
 
-    /// Leaves out the events so far.
+    /// Leaves out the events so far. Those that are lost from now on are counted.
     fn begin(&mut self) {
+        self.counts_lost = true;
         self.next = self.kernel.events_from(u64::MAX).next;
         self.profile = self.kernel.profile();
     }
 
     /// Reads the new events, and keeps as many as there is room for.
     fn read(&mut self, room: usize) -> Read {
-        let is_first = self.next == 0;
         let page = self.kernel.events_from(self.next);
         self.next = page.next;
         let seen = page.events.len();
         let kept = seen.min(room);
-        if !is_first {
+        if self.counts_lost {
             self.lost += page.lost;
         }
         self.lost += (seen - kept) as u64;

@@ -2,11 +2,11 @@
 
 use std::collections::BTreeMap;
 use std::ffi::c_int;
-use std::fs::{self, File};
+use std::fs::File;
 use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, OnceLock};
 #[cfg(all(target_os = "linux", target_env = "gnu"))]
-use std::{thread, time::Duration};
+use std::{fs, thread, time::Duration};
 
 #[cfg(all(target_os = "linux", target_env = "gnu"))]
 use nix::sys::signal::{SigEvent, SigevNotify, Signal};
@@ -138,4 +138,26 @@ pub(super) fn of_thread(tid: u32) -> Result<Stack, NoStack> {
         }
     }
     Err("the thread took no signal".into())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::short;
+
+    #[test]
+    fn paths_are_shown_without_the_building_machine() {
+        let cases = [
+            ("src/main.rs", "src/main.rs"),
+            ("/home/me/app/src/main.rs", "/home/me/app/src/main.rs"),
+            (
+                "/home/me/.cargo/registry/src/index-1/slab-0.4.12/src/lib.rs",
+                "slab-0.4.12/src/lib.rs",
+            ),
+            ("/rustc/0123/library/std/src/thread.rs", "library/std/src/thread.rs"),
+            ("/rustc/", "/rustc/"),
+        ];
+        for (path, shown) in cases {
+            assert_eq!(short(path), shown);
+        }
+    }
 }
