@@ -14,8 +14,11 @@
 //! A program with the feature `tokio-console` and `#[pikake::main]` calls [`start`]. Another one calls it by itself,
 //! before it builds its kernels:
 //!
-//! ```no_run
-//! let address = pikake::console::tokio_console::start()?;
+//! ```
+//! use pikake::console::tokio_console;
+//!
+//! // Or `start()`, at the address that tokio-console looks for by itself.
+//! let address = tokio_console::start_at("127.0.0.1:0".parse().unwrap())?;
 //! println!("now call: tokio-console http://{address}");
 //! pikake::run(async { /* … */ });
 //! # Ok::<(), std::io::Error>(())
@@ -53,8 +56,8 @@ thread_local! {
 /// Serves tokio-console from a thread of its own until the process ends, and observes the kernels that are built from
 /// now on.
 ///
-/// The address is that of [`ADDRESS_VARIABLE`], or [`DEFAULT_ADDRESS`]. Anybody who reaches it sees the names of tasks
-/// and the places of their spawns.
+/// The address is that of [`ADDRESS_VARIABLE`], or [`DEFAULT_ADDRESS`]. A client needs no password: each user of the
+/// machine can read the names of tasks and the places of their spawns.
 ///
 /// # Errors
 ///
