@@ -8,6 +8,9 @@
 //! The handler has `SA_RESTART`. So a blocking read goes on after the signal, and a sleep of the standard library
 //! sleeps for the rest. The system calls that no handler restarts (signal(7)), such as `poll`, return `EINTR`.
 //!
+//! The first use takes up to 200 MB of memory, for pprof's tables and the names of functions, and the process keeps
+//! them.
+//!
 //! pprof takes its handler back at the end. A signal that comes later, to a thread that was deep in the system, would
 //! then end the process. So the first use leaves a handler that does nothing, for the rest of the process's life.
 
