@@ -215,3 +215,40 @@ async fn timed_steps() {
     spawn_named("busy", async { while sleep(Duration::from_millis(1)).await.is_ok() {} }).detach();
     ready().await;
 }
+
+/// Two tasks hand two locks around, and a listing reaches one of them long before the other.
+#[pikake::main(console)]
+async fn locks_are_handed_around() {
+    const BETWEEN: usize = 1_000;
+    let locks = std::rc::Rc::new([Mutex::new(()), Mutex::new(())]);
+    let task = |first: usize| {
+        let locks = locks.clone();
+        // Each waits for the other's lock, and never while it has the lock that the other waits for.
+        async move {
+            for turn in first.. {
+                let _guard = locks[turn % 2].lock().await.unwrap();
+                sleep(Duration::from_micros(300)).await.unwrap();
+            }
+        }
+    };
+    spawn_named("first", task(0)).detach();
+    for _ in 0..BETWEEN {
+        pikake::spawn(async { sleep(HOUR).await }).detach();
+    }
+    spawn_named("last", task(0)).detach();
+    ready().await;
+    std::process::exit(0);
+}
+
+#[test]
+fn locks_that_go_around_are_no_deadlock() {
+    if is_child("served::states::locks_that_go_around_are_no_deadlock") {
+        return locks_are_handed_around();
+    }
+    let program = Program::start("states::locks_that_go_around_are_no_deadlock");
+    let mut client = program.client();
+    for _ in 0..20 {
+        let graph = super::ask(&mut client, &Request::Waits).graph.unwrap();
+        assert!(graph.deadlocks.is_empty(), "{graph:?}");
+    }
+}
