@@ -2,6 +2,46 @@
 //!
 //! A process with a console listens on a Unix socket. A client, such as the program `pikake`, sends a
 //! [`Request`](protocol::Request) and gets [`Part`](protocol::Part)s, in frames that [`protocol`] describes.
+//!
+//! # A program with a console
+//!
+//! `#[pikake::main(console)]` gives a program a console. In a program that is built with the feature `console`, the
+//! variable `PIKAKE_CONSOLE` does so too, and takes the console away again:
+//!
+//! | `PIKAKE_CONSOLE` | the socket is |
+//! | --- | --- |
+//! | not set | in the folder of the user, with `#[pikake::main(console)]` |
+//! | `1` | in the folder of the user: see [`place`] |
+//! | a path | at the path |
+//! | `0`, or empty | nowhere: there is no console |
+//!
+//! If the socket cannot be made, the program goes on, and logs a warning. A program without the attribute starts a
+//! [`Console`] itself.
+//!
+//! ```no_run
+//! use pikake::sleep;
+//! use std::time::Duration;
+//!
+//! #[pikake::main(console)]
+//! async fn main() -> Result<(), pikake::Interrupted> {
+//!     sleep(Duration::from_secs(3600)).await
+//! }
+//! ```
+//!
+//! Under `#[pikake::main(console)]`, SIGUSR1 and SIGQUIT write the tasks, their waits and the figures to standard error.
+//! This needs no socket.
+//!
+//! # Guarantees and limits
+//!
+//! * **Access.** The folder of the sockets admits its user alone. On Linux the console also asks the system who a
+//!   client is, and closes the connections of others than its user and root.
+//! * **Stuck kernels.** The console has a thread of its own. If a kernel does not answer for 250 ms, the console tells
+//!   which step the kernel is in, and the tasks of the last look. The answer says so ([`model::Kernel`]).
+//! * **Bounds.** The console serves 100 clients at once. A client that does not take a frame within 10 seconds loses its
+//!   connection, and so does a client that sends a malformed request.
+//! * **Shortage.** The console keeps a descriptor in reserve, so one client can connect to a process that is out of
+//!   descriptors. Another thread of the process may be faster to take a descriptor that comes free.
+//! * **Forks.** A process that forks, and does not start another program, has no console.
 
 #![forbid(unsafe_code)]
 #![cfg_attr(docsrs, feature(doc_cfg))]
