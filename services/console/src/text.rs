@@ -24,6 +24,10 @@ const BAR_WIDTH: u64 = 40;
 const FUNCTIONS: usize = 20;
 /// The number of traps that a row of the profile lists.
 const TRAPS: usize = 3;
+/// The longest name of a function in a stack, in characters.
+const FUNCTION_WIDTH: usize = 120;
+/// The function that polls a task: those around it are the kernel's.
+const POLL: &str = "pikake_traps::cell::TaskCell";
 /// The cell of a value that is not known.
 const UNKNOWN: &str = "-";
 
@@ -692,9 +696,15 @@ pub fn blocked(answer: &Answer) -> String {
     for blocked in &answer.blocked {
         let step = step_line(ids, &blocked.step);
         let _ = writeln!(text, "! kernel {} is stuck: {step}", blocked.kernel);
-        match &blocked.stack {
-            Some(stack) => text += &stack_lines(stack),
-            None => text += "  the stack of its thread could not be read\n",
+        if let Some(thread) = &blocked.thread {
+            let _ = writeln!(text, "  its thread: {}", escaped(thread));
+        }
+        match (&blocked.stack, &blocked.no_stack) {
+            (Some(stack), _) => text += &stack_lines(stack),
+            (None, Some(why)) => {
+                let _ = writeln!(text, "  no stack: {}", escaped(why));
+            }
+            (None, None) => {}
         }
     }
     if answer.blocked.is_empty() {
@@ -703,11 +713,21 @@ pub fn blocked(answer: &Answer) -> String {
     text
 }
 
+/// The functions of the task, without those of the kernel that polls it.
 fn stack_lines(stack: &Stack) -> String {
-    let mut text =
-        format!("  thread `{}`, the innermost function first:\n", escaped(&stack.thread));
-    for frame in stack.frames.iter().rev() {
-        let _ = writeln!(text, "    {}", escaped(frame));
+    let thread = escaped(&stack.thread);
+    let mut text = format!("  stack of thread `{thread}`, the innermost function first:\n");
+    let all = stack.frames.len();
+    let of_task = stack.frames.iter().rev().position(|frame| frame.contains(POLL)).unwrap_or(all);
+    for frame in stack.frames.iter().rev().take(of_task) {
+        let _ = writeln!(text, "    {}", cut_middle(&escaped(frame), FUNCTION_WIDTH));
+    }
+    if of_task < all {
+        let _ = writeln!(
+            text,
+            "    … and {} of the kernel",
+            counted((all - of_task) as u64, "function")
+        );
     }
     text
 }
@@ -741,7 +761,11 @@ pub fn profile(answer: &Answer) -> String {
     let rows: Vec<Vec<String>> = sorted.iter().map(row).collect();
     let head = ["name", "share", "busy", "steps", "longest", "spawned", "spawned at", "waits"];
     let is_number = [false, true, true, true, true, true, false, false];
-    let samples = answer.samples.as_ref().map(functions).unwrap_or_default();
+    let samples = match &answer.samples {
+        Some(Samples { none: Some(why), .. }) => format!("\nno samples: {}\n", escaped(why)),
+        Some(samples) => functions(samples),
+        None => String::new(),
+    };
     table(&head, &is_number, &rows) + &samples
 }
 
@@ -759,7 +783,7 @@ fn functions(samples: &Samples) -> String {
     let rows = counts.iter().take(FUNCTIONS);
     let rows: Vec<Vec<String>> = rows
         .map(|(function, count)| {
-            vec![percent(*count, all), count.to_string(), (*function).to_owned()]
+            vec![percent(*count, all), count.to_string(), cut_middle(function, FUNCTION_WIDTH)]
         })
         .collect();
     let head = format!("{} of processor time, {} Hz", counted(all, "sample"), samples.frequency);

@@ -404,22 +404,30 @@ fn events_are_lines() {
 }
 
 #[test]
-fn blocked_shows_the_stack() {
-    let frames = ["main (src/main.rs:3)", "parse (src/parse.rs:14)"];
+fn blocked_shows_the_stack_of_the_task() {
+    let frames = [
+        "main (src/main.rs:3)",
+        "pikake_traps::cell::TaskCell<F>::poll (traps/src/cell.rs:243)",
+        "app::run (src/run.rs:7)",
+        "parse (src/parse.rs:14)",
+    ];
     let stack =
         Stack { thread: "main".to_owned(), frames: frames.map(str::to_owned).to_vec(), count: 1 };
-    let blocked =
-        Blocked { kernel: 1, step: step(), stack: Some(stack), no_stack: None, thread: None };
-    let unread = Blocked { stack: None, ..blocked.clone() };
+    let thread = Some("running".to_owned());
+    let blocked = Blocked { kernel: 1, step: step(), stack: Some(stack), no_stack: None, thread };
+    let no_stack = Some("there is no feature".to_owned());
+    let unread = Blocked { stack: None, no_stack, thread: None, ..blocked.clone() };
     let answer =
         Answer { kernels: vec![kernel(1)], blocked: vec![blocked, unread], ..Answer::default() };
     let expected = "\
 ! kernel 1 is stuck: task 17 `parser`, spawned at src/main.rs:12:5, has been in one step for 3.2 s
-  thread `main`, the innermost function first:
+  its thread: running
+  stack of thread `main`, the innermost function first:
     parse (src/parse.rs:14)
-    main (src/main.rs:3)
+    app::run (src/run.rs:7)
+    … and 2 functions of the kernel
 ! kernel 1 is stuck: task 17 `parser`, spawned at src/main.rs:12:5, has been in one step for 3.2 s
-  the stack of its thread could not be read
+  no stack: there is no feature
 ";
     assert_eq!(text::blocked(&answer), expected);
     assert_eq!(text::blocked(&Answer::default()), "no kernel is in one step for too long\n");
@@ -457,6 +465,15 @@ parser  75.0 %  750 µs     10   375 µs        2  src/main.rs:12:5  sleep 9, pa
 45.5 %        5  main
 ";
     assert_eq!(text::profile(&answer), expected);
+    let none = Some("there is no feature".to_owned());
+    let without =
+        Answer { samples: Some(Samples { none, ..Samples::default() }), ..Answer::default() };
+    let expected = "\
+name  share  busy  steps  longest  spawned  spawned at  waits
+
+no samples: there is no feature
+";
+    assert_eq!(text::profile(&without), expected);
 }
 
 #[test]
