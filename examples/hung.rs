@@ -56,7 +56,7 @@ async fn deadlock() -> Result<(), Box<dyn Error>> {
 // ANCHOR: busy
 /// Whether a number is prime, by trying every smaller one.
 fn is_prime(number: u64) -> bool {
-    (2..number).all(|divisor| number % divisor != 0)
+    (2..number).all(|divisor| number.rem_euclid(divisor) != 0)
 }
 
 async fn heartbeat() -> Result<(), Interrupted> {

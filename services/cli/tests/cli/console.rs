@@ -110,7 +110,8 @@ fn stuck_kernel_is_reported_and_the_console_answers() {
     hung.run(&["cancel", &pid, "3"]).failed(4, &["search"]);
     let listed = hung.json(&[]);
     let listed = listed["processes"].as_array().unwrap();
-    let this = listed.iter().find(|process| process["pid"].to_string() == pid).unwrap();
+    let id = Value::from(hung.program.id());
+    let this = listed.iter().find(|process| process["pid"] == id).unwrap();
     assert_eq!((&this["program"], &this["tasks"]), (&"cli_hung".into(), &Value::Null));
 }
 
