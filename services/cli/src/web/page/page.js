@@ -10,6 +10,8 @@ import * as waits from "./waits.js";
 
 const VIEWS = ["tasks", "waits", "timelines", "profile", "stats"];
 const NS_PER_MS = 1e6;
+// A shorter step may end any moment.
+const STUCK_NS = 1e9;
 
 // How often the page asks for what it shows.
 const INTERVAL_MS = 1000;
@@ -123,7 +125,9 @@ function showBanners() {
         `Task `, taskLink(stuck.task, stuck.name),
         `, spawned at ${stuck.spawned_at}, has been in one step for ${duration(stuck.lasts)}.${age}`,
       ];
-      banners.push(banner(true, `Kernel ${id} (${thread}) is stuck`, parts, stack));
+      const isStuck = stuck.lasts >= STUCK_NS;
+      const title = `Kernel ${id} (${thread}) is ${isStuck ? "stuck" : "busy"}`;
+      banners.push(banner(isStuck, title, parts, isStuck ? stack : null));
     } else if (stale != null) {
       const parts = [`It does not answer. What is told of its tasks is ${duration(stale)} old.`];
       banners.push(banner(false, `Kernel ${id} (${thread})`, parts));

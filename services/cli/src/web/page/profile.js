@@ -13,8 +13,11 @@ let head;
 let rows = [];
 let total = 0;
 let samples = null;
+// So many callers of the function that takes the whole width are shown.
+const CALLERS = 3;
 // The node that takes the whole width.
 let zoomed = null;
+let tree = null;
 
 export function start() {
   const waits = (row) => row.waits.reduce((sum, [, number]) => sum + number, 0);
@@ -48,7 +51,7 @@ async function record() {
     rows = answer.profile;
     total = seconds * 1e9;
     samples = answer.samples;
-    zoomed = null;
+    zoomed = samples?.stacks.length ? trunkOf(samples) : null;
     const taken = samples?.stacks.reduce((sum, { count }) => sum + count, 0) ?? 0;
     setText(
       byId("profile-note"),
@@ -95,15 +98,24 @@ function treeOf({ stacks }) {
   return root;
 }
 
+// Where the stacks part: the outermost functions are the same in all.
+function trunkOf(samples) {
+  tree = treeOf(samples);
+  let node = tree;
+  while (node.children.size === 1) {
+    const [only] = node.children.values();
+    if (only.value < node.value) break;
+    node = only;
+  }
+  return node;
+}
+
 // A warm colour, the same for the same function.
 function colour(name) {
   let hash = 7;
   for (const letter of name.replace(/ \(.*$/, "")) hash = (hash * 31 + letter.codePointAt(0)) % 9973;
   return `hsl(${20 + (hash % 35)} ${70 + (hash % 20)}% ${58 + (hash % 13)}%)`;
 }
-
-let tree = null;
-let treeFor = null;
 
 function draw() {
   const place = byId("flame");
@@ -114,7 +126,6 @@ function draw() {
     byId("profile-reset").hidden = true;
     return;
   }
-  if (treeFor !== samples) [tree, treeFor] = [treeOf(samples), samples];
   const top = zoomed ?? tree;
   byId("profile-reset").hidden = top === tree;
   const width = Math.max(300, place.clientWidth - 2);
@@ -122,7 +133,7 @@ function draw() {
   let depth = 0;
   // The callers of the zoomed function.
   const callers = [];
-  for (let node = top.parent; node; node = node.parent) callers.unshift(node);
+  for (let node = top.parent; node && callers.length < CALLERS; node = node.parent) callers.unshift(node);
   callers.forEach((node, line) => boxes.push(box(node, 0, width, line)));
   const rest = [[top, 0, width, callers.length]];
   while (rest.length) {

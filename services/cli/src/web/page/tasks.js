@@ -267,7 +267,7 @@ function render() {
   }
   rows.splice(visible.length).forEach((row) => row.remove());
   const space = (lines) => {
-    const row = el("tr", { class: "space", "aria-hidden": "true" }, el("td", { colspan: COLUMNS.length }));
+    const row = el("tr", { class: "space", "aria-hidden": "true" }, el("td", {}));
     row.firstChild.style.height = `${lines * height}px`;
     return row;
   };

@@ -211,6 +211,8 @@ function draw() {
 }
 
 function drawRow(pen, row, y, xOf, width, colours) {
+  // Rows of many tasks would have little else.
+  const hasMarks = byId("trace-rows").value === "task";
   pen.save();
   pen.beginPath();
   pen.rect(LABEL, y, width - LABEL, ROW);
@@ -221,6 +223,7 @@ function drawRow(pen, row, y, xOf, width, colours) {
     if (event.at < left || beginOf(event) > right) continue;
     const end = xOf(event.at);
     if (event.event === "spawned") {
+      if (!hasMarks) continue;
       pen.fillStyle = colours.good;
       pen.fillRect(end - 1, y + 2, 2, ROW - 5);
       continue;
@@ -232,7 +235,7 @@ function drawRow(pen, row, y, xOf, width, colours) {
       pen.fillRect(begin, y + 4, Math.max(end - begin, 1), ROW - 9);
       drawnTo = end;
     }
-    if (event.event === "ended") {
+    if (hasMarks && event.event === "ended") {
       pen.fillStyle = colours.ink;
       pen.fillRect(end - 1, y + 2, 2, ROW - 5);
     }

@@ -1,6 +1,6 @@
 // The view of the waits: a graph of who waits for whom, and a table of the edges.
 
-import { Head, byId, count, el, label, plural, setText, showId, svg, taskLink } from "./dom.js";
+import { Head, byId, count, el, label, plural, setText, shortPlace, showId, svg, taskLink } from "./dom.js";
 
 // More nodes make no picture that anybody can read.
 const MOST_NODES = 150;
@@ -197,7 +197,7 @@ function waitText({ ids, abouts }) {
   if (abouts.length) return abouts[0];
   const task = tasks.get(ids[0]);
   const wait = task?.waits.at(-1);
-  return wait ? `${wait.trap}${wait.about ? `: ${wait.about}` : ""}` : task?.state ?? "";
+  return wait ? `${wait.trap} at ${shortPlace(wait.place)}` : task?.state ?? "";
 }
 
 function drawNode(node) {
