@@ -279,6 +279,7 @@ fn write_trace(process: &Process, answer: &Answer, file: File) -> io::Result<()>
     for task in &answer.tasks {
         trace.name(task.id, &task.name);
     }
+    trace.names(&answer.names);
     for event in &answer.events {
         trace.event(event)?;
     }

@@ -48,7 +48,10 @@ impl Answer {
             match part {
                 Part::Kernel(kernel) => answer.kernels.push(kernel),
                 Part::Tasks(tasks) => answer.tasks.extend(tasks),
-                Part::Graph(graph) => answer.graph = Some(graph),
+                Part::Graph(graph) => match &mut answer.graph {
+                    Some(before) => before.edges.extend(graph.edges),
+                    none => *none = Some(graph),
+                },
                 Part::Process(process) => answer.process = Some(process),
                 Part::Stats(stats) => answer.stats.push(stats),
                 Part::Ended(is_over, how) => answer.ended = Some((is_over, how)),
@@ -56,7 +59,11 @@ impl Answer {
                 Part::Names(names) => answer.names.extend(names),
                 Part::Lost(kernel, count) => answer.lost.push((kernel, count)),
                 Part::Profile(rows) => answer.profile.extend(rows),
-                Part::Samples(samples) => answer.samples = Some(samples),
+                // A part that does not fit into a frame comes in several.
+                Part::Samples(samples) => match &mut answer.samples {
+                    Some(before) => before.stacks.extend(samples.stacks),
+                    none => *none = Some(samples),
+                },
                 Part::Blocked(blocked) => answer.blocked.push(blocked),
                 Part::Done => {}
                 Part::Failed(why) => return Err(why),

@@ -191,7 +191,9 @@ struct Names<'a> {
 
 impl<'a> Names<'a> {
     fn of(answer: &'a Answer) -> Self {
-        let names = answer.tasks.iter().map(|task| (task.id, task.name.as_str())).collect();
+        let tasks = answer.tasks.iter().map(|task| (task.id, task.name.as_str()));
+        let of_events = answer.names.iter().map(|name| (name.id, name.name.as_str()));
+        let names = tasks.chain(of_events).collect();
         Self { ids: Ids::of(&answer.kernels), names }
     }
 
@@ -663,6 +665,13 @@ pub fn events(answer: &Answer) -> String {
     if answer.events.is_empty() {
         text += "no events\n";
     }
+    for (kernel, count) in &answer.lost {
+        let count = counted(*count, "event");
+        let _ = writeln!(
+            text,
+            "! kernel {kernel} made more events than the console could keep: {count} are lost"
+        );
+    }
     text
 }
 
@@ -771,6 +780,9 @@ pub fn profile(answer: &Answer) -> String {
 
 /// The functions that most samples are in.
 fn functions(samples: &Samples) -> String {
+    if let Some(why) = &samples.none {
+        return format!("\nno samples of processor time: {}\n", escaped(why));
+    }
     let all: u64 = samples.stacks.iter().map(|stack| stack.count).sum();
     let mut counts: HashMap<&str, u64> = HashMap::new();
     for stack in &samples.stacks {
