@@ -15,8 +15,8 @@ const STUCK_NS = 1e9;
 
 // How often the page asks for what it shows.
 const INTERVAL_MS = 1000;
-// How often the page asks for waits while it shows something else, to tell of deadlocks.
-const WAITS_INTERVAL_MS = 3000;
+// How often the page asks for waits while it shows something else, to tell of deadlocks. Each task is polled for that.
+const WAITS_INTERVAL_MS = 10_000;
 // A process with many tasks is asked less often: answers take at most this part of the time.
 const SHARE = 0.2;
 

@@ -16,6 +16,8 @@ const GAP_Y = 18;
 const PADDING = 20;
 // Room above a part for edges that close a cycle.
 const ARC = 34;
+// How far an edge to a farther column hangs down.
+const SAG = 56;
 
 let context;
 let head;
@@ -231,7 +233,9 @@ function drawEdge({ from, to, isBad }) {
   if (from.rank > to.rank) {
     const [x1, x2] = [from.x + NODE_WIDTH, to.x - 7];
     const bend = (x2 - x1) / 2;
-    path = `M${x1} ${y1}C${x1 + bend} ${y1} ${x2 - bend} ${y2} ${x2} ${y2}`;
+    // Below the nodes between the two.
+    const sag = from.rank - to.rank > 1 ? SAG : 0;
+    path = `M${x1} ${y1}C${x1 + bend} ${y1 + sag} ${x2 - bend} ${y2 + sag} ${x2} ${y2}`;
   } else {
     // It closes a cycle: from the top, to the top.
     const [x1, x2] = [from.x + NODE_WIDTH / 2 + 20, to.x + NODE_WIDTH / 2 - 20];
@@ -269,7 +273,8 @@ function draw() {
     "svg",
     { width, height, role: "img", "aria-label": "Who waits for whom; the table below has the same" },
     svg("defs", {}, marker("head", "head"), marker("head-bad", "head bad")),
-    ...edges.map(drawEdge),
+    // What is bad lies on the others.
+    ...edges.sort((a, b) => a.isBad - b.isBad).map(drawEdge),
     ...nodes.map(drawNode),
   );
   const note = isCut ? el("p", { class: "empty" }, "There are more tasks than the picture shows; the table has them all.") : null;
