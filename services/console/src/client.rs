@@ -25,18 +25,22 @@ pub const TIMEOUT: Duration = Duration::from_secs(10);
 ///
 /// # Examples
 ///
-/// ```no_run
+/// ```
+/// use pikake::console::Console;
 /// use pikake::console::client::{Client, TIMEOUT};
 /// use pikake::console::protocol::{Part, Request};
 ///
-/// let mut client = Client::connect(4711, TIMEOUT)?;
+/// # let folder = tempfile::tempdir()?;
+/// # let path = folder.path().join("app.sock");
+/// let _console = Console::builder().path(&path).start()?;
+/// let mut client = Client::connect_to(&path, TIMEOUT)?;
 /// println!("{} has pikake {}", client.process().program, client.process().pikake);
 /// for part in client.request(&Request::Tasks { waits: false })? {
 ///     if let Part::Tasks(tasks) = part? {
 ///         tasks.iter().for_each(|task| println!("{} {}", task.id, task.name));
 ///     }
 /// }
-/// # Ok::<(), pikake::console::client::ClientError>(())
+/// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 #[derive(Debug)]
 pub struct Client {

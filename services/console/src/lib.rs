@@ -18,13 +18,13 @@
 //! If the socket cannot be made, the program goes on, and logs a warning. A program without the attribute starts a
 //! [`Console`] itself.
 //!
-//! ```no_run
+//! ```
 //! use pikake::sleep;
 //! use std::time::Duration;
 //!
 //! #[pikake::main(console)]
 //! async fn main() -> Result<(), pikake::Interrupted> {
-//!     sleep(Duration::from_secs(3600)).await
+//!     sleep(Duration::from_millis(1)).await
 //! }
 //! ```
 //!
