@@ -131,6 +131,7 @@
 //! | `tokio-io` | | `AsyncRead` and `AsyncWrite` of tokio for the streams of [`net`] | tokio's traits, without its runtime |
 //! | `futures-io` | | `AsyncRead` and `AsyncWrite` of futures for the streams of [`net`] | futures-io |
 //! | `tokio-console` | | [`console::tokio_console`], which `#[pikake::main]` starts: the program tokio-console can attach | console-api, tonic, hyper |
+//! | `profile` | | stacks in [`console`]: samples of processor time, and that of a thread that is stuck; turns `console` on | pprof |
 //! | `metrics` | | [`console::metrics`]: figures of kernels, process and program as an OpenMetrics text | prometheus-client |
 //! | `task-spans` | | [`kernel::TaskSpans`] on the kernels of `#[pikake::main]`: a span of `tracing` for each task | |
 //! | `http` | | [`http`]; turns `tokio-io` on | hyper |

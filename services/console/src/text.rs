@@ -27,7 +27,7 @@ const TRAPS: usize = 3;
 /// The longest name of a function in a stack, in characters.
 const FUNCTION_WIDTH: usize = 120;
 /// The function that polls a task: those around it are the kernel's.
-const POLL: &str = "pikake_traps::cell::TaskCell";
+const POLL: &str = "_traps::cell::TaskCell";
 /// The cell of a value that is not known.
 const UNKNOWN: &str = "-";
 
