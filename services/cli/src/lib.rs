@@ -110,6 +110,7 @@ pub fn run_from(app: App, line: impl IntoIterator<Item = OsString>) -> ExitCode 
         let output = Output::new(common.json);
         match command {
             AppCommand::Worker(options) => {
+                let _console = worker::console();
                 session::run(SignalMode::Handled, worker::run(app, options, output))
             }
             AppCommand::Shared(command) => shared(app, command, output),

@@ -1,8 +1,11 @@
 //! `worker`: runs an application's jobs until a signal ends it.
 
 use std::cell::{Cell, RefCell};
+use std::io;
 use std::rc::Rc;
 
+use pikake::console::Console;
+use pikake::console::place::{Setting, VARIABLE};
 use pikake::jobs::{App, JobStats, Report, ShutdownHandle};
 use pikake::signal::{SIGINT, SIGTERM, Signals, signal_name};
 use pikake::spawn;
@@ -25,6 +28,21 @@ struct SignalState {
     signal: Cell<Option<i32>>,
     /// How many signals there were.
     signals: Cell<u32>,
+}
+
+/// The console that the variable `PIKAKE_CONSOLE` asks for.
+pub(crate) fn console() -> Option<Console> {
+    let builder = match Setting::from_environment() {
+        Setting::Unset | Setting::Off => return None,
+        Setting::Folder => Console::builder(),
+        Setting::Path(path) => Console::builder().path(path),
+    };
+    let warn = |error: &io::Error| {
+        note(&format!(
+            "the console has no socket, so nobody can look into this worker ({VARIABLE}=0 turns it off): {error}"
+        ));
+    };
+    builder.start().inspect_err(warn).ok()
 }
 
 pub(crate) async fn run(mut app: App, options: WorkerOptions, output: Output) -> Result<(), Stop> {

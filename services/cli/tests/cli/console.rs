@@ -7,7 +7,7 @@ use rustix::process::Signal;
 use serde_json::Value;
 use tempfile::TempDir;
 
-use crate::support::{Ended, Running, example, pikake, run, wait_for};
+use crate::support::{Ended, Place, Running, application, example, pikake, run, wait_for};
 
 /// A program that hangs, in a world of its own: no other process has a console there.
 struct Hung {
@@ -92,6 +92,26 @@ fn deadlock_is_named_with_its_locks() {
     // Without one of the two the other one goes on, and the process ends, possibly before the answer.
     hung.run(&["cancel", &pid, "2", "deadlock"]);
     let ended = hung.program.end();
+    assert_eq!(ended.code, Some(0), "{ended:?}");
+}
+
+#[test]
+fn worker_has_a_console_by_the_variable() {
+    let runtime = tempfile::tempdir().expect("a folder");
+    let place = Place::new();
+    let mut command = place.command(&application(), &["worker"]);
+    command.env("XDG_RUNTIME_DIR", runtime.path()).env("PIKAKE_CONSOLE", "1");
+    let worker = Running::start(command);
+    let pid = worker.id().to_string();
+    let look = |what: &str| {
+        let mut command = Command::new(pikake());
+        command.args([what, &pid]).env("XDG_RUNTIME_DIR", runtime.path()).stdin(Stdio::null());
+        run(command)
+    };
+    wait_for("its console", || look("ps").code == Some(0));
+    assert!(look("tree").good().starts_with("1 `main`"), "{:?}", look("tree"));
+    worker.signal(Signal::TERM);
+    let ended = worker.end();
     assert_eq!(ended.code, Some(0), "{ended:?}");
 }
 
