@@ -1,6 +1,6 @@
 //! Figures of the kernels, the process and the program, as an [OpenMetrics] text for Prometheus and its like.
 //!
-//! [`text`] has three parts: a family of figures for each figure of a kernel, named `pikake_…`; the figures that
+//! [`text()`] has three parts: a family of figures for each figure of a kernel, named `pikake_…`; the figures that
 //! Prometheus knows of each process, `process_…`; and what the program and its services [`register`]. Those are the
 //! counters, gauges and histograms of the library [`prometheus_client`].
 //!
@@ -117,12 +117,12 @@ fn lock() -> MutexGuard<'static, Option<Registry>> {
 
 /// Gives the program's registry to a closure, which adds figures.
 ///
-/// The figures are in each [`text`] from then on. A figure is shared with the registry, as a clone of a
+/// The figures are in each [`text()`] from then on. A figure is shared with the registry, as a clone of a
 /// [`Counter`](prometheus_client::metrics::counter::Counter) is, and any thread may change it. The registry adds the
 /// point to the end of a description, and `_total` to the name of a counter. Names that begin with `pikake_` or
 /// `process_` are taken.
 ///
-/// The closure, and a collector in the registry, must call neither `register` nor [`text`].
+/// The closure, and a collector in the registry, must call neither `register` nor [`text()`].
 ///
 /// # Examples
 ///
