@@ -8,6 +8,7 @@
 //! A task *may go on* if
 //!
 //! * it is ready, or runs, or a clone of its waker exists, as foreign futures keep one;
+//! * or it has gone on during its inspection, so what others have told of it before may no longer be true;
 //! * or it polls no wait that is known, so it waits for a foreign future;
 //! * or one of the waits that it polls may end: a moment ends the wait ([`SeenWait::ends_by_time`]); or its owners
 //!   are not known, or one of them is not in the list; or one of its owners may go on.
@@ -37,6 +38,8 @@ pub struct GraphTask<K> {
     pub is_ready: bool,
     /// Whether a clone of the task's waker exists, so that an unknown future may wake the task.
     pub has_wakers: bool,
+    /// Whether the task has gone on since its inspection began, by [`TaskRef::has_moved`].
+    pub has_moved: bool,
     /// The waits of the task.
     pub waits: Vec<GraphWait<K>>,
 }
@@ -69,6 +72,7 @@ impl<K> GraphTask<K> {
             name: task.name().to_owned(),
             is_ready: task.is_ready(),
             has_wakers: task.has_wakers(),
+            has_moved: task.has_moved(),
             waits: task.waits().iter().map(|wait| GraphWait::of(wait, &key_of)).collect(),
         }
     }
@@ -103,6 +107,7 @@ impl<K> GraphWait<K> {
 ///     name: String::new(),
 ///     is_ready: false,
 ///     has_wakers: false,
+///     has_moved: false,
 ///     waits: vec![GraphWait {
 ///         trap: "park".into(),
 ///         place: "src/bank.rs:30:22".into(),
@@ -172,7 +177,7 @@ impl<'a, K: Ord + Clone> WaitGraph<'a, K> {
         let (deadlocks, is_alone) = find_cycles(tasks, &index, &is_stuck);
         let is_unpolled = |edge: &Edge<'a, K>| {
             let owner = index.get(edge.to);
-            let is_idle = owner.is_some_and(|at| !tasks[*at].is_ready);
+            let is_idle = owner.is_some_and(|at| !tasks[*at].is_ready && !tasks[*at].has_moved);
             let waits_for_itself =
                 || edge.from.key == *edge.to && owner.is_some_and(|at| is_alone[*at]);
             if edge.wait.is_granted { is_idle } else { waits_for_itself() }
@@ -228,8 +233,8 @@ fn find_stuck<K: Ord>(
         wait.ends_by_time || wait.owners.is_empty() || owners.any(|key| !index.contains_key(key))
     };
     let goes_on = |task: &GraphTask<K>| {
-        let is_free = task.is_ready || task.has_wakers || task.polled_waits().next().is_none();
-        is_free || task.polled_waits().any(may_end)
+        let is_free = task.is_ready || task.has_wakers || task.has_moved;
+        is_free || task.polled_waits().next().is_none() || task.polled_waits().any(may_end)
     };
     let mut is_stuck: Vec<bool> = tasks.iter().map(|task| !goes_on(task)).collect();
     let mut left: Vec<usize> = (0..tasks.len()).filter(|at| !is_stuck[*at]).collect();

@@ -155,6 +155,8 @@ struct Seen {
     waits: Vec<SeenWait>,
     /// The number of steps that are inspected after this one.
     steps_left: u32,
+    /// A wait began or ended in this step, or in one before that was inspected.
+    has_moved: bool,
 }
 
 impl Cold {

@@ -272,6 +272,9 @@ impl<T: Trap> KernelTrap<T> {
                 let event = WaitEvent::Over { interrupted: false };
                 local.kernel().observe(task, kind, event);
             }
+            if task.flags().has(Flags::INSPECTED) {
+                task.note_move();
+            }
         });
         withdraw(&mut self.trap, &mut self.state);
     }
@@ -459,6 +462,9 @@ fn poll_watched<T: Trap>(
             due.map(Err)
         }
     };
+    if (is_new || answer.is_some()) && task.flags().has(Flags::INSPECTED) {
+        task.note_move();
+    }
     if let Some(answer) = answer {
         state.kernel = KernelId::FINISHED;
         state.free_sub_wait(local);

@@ -1,5 +1,6 @@
 //! The graph of waits: vectors, random graphs against a naive definition, and graphs of real tasks.
 
+use std::cell::Cell;
 use std::collections::BTreeSet;
 use std::future::{pending, poll_fn};
 use std::pin::pin;
@@ -10,14 +11,17 @@ use std::time::Duration;
 
 use futures::future::join;
 use futures::stream::{FuturesUnordered, StreamExt};
+use pikake::kernel::inspect::tasks_from;
 use pikake::kernel::wait_graph::{GraphTask, GraphWait, WaitGraph};
 use pikake::net::{TcpListener, TcpStream};
-use pikake::sync::{Mutex, Queue, RwLock};
+use pikake::sync::{Event, Mutex, Queue, RwLock};
 use pikake::task::Builder;
 use pikake::thread::run_in_thread;
 use pikake::time::Clock;
-use pikake::traps::{KernelHandle, TaskRef};
-use pikake::{Kernel, TaskGroup, future_wait, shield, sleep, spawn, timeout_after, yield_now};
+use pikake::traps::{KernelHandle, Reply, TaskRef};
+use pikake::{
+    Kernel, Task, TaskGroup, future_wait, shield, sleep, spawn, timeout_after, yield_now,
+};
 use proptest::prelude::*;
 
 use crate::support::{kernel, ms};
@@ -44,6 +48,7 @@ fn task(key: Key, waits: &[&[Key]]) -> GraphTask<Key> {
         name: String::new(),
         is_ready: false,
         has_wakers: false,
+        has_moved: false,
         waits: waits.iter().map(|owners| wait(owners)).collect(),
     }
 }
@@ -72,6 +77,7 @@ fn a_task_with_another_way_on_is_not_stuck() {
     assert_eq!(change(|_| ()), (vec![1, 2], vec![vec![1, 2]]));
     assert_eq!(change(|task| task.is_ready = true), free);
     assert_eq!(change(|task| task.has_wakers = true), free);
+    assert_eq!(change(|task| task.has_moved = true), free);
     assert_eq!(change(|task| task.waits[0].ends_by_time = true), free);
     assert_eq!(change(|task| task.waits[0].is_polled = false), free, "it waits for something else");
     assert_eq!(change(|task| task.waits[0].owners = vec![]), free, "its owners are not known");
@@ -104,6 +110,9 @@ fn a_grant_that_is_not_taken_is_not_polled() {
     let unpolled: Vec<_> =
         graph.unpolled().iter().map(|found| (*found.task, found.from.key)).collect();
     assert_eq!((unpolled, graph.stuck().len()), (vec![(2, 1)], 0));
+    let mut moved = tasks.clone();
+    moved[1].has_moved = true;
+    assert_eq!(WaitGraph::new(&moved).unpolled(), []);
     tasks[1].is_ready = true;
     assert_eq!(WaitGraph::new(&tasks).unpolled(), []);
 }
@@ -183,12 +192,14 @@ fn any_wait() -> impl Strategy<Value = GraphWait<Key>> {
 }
 
 fn any_tasks() -> impl Strategy<Value = Vec<GraphTask<Key>>> {
-    let flags = (prop::bool::weighted(0.05), prop::bool::weighted(0.05));
+    let rare = || prop::bool::weighted(0.05);
+    let flags = (rare(), rare(), rare());
     let one = (prop::collection::vec(any_wait(), 1..3), flags);
     prop::collection::vec(one, TASKS as usize).prop_map(|tasks| {
-        let number = |(key, (waits, (is_ready, has_wakers)))| GraphTask {
+        let number = |(key, (waits, (is_ready, has_wakers, has_moved)))| GraphTask {
             is_ready,
             has_wakers,
+            has_moved,
             waits,
             ..task(key, &[])
         };
@@ -206,7 +217,8 @@ fn is_stuck(set: &BTreeSet<Key>, tasks: &[GraphTask<Key>]) -> bool {
                 && !wait.owners.is_empty()
                 && wait.owners.iter().all(|owner| set.contains(owner))
         };
-        !task.is_ready && !task.has_wakers && !polled.is_empty() && polled.iter().all(leads_in)
+        let is_free = task.is_ready || task.has_wakers || task.has_moved;
+        !is_free && !polled.is_empty() && polled.iter().all(leads_in)
     })
 }
 
@@ -261,6 +273,11 @@ proptest! {
 fn graph_of<C: Clock + 'static>(kernel: &Kernel<C>) -> Vec<GraphTask<u64>> {
     kernel.inspect();
     kernel.run(async { yield_now().await.unwrap() });
+    tasks_of(kernel)
+}
+
+/// The tasks of a kernel as the last inspection has left them.
+fn tasks_of<C: Clock + 'static>(kernel: &Kernel<C>) -> Vec<GraphTask<u64>> {
     kernel
         .enter(|| kernel.tasks().iter().map(|task| GraphTask::of(task, |id| id.0)).collect())
         .unwrap()
@@ -335,6 +352,85 @@ fn a_deadline_makes_a_cycle_end() {
     let tasks = graph_of(&kernel);
     let graph = WaitGraph::new(&tasks);
     assert_eq!((graph.edges().len(), graph.stuck().len()), (2, 0), "{graph}");
+}
+
+/// Each task is inspected in its own step. The waiter tells the holder before the holder releases the lock and joins
+/// the waiter; the next holder takes the lock later still.
+#[test]
+fn tasks_that_go_on_during_a_look_are_no_deadlock() {
+    let kernel = kernel();
+    let (holder, taker, waiter) = kernel.run(async {
+        let lock = Rc::new(Mutex::new(()));
+        let (of_holder, of_taker, of_waiter) = (lock.clone(), lock.clone(), lock);
+        let release = Rc::new(Event::new());
+        let released = release.clone();
+        let joined = Rc::new(Cell::new(None));
+        let joins = joined.clone();
+        let holder = named("holder", async move {
+            let held = of_holder.lock().await.unwrap();
+            released.wait().await.unwrap();
+            drop(held);
+            let waiter: Task<()> = joins.take().unwrap();
+            waiter.await.unwrap();
+        });
+        yield_now().await.unwrap();
+        let taker = named("taker", async move {
+            let _held = of_taker.lock().await.unwrap();
+            sleep(ms(1000)).await.unwrap();
+        });
+        yield_now().await.unwrap();
+        let waiter = spawn(async move { drop(of_waiter.lock().await) });
+        let waiter_id = waiter.id().0;
+        joined.set(Some(waiter));
+        yield_now().await.unwrap();
+        // The waiter is the first to be polled.
+        let tasks = tasks_from(0, 100).tasks;
+        let find = |id: u64| tasks.iter().find(|task| task.id().0 == id).unwrap();
+        find(waiter_id).inspect();
+        find(taker).inspect();
+        find(holder).inspect();
+        release.set();
+        for _ in 0..3 {
+            yield_now().await.unwrap();
+        }
+        (holder, taker, waiter_id)
+    });
+    let found = tasks_of(&kernel);
+    let moved: Vec<_> = found.iter().filter(|task| task.has_moved).map(|task| task.key).collect();
+    assert_eq!(moved, [holder, taker]);
+    let graph = WaitGraph::new(&found);
+    assert!(graph.edges().iter().any(|edge| (edge.from.key, *edge.to) == (waiter, holder)));
+    assert!(graph.edges().iter().any(|edge| (edge.from.key, *edge.to) == (holder, waiter)));
+    assert_eq!((graph.stuck().len(), graph.unpolled().len()), (0, 0), "{graph}");
+    // Without the moves, the waits told at different moments make a cycle.
+    let mut unmoved = found.clone();
+    unmoved.iter_mut().for_each(|task| task.has_moved = false);
+    assert_eq!(WaitGraph::new(&unmoved).deadlocks().len(), 1);
+    // The next look finds the waits as they are.
+    let found = graph_of(&kernel);
+    assert_eq!(found.iter().filter(|task| task.has_moved).count(), 0);
+    assert_eq!(WaitGraph::new(&found).stuck().len(), 0);
+}
+
+/// A branch ends with its foreign future, and no wait begins.
+#[test]
+fn a_branch_that_ends_during_a_look_is_a_move() {
+    let kernel = kernel();
+    kernel.run(async {
+        let (reply, replied) = Reply::channel();
+        let task = named("both", async move {
+            join(future_wait(replied), pending::<()>()).await.0.unwrap();
+        });
+        yield_now().await.unwrap();
+        let seen = tasks_from(0, 100).tasks.into_iter().find(|seen| seen.id().0 == task).unwrap();
+        seen.inspect();
+        yield_now().await.unwrap();
+        assert!(!seen.has_moved());
+        seen.inspect();
+        reply.send(());
+        yield_now().await.unwrap();
+        assert!(seen.has_moved());
+    });
 }
 
 /// The deadline is outside of the shield, so the wait does not see it.

@@ -66,6 +66,8 @@ pub(crate) struct SeenTask {
     cancelled: Option<Box<str>>,
     /// Whether a foreign future can wake the task.
     has_wakers: bool,
+    /// Whether the task has gone on during the look.
+    has_moved: bool,
     waits: Vec<SeenWait>,
     /// The reading of the kernel's clock at which the waits were read, and its rate.
     read_at: (Ticks, Rate),
@@ -93,6 +95,7 @@ impl SeenTask {
             future: task.future_type(),
             cancelled: task.cancel_reason().map(reason),
             has_wakers: false,
+            has_moved: false,
             waits: Vec::new(),
             read_at: (Ticks::ZERO, Rate::NANOS),
         }
@@ -100,8 +103,9 @@ impl SeenTask {
 
     /// Keeps what a closure has read of the waits.
     fn add(&mut self, read: ReadWaits) {
-        let ReadWaits { state, has_wakers, waits, at } = read;
-        (self.state, self.has_wakers, self.waits, self.read_at) = (state, has_wakers, waits, at);
+        let ReadWaits { state, has_wakers, has_moved, waits, at } = read;
+        (self.state, self.has_wakers, self.has_moved) = (state, has_wakers, has_moved);
+        (self.waits, self.read_at) = (waits, at);
     }
 
     /// The task for the graph of waits.
@@ -112,6 +116,7 @@ impl SeenTask {
             name: self.name.to_string(),
             is_ready: self.state != State::Waiting,
             has_wakers: self.has_wakers,
+            has_moved: self.has_moved,
             waits: self.waits.iter().map(|wait| GraphWait::of(wait, key_of)).collect(),
         }
     }
@@ -307,6 +312,7 @@ async fn read_waits(
 struct ReadWaits {
     state: State,
     has_wakers: bool,
+    has_moved: bool,
     waits: Vec<SeenWait>,
     at: (Ticks, Rate),
 }
@@ -314,7 +320,8 @@ struct ReadWaits {
 impl ReadWaits {
     fn of(task: &TaskRef, at: (Ticks, Rate)) -> Self {
         let waits = if task.is_ended() { Vec::new() } else { task.waits() };
-        Self { state: state_of(task), has_wakers: task.has_wakers(), waits, at }
+        let (has_wakers, has_moved) = (task.has_wakers(), task.has_moved());
+        Self { state: state_of(task), has_wakers, has_moved, waits, at }
     }
 }
 

@@ -174,13 +174,22 @@ impl TaskRef {
     /// Begins a step of an inspected task. Keeps the waits of this step, unless the inspection ends.
     pub(crate) fn begin_inspected_step(&self) {
         let before = self.cold().seen.take();
+        let has_moved = before.as_ref().is_some_and(|seen| seen.has_moved);
         let steps_left =
             before.map_or(Some(INSPECTED_STEPS - 1), |seen| seen.steps_left.checked_sub(1));
         match steps_left {
             None => self.flags().clear(Flags::INSPECTED),
             Some(steps_left) => {
-                self.cold().seen.replace(Some(Seen { waits: Vec::new(), steps_left }));
+                let seen = Seen { waits: Vec::new(), steps_left, has_moved };
+                self.cold().seen.replace(Some(seen));
             }
+        }
+    }
+
+    /// Notes that a wait of an inspected task has begun or ended.
+    pub(crate) fn note_move(&self) {
+        if let Some(kept) = &mut *self.cold().seen.borrow_mut() {
+            kept.has_moved = true;
         }
     }
 
@@ -224,6 +233,16 @@ impl TaskRef {
         let last = || self.last_wait().map(|(trap, place)| SeenWait::plain(trap, place));
         // `shown_at` sets only the last wait, as a foreign future is no trap.
         seen.filter(|seen| !seen.is_empty()).unwrap_or_else(|| last().into_iter().collect())
+    }
+
+    /// Whether the task may have gone on since its [inspection](Self::inspect) began: a wait began or ended in an
+    /// inspected step, or the task is not inspected any more.
+    ///
+    /// Each task is inspected in a step of its own. If a task goes on, then what other tasks have told of it may no
+    /// longer be true.
+    pub fn has_moved(&self) -> bool {
+        let stands = |cold: &Cold| cold.seen.borrow().as_ref().is_some_and(|seen| !seen.has_moved);
+        !self.cold_if_any().is_some_and(stands)
     }
 
     /// Whether a clone of the task's waker exists, as a pending foreign future keeps one. Without, only the
