@@ -274,9 +274,12 @@ impl Recorder {
             let exit = task.exit().unwrap_or(Exit::Dropped);
             return self.ended(task, exit, at, took);
         }
+        let is_look = task.was_looked_at();
         self.change_figures(task, |figures| {
-            figures.steps += 1;
-            figures.since = at;
+            if !is_look {
+                figures.steps += 1;
+                figures.since = at;
+            }
             if let Some(took) = took {
                 figures.busy += took;
                 figures.longest = figures.longest.max(took);

@@ -143,6 +143,8 @@ struct Cold {
     sub_waits: Cell<List>,
     /// The waits of the last step, if that step was inspected.
     seen: RefCell<Option<Seen>>,
+    /// An inspection has made the task ready for its next step, and nothing else before.
+    is_looked_at: Cell<bool>,
 }
 
 /// The number of steps whose waits an inspection keeps, each instead of those of the step before. More than one,
@@ -157,6 +159,8 @@ struct Seen {
     steps_left: u32,
     /// A wait began or ended in this step, or in one before that was inspected.
     has_moved: bool,
+    /// The inspection alone has made the task ready for this step.
+    is_look: bool,
 }
 
 impl Cold {

@@ -43,13 +43,13 @@ pub struct TaskPage {
 /// What a task has done since the kernel records steps.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct TaskFigures {
-    /// The number of the task's steps.
+    /// The number of the task's steps, without those of [inspections](TaskRef::inspect) in which the task did not go on.
     pub steps: u64,
-    /// The time of those steps that were timed.
+    /// The time of all steps that were timed.
     pub busy: Duration,
     /// The longest step that was timed.
     pub longest: Duration,
-    /// The time since the end of the task's last step. For a task without steps: since its spawn, or since the kernel
+    /// The time since the end of the last step that counts. For a task without steps: since its spawn, or since the kernel
     /// records steps. Unless steps are timed, the kernel has read its clock a few steps before that.
     pub since: Duration,
 }

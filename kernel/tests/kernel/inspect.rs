@@ -1,11 +1,13 @@
 //! Looking into a kernel: the list of kernels, the flight recorder, pages of tasks, figures, and the times of steps.
 
+use std::cell::RefCell;
 use std::collections::BTreeSet;
 use std::fmt::Write;
-use std::future::pending;
+use std::future::{pending, poll_fn};
 use std::panic::Location;
 use std::rc::Rc;
 use std::sync::mpsc;
+use std::task::{Poll, Waker};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -291,6 +293,63 @@ fn task_figures_add_up_steps() {
         assert_eq!(task_figures(&seen).unwrap().steps, 0);
         assert_eq!(task_figures(&seen).unwrap().busy, Duration::ZERO);
         assert_eq!(kernel_figures().longest_step, ms(5));
+    });
+}
+
+/// A task that hangs seems to hang as long after a look as before.
+#[test]
+fn a_look_does_not_count_as_a_step() {
+    let clock = ManualClock::new();
+    let (kernel, _) = recorded(Kernel::builder().clock(clock.clone()));
+    kernel.run(async {
+        let lock = Rc::new(Semaphore::new(1));
+        let held = lock.acquire().await.unwrap();
+        let waited = lock.clone();
+        let locks: Task<()> = spawn(async move {
+            let _permit = waited.acquire().await.unwrap();
+            pending().await
+        });
+        let waker = Rc::new(RefCell::new(None));
+        let kept = waker.clone();
+        let foreign: Task<()> = spawn(poll_fn(move |cx| {
+            *kept.borrow_mut() = Some(cx.waker().clone());
+            Poll::Pending
+        }));
+        let wake_foreign = || waker.borrow().as_ref().map(Waker::wake_by_ref).unwrap();
+        let figures = |task: &Task<()>| {
+            let figures = task_figures(task.task_ref()).unwrap();
+            (figures.steps, figures.since)
+        };
+        yield_now().await.unwrap();
+        for look in 1..10 {
+            clock.advance(ms(4));
+            for task in [&locks, &foreign] {
+                task.task_ref().inspect();
+                // Another client looks at the same time.
+                task.task_ref().inspect();
+            }
+            yield_now().await.unwrap();
+            assert_eq!(figures(&locks), (1, ms(4 * look)));
+            assert_eq!(figures(&foreign), (1, ms(4 * look)));
+        }
+        // The task goes on in the step of a look.
+        locks.task_ref().inspect();
+        drop(held);
+        yield_now().await.unwrap();
+        assert_eq!(figures(&locks), (2, ms(0)));
+        // The task was ready before the look.
+        clock.advance(ms(4));
+        wake_foreign();
+        foreign.task_ref().inspect();
+        yield_now().await.unwrap();
+        assert_eq!(figures(&foreign), (2, ms(0)));
+        // The steps after a look count.
+        foreign.task_ref().inspect();
+        yield_now().await.unwrap();
+        clock.advance(ms(4));
+        wake_foreign();
+        yield_now().await.unwrap();
+        assert_eq!(figures(&foreign), (3, ms(0)));
     });
 }
 

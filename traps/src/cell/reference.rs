@@ -174,13 +174,14 @@ impl TaskRef {
     /// Begins a step of an inspected task. Keeps the waits of this step, unless the inspection ends.
     pub(crate) fn begin_inspected_step(&self) {
         let before = self.cold().seen.take();
+        let is_look = self.cold().is_looked_at.take();
         let has_moved = before.as_ref().is_some_and(|seen| seen.has_moved);
         let steps_left =
             before.map_or(Some(INSPECTED_STEPS - 1), |seen| seen.steps_left.checked_sub(1));
         match steps_left {
             None => self.flags().clear(Flags::INSPECTED),
             Some(steps_left) => {
-                let seen = Seen { waits: Vec::new(), steps_left, has_moved };
+                let seen = Seen { waits: Vec::new(), steps_left, has_moved, is_look };
                 self.cold().seen.replace(Some(seen));
             }
         }
@@ -196,6 +197,9 @@ impl TaskRef {
     /// Makes the task keep the waits of its next steps.
     pub(crate) fn begin_inspection(&self) {
         self.cold().seen.take();
+        if !self.is_ready() {
+            self.cold().is_looked_at.set(true);
+        }
         self.flags().set(Flags::INSPECTED);
     }
 
@@ -243,6 +247,19 @@ impl TaskRef {
     pub fn has_moved(&self) -> bool {
         let stands = |cold: &Cold| cold.seen.borrow().as_ref().is_some_and(|seen| !seen.has_moved);
         !self.cold_if_any().is_some_and(stands)
+    }
+
+    /// Whether the last step was but a look: an [inspection](Self::inspect) had made the task ready, and no wait of the
+    /// task began or ended.
+    #[inline(always)]
+    pub fn was_looked_at(&self) -> bool {
+        self.flags().has(Flags::INSPECTED) && self.is_last_step_a_look()
+    }
+
+    #[inline(never)]
+    fn is_last_step_a_look(&self) -> bool {
+        let is_look = |seen: &Seen| seen.is_look && !seen.has_moved;
+        self.cold_if_any().is_some_and(|cold| cold.seen.borrow().as_ref().is_some_and(is_look))
     }
 
     /// Whether a clone of the task's waker exists, as a pending foreign future keeps one. Without, only the
