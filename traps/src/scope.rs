@@ -38,6 +38,8 @@ pub(crate) mod futures;
 pub(crate) struct Frame {
     /// The call that set the deadline; `None` for a shield.
     set_at: Option<&'static Location<'static>>,
+    /// Whether the body is dropped some time after the deadline. Known from the first poll on.
+    has_grace: Cell<bool>,
     kernel: Cell<KernelId>,
     /// The moment of the first poll; 0 before.
     opened: Cell<u64>,
@@ -68,6 +70,7 @@ impl Frame {
     fn new(set_at: Option<&'static Location<'static>>) -> Self {
         Self {
             set_at,
+            has_grace: Cell::new(false),
             kernel: Cell::new(KernelId::NONE),
             opened: Cell::new(0),
             parent: Cell::new(ptr::null()),
@@ -92,7 +95,11 @@ impl Frame {
     /// The scope as listings show it.
     pub(crate) fn seen(&self) -> SeenScope {
         match self.set_at {
-            Some(set_at) => SeenScope::Deadline { at: self.deadline.get(), set_at },
+            Some(set_at) => SeenScope::Deadline {
+                at: self.deadline.get(),
+                set_at,
+                has_grace: self.has_grace.get(),
+            },
             None => SeenScope::Shield,
         }
     }

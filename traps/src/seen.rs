@@ -104,6 +104,8 @@ pub enum SeenScope {
         at: Deadline,
         /// The place of the call that set the deadline.
         set_at: &'static Location<'static>,
+        /// Whether a grace after the deadline ends the scope, also behind a shield.
+        has_grace: bool,
     },
     /// A shield, which hides the deadlines of the scopes around it, and a cancel.
     Shield,
@@ -134,16 +136,21 @@ impl SeenWait {
     }
 
     /// Whether a moment ends the wait, if nothing else does: the wait is for a moment or for the next step, or a
-    /// deadline of a scope around the wait is to interrupt it.
+    /// deadline of a scope around the wait is to interrupt it, or the grace of such a scope is to drop it.
     pub fn ends_by_time(&self) -> bool {
         let is_timer = matches!(self.trap, TrapKind::Sleep | TrapKind::Elapse | TrapKind::Yield);
         let is_interruptible = self.trap != TrapKind::Elapse;
-        let mut visible = self.scopes.iter().take_while(|scope| **scope != SeenScope::Shield);
-        let is_finite = |scope: &SeenScope| match scope {
-            SeenScope::Deadline { at, .. } => !at.is_never(),
-            SeenScope::Shield => false,
+        let mut is_visible = is_interruptible;
+        let ends_wait = |scope: &SeenScope| match scope {
+            SeenScope::Deadline { at, has_grace, .. } => {
+                !at.is_never() && (is_visible || *has_grace)
+            }
+            SeenScope::Shield => {
+                is_visible = false;
+                false
+            }
         };
-        is_timer || is_interruptible && visible.any(is_finite)
+        is_timer || self.scopes.iter().any(ends_wait)
     }
 }
 

@@ -450,6 +450,33 @@ fn a_shield_hides_the_deadline_from_a_cycle() {
     assert_eq!(WaitGraph::new(&tasks).deadlocks().len(), 1);
 }
 
+/// The grace of the scope drops the shield with the wait.
+#[test]
+fn a_grace_behind_a_shield_makes_a_cycle_end() {
+    let kernel = kernel();
+    kernel.run(async {
+        let (a, b) = (Rc::new(Mutex::new(())), Rc::new(Mutex::new(())));
+        let in_time = lock_both(a.clone(), b.clone());
+        named("one", async move {
+            let dropped = timeout_after(ms(1000), shield(in_time)).grace(ms(500)).await;
+            assert!(dropped.is_err());
+        });
+        let other = spawn(lock_both(b, a));
+        sleep(ms(10)).await.unwrap();
+        for task in tasks_from(0, 100).tasks {
+            task.inspect();
+        }
+        for _ in 0..3 {
+            yield_now().await.unwrap();
+        }
+        let tasks: Vec<_> = tasks_from(0, 100).tasks;
+        let tasks: Vec<_> = tasks.iter().map(|task| GraphTask::of(task, |id| id.0)).collect();
+        let graph = WaitGraph::new(&tasks);
+        assert_eq!((graph.edges().len(), graph.stuck().len()), (2, 0), "{graph}");
+        other.await.unwrap();
+    });
+}
+
 /// A future is left behind in the queue of a lock. When the lock is released, that future gets it, and does not run.
 #[test]
 fn a_granted_lock_that_no_future_takes_is_found() {

@@ -312,6 +312,7 @@ fn poll_in<F: Future>(
     };
     if frame.opened.get() == 0 {
         frame.open(local, until);
+        frame.has_grace.set(grace.is_some());
     }
     let entered = Entered::new(local, frame);
     let is_own = task.owns(cx.waker());
