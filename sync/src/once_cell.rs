@@ -169,8 +169,8 @@ impl<T> Signals for OnceCell<T> {
     fn about(&self) -> About {
         let maker = self.maker.get();
         let by = if maker.is_none() { String::new() } else { format!(" by {}", maker.label()) };
+        // The maker is not the only owner: any task may call `set`.
         About::new(format!("once cell{}, which is being initialised{by}", self.name))
-            .owned_by(maker.id_here())
     }
 }
 
