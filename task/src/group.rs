@@ -149,7 +149,7 @@ impl<T: 'static> TaskGroup<T> {
 
     /// A handle that adds members from elsewhere, for example from inside a member.
     pub fn spawner(&self) -> Spawner<T> {
-        Spawner(self.members.clone())
+        Spawner::new(self.members.clone())
     }
 
     /// A group in which no more than `limit` members run at a time: spawning waits for room.

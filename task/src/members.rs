@@ -17,7 +17,7 @@
 //! A task may be over before it is in its slot: a kernel that is being shut down drops the future inside
 //! `spawn`. The slot notes that until the task arrives.
 
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
 use std::future::Future;
 use std::panic::Location;
@@ -38,6 +38,8 @@ pub(crate) struct Members<T> {
     list: RefCell<List<T>>,
     /// The queue in which the joiner waits for the next end.
     ends: WaitQueue,
+    /// The number of spawners that exist.
+    spawners: Cell<usize>,
     pub(crate) made_at: &'static Location<'static>,
 }
 
@@ -123,7 +125,21 @@ impl<T: 'static> Members<T> {
             state: State::Open,
             why: None,
         };
-        Rc::new(Self { list: RefCell::new(list), ends: WaitQueue::new(), made_at })
+        let (list, ends, spawners) = (RefCell::new(list), WaitQueue::new(), Cell::new(0));
+        Rc::new(Self { list, ends, spawners, made_at })
+    }
+
+    pub(crate) fn add_spawner(&self) {
+        self.spawners.set(self.spawners.get() + 1);
+    }
+
+    pub(crate) fn remove_spawner(&self) {
+        self.spawners.set(self.spawners.get() - 1);
+    }
+
+    /// Whether no further member can come while the joiner waits.
+    fn is_complete(&self) -> bool {
+        self.spawners.get() == 0 || !self.is_open()
     }
 
     #[track_caller]
@@ -283,7 +299,9 @@ impl<T: 'static> Trap for NextEnd<'_, T> {
     fn about(&self) -> Option<About> {
         let awaited = self.0.awaited();
         let text = format!("task group made at {}, {} running", self.0.made_at, awaited.len());
-        Some(About::new(text).owned_by(awaited))
+        let about = About::new(text);
+        // The end of a member that comes later would end the wait as well.
+        Some(if self.0.is_complete() { about.owned_by(awaited) } else { about })
     }
 }
 

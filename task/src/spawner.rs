@@ -83,9 +83,14 @@ impl fmt::Debug for Member {
 /// # Ok(()) }
 /// # pikake::sim::example(example()).unwrap();
 /// ```
-pub struct Spawner<T: 'static>(pub(crate) Rc<Members<T>>);
+pub struct Spawner<T: 'static>(Rc<Members<T>>);
 
 impl<T: 'static> Spawner<T> {
+    pub(crate) fn new(members: Rc<Members<T>>) -> Self {
+        members.add_spawner();
+        Self(members)
+    }
+
     /// Starts a task as a member of the group.
     ///
     /// # Errors
@@ -116,7 +121,13 @@ impl<T: 'static> Spawner<T> {
 
 impl<T> Clone for Spawner<T> {
     fn clone(&self) -> Self {
-        Self(self.0.clone())
+        Self::new(self.0.clone())
+    }
+}
+
+impl<T> Drop for Spawner<T> {
+    fn drop(&mut self) {
+        self.0.remove_spawner();
     }
 }
 

@@ -450,6 +450,45 @@ fn a_shield_hides_the_deadline_from_a_cycle() {
     assert_eq!(WaitGraph::new(&tasks).deadlocks().len(), 1);
 }
 
+/// The owner of a spawner may add a member, whose end ends the wait for the group.
+#[test]
+fn a_group_with_a_spawner_may_go_on() {
+    let kernel = kernel();
+    kernel.run(async {
+        let lock = Rc::new(Mutex::new(()));
+        let spawner = Rc::new(Cell::new(None));
+        let shared = spawner.clone();
+        let owner = spawn(async move {
+            let mut group = TaskGroup::new();
+            let held = lock.lock().await.unwrap();
+            let locks = lock.clone();
+            group.spawn(async move { drop(locks.lock().await) });
+            shared.set(Some(group.spawner()));
+            group.next_done().await.unwrap();
+            drop(held);
+        });
+        let stuck = async || {
+            yield_now().await.unwrap();
+            let tasks = tasks_from(0, 100).tasks;
+            tasks.iter().for_each(TaskRef::inspect);
+            for _ in 0..3 {
+                yield_now().await.unwrap();
+            }
+            let tasks: Vec<_> = tasks.iter().map(|task| GraphTask::of(task, |id| id.0)).collect();
+            WaitGraph::new(&tasks).stuck().len()
+        };
+        assert_eq!(stuck().await, 0);
+        let spawns = spawner.take().unwrap();
+        let other = spawns.clone();
+        drop(spawns);
+        assert_eq!(stuck().await, 0);
+        drop(other);
+        assert_eq!(stuck().await, 2);
+        owner.abort();
+        owner.await.unwrap_err();
+    });
+}
+
 /// The grace of the scope drops the shield with the wait.
 #[test]
 fn a_grace_behind_a_shield_makes_a_cycle_end() {
