@@ -193,7 +193,10 @@ impl Ring {
     /// The last events, at most `limit`, the oldest first. From any thread.
     pub(crate) fn read(&self, limit: usize) -> Vec<Event> {
         let head = self.head.load(Ordering::Acquire);
-        self.read_from(head.saturating_sub(limit as u64)).events
+        let mut events = self.read_from(head.saturating_sub(limit as u64)).events;
+        // The kernel may have written further events since the load of the head.
+        events.drain(..events.len().saturating_sub(limit));
+        events
     }
 
     /// The events from a number on. From any thread.
