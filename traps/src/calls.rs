@@ -333,7 +333,7 @@ pub fn foreign_wait_at<F: Future>(
     kind: TrapKind,
     place: &'static Location<'static>,
 ) -> FutureWait<F> {
-    let trap = ForeignTrap { kind, type_name: Some(type_name::<F>), thing: None };
+    let trap = ForeignTrap { kind, about: Some(about_future::<F>), thing: None };
     FutureWait { future, trap: kernel_trap_at(trap, place) }
 }
 
@@ -344,7 +344,7 @@ pub(crate) fn foreign_wait_for<F: Future>(
     thing: Thing,
     place: &'static Location<'static>,
 ) -> FutureWait<F> {
-    let trap = ForeignTrap { kind, type_name: None, thing: Some(Box::new(thing)) };
+    let trap = ForeignTrap { kind, about: None, thing: Some(Box::new(thing)) };
     FutureWait { future, trap: kernel_trap_at(trap, place) }
 }
 
@@ -361,7 +361,7 @@ pub async fn shown_at<F: Future>(future: F, place: &'static Location<'static>) -
                 if task.owns(cx.waker()) && task.last_wait().is_none() {
                     task.set_wait(TrapKind::FutureWait, place);
                     if task.flags().has(Flags::INSPECTED) {
-                        let about = about_future(type_name::<F>());
+                        let about = about_future::<F>();
                         local.note_seen(task, None, (TrapKind::FutureWait, place), Some(about));
                     }
                 }
@@ -779,16 +779,14 @@ impl Trap for TakeTrap<'_> {
 #[derive(Debug)]
 pub struct ForeignTrap {
     kind: TrapKind,
-    /// The name of the future's type.
-    type_name: Option<fn() -> &'static str>,
+    /// Makes the description of a thing that each wait of this type is for.
+    about: Option<fn() -> About>,
     /// Boxed, so that most waits are small and have nothing to drop.
     thing: Option<Box<Thing>>,
 }
 
 /// What a foreign wait is for.
 pub(crate) enum Thing {
-    /// The thing with this description.
-    Named(&'static str),
     /// The answer of a task of this kernel.
     Kernel(KernelId),
     /// The addresses of this host.
@@ -800,7 +798,6 @@ pub(crate) enum Thing {
 impl fmt::Debug for Thing {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
-            Self::Named(name) => name,
             Self::Kernel(_) => "kernel",
             Self::Host(_) => "host",
             Self::Closure(..) => "closure",
@@ -811,8 +808,8 @@ impl fmt::Debug for Thing {
 /// The greatest length of a type's name in a listing.
 const TYPE_NAME_LENGTH: usize = 160;
 
-fn about_future(type_name: &str) -> About {
-    About::new(format!("future `{}`", shortened(type_name)))
+fn about_future<F>() -> About {
+    About::new(format!("future `{}`", shortened(type_name::<F>())))
 }
 
 /// The beginning of a type's name.
@@ -827,12 +824,12 @@ impl ForeignTrap {
     /// A wait whose waker is called by code outside of the kernel. Later polls answer only with an
     /// interruption.
     pub fn new(kind: TrapKind) -> Self {
-        Self { kind, type_name: None, thing: None }
+        Self { kind, about: None, thing: None }
     }
 
-    /// Sets the description of the thing that the wait is for, for listings.
-    pub fn named(self, thing: &'static str) -> Self {
-        Self { thing: Some(Box::new(Thing::Named(thing))), ..self }
+    /// Sets a function that describes the thing that the wait is for, for listings. Only inspections call it.
+    pub fn described_by(self, about: fn() -> About) -> Self {
+        Self { about: Some(about), ..self }
     }
 }
 
@@ -850,10 +847,9 @@ impl Trap for ForeignTrap {
 
     fn about(&self) -> Option<About> {
         let Some(thing) = &self.thing else {
-            return self.type_name.map(|type_name| about_future(type_name()));
+            return self.about.map(|about| about());
         };
         Some(About::new(match &**thing {
-            Thing::Named(name) => (*name).to_owned(),
             Thing::Kernel(kernel) => format!("the result of a call to kernel {kernel}"),
             Thing::Host(host) => format!("addresses of `{host}`"),
             Thing::Closure(name, work) => {
