@@ -39,6 +39,7 @@
 //! ```
 
 use std::panic::Location;
+use std::process;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::thread::{self, Thread};
@@ -67,10 +68,16 @@ fn list() -> MutexGuard<'static, Vec<KernelView>> {
     KERNELS.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// The kernels of the process that have not ended, the oldest first.
+/// The kernels of the process that have not ended, the oldest first. A process that was forked does not list the
+/// kernels of its parent.
 pub fn kernels() -> Vec<KernelView> {
+    kernels_of(process::id())
+}
+
+/// The kernels that a process has built and that have not ended.
+fn kernels_of(process: u32) -> Vec<KernelView> {
     let mut kernels = list().clone();
-    kernels.retain(|kernel| !kernel.handle().is_closed());
+    kernels.retain(|kernel| kernel.0.process == process && !kernel.handle().is_closed());
     kernels
 }
 
@@ -100,6 +107,9 @@ struct Seen {
     handle: KernelHandle,
     thread: Thread,
     tid: Option<u32>,
+    /// The number of the process that has built the kernel. A forked process has a copy of the list, and none of
+    /// the threads.
+    process: u32,
     pulse: Arc<Pulse>,
     ring: OnceLock<Arc<Ring>>,
 }
@@ -231,7 +241,8 @@ impl Listed {
     /// Lists a kernel of this thread.
     pub(crate) fn add(handle: KernelHandle, pulse: Arc<Pulse>) -> Self {
         let (thread, tid) = (thread::current(), system_tid());
-        let view = KernelView(Arc::new(Seen { handle, thread, tid, pulse, ring: OnceLock::new() }));
+        let (process, ring) = (process::id(), OnceLock::new());
+        let view = KernelView(Arc::new(Seen { handle, thread, tid, process, pulse, ring }));
         list().push(view.clone());
         Self(view)
     }
@@ -257,4 +268,21 @@ fn system_tid() -> Option<u32> {
 #[cfg(not(target_os = "linux"))]
 fn system_tid() -> Option<u32> {
     None
+}
+
+#[cfg(all(test, not(pikake_shuttle)))]
+mod tests {
+    use std::process;
+
+    use crate::Kernel;
+    use crate::inspect::kernels_of;
+
+    #[test]
+    fn kernels_of_another_process_are_not_listed() {
+        let kernel = Kernel::builder().build().unwrap();
+        let is_listed =
+            |process| kernels_of(process).iter().any(|view| view.id() == kernel.handle().id());
+        assert!(is_listed(process::id()));
+        assert!(!is_listed(process::id() + 1));
+    }
 }
