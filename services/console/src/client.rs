@@ -45,6 +45,7 @@ pub const TIMEOUT: Duration = Duration::from_secs(10);
 #[derive(Debug)]
 pub struct Client {
     stream: UnixStream,
+    path: PathBuf,
     process: Process,
     timeout: Duration,
     /// Parts of the last answer are still to be read.
@@ -67,12 +68,17 @@ impl Client {
         if me != owner && me != 0 {
             return Err(ClientError::NotYours { pid, owner });
         }
+        let mut trouble = None;
         for folder in place::folders_of(owner) {
             let path = folder.join(place::name_of(pid));
             match place::check(&folder, owner).and_then(|()| fs::symlink_metadata(&path)) {
                 Ok(_) => {}
                 Err(error) if error.kind() == io::ErrorKind::NotFound => continue,
-                Err(error) => return Err(ClientError::Io(path, error)),
+                // The process could not use the folder either, unless the folder has changed since.
+                Err(error) => {
+                    trouble = trouble.or(Some(ClientError::Io(path, error)));
+                    continue;
+                }
             }
             return match Self::connect_to(&path, timeout) {
                 // The socket of an earlier process with this number.
@@ -84,7 +90,7 @@ impl Client {
                 connected => connected,
             };
         }
-        Err(ClientError::NoConsole(pid))
+        Err(trouble.unwrap_or(ClientError::NoConsole(pid)))
     }
 
     /// Connects to the console whose socket is at a path.
@@ -104,7 +110,7 @@ impl Client {
             return Err(ClientError::Version { theirs });
         }
         let process = serde_json::from_value(greeting).map_err(|error| failed(error.into()))?;
-        Ok(Self { stream, process, timeout, is_answering: false })
+        Ok(Self { stream, path: path.to_owned(), process, timeout, is_answering: false })
     }
 
     /// The process, as it has introduced itself.
@@ -151,7 +157,7 @@ impl Client {
             Ok(Some(part)) => part,
             Ok(None) => {
                 self.is_answering = false;
-                return Err(ClientError::Closed(self.path()));
+                return Err(ClientError::Closed(self.path.clone()));
             }
             Err(error) => {
                 self.is_answering = false;
@@ -164,14 +170,8 @@ impl Client {
         Ok(part)
     }
 
-    fn path(&self) -> PathBuf {
-        let address = self.stream.peer_addr();
-        let path = address.ok().and_then(|address| address.as_pathname().map(Path::to_owned));
-        path.unwrap_or_default()
-    }
-
     fn failed(&self, error: io::Error) -> ClientError {
-        ClientError::of(error, &self.path(), self.timeout)
+        ClientError::of(error, &self.path, self.timeout)
     }
 }
 

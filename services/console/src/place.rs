@@ -28,7 +28,7 @@ pub const VARIABLE: &str = "PIKAKE_CONSOLE";
 /// The end of a socket's name.
 const SOCKET: &str = "sock";
 
-/// The end of a socket's name before it is listened on.
+/// The end of a socket's name before it is listened on: `.PID.new`.
 pub(crate) const NEW: &str = "new";
 
 /// The mode of a folder: only its user enters it.
@@ -130,9 +130,15 @@ fn list(folder: &Path, user: u32, found: &mut Vec<Listening>) -> io::Result<()> 
 
 /// The process that a socket belongs to, by its name.
 fn pid_of(path: &Path) -> Option<u32> {
-    let end = path.extension()?;
-    let is_socket = end == SOCKET || end == NEW;
-    is_socket.then(|| path.file_stem()?.to_str()?.parse().ok()).flatten()
+    let (end, stem) = (path.extension()?, path.file_stem()?.to_str()?);
+    let number = if end == SOCKET {
+        stem
+    } else if end == NEW {
+        stem.strip_prefix('.')?
+    } else {
+        return None;
+    };
+    number.parse().ok()
 }
 
 /// The name of a process' socket in a folder.
@@ -146,13 +152,12 @@ pub(crate) fn exists(pid: u32) -> bool {
     pid.is_some_and(|pid| test_kill_process(pid) != Err(Errno::SRCH))
 }
 
-/// Whether a process listens there. It has no more of it than a connection that ends at once.
+/// Whether a process listens there. It has no more of it than a connection that ends at once. `true` also where it
+/// cannot be told, as without a descriptor for the attempt.
 pub(crate) fn is_listened_on(path: &Path) -> bool {
-    match try_connect(path, SocketFlags::NONBLOCK) {
-        Ok(_) => true,
-        // The backlog is full.
-        Err(error) => error.kind() == io::ErrorKind::WouldBlock,
-    }
+    let stale = [io::ErrorKind::ConnectionRefused, io::ErrorKind::NotFound];
+    try_connect(path, SocketFlags::NONBLOCK)
+        .map_or_else(|error| !stale.contains(&error.kind()), |_| true)
 }
 
 /// A connection to a socket.

@@ -6,6 +6,7 @@ use std::os::unix::fs::{DirBuilderExt, FileTypeExt, MetadataExt, PermissionsExt}
 use std::os::unix::net::UnixListener;
 use std::path::{Path, PathBuf};
 use std::process;
+use std::sync::{Mutex, PoisonError};
 
 use rustix::process::geteuid;
 
@@ -77,10 +78,12 @@ pub(crate) fn listen(path: Option<&Path>) -> io::Result<(UnixListener, SocketFil
         Some(path) => std::path::absolute(path)?,
         None => make_folder()?.join(name_of(pid)),
     };
+    // The consoles of one process share the name before the listening.
+    static BINDING: Mutex<()> = Mutex::new(());
+    let _alone = BINDING.lock().unwrap_or_else(PoisonError::into_inner);
     check_vacant(&path)?;
-    let new = path.with_extension(NEW);
-    // It may be left of a process with the same number that was killed.
-    let _ = fs::remove_file(&new);
+    let new = path.with_file_name(format!(".{pid}.{NEW}"));
+    remove_left(&new)?;
     let listener = UnixListener::bind(&new).map_err(|error| at(error, "listen at", &new))?;
     let file = fs::set_permissions(&new, Permissions::from_mode(SOCKET_MODE))
         .and_then(|()| fs::rename(&new, &path))
@@ -91,6 +94,21 @@ pub(crate) fn listen(path: Option<&Path>) -> io::Result<(UnixListener, SocketFil
             let _ = fs::remove_file(&new);
             Err(at(error, "listen at", &path))
         }
+    }
+}
+
+/// Removes the socket of this user that a killed process with the same number has left.
+///
+/// # Errors
+///
+/// There is something else at the path; or that of the system, with the path.
+fn remove_left(path: &Path) -> io::Result<()> {
+    check_vacant(path)?;
+    match fs::symlink_metadata(path) {
+        Ok(file) if file.uid() == geteuid().as_raw() => {
+            fs::remove_file(path).map_err(|error| at(error, "remove", path))
+        }
+        _ => Ok(()),
     }
 }
 

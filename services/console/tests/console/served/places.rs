@@ -59,6 +59,9 @@ fn unsafe_folders_are_not_used() {
         let found = place::processes().unwrap();
         assert!(found.iter().any(|found| found.pid == std::process::id()), "{found:?}");
         assert!(found.iter().all(|found| !found.path.starts_with(&runtime)), "{found:?}");
+        // A client leaves the folder out, too.
+        let client = Client::connect(std::process::id(), PATIENCE).unwrap();
+        assert_eq!(client.process().pid, std::process::id());
         return println!("it was checked");
     }
     let folder = tempfile::tempdir().unwrap();
@@ -118,7 +121,7 @@ fn listings_remove_stale_sockets_alone() {
         let console = Console::start().unwrap();
         // No process has this number: it is above the largest that Linux gives.
         let stale = folder.join("2000000000.sock");
-        let new = folder.join("2000000001.new");
+        let new = folder.join(".2000000001.new");
         let listened = folder.join("2000000002.sock");
         drop(UnixListener::bind(&stale).unwrap());
         drop(UnixListener::bind(&new).unwrap());
@@ -214,6 +217,23 @@ fn clients_say_why_they_cannot_connect() {
             Client::connect_to(&path, PATIENCE).unwrap_err()
         })
     };
+    let process = serde_json::json!({
+        "pid": 1, "program": "none", "pikake": "0", "protocol": 1, "age": 0
+    });
+    // The path is that which the client was given, and not the name before the listening.
+    let bound = folder.path().join("bound");
+    let listener_of_bound = UnixListener::bind(&bound).unwrap();
+    let renamed = folder.path().join("renamed");
+    fs::rename(&bound, &renamed).unwrap();
+    let error = std::thread::scope(|scope| {
+        scope.spawn(|| {
+            let (mut stream, _) = listener_of_bound.accept().unwrap();
+            pikake::console::protocol::write_frame(&mut stream, &process).unwrap();
+        });
+        let mut client = Client::connect_to(&renamed, PATIENCE).unwrap();
+        client.ask(&pikake::console::protocol::Request::Kernels).unwrap_err()
+    });
+    assert!(error.to_string().ends_with("/renamed"), "{error}");
     let other = serde_json::json!({ "protocol": 999 });
     let frame = pikake::console::protocol::frame(&other).unwrap();
     let error = serve(frame);
@@ -233,6 +253,24 @@ fn a_second_console_and_other_files_are_left() {
         let error = Console::builder().path(&file).start().unwrap_err();
         assert!(error.to_string().contains("is a file, and no socket"), "{error}");
         assert_eq!(fs::read_to_string(&file).unwrap(), "mine");
+        // No file beside the socket is touched, and no socket that is in use.
+        let names = [String::from("app.new"), format!("{}.new", std::process::id())];
+        names.iter().for_each(|name| fs::write(folder.join(name), "mine").unwrap());
+        drop(Console::builder().path(folder.join("app.sock")).start().unwrap());
+        assert!(names.iter().all(|name| fs::read_to_string(folder.join(name)).unwrap() == "mine"));
+        let new = folder.join(format!(".{}.new", std::process::id()));
+        fs::write(&new, "mine").unwrap();
+        let error = Console::builder().path(folder.join("app.sock")).start().unwrap_err();
+        assert!(error.to_string().contains("is a file, and no socket"), "{error}");
+        assert_eq!(fs::read_to_string(&new).unwrap(), "mine");
+        fs::remove_file(&new).unwrap();
+        let listener = UnixListener::bind(&new).unwrap();
+        let error = Console::builder().path(folder.join("app.sock")).start().unwrap_err();
+        assert!(error.to_string().contains("is the socket of another console"), "{error}");
+        // What a killed process with the same number has left gives way.
+        drop(listener);
+        drop(Console::builder().path(folder.join("app.sock")).start().unwrap());
+        assert!(!new.exists());
         // A stale socket at a path gives way.
         let path = folder.join("stale.sock");
         drop(UnixListener::bind(&path).unwrap());
