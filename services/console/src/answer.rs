@@ -48,8 +48,13 @@ impl Answer {
             match part {
                 Part::Kernel(kernel) => answer.kernels.push(kernel),
                 Part::Tasks(tasks) => answer.tasks.extend(tasks),
+                // A part that does not fit into a frame comes in several.
                 Part::Graph(graph) => match &mut answer.graph {
-                    Some(before) => before.edges.extend(graph.edges),
+                    Some(before) => {
+                        before.edges.extend(graph.edges);
+                        before.deadlocks.extend(graph.deadlocks);
+                        before.unpolled.extend(graph.unpolled);
+                    }
                     none => *none = Some(graph),
                 },
                 Part::Process(process) => answer.process = Some(process),
@@ -59,7 +64,6 @@ impl Answer {
                 Part::Names(names) => answer.names.extend(names),
                 Part::Lost(kernel, count) => answer.lost.push((kernel, count)),
                 Part::Profile(rows) => answer.profile.extend(rows),
-                // A part that does not fit into a frame comes in several.
                 Part::Samples(samples) => match &mut answer.samples {
                     Some(before) => before.stacks.extend(samples.stacks),
                     none => *none = Some(samples),

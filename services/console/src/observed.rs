@@ -49,6 +49,24 @@ const READINGS: usize = 10;
 /// The largest number of waits of one task that are told.
 const WAITS_OF_TASK: usize = 1_000;
 
+/// The largest number of owners of one wait that are told, and of scopes around it.
+pub(crate) const OWNERS_OF_WAIT: usize = 1_000;
+
+/// The bytes of a text of the program that are told: its name, the thing that a task waits for, a reason.
+pub(crate) const TEXT_BYTES: usize = 4_096;
+
+/// A text of the program for a client.
+pub(crate) fn shown(text: &str) -> String {
+    if text.len() <= TEXT_BYTES {
+        return text.to_owned();
+    }
+    let mut end = TEXT_BYTES;
+    while !text.is_char_boundary(end) {
+        end -= 1;
+    }
+    format!("{}…", &text[..end])
+}
+
 /// The kernel did not answer in time, or it has ended.
 #[derive(Debug)]
 pub(crate) struct Silent;
@@ -132,7 +150,7 @@ impl SeenTask {
         let figures = self.figures.unwrap_or_default();
         model::Task {
             id: key(self.id),
-            name: self.name.to_string(),
+            name: shown(&self.name),
             parent: self.parent.map(key),
             state: self.state,
             since: self.figures.map(|figures| nanoseconds(figures.since)),
@@ -140,9 +158,9 @@ impl SeenTask {
             busy: nanoseconds(figures.busy),
             longest: nanoseconds(figures.longest),
             spawned_at: self.spawned_at.to_string(),
-            future: self.future.0.to_owned(),
+            future: shown(self.future.0),
             bytes: self.future.1 as u64,
-            cancelled: self.cancelled.as_deref().map(str::to_owned),
+            cancelled: self.cancelled.as_deref().map(shown),
             waits: self.waits_to_model(kernel),
         }
     }
@@ -162,10 +180,19 @@ impl SeenTask {
     }
 }
 
+/// The words after the number of waits that are not told.
+const FURTHER: &str = " further waits";
+
 /// An entry that stands for waits which are too many for a client.
 pub(crate) fn further_waits(count: usize) -> Wait {
-    let about = Some(format!("{count} further waits"));
+    let about = Some(format!("{count}{FURTHER}"));
     Wait { trap: "more".into(), place: String::new(), about, owners: vec![], scopes: vec![] }
+}
+
+/// The number of waits that an entry stands for.
+pub(crate) fn count_of_waits(wait: &Wait) -> usize {
+    let about = wait.about.as_deref().filter(|_| wait.place.is_empty());
+    about.and_then(|about| about.strip_suffix(FURTHER)?.parse().ok()).unwrap_or(1)
 }
 
 fn wait_to_model(wait: &SeenWait, kernel: u32, at: (Ticks, Rate)) -> Wait {
@@ -173,9 +200,18 @@ fn wait_to_model(wait: &SeenWait, kernel: u32, at: (Ticks, Rate)) -> Wait {
     Wait {
         trap: wait.trap.name().to_owned(),
         place: wait.place.to_string(),
-        about: wait.about.as_ref().map(|about| about.text().to_owned()),
-        owners: owners.iter().map(|owner| TaskKey { kernel, task: owner.0 }).collect(),
-        scopes: wait.scopes.iter().map(|scope| scope_to_model(scope, at)).collect(),
+        about: wait.about.as_ref().map(|about| shown(about.text())),
+        owners: owners
+            .iter()
+            .take(OWNERS_OF_WAIT)
+            .map(|owner| TaskKey { kernel, task: owner.0 })
+            .collect(),
+        scopes: wait
+            .scopes
+            .iter()
+            .take(OWNERS_OF_WAIT)
+            .map(|scope| scope_to_model(scope, at))
+            .collect(),
     }
 }
 

@@ -8,7 +8,7 @@ use std::rc::Rc;
 use std::time::{Duration, Instant};
 
 use pikake_kernel::inspect::{KernelView, kernel_figures};
-use pikake_kernel::wait_graph::{GraphTask, WaitGraph};
+use pikake_kernel::wait_graph::{self, GraphTask, GraphWait, WaitGraph};
 use pikake_traps::{Interrupted, Replied, TaskId, sleep};
 
 use super::Server;
@@ -18,8 +18,8 @@ use super::trace::trace;
 use crate::answer::Answer;
 use crate::model::{self, Edge, Graph, KernelStats, State, Step, Task, TaskKey};
 use crate::observed::{
-    self, ANSWER_WITHIN, INSPECTED_PAGE, Look, SeenTask, Silent, ask, find, list, list_with_waits,
-    look_at, look_at_all, nanoseconds,
+    self, ANSWER_WITHIN, INSPECTED_PAGE, Look, OWNERS_OF_WAIT, SeenTask, Silent, TEXT_BYTES, ask,
+    find, list, list_with_waits, look_at, look_at_all, nanoseconds, shown as text_of,
 };
 use crate::protocol::{Part, Request};
 use crate::text;
@@ -64,7 +64,7 @@ pub(super) fn failed(error: impl fmt::Display) -> Trouble {
 
 /// Takes the parts of an answer.
 pub(super) trait Sink {
-    async fn part(&self, part: Part) -> io::Result<()>;
+    async fn part(&self, part: Part) -> Result<(), Trouble>;
 }
 
 /// Answers a request, but for the part that says that the answer is complete.
@@ -204,12 +204,23 @@ async fn look_again_at_stuck_tasks(server: &Server, all: &mut [GraphTask<TaskKey
 
 fn graph_of(tasks: &[GraphTask<TaskKey>]) -> Graph {
     let graph = WaitGraph::new(tasks);
-    let edges = graph.edges().iter().map(|edge| Edge {
+    // A wait for any of a million tasks has a million edges.
+    let mut last = None;
+    let is_told = |edge: &&wait_graph::Edge<'_, TaskKey>| {
+        let wait: *const GraphWait<TaskKey> = edge.wait;
+        let count = match last {
+            Some((same, count)) if same == wait => count + 1,
+            _ => 1,
+        };
+        last = Some((wait, count));
+        count <= OWNERS_OF_WAIT
+    };
+    let edges = graph.edges().iter().filter(is_told).map(|edge| Edge {
         from: edge.from.key,
         to: *edge.to,
         trap: edge.wait.trap.clone(),
         place: edge.wait.place.clone(),
-        about: edge.wait.about.clone(),
+        about: edge.wait.about.as_deref().map(text_of),
     });
     let unpolled: BTreeSet<TaskKey> = graph.unpolled().iter().map(|wait| *wait.task).collect();
     Graph {
@@ -257,7 +268,7 @@ async fn tasks(server: &Server, mut detail: Detail<'_>, to: &impl Sink) -> Resul
     Ok(())
 }
 
-async fn send_tasks(kernel: u32, tasks: &[SeenTask], to: &impl Sink) -> io::Result<()> {
+async fn send_tasks(kernel: u32, tasks: &[SeenTask], to: &impl Sink) -> Result<(), Trouble> {
     for tasks in tasks.chunks(TASKS_IN_FRAME) {
         let tasks = tasks.iter().map(|task| task.to_model(kernel)).collect();
         to.part(Part::Tasks(tasks)).await?;
@@ -369,6 +380,9 @@ async fn end(
     cancel: Option<&String>,
     to: &impl Sink,
 ) -> Result<(), Trouble> {
+    if cancel.is_some_and(|reason| reason.len() > TEXT_BYTES) {
+        return refused(format!("the reason is too long: it may have {TEXT_BYTES} bytes"));
+    }
     let kernel = kernel_of(server, task)?;
     let silent = |Silent| Trouble::Failed(no_answer(&show(server, &kernel, false)));
     let Some(mut found) = find(&kernel, TaskId(task.task)).await.map_err(silent)? else {
@@ -476,7 +490,7 @@ fn kernel_stats(kernel: u32, figures: pikake_kernel::inspect::KernelFigures) -> 
 struct Collected(RefCell<Vec<Part>>);
 
 impl Sink for Collected {
-    async fn part(&self, part: Part) -> io::Result<()> {
+    async fn part(&self, part: Part) -> Result<(), Trouble> {
         self.0.borrow_mut().push(part);
         Ok(())
     }

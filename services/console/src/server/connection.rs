@@ -1,7 +1,7 @@
 //! The connection of one client: frames in, frames out, and how long each may take.
 
 use std::cell::RefCell;
-use std::future::{Future, pending, poll_fn};
+use std::future::{Future, poll_fn};
 use std::io;
 use std::pin::pin;
 use std::rc::Rc;
@@ -10,13 +10,13 @@ use std::time::Duration;
 
 use pikake_kernel::inspect::{KernelView, time_steps};
 use pikake_net::UnixStream;
-use pikake_traps::{future_wait, timeout_after};
+use pikake_traps::timeout_after;
 use serde::Serialize;
 
 use super::Server;
 use super::answers::{Sink, Trouble, answer};
 use crate::model::{Graph, Samples};
-use crate::observed::further_waits;
+use crate::observed::{count_of_waits, further_waits};
 use crate::protocol::{FRAME_LIMIT, Part, Request, frame, text_length};
 
 /// The time in which a client takes a frame, and in which the rest of a frame follows its begin.
@@ -25,7 +25,8 @@ const FRAME_WITHIN: Duration = Duration::from_secs(10);
 /// The number of bytes that one read takes.
 const READ_BYTES: usize = 4_096;
 
-/// The bytes of later requests that are kept during a request.
+/// The bytes of later requests that are kept during a request. A client that sends more loses its connection: who does
+/// not read does not see that the client has gone.
 const EARLY_BYTES: usize = 16_384;
 
 /// The bytes of a text in a refusal.
@@ -152,14 +153,13 @@ impl Connection {
         .await
     }
 
-    /// Waits until the client goes. Keeps the begin of its next request.
+    /// Waits until the client goes, or sends more than it may meanwhile. Keeps the begin of its next request.
     async fn gone(&self) {
         while self.incoming.borrow().len() < EARLY_BYTES {
             if !matches!(self.read_more().await, Ok(1..)) {
                 return;
             }
         }
-        let _ = future_wait(pending::<()>()).await;
     }
 
     async fn send(&self, value: &impl Serialize) -> io::Result<()> {
@@ -173,13 +173,16 @@ impl Connection {
 }
 
 impl Sink for Connection {
-    async fn part(&self, part: Part) -> io::Result<()> {
+    async fn part(&self, part: Part) -> Result<(), Trouble> {
         let mut parts = vec![part];
         while let Some(part) = parts.pop() {
             match frame(&part) {
                 Ok(bytes) => self.write(&bytes).await?,
                 Err(_) => {
-                    let (first, rest) = halves(part);
+                    // The refusal ends the answer, and is no part among others.
+                    let too_long =
+                        || format!("a part of the answer has more than {FRAME_LIMIT} bytes");
+                    let (first, rest) = halves(part).ok_or_else(|| Trouble::Failed(too_long()))?;
                     parts.extend(rest);
                     parts.push(first);
                 }
@@ -199,46 +202,48 @@ fn failed(mut why: String) -> Part {
     Part::Failed(why)
 }
 
-/// Divides a part that does not fit into a frame.
-fn halves(part: Part) -> (Part, Option<Part>) {
+/// Divides a part that does not fit into a frame. `None`: it is indivisible.
+fn halves(part: Part) -> Option<(Part, Option<Part>)> {
     fn half<T>(list: &mut Vec<T>) -> Vec<T> {
         list.split_off(list.len().div_ceil(2))
     }
 
+    /// The second half of a list that has two.
+    fn second<T>(mut list: Vec<T>, part: impl Fn(Vec<T>) -> Part) -> Option<(Part, Option<Part>)> {
+        let rest = half(&mut list);
+        (!rest.is_empty()).then(|| (part(list), Some(part(rest))))
+    }
+
     match part {
-        Part::Tasks(mut tasks) if tasks.len() > 1 => {
-            let rest = half(&mut tasks);
-            (Part::Tasks(tasks), Some(Part::Tasks(rest)))
-        }
-        Part::Tasks(mut tasks) if tasks.first().is_some_and(|task| task.waits.len() > 1) => {
+        Part::Tasks(mut tasks) if tasks.len() == 1 && tasks[0].waits.len() > 1 => {
             let waits = &mut tasks[0].waits;
-            let left_out = half(waits).len();
-            waits.pop();
-            waits.push(further_waits(left_out + 1));
-            (Part::Tasks(tasks), None)
+            let mut left_out = half(waits);
+            left_out.extend(waits.pop());
+            waits.push(further_waits(left_out.iter().map(count_of_waits).sum()));
+            Some((Part::Tasks(tasks), None))
         }
-        Part::Graph(mut graph) if graph.edges.len() > 1 => {
-            let edges = half(&mut graph.edges);
-            (Part::Graph(graph), Some(Part::Graph(Graph { edges, ..Graph::default() })))
+        Part::Tasks(tasks) => second(tasks, Part::Tasks),
+        Part::Graph(mut graph) => {
+            let mut rest = Graph::default();
+            // A cycle of any number of tasks stays whole: half of it is no deadlock.
+            if graph.edges.len() > 1 {
+                rest.edges = half(&mut graph.edges);
+            } else if graph.unpolled.len() > 1 {
+                rest.unpolled = half(&mut graph.unpolled);
+            } else if graph.deadlocks.len() > 1 {
+                rest.deadlocks = half(&mut graph.deadlocks);
+            } else {
+                return None;
+            }
+            Some((Part::Graph(graph), Some(Part::Graph(rest))))
         }
-        Part::Events(mut events) if events.len() > 1 => {
-            let rest = half(&mut events);
-            (Part::Events(events), Some(Part::Events(rest)))
-        }
-        Part::Names(mut names) if names.len() > 1 => {
-            let rest = half(&mut names);
-            (Part::Names(names), Some(Part::Names(rest)))
-        }
-        Part::Profile(mut rows) if rows.len() > 1 => {
-            let rest = half(&mut rows);
-            (Part::Profile(rows), Some(Part::Profile(rest)))
-        }
-        Part::Samples(mut samples) if samples.stacks.len() > 1 => {
-            let stacks = half(&mut samples.stacks);
-            let rest = Samples { stacks, none: None, frequency: samples.frequency };
-            (Part::Samples(samples), Some(Part::Samples(rest)))
-        }
-        _ => (failed(format!("a part of the answer has more than {FRAME_LIMIT} bytes")), None),
+        Part::Events(events) => second(events, Part::Events),
+        Part::Names(names) => second(names, Part::Names),
+        Part::Profile(rows) => second(rows, Part::Profile),
+        Part::Samples(Samples { frequency, stacks, none }) => second(stacks, |stacks| {
+            Part::Samples(Samples { frequency, stacks, none: none.clone() })
+        }),
+        _ => None,
     }
 }
 
@@ -262,5 +267,61 @@ fn set(kernels: &[KernelView], is_wanted: bool) {
     for kernel in kernels {
         // A kernel that has ended times nothing.
         let _ = kernel.handle().call_there(Box::new(move || time_steps(is_wanted)));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::answer::Answer;
+    use crate::model::{Edge, TaskKey};
+
+    /// The parts of a part, as long as it can be divided to this number of bytes.
+    fn divided(part: Part, limit: usize) -> Vec<Part> {
+        let (mut parts, mut small) = (vec![part], Vec::new());
+        while let Some(part) = parts.pop() {
+            if frame(&part).unwrap().len() <= limit {
+                small.push(part);
+                continue;
+            }
+            let (first, rest) = halves(part).unwrap();
+            parts.extend(rest);
+            parts.push(first);
+        }
+        small
+    }
+
+    #[test]
+    fn divided_graphs_and_samples_come_together_again() {
+        let key = |task| TaskKey { kernel: 1, task };
+        let edge = |task| Edge {
+            from: key(task),
+            to: key(task + 1),
+            trap: "park".into(),
+            place: "src/main.rs:1:1".into(),
+            about: None,
+        };
+        let graph = Graph {
+            edges: (0..100).map(edge).collect(),
+            deadlocks: (0..100).map(|task| vec![key(task), key(task + 1)]).collect(),
+            unpolled: (0..100).map(key).collect(),
+        };
+        let parts = divided(Part::Graph(graph.clone()), 200);
+        assert!(parts.len() > 50, "{}", parts.len());
+        assert_eq!(Answer::of(parts).unwrap().graph, Some(graph));
+        let stack =
+            |count| crate::model::Stack { thread: "main".into(), frames: vec!["f".into()], count };
+        let samples = Samples { frequency: 99, stacks: (0..100).map(stack).collect(), none: None };
+        let parts = divided(Part::Samples(samples.clone()), 200);
+        assert!(parts.len() > 20, "{}", parts.len());
+        assert_eq!(Answer::of(parts).unwrap().samples, Some(samples));
+    }
+
+    #[test]
+    fn one_of_a_kind_is_indivisible() {
+        let one = Graph { unpolled: vec![TaskKey { kernel: 1, task: 1 }], ..Graph::default() };
+        for part in [Part::Graph(one), Part::Events(vec![]), Part::Tasks(vec![]), Part::Done] {
+            assert!(halves(part.clone()).is_none(), "{part:?}");
+        }
     }
 }

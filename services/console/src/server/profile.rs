@@ -12,7 +12,7 @@ use super::Server;
 use super::answers::{Sink, Trouble, failed};
 use super::connection::Timing;
 use crate::model::{ProfileRow, Samples};
-use crate::observed::nanoseconds;
+use crate::observed::{nanoseconds, shown};
 use crate::protocol::Part;
 use crate::stacks::Sampler;
 
@@ -59,7 +59,7 @@ struct Rows(BTreeMap<(Box<str>, &'static Location<'static>), ProfileRow>);
 impl Rows {
     fn row(&mut self, name: Box<str>, spawned_at: &'static Location<'static>) -> &mut ProfileRow {
         let shown = ProfileRow {
-            name: name.to_string(),
+            name: shown(&name),
             spawned_at: spawned_at.to_string(),
             ..ProfileRow::default()
         };

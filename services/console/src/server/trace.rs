@@ -4,7 +4,6 @@
 //! ones at short intervals, keeps them in memory, and sends them in the end: a slow client loses no events.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::io;
 use std::panic::Location;
 use std::time::{Duration, Instant};
 
@@ -15,7 +14,7 @@ use super::Server;
 use super::answers::{Sink, Trouble, failed, ping};
 use super::connection::Timing;
 use crate::model::{Event, TaskKey, TaskName, What};
-use crate::observed::{list, nanoseconds};
+use crate::observed::{list, nanoseconds, shown};
 use crate::protocol::Part;
 
 /// The events of all kernels that are kept, some 25 MB: a thousand each second for eight minutes.
@@ -179,13 +178,13 @@ impl Record {
         }
     }
 
-    async fn send(&mut self, began: Instant, to: &impl Sink) -> io::Result<()> {
+    async fn send(&mut self, began: Instant, to: &impl Sink) -> Result<(), Trouble> {
         let kernel = self.kernel.id().number();
         let tasks: BTreeSet<TaskId> = self.events.iter().map(|event| event.task).collect();
         let name = |task: &TaskId| {
             let (name, spawned_at) = self.names.get(task)?;
             let id = TaskKey { kernel, task: task.0 };
-            let (name, spawned_at) = (name.to_string(), spawned_at.to_string());
+            let (name, spawned_at) = (shown(name), spawned_at.to_string());
             Some(TaskName { id, name, spawned_at })
         };
         let names: Vec<TaskName> = tasks.iter().filter_map(name).collect();

@@ -18,6 +18,7 @@ use pprof::{Frames, ProfilerGuard, ProfilerGuardBuilder, Symbol};
 use signal_hook::consts::SIGPROF;
 
 use crate::model::{Samples, Stack};
+use crate::observed::shown;
 use crate::stacks::NoStack;
 
 /// The number of samples a second of processor time: no multiple of the usual frequencies of programs.
@@ -99,7 +100,7 @@ fn is_of_handler(symbol: &Symbol) -> bool {
 
 /// A function as `name (file:line)`.
 fn frame(symbol: &Symbol) -> String {
-    let name = symbol.name();
+    let name = shown(&symbol.name());
     match (&symbol.filename, symbol.lineno) {
         (Some(file), Some(line)) => format!("{name} ({}:{line})", short(&file.to_string_lossy())),
         (Some(file), None) => format!("{name} ({})", short(&file.to_string_lossy())),

@@ -187,6 +187,24 @@ fn slow_and_lost_clients_hold_up_nobody() {
     program.finish();
 }
 
+/// Who sends without reading the answers loses the connection, so a client that has gone is noticed.
+#[test]
+fn a_client_that_sends_too_early_is_closed() {
+    if is_child("served::hostile::a_client_that_sends_too_early_is_closed") {
+        return a_thousand_tasks();
+    }
+    let program = Program::start("hostile::a_client_that_sends_too_early_is_closed");
+    let mut early = bare(&program.path());
+    write_frame(&mut early, &Request::Trace { seconds: Some(3_600.0) }).unwrap();
+    // The console may close the connection before it has all.
+    let _ = early.write_all(&[b' '; 40_000]);
+    let mut rest = Vec::new();
+    let end = early.read_to_end(&mut rest);
+    let is_closed = end.map_or_else(|e| e.kind() == std::io::ErrorKind::ConnectionReset, |_| true);
+    assert!(is_closed);
+    program.finish();
+}
+
 #[cfg(target_os = "linux")]
 fn descriptors(program: &Program) -> u64 {
     program.ask(&Request::Stats).process.unwrap().descriptors.unwrap()

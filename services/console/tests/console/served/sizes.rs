@@ -110,3 +110,75 @@ fn large_tasks_fit_into_frames() {
     assert_eq!(waits.len() - 1 + rest, WAITS);
     program.finish();
 }
+
+/// The number of tasks in a queue: their edges have no room in one frame.
+const QUEUE: u64 = 20_000;
+
+#[pikake::main(console)]
+async fn long_queue() {
+    let mutex = Rc::new(pikake::sync::Mutex::new(()));
+    let holder = mutex.clone();
+    crate::support::named("holder", async move {
+        let _held = holder.lock().await;
+        sleep(HOUR).await
+    })
+    .detach();
+    yield_now().await.unwrap();
+    for _ in 0..QUEUE {
+        let mutex = mutex.clone();
+        spawn(async move { drop(mutex.lock().await) }).detach();
+    }
+    yield_now().await.unwrap();
+    say_ready();
+    pikake::thread::run_in_thread(wait_for_parent).await.unwrap();
+    std::process::exit(0);
+}
+
+#[test]
+fn a_graph_of_many_frames_is_complete() {
+    if is_child("served::sizes::a_graph_of_many_frames_is_complete") {
+        return long_queue();
+    }
+    let program = Program::start("sizes::a_graph_of_many_frames_is_complete");
+    let mut client = program.client();
+    let answer = ask(&mut client, &Request::Waits);
+    let holder = super::named(&answer, "holder").id;
+    let edges = answer.graph.unwrap().edges;
+    let from: BTreeSet<u64> =
+        edges.iter().filter(|edge| edge.to == holder).map(|edge| edge.from.task).collect();
+    assert_eq!((from.len() as u64, edges.len() as u64), (QUEUE, QUEUE));
+    // The connection is in step.
+    assert_eq!(ask(&mut client, &Request::Kernels).kernels.len(), 1);
+    program.finish();
+}
+
+/// A task with the longest name and reason that there are does not spoil the listings.
+#[test]
+fn long_texts_are_cut() {
+    if is_child("served::sizes::long_texts_are_cut") {
+        return long_texts();
+    }
+    let program = Program::start("sizes::long_texts_are_cut");
+    let mut client = program.client();
+    let answer = ask(&mut client, &Request::Waits);
+    let task = answer.tasks.iter().find(|task| task.name.starts_with('ä')).unwrap();
+    assert!(task.name.ends_with('…') && task.name.len() < 4_200, "{}", task.name.len());
+    let cancelled = task.cancelled.as_deref().unwrap();
+    assert!(cancelled.ends_with('…') && cancelled.len() < 4_200, "{}", cancelled.len());
+    let reason = "r".repeat(100_000);
+    let why = super::refusal(&mut client, &Request::Cancel { task: task.id, reason });
+    assert!(why.contains("too long"), "{why}");
+    assert_eq!(ask(&mut client, &Request::Tasks { waits: false }).tasks.len(), answer.tasks.len());
+    program.finish();
+}
+
+#[pikake::main(console)]
+async fn long_texts() {
+    let name = "ä".repeat(10_000);
+    let task =
+        crate::support::named(&name, async { while pikake::shield(sleep(HOUR)).await.is_ok() {} });
+    yield_now().await.unwrap();
+    task.request_cancel(&name);
+    yield_now().await.unwrap();
+    ready().await;
+}
