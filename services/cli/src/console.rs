@@ -44,7 +44,7 @@ pub(crate) fn list(output: Output) -> Result<(), Stop> {
             }
             // It has ended since.
             Err(ClientError::Closed(_)) => {}
-            Err(error) => note(&format!("process {pid}: {error}")),
+            Err(error) => note(&format!("process {pid}: {}", text::escaped(&error.to_string()))),
         }
     }
     output.answer(
@@ -109,7 +109,7 @@ pub(crate) fn connect(pid: u32) -> Result<Client, Stop> {
 
 fn ask(client: &mut Client, request: &Request) -> Result<Answer, Stop> {
     let parts = client.ask(request).map_err(Stop::console)?;
-    Answer::of(parts).map_err(Stop::absent)
+    Answer::of(parts).map_err(Stop::refused)
 }
 
 /// Asks for or about a task of one of these kernels.
@@ -123,10 +123,10 @@ fn ask_of_task(
         Err(ClientError::Failed(why))
             if kernels.iter().any(|kernel| kernel.id == task.kernel && is_silent(kernel)) =>
         {
-            Err(Stop::timed_out(why))
+            Err(Stop::timed_out(text::escaped(&why)))
         }
         Err(error) => Err(Stop::console(error)),
-        Ok(parts) => Answer::of(parts).map_err(Stop::absent),
+        Ok(parts) => Answer::of(parts).map_err(Stop::refused),
     }
 }
 
@@ -232,7 +232,7 @@ fn end(
     let id = Ids::of(kernels).show(task);
     output.answer(
         || json!({ "task": task, "ended": has_ended, "text": how }),
-        || format!("task {id}: {how}"),
+        || format!("task {id}: {}", text::escaped(&how)),
     )?;
     if has_ended { Ok(()) } else { Err(Stop::task_lives()) }
 }

@@ -5,6 +5,7 @@ use std::io::{self, Write};
 use std::process::ExitCode;
 
 use pikake::console::client::ClientError;
+use pikake::console::text::escaped;
 use pikake::jobs::{App, AppError, BrokerError, JobError, PublishFailure, SendError};
 
 const JOB_FAILED: u8 = 1;
@@ -103,10 +104,17 @@ impl Stop {
 
     /// A process that cannot be reached, or refuses.
     pub(crate) fn console(error: ClientError) -> Self {
+        // The process may say anything.
+        let message = escaped(&error.to_string());
         match error {
-            ClientError::NotAnswering(..) => Self::timed_out(error),
-            error => Self::new(ABSENT, error),
+            ClientError::NotAnswering(..) => Self::timed_out(message),
+            _ => Self::new(ABSENT, message),
         }
+    }
+
+    /// A process refuses a request, for this reason.
+    pub(crate) fn refused(why: String) -> Self {
+        Self::console(ClientError::Failed(why))
     }
 
     /// A task that was asked to end has not ended yet. The command has said so.
@@ -151,5 +159,16 @@ impl Stop {
             let _ = writeln!(io::stderr(), "error: {message}");
         }
         ExitCode::from(self.code)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_a_process_says_is_escaped() {
+        let stop = Stop::refused("kernel 1\u{1b}[2J\nerror: none".into());
+        assert_eq!(stop.message.as_deref(), Some("kernel 1\\u{1b}[2J\\nerror: none"));
     }
 }

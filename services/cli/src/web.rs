@@ -43,7 +43,7 @@ pub(crate) fn run(
     port: u16,
     output: Output,
 ) -> Result<(), Stop> {
-    let bridge = Bridge::new(connect).map_err(Stop::absent)?;
+    let bridge = Bridge::new(connect).map_err(Stop::console)?;
     session::run(SignalMode::Interrupt, async move {
         let no_listener = |error| Stop::other(format!("port {port} of 127.0.0.1: {error}"));
         let listener = TcpListener::bind((IpAddr::from(Ipv4Addr::LOCALHOST), port))

@@ -109,8 +109,16 @@ pub fn counted(count: u64, what: &str) -> String {
     }
 }
 
-/// The text with its control characters escaped.
-fn escaped(text: &str) -> String {
+/// The text with its control characters escaped, so a terminal shows them, and does not obey.
+///
+/// # Examples
+///
+/// ```
+/// use pikake::console::text::escaped;
+///
+/// assert_eq!(escaped("a task\u{1b}[2J"), "a task\\u{1b}[2J");
+/// ```
+pub fn escaped(text: &str) -> String {
     let mut shown = String::with_capacity(text.len());
     for c in text.chars() {
         match c.is_control() {

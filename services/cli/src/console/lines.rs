@@ -3,6 +3,7 @@
 use std::io::{self, BufRead, IsTerminal, Write};
 
 use clap::Parser;
+use pikake::console::text::escaped;
 
 use crate::arguments::ConsoleLine;
 use crate::console::{connect, look};
@@ -14,7 +15,8 @@ pub(crate) fn read_lines(pid: u32, output: Output) -> Result<(), Stop> {
     let process = connect(pid)?.process().clone();
     let is_terminal = io::stdin().is_terminal();
     if is_terminal {
-        note(&format!("{} ({pid}): `help` lists the commands, Ctrl-D ends.", process.program));
+        let program = escaped(&process.program);
+        note(&format!("{program} ({pid}): `help` lists the commands, Ctrl-D ends."));
     }
     let mut lines = io::stdin().lock();
     loop {

@@ -143,7 +143,9 @@ struct Screen {
 
 impl Screen {
     fn new() -> io::Result<Self> {
-        Ok(Self { terminal: ratatui::try_init()? })
+        // What the failed attempt has set is taken back, too.
+        let restored = |_: &io::Error| drop(ratatui::try_restore());
+        Ok(Self { terminal: ratatui::try_init().inspect_err(restored)? })
     }
 }
 
