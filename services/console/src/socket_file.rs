@@ -84,7 +84,7 @@ pub(crate) fn listen(path: Option<&Path>) -> io::Result<(UnixListener, SocketFil
     check_vacant(&path)?;
     let new = path.with_file_name(format!(".{pid}.{NEW}"));
     remove_left(&new)?;
-    let listener = UnixListener::bind(&new).map_err(|error| at(error, "listen at", &new))?;
+    let listener = UnixListener::bind(&new).map_err(|error| at(error, "listen at", &path))?;
     let file = fs::set_permissions(&new, Permissions::from_mode(SOCKET_MODE))
         .and_then(|()| fs::rename(&new, &path))
         .and_then(|()| fs::symlink_metadata(&path));
