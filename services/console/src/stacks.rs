@@ -11,8 +11,9 @@
 //! The first use takes up to 200 MB of memory, for pprof's tables and the names of functions, and the process keeps
 //! them.
 //!
-//! pprof takes its handler back at the end. A signal that comes later, to a thread that was deep in the system, would
-//! then end the process. So the first use leaves a handler that does nothing, for the rest of the process's life.
+//! pprof puts its handler in the place of one that the program has. At the end of a stack or profile, it has the
+//! system ignore the signal, for the rest of the process's life and in the programs that the process starts. So a
+//! signal that comes later, to a thread that was deep in the system, does nothing.
 
 use std::fs;
 

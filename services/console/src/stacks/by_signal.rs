@@ -3,8 +3,6 @@
 use std::collections::BTreeMap;
 use std::ffi::c_int;
 use std::fs::File;
-use std::sync::atomic::AtomicBool;
-use std::sync::{Arc, OnceLock};
 #[cfg(all(target_os = "linux", target_env = "gnu"))]
 use std::{fs, thread, time::Duration};
 
@@ -15,7 +13,6 @@ use nix::sys::timer::{Expiration, Timer, TimerSetTimeFlags};
 #[cfg(all(target_os = "linux", target_env = "gnu"))]
 use nix::time::ClockId;
 use pprof::{Frames, ProfilerGuard, ProfilerGuardBuilder, Symbol};
-use signal_hook::consts::SIGPROF;
 
 use crate::model::{Samples, Stack};
 use crate::observed::shown;
@@ -57,11 +54,6 @@ impl Sampler {
 
 /// Begins to take samples. One user of the handler at a time.
 fn start(frequency: c_int) -> Result<ProfilerGuard<'static>, NoStack> {
-    static HARMLESS: OnceLock<Result<(), String>> = OnceLock::new();
-    let flag = || Arc::new(AtomicBool::new(false));
-    let register = || signal_hook::flag::register(SIGPROF, flag());
-    let harmless = || register().map(drop).map_err(|error| error.to_string());
-    HARMLESS.get_or_init(harmless).clone()?;
     // Once pprof has failed for want of a file, it fails for the rest of the process's life.
     let files: Result<Vec<File>, _> = (0..DESCRIPTORS).map(|_| File::open("/dev/null")).collect();
     files.map_err(|error| format!("no descriptor is left for it: {error}"))?;
