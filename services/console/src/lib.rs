@@ -38,7 +38,9 @@
 //! * **Stuck kernels.** The console has a thread of its own. If a kernel does not answer for 250 ms, the console tells
 //!   which step the kernel is in, and the tasks of the last look. The answer says so ([`model::Kernel`]).
 //! * **Bounds.** The console serves 100 clients at once. A client that does not take a frame within 10 seconds loses its
-//!   connection, and so does a client that sends a malformed request.
+//!   connection, and so does a client that sends a malformed request, or more than 16 KiB during an answer. The console
+//!   answers four requests for waits at once, and four traces or profiles; further ones fail. It cuts texts of the
+//!   program to 4 KiB, and the owners of one wait to 1,000.
 //! * **Shortage.** The console keeps a descriptor in reserve, so one client can connect to a process that is out of
 //!   descriptors. Another thread of the process may be faster to take a descriptor that comes free.
 //! * **Forks.** A process that forks, and does not start another program, has no console.

@@ -8,10 +8,12 @@
 //! ([`TaskRef::inspect`]), and the second one reads what the polls have left. The references to the tasks travel with
 //! the console's thread meanwhile, in a [`Bound`].
 
-use std::collections::BTreeSet;
+use std::cell::RefCell;
+use std::collections::{BTreeMap, BTreeSet};
+use std::mem::{replace, take};
 use std::panic::Location;
 use std::rc::Rc;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use pikake_kernel::inspect::{KernelView, TaskFigures, TaskPage, task_figures, tasks_from};
@@ -261,6 +263,67 @@ where
     replied
 }
 
+/// The questions to kernels whether they answer. All who ask a kernel share one closure, so the inbox of a kernel that
+/// does not answer does not grow.
+#[derive(Default)]
+pub(crate) struct Pings(RefCell<BTreeMap<u32, Arc<Mutex<Asking>>>>);
+
+/// Those who ask one kernel.
+#[derive(Default)]
+struct Asking {
+    /// The kernel has the closure.
+    is_sent: bool,
+    replies: Vec<Reply<()>>,
+}
+
+/// The closure's part. A kernel that ends drops it uncalled, which ends the waits.
+struct Ping(Option<Arc<Mutex<Asking>>>);
+
+impl Ping {
+    /// Those who ask. Whoever asks from now on sends another closure.
+    fn take(&mut self) -> Vec<Reply<()>> {
+        let Some(asking) = self.0.take() else { return Vec::new() };
+        let mut asking = lock(&asking);
+        asking.is_sent = false;
+        take(&mut asking.replies)
+    }
+}
+
+impl Drop for Ping {
+    fn drop(&mut self) {
+        drop(self.take());
+    }
+}
+
+impl Pings {
+    /// Asks a kernel whether it answers.
+    pub(crate) fn ping(&self, kernel: &KernelView) -> Replied<()> {
+        let (reply, replied) = Reply::channel();
+        let asking = self.0.borrow_mut().entry(kernel.id().number()).or_default().clone();
+        let mut asked = lock(&asking);
+        asked.replies.retain(Reply::is_awaited);
+        asked.replies.push(reply);
+        let is_sent = replace(&mut asked.is_sent, true);
+        drop(asked);
+        if !is_sent {
+            let mut ping = Ping(Some(asking));
+            let answer = move || ping.take().into_iter().for_each(|reply| reply.send(()));
+            let _ = kernel.handle().call_there(Box::new(answer));
+        }
+        replied
+    }
+
+    /// Forgets the kernels with other numbers.
+    pub(crate) fn retain(&self, is_there: impl Fn(u32) -> bool) {
+        self.0.borrow_mut().retain(|kernel, _| is_there(*kernel));
+    }
+}
+
+fn lock(asking: &Mutex<Asking>) -> MutexGuard<'_, Asking> {
+    // No statement leaves a value that is half changed.
+    asking.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
 /// Waits so long for the answer of a kernel.
 pub(crate) async fn answer<T>(replied: Replied<T>, within: Duration) -> Result<T, Silent> {
     match timeout_after(within, future_wait(replied)).await {
@@ -306,7 +369,7 @@ pub(crate) async fn list_with_waits(kernel: &KernelView, index: u32) -> Result<P
 }
 
 /// References to tasks, on their way through the console's thread.
-type References = Bound<Vec<TaskRef>>;
+pub(crate) type References = Bound<Vec<TaskRef>>;
 
 /// Looks at tasks, and has each of them polled once more.
 fn inspect(tasks: Vec<TaskRef>) -> (Vec<SeenTask>, References) {
@@ -362,8 +425,12 @@ impl ReadWaits {
 }
 
 /// Looks at one task with all waits. `None` if there is no such task.
-pub(crate) async fn look_at(kernel: &KernelView, task: TaskId) -> Result<Option<SeenTask>, Silent> {
-    answer(send(kernel, || ()), ANSWER_WITHIN).await?;
+pub(crate) async fn look_at(
+    pings: &Pings,
+    kernel: &KernelView,
+    task: TaskId,
+) -> Result<Option<SeenTask>, Silent> {
+    answer(pings.ping(kernel), ANSWER_WITHIN).await?;
     Ok(look_at_all(kernel, BTreeSet::from([task])).await?.pop())
 }
 
@@ -378,8 +445,12 @@ pub(crate) async fn look_at_all(
 }
 
 /// Finds a task by its number.
-pub(crate) async fn find(kernel: &KernelView, id: TaskId) -> Result<Option<References>, Silent> {
-    answer(send(kernel, || ()), ANSWER_WITHIN).await?;
+pub(crate) async fn find(
+    pings: &Pings,
+    kernel: &KernelView,
+    id: TaskId,
+) -> Result<Option<References>, Silent> {
+    answer(pings.ping(kernel), ANSWER_WITHIN).await?;
     let found = find_all(kernel, BTreeSet::from([id])).await?;
     ask(kernel, move || (!found.get().is_empty()).then_some(found)).await
 }

@@ -62,13 +62,13 @@ pub enum Request {
     },
     /// The last events, the oldest first: [`Part::Events`].
     Trace {
-        /// Times steps for so long first, and gives the events of that time.
+        /// Times steps for so long first, an hour at most, and gives the events of that time.
         #[serde(default)]
         seconds: Option<f64>,
     },
     /// The profile of the next time: [`Part::Profile`] and [`Part::Samples`].
     Profile {
-        /// The length of that time.
+        /// The length of that time: 60 seconds at most.
         seconds: f64,
     },
     /// The kernels that are in one step for too long: [`Part::Blocked`].

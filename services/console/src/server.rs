@@ -23,11 +23,12 @@ use std::time::{Duration, Instant};
 use pikake_kernel::Kernel;
 use pikake_kernel::inspect::{KernelView, kernels, record_steps};
 use pikake_traps::{self as task, KernelHandle, KernelId, blocking, future_wait, sleep};
+use signal_hook::SigId;
 use signal_hook::consts::{SIGQUIT, SIGUSR1};
-use signal_hook::low_level::pipe;
+use signal_hook::low_level::{pipe, unregister};
 
 use crate::model::Process;
-use crate::observed::{Look, nanoseconds};
+use crate::observed::{Look, Pings, nanoseconds};
 use crate::protocol::VERSION;
 use crate::socket_file::{SocketFile, listen};
 use crate::system::System;
@@ -46,6 +47,9 @@ const THREAD: &str = "pikake-console";
 
 /// The time that the thread may take to end.
 const END_WITHIN: Duration = Duration::from_secs(1);
+
+/// The bytes of a dump that are written at a time.
+const PIECE: usize = 4_096;
 
 /// A console of this process, until it is dropped.
 ///
@@ -70,6 +74,7 @@ pub struct Console {
     /// Disconnected at the end of the thread.
     ended: Receiver<()>,
     pid: u32,
+    _signals: Option<Registered>,
 }
 
 impl Console {
@@ -121,7 +126,7 @@ impl Builder {
     }
 
     /// Has SIGUSR1 and SIGQUIT write all tasks with their waits, and the figures, to standard error, instead of ending
-    /// the process.
+    /// the process. After the drop of the console, these signals do nothing.
     pub fn dump_on_signals(mut self) -> Self {
         self.signals = true;
         self
@@ -156,7 +161,7 @@ impl Builder {
     fn serve(self, socket: Option<(UnixListener, SocketFile)>) -> io::Result<Console> {
         record_steps();
         let (listener, file) = socket.unzip();
-        let signals = if self.signals { Some(signals()?) } else { None };
+        let (signals, registered) = self.signals.then(signals).transpose()?.unzip();
         let (sender, receiver) = mpsc::channel();
         let (alive, ended) = mpsc::channel();
         let work = move || {
@@ -165,16 +170,29 @@ impl Builder {
         };
         thread::Builder::new().name(THREAD.into()).spawn(work)?;
         let handle = receiver.recv().unwrap_or_else(|_| Err(io::ErrorKind::BrokenPipe.into()))?;
-        Ok(Console { file, handle, ended, pid: process::id() })
+        Ok(Console { file, handle, ended, pid: process::id(), _signals: registered })
+    }
+}
+
+/// The signals that ask for a dump, until the drop.
+struct Registered(Vec<SigId>);
+
+impl Drop for Registered {
+    fn drop(&mut self) {
+        for signal in &self.0 {
+            unregister(*signal);
+        }
     }
 }
 
 /// A pipe that has a byte for each signal which asks for a dump.
-fn signals() -> io::Result<UnixStream> {
+fn signals() -> io::Result<(UnixStream, Registered)> {
     let (read, write) = UnixStream::pair()?;
-    pipe::register(SIGUSR1, write.try_clone()?)?;
-    pipe::register(SIGQUIT, write)?;
-    Ok(read)
+    let mut registered = Registered(Vec::new());
+    for signal in [SIGUSR1, SIGQUIT] {
+        registered.0.push(pipe::register(signal, write.try_clone()?)?);
+    }
+    Ok((read, registered))
 }
 
 impl Drop for Console {
@@ -256,10 +274,23 @@ async fn dump_on_bytes(server: &Rc<Server>, signals: UnixStream) -> io::Result<(
     while signals.read(&mut bytes).await? > 0 {
         let text = answers::dump(server).await;
         // A pipe that nobody reads holds up this thread alone.
-        let written = blocking(move || io::stderr().lock().write_all(text.as_bytes())).await;
+        let written = blocking(move || write_in_pieces(&mut io::stderr(), &text)).await;
         if let Err(error) = written {
             tracing::debug!(%error, "a dump was not written");
         }
+    }
+    Ok(())
+}
+
+/// Writes a text some lines at a time: standard error is locked for each write, and the program writes in between.
+fn write_in_pieces(to: &mut impl Write, text: &str) -> io::Result<()> {
+    let mut rest = text.as_bytes();
+    while !rest.is_empty() {
+        let most = rest.len().min(PIECE);
+        let end_of_line = rest[..most].iter().rposition(|byte| *byte == b'\n');
+        let (piece, later) = rest.split_at(end_of_line.map_or(most, |at| at + 1));
+        to.write_all(piece)?;
+        rest = later;
     }
     Ok(())
 }
@@ -272,7 +303,12 @@ struct Server {
     system: RefCell<System>,
     /// By the number of the kernel.
     looks: RefCell<BTreeMap<u32, (Instant, Look)>>,
+    pings: Pings,
     clients: Cell<usize>,
+    /// The requests for traces and profiles that are being answered.
+    recordings: Cell<usize>,
+    /// The requests for the graph of waits that are being answered.
+    graphs: Cell<usize>,
     spare: accept::Spare,
 }
 
@@ -283,7 +319,10 @@ impl Server {
             began: Instant::now(),
             system: RefCell::new(System::open()),
             looks: RefCell::default(),
+            pings: Pings::default(),
             clients: Cell::new(0),
+            recordings: Cell::new(0),
+            graphs: Cell::new(0),
             spare: accept::Spare::default(),
         }
     }
@@ -306,8 +345,41 @@ impl Server {
         let mut kernels = kernels();
         kernels.retain(|kernel| kernel.id() != self.own);
         let mut looks = self.looks.borrow_mut();
-        looks.retain(|id, _| kernels.iter().any(|kernel| kernel.id().number() == *id));
+        let is_there = |id: u32| kernels.iter().any(|kernel| kernel.id().number() == id);
+        looks.retain(|id, _| is_there(*id));
+        self.pings.retain(is_there);
         drop(looks);
         kernels
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Keeps each write.
+    struct Writes(Vec<String>);
+
+    impl Write for Writes {
+        fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+            self.0.push(String::from_utf8(bytes.to_vec()).unwrap());
+            Ok(bytes.len())
+        }
+
+        fn flush(&mut self) -> io::Result<()> {
+            Ok(())
+        }
+    }
+
+    #[test]
+    fn dumps_are_written_some_lines_at_a_time() {
+        let mut lines: String = (0..2_000).map(|number| format!("line {number}\n")).collect();
+        lines += &"x".repeat(2 * PIECE);
+        let mut writes = Writes(Vec::new());
+        write_in_pieces(&mut writes, &lines).unwrap();
+        assert_eq!(writes.0.concat(), lines);
+        assert!(writes.0.iter().all(|piece| piece.len() <= PIECE));
+        let cut = writes.0.iter().filter(|piece| !piece.ends_with('\n')).count();
+        assert_eq!(cut, 2, "only the long line is cut");
     }
 }

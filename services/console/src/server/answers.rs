@@ -1,6 +1,6 @@
 //! The answers to requests.
 
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::io;
@@ -18,8 +18,9 @@ use super::trace::trace;
 use crate::answer::Answer;
 use crate::model::{self, Edge, Graph, KernelStats, State, Step, Task, TaskKey};
 use crate::observed::{
-    self, ANSWER_WITHIN, INSPECTED_PAGE, Look, OWNERS_OF_WAIT, SeenTask, Silent, TEXT_BYTES, ask,
-    find, list, list_with_waits, look_at, look_at_all, nanoseconds, shown as text_of,
+    self, ANSWER_WITHIN, INSPECTED_PAGE, Look, OWNERS_OF_WAIT, References, SeenTask, Silent,
+    TEXT_BYTES, ask, find, list, list_with_waits, look_at, look_at_all, nanoseconds,
+    shown as text_of,
 };
 use crate::protocol::{Part, Request};
 use crate::text;
@@ -36,8 +37,33 @@ const END_WITHIN: Duration = Duration::from_secs(1);
 /// The pause between two looks at such a task.
 const LOOK_AGAIN: Duration = Duration::from_millis(10);
 
-/// The longest time for which steps are traced or profiled.
-const LONGEST: Duration = Duration::from_secs(3_600);
+/// The longest time for which steps are traced.
+const LONGEST_TRACE: Duration = Duration::from_secs(3_600);
+
+/// The longest time for which steps are profiled: the tables of stacks grow meanwhile.
+const LONGEST_PROFILE: Duration = Duration::from_secs(60);
+
+/// The requests of one kind that are answered at once, if each one takes much memory.
+const HEAVY: usize = 4;
+
+/// A request that takes much memory, until the drop.
+struct Heavy<'a>(&'a Cell<usize>);
+
+impl<'a> Heavy<'a> {
+    fn begin(count: &'a Cell<usize>, doing: &str) -> Result<Self, Trouble> {
+        if count.get() >= HEAVY {
+            return refused(format!("{HEAVY} clients {doing} already: try it again later"));
+        }
+        count.set(count.get() + 1);
+        Ok(Self(count))
+    }
+}
+
+impl Drop for Heavy<'_> {
+    fn drop(&mut self) {
+        self.0.set(self.0.get() - 1);
+    }
+}
 
 /// Why there is no complete answer.
 pub(super) enum Trouble {
@@ -82,10 +108,13 @@ pub(super) async fn answer(
         }
         Request::Tasks { waits: false } => tasks(server, Detail::Tasks, to).await,
         Request::Tasks { waits: true } => tasks(server, Detail::Waits, to).await,
-        Request::Waits => waits(server, to).await,
+        Request::Waits => {
+            let _heavy = Heavy::begin(&server.graphs, "list the waits")?;
+            waits(server, to).await
+        }
         Request::Task { task } => {
             let kernel = kernel_of(server, *task)?;
-            match look_at(&kernel, TaskId(task.task)).await {
+            match look_at(&server.pings, &kernel, TaskId(task.task)).await {
                 Ok(Some(seen)) => {
                     to.part(Part::Tasks(vec![seen.to_model(task.kernel)])).await?;
                     Ok(())
@@ -98,11 +127,14 @@ pub(super) async fn answer(
         Request::Cancel { task, reason } => end(server, *task, Some(reason), to).await,
         Request::Abort { task } => end(server, *task, None, to).await,
         Request::Trace { seconds } => {
-            let length = seconds.map(check_length).transpose()?;
+            let length = seconds.map(|seconds| check_length(seconds, LONGEST_TRACE)).transpose()?;
+            let heavy = length.map(|_| Heavy::begin(&server.recordings, RECORD));
+            let _heavy = heavy.transpose()?;
             trace(server, length, to).await
         }
         Request::Profile { seconds } => {
-            let length = check_length(*seconds)?;
+            let length = check_length(*seconds, LONGEST_PROFILE)?;
+            let _heavy = Heavy::begin(&server.recordings, RECORD)?;
             profile(server, length, to).await
         }
         Request::Blocked => blocked(server, to).await,
@@ -111,18 +143,20 @@ pub(super) async fn answer(
     }
 }
 
-fn check_length(seconds: f64) -> Result<Duration, Trouble> {
+/// What clients with a trace or a profile do.
+const RECORD: &str = "record this process";
+
+fn check_length(seconds: f64, longest: Duration) -> Result<Duration, Trouble> {
     match Duration::try_from_secs_f64(seconds) {
-        Ok(length) if length <= LONGEST => Ok(length),
-        _ => refused(format!("{seconds} seconds: give a length of 0 to {}", LONGEST.as_secs())),
+        Ok(length) if length <= longest => Ok(length),
+        _ => refused(format!("{seconds} seconds: give a length of 0 to {}", longest.as_secs())),
     }
 }
 
 /// Asks all kernels at once whether they answer.
 pub(super) async fn ping(server: &Server) -> Vec<(KernelView, model::Kernel)> {
     let kernels = server.kernels();
-    let asked: Vec<Replied<()>> =
-        kernels.iter().map(|kernel| observed::send(kernel, || ())).collect();
+    let asked: Vec<Replied<()>> = kernels.iter().map(|kernel| server.pings.ping(kernel)).collect();
     let began = Instant::now();
     let mut answered = Vec::new();
     for (kernel, asked) in kernels.into_iter().zip(asked) {
@@ -385,7 +419,8 @@ async fn end(
     }
     let kernel = kernel_of(server, task)?;
     let silent = |Silent| Trouble::Failed(no_answer(&show(server, &kernel, false)));
-    let Some(mut found) = find(&kernel, TaskId(task.task)).await.map_err(silent)? else {
+    let Some(mut found) = find(&server.pings, &kernel, TaskId(task.task)).await.map_err(silent)?
+    else {
         return refused(no_such_task(task));
     };
     let cancel = cancel.cloned();
@@ -399,6 +434,33 @@ async fn end(
     })
     .await
     .map_err(silent)?;
+    match what_becomes_of(server, &kernel, task, found).await {
+        Ok((is_ended, text)) => to.part(Part::Ended(is_ended, text)).await,
+        // The task may have been the program's main task.
+        Err(Silent) if kernel.handle().is_closed() => {
+            to.part(Part::Ended(true, "ended, and so has its kernel".into())).await
+        }
+        Err(Silent) => {
+            let shown = show(server, &kernel, false);
+            refused(match shown.stuck {
+                Some(_) => no_answer(&shown),
+                None => format!(
+                    "the task was asked to end, and nobody runs kernel {} since then: the program \
+                     may have ended",
+                    shown.id
+                ),
+            })
+        }
+    }
+}
+
+/// Looks for a while whether a task that was asked to end does so. `true`: it has ended.
+async fn what_becomes_of(
+    server: &Server,
+    kernel: &KernelView,
+    task: TaskKey,
+    mut found: References,
+) -> Result<(bool, String), Silent> {
     let asked = Instant::now();
     while asked.elapsed() < END_WITHIN {
         let look = move || {
@@ -406,21 +468,18 @@ async fn end(
             (found, is_ended)
         };
         let is_ended;
-        (found, is_ended) = ask(&kernel, look).await.map_err(silent)?;
+        (found, is_ended) = ask(kernel, look).await?;
         if is_ended {
-            to.part(Part::Ended(true, "ended".into())).await?;
-            return Ok(());
+            return Ok((true, "ended".into()));
         }
-        if sleep(LOOK_AGAIN).await.is_err() {
-            return refused("the console ends");
-        }
+        sleep(LOOK_AGAIN).await.map_err(|_| Silent)?;
     }
-    let text = match look_at(&kernel, TaskId(task.task)).await.map_err(silent)? {
-        Some(seen) => format!("still running: {}", what_it_does(&seen.to_model(task.kernel))),
-        None => "ended".into(),
-    };
-    to.part(Part::Ended(text == "ended", text)).await?;
-    Ok(())
+    Ok(match look_at(&server.pings, kernel, TaskId(task.task)).await? {
+        Some(seen) => {
+            (false, format!("still running: {}", what_it_does(&seen.to_model(task.kernel))))
+        }
+        None => (true, "ended".into()),
+    })
 }
 
 /// What a task does, in words.

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use pikake::console::model::TaskKey;
 use pikake::console::protocol::Request;
-use pikake::{shield, sleep, spawn};
+use pikake::{Kernel, shield, sleep, spawn};
 
 use super::{Program, ask, named, ready, refusal};
 use crate::support::child::is_child;
@@ -70,4 +70,44 @@ fn abort_ends_a_shielded_task() {
     let ended = end(|task| Request::Abort { task }, &program, "stubborn");
     assert_eq!(ended, (true, "ended".into()));
     program.finish();
+}
+
+/// The main task that is cancelled ends the run of its kernel, and the kernel with it, or not.
+fn cancelled_main_task(test: &str, keeps_kernel: bool) -> Option<Result<(bool, String), String>> {
+    if is_child(&format!("served::ends::{test}")) {
+        let _console = pikake::console::Console::start().unwrap();
+        let kernel = Kernel::new().unwrap();
+        kernel.run(async {
+            super::say_ready();
+            let _ = sleep(HOUR).await;
+        });
+        let _kept = keeps_kernel.then_some(kernel);
+        super::wait_for_parent();
+        return None;
+    }
+    let program = Program::start(&format!("ends::{test}"));
+    let mut client = program.client();
+    let main = ask(&mut client, &Request::Tasks { waits: false }).tasks[0].id;
+    let end = match client.ask(&cancel(main)) {
+        Ok(parts) => Ok(pikake::console::answer::Answer::of(parts).unwrap().ended.unwrap()),
+        Err(error) => Err(error.to_string()),
+    };
+    program.finish();
+    Some(end)
+}
+
+#[test]
+fn the_end_of_the_kernel_is_told() {
+    let Some(end) = cancelled_main_task("the_end_of_the_kernel_is_told", false) else { return };
+    let (is_ended, how) = end.unwrap();
+    assert!(is_ended && how.starts_with("ended"), "{how}");
+}
+
+#[test]
+fn the_end_of_the_run_is_told() {
+    let Some(end) = cancelled_main_task("the_end_of_the_run_is_told", true) else { return };
+    match end {
+        Ok((is_ended, _)) => assert!(is_ended),
+        Err(why) => assert!(why.contains("the task was asked to end, and nobody runs"), "{why}"),
+    }
 }

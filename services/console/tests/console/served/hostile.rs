@@ -116,7 +116,7 @@ fn malformed_requests_are_refused() {
         assert!(matches!(last, Some(Part::Failed(_))), "{last:?}");
     }
     let mut client = program.client();
-    for seconds in [-1.0, 1e300, 3_601.0] {
+    for seconds in [-1.0, 1e300, 61.0] {
         let why = refusal(&mut client, &Request::Profile { seconds });
         assert!(why.contains("seconds"), "{why}");
     }
@@ -184,6 +184,31 @@ fn slow_and_lost_clients_hold_up_nobody() {
         parts += 1;
     }
     assert!(parts < 20 * 5, "the answers were cut off: {parts} parts");
+    program.finish();
+}
+
+/// Clients that have the process recorded for an hour take no more memory than four of them do.
+#[test]
+fn only_four_clients_record_at_once() {
+    if is_child("served::hostile::only_four_clients_record_at_once") {
+        return a_thousand_tasks();
+    }
+    let program = Program::start("hostile::only_four_clients_record_at_once");
+    let long = Request::Trace { seconds: Some(3_600.0) };
+    let mut recording: Vec<UnixStream> = (0..4).map(|_| bare(&program.path())).collect();
+    recording.iter_mut().for_each(|stream| write_frame(stream, &long).unwrap());
+    let short = Request::Trace { seconds: Some(0.001) };
+    let mut client = program.client();
+    let why = eventually(|| match client.ask(&short) {
+        Err(pikake::console::client::ClientError::Failed(why)) => Some(why),
+        _ => None,
+    });
+    assert!(why.contains("4 clients record this process"), "{why}");
+    let why = refusal(&mut client, &Request::Profile { seconds: 0.001 });
+    assert!(why.contains("4 clients record this process"), "{why}");
+    assert_eq!(ask(&mut client, &Request::Waits).tasks.len(), 1_001);
+    recording.pop();
+    eventually(|| client.ask(&short).ok());
     program.finish();
 }
 

@@ -96,3 +96,27 @@ fn the_variable_gives_any_program_a_socket() {
     program.finish();
     assert!(!path.exists());
 }
+
+/// The descriptors for signals go with their console.
+#[cfg(target_os = "linux")]
+#[test]
+fn the_drop_takes_signals_back() {
+    if is_child("served::signals::the_drop_takes_signals_back") {
+        let descriptors = || fs::read_dir("/proc/self/fd").unwrap().count();
+        let folder = tempfile::tempdir().unwrap();
+        let start = || {
+            let path = folder.path().join("app.sock");
+            pikake::console::Console::builder().path(path).dump_on_signals().start().unwrap()
+        };
+        // The first use of signals opens what the process keeps.
+        drop(start());
+        let before = descriptors();
+        (0..10).for_each(|_| drop(start()));
+        // The thread of a console may end a moment later.
+        eventually(|| (descriptors() <= before).then_some(()));
+        return println!("it was checked");
+    }
+    let mut child = crate::support::child::child("served::signals::the_drop_takes_signals_back");
+    let (succeeded, output) = crate::support::child::run(&mut child);
+    assert!(succeeded && output.contains("it was checked"), "{output}");
+}

@@ -137,3 +137,54 @@ fn a_kernel_that_nobody_runs_is_not_stuck() {
     assert!(why.contains("the program does not run it"), "{why}");
     program.finish();
 }
+
+/// The main task blocks its thread until the parent removes a file.
+#[pikake::main(console)]
+async fn blocked_for_a_while() {
+    end_with_parent();
+    say_ready();
+    let file = std::env::var_os("PIKAKE_TEST_FILE").unwrap();
+    while std::path::Path::new(&file).exists() {
+        std::thread::sleep(Duration::from_millis(1));
+    }
+    let _ = sleep(HOUR).await;
+}
+
+/// Questions to a kernel that does not answer do not pile up.
+#[test]
+fn the_inbox_of_a_stuck_kernel_does_not_grow() {
+    if is_child("served::stuck::the_inbox_of_a_stuck_kernel_does_not_grow") {
+        return blocked_for_a_while();
+    }
+    let file = tempfile::NamedTempFile::new().unwrap();
+    let program = Program::start_by("stuck::the_inbox_of_a_stuck_kernel_does_not_grow", |child| {
+        child.env("PIKAKE_TEST_FILE", file.path());
+    });
+    let messages = |client: &mut Client| {
+        let answer = ask(client, &Request::Stats);
+        answer.stats.first().map(|stats| stats.messages)
+    };
+    let mut client = program.client();
+    let task = pikake::console::model::TaskKey {
+        kernel: ask(&mut client, &Request::Kernels).kernels[0].id,
+        task: 9,
+    };
+    let mut clients: Vec<_> = (0..50).map(|_| super::bare(&program.path())).collect();
+    for request in [Request::Kernels, Request::Task { task }] {
+        for stream in &mut clients {
+            pikake::console::protocol::write_frame(stream, &request).unwrap();
+        }
+        for stream in &mut clients {
+            loop {
+                use pikake::console::protocol::{Part, read_frame};
+                match read_frame(stream).unwrap().unwrap() {
+                    Part::Done | Part::Failed(_) => break,
+                    _ => {}
+                }
+            }
+        }
+    }
+    file.close().unwrap();
+    let count = eventually(|| messages(&mut client));
+    assert!(count < 20, "{count} messages");
+}
