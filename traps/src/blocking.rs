@@ -24,7 +24,7 @@ use std::sync::{Arc, PoisonError};
 use std::task::{Context, Poll};
 
 use crate::blocking_call::BlockingCall;
-use crate::calls::{FutureWait, Thing, check_interrupt, foreign_wait_for};
+use crate::calls::{FutureWait, Thing, ThingTrap, check_interrupt, foreign_wait_for};
 use crate::catch::catch_and_log;
 use crate::door;
 use crate::interrupt::{Interrupted, Panic, TaskError};
@@ -240,7 +240,7 @@ fn take<F>(work: &Mutex<Option<F>>) -> Option<F> {
 pub(crate) type Returned<R> = Option<Result<R, Panic>>;
 
 pub(crate) struct Started<R> {
-    pub(crate) wait: FutureWait<Replied<Returned<R>>>,
+    pub(crate) wait: FutureWait<Replied<Returned<R>>, ThingTrap>,
     pub(crate) work: Arc<dyn Work>,
 }
 

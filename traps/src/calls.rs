@@ -333,7 +333,7 @@ pub fn foreign_wait_at<F: Future>(
     kind: TrapKind,
     place: &'static Location<'static>,
 ) -> FutureWait<F> {
-    let trap = ForeignTrap { kind, about: Some(about_future::<F>), thing: None };
+    let trap = ForeignTrap { kind, about: Some(about_future::<F>) };
     FutureWait { future, trap: kernel_trap_at(trap, place) }
 }
 
@@ -343,8 +343,8 @@ pub(crate) fn foreign_wait_for<F: Future>(
     kind: TrapKind,
     thing: Thing,
     place: &'static Location<'static>,
-) -> FutureWait<F> {
-    let trap = ForeignTrap { kind, about: None, thing: Some(Box::new(thing)) };
+) -> FutureWait<F, ThingTrap> {
+    let trap = ThingTrap { kind, thing };
     FutureWait { future, trap: kernel_trap_at(trap, place) }
 }
 
@@ -781,8 +781,14 @@ pub struct ForeignTrap {
     kind: TrapKind,
     /// Makes the description of a thing that each wait of this type is for.
     about: Option<fn() -> About>,
-    /// Boxed, so that most waits are small and have nothing to drop.
-    thing: Option<Box<Thing>>,
+}
+
+/// The trap of a wait for a foreign future that the kernel's own code has made. Apart from [`ForeignTrap`], which has
+/// nothing to drop.
+#[derive(Debug)]
+pub(crate) struct ThingTrap {
+    kind: TrapKind,
+    thing: Thing,
 }
 
 /// What a foreign wait is for.
@@ -824,7 +830,7 @@ impl ForeignTrap {
     /// A wait whose waker is called by code outside of the kernel. Later polls answer only with an
     /// interruption.
     pub fn new(kind: TrapKind) -> Self {
-        Self { kind, about: None, thing: None }
+        Self { kind, about: None }
     }
 
     /// Sets a function that describes the thing that the wait is for, for listings. Only inspections call it.
@@ -846,10 +852,24 @@ impl Trap for ForeignTrap {
     }
 
     fn about(&self) -> Option<About> {
-        let Some(thing) = &self.thing else {
-            return self.about.map(|about| about());
-        };
-        Some(About::new(match &**thing {
+        self.about.map(|about| about())
+    }
+}
+
+impl Trap for ThingTrap {
+    type Answer = Result<(), Interrupted>;
+    type Given = ();
+
+    fn wait(&mut self, (): &mut ()) -> Wait<'_> {
+        Wait::Foreign(self.kind)
+    }
+
+    fn answer(&mut self, result: Result<(), Interrupted>) -> Self::Answer {
+        result
+    }
+
+    fn about(&self) -> Option<About> {
+        Some(About::new(match &self.thing {
             Thing::Kernel(kernel) => format!("the result of a call to kernel {kernel}"),
             Thing::Host(host) => format!("addresses of `{host}`"),
             Thing::Closure(name, work) => {
@@ -863,20 +883,24 @@ impl Trap for ForeignTrap {
 pin_project_lite::pin_project! {
     /// The future of [`future_wait`].
     #[must_use = "a future does nothing until it is awaited"]
-    pub struct FutureWait<F> {
+    pub struct FutureWait<F, T: Trap = ForeignTrap> {
         #[pin]
         future: F,
-        trap: KernelTrap<ForeignTrap>,
+        trap: KernelTrap<T>,
     }
 }
 
-impl<F> fmt::Debug for FutureWait<F> {
+impl<F, T: Trap + fmt::Debug> fmt::Debug for FutureWait<F, T> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("FutureWait").field("trap", &self.trap).finish_non_exhaustive()
     }
 }
 
-impl<F: Future> Future for FutureWait<F> {
+impl<F, T> Future for FutureWait<F, T>
+where
+    F: Future,
+    T: Trap<Answer = Result<(), Interrupted>>,
+{
     type Output = Result<F::Output, Interrupted>;
 
     #[track_caller]
