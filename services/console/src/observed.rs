@@ -266,26 +266,26 @@ where
 /// The questions to kernels whether they answer. All who ask a kernel share one closure, so the inbox of a kernel that
 /// does not answer does not grow.
 #[derive(Default)]
-pub(crate) struct Pings(RefCell<BTreeMap<u32, Arc<Mutex<Asking>>>>);
+pub(crate) struct Pings(RefCell<BTreeMap<u32, Arc<Mutex<Askers>>>>);
 
 /// Those who ask one kernel.
 #[derive(Default)]
-struct Asking {
+struct Askers {
     /// The kernel has the closure.
     is_sent: bool,
     replies: Vec<Reply<()>>,
 }
 
 /// The closure's part. A kernel that ends drops it uncalled, which ends the waits.
-struct Ping(Option<Arc<Mutex<Asking>>>);
+struct Ping(Option<Arc<Mutex<Askers>>>);
 
 impl Ping {
     /// Those who ask. Whoever asks from now on sends another closure.
     fn take(&mut self) -> Vec<Reply<()>> {
-        let Some(asking) = self.0.take() else { return Vec::new() };
-        let mut asking = lock(&asking);
-        asking.is_sent = false;
-        take(&mut asking.replies)
+        let Some(askers) = self.0.take() else { return Vec::new() };
+        let mut askers = lock(&askers);
+        askers.is_sent = false;
+        take(&mut askers.replies)
     }
 }
 
@@ -299,14 +299,14 @@ impl Pings {
     /// Asks a kernel whether it answers.
     pub(crate) fn ping(&self, kernel: &KernelView) -> Replied<()> {
         let (reply, replied) = Reply::channel();
-        let asking = self.0.borrow_mut().entry(kernel.id().number()).or_default().clone();
-        let mut asked = lock(&asking);
+        let askers = self.0.borrow_mut().entry(kernel.id().number()).or_default().clone();
+        let mut asked = lock(&askers);
         asked.replies.retain(Reply::is_awaited);
         asked.replies.push(reply);
         let is_sent = replace(&mut asked.is_sent, true);
         drop(asked);
         if !is_sent {
-            let mut ping = Ping(Some(asking));
+            let mut ping = Ping(Some(askers));
             let answer = move || ping.take().into_iter().for_each(|reply| reply.send(()));
             let _ = kernel.handle().call_there(Box::new(answer));
         }
@@ -319,9 +319,9 @@ impl Pings {
     }
 }
 
-fn lock(asking: &Mutex<Asking>) -> MutexGuard<'_, Asking> {
+fn lock(askers: &Mutex<Askers>) -> MutexGuard<'_, Askers> {
     // No statement leaves a value that is half changed.
-    asking.lock().unwrap_or_else(PoisonError::into_inner)
+    askers.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// Waits so long for the answer of a kernel.
