@@ -302,12 +302,12 @@ fn a_profile_counts_tasks_that_live_for_a_moment() {
     let (rows, samples) = profile(program.ask(&Request::Profile { seconds: 0.3 }));
     let row = |name: &str| rows.iter().find(|row| row.name == name).unwrap();
     for row in [row("brief"), row("")] {
-        // A yield, a sleep and the end; the first and the last task may be there in part.
-        assert!(row.spawned > 10 && row.steps.abs_diff(3 * row.spawned) <= 3, "{row:?}");
+        // A yield, a sleep and the end; some of the first and last tasks may be there in part.
+        assert!(row.spawned > 10 && row.steps.abs_diff(3 * row.spawned) <= 15, "{row:?}");
         assert_eq!(row.waits.len(), 2, "{row:?}");
         for (trap, count) in &row.waits {
             assert!(["yield", "sleep"].contains(&trap.as_str()), "{row:?}");
-            assert!(count.abs_diff(row.spawned) <= 1, "{row:?}");
+            assert!(count.abs_diff(row.spawned) <= 5, "{row:?}");
         }
         assert!(row.busy >= row.longest && row.longest > 0, "{row:?}");
     }
