@@ -130,7 +130,7 @@
 //! | `dns` | | [`net::dns`] | hickory-resolver |
 //! | `tokio-io` | | `AsyncRead` and `AsyncWrite` of tokio for the streams of [`net`] | tokio's traits, without its runtime |
 //! | `futures-io` | | `AsyncRead` and `AsyncWrite` of futures for the streams of [`net`] | futures-io |
-//! | `tokio-console` | | [`console::tokio_console`], which `#[pikake::main]` starts: the program tokio-console can attach | console-api, tonic, hyper |
+//! | `tokio-console` | | [`console::tokio_console`]: with the variable `TOKIO_CONSOLE_BIND`, the program tokio-console can attach | console-api, tonic, hyper |
 //! | `profile` | | stacks in [`console`]: samples of processor time, and that of a thread that is stuck; turns `console` on | pprof |
 //! | `metrics` | | [`console::metrics`]: figures of kernels, process and program as an OpenMetrics text | prometheus-client |
 //! | `task-spans` | | [`kernel::TaskSpans`] on the kernels of `#[pikake::main]`: a span of `tracing` for each task | |
@@ -455,7 +455,7 @@ pub mod __macros {
         static ONCE: std::sync::Once = std::sync::Once::new();
         ONCE.call_once(|| {
             #[cfg(feature = "tokio-console")]
-            if let Err(error) = pikake_console::tokio_console::start() {
+            if let Err(error) = pikake_console::tokio_console::start_if_asked() {
                 // The program's log begins later.
                 eprintln!("pikake: tokio-console cannot be served: {error}");
             }

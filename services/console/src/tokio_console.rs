@@ -11,7 +11,8 @@
 //! The kernel does not tell when a task is woken. So each step after the first one counts as a wake that took no time,
 //! and a wake in the task's own step (`yield_now`) as a wake of its own. There are no resources.
 //!
-//! A program with the feature `tokio-console` and `#[pikake::main]` calls [`start`]. Another one calls it by itself,
+//! A program with the feature `tokio-console` and `#[pikake::main]` serves it if the variable `TOKIO_CONSOLE_BIND` is
+//! set: to an address, or to `1` for the one that tokio-console looks for. Another program calls [`start`] by itself,
 //! before it builds its kernels:
 //!
 //! ```
@@ -30,7 +31,7 @@ mod service;
 use std::cell::Cell;
 use std::env;
 use std::io;
-use std::net::SocketAddr;
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::sync::{Arc, mpsc};
 use std::thread;
 
@@ -40,9 +41,10 @@ use pikake_net::TcpListener;
 use records::{Recorder, Records};
 
 /// The address that tokio-console looks for without an argument.
-pub const DEFAULT_ADDRESS: &str = "127.0.0.1:6669";
+pub const DEFAULT_ADDRESS: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), 6669);
 
-/// The variable that sets another address, as `127.0.0.1:7000`. tokio's own programs have it as well.
+/// The variable that sets the address, as `127.0.0.1:7000`; `1` is [`DEFAULT_ADDRESS`]. tokio's own programs have it as
+/// well. Under `#[pikake::main]` nothing is served without it, nor with `0`.
 pub const ADDRESS_VARIABLE: &str = "TOKIO_CONSOLE_BIND";
 
 /// The greatest number of connections at a time. Each has a few streams.
@@ -64,14 +66,28 @@ thread_local! {
 /// The variable holds no address. The system's: the address is in use, the process is out of threads or descriptors.
 /// Kernels are not observed then.
 pub fn start() -> io::Result<SocketAddr> {
-    let text = match env::var(ADDRESS_VARIABLE) {
-        Ok(text) => text,
-        Err(env::VarError::NotPresent) => DEFAULT_ADDRESS.into(),
-        Err(error) => return Err(invalid(&error.to_string())),
-    };
-    start_at(
-        text.parse().map_err(|_| invalid(&format!("`{text}` is not like `{DEFAULT_ADDRESS}`")))?,
-    )
+    start_at(asked_address()?.unwrap_or(DEFAULT_ADDRESS))
+}
+
+/// As [`start`] if the variable asks for it. What `#[pikake::main]` calls.
+#[doc(hidden)]
+pub fn start_if_asked() -> io::Result<()> {
+    asked_address()?.map_or(Ok(()), |address| start_at(address).map(drop))
+}
+
+/// The address of the variable.
+fn asked_address() -> io::Result<Option<SocketAddr>> {
+    match env::var(ADDRESS_VARIABLE).as_deref() {
+        Ok("" | "0") | Err(env::VarError::NotPresent) => Ok(None),
+        Ok("1") => Ok(Some(DEFAULT_ADDRESS)),
+        Ok(text) => {
+            let address = text.parse();
+            address
+                .map(Some)
+                .map_err(|_| invalid(&format!("`{text}` is not like `{DEFAULT_ADDRESS}`")))
+        }
+        Err(error) => Err(invalid(&error.to_string())),
+    }
 }
 
 fn invalid(why: &str) -> io::Error {

@@ -46,9 +46,8 @@ impl Program {
     fn start_by(test: &str, change: impl FnOnce(&mut Command)) -> Self {
         let folder = tempfile::tempdir().unwrap();
         let mut command = child::child(&format!("served::{test}"));
-        command.env("XDG_RUNTIME_DIR", folder.path()).env_remove("PIKAKE_CONSOLE");
-        // No address: a kernel that serves tokio-console would time the steps of the others.
-        command.env("TOKIO_CONSOLE_BIND", "nowhere");
+        command.env("XDG_RUNTIME_DIR", folder.path());
+        command.env_remove("PIKAKE_CONSOLE").env_remove("TOKIO_CONSOLE_BIND");
         command.stdin(Stdio::piped()).stdout(Stdio::piped());
         change(&mut command);
         let mut child = command.spawn().unwrap();

@@ -6,9 +6,11 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::future::pending;
 use std::net::SocketAddr;
 use std::pin::Pin;
+use std::process::Command;
 use std::sync::OnceLock;
 use std::task::{Context, Poll};
 use std::time::Duration;
+use std::{env, fs, io};
 
 use console_api::instrument::instrument_client::InstrumentClient;
 use console_api::instrument::{
@@ -338,4 +340,39 @@ fn address_in_use_is_an_error() {
         sleep(Duration::from_millis(10)).await.unwrap();
         assert!(watch.named("tokio-console").is_empty());
     });
+}
+
+/// The program of [`main_serves_where_the_variable_says`], which runs it in a child.
+#[test]
+#[ignore = "runs in a child"]
+fn program() {
+    #[pikake::main]
+    async fn main() {
+        let threads = fs::read_dir("/proc/self/task").unwrap();
+        let name = |thread: io::Result<fs::DirEntry>| {
+            fs::read_to_string(thread.unwrap().path().join("comm")).unwrap_or_default()
+        };
+        let is_served = threads.map(name).any(|name| name.trim_end() == "tokio-console");
+        println!("served: {is_served}");
+    }
+    main();
+}
+
+#[test]
+fn main_serves_where_the_variable_says() {
+    let run = |address: Option<&str>| {
+        let mut command = Command::new(env::current_exe().unwrap());
+        command.args(["--exact", "program", "--ignored", "--nocapture"]);
+        command.env_remove(tokio_console::ADDRESS_VARIABLE);
+        command.envs(address.map(|address| (tokio_console::ADDRESS_VARIABLE, address)));
+        let output = command.output().unwrap();
+        assert!(output.status.success(), "{output:?}");
+        let is_served = String::from_utf8(output.stdout).unwrap().contains("served: true");
+        (is_served, String::from_utf8(output.stderr).unwrap())
+    };
+    assert_eq!(run(None), (false, String::new()));
+    assert_eq!(run(Some("0")), (false, String::new()));
+    assert_eq!(run(Some("127.0.0.1:0")), (true, String::new()));
+    let (is_served, said) = run(Some("nowhere"));
+    assert!(!is_served && said.contains("`nowhere` is not like `127.0.0.1:6669`"), "{said}");
 }
