@@ -136,6 +136,7 @@
 //! | `task-spans` | | [`kernel::TaskSpans`] on the kernels of `#[pikake::main]`: a span of `tracing` for each task | |
 //! | `http` | | [`http`]; turns `tokio-io` on | hyper |
 //! | `axum` | | [`http::axum`]; turns `http` on | axum |
+//! | `pool` | | [`pool`]: objects that cost something to make | |
 //! | `console` | | [`console`], `#[pikake::main(console)]` | serde_json |
 //! | `tokio` | | [`tokio`] | tokio |
 //! | `jobs` | | [`jobs`], `#[pikake::job]`, the broker `memory://` | serde, jiff |
@@ -165,6 +166,7 @@
 #![cfg_attr(not(feature = "http"), doc = "[`http`]: #features")]
 #![cfg_attr(not(feature = "axum"), doc = "[`http::axum`]: #features")]
 #![cfg_attr(not(feature = "log-to-stderr"), doc = "[`log_to_stderr`]: #features")]
+#![cfg_attr(not(feature = "pool"), doc = "[`pool`]: #features")]
 #![cfg_attr(not(feature = "process"), doc = "[`process`]: #features")]
 #![cfg_attr(not(feature = "signals"), doc = "[`signal`]: #features")]
 #![cfg_attr(not(feature = "signals"), doc = "[`interrupt_on_signals`]: #features")]
@@ -243,6 +245,10 @@ pub use pikake_tokio as tokio;
 #[cfg(feature = "http")]
 #[doc(inline)]
 pub use pikake_http as http;
+
+#[cfg(feature = "pool")]
+#[doc(inline)]
+pub use pikake_pool as pool;
 
 #[doc(inline)]
 pub use pikake_sync as sync;

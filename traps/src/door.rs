@@ -41,8 +41,8 @@ pub(crate) fn try_with_task<R>(work: impl FnOnce(&Local, &TaskRef) -> R) -> Opti
     })?
 }
 
-/// The current kernel's id; `None` outside.
-pub(crate) fn current_kernel() -> Option<KernelId> {
+/// The kernel that the thread is inside of; `None` outside.
+pub fn current_kernel() -> Option<KernelId> {
     try_with(Local::id)
 }
 

@@ -1,0 +1,934 @@
+//! The state of a pool, and who gets which object.
+//!
+//! An object is in one place at a time: idle, leased, in a task of the pool (busy), or stranded, that is, given back where no
+//! task of the pool could take it. All four are counted, so an object that user code loses by a panic counts no more.
+//!
+//! ```text
+//!                 (1)                    (2)
+//!   a new object ─────▶ busy: creating ─────▶ idle ◀──────────────┐
+//!                                             │ │ (4)             │ (7)
+//!                              busy: verifying◀─┘ ├──▶ leased ────┴─▶ busy: cleaning
+//!                                     │    (3)──▶─┘      │ (5)              │
+//!                                     ▼                  ▼                  ▼
+//!                               busy: destroying ◀───────┴──────────────────┘ (6)
+//! ```
+//!
+//! (1) [`Core::serve`], [`Core::tend`]. (2) [`Core::ready`]. (3) [`Core::hand_over`]. (4) [`Core::take_ready`],
+//! [`Core::serve`]. (5), (7) [`Core::give_back`]. (6) [`Work`](crate::work::Work).
+//!
+//! No code of a manager, no destructor of an object and no waker runs while the state is borrowed.
+
+use std::cell::{Cell, RefCell};
+use std::collections::{BTreeMap, VecDeque};
+use std::error::Error;
+use std::panic::Location;
+use std::rc::Rc;
+use std::time::Duration;
+
+use pikake_time::{Deadline, Rate, Ticks};
+use pikake_traps::{
+    KernelId, TaskId, TaskMark, WaitQueue, catch_and_log, clock_rate, door, now, random,
+};
+use slab::Slab;
+
+use crate::error::{CreateError, Exhausted, GetError, NotAdded};
+use crate::holder::{Holder, Note, holders_text};
+use crate::keeper;
+use crate::lease::Lease;
+use crate::limit::{Limit, Membership, Unit};
+use crate::manager::Manager;
+use crate::options::{Options, Reuse, Verify};
+use crate::stats::Stats;
+use crate::ticket::Slot;
+use crate::work::{Kind, start};
+
+/// An object of the pool, with what the pool knows of it.
+pub(crate) struct Kept<T> {
+    pub(crate) object: T,
+    /// When the object is too old.
+    pub(crate) expires: Deadline,
+    pub(crate) uses: u64,
+    /// The object's part of a common limit.
+    pub(crate) unit: Option<Unit>,
+}
+
+/// An object that is ready.
+struct Idle<T> {
+    kept: Kept<T>,
+    since: Ticks,
+}
+
+/// An object that came back where no task of the pool could take it.
+pub(crate) struct Stranded<T> {
+    pub(crate) kept: Kept<T>,
+    pub(crate) kind: Kind,
+}
+
+/// The last failure of a creation, since which none has succeeded.
+struct Failure<E> {
+    error: GetError<E>,
+    attempts: u32,
+    retry_at: Deadline,
+}
+
+/// The life of a pool.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Phase {
+    /// Not used yet.
+    New,
+    Open,
+    /// Lends nothing more. The keeper destroys what comes back.
+    Closing,
+    /// The keeper has ended: nothing is left, or the kernel has ended.
+    Ended,
+}
+
+pub(crate) struct State<M: Manager> {
+    phase: Phase,
+    home: Option<Home>,
+    limit: usize,
+    idle: VecDeque<Idle<M::Object>>,
+    waiters: BTreeMap<u64, Rc<Slot<M>>>,
+    next_waiter: u64,
+    leases: Slab<Note>,
+    busy: [usize; Kind::COUNT],
+    /// Of the objects being cleaned, those whose cleaning has not had to wait yet. They come back in a moment.
+    fresh: usize,
+    stranded: Vec<Stranded<M::Object>>,
+    /// The last holders of stranded objects.
+    late: Vec<Holder>,
+    failure: Option<Failure<M::Error>>,
+    /// When the keeper looks at the pool again.
+    keeper_due: Deadline,
+    counters: Stats,
+}
+
+/// The kernel of a pool, with the options in ticks of its clock.
+#[derive(Clone, Copy)]
+struct Home {
+    kernel: KernelId,
+    rate: Rate,
+    max_idle: Option<u64>,
+    verify_after: Option<u64>,
+}
+
+pub(crate) struct Core<M: Manager> {
+    pub(crate) manager: M,
+    pub(crate) options: Options,
+    pub(crate) built_at: &'static Location<'static>,
+    pub(crate) common: Option<Membership>,
+    state: RefCell<State<M>>,
+    /// Where the keeper waits.
+    pub(crate) keeper: WaitQueue,
+    keeper_called: Cell<bool>,
+    /// Whether the kernel has refused a task, since it is being shut down.
+    is_refused: Cell<bool>,
+    /// Where `close` waits.
+    pub(crate) ends: WaitQueue,
+}
+
+/// What is to be done with an idle object.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Fate {
+    Lend,
+    Verify,
+    Destroy,
+}
+
+/// An object's greatest age is up to this part less, at random.
+const AGE_SPREAD: u64 = 10;
+
+/// What [`Core::serve`] does next.
+enum Next<M: Manager> {
+    Deliver(Kept<M::Object>),
+    Start(Kind, Option<Kept<M::Object>>, Option<Unit>),
+    Fail(Vec<Rc<Slot<M>>>, GetError<M::Error>),
+}
+
+impl<M: Manager> Core<M> {
+    pub(crate) fn new(
+        manager: M,
+        options: Options,
+        common: Option<Limit>,
+        built_at: &'static Location<'static>,
+    ) -> Self {
+        let state = State {
+            phase: Phase::New,
+            home: None,
+            limit: options.limit,
+            idle: VecDeque::new(),
+            waiters: BTreeMap::new(),
+            next_waiter: 0,
+            leases: Slab::new(),
+            busy: [0; Kind::COUNT],
+            fresh: 0,
+            stranded: Vec::new(),
+            late: Vec::new(),
+            failure: None,
+            keeper_due: Deadline::NEVER,
+            counters: Stats::default(),
+        };
+        Self {
+            manager,
+            options,
+            built_at,
+            common: common.map(Membership::new),
+            state: RefCell::new(state),
+            keeper: WaitQueue::new(),
+            keeper_called: Cell::new(false),
+            is_refused: Cell::new(false),
+            ends: WaitQueue::new(),
+        }
+    }
+
+    /// The pool's name, as ` `name``, to follow the word pool.
+    pub(crate) fn label(&self) -> String {
+        match &*self.options.name {
+            "" => String::new(),
+            name => format!(" `{name}`"),
+        }
+    }
+
+    pub(crate) fn phase(&self) -> Phase {
+        self.state.borrow().phase
+    }
+
+    /// Changes the counters.
+    pub(crate) fn count(&self, change: impl FnOnce(&mut Stats)) {
+        change(&mut self.state.borrow_mut().counters);
+    }
+
+    /// Begins the pool's tasks at its first use.
+    ///
+    /// # Panics
+    ///
+    /// Outside a kernel, and in another kernel than that of the first use.
+    #[track_caller]
+    pub(crate) fn open(self: &Rc<Self>) {
+        let here = door::current_kernel();
+        {
+            let state = self.state.borrow();
+            match (state.phase, state.home) {
+                (Phase::New, _) => {}
+                (Phase::Ended | Phase::Closing, _) => return,
+                (Phase::Open, home) if home.map(|home| home.kernel) == here => return,
+                _ => panic!(
+                    "the pool{} belongs to another kernel than this one: make a pool for each kernel, or use `Shared`",
+                    self.label()
+                ),
+            }
+        }
+        let rate = clock_rate();
+        let verify_after = match self.options.verify {
+            Verify::Always => Some(0),
+            Verify::AfterIdle(length) => Some(rate.ticks_ceil(length)),
+            Verify::Never => None,
+        };
+        let max_idle = self.options.max_idle_time.map(|length| rate.ticks_ceil(length));
+        {
+            let mut state = self.state.borrow_mut();
+            state.phase = Phase::Open;
+            state.home = here.map(|kernel| Home { kernel, rate, max_idle, verify_after });
+        }
+        keeper::start(self);
+        self.call_keeper();
+    }
+
+    /// Whether the calling code is inside the pool's kernel, so that tasks can be spawned.
+    pub(crate) fn is_home(&self) -> bool {
+        let home = self.state.borrow().home;
+        home.is_some_and(|home| door::current_kernel() == Some(home.kernel))
+    }
+
+    /// The kernel takes no more tasks.
+    pub(crate) fn refused(&self) {
+        self.is_refused.set(true);
+        self.begin_close();
+    }
+
+    pub(crate) fn is_refused(&self) -> bool {
+        self.is_refused.get()
+    }
+
+    /// What to do with the next idle object.
+    fn look(&self, state: &State<M>, now: Ticks) -> Option<Fate> {
+        let idle = match self.options.reuse {
+            Reuse::Lifo => state.idle.back(),
+            Reuse::Fifo => state.idle.front(),
+        }?;
+        let home = state.home?;
+        let idle_for = now.since(idle.since);
+        Some(if idle.kept.expires.is_due(now) || home.max_idle.is_some_and(|max| idle_for >= max) {
+            Fate::Destroy
+        } else if home.verify_after.is_some_and(|length| idle_for >= length) {
+            Fate::Verify
+        } else {
+            Fate::Lend
+        })
+    }
+
+    /// Takes the next idle object.
+    fn pop(&self, state: &mut State<M>) -> Kept<M::Object> {
+        let popped = match self.options.reuse {
+            Reuse::Lifo => state.idle.pop_back(),
+            Reuse::Fifo => state.idle.pop_front(),
+        };
+        self.idle_changed(state);
+        popped.expect("the caller has looked at the object").kept
+    }
+
+    fn idle_changed(&self, state: &State<M>) {
+        if let Some(common) = &self.common {
+            common.set_idle(state.idle.len());
+        }
+    }
+
+    /// An idle object that needs no verification, if nobody waits.
+    #[inline]
+    pub(crate) fn take_ready(
+        self: &Rc<Self>,
+        place: &'static Location<'static>,
+    ) -> Option<Lease<M>> {
+        loop {
+            let now = now();
+            let (kept, fate) = {
+                let mut state = self.state.borrow_mut();
+                if state.phase != Phase::Open || !state.waiters.is_empty() {
+                    return None;
+                }
+                match self.look(&state, now)? {
+                    Fate::Verify => return None,
+                    fate => (self.pop(&mut state), fate),
+                }
+            };
+            if fate == Fate::Lend {
+                if !self.manager.is_dead(&kept.object) {
+                    let task = TaskMark::current();
+                    return Some(self.lease(kept, Note { task, place, since: now }));
+                }
+                self.count(|counters| counters.dead += 1);
+            }
+            start(self, Kind::Destroy, Some(kept), None);
+        }
+    }
+
+    fn lease(self: &Rc<Self>, kept: Kept<M::Object>, note: Note) -> Lease<M> {
+        let (key, is_below_minimum) = {
+            let mut state = self.state.borrow_mut();
+            state.counters.lent += 1;
+            (state.leases.insert(note), state.idle.len() < self.options.min_idle)
+        };
+        if is_below_minimum {
+            self.call_keeper();
+        }
+        Lease::new(self.clone(), kept, key)
+    }
+
+    /// Enters a caller behind the others, and serves.
+    pub(crate) fn enter(self: &Rc<Self>, place: &'static Location<'static>) -> Rc<Slot<M>> {
+        let number = match &self.common {
+            Some(common) => common.next_number(),
+            None => self.state.borrow().next_waiter,
+        };
+        let slot =
+            Rc::new(Slot::new(number, Note { task: TaskMark::current(), place, since: now() }));
+        {
+            let mut state = self.state.borrow_mut();
+            state.next_waiter = number + 1;
+            state.waiters.insert(number, slot.clone());
+        }
+        self.serve();
+        slot
+    }
+
+    /// Takes a caller out who gives up. Returns whether the caller was still waiting.
+    pub(crate) fn leave(&self, number: u64) -> bool {
+        let mut state = self.state.borrow_mut();
+        let was_waiting = state.waiters.remove(&number).is_some();
+        state.counters.gave_up += u64::from(was_waiting);
+        if state.waiters.is_empty() {
+            self.withdraw_request();
+        }
+        was_waiting
+    }
+
+    fn withdraw_request(&self) {
+        if let Some(common) = &self.common {
+            common.withdraw();
+        }
+    }
+
+    /// Gives objects to the callers who wait, the first one first, and begins what they need. In another place than the pool's
+    /// kernel, leaves that to the keeper.
+    pub(crate) fn serve(self: &Rc<Self>) {
+        loop {
+            if !self.is_home() {
+                return self.call_keeper();
+            }
+            let next = self.next(&mut self.state.borrow_mut());
+            match next {
+                None => return,
+                Some(Next::Deliver(kept)) => match self.manager.is_dead(&kept.object) {
+                    false => self.deliver(kept),
+                    true => {
+                        self.count(|counters| counters.dead += 1);
+                        start(self, Kind::Destroy, Some(kept), None);
+                    }
+                },
+                Some(Next::Start(kind, kept, unit)) => start(self, kind, kept, unit),
+                Some(Next::Fail(slots, error)) => {
+                    slots.iter().for_each(|slot| slot.answer(Err(error.clone())));
+                }
+            }
+        }
+    }
+
+    fn next(&self, state: &mut State<M>) -> Option<Next<M>> {
+        if state.phase != Phase::Open {
+            return None;
+        }
+        let Some((first, _)) = state.waiters.first_key_value() else {
+            self.withdraw_request();
+            return None;
+        };
+        let (first, now) = (*first, now());
+        match self.look(state, now) {
+            Some(Fate::Lend) => return Some(Next::Deliver(self.pop(state))),
+            Some(Fate::Destroy) => {
+                return Some(Next::Start(Kind::Destroy, Some(self.pop(state)), None));
+            }
+            Some(Fate::Verify) if state.busy(Kind::Verify) < state.waiters.len() => {
+                return Some(Next::Start(Kind::Verify, Some(self.pop(state)), None));
+            }
+            _ => {}
+        }
+        let coming = state.busy(Kind::Verify) + state.busy(Kind::Create) + state.fresh;
+        if state.waiters.len() > coming && self.may_create(state, now) {
+            let unit = match &self.common {
+                None => Some(None),
+                Some(common) => common.take(first).map(Some),
+            };
+            if let Some(unit) = unit {
+                return Some(Next::Start(Kind::Create, None, unit));
+            }
+        }
+        let failure = state.failure.as_ref().filter(|failure| !failure.retry_at.is_due(now))?;
+        if state.live() > 0 {
+            return None;
+        }
+        let error = failure.error(now, state.home?.rate);
+        self.withdraw_request();
+        Some(Next::Fail(std::mem::take(&mut state.waiters).into_values().collect(), error))
+    }
+
+    fn may_create(&self, state: &State<M>, now: Ticks) -> bool {
+        let creating = state.busy(Kind::Create);
+        state.total() < state.limit
+            && creating < self.options.creations
+            && state
+                .failure
+                .as_ref()
+                .is_none_or(|failure| creating == 0 && failure.retry_at.is_due(now))
+    }
+
+    /// Gives an object that is good to the first caller who waits, or keeps it.
+    fn deliver(self: &Rc<Self>, kept: Kept<M::Object>) {
+        let now = now();
+        let slot = {
+            let mut state = self.state.borrow_mut();
+            match state.waiters.pop_first() {
+                Some((_, slot)) => {
+                    let waited =
+                        state.home.map(|home| home.rate.duration_floor(now.since(slot.note.since)));
+                    state.counters.waited += 1;
+                    state.counters.waited_for += waited.unwrap_or_default();
+                    slot
+                }
+                None => {
+                    drop(state);
+                    return self.keep(kept, now);
+                }
+            }
+        };
+        let lease = self.lease(kept, Note { since: now, ..slot.note });
+        slot.answer(Ok(lease));
+    }
+
+    /// Puts an object among the idle ones.
+    fn keep(&self, kept: Kept<M::Object>, now: Ticks) {
+        let is_due_earlier = {
+            let mut state = self.state.borrow_mut();
+            let max_idle = state.home.and_then(|home| home.max_idle);
+            let due = max_idle.map_or(Deadline::NEVER, |max| Deadline::at(now.saturating_add(max)));
+            let due = due.min(kept.expires);
+            state.idle.push_back(Idle { kept, since: now });
+            self.idle_changed(&state);
+            due < state.keeper_due
+        };
+        if is_due_earlier {
+            self.call_keeper();
+        }
+    }
+
+    // Coming in.
+
+    /// Takes an object that is good: new, cleaned, verified or added. The first caller who waits gets it.
+    pub(crate) fn ready(self: &Rc<Self>, kept: Kept<M::Object>, is_verified: bool) {
+        let now = now();
+        let (is_kept, has_waiters) = {
+            let state = self.state.borrow();
+            let is_kept = state.phase == Phase::Open
+                && state.total() < state.limit
+                && !kept.expires.is_due(now)
+                && !self.is_owed(&state);
+            (is_kept, !state.waiters.is_empty())
+        };
+        if !is_kept {
+            return start(self, Kind::Destroy, Some(kept), None);
+        }
+        if has_waiters && (is_verified || self.options.verify != Verify::Always) {
+            return self.deliver(kept);
+        }
+        self.keep(kept, now);
+        self.serve();
+    }
+
+    /// Whether a caller of another pool with the same limit has waited longer than all callers of this one.
+    fn is_owed(&self, state: &State<M>) -> bool {
+        let Some(other) = self.common.as_ref().and_then(Membership::first_of_others) else {
+            return false;
+        };
+        state.waiters.first_key_value().is_none_or(|(own, _)| other < *own)
+    }
+
+    /// Takes a leased object back.
+    pub(crate) fn give_back(
+        self: &Rc<Self>,
+        mut kept: Kept<M::Object>,
+        key: usize,
+        is_wanted: bool,
+    ) {
+        kept.uses += 1;
+        let is_home = self.is_home();
+        let (note, phase, is_over) = {
+            let mut state = self.state.borrow_mut();
+            let note = state.leases.remove(key);
+            let is_over = state.total() >= state.limit || self.is_owed(&state);
+            (note, state.phase, is_over)
+        };
+        let is_used_up = self.options.max_uses.is_some_and(|max| kept.uses >= max);
+        let is_kept = is_wanted && phase == Phase::Open && !is_over && !is_used_up;
+        if !is_home || self.is_refused() {
+            let holder = self.holder(&note);
+            self.state.borrow_mut().late.push(holder);
+        }
+        if !is_kept {
+            return start(self, Kind::Destroy, Some(kept), None);
+        }
+        if !is_home {
+            return start(self, Kind::Clean, Some(kept), None);
+        }
+        // The manager's code does not run during an unwind, where another panic would end the process.
+        if !std::thread::panicking() && self.manager.is_clean(&kept.object) {
+            if !self.manager.is_dead(&kept.object) {
+                return self.ready(kept, false);
+            }
+            self.count(|counters| counters.dead += 1);
+            return start(self, Kind::Destroy, Some(kept), None);
+        }
+        start(self, Kind::Clean, Some(kept), None);
+    }
+
+    /// Takes back an object that a caller was given and has not seen.
+    pub(crate) fn take_back(self: &Rc<Self>, kept: Kept<M::Object>, key: usize) {
+        {
+            let mut state = self.state.borrow_mut();
+            state.leases.remove(key);
+            state.counters.gave_up += 1;
+        }
+        match self.is_home() {
+            true => self.ready(kept, true),
+            false => start(self, Kind::Clean, Some(kept), None),
+        }
+    }
+
+    /// Forgets a leased object, which its holder keeps.
+    pub(crate) fn forget(self: &Rc<Self>, key: usize) {
+        {
+            let mut state = self.state.borrow_mut();
+            state.leases.remove(key);
+            state.counters.detached += 1;
+        }
+        self.gone();
+    }
+
+    /// An object is gone, which may make room for another one.
+    pub(crate) fn gone(self: &Rc<Self>) {
+        match self.phase() {
+            Phase::Open => self.serve(),
+            _ => {
+                self.ends.wake(usize::MAX);
+                self.call_keeper();
+            }
+        }
+    }
+
+    /// Leaves an object to the keeper; drops it if the keeper has ended.
+    pub(crate) fn strand(&self, stranded: Stranded<M::Object>) {
+        {
+            let mut state = self.state.borrow_mut();
+            if state.phase != Phase::Ended {
+                state.stranded.push(stranded);
+                drop(state);
+                return self.call_keeper();
+            }
+            state.counters.destroyed += 1;
+        }
+        drop(stranded);
+        self.ends.wake(usize::MAX);
+    }
+
+    /// A creation has failed. Callers for whom nothing else can come learn it at once.
+    pub(crate) fn creation_failed(self: &Rc<Self>, error: GetError<M::Error>) {
+        let now = now();
+        {
+            let mut state = self.state.borrow_mut();
+            state.counters.create_failures += 1;
+            let attempts =
+                state.failure.as_ref().map_or(0, |failure| failure.attempts).saturating_add(1);
+            let (first, greatest) = self.options.backoff;
+            let doublings = (attempts - 1).min(u32::BITS - 1);
+            let length = first.saturating_mul(1 << doublings).min(greatest);
+            let rate = state.home.map(|home| home.rate);
+            let ticks = rate.map_or(0, |rate| rate.ticks_ceil(length));
+            let retry_at = Deadline::at(now.saturating_add(ticks));
+            tracing::debug!(
+                pool = %self.options.name, attempts, next_attempt = ?length, "a creation failed: {error}"
+            );
+            state.failure = Some(Failure { error, attempts, retry_at });
+        }
+        self.serve();
+        self.call_keeper();
+    }
+
+    /// An object was made. Notes what the pool knows of it.
+    pub(crate) fn made(&self, object: M::Object, unit: Option<Unit>) -> Kept<M::Object> {
+        let mut state = self.state.borrow_mut();
+        state.failure = None;
+        let expires = match (self.options.max_age, state.home) {
+            (Some(age), Some(home)) => {
+                let latest = home.rate.ticks_ceil(age);
+                let spread = latest / AGE_SPREAD;
+                let less = if spread > 0 { random::range(0..spread) } else { 0 };
+                Deadline::at(now().saturating_add(latest - less))
+            }
+            _ => Deadline::NEVER,
+        };
+        Kept { object, expires, uses: 0, unit }
+    }
+
+    /// Adds an object from outside.
+    pub(crate) fn add(self: &Rc<Self>, object: M::Object) -> Result<(), (M::Object, NotAdded)> {
+        self.open();
+        let unit = {
+            let state = self.state.borrow();
+            if state.phase != Phase::Open {
+                return Err((object, NotAdded::Closed));
+            }
+            if state.total() >= state.limit {
+                return Err((object, NotAdded::Full));
+            }
+            match self.common.as_ref().map(Membership::take_free) {
+                None => None,
+                Some(Some(unit)) => Some(unit),
+                Some(None) => return Err((object, NotAdded::Full)),
+            }
+        };
+        let kept = self.made(object, unit);
+        self.count(|counters| counters.added += 1);
+        self.ready(kept, false);
+        Ok(())
+    }
+
+    // The work of the pool's tasks.
+
+    pub(crate) fn begin_work(&self, kind: Kind) {
+        self.state.borrow_mut().busy[kind as usize] += 1;
+    }
+
+    pub(crate) fn end_work(&self, kind: Kind) {
+        self.state.borrow_mut().busy[kind as usize] -= 1;
+    }
+
+    /// Adds to the number of cleanings that have not had to wait, or takes from it.
+    pub(crate) fn count_fresh(&self, is_more: bool) {
+        let fresh = &mut self.state.borrow_mut().fresh;
+        *fresh = if is_more { *fresh + 1 } else { *fresh - 1 };
+    }
+
+    // The keeper's side.
+
+    pub(crate) fn call_keeper(&self) {
+        self.keeper_called.set(true);
+        self.keeper.wake(1);
+    }
+
+    /// Forgets that the keeper was called.
+    pub(crate) fn take_call(&self) {
+        self.keeper_called.set(false);
+    }
+
+    /// Whether the keeper was called since then.
+    pub(crate) fn is_called(&self) -> bool {
+        self.keeper_called.get()
+    }
+
+    /// Does what is due, and returns when to look again; `None` if the pool is closed and nothing is left.
+    pub(crate) fn tend(self: &Rc<Self>) -> Option<Deadline> {
+        for Stranded { kept, kind } in self.take_stranded() {
+            start(self, kind, Some(kept), None);
+        }
+        if self.phase() != Phase::Open {
+            for kept in self.take_idle(usize::MAX) {
+                start(self, Kind::Destroy, Some(kept), None);
+            }
+            self.ends.wake(usize::MAX);
+            return (self.state.borrow().total() > 0).then_some(Deadline::NEVER);
+        }
+        for kept in self.take_superfluous() {
+            start(self, Kind::Destroy, Some(kept), None);
+        }
+        self.serve();
+        self.fill();
+        if let Some(common) = &self.common {
+            // Those that nobody needs any more.
+            drop(common.take_granted());
+        }
+        let mut state = self.state.borrow_mut();
+        let due = self.due(&state);
+        state.keeper_due = due;
+        Some(due)
+    }
+
+    /// Takes idle objects out, those first that came back first.
+    pub(crate) fn take_idle(&self, count: usize) -> Vec<Kept<M::Object>> {
+        let mut state = self.state.borrow_mut();
+        let count = count.min(state.idle.len());
+        let taken = state.idle.drain(..count).map(|idle| idle.kept).collect();
+        self.idle_changed(&state);
+        taken
+    }
+
+    /// Takes out the idle objects that are too old, idle for too long, beyond the limit, or wanted by another pool.
+    fn take_superfluous(&self) -> Vec<Kept<M::Object>> {
+        let now = now();
+        let mut state = self.state.borrow_mut();
+        let max_idle = state.home.and_then(|home| home.max_idle);
+        let mut spare = state.idle.len().saturating_sub(self.options.min_idle);
+        let reclaimed = self.common.as_ref().map_or(0, Membership::take_reclaimed);
+        let mut others = reclaimed.max(state.total().saturating_sub(state.limit));
+        let (kept, taken): (VecDeque<_>, Vec<_>) = {
+            let idle = std::mem::take(&mut state.idle);
+            let mut kept = VecDeque::with_capacity(idle.len());
+            let mut taken = Vec::new();
+            for idle in idle {
+                let is_idle_too_long =
+                    spare > 0 && max_idle.is_some_and(|max| now.since(idle.since) >= max);
+                let is_taken = idle.kept.expires.is_due(now) || is_idle_too_long || others > 0;
+                if is_taken {
+                    spare = spare.saturating_sub(1);
+                    others = others.saturating_sub(1);
+                    taken.push(idle.kept);
+                } else {
+                    kept.push_back(idle);
+                }
+            }
+            (kept, taken)
+        };
+        state.idle = kept;
+        self.idle_changed(&state);
+        taken
+    }
+
+    /// Begins to make the objects that are missing of the least number of idle ones.
+    fn fill(self: &Rc<Self>) {
+        loop {
+            let unit = {
+                let state = self.state.borrow();
+                let ready = state.idle.len() + state.busy(Kind::Create) + state.busy(Kind::Verify);
+                let wanted = self.options.min_idle + state.waiters.len();
+                if self.options.min_idle == 0 || ready >= wanted || !self.may_create(&state, now())
+                {
+                    return;
+                }
+                match self.common.as_ref().map(Membership::take_free) {
+                    None => None,
+                    Some(Some(unit)) => Some(unit),
+                    Some(None) => return,
+                }
+            };
+            start(self, Kind::Create, None, unit);
+        }
+    }
+
+    /// When something is to be done again.
+    fn due(&self, state: &State<M>) -> Deadline {
+        let max_idle = state.home.and_then(|home| home.max_idle);
+        let is_spare = state.idle.len() > self.options.min_idle;
+        let max_idle = max_idle.filter(|_| is_spare);
+        let objects = state.idle.iter().map(|idle| {
+            let idle_until = max_idle.map(|max| Deadline::at(idle.since.saturating_add(max)));
+            idle.kept.expires.min(idle_until.unwrap_or(Deadline::NEVER))
+        });
+        let is_missing = !state.waiters.is_empty() || state.idle.len() < self.options.min_idle;
+        let retry = state.failure.as_ref().filter(|_| is_missing && state.busy(Kind::Create) == 0);
+        let retry = retry.map(|failure| failure.retry_at).filter(|at| !at.is_due(now()));
+        objects.chain(retry).min().unwrap_or(Deadline::NEVER)
+    }
+
+    // The end.
+
+    /// Lends nothing more. What is idle, and what comes back, is destroyed.
+    pub(crate) fn begin_close(&self) {
+        let waiters = {
+            let mut state = self.state.borrow_mut();
+            state.phase = match state.phase {
+                Phase::New | Phase::Ended => Phase::Ended,
+                Phase::Open | Phase::Closing => Phase::Closing,
+            };
+            std::mem::take(&mut state.waiters)
+        };
+        self.withdraw_request();
+        waiters.values().for_each(|slot| slot.answer(Err(GetError::Closed)));
+        self.call_keeper();
+    }
+
+    /// Takes out what the keeper has to destroy itself, since the kernel takes no new task.
+    pub(crate) fn take_left(&self) -> Vec<Kept<M::Object>> {
+        let stranded = self.take_stranded().into_iter().map(|stranded| stranded.kept);
+        stranded.chain(self.take_idle(usize::MAX)).collect()
+    }
+
+    fn take_stranded(&self) -> Vec<Stranded<M::Object>> {
+        let mut state = self.state.borrow_mut();
+        state.late.clear();
+        std::mem::take(&mut state.stranded)
+    }
+
+    /// The keeper has ended: drops what is left, and names those who hold leases, or held them to the end of the kernel.
+    pub(crate) fn end(&self) {
+        self.begin_close();
+        let mut holders = self.holders();
+        holders.append(&mut self.state.borrow_mut().late);
+        let left = self.take_left();
+        self.state.borrow_mut().phase = Phase::Ended;
+        let count = left.len().max(holders.len());
+        for kept in left {
+            self.count(|counters| counters.destroyed += 1);
+            catch_and_log("the drop of an object of a pool", || drop(kept));
+        }
+        if count > 0 {
+            let held = if holders.is_empty() { String::new() } else { holders_text(&holders) };
+            tracing::warn!(
+                pool = %self.options.name,
+                built_at = %self.built_at,
+                count,
+                holders = held,
+                "a kernel ended before the objects of its pool were given back: they are dropped, and not destroyed in order. \
+                 Close the pool, or let its users end, within the kernel's grace",
+            );
+        }
+        self.ends.wake(usize::MAX);
+    }
+
+    /// The number of objects that are not destroyed.
+    pub(crate) fn total(&self) -> usize {
+        self.state.borrow().total()
+    }
+
+    // What others see.
+
+    pub(crate) fn resize(self: &Rc<Self>, limit: usize) {
+        self.state.borrow_mut().limit = limit;
+        self.call_keeper();
+    }
+
+    fn holder(&self, note: &Note) -> Holder {
+        let rate = self.state.borrow().home.map(|home| home.rate);
+        let is_here = door::is_open();
+        let held_for =
+            rate.filter(|_| is_here).map(|rate| rate.duration_floor(now().since(note.since)));
+        note.holder(held_for.unwrap_or_default())
+    }
+
+    /// The holders of leases, the oldest first.
+    pub(crate) fn holders(&self) -> Vec<Holder> {
+        let mut notes: Vec<Note> =
+            self.state.borrow().leases.iter().map(|(_, note)| *note).collect();
+        notes.sort_by_key(|note| note.since);
+        notes.iter().map(|note| self.holder(note)).collect()
+    }
+
+    /// The tasks that can end a wait, if nothing else can.
+    pub(crate) fn owners(&self) -> Vec<TaskId> {
+        let state = self.state.borrow();
+        let is_full = state.total() >= state.limit && state.leases.len() == state.total();
+        let notes = state.leases.iter().map(|(_, note)| note.task.id_here());
+        if is_full { notes.collect::<Option<_>>().unwrap_or_default() } else { Vec::new() }
+    }
+
+    pub(crate) fn exhausted(&self, waited: Duration) -> Exhausted {
+        let state = self.state.borrow();
+        let creation_failed = state.failure.as_ref().map(|failure| failure.error.to_string());
+        let limit = state.limit;
+        drop(state);
+        let (pool, holders) = (self.options.name.clone(), self.holders());
+        Exhausted { pool, waited, limit, holders, creation_failed }
+    }
+
+    pub(crate) fn stats(&self) -> Stats {
+        let state = self.state.borrow();
+        Stats {
+            limit: state.limit,
+            total: state.total(),
+            idle: state.idle.len(),
+            leased: state.leases.len(),
+            creating: state.busy(Kind::Create),
+            verifying: state.busy(Kind::Verify),
+            cleaning: state.busy(Kind::Clean),
+            destroying: state.busy(Kind::Destroy),
+            waiting: state.waiters.len(),
+            ..state.counters
+        }
+    }
+}
+
+impl<M: Manager> State<M> {
+    fn busy(&self, kind: Kind) -> usize {
+        self.busy[kind as usize]
+    }
+
+    fn total(&self) -> usize {
+        let busy: usize = self.busy.iter().sum();
+        self.idle.len() + self.leases.len() + self.stranded.len() + busy
+    }
+
+    /// The objects that may yet come to a caller.
+    fn live(&self) -> usize {
+        self.total() - self.busy(Kind::Destroy)
+    }
+}
+
+impl<E: Error + 'static> Failure<E> {
+    /// The error for a caller who asks now.
+    fn error(&self, now: Ticks, rate: Rate) -> GetError<E> {
+        match self.error.clone() {
+            GetError::Create(error) => GetError::Create(CreateError {
+                attempts: self.attempts,
+                next_attempt: rate.duration_ceil(self.retry_at.ticks().since(now)),
+                ..error
+            }),
+            error => error,
+        }
+    }
+}

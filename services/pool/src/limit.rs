@@ -1,0 +1,285 @@
+//! A limit that several pools have in common, on one kernel or on several.
+//!
+//! Each object of such a pool has a *unit* of the limit, whose drop gives it back. A pool that needs a unit and gets none
+//! is entered in a queue of *requests*, numbered in the order of its first waiter. A unit that comes back belongs to the
+//! first request. So that units come back, a request takes an idle object of another pool, and a pool destroys an object
+//! that comes back if a request is older than the first of its own waiters.
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::task::Waker;
+
+/// The greatest number of objects that several pools have together.
+///
+/// The pools may be of several types, and on several kernels of a process. Callers are served in the order of asking,
+/// over all pools: if another pool's caller has waited longer, an object that comes back is destroyed and makes room for it.
+///
+/// # Examples
+///
+/// ```
+/// # use pikake::pool::Manager;
+/// # struct Connections(&'static str);
+/// # impl Manager for Connections {
+/// #     type Object = &'static str;
+/// #     type Error = std::io::Error;
+/// #     async fn create(&self) -> std::io::Result<&'static str> { Ok(self.0) }
+/// # }
+/// use pikake::pool::{Limit, Pool};
+///
+/// # pikake::sim::example(async {
+/// let limit = Limit::new(1);
+/// let pool = |host| Pool::builder(Connections(host)).common_limit(&limit).build();
+/// let (one, other) = (pool("one"), pool("other"));
+/// drop(one.get().await?);
+/// assert_eq!(limit.used(), 1, "an idle object");
+/// assert_eq!(*other.get().await?, "other"); // in place of the idle one
+/// assert_eq!(one.stats().total, 0);
+/// # Ok::<_, Box<dyn std::error::Error>>(()) }).unwrap();
+/// ```
+#[derive(Clone)]
+pub struct Limit(Arc<Mutex<State>>);
+
+struct State {
+    limit: usize,
+    used: usize,
+    /// The number of the next waiter of any pool.
+    next: u64,
+    next_member: u64,
+    /// The waiting pools, by the number of their first waiter at the time of the request.
+    requests: BTreeMap<u64, u64>,
+    members: BTreeMap<u64, Member>,
+}
+
+/// A pool, as the others see it.
+#[derive(Default)]
+struct Member {
+    request: Option<u64>,
+    /// Units that were granted and not collected.
+    granted: usize,
+    /// Idle objects that the pool has been asked to destroy.
+    reclaimed: usize,
+    idle: usize,
+    /// The number of the moment at which an object of the pool became idle last.
+    idle_since: u64,
+    waker: Option<Waker>,
+    is_called: bool,
+}
+
+impl Limit {
+    /// A limit of `limit` objects.
+    ///
+    /// # Panics
+    ///
+    /// If the limit is zero.
+    #[track_caller]
+    pub fn new(limit: usize) -> Self {
+        assert!(limit > 0, "a common limit is at least 1");
+        Self(Arc::new(Mutex::new(State {
+            limit,
+            used: 0,
+            next: 0,
+            next_member: 0,
+            requests: BTreeMap::new(),
+            members: BTreeMap::new(),
+        })))
+    }
+
+    /// The greatest number of objects.
+    pub fn limit(&self) -> usize {
+        self.lock().limit
+    }
+
+    /// The number of objects of all pools.
+    pub fn used(&self) -> usize {
+        self.lock().used
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Changes the state, and then wakes the pools that `change` returns.
+    fn change<R>(&self, change: impl FnOnce(&mut State) -> (R, Option<Waker>)) -> R {
+        let (result, waker) = change(&mut self.lock());
+        if let Some(waker) = waker {
+            waker.wake();
+        }
+        result
+    }
+}
+
+impl fmt::Debug for Limit {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let state = self.lock();
+        f.debug_struct("Limit").field("limit", &state.limit).field("used", &state.used).finish()
+    }
+}
+
+impl State {
+    /// Gives a free unit to the first request.
+    fn grant(&mut self) -> Option<Waker> {
+        if self.used >= self.limit {
+            return None;
+        }
+        let (_, id) = self.requests.pop_first()?;
+        self.used += 1;
+        let member = self.members.get_mut(&id)?;
+        member.request = None;
+        member.granted += 1;
+        member.call()
+    }
+}
+
+impl Member {
+    fn call(&mut self) -> Option<Waker> {
+        self.is_called = true;
+        self.waker.take()
+    }
+}
+
+/// A pool's part in a limit. The drop leaves the limit.
+pub(crate) struct Membership {
+    limit: Limit,
+    id: u64,
+}
+
+impl Membership {
+    pub(crate) fn new(limit: Limit) -> Self {
+        let id = {
+            let mut state = limit.lock();
+            state.next_member += 1;
+            let id = state.next_member;
+            state.members.insert(id, Member::default());
+            id
+        };
+        Self { limit, id }
+    }
+
+    /// The number of a new waiter, greater than those of all waiters of all pools.
+    pub(crate) fn next_number(&self) -> u64 {
+        let mut state = self.limit.lock();
+        state.next += 1;
+        state.next
+    }
+
+    /// A unit, if one is free and nobody asked for it before. Otherwise enters a request with the number of the pool's first
+    /// waiter, and asks another pool for an idle object.
+    pub(crate) fn take(&self, number: u64) -> Option<Unit> {
+        let id = self.id;
+        let is_taken = self.limit.change(|state| {
+            if let Some(member) = state.members.get_mut(&id).filter(|member| member.granted > 0) {
+                member.granted -= 1;
+                return (true, None);
+            }
+            if state.used < state.limit && state.requests.is_empty() {
+                state.used += 1;
+                return (true, None);
+            }
+            let is_new = state.members.get_mut(&id).is_some_and(|member| {
+                let is_new = member.request.is_none();
+                member.request.get_or_insert(number);
+                is_new
+            });
+            if !is_new {
+                return (false, None);
+            }
+            state.requests.insert(number, id);
+            let others = state.members.iter_mut().filter(|(other, _)| **other != id);
+            let idle = others.filter(|(_, member)| member.idle > member.reclaimed);
+            let chosen = idle.min_by_key(|(_, member)| member.idle_since);
+            let waker = chosen.and_then(|(_, member)| {
+                member.reclaimed += 1;
+                member.call()
+            });
+            (false, waker)
+        });
+        is_taken.then(|| Unit(self.limit.clone()))
+    }
+
+    /// A unit, if one is free and nobody asked for it before.
+    pub(crate) fn take_free(&self) -> Option<Unit> {
+        let mut state = self.limit.lock();
+        let is_free = state.used < state.limit && state.requests.is_empty();
+        state.used += usize::from(is_free);
+        is_free.then(|| Unit(self.limit.clone()))
+    }
+
+    /// The units that were granted and not collected.
+    pub(crate) fn take_granted(&self) -> Vec<Unit> {
+        let id = self.id;
+        let granted = self
+            .limit
+            .lock()
+            .members
+            .get_mut(&id)
+            .map(|member| std::mem::take(&mut member.granted));
+        (0..granted.unwrap_or_default()).map(|_| Unit(self.limit.clone())).collect()
+    }
+
+    /// Takes the pool's request back.
+    pub(crate) fn withdraw(&self) {
+        let mut state = self.limit.lock();
+        let request = state.members.get_mut(&self.id).and_then(|member| member.request.take());
+        if let Some(number) = request {
+            state.requests.remove(&number);
+        }
+    }
+
+    /// The number of the oldest request of another pool.
+    pub(crate) fn first_of_others(&self) -> Option<u64> {
+        let state = self.limit.lock();
+        state.requests.iter().find(|(_, id)| **id != self.id).map(|(number, _)| *number)
+    }
+
+    /// Tells how many objects of the pool are idle.
+    pub(crate) fn set_idle(&self, idle: usize) {
+        let mut state = self.limit.lock();
+        state.next += 1;
+        let now = state.next;
+        if let Some(member) = state.members.get_mut(&self.id) {
+            if idle > member.idle {
+                member.idle_since = now;
+            }
+            member.idle = idle;
+        }
+    }
+
+    /// How many idle objects the pool has been asked to destroy since the last call.
+    pub(crate) fn take_reclaimed(&self) -> usize {
+        let mut state = self.limit.lock();
+        state.members.get_mut(&self.id).map_or(0, |member| std::mem::take(&mut member.reclaimed))
+    }
+
+    /// Whether the pool was called since the last call; otherwise the waker is kept for that.
+    pub(crate) fn poll_called(&self, waker: &Waker) -> bool {
+        let mut state = self.limit.lock();
+        let Some(member) = state.members.get_mut(&self.id) else { return false };
+        let is_called = std::mem::take(&mut member.is_called);
+        if !is_called && !member.waker.as_ref().is_some_and(|kept| kept.will_wake(waker)) {
+            member.waker = Some(waker.clone());
+        }
+        is_called
+    }
+}
+
+impl Drop for Membership {
+    fn drop(&mut self) {
+        self.withdraw();
+        let granted = self.take_granted();
+        self.limit.lock().members.remove(&self.id);
+        drop(granted);
+    }
+}
+
+/// One object's part of a limit. The drop gives it back.
+pub(crate) struct Unit(Limit);
+
+impl Drop for Unit {
+    fn drop(&mut self) {
+        self.0.change(|state| {
+            state.used -= 1;
+            ((), state.grant())
+        });
+    }
+}

@@ -1,0 +1,252 @@
+//! The tasks of a pool in which the manager makes, verifies, cleans and destroys objects.
+//!
+//! A task whose future is dropped before its end, by a panic or with its kernel, leaves its object to the keeper.
+
+use std::future::{Future, poll_fn};
+use std::pin::pin;
+use std::rc::Rc;
+use std::sync::Arc;
+
+use pikake_traps::{Builder, timeout_after};
+
+use crate::core::{Core, Kept, Stranded};
+use crate::error::{CreateError, GetError};
+use crate::limit::Unit;
+use crate::manager::Manager;
+use crate::options::Verify;
+
+/// What a task of the pool does with an object.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Kind {
+    Create,
+    Verify,
+    Clean,
+    Destroy,
+}
+
+impl Kind {
+    pub(crate) const COUNT: usize = 4;
+
+    fn verb(self) -> &'static str {
+        match self {
+            Self::Create => "creates",
+            Self::Verify => "verifies",
+            Self::Clean => "cleans",
+            Self::Destroy => "destroys",
+        }
+    }
+}
+
+/// Starts a task of the pool. Outside of the pool's kernel, leaves the object to the keeper. A kernel that is being shut
+/// down takes no task: the object is then left to the keeper, and the pool closes.
+pub(crate) fn start<M: Manager>(
+    core: &Rc<Core<M>>,
+    kind: Kind,
+    kept: Option<Kept<M::Object>>,
+    unit: Option<Unit>,
+) {
+    if !core.is_home() {
+        if let Some(kept) = kept {
+            core.strand(Stranded { kept, kind });
+        }
+        return;
+    }
+    let name = format!("pool{} {} an object", core.label(), kind.verb());
+    let work = work(core, kind, kept, unit);
+    let task = Builder::new().name(name).spawned_at(core.built_at).spawn(work);
+    if task.is_finished() {
+        core.refused();
+    }
+}
+
+/// The future of a task of the pool.
+pub(crate) fn work<M: Manager>(
+    core: &Rc<Core<M>>,
+    kind: Kind,
+    kept: Option<Kept<M::Object>>,
+    unit: Option<Unit>,
+) -> impl Future<Output = ()> + use<M> {
+    Work::begin(core, kind, kept).run(unit)
+}
+
+/// A task's part in the counts of its pool.
+struct Work<M: Manager> {
+    core: Rc<Core<M>>,
+    kind: Kind,
+    kept: Option<Kept<M::Object>>,
+    /// Whether the work is a cleaning that has not had to wait yet.
+    is_fresh: bool,
+    is_done: bool,
+}
+
+impl<M: Manager> Work<M> {
+    fn begin(core: &Rc<Core<M>>, kind: Kind, kept: Option<Kept<M::Object>>) -> Self {
+        core.begin_work(kind);
+        let is_fresh = kind == Kind::Clean;
+        if is_fresh {
+            core.count_fresh(true);
+        }
+        Self { core: core.clone(), kind, kept, is_fresh, is_done: false }
+    }
+
+    async fn run(mut self, unit: Option<Unit>) {
+        match self.kind {
+            Kind::Create => self.create(unit).await,
+            Kind::Verify => self.verify().await,
+            Kind::Clean => self.clean().await,
+            Kind::Destroy => self.destroy().await,
+        }
+    }
+
+    async fn create(&mut self, unit: Option<Unit>) {
+        let core = self.core.clone();
+        let made = core.manager.create().await;
+        let object = match made {
+            Ok(object) => object,
+            Err(error) => {
+                drop(unit);
+                return self.fail(GetError::Create(CreateError::new(Some(error))));
+            }
+        };
+        core.count(|counters| counters.created += 1);
+        self.kept = Some(core.made(object, unit));
+        if core.options.verify != Verify::Always {
+            return self.finish(true);
+        }
+        match self.is_verified().await {
+            Ok(()) => self.finish(true),
+            Err(error) => {
+                self.turn(Kind::Destroy);
+                if let Some(error) = error {
+                    core.creation_failed(GetError::Verify(Arc::new(error)));
+                }
+                self.destroy().await;
+            }
+        }
+    }
+
+    /// The creation has given no object.
+    fn fail(&mut self, error: GetError<M::Error>) {
+        self.end();
+        self.core.creation_failed(error);
+    }
+
+    async fn verify(&mut self) {
+        match self.is_verified().await {
+            Ok(()) => self.finish(true),
+            Err(_) => {
+                self.turn(Kind::Destroy);
+                self.core.serve();
+                self.destroy().await;
+            }
+        }
+    }
+
+    /// Verifies the object. An error without a cause: the manager gave no answer in time.
+    async fn is_verified(&mut self) -> Result<(), Option<M::Error>> {
+        let core = self.core.clone();
+        let Some(kept) = &mut self.kept else { return Ok(()) };
+        let verified = core.manager.verify(&mut kept.object);
+        let verified = match timeout_after(core.options.clean_within, verified).await {
+            Ok(verified) => verified.map_err(Some),
+            Err(_) => Err(None),
+        };
+        if verified.is_err() {
+            core.count(|counters| counters.verify_failures += 1);
+        }
+        verified
+    }
+
+    async fn clean(&mut self) {
+        let core = self.core.clone();
+        if self.kept.as_ref().is_some_and(|kept| core.manager.is_dead(&kept.object)) {
+            core.count(|counters| counters.dead += 1);
+        } else if self.is_cleaned().await {
+            return self.finish(false);
+        } else {
+            core.count(|counters| counters.clean_failures += 1);
+        }
+        self.turn(Kind::Destroy);
+        core.serve();
+        self.destroy().await;
+    }
+
+    async fn is_cleaned(&mut self) -> bool {
+        let core = self.core.clone();
+        let Self { kept: Some(kept), is_fresh, .. } = self else { return false };
+        let cleaned = core.manager.clean(&mut kept.object);
+        let mut cleaned = pin!(timeout_after(core.options.clean_within, cleaned));
+        let cleaned = poll_fn(|cx| {
+            let polled = cleaned.as_mut().poll(cx);
+            if polled.is_pending() && std::mem::take(is_fresh) {
+                // It may take long, so a caller who waits may get a new object before.
+                core.count_fresh(false);
+                core.serve();
+            }
+            polled
+        });
+        matches!(cleaned.await, Ok(Ok(())))
+    }
+
+    async fn destroy(&mut self) {
+        let core = self.core.clone();
+        if let Some(Kept { object, unit, .. }) = self.kept.take() {
+            let destroyed = timeout_after(core.options.clean_within, core.manager.destroy(object));
+            if destroyed.await.is_err() {
+                tracing::debug!(
+                    pool = %core.options.name,
+                    "the end of an object took longer than {:?}, and was cut short",
+                    core.options.clean_within,
+                );
+            }
+            core.count(|counters| counters.destroyed += 1);
+            drop(unit);
+        }
+        self.end();
+        core.gone();
+    }
+
+    /// Goes on with other work on the same object.
+    fn turn(&mut self, kind: Kind) {
+        self.end();
+        self.core.begin_work(kind);
+        (self.kind, self.is_done) = (kind, false);
+    }
+
+    /// The object is good.
+    fn finish(&mut self, is_verified: bool) {
+        self.end();
+        if let Some(kept) = self.kept.take() {
+            self.core.ready(kept, is_verified);
+        }
+    }
+
+    /// Takes the work out of the counts.
+    fn end(&mut self) {
+        self.is_done = true;
+        self.core.end_work(self.kind);
+        if std::mem::take(&mut self.is_fresh) {
+            self.core.count_fresh(false);
+        }
+    }
+}
+
+impl<M: Manager> Drop for Work<M> {
+    fn drop(&mut self) {
+        if self.is_done {
+            return;
+        }
+        self.end();
+        match self.kept.take() {
+            Some(kept) => self.core.strand(Stranded { kept, kind: Kind::Destroy }),
+            None if self.kind == Kind::Create && std::thread::panicking() => {
+                self.core.creation_failed(GetError::Create(CreateError::new(None)));
+            }
+            // The kernel is being shut down. Nothing more can be started.
+            None => {
+                self.core.ends.wake(usize::MAX);
+                self.core.call_keeper();
+            }
+        }
+    }
+}

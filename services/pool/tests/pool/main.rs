@@ -1,0 +1,4 @@
+//! Tests of pools, through the facade.
+
+mod basics;
+mod objects;
