@@ -38,6 +38,7 @@ use crate::lease::Lease;
 use crate::limit::{Limit, Membership, Unit};
 use crate::manager::Manager;
 use crate::options::{Options, Reuse, Verify};
+use crate::shared::{Exchange, Parcel};
 use crate::stats::Stats;
 use crate::ticket::Slot;
 use crate::work::{Kind, start};
@@ -103,6 +104,19 @@ pub(crate) struct State<M: Manager> {
     counters: Stats,
 }
 
+/// What a pool has in common with others.
+pub(crate) struct Joined<T> {
+    pub(crate) common: Option<Limit>,
+    pub(crate) exchange: Option<Box<dyn Exchange<T>>>,
+    pub(crate) on_empty: Option<Box<dyn Fn()>>,
+}
+
+impl<T> Default for Joined<T> {
+    fn default() -> Self {
+        Self { common: None, exchange: None, on_empty: None }
+    }
+}
+
 /// The kernel of a pool, with the options in ticks of its clock.
 #[derive(Clone, Copy)]
 struct Home {
@@ -117,6 +131,10 @@ pub(crate) struct Core<M: Manager> {
     pub(crate) options: Options,
     pub(crate) built_at: &'static Location<'static>,
     pub(crate) common: Option<Membership>,
+    /// Where the pools of other kernels send objects, and get them from.
+    exchange: Option<Box<dyn Exchange<M::Object>>>,
+    /// Called when the pool is open and has nothing.
+    on_empty: Option<Box<dyn Fn()>>,
     state: RefCell<State<M>>,
     /// Where the keeper waits.
     pub(crate) keeper: WaitQueue,
@@ -149,9 +167,10 @@ impl<M: Manager> Core<M> {
     pub(crate) fn new(
         manager: M,
         options: Options,
-        common: Option<Limit>,
+        joined: Joined<M::Object>,
         built_at: &'static Location<'static>,
     ) -> Self {
+        let Joined { common, exchange, on_empty } = joined;
         let state = State {
             phase: Phase::New,
             home: None,
@@ -172,7 +191,9 @@ impl<M: Manager> Core<M> {
             manager,
             options,
             built_at,
-            common: common.map(Membership::new),
+            common: common.as_ref().map(Membership::new),
+            exchange,
+            on_empty,
             state: RefCell::new(state),
             keeper: WaitQueue::new(),
             keeper_called: Cell::new(false),
@@ -341,15 +362,16 @@ impl<M: Manager> Core<M> {
         slot
     }
 
-    /// Takes a caller out who gives up. Returns whether the caller was still waiting.
-    pub(crate) fn leave(&self, number: u64) -> bool {
+    /// Takes a caller out who gives up.
+    pub(crate) fn leave(&self, number: u64) {
         let mut state = self.state.borrow_mut();
         let was_waiting = state.waiters.remove(&number).is_some();
         state.counters.gave_up += u64::from(was_waiting);
         if state.waiters.is_empty() {
+            drop(state);
             self.withdraw_request();
+            self.look_whether_empty();
         }
-        was_waiting
     }
 
     fn withdraw_request(&self) {
@@ -475,14 +497,16 @@ impl<M: Manager> Core<M> {
     /// Takes an object that is good: new, cleaned, verified or added. The first caller who waits gets it.
     pub(crate) fn ready(self: &Rc<Self>, kept: Kept<M::Object>, is_verified: bool) {
         let now = now();
-        let (is_kept, has_waiters) = {
+        let (is_kept, is_owed, has_waiters) = {
             let state = self.state.borrow();
             let is_kept = state.phase == Phase::Open
-                && state.total() < state.limit
-                && !kept.expires.is_due(now)
-                && !self.is_owed(&state);
-            (is_kept, !state.waiters.is_empty())
+                && state.live() < state.limit
+                && !kept.expires.is_due(now);
+            (is_kept, is_kept && self.is_owed(&state), !state.waiters.is_empty())
         };
+        if is_owed {
+            return self.pass_on(kept);
+        }
         if !is_kept {
             return start(self, Kind::Destroy, Some(kept), None);
         }
@@ -490,7 +514,9 @@ impl<M: Manager> Core<M> {
             return self.deliver(kept);
         }
         self.keep(kept, now);
-        self.serve();
+        if has_waiters {
+            self.serve();
+        }
     }
 
     /// Whether a caller of another pool with the same limit has waited longer than all callers of this one.
@@ -499,6 +525,49 @@ impl<M: Manager> Core<M> {
             return false;
         };
         state.waiters.first_key_value().is_none_or(|(own, _)| other < *own)
+    }
+
+    /// Gives an idle object up for the pool whose caller has waited longest: sends the object, or destroys it to make room.
+    fn pass_on(self: &Rc<Self>, kept: Kept<M::Object>) {
+        let (Some(exchange), Some(common)) = (&self.exchange, &self.common) else {
+            return start(self, Kind::Destroy, Some(kept), None);
+        };
+        let Kept { object, expires, uses, unit: Some(unit) } = kept else {
+            return start(self, Kind::Destroy, Some(kept), None);
+        };
+        let left = match (expires.is_never(), self.state.borrow().home) {
+            (false, Some(home)) => Some(home.rate.duration_floor(expires.ticks().since(now()))),
+            _ => None,
+        };
+        let mut parcel = Some(Parcel { object, left, uses });
+        let passed = common.pass(unit, |to| {
+            if let Some(parcel) = parcel.take() {
+                exchange.send(to, parcel);
+            }
+        });
+        if let (Err(unit), Some(Parcel { object, uses, .. })) = (passed, parcel) {
+            let kept = Kept { object, expires, uses, unit: Some(unit) };
+            start(self, Kind::Destroy, Some(kept), None);
+        }
+    }
+
+    /// Takes the objects that other kernels have sent.
+    fn take_received(&self) -> Vec<Kept<M::Object>> {
+        let (Some(exchange), Some(common)) = (&self.exchange, &self.common) else {
+            return Vec::new();
+        };
+        let rate = self.state.borrow().home.map(|home| home.rate);
+        let parcels = exchange.receive(common.id()).into_iter();
+        let kept = parcels.map(|Parcel { object, left, uses }| {
+            let expires = match (left, rate) {
+                (Some(left), Some(rate)) if door::is_open() => {
+                    Deadline::at(now().saturating_add(rate.ticks_ceil(left)))
+                }
+                _ => Deadline::NEVER,
+            };
+            Kept { object, expires, uses, unit: Some(common.received()) }
+        });
+        kept.collect()
     }
 
     /// Takes a leased object back.
@@ -513,30 +582,35 @@ impl<M: Manager> Core<M> {
         let (note, phase, is_over) = {
             let mut state = self.state.borrow_mut();
             let note = state.leases.remove(key);
-            let is_over = state.total() >= state.limit || self.is_owed(&state);
+            // An object for another kernel is cleaned before.
+            let is_owed = self.exchange.is_none() && self.is_owed(&state);
+            let is_over = is_owed || state.live() >= state.limit;
             (note, state.phase, is_over)
         };
         let is_used_up = self.options.max_uses.is_some_and(|max| kept.uses >= max);
         let is_kept = is_wanted && phase == Phase::Open && !is_over && !is_used_up;
-        if !is_home || self.is_refused() {
+        match self.intake(&kept.object, is_kept, is_home) {
+            None => self.ready(kept, false),
+            Some(kind) => start(self, kind, Some(kept), None),
+        }
+        if (!is_home || self.is_refused()) && self.phase() != Phase::Ended {
             let holder = self.holder(&note);
             self.state.borrow_mut().late.push(holder);
         }
+    }
+
+    /// What is to be done with an object that came back; `None` if it is good as it is.
+    fn intake(&self, object: &M::Object, is_kept: bool, is_home: bool) -> Option<Kind> {
         if !is_kept {
-            return start(self, Kind::Destroy, Some(kept), None);
-        }
-        if !is_home {
-            return start(self, Kind::Clean, Some(kept), None);
+            return Some(Kind::Destroy);
         }
         // The manager's code does not run during an unwind, where another panic would end the process.
-        if !std::thread::panicking() && self.manager.is_clean(&kept.object) {
-            if !self.manager.is_dead(&kept.object) {
-                return self.ready(kept, false);
-            }
-            self.count(|counters| counters.dead += 1);
-            return start(self, Kind::Destroy, Some(kept), None);
+        if !is_home || std::thread::panicking() || !self.manager.is_clean(object) {
+            return Some(Kind::Clean);
         }
-        start(self, Kind::Clean, Some(kept), None);
+        let is_dead = self.manager.is_dead(object);
+        self.count(|counters| counters.dead += u64::from(is_dead));
+        is_dead.then_some(Kind::Destroy)
     }
 
     /// Takes back an object that a caller was given and has not seen.
@@ -565,7 +639,10 @@ impl<M: Manager> Core<M> {
     /// An object is gone, which may make room for another one.
     pub(crate) fn gone(self: &Rc<Self>) {
         match self.phase() {
-            Phase::Open => self.serve(),
+            Phase::Open => {
+                self.serve();
+                self.look_whether_empty();
+            }
             _ => {
                 self.ends.wake(usize::MAX);
                 self.call_keeper();
@@ -688,7 +765,11 @@ impl<M: Manager> Core<M> {
         for Stranded { kept, kind } in self.take_stranded() {
             start(self, kind, Some(kept), None);
         }
+        for kept in self.take_received() {
+            self.ready(kept, false);
+        }
         if self.phase() != Phase::Open {
+            drop(self.common.as_ref().map(Membership::take_granted));
             for kept in self.take_idle(usize::MAX) {
                 start(self, Kind::Destroy, Some(kept), None);
             }
@@ -698,16 +779,44 @@ impl<M: Manager> Core<M> {
         for kept in self.take_superfluous() {
             start(self, Kind::Destroy, Some(kept), None);
         }
+        let reclaimed = self.common.as_ref().map_or(0, Membership::take_reclaimed);
+        for kept in self.take_idle(reclaimed) {
+            self.pass_on(kept);
+        }
         self.serve();
         self.fill();
         if let Some(common) = &self.common {
             // Those that nobody needs any more.
             drop(common.take_granted());
         }
+        if let Some(on_empty) = self.on_empty.as_ref().filter(|_| self.is_forgettable()) {
+            on_empty();
+        }
         let mut state = self.state.borrow_mut();
         let due = self.due(&state);
         state.keeper_due = due;
         Some(due)
+    }
+
+    /// Has the keeper look whether the pool is empty, if somebody wants to know.
+    fn look_whether_empty(&self) {
+        if self.on_empty.is_some() {
+            self.call_keeper();
+        }
+    }
+
+    /// Whether the pool has nothing, wants nothing, and remembers no failure that is still of use.
+    fn is_forgettable(&self) -> bool {
+        let state = self.state.borrow();
+        let is_remembered = self.forget_at(&state).is_some_and(|at| !at.is_due(now()));
+        state.total() == 0 && state.waiters.is_empty() && !is_remembered
+    }
+
+    /// When the last failure of a creation is of no more use.
+    fn forget_at(&self, state: &State<M>) -> Option<Deadline> {
+        let (failure, home) = (state.failure.as_ref()?, state.home?);
+        let more = home.rate.ticks_ceil(self.options.backoff.1);
+        Some(Deadline::at(failure.retry_at.ticks().saturating_add(more)))
     }
 
     /// Takes idle objects out, those first that came back first.
@@ -719,14 +828,13 @@ impl<M: Manager> Core<M> {
         taken
     }
 
-    /// Takes out the idle objects that are too old, idle for too long, beyond the limit, or wanted by another pool.
+    /// Takes out the idle objects that are too old, idle for too long, or beyond the limit.
     fn take_superfluous(&self) -> Vec<Kept<M::Object>> {
         let now = now();
         let mut state = self.state.borrow_mut();
         let max_idle = state.home.and_then(|home| home.max_idle);
         let mut spare = state.idle.len().saturating_sub(self.options.min_idle);
-        let reclaimed = self.common.as_ref().map_or(0, Membership::take_reclaimed);
-        let mut others = reclaimed.max(state.total().saturating_sub(state.limit));
+        let mut others = state.live().saturating_sub(state.limit);
         let (kept, taken): (VecDeque<_>, Vec<_>) = {
             let idle = std::mem::take(&mut state.idle);
             let mut kept = VecDeque::with_capacity(idle.len());
@@ -783,7 +891,9 @@ impl<M: Manager> Core<M> {
         let is_missing = !state.waiters.is_empty() || state.idle.len() < self.options.min_idle;
         let retry = state.failure.as_ref().filter(|_| is_missing && state.busy(Kind::Create) == 0);
         let retry = retry.map(|failure| failure.retry_at).filter(|at| !at.is_due(now()));
-        objects.chain(retry).min().unwrap_or(Deadline::NEVER)
+        let forget = self.on_empty.as_ref().and_then(|_| self.forget_at(state));
+        let forget = forget.filter(|at| !at.is_due(now()));
+        objects.chain(retry).chain(forget).min().unwrap_or(Deadline::NEVER)
     }
 
     // The end.
@@ -805,8 +915,9 @@ impl<M: Manager> Core<M> {
 
     /// Takes out what the keeper has to destroy itself, since the kernel takes no new task.
     pub(crate) fn take_left(&self) -> Vec<Kept<M::Object>> {
+        drop(self.common.as_ref().map(Membership::take_granted));
         let stranded = self.take_stranded().into_iter().map(|stranded| stranded.kept);
-        stranded.chain(self.take_idle(usize::MAX)).collect()
+        stranded.chain(self.take_idle(usize::MAX)).chain(self.take_received()).collect()
     }
 
     fn take_stranded(&self) -> Vec<Stranded<M::Object>> {

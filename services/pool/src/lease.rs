@@ -90,6 +90,11 @@ impl<M: Manager> Lease<M> {
         lease.end(false);
     }
 
+    /// The manager of the pool.
+    pub fn manager(lease: &Self) -> &M {
+        &lease.core.manager
+    }
+
     /// How often the object was lent before.
     pub fn uses(lease: &Self) -> u64 {
         lease.kept.as_ref().map_or(0, |kept| kept.uses)

@@ -5,11 +5,13 @@ mod core;
 mod error;
 mod holder;
 mod keeper;
+mod keyed;
 mod lease;
 mod limit;
 mod manager;
 mod options;
 mod pool;
+mod shared;
 mod signal;
 mod stats;
 mod ticket;
@@ -17,6 +19,7 @@ mod work;
 
 pub use error::{AddError, CreateError, Exhausted, GetError, NotAdded};
 pub use holder::Holder;
+pub use keyed::{ForKey, Keyed, KeyedLease, KeyedManager};
 pub use lease::Lease;
 pub use limit::Limit;
 pub use manager::Manager;
@@ -25,4 +28,5 @@ pub use options::{
     Verify, WAIT,
 };
 pub use pool::{CloseReport, Pool};
+pub use shared::Shared;
 pub use stats::Stats;

@@ -145,7 +145,7 @@ pub(crate) struct Membership {
 }
 
 impl Membership {
-    pub(crate) fn new(limit: Limit) -> Self {
+    pub(crate) fn new(limit: &Limit) -> Self {
         let id = {
             let mut state = limit.lock();
             state.next_member += 1;
@@ -153,7 +153,7 @@ impl Membership {
             state.members.insert(id, Member::default());
             id
         };
-        Self { limit, id }
+        Self { limit: limit.clone(), id }
     }
 
     /// The number of a new waiter, greater than those of all waiters of all pools.
@@ -203,6 +203,40 @@ impl Membership {
         let is_free = state.used < state.limit && state.requests.is_empty();
         state.used += usize::from(is_free);
         is_free.then(|| Unit(self.limit.clone()))
+    }
+
+    /// Passes an object's unit to the oldest request of another pool. `send` is called with the other pool's number before that
+    /// pool is woken. Returns the unit if there is no such request.
+    pub(crate) fn pass(&self, unit: Unit, send: impl FnOnce(u64)) -> Result<(), Unit> {
+        let mut state = self.limit.lock();
+        let request = state.requests.iter().find(|(_, id)| **id != self.id);
+        let Some((number, id)) = request.map(|(number, id)| (*number, *id)) else {
+            drop(state);
+            return Err(unit);
+        };
+        state.requests.remove(&number);
+        send(id);
+        // The unit stays in use.
+        std::mem::forget(unit);
+        let waker = state.members.get_mut(&id).and_then(|member| {
+            member.request = None;
+            member.call()
+        });
+        drop(state);
+        if let Some(waker) = waker {
+            waker.wake();
+        }
+        Ok(())
+    }
+
+    /// The pool's number.
+    pub(crate) fn id(&self) -> u64 {
+        self.id
+    }
+
+    /// A unit that another pool has passed on.
+    pub(crate) fn received(&self) -> Unit {
+        Unit(self.limit.clone())
     }
 
     /// The units that were granted and not collected.

@@ -1,13 +1,14 @@
 //! The options of a pool.
 
 use std::fmt;
-use std::marker::PhantomData;
 use std::panic::Location;
 use std::time::Duration;
 
+use crate::core::Joined;
 use crate::limit::Limit;
 use crate::manager::Manager;
 use crate::pool::Pool;
+use crate::shared::Exchange;
 
 /// How long a caller waits for an object, unless set otherwise.
 pub const WAIT: Duration = Duration::from_secs(30);
@@ -115,16 +116,25 @@ impl Default for Options {
 /// assert_eq!(pool.stats().limit, 20);
 /// ```
 #[must_use = "a builder does nothing until `build` is called"]
-pub struct Builder<M> {
+pub struct Builder<M: Manager> {
     manager: M,
     options: Options,
-    common: Option<Limit>,
-    _home: PhantomData<*const ()>,
+    joined: Joined<M::Object>,
 }
 
 impl<M: Manager> Builder<M> {
     pub(crate) fn new(manager: M) -> Self {
-        Self { manager, options: Options::default(), common: None, _home: PhantomData }
+        Self { manager, options: Options::default(), joined: Joined::default() }
+    }
+
+    pub(crate) fn exchange(mut self, exchange: impl Exchange<M::Object> + 'static) -> Self {
+        self.joined.exchange = Some(Box::new(exchange));
+        self
+    }
+
+    pub(crate) fn on_empty(mut self, on_empty: impl Fn() + 'static) -> Self {
+        self.joined.on_empty = Some(Box::new(on_empty));
+        self
     }
 
     /// Sets a name, which errors, warnings, tasks and listings of waits show.
@@ -147,7 +157,7 @@ impl<M: Manager> Builder<M> {
 
     /// Joins a limit that several pools have in common, beside the limit of this pool.
     pub fn common_limit(mut self, limit: &Limit) -> Self {
-        self.common = Some(limit.clone());
+        self.joined.common = Some(limit.clone());
         self
     }
 
@@ -226,11 +236,11 @@ impl<M: Manager> Builder<M> {
     /// Makes the pool. Its tasks begin at its first use.
     #[track_caller]
     pub fn build(self) -> Pool<M> {
-        Pool::from_options(self.manager, self.options, self.common, Location::caller())
+        Pool::from_options(self.manager, self.options, self.joined, Location::caller())
     }
 }
 
-impl<M> fmt::Debug for Builder<M> {
+impl<M: Manager> fmt::Debug for Builder<M> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_tuple("Builder").field(&self.options).finish()
     }

@@ -8,11 +8,10 @@ use std::time::Duration;
 
 use pikake_traps::{About, Interrupted, timed};
 
-use crate::core::{Core, Phase};
+use crate::core::{Core, Joined, Phase};
 use crate::error::{AddError, GetError};
 use crate::holder::{Holder, holders_text};
 use crate::lease::Lease;
-use crate::limit::Limit;
 use crate::manager::Manager;
 use crate::options::{Builder, Options};
 use crate::signal::signal;
@@ -77,10 +76,10 @@ impl<M: Manager> Pool<M> {
     pub(crate) fn from_options(
         manager: M,
         options: Options,
-        common: Option<Limit>,
+        joined: Joined<M::Object>,
         built_at: &'static Location<'static>,
     ) -> Self {
-        Self(Rc::new(Handle(Rc::new(Core::new(manager, options, common, built_at)))))
+        Self(Rc::new(Handle(Rc::new(Core::new(manager, options, joined, built_at)))))
     }
 
     fn core(&self) -> &Rc<Core<M>> {
@@ -134,18 +133,16 @@ impl<M: Manager> Pool<M> {
     }
 
     #[inline]
-    pub(crate) fn get_at(
+    pub(crate) async fn get_at(
         &self,
         place: &'static Location<'static>,
         wait: Option<Duration>,
-    ) -> impl Future<Output = Result<Lease<M>, GetError<M::Error>>> {
-        async move {
-            let core = self.core();
-            core.open();
-            match core.take_ready(place) {
-                Some(lease) => Ok(lease),
-                None => self.wait_for(place, wait).await,
-            }
+    ) -> Result<Lease<M>, GetError<M::Error>> {
+        let core = self.core();
+        core.open();
+        match core.take_ready(place) {
+            Some(lease) => Ok(lease),
+            None => self.wait_for(place, wait).await,
         }
     }
 
@@ -219,9 +216,21 @@ impl<M: Manager> Pool<M> {
     /// When polled outside a task of a kernel, unless nothing is left.
     #[track_caller]
     pub fn close(&self, within: Duration) -> impl Future<Output = CloseReport> + use<M> {
-        let place = Location::caller();
+        self.begin_close();
+        self.close_at(Location::caller(), within)
+    }
+
+    pub(crate) fn begin_close(&self) {
+        self.core().begin_close();
+    }
+
+    /// Waits for the end of a pool that is closed.
+    pub(crate) fn close_at(
+        &self,
+        place: &'static Location<'static>,
+        within: Duration,
+    ) -> impl Future<Output = CloseReport> + use<M> {
         let core = self.core().clone();
-        core.begin_close();
         async move {
             let about = || {
                 let (left, label) = (core.total(), core.label());
@@ -242,9 +251,13 @@ impl<M: Manager> Pool<M> {
                 }
             };
             let holders = core.holders();
-            let left = core.total() - holders.len().min(core.total());
+            let left = core.total() - holders.len();
             CloseReport { holders, left, interrupted }
         }
+    }
+
+    pub(crate) fn default_wait(&self) -> Option<Duration> {
+        self.core().options.wait
     }
 
     /// Whether the pool is closed.
@@ -295,6 +308,13 @@ pub struct CloseReport {
 }
 
 impl CloseReport {
+    /// Adds what was left of another pool.
+    pub(crate) fn add(&mut self, other: Self) {
+        self.holders.extend(other.holders);
+        self.left += other.left;
+        self.interrupted = self.interrupted.take().or(other.interrupted);
+    }
+
     /// Whether all objects came back and are destroyed.
     pub fn is_complete(&self) -> bool {
         self.holders.is_empty() && self.left == 0

@@ -77,7 +77,7 @@ impl<M: Manager> Ticket<M> {
 impl<M: Manager> Drop for Ticket<M> {
     fn drop(&mut self) {
         match self.slot.answer.get() {
-            None => _ = self.core.leave(self.slot.number),
+            None => self.core.leave(self.slot.number),
             Some(answer) => {
                 if let Some(Ok(lease)) = answer.take() {
                     Lease::return_unused(lease);

@@ -219,6 +219,8 @@ impl<M: Manager> Work<M> {
         if let Some(kept) = self.kept.take() {
             self.core.ready(kept, is_verified);
         }
+        // Another creation or verification may begin.
+        self.core.serve();
     }
 
     /// Takes the work out of the counts.

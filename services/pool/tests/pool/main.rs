@@ -1,4 +1,14 @@
 //! Tests of pools, through the facade.
 
 mod basics;
+mod closing;
+mod failures;
+mod hazards;
+mod interrupted;
+mod kernels;
+mod keyed;
+mod model;
 mod objects;
+mod options;
+mod shown;
+mod stress;

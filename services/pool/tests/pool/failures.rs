@@ -1,0 +1,127 @@
+//! Creations that fail: who learns what and when, and how often the pool tries.
+
+use std::error::Error;
+use std::io;
+
+use pikake::pool::{GetError, Verify};
+use pikake::time::Instant;
+use pikake::{sleep, spawn};
+
+use crate::objects::{MS, builder, pool, world};
+
+#[pikake::sim]
+async fn a_failed_creation_is_the_callers_error() {
+    let world = world();
+    let pool = pool(&world, 1);
+    world.failing.set(1);
+    let error = pool.get().await.unwrap_err();
+    let GetError::Create(error) = &error else { panic!("{error}") };
+    assert_eq!((error.attempts, error.next_attempt), (1, 50 * MS));
+    assert_eq!(error.source().unwrap().to_string(), "refused");
+    assert_eq!(
+        error.to_string(),
+        "an object could not be made: refused (attempt 1; the next one in 50ms)"
+    );
+}
+
+/// Between two attempts callers learn the last error at once, so no server is asked more often than the backoff says.
+#[pikake::sim]
+async fn callers_fail_fast_between_attempts() {
+    let world = world();
+    let pool = builder(&world).limit(5).backoff(10 * MS, 30 * MS).build();
+    world.failing.set(u32::MAX);
+    let begin = Instant::now();
+    let mut attempts = Vec::new();
+    while begin.elapsed() < 200 * MS {
+        let called = Instant::now();
+        match pool.get().await.unwrap_err() {
+            GetError::Create(error) => attempts.push(error.attempts),
+            other => panic!("{other}"),
+        }
+        assert_eq!(called.elapsed().as_millis(), 0);
+        sleep(MS).await.unwrap();
+    }
+    attempts.dedup();
+    // At 0, 10, 30, and then every 30 ms, each asked for at the next whole millisecond.
+    assert_eq!(attempts, [1, 2, 3, 4, 5, 6, 7, 8]);
+    assert_eq!(world.take_events().len(), 8);
+}
+
+#[pikake::sim]
+async fn all_waiters_learn_of_the_failure() {
+    let world = world();
+    world.create_takes.set(5 * MS);
+    let pool = builder(&world).limit(10).creations(2).build();
+    world.failing.set(u32::MAX);
+    let begin = Instant::now();
+    let waiting: Vec<_> = (0..20)
+        .map(|_| {
+            let pool = pool.clone();
+            spawn(async move { pool.get().await.map(drop) })
+        })
+        .collect();
+    for waiter in waiting {
+        assert!(matches!(waiter.await.unwrap(), Err(GetError::Create(_))));
+    }
+    assert_eq!(begin.elapsed().as_millis(), 5);
+    assert_eq!(world.take_events().len(), 2, "two attempts for twenty callers");
+}
+
+/// An object that is in use may come back, so its waiters wait, and the pool tries again.
+#[pikake::sim]
+async fn waiters_wait_on_while_an_object_is_in_use() {
+    let world = world();
+    let pool = builder(&world).limit(2).backoff(10 * MS, 10 * MS).build();
+    let thing = pool.get().await.unwrap();
+    world.failing.set(2);
+    let begin = Instant::now();
+    let other = pool.get().await.unwrap();
+    assert_eq!(begin.elapsed().as_millis(), 20, "after two failures");
+    assert_eq!((thing.id, other.id), (1, 2));
+    assert_eq!(pool.stats().create_failures, 2);
+}
+
+#[pikake::sim]
+async fn an_exhausted_pool_tells_the_last_failure() {
+    let world = world();
+    let pool = pool(&world, 2);
+    let _thing = pool.get().await.unwrap();
+    world.failing.set(u32::MAX);
+    let Err(GetError::Exhausted(error)) = pool.get_timeout(20 * MS).await else { panic!() };
+    assert!(error.creation_failed.as_deref().is_some_and(|failure| failure.contains("refused")));
+    assert_eq!((error.holders.len(), error.limit, error.waited), (1, 2, 20 * MS));
+    let text = error.to_string();
+    assert!(text.starts_with(
+        "the pool `things` gave no object within 20ms: 1 of 2 are in use, held by task "
+    ));
+    assert_eq!(
+        io::Error::from(GetError::<io::Error>::Exhausted(error)).kind(),
+        io::ErrorKind::TimedOut
+    );
+}
+
+/// Not in a simulation, which fails with any task that panics.
+#[pikake::test]
+async fn a_creation_that_panics_fails() {
+    let world = world();
+    let pool = pool(&world, 1);
+    world.create_panics.set(true);
+    let error = pool.get().await.unwrap_err();
+    assert!(matches!(&error, GetError::Create(error) if error.error.is_none()), "{error}");
+    world.create_panics.set(false);
+    sleep(50 * MS).await.unwrap();
+    drop(pool.get().await.unwrap());
+}
+
+#[pikake::sim]
+async fn a_new_object_that_is_bad_is_an_error() {
+    let world = world();
+    let pool = builder(&world).limit(1).verify(Verify::Always).build();
+    world.new_ones_are_bad.set(true);
+    let error = pool.get().await.unwrap_err();
+    assert!(matches!(&error, GetError::Verify(_)), "{error}");
+    world.new_ones_are_bad.set(false);
+    sleep(50 * MS).await.unwrap();
+    assert_eq!(pool.get().await.unwrap().id, 2);
+    assert_eq!(world.alive(), 1, "the bad one is destroyed");
+}

@@ -1,0 +1,164 @@
+//! Several kernels: each has its pool, and a common limit.
+
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Barrier};
+use std::time::Duration;
+
+use pikake::pool::{Limit, Manager, Pool, Shared};
+use pikake::{Kernel, sleep, spawn};
+
+use crate::objects::{MS, builder, pool, world};
+
+/// Longer than any test takes, on any machine.
+const LONG: Duration = Duration::from_secs(60);
+
+#[test]
+#[should_panic(expected = "the pool `things` belongs to another kernel")]
+fn a_pool_belongs_to_its_first_kernel() {
+    let world = world();
+    let pool = pool(&world, 1);
+    let (one, other) = (Kernel::new().unwrap(), Kernel::new().unwrap());
+    one.run(async { drop(pool.get().await) });
+    other.run(async { drop(pool.get().await) });
+}
+
+/// An idle object makes room, and callers of both pools are served in the order of asking.
+#[pikake::sim(seeds = 20)]
+async fn a_common_limit_holds_and_is_fair() {
+    let world = world();
+    let limit = Limit::new(2);
+    let pools = [(); 2].map(|()| builder(&world).limit(2).common_limit(&limit).build());
+    drop((pools[0].get().await.unwrap(), pools[0].get().await.unwrap()));
+    sleep(MS).await.unwrap();
+    assert_eq!((limit.used(), pools[0].stats().idle), (2, 2));
+    let held = pools[1].get().await.unwrap();
+    assert_eq!((pools[0].stats().idle, limit.used()), (1, 2));
+    let order = std::rc::Rc::new(std::cell::RefCell::new(Vec::new()));
+    let first = pools[0].get().await.unwrap();
+    let mut tasks = Vec::new();
+    for number in 0..8 {
+        let (pool, order) = (pools[number % 2].clone(), order.clone());
+        tasks.push(spawn(async move {
+            let _thing = pool.get().await.unwrap();
+            order.borrow_mut().push(number);
+            sleep(2 * MS).await
+        }));
+        sleep(MS / 100).await.unwrap();
+    }
+    drop(held);
+    drop(first);
+    for task in tasks {
+        task.await.unwrap().unwrap();
+    }
+    let order = order.take();
+    let is_fair = order.iter().enumerate().all(|(place, number)| place.abs_diff(*number) < 2);
+    assert!(is_fair, "two are served at a time: {order:?}");
+    assert!(world.most.get() <= 2);
+    drop(pools);
+    sleep(MS).await.unwrap();
+    assert_eq!((limit.used(), world.alive()), (0, 0));
+}
+
+/// Counts the objects that exist, in all kernels.
+#[derive(Clone, Default)]
+struct Counted(Arc<(AtomicUsize, AtomicUsize, AtomicUsize)>);
+
+struct One(Counted, u64);
+
+impl Drop for One {
+    fn drop(&mut self) {
+        self.0.0.0.fetch_sub(1, Ordering::SeqCst);
+    }
+}
+
+impl Manager for Counted {
+    type Object = One;
+    type Error = pikake::Interrupted;
+
+    async fn create(&self) -> Result<One, pikake::Interrupted> {
+        let (alive, most, made) = &*self.0;
+        made.fetch_add(1, Ordering::SeqCst);
+        most.fetch_max(alive.fetch_add(1, Ordering::SeqCst) + 1, Ordering::SeqCst);
+        Ok(One(self.clone(), 0))
+    }
+}
+
+const KERNELS: usize = 3;
+
+/// Runs a program in several kernels at a time, with a pool each.
+fn on_kernels(counted: &Counted, pool: impl Fn() -> Pool<Counted> + Clone + Send + 'static) {
+    let begin = Arc::new(Barrier::new(KERNELS));
+    let threads = (0..KERNELS).map(|_| {
+        let (pool, begin) = (pool.clone(), begin.clone());
+        std::thread::spawn(move || {
+            pikake::run(async move {
+                let pool = pool();
+                begin.wait();
+                let tasks: Vec<_> = (0..20)
+                    .map(|_| {
+                        let pool = pool.clone();
+                        spawn(async move {
+                            for _ in 0..20 {
+                                let mut one = pool.get().await.unwrap();
+                                one.1 += 1;
+                                pikake::yield_now().await.unwrap();
+                            }
+                        })
+                    })
+                    .collect();
+                for task in tasks {
+                    task.await.unwrap();
+                }
+                pool.close(LONG).await
+            })
+        })
+    });
+    let threads: Vec<_> = threads.collect();
+    for thread in threads {
+        assert!(thread.join().unwrap().is_complete());
+    }
+    let (alive, most, _) = &*counted.0;
+    assert_eq!(alive.load(Ordering::SeqCst), 0);
+    assert!(most.load(Ordering::SeqCst) <= 4);
+}
+
+#[test]
+fn a_common_limit_holds_over_kernels() {
+    let (counted, limit) = (Counted::default(), Limit::new(4));
+    let manager = counted.clone();
+    on_kernels(&counted, move || {
+        Pool::builder(manager.clone()).limit(4).common_limit(&limit).wait(Some(LONG)).build()
+    });
+}
+
+#[test]
+fn shared_objects_move_between_kernels() {
+    let counted = Counted::default();
+    let shared = Shared::new(counted.clone(), 4, |pool| pool.wait(Some(LONG)));
+    on_kernels(&counted, move || shared.pool());
+}
+
+/// One object serves two kernels in turn.
+#[test]
+fn an_idle_object_goes_to_the_kernel_that_needs_it() {
+    let counted = Counted::default();
+    let shared = Shared::new(counted.clone(), 1, |pool| pool.wait(Some(LONG)));
+    let other = shared.clone();
+    let kernel = Kernel::new().unwrap();
+    let thread = kernel.run(async {
+        let pool = shared.pool();
+        pool.get().await.unwrap().1 = 7;
+        let (done, is_done) = pikake::sync::shared::bounded_channel(1);
+        let thread = std::thread::spawn(move || {
+            let seen = pikake::run(async move { other.pool().get().await.unwrap().1 });
+            done.send_blocking(()).unwrap();
+            seen
+        });
+        // This kernel runs until the other one has got the object.
+        let mut is_done = is_done;
+        is_done.recv().await.unwrap();
+        thread
+    });
+    assert_eq!(thread.join().unwrap(), 7);
+    assert_eq!(counted.0.2.load(Ordering::SeqCst), 1);
+}
