@@ -8,6 +8,7 @@
 //! | --- | --- | --- | --- |
 //! | `pikake_kernel_up` | gauge | `kernel`, `thread` | 1, or 0 if the kernel does not answer: it is in a long step |
 //! | `pikake_tasks` | gauge | the same | the tasks that have not ended |
+//! | `pikake_future_bytes` | gauge | the same | the memory of the tasks' futures, without what the futures point to |
 //! | `pikake_ready_tasks` | gauge | the same | the tasks that are ready for a step |
 //! | `pikake_timers` | gauge | the same | the sleeps and deadlines in the heap |
 //! | `pikake_waiters` | gauge | the same | the waiters in queues |
@@ -98,7 +99,7 @@ use prometheus_client::metrics::gauge::ConstGauge;
 use prometheus_client::registry::{Registry, Unit};
 
 use crate::model::ProcessStats;
-use crate::observed::{ANSWER_WITHIN, answer, send};
+use crate::observed::{ANSWER_WITHIN, Silent, answer, future_bytes, send};
 use crate::system::System;
 
 /// The library of the figures that a program registers.
@@ -181,7 +182,11 @@ async fn look() -> Result<Vec<SeenKernel>, Interrupted> {
         kernels().into_iter().map(ask).collect();
     let mut seen = Vec::new();
     for (replied, kernel) in asked_kernels {
-        let figures = answer(replied, ANSWER_WITHIN.saturating_sub(asked.elapsed())).await.ok();
+        let within = ANSWER_WITHIN.saturating_sub(asked.elapsed());
+        let figures = match answer(replied, within).await {
+            Ok(figures) => future_bytes(&kernel, ANSWER_WITHIN).await.map(|it| (figures, it)).ok(),
+            Err(Silent) => None,
+        };
         if figures.is_none() && kernel.handle().is_closed() {
             continue;
         }
@@ -196,7 +201,8 @@ async fn look() -> Result<Vec<SeenKernel>, Interrupted> {
 #[derive(Debug)]
 struct SeenKernel {
     labels: [(&'static str, String); 2],
-    figures: Option<KernelFigures>,
+    /// And the bytes of the futures of its tasks.
+    figures: Option<(KernelFigures, u64)>,
 }
 
 /// The figures of the kernels and of the process.
@@ -246,6 +252,14 @@ impl Figures {
                 gauge(value(figures) as u64, family.encode_family(labels)?)?;
             }
         }
+        let (name, help) = ("pikake_future", "Memory of the tasks' futures.");
+        let unit = Some(&Unit::Bytes);
+        let mut family = encoder.encode_descriptor(name, help, unit, MetricType::Gauge)?;
+        for kernel in &self.kernels {
+            if let Some((_, bytes)) = &kernel.figures {
+                gauge(*bytes, family.encode_family(&kernel.labels)?)?;
+            }
+        }
         let (name, help) = ("pikake_helper_threads", "Helper threads.");
         let mut family = encoder.encode_descriptor(name, help, None, MetricType::Gauge)?;
         for (labels, figures) in self.answers() {
@@ -281,7 +295,7 @@ impl Figures {
 
     fn answers(&self) -> impl Iterator<Item = (&[(&'static str, String); 2], &KernelFigures)> {
         let kernels = self.kernels.iter();
-        kernels.filter_map(|kernel| Some((&kernel.labels, kernel.figures.as_ref()?)))
+        kernels.filter_map(|kernel| Some((&kernel.labels, &kernel.figures.as_ref()?.0)))
     }
 
     fn encode_process(&self, encoder: &mut DescriptorEncoder<'_>) -> fmt::Result {

@@ -195,7 +195,7 @@ pub struct KernelStats {
     pub ready: u64,
     /// The number of tasks that were spawned.
     pub spawned: u64,
-    /// The bytes of the tasks' futures.
+    /// The bytes of the futures of all tasks, as their types have it, without what the futures point to.
     pub future_bytes: u64,
     /// The number of sleeps and deadlines in the heap.
     pub timers: u64,

@@ -31,7 +31,7 @@ use crate::model::{self, Scope, State, TaskKey, Wait};
 pub(crate) const ANSWER_WITHIN: Duration = Duration::from_millis(250);
 
 /// The time that a kernel which has just answered may take for a closure. It may have to step all its tasks before.
-const WORK_WITHIN: Duration = Duration::from_secs(3);
+pub(crate) const WORK_WITHIN: Duration = Duration::from_secs(3);
 
 /// The number of tasks that one closure lists: the kernel stops for less than a millisecond.
 const PAGE: usize = 1_000;
@@ -39,7 +39,7 @@ const PAGE: usize = 1_000;
 /// The number of tasks that the kernel polls once more for one closure. A poll takes longer than a listing.
 pub(crate) const INSPECTED_PAGE: usize = 200;
 
-/// The number of tasks that one closure compares with a number.
+/// The number of tasks of which one closure reads a number.
 const SEARCHED_PAGE: usize = 5_000;
 
 /// The pauses between two closures that read the waits, if the kernel has not stepped all tasks of the page.
@@ -472,6 +472,23 @@ async fn find_all(kernel: &KernelView, ids: BTreeSet<TaskId>) -> Result<Referenc
         (found, next) = ask(kernel, search).await?;
     }
     Ok(found)
+}
+
+/// The bytes of the futures of all tasks. The kernel keeps no sum, which each spawn would have to add to.
+pub(crate) async fn future_bytes(kernel: &KernelView, within: Duration) -> Result<u64, Silent> {
+    let mut sum = 0;
+    let mut next = Some(0);
+    while let Some(index) = next {
+        let add = move || {
+            let TaskPage { tasks, next } = tasks_from(index, SEARCHED_PAGE);
+            let bytes = tasks.iter().map(|task| task.future_type().1 as u64);
+            (bytes.sum::<u64>(), next)
+        };
+        let bytes;
+        (bytes, next) = answer(send(kernel, add), within).await?;
+        sum += bytes;
+    }
+    Ok(sum)
 }
 
 /// What was seen of a kernel's tasks when it last answered.

@@ -19,8 +19,8 @@ use crate::answer::Answer;
 use crate::model::{self, Edge, Graph, KernelStats, State, Step, Task, TaskKey};
 use crate::observed::{
     self, ANSWER_WITHIN, INSPECTED_PAGE, Look, OWNERS_OF_WAIT, References, SeenTask, Silent,
-    TEXT_BYTES, ask, find, list, list_with_waits, look_at, look_at_all, nanoseconds,
-    shown as text_of,
+    TEXT_BYTES, WORK_WITHIN, ask, find, future_bytes, list, list_with_waits, look_at, look_at_all,
+    nanoseconds, shown as text_of,
 };
 use crate::protocol::{Part, Request};
 use crate::text;
@@ -509,27 +509,26 @@ async fn stats(server: &Server, to: &impl Sink) -> Result<(), Trouble> {
     let process = server.system.borrow_mut().stats();
     to.part(Part::Process(process)).await?;
     for (kernel, shown) in ping(server).await {
-        let figures = match shown.stale {
-            None => ask(&kernel, kernel_figures).await,
+        let stats = match shown.stale {
+            None => kernel_stats(&kernel).await,
             Some(_) => Err(Silent),
         };
-        match figures {
-            Ok(figures) => {
-                to.part(Part::Stats(kernel_stats(shown.id, figures))).await?;
-            }
+        match stats {
+            Ok(stats) => to.part(Part::Stats(stats)).await?,
             Err(Silent) => to.part(Part::Kernel(show(server, &kernel, false))).await?,
         }
     }
     Ok(())
 }
 
-fn kernel_stats(kernel: u32, figures: pikake_kernel::inspect::KernelFigures) -> KernelStats {
-    KernelStats {
-        kernel,
+async fn kernel_stats(kernel: &KernelView) -> Result<KernelStats, Silent> {
+    let figures = ask(kernel, kernel_figures).await?;
+    Ok(KernelStats {
+        kernel: kernel.id().number(),
         tasks: figures.tasks as u64,
         ready: figures.ready as u64,
         spawned: figures.spawned,
-        future_bytes: 0,
+        future_bytes: future_bytes(kernel, WORK_WITHIN).await?,
         timers: figures.timers as u64,
         waiters: figures.waiters as u64,
         sockets: figures.sockets as u64,
@@ -541,7 +540,7 @@ fn kernel_stats(kernel: u32, figures: pikake_kernel::inspect::KernelFigures) -> 
         messages: figures.messages,
         longest_step: nanoseconds(figures.longest_step),
         lateness: figures.lateness,
-    }
+    })
 }
 
 /// The parts of an answer, for the console itself.

@@ -80,6 +80,7 @@ fn text_has_figures_of_kernel_and_process() {
         assert!(of("pikake_driver_polls_total") >= Some(1.0), "{text}");
         assert!(of("pikake_messages_total") >= Some(1.0), "{text}");
         assert_eq!(of("pikake_sockets"), Some(0.0));
+        assert!(of("pikake_future_bytes") > of("pikake_tasks"), "{text}");
         assert_eq!(of("pikake_timer_lateness_seconds_count"), Some(1.0));
         // The buckets are always the same ones, whatever was counted.
         let bucket = |limit: &str| {

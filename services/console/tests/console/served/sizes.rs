@@ -55,6 +55,7 @@ fn a_hundred_thousand_tasks_are_complete() {
         assert!(took < 2 * PATIENCE, "{took:?}");
         if request == Request::Stats {
             assert_eq!(answer.stats[0].tasks, MANY as u64 + 2);
+            assert!(answer.stats[0].future_bytes >= MANY as u64, "{:?}", answer.stats);
             continue;
         }
         let tasks: BTreeSet<u64> = answer.tasks.iter().map(|task| task.id.task).collect();

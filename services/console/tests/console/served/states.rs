@@ -181,6 +181,9 @@ fn stats_have_figures_of_the_process() {
     let kernel = &answer.stats[0];
     assert_eq!((kernel.tasks, kernel.spawned), (6, 6), "{kernel:?}");
     assert!(kernel.steps > 0 && kernel.timers >= 2 && kernel.messages > 0, "{kernel:?}");
+    let tasks = program.ask(&Request::Tasks { waits: false }).tasks;
+    let bytes: u64 = tasks.iter().map(|task| task.bytes).sum();
+    assert!(bytes > 0 && kernel.future_bytes == bytes, "{kernel:?} {tasks:?}");
     program.finish();
 }
 
