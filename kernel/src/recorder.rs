@@ -15,12 +15,13 @@
 //!
 //! On x86 each of these stores is a plain one.
 
-use std::cell::{Cell, RefCell};
+use std::cell::RefCell;
 use std::panic::Location;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use pikake_time::{Rate, Ticks};
+use pikake_traps::figures::Times;
 use pikake_traps::inspect::TaskFigures;
 use pikake_traps::{Exit, PlaceCell, TaskId, TaskRef, TrapKind};
 
@@ -37,9 +38,6 @@ pub(crate) const EVENTS: usize = 4096;
 /// So few that the model checker overwrites them.
 #[cfg(pikake_shuttle)]
 pub(crate) const EVENTS: usize = 4;
-
-/// The number of elements of [`Recorder::lateness`]; the last but one begins at four seconds.
-const LATENESS_CLASSES: usize = 24;
 
 /// The number of events of a task in the report of its crash.
 const EVENTS_IN_REPORT: usize = 8;
@@ -251,13 +249,13 @@ pub(crate) struct Recorder {
     ring: Arc<Ring>,
     /// The figures of each task, by the task's index.
     tasks: RefCell<Vec<Figures>>,
-    /// The numbers of timers by lateness. Element `n` counts less than 2^n microseconds, the last one the rest.
-    lateness: [Cell<u64>; LATENESS_CLASSES],
+    /// How late timers fired.
+    lateness: Times,
 }
 
 impl Recorder {
     pub(crate) fn new(ring: Arc<Ring>) -> Self {
-        Self { ring, tasks: RefCell::default(), lateness: Default::default() }
+        Self { ring, tasks: RefCell::default(), lateness: Times::default() }
     }
 
     pub(crate) fn spawned(&self, task: &TaskRef, at: Ticks) {
@@ -334,17 +332,12 @@ impl Recorder {
 
     /// Notes how late a timer has fired, in ticks.
     pub(crate) fn timer_fired(&self, late: u64, rate: Rate) {
-        let micros = rate.duration_floor(late).as_micros();
-        let class = (u128::BITS - micros.leading_zeros()) as usize;
-        let count = &self.lateness[class.min(LATENESS_CLASSES - 1)];
-        count.set(count.get() + 1);
+        self.lateness.note(rate.duration_floor(late));
     }
 
     /// The numbers of timers by lateness, without zeros at the end.
     pub(crate) fn lateness(&self) -> Vec<u64> {
-        let mut counts: Vec<u64> = self.lateness.iter().map(Cell::get).collect();
-        counts.truncate(counts.iter().rposition(|count| *count > 0).map_or(0, |last| last + 1));
-        counts
+        self.lateness.counts()
     }
 
     /// Notes the rate of the clock, which is measured better as time passes.

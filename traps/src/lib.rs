@@ -7,6 +7,7 @@
 //! | a wait for another thread | [`future_wait`], or [`read_wait`] on an adopted descriptor |
 //! | an adapter for a trait that requires `Send` | [`Bound`] |
 //! | an adapter for a trait whose waits cannot fail | [`elapse`] |
+//! | counts of what a service does | [`figures`] |
 //! | a kernel | [`TrapHandler`], [`Local`] |
 //!
 #![doc = include_str!("../TRAPS.md")]
@@ -23,6 +24,7 @@ mod catch;
 mod cause;
 mod cell;
 pub mod door;
+pub mod figures;
 mod handle;
 mod home;
 #[cfg(all(test, pikake_shuttle))]

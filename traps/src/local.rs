@@ -31,6 +31,7 @@ use crate::cell::Header;
 use crate::cell::flags::Flags;
 use crate::cell::ready::ReadyList;
 use crate::cell::reference::TaskRef;
+use crate::figures::Kept;
 use crate::home::{Home, LocalHome};
 use crate::inspect::Inspect;
 use crate::interrupt::Interrupted;
@@ -241,6 +242,8 @@ pub struct Local {
     wakers: RefCell<Vec<Waker>>,
     /// Wakers to call when the current step is over.
     after_step: RefCell<Vec<Waker>>,
+    /// The figures that services keep.
+    figures: RefCell<Vec<Kept>>,
 }
 
 impl Local {
@@ -267,6 +270,7 @@ impl Local {
             sub_waits: SubWaits::default(),
             wakers: RefCell::default(),
             after_step: RefCell::default(),
+            figures: RefCell::default(),
         }
     }
 
@@ -350,6 +354,10 @@ impl Local {
     #[inline(always)]
     pub(crate) fn sub_waits(&self) -> &SubWaits {
         &self.sub_waits
+    }
+
+    pub(crate) fn figures(&self) -> &RefCell<Vec<Kept>> {
+        &self.figures
     }
 
     /// The number of wakes of the current task in this step.

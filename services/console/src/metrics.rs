@@ -1,8 +1,9 @@
 //! Figures of the kernels, the process and the program, as an [OpenMetrics] text for Prometheus and its like.
 //!
-//! [`text()`] has three parts: a family of figures for each figure of a kernel, named `pikake_…`; the figures that
-//! Prometheus knows of each process, `process_…`; and what the program and its services [`register`]. Those are the
-//! counters, gauges and histograms of the library [`prometheus_client`].
+//! [`text()`] has four parts: a family for each figure of a kernel, and for each figure that its services keep
+//! ([`pikake_traps::figures`]), both named `pikake_…`; the figures that Prometheus knows of each process,
+//! `process_…`; and those that the program [`register`]s. These are the counters, gauges and histograms of the library
+//! [`prometheus_client`].
 //!
 //! | family | type | labels | holds |
 //! | --- | --- | --- | --- |
@@ -21,6 +22,14 @@
 //! | `pikake_messages` | counter | the same | the wakes, calls and other messages from other threads |
 //! | `pikake_longest_step_seconds` | gauge | the same | the longest step that was timed |
 //! | `pikake_timer_lateness_seconds` | histogram | the same | how late timers fired since the kernel records its steps |
+//! | `pikake_http_connections` | gauge | the same | the open connections of HTTP servers |
+//! | `pikake_http_running_requests` | gauge | the same | the requests whose handlers run |
+//! | `pikake_http_responses` | counter | and `status`: `1xx` to `5xx` | the responses |
+//! | `pikake_http_unanswered_requests` | counter | `kernel`, `thread` | the requests without a response, as their clients have gone |
+//! | `pikake_http_response_time_seconds` | histogram | the same | the time from the head of a request to that of its response; of requests that begin after the first text |
+//! | `pikake_jobs_running` | gauge | and `job` | the jobs that run |
+//! | `pikake_jobs_waiting` | gauge | `kernel`, `thread` | the jobs that a worker has taken, and that wait for the end of another one |
+//! | `pikake_jobs_ended` | counter | and `job`, `outcome` | the runs of jobs that have ended: `done`, `failed`, `retried`, `revoked`, `dead` or `given_back` |
 //! | `process_cpu_seconds` | counter | | the processor time of the process |
 //! | `process_resident_memory_bytes` | gauge | | the memory of the process in RAM |
 //! | `process_open_fds`, `process_max_fds` | gauge | | its descriptors, and their limit |
@@ -29,7 +38,8 @@
 //! | `process_context_switches` | counter | `kind`: `voluntary`, `involuntary` | the switches from one of its threads to another |
 //!
 //! A kernel that does not answer has its `pikake_kernel_up` only. The sum of the lateness is an estimate from the middle
-//! of each bucket.
+//! of each bucket. A kernel has figures of HTTP from its first server on, and those of jobs while there is an
+//! application with a worker. A service counts whether or not anybody reads the text, and times nothing before.
 //!
 //! # Examples
 //!
@@ -82,13 +92,15 @@
 //!
 //! [OpenMetrics]: https://prometheus.io/docs/specs/om/open_metrics_spec/
 
+use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use pikake_kernel::inspect::{KernelView, kernel_figures, kernels};
+use pikake_traps::figures::{self, Figure, Value};
 use pikake_traps::inspect::KernelFigures;
-use pikake_traps::{Bound, Interrupted, Replied, check_interrupt};
+use pikake_traps::{Bound, Interrupted, check_interrupt};
 use prometheus_client::collector::Collector;
 use prometheus_client::encoding::{
     DescriptorEncoder, EncodeMetric, MetricEncoder, NoLabelSet, text,
@@ -177,21 +189,23 @@ pub async fn text() -> Result<String, Interrupted> {
 /// Asks all kernels at the same time.
 async fn look() -> Result<Vec<SeenKernel>, Interrupted> {
     let asked = Instant::now();
-    let ask = |kernel: KernelView| (send(&kernel, kernel_figures), kernel);
-    let asked_kernels: Vec<(Replied<KernelFigures>, KernelView)> =
-        kernels().into_iter().map(ask).collect();
+    let read = || (kernel_figures(), figures::collect());
+    let ask = |kernel: KernelView| (send(&kernel, read), kernel);
+    let asked_kernels: Vec<_> = kernels().into_iter().map(ask).collect();
     let mut seen = Vec::new();
     for (replied, kernel) in asked_kernels {
         let within = ANSWER_WITHIN.saturating_sub(asked.elapsed());
-        let figures = match answer(replied, within).await {
-            Ok(figures) => future_bytes(&kernel, ANSWER_WITHIN).await.map(|it| (figures, it)).ok(),
-            Err(Silent) => None,
+        let answer = async {
+            let (figures, of_services) = answer(replied, within).await?;
+            let future_bytes = future_bytes(&kernel, ANSWER_WITHIN).await?;
+            Ok::<_, Silent>(Answer { figures, future_bytes, of_services })
         };
-        if figures.is_none() && kernel.handle().is_closed() {
+        let answer = answer.await.ok();
+        if answer.is_none() && kernel.handle().is_closed() {
             continue;
         }
         let labels = [("kernel", kernel.id().to_string()), ("thread", kernel.thread_name())];
-        seen.push(SeenKernel { labels, figures });
+        seen.push(SeenKernel { labels, answer });
     }
     check_interrupt()?;
     Ok(seen)
@@ -201,8 +215,15 @@ async fn look() -> Result<Vec<SeenKernel>, Interrupted> {
 #[derive(Debug)]
 struct SeenKernel {
     labels: [(&'static str, String); 2],
-    /// And the bytes of the futures of its tasks.
-    figures: Option<(KernelFigures, u64)>,
+    answer: Option<Answer>,
+}
+
+/// The figures of a kernel.
+#[derive(Debug)]
+struct Answer {
+    figures: KernelFigures,
+    future_bytes: u64,
+    of_services: Vec<Figure>,
 }
 
 /// The figures of the kernels and of the process.
@@ -215,6 +236,7 @@ struct Figures {
 impl Collector for Figures {
     fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> fmt::Result {
         self.encode_kernels(&mut encoder)?;
+        self.encode_services(&mut encoder)?;
         self.encode_process(&mut encoder)
     }
 }
@@ -244,7 +266,7 @@ impl Figures {
         let mut up =
             encoder.encode_descriptor("pikake_kernel_up", help, None, MetricType::Gauge)?;
         for kernel in &self.kernels {
-            gauge(u64::from(kernel.figures.is_some()), up.encode_family(&kernel.labels)?)?;
+            gauge(u64::from(kernel.answer.is_some()), up.encode_family(&kernel.labels)?)?;
         }
         for (name, help, value) in GAUGES {
             let mut family = encoder.encode_descriptor(name, help, None, MetricType::Gauge)?;
@@ -256,8 +278,8 @@ impl Figures {
         let unit = Some(&Unit::Bytes);
         let mut family = encoder.encode_descriptor(name, help, unit, MetricType::Gauge)?;
         for kernel in &self.kernels {
-            if let Some((_, bytes)) = &kernel.figures {
-                gauge(*bytes, family.encode_family(&kernel.labels)?)?;
+            if let Some(answer) = &kernel.answer {
+                gauge(answer.future_bytes, family.encode_family(&kernel.labels)?)?;
             }
         }
         let (name, help) = ("pikake_helper_threads", "Helper threads.");
@@ -285,9 +307,8 @@ impl Figures {
         let mut family = encoder.encode_descriptor(name, help, unit, MetricType::Histogram)?;
         for (labels, figures) in self.answers() {
             if !figures.lateness.is_empty() {
-                let (sum, count, buckets) = lateness(&figures.lateness);
-                let mut metric = family.encode_family(labels)?;
-                metric.encode_histogram::<NoLabelSet>(sum, count, &buckets, None)?;
+                let sum = estimated_sum(&figures.lateness);
+                histogram(sum, &figures.lateness, family.encode_family(labels)?)?;
             }
         }
         Ok(())
@@ -295,7 +316,38 @@ impl Figures {
 
     fn answers(&self) -> impl Iterator<Item = (&[(&'static str, String); 2], &KernelFigures)> {
         let kernels = self.kernels.iter();
-        kernels.filter_map(|kernel| Some((&kernel.labels, &kernel.figures.as_ref()?.0)))
+        kernels.filter_map(|kernel| Some((&kernel.labels, &kernel.answer.as_ref()?.figures)))
+    }
+
+    fn encode_services(&self, encoder: &mut DescriptorEncoder<'_>) -> fmt::Result {
+        // A family has the figures of all kernels, one after the other.
+        let mut families = BTreeMap::<&str, Vec<(&[_], &Figure)>>::new();
+        for kernel in &self.kernels {
+            for figure in kernel.answer.iter().flat_map(|answer| &answer.of_services) {
+                families.entry(figure.name).or_default().push((&kernel.labels, figure));
+            }
+        }
+        for (name, figures) in families {
+            let (_, Figure { help, value, .. }) = figures[0];
+            let (kind, unit) = match value {
+                Value::Gauge(_) => (MetricType::Gauge, None),
+                Value::Counter(_) => (MetricType::Counter, None),
+                Value::Times { .. } => (MetricType::Histogram, Some(&Unit::Seconds)),
+                _ => continue,
+            };
+            let mut family = encoder.encode_descriptor(name, help, unit, kind)?;
+            for (kernel, Figure { labels, value, .. }) in figures {
+                let labels = (kernel, labels.as_slice());
+                let metric = family.encode_family(&labels)?;
+                match value {
+                    Value::Gauge(value) => gauge(*value, metric)?,
+                    Value::Counter(value) => counter(*value, metric)?,
+                    Value::Times { sum, counts } => histogram(sum.as_secs_f64(), counts, metric)?,
+                    _ => {}
+                }
+            }
+        }
+        Ok(())
     }
 
     fn encode_process(&self, encoder: &mut DescriptorEncoder<'_>) -> fmt::Result {
@@ -346,18 +398,24 @@ fn counter(value: u64, encoder: MetricEncoder<'_>) -> fmt::Result {
     ConstCounter::new(value).encode(encoder)
 }
 
-/// The number of buckets of the lateness that have a limit: up to four seconds. Always the same ones, as Prometheus
-/// wants it.
-const LATENESS_LIMITS: usize = 23;
+/// The number of buckets of times that have a limit: up to four seconds. Always the same ones, as Prometheus wants it.
+const LIMITS: usize = 23;
 
-/// The sum, the count and the buckets of a histogram in seconds. Element `n` counts what was late by less than 2^n
-/// microseconds and by at least half of that. Zeros at the end may be left out.
-fn lateness(counts: &[u64]) -> (f64, u64, Vec<(f64, u64)>) {
-    let limit = |n: usize| (n as f64).exp2() / 1e6;
-    let middle = |n: usize| limit(n) * 0.75;
-    let sum = counts.iter().enumerate().map(|(n, count)| middle(n) * *count as f64).sum();
+/// The limit of a bucket in seconds.
+fn limit(n: usize) -> f64 {
+    (n as f64).exp2() / 1e6
+}
+
+/// The sum of times in seconds, each taken as the middle of its bucket.
+fn estimated_sum(counts: &[u64]) -> f64 {
+    counts.iter().enumerate().map(|(n, count)| limit(n) * 0.75 * *count as f64).sum()
+}
+
+/// Encodes a histogram in seconds. Element `n` counts what was less than 2^n microseconds, and at least half of that.
+/// Zeros at the end may be left out.
+fn histogram(sum: f64, counts: &[u64], mut encoder: MetricEncoder<'_>) -> fmt::Result {
     let count = |n: usize| counts.get(n).copied().unwrap_or_default();
-    let mut buckets: Vec<_> = (0..LATENESS_LIMITS).map(|n| (limit(n), count(n))).collect();
-    buckets.push((f64::INFINITY, counts.iter().skip(LATENESS_LIMITS).sum()));
-    (sum, counts.iter().sum(), buckets)
+    let mut buckets: Vec<_> = (0..LIMITS).map(|n| (limit(n), count(n))).collect();
+    buckets.push((f64::INFINITY, counts.iter().skip(LIMITS).sum()));
+    encoder.encode_histogram::<NoLabelSet>(sum, counts.iter().sum(), &buckets, None)
 }

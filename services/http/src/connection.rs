@@ -36,6 +36,7 @@ impl Drop for ConnectionGuard {
     fn drop(&mut self) {
         let open = self.gate.open.borrow_mut().remove(self.key);
         self.gate.answered.set(self.gate.answered.get() + open.requests.answered.get());
+        self.gate.figures.connection_closed();
     }
 }
 
@@ -66,11 +67,12 @@ pub(crate) async fn serve_connection<C, H, A, S, B>(
             tracing::debug!(%error, "a connection ended before it was served");
         }
     }
-    let requests = Rc::<Requests>::default();
+    let requests = Rc::new(Requests::new(gate.figures.clone()));
     let task = current().task_ref().clone();
     let open = OpenConnection { task, peer: format!("{peer:?}"), requests: requests.clone() };
     let key = gate.open.borrow_mut().insert(open);
     let _listed = ConnectionGuard { gate: gate.clone(), key };
+    gate.figures.connection_opened();
     let handling = RequestService { service, peer, requests: requests.clone() };
     let served = async {
         match establish(handshake.establish(connection), &gate, &requests, limits).await? {

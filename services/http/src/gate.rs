@@ -9,9 +9,10 @@ use std::rc::Rc;
 use std::task::Poll;
 
 use pikake_net::Listener;
-use pikake_traps::{Interrupted, TaskRef, WaitQueue, park};
+use pikake_traps::{Interrupted, TaskRef, WaitQueue, figures, park};
 use slab::Slab;
 
+use crate::figures::ServerFigures;
 use crate::request::Requests;
 
 /// An open connection.
@@ -22,7 +23,6 @@ pub(crate) struct OpenConnection {
 }
 
 /// The state that the accept loop, the connections and the server's future share.
-#[derive(Default)]
 pub(crate) struct Gate {
     shut: Cell<bool>,
     /// Whether the connections are dropped, so that none may begin.
@@ -33,9 +33,23 @@ pub(crate) struct Gate {
     waiters: WaitQueue,
     pub(crate) open: RefCell<Slab<OpenConnection>>,
     pub(crate) answered: Cell<u64>,
+    pub(crate) figures: Rc<ServerFigures>,
 }
 
 impl Gate {
+    /// The state of a server of the current kernel.
+    pub(crate) fn new() -> Self {
+        Self {
+            shut: Cell::default(),
+            over: Cell::default(),
+            accepting: Cell::default(),
+            waiters: WaitQueue::default(),
+            open: RefCell::default(),
+            answered: Cell::default(),
+            figures: figures::of_kernel(),
+        }
+    }
+
     /// Starts the shutdown: connections take no more requests, and only those in the backlog are accepted.
     pub(crate) fn shut(&self) {
         self.shut.set(true);

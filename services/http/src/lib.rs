@@ -37,6 +37,19 @@
 //! Other servers drop a handler at its current await when the client hangs up. This one interrupts the handler,
 //! which may clean up. A shutdown lets connections finish, then interrupts requests, then drops and reports the rest.
 //!
+//! # Figures
+//!
+//! The servers of a kernel count their connections, requests and responses together. `pikake::console::metrics` shows
+//! the counts, with the feature `metrics` of `pikake`, and so does any other reader of [`pikake_traps::figures`]:
+//!
+//! | figure | type | labels | holds |
+//! | --- | --- | --- | --- |
+//! | `pikake_http_connections` | gauge | | the open connections |
+//! | `pikake_http_running_requests` | gauge | | the requests whose handlers run |
+//! | `pikake_http_responses` | counter | `status`: `1xx` to `5xx` | the responses |
+//! | `pikake_http_unanswered_requests` | counter | | the requests without a response: the client has gone, the service has failed, or a shutdown has dropped them |
+//! | `pikake_http_response_time` | times | | the time from the head of a request to that of its response; of requests that begin after the first look at the figures |
+//!
 //! # Send
 //!
 //! axum and tonic require handlers' futures to be `Send`, though this server never moves one to another thread. The
@@ -63,6 +76,7 @@ pub mod axum;
 mod connection;
 mod ending;
 mod executor;
+mod figures;
 mod gate;
 mod handshake;
 mod incoming;

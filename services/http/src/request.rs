@@ -10,11 +10,13 @@ use std::task::{Context, Poll, ready};
 use http::{Method, Request, Response, StatusCode, Uri, Version};
 use http_body::Body;
 use hyper::body;
+use pikake_time::Ticks;
 use pikake_traps::{Builder, Interrupted, Task, TaskError, TaskRef, WaitQueue, park};
 use slab::Slab;
 use tower_service::Service;
 
 use crate::BoxError;
+use crate::figures::ServerFigures;
 use crate::incoming::Incoming;
 use crate::pace::Phase;
 use crate::reply::Reply;
@@ -67,8 +69,8 @@ pub(crate) struct Running {
 }
 
 /// The requests of one connection.
-#[derive(Default)]
 pub(crate) struct Requests {
+    figures: Rc<ServerFigures>,
     pub(crate) running: RefCell<Slab<Running>>,
     /// Woken when a request ends.
     ended_one: WaitQueue,
@@ -87,6 +89,21 @@ pub(crate) struct Requests {
 }
 
 impl Requests {
+    /// The requests of a new connection.
+    pub(crate) fn new(figures: Rc<ServerFigures>) -> Self {
+        Self {
+            figures,
+            running: RefCell::default(),
+            ended_one: WaitQueue::default(),
+            begun: Cell::default(),
+            answered: Cell::default(),
+            is_http2: Cell::default(),
+            replies: Cell::default(),
+            replies_due: Cell::default(),
+            is_caught_up: Cell::default(),
+        }
+    }
+
     /// The tasks that run, collected so that `running` is not borrowed while they are cancelled.
     pub(crate) fn tasks(&self) -> Vec<TaskRef> {
         self.running.borrow().iter().map(|(_, running)| running.task.clone()).collect()
@@ -141,6 +158,7 @@ impl Drop for RequestGuard {
     fn drop(&mut self) {
         let ended = self.requests.running.borrow_mut().try_remove(self.key);
         drop(ended);
+        self.requests.figures.task_ended();
         self.requests.ended_one.wake(1);
     }
 }
@@ -166,6 +184,7 @@ where
     fn call(&self, request: Request<body::Incoming>) -> Self::Future {
         let requests = self.requests.clone();
         requests.begun.set(requests.begun.get() + 1);
+        let began = requests.figures.request_began();
         requests.is_http2.set(request.version() == Version::HTTP_2);
         let line = Rc::new(RequestLine {
             method: request.method().clone(),
@@ -173,13 +192,14 @@ where
             awaits_body: Cell::default(),
         });
         if requests.running.borrow().len() >= REQUESTS as usize {
-            return ResponseFuture { task: None, requests, line };
+            return ResponseFuture { task: None, requests, line, began };
         }
         let mut request = request.map(|body| Incoming::new(body, line.clone()));
         request.extensions_mut().insert(Peer(self.peer.clone()));
         let mut service = self.service.clone();
         let key = requests.running.borrow().vacant_key();
         let place = RequestGuard { requests: requests.clone(), key };
+        requests.figures.task_began();
         let task = Builder::new().name(REQUEST_NAME).spawn(async move {
             let _place = place;
             poll_fn(|cx| service.poll_ready(cx)).await?;
@@ -190,7 +210,7 @@ where
             let running = Running { task: task.task_ref().clone(), line: line.clone() };
             requests.running.borrow_mut().insert(running);
         }
-        ResponseFuture { task: Some(task), requests, line }
+        ResponseFuture { task: Some(task), requests, line, began }
     }
 }
 
@@ -199,6 +219,8 @@ pub(crate) struct ResponseFuture<B, E> {
     task: Option<Task<Result<Response<B>, E>>>,
     requests: Rc<Requests>,
     line: Rc<RequestLine>,
+    /// When the request has begun, if it is timed.
+    began: Option<Ticks>,
 }
 
 impl<B, E> Unpin for ResponseFuture<B, E> {}
@@ -218,7 +240,11 @@ impl<B: Body, E: Into<BoxError>> Future for ResponseFuture<B, E> {
             }
             Some(Ok(answer)) => {
                 self.task = None;
-                let response = answer.map_err(Into::into)?;
+                let response = answer.map_err(|error| {
+                    self.requests.figures.left_unanswered();
+                    error.into()
+                })?;
+                self.requests.figures.responded(response.status(), self.began);
                 self.requests.answered.set(self.requests.answered.get() + 1);
                 return Poll::Ready(Ok(Reply::own(response, &self.line.method, &self.requests)));
             }
@@ -233,6 +259,7 @@ impl<B: Body, E: Into<BoxError>> Future for ResponseFuture<B, E> {
             }
         };
         self.task = None;
+        self.requests.figures.responded(status, self.began);
         Poll::Ready(Ok(Reply::empty(status, &self.requests)))
     }
 }
@@ -241,6 +268,7 @@ impl<B, E> Drop for ResponseFuture<B, E> {
     fn drop(&mut self) {
         if let Some(task) = self.task.take() {
             task.request_cancel(CLIENT_GONE);
+            self.requests.figures.left_unanswered();
         }
     }
 }

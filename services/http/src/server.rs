@@ -277,7 +277,7 @@ where
                 self;
             let handshake = handshake.map_err(|error| Report::default().because(error))?;
             limits.last = limits.last.min(soft / 2);
-            let gate = Rc::<Gate>::default();
+            let gate = Rc::new(Gate::new());
             let listener = Gated::new(listener, connections, gate.clone());
             let open = listener.open.clone();
             let handler = {

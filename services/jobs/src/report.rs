@@ -27,7 +27,7 @@ pub struct JobStats {
 }
 
 impl JobStats {
-    fn add(&mut self, other: &Self) {
+    pub(crate) fn add(&mut self, other: &Self) {
         self.running += other.running;
         self.done += other.done;
         self.failed += other.failed;

@@ -11,6 +11,7 @@
 
 mod body;
 mod ended;
+mod figures;
 mod limits;
 mod processes;
 mod ready;
@@ -29,6 +30,7 @@ use std::rc::Rc;
 use std::task::Poll;
 use std::time::Duration;
 
+use pikake_traps::figures::of_kernel;
 use pikake_traps::{
     CancelOnDrop, Interrupted, TimedOut, shield, sleep, spawn, timeout_after, yield_now,
 };
@@ -37,6 +39,7 @@ use crate::broker::{BrokerError, Deliveries};
 use crate::client::app::App;
 use crate::error::AppError;
 use crate::report::Report;
+use crate::worker::figures::WorkerFigures;
 use crate::worker::processes::Processes;
 use crate::worker::settle::Pauses;
 use crate::worker::state::{Phase, WorkerState};
@@ -114,6 +117,7 @@ impl Worker {
         if app.0.running.borrow().is_some() {
             return Err(AppError::AlreadyRunning);
         }
+        of_kernel::<WorkerFigures>().add(&app);
         let processes = Processes::new(&app);
         let worker = Rc::new(WorkerState::new(app.clone(), app.broker()?, processes));
         *app.0.running.borrow_mut() = Some(worker.running.clone());
@@ -315,7 +319,7 @@ async fn take(
 ) -> bool {
     while worker.phase() == Phase::Open {
         match deliveries.next().await {
-            Ok(Some(delivery)) => match worker.permits.acquire().await {
+            Ok(Some(delivery)) => match worker.permit().await {
                 // The permit may come from the job that has ended the worker.
                 Ok(permit) if worker.phase() == Phase::Open => {
                     permit.forget();

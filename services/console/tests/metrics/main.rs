@@ -15,6 +15,8 @@ use pikake::console::metrics::prometheus_client::metrics::histogram::{
 use pikake::kernel::inspect::record_steps;
 use pikake::{Kernel, KernelHandle, Kernels, sleep, spawn, timeout_after};
 
+mod services;
+
 /// The limit of a wait that ends at once.
 const LIMIT: Duration = Duration::from_secs(30);
 

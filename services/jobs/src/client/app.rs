@@ -80,6 +80,8 @@ pub(crate) struct Inner {
     broker: RefCell<Option<Rc<dyn Broker>>>,
     declared: RefCell<BTreeSet<String>>,
     pub(crate) revoked: RefCell<Revoked>,
+    /// The number of messages that wait for the end of a running job.
+    pub(crate) waiting: Cell<u64>,
     /// The jobs that the worker runs; `None` without a worker.
     pub(crate) running: RefCell<Option<Rc<RunningJobs>>>,
     origin: OnceCell<String>,
@@ -129,6 +131,7 @@ impl App {
             broker: RefCell::default(),
             declared: RefCell::default(),
             revoked: RefCell::default(),
+            waiting: Cell::default(),
             running: RefCell::default(),
             origin: OnceCell::new(),
         }))

@@ -17,7 +17,8 @@ use std::convert::Infallible;
 use std::fmt;
 use std::rc::Rc;
 
-use pikake_sync::{Event, Semaphore};
+use pikake_sync::{Event, Permit, Semaphore};
+use pikake_traps::Interrupted;
 
 use crate::broker::{Broker, BrokerError, Delivery};
 use crate::client::app::App;
@@ -89,6 +90,22 @@ impl WorkerState {
 
     pub(crate) fn take_failure(&self) -> Option<BrokerError> {
         self.failure.take()
+    }
+
+    /// Waits until one more job may run.
+    pub(crate) async fn permit(&self) -> Result<Permit<'_>, Interrupted> {
+        struct Waiting<'a>(&'a Cell<u64>);
+
+        impl Drop for Waiting<'_> {
+            fn drop(&mut self) {
+                self.0.set(self.0.get() - 1);
+            }
+        }
+
+        let waiting = &self.app.0.waiting;
+        waiting.set(waiting.get() + 1);
+        let _waiting = Waiting(waiting);
+        self.permits.acquire().await
     }
 
     /// Removes a job whose task has ended. A delivery that is left was not settled.

@@ -1,0 +1,88 @@
+//! The figures of a kernel's servers.
+
+use std::cell::Cell;
+
+use http::StatusCode;
+use pikake_time::Ticks;
+use pikake_traps::figures::{Figure, Figures, Times};
+use pikake_traps::{elapsed_since, now};
+
+/// The classes of status codes, from 100 on.
+const CLASSES: [&str; 5] = ["1xx", "2xx", "3xx", "4xx", "5xx"];
+
+/// The figures of all servers of a kernel.
+#[derive(Default)]
+pub(crate) struct ServerFigures {
+    connections: Cell<u64>,
+    running: Cell<u64>,
+    responses: [Cell<u64>; CLASSES.len()],
+    unanswered: Cell<u64>,
+    times: Times,
+    /// Whether requests are timed, which reads the clock twice for each one.
+    is_timed: Cell<bool>,
+}
+
+fn add(count: &Cell<u64>) {
+    count.set(count.get() + 1);
+}
+
+fn subtract(count: &Cell<u64>) {
+    count.set(count.get() - 1);
+}
+
+impl ServerFigures {
+    pub(crate) fn connection_opened(&self) {
+        add(&self.connections);
+    }
+
+    pub(crate) fn connection_closed(&self) {
+        subtract(&self.connections);
+    }
+
+    pub(crate) fn task_began(&self) {
+        add(&self.running);
+    }
+
+    pub(crate) fn task_ended(&self) {
+        subtract(&self.running);
+    }
+
+    /// The moment at which a request has begun, if it is timed.
+    pub(crate) fn request_began(&self) -> Option<Ticks> {
+        self.is_timed.get().then(now)
+    }
+
+    /// Counts a response whose head is ready.
+    pub(crate) fn responded(&self, status: StatusCode, began: Option<Ticks>) {
+        let class = usize::from(status.as_u16() / 100).saturating_sub(1);
+        // Codes from 600 on are none of HTTP; the type admits them.
+        add(&self.responses[class.min(CLASSES.len() - 1)]);
+        if let Some(began) = began {
+            self.times.note(elapsed_since(began));
+        }
+    }
+
+    /// Counts a request without a response.
+    pub(crate) fn left_unanswered(&self) {
+        add(&self.unanswered);
+    }
+}
+
+impl Figures for ServerFigures {
+    fn show(&self, shown: &mut Vec<Figure>) {
+        self.is_timed.set(true);
+        let help = "Open connections of HTTP servers.";
+        shown.push(Figure::gauge("pikake_http_connections", help, self.connections.get()));
+        let help = "Requests whose handlers run.";
+        shown.push(Figure::gauge("pikake_http_running_requests", help, self.running.get()));
+        for (class, count) in CLASSES.into_iter().zip(&self.responses) {
+            let help = "Responses by the class of their status.";
+            let count = Figure::counter("pikake_http_responses", help, count.get());
+            shown.push(count.label("status", class));
+        }
+        let help = "Requests that got no response.";
+        shown.push(Figure::counter("pikake_http_unanswered_requests", help, self.unanswered.get()));
+        let help = "Time from the head of a request to that of its response.";
+        shown.push(Figure::times("pikake_http_response_time", help, &self.times));
+    }
+}
