@@ -10,8 +10,8 @@
 //! * it is ready, or runs, or a clone of its waker exists, as foreign futures keep one;
 //! * or it has gone on during its inspection, so what others have told of it before may no longer be true;
 //! * or it polls no wait that is known, so it waits for a foreign future;
-//! * or one of the waits that it polls may end: a moment ends the wait ([`SeenWait::ends_by_time`]); or its owners
-//!   are not known, or one of them is not in the list; or one of its owners may go on.
+//! * or one of the waits that it polls may end: a moment ends the wait ([`SeenWait::ends_by_time`]), such as the
+//!   deadline of a scope in which the task waits for a foreign future; or its owners are not known, or one of them is not in the list; or one of its owners may go on.
 //!
 //! All other tasks are *stuck*: only a cancel helps. A select over several waits is thus stuck if all of them lead to
 //! stuck tasks. Branches of a task that wait side by side are not told apart. So a task with a stuck branch and a

@@ -54,7 +54,8 @@ struct Node {
     /// The last poll had a combinator's waker.
     is_sub_wait: bool,
     kind: NodeKind,
-    /// The details of the wait, if its last poll was in an inspected step.
+    /// The details of the wait, if its last poll was in an inspected step. Of a scope with a deadline: that it had no
+    /// wait inside.
     seen: Option<Box<SeenWait>>,
     under: Under,
     previous: SubWait,
@@ -68,12 +69,12 @@ impl Node {
         !matches!(self.kind, NodeKind::Shield | NodeKind::Wait(TrapKind::Elapse, _))
     }
 
-    /// The wait as listings show it; `None` for a scope.
+    /// The wait as listings show it; `None` for a scope, unless its deadline alone ends what is inside.
     fn seen_wait(&self) -> Option<SeenWait> {
-        let NodeKind::Wait(trap, place) = self.kind else { return None };
-        let mut seen = match &self.seen {
-            Some(seen) => SeenWait::clone(seen),
-            None => SeenWait::plain(trap, place),
+        let mut seen = match (&self.seen, self.kind) {
+            (Some(seen), _) => SeenWait::clone(seen),
+            (None, NodeKind::Wait(trap, place)) => SeenWait::plain(trap, place),
+            (None, NodeKind::Deadline | NodeKind::Shield) => return None,
         };
         // The waker is called once, and a ready task is about to poll.
         seen.is_polled = self.waker.is_some() || self.task.is_ready();

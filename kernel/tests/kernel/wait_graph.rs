@@ -354,6 +354,56 @@ fn a_deadline_makes_a_cycle_end() {
     assert_eq!((graph.edges().len(), graph.stuck().len()), (2, 0), "{graph}");
 }
 
+/// One of two tasks in a cycle has a branch with a deadline, and no wait inside.
+fn cycle_with_branch(branch: impl Future<Output = ()> + 'static) -> Vec<GraphTask<u64>> {
+    let kernel = kernel();
+    kernel.run(async {
+        let (a, b) = (Rc::new(Mutex::new(())), Rc::new(Mutex::new(())));
+        let (one, other) = (a.clone(), b.clone());
+        named("one", async move {
+            let _one = one.lock().await.unwrap();
+            sleep(ms(1)).await.unwrap();
+            join(async { drop(other.lock().await) }, branch).await;
+        });
+        named("other", lock_both(b, a));
+        sleep(ms(10)).await.unwrap();
+    });
+    graph_of(&kernel)
+}
+
+#[test]
+fn a_deadline_around_a_foreign_future_makes_a_cycle_end() {
+    let in_time = || async { assert!(timeout_after(ms(1000), pending::<()>()).await.is_err()) };
+    let foreign = "foreign future in a scope with a deadline";
+    let waits_of = |tasks: &[GraphTask<u64>]| -> Vec<(bool, bool)> {
+        let waits = tasks.iter().flat_map(|task| task.waits.clone());
+        let waits = waits.filter(|wait| wait.about.as_deref() == Some(foreign));
+        waits.map(|wait| (wait.is_polled, wait.ends_by_time)).collect()
+    };
+    let tasks = cycle_with_branch(in_time());
+    assert_eq!(waits_of(&tasks), [(true, true)], "{tasks:#?}");
+    assert_eq!(WaitGraph::new(&tasks).stuck().len(), 0);
+
+    // With the waker of a combinator.
+    let tasks = cycle_with_branch(async move {
+        let mut branches: FuturesUnordered<_> = [in_time(), in_time()].into_iter().collect();
+        while branches.next().await.is_some() {}
+    });
+    assert_eq!(waits_of(&tasks), [(true, true), (true, true)], "{tasks:#?}");
+    assert_eq!(WaitGraph::new(&tasks).stuck().len(), 0);
+
+    // The wait inside shows the deadline already, and a shield inside hides it.
+    let tasks = cycle_with_branch(async {
+        let _ = timeout_after(ms(1000), sleep(ms(2000))).await;
+    });
+    assert_eq!(waits_of(&tasks), []);
+    let tasks = cycle_with_branch(async {
+        let _ = timeout_after(ms(1000), shield(pending::<()>())).await;
+    });
+    assert_eq!(waits_of(&tasks), []);
+    assert_eq!(WaitGraph::new(&tasks).deadlocks().len(), 1);
+}
+
 /// Each task is inspected in its own step. The waiter tells the holder before the holder releases the lock and joins
 /// the waiter; the next holder takes the lock later still.
 #[test]

@@ -22,7 +22,7 @@ use crate::cause::Cause;
 use crate::home::LocalHome;
 use crate::interrupt::TaskError;
 use crate::names::{KernelId, TaskId, TrapKind};
-use crate::seen::SeenWait;
+use crate::seen::{SeenScope, SeenWait};
 
 /// A counted reference to a task, for its home thread.
 ///
@@ -169,6 +169,13 @@ impl TaskRef {
         if let Some(kept) = &mut *self.cold().seen.borrow_mut() {
             kept.waits.push(seen);
         }
+    }
+
+    /// Whether the wait that was kept last is inside a scope.
+    pub(crate) fn is_last_seen_in(&self, scope: &SeenScope) -> bool {
+        let seen = self.cold().seen.borrow();
+        let last = seen.as_ref().and_then(|seen| seen.waits.last());
+        last.is_some_and(|wait| wait.scopes.contains(scope))
     }
 
     /// Begins a step of an inspected task. Keeps the waits of this step, unless the inspection ends.

@@ -14,11 +14,14 @@ use pikake_time::Deadline;
 use super::{Frame, Passed};
 use crate::cause::rules::{self, Polled};
 use crate::cause::{Branch, Cause};
+use crate::cell::flags::Flags;
 use crate::cell::reference::TaskRef;
-use crate::cell::sub_wait::SubWait;
+use crate::cell::sub_wait::{Count, SubWait};
 use crate::door;
 use crate::interrupt::TimedOut;
 use crate::local::Local;
+use crate::names::TrapKind;
+use crate::seen::About;
 use crate::sub_waits::{NodeKind, Under};
 use crate::wait::{Until, Waiter};
 
@@ -152,6 +155,20 @@ impl Frame {
             Some(cause) => rules::apply_rules(local, cause, polled, &self.waiter(task)),
             None => false,
         }
+    }
+
+    /// Notes a pending poll of a scope in an inspected task, for listings, if the body polls no wait, and so waits for a
+    /// foreign future. A wait shows the deadlines around it; without one the deadline of this scope would not be seen.
+    #[cold]
+    fn note_seen(&self, local: &Local, task: &TaskRef, is_own: bool) {
+        let Some(set_at) = self.set_at.filter(|_| !self.deadline.get().is_never()) else { return };
+        // `shown_at` shows a foreign future.
+        if is_own && task.is_last_seen_in(&self.seen()) {
+            return;
+        }
+        let sub_wait = (!is_own).then(|| self.node.get());
+        let about = About::new("foreign future in a scope with a deadline");
+        local.note_seen(task, sub_wait, (TrapKind::FutureWait, set_at), Some(about));
     }
 
     /// Ends the scope. Returns whether a poll has returned its cause.
@@ -334,7 +351,12 @@ fn poll_in<F: Future>(
             let must_drop = if task.is_watched() || !frame.node.get().is_none() {
                 let sub_waits = local.sub_waits().count_inside(frame.node.get());
                 let polled = Polled::new(since, sub_waits, local.wakes() != wakes);
-                frame.apply_rules(local, task, polled)
+                let must_drop = frame.apply_rules(local, task, polled);
+                let has_wait = local.moment() != since || sub_waits != Count::default();
+                if task.flags().has(Flags::INSPECTED) && !has_wait && !must_drop {
+                    frame.note_seen(local, task, is_own);
+                }
+                must_drop
             } else {
                 false
             };
