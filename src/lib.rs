@@ -479,7 +479,7 @@ pub mod __macros {
     /// The future, with a log from its first step on.
     #[cfg(feature = "console")]
     fn with_reports<F: Future>(future: F) -> impl Future<Output = F::Output> {
-        pikake_console::for_main::warn_after_first_step(log_after_first_step(future))
+        pikake_console::for_main::with_reports(log_after_first_step(future))
     }
 
     /// The future, with a log from its first step on.

@@ -16,6 +16,7 @@
 //! On x86 each of these stores is a plain one.
 
 use std::cell::RefCell;
+use std::fmt;
 use std::panic::Location;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -351,21 +352,20 @@ impl Recorder {
         let mut events = self.ring.read(EVENTS);
         events.retain(|event| event.task == task);
         let skipped = events.len().saturating_sub(EVENTS_IN_REPORT);
-        let texts: Vec<String> = events[skipped..].iter().map(Event::text).collect();
-        texts.join("; ")
+        let texts = events[skipped..].iter().map(|Event { at, what, .. }| format!("{at:?} {what}"));
+        texts.collect::<Vec<_>>().join("; ")
     }
 }
 
-impl Event {
-    fn text(&self) -> String {
-        let at = self.at;
-        match &self.what {
-            What::Spawned { .. } => format!("{at:?} spawned"),
-            What::Stepped { wait: Some((trap, place)), .. } => format!("{at:?} {trap} at {place}"),
-            What::Stepped { wait: None, .. } => format!("{at:?} stepped"),
-            What::Ended { exit: Exit::Returned, .. } => format!("{at:?} returned"),
-            What::Ended { exit: Exit::Panicked, .. } => format!("{at:?} panicked"),
-            What::Ended { exit: Exit::Dropped, .. } => format!("{at:?} dropped"),
+impl fmt::Display for What {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Spawned { place } => write!(f, "spawned at {place}"),
+            Self::Stepped { wait: Some((trap, place)), .. } => write!(f, "{trap} at {place}"),
+            Self::Stepped { wait: None, .. } => f.write_str("stepped"),
+            Self::Ended { exit: Exit::Returned, .. } => f.write_str("returned"),
+            Self::Ended { exit: Exit::Panicked, .. } => f.write_str("panicked"),
+            Self::Ended { exit: Exit::Dropped, .. } => f.write_str("dropped"),
         }
     }
 }

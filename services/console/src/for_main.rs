@@ -4,6 +4,7 @@ use std::future::{Future, poll_fn};
 use std::pin::pin;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
+use crate::crash::CrashReport;
 use crate::place::{Setting, VARIABLE};
 use crate::server::Console;
 
@@ -48,8 +49,10 @@ pub fn end_console() {
     drop(console);
 }
 
-/// The future, with a warning after its first poll if there is no socket: the program sets its log in that poll.
-pub async fn warn_after_first_step<F: Future>(future: F) -> F::Output {
+/// The future of the main task, with a report of its crash if there is a console, and with a warning after its first
+/// poll if there is no socket: the program sets its log in that poll.
+pub async fn with_reports<F: Future>(future: F) -> F::Output {
+    let _report = CrashReport::new();
     let mut future = pin!(future);
     let mut is_first = true;
     poll_fn(|cx| {

@@ -50,6 +50,7 @@
 
 pub mod answer;
 pub mod client;
+mod crash;
 #[doc(hidden)]
 pub mod for_main;
 #[cfg(feature = "metrics")]

@@ -15,6 +15,7 @@ use tempfile::TempDir;
 
 use crate::support::child;
 
+mod crashes;
 mod ends;
 mod hostile;
 mod places;
