@@ -43,7 +43,11 @@
 //!   program to 4 KiB, and the owners of one wait to 1,000.
 //! * **Shortage.** The console keeps a descriptor in reserve, so one client can connect to a process that is out of
 //!   descriptors. Another thread of the process may be faster to take a descriptor that comes free.
-//! * **Forks.** A process that forks, and does not start another program, has no console.
+//! * **Child processes.** A program that the process starts inherits no descriptor of the console. If the process forks
+//!   by other means, and starts no program, the fork has no console: it has no thread that serves one, lists no
+//!   kernels, and does not remove the socket at its end. But the fork keeps the socket open. So a client that connects
+//!   after the end of the first process waits until its time is over, instead of being refused. A fork that lives on
+//!   should close all descriptors that it does not use.
 
 #![forbid(unsafe_code)]
 #![cfg_attr(docsrs, feature(doc_cfg))]

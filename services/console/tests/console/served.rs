@@ -15,6 +15,8 @@ use tempfile::TempDir;
 
 use crate::support::child;
 
+#[cfg(target_os = "linux")]
+mod children;
 mod crashes;
 mod ends;
 mod hostile;
