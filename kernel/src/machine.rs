@@ -132,6 +132,9 @@ impl<D: Driver, C: Clock, P: Pick> Machine<D, C, P> {
         let times_steps = watched.is_none() || !observers.is_empty();
         let is_real = driver.system().is_ok();
         let handle = || KernelHandle::new(home.shared().clone());
+        if is_real && !observers.is_empty() {
+            home.time_wakes();
+        }
         let listed = is_real.then(|| Listed::add(handle(), pulse.clone()));
         let machine = Self {
             sockets: RefCell::new(Sockets::new(home.id())),

@@ -17,6 +17,17 @@ pub trait Observer {
         let _ = task;
     }
 
+    /// A wake has made a task ready, this long ago.
+    ///
+    /// A call of the task's waker on another thread counts from that call on, also if the kernel was in a long step
+    /// meanwhile; in a kernel that simulates the system, from the kernel's next turn on. A wake in the task's own step
+    /// is reported before [`stepped`](Self::stepped), and each other wake before [`stepping`](Self::stepping). Such a
+    /// report may come as late as after the step in which the wake happened. Further wakes before the step are not
+    /// reported, and neither is a spawn. A listing that has the task polled once more is no wake.
+    fn woken(&self, task: &TaskRef, ago: Duration) {
+        let _ = (task, ago);
+    }
+
     /// A task is about to be stepped.
     fn stepping(&self, task: &TaskRef) {
         let _ = task;
@@ -101,6 +112,10 @@ impl Observer for Tracer {
     fn created(&self, task: &TaskRef) {
         let (id, name, at) = (task.id().0, task.name(), task.spawned_at());
         tracing::trace!(task = id, name, spawned_at = %at, "created");
+    }
+
+    fn woken(&self, task: &TaskRef, ago: Duration) {
+        tracing::trace!(task = task.id().0, name = task.name(), ?ago, "woken");
     }
 
     fn stepping(&self, task: &TaskRef) {

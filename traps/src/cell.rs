@@ -532,14 +532,15 @@ pub(crate) unsafe fn send_wake(header: NonNull<Header>) {
     }
     // SAFETY: the caller's promise; the reference goes to the `RemoteWake`.
     unsafe { retain(header) };
-    // SAFETY: the reference was just made, the pointer is that of a cell, and `release` may be called on
-    // any thread.
-    let wake = unsafe { RemoteWake::new(header.cast(), release_erased) };
     // SAFETY: the pointer is that of an `Arc`, which lives. All cells with a local side share a reference,
     // and a cell without a local side has its own.
     unsafe { Arc::increment_strong_count(shared.home.as_ptr()) };
     // SAFETY: the reference that was just made.
     let home: Arc<Home> = unsafe { Arc::from_raw(shared.home.as_ptr()) };
+    let sent = home.moment_of_wake();
+    // SAFETY: the reference was made above, the pointer is that of a cell, and `release` may be called on
+    // any thread.
+    let wake = unsafe { RemoteWake::new(header.cast(), release_erased, sent) };
     // A kernel that has ended has no task left to wake.
     drop(home.send(Message::Wake(wake)));
 }

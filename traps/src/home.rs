@@ -30,6 +30,7 @@ use std::marker::PhantomData;
 use std::ops::Deref;
 use std::ptr::NonNull;
 use std::sync::{Arc, PoisonError};
+use std::time::Instant;
 
 use crate::interrupt::Interrupted;
 use crate::names::KernelId;
@@ -70,6 +71,8 @@ impl fmt::Debug for Message {
 pub struct RemoteWake {
     cell: NonNull<()>,
     release: unsafe fn(NonNull<()>),
+    /// The moment of the wake, if the kernel has observers.
+    sent: Option<Instant>,
 }
 
 // SAFETY: any thread may release the reference, by the promise of `new`. This file does nothing else with
@@ -80,8 +83,19 @@ impl RemoteWake {
     /// # Safety
     ///
     /// `release` may be called with `cell`, once and on any thread, and the cell lives until then.
-    pub(crate) unsafe fn new(cell: NonNull<()>, release: unsafe fn(NonNull<()>)) -> Self {
-        Self { cell, release }
+    pub(crate) unsafe fn new(
+        cell: NonNull<()>,
+        release: unsafe fn(NonNull<()>),
+        sent: Option<Instant>,
+    ) -> Self {
+        Self { cell, release, sent }
+    }
+
+    /// The moment when the waker was called; `None` unless the kernel
+    /// [asked for such moments](Home::time_wakes).
+    #[inline]
+    pub fn sent(&self) -> Option<Instant> {
+        self.sent
     }
 
     pub(crate) fn cell(&self) -> NonNull<()> {
@@ -116,6 +130,8 @@ pub struct Home {
     asleep: AtomicBool,
     /// `None` after the kernel's end, which closes the descriptor of the closure.
     wake_driver: Mutex<Option<WakeDriver>>,
+    /// Wakes carry the moment when they were sent.
+    times_wakes: AtomicBool,
     /// The task cells in use on the home thread.
     cells: CellCount,
 }
@@ -176,6 +192,7 @@ impl Home {
             waiting: AtomicBool::new(false),
             asleep: AtomicBool::new(false),
             wake_driver: Mutex::new(Some(Box::new(wake_driver))),
+            times_wakes: AtomicBool::new(false),
             cells: CellCount::default(),
         };
         LocalHome { home: Arc::new(home), _here: PhantomData }
@@ -265,6 +282,17 @@ impl Home {
     /// Whether the kernel has ended.
     pub fn is_closed(&self) -> bool {
         self.inbox().closed
+    }
+
+    /// Makes each wake of another thread carry its moment from now on, for observers.
+    pub fn time_wakes(&self) {
+        self.times_wakes.store(true, Ordering::Relaxed);
+    }
+
+    /// The moment of a wake that is being sent, if the kernel wants to know the moment.
+    #[inline]
+    pub(crate) fn moment_of_wake(&self) -> Option<Instant> {
+        self.times_wakes.load(Ordering::Relaxed).then(Instant::now)
     }
 
     /// Whether there may be a message: a plain load, for the kernel.

@@ -20,7 +20,7 @@ use std::io;
 use std::mem::ManuallyDrop;
 use std::ptr::{self, NonNull};
 use std::task::Waker;
-use std::time::SystemTime;
+use std::time::{Duration, Instant, SystemTime};
 
 use pikake_time::{Deadline, Rate, Ticks, TimerKey};
 
@@ -76,6 +76,12 @@ pub trait TrapHandler {
     /// Reports an event of a wait of an [observed](TaskRef::set_observed) task.
     fn observe(&self, task: &TaskRef, kind: TrapKind, event: WaitEvent) {
         let _ = (task, kind, event);
+    }
+
+    /// Reports that an [observed](TaskRef::set_observed) task was made ready, this long ago. Nothing of the kernel is
+    /// borrowed. See [`Local::report_wakes`].
+    fn woken(&self, task: &TaskRef, ago: Duration) {
+        let _ = (task, ago);
     }
 
     /// Notifies up to `count` waiters of a queue in the order of their arrival. Returns the number notified.
@@ -244,6 +250,17 @@ pub struct Local {
     after_step: RefCell<Vec<Waker>>,
     /// The figures that services keep.
     figures: RefCell<Vec<Kept>>,
+    /// Wakes of observed tasks to report as soon as nothing is borrowed.
+    woken: RefCell<Vec<Woken>>,
+}
+
+/// A wake of an observed task.
+struct Woken {
+    task: TaskRef,
+    /// The reading of the kernel's clock when the task was made ready.
+    at: Ticks,
+    /// The moment of the call of the waker, if that was on another thread.
+    sent: Option<Instant>,
 }
 
 impl Local {
@@ -271,6 +288,7 @@ impl Local {
             wakers: RefCell::default(),
             after_step: RefCell::default(),
             figures: RefCell::default(),
+            woken: RefCell::default(),
         }
     }
 
@@ -411,20 +429,33 @@ impl Local {
     /// Makes a task ready, unless it is ready already or has ended (I6).
     #[inline(always)]
     pub fn make_ready(&self, task: &TaskRef) {
+        self.make_ready_by(task, None);
+    }
+
+    /// [Makes a task ready](Self::make_ready) for a wake of another thread.
+    /// [`RemoteWake::sent`](crate::RemoteWake::sent) is the moment of the wake.
+    #[inline(always)]
+    pub fn make_ready_by(&self, task: &TaskRef, sent: Option<Instant>) {
         let flags = task.flags();
         if flags.has(Flags::QUEUED | Flags::ENDED | Flags::WATCHED) {
-            return self.make_watched_ready(task);
+            return self.make_watched_ready(task, sent);
         }
         self.ready.push(task.clone());
     }
 
     #[inline(never)]
-    fn make_watched_ready(&self, task: &TaskRef) {
+    fn make_watched_ready(&self, task: &TaskRef, sent: Option<Instant>) {
         let flags = task.flags();
         if flags.has(Flags::WATCHED) && self.task.get() == Some(task.address()) {
             self.wakes.set(self.wakes.get() + 1);
         }
         if !flags.has(Flags::QUEUED | Flags::ENDED) {
+            // Neither a spawn nor a look is a wake.
+            if flags.has(Flags::OBSERVED) && task.was_stepped() && !task.is_looked_at() {
+                let at = self.kernel().now();
+                self.woken.borrow_mut().push(Woken { task: task.clone(), at, sent });
+                self.attention.set(true);
+            }
             self.ready.push(task.clone());
         }
     }
@@ -486,8 +517,21 @@ impl Local {
         }
     }
 
+    /// Reports wakes of observed tasks to the kernel ([`TrapHandler::woken`]). The kernel calls this right before and
+    /// right after each step that observers see, and [`call_wakers`](Self::call_wakers) does. Tasks that have ended
+    /// since are left out.
+    pub fn report_wakes(&self) {
+        let woken = std::mem::take(&mut *self.woken.borrow_mut());
+        for Woken { task, at, sent } in woken.into_iter().filter(|woken| !woken.task.is_ended()) {
+            let kernel = self.kernel();
+            let here = || kernel.rate().duration_floor(kernel.now().since(at));
+            kernel.woken(&task, sent.map_or_else(here, |sent| sent.elapsed()));
+        }
+    }
+
     #[cold]
     fn call_collected_wakers(&self) {
+        self.report_wakes();
         loop {
             let wakers = std::mem::take(&mut *self.wakers.borrow_mut());
             if wakers.is_empty() {
@@ -519,7 +563,9 @@ impl Local {
 
     /// Notes that the kernel has done the work for which it had called attention.
     pub fn clear_attention(&self) {
-        let is_left = !self.wakers.borrow().is_empty() || !self.after_step.borrow().is_empty();
+        let is_left = !self.wakers.borrow().is_empty()
+            || !self.after_step.borrow().is_empty()
+            || !self.woken.borrow().is_empty();
         self.attention.set(is_left);
     }
 

@@ -1,7 +1,7 @@
 //! The execution of traps.
 
 use std::io;
-use std::time::SystemTime;
+use std::time::{Duration, SystemTime};
 
 use pikake_time::{Clock, Deadline, Rate, Ticks, TimerKey};
 use pikake_traps::inspect::Inspect;
@@ -94,6 +94,10 @@ impl<D: Driver, C: Clock, P: Pick> TrapHandler for Machine<D, C, P> {
             WaitEvent::Begins(place) => observer.trapped(task, kind, place),
             WaitEvent::Over { interrupted } => observer.answered(task, kind, interrupted),
         });
+    }
+
+    fn woken(&self, task: &TaskRef, ago: Duration) {
+        self.observe_all(|observer| observer.woken(task, ago));
     }
 
     fn notify(&self, queue: &WaitQueue, count: usize) -> usize {

@@ -65,12 +65,17 @@ impl<D: Driver, C: Clock, P: Pick> Machine<D, C, P> {
     /// Steps a task, takes the time, and shows both to observers and to the recorder.
     #[inline(never)]
     fn step_timed(&self, task: TaskRef) -> Option<TaskRef> {
-        if !self.observers.is_empty() {
+        let is_observed = !self.observers.is_empty();
+        if is_observed {
+            self.local.report_wakes();
             self.local.before_step(&task, || {
                 self.observe_all(|observer| observer.stepping(&task));
             });
         }
         let left = self.step_and_show(task.clone(), |_| ());
+        if is_observed {
+            self.local.report_wakes();
+        }
         let before = self.pace.last_reading();
         let now = self.read_clock();
         let ticks = now.since(before);

@@ -93,7 +93,7 @@ impl<D: Driver, C: Clock, P: Pick> Machine<D, C, P> {
             match message {
                 Message::Wake(wake) => {
                     if let Some(task) = wake.arrive() {
-                        self.local.make_ready(&task);
+                        self.local.make_ready_by(&task, wake.sent());
                     }
                 }
                 Message::Call(call) => catch_and_log("a closure from another thread", call),

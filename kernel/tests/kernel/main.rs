@@ -17,6 +17,7 @@ mod inspect;
 mod interruption;
 mod kernels;
 mod mended_waits;
+mod observed_wakes;
 mod order;
 mod panics;
 mod profile;

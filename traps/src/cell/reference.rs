@@ -210,6 +210,12 @@ impl TaskRef {
         self.flags().set(Flags::INSPECTED);
     }
 
+    /// Whether an inspection, and nothing else before, makes the task ready for its next step.
+    pub(crate) fn is_looked_at(&self) -> bool {
+        self.flags().has(Flags::INSPECTED)
+            && self.cold_if_any().is_some_and(|cold| cold.is_looked_at.get())
+    }
+
     /// Whether each poll of the task's waits has more to do than to wait.
     #[inline(always)]
     pub(crate) fn is_watched(&self) -> bool {

@@ -103,7 +103,9 @@ impl Local {
         let flags = task.flags();
         if flags.has(Flags::AGAIN) {
             flags.clear(Flags::AGAIN);
-            if !flags.has(Flags::QUEUED | Flags::ENDED) {
+            if flags.has(Flags::QUEUED | Flags::ENDED | Flags::OBSERVED) {
+                self.make_watched_ready(&task, None);
+            } else {
                 self.ready.push(task);
             }
         }
