@@ -429,22 +429,29 @@ impl Local {
     /// Makes a task ready, unless it is ready already or has ended (I6).
     #[inline(always)]
     pub fn make_ready(&self, task: &TaskRef) {
-        self.make_ready_by(task, None);
-    }
-
-    /// [Makes a task ready](Self::make_ready) for a wake of another thread.
-    /// [`RemoteWake::sent`](crate::RemoteWake::sent) is the moment of the wake.
-    #[inline(always)]
-    pub fn make_ready_by(&self, task: &TaskRef, sent: Option<Instant>) {
         let flags = task.flags();
         if flags.has(Flags::QUEUED | Flags::ENDED | Flags::WATCHED) {
-            return self.make_watched_ready(task, sent);
+            return self.make_watched_ready(task);
         }
         self.ready.push(task.clone());
     }
 
+    /// [Makes a task ready](Self::make_ready) for a wake of another thread.
+    /// [`RemoteWake::sent`](crate::RemoteWake::sent) is the moment of the wake.
+    #[inline]
+    pub fn make_ready_by(&self, task: &TaskRef, sent: Option<Instant>) {
+        match sent {
+            None => self.make_ready(task),
+            Some(_) => self.make_watched_ready_by(task, sent),
+        }
+    }
+
     #[inline(never)]
-    fn make_watched_ready(&self, task: &TaskRef, sent: Option<Instant>) {
+    fn make_watched_ready(&self, task: &TaskRef) {
+        self.make_watched_ready_by(task, None);
+    }
+
+    fn make_watched_ready_by(&self, task: &TaskRef, sent: Option<Instant>) {
         let flags = task.flags();
         if flags.has(Flags::WATCHED) && self.task.get() == Some(task.address()) {
             self.wakes.set(self.wakes.get() + 1);
@@ -520,6 +527,7 @@ impl Local {
     /// Reports wakes of observed tasks to the kernel ([`TrapHandler::woken`]). The kernel calls this right before and
     /// right after each step that observers see, and [`call_wakers`](Self::call_wakers) does. Tasks that have ended
     /// since are left out.
+    #[inline(never)]
     pub fn report_wakes(&self) {
         let woken = std::mem::take(&mut *self.woken.borrow_mut());
         for Woken { task, at, sent } in woken.into_iter().filter(|woken| !woken.task.is_ended()) {

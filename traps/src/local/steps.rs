@@ -104,7 +104,7 @@ impl Local {
         if flags.has(Flags::AGAIN) {
             flags.clear(Flags::AGAIN);
             if flags.has(Flags::QUEUED | Flags::ENDED | Flags::OBSERVED) {
-                self.make_watched_ready(&task, None);
+                self.make_watched_ready(&task);
             } else {
                 self.ready.push(task);
             }
