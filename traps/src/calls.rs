@@ -362,7 +362,12 @@ pub async fn shown_at<F: Future>(future: F, place: &'static Location<'static>) -
                     task.set_wait(TrapKind::FutureWait, place);
                     if task.flags().has(Flags::INSPECTED) {
                         let about = about_future::<F>();
-                        local.note_seen(task, None, (TrapKind::FutureWait, place), Some(about));
+                        local.note_seen(
+                            task,
+                            None,
+                            (TrapKind::FutureWait, place),
+                            (Some(about), None),
+                        );
                     }
                 }
             });

@@ -84,7 +84,7 @@ pub use place_cell::PlaceCell;
 pub use queue::{WaitQueue, WaiterList};
 pub use reply::{Replied, Reply};
 pub use scope::futures::{IgnoreAfter, Shield, Timed, TimedFuture, Timeout};
-pub use seen::{About, SeenScope, SeenWait};
+pub use seen::{About, SeenScope, SeenThing, SeenWait};
 pub use socket::{
     Address, Addresses, Attempt, Buffers, Closed, Direction, OpenSocket, Opened, ResourceBusy,
     SocketId, SocketOption, first_buffers,

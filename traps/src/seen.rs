@@ -23,6 +23,9 @@ use crate::cell::sub_wait::SubWait;
 use crate::door;
 use crate::local::Local;
 use crate::names::{TaskId, TrapKind};
+use crate::queue::WaitQueue;
+use crate::socket::SocketId;
+use crate::wait::Wait;
 
 /// The thing that a wait is for, in words, and the tasks that can end the wait.
 ///
@@ -93,6 +96,32 @@ impl From<About> for String {
     }
 }
 
+/// A thing of a kernel that several waits may be for.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+#[non_exhaustive]
+pub enum SeenThing {
+    /// A wait queue. No two wait queues of a process have the same number at the same time.
+    Queue(usize),
+    /// A socket.
+    Socket(SocketId),
+    /// A task that is joined.
+    Task(TaskId),
+}
+
+impl SeenThing {
+    /// The thing that a wait is for; `None` if no other wait can be for it.
+    pub(crate) fn of(wait: &Wait<'_>) -> Option<Self> {
+        match wait {
+            Wait::Park(queue) | Wait::Take(queue, _) => {
+                Some(Self::Queue(std::ptr::from_ref::<WaitQueue>(queue).addr()))
+            }
+            Wait::Attempt(socket, ..) => Some(Self::Socket(*socket)),
+            Wait::Join(task) => Some(Self::Task(task.id())),
+            _ => None,
+        }
+    }
+}
+
 /// A scope around a wait.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[non_exhaustive]
@@ -122,6 +151,8 @@ pub struct SeenWait {
     /// The thing that the trap waits for, by [`Trap::about`](crate::Trap::about). `None` unless the task was
     /// [inspected](TaskRef::inspect).
     pub about: Option<About>,
+    /// The thing itself, if other waits may be for the same one. `None` unless the task was inspected.
+    pub thing: Option<SeenThing>,
     /// The scopes around the wait, the innermost first. Empty unless the task was inspected.
     pub scopes: Vec<SeenScope>,
     /// Whether the task polls the wait. `false`: the task has not polled the wait since the call of the wait's
@@ -132,7 +163,7 @@ pub struct SeenWait {
 impl SeenWait {
     /// A wait of a task that was not inspected.
     pub(crate) fn plain(trap: TrapKind, place: &'static Location<'static>) -> Self {
-        Self { trap, place, about: None, scopes: Vec::new(), is_polled: true }
+        Self { trap, place, about: None, thing: None, scopes: Vec::new(), is_polled: true }
     }
 
     /// Whether a moment ends the wait, if nothing else does: the wait is for a moment or for the next step, or a
@@ -172,9 +203,10 @@ impl Local {
         task: &TaskRef,
         sub_wait: Option<SubWait>,
         (trap, place): (TrapKind, &'static Location<'static>),
-        about: Option<About>,
+        (about, thing): (Option<About>, Option<SeenThing>),
     ) {
-        let seen = SeenWait { about, scopes: self.seen_scopes(), ..SeenWait::plain(trap, place) };
+        let seen =
+            SeenWait { about, thing, scopes: self.seen_scopes(), ..SeenWait::plain(trap, place) };
         match sub_wait {
             Some(node) => self.sub_waits().set_seen(node, seen),
             None => task.note_seen(seen),

@@ -25,7 +25,7 @@ use crate::door;
 use crate::interrupt::Interrupted;
 use crate::local::Local;
 use crate::names::{KernelId, TaskId, TrapKind, WaitKey};
-use crate::seen::About;
+use crate::seen::{About, SeenThing};
 use crate::sub_waits::{NodeKind, Under};
 use crate::wait::{Begun, Collected, Until, Wait, WaitEvent, Waiter};
 
@@ -504,7 +504,8 @@ fn poll_watched<T: Trap>(
             }
             _ => trap.about(),
         };
-        local.note_seen(task, is_sub_wait.then_some(state.sub_wait), (kind, state.place), about);
+        let seen = (about, SeenThing::of(&trap.wait(given)));
+        local.note_seen(task, is_sub_wait.then_some(state.sub_wait), (kind, state.place), seen);
     }
     if is_new && task.flags().has(Flags::OBSERVED) {
         local.kernel().observe(task, kind, WaitEvent::Begins(state.place));

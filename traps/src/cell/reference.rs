@@ -210,8 +210,9 @@ impl TaskRef {
         self.flags().set(Flags::INSPECTED);
     }
 
-    /// Whether an inspection, and nothing else before, makes the task ready for its next step.
-    pub(crate) fn is_looked_at(&self) -> bool {
+    /// Whether the task is ready because of an [inspection](Self::inspect), and nothing else had made the task ready
+    /// before. If the task does not go on in that step, [`was_looked_at`](Self::was_looked_at) holds after the step.
+    pub fn is_looked_at(&self) -> bool {
         self.flags().has(Flags::INSPECTED)
             && self.cold_if_any().is_some_and(|cold| cold.is_looked_at.get())
     }
