@@ -146,6 +146,12 @@ impl SeenTask {
         (&self.name, self.spawned_at)
     }
 
+    /// The waits of the task.
+    #[cfg(feature = "tokio-console")]
+    pub(crate) fn into_waits(self) -> Vec<SeenWait> {
+        self.waits
+    }
+
     /// The task for a client.
     pub(crate) fn to_model(&self, kernel: u32) -> model::Task {
         let key = |task: TaskId| TaskKey { kernel, task: task.0 };

@@ -25,8 +25,10 @@
 //! # Ok::<(), std::io::Error>(())
 //! ```
 
+mod histogram;
 mod records;
 mod service;
+mod waits;
 
 use std::cell::Cell;
 use std::env;
@@ -37,8 +39,10 @@ use std::thread;
 
 use pikake_kernel::{Kernel, Observer, observe_new_kernels};
 use pikake_net::TcpListener;
+use pikake_traps::spawn;
 
 use records::{Recorder, Records};
+use waits::{Waits, sample};
 
 /// The address that tokio-console looks for without an argument.
 pub const DEFAULT_ADDRESS: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), 6669);
@@ -129,7 +133,9 @@ fn serve(address: SocketAddr, records: Arc<Records>, bound: &mpsc::Sender<io::Re
             }
             Err(error) => return drop(bound.send(Err(error))),
         };
-        let server = pikake_http::serve(listener, service::service(records));
+        let waits = Arc::new(Waits::default());
+        spawn(sample(records.clone(), waits.clone())).detach();
+        let server = pikake_http::serve(listener, service::service(records, waits));
         if let Err(error) = server.connections(CONNECTIONS).await {
             tracing::error!(%error, "tokio-console is not served any more");
         }

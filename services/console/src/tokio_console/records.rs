@@ -11,7 +11,9 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant, SystemTime};
 
 use pikake_kernel::Observer;
-use pikake_traps::{Exit, TaskRef, TrapKind};
+use pikake_traps::{Exit, TaskRef};
+
+use super::histogram::Histogram;
 
 /// The number of ended tasks of a kernel that are kept. tokio-console shows ended tasks for some seconds.
 pub(super) const ENDED_LIMIT: usize = 4_096;
@@ -49,6 +51,12 @@ struct Table {
 struct Record {
     identity: Arc<Identity>,
     figures: Figures,
+    times: Times,
+    /// The begin of the step before the current one.
+    step_before: Option<Duration>,
+    /// Only a look at the task's waits has made the task ready for the current step. If the task does not go on, the
+    /// step does not count.
+    is_look: bool,
     /// The round of the spawn.
     new_in: u64,
     /// The round of the last change.
@@ -76,17 +84,45 @@ pub(super) struct Figures {
     pub(super) step_began: Option<Duration>,
     pub(super) step_ended: Option<Duration>,
     pub(super) busy: Duration,
-    /// The number of its yields.
-    pub(super) yields: u64,
+    /// The number of its wakes.
+    pub(super) wakes: u64,
+    /// The number of its wakes in its own steps.
+    pub(super) self_wakes: u64,
+    pub(super) last_wake: Option<Duration>,
+    /// The moment from which the task waits for its next step, if the task is ready.
+    ready_since: Option<Duration>,
+    /// The time in which the task was ready and waited for its steps.
+    pub(super) scheduled: Duration,
+    is_stepping: bool,
 }
 
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+/// The times of a task's steps, and those between a wake and its step.
+#[derive(Clone, Default)]
+pub(super) struct Times {
+    pub(super) steps: Histogram,
+    pub(super) scheduled: Histogram,
+}
+
+pub(super) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     // Records are figures for people: those of a thread that panicked are still of use.
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
+impl Figures {
+    /// Notes a wake. A task is not ready before its last step has ended, so the wake of another thread counts from then
+    /// on at the earliest.
+    fn note_wake(&mut self, moment: Duration) {
+        let earliest = if self.is_stepping { self.step_began } else { self.step_ended };
+        let moment = moment.max(earliest.unwrap_or_default());
+        self.wakes += 1;
+        self.self_wakes += u64::from(self.is_stepping);
+        self.last_wake = Some(moment);
+        self.ready_since = Some(moment);
+    }
+}
+
 /// A text without what is beyond the limit.
-fn limited(text: &str) -> Box<str> {
+pub(super) fn limited(text: &str) -> Box<str> {
     let mut end = text.len().min(NAME_LIMIT);
     while !text.is_char_boundary(end) {
         end -= 1;
@@ -116,9 +152,24 @@ impl Records {
     }
 
     /// Whether there is a record of the task.
-    pub(super) fn has(&self, (kernel, task): Key) -> bool {
-        let table = lock(&self.kernels).get(&kernel).cloned();
-        table.is_some_and(|table| lock(&table).tasks.contains_key(&task))
+    pub(super) fn has(&self, key: Key) -> bool {
+        self.find(key, |_| ()).is_some()
+    }
+
+    /// The times of a task.
+    pub(super) fn times(&self, key: Key) -> Option<Times> {
+        self.find(key, |record| record.times.clone())
+    }
+
+    /// Whether the kernel with this number is observed.
+    pub(super) fn has_kernel(&self, kernel: u32) -> bool {
+        lock(&self.kernels).contains_key(&kernel)
+    }
+
+    fn find<T>(&self, (kernel, task): Key, read: impl FnOnce(&Record) -> T) -> Option<T> {
+        let table = lock(&self.kernels).get(&kernel).cloned()?;
+        let table = lock(&table);
+        table.tasks.get(&task).map(read)
     }
 }
 
@@ -133,10 +184,10 @@ impl Recorder {
         Self { records: records.clone(), table: Arc::default() }
     }
 
-    fn change(&self, task: &TaskRef, change: impl FnOnce(&mut Figures)) {
+    fn change(&self, task: &TaskRef, change: impl FnOnce(&mut Record)) {
         let mut table = lock(&self.table);
         if let Some(record) = table.tasks.get_mut(&task.id().0) {
-            change(&mut record.figures);
+            change(record);
             record.changed_in = self.records.round.load(Ordering::SeqCst);
         }
     }
@@ -153,22 +204,35 @@ impl Observer for Recorder {
             future: limited(future),
             future_bytes: bytes as u64,
         };
+        let spawned = self.records.now();
         let figures = Figures {
-            spawned: self.records.now(),
+            spawned,
             ended: None,
             steps: 0,
             first_step: None,
             step_began: None,
             step_ended: None,
             busy: Duration::ZERO,
-            yields: 0,
+            wakes: 0,
+            self_wakes: 0,
+            last_wake: None,
+            ready_since: Some(spawned),
+            scheduled: Duration::ZERO,
+            is_stepping: false,
         };
         let kernel = identity.key.0;
         let mut table = lock(&self.table);
         let is_first = table.tasks.is_empty();
         let round = self.records.round.load(Ordering::SeqCst);
-        let record =
-            Record { identity: Arc::new(identity), figures, new_in: round, changed_in: round };
+        let record = Record {
+            identity: Arc::new(identity),
+            figures,
+            times: Times::default(),
+            step_before: None,
+            is_look: false,
+            new_in: round,
+            changed_in: round,
+        };
         table.tasks.insert(task.id().0, record);
         drop(table);
         if is_first {
@@ -177,32 +241,60 @@ impl Observer for Recorder {
         }
     }
 
+    fn woken(&self, task: &TaskRef, ago: Duration) {
+        let moment = self.records.now().saturating_sub(ago);
+        self.change(task, |record| record.figures.note_wake(moment));
+    }
+
     fn stepping(&self, task: &TaskRef) {
         let now = self.records.now();
-        self.change(task, |figures| {
+        let is_look = task.is_looked_at();
+        self.change(task, |record| {
+            let figures = &mut record.figures;
+            record.is_look = is_look;
+            record.step_before = figures.step_began.replace(now);
+            figures.is_stepping = true;
+            if is_look {
+                return;
+            }
             figures.steps += 1;
             figures.first_step.get_or_insert(now);
-            figures.step_began = Some(now);
+            if let Some(since) = figures.ready_since.take() {
+                let waited = now.saturating_sub(since);
+                figures.scheduled += waited;
+                record.times.scheduled.add(waited);
+            }
         });
     }
 
     fn stepped(&self, task: &TaskRef, took: Duration) {
         let now = self.records.now();
-        self.change(task, |figures| {
+        let was_look = !task.is_ended() && task.was_looked_at();
+        self.change(task, |record| {
+            let figures = &mut record.figures;
+            figures.is_stepping = false;
+            if let Some(since) = &mut figures.ready_since {
+                *since = now;
+            }
+            if was_look {
+                figures.step_began = record.step_before;
+                return;
+            }
+            if record.is_look {
+                // A wake has come after the look had made the task ready, so the kernel did not report the wake.
+                figures.steps += 1;
+                figures.wakes += 1;
+                figures.last_wake = figures.last_wake.max(figures.step_began);
+            }
             figures.step_ended = Some(now);
             figures.busy += took;
+            record.times.steps.add(took);
         });
-    }
-
-    fn trapped(&self, task: &TaskRef, kind: TrapKind, _: &'static Location<'static>) {
-        if kind == TrapKind::Yield {
-            self.change(task, |figures| figures.yields += 1);
-        }
     }
 
     fn exited(&self, task: &TaskRef, _: Exit) {
         let now = self.records.now();
-        self.change(task, |figures| figures.ended = Some(now));
+        self.change(task, |record| record.figures.ended = Some(now));
         let mut table = lock(&self.table);
         table.ended.push_back(task.id().0);
         if table.ended.len() > ENDED_LIMIT {

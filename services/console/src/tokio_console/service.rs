@@ -1,5 +1,6 @@
 //! The service `Instrument`, which tokio-console calls.
 
+use std::collections::HashMap;
 use std::future::Future;
 use std::pin::Pin;
 use std::sync::Arc;
@@ -12,9 +13,12 @@ use console_api::instrument::{
     InstrumentRequest, PauseRequest, PauseResponse, ResumeRequest, ResumeResponse, State,
     StateRequest, TaskDetailsRequest, Temporality, Update,
 };
+use console_api::resources::resource::kind;
+use console_api::tasks::task_details::PollTimesHistogram;
 use console_api::tasks::{Stats, Task, TaskDetails, TaskUpdate};
 use console_api::{
-    Field, MetaId, Metadata, PollStats, RegisterMetadata, field, metadata, register_metadata,
+    Attribute, Field, MetaId, Metadata, PollStats, RegisterMetadata, async_ops, field, metadata,
+    register_metadata, resources,
 };
 use pikake_traps::{Bound, Interrupted, sleep};
 use prost_types::Timestamp;
@@ -22,20 +26,24 @@ use tonic::codegen::tokio_stream::Stream;
 use tonic::{Request, Response, Status};
 
 use super::records::{Figures, Identity, Key, Look, Part, Records};
+use super::waits::{Change, Changed, Op, Resource, ResourceKind, Waits, WaitsLook};
 
 /// The time between two looks, as with tokio's own programs.
-const PUBLISH_EVERY: Duration = Duration::from_secs(1);
+pub(super) const PUBLISH_EVERY: Duration = Duration::from_secs(1);
 
-/// The number of the only metadata: those of a task.
+/// The numbers of the metadata: those of a task, of a resource, of an async op.
 const METADATA: MetaId = MetaId { id: 1 };
+const RESOURCE_METADATA: MetaId = MetaId { id: 2 };
+const OP_METADATA: MetaId = MetaId { id: 3 };
 
 /// The service, for a server of HTTP/2.
-pub(super) fn service(records: Arc<Records>) -> InstrumentServer<Service> {
-    InstrumentServer::new(Service { records, paused: Arc::default() })
+pub(super) fn service(records: Arc<Records>, waits: Arc<Waits>) -> InstrumentServer<Service> {
+    InstrumentServer::new(Service { records, waits, paused: Arc::default() })
 }
 
 pub(super) struct Service {
     records: Arc<Records>,
+    waits: Arc<Waits>,
     /// Whether updates pause, for all clients: tokio-console has one key for it.
     paused: Arc<AtomicBool>,
 }
@@ -52,16 +60,19 @@ impl Instrument for Service {
     async fn watch_updates(&self, _: Request<InstrumentRequest>) -> Answer<Update> {
         let (records, paused) = (self.records.clone(), self.paused.clone());
         let mut look = Look::new(records.clone());
+        let mut waits_look = WaitsLook::new(self.waits.clone());
         let mut is_first = true;
         Ok(repeated(move || {
-            let mut next = || if paused.load(Ordering::Relaxed) { None } else { look.next_part() };
+            let is_paused = paused.load(Ordering::Relaxed);
+            let part = if is_paused { None } else { look.next_part() };
+            let change = if is_paused { None } else { waits_look.next_change() };
             // A client learns at once that it is connected, and what a task is.
-            let part = if is_first { Some(next().unwrap_or_default()) } else { next() };
-            let metadata = std::mem::take(&mut is_first).then(task_metadata);
-            match part {
-                Some(part) => Poll::Ready(Some(update(&records, part, metadata))),
-                None => Poll::Pending,
+            let metadata = std::mem::take(&mut is_first).then(metadata);
+            if part.is_none() && change.is_none() && metadata.is_none() {
+                return Poll::Pending;
             }
+            let change = change.unwrap_or_default();
+            Poll::Ready(Some(update(&records, part.unwrap_or_default(), change, metadata)))
         }))
     }
 
@@ -84,8 +95,12 @@ impl Instrument for Service {
             if is_due {
                 return Poll::Pending;
             }
-            let now = Some(timestamp(&records, records.now()));
-            Poll::Ready(Some(TaskDetails { task_id: Some(id), now, ..TaskDetails::default() }))
+            Poll::Ready(records.times(key_of(id.id)).map(|times| TaskDetails {
+                task_id: Some(id),
+                now: Some(timestamp(&records, records.now())),
+                poll_times_histogram: Some(PollTimesHistogram::Histogram(times.steps.to_message())),
+                scheduled_times_histogram: Some(times.scheduled.to_message()),
+            }))
         }))
     }
 
@@ -165,7 +180,12 @@ fn key_of(id: u64) -> Key {
 
 const KERNEL_SHIFT: u32 = 40;
 
-fn update(records: &Records, part: Part, new_metadata: Option<RegisterMetadata>) -> Update {
+fn update(
+    records: &Records,
+    part: Part,
+    change: Change,
+    new_metadata: Option<RegisterMetadata>,
+) -> Update {
     let new_tasks = part.new.iter().map(|task| new_task(task)).collect();
     let figures = part.figures.iter();
     let stats_update =
@@ -173,22 +193,30 @@ fn update(records: &Records, part: Part, new_metadata: Option<RegisterMetadata>)
     Update {
         now: Some(timestamp(records, records.now())),
         task_update: Some(TaskUpdate { new_tasks, stats_update, dropped_events: 0 }),
+        resource_update: Some(resource_update(records, &change.resources)),
+        async_op_update: Some(op_update(records, &change.ops)),
         new_metadata,
-        ..Update::default()
     }
 }
 
-/// The description of all tasks, which each client gets first.
-fn task_metadata() -> RegisterMetadata {
-    let metadata = Metadata {
-        name: "runtime.spawn".into(),
-        target: "pikake".into(),
-        kind: metadata::Kind::Span.into(),
-        level: metadata::Level::Trace.into(),
-        ..Metadata::default()
+/// The description of all tasks, resources and async ops, which each client gets first.
+fn metadata() -> RegisterMetadata {
+    let new = |(id, name): (MetaId, &str)| {
+        let metadata = Metadata {
+            name: name.into(),
+            target: "pikake".into(),
+            kind: metadata::Kind::Span.into(),
+            level: metadata::Level::Trace.into(),
+            ..Metadata::default()
+        };
+        register_metadata::NewMetadata { id: Some(id), metadata: Some(metadata) }
     };
-    let metadata = register_metadata::NewMetadata { id: Some(METADATA), metadata: Some(metadata) };
-    RegisterMetadata { metadata: vec![metadata] }
+    let all = [
+        (METADATA, "runtime.spawn"),
+        (RESOURCE_METADATA, "runtime.resource"),
+        (OP_METADATA, "runtime.resource.async_op"),
+    ];
+    RegisterMetadata { metadata: all.map(new).into() }
 }
 
 fn new_task(task: &Identity) -> Task {
@@ -215,6 +243,78 @@ fn new_task(task: &Identity) -> Task {
     }
 }
 
+fn resource_update(records: &Records, changed: &Changed<Resource>) -> resources::ResourceUpdate {
+    let new = |(number, resource): &(u64, Arc<Resource>)| resources::Resource {
+        id: Some((*number).into()),
+        metadata: Some(RESOURCE_METADATA),
+        concrete_type: resource.name.to_string(),
+        kind: Some(resources::resource::Kind {
+            kind: Some(match &resource.kind {
+                ResourceKind::Timer => kind::Kind::Known(kind::Known::Timer.into()),
+                ResourceKind::Other(kind) => kind::Kind::Other(kind.to_string()),
+            }),
+        }),
+        location: Some(resource.place.into()),
+        ..resources::Resource::default()
+    };
+    let stats = |resource: &Resource, dropped_at| {
+        let fields = [
+            number_field("kernel", resource.kernel.into()),
+            text_field("state", &resource.state),
+            number_field("waits", resource.waits as u64),
+        ];
+        resources::Stats {
+            created_at: Some(timestamp(records, resource.since)),
+            dropped_at,
+            attributes: fields.map(attribute).into(),
+        }
+    };
+    resources::ResourceUpdate {
+        new_resources: changed.new.iter().map(new).collect(),
+        stats_update: stats_of(records, changed, stats),
+        ..resources::ResourceUpdate::default()
+    }
+}
+
+fn op_update(records: &Records, changed: &Changed<Op>) -> async_ops::AsyncOpUpdate {
+    let new = |(number, op): &(u64, Arc<Op>)| async_ops::AsyncOp {
+        id: Some((*number).into()),
+        metadata: Some(OP_METADATA),
+        source: format!("{} at {}", op.trap, op.place),
+        resource_id: Some(op.resource.into()),
+        ..async_ops::AsyncOp::default()
+    };
+    let stats = |op: &Op, dropped_at| async_ops::Stats {
+        created_at: Some(timestamp(records, op.since)),
+        dropped_at,
+        task_id: Some(id_of(op.task).into()),
+        // The polls of a wait are not counted.
+        poll_stats: Some(PollStats::default()),
+        attributes: Vec::new(),
+    };
+    async_ops::AsyncOpUpdate {
+        new_async_ops: changed.new.iter().map(new).collect(),
+        stats_update: stats_of(records, changed, stats),
+        ..async_ops::AsyncOpUpdate::default()
+    }
+}
+
+/// The figures of entries that have changed, and of those that are gone, which end now.
+fn stats_of<T, S>(
+    records: &Records,
+    changed: &Changed<T>,
+    stats: impl Fn(&T, Option<Timestamp>) -> S,
+) -> HashMap<u64, S> {
+    let now = timestamp(records, records.now());
+    let present = changed.changed.iter().map(|(number, value)| (*number, stats(value, None)));
+    let gone = changed.gone.iter().map(|(number, value)| (*number, stats(value, Some(now))));
+    present.chain(gone).collect()
+}
+
+fn attribute(field: Field) -> Attribute {
+    Attribute { field: Some(field), unit: None }
+}
+
 fn text_field(name: &str, text: &str) -> Field {
     field_of(name, field::Value::StrVal(text.into()))
 }
@@ -227,30 +327,31 @@ fn field_of(name: &str, value: field::Value) -> Field {
     Field {
         name: Some(field::Name::StrName(name.into())),
         value: Some(value),
-        metadata_id: Some(METADATA),
+        // Only needed for names that are numbers.
+        metadata_id: None,
     }
 }
 
 fn stats(records: &Records, figures: &Figures) -> Stats {
     let moment = |moment: Duration| timestamp(records, moment);
-    let wakes = figures.steps.saturating_sub(1);
+    let length = |length: Duration| prost_types::Duration::try_from(length).ok();
     Stats {
         created_at: Some(moment(figures.spawned)),
         dropped_at: figures.ended.map(moment),
-        wakes,
+        wakes: figures.wakes,
         // The kernel can always wake a task that has not ended. Without a waker tokio-console takes it for lost.
         waker_clones: 1,
         waker_drops: figures.ended.is_some().into(),
-        last_wake: figures.step_began.filter(|_| wakes > 0).map(moment),
-        self_wakes: figures.yields.min(wakes),
+        last_wake: figures.last_wake.map(moment),
+        self_wakes: figures.self_wakes,
         poll_stats: Some(PollStats {
             polls: figures.steps,
             first_poll: figures.first_step.map(moment),
             last_poll_started: figures.step_began.map(moment),
             last_poll_ended: figures.step_ended.map(moment),
-            busy_time: prost_types::Duration::try_from(figures.busy).ok(),
+            busy_time: length(figures.busy),
         }),
-        scheduled_time: Some(prost_types::Duration::default()),
+        scheduled_time: length(figures.scheduled),
     }
 }
 

@@ -3,27 +3,34 @@
 //! All tests share one server, and tell their tasks by the names.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::future::pending;
+use std::future::{pending, poll_fn};
 use std::net::SocketAddr;
 use std::pin::Pin;
 use std::process::Command;
-use std::sync::OnceLock;
-use std::task::{Context, Poll};
+use std::rc::Rc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, OnceLock, mpsc};
+use std::task::{Context, Poll, Waker};
 use std::time::Duration;
-use std::{env, fs, io};
+use std::{env, fs, io, thread};
 
+use console_api::async_ops::{AsyncOp, AsyncOpUpdate};
 use console_api::instrument::instrument_client::InstrumentClient;
 use console_api::instrument::{
     InstrumentRequest, PauseRequest, ResumeRequest, StateRequest, TaskDetailsRequest, Temporality,
     Update,
 };
-use console_api::tasks::{Stats, Task};
-use console_api::{Field, field};
+use console_api::resources::resource::kind;
+use console_api::resources::{Resource, ResourceUpdate};
+use console_api::tasks::task_details::PollTimesHistogram;
+use console_api::tasks::{DurationHistogram, Stats, Task};
+use console_api::{Field, async_ops, field, resources};
 use hyper::body::Incoming;
 use hyper::client::conn::http2;
 use pikake::console::tokio_console;
 use pikake::http::{Executor, Io, Timer};
 use pikake::net::TcpStream;
+use pikake::sync::Mutex;
 use pikake::{Kernel, future_wait, sleep, spawn, task, timeout_after, yield_now};
 use tonic::body::Body;
 use tonic::{Code, Streaming};
@@ -34,6 +41,9 @@ const LIMIT: Duration = Duration::from_secs(60);
 
 /// More tasks than ended ones are kept, and than one message has.
 const MANY: usize = 6_000;
+
+/// The greatest number of resources that are known at a time.
+const RESOURCES: usize = 1_000;
 
 /// The greatest number of tasks in a message.
 const TASKS_OF_MESSAGE: usize = 1_024;
@@ -82,15 +92,25 @@ struct Watch {
     updates: Streaming<Update>,
     tasks: BTreeMap<u64, Task>,
     stats: BTreeMap<u64, Stats>,
+    resources: BTreeMap<u64, (Resource, resources::Stats)>,
+    ops: BTreeMap<u64, (AsyncOp, async_ops::Stats)>,
 }
 
 impl Watch {
     async fn begin(client: &mut InstrumentClient<Channel>) -> Self {
         let updates = future_wait(client.watch_updates(InstrumentRequest {})).await.unwrap();
         let updates = updates.unwrap().into_inner();
-        let mut watch = Self { updates, tasks: BTreeMap::new(), stats: BTreeMap::new() };
+        let mut watch = Self {
+            updates,
+            tasks: BTreeMap::new(),
+            stats: BTreeMap::new(),
+            resources: BTreeMap::new(),
+            ops: BTreeMap::new(),
+        };
         let first = watch.next().await;
-        assert_eq!(first.new_metadata.expect("what a task is").metadata.len(), 1);
+        let described = first.new_metadata.expect("what tasks, resources and async ops are");
+        assert_eq!(described.metadata.len(), 3);
+
         watch
     }
 
@@ -104,7 +124,48 @@ impl Watch {
         self.stats.extend(tasks.stats_update);
         // tokio-console leaves out a task without figures, and figures without a task.
         assert!(self.tasks.keys().eq(self.stats.keys()));
+        self.note_resources(update.resource_update.clone().unwrap());
+        self.note_ops(update.async_op_update.clone().unwrap());
         update
+    }
+
+    fn note_resources(&mut self, mut update: ResourceUpdate) {
+        for new in update.new_resources {
+            let id = new.id.unwrap().id;
+            let stats = update.stats_update.remove(&id).expect("a new resource has figures");
+            assert!(self.resources.insert(id, (new, stats)).is_none(), "it is new");
+        }
+        for (id, stats) in update.stats_update {
+            self.resources.get_mut(&id).expect("the resource is known").1 = stats;
+        }
+        let known = self.resources.values();
+        assert!(known.filter(|(_, stats)| stats.dropped_at.is_none()).count() <= RESOURCES);
+    }
+
+    fn note_ops(&mut self, mut update: AsyncOpUpdate) {
+        for new in update.new_async_ops {
+            let id = new.id.unwrap().id;
+            let stats = update.stats_update.remove(&id).expect("a new async op has figures");
+            assert!(self.resources.contains_key(&new.resource_id.unwrap().id));
+            // tokio-console insists on them.
+            assert!(stats.created_at.is_some() && stats.poll_stats.is_some());
+            assert!(self.ops.insert(id, (new, stats)).is_none(), "it is new");
+        }
+        for (id, stats) in update.stats_update {
+            self.ops.get_mut(&id).expect("the async op is known").1 = stats;
+        }
+    }
+
+    /// The resources with this name and their figures, with those that have ended.
+    fn resources(&self, name: &str) -> Vec<&(Resource, resources::Stats)> {
+        self.resources.values().filter(|(resource, _)| resource.concrete_type == name).collect()
+    }
+
+    /// The waits of a task that have not ended.
+    fn ops_of(&self, task: &Task) -> Vec<&AsyncOp> {
+        let is_its =
+            |stats: &async_ops::Stats| stats.task_id == task.id && stats.dropped_at.is_none();
+        self.ops.values().filter(|(_, stats)| is_its(stats)).map(|(op, _)| op).collect()
     }
 
     /// The tasks with this name, with their figures.
@@ -141,6 +202,53 @@ fn number(task: &Task, name: &str) -> Option<u64> {
         Some(field::Value::U64Val(number)) => Some(*number),
         _ => None,
     }
+}
+
+fn attribute(stats: &resources::Stats, name: &str) -> String {
+    let fields = stats.attributes.iter().filter_map(|attribute| attribute.field.as_ref());
+    let mut its = fields.filter(|field| field.name == Some(field::Name::StrName(name.into())));
+    match its.next().and_then(|field| field.value.as_ref()) {
+        Some(field::Value::StrVal(text)) => text.clone(),
+        Some(field::Value::U64Val(number)) => number.to_string(),
+        other => panic!("{name}: {other:?}"),
+    }
+}
+
+/// The counts of a histogram by the least length in nanoseconds, read by the description of the format: after a header of
+/// 40 bytes, numbers of variable length, of which a negative or zero one skips classes.
+fn counts(histogram: &DurationHistogram) -> BTreeMap<u64, i64> {
+    let (header, mut rest) = histogram.raw_histogram.split_at(40);
+    let word = |at: usize| u32::from_be_bytes(header[at..at + 4].try_into().unwrap());
+    assert_eq!(
+        [word(0), word(8), word(12)],
+        [0x1c84_9313, 0, 1],
+        "the cookie, the offset, the digits"
+    );
+    assert_eq!(word(4) as usize, rest.len());
+    let (mut counts, mut class) = (BTreeMap::new(), 0_u64);
+    while !rest.is_empty() {
+        let last = rest.iter().position(|byte| byte & 0x80 == 0).unwrap();
+        let coded =
+            rest[..=last].iter().rev().fold(0, |sum, byte| sum << 7 | u64::from(byte & 0x7f));
+        rest = &rest[last + 1..];
+        let number = (coded >> 1) as i64 ^ -((coded & 1) as i64);
+        let is_count = number > 0;
+        if is_count {
+            let shift = (class / 16).saturating_sub(1);
+            counts.insert((class - 16 * shift) << shift, number);
+        }
+        class += if is_count { 1 } else { number.unsigned_abs().max(1) };
+    }
+    counts
+}
+
+fn moment(moment: &Option<prost_types::Timestamp>) -> Option<(i64, i32)> {
+    moment.map(|moment| (moment.seconds, moment.nanos))
+}
+
+/// A length of time on the wire.
+fn length(length: Option<&prost_types::Duration>) -> Duration {
+    Duration::try_from(*length.unwrap()).unwrap()
 }
 
 fn polls(stats: &Stats) -> u64 {
@@ -316,6 +424,155 @@ fn details_are_of_known_tasks() {
             let answer = future_wait(client.watch_task_details(request)).await.unwrap();
             assert_eq!(answer.unwrap_err().code(), Code::NotFound);
         }
+    });
+}
+
+/// The kernel is in a step when another thread wakes the task, and stays there for a while.
+#[test]
+fn wake_of_another_thread_counts_from_its_call() {
+    const STUCK: Duration = Duration::from_millis(50);
+    run(|server| async move {
+        let mut watch = Watch::begin(&mut connect(server).await).await;
+        let (sender, wakers) = mpsc::channel::<Waker>();
+        let is_over = Arc::new(AtomicBool::new(false));
+        let ends = is_over.clone();
+        let foreign = poll_fn(move |cx| {
+            let _ = sender.send(cx.waker().clone());
+            if is_over.load(Ordering::SeqCst) { Poll::Ready(()) } else { Poll::Pending }
+        });
+        let woken = task::Builder::new().name("woken").spawn(async move {
+            foreign.await;
+            yield_now().await.unwrap();
+            pending::<()>().await;
+        });
+        let (_, stats) = watch.until("woken", |stats| polls(stats) == 1).await;
+        assert_eq!((stats.wakes, stats.self_wakes, stats.last_wake), (0, 0, None));
+        let before = length(stats.scheduled_time.as_ref());
+
+        let wake = move || {
+            ends.store(true, Ordering::SeqCst);
+            wakers.recv().unwrap().wake();
+        };
+        thread::spawn(wake).join().unwrap();
+        thread::sleep(STUCK);
+        let (_, stats) = watch.until("woken", |stats| polls(stats) == 3).await;
+        assert_eq!((stats.wakes, stats.self_wakes), (2, 1), "another thread, and the yield");
+        let scheduled = length(stats.scheduled_time.as_ref()) - before;
+        assert!(scheduled >= STUCK, "{scheduled:?}");
+        let began = stats.poll_stats.unwrap().last_poll_started;
+        assert!(stats.last_wake.is_some() && moment(&stats.last_wake) <= moment(&began));
+        woken.abort();
+    });
+}
+
+#[test]
+fn details_have_histograms_of_steps_and_waits_for_steps() {
+    const BUSY: Duration = Duration::from_millis(20);
+    run(|server| async move {
+        let mut client = connect(server).await;
+        let mut watch = Watch::begin(&mut client).await;
+        let task = task::Builder::new().name("measured").spawn(async {
+            for _ in 0..9 {
+                yield_now().await.unwrap();
+            }
+            thread::sleep(BUSY);
+            pending::<()>().await;
+        });
+        let (measured, _) = watch.until("measured", |stats| polls(stats) == 10).await;
+        drop(watch);
+        let request = TaskDetailsRequest { id: measured.id };
+        let details = future_wait(client.watch_task_details(request)).await.unwrap().unwrap();
+        let details = future_wait(details.into_inner().message()).await.unwrap().unwrap().unwrap();
+        let Some(PollTimesHistogram::Histogram(polls)) = &details.poll_times_histogram else {
+            panic!("{details:?}");
+        };
+        let polls = counts(polls);
+        assert_eq!(polls.values().sum::<i64>(), 10);
+        let (longest, count) = polls.last_key_value().unwrap();
+        assert!(Duration::from_nanos(longest + longest / 16) >= BUSY, "{polls:?}");
+        assert!(*count < 10, "the other steps are short");
+        let scheduled = counts(&details.scheduled_times_histogram.unwrap());
+        assert_eq!(scheduled.values().sum::<i64>(), 10, "from the spawn, and from each yield");
+        task.abort();
+    });
+}
+
+#[test]
+fn waits_are_async_ops_of_resources() {
+    run(|server| async move {
+        let mut watch = Watch::begin(&mut connect(server).await).await;
+        let lock = Rc::new(Mutex::new(()).named("accounts"));
+        let guard = lock.lock().await.unwrap();
+        let line = line!() + 3;
+        let waiter = |name| {
+            let lock = lock.clone();
+            task::Builder::new().name(name).spawn(async move { drop(lock.lock().await.unwrap()) })
+        };
+        let waiters = [waiter("first in line"), waiter("second in line")];
+        let sleeper = task::Builder::new().name("sleeper").spawn(sleep(LIMIT)).cancel_on_drop();
+        while watch.resources("mutex `accounts`").is_empty() {
+            watch.next().await;
+        }
+        let [(mutex, stats)] = watch.resources("mutex `accounts`")[..] else {
+            panic!("two waits are for one lock")
+        };
+        let kind = mutex.kind.as_ref().unwrap().kind.clone();
+        assert_eq!(kind, Some(kind::Kind::Other("mutex".into())));
+        let place = mutex.location.as_ref().unwrap();
+        assert_eq!((place.file.as_deref(), place.line), (Some(file!()), Some(line)));
+        assert_eq!(attribute(stats, "waits"), "2");
+        let holder = format!("held by task {} `test`", pikake::current().id());
+        assert!(attribute(stats, "state").starts_with(&holder), "{}", attribute(stats, "state"));
+        for name in ["first in line", "second in line"] {
+            let (task, _) = watch.named(name)[0];
+            let [op] = watch.ops_of(task)[..] else { panic!("{name} has one wait") };
+            assert_eq!(op.resource_id, mutex.id);
+            assert!(op.source.starts_with("park at "), "{}", op.source);
+        }
+        let (task, _) = watch.named("sleeper")[0];
+        let [op] = watch.ops_of(task)[..] else { panic!("the sleeper has one wait") };
+        let timer = watch.resources[&op.resource_id.unwrap().id].0.kind.clone().unwrap();
+        assert_eq!(timer.kind, Some(kind::Kind::Known(kind::Known::Timer.into())));
+        // The sleeper is polled once more for each look, and those polls do not count.
+        let (_, stats) = watch.named("sleeper")[0];
+        assert_eq!((polls(stats), stats.wakes), (1, 0));
+
+        drop(guard);
+        for waiter in waiters {
+            waiter.await.unwrap();
+        }
+        let is_over = |watch: &Watch| watch.resources("mutex `accounts`")[0].1.dropped_at.is_some();
+        while !is_over(&watch) {
+            watch.next().await;
+        }
+        let (task, _) = watch.named("first in line")[0];
+        assert!(watch.ops_of(task).is_empty());
+        drop(sleeper);
+    });
+}
+
+/// The watch checks the limit with each update.
+#[test]
+fn resources_are_limited() {
+    run(|server| async move {
+        let mut watch = Watch::begin(&mut connect(server).await).await;
+        let sleepers: Vec<_> = (0..RESOURCES * 3 / 2)
+            .map(|_| task::Builder::new().name("one of many").spawn(sleep(LIMIT)).cancel_on_drop())
+            .collect();
+        while watch.resources.len() < RESOURCES {
+            watch.next().await;
+        }
+        for _ in 0..2 {
+            watch.next().await;
+        }
+        // Those that were left out come when there is room.
+        let known = watch.resources.len();
+        drop(sleepers);
+        let after = task::Builder::new().name("after").spawn(sleep(LIMIT)).cancel_on_drop();
+        while watch.resources.len() == known {
+            watch.next().await;
+        }
+        drop(after);
     });
 }
 
