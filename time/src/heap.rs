@@ -83,19 +83,16 @@ pub struct TimerHeap<T> {
     sequence: u32,
 }
 
+/// The slot of a timer. The states are those of the diagram above: a live slot has an item, a dead one none, and a free
+/// one is in the chain.
 struct Slot<T> {
-    /// The sequence number of the slot's present or last timer.
+    /// The moment of the slot's present or last timer.
+    at: Ticks,
+    /// The sequence number of that timer.
     sequence: u32,
-    state: State<T>,
-}
-
-enum State<T> {
-    /// The timer is pending; its entry is in the heap.
-    Live(T),
-    /// The timer was removed; its entry is still in the heap.
-    Dead,
-    /// There is no entry; the next free slot.
-    Free(Option<SlotId>),
+    /// The next slot in the chain of free slots.
+    next_free: Option<SlotId>,
+    item: Option<T>,
 }
 
 impl<T> TimerHeap<T> {
@@ -123,7 +120,7 @@ impl<T> TimerHeap<T> {
     pub fn insert(&mut self, at: Ticks, item: T) -> TimerKey {
         let sequence = self.sequence;
         self.sequence = sequence.wrapping_add(1);
-        let slot = self.occupy(Slot { sequence, state: State::Live(item) });
+        let slot = self.occupy(Slot { at, sequence, next_free: None, item: Some(item) });
         self.fresh.push(Entry { at, sequence, slot });
         self.fresh_from = self.fresh_from.min(at);
         TimerKey { slot, sequence }
@@ -136,27 +133,23 @@ impl<T> TimerHeap<T> {
         if slot.sequence != key.sequence {
             return None;
         }
-        match mem::replace(&mut slot.state, State::Dead) {
-            State::Live(item) => {
-                self.dead += 1;
-                self.prune_if_worthwhile();
-                Some(item)
-            }
-            other => {
-                slot.state = other;
-                None
-            }
-        }
+        let item = slot.item.take()?;
+        self.dead += 1;
+        self.prune_if_worthwhile();
+        Some(item)
     }
 
     /// The item of a pending timer; `None` if the timer has fired or was removed.
     #[inline]
     pub fn get_mut(&mut self, key: TimerKey) -> Option<&mut T> {
         let slot = self.slots.get_mut(key.slot.index())?;
-        match &mut slot.state {
-            State::Live(item) if slot.sequence == key.sequence => Some(item),
-            _ => None,
-        }
+        slot.item.as_mut().filter(|_| slot.sequence == key.sequence)
+    }
+
+    /// The moment of a pending timer; `None` if the timer has fired or was removed.
+    pub fn moment(&self, key: TimerKey) -> Option<Ticks> {
+        let slot = self.slots.get(key.slot.index())?;
+        (slot.sequence == key.sequence && slot.item.is_some()).then_some(slot.at)
     }
 
     /// The moment of the earliest timer.
@@ -168,7 +161,7 @@ impl<T> TimerHeap<T> {
         self.move_fresh();
         loop {
             let entry = *self.entries.peek()?;
-            if self.dead == 0 || matches!(self.slots[entry.slot.index()].state, State::Live(_)) {
+            if self.dead == 0 || self.slots[entry.slot.index()].item.is_some() {
                 return Some(entry.at);
             }
             self.entries.pop();
@@ -212,25 +205,14 @@ impl<T> TimerHeap<T> {
             }
             self.entries.pop();
             match self.vacate(entry.slot) {
-                State::Live(item) => {
+                Some(item) => {
                     // With one live timer less, the dead entries may exceed the limit.
                     self.prune_if_worthwhile();
                     return Some((entry, item));
                 }
-                State::Dead => self.dead -= 1,
-                State::Free(_) => unreachable!("the slot of an entry in the heap is not free"),
+                None => self.dead -= 1,
             }
         }
-    }
-
-    /// The pending timers with their moments, in no particular order. Looks at every timer.
-    pub fn timers(&self) -> impl Iterator<Item = (TimerKey, Ticks)> + '_ {
-        let is_live = |entry: &&Entry| {
-            let slot = &self.slots[entry.slot.index()];
-            slot.sequence == entry.sequence && matches!(slot.state, State::Live(_))
-        };
-        let entries = self.entries.iter().chain(&self.fresh).filter(is_live);
-        entries.map(|entry| (TimerKey { slot: entry.slot, sequence: entry.sequence }, entry.at))
     }
 
     /// The number of pending timers.
@@ -254,10 +236,7 @@ impl<T> TimerHeap<T> {
         self.fresh_from = Ticks::MAX;
         self.free = None;
         self.dead = 0;
-        mem::take(&mut self.slots).into_iter().filter_map(|slot| match slot.state {
-            State::Live(item) => Some(item),
-            State::Dead | State::Free(_) => None,
-        })
+        mem::take(&mut self.slots).into_iter().filter_map(|slot| slot.item)
     }
 
     /// Drops all timers.
@@ -281,8 +260,7 @@ impl<T> TimerHeap<T> {
     fn occupy(&mut self, occupant: Slot<T>) -> SlotId {
         if let Some(id) = self.free {
             let slot = &mut self.slots[id.index()];
-            let State::Free(next) = slot.state else { unreachable!("the chain has free slots") };
-            self.free = next;
+            self.free = slot.next_free;
             *slot = occupant;
             return id;
         }
@@ -290,10 +268,11 @@ impl<T> TimerHeap<T> {
         SlotId::last_of(self.slots.len()).expect("fewer than 2³⁰ timers at once")
     }
 
-    /// Frees a slot whose entry has left the heap, and returns the slot's state.
-    fn vacate(&mut self, id: SlotId) -> State<T> {
-        let freed = State::Free(self.free.replace(id));
-        mem::replace(&mut self.slots[id.index()].state, freed)
+    /// Frees a slot whose entry has left the heap, and returns the item of a live one.
+    fn vacate(&mut self, id: SlotId) -> Option<T> {
+        let slot = &mut self.slots[id.index()];
+        slot.next_free = self.free.replace(id);
+        slot.item.take()
     }
 
     #[inline]
@@ -325,10 +304,10 @@ impl<T> TimerHeap<T> {
 /// Frees the slot of a dead entry. Returns whether the entry's timer is live.
 #[inline]
 fn keep_if_live<T>(slots: &mut [Slot<T>], free: &mut Option<SlotId>, entry: &Entry) -> bool {
-    let state = &mut slots[entry.slot.index()].state;
-    let is_live = matches!(state, State::Live(_));
+    let slot = &mut slots[entry.slot.index()];
+    let is_live = slot.item.is_some();
     if !is_live {
-        *state = State::Free(free.replace(entry.slot));
+        slot.next_free = free.replace(entry.slot);
     }
     is_live
 }

@@ -120,6 +120,13 @@ proptest! {
                     prop_assert_eq!(drained, expected);
                 }
             }
+            // Most of the last keys are of pending timers, and most of the first ones are stale.
+            for number in [0, keys.len() / 2, keys.len().saturating_sub(1)] {
+                if let Some(key) = keys.get(number) {
+                    let at = list.iter().find(|timer| timer.1 == number).map(|timer| timer.0);
+                    prop_assert_eq!(heap.moment(*key).map(Ticks::get), at);
+                }
+            }
             most = most.max(list.len());
             prop_assert_eq!(heap.len(), list.len());
             prop_assert_eq!(heap.is_empty(), list.is_empty());

@@ -116,7 +116,7 @@ impl<D: Driver, C: Clock, P: Pick> TrapHandler for Machine<D, C, P> {
     }
 
     fn due(&self, key: WaitKey) -> Option<Deadline> {
-        self.timers.borrow_mut().due(key)
+        self.timers.borrow().due(key)
     }
 
     fn forget_waiters(&self, queue: &WaitQueue) {

@@ -15,8 +15,6 @@ pub(crate) struct Timers {
     waits: TimerHeap<Waiter>,
     deadlines: TimerHeap<Waiter>,
     passed: HashMap<TimerKey, Disarmed>,
-    /// The moments of the waits that were pending when a listing last asked for one that is not in here.
-    moments: HashMap<TimerKey, Ticks>,
 }
 
 impl Timers {
@@ -37,13 +35,9 @@ impl Timers {
         }
     }
 
-    /// The moment of a wait, for listings. The heap cannot search, so all moments are noted at once.
-    pub(crate) fn due(&mut self, key: WaitKey) -> Option<Deadline> {
-        let timer = TimerKey::from_bits(key.0)?;
-        if !self.moments.contains_key(&timer) {
-            self.moments = self.waits.timers().collect();
-        }
-        self.moments.get(&timer).copied().map(Deadline::at)
+    /// The moment of a wait, for listings.
+    pub(crate) fn due(&self, key: WaitKey) -> Option<Deadline> {
+        self.waits.moment(TimerKey::from_bits(key.0)?).map(Deadline::at)
     }
 
     /// Withdraws a wait.
