@@ -14,7 +14,8 @@ use std::panic::Location;
 use std::time::Duration;
 
 use pikake_traps::{
-    About, Builder, Interrupted, SeenWait, TaskMark, TaskRef, TrapKind, WaitQueue, sleep, yield_now,
+    About, Builder, Interrupted, SeenWait, TaskMark, TaskRef, TrapKind, WaitQueue, current, sleep,
+    yield_now,
 };
 
 /// How long a task waits for a lock of its own before a warning, if another branch may release the lock. That
@@ -90,9 +91,9 @@ impl fmt::Debug for Holder {
 /// Warns if the current task, which begins to wait for a lock of its own, cannot go on, or waits for long.
 #[cold]
 pub(crate) fn report_own_lock(lock: String, awaited_at: &'static Location<'static>) {
-    let mark = TaskMark::current();
+    // The caller has found that the current task holds the lock.
+    let task = current().task_ref().clone();
     let report = async move {
-        let Some(task) = mark.find() else { return Ok(()) };
         let waits_for_nothing_else = waits_only_at(&task, &lock, awaited_at).await?;
         if waits_for_nothing_else {
             tracing::warn!(
@@ -103,10 +104,8 @@ pub(crate) fn report_own_lock(lock: String, awaited_at: &'static Location<'stati
             );
             return Ok(());
         }
-        drop(task);
         sleep(OWN_LOCK_REPORT).await?;
-        let still_waits = |task: &TaskRef| task.last_wait() == Some((TrapKind::Park, awaited_at));
-        if let Some(task) = mark.find().filter(still_waits) {
+        if !task.is_ended() && task.last_wait() == Some((TrapKind::Park, awaited_at)) {
             tracing::warn!(
                 task = task.id().0,
                 waits_at = %awaited_at,

@@ -130,7 +130,8 @@ pub trait TrapHandler {
     /// task.
     fn abort(&self, task: &TaskRef, reason: Interrupted);
 
-    /// The task with this number, if it has not ended.
+    /// The task with this number, if it has not ended. For listings; a kernel with many tasks may know only those that
+    /// [`tasks_from`](crate::inspect::tasks_from) has shown.
     fn find_task(&self, task: TaskId) -> Option<TaskRef>;
 
     // --- sockets -------------------------------------------------------------------------------

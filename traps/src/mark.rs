@@ -3,7 +3,6 @@
 //! A mark is two numbers, read in two instructions, so that frequent locks and unlocks pay little for
 //! listings. A listing makes the kernel search for the task.
 
-use crate::cell::reference::TaskRef;
 use crate::door;
 use crate::names::KernelId;
 use crate::names::TaskId;
@@ -52,13 +51,12 @@ impl TaskMark {
     }
 
     /// The number of the task, as `task 3`, with its name if it has one and has not ended.
+    ///
+    /// A kernel with more than some thousand tasks knows the names only of those that
+    /// [`tasks_from`](crate::inspect::tasks_from) has shown since their spawn.
     pub fn label(self) -> String {
-        self.find().map_or_else(|| format!("task {}", self.task), |task| task.label())
-    }
-
-    /// The task, if it has not ended. The kernel may search all of its tasks.
-    pub fn find(self) -> Option<TaskRef> {
-        door::reach(self.kernel, |local| local.kernel().find_task(self.task)).flatten()
+        let found = door::reach(self.kernel, |local| local.kernel().find_task(self.task));
+        found.flatten().map_or_else(|| format!("task {}", self.task), |task| task.label())
     }
 }
 

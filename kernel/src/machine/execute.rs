@@ -157,7 +157,7 @@ impl<D: Driver, C: Clock, P: Pick> TrapHandler for Machine<D, C, P> {
     }
 
     fn find_task(&self, task: TaskId) -> Option<TaskRef> {
-        self.tasks.borrow_mut().find(task)
+        self.tasks.borrow().find(task)
     }
 
     fn open(&self, what: OpenSocket<'_>) -> io::Result<Opened<SocketId>> {

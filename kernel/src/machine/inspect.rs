@@ -11,7 +11,7 @@ use crate::recorder::{Recorder, Ring};
 
 impl<D: Driver, C: Clock, P: Pick> Inspect for Machine<D, C, P> {
     fn tasks_from(&self, index: u32, limit: usize) -> TaskPage {
-        let (tasks, next) = self.tasks.borrow().page(index, limit);
+        let (tasks, next) = self.tasks.borrow_mut().page(index, limit);
         TaskPage { tasks, next }
     }
 

@@ -9,6 +9,10 @@ use slab::Slab;
 /// nanosecond.
 const ENTRIES_PER_TASK: usize = 16;
 
+/// The number of entries that the search for one task may look at: some microseconds. A listing searches for the holders
+/// of the locks that its tasks wait for, between two steps.
+const SEARCHED: usize = 2_048;
+
 struct Entry {
     task: TaskRef,
     joiners: WaiterList,
@@ -19,11 +23,8 @@ struct Entry {
 pub(crate) struct Tasks {
     entries: Slab<Entry>,
     last_id: u64,
-    /// The entries of the tasks that had not ended when a search last looked at all tasks.
-    index: HashMap<TaskId, usize>,
-    /// The last task that was spawned before that. Tasks keep their entries, so `index` has all tasks up to this
-    /// number that have not ended.
-    indexed: u64,
+    /// The entries of tasks that pages have shown, if there are too many for a search. Some of the tasks have ended since.
+    shown: HashMap<TaskId, usize>,
 }
 
 impl Tasks {
@@ -51,18 +52,22 @@ impl Tasks {
         entry.task.is(task).then_some(&mut entry.joiners)
     }
 
-    /// The task with this number, if it has not ended. For listings, which search for many.
-    pub(crate) fn find(&mut self, id: TaskId) -> Option<TaskRef> {
-        if id.0 > self.indexed && id.0 <= self.last_id {
-            self.indexed = self.last_id;
-            self.index = self.entries.iter().map(|(at, entry)| (entry.task.id(), at)).collect();
-        }
-        let found = &self.entries.get(*self.index.get(&id)?)?.task;
-        (found.id() == id).then(|| found.clone())
+    /// The task with this number, if it has not ended. Among many tasks, only those that pages have shown are found.
+    pub(crate) fn find(&self, id: TaskId) -> Option<TaskRef> {
+        let found = match self.has_many() {
+            true => self.entries.get(*self.shown.get(&id)?),
+            false => self.entries.iter().map(|(_, entry)| entry).find(|it| it.task.id() == id),
+        };
+        found.filter(|entry| entry.task.id() == id).map(|entry| entry.task.clone())
+    }
+
+    /// Whether there are more entries than a search may look at.
+    fn has_many(&self) -> bool {
+        self.entries.capacity() > SEARCHED
     }
 
     /// Some tasks with their indexes from `first` on, and the index where the next page begins. A page may have no task.
-    pub(crate) fn page(&self, first: u32, limit: usize) -> (Vec<TaskRef>, Option<u32>) {
+    pub(crate) fn page(&mut self, first: u32, limit: usize) -> (Vec<TaskRef>, Option<u32>) {
         let limit = limit.max(1);
         let all = self.entries.capacity();
         let end = (first as usize).saturating_add(limit.saturating_mul(ENTRIES_PER_TASK)).min(all);
@@ -72,7 +77,20 @@ impl Tasks {
             tasks.extend(self.entries.get(index).map(|entry| entry.task.clone()));
             index += 1;
         }
+        self.note_shown(&tasks);
         (tasks, u32::try_from(index).ok().filter(|_| index < all))
+    }
+
+    /// Has [`find`](Self::find) find these tasks.
+    fn note_shown(&mut self, tasks: &[TaskRef]) {
+        if !self.has_many() {
+            return;
+        }
+        if self.shown.len() > 2 * self.entries.len() {
+            // Most of the tasks have ended.
+            self.shown = HashMap::new();
+        }
+        self.shown.extend(tasks.iter().map(|task| (task.id(), task.index() as usize)));
     }
 
     /// The number of tasks that were added.

@@ -19,8 +19,8 @@ use pikake::kernel::{Builder, Pick};
 use pikake::sync::Semaphore;
 use pikake::time::ManualClock;
 use pikake::traps::inspect::record_current_kernel;
-use pikake::traps::{Exit, KernelId, TaskId, try_current};
-use pikake::{Kernel, KernelHandle, Task, current, sleep, spawn, timeout_after, yield_now};
+use pikake::traps::{Exit, KernelId, TaskId, TaskMark, try_current};
+use pikake::{Kernel, KernelHandle, Task, current, sleep, spawn, task, timeout_after, yield_now};
 
 use crate::support::{child, ms, within};
 
@@ -469,6 +469,39 @@ fn pages_have_every_task_that_stays_once() {
         assert!(once.is_superset(&stay));
         let rest = tasks_from(u32::MAX, 100);
         assert!(rest.tasks.is_empty() && rest.next.is_none());
+    });
+}
+
+/// The name of a lock's holder is known at once among few tasks. Among many, a page must have shown the task.
+#[test]
+fn marks_find_the_names_of_tasks_that_pages_have_shown() {
+    let kernel = Kernel::builder().clock(ManualClock::auto()).build().unwrap();
+    kernel.run(async {
+        let mark_of = |name: &str| {
+            let (sender, mark) = mpsc::channel();
+            let task = task::Builder::new().name(name).spawn(async move {
+                sender.send(TaskMark::current()).unwrap();
+                pending::<()>().await;
+            });
+            (task, mark)
+        };
+        let (few, mark) = mark_of("one of few");
+        yield_now().await.unwrap();
+        assert_eq!(mark.recv().unwrap().label(), format!("task {} `one of few`", few.id()));
+
+        (0..10_000).for_each(|_| spawn(pending::<()>()).detach());
+        let (many, mark) = mark_of("one of many");
+        yield_now().await.unwrap();
+        let mark = mark.recv().unwrap();
+        assert_eq!(mark.label(), format!("task {}", many.id()));
+        let mut next = Some(0);
+        while let Some(index) = next {
+            next = tasks_from(index, 1_000).next;
+        }
+        assert_eq!(mark.label(), format!("task {} `one of many`", many.id()));
+        many.abort();
+        yield_now().await.unwrap();
+        assert_eq!(mark.label(), format!("task {}", mark.id()));
     });
 }
 
