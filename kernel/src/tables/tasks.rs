@@ -71,7 +71,8 @@ impl Tasks {
         let limit = limit.max(1);
         let all = self.entries.capacity();
         let end = (first as usize).saturating_add(limit.saturating_mul(ENTRIES_PER_TASK)).min(all);
-        let mut tasks = Vec::new();
+        // At once: a small block may be that of a closure from another thread, whose memory would have to grow.
+        let mut tasks = Vec::with_capacity(limit.min(self.entries.len()));
         let mut index = first as usize;
         while index < end && tasks.len() < limit {
             tasks.extend(self.entries.get(index).map(|entry| entry.task.clone()));
